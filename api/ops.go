@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"berth/api/openapi"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
@@ -49,13 +51,19 @@ func Ops(g prometheus.Gatherer, ready func(context.Context) error) Edge {
 		Name:    "operations",
 		Dialect: Plain,
 		Routes: []Route{
-			{Method: "GET", Pattern: "/healthz", Where: None, Public: true, Handle: health(ready)},
-			{Method: "GET", Pattern: "/metrics", Where: None,
-				Public: true, Handle: func(w http.ResponseWriter, r *http.Request,
-					_ Caller) error {
+			{Method: "GET", Pattern: "/healthz", Where: None, Public: true, Handle: health(ready),
+				Doc: &openapi.Operation{ID: "health", Tag: "daemon", Public: true,
+					Summary: "Report whether the daemon is ready.", Fails: []int{500, 503},
+					Answers: map[int][]openapi.Content{http.StatusOK: {{Media: "application/json",
+						Of: openapi.Object([]string{"status"}, openapi.Schema{"status": openapi.Schema{"const": "ok"}})}}}}},
+			{Method: "GET", Pattern: "/metrics", Where: None, Public: true,
+				Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
 					metrics.ServeHTTP(w, r)
 					return nil
-				}},
+				},
+				Doc: &openapi.Operation{ID: "metrics", Tag: "daemon", Public: true,
+					Summary: "Read metrics in the format of Prometheus.", Fails: []int{500},
+					Answers: map[int][]openapi.Content{http.StatusOK: {{Media: "text/plain"}}}}},
 		},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 
+	"berth/api/openapi"
 	"berth/proto"
 )
 
@@ -23,6 +24,8 @@ type Route struct {
 	Media        []string // media types of bodies that it accepts, "*/*" for any; nil: the handler checks
 	MaxBodyBytes int64    // 0 is Config.MaxBodyBytes; negative: the handler has its own limit
 	Public       bool     // needs no API key; Caller is zero
+
+	Doc *openapi.Operation // what the OpenAPI document says of it; nil: it is not in the document
 
 	Act     string // action name in the audit log, "file.upload"; "" is method and pattern, or none for GET
 	Covered bool   // the core audits the action when it is done; the server only audits failures
@@ -90,6 +93,19 @@ type Edge struct {
 	Routes   []Route
 	Dialect  Dialect
 	Check    func(r *http.Request) error // runs for each request to its routes, after the API key; may be nil
+}
+
+// Documented returns what the OpenAPI document says of the routes of edges.
+func Documented(edges ...Edge) (list []openapi.Entry) {
+	for _, e := range edges {
+		for _, r := range e.Routes {
+			if r.Doc != nil {
+				list = append(list, openapi.Entry{Method: r.Method, Path: r.Pattern,
+					Audited: r.name() != "" && !r.Public, Operation: r.Doc})
+			}
+		}
+	}
+	return list
 }
 
 // A table holds the routes of all edges that have the same host pattern.

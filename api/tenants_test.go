@@ -57,15 +57,15 @@ func newHouse(t *testing.T, core session.Config) *house {
 	clients := mcp.Open(mcp.Config{Sessions: h.Sessions, Code: runner, Jobs: h.Jobs, Files: h.Files,
 		Life: h.Keys.Life, Log: log})
 	t.Cleanup(func() { clients.Close() })
+	operations := api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil })
+	hosted := anthropic.New(anthropic.Config{Files: h.Files})
 	h.edges = []api.Edge{
-		clients.Edge(),
-		api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil }),
-		anthropic.New(anthropic.Config{Files: h.Files}),
+		clients.Edge(), operations, hosted,
 		native.New(native.Config{
 			Sessions: h.Sessions, Code: runner, Tools: tools, Bridge: h.Bridge, Jobs: h.Jobs, Files: h.Files,
 			Images: h.Images, Keys: h.Keys, Log: log,
 			Sweep: func(context.Context) (map[string]map[string]int, error) { return nil, nil },
-		}),
+		}, operations, hosted),
 	}
 	server, err := api.New(api.Config{Auth: h.Keys, Log: log, Edges: h.edges})
 	if err != nil {

@@ -12,11 +12,14 @@ import (
 
 // A NewContext asks for a context.
 type NewContext struct {
-	Name     string            `json:"name"` // 1 to 64 letters, digits, '-' and '_'
-	Language string            `json:"language,omitempty"`
-	JobID    string            `json:"job_id,omitempty"`  // whose directory it works in
-	Env      map[string]string `json:"env,omitempty"`     // of the interpreter, added to the container's
-	Secrets  map[string]string `json:"secrets,omitempty"` // the same, hidden wherever cells are recorded
+	Name     string `json:"name" schema:"newName"` // 1 to 64 letters, digits, '-' and '_'.
+	Language string `json:"language,omitempty" schema:"language"`
+	// The job in whose directory it works; default the job of the container.
+	JobID string `json:"job_id,omitempty" schema:"jobName"`
+	// Added to the environment of the container.
+	Env map[string]string `json:"env,omitempty" schema:"env"`
+	// More environment; the values are replaced wherever cells are recorded.
+	Secrets map[string]string `json:"secrets,omitempty" schema:"secrets"`
 }
 
 // MaxContexts is how many contexts a container may have.

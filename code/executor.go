@@ -19,8 +19,8 @@ const (
 
 // A Script is what the code_executor tool takes: a program, run as a file.
 type Script struct {
-	Language string `json:"language"` // "python" or "node"
-	Code     string `json:"code"`
+	Language string `json:"language" schema:"scriptLanguage"` // python or node.
+	Code     string `json:"code" schema:"code"`
 }
 
 // ScriptLanguages are those of the code_executor tool.

@@ -379,19 +379,19 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
 	})
 	d.keep(clients)
+	operations := api.Ops(d.metrics.registry, d.ready)
+	hosted := anthropic.New(anthropic.Config{Files: store, Skills: d.skills, Gateway: d.gateway,
+		StrictDownloads: d.cfg.StrictDownloads})
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{
-			api.Ops(d.metrics.registry, d.ready),
-			anthropic.New(anthropic.Config{Files: store, Skills: d.skills, Gateway: d.gateway,
-				StrictDownloads: d.cfg.StrictDownloads}),
-			clients.Edge(),
+			operations, hosted, clients.Edge(),
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys,
 				Audit:   d.audit,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
-			}),
+			}, operations, hosted),
 		},
 	})
 	return err

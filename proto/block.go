@@ -26,13 +26,14 @@ const (
 	BlockFileNotFound BlockError = "file_not_found"
 )
 
-// A BashResult is what a command that ran to its end gives back.
+// A BashResult is a command that ran to its end, whatever its return code.
 type BashResult struct {
-	Type       string       `json:"type"`
-	Stdout     string       `json:"stdout"`
-	Stderr     string       `json:"stderr"`
-	ReturnCode int          `json:"return_code"`
-	Content    []BashOutput `json:"content"` // never null
+	Type       string `json:"type"`
+	Stdout     string `json:"stdout"`
+	Stderr     string `json:"stderr"`
+	ReturnCode int    `json:"return_code"`
+	// Stored files made of the top-level files of $OUTPUT_DIR; never null.
+	Content []BashOutput `json:"content"`
 }
 
 // A BashOutput names one stored file that the command put into $OUTPUT_DIR.
@@ -41,7 +42,7 @@ type BashOutput struct {
 	FileID string `json:"file_id"`
 }
 
-// A BashError says that the command could not be run to its end.
+// A BashError is a command that did not run to its end; the exec's end says why.
 type BashError struct {
 	Type      string     `json:"type"`
 	ErrorCode BlockError `json:"error_code"`

@@ -10,63 +10,81 @@ var CodeLanguages = []string{"python", "js", "ts", "r", "java", "bash"}
 
 // A Program is code that runs in a fresh interpreter, or in a context.
 type Program struct {
-	Code     string `json:"code"`
-	Language string `json:"language,omitempty"` // one of CodeLanguages; default python
-	// container to run in; default: a new one that is deleted afterwards
+	Code string `json:"code" schema:"code"` // At most 1 MiB.
+	// python (default) or another language of the list; other names of a language are accepted.
+	Language string `json:"language,omitempty" schema:"language"`
+	// Run it in this container. Without it, the code runs in a container of its own, which is deleted afterwards.
 	Container string `json:"container,omitempty"`
-	// name of an interpreter of Container that keeps its variables
-	Context string `json:"context,omitempty"`
-	// image and network of the new container, and secrets that its proxy inserts into requests
-	Image          string                   `json:"image,omitempty"`
-	Network        Network                  `json:"network,omitzero"`
+	// Run it as a cell of this context of the container.
+	Context string `json:"context,omitempty" schema:"name"`
+	Image   string `json:"image,omitempty"` // Image of the container that is made.
+	// What the container that is made may reach; default nothing. A mode may stand in place of the object.
+	Network Network `json:"network,omitzero" schema:"network or=networkMode"`
+	// What the proxy of the container that is made puts into requests.
 	NetworkSecrets map[string]NetworkSecret `json:"network_secrets,omitempty"`
 
-	Files          []string          `json:"files,omitempty"`            // stored files to put into $INPUT_DIR first
-	Env            map[string]string `json:"env,omitempty"`              // added to the container's; not in a context
-	Secrets        map[string]string `json:"secrets,omitempty"`          // like Env, hidden in all records
-	TimeoutSeconds float64           `json:"timeout_seconds,omitempty"`  // 0: the daemon's default for commands
-	MaxOutputBytes int64             `json:"max_output_bytes,omitempty"` // of each stream; 0: 1 MiB
+	// IDs of stored files to put into $INPUT_DIR first.
+	Files []string `json:"files,omitempty"`
+	// Added to the environment of the container; not in a context.
+	Env map[string]string `json:"env,omitempty" schema:"env"`
+	// More environment; the values are replaced wherever the code is recorded.
+	Secrets map[string]string `json:"secrets,omitempty" schema:"secrets"`
+	// At most 86400; 0 is the default of the daemon.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" schema:"min=0 max=86400"`
+	// How much of each stream is kept; 0 is 1 MiB.
+	MaxOutputBytes int64 `json:"max_output_bytes,omitempty" schema:"min=0 max=16777216"`
 }
 
 // A Cell is code that runs in a context.
 type Cell struct {
-	Code           string   `json:"code"`
-	Language       string   `json:"language,omitempty"`         // of a context that the cell creates; default python
-	Files          []string `json:"files,omitempty"`            // stored files to put into $INPUT_DIR first
-	TimeoutSeconds float64  `json:"timeout_seconds,omitempty"`  // 0: the daemon's default for commands
-	MaxOutputBytes int64    `json:"max_output_bytes,omitempty"` // of each stream; 0: 1 MiB
+	Code string `json:"code" schema:"code"` // At most 1 MiB.
+	// Language of a context that is made for the cell, default python. A context with another language is a conflict.
+	Language string `json:"language,omitempty" schema:"language"`
+	// IDs of stored files to put into $INPUT_DIR first.
+	Files []string `json:"files,omitempty"`
+	// At most 86400; 0 is the default of the daemon.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" schema:"min=0 max=86400"`
+	// How much of each stream is kept; 0 is 1 MiB.
+	MaxOutputBytes int64 `json:"max_output_bytes,omitempty" schema:"min=0 max=16777216"`
 }
 
 // An Outcome is the result of running code. Other systems answer with the first three fields.
 type Outcome struct {
-	Results []string `json:"results"` // value of the last expression and other displayed values, as text
+	// The value of the last expression, preceded by what else the code showed, as text.
+	Results []string `json:"results"`
 	Logs    Logs     `json:"logs"`
-	Error   string   `json:"error,omitempty"` // set only if the code failed
+	// The traceback or another explanation, in one text.
+	Error string `json:"error,omitempty"`
 
-	ErrorDetail *ErrorDetail  `json:"error_detail,omitempty"`
-	Rich        []Bundle      `json:"rich"`  // Results by media type: same number, same order
-	Files       []BashOutput  `json:"files"` // stored files made from the top-level files of $OUTPUT_DIR
-	Container   *ContainerRef `json:"container,omitempty"`
-	Context     string        `json:"context,omitempty"`
-	ExecID      string        `json:"exec_id"` // of the interpreter
-	DurationMS  float64       `json:"duration_ms"`
-	Truncated   bool          `json:"truncated"` // some output or results were left out
-	Notes       []string      `json:"notes,omitempty"`
+	ErrorDetail *ErrorDetail `json:"error_detail,omitempty"`
+	// The same results by media type, in the same order. Text is text, an image base64, and JSON is JSON.
+	Rich []Bundle `json:"rich"`
+	// Stored files made of the top-level files of $OUTPUT_DIR; of a context, when its interpreter ends.
+	Files []BashOutput `json:"files"`
+	// The container, unless it was made for this code alone.
+	Container  *ContainerRef `json:"container,omitempty"`
+	Context    string        `json:"context,omitempty"`
+	ExecID     string        `json:"exec_id"` // The interpreter as a command.
+	DurationMS float64       `json:"duration_ms"`
+	// Some of the output or of the results was left out.
+	Truncated bool     `json:"truncated"`
+	Notes     []string `json:"notes,omitempty"`
 }
 
 // Logs are the lines that code printed. Each line keeps its newline, so joined lines are the original output.
 type Logs struct {
-	Stdout []string `json:"stdout"`
+	Stdout []string `json:"stdout"` // Line by line, each with its end.
 	Stderr []string `json:"stderr"`
 }
 
 // An ErrorDetail describes how code failed.
 type ErrorDetail struct {
-	// of the exception, or why the interpreter ended: "exit", "signal", "timeout", "out_of_memory", …
+	// Name of the exception, or why the interpreter ended: exit, signal, timeout, out_of_memory and the other reasons
+	// of a command.
 	Name       string `json:"name"`
 	Message    string `json:"message"`
 	Traceback  string `json:"traceback,omitempty"`
-	ReturnCode *int   `json:"return_code,omitempty"` // of an interpreter that ended
+	ReturnCode *int   `json:"return_code,omitempty"` // Of an interpreter that ended.
 }
 
 // A Bundle is one result by media type: JSON for JSON types, text, or base64 of anything else.
@@ -74,13 +92,15 @@ type Bundle map[string]json.RawMessage
 
 // A Progress is one event of a running cell.
 type Progress struct {
-	Type       string   `json:"type"`              // "start", "stdout", "stderr", "gap", "result" or "error"
-	ExecID     string   `json:"exec_id,omitempty"` // of the interpreter; in the first event
-	Stream     string   `json:"stream,omitempty"`  // of a gap: "stdout" or "stderr"
-	Offset     int64    `json:"offset,omitempty"`  // in bytes from the beginning of the cell's stream
-	Until      int64    `json:"until,omitempty"`   // end of a gap
+	Type string `json:"type"` // start, stdout, stderr, gap, result or error.
+	// The interpreter as a command, in the first message.
+	ExecID string `json:"exec_id,omitempty"`
+	Stream string `json:"stream,omitempty"` // For a gap: stdout or stderr.
+	// In bytes from the beginning of the cell's stream.
+	Offset     int64    `json:"offset,omitempty"`
+	Until      int64    `json:"until,omitempty"` // Where a gap ends.
 	Data       string   `json:"data,omitempty"`
-	DataBase64 []byte   `json:"data_base64,omitempty"` // output that is not UTF-8
+	DataBase64 []byte   `json:"data_base64,omitempty"` // Output that is not UTF-8.
 	Result     *Outcome `json:"result,omitempty"`
 	Error      *Error   `json:"error,omitempty"`
 }
@@ -97,12 +117,15 @@ type CodeContext struct {
 	Name        string `json:"name"`
 	ContainerID string `json:"container_id"`
 	Language    string `json:"language"`
-	State       string `json:"state"`             // one of the states below
-	Cells       int    `json:"cells"`             // run by the present interpreter
-	ExecID      string `json:"exec_id,omitempty"` // of the interpreter; none before the first cell
-	CreatedAt   Time   `json:"created_at"`
-	LastUsedAt  Time   `json:"last_used_at"`
-	Note        string `json:"note,omitempty"` // why the last interpreter ended
+	// idle, busy, or ended: the next cell starts a new interpreter.
+	State string `json:"state"`
+	// Number of cells that the present interpreter has run.
+	Cells int `json:"cells"`
+	// The interpreter as a command; none before the first cell.
+	ExecID     string `json:"exec_id,omitempty"`
+	CreatedAt  Time   `json:"created_at"`
+	LastUsedAt Time   `json:"last_used_at"`
+	Note       string `json:"note,omitempty"` // Why the last interpreter ended.
 }
 
 // States of a context.

@@ -1,9 +1,9 @@
 package proto
 
-// A ContainerRef is how results name the container they ran in.
+// A ContainerRef names the container in which something ran.
 type ContainerRef struct {
 	ID        string `json:"id"`
-	ExpiresAt Time   `json:"expires_at"`
+	ExpiresAt Time   `json:"expires_at"` // When the container stops if it is not used.
 }
 
 // A State is where a session is in its life.
@@ -20,37 +20,45 @@ const (
 
 // A CreateContainer asks for a container. Every field may be left out.
 type CreateContainer struct {
-	Image        string            `json:"image,omitempty"`         // a name from the image list; default "base"
-	RuntimeClass RuntimeClass      `json:"runtime_class,omitempty"` // default "runc"
-	WorkspaceID  string            `json:"workspace_id,omitempty"`  // an existing workspace that no live container uses
-	Labels       map[string]string `json:"labels,omitempty"`        // at most 64; for listing
-	Env          map[string]string `json:"env,omitempty"`           // for every command
-	// environment too, of 4 bytes at least; never told again, sealed on disk, hidden in records of commands
-	Secrets map[string]string `json:"secrets,omitempty"`
-	Files   []string          `json:"files,omitempty"` // stored files to put into $INPUT_DIR
+	// Name from the list of images; default "base".
+	Image string `json:"image,omitempty"`
+	// Isolation: runc or gvisor. The daemon never replaces one by the other. Default "runc".
+	RuntimeClass RuntimeClass `json:"runtime_class,omitempty" schema:"enum=|runc|gvisor"`
+	// Kept workspace that no live container uses; without it a new one is created.
+	WorkspaceID string `json:"workspace_id,omitempty"`
+	// At most 64, to list containers by.
+	Labels map[string]string `json:"labels,omitempty" schema:"labels"`
+	Env    map[string]string `json:"env,omitempty" schema:"env"` // Environment of every command.
+	// More environment, with values of at least 4 bytes. The values are sealed on disk, replaced in records of
+	// commands and never returned.
+	Secrets map[string]string `json:"secrets,omitempty" schema:"secrets"`
+	Files   []string          `json:"files,omitempty"` // IDs of stored files to put into $INPUT_DIR.
 	Limits  Limits            `json:"limits,omitzero"`
-	Network Network           `json:"network,omitzero"` // what it may reach; default nothing
-	// tools of the host that its code may call; default none
+	// What the container may reach; default nothing. A mode may stand in place of the object.
+	Network Network `json:"network,omitzero" schema:"network or=networkMode"`
+	// Tools of the host that its code may call; default none.
 	CodeTools CodeTools `json:"code_tools,omitzero"`
 
-	// environment too, of which commands see placeholders; they need a network
+	// More environment, where commands see placeholders. The proxy puts the values into requests, so a network is
+	// required.
 	NetworkSecrets map[string]NetworkSecret `json:"network_secrets,omitempty"`
 
-	// IdempotencyKey makes at most one container: the same key with the same request is the same container for as
-	// long as that is there. 1 to 255 printable ASCII characters.
-	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// Creates at most one container: the same key with the same request returns the same container for as long as it
+	// exists. 1 to 255 printable ASCII characters.
+	IdempotencyKey string `json:"idempotency_key,omitempty" schema:"retryKey"`
 
-	// Fleeting is for a container that nobody is told of: it ends with the daemon, however that ends. No request can
-	// say it.
+	// Fleeting is for a container that no caller knows: it ends with the daemon, however that ends. No request can
+	// set it.
 	Fleeting bool `json:"-"`
 
-	// stop after this long without use; default 300, 1 to 30 days
-	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty"`
-	// remove this long after creation; default 30 days, 1 s to 365 days
-	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds,omitempty"`
+	// Stop after this long without use, 1 second to 30 days; default 300. The next use starts it again with its
+	// files.
+	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty" schema:"min=0 max=2592000"`
+	// Remove this long after creation, 1 second to 365 days; default 30 days.
+	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds,omitempty" schema:"min=0 max=31536000"`
 }
 
-// A Container describes a session on the wire.
+// A Container describes a container.
 type Container struct {
 	ID           string            `json:"id"`
 	State        State             `json:"state"`
@@ -61,18 +69,20 @@ type Container struct {
 	Labels       map[string]string `json:"labels"`
 	Limits       Limits            `json:"limits"`
 	Network      Network           `json:"network"`
-	CodeTools    *CodeTools        `json:"code_tools,omitempty"` // without what is secret of it
-	Isolation    Isolation         `json:"isolation"`            // as of its last start
-	Generation   int64             `json:"generation"`           // how many times it was started
-	CreatedAt    Time              `json:"created_at"`
-	LastUsedAt   Time              `json:"last_used_at"`
-	// rolling: when it stops if nobody uses it; never past MaxExpiresAt
-	ExpiresAt    Time     `json:"expires_at"`
-	MaxExpiresAt Time     `json:"max_expires_at"` // the cap: when it and its files are removed
-	RunningExecs int      `json:"running_execs"`
-	SecretNames  []string `json:"secret_names"` // of its secrets; their values are never told
+	// Without its secrets; left out where there are none.
+	CodeTools  *CodeTools `json:"code_tools,omitempty"`
+	Isolation  Isolation  `json:"isolation"`  // As of the last start.
+	Generation int64      `json:"generation"` // Counts the starts.
+	CreatedAt  Time       `json:"created_at"`
+	LastUsedAt Time       `json:"last_used_at"`
+	// When it stops if it is not used; each use moves it, but never past max_expires_at.
+	ExpiresAt    Time `json:"expires_at"`
+	MaxExpiresAt Time `json:"max_expires_at"` // When it is removed with its files.
+	RunningExecs int  `json:"running_execs"`
+	// Names of its secrets. Their values are never returned.
+	SecretNames []string `json:"secret_names"`
 
-	NetworkSecrets map[string]NetworkSecret `json:"network_secrets,omitempty"` // without their values
+	NetworkSecrets map[string]NetworkSecret `json:"network_secrets,omitempty"` // Without the values.
 
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds"`
 	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds"`
@@ -82,8 +92,8 @@ type Container struct {
 type Workspace struct {
 	ID          string `json:"id"`
 	CreatedAt   Time   `json:"created_at"`
-	ContainerID string `json:"container_id"` // the container that uses it; "" for none
-	Kept        bool   `json:"kept"`         // it stays when its container is deleted
+	ContainerID string `json:"container_id"` // The container that uses it; empty for none.
+	Kept        bool   `json:"kept"`         // It stays when its container goes.
 }
 
 // A JobSummary is one line of a list of jobs.

@@ -37,13 +37,13 @@ const (
 // container); Message says what is wrong and what to do, in one sentence, and
 // never shows a path of the host.
 type Error struct {
-	Code    Code   `json:"code"`
-	Op      string `json:"op,omitempty"`
+	Code Code   `json:"code"`
+	Op   string `json:"op,omitempty"`
+	// What the error is about: an ID, a field, or a path in the container.
 	Item    string `json:"item,omitempty"`
 	Message string `json:"message"`
 
-	// RetryAfter is when trying again makes sense, in seconds from now; 0 is not said. An edge
-	// tells it in the Retry-After header too.
+	// When it makes sense to try again; also in the Retry-After header.
 	RetryAfter int64 `json:"retry_after_seconds,omitempty"`
 }
 

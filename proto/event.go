@@ -21,16 +21,20 @@ const (
 // two events) and DataBase64 where they are not, so that nothing is lost. Offset counts bytes of
 // that stream from the start of the exec.
 type Event struct {
-	Type       EventType     `json:"type"`
-	Ref        string        `json:"ref,omitempty"` // echo of the request's ref, on the first answer to it
-	ExecID     string        `json:"exec_id,omitempty"`
-	Stream     string        `json:"stream,omitempty"` // of a gap: "stdout" or "stderr"
-	Offset     int64         `json:"offset,omitempty"`
-	Until      int64         `json:"until,omitempty"`
-	Data       string        `json:"data,omitempty"`
-	DataBase64 []byte        `json:"data_base64,omitempty"`
-	Exec       *Exec         `json:"exec,omitempty"`
-	Result     *ExecResult   `json:"result,omitempty"`
-	Container  *ContainerRef `json:"container,omitempty"`
-	Error      *Error        `json:"error,omitempty"`
+	Type EventType `json:"type"`
+	// The ref of the message that this answers, on the first answer.
+	Ref    string `json:"ref,omitempty"`
+	ExecID string `json:"exec_id,omitempty"`
+	Stream string `json:"stream,omitempty"` // For a gap: stdout or stderr.
+	// Where the output begins, in bytes from the start of the stream; for a gap, where the gap begins. 0 is left out.
+	Offset int64 `json:"offset,omitempty"`
+	Until  int64 `json:"until,omitempty"` // Where a gap ends.
+	// Output that is UTF-8. A character is never split.
+	Data       string `json:"data,omitempty"`
+	DataBase64 []byte `json:"data_base64,omitempty"` // Output that is not UTF-8.
+	Exec       *Exec  `json:"exec,omitempty"`
+	// For an exit: what the HTTP request would have answered.
+	Result    *ExecResult   `json:"result,omitempty"`
+	Container *ContainerRef `json:"container,omitempty"`
+	Error     *Error        `json:"error,omitempty"`
 }

@@ -8,42 +8,48 @@ const (
 	UserRoot    = "root" // root of the container, nobody on the host
 )
 
-// A Cmd is one command to run in a container, as the native edge receives it.
-// Exactly one of Command and Argv is set.
+// A Cmd is one command to run in a container. Exactly one of command and argv is set.
 type Cmd struct {
-	Command string   `json:"command,omitempty"` // text for bash
-	Argv    []string `json:"argv,omitempty"`    // a program and its arguments, no shell
-	// name of a persistent shell that runs Command; made at first use
-	Shell string `json:"shell,omitempty"`
-	JobID string `json:"job_id,omitempty"` // the job it belongs to; made when empty
-	// absolute, or relative to the job's directory, which is the default
-	Cwd     string            `json:"cwd,omitempty"`
-	Env     map[string]string `json:"env,omitempty"`     // added to the container's
-	Secrets map[string]string `json:"secrets,omitempty"` // environment too, hidden wherever the command is recorded
-	User    string            `json:"user,omitempty"`    // "user" (default) or "root"
-	Stdin   string            `json:"stdin,omitempty"`   // all of standard input, unless OpenStdin
-	Files   []string          `json:"files,omitempty"`   // stored files to put into $INPUT_DIR first
+	Command string   `json:"command,omitempty" schema:"maxLength=1048576 noNUL"` // Text for bash.
+	Argv    []string `json:"argv,omitempty" schema:"argv"`                       // Program and arguments, without a shell.
+	// Name of a persistent shell that runs command and keeps its directory and variables; created at its first use.
+	Shell string `json:"shell,omitempty" schema:"jobName"`
+	// Job that the command belongs to: 1 to 64 letters, digits, '-' and '_'. Default: the job of the container.
+	JobID string `json:"job_id,omitempty" schema:"jobName"`
+	// Working directory: absolute, or relative to the directory of the job, which is the default.
+	Cwd string `json:"cwd,omitempty" schema:"maxLength=4095 noNUL"`
+	// Added to the environment of the container.
+	Env map[string]string `json:"env,omitempty" schema:"env"`
+	// More environment; the values are replaced wherever the command is recorded.
+	Secrets map[string]string `json:"secrets,omitempty" schema:"secrets"`
+	User    string            `json:"user,omitempty" schema:"enum=|user|root"` // user (default) or root.
+	Stdin   string            `json:"stdin,omitempty"`                         // All of standard input. Excludes open_stdin.
+	// IDs of stored files to put into $INPUT_DIR first.
+	Files []string `json:"files,omitempty"`
 
-	// Generation binds the command to one run of the container: where another one runs by now, or none, it is refused
-	// as a conflict. 0 takes whichever runs, and starts the container if none does.
+	// Generation of the container that the command is for; 0 is any. If another one runs, or none, the answer is 409
+	// and the command does not start.
 	Generation int64 `json:"generation,omitempty"`
 
-	OpenStdin  bool        `json:"open_stdin,omitempty"` // keep standard input open for later writes
-	TTY        *WindowSize `json:"tty,omitempty"`        // give it a terminal; stderr then arrives as stdout
-	Background bool        `json:"background,omitempty"` // answer as soon as it has started
-	Detach     bool        `json:"detach,omitempty"`     // keep it running when the client goes away, or the daemon
+	OpenStdin bool `json:"open_stdin,omitempty"` // Keep standard input open for later writes.
+	// Give it a terminal of this size. What it writes to stderr then arrives as stdout.
+	TTY        *WindowSize `json:"tty,omitempty"`
+	Background bool        `json:"background,omitempty"` // Answer as soon as it has started.
+	// Keep it running when the client or the daemon goes away.
+	Detach bool `json:"detach,omitempty"`
 
-	// IdempotencyKey has the command run at most once: the same key with the same command, in the same container, is
-	// the same exec, for 24 hours at least. 1 to 255 printable ASCII characters. Such a command is not ended when its
-	// client goes away.
-	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// Runs the command at most once: the same key with the same command in the same container returns the same exec
+	// for at least 24 hours. 1 to 255 printable ASCII characters. Such a command keeps running when its client goes
+	// away.
+	IdempotencyKey string `json:"idempotency_key,omitempty" schema:"retryKey"`
 
-	// 0 is the daemon's default; background commands have none unless asked
-	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
-	// of each stream kept for the result; 0 is the daemon's default
-	MaxOutputBytes int64 `json:"max_output_bytes,omitempty"`
-	// "truncate" (default): keep head and tail; "fail": kill it; "wait": hold it up for those who follow
-	OnOutputLimit string `json:"on_output_limit,omitempty"`
+	// At most 86400; 0 is the default of the daemon. Background commands have no default limit.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" schema:"min=0 max=86400"`
+	// How much of each stream the result keeps; 0 is the default of the daemon.
+	MaxOutputBytes int64 `json:"max_output_bytes,omitempty" schema:"min=0 max=16777216"`
+	// truncate (default) keeps head and tail, fail ends the command, wait blocks it until the slowest follower has
+	// caught up.
+	OnOutputLimit string `json:"on_output_limit,omitempty" schema:"enum=|truncate|fail|wait"`
 
 	// What no request can say; package code does.
 	Shown string `json:"-"` // what it is called wherever it is recorded, instead of Argv
@@ -59,10 +65,10 @@ const (
 	OutputWait = "wait"
 )
 
-// A WindowSize is a terminal's, in character cells.
+// A WindowSize is the size of a terminal in character cells.
 type WindowSize struct {
-	Rows uint16 `json:"rows"`
-	Cols uint16 `json:"cols"`
+	Rows uint16 `json:"rows" schema:"min=1 max=65535"`
+	Cols uint16 `json:"cols" schema:"min=1 max=65535"`
 }
 
 // A Stream is where a piece of output came from.
@@ -105,14 +111,17 @@ const (
 
 // An End is how an exec ended.
 type End struct {
-	Reason     EndReason `json:"reason"`
-	ReturnCode int       `json:"return_code"`        // the code, or 128+n for signal n; -1 when unknown
-	Signal     string    `json:"signal,omitempty"`   // "SIGKILL", when a signal ended it
-	Message    string    `json:"message,omitempty"`  // one sentence for people, where the reason does not say it all
-	Leftover   int       `json:"leftover,omitempty"` // background processes it left running
-	// of its processes that have ended, killed ones too; 0 when unknown, as for "lost" and "host_restart"
+	Reason EndReason `json:"reason"`
+	// The code, 128+n for signal n, or -1 where it is unknown.
+	ReturnCode int    `json:"return_code"`
+	Signal     string `json:"signal,omitempty"` // Such as SIGKILL, when a signal ended it.
+	// One sentence for people, where the reason does not say everything.
+	Message string `json:"message,omitempty"`
+	// Number of background processes that it left running.
+	Leftover int `json:"leftover,omitempty"`
+	// Of its processes that have ended; 0 when unknown, as for lost and host_restart.
 	CPUSeconds float64 `json:"cpu_seconds"`
-	// largest resident set of one of those, and no less than the guest's own; 0 when unknown
+	// Largest resident set of one of those processes, never less than that of the guest; 0 when unknown.
 	PeakBytes int64 `json:"peak_memory_bytes"`
 }
 
@@ -134,15 +143,15 @@ type Exec struct {
 	Argv        []string  `json:"argv,omitempty"`
 	Shell       string    `json:"shell,omitempty"`
 	User        string    `json:"user"`
-	Generation  int64     `json:"generation,omitempty"` // of the container, in which it ran
+	Generation  int64     `json:"generation,omitempty"` // Generation of the container in which it ran.
 	Background  bool      `json:"background,omitempty"`
 	State       ExecState `json:"state"`
 	StartedAt   Time      `json:"started_at"`
 	EndedAt     *Time     `json:"ended_at"`
-	End         *End      `json:"end"`
-	StdoutBytes int64     `json:"stdout_bytes"` // written so far, kept or not
+	End         *End      `json:"end"`          // How it ended; null while it runs.
+	StdoutBytes int64     `json:"stdout_bytes"` // Written so far, kept or not.
 	StderrBytes int64     `json:"stderr_bytes"`
-	Truncated   bool      `json:"truncated"` // the result leaves out some of the output
+	Truncated   bool      `json:"truncated"` // The result leaves out some of the output.
 }
 
 // Duration is how long it ran, or has run until now.
@@ -153,14 +162,14 @@ func (e Exec) Duration(now time.Time) time.Duration {
 	return now.Sub(e.StartedAt.Time)
 }
 
-// An ExecResult is the answer to a finished exec. Result is exactly the content object that
-// hosted code execution answers with; the rest is what that shape has no room for.
+// An ExecResult is the answer to a command that has ended. Its result is the block that hosted code execution answers
+// with.
 type ExecResult struct {
 	Container ContainerRef `json:"container"`
 	Exec      Exec         `json:"exec"`
 	Result    BashContent  `json:"result"`
-	Partial   *Output      `json:"partial,omitempty"` // what was written, when Result is an error
-	// what else the caller should know: a file that could not be published, …
+	Partial   *Output      `json:"partial,omitempty"` // What was written, where result is an error.
+	// What else the caller should know, such as a file that could not be published.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -13,17 +13,20 @@ const (
 
 // A FileInfo describes one file inside a container. It never follows a link at the end of the path.
 type FileInfo struct {
-	Path       string   `json:"path"`                  // absolute; bytes that are not UTF-8 show as U+FFFD
-	RawPath    []byte   `json:"path_base64,omitempty"` // the true path, set only where Path is not it
-	Type       FileType `json:"type"`
-	SizeBytes  int64    `json:"size_bytes"`
-	Mode       string   `json:"mode"` // octal permission bits with set-id and sticky, "0644"
-	UID        uint32   `json:"uid"`
-	GID        uint32   `json:"gid"`
-	ModifiedAt Time     `json:"modified_at"`
-	ChangedAt  Time     `json:"changed_at"`       // inode change; user code cannot set it
-	Target     string   `json:"target,omitempty"` // of a symlink
-	SHA256     string   `json:"sha256,omitempty"` // hex; where it was asked for
+	// Absolute; bytes that are not UTF-8 show as U+FFFD.
+	Path      string   `json:"path"`
+	RawPath   []byte   `json:"path_base64,omitempty"` // The true path, where it is not UTF-8.
+	Type      FileType `json:"type"`
+	SizeBytes int64    `json:"size_bytes"`
+	// Octal permission bits with set-id and sticky, such as 0644.
+	Mode       string `json:"mode"`
+	UID        uint32 `json:"uid"`
+	GID        uint32 `json:"gid"`
+	ModifiedAt Time   `json:"modified_at"`
+	// Change of the inode, which code in the container cannot set.
+	ChangedAt Time   `json:"changed_at"`
+	Target    string `json:"target,omitempty"` // Target of a symbolic link.
+	SHA256    string `json:"sha256,omitempty"` // In hex, where it was asked for.
 }
 
 // A StoredFile is a file with an ID, as the Files API knows it, free of any dialect.
@@ -42,32 +45,33 @@ type StoredFile struct {
 
 // An Artifact is one line of a job's manifest.
 type Artifact struct {
-	Path      string   `json:"path"` // relative to the job's directory
+	Path      string   `json:"path"` // Relative to the directory of the job.
 	Type      FileType `json:"type"`
 	SizeBytes int64    `json:"size_bytes"`
-	SHA256    string   `json:"sha256"` // "" where it was too large or vanished before it could be read
-	Mode      string   `json:"mode"`
-	MediaType string   `json:"media_type"`
-	// "produced" by an exec, "uploaded" through the API, "edited" by the editor tool
+	// In hex; empty where the file was too large or vanished before it could be read.
+	SHA256    string `json:"sha256"`
+	Mode      string `json:"mode"`
+	MediaType string `json:"media_type"`
+	// produced by a command, uploaded through the API, or edited by the editor tool.
 	Origin     string `json:"origin"`
-	CreatedBy  string `json:"created_by,omitempty"` // exec ID
-	ChangedBy  string `json:"changed_by,omitempty"` // exec ID of the last change
-	CreatedAt  Time   `json:"created_at"`           // when it was first seen
+	CreatedBy  string `json:"created_by,omitempty"` // ID of the exec.
+	ChangedBy  string `json:"changed_by,omitempty"` // ID of the exec that made the last change.
+	CreatedAt  Time   `json:"created_at"`           // When it was first seen.
 	ModifiedAt Time   `json:"modified_at"`
-	FileID     string `json:"file_id,omitempty"` // where it was published to the Files API
+	FileID     string `json:"file_id,omitempty"` // Where it was published to the Files API.
 }
 
-// A Manifest lists what a job's directory holds and who made it. The same JSON is in
-// /workspace/<job_id>/manifest.json and in the API.
+// A Manifest lists what a job's directory holds and who made it. /workspace/<job_id>/manifest.json has the same JSON.
 type Manifest struct {
 	JobID       string     `json:"job_id"`
 	WorkspaceID string     `json:"workspace_id"`
-	ContainerID string     `json:"container_id"` // the last one that worked on it
+	ContainerID string     `json:"container_id"` // The last one that worked on it.
 	CreatedAt   Time       `json:"created_at"`
 	UpdatedAt   Time       `json:"updated_at"`
 	Execs       []JobExec  `json:"execs"`
 	Files       []Artifact `json:"files"`
-	Truncated   bool       `json:"truncated"` // the directory holds more than a manifest lists
+	// The directory holds more than a manifest lists.
+	Truncated bool `json:"truncated"`
 }
 
 // A JobExec is the log line of one command in a manifest.

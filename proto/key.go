@@ -3,23 +3,27 @@ package proto
 // KeyPrefix begins the public ID of an API key, which names it in lists and logs and gives nothing away.
 const KeyPrefix = "key_"
 
-// A Quota bounds what may be done with one API key. Zero fields do not bound.
+// A Quota bounds what may be done with an API key. A field that is 0 or left out does not bound.
 type Quota struct {
-	Sessions          int64   `json:"sessions,omitempty"`            // containers it made that have not expired, at once
-	CPUSecondsPerDay  float64 `json:"cpu_seconds_per_day,omitempty"` // of the commands it started, from midnight UTC
-	StorageBytes      int64   `json:"storage_bytes,omitempty"`       // of the stored files it made, all together
-	RequestsPerSecond float64 `json:"requests_per_second,omitempty"` // on average
-	// requests at once after a pause; 0 is one second's worth, at least 1
-	Burst int64 `json:"burst,omitempty"`
+	// Containers at once that it made and that have not expired.
+	Sessions int64 `json:"sessions,omitempty" schema:"min=0 max=1000000"`
+	// CPU time of the commands it started, from midnight UTC; counted when a command ends.
+	CPUSecondsPerDay float64 `json:"cpu_seconds_per_day,omitempty" schema:"orZero=0.001:"`
+	// Size of all stored files that it made.
+	StorageBytes int64 `json:"storage_bytes,omitempty" schema:"min=0"`
+	// On average.
+	RequestsPerSecond float64 `json:"requests_per_second,omitempty" schema:"orZero=0.001:1000000"`
+	// Requests at once after a pause; 0 is one second's worth, at least 1.
+	Burst int64 `json:"burst,omitempty" schema:"min=0 max=1000000"`
 }
 
-// A QuotaChange changes the fields that it has; 0 takes a bound away.
+// A QuotaChange changes the bounds that it has; 0 removes one.
 type QuotaChange struct {
-	Sessions          *int64   `json:"sessions,omitempty"`
-	CPUSecondsPerDay  *float64 `json:"cpu_seconds_per_day,omitempty"`
-	StorageBytes      *int64   `json:"storage_bytes,omitempty"`
-	RequestsPerSecond *float64 `json:"requests_per_second,omitempty"`
-	Burst             *int64   `json:"burst,omitempty"`
+	Sessions          *int64   `json:"sessions,omitempty" schema:"min=0 max=1000000"`
+	CPUSecondsPerDay  *float64 `json:"cpu_seconds_per_day,omitempty" schema:"orZero=0.001:"`
+	StorageBytes      *int64   `json:"storage_bytes,omitempty" schema:"min=0"`
+	RequestsPerSecond *float64 `json:"requests_per_second,omitempty" schema:"orZero=0.001:1000000"`
+	Burst             *int64   `json:"burst,omitempty" schema:"min=0 max=1000000"`
 }
 
 // On is q with the changes made.
@@ -38,46 +42,54 @@ func put[T any](to *T, from *T) {
 	}
 }
 
-// A Key describes an API key; its secret is known to nobody but who was given it.
+// A Key describes an API key. Its secret is not stored.
 type Key struct {
-	ID         string `json:"id"`
-	Name       string `json:"name"`
-	Owner      string `json:"owner"` // the tenant that everything made with it belongs to
-	Admin      bool   `json:"admin"` // may make and revoke keys, and change what concerns the whole daemon
-	File       bool   `json:"file"`  // it is the one in the daemon's key file, which is revoked by replacing that
-	Quota      Quota  `json:"quota"`
-	CreatedAt  Time   `json:"created_at"`
-	ExpiresAt  *Time  `json:"expires_at"`   // null: never
-	LastUsedAt *Time  `json:"last_used_at"` // null: never; after a crash of the daemon it may be some seconds behind
-	RevokedAt  *Time  `json:"revoked_at"`   // null: it is not
+	ID   string `json:"id"` // Names the key; it is no secret.
+	Name string `json:"name"`
+	// The tenant that owns everything made with it.
+	Owner string `json:"owner"`
+	// May make and revoke keys, and change what concerns the whole daemon, such as images.
+	Admin bool `json:"admin"`
+	// The key in the daemon's key file, which is revoked by replacing that file.
+	File      bool  `json:"file"`
+	Quota     Quota `json:"quota"`
+	CreatedAt Time  `json:"created_at"`
+	ExpiresAt *Time `json:"expires_at"` // null: never.
+	// null: never. After a crash of the daemon it may be some seconds behind.
+	LastUsedAt *Time `json:"last_used_at"`
+	RevokedAt  *Time `json:"revoked_at"` // null: it is not revoked.
 }
 
 // A KeyUsage is what a key uses of its quota.
 type KeyUsage struct {
 	Sessions        int64   `json:"sessions"`
 	CPUSecondsToday float64 `json:"cpu_seconds_today"`
-	CPUResetsAt     Time    `json:"cpu_resets_at"` // the next midnight UTC
+	CPUResetsAt     Time    `json:"cpu_resets_at"` // The next midnight UTC.
 	StorageBytes    int64   `json:"storage_bytes"`
 }
 
 // A CreateKey asks for an API key.
 type CreateKey struct {
-	Name             string `json:"name,omitempty"`  // for people; need not be unique
-	Owner            string `json:"owner,omitempty"` // "" is the owner of the key that asks
-	Admin            bool   `json:"admin,omitempty"`
-	ExpiresInSeconds int64  `json:"expires_in_seconds,omitempty"` // 0: never
-	Quota            Quota  `json:"quota,omitzero"`
+	// For people, at most 128 bytes; need not be unique.
+	Name string `json:"name,omitempty" schema:"maxLength=128 printable"`
+	// 1 to 64 letters, digits, '.', '-' and '_'; default the owner of the key that asks.
+	Owner string `json:"owner,omitempty" schema:"owner"`
+	Admin bool   `json:"admin,omitempty"`
+	// 0 is never.
+	ExpiresInSeconds int64 `json:"expires_in_seconds,omitempty" schema:"min=0 max=315360000"`
+	Quota            Quota `json:"quota,omitzero"`
 }
 
 // A ChangeKey changes the fields that it has.
 type ChangeKey struct {
-	Name  *string      `json:"name,omitempty"`
+	Name  *string      `json:"name,omitempty" schema:"maxLength=128 printable"`
 	Quota *QuotaChange `json:"quota,omitempty"`
 }
 
-// A NewKey is a key that was just made, with the secret that is told this once.
+// A NewKey is a key that was just made, with its secret.
 type NewKey struct {
 	Key
+	// What requests carry. Only this answer has it.
 	Secret string `json:"secret"`
 }
 

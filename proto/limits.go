@@ -10,14 +10,15 @@ const (
 	ClassGVisor RuntimeClass = "gvisor" // a user-space kernel between the code and the host's
 )
 
-// Limits bound what one container may use. Zero means the daemon's default.
+// Limits bound what one container may use. 0 is the default of the daemon, which is also the maximum.
 type Limits struct {
-	CPUs        float64 `json:"cpus,omitempty"`         // cores, 0.01 and up; hosted default is 1
-	MemoryBytes int64   `json:"memory_bytes,omitempty"` // 16 MiB and up; swap is never added
-	PIDs        int64   `json:"pids,omitempty"`         // processes and threads, 16 and up
-	// of the workspace, and again of the writable layer, metadata included; 16 MiB and up
-	DiskBytes int64 `json:"disk_bytes,omitempty"`
-	OpenFiles int64 `json:"open_files,omitempty"` // of one process, 256 and up
+	CPUs float64 `json:"cpus,omitempty" schema:"cpus"` // Cores, at least 0.01.
+	// At least 16 MiB; there is no swap.
+	MemoryBytes int64 `json:"memory_bytes,omitempty" schema:"memory"`
+	PIDs        int64 `json:"pids,omitempty" schema:"pids"` // Processes and threads, at least 16.
+	// Size of the workspace, and again of the writable layer, metadata included; at least 16 MiB.
+	DiskBytes int64 `json:"disk_bytes,omitempty" schema:"disk"`
+	OpenFiles int64 `json:"open_files,omitempty" schema:"openFiles"` // Per process, at least 256.
 }
 
 // Or fills the zero fields of l from d.

@@ -24,11 +24,14 @@ func (m NetworkMode) width() int {
 	return 0
 }
 
-// A Network is what a container may reach. A request may give its mode alone: "open".
+// A Network is what a container may reach. In a request, a mode may stand in its place: "open".
 type Network struct {
-	Mode NetworkMode `json:"mode,omitempty"` // default NetworkNone, or NetworkAllowlist where Allow lists something
-	// "api.github.com", "api.example.com:8443", "*.example.com"; without a port 80 and 443
-	Allow []string `json:"allow,omitempty"`
+	// none: nothing. allowlist: the hosts in allow. open: any public host. Default allowlist if allow has hosts,
+	// otherwise none.
+	Mode NetworkMode `json:"mode,omitempty" schema:"enum=|none|allowlist|open"`
+	// Hosts such as api.github.com, api.example.com:8443 or *.example.com, where the star stands for one label.
+	// Without a port, 80 and 443 are allowed.
+	Allow []string `json:"allow,omitempty" schema:"allow"`
 }
 
 // SetShort is Network where a mode alone stands for it.
@@ -37,11 +40,11 @@ func (n *Network) SetShort(mode string) { *n = Network{Mode: NetworkMode(mode)} 
 // IsZero reports whether nothing was asked for.
 func (n Network) IsZero() bool { return n.Mode == "" && len(n.Allow) == 0 }
 
-// A NetworkSecret is a secret that code in a container never has: its environment has a placeholder, and the daemon's
-// proxy puts the value into requests to these hosts, and to no others. Hosts are written as in Network.Allow.
+// A NetworkSecret is a secret that code in a container never has. Its environment has a placeholder, and the proxy
+// puts the value into requests to these hosts alone.
 type NetworkSecret struct {
-	Value string   `json:"value,omitempty"` // of 4 bytes at least; never told again
-	Hosts []string `json:"hosts"`
+	Value string   `json:"value,omitempty"` // At least 4 bytes. It is never returned.
+	Hosts []string `json:"hosts"`           // Written as in the allow list of a network.
 }
 
 // An AuditEgress is what the audit log tells of a request that left a container, or was to.

@@ -13,82 +13,95 @@ type Tool struct {
 	EnvVariableNames []string          `json:"env_variable_names"`
 	Version          int64             `json:"version"`
 	CreatedAt        Time              `json:"created_at"`
-	UpdatedAt        Time              `json:"updated_at"` // when this version was made
+	UpdatedAt        Time              `json:"updated_at"` // When the version was made.
 	Notes            []string          `json:"notes,omitempty"`
 }
 
 // A ToolConfiguration says what a stored tool runs, and how.
 type ToolConfiguration struct {
-	Type           string            `json:"type"`    // "CodeRunner"
-	Runtime        string            `json:"runtime"` // "python"
-	Code           string            `json:"code"`    // defines run(input)
-	InputSchema    []ToolField       `json:"input_schema,omitempty"`
-	OutputSchema   []ToolField       `json:"output_schema,omitzero"`   // default: any JSON
-	EnvVariables   map[string]string `json:"env_variables,omitempty"`  // never returned
-	TimeoutSeconds float64           `json:"timeout_seconds,omitzero"` // default 30
-	AllowNetwork   bool              `json:"allow_network,omitempty"`
+	Type    string `json:"type" schema:"const=CodeRunner"` // "CodeRunner"
+	Runtime string `json:"runtime" schema:"const=python"`  // "python"
+	// Python that defines run(input), at most 96 KiB.
+	Code string `json:"code" schema:"toolCode"`
+	// The fields that an input may have; others are dropped.
+	InputSchema []ToolField `json:"input_schema,omitempty" schema:"maxItems=128"`
+	// If set, run has to return an object with these fields; it may have more.
+	OutputSchema []ToolField `json:"output_schema,omitzero" schema:"maxItems=128"`
+	// Environment of the tool's process alone. The values are sealed on disk and never returned.
+	EnvVariables map[string]string `json:"env_variables,omitempty" schema:"toolEnv"`
+	// 0.1 to 3600; 0 is the default, 30.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitzero" schema:"orZero=0.1:3600"`
+	// Whether it may reach any public host through the proxy of the daemon; otherwise it reaches nothing. Where the
+	// daemon gives containers no such network, running the tool is a 501.
+	AllowNetwork bool `json:"allow_network,omitempty"`
 
-	// EnvHosts names hosts for variables that the code sees as placeholders. The proxy inserts the values into
-	// requests to these hosts only.
+	// Variables of which the code sees a placeholder: the proxy puts the value into requests to these hosts alone.
 	EnvHosts map[string][]string `json:"env_hosts,omitempty"`
 }
 
 // A ToolField is one field of a stored tool's input or output. A schema is a flat list of fields: the code itself has
 // to check what is inside objects.
 type ToolField struct {
-	Name        string `json:"name"`
-	FieldType   string `json:"field_type"`
+	Name        string `json:"name" schema:"fieldName"`
+	FieldType   string `json:"field_type" schema:"fieldType"`
 	Required    bool   `json:"required,omitempty"`
-	Description string `json:"description,omitempty"`
-	ItemsType   string `json:"items_type,omitempty"` // of an ARRAY's items; default: any type
+	Description string `json:"description,omitempty" schema:"maxLength=4096"`
+	// Type of the items of an ARRAY; without it they may be anything.
+	ItemsType string `json:"items_type,omitempty" schema:"itemsType"`
 }
 
 // A ToolRunRequest asks for a run of a stored tool.
 type ToolRunRequest struct {
-	Input   json.RawMessage `json:"input,omitempty"`   // an object; default {}
-	Version int64           `json:"version,omitempty"` // default: the current version
-	// container to run in; default: a new one that is deleted afterwards
-	Container  string   `json:"container,omitempty"`
-	Image      string   `json:"image,omitempty"`      // of the new container
-	Files      []string `json:"files,omitempty"`      // stored files to put into $INPUT_DIR first
-	Background bool     `json:"background,omitempty"` // answer as soon as the run has started
-	// The same key with the same request names the same run for as long as that run is kept.
-	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// An object of at most 96 KiB; default {}.
+	Input   json.RawMessage `json:"input,omitempty" schema:"object"`
+	Version int64           `json:"version,omitempty" schema:"min=0"` // Default: the current version.
+	// The container to run in; without it, one is made and deleted afterwards.
+	Container string `json:"container,omitempty"`
+	Image     string `json:"image,omitempty"` // Image of the container that is made.
+	// IDs of stored files to put into $INPUT_DIR first.
+	Files      []string `json:"files,omitempty"`
+	Background bool     `json:"background,omitempty"` // Answer as soon as the run has begun.
+	// The same key with the same request returns the same run, for as long as that is kept.
+	IdempotencyKey string `json:"idempotency_key,omitempty" schema:"retryKey"`
 }
 
 // A ToolRun is one run of a stored tool. Values of the tool's secrets are replaced in all fields.
 type ToolRun struct {
-	ID          string          `json:"id"`
-	ToolID      string          `json:"tool_id"`
-	Tool        string          `json:"tool"` // its name
-	Version     int64           `json:"version"`
-	State       ToolRunState    `json:"state"`
-	Input       json.RawMessage `json:"input"`            // the fields that the schema names
-	Output      json.RawMessage `json:"output,omitempty"` // what run returned, once it succeeded
-	Error       *ToolRunError   `json:"error,omitempty"`
-	Logs        Logs            `json:"logs"`
-	Truncated   bool            `json:"truncated,omitempty"` // some of the logs were left out
-	Files       []BashOutput    `json:"files"`               // stored files made from the top-level files of $OUTPUT_DIR
-	Notes       []string        `json:"notes,omitempty"`
-	Container   string          `json:"container,omitempty"` // the one that the request named
-	ExecID      string          `json:"exec_id,omitempty"`
-	DurationMS  float64         `json:"duration_ms"`
-	RequestedBy string          `json:"requested_by"` // ID of the API key
-	CreatedAt   Time            `json:"created_at"`
-	StartedAt   *Time           `json:"started_at,omitempty"`
-	EndedAt     *Time           `json:"ended_at,omitempty"`
-	ExpiresAt   *Time           `json:"expires_at,omitempty"` // deadline for the approval, if it needs one
-	Decision    *Decision       `json:"decision,omitempty"`
+	ID      string          `json:"id"`
+	ToolID  string          `json:"tool_id"`
+	Tool    string          `json:"tool"` // Name of the tool.
+	Version int64           `json:"version"`
+	State   ToolRunState    `json:"state"`
+	Input   json.RawMessage `json:"input"` // The fields that the schema has.
+	// What run returned. Only where the run succeeded.
+	Output    json.RawMessage `json:"output,omitempty"`
+	Error     *ToolRunError   `json:"error,omitempty"`
+	Logs      Logs            `json:"logs"`
+	Truncated bool            `json:"truncated,omitempty"` // Some of the logs was left out.
+	// Stored files made of the top-level files of $OUTPUT_DIR.
+	Files       []BashOutput `json:"files"`
+	Notes       []string     `json:"notes,omitempty"`
+	Container   string       `json:"container,omitempty"` // The container that the request named.
+	ExecID      string       `json:"exec_id,omitempty"`
+	DurationMS  float64      `json:"duration_ms"`
+	RequestedBy string       `json:"requested_by"` // The API key that asked for it.
+	CreatedAt   Time         `json:"created_at"`
+	StartedAt   *Time        `json:"started_at,omitempty"`
+	EndedAt     *Time        `json:"ended_at,omitempty"`
+	// Until when a run that waits for approval can be approved.
+	ExpiresAt *Time     `json:"expires_at,omitempty"`
+	Decision  *Decision `json:"decision,omitempty"`
 }
 
 // A ToolRunError describes how a run failed.
 type ToolRunError struct {
-	// "exception", "timeout", "out_of_memory", "exit", "not_serializable", "invalid_output", …
+	// exception, syntax_error, no_run, exit, signal, timeout, out_of_memory, not_serializable, output_too_large,
+	// invalid_output, refused, expired, lost, or what kept the code from running.
 	Type       string `json:"type"`
 	Name       string `json:"name,omitempty"`        // of the exception
 	Message    string `json:"message"`               // for people
 	Traceback  string `json:"traceback,omitempty"`   // of the tool's own frames
-	Field      string `json:"field,omitempty"`       // the wrong field of the output
+	Field      string `json:"field,omitempty"`       // Field of the output that is wrong.
 	ReturnCode *int   `json:"return_code,omitempty"` // of an interpreter that ended
 }
 
@@ -114,14 +127,14 @@ func (s ToolRunState) Over() bool { return s != RunParked && s != RunRunning }
 
 // A Decision is what a person decided about a run of a stored tool, or about a call of a tool.
 type Decision struct {
-	By     string `json:"by"` // ID of the API key
+	By     string `json:"by"` // The API key that decided.
 	At     Time   `json:"at"`
-	Reason string `json:"reason,omitempty"` // why it was refused
+	Reason string `json:"reason,omitempty"` // Why it was refused.
 }
 
 // A Refusal refuses a run or a call.
 type Refusal struct {
-	Reason string `json:"reason,omitempty"`
+	Reason string `json:"reason,omitempty" schema:"maxLength=1000"`
 }
 
 // A ToolCall is one call of a tool by code in a container. Secrets of the container are replaced in all fields.
@@ -131,15 +144,16 @@ type ToolCall struct {
 	ExecID      string          `json:"exec_id"`
 	Tool        string          `json:"tool"`
 	State       ToolCallState   `json:"state"`
-	Input       json.RawMessage `json:"input,omitempty"` // set only if the call needs approval
+	Input       json.RawMessage `json:"input,omitempty"` // Of a call that needs approval.
 	InputBytes  int64           `json:"input_bytes"`
 	ResultBytes int64           `json:"result_bytes"`
 	Error       *CallError      `json:"error,omitempty"`
 	CreatedAt   Time            `json:"created_at"`
-	StartedAt   *Time           `json:"started_at,omitempty"` // when the provider could have received it
+	StartedAt   *Time           `json:"started_at,omitempty"` // When the provider could have received it.
 	EndedAt     *Time           `json:"ended_at,omitempty"`
-	ExpiresAt   *Time           `json:"expires_at,omitempty"` // deadline for the approval, if it needs one
-	Decision    *Decision       `json:"decision,omitempty"`
+	// Until when a call that waits for approval can be approved.
+	ExpiresAt *Time     `json:"expires_at,omitempty"`
+	Decision  *Decision `json:"decision,omitempty"`
 }
 
 // A CallError describes how a call failed: the type of the exception that the code gets, and its message.

@@ -22,14 +22,16 @@ const (
 	ProviderMCP    = "mcp"    // a server that speaks the Model Context Protocol
 )
 
-// CodeTools are the host's tools that code in a container may call. None by default, and only those that are listed.
+// CodeTools are the tools of the host that code in a container may call. Only listed tools can be called.
 type CodeTools struct {
-	Allow []AllowedTool `json:"allow,omitempty"` // at most 128; none or empty: no tool
-	// of one command, or one context; default 1000, 1 to 100,000
-	MaxCalls int64 `json:"max_calls,omitempty"`
-	// of one call, without its wait for approval; default 60, above 0 to 3600
-	TimeoutSeconds float64      `json:"timeout_seconds,omitempty"`
-	Provider       ToolProvider `json:"provider,omitzero"` // who answers; default a client of the API
+	// Exact names of tools, or objects with name and approval; at most 128. The name "tools" is reserved.
+	Allow []AllowedTool `json:"allow,omitempty" schema:"allowedTools"`
+	// Maximum number of calls of one command or one context, 1 to 100,000; 0 is the default, 1000.
+	MaxCalls int64 `json:"max_calls,omitempty" schema:"min=0 max=100000"`
+	// Time limit of one call, without its wait for approval, up to 3600; 0 is the default, 60.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" schema:"min=0 max=3600"`
+	// Who answers calls; default a client of the API.
+	Provider ToolProvider `json:"provider,omitzero"`
 }
 
 // IsZero reports whether no tool was asked for.
@@ -41,10 +43,11 @@ func (c CodeTools) Clone() CodeTools {
 	return c
 }
 
-// An AllowedTool is one tool that code may call, by its one exact name. A request may give its name alone.
+// An AllowedTool is one tool that code may call. In a request, its name may stand in its place.
 type AllowedTool struct {
-	Name     string `json:"name"`
-	Approval string `json:"approval,omitempty"` // ApprovalAllow (default) or ApprovalReview
+	Name string `json:"name" schema:"callable"`
+	// allow (default), or review: each call waits until a person approves that call.
+	Approval string `json:"approval,omitempty" schema:"enum=|allow|review"`
 }
 
 // SetShort is AllowedTool where a name alone stands for it.
@@ -62,24 +65,30 @@ func (t *AllowedTool) UnmarshalJSON(data []byte) error {
 	return dec.Decode((*plain)(t))
 }
 
-// A ToolProvider is who answers calls of tools. What is in Headers, and the secret, is sealed on disk and never told
-// again.
+// A ToolProvider answers calls of tools. The values of headers and the secret are sealed on disk and never returned.
 type ToolProvider struct {
-	Type    string            `json:"type,omitempty"`    // ProviderClient (default), ProviderHTTP or ProviderMCP
-	URL     string            `json:"url,omitempty"`     // of a server
-	Headers map[string]string `json:"headers,omitempty"` // for each request to it
-	// of ProviderHTTP: what its requests are signed with, of 16 bytes at least
-	Secret string     `json:"secret,omitempty"`
-	Tools  []ToolSpec `json:"tools,omitempty"` // of ProviderHTTP: what it answers
+	// client (default): a client of the API on the websocket /v1/containers/{id}/tools. http: the daemon posts each
+	// call to url, signed. mcp: the server at url speaks the Model Context Protocol over streamable HTTP.
+	Type string `json:"type,omitempty" schema:"enum=|client|http|mcp"`
+	// Address of the server. The operator of the daemon allows servers with --tools-callback.
+	URL string `json:"url,omitempty" schema:"maxLength=2048"`
+	// Sent with each request to the server, such as Authorization.
+	Headers map[string]string `json:"headers,omitempty" schema:"maxProperties=32"`
+	// For http, at least 16 bytes. Requests have the headers Berth-Timestamp and Berth-Signature, which is "sha256="
+	// and the hex HMAC-SHA-256 of the timestamp, a dot and the body.
+	Secret string `json:"secret,omitempty"`
+	// For http: the tools that the server answers.
+	Tools []ToolSpec `json:"tools,omitempty" schema:"maxItems=128"`
 }
 
-// A ToolSpec describes a tool to whoever calls it.
+// A ToolSpec describes a tool.
 type ToolSpec struct {
-	Name        string `json:"name"`
-	Description string `json:"description,omitempty"`
-	// JSON Schema of the input, which is an object; default any object
-	InputSchema  json.RawMessage `json:"input_schema,omitempty"`
-	OutputSchema json.RawMessage `json:"output_schema,omitempty"` // of the result; default anything
+	Name        string `json:"name" schema:"callable"`
+	Description string `json:"description,omitempty" schema:"maxLength=16384"`
+	// JSON Schema, draft 2020-12, of the input, which is an object; default any object.
+	InputSchema json.RawMessage `json:"input_schema,omitempty"`
+	// JSON Schema of the result; default anything.
+	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
 }
 
 // An AuditCall is what the audit log tells of a call of a tool.

@@ -68,6 +68,7 @@ func New(cfg Config) api.Edge {
 				Act: "messages.count_tokens", MaxBodyBytes: maxMessages},
 		)
 	}
+	document(made.Routes)
 	return made
 }
 

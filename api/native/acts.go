@@ -23,7 +23,6 @@ var acts = map[string]string{
 	"readTar":       "fs.read_tar", "writeTar": "fs.write_tar", "addInputs": "input.add", "publishFile": "job.publish",
 	"readJob":     "job.read",
 	"importImage": "image.import", "pullImage": "image.pull", "removeImage": "image.remove", "sweep": "sweep.run",
-	"uploadFile": "file.upload", "downloadFile": "file.download", "deleteFile": "file.delete",
 	"createKey": "key.create", "changeKey": "key.change", "revokeKey": "key.revoke", "readAudit": "audit.read",
 	"rotateVault": "vault.rotate", "forgetVaultKeys": "vault.forget",
 }
@@ -37,16 +36,8 @@ var covered = map[string]bool{
 
 // act is what the audit log calls a request to the row; "" is not to be there.
 func (r row) act() string {
-	if act := acts[r.id]; act != "" || r.method == http.MethodGet {
+	if act := acts[r.ID]; act != "" || r.method == http.MethodGet {
 		return act
 	}
-	return r.id
-}
-
-// auditFails is the status of a request that cannot be audited.
-func (r row) auditFails() int {
-	if r.failure != nil { // the Files API's word for it
-		return 529
-	}
-	return http.StatusServiceUnavailable
+	return r.ID
 }

@@ -1,45 +1,82 @@
 package native
 
 import (
-	"maps"
+	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
+	"strings"
+	"time"
 
+	"berth/api/openapi"
 	"berth/code"
 	"berth/proto"
 	"berth/tools/toolstore"
 	"berth/tools/tooluse"
 )
 
-// Patterns of texts. Each is what the core checks, in the words of JSON schema.
+type schema = openapi.Schema
+
+// Patterns of texts. The core checks the same.
 const (
 	noNUL     = `^[^\x00]*$`
 	printable = `^[^\x00-\x1f\x7f-\x9f]*$`
-	nameOrNot = `^([0-9A-Za-z][0-9A-Za-z_-]{0,63})?$` // of a job or a shell; left out and empty are the same
+	nameOrNot = `^([0-9A-Za-z][0-9A-Za-z_-]{0,63})?$` // of a job, a shell or a context; empty is the same as left out
+
+	// a host of an allow-list: a name, with or without a star for its first label, or an address, and a port
+	hostPattern = `^(\*\.)?([^\s/@:*?#%\[\]\\]+|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?$`
+
+	callablePattern = `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`
 )
 
-// imageName is what an image may be called, as far as a pattern can tell.
-// The core knows more: lengths of the whole and what is there. A pattern that said it all would be
-// wrong before long.
-const imageName = `^[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*(/[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*){0,3}(:[0-9A-Za-z_][0-9A-Za-z_.-]{0,127})?$`
+// imagePattern is the part of the core's rule for names of images that a pattern can say.
+var imagePattern = strings.ReplaceAll(`^PART(/PART){0,3}(:[0-9A-Za-z_][0-9A-Za-z_.-]{0,127})?$`, "PART",
+	`[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*`)
 
-// hostPattern is a host of an allow-list, as far as a pattern can tell: a name, with or without a star for its first
-// label, or an address, and a port.
-const hostPattern = `^(\*\.)?([^\s/@:*?#%\[\]\\]+|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?$`
+// signalPattern has the names of signals that a command can be sent, as Linux has them.
+var signalPattern = `^(SIG)?(` + strings.ReplaceAll("ABRT ALRM BUS CHLD CONT FPE HUP ILL INT IO KILL PIPE PROF PWR "+
+	"QUIT SEGV STKFLT STOP SYS TERM TRAP TSTP TTIN TTOU URG USR1 USR2 VTALRM WINCH XCPU XFSZ", " ", "|") + `)$`
 
-// signals are the names that a command can be sent, as Linux has them.
-const signals = `^(SIG)?(ABRT|ALRM|BUS|CHLD|CONT|FPE|HUP|ILL|INT|IO|KILL|PIPE|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ)$`
+// states are those of a container.
+var states = []proto.State{proto.StateCreating, proto.StateRunning, proto.StatePaused, proto.StateStopped,
+	proto.StateExpired}
+
+// enums are the values of string types that have few. A test compares them with the constants of package proto.
+var enums = map[reflect.Type][]any{
+	reflect.TypeFor[proto.State]():         anys(states),
+	reflect.TypeFor[proto.ToolCallState](): anys(proto.ToolCallStates),
+	reflect.TypeFor[proto.ToolRunState]():  anys(proto.ToolRunStates),
+	reflect.TypeFor[proto.RuntimeClass]():  {proto.ClassRunc, proto.ClassGVisor},
+	reflect.TypeFor[proto.NetworkMode]():   {proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen},
+	reflect.TypeFor[proto.ExecState]():     {proto.ExecRunning, proto.ExecEnded},
+	reflect.TypeFor[proto.FileType]():      {proto.TypeFile, proto.TypeDirectory, proto.TypeSymlink, proto.TypeOther},
+	reflect.TypeFor[proto.EndReason](): {proto.EndExit, proto.EndSignal, proto.EndTimeout, proto.EndOutOfMemory,
+		proto.EndDiskQuota, proto.EndPIDLimit, proto.EndOutputLimit, proto.EndKilled, proto.EndCanceled,
+		proto.EndExpired, proto.EndStopped, proto.EndHostRestart, proto.EndLost, proto.EndNotStarted},
+	reflect.TypeFor[proto.EventType](): {proto.EventStart, proto.EventStdout, proto.EventStderr, proto.EventGap,
+		proto.EventExit, proto.EventError, proto.EventReady},
+	reflect.TypeFor[proto.BlockError](): {proto.BlockInvalidInput, proto.BlockUnavailable, proto.BlockTooMany,
+		proto.BlockTimeExceeded, proto.BlockTooLarge, proto.BlockFileNotFound},
+	reflect.TypeFor[proto.Code](): {proto.InvalidArgument, proto.Unauthenticated, proto.PermissionDenied,
+		proto.NotFound, proto.AlreadyExists, proto.Conflict, proto.Expired, proto.TooLarge, proto.TooMany,
+		proto.QuotaExceeded, proto.TimedOut, proto.Canceled, proto.Unavailable, proto.Unsupported, proto.Internal},
+}
+
+// special are types whose JSON is not what their fields say.
+var special = map[reflect.Type]schema{
+	reflect.TypeFor[proto.Time]():      {"type": "string", "format": "date-time"},
+	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
+	reflect.TypeFor[json.RawMessage](): {},
+	reflect.TypeFor[[]byte]():          {"type": "string", "contentEncoding": "base64"},
+}
 
 // given is an object that has a text under a name.
 func given(name string) schema {
 	return schema{"required": []string{name}, "properties": schema{name: schema{"minLength": 1}}}
 }
 
-// blank is a text of nothing but white space.
-const blank = `^\s*$`
-
-// typeBounds say of whole types what no field says alone. They hold for types that embed them, too.
-var typeBounds = map[string]schema{
+// typeRules are what no field of a type says alone. They hold for types that embed it, too.
+var typeRules = map[string]schema{
 	// Empty and left out are the same. A context belongs to a container, which has its image, and the context its
 	// environment.
 	"Program": {"allOf": []any{
@@ -50,12 +87,12 @@ var typeBounds = map[string]schema{
 				"secrets": schema{"maxProperties": 0}},
 		}},
 	}},
-	// The second of both may be there and be empty, as clients that always send every field have it.
+	// The other of the two may be there and be empty, as clients that always send every field have it.
 	"Cmd": {"oneOf": []any{
 		schema{"required": []string{"command"}, "properties": schema{"command": schema{"minLength": 1},
 			"argv": schema{"maxItems": 0}}},
-		schema{"required": []string{"argv"}, "properties": schema{"argv": schema{"minItems": 1}, "command": schema{
-			"maxLength": 0}}},
+		schema{"required": []string{"argv"}, "properties": schema{"argv": schema{"minItems": 1},
+			"command": schema{"maxLength": 0}}},
 	}},
 	"Field": {"anyOf": []any{
 		schema{"properties": schema{"field_type": schema{"const": "ARRAY"}}},
@@ -63,168 +100,72 @@ var typeBounds = map[string]schema{
 	}},
 }
 
-// bounds narrow the schemas of fields further than their types do. A fuzzer that follows the document holds the two
-// against each other: what they allow is accepted, and what they exclude is refused.
-func bounds(i Info) map[string]schema {
-	// Limits are the daemon's settings, so the document of each daemon says what that one allows.
-	most := i.DefaultLimits
-	// A name with '=' would end up as another name with another value.
-	env := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`},
-		"additionalProperties": schema{"type": "string", "pattern": noNUL}}
-	// At least 4 bytes: shorter values would be found, and blackened, all over an output that has
-	// nothing to do with them.
-	secrets := schema{"maxProperties": 256, "propertyNames": schema{"pattern": `^[^=\x00]+$`},
-		"additionalProperties": schema{"type": "string", "pattern": noNUL, "minLength": 4, "maxLength": 64 << 10}}
-	// Printable ASCII, since the same key may travel in a header.
-	retryKey := schema{"pattern": "^[ -~]{0,255}$"}
-	toolName := schema{"pattern": "^[A-Za-z][0-9A-Za-z_-]{0,63}$", "not": schema{"pattern": "^tool_[0-9A-Za-z]{22}$"}}
-	callable := schema{"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$",
-		"not": schema{"const": proto.ReservedTool}}
-	approvals := schema{"enum": []any{"", toolstore.ApprovalReview}}
-	users := schema{"enum": []any{"", proto.UserDefault, proto.UserRoot}}
-	path := schema{"minLength": 1, "pattern": noNUL}
+// namedBounds are what the schema tags of fields name. Limits and networks are the daemon's settings, so the document
+// of each daemon says what that one allows.
+func namedBounds(i Info) map[string]schema {
+	most, reserved := i.DefaultLimits, schema{"const": proto.InputsDir}
+	text := schema{"type": "string", "pattern": noNUL}
+	mapOf := func(most int, names, values schema) schema {
+		return schema{"maxProperties": most, "propertyNames": names, "additionalProperties": values}
+	}
+	envName := schema{"pattern": `^[^=\x00]+$`} // a name with '=' would set another variable
+	source := func(most int) schema {
+		return schema{"minLength": 1, "maxLength": most, "pattern": noNUL, "not": schema{"pattern": `^\s*$`}}
+	}
+	callable := schema{"type": "string", "pattern": callablePattern, "not": schema{"const": proto.ReservedTool}}
+	languages := append([]any{""}, anys(code.Names())...)
 	return map[string]schema{
-		"CreateContainer.labels": {"maxProperties": 64, "propertyNames": schema{"pattern": printable, "minLength": 1,
-			"maxLength": 256},
-			"additionalProperties": schema{"type": "string", "pattern": printable, "maxLength": 256}},
-		"CreateContainer.env":              env,
-		"CreateContainer.secrets":          secrets,
-		"CreateContainer.idempotency_key":  retryKey,
-		"CreateContainer.network" + orWord: {"type": "string", "enum": anys(i.modes())},
-		"CreateContainer.network":          i.networks(),
-		"Network.mode": {"enum": []any{"", proto.NetworkNone, proto.NetworkAllowlist,
-			proto.NetworkOpen}},
-		"Network.allow": {"items": schema{"type": "string", "pattern": hostPattern},
-			"maxItems": 256},
-		"CodeTools.allow": {"maxItems": 128, "items": schema{
-			"oneOf": []any{callable, schema{"$ref": "#/components/schemas/AllowedTool"}}}},
-		"CodeTools.max_calls":       {"minimum": 0, "maximum": 100_000},
-		"CodeTools.timeout_seconds": {"minimum": 0, "maximum": 3600},
-		"AllowedTool.name":          callable,
-		"AllowedTool.approval":      {"enum": []any{"", proto.ApprovalAllow, proto.ApprovalReview}},
-		"ToolProvider.type": {"enum": []any{"", proto.ProviderClient, proto.ProviderHTTP,
-			proto.ProviderMCP}},
-		"ToolProvider.url":                     {"maxLength": 2048},
-		"ToolProvider.headers":                 {"maxProperties": 32},
-		"ToolProvider.tools":                   {"maxItems": 128},
-		"ToolSpec.name":                        callable,
-		"ToolSpec.description":                 {"maxLength": 16 << 10},
-		"ToolCall.state":                       {"enum": anys(proto.ToolCallStates)},
-		"CreateContainer.idle_timeout_seconds": {"minimum": 0, "maximum": 30 * 24 * 3600},
-		"CreateContainer.max_lifetime_seconds": {"minimum": 0, "maximum": 365 * 24 * 3600},
-		"CreateContainer.runtime_class":        {"enum": []any{"", proto.ClassRunc, proto.ClassGVisor}},
-		"Limits.cpus":                          orZero(0.01, most.CPUs),
-		"Limits.memory_bytes":                  orZero(16<<20, most.MemoryBytes),
-		"Limits.pids":                          orZero(16, most.PIDs),
-		"Limits.disk_bytes":                    orZero(16<<20, most.DiskBytes),
-		"Limits.open_files":                    orZero(256, most.OpenFiles),
-		"Cmd.command":                          {"maxLength": 1 << 20, "pattern": noNUL},
-		"Cmd.argv": {"prefixItems": []any{schema{"type": "string", "minLength": 1,
-			"pattern": noNUL}}, "items": schema{"type": "string", "pattern": noNUL}},
-		"Cmd.shell":           {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
-		"Cmd.job_id":          {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
-		"Cmd.cwd":             {"maxLength": 4095, "pattern": noNUL},
-		"Cmd.env":             env,
-		"Cmd.secrets":         secrets,
-		"Cmd.idempotency_key": retryKey,
-		"Cmd.user":            users,
-		// 24 hours.
-		"Cmd.timeout_seconds":  {"minimum": 0, "maximum": 86400},
-		"Cmd.max_output_bytes": {"minimum": 0, "maximum": 16 << 20},
-		"Cmd.on_output_limit": {"enum": []any{"", proto.OutputTruncate, proto.OutputFail,
-			proto.OutputWait}},
-		"Program.code": {"minLength": 1, "maxLength": proto.MaxCode, "pattern": noNUL,
-			"not": schema{"pattern": blank}},
-		"Program.language":         {"enum": languages()},
-		"Program.env":              env,
-		"Program.secrets":          secrets,
-		"Program.network" + orWord: {"type": "string", "enum": anys(i.modes())},
-		"Program.network":          i.networks(),
-		"Program.context":          {"pattern": nameOrNot},
-		"Program.timeout_seconds":  {"minimum": 0, "maximum": 86400},
-		"Program.max_output_bytes": {"minimum": 0, "maximum": 16 << 20},
-		"Script.language":          {"enum": anys(code.ScriptLanguages)},
-		"Script.code": {"minLength": 1, "maxLength": proto.MaxCode, "pattern": noNUL,
-			"not": schema{"pattern": blank}},
-		"Cell.code": {"minLength": 1, "maxLength": proto.MaxCode, "pattern": noNUL,
-			"not": schema{"pattern": blank}},
-		"Cell.language":         {"enum": languages()},
-		"Cell.timeout_seconds":  {"minimum": 0, "maximum": 86400},
-		"Cell.max_output_bytes": {"minimum": 0, "maximum": 16 << 20},
-		"NewContext.name": {"pattern": "^[0-9A-Za-z][0-9A-Za-z_-]{0,63}$",
-			"not": schema{"const": proto.InputsDir}},
-		"NewContext.language":        {"enum": languages()},
-		"NewContext.job_id":          {"pattern": nameOrNot, "not": schema{"const": proto.InputsDir}},
-		"NewContext.env":             env,
-		"NewContext.secrets":         secrets,
-		"NewTool.name":               toolName,
-		"NewTool.description":        {"maxLength": 4096},
-		"NewTool.tool_type":          {"const": "code_runner"},
-		"NewTool.approval_action":    approvals,
-		"ChangeTool.name":            toolName,
-		"ChangeTool.description":     {"maxLength": 4096},
-		"ChangeTool.tool_type":       {"const": "code_runner"},
-		"ChangeTool.approval_action": approvals,
-		"Configuration.type":         {"const": "CodeRunner"},
-		"Configuration.runtime":      {"const": "python"},
-		"Configuration.code": {"minLength": 1, "maxLength": toolstore.MaxCode, "pattern": noNUL,
-			"not": schema{"pattern": blank}},
-		"Configuration.timeout_seconds": orZero(0.1, 3600.0),
-		"Configuration.env_variables": {"maxProperties": 64, "propertyNames": schema{
-			"pattern": "^[A-Za-z_][0-9A-Za-z_]{0,127}$"}, "additionalProperties": schema{"type": "string",
-			"pattern": noNUL, "maxLength": 32 << 10}},
-		"Configuration.input_schema":      {"maxItems": 128},
-		"Configuration.output_schema":     {"maxItems": 128},
-		"Field.name":                      {"pattern": "^[0-9A-Za-z_.-]{1,64}$"},
-		"Field.field_type":                {"enum": anys(toolstore.FieldTypes)},
-		"Field.items_type":                {"enum": append([]any{""}, anys(toolstore.FieldTypes)...)},
-		"Field.description":               {"maxLength": 4096},
-		"RunRequest.input":                {"type": "object"},
-		"RunRequest.version":              {"minimum": 0},
-		"RunRequest.idempotency_key":      retryKey,
-		"Run.state":                       {"enum": anys(proto.ToolRunStates)},
-		"Refusal.reason":                  {"maxLength": 1000},
-		"WindowSize.rows":                 {"minimum": 1, "maximum": 65535},
-		"WindowSize.cols":                 {"minimum": 1, "maximum": 65535},
-		"Message.rows":                    {"maximum": 65535},
-		"Message.cols":                    {"maximum": 65535},
-		"Message.ref":                     {"maxLength": maxRef},
-		"Extension.seconds":               {"minimum": 0, "maximum": 30 * 24 * 3600},
-		"Move.from":                       path,
-		"Move.to":                         path,
-		"Move.as":                         users,
-		"Directory.path":                  path,
-		"Directory.as":                    users,
-		"Publication.path":                {"minLength": 1, "pattern": `^[^/\x00][^\x00]*$`},
-		"Pull.ref":                        {"pattern": imageName},
-		"SignalRequest.signal":            {"pattern": signals},
-		"Use.type":                        {"enum": []any{"server_tool_use", "tool_use"}},
-		"Use.id":                          {"minLength": 1},
-		"Use.name":                        {"enum": anys(tooluse.Names())},
-		"CreateKey.name":                  {"maxLength": 128, "pattern": printable},
-		"CreateKey.owner":                 {"pattern": `^([0-9A-Za-z][0-9A-Za-z._-]{0,63})?$`},
-		"CreateKey.expires_in_seconds":    {"minimum": 0, "maximum": 10 * 365 * 24 * 3600},
-		"Quota.sessions":                  {"minimum": 0, "maximum": 1_000_000},
-		"Quota.cpu_seconds_per_day":       orZero(0.001, 0.0),
-		"Quota.storage_bytes":             {"minimum": 0},
-		"Quota.requests_per_second":       orZero(0.001, 1e6),
-		"Quota.burst":                     {"minimum": 0, "maximum": 1_000_000},
-		"QuotaChange.sessions":            {"minimum": 0, "maximum": 1_000_000},
-		"QuotaChange.cpu_seconds_per_day": orZero(0.001, 0.0),
-		"QuotaChange.storage_bytes":       {"minimum": 0},
-		"QuotaChange.requests_per_second": orZero(0.001, 1e6),
-		"QuotaChange.burst":               {"minimum": 0, "maximum": 1_000_000},
-		"ChangeKey.name":                  {"maxLength": 128, "pattern": printable},
+		"noNUL":     {"pattern": noNUL},
+		"printable": {"pattern": printable},
+		"name":      {"pattern": nameOrNot},
+		"jobName":   {"pattern": nameOrNot, "not": reserved},
+		"newName":   {"pattern": `^[0-9A-Za-z][0-9A-Za-z_-]{0,63}$`, "not": reserved},
+		"image":     {"pattern": imagePattern},
+		"signal":    {"pattern": signalPattern},
+		"belowJob":  {"pattern": `^[^/\x00][^\x00]*$`},
+		"owner":     {"pattern": `^([0-9A-Za-z][0-9A-Za-z._-]{0,63})?$`},
+		"retryKey":  {"pattern": "^[ -~]{0,255}$"}, // printable ASCII, since it may travel in a header
+		"toolName": {"pattern": "^[A-Za-z][0-9A-Za-z_-]{0,63}$",
+			"not": schema{"pattern": "^tool_[0-9A-Za-z]{22}$"}},
+		"fieldName": {"pattern": "^[0-9A-Za-z_.-]{1,64}$"},
+		"labels": mapOf(64, schema{"pattern": printable, "minLength": 1, "maxLength": 256},
+			schema{"type": "string", "pattern": printable, "maxLength": 256}),
+		"env": mapOf(256, envName, text),
+		// At least 4 bytes: the redaction of shorter values would blacken unrelated output.
+		"secrets": mapOf(256, envName, schema{"type": "string", "pattern": noNUL, "minLength": 4,
+			"maxLength": 64 << 10}),
+		"toolEnv": mapOf(64, schema{"pattern": "^[A-Za-z_][0-9A-Za-z_]{0,127}$"}, schema{"type": "string",
+			"pattern": noNUL, "maxLength": 32 << 10}),
+		"argv":  {"items": text, "prefixItems": []any{schema{"type": "string", "minLength": 1, "pattern": noNUL}}},
+		"allow": {"maxItems": 256, "items": schema{"type": "string", "pattern": hostPattern}},
+		"allowedTools": {"maxItems": 128, "items": schema{"oneOf": []any{callable,
+			schema{"$ref": "#/components/schemas/AllowedTool"}}}},
+		"callable":       callable,
+		"network":        i.networks(),
+		"networkMode":    {"type": "string", "enum": anys(i.modes())},
+		"cpus":           orZero(0.01, most.CPUs),
+		"memory":         orZero(16<<20, most.MemoryBytes),
+		"pids":           orZero(16, most.PIDs),
+		"disk":           orZero(16<<20, most.DiskBytes),
+		"openFiles":      orZero(256, most.OpenFiles),
+		"code":           source(proto.MaxCode),
+		"toolCode":       source(toolstore.MaxCode),
+		"language":       {"enum": languages},
+		"scriptLanguage": {"enum": anys(code.ScriptLanguages)},
+		"fieldType":      {"enum": anys(toolstore.FieldTypes)},
+		"itemsType":      {"enum": append([]any{""}, anys(toolstore.FieldTypes)...)},
+		"tool":           {"enum": anys(tooluse.Names())},
+		"object":         {"type": "object"},
 	}
 }
 
-// modes are the network modes that this daemon gives to containers; the empty one is for who does not say.
+// modes are the network modes that this daemon gives to containers; the empty one is the default.
 func (i Info) modes() []proto.NetworkMode {
 	all := []proto.NetworkMode{"", proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen}
 	return slices.DeleteFunc(all, func(m proto.NetworkMode) bool { return !i.NetworkMax.Covers(m) })
 }
 
-// networks are the networks that this daemon gives. A list goes with one mode alone.
+// networks are the networks that this daemon gives. A list of hosts goes with one mode alone.
 func (i Info) networks() schema {
 	noList := schema{"properties": schema{"mode": schema{"enum": anys(i.modes())}, "allow": schema{"maxItems": 0}}}
 	if !i.NetworkMax.Covers(proto.NetworkAllowlist) {
@@ -234,7 +175,7 @@ func (i Info) networks() schema {
 		schema{"properties": schema{"mode": schema{"enum": []any{"", proto.NetworkAllowlist}}}}}}
 }
 
-// orZero is from least to most, or 0, which stands for the default. A most of 0 is no bound.
+// orZero allows 0, which stands for the default, and numbers from least to most. A most of 0 is no bound.
 func orZero[T int64 | float64](least, most T) schema {
 	s := schema{"minimum": least}
 	if most > 0 {
@@ -250,41 +191,10 @@ func anys[T any](list []T) (out []any) {
 	return out
 }
 
-// languages are all names that a language may be given by; left out and empty are the same.
-func languages() []any { return append([]any{""}, anys(code.Names())...) }
-
-// A catalogue collects the schemas of named types, which the document has once each.
-type catalogue struct {
-	schemas map[string]schema
-	bounds  map[string]schema
-}
-
-// bound narrows the schema of a field.
-func (c catalogue) bound(name string, s schema) {
-	maps.Copy(s, c.bounds[name])
-}
-
-// seal says that a body of this type is refused if it, or a part of it, has fields that are not listed. What is in
-// answers alone is left open, since a later version may add to it.
-func (c catalogue) seal(v any) {
-	c.of(v)
-	c.sealType(reflect.TypeOf(v))
-}
-
-func (c catalogue) sealType(t reflect.Type) {
-	switch t.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Map:
-		c.sealType(t.Elem())
-		return
-	case reflect.Struct:
-	default:
-		return
+// names is an enum's values as text.
+func names[T any](values []T) (list []string) {
+	for _, v := range values {
+		list = append(list, fmt.Sprint(v))
 	}
-	// Types with JSON of their own are left as they are: their fields are not what is on the wire.
-	if s, named := c.schemas[schemaName(t)]; named && special[t] == nil {
-		s["additionalProperties"] = false
-	}
-	for f := range fieldsOf(t) {
-		c.sealType(f.t)
-	}
+	return list
 }

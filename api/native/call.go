@@ -2,6 +2,7 @@ package native
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"mime"
@@ -29,13 +30,13 @@ type handler func(*call) error
 // route is the row as the server takes it.
 func (r row) route() api.Route {
 	return api.Route{
-		Method: r.method, Pattern: r.path, Where: r.where, MaxBodyBytes: r.bodyLimit(),
-		Public: r.public, Media: r.media(),
-		Act: r.act(), Covered: covered[r.id],
+		Method: r.method, Pattern: r.path, Where: r.where, MaxBodyBytes: cmp.Or(bodyLimits[r.ID], maxJSON),
+		Public: r.Public, Media: r.media(), Doc: &r.Operation,
+		Act: r.act(), Covered: covered[r.ID],
 		Handle: func(w http.ResponseWriter, req *http.Request, c api.Caller) error {
 			// Before the query is looked at: what an admin's route takes is nobody else's
 			// business.
-			if r.admin && !c.Admin {
+			if r.Admin && !c.Admin {
 				return proto.Errorf(proto.PermissionDenied, "", "", "This needs an admin's API key; this one is not.")
 			}
 			q, err := r.parseQuery(req.URL.RawQuery)
@@ -50,7 +51,7 @@ func (r row) route() api.Route {
 			in := &call{w, req, c.Owner, q}
 			// The context carries the generation to wherever the container is used, so that no
 			// handler can forget to ask.
-			in.r = req.WithContext(session.InGeneration(req.Context(), in.whole(ofGeneration.name)))
+			in.r = req.WithContext(session.InGeneration(req.Context(), in.whole(ofGeneration.Name)))
 			return r.handle(in)
 		},
 	}
@@ -61,11 +62,11 @@ var named = []string{"path", "name", "ref"}
 
 // media is what the route's body may be called. Bytes may be called anything.
 func (r row) media() (list []string) {
-	for _, c := range r.body {
-		if c.of == nil {
+	for _, c := range r.Body {
+		if c.Of == nil {
 			return []string{"*/*"}
 		}
-		list = append(list, c.media)
+		list = append(list, c.Media)
 	}
 	return list
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"berth/api"
+	"berth/api/openapi"
 	"berth/proto"
 	"berth/tools/bridge"
 
@@ -17,30 +18,30 @@ func (e *edge) callRows() []row {
 	const tag, at = "tools of code", "/v1/containers/{id}/tool_calls"
 	decided := append([]int{409}, inBox...)
 	return []row{
-		{"GET", "/v1/containers/{id}/tools", api.InPath, e.serveTools, op{id: "serveTools", tag: tag,
-			does: "A websocket: answer the calls that code in a container makes.", more: serveMore,
-			answers: map[int][]content{http.StatusSwitchingProtocols: nil}, fails: append([]int{403, 426},
+		{"GET", "/v1/containers/{id}/tools", api.InPath, e.serveTools, openapi.Operation{ID: "serveTools", Tag: tag,
+			Summary: "A websocket: answer the calls that code in a container makes.", Description: serveMore,
+			Answers: map[int][]openapi.Content{http.StatusSwitchingProtocols: nil}, Fails: append([]int{403, 426},
 				decided...)}},
-		{"GET", at, api.InPath, e.listCalls, op{id: "listToolCalls", tag: tag, does: "List the calls that code in a container " +
+		{"GET", at, api.InPath, e.listCalls, openapi.Operation{ID: "listToolCalls", Tag: tag, Summary: "List the calls that code in a container " +
 			"made, newest first.",
-			query: []param{
-				{name: "state", does: "Only calls in this state; those that wait for a person are parked.",
-					choices: names(anys(proto.ToolCallStates))},
-				{name: "exec", pattern: "^(exec_[0-9A-Za-z]{22})?$", does: "Only calls of this command."},
-				{name: "limit", kind: whole, max: 100, does: "At most so many, 1 to 100; 0 is the default, 20. " +
+			Query: []openapi.Param{
+				{Name: "state", Description: "Only calls in this state; those that wait for a person are parked.",
+					Choices: names(proto.ToolCallStates)},
+				{Name: "exec", Pattern: "^(exec_[0-9A-Za-z]{22})?$", Description: "Only calls of this command."},
+				{Name: "limit", Kind: openapi.Whole, Max: 100, Description: "At most so many, 1 to 100; 0 is the default, 20. " +
 					"Fewer come where they are large."},
-				{name: "after", pattern: "^(call_[0-9A-Za-z]{22})?$", does: "A call's ID: begin behind it."},
-			}, answers: ok(callPage{}), fails: inBox}},
-		{"GET", at + "/{call}", api.InPath, e.getCall, op{id: "getToolCall", tag: tag, does: "Describe a call.",
-			answers: ok(bridge.ToolCall{}), fails: inBox}},
-		{"POST", at + "/{call}/approve", api.InPath, e.approveCall, op{id: "approveToolCall", tag: tag,
-			does: "Let a parked call be made.",
-			more: "An approval is for one call with the input that is shown, and only the first decision about " +
+				{Name: "after", Pattern: "^(call_[0-9A-Za-z]{22})?$", Description: "A call's ID: begin behind it."},
+			}, Answers: ok(callPage{}), Fails: inBox}},
+		{"GET", at + "/{call}", api.InPath, e.getCall, openapi.Operation{ID: "getToolCall", Tag: tag, Summary: "Describe a call.",
+			Answers: ok(bridge.ToolCall{}), Fails: inBox}},
+		{"POST", at + "/{call}/approve", api.InPath, e.approveCall, openapi.Operation{ID: "approveToolCall", Tag: tag,
+			Summary: "Let a parked call be made.",
+			Description: "An approval is for one call with the input that is shown, and only the first decision about " +
 				"it counts: later ones are a 409. One that comes too late is a 410.",
-			answers: ok(bridge.ToolCall{}), fails: decided}},
-		{"POST", at + "/{call}/refuse", api.InPath, e.refuseCall, op{id: "refuseToolCall", tag: tag,
-			does: "Refuse a parked call; its code gets a PermissionError.",
-			body: js(bridge.Refusal{}), optional: true, answers: ok(bridge.ToolCall{}), fails: decided}},
+			Answers: ok(bridge.ToolCall{}), Fails: decided}},
+		{"POST", at + "/{call}/refuse", api.InPath, e.refuseCall, openapi.Operation{ID: "refuseToolCall", Tag: tag,
+			Summary: "Refuse a parked call; its code gets a PermissionError.",
+			Body:    js(bridge.Refusal{}), Optional: true, Answers: ok(bridge.ToolCall{}), Fails: decided}},
 	}
 }
 
@@ -53,11 +54,12 @@ const serveMore = "For a container whose code_tools have the provider \"client\"
 	"serves the same tools, and come to it again with the same call_id: a client that has one already goes on with " +
 	"it. A message that is not right is answered by one of type error, and the connection stays."
 
-// A callPage is one page of a list.
+// One page of a list.
 type callPage struct {
-	Data      []bridge.ToolCall `json:"data"`
-	HasMore   bool              `json:"has_more"`
-	NextAfter *string           `json:"next_after"` // for the next page's after; null on the last one
+	Data    []bridge.ToolCall `json:"data"`
+	HasMore bool              `json:"has_more"`
+	// Value of after for the next page; null on the last one.
+	NextAfter *string `json:"next_after"`
 }
 
 // serveTools is the websocket of a client that answers calls. Its handler is the reader; calls are sent by the

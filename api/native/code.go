@@ -70,9 +70,10 @@ func (e *edge) streamCell(c *call, req code.Cell) error {
 	return send(code.Progress{Type: proto.ProgressError, Error: proto.AsError(err)})
 }
 
-// An execution is what the code_executor tool answers.
+// What the code_executor tool answers.
 type execution struct {
-	Text string `json:"text"` // Markdown
+	// Language, exit code and time, and what the script printed, as Markdown.
+	Text string `json:"text"`
 }
 
 func (e *edge) executeCode(c *call) error {

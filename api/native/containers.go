@@ -9,11 +9,12 @@ import (
 	"berth/session"
 )
 
-// A containerPage is one page of a list.
+// One page of a list.
 type containerPage struct {
-	Data      []proto.Container `json:"data"`
-	HasMore   bool              `json:"has_more"`
-	NextAfter *string           `json:"next_after"` // for the next page's after; null on the last one
+	Data    []proto.Container `json:"data"`
+	HasMore bool              `json:"has_more"`
+	// Value of after for the next page; null on the last one.
+	NextAfter *string `json:"next_after"`
 }
 
 func (e *edge) createContainer(c *call) error {
@@ -61,10 +62,10 @@ func (e *edge) getContainer(c *call) error {
 	return c.json(http.StatusOK, s.Info())
 }
 
-// A deletedContainer says what became of the workspace.
+// A deleted container and its workspace.
 type deletedContainer struct {
 	ID            string `json:"id"`
-	Deleted       bool   `json:"deleted"` // true
+	Deleted       bool   `json:"deleted"` // Always true.
 	WorkspaceID   string `json:"workspace_id"`
 	WorkspaceKept bool   `json:"workspace_kept"`
 }
@@ -91,10 +92,10 @@ func (e *edge) hasWorkspace(owner, id string) bool {
 	return false
 }
 
-// An extension asks for more time.
-// The answer has what came of it, since a lease never goes past max_expires_at.
+// A request for a longer lease. The answer shows the result, since a lease never goes past max_expires_at.
 type extension struct {
-	Seconds int64 `json:"seconds,omitempty"` // from now on; 0 only renews the idle timeout
+	// From now on. 0 only renews the idle timeout.
+	Seconds int64 `json:"seconds,omitempty" schema:"min=0 max=2592000"`
 }
 
 // furthest is over every bound that an extension can have, and small enough to be a time.Duration.
@@ -135,10 +136,10 @@ func (e *edge) moved(move func(*session.Session, context.Context) error) func(*c
 // Not in pages: an owner has about as many as containers, and they are small.
 func (e *edge) listWorkspaces(c *call) error { return list(c, e.Sessions.Workspaces(c.owner)) }
 
-// A deletion is the answer to a delete.
+// The answer to a delete.
 type deletion struct {
 	ID      string `json:"id"`
-	Deleted bool   `json:"deleted"` // true
+	Deleted bool   `json:"deleted"` // Always true.
 }
 
 func (e *edge) deleteWorkspace(c *call) error {

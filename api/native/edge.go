@@ -41,16 +41,18 @@ type Config struct {
 	Log     *slog.Logger                            // nil: slog.Default
 }
 
-// Info is what a daemon says of itself. Zero fields are filled with the core's own defaults.
+// Info is what a daemon reports about itself. The edge fills zero fields with the defaults of the core.
 type Info struct {
-	Version            string               `json:"version"`
-	RuntimeClasses     []proto.RuntimeClass `json:"runtime_classes"` // that containers may have here
-	DefaultImage       string               `json:"default_image"`
-	DefaultLimits      proto.Limits         `json:"default_limits"` // also the most that a container may ask for
-	NetworkMax         proto.NetworkMode    `json:"network_max"`    // the widest network that a container may ask for
-	IdleTimeoutSeconds int64                `json:"idle_timeout_seconds"`
-	MaxLifetimeSeconds int64                `json:"max_lifetime_seconds"`
-	MaxFileBytes       int64                `json:"max_file_bytes"` // of one stored file
+	Version        string               `json:"version"`
+	RuntimeClasses []proto.RuntimeClass `json:"runtime_classes"` // That containers may have here.
+	DefaultImage   string               `json:"default_image"`
+	// Also the maximum that a container may ask for.
+	DefaultLimits proto.Limits `json:"default_limits"`
+	// The widest network that a container may ask for.
+	NetworkMax         proto.NetworkMode `json:"network_max"`
+	IdleTimeoutSeconds int64             `json:"idle_timeout_seconds"`
+	MaxLifetimeSeconds int64             `json:"max_lifetime_seconds"`
+	MaxFileBytes       int64             `json:"max_file_bytes"` // Of one stored file.
 }
 
 func (c Config) withDefaults() Config {
@@ -82,21 +84,18 @@ type edge struct {
 	document []byte // the OpenAPI document, as JSON
 }
 
-// New makes the edge, to be served by an api.Server beside api/anthropic's, which has /v1/files, and api.Ops.
-func New(cfg Config) api.Edge {
+// New makes the edge. The document of the API also describes the routes of others, as far as those are documented.
+func New(cfg Config, others ...api.Edge) api.Edge {
 	e := &edge{Config: cfg.withDefaults()}
-	rows := e.rows()
-	// Elsewhere's rows are in the document alone: another edge serves them.
-	e.document = document(e.Info, append(rows, elsewhere()...))
 	out := api.Edge{Name: "native", Dialect: api.Plain}
-	for _, r := range rows { // paths below these answer in this edge's dialect, right or wrong
+	for _, r := range e.rows() {
+		// The first two segments, such as /v1/containers: /v1 alone would include the paths of hosted APIs.
 		parts := strings.SplitN(r.path, "/", 4)
-		// The first two parts of the path, such as /v1/containers. /v1 alone would take the Files
-		// API's paths away from its edge.
 		if prefix := strings.Join(parts[:min(3, len(parts))], "/"); !slices.Contains(out.Prefixes, prefix) {
 			out.Prefixes = append(out.Prefixes, prefix)
 		}
 		out.Routes = append(out.Routes, r.route())
 	}
+	e.document = document(e.Info, append([]api.Edge{out}, others...))
 	return out
 }

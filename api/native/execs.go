@@ -53,11 +53,12 @@ func run(c *call, s *session.Session, cmd proto.Cmd) error {
 // prevent: longer than any command may take.
 const ephemeralLifetime = 25 * time.Hour
 
-// A oneShot is a container and a command in one request.
+// A container and a command in one request.
 type oneShot struct {
 	proto.Cmd
-	Create    proto.CreateContainer `json:"create,omitzero"`     // the container to make
-	Ephemeral bool                  `json:"ephemeral,omitempty"` // delete the container when the command has ended
+	Create proto.CreateContainer `json:"create,omitzero"` // The container to create.
+	// Delete the container when the command has ended, even if the client has gone.
+	Ephemeral bool `json:"ephemeral,omitempty"`
 }
 
 func (o *oneShot) check() error {
@@ -175,9 +176,10 @@ func (e *edge) execResult(c *call) error {
 	return c.json(http.StatusOK, res)
 }
 
-// A signalRequest names a signal.
+// The name of a signal.
 type signalRequest struct {
-	Signal string `json:"signal"` // SIGTERM, TERM, …; SIGKILL ends the whole process tree
+	// SIGTERM, TERM, and so on; SIGKILL ends the whole process tree.
+	Signal string `json:"signal" schema:"signal"`
 }
 
 func (e *edge) signalExec(c *call) error {
@@ -221,7 +223,7 @@ func checkSize(size proto.WindowSize) error {
 	return nil
 }
 
-// A written says how much of a body standard input took.
+// How many bytes standard input took.
 type written struct {
 	Bytes int64 `json:"bytes"`
 }
@@ -265,13 +267,13 @@ func pour(ctx context.Context, x *session.Exec, r io.Reader) (n int64, err error
 	}
 }
 
-// A shell is a persistent shell of a container.
+// A persistent shell of a container.
 type shell struct {
 	Name      string     `json:"name"`
 	User      string     `json:"user"`
-	PID       int        `json:"pid"` // as the container counts
+	PID       int        `json:"pid"` // As the container counts.
 	Busy      bool       `json:"busy"`
-	Cwd       string     `json:"cwd"` // "" where it cannot be read
+	Cwd       string     `json:"cwd"` // Empty where it cannot be read.
 	Calls     int        `json:"calls"`
 	StartedAt proto.Time `json:"started_at"`
 }
@@ -292,10 +294,10 @@ func (e *edge) listShells(c *call) error {
 	return list(c, shells)
 }
 
-// A deletedName is the answer to the deletion of what has a name and no ID.
+// The answer to the deletion of what has a name and no ID.
 type deletedName struct {
 	Name    string `json:"name"`
-	Deleted bool   `json:"deleted"` // true
+	Deleted bool   `json:"deleted"` // Always true.
 }
 
 func (e *edge) closeShell(c *call) error {

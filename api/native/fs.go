@@ -62,10 +62,10 @@ func (e *edge) writeContent(c *call) error {
 	return c.json(http.StatusOK, fi)
 }
 
-// A deletedPath is the answer to the removal of a file or directory.
+// The answer to the removal of a file or directory.
 type deletedPath struct {
 	Path    string `json:"path"`
-	Deleted bool   `json:"deleted"` // true
+	Deleted bool   `json:"deleted"` // Always true.
 }
 
 // The path goes back as it was given, so that the client recognises it.
@@ -81,12 +81,10 @@ func (e *edge) removeContent(c *call) error {
 	return c.json(http.StatusOK, deletedPath{path, true})
 }
 
-// A listing is what a directory holds.
-// Truncated is said in the answer, since a long directory is no error and half a list must not
-// pass for all.
+// What a directory holds.
 type listing struct {
 	Data      []proto.FileInfo `json:"data"`
-	Truncated bool             `json:"truncated"` // the directory holds more than a list may
+	Truncated bool             `json:"truncated"` // The directory holds more than a list may.
 }
 
 func (e *edge) listDirectory(c *call) error {
@@ -117,11 +115,11 @@ func (e *edge) statFile(c *call) error {
 	return c.json(http.StatusOK, fi)
 }
 
-// A move names a file and where it is to be.
+// The old and the new path of a file.
 type move struct {
-	From string `json:"from"`
-	To   string `json:"to"`
-	As   string `json:"as,omitempty"` // "user" (default) or "root"
+	From string `json:"from" schema:"minLength=1 noNUL"`
+	To   string `json:"to" schema:"minLength=1 noNUL"`
+	As   string `json:"as,omitempty" schema:"enum=|user|root"` // user (default) or root.
 }
 
 // Both paths are the container's, and its own kernel decides what as may do.
@@ -149,10 +147,10 @@ func (e *edge) moveFile(c *call) error {
 	return c.json(http.StatusOK, move{req.From, req.To, as})
 }
 
-// A directory names one.
+// A directory.
 type directory struct {
-	Path string `json:"path"`
-	As   string `json:"as,omitempty"` // "user" (default) or "root"
+	Path string `json:"path" schema:"minLength=1 noNUL"`
+	As   string `json:"as,omitempty" schema:"enum=|user|root"` // user (default) or root.
 }
 
 func (e *edge) makeDirectory(c *call) error {

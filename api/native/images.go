@@ -21,9 +21,10 @@ func (e *edge) listImages(c *call) error {
 	return list(c, images)
 }
 
-// A pull names an image of a registry.
+// The name of an image of a registry.
 type pull struct {
-	Ref string `json:"ref"` // debian:12, ghcr.io/owner/name@sha256:…
+	// Such as debian:12 or ghcr.io/owner/name@sha256:…
+	Ref string `json:"ref" schema:"image"`
 }
 
 func (e *edge) pullImage(c *call) error {
@@ -54,7 +55,7 @@ func (e *edge) removeImage(c *call) error {
 	return c.json(http.StatusOK, deletedName{ref, true})
 }
 
-// An imageLine is one line of the answer to an import or a pull: a step, or at the end an image or an error.
+// One line of the answer to an import or a pull: a step, or at the end the image or an error.
 type imageLine struct {
 	*session.ImageProgress
 	Image *session.Image `json:"image,omitempty"`

@@ -9,12 +9,12 @@ import (
 	"berth/session"
 )
 
-// An inputs names stored files to put into a container.
+// Stored files to put into a container.
 type inputs struct {
-	Files []string `json:"files"` // IDs of the Files API
+	Files []string `json:"files"` // IDs of the Files API.
 }
 
-// An inputDir says where they are.
+// Where the stored files are.
 type inputDir struct {
 	InputDir string `json:"input_dir"`
 }
@@ -65,12 +65,12 @@ func (e *edge) jobManifest(c *call) error {
 	return c.json(http.StatusOK, m)
 }
 
-// A publication names a file of a job.
+// The path of a file of a job.
 type publication struct {
-	Path string `json:"path"` // below the job's directory
+	Path string `json:"path" schema:"minLength=1 belowJob"` // Below the job's directory.
 }
 
-// A published is a file of a job that became a stored file.
+// A file of a job that became a stored file.
 type published struct {
 	FileID    string      `json:"file_id"`
 	Filename  string      `json:"filename"`

@@ -15,22 +15,24 @@ const (
 	msgWatch  = "watch"  // follow what others run, too
 )
 
-// A message is one message of a client. Which fields it may have depends on Type; Ref is the client's own and comes
-// back with the first answer.
+// One message of a client on the live websocket. Its type decides which fields it may have.
 type message struct {
-	Type         string     `json:"type"`
-	Ref          string     `json:"ref,omitempty"` // 128 bytes at most
-	Cmd          *proto.Cmd `json:"cmd,omitempty"`
-	Binary       bool       `json:"binary,omitempty"` // output comes in binary messages
-	ExecID       string     `json:"exec_id,omitempty"`
-	StdoutOffset int64      `json:"stdout_offset,omitempty"` // bytes that the client has already
-	StderrOffset int64      `json:"stderr_offset,omitempty"`
-	Data         string     `json:"data,omitempty"`
-	DataBase64   []byte     `json:"data_base64,omitempty"`
-	Close        bool       `json:"close,omitempty"`
-	Signal       string     `json:"signal,omitempty"`
-	Rows         uint16     `json:"rows,omitempty"`
-	Cols         uint16     `json:"cols,omitempty"`
+	// exec, attach, stdin, signal, resize or watch.
+	Type string `json:"type"`
+	// Chosen by the client, at most 128 bytes; it comes back with the first answer.
+	Ref string     `json:"ref,omitempty" schema:"maxLength=128"`
+	Cmd *proto.Cmd `json:"cmd,omitempty"` // For exec.
+	// For exec and attach: output comes in binary messages, which costs least for large output.
+	Binary       bool   `json:"binary,omitempty"`
+	ExecID       string `json:"exec_id,omitempty"`       // For attach, stdin, signal and resize.
+	StdoutOffset int64  `json:"stdout_offset,omitempty"` // For attach: bytes that the client has.
+	StderrOffset int64  `json:"stderr_offset,omitempty"`
+	Data         string `json:"data,omitempty"`
+	DataBase64   []byte `json:"data_base64,omitempty"`
+	Close        bool   `json:"close,omitempty"` // For stdin: close standard input afterwards.
+	Signal       string `json:"signal,omitempty"`
+	Rows         uint16 `json:"rows,omitempty" schema:"max=65535"`
+	Cols         uint16 `json:"cols,omitempty" schema:"max=65535"`
 }
 
 // maxRef bounds a ref, which is kept until the answer, in bytes.

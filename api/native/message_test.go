@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"berth/api/openapi"
 	"berth/proto"
 )
 
@@ -76,8 +77,9 @@ func FuzzParseRange(f *testing.F) {
 func FuzzParseQuery(f *testing.F) {
 	f.Add("label=a=b&limit=3")
 	f.Add("%zz;&&limit=-1&state=running&label")
-	r := row{op: op{query: []param{{name: "label", repeat: true}, {name: "limit", kind: whole, max: 10},
-		{name: "mode", kind: mode}, {name: "f", kind: flag}}}}
+	r := row{Operation: openapi.Operation{Query: []openapi.Param{{Name: "label", Repeat: true},
+		{Name: "limit", Kind: openapi.Whole, Max: 10}, {Name: "mode", Kind: openapi.Mode},
+		{Name: "f", Kind: openapi.Flag}}}}
 	f.Fuzz(func(t *testing.T, raw string) {
 		q, err := r.parseQuery(raw)
 		if err != nil {

@@ -3,6 +3,8 @@ package native
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -10,12 +12,15 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"berth/api"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -221,17 +226,17 @@ func (b *judged) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Every route of the table is in the document, and every path of the document is one that is served: by this edge
-// or by those that elsewhere names.
+// Every route of the tables is in the document, and every path of the document is one that is served: by this edge
+// or by those that New is given.
 func TestDocumentAndRoutesAgree(t *testing.T) {
 	s := newSite(t)
 	doc := readDocument(t, s.URL)
 	var served, documented []string
-	for _, r := range New(Config{Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images}).Routes {
-		served = append(served, r.Method+" "+r.Pattern)
-	}
-	for _, r := range elsewhere() {
-		served = append(served, r.method+" "+r.path)
+	edges := []api.Edge{New(Config{Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images}), operations()}
+	for _, e := range edges {
+		for _, r := range e.Routes {
+			served = append(served, r.Method+" "+r.Pattern)
+		}
 	}
 	ids := map[string]bool{}
 	for path, item := range doc.raw["paths"].(map[string]any) {
@@ -281,25 +286,75 @@ func TestSchemasCompile(t *testing.T) {
 	}
 }
 
-// Descriptions are kept by hand; one whose field was renamed must not stay behind.
-func TestWordsFitTypes(t *testing.T) {
+var update = flag.Bool("update", false, "write descriptions.json from the doc comments of types")
+
+// Descriptions of types and fields are their doc comments. This test keeps descriptions.json equal to those of the
+// types that the document has; run it with -update after changing one.
+func TestDescriptionsAreTheComments(t *testing.T) {
 	s := newSite(t)
 	schemas := readDocument(t, s.URL).raw["components"].(map[string]any)["schemas"].(map[string]any)
-	for key := range words {
-		name, field, _ := strings.Cut(key, ".")
-		sch, ok := schemas[name].(map[string]any)
-		if !ok {
-			t.Errorf("words: there is no type %s", name)
-			continue
+	documented := func(typ string) bool { return schemas[strings.ToUpper(typ[:1])+typ[1:]] != nil }
+	for t, name := range typeNames {
+		schemas[t.Name()] = schemas[name]
+	}
+	want := map[string]string{}
+	for _, pkg := range []string{"api/native", "code", "proto", "tools/bridge", "tools/toolstore", "tools/tooluse"} {
+		addComments(t, want, pkg, documented)
+	}
+	text, err := json.MarshalIndent(want, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text = append(text, '\n'); *update {
+		if err := os.WriteFile("descriptions.json", text, 0o644); err != nil {
+			t.Fatal(err)
 		}
-		if _, ok := sch["properties"].(map[string]any)[field]; !ok {
-			t.Errorf("words: %s has no field %s", name, field)
+	} else if !bytes.Equal(text, descriptions) {
+		t.Error("descriptions.json is not what the comments of types say; run this test with -update")
+	}
+}
+
+// addComments adds the doc comments of a package's struct types and their fields.
+func addComments(t *testing.T, to map[string]string, pkg string, wanted func(typ string) bool) {
+	t.Helper()
+	sources, err := filepath.Glob(filepath.Join("../..", pkg, "*.go"))
+	if err != nil || len(sources) == 0 {
+		t.Fatal(sources, err)
+	}
+	add := func(key string, groups ...*ast.CommentGroup) {
+		for _, g := range groups {
+			if text := strings.Join(strings.Fields(g.Text()), " "); text != "" {
+				to[key] = text
+				return
+			}
 		}
 	}
-	for name := range typeWords {
-		if _, ok := schemas[name]; !ok {
-			t.Errorf("typeWords: there is no type %s", name)
+	for _, path := range sources {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
 		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			decl, ok := n.(*ast.GenDecl)
+			if !ok || decl.Tok != token.TYPE || strings.HasSuffix(path, "_test.go") {
+				return !ok
+			}
+			for _, s := range decl.Specs {
+				spec := s.(*ast.TypeSpec)
+				fields, ok := spec.Type.(*ast.StructType)
+				if !ok || !wanted(spec.Name.Name) {
+					continue
+				}
+				key := "berth/" + pkg + "." + spec.Name.Name
+				add(key, spec.Doc, decl.Doc)
+				for _, f := range fields.Fields.List {
+					if len(f.Names) == 1 && f.Tag != nil && !strings.Contains(f.Tag.Value, `json:"-"`) {
+						add(key+"."+f.Names[0].Name, f.Doc, f.Comment)
+					}
+				}
+			}
+			return false
+		})
 	}
 }
 
@@ -329,6 +384,9 @@ func TestEnumsAreComplete(t *testing.T) {
 		})
 	}
 	for typ, vals := range enums {
+		if typ.PkgPath() != "berth/proto" {
+			continue
+		}
 		want, got := declared[typ.Name()], names(vals)
 		slices.Sort(want)
 		slices.Sort(got)

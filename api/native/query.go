@@ -7,32 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"berth/api/openapi"
 	"berth/proto"
 )
-
-// A kind is what a query value must be.
-type kind int
-
-const (
-	text   kind = iota
-	whole       // a whole number from 0 on
-	flag        // true or false
-	mode        // octal permission bits
-	moment      // a time, RFC 3339
-)
-
-// A param is one key that a route's query may have.
-type param struct {
-	name     string
-	kind     kind
-	does     string   // for the document
-	choices  []string // nil: any value
-	pattern  string   // for the document: what text must look like, which its handler checks
-	required bool
-	repeat   bool
-	least    int64 // of a whole number
-	max      int64 // of a whole number; 0 is no bound
-}
 
 // parseQuery checks a query against what the route knows. What is not known, given twice or not of its kind is
 // refused by name, so that a misspelt key is never silently ignored.
@@ -43,18 +20,18 @@ func (r row) parseQuery(raw string) (url.Values, error) {
 		return nil, invalid("", "The query string cannot be read: escape ';' and '%%' as %%3B and %%25.")
 	}
 	for name, values := range q {
-		i := slices.IndexFunc(r.query, func(p param) bool { return p.name == name })
+		i := slices.IndexFunc(r.Query, func(p openapi.Param) bool { return p.Name == name })
 		if i < 0 {
 			return nil, invalid(shown(name), "Unknown query key %.80q; this endpoint takes %s.", name, r.keys())
 		}
-		if err := r.query[i].check(values); err != nil {
+		if err := checkParam(r.Query[i], values); err != nil {
 			return nil, err
 		}
 	}
-	for _, p := range r.query {
+	for _, p := range r.Query {
 		// Empty counts as missing: no required key has a use for it.
-		if p.required && q.Get(p.name) == "" {
-			return nil, invalid(p.name, "The query key %q is required.", p.name)
+		if p.Required && q.Get(p.Name) == "" {
+			return nil, invalid(p.Name, "The query key %q is required.", p.Name)
 		}
 	}
 	return q, nil
@@ -62,47 +39,48 @@ func (r row) parseQuery(raw string) (url.Values, error) {
 
 // keys lists what the route takes, for an error.
 func (r row) keys() string {
-	if len(r.query) == 0 {
+	if len(r.Query) == 0 {
 		return "none"
 	}
-	names := make([]string, len(r.query))
-	for i, p := range r.query {
-		names[i] = p.name
+	names := make([]string, len(r.Query))
+	for i, p := range r.Query {
+		names[i] = p.Name
 	}
 	return strings.Join(names, ", ")
 }
 
-func (p param) check(values []string) error {
-	if len(values) > 1 && !p.repeat {
-		return invalid(p.name, "The query key %q is given %d times.", p.name, len(values))
+// checkParam checks the values of a query key.
+func checkParam(p openapi.Param, values []string) error {
+	if len(values) > 1 && !p.Repeat {
+		return invalid(p.Name, "The query key %q is given %d times.", p.Name, len(values))
 	}
 	v := values[0]
 	switch {
-	case p.choices != nil && !slices.Contains(p.choices, v):
-		return invalid(p.name, "%s must be one of %s, not %.80q.", p.name, strings.Join(p.choices, ", "), v)
-	case p.kind == whole && !p.isWhole(v):
-		return invalid(p.name, "%s must be a whole number from 0%s, not %.80q.", p.name, p.upTo(), v)
-	case p.kind == flag && v != "true" && v != "false":
-		return invalid(p.name, "%s must be true or false, not %.80q.", p.name, v)
-	case p.kind == moment && !isMoment(v):
-		return invalid(p.name, "%s must be a time such as 2006-01-02T15:04:05Z, not %.80q.", p.name, v)
-	case p.kind == mode && !isMode(v):
-		return invalid(p.name, "%s must be octal permission bits such as 0644, not %.80q.", p.name, v)
+	case p.Choices != nil && !slices.Contains(p.Choices, v):
+		return invalid(p.Name, "%s must be one of %s, not %.80q.", p.Name, strings.Join(p.Choices, ", "), v)
+	case p.Kind == openapi.Whole && !isWhole(v, p.Max):
+		return invalid(p.Name, "%s must be a whole number from 0%s, not %.80q.", p.Name, upTo(p.Max), v)
+	case p.Kind == openapi.Flag && v != "true" && v != "false":
+		return invalid(p.Name, "%s must be true or false, not %.80q.", p.Name, v)
+	case p.Kind == openapi.Date && !isMoment(v):
+		return invalid(p.Name, "%s must be a time such as 2006-01-02T15:04:05Z, not %.80q.", p.Name, v)
+	case p.Kind == openapi.Mode && !isMode(v):
+		return invalid(p.Name, "%s must be octal permission bits such as 0644, not %.80q.", p.Name, v)
 	}
 	return nil
 }
 
 // ParseInt takes a sign; the document's numbers have none.
-func (p param) isWhole(v string) bool {
+func isWhole(v string, most int64) bool {
 	n, err := strconv.ParseInt(v, 10, 64)
-	return err == nil && n >= 0 && v[0] != '+' && (p.max == 0 || n <= p.max)
+	return err == nil && n >= 0 && v[0] != '+' && (most == 0 || n <= most)
 }
 
-func (p param) upTo() string {
-	if p.max == 0 {
+func upTo(most int64) string {
+	if most == 0 {
 		return " on"
 	}
-	return " to " + strconv.FormatInt(p.max, 10)
+	return " to " + strconv.FormatInt(most, 10)
 }
 
 // isMode takes what chmod does: up to four octal digits, setuid and sticky bits among them; but not 0, with which

@@ -1,6 +1,9 @@
 package native
 
-import "berth/proto"
+import (
+	"berth/api/openapi"
+	"berth/proto"
+)
 
 // What a client that may send a request again sets, and what tells it that it did.
 const (
@@ -8,8 +11,8 @@ const (
 	replayedHeader = "Idempotent-Replayed"
 )
 
-var keyParam = param{name: keyHeader, pattern: "^[ -~]{1,255}$",
-	does: "1 to 255 printable ASCII characters. The same key with the same request is done once, however often it " +
+var keyParam = openapi.Param{Name: keyHeader, Pattern: "^[ -~]{1,255}$",
+	Description: "1 to 255 printable ASCII characters. The same key with the same request is done once, however often it " +
 		"is sent; with another request it is a conflict. The same as idempotency_key in the body."}
 
 // replays are the headers of an answer that may be of an earlier request.
@@ -17,13 +20,13 @@ var replays = map[string]string{replayedHeader: "true where the answer is that o
 	"Idempotency-Key."}
 
 // withReplays adds those headers to an operation's answers.
-func withReplays(o op) op {
-	o.header = append(o.header, keyParam)
-	for status, forms := range o.answers {
+func withReplays(o openapi.Operation) openapi.Operation {
+	o.Header = append(o.Header, keyParam)
+	for status, forms := range o.Answers {
 		for i := range forms {
-			forms[i].headers = replays
+			forms[i].Headers = replays
 		}
-		o.answers[status] = forms
+		o.Answers[status] = forms
 	}
 	return o
 }

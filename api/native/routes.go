@@ -1,69 +1,42 @@
 package native
 
 import (
-	"cmp"
 	"net/http"
 
 	"berth/api"
+	"berth/api/openapi"
 	"berth/code"
 	"berth/proto"
 	"berth/session"
 	"berth/tools/tooluse"
 )
 
-// A row is one route, and what the OpenAPI document says of it.
+// A row is one route, and what the OpenAPI document says of it. The query is also what requests are checked against.
 type row struct {
 	method, path string
 	where        api.Place
 	handle       handler
-	op
-}
-
-// An op is the document's part of a row. The query is also what requests are checked against.
-type op struct {
-	id, tag   string // operationId, and the heading it stands under
-	does      string // one line
-	more      string // what a caller has to know beside it; may be empty
-	query     []param
-	header    []param // that mean something to this route alone
-	body      []content
-	optional  bool  // the body may be left out
-	loose     bool  // the body may have fields that its type does not list
-	limit     int64 // most bytes of the body; 0 is maxJSON
-	unbounded bool  // the body is a stream with no limit of its own
-	answers   map[int][]content
-	fails     []int // statuses that carry an error
-	failure   any   // a value of an error's type; nil is this edge's own
-	public    bool  // needs no API key
-	admin     bool  // needs an admin's
-}
-
-// A content is one form that a body can have.
-type content struct {
-	media   string
-	of      any               // a value of its JSON type; nil for bytes
-	headers map[string]string // of an answer: name and what it says
+	openapi.Operation
 }
 
 // maxJSON bounds a body that is JSON, in bytes: a command of 1 MiB, escaped.
 const maxJSON = 2 << 20
 
-// -1 is no limit here: files and images are bounded by the disk and by limits below this edge.
-func (r row) bodyLimit() int64 {
-	if r.unbounded {
-		return -1
-	}
-	return cmp.Or(r.limit, maxJSON)
-}
+// bodyLimits are the largest bodies, by operation, where that is not maxJSON. Files and archives have no limit here:
+// the disk and the limits of the core bound them.
+var bodyLimits = map[string]int64{"writeStdin": -1, "writeFile": -1, "writeTar": -1, "importImage": -1,
+	"runTool": runBody}
 
-func js(v any) []content { return []content{{media: "application/json", of: v}} }
+func js(v any) []openapi.Content { return []openapi.Content{{Media: "application/json", Of: v}} }
 
-func raw(media string) []content { return []content{{media: media}} }
+func raw(media string) []openapi.Content { return []openapi.Content{{Media: media}} }
 
 // Answers of one form.
-func ok(v any) map[int][]content { return map[int][]content{http.StatusOK: js(v)} }
+func ok(v any) map[int][]openapi.Content { return map[int][]openapi.Content{http.StatusOK: js(v)} }
 
-func created(v any) map[int][]content { return map[int][]content{http.StatusCreated: js(v)} }
+func created(v any) map[int][]openapi.Content {
+	return map[int][]openapi.Content{http.StatusCreated: js(v)}
+}
 
 // Media types.
 const (
@@ -88,14 +61,14 @@ var (
 
 // Parameters that several routes have.
 var (
-	asParam = param{name: "as", does: "The user of the container that does it, which decides what is permitted.",
-		choices: []string{proto.UserDefault, proto.UserRoot}}
-	pathParam = param{name: "path", required: true, pattern: noNUL, does: "A path inside the container: " +
+	asParam = openapi.Param{Name: "as", Description: "The user of the container that does it, which decides what is permitted.",
+		Choices: []string{proto.UserDefault, proto.UserRoot}}
+	pathParam = openapi.Param{Name: "path", Required: true, Pattern: noNUL, Description: "A path inside the container: " +
 		"absolute, or relative to /workspace. Its bytes need not be UTF-8."}
-	ofGeneration = param{name: "generation", kind: whole, does: "The generation of the container that this is meant " +
+	ofGeneration = openapi.Param{Name: "generation", Kind: openapi.Whole, Description: "The generation of the container that this is meant " +
 		"for; 0 is any. Where another one runs, or none, the answer is 409 and nothing is done or started."}
-	lastEvent = param{name: "Last-Event-ID", pattern: "^([0-9]{1,18}-[0-9]{1,18}(-end)?)?$",
-		does: "The ID of the last event a client has; the stream goes on behind it."}
+	lastEvent = openapi.Param{Name: "Last-Event-ID", Pattern: "^([0-9]{1,18}-[0-9]{1,18}(-end)?)?$",
+		Description: "The ID of the last event a client has; the stream goes on behind it."}
 )
 
 // rows is every route of this edge.
@@ -112,53 +85,53 @@ func (e *edge) containerRows() []row {
 	const tag = "containers"
 	return []row{
 		{"POST", "/v1/containers", api.None, e.createContainer,
-			withReplays(op{id: "createContainer", tag: tag, does: "Create a container.",
-				body: js(proto.CreateContainer{}), optional: true, answers: created(proto.Container{}),
-				fails: inGuest})},
-		{"GET", "/v1/containers", api.None, e.listContainers, op{id: "listContainers", tag: tag,
-			does: "List containers, newest first.",
-			query: []param{
-				{name: "label", repeat: true, pattern: "^[^=]+=", does: "key=value that a container must have. May " +
+			withReplays(openapi.Operation{ID: "createContainer", Tag: tag, Summary: "Create a container.",
+				Body: js(proto.CreateContainer{}), Optional: true, Answers: created(proto.Container{}),
+				Fails: inGuest})},
+		{"GET", "/v1/containers", api.None, e.listContainers, openapi.Operation{ID: "listContainers", Tag: tag,
+			Summary: "List containers, newest first.",
+			Query: []openapi.Param{
+				{Name: "label", Repeat: true, Pattern: "^[^=]+=", Description: "key=value that a container must have. May " +
 					"be repeated; all must match."},
-				{name: "state", does: "Only containers in this state. Without it, all but expired ones.",
-					choices: names(enums[stateType])},
-				{name: "limit", kind: whole, max: 1000, does: "At most so many, 1 to 1000; 0 is the default, 100."},
-				{name: "after", pattern: "^(container_[0-9A-Za-z]{22})?$", does: "A container's ID: begin behind it."},
-			}, answers: ok(containerPage{}), fails: basic}},
-		{"GET", "/v1/containers/{id}", api.InPath, e.getContainer, op{id: "getContainer", tag: tag, does: "Describe a container.",
-			more: "An expired container is a 410 that names it.", answers: ok(proto.Container{}), fails: inBox}},
-		{"DELETE", "/v1/containers/{id}", api.InPath, e.deleteContainer, op{id: "deleteContainer", tag: tag,
-			does:    "End a container's commands and remove it with its workspace.",
-			query:   []param{{name: "keep_workspace", kind: flag, does: "Keep the workspace for another container."}},
-			answers: ok(deletedContainer{}), fails: inOwn}},
-		{"POST", "/v1/containers/{id}/extend", api.InPath, e.extendContainer, op{id: "extendContainer", tag: tag,
-			does: "Move a container's expiry, never past max_expires_at.",
-			body: js(extension{}), optional: true, answers: ok(proto.Container{}), fails: inBox}},
-		{"POST", "/v1/containers/{id}/start", api.InPath, e.moved((*session.Session).Start), op{id: "startContainer", tag: tag,
-			does:    "Start a stopped container; any other use does so too.",
-			answers: ok(proto.Container{}), fails: inGuest}},
-		{"POST", "/v1/containers/{id}/stop", api.InPath, e.moved((*session.Session).Stop), op{id: "stopContainer", tag: tag,
-			does:    "End a container's processes and keep its files.",
-			answers: ok(proto.Container{}), fails: inGuest}},
-		{"POST", "/v1/containers/{id}/pause", api.InPath, e.moved((*session.Session).Pause), op{id: "pauseContainer", tag: tag,
-			does: "Have a container's processes stand still until its next use.",
-			more: "A container that is stopped, or in which a command is just starting or files are on their way, is a 409.", answers: ok(proto.Container{}), fails: inGuest}},
-		{"POST", "/v1/containers/{id}/resume", api.InPath, e.moved((*session.Session).Resume), op{id: "resumeContainer", tag: tag,
-			does: "Have a paused container go on; any use does so too.",
-			more: "A stopped container is a 409.", answers: ok(proto.Container{}), fails: inGuest}},
-		{"GET", "/v1/workspaces", api.None, e.listWorkspaces, op{id: "listWorkspaces", tag: tag,
-			does:    "List workspaces, newest first.",
-			answers: ok(page[proto.Workspace]{}), fails: basic}},
-		{"DELETE", "/v1/workspaces/{id}", api.None, e.deleteWorkspace, op{id: "deleteWorkspace", tag: tag,
-			does:    "Remove a workspace that no container has.",
-			answers: ok(deletion{}), fails: append([]int{409}, inOwn...)}},
+				{Name: "state", Description: "Only containers in this state. Without it, all but expired ones.",
+					Choices: names(states)},
+				{Name: "limit", Kind: openapi.Whole, Max: 1000, Description: "At most so many, 1 to 1000; 0 is the default, 100."},
+				{Name: "after", Pattern: "^(container_[0-9A-Za-z]{22})?$", Description: "A container's ID: begin behind it."},
+			}, Answers: ok(containerPage{}), Fails: basic}},
+		{"GET", "/v1/containers/{id}", api.InPath, e.getContainer, openapi.Operation{ID: "getContainer", Tag: tag, Summary: "Describe a container.",
+			Description: "An expired container is a 410 that names it.", Answers: ok(proto.Container{}), Fails: inBox}},
+		{"DELETE", "/v1/containers/{id}", api.InPath, e.deleteContainer, openapi.Operation{ID: "deleteContainer", Tag: tag,
+			Summary: "End a container's commands and remove it with its workspace.",
+			Query:   []openapi.Param{{Name: "keep_workspace", Kind: openapi.Flag, Description: "Keep the workspace for another container."}},
+			Answers: ok(deletedContainer{}), Fails: inOwn}},
+		{"POST", "/v1/containers/{id}/extend", api.InPath, e.extendContainer, openapi.Operation{ID: "extendContainer", Tag: tag,
+			Summary: "Move a container's expiry, never past max_expires_at.",
+			Body:    js(extension{}), Optional: true, Answers: ok(proto.Container{}), Fails: inBox}},
+		{"POST", "/v1/containers/{id}/start", api.InPath, e.moved((*session.Session).Start), openapi.Operation{ID: "startContainer", Tag: tag,
+			Summary: "Start a stopped container; any other use does so too.",
+			Answers: ok(proto.Container{}), Fails: inGuest}},
+		{"POST", "/v1/containers/{id}/stop", api.InPath, e.moved((*session.Session).Stop), openapi.Operation{ID: "stopContainer", Tag: tag,
+			Summary: "End a container's processes and keep its files.",
+			Answers: ok(proto.Container{}), Fails: inGuest}},
+		{"POST", "/v1/containers/{id}/pause", api.InPath, e.moved((*session.Session).Pause), openapi.Operation{ID: "pauseContainer", Tag: tag,
+			Summary:     "Have a container's processes stand still until its next use.",
+			Description: "A container that is stopped, or in which a command is just starting or files are on their way, is a 409.", Answers: ok(proto.Container{}), Fails: inGuest}},
+		{"POST", "/v1/containers/{id}/resume", api.InPath, e.moved((*session.Session).Resume), openapi.Operation{ID: "resumeContainer", Tag: tag,
+			Summary:     "Have a paused container go on; any use does so too.",
+			Description: "A stopped container is a 409.", Answers: ok(proto.Container{}), Fails: inGuest}},
+		{"GET", "/v1/workspaces", api.None, e.listWorkspaces, openapi.Operation{ID: "listWorkspaces", Tag: tag,
+			Summary: "List workspaces, newest first.",
+			Answers: ok(page[proto.Workspace]{}), Fails: basic}},
+		{"DELETE", "/v1/workspaces/{id}", api.None, e.deleteWorkspace, openapi.Operation{ID: "deleteWorkspace", Tag: tag,
+			Summary: "Remove a workspace that no container has.",
+			Answers: ok(deletion{}), Fails: append([]int{409}, inOwn...)}},
 	}
 }
 
 // ran are the answers of what runs a command.
-func ran() map[int][]content {
-	return map[int][]content{
-		http.StatusOK:       append(js(proto.ExecResult{}), content{media: eventType, of: proto.Event{}}),
+func ran() map[int][]openapi.Content {
+	return map[int][]openapi.Content{
+		http.StatusOK:       append(js(proto.ExecResult{}), openapi.Content{Media: eventType, Of: proto.Event{}}),
 		http.StatusAccepted: js(proto.Exec{}),
 	}
 }
@@ -173,111 +146,111 @@ const runMore = "Answers with the result when the command has ended, whatever it
 func (e *edge) execRows() []row {
 	const tag, at = "commands", "/v1/containers/{id}/execs/{exec}"
 	return []row{
-		{"POST", "/v1/exec", api.None, e.runOnce, withReplays(op{id: "runOnce", tag: tag, does: "Create a container and run a " +
-			"command in it.", more: runMore + " An idempotency key is for both, so create has none of its own.",
-			body: js(oneShot{}), answers: ran(), fails: inGuest})},
-		{"POST", "/v1/containers/{id}/exec", api.InPath, e.runCommand, withReplays(op{id: "run", tag: tag, does: "Run a command.",
-			more: runMore,
-			body: js(proto.Cmd{}), answers: ran(), fails: inGuest})},
-		{"GET", "/v1/containers/{id}/execs", api.InPath, e.listExecs, op{id: "listExecs", tag: tag,
-			does:    "List a container's commands, running and remembered, in the order they began.",
-			answers: ok(page[proto.Exec]{}), fails: inBox}},
-		{"GET", at, api.InPath, e.getExec, op{id: "getExec", tag: tag, does: "Describe a command.", answers: ok(proto.Exec{}),
-			fails: inBox}},
-		{"GET", at + "/result", api.InPath, e.execResult, op{id: "getExecResult", tag: tag, does: "Get a command's result, " +
+		{"POST", "/v1/exec", api.None, e.runOnce, withReplays(openapi.Operation{ID: "runOnce", Tag: tag, Summary: "Create a container and run a " +
+			"command in it.", Description: runMore + " An idempotency key is for both, so create has none of its own.",
+			Body: js(oneShot{}), Answers: ran(), Fails: inGuest})},
+		{"POST", "/v1/containers/{id}/exec", api.InPath, e.runCommand, withReplays(openapi.Operation{ID: "run", Tag: tag, Summary: "Run a command.",
+			Description: runMore,
+			Body:        js(proto.Cmd{}), Answers: ran(), Fails: inGuest})},
+		{"GET", "/v1/containers/{id}/execs", api.InPath, e.listExecs, openapi.Operation{ID: "listExecs", Tag: tag,
+			Summary: "List a container's commands, running and remembered, in the order they began.",
+			Answers: ok(page[proto.Exec]{}), Fails: inBox}},
+		{"GET", at, api.InPath, e.getExec, openapi.Operation{ID: "getExec", Tag: tag, Summary: "Describe a command.", Answers: ok(proto.Exec{}),
+			Fails: inBox}},
+		{"GET", at + "/result", api.InPath, e.execResult, openapi.Operation{ID: "getExecResult", Tag: tag, Summary: "Get a command's result, " +
 			"waiting for it if asked to.",
-			query: []param{{name: "wait_seconds", kind: whole, max: 86400, does: "How long to wait for the end. " +
+			Query: []openapi.Param{{Name: "wait_seconds", Kind: openapi.Whole, Max: 86400, Description: "How long to wait for the end. " +
 				"If it still runs then, the answer is 202."}},
-			answers: map[int][]content{http.StatusOK: js(proto.ExecResult{}), http.StatusAccepted: js(proto.Exec{})},
-			fails:   inBox}},
-		{"GET", at + "/logs", api.InPath, e.execLogs, op{id: "getExecLogs", tag: tag, does: "Read a command's output as it is.",
-			more: "Of each stream the first and the last part are kept; a line in square brackets stands where " +
+			Answers: map[int][]openapi.Content{http.StatusOK: js(proto.ExecResult{}), http.StatusAccepted: js(proto.Exec{})},
+			Fails:   inBox}},
+		{"GET", at + "/logs", api.InPath, e.execLogs, openapi.Operation{ID: "getExecLogs", Tag: tag, Summary: "Read a command's output as it is.",
+			Description: "Of each stream the first and the last part are kept; a line in square brackets stands where " +
 				"something was left out between them. With offset the bytes are the stream's own and nothing else: " +
 				"the answer ends where something was left out, and the next one, from the offset after the last " +
 				"byte, tells by Berth-Log-Start where it goes on. " +
 				"A log that is followed ends with the command: when the daemon shuts down before that, the " +
 				"connection breaks, or the answer is a 503.",
-			query: []param{
-				{name: "stream", choices: []string{"stdout", "stderr", "both"}, does: "Which output; both is the " +
+			Query: []openapi.Param{
+				{Name: "stream", Choices: []string{"stdout", "stderr", "both"}, Description: "Which output; both is the " +
 					"default, in the order it was written."},
-				{name: "offset", kind: whole, max: never - 1, does: "Begin at this byte of the stream, which stream " +
+				{Name: "offset", Kind: openapi.Whole, Max: never - 1, Description: "Begin at this byte of the stream, which stream " +
 					"has to name, stdout or stderr. One behind all that was written is refused."},
-				{name: "follow", kind: flag, does: "Go on until the command has ended."},
+				{Name: "follow", Kind: openapi.Flag, Description: "Go on until the command has ended."},
 			},
-			answers: map[int][]content{http.StatusOK: {
-				{media: octets, headers: map[string]string{logStart: "The offset of the first byte, where what was " +
-					"asked for is no longer kept."}}}}, fails: append([]int{416}, inBox...)}},
-		{"GET", at + "/events", api.InPath, e.execEvents, op{id: "followExec", tag: tag, does: "Follow a command from its " +
+			Answers: map[int][]openapi.Content{http.StatusOK: {
+				{Media: octets, Headers: map[string]string{logStart: "The offset of the first byte, where what was " +
+					"asked for is no longer kept."}}}}, Fails: append([]int{416}, inBox...)}},
+		{"GET", at + "/events", api.InPath, e.execEvents, openapi.Operation{ID: "followExec", Tag: tag, Summary: "Follow a command from its " +
 			"beginning, or from a position, to its end.",
-			query: []param{
-				{name: "stdout_offset", kind: whole, does: "Bytes of stdout that the client has."},
-				{name: "stderr_offset", kind: whole, does: "Bytes of stderr that the client has."},
-			}, header: []param{lastEvent},
-			answers: map[int][]content{http.StatusOK: {{media: eventType, of: proto.Event{}}},
-				http.StatusNoContent: nil}, fails: inBox}},
-		{"POST", at + "/signal", api.InPath, e.signalExec, op{id: "signalExec", tag: tag, does: "Send a signal to a command.",
-			body: js(signalRequest{}), answers: ok(proto.Exec{}), fails: inGuest}},
-		{"POST", at + "/stdin", api.InPath, e.writeStdin, op{id: "writeStdin", tag: tag, does: "Write to a command's standard " +
+			Query: []openapi.Param{
+				{Name: "stdout_offset", Kind: openapi.Whole, Description: "Bytes of stdout that the client has."},
+				{Name: "stderr_offset", Kind: openapi.Whole, Description: "Bytes of stderr that the client has."},
+			}, Header: []openapi.Param{lastEvent},
+			Answers: map[int][]openapi.Content{http.StatusOK: {{Media: eventType, Of: proto.Event{}}},
+				http.StatusNoContent: nil}, Fails: inBox}},
+		{"POST", at + "/signal", api.InPath, e.signalExec, openapi.Operation{ID: "signalExec", Tag: tag, Summary: "Send a signal to a command.",
+			Body: js(signalRequest{}), Answers: ok(proto.Exec{}), Fails: inGuest}},
+		{"POST", at + "/stdin", api.InPath, e.writeStdin, openapi.Operation{ID: "writeStdin", Tag: tag, Summary: "Write to a command's standard " +
 			"input, as fast as it reads.",
-			query: []param{{name: "close", kind: flag, does: "End its standard input afterwards."}},
-			body:  raw(octets), optional: true, unbounded: true, answers: ok(written{}), fails: inGuest}},
-		{"POST", at + "/resize", api.InPath, e.resizeExec, op{id: "resizeExec", tag: tag,
-			does: "Tell a command's terminal its size.",
-			body: js(proto.WindowSize{}), answers: ok(proto.Exec{}), fails: inGuest}},
-		{"GET", "/v1/containers/{id}/shells", api.InPath, e.listShells, op{id: "listShells", tag: tag,
-			does:    "List a container's persistent shells.",
-			answers: ok(page[shell]{}), fails: inGuest}},
-		{"DELETE", "/v1/containers/{id}/shells/{name}", api.InPath, e.closeShell, op{id: "closeShell", tag: tag,
-			does:    "End a persistent shell and what runs in it.",
-			answers: ok(deletedName{}), fails: inGuest}},
-		{"GET", "/v1/containers/{id}/live", api.InPath, e.live, op{id: "live", tag: tag, does: "A websocket: many commands at " +
-			"once, live.", more: liveMore,
-			query:   []param{{name: "watch", kind: flag, does: "Follow the commands of others, too."}},
-			answers: map[int][]content{http.StatusSwitchingProtocols: nil}, fails: append([]int{403, 426}, inBox...)}},
+			Query: []openapi.Param{{Name: "close", Kind: openapi.Flag, Description: "End its standard input afterwards."}},
+			Body:  raw(octets), Optional: true, Answers: ok(written{}), Fails: inGuest}},
+		{"POST", at + "/resize", api.InPath, e.resizeExec, openapi.Operation{ID: "resizeExec", Tag: tag,
+			Summary: "Tell a command's terminal its size.",
+			Body:    js(proto.WindowSize{}), Answers: ok(proto.Exec{}), Fails: inGuest}},
+		{"GET", "/v1/containers/{id}/shells", api.InPath, e.listShells, openapi.Operation{ID: "listShells", Tag: tag,
+			Summary: "List a container's persistent shells.",
+			Answers: ok(page[shell]{}), Fails: inGuest}},
+		{"DELETE", "/v1/containers/{id}/shells/{name}", api.InPath, e.closeShell, openapi.Operation{ID: "closeShell", Tag: tag,
+			Summary: "End a persistent shell and what runs in it.",
+			Answers: ok(deletedName{}), Fails: inGuest}},
+		{"GET", "/v1/containers/{id}/live", api.InPath, e.live, openapi.Operation{ID: "live", Tag: tag, Summary: "A websocket: many commands at " +
+			"once, live.", Description: liveMore,
+			Query:   []openapi.Param{{Name: "watch", Kind: openapi.Flag, Description: "Follow the commands of others, too."}},
+			Answers: map[int][]openapi.Content{http.StatusSwitchingProtocols: nil}, Fails: append([]int{403, 426}, inBox...)}},
 		{"POST", "/v1/tool_use", api.None, e.useToolOnce,
-			withReplays(op{id: "useToolOnce", tag: tag, does: "Create a container and do in it what a model's " +
+			withReplays(openapi.Operation{ID: "useToolOnce", Tag: tag, Summary: "Create a container and do in it what a model's " +
 				"tool-use block asks for.",
-				body: js(tooluse.Use{}), loose: true, answers: ok(tooluse.Result{}), fails: inGuest})},
+				Body: js(tooluse.Use{}), Loose: true, Answers: ok(tooluse.Result{}), Fails: inGuest})},
 		{"POST", "/v1/containers/{id}/tool_use", api.InPath, e.useTool,
-			withReplays(op{id: "useTool", tag: tag, does: "Do what a model's tool-use block asks for.",
-				more: "The block is sent as the model wrote it. What goes wrong while it is done is told inside the " +
+			withReplays(openapi.Operation{ID: "useTool", Tag: tag, Summary: "Do what a model's tool-use block asks for.",
+				Description: "The block is sent as the model wrote it. What goes wrong while it is done is told inside the " +
 					"result block. Idempotency-Key is for the bash tools.",
-				body: js(tooluse.Use{}), loose: true, answers: ok(tooluse.Result{}), fails: inGuest})},
+				Body: js(tooluse.Use{}), Loose: true, Answers: ok(tooluse.Result{}), Fails: inGuest})},
 	}
 }
 
 func (e *edge) codeRows() []row {
 	const tag, at = "code", "/v1/containers/{id}/contexts"
 	return []row{
-		{"POST", "/v1/run_code", api.InBody, e.runCode, op{id: "runCode", tag: tag, does: "Run code and get the value of its " +
-			"last expression.", more: codeMore,
-			body: js(proto.Program{}), answers: ok(code.Outcome{}), fails: inGuest}},
-		{"POST", "/v1/code_executor", api.None, e.executeCode, op{id: "executeCode", tag: tag,
-			does: "Run a script as the code_executor tool does, and get one Markdown text.",
-			more: "The script runs as a file, in a container of its own that is deleted afterwards: 15 seconds, and " +
-				"64 KiB of each stream.", body: js(code.Script{}), answers: ok(execution{}), fails: inGuest}},
-		{"POST", at, api.InPath, e.createContext, op{id: "createContext", tag: tag, does: "Begin a named interpreter that keeps " +
+		{"POST", "/v1/run_code", api.InBody, e.runCode, openapi.Operation{ID: "runCode", Tag: tag, Summary: "Run code and get the value of its " +
+			"last expression.", Description: codeMore,
+			Body: js(proto.Program{}), Answers: ok(code.Outcome{}), Fails: inGuest}},
+		{"POST", "/v1/code_executor", api.None, e.executeCode, openapi.Operation{ID: "executeCode", Tag: tag,
+			Summary: "Run a script as the code_executor tool does, and get one Markdown text.",
+			Description: "The script runs as a file, in a container of its own that is deleted afterwards: 15 seconds, and " +
+				"64 KiB of each stream.", Body: js(code.Script{}), Answers: ok(execution{}), Fails: inGuest}},
+		{"POST", at, api.InPath, e.createContext, openapi.Operation{ID: "createContext", Tag: tag, Summary: "Begin a named interpreter that keeps " +
 			"its variables.",
-			more: "A cell in a context that is not there makes it, too. A container has at most 8. They end with " +
-				"the daemon.", body: js(code.NewContext{}), answers: created(code.Context{}), fails: inGuest}},
-		{"GET", at, api.InPath, e.listContexts, op{id: "listContexts", tag: tag, does: "List a container's contexts, by name.",
-			answers: ok(page[code.Context]{}), fails: inBox}},
-		{"GET", at + "/{name}", api.InPath, e.getContext, op{id: "getContext", tag: tag, does: "Describe a context.",
-			answers: ok(code.Context{}), fails: inBox}},
-		{"DELETE", at + "/{name}", api.InPath, e.deleteContext, op{id: "deleteContext", tag: tag,
-			does:    "End a context with its interpreter, and a cell that runs in it.",
-			answers: ok(deletedName{}), fails: inGuest}},
-		{"POST", at + "/{name}/run", api.InPath, e.runCell, op{id: "runCell", tag: tag, does: "Run a cell in a context.",
-			more: cellMore,
-			body: js(code.Cell{}), answers: map[int][]content{http.StatusOK: append(js(code.Outcome{}),
-				content{media: eventType, of: code.Progress{}})}, fails: inGuest}},
-		{"POST", at + "/{name}/interrupt", api.InPath, e.interruptContext, op{id: "interruptContext", tag: tag,
-			does: "Interrupt the cell that runs in a context, as Ctrl-C does.",
-			more: "Its variables stay. Where no cell runs, nothing happens.", answers: ok(code.Context{}),
-			fails: inGuest}},
-		{"POST", at + "/{name}/restart", api.InPath, e.restartContext, op{id: "restartContext", tag: tag,
-			does:    "End a context's interpreter, and a cell that runs in it, and begin a fresh one.",
-			answers: ok(code.Context{}), fails: inGuest}},
+			Description: "A cell in a context that is not there makes it, too. A container has at most 8. They end with " +
+				"the daemon.", Body: js(code.NewContext{}), Answers: created(code.Context{}), Fails: inGuest}},
+		{"GET", at, api.InPath, e.listContexts, openapi.Operation{ID: "listContexts", Tag: tag, Summary: "List a container's contexts, by name.",
+			Answers: ok(page[code.Context]{}), Fails: inBox}},
+		{"GET", at + "/{name}", api.InPath, e.getContext, openapi.Operation{ID: "getContext", Tag: tag, Summary: "Describe a context.",
+			Answers: ok(code.Context{}), Fails: inBox}},
+		{"DELETE", at + "/{name}", api.InPath, e.deleteContext, openapi.Operation{ID: "deleteContext", Tag: tag,
+			Summary: "End a context with its interpreter, and a cell that runs in it.",
+			Answers: ok(deletedName{}), Fails: inGuest}},
+		{"POST", at + "/{name}/run", api.InPath, e.runCell, openapi.Operation{ID: "runCell", Tag: tag, Summary: "Run a cell in a context.",
+			Description: cellMore,
+			Body:        js(code.Cell{}), Answers: map[int][]openapi.Content{http.StatusOK: append(js(code.Outcome{}),
+				openapi.Content{Media: eventType, Of: code.Progress{}})}, Fails: inGuest}},
+		{"POST", at + "/{name}/interrupt", api.InPath, e.interruptContext, openapi.Operation{ID: "interruptContext", Tag: tag,
+			Summary:     "Interrupt the cell that runs in a context, as Ctrl-C does.",
+			Description: "Its variables stay. Where no cell runs, nothing happens.", Answers: ok(code.Context{}),
+			Fails: inGuest}},
+		{"POST", at + "/{name}/restart", api.InPath, e.restartContext, openapi.Operation{ID: "restartContext", Tag: tag,
+			Summary: "End a context's interpreter, and a cell that runs in it, and begin a fresh one.",
+			Answers: ok(code.Context{}), Fails: inGuest}},
 	}
 }
 
@@ -314,47 +287,47 @@ func (e *edge) fileRows() []row {
 	}
 	part := map[string]string{"Content-Range": "Which bytes these are, of how many."}
 	rows := []row{
-		{"GET", at + "/content", api.InPath, e.readContent, op{id: "readFile", tag: tag, does: "Read a file.",
-			query: []param{pathParam, asParam}, header: []param{
-				{name: "Range", does: "One range of bytes, such as bytes=0-99, bytes=100- or bytes=-100. With " +
+		{"GET", at + "/content", api.InPath, e.readContent, openapi.Operation{ID: "readFile", Tag: tag, Summary: "Read a file.",
+			Query: []openapi.Param{pathParam, asParam}, Header: []openapi.Param{
+				{Name: "Range", Description: "One range of bytes, such as bytes=0-99, bytes=100- or bytes=-100. With " +
 					"If-Range the whole file is the answer: nothing tells its versions apart for certain."}},
-			answers: map[int][]content{http.StatusOK: {{media: octets, headers: file}}, http.StatusPartialContent: {
-				{media: octets, headers: part}}}, fails: append([]int{416}, inGuest...)}},
-		{"PUT", at + "/content", api.InPath, e.writeContent, op{id: "writeFile", tag: tag, does: "Write a file, whole or not at " +
+			Answers: map[int][]openapi.Content{http.StatusOK: {{Media: octets, Headers: file}}, http.StatusPartialContent: {
+				{Media: octets, Headers: part}}}, Fails: append([]int{416}, inGuest...)}},
+		{"PUT", at + "/content", api.InPath, e.writeContent, openapi.Operation{ID: "writeFile", Tag: tag, Summary: "Write a file, whole or not at " +
 			"all. Its directories are made.",
-			more: "A body with Content-Range, which is a part of a file, is refused.",
-			query: []param{pathParam, asParam, {name: "mode", kind: mode, does: "Octal permission bits. Without it " +
+			Description: "A body with Content-Range, which is a part of a file, is refused.",
+			Query: []openapi.Param{pathParam, asParam, {Name: "mode", Kind: openapi.Mode, Description: "Octal permission bits. Without it " +
 				"a new file gets 0644 and another keeps its own."},
-				{name: "hash", kind: flag,
-					does: "Answer with the file's SHA-256, too, which takes longer than to write it."}},
-			body: raw(octets), optional: true, unbounded: true, answers: ok(proto.FileInfo{}), fails: inGuest}},
-		{"DELETE", at + "/content", api.InPath, e.removeContent, op{id: "removeFile", tag: tag,
-			does: "Remove a file or a directory. Links are removed, not followed.",
-			query: []param{pathParam, asParam, {name: "recursive", kind: flag,
-				does: "Remove a directory with all it holds."}}, answers: ok(deletedPath{}), fails: inGuest}},
-		{"GET", at + "/list", api.InPath, e.listDirectory, op{id: "listDirectory", tag: tag,
-			does:  "List a directory, sorted by name.",
-			query: []param{pathParam, asParam}, answers: ok(listing{}), fails: inGuest}},
-		{"GET", at + "/stat", api.InPath, e.statFile, op{id: "statFile", tag: tag, does: "Describe a file. A link at the end of " +
+				{Name: "hash", Kind: openapi.Flag,
+					Description: "Answer with the file's SHA-256, too, which takes longer than to write it."}},
+			Body: raw(octets), Optional: true, Answers: ok(proto.FileInfo{}), Fails: inGuest}},
+		{"DELETE", at + "/content", api.InPath, e.removeContent, openapi.Operation{ID: "removeFile", Tag: tag,
+			Summary: "Remove a file or a directory. Links are removed, not followed.",
+			Query: []openapi.Param{pathParam, asParam, {Name: "recursive", Kind: openapi.Flag,
+				Description: "Remove a directory with all it holds."}}, Answers: ok(deletedPath{}), Fails: inGuest}},
+		{"GET", at + "/list", api.InPath, e.listDirectory, openapi.Operation{ID: "listDirectory", Tag: tag,
+			Summary: "List a directory, sorted by name.",
+			Query:   []openapi.Param{pathParam, asParam}, Answers: ok(listing{}), Fails: inGuest}},
+		{"GET", at + "/stat", api.InPath, e.statFile, openapi.Operation{ID: "statFile", Tag: tag, Summary: "Describe a file. A link at the end of " +
 			"the path is not followed.",
-			query: []param{pathParam, asParam}, answers: ok(proto.FileInfo{}), fails: inGuest}},
-		{"POST", at + "/move", api.InPath, e.moveFile, op{id: "moveFile", tag: tag, does: "Rename a file or directory.",
-			body: js(move{}), answers: ok(move{}), fails: inGuest}},
-		{"POST", at + "/mkdir", api.InPath, e.makeDirectory, op{id: "makeDirectory", tag: tag,
-			does: "Make a directory and its parents.", body: js(directory{}), answers: ok(directory{}),
-			fails: inGuest}},
-		{"GET", at + "/tar", api.InPath, e.readTar, op{id: "readTar", tag: tag, does: "Read a directory as a tar archive.",
-			query: []param{pathParam, asParam}, answers: map[int][]content{http.StatusOK: raw(tarType)},
-			fails: inGuest}},
-		{"PUT", at + "/tar", api.InPath, e.writeTar, op{id: "writeTar", tag: tag, does: "Unpack a tar archive into a directory, " +
+			Query: []openapi.Param{pathParam, asParam}, Answers: ok(proto.FileInfo{}), Fails: inGuest}},
+		{"POST", at + "/move", api.InPath, e.moveFile, openapi.Operation{ID: "moveFile", Tag: tag, Summary: "Rename a file or directory.",
+			Body: js(move{}), Answers: ok(move{}), Fails: inGuest}},
+		{"POST", at + "/mkdir", api.InPath, e.makeDirectory, openapi.Operation{ID: "makeDirectory", Tag: tag,
+			Summary: "Make a directory and its parents.", Body: js(directory{}), Answers: ok(directory{}),
+			Fails: inGuest}},
+		{"GET", at + "/tar", api.InPath, e.readTar, openapi.Operation{ID: "readTar", Tag: tag, Summary: "Read a directory as a tar archive.",
+			Query: []openapi.Param{pathParam, asParam}, Answers: map[int][]openapi.Content{http.StatusOK: raw(tarType)},
+			Fails: inGuest}},
+		{"PUT", at + "/tar", api.InPath, e.writeTar, openapi.Operation{ID: "writeTar", Tag: tag, Summary: "Unpack a tar archive into a directory, " +
 			"which is made.",
-			more: "Members that would leave the directory, and devices, are refused by name; members before them " +
+			Description: "Members that would leave the directory, and devices, are refused by name; members before them " +
 				"are there then. A body with Content-Range, which is a part of an archive, is refused.",
-			query: []param{pathParam, asParam}, body: append(raw(tarType), raw(octets)...), unbounded: true,
-			answers: ok(directory{}), fails: inGuest}},
+			Query: []openapi.Param{pathParam, asParam}, Body: append(raw(tarType), raw(octets)...),
+			Answers: ok(directory{}), Fails: inGuest}},
 	}
 	for i := range rows {
-		rows[i].query = append(rows[i].query, ofGeneration)
+		rows[i].Query = append(rows[i].Query, ofGeneration)
 	}
 	return rows
 }
@@ -362,78 +335,78 @@ func (e *edge) fileRows() []row {
 func (e *edge) jobRows() []row {
 	const tag, at = "jobs", "/v1/containers/{id}/jobs"
 	return []row{
-		{"POST", "/v1/containers/{id}/inputs", api.InPath, e.addInputs, op{id: "addInputs", tag: tag,
-			does: "Put stored files into $INPUT_DIR.",
-			body: js(inputs{}), answers: ok(inputDir{}), fails: inGuest}},
-		{"GET", at, api.InPath, e.listJobs, op{id: "listJobs", tag: tag, does: "List the jobs of a container's workspace, " +
-			"newest first.", answers: ok(page[proto.JobSummary]{}), fails: inBox}},
-		{"GET", at + "/{job}/manifest", api.InPath, e.jobManifest, op{id: "getManifest", tag: tag,
-			does:    "What a job's directory holds, and which command made it.",
-			answers: ok(proto.Manifest{}), fails: inGuest}},
-		{"POST", at + "/{job}/publish", api.InPath, e.publishFile, op{id: "publishFile", tag: tag,
-			does: "Make a stored file of a file of a job.",
-			body: js(publication{}), answers: created(published{}), fails: inGuest}},
-		{"GET", at + "/{job}/tar", api.InPath, e.jobTar, op{id: "readJob", tag: tag,
-			does:    "Read a job's directory as a tar archive.",
-			answers: map[int][]content{http.StatusOK: raw(tarType)}, fails: inGuest}},
+		{"POST", "/v1/containers/{id}/inputs", api.InPath, e.addInputs, openapi.Operation{ID: "addInputs", Tag: tag,
+			Summary: "Put stored files into $INPUT_DIR.",
+			Body:    js(inputs{}), Answers: ok(inputDir{}), Fails: inGuest}},
+		{"GET", at, api.InPath, e.listJobs, openapi.Operation{ID: "listJobs", Tag: tag, Summary: "List the jobs of a container's workspace, " +
+			"newest first.", Answers: ok(page[proto.JobSummary]{}), Fails: inBox}},
+		{"GET", at + "/{job}/manifest", api.InPath, e.jobManifest, openapi.Operation{ID: "getManifest", Tag: tag,
+			Summary: "What a job's directory holds, and which command made it.",
+			Answers: ok(proto.Manifest{}), Fails: inGuest}},
+		{"POST", at + "/{job}/publish", api.InPath, e.publishFile, openapi.Operation{ID: "publishFile", Tag: tag,
+			Summary: "Make a stored file of a file of a job.",
+			Body:    js(publication{}), Answers: created(published{}), Fails: inGuest}},
+		{"GET", at + "/{job}/tar", api.InPath, e.jobTar, openapi.Operation{ID: "readJob", Tag: tag,
+			Summary: "Read a job's directory as a tar archive.",
+			Answers: map[int][]openapi.Content{http.StatusOK: raw(tarType)}, Fails: inGuest}},
 	}
 }
 
 func (e *edge) hostRows() []row {
 	const tag = "daemon"
-	lines := map[int][]content{http.StatusOK: {{media: lineType, of: imageLine{}}}}
+	lines := map[int][]openapi.Content{http.StatusOK: {{Media: lineType, Of: imageLine{}}}}
 	const linesMore = "Each line of the answer is a JSON object: steps, and at the end the image or the error. What " +
 		"fails before the first step is an ordinary error."
 	imageFails := append([]int{501, 503, 504, 507}, inOwn...)
 	return []row{
-		{"GET", "/v1/images", api.None, e.listImages, op{id: "listImages", tag: tag, does: "List images.",
-			answers: ok(page[session.Image]{}), fails: basic}},
-		{"POST", "/v1/images/import", api.None, e.importImage, op{id: "importImage", tag: tag, admin: true,
-			does: "Import an OCI or Docker archive.", more: linesMore,
-			query: []param{{name: "name", does: "What to call the image; without it, what the archive says."}},
-			body:  append(raw(tarType), raw(octets)...), unbounded: true, answers: lines, fails: imageFails}},
-		{"POST", "/v1/images/pull", api.None, e.pullImage, op{id: "pullImage", tag: tag, admin: true,
-			does: "Fetch an image from a registry.", more: linesMore,
-			body: js(pull{}), answers: lines, fails: imageFails}},
-		{"DELETE", "/v1/images", api.None, e.removeImage, op{id: "removeImage", tag: tag, admin: true,
-			does:  "Forget an image. Containers that run keep what they use.",
-			query: []param{{name: "ref", required: true, does: "The image's name."}}, answers: ok(deletedName{}),
-			fails: append([]int{409, 501}, inOwn...)}},
-		{"POST", "/v1/sweep", api.None, e.sweep, op{id: "sweep", tag: tag, admin: true, does: "Run all sweeps now.",
-			more: "Answers with what each did, as counts.",
-			query: []param{{name: "strangers", kind: flag, does: "Remove first the workspaces that were set aside " +
+		{"GET", "/v1/images", api.None, e.listImages, openapi.Operation{ID: "listImages", Tag: tag, Summary: "List images.",
+			Answers: ok(page[session.Image]{}), Fails: basic}},
+		{"POST", "/v1/images/import", api.None, e.importImage, openapi.Operation{ID: "importImage", Tag: tag, Admin: true,
+			Summary: "Import an OCI or Docker archive.", Description: linesMore,
+			Query: []openapi.Param{{Name: "name", Description: "What to call the image; without it, what the archive says."}},
+			Body:  append(raw(tarType), raw(octets)...), Answers: lines, Fails: imageFails}},
+		{"POST", "/v1/images/pull", api.None, e.pullImage, openapi.Operation{ID: "pullImage", Tag: tag, Admin: true,
+			Summary: "Fetch an image from a registry.", Description: linesMore,
+			Body: js(pull{}), Answers: lines, Fails: imageFails}},
+		{"DELETE", "/v1/images", api.None, e.removeImage, openapi.Operation{ID: "removeImage", Tag: tag, Admin: true,
+			Summary: "Forget an image. Containers that run keep what they use.",
+			Query:   []openapi.Param{{Name: "ref", Required: true, Description: "The image's name."}}, Answers: ok(deletedName{}),
+			Fails: append([]int{409, 501}, inOwn...)}},
+		{"POST", "/v1/sweep", api.None, e.sweep, openapi.Operation{ID: "sweep", Tag: tag, Admin: true, Summary: "Run all sweeps now.",
+			Description: "Answers with what each did, as counts.",
+			Query: []openapi.Param{{Name: "strangers", Kind: openapi.Flag, Description: "Remove first the workspaces that were set aside " +
 				"because the ledger does not know them."}},
-			answers: ok(map[string]map[string]int{}), fails: basic}},
-		{"GET", "/v1/info", api.None, e.info, op{id: "info", tag: tag, does: "Describe the daemon.", answers: ok(Info{}),
-			fails: basic}},
-		{"GET", "/openapi.json", api.None, e.openAPI, op{id: "openAPI", tag: tag, does: "This document.", public: true,
-			answers: ok(map[string]any{}), fails: []int{400, 413, 500}}},
+			Answers: ok(map[string]map[string]int{}), Fails: basic}},
+		{"GET", "/v1/info", api.None, e.info, openapi.Operation{ID: "info", Tag: tag, Summary: "Describe the daemon.", Answers: ok(Info{}),
+			Fails: basic}},
+		{"GET", "/openapi.json", api.None, e.openAPI, openapi.Operation{ID: "openAPI", Tag: tag, Summary: "This document.", Public: true,
+			Answers: ok(map[string]any{}), Fails: []int{400, 413, 500}}},
 	}
 }
 
 func (e *edge) keyRows() []row {
 	const tag, at = "API keys", "/v1/keys/{id}"
 	return []row{
-		{"POST", "/v1/keys", api.None, e.createKey, op{id: "createKey", tag: tag, admin: true,
-			does: "Make an API key. Its secret is in this answer and nowhere else.",
-			body: js(proto.CreateKey{}), optional: true, answers: created(proto.NewKey{}), fails: basic}},
-		{"GET", "/v1/keys", api.None, e.listKeys, op{id: "listKeys", tag: tag, admin: true,
-			does:    "List API keys, newest first, the revoked ones too.",
-			answers: ok(page[proto.Key]{}), fails: basic}},
-		{"GET", "/v1/keys/self", api.None, e.ownKey, op{id: "getOwnKey", tag: tag, does: "Describe the key that asks, and " +
+		{"POST", "/v1/keys", api.None, e.createKey, openapi.Operation{ID: "createKey", Tag: tag, Admin: true,
+			Summary: "Make an API key. Its secret is in this answer and nowhere else.",
+			Body:    js(proto.CreateKey{}), Optional: true, Answers: created(proto.NewKey{}), Fails: basic}},
+		{"GET", "/v1/keys", api.None, e.listKeys, openapi.Operation{ID: "listKeys", Tag: tag, Admin: true,
+			Summary: "List API keys, newest first, the revoked ones too.",
+			Answers: ok(page[proto.Key]{}), Fails: basic}},
+		{"GET", "/v1/keys/self", api.None, e.ownKey, openapi.Operation{ID: "getOwnKey", Tag: tag, Summary: "Describe the key that asks, and " +
 			"what it uses of its quota.",
-			answers: ok(proto.KeyStatus{}), fails: inOwn}},
-		{"GET", at, api.None, e.getKey, op{id: "getKey", tag: tag, admin: true, does: "Describe an API key, and what it uses " +
+			Answers: ok(proto.KeyStatus{}), Fails: inOwn}},
+		{"GET", at, api.None, e.getKey, openapi.Operation{ID: "getKey", Tag: tag, Admin: true, Summary: "Describe an API key, and what it uses " +
 			"of its quota.",
-			answers: ok(proto.KeyStatus{}), fails: inOwn}},
-		{"PATCH", at, api.None, e.changeKey, op{id: "changeKey", tag: tag, admin: true, does: "Change an API key's name or " +
+			Answers: ok(proto.KeyStatus{}), Fails: inOwn}},
+		{"PATCH", at, api.None, e.changeKey, openapi.Operation{ID: "changeKey", Tag: tag, Admin: true, Summary: "Change an API key's name or " +
 			"quota, at once.",
-			more: "What is left out stays; a bound of 0 is taken away, and burst with requests_per_second. A bound " +
+			Description: "What is left out stays; a bound of 0 is taken away, and burst with requests_per_second. A bound " +
 				"that is now below what is used takes nothing away, and refuses more.",
-			body: js(proto.ChangeKey{}), answers: ok(proto.Key{}), fails: append([]int{409}, inOwn...)}},
-		{"DELETE", at, api.None, e.revokeKey, op{id: "revokeKey", tag: tag, admin: true,
-			does:    "Revoke an API key for good, at once.",
-			more:    "Requests and websockets of the key that are under way end. What was made with it stays its owner's.",
-			answers: ok(proto.Key{}), fails: append([]int{409}, inOwn...)}},
+			Body: js(proto.ChangeKey{}), Answers: ok(proto.Key{}), Fails: append([]int{409}, inOwn...)}},
+		{"DELETE", at, api.None, e.revokeKey, openapi.Operation{ID: "revokeKey", Tag: tag, Admin: true,
+			Summary:     "Revoke an API key for good, at once.",
+			Description: "Requests and websockets of the key that are under way end. What was made with it stays its owner's.",
+			Answers:     ok(proto.Key{}), Fails: append([]int{409}, inOwn...)}},
 	}
 }

@@ -94,7 +94,7 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	s.server, err = api.New(api.Config{
 		Grace: 50 * time.Millisecond, // for those that shut it down
 		Auth:  s.Keys,
-		Edges: []api.Edge{New(cfg), api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil })},
+		Edges: []api.Edge{New(cfg, operations()), operations()},
 		Log:   slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {
@@ -107,6 +107,11 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	s.client = &http.Client{Transport: &judge{t: t, doc: readDocument(t, s.URL), next: &http.Transport{}}}
 	t.Cleanup(s.client.CloseIdleConnections)
 	return s
+}
+
+// operations is the edge for those who run the daemon.
+func operations() api.Edge {
+	return api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil })
 }
 
 // listen answers on one more address, as the daemon does, until shutdown is called, which returns once all requests

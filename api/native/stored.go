@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"berth/api"
+	"berth/api/openapi"
 	"berth/proto"
 	"berth/tools/toolstore"
 )
@@ -15,51 +16,51 @@ const runBody = toolstore.MaxInput + 64<<10
 
 func (e *edge) toolRows() []row {
 	const tag, at, runs = "stored tools", "/v1/tools/{name}", "/v1/tool_runs"
-	version := param{name: "version", kind: whole, does: "One of its versions; without it, the current one."}
+	version := openapi.Param{Name: "version", Kind: openapi.Whole, Description: "One of its versions; without it, the current one."}
 	changes := append([]int{409}, inOwn...)
 	return []row{
-		{"POST", "/v1/tools", api.None, e.createTool, op{id: "createTool", tag: tag, does: "Store a tool.", more: toolMore,
-			body: js(toolstore.NewTool{}), answers: created(toolstore.Tool{}), fails: append([]int{409, 503, 507},
+		{"POST", "/v1/tools", api.None, e.createTool, openapi.Operation{ID: "createTool", Tag: tag, Summary: "Store a tool.", Description: toolMore,
+			Body: js(toolstore.NewTool{}), Answers: created(toolstore.Tool{}), Fails: append([]int{409, 503, 507},
 				basic...)}},
-		{"GET", "/v1/tools", api.None, e.listTools, op{id: "listTools", tag: tag, does: "List tools, by name.",
-			answers: ok(page[toolstore.Tool]{}), fails: basic}},
-		{"GET", at, api.None, e.getTool, op{id: "getTool", tag: tag, does: "Describe a tool, by its name or ID.",
-			query: []param{version}, answers: ok(toolstore.Tool{}), fails: inOwn}},
-		{"PATCH", at, api.None, e.changeTool, op{id: "changeTool", tag: tag, does: "Make a new version of a tool.",
-			more: "What is left out stays as it is. A configuration is given whole; without env_variables it keeps " +
+		{"GET", "/v1/tools", api.None, e.listTools, openapi.Operation{ID: "listTools", Tag: tag, Summary: "List tools, by name.",
+			Answers: ok(page[toolstore.Tool]{}), Fails: basic}},
+		{"GET", at, api.None, e.getTool, openapi.Operation{ID: "getTool", Tag: tag, Summary: "Describe a tool, by its name or ID.",
+			Query: []openapi.Param{version}, Answers: ok(toolstore.Tool{}), Fails: inOwn}},
+		{"PATCH", at, api.None, e.changeTool, openapi.Operation{ID: "changeTool", Tag: tag, Summary: "Make a new version of a tool.",
+			Description: "What is left out stays as it is. A configuration is given whole; without env_variables it keeps " +
 				"those that there are, and with {} it has none.",
-			body: js(toolstore.ChangeTool{}), answers: ok(toolstore.Tool{}), fails: append([]int{503}, changes...)}},
-		{"DELETE", at, api.None, e.deleteTool, op{id: "deleteTool", tag: tag, does: "Remove a tool with its versions. Its " +
+			Body: js(toolstore.ChangeTool{}), Answers: ok(toolstore.Tool{}), Fails: append([]int{503}, changes...)}},
+		{"DELETE", at, api.None, e.deleteTool, openapi.Operation{ID: "deleteTool", Tag: tag, Summary: "Remove a tool with its versions. Its " +
 			"runs stay; those that wait for approval are refused.",
-			answers: ok(deletion{}), fails: inOwn}},
-		{"GET", at + "/versions", api.None, e.toolVersions, op{id: "listToolVersions", tag: tag,
-			does: "List the versions of a tool, newest first.", answers: ok(page[toolstore.Tool]{}), fails: inOwn}},
-		{"POST", at + "/run", api.InBody, e.runTool, withReplays(op{id: "runTool", tag: tag, does: "Run a tool on an input.",
-			more: toolRunMore, limit: runBody,
-			body: js(toolstore.RunRequest{}), optional: true,
-			answers: map[int][]content{http.StatusOK: js(toolstore.Run{}), http.StatusAccepted: js(toolstore.Run{})},
-			fails:   append([]int{409, 410, 501, 503}, inOwn...)})},
-		{"GET", runs, api.None, e.listToolRuns, op{id: "listToolRuns", tag: tag, does: "List runs of tools, newest first.",
-			query: []param{
-				{name: "tool", does: "Only runs of this tool, by name or ID."},
-				{name: "state", does: "Only runs in this state.", choices: names(anys(proto.ToolRunStates))},
-				{name: "limit", kind: whole, max: 100, does: "At most so many, 1 to 100; 0 is the default, 20. " +
+			Answers: ok(deletion{}), Fails: inOwn}},
+		{"GET", at + "/versions", api.None, e.toolVersions, openapi.Operation{ID: "listToolVersions", Tag: tag,
+			Summary: "List the versions of a tool, newest first.", Answers: ok(page[toolstore.Tool]{}), Fails: inOwn}},
+		{"POST", at + "/run", api.InBody, e.runTool, withReplays(openapi.Operation{ID: "runTool", Tag: tag, Summary: "Run a tool on an input.",
+			Description: toolRunMore,
+			Body:        js(toolstore.RunRequest{}), Optional: true,
+			Answers: map[int][]openapi.Content{http.StatusOK: js(toolstore.Run{}), http.StatusAccepted: js(toolstore.Run{})},
+			Fails:   append([]int{409, 410, 501, 503}, inOwn...)})},
+		{"GET", runs, api.None, e.listToolRuns, openapi.Operation{ID: "listToolRuns", Tag: tag, Summary: "List runs of tools, newest first.",
+			Query: []openapi.Param{
+				{Name: "tool", Description: "Only runs of this tool, by name or ID."},
+				{Name: "state", Description: "Only runs in this state.", Choices: names(proto.ToolRunStates)},
+				{Name: "limit", Kind: openapi.Whole, Max: 100, Description: "At most so many, 1 to 100; 0 is the default, 20. " +
 					"Fewer come where they are large."},
-				{name: "after", pattern: "^(run_[0-9A-Za-z]{22})?$", does: "A run's ID: begin behind it."},
-			}, answers: ok(toolRunPage{}), fails: basic}},
-		{"GET", runs + "/{id}", api.None, e.getToolRun, op{id: "getToolRun", tag: tag, does: "Describe a run, waiting for its " +
+				{Name: "after", Pattern: "^(run_[0-9A-Za-z]{22})?$", Description: "A run's ID: begin behind it."},
+			}, Answers: ok(toolRunPage{}), Fails: basic}},
+		{"GET", runs + "/{id}", api.None, e.getToolRun, openapi.Operation{ID: "getToolRun", Tag: tag, Summary: "Describe a run, waiting for its " +
 			"end if asked to.",
-			query:   []param{{name: "wait_seconds", kind: whole, max: 86400, does: "How long to wait for the end."}},
-			answers: ok(toolstore.Run{}), fails: inOwn}},
-		{"POST", runs + "/{id}/approve", api.None, e.approveToolRun, op{id: "approveToolRun", tag: tag,
-			does: "Let a parked run begin. It goes on in the background.",
-			more: "An approval is for one run, and only the first decision about it counts: later ones are a " +
+			Query:   []openapi.Param{{Name: "wait_seconds", Kind: openapi.Whole, Max: 86400, Description: "How long to wait for the end."}},
+			Answers: ok(toolstore.Run{}), Fails: inOwn}},
+		{"POST", runs + "/{id}/approve", api.None, e.approveToolRun, openapi.Operation{ID: "approveToolRun", Tag: tag,
+			Summary: "Let a parked run begin. It goes on in the background.",
+			Description: "An approval is for one run, and only the first decision about it counts: later ones are a " +
 				"409. One that comes too late is a 410.",
-			answers: map[int][]content{http.StatusAccepted: js(toolstore.Run{})},
-			fails:   append([]int{409, 410, 501, 503}, inOwn...)}},
-		{"POST", runs + "/{id}/refuse", api.None, e.refuseToolRun, op{id: "refuseToolRun", tag: tag,
-			does: "End a parked run before it begins.",
-			body: js(toolstore.Refusal{}), optional: true, answers: ok(toolstore.Run{}), fails: append([]int{409, 410},
+			Answers: map[int][]openapi.Content{http.StatusAccepted: js(toolstore.Run{})},
+			Fails:   append([]int{409, 410, 501, 503}, inOwn...)}},
+		{"POST", runs + "/{id}/refuse", api.None, e.refuseToolRun, openapi.Operation{ID: "refuseToolRun", Tag: tag,
+			Summary: "End a parked run before it begins.",
+			Body:    js(toolstore.Refusal{}), Optional: true, Answers: ok(toolstore.Run{}), Fails: append([]int{409, 410},
 				inOwn...)}},
 	}
 }
@@ -75,11 +76,12 @@ const toolRunMore = "Answers with the run once it is over, whether it succeeded 
 	"A run that waits for approval, or has \"background\": true, is a 202 at once. When the client goes away the " +
 	"run is ended, unless it has \"background\" or an idempotency key."
 
-// A toolRunPage is one page of a list.
+// One page of a list.
 type toolRunPage struct {
-	Data      []toolstore.Run `json:"data"`
-	HasMore   bool            `json:"has_more"`
-	NextAfter *string         `json:"next_after"` // for the next page's after; null on the last one
+	Data    []toolstore.Run `json:"data"`
+	HasMore bool            `json:"has_more"`
+	// Value of after for the next page; null on the last one.
+	NextAfter *string `json:"next_after"`
 }
 
 func (e *edge) createTool(c *call) error {

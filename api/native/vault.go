@@ -5,27 +5,29 @@ import (
 	"net/http"
 
 	"berth/api"
+	"berth/api/openapi"
 	"berth/proto"
 )
 
 // A Rotation is what was done about the keys that seal secrets.
 type Rotation struct {
-	KeyID    string `json:"key_id"`
-	Keys     int    `json:"keys"`
-	Resealed int    `json:"resealed"`
-	Closed   int    `json:"closed"`
+	KeyID    string `json:"key_id"`   // The key that seals now.
+	Keys     int    `json:"keys"`     // Number of keys in the file.
+	Resealed int    `json:"resealed"` // Records sealed again.
+	// Records that no key in the file opens; they are unchanged.
+	Closed int `json:"closed"`
 }
 
 func (e *edge) vaultRows() []row {
 	const tag = "daemon"
 	fails := append([]int{409, 501, 503}, basic...)
 	return []row{
-		{"POST", "/v1/vault/rotate", api.None, e.rotated(func() rotate { return e.Rotate }), op{id: "rotateVault", tag: tag,
-			admin: true, does: "Make a new key for secrets and seal all of them anew.",
-			more: "Older keys stay in the file, for copies of the ledger.", answers: ok(Rotation{}), fails: fails}},
-		{"POST", "/v1/vault/forget", api.None, e.rotated(func() rotate { return e.Forget }), op{id: "forgetVaultKeys", tag: tag,
-			admin: true, does: "Take all keys for secrets but the newest out of the file.",
-			more: "Secrets in older copies of the ledger are closed then.", answers: ok(Rotation{}), fails: fails}},
+		{"POST", "/v1/vault/rotate", api.None, e.rotated(func() rotate { return e.Rotate }), openapi.Operation{ID: "rotateVault", Tag: tag,
+			Admin: true, Summary: "Make a new key for secrets and seal all of them anew.",
+			Description: "Older keys stay in the file, for copies of the ledger.", Answers: ok(Rotation{}), Fails: fails}},
+		{"POST", "/v1/vault/forget", api.None, e.rotated(func() rotate { return e.Forget }), openapi.Operation{ID: "forgetVaultKeys", Tag: tag,
+			Admin: true, Summary: "Take all keys for secrets but the newest out of the file.",
+			Description: "Secrets in older copies of the ledger are closed then.", Answers: ok(Rotation{}), Fails: fails}},
 	}
 }
 

@@ -22,23 +22,25 @@ const (
 	msgCancel  = "cancel"  // from the daemon: nobody waits for the answer any more
 )
 
-// A ClientMessage is one message of a client that answers calls. Which fields it may have depends on Type.
+// A ClientMessage is one message of a client that answers calls of tools. Its type decides which fields it may have.
 type ClientMessage struct {
-	Type   string           `json:"type"`
+	Type string `json:"type"` // serve, result or error.
+	// For serve: all that the client answers from now on.
 	Tools  []proto.ToolSpec `json:"tools,omitempty"`
-	CallID string           `json:"call_id,omitempty"`
+	CallID string           `json:"call_id,omitempty"` // For result and error.
 	Result json.RawMessage  `json:"result,omitempty"`
-	Error  *CallError       `json:"error,omitempty"`
+	// For error. A type that code does not know arrives as RuntimeError.
+	Error *CallError `json:"error,omitempty"`
 }
 
-// A DaemonMessage is one message to it.
+// A DaemonMessage is one message to a client that answers calls of tools. Its type decides which fields are set.
 type DaemonMessage struct {
-	Type   string          `json:"type"`
-	Names  []string        `json:"tools,omitempty"`
+	Type   string          `json:"type"`            // serving, call, cancel or error.
+	Names  []string        `json:"tools,omitempty"` // For serving: the names that code may call.
 	CallID string          `json:"call_id,omitempty"`
 	Tool   string          `json:"tool,omitempty"`
 	Input  json.RawMessage `json:"input,omitempty"`
-	ExecID string          `json:"exec_id,omitempty"`
+	ExecID string          `json:"exec_id,omitempty"` // For call: the command that makes it.
 	Error  *proto.Error    `json:"error,omitempty"`
 }
 

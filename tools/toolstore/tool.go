@@ -33,23 +33,25 @@ const (
 // ApprovalReview is the approval action that parks each run until a person has decided about it.
 const ApprovalReview = "review"
 
-// A NewTool asks for a tool.
+// A NewTool is a tool to be stored.
 type NewTool struct {
-	Name           string        `json:"name"`
-	Description    string        `json:"description,omitempty"`
-	ToolType       string        `json:"tool_type"` // "code_runner"
-	Configuration  Configuration `json:"configuration"`
-	ApprovalAction string        `json:"approval_action,omitempty"` // "review", or none
+	Name          string        `json:"name" schema:"toolName"`
+	Description   string        `json:"description,omitempty" schema:"maxLength=4096"`
+	ToolType      string        `json:"tool_type" schema:"const=code_runner"` // "code_runner"
+	Configuration Configuration `json:"configuration"`
+	// review: each run waits until a person approves it.
+	ApprovalAction string `json:"approval_action,omitempty" schema:"enum=|review"`
 }
 
 // A ChangeTool asks for a new version of a tool. What is left out stays as it is.
 type ChangeTool struct {
-	Name        *string `json:"name,omitempty"`      // only the one it has
-	ToolType    *string `json:"tool_type,omitempty"` // only the one it has
-	Description *string `json:"description,omitempty"`
-	// whole; without env_variables those that there are stay
+	Name *string `json:"name,omitempty" schema:"toolName"` // A tool keeps its name; this may repeat it.
+	// May repeat the type that it has.
+	ToolType    *string `json:"tool_type,omitempty" schema:"const=code_runner"`
+	Description *string `json:"description,omitempty" schema:"maxLength=4096"`
+	// The whole configuration; without env_variables, the present ones stay.
 	Configuration  *Configuration `json:"configuration,omitempty"`
-	ApprovalAction *string        `json:"approval_action,omitempty"`
+	ApprovalAction *string        `json:"approval_action,omitempty" schema:"enum=|review"`
 }
 
 // check says what is wrong with a tool, by the path of its first field that is, and fills in what was left out.

@@ -22,12 +22,11 @@ import (
 	"berth/session"
 )
 
-// A Use is a tool-use block. Fields that a model's block has and this has not (caller,
-// cache_control, …) are nobody's business here.
+// A Use is a tool-use block of a model. Other fields of the block, such as caller and cache_control, are ignored.
 type Use struct {
-	Type  string          `json:"type"` // "server_tool_use" or "tool_use"
-	ID    string          `json:"id"`
-	Name  string          `json:"name"`
+	Type  string          `json:"type" schema:"enum=server_tool_use|tool_use"` // "server_tool_use" or "tool_use"
+	ID    string          `json:"id" schema:"minLength=1"`
+	Name  string          `json:"name" schema:"tool"`
 	Input json.RawMessage `json:"input,omitempty"`
 
 	// For the bash tools; no block has these.
