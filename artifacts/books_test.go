@@ -440,7 +440,7 @@ func TestEndAfterRemovalLeavesTheBooksOfAKeptWorkspace(t *testing.T) {
 	if err := st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), true); err != nil {
 		t.Fatal(err)
 	}
-	if made := st.Jobs.End(ctx, s, second.Exec, "", session.DirectoryState{}); len(made.Notes) == 0 {
+	if made := st.Jobs.End(ctx, s.Files, second.Exec, "", session.DirectoryState{}); len(made.Notes) == 0 {
 		t.Error("it is not told that the books are behind")
 	}
 	again := st.Create(t, proto.CreateContainer{WorkspaceID: s.WorkspaceID()})
@@ -465,7 +465,7 @@ func TestJobsWithoutFilesAreInTheLedger(t *testing.T) {
 	if err := s.Mkdir(ctx, proto.UserDefault, "/workspace/empty"); err != nil {
 		t.Fatal(err)
 	}
-	st.Jobs.Changed(ctx, s, "/workspace/empty/f", session.OriginUploaded)
+	st.Jobs.Changed(ctx, s.Files, "/workspace/empty/f", session.OriginUploaded)
 	list, err := st.Jobs.List(s)
 	if err != nil || len(list) != 2 {
 		t.Errorf("%+v %v", list, err)

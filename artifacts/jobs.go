@@ -179,7 +179,7 @@ func (js *Jobs) read(j *job, workspace, id string) error {
 func (j *job) known() bool { return j.rec != nil && !j.rec.Created.IsZero() }
 
 // begin notes that the job is used by this session.
-func (j *job) begin(s *session.Session, now time.Time) {
+func (j *job) begin(s session.Files, now time.Time) {
 	if !j.known() {
 		j.rec.Created = now
 	}
@@ -269,7 +269,7 @@ func (js *Jobs) Manifest(ctx context.Context, s *session.Session, id string) (pr
 	}
 	// A command that runs in the background changes files without an exec that ends, so what was
 	// known after the last exec may be old.
-	if _, err := js.refresh(ctx, s, j, cause{}); err != nil {
+	if _, err := js.refresh(ctx, s.Files, j, cause{}); err != nil {
 		return proto.Manifest{}, err
 	}
 	m, err := js.manifest(j)
@@ -278,7 +278,7 @@ func (js *Jobs) Manifest(ctx context.Context, s *session.Session, id string) (pr
 	}
 	// The caller has the manifest in the answer. That the copy in the container could not be
 	// written, on a full disk for one, is no reason to keep it back.
-	if err := js.writeManifest(ctx, s, proto.UserDefault, j); err != nil {
+	if err := js.writeManifest(ctx, s.Files, proto.UserDefault, j); err != nil {
 		js.cfg.Log.Warn("writing a manifest", "job", j.key, "error", err)
 	}
 	return m, nil

@@ -191,18 +191,18 @@ func TestSightSparesTheWalk(t *testing.T) {
 	}
 	known := proto.Gist(proto.JobDir("job1"), list)
 	sessiontest.Bash(t, s, "echo two >/workspace/job1/b") // of another job, which leaves this one's books alone
-	if made := st.Jobs.End(ctx, s, r.Exec, "", session.DirectoryState{Fingerprint: known}); made.Paths != nil ||
+	if made := st.Jobs.End(ctx, s.Files, r.Exec, "", session.DirectoryState{Fingerprint: known}); made.Paths != nil ||
 		made.Notes != nil {
 		t.Errorf("the directory was walked: %+v", made)
 	}
 	for _, seen := range []string{"", "other"} {
-		if made := st.Jobs.End(ctx, s, r.Exec, "", session.DirectoryState{Fingerprint: seen}); seen == "" &&
+		if made := st.Jobs.End(ctx, s.Files, r.Exec, "", session.DirectoryState{Fingerprint: seen}); seen == "" &&
 			(len(made.Paths) != 1 || made.Paths[0] != "b") {
 			t.Errorf("seen %q: %+v", seen, made)
 		}
 		sessiontest.Bash(t, s, "rm /workspace/job1/b")
 	}
-	if made := st.Jobs.End(ctx, s, r.Exec, "", session.DirectoryState{Fingerprint: known}); made.Paths != nil {
+	if made := st.Jobs.End(ctx, s.Files, r.Exec, "", session.DirectoryState{Fingerprint: known}); made.Paths != nil {
 		t.Errorf("removed again: %+v", made)
 	}
 }
@@ -300,7 +300,7 @@ func TestOutputsAreStoredOnce(t *testing.T) {
 	}
 	// A daemon that died before it wrote down the end has its next one book that again.
 	next := artifacts.New(artifacts.Config{Files: st.Files, Ledger: st.Ledger})
-	again := next.End(ctx, s, res.Exec, "", session.DirectoryState{})
+	again := next.End(ctx, s.Files, res.Exec, "", session.DirectoryState{})
 	if n := stored(t, st); n != 2 || len(again.FileIDs) != 2 || again.FileIDs[0] != got[0].FileID ||
 		again.FileIDs[1] != got[1].FileID {
 		t.Errorf("after a crash %d files are stored; %+v after %+v", n, again, got)

@@ -46,7 +46,7 @@ func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 
 // writeManifest puts manifest.json beside the files, if there is still a directory for it and the name is free. A
 // directory that a command of root's made takes nothing from others, so it is written as that.
-func (js *Jobs) writeManifest(ctx context.Context, s *session.Session, as string, j *job) error {
+func (js *Jobs) writeManifest(ctx context.Context, s session.Files, as string, j *job) error {
 	if j.absent || !j.free {
 		return nil
 	}
@@ -107,7 +107,7 @@ func markOf(fi proto.FileInfo) mark { return mark{fi.ChangedAt.Time, fi.SizeByte
 // mayList reports whether manifest.json is ours to write. It is a name that programs give to files of their own: such
 // a one is kept, and listed like any other, and then the manifest is in the API alone. Ours is known by its mark,
 // after a restart by its beginning.
-func (js *Jobs) mayList(ctx context.Context, s *session.Session, j *job, list []proto.FileInfo, truncated bool) bool {
+func (js *Jobs) mayList(ctx context.Context, s session.Files, j *job, list []proto.FileInfo, truncated bool) bool {
 	var fi proto.FileInfo
 	i, there := j.manifestIn(list)
 	switch {
@@ -137,7 +137,7 @@ func (js *Jobs) mayList(ctx context.Context, s *session.Session, j *job, list []
 var manifestHead = regexp.MustCompile(`^\{\n  "job_id": "[A-Za-z0-9_-]+",\n  "workspace_id": "`)
 
 // isManifest reports whether manifest.json is one that we wrote. One that cannot be read is not.
-func (js *Jobs) isManifest(ctx context.Context, s *session.Session, j *job) bool {
+func (js *Jobs) isManifest(ctx context.Context, s session.Files, j *job) bool {
 	r, _, err := s.ReadFileNoLinks(ctx, proto.UserRoot, j.manifestPath())
 	if err != nil {
 		return false

@@ -30,7 +30,7 @@ const maxLoggedPaths = 4 << 10
 
 // End books an exec that ended: its outputs become stored files, its changes lines of the manifest.
 // What fails becomes a note; the exec's own result stands.
-func (js *Jobs) End(ctx context.Context, s *session.Session, e proto.Exec, stderr string,
+func (js *Jobs) End(ctx context.Context, s session.Files, e proto.Exec, stderr string,
 	seen session.DirectoryState) session.Produced {
 	var made session.Produced
 	j, done, err := js.take(ctx, s.WorkspaceID(), e.JobID)
@@ -147,7 +147,7 @@ const (
 )
 
 // publishOutputs turns the top-level regular files of $OUTPUT_DIR into stored files.
-func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, e proto.Exec, known stored,
+func (js *Jobs) publishOutputs(ctx context.Context, s session.Files, j *job, e proto.Exec, known stored,
 	made *session.Produced) {
 	// Relative to the job's directory, as the paths in the books are.
 	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, e.ID), proto.JobDir(e.JobID)+"/")
@@ -182,7 +182,7 @@ func (js *Jobs) publishOutputs(ctx context.Context, s *session.Session, j *job, 
 
 // outputs are the regular files at the top of dir, sorted. Where the job holds more than its books, they
 // are looked up.
-func (js *Jobs) outputs(ctx context.Context, s *session.Session, j *job, dir string) (paths []string, err error) {
+func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string) (paths []string, err error) {
 	// The books stop at MaxFiles in the order of the walk, which need not have come to the
 	// outputs.
 	if j.rec.Truncated {
@@ -209,7 +209,7 @@ func (js *Jobs) outputs(ctx context.Context, s *session.Session, j *job, dir str
 
 // publish stores one file of the job and notes its ID. Links are not followed: the file, or a directory on the way, may
 // have been swapped for one since it was seen.
-func (js *Jobs) publish(ctx context.Context, s *session.Session, as string, j *job, rel string) (proto.StoredFile,
+func (js *Jobs) publish(ctx context.Context, s session.Files, as string, j *job, rel string) (proto.StoredFile,
 	error) {
 	r, fi, err := s.ReadFileNoLinks(ctx, as, proto.JobDir(j.rec.ID)+"/"+rel)
 	if err != nil {
@@ -250,17 +250,17 @@ func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string)
 	if !j.known() {
 		return proto.StoredFile{}, unknownJob(s, id)
 	}
-	if _, err := js.refresh(ctx, s, j, cause{}); err != nil {
+	if _, err := js.refresh(ctx, s.Files, j, cause{}); err != nil {
 		return proto.StoredFile{}, err
 	}
 	// As root: the caller owns the container, and may ask for files that only a command of root's
 	// could read. Links are not followed there either.
-	return js.publish(ctx, s, proto.UserRoot, j, clean)
+	return js.publish(ctx, s.Files, proto.UserRoot, j, clean)
 }
 
 // Changed notes that the API wrote, moved or removed something. Only what lies in a job's directory
 // matters here.
-func (js *Jobs) Changed(ctx context.Context, s *session.Session, p, origin string) {
+func (js *Jobs) Changed(ctx context.Context, s session.Files, p, origin string) {
 	id, rel := split(p)
 	if !proto.ValidJobID(id) {
 		return
@@ -316,13 +316,13 @@ func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, sinc
 	now := proto.At(js.cfg.Now())
 	e.StartedAt, e.EndedAt = proto.At(since), &now
 	first := !j.known()
-	j.begin(s, now.Time)
+	j.begin(s.Files, now.Time)
 	if first {
 		js.save(j) // End will not find it to be the first
 	}
-	if made.Paths, err = js.refresh(ctx, s, j, cause{exec: e}); err != nil {
+	if made.Paths, err = js.refresh(ctx, s.Files, j, cause{exec: e}); err != nil {
 		return js.failed(made, e, err)
 	}
-	js.publishOutputs(ctx, s, j, e, leaveStored, &made)
+	js.publishOutputs(ctx, s.Files, j, e, leaveStored, &made)
 	return made
 }

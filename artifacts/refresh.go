@@ -38,7 +38,7 @@ func (c cause) acted(rel string) string {
 
 // refresh compares the job's directory with the books and brings those up to date. It returns the
 // paths that are new or changed.
-func (js *Jobs) refresh(ctx context.Context, s *session.Session, j *job, by cause) ([]string, error) {
+func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) ([]string, error) {
 	j.gist, j.look, j.free = "", nil, false // until all of this has come off
 	// As root, since what an exec made may be closed to the default user. One more than the bound
 	// tells a full job from one that has more.
@@ -152,7 +152,7 @@ func pathsOf(j *job, list []proto.FileInfo) []string {
 }
 
 // book enters changed files with their hash and who made them.
-func (js *Jobs) book(ctx context.Context, s *session.Session, j *job, by cause, changed []proto.FileInfo) error {
+func (js *Jobs) book(ctx context.Context, s session.Files, j *job, by cause, changed []proto.FileInfo) error {
 	sums, err := hash(ctx, s, changed)
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func (js *Jobs) book(ctx context.Context, s *session.Session, j *job, by cause, 
 }
 
 // hash asks the guest for the SHA-256 of the regular files among list, "" for the others.
-func hash(ctx context.Context, s *session.Session, list []proto.FileInfo) ([]string, error) {
+func hash(ctx context.Context, s session.Files, list []proto.FileInfo) ([]string, error) {
 	sums := make([]string, len(list))
 	var at []int
 	for i, fi := range list {

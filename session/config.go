@@ -172,10 +172,10 @@ type Jobs interface {
 	// End is told of an exec that ended while the guest was still there. It
 	// publishes the top-level files of $OUTPUT_DIR and brings the job's manifest up to date. seen is
 	// what the guest saw of the job's directory at that end.
-	End(ctx context.Context, s *Session, e proto.Exec, stderrTail string, seen DirectoryState) Produced
+	End(ctx context.Context, f Files, e proto.Exec, stderrTail string, seen DirectoryState) Produced
 	// Changed is told of a file that the API wrote or removed at an absolute path;
 	// origin is "uploaded" or "edited".
-	Changed(ctx context.Context, s *Session, path, origin string)
+	Changed(ctx context.Context, f Files, path, origin string)
 	// Drop forgets all jobs of a workspace that is being removed.
 	Drop(ctx context.Context, workspace string) error
 }

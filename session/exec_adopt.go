@@ -177,7 +177,7 @@ func (e *Exec) reattach(ctx context.Context) {
 // endLost ends an exec of an earlier daemon that has no process any more.
 func (e *Exec) endLost(why string) {
 	e.out.Finish()
-	e.conclude(lostSince(e.host, e.s.core.host, why), func() {})
+	e.recordEnd(lostSince(e.host, e.s.core.host, why), func() {})
 }
 
 // endUnattached ends the execs of an earlier daemon whose sandbox is gone.

@@ -16,16 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startExec is Exec for a command that nobody asked for before.
+// This file has the way of one command, from its start to its end, in the order in which it happens:
+//
+//	startExec    checks the command, uses the session, lists the exec, starts the process
+//	runToEnd     waits for the process, or ends it
+//	recordEnd    records the end, publishes it and releases the session
+//
+// exec_end.go says what an end means, exec_store.go what stays of it.
+
+// startExec starts a command that no earlier request with the same key has started. The exec is in the session's list
+// when it returns.
 func (s *Session) startExec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exec, err error) {
-	defer s.hideIn(cmd, &err)
-	if err := s.record().unsealErr; err != nil {
-		return nil, err
-	}
-	if err := s.core.cfg.checkCmd(&cmd, s.record().Job); err != nil {
-		return nil, err
-	}
-	if err := s.core.cfg.mayRun(ctx); err != nil {
+	redactor := s.redactorFor(cmd)
+	defer func() { err = redactor.Error(err) }()
+	if err := s.checkExec(ctx, &cmd); err != nil {
 		return nil, err
 	}
 	ctx = InGeneration(ctx, cmd.Generation)
@@ -33,8 +37,14 @@ func (s *Session) startExec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exe
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.begin(ctx, cmd, r)
-	if err != nil {
+	e := s.newExec(cmd, r, redactor)
+	e.key, e.by = proto.CallerOf(ctx).KeyID, auditEntryFor(ctx)
+	if err := s.addExec(e); err != nil {
+		release()
+		return nil, err
+	}
+	if err := e.startProcess(ctx); err != nil {
+		s.removeExec(e)
 		release()
 		return nil, err
 	}
@@ -56,12 +66,11 @@ func (s *Session) startExec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exe
 	return e, nil
 }
 
-// addExec gives a command its exec and a place in the session's list.
-func (s *Session) addExec(cmd proto.Cmd, r retry) (*Exec, error) {
+// newExec makes the exec of a command that is about to start.
+func (s *Session) newExec(cmd proto.Cmd, r retry, redactor *Redactor) *Exec {
 	e := &Exec{
-		redactor: s.redactorFor(cmd),
-		s:        s, id: proto.NewID(proto.ExecPrefix), cmd: cmd, retry: r, out: output.New(cmd.MaxOutputBytes,
-			s.core.memory),
+		s: s, id: proto.NewID(proto.ExecPrefix), cmd: cmd, retry: r, redactor: redactor,
+		out:         output.New(cmd.MaxOutputBytes, s.core.memory),
 		endRequests: make(chan endRequest, 1), ended: make(chan struct{}), leftRunning: make(chan struct{}),
 	}
 	if cmd.OnOutputLimit == proto.OutputWait {
@@ -69,68 +78,62 @@ func (s *Session) addExec(cmd proto.Cmd, r retry) (*Exec, error) {
 	}
 	e.info = proto.Exec{
 		ID: e.id, ContainerID: s.id, JobID: cmd.JobID, Command: cmd.Command, Argv: cmd.Argv, Shell: cmd.Shell,
-		User:       cmd.User,
-		Background: cmd.Background, State: proto.ExecRunning, StartedAt: proto.At(s.core.cfg.Now()),
+		User: cmd.User, Background: cmd.Background, State: proto.ExecRunning, StartedAt: proto.At(s.core.cfg.Now()),
 	}
 	if cmd.Shown != "" {
 		e.info.Command, e.info.Argv = cmd.Shown, nil
 	}
-	e.redactor.HideExec(&e.info)
+	redactor.HideExec(&e.info)
+	return e
+}
+
+// addExec takes a place for the exec among those that run. The exec has no number until publishStart, and so is in no
+// list that a caller gets.
+func (s *Session) addExec(e *Exec) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.info.Generation = s.rec.Generation
 	if n := s.runningExecs(false); n >= s.core.cfg.MaxExecs {
-		return nil, proto.Errorf(proto.TooMany, "", s.id, "container %s runs %d commands, which is its limit; wait "+
+		return proto.Errorf(proto.TooMany, "", s.id, "container %s runs %d commands, which is its limit; wait "+
 			"for one to end", s.id, n)
 	}
 	s.execs, s.running = append(s.execs, e), append(s.running, e)
-	return e, nil
+	return nil
 }
 
-// begin takes a place among the running execs and starts the process. If that fails, the
-// exec was never there.
-func (s *Session) begin(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
-	e, err := s.addExec(cmd, r)
-	if err != nil {
-		return nil, err
-	}
-	e.key, e.by = proto.CallerOf(ctx).KeyID, auditEntryFor(ctx)
-	if err := e.startProcess(ctx); err != nil {
-		s.removeExec(e)
-		return nil, err
-	}
-	return e, nil
-}
-
+// startProcess puts the inputs in place and starts the process. Where the sandbox turns out to be gone, it starts the
+// container again and tries once more, unless the process may have run. A start that failed after that is an exec that
+// was lost, which endWithoutProcess says.
 func (e *Exec) startProcess(ctx context.Context) error {
-	if err := e.s.core.cfg.Jobs.Begin(ctx, e.s, e.cmd.Files); err != nil {
+	s := e.s
+	if err := s.core.cfg.Jobs.Begin(ctx, s, e.cmd.Files); err != nil {
 		return err
 	}
-	g, err := e.s.clientFor(ctx, e)
+	g, err := s.clientFor(ctx, e)
 	if err != nil {
 		return err
 	}
 	err = e.startAndRecord(ctx, g)
-	if proto.CodeOf(err) != proto.Unavailable || !e.s.confirmLost(ctx, g) {
+	if proto.CodeOf(err) != proto.Unavailable || !s.confirmLost(ctx, g) {
 		return e.lostIfStarted(err)
 	}
 	if !guest.NotStarted(err) { // it may have run, and must not do so twice
 		e.endWithoutProcess = proto.End{Reason: proto.EndLost, ReturnCode: -1,
-			Message: "the container ended while the " +
-				"command was starting; it may have begun"}
+			Message: "the container ended while the command was starting; it may have begun"}
 		return nil
 	}
-	if err := e.s.stoppedOnRequest(g); err != nil {
+	if err := s.stoppedOnRequest(g); err != nil {
 		return err
 	}
-	if g, err = e.s.restartFor(ctx, e); err == nil {
-		err = e.lostIfStarted(e.startAndRecord(ctx, g))
+	if g, err = s.restartFor(ctx, e); err != nil {
+		return err
 	}
-	return err
+	return e.lostIfStarted(e.startAndRecord(ctx, g))
 }
 
-// startAndRecord starts the process and writes that down, both at once; but one that somebody may ask for again, and
-// must get then, is on disk before it can do anything.
+// startAndRecord asks the guest for the process and writes that down, both at once. An exec with a key is on disk
+// before its process exists, since a retry must find it. A program that cannot be executed is a result, as it is in a
+// shell: 127 for not found, 126 for not executable.
 func (e *Exec) startAndRecord(ctx context.Context, g *guest.Client) error {
 	recorded := e.recordStart()
 	if e.retry.Key != "" {
@@ -138,43 +141,18 @@ func (e *Exec) startAndRecord(ctx context.Context, g *guest.Client) error {
 			return fmt.Errorf("recording the exec: %w", err)
 		}
 	}
-	if err := e.requestProcess(ctx, g); err != nil {
-		return err
-	}
-	if err := recorded(); err != nil {
-		e.abort()
-		return fmt.Errorf("recording the exec: %w", err)
-	}
-	return nil
-}
-
-// lostIfStarted is the error of a start that failed. Where the command may have begun nevertheless, and somebody may
-// ask for it again, it is a lost exec instead: to be told so is better than to run it twice.
-func (e *Exec) lostIfStarted(err error) error {
-	if err == nil || e.retry.Key == "" || !e.mayHaveStarted || guest.NotStarted(err) {
-		return err
-	}
-	e.endWithoutProcess = proto.End{Reason: proto.EndLost, ReturnCode: -1,
-		Message: "the command was given up while it was " +
-			"starting; it may have begun"}
-	return nil
-}
-
-// requestProcess asks the guest for the process. A program that cannot be run is a result, as it is in a
-// shell: 127 not found, 126 not executable.
-func (e *Exec) requestProcess(ctx context.Context, g *guest.Client) error {
 	e.mayHaveStarted = true
-	cmd := e.command()
+	cmd := e.guestCommand()
 	cmd.Whole = e.sinkBuffer
-	cmd.Sent = func() { // while the guest prepares what it starts
+	cmd.Sent = func() { // while the guest prepares the process
 		before := e.s.measure()
 		e.before = &before
 	}
 	proc, err := g.Start(ctx, cmd, e.sink)
 	if code := e.notExecutable(err); code != 0 {
-		e.sink(proto.Stderr, 0, []byte(proto.AsError(err).Message+"\n"))
-		e.endWithoutProcess = proto.End{Reason: proto.EndNotStarted, ReturnCode: code, Message: proto.AsError(
-			err).Message}
+		message := proto.AsError(err).Message
+		e.sink(proto.Stderr, 0, []byte(message+"\n"))
+		e.endWithoutProcess = proto.End{Reason: proto.EndNotStarted, ReturnCode: code, Message: message}
 		proc, err = nil, nil
 	}
 	if err != nil {
@@ -183,17 +161,44 @@ func (e *Exec) requestProcess(ctx context.Context, g *guest.Client) error {
 	e.mu.Lock()
 	e.guest, e.proc = g, proc
 	e.mu.Unlock()
-	if proc == nil || e.cmd.Stdin == "" || durable(e.cmd) {
-		return nil
+	if proc != nil && e.cmd.Stdin != "" && !durable(e.cmd) {
+		err := e.s.core.goTracked(nil, func() { // the process may read slowly; its death ends the write
+			_, _ = proc.Write(context.Background(), []byte(e.cmd.Stdin))
+			_ = proc.CloseStdin()
+		})
+		if err != nil {
+			e.abort()
+			return err
+		}
 	}
-	err = e.s.core.goTracked(nil, func() { // it may be slow to read; the kernel ends the write when it dies
-		_, _ = proc.Write(context.Background(), []byte(e.cmd.Stdin))
-		_ = proc.CloseStdin()
-	})
-	if err != nil {
+	if err := recorded(); err != nil {
 		e.abort()
+		return fmt.Errorf("recording the exec: %w", err)
 	}
-	return err
+	return nil
+}
+
+// recordStart writes down that the command runs; wait returns once that is done. Callers see the exec only after that,
+// so an exec that was seen is known after a crash. A durable exec is synced to disk, which happens while the process
+// starts. The others end with the daemon, so their record goes to the journal without a sync, once the process runs.
+func (e *Exec) recordStart() (wait func() error) {
+	put := e.s.putExec(execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: storedCmd(e.cmd),
+		Host: e.s.core.host, Guest: e.s.guestBoot(), Sealed: e.sealEnvironment()})
+	if durable(e.cmd) {
+		return e.s.core.cfg.Ledger.StartUpdate(put)
+	}
+	return func() error { return e.s.core.cfg.Ledger.UpdateAsync(put) }
+}
+
+// lostIfStarted is the error of a start that failed. If the process may exist and a retry may ask for it, the exec
+// counts as lost instead: a retry must learn that, and not run the command twice.
+func (e *Exec) lostIfStarted(err error) error {
+	if err == nil || e.retry.Key == "" || !e.mayHaveStarted || guest.NotStarted(err) {
+		return err
+	}
+	e.endWithoutProcess = proto.End{Reason: proto.EndLost, ReturnCode: -1,
+		Message: "the command was given up while it was starting; it may have begun"}
+	return nil
 }
 
 // notExecutable is the return code of a program that could not be executed, or 0.
@@ -211,8 +216,9 @@ func (e *Exec) notExecutable(err error) int {
 	return 0
 }
 
-// command is what the guest is asked to run.
-func (e *Exec) command() guest.Command {
+// guestCommand is what the guest is asked to run. The environment of the command goes over that of its container, and
+// secrets over the rest.
+func (e *Exec) guestCommand() guest.Command {
 	dir := proto.JobDir(e.cmd.JobID)
 	out := proto.OutputDir(e.cmd.JobID, e.id)
 	c := guest.Command{
@@ -231,19 +237,6 @@ func (e *Exec) command() guest.Command {
 	case e.cmd.Cwd != "":
 		c.Dir = dir + "/" + e.cmd.Cwd
 	}
-	env := e.environment()
-	c.Lists = toolLists(env)
-	maps.Copy(env, map[string]string{"INPUT_DIR": proto.InputDir, "OUTPUT_DIR": out, "JOB_DIR": dir,
-		"JOB_ID": e.cmd.JobID})
-	for k, v := range env {
-		c.Env = append(c.Env, k+"="+v)
-	}
-	return c
-}
-
-// environment is what a command gets of its container's and its own, the narrower over the wider and secrets over the
-// rest.
-func (e *Exec) environment() map[string]string {
 	r, env := e.s.record(), map[string]string{}
 	for _, part := range []map[string]string{r.Env, r.Secrets, r.placeholders(), e.cmd.Env, e.cmd.Secrets} {
 		maps.Copy(env, part)
@@ -257,7 +250,13 @@ func (e *Exec) environment() map[string]string {
 	if len(r.NetworkSecrets) > 0 {
 		addCAVariables(env)
 	}
-	return env
+	c.Lists = toolLists(env)
+	maps.Copy(env, map[string]string{"INPUT_DIR": proto.InputDir, "OUTPUT_DIR": out, "JOB_DIR": dir,
+		"JOB_ID": e.cmd.JobID})
+	for k, v := range env {
+		c.Env = append(c.Env, k+"="+v)
+	}
+	return c
 }
 
 // abort ends a process that nobody will hear of.
@@ -317,23 +316,27 @@ const killGrace = 10 * time.Second
 
 // runToEnd sees the command to its end, and lets go of the session.
 func (e *Exec) runToEnd(release func()) {
-	end, ok := e.await()
-	if !ok {
+	end, ended := e.awaitEnd()
+	if !ended {
 		close(e.leftRunning)
 		release()
 		return
 	}
 	end = e.explainEnd(end)
 	e.out.Finish()
-	e.conclude(end, release)
+	e.recordEnd(end, release)
 	e.forgetInGuest()
 }
 
-// await waits for the process to end, or makes it. False means that it goes on without this daemon.
-func (e *Exec) await() (end proto.End, ok bool) {
+// awaitEnd waits for the process to end, or ends it. False means that it goes on without this daemon.
+func (e *Exec) awaitEnd() (end proto.End, ok bool) {
 	proc := e.process()
 	if proc == nil {
 		return e.endWithoutProcess, true
+	}
+	var leaving <-chan struct{} // closed when this daemon ends and the command goes on without it
+	if durable(e.cmd) {
+		leaving = e.s.core.ctx.Done()
 	}
 	timer := time.NewTimer(time.Until(e.due))
 	defer timer.Stop()
@@ -344,17 +347,9 @@ func (e *Exec) await() (end proto.End, ok bool) {
 		return e.kill(proc, e.overdue), true
 	case want := <-e.endRequests:
 		return e.kill(proc, want), true
-	case <-e.leaving():
+	case <-leaving:
 		return end, false
 	}
-}
-
-// leaving is closed when this daemon ends and the command goes on without it; nil for one that ends with it.
-func (e *Exec) leaving() <-chan struct{} {
-	if !durable(e.cmd) {
-		return nil
-	}
-	return e.s.core.ctx.Done()
 }
 
 // exited is how a process that is done ended.
@@ -425,46 +420,74 @@ func endOf(x guest.Exit, err error) proto.End {
 // recordTimeout bounds what is done after a command has ended: publishing outputs, the manifest.
 const recordTimeout = 2 * time.Minute
 
-// conclude books the end: outputs, manifest, ledger, audit; then it lets go of the session, and everybody may know:
-// whoever has been told finds the session as it is without the command.
-func (e *Exec) conclude(end proto.End, release func()) {
-	now := e.s.core.cfg.Now()
+// recordEnd is the one place where an end becomes known. In this order it
+//
+//   - records: the job's manifest and outputs, the CPU time of the API key, the ledger, the audit log;
+//   - publishes: the result that Wait gives;
+//   - releases: memory, the place among the running execs, the session.
+//
+// Then it closes e.ended. A caller that learns of the end finds the session as it is without the command.
+func (e *Exec) recordEnd(end proto.End, release func()) {
 	e.mu.Lock()
 	info := e.info
-	now = later(now.Add(-e.ago), info.StartedAt.Time)
+	at := e.s.core.cfg.Now().Add(-e.ago)
 	e.mu.Unlock()
-	info.State, info.EndedAt, info.End = proto.ExecEnded, proto.AtOrNil(now), &end
+	if at.Before(info.StartedAt.Time) {
+		at = info.StartedAt.Time
+	}
+	info.State, info.EndedAt, info.End = proto.ExecEnded, proto.AtOrNil(at), &end
 	info.StdoutBytes, info.StderrBytes = e.out.Totals()
 
-	made := e.produced(info)
-	e.conceal(info.End, &made)
+	made := e.recordJob(info)
+	end.Message, made.Notes = e.redactor.Hide(end.Message), e.redactor.HideAll(made.Notes)
 	res := e.resultOf(e.out, &info, made)
-	e.charge(info) // before the end is written, so that no end is known that was not paid for
-	e.store(info, made)
+	// The key pays before the end is written, so every known end was paid for. The guest is not trusted: it cannot
+	// charge more than the container's CPUs had in that time.
+	most := info.Duration(time.Time{}).Seconds()*e.s.record().Limits.CPUs + grain
+	e.s.core.cfg.Quotas.Ran(e.key, min(end.CPUSeconds, most))
+	e.storeEnd(info, made)
 	e.auditEnd(info, made)
 
 	e.mu.Lock()
-	made.Paths = nil // the job's books and the audit log have them
+	made.Paths = nil // the manifest and the audit log have them
 	e.info, e.made, e.result = info, made, &res
 	e.mu.Unlock()
+
 	e.s.trimEnded(e)
-	e.s.core.freeMemory(e) // before the next command may begin, which needs the memory
-	// before it lets go: a pause that came between would take whatever else uses the session for the command
+	e.s.core.freeMemory(e) // the next command may need the memory
+	// Before the release: a pause between the two would count another user of the session as this command.
 	e.s.removeRunning(e)
 	release()
 	close(e.ended)
 }
 
-// later is the later one of two times.
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
+// storeEnd writes down the end, and the output of those that somebody will ask for later. A durable one is on disk when
+// it returns; that of a foreground command is safe from the daemon's death. What finds no room a sweep tries again to
+// write; of a durable one, its guest keeps it until then.
+func (e *Exec) storeEnd(info proto.Exec, made Produced) {
+	rec := execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason),
+		Notes: made.Notes}
+	write, kept := e.s.core.cfg.Ledger.UpdateAsync, error(nil)
+	if durable(e.cmd) {
+		write = e.s.core.cfg.Ledger.Update
+		if kept = e.spool(); kept != nil {
+			e.s.core.cfg.Log.Error("keeping the output of an exec", "exec", e.id, "error", kept)
+		}
 	}
-	return a
+	err := write(e.s.putExec(rec))
+	if proto.CodeOf(err) == proto.NotFound { // its session goes, and nobody will ask
+		err = nil
+	}
+	if err != nil {
+		e.s.core.cfg.Log.Error("recording the end of an exec; a sweep will try again", "exec", e.id, "error", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unstored = err != nil || errors.Is(kept, syscall.ENOSPC)
 }
 
-// produced has the job's books brought up to date, if the guest is still there to ask.
-func (e *Exec) produced(info proto.Exec) Produced {
+// recordJob brings the job's manifest up to date and publishes outputs, if the guest can still be asked.
+func (e *Exec) recordJob(info proto.Exec) Produced {
 	switch info.End.Reason {
 	case proto.EndLost, proto.EndHostRestart, proto.EndStopped, proto.EndExpired:
 		return Produced{}
@@ -472,28 +495,15 @@ func (e *Exec) produced(info proto.Exec) Produced {
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
 	e.mu.Lock()
-	g, sight := e.guest, e.dirState
+	g, dir := e.guest, e.dirState
 	e.mu.Unlock()
-	// outputs count against its quota
-	ctx = proto.WithCaller(forBooks(ctx, g), proto.Caller{Owner: e.s.owner, KeyID: e.key})
-	return e.s.core.cfg.Jobs.End(ctx, e.s, info, e.tail(proto.Stderr, stderrTail), sight)
+	// outputs count against the quota of the exec's key
+	ctx = proto.WithCaller(ctx, proto.Caller{Owner: e.s.owner, KeyID: e.key})
+	return e.s.core.cfg.Jobs.End(ctx, Files{e.s, g}, info, e.tail(proto.Stderr, stderrTail), dir)
 }
 
 // stderrTail is how much of standard error a manifest quotes, in bytes.
 const stderrTail = 2 << 10
-
-// conceal hides secrets in what an exec leaves behind, but for its output.
-func (e *Exec) conceal(end *proto.End, made *Produced) {
-	end.Message = e.redactor.Hide(end.Message)
-	made.Notes = e.redactor.HideAll(made.Notes)
-}
-
-// charge has the API key that started the exec pay for it. A guest, which is not trusted, cannot make it more than the
-// container's CPUs had in that time.
-func (e *Exec) charge(info proto.Exec) {
-	most := info.Duration(time.Time{}).Seconds() * e.s.record().Limits.CPUs
-	e.s.core.cfg.Quotas.Ran(e.key, min(info.End.CPUSeconds, most+grain))
-}
 
 // grain is what the kernel's count of CPU time may be ahead of the clock, in seconds.
 const grain = 0.1

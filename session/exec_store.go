@@ -2,53 +2,12 @@ package session
 
 import (
 	"encoding/json"
-	"errors"
 	"slices"
-	"syscall"
 	"time"
 
 	"berth/proto"
 	"berth/state/ledger"
 )
-
-// recordStart is how it is written down that the command runs, and wait returns once that is done: nobody sees the
-// exec before, and what was seen to run is known after a crash. A durable one is on disk then, and gets there while
-// the process starts. Others end with the daemon, and go to the ledger's journal without a sync, once their process
-// runs.
-func (e *Exec) recordStart() (wait func() error) {
-	put := e.s.putExec(execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: storedCmd(e.cmd),
-		Host:  e.s.core.host,
-		Guest: e.s.guestBoot(), Sealed: e.sealEnvironment()})
-	if durable(e.cmd) {
-		return e.s.core.cfg.Ledger.StartUpdate(put)
-	}
-	return func() error { return e.s.core.cfg.Ledger.UpdateAsync(put) }
-}
-
-// store writes down the end, and the output of those that somebody will ask for later. A durable one is on disk when
-// it returns; that of a foreground command is safe from the daemon's death. What finds no room a sweep tries again to
-// write; of a durable one, its guest keeps it until then.
-func (e *Exec) store(info proto.Exec, made Produced) {
-	rec := execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason),
-		Notes: made.Notes}
-	write, kept := e.s.core.cfg.Ledger.UpdateAsync, error(nil)
-	if durable(e.cmd) {
-		write = e.s.core.cfg.Ledger.Update
-		if kept = e.spool(); kept != nil {
-			e.s.core.cfg.Log.Error("keeping the output of an exec", "exec", e.id, "error", kept)
-		}
-	}
-	err := write(e.s.putExec(rec))
-	if proto.CodeOf(err) == proto.NotFound { // its session goes, and nobody will ask
-		err = nil
-	}
-	if err != nil {
-		e.s.core.cfg.Log.Error("recording the end of an exec; a sweep will try again", "exec", e.id, "error", err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.unstored = err != nil || errors.Is(kept, syscall.ENOSPC)
-}
 
 // storeEnds writes down the ends that could not be when they came.
 func (s *Session) storeEnds() {
@@ -57,7 +16,7 @@ func (s *Session) storeEnds() {
 		info, made, again := e.info, e.made, e.unstored
 		e.mu.Unlock()
 		if again && info.End != nil {
-			e.store(info, made)
+			e.storeEnd(info, made)
 			e.forgetInGuest()
 		}
 	}

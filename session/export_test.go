@@ -45,15 +45,21 @@ func (s *Session) InTransition() bool { return len(s.transition) > 0 }
 // RunThen runs a command as Exec does, and calls released once it has let go of the session and nobody was told of
 // its end yet.
 func (s *Session) RunThen(ctx context.Context, cmd proto.Cmd, released func()) error {
-	if err := s.core.cfg.checkCmd(&cmd, s.record().Job); err != nil {
+	if err := s.checkExec(ctx, &cmd); err != nil {
 		return err
 	}
 	release, err := s.use(ctx)
 	if err != nil {
 		return err
 	}
-	e, err := s.begin(ctx, cmd, retry{})
-	if err != nil {
+	e := s.newExec(cmd, retry{}, s.redactorFor(cmd))
+	e.key, e.by = proto.CallerOf(ctx).KeyID, auditEntryFor(ctx)
+	if err := s.addExec(e); err != nil {
+		release()
+		return err
+	}
+	if err := e.startProcess(ctx); err != nil {
+		s.removeExec(e)
 		release()
 		return err
 	}

@@ -84,7 +84,7 @@ func faulty(t *testing.T, cfg session.Config) (*faultyRuntime, *sessiontest.Stac
 // heldJobs is the books of jobs, with something to do before an end is booked.
 type heldJobs struct {
 	session.Jobs
-	ending func(context.Context, *session.Session)
+	ending func(context.Context, session.Files)
 	begin  func() // before inputs are given
 }
 
@@ -95,7 +95,7 @@ func (h *heldJobs) Begin(ctx context.Context, s *session.Session, files []string
 	return h.Jobs.Begin(ctx, s, files)
 }
 
-func (h *heldJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string,
+func (h *heldJobs) End(ctx context.Context, s session.Files, e proto.Exec, tail string,
 	seen session.DirectoryState) session.Produced {
 	if h.ending != nil {
 		h.ending(ctx, s)
@@ -158,7 +158,7 @@ func TestBooksNeverStartAStoppedSandbox(t *testing.T) {
 	held := holdJobs(t, st)
 	s := st.Create(t, proto.CreateContainer{})
 	ended, stopped := make(chan struct{}), make(chan struct{})
-	held.ending = func(context.Context, *session.Session) { close(ended); <-stopped }
+	held.ending = func(context.Context, session.Files) { close(ended); <-stopped }
 	e, err := s.Exec(ctx, proto.Cmd{Command: "echo x >made"})
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +184,7 @@ func TestDeleteUnderTheBooks(t *testing.T) {
 	held := holdJobs(t, st)
 	s := st.Create(t, proto.CreateContainer{})
 	ended := make(chan struct{})
-	held.ending = func(ctx context.Context, s *session.Session) {
+	held.ending = func(ctx context.Context, s session.Files) {
 		if _, err := s.WriteFile(ctx, proto.UserRoot, "/tmp/large", session.WriteOptions{},
 			&endless{begun: ended}); err == nil {
 			t.Error("an endless file has an end")

@@ -9,9 +9,26 @@ import (
 	"berth/proto"
 )
 
-// File access inside a session. `as` is proto.UserDefault or proto.UserRoot, and the kernel in the
-// container judges what that user may do. Paths are the container's; nothing outside it can be
-// named. Each method starts a stopped session and renews the lease.
+// Files is access to the files of a session. Session has it embedded, for its callers.
+//
+// `as` is proto.UserDefault or proto.UserRoot, and the kernel in the container judges what that user may do. Paths are
+// the container's; they cannot name anything outside. Each method starts a stopped session and renews the lease.
+//
+// The Files that Jobs.End and Jobs.Changed get are bound to the generation that the record is about. They never start a
+// stopped session, never find one lost, and leave the lease alone: no entry in a manifest is worth that.
+type Files struct {
+	s     *Session
+	bound *guest.Client // of that generation; nil: whichever runs
+}
+
+// Owner is who may use the session.
+func (f Files) Owner() string { return f.s.owner }
+
+// ID is the ID of the container.
+func (f Files) ID() string { return f.s.id }
+
+// WorkspaceID names the tree at /workspace.
+func (f Files) WorkspaceID() string { return f.s.workspace }
 
 // Origins of a file that was not made by an exec.
 const (
@@ -20,22 +37,22 @@ const (
 )
 
 // Stat describes one file; it does not follow a link at the end of path.
-func (s *Session) Stat(ctx context.Context, as, path string) (fi proto.FileInfo, err error) {
-	err = s.withGuest(ctx, func(g *guest.Client) error { fi, err = g.Stat(ctx, as, path); return err })
+func (f Files) Stat(ctx context.Context, as, path string) (fi proto.FileInfo, err error) {
+	err = f.withGuest(ctx, func(g *guest.Client) error { fi, err = g.Stat(ctx, as, path); return err })
 	return fi, err
 }
 
 // List describes the entries of a directory, sorted; truncated says that there are more.
-func (s *Session) List(ctx context.Context, as, path string) (list []proto.FileInfo, truncated bool, err error) {
-	err = s.withGuest(ctx, func(g *guest.Client) error { list, truncated, err = g.List(ctx, as, path); return err })
+func (f Files) List(ctx context.Context, as, path string) (list []proto.FileInfo, truncated bool, err error) {
+	err = f.withGuest(ctx, func(g *guest.Client) error { list, truncated, err = g.List(ctx, as, path); return err })
 	return list, truncated, err
 }
 
 // Walk describes the files and links below a directory, at most limit of them. No link is followed, not on the way
 // there either.
-func (s *Session) Walk(ctx context.Context, as, path string, limit int) (list []proto.FileInfo, truncated bool,
+func (f Files) Walk(ctx context.Context, as, path string, limit int) (list []proto.FileInfo, truncated bool,
 	err error) {
-	err = s.withGuest(ctx, func(g *guest.Client) error {
+	err = f.withGuest(ctx, func(g *guest.Client) error {
 		list, truncated, err = g.Walk(ctx, as, path,
 			limit)
 		return err
@@ -44,35 +61,35 @@ func (s *Session) Walk(ctx context.Context, as, path string, limit int) (list []
 }
 
 // Hash is the SHA-256 of files, in hex, by path; one that could not be read is missing.
-func (s *Session) Hash(ctx context.Context, as string, paths []string) (sums map[string]string, err error) {
-	err = s.withGuest(ctx, func(g *guest.Client) error { sums, err = g.Hash(ctx, as, paths); return err })
+func (f Files) Hash(ctx context.Context, as string, paths []string) (sums map[string]string, err error) {
+	err = f.withGuest(ctx, func(g *guest.Client) error { sums, err = g.Hash(ctx, as, paths); return err })
 	return sums, err
 }
 
 // ReadFile opens a file from offset on for n bytes; n < 0 is to its end. The session is in use
 // until the reader is closed.
-func (s *Session) ReadFile(ctx context.Context, as, path string, offset, n int64) (io.ReadCloser, proto.FileInfo,
+func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (io.ReadCloser, proto.FileInfo,
 	error) {
-	return s.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) {
+	return f.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) {
 		return g.Read(ctx, as, path, offset, n)
 	})
 }
 
 // ReadFileNoLinks is ReadFile of a whole file for what acts on nobody's request, such as publishing: code in the
 // container cannot lead it elsewhere with a link, which is InvalidArgument.
-func (s *Session) ReadFileNoLinks(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
-	return s.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) {
+func (f Files) ReadFileNoLinks(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
+	return f.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) {
 		return g.ReadNoLinks(ctx, as, path)
 	})
 }
 
-func (s *Session) read(ctx context.Context, open func(*guest.Client) (io.ReadCloser, proto.FileInfo, error)) (
+func (f Files) read(ctx context.Context, open func(*guest.Client) (io.ReadCloser, proto.FileInfo, error)) (
 	io.ReadCloser, proto.FileInfo, error) {
-	release, err := s.use(ctx)
+	release, err := f.use(ctx)
 	if err != nil {
 		return nil, proto.FileInfo{}, err
 	}
-	g, err := s.clientFor(ctx, nil)
+	g, err := f.s.clientFor(ctx, nil)
 	if err != nil {
 		release()
 		return nil, proto.FileInfo{}, err
@@ -80,27 +97,27 @@ func (s *Session) read(ctx context.Context, open func(*guest.Client) (io.ReadClo
 	r, fi, err := open(g)
 	if err != nil {
 		release()
-		return nil, fi, s.guestError(ctx, g, err)
+		return nil, fi, f.guestError(ctx, g, err)
 	}
 	return &heldReader{r, release}, fi, nil
 }
 
 // Tar streams a directory as a tar archive. The session is in use until it is closed.
-func (s *Session) Tar(ctx context.Context, as, path string) (io.ReadCloser, error) {
-	return s.tar(ctx, func(g *guest.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
+func (f Files) Tar(ctx context.Context, as, path string) (io.ReadCloser, error) {
+	return f.tar(ctx, func(g *guest.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
 }
 
 // TarNoLinks is Tar of a directory that code in the container could have replaced by a link, which is InvalidArgument.
-func (s *Session) TarNoLinks(ctx context.Context, as, path string) (io.ReadCloser, error) {
-	return s.tar(ctx, func(g *guest.Client) (io.ReadCloser, error) { return g.TarNoLinks(ctx, as, path) })
+func (f Files) TarNoLinks(ctx context.Context, as, path string) (io.ReadCloser, error) {
+	return f.tar(ctx, func(g *guest.Client) (io.ReadCloser, error) { return g.TarNoLinks(ctx, as, path) })
 }
 
-func (s *Session) tar(ctx context.Context, open func(*guest.Client) (io.ReadCloser, error)) (io.ReadCloser, error) {
-	release, err := s.use(ctx)
+func (f Files) tar(ctx context.Context, open func(*guest.Client) (io.ReadCloser, error)) (io.ReadCloser, error) {
+	release, err := f.use(ctx)
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.clientFor(ctx, nil)
+	g, err := f.s.clientFor(ctx, nil)
 	if err != nil {
 		release()
 		return nil, err
@@ -108,7 +125,7 @@ func (s *Session) tar(ctx context.Context, open func(*guest.Client) (io.ReadClos
 	r, err := open(g)
 	if err != nil {
 		release()
-		return nil, s.guestError(ctx, g, err)
+		return nil, f.guestError(ctx, g, err)
 	}
 	return &heldReader{r, release}, nil
 }
@@ -137,11 +154,11 @@ type WriteOptions struct {
 }
 
 // WriteFile stores what r gives at path, whole or not at all; parents are made.
-func (s *Session) WriteFile(ctx context.Context, as, path string, opt WriteOptions, r io.Reader) (fi proto.FileInfo,
+func (f Files) WriteFile(ctx context.Context, as, path string, opt WriteOptions, r io.Reader) (fi proto.FileInfo,
 	err error) {
-	err = s.withGuest(ctx, func(g *guest.Client) error {
+	err = f.withGuest(ctx, func(g *guest.Client) error {
 		if fi, err = g.Write(ctx, as, path, guest.WriteOptions{Mode: opt.Mode, Hash: opt.Hash}, r); err == nil {
-			s.changed(ctx, g, fi.Path, OriginUploaded)
+			f.changed(ctx, g, fi.Path, OriginUploaded)
 		}
 		return err
 	})
@@ -150,8 +167,8 @@ func (s *Session) WriteFile(ctx context.Context, as, path string, opt WriteOptio
 
 // WriteBook stores a file that the daemon keeps in a job's directory. A link at its end is replaced, one on the way is
 // InvalidArgument: root may be the one who writes, and the directory is the ordinary user's.
-func (s *Session) WriteBook(ctx context.Context, as, path string, r io.Reader) (fi proto.FileInfo, err error) {
-	err = s.withGuest(ctx, func(g *guest.Client) error {
+func (f Files) WriteBook(ctx context.Context, as, path string, r io.Reader) (fi proto.FileInfo, err error) {
+	err = f.withGuest(ctx, func(g *guest.Client) error {
 		fi, err = g.Write(ctx, as, path, guest.WriteOptions{Mode: 0o644, NoLinks: true}, r)
 		return err
 	})
@@ -160,36 +177,36 @@ func (s *Session) WriteBook(ctx context.Context, as, path string, r io.Reader) (
 
 // Untar unpacks a tar archive into a directory, which is made. Members that would leave it,
 // and devices, are refused by name.
-func (s *Session) Untar(ctx context.Context, as, path string, r io.Reader) error {
-	return s.withGuest(ctx, func(g *guest.Client) error {
+func (f Files) Untar(ctx context.Context, as, path string, r io.Reader) error {
+	return f.withGuest(ctx, func(g *guest.Client) error {
 		err := g.Untar(ctx, as, path, r, guest.UntarLimits{})
-		s.changed(ctx, g, path, OriginUploaded) // an archive that broke off may have left members
+		f.changed(ctx, g, path, OriginUploaded) // an archive that broke off may have left members
 		return err
 	})
 }
 
 // Mkdir makes a directory and its parents.
-func (s *Session) Mkdir(ctx context.Context, as, path string) error {
-	return s.withGuest(ctx, func(g *guest.Client) error { return g.Mkdir(ctx, as, path) })
+func (f Files) Mkdir(ctx context.Context, as, path string) error {
+	return f.withGuest(ctx, func(g *guest.Client) error { return g.Mkdir(ctx, as, path) })
 }
 
 // RemoveFile removes a file or, if recursive, a directory with all it holds. Links are removed,
 // never followed.
-func (s *Session) RemoveFile(ctx context.Context, as, path string, recursive bool) error {
-	return s.withGuest(ctx, func(g *guest.Client) error {
+func (f Files) RemoveFile(ctx context.Context, as, path string, recursive bool) error {
+	return f.withGuest(ctx, func(g *guest.Client) error {
 		err := g.Remove(ctx, as, path, recursive)
-		s.changed(ctx, g, path, OriginUploaded)
+		f.changed(ctx, g, path, OriginUploaded)
 		return err
 	})
 }
 
 // MoveFile renames a file or directory.
-func (s *Session) MoveFile(ctx context.Context, as, from, to string) error {
-	return s.withGuest(ctx, func(g *guest.Client) error {
+func (f Files) MoveFile(ctx context.Context, as, from, to string) error {
+	return f.withGuest(ctx, func(g *guest.Client) error {
 		err := g.Move(ctx, as, from, to)
 		if err == nil {
-			s.changed(ctx, g, from, OriginUploaded)
-			s.changed(ctx, g, to, OriginUploaded)
+			f.changed(ctx, g, from, OriginUploaded)
+			f.changed(ctx, g, to, OriginUploaded)
 		}
 		return err
 	})
@@ -197,17 +214,17 @@ func (s *Session) MoveFile(ctx context.Context, as, from, to string) error {
 
 // Edit runs one verb of the editor. A leading $INPUT_DIR in the path is expanded, as the hosted
 // tool does, and a relative path counts from where commands begin.
-func (s *Session) Edit(ctx context.Context, as string, in proto.EditorInput) (res proto.EditorResult, err error) {
+func (f Files) Edit(ctx context.Context, as string, in proto.EditorInput) (res proto.EditorResult, err error) {
 	rest, isInput := strings.CutPrefix(in.Path, "$INPUT_DIR")
 	switch {
 	case isInput && (rest == "" || rest[0] == '/'):
 		in.Path = proto.InputDir + rest
 	case in.Path != "" && in.Path[0] != '/':
-		in.Path = proto.JobDir(s.DefaultJob()) + "/" + in.Path
+		in.Path = proto.JobDir(f.s.DefaultJob()) + "/" + in.Path
 	}
-	err = s.withGuest(ctx, func(g *guest.Client) error {
+	err = f.withGuest(ctx, func(g *guest.Client) error {
 		if res, err = g.Edit(ctx, as, in); err == nil && in.Command != "view" {
-			s.changed(ctx, g, in.Path, OriginEdited)
+			f.changed(ctx, g, in.Path, OriginEdited)
 		}
 		return err
 	})
@@ -215,44 +232,52 @@ func (s *Session) Edit(ctx context.Context, as string, in proto.EditorInput) (re
 }
 
 // Shells lists the session's persistent shells.
-func (s *Session) Shells(ctx context.Context) (list []guest.ShellInfo, err error) {
-	err = s.withGuest(ctx, func(g *guest.Client) error { list, err = g.Shells(ctx); return err })
+func (f Files) Shells(ctx context.Context) (list []guest.ShellInfo, err error) {
+	err = f.withGuest(ctx, func(g *guest.Client) error { list, err = g.Shells(ctx); return err })
 	return list, err
 }
 
 // CloseShell ends a persistent shell and what runs in it.
-func (s *Session) CloseShell(ctx context.Context, name string) error {
-	return s.withGuest(ctx, func(g *guest.Client) error { return g.CloseShell(ctx, name) })
+func (f Files) CloseShell(ctx context.Context, name string) error {
+	return f.withGuest(ctx, func(g *guest.Client) error { return g.CloseShell(ctx, name) })
 }
 
 // changed tells the books of a file that an operation with g wrote or removed.
-func (s *Session) changed(ctx context.Context, g *guest.Client, path, origin string) {
-	s.core.cfg.Jobs.Changed(forBooks(ctx, g), s, path, origin)
+func (f Files) changed(ctx context.Context, g *guest.Client, path, origin string) {
+	f.s.core.cfg.Jobs.Changed(ctx, Files{f.s, g}, path, origin)
+}
+
+// use holds the session for one operation, until release.
+func (f Files) use(ctx context.Context) (release func(), err error) {
+	if f.bound != nil {
+		return f.s.useGeneration(ctx, f.bound)
+	}
+	return f.s.use(ctx)
 }
 
 // withGuest runs fn while the session is in use.
-func (s *Session) withGuest(ctx context.Context, fn func(*guest.Client) error) error {
-	release, err := s.use(ctx)
+func (f Files) withGuest(ctx context.Context, fn func(*guest.Client) error) error {
+	release, err := f.use(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	g, err := s.clientFor(ctx, nil)
+	g, err := f.s.clientFor(ctx, nil)
 	if err != nil {
 		return err
 	}
-	return s.guestError(ctx, g, fn(g))
+	return f.guestError(ctx, g, fn(g))
 }
 
-// guestError looks at an error of the guest's: if it means that the sandbox is gone, the session is
-// stopped, so that the next request starts it again.
-func (s *Session) guestError(ctx context.Context, g *guest.Client, err error) error {
-	if proto.CodeOf(err) != proto.Unavailable || ctx.Err() != nil || bookkeeping(ctx) != nil || !s.confirmLost(ctx, g) {
+// guestError looks at an error of the guest. If it means that the sandbox is gone, the session is stopped, so that the
+// next request starts it again.
+func (f Files) guestError(ctx context.Context, g *guest.Client, err error) error {
+	if proto.CodeOf(err) != proto.Unavailable || ctx.Err() != nil || f.bound != nil || !f.s.confirmLost(ctx, g) {
 		return err
 	}
-	if err := s.usable(); err != nil {
+	if err := f.s.usable(); err != nil {
 		return err
 	}
-	return proto.Errorf(proto.Unavailable, "", s.id, "container %s ended meanwhile; its files are kept, send the "+
-		"request again", s.id)
+	return proto.Errorf(proto.Unavailable, "", f.s.id, "container %s ended meanwhile; its files are kept, send the "+
+		"request again", f.s.id)
 }

@@ -20,7 +20,7 @@ type droppedJobs struct {
 	late    atomic.Bool
 }
 
-func (d *droppedJobs) End(ctx context.Context, s *session.Session, e proto.Exec, tail string,
+func (d *droppedJobs) End(ctx context.Context, s session.Files, e proto.Exec, tail string,
 	seen session.DirectoryState) session.Produced {
 	made := d.heldJobs.End(ctx, s, e, tail, seen)
 	select {
@@ -45,7 +45,7 @@ func TestBooksAreDroppedAfterTheLastEnd(t *testing.T) {
 	}
 	ended, removing := make(chan struct{}), make(chan struct{})
 	jobs := &droppedJobs{dropped: make(chan struct{})}
-	jobs.heldJobs = heldJobs{Jobs: st.Jobs, ending: func(context.Context, *session.Session) {
+	jobs.heldJobs = heldJobs{Jobs: st.Jobs, ending: func(context.Context, session.Files) {
 		close(ended)
 		<-removing
 	}}

@@ -174,13 +174,6 @@ func hideIn(req proto.CreateContainer, err *error) {
 	}
 }
 
-// hideIn hides in *err what a command brings, and its session has.
-func (s *Session) hideIn(cmd proto.Cmd, err *error) {
-	if *err != nil {
-		*err = s.redactorFor(cmd).Error(*err)
-	}
-}
-
 // Hide replaces the session's secrets in a text that is kept or shown.
 func (s *Session) Hide(text string) string { return s.redactor.Hide(text) }
 

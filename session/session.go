@@ -17,6 +17,8 @@ import (
 
 // A Session is one container as its owner knows it. Its methods are safe for concurrent use.
 type Session struct {
+	Files // access to its files, for its callers
+
 	core      *Sessions
 	id, owner string
 	workspace string
@@ -67,6 +69,7 @@ func newSession(core *Sessions, rec record) *Session {
 		transition: make(chan struct{}, 1), execStarted: make(chan struct{}),
 		pendingExecs: map[string]*pendingRequest{},
 	}
+	s.Files = Files{s: s}
 	s.guest = s.newGuest()
 	return s
 }
@@ -218,9 +221,6 @@ func (s *Session) resumableLocked(ctx context.Context) error {
 // use makes sure that the session's sandbox runs and holds it until release. Every operation on
 // a session is between the two; each end renews the lease.
 func (s *Session) use(ctx context.Context) (release func(), err error) {
-	if g := bookkeeping(ctx); g != nil {
-		return s.useGeneration(ctx, g)
-	}
 	s.mu.Lock()
 	if err := s.usableLocked(); err != nil {
 		s.mu.Unlock()

@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"strings"
@@ -121,6 +122,18 @@ func checkSecrets(secrets, env map[string]string) error {
 		}
 	}
 	return nil
+}
+
+// checkExec checks whether the session may run the command now, and fills in its defaults.
+func (s *Session) checkExec(ctx context.Context, cmd *proto.Cmd) error {
+	rec := s.record()
+	if rec.unsealErr != nil {
+		return rec.unsealErr
+	}
+	if err := s.core.cfg.checkCmd(cmd, rec.Job); err != nil {
+		return err
+	}
+	return s.core.cfg.mayRun(ctx)
 }
 
 // checkCmd checks a command and fills in the session's defaults.
