@@ -12,6 +12,7 @@ import (
 	"berth/files"
 	"berth/proto"
 	"berth/session"
+	"berth/session/secrets"
 	"berth/state/ledger"
 )
 
@@ -93,8 +94,8 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 		command = strings.Join(e.Argv, " ")
 	}
 	line := proto.JobExec{
-		ID: e.ID, Command: session.RedactCut(command, maxLoggedCommand), StartedAt: e.StartedAt, EndedAt: e.EndedAt,
-		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: session.Redact(stderr), Produced: session.SomeOf(
+		ID: e.ID, Command: secrets.RedactCut(command, maxLoggedCommand), StartedAt: e.StartedAt, EndedAt: e.EndedAt,
+		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: secrets.Redact(stderr), Produced: session.SomeOf(
 			produced, maxLoggedPaths),
 	}
 	j.newest = append(j.newest, line)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/session/secrets"
 )
 
 // Acts that the core tells the audit log of, as they happen and whoever brought them about. The HTTP server has more,
@@ -66,7 +67,7 @@ func (e *Exec) auditAct(act string, info proto.Exec, made Produced) {
 		entry = proto.AuditEntry{Actor: cmp.Or(e.key, proto.ActorReconcile), Outcome: proto.AuditOK}
 	}
 	x := proto.AuditExec{
-		JobID: info.JobID, User: info.User, Command: RedactCut(commandLine(info), maxAudited),
+		JobID: info.JobID, User: info.User, Command: secrets.RedactCut(commandLine(info), maxAudited),
 		StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes,
 		Produced: e.redactor.HideAll(SomeOf(made.Paths, maxAudited)), FileIDs: made.FileIDs,
 	}
@@ -83,7 +84,7 @@ func (e *Exec) auditAct(act string, info proto.Exec, made Produced) {
 func (e *Exec) AuditText(ctx context.Context, act, text string) {
 	entry, info := auditEntryFor(ctx), e.Info()
 	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID = act, e.s.owner, e.s.id, e.id
-	entry.Exec = &proto.AuditExec{JobID: info.JobID, User: info.User, Command: RedactCut(e.redactor.Hide(text),
+	entry.Exec = &proto.AuditExec{JobID: info.JobID, User: info.User, Command: secrets.RedactCut(e.redactor.Hide(text),
 		maxAudited)}
 	e.s.core.cfg.Audit(entry)
 }

@@ -10,6 +10,7 @@ import (
 
 	"berth/egress"
 	"berth/proto"
+	"berth/session/secrets"
 	"berth/state/ledger"
 )
 
@@ -22,7 +23,7 @@ type Config struct {
 	Jobs    Jobs
 	Egress  *egress.Proxy          // for sessions with a network; nil: none can have one
 	Tools   Tools                  // for sessions whose code may call tools; nil: none may
-	Vault   Vault                  // for environments and secrets; nil: containers can have neither
+	Vault   secrets.Vault          // for environments and secrets; nil: containers can have neither
 	Quotas  Quotas                 // of API keys; nil: none has any
 	Audit   func(proto.AuditEntry) // told of what becomes of containers and commands; nil: nobody is
 	Log     *slog.Logger           // nil: slog.Default
@@ -116,7 +117,7 @@ func (c Config) withDefaults() Config {
 	}
 	setDefault(&c.Boot, hostBoot())
 	if c.Vault == nil {
-		c.Vault = noVault{}
+		c.Vault = secrets.None{}
 	}
 	if c.Quotas == nil {
 		c.Quotas = unbounded{}

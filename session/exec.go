@@ -8,20 +8,21 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"berth/guest"
 	"berth/guest/output"
 	"berth/proto"
-
-	"golang.org/x/sys/unix"
+	"berth/session/secrets"
 )
 
 // An Exec is one command of a session: running, or ended and remembered.
 type Exec struct {
 	s        *Session
 	id       string
-	key      string           // API key it was started with
-	by       proto.AuditEntry // who began it; set before run
-	redactor *Redactor        // hides its secrets and its session's
+	key      string            // API key it was started with
+	by       proto.AuditEntry  // who began it; set before run
+	redactor *secrets.Redactor // hides its secrets and its session's
 	cmd      proto.Cmd
 	out      *output.Output
 

@@ -17,6 +17,7 @@ import (
 	"berth/guest"
 	"berth/guest/output"
 	"berth/proto"
+	"berth/session/secrets"
 	"berth/state/ledger"
 )
 
@@ -81,7 +82,7 @@ func (s *Session) loadRunningExec(r execRecord) *Exec {
 }
 
 // loadRedactor hides what sealOwn sealed.
-func (s *Session) loadRedactor(r execRecord) *Redactor {
+func (s *Session) loadRedactor(r execRecord) *secrets.Redactor {
 	if r.Sealed == "" {
 		return s.redactor
 	}

@@ -9,11 +9,12 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"berth/guest"
 	"berth/guest/output"
 	"berth/proto"
-
-	"golang.org/x/sys/unix"
+	"berth/session/secrets"
 )
 
 // This file has the way of one command, from its start to its end, in the order in which it happens:
@@ -67,7 +68,7 @@ func (s *Session) startExec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exe
 }
 
 // newExec makes the exec of a command that is about to start.
-func (s *Session) newExec(cmd proto.Cmd, r retry, redactor *Redactor) *Exec {
+func (s *Session) newExec(cmd proto.Cmd, r retry, redactor *secrets.Redactor) *Exec {
 	e := &Exec{
 		s: s, id: proto.NewID(proto.ExecPrefix), cmd: cmd, retry: r, redactor: redactor,
 		out:         output.New(cmd.MaxOutputBytes, s.core.memory),
@@ -248,7 +249,7 @@ func (e *Exec) guestCommand() guest.Command {
 		e.addTools(env)
 	}
 	if len(r.NetworkSecrets) > 0 {
-		addCAVariables(env)
+		secrets.AddCAVariables(env)
 	}
 	c.Lists = toolLists(env)
 	maps.Copy(env, map[string]string{"INPUT_DIR": proto.InputDir, "OUTPUT_DIR": out, "JOB_DIR": dir,

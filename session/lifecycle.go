@@ -7,6 +7,7 @@ import (
 
 	"berth/guest"
 	"berth/proto"
+	"berth/session/secrets"
 )
 
 // This file has how a session's sandbox is started and stopped.
@@ -124,8 +125,14 @@ func (s *Session) startSandbox(ctx context.Context) error {
 	if err := s.servePorts(ctx); err != nil {
 		return err
 	}
-	if err := s.installCA(ctx); err != nil {
-		return err
+	if s.core.cfg.Egress != nil && len(s.record().NetworkSecrets) > 0 {
+		authority, err := s.core.cfg.Egress.TrustedPEM()
+		if err != nil {
+			return err
+		}
+		if err := secrets.InstallCA(ctx, s.client(), authority); err != nil {
+			return err
+		}
 	}
 	fixtures := s.reprovision(ctx)
 	s.setBoot(hello.Boot)

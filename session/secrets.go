@@ -6,24 +6,13 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"berth/egress"
 	"berth/proto"
+	"berth/session/secrets"
 	"berth/state/ledger"
-
-	"github.com/google/uuid"
 )
-
-// A Vault seals what must not be in the ledger in clear; vault.Vault is the one there is. A sealed text opens under
-// its name alone.
-type Vault interface {
-	Seal(name string, text []byte) (string, error)
-	Unseal(name, sealed string) ([]byte, error)
-}
-
-// noVault is for a daemon without one.
-type noVault struct{}
-
-var errNoVault = proto.Errorf(proto.Unsupported, "", "secrets", "this daemon cannot keep secrets")
 
 // sealedFields is the part of a record that is sealed in the ledger: people put tokens into environments, too.
 type sealedFields struct {
@@ -33,11 +22,8 @@ type sealedFields struct {
 	Tools   toolSecrets              `json:"tools,omitzero"`
 }
 
-// Bounds of a secret, in bytes. A shorter one could not be hidden: it would be found in every text.
-const (
-	MinSecret = 4
-	maxSecret = 64 << 10
-)
+// maxSecret bounds a secret, in bytes.
+const maxSecret = 64 << 10
 
 // seal closes what is confidential in a record that has its ID.
 func (ss *Sessions) seal(r *record) error {
@@ -147,7 +133,7 @@ func valuesOf(asked map[string]proto.NetworkSecret) map[string]string {
 }
 
 // redactorFor hides what a command brings beside its session's.
-func (s *Session) redactorFor(cmd proto.Cmd) *Redactor {
+func (s *Session) redactorFor(cmd proto.Cmd) *secrets.Redactor {
 	if len(cmd.Env)+len(cmd.Secrets) == 0 {
 		return s.redactor
 	}
@@ -157,19 +143,19 @@ func (s *Session) redactorFor(cmd proto.Cmd) *Redactor {
 		env = map[string]string{}
 	}
 	maps.Copy(env, cmd.Env)
-	return NewRedactor(env, r.Secrets, r.networkSecretValues(), r.toolSecrets.words(), cmd.Secrets)
+	return secrets.NewRedactor(env, r.Secrets, r.networkSecretValues(), r.toolSecrets.words(), cmd.Secrets)
 }
 
 // redactor hides what the record has.
-func (r record) redactor() *Redactor {
-	return NewRedactor(r.Env, r.Secrets, r.networkSecretValues(), r.toolSecrets.words())
+func (r record) redactor() *secrets.Redactor {
+	return secrets.NewRedactor(r.Env, r.Secrets, r.networkSecretValues(), r.toolSecrets.words())
 }
 
 // hideIn hides in *err what a request for a container brings.
 func hideIn(req proto.CreateContainer, err *error) {
 	if *err != nil {
 		p := req.CodeTools.Provider
-		*err = NewRedactor(req.Env, req.Secrets, valuesOf(req.NetworkSecrets),
+		*err = secrets.NewRedactor(req.Env, req.Secrets, valuesOf(req.NetworkSecrets),
 			toolSecrets{p.Headers, p.Secret}.words()).Error(*err)
 	}
 }
@@ -195,10 +181,6 @@ func (ss *Sessions) HideError(container string, err error) error {
 	}
 	return err
 }
-
-func (noVault) Seal(string, []byte) (string, error) { return "", errNoVault }
-
-func (noVault) Unseal(string, string) ([]byte, error) { return nil, errNoVault }
 
 // A Resealer gives a sealed text under the key that seals now; see vault.Rotate.
 type Resealer = func(name, sealed string) (string, error)

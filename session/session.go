@@ -12,6 +12,7 @@ import (
 	"berth/guest"
 	"berth/guest/output"
 	"berth/proto"
+	"berth/session/secrets"
 	"berth/state/ledger"
 )
 
@@ -22,7 +23,7 @@ type Session struct {
 	core      *Sessions
 	id, owner string
 	workspace string
-	redactor  *Redactor // hides its secrets
+	redactor  *secrets.Redactor // hides its secrets
 
 	counted bool   // among those that have not expired; guarded by core.mu, as is key
 	key     string // of the API, which it is counted for

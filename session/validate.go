@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"berth/proto"
+	"berth/session/secrets"
 )
 
 // invalid is an InvalidArgument error about a field of a request.
@@ -106,19 +107,19 @@ func printable(s string) bool {
 }
 
 // checkSecrets checks secrets beside the environment that they go into.
-func checkSecrets(secrets, env map[string]string) error {
-	if err := checkEnv(secrets); err != nil {
+func checkSecrets(values, env map[string]string) error {
+	if err := checkEnv(values); err != nil {
 		return invalid("secrets", "secrets: %s", strings.ReplaceAll(proto.AsError(err).Message, "environment variable",
 			"secret"))
 	}
-	for name, value := range secrets {
+	for name, value := range values {
 		if _, ok := env[name]; ok {
 			return invalid("secrets",
 				"secret %.64q: there is an environment variable of that name; leave one of them out", name)
 		}
-		if len(value) < MinSecret || len(value) > maxSecret {
+		if len(value) < secrets.MinSecret || len(value) > maxSecret {
 			return invalid("secrets", "secret %.64q: it must have %d to %d bytes; what is shorter cannot be hidden, "+
-				"so give it as env", name, MinSecret, maxSecret)
+				"so give it as env", name, secrets.MinSecret, maxSecret)
 		}
 	}
 	return nil

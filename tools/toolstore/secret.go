@@ -9,7 +9,7 @@ import (
 
 	"berth/code"
 	"berth/proto"
-	"berth/session"
+	"berth/session/secrets"
 )
 
 // seal closes a tool's environment for the ledger, under the tool's ID.
@@ -41,16 +41,16 @@ func (c *Catalog) environment(tool string, v versionRecord) (map[string]string, 
 }
 
 // split tells what can be hidden from what is too short for that, which goes as ordinary environment.
-func split(env map[string]string) (secrets, plain map[string]string) {
-	secrets, plain = map[string]string{}, map[string]string{}
+func split(env map[string]string) (hidden, plain map[string]string) {
+	hidden, plain = map[string]string{}, map[string]string{}
 	for name, value := range env {
-		if len(value) >= session.MinSecret {
-			secrets[name] = value
+		if len(value) >= secrets.MinSecret {
+			hidden[name] = value
 		} else {
 			plain[name] = value
 		}
 	}
-	return secrets, plain
+	return hidden, plain
 }
 
 // splitEnv takes out of an environment what the proxy is to put in.
@@ -75,15 +75,15 @@ func CheckProviderKey(name, key string) error {
 	if !slices.Contains(providers, name) {
 		return fmt.Errorf("write NAME=KEY with one of %s", strings.Join(providers, ", "))
 	}
-	if len(key) < session.MinSecret {
+	if len(key) < secrets.MinSecret {
 		return fmt.Errorf("%s is no key", name)
 	}
 	return nil
 }
 
 // hideSecrets replaces a run's secrets in all that is kept of it.
-func hideSecrets(r *Run, secrets map[string]string) {
-	hide := session.Hider(secrets)
+func hideSecrets(r *Run, values map[string]string) {
+	hide := secrets.Hider(values)
 	if hide == nil {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/session"
+	"berth/session/secrets"
 	"berth/state/ledger"
 )
 
@@ -38,7 +39,7 @@ type Config struct {
 	Ledger       *ledger.DB
 	Sessions     *session.Sessions
 	Code         *code.Runner
-	Vault        session.Vault
+	Vault        secrets.Vault
 	NetworkMax   proto.NetworkMode // the widest network that the daemon gives to containers; "" is none
 	ProviderKeys map[string]string // environment of every tool, below its own; see CheckProviderKey
 	ParkTime     time.Duration     // how long a run waits for approval; 0 is 24 hours

@@ -1,4 +1,4 @@
-package session
+package secrets
 
 import (
 	"bytes"
@@ -24,8 +24,8 @@ var caVariables = map[string]string{
 	"AWS_CA_BUNDLE":  trustFile, "DENO_CERT": trustFile, "NODE_EXTRA_CA_CERTS": authorityFile,
 }
 
-// addCAVariables puts these into an environment, but for what it says itself.
-func addCAVariables(env map[string]string) {
+// AddCAVariables puts these into an environment, but for what it says itself.
+func AddCAVariables(env map[string]string) {
 	said := maps.Clone(env)
 	maps.Copy(env, caVariables)
 	maps.Copy(env, said)
@@ -38,17 +38,9 @@ var imageCAFiles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/
 // maxCABytes bounds such a file, in bytes. The usual one has a quarter of a megabyte.
 const maxCABytes = 4 << 20
 
-// installCA has a generation that comes up trust the proxy's authority, if it has secrets for it. The image's own
-// list is added to, too, for programs that look at nothing else. Called with life held.
-func (s *Session) installCA(ctx context.Context) error {
-	if len(s.record().NetworkSecrets) == 0 || s.core.cfg.Egress == nil {
-		return nil
-	}
-	authority, err := s.core.cfg.Egress.TrustedPEM()
-	if err != nil {
-		return err
-	}
-	g := s.client()
+// InstallCA has the container of a guest that comes up trust the proxy's CA, beside those that its image trusts. The
+// image's own list gets the CA too, for programs that read nothing else.
+func InstallCA(ctx context.Context, g *guest.Client, authority []byte) error {
 	file, all, err := readImageCA(ctx, g)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package session
+package secrets
 
 import (
 	"encoding/base64"
@@ -20,6 +20,9 @@ type Redactor struct {
 	words   *strings.Replacer
 	longest int // bytes that one of them has
 }
+
+// MinSecret is the least length of a secret, in bytes. A shorter one cannot be hidden: every text would hold it.
+const MinSecret = 4
 
 // redactedText is what stands for a secret.
 const redactedText = "[redacted]"
