@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -28,7 +27,6 @@ import (
 	"berth/gateway/upstream"
 	"berth/gc"
 	"berth/proto"
-	"berth/runtime/containerd"
 	"berth/session"
 	"berth/state/audit"
 	"berth/state/keys"
@@ -97,7 +95,7 @@ type Daemon struct {
 	tools    *toolstore.Catalog
 	secrets  *vault.Vault
 	books    *ledger.DB
-	runtime  *containerd.Runtime
+	machine  machine
 	metrics  *metrics
 	audit    *audit.Log
 	egress   *egress.Proxy
@@ -208,18 +206,12 @@ func (d *Daemon) keep(c io.Closer) { d.closers = slices.Insert(d.closers, 0, c) 
 // openSessions opens the runtime and the core over it. The vault comes in between: containers with secrets
 // can only be started again once their values can be read.
 func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artifacts.Jobs) (err error) {
-	d.runtime, err = containerd.Open(ctx, containerd.Config{
-		Dir: filepath.Join(d.cfg.Dir, "runtime"), BinDir: d.cfg.BinDir, Address: d.cfg.Address,
-		PoolBytes: d.cfg.PoolBytes, Log: d.cfg.Log,
-		Warm: containerd.Warm{Min: d.cfg.WarmMin, Max: d.cfg.WarmMax, Image: d.cfg.Session.Image,
-			Limits: d.cfg.Session.Limits},
-	})
-	if err != nil {
+	if d.machine, err = openMachine(ctx, d.cfg); err != nil {
 		return err
 	}
-	d.keep(d.runtime)
+	d.keep(d.machine.close)
 	cfg := d.cfg.Session
-	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.runtime, d.runtime.Images(), books,
+	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.machine.Runtime, d.machine.images, books,
 		jobs, d.cfg.Log
 	cfg.Quotas = d.keys
 	if d.secrets, err = vault.Open(filepath.Join(d.cfg.Dir, secretKeyFile), books); err != nil {
@@ -246,7 +238,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	}
 	d.keep(d.sessions)
 	d.bridge.Attach(d.sessions)
-	d.metrics.watch(d.sessions, d.runtime)
+	d.metrics.watch(d.sessions, d.machine.host)
 	return nil
 }
 
@@ -368,7 +360,7 @@ type imagesSwept struct{ Removed int }
 
 // An image is kept as long as a name or a session needs it: a stopped container is started from it again.
 func (d *Daemon) sweepImages(ctx context.Context) (any, error) {
-	gone, err := d.runtime.Images().Sweep(ctx, d.sessions.Digests())
+	gone, err := d.machine.host.SweepImages(ctx, d.sessions.Digests())
 	return imagesSwept{Removed: len(gone)}, err
 }
 
@@ -388,7 +380,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			operations, hosted, clients.Edge(),
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
-				Images: d.runtime.Images(), Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys,
+				Images: d.machine.images, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys,
 				Audit:   d.audit,
 				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}, operations, hosted),
@@ -401,7 +393,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 func (d *Daemon) info(store *files.Store) native.Info {
 	s := d.cfg.Session
 	return native.Info{
-		RuntimeClasses: slices.Sorted(maps.Keys(d.runtime.Facts().Classes)), DefaultImage: s.Image,
+		RuntimeClasses: d.machine.host.Classes(), DefaultImage: s.Image,
 		DefaultLimits: s.Limits, NetworkMax: d.cfg.Egress.Most,
 		IdleTimeoutSeconds: int64(s.IdleTimeout.Seconds()), MaxLifetimeSeconds: int64(s.MaxLifetime.Seconds()),
 		MaxFileBytes: store.MaxFileBytes(),
@@ -411,7 +403,7 @@ func (d *Daemon) info(store *files.Store) native.Info {
 // ready says whether the daemon can do its work.
 // The runtime is what can be missing while this process lives.
 func (d *Daemon) ready(ctx context.Context) error {
-	if err := d.runtime.Alive(ctx); err != nil {
+	if err := d.machine.host.Alive(ctx); err != nil {
 		return proto.Errorf(proto.Unavailable, "", "runtime", "the container runtime does not answer")
 	}
 	return nil
@@ -427,7 +419,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	defer os.Remove(URLFile(d.cfg.Dir)) // one that stays names a daemon that does not answer
 	d.sessions.HandshakeAll()
-	d.runtime.KeepWarm()
+	d.machine.host.KeepWarm()
 	return d.server.Serve(ctx, d.accept())
 }
 

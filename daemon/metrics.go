@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"berth/proto"
-	"berth/runtime/containerd"
 	"berth/session"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -85,12 +84,12 @@ func (m *metrics) swept(task string, counts map[string]int, took time.Duration, 
 }
 
 // watch adds counts of the sessions and of the warm containers there are, taken when somebody looks.
-func (m *metrics) watch(ss *session.Sessions, r *containerd.Runtime) {
-	m.registry.MustRegister(sessionCounts{ss}, warmCounts{r})
+func (m *metrics) watch(ss *session.Sessions, h host) {
+	m.registry.MustRegister(sessionCounts{ss}, poolCounts{h})
 }
 
-// warmCounts reads the warm pool at each scrape.
-type warmCounts struct{ r *containerd.Runtime }
+// poolCounts reads the warm pool at each scrape.
+type poolCounts struct{ h host }
 
 var (
 	warmDesc = prometheus.NewDesc("berth_warm_members", "Containers that are kept started for sessions to come, "+
@@ -100,21 +99,21 @@ var (
 )
 
 // Describe is prometheus.Collector's.
-func (c warmCounts) Describe(ch chan<- *prometheus.Desc) {
+func (c poolCounts) Describe(ch chan<- *prometheus.Desc) {
 	ch <- warmDesc
 	ch <- claimsDesc
 }
 
 // Collect takes all numbers from one snapshot.
-func (c warmCounts) Collect(ch chan<- prometheus.Metric) {
-	n := c.r.WarmCounts()
-	for state, of := range map[string]map[string]int{"ready": n.Ready, "starting": n.Making} {
+func (c poolCounts) Collect(ch chan<- prometheus.Metric) {
+	ready, starting, hits, misses := c.h.PoolCounts()
+	for state, of := range map[string]map[string]int{"ready": ready, "starting": starting} {
 		for image, k := range of {
 			ch <- prometheus.MustNewConstMetric(warmDesc, prometheus.GaugeValue, float64(k), image, state)
 		}
 	}
-	ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.CounterValue, float64(n.Hits), "hit")
-	ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.CounterValue, float64(n.Misses), "miss")
+	ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.CounterValue, float64(hits), "hit")
+	ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.CounterValue, float64(misses), "miss")
 }
 
 // sessionCounts reads the numbers at each scrape. Gauges that were set on every change could drift from

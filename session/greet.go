@@ -4,66 +4,66 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
-	"time"
 
 	"berth/guest"
 )
 
-// An Acquaintance is a guest that was met before any session has it: whoever keeps sandboxes ready asks theirs now
-// and then whether they are there, and hands over the connection with the sandbox.
-type Acquaintance struct {
-	client *guest.Client
-
-	mu    sync.Mutex // guards hello
-	hello guest.Hello
+// A greetedConn is a connection to a guest that has said who it is. A Runtime that keeps sandboxes ready holds one for
+// each and returns it from its first Dial after Start, so that the session need not ask again.
+type greetedConn struct {
+	net.Conn
+	client *guest.Client // over Conn
+	hello  guest.Hello
 }
 
-// Meet makes the acquaintance of the guest that dial connects to. It dials nothing yet.
-func Meet(dial func(context.Context) (net.Conn, error)) *Acquaintance {
-	return &Acquaintance{client: guest.NewClient(dial)}
-}
+// Close closes the client and its connections.
+func (c *greetedConn) Close() error { return c.client.Close() }
 
-// Greet asks the guest who it is; the function that it returns waits for the answer, and must be called, once. Either
-// takes wait at most. A sandbox that "started" says little: its guest must answer over its socket, and as PID 1, or
-// it could neither reap orphans nor see all processes.
-func (a *Acquaintance) Greet(ctx context.Context, wait time.Duration) (answer func(context.Context) error) {
-	hear := a.client.Ask(ctx, wait)
-	return func(ctx context.Context) error {
-		hello, err := hear(ctx)
-		if err != nil {
-			return err
-		}
-		if hello.PID != 1 {
-			return errors.New("the guest is not the first process of its container")
-		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.hello = hello
-		return nil
+// Handshake asks the guest at the other end of conn who it is, and returns the connection to keep. It is for a Runtime
+// that keeps sandboxes ready: that calls it when it has started one, and then, with the connection that it keeps, to
+// find out whether the guest still answers. A sandbox that "started" says little: its guest must answer over its
+// socket, and as PID 1, or it could neither reap orphans nor see all processes. On failure conn is closed.
+func Handshake(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	c, ok := conn.(*greetedConn)
+	if !ok {
+		dialled := false
+		c = &greetedConn{Conn: conn}
+		c.client = guest.NewClient(func(context.Context) (net.Conn, error) {
+			if dialled {
+				return nil, errors.New("the guest's connection broke")
+			}
+			dialled = true
+			return conn, nil
+		})
 	}
-}
-
-// Close drops the connection.
-func (a *Acquaintance) Close() error { return a.client.Close() }
-
-// An Introducer is a Runtime whose Start may find a guest that it knows.
-type Introducer interface {
-	// Introduce hands over the guest of sandbox id, which answered during Start: once, and nil if it was not known
-	// before.
-	Introduce(id string) *Acquaintance
-}
-
-// acquaint finds out who the guest is that has just been started.
-func (s *Session) acquaint(ctx context.Context) (guest.Hello, error) {
-	if in, ok := s.core.cfg.Runtime.(Introducer); ok {
-		if a := in.Introduce(s.id); a != nil {
-			s.client().TakeOver(a.client)
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return a.hello, nil
-		}
+	hello, err := c.client.Hello(ctx)
+	if err == nil && hello.PID != 1 {
+		err = errors.New("the guest is not the first process of its container")
 	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close(), closeOnce(conn))
+	}
+	c.hello = hello
+	return c, nil
+}
+
+// closeOnce closes a connection that the client may have closed already.
+func closeOnce(conn net.Conn) error {
+	_ = conn.Close()
+	return nil
+}
+
+// greet finds out who the guest is that has just been started.
+func (s *Session) greet(ctx context.Context) (guest.Hello, error) {
+	conn, err := s.dial(ctx)
+	if err != nil {
+		return guest.Hello{}, err
+	}
+	if c, ok := conn.(*greetedConn); ok {
+		s.client().TakeOver(c.client)
+		return c.hello, nil
+	}
+	_ = conn.Close() // the client dials by itself
 	return s.client().Hello(ctx)
 }
 

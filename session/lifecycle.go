@@ -114,7 +114,7 @@ func (s *Session) startSandbox(ctx context.Context) error {
 	s.mu.Lock()
 	s.guest = s.newGuest()
 	s.mu.Unlock()
-	hello, err := s.acquaint(ctx)
+	hello, err := s.greet(ctx)
 	if err != nil {
 		return err
 	}

@@ -77,12 +77,22 @@ func newSession(core *Sessions, rec record) *Session {
 
 func (s *Session) newGuest() *guest.Client {
 	return guest.NewClient(func(ctx context.Context) (net.Conn, error) {
-		c, err := s.core.cfg.Runtime.Dial(ctx, s.id)
-		if proto.CodeOf(err) == proto.NotFound { // we have it as running, so it is lost
-			err = proto.Errorf(proto.Unavailable, "", s.id, "container %s ended unexpectedly", s.id)
+		c, err := s.dial(ctx)
+		if g, ok := c.(*greetedConn); ok { // of a start that came no further
+			_ = g.Close()
+			c, err = s.dial(ctx)
 		}
 		return c, err
 	})
+}
+
+// dial connects to the guest of the sandbox, which the session has as running.
+func (s *Session) dial(ctx context.Context) (net.Conn, error) {
+	c, err := s.core.cfg.Runtime.Dial(ctx, s.id)
+	if proto.CodeOf(err) == proto.NotFound {
+		err = proto.Errorf(proto.Unavailable, "", s.id, "container %s ended unexpectedly", s.id)
+	}
+	return c, err
 }
 
 // ID is the container's ID, never used again for another.

@@ -10,8 +10,6 @@ import (
 	"berth/session"
 )
 
-var _ session.Introducer = (*Runtime)(nil)
-
 // claimMember serves the start of session id out of the warm pool. It reports false where that cannot be; then
 // nothing has changed but that a workspace may be there.
 func (r *Runtime) claimMember(ctx context.Context, id string, spec session.Spec) bool {
@@ -35,24 +33,19 @@ func (r *Runtime) claimMember(ctx context.Context, id string, spec session.Spec)
 // was made.
 func (r *Runtime) dress(ctx context.Context, m *member, id string, spec session.Spec) error {
 	// who leaves meanwhile is told later, by who has more to undo; and to watch for that costs more than the question
-	answer := m.greet(context.WithoutCancel(ctx))
+	answer := make(chan error, 1)
+	go func() { answer <- m.handshake(context.WithoutCancel(ctx), r.cfg.Handshake) }()
 	err := r.moveIn(m, spec)
 	if err == nil {
 		err = r.fit(m, spec)
 	}
-	if silent := answer(); silent != nil {
+	if silent := <-answer; silent != nil {
 		return silent
 	}
 	if err != nil {
 		return err
 	}
-	return r.keepClaim(id, spec.Workspace, claim{sandbox: m.name, isolation: &m.isolation, guest: m.guest})
-}
-
-// Introduce hands over the guest of a claimed sandbox. See session.Introducer.
-func (r *Runtime) Introduce(id string) *session.Acquaintance {
-	guest, _ := r.claims.introduce(id).(*session.Acquaintance)
-	return guest
+	return r.keepClaim(id, spec.Workspace, claim{sandbox: m.name, isolation: &m.isolation, conn: m.takeConn()})
 }
 
 // moveIn attaches the workspace, which it makes if it is missing, and gives the file systems in memory their sizes.

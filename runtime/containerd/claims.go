@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"sync"
 
 	"berth/proto"
@@ -16,7 +17,7 @@ import (
 type claim struct {
 	sandbox   string
 	isolation *proto.Isolation // as it was seen when the sandbox was made; nil after a restart
-	guest     Guest            // until it is introduced
+	conn      net.Conn         // to its guest, until it is dialled
 }
 
 // claims are all there are. The zero value holds none.
@@ -59,8 +60,8 @@ func (c *claims) put(id string, held claim) {
 }
 
 func (c *claims) drop(id string) {
-	if guest := c.introduce(id); guest != nil {
-		_ = guest.Close()
+	if conn := c.takeConn(id); conn != nil {
+		_ = conn.Close()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,27 +69,28 @@ func (c *claims) drop(id string) {
 	delete(c.of, id)
 }
 
-// introduce hands out the guest of a claimed sandbox, once.
-func (c *claims) introduce(id string) Guest {
+// takeConn hands out the connection that is kept to the guest of session id, once; nil if there is none.
+func (c *claims) takeConn(id string) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	held, ok := c.of[id]
-	guest := held.guest
-	if ok {
-		held.guest = nil
-		c.of[id] = held
+	held := c.of[id]
+	if held.conn == nil {
+		return nil
 	}
-	return guest
+	conn := held.conn
+	held.conn = nil
+	c.of[id] = held
+	return conn
 }
 
-// close drops the guests that nobody was introduced to.
+// close closes the connections that were not taken.
 func (c *claims) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, held := range c.of {
-		if held.guest != nil {
-			_ = held.guest.Close()
-			held.guest = nil
+		if held.conn != nil {
+			_ = held.conn.Close()
+			held.conn = nil
 			c.of[id] = held
 		}
 	}

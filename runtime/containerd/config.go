@@ -10,11 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"time"
 
 	"berth/proto"
 	"berth/runtime/diskpool"
-	"berth/session"
 )
 
 // A Config says where a Runtime keeps its things and what it may use.
@@ -50,20 +48,13 @@ type Config struct {
 	// Warm keeps sandboxes ready for sessions to come. The zero value keeps none.
 	Warm Warm
 
-	// Meet makes the acquaintance of a guest. nil means session.Meet.
-	Meet func(dial func(context.Context) (net.Conn, error)) Guest
+	// Handshake asks the guest at the other end of a connection whether it is there, and returns the connection that
+	// is kept and asked the next time. On failure it closes the connection. nil asks nothing.
+	Handshake func(context.Context, net.Conn) (net.Conn, error)
 
 	// Log receives what an operator must know. nil means slog.Default().
 	Log *slog.Logger
 }
-
-// A Guest is one that can be asked whether it is there.
-type Guest interface {
-	Greet(ctx context.Context, wait time.Duration) (answer func(context.Context) error) // see session.Acquaintance
-	Close() error
-}
-
-const ()
 
 const guestName = "berth-guest"
 
@@ -89,8 +80,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Starts <= 0 {
 		c.Starts = max(4, 2*runtime.NumCPU())
 	}
-	if c.Meet == nil {
-		c.Meet = func(dial func(context.Context) (net.Conn, error)) Guest { return session.Meet(dial) }
+	if c.Handshake == nil {
+		c.Handshake = func(_ context.Context, conn net.Conn) (net.Conn, error) { return conn, nil }
 	}
 	c.Warm.Min = min(c.Warm.Min, c.Warm.Max)
 	if c.Log == nil {

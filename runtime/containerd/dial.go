@@ -15,11 +15,20 @@ import (
 	"berth/proto"
 )
 
-// Dial connects to the guest of sandbox id.
+// Dial connects to the guest of sandbox id. The first call after a start out of the warm pool returns the connection
+// that the pool has kept, as Config.Handshake has left it.
 func (r *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return nil, noSandbox("dial", id)
 	}
+	if conn := r.claims.takeConn(id); conn != nil {
+		return conn, nil
+	}
+	return r.dialAgain(ctx, id)
+}
+
+// dialAgain is Dial that always makes a connection.
+func (r *Runtime) dialAgain(ctx context.Context, id string) (net.Conn, error) {
 	conn, err := dialGuest(ctx, r.runPath(r.claims.sandbox(id)))
 	switch {
 	case err == nil:

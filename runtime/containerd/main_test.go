@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -77,38 +78,21 @@ func withGuest(run func() int) int {
 
 func testConfig(dir string) Config {
 	return Config{
-		Dir: dir, BinDir: binDir, Guest: guestPath, PoolBytes: 1 << 30, Meet: meetWith(greetTest),
+		Dir: dir, BinDir: binDir, Guest: guestPath, PoolBytes: 1 << 30, Handshake: pingTest,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }
 
-// A greeter is a Guest that is dialled anew each time.
-type greeter func(context.Context) error
-
-func (g greeter) Greet(_ context.Context, wait time.Duration) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, wait)
-		defer cancel()
-		return g(ctx)
-	}
-}
-
-func (greeter) Close() error { return nil }
-
-func meetWith(greet func(context.Context, func(context.Context) (net.Conn, error)) error) func(
-	func(context.Context) (net.Conn, error)) Guest {
-	return func(dial func(context.Context) (net.Conn, error)) Guest {
-		return greeter(func(ctx context.Context) error { return greet(ctx, dial) })
-	}
-}
-
-// greetTest asks the test guest.
-func greetTest(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
-	ans, err := converse(ctx, dial, guestRequest{Op: "ping"})
+// pingTest asks the test guest whether it is there.
+func pingTest(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	ans, err := converse(ctx, conn, guestRequest{Op: "ping"})
 	if err == nil && ans.Text != "pong" {
 		err = fmt.Errorf("the guest answers %+v", ans)
 	}
-	return err
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 // openTest opens a Runtime in a directory of its own and takes away all it made at the end.
@@ -222,19 +206,17 @@ func ask(t *testing.T, r *Runtime, id string, req guestRequest) guestAnswer {
 }
 
 func tryAsk(ctx context.Context, r *Runtime, id string, req guestRequest) (guestAnswer, error) {
-	return converse(ctx, func(ctx context.Context) (net.Conn, error) { return r.Dial(ctx, id) }, req)
-}
-
-func converse(ctx context.Context, dial func(context.Context) (net.Conn, error), req guestRequest) (ans guestAnswer,
-	err error) {
-	conn, err := dial(ctx)
+	conn, err := r.Dial(ctx, id)
 	if err != nil {
-		return ans, err
+		return guestAnswer{}, err
 	}
 	defer conn.Close()
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = conn.SetDeadline(deadline)
-	}
+	return converse(ctx, conn, req)
+}
+
+func converse(ctx context.Context, conn net.Conn, req guestRequest) (ans guestAnswer, err error) {
+	deadline, _ := ctx.Deadline() // the zero time is none
+	_ = conn.SetDeadline(deadline)
 	if err := json.NewEncoder(conn).Encode(req); err != nil {
 		return ans, err
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"math"
-	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -227,7 +226,7 @@ func (p *warmPool) probe(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	for _, m := range due {
-		answers := m.alive() && m.greet(ctx)() == nil
+		answers := m.alive() && m.handshake(ctx, p.r.cfg.Handshake) == nil
 		if ctx.Err() != nil {
 			return
 		}
@@ -402,7 +401,6 @@ func (p *warmPool) make(ctx context.Context, image string, limits proto.Limits) 
 // isolated.
 func (r *Runtime) member(ctx context.Context, name, image string, limits proto.Limits) (_ *member, err error) {
 	m := &member{name: name, image: image, limits: limits}
-	m.guest = r.cfg.Meet(func(ctx context.Context) (net.Conn, error) { return dialGuest(ctx, r.runPath(name)) })
 	defer func() {
 		if err != nil {
 			m.close()
@@ -426,7 +424,10 @@ func (r *Runtime) member(ctx context.Context, name, image string, limits proto.L
 		err = lacking(name, m.isolation)
 	}
 	if err == nil {
-		err = m.greet(ctx)()
+		m.conn, err = dialGuest(ctx, r.runPath(name))
+	}
+	if err == nil {
+		err = m.handshake(ctx, r.cfg.Handshake)
 	}
 	if err == nil && !m.alive() { // then the files above may be of another process
 		err = errGuestEnded

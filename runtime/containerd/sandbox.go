@@ -68,7 +68,7 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 		return err
 	}
 	if !spec.New {
-		if conn, err := r.Dial(ctx, id); err == nil {
+		if conn, err := r.dialAgain(ctx, id); err == nil {
 			return conn.Close()
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 
 	"berth/runtime/diskpool"
@@ -91,8 +90,16 @@ func (r *Runtime) try(ctx context.Context, image string, class proto.RuntimeClas
 			return err
 		}
 	}
-	guest := r.cfg.Meet(func(ctx context.Context) (net.Conn, error) { return r.Dial(ctx, id) })
-	return errors.Join(guest.Greet(ctx, greetTimeout)(ctx), guest.Close())
+	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+	defer cancel()
+	conn, err := r.Dial(ctx, id)
+	if err != nil {
+		return err
+	}
+	if conn, err = r.cfg.Handshake(ctx, conn); err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // trialImage is an OCI archive with one almost empty layer: the guest is all that runs in it.

@@ -17,17 +17,12 @@ func TestTry(t *testing.T) {
 		t.Fatal("BERTH_BIN is not set; run these tests with `make test`")
 	}
 	called := 0
-	cfg.Meet = meetWith(func(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
-		called++
-		c, err := dial(ctx)
-		if err != nil {
-			return err
+	cfg.Handshake = func(_ context.Context, c net.Conn) (net.Conn, error) {
+		if called++; called == 2 {
+			return nil, errors.Join(errors.New("no"), c.Close())
 		}
-		if called == 2 {
-			return errors.Join(errors.New("no"), c.Close())
-		}
-		return c.Close()
-	})
+		return c, nil
+	}
 	done, err := Try(context.Background(), cfg, proto.ClassRunc, proto.ClassGVisor)
 	if err != nil || len(done) != 2 || done[0].Err != nil || done[1].Err == nil {
 		t.Fatalf("%+v %v", done, err)

@@ -3,6 +3,7 @@ package containerd
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"slices"
 	"sync"
@@ -37,7 +38,9 @@ type member struct {
 	pid    int
 	seen   time.Time // when its guest last answered
 
-	guest         Guest // with a connection to it, which the session takes over
+	asking        sync.Mutex // held while the guest is asked
+	mu            sync.Mutex // guards conn
+	conn          net.Conn   // to its guest, which has answered; the session takes it over
 	isolation     proto.Isolation
 	process       *os.File // a pidfd
 	mounts, users *os.File // its namespaces
@@ -52,8 +55,8 @@ func (m *member) alive() bool {
 // close lets go of what the daemon holds of it; the sandbox goes on.
 func (m *member) close() {
 	m.closeFiles()
-	if m.guest != nil {
-		_ = m.guest.Close()
+	if conn := m.takeConn(); conn != nil {
+		_ = conn.Close()
 	}
 }
 
@@ -66,11 +69,32 @@ func (m *member) closeFiles() {
 	}
 }
 
-// greet asks its guest whether it is there; the function that it returns waits for the answer, and must be called,
-// once. The time that passes in between is not the guest's.
-func (m *member) greet(ctx context.Context) (answer func() error) {
-	hear := m.guest.Greet(ctx, greetTimeout)
-	return func() error { return hear(ctx) }
+// handshake asks its guest whether it is there, within greetTimeout. One call waits for another.
+func (m *member) handshake(ctx context.Context, shake func(context.Context, net.Conn) (net.Conn, error)) error {
+	m.asking.Lock()
+	defer m.asking.Unlock()
+	m.mu.Lock()
+	conn := m.conn
+	m.mu.Unlock()
+	if conn == nil {
+		return errGuestEnded
+	}
+	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+	defer cancel()
+	conn, err := shake(ctx, conn)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.conn = conn
+	return err
+}
+
+// takeConn hands out the connection to its guest; nil if there is none.
+func (m *member) takeConn() net.Conn {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	conn := m.conn
+	m.conn = nil
+	return conn
 }
 
 // blueprint is what setLimits needs to know of it.

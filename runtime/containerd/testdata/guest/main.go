@@ -65,16 +65,19 @@ func reap() { select {} }
 
 func serve(c net.Conn) {
 	defer c.Close()
-	line, err := bufio.NewReader(c).ReadBytes('\n')
-	if err != nil {
-		return
+	for in := bufio.NewReader(c); ; {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var req request
+		if err := json.Unmarshal(line, &req); err != nil {
+			return
+		}
+		if json.NewEncoder(c).Encode(handle(req)) != nil {
+			return
+		}
 	}
-	var req request
-	if err := json.Unmarshal(line, &req); err != nil {
-		return
-	}
-	ans := handle(req)
-	_ = json.NewEncoder(c).Encode(ans)
 }
 
 func handle(req request) answer {

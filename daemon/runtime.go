@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"berth/proto"
+	"berth/runtime/containerd"
+	"berth/session"
+)
+
+// A host is what the daemon needs of the machine that a session.Runtime runs on.
+type host interface {
+	Classes() []proto.RuntimeClass // those that containers can have here, sorted
+	Alive(context.Context) error   // fails if the runtime cannot do its work
+	KeepWarm()                     // begins to fill the warm pool
+	// PoolCounts counts the sandboxes of the warm pool by the digest of their image, and the starts that it served and
+	// could have served.
+	PoolCounts() (ready, starting map[string]int, hits, misses int64)
+	// SweepImages removes the images that nothing needs, but for those with the digests keep, and returns their digests.
+	SweepImages(ctx context.Context, keep []string) ([]string, error)
+}
+
+// A machine is the runtime, its images and its host. Another runtime is wired in by another openMachine.
+type machine struct {
+	session.Runtime
+	images session.Images
+	host   host
+	close  io.Closer
+}
+
+// openMachine opens the containerd runtime of this machine.
+func openMachine(ctx context.Context, cfg Config) (machine, error) {
+	r, err := containerd.Open(ctx, containerd.Config{
+		Dir: filepath.Join(cfg.Dir, "runtime"), BinDir: cfg.BinDir, Address: cfg.Address,
+		PoolBytes: cfg.PoolBytes, Log: cfg.Log, Handshake: session.Handshake,
+		Warm: containerd.Warm{Min: cfg.WarmMin, Max: cfg.WarmMax, Image: cfg.Session.Image,
+			Limits: cfg.Session.Limits},
+	})
+	if err != nil {
+		return machine{}, err
+	}
+	return machine{r, r.Images(), containerdHost{r}, r}, nil
+}
+
+// A containerdHost is the host below the containerd runtime.
+type containerdHost struct{ *containerd.Runtime }
+
+func (h containerdHost) Classes() []proto.RuntimeClass {
+	return slices.Sorted(maps.Keys(h.Facts().Classes))
+}
+
+func (h containerdHost) PoolCounts() (ready, starting map[string]int, hits, misses int64) {
+	n := h.WarmCounts()
+	return n.Ready, n.Making, n.Hits, n.Misses
+}
+
+func (h containerdHost) SweepImages(ctx context.Context, keep []string) ([]string, error) {
+	return h.Images().Sweep(ctx, keep)
+}
