@@ -9,11 +9,12 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"golang.org/x/sys/unix"
 )
 
 // execRef marks the answers to the one command that a connection here is for.
@@ -185,7 +186,7 @@ func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc) 
 				// Before the command has begun there is nothing to pass a signal to, so the first
 				// one is for us.
 				if asked >= patience || ends(sig) && (!runs || t.apart()) {
-					give(interruption{sig.(syscall.Signal)})
+					give(app.Interruption{Signal: sig.(syscall.Signal)})
 					return
 				}
 				if runs {
@@ -210,15 +211,14 @@ func (t *attachment) apart() bool {
 
 // left is err with the way back, where it is that the user left a command that goes on.
 func (t *attachment) left(err error) error {
-	if !t.apart() || !interrupted(err) {
+	if !t.apart() || !app.IsInterrupted(err) {
 		return err
 	}
 	if t.exec == "" {
-		return &hintError{
-			err, "if the command had begun, it goes on; the same command line again finds it, or begins it"}
+		return app.WithHint(err, "if the command had begun, it goes on; the same command line again finds it, or begins it")
 	}
-	return &hintError{err, fmt.Sprintf("the command goes on; the same command line again finds it, and `berth kill "+
-		"%s %s` ends it", t.container, t.exec)}
+	return app.WithHint(err, fmt.Sprintf("the command goes on; the same command line again finds it, and `berth kill "+
+		"%s %s` ends it", t.container, t.exec))
 }
 
 // ends reports whether a signal means that the user wants the end.

@@ -7,11 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
 // toolFlags say what tools outside of a container its code may call.
@@ -57,20 +58,20 @@ func (f *toolFlags) request() (c proto.CodeTools, err error) {
 }
 
 // callsCommand is `berth calls`.
-func (a *app) callsCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "calls", Short: "Calls that code in a container made of tools outside of it",
+func callsCommand(a *app.App) *cobra.Command {
+	return app.NewGroup(&cobra.Command{Use: "calls", Short: "Calls that code in a container made of tools outside of it",
 		Long: `Calls that code in a container made of tools outside of it.
 
 A container whose code may call tools was created with --code-tool. Calls of a tool that is under review wait until somebody approves
 each of them; what waits is listed by "berth calls ls CONTAINER --state parked".`},
-		a.callListCommand(), a.callShowCommand(), a.callApproveCommand(), a.callRefuseCommand())
+		callListCommand(a), callShowCommand(a), callApproveCommand(a), callRefuseCommand(a))
 }
 
 // onCall runs fn with a container and one of its calls, which are a command's first two arguments.
-func (a *app) onCall(fn func(ctx context.Context, c *client.Client, container, call string) error) func(*cobra.Command,
+func onCall(a *app.App, fn func(ctx context.Context, c *client.Client, container, call string) error) func(*cobra.Command,
 	[]string) error {
-	return a.do(func(ctx context.Context, c *client.Client, args []string) error {
-		container, err := a.container(ctx, c, args[0])
+	return a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+		container, err := a.FindContainer(ctx, c, args[0])
 		if err != nil {
 			return err
 		}
@@ -79,13 +80,13 @@ func (a *app) onCall(fn func(ctx context.Context, c *client.Client, container, c
 }
 
 // callListCommand is `berth calls ls`.
-func (a *app) callListCommand() *cobra.Command {
+func callListCommand(a *app.App) *cobra.Command {
 	var f client.CallFilter
 	cmd := &cobra.Command{
-		Use: "ls [flags] CONTAINER", Aliases: []string{"list"}, Short: "List calls, newest first", Args: takes(1, 1),
-		ValidArgsFunction: a.completeContainers(1),
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			container, err := a.container(ctx, c, args[0])
+		Use: "ls [flags] CONTAINER", Aliases: []string{"list"}, Short: "List calls, newest first", Args: app.ArgCount(1, 1),
+		ValidArgsFunction: a.CompleteContainers(1),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			container, err := a.FindContainer(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -93,7 +94,7 @@ func (a *app) callListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printCalls(list)
+			return printCalls(a, list)
 		}),
 	}
 	fs := cmd.Flags()
@@ -102,7 +103,7 @@ func (a *app) callListCommand() *cobra.Command {
 	fs.IntVar(&f.Limit, "limit", 0, "at most so many, 1 to 100 (default 20)")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(callStates(),
 		cobra.ShellCompDirectiveNoFileComp))
-	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
 func callStates() (all []cobra.Completion) {
@@ -112,7 +113,7 @@ func callStates() (all []cobra.Completion) {
 	return all
 }
 
-func (a *app) printCalls(list []proto.ToolCall) error {
+func printCalls(a *app.App, list []proto.ToolCall) error {
 	rows := make([][]string, len(list))
 	for i, one := range list {
 		took, what := "-", ""
@@ -129,11 +130,11 @@ func (a *app) printCalls(list []proto.ToolCall) error {
 }
 
 // callShowCommand is `berth calls show`.
-func (a *app) callShowCommand() *cobra.Command {
-	return a.jsonFlag(&cobra.Command{
-		Use: "show CONTAINER CALL", Short: "Show a call, as JSON", Args: takes(2, 2),
-		ValidArgsFunction: a.completeCalls(""),
-		RunE: a.onCall(func(ctx context.Context, c *client.Client, container, call string) error {
+func callShowCommand(a *app.App) *cobra.Command {
+	return a.AddJSONFlag(&cobra.Command{
+		Use: "show CONTAINER CALL", Short: "Show a call, as JSON", Args: app.ArgCount(2, 2),
+		ValidArgsFunction: completeCalls(a, ""),
+		RunE: onCall(a, func(ctx context.Context, c *client.Client, container, call string) error {
 			one, err := c.ToolCall(ctx, container, call)
 			if err != nil {
 				return err
@@ -144,41 +145,41 @@ func (a *app) callShowCommand() *cobra.Command {
 }
 
 // callApproveCommand is `berth calls approve`.
-func (a *app) callApproveCommand() *cobra.Command {
-	return a.jsonFlag(&cobra.Command{
-		Use: "approve CONTAINER CALL", Short: "Let a call be made that waits for approval", Args: takes(2, 2),
-		ValidArgsFunction: a.completeCalls(proto.CallParked),
+func callApproveCommand(a *app.App) *cobra.Command {
+	return a.AddJSONFlag(&cobra.Command{
+		Use: "approve CONTAINER CALL", Short: "Let a call be made that waits for approval", Args: app.ArgCount(2, 2),
+		ValidArgsFunction: completeCalls(a, proto.CallParked),
 		Long: "Let a call be made that waits for approval. The approval is for this one call with the input that is " +
 			"shown, and goes into the audit log with the API key.",
-		RunE: a.onCall(func(ctx context.Context, c *client.Client, container, call string) error {
+		RunE: onCall(a, func(ctx context.Context, c *client.Client, container, call string) error {
 			one, err := c.ApproveToolCall(ctx, container, call)
 			if err != nil {
 				return err
 			}
-			return a.toldCall(one)
+			return reportCall(a, one)
 		}),
 	})
 }
 
 // callRefuseCommand is `berth calls refuse`.
-func (a *app) callRefuseCommand() *cobra.Command {
+func callRefuseCommand(a *app.App) *cobra.Command {
 	var why proto.Refusal
 	cmd := &cobra.Command{
 		Use: "refuse [flags] CONTAINER CALL", Short: "Refuse a call that waits for approval; its code gets a " +
-			"PermissionError", Args: takes(2, 2), ValidArgsFunction: a.completeCalls(proto.CallParked),
-		RunE: a.onCall(func(ctx context.Context, c *client.Client, container, call string) error {
+			"PermissionError", Args: app.ArgCount(2, 2), ValidArgsFunction: completeCalls(a, proto.CallParked),
+		RunE: onCall(a, func(ctx context.Context, c *client.Client, container, call string) error {
 			one, err := c.RefuseToolCall(ctx, container, call, why)
 			if err != nil {
 				return err
 			}
-			return a.toldCall(one)
+			return reportCall(a, one)
 		}),
 	}
 	cmd.Flags().StringVar(&why.Reason, "reason", "", "why, for the code that asked")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
-func (a *app) toldCall(one proto.ToolCall) error {
+func reportCall(a *app.App, one proto.ToolCall) error {
 	if a.JSON {
 		return a.PrintJSON(one)
 	}
@@ -186,11 +187,11 @@ func (a *app) toldCall(one proto.ToolCall) error {
 }
 
 // completeCalls suggests a container, and then its calls in a state.
-func (a *app) completeCalls(state proto.ToolCallState) cobra.CompletionFunc {
-	return a.completeWithin(func(ctx context.Context, c *client.Client, container string) (all []cobra.Completion) {
+func completeCalls(a *app.App, state proto.ToolCallState) cobra.CompletionFunc {
+	return a.CompleteWithin(func(ctx context.Context, c *client.Client, container string) (all []cobra.Completion) {
 		list, _ := c.ToolCalls(ctx, container, client.CallFilter{State: string(state)})
 		for _, one := range list {
-			all = append(all, describe(one.ID, one.Tool, string(one.State), term.Ago(one.CreatedAt.Time)))
+			all = append(all, app.Suggestion(one.ID, one.Tool, string(one.State), term.Ago(one.CreatedAt.Time)))
 		}
 		return all
 	})

@@ -12,19 +12,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
 // codeCommand is `berth code`.
-func (a *app) codeCommand() *cobra.Command {
+func codeCommand(a *app.App) *cobra.Command {
 	f := &codeFlags{}
 	cmd := &cobra.Command{
 		Use: "code [flags] [CONTAINER] [FILE]", Short: "Run code and print the value of its last expression",
-		Args: takes(0, 2), ValidArgsFunction: a.completeCode,
+		Args: app.ArgCount(0, 2), ValidArgsFunction: completeCode(a),
 		Long: `Run code of a language and print what it prints, and the value of its last expression.
 
 Without CONTAINER the code runs in a container of its own, which is deleted afterwards. With --context it is a cell of an interpreter that keeps its
@@ -39,15 +40,15 @@ Languages: ` + strings.Join(proto.CodeLanguages, ", ") +
   berth code --context main CONTAINER -c 'x = 1'
   echo 'console.log(process.version)' | berth code --language js`,
 	}
-	cmd.RunE = a.do(func(ctx context.Context, c *client.Client, args []string) error {
+	cmd.RunE = a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 		f.given = cmd.Flags().Changed("code")
-		return a.runCode(ctx, c, f, args)
+		return runCode(a, ctx, c, f, args)
 	})
 	f.register(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("language", cobra.FixedCompletions(proto.CodeLanguages,
 		cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
-	return a.jsonFlag(a.quietFlag(cmd, "print nothing of berth's own"))
+	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print nothing of berth's own"))
 }
 
 // codeFlags say what code to run and how.
@@ -79,12 +80,12 @@ var byExtension = map[string]string{".py": "python", ".js": "js", ".mjs": "js", 
 	".r": "r", ".java": "java", ".jsh": "java", ".sh": "bash", ".bash": "bash"}
 
 // runCode runs the code and says what became of it.
-func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args []string) error {
+func runCode(a *app.App, ctx context.Context, c *client.Client, f *codeFlags, args []string) error {
 	if f.given && f.text == "" {
 		return proto.Errorf(proto.InvalidArgument, "", "code", "there is nothing to run; give code with -c, name a "+
 			"file, or leave out -c for standard input")
 	}
-	container, file, err := a.codeArgs(ctx, c, f, args)
+	container, file, err := codeArgs(a, ctx, c, f, args)
 	if err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args 
 		language = byExtension[strings.ToLower(filepath.Ext(file))]
 	}
 	if f.context != "" {
-		return a.runCell(ctx, c, f, container, proto.Cell{Code: text, Language: language,
+		return runCell(a, ctx, c, f, container, proto.Cell{Code: text, Language: language,
 			TimeoutSeconds: f.timeout.Seconds()})
 	}
 	req := proto.Program{Code: text, Language: language, Container: container, Image: f.image,
@@ -118,12 +119,12 @@ func (a *app) runCode(ctx context.Context, c *client.Client, f *codeFlags, args 
 	if err != nil {
 		return err
 	}
-	return a.outcome(res, f.figures, nil)
+	return reportOutcome(a, res, f.figures, nil)
 }
 
 // codeArgs tells the container from the file. One argument alone is the container where the code comes from
 // elsewhere, and a file where there is one of that name.
-func (a *app) codeArgs(ctx context.Context, c *client.Client, f *codeFlags, args []string) (container, file string,
+func codeArgs(a *app.App, ctx context.Context, c *client.Client, f *codeFlags, args []string) (container, file string,
 	err error) {
 	switch {
 	case len(args) == 2 && f.text != "":
@@ -142,11 +143,11 @@ func (a *app) codeArgs(ctx context.Context, c *client.Client, f *codeFlags, args
 	if container == "" {
 		return "", file, nil
 	}
-	id, err := a.container(ctx, c, container)
+	id, err := a.FindContainer(ctx, c, container)
 	// more often a file that was mistyped
-	if err != nil && len(args) == 1 && f.text == "" && notCalled(err, container) {
-		err = &hintError{proto.Errorf(proto.NotFound, "", container, "there is neither a file %q here nor a "+
-			"container of that name", container), "`berth ls` lists containers"}
+	if err != nil && len(args) == 1 && f.text == "" && app.IsNotFound(err, container) {
+		err = app.WithHint(proto.Errorf(proto.NotFound, "", container, "there is neither a file %q here nor a "+
+			"container of that name", container), "`berth ls` lists containers")
 	}
 	return id, file, err
 }
@@ -188,7 +189,7 @@ func (f *codeFlags) makeRoom() error {
 }
 
 // runCell runs the code in a context, and prints as it goes.
-func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, container string, cell proto.Cell) error {
+func runCell(a *app.App, ctx context.Context, c *client.Client, f *codeFlags, container string, cell proto.Cell) error {
 	if len(f.env)+len(f.secrets) > 0 || f.image != "" || !f.network.request().IsZero() {
 		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret, --image, --network and --allow "+
 			"are for a fresh interpreter; leave them out with --context")
@@ -196,7 +197,7 @@ func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, conta
 	if err := f.makeRoom(); err != nil {
 		return err
 	}
-	print := a.printer()
+	print := newPrinter(a)
 	res, err := c.RunCell(ctx, container, f.context, cell, func(p proto.Progress) error {
 		return print.event(proto.Event{Type: proto.EventType(p.Type), Stream: p.Stream, Offset: p.Offset,
 			Until: p.Until, Data: p.Data, DataBase64: p.DataBase64})
@@ -204,15 +205,15 @@ func (a *app) runCell(ctx context.Context, c *client.Client, f *codeFlags, conta
 	if err != nil {
 		return err
 	}
-	return a.outcome(res, f.figures, print)
+	return reportOutcome(a, res, f.figures, print)
 }
 
-// outcome prints what became of code, saves its figures, and is the exit status. Figures come last: one that cannot
+// reportOutcome prints what became of code, saves its figures, and is the exit status. Figures come last: one that cannot
 // be written takes nothing else away, and the status stays the code's own where it failed.
-func (a *app) outcome(res proto.Outcome, figures string, printed *printer) error {
-	err := a.printOutcome(res, printed)
-	lost := a.saveFigures(res, figures)
-	var exit exitError
+func reportOutcome(a *app.App, res proto.Outcome, figures string, printed *printer) error {
+	err := printOutcome(a, res, printed)
+	lost := saveFigures(a, res, figures)
+	var exit app.ExitError
 	switch {
 	case lost == nil:
 		return err
@@ -224,7 +225,7 @@ func (a *app) outcome(res proto.Outcome, figures string, printed *printer) error
 }
 
 // printOutcome prints what became of code, its output too unless printed has done that, and is the exit status.
-func (a *app) printOutcome(res proto.Outcome, printed *printer) error {
+func printOutcome(a *app.App, res proto.Outcome, printed *printer) error {
 	if a.JSON {
 		if err := a.PrintJSON(res); err != nil {
 			return err
@@ -232,7 +233,7 @@ func (a *app) printOutcome(res proto.Outcome, printed *printer) error {
 		return failed(res)
 	}
 	if printed == nil {
-		if err := a.printLogs(res.Logs); err != nil {
+		if err := printLogs(a, res.Logs); err != nil {
 			return err
 		}
 	}
@@ -255,17 +256,17 @@ func (a *app) printOutcome(res proto.Outcome, printed *printer) error {
 	const whole = "; what code writes into $OUTPUT_DIR is stored whole"
 	switch {
 	case printed == nil && res.Truncated:
-		return a.incomplete("some of the output or of the results is missing: the daemon keeps the beginning and "+
+		return warnIncomplete(a, "some of the output or of the results is missing: the daemon keeps the beginning and "+
 			"the end of long ones"+whole, failed(res))
 	// Truncated tells only what is kept of it.
 	case printed != nil && printed.missed() != "":
-		return a.incomplete(printed.missed()+": they came faster than they could be printed"+whole, failed(res))
+		return warnIncomplete(a, printed.missed()+": they came faster than they could be printed"+whole, failed(res))
 	}
 	return failed(res)
 }
 
 // printLogs prints all that code has printed, each stream to its own.
-func (a *app) printLogs(logs proto.Logs) error {
+func printLogs(a *app.App, logs proto.Logs) error {
 	if _, err := io.WriteString(a.Stdout, strings.Join(logs.Stdout, "")); err != nil {
 		return err
 	}
@@ -288,16 +289,16 @@ func failed(res proto.Outcome) error {
 	case d == nil:
 		return nil
 	case d.ReturnCode != nil && *d.ReturnCode > 0 && *d.ReturnCode < 256:
-		return exitError{*d.ReturnCode}
+		return app.ExitError{Status: *d.ReturnCode}
 	}
-	return exitError{1}
+	return app.ExitError{Status: 1}
 }
 
 // imageTypes are what figures are written as.
 var imageTypes = map[string]string{"image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg"}
 
 // saveFigures writes the images among the results into a directory that is there, and names each file.
-func (a *app) saveFigures(res proto.Outcome, dir string) error {
+func saveFigures(a *app.App, res proto.Outcome, dir string) error {
 	if dir == "" {
 		return nil
 	}
@@ -327,22 +328,23 @@ func (a *app) saveFigures(res proto.Outcome, dir string) error {
 }
 
 // completeCode suggests containers, and the files here.
-func (a *app) completeCode(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveDefault
+func completeCode(a *app.App) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		all, _ := a.CompleteContainers(1)(cmd, args, toComplete)
+		return all, cobra.ShellCompDirectiveDefault
 	}
-	all, _ := a.completeContainers(1)(cmd, args, toComplete)
-	return all, cobra.ShellCompDirectiveDefault
 }
 
 // contextsCommand is `berth contexts`.
-func (a *app) contextsCommand() *cobra.Command {
+func contextsCommand(a *app.App) *cobra.Command {
 	list := &cobra.Command{
-		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List a container's contexts", Args: takes(1, 1),
-		ValidArgsFunction: a.completeContainers(1),
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.container(ctx, c, args[0])
+		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List a container's contexts", Args: app.ArgCount(1, 1),
+		ValidArgsFunction: a.CompleteContainers(1),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.FindContainer(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -360,21 +362,21 @@ func (a *app) contextsCommand() *cobra.Command {
 			return a.Table([]string{"NAME", "LANGUAGE", "STATE", "CELLS", "USED", "NOTE"}, rows)
 		}),
 	}
-	return group(&cobra.Command{Use: "contexts", Aliases: []string{"context"}, Short: "Contexts: interpreters that " +
-		"keep their variables"}, a.jsonFlag(list),
-		a.contextCommand("rm", "End a context with its interpreter", (*client.Client).DeleteContext),
-		a.contextCommand("interrupt", "Interrupt the cell that runs in a context, as Ctrl-C does",
+	return app.NewGroup(&cobra.Command{Use: "contexts", Aliases: []string{"context"}, Short: "Contexts: interpreters that " +
+		"keep their variables"}, a.AddJSONFlag(list),
+		contextCommand(a, "rm", "End a context with its interpreter", (*client.Client).DeleteContext),
+		contextCommand(a, "interrupt", "Interrupt the cell that runs in a context, as Ctrl-C does",
 			(*client.Client).InterruptContext),
-		a.contextCommand("restart", "Begin a context's interpreter afresh", (*client.Client).RestartContext))
+		contextCommand(a, "restart", "Begin a context's interpreter afresh", (*client.Client).RestartContext))
 }
 
 // contextCommand is one that does something to a context, and prints its name.
-func (a *app) contextCommand(name, short string, do func(*client.Client, context.Context, string,
+func contextCommand(a *app.App, name, short string, do func(*client.Client, context.Context, string,
 	string) error) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " CONTAINER CONTEXT", Short: short, Args: takes(2, 2), ValidArgsFunction: a.completeContexts,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.container(ctx, c, args[0])
+		Use: name + " CONTAINER CONTEXT", Short: short, Args: app.ArgCount(2, 2), ValidArgsFunction: completeContexts(a),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.FindContainer(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -387,13 +389,12 @@ func (a *app) contextCommand(name, short string, do func(*client.Client, context
 }
 
 // completeContexts suggests a container, then one of its contexts.
-func (a *app) completeContexts(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.completeWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
+func completeContexts(a *app.App) cobra.CompletionFunc {
+	return a.CompleteWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
 		list, _ := c.Contexts(ctx, id)
 		for _, n := range list {
-			all = append(all, describe(n.Name, n.Language, n.State))
+			all = append(all, app.Suggestion(n.Name, n.Language, n.State))
 		}
 		return all
-	})(cmd, args, toComplete)
+	})
 }

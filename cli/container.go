@@ -8,21 +8,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
 // createCommand is `berth create`.
 // It runs nothing, and so prints the ID alone on standard output for $(…).
-func (a *app) createCommand() *cobra.Command {
+func createCommand(a *app.App) *cobra.Command {
 	var f containerFlags
 	cmd := &cobra.Command{
-		Use: "create [flags]", Short: "Make a container and print its ID", Args: takes(0, 0),
+		Use: "create [flags]", Short: "Make a container and print its ID", Args: app.ArgCount(0, 0),
 		Example: "  berth create --image base --name analysis --idle 30m --file data.csv",
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			// Files that were uploaded stay if the container is then refused: the next try can
 			// name them by their IDs.
 			req, _, err := f.request(ctx, a, c)
@@ -31,7 +32,7 @@ func (a *app) createCommand() *cobra.Command {
 			}
 			con, err := c.Create(ctx, req)
 			if err != nil {
-				return a.imageHint(err)
+				return app.AddImageHint(a, err)
 			}
 			if a.JSON {
 				return a.PrintJSON(con)
@@ -40,34 +41,23 @@ func (a *app) createCommand() *cobra.Command {
 		}),
 	}
 	f.register(cmd)
-	a.completeContainerFlags(cmd)
-	return a.jsonFlag(cmd)
-}
-
-// imageHint says where images come from, where that is what is missing.
-func (a *app) imageHint(err error) error {
-	var e *proto.Error
-	// A container or file that is not found comes with the same code; the message tells them
-	// apart.
-	if errors.As(err, &e) && e.Code == proto.NotFound && strings.Contains(e.Message, "image") {
-		return &hintError{err, "`berth image ls` lists what there is; `berth image build base` makes the default one"}
-	}
-	return err
+	completeContainerFlags(a, cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // listCommand is `berth ls`. Unlike docker's it shows stopped containers without -a: the next command starts one
 // again, so they are as good as running.
-func (a *app) listCommand() *cobra.Command {
+func listCommand(a *app.App) *cobra.Command {
 	var all bool
 	var filter client.Filter
 	cmd := &cobra.Command{
-		Use: "ls [flags]", Aliases: []string{"list"}, Short: "List containers", Args: takes(0, 0),
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := a.containers(ctx, c, filter, all)
+		Use: "ls [flags]", Aliases: []string{"list"}, Short: "List containers", Args: app.ArgCount(0, 0),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := listContainers(a, ctx, c, filter, all)
 			if err != nil {
 				return err
 			}
-			return a.printContainers(list)
+			return printContainers(a, list)
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have expired")
@@ -75,13 +65,13 @@ func (a *app) listCommand() *cobra.Command {
 		"only those with this label, key=value (may be repeated)")
 	cmd.Flags().StringVar((*string)(&filter.State), "state", "", "only those in this state: running, stopped, "+
 		"paused, expired")
-	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
-// containers lists what the filter says, and the expired too if all is set: they are what no list has
+// listContainers lists what the filter says, and the expired too if all is set: they are what no list has
 // unless asked.
 // With a state given the list is what that state has, and all adds nothing.
-func (a *app) containers(ctx context.Context, c *client.Client, f client.Filter, all bool) ([]proto.Container, error) {
+func listContainers(a *app.App, ctx context.Context, c *client.Client, f client.Filter, all bool) ([]proto.Container, error) {
 	list, err := c.Containers(ctx, f)
 	if err != nil || !all || f.State != "" {
 		return list, err
@@ -96,7 +86,7 @@ func (a *app) containers(ctx context.Context, c *client.Client, f client.Filter,
 
 // printContainers prints a list in the form that was asked for. IDs are printed whole: they are what other commands
 // take. A stopped container has no idle time that runs, so its row tells when it and its files are removed.
-func (a *app) printContainers(list []proto.Container) error {
+func printContainers(a *app.App, list []proto.Container) error {
 	switch {
 	case a.JSON:
 		return a.PrintJSON(term.NotNil(list))
@@ -122,13 +112,13 @@ func (a *app) printContainers(list []proto.Container) error {
 
 // inspectCommand is `berth inspect`. It prints a list even for one container, as docker does, so that scripts need
 // not tell. What was found is printed even if one of several could not be.
-func (a *app) inspectCommand() *cobra.Command {
+func inspectCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "inspect CONTAINER…", Short: "Print all that is known of containers, as JSON", Args: takes(1, -1),
-		ValidArgsFunction: a.completeContainers(-1),
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		Use: "inspect CONTAINER…", Short: "Print all that is known of containers, as JSON", Args: app.ArgCount(1, -1),
+		ValidArgsFunction: a.CompleteContainers(-1),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []proto.Container
-			err := a.each(ctx, c, args, func(id string) error {
+			err := a.EachContainer(ctx, c, args, func(id string) error {
 				con, err := c.Container(ctx, id)
 				if err == nil {
 					list = append(list, con)
@@ -140,49 +130,15 @@ func (a *app) inspectCommand() *cobra.Command {
 	}
 }
 
-// each does something with every container named. One that fails does not keep the others from it.
-// Errors are joined, each with its own line at the end, so one call with ten names is no worse
-// than ten calls.
-func (a *app) each(ctx context.Context, c *client.Client, names []string, fn func(id string) error) error {
-	return eachName(ctx, names, func(name string) error {
-		id, err := a.container(ctx, c, name)
-		if err != nil {
-			return err
-		}
-		return fn(id)
-	})
-}
-
-// eachName is each for what looks the names up by itself.
-func eachName(ctx context.Context, names []string, fn func(name string) error) error {
-	var errs []error
-	for _, name := range names {
-		err := fn(name)
-		// Ten names and no daemon make one error, not ten.
-		if ctx.Err() != nil || fatal(err) {
-			return errors.Join(append(errs, err)...)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// fatal reports whether the next attempt would fail in the same way.
-// No daemon, or a key that it does not know, is the same for every name.
-func fatal(err error) bool {
-	var dial *client.DialError
-	return errors.As(err, &dial) || proto.CodeOf(err) == proto.Unauthenticated && err != nil
-}
-
 // changeCommand is a command that does one thing to each container and prints what came of it.
 // IDs are printed one by one as things happen; JSON only at the end, since it must be one value.
-func (a *app) changeCommand(use, what string, fn func(context.Context, *client.Client, string) (proto.Container,
+func changeCommand(a *app.App, use, what string, fn func(context.Context, *client.Client, string) (proto.Container,
 	error)) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use + " CONTAINER…", Short: what, Args: takes(1, -1), ValidArgsFunction: a.completeContainers(-1),
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		Use: use + " CONTAINER…", Short: what, Args: app.ArgCount(1, -1), ValidArgsFunction: a.CompleteContainers(-1),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []proto.Container
-			err := a.each(ctx, c, args, func(id string) error {
+			err := a.EachContainer(ctx, c, args, func(id string) error {
 				con, err := fn(ctx, c, id)
 				if err != nil {
 					return err
@@ -198,12 +154,12 @@ func (a *app) changeCommand(use, what string, fn func(context.Context, *client.C
 			return err
 		}),
 	}
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // startCommand is `berth start`. Any use starts a stopped container; this is for those who want to have waited already.
-func (a *app) startCommand() *cobra.Command {
-	return a.changeCommand("start", "Start stopped containers again", func(ctx context.Context, c *client.Client,
+func startCommand(a *app.App) *cobra.Command {
+	return changeCommand(a, "start", "Start stopped containers again", func(ctx context.Context, c *client.Client,
 		id string) (proto.Container, error) {
 		return c.Start(ctx, id)
 	})
@@ -212,16 +168,16 @@ func (a *app) startCommand() *cobra.Command {
 // stopCommand is `berth stop`.
 // Its commands end with it, those in the background too. The lifetime goes on: a stopped container
 // is removed when it is over.
-func (a *app) stopCommand() *cobra.Command {
-	return a.changeCommand("stop", "Stop containers; their files stay", func(ctx context.Context, c *client.Client,
+func stopCommand(a *app.App) *cobra.Command {
+	return changeCommand(a, "stop", "Stop containers; their files stay", func(ctx context.Context, c *client.Client,
 		id string) (proto.Container, error) {
 		return c.Stop(ctx, id)
 	})
 }
 
 // pauseCommand is `berth pause`.
-func (a *app) pauseCommand() *cobra.Command {
-	cmd := a.changeCommand("pause", "Have containers stand still until their next use", func(ctx context.Context,
+func pauseCommand(a *app.App) *cobra.Command {
+	cmd := changeCommand(a, "pause", "Have containers stand still until their next use", func(ctx context.Context,
 		c *client.Client, id string) (proto.Container, error) {
 		return c.Pause(ctx, id)
 	})
@@ -231,8 +187,8 @@ func (a *app) pauseCommand() *cobra.Command {
 }
 
 // resumeCommand is `berth resume`.
-func (a *app) resumeCommand() *cobra.Command {
-	return a.changeCommand("resume", "Have paused containers go on", func(ctx context.Context, c *client.Client,
+func resumeCommand(a *app.App) *cobra.Command {
+	return changeCommand(a, "resume", "Have paused containers go on", func(ctx context.Context, c *client.Client,
 		id string) (proto.Container, error) {
 		return c.Resume(ctx, id)
 	})
@@ -240,9 +196,9 @@ func (a *app) resumeCommand() *cobra.Command {
 
 // extendCommand is `berth extend`.
 // Only the idle time can be moved; max_expires_at is the daemon's promise that everything ends.
-func (a *app) extendCommand() *cobra.Command {
+func extendCommand(a *app.App) *cobra.Command {
 	var by time.Duration
-	cmd := a.changeCommand("extend", "Give containers more time", func(ctx context.Context, c *client.Client,
+	cmd := changeCommand(a, "extend", "Give containers more time", func(ctx context.Context, c *client.Client,
 		id string) (proto.Container, error) {
 		seconds, err := term.ParseSeconds("by", by)
 		if err != nil {
@@ -258,25 +214,25 @@ func (a *app) extendCommand() *cobra.Command {
 
 // removeCommand is `berth rm`. Files go with the container and do not come back, so it asks for -f where somebody is
 // at work.
-func (a *app) removeCommand() *cobra.Command {
+func removeCommand(a *app.App) *cobra.Command {
 	var force, keep bool
 	cmd := &cobra.Command{
 		Use: "rm [flags] CONTAINER…", Aliases: []string{"delete"}, Short: "Delete containers with their files",
-		Args:              takes(1, -1),
-		ValidArgsFunction: a.completeContainers(-1),
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		Args:              app.ArgCount(1, -1),
+		ValidArgsFunction: a.CompleteContainers(-1),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []client.Deleted
-			err := eachName(ctx, args, func(name string) error {
-				id, err := a.container(ctx, c, name)
+			err := app.EachName(ctx, args, func(name string) error {
+				id, err := a.FindContainer(ctx, c, name)
 				// there is no ID to print; a name that was mistyped should show
-				if err != nil && force && notCalled(err, name) {
+				if err != nil && force && app.IsNotFound(err, name) {
 					fmt.Fprintln(a.Stderr, "berth: "+term.Printable(err.Error())+", so nothing is deleted")
 					return nil
 				}
 				if err != nil {
 					return err
 				}
-				d, err := a.remove(ctx, c, id, force, keep)
+				d, err := removeContainer(a, ctx, c, id, force, keep)
 				if err != nil {
 					return err
 				}
@@ -294,13 +250,13 @@ func (a *app) removeCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&force, "force", "f", false,
 		"even while commands run in them; one that is gone already is no error")
 	cmd.Flags().BoolVar(&keep, "keep-workspace", false, "keep their workspaces, for other containers")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
-// remove deletes one container. Without force, one that is at work stays.
+// removeContainer deletes one container. Without force, one that is at work stays.
 // The question comes before the deletion and is no lock: a command that begins in between is
 // ended.
-func (a *app) remove(ctx context.Context, c *client.Client, id string, force, keep bool) (client.Deleted, error) {
+func removeContainer(a *app.App, ctx context.Context, c *client.Client, id string, force, keep bool) (client.Deleted, error) {
 	if !force {
 		// An expired one has no commands, and its record can still be deleted.
 		if err := atWork(ctx, c, id); err != nil && proto.CodeOf(err) != proto.Expired {
@@ -323,18 +279,14 @@ func atWork(ctx context.Context, c *client.Client, id string) error {
 		return err
 	}
 	if con.RunningExecs > 0 {
-		return &hintError{
-			proto.Errorf(proto.Conflict, "", id, "container %s runs %d commands", id, con.RunningExecs),
-			fmt.Sprintf("`berth ps %s` lists them; `berth rm -f` ends them", id),
-		}
+		return app.WithHint(proto.Errorf(proto.Conflict, "", id, "container %s runs %d commands", id, con.RunningExecs),
+			fmt.Sprintf("`berth ps %s` lists them; `berth rm -f` ends them", id))
 	}
 	all, err := c.Contexts(ctx, id)
 	for _, one := range all {
 		if one.State == proto.ContextBusy {
-			return &hintError{
-				proto.Errorf(proto.Conflict, "", id, "container %s runs a cell in its context %s", id, one.Name),
-				fmt.Sprintf("`berth contexts interrupt %s %s` ends it; `berth rm -f` too", id, one.Name),
-			}
+			return app.WithHint(proto.Errorf(proto.Conflict, "", id, "container %s runs a cell in its context %s", id, one.Name),
+				fmt.Sprintf("`berth contexts interrupt %s %s` ends it; `berth rm -f` too", id, one.Name))
 		}
 	}
 	return err

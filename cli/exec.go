@@ -9,16 +9,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/docker/go-units"
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/docker/go-units"
-	"github.com/spf13/cobra"
 )
 
 // execCommand is `berth exec`. It does not go through do: signals are the command's here, not the program's.
-func (a *app) execCommand() *cobra.Command {
+func execCommand(a *app.App) *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
 		Use: "exec [flags] CONTAINER COMMAND [ARG…]", Short: "Run a command in a container",
@@ -35,13 +36,13 @@ same run: its output from the beginning, and its exit status. Both need the inpu
   berth exec -c 'ls | wc -l' CONTAINER
   berth exec --idempotency-key build-42 -c 'make all' CONTAINER
   tar c . | berth exec -i CONTAINER tar x -C /workspace`,
-		Args: takes(1, -1), ValidArgsFunction: a.completeContainers(1),
+		Args: app.ArgCount(1, -1), ValidArgsFunction: a.CompleteContainers(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client()
+			c, err := a.NewClient()
 			if err != nil {
 				return err
 			}
-			return a.execute(cmd.Context(), c, f, args)
+			return execCommandLine(a, cmd.Context(), c, f, args)
 		},
 	}
 	f.register(cmd)
@@ -51,13 +52,13 @@ same run: its output from the beginning, and its exit status. Both need the inpu
 	cmd.Flags().StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil,
 		"environment, NAME=value, or NAME to take yours (may be repeated)")
-	return a.jsonFlag(a.quietFlag(cmd, "print nothing of berth's own"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print nothing of berth's own"))
 }
 
-// execute runs one command in a container that is there. With a terminal and no command, bash is meant.
+// execCommandLine runs one command in a container that is there. With a terminal and no command, bash is meant.
 // The command line is read before the container is looked for, so that a mistake in it asks
 // nothing of the daemon.
-func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args []string) error {
+func execCommandLine(a *app.App, ctx context.Context, c *client.Client, f execFlags, args []string) error {
 	if f.tty && len(args) == 1 && f.text == "" {
 		args = append(args, "bash")
 	}
@@ -65,7 +66,7 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 	if err != nil {
 		return err
 	}
-	container, err := a.container(ctx, c, args[0])
+	container, err := a.FindContainer(ctx, c, args[0])
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 		}
 		return a.PrintIDs(e.ID)
 	}
-	print := a.printer()
+	print := newPrinter(a)
 	// A live connection and no plain request: signals, input and output have to travel both ways
 	// at once.
 	caught, stop := catch()
@@ -88,42 +89,42 @@ func (a *app) execute(ctx context.Context, c *client.Client, f execFlags, args [
 	stop()
 	// Without a key the command ended with the connection, so there is nothing to come back to. Nobody knows how much
 	// it had of an input that broke off, and it would wait for the rest for ever.
-	if f.key != "" && at.exec != "" && wentAway(err) && !at.owed.Load() {
-		res, err = a.rejoin(ctx, at)
+	if f.key != "" && at.exec != "" && app.IsDaemonGone(err) && !at.owed.Load() {
+		res, err = rejoinExec(a, ctx, at)
 	}
 	if err != nil {
 		return at.left(err)
 	}
-	return a.conclude(res, print)
+	return concludeExec(a, res, print)
 }
 
-// rejoin goes on with a command that outlived its daemon: its output from where it was, and then its result. Signals
+// rejoinExec goes on with a command that outlived its daemon: its output from where it was, and then its result. Signals
 // are berth's own from here on, and the command goes on when they end it. The daemon may take a while to come back;
 // patiently says so once and waits.
-func (a *app) rejoin(ctx context.Context, at *attachment) (res proto.ExecResult, err error) {
-	ctx, stop := untilSignal(ctx)
+func rejoinExec(a *app.App, ctx context.Context, at *attachment) (res proto.ExecResult, err error) {
+	ctx, stop := app.UntilSignal(ctx)
 	defer stop()
-	if err := a.tail(ctx, at.c, at.container, at.exec, at.print); err != nil {
-		return res, signaled(ctx, err)
+	if err := followLogs(a, ctx, at.c, at.container, at.exec, at.print); err != nil {
+		return res, app.WithSignal(ctx, err)
 	}
-	err = a.patiently(ctx, func() (on bool, err error) {
+	err = a.RetryWhileDown(ctx, func() (on bool, err error) {
 		res, err = at.c.Wait(ctx, at.container, at.exec)
 		return false, err
 	})
-	return res, signaled(ctx, err)
+	return res, app.WithSignal(ctx, err)
 }
 
-// printer prints a command's output here, or nowhere if the result will be printed as JSON.
+// newPrinter prints a command's output here, or nowhere if the result will be printed as JSON.
 // The result that is printed as JSON holds the output already.
-func (a *app) printer() *printer {
+func newPrinter(a *app.App) *printer {
 	if a.JSON {
 		return &printer{}
 	}
 	return &printer{out: a.Stdout, err: a.Stderr}
 }
 
-// conclude says what there is to be said about a command that has ended, and becomes its exit status.
-func (a *app) conclude(res proto.ExecResult, print *printer) error {
+// concludeExec says what there is to be said about a command that has ended, and becomes its exit status.
+func concludeExec(a *app.App, res proto.ExecResult, print *printer) error {
 	if a.JSON {
 		if err := a.PrintJSON(res); err != nil {
 			return err
@@ -138,29 +139,29 @@ func (a *app) conclude(res proto.ExecResult, print *printer) error {
 			term.Printable(end.Message))
 	}
 	if !a.Quiet {
-		a.remarks(res)
+		printRemarks(a, res)
 	}
 	err := ended(res.Exec)
 	if missed := print.missed(); missed != "" {
-		return a.incomplete(missed+": they came faster than they could be printed; --max-output has the daemon keep "+
+		return warnIncomplete(a, missed+": they came faster than they could be printed; --max-output has the daemon keep "+
 			"more, and `berth cp` loses nothing", err)
 	}
 	return err
 }
 
-// incomplete tells of output that is missing, even if quiet: that is a failure and no remark. err is how it ended
+// warnIncomplete tells of output that is missing, even if quiet: that is a failure and no remark. err is how it ended
 // otherwise.
-func (a *app) incomplete(what string, err error) error {
+func warnIncomplete(a *app.App, what string, err error) error {
 	fmt.Fprintln(a.Stderr, "berth: "+what)
 	if err == nil && !term.IsTerminal(os.Stdout) {
-		return exitError{statusFailed} // what reads our output must not take it for all of it
+		return app.ExitError{Status: app.StatusFailed} // what reads our output must not take it for all of it
 	}
 	return err
 }
 
-// remarks tells of files that the command made, and of what the daemon notes.
+// printRemarks tells of files that the command made, and of what the daemon notes.
 // They go to standard error: standard output is the command's alone.
-func (a *app) remarks(res proto.ExecResult) {
+func printRemarks(a *app.App, res proto.ExecResult) {
 	if r := res.Result.Result; r != nil {
 		for _, out := range r.Content {
 			fmt.Fprintln(a.Stderr, "berth: stored an output as "+term.Printable(out.FileID))
@@ -177,24 +178,24 @@ func (a *app) remarks(res proto.ExecResult) {
 func ended(e proto.Exec) error {
 	switch {
 	case e.End == nil || e.End.ReturnCode < 0 || e.End.ReturnCode > 255:
-		return exitError{statusFailed}
+		return app.ExitError{Status: app.StatusFailed}
 	case e.End.ReturnCode == 0 && e.End.Reason != proto.EndExit:
-		return exitError{statusFailed}
+		return app.ExitError{Status: app.StatusFailed}
 	case e.End.ReturnCode != 0:
-		return exitError{e.End.ReturnCode}
+		return app.ExitError{Status: e.End.ReturnCode}
 	}
 	return nil
 }
 
 // psCommand is `berth ps`. Commands that ended are shown too: their output and status are still there to ask for.
 // What has ended is forgotten in time: the daemon remembers a number of them for each container.
-func (a *app) psCommand() *cobra.Command {
+func psCommand(a *app.App) *cobra.Command {
 	var running bool
 	cmd := &cobra.Command{
-		Use: "ps CONTAINER", Short: "List the commands of a container, those that ended included", Args: takes(1, 1),
-		ValidArgsFunction: a.completeContainers(1),
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.container(ctx, c, args[0])
+		Use: "ps CONTAINER", Short: "List the commands of a container, those that ended included", Args: app.ArgCount(1, 1),
+		ValidArgsFunction: a.CompleteContainers(1),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.FindContainer(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -202,16 +203,16 @@ func (a *app) psCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printExecs(list, running)
+			return printExecs(a, list, running)
 		}),
 	}
 	cmd.Flags().BoolVar(&running, "running", false, "only those that run")
-	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
 // printExecs prints a list in the form that was asked for, with the oldest first, so that the newest is next to the
 // prompt. A command that runs shows how long it has taken so far.
-func (a *app) printExecs(list []proto.Exec, running bool) error {
+func printExecs(a *app.App, list []proto.Exec, running bool) error {
 	// Never nil: --json prints [] and not null.
 	shown := []proto.Exec{}
 	for _, e := range list {
@@ -231,7 +232,7 @@ func (a *app) printExecs(list []proto.Exec, running bool) error {
 			continue
 		}
 		rows = append(rows, []string{
-			e.ID, endText(e), term.Ago(e.StartedAt.Time), units.HumanDuration(max(0, e.Duration(time.Now()))), e.JobID,
+			e.ID, term.EndText(e), term.Ago(e.StartedAt.Time), units.HumanDuration(max(0, e.Duration(time.Now()))), e.JobID,
 			term.Short(term.CommandText(e), 60),
 		})
 	}
@@ -241,29 +242,15 @@ func (a *app) printExecs(list []proto.Exec, running bool) error {
 	return a.Table([]string{"ID", "STATE", "STARTED", "TOOK", "JOB", "COMMAND"}, rows)
 }
 
-// endText is an exec's state for people: "running", "exit 1", "timeout".
-// The reasons are the API's words, which its documentation explains.
-func endText(e proto.Exec) string {
-	switch {
-	case e.End == nil:
-		return string(e.State)
-	case e.End.Reason == proto.EndExit:
-		return "exit " + strconv.Itoa(e.End.ReturnCode)
-	case e.End.Reason == proto.EndSignal:
-		return e.End.Signal
-	}
-	return string(e.End.Reason)
-}
-
 // killCommand is `berth kill`. The default is docker's, and the one signal that nothing survives.
 // The default ends all that the command started, its background processes included.
-func (a *app) killCommand() *cobra.Command {
+func killCommand(a *app.App) *cobra.Command {
 	var signal string
 	cmd := &cobra.Command{
-		Use: "kill [flags] CONTAINER EXEC", Short: "Send a signal to a command", Args: takes(2, 2),
-		ValidArgsFunction: a.completeExecs,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			container, exec, err := a.pair(ctx, c, args)
+		Use: "kill [flags] CONTAINER EXEC", Short: "Send a signal to a command", Args: app.ArgCount(2, 2),
+		ValidArgsFunction: a.CompleteExecs,
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			container, exec, err := a.FindContainerAndExec(ctx, c, args)
 			if err != nil {
 				return err
 			}
@@ -280,24 +267,24 @@ func (a *app) killCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVarP(&signal, "signal", "s", "SIGKILL", "signal by name; SIGKILL ends the whole process tree")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // waitCommand is `berth wait`. The return code is its output and not its status, as with docker: a script can then
 // tell a command that failed from a wait that did.
-func (a *app) waitCommand() *cobra.Command {
+func waitCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "wait CONTAINER [EXEC]", Short: "Wait for a command to end and print its return code", Args: takes(1, 2),
-		ValidArgsFunction: a.completeExecs,
+		Use: "wait CONTAINER [EXEC]", Short: "Wait for a command to end and print its return code", Args: app.ArgCount(1, 2),
+		ValidArgsFunction: a.CompleteExecs,
 		Long: "Wait for a command to end, by default the newest, and print its return code, as docker does. " +
 			"Interpreters of `berth code --context` do not count as the newest.",
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			container, exec, err := a.pair(ctx, c, args)
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			container, exec, err := a.FindContainerAndExec(ctx, c, args)
 			if err != nil {
 				return err
 			}
 			var res proto.ExecResult
-			err = a.patiently(ctx, func() (on bool, err error) {
+			err = a.RetryWhileDown(ctx, func() (on bool, err error) {
 				res, err = c.Wait(ctx, container, exec)
 				return false, err
 			})
@@ -315,21 +302,21 @@ func (a *app) waitCommand() *cobra.Command {
 			return a.PrintIDs(strconv.Itoa(code))
 		}),
 	}
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // logsCommand is `berth logs`.
 // It prints what the daemon kept, also of a command that ended long ago or whose client went away.
-func (a *app) logsCommand() *cobra.Command {
+func logsCommand(a *app.App) *cobra.Command {
 	var follow bool
 	stream := "both"
 	cmd := &cobra.Command{
-		Use: "logs [flags] CONTAINER [EXEC]", Short: "Print what a command has written", Args: takes(1, 2),
-		ValidArgsFunction: a.completeExecs,
+		Use: "logs [flags] CONTAINER [EXEC]", Short: "Print what a command has written", Args: app.ArgCount(1, 2),
+		ValidArgsFunction: a.CompleteExecs,
 		Long: "Print what a command has written, by default the newest: its standard output to yours, and its " +
 			"standard error to yours. Interpreters of\n`berth code --context` do not count as the newest.",
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			print := a.printer()
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			print := newPrinter(a)
 			// Checked before anything is asked of the daemon. What is not wanted is left out by
 			// having nowhere to go.
 			switch stream {
@@ -342,11 +329,11 @@ func (a *app) logsCommand() *cobra.Command {
 				return proto.Errorf(proto.InvalidArgument, "", "stream", "--stream is stdout, stderr or both, not %q",
 					stream)
 			}
-			container, exec, err := a.pair(ctx, c, args)
+			container, exec, err := a.FindContainerAndExec(ctx, c, args)
 			if err != nil {
 				return err
 			}
-			return a.logs(ctx, c, container, exec, print, follow)
+			return showLogs(a, ctx, c, container, exec, print, follow)
 		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the command ends")
@@ -354,15 +341,15 @@ func (a *app) logsCommand() *cobra.Command {
 	return cmd
 }
 
-// logs prints what there is. A live connection tells the two streams in the order they came; what runs on and is not
+// showLogs prints what there is. A live connection tells the two streams in the order they came; what runs on and is not
 // to be followed is read stream by stream, since nobody knows when a live connection has given all there was.
-func (a *app) logs(ctx context.Context, c *client.Client, container, exec string, print *printer, follow bool) error {
+func showLogs(a *app.App, ctx context.Context, c *client.Client, container, exec string, print *printer, follow bool) error {
 	e, err := c.Exec(ctx, container, exec)
 	if err != nil {
 		return err
 	}
 	if follow || e.State == proto.ExecEnded {
-		err = a.tail(ctx, c, container, exec, print)
+		err = followLogs(a, ctx, c, container, exec, print)
 	} else {
 		err = snapshot(ctx, c, container, exec, print)
 	}
@@ -395,14 +382,14 @@ func snapshot(ctx context.Context, c *client.Client, container, exec string, pri
 	return nil
 }
 
-// tail follows an exec to its end. A connection that breaks, as it does when a pager pauses for long or the daemon is
+// followLogs follows an exec to its end. A connection that breaks, as it does when a pager pauses for long or the daemon is
 // restarted, is made anew from where it was.
 // What is printed by then is not asked for again: the printer knows how far each stream has come.
-func (a *app) tail(ctx context.Context, c *client.Client, container, exec string, print *printer) error {
+func followLogs(a *app.App, ctx context.Context, c *client.Client, container, exec string, print *printer) error {
 	// Kept apart from what patiently sees: an error that is the end, such as a printer that is
 	// full, must not look like a daemon that went away.
 	var last error
-	err := a.patiently(ctx, func() (on bool, err error) {
+	err := a.RetryWhileDown(ctx, func() (on bool, err error) {
 		// Any byte more is progress, and gives the daemon its full time to come back again.
 		before := print.had
 		end, err := attach(ctx, c, container, exec, print)

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"berth/cli/app"
+	"berth/cli/data"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // containerFlags say what container to make.
@@ -81,7 +83,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 }
 
 // request builds the request, and uploads the files that are not stored yet, whose IDs it returns.
-func (f *containerFlags) request(ctx context.Context, a *app, c *client.Client) (req proto.CreateContainer,
+func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Client) (req proto.CreateContainer,
 	uploaded []string, err error) {
 	req = proto.CreateContainer{Image: f.image, RuntimeClass: proto.RuntimeClass(f.class), WorkspaceID: f.workspace}
 	req.Network = f.network.request()
@@ -126,13 +128,13 @@ func (f *containerFlags) noZeros() error {
 // store makes stored files of those that are files here.
 // uploaded is returned with an error as well, so that the caller can delete what was stored in
 // vain.
-func (f *containerFlags) store(ctx context.Context, a *app, c *client.Client) (ids, uploaded []string, err error) {
+func (f *containerFlags) store(ctx context.Context, a *app.App, c *client.Client) (ids, uploaded []string, err error) {
 	for _, name := range f.files {
 		if proto.ValidID(proto.FilePrefix, name) {
 			ids = append(ids, name)
 			continue
 		}
-		file, err := a.upload(ctx, c, name, client.Upload{})
+		file, err := data.UploadFile(a, ctx, c, name, client.Upload{})
 		if err != nil {
 			return ids, uploaded, err
 		}
@@ -153,7 +155,7 @@ func parseLabels(list []string, name string) (map[string]string, error) {
 	}
 	if name != "" {
 		// --name wins over a label of that key, as the more deliberate of the two.
-		labels[nameLabel] = name
+		labels[app.NameLabel] = name
 	}
 	return labels, nil
 }
@@ -292,4 +294,13 @@ func (f *execFlags) terminal(cmd *proto.Cmd) error {
 		cmd.Env["TERM"] = os.Getenv("TERM")
 	}
 	return nil
+}
+
+// completeContainerFlags suggests values for the flags that make a container. Registering fails only for a flag
+// that does not exist.
+func completeContainerFlags(a *app.App, cmd *cobra.Command) {
+	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
+	_ = cmd.RegisterFlagCompletionFunc("workspace", a.CompleteWorkspaces)
+	_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions([]cobra.Completion{"runc", "gvisor"},
+		cobra.ShellCompDirectiveNoFileComp))
 }

@@ -6,17 +6,18 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
-
-	"github.com/spf13/cobra"
 )
 
 // mcpCommand is `berth mcp`. Its standard output is the protocol's alone.
-func (a *app) mcpCommand() *cobra.Command {
+func mcpCommand(a *app.App) *cobra.Command {
 	var container, image string
 	cmd := &cobra.Command{
-		Use: "mcp", Short: "Serve the Model Context Protocol on standard input and output", Args: takes(0, 0),
+		Use: "mcp", Short: "Serve the Model Context Protocol on standard input and output", Args: app.ArgCount(0, 0),
 		Long: `Connect a client of the Model Context Protocol, such as a desktop application, to the daemon: the client starts this program
 and speaks with it over standard input and output. Clients that speak HTTP need no program; their URL is the daemon's, with /mcp behind it.
 
@@ -25,9 +26,9 @@ needed and deleted when the client ends this program; or in the one that --conta
 container for each call.`,
 		Example: `  # in the client's list of servers
   {"mcpServers": {"berth": {"command": "berth", "args": ["mcp", "--api-key-file", "/home/me/berth-key"]}}}`,
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) (err error) {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) (err error) {
 			if container != "" {
-				if container, err = a.container(ctx, c, container); err != nil {
+				if container, err = a.FindContainer(ctx, c, container); err != nil {
 					return err
 				}
 			}
@@ -45,7 +46,7 @@ container for each call.`,
 	f.StringVar(&container, "container", "", "work in this container instead of one of the session's own")
 	f.StringVar(&image, "image", "", "image of the session's own container")
 	cmd.MarkFlagsMutuallyExclusive("container", "image")
-	_ = cmd.RegisterFlagCompletionFunc("container", a.completeContainers(-1))
-	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
+	_ = cmd.RegisterFlagCompletionFunc("container", a.CompleteContainers(-1))
+	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
 	return cmd
 }

@@ -6,25 +6,20 @@ import (
 	"fmt"
 	"os"
 	"syscall"
-	"time"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
-
-// tidyTimeout bounds what is removed after a run, whatever ended it.
-// Deleting takes moments; a daemon that is busy may need longer, and nobody wants to wait for ever
-// after ^C.
-const tidyTimeout = time.Minute
 
 // runCommand is `berth run`.
 // Like exec it does not go through do: from the moment the command runs, signals are the
 // command's.
-func (a *app) runCommand() *cobra.Command {
-	r := &runner{app: a}
+func runCommand(a *app.App) *cobra.Command {
+	r := &runner{App: a}
 	cmd := &cobra.Command{
 		Use: "run [flags] [--] COMMAND [ARG…]", Short: "Make a container and run a command in it",
 		Long: `Make a container and run a command in it, with its output as it comes. The exit status is the command's.
@@ -39,14 +34,14 @@ standard output. With -t and no command, bash is run.`,
 	r.container.register(cmd)
 	r.exec.register(cmd)
 	cmd.Flags().BoolVar(&r.rm, "rm", false, "delete the container when the command has ended")
-	a.completeContainerFlags(cmd)
-	return a.jsonFlag(a.quietFlag(cmd, "print nothing of berth's own"))
+	completeContainerFlags(a, cmd)
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print nothing of berth's own"))
 }
 
 // A runner is one `berth run`.
 // What it made is remembered as it is made, so that tidy knows how far it came.
 type runner struct {
-	*app
+	*app.App
 	container containerFlags
 	exec      execFlags
 	rm        bool
@@ -80,7 +75,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if r.exec.detach {
 		return r.launch(ctx, cmd)
 	}
-	print := r.printer()
+	print := newPrinter(r.App)
 	at := &attachment{c: r.c, container: r.made.ID, cmd: cmd, print: print, caught: r.caught}
 	res, err := at.run(ctx)
 	if r.rm || !at.started { // nobody would ever ask for one that never ran anything
@@ -89,7 +84,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return r.conclude(res, print)
+	return concludeExec(r.App, res, print)
 }
 
 // interruptible does what the user may interrupt, before there is a command that signals are for.
@@ -102,7 +97,7 @@ func (r *runner) interruptible(ctx context.Context, do func(ctx context.Context)
 			select {
 			case sig := <-r.caught:
 				if ends(sig) {
-					cancel(interruption{sig.(syscall.Signal)})
+					cancel(app.Interruption{Signal: sig.(syscall.Signal)})
 					return
 				}
 			case <-ctx.Done():
@@ -114,7 +109,7 @@ func (r *runner) interruptible(ctx context.Context, do func(ctx context.Context)
 	cancel(nil)
 	<-done
 	// Also where it was too late to stop anything: that signal is gone, and the command would not see it.
-	if cause := context.Cause(ctx); errors.Is(cause, errInterrupted) {
+	if cause := context.Cause(ctx); errors.Is(cause, app.ErrInterrupted) {
 		return cause
 	}
 	return err
@@ -122,11 +117,11 @@ func (r *runner) interruptible(ctx context.Context, do func(ctx context.Context)
 
 // create makes the container, until the user interrupts it.
 func (r *runner) create(ctx context.Context) (err error) {
-	if r.c, err = r.client(); err != nil {
+	if r.c, err = r.NewClient(); err != nil {
 		return err
 	}
 	err = r.interruptible(ctx, func(ctx context.Context) error {
-		req, uploaded, err := r.container.request(ctx, r.app, r.c)
+		req, uploaded, err := r.container.request(ctx, r.App, r.c)
 		// Also after an error: tidy deletes what had been uploaded by then.
 		r.uploaded = uploaded
 		if err == nil {
@@ -136,7 +131,7 @@ func (r *runner) create(ctx context.Context) (err error) {
 	})
 	if err != nil {
 		r.tidy(ctx)
-		return r.imageHint(err)
+		return app.AddImageHint(r.App, err)
 	}
 	// Before the command runs, so that the ID is known even if berth is killed.
 	if !r.Quiet && !r.exec.detach {
@@ -170,7 +165,7 @@ func (r *runner) launch(ctx context.Context, cmd proto.Cmd) error {
 // tidy removes what the run made. It is done even if the user wants out.
 // What cannot be removed is named, since it would count against the user's quota unseen.
 func (r *runner) tidy(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.CleanupTimeout)
 	defer cancel()
 	if r.made.ID != "" {
 		if _, err := r.c.Delete(ctx, r.made.ID, false); err != nil && proto.CodeOf(err) != proto.NotFound {

@@ -5,46 +5,46 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
 // storedCommand is `berth tools`; `berth tool` is for a model's tool-use blocks.
-func (a *app) storedCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "tools", Short: "Stored tools: code that is kept and run many times",
+func storedCommand(a *app.App) *cobra.Command {
+	return app.NewGroup(&cobra.Command{Use: "tools", Short: "Stored tools: code that is kept and run many times",
 		Long: `Stored tools: code that is kept and run many times, on input that is checked against a schema.
 
 A tool is JSON with "name", "tool_type": "code_runner" and a "configuration"; its code is Python that defines run(input). Runs of a tool with
 "approval_action": "review" wait until somebody approves them.`},
-		a.storedListCommand(), a.storedCreateCommand(), a.storedShowCommand(), a.storedUpdateCommand(),
-		a.storedRemoveCommand(),
-		a.storedRunCommand(), a.runsCommand(), a.approveCommand(), a.refuseCommand())
+		storedListCommand(a), storedCreateCommand(a), storedShowCommand(a), storedUpdateCommand(a),
+		storedRemoveCommand(a),
+		storedRunCommand(a), runsCommand(a), approveCommand(a), refuseCommand(a))
 }
 
 // storedListCommand is `berth tools ls`.
-func (a *app) storedListCommand() *cobra.Command {
+func storedListCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List stored tools, by name", Args: takes(0, 0),
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		Use: "ls", Aliases: []string{"list"}, Short: "List stored tools, by name", Args: app.ArgCount(0, 0),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.Tools(ctx)
 			if err != nil {
 				return err
 			}
-			return a.printTools(list)
+			return printTools(a, list)
 		}),
 	}
-	return a.jsonFlag(a.quietFlag(cmd, "print names only"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print names only"))
 }
 
 // printTools prints tools, or versions of one, in the form that was asked for.
-func (a *app) printTools(list []proto.Tool) error {
+func printTools(a *app.App, list []proto.Tool) error {
 	rows := make([][]string, len(list))
 	for i, t := range list {
 		approval := t.ApprovalAction
@@ -58,13 +58,13 @@ func (a *app) printTools(list []proto.Tool) error {
 }
 
 // storedCreateCommand is `berth tools create`.
-func (a *app) storedCreateCommand() *cobra.Command {
+func storedCreateCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "create FILE", Short: "Store a tool and print its ID", Args: takes(1, 1),
+		Use: "create FILE", Short: "Store a tool and print its ID", Args: app.ArgCount(1, 1),
 		Long: `Store a tool and print its ID. FILE is the tool's JSON; "-" is standard input.`,
 		Example: "  berth tools create media_probe.json\n  berth tools run media_probe --input '{\"path\": " +
 			"\"/workspace/a.mp4\"}'",
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			body, err := readBlock(args[0])
 			if err != nil {
 				return err
@@ -73,14 +73,14 @@ func (a *app) storedCreateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.toldTool(made)
+			return printMadeTool(a, made)
 		}),
 	}
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
-// toldTool prints what became of a tool; notes are for people.
-func (a *app) toldTool(t proto.Tool) error {
+// printMadeTool prints what became of a tool; notes are for people.
+func printMadeTool(a *app.App, t proto.Tool) error {
 	if a.JSON {
 		return a.PrintJSON(t)
 	}
@@ -91,19 +91,19 @@ func (a *app) toldTool(t proto.Tool) error {
 }
 
 // storedShowCommand is `berth tools show`.
-func (a *app) storedShowCommand() *cobra.Command {
+func storedShowCommand(a *app.App) *cobra.Command {
 	var version int64
 	var all bool
 	cmd := &cobra.Command{
-		Use: "show [flags] TOOL", Short: "Show a tool, as JSON, or list its versions", Args: takes(1, 1),
-		ValidArgsFunction: a.completeTools,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		Use: "show [flags] TOOL", Short: "Show a tool, as JSON, or list its versions", Args: app.ArgCount(1, 1),
+		ValidArgsFunction: completeTools(a),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			if all {
 				list, err := c.ToolVersions(ctx, args[0])
 				if err != nil {
 					return err
 				}
-				return a.printTools(list)
+				return printTools(a, list)
 			}
 			t, err := c.Tool(ctx, args[0], version)
 			if err != nil {
@@ -114,17 +114,17 @@ func (a *app) storedShowCommand() *cobra.Command {
 	}
 	cmd.Flags().Int64Var(&version, "version", 0, "one of its versions (default: the current one)")
 	cmd.Flags().BoolVarP(&all, "versions", "a", false, "list all that are kept, newest first")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // storedUpdateCommand is `berth tools update`.
-func (a *app) storedUpdateCommand() *cobra.Command {
+func storedUpdateCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "update TOOL FILE", Short: "Make a new version of a tool", Args: takes(2, 2),
-		ValidArgsFunction: a.completeTools,
+		Use: "update TOOL FILE", Short: "Make a new version of a tool", Args: app.ArgCount(2, 2),
+		ValidArgsFunction: completeTools(a),
 		Long: `Make a new version of a tool. FILE is JSON with what is to be different: "description", "configuration" or "approval_action"; "-" is
 standard input. A configuration without env_variables keeps those that there are.`,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			body, err := readBlock(args[1])
 			if err != nil {
 				return err
@@ -133,18 +133,18 @@ standard input. A configuration without env_variables keeps those that there are
 			if err != nil {
 				return err
 			}
-			return a.toldTool(now)
+			return printMadeTool(a, now)
 		}),
 	}
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // storedRemoveCommand is `berth tools rm`.
-func (a *app) storedRemoveCommand() *cobra.Command {
+func storedRemoveCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm TOOL…", Aliases: []string{"delete"}, Short: "Remove tools with their versions; their runs stay",
-		Args: takes(1, -1), ValidArgsFunction: a.completeTools,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		Args: app.ArgCount(1, -1), ValidArgsFunction: completeTools(a),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, name := range args {
 				err := c.DeleteTool(ctx, name)
@@ -160,27 +160,27 @@ func (a *app) storedRemoveCommand() *cobra.Command {
 
 // storedRunCommand is `berth tools run`. What the tool gave back goes to standard output, its logs and what went
 // wrong to standard error.
-func (a *app) storedRunCommand() *cobra.Command {
+func storedRunCommand(a *app.App) *cobra.Command {
 	var req proto.ToolRunRequest
 	var input string
 	cmd := &cobra.Command{
-		Use: "run [flags] TOOL", Short: "Run a tool and print what it gives back", Args: takes(1, 1),
-		ValidArgsFunction: a.completeTools,
+		Use: "run [flags] TOOL", Short: "Run a tool and print what it gives back", Args: app.ArgCount(1, 1),
+		ValidArgsFunction: completeTools(a),
 		Long: `Run a tool and print what it gives back, as JSON. A run that has to wait for approval is printed by its ID, with status 0.
 A run that fails has status 1.`,
 		Example: "  berth tools run media_probe --input '{\"path\": \"/workspace/a.mp4\"}'\n  berth tools run " +
 			"media_probe --input @input.json --container box",
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) (err error) {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) (err error) {
 			if req.Input, err = readInput(input); err != nil {
 				return err
 			}
 			if req.Container != "" {
-				if req.Container, err = a.container(ctx, c, req.Container); err != nil {
+				if req.Container, err = a.FindContainer(ctx, c, req.Container); err != nil {
 					return err
 				}
 			}
 			for i, name := range req.Files {
-				if req.Files[i], err = a.file(ctx, c, name); err != nil {
+				if req.Files[i], err = a.FindFile(ctx, c, name); err != nil {
 					return err
 				}
 			}
@@ -188,7 +188,7 @@ A run that fails has status 1.`,
 			if err != nil {
 				return err
 			}
-			return a.toldRun(run)
+			return reportRun(a, run)
 		}),
 	}
 	fs := cmd.Flags()
@@ -199,10 +199,10 @@ A run that fails has status 1.`,
 	fs.StringSliceVar(&req.Files, "file", nil, "stored file to put into $INPUT_DIR, by its ID or its filename (may "+
 		"be repeated)")
 	fs.BoolVarP(&req.Background, "detach", "d", false, "print the run's ID as soon as it has begun")
-	_ = cmd.RegisterFlagCompletionFunc("container", a.completeContainers(-1))
-	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages)
-	_ = cmd.RegisterFlagCompletionFunc("file", a.completeFiles)
-	return a.jsonFlag(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("container", a.CompleteContainers(-1))
+	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
+	_ = cmd.RegisterFlagCompletionFunc("file", a.CompleteFiles)
+	return a.AddJSONFlag(cmd)
 }
 
 func readInput(text string) (json.RawMessage, error) {
@@ -216,22 +216,22 @@ func readInput(text string) (json.RawMessage, error) {
 	return json.RawMessage(text), nil
 }
 
-// toldRun prints a run. Its failure is the command's status, as that of a program is.
-func (a *app) toldRun(run proto.ToolRun) error {
+// reportRun prints a run. Its failure is the command's status, as that of a program is.
+func reportRun(a *app.App, run proto.ToolRun) error {
 	if a.JSON {
 		if err := a.PrintJSON(run); err != nil {
 			return err
 		}
-	} else if err := a.printRun(run); err != nil {
+	} else if err := printRun(a, run); err != nil {
 		return err
 	}
 	if run.State.Over() && run.State != proto.RunSucceeded {
-		return exitError{1}
+		return app.ExitError{Status: 1}
 	}
 	return nil
 }
 
-func (a *app) printRun(run proto.ToolRun) error {
+func printRun(a *app.App, run proto.ToolRun) error {
 	if !run.State.Over() {
 		if run.State == proto.RunParked {
 			fmt.Fprintf(a.Stderr, "the run waits for approval: berth tools approve %s\n", run.ID)
@@ -257,14 +257,14 @@ func (a *app) printRun(run proto.ToolRun) error {
 }
 
 // runsCommand is `berth tools runs`.
-func (a *app) runsCommand() *cobra.Command {
+func runsCommand(a *app.App) *cobra.Command {
 	var f client.RunFilter
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "runs [flags] [RUN]", Short: "List runs of tools, newest first, or show one", Args: takes(0, 1),
-		ValidArgsFunction: a.completeRuns(""),
+		Use: "runs [flags] [RUN]", Short: "List runs of tools, newest first, or show one", Args: app.ArgCount(0, 1),
+		ValidArgsFunction: completeRuns(a, ""),
 		Example:           "  berth tools runs --state parked\n  berth tools runs --json run_…",
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			if len(args) == 1 {
 				show := c.ToolRun
 				if wait {
@@ -280,7 +280,7 @@ func (a *app) runsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printRuns(list)
+			return printRuns(a, list)
 		}),
 	}
 	fs := cmd.Flags()
@@ -289,10 +289,10 @@ func (a *app) runsCommand() *cobra.Command {
 		"expired or lost")
 	fs.IntVar(&f.Limit, "limit", 0, "at most so many, 1 to 100 (default 20)")
 	fs.BoolVar(&wait, "wait", false, "wait until the run is over")
-	_ = cmd.RegisterFlagCompletionFunc("tool", a.completeTools)
+	_ = cmd.RegisterFlagCompletionFunc("tool", completeTools(a))
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(),
 		cobra.ShellCompDirectiveNoFileComp))
-	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
 func stateNames() (all []cobra.Completion) {
@@ -302,7 +302,7 @@ func stateNames() (all []cobra.Completion) {
 	return all
 }
 
-func (a *app) printRuns(list []proto.ToolRun) error {
+func printRuns(a *app.App, list []proto.ToolRun) error {
 	rows := make([][]string, len(list))
 	for i, r := range list {
 		what := string(r.Output)
@@ -316,14 +316,14 @@ func (a *app) printRuns(list []proto.ToolRun) error {
 }
 
 // approveCommand is `berth tools approve`.
-func (a *app) approveCommand() *cobra.Command {
+func approveCommand(a *app.App) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
-		Use: "approve [flags] RUN", Short: "Let a run begin that waits for approval", Args: takes(1, 1),
-		ValidArgsFunction: a.completeRuns(proto.RunParked),
+		Use: "approve [flags] RUN", Short: "Let a run begin that waits for approval", Args: app.ArgCount(1, 1),
+		ValidArgsFunction: completeRuns(a, proto.RunParked),
 		Long: "Let a run begin that waits for approval. The approval is for this one run, and goes into the audit " +
 			"log with the API key.",
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			run, err := c.ApproveToolRun(ctx, args[0])
 			if err == nil && wait {
 				run, err = c.AwaitToolRun(ctx, run.ID)
@@ -331,20 +331,20 @@ func (a *app) approveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.toldRun(run)
+			return reportRun(a, run)
 		}),
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is over, and print what it gave back")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // refuseCommand is `berth tools refuse`.
-func (a *app) refuseCommand() *cobra.Command {
+func refuseCommand(a *app.App) *cobra.Command {
 	var why proto.Refusal
 	cmd := &cobra.Command{
-		Use: "refuse [flags] RUN", Short: "End a run that waits for approval", Args: takes(1, 1),
-		ValidArgsFunction: a.completeRuns(proto.RunParked),
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		Use: "refuse [flags] RUN", Short: "End a run that waits for approval", Args: app.ArgCount(1, 1),
+		ValidArgsFunction: completeRuns(a, proto.RunParked),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			run, err := c.RefuseToolRun(ctx, args[0], why)
 			if err != nil {
 				return err
@@ -356,33 +356,34 @@ func (a *app) refuseCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&why.Reason, "reason", "", "why, for whoever asked for the run")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // completeTools suggests stored tools.
-func (a *app) completeTools(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	if cmd.Name() == "update" && len(args) == 1 {
-		return nil, cobra.ShellCompDirectiveDefault // a file here
-	}
-	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
-		list, _ := c.Tools(ctx)
-		for _, t := range list {
-			all = append(all, describe(t.Name, term.Short(t.Description, 60)))
+func completeTools(a *app.App) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if cmd.Name() == "update" && len(args) == 1 {
+			return nil, cobra.ShellCompDirectiveDefault // a file here
 		}
-		return all
-	})(cmd, args, toComplete)
+		return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
+			list, _ := c.Tools(ctx)
+			for _, t := range list {
+				all = append(all, app.Suggestion(t.Name, term.Short(t.Description, 60)))
+			}
+			return all
+		})(cmd, args, toComplete)
+	}
 }
 
 // completeRuns suggests runs in a state.
-func (a *app) completeRuns(state proto.ToolRunState) cobra.CompletionFunc {
-	return a.suggest(func(ctx context.Context, c *client.Client, args []string) (all []cobra.Completion) {
+func completeRuns(a *app.App, state proto.ToolRunState) cobra.CompletionFunc {
+	return a.Suggest(func(ctx context.Context, c *client.Client, args []string) (all []cobra.Completion) {
 		if len(args) > 0 {
 			return nil
 		}
 		list, _ := c.ToolRuns(ctx, client.RunFilter{State: string(state)})
 		for _, r := range list {
-			all = append(all, describe(r.ID, r.Tool, string(r.State), term.Ago(r.CreatedAt.Time)))
+			all = append(all, app.Suggestion(r.ID, r.Tool, string(r.State), term.Ago(r.CreatedAt.Time)))
 		}
 		return all
 	})

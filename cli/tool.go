@@ -6,10 +6,11 @@ import (
 	"io"
 	"os"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
 // maxBlock bounds a tool-use block, in bytes, as the daemon does.
@@ -17,20 +18,20 @@ const maxBlock = 2 << 20
 
 // toolCommand is `berth tool`. What the tool makes of the block is printed whatever it says: an
 // error for the model is a result, and the exit status stays 0.
-func (a *app) toolCommand() *cobra.Command {
+func toolCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "tool [CONTAINER] BLOCK", Short: "Give a model's tool-use block to a container and print the result block",
-		Args: takes(1, 2), ValidArgsFunction: a.completeContainers(1),
+		Args: app.ArgCount(1, 2), ValidArgsFunction: a.CompleteContainers(1),
 		Long: `Run a model's tool-use block as the model wrote it, and print the block that answers it. Tools: bash_code_execution,
 text_editor_code_execution, bash, str_replace_based_edit_tool.
 
 BLOCK is a file with the block's JSON; "-" is standard input. Without CONTAINER a new one is made, which the result names.`,
 		Example: `  echo '{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}}' | berth tool CONTAINER -`,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) (err error) {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) (err error) {
 			container := ""
 			// The block is always the last argument, so that the container can be left out.
 			if len(args) == 2 {
-				if container, err = a.container(ctx, c, args[0]); err != nil {
+				if container, err = a.FindContainer(ctx, c, args[0]); err != nil {
 					return err
 				}
 			}

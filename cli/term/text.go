@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -215,4 +216,18 @@ func NotNil[T any](list []T) []T {
 		return []T{}
 	}
 	return list
+}
+
+// EndText is an exec's state for people: "running", "exit 1", "timeout".
+// The reasons are the API's words, which its documentation explains.
+func EndText(e proto.Exec) string {
+	switch {
+	case e.End == nil:
+		return string(e.State)
+	case e.End.Reason == proto.EndExit:
+		return "exit " + strconv.Itoa(e.End.ReturnCode)
+	case e.End.Reason == proto.EndSignal:
+		return e.End.Signal
+	}
+	return string(e.End.Reason)
 }

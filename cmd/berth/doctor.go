@@ -5,19 +5,19 @@ import (
 	"os"
 	"path/filepath"
 
-	"berth/cli"
+	"berth/cli/app"
 	"berth/proto"
 	"berth/runtime/containerd"
 	"berth/runtime/mountns"
 )
 
 // examineHost is `berth doctor`'s look at this machine, with the eyes of the runtime that `berth serve` would open.
-func examineHost(ctx context.Context, o cli.DoctorOptions, report func(cli.Finding)) error {
+func examineHost(ctx context.Context, o app.DoctorOptions, report func(app.Finding)) error {
 	// A trial makes mounts and containers, which takes root; without it the facts alone are looked at.
 	try := !o.Quick && os.Geteuid() == 0
 	if try {
 		if err := mountns.Private(); err != nil { // starts this program again, so it comes before all else
-			report(cli.Finding{Name: "mount namespaces", Grade: cli.GradeFail, Found: err.Error(),
+			report(app.Finding{Name: "mount namespaces", Grade: app.GradeFail, Found: err.Error(),
 				Why: "the daemon keeps its mounts in a namespace of its own", Fix: "run it as root, outside of " +
 					"other containers"})
 			try = false
@@ -30,7 +30,7 @@ func examineHost(ctx context.Context, o cli.DoctorOptions, report func(cli.Findi
 	// The same directory below the data directory as the daemon has, so that its disk is the one examined.
 	cfg := containerd.Config{Dir: filepath.Join(o.Dir, "runtime"), BinDir: bin}
 	for _, f := range containerd.Doctor(ctx, cfg) {
-		report(cli.Finding{Name: f.Name, Grade: cli.Grade(f.Grade), Found: f.Found, Why: f.Why, Fix: f.Fix})
+		report(app.Finding{Name: f.Name, Grade: app.Grade(f.Grade), Found: f.Found, Why: f.Why, Fix: f.Fix})
 	}
 	if try {
 		tryClasses(ctx, cfg, report)
@@ -40,31 +40,31 @@ func examineHost(ctx context.Context, o cli.DoctorOptions, report func(cli.Findi
 }
 
 // tryClasses starts a container of each class, which is what all the rest is about.
-func tryClasses(ctx context.Context, cfg containerd.Config, report func(cli.Finding)) {
+func tryClasses(ctx context.Context, cfg containerd.Config, report func(app.Finding)) {
 	const why = "containers of this class cannot be used"
 	// Each class is tried even if the other one failed: an operator may want just one of them.
 	done, err := containerd.Try(ctx, cfg, proto.ClassRunc, proto.ClassGVisor)
 	if err != nil {
-		report(cli.Finding{Name: "trial", Grade: cli.GradeFail, Found: proto.AsError(err).Message,
+		report(app.Finding{Name: "trial", Grade: app.GradeFail, Found: proto.AsError(err).Message,
 			Why: "no container could be tried", Fix: "mend what is marked FAIL above"})
 	}
 	for _, d := range done {
 		name := "trial of " + string(d.Class)
 		switch {
 		case d.Err == nil && d.Slow != nil:
-			report(cli.Finding{Name: name, Grade: cli.GradeWarn, Found: "a container started, by runc: " +
+			report(app.Finding{Name: name, Grade: app.GradeWarn, Found: "a container started, by runc: " +
 				d.Slow.Error(), Why: "starting a container that is not in the pool takes some three times as long",
 				Fix: "run the daemon as root, under no seccomp filter of its own, on a kernel with " +
 					"CONFIG_CHECKPOINT_RESTORE"})
 		case d.Err == nil:
-			report(cli.Finding{Name: name, Grade: cli.GradeOK,
+			report(app.Finding{Name: name, Grade: app.GradeOK,
 				Found: "a container started, answered, and is gone again"})
 		// A missing runtime is a warning, since the daemon starts without it and offers the other class.
 		case proto.CodeOf(d.Err) == proto.Unsupported:
-			report(cli.Finding{Name: name, Grade: cli.GradeWarn, Found: d.Err.Error(), Why: why,
+			report(app.Finding{Name: name, Grade: app.GradeWarn, Found: d.Err.Error(), Why: why,
 				Fix: "build it with `make runtimes`"})
 		default:
-			report(cli.Finding{Name: name, Grade: cli.GradeFail, Found: d.Err.Error(), Why: why,
+			report(app.Finding{Name: name, Grade: app.GradeFail, Found: d.Err.Error(), Why: why,
 				Fix: "mend what is marked above; `berth serve --debug` logs more"})
 		}
 	}

@@ -6,21 +6,22 @@ package main
 import (
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"berth/cli"
+	"berth/cli/app"
 	"berth/client"
 	"berth/daemon"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
 // version is set when the program is linked.
 var version = "dev"
 
 func main() {
-	root := cli.New(cli.Config{
-		Version: proto.FullVersion(version), Host: cli.DefaultHost, DataDir: cli.DefaultDir, Doctor: examineHost,
-		Rotate: rotateIn, Places: cli.DaemonFiles,
+	root := cli.New(app.Config{
+		Version: proto.FullVersion(version), Host: app.DefaultHost, DataDir: app.DefaultDir, Doctor: examineHost,
+		Rotate: rotateIn, Places: app.DaemonFiles,
 	})
 	for _, cmd := range []*cobra.Command{serveCommand(), upstreamScriptCommand()} {
 		cmd.GroupID = cli.GroupOther

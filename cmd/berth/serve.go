@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"berth/cli"
+	"berth/cli/app"
 	"berth/daemon"
 	"berth/daemon/gosched"
 	"berth/proto"
@@ -46,7 +46,7 @@ When it ends, containers go on without it; the next start attaches to them again
 			}
 			// as a variable that is not set gives; the current directory would be full of a daemon's files
 			if cfg.Dir == "" {
-				return fmt.Errorf("--data is empty; name the data directory, or leave it out for %s", cli.DefaultDir)
+				return fmt.Errorf("--data is empty; name the data directory, or leave it out for %s", app.DefaultDir)
 			}
 			cfg.Log = newLogger(jsonLog, debug)
 			cfg.Version = proto.FullVersion(version)
@@ -60,13 +60,13 @@ When it ends, containers go on without it; the next start attaches to them again
 	f := cmd.Flags()
 	// A zero stands for the default where the part that uses the value knows it; the number is then said
 	// in the help text, and a zero never means "no limit" unless the text says so.
-	f.StringVar(&cfg.Listen, "listen", cli.DefaultListen, "address to serve HTTP on; port 0 takes a free one")
+	f.StringVar(&cfg.Listen, "listen", app.DefaultListen, "address to serve HTTP on; port 0 takes a free one")
 	f.StringVar(&cfg.TLSCert, "tls-cert", "", "serve HTTPS with this certificate: a PEM file with its whole chain; "+
 		"read again when it changes")
 	f.StringVar(&cfg.TLSKey, "tls-key", "", "private key of the certificate, a PEM file that others cannot read")
 	f.BoolVar(&cfg.TLSSelfSigned, "tls-self-signed", false, "serve HTTPS with a certificate that the daemon makes "+
 		"itself; clients trust DIR/tls/ca.pem")
-	f.StringVar(&cfg.Dir, "data", cli.DefaultDir, "data directory")
+	f.StringVar(&cfg.Dir, "data", app.DefaultDir, "data directory")
 	f.StringVar(&cfg.BinDir, "bin", "",
 		"directory of berth-guest, runc, runsc and the shim (default: where berth itself is)")
 	f.StringVar(&cfg.Address, "containerd", "", "socket of a running containerd to use instead of the embedded one")

@@ -6,13 +6,13 @@ import (
 	"io"
 	"strings"
 
-	"berth/cli"
+	"berth/cli/app"
 	"berth/cli/term"
 )
 
 // Command measures what `berth bench` was asked for, prints the report, and saves it. It reports false if a row
 // failed or is worse than it was. After an interruption it prints what was measured, and saves nothing.
-func Command(ctx context.Context, run cli.BenchRun) (ok bool, err error) {
+func Command(ctx context.Context, run app.BenchRun) (ok bool, err error) {
 	if run.List {
 		var table [][]string
 		for _, d := range List() {
@@ -71,7 +71,7 @@ func Command(ctx context.Context, run cli.BenchRun) (ok bool, err error) {
 
 // saveReport writes the files that were asked for. If one is JSON, the others show what that file then holds, so that
 // rows can be measured one by one. kept names the rows that were measured now and whose earlier result stays.
-func saveReport(run cli.BenchRun, report Report) (kept []string, err error) {
+func saveReport(run app.BenchRun, report Report) (kept []string, err error) {
 	if run.JSON != "" {
 		if report, kept, err = Save(run.JSON, report); err != nil {
 			return kept, err

@@ -5,13 +5,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"berth/cli"
+	"berth/cli/app"
 )
 
 // A row that failed does not replace an earlier good one. The other files show the good one too.
 func TestFilesKeepGoodRows(t *testing.T) {
 	dir := t.TempDir()
-	run := cli.BenchRun{JSON: filepath.Join(dir, "r.json"), Markdown: filepath.Join(dir, "r.md")}
+	run := app.BenchRun{JSON: filepath.Join(dir, "r.json"), Markdown: filepath.Join(dir, "r.md")}
 	good := Report{Rows: []Result{{Row: "exec", Does: "the good one"}}}
 	if kept, err := saveReport(run, good); err != nil || len(kept) > 0 {
 		t.Fatalf("%v, %v", kept, err)

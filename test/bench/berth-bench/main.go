@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"berth/cli"
+	"berth/cli/app"
 	"berth/proto"
 	"berth/test/bench"
 )
@@ -14,6 +15,6 @@ import (
 var version = "dev"
 
 func main() {
-	os.Exit(cli.Run(cli.New(cli.Config{Version: proto.FullVersion(version), Host: cli.DefaultHost,
-		DataDir: cli.DefaultDir, Places: cli.DaemonFiles, Bench: bench.Command})))
+	os.Exit(cli.Run(cli.New(app.Config{Version: proto.FullVersion(version), Host: app.DefaultHost,
+		DataDir: app.DefaultDir, Places: app.DaemonFiles, Bench: bench.Command})))
 }

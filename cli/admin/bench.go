@@ -1,51 +1,28 @@
-package cli
+package admin
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
-// A BenchRun is what a user asked `berth bench` to measure.
-type BenchRun struct {
-	Client  *client.Client // of the daemon to measure
-	Version string         // of this program
-	Program string         // the berth that private daemons run; the comparators' programs are beside it
-
-	List                bool     // list the rows, and measure none
-	Rows                []string // names; none: all
-	Quick, Full, Alone  bool
-	Self                bool   // measure a daemon that is started for the run
-	Base                string // archive of the base image, absolute; "" leaves out what needs one
-	Dir                 string // absolute; "" is the directory of temporary files
-	JSON, Markdown, SVG string // files for the report; "" is none
-	Check               string // file of an earlier report to compare with; "" is none
-	Out                 io.Writer
-	ShowStatus          func(text string)
-	ClearStatus         func()
-	PrintRows           func(head []string, rows [][]string) error
-}
-
-// A Bench measures. It reports false if a row failed or is worse than it was.
-type Bench func(ctx context.Context, run BenchRun) (ok bool, err error)
-
-// benchCommand is `berth bench`. The flags are here, and the measuring is in the program berth-bench: it needs
+// BenchCommand is `berth bench`. The flags are here, and the measuring is in the program berth-bench: it needs
 // libraries that the product does not. That program has this command too, with a Bench.
-func (a *app) benchCommand() *cobra.Command {
-	run := BenchRun{Version: a.cfg.Version}
+func BenchCommand(a *app.App) *cobra.Command {
+	run := app.BenchRun{Version: a.Config.Version}
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Measure the daemon beside the bare machine, containerd, docker and others",
-		Args: takes(0, 0),
+		Args: app.ArgCount(0, 0),
 		Long: `Measure the daemon in turns with the bare machine and with other ways to run containers. Print percentiles and
 ratios. The program berth-bench beside this one does the work; 'make bench' builds it.
 
@@ -60,12 +37,12 @@ shown and is not a failure.`,
   berth bench --self --base base.tar --json report.json --markdown report.md --svg report.svg
   berth bench --self --base base.tar --check docs/benchmarks.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.cfg.Bench == nil {
+			if a.Config.Bench == nil {
 				return startBench()
 			}
-			return a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			return a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 				run.Client = c
-				return a.bench(ctx, run)
+				return runBench(a, ctx, run)
 			})(cmd, nil)
 		},
 	}
@@ -108,14 +85,14 @@ func startBench() error {
 	program := filepath.Join(dir, "berth-bench")
 	err = syscall.Exec(program, append([]string{program}, os.Args[1:]...), os.Environ())
 	if errors.Is(err, fs.ErrNotExist) {
-		return &hintError{fmt.Errorf("the program berth-bench is not in %s", dir),
-			"`make bench` builds it; it has to be beside the program berth"}
+		return app.WithHint(fmt.Errorf("the program berth-bench is not in %s", dir),
+			"`make bench` builds it; it has to be beside the program berth")
 	}
 	return &os.PathError{Op: "starting", Path: program, Err: err}
 }
 
-// bench completes what the flags say, and measures.
-func (a *app) bench(ctx context.Context, run BenchRun) (err error) {
+// runBench completes what the flags say, and measures.
+func runBench(a *app.App, ctx context.Context, run app.BenchRun) (err error) {
 	if run.Self && run.Base == "" && !run.List {
 		return proto.Errorf(proto.InvalidArgument, "", "base", "--self needs the base image for its daemon; make it "+
 			"with `berth image build base --output FILE` and give --base FILE")
@@ -141,9 +118,9 @@ func (a *app) bench(ctx context.Context, run BenchRun) (err error) {
 	run.Program = filepath.Join(dir, "berth")
 	line := a.NewStatusLine()
 	run.Out, run.ShowStatus, run.ClearStatus, run.PrintRows = a.Stdout, line.Show, line.Clear, a.Table
-	ok, err := a.cfg.Bench(ctx, run)
+	ok, err := a.Config.Bench(ctx, run)
 	if err == nil && !ok {
-		return exitError{statusWorse}
+		return app.ExitError{Status: app.StatusWorse}
 	}
 	return err
 }

@@ -1,24 +1,25 @@
-package cli
+package data
 
 import (
 	"context"
 	"fmt"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
-// jobsCommand is `berth jobs`.
+// JobsCommand is `berth jobs`.
 // It only looks: a job comes into being with the first command that names it.
-func (a *app) jobsCommand() *cobra.Command {
+func JobsCommand(a *app.App) *cobra.Command {
 	list := &cobra.Command{
 		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List the jobs of a container's workspace",
-		Args: takes(1, 1), ValidArgsFunction: a.completeContainers(1),
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.container(ctx, c, args[0])
+		Args: app.ArgCount(1, 1), ValidArgsFunction: a.CompleteContainers(1),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.FindContainer(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -40,10 +41,10 @@ func (a *app) jobsCommand() *cobra.Command {
 		}),
 	}
 	manifest := &cobra.Command{
-		Use: "manifest CONTAINER JOB", Short: "Print what a job made, and which command made it", Args: takes(2, 2),
-		ValidArgsFunction: a.completeJobs,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.container(ctx, c, args[0])
+		Use: "manifest CONTAINER JOB", Short: "Print what a job made, and which command made it", Args: app.ArgCount(2, 2),
+		ValidArgsFunction: a.CompleteJobs,
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.FindContainer(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -51,16 +52,16 @@ func (a *app) jobsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printManifest(m)
+			return printManifest(a, m)
 		}),
 	}
-	return group(&cobra.Command{Use: "jobs", Short: "Jobs: what commands made, and which one made what"},
-		a.jsonFlag(list), a.jsonFlag(manifest))
+	return app.NewGroup(&cobra.Command{Use: "jobs", Short: "Jobs: what commands made, and which one made what"},
+		a.AddJSONFlag(list), a.AddJSONFlag(manifest))
 }
 
 // printManifest prints what a job holds. Of who made and who changed a file the last one is shown; --json has both.
 // Paths and types are made in the container; table cleans them.
-func (a *app) printManifest(m proto.Manifest) error {
+func printManifest(a *app.App, m proto.Manifest) error {
 	if a.JSON {
 		return a.PrintJSON(m)
 	}

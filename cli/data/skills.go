@@ -1,4 +1,4 @@
-package cli
+package data
 
 import (
 	"context"
@@ -10,41 +10,42 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
-// skillsCommand is `berth skills`.
-func (a *app) skillsCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "skills", Aliases: []string{"skill"}, Short: "Skills: directories with a " +
+// SkillsCommand is `berth skills`.
+func SkillsCommand(a *app.App) *cobra.Command {
+	return app.NewGroup(&cobra.Command{Use: "skills", Aliases: []string{"skill"}, Short: "Skills: directories with a " +
 		"SKILL.md that containers can have",
 		Long: `Skills: directories with a SKILL.md, which says what the skill is for, and whatever else it needs.
 
 A request to /v1/messages names the skills that its container is to have; they are at /skills/NAME/ there. Beside those that you add there may
 be some that the daemon provides (serve --skills).`},
-		a.skillsListCommand(), a.skillsAddCommand(), a.skillsShowCommand(), a.skillsRemoveCommand())
+		skillsListCommand(a), skillsAddCommand(a), skillsShowCommand(a), skillsRemoveCommand(a))
 }
 
 // skillsListCommand is `berth skills ls`.
-func (a *app) skillsListCommand() *cobra.Command {
+func skillsListCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"},
-		Short: "List skills, newest first, and then those that the daemon provides", Args: takes(0, 0),
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		Short: "List skills, newest first, and then those that the daemon provides", Args: app.ArgCount(0, 0),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.Skills(ctx)
 			if err != nil {
 				return err
 			}
-			return a.printSkills(list)
+			return printSkills(a, list)
 		}),
 	}
-	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
-func (a *app) printSkills(list []client.Skill) error {
+func printSkills(a *app.App, list []client.Skill) error {
 	rows := make([][]string, len(list))
 	for i, k := range list {
 		rows[i] = []string{k.ID, term.Short(k.DisplayName, 40), k.Source.Type, k.LatestVersionID, term.Ago(k.UpdatedAt.Time)}
@@ -53,34 +54,34 @@ func (a *app) printSkills(list []client.Skill) error {
 }
 
 // skillsAddCommand is `berth skills add`.
-func (a *app) skillsAddCommand() *cobra.Command {
+func skillsAddCommand(a *app.App) *cobra.Command {
 	var to, name string
 	cmd := &cobra.Command{
-		Use: "add [flags] DIR", Short: "Store a skill, or a new version of one, and print its ID", Args: takes(1, 1),
+		Use: "add [flags] DIR", Short: "Store a skill, or a new version of one, and print its ID", Args: app.ArgCount(1, 1),
 		Long:    `Store a skill and print its ID. DIR is a directory with a SKILL.md at its top, or a zip archive of one.`,
 		Example: "  berth skills add ./pdf-forms\n  berth skills add --to skill_… ./pdf-forms",
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			files, err := skillFiles(args[0])
 			if err != nil {
 				return err
 			}
 			if to != "" {
 				v, err := c.CreateSkillVersion(ctx, to, files)
-				return a.told(v, v.ID, err)
+				return printMade(a, v, v.ID, err)
 			}
 			k, err := c.CreateSkill(ctx, name, files)
-			return a.told(k, k.ID, err)
+			return printMade(a, k, k.ID, err)
 		}),
 	}
 	cmd.Flags().StringVar(&to, "to", "", "make it a new version of this skill, by its ID")
 	cmd.Flags().StringVar(&name, "name", "", "name to show it by (default: that in SKILL.md)")
 	cmd.MarkFlagsMutuallyExclusive("to", "name")
-	_ = cmd.RegisterFlagCompletionFunc("to", a.completeSkills)
-	return a.jsonFlag(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("to", completeSkills(a))
+	return a.AddJSONFlag(cmd)
 }
 
-// told prints what was made: whole, or its ID.
-func (a *app) told(made any, id string, err error) error {
+// printMade prints what was made: whole, or its ID.
+func printMade(a *app.App, made any, id string, err error) error {
 	if err != nil {
 		return err
 	}
@@ -131,14 +132,14 @@ func skillFiles(dir string) (list []client.SkillFile, err error) {
 }
 
 // skillsShowCommand is `berth skills show`.
-func (a *app) skillsShowCommand() *cobra.Command {
+func skillsShowCommand(a *app.App) *cobra.Command {
 	var content string
 	cmd := &cobra.Command{
 		Use: "show [flags] SKILL", Short: "List the versions of a skill, newest first, or download one",
-		Args: takes(1, 1), ValidArgsFunction: a.completeSkills,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		Args: app.ArgCount(1, 1), ValidArgsFunction: completeSkills(a),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			if content != "" {
-				return a.skillContent(ctx, c, args[0], content)
+				return skillContent(a, ctx, c, args[0], content)
 			}
 			list, err := c.SkillVersions(ctx, args[0])
 			if err != nil {
@@ -156,10 +157,10 @@ func (a *app) skillsShowCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&content, "content", "", "write the files of this version, or of the \"latest\", to "+
 		"standard output as a zip archive")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
-func (a *app) skillContent(ctx context.Context, c *client.Client, id, version string) error {
+func skillContent(a *app.App, ctx context.Context, c *client.Client, id, version string) error {
 	d, err := c.SkillContent(ctx, id, version)
 	if err != nil {
 		return err
@@ -170,12 +171,12 @@ func (a *app) skillContent(ctx context.Context, c *client.Client, id, version st
 }
 
 // skillsRemoveCommand is `berth skills rm`. Containers that have one keep it until they are stopped.
-func (a *app) skillsRemoveCommand() *cobra.Command {
+func skillsRemoveCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm SKILL…", Aliases: []string{"delete"}, Short: "Remove skills with their versions", Args: takes(1, -1),
-		ValidArgsFunction: a.completeSkills,
+		Use: "rm SKILL…", Aliases: []string{"delete"}, Short: "Remove skills with their versions", Args: app.ArgCount(1, -1),
+		ValidArgsFunction: completeSkills(a),
 		Long:              "Remove skills with their versions. A container that has one keeps it until it is stopped.",
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, id := range args {
 				err := c.DeleteSkill(ctx, id)
@@ -183,7 +184,7 @@ func (a *app) skillsRemoveCommand() *cobra.Command {
 					err = a.PrintIDs(id)
 				}
 				errs = append(errs, err)
-				if fatal(err) || ctx.Err() != nil {
+				if app.IsFatal(err) || ctx.Err() != nil {
 					break
 				}
 			}
@@ -193,13 +194,12 @@ func (a *app) skillsRemoveCommand() *cobra.Command {
 }
 
 // completeSkills suggests skills by their IDs.
-func (a *app) completeSkills(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
+func completeSkills(a *app.App) cobra.CompletionFunc {
+	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Skills(ctx)
 		for _, k := range list {
-			all = append(all, describe(k.ID, k.DisplayName))
+			all = append(all, app.Suggestion(k.ID, k.DisplayName))
 		}
 		return all
-	})(cmd, args, toComplete)
+	})
 }

@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -7,54 +7,25 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
-// A Grade is how bad a finding is.
-type Grade string
-
-// The grades.
-const (
-	GradeOK   Grade = "ok"
-	GradeWarn Grade = "warn" // works, with less than there could be
-	GradeFail Grade = "fail" // must be mended
-)
-
-// A Finding is what one check found.
-type Finding struct {
-	Name  string `json:"name"`
-	Grade Grade  `json:"grade"`
-	Found string `json:"found"`
-	Why   string `json:"why,omitempty"` // it matters; empty if ok
-	Fix   string `json:"fix,omitempty"` // what to do; empty if ok
-}
-
-// DoctorOptions say what to look at.
-type DoctorOptions struct {
-	Dir    string // data directory of the daemon
-	BinDir string // of the runtimes and the guest; "" is where berth itself is
-	Quick  bool   // start no containers
-}
-
-// A Doctor checks this machine and reports findings as they come, one at a time. Its error means that it could not
-// look, not that it found something.
-type Doctor func(ctx context.Context, o DoctorOptions, report func(Finding)) error
-
-// doctorCommand is `berth doctor`.
-func (a *app) doctorCommand() *cobra.Command {
-	o := DoctorOptions{Dir: a.cfg.DataDir}
+// DoctorCommand is `berth doctor`.
+func DoctorCommand(a *app.App) *cobra.Command {
+	o := app.DoctorOptions{Dir: a.Config.DataDir}
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check whether this machine can run containers, and say how to mend what is wrong",
-		Args: takes(0, 0),
+		Args: app.ArgCount(0, 0),
 		Long: `Check this machine: kernel, cgroups, namespaces, runtimes, disk and limits; start a container of each runtime class, in a
 place of its own that is removed again; and have the daemon, if one runs, do so too. The exit status is 1 if something must be mended.`,
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
-			r := &rounds{app: a, c: c, found: []Finding{}}
-			if err := a.cfg.Doctor(ctx, o, func(f Finding) { r.report(ctx, f) }); err != nil {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
+			r := &rounds{App: a, c: c, found: []app.Finding{}}
+			if err := a.Config.Doctor(ctx, o, func(f app.Finding) { r.report(ctx, f) }); err != nil {
 				return err
 			}
 			if !o.Quick {
@@ -70,14 +41,14 @@ place of its own that is removed again; and have the daemon, if one runs, do so 
 	cmd.Flags().StringVar(&o.BinDir, "bin", "", "directory of berth-guest, runc, runsc and the shim (default: where "+
 		"berth itself is)")
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "start no containers")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // rounds are one visit of the doctor.
 type rounds struct {
-	*app
+	*app.App
 	c      *client.Client
-	found  []Finding
+	found  []app.Finding
 	counts [3]int // ok, warn, fail
 	err    error  // of the first line that could not be printed
 }
@@ -85,15 +56,15 @@ type rounds struct {
 // report prints one line as soon as it is known, since some checks take seconds; so the columns have a fixed width.
 // Why it matters and what to do come below.
 // What a check finds that the user interrupted says nothing of the machine.
-func (r *rounds) report(ctx context.Context, f Finding) {
+func (r *rounds) report(ctx context.Context, f app.Finding) {
 	if ctx.Err() != nil {
 		return
 	}
 	r.found = append(r.found, f)
 	switch f.Grade {
-	case GradeOK:
+	case app.GradeOK:
 		r.counts[0]++
-	case GradeWarn:
+	case app.GradeWarn:
 		r.counts[1]++
 	default:
 		r.counts[2]++
@@ -103,7 +74,7 @@ func (r *rounds) report(ctx context.Context, f Finding) {
 	}
 	r.line("%s", strings.TrimRight(fmt.Sprintf("%-4s  %-30s  %s", strings.ToUpper(term.Printable(string(f.Grade))),
 		term.Printable(f.Name), term.Printable(f.Found)), " "))
-	if f.Grade == GradeOK {
+	if f.Grade == app.GradeOK {
 		return
 	}
 	// 38 columns are the width of grade and name with their gaps.
@@ -133,7 +104,7 @@ func (r *rounds) sum() error {
 	}
 	// Warnings do not count: the machine works, and scripts that set it up should go on.
 	if r.counts[2] > 0 {
-		return exitError{statusUnhealthy}
+		return app.ExitError{Status: app.StatusUnhealthy}
 	}
 	return nil
 }
@@ -144,14 +115,14 @@ func (r *rounds) daemon(ctx context.Context) {
 	var dial *client.DialError
 	switch {
 	case errors.As(err, &dial):
-		r.report(ctx, Finding{"daemon", GradeWarn, err.Error(), "the other commands need one",
-			"start it with `berth serve`"})
+		r.report(ctx, app.Finding{Name: "daemon", Grade: app.GradeWarn, Found: err.Error(), Why: "the other commands need one",
+			Fix: "start it with `berth serve`"})
 		return
 	case err != nil:
-		r.report(ctx, Finding{"daemon", GradeFail, err.Error(), "no container can be started through it", r.hint(err)})
+		r.report(ctx, app.Finding{Name: "daemon", Grade: app.GradeFail, Found: err.Error(), Why: "no container can be started through it", Fix: r.HintFor(err)})
 		return
 	}
-	r.report(ctx, Finding{Name: "daemon", Grade: GradeOK, Found: fmt.Sprintf("version %s at %s", info.Version,
+	r.report(ctx, app.Finding{Name: "daemon", Grade: app.GradeOK, Found: fmt.Sprintf("version %s at %s", info.Version,
 		r.c.Host())})
 	for _, class := range info.RuntimeClasses {
 		r.class(ctx, class)
@@ -166,18 +137,18 @@ func (r *rounds) class(ctx context.Context, class proto.RuntimeClass) {
 	if err == nil {
 		err = r.greet(ctx, con.ID)
 		// Deleted even after an interruption: the doctor leaves the machine as it was.
-		dctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
+		dctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.CleanupTimeout)
 		defer cancel()
 		if _, derr := r.c.Delete(dctx, con.ID, false); err == nil {
 			err = derr
 		}
 	}
 	if err != nil {
-		r.report(ctx, Finding{name, GradeFail, err.Error(), "containers of this class cannot be used",
-			r.hint(r.imageHint(err))})
+		r.report(ctx, app.Finding{Name: name, Grade: app.GradeFail, Found: err.Error(), Why: "containers of this class cannot be used",
+			Fix: r.HintFor(app.AddImageHint(r.App, err))})
 		return
 	}
-	r.report(ctx, Finding{Name: name, Grade: GradeOK, Found: fmt.Sprintf("made, used and deleted in %v",
+	r.report(ctx, app.Finding{Name: name, Grade: app.GradeOK, Found: fmt.Sprintf("made, used and deleted in %v",
 		time.Since(began).Round(time.Millisecond))})
 }
 
@@ -192,7 +163,7 @@ func (r *rounds) greet(ctx context.Context, container string) error {
 		return err
 	}
 	if out := res.Result.Result; out == nil || out.Stdout != "hello\n" {
-		return fmt.Errorf("a command in it ended with %s", endText(res.Exec))
+		return fmt.Errorf("a command in it ended with %s", term.EndText(res.Exec))
 	}
 	return nil
 }

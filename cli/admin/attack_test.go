@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/proto"
 	"berth/test/attack"
@@ -28,8 +29,8 @@ func someReports() []attack.Report {
 
 func TestAttackTable(t *testing.T) {
 	var out bytes.Buffer
-	a := &app{Output: term.Output{Stdout: &out}}
-	if err := a.printAttacks(someReports(), 3*time.Second); err != nil {
+	a := &app.App{Output: term.Output{Stdout: &out}}
+	if err := printAttacks(a, someReports(), 3*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
@@ -49,25 +50,25 @@ func TestAttackTable(t *testing.T) {
 
 func TestAttackStatus(t *testing.T) {
 	all := someReports()
-	for i, want := range []int{0, statusThrough, statusUntried, 0} {
+	for i, want := range []int{0, app.StatusThrough, app.StatusUntried, 0} {
 		got := 0
-		var exit exitError
+		var exit app.ExitError
 		if errors.As(attackStatus(all[i:i+1]), &exit) {
-			got = exit.status
+			got = exit.Status
 		}
 		if got != want {
 			t.Errorf("%s alone: status %d, want %d", all[i].Verdict, got, want)
 		}
 	}
-	if err := attackStatus(all); err != (exitError{statusThrough}) {
+	if err := attackStatus(all); err != (app.ExitError{Status: app.StatusThrough}) {
 		t.Errorf("all of them: %v", err)
 	}
 }
 
 func TestAttackJSON(t *testing.T) {
 	var out bytes.Buffer
-	a := &app{Output: term.Output{Stdout: &out, JSON: true}}
-	if err := a.printAttacks(someReports(), 0); err != nil {
+	a := &app.App{Output: term.Output{Stdout: &out, JSON: true}}
+	if err := printAttacks(a, someReports(), 0); err != nil {
 		t.Fatal(err)
 	}
 	var got []attack.Report

@@ -1,22 +1,23 @@
-package cli
+package data
 
 import (
 	"context"
 	"errors"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
-
-	"github.com/spf13/cobra"
 )
 
-// workspacesCommand is `berth workspaces`.
+// WorkspacesCommand is `berth workspaces`.
 // There is no command that makes one: a workspace comes with its first container and is kept by
 // `berth rm --keep-workspace`.
-func (a *app) workspacesCommand() *cobra.Command {
+func WorkspacesCommand(a *app.App) *cobra.Command {
 	list := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List workspaces, newest first", Args: takes(0, 0),
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		Use: "ls", Aliases: []string{"list"}, Short: "List workspaces, newest first", Args: app.ArgCount(0, 0),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			all, err := c.Workspaces(ctx)
 			if err != nil {
 				return err
@@ -39,8 +40,8 @@ func (a *app) workspacesCommand() *cobra.Command {
 	}
 	remove := &cobra.Command{
 		Use: "rm WORKSPACE…", Aliases: []string{"delete"}, Short: "Delete workspaces with their files",
-		Args: takes(1, -1), ValidArgsFunction: a.completeWorkspaces,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		Args: app.ArgCount(1, -1), ValidArgsFunction: a.CompleteWorkspaces,
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			// IDs only, whole: a workspace has no name, and what is deleted does not come back.
 			var errs []error
 			for _, id := range args {
@@ -53,6 +54,6 @@ func (a *app) workspacesCommand() *cobra.Command {
 			return errors.Join(errs...)
 		}),
 	}
-	return group(&cobra.Command{Use: "workspaces", Aliases: []string{"workspace"},
-		Short: "Workspaces: files that outlive containers"}, a.jsonFlag(list), remove)
+	return app.NewGroup(&cobra.Command{Use: "workspaces", Aliases: []string{"workspace"},
+		Short: "Workspaces: files that outlive containers"}, a.AddJSONFlag(list), remove)
 }

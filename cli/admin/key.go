@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -8,22 +8,23 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
-// keyCommand is `berth key`.
-func (a *app) keyCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "key", Aliases: []string{"keys"}, Short: "API keys: who may use the daemon, " +
+// KeyCommand is `berth key`.
+func KeyCommand(a *app.App) *cobra.Command {
+	return app.NewGroup(&cobra.Command{Use: "key", Aliases: []string{"keys"}, Short: "API keys: who may use the daemon, " +
 		"and how much",
 		Long: `API keys: who may use the daemon, and how much.
 
 Everything that is made with a key belongs to the key's owner. Keys of one owner share it, those of another do not see it. Keys are
 made, changed and revoked with an admin's key, such as the one that the daemon makes at its first start.`},
-		a.keyCreateCommand(), a.keyListCommand(), a.keyInspectCommand(), a.keySetCommand(), a.keyRevokeCommand())
+		keyCreateCommand(a), keyListCommand(a), keyInspectCommand(a), keySetCommand(a), keyRevokeCommand(a))
 }
 
 // quotaFlags are the bounds of a key.
@@ -74,12 +75,12 @@ func (f *quotaFlags) change(cmd *cobra.Command) (c proto.QuotaChange, err error)
 
 // keyCreateCommand is `berth key create`. The secret goes to standard output and all else to standard error, so that
 // it can be piped to where it is kept.
-func (a *app) keyCreateCommand() *cobra.Command {
+func keyCreateCommand(a *app.App) *cobra.Command {
 	var req proto.CreateKey
 	var quota quotaFlags
 	var expires time.Duration
 	cmd := &cobra.Command{
-		Use: "create [flags] [NAME]", Short: "Make an API key and print its secret, this once", Args: takes(0, 1),
+		Use: "create [flags] [NAME]", Short: "Make an API key and print its secret, this once", Args: app.ArgCount(0, 1),
 		Example: `  berth key create --owner team-a laptop > team-a.key
   berth key create --owner team-b --max-containers 20 --cpu-per-day 5h --storage 10g --rate 50 ci
   berth --api-key-file team-a.key run -it bash`,
@@ -96,7 +97,7 @@ func (a *app) keyCreateCommand() *cobra.Command {
 			if req.ExpiresInSeconds, err = term.ParseSeconds("expires", expires); err != nil {
 				return err
 			}
-			return a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			return a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 				k, err := c.CreateKey(ctx, req)
 				if err != nil {
 					return err
@@ -117,16 +118,16 @@ func (a *app) keyCreateCommand() *cobra.Command {
 	fs.BoolVar(&req.Admin, "admin", false, "may make and revoke keys, and change images")
 	fs.DurationVar(&expires, "expires", 0, "may be used for this long, such as 720h (default: until it is revoked)")
 	quota.register(cmd)
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // keyListCommand is `berth key ls`.
 // Secrets are in no list: the daemon does not keep them.
-func (a *app) keyListCommand() *cobra.Command {
+func keyListCommand(a *app.App) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List API keys, newest first", Args: takes(0, 0),
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		Use: "ls", Aliases: []string{"list"}, Short: "List API keys, newest first", Args: app.ArgCount(0, 0),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.Keys(ctx)
 			if err != nil {
 				return err
@@ -151,7 +152,7 @@ func (a *app) keyListCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "those too that are revoked or have expired")
-	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
 // keyState is a key's in one word.
@@ -208,12 +209,12 @@ func cpuTime(seconds float64) string {
 }
 
 // keyInspectCommand is `berth key inspect`.
-func (a *app) keyInspectCommand() *cobra.Command {
+func keyInspectCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "inspect [KEY]", Short: "Show a key and what it uses; without an ID, the one that you use",
-		Args: takes(0, 1), ValidArgsFunction: a.completeKeys,
+		Args: app.ArgCount(0, 1), ValidArgsFunction: completeKeys(a),
 		Example: "  berth key inspect\n  berth key inspect --json key_…",
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			// The API's word for the key that asks; so a user who is no administrator can see what
 			// is left of a quota.
 			id := "self"
@@ -230,7 +231,7 @@ func (a *app) keyInspectCommand() *cobra.Command {
 			return a.Table([]string{"KEY", k.ID}, keyRows(k))
 		}),
 	}
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // keyRows describe a key line by line.
@@ -264,12 +265,12 @@ func keyRows(k proto.KeyStatus) [][]string {
 }
 
 // keySetCommand is `berth key set`.
-func (a *app) keySetCommand() *cobra.Command {
+func keySetCommand(a *app.App) *cobra.Command {
 	var name string
 	var quota quotaFlags
 	cmd := &cobra.Command{
-		Use: "set [flags] KEY", Short: "Change a key's name or quota, at once", Args: takes(1, 1),
-		ValidArgsFunction: a.completeKeys,
+		Use: "set [flags] KEY", Short: "Change a key's name or quota, at once", Args: app.ArgCount(1, 1),
+		ValidArgsFunction: completeKeys(a),
 		Long: "Change a key's name or quota, at once. What no flag names stays as it is; 0 takes a " +
 			"bound away.",
 		Example: `  berth key set --rate 100 --burst 200 key_…
@@ -287,9 +288,9 @@ func (a *app) keySetCommand() *cobra.Command {
 				req.Name = &name
 			}
 			if req == (proto.ChangeKey{}) {
-				return &usageError{cmd, errors.New("there is nothing to change; give --name or a bound")}
+				return app.NewUsageError(cmd, errors.New("there is nothing to change; give --name or a bound"))
 			}
-			return a.do(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 				k, err := c.ChangeKey(ctx, args[0], req)
 				if err != nil {
 					return err
@@ -303,20 +304,20 @@ func (a *app) keySetCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&name, "name", "", "another name")
 	quota.register(cmd)
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // keyRevokeCommand is `berth key revoke`.
 // Keys end one by one; an error of one does not keep the others valid.
-func (a *app) keyRevokeCommand() *cobra.Command {
+func keyRevokeCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "revoke KEY…", Aliases: []string{"rm", "delete"}, Short: "Revoke keys for good, at once",
-		Args: takes(1, -1), ValidArgsFunction: a.completeKeys,
+		Args: app.ArgCount(1, -1), ValidArgsFunction: completeKeys(a),
 		Long: `Revoke keys for good, at once: requests and connections of theirs that are under way end. What was made with them stays their owner's.
 
 The key in the daemon's key file is revoked by replacing the file and restarting the daemon.`,
 		Example: "  berth key revoke key_…\n  berth key ls --all",
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, id := range args {
 				// By whole IDs alone: what is revoked does not come back, so a part of an ID that
@@ -331,4 +332,18 @@ The key in the daemon's key file is revoked by replacing the file and restarting
 		}),
 	}
 	return cmd
+}
+
+// completeKeys suggests API keys that may be used, with their names.
+// Names are shown beside the IDs and not suggested: key commands take IDs alone.
+func completeKeys(a *app.App) cobra.CompletionFunc {
+	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
+		list, _ := c.Keys(ctx)
+		for _, k := range list {
+			if keyState(k, time.Now()) == "active" {
+				all = append(all, app.Suggestion(k.ID, k.Name))
+			}
+		}
+		return all
+	})
 }

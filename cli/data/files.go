@@ -1,4 +1,4 @@
-package cli
+package data
 
 import (
 	"context"
@@ -9,41 +9,42 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
-// filesCommand is `berth files`.
+// FilesCommand is `berth files`.
 // It is a group of its own and no part of `berth cp`, since stored files belong to an owner and
 // not to a container.
-func (a *app) filesCommand() *cobra.Command {
-	return group(&cobra.Command{
+func FilesCommand(a *app.App) *cobra.Command {
+	return app.NewGroup(&cobra.Command{
 		Use: "files", Short: "Stored files: what has a file ID",
 		Long: "Stored files have an ID, and outlive containers. Uploads go into $INPUT_DIR of containers that ask " +
 			"for them; what commands put into $OUTPUT_DIR becomes stored.",
-	}, a.filesListCommand(), a.filesPutCommand(), a.filesGetCommand(), a.filesInfoCommand(), a.filesRemoveCommand())
+	}, filesListCommand(a), filesPutCommand(a), filesGetCommand(a), filesInfoCommand(a), filesRemoveCommand(a))
 }
 
 // filesListCommand is `berth files ls`.
-func (a *app) filesListCommand() *cobra.Command {
+func filesListCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List stored files, newest first", Args: takes(0, 0),
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		Use: "ls", Aliases: []string{"list"}, Short: "List stored files, newest first", Args: app.ArgCount(0, 0),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.Files(ctx)
 			if err != nil {
 				return err
 			}
-			return a.printFiles(list)
+			return printFiles(a, list)
 		}),
 	}
-	return a.jsonFlag(a.quietFlag(cmd, "print IDs only"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
 // printFiles prints a list in the form that was asked for. Filenames are shown as given, but for what steers terminals.
-func (a *app) printFiles(list []client.File) error {
+func printFiles(a *app.App, list []client.File) error {
 	rows := make([][]string, len(list))
 	for i, f := range list {
 		expires := "never"
@@ -57,13 +58,13 @@ func (a *app) printFiles(list []client.File) error {
 
 // filesPutCommand is `berth files put`. Each ID is printed as soon as the file is stored, so that a failure later
 // does not hide it.
-func (a *app) filesPutCommand() *cobra.Command {
+func filesPutCommand(a *app.App) *cobra.Command {
 	var up client.Upload
 	var expires time.Duration
 	cmd := &cobra.Command{
-		Use: "put [flags] FILE…", Short: "Store files and print their IDs", Args: takes(1, -1),
+		Use: "put [flags] FILE…", Short: "Store files and print their IDs", Args: app.ArgCount(1, -1),
 		Long: `Store files and print their IDs. "-" is standard input.`,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) (err error) {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) (err error) {
 			if up.Name != "" && len(args) > 1 {
 				return proto.Errorf(proto.InvalidArgument, "", "name", "--name is for one file, and there are %d",
 					len(args))
@@ -73,7 +74,7 @@ func (a *app) filesPutCommand() *cobra.Command {
 			}
 			var stored []client.File
 			for _, name := range args {
-				f, err := a.upload(ctx, c, name, up)
+				f, err := UploadFile(a, ctx, c, name, up)
 				if err != nil {
 					return err
 				}
@@ -93,12 +94,12 @@ func (a *app) filesPutCommand() *cobra.Command {
 	cmd.Flags().StringVar(&up.Name, "name", "", "filename to store it under (default: its own)")
 	cmd.Flags().StringVar(&up.MediaType, "type", "", "media type (default: what it looks like)")
 	cmd.Flags().DurationVar(&expires, "expires", 0, "remove it after this long, 1h to 2160h")
-	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
-// upload stores one file of this machine's.
+// UploadFile stores one file of this machine's.
 // Nothing is held in memory; what is read is sent. Of a file that grows meanwhile, what it had at first is stored.
-func (a *app) upload(ctx context.Context, c *client.Client, path string, up client.Upload) (client.File, error) {
+func UploadFile(a *app.App, ctx context.Context, c *client.Client, path string, up client.Upload) (client.File, error) {
 	// Nobody knows how much standard input will give, so the bar has no end to show.
 	in, size := os.Stdin, int64(-1)
 	if path != "-" {
@@ -148,14 +149,14 @@ func tooLarge(ctx context.Context, c *client.Client, path string, err error) err
 
 // filesGetCommand is `berth files get`.
 // It replaces nothing without -f: the name comes from whoever stored the file.
-func (a *app) filesGetCommand() *cobra.Command {
+func filesGetCommand(a *app.App) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "get [flags] FILE [DST]", Short: "Download a stored file", Args: takes(1, 2),
-		ValidArgsFunction: a.completeFiles,
+		Use: "get [flags] FILE [DST]", Short: "Download a stored file", Args: app.ArgCount(1, 2),
+		ValidArgsFunction: a.CompleteFiles,
 		Long:              `Download a stored file, named by its ID or its filename. It keeps its name in the current directory unless DST says otherwise; "-" is standard output.`,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.file(ctx, c, args[0])
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			id, err := a.FindFile(ctx, c, args[0])
 			if err != nil {
 				return err
 			}
@@ -163,16 +164,16 @@ func (a *app) filesGetCommand() *cobra.Command {
 			if len(args) > 1 {
 				dst = args[1]
 			}
-			return a.fetch(ctx, c, id, dst, force)
+			return fetchFile(a, ctx, c, id, dst, force)
 		}),
 	}
 	cmd.Flags().BoolVarP(&force, "force", "f", false, "replace a file that is here already")
-	return a.quietFlag(cmd, "show no progress")
+	return a.AddQuietFlag(cmd, "show no progress")
 }
 
-// fetch downloads one stored file. Its name was given by who knows whom, so it may name a file in the destination and
+// fetchFile downloads one stored file. Its name was given by who knows whom, so it may name a file in the destination and
 // nothing else.
-func (a *app) fetch(ctx context.Context, c *client.Client, id, dst string, force bool) error {
+func fetchFile(a *app.App, ctx context.Context, c *client.Client, id, dst string, force bool) error {
 	// Asked first, for its name: whether it may be written here is known before its content comes.
 	info, err := c.File(ctx, id)
 	if err != nil {
@@ -232,14 +233,14 @@ func orDot(dst string) string {
 
 // filesInfoCommand is `berth files info`.
 // It has no table: what does not fit a line of `ls` is better read by name.
-func (a *app) filesInfoCommand() *cobra.Command {
+func filesInfoCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "info FILE…", Short: "Print all that is known of stored files, as JSON", Args: takes(1, -1),
-		ValidArgsFunction: a.completeFiles,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		Use: "info FILE…", Short: "Print all that is known of stored files, as JSON", Args: app.ArgCount(1, -1),
+		ValidArgsFunction: a.CompleteFiles,
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []client.File
 			for _, name := range args {
-				id, err := a.file(ctx, c, name)
+				id, err := a.FindFile(ctx, c, name)
 				if err != nil {
 					return err
 				}
@@ -256,14 +257,14 @@ func (a *app) filesInfoCommand() *cobra.Command {
 
 // filesRemoveCommand is `berth files rm`. One that fails does not keep the others from it.
 // Copies that are in a container's $INPUT_DIR stay: they are files like any other there.
-func (a *app) filesRemoveCommand() *cobra.Command {
+func filesRemoveCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm FILE…", Aliases: []string{"delete"}, Short: "Delete stored files", Args: takes(1, -1),
-		ValidArgsFunction: a.completeFiles,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		Use: "rm FILE…", Aliases: []string{"delete"}, Short: "Delete stored files", Args: app.ArgCount(1, -1),
+		ValidArgsFunction: a.CompleteFiles,
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, name := range args {
-				id, err := a.file(ctx, c, name)
+				id, err := a.FindFile(ctx, c, name)
 				if err == nil {
 					err = c.DeleteFile(ctx, id)
 				}
@@ -271,7 +272,7 @@ func (a *app) filesRemoveCommand() *cobra.Command {
 					err = a.PrintIDs(id)
 				}
 				errs = append(errs, err)
-				if fatal(err) || ctx.Err() != nil {
+				if app.IsFatal(err) || ctx.Err() != nil {
 					break
 				}
 			}

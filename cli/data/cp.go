@@ -1,4 +1,4 @@
-package cli
+package data
 
 import (
 	"context"
@@ -12,17 +12,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/pack"
 	"berth/cli/term"
 	"berth/cli/unpack"
 	"berth/client"
 	"berth/proto"
-
-	"github.com/spf13/cobra"
 )
 
-// copyCommand is `berth cp`. It follows docker's rules for what goes where, which people have in their fingers.
-func (a *app) copyCommand() *cobra.Command {
+// CopyCommand is `berth cp`. It follows docker's rules for what goes where, which people have in their fingers.
+func CopyCommand(a *app.App) *cobra.Command {
 	var user string
 	cmd := &cobra.Command{
 		Use: "cp [flags] SRC DST", Short: "Copy files and directories between here and a container",
@@ -38,13 +39,13 @@ way into a container links that lead out of it too; each is named on standard er
 		Example: `  berth cp data.csv CONTAINER:inputs/
   berth cp CONTAINER:/workspace/report ./report
   berth cp CONTAINER:/workspace - | tar t`,
-		Args: takes(2, 2), ValidArgsFunction: a.completeCopy,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			return a.copy(ctx, c, user, args[0], args[1])
+		Args: app.ArgCount(2, 2), ValidArgsFunction: completeCopy(a),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			return copyPath(a, ctx, c, user, args[0], args[1])
 		}),
 	}
 	cmd.Flags().StringVarP(&user, "user", "u", proto.UserDefault, "whose files they are in the container: user or root")
-	return a.quietFlag(cmd, "show no progress")
+	return a.AddQuietFlag(cmd, "show no progress")
 }
 
 // A place is one end of a copy.
@@ -65,9 +66,9 @@ func parsePlace(arg string) place {
 	return place{container, in}
 }
 
-// copy sorts out which end is here. Copies between containers are left to a pipe: the daemon has no part that does it
+// copyPath sorts out which end is here. Copies between containers are left to a pipe: the daemon has no part that does it
 // in one step.
-func (a *app) copy(ctx context.Context, c *client.Client, user, from, to string) (err error) {
+func copyPath(a *app.App, ctx context.Context, c *client.Client, user, from, to string) (err error) {
 	src, dst := parsePlace(from), parsePlace(to)
 	switch {
 	case src.container != "" && dst.container != "":
@@ -76,11 +77,11 @@ func (a *app) copy(ctx context.Context, c *client.Client, user, from, to string)
 	case src.container == "" && dst.container == "":
 		return proto.Errorf(proto.InvalidArgument, "", "dst", "neither is in a container; write one as CONTAINER:PATH")
 	}
-	cp := &copying{app: a, bar: a.NewProgress()}
+	cp := &copying{App: a, bar: a.NewProgress()}
 	defer cp.bar.End()
 	// One of the two is empty.
 	name := src.container + dst.container
-	id, err := a.container(ctx, c, name)
+	id, err := a.FindContainer(ctx, c, name)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (a *app) copy(ctx context.Context, c *client.Client, user, from, to string)
 
 // A copying is one `berth cp`.
 type copying struct {
-	*app
+	*app.App
 	fs  client.FS
 	bar *term.Progress
 }
@@ -235,7 +236,7 @@ func save(target string, r io.Reader, mode uint32, modified time.Time) error {
 	return os.Rename(f.Name(), target)
 }
 
-// upload copies from here to the container.
+// uploadFile copies from here to the container.
 // A link here is followed: it is the user's own, unlike those in a container.
 func (cp *copying) upload(ctx context.Context, src, dst string) error {
 	if src == "-" {
@@ -318,4 +319,19 @@ func (cp *copying) isDir(ctx context.Context, p string) (bool, error) {
 		return false, nil
 	}
 	return err == nil && fi.Type == proto.TypeDirectory, err
+}
+
+// completeCopy suggests containers with the colon that a path follows, beside the files here.
+func completeCopy(a *app.App) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		all, _ := a.Suggest(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
+			return app.SuggestContainers(ctx, c, ":")
+		})(cmd, args, toComplete)
+		// Default lets the shell add the files here. Once a container fits, no space follows the
+		// colon: the path does.
+		if toComplete == "" || len(all) == 0 {
+			return all, cobra.ShellCompDirectiveDefault
+		}
+		return all, cobra.ShellCompDirectiveNoSpace
+	}
 }

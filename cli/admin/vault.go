@@ -1,64 +1,62 @@
-package cli
+package admin
 
 import (
 	"context"
 	"fmt"
 	"path/filepath"
 
-	"berth/client"
-
 	"github.com/spf13/cobra"
+
+	"berth/cli/app"
+	"berth/client"
 )
 
-// A Rotate makes a new key for secrets in a data directory that no daemon uses, or with forget takes the old ones away.
-type Rotate func(dir string, forget bool) (client.Rotation, error)
-
-// vaultCommand is `berth vault`.
-func (a *app) vaultCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "vault", Short: "The keys that secrets are sealed with on disk",
+// VaultCommand is `berth vault`.
+func VaultCommand(a *app.App) *cobra.Command {
+	return app.NewGroup(&cobra.Command{Use: "vault", Short: "The keys that secrets are sealed with on disk",
 		Long: `The keys that secrets of containers and of stored tools are sealed with on disk: the file secret-key in the data directory.
 
 Both commands ask the daemon, with an admin's key. With --data they work on the directory of a daemon that does not run.`},
-		a.rotateCommand("rotate", false, "Make a new key, and seal all secrets anew",
+		rotateCommand(a, "rotate", false, "Make a new key, and seal all secrets anew",
 			"Make a new key, and seal all secrets anew with it. Older keys stay in the file, since copies of the "+
 				"ledger need them: see forget."),
-		a.rotateCommand("forget", true, "Take all keys but the newest out of the file",
+		rotateCommand(a, "forget", true, "Take all keys but the newest out of the file",
 			"Seal with the newest key what is not yet, and take all others out of the file. Secrets in copies of "+
 				"the ledger that were made before the last\nrotation can then not be opened any more, unless you "+
 				"kept a copy of the file."))
 }
 
 // rotateCommand is one of both.
-func (a *app) rotateCommand(name string, forget bool, does, long string) *cobra.Command {
+func rotateCommand(a *app.App, name string, forget bool, does, long string) *cobra.Command {
 	dir := ""
-	cmd := &cobra.Command{Use: name, Short: does, Long: long, Args: takes(0, 0)}
+	cmd := &cobra.Command{Use: name, Short: does, Long: long, Args: app.ArgCount(0, 0)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if dir == "" {
-			return a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+			return a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 				done, err := c.RotateVault(ctx, forget)
 				if err != nil {
 					return err
 				}
-				return a.rotated(done)
+				return printRotation(a, done)
 			})(cmd, args)
 		}
 		dir, err := filepath.Abs(dir)
 		if err != nil {
 			return err
 		}
-		done, err := a.cfg.Rotate(dir, forget)
+		done, err := a.Config.Rotate(dir, forget)
 		if err != nil {
 			return err
 		}
-		return a.rotated(done)
+		return printRotation(a, done)
 	}
-	if a.cfg.Rotate != nil {
+	if a.Config.Rotate != nil {
 		cmd.Flags().StringVar(&dir, "data", "", "data directory of a daemon that does not run")
 	}
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
-func (a *app) rotated(done client.Rotation) error {
+func printRotation(a *app.App, done client.Rotation) error {
 	if a.JSON {
 		return a.PrintJSON(done)
 	}

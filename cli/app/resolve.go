@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"berth/proto"
 )
 
-// nameLabel is the label that --name sets and that a container can be called by.
-const nameLabel = "name"
+// NameLabel is the label that --name sets and that a container can be called by.
+const NameLabel = "name"
 
 // The fewest characters of an ID that stand for it, without the prefix that all of a kind have. IDs begin with the
 // time: those of one day share five characters or so, and eight are a hundredth of a second. Their ends are what
@@ -66,8 +66,8 @@ func pick(kind, prefix, text string, all []candidate) (string, error) {
 		return strings.HasPrefix(c.id, text) ||
 			strings.HasPrefix(c.id, prefix+text)
 	}) {
-		return "", &hintError{proto.Errorf(proto.InvalidArgument, "", text, "%q is too little of an ID to tell a %s by",
-			text, kind), "give more of it; " + shortened}
+		return "", WithHint(proto.Errorf(proto.InvalidArgument, "", text, "%q is too little of an ID to tell a %s by",
+			text, kind), "give more of it; "+shortened)
 	}
 	return "", proto.Errorf(proto.NotFound, "", text, "no %s is called %q", kind, text)
 }
@@ -81,15 +81,13 @@ func ambiguous(kind, text string, found []string) error {
 	if len(found) > 5 {
 		found, more = found[:5], ", …"
 	}
-	return &hintError{
-		proto.Errorf(proto.InvalidArgument, "", text, "%q may be any of several %ss: %s%s", text, kind,
-			strings.Join(found, ", "), more),
-		"give more of its ID; " + shortened,
-	}
+	return WithHint(proto.Errorf(proto.InvalidArgument, "", text, "%q may be any of several %ss: %s%s", text, kind,
+		strings.Join(found, ", "), more),
+		"give more of its ID; "+shortened)
 }
 
-// container finds a container's ID.
-func (a *app) container(ctx context.Context, c *client.Client, text string) (string, error) {
+// FindContainer finds a container's ID.
+func (a *App) FindContainer(ctx context.Context, c *client.Client, text string) (string, error) {
 	if proto.ValidID(proto.ContainerPrefix, text) {
 		return text, nil // the daemon says more of one that is gone than a list does
 	}
@@ -101,23 +99,23 @@ func (a *app) container(ctx context.Context, c *client.Client, text string) (str
 	}
 	all := make([]candidate, len(list))
 	for i, con := range list {
-		all[i] = candidate{con.ID, con.Labels[nameLabel]}
+		all[i] = candidate{con.ID, con.Labels[NameLabel]}
 	}
 	id, err := pick("container", proto.ContainerPrefix, text, all)
 	if proto.CodeOf(err) == proto.NotFound {
-		return "", &hintError{err, "`berth ls` lists them"}
+		return "", WithHint(err, "`berth ls` lists them")
 	}
 	return id, err
 }
 
-// notCalled reports whether err is that nothing here is called so, and not that the lookup failed: a server that is
+// IsNotFound reports whether err is that nothing here is called so, and not that the lookup failed: a server that is
 // no daemon says NotFound too.
-func notCalled(err error, name string) bool {
+func IsNotFound(err error, name string) bool {
 	return proto.CodeOf(err) == proto.NotFound && proto.AsError(err).Item == name
 }
 
-// exec finds an exec's ID; an empty text is the newest.
-func (a *app) exec(ctx context.Context, c *client.Client, container, text string) (string, error) {
+// FindExec finds an exec's ID; an empty text is the newest.
+func (a *App) FindExec(ctx context.Context, c *client.Client, container, text string) (string, error) {
 	if proto.ValidID(proto.ExecPrefix, text) {
 		return text, nil
 	}
@@ -134,7 +132,7 @@ func (a *app) exec(ctx context.Context, c *client.Client, container, text string
 	}
 	id, err := pick("exec", proto.ExecPrefix, text, all)
 	if proto.CodeOf(err) == proto.NotFound {
-		return "", &hintError{err, "`berth ps " + container + "` lists them"}
+		return "", WithHint(err, "`berth ps "+container+"` lists them")
 	}
 	return id, err
 }
@@ -151,7 +149,7 @@ func newest(container string, list []proto.Exec) (string, error) {
 	if len(list) == 0 {
 		return "", err
 	}
-	return "", &hintError{err, "`berth ps " + container + "` lists the interpreters that did; name one of them"}
+	return "", WithHint(err, "`berth ps "+container+"` lists the interpreters that did; name one of them")
 }
 
 // interpreter reports whether an exec is an interpreter that waits for cells, of a context or of the tool run_code.
@@ -165,22 +163,22 @@ func interpreter(e proto.Exec) bool {
 	return len(words) == 3 && words[1] == "context" || strings.Join(words[1:], " ") == "interpreter for run_code"
 }
 
-// pair finds a container and one of its execs, from one or two arguments.
-func (a *app) pair(ctx context.Context, c *client.Client, args []string) (container, exec string, err error) {
-	if container, err = a.container(ctx, c, args[0]); err != nil {
+// FindContainerAndExec finds a container and one of its execs, from one or two arguments.
+func (a *App) FindContainerAndExec(ctx context.Context, c *client.Client, args []string) (container, exec string, err error) {
+	if container, err = a.FindContainer(ctx, c, args[0]); err != nil {
 		return "", "", err
 	}
 	text := ""
 	if len(args) > 1 {
 		text = args[1]
 	}
-	exec, err = a.exec(ctx, c, container, text)
+	exec, err = a.FindExec(ctx, c, container, text)
 	return container, exec, err
 }
 
-// file finds a stored file's ID, by its ID or filename.
+// FindFile finds a stored file's ID, by its ID or filename.
 // Filenames need not be unique; two of the same name are an ambiguity like any other.
-func (a *app) file(ctx context.Context, c *client.Client, text string) (string, error) {
+func (a *App) FindFile(ctx context.Context, c *client.Client, text string) (string, error) {
 	if proto.ValidID(proto.FilePrefix, text) {
 		return text, nil
 	}
@@ -194,7 +192,7 @@ func (a *app) file(ctx context.Context, c *client.Client, text string) (string, 
 	}
 	id, err := pick("stored file", proto.FilePrefix, text, all)
 	if proto.CodeOf(err) == proto.NotFound {
-		return "", &hintError{err, "`berth files ls` lists them"}
+		return "", WithHint(err, "`berth files ls` lists them")
 	}
 	return id, err
 }

@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -9,23 +9,23 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
+	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 	"berth/test/attack"
-
-	"berth/cli/term"
-
-	"github.com/spf13/cobra"
 )
 
-// attackCommand is `berth attack`.
+// AttackCommand is `berth attack`.
 // It is part of the program and not of its tests, so that whoever runs a daemon can try it on
 // their own machine and kernel.
-func (a *app) attackCommand() *cobra.Command {
+func AttackCommand(a *app.App) *cobra.Command {
 	var o attack.Options
 	class, list := "all", false
 	cmd := &cobra.Command{
-		Use: "attack", Short: "Attack the daemon and its containers, and say what got through", Args: takes(0, 0),
+		Use: "attack", Short: "Attack the daemon and its containers, and say what got through", Args: app.ArgCount(0, 0),
 		Long: `Try to break the daemon and the containers it makes, from outside over its API and from inside a container, and say what got
 through.
 
@@ -37,14 +37,14 @@ The exit status is 0 if every attack was held, 1 if something got through, 2 if 
 		Example: `  berth attack --quick
   berth attack --class gvisor --only escape/ --only syscalls/
   berth attack --list`,
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			if err := setClasses(&o, class); err != nil {
 				return err
 			}
 			if list {
-				return a.listAttacks(o)
+				return listAttacks(a, o)
 			}
-			return a.attack(ctx, c, o)
+			return runAttacks(a, ctx, c, o)
 		}),
 	}
 	f := cmd.Flags()
@@ -55,13 +55,13 @@ The exit status is 0 if every attack was held, 1 if something got through, 2 if 
 	f.BoolVar(&list, "list", false, "list the attacks, and try none")
 	f.StringVar(&o.Program, "program", "", "static `FILE` of this program that is copied into containers (default: "+
 		"this program)")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
-// attackProbeCommand is what `berth attack` runs inside containers.
+// AttackProbeCommand is what `berth attack` runs inside containers.
 // Hidden, as it is of no use by hand: its arguments are an agreement between the two ends of one
 // attack.
-func (a *app) attackProbeCommand() *cobra.Command {
+func AttackProbeCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: attack.ProbeCommand + " NAME [ARG…]", Short: "One step of an attack, inside a container", Hidden: true,
 		DisableFlagParsing: true, // the arguments are the probe's
@@ -95,7 +95,7 @@ type attackRow struct {
 }
 
 // listAttacks prints what there is, without a daemon.
-func (a *app) listAttacks(o attack.Options) error {
+func listAttacks(a *app.App, o attack.Options) error {
 	list, rows := []attackRow{}, [][]string{}
 	for _, s := range o.Plan([]proto.RuntimeClass{proto.ClassRunc}) { // one class, so that each is listed once
 		list = append(list, attackRow{s.Group, s.Name, s.Inside, s.Slow, s.Tries, s.Wants})
@@ -104,13 +104,13 @@ func (a *app) listAttacks(o attack.Options) error {
 	if a.JSON {
 		return a.PrintJSON(list)
 	}
-	return a.attackTable([]string{"GROUP", "NAME", "TRIES TO"}, rows)
+	return attackTable(a, []string{"GROUP", "NAME", "TRIES TO"}, rows)
 }
 
-// attack runs the attacks and prints what came of them. What was found before an interruption is printed too.
+// runAttacks runs the attacks and prints what came of them. What was found before an interruption is printed too.
 // Reports come at the end in one table, since the worst belong to its top; until then a line says
 // what is tried.
-func (a *app) attack(ctx context.Context, c *client.Client, o attack.Options) error {
+func runAttacks(a *app.App, ctx context.Context, c *client.Client, o attack.Options) error {
 	o.Client = c
 	line := a.NewStatusLine()
 	o.Begin = func(s attack.Step) {
@@ -124,7 +124,7 @@ func (a *app) attack(ctx context.Context, c *client.Client, o attack.Options) er
 		return err
 	}
 	// An error of printing comes first: nobody can rely on a status whose table did not arrive.
-	return firstError(a.printAttacks(reports, time.Since(began)), err, attackStatus(reports))
+	return firstError(printAttacks(a, reports, time.Since(began)), err, attackStatus(reports))
 }
 
 // firstError is the first that is one.
@@ -142,9 +142,9 @@ func firstError(errs ...error) error {
 func attackStatus(reports []attack.Report) error {
 	switch n := countVerdicts(reports); {
 	case n[attack.Through] > 0:
-		return exitError{statusThrough}
+		return app.ExitError{Status: app.StatusThrough}
 	case n[attack.Untried] > 0:
-		return exitError{statusUntried}
+		return app.ExitError{Status: app.StatusUntried}
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func countVerdicts(reports []attack.Report) map[attack.Verdict]int {
 var attackOrder = []attack.Verdict{attack.Through, attack.Untried, attack.Unneeded, attack.Held}
 
 // printAttacks prints the table, with what got through at its top, and what to know of that below.
-func (a *app) printAttacks(reports []attack.Report, took time.Duration) error {
+func printAttacks(a *app.App, reports []attack.Report, took time.Duration) error {
 	// Stable: within a verdict attacks stay in the order they were tried.
 	slices.SortStableFunc(reports, func(x, y attack.Report) int {
 		return slices.Index(attackOrder, x.Verdict) - slices.Index(attackOrder, y.Verdict)
@@ -177,7 +177,7 @@ func (a *app) printAttacks(reports []attack.Report, took time.Duration) error {
 		}
 		rows = append(rows, []string{strconv.Itoa(r.Group), r.Name, string(r.Class), verdict, term.OneLine(r.Happened)})
 	}
-	if err := a.attackTable([]string{"GROUP", "NAME", "CLASS", "VERDICT", "WHAT HAPPENED"}, rows); err != nil {
+	if err := attackTable(a, []string{"GROUP", "NAME", "CLASS", "VERDICT", "WHAT HAPPENED"}, rows); err != nil {
 		return err
 	}
 	for _, r := range reports {
@@ -195,7 +195,7 @@ func (a *app) printAttacks(reports []attack.Report, took time.Duration) error {
 }
 
 // attackTable is table with a last column that is cut where the terminal ends. Elsewhere it is whole.
-func (a *app) attackTable(head []string, rows [][]string) error {
+func attackTable(a *app.App, head []string, rows [][]string) error {
 	width := 0
 	if f, ok := a.Stdout.(*os.File); ok {
 		width = term.Width(f)

@@ -1,4 +1,4 @@
-package cli
+package app
 
 import (
 	"context"
@@ -17,13 +17,13 @@ const (
 	askEvery = 250 * time.Millisecond
 )
 
-// patiently does again what failed because the daemon went away, until it is back or does not come. on reports whether
+// RetryWhileDown does again what failed because the daemon went away, until it is back or does not come. on reports whether
 // there was progress, which starts the time anew.
-func (a *app) patiently(ctx context.Context, do func() (on bool, err error)) error {
+func (a *App) RetryWhileDown(ctx context.Context, do func() (on bool, err error)) error {
 	var gone time.Time
 	for {
 		on, err := do()
-		if !wentAway(err) {
+		if !IsDaemonGone(err) {
 			return err
 		}
 		switch {
@@ -45,10 +45,10 @@ func (a *app) patiently(ctx context.Context, do func() (on bool, err error)) err
 	}
 }
 
-// wentAway reports whether err is that of a daemon that does not answer any more.
+// IsDaemonGone reports whether err is that of a daemon that does not answer any more.
 // Unavailable is also what a daemon says that is shutting down, and what a broken connection
 // becomes.
-func wentAway(err error) bool {
+func IsDaemonGone(err error) bool {
 	var dial *client.DialError
 	return errors.As(err, &dial) || proto.CodeOf(err) == proto.Unavailable
 }

@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -11,24 +11,25 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
 	"berth/state/audit"
 	"berth/state/ledger"
-
-	"github.com/spf13/cobra"
 )
 
-// auditCommand is `berth audit`.
-func (a *app) auditCommand() *cobra.Command {
-	cmd := group(&cobra.Command{Use: "audit", Short: "The log of who did what to which container",
+// AuditCommand is `berth audit`.
+func AuditCommand(a *app.App) *cobra.Command {
+	cmd := app.NewGroup(&cobra.Command{Use: "audit", Short: "The log of who did what to which container",
 		Long: `The log of who did what to which container.
 
 Each entry holds the hash of the one before, so that cut, changed, moved and added entries are found. The daemon's ledger knows the
 newest one. Who notes what 'berth audit head' prints somewhere else can tell later even if both were rewritten.`},
-		a.auditTailCommand(), a.auditExportCommand(), a.auditHeadCommand(), a.auditVerifyCommand())
-	cmd.PersistentFlags().StringVar(&a.dir, "data", a.dir, "data directory: 'verify' reads the log there; the "+
+		auditTailCommand(a), auditExportCommand(a), auditHeadCommand(a), auditVerifyCommand(a))
+	cmd.PersistentFlags().StringVar(&a.Dir, "data", a.Dir, "data directory: 'verify' reads the log there; the "+
 		"others find the daemon's address, API key and certificate there")
 	return cmd
 }
@@ -62,22 +63,22 @@ func (f *auditFlags) read() (err error) {
 
 // auditFilter reads the flags. A container is looked for as everywhere: the log knows IDs alone, and nothing that was
 // done to a name.
-func (a *app) auditFilter(ctx context.Context, c *client.Client, f *auditFlags) error {
+func auditFilter(a *app.App, ctx context.Context, c *client.Client, f *auditFlags) error {
 	if err := f.read(); err != nil || f.filter.Container == "" {
 		return err
 	}
-	id, err := a.container(ctx, c, f.filter.Container)
+	id, err := a.FindContainer(ctx, c, f.filter.Container)
 	f.filter.Container = id
 	return err
 }
 
 // auditFollow prints what is added to the log, and goes on where it was when a daemon that went away is back.
-func (a *app) auditFollow(ctx context.Context, c *client.Client, f client.AuditFilter) error {
+func auditFollow(a *app.App, ctx context.Context, c *client.Client, f client.AuditFilter) error {
 	at, full := "", error(nil) // what cannot be printed must not look like a daemon that went away
-	err := a.patiently(ctx, func() (on bool, err error) {
+	err := a.RetryWhileDown(ctx, func() (on bool, err error) {
 		was := at
 		at, err = c.FollowAudit(ctx, f, at, func(line []byte) error {
-			full = a.printEntry(line)
+			full = printEntry(a, line)
 			return full
 		})
 		if full != nil {
@@ -112,47 +113,47 @@ func parseMoment(flag, text string) (time.Time, error) {
 
 // auditTailCommand is `berth audit tail`. It shows 20 entries unless told otherwise: a log of
 // months would run through the terminal for minutes.
-func (a *app) auditTailCommand() *cobra.Command {
+func auditTailCommand(a *app.App) *cobra.Command {
 	var f auditFlags
 	var follow bool
 	cmd := &cobra.Command{
-		Use: "tail [flags]", Short: "Show the newest entries", Args: takes(0, 0),
+		Use: "tail [flags]", Short: "Show the newest entries", Args: app.ArgCount(0, 0),
 		Example: "  berth audit tail -n 50 --act exec.\n  berth audit tail --follow --container CONTAINER",
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			if f.filter.Last < 0 {
 				return proto.Errorf(proto.InvalidArgument, "", "lines", "--lines %d is less than nothing; 0 is all",
 					f.filter.Last)
 			}
-			if err := a.auditFilter(ctx, c, &f); err != nil {
+			if err := auditFilter(a, ctx, c, &f); err != nil {
 				return err
 			}
 			if follow {
-				return a.auditFollow(ctx, c, f.filter)
+				return auditFollow(a, ctx, c, f.filter)
 			}
 			// Entries are printed as they come, and none are kept: the log may be larger than
 			// memory.
-			return c.Audit(ctx, f.filter, a.printEntry)
+			return c.Audit(ctx, f.filter, func(line []byte) error { return printEntry(a, line) })
 		}),
 	}
 	f.register(cmd)
 	cmd.Flags().IntVarP(&f.filter.Last, "lines", "n", 20, "how many; 0 is all")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is added")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // auditExportCommand is `berth audit export`. The lines stay as they are, since a line that was
 // written anew would no longer fit its hash.
-func (a *app) auditExportCommand() *cobra.Command {
+func auditExportCommand(a *app.App) *cobra.Command {
 	var f auditFlags
 	cmd := &cobra.Command{
 		Use: "export [flags]", Short: "Print entries as JSON lines, byte for byte as they are in the log",
-		Args:    takes(0, 0),
+		Args:    app.ArgCount(0, 0),
 		Example: "  berth audit export --since 24h >yesterday.jsonl",
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
-			if err := a.auditFilter(ctx, c, &f); err != nil {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
+			if err := auditFilter(a, ctx, c, &f); err != nil {
 				return err
 			}
-			return c.Audit(ctx, f.filter, a.printRaw)
+			return c.Audit(ctx, f.filter, func(line []byte) error { return printRaw(a, line) })
 		}),
 	}
 	f.register(cmd)
@@ -161,16 +162,16 @@ func (a *app) auditExportCommand() *cobra.Command {
 
 // printRaw prints a line as it is. It is ASCII without control characters, unless somebody wrote it who was not the
 // daemon.
-func (a *app) printRaw(line []byte) error {
+func printRaw(a *app.App, line []byte) error {
 	// A line that printable changes is no entry of the daemon's, and its hash is wrong anyway.
 	_, err := fmt.Fprintln(a.Stdout, term.Printable(string(line)))
 	return err
 }
 
 // printEntry prints one entry on a line.
-func (a *app) printEntry(line []byte) error {
+func printEntry(a *app.App, line []byte) error {
 	if a.JSON {
-		return a.printRaw(line)
+		return printRaw(a, line)
 	}
 	var e proto.AuditEntry
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -219,11 +220,11 @@ func egressDetail(x proto.AuditEgress, note string) string {
 
 // auditHeadCommand is `berth audit head`. Its line is worth something only where whoever can
 // change the log cannot change it.
-func (a *app) auditHeadCommand() *cobra.Command {
+func auditHeadCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "head", Short: "Print number and hash of the newest entry, to note elsewhere", Args: takes(0, 0),
+		Use: "head", Short: "Print number and hash of the newest entry, to note elsewhere", Args: app.ArgCount(0, 0),
 		Long: "Print number and hash of the newest entry. Note the line somewhere else; `berth audit verify --head` takes it.",
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			head, err := c.AuditHead(ctx)
 			if err != nil {
 				return err
@@ -234,7 +235,7 @@ func (a *app) auditHeadCommand() *cobra.Command {
 			return a.PrintIDs(fmt.Sprintf("%d:%s", head.Seq, head.Hash))
 		}),
 	}
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // auditReport is what `berth audit verify --json` prints.
@@ -245,28 +246,28 @@ type auditReport struct {
 
 // auditVerifyCommand is `berth audit verify`. It does not ask the daemon for the log: a daemon
 // that was tampered with would say that all is well.
-func (a *app) auditVerifyCommand() *cobra.Command {
+func auditVerifyCommand(a *app.App) *cobra.Command {
 	var heads []string
 	cmd := &cobra.Command{
-		Use: "verify [flags]", Short: "Check the whole log in a data directory", Args: takes(0, 0),
+		Use: "verify [flags]", Short: "Check the whole log in a data directory", Args: app.ArgCount(0, 0),
 		Long: `Check the whole log in a data directory, which needs no daemon, and the rights to read it.
 
 Every entry is checked, that each follows on the one before, and that the log reaches as far as the ledger knows; beside a daemon that runs, as
 far as the daemon says. The first entry that is not right is named, and the exit status is 1.`,
 		Example: "  sudo berth audit verify\n  sudo berth audit verify --data /srv/berth --head 4711:9f86d081884c7d65…",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.auditVerify(cmd.Context(), heads)
+			return auditVerify(a, cmd.Context(), heads)
 		},
 	}
 	cmd.Flags().StringArrayVar(&heads, "head", nil,
 		"head that was noted: NUMBER:HASH, or the hash alone (may be repeated)")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // auditVerify compares the log with itself, with the ledger or the daemon, and with every head
 // that somebody noted. Each of them finds what the one before cannot.
-func (a *app) auditVerify(ctx context.Context, noted []string) error {
-	known, against, err := a.knownHeads(ctx)
+func auditVerify(a *app.App, ctx context.Context, noted []string) error {
+	known, against, err := knownHeads(a, ctx)
 	if err != nil {
 		return err
 	}
@@ -278,18 +279,18 @@ func (a *app) auditVerify(ctx context.Context, noted []string) error {
 		known, against = append(known, h), append(against, "the head noted as "+text)
 	}
 	// A log that is wrong is in the report; the error means that it could not be read.
-	r, err := audit.Verify(a.dir, known...)
+	r, err := audit.Verify(a.Dir, known...)
 	if err != nil {
 		return fmt.Errorf("the log cannot be read: %w", err)
 	}
 	if a.JSON {
 		err = a.PrintJSON(auditReport{r, term.NotNil(against)})
 	} else {
-		err = a.printReport(r, against)
+		err = printReport(a, r, against)
 	}
 	// A status of its own, apart from that of a check which did not take place.
 	if err == nil && r.Bad != nil {
-		err = exitError{statusBroken}
+		err = app.ExitError{Status: app.StatusBroken}
 	}
 	return err
 }
@@ -297,13 +298,13 @@ func (a *app) auditVerify(ctx context.Context, noted []string) error {
 // knownHeads is how far the ledger knows the log to reach, or the daemon that has it open.
 // What cannot be compared is said on standard error, so that nobody takes a check that knew less
 // for a full one.
-func (a *app) knownHeads(ctx context.Context) (known []audit.Head, against []string, err error) {
-	anchor, ok, err := audit.PeekAnchor(filepath.Join(a.dir, "ledger.db"))
+func knownHeads(a *app.App, ctx context.Context) (known []audit.Head, against []string, err error) {
+	anchor, ok, err := audit.PeekAnchor(filepath.Join(a.Dir, "ledger.db"))
 	switch {
 	// The ledger can be open once only, and a daemon that runs has it. What it says is then the
 	// best there is.
 	case errors.Is(err, ledger.ErrInUse):
-		c, err := a.client()
+		c, err := a.NewClient()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -348,7 +349,7 @@ func parseHead(text string) (audit.Head, error) {
 
 // printReport says it in words.
 // Messages are cleaned: they may repeat bytes of a log that somebody wrote into.
-func (a *app) printReport(r audit.Report, against []string) error {
+func printReport(a *app.App, r audit.Report, against []string) error {
 	if b := r.Bad; b != nil {
 		where := ""
 		if b.Segment != "" {

@@ -1,4 +1,4 @@
-package cli
+package data
 
 import (
 	"context"
@@ -9,27 +9,29 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
-	sandboximage "berth/sandbox-image"
 
 	"github.com/spf13/cobra"
+
+	sandboximage "berth/sandbox-image"
 )
 
-// imageCommand is `berth image`.
-func (a *app) imageCommand() *cobra.Command {
-	return group(&cobra.Command{Use: "image", Aliases: []string{"images"},
+// ImageCommand is `berth image`.
+func ImageCommand(a *app.App) *cobra.Command {
+	return app.NewGroup(&cobra.Command{Use: "image", Aliases: []string{"images"},
 		Short: "Images: what containers are made of"},
-		a.imageListCommand(), a.imageBuildCommand(), a.imageDockerfileCommand(), a.imageImportCommand(),
-		a.imagePullCommand(), a.imageRemoveCommand())
+		imageListCommand(a), imageBuildCommand(a), imageDockerfileCommand(a), imageImportCommand(a),
+		imagePullCommand(a), imageRemoveCommand(a))
 }
 
 // imageListCommand is `berth image ls`. Digests are cut for people; --json has them whole, for pinning.
-func (a *app) imageListCommand() *cobra.Command {
+func imageListCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: takes(0, 0),
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: app.ArgCount(0, 0),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.Images(ctx)
 			if err != nil {
 				return err
@@ -45,7 +47,7 @@ func (a *app) imageListCommand() *cobra.Command {
 			return a.Table([]string{"NAME", "DIGEST", "PLATFORM", "SIZE", "CREATED"}, rows)
 		}),
 	}
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // shortDigest is the beginning of a digest, enough to tell images apart.
@@ -56,12 +58,12 @@ func shortDigest(d string) string {
 
 // imageBuildCommand is `berth image build`. The build runs here, as whoever calls it, and the daemon only gets the
 // result: so the daemon needs no package tools.
-func (a *app) imageBuildCommand() *cobra.Command {
+func imageBuildCommand(a *app.App) *cobra.Command {
 	o := sandboximage.Options{Name: "base"}
 	var verbose bool
 	cmd := &cobra.Command{
 		Use: "build [flags] [NAME]", Short: "Build one of berth's own images and give it to the daemon",
-		Args: takes(0, 1),
+		Args: app.ArgCount(0, 1),
 		Long: `Build an image from Debian packages, without a registry, and give it to the daemon. It needs root. An archive of an
 earlier build is used again as long as it fits.
 
@@ -75,14 +77,14 @@ downloads, some 10 GB of disk while it runs, and 12 minutes or more.
 
 With --output the archive is only written to a file, and no daemon is needed.`,
 		ValidArgs: sandboximage.Names(),
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			if len(args) > 0 {
 				o.Name = args[0]
 			}
 			if verbose {
 				o.Log = a.Stderr
 			}
-			return a.build(ctx, c, o)
+			return buildImage(a, ctx, c, o)
 		}),
 	}
 	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "take newer packages if there are any")
@@ -90,13 +92,13 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 	cmd.Flags().StringVar(&o.CacheDir, "cache", "", "directory for downloads and archives (default "+
 		sandboximage.DefaultCacheDir+")")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show what the package tools say")
-	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
 // imageDockerfileCommand is `berth image dockerfile`.
-func (a *app) imageDockerfileCommand() *cobra.Command {
+func imageDockerfileCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "dockerfile NAME DIR", Short: "Write one of berth's own images as a Dockerfile", Args: takes(2, 2),
+		Use: "dockerfile NAME DIR", Short: "Write one of berth's own images as a Dockerfile", Args: app.ArgCount(2, 2),
 		ValidArgs: sandboximage.Names(),
 		Long: `Write one of berth's own images as a Dockerfile, with the files that it copies, into a new directory: for those who build
 images elsewhere and keep them in a registry. It has the same lists as "berth image build". Python packages and modules
@@ -112,9 +114,9 @@ of npm are checked against the same hashes; Debian packages come in the versions
 	}
 }
 
-// build makes the archive and gives it to the daemon, unless the daemon has that very image, as it does whenever
+// buildImage makes the archive and gives it to the daemon, unless the daemon has that very image, as it does whenever
 // nothing has changed. With --output the result is a path and not a name, as no daemon knows of it.
-func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Options) error {
+func buildImage(a *app.App, ctx context.Context, c *client.Client, o sandboximage.Options) error {
 	if o.Out == "" { // better now than after minutes of work
 		if _, err := c.Info(ctx); err != nil {
 			return err
@@ -131,7 +133,7 @@ func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Option
 		return err
 	}
 	if !a.Quiet && !a.JSON {
-		a.printLayers(built)
+		printLayers(a, built)
 	}
 	if o.Out != "" {
 		if a.JSON {
@@ -140,14 +142,14 @@ func (a *app) build(ctx context.Context, c *client.Client, o sandboximage.Option
 		return a.PrintIDs(built.Path)
 	}
 	// Digest and name must both fit: the same image under another name is not what was asked for.
-	if img, ok := a.hasImage(ctx, c, o.Name, built.Digest); ok {
-		return a.printImage(img)
+	if img, ok := hasImage(a, ctx, c, o.Name, built.Digest); ok {
+		return printImage(a, img)
 	}
-	return a.importArchive(ctx, c, o.Name, built.Path)
+	return importArchive(a, ctx, c, o.Name, built.Path)
 }
 
 // printLayers says what each layer takes, on standard error: the result is the image's name or path.
-func (a *app) printLayers(r sandboximage.Result) {
+func printLayers(a *app.App, r sandboximage.Result) {
 	w := tabwriter.NewWriter(a.Stderr, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "LAYER\tPACKED\tUNPACKED")
 	var packed, unpacked int64
@@ -163,8 +165,8 @@ func (a *app) printLayers(r sandboximage.Result) {
 
 // hasImage finds an image that the daemon has under this name already.
 // Sending an image of hundreds of megabytes to find that it is there already would make every
-// build slow.
-func (a *app) hasImage(ctx context.Context, c *client.Client, name, digest string) (proto.Image, bool) {
+// buildImage slow.
+func hasImage(a *app.App, ctx context.Context, c *client.Client, name, digest string) (proto.Image, bool) {
 	list, err := c.Images(ctx)
 	if err != nil {
 		return proto.Image{}, false // the import will say why
@@ -179,25 +181,25 @@ func (a *app) hasImage(ctx context.Context, c *client.Client, name, digest strin
 
 // imageImportCommand is `berth image import`.
 // The archive is read here and sent, so that it need not lie where the daemon can read it.
-func (a *app) imageImportCommand() *cobra.Command {
+func imageImportCommand(a *app.App) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
 		Use: "import [flags] ARCHIVE", Aliases: []string{"load"}, Short: "Give the daemon an image from an OCI or " +
-			"Docker archive", Args: takes(1, 1),
+			"Docker archive", Args: app.ArgCount(1, 1),
 		Long: `Give the daemon an image from an OCI or Docker archive: a tar file, which may be compressed. "-" is standard input.`,
 		Example: `  berth image import --name tools image.tar
   docker save debian:12 | berth image import -`,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
-			return a.importArchive(ctx, c, name, args[0])
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			return importArchive(a, ctx, c, name, args[0])
 		}),
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name for it (default: what the archive says)")
-	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
 // importArchive streams an archive to the daemon and shows first how far the sending is, then the daemon's own steps.
 // Nothing is kept in memory: an image may be larger than that.
-func (a *app) importArchive(ctx context.Context, c *client.Client, name, path string) error {
+func importArchive(a *app.App, ctx context.Context, c *client.Client, name, path string) error {
 	// 0 is an unknown size, as of a pipe; the archive then travels in chunks.
 	in, total := os.Stdin, int64(0)
 	if path != "-" {
@@ -222,11 +224,11 @@ func (a *app) importArchive(ctx context.Context, c *client.Client, name, path st
 	if err != nil {
 		return err
 	}
-	return a.printImage(img)
+	return printImage(a, img)
 }
 
 // printImage prints an image's name, which is what `berth run --image` takes.
-func (a *app) printImage(img proto.Image) error {
+func printImage(a *app.App, img proto.Image) error {
 	if a.JSON {
 		return a.PrintJSON(img)
 	}
@@ -234,11 +236,11 @@ func (a *app) printImage(img proto.Image) error {
 }
 
 // imagePullCommand is `berth image pull`. The daemon does the fetching: it is the one that must reach the registry.
-func (a *app) imagePullCommand() *cobra.Command {
+func imagePullCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "pull REF", Short: "Have the daemon fetch an image from a registry", Args: takes(1, 1),
+		Use: "pull REF", Short: "Have the daemon fetch an image from a registry", Args: app.ArgCount(1, 1),
 		Example: "  berth image pull debian:12",
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			bar := a.NewProgress()
 			defer bar.End()
 			img, err := c.PullImage(ctx, args[0], bar.Image)
@@ -246,18 +248,18 @@ func (a *app) imagePullCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printImage(img)
+			return printImage(a, img)
 		}),
 	}
-	return a.jsonFlag(a.quietFlag(cmd, "show no progress"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
 // imageRemoveCommand is `berth image rm`.
-func (a *app) imageRemoveCommand() *cobra.Command {
+func imageRemoveCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm IMAGE…", Aliases: []string{"delete"}, Short: "Forget images; containers keep what they use",
-		Args: takes(1, -1), ValidArgsFunction: a.completeImages,
-		RunE: a.do(func(ctx context.Context, c *client.Client, args []string) error {
+		Args: app.ArgCount(1, -1), ValidArgsFunction: a.CompleteImages,
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, ref := range args {
 				// By the whole name: containers that were made of it go on, but none can be made

@@ -1,4 +1,4 @@
-package cli
+package admin
 
 import (
 	"context"
@@ -6,23 +6,24 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
 	"berth/cli/term"
 	"berth/client"
-
-	"github.com/spf13/cobra"
 )
 
-// gcCommand is `berth gc`.
+// GCCommand is `berth gc`.
 // The daemon needs an administrator's key for it, since it touches what is everybody's.
-func (a *app) gcCommand() *cobra.Command {
+func GCCommand(a *app.App) *cobra.Command {
 	var strangers bool
 	cmd := &cobra.Command{
-		Use: "gc", Short: "Have the daemon remove now what has expired", Args: takes(0, 0),
+		Use: "gc", Short: "Have the daemon remove now what has expired", Args: app.ArgCount(0, 0),
 		Long: "Have the daemon run all its sweeps now. It does so by itself all the time; this is for those who do " +
 			"not want to wait.\n\n" +
 			"Workspaces that the ledger does not know, as after it was restored from a backup, are set aside for 7 " +
 			"days; --strangers removes them now.",
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			counts, err := c.Sweep(ctx, strangers)
 			if err != nil {
 				return err
@@ -42,7 +43,7 @@ func (a *app) gcCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&strangers, "strangers", false, "also remove the workspaces that were set aside because the "+
 		"ledger does not know them")
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // versions is what `berth version` says. Daemon is nil where none answers.
@@ -55,14 +56,14 @@ type versions struct {
 	Error  string       `json:"error,omitempty"`
 }
 
-// versionCommand is `berth version`. It succeeds without a daemon, since that is when people ask.
+// VersionCommand is `berth version`. It succeeds without a daemon, since that is when people ask.
 // The two may differ by a version: the API tells of a field or key that it does not know.
-func (a *app) versionCommand() *cobra.Command {
+func VersionCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "version", Short: "Print the versions of this program and of the daemon", Args: takes(0, 0),
-		RunE: a.do(func(ctx context.Context, c *client.Client, _ []string) error {
+		Use: "version", Short: "Print the versions of this program and of the daemon", Args: app.ArgCount(0, 0),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			// The host is shown as well: a daemon of the wrong version is often the wrong daemon.
-			v := versions{Client: a.cfg.Version, Host: c.Host()}
+			v := versions{Client: a.Config.Version, Host: c.Host()}
 			info, err := c.Info(ctx)
 			if err == nil {
 				v.Daemon = &info
@@ -72,15 +73,15 @@ func (a *app) versionCommand() *cobra.Command {
 			if a.JSON {
 				return a.PrintJSON(v)
 			}
-			return a.printVersions(v)
+			return printVersions(a, v)
 		}),
 	}
-	return a.jsonFlag(cmd)
+	return a.AddJSONFlag(cmd)
 }
 
 // printVersions prints a line for each side.
 // What a daemon says is cleaned, since anything may answer at that address.
-func (a *app) printVersions(v versions) error {
+func printVersions(a *app.App, v versions) error {
 	daemon := v.Error
 	if v.Daemon != nil {
 		daemon = fmt.Sprintf("%s at %s, classes %v, default image %s", v.Daemon.Version, v.Host,
