@@ -175,7 +175,7 @@ func (g guest) settle(t *testing.T) (b belongings) {
 func (g guest) parkCall(t *testing.T, container string) string {
 	t.Helper()
 	owner := do[proto.Key](t, g, "GET", "/v1/keys/self", nil).Owner
-	if _, err := g.h.Bridge.Offer(owner, container, "test",
+	if _, err := g.h.Bridge.Provide(owner, container, "test",
 		[]bridge.Tool{{Name: "pay", Approval: proto.ApprovalReview}}, time.Minute); err != nil {
 		t.Fatal(err)
 	}

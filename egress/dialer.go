@@ -35,7 +35,7 @@ func NewDialer(list []string, resolver string) (*Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	granted, err := p.Grant(asked)
+	granted, err := p.AllowList(asked)
 	if err != nil {
 		return nil, err
 	}

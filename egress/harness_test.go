@@ -39,7 +39,7 @@ func newSite(t *testing.T, cfg Config, n proto.Network, secrets ...Secret) *site
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err = p.Grant(n); err != nil {
+	if n, err = p.AllowList(n); err != nil {
 		t.Fatal(err)
 	}
 	s.gate = p.Gate(n, secrets, s.tell)

@@ -91,8 +91,8 @@ func mostConnections() int {
 // Most is the widest network that a container may be given.
 func (p *Proxy) Most() proto.NetworkMode { return p.cfg.Most }
 
-// Grant checks what a request asks for, whether it may have that, and brings it into its one form.
-func (p *Proxy) Grant(asked proto.Network) (proto.Network, error) {
+// AllowList checks what a request asks for, whether it may have that, and brings it into its one form.
+func (p *Proxy) AllowList(asked proto.Network) (proto.Network, error) {
 	policy, wire, err := ParsePolicy(asked)
 	if err != nil {
 		return wire, err
@@ -132,7 +132,7 @@ type Gate struct {
 	rate   *rate.Limiter
 }
 
-// Gate makes the way out for a container with this network and these secrets, as Grant and GrantSecrets returned
+// Gate makes the way out for a container with this network and these secrets, as AllowList and AllowSecrets returned
 // them. tell is told of each request, and must be done with it when it returns. Where the daemon gives less by now
 // than it did, nothing is let through.
 func (p *Proxy) Gate(n proto.Network, secrets []Secret, tell func(Visit)) *Gate {

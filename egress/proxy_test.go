@@ -261,7 +261,7 @@ func TestMost(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, mode := range []proto.NetworkMode{proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen} {
-			_, err := p.Grant(proto.Network{Mode: mode})
+			_, err := p.AllowList(proto.Network{Mode: mode})
 			if granted := strings.Contains(" "+fits+" ", " "+string(mode)+" "); granted != (err == nil) || err != nil &&
 				proto.CodeOf(err) != proto.PermissionDenied {
 				t.Errorf("%q of %q: %v", mode, most, err)
@@ -276,7 +276,7 @@ func TestMost(t *testing.T) {
 	}
 	p, _ := New(Config{Most: proto.NetworkOpen})
 	for _, private := range []string{"10.0.0.1", "127.0.0.1:80", "[::1]:443", "169.254.169.254", "[::ffff:10.0.0.1]"} {
-		if _, err := p.Grant(allow(private)); proto.CodeOf(err) != proto.InvalidArgument {
+		if _, err := p.AllowList(allow(private)); proto.CodeOf(err) != proto.InvalidArgument {
 			t.Errorf("%s: %v", private, err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // A Secret is put into requests in the place of its placeholder, which is all that code in the container has of it.
 type Secret struct {
 	Name, Placeholder, Value string
-	Hosts                    []string // as GrantSecrets returned them
+	Hosts                    []string // as AllowSecrets returned them
 }
 
 // Bounds of a container's secrets.
@@ -28,9 +28,9 @@ const (
 	minSecretValue = 4       // shorter ones would be found in every answer
 )
 
-// GrantSecrets checks which secrets are to go where, for a container with a network as Grant returned it, and brings
+// AllowSecrets checks which secrets are to go where, for a container with a network as AllowList returned it, and brings
 // the hosts into their one form.
-func (p *Proxy) GrantSecrets(n proto.Network, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret,
+func (p *Proxy) AllowSecrets(n proto.Network, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret,
 	error) {
 	if len(asked) == 0 {
 		return nil, nil

@@ -397,7 +397,7 @@ func TestSecretNeedsTheRightHost(t *testing.T) {
 	v.await("its end", func(v Visit) bool { return v.Over && v.Reason == "client_tls" })
 }
 
-func TestGrantSecrets(t *testing.T) {
+func TestAllowSecrets(t *testing.T) {
 	p, err := New(Config{Most: proto.NetworkOpen, Authority: func() (*Authority, error) { return nil, nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -428,7 +428,7 @@ func TestGrantSecrets(t *testing.T) {
 		{"star", list, one("value", "*.example.com"), "is not on the list"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			granted, err := p.GrantSecrets(tt.n, tt.asked)
+			granted, err := p.AllowSecrets(tt.n, tt.asked)
 			if tt.says == "" && err != nil || tt.says != "" &&
 				(err == nil || !strings.Contains(err.Error(), tt.says)) || err != nil &&
 				strings.Contains(err.Error(), `"value`) {
@@ -436,7 +436,7 @@ func TestGrantSecrets(t *testing.T) {
 			}
 		})
 	}
-	granted, _ := p.GrantSecrets(list, one("value", "Example.COM.", "example.com:443"))
+	granted, _ := p.AllowSecrets(list, one("value", "Example.COM.", "example.com:443"))
 	if got := granted["KEY"].Hosts; !slices.Equal(got, []string{"example.com", "example.com:443"}) {
 		t.Errorf("granted %v of %v", got, slices.Collect(maps.Keys(granted)))
 	}

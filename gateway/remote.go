@@ -33,7 +33,7 @@ const callerType = "code_execution_20260120"
 type cell struct {
 	box, id string             // its container and its call
 	calls   chan []bridge.Call // batches that the client is to be asked for
-	offer   *bridge.Offer
+	offer   *bridge.ProviderSession
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when result is set
 	result  object
@@ -216,7 +216,7 @@ func (t *turn) startCell(ctx context.Context, s *session.Session, c call, text s
 		return nil, err
 	}
 	var err error
-	if it.offer, err = t.g.cfg.Bridge.Offer(s.Owner(), s.ID(), holderName, t.q.tools.offered(), callTime); err != nil {
+	if it.offer, err = t.g.cfg.Bridge.Provide(s.Owner(), s.ID(), holderName, t.q.tools.offered(), callTime); err != nil {
 		t.g.cells.drop(it)
 		return nil, err
 	}

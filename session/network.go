@@ -42,7 +42,7 @@ func addProxy(env map[string]string) {
 func (c Config) grant(asked proto.Network) (n proto.Network, err error) {
 	switch {
 	case c.Egress != nil:
-		n, err = c.Egress.Grant(asked)
+		n, err = c.Egress.AllowList(asked)
 	case asked.Mode.Covers(proto.NetworkAllowlist) || len(asked.Allow) > 0:
 		err = proto.Errorf(proto.Unsupported, "", "network", "this daemon gives containers no network")
 	}

@@ -92,7 +92,7 @@ func (c Config) grantNetworkSecrets(n proto.Network, req proto.CreateContainer) 
 		return nil, proto.Errorf(proto.Unsupported, "", "network_secrets", "this daemon gives containers no "+
 			"network, where network_secrets could be put in")
 	}
-	granted, err := c.Egress.GrantSecrets(n, req.NetworkSecrets)
+	granted, err := c.Egress.AllowSecrets(n, req.NetworkSecrets)
 	if err != nil {
 		return nil, err
 	}

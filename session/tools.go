@@ -28,8 +28,8 @@ const (
 
 // Tools decides what code in containers may call; bridge.Bridge is the one there is.
 type Tools interface {
-	// Grant checks what a request asks for and brings it into its one form.
-	Grant(asked proto.CodeTools) (proto.CodeTools, error)
+	// AllowList checks what a request asks for and brings it into its one form.
+	AllowList(asked proto.CodeTools) (proto.CodeTools, error)
 	// Service is what a container's code finds on its loopback. It is made for each start of the container.
 	Service(s *Session) Service
 }
@@ -42,7 +42,7 @@ func (c Config) grantTools(asked proto.CodeTools) (*proto.CodeTools, error) {
 	if c.Tools == nil {
 		return nil, proto.Errorf(proto.Unsupported, "", "code_tools", "this daemon gives code no tools")
 	}
-	granted, err := c.Tools.Grant(asked.Clone())
+	granted, err := c.Tools.AllowList(asked.Clone())
 	return &granted, err
 }
 

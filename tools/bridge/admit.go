@@ -9,9 +9,9 @@ import (
 	"berth/state/ledger"
 )
 
-// begin finds the calls that a request of the code's is about, or makes them. Each tells ended once it is over;
-// whoever asks must leave in the end.
-func (d *desk) begin(ctx context.Context, e *session.Exec, asks []ask, ended chan<- *call) []*call {
+// begin finds the calls that a request names, or makes them. Each call signals ended when it is over. The caller must
+// leave each call in the end.
+func (d *dispatcher) begin(ctx context.Context, e *session.Exec, asks []ask, ended chan<- *call) []*call {
 	calls, fresh := d.enter(e, asks, ended)
 	if len(fresh) == 0 {
 		return calls
@@ -30,8 +30,8 @@ func (d *desk) begin(ctx context.Context, e *session.Exec, asks []ask, ended cha
 	return calls
 }
 
-// enter is the calls that are asked for, and which of them are new here.
-func (d *desk) enter(e *session.Exec, asks []ask, ended chan<- *call) (calls, fresh []*call) {
+// enter returns the calls that a request names, and which of them are new here.
+func (d *dispatcher) enter(e *session.Exec, asks []ask, ended chan<- *call) (calls, fresh []*call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, a := range asks {
@@ -39,7 +39,7 @@ func (d *desk) enter(e *session.Exec, asks []ask, ended chan<- *call) (calls, fr
 		hash := d.s.Digest("tools.call\x00" + a.Tool + "\x00" + string(a.Input))
 		c := d.calls[key]
 		if c != nil && c.hash == hash {
-			d.releaseLocked(int64(len(a.Input))) // it is here already
+			d.releaseLocked(int64(len(a.Input))) // this call is here already
 		} else {
 			other := c
 			c = d.newCall(e, key, a, hash)
@@ -65,8 +65,8 @@ func reused(id string) *Failure {
 	return fail(ValueError, "the id %.80q was used for another call; use a new one for each", id)
 }
 
-// admitAll judges new calls, up to the approval, and writes down those that go on. Those that do not are over.
-func (d *desk) admitAll(ctx context.Context, fresh []*call) error {
+// admitAll judges new calls, approval excepted, and records those that go on. The others are over.
+func (d *dispatcher) admitAll(ctx context.Context, fresh []*call) error {
 	if err := d.b.cfg.Ready(); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (d *desk) admitAll(ctx context.Context, fresh []*call) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, listTime) // a server may have to be asked for its tools
+	ctx, cancel := context.WithTimeout(ctx, listTime) // the provider may have to be asked for its tools
 	defer cancel()
 	var write []record
 	for i, c := range fresh {
@@ -90,7 +90,7 @@ func (d *desk) admitAll(ctx context.Context, fresh []*call) error {
 		switch {
 		case failure != nil:
 			d.finish(c, outcome{failure: failure})
-		case known[i] == nil: // else it is written down, and perhaps decided about since it was read
+		case known[i] == nil: // otherwise it is recorded, and may have been decided since it was read
 			write = append(write, c.rec)
 			c.recorded = true
 		}
@@ -108,8 +108,8 @@ func (d *desk) admitAll(ctx context.Context, fresh []*call) error {
 	})
 }
 
-// admit judges one call. known is what an earlier daemon wrote down of it, or nil.
-func (d *desk) admit(ctx context.Context, c *call, known *record) *Failure {
+// admit judges one call. known is the record that an earlier daemon made, or nil.
+func (d *dispatcher) admit(ctx context.Context, c *call, known *record) *Failure {
 	if c.refused != nil {
 		return c.refused
 	}
@@ -149,24 +149,24 @@ func (d *desk) admit(ctx context.Context, c *call, known *record) *Failure {
 // maxReviewed bounds the input of a call that a person has to read, in bytes.
 const maxReviewed = 64 << 10
 
-// park has the call wait for approval. Called with the desk's mu held.
+// park makes the call wait for approval. The caller holds the dispatcher's mu.
 func (c *call) park() *Failure {
 	if len(c.input) > maxReviewed {
 		return fail(ValueError, "each call of %s is read by a person, so its input can have %d bytes at most, not %d",
 			c.rec.Tool, maxReviewed, len(c.input))
 	}
-	c.rec.State, c.rec.ExpiresAt = proto.CallParked, proto.AtOrNil(c.desk.b.cfg.Now().Add(c.desk.b.cfg.ParkTime))
-	hidden := c.desk.s.Hide(string(c.input))
+	c.rec.State, c.rec.ExpiresAt = proto.CallParked, proto.AtOrNil(c.dispatcher.b.cfg.Now().Add(c.dispatcher.b.cfg.ParkTime))
+	hidden := c.dispatcher.s.Hide(string(c.input))
 	if c.rec.Input = json.RawMessage(hidden); !json.Valid(c.rec.Input) {
 		c.rec.Input, _ = json.Marshal(hidden)
 	}
 	return nil
 }
 
-// again goes on with a call that an earlier daemon wrote down, if it can.
+// again continues a call that an earlier daemon recorded, if possible.
 func (c *call) again(known *record) *Failure {
-	c.desk.mu.Lock()
-	defer c.desk.mu.Unlock()
+	c.dispatcher.mu.Lock()
+	defer c.dispatcher.mu.Unlock()
 	switch {
 	case known.Hash != c.hash:
 		return reused(c.key.client)
@@ -184,17 +184,18 @@ func (c *call) again(known *record) *Failure {
 	return nil
 }
 
-// launch has calls go on that were judged. Those that go to one offer, and wait for nobody, are given to it together.
-func (d *desk) launch(fresh []*call) {
+// launch continues calls that were judged. Calls that go to one provider session and wait for no approval are sent
+// together.
+func (d *dispatcher) launch(fresh []*call) {
 	d.mu.Lock()
-	batches := map[*Offer][]*call{}
+	batches := map[*ProviderSession][]*call{}
 	var going []*call
 	for _, c := range fresh {
 		if c.over {
 			continue
 		}
 		going = append(going, c)
-		if o, ok := c.to.from.(*Offer); ok && c.rec.State == proto.CallRunning {
+		if o, ok := c.to.from.(*ProviderSession); ok && c.rec.State == proto.CallRunning {
 			batches[o] = append(batches[o], c)
 		}
 	}

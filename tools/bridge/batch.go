@@ -10,30 +10,30 @@ import (
 	v2 "github.com/go-json-experiment/json"
 )
 
-// Bounds of one request of the code's.
+// Bounds of one request from code.
 const (
 	maxBatch    = 64       // calls
 	maxInput    = 1 << 20  // bytes of one input
 	maxRequest  = 16 << 20 // bytes
-	maxClientID = 64       // bytes of the identifier that the code's side gives a call
-	aroundInput = 4 << 10  // bytes of a request beside its calls, or of a call beside its input
+	maxClientID = 64       // bytes of the caller's own identifier of a call
+	aroundInput = 4 << 10  // bytes of a request without its calls, or of a call without its input
 )
 
-// An ask is a call as the code's side asks for it.
+// An ask is a call as the code requests it.
 type ask struct {
 	ID    string          `json:"id"`
 	Tool  string          `json:"tool"`
 	Input json.RawMessage `json:"input"`
 
 	size  int64 // of the input, in bytes
-	wrong error // with it alone, so that nobody looks at it and its input is not here; nil: nothing
+	wrong error // an error of this call alone; its input was not read. nil: none
 }
 
-// A taker reads a request's body and takes room for what it reads.
-type taker struct {
+// A requestReader reads a request's body and reserves memory for what it reads.
+type requestReader struct {
 	r    io.Reader
-	desk *desk
-	left int64 // that the part which is being read may still have
+	desk *dispatcher
+	left int64 // bytes that the current part may still have
 	took int64
 }
 
@@ -44,8 +44,8 @@ var (
 	errBadBatch   = errors.New("not a batch")
 )
 
-// Read is io.Reader's. It ends where there is no room.
-func (t *taker) Read(p []byte) (int, error) {
+// Read implements io.Reader. It fails when no memory is left.
+func (t *requestReader) Read(p []byte) (int, error) {
 	if t.left <= 0 || t.took >= maxRequest {
 		return 0, errTooLarge
 	}
@@ -58,13 +58,13 @@ func (t *taker) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lenient reads past what is wrong within a call, so that it is that call's affair alone.
+// lenient accepts what is wrong within a call, so that the error stays that call's alone.
 var lenient = v2.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 
-// read reads {"calls": […]}, one call after another. Room for their inputs is the calls'; that of the rest is given
-// back. A call that is wrong is refused by itself, unless there is no other: then that is its request's error.
-func (d *desk) read(body io.Reader) (asks []ask, err error) {
-	t := &taker{r: body, desk: d, left: aroundInput}
+// read reads {"calls": […]}, one call after another. Memory for the inputs belongs to the calls; the rest is
+// released. A wrong call is refused by itself. If it is the only one, its error is the request's.
+func (d *dispatcher) read(body io.Reader) (asks []ask, err error) {
+	t := &requestReader{r: body, desk: d, left: aroundInput}
 	kept := int64(0)
 	defer func() {
 		if err != nil {
@@ -76,7 +76,7 @@ func (d *desk) read(body io.Reader) (asks []ask, err error) {
 	if err := opens(dec); err != nil {
 		return nil, err
 	}
-	t.left = maxRequest // one that is too large is read to its end, so that those behind it can be read
+	t.left = maxRequest // an input that is too large is read to its end, so that the calls behind it can be read
 	for dec.PeekKind() != ']' {
 		if len(asks) == maxBatch {
 			return nil, fail(ValueError, "a request has at most %d calls", maxBatch).error()
@@ -101,7 +101,7 @@ func (d *desk) read(body io.Reader) (asks []ask, err error) {
 	return asks, nil
 }
 
-// opens reads what stands before the calls.
+// opens reads what precedes the calls.
 func opens(dec *jsontext.Decoder) error {
 	if err := expect(dec, '{'); err != nil {
 		return err
@@ -121,7 +121,7 @@ func expect(dec *jsontext.Decoder, kinds ...jsontext.Kind) error {
 	return nil
 }
 
-// worse is err, where there is one that says something.
+// worse returns err if it says anything, else otherwise.
 func worse(err, otherwise error) error {
 	if err == nil || err == io.EOF {
 		return otherwise
@@ -129,7 +129,7 @@ func worse(err, otherwise error) error {
 	return err
 }
 
-// readAsk reads one call. Its error says that no call can be told what is wrong.
+// readAsk reads one call. It returns an error if the fault cannot be assigned to a call.
 func readAsk(dec *jsontext.Decoder) (a ask, err error) {
 	raw, err := dec.ReadValue()
 	if err != nil {
@@ -143,15 +143,15 @@ func readAsk(dec *jsontext.Decoder) (a ask, err error) {
 	}
 	a.size = int64(len(a.Input))
 	if a.wrong = a.fault(raw); a.wrong != nil {
-		a.Tool, a.Input = cut(a.Tool, maxName), nil // or they would be here without having room
+		a.Tool, a.Input = cut(a.Tool, maxName), nil // otherwise they would stay in memory without a reservation
 	}
 	return a, nil
 }
 
-// fault is what is wrong with a call that was read from raw.
+// fault says what is wrong with a call that was read from raw.
 func (a ask) fault(raw jsontext.Value) error {
 	switch {
-	case len(a.Tool) > maxName: // only inputs have room of their own
+	case len(a.Tool) > maxName: // only inputs have memory reserved
 		return fail(ValueError, "the name of a tool has at most %d bytes", maxName).error()
 	case len(a.Input) > maxInput:
 		return errLargeInput
@@ -163,7 +163,7 @@ func (a ask) fault(raw jsontext.Value) error {
 	return nil
 }
 
-// refusal is fault as the code gets it; nil: there is none.
+// refusal is fault in the form that code gets; nil if there is none.
 func (a ask) refusal() *Failure {
 	if a.wrong == nil {
 		return nil

@@ -19,27 +19,27 @@ import (
 // Config is what Open needs. Ledger must be set.
 type Config struct {
 	Ledger *ledger.DB
-	// Reach says whether the operator lets calls go to a server at host:port, and Dial connects to one. nil: calls go
-	// to no server.
+	// Reach reports whether the operator allows calls to the server at host:port, and Dial connects to one. nil: no
+	// server is called.
 	Reach func(hostPort string) error
 	Dial  func(ctx context.Context, network, hostPort string) (net.Conn, error)
 
-	Ready    func() error  // why nothing can be written down, if so; then no tool is called. nil: all can
+	Ready    func() error  // returns why nothing can be recorded; then no tool is called. nil: always ready
 	ParkTime time.Duration // how long a call waits for approval; 0 is 24 hours
-	// how long a call waits for the code, or a client for its functions, to come back; 0 is 15 s
+	// how long a call waits for its code, or a disconnected client's functions, to come back; 0 is 15 s
 	Grace  time.Duration
-	PerMin int              // calls of one container in a minute; more wait. 0 is 1200
+	PerMin int              // calls of one container per minute; further calls wait. 0 is 1200
 	Log    *slog.Logger     // nil: slog.Default
 	Now    func() time.Time // nil: time.Now
 }
 
-// A Tool is something that code can call.
+// A Tool is a function that code can call.
 type Tool struct {
 	Name         string          `json:"name"`
 	Description  string          `json:"description,omitempty"`
 	InputSchema  json.RawMessage `json:"input_schema,omitempty"`
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
-	// Python gets an async function that takes one dict and gives a string
+	// Python gets an async function that takes one dict and returns a string
 	Async    bool   `json:"async,omitempty"`
 	Approval string `json:"approval,omitempty"` // proto.ApprovalAllow (default) or proto.ApprovalReview
 }
@@ -48,26 +48,26 @@ func toolOf(s proto.ToolSpec) Tool {
 	return Tool{Name: s.Name, Description: s.Description, InputSchema: s.InputSchema, OutputSchema: s.OutputSchema}
 }
 
-// A Bridge is the way to all tools of a daemon. It is session.Tools.
+// A Bridge connects code in containers with all tools of a daemon. It implements session.Tools.
 type Bridge struct {
 	cfg    Config
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	server *http.Server
-	door   door
+	door   guestListener
 	held   atomic.Int64 // bytes of inputs and results in memory
 
 	sessions *session.Sessions
 	attached chan struct{} // closed when sessions is set
 
-	mu     sync.Mutex // guards what follows
-	desks  map[string]*desk
-	closed bool
-	pruned time.Time // when old calls were last looked for
+	mu          sync.Mutex // guards what follows
+	dispatchers map[string]*dispatcher
+	closed      bool
+	pruned      time.Time // time of the last prune
 }
 
-// Open makes a bridge. Containers' code waits until Attach says which containers there are.
+// Open makes a bridge. Code in containers waits until Attach names the sessions.
 func Open(cfg Config) *Bridge {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Now == nil {
@@ -78,24 +78,24 @@ func Open(cfg Config) *Bridge {
 	}
 	cfg.ParkTime, cfg.Grace, cfg.PerMin = cmp.Or(cfg.ParkTime, 24*time.Hour), cmp.Or(cfg.Grace, 15*time.Second),
 		cmp.Or(cfg.PerMin, 1200)
-	b := &Bridge{cfg: cfg, desks: map[string]*desk{}, attached: make(chan struct{})}
+	b := &Bridge{cfg: cfg, dispatchers: map[string]*dispatcher{}, attached: make(chan struct{})}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.serve()
 	return b
 }
 
-// Attach says which sessions there are. It is called once: the sessions need the bridge before they are open.
+// Attach names the sessions. It is called once: the sessions need the bridge before they are open.
 func (b *Bridge) Attach(ss *session.Sessions) {
 	b.sessions = ss
 	close(b.attached)
 }
 
-// Close ends what is under way. What waits goes on with the next daemon, if the code does.
+// Close ends what is under way. Waiting calls continue with the next daemon if their code does.
 func (b *Bridge) Close() error {
 	b.mu.Lock()
 	b.closed = true
-	desks := make([]*desk, 0, len(b.desks))
-	for _, d := range b.desks {
+	desks := make([]*dispatcher, 0, len(b.dispatchers))
+	for _, d := range b.dispatchers {
 		desks = append(desks, d)
 	}
 	b.mu.Unlock()
@@ -108,7 +108,7 @@ func (b *Bridge) Close() error {
 	return err
 }
 
-// track runs fn on a goroutine that Close waits for, unless it has begun.
+// track runs fn on a goroutine that Close waits for, unless Close has begun.
 func (b *Bridge) track(fn func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,7 +119,8 @@ func (b *Bridge) track(fn func()) bool {
 	return true
 }
 
-// enter counts a request among what Close waits for, unless it has begun. Whoever is let in calls wg.Done.
+// enter adds a request to those that Close waits for, unless Close has begun. If it reports true, the caller calls
+// wg.Done.
 func (b *Bridge) enter() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,23 +130,23 @@ func (b *Bridge) enter() bool {
 	return !b.closed
 }
 
-// Service is what a container's code finds on its loopback.
-func (b *Bridge) Service(s *session.Session) session.Service { return &service{b.desk(s)} }
+// Service is the server that a container's code finds on its loopback.
+func (b *Bridge) Service(s *session.Session) session.Service { return &service{b.dispatcher(s)} }
 
-// desk is the container's, made at first use.
-func (b *Bridge) desk(s *session.Session) *desk {
+// dispatcher returns the container's dispatcher, which is made at first use.
+func (b *Bridge) dispatcher(s *session.Session) *dispatcher {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	d := b.desks[s.ID()]
+	d := b.dispatchers[s.ID()]
 	if d == nil {
 		d = newDesk(b, s)
-		b.desks[s.ID()] = d
+		b.dispatchers[s.ID()] = d
 	}
 	return d
 }
 
-// find is the desk of an owner's container that can be used.
-func (b *Bridge) find(owner, container string) (*desk, error) {
+// find returns the dispatcher of an owner's usable container.
+func (b *Bridge) find(owner, container string) (*dispatcher, error) {
 	select {
 	case <-b.attached:
 	case <-b.ctx.Done():
@@ -155,6 +156,6 @@ func (b *Bridge) find(owner, container string) (*desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := b.desk(s)
+	d := b.dispatcher(s)
 	return d, d.load()
 }

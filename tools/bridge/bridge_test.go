@@ -122,7 +122,7 @@ func finish(t *testing.T, e *session.Exec) string {
 }
 
 // next is the offer's next batch.
-func next(t *testing.T, o *bridge.Offer) []bridge.Call {
+func next(t *testing.T, o *bridge.ProviderSession) []bridge.Call {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -134,7 +134,7 @@ func next(t *testing.T, o *bridge.Offer) []bridge.Call {
 }
 
 // answerAll answers calls of an offer: the sum of a and b.
-func answerAll(t *testing.T, o *bridge.Offer) {
+func answerAll(t *testing.T, o *bridge.ProviderSession) {
 	t.Helper()
 	go func() {
 		for {
@@ -155,9 +155,9 @@ var add = bridge.Tool{Name: "add", Description: "adds", InputSchema: json.RawMes
 	`{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"required":["a","b"]}`)}
 
 func (b *bench) offer(t *testing.T, s *session.Session, holder string, wait time.Duration,
-	tools ...bridge.Tool) *bridge.Offer {
+	tools ...bridge.Tool) *bridge.ProviderSession {
 	t.Helper()
-	o, err := b.Offer(owner, s.ID(), holder, tools, wait)
+	o, err := b.Provide(owner, s.ID(), holder, tools, wait)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,47 +10,47 @@ import (
 	"berth/state/ledger"
 )
 
-// actCall is what the audit log calls a call that is over, or was refused.
+// actCall is the audit action of a call that is over or was refused.
 const actCall = "tools.call"
 
-// An outcome is how a call ended: with a result, or a failure.
+// An outcome is how a call ended: a result or a failure.
 type outcome struct {
 	result  []byte
 	failure *Failure
 }
 
-// A call is one on its way. There is one for each identifier that the code's side uses, however often it comes with it.
+// A call is one call under way. Each identifier that the code uses has one call, however often the code repeats it.
 type call struct {
-	desk  *desk
-	exec  *session.Exec
-	key   callKey
-	input json.RawMessage
-	hash  string
+	dispatcher *dispatcher
+	exec       *session.Exec
+	key        callKey
+	input      json.RawMessage
+	hash       string
 
-	refused *Failure // before it was looked at
+	refused *Failure // the call was refused before it was looked at
 
-	ctx    context.Context // ends when nobody wants it any more
+	ctx    context.Context // ends when no request waits for the call any more
 	cancel context.CancelFunc
 
-	verdict  chan record  // what a person decided; has room for it
-	answered chan outcome // by a holder; has room for it
+	verdict  chan record  // a person's decision; buffered
+	answered chan outcome // the provider's answer; buffered
 
-	// What follows is guarded by desk.mu.
-	rec      record // its ID is set before anybody else sees it
+	// What follows is guarded by dispatcher.mu.
+	rec      record // its ID is set before another goroutine sees it
 	recorded bool   // in the ledger
 	to       target
-	queued   bool  // its holder was given it
+	queued   bool  // it was handed to its provider
 	held     int64 // bytes of its input
 	kept     int64 // bytes of its result
 	watchers map[chan<- *call]bool
-	grace    *time.Timer // ends it when the code does not come back
+	grace    *time.Timer // ends the call if the code does not come back
 	over     bool
 	end      outcome
 }
 
-func (d *desk) newCall(e *session.Exec, key callKey, a ask, hash string) *call {
+func (d *dispatcher) newCall(e *session.Exec, key callKey, a ask, hash string) *call {
 	c := &call{
-		desk: d, exec: e, key: key, input: a.Input, hash: hash, held: int64(len(a.Input)),
+		dispatcher: d, exec: e, key: key, input: a.Input, hash: hash, held: int64(len(a.Input)),
 		verdict: make(chan record, 1), answered: make(chan outcome, 1), watchers: map[chan<- *call]bool{},
 	}
 	c.ctx, c.cancel = context.WithCancel(d.b.ctx)
@@ -62,17 +62,17 @@ func (d *desk) newCall(e *session.Exec, key callKey, a ask, hash string) *call {
 }
 
 func (c *call) isOver() bool {
-	c.desk.mu.Lock()
-	defer c.desk.mu.Unlock()
+	c.dispatcher.mu.Lock()
+	defer c.dispatcher.mu.Unlock()
 	return c.over
 }
 
-// shown is the call as whoever answers gets it.
+// shown is the call in the form that a provider gets.
 func (c *call) shown() Call {
 	return Call{ID: c.rec.ID, Tool: c.rec.Tool, Input: c.input, ContainerID: c.rec.ContainerID, ExecID: c.rec.ExecID}
 }
 
-// watch has the call tell of its end. Called with the desk's mu held.
+// watch makes the call signal its end. The caller holds the dispatcher's mu.
 func (c *call) watch(ended chan<- *call) {
 	c.watchers[ended] = true
 	if c.grace != nil {
@@ -84,9 +84,9 @@ func (c *call) watch(ended chan<- *call) {
 	}
 }
 
-// leave is for whoever watched a call and does no more. One that was told is forgotten; one that nobody waits for
-// ends, if they do not come back.
-func (d *desk) leave(c *call, ended chan<- *call, told bool) {
+// leave stops watching a call. A call whose end was delivered is forgotten. A call without watchers ends unless its
+// code comes back.
+func (d *dispatcher) leave(c *call, ended chan<- *call, told bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(c.watchers, ended)
@@ -98,8 +98,8 @@ func (d *desk) leave(c *call, ended chan<- *call, told bool) {
 	}
 }
 
-// forget drops a call from memory. Called with mu held.
-func (d *desk) forget(c *call) {
+// forget drops a call from memory. The caller holds mu.
+func (d *dispatcher) forget(c *call) {
 	d.kept -= c.kept
 	d.b.held.Add(-c.kept)
 	if c.kept = 0; len(c.watchers) == 0 {
@@ -110,8 +110,8 @@ func (d *desk) forget(c *call) {
 	}
 }
 
-// abandon ends a call that nobody came back for. The time in which the container stands still does not count.
-func (d *desk) abandon(c *call) {
+// abandon ends a call whose code did not come back. Time in which the container is paused does not count.
+func (d *dispatcher) abandon(c *call) {
 	still := d.s.Paused()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,14 +122,14 @@ func (d *desk) abandon(c *call) {
 	case c.over:
 		d.forget(c)
 	default:
-		c.grace = nil // or it would be kept once it is over, for whoever came back
+		c.grace = nil // otherwise the ended call would stay for code that comes back
 		c.cancel()
 	}
 }
 
-// run sees a call to its end.
+// run carries a call to its end.
 func (c *call) run() {
-	go func() { // a command that has ended wants nothing any more
+	go func() { // a command that has ended needs no result
 		select {
 		case <-c.exec.Done():
 			c.cancel()
@@ -137,24 +137,24 @@ func (c *call) run() {
 		}
 	}()
 	out := c.perform()
-	if c.desk.b.ctx.Err() != nil { // the next daemon's
+	if c.dispatcher.b.ctx.Err() != nil { // the next daemon continues it
 		return
 	}
 	if c.ctx.Err() != nil && out.failure == nil && out.result == nil {
 		out.failure = fail(RuntimeError, "nobody waits for the call of %s any more", c.rec.Tool)
 	}
-	c.desk.finish(c, out)
+	c.dispatcher.finish(c, out)
 }
 
-// perform has the call approved, where that is needed, answered and checked.
+// perform has the call approved if needed, answered and checked.
 func (c *call) perform() outcome {
 	if failure, ok := c.approved(); !ok {
 		return outcome{failure: failure}
 	}
 	to := c.target()
 	left := to.wait
-	if c.rec.StartedAt != nil { // under an earlier daemon, perhaps
-		left = min(left, c.rec.StartedAt.Add(to.wait).Sub(c.desk.b.cfg.Now()))
+	if c.rec.StartedAt != nil { // perhaps under an earlier daemon
+		left = min(left, c.rec.StartedAt.Add(to.wait).Sub(c.dispatcher.b.cfg.Now()))
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, left)
 	defer cancel()
@@ -173,14 +173,14 @@ func (c *call) perform() outcome {
 	return out
 }
 
-// target is who answers the call now: another holder of the same tool may take over.
+// target is the current provider of the call: another holder of the same tool may take over.
 func (c *call) target() target {
-	c.desk.mu.Lock()
-	defer c.desk.mu.Unlock()
+	c.dispatcher.mu.Lock()
+	defer c.dispatcher.mu.Unlock()
 	return c.to
 }
 
-// approved waits until a person has approved the call, where one has to, and reports whether it may go on.
+// approved waits until a person approves the call, if one has to, and reports whether it may go on.
 func (c *call) approved() (*Failure, bool) {
 	r, err := c.decision()
 	if err != nil {
@@ -190,38 +190,38 @@ func (c *call) approved() (*Failure, bool) {
 	case proto.CallExpired:
 		c.change(func(mine *record) { *mine = r })
 		return fail(PermissionError, "nobody approved the call of %s in time", r.Tool), false
-	case proto.CallCanceled, proto.CallLost: // by a sweep, before its code came back
+	case proto.CallCanceled, proto.CallLost: // a sweep ended it before its code came back
 		c.change(func(mine *record) { *mine = r })
 		return fail(RuntimeError, "the call of %s was given up before it was made", r.Tool), false
 	case proto.CallRefused:
 		c.change(func(mine *record) { *mine = r })
 		return r.refusal(), false
 	case proto.CallApproved:
-		r.State, r.StartedAt = proto.CallRunning, proto.AtOrNil(c.desk.b.cfg.Now())
+		r.State, r.StartedAt = proto.CallRunning, proto.AtOrNil(c.dispatcher.b.cfg.Now())
 		c.change(func(mine *record) { *mine = r })
-		if err := c.desk.b.cfg.Ledger.UpdateAsync(r.put); err != nil {
+		if err := c.dispatcher.b.cfg.Ledger.UpdateAsync(r.put); err != nil {
 			return fail(RuntimeError, "the call of %s cannot be written down now, so it is not made", r.Tool), false
 		}
-		return c.seek() // it took a person's time: who answered then may be gone
+		return c.seek() // approval took a person's time: the provider may be gone
 	}
 	return nil, true
 }
 
-// decision is the call as it is once it waits for nobody: a person has decided, or it is too late for that. Its error
-// says that nobody wants it any more.
+// decision returns the call's record once a person has decided or the time is over. It returns an error if no request
+// waits for the call any more.
 func (c *call) decision() (r record, err error) {
 	if c.rec.State != proto.CallParked {
 		return c.rec, nil
 	}
-	// It may have been decided after it was read, and before it was known here that this is the call.
-	err = c.desk.b.cfg.Ledger.View(func(tx *ledger.Tx) error {
+	// It may have been decided after it was read, and before this daemon knew the call.
+	err = c.dispatcher.b.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		r, err = findCall(tx, c.rec.ContainerID, c.rec.ID)
 		return err
 	})
 	if err != nil || r.State != proto.CallParked {
 		return r, err
 	}
-	timer := time.NewTimer(r.ExpiresAt.Sub(c.desk.b.cfg.Now()))
+	timer := time.NewTimer(r.ExpiresAt.Sub(c.dispatcher.b.cfg.Now()))
 	defer timer.Stop()
 	select {
 	case r = <-c.verdict:
@@ -233,9 +233,9 @@ func (c *call) decision() (r record, err error) {
 	return r, nil
 }
 
-// expire ends the wait for approval, and is the call as it is then: whoever decided at the last moment is heard.
+// expire ends the wait for approval and returns the record. A decision at the last moment counts.
 func (c *call) expire() (r record) {
-	b := c.desk.b
+	b := c.dispatcher.b
 	err := b.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
 		if r, err = findCall(tx, c.rec.ContainerID, c.rec.ID); err != nil || r.State != proto.CallParked {
 			return err
@@ -243,7 +243,7 @@ func (c *call) expire() (r record) {
 		r.State, r.EndedAt = proto.CallExpired, proto.AtOrNil(b.cfg.Now())
 		return r.put(tx)
 	})
-	if err != nil { // it is not known what was decided, so it was not approved
+	if err != nil { // the decision is unknown, so the call was not approved
 		b.cfg.Log.Error("ending the wait for approval", "call", c.rec.ID, "error", err)
 		r = c.rec
 		r.State = proto.CallExpired
@@ -251,40 +251,40 @@ func (c *call) expire() (r record) {
 	return r
 }
 
-// seek finds who answers the call now.
+// seek finds the current provider of the call.
 func (c *call) seek() (*Failure, bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, listTime)
 	defer cancel()
-	to, failure := c.desk.find(ctx, c.rec.Tool)
+	to, failure := c.dispatcher.find(ctx, c.rec.Tool)
 	if failure != nil {
 		return failure, false
 	}
-	c.desk.mu.Lock()
-	defer c.desk.mu.Unlock()
+	c.dispatcher.mu.Lock()
+	defer c.dispatcher.mu.Unlock()
 	c.to = to
 	return nil, true
 }
 
 func (c *call) change(fn func(*record)) {
-	c.desk.mu.Lock()
-	defer c.desk.mu.Unlock()
+	c.dispatcher.mu.Lock()
+	defer c.dispatcher.mu.Unlock()
 	fn(&c.rec)
 }
 
-// decided tells a call that is here what a person decided about it.
-func (d *desk) decided(r record) {
+// decided delivers a person's decision to a call that is in memory.
+func (d *dispatcher) decided(r record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if c := d.calls[callKey{r.ExecID, r.Client}]; c != nil && c.rec.ID == r.ID {
 		select {
 		case c.verdict <- r:
-		default: // it was told already
+		default: // it has a decision already
 		}
 	}
 }
 
-// finish ends a call: that is written down before the code hears of it.
-func (d *desk) finish(c *call, out outcome) {
+// finish ends a call. The end is recorded before the code learns it.
+func (d *dispatcher) finish(c *call, out outcome) {
 	d.mu.Lock()
 	r, recorded := c.rec, c.recorded
 	if !d.keep(c, int64(len(out.result))) {
@@ -294,7 +294,7 @@ func (d *desk) finish(c *call, out outcome) {
 	d.mu.Unlock()
 	now := d.b.cfg.Now()
 	switch {
-	case r.State.Over(): // it is said already
+	case r.State.Over(): // the failure says it already
 	case out.failure == nil:
 		r.State = proto.CallSucceeded
 	case c.ctx.Err() != nil:
@@ -311,7 +311,7 @@ func (d *desk) finish(c *call, out outcome) {
 			d.b.cfg.Log.Error("recording the end of a tool's call", "call", r.ID, "error", err)
 		}
 	}
-	d.tell(r, recorded)
+	d.audit(r, recorded)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c.rec, c.over, c.end = r, true, out
@@ -323,11 +323,11 @@ func (d *desk) finish(c *call, out outcome) {
 	if len(c.watchers) == 0 && c.grace == nil {
 		d.forget(c)
 	}
-	c.cancel() // or the daemon's context has it for as long as there is a daemon
+	c.cancel() // otherwise the daemon's context keeps it until the daemon ends
 }
 
-// tell has it audited what became of a call.
-func (d *desk) tell(r record, recorded bool) {
+// audit writes a call's end into the audit log.
+func (d *dispatcher) audit(r record, recorded bool) {
 	x := proto.AuditCall{Tool: cut(d.s.Hide(r.Tool), maxName), Sent: r.InputBytes, Got: r.ResultBytes}
 	entry := proto.AuditEntry{Act: actCall, Outcome: proto.AuditOK, Actor: proto.ActorContainer, ExecID: r.ExecID,
 		Call: &x}
@@ -343,7 +343,7 @@ func (d *desk) tell(r record, recorded bool) {
 	d.s.AuditCall(entry)
 }
 
-// outcomes are what the audit log calls failures.
+// outcomes are the audit log's codes for failures.
 var outcomes = map[string]proto.Code{
 	PermissionError: proto.PermissionDenied, NameError: proto.NotFound, ValueError: proto.InvalidArgument,
 	TimeoutError: proto.TimedOut, RuntimeError: proto.Unavailable,

@@ -11,15 +11,15 @@ import (
 	"berth/state/ledger"
 )
 
-// The messages between a client of the API that answers calls, and the daemon.
+// The messages between an API client that answers calls and the daemon.
 const (
-	msgServe  = "serve"  // from the client: Tools are what it answers from now on
+	msgServe  = "serve"  // from the client: it answers Tools from now on
 	msgResult = "result" // from the client: Result is the call's
-	// from the client: the call failed with Error; from the daemon: the message before was not right
+	// from the client: the call failed with Error; from the daemon: the last message was wrong
 	msgError   = "error"
-	msgServing = "serving" // from the daemon: Names are those of Tools that code may call
+	msgServing = "serving" // from the daemon: code may call the Tools in Names
 	msgCall    = "call"    // from the daemon: answer this
-	msgCancel  = "cancel"  // from the daemon: nobody waits for the answer any more
+	msgCancel  = "cancel"  // from the daemon: the answer is no longer needed
 )
 
 // A ClientMessage is one message of a client that answers calls of tools. Its type decides which fields it may have.
@@ -44,23 +44,23 @@ type DaemonMessage struct {
 	Error  *proto.Error    `json:"error,omitempty"`
 }
 
-// A Client is a client of the API that answers calls of one container. Its methods are called from one goroutine.
+// A Client is an API client that answers calls of one container. Its methods are called from one goroutine.
 type Client struct {
-	desk   *desk
-	send   func(DaemonMessage) error
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	done   chan struct{} // closed when nothing is sent any more; nil: nothing was yet
-	offer  *Offer        // nil: it has not said what it serves yet
+	desk    *dispatcher
+	send    func(DaemonMessage) error
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	done    chan struct{}    // closed when the sender has ended; nil: it never started
+	session *ProviderSession // nil: the client has not said yet what it serves
 }
 
-// MayConnect says why no client can answer calls of an owner's container, if so.
+// MayConnect returns why no client can answer calls of an owner's container, or nil.
 func (b *Bridge) MayConnect(owner, container string) error {
 	_, err := b.findForClient(owner, container)
 	return err
 }
 
-// Connect has a client of the API answer calls of an owner's container. send must be safe for concurrent use; it may
+// Connect lets an API client answer calls of an owner's container. send must be safe for concurrent use. It may
 // block, and fails once the client is gone.
 func (b *Bridge) Connect(ctx context.Context, owner, container string, send func(DaemonMessage) error) (
 	*Client, error) {
@@ -73,8 +73,8 @@ func (b *Bridge) Connect(ctx context.Context, owner, container string, send func
 	return c, nil
 }
 
-// findForClient is the desk of a container whose calls clients of the API answer.
-func (b *Bridge) findForClient(owner, container string) (*desk, error) {
+// findForClient returns the dispatcher of a container whose calls API clients answer.
+func (b *Bridge) findForClient(owner, container string) (*dispatcher, error) {
 	d, err := b.find(owner, container)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (c *Client) Handle(m ClientMessage) error {
 	case msgServe:
 		return c.serve(m.Tools)
 	case msgResult, msgError:
-		if c.offer == nil {
+		if c.session == nil {
 			return invalid("type", "say first what is served, with a message of type %q", msgServe)
 		}
 		if m.Type == msgError && m.Error == nil {
@@ -106,12 +106,12 @@ func (c *Client) Handle(m ClientMessage) error {
 		if m.Type == msgResult {
 			m.Error = nil
 		}
-		return c.offer.Answer(m.CallID, m.Result, (*Failure)(m.Error))
+		return c.session.Answer(m.CallID, m.Result, (*Failure)(m.Error))
 	}
 	return invalid("type", "type %.40q is not known; it is %s, %s or %s", m.Type, msgServe, msgResult, msgError)
 }
 
-// serve has the client answer these from now on, of those that code may call.
+// serve makes the client answer those of these tools that code may call.
 func (c *Client) serve(specs []proto.ToolSpec) error {
 	list := make([]Tool, len(specs))
 	for i, s := range specs {
@@ -133,23 +133,23 @@ func (c *Client) serve(specs []proto.ToolSpec) error {
 		return err
 	}
 	if err := c.send(DaemonMessage{Type: msgServing, Names: names}); err != nil {
-		return nil // it is gone, which its socket finds out
+		return nil // the client is gone, which its socket will report
 	}
 	c.install(tools)
-	// with what others have come to serve meanwhile
+	// including what other clients serve by now
 	d.b.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return d.putClients(tx, nil) })
 	return nil
 }
 
-// putClients writes down what clients serve, and these tools, so that a later daemon has calls of all that wait for
-// whoever served it.
-func (d *desk) putClients(tx *ledger.Tx, tools map[string]*tool) error {
+// putClients records what clients serve, plus these tools. A later daemon then makes calls of them wait for the
+// clients.
+func (d *dispatcher) putClients(tx *ledger.Tx, tools map[string]*tool) error {
 	all := maps.Clone(tools)
 	if all == nil {
 		all = map[string]*tool{}
 	}
 	d.mu.Lock()
-	for _, o := range d.offers {
+	for _, o := range d.providers {
 		for name, t := range o.tools {
 			if o.client && all[name] == nil {
 				all[name] = t
@@ -168,20 +168,20 @@ func (d *desk) putClients(tx *ledger.Tx, tools map[string]*tool) error {
 	return tx.Put(bucketOffers, key, stored)
 }
 
-// install has calls of these tools come to the client, from now on, and what it does not serve any more fail.
+// install routes calls of these tools to the client. Calls of tools that it no longer serves fail.
 func (c *Client) install(tools map[string]*tool) {
 	d := c.desk
-	if c.offer == nil {
-		c.offer = d.newOffer(anyClient, tools, 0)
-		c.offer.client = true
-		d.install(c.offer, func(other *Offer) bool { return other.client && !other.here && other.within(tools) })
+	if c.session == nil {
+		c.session = d.newOffer(anyClient, tools, 0)
+		c.session.client = true
+		d.install(c.session, func(other *ProviderSession) bool { return other.client && !other.here && other.within(tools) })
 		c.done = make(chan struct{})
-		go c.run(c.offer)
+		go c.run(c.session)
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	o := c.offer
+	o := c.session
 	o.tools = tools
 	d.handOver()
 	for id, one := range o.pending {
@@ -195,8 +195,8 @@ func (c *Client) install(tools map[string]*tool) {
 	}
 }
 
-// within reports whether all tools of an offer are among others.
-func (o *Offer) within(tools map[string]*tool) bool {
+// within reports whether tools contains all tools of the session.
+func (o *ProviderSession) within(tools map[string]*tool) bool {
 	for name := range o.tools {
 		if tools[name] == nil {
 			return false
@@ -205,8 +205,8 @@ func (o *Offer) within(tools map[string]*tool) bool {
 	return true
 }
 
-// run gives the client its calls.
-func (c *Client) run(o *Offer) {
+// run sends the client its calls.
+func (c *Client) run(o *ProviderSession) {
 	defer close(c.done)
 	for {
 		batch, dropped, err := o.next(c.ctx)
@@ -227,22 +227,22 @@ func (c *Client) run(o *Offer) {
 	}
 }
 
-// Close is for a client that has gone. What it has not answered goes to another that is there and serves the same
-// tools, or waits a moment for one to come.
+// Close is called when the client has gone. Its unanswered calls go to another connected client that serves the same
+// tools, or wait a moment for one.
 func (c *Client) Close() {
 	c.cancel()
-	if c.offer == nil {
+	if c.session == nil {
 		return
 	}
 	c.desk.mu.Lock()
-	c.offer.depart()
+	c.session.depart()
 	c.desk.mu.Unlock()
 	<-c.done
 }
 
-// depart has an offer wait for somebody to take its place, for a moment, and its calls go to whoever else is there.
-// Called with the desk's mu held.
-func (o *Offer) depart() {
+// depart makes a provider session wait a moment for a successor. Its calls go to other connected clients. The caller
+// holds the dispatcher's mu.
+func (o *ProviderSession) depart() {
 	if !o.over {
 		o.here = false
 		o.leaving = time.AfterFunc(max(o.desk.b.cfg.Grace, o.wait), o.Close)
@@ -250,11 +250,11 @@ func (o *Offer) depart() {
 	}
 }
 
-// handOver gives calls that wait for a client which is not there, or does not serve their tools any more, to one that
-// is and does. Called with mu held.
-func (d *desk) handOver() {
-	for _, o := range d.offers {
-		moved := map[*Offer][]*call{}
+// handOver moves calls whose client is gone, or no longer serves their tool, to a connected client that does. The
+// caller holds mu.
+func (d *dispatcher) handOver() {
+	for _, o := range d.providers {
+		moved := map[*ProviderSession][]*call{}
 		for id, c := range o.pending {
 			if !o.client || o.here && o.tools[c.to.Name] != nil {
 				continue
@@ -272,9 +272,9 @@ func (d *desk) handOver() {
 	}
 }
 
-// present is the newest offer of a client that is there and serves a tool.
-func (d *desk) present(name string) *Offer {
-	for _, o := range d.offers {
+// present returns the newest session of a connected client that serves a tool.
+func (d *dispatcher) present(name string) *ProviderSession {
+	for _, o := range d.providers {
 		if o.client && o.here && o.tools[name] != nil {
 			return o
 		}

@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// Types of failures, in the words of the exceptions that code gets.
+// Types of failures, named as the exceptions that code gets.
 const (
 	PermissionError = "PermissionError" // the tool is not on the list, or a person refused the call
-	NameError       = "NameError"       // nobody answers to that name
-	ValueError      = "ValueError"      // the input is not what the tool takes
-	TimeoutError    = "TimeoutError"    // nobody answered in time
+	NameError       = "NameError"       // no provider has a tool of that name
+	ValueError      = "ValueError"      // the input does not match the tool's schema
+	TimeoutError    = "TimeoutError"    // no provider answered in time
 	RuntimeError    = "RuntimeError"    // everything else
 )
 
@@ -30,7 +30,7 @@ func fail(kind, format string, args ...any) *Failure {
 	return (&Failure{kind, fmt.Sprintf(format, args...)}).bounded()
 }
 
-// bounded is the failure as code may get it, whoever it comes from.
+// bounded is the failure in the size that code may get, whatever its origin.
 func (f *Failure) bounded() *Failure {
 	out := *f
 	if !slices.Contains(failureTypes, out.Type) {
@@ -43,7 +43,7 @@ func (f *Failure) bounded() *Failure {
 	return &out
 }
 
-// cut bounds a text, whole characters only.
+// cut shortens a text to at most that many bytes of whole characters.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -54,7 +54,7 @@ func cut(text string, most int) string {
 	return text[:most] + "…"
 }
 
-// late is the failure of a call that nobody answered.
+// late is the failure of a call that got no answer in time.
 func late(name string, seconds float64) *Failure {
 	return fail(TimeoutError, "Calling tool ['%s'] timed out (no response after %gs).", name, seconds)
 }

@@ -25,7 +25,7 @@ var query = bridge.Tool{Name: "query", Async: true, InputSchema: json.RawMessage
 	`{"type":"object","properties":{"sql":{"type":"string"}},"required":["sql"]}`)}
 
 // answerPages answers calls of these, and keeps how many came at once.
-func answerPages(t *testing.T, o *bridge.Offer) (batches chan int) {
+func answerPages(t *testing.T, o *bridge.ProviderSession) (batches chan int) {
 	t.Helper()
 	batches = make(chan int, 1000)
 	go func() {
@@ -213,7 +213,7 @@ E`
 
 // The example of docs/tools.md, in its three languages.
 func TestDocumentedExample(t *testing.T) {
-	text, err := os.ReadFile("../docs/tools.md")
+	text, err := os.ReadFile("../../docs/tools.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func runCell(t *testing.T, r *code.Runner, s *session.Session, name, lang, text 
 }
 
 // answerLate answers a number of calls. The first of them wait until as many as held have come.
-func answerLate(ctx context.Context, o *bridge.Offer, calls, held int) {
+func answerLate(ctx context.Context, o *bridge.ProviderSession, calls, held int) {
 	var waiting []bridge.Call
 	for seen := 0; seen < calls; {
 		batch, err := o.Next(ctx)

@@ -18,7 +18,7 @@ const (
 	bucketOffers = "tool_offers"
 )
 
-// callPrefix is of the IDs of calls.
+// callPrefix begins the IDs of calls.
 const callPrefix = "call_"
 
 // Wire types that this package answers with.
@@ -29,13 +29,13 @@ type (
 	Refusal   = proto.Refusal
 )
 
-// A record is what the ledger keeps of a call.
+// A record is the ledger's record of a call.
 type record struct {
 	ToolCall
-	Client string `json:"client"`           // what the code's side calls it
-	Hash   string `json:"hash"`             // of tool and input: a keyed one
-	Holder string `json:"holder,omitempty"` // of the offer that has it
-	Shared bool   `json:"shared,omitempty"` // whoever answers gets it again under a later daemon, by its ID
+	Client string `json:"client"`           // the code's identifier of it
+	Hash   string `json:"hash"`             // of tool and input, keyed
+	Holder string `json:"holder,omitempty"` // holder of the provider session that has it
+	Shared bool   `json:"shared,omitempty"` // under a later daemon the provider gets it again, by its ID
 }
 
 func (r record) key() string { return r.ContainerID + "/" + r.ID }
@@ -53,7 +53,7 @@ func (r record) put(tx *ledger.Tx) error {
 	return errors.Join(tx.Put(bucketIDs, r.clientKey(), r.ID), tx.Put(bucketLive, r.ID, r.ContainerID))
 }
 
-// close is put of a call that is over. What was decided about it while it ended stays written.
+// close writes a call that is over. A decision that came while it ended stays in the record.
 func (r *record) close(tx *ledger.Tx) error {
 	if r.ExpiresAt != nil && r.Decision == nil {
 		old, err := findCall(tx, r.ContainerID, r.ID)
@@ -65,7 +65,7 @@ func (r *record) close(tx *ledger.Tx) error {
 	return r.put(tx)
 }
 
-// recall is the call that the code's side knows by this identifier, if it was written down.
+// recall returns the call with this identifier if it was recorded.
 func recall(tx *ledger.Tx, r record) (*record, error) {
 	var id string
 	if known, err := tx.Get(bucketIDs, r.clientKey(), &id); err != nil || !known {
@@ -109,14 +109,14 @@ func (b *Bridge) GetCall(owner, container, id string) (ToolCall, error) {
 type Filter struct {
 	State proto.ToolCallState
 	Exec  string
-	After string // a call's ID: those that are older
+	After string // a call's ID: list the calls that are older
 	Limit int    // 0 is 20
 }
 
-// maxPage bounds a list of calls, in bytes as the ledger has them.
+// maxPage bounds a list of calls, in bytes as stored in the ledger.
 const maxPage = 8 << 20
 
-// Calls lists the calls of an owner's container, newest first, and says whether there are more.
+// Calls lists the calls of an owner's container, newest first, and reports whether there are more.
 func (b *Bridge) Calls(owner, container string, f Filter) (list []ToolCall, more bool, err error) {
 	d, err := b.find(owner, container)
 	if err != nil {
@@ -153,8 +153,8 @@ func (b *Bridge) Calls(owner, container string, f Filter) (list []ToolCall, more
 // maxReason bounds a reason, in bytes.
 const maxReason = 1000
 
-// Approve lets a parked call go on, and gives it as it is then. An approval is for that one call: whoever comes
-// second, or too late, has a conflict.
+// Approve lets a parked call go on and returns its record. An approval counts for that one call. A second or late
+// decision gets a conflict.
 func (b *Bridge) Approve(ctx context.Context, owner, container, id string) (ToolCall, error) {
 	return b.decide(ctx, owner, container, id, proto.CallApproved, "")
 }
@@ -167,7 +167,7 @@ func (b *Bridge) Refuse(ctx context.Context, owner, container, id string, why Re
 	return b.decide(ctx, owner, container, id, proto.CallRefused, why.Reason)
 }
 
-// decide takes a parked call to another state, once. That is on disk before the code hears of it.
+// decide moves a parked call to another state, once. The decision is on disk before the code learns it.
 func (b *Bridge) decide(ctx context.Context, owner, container, id string, to proto.ToolCallState, reason string) (
 	ToolCall, error) {
 	d, err := b.find(owner, container)
@@ -195,7 +195,7 @@ func (b *Bridge) decide(ctx context.Context, owner, container, id string, to pro
 	return r.ToolCall, err
 }
 
-// refusal is what code gets of a call that a person refused.
+// refusal is the failure that code gets for a call that a person refused.
 func (r record) refusal() *Failure {
 	if r.Decision.Reason == "" {
 		return fail(PermissionError, "the call of %s was refused", r.Tool)
@@ -203,7 +203,7 @@ func (r record) refusal() *Failure {
 	return fail(PermissionError, "the call of %s was refused: %s", r.Tool, r.Decision.Reason)
 }
 
-// decided is the error for a call that is not parked any more.
+// decided is the error for a call that is no longer parked.
 func (r record) decided() error {
 	switch {
 	case r.State == proto.CallParked:

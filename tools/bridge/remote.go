@@ -28,8 +28,8 @@ type remote interface {
 	close()
 }
 
-// server is the container's server and its tools. It is connected to when it is first needed.
-func (d *desk) server(ctx context.Context) (remote, map[string]*tool, *Failure) {
+// server returns the container's server and its tools. It connects at the first use.
+func (d *dispatcher) server(ctx context.Context) (remote, map[string]*tool, *Failure) {
 	r, err := d.connect()
 	if err != nil {
 		return nil, nil, fail(RuntimeError, "the server that answers calls cannot be used: %s",
@@ -44,8 +44,8 @@ func (d *desk) server(ctx context.Context) (remote, map[string]*tool, *Failure) 
 	return r, tools, nil
 }
 
-// connect is the container's server. Nothing is dialled yet.
-func (d *desk) connect() (remote, error) {
+// connect returns the container's server without dialling it.
+func (d *dispatcher) connect() (remote, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.remote != nil {
@@ -79,7 +79,8 @@ func (d *desk) connect() (remote, error) {
 	return d.remote, nil
 }
 
-// httpClient goes to servers that the operator lets calls go to, and follows no redirect: that may lead elsewhere.
+// httpClient reaches the servers that the operator allows. It follows no redirect, since a redirect may lead to
+// another host.
 func (b *Bridge) httpClient(headers map[string]string) *http.Client {
 	return &http.Client{
 		Transport: headed{headers, &http.Transport{
@@ -93,13 +94,13 @@ func (b *Bridge) httpClient(headers map[string]string) *http.Client {
 	}
 }
 
-// headed sets headers of each request.
+// headed sets headers on each request.
 type headed struct {
 	headers map[string]string
 	next    *http.Transport
 }
 
-// RoundTrip is http.RoundTripper's.
+// RoundTrip implements http.RoundTripper.
 func (h headed) RoundTrip(r *http.Request) (*http.Response, error) {
 	if len(h.headers) > 0 {
 		r = r.Clone(r.Context())
@@ -110,10 +111,10 @@ func (h headed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.next.RoundTrip(r)
 }
 
-// CloseIdleConnections lets go of connections that are not in use.
+// CloseIdleConnections closes connections that are not in use.
 func (h headed) CloseIdleConnections() { h.next.CloseIdleConnections() }
 
-// A callback is a server that each call is posted to.
+// A callback is a server that gets each call as a POST.
 type callback struct {
 	url    string
 	secret []byte
@@ -125,13 +126,13 @@ func (c *callback) tools(context.Context) (map[string]*tool, error) { return c.l
 
 func (c *callback) close() { c.client.CloseIdleConnections() }
 
-// Headers of a request to a server: when it was made, and that with its body signed.
+// Headers of a request to a server: its time, and the signature of time and body.
 const (
 	HeaderTimestamp = "Berth-Timestamp" // seconds since 1970
 	HeaderSignature = "Berth-Signature" // "sha256=" and, in hex, the HMAC-SHA-256 of timestamp, "." and body
 )
 
-// sign is the signature of a body.
+// sign returns the signature of a body.
 func sign(secret []byte, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, secret)
 	fmt.Fprintf(mac, "%s.", timestamp)
@@ -145,7 +146,7 @@ func (c *callback) answer(ctx context.Context, one *call) ([]byte, *Failure) {
 	if err != nil {
 		return nil, fail(RuntimeError, "the call of %s cannot be written", one.rec.Tool)
 	}
-	// a body that cannot be sent twice is not
+	// a body that cannot be sent twice is not retried
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, io.NopCloser(bytes.NewReader(body)))
 	if err != nil {
 		return nil, fail(RuntimeError, "the server's URL cannot be used")
@@ -170,13 +171,13 @@ func (c *callback) answer(ctx context.Context, one *call) ([]byte, *Failure) {
 	return readAnswer(ctx, one, res.Body)
 }
 
-// takes reads the result of a call and takes room for it.
+// takes reads the result of a call and reserves memory for it.
 type takes struct {
 	r    io.Reader
 	call *call
 }
 
-// Read is io.Reader's. It ends where there is no room.
+// Read implements io.Reader. It fails when no memory is left.
 func (t takes) Read(p []byte) (int, error) {
 	n, err := t.r.Read(p)
 	if full := t.call.take(n); full != nil {
@@ -185,7 +186,7 @@ func (t takes) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readAnswer reads what a server says: a result, or an error.
+// readAnswer reads a server's answer: a result or an error.
 func readAnswer(ctx context.Context, one *call, r io.Reader) ([]byte, *Failure) {
 	name := one.rec.Tool
 	body, err := io.ReadAll(takes{io.LimitReader(r, maxResult+aroundInput+1), one})
@@ -218,19 +219,19 @@ func readAnswer(ctx context.Context, one *call, r io.Reader) ([]byte, *Failure) 
 // An mcpServer is a server that speaks the Model Context Protocol.
 type mcpServer struct {
 	client *mcpclient.Client
-	desk   *desk
+	desk   *dispatcher
 
 	mu    sync.Mutex // guards ready
 	ready map[string]listed
 }
 
-// A listed is a tool as a server lists it, and as calls need it; nil: it cannot be called.
+// A listed is a tool as the server lists it, and in the form that calls need; nil: it cannot be called.
 type listed struct {
 	spec proto.ToolSpec
 	tool *tool
 }
 
-// as reports whether the server lists it as before.
+// as reports whether the server lists it unchanged.
 func (l listed) as(s proto.ToolSpec) bool {
 	return l.spec.Description == s.Description && bytes.Equal(l.spec.InputSchema, s.InputSchema) &&
 		bytes.Equal(l.spec.OutputSchema, s.OutputSchema)
@@ -238,7 +239,7 @@ func (l listed) as(s proto.ToolSpec) bool {
 
 func (m *mcpServer) close() { m.client.Close() }
 
-// tools are the server's, those of them that code may call.
+// tools returns those of the server's tools that code may call.
 func (m *mcpServer) tools(ctx context.Context) (map[string]*tool, error) {
 	specs, err := m.client.Tools(ctx)
 	if err != nil {
@@ -255,8 +256,8 @@ func (m *mcpServer) tools(ctx context.Context) (map[string]*tool, error) {
 	return out, nil
 }
 
-// prepared is a tool as calls need it, made once for as long as the server lists it so. One that cannot be called is
-// as if it were not there.
+// prepared returns a tool in the form that calls need. It is made once for as long as the server lists it unchanged.
+// A tool that cannot be called counts as missing.
 func (m *mcpServer) prepared(s proto.ToolSpec) *tool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -276,7 +277,7 @@ func (m *mcpServer) prepared(s proto.ToolSpec) *tool {
 	return t
 }
 
-// answer has the server do it.
+// answer has the server answer a call.
 func (m *mcpServer) answer(ctx context.Context, one *call) ([]byte, *Failure) {
 	result, refused, err := m.client.Call(ctx, one.rec.Tool, one.input, one.take)
 	switch {

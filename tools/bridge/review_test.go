@@ -304,7 +304,7 @@ func TestSchemas(t *testing.T) {
 		`{"type":"object","properties":{"a":{"pattern":"(a+)+$"}}}`:                  true,
 		`{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object"}`: true,
 	} {
-		o, err := b.Offer(owner, s.ID(), "x", []bridge.Tool{{Name: "t", InputSchema: json.RawMessage(schema)}},
+		o, err := b.Provide(owner, s.ID(), "x", []bridge.Tool{{Name: "t", InputSchema: json.RawMessage(schema)}},
 			time.Minute)
 		if err == nil {
 			answerAll(t, o)

@@ -16,22 +16,22 @@ import (
 	"golang.org/x/text/message"
 )
 
-// Bounds of a schema: of its text, and of the references in it, each of which is followed for every value that it
-// stands over.
+// Bounds of a schema: of its text, and of its references. Each reference is followed for every value that it applies
+// to.
 const (
 	maxSchema = 64 << 10
 	maxRefs   = 64
 )
 
-// A checker is a schema ready for use; nil lets everything through.
+// A checker is a compiled schema; nil accepts everything.
 type checker struct{ schema *jsonschema.Schema }
 
-// loner loads no schema from anywhere: one that names another by its address is refused.
-type loner struct{}
+// noLoader loads no schema: a schema that refers to another by its address is refused.
+type noLoader struct{}
 
-func (loner) Load(string) (any, error) { return nil, errors.New("it is not part of the schema") }
+func (noLoader) Load(string) (any, error) { return nil, errors.New("it is not part of the schema") }
 
-// compile makes a checker of JSON Schema, draft 2020-12 unless it says another. at names it in errors.
+// compile compiles JSON Schema, draft 2020-12 unless the schema names another. at names it in errors.
 func compile(at string, raw json.RawMessage) (*checker, error) {
 	text := bytes.TrimSpace(raw)
 	if len(text) == 0 || string(text) == "null" {
@@ -49,7 +49,7 @@ func compile(at string, raw json.RawMessage) (*checker, error) {
 		return nil, invalid(at, "%s is not valid JSON", at)
 	}
 	c := jsonschema.NewCompiler()
-	c.UseLoader(loner{})
+	c.UseLoader(noLoader{})
 	if err := c.AddResource("tool:schema", doc); err != nil {
 		return nil, invalid(at, "%s is not a JSON Schema: %s", at, cut(err.Error(), 300))
 	}
@@ -61,31 +61,31 @@ func compile(at string, raw json.RawMessage) (*checker, error) {
 	return &checker{s}, nil
 }
 
-// checking bounds the bytes of values that are compared with schemas at once: while one is, it takes some hundred
-// times its own bytes.
+// checking bounds the bytes of values that are validated at once: validation takes some hundred times the bytes of a
+// value.
 var checking = semaphore.NewWeighted(maxResult)
 
-// english is the language of the validator's words.
+// english is the language of the validator's messages.
 var english = message.NewPrinter(language.English)
 
-// check says what of a value does not fit, in a sentence; at names the value.
+// check says in a sentence what of a value does not fit; at names the value.
 func (c *checker) check(at string, raw json.RawMessage) error {
 	if c == nil {
 		return nil
 	}
 	room := int64(min(len(raw), maxResult))
-	_ = checking.Acquire(context.Background(), room) // none takes long
+	_ = checking.Acquire(context.Background(), room) // no validation takes long
 	defer checking.Release(room)
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
 		return fmt.Errorf("%s is not valid JSON", at)
 	}
-	looks, err := weigh(c.schema, v, len(raw))
+	looks, err := schemaCost(c.schema, v, len(raw))
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
 	}
 	if looks > fullWeight {
-		// of what must not fit, the validator keeps no more than whether it does
+		// below a "not" the validator keeps only whether the value fits
 		if (&jsonschema.Schema{Not: c.schema}).Validate(v) == nil {
 			return fmt.Errorf("%s: it is not what the schema says, and too large to say where", at)
 		}
@@ -94,7 +94,7 @@ func (c *checker) check(at string, raw json.RawMessage) error {
 	err = c.schema.Validate(v)
 	var bad *jsonschema.ValidationError
 	if errors.As(err, &bad) {
-		for len(bad.Causes) > 0 { // the first of what is wrong at the bottom says most
+		for len(bad.Causes) > 0 { // the first cause at the bottom is the most precise
 			bad = bad.Causes[0]
 		}
 		return fmt.Errorf("%s: %s", cut(strings.Join(append([]string{at}, bad.InstanceLocation...), "."), 200),
@@ -103,13 +103,13 @@ func (c *checker) check(at string, raw json.RawMessage) error {
 	return err
 }
 
-// A tool is one that can be called, with its schemas ready.
+// A tool is one that can be called, with compiled schemas.
 type tool struct {
 	Tool
 	input, output *checker
 }
 
-// prepare checks a tool and makes it ready. at names it in errors.
+// prepare checks a tool and compiles its schemas. at names it in errors.
 func prepare(at string, t Tool) (*tool, error) {
 	if err := checkName(at+".name", t.Name); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func prepare(at string, t Tool) (*tool, error) {
 	return ready, err
 }
 
-// prepareAll is prepare of a list, by name.
+// prepareAll prepares a list of tools, by name.
 func prepareAll(at string, list []Tool) (map[string]*tool, error) {
 	if len(list) > MaxTools {
 		return nil, invalid(at, "%d tools are too many; %d is the limit", len(list), MaxTools)
@@ -151,10 +151,10 @@ func prepareAll(at string, list []Tool) (map[string]*tool, error) {
 	return out, nil
 }
 
-// maxDepth is how deep values may be nested.
+// maxDepth bounds how deep values may be nested.
 const maxDepth = 64
 
-// tooDeep reports whether a valid JSON text is nested deeper than that.
+// tooDeep reports whether a valid JSON text is nested deeper than maxDepth.
 func tooDeep(raw []byte) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(raw); i++ {

@@ -17,24 +17,24 @@ import (
 	"berth/session"
 )
 
-// Times of the server that containers' code finds. Code that is slower than these is not waited for.
+// Times of the server that code in containers finds. Slower code is disconnected.
 const (
-	headTime  = 10 * time.Second // to say what it wants
-	bodyTime  = 30 * time.Second // to say all of it
+	headTime  = 10 * time.Second // to send a request's head
+	bodyTime  = 30 * time.Second // to send a request's body
 	idleTime  = time.Minute      // between two requests of one connection
 	writeTime = time.Minute      // to take one line
 	maxHead   = 8 << 10          // bytes of a request's head
 )
 
-// A door is where connections come from: those that guests have handed over.
-type door struct {
+// A guestListener accepts the connections that guests hand over.
+type guestListener struct {
 	conns chan net.Conn
 	over  chan struct{}
 	once  sync.Once
 }
 
-// Accept is net.Listener's.
-func (d *door) Accept() (net.Conn, error) {
+// Accept implements net.Listener.
+func (d *guestListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-d.conns:
 		return c, nil
@@ -43,38 +43,38 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 }
 
-// Close is net.Listener's.
-func (d *door) Close() error {
+// Close implements net.Listener.
+func (d *guestListener) Close() error {
 	d.once.Do(func() { close(d.over) })
 	return nil
 }
 
-// Addr is net.Listener's.
-func (d *door) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 3129} }
+// Addr implements net.Listener.
+func (d *guestListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 3129} }
 
-// A knock is a connection from a container. It tells when it is closed.
-type knock struct {
+// A guestConn is a connection from a container. It signals when it is closed.
+type guestConn struct {
 	egress.Conn
-	desk *desk
+	desk *dispatcher
 	once sync.Once
 	over chan struct{}
 }
 
-// Close is net.Conn's.
-func (k *knock) Close() error {
+// Close implements net.Conn.
+func (k *guestConn) Close() error {
 	err := k.Conn.Close()
 	k.once.Do(func() { close(k.over) })
 	return err
 }
 
 // service is the loopback of one generation of a container.
-type service struct{ desk *desk }
+type service struct{ dispatcher *dispatcher }
 
 // Enter waits for a place among the container's connections.
 func (s *service) Enter(ctx context.Context) (leave func(), err error) {
 	select {
-	case s.desk.places <- struct{}{}:
-		return func() { <-s.desk.places }, nil
+	case s.dispatcher.places <- struct{}{}:
+		return func() { <-s.dispatcher.places }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -82,10 +82,10 @@ func (s *service) Enter(ctx context.Context) (leave func(), err error) {
 
 // Serve answers one connection and closes it.
 func (s *service) Serve(ctx context.Context, c egress.Conn) {
-	k := &knock{Conn: c, desk: s.desk, over: make(chan struct{})}
+	k := &guestConn{Conn: c, desk: s.dispatcher, over: make(chan struct{})}
 	defer k.Close()
 	defer context.AfterFunc(ctx, func() { _ = k.Close() })()
-	b := s.desk.b
+	b := s.dispatcher.b
 	select {
 	case b.door.conns <- k:
 		<-k.over
@@ -96,28 +96,29 @@ func (s *service) Serve(ctx context.Context, c egress.Conn) {
 
 type deskKey struct{}
 
-// serve begins to answer connections.
+// serve starts to answer connections.
 func (b *Bridge) serve() {
-	b.door = door{conns: make(chan net.Conn), over: make(chan struct{})}
+	b.door = guestListener{conns: make(chan net.Conn), over: make(chan struct{})}
 	b.server = &http.Server{
 		Handler: http.HandlerFunc(b.handle), ReadHeaderTimeout: headTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: maxHead, DisableGeneralOptionsHandler: true,
 		ErrorLog: slog.NewLogLogger(b.cfg.Log.Handler(), slog.LevelDebug),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, deskKey{}, c.(*knock).desk)
+			return context.WithValue(ctx, deskKey{}, c.(*guestConn).desk)
 		},
 	}
 	b.wg.Go(func() { _ = b.server.Serve(&b.door) })
 }
 
-// handle answers one request: two paths, in one spelling each, to who has the token of a command that runs.
+// handle answers one request. There are two paths, in one spelling each; the caller needs the token of a running
+// command.
 func (b *Bridge) handle(w http.ResponseWriter, r *http.Request) {
 	if !b.enter() {
 		refuse(w, http.StatusServiceUnavailable, fail(RuntimeError, "the daemon is shutting down"))
 		return
 	}
 	defer b.wg.Done()
-	d := r.Context().Value(deskKey{}).(*desk)
+	d := r.Context().Value(deskKey{}).(*dispatcher)
 	switch {
 	case r.RequestURI != "/v1/tools" && r.RequestURI != "/v1/calls":
 		refuse(w, http.StatusNotFound, fail(ValueError, "there is GET /v1/tools and POST /v1/calls, and nothing else"))
@@ -146,8 +147,8 @@ func (b *Bridge) handle(w http.ResponseWriter, r *http.Request) {
 	d.serveCalls(w, r, e)
 }
 
-// caller is the command that asks.
-func (d *desk) caller(r *http.Request) *session.Exec {
+// caller returns the command that sent the request.
+func (d *dispatcher) caller(r *http.Request) *session.Exec {
 	given := r.Header.Values("Authorization")
 	if len(given) != 1 {
 		return nil
@@ -159,7 +160,7 @@ func (d *desk) caller(r *http.Request) *session.Exec {
 	return d.s.ExecByToken(token)
 }
 
-// refuse answers a request that is not done. What is left of its body is not read.
+// refuse answers a request that is refused. The rest of its body is not read.
 func refuse(w http.ResponseWriter, status int, f *Failure) {
 	body, _ := json.Marshal(map[string]*Failure{"error": f})
 	h := w.Header()
@@ -173,10 +174,10 @@ func refuse(w http.ResponseWriter, status int, f *Failure) {
 	_, _ = w.Write(body)
 }
 
-// listTime bounds asking a server for its tools.
+// listTime bounds a request for a server's tools.
 const listTime = 20 * time.Second
 
-func (d *desk) serveList(w http.ResponseWriter, r *http.Request) {
+func (d *dispatcher) serveList(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), listTime)
 	defer cancel()
 	if d.rate.Wait(ctx) != nil {
@@ -194,7 +195,7 @@ func (d *desk) serveList(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string][]Listed{"tools": tools})
 }
 
-func (d *desk) serveCalls(w http.ResponseWriter, r *http.Request, e *session.Exec) {
+func (d *dispatcher) serveCalls(w http.ResponseWriter, r *http.Request, e *session.Exec) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime))
 	asks, err := d.read(r.Body)
@@ -214,9 +215,9 @@ func (d *desk) serveCalls(w http.ResponseWriter, r *http.Request, e *session.Exe
 	d.stream(w, r, d.begin(r.Context(), e, asks, ended), ended)
 }
 
-// stream writes a line for each call as it ends. When the code has gone, or the daemon goes, the answer breaks off,
-// and the code comes again.
-func (d *desk) stream(w http.ResponseWriter, r *http.Request, calls []*call, ended chan *call) {
+// stream writes a line for each call as it ends. When the code or the daemon goes away, the answer breaks off and the
+// code asks again.
+func (d *dispatcher) stream(w http.ResponseWriter, r *http.Request, calls []*call, ended chan *call) {
 	told := map[*call]bool{}
 	defer func() {
 		for _, c := range calls {
@@ -226,7 +227,8 @@ func (d *desk) stream(w http.ResponseWriter, r *http.Request, calls []*call, end
 		}
 	}()
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(writeTime)) // that of the connection's last answer may be over
+	// the deadline of the connection's last answer may be over
+	_ = control.SetWriteDeadline(time.Now().Add(writeTime))
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
 	_ = control.Flush()
@@ -241,7 +243,7 @@ func (d *desk) stream(w http.ResponseWriter, r *http.Request, calls []*call, end
 				return
 			}
 			told[c] = true
-			d.leave(c, ended, true) // not later: it may be large
+			d.leave(c, ended, true) // at once: it may be large
 		case <-r.Context().Done():
 			return
 		case <-d.b.ctx.Done():
@@ -250,7 +252,7 @@ func (d *desk) stream(w http.ResponseWriter, r *http.Request, calls []*call, end
 	}
 }
 
-// distinct are the calls of a request, each once: it may ask for one twice.
+// distinct returns each call of a request once: a request may name one twice.
 func distinct(calls []*call) map[*call]bool {
 	set := map[*call]bool{}
 	for _, c := range calls {
@@ -259,19 +261,19 @@ func distinct(calls []*call) map[*call]bool {
 	return set
 }
 
-// A line is what the code gets of a call.
+// A line is what the code gets for a call.
 type line struct {
 	ID     string          `json:"id"`
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  *Failure        `json:"error,omitempty"`
 }
 
-// writeLine writes a call's line. The result goes as it came, in one line.
-func (d *desk) writeLine(w io.Writer, c *call) error {
+// writeLine writes a call's line. The result is passed on unchanged, in one line.
+func (d *dispatcher) writeLine(w io.Writer, c *call) error {
 	d.mu.Lock()
 	out := c.end
 	d.mu.Unlock()
-	text, err := json.Marshal(line{c.key.client, out.result, out.failure}) // compacts what is raw
+	text, err := json.Marshal(line{c.key.client, out.result, out.failure}) // Marshal compacts raw values
 	if err != nil {
 		text, _ = json.Marshal(line{c.key.client, nil,
 			fail(RuntimeError, "the tool gave back something that is not JSON")})
@@ -280,14 +282,14 @@ func (d *desk) writeLine(w io.Writer, c *call) error {
 	return err
 }
 
-// batchError is a failure on its way as an error.
+// batchError is a failure in the form of an error.
 type batchError struct{ *Failure }
 
 func (e batchError) Error() string { return e.Message }
 
 func (f *Failure) error() error { return batchError{f} }
 
-// badBatch is how a request that cannot be read is answered.
+// badBatch returns the answer for a request that cannot be read.
 func badBatch(err error) (int, *Failure) {
 	var own batchError
 	var slow net.Error

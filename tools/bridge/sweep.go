@@ -11,28 +11,27 @@ import (
 	"berth/state/ledger"
 )
 
-// What is kept of calls that are over, for each container: no more than these, the newest. Those of a command that
-// runs stay.
+// What is kept of ended calls for each container: at most this many, the newest. Calls of a running command stay.
 const (
 	maxKept    = 1000
 	maxKeptAge = 7 * 24 * time.Hour
 )
 
-// pruneEvery is how often old calls are looked for, which reads all of them.
+// pruneEvery is the time between two prunes. A prune reads all calls.
 const pruneEvery = 10 * time.Minute
 
 // Swept is what one Sweep did.
 type Swept struct {
-	Ended     int // calls whose time was over, or whose code has gone
+	Ended     int // calls that timed out, or whose code has gone
 	Forgotten int // old calls
 }
 
-// Sweep ends what an earlier daemon left and nobody came back for, and forgets what is old.
+// Sweep ends calls of an earlier daemon that were not taken up again, and forgets old ones.
 func (b *Bridge) Sweep(ctx context.Context) (done Swept, err error) {
 	if b.sessions == nil {
 		return done, nil
 	}
-	b.dropDesks()
+	b.dropDispatchers()
 	if done.Ended, err = b.endStale(ctx); err != nil {
 		return done, err
 	}
@@ -49,17 +48,17 @@ func (b *Bridge) Sweep(ctx context.Context) (done Swept, err error) {
 	return done, err
 }
 
-// dropDesks lets go of containers that are no more, and of what commands spent that have ended.
-func (b *Bridge) dropDesks() {
+// dropDispatchers drops those of removed containers, and the budgets of ended commands.
+func (b *Bridge) dropDispatchers() {
 	b.mu.Lock()
-	var gone []*desk
-	for id, d := range b.desks {
+	var gone []*dispatcher
+	for id, d := range b.dispatchers {
 		if b.sessions.Any(id) == nil {
 			gone = append(gone, d)
-			delete(b.desks, id)
+			delete(b.dispatchers, id)
 		}
 	}
-	left := maps.Clone(b.desks)
+	left := maps.Clone(b.dispatchers)
 	b.mu.Unlock()
 	for _, d := range gone {
 		d.close()
@@ -69,7 +68,7 @@ func (b *Bridge) dropDesks() {
 	}
 }
 
-func (d *desk) dropSpent() {
+func (d *dispatcher) dropSpent() {
 	d.mu.Lock()
 	spent := maps.Clone(d.spent)
 	d.mu.Unlock()
@@ -85,7 +84,7 @@ func (d *desk) dropSpent() {
 // has reports whether a call is in memory, where it ends by itself.
 func (b *Bridge) has(r record) bool {
 	b.mu.Lock()
-	d := b.desks[r.ContainerID]
+	d := b.dispatchers[r.ContainerID]
 	b.mu.Unlock()
 	if d == nil {
 		return false
@@ -95,12 +94,12 @@ func (b *Bridge) has(r record) bool {
 	return d.calls[callKey{r.ExecID, r.Client}] != nil
 }
 
-// stale is how a call ends that is live in the ledger and nowhere else, or no state while it may go on: its command
-// runs and may come back for it.
+// stale returns how a call ends that is live in the ledger only. It returns no state while the call may go on: its
+// command runs and may take it up.
 func (b *Bridge) stale(r record, now time.Time) proto.ToolCallState {
 	runs := false
 	if s := b.sessions.Any(r.ContainerID); s != nil {
-		runs = b.desk(s).runs(r.ExecID)
+		runs = b.dispatcher(s).runs(r.ExecID)
 	}
 	switch {
 	case runs && (r.State != proto.CallParked || now.Before(r.ExpiresAt.Time)) || b.has(r):
@@ -113,7 +112,7 @@ func (b *Bridge) stale(r record, now time.Time) proto.ToolCallState {
 	return proto.CallCanceled
 }
 
-// endStale looks first without writing: mostly there is nothing to do.
+// endStale first looks without writing: most of the time it finds nothing.
 func (b *Bridge) endStale(ctx context.Context) (n int, err error) {
 	now, live := b.cfg.Now(), []record{}
 	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
@@ -173,7 +172,7 @@ func (b *Bridge) endOne(r record, now time.Time) (ended bool, err error) {
 	return ended, err
 }
 
-// prune forgets calls beyond what is kept, and all of containers that are no more.
+// prune forgets surplus calls, and all calls of removed containers.
 func (b *Bridge) prune(now time.Time) (n int, err error) {
 	var doomed []record
 	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
@@ -202,13 +201,13 @@ func (b *Bridge) prune(now time.Time) (n int, err error) {
 	return len(doomed), err
 }
 
-// surplus are the calls of a container, oldest first, that are too many or too old.
+// surplus returns the calls of a container that are too many or too old. list has the oldest first.
 func (b *Bridge) surplus(container string, list []record, now time.Time) (doomed []record) {
 	s := b.sessions.Any(container)
 	if s == nil {
 		return list
 	}
-	d := b.desk(s)
+	d := b.dispatcher(s)
 	for i, r := range list {
 		old := len(list)-i > maxKept || now.Sub(r.CreatedAt.Time) > maxKeptAge
 		if old && r.State.Over() && !d.runs(r.ExecID) {
@@ -218,7 +217,7 @@ func (b *Bridge) surplus(container string, list []record, now time.Time) (doomed
 	return doomed
 }
 
-// dropOffers forgets those of containers that are no more.
+// dropOffers forgets the provider sessions of removed containers.
 func (b *Bridge) dropOffers(tx *ledger.Tx) error {
 	var keys []string
 	if err := tx.Scan(bucketOffers, "", func(key string, _ []byte) (bool, error) {

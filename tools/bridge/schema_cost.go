@@ -9,13 +9,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// A schema of a line can have a value of a line looked at 2^64 times: {"allOf": [{"items": {"$ref": "#"}}, {"items":
-// {"$ref": "#"}}]}. The validator cannot be told to stop, so it is counted first how often it would look at
-// something. The count is never less than that; it leaves out nothing but what a type rules out.
+// A one-line schema can make the validator look at a one-line value 2^64 times: {"allOf": [{"items": {"$ref": "#"}},
+// {"items": {"$ref": "#"}}]}. The validator cannot be interrupted, so its looks are counted first. The count is never
+// too low; it skips only what a type rules out.
 
-// Bounds of that count, beside what each byte of a value may add, and of a number, whose exact value the validator
-// works with. The validator also keeps what it finds wrong, at each look: where and what up to fullWeight, and beyond
-// that no more than that it is.
+// Bounds of that count, of what each byte of a value may add, and of a number, whose exact value the validator uses.
+// The validator also keeps what it finds wrong at each look: place and reason up to fullWeight looks, beyond that
+// only the fact.
 const (
 	freeWeight  = 1 << 16
 	byteWeight  = 2
@@ -30,35 +30,34 @@ var (
 	errExponent = errors.New("it has a number that is too large, or too near to 0")
 )
 
-// A scale counts what is left to be looked at.
-type scale struct {
+// A costCounter counts the looks that are left.
+type costCounter struct {
 	left int64
 	err  error
 }
 
-// weigh counts how often a value of size bytes is looked at to compare it with a schema, and fails where that takes
-// too long.
-func weigh(s *jsonschema.Schema, v any, size int) (looks int64, err error) {
+// schemaCost counts how often validation looks at a value of size bytes. It fails if that would take too long.
+func schemaCost(s *jsonschema.Schema, v any, size int) (looks int64, err error) {
 	most := min(freeWeight+byteWeight*int64(size), maxWeight)
-	w := &scale{left: most}
+	w := &costCounter{left: most}
 	w.add(s, v)
 	w.spend(0)
 	return most - w.left, w.err
 }
 
 // spend counts looks.
-func (w *scale) spend(n int64) {
+func (w *costCounter) spend(n int64) {
 	if w.left -= n; w.left < 0 && w.err == nil {
 		w.err = errIntricate
 	}
 }
 
 // add counts one look at a value with a schema, and all that follow from it.
-func (w *scale) add(s *jsonschema.Schema, v any) {
+func (w *costCounter) add(s *jsonschema.Schema, v any) {
 	if s == nil || w.err != nil {
 		return
 	}
-	// where those lead is not known before
+	// the targets of those are not known in advance
 	if w.spend(1); w.err != nil || s.DynamicRef != nil || s.RecursiveRef != nil {
 		w.err = errIntricate
 		return
@@ -88,13 +87,13 @@ func (w *scale) add(s *jsonschema.Schema, v any) {
 	}
 }
 
-func (w *scale) all(v any, list ...*jsonschema.Schema) {
+func (w *costCounter) all(v any, list ...*jsonschema.Schema) {
 	for _, s := range list {
 		w.add(s, v)
 	}
 }
 
-func (w *scale) object(s *jsonschema.Schema, v map[string]any) {
+func (w *costCounter) object(s *jsonschema.Schema, v map[string]any) {
 	w.spend(int64(len(s.Required)))
 	for _, of := range s.Dependencies {
 		names, _ := of.([]string)
@@ -118,7 +117,7 @@ func (w *scale) object(s *jsonschema.Schema, v map[string]any) {
 	}
 }
 
-func (w *scale) array(s *jsonschema.Schema, v []any) {
+func (w *costCounter) array(s *jsonschema.Schema, v []any) {
 	if s.UniqueItems {
 		w.spend(unique(v))
 	}
@@ -135,8 +134,8 @@ func (w *scale) array(s *jsonschema.Schema, v []any) {
 	}
 }
 
-// equal is what it takes to compare a value with others: each part of one that has parts, each number with its exact
-// value, and next to nothing for the rest.
+// equal is the cost of comparing a value with others: each part of a composite, the exact value of each number, and
+// next to nothing for the rest.
 func equal(v any, others ...any) (n int64) {
 	_, number := v.(json.Number)
 	for _, other := range others {
@@ -150,8 +149,8 @@ func equal(v any, others ...any) (n int64) {
 	return n + int64(len(others))/64
 }
 
-// unique is what it takes to compare the items of an array with each other: all of a few, and of many those that its
-// validator may take for the same before it looks closely, which are those that have parts.
+// unique is the cost of comparing the items of an array with each other: all pairs of a few items. Of many items the
+// validator compares only those closely that have parts.
 func unique(v []any) int64 {
 	const few = 20
 	close := int64(len(v))
@@ -175,7 +174,7 @@ func hasParts(v any) bool {
 	return false
 }
 
-// parts is how many values there are in one, with itself.
+// parts is the number of values in a value, itself included.
 func parts(v any) int64 {
 	n := int64(1)
 	switch v := v.(type) {
@@ -191,14 +190,14 @@ func parts(v any) int64 {
 	return n
 }
 
-// any is add of what may be a schema.
-func (w *scale) any(of, v any) {
+// any is add for what may be a schema.
+func (w *costCounter) any(of, v any) {
 	if s, ok := of.(*jsonschema.Schema); ok {
 		w.add(s, v)
 	}
 }
 
-// mayBe reports whether a schema goes on with a value of that type.
+// mayBe reports whether a schema applies to a value of that type.
 func mayBe(types *jsonschema.Types, v any) bool {
 	if types == nil || types.IsEmpty() {
 		return true
@@ -228,7 +227,7 @@ func mayBe(types *jsonschema.Types, v any) bool {
 	return is("null")
 }
 
-// plain reports whether a number can be worked with as it is.
+// plain reports whether a number can be used as it is.
 func plain(n json.Number) bool {
 	at := strings.IndexAny(string(n), "eE")
 	if at < 0 {

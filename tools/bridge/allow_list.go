@@ -14,7 +14,7 @@ import (
 
 // Bounds of what a container may be given.
 const (
-	MaxTools       = 128       // that its code may call, and that one offer has
+	MaxTools       = 128       // tools that a container's code may call, and that one provider session has
 	maxName        = 128       // bytes
 	maxDescription = 16 << 10  // bytes
 	maxCalls       = 100_000   // of one command
@@ -26,7 +26,7 @@ const (
 	maxSpecs       = 512 << 10 // of all schemas and descriptions together, bytes
 )
 
-// What a request leaves out.
+// Defaults for what a request leaves out.
 const (
 	defaultCalls   = 1000
 	defaultSeconds = 60
@@ -36,7 +36,7 @@ func invalid(item, format string, args ...any) error {
 	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
 }
 
-// checkName checks the name of a tool. There is one way to write it.
+// checkName checks the name of a tool. A name has one spelling.
 func checkName(at, name string) error {
 	switch {
 	case name == proto.ReservedTool:
@@ -67,8 +67,8 @@ func checkApproval(at, approval string) error {
 	return invalid(at, "%s: %.40q is not known; use %q or %q", at, approval, proto.ApprovalAllow, proto.ApprovalReview)
 }
 
-// Grant checks what a request asks for and brings it into its one form.
-func (b *Bridge) Grant(asked proto.CodeTools) (proto.CodeTools, error) {
+// AllowList checks what a request asks for and normalizes it.
+func (b *Bridge) AllowList(asked proto.CodeTools) (proto.CodeTools, error) {
 	asked.MaxCalls, asked.TimeoutSeconds = cmp.Or(asked.MaxCalls, defaultCalls), cmp.Or(asked.TimeoutSeconds,
 		defaultSeconds)
 	asked.Provider.Type = cmp.Or(asked.Provider.Type, proto.ProviderClient)
@@ -107,7 +107,7 @@ func checkAllow(list []proto.AllowedTool) error {
 	return nil
 }
 
-// checkProvider checks who is to answer.
+// checkProvider checks the provider that a request names.
 func (b *Bridge) checkProvider(p proto.ToolProvider) error {
 	const at = "code_tools.provider"
 	switch p.Type {
@@ -142,8 +142,8 @@ func (b *Bridge) checkProvider(p proto.ToolProvider) error {
 	return checkSpecs(at+".tools", p.Tools)
 }
 
-// checkURL checks where calls are to go, and whether the daemon's operator lets them. The address is judged again
-// whenever it is dialled.
+// checkURL checks the target of calls and whether the daemon's operator allows it. The address is checked again at
+// each dial.
 func (b *Bridge) checkURL(at, text string) error {
 	u, err := url.Parse(text)
 	if err != nil || len(text) > maxURL || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
@@ -160,7 +160,7 @@ func (b *Bridge) checkURL(at, text string) error {
 	return nil
 }
 
-// hostPort is the host and port that a URL leads to.
+// hostPort is the host and port of a URL.
 func hostPort(u *url.URL) string {
 	if u.Port() != "" {
 		return u.Host
@@ -171,7 +171,7 @@ func hostPort(u *url.URL) string {
 	return u.Host + ":80"
 }
 
-// ours are headers that a request has from us, or from nobody.
+// ours are headers that only the daemon sets on a request.
 var ours = map[string]bool{"Host": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true,
 	"Connection": true, "Accept-Encoding": true,
 	"Upgrade": true, "Te": true, "Trailer": true, "Proxy-Authorization": true, "Proxy-Connection": true, "Expect": true}

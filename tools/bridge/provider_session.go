@@ -12,13 +12,13 @@ import (
 	"berth/state/ledger"
 )
 
-// maxResult bounds what a call gives back, in bytes.
+// maxResult bounds the result of a call, in bytes.
 const maxResult = 4 << 20
 
-// anyClient stands for the holders of offers that clients of the API make.
+// anyClient stands for the holders of all sessions that API clients open.
 const anyClient = "~client"
 
-// A Call is one call as whoever answers it gets it.
+// A Call is a call in the form that its provider gets.
 type Call struct {
 	ID          string          `json:"call_id"`
 	Tool        string          `json:"tool"`
@@ -27,47 +27,48 @@ type Call struct {
 	ExecID      string          `json:"exec_id"`
 }
 
-// An Offer is tools that its holder answers. Its methods are safe for concurrent use.
-type Offer struct {
-	desk   *desk
+// A ProviderSession is a set of tools that its holder answers. Its methods are safe for concurrent use.
+type ProviderSession struct {
+	desk   *dispatcher
 	holder string
-	client bool // of the API: the container's list holds for it
+	client bool // an API client's: the container's allow-list applies to it
 	tools  map[string]*tool
 	wait   time.Duration
-	more   chan struct{} // has a token when there is something in queue, or it is over
+	more   chan struct{} // has a token when queue is not empty or the session is over
 
-	// What follows is guarded by desk.mu.
-	queue   [][]*call        // batches that nobody has had
-	pending map[string]*call // without an answer, by ID
-	dropped []string         // calls that the holder had, and that nobody waits for any more
+	// What follows is guarded by dispatcher.mu.
+	queue   [][]*call        // batches that the holder has not fetched
+	pending map[string]*call // calls without an answer, by ID
+	dropped []string         // calls that the holder has and that no request waits for any more
 	over    bool             // closed or replaced
-	here    bool             // somebody holds it; false for one of an earlier daemon's, or of a client that is gone for a moment
-	leaving *time.Timer      // ends it unless its holder comes back
+	// the holder is connected; false for a session of an earlier daemon, or of a client that is gone for a moment
+	here    bool
+	leaving *time.Timer // ends the session unless its holder comes back
 }
 
-// storedOffer is what the ledger keeps of an offer.
+// storedOffer is the ledger's record of a provider session.
 type storedOffer struct {
 	Tools []Tool        `json:"tools"`
 	Wait  time.Duration `json:"wait"`
 }
 
-// holderName is what a holder may be called: it is part of a key in the ledger.
+// holderName is the pattern of a holder's name: it is part of a key in the ledger.
 var holderName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
 
 // maxWait bounds how long a call may wait for its answer.
 const maxWait = 24 * time.Hour
 
-func (d *desk) newOffer(holder string, tools map[string]*tool, wait time.Duration) *Offer {
-	return &Offer{desk: d, holder: holder, tools: tools, wait: wait, more: make(chan struct{}, 1),
+func (d *dispatcher) newOffer(holder string, tools map[string]*tool, wait time.Duration) *ProviderSession {
+	return &ProviderSession{desk: d, holder: holder, tools: tools, wait: wait, more: make(chan struct{}, 1),
 		pending: map[string]*call{}}
 }
 
-// Offer has the code of a container call these tools, which whoever holds the offer answers. It takes the place of an
-// earlier offer of the same holder, also of one under an earlier daemon: what that one has not answered is given to
-// Next again, with the same IDs. Calls pend for at most wait. The container need not have been created with tools,
-// and its own list does not hold for these. Under a later daemon the offer is there for as long as a call may pend,
-// unless its holder comes again.
-func (b *Bridge) Offer(owner, containerID, holder string, tools []Tool, wait time.Duration) (*Offer, error) {
+// Provide lets the code of a container call these tools, which the holder of the session answers. The new session
+// replaces an earlier one of the same holder, also one of an earlier daemon: Next returns its unanswered calls again,
+// with the same IDs. A call waits for at most wait. The container need not have been created with tools, and its
+// allow-list does not apply to these. A later daemon keeps the session for as long as a call may wait, unless its
+// holder comes back.
+func (b *Bridge) Provide(owner, containerID, holder string, tools []Tool, wait time.Duration) (*ProviderSession, error) {
 	if !holderName.MatchString(holder) || wait <= 0 || wait > maxWait {
 		return nil, invalid("holder", "an offer needs a holder's name of letters, digits, '_', '.', ':' and '-', "+
 			"and up to %s for each call", maxWait)
@@ -90,45 +91,45 @@ func (b *Bridge) Offer(owner, containerID, holder string, tools []Tool, wait tim
 		return nil, err
 	}
 	o := d.newOffer(holder, ready, wait)
-	d.install(o, func(old *Offer) bool { return !old.client && old.holder == holder })
+	d.install(o, func(old *ProviderSession) bool { return !old.client && old.holder == holder })
 	return o, nil
 }
 
-// Check refuses a tool that no offer would take; at names it.
+// Check refuses a tool that no provider session would take; at names it in the error.
 func Check(at string, t Tool) error {
 	_, err := prepare(at, t)
 	return err
 }
 
-// install puts an offer in the place of earlier ones, and gives it what those have not answered.
-func (d *desk) install(o *Offer, replaces func(*Offer) bool) {
+// install puts a session in the place of earlier ones, and gives it their unanswered calls.
+func (d *dispatcher) install(o *ProviderSession, replaces func(*ProviderSession) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	o.here = true
 	var batch []*call
-	d.offers = slices.DeleteFunc(d.offers, func(old *Offer) bool {
+	d.providers = slices.DeleteFunc(d.providers, func(old *ProviderSession) bool {
 		if !replaces(old) {
 			return false
 		}
 		batch = append(batch, old.yield(o)...)
 		return true
 	})
-	d.offers = slices.Insert(d.offers, 0, o)
+	d.providers = slices.Insert(d.providers, 0, o)
 	if len(batch) > 0 {
 		o.push(byID(batch))
 	}
 	d.handOver()
 }
 
-// byID are calls in the order in which they were made.
+// byID sorts calls by the order in which they were made.
 func byID(batch []*call) []*call {
 	slices.SortFunc(batch, func(a, b *call) int { return strings.Compare(a.rec.ID, b.rec.ID) })
 	return batch
 }
 
-// yield ends an offer in favour of another, and is the calls that the other gets. Those that it does not have fail.
-// Called with the desk's mu held.
-func (o *Offer) yield(to *Offer) (batch []*call) {
+// yield ends a session in favour of another and returns the calls that the other gets. Calls of tools that the other
+// lacks fail. The caller holds the dispatcher's mu.
+func (o *ProviderSession) yield(to *ProviderSession) (batch []*call) {
 	for id, c := range o.pending {
 		delete(o.pending, id)
 		if t := to.tools[c.to.Name]; t != nil {
@@ -142,29 +143,29 @@ func (o *Offer) yield(to *Offer) (batch []*call) {
 	return batch
 }
 
-// gone is the failure of a call of a tool that nobody answers any more.
+// gone is the failure of a call of a tool that no longer has a provider.
 func gone(name string) *Failure {
 	return fail(RuntimeError, "the tool %s is not served any more: who answered it has gone", name)
 }
 
-// end has Next say that it is over. Called with the desk's mu held.
-func (o *Offer) end() {
-	o.over, o.here, o.queue = true, false, nil // what nobody has had is somebody else's now, or has failed
+// end makes Next report the end of the session. The caller holds the dispatcher's mu.
+func (o *ProviderSession) end() {
+	o.over, o.here, o.queue = true, false, nil // unfetched calls belong to another session now, or have failed
 	if o.leaving != nil {
 		o.leaving.Stop()
 	}
 	o.wake()
 }
 
-func (o *Offer) wake() {
+func (o *ProviderSession) wake() {
 	select {
 	case o.more <- struct{}{}:
 	default:
 	}
 }
 
-// push gives calls to the holder as one batch. Called with the desk's mu held.
-func (o *Offer) push(batch []*call) {
+// push hands calls to the holder as one batch. The caller holds the dispatcher's mu.
+func (o *ProviderSession) push(batch []*call) {
 	for _, c := range batch {
 		c.queued = true
 		if o.over {
@@ -183,12 +184,12 @@ func (o *Offer) push(batch []*call) {
 	}
 }
 
-// answer waits for the holder's, having it given the call if that was not done with others.
-func (o *Offer) answer(ctx context.Context, c *call) ([]byte, *Failure) {
+// answer waits for the holder's answer. It hands the holder the call, unless that was done in a batch.
+func (o *ProviderSession) answer(ctx context.Context, c *call) ([]byte, *Failure) {
 	d := o.desk
 	d.mu.Lock()
 	if !c.queued {
-		c.to.from.(*Offer).push([]*call{c})
+		c.to.from.(*ProviderSession).push([]*call{c})
 	}
 	d.mu.Unlock()
 	select {
@@ -197,13 +198,13 @@ func (o *Offer) answer(ctx context.Context, c *call) ([]byte, *Failure) {
 	case <-ctx.Done():
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		c.to.from.(*Offer).drop(c)
+		c.to.from.(*ProviderSession).drop(c)
 		return nil, nil
 	}
 }
 
-// drop takes a call back. Called with the desk's mu held.
-func (o *Offer) drop(c *call) {
+// drop takes a call back. The caller holds the dispatcher's mu.
+func (o *ProviderSession) drop(c *call) {
 	if o.pending[c.rec.ID] == nil {
 		return
 	}
@@ -214,9 +215,9 @@ func (o *Offer) drop(c *call) {
 	}
 }
 
-// unqueue takes a call out of what the holder is to get, and reports whether it was there: else the holder has had
-// it. Called with the desk's mu held.
-func (o *Offer) unqueue(c *call) bool {
+// unqueue removes a call from the queue and reports whether it was there. If not, the holder has fetched it. The
+// caller holds the dispatcher's mu.
+func (o *ProviderSession) unqueue(c *call) bool {
 	for i, batch := range o.queue {
 		if at := slices.Index(batch, c); at >= 0 {
 			o.queue[i] = slices.Delete(batch, at, at+1)
@@ -226,9 +227,9 @@ func (o *Offer) unqueue(c *call) bool {
 	return false
 }
 
-// Next waits for calls: all those of one request of the code's that go to this offer at once. Its error says that ctx
-// has ended, or that the offer is over.
-func (o *Offer) Next(ctx context.Context) ([]Call, error) {
+// Next waits for calls: all calls of one request that go to this session, at once. It returns an error when ctx ends
+// or the session is over.
+func (o *ProviderSession) Next(ctx context.Context) ([]Call, error) {
 	for {
 		batch, _, err := o.next(ctx)
 		if err != nil || len(batch) > 0 {
@@ -237,8 +238,8 @@ func (o *Offer) Next(ctx context.Context) ([]Call, error) {
 	}
 }
 
-// next is Next that also gives the IDs of calls that the holder need not answer any more.
-func (o *Offer) next(ctx context.Context) (batch []Call, dropped []string, err error) {
+// next is Next that also returns the IDs of calls whose answer is no longer needed.
+func (o *ProviderSession) next(ctx context.Context) (batch []Call, dropped []string, err error) {
 	for {
 		o.desk.mu.Lock()
 		over := o.over
@@ -269,9 +270,9 @@ func (o *Offer) next(ctx context.Context) (batch []Call, dropped []string, err e
 	}
 }
 
-// Answer ends a call, once: with a failure, or with its result. The error is NotFound for a call that this offer does
-// not have, or that has ended, and TooLarge for a result that is too large, with which the call fails.
-func (o *Offer) Answer(id string, result json.RawMessage, failure *Failure) error {
+// Answer ends a call, once: with a failure or with its result. The error is NotFound for a call that this session
+// does not have or that has ended. It is TooLarge for a result that is too large; the call then fails.
+func (o *ProviderSession) Answer(id string, result json.RawMessage, failure *Failure) error {
 	if failure != nil {
 		failure = failure.bounded()
 	}
@@ -298,23 +299,23 @@ func (o *Offer) Answer(id string, result json.RawMessage, failure *Failure) erro
 	return err
 }
 
-// Close takes the offer back. Calls that pend fail.
-func (o *Offer) Close() {
+// Close ends the session. Its waiting calls fail.
+func (o *ProviderSession) Close() {
 	d := o.desk
 	d.mu.Lock()
 	if o.over {
 		d.mu.Unlock()
 		return
 	}
-	d.offers = slices.DeleteFunc(d.offers, func(other *Offer) bool { return other == o })
-	o.yield(&Offer{})
+	d.providers = slices.DeleteFunc(d.providers, func(other *ProviderSession) bool { return other == o })
+	o.yield(&ProviderSession{})
 	if o.client {
 		d.mu.Unlock()
 		d.b.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return d.putClients(tx, nil) })
 		return
 	}
-	same := func(other *Offer) bool { return other.holder == o.holder }
-	if slices.ContainsFunc(d.offers, same) {
+	same := func(other *ProviderSession) bool { return other.holder == o.holder }
+	if slices.ContainsFunc(d.providers, same) {
 		d.mu.Unlock()
 		return
 	}

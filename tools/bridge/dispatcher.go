@@ -14,49 +14,49 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Bounds of what the code of one container has under way.
+// Bounds of what the code of one container may have under way.
 const (
 	maxFlight      = 256       // calls
 	maxHeld        = 32 << 20  // bytes of inputs
-	maxUntaken     = 128 << 20 // bytes of results that the code has not taken yet
-	maxAllHeld     = 512 << 20 // bytes of both, of all containers
+	maxUntaken     = 128 << 20 // bytes of results that the code has not fetched yet
+	maxAllHeld     = 512 << 20 // bytes of both, over all containers
 	maxConnections = 64
 )
 
-// A callKey is what the code's side knows a call by.
+// A callKey identifies a call on the code's side.
 type callKey struct{ exec, client string }
 
-// A desk is where one container's calls are seen to.
-type desk struct {
+// A dispatcher handles the calls of one container.
+type dispatcher struct {
 	b      *Bridge
 	s      *session.Session
-	places chan struct{} // of connections
+	places chan struct{} // tokens for connections
 	rate   *rate.Limiter
 
 	loading sync.Mutex
-	loaded  bool // what an earlier daemon knew is here; guarded by loading
+	loaded  bool // the records of an earlier daemon are loaded; guarded by loading
 
-	mu     sync.Mutex // guards what follows
-	calls  map[callKey]*call
-	offers []*Offer       // the newest first
-	spent  map[string]int // calls that were let through, by command
-	held   int64          // bytes of inputs
-	kept   int64          // bytes of results that the code has not taken yet
-	remote remote         // a server that answers; nil: none was asked yet
+	mu        sync.Mutex // guards what follows
+	calls     map[callKey]*call
+	providers []*ProviderSession // the newest first
+	spent     map[string]int     // admitted calls by command
+	held      int64              // bytes of inputs
+	kept      int64              // bytes of results that the code has not fetched yet
+	remote    remote             // a server that answers; nil: not connected yet
 }
 
-func newDesk(b *Bridge, s *session.Session) *desk {
+func newDesk(b *Bridge, s *session.Session) *dispatcher {
 	perSecond := rate.Limit(float64(b.cfg.PerMin) / 60)
-	return &desk{
+	return &dispatcher{
 		b: b, s: s, places: make(chan struct{}, maxConnections), rate: rate.NewLimiter(perSecond,
 			max(maxBatch, b.cfg.PerMin/2)),
 		calls: map[callKey]*call{}, spent: map[string]int{},
 	}
 }
 
-// load takes over what an earlier daemon knew: offers, whose holders may come again, and how much each command has
-// spent.
-func (d *desk) load() error {
+// load takes over the records of an earlier daemon: provider sessions, whose holders may come back, and the calls
+// that each command has used.
+func (d *dispatcher) load() error {
 	d.loading.Lock()
 	defer d.loading.Unlock()
 	if d.loaded {
@@ -86,7 +86,7 @@ func (d *desk) load() error {
 		if tools, err := prepareAll("tools", o.Tools); err == nil {
 			offer := d.newOffer(holder, tools, o.Wait)
 			offer.client = holder == anyClient
-			d.offers = append(d.offers, offer)
+			d.providers = append(d.providers, offer)
 			offer.depart()
 		}
 	}
@@ -94,8 +94,8 @@ func (d *desk) load() error {
 	return nil
 }
 
-// close lets go of whoever answers.
-func (d *desk) close() {
+// close disconnects all providers.
+func (d *dispatcher) close() {
 	d.mu.Lock()
 	r := d.remote
 	d.remote = nil
@@ -105,8 +105,8 @@ func (d *desk) close() {
 	}
 }
 
-// runs reports whether a command of the container still does.
-func (d *desk) runs(exec string) bool {
+// runs reports whether a command of the container still runs.
+func (d *dispatcher) runs(exec string) bool {
 	e, err := d.s.FindExec(exec)
 	if err != nil {
 		return false
@@ -119,8 +119,8 @@ func (d *desk) runs(exec string) bool {
 	}
 }
 
-// reserve takes room for an input's bytes, and reports whether there is any.
-func (d *desk) reserve(n int64) bool {
+// reserve reserves an input's bytes, and reports whether they were available.
+func (d *dispatcher) reserve(n int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.held+n > maxHeld || !d.b.reserve(n) {
@@ -130,7 +130,7 @@ func (d *desk) reserve(n int64) bool {
 	return true
 }
 
-// reserve takes room among what all containers have, and reports whether there is any.
+// reserve reserves bytes of the bound over all containers, and reports whether they were available.
 func (b *Bridge) reserve(n int64) bool {
 	if b.held.Add(n) > maxAllHeld {
 		b.held.Add(-n)
@@ -139,20 +139,20 @@ func (b *Bridge) reserve(n int64) bool {
 	return true
 }
 
-func (d *desk) release(n int64) {
+func (d *dispatcher) release(n int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.releaseLocked(n)
 }
 
-func (d *desk) releaseLocked(n int64) {
+func (d *dispatcher) releaseLocked(n int64) {
 	d.held -= n
 	d.b.held.Add(-n)
 }
 
-// keep has a call's result have room for n bytes, until the call is forgotten, and reports whether there is that.
-// Called with mu held.
-func (d *desk) keep(c *call, n int64) bool {
+// keep reserves n bytes for a call's result until the call is forgotten, and reports whether they were available. The
+// caller holds mu.
+func (d *dispatcher) keep(c *call, n int64) bool {
 	more := n - c.kept
 	if more > 0 && (d.kept+more > maxUntaken || !d.b.reserve(more)) {
 		return false
@@ -165,17 +165,17 @@ func (d *desk) keep(c *call, n int64) bool {
 	return true
 }
 
-// take takes room for bytes of a call's result as they come.
+// take reserves bytes for a call's result as they arrive.
 func (c *call) take(n int) error {
-	c.desk.mu.Lock()
-	defer c.desk.mu.Unlock()
-	if c.over || !c.desk.keep(c, c.kept+int64(n)) {
+	c.dispatcher.mu.Lock()
+	defer c.dispatcher.mu.Unlock()
+	if c.over || !c.dispatcher.keep(c, c.kept+int64(n)) {
 		return errNoRoom
 	}
 	return nil
 }
 
-// noRoom is the failure of a call whose result finds none.
+// noRoom is the failure of a call whose result exceeds the available memory.
 func noRoom(name string) *Failure {
 	return fail(RuntimeError, "%s gave its result, but those that were not taken yet have %d bytes, which is the "+
 		"limit; take them first", name, maxUntaken)
@@ -183,11 +183,11 @@ func noRoom(name string) *Failure {
 
 // A source answers calls.
 type source interface {
-	// answer has a call answered. It returns at once when ctx ends. The failure is one that code may get.
+	// answer has a call answered. It returns at once when ctx ends. The failure is in a form that code may get.
 	answer(ctx context.Context, c *call) (result []byte, failure *Failure)
 }
 
-// A target is a tool and who answers it.
+// A target is a tool and its provider.
 type target struct {
 	*tool
 	from   source
@@ -198,8 +198,8 @@ type target struct {
 	holder string
 }
 
-// find is who answers a tool, by its one exact name.
-func (d *desk) find(ctx context.Context, name string) (target, *Failure) {
+// find returns the provider of a tool, by the tool's exact name.
+func (d *dispatcher) find(ctx context.Context, name string) (target, *Failure) {
 	if name == proto.ReservedTool {
 		return target{}, fail(ValueError, "%q is how code finds all tools, and no tool itself", name)
 	}
@@ -216,8 +216,8 @@ func (d *desk) find(ctx context.Context, name string) (target, *Failure) {
 	return target{}, fail(PermissionError, "%.80q is not among the tools that code in this container may call", name)
 }
 
-// provided is who answers a tool that is on the container's list.
-func (d *desk) provided(ctx context.Context, granted proto.CodeTools, allowed proto.AllowedTool) (target, *Failure) {
+// provided returns the provider of a tool that is on the container's allow-list.
+func (d *dispatcher) provided(ctx context.Context, granted proto.CodeTools, allowed proto.AllowedTool) (target, *Failure) {
 	to := target{wait: time.Duration(granted.TimeoutSeconds * float64(time.Second)),
 		review: allowed.Approval == proto.ApprovalReview, most: granted.MaxCalls}
 	if granted.Provider.Type == proto.ProviderClient {
@@ -238,9 +238,9 @@ func (d *desk) provided(ctx context.Context, granted proto.CodeTools, allowed pr
 	return to, nil
 }
 
-// offered is the newest offer that has a tool: one of a client's if holder is anyClient, if one of them is there of
-// those, and one of a holder's otherwise.
-func (d *desk) offered(name, holder string) (*Offer, *tool) {
+// offered returns the newest session that has a tool. With holder anyClient it is a client's session, a connected one
+// if possible; otherwise it is the holder's.
+func (d *dispatcher) offered(name, holder string) (*ProviderSession, *tool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if holder == anyClient {
@@ -248,7 +248,7 @@ func (d *desk) offered(name, holder string) (*Offer, *tool) {
 			return o, o.tools[name]
 		}
 	}
-	for _, o := range d.offers {
+	for _, o := range d.providers {
 		if t := o.tools[name]; t != nil && (holder == anyClient) == o.client {
 			return o, t
 		}
@@ -264,8 +264,8 @@ type Listed struct {
 	Async       bool   `json:"async"`
 }
 
-// list is what code may call and somebody answers.
-func (d *desk) list(ctx context.Context) ([]Listed, *Failure) {
+// list returns the tools that code may call and that have a provider.
+func (d *dispatcher) list(ctx context.Context) ([]Listed, *Failure) {
 	list := []Listed{}
 	add := func(t *tool) {
 		var schema any = map[string]any{"type": "object"}
@@ -276,7 +276,7 @@ func (d *desk) list(ctx context.Context) ([]Listed, *Failure) {
 	}
 	seen := map[string]bool{}
 	d.mu.Lock()
-	for _, o := range d.offers {
+	for _, o := range d.providers {
 		for name, t := range o.tools {
 			if !o.client && !seen[name] {
 				seen[name] = true
