@@ -20,10 +20,10 @@ type Auditor interface {
 }
 
 // A deed is what the audit log will say of a request.
-type deed struct {
+type auditedAction struct {
 	entry   proto.AuditEntry
 	covered bool
-	told    func() // puts it into the log, once
+	write   func() // puts it into the log, once
 }
 
 // name is what the audit log calls a request to this route, or empty if it is not in there: what only looks is not,
@@ -35,10 +35,10 @@ func (r Route) name() string {
 	return r.Method + " " + r.Pattern
 }
 
-type deedKey struct{}
+type auditedActionKey struct{}
 
-// beginDeed refuses what could not be put into the audit log, and notes what will be.
-func (s *Server) beginDeed(x *exchange, route Route, c Caller) error {
+// startAudit refuses what could not be put into the audit log, and notes what will be.
+func (s *Server) startAudit(x *exchange, route Route, c Caller) error {
 	name := route.name()
 	if s.cfg.Audit == nil || route.Public || name == "" {
 		return nil
@@ -46,15 +46,15 @@ func (s *Server) beginDeed(x *exchange, route Route, c Caller) error {
 	if err := s.cfg.Audit.Ready(); err != nil {
 		return err
 	}
-	x.deed = &deed{covered: route.Covered, told: x.told, entry: proto.AuditEntry{Act: name, Actor: c.KeyID,
+	x.action = &auditedAction{covered: route.Covered, write: x.writeAudit, entry: proto.AuditEntry{Act: name, Actor: c.KeyID,
 		Owner: c.Owner, RequestID: x.id, Outcome: proto.AuditOK}}
-	x.deed.fromPath(x.r)
-	x.r = x.r.WithContext(context.WithValue(x.r.Context(), deedKey{}, x.deed))
+	x.action.addFromPath(x.r)
+	x.r = x.r.WithContext(context.WithValue(x.r.Context(), auditedActionKey{}, x.action))
 	return nil
 }
 
-// fromPath notes what the path names.
-func (d *deed) fromPath(r *http.Request) {
+// addFromPath notes what the path names.
+func (d *auditedAction) addFromPath(r *http.Request) {
 	for _, name := range Wildcards(r.Pattern) {
 		v := r.PathValue(name)
 		switch {
@@ -63,40 +63,40 @@ func (d *deed) fromPath(r *http.Request) {
 		case proto.ValidID(proto.ExecPrefix, v):
 			d.entry.ExecID = v
 		default:
-			d.add(v)
+			d.addItem(v)
 		}
 	}
 }
 
-func (d *deed) add(item string) {
+func (d *auditedAction) addItem(item string) {
 	d.entry.Item = strings.TrimPrefix(d.entry.Item+" "+item, " ")
 }
 
 // Note has the audit log say what else a request was about: what it made, or what its body names. It is called by the
 // request's own goroutine. Outside of requests that are audited it does nothing.
 func Note(ctx context.Context, item string) {
-	if d, ok := ctx.Value(deedKey{}).(*deed); ok && item != "" {
-		d.add(item)
+	if d, ok := ctx.Value(auditedActionKey{}).(*auditedAction); ok && item != "" {
+		d.addItem(item)
 	}
 }
 
-// Begun has the audit log say now what a request takes out, where its answer may take days: a daemon that is killed
+// NoteStarted has the audit log say now what a request takes out, where its answer may take days: a daemon that is killed
 // meanwhile has said so. For requests that the core audits it does nothing, since failures are all that is left to
 // say of those.
-func Begun(ctx context.Context) {
-	if d, ok := ctx.Value(deedKey{}).(*deed); ok && !d.covered {
-		d.told()
+func NoteStarted(ctx context.Context) {
+	if d, ok := ctx.Value(auditedActionKey{}).(*auditedAction); ok && !d.covered {
+		d.write()
 	}
 }
 
-// audit writes down what a request came to. Of what the core tells itself when it is done, only failures are left to
+// finishAudit writes down what a request came to. Of what the core tells itself when it is done, only failures are left to
 // say.
-func (s *Server) audit(x *exchange) {
-	d := x.deed
+func (s *Server) finishAudit(x *exchange) {
+	d := x.action
 	if d == nil {
 		return
 	}
-	x.deed = nil // once
+	x.action = nil // once
 	if x.err != nil {
 		d.entry.Outcome = string(proto.CodeOf(x.err))
 	} else if d.covered {
@@ -107,9 +107,9 @@ func (s *Server) audit(x *exchange) {
 }
 
 // A gatekeeper bounds how many entries wrong keys can make.
-type gatekeeper struct {
-	limit *rate.Limiter
-	more  atomic.Int64 // refused since the last entry
+type refusalLimiter struct {
+	limit   *rate.Limiter
+	dropped atomic.Int64 // refused since the last entry
 }
 
 // Wrong keys that are told of one by one: so many per second, and so many at once. The others are counted.
@@ -118,18 +118,18 @@ const (
 	refusedAtOnce    = 20
 )
 
-// refused writes down that somebody came without a valid key.
-func (s *Server) refused(x *exchange, err error) {
+// auditRefusedKey writes down that somebody came without a valid key.
+func (s *Server) auditRefusedKey(x *exchange, err error) {
 	if s.cfg.Audit == nil || proto.CodeOf(err) != proto.Unauthenticated {
 		return
 	}
-	if !s.gate.limit.Allow() {
-		s.gate.more.Add(1)
+	if !s.refusals.limit.Allow() {
+		s.refusals.dropped.Add(1)
 		return
 	}
 	host, _, _ := net.SplitHostPort(x.r.RemoteAddr)
 	note := "from " + host
-	if n := s.gate.more.Swap(0); n > 0 {
+	if n := s.refusals.dropped.Swap(0); n > 0 {
 		note += fmt.Sprintf("; %d more since the last entry", n)
 	}
 	s.cfg.Audit.Append(proto.AuditEntry{Act: "auth.refuse", Outcome: string(proto.Unauthenticated),
@@ -138,7 +138,7 @@ func (s *Server) refused(x *exchange, err error) {
 
 // NoteFailure is for what fails after the answer has begun, and is told in it: the request itself went well.
 func NoteFailure(ctx context.Context, err error) {
-	if d, ok := ctx.Value(deedKey{}).(*deed); ok {
+	if d, ok := ctx.Value(auditedActionKey{}).(*auditedAction); ok {
 		d.entry.Outcome = string(proto.CodeOf(err))
 	}
 }

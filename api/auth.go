@@ -21,8 +21,8 @@ type Authenticator interface {
 	Life(keyID string) context.Context // ends when the key may no longer be used
 }
 
-// maxTried bounds how many keys of one request are tried: who sends more is guessing.
-const maxTried = 4
+// maxKeysTried bounds how many keys of one request are tried: who sends more is guessing.
+const maxKeysTried = 4
 
 // authenticate accepts a key in either header. Clients send both when a proxy adds one, and then
 // one that is right is enough.
@@ -30,7 +30,7 @@ func (s *Server) authenticate(r *http.Request) (c Caller, err error) {
 	err = proto.Errorf(proto.Unauthenticated, "", "", "An API key is required: send it as X-Api-Key or as "+
 		"Authorization: Bearer.")
 	keys := keysOf(r)
-	for _, key := range keys[:min(len(keys), maxTried)] {
+	for _, key := range keys[:min(len(keys), maxKeysTried)] {
 		if c, err = s.cfg.Auth.Authenticate(r.Context(), key); proto.CodeOf(err) != proto.Unauthenticated {
 			return c, err
 		}
@@ -41,13 +41,13 @@ func (s *Server) authenticate(r *http.Request) (c Caller, err error) {
 // errKeyEnded is how requests under way end whose key is revoked or expires.
 var errKeyEnded = proto.Errorf(proto.Unauthenticated, "", "", "The API key was revoked or has expired.")
 
-// admit puts the caller on a request, which is over when the caller's key is: streams end, and what a handler
+// bindCaller puts the caller on a request, which is over when the caller's key is: streams end, and what a handler
 // still reads or writes fails.
-func (s *Server) admit(x *exchange, c Caller) {
+func (s *Server) bindCaller(x *exchange, c Caller) {
 	ctx, cancel := context.WithCancelCause(proto.WithCaller(x.r.Context(), c))
 	stop := context.AfterFunc(s.cfg.Auth.Life(c.KeyID), func() { cancel(errKeyEnded) })
 	x.owner, x.r = c.Owner, x.r.WithContext(ctx)
-	x.leave = func() {
+	x.releaseCaller = func() {
 		stop()
 		cancel(nil)
 	}

@@ -40,22 +40,22 @@ func (s *Server) limitBody(x *exchange, route Route) error {
 
 // What is still read of a body whose request was answered before all of it had come.
 const (
-	lingerTime  = 500 * time.Millisecond
-	lingerBytes = 64 << 20
+	drainTime  = 500 * time.Millisecond
+	drainBytes = 64 << 20
 )
 
-// linger reads on after the answer for a moment. Closing a connection that has unread bytes resets it, and a client
+// drainBody reads on after the answer for a moment. Closing a connection that has unread bytes resets it, and a client
 // that is still sending then never sees why it was refused. (net/http does this too, but not where it was asked for
 // 100-continue.)
-func (x *exchange) linger() {
+func (x *exchange) drainBody() {
 	b := x.body
 	if b == nil || b.read == 0 || b.ended || x.hijacked || x.cut || x.err == nil {
 		return
 	}
-	if b.rc.Flush() != nil || b.rc.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+	if b.rc.Flush() != nil || b.rc.SetReadDeadline(time.Now().Add(drainTime)) != nil {
 		return
 	}
-	_, _ = io.CopyN(io.Discard, b.ReadCloser, lingerBytes)
+	_, _ = io.CopyN(io.Discard, b.ReadCloser, drainBytes)
 }
 
 func tooLarge(limit int64) error {

@@ -35,7 +35,7 @@ func DecodeBytes(data []byte, v any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return invalidJSON("", "The request body is empty; it must be a JSON value.")
 	}
-	err := json.Unmarshal(data, v, json.RejectUnknownMembers(true), exact)
+	err := json.Unmarshal(data, v, json.RejectUnknownMembers(true), exactValues)
 	var syntax *jsontext.SyntacticError
 	var meaning *json.SemanticError
 	switch {
@@ -49,10 +49,10 @@ func DecodeBytes(data []byte, v any) error {
 	return invalidJSON("", "The request body cannot be read as JSON.")
 }
 
-// exact is how values are read that JSON and Go see differently. Null is refused, being no value of any type here: a
+// exactValues is how values are read that JSON and Go see differently. Null is refused, being no value of any type here: a
 // field without one is left out. Raw values may hold it, since they are their reader's. A number such as 600.0 or 6e2
 // is a whole one.
-var exact = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
+var exactValues = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 	switch kind := d.PeekKind(); {
 	case kind == 'n' && !isRaw(v):
 		return &json.SemanticError{GoType: reflect.TypeOf(v).Elem(), JSONKind: kind}
@@ -129,14 +129,14 @@ func explainMeaning(e *json.SemanticError) error {
 	case errors.As(e.Err, &own):
 		return own
 	case field == "":
-		return invalidJSON(field, "The request body must be %s, not %s.", kindName(e.GoType), found(e))
+		return invalidJSON(field, "The request body must be %s, not %s.", wantedKind(e.GoType), foundValue(e))
 	}
-	return invalidJSON(field, "The field %q must be %s, not %s (byte %d).", field, kindName(e.GoType), found(e),
+	return invalidJSON(field, "The field %q must be %s, not %s (byte %d).", field, wantedKind(e.GoType), foundValue(e),
 		e.ByteOffset)
 }
 
-// found describes what stands where something else should.
-func found(e *json.SemanticError) string {
+// foundValue describes what stands where something else should.
+func foundValue(e *json.SemanticError) string {
 	if e.JSONKind == '0' && len(e.JSONValue) > 0 && len(e.JSONValue) < 40 {
 		return string(e.JSONValue) // a number that is too large, or not whole
 	}
@@ -172,14 +172,14 @@ func tokens(p jsontext.Pointer) (list []string) {
 	return list
 }
 
-// kindName says what JSON a Go type wants.
-func kindName(t reflect.Type) string {
+// wantedKind says what JSON a Go type wants.
+func wantedKind(t reflect.Type) string {
 	if t == nil {
 		return "something else"
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return kindName(t.Elem())
+		return wantedKind(t.Elem())
 	case reflect.Struct, reflect.Map:
 		return "an object"
 	case reflect.Slice, reflect.Array:

@@ -90,23 +90,23 @@ func (s *Server) fail(x *exchange, err error) {
 		"Last-Modified", "Cache-Control"} {
 		h.Del(name) // of the answer that did not come about
 	}
-	f.advise(h)
+	f.setRetryHeaders(h)
 	if err := JSON(x, f.Status, edge.Dialect.Body(f)); err != nil {
 		x.err = errors.Join(x.err, err)
 	}
 }
 
-// longestRetry is the longest wait that SDKs heed, in seconds; after a longer one they would come back too soon.
-const longestRetry = 60
+// maxHeededRetry is the longest wait that SDKs heed, in seconds; after a longer one they would come back too soon.
+const maxHeededRetry = 60
 
-// advise tells clients what to do next. SDKs repeat 408, 409, 429 and 5xx by themselves unless told
+// setRetryHeaders tells clients what to do next. SDKs repeat 408, 409, 429 and 5xx by themselves unless told
 // not to; only what passes with time is worth it, and a repeated POST may do its work twice.
-func (f Failure) advise(h http.Header) {
+func (f Failure) setRetryHeaders(h http.Header) {
 	passes := f.Err.Code == proto.TooMany || f.Err.Code == proto.Unavailable
 	switch wait := f.Err.RetryAfter; {
 	case wait > 0:
 		h.Set("Retry-After", strconv.FormatInt(wait, 10))
-		if wait > longestRetry {
+		if wait > maxHeededRetry {
 			h.Set("X-Should-Retry", "false")
 		}
 	case passes && h.Get("Retry-After") == "":

@@ -25,14 +25,14 @@ type exchange struct {
 	table *table // of the request's host
 	edge  *Edge  // nil until a route is found
 	// the ID of the container that the path names, or empty
-	container string
-	start     time.Time
-	stall     time.Duration
-	owner     string
-	leave     func() // lets go of the caller's key
-	body      *body  // nil until its limit is known
-	deed      *deed  // nil: not for the audit log
-	told      func() // puts the deed into it
+	container     string
+	start         time.Time
+	stall         time.Duration
+	owner         string
+	releaseCaller func()         // lets go of the caller's key
+	body          *body          // nil until its limit is known
+	action        *auditedAction // nil: not for the audit log
+	writeAudit    func()         // puts the deed into it
 
 	status   int // 0 until something is written
 	bytes    int64
@@ -56,8 +56,8 @@ func newExchange(w http.ResponseWriter, r *http.Request, stall time.Duration) *e
 	id := proto.NewID(proto.RequestPrefix)
 	w.Header().Set(requestID, id)
 	r = r.WithContext(proto.WithRequestID(r.Context(), id))
-	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall, leave: func() {}}
-	x.extend() // the last request's on this connection may have passed
+	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall, releaseCaller: func() {}}
+	x.extendDeadline() // the last request's on this connection may have passed
 	return x
 }
 
@@ -80,17 +80,17 @@ func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && status >= 200 {
 		x.status = status
 	}
-	x.extend()
+	x.extendDeadline()
 	x.ResponseWriter.WriteHeader(status)
 }
 
 // Write sends p piece by piece, so that whoever reads slowly and steadily gets all of a large answer.
 func (x *exchange) Write(p []byte) (n int, err error) {
 	for {
-		if err := x.ended(); err != nil {
+		if err := x.keyEndedError(); err != nil {
 			return n, err
 		}
-		x.begin()
+		x.startAnswer()
 		sent, err := x.ResponseWriter.Write(p[n:min(len(p), n+pieceBytes)])
 		n += sent
 		x.bytes += int64(sent)
@@ -112,10 +112,10 @@ func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
 	var total int64
 	var failed error
 	for left > 0 {
-		if failed = x.ended(); failed != nil {
+		if failed = x.keyEndedError(); failed != nil {
 			break
 		}
-		x.begin()
+		x.startAnswer()
 		want := min(left, pieceBytes)
 		n, err := io.Copy(x.ResponseWriter, &io.LimitedReader{R: src, N: want})
 		total, left = total+n, left-n
@@ -133,8 +133,8 @@ func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
 	return total, failed
 }
 
-// ended stops what a handler still writes once the request's key has ended.
-func (x *exchange) ended() error {
+// keyEndedError stops what a handler still writes once the request's key has ended.
+func (x *exchange) keyEndedError() error {
 	if x.over {
 		return nil
 	}
@@ -149,22 +149,22 @@ func (x *exchange) route() string {
 	return x.r.Pattern
 }
 
-// begin notes that an answer goes out and sets the deadline of its next part.
-func (x *exchange) begin() {
+// startAnswer notes that an answer goes out and sets the deadline of its next part.
+func (x *exchange) startAnswer() {
 	if x.status == 0 {
 		x.status = http.StatusOK
 	}
-	x.extend()
+	x.extendDeadline()
 }
 
-// extend gives the next write its time. What a server cannot set a deadline on has none.
-func (x *exchange) extend() {
+// extendDeadline gives the next write its time. What a server cannot set a deadline on has none.
+func (x *exchange) extendDeadline() {
 	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(time.Now().Add(x.stall))
 }
 
-// finish is for what the server does after the handler: it reads what a handler has left of the body,
+// flushAnswer is for what the server does after the handler: it reads what a handler has left of the body,
 // which the client may never send, and then sends what is still buffered.
-func (x *exchange) finish() {
+func (x *exchange) flushAnswer() {
 	if x.hijacked {
 		return
 	}
@@ -184,7 +184,7 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
 	if err == nil {
 		x.hijacked, x.status = true, http.StatusSwitchingProtocols
-		x.told() // a websocket may be open for days
+		x.writeAudit() // a websocket may be open for days
 	}
 	return conn, rw, err
 }

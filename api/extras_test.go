@@ -92,7 +92,7 @@ func TestFewKeysAreTried(t *testing.T) {
 	r.Header.Set("Sec-Websocket-Protocol", strings.Repeat(keyProtocol+"a2V5, ", 1000)+keyProtocol+"a2V5")
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
-	if w.Code != http.StatusUnauthorized || tried.n != maxTried {
+	if w.Code != http.StatusUnauthorized || tried.n != maxKeysTried {
 		t.Errorf("%d after %d keys", w.Code, tried.n)
 	}
 }

@@ -130,7 +130,7 @@ func (s *Server) table(host string) *table {
 	t.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		r.Pattern = ""
 		x := w.(*exchange)
-		s.end(x, t.refuse(x))
+		s.endRequest(x, t.refuse(x))
 	})
 	s.tables = append(s.tables, t)
 	return t
@@ -157,11 +157,11 @@ func (s *Server) mount(e *Edge) (err error) {
 			x := w.(*exchange)
 			if t.hides(route.Pattern, r.URL.Path) {
 				r.Pattern = ""
-				s.end(x, t.refuse(x))
+				s.endRequest(x, t.refuse(x))
 				return
 			}
 			x.r, x.edge, x.container = r, e, route.containerInPath(r)
-			s.end(x, s.call(x, e, route))
+			s.endRequest(x, s.serveRoute(x, e, route))
 		})
 	}
 	return nil
@@ -177,7 +177,7 @@ func (t *table) hides(pattern, path string) bool {
 func (s *Server) dispatch(x *exchange) {
 	x.table = s.tableFor(x.r.Host)
 	if !isClean(x.r) {
-		s.end(x, noRoute(x, nil))
+		s.endRequest(x, noRoute(x, nil))
 		return
 	}
 	x.table.mux.ServeHTTP(x, x.r)

@@ -25,8 +25,8 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// lastWords is how long a request that is cut off at shutdown has to tell its client so.
-const lastWords = 2 * time.Second
+// finalGrace is how long a request that is cut off at shutdown has to tell its client so.
+const finalGrace = 2 * time.Second
 
 // errShutdown is how requests end that are still under way when the grace is over.
 var errShutdown = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down, and the request was cut "+
@@ -51,7 +51,7 @@ type Server struct {
 	cfg      Config
 	tables   []*table // one for each host pattern; the first one is for any host
 	meter    *meter
-	gate     gatekeeper
+	refusals refusalLimiter
 	draining chan struct{}
 	drain    func() // closes draining, once
 	active   sync.WaitGroup
@@ -67,7 +67,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, meter: newMeter(cfg.Metrics), draining: make(chan struct{})}
 	s.table("")
-	s.gate.limit = rate.NewLimiter(refusedPerSecond, refusedAtOnce)
+	s.refusals.limit = rate.NewLimiter(refusedPerSecond, refusedAtOnce)
 	s.drain = sync.OnceFunc(func() { close(s.draining) })
 	for i := range s.cfg.Edges {
 		if err := s.mount(&s.cfg.Edges[i]); err != nil {
@@ -110,7 +110,7 @@ func (s *Server) shutdown(srv *http.Server, cancel context.CancelCauseFunc) erro
 	case <-grace.Done():
 	}
 	cancel(errShutdown)
-	moment, over := context.WithTimeout(context.Background(), lastWords)
+	moment, over := context.WithTimeout(context.Background(), finalGrace)
 	defer over()
 	_ = srv.Shutdown(moment) // whoever cannot say it by then is cut off without
 	err = errors.Join(err, srv.Close())
@@ -128,41 +128,41 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.active.Done()
 	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))),
 		s.cfg.Stall)
-	defer func() { x.leave() }()
-	x.told = func() { s.audit(x) }
-	s.guard(x)
-	s.audit(x)
-	x.finish()
-	s.record(x)
-	x.linger()
+	defer func() { x.releaseCaller() }()
+	x.writeAudit = func() { s.finishAudit(x) }
+	s.recoverPanic(x)
+	s.finishAudit(x)
+	x.flushAnswer()
+	s.logRequest(x)
+	x.drainBody()
 	if x.cut && !x.hijacked {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}
 }
 
-// guard turns a panic into an error of ours.
-func (s *Server) guard(x *exchange) {
+// recoverPanic turns a panic into an error of ours.
+func (s *Server) recoverPanic(x *exchange) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.cfg.Log.Error("a handler panicked", "request_id", x.id, "panic", fmt.Sprint(v), "stack",
 				string(debug.Stack()))
-			s.end(x, fmt.Errorf("panic: %v", v))
+			s.endRequest(x, fmt.Errorf("panic: %v", v))
 		}
 	}()
 	s.dispatch(x)
 }
 
-// call takes a request through a route.
-func (s *Server) call(x *exchange, e *Edge, route Route) (err error) {
+// serveRoute takes a request through a route.
+func (s *Server) serveRoute(x *exchange, e *Edge, route Route) (err error) {
 	var c Caller
 	if !route.Public {
 		if c, err = s.authenticate(x.r); err != nil {
-			s.refused(x, err)
+			s.auditRefusedKey(x, err)
 			return err
 		}
-		s.admit(x, c)
+		s.bindCaller(x, c)
 	}
-	if err := s.beginDeed(x, route, c); err != nil {
+	if err := s.startAudit(x, route, c); err != nil {
 		return err
 	}
 	if err := s.limitBody(x, route); err != nil {
@@ -179,8 +179,8 @@ func (s *Server) call(x *exchange, e *Edge, route Route) (err error) {
 	return route.Handle(x, x.r, c)
 }
 
-// end renders an error where there is still room for one.
-func (s *Server) end(x *exchange, err error) {
+// endRequest renders an error where there is still room for one.
+func (s *Server) endRequest(x *exchange, err error) {
 	if err == nil {
 		return
 	}
@@ -213,8 +213,8 @@ func loggable(err error) string {
 	return err.Error()
 }
 
-// record writes the log line and the metrics of a request.
-func (s *Server) record(x *exchange) {
+// logRequest writes the log line and the metrics of a request.
+func (s *Server) logRequest(x *exchange) {
 	took := time.Since(x.start)
 	s.meter.observe(x, took)
 	attrs := []slog.Attr{

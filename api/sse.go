@@ -15,12 +15,12 @@ const heartbeat = 15 * time.Second
 // An EventStream is an answer of server-sent events. Send blocks while the client is slow, so nothing
 // ever queues here.
 type EventStream struct {
-	w      http.ResponseWriter
-	rc     *http.ResponseController
-	turn   chan struct{} // holds one token: the right to write
-	ctx    context.Context
-	cancel context.CancelFunc
-	beats  sync.WaitGroup
+	w          http.ResponseWriter
+	rc         *http.ResponseController
+	writeToken chan struct{} // holds one token: the right to write
+	ctx        context.Context
+	cancel     context.CancelFunc
+	heartbeats sync.WaitGroup
 }
 
 // NewEventStream begins the answer. The handler closes it before it returns.
@@ -29,15 +29,15 @@ func NewEventStream(w http.ResponseWriter, r *http.Request) *EventStream {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no") // nginx would gather events otherwise
-	s := &EventStream{w: w, rc: http.NewResponseController(w), turn: make(chan struct{}, 1)}
+	s := &EventStream{w: w, rc: http.NewResponseController(w), writeToken: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(r.Context())
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodGet { // it looks on, and does nothing that could fail later
-		Begun(r.Context())
+		NoteStarted(r.Context())
 	}
 	// the first event may be long in coming, and a client waits for the header; who has gone is found out below
 	_ = s.rc.Flush()
-	s.beats.Go(s.beat)
+	s.heartbeats.Go(s.sendHeartbeats)
 	return s
 }
 
@@ -72,13 +72,13 @@ func (s *EventStream) SendRaw(id, name string, body []byte) error {
 // Close ends the stream.
 func (s *EventStream) Close() {
 	s.cancel()
-	s.beats.Wait()
+	s.heartbeats.Wait()
 }
 
 func (s *EventStream) write(p []byte) error {
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.writeToken <- struct{}{}:
+		defer func() { <-s.writeToken }()
 	case <-s.ctx.Done():
 	}
 	if err := s.ctx.Err(); err != nil {
@@ -94,8 +94,8 @@ func (s *EventStream) write(p []byte) error {
 	return err
 }
 
-// beat writes comments, which keep proxies from closing a silent stream and find out clients that are gone.
-func (s *EventStream) beat() {
+// sendHeartbeats writes comments, which keep proxies from closing a silent stream and find out clients that are gone.
+func (s *EventStream) sendHeartbeats() {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	for {

@@ -31,12 +31,12 @@ type SocketConfig struct {
 // A Socket is one websocket of JSON messages. Send blocks while the client is slow and never queues,
 // so a slow reader costs a goroutine and a kernel buffer.
 type Socket struct {
-	cfg    SocketConfig
-	conn   *websocket.Conn
-	turn   chan struct{} // holds one token: the right to write
-	ctx    context.Context
-	cancel context.CancelFunc
-	keeper sync.WaitGroup
+	cfg        SocketConfig
+	conn       *websocket.Conn
+	writeToken chan struct{} // holds one token: the right to write
+	ctx        context.Context
+	cancel     context.CancelFunc
+	keeper     sync.WaitGroup
 }
 
 // Upgrade makes a websocket of the request. If it fails the handler returns the error as usual. The
@@ -47,7 +47,7 @@ func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket,
 		return nil, WithStatus(http.StatusUpgradeRequired, proto.Errorf(proto.InvalidArgument, "", "Upgrade",
 			"This endpoint speaks websocket only; connect with a websocket client."))
 	}
-	if !cfg.admits(r) {
+	if !cfg.allowsOrigin(r) {
 		return nil, proto.Errorf(proto.PermissionDenied, "", "Origin", "Web pages of this origin may not connect; "+
 			"the daemon's operator can allow it.")
 	}
@@ -69,8 +69,8 @@ func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket,
 	return newSocket(r.Context(), conn, cfg), nil
 }
 
-// admits checks the origin. Only browsers send one, and they send it truly.
-func (c SocketConfig) admits(r *http.Request) bool {
+// allowsOrigin checks the origin. Only browsers send one, and they send it truly.
+func (c SocketConfig) allowsOrigin(r *http.Request) bool {
 	origins := r.Header.Values("Origin")
 	if len(origins) == 0 {
 		return true
@@ -88,12 +88,12 @@ func newSocket(ctx context.Context, conn *websocket.Conn, cfg SocketConfig) *Soc
 	cfg.MaxMessageBytes = cmp.Or(cfg.MaxMessageBytes, 1<<20)
 	cfg.PingEvery = cmp.Or(cfg.PingEvery, 30*time.Second)
 	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, time.Minute)
-	s := &Socket{cfg: cfg, conn: conn, turn: make(chan struct{}, 1)}
+	s := &Socket{cfg: cfg, conn: conn, writeToken: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	conn.SetReadLimit(cfg.MaxMessageBytes)
-	conn.SetPongHandler(func(string) error { return s.alive() })
-	_ = s.alive()
-	s.keeper.Go(s.keep)
+	conn.SetPongHandler(func(string) error { return s.extendReadDeadline() })
+	_ = s.extendReadDeadline()
+	s.keeper.Go(s.keepAlive)
 	return s
 }
 
@@ -114,8 +114,8 @@ func (s *Socket) SendBinary(b []byte) error { return s.write(websocket.BinaryMes
 
 func (s *Socket) write(kind int, body []byte) error {
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.writeToken <- struct{}{}:
+		defer func() { <-s.writeToken }()
 	case <-s.ctx.Done():
 		return s.ctx.Err()
 	}
@@ -125,7 +125,7 @@ func (s *Socket) write(kind int, body []byte) error {
 		s.cancel()
 		return err
 	}
-	return s.alive() // its pongs may be waiting behind what it has yet to read
+	return s.extendReadDeadline() // its pongs may be waiting behind what it has yet to read
 }
 
 // Read waits for the next message, for one goroutine at a time. Its error means that the socket is over.
@@ -135,27 +135,29 @@ func (s *Socket) Read() ([]byte, error) {
 		s.cancel()
 		return nil, err
 	}
-	return data, s.alive()
+	return data, s.extendReadDeadline()
 }
 
 // Close says goodbye with a websocket close code, ends the connection and waits for the
 // socket's goroutine. Reason is cut at what a close frame holds.
 func (s *Socket) Close(code int, reason string) {
-	s.bye(code, reason)
+	s.sendClose(code, reason)
 	s.cancel()
 	s.keeper.Wait()
 }
 
-func (s *Socket) bye(code int, reason string) {
+func (s *Socket) sendClose(code int, reason string) {
 	reason = strings.ToValidUTF8(reason[:min(len(reason), 120)], "")
 	_ = s.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason),
 		time.Now().Add(time.Second))
 }
 
-func (s *Socket) alive() error { return s.conn.SetReadDeadline(time.Now().Add(3 * s.cfg.PingEvery)) }
+func (s *Socket) extendReadDeadline() error {
+	return s.conn.SetReadDeadline(time.Now().Add(3 * s.cfg.PingEvery))
+}
 
-// keep pings, and closes the connection when the socket is over, which ends a Read or Send under way.
-func (s *Socket) keep() {
+// keepAlive pings, and closes the connection when the socket is over, which ends a Read or Send under way.
+func (s *Socket) keepAlive() {
 	defer s.conn.Close()
 	defer s.cancel()
 	tick := time.NewTicker(s.cfg.PingEvery)
@@ -166,11 +168,11 @@ func (s *Socket) keep() {
 			// A ping that has to wait for a slow Send says nothing; Send has a deadline of its own.
 			_ = s.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(s.cfg.PingEvery/2))
 		case <-Draining(s.ctx):
-			s.bye(websocket.CloseGoingAway, "the daemon is shutting down")
+			s.sendClose(websocket.CloseGoingAway, "the daemon is shutting down")
 			return
 		case <-s.ctx.Done():
 			if keyEnded(s.ctx) != nil {
-				s.bye(websocket.ClosePolicyViolation, errKeyEnded.Message)
+				s.sendClose(websocket.ClosePolicyViolation, errKeyEnded.Message)
 			}
 			return
 		}

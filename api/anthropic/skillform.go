@@ -63,7 +63,7 @@ func (e edge) readSkill(r *http.Request, c api.Caller) (*skillForm, error) {
 		return nil, err
 	}
 	f := &skillForm{Draft: draft}
-	if err := eachPart(parts, maxSkillParts, f.take); err != nil {
+	if err := eachPart(parts, maxSkillParts, f.readPart); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -73,13 +73,13 @@ func (e edge) readSkill(r *http.Request, c api.Caller) (*skillForm, error) {
 // maxSkillParts is a bound on parts of a form; how many may be files the store knows.
 const maxSkillParts = 10_000
 
-// take reads a part.
-func (f *skillForm) take(d map[string]string, part partReader) error {
+// readPart reads a part.
+func (f *skillForm) readPart(d map[string]string, part partReader) error {
 	switch name := d["name"]; {
 	case name == "display_name" || name == "display_title":
-		return f.takeTitle(name, part)
+		return f.readTitle(name, part)
 	case name == "files" || strings.HasPrefix(name, "files["):
-		return f.takeFile(d["filename"], part)
+		return f.addFile(d["filename"], part)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (f *skillForm) take(d map[string]string, part partReader) error {
 // maxTitleBytes is more than a title of any characters may have.
 const maxTitleBytes = 2048
 
-func (f *skillForm) takeTitle(field string, part partReader) error {
+func (f *skillForm) readTitle(field string, part partReader) error {
 	text, err := io.ReadAll(io.LimitReader(part, maxTitleBytes))
 	if err != nil {
 		return err
@@ -99,9 +99,9 @@ func (f *skillForm) takeTitle(field string, part partReader) error {
 	return nil
 }
 
-// takeFile takes in one file. A zip archive stands alone and in no directory; one that is in the skill's is a file
+// addFile takes in one file. A zip archive stands alone and in no directory; one that is in the skill's is a file
 // like any other.
-func (f *skillForm) takeFile(name string, part partReader) error {
+func (f *skillForm) addFile(name string, part partReader) error {
 	archive := !strings.Contains(name, "/") && strings.HasSuffix(strings.ToLower(name), ".zip")
 	if f.zip || archive && f.parts > 0 {
 		return invalid("files", "A zip archive must be the only file of the form.")

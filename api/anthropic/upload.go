@@ -27,7 +27,7 @@ func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	// a file nor bytes that count against a quota.
 	f := form{edge: e, r: r, owner: c.Owner}
 	defer f.close()
-	if err := eachPart(parts, maxParts, f.take); err != nil {
+	if err := eachPart(parts, maxParts, f.readPart); err != nil {
 		return err
 	}
 	stored, err := f.commit()
@@ -55,19 +55,19 @@ func (f *form) close() {
 	}
 }
 
-// take reads a part. Whatever it is called by its filename, the field's name decides.
-func (f *form) take(d map[string]string, part partReader) error {
+// readPart reads a part. Whatever it is called by its filename, the field's name decides.
+func (f *form) readPart(d map[string]string, part partReader) error {
 	switch d["name"] {
 	case "file":
-		return f.takeFile(part, d["filename"])
+		return f.stageFile(part, d["filename"])
 	case "expires_in_seconds":
-		return f.takeExpiry(part)
+		return f.readExpiry(part)
 	}
 	return nil
 }
 
-// takeFile stages the file. What can be known to be wrong before its bytes is said before them.
-func (f *form) takeFile(part partReader, filename string) error {
+// stageFile stages the file. What can be known to be wrong before its bytes is said before them.
+func (f *form) stageFile(part partReader, filename string) error {
 	// The media type is the client's word. Without one the store looks at the content, except for
 	// clients that know the hosted service to refuse it.
 	up := files.Upload{Owner: f.owner, Filename: filename, MIMEType: part.Header.Get("Content-Type")}
@@ -85,8 +85,8 @@ func (f *form) takeFile(part partReader, filename string) error {
 	return err
 }
 
-// takeExpiry checks the range here too, so that a field that comes first fails first.
-func (f *form) takeExpiry(part partReader) error {
+// readExpiry checks the range here too, so that a field that comes first fails first.
+func (f *form) readExpiry(part partReader) error {
 	const field = "expires_in_seconds"
 	if f.expires != 0 {
 		return invalid(field, "%s is given twice.", field)

@@ -34,7 +34,7 @@ const endpoint = "/mcp"
 // Bounds of what clients can have.
 const (
 	maxMessage  = 4 << 20        // bytes of one message from a client
-	maxVisits   = 256            // MCP sessions of one owner at once
+	maxSessions = 256            // MCP sessions of one owner at once
 	defaultIdle = 24 * time.Hour // until a session that nobody uses ends
 	keptEvents  = 8 << 20        // bytes of what clients whose connection broke may still come for, of all sessions
 )
@@ -57,14 +57,14 @@ type Config struct {
 // An Edge is the edge, and the sessions that clients have with it.
 type Edge struct {
 	Config
-	server *sdk.Server
-	http   http.Handler
-	wire   sync.Map // of HTTP requests under way, by request ID: their contexts
+	server   *sdk.Server
+	http     http.Handler
+	requests sync.Map // of HTTP requests under way, by request ID: their contexts
 
-	mu     sync.Mutex // guards what follows
-	visits map[string]*visit
-	closed bool
-	leaves sync.WaitGroup // who wait for sessions to end
+	mu       sync.Mutex // guards what follows
+	sessions map[string]*mcpSession
+	closed   bool
+	ending   sync.WaitGroup // who wait for sessions to end
 }
 
 // Open makes the edge.
@@ -74,13 +74,13 @@ func Open(cfg Config) *Edge {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	e := &Edge{Config: cfg, visits: map[string]*visit{}}
+	e := &Edge{Config: cfg, sessions: map[string]*mcpSession{}}
 	e.server = sdk.NewServer(&sdk.Implementation{Name: "berth", Title: "berth: containers for agents",
 		Version: cfg.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
 		// What lists show changes with the owner's files, but nobody is told when.
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
-		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { *c = ownersAlone },
+		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { *c = privateCache },
 	})
 	e.server.AddReceivingMiddleware(e.receive)
 	e.addTemplates()
@@ -95,8 +95,8 @@ func Open(cfg Config) *Edge {
 	return e
 }
 
-// ownersAlone has nobody in between keep a list or a resource for somebody else.
-var ownersAlone = sdk.Cacheable{CacheScope: "private"}
+// privateCache has nobody in between keep a list or a resource for somebody else.
+var privateCache = sdk.Cacheable{CacheScope: "private"}
 
 // instructions are what a client may show its model.
 const instructions = `berth runs commands and code in a Linux container of this session's own: it is made when it is first needed, keeps its files between calls, and goes with the session.
@@ -123,14 +123,14 @@ func (e *Edge) Edge() api.Edge {
 func (e *Edge) Close() error {
 	e.mu.Lock()
 	e.closed = true
-	all := e.visits
-	e.visits = map[string]*visit{}
+	all := e.sessions
+	e.sessions = map[string]*mcpSession{}
 	e.mu.Unlock()
 	for _, v := range all {
 		v.end()
 		_ = v.session.Close() // there is nobody left to tell
 	}
-	e.leaves.Wait()
+	e.ending.Wait()
 	return nil
 }
 
@@ -149,12 +149,12 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	}
 	// the SDK would run each of them, past the rate of requests
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
-		return answering{noID, jsonrpc.CodeInvalidRequest, proto.Errorf(proto.InvalidArgument, "", "body",
+		return messageError{noID, jsonrpc.CodeInvalidRequest, proto.Errorf(proto.InvalidArgument, "", "body",
 			"each message is a request of its own; send those of a batch one by one")}
 	}
-	v, p, err := e.whose(r, c)
+	v, p, err := e.sessionOf(r, c)
 	if err != nil {
-		return answering{id: idOf(body), error: err}
+		return messageError{id: idOf(body), error: err}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -162,23 +162,23 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	case http.MethodGet: // which stays open for as long as there is nothing to say
 		go untilDrained(ctx, cancel)
 	case http.MethodDelete:
-		if err := e.leave(v); err != nil {
+		if err := e.endSession(v); err != nil {
 			return err
 		}
 	}
 	id := api.RequestID(ctx)
-	e.wire.Store(id, ctx)
-	defer e.wire.Delete(id)
+	e.requests.Store(id, ctx)
+	defer e.requests.Delete(id)
 	r = r.Clone(ctx)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.Header.Set(wireHeader, id)
 	r.Header.Set(containerHeader, p.container)
 	r.Header.Set(imageHeader, p.image)
-	l := &listener{ResponseWriter: w}
+	l := &responseFilter{ResponseWriter: w}
 	e.http.ServeHTTP(l, r)
 	// the daemon leaves, of which the SDK says nothing
 	if cause := context.Cause(ctx); proto.CodeOf(cause) == proto.Unavailable {
-		return answering{id: idOf(body), error: cause}
+		return messageError{id: idOf(body), error: cause}
 	}
 	if l.refusal != nil {
 		return l.answer(body)
@@ -195,11 +195,11 @@ func untilDrained(ctx context.Context, cancel func()) {
 	}
 }
 
-// whose is the session that a request names: its owner's alone, for nobody else is it there. One that names none may
+// sessionOf is the session that a request names: its owner's alone, for nobody else is it there. One that names none may
 // begin one, in that place.
-func (e *Edge) whose(r *http.Request, c api.Caller) (*visit, place, error) {
+func (e *Edge) sessionOf(r *http.Request, c api.Caller) (*mcpSession, place, error) {
 	id := r.Header.Get(sessionHeader)
-	v, full := e.find(id, c.Owner)
+	v, full := e.findSession(id, c.Owner)
 	switch {
 	case v != nil:
 		return v, place{}, nil
@@ -212,29 +212,29 @@ func (e *Edge) whose(r *http.Request, c api.Caller) (*visit, place, error) {
 	case full != nil:
 		return nil, place{}, full
 	}
-	p, err := e.asked(r, c)
+	p, err := e.requestedPlace(r, c)
 	return nil, p, err
 }
 
-// find is an owner's session, if it is there, and why there can be no further one, if so.
-func (e *Edge) find(id, owner string) (v *visit, full error) {
+// findSession is an owner's session, if it is there, and why there can be no further one, if so.
+func (e *Edge) findSession(id, owner string) (v *mcpSession, full error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if v = e.visits[id]; v != nil && v.owner != owner {
+	if v = e.sessions[id]; v != nil && v.owner != owner {
 		v = nil
 	}
-	return v, e.full(owner)
+	return v, e.sessionLimit(owner)
 }
 
-// full is why an owner can have no further session, if so. Called with mu held.
-func (e *Edge) full(owner string) error {
+// sessionLimit is why an owner can have no further session, if so. Called with mu held.
+func (e *Edge) sessionLimit(owner string) error {
 	count := 0
-	for _, v := range e.visits {
+	for _, v := range e.sessions {
 		if v.owner == owner {
 			count++
 		}
 	}
-	if count < maxVisits {
+	if count < maxSessions {
 		return nil
 	}
 	return proto.Errorf(proto.TooMany, "", "sessions", "there are %d sessions already, which is the limit; end one "+
@@ -250,8 +250,8 @@ const (
 // A place is which container a session works in: one that is there, or one that is to be made.
 type place struct{ container, image string }
 
-// asked is what a request that begins a session says about its container.
-func (e *Edge) asked(r *http.Request, c api.Caller) (place, error) {
+// requestedPlace is what a request that begins a session says about its container.
+func (e *Edge) requestedPlace(r *http.Request, c api.Caller) (place, error) {
 	p := place{container: r.Header.Get(containerHeader), image: r.Header.Get(imageHeader)}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -300,7 +300,7 @@ func isOwnName(host string) bool { return host == "localhost" || net.ParseIP(hos
 
 // dialect has what goes wrong before the protocol begins in the protocol's shape.
 var dialect = api.Dialect{Status: api.PlainStatus, Body: func(f api.Failure) any {
-	to := answering{id: noID}
+	to := messageError{id: noID}
 	errors.As(f.Cause, &to)
 	return struct {
 		JSONRPC string          `json:"jsonrpc"`
@@ -310,14 +310,14 @@ var dialect = api.Dialect{Status: api.PlainStatus, Body: func(f api.Failure) any
 		Data: failure{f.Err, f.RequestID}}}
 }}
 
-// answering is an error that answers a message, by which clients know it as theirs.
-type answering struct {
+// messageError is an error that answers a message, by which clients know it as theirs.
+type messageError struct {
 	id   json.RawMessage
 	code int64 // 0: its error's
 	error
 }
 
-func (a answering) Unwrap() error { return a.error }
+func (a messageError) Unwrap() error { return a.error }
 
 // noID is that of an answer to what has none.
 var noID = json.RawMessage("null")

@@ -171,9 +171,9 @@ func TestIdleSessionGoesWithItsContainer(t *testing.T) {
 
 func TestSessionsAreBounded(t *testing.T) {
 	s := newSite(t, nil)
-	for i := range maxVisits + 1 {
+	for i := range maxSessions + 1 {
 		status, body := s.post(t, sessiontest.Secret, "", hello)
-		if want := i < maxVisits; (status == http.StatusOK) != want {
+		if want := i < maxSessions; (status == http.StatusOK) != want {
 			t.Fatalf("session %d: %d %s", i+1, status, body)
 		}
 	}

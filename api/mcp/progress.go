@@ -22,7 +22,7 @@ const (
 
 // A narrator tells a client what its call prints while it runs. Progress is counted in seconds, so that it always
 // grows; the message is the output.
-type narrator struct {
+type progressReporter struct {
 	ctx    context.Context // the call's
 	client *sdk.ServerSession
 	token  any
@@ -33,54 +33,54 @@ type narrator struct {
 	pending []byte
 }
 
-// narrator is nil for a client that did not ask to be told: then nothing is followed either.
-func (c *call) narrator(ctx context.Context) *narrator {
+// newProgress is nil for a client that did not ask to be told: then nothing is followed either.
+func (c *call) newProgress(ctx context.Context) *progressReporter {
 	token := c.params.GetProgressToken()
 	if token == nil {
 		return nil
 	}
-	return &narrator{ctx: ctx, client: c.client, token: token, began: time.Now(), more: make(chan struct{}, 1)}
+	return &progressReporter{ctx: ctx, client: c.client, token: token, began: time.Now(), more: make(chan struct{}, 1)}
 }
 
-// during tells the client what is heard while do runs.
-func (n *narrator) during(do func()) {
+// runReporting tells the client what is heard while do runs.
+func (n *progressReporter) runReporting(do func()) {
 	if n == nil {
 		do()
 		return
 	}
 	done := make(chan struct{})
 	var speaker sync.WaitGroup
-	speaker.Go(func() { n.speak(done) })
+	speaker.Go(func() { n.sendProgress(done) })
 	do()
 	close(done)
 	speaker.Wait()
 }
 
-// speak says what is heard, at once but not too often, until done.
-func (n *narrator) speak(done <-chan struct{}) {
+// sendProgress says what is heard, at once but not too often, until done.
+func (n *progressReporter) sendProgress(done <-chan struct{}) {
 	beat := time.NewTicker(sayBeat)
 	defer beat.Stop()
 	for {
 		select {
 		case <-n.more:
-			n.say(n.take())
+			n.notify(n.takePending())
 			select {
 			case <-time.After(sayEvery):
 			case <-done:
 			}
 		case <-beat.C:
-			n.say("")
+			n.notify("")
 		case <-done:
-			if rest := n.take(); rest != "" {
-				n.say(rest)
+			if rest := n.takePending(); rest != "" {
+				n.notify(rest)
 			}
 			return
 		}
 	}
 }
 
-// heard takes a piece of output. It never waits for the client: what runs is not to.
-func (n *narrator) heard(data string, raw []byte) {
+// addOutput takes a piece of output. It never waits for the client: what runs is not to.
+func (n *progressReporter) addOutput(data string, raw []byte) {
 	n.mu.Lock()
 	n.pending = append(append(n.pending, data...), raw...)
 	if len(n.pending) > 2*sayBytes {
@@ -93,8 +93,8 @@ func (n *narrator) heard(data string, raw []byte) {
 	}
 }
 
-// take is what there is to say, in whole characters.
-func (n *narrator) take() string {
+// takePending is what there is to say, in whole characters.
+func (n *progressReporter) takePending() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	b := n.pending[max(0, len(n.pending)-sayBytes):]
@@ -106,21 +106,21 @@ func (n *narrator) take() string {
 	return text
 }
 
-// say sends one message. One that cannot be sent is nobody's loss: the result has it too.
-func (n *narrator) say(message string) {
+// notify sends one message. One that cannot be sent is nobody's loss: the result has it too.
+func (n *progressReporter) notify(message string) {
 	_ = n.client.NotifyProgress(n.ctx, &sdk.ProgressNotificationParams{ProgressToken: n.token, Progress: time.Since(
 		n.began).Seconds(), Message: message})
 }
 
 // follow passes on what a command prints, once it is given that; wait returns when it has ended.
-func (n *narrator) follow(ctx context.Context) (follow func(*session.Exec), wait func()) {
+func (n *progressReporter) follow(ctx context.Context) (follow func(*session.Exec), wait func()) {
 	if n == nil {
 		return func(*session.Exec) {}, func() {}
 	}
 	var wg sync.WaitGroup
 	listen := func(ev proto.Event) error {
 		if ev.Type == proto.EventStdout || ev.Type == proto.EventStderr {
-			n.heard(ev.Data, ev.DataBase64)
+			n.addOutput(ev.Data, ev.DataBase64)
 		}
 		return nil
 	}
@@ -129,13 +129,13 @@ func (n *narrator) follow(ctx context.Context) (follow func(*session.Exec), wait
 }
 
 // progress is the same for what package code tells of code that runs; nil if nobody asks.
-func (n *narrator) progress() func(code.Progress) error {
+func (n *progressReporter) progress() func(code.Progress) error {
 	if n == nil {
 		return nil
 	}
 	return func(p code.Progress) error {
 		if p.Type == string(proto.EventStdout) || p.Type == string(proto.EventStderr) {
-			n.heard(p.Data, p.DataBase64)
+			n.addOutput(p.Data, p.DataBase64)
 		}
 		return nil
 	}

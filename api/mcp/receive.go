@@ -18,13 +18,13 @@ func (e *Edge) receive(next sdk.MethodHandler) sdk.MethodHandler {
 		case *sdk.InitializeParams:
 			return e.initialize(req, func() (sdk.Result, error) { return next(ctx, method, req) })
 		case *sdk.ListToolsParams:
-			return within(e, ctx, req, e.listTools)
+			return inSession(e, ctx, req, e.listTools)
 		case *sdk.CallToolParamsRaw:
-			return within(e, ctx, req, func(ctx context.Context, v *visit) (*sdk.CallToolResult, error) {
+			return inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.CallToolResult, error) {
 				return e.callTool(ctx, v, req.GetSession().(*sdk.ServerSession), p)
 			})
 		case *sdk.ListResourcesParams:
-			return within(e, ctx, req, func(ctx context.Context, v *visit) (*sdk.ListResourcesResult, error) {
+			return inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.ListResourcesResult, error) {
 				return e.listResources(ctx, v, p)
 			})
 		}
@@ -43,7 +43,7 @@ func (e *Edge) initialize(req sdk.Request, agree func() (sdk.Result, error)) (sd
 		return nil, refusal(err)
 	}
 	p := place{container: header.Get(containerHeader), image: header.Get(imageHeader)}
-	if err := e.enter(req.GetSession().(*sdk.ServerSession), wire, p); err != nil {
+	if err := e.startSession(req.GetSession().(*sdk.ServerSession), wire, p); err != nil {
 		return nil, refusal(err)
 	}
 	return res, nil
@@ -52,23 +52,23 @@ func (e *Edge) initialize(req sdk.Request, agree func() (sdk.Result, error)) (sd
 // origin is the context of the HTTP request that a message came with.
 func (e *Edge) origin(extra *sdk.RequestExtra) (context.Context, http.Header, error) {
 	if extra != nil {
-		if wire, ok := e.wire.Load(extra.Header.Get(wireHeader)); ok {
+		if wire, ok := e.requests.Load(extra.Header.Get(wireHeader)); ok {
 			return wire.(context.Context), extra.Header, nil
 		}
 	}
 	return nil, nil, proto.Errorf(proto.Canceled, "", "", "the client went away")
 }
 
-// within does something for the session that a message belongs to. Its context knows who asks, and ends when the
+// inSession does something for the session that a message belongs to. Its context knows who asks, and ends when the
 // client cancels the request, the session ends, or the key of who asks does.
-func within[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request, do func(context.Context, *visit) (R, error)) (
+func inSession[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request, do func(context.Context, *mcpSession) (R, error)) (
 	sdk.Result, error) {
 	wire, _, err := e.origin(req.GetExtra())
 	if err != nil {
 		return nil, refusal(err)
 	}
 	e.mu.Lock()
-	v := e.visits[req.GetSession().ID()]
+	v := e.sessions[req.GetSession().ID()]
 	e.mu.Unlock()
 	if v == nil {
 		return nil, refusal(proto.Errorf(proto.NotFound, "", sessionHeader, "there is no such session; send "+

@@ -14,7 +14,7 @@ import (
 
 // A listener is the answer that the SDK gives to a request. It holds back what the SDK says of a message that it does
 // not take: that is plain text, by which no client knows what was wrong with which of its messages.
-type listener struct {
+type responseFilter struct {
 	http.ResponseWriter
 	refusal *bytes.Buffer // nil: it has taken the message
 }
@@ -22,7 +22,7 @@ type listener struct {
 // maxRefusal is the most that is kept of what it says, in bytes.
 const maxRefusal = 1 << 10
 
-func (l *listener) WriteHeader(status int) {
+func (l *responseFilter) WriteHeader(status int) {
 	if status == http.StatusBadRequest && strings.HasPrefix(l.Header().Get("Content-Type"), "text/plain") {
 		l.refusal = &bytes.Buffer{}
 		return
@@ -32,7 +32,7 @@ func (l *listener) WriteHeader(status int) {
 
 // Write leaves out the name of the event by which a client learns where to come back to. The protocol gives it none,
 // and clients warn of one they do not know.
-func (l *listener) Write(p []byte) (int, error) {
+func (l *responseFilter) Write(p []byte) (int, error) {
 	if l.refusal != nil {
 		l.refusal.Write(p[:min(len(p), maxRefusal-l.refusal.Len())])
 		return len(p), nil
@@ -43,12 +43,12 @@ func (l *listener) Write(p []byte) (int, error) {
 }
 
 // Unwrap is for http.ResponseController.
-func (l *listener) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+func (l *responseFilter) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 // answer is what a client is told instead of a refusal: a notification that is not known is nothing to it, as the
 // protocol has it, and to a request there is an error by its ID. That one comes as an answer and not as a failure of
 // the transport: clients look into no other.
-func (l *listener) answer(body []byte) error {
+func (l *responseFilter) answer(body []byte) error {
 	text := strings.TrimSpace(l.refusal.String())
 	var m struct {
 		ID     json.RawMessage `json:"id"`
@@ -60,7 +60,7 @@ func (l *listener) answer(body []byte) error {
 		l.ResponseWriter.WriteHeader(http.StatusAccepted)
 		return nil
 	}
-	a := answering{id: idOf(body), code: jsonrpc.CodeInvalidRequest, error: proto.Errorf(proto.InvalidArgument, "",
+	a := messageError{id: idOf(body), code: jsonrpc.CodeInvalidRequest, error: proto.Errorf(proto.InvalidArgument, "",
 		"body", "this is no message of the protocol: %s", text)}
 	switch {
 	case !valid:

@@ -36,10 +36,10 @@ const pageSize = 100
 
 // addTemplates says what there is to read.
 func (e *Edge) addTemplates() {
-	add := func(t *sdk.ResourceTemplate, read func(context.Context, *visit, string) (*sdk.ResourceContents, error)) {
+	add := func(t *sdk.ResourceTemplate, read func(context.Context, *mcpSession, string) (*sdk.ResourceContents, error)) {
 		e.server.AddResourceTemplate(t, func(ctx context.Context, req *sdk.ReadResourceRequest) (
 			*sdk.ReadResourceResult, error) {
-			res, err := within(e, ctx, req, func(ctx context.Context, v *visit) (*sdk.ReadResourceResult, error) {
+			res, err := inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.ReadResourceResult, error) {
 				c, err := read(ctx, v, req.Params.URI)
 				if err != nil {
 					return nil, err
@@ -63,7 +63,7 @@ func (e *Edge) addTemplates() {
 }
 
 // listResources are the owner's stored files, newest first.
-func (e *Edge) listResources(ctx context.Context, v *visit, p *sdk.ListResourcesParams) (*sdk.ListResourcesResult,
+func (e *Edge) listResources(ctx context.Context, v *mcpSession, p *sdk.ListResourcesParams) (*sdk.ListResourcesResult,
 	error) {
 	q := files.Query{Limit: pageSize}
 	if p != nil {
@@ -73,7 +73,7 @@ func (e *Edge) listResources(ctx context.Context, v *visit, p *sdk.ListResources
 	if err != nil {
 		return nil, err
 	}
-	res := &sdk.ListResourcesResult{Cacheable: ownersAlone, Resources: []*sdk.Resource{}}
+	res := &sdk.ListResourcesResult{Cacheable: privateCache, Resources: []*sdk.Resource{}}
 	for _, f := range page.Files {
 		res.Resources = append(res.Resources, &sdk.Resource{URI: fileURI + f.ID, Name: f.Filename, MIMEType: f.MIMEType,
 			Size: f.SizeBytes})
@@ -86,9 +86,9 @@ func (e *Edge) listResources(ctx context.Context, v *visit, p *sdk.ListResources
 }
 
 // readStored reads a stored file.
-func (e *Edge) readStored(ctx context.Context, v *visit, uri string) (_ *sdk.ResourceContents, err error) {
+func (e *Edge) readStored(ctx context.Context, v *mcpSession, uri string) (_ *sdk.ResourceContents, err error) {
 	id := strings.TrimPrefix(uri, fileURI)
-	defer func() { e.tell(ctx, proto.AuditEntry{Act: "file.download", Item: id, Outcome: outcome(err)}) }()
+	defer func() { e.audit(ctx, proto.AuditEntry{Act: "file.download", Item: id, Outcome: outcome(err)}) }()
 	r, f, err := e.Files.Open(ctx, v.owner, id)
 	if err != nil {
 		return nil, err
@@ -98,14 +98,14 @@ func (e *Edge) readStored(ctx context.Context, v *visit, uri string) (_ *sdk.Res
 }
 
 // readWorkspace reads a file of a container.
-func (e *Edge) readWorkspace(ctx context.Context, v *visit, uri string) (_ *sdk.ResourceContents, err error) {
+func (e *Edge) readWorkspace(ctx context.Context, v *mcpSession, uri string) (_ *sdk.ResourceContents, err error) {
 	id, rest, err := parts(uri, "/workspace/")
 	if err != nil {
 		return nil, err
 	}
 	name := "/workspace" + path.Clean("/"+rest)
 	defer func() {
-		e.tell(ctx, proto.AuditEntry{Act: "fs.read", Item: name, ContainerID: id, Outcome: outcome(err)})
+		e.audit(ctx, proto.AuditEntry{Act: "fs.read", Item: name, ContainerID: id, Outcome: outcome(err)})
 	}()
 	s, err := e.Sessions.Get(v.owner, id)
 	if err != nil {
@@ -120,14 +120,14 @@ func (e *Edge) readWorkspace(ctx context.Context, v *visit, uri string) (_ *sdk.
 }
 
 // readManifest reads what a job's directory holds.
-func (e *Edge) readManifest(ctx context.Context, v *visit, uri string) (_ *sdk.ResourceContents, err error) {
+func (e *Edge) readManifest(ctx context.Context, v *mcpSession, uri string) (_ *sdk.ResourceContents, err error) {
 	id, rest, err := parts(uri, "/jobs/")
 	if err != nil {
 		return nil, err
 	}
 	job := strings.TrimSuffix(rest, "/manifest.json")
 	defer func() {
-		e.tell(ctx, proto.AuditEntry{Act: "job.read", Item: job, ContainerID: id, Outcome: outcome(err)})
+		e.audit(ctx, proto.AuditEntry{Act: "job.read", Item: job, ContainerID: id, Outcome: outcome(err)})
 	}()
 	s, err := e.Sessions.Get(v.owner, id)
 	if err != nil {

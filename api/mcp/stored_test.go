@@ -65,7 +65,7 @@ func TestStoredTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(list.Tools, func(row *sdk.Tool) bool { return row.Name == "double" })
-	if i < 0 || len(list.Tools) != len(everybodys)+2 {
+	if i < 0 || len(list.Tools) != len(commonTools)+2 {
 		t.Fatalf("%d tools, double at %d", len(list.Tools), i)
 	}
 	shape, _ := json.Marshal(list.Tools[i].InputSchema)

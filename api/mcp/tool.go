@@ -25,15 +25,15 @@ type tool struct {
 // called like one of everybody's.
 func (e *Edge) toolsOf(owner string) ([]tool, error) {
 	if e.Tools == nil {
-		return everybodys, nil
+		return commonTools, nil
 	}
 	stored, err := e.Tools.List(owner)
 	if err != nil {
 		return nil, err
 	}
-	all := slices.Clone(everybodys)
+	all := slices.Clone(commonTools)
 	for _, t := range stored {
-		if everybodysNamed(t.Name) == nil {
+		if commonTool(t.Name) == nil {
 			all = append(all, storedTool(t))
 		}
 	}
@@ -43,7 +43,7 @@ func (e *Edge) toolsOf(owner string) ([]tool, error) {
 
 // toolOf is the one of that name among toolsOf, without reading the others.
 func (e *Edge) toolOf(owner, name string) (tool, error) {
-	if t := everybodysNamed(name); t != nil {
+	if t := commonTool(name); t != nil {
 		return *t, nil
 	}
 	if e.Tools != nil {
@@ -59,25 +59,25 @@ func (e *Edge) toolOf(owner, name string) (tool, error) {
 		"tool %.80q is not known; tools/list has those that are", name)
 }
 
-// everybodysNamed is the one of that name; nil if there is none.
-func everybodysNamed(name string) *tool {
-	i := slices.IndexFunc(everybodys, func(t tool) bool { return t.Name == name })
+// commonTool is the one of that name; nil if there is none.
+func commonTool(name string) *tool {
+	i := slices.IndexFunc(commonTools, func(t tool) bool { return t.Name == name })
 	if i < 0 {
 		return nil
 	}
-	return &everybodys[i]
+	return &commonTools[i]
 }
 
-// everybodys are the tools that every owner has, by name.
-var everybodys = []tool{bashTool, executorTool, downloadTool, codeTool, editorTool, uploadTool}
+// commonTools are the tools that every owner has, by name.
+var commonTools = []tool{bashTool, executorTool, downloadTool, codeTool, editorTool, uploadTool}
 
 // listTools is one page: there are few.
-func (e *Edge) listTools(_ context.Context, v *visit) (*sdk.ListToolsResult, error) {
+func (e *Edge) listTools(_ context.Context, v *mcpSession) (*sdk.ListToolsResult, error) {
 	all, err := e.toolsOf(v.owner)
 	if err != nil {
 		return nil, err
 	}
-	res := &sdk.ListToolsResult{Cacheable: ownersAlone, Tools: []*sdk.Tool{}}
+	res := &sdk.ListToolsResult{Cacheable: privateCache, Tools: []*sdk.Tool{}}
 	for _, t := range all {
 		res.Tools = append(res.Tools, t.Tool)
 	}
@@ -87,7 +87,7 @@ func (e *Edge) listTools(_ context.Context, v *visit) (*sdk.ListToolsResult, err
 // A call is one tool call under way.
 type call struct {
 	*Edge
-	visit   *visit
+	visit   *mcpSession
 	client  *sdk.ServerSession
 	params  *sdk.CallToolParamsRaw
 	session *session.Session // that it works in; nil as long as it has asked for none
@@ -97,7 +97,7 @@ type call struct {
 
 // callTool runs a tool. What goes wrong is told in the result, where a model can read it; only a tool that is not
 // there is an error.
-func (e *Edge) callTool(ctx context.Context, v *visit, client *sdk.ServerSession, p *sdk.CallToolParamsRaw) (
+func (e *Edge) callTool(ctx context.Context, v *mcpSession, client *sdk.ServerSession, p *sdk.CallToolParamsRaw) (
 	*sdk.CallToolResult, error) {
 	t, err := e.toolOf(v.owner, p.Name)
 	if err != nil {
@@ -105,7 +105,7 @@ func (e *Edge) callTool(ctx context.Context, v *visit, client *sdk.ServerSession
 	}
 	c := &call{Edge: e, visit: v, client: client, params: p, items: []string{p.Name}}
 	res, err := t.run(ctx, c)
-	e.tell(ctx, proto.AuditEntry{Act: "tool.use", Item: strings.Join(c.items, " "), ContainerID: c.containerID(),
+	e.audit(ctx, proto.AuditEntry{Act: "tool.use", Item: strings.Join(c.items, " "), ContainerID: c.containerID(),
 		Outcome: outcome(err)})
 	if err != nil {
 		if proto.CodeOf(err) == proto.Internal && ctx.Err() == nil {
@@ -125,8 +125,8 @@ func outcome(err error) string {
 	return string(proto.CodeOf(err))
 }
 
-// tell has something audited that was done in the name of ctx's caller.
-func (e *Edge) tell(ctx context.Context, entry proto.AuditEntry) {
+// audit has something audited that was done in the name of ctx's caller.
+func (e *Edge) audit(ctx context.Context, entry proto.AuditEntry) {
 	if e.Audit == nil {
 		return
 	}
@@ -138,8 +138,8 @@ func (e *Edge) tell(ctx context.Context, entry proto.AuditEntry) {
 	e.Audit.Append(entry)
 }
 
-// about has the audit log say what the call is about beside the tool.
-func (c *call) about(items ...string) {
+// addAuditItems has the audit log say what the call is about beside the tool.
+func (c *call) addAuditItems(items ...string) {
 	for _, item := range items {
 		if item != "" {
 			c.items = append(c.items, item)
@@ -163,8 +163,8 @@ func (c *call) input(v any) error {
 	return api.DecodeBytes(in, v)
 }
 
-// in has the call work in a container: the one that the input names, or the session's.
-func (c *call) in(ctx context.Context, named string) (*session.Session, error) {
+// useContainer has the call work in a container: the one that the input names, or the session's.
+func (c *call) useContainer(ctx context.Context, named string) (*session.Session, error) {
 	s, note, err := c.container(ctx, c.visit, named)
 	if err != nil {
 		return nil, err

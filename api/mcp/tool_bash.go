@@ -62,12 +62,12 @@ func runBash(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	s, err := c.in(ctx, in.Container)
+	s, err := c.useContainer(ctx, in.Container)
 	if err != nil {
 		return nil, err
 	}
 	var began *session.Exec
-	n := c.narrator(ctx)
+	n := c.newProgress(ctx)
 	follow, wait := n.follow(ctx)
 	use := tooluse.Use{Type: "tool_use", ID: "mcp", Name: "bash", TimeoutSeconds: in.TimeoutSeconds,
 		Input: encode(struct {
@@ -76,7 +76,7 @@ func runBash(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 		}{in.Command, in.Restart})}
 	use.Started = func(x *session.Exec) { began = x; follow(x) }
 	var done tooluse.Result
-	n.during(func() {
+	n.runReporting(func() {
 		done, err = tooluse.Run(ctx, s, use)
 		wait()
 	})

@@ -51,13 +51,13 @@ func runCode(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	if strings.TrimSpace(in.Code) == "" {
 		return nil, missing("code", "the text of a program")
 	}
-	s, err := c.in(ctx, in.Container)
+	s, err := c.useContainer(ctx, in.Container)
 	if err != nil {
 		return nil, err
 	}
 	var out code.Outcome
-	n := c.narrator(ctx)
-	n.during(func() { out, err = c.outcome(ctx, s.ID(), in, n.progress()) })
+	n := c.newProgress(ctx)
+	n.runReporting(func() { out, err = c.outcome(ctx, s.ID(), in, n.progress()) })
 	if err != nil {
 		return nil, err
 	}

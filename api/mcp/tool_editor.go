@@ -45,7 +45,7 @@ func runEditor(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	case in.Path == "":
 		return nil, missing("path", "the path of a file or directory")
 	}
-	s, err := c.in(ctx, in.Container)
+	s, err := c.useContainer(ctx, in.Container)
 	if err != nil {
 		return nil, err
 	}

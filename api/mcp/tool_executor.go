@@ -32,7 +32,7 @@ func runExecutor(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	}
 	var err error
 	res := &sdk.CallToolResult{}
-	c.narrator(ctx).during(func() {
+	c.newProgress(ctx).runReporting(func() {
 		err = c.Code.Execute(ctx, c.visit.owner, in, func(markdown string, failed bool) error {
 			res.Content, res.IsError = []sdk.Content{text(markdown)}, failed
 			return nil

@@ -71,13 +71,13 @@ func runUpload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	name := inWorkspace(in.Path)
-	c.about(name, in.FileID)
+	c.addAuditItems(name, in.FileID)
 	content, err := in.open(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	defer content.Close()
-	s, err := c.in(ctx, in.Container)
+	s, err := c.useContainer(ctx, in.Container)
 	if err != nil {
 		return nil, err
 	}
@@ -124,12 +124,12 @@ func runDownload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	if in.Path == "" {
 		return nil, missing("path", "the path of a file")
 	}
-	s, err := c.in(ctx, in.Container)
+	s, err := c.useContainer(ctx, in.Container)
 	if err != nil {
 		return nil, err
 	}
 	name := inWorkspace(in.Path)
-	c.about(name)
+	c.addAuditItems(name)
 	r, fi, err := s.ReadFile(ctx, proto.UserDefault, name, 0, -1)
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func runDownload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.about(f.ID)
+	c.addAuditItems(f.ID)
 	res := &sdk.CallToolResult{Content: []sdk.Content{linkTo(f)}}
 	if f.SizeBytes <= maxAlong {
 		err = c.along(ctx, res, f)

@@ -34,7 +34,7 @@ func storedTool(t toolstore.Tool) tool {
 // runStored runs the version that the client was shown, in a container of its own.
 func runStored(ctx context.Context, c *call, t toolstore.Tool) (res *sdk.CallToolResult, err error) {
 	var run toolstore.Run
-	c.narrator(ctx).during(func() {
+	c.newProgress(ctx).runReporting(func() {
 		run, _, err = c.Tools.Run(ctx, c.visit.owner, t.ID, toolstore.RunRequest{Input: c.params.Arguments,
 			Version: t.Version})
 		if err == nil && run.State == proto.RunParked {

@@ -257,7 +257,7 @@ func TestSchemas(t *testing.T) {
 			resolve(t, tool.OutputSchema)
 		}
 	}
-	if !slices.IsSorted(names) || len(names) != len(everybodys) {
+	if !slices.IsSorted(names) || len(names) != len(commonTools) {
 		t.Errorf("%v", names)
 	}
 	res, _ := use(t, cs, "run_code", map[string]any{"code": "print(1)\n1/0"})

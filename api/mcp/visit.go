@@ -17,7 +17,7 @@ import (
 const ownLifetime = 7 * 24 * time.Hour
 
 // A visit is one MCP session: whose it is, and which container it works in.
-type visit struct {
+type mcpSession struct {
 	owner   string
 	place   place
 	session *sdk.ServerSession
@@ -33,13 +33,13 @@ type visit struct {
 	calls sync.WaitGroup // under way
 }
 
-// enter begins a visit for a session that is being initialized. From then on its end is waited for.
-func (e *Edge) enter(ss *sdk.ServerSession, wire context.Context, p place) error {
-	v := &visit{owner: proto.CallerOf(wire).Owner, place: p, session: ss, turn: make(chan struct{}, 1)}
+// startSession begins a visit for a session that is being initialized. From then on its end is waited for.
+func (e *Edge) startSession(ss *sdk.ServerSession, wire context.Context, p place) error {
+	v := &mcpSession{owner: proto.CallerOf(wire).Owner, place: p, session: ss, turn: make(chan struct{}, 1)}
 	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(wire))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	err := e.full(v.owner) // once more: others may have begun meanwhile
+	err := e.sessionLimit(v.owner) // once more: others may have begun meanwhile
 	if e.closed {
 		err = proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down; try again in a moment")
 	}
@@ -47,16 +47,16 @@ func (e *Edge) enter(ss *sdk.ServerSession, wire context.Context, p place) error
 		v.cancel()
 		return err
 	}
-	e.visits[ss.ID()] = v
-	e.leaves.Go(func() {
+	e.sessions[ss.ID()] = v
+	e.ending.Go(func() {
 		_ = ss.Wait() // however it ended
-		e.gone(v)
+		e.sessionGone(v)
 	})
 	return nil
 }
 
-// gone is for sessions that end without a request for it, since nobody used them.
-func (e *Edge) gone(v *visit) {
+// sessionGone is for sessions that end without a request for it, since nobody used them.
+func (e *Edge) sessionGone(v *mcpSession) {
 	e.mu.Lock()
 	closed := e.closed
 	e.mu.Unlock()
@@ -64,18 +64,18 @@ func (e *Edge) gone(v *visit) {
 		v.end()
 		return
 	}
-	if err := e.leave(v); err != nil {
+	if err := e.endSession(v); err != nil {
 		e.Log.Error("deleting the container of an MCP session that ended; a sweep will when its time is over",
 			"container", v.own, "error", err)
 	}
 }
 
-// leave ends a visit: first what runs in its name, then the container that was made for it.
-func (e *Edge) leave(v *visit) error {
+// endSession ends a visit: first what runs in its name, then the container that was made for it.
+func (e *Edge) endSession(v *mcpSession) error {
 	v.end()
 	e.mu.Lock()
-	if e.visits[v.session.ID()] == v {
-		delete(e.visits, v.session.ID())
+	if e.sessions[v.session.ID()] == v {
+		delete(e.sessions, v.session.ID())
 	}
 	e.mu.Unlock()
 	v.turn <- struct{}{}
@@ -92,7 +92,7 @@ func (e *Edge) leave(v *visit) error {
 }
 
 // end cancels what runs for a visit, waits for it, and lets nothing new begin.
-func (v *visit) end() {
+func (v *mcpSession) end() {
 	v.mu.Lock()
 	v.over = true
 	v.mu.Unlock()
@@ -101,7 +101,7 @@ func (v *visit) end() {
 }
 
 // begin counts a call, until done.
-func (v *visit) begin() (done func(), err error) {
+func (v *mcpSession) begin() (done func(), err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.over {
@@ -114,7 +114,7 @@ func (v *visit) begin() (done func(), err error) {
 
 // container is the one that a call works in: that which it names, or the session does, or one of the session's own,
 // made now if there is none. note is for the client where that one is not the one of the call before.
-func (e *Edge) container(ctx context.Context, v *visit, named string) (s *session.Session, note string, err error) {
+func (e *Edge) container(ctx context.Context, v *mcpSession, named string) (s *session.Session, note string, err error) {
 	if id := cmp.Or(named, v.place.container); id != "" {
 		s, err = e.Sessions.Get(v.owner, id)
 		return s, "", err

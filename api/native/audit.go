@@ -7,44 +7,9 @@ import (
 	"strconv"
 
 	"berth/api"
-	"berth/api/openapi"
 	"berth/proto"
 	"berth/state/audit"
 )
-
-// auditRows are for admins: the log tells of every owner.
-// Without a log in the configuration there are no such routes, and the document does not promise
-// them.
-func (e *edge) auditRows() []row {
-	if e.Audit == nil {
-		return nil
-	}
-	const tag = "audit"
-	admins := append([]int{403}, basic...)
-	return []row{
-		{"GET", "/v1/audit", api.None, e.readAudit, openapi.Operation{ID: "readAudit", Tag: tag, Summary: "Read the audit log, oldest entry first.",
-			Admin: true,
-			Description: "Each line of the answer is an entry, byte for byte as it is in the log, so that hashes can be " +
-				"checked. With Accept: text/event-stream it goes on with what is added: " +
-				"the data of each event is an entry, and its ID the entry's number, for Last-Event-ID.",
-			Query: []openapi.Param{
-				{Name: "container", Description: "Only what was done to this container."},
-				{Name: "actor", Description: "Only what this API key, by its ID, or this part of the daemon did."},
-				{Name: "owner", Description: "Only what concerns this owner."},
-				{Name: "act", Description: "Only this act, such as exec.end; with a dot at the end, all that begin so: exec."},
-				{Name: "since", Kind: openapi.Date, Description: "Only entries from this time on, RFC 3339."},
-				{Name: "until", Kind: openapi.Date, Description: "Only entries before this time, RFC 3339."},
-				{Name: "last", Kind: openapi.Whole, Max: 100_000, Description: "Only the last so many of them; 0 is all. With " +
-					"Last-Event-ID it does not count."},
-			}, Header: []openapi.Param{{Name: "Last-Event-ID", Pattern: "^[0-9]{0,18}$", Description: "The ID of the last event a " +
-				"client has; the stream goes on behind it."}},
-			Answers: map[int][]openapi.Content{http.StatusOK: {{Media: lineType, Of: proto.AuditEntry{}},
-				{Media: eventType, Of: proto.AuditEntry{}}}}, Fails: admins}},
-		{"GET", "/v1/audit/head", api.None, e.auditHead, openapi.Operation{ID: "auditHead", Tag: tag, Summary: "The end of the audit log's " +
-			"chain, to note elsewhere.", Admin: true,
-			Answers: ok(proto.AuditHead{}), Fails: admins}},
-	}
-}
 
 func (e *edge) auditHead(c *call) error {
 	seq, hash := e.Audit.Head()

@@ -32,7 +32,7 @@ func (r row) route() api.Route {
 	return api.Route{
 		Method: r.method, Pattern: r.path, Where: r.where, MaxBodyBytes: cmp.Or(bodyLimits[r.ID], maxJSON),
 		Public: r.Public, Media: r.media(), Doc: &r.Operation,
-		Act: r.act(), Covered: covered[r.ID],
+		Act: r.auditAction(), Covered: coreAudited[r.ID],
 		Handle: func(w http.ResponseWriter, req *http.Request, c api.Caller) error {
 			// Before the query is looked at: what an admin's route takes is nobody else's
 			// business.
@@ -45,7 +45,7 @@ func (r row) route() api.Route {
 			}
 			// Noted before the handler runs, so that refused acts are in the log with what they
 			// were about.
-			for _, name := range named {
+			for _, name := range namedKeys {
 				api.Note(req.Context(), q.Get(name))
 			}
 			in := &call{w, req, c.Owner, q}
@@ -57,8 +57,8 @@ func (r row) route() api.Route {
 	}
 }
 
-// named are the query keys that name what a request is about, for the audit log.
-var named = []string{"path", "name", "ref"}
+// namedKeys are the query keys that name what a request is about, for the audit log.
+var namedKeys = []string{"path", "name", "ref"}
 
 // media is what the route's body may be called. Bytes may be called anything.
 func (r row) media() (list []string) {

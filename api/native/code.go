@@ -14,7 +14,7 @@ func (e *edge) runCode(c *call) error {
 	if err := api.Decode(c.r, &req.Program); err != nil {
 		return err
 	}
-	answer := func(res code.Outcome) error { return c.atOnce(res) }
+	answer := func(res code.Outcome) error { return c.jsonNow(res) }
 	if req.Context == "" {
 		return e.Code.Once(c.r.Context(), c.owner, req, answer)
 	}
@@ -82,12 +82,12 @@ func (e *edge) executeCode(c *call) error {
 		return err
 	}
 	return e.Code.Execute(c.r.Context(), c.owner, req, func(text string, _ bool) error {
-		return c.atOnce(execution{text})
+		return c.jsonNow(execution{text})
 	})
 }
 
-// atOnce answers with v while the request is not over: what is left to do is nothing that a client has to wait for.
-func (c *call) atOnce(v any) error {
+// jsonNow answers with v while the request is not over: what is left to do is nothing that a client has to wait for.
+func (c *call) jsonNow(v any) error {
 	if err := c.json(http.StatusOK, v); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (e *edge) createContext(c *call) error {
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
-	api.Note(c.r.Context(), shown(req.Name))
+	api.Note(c.r.Context(), shortened(req.Name))
 	made, err := e.Code.Create(c.r.Context(), c.owner, c.r.PathValue("id"), req)
 	if err != nil {
 		return err

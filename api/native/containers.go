@@ -22,14 +22,14 @@ func (e *edge) createContainer(c *call) error {
 	if err := c.decodeOptional(&req); err != nil {
 		return err
 	}
-	if err := c.retryKey(&req.IdempotencyKey); err != nil {
+	if err := c.readRetryKey(&req.IdempotencyKey); err != nil {
 		return err
 	}
 	s, replayed, err := e.Sessions.CreateOnce(c.r.Context(), c.owner, req)
 	if err != nil {
 		return err
 	}
-	c.replayed(replayed)
+	c.setReplayed(replayed)
 	return c.json(http.StatusCreated, s.Info())
 }
 
@@ -98,8 +98,8 @@ type extension struct {
 	Seconds int64 `json:"seconds,omitempty" schema:"min=0 max=2592000"`
 }
 
-// furthest is over every bound that an extension can have, and small enough to be a time.Duration.
-const furthest = 1 << 32
+// maxExtension is over every bound that an extension can have, and small enough to be a time.Duration.
+const maxExtension = 1 << 32
 
 func (e *edge) extendContainer(c *call) error {
 	var req extension
@@ -112,15 +112,15 @@ func (e *edge) extendContainer(c *call) error {
 	}
 	// Clamped before it becomes a Duration, which would overflow; what is out of range stays so,
 	// and the core refuses it.
-	info, err := s.Extend(time.Duration(min(max(req.Seconds, -1), furthest)) * time.Second)
+	info, err := s.Extend(time.Duration(min(max(req.Seconds, -1), maxExtension)) * time.Second)
 	if err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, info)
 }
 
-// moved answers a request that has a container go into another state, with the container as it is then.
-func (e *edge) moved(move func(*session.Session, context.Context) error) func(*call) error {
+// changeState answers a request that has a container go into another state, with the container as it is then.
+func (e *edge) changeState(move func(*session.Session, context.Context) error) func(*call) error {
 	return func(c *call) error {
 		s, err := e.session(c)
 		if err != nil {
@@ -148,27 +148,4 @@ func (e *edge) deleteWorkspace(c *call) error {
 		return err
 	}
 	return c.json(http.StatusOK, deletion{id, true})
-}
-
-func (e *edge) info(c *call) error { return c.json(http.StatusOK, e.Info) }
-
-// The document is public: whoever has no key yet may read what there is to ask for.
-func (e *edge) openAPI(c *call) error {
-	c.w.Header().Set("Content-Type", "application/json")
-	_, err := c.w.Write(e.document)
-	return err
-}
-
-// Strangers first, so that the sweeps that follow count what is left.
-func (e *edge) sweep(c *call) error {
-	if c.flag("strangers") {
-		if _, err := e.Sessions.RemoveOrphanedWorkspaces(c.r.Context()); err != nil {
-			return err
-		}
-	}
-	counts, err := e.Sweep(c.r.Context())
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, counts)
 }

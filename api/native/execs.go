@@ -16,28 +16,28 @@ func (e *edge) runCommand(c *call) error {
 	if err := api.Decode(c.r, &cmd); err != nil {
 		return err
 	}
-	if err := c.retryKey(&cmd.IdempotencyKey); err != nil {
+	if err := c.readRetryKey(&cmd.IdempotencyKey); err != nil {
 		return err
 	}
 	s, err := e.session(c)
 	if err != nil {
 		return err
 	}
-	return run(c, s, cmd)
+	return runAndAnswer(c, s, cmd)
 }
 
-// run runs a command and answers in the way that was asked for: as it happens, at once, or at its end.
+// runAndAnswer runs a command and answers in the way that was asked for: as it happens, at once, or at its end.
 // Events come before background: a client that asks for both may watch the beginning and leave,
 // and the command goes on.
-func run(c *call, s *session.Session, cmd proto.Cmd) error {
+func runAndAnswer(c *call, s *session.Session, cmd proto.Cmd) error {
 	x, replayed, err := s.ExecOnce(c.r.Context(), cmd)
 	if err != nil {
 		return err
 	}
-	c.replayed(replayed)
+	c.setReplayed(replayed)
 	switch {
 	case c.wantsEvents():
-		return stream(c, x)
+		return streamExec(c, x)
 	case cmd.Background:
 		return c.json(http.StatusAccepted, x.Info())
 	}
@@ -89,7 +89,7 @@ func (e *edge) runOnce(c *call) error {
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
-	if err := c.retryKey(&req.IdempotencyKey); err != nil {
+	if err := c.readRetryKey(&req.IdempotencyKey); err != nil {
 		return err
 	}
 	if err := req.check(); err != nil {
@@ -100,18 +100,18 @@ func (e *edge) runOnce(c *call) error {
 	if err != nil {
 		return err
 	}
-	err = run(c, s, req.Cmd)
+	err = runAndAnswer(c, s, req.Cmd)
 	if replayed { // somebody else's to discard
 		return err
 	}
-	if req.Ephemeral || err != nil && c.nobodys(s, req.IdempotencyKey) {
-		e.discard(c, s) // nobody knows of it, or is to
+	if req.Ephemeral || err != nil && c.isOrphaned(s, req.IdempotencyKey) {
+		e.deleteContainerNow(c, s) // nobody knows of it, or is to
 	}
 	return err
 }
 
-// nobodys reports whether nobody will come for the container that a failed request has made.
-func (c *call) nobodys(s *session.Session, key string) bool {
+// isOrphaned reports whether nobody will come for the container that a failed request has made.
+func (c *call) isOrphaned(s *session.Session, key string) bool {
 	// A command that began stays with its container even if the answer failed: its output is there
 	// to be asked for.
 	if len(s.Execs()) > 0 {
@@ -122,8 +122,8 @@ func (c *call) nobodys(s *session.Session, key string) bool {
 	return key == "" || c.r.Context().Err() == nil
 }
 
-// discard deletes a container whatever became of its client.
-func (e *edge) discard(c *call, s *session.Session) {
+// deleteContainerNow deletes a container whatever became of its client.
+func (e *edge) deleteContainerNow(c *call, s *session.Session) {
 	err := e.Sessions.Delete(context.WithoutCancel(c.r.Context()), c.owner, s.ID(), false)
 	if err != nil && proto.CodeOf(err) != proto.NotFound {
 		e.Log.Error("deleting a container that nobody is to use again; a sweep will try again", "container", s.ID(),
@@ -238,7 +238,7 @@ func (e *edge) writeStdin(c *call) error {
 	if err != nil {
 		return err
 	}
-	n, err := pour(c.r.Context(), x, c.r.Body)
+	n, err := copyToStdin(c.r.Context(), x, c.r.Body)
 	// Only after all was written: an end of input that came early would cut it off.
 	if err == nil && c.flag("close") {
 		err = x.CloseStdin()
@@ -249,8 +249,8 @@ func (e *edge) writeStdin(c *call) error {
 	return c.json(http.StatusOK, written{n})
 }
 
-// pour writes all of r to a command's standard input, as fast as the command reads.
-func pour(ctx context.Context, x *session.Exec, r io.Reader) (n int64, err error) {
+// copyToStdin writes all of r to a command's standard input, as fast as the command reads.
+func copyToStdin(ctx context.Context, x *session.Exec, r io.Reader) (n int64, err error) {
 	for {
 		piece, err := io.ReadAll(io.LimitReader(r, stdinPiece))
 		if len(piece) > 0 {
@@ -308,7 +308,7 @@ func (e *edge) closeShell(c *call) error {
 	// What no shell can be called is not found rather than invalid: it is part of the path.
 	name := c.r.PathValue("name")
 	if !proto.ValidJobID(name) {
-		return proto.Errorf(proto.NotFound, "", shown(name), "shell %.80q does not exist in container %s", name, s.ID())
+		return proto.Errorf(proto.NotFound, "", shortened(name), "shell %.80q does not exist in container %s", name, s.ID())
 	}
 	if err := s.CloseShell(c.r.Context(), name); err != nil {
 		return err

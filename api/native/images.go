@@ -36,13 +36,13 @@ func (e *edge) pullImage(c *call) error {
 		return invalid("ref", "ref must name the image to pull, such as debian:12.")
 	}
 	api.Note(c.r.Context(), req.Ref)
-	return e.progress(c, func(ctx context.Context, report func(session.ImageProgress)) (session.Image, error) {
+	return e.reportProgress(c, func(ctx context.Context, report func(session.ImageProgress)) (session.Image, error) {
 		return e.Images.Pull(ctx, req.Ref, report)
 	})
 }
 
 func (e *edge) importImage(c *call) error {
-	return e.progress(c, func(ctx context.Context, report func(session.ImageProgress)) (session.Image, error) {
+	return e.reportProgress(c, func(ctx context.Context, report func(session.ImageProgress)) (session.Image, error) {
 		return e.Images.Import(ctx, c.query.Get("name"), c.r.Body, report)
 	})
 }
@@ -62,13 +62,13 @@ type imageLine struct {
 	Error *proto.Error   `json:"error,omitempty"`
 }
 
-// progress runs what takes long and reports it line by line. What fails before the first line is an
+// reportProgress runs what takes long and reports it line by line. What fails before the first line is an
 // ordinary error.
-func (e *edge) progress(c *call, work func(context.Context, func(session.ImageProgress)) (session.Image, error)) error {
+func (e *edge) reportProgress(c *call, work func(context.Context, func(session.ImageProgress)) (session.Image, error)) error {
 	lines := &lineWriter{c: c, rc: http.NewResponseController(c.w)}
 	// An error of say is dropped here: a client that has gone ends the request's context, and with
 	// it the work.
-	img, err := work(c.r.Context(), func(p session.ImageProgress) { _ = lines.say(imageLine{ImageProgress: &p}) })
+	img, err := work(c.r.Context(), func(p session.ImageProgress) { _ = lines.writeLine(imageLine{ImageProgress: &p}) })
 	switch {
 	case err != nil && !lines.hasBegun():
 		return err
@@ -76,9 +76,9 @@ func (e *edge) progress(c *call, work func(context.Context, func(session.ImagePr
 		e.Log.Warn("an image did not arrive", "request_id", api.RequestID(c.r.Context()), "error", err)
 		// The status has long been 200, so metrics and audit log have to be told apart from it.
 		api.NoteFailure(c.r.Context(), err)
-		err = lines.say(imageLine{Error: proto.AsError(err)})
+		err = lines.writeLine(imageLine{Error: proto.AsError(err)})
 	default:
-		err = lines.say(imageLine{Image: &img})
+		err = lines.writeLine(imageLine{Image: &img})
 	}
 	// What a failed import left of the body is read here: the server must not find it behind an answer
 	// that went out while it came in.
@@ -103,7 +103,7 @@ func (l *lineWriter) hasBegun() bool {
 
 // Marshalled before the lock is taken, and flushed under it: a line that waits in a buffer shows
 // nobody any progress.
-func (l *lineWriter) say(line imageLine) error {
+func (l *lineWriter) writeLine(line imageLine) error {
 	text, err := json.Marshal(line)
 	if err != nil {
 		return err

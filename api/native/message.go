@@ -57,48 +57,48 @@ func (m message) check() error {
 	switch m.Type {
 	case msgExec:
 		// What the command itself holds is checked by the core, as over HTTP.
-		return m.only(m.Cmd != nil, "cmd", message{Cmd: m.Cmd, Binary: m.Binary})
+		return m.checkFields(m.Cmd != nil, "cmd", message{Cmd: m.Cmd, Binary: m.Binary})
 	case msgAttach:
 		if m.StdoutOffset < 0 || m.StderrOffset < 0 {
 			return invalid("stdout_offset", "Offsets count from 0.")
 		}
-		return m.only(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, StdoutOffset: m.StdoutOffset,
+		return m.checkFields(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, StdoutOffset: m.StdoutOffset,
 			StderrOffset: m.StderrOffset, Binary: m.Binary})
 	case msgStdin:
 		if m.Data != "" && len(m.DataBase64) > 0 {
 			return invalid("data", "data and data_base64 exclude each other.")
 		}
-		return m.only(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, Data: m.Data, DataBase64: m.DataBase64,
+		return m.checkFields(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, Data: m.Data, DataBase64: m.DataBase64,
 			Close: m.Close})
 	case msgSignal:
-		return m.only(m.ExecID != "" && m.Signal != "", "exec_id and signal", message{ExecID: m.ExecID,
+		return m.checkFields(m.ExecID != "" && m.Signal != "", "exec_id and signal", message{ExecID: m.ExecID,
 			Signal: m.Signal})
 	case msgResize:
-		return m.only(m.ExecID != "" && m.Rows > 0 && m.Cols > 0, "exec_id, rows and cols", message{ExecID: m.ExecID,
+		return m.checkFields(m.ExecID != "" && m.Rows > 0 && m.Cols > 0, "exec_id, rows and cols", message{ExecID: m.ExecID,
 			Rows: m.Rows, Cols: m.Cols})
 	case msgWatch:
-		return m.only(true, "", message{})
+		return m.checkFields(true, "", message{})
 	}
 	return invalid("type", "type %.40q is not known; it is exec, attach, stdin, signal, resize or watch.", m.Type)
 }
 
-// only refuses a message that lacks what its type needs, or has fields that its type does not have: allowed
+// checkFields refuses a message that lacks what its type needs, or has fields that its type does not have: allowed
 // is the message without those.
-func (m message) only(complete bool, needs string, allowed message) error {
+func (m message) checkFields(complete bool, needs string, allowed message) error {
 	if !complete {
 		return invalid(needs, "A message of type %s needs %s.", m.Type, needs)
 	}
 	// Fields of other types are refused and not ignored: a client that sets one believes that it
 	// does something.
 	allowed.Type, allowed.Ref = m.Type, m.Ref
-	if extra := m.beyond(allowed); extra != "" {
+	if extra := m.extraField(allowed); extra != "" {
 		return invalid(extra, "A message of type %s has no %s.", m.Type, extra)
 	}
 	return nil
 }
 
-// beyond names the first field that m has and allowed has not.
-func (m message) beyond(allowed message) string {
+// extraField names the first field that m has and allowed has not.
+func (m message) extraField(allowed message) string {
 	// One line for each field rather than reflection: a struct with a slice cannot be compared as
 	// a whole.
 	for _, f := range []struct {

@@ -13,7 +13,7 @@ func FuzzLastEventID(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, last string) {
 		c := &call{r: &http.Request{Header: http.Header{"Last-Event-Id": {last}}}}
-		at, err := c.position()
+		at, err := c.resumePosition()
 		if err != nil || at == nil {
 			return
 		}

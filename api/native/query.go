@@ -22,7 +22,7 @@ func (r row) parseQuery(raw string) (url.Values, error) {
 	for name, values := range q {
 		i := slices.IndexFunc(r.Query, func(p openapi.Param) bool { return p.Name == name })
 		if i < 0 {
-			return nil, invalid(shown(name), "Unknown query key %.80q; this endpoint takes %s.", name, r.keys())
+			return nil, invalid(shortened(name), "Unknown query key %.80q; this endpoint takes %s.", name, r.keys())
 		}
 		if err := checkParam(r.Query[i], values); err != nil {
 			return nil, err
@@ -138,9 +138,9 @@ func (c *call) labels() (map[string]string, error) {
 	return labels, nil
 }
 
-// shown bounds and cleans what an error repeats of the client's words.
+// shortened bounds and cleans what an error repeats of the client's words.
 // 80 bytes are enough to recognise it by, and too few to fill a log with.
-func shown(s string) string {
+func shortened(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), 80)], "")
 }
 

@@ -8,6 +8,8 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/session"
+	"berth/tools/bridge"
+	"berth/tools/toolstore"
 	"berth/tools/tooluse"
 )
 
@@ -49,14 +51,14 @@ const (
 // The statuses that kinds of routes fail with.
 var (
 	// 503 is a daemon that shuts down, for whoever waits for it.
-	basic = []int{400, 401, 413, 429, 500, 503}
-	inOwn = append([]int{404}, basic...) // names something of the caller's
+	basic     = []int{400, 401, 413, 429, 500, 503}
+	namesItem = append([]int{404}, basic...) // names something of the caller's
 	// 410 is told apart from 404 so that a client knows: it was there, and its time is over.
-	inBox = append([]int{410}, inOwn...) // names a container
+	inContainer = append([]int{410}, namesItem...) // names a container
 	// 403 is what its user may not do there, 409 a state that does not fit, 501 what such a
 	// container cannot do, 503 and 504 a guest that does not answer, or not in time, and 507 a
 	// full disk or quota.
-	inGuest = append([]int{403, 409, 501, 504, 507}, inBox...) // asks the container to do something
+	inGuest = append([]int{403, 409, 501, 504, 507}, inContainer...) // asks the container to do something
 )
 
 // Parameters that several routes have.
@@ -99,24 +101,24 @@ func (e *edge) containerRows() []row {
 				{Name: "after", Pattern: "^(container_[0-9A-Za-z]{22})?$", Description: "A container's ID: begin behind it."},
 			}, Answers: ok(containerPage{}), Fails: basic}},
 		{"GET", "/v1/containers/{id}", api.InPath, e.getContainer, openapi.Operation{ID: "getContainer", Tag: tag, Summary: "Describe a container.",
-			Description: "An expired container is a 410 that names it.", Answers: ok(proto.Container{}), Fails: inBox}},
+			Description: "An expired container is a 410 that names it.", Answers: ok(proto.Container{}), Fails: inContainer}},
 		{"DELETE", "/v1/containers/{id}", api.InPath, e.deleteContainer, openapi.Operation{ID: "deleteContainer", Tag: tag,
 			Summary: "End a container's commands and remove it with its workspace.",
 			Query:   []openapi.Param{{Name: "keep_workspace", Kind: openapi.Flag, Description: "Keep the workspace for another container."}},
-			Answers: ok(deletedContainer{}), Fails: inOwn}},
+			Answers: ok(deletedContainer{}), Fails: namesItem}},
 		{"POST", "/v1/containers/{id}/extend", api.InPath, e.extendContainer, openapi.Operation{ID: "extendContainer", Tag: tag,
 			Summary: "Move a container's expiry, never past max_expires_at.",
-			Body:    js(extension{}), Optional: true, Answers: ok(proto.Container{}), Fails: inBox}},
-		{"POST", "/v1/containers/{id}/start", api.InPath, e.moved((*session.Session).Start), openapi.Operation{ID: "startContainer", Tag: tag,
+			Body:    js(extension{}), Optional: true, Answers: ok(proto.Container{}), Fails: inContainer}},
+		{"POST", "/v1/containers/{id}/start", api.InPath, e.changeState((*session.Session).Start), openapi.Operation{ID: "startContainer", Tag: tag,
 			Summary: "Start a stopped container; any other use does so too.",
 			Answers: ok(proto.Container{}), Fails: inGuest}},
-		{"POST", "/v1/containers/{id}/stop", api.InPath, e.moved((*session.Session).Stop), openapi.Operation{ID: "stopContainer", Tag: tag,
+		{"POST", "/v1/containers/{id}/stop", api.InPath, e.changeState((*session.Session).Stop), openapi.Operation{ID: "stopContainer", Tag: tag,
 			Summary: "End a container's processes and keep its files.",
 			Answers: ok(proto.Container{}), Fails: inGuest}},
-		{"POST", "/v1/containers/{id}/pause", api.InPath, e.moved((*session.Session).Pause), openapi.Operation{ID: "pauseContainer", Tag: tag,
+		{"POST", "/v1/containers/{id}/pause", api.InPath, e.changeState((*session.Session).Pause), openapi.Operation{ID: "pauseContainer", Tag: tag,
 			Summary:     "Have a container's processes stand still until its next use.",
 			Description: "A container that is stopped, or in which a command is just starting or files are on their way, is a 409.", Answers: ok(proto.Container{}), Fails: inGuest}},
-		{"POST", "/v1/containers/{id}/resume", api.InPath, e.moved((*session.Session).Resume), openapi.Operation{ID: "resumeContainer", Tag: tag,
+		{"POST", "/v1/containers/{id}/resume", api.InPath, e.changeState((*session.Session).Resume), openapi.Operation{ID: "resumeContainer", Tag: tag,
 			Summary:     "Have a paused container go on; any use does so too.",
 			Description: "A stopped container is a 409.", Answers: ok(proto.Container{}), Fails: inGuest}},
 		{"GET", "/v1/workspaces", api.None, e.listWorkspaces, openapi.Operation{ID: "listWorkspaces", Tag: tag,
@@ -124,12 +126,12 @@ func (e *edge) containerRows() []row {
 			Answers: ok(page[proto.Workspace]{}), Fails: basic}},
 		{"DELETE", "/v1/workspaces/{id}", api.None, e.deleteWorkspace, openapi.Operation{ID: "deleteWorkspace", Tag: tag,
 			Summary: "Remove a workspace that no container has.",
-			Answers: ok(deletion{}), Fails: append([]int{409}, inOwn...)}},
+			Answers: ok(deletion{}), Fails: append([]int{409}, namesItem...)}},
 	}
 }
 
-// ran are the answers of what runs a command.
-func ran() map[int][]openapi.Content {
+// runAnswers are the answers of what runs a command.
+func runAnswers() map[int][]openapi.Content {
 	return map[int][]openapi.Content{
 		http.StatusOK:       append(js(proto.ExecResult{}), openapi.Content{Media: eventType, Of: proto.Event{}}),
 		http.StatusAccepted: js(proto.Exec{}),
@@ -148,21 +150,21 @@ func (e *edge) execRows() []row {
 	return []row{
 		{"POST", "/v1/exec", api.None, e.runOnce, withReplays(openapi.Operation{ID: "runOnce", Tag: tag, Summary: "Create a container and run a " +
 			"command in it.", Description: runMore + " An idempotency key is for both, so create has none of its own.",
-			Body: js(oneShot{}), Answers: ran(), Fails: inGuest})},
+			Body: js(oneShot{}), Answers: runAnswers(), Fails: inGuest})},
 		{"POST", "/v1/containers/{id}/exec", api.InPath, e.runCommand, withReplays(openapi.Operation{ID: "run", Tag: tag, Summary: "Run a command.",
 			Description: runMore,
-			Body:        js(proto.Cmd{}), Answers: ran(), Fails: inGuest})},
+			Body:        js(proto.Cmd{}), Answers: runAnswers(), Fails: inGuest})},
 		{"GET", "/v1/containers/{id}/execs", api.InPath, e.listExecs, openapi.Operation{ID: "listExecs", Tag: tag,
 			Summary: "List a container's commands, running and remembered, in the order they began.",
-			Answers: ok(page[proto.Exec]{}), Fails: inBox}},
+			Answers: ok(page[proto.Exec]{}), Fails: inContainer}},
 		{"GET", at, api.InPath, e.getExec, openapi.Operation{ID: "getExec", Tag: tag, Summary: "Describe a command.", Answers: ok(proto.Exec{}),
-			Fails: inBox}},
+			Fails: inContainer}},
 		{"GET", at + "/result", api.InPath, e.execResult, openapi.Operation{ID: "getExecResult", Tag: tag, Summary: "Get a command's result, " +
 			"waiting for it if asked to.",
 			Query: []openapi.Param{{Name: "wait_seconds", Kind: openapi.Whole, Max: 86400, Description: "How long to wait for the end. " +
 				"If it still runs then, the answer is 202."}},
 			Answers: map[int][]openapi.Content{http.StatusOK: js(proto.ExecResult{}), http.StatusAccepted: js(proto.Exec{})},
-			Fails:   inBox}},
+			Fails:   inContainer}},
 		{"GET", at + "/logs", api.InPath, e.execLogs, openapi.Operation{ID: "getExecLogs", Tag: tag, Summary: "Read a command's output as it is.",
 			Description: "Of each stream the first and the last part are kept; a line in square brackets stands where " +
 				"something was left out between them. With offset the bytes are the stream's own and nothing else: " +
@@ -173,13 +175,13 @@ func (e *edge) execRows() []row {
 			Query: []openapi.Param{
 				{Name: "stream", Choices: []string{"stdout", "stderr", "both"}, Description: "Which output; both is the " +
 					"default, in the order it was written."},
-				{Name: "offset", Kind: openapi.Whole, Max: never - 1, Description: "Begin at this byte of the stream, which stream " +
+				{Name: "offset", Kind: openapi.Whole, Max: unreachedOffset - 1, Description: "Begin at this byte of the stream, which stream " +
 					"has to name, stdout or stderr. One behind all that was written is refused."},
 				{Name: "follow", Kind: openapi.Flag, Description: "Go on until the command has ended."},
 			},
 			Answers: map[int][]openapi.Content{http.StatusOK: {
 				{Media: octets, Headers: map[string]string{logStart: "The offset of the first byte, where what was " +
-					"asked for is no longer kept."}}}}, Fails: append([]int{416}, inBox...)}},
+					"asked for is no longer kept."}}}}, Fails: append([]int{416}, inContainer...)}},
 		{"GET", at + "/events", api.InPath, e.execEvents, openapi.Operation{ID: "followExec", Tag: tag, Summary: "Follow a command from its " +
 			"beginning, or from a position, to its end.",
 			Query: []openapi.Param{
@@ -187,7 +189,7 @@ func (e *edge) execRows() []row {
 				{Name: "stderr_offset", Kind: openapi.Whole, Description: "Bytes of stderr that the client has."},
 			}, Header: []openapi.Param{lastEvent},
 			Answers: map[int][]openapi.Content{http.StatusOK: {{Media: eventType, Of: proto.Event{}}},
-				http.StatusNoContent: nil}, Fails: inBox}},
+				http.StatusNoContent: nil}, Fails: inContainer}},
 		{"POST", at + "/signal", api.InPath, e.signalExec, openapi.Operation{ID: "signalExec", Tag: tag, Summary: "Send a signal to a command.",
 			Body: js(signalRequest{}), Answers: ok(proto.Exec{}), Fails: inGuest}},
 		{"POST", at + "/stdin", api.InPath, e.writeStdin, openapi.Operation{ID: "writeStdin", Tag: tag, Summary: "Write to a command's standard " +
@@ -206,7 +208,7 @@ func (e *edge) execRows() []row {
 		{"GET", "/v1/containers/{id}/live", api.InPath, e.live, openapi.Operation{ID: "live", Tag: tag, Summary: "A websocket: many commands at " +
 			"once, live.", Description: liveMore,
 			Query:   []openapi.Param{{Name: "watch", Kind: openapi.Flag, Description: "Follow the commands of others, too."}},
-			Answers: map[int][]openapi.Content{http.StatusSwitchingProtocols: nil}, Fails: append([]int{403, 426}, inBox...)}},
+			Answers: map[int][]openapi.Content{http.StatusSwitchingProtocols: nil}, Fails: append([]int{403, 426}, inContainer...)}},
 		{"POST", "/v1/tool_use", api.None, e.useToolOnce,
 			withReplays(openapi.Operation{ID: "useToolOnce", Tag: tag, Summary: "Create a container and do in it what a model's " +
 				"tool-use block asks for.",
@@ -234,9 +236,9 @@ func (e *edge) codeRows() []row {
 			Description: "A cell in a context that is not there makes it, too. A container has at most 8. They end with " +
 				"the daemon.", Body: js(code.NewContext{}), Answers: created(code.Context{}), Fails: inGuest}},
 		{"GET", at, api.InPath, e.listContexts, openapi.Operation{ID: "listContexts", Tag: tag, Summary: "List a container's contexts, by name.",
-			Answers: ok(page[code.Context]{}), Fails: inBox}},
+			Answers: ok(page[code.Context]{}), Fails: inContainer}},
 		{"GET", at + "/{name}", api.InPath, e.getContext, openapi.Operation{ID: "getContext", Tag: tag, Summary: "Describe a context.",
-			Answers: ok(code.Context{}), Fails: inBox}},
+			Answers: ok(code.Context{}), Fails: inContainer}},
 		{"DELETE", at + "/{name}", api.InPath, e.deleteContext, openapi.Operation{ID: "deleteContext", Tag: tag,
 			Summary: "End a context with its interpreter, and a cell that runs in it.",
 			Answers: ok(deletedName{}), Fails: inGuest}},
@@ -339,7 +341,7 @@ func (e *edge) jobRows() []row {
 			Summary: "Put stored files into $INPUT_DIR.",
 			Body:    js(inputs{}), Answers: ok(inputDir{}), Fails: inGuest}},
 		{"GET", at, api.InPath, e.listJobs, openapi.Operation{ID: "listJobs", Tag: tag, Summary: "List the jobs of a container's workspace, " +
-			"newest first.", Answers: ok(page[proto.JobSummary]{}), Fails: inBox}},
+			"newest first.", Answers: ok(page[proto.JobSummary]{}), Fails: inContainer}},
 		{"GET", at + "/{job}/manifest", api.InPath, e.jobManifest, openapi.Operation{ID: "getManifest", Tag: tag,
 			Summary: "What a job's directory holds, and which command made it.",
 			Answers: ok(proto.Manifest{}), Fails: inGuest}},
@@ -357,7 +359,7 @@ func (e *edge) hostRows() []row {
 	lines := map[int][]openapi.Content{http.StatusOK: {{Media: lineType, Of: imageLine{}}}}
 	const linesMore = "Each line of the answer is a JSON object: steps, and at the end the image or the error. What " +
 		"fails before the first step is an ordinary error."
-	imageFails := append([]int{501, 503, 504, 507}, inOwn...)
+	imageFails := append([]int{501, 503, 504, 507}, namesItem...)
 	return []row{
 		{"GET", "/v1/images", api.None, e.listImages, openapi.Operation{ID: "listImages", Tag: tag, Summary: "List images.",
 			Answers: ok(page[session.Image]{}), Fails: basic}},
@@ -371,7 +373,7 @@ func (e *edge) hostRows() []row {
 		{"DELETE", "/v1/images", api.None, e.removeImage, openapi.Operation{ID: "removeImage", Tag: tag, Admin: true,
 			Summary: "Forget an image. Containers that run keep what they use.",
 			Query:   []openapi.Param{{Name: "ref", Required: true, Description: "The image's name."}}, Answers: ok(deletedName{}),
-			Fails: append([]int{409, 501}, inOwn...)}},
+			Fails: append([]int{409, 501}, namesItem...)}},
 		{"POST", "/v1/sweep", api.None, e.sweep, openapi.Operation{ID: "sweep", Tag: tag, Admin: true, Summary: "Run all sweeps now.",
 			Description: "Answers with what each did, as counts.",
 			Query: []openapi.Param{{Name: "strangers", Kind: openapi.Flag, Description: "Remove first the workspaces that were set aside " +
@@ -395,18 +397,207 @@ func (e *edge) keyRows() []row {
 			Answers: ok(page[proto.Key]{}), Fails: basic}},
 		{"GET", "/v1/keys/self", api.None, e.ownKey, openapi.Operation{ID: "getOwnKey", Tag: tag, Summary: "Describe the key that asks, and " +
 			"what it uses of its quota.",
-			Answers: ok(proto.KeyStatus{}), Fails: inOwn}},
+			Answers: ok(proto.KeyStatus{}), Fails: namesItem}},
 		{"GET", at, api.None, e.getKey, openapi.Operation{ID: "getKey", Tag: tag, Admin: true, Summary: "Describe an API key, and what it uses " +
 			"of its quota.",
-			Answers: ok(proto.KeyStatus{}), Fails: inOwn}},
+			Answers: ok(proto.KeyStatus{}), Fails: namesItem}},
 		{"PATCH", at, api.None, e.changeKey, openapi.Operation{ID: "changeKey", Tag: tag, Admin: true, Summary: "Change an API key's name or " +
 			"quota, at once.",
 			Description: "What is left out stays; a bound of 0 is taken away, and burst with requests_per_second. A bound " +
 				"that is now below what is used takes nothing away, and refuses more.",
-			Body: js(proto.ChangeKey{}), Answers: ok(proto.Key{}), Fails: append([]int{409}, inOwn...)}},
+			Body: js(proto.ChangeKey{}), Answers: ok(proto.Key{}), Fails: append([]int{409}, namesItem...)}},
 		{"DELETE", at, api.None, e.revokeKey, openapi.Operation{ID: "revokeKey", Tag: tag, Admin: true,
 			Summary:     "Revoke an API key for good, at once.",
 			Description: "Requests and websockets of the key that are under way end. What was made with it stays its owner's.",
-			Answers:     ok(proto.Key{}), Fails: append([]int{409}, inOwn...)}},
+			Answers:     ok(proto.Key{}), Fails: append([]int{409}, namesItem...)}},
 	}
+}
+
+func (e *edge) callRows() []row {
+	const tag, at = "tools of code", "/v1/containers/{id}/tool_calls"
+	decided := append([]int{409}, inContainer...)
+	return []row{
+		{"GET", "/v1/containers/{id}/tools", api.InPath, e.serveTools, openapi.Operation{ID: "serveTools", Tag: tag,
+			Summary: "A websocket: answer the calls that code in a container makes.", Description: serveMore,
+			Answers: map[int][]openapi.Content{http.StatusSwitchingProtocols: nil}, Fails: append([]int{403, 426},
+				decided...)}},
+		{"GET", at, api.InPath, e.listCalls, openapi.Operation{ID: "listToolCalls", Tag: tag, Summary: "List the calls that code in a container " +
+			"made, newest first.",
+			Query: []openapi.Param{
+				{Name: "state", Description: "Only calls in this state; those that wait for a person are parked.",
+					Choices: names(proto.ToolCallStates)},
+				{Name: "exec", Pattern: "^(exec_[0-9A-Za-z]{22})?$", Description: "Only calls of this command."},
+				{Name: "limit", Kind: openapi.Whole, Max: 100, Description: "At most so many, 1 to 100; 0 is the default, 20. " +
+					"Fewer come where they are large."},
+				{Name: "after", Pattern: "^(call_[0-9A-Za-z]{22})?$", Description: "A call's ID: begin behind it."},
+			}, Answers: ok(callPage{}), Fails: inContainer}},
+		{"GET", at + "/{call}", api.InPath, e.getCall, openapi.Operation{ID: "getToolCall", Tag: tag, Summary: "Describe a call.",
+			Answers: ok(bridge.ToolCall{}), Fails: inContainer}},
+		{"POST", at + "/{call}/approve", api.InPath, e.approveCall, openapi.Operation{ID: "approveToolCall", Tag: tag,
+			Summary: "Let a parked call be made.",
+			Description: "An approval is for one call with the input that is shown, and only the first decision about " +
+				"it counts: later ones are a 409. One that comes too late is a 410.",
+			Answers: ok(bridge.ToolCall{}), Fails: decided}},
+		{"POST", at + "/{call}/refuse", api.InPath, e.refuseCall, openapi.Operation{ID: "refuseToolCall", Tag: tag,
+			Summary: "Refuse a parked call; its code gets a PermissionError.",
+			Body:    js(bridge.Refusal{}), Optional: true, Answers: ok(bridge.ToolCall{}), Fails: decided}},
+	}
+}
+
+const serveMore = "For a container whose code_tools have the provider \"client\". Text messages both ways, JSON: " +
+	"the client sends ClientMessage objects, the server DaemonMessage objects. The client says with serve what it " +
+	"answers, and may say it again; " +
+	"the answer, serving, has the names among them that code may call. Each call is answered with result or error, " +
+	"in any order; cancel says that nobody waits for one any more. When the connection ends, calls without an " +
+	"answer wait a moment for a client that " +
+	"serves the same tools, and come to it again with the same call_id: a client that has one already goes on with " +
+	"it. A message that is not right is answered by one of type error, and the connection stays."
+
+func (e *edge) toolRows() []row {
+	const tag, at, runs = "stored tools", "/v1/tools/{name}", "/v1/tool_runs"
+	version := openapi.Param{Name: "version", Kind: openapi.Whole, Description: "One of its versions; without it, the current one."}
+	changes := append([]int{409}, namesItem...)
+	return []row{
+		{"POST", "/v1/tools", api.None, e.createTool, openapi.Operation{ID: "createTool", Tag: tag, Summary: "Store a tool.", Description: toolMore,
+			Body: js(toolstore.NewTool{}), Answers: created(toolstore.Tool{}), Fails: append([]int{409, 503, 507},
+				basic...)}},
+		{"GET", "/v1/tools", api.None, e.listTools, openapi.Operation{ID: "listTools", Tag: tag, Summary: "List tools, by name.",
+			Answers: ok(page[toolstore.Tool]{}), Fails: basic}},
+		{"GET", at, api.None, e.getTool, openapi.Operation{ID: "getTool", Tag: tag, Summary: "Describe a tool, by its name or ID.",
+			Query: []openapi.Param{version}, Answers: ok(toolstore.Tool{}), Fails: namesItem}},
+		{"PATCH", at, api.None, e.changeTool, openapi.Operation{ID: "changeTool", Tag: tag, Summary: "Make a new version of a tool.",
+			Description: "What is left out stays as it is. A configuration is given whole; without env_variables it keeps " +
+				"those that there are, and with {} it has none.",
+			Body: js(toolstore.ChangeTool{}), Answers: ok(toolstore.Tool{}), Fails: append([]int{503}, changes...)}},
+		{"DELETE", at, api.None, e.deleteTool, openapi.Operation{ID: "deleteTool", Tag: tag, Summary: "Remove a tool with its versions. Its " +
+			"runs stay; those that wait for approval are refused.",
+			Answers: ok(deletion{}), Fails: namesItem}},
+		{"GET", at + "/versions", api.None, e.toolVersions, openapi.Operation{ID: "listToolVersions", Tag: tag,
+			Summary: "List the versions of a tool, newest first.", Answers: ok(page[toolstore.Tool]{}), Fails: namesItem}},
+		{"POST", at + "/run", api.InBody, e.runTool, withReplays(openapi.Operation{ID: "runTool", Tag: tag, Summary: "Run a tool on an input.",
+			Description: toolRunMore,
+			Body:        js(toolstore.RunRequest{}), Optional: true,
+			Answers: map[int][]openapi.Content{http.StatusOK: js(toolstore.Run{}), http.StatusAccepted: js(toolstore.Run{})},
+			Fails:   append([]int{409, 410, 501, 503}, namesItem...)})},
+		{"GET", runs, api.None, e.listToolRuns, openapi.Operation{ID: "listToolRuns", Tag: tag, Summary: "List runs of tools, newest first.",
+			Query: []openapi.Param{
+				{Name: "tool", Description: "Only runs of this tool, by name or ID."},
+				{Name: "state", Description: "Only runs in this state.", Choices: names(proto.ToolRunStates)},
+				{Name: "limit", Kind: openapi.Whole, Max: 100, Description: "At most so many, 1 to 100; 0 is the default, 20. " +
+					"Fewer come where they are large."},
+				{Name: "after", Pattern: "^(run_[0-9A-Za-z]{22})?$", Description: "A run's ID: begin behind it."},
+			}, Answers: ok(toolRunPage{}), Fails: basic}},
+		{"GET", runs + "/{id}", api.None, e.getToolRun, openapi.Operation{ID: "getToolRun", Tag: tag, Summary: "Describe a run, waiting for its " +
+			"end if asked to.",
+			Query:   []openapi.Param{{Name: "wait_seconds", Kind: openapi.Whole, Max: 86400, Description: "How long to wait for the end."}},
+			Answers: ok(toolstore.Run{}), Fails: namesItem}},
+		{"POST", runs + "/{id}/approve", api.None, e.approveToolRun, openapi.Operation{ID: "approveToolRun", Tag: tag,
+			Summary: "Let a parked run begin. It goes on in the background.",
+			Description: "An approval is for one run, and only the first decision about it counts: later ones are a " +
+				"409. One that comes too late is a 410.",
+			Answers: map[int][]openapi.Content{http.StatusAccepted: js(toolstore.Run{})},
+			Fails:   append([]int{409, 410, 501, 503}, namesItem...)}},
+		{"POST", runs + "/{id}/refuse", api.None, e.refuseToolRun, openapi.Operation{ID: "refuseToolRun", Tag: tag,
+			Summary: "End a parked run before it begins.",
+			Body:    js(toolstore.Refusal{}), Optional: true, Answers: ok(toolstore.Run{}), Fails: append([]int{409, 410},
+				namesItem...)}},
+	}
+}
+
+const toolMore = "The code defines run(input). It is checked for syntax, and for run, before it is stored. " +
+	"input_schema and output_schema are flat lists of fields; their types are upper case. " +
+	"Values of env_variables are sealed and never told again. With \"approval_action\": \"review\" each run waits " +
+	"until somebody approves it."
+
+const toolRunMore = "Answers with the run once it is over, whether it succeeded or failed; an input that does not " +
+	"fit input_schema is a 400 that names the field, and no run. Fields that the schema does not have are dropped, " +
+	"which a note says. " +
+	"A run that waits for approval, or has \"background\": true, is a 202 at once. When the client goes away the " +
+	"run is ended, unless it has \"background\" or an idempotency key."
+
+func (e *edge) vaultRows() []row {
+	const tag = "daemon"
+	fails := append([]int{409, 501, 503}, basic...)
+	return []row{
+		{"POST", "/v1/vault/rotate", api.None, e.changeKeys(func() rotate { return e.Rotate }), openapi.Operation{ID: "rotateVault", Tag: tag,
+			Admin: true, Summary: "Make a new key for secrets and seal all of them anew.",
+			Description: "Older keys stay in the file, for copies of the ledger.", Answers: ok(Rotation{}), Fails: fails}},
+		{"POST", "/v1/vault/forget", api.None, e.changeKeys(func() rotate { return e.Forget }), openapi.Operation{ID: "forgetVaultKeys", Tag: tag,
+			Admin: true, Summary: "Take all keys for secrets but the newest out of the file.",
+			Description: "Secrets in older copies of the ledger are closed then.", Answers: ok(Rotation{}), Fails: fails}},
+	}
+}
+
+// auditRows are for admins: the log tells of every owner.
+// Without a log in the configuration there are no such routes, and the document does not promise
+// them.
+func (e *edge) auditRows() []row {
+	if e.Audit == nil {
+		return nil
+	}
+	const tag = "audit"
+	admins := append([]int{403}, basic...)
+	return []row{
+		{"GET", "/v1/audit", api.None, e.readAudit, openapi.Operation{ID: "readAudit", Tag: tag, Summary: "Read the audit log, oldest entry first.",
+			Admin: true,
+			Description: "Each line of the answer is an entry, byte for byte as it is in the log, so that hashes can be " +
+				"checked. With Accept: text/event-stream it goes on with what is added: " +
+				"the data of each event is an entry, and its ID the entry's number, for Last-Event-ID.",
+			Query: []openapi.Param{
+				{Name: "container", Description: "Only what was done to this container."},
+				{Name: "actor", Description: "Only what this API key, by its ID, or this part of the daemon did."},
+				{Name: "owner", Description: "Only what concerns this owner."},
+				{Name: "act", Description: "Only this act, such as exec.end; with a dot at the end, all that begin so: exec."},
+				{Name: "since", Kind: openapi.Date, Description: "Only entries from this time on, RFC 3339."},
+				{Name: "until", Kind: openapi.Date, Description: "Only entries before this time, RFC 3339."},
+				{Name: "last", Kind: openapi.Whole, Max: 100_000, Description: "Only the last so many of them; 0 is all. With " +
+					"Last-Event-ID it does not count."},
+			}, Header: []openapi.Param{{Name: "Last-Event-ID", Pattern: "^[0-9]{0,18}$", Description: "The ID of the last event a " +
+				"client has; the stream goes on behind it."}},
+			Answers: map[int][]openapi.Content{http.StatusOK: {{Media: lineType, Of: proto.AuditEntry{}},
+				{Media: eventType, Of: proto.AuditEntry{}}}}, Fails: admins}},
+		{"GET", "/v1/audit/head", api.None, e.auditHead, openapi.Operation{ID: "auditHead", Tag: tag, Summary: "The end of the audit log's " +
+			"chain, to note elsewhere.", Admin: true,
+			Answers: ok(proto.AuditHead{}), Fails: admins}},
+	}
+}
+
+// auditActions is what the audit log calls requests, by operation. Every other operation that may change something is there
+// under its own name; what only looks is not. Reading is where it takes a container's or the owner's data out.
+var auditActions = map[string]string{
+	"createContainer": "container.create", "extendContainer": "container.extend", "startContainer": "container.start",
+	"stopContainer": "container.stop", "pauseContainer": "container.pause", "resumeContainer": "container.resume",
+	"deleteContainer": "container.delete", "deleteWorkspace": "workspace.delete",
+	"run": "exec.begin", "runOnce": "exec.begin", "signalExec": "exec.signal", "writeStdin": "exec.stdin",
+	"resizeExec": "exec.resize",
+	"runCode":    "exec.begin", "executeCode": "exec.begin", "runCell": "code.cell", "createContext": "context.create",
+	"deleteContext": "context.delete", "interruptContext": "context.interrupt",
+	"restartContext": "context.restart",
+	"createTool":     "tool.create", "changeTool": "tool.change", "deleteTool": "tool.delete", "runTool": "tool.run",
+	"approveToolRun": "tool_run.approve", "refuseToolRun": "tool_run.refuse", "getToolRun": "tool_run.read",
+	"serveTools": "tools.serve", "approveToolCall": "tool_call.approve", "refuseToolCall": "tool_call.refuse",
+	"getExecResult": "exec.result", "followExec": "exec.follow", "getExecLogs": "exec.logs",
+	"closeShell": "shell.close", "live": "live.open", "useTool": "tool.use", "useToolOnce": "tool.use",
+	"readFile": "fs.read", "writeFile": "fs.write", "removeFile": "fs.remove", "moveFile": "fs.move",
+	"makeDirectory": "fs.mkdir",
+	"readTar":       "fs.read_tar", "writeTar": "fs.write_tar", "addInputs": "input.add", "publishFile": "job.publish",
+	"readJob":     "job.read",
+	"importImage": "image.import", "pullImage": "image.pull", "removeImage": "image.remove", "sweep": "sweep.run",
+	"createKey": "key.create", "changeKey": "key.change", "revokeKey": "key.revoke", "readAudit": "audit.read",
+	"rotateVault": "vault.rotate", "forgetVaultKeys": "vault.forget",
+}
+
+// coreAudited are the operations that the core has audited itself when they are done.
+var coreAudited = map[string]bool{
+	"createContainer": true, "startContainer": true, "stopContainer": true, "pauseContainer": true,
+	"resumeContainer": true, "deleteContainer": true, "run": true, "runOnce": true,
+	"runCode": true, "executeCode": true, "runCell": true,
+}
+
+// auditAction is what the audit log calls a request to the row; "" is not to be there.
+func (r row) auditAction() string {
+	if act := auditActions[r.ID]; act != "" || r.method == http.MethodGet {
+		return act
+	}
+	return r.ID
 }

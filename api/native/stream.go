@@ -39,18 +39,18 @@ func draining(ctx context.Context) bool {
 	}
 }
 
-// stream tells what a command that has just begun does as server-sent events.
-func stream(c *call, x *session.Exec) error {
-	err := follow(c, x, session.Cursor{})
+// streamExec tells what a command that has just begun does as server-sent events.
+func streamExec(c *call, x *session.Exec) error {
+	err := followExec(c, x, session.Cursor{})
 	if err != nil {
-		abandon(c.r.Context(), x)
+		abandonExec(c.r.Context(), x)
 	}
 	return err
 }
 
-// abandon ends a command whose client has gone, unless it was to outlive it. When the daemon shuts down
+// abandonExec ends a command whose client has gone, unless it was to outlive it. When the daemon shuts down
 // it is the daemon that has gone, and the core says so.
-func abandon(ctx context.Context, x *session.Exec) {
+func abandonExec(ctx context.Context, x *session.Exec) {
 	if !x.Outlives() && !draining(ctx) {
 		x.Abandon(ctx)
 	}
@@ -61,7 +61,7 @@ func (e *edge) execEvents(c *call) error {
 	if err != nil {
 		return err
 	}
-	from, err := c.position()
+	from, err := c.resumePosition()
 	if err != nil {
 		return err
 	}
@@ -72,12 +72,12 @@ func (e *edge) execEvents(c *call) error {
 	if err := x.CheckCursor(*from); err != nil {
 		return err
 	}
-	return follow(c, x, *from)
+	return followExec(c, x, *from)
 }
 
-// follow sends a command's events until its exit. Each has an ID from which a client that lost its connection
+// followExec sends a command's events until its exit. Each has an ID from which a client that lost its connection
 // goes on.
-func follow(c *call, x *session.Exec, from session.Cursor) error {
+func followExec(c *call, x *session.Exec, from session.Cursor) error {
 	es := api.NewEventStream(c.w, c.r)
 	defer es.Close()
 	// The position counts both streams, since one ID has to tell of both.
@@ -124,9 +124,9 @@ func eventID(at session.Cursor, ev proto.Event) string {
 	return id
 }
 
-// position is where a client wants to go on: Last-Event-ID, which a client that comes back sends by itself, or the
+// resumePosition is where a client wants to go on: Last-Event-ID, which a client that comes back sends by itself, or the
 // offsets of the query. Nil is behind the end.
-func (c *call) position() (*session.Cursor, error) {
+func (c *call) resumePosition() (*session.Cursor, error) {
 	last := c.r.Header.Get("Last-Event-ID")
 	if last == "" {
 		return &session.Cursor{Stdout: c.whole("stdout_offset"), Stderr: c.whole("stderr_offset")}, nil
@@ -190,7 +190,7 @@ func (e *edge) execLogs(c *call) error {
 	switch {
 	case cut && l.follow:
 		return errLogCut // an end like any other would say that this is all
-	case cut || errors.Is(err, errEnough):
+	case cut || errors.Is(err, errHaveAll):
 		err = nil
 	}
 	if err == nil {
@@ -208,9 +208,9 @@ func newLogWriter(c *call, info proto.Exec) (*logWriter, error) {
 	offset := c.whole("offset")
 	switch l.stream {
 	case "stdout":
-		l.at = session.Cursor{Stdout: offset, Stderr: never}
+		l.at = session.Cursor{Stdout: offset, Stderr: unreachedOffset}
 	case "stderr":
-		l.at = session.Cursor{Stdout: never, Stderr: offset}
+		l.at = session.Cursor{Stdout: unreachedOffset, Stderr: offset}
 	default:
 		l.stream = "both"
 		if l.exact {
@@ -222,20 +222,20 @@ func newLogWriter(c *call, info proto.Exec) (*logWriter, error) {
 
 // asked is the position that the client asked for, of the stream that it wants.
 func (l *logWriter) asked() (at session.Cursor) {
-	if l.at.Stdout != never {
+	if l.at.Stdout != unreachedOffset {
 		at.Stdout = l.at.Stdout
 	}
-	if l.at.Stderr != never {
+	if l.at.Stderr != unreachedOffset {
 		at.Stderr = l.at.Stderr
 	}
 	return at
 }
 
-// never is an offset that no stream reaches, so that nothing of it is read.
-const never = 1<<63 - 1
+// unreachedOffset is an offset that no stream reaches, so that nothing of it is read.
+const unreachedOffset = 1<<63 - 1
 
-// errEnough ends a follower that has what was asked for.
-var errEnough = errors.New("enough")
+// errHaveAll ends a follower that has what was asked for.
+var errHaveAll = errors.New("enough")
 
 // event writes the output of one event, or says in its place how much is missing.
 func (l *logWriter) event(ev proto.Event) error {
@@ -253,7 +253,7 @@ func (l *logWriter) event(ev proto.Event) error {
 			return nil
 		}
 		if l.exact {
-			return errEnough // the client counts bytes: it asks again from here, and is told where that begins
+			return errHaveAll // the client counts bytes: it asks again from here, and is told where that begins
 		}
 		if err := l.write(fmt.Sprintf("\n[output truncated: %d bytes left out]\n", ev.Until-ev.Offset),
 			nil); err != nil {
@@ -262,7 +262,7 @@ func (l *logWriter) event(ev proto.Event) error {
 	}
 	// Without this a command that writes without end would keep a plain read from ending.
 	if !l.follow && l.at.Stdout >= l.goal.Stdout && l.at.Stderr >= l.goal.Stderr {
-		return errEnough
+		return errHaveAll
 	}
 	return nil
 }
@@ -292,7 +292,7 @@ func (l *logWriter) begin(start int64) {
 		h.Set(logStart, strconv.FormatInt(start, 10))
 	}
 	if l.follow {
-		api.Begun(l.c.r.Context())
+		api.NoteStarted(l.c.r.Context())
 	}
 	l.c.w.WriteHeader(http.StatusOK)
 }

@@ -27,7 +27,7 @@ func (e *edge) useTool(c *call) error {
 	if err != nil {
 		return err
 	}
-	c.replayed(res.Replayed)
+	c.setReplayed(res.Replayed)
 	return c.json(http.StatusOK, res)
 }
 
@@ -52,13 +52,13 @@ func (e *edge) useToolOnce(c *call) error {
 		return err
 	}
 	res, err := tooluse.Run(c.r.Context(), s, use)
-	if err != nil && !replayed && c.nobodys(s, use.IdempotencyKey) {
-		e.discard(c, s)
+	if err != nil && !replayed && c.isOrphaned(s, use.IdempotencyKey) {
+		e.deleteContainerNow(c, s)
 	}
 	if err != nil {
 		return err
 	}
-	c.replayed(res.Replayed)
+	c.setReplayed(res.Replayed)
 	return c.json(http.StatusOK, res)
 }
 
@@ -66,8 +66,8 @@ func (e *edge) useToolOnce(c *call) error {
 // The key comes by the header alone: a model writes the block, and must not choose what counts as
 // a repetition.
 func (c *call) toolKey(use *tooluse.Use) error {
-	if err := c.retryKey(&use.IdempotencyKey); err != nil {
+	if err := c.readRetryKey(&use.IdempotencyKey); err != nil {
 		return err
 	}
-	return bashOnly(use.IdempotencyKey, use.Name)
+	return checkKeyTool(use.IdempotencyKey, use.Name)
 }

@@ -31,10 +31,10 @@ func withReplays(o openapi.Operation) openapi.Operation {
 	return o
 }
 
-// retryKey takes the key of the header into the body's field.
+// readRetryKey takes the key of the header into the body's field.
 // Header and body are both taken: HTTP libraries know the header, and a message of the websocket
 // has only a body.
-func (c *call) retryKey(field *string) error {
+func (c *call) readRetryKey(field *string) error {
 	values := c.r.Header.Values(keyHeader)
 	if len(values) == 0 {
 		return nil
@@ -50,16 +50,16 @@ func (c *call) retryKey(field *string) error {
 	}
 }
 
-// replayed tells the client that the answer is of an earlier request.
-func (c *call) replayed(is bool) {
+// setReplayed tells the client that the answer is of an earlier request.
+func (c *call) setReplayed(is bool) {
 	if is {
 		c.w.Header().Set(replayedHeader, "true")
 	}
 }
 
-// bashOnly refuses a key for a tool that cannot keep its promise.
+// checkKeyTool refuses a key for a tool that cannot keep its promise.
 // It names the header, since a tool-use block has no field for a key.
-func bashOnly(key, tool string) error {
+func checkKeyTool(key, tool string) error {
 	if key == "" || tool == "bash" || tool == "bash_code_execution" {
 		return nil
 	}

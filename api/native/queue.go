@@ -13,7 +13,7 @@ const (
 
 // A laneKey names a lane: each exec has one for standard input, which may block for long, and
 // one for the rest.
-type laneKey struct {
+type queueKey struct {
 	exec  string
 	stdin bool
 }
@@ -21,7 +21,7 @@ type laneKey struct {
 // A lane does jobs for one exec in the order of their messages, one at a time. It has a goroutine only while
 // there are any.
 // Its fields are guarded by the socket's mu, as the map of lanes is.
-type lane struct {
+type queue struct {
 	jobs    []job
 	bytes   int
 	refused bool // something did not fit; what follows would leave a hole
@@ -32,17 +32,17 @@ type job struct {
 	do func() error
 }
 
-// put adds a job to a lane.
-func (l *live) put(key laneKey, m message, do func() error) error {
+// enqueue adds a job to a lane.
+func (l *liveSocket) enqueue(key queueKey, m message, do func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ln, there := l.lanes[key]
+	ln, there := l.queues[key]
 	if !there {
-		ln = &lane{}
-		l.lanes[key] = ln
+		ln = &queue{}
+		l.queues[key] = ln
 	}
 	size := len(m.Data) + len(m.DataBase64)
-	if err := ln.admit(key, size); err != nil {
+	if err := ln.checkRoom(key, size); err != nil {
 		return err
 	}
 	ln.jobs = append(ln.jobs, job{m, do})
@@ -50,13 +50,13 @@ func (l *live) put(key laneKey, m message, do func() error) error {
 	// The job that is done stays first in the list until it is over, so a length of one means that
 	// nobody drives the lane.
 	if len(ln.jobs) == 1 {
-		l.wg.Go(func() { l.drive(key, ln) })
+		l.wg.Go(func() { l.runQueue(key, ln) })
 	}
 	return nil
 }
 
-// admit refuses what does not fit. One message alone always does.
-func (ln *lane) admit(key laneKey, size int) error {
+// checkRoom refuses what does not fit. One message alone always does.
+func (ln *queue) checkRoom(key queueKey, size int) error {
 	// Without jobs a message of any size fits: the socket has bounded it already.
 	full := len(ln.jobs) >= maxJobs || len(ln.jobs) > 0 && ln.bytes+size > maxWaiting
 	switch {
@@ -72,24 +72,24 @@ func (ln *lane) admit(key laneKey, size int) error {
 	return nil
 }
 
-// drive does a lane's jobs until there are none.
-func (l *live) drive(key laneKey, ln *lane) {
+// runQueue does a lane's jobs until there are none.
+func (l *liveSocket) runQueue(key queueKey, ln *queue) {
 	for {
 		l.mu.Lock()
 		j := ln.jobs[0]
 		l.mu.Unlock()
 		// Without the lock: it may block for as long as the command does not read.
 		if err := j.do(); err != nil {
-			l.fail(j.m, err)
+			l.sendError(j.m, err)
 		}
-		if !l.next(key, ln, j) {
+		if !l.nextJob(key, ln, j) {
 			return
 		}
 	}
 }
 
-// next takes a job that is done off its lane and reports whether there is another one to do.
-func (l *live) next(key laneKey, ln *lane, done job) bool {
+// nextJob takes a job that is done off its lane and reports whether there is another one to do.
+func (l *liveSocket) nextJob(key queueKey, ln *queue, done job) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln.jobs = ln.jobs[1:]
@@ -98,7 +98,7 @@ func (l *live) next(key laneKey, ln *lane, done job) bool {
 		return true
 	}
 	if !ln.refused {
-		delete(l.lanes, key)
+		delete(l.queues, key)
 	}
 	return false
 }
