@@ -3,6 +3,7 @@ package artifacts
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"math"
 	"slices"
@@ -36,9 +37,17 @@ const (
 	bucketInputs = "inputs"
 )
 
+// FileStore is where uploads come from and outputs go to; files.Store is one.
+type FileStore interface {
+	// Open opens an owner's file; the caller closes it.
+	Open(ctx context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error)
+	// Put stores what r gives.
+	Put(ctx context.Context, up files.Upload, r io.Reader) (proto.StoredFile, error)
+}
+
 // Config is what New needs. Files and Ledger must be set.
 type Config struct {
-	Files  *files.Store
+	Files  FileStore
 	Ledger *ledger.DB
 	Log    *slog.Logger     // nil: slog.Default
 	Now    func() time.Time // nil: time.Now

@@ -305,24 +305,22 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 	sweeper, err := gc.Open(gc.Config{
 		Log: d.cfg.Log, Report: d.metrics.swept,
 		Tasks: []gc.Task{
-			{Name: "sessions", Schedule: every, Sweep: func(ctx context.Context) (any, error) {
+			{Name: "sessions", Schedule: every, Sweep: counted(func(ctx context.Context) (session.Swept, error) {
 				return d.sessions.Sweep(as(ctx, proto.ActorSweeper))
-			}},
-			{Name: "files", Schedule: every, Sweep: func(ctx context.Context) (any, error) {
+			})},
+			{Name: "files", Schedule: every, Sweep: counted(func(ctx context.Context) (files.Swept, error) {
 				return store.Sweep(ctx, time.Now())
+			})},
+			{Name: "keys", Schedule: every, Sweep: counted(d.keys.Sweep)},
+			{Name: "tools", Schedule: every, Sweep: counted(d.tools.Sweep)},
+			{Name: "turns", Schedule: every, Sweep: func(context.Context) (map[string]int, error) {
+				return map[string]int{"removed": d.gateway.Forget(gateway.AttemptTime)}, nil
 			}},
-			{Name: "keys", Schedule: every, Sweep: func(ctx context.Context) (any, error) { return d.keys.Sweep(ctx) }},
-			{Name: "tools", Schedule: every, Sweep: func(ctx context.Context) (any, error) {
-				return d.tools.Sweep(ctx)
-			}},
-			{Name: "turns", Schedule: every, Sweep: func(context.Context) (any, error) {
-				return turnsSwept{Removed: d.gateway.Forget(gateway.AttemptTime)}, nil
-			}},
-			{Name: "calls", Schedule: every, Sweep: func(ctx context.Context) (any, error) {
-				return d.bridge.Sweep(ctx)
-			}},
+			{Name: "calls", Schedule: every, Sweep: counted(d.bridge.Sweep)},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
-			{Name: "ledger", Schedule: "@hourly", Sweep: func(context.Context) (any, error) { return backUp(books) }},
+			{Name: "ledger", Schedule: "@hourly", Sweep: func(context.Context) (map[string]int, error) {
+				return backUp(books)
+			}},
 		},
 	})
 	if err == nil {
@@ -336,32 +334,32 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 // round.
 const backupAge = 50 * time.Minute
 
-// backedUp is what one turn of that schedule did.
-type backedUp struct{ Kept int }
-
-// backUp is one turn of the ledger's schedule.
-func backUp(books *ledger.DB) (backedUp, error) {
+// backUp is the task of the ledger's schedule.
+func backUp(books *ledger.DB) (map[string]int, error) {
 	kept, err := books.Backup(backupAge)
-	if !kept {
-		return backedUp{}, err
+	if kept {
+		return map[string]int{"kept": 1}, err
 	}
-	return backedUp{Kept: 1}, err
+	return map[string]int{"kept": 0}, err
 }
 
-// turnsSwept is what one sweep of turns did.
-type turnsSwept struct{ Removed int }
+// counted is a sweep with its counts by name.
+func counted[T interface{ Counts() map[string]int }](sweep func(context.Context) (T, error)) func(
+	context.Context) (map[string]int, error) {
+	return func(ctx context.Context) (map[string]int, error) {
+		done, err := sweep(ctx)
+		return done.Counts(), err
+	}
+}
 
 // imageSweep is when images that nobody names or uses any more go: often enough for their disk space,
 // and rarely, since it asks containerd.
 const imageSweep = "17 */6 * * *"
 
-// imagesSwept is what one sweep of images did.
-type imagesSwept struct{ Removed int }
-
 // An image is kept as long as a name or a session needs it: a stopped container is started from it again.
-func (d *Daemon) sweepImages(ctx context.Context) (any, error) {
+func (d *Daemon) sweepImages(ctx context.Context) (map[string]int, error) {
 	gone, err := d.machine.host.SweepImages(ctx, d.sessions.Digests())
-	return imagesSwept{Removed: len(gone)}, err
+	return map[string]int{"removed": len(gone)}, err
 }
 
 // openServer puts the edges over the core. It comes last: nobody is served before all parts can answer.

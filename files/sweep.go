@@ -23,6 +23,16 @@ type Swept struct {
 	FreedBytes int64 // on disk
 }
 
+// Counts are the counts by the names that log and metrics have for them.
+func (w Swept) Counts() map[string]int {
+	return map[string]int{
+		"expired":     w.Expired,
+		"forgotten":   w.Forgotten,
+		"strays":      w.Strays,
+		"freed_bytes": int(w.FreedBytes),
+	}
+}
+
 // Delete removes a file for good. A second Delete fails with NotFound.
 func (s *Store) Delete(ctx context.Context, owner, id string) error {
 	var rec record

@@ -1,5 +1,7 @@
-// Package gc runs sweeps on a schedule. It knows when and reports what; what a sweep
-// does is known to those who can be swept.
+// Package gc runs sweeps on a schedule.
+//
+// In scope: when each task runs, that it never overlaps with itself, and the log and report of what it did. Out of
+// scope: what a sweep does, which the package that is swept knows. The daemon calls it.
 package gc
 
 import (
@@ -7,57 +9,54 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
-	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
 )
 
-// A Task is one thing that can be swept.
+// A Task is one kind of sweep.
 type Task struct {
 	Name string // "sessions"; names the counts in log and metrics
 	// Schedule is a cron line with optional seconds ("*/10 * * * * *"), or "@every 10s".
 	Schedule string
-	// Sweep does one sweep and returns a struct of int fields that count what it did. It may
-	// be called again while it has left something undone, and gets a context that ends with Close.
-	Sweep func(context.Context) (any, error)
+	// Sweep does one sweep and counts what it did, by name. It also counts what it did before an error. A later
+	// sweep does what is left. Its context ends with Close.
+	Sweep func(context.Context) (map[string]int, error)
 }
 
 // Config is what Open needs.
 type Config struct {
 	Tasks []Task
 	Log   *slog.Logger // nil: slog.Default
-	// told of every sweep; for metrics; may be nil
+	// Report is called after each sweep, for metrics; nil: no report.
 	Report func(task string, counts map[string]int, took time.Duration, err error)
 }
 
-// A Collector runs its tasks until it is closed. One task never overlaps with itself. Its methods are safe
-// for concurrent use.
+// A Collector runs its tasks until Close. A task never overlaps with itself. The methods are safe for concurrent use.
 type Collector struct {
 	cfg    Config
 	cron   *cron.Cron
 	ctx    context.Context
 	cancel context.CancelFunc
-	turns  map[string]chan struct{} // by task; full for the length of a sweep
+	slots  map[string]chan struct{} // by task; full while the task runs
 }
 
-// ErrClosed is what Sweep returns after Close.
+// ErrClosed is the error of Sweep after Close.
 var ErrClosed = errors.New("the sweeper is closed")
 
-// parser takes five fields or six with seconds first, and @descriptors.
+// parser takes five fields, six with seconds first, and @descriptors.
 var parser = cron.NewParser(
 	cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// Open starts the schedules. A line that cannot be read is an error that names its task.
+// Open starts the schedules. A schedule that cannot be parsed is an error that names its task.
 func Open(cfg Config) (*Collector, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	c := &Collector{cfg: cfg, cron: cron.New(cron.WithParser(parser)), turns: map[string]chan struct{}{}}
+	c := &Collector{cfg: cfg, cron: cron.New(cron.WithParser(parser)), slots: map[string]chan struct{}{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	for _, t := range cfg.Tasks {
-		c.turns[t.Name] = make(chan struct{}, 1)
+		c.slots[t.Name] = make(chan struct{}, 1)
 		if _, err := c.cron.AddFunc(t.Schedule, func() { c.tick(t) }); err != nil {
 			c.cancel()
 			return nil, fmt.Errorf("schedule of the %s sweep: %w", t.Name, err)
@@ -67,33 +66,32 @@ func Open(cfg Config) (*Collector, error) {
 	return c, nil
 }
 
-// Close stops the schedules and waits for sweeps under way, which are told to end.
+// Close stops the schedules, cancels the sweeps that run and waits for them.
 func (c *Collector) Close() error {
 	c.cancel()
 	<-c.cron.Stop().Done()
-	for _, turn := range c.turns { // those that Sweep was asked for
-		turn <- struct{}{}
-		<-turn
+	for _, slot := range c.slots { // those that Sweep runs
+		slot <- struct{}{}
+		<-slot
 	}
 	return nil
 }
 
-// tick is one turn of a schedule; if the last sweep still runs, it is left out.
+// tick runs a task on its schedule. It skips the task if the last sweep still runs.
 func (c *Collector) tick(t Task) {
-	turn := c.turns[t.Name]
+	slot := c.slots[t.Name]
 	select {
-	case turn <- struct{}{}:
+	case slot <- struct{}{}:
 	default:
-		c.cfg.Log.Warn("sweep left out: the last one still runs", "task", t.Name)
+		c.cfg.Log.Warn("sweep skipped: the last one still runs", "task", t.Name)
 		return
 	}
-	defer func() { <-turn }()
+	defer func() { <-slot }()
 	_, _ = c.sweep(c.ctx, t)
 }
 
-// Sweep runs every task once, now, and returns their counts by name. It waits for its turn behind a sweep
-// under way, as long as ctx lets it. The first error is returned; a task that fails does not keep the others
-// from theirs.
+// Sweep runs every task once, now, and returns their counts by name. It waits for a sweep that runs, until ctx ends. It
+// returns the first error; the other tasks run all the same.
 func (c *Collector) Sweep(ctx context.Context) (map[string]map[string]int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,7 +99,7 @@ func (c *Collector) Sweep(ctx context.Context) (map[string]map[string]int, error
 	all := map[string]map[string]int{}
 	var first error
 	for _, t := range c.cfg.Tasks {
-		counts, err := c.inTurn(ctx, t)
+		counts, err := c.sweepNow(ctx, t)
 		all[t.Name] = counts
 		if err != nil && first == nil {
 			first = fmt.Errorf("%s: %w", t.Name, err)
@@ -110,12 +108,12 @@ func (c *Collector) Sweep(ctx context.Context) (map[string]map[string]int, error
 	return all, first
 }
 
-// inTurn is one sweep that was asked for.
-func (c *Collector) inTurn(ctx context.Context, t Task) (map[string]int, error) {
-	turn := c.turns[t.Name]
+// sweepNow runs a task on request, after the sweep that runs.
+func (c *Collector) sweepNow(ctx context.Context, t Task) (map[string]int, error) {
+	slot := c.slots[t.Name]
 	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
+	case slot <- struct{}{}:
+		defer func() { <-slot }()
 	case <-ctx.Done():
 	}
 	switch {
@@ -129,8 +127,8 @@ func (c *Collector) inTurn(ctx context.Context, t Task) (map[string]int, error) 
 
 func (c *Collector) sweep(ctx context.Context, t Task) (map[string]int, error) {
 	start := time.Now()
-	done, err := t.Sweep(ctx)
-	counts, took := Counts(done), time.Since(start)
+	counts, err := t.Sweep(ctx)
+	took := time.Since(start)
 	if c.cfg.Report != nil {
 		c.cfg.Report(t.Name, counts, took, err)
 	}
@@ -146,30 +144,4 @@ func (c *Collector) sweep(ctx context.Context, t Task) (map[string]int, error) {
 		c.cfg.Log.Info("swept", args...)
 	}
 	return counts, err
-}
-
-// Counts are the integer fields of a struct by their names in lower_case.
-func Counts(v any) map[string]int {
-	counts := map[string]int{}
-	rv := reflect.Indirect(reflect.ValueOf(v))
-	if rv.Kind() != reflect.Struct {
-		return counts
-	}
-	for i := range rv.NumField() {
-		if f := rv.Field(i); f.CanInt() {
-			counts[snake(rv.Type().Field(i).Name)] = int(f.Int())
-		}
-	}
-	return counts
-}
-
-func snake(name string) string {
-	var b strings.Builder
-	for i, r := range name {
-		if i > 0 && r >= 'A' && r <= 'Z' {
-			b.WriteByte('_')
-		}
-		b.WriteRune(r)
-	}
-	return strings.ToLower(b.String())
 }

@@ -283,20 +283,6 @@ func (s *Session) release() {
 	s.touch()
 }
 
-type bookkeepingKey struct{}
-
-// forBooks marks ctx for what the job's books do on their own account with the files of the generation that
-// g speaks to: that never starts a stopped session again, and never finds one lost.
-func forBooks(ctx context.Context, g *guest.Client) context.Context {
-	return context.WithValue(ctx, bookkeepingKey{}, g)
-}
-
-// bookkeeping is the generation that ctx was marked for, or nil.
-func bookkeeping(ctx context.Context) *guest.Client {
-	g, _ := ctx.Value(bookkeepingKey{}).(*guest.Client)
-	return g
-}
-
 // usable says why the session cannot be used, if it cannot.
 func (s *Session) usable() error {
 	s.mu.Lock()

@@ -26,6 +26,22 @@ type Swept struct {
 	Strays     int // workspaces that the ledger does not know, newly set aside
 }
 
+// Counts are the counts by the names that log and metrics have for them.
+func (w Swept) Counts() map[string]int {
+	return map[string]int{
+		"stopped":    w.Stopped,
+		"paused":     w.Paused,
+		"dozing":     w.Dozing,
+		"expired":    w.Expired,
+		"forgotten":  w.Forgotten,
+		"finished":   w.Finished,
+		"lost":       w.Lost,
+		"sandboxes":  w.Sandboxes,
+		"workspaces": w.Workspaces,
+		"strays":     w.Strays,
+	}
+}
+
 // Sweep stops what is idle, removes what is past its cap, and finishes what failed before. It never takes a session
 // that is in use: an exec ends at the cap by its own deadline. One that cannot be swept, or is just being started,
 // stopped or removed by somebody else, does not keep the others from it; all errors are returned together.
@@ -66,8 +82,18 @@ func (ss *Sessions) remembered(all []*Session) time.Time {
 	return since
 }
 
-// sweepOne does what is due for one session. Whoever is at a transition of it may need minutes, as a removal does: it
-// is left to the next sweep then.
+// sweepOne brings one session to the state that its record and the time ask for. It skips a session that another
+// goroutine starts, stops or removes, which may take minutes: the next sweep looks at it again.
+//
+//	record says                                     the sweep
+//	Delete, or its creation failed                  finishes the removal
+//	expired, for longer than IDs are remembered     forgets the ID
+//	expired, and something of it is left            removes that
+//	not expired, but past its cap                   expires it
+//	running, and its lease is over                  stops it
+//	running, and unused for PauseAfter              pauses it
+//
+// A session that goes on gets its lost ports back, and its lease is written down.
 func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Time, done *Swept) error {
 	s.storeEnds()
 	unlock, free := s.tryLockTransition()
@@ -78,28 +104,36 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Ti
 	if !s.stillDozing() {
 		s.handshakeIfAwake()
 	}
+	if s.gone() {
+		return nil
+	}
 	now, rec := ss.clock.now(), s.record()
-	switch {
-	case s.gone():
-		return nil
-	case rec.Delete || s.is(&s.failedCreate):
+	if rec.Delete || s.is(&s.failedCreate) {
 		return ss.sweepRemoval(ctx, s, &done.Finished)
-	case rec.State == proto.StateExpired && !rec.Ended.After(remembered):
-		return ss.sweepRemoval(ctx, s, &done.Forgotten)
-	case rec.State == proto.StateExpired && s.is(&s.emptied):
-		return nil
-	case rec.State == proto.StateExpired:
-		return ss.leaveTombstone(ctx, s) // the end of expire, where that failed
-	case !now.Before(rec.cap()):
-		return ss.expire(ctx, s, done)
-	case rec.State == proto.StateRunning && !now.Before(rec.expires()):
-		stopped, err := s.stopIdle(ctx)
-		if countIf(&done.Stopped, stopped); stopped || err != nil {
-			return err
+	}
+	if rec.State == proto.StateExpired {
+		switch {
+		case !rec.Ended.After(remembered):
+			return ss.sweepRemoval(ctx, s, &done.Forgotten)
+		case s.is(&s.emptied):
+			return nil
 		}
-	case rec.State == proto.StateRunning && rec.unusedFor(ss.cfg.PauseAfter, now):
-		if err := ss.pauseIdle(ctx, s, done); err != nil {
-			return err
+		return ss.leaveTombstone(ctx, s) // an earlier expire failed there
+	}
+	if !now.Before(rec.cap()) {
+		return ss.expire(ctx, s, done)
+	}
+	if rec.State == proto.StateRunning {
+		switch {
+		case !now.Before(rec.expires()):
+			stopped, err := s.stopIdle(ctx)
+			if countIf(&done.Stopped, stopped); stopped || err != nil {
+				return err
+			}
+		case rec.unusedFor(ss.cfg.PauseAfter, now):
+			if err := ss.pauseIdle(ctx, s, done); err != nil {
+				return err
+			}
 		}
 	}
 	s.restoreLostPorts(ctx)

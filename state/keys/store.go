@@ -183,6 +183,13 @@ type Swept struct {
 	Noted int // keys whose last use was written down
 }
 
+// Counts are the counts by the names that log and metrics have for them.
+func (w Swept) Counts() map[string]int {
+	return map[string]int{
+		"noted": w.Noted,
+	}
+}
+
 // Sweep writes down when keys were last used. That is done here and not at each request, which would cost a sync of
 // the disk.
 func (s *Store) Sweep(context.Context) (Swept, error) {

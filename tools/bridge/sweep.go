@@ -26,6 +26,14 @@ type Swept struct {
 	Forgotten int // old calls
 }
 
+// Counts are the counts by the names that log and metrics have for them.
+func (w Swept) Counts() map[string]int {
+	return map[string]int{
+		"ended":     w.Ended,
+		"forgotten": w.Forgotten,
+	}
+}
+
 // Sweep ends calls of an earlier daemon that were not taken up again, and forgets old ones.
 func (b *Bridge) Sweep(ctx context.Context) (done Swept, err error) {
 	if b.sessions == nil {

@@ -26,6 +26,14 @@ type Swept struct {
 	Forgotten int // old runs
 }
 
+// Counts are the counts by the names that log and metrics have for them.
+func (w Swept) Counts() map[string]int {
+	return map[string]int{
+		"expired":   w.Expired,
+		"forgotten": w.Forgotten,
+	}
+}
+
 // eachLive calls fn with the runs that are parked or running; owner "" is everybody's.
 func eachLive(tx *ledger.Tx, owner string, fn func(runRecord) error) error {
 	live := map[string]string{}
