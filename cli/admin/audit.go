@@ -121,8 +121,8 @@ func auditTailCommand(a *app.App) *cobra.Command {
 		Example: "  berth audit tail -n 50 --act exec.\n  berth audit tail --follow --container CONTAINER",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			if f.filter.Last < 0 {
-				return proto.Errorf(proto.InvalidArgument, "", "lines", "--lines %d is less than nothing; 0 is all",
-					f.filter.Last)
+				return proto.Errorf(proto.InvalidArgument, "", "lines", "--lines must not be negative, and is %d; "+
+					"0 shows all entries", f.filter.Last)
 			}
 			if err := auditFilter(a, ctx, c, &f); err != nil {
 				return err

@@ -8,19 +8,23 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Markdown is the report for people.
 func (r Report) Markdown() string {
 	var w strings.Builder
 	s := r.Stamp
-	fmt.Fprintf(&w, "%s, berth %s. %s, %d cores, %.0f GiB, Linux %s, cgroups %s, data on %s, %s, load %s.\n",
+	w.WriteString(wrapText(fmt.Sprintf(
+		"%s, berth %s. %s, %d cores, %.0f GiB, Linux %s, cgroups %s, data on %s, %s, load %s.",
 		s.Date.Format("2006-01-02 15:04 UTC"), s.Version, s.CPU, s.Cores, s.MemoryGB, s.Kernel, s.Cgroups, s.Disk, s.Go,
-		s.Load)
+		s.Load)))
+	var versions strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(s.Versions)) {
-		fmt.Fprintf(&w, "%s: %s. ", name, s.Versions[name])
+		fmt.Fprintf(&versions, "%s: %s. ", name, s.Versions[name])
 	}
-	w.WriteString("\n\n| row | ratio | is | target | held |\n|---|---|---:|---:|---|\n")
+	w.WriteString(wrapText(versions.String()))
+	w.WriteString("\n| row | ratio | is | target | held |\n|---|---|---:|---:|---|\n")
 	for _, res := range r.Rows {
 		res.ratioLines(&w)
 	}
@@ -33,7 +37,9 @@ func (r Report) Markdown() string {
 	}
 	w.WriteString("\n")
 	for _, res := range r.Rows {
-		res.remarks(&w)
+		var remarks strings.Builder
+		res.remarks(&remarks)
+		w.WriteString(wrapText(remarks.String()))
 	}
 	return w.String()
 }
@@ -75,6 +81,35 @@ func (r Result) remarks(w *strings.Builder) {
 		w.WriteString(" A quick run: its numbers say little.")
 	}
 	fmt.Fprintf(w, " (%s, %s, load %s)\n", r.At.Format("01-02 15:04"), r.Version, r.Load)
+}
+
+// pageWidth is the length of lines of text in the document, in characters.
+const pageWidth = 100
+
+// wrapText breaks text into lines of at most pageWidth, and indents all but the first below a list's dash.
+func wrapText(text string) string {
+	indent := ""
+	if strings.HasPrefix(text, "- ") {
+		indent = "  "
+	}
+	var w strings.Builder
+	width := 0
+	for _, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case width == 0:
+		case width+1+n > pageWidth:
+			w.WriteString("\n" + indent)
+			width = len(indent)
+		default:
+			w.WriteByte(' ')
+			width++
+		}
+		w.WriteString(word)
+		width += n
+	}
+	w.WriteByte('\n')
+	return w.String()
 }
 
 // cell makes text fit into a table.
