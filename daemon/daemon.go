@@ -24,6 +24,8 @@ import (
 	"berth/egress"
 	"berth/files"
 	"berth/gateway"
+	"berth/gateway/containers"
+	"berth/gateway/messages"
 	"berth/gateway/upstream"
 	"berth/gc"
 	"berth/proto"
@@ -92,6 +94,7 @@ type Daemon struct {
 	code     *code.Runner
 	models   *upstream.Set // where they are
 	gateway  *gateway.Gateway
+	hosts    *containers.Host // of the gateway's turns
 	tools    *toolstore.Catalog
 	secrets  *vault.Vault
 	books    *ledger.DB
@@ -262,11 +265,15 @@ func (d *Daemon) openEgress() (err error) {
 	return err
 }
 
-// openGateway opens what answers Messages requests.
+// openGateway opens what runs the turns of Messages requests.
 func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
+	d.hosts = containers.New(containers.Config{
+		Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge, Skills: d.skills,
+	})
+	d.keep(d.hosts)
 	d.gateway = gateway.New(gateway.Config{
-		Upstreams: d.models, Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge,
-		Skills: d.skills, Ledger: d.books, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn, Log: d.cfg.Log,
+		Containers: d.hosts, Files: store, Ledger: d.books, MaxRounds: d.cfg.MaxRounds, MaxTurn: d.cfg.MaxTurn,
+		Log: d.cfg.Log,
 	})
 	d.keep(d.gateway)
 	return nil
@@ -314,7 +321,8 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 			{Name: "keys", Schedule: every, Sweep: counted(d.keys.Sweep)},
 			{Name: "tools", Schedule: every, Sweep: counted(d.tools.Sweep)},
 			{Name: "turns", Schedule: every, Sweep: func(context.Context) (map[string]int, error) {
-				return map[string]int{"removed": d.gateway.Forget(gateway.AttemptTime)}, nil
+				removed := d.gateway.Forget(gateway.AttemptTime) + d.hosts.Forget(gateway.AttemptTime)
+				return map[string]int{"removed": removed}, nil
 			}},
 			{Name: "calls", Schedule: every, Sweep: counted(d.bridge.Sweep)},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
@@ -370,8 +378,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	})
 	d.keep(clients)
 	operations := api.Ops(d.metrics.registry, d.ready)
-	hosted := anthropic.New(anthropic.Config{Files: store, Skills: d.skills, Gateway: d.gateway,
-		StrictDownloads: d.cfg.StrictDownloads})
+	hosted := anthropic.New(anthropic.Config{Files: store, Skills: d.skills, StrictDownloads: d.cfg.StrictDownloads,
+		Messages: messages.New(messages.Config{Turns: d.gateway, Upstreams: d.models, Files: store, Tools: d.hosts})})
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{

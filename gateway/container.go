@@ -3,160 +3,154 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 
-	"berth/gateway/upstream"
 	"berth/proto"
-	"berth/session"
 )
 
-// A box is the container of a turn.
-type box struct {
-	s      *session.Session // nil: none was needed so far
-	made   bool             // for this turn
-	skills json.RawMessage  // that it has, resolved; nil: none were asked for
+// A turnContainer is the container of a turn.
+type turnContainer struct {
+	c       Container       // nil: the turn has needed none so far
+	created bool            // for this turn
+	told    bool            // a client knows of it
+	skills  json.RawMessage // mounted in it, with their versions; nil: none were asked for
 }
 
 // ref names the container in answers and errors; nil: there is none.
-func (b *box) ref() *proto.ContainerRef {
-	if b.s == nil {
+func (tc *turnContainer) ref() *proto.ContainerRef {
+	if tc.c == nil {
 		return nil
 	}
-	ref := b.s.Ref()
+	ref := tc.c.Ref()
 	return &ref
 }
 
-// raw is the container of a message.
-func (b *box) raw() json.RawMessage {
-	if b.s == nil {
-		return json.RawMessage("null")
+// prepareContainer finds the container that the turn begins with, and puts skills and files into it. A container is
+// created only if there is something to put into it.
+func (t *turn) prepareContainer(ctx context.Context) (o Opening, err error) {
+	if err := t.findContainer(); err != nil {
+		return o, err
 	}
-	ref := b.s.Ref()
-	skills := b.skills
-	if skills == nil {
-		skills = json.RawMessage("null")
+	if refs := t.request.Skills; len(refs) > 0 {
+		// before a container is created: a skill that does not exist is an error of the request
+		if o.Skills, err = t.g.ResolveSkills(ctx, t.request.Owner, refs); err != nil {
+			return o, err
+		}
+		c, err := t.ensureContainer(ctx)
+		if err != nil {
+			return o, err
+		}
+		mounted, err := c.MountSkills(ctx, refs)
+		if err != nil {
+			return o, err
+		}
+		if t.container.skills, err = json.Marshal(mounted); err != nil {
+			return o, err
+		}
 	}
-	return object{}.with("id", ref.ID).with("expires_at", ref.ExpiresAt).with("skills", skills).raw()
+	o.Paths, err = t.provisionFiles(ctx)
+	return o, err
 }
 
-// find is the container that a request names.
-func (g *Gateway) find(q *query) (b box, err error) {
-	if q.box.ID == "" {
-		return b, nil
-	}
-	s, err := g.cfg.Sessions.Get(q.Owner, q.box.ID)
-	if err != nil {
-		return b, refuseContainer(err)
-	}
-	return box{s: s}, nil
-}
-
-// boxOf is the container that a turn begins with: the one that its request names, or that an earlier daemon made for
-// it. That one may be gone since.
-func (t *turn) boxOf() (box, error) {
-	if t.rec == nil || t.rec.Container == "" {
-		return t.g.find(t.q)
-	}
-	s, err := t.g.cfg.Sessions.Get(t.q.Owner, t.rec.Container)
-	if s == nil {
-		return box{}, err
-	}
-	return box{s: s, made: t.rec.Made}, nil
-}
-
-// house gives the turn the container that it begins with. One that an earlier try of it has made stays: nobody else
-// knows of that, and each try would leave one behind. If it is gone, or its time is over, it makes room for another.
-func (t *turn) house() (err error) {
-	if s := t.box.s; s != nil {
-		if _, err := t.g.cfg.Sessions.Get(t.q.Owner, s.ID()); err == nil {
+// findContainer sets the container that the turn begins with. One that an earlier try of the turn has created stays:
+// no client knows of it, and each try would leave one behind. If that one is gone or has expired, another may be
+// created.
+func (t *turn) findContainer() error {
+	tc, containers, owner := &t.container, t.g.cfg.Containers, t.request.Owner
+	if tc.c != nil {
+		if _, err := containers.Find(owner, tc.c.Ref().ID); err == nil {
 			return nil
 		}
-		if t.box.made && !t.heard {
-			t.g.discard(s)
+		if tc.created && !tc.told {
+			t.g.deleteContainer(tc.c)
 		}
 	}
-	t.box, err = t.boxOf()
-	return err
+	tc.c, tc.created, tc.skills = nil, false, nil
+	if rec := t.journal.saved; rec != nil && rec.Container != "" { // an earlier daemon has created or found it
+		c, err := containers.Find(owner, rec.Container)
+		if c == nil {
+			return err
+		}
+		tc.c, tc.created, tc.skills = c, rec.Made, rec.Skills
+		return nil
+	}
+	if t.request.Container == "" {
+		return nil
+	}
+	c, err := t.g.FindContainer(owner, t.request.Container)
+	if err != nil {
+		return err
+	}
+	tc.c = c
+	return nil
 }
 
-// need is the container, made if there is none.
-func (t *turn) need(ctx context.Context) (*session.Session, error) {
-	if t.box.s != nil {
-		return t.box.s, nil
+// FindContainer returns the container that a request names. Its error has the code that clients expect.
+func (g *Gateway) FindContainer(owner, id string) (Container, error) {
+	c, err := g.cfg.Containers.Find(owner, id)
+	if err == nil {
+		return c, nil
 	}
-	s, err := t.g.cfg.Sessions.Create(ctx, t.q.Owner, proto.CreateContainer{})
+	switch e := proto.AsError(err); e.Code {
+	case proto.NotFound:
+		return nil, &Refusal{"container_not_found", e}
+	case proto.Expired:
+		return nil, &Refusal{"container_expired", e}
+	}
+	return nil, err
+}
+
+// ensureContainer returns the container, and creates it if there is none.
+func (t *turn) ensureContainer(ctx context.Context) (Container, error) {
+	if t.container.c != nil {
+		return t.container.c, nil
+	}
+	c, err := t.g.cfg.Containers.Create(ctx, t.request.Owner)
 	if err != nil {
 		return nil, err
 	}
-	t.box.s, t.box.made = s, true
-	return s, nil
+	t.container.c, t.container.created = c, true
+	return c, nil
 }
 
-// discard deletes a container that nobody ever heard of.
-func (g *Gateway) discard(s *session.Session) {
-	err := g.cfg.Sessions.Delete(context.Background(), s.Owner(), s.ID(), false)
+// deleteContainer deletes a container that no client knows.
+func (g *Gateway) deleteContainer(c Container) {
+	err := c.Delete(context.Background())
 	if err != nil && proto.CodeOf(err) != proto.NotFound {
-		g.cfg.Log.Warn("deleting the container of a turn that was given up; it goes when it expires", "container",
-			s.ID(), "error", err)
+		g.cfg.Log.Warn("deleting the container of a turn that was given up; it is deleted when it expires", "container",
+			c.Ref().ID, "error", err)
 	}
 }
 
-// furnish puts the files of a request into the container, and gives the files' paths there. What a request gives now
-// must be there; a file of an earlier turn that was deleted since is only not put there again.
-func (t *turn) furnish(ctx context.Context) (names map[string]string, err error) {
-	ids, now, err := t.q.uploads()
-	if err != nil || len(ids) == 0 {
-		return nil, err
+// provisionFiles puts the files of the request into the container, and returns the files' paths there. Current files
+// must exist. An older file that was deleted since is left out.
+func (t *turn) provisionFiles(ctx context.Context) (paths map[string]string, err error) {
+	if len(t.request.Files) == 0 {
+		return nil, nil
 	}
 	var stored []string
-	for _, id := range ids {
-		f, err := t.g.cfg.Files.Get(ctx, t.q.Owner, id)
-		if err == nil && f.ExpiresAt != nil && !f.ExpiresAt.After(t.began) {
-			err = proto.Errorf(proto.Expired, "", id, "File `%s` has expired; upload it again.", id)
+	for _, f := range t.request.Files {
+		info, err := t.g.cfg.Files.Get(ctx, t.request.Owner, f.ID)
+		if err == nil && info.ExpiresAt != nil && !info.ExpiresAt.After(t.progress.began) {
+			err = proto.Errorf(proto.Expired, "", f.ID, "File `%s` has expired; upload it again.", f.ID)
 		}
-		if err == nil {
-			stored = append(stored, id)
-		} else if now[id] {
+		switch {
+		case err == nil:
+			stored = append(stored, f.ID)
+		case f.Current:
 			return nil, err
 		}
 	}
-	s, err := t.need(ctx)
+	c, err := t.ensureContainer(ctx)
 	if err != nil {
 		return nil, err
 	}
-	release, err := s.Hold(ctx, stored)
-	if err != nil {
-		return nil, err
-	}
-	release()
-	return t.g.cfg.Jobs.Inputs(s)
+	return c.PutFiles(ctx, stored)
 }
 
-// count answers a request that counts what the first round of a turn would send. No container is made for it.
-func (g *Gateway) count(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, q *query) error {
-	if _, err := g.find(q); err != nil {
-		return err
+// ResolveSkills finds the skills of a request.
+func (g *Gateway) ResolveSkills(ctx context.Context, owner string, refs []proto.SkillRef) ([]Skill, error) {
+	if len(refs) == 0 {
+		return nil, nil
 	}
-	ids, _, err := q.uploads()
-	if err != nil {
-		return err
-	}
-	names := map[string]string{}
-	for _, id := range ids {
-		if f, err := g.cfg.Files.Get(ctx, q.Owner, id); err == nil {
-			names[id] = proto.InputDir + "/" + f.Filename
-		}
-	}
-	h, err := newHistory(q.messages, names)
-	if err != nil {
-		return err
-	}
-	if err := g.describe(ctx, q); err != nil {
-		return err
-	}
-	for _, c := range h.pending(q.last) {
-		h.answer(upstreamID(c.id), abandoned(upstreamID(c.id)))
-	}
-	return g.pass(ctx, w, up, q.Owner, upstream.Request{Path: q.Path, Query: q.Query, Header: q.header(),
-		Body: q.upstreamBody(h, true)})
+	return g.cfg.Containers.ResolveSkills(ctx, owner, refs)
 }

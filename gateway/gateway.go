@@ -4,43 +4,30 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net/http"
 	"time"
 
-	"berth/artifacts"
-	"berth/code"
-	"berth/files"
-	"berth/gateway/upstream"
-	"berth/session"
+	"berth/proto"
 	"berth/state/ledger"
-	"berth/tools/bridge"
-	"berth/tools/skills"
 )
 
-// Config is what New needs. All parts but Log must be set.
+// Config configures a Gateway. All fields but the limits and Log must be set.
 type Config struct {
-	Upstreams *upstream.Set
-	Sessions  *session.Sessions
-	Code      *code.Runner
-	Files     *files.Store
-	Jobs      *artifacts.Jobs
-	Bridge    *bridge.Bridge // for code that calls the client's tools
-	Skills    *skills.Store
-	Ledger    *ledger.DB // for turns that a later daemon may have to go on with
+	Containers Containers
+	Files      Files
+	Ledger     *ledger.DB // keeps turns that a later daemon may have to continue
 
-	MaxRounds int           // of one turn with the upstream; 0 is 50
-	MaxTurn   time.Duration // after which a turn begins no other round; 0 is 10 minutes
+	MaxRounds int           // rounds of one turn with the upstream; 0 is 50
+	MaxTurn   time.Duration // after this time a turn starts no further round; 0 is 10 minutes
 	Log       *slog.Logger  // nil: slog.Default
 }
 
-// A Gateway answers Messages requests.
+// A Gateway runs turns.
 type Gateway struct {
 	cfg      Config
 	attempts *attempts
-	cells    cells
 }
 
-// New makes a gateway, which knows the turns of the daemon before. It starts nothing.
+// New returns a Gateway. It reads which turns earlier daemons have left in the ledger.
 func New(cfg Config) *Gateway {
 	cfg.MaxRounds = cmp.Or(cfg.MaxRounds, 50)
 	cfg.MaxTurn = cmp.Or(cfg.MaxTurn, 10*time.Minute)
@@ -52,39 +39,62 @@ func New(cfg Config) *Gateway {
 	return g
 }
 
-// Close lets go of the turns that could still be taken up again.
+// Close forgets the turns that could still be sent again and waits until their containers are deleted.
 func (g *Gateway) Close() error {
 	g.attempts.close()
-	g.cells.forget(0)
-	g.cells.all.Wait()
 	return nil
 }
 
-// Messages answers a request. Nothing is written if it fails before the answer has begun. In a stream that has begun,
-// an error is told by fail, and the error that comes back is a *Told.
-func (g *Gateway) Messages(ctx context.Context, w http.ResponseWriter, r Request, fail func(error) any) error {
-	q, err := readQuery(r)
-	if err != nil {
-		return err
-	}
-	up, err := g.cfg.Upstreams.For(q.model)
-	if err != nil {
-		return err
-	}
-	switch {
-	case q.plain():
-		return g.pass(ctx, w, up, r.Owner, upstream.Request{Path: r.Path, Query: r.Query, Header: r.Header,
-			Body: r.Body})
-	case r.Path == upstream.PathCountTokens:
-		return g.count(ctx, w, up, q)
-	}
-	return g.answer(ctx, w, up, q, fail)
+// A Request is what the gateway needs to know of a client's request.
+type Request struct {
+	Owner     string           // of the API key
+	Key       [32]byte         // hash of everything that makes two requests the same turn
+	Repeated  bool             // the client says that it may have sent the request before
+	Size      int              // of the request's body, in bytes
+	Container string           // ID; "": a container is created once it is needed
+	Skills    []proto.SkillRef // to be mounted into the container
+	Files     []RequestFile    // stored files to be put into the container
+
+	// Ping tells the client that the turn is alive, before each call; nil: the client cannot be told.
+	Ping func()
+
+	// Output receives what a call writes while it runs; nil: the client does not want it.
+	Output func(Call, Output) error
+
+	// Draining is closed when the daemon is about to end: commands are then left to the next one. nil: never.
+	Draining <-chan struct{}
 }
 
-// A Told is an error that the client has got in its stream.
-type Told struct{ Err error }
+// A RequestFile is a stored file that a request puts into the container.
+type RequestFile struct {
+	ID      string
+	Current bool // the request's last messages name it: it must exist. An older file may have been deleted since
+}
 
-func (t *Told) Error() string { return t.Err.Error() }
+// An Output is a piece of what a call writes.
+type Output struct {
+	Stream string // "stdout" or "stderr"
+	Text   string
+	Bytes  []byte // instead of Text where the output is not UTF-8
+}
 
-// Unwrap is what it was.
-func (t *Told) Unwrap() error { return t.Err }
+// Answer runs the turn of a request: a new one, or the one of an earlier request with the same key that is Repeated.
+// attach connects the turn to the client. Answer returns nil once the client has its answer. A failure after work was
+// done is an *Interruption.
+func (g *Gateway) Answer(ctx context.Context, r Request, attach Attach) error {
+	a := g.attempts.enter(r)
+	defer g.attempts.leave(a)
+	release, err := a.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	t := a.turn
+	conv, detach := attach(t.conv, &t.answer)
+	defer detach()
+	t.request, t.conv, t.progress.began, t.progress.rounds = r, conv, time.Now(), 0
+	return t.outcome(ctx, t.run(ctx))
+}
+
+// Forget drops turns that no client has repeated for that long, and returns how many.
+func (g *Gateway) Forget(after time.Duration) int { return g.attempts.expire(after) }

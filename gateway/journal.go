@@ -3,48 +3,45 @@ package gateway
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"berth/proto"
 	"berth/state/ledger"
 )
 
-// bucketTurns has a turnRecord by the hash of its request, in hex. It is this package's alone.
+// bucketTurns holds a turnRecord by the hash of its request, in hex. No other package uses it.
 const bucketTurns = "gateway_turns"
 
-// maxRecord bounds what is written down of a turn, in bytes; a larger one is lost with the daemon.
+// maxRecord is the limit for the record of a turn, in bytes. A larger turn does not outlive the daemon.
 const maxRecord = 8 << 20
 
-// A turnRecord is a turn as a later daemon goes on with it: what was done is not done again.
+// A turnRecord is a turn as a later daemon continues it, without repeating what was done.
 type turnRecord struct {
 	ID        string            `json:"id"`
 	Owner     string            `json:"owner"`
 	Container string            `json:"container,omitempty"`
-	Made      bool              `json:"made,omitempty"` // the container, for this turn
-	Heard     bool              `json:"heard,omitempty"`
+	Made      bool              `json:"made,omitempty"`  // the container was created for this turn
+	Heard     bool              `json:"heard,omitempty"` // a client knows of the container
 	Skills    json.RawMessage   `json:"skills,omitempty"`
 	Head      json.RawMessage   `json:"head,omitempty"`
-	Content   []json.RawMessage `json:"content,omitempty"`
+	Content   []json.RawMessage `json:"content,omitempty"` // empty where Final is set
 	Usage     json.RawMessage   `json:"usage,omitempty"`
-	Begun     string            `json:"begun,omitempty"` // ID of the call that is being run
+	Begun     string            `json:"begun,omitempty"` // ID of the call that runs
 	Final     json.RawMessage   `json:"final,omitempty"`
 	At        time.Time         `json:"at"`
 }
 
-// note writes a turn down before a call is run, and once all are; begun is the call's ID. A turn that cannot be
-// written down goes on: only a daemon that dies in the middle of it would miss that.
-func (t *turn) note(begun string) {
-	rec := turnRecord{ID: t.id, Owner: t.q.Owner, Made: t.box.made, Heard: t.heard, Skills: t.box.skills,
-		Content: t.content, Usage: t.usage, Begun: begun, At: time.Now()}
-	if t.box.s != nil {
-		rec.Container = t.box.s.ID()
+// writeRecord writes the turn to the ledger before a call runs, and once all have run; begun is the call's ID. A turn
+// that cannot be written continues: it is lost only if the daemon dies in the middle of it.
+func (t *turn) writeRecord(begun string) {
+	rec := turnRecord{ID: t.id, Owner: t.request.Owner, Made: t.container.created, Heard: t.container.told,
+		Skills: t.container.skills, Head: t.answer.Head, Content: t.answer.Content, Usage: t.answer.Usage, Begun: begun,
+		At: time.Now()}
+	if ref := t.container.ref(); ref != nil {
+		rec.Container = ref.ID
 	}
-	if t.head != nil {
-		rec.Head = t.head.raw()
-	}
-	if t.final.get("content") != nil {
-		rec.Content, rec.Final = nil, t.final.raw()
+	if t.answer.Final != nil {
+		rec.Content, rec.Final = nil, t.answer.Final
 	}
 	size := len(rec.Final)
 	for _, raw := range rec.Content {
@@ -56,14 +53,33 @@ func (t *turn) note(begun string) {
 		}
 		return tx.Put(bucketTurns, t.key, rec)
 	})
-	t.noted = true
+	t.journal.written = true
 	if err != nil {
-		t.g.cfg.Log.Warn("a turn could not be written down", "error", err)
+		t.g.cfg.Log.Warn("writing a turn to the ledger", "error", err)
 	}
 }
 
-// recorded is the turn of an earlier daemon; nil: there is none.
-func (g *Gateway) recorded(key string) *turnRecord {
+// resumeJournal gives up the call that an earlier daemon was running when it ended. A command is not given up: it has
+// an idempotency key, so that running the call again finds its end.
+func (t *turn) resumeJournal() error {
+	rec := t.journal.saved
+	if rec == nil {
+		return nil
+	}
+	t.journal.saved = nil
+	pending := t.progress.pending
+	i := slices.IndexFunc(pending, func(c Call) bool { return c.ID == rec.Begun && c.Tool != Bash })
+	if i < 0 {
+		return nil
+	}
+	c := pending[i]
+	t.progress.pending = slices.Delete(pending, i, i+1)
+	return t.conv.Add(c, t.failCall(c, proto.Errorf(proto.Unavailable, "", c.ID,
+		"the daemon was restarted while the call ran")))
+}
+
+// readRecord returns the record of a turn; nil: there is none.
+func (g *Gateway) readRecord(key string) *turnRecord {
 	var rec turnRecord
 	var ok bool
 	err := g.cfg.Ledger.View(func(tx *ledger.Tx) (err error) {
@@ -76,74 +92,38 @@ func (g *Gateway) recorded(key string) *turnRecord {
 	return &rec
 }
 
-// erase takes a turn out of the ledger.
-func (g *Gateway) erase(key string) {
-	g.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return tx.Delete(bucketTurns, key) })
-}
-
-// leftovers are the turns that earlier daemons wrote down, by their keys.
-func (g *Gateway) leftovers() map[string]turnRecord {
+// readRecords returns the turns that earlier daemons have left, by key, without their content: that is read when a
+// request repeats the turn.
+func (g *Gateway) readRecords() map[string]turnRecord {
 	all := map[string]turnRecord{}
 	err := g.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return tx.Scan(bucketTurns, "", func(key string, data []byte) (bool, error) {
 			var rec turnRecord
 			if json.Unmarshal(data, &rec) == nil {
-				rec.Content, rec.Final = nil, nil // they are read when somebody comes for them
+				rec.Content, rec.Final = nil, nil
 			}
 			all[key] = rec
 			return true, nil
 		})
 	})
 	if err != nil {
-		g.cfg.Log.Error("reading the turns of the daemon before", "error", err)
+		g.cfg.Log.Error("reading the turns of the previous daemon", "error", err)
 	}
 	return all
 }
 
-// drop erases a turn that nobody came for, with the container that nobody heard of. Called with mu held, so that the
-// record is gone before another turn has the key and writes its own.
-func (as *attempts) drop(key string, rec turnRecord) {
-	as.g.erase(key)
-	as.discards.Go(func() {
-		if s, _ := as.g.cfg.Sessions.Get(rec.Owner, rec.Container); s != nil && rec.Made && !rec.Heard {
-			as.g.discard(s)
-		}
-	})
+// eraseRecord deletes the record of a turn.
+func (g *Gateway) eraseRecord(key string) {
+	g.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return tx.Delete(bucketTurns, key) })
 }
 
-// restore has a turn be where an earlier daemon left it. Its request is prepared by then.
-func (t *turn) restore(rec *turnRecord) error {
-	if final, err := parseObject(rec.Final); err == nil {
-		t.final = final
-		rec.Content, err = parseArray(final.get("content"))
-		if err != nil {
-			return err
+// dropRecord deletes the record of a turn that no request has repeated, and its container if no client knows of that.
+// mu is held, so that the record is gone before another turn with the key writes its own.
+func (as *attempts) dropRecord(key string, rec turnRecord) {
+	as.g.eraseRecord(key)
+	as.deletes.Go(func() {
+		if c, _ := as.g.cfg.Containers.Find(rec.Owner, rec.Container); c != nil && rec.Made && !rec.Heard {
+			as.g.deleteContainer(c)
 		}
-	}
-	if head, err := parseObject(rec.Head); err == nil {
-		t.head = head
-	}
-	t.usage, t.box.skills = rec.Usage, rec.Skills
-	t.h.survey(thisTurn, object{}.with("content", joined(rec.Content)))
-	fresh := true
-	for _, raw := range rec.Content {
-		t.asked = t.asked || !strings.HasSuffix(kindOf(raw), resultSuffix)
-		t.content = append(t.content, raw)
-		fresh = t.h.block(thisTurn, "assistant", raw, fresh)
-		if o, err := parseObject(raw); err == nil {
-			t.todo = slices.DeleteFunc(t.todo, func(c call) bool { return c.id == o.text("tool_use_id") })
-		}
-	}
-	t.todo = append(t.todo, t.h.unanswered()...)
-	for i, c := range t.todo {
-		if c.id == rec.Begun && c.name != toolBash { // a command has a key, and its end is known
-			t.todo = slices.Delete(t.todo, i, i+1)
-			lost := t.failed(c, proto.Errorf(proto.Unavailable, "", c.id,
-				"the daemon was restarted while it ran")).raw()
-			t.content = append(t.content, lost)
-			t.h.block(thisTurn, "assistant", lost, false)
-			break
-		}
-	}
-	return nil
+	})
 }

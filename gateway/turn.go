@@ -2,319 +2,222 @@ package gateway
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"net/http"
+	"log/slog"
+	"strconv"
 	"time"
 
-	"berth/gateway/upstream"
 	"berth/proto"
 )
 
-// A turn is one request with the tool: rounds with the upstream, and what is done between them. One goroutine at a
-// time goes on with it; what it has done stays done when it fails, and another request that is the same may go on
-// from there.
+// A turn is one request: rounds with the upstream, and the calls that run between them. One goroutine at a time
+// continues it. What it has done stays done when it fails, and a repeated request continues from there.
 type turn struct {
 	g  *Gateway
-	id string // part of the keys of its commands
+	id string // part of the idempotency keys of its commands
 
-	key   string      // of its request, in the ledger
-	rec   *turnRecord // of an earlier daemon, to go on from; nil: there is none
-	noted bool        // it is in the ledger
+	key     string // of its request, in the ledger
+	journal struct {
+		saved   *turnRecord // by an earlier daemon, to continue from; nil: none
+		written bool        // the ledger has the turn
+	}
 
-	q     *query
-	up    *upstream.Upstream
-	out   *stream // nil: the answer is one JSON body
-	w     http.ResponseWriter
-	began time.Time // this try of it
+	request   Request
+	conv      Conversation
+	answer    Answer
+	container turnContainer
 
-	ready   bool // it is prepared
-	h       *history
-	box     box
-	keys    map[string]string   // idempotency keys of commands that an earlier turn called, by call
-	answers map[string]answered // of the client, to calls that code has made
-	head    object              // of the message; nil: it has not begun
-	content []json.RawMessage   // of the answer so far
-	usage   json.RawMessage
-	todo    []call // to be run next
-	rounds  int
-	asked   bool   // the upstream has said something
-	final   object // the answer, once it is whole
-	heard   bool   // somebody was told of its container
+	progress struct {
+		prepared bool
+		pending  []Call // to be run next
+		rounds   int
+		began    time.Time // when this request began to work on the turn
+	}
 }
 
-// stopPause and stopTools are reasons that an answer ends before the model has.
-const (
-	stopPause = "pause_turn"
-	stopTools = "tool_use"
-)
-
-// errAnswered says that the client has its answer: the upstream's own.
-var errAnswered = errors.New("answered by the upstream")
-
-// run goes on with the turn until there is an answer.
+// run continues the turn until there is an answer, and delivers it.
 func (t *turn) run(ctx context.Context) error {
+	if err := t.prepare(ctx); err != nil {
+		return err
+	}
+	if err := t.conv.Deliver(); err != nil || t.answer.Final != nil {
+		return err
+	}
+	if err := t.resumeJournal(); err != nil {
+		return err
+	}
 	for {
-		if err := t.work(ctx); errors.Is(err, errHeld) {
-			return t.finish(object{}, stopTools)
-		} else if err != nil {
-			return err
-		}
-		if t.rounds > 0 && t.tired() {
-			return t.finish(object{}, stopPause)
-		}
-		r, err := t.ask(ctx)
+		waiting, err := t.runCalls(ctx)
 		if err != nil {
 			return err
 		}
-		t.rounds++
-		t.take(r)
-		if r.stop() != stopTools || len(r.calls) == 0 || r.mixed {
-			return t.finish(r.delta, r.stop())
+		if waiting {
+			return t.finish(ClientCalled)
 		}
-		t.todo = r.calls
+		if p := &t.progress; p.rounds > 0 && (p.rounds >= t.g.cfg.MaxRounds || time.Since(p.began) >= t.g.cfg.MaxTurn) {
+			return t.finish(Paused)
+		}
+		round, err := t.conv.Ask(ctx)
+		if err != nil {
+			return t.interruption(ctx, err)
+		}
+		t.progress.rounds++
+		if round.Done {
+			return t.finish(Completed)
+		}
+		t.progress.pending = round.Calls
 	}
 }
 
-// tired reports whether the turn should be gone on with in another request.
-func (t *turn) tired() bool {
-	return t.rounds >= t.g.cfg.MaxRounds || time.Since(t.began) >= t.g.cfg.MaxTurn
-}
-
-// prepare has the container there that the request needs from the beginning, and the history translated.
+// prepare provides the container that the request needs from the beginning, and opens the conversation.
 func (t *turn) prepare(ctx context.Context) error {
-	if t.ready {
+	if t.progress.prepared {
 		return nil
 	}
-	if err := t.house(); err != nil {
-		return err
-	}
-	if err := t.g.describe(ctx, t.q); err != nil {
-		return err
-	}
-	if err := t.mount(ctx); err != nil {
-		return err
-	}
-	names, err := t.furnish(ctx)
+	opening, err := t.prepareContainer(ctx)
 	if err != nil {
 		return err
 	}
-	if t.h, err = newHistory(t.q.messages, names); err != nil {
+	if rec := t.journal.saved; rec != nil {
+		t.answer = Answer{Head: rec.Head, Content: rec.Content, Usage: rec.Usage, Final: rec.Final}
+	}
+	if t.progress.pending, err = t.conv.Open(opening); err != nil {
 		return err
 	}
-	if t.todo = t.h.pending(t.q.last); !t.q.tools.declared {
-		for _, c := range t.todo { // nothing is run for a request without the tool
-			t.h.answer(upstreamID(c.id), abandoned(upstreamID(c.id)))
-		}
-		t.todo = nil
-	}
-	for _, c := range t.todo {
-		if t.answers == nil && t.h.called(c) {
-			if t.answers, err = t.q.readAnswers(); err != nil {
-				return err
-			}
-		}
-	}
-	t.keys = t.q.keysOf(t.todo)
-	if t.ready = true; t.rec == nil {
-		return nil
-	}
-	return t.restore(t.rec)
-}
-
-// keysOf gives calls of an earlier answer keys that are the same in every request that goes on with that answer.
-func (q *query) keysOf(calls []call) map[string]string {
-	keys := map[string]string{}
-	if len(calls) == 0 {
-		return keys
-	}
-	sum := sha256.New()
-	for _, raw := range q.messages[:q.last+1] {
-		sum.Write(raw)
-	}
-	for _, c := range calls {
-		keys[c.id] = "gateway/" + hex.EncodeToString(sum.Sum(nil)) + "/" + c.id
-	}
-	return keys
-}
-
-// work runs what is to be run, each call once, and has the results.
-func (t *turn) work(ctx context.Context) error {
-	if len(t.todo) > 0 && t.head == nil { // the answer begins with a result
-		if err := t.begin(t.ownHead()); err != nil {
-			return err
-		}
-	}
-	if len(t.todo) == 0 {
-		return ctx.Err()
-	}
-	for len(t.todo) > 0 {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		c := t.todo[0]
-		if t.out != nil {
-			t.out.ping()
-		}
-		block, err := t.do(ctx, c)
-		if err != nil && block == nil {
-			return err
-		}
-		t.todo = t.todo[1:]
-		if err := t.give(block); err != nil {
-			return err
-		}
-	}
-	t.note("")
-	return ctx.Err()
-}
-
-// ownHead is the head of a message that no upstream began.
-func (t *turn) ownHead() object {
-	return object{}.with("id", proto.NewID("msg_")).with("type", "message").with("role", "assistant").with(
-		"model", t.q.model).with("content", json.RawMessage("[]")).
-		with("stop_reason", nil).with("stop_sequence", nil).with("usage", noUsage)
-}
-
-// noUsage is that of an upstream that was not asked, or does not say.
-var noUsage = json.RawMessage(`{"input_tokens":0,"output_tokens":0}`)
-
-// give adds a result to the answer and to the history.
-func (t *turn) give(block object) error {
-	raw := block.raw()
-	t.content = append(t.content, raw)
-	t.h.block(thisTurn, "assistant", raw, false)
-	if t.out == nil {
-		return nil
-	}
-	return t.out.block(raw)
-}
-
-// take adds a round to the answer and to the history. A stream has it already.
-func (t *turn) take(r *round) {
-	fresh := true
-	t.asked = true
-	t.h.survey(thisTurn, r.said())
-	for _, raw := range r.blocks {
-		t.content = append(t.content, raw)
-		fresh = t.h.block(thisTurn, "assistant", raw, fresh)
-	}
-	t.usage = addUsage(t.usage, r.usage)
-	t.final = r.message
-}
-
-// ask has the upstream answer once.
-func (t *turn) ask(ctx context.Context) (*round, error) {
-	body, err := t.g.embed(ctx, t.q.Owner, t.q.upstreamBody(t.h, t.opening()))
-	if err != nil {
-		return nil, t.interrupted(ctx, err)
-	}
-	res, err := t.up.Do(ctx, upstream.Request{Path: t.q.Path, Query: t.q.Query, Header: t.q.header(), Body: body})
-	if err != nil {
-		return nil, t.interrupted(ctx, err)
-	}
-	defer res.Body.Close()
-	if res.StatusCode >= 400 && !t.touched() {
-		if err := relay(t.w, res); err != nil {
-			return nil, err
-		}
-		return nil, errAnswered
-	}
-	if res.StatusCode >= 400 {
-		return nil, answeredBy(res, t.box.ref())
-	}
-	if t.out == nil || !t.out.sent() {
-		account(t.w, res)
-	}
-	r, err := t.read(res)
-	if err != nil {
-		return nil, t.interrupted(ctx, err)
-	}
-	return r, nil
-}
-
-// opening reports whether the upstream has said nothing so far, neither in this turn nor in one that it goes on with.
-func (t *turn) opening() bool { return !t.asked && t.q.last < len(t.q.messages)-1 }
-
-// touched reports whether something was done, or said to the client, that the same request again would do and say
-// again.
-func (t *turn) touched() bool {
-	return len(t.content) > 0 || t.out != nil && t.out.sent()
-}
-
-// interrupted is the error of a round, which names the container once there is work in it.
-func (t *turn) interrupted(ctx context.Context, err error) error {
-	var said errUpstreamSaid
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.As(err, &said):
-		return saidBy(said.body, t.box.ref())
-	case len(t.content) == 0:
-		return err
-	}
-	return &Interruption{Container: t.box.ref(), Err: proto.AsError(err)}
-}
-
-// finish makes the answer whole. delta is the message_delta of its last round; nil: that came whole.
-func (t *turn) finish(delta object, stop string) error {
-	if t.final == nil { // no upstream was asked, or by an earlier daemon alone
-		t.final = t.head.without("usage")
-	}
-	if empty(t.usage) {
-		t.usage = noUsage
-	}
-	o := t.final.with("id", t.head.get("id")).with("model", t.head.get("model")).with("stop_reason", stop)
-	for _, name := range []string{"stop_sequence", "stop_details"} {
-		if stop == stopPause || o.get(name) == nil {
-			o = o.with(name, nil)
-		}
-	}
-	o = o.with("content", joined(t.content)).with("usage", t.usage).with("container", t.box.raw())
-	t.final, t.heard = o, true
-	if t.noted {
-		t.note("")
-	}
-	return t.deliver(delta)
-}
-
-// deliver gives the client the answer, or of a stream the rest of it.
-func (t *turn) deliver(delta object) error {
-	if t.out == nil {
-		h := t.w.Header()
-		h.Set("Content-Type", "application/json")
-		t.w.WriteHeader(http.StatusOK)
-		_, err := t.w.Write(append(t.final.raw(), '\n'))
-		return err
-	}
-	inner := object{}
-	if d, err := parseObject(delta.get("delta")); err == nil {
-		inner = d
-	}
-	for _, name := range []string{"stop_reason", "stop_sequence", "stop_details", "container"} {
-		inner = inner.with(name, t.final.get(name))
-	}
-	if delta == nil {
-		delta = object{}
-	}
-	return t.out.finish(delta.with("type", "message_delta").with("delta", inner.raw()).with(
-		"usage", t.final.get("usage")))
-}
-
-// repeat tells a new client what an earlier one has had.
-func (t *turn) repeat() error {
-	if t.out == nil || t.head == nil {
-		return nil
-	}
-	if err := t.out.start(t.head); err != nil {
-		return err
-	}
-	for _, raw := range t.content {
-		if err := t.out.block(raw); err != nil {
-			return err
-		}
+	if t.progress.prepared = true; t.journal.saved != nil {
+		t.journal.saved.Content, t.journal.saved.Final = nil, nil // the answer has them
 	}
 	return nil
+}
+
+// runCalls runs the pending calls, each once, and adds their results to the answer. It reports whether code waits for
+// the client.
+func (t *turn) runCalls(ctx context.Context) (waiting bool, err error) {
+	if len(t.progress.pending) == 0 {
+		return false, ctx.Err()
+	}
+	for len(t.progress.pending) > 0 {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		c := t.progress.pending[0]
+		if t.request.Ping != nil {
+			t.request.Ping()
+		}
+		res, err := t.runCall(ctx, c)
+		if res == nil {
+			return false, err
+		}
+		t.progress.pending = t.progress.pending[1:] // also if the client cannot be told of the result
+		if err := t.conv.Add(c, res); err != nil {
+			return false, err
+		}
+		if res.Waiting != nil {
+			return true, nil
+		}
+	}
+	t.writeRecord("")
+	return false, ctx.Err()
+}
+
+// runCall runs one call. What keeps it from running is its result too: the conversation continues. A nil result means
+// that the turn cannot continue for now.
+func (t *turn) runCall(ctx context.Context, c Call) (*Result, error) {
+	container, err := t.ensureContainer(ctx)
+	if err != nil {
+		if ctx.Err() != nil { // a repeated request runs it
+			return nil, ctx.Err()
+		}
+		return t.failCall(c, err), nil
+	}
+	t.writeRecord(c.ID)
+	r := Run{Call: c, Draining: t.request.Draining}
+	if c.Key == "" { // models exist that use one ID in each round: the place in the answer makes it unique
+		r.Key = "gateway/" + t.id + "/" + strconv.Itoa(len(t.answer.Content)) + "/" + c.ID
+	}
+	r.Key = r.Key[:min(len(r.Key), proto.MaxRetryKey)]
+	if show := t.request.Output; show != nil {
+		r.Output = func(o Output) error { return show(c, o) }
+	}
+	res, err := container.Run(ctx, r)
+	if res != nil && res.Err != nil {
+		return t.failCall(c, res.Err), err
+	}
+	return res, err
+}
+
+// failCall is the result of a call that could not run, or whose end is not known.
+func (t *turn) failCall(c Call, err error) *Result {
+	level := slog.LevelWarn // not every result has room for the reason
+	switch proto.CodeOf(err) {
+	case proto.InvalidArgument, proto.TooLarge, proto.Canceled:
+		level = slog.LevelDebug
+	}
+	t.g.cfg.Log.Log(context.Background(), level, "running a call of a turn", "tool", c.Tool, "error", err)
+	return &Result{Err: err}
+}
+
+// finish makes the answer whole, writes it to the ledger and delivers it.
+func (t *turn) finish(reason Reason) error {
+	t.conv.Finish(Ending{Reason: reason, Container: t.container.ref(), Skills: t.container.skills})
+	if t.container.told = true; t.journal.written {
+		t.writeRecord("")
+	}
+	return t.conv.Deliver()
+}
+
+// interruption is the error of a round. It names the container once the turn has done work there.
+func (t *turn) interruption(ctx context.Context, err error) error {
+	var i *Interruption
+	switch {
+	case errors.Is(err, ErrAnswered):
+		return err
+	case errors.As(err, &i):
+		i.Container = t.container.ref()
+		return i
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case len(t.answer.Content) == 0:
+		return err
+	}
+	return &Interruption{Container: t.container.ref(), Err: proto.AsError(err)}
+}
+
+// outcome is the error of the turn as Answer returns it.
+func (t *turn) outcome(ctx context.Context, err error) error {
+	var i *Interruption
+	switch {
+	case err == nil || errors.Is(err, ErrAnswered):
+		return nil
+	case ctx.Err() != nil:
+		return proto.Errorf(proto.Canceled, "", "", "the client disconnected in the middle of a turn")
+	case errors.As(err, &i):
+		if t.container.told = true; t.journal.written {
+			t.writeRecord("") // a later daemon must not delete a container that the client knows
+		}
+	}
+	return err
+}
+
+// shrink drops what the turn does not need until its request is repeated, and returns about how many bytes it keeps. A
+// turn that is over needs its answer alone. Another one continues with its conversation, or, if it was not prepared,
+// with what an earlier daemon has saved.
+func (t *turn) shrink() (bytes int) {
+	for _, raw := range t.answer.Content {
+		bytes += len(raw)
+	}
+	if rec := t.journal.saved; rec != nil {
+		bytes += len(rec.Final)
+		for _, raw := range rec.Content {
+			bytes += len(raw)
+		}
+	}
+	if t.answer.Final != nil {
+		t.conv = nil
+		return 2 * bytes
+	}
+	if t.conv != nil {
+		bytes += 3 * t.request.Size
+	}
+	return bytes
 }

@@ -20,16 +20,16 @@ import (
 
 	"berth/api"
 	"berth/files"
-	"berth/gateway"
+	"berth/gateway/messages"
 	"berth/proto"
 	"berth/tools/skills"
 )
 
 // A Config is what the edge serves.
 type Config struct {
-	Files   *files.Store
-	Skills  *skills.Store    // nil: there is no Skills API
-	Gateway *gateway.Gateway // answers Messages; nil: nobody does
+	Files    *files.Store
+	Skills   *skills.Store     // nil: there is no Skills API
+	Messages *messages.Service // nil: there is no Messages API
 
 	// StrictDownloads refuses to give back files that were uploaded rather than made by code, as the hosted
 	// service does. Its users' most frequent complaint is why this is off by default.
@@ -60,11 +60,11 @@ func New(cfg Config) api.Edge {
 			{Method: "DELETE", Pattern: "/v1/files/{file_id}", Where: api.None, Handle: e.delete, Act: "file.delete"},
 		}, e.skillRoutes()...),
 	}
-	if cfg.Gateway != nil {
+	if cfg.Messages != nil {
 		made.Routes = append(made.Routes,
-			api.Route{Method: "POST", Pattern: "/v1/messages", Where: api.InBody, Handle: e.messages, Act: "messages",
-				MaxBodyBytes: maxMessages},
-			api.Route{Method: "POST", Pattern: "/v1/messages/count_tokens", Where: api.None, Handle: e.messages,
+			api.Route{Method: "POST", Pattern: "/v1/messages", Where: api.InBody, Handle: e.answerMessages,
+				Act: "messages", MaxBodyBytes: maxMessages},
+			api.Route{Method: "POST", Pattern: "/v1/messages/count_tokens", Where: api.None, Handle: e.answerMessages,
 				Act: "messages.count_tokens", MaxBodyBytes: maxMessages},
 		)
 	}

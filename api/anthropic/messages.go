@@ -7,22 +7,23 @@ import (
 
 	"berth/api"
 	"berth/gateway"
+	"berth/gateway/messages"
 )
 
 // maxMessages bounds the body of a Messages request, in bytes, as the hosted service does.
 const maxMessages = 32 << 20
 
-// messages answers with the gateway, whose errors are rendered here like all others.
-func (e edge) messages(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+// answerMessages answers a Messages request. Errors of turns are rendered here like all others.
+func (e edge) answerMessages(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return err
 	}
-	req := gateway.Request{Owner: c.Owner, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header, Body: body,
+	req := messages.Request{Owner: c.Owner, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header, Body: body,
 		Draining: api.Draining(r.Context())}
 	fail := func(err error) any { return envelope(dialect.Failure(api.RequestID(r.Context()), err)) }
-	err = e.Gateway.Messages(r.Context(), w, req, fail)
-	var told *gateway.Told
+	err = e.Messages.Answer(r.Context(), w, req, fail)
+	var told *messages.Told
 	if errors.As(err, &told) { // in the stream
 		api.NoteFailure(r.Context(), err)
 		return nil

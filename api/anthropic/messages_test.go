@@ -8,6 +8,8 @@ import (
 	"berth/api"
 	"berth/code"
 	"berth/gateway"
+	"berth/gateway/containers"
+	"berth/gateway/messages"
 	"berth/gateway/upstream"
 	"berth/session"
 	"berth/session/sessiontest"
@@ -68,16 +70,19 @@ func newStudio(t *testing.T) *studio {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { set.Close() })
-	gw := gateway.New(gateway.Config{Upstreams: set, Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs,
-		Bridge: st.Bridge, Ledger: st.Ledger, MaxRounds: 2})
-	srv, err := api.New(api.Config{Auth: st.Keys, Edges: []api.Edge{New(Config{Files: st.Files, Gateway: gw})}})
+	host := containers.New(containers.Config{Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs,
+		Bridge: st.Bridge})
+	turns := gateway.New(gateway.Config{Containers: host, Files: st.Files, Ledger: st.Ledger, MaxRounds: 2})
+	service := messages.New(messages.Config{Turns: turns, Upstreams: set, Files: st.Files, Tools: host})
+	srv, err := api.New(api.Config{Auth: st.Keys, Edges: []api.Edge{New(Config{Files: st.Files, Messages: service})}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Server = httptest.NewServer(srv)
 	t.Cleanup(func() {
 		s.Server.Close()
-		gw.Close()
+		turns.Close()
+		host.Close()
 	})
 	return s
 }

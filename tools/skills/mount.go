@@ -16,24 +16,17 @@ import (
 	"berth/session"
 )
 
-// A Ref names a skill that a container is to have.
-type Ref struct {
-	Type    string `json:"type"` // Custom or Provided
-	SkillID string `json:"skill_id"`
-	Version string `json:"version,omitempty"` // "" is Latest
-}
-
 // Mount puts skills into a container, each at /skills/<name>/, where root owns them. Those that are there already
 // stay, an older version is replaced, and when the container is stopped and started they are there again. It gives
 // back the references with the versions that they stand for.
-func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, refs []Ref) ([]Ref, error) {
+func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, refs []proto.SkillRef) ([]proto.SkillRef, error) {
 	list, err := s.Resolve(ctx, owner, refs)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	resolved, fixtures := make([]Ref, len(list)), make([]session.Mount, len(list))
+	resolved, fixtures := make([]proto.SkillRef, len(list)), make([]session.Mount, len(list))
 	for i, v := range list {
-		resolved[i] = Ref{Type: v.Source, SkillID: v.SkillID, Version: v.ID}
+		resolved[i] = proto.SkillRef{Type: v.Source, SkillID: v.SkillID, Version: v.ID}
 		fixtures[i] = session.Mount{Path: path.Join(s.cfg.Root, v.Name), Key: strings.Join(
 			[]string{v.Source, v.SkillID, v.ID}, "/")}
 	}
@@ -41,7 +34,7 @@ func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, 
 }
 
 // Resolve finds what references stand for: no more than a container may have, and no two of one name.
-func (s *Store) Resolve(ctx context.Context, owner string, refs []Ref) ([]Version, error) {
+func (s *Store) Resolve(ctx context.Context, owner string, refs []proto.SkillRef) ([]Version, error) {
 	if len(refs) > s.cfg.MaxRefs {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "container.skills", "A container may have %d skills at "+
 			"once; these are %d.", s.cfg.MaxRefs, len(refs))
@@ -61,7 +54,7 @@ func (s *Store) Resolve(ctx context.Context, owner string, refs []Ref) ([]Versio
 	return list, nil
 }
 
-func (s *Store) resolve(ctx context.Context, owner string, ref Ref) (Version, error) {
+func (s *Store) resolve(ctx context.Context, owner string, ref proto.SkillRef) (Version, error) {
 	if ref.Type != Custom && ref.Type != Provided {
 		return Version{}, proto.Errorf(proto.InvalidArgument, "", "container.skills", "The type %q of skill %q is "+
 			"not known; use %q or %q.", shown(ref.Type), shown(ref.SkillID), Custom, Provided)

@@ -104,7 +104,7 @@ func (b *bench) release(t *testing.T, id string, files ...string) skills.Version
 	return v
 }
 
-func (b *bench) mount(t *testing.T, s *session.Session, refs ...skills.Ref) []skills.Ref {
+func (b *bench) mount(t *testing.T, s *session.Session, refs ...proto.SkillRef) []proto.SkillRef {
 	t.Helper()
 	got, err := b.skills.Mount(t.Context(), s, owner, refs)
 	if err != nil {
@@ -127,9 +127,9 @@ func TestMount(t *testing.T) {
 	k := b.create(t, "pdf-forms/SKILL.md", text, "pdf-forms/scripts/fill.sh", "#!/bin/sh\necho filled\n",
 		"pdf-forms/a/b/c.txt", "deep")
 	s := b.Create(t, proto.CreateContainer{})
-	ref := skills.Ref{Type: skills.Custom, SkillID: k.ID}
+	ref := proto.SkillRef{Type: skills.Custom, SkillID: k.ID}
 	got := b.mount(t, s, ref)
-	want := []skills.Ref{{Type: skills.Custom, SkillID: k.ID, Version: k.Latest.ID}}
+	want := []proto.SkillRef{{Type: skills.Custom, SkillID: k.ID, Version: k.Latest.ID}}
 	if !slices.Equal(got, want) {
 		t.Errorf("mounted %v, want %v", got, want)
 	}
@@ -151,10 +151,10 @@ func TestMountAgain(t *testing.T) {
 	k := b.create(t, "notes/SKILL.md", front("notes", "One."), "notes/old.txt", "old")
 	other := b.create(t, "tables/SKILL.md", front("tables", "Tables."))
 	s := b.Create(t, proto.CreateContainer{})
-	ref := skills.Ref{Type: skills.Custom, SkillID: k.ID}
+	ref := proto.SkillRef{Type: skills.Custom, SkillID: k.ID}
 	b.mount(t, s, ref)
 	inode := sessiontest.Bash(t, s, "stat -c %i /skills/notes").Stdout
-	b.mount(t, s, ref, skills.Ref{Type: skills.Custom, SkillID: other.ID, Version: "latest"})
+	b.mount(t, s, ref, proto.SkillRef{Type: skills.Custom, SkillID: other.ID, Version: "latest"})
 	says(t, s, "stat -c %i /skills/notes", inode) // it stayed
 
 	v2 := b.release(t, k.ID, "notes/SKILL.md", front("notes", "Two."), "notes/new.txt", "new")
@@ -162,14 +162,14 @@ func TestMountAgain(t *testing.T) {
 		t.Errorf("latest is %v, want %s", got, v2.ID)
 	}
 	says(t, s, "ls /skills /skills/notes", "/skills:\nnotes\ntables\n\n/skills/notes:\nSKILL.md\nnew.txt\n")
-	b.mount(t, s, skills.Ref{Type: skills.Custom, SkillID: k.ID, Version: k.Latest.ID})
+	b.mount(t, s, proto.SkillRef{Type: skills.Custom, SkillID: k.ID, Version: k.Latest.ID})
 	says(t, s, "cat /skills/notes/*.txt", "old")
 
 	// What root has removed is there again.
 	if _, err := s.Run(t.Context(), proto.Cmd{Command: "rm -r /skills", User: proto.UserRoot}); err != nil {
 		t.Fatal(err)
 	}
-	b.mount(t, s, skills.Ref{Type: skills.Custom, SkillID: k.ID, Version: k.Latest.ID})
+	b.mount(t, s, proto.SkillRef{Type: skills.Custom, SkillID: k.ID, Version: k.Latest.ID})
 	says(t, s, "ls /skills/notes", "SKILL.md\nold.txt\n")
 }
 
@@ -178,7 +178,7 @@ func TestMountOutlivesStopAndDaemon(t *testing.T) {
 	k := b.create(t, "notes/SKILL.md", front("notes", "One."))
 	gone := b.create(t, "gone/SKILL.md", front("gone", "Gone."))
 	s := b.Create(t, proto.CreateContainer{})
-	b.mount(t, s, skills.Ref{Type: skills.Custom, SkillID: k.ID}, skills.Ref{Type: skills.Custom, SkillID: gone.ID})
+	b.mount(t, s, proto.SkillRef{Type: skills.Custom, SkillID: k.ID}, proto.SkillRef{Type: skills.Custom, SkillID: gone.ID})
 	if err := b.skills.Delete(t.Context(), owner, gone.ID, false); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestMountOutlivesStopAndDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, s, "ls /skills", "notes\n")
-	b.mount(t, s, skills.Ref{Type: skills.Custom, SkillID: k.ID})
+	b.mount(t, s, proto.SkillRef{Type: skills.Custom, SkillID: k.ID})
 	if err := s.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -206,22 +206,22 @@ func TestMountRefuses(t *testing.T) {
 	k := b.create(t, "notes/SKILL.md", front("notes", "One."))
 	twin := b.create(t, "other/SKILL.md", front("notes", "Another of the name."))
 	s := b.Create(t, proto.CreateContainer{})
-	one := skills.Ref{Type: skills.Custom, SkillID: k.ID}
+	one := proto.SkillRef{Type: skills.Custom, SkillID: k.ID}
 	for name, tt := range map[string]struct {
-		refs []skills.Ref
+		refs []proto.SkillRef
 		code proto.Code
 		says string
 	}{
-		"too many": {[]skills.Ref{one, one, one}, proto.InvalidArgument, "may have 2 skills"},
-		"same name": {[]skills.Ref{one, {Type: skills.Custom, SkillID: twin.ID}}, proto.InvalidArgument,
+		"too many": {[]proto.SkillRef{one, one, one}, proto.InvalidArgument, "may have 2 skills"},
+		"same name": {[]proto.SkillRef{one, {Type: skills.Custom, SkillID: twin.ID}}, proto.InvalidArgument,
 			`the same name, "notes"`},
-		"unknown": {[]skills.Ref{{Type: skills.Custom, SkillID: "skill_0000000000000000000000"}}, proto.NotFound,
+		"unknown": {[]proto.SkillRef{{Type: skills.Custom, SkillID: "skill_0000000000000000000000"}}, proto.NotFound,
 			"skill_0000"},
-		"no ID":      {[]skills.Ref{{Type: skills.Custom, SkillID: "../../etc"}}, proto.NotFound, "../../etc"},
-		"no such":    {[]skills.Ref{{Type: skills.Provided, SkillID: "xlsx"}}, proto.NotFound, "xlsx"},
-		"wrong type": {[]skills.Ref{{Type: skills.Provided, SkillID: k.ID}}, proto.NotFound, k.ID},
-		"no type":    {[]skills.Ref{{SkillID: k.ID}}, proto.InvalidArgument, "type"},
-		"wrong version": {[]skills.Ref{{Type: skills.Custom, SkillID: k.ID, Version: "17"}}, proto.NotFound,
+		"no ID":      {[]proto.SkillRef{{Type: skills.Custom, SkillID: "../../etc"}}, proto.NotFound, "../../etc"},
+		"no such":    {[]proto.SkillRef{{Type: skills.Provided, SkillID: "xlsx"}}, proto.NotFound, "xlsx"},
+		"wrong type": {[]proto.SkillRef{{Type: skills.Provided, SkillID: k.ID}}, proto.NotFound, k.ID},
+		"no type":    {[]proto.SkillRef{{SkillID: k.ID}}, proto.InvalidArgument, "type"},
+		"wrong version": {[]proto.SkillRef{{Type: skills.Custom, SkillID: k.ID, Version: "17"}}, proto.NotFound,
 			`version "17"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestMountRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := b.skills.Mount(t.Context(), s, "somebody-else", []skills.Ref{one}); proto.CodeOf(
+	if _, err := b.skills.Mount(t.Context(), s, "somebody-else", []proto.SkillRef{one}); proto.CodeOf(
 		err) != proto.NotFound {
 		t.Errorf("somebody else's skill: %v", err)
 	}
@@ -428,7 +428,7 @@ func TestZip(t *testing.T) {
 		t.Fatalf("%+v, %v", k, err)
 	}
 	s := b.Create(t, proto.CreateContainer{})
-	b.mount(t, s, skills.Ref{Type: skills.Custom, SkillID: k.ID})
+	b.mount(t, s, proto.SkillRef{Type: skills.Custom, SkillID: k.ID})
 	says(t, s, "ls -A /skills/notes; stat -c %a /skills/notes/go.run", "SKILL.md\ngo.run\n755\n")
 
 	for name, r := range map[string]io.Reader{
@@ -544,7 +544,7 @@ func TestProvided(t *testing.T) {
 		}
 	}
 	s := b.Create(t, proto.CreateContainer{})
-	ref := skills.Ref{Type: skills.Provided, SkillID: "xlsx", Version: "latest"}
+	ref := proto.SkillRef{Type: skills.Provided, SkillID: "xlsx", Version: "latest"}
 	first := b.mount(t, s, ref)
 	says(t, s, "cat /skills/xlsx/lib/sum.py", "print(1)")
 

@@ -1,0 +1,323 @@
+package containers
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"berth/code"
+	"berth/gateway"
+	"berth/proto"
+	"berth/tools/bridge"
+)
+
+// callTime is how long code waits for the client's answer to one call.
+const callTime = 270 * time.Second
+
+// clientCodeTime is the time limit that the interpreter has for code that calls tools of the client. The budget of a
+// codeRun, which does not count the waiting, ends it earlier.
+const clientCodeTime = 12 * time.Hour
+
+// holderName is the name under which the bridge has the tools of a codeRun.
+const holderName = "messages"
+
+// A codeRun is Python that may call tools of the client, in an interpreter that lives on while the client prepares its
+// answers. Between the answer that asks for them and the request that brings them, the codeRun is known here alone. A
+// request finds it by the calls that it answers: nobody else has their IDs.
+type codeRun struct {
+	containerID, callID string
+	newID               func() string      // of calls, as the client sees them
+	batches             chan []bridge.Call // that the client is to be asked for
+	provider            *bridge.ProviderSession
+	cancel              context.CancelFunc
+	done                chan struct{} // closed when result is set
+	result              *gateway.Result
+	budget              *time.Timer   // interrupts the code
+	lock                chan struct{} // holds one token: the right to attend to the code
+	waiting             []waitingCall // that the client was asked for and has not answered; guarded by lock
+	asked               sync.Map      // IDs of all calls that the client was ever asked for
+	idleSince           time.Time     // zero while a turn attends to it; guarded by codeRuns.mu
+
+	listenerMu sync.Mutex // held while listener runs
+	listener   func(code.Progress) error
+}
+
+// A waitingCall is a call with the ID that the client has for it.
+type waitingCall struct {
+	id   string
+	call bridge.Call
+}
+
+// runClientCode attends to code that calls tools of the client: from its start, or with the client's answers. It leaves
+// the code with a result, or with the client asked for what the code waits for, so that a turn attends to one piece of
+// code once.
+func (c container) runClientCode(ctx context.Context, r gateway.Run, text string, progress func(code.Progress) error) (
+	*gateway.Result, error) {
+	run, err := c.acquireCode(ctx, r, text)
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return &gateway.Result{Err: err}, nil
+	}
+	defer c.h.runs.release(run)
+	run.setListener(progress)
+	defer run.setListener(nil)
+	result, calls, err := run.await(ctx)
+	if calls == nil {
+		return result, err
+	}
+	asks := make([]gateway.ClientCall, len(calls))
+	for i, w := range calls {
+		asks[i] = gateway.ClientCall{ID: w.id, Tool: w.call.Tool, Input: w.call.Input}
+	}
+	return &gateway.Result{Waiting: asks}, nil
+}
+
+// acquireCode returns the codeRun of a call with its lock. It starts the code unless that has called tools already:
+// then the code waits for the answers, or it is lost.
+func (c container) acquireCode(ctx context.Context, r gateway.Run, text string) (*codeRun, error) {
+	if !r.Tools.Resumed {
+		return c.startClientCode(ctx, r, text)
+	}
+	run := c.h.runs.find(c.s.ID(), r)
+	if run == nil {
+		return nil, proto.Errorf(proto.Unavailable, "", r.ID, "the code that made these calls no longer runs")
+	}
+	if err := c.h.runs.acquire(ctx, run); err != nil {
+		return nil, err
+	}
+	run.giveAnswers(r.Tools.Answers)
+	return run, nil
+}
+
+// startClientCode starts code and returns its codeRun with the lock.
+func (c container) startClientCode(ctx context.Context, r gateway.Run, text string) (*codeRun, error) {
+	h, s := c.h, c.s
+	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	run := &codeRun{containerID: s.ID(), callID: r.ID, newID: r.Tools.NewID, batches: make(chan []bridge.Call),
+		cancel: cancel, done: make(chan struct{}), lock: make(chan struct{}, 1)}
+	run.lock <- struct{}{}
+	if err := h.runs.makeRoom(s.ID(), r.ID, run); err != nil {
+		return nil, err
+	}
+	tools := make([]bridge.Tool, len(r.Tools.Tools))
+	for i, t := range r.Tools.Tools {
+		tools[i] = bridgeTool(t)
+	}
+	var err error
+	if run.provider, err = h.cfg.Bridge.Provide(s.Owner(), s.ID(), holderName, tools, callTime); err != nil {
+		h.runs.remove(run)
+		return nil, err
+	}
+	// an error means that there is nothing left to interrupt
+	run.startBudget(func() { _, _ = h.cfg.Code.Interrupt(runCtx, s.Owner(), s.ID(), contextName) })
+	h.runs.all.Go(func() { run.receiveCalls(runCtx) })
+	h.runs.all.Go(func() {
+		defer close(run.done)
+		defer run.provider.Close()
+		defer run.budget.Stop()
+		cell := code.Cell{Code: text, TimeoutSeconds: clientCodeTime.Seconds()}
+		run.result = c.runCell(runCtx, cell, run.print)
+	})
+	return run, nil
+}
+
+// startBudget has the code interrupted when its budget is spent. Code that has ended is left alone: other code may run
+// in its interpreter.
+func (run *codeRun) startBudget(interrupt func()) {
+	run.budget = time.AfterFunc(cellTime, func() {
+		if !run.ended() {
+			interrupt()
+		}
+	})
+}
+
+// receiveCalls receives the calls of the code as they come.
+func (run *codeRun) receiveCalls(ctx context.Context) {
+	for {
+		batch, err := run.provider.Next(ctx)
+		if err != nil {
+			return
+		}
+		select {
+		case run.batches <- batch:
+		case <-run.done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// await waits until the code ends, which gives its result, or calls tools, which gives the calls. When ctx ends first,
+// await ends the code.
+func (run *codeRun) await(ctx context.Context) (result *gateway.Result, calls []waitingCall, err error) {
+	switch {
+	case run.ended(): // calls that were not answered have timed out
+		return run.result, nil, nil
+	case len(run.waiting) > 0:
+		return nil, run.waiting, nil
+	}
+	run.budget.Reset(cellTime)
+	select {
+	case <-run.done:
+		return run.result, nil, nil
+	case batch := <-run.batches:
+		run.budget.Reset(callTime + cellTime)
+		for _, c := range batch {
+			w := waitingCall{run.newID(), c}
+			run.waiting = append(run.waiting, w)
+			run.asked.Store(w.id, true)
+		}
+		return nil, run.waiting, nil
+	case <-ctx.Done():
+		run.cancel()
+		<-run.done
+		return run.result, nil, ctx.Err()
+	}
+}
+
+// giveAnswers gives the code the answers of the client. The bridge refuses answers that come too late.
+func (run *codeRun) giveAnswers(answers map[string]gateway.ClientAnswer) {
+	var rest []waitingCall
+	for _, w := range run.waiting {
+		a, ok := answers[w.id]
+		switch {
+		case !ok:
+			rest = append(rest, w)
+		case a.Failed:
+			_ = run.provider.Answer(w.call.ID, nil, &bridge.Failure{Type: bridge.RuntimeError, Message: a.Text})
+		default:
+			text, _ := json.Marshal(a.Text) // a string always encodes
+			_ = run.provider.Answer(w.call.ID, text, nil)
+		}
+	}
+	run.waiting = rest
+}
+
+// ended reports whether the code has a result.
+func (run *codeRun) ended() bool {
+	select {
+	case <-run.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// setListener sets what receives the output of the code from now on; nil: nothing does.
+func (run *codeRun) setListener(fn func(code.Progress) error) {
+	run.listenerMu.Lock()
+	defer run.listenerMu.Unlock()
+	run.listener = fn
+}
+
+// print gives output of the code to the listener. A listener that fails receives no more; the client still gets the
+// result.
+func (run *codeRun) print(p code.Progress) error {
+	run.listenerMu.Lock()
+	defer run.listenerMu.Unlock()
+	if run.listener != nil && run.listener(p) != nil {
+		run.listener = nil
+	}
+	return nil
+}
+
+// codeRuns are those that a client may still answer. Of one container, at most one has not ended.
+type codeRuns struct {
+	mu    sync.Mutex // guards known
+	known []*codeRun
+	all   sync.WaitGroup
+}
+
+// find returns the codeRun of a call that has asked for one of its answers; nil: it does not exist any more.
+func (cs *codeRuns) find(containerID string, r gateway.Run) *codeRun {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, run := range cs.known {
+		for id := range r.Tools.Answers {
+			if _, ok := run.asked.Load(id); ok && run.containerID == containerID && run.callID == r.ID {
+				return run
+			}
+		}
+	}
+	return nil
+}
+
+// acquire waits for the right to attend to a codeRun. The caller must release it.
+func (cs *codeRuns) acquire(ctx context.Context, run *codeRun) error {
+	select {
+	case run.lock <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	run.idleSince = time.Time{}
+	return nil
+}
+
+// release gives the right back.
+func (cs *codeRuns) release(run *codeRun) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	run.idleSince = time.Now()
+	<-run.lock
+}
+
+// remove removes a codeRun that could not start.
+func (cs *codeRuns) remove(run *codeRun) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.known = slices.DeleteFunc(cs.known, func(other *codeRun) bool { return other == run })
+}
+
+// makeRoom ends code of the same container that waits for its client, since other code is to run in the interpreter.
+// It fails if a turn attends to that code. next is the codeRun of the other code, if it has one. makeRoom registers
+// next, so that of two that come at once one is refused.
+func (cs *codeRuns) makeRoom(containerID, callID string, next *codeRun) error {
+	idle, err := cs.replaceIdle(containerID, callID, next)
+	for _, run := range idle {
+		run.cancel()
+		<-run.done
+	}
+	return err
+}
+
+// replaceIdle removes the codeRuns of a container that wait for their client, and registers next.
+func (cs *codeRuns) replaceIdle(containerID, callID string, next *codeRun) (idle []*codeRun, err error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, run := range cs.known {
+		switch {
+		case run.containerID != containerID || run.ended():
+		case run.idleSince.IsZero():
+			return nil, proto.Errorf(proto.TooMany, "", callID, "other code is running in the interpreter")
+		default:
+			idle = append(idle, run)
+		}
+	}
+	cs.known = slices.DeleteFunc(cs.known, func(run *codeRun) bool { return slices.Contains(idle, run) })
+	if next != nil {
+		cs.known = append(cs.known, next)
+	}
+	return idle, nil
+}
+
+// expire ends the code that no client has come back for in that time; 0: all code.
+func (cs *codeRuns) expire(after time.Duration) (n int) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.known = slices.DeleteFunc(cs.known, func(run *codeRun) bool {
+		if after != 0 && (run.idleSince.IsZero() || time.Since(run.idleSince) < after) {
+			return false
+		}
+		run.cancel()
+		n++
+		return true
+	})
+	return n
+}

@@ -1,0 +1,67 @@
+package containers
+
+import (
+	"context"
+	"sync"
+
+	"berth/gateway"
+	"berth/proto"
+	"berth/session"
+	"berth/tools/tooluse"
+)
+
+// toolNames are the tools as package tooluse names them.
+var toolNames = map[gateway.Tool]string{
+	gateway.Bash:   "bash_code_execution",
+	gateway.Editor: "text_editor_code_execution",
+}
+
+// runTool runs a command or the editor. A command that runs when the daemon is about to end is left to the next daemon,
+// which finds it by its idempotency key.
+func (c container) runTool(ctx context.Context, r gateway.Run) (*gateway.Result, error) {
+	use := tooluse.Use{Type: "server_tool_use", ID: r.ID, Name: toolNames[r.Tool], Input: r.Input}
+	if r.Tool == gateway.Bash {
+		use.IdempotencyKey = r.Key
+	}
+	var started *session.Exec
+	var listeners sync.WaitGroup
+	use.Started = func(e *session.Exec) {
+		started = e
+		if r.Output != nil {
+			// an error means that the client has gone; the command goes on
+			listeners.Go(func() { _ = e.Follow(ctx, session.Cursor{}, forwardOutput(r.Output)) })
+		}
+	}
+	res, err := tooluse.Run(ctx, c.s, use)
+	if err != nil && started != nil {
+		if draining(r) {
+			return nil, err
+		}
+		started.Abandon(ctx)
+	}
+	listeners.Wait()
+	if err != nil {
+		return &gateway.Result{Err: err}, nil
+	}
+	return &gateway.Result{Content: res.Content}, nil
+}
+
+// forwardOutput gives the output of a command to fn.
+func forwardOutput(fn func(gateway.Output) error) func(proto.Event) error {
+	return func(ev proto.Event) error {
+		if ev.Type != proto.EventStdout && ev.Type != proto.EventStderr {
+			return nil
+		}
+		return fn(gateway.Output{Stream: string(ev.Type), Text: ev.Data, Bytes: ev.DataBase64})
+	}
+}
+
+// draining reports whether the daemon is about to end.
+func draining(r gateway.Run) bool {
+	select {
+	case <-r.Draining:
+		return true
+	default:
+		return false
+	}
+}

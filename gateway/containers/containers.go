@@ -1,0 +1,143 @@
+// Package containers runs the tool calls of model turns in sessions.
+//
+// In: what the gateway needs of the core behind gateway.Containers: containers, their files and skills, commands, the
+// editor, Python, and code that calls tools of the client. Out: turns and dialects. The daemon opens a Host and gives
+// it to the gateway.
+package containers
+
+import (
+	"context"
+	"time"
+
+	"berth/artifacts"
+	"berth/code"
+	"berth/gateway"
+	"berth/proto"
+	"berth/session"
+	"berth/tools/bridge"
+	"berth/tools/skills"
+)
+
+// Config configures a Host. All fields but Skills must be set.
+type Config struct {
+	Sessions *session.Sessions
+	Code     *code.Runner
+	Jobs     *artifacts.Jobs
+	Bridge   *bridge.Bridge // for code that calls tools of the client
+	Files    Files
+	Skills   Skills // nil: no request may have skills
+}
+
+// Files finds stored files.
+type Files interface {
+	Get(ctx context.Context, owner, id string) (proto.StoredFile, error)
+}
+
+// Skills finds skills and mounts them into containers.
+type Skills interface {
+	Resolve(ctx context.Context, owner string, refs []proto.SkillRef) ([]skills.Version, error)
+	Mount(ctx context.Context, s *session.Session, owner string, refs []proto.SkillRef) ([]proto.SkillRef, error)
+}
+
+// A Host finds and creates containers for turns. It implements gateway.Containers.
+type Host struct {
+	cfg  Config
+	runs codeRuns
+}
+
+// New returns a Host.
+func New(cfg Config) *Host { return &Host{cfg: cfg} }
+
+// Close ends the code that waits for clients.
+func (h *Host) Close() error {
+	h.runs.expire(0)
+	h.runs.all.Wait()
+	return nil
+}
+
+// Forget ends the code that has waited for its client that long, and returns how many pieces.
+func (h *Host) Forget(after time.Duration) int { return h.runs.expire(after) }
+
+// ResolveSkills finds skills.
+func (h *Host) ResolveSkills(ctx context.Context, owner string, refs []proto.SkillRef) ([]gateway.Skill, error) {
+	if h.cfg.Skills == nil {
+		return nil, proto.Errorf(proto.Unsupported, "", "container.skills", "This daemon has no skills.")
+	}
+	versions, err := h.cfg.Skills.Resolve(ctx, owner, refs)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]gateway.Skill, len(versions))
+	for i, v := range versions {
+		list[i] = gateway.Skill{Name: v.Name, Description: v.Description}
+	}
+	return list, nil
+}
+
+// Find returns a container. One that has expired is returned too, beside an error.
+func (h *Host) Find(owner, id string) (gateway.Container, error) {
+	s, err := h.cfg.Sessions.Get(owner, id)
+	if s == nil {
+		return nil, err
+	}
+	return container{h, s}, err
+}
+
+// Create creates a container.
+func (h *Host) Create(ctx context.Context, owner string) (gateway.Container, error) {
+	s, err := h.cfg.Sessions.Create(ctx, owner, proto.CreateContainer{})
+	if err != nil {
+		return nil, err
+	}
+	return container{h, s}, nil
+}
+
+// The bridge takes as many tools as the gateway allows.
+const _ = uint(bridge.MaxTools - gateway.MaxClientTools)
+
+// CheckTool refuses a tool that code cannot call. field names the tool in the error.
+func (h *Host) CheckTool(field string, t gateway.ClientTool) error {
+	return bridge.Check(field, bridgeTool(t))
+}
+
+func bridgeTool(t gateway.ClientTool) bridge.Tool {
+	return bridge.Tool{Name: t.Name, Description: t.Description, InputSchema: t.InputSchema, Async: true}
+}
+
+// A container is the session of a turn.
+type container struct {
+	h *Host
+	s *session.Session
+}
+
+// Ref names the container.
+func (c container) Ref() proto.ContainerRef { return c.s.Ref() }
+
+// MountSkills mounts skills and returns the references with the versions that they stand for.
+func (c container) MountSkills(ctx context.Context, refs []proto.SkillRef) ([]proto.SkillRef, error) {
+	return c.h.cfg.Skills.Mount(ctx, c.s, c.s.Owner(), refs)
+}
+
+// PutFiles puts stored files into the input directory. It returns the paths of all files there, by ID.
+func (c container) PutFiles(ctx context.Context, ids []string) (map[string]string, error) {
+	release, err := c.s.Hold(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	release()
+	return c.h.cfg.Jobs.Inputs(c.s)
+}
+
+// Delete deletes the container.
+func (c container) Delete(ctx context.Context) error {
+	return c.h.cfg.Sessions.Delete(ctx, c.s.Owner(), c.s.ID(), false)
+}
+
+// Run runs a call of a turn.
+func (c container) Run(ctx context.Context, r gateway.Run) (*gateway.Result, error) {
+	switch r.Tool {
+	case gateway.Bash, gateway.Editor:
+		return c.runTool(ctx, r)
+	}
+	return c.runCode(ctx, r)
+}

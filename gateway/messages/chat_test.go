@@ -1,0 +1,82 @@
+package messages_test
+
+import (
+	"encoding/json"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"berth/gateway/upstream"
+	"berth/test/scripted"
+)
+
+// newChatSite is newSite with an upstream that speaks chat completions.
+func newChatSite(t *testing.T, script string) *site {
+	t.Helper()
+	read, err := scripted.Load(strings.NewReader(script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := scripted.New(read)
+	web := httptest.NewServer(model)
+	t.Cleanup(web.Close)
+	set, err := upstream.Open([]upstream.Config{{URL: web.URL, Kind: upstream.KindOpenAI}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { set.Close() })
+	s := newSite(t, script, func(cfg *config) { cfg.Upstreams = set })
+	s.model = model
+	return s
+}
+
+// TestModelThatSpeaksChatCompletions has one call two commands at once, one of which fails, and read the results.
+func TestModelThatSpeaksChatCompletions(t *testing.T) {
+	both(t, func(t *testing.T, stream bool) {
+		s := newChatSite(t, `{"turns": [
+			{"expect": {"path": "/v1/chat/completions", "messages": 1, "tools": ["bash_code_execution"], "no_tools": ["code_execution"]},
+			 "answer": {"content": [{"type": "text", "text": "I look."}, {"type": "tool_use", "id": "call_a", "name": "bash_code_execution", "input": {"command": "echo out >note; cat note"}},
+			                        {"type": "tool_use", "id": "call_b", "name": "bash_code_execution", "input": {"command": "echo err >&2; exit 3"}}]}},
+			{"expect": {"messages": 4, "last": [{"role": "assistant", "content": "I look.", "tool_calls": {"$length": 2}}, {"role": "tool", "tool_call_id": "call_a", "content": "out\n"}, {"role": "tool", "tool_call_id": "call_b", "content": {"$contains": "Error: [stderr]\nerr\n[return code: 3]"}}]},
+			 "answer": {"content": [{"type": "text", "text": "One failed."}]}}]}`)
+		m := s.ask(body(bash, "go", "stream", stream)).msg
+		s.played()
+		if m.types() != "text server_tool_use server_tool_use bash_code_execution_tool_result "+
+			"bash_code_execution_tool_result text" || m.StopReason != "end_turn" {
+			t.Errorf("%s, %+v", m.types(), m)
+		}
+		if m.Container == nil || m.Usage["output_tokens"] != 10.0 {
+			t.Errorf("%+v", m)
+		}
+	})
+}
+
+// TestArgumentsThatAreNoJSON reach the model again as what it wrote, in a call that failed.
+func TestArgumentsThatAreNoJSON(t *testing.T) {
+	both(t, func(t *testing.T, stream bool) {
+		call := `{"index":0,"id":"call_a","type":"function","function":{"name":"bash_code_execution","arguments":"{\"command\": \"date"}}`
+		raw := `{"body": ` +
+			quoted(`{"choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[`+call+
+				`]},"finish_reason":"tool_calls"}]}`) + `}, "headers": {"content-type": "application/json"}`
+		if stream {
+			raw = `{"chunks": [` + quoted(`data: {"choices":[{"index":0,"delta":{"tool_calls":[`+call+
+				`]},"finish_reason":"tool_calls"}]}`+"\n\n") +
+				`, "data: [DONE]\n\n"]}, "headers": {"content-type": "text/event-stream"}`
+		}
+		s := newChatSite(t, `{"turns": [{"answer": {"raw": `+raw+`}},
+			{"expect": {"last": [{"role": "assistant", "tool_calls": [{"function": {"arguments": {"$contains": "INVALID_JSON"}}}]}, {"role": "tool", "tool_call_id": "call_a", "content": {"$contains": "Error: "}}]},
+			 "answer": {"content": [{"type": "text", "text": "sorry"}]}}]}`)
+		m := s.ask(body(bash, "go", "stream", stream)).msg
+		s.played()
+		if m.types() != "server_tool_use bash_code_execution_tool_result text" ||
+			m.result(t, 1)["error_code"] != "invalid_tool_input" || m.StopReason != "end_turn" {
+			t.Errorf("%s, %+v", m.types(), m)
+		}
+	})
+}
+
+// quoted is a text as JSON.
+func quoted(text string) string {
+	out, _ := json.Marshal(text) // strings always can be written
+	return string(out)
+}

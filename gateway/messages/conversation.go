@@ -1,0 +1,349 @@
+package messages
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"berth/gateway"
+	"berth/gateway/upstream"
+	"berth/proto"
+)
+
+// A conversation is a turn in the Messages dialect. It implements gateway.Conversation.
+type conversation struct {
+	s      *Service
+	answer *gateway.Answer // shared with the turn
+
+	// Of the request that is being answered.
+	q      *query
+	up     *upstream.Upstream
+	client *client
+
+	history *history // nil: it is not open
+	asked   bool     // the upstream has said something in this turn
+	last    struct { // round
+		message object // without content and usage
+		delta   object // its message_delta; nil: it came whole
+	}
+}
+
+// A client is the connection of one request.
+type client struct {
+	w      http.ResponseWriter
+	stream *stream // nil: the answer is one JSON body
+}
+
+// Reasons that an answer ends before the model has finished.
+const (
+	stopPause = "pause_turn"
+	stopTools = "tool_use"
+)
+
+// attach connects the conversation to the client of a request. Streams are kept alive until detach.
+func (c *conversation) attach(q *query, up *upstream.Upstream, cl *client) (detach func()) {
+	if c.q != nil { // the same request again, whose tools are described already
+		q.tools = c.q.tools
+	}
+	c.q, c.up, c.client = q, up, cl
+	c.last.delta = nil
+	stop := func() {}
+	if cl.stream != nil {
+		stop = cl.stream.keepAlive()
+	}
+	return func() {
+		stop()
+		c.client = nil
+	}
+}
+
+// Open translates the history of the request.
+func (c *conversation) Open(o gateway.Opening) (calls []gateway.Call, err error) {
+	c.q.tools.describe(describeSkills(o.Skills))
+	if c.history, err = newHistory(c.q.messages, o.Paths); err != nil {
+		return nil, err
+	}
+	pending := c.history.takePending(c.q.last)
+	if !c.q.tools.declared { // nothing runs for a request without the tool
+		for _, p := range pending {
+			c.history.abandon(p)
+		}
+		pending = nil
+	}
+	if calls, err = c.pendingCalls(pending); err != nil {
+		return nil, err
+	}
+	if calls, err = c.restoreAnswer(calls); err != nil {
+		return nil, err
+	}
+	if len(calls) > 0 && c.answer.Head == nil { // the answer begins with a result
+		c.setHead(c.newHead())
+	}
+	return calls, nil
+}
+
+// pendingCalls are calls of an earlier answer. Their keys are the same in every request that continues that answer.
+func (c *conversation) pendingCalls(pending []call) (calls []gateway.Call, err error) {
+	if len(pending) == 0 {
+		return nil, nil
+	}
+	var answers map[string]gateway.ClientAnswer
+	keyPrefix := c.q.keyPrefix()
+	for _, p := range pending {
+		call := c.gatewayCall(p)
+		call.Key = keyPrefix + p.id
+		if c.history.calledTools(p) {
+			if answers == nil {
+				if answers, err = c.q.readAnswers(); err != nil {
+					return nil, err
+				}
+			}
+			if call.Tools != nil {
+				call.Tools.Resumed, call.Tools.Answers = true, answers
+			}
+		}
+		calls = append(calls, call)
+	}
+	return calls, nil
+}
+
+// gatewayCall is a call as the gateway runs it.
+func (c *conversation) gatewayCall(p call) gateway.Call {
+	call := gateway.Call{ID: p.id, Tool: gateway.Program, Input: p.input}
+	switch {
+	case p.name == toolBash:
+		call.Tool = gateway.Bash
+	case p.name == toolEditor:
+		call.Tool = gateway.Editor
+	case c.q.tools.repl:
+		call.Tool = gateway.Python
+	}
+	if call.Tool == gateway.Python && (len(c.q.tools.remote) > 0 || c.history.calledTools(p)) {
+		call.Tools = &gateway.ClientTools{Tools: c.q.tools.clientTools(),
+			NewID: func() string { return proto.NewID(clientPrefix) }}
+	}
+	return call
+}
+
+// restoreAnswer adds to the history what an earlier daemon has answered. It returns the calls without a result: of
+// pending, and of that answer.
+func (c *conversation) restoreAnswer(pending []gateway.Call) (calls []gateway.Call, err error) {
+	if final, err := parseObject(c.answer.Final); err == nil {
+		if c.answer.Content, err = parseArray(final.get("content")); err != nil {
+			return nil, err
+		}
+	}
+	c.history.survey(thisTurn, object{}.with("content", joined(c.answer.Content)))
+	fresh, answered := true, map[string]bool{}
+	for _, raw := range c.answer.Content {
+		c.asked = c.asked || !strings.HasSuffix(kindOf(raw), resultSuffix)
+		fresh = c.history.addBlock(thisTurn, "assistant", raw, fresh)
+		if o, err := parseObject(raw); err == nil {
+			answered[o.text("tool_use_id")] = true
+		}
+	}
+	calls = slices.DeleteFunc(pending, func(call gateway.Call) bool { return answered[call.ID] })
+	for _, p := range c.history.takeUnanswered() {
+		calls = append(calls, c.gatewayCall(p))
+	}
+	return calls, nil
+}
+
+// Ask has the upstream answer once.
+func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
+	body, err := c.s.embed(ctx, c.q.Owner, c.q.upstreamBody(c.history, c.isOpening()))
+	if err != nil {
+		return gateway.Round{}, err
+	}
+	res, err := c.up.Do(ctx, upstream.Request{Path: c.q.Path, Query: c.q.Query, Header: c.q.upstreamHeader(),
+		Body: body})
+	if err != nil {
+		return gateway.Round{}, err
+	}
+	defer res.Body.Close()
+	sent := c.client.stream != nil && c.client.stream.sent()
+	if res.StatusCode >= http.StatusBadRequest {
+		if sent || len(c.answer.Content) > 0 { // the same request again would repeat what was done
+			return gateway.Round{}, readFailure(res)
+		}
+		if err := copyResponse(c.client.w, res); err != nil {
+			return gateway.Round{}, err
+		}
+		return gateway.Round{}, gateway.ErrAnswered
+	}
+	if !sent {
+		copyAccountHeaders(c.client.w, res)
+	}
+	r, err := c.readRound(res)
+	var failed errUpstreamFailed
+	if errors.As(err, &failed) {
+		return gateway.Round{}, failureOf(failed.body)
+	}
+	if err != nil {
+		return gateway.Round{}, err
+	}
+	return c.addRound(r), nil
+}
+
+// isOpening reports whether the upstream has said nothing so far, neither in this turn nor in one that it continues.
+func (c *conversation) isOpening() bool { return !c.asked && c.q.last < len(c.q.messages)-1 }
+
+// addRound adds a round to the history and to the answer. A stream has it already.
+func (c *conversation) addRound(r *round) gateway.Round {
+	c.asked = true
+	c.history.survey(thisTurn, r.asMessage())
+	fresh := true
+	for _, raw := range r.blocks {
+		c.answer.Content = append(c.answer.Content, raw)
+		fresh = c.history.addBlock(thisTurn, "assistant", raw, fresh)
+	}
+	c.answer.Usage = addUsage(c.answer.Usage, r.usage)
+	c.last.message, c.last.delta = r.message, r.delta
+	if r.stopReason() != stopTools || len(r.calls) == 0 || r.mixed {
+		return gateway.Round{Done: true}
+	}
+	var next gateway.Round
+	for _, p := range r.calls {
+		next.Calls = append(next.Calls, c.gatewayCall(p))
+	}
+	return next
+}
+
+// Add adds the result of a call, or the calls that its code waits for.
+func (c *conversation) Add(call gateway.Call, res *gateway.Result) error {
+	for _, w := range res.Waiting {
+		caller := object{}.with("type", callerType).with("tool_id", call.ID)
+		block := object{}.with("type", "tool_use").with("id", w.ID).with("name", w.Tool).with("input", w.Input).with(
+			"caller", caller.raw()).raw()
+		c.answer.Content = append(c.answer.Content, block)
+		if c.client.stream != nil {
+			_ = c.client.stream.block(block) // a client that has gone repeats the request for the whole answer
+		}
+	}
+	if res.Waiting != nil {
+		return nil
+	}
+	block := encodeResult(call, res)
+	c.answer.Content = append(c.answer.Content, block)
+	c.history.addBlock(thisTurn, "assistant", block, false)
+	if c.client.stream == nil {
+		return nil
+	}
+	return c.client.stream.block(block)
+}
+
+// setHead sets how the answer begins: as the first round does.
+func (c *conversation) setHead(message object) {
+	// some accumulators add no null that was not there
+	head := message.filled(c.newHead()).filled(object{}.with("stop_details", nil).with("container", nil))
+	c.answer.Head = head.raw()
+}
+
+// begin sets the head, if there is none, and gives it to the client.
+func (c *conversation) begin(message object) error {
+	if c.answer.Head != nil {
+		return nil
+	}
+	c.setHead(message)
+	if c.client.stream == nil {
+		return nil
+	}
+	return c.client.stream.start(c.answer.Head)
+}
+
+// newHead is the head of a message that no upstream began.
+func (c *conversation) newHead() object {
+	return object{}.with("id", proto.NewID("msg_")).with("type", "message").with("role", "assistant").with(
+		"model", c.q.model).with("content", json.RawMessage("[]")).
+		with("stop_reason", nil).with("stop_sequence", nil).with("usage", noUsage)
+}
+
+// noUsage is the usage where no upstream was asked, or the upstream reports none.
+var noUsage = json.RawMessage(`{"input_tokens":0,"output_tokens":0}`)
+
+// Finish makes the answer whole.
+func (c *conversation) Finish(e gateway.Ending) {
+	head, _ := parseObject(c.answer.Head) // made here
+	stop := c.last.message.text("stop_reason")
+	switch e.Reason {
+	case gateway.Paused:
+		stop, c.last.delta = stopPause, nil
+	case gateway.ClientCalled:
+		stop, c.last.delta = stopTools, nil
+	}
+	o := c.last.message
+	if o == nil { // no upstream was asked, or by an earlier daemon alone
+		o = head.without("usage")
+	}
+	if isEmpty(c.answer.Usage) {
+		c.answer.Usage = noUsage
+	}
+	o = o.with("id", head.get("id")).with("model", head.get("model")).with("stop_reason", stop)
+	for _, name := range []string{"stop_sequence", "stop_details"} {
+		if stop == stopPause || o.get(name) == nil {
+			o = o.with(name, nil)
+		}
+	}
+	c.answer.Final = o.with("content", joined(c.answer.Content)).with("usage", c.answer.Usage).with("container",
+		encodeContainer(e)).raw()
+}
+
+// encodeContainer is the container of a message.
+func encodeContainer(e gateway.Ending) json.RawMessage {
+	if e.Container == nil {
+		return json.RawMessage("null")
+	}
+	skills := e.Skills
+	if skills == nil {
+		skills = json.RawMessage("null")
+	}
+	return object{}.with("id", e.Container.ID).with("expires_at", e.Container.ExpiresAt).with("skills", skills).raw()
+}
+
+// Deliver gives the client what it has not received of the answer. One JSON body comes when the answer is whole.
+func (c *conversation) Deliver() error {
+	out := c.client.stream
+	if out == nil {
+		if c.answer.Final == nil {
+			return nil
+		}
+		c.client.w.Header().Set("Content-Type", "application/json")
+		c.client.w.WriteHeader(http.StatusOK)
+		_, err := c.client.w.Write(append(slices.Clip(c.answer.Final), '\n'))
+		return err
+	}
+	if c.answer.Head != nil && !out.started() {
+		if err := out.start(c.answer.Head); err != nil {
+			return err
+		}
+		for _, raw := range c.answer.Content {
+			if err := out.block(raw); err != nil {
+				return err
+			}
+		}
+	}
+	if c.answer.Final == nil {
+		return nil
+	}
+	return c.deliverEnd()
+}
+
+// deliverEnd ends a stream. Its message_delta is the one of the last round, with what the turn has changed.
+func (c *conversation) deliverEnd() error {
+	final, err := parseObject(c.answer.Final)
+	if err != nil {
+		return err
+	}
+	inner, err := parseObject(c.last.delta.get("delta"))
+	if err != nil {
+		inner = object{}
+	}
+	for _, name := range []string{"stop_reason", "stop_sequence", "stop_details", "container"} {
+		inner = inner.with(name, final.get(name))
+	}
+	return c.client.stream.finish(c.last.delta.with("type", "message_delta").with("delta", inner.raw()).with("usage",
+		final.get("usage")))
+}

@@ -1,0 +1,134 @@
+package messages
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"slices"
+	"unicode/utf8"
+
+	"berth/proto"
+)
+
+// maxEmbedded bounds what the stored files in one request have together, in bytes. It is what a request itself may
+// have.
+const maxEmbedded = 32 << 20
+
+// shownImages are the media types that a model can look at.
+var shownImages = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
+
+// embed puts the content of stored files into a request where it has only their IDs: in images and documents with a
+// source of the type file, which no upstream could read. A file that is not here may be one of the upstream's own, so
+// it stays. A request that has none comes back as it is.
+func (s *Service) embed(ctx context.Context, owner string, body []byte) ([]byte, error) {
+	if !bytes.Contains(body, []byte(`"file_id"`)) {
+		return body, nil
+	}
+	o, err := parseObject(body)
+	if err != nil {
+		return nil, err
+	}
+	e := &embedding{files: s.cfg.Files, ctx: ctx, owner: owner, left: maxEmbedded}
+	messages, err := e.each(o.get("messages"), e.inside)
+	if err != nil || e.left == maxEmbedded {
+		return body, err
+	}
+	return o.with("messages", messages).raw(), nil
+}
+
+// An embedding is the work of one embed.
+type embedding struct {
+	files Files
+	ctx   context.Context
+	owner string
+	left  int64 // of maxEmbedded
+}
+
+// each has the objects of an array changed. What is no array stays as it is.
+func (e *embedding) each(raw json.RawMessage, change func(object) (object, error)) (json.RawMessage, error) {
+	if len(raw) == 0 || raw[0] != '[' || !bytes.Contains(raw, []byte(`"file_id"`)) {
+		return raw, nil
+	}
+	list, err := parseArray(raw)
+	if err != nil {
+		return nil, err
+	}
+	for i, one := range list {
+		o, err := parseObject(one)
+		if err != nil {
+			continue // for the upstream to judge
+		}
+		changed, err := change(o)
+		if err != nil {
+			return nil, err
+		}
+		if changed != nil {
+			list[i] = changed.raw()
+		}
+	}
+	return joined(list), nil
+}
+
+// inside changes what a message, or a tool's result, has in it; nil: nothing was to be changed.
+func (e *embedding) inside(o object) (object, error) {
+	before := e.left
+	content, err := e.each(o.get("content"), e.block)
+	if err != nil || e.left == before {
+		return nil, err
+	}
+	return o.with("content", content), nil
+}
+
+// block changes one of a message; nil: it stays.
+func (e *embedding) block(b object) (object, error) {
+	kind := b.text("type")
+	if kind == "tool_result" {
+		return e.inside(b)
+	}
+	source, err := parseObject(b.get("source"))
+	if err != nil || source.text("type") != "file" || kind != "image" && kind != "document" {
+		return nil, nil
+	}
+	source, err = e.source(kind, source.text("file_id"))
+	if err != nil || source == nil {
+		return nil, err
+	}
+	return b.with("source", source.raw()), nil
+}
+
+// source is a file as an image or a document has it; nil: it is not here.
+func (e *embedding) source(kind, id string) (object, error) {
+	if !proto.ValidID(proto.FilePrefix, id) {
+		return nil, nil
+	}
+	r, f, err := e.files.Open(e.ctx, e.owner, id)
+	if proto.CodeOf(err) == proto.NotFound {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if f.SizeBytes > e.left {
+		return nil, proto.Errorf(proto.TooLarge, "", id, "The files in the messages have more than %d bytes "+
+			"together; file `%s` has %d. Give it to the container as a container_upload block.", maxEmbedded, id,
+			f.SizeBytes)
+	}
+	e.left -= max(1, f.SizeBytes)
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	encoded := object{}.with("type", "base64").with("media_type", f.MIMEType).with("data", data)
+	switch {
+	case kind == "image" && slices.Contains(shownImages, f.MIMEType), kind == "document" &&
+		f.MIMEType == "application/pdf":
+		return encoded, nil
+	case kind == "document" && utf8.Valid(data) && !bytes.ContainsRune(data, 0):
+		return object{}.with("type", "text").with("media_type", "text/plain").with("data", string(data)), nil
+	}
+	return nil, invalid("messages", "messages: file %s is %s, and no %s that a model can read: an image is JPEG, "+
+		"PNG, GIF or WebP, a document PDF or text. Give it to the container as a container_upload block.", id,
+		f.MIMEType, kind)
+}

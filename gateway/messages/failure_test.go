@@ -1,0 +1,436 @@
+package messages_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/proto"
+	"berth/session"
+	"berth/session/sessiontest"
+)
+
+// What the upstream refuses in the first round is passed on as it is.
+func TestUpstreamErrorsBeforeAnythingIsDone(t *testing.T) {
+	both(t, func(t *testing.T, stream bool) {
+		s := newSite(
+			t,
+			`{"turns": [{"answer": {"error": {"status": 429, "type": "rate_limit_error", "message": "slow down"}, "headers": {"retry-after": "17", "x-should-retry": "true", "request-id": "req_up"}}}]}`)
+		r := s.send(encode(t, body(bash, "go", "stream", stream)))
+		if r.status != 429 || r.msg.Error == nil || r.msg.Error.Message != "slow down" ||
+			r.header.Get("retry-after") != "17" || r.header.Get("x-should-retry") != "true" ||
+			r.header.Get("request-id") != "req_up" {
+			t.Errorf("%d %v %s", r.status, r.header, r.body)
+		}
+	})
+}
+
+// In a later round the client learns which container has the work, and that sending again is not free.
+func TestUpstreamErrorsInTheMiddle(t *testing.T) {
+	both(t, func(t *testing.T, stream bool) {
+		s := newSite(t, `{"turns": [
+			{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >/workspace/n"}}]}},
+			{"answer": {"error": {"status": 529, "type": "overloaded_error", "message": "too busy"}}}]}`)
+		r := s.send(encode(t, body(bash, "go", "stream", stream)))
+		s.played()
+		e := r.msg.Error
+		if e == nil || e.Type != "overloaded_error" || e.Message != "too busy" || e.Details.Container == nil {
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+		if stream && r.status != 200 || !stream && (r.status != 529 || r.header.Get("x-should-retry") != "false") {
+			t.Errorf("%d %v", r.status, r.header)
+		}
+		c, err := s.Sessions.Get(sessiontest.Owner, e.Details.Container.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out := sessiontest.Bash(t, c, "cat /workspace/n"); out.Stdout != "x\n" {
+			t.Errorf("%+v", out)
+		}
+	})
+}
+
+// A stream that breaks off is an error, never the end of a message.
+func TestUpstreamBreaksOff(t *testing.T) {
+	for by, kind := range map[string]string{"break": "", "end": "", "error": "overloaded_error"} {
+		s := newSite(
+			t,
+			`{"turns": [{"answer": {"content": [{"type": "text", "text": "one two three four"}], "cut": {"after_events": 5, "by": "`+by+`", "error": {"status": 529, "type": "overloaded_error", "message": "busy"}}}}]}`)
+		r := s.send(encode(t, body(bash, "go", "stream", true)))
+		if r.msg.Error == nil || kind != "" && r.msg.Error.Type != kind {
+			t.Errorf("%s: %s", by, r.body)
+		}
+	}
+	s := newSite(
+		t,
+		`{"turns": [{"answer": {"content": [{"type": "text", "text": "one two three four"}], "cut": {"by": "break"}}}]}`)
+	if r := s.send(encode(t, body(bash, "go"))); r.status < 500 || r.msg.Error == nil {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+}
+
+// slow is a script whose first command takes until it is told to end.
+const slow = `{"plain": true, "turns": [
+	{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo begun >>/workspace/n; echo begun; sleep 1000"}}]}},
+	{"expect": {"last": [{"is_error": true, "content": {"$contains": "unavailable"}}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`
+
+// only is the one container that there is, once there is one.
+func (s *site) only() *session.Session {
+	s.t.Helper()
+	var id string
+	within(s.t, 20*time.Second, "a container", func() bool {
+		list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{})
+		if err == nil && len(list) == 1 {
+			id = list[0].ID
+		}
+		return id != ""
+	})
+	c, err := s.Sessions.Get(sessiontest.Owner, id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// A container that goes while it works is a result that the model can read.
+func TestContainerGoesInTheMiddle(t *testing.T) {
+	for name, end := range map[string]func(s *site, c *session.Session) error{
+		"stopped": func(s *site, c *session.Session) error { return c.Stop(s.t.Context()) },
+		"deleted": func(s *site, c *session.Session) error {
+			return s.Sessions.Delete(s.t.Context(), sessiontest.Owner, c.ID(), false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			both(t, func(t *testing.T, stream bool) {
+				s := newSite(t, slow)
+				ended := make(chan error, 1)
+				go func() {
+					c := s.only()
+					within(s.t, 20*time.Second, "a command", func() bool { return c.Info().RunningExecs == 1 })
+					ended <- end(s, c)
+				}()
+				m := s.ask(body(bash, "go", "stream", stream)).msg
+				if err := <-ended; err != nil {
+					t.Fatal(err)
+				}
+				s.played()
+				if m.types() != "server_tool_use bash_code_execution_tool_result text" ||
+					m.result(t, 1)["error_code"] != "unavailable" || m.Container == nil {
+					t.Errorf("%+v", m)
+				}
+			})
+		})
+	}
+}
+
+// A client that goes leaves nothing running; one that comes again, as SDKs do, gets on with the turn, and nothing is
+// run twice.
+func TestClientGoesAndComesAgain(t *testing.T) {
+	both(t, func(t *testing.T, stream bool) {
+		s := newSite(t, slow)
+		sent := encode(t, body(bash, "go", "stream", stream))
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			res, err := http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count",
+				"0").WithContext(ctx))
+			if err == nil {
+				_, _ = res.Body.Read(make([]byte, 1<<16))
+				<-ctx.Done()
+				res.Body.Close()
+			}
+		}()
+		c := s.only()
+		within(t, 20*time.Second, "a command at work", func() bool {
+			fi, err := c.Stat(t.Context(), proto.UserDefault, "/workspace/n")
+			return err == nil && fi.SizeBytes > 0
+		})
+		cancel()
+		within(t, 20*time.Second, "the end of the command", func() bool { return c.Info().RunningExecs == 0 })
+		m := s.read(must(http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count", "1")))).msg
+		s.played()
+		if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil ||
+			m.Container.ID != c.ID() {
+			t.Fatalf("%+v", m)
+		}
+		if out := sessiontest.Bash(t, c, "cat /workspace/n"); out.Stdout != "begun\n" {
+			t.Errorf("it ran more than once: %q", out.Stdout)
+		}
+		third := s.read(must(http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count",
+			"2")))).msg
+		if third.types() != m.types() || third.ID != m.ID || third.StopReason != m.StopReason {
+			t.Errorf("sent again it is %+v", third)
+		}
+	})
+}
+
+func must(res *http.Response, err error) *http.Response {
+	if err != nil {
+		panic(err)
+	}
+	return res
+}
+
+// Two tries of one request at once are one turn.
+func TestTwoTriesAtOnce(t *testing.T) {
+	s := newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; while ! test -e /workspace/go; do sleep 0.05; done; cat /workspace/n"}}]}},
+		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	sent := encode(t, body(bash, "go"))
+	answers := make(chan reply, 2)
+	try := func(count string) {
+		answers <- s.read(must(http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count",
+			count))))
+	}
+	go try("0")
+	c := s.only()
+	within(t, 20*time.Second, "a command", func() bool { return c.Info().RunningExecs == 1 })
+	go try("1")
+	time.Sleep(50 * time.Millisecond) // whichever comes first, the outcome is the same
+	sessiontest.Bash(t, c, "touch /workspace/go")
+	a, b := <-answers, <-answers
+	s.played()
+	if a.msg.ID != b.msg.ID || a.msg.result(t, 1)["stdout"] != "x\n" || b.msg.result(t, 1)["stdout"] != "x\n" {
+		t.Errorf("%s\n%s", a.body, b.body)
+	}
+}
+
+// The same request again is another turn, unless it has the same key.
+func TestTheSameAgainIsRunAgain(t *testing.T) {
+	s := newSite(t, `{"plain": true, "loop": true, "turns": [
+		{"expect": {"headers": {"idempotency-key": null, "x-idempotency-key": null}}, "answer": {"content": [{"type": "tool_use", "id": "toolu_same", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; wc -l </workspace/n"}}]}},
+		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	req := body(bash, "go", "container", s.Create(t, proto.CreateContainer{}).ID())
+	for i, c := range []struct{ key, lines string }{{"", "1"}, {"", "2"}, {"a", "3"}, {"a", "3"}, {"b", "4"},
+		{"a", "3"}, {"", "5"}} {
+		var header []string
+		if c.key != "" {
+			header = []string{"Idempotency-Key", c.key, "X-Idempotency-Key", c.key}
+		}
+		if m := s.ask(req, header...).msg; m.result(t, 1)["stdout"] != c.lines+"\n" {
+			t.Errorf("%d: %v, want %s", i, m.result(t, 1)["stdout"], c.lines)
+		}
+	}
+	if err := s.model.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// While a command runs, a stream is never silent for long.
+func TestPings(t *testing.T) {
+	s := newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "sleep 11"}}]}},
+		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	pings, began, running := 0, false, true
+	for _, e := range s.ask(body(bash, "go", "stream", true)).events {
+		switch {
+		case e.name == "content_block_start" && began: // of the result
+			running = false
+		case e.name == "content_block_start":
+			began = true
+		case e.name == "ping" && began && running:
+			pings++
+		}
+	}
+	s.played()
+	if pings < 2 {
+		t.Errorf("%d pings in 11 s", pings)
+	}
+}
+
+// A container that was made for a turn that nobody heard the end of goes when nobody comes again for it.
+func TestNothingIsLeftOfATurnThatWasGivenUp(t *testing.T) {
+	s := newSite(t, slow)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		if res, err := http.DefaultClient.Do(s.request("/v1/messages", encode(t, body(bash, "go"))).WithContext(
+			ctx)); err == nil {
+			res.Body.Close()
+		}
+	}()
+	c := s.only()
+	within(t, 20*time.Second, "a command", func() bool { return c.Info().RunningExecs == 1 })
+	cancel()
+	within(t, 20*time.Second, "the end of the command", func() bool { return c.Info().RunningExecs == 0 })
+	within(t, 20*time.Second, "the container is gone", func() bool {
+		s.forget()
+		_, err := s.Sessions.Get(sessiontest.Owner, c.ID())
+		return proto.CodeOf(err) == proto.NotFound
+	})
+}
+
+// meter is the secret of a key that can make containers, but run nothing in them until allow says so.
+func (s *site) meter() (secret string, allow func(bool)) {
+	s.t.Helper()
+	k, err := s.Keys.Create(proto.Caller{Owner: sessiontest.Owner}, proto.CreateKey{
+		Quota: proto.Quota{CPUSecondsPerDay: 1}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.Keys.Ran(k.ID, 1)
+	return k.Secret, func(ok bool) {
+		s.t.Helper()
+		most := map[bool]float64{true: 0, false: 1}[ok]
+		if _, err := s.Keys.Change(k.ID, proto.ChangeKey{Quota: &proto.QuotaChange{
+			CPUSecondsPerDay: &most}}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// withUpload is a request whose container must be able to take a file before anything else.
+func (s *site) withUpload() []byte {
+	req := body(bash, "")
+	req["messages"] = []any{map[string]any{"role": "user", "content": []any{map[string]any{"type": "container_upload",
+		"file_id": s.upload("a.csv", "1\n")}}}}
+	return encode(s.t, req)
+}
+
+// A turn that cannot begin for now has one container, however often it is sent, and begins in that.
+func TestTriesToBeginHaveOneContainer(t *testing.T) {
+	s := newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "cat \"$INPUT_DIR/a.csv\""}}]}},
+		{"expect": {"last": [{"content": "1\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	key, allow := s.meter()
+	sent := s.withUpload()
+	for _, count := range []string{"0", "1", "2"} {
+		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+	}
+	list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{})
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d containers, %v", len(list), err)
+	}
+	allow(true)
+	m := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "3").msg
+	s.played()
+	if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil ||
+		m.Container.ID != list[0].ID {
+		t.Errorf("%+v", m)
+	}
+}
+
+// What a turn made that never began goes with it.
+func TestNothingIsLeftOfATurnThatNeverBegan(t *testing.T) {
+	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
+	key, _ := s.meter()
+	sent := s.withUpload()
+	for _, count := range []string{"0", "1"} {
+		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+	}
+	s.forget()
+	within(t, 20*time.Second, "no container is left", func() bool {
+		list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{})
+		return err == nil && len(list) == 0
+	})
+}
+
+// A container whose time is over before its turn could begin is deleted, and makes room for another.
+func TestContainerExpiresBeforeItsTurnBegins(t *testing.T) {
+	s := newSiteOver(t, session.Config{MaxLifetime: time.Second},
+		`{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
+	key, _ := s.meter()
+	sent := s.withUpload()
+	var made []string
+	for _, count := range []string{"0", "1", "2"} {
+		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+		list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{})
+		if err != nil || len(list) != 1 || len(made) > 0 && made[len(made)-1] == list[0].ID {
+			t.Fatalf("%+v %v, after %v", list, err, made)
+		}
+		made = append(made, list[0].ID)
+		within(t, 20*time.Second, "its time is over", func() bool {
+			_, err := s.Sessions.Get(sessiontest.Owner, list[0].ID)
+			return proto.CodeOf(err) == proto.Expired
+		})
+	}
+}
+
+// begunBefore has a turn that an earlier daemon began, and told the client the container of, be sent twice when it
+// cannot go on. It is the third answer of the script that would end it.
+func begunBefore(t *testing.T) (s *site, c *session.Session, sent []byte, key string, allow func(bool)) {
+	t.Helper()
+	s = newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; cat /workspace/n"}}]}},
+		{"answer": {"error": {"status": 529, "type": "overloaded_error", "message": "too busy"}}},
+		{"expect": {"last": [{"content": "x\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	key, allow = s.meter()
+	allow(true)
+	sent = s.withUpload()
+	if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "0"); r.status != 529 ||
+		r.msg.Error.Details.Container == nil {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	c = s.only()
+	s.restart()
+	allow(false)
+	for _, count := range []string{"1", "2"} {
+		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
+			t.Fatalf("%d %s", r.status, r.body)
+		}
+	}
+	return s, c, sent, key, allow
+}
+
+// A turn that an earlier daemon began, and that cannot go on for now, goes on later, and not anew.
+func TestTurnOfTheDaemonBeforeGoesOnLater(t *testing.T) {
+	s, c, sent, key, allow := begunBefore(t)
+	allow(true)
+	m := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "3").msg
+	s.played()
+	if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil ||
+		m.Container.ID != c.ID() {
+		t.Errorf("%+v", m)
+	}
+}
+
+// The container of such a turn is the client's, who was told of it, also if nobody comes again for the turn.
+func TestContainerThatTheDaemonBeforeToldOfStays(t *testing.T) {
+	s, c, _, _, _ := begunBefore(t)
+	s.forget()
+	s.restart() // which waits for what is being deleted
+	if _, err := s.Sessions.Get(sessiontest.Owner, c.ID()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLimitsOfARequest(t *testing.T) {
+	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
+	big := append([]byte(`{"model":"m","messages":[{"role":"user","content":"`), make([]byte, 33<<20)...)
+	for _, c := range []struct {
+		status int
+		text   string
+		body   []byte
+	}{
+		{413, "larger", big},
+		{400, "JSON", []byte(`{`)},
+		{400, "JSON", []byte(`[]`)},
+		{400, "model", []byte(`{"messages":[]}`)},
+		{400, "code_execution_20990101", encode(t, body("code_execution_20990101", "x"))},
+		{400, "container", encode(t, body(bash, "x", "container", 5))},
+		{400, "container", encode(t, body(bash, "x", "container", ""))},
+		{400, "messages", encode(t, body(bash, "x", "messages", 5))},
+		{400, "messages", encode(t, body(bash, "x", "messages", []any{}))},
+		{400, "tools.0", encode(t, body(bash, "x", "tools", []any{map[string]any{"type": bash, "name": "bash"}}))},
+		{400, "tools.1", encode(t, body(bash, "x", "tools",
+			[]any{map[string]any{"type": bash, "name": "code_execution"}, map[string]any{"type": bash,
+				"name": "code_execution"}}))},
+		{400, "belongs", encode(t, body(bash, "x", "tools",
+			[]any{map[string]any{"type": bash, "name": "code_execution"},
+				map[string]any{"name": "bash_code_execution"}}))},
+	} {
+		r := s.send(c.body)
+		if r.status != c.status || r.msg.Error == nil || !strings.Contains(r.msg.Error.Message, c.text) {
+			t.Errorf("%.100s: %d %s", c.body, r.status, r.body)
+		}
+	}
+	if len(s.model.Requests()) > 0 {
+		t.Error("the upstream was asked")
+	}
+}

@@ -1,0 +1,87 @@
+package messages
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestToolsAsTheUpstreamGetsThem(t *testing.T) {
+	b, err := readTools(json.RawMessage(
+		`[{"name":"a","odd": 1.0},{"type":"code_execution_20250825","name":"code_execution","cache_control":{"type":"ephemeral"}},{"type":"web_search_20250305","name":"web_search"},{"name":"b","allowed_callers":["direct"]}]`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.describe(" And skills.")
+	var names []string
+	for i, raw := range b.upstream {
+		o, err := parseObject(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, o.text("name"))
+		if own := i == 1 || i == 2; own != o.has("input_schema") || own && !json.Valid(o.get("input_schema")) ||
+			o.has("cache_control") != (i == 2) || strings.HasSuffix(o.text("description"), " And skills.") != (i == 1) || o.has("allowed_callers") {
+			t.Errorf("%d: %s", i, raw)
+		}
+	}
+	if got := strings.Join(names, " "); got != "a bash_code_execution text_editor_code_execution web_search b" ||
+		string(b.upstream[0]) != `{"name":"a","odd": 1.0}` {
+		t.Error(got)
+	}
+}
+
+// A choice that forces a tool would force it in every round.
+func TestToolChoiceIsForcedOnce(t *testing.T) {
+	b, err := readTools(json.RawMessage(`[{"type":"code_execution_20250825","name":"code_execution"}]`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ in, first, later string }{
+		{`{"type":"auto","disable_parallel_tool_use":true}`, `{"type":"auto","disable_parallel_tool_use":true}`,
+			`{"type":"auto","disable_parallel_tool_use":true}`},
+		{`{"type":"any"}`, `{"type":"any"}`, `{"type":"auto"}`},
+		{`{"type":"tool","name":"code_execution"}`, `{"type":"tool","name":"bash_code_execution"}`, `{"type":"auto"}`},
+		{`{"type":"tool","name":"mine"}`, `{"type":"tool","name":"mine"}`, `{"type":"auto"}`},
+		{`{"type":"none"}`, `{"type":"none"}`, `{"type":"none"}`},
+	} {
+		if first, later := string(b.upstreamChoice(json.RawMessage(c.in), true)),
+			string(b.upstreamChoice(json.RawMessage(c.in), false)); first != c.first || later != c.later {
+			t.Errorf("%s: %s, then %s", c.in, first, later)
+		}
+	}
+}
+
+func TestUsageIsSummed(t *testing.T) {
+	a := json.RawMessage(`{"input_tokens":1,"cache":{"x":2},"tier":"a","server_tool_use":null}`)
+	b := json.RawMessage(
+		`{"input_tokens":2,"output_tokens":0.5,"cache":{"x":3,"y":1},"tier":"b","server_tool_use":{"web_search_requests":1}}`)
+	const want = `{"input_tokens":3,"cache":{"x":5,"y":1},"tier":"b","server_tool_use":{"web_search_requests":1},"output_tokens":0.5}`
+	if got := string(addUsage(a, b)); got != want {
+		t.Errorf("%s", got)
+	}
+	if got := string(updateUsage(json.RawMessage(`{"input_tokens":9,"output_tokens":1}`), json.RawMessage(
+		`{"output_tokens":5,"input_tokens":null}`))); got != `{"input_tokens":9,"output_tokens":5}` {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestSchemasThatLeadNowhere(t *testing.T) {
+	deep := strings.Repeat(`{"items":`, 100) + `{}` + strings.Repeat(`}`, 100)
+	wide := `{"$defs":{` // each refers twice to the next
+	for i := range 40 {
+		wide += `"d` + string(rune('0'+i)) + `":{"a":{"$ref":"#/$defs/d` + string(rune('1'+i)) +
+			`"},"b":{"$ref":"#/$defs/d` + string(rune('1'+i)) + `"}},`
+	}
+	wide += `"z":{}},"$ref":"#/$defs/d0"}`
+	for schema, bad := range map[string]bool{
+		`{"type":"object"}`: false, `{"$ref":"#"}`: true, `{"$ref":"#/$defs/a","$defs":{"a":{"type":"string"}}}`: false,
+		deep: true, wide: true, `{"$ref":"https://elsewhere"}`: false,
+		`{"properties":{"a":{"$ref":"#/$defs/n"}},"$defs":{"n":{"properties":{"next":{"$ref":"#/$defs/n"}}}}}`: true,
+		``: false,
+	} {
+		if err := checkRefs(json.RawMessage(schema)); (err != nil) != bad {
+			t.Errorf("%.80s: %v", schema, err)
+		}
+	}
+}
