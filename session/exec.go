@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/guest"
+	"berth/guest/client"
 	"berth/guest/output"
 	"berth/proto"
 	"berth/session/secrets"
@@ -47,9 +47,9 @@ type Exec struct {
 	keeping   sync.Mutex // held while its output is moved to disk, or goes from there; locked before mu
 	forgotten bool       // nobody will ask for its output; guarded by keeping
 
-	mu             sync.Mutex    // guards what follows
-	guest          *guest.Client // of the generation it runs in; nil until it has started
-	proc           *guest.Process
+	mu             sync.Mutex     // guards what follows
+	guest          *client.Client // of the generation it runs in; nil until it has started
+	proc           *client.Process
 	info           proto.Exec
 	ran            time.Duration  // before this daemon attached to it
 	ago            time.Duration  // how long it had ended when that was told
@@ -359,7 +359,7 @@ func (e *Exec) Resize(ctx context.Context, size proto.WindowSize) error {
 }
 
 // running is the process to act on, awake, or the error that says it has ended.
-func (e *Exec) running(ctx context.Context) (*guest.Process, error) {
+func (e *Exec) running(ctx context.Context) (*client.Process, error) {
 	if err := e.s.resume(ctx); err != nil {
 		return nil, err
 	}
@@ -369,7 +369,7 @@ func (e *Exec) running(ctx context.Context) (*guest.Process, error) {
 	return nil, proto.Errorf(proto.Conflict, "", e.id, "exec %s has ended", e.id)
 }
 
-func (e *Exec) process() *guest.Process {
+func (e *Exec) process() *client.Process {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.proc

@@ -14,8 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"berth/guest"
+	"berth/guest/client"
 	"berth/guest/output"
+	"berth/guest/wire"
 	"berth/proto"
 	"berth/session/secrets"
 	"berth/state/ledger"
@@ -120,7 +121,7 @@ const adoptTimeout = 30 * time.Second
 
 // adoptExecs goes on with the execs of an earlier daemon, in a sandbox that is still there. The guest is asked even
 // where there are none: what it keeps for nobody ends. If it fails, they may run on, and nobody can reach them.
-func (s *Session) adoptExecs(ctx context.Context, hello guest.Hello) error {
+func (s *Session) adoptExecs(ctx context.Context, hello wire.Hello) error {
 	s.setBoot(hello.Boot)
 	orphans := s.unattachedExecs()
 	ids := make([]string, len(orphans))
@@ -212,7 +213,7 @@ func (e *Exec) forgetInGuest() {
 }
 
 // forgetIn has a guest end a command that it keeps, if it runs, and drop it.
-func forgetIn(g *guest.Client, id string) {
+func forgetIn(g *client.Client, id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
 	defer cancel()
 	_ = g.Forget(ctx, id) // if that fails, the guest is gone, or the next daemon's claim does it

@@ -14,7 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"berth/guest"
+	"berth/guest/client"
+	"berth/guest/wire"
 	"berth/proto"
 	"berth/session"
 	"berth/session/sessiontest"
@@ -119,13 +120,13 @@ func TestEndedWhileNobodyWasThere(t *testing.T) {
 		`head -c 30000000 /dev/zero | sort >/dev/null; echo ended; kill -TERM $$`, Detach: true, TimeoutSeconds: 20})
 	untilOutput(t, e, "begun\n")
 	st.Close(t)
-	g := guest.NewClient(dialer(st, s.ID()))
-	if _, err := g.Write(context.Background(), proto.UserDefault, "/workspace/go", guest.WriteOptions{},
+	g := client.NewClient(dialer(st, s.ID()))
+	if _, err := g.Write(context.Background(), proto.UserDefault, "/workspace/go", wire.WriteOptions{},
 		strings.NewReader("")); err != nil {
 		t.Fatal(err)
 	}
 	for r := 0; r == 0; {
-		p, err := g.Start(context.Background(), guest.Command{Text: "pgrep -f 'begun; unti[l]'"},
+		p, err := g.Start(context.Background(), wire.Command{Text: "pgrep -f 'begun; unti[l]'"},
 			func(proto.Stream, int64, []byte) {})
 		if err != nil {
 			t.Fatal(err)

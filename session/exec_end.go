@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"unicode/utf8"
 
-	"berth/guest"
 	"berth/guest/output"
+	"berth/guest/wire"
 	"berth/proto"
 
 	"golang.org/x/sys/unix"
@@ -100,7 +100,7 @@ const diagnosedTail = 4 << 10
 // A diagnosis is what an exec ran into.
 type diagnosis struct {
 	e             *Exec
-	x             guest.Exit
+	x             wire.Exit
 	before, after Reading
 	known         bool // before is known
 }
@@ -217,9 +217,9 @@ func (f *diagnosis) full(onlyNew bool) string {
 	case a.Layer.Full() && newly(b.Layer.Full()):
 		return fmt.Sprintf("the container's disk outside /workspace is full: it uses %d of %d bytes %s", a.Layer.Used,
 			a.Layer.Limit, shared)
-	case x.Full&guest.ShortTmp != 0 && newly(x.FullBefore&guest.ShortTmp != 0):
+	case x.Full&wire.ShortTmp != 0 && newly(x.FullBefore&wire.ShortTmp != 0):
 		return "/tmp is full, " + memory
-	case x.Full&guest.ShortShm != 0 && newly(x.FullBefore&guest.ShortShm != 0):
+	case x.Full&wire.ShortShm != 0 && newly(x.FullBefore&wire.ShortShm != 0):
 		return "/dev/shm is full, " + memory
 	case a.Pool.Full() && newly(b.Pool.Full()):
 		return "the disk pool that all containers share is full; ask the operator to make room, or remove " +

@@ -11,8 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/guest"
+	"berth/guest/client"
 	"berth/guest/output"
+	"berth/guest/wire"
 	"berth/proto"
 	"berth/session/secrets"
 )
@@ -118,7 +119,7 @@ func (e *Exec) startProcess(ctx context.Context) error {
 	if proto.CodeOf(err) != proto.Unavailable || !s.confirmLost(ctx, g) {
 		return e.lostIfStarted(err)
 	}
-	if !guest.NotStarted(err) { // it may have run, and must not do so twice
+	if !client.NotStarted(err) { // it may have run, and must not do so twice
 		e.endWithoutProcess = proto.End{Reason: proto.EndLost, ReturnCode: -1,
 			Message: "the container ended while the command was starting; it may have begun"}
 		return nil
@@ -135,7 +136,7 @@ func (e *Exec) startProcess(ctx context.Context) error {
 // startAndRecord asks the guest for the process and writes that down, both at once. An exec with a key is on disk
 // before its process exists, since a retry must find it. A program that cannot be executed is a result, as it is in a
 // shell: 127 for not found, 126 for not executable.
-func (e *Exec) startAndRecord(ctx context.Context, g *guest.Client) error {
+func (e *Exec) startAndRecord(ctx context.Context, g *client.Client) error {
 	recorded := e.recordStart()
 	if e.retry.Key != "" {
 		if err := recorded(); err != nil {
@@ -143,13 +144,13 @@ func (e *Exec) startAndRecord(ctx context.Context, g *guest.Client) error {
 		}
 	}
 	e.mayHaveStarted = true
-	cmd := e.guestCommand()
-	cmd.Whole = e.sinkBuffer
-	cmd.Sent = func() { // while the guest prepares the process
-		before := e.s.measure()
-		e.before = &before
-	}
-	proc, err := g.Start(ctx, cmd, e.sink)
+	proc, err := g.StartWith(ctx, e.guestCommand(), e.sink, client.StartOptions{
+		Buffers: e.sinkBuffer,
+		Sent: func() { // while the guest prepares the process
+			before := e.s.measure()
+			e.before = &before
+		},
+	})
 	if code := e.notExecutable(err); code != 0 {
 		message := proto.AsError(err).Message
 		e.sink(proto.Stderr, 0, []byte(message+"\n"))
@@ -194,7 +195,7 @@ func (e *Exec) recordStart() (wait func() error) {
 // lostIfStarted is the error of a start that failed. If the process may exist and a retry may ask for it, the exec
 // counts as lost instead: a retry must learn that, and not run the command twice.
 func (e *Exec) lostIfStarted(err error) error {
-	if err == nil || e.retry.Key == "" || !e.mayHaveStarted || guest.NotStarted(err) {
+	if err == nil || e.retry.Key == "" || !e.mayHaveStarted || client.NotStarted(err) {
 		return err
 	}
 	e.endWithoutProcess = proto.End{Reason: proto.EndLost, ReturnCode: -1,
@@ -219,10 +220,10 @@ func (e *Exec) notExecutable(err error) int {
 
 // guestCommand is what the guest is asked to run. The environment of the command goes over that of its container, and
 // secrets over the rest.
-func (e *Exec) guestCommand() guest.Command {
+func (e *Exec) guestCommand() wire.Command {
 	dir := proto.JobDir(e.cmd.JobID)
 	out := proto.OutputDir(e.cmd.JobID, e.id)
-	c := guest.Command{
+	c := wire.Command{
 		ID: e.id, Argv: e.cmd.Argv, Text: e.cmd.Command, Shell: e.cmd.Shell, Dir: dir, Output: out, Job: dir,
 		User: e.cmd.User, Stdin: e.cmd.OpenStdin || e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
 	}
@@ -354,7 +355,7 @@ func (e *Exec) awaitEnd() (end proto.End, ok bool) {
 }
 
 // exited is how a process that is done ended.
-func (e *Exec) exited(proc *guest.Process) proto.End {
+func (e *Exec) exited(proc *client.Process) proto.End {
 	x, err := proc.Wait(context.Background())
 	e.mu.Lock()
 	e.ago, e.dirState = x.Ago, DirectoryState{Fingerprint: x.Seen}
@@ -364,7 +365,7 @@ func (e *Exec) exited(proc *guest.Process) proto.End {
 
 // kill ends the whole process tree and waits until it is gone. A guest that does not manage
 // that in time is lost.
-func (e *Exec) kill(proc *guest.Process, want endRequest) proto.End {
+func (e *Exec) kill(proc *client.Process, want endRequest) proto.End {
 	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
 	defer cancel()
 	e.out.Release()     // or the guest could not get rid of what it has
@@ -375,7 +376,7 @@ func (e *Exec) kill(proc *guest.Process, want endRequest) proto.End {
 		return endedOnRequest(e.exited(proc), want)
 	case <-ctx.Done():
 		proc.Drop() // nothing of it may come after the end
-		return endedOnRequest(endOf(guest.Exit{}, ctx.Err()), want)
+		return endedOnRequest(endOf(wire.Exit{}, ctx.Err()), want)
 	}
 }
 
@@ -403,7 +404,7 @@ func (e *Exec) preferRequestedEnd(end proto.End) proto.End {
 }
 
 // endOf puts what the guest says of an exit into words.
-func endOf(x guest.Exit, err error) proto.End {
+func endOf(x wire.Exit, err error) proto.End {
 	if err != nil {
 		return proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended under it"}
 	}

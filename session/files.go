@@ -5,7 +5,8 @@ import (
 	"io"
 	"strings"
 
-	"berth/guest"
+	"berth/guest/client"
+	"berth/guest/wire"
 	"berth/proto"
 )
 
@@ -18,7 +19,7 @@ import (
 // stopped session, never find one lost, and leave the lease alone: no entry in a manifest is worth that.
 type Files struct {
 	s     *Session
-	bound *guest.Client // of that generation; nil: whichever runs
+	bound *client.Client // of that generation; nil: whichever runs
 }
 
 // Owner is who may use the session.
@@ -38,13 +39,13 @@ const (
 
 // Stat describes one file; it does not follow a link at the end of path.
 func (f Files) Stat(ctx context.Context, as, path string) (fi proto.FileInfo, err error) {
-	err = f.withGuest(ctx, func(g *guest.Client) error { fi, err = g.Stat(ctx, as, path); return err })
+	err = f.withGuest(ctx, func(g *client.Client) error { fi, err = g.Stat(ctx, as, path); return err })
 	return fi, err
 }
 
 // List describes the entries of a directory, sorted; truncated says that there are more.
 func (f Files) List(ctx context.Context, as, path string) (list []proto.FileInfo, truncated bool, err error) {
-	err = f.withGuest(ctx, func(g *guest.Client) error { list, truncated, err = g.List(ctx, as, path); return err })
+	err = f.withGuest(ctx, func(g *client.Client) error { list, truncated, err = g.List(ctx, as, path); return err })
 	return list, truncated, err
 }
 
@@ -52,7 +53,7 @@ func (f Files) List(ctx context.Context, as, path string) (list []proto.FileInfo
 // there either.
 func (f Files) Walk(ctx context.Context, as, path string, limit int) (list []proto.FileInfo, truncated bool,
 	err error) {
-	err = f.withGuest(ctx, func(g *guest.Client) error {
+	err = f.withGuest(ctx, func(g *client.Client) error {
 		list, truncated, err = g.Walk(ctx, as, path,
 			limit)
 		return err
@@ -62,7 +63,7 @@ func (f Files) Walk(ctx context.Context, as, path string, limit int) (list []pro
 
 // Hash is the SHA-256 of files, in hex, by path; one that could not be read is missing.
 func (f Files) Hash(ctx context.Context, as string, paths []string) (sums map[string]string, err error) {
-	err = f.withGuest(ctx, func(g *guest.Client) error { sums, err = g.Hash(ctx, as, paths); return err })
+	err = f.withGuest(ctx, func(g *client.Client) error { sums, err = g.Hash(ctx, as, paths); return err })
 	return sums, err
 }
 
@@ -70,7 +71,7 @@ func (f Files) Hash(ctx context.Context, as string, paths []string) (sums map[st
 // until the reader is closed.
 func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (io.ReadCloser, proto.FileInfo,
 	error) {
-	return f.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) {
+	return f.read(ctx, func(g *client.Client) (io.ReadCloser, proto.FileInfo, error) {
 		return g.Read(ctx, as, path, offset, n)
 	})
 }
@@ -78,12 +79,12 @@ func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (
 // ReadFileNoLinks is ReadFile of a whole file for what acts on nobody's request, such as publishing: code in the
 // container cannot lead it elsewhere with a link, which is InvalidArgument.
 func (f Files) ReadFileNoLinks(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
-	return f.read(ctx, func(g *guest.Client) (io.ReadCloser, proto.FileInfo, error) {
+	return f.read(ctx, func(g *client.Client) (io.ReadCloser, proto.FileInfo, error) {
 		return g.ReadNoLinks(ctx, as, path)
 	})
 }
 
-func (f Files) read(ctx context.Context, open func(*guest.Client) (io.ReadCloser, proto.FileInfo, error)) (
+func (f Files) read(ctx context.Context, open func(*client.Client) (io.ReadCloser, proto.FileInfo, error)) (
 	io.ReadCloser, proto.FileInfo, error) {
 	release, err := f.use(ctx)
 	if err != nil {
@@ -104,15 +105,15 @@ func (f Files) read(ctx context.Context, open func(*guest.Client) (io.ReadCloser
 
 // Tar streams a directory as a tar archive. The session is in use until it is closed.
 func (f Files) Tar(ctx context.Context, as, path string) (io.ReadCloser, error) {
-	return f.tar(ctx, func(g *guest.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
+	return f.tar(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
 }
 
 // TarNoLinks is Tar of a directory that code in the container could have replaced by a link, which is InvalidArgument.
 func (f Files) TarNoLinks(ctx context.Context, as, path string) (io.ReadCloser, error) {
-	return f.tar(ctx, func(g *guest.Client) (io.ReadCloser, error) { return g.TarNoLinks(ctx, as, path) })
+	return f.tar(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.TarNoLinks(ctx, as, path) })
 }
 
-func (f Files) tar(ctx context.Context, open func(*guest.Client) (io.ReadCloser, error)) (io.ReadCloser, error) {
+func (f Files) tar(ctx context.Context, open func(*client.Client) (io.ReadCloser, error)) (io.ReadCloser, error) {
 	release, err := f.use(ctx)
 	if err != nil {
 		return nil, err
@@ -156,8 +157,8 @@ type WriteOptions struct {
 // WriteFile stores what r gives at path, whole or not at all; parents are made.
 func (f Files) WriteFile(ctx context.Context, as, path string, opt WriteOptions, r io.Reader) (fi proto.FileInfo,
 	err error) {
-	err = f.withGuest(ctx, func(g *guest.Client) error {
-		if fi, err = g.Write(ctx, as, path, guest.WriteOptions{Mode: opt.Mode, Hash: opt.Hash}, r); err == nil {
+	err = f.withGuest(ctx, func(g *client.Client) error {
+		if fi, err = g.Write(ctx, as, path, wire.WriteOptions{Mode: opt.Mode, Hash: opt.Hash}, r); err == nil {
 			f.changed(ctx, g, fi.Path, OriginUploaded)
 		}
 		return err
@@ -168,8 +169,8 @@ func (f Files) WriteFile(ctx context.Context, as, path string, opt WriteOptions,
 // WriteBook stores a file that the daemon keeps in a job's directory. A link at its end is replaced, one on the way is
 // InvalidArgument: root may be the one who writes, and the directory is the ordinary user's.
 func (f Files) WriteBook(ctx context.Context, as, path string, r io.Reader) (fi proto.FileInfo, err error) {
-	err = f.withGuest(ctx, func(g *guest.Client) error {
-		fi, err = g.Write(ctx, as, path, guest.WriteOptions{Mode: 0o644, NoLinks: true}, r)
+	err = f.withGuest(ctx, func(g *client.Client) error {
+		fi, err = g.Write(ctx, as, path, wire.WriteOptions{Mode: 0o644, NoLinks: true}, r)
 		return err
 	})
 	return fi, err
@@ -178,8 +179,8 @@ func (f Files) WriteBook(ctx context.Context, as, path string, r io.Reader) (fi 
 // Untar unpacks a tar archive into a directory, which is made. Members that would leave it,
 // and devices, are refused by name.
 func (f Files) Untar(ctx context.Context, as, path string, r io.Reader) error {
-	return f.withGuest(ctx, func(g *guest.Client) error {
-		err := g.Untar(ctx, as, path, r, guest.UntarLimits{})
+	return f.withGuest(ctx, func(g *client.Client) error {
+		err := g.Untar(ctx, as, path, r, wire.UntarLimits{})
 		f.changed(ctx, g, path, OriginUploaded) // an archive that broke off may have left members
 		return err
 	})
@@ -187,13 +188,13 @@ func (f Files) Untar(ctx context.Context, as, path string, r io.Reader) error {
 
 // Mkdir makes a directory and its parents.
 func (f Files) Mkdir(ctx context.Context, as, path string) error {
-	return f.withGuest(ctx, func(g *guest.Client) error { return g.Mkdir(ctx, as, path) })
+	return f.withGuest(ctx, func(g *client.Client) error { return g.Mkdir(ctx, as, path) })
 }
 
 // RemoveFile removes a file or, if recursive, a directory with all it holds. Links are removed,
 // never followed.
 func (f Files) RemoveFile(ctx context.Context, as, path string, recursive bool) error {
-	return f.withGuest(ctx, func(g *guest.Client) error {
+	return f.withGuest(ctx, func(g *client.Client) error {
 		err := g.Remove(ctx, as, path, recursive)
 		f.changed(ctx, g, path, OriginUploaded)
 		return err
@@ -202,7 +203,7 @@ func (f Files) RemoveFile(ctx context.Context, as, path string, recursive bool) 
 
 // MoveFile renames a file or directory.
 func (f Files) MoveFile(ctx context.Context, as, from, to string) error {
-	return f.withGuest(ctx, func(g *guest.Client) error {
+	return f.withGuest(ctx, func(g *client.Client) error {
 		err := g.Move(ctx, as, from, to)
 		if err == nil {
 			f.changed(ctx, g, from, OriginUploaded)
@@ -222,7 +223,7 @@ func (f Files) Edit(ctx context.Context, as string, in proto.EditorInput) (res p
 	case in.Path != "" && in.Path[0] != '/':
 		in.Path = proto.JobDir(f.s.DefaultJob()) + "/" + in.Path
 	}
-	err = f.withGuest(ctx, func(g *guest.Client) error {
+	err = f.withGuest(ctx, func(g *client.Client) error {
 		if res, err = g.Edit(ctx, as, in); err == nil && in.Command != "view" {
 			f.changed(ctx, g, in.Path, OriginEdited)
 		}
@@ -232,18 +233,18 @@ func (f Files) Edit(ctx context.Context, as string, in proto.EditorInput) (res p
 }
 
 // Shells lists the session's persistent shells.
-func (f Files) Shells(ctx context.Context) (list []guest.ShellInfo, err error) {
-	err = f.withGuest(ctx, func(g *guest.Client) error { list, err = g.Shells(ctx); return err })
+func (f Files) Shells(ctx context.Context) (list []wire.ShellInfo, err error) {
+	err = f.withGuest(ctx, func(g *client.Client) error { list, err = g.Shells(ctx); return err })
 	return list, err
 }
 
 // CloseShell ends a persistent shell and what runs in it.
 func (f Files) CloseShell(ctx context.Context, name string) error {
-	return f.withGuest(ctx, func(g *guest.Client) error { return g.CloseShell(ctx, name) })
+	return f.withGuest(ctx, func(g *client.Client) error { return g.CloseShell(ctx, name) })
 }
 
 // changed tells the books of a file that an operation with g wrote or removed.
-func (f Files) changed(ctx context.Context, g *guest.Client, path, origin string) {
+func (f Files) changed(ctx context.Context, g *client.Client, path, origin string) {
 	f.s.core.cfg.Jobs.Changed(ctx, Files{f.s, g}, path, origin)
 }
 
@@ -256,7 +257,7 @@ func (f Files) use(ctx context.Context) (release func(), err error) {
 }
 
 // withGuest runs fn while the session is in use.
-func (f Files) withGuest(ctx context.Context, fn func(*guest.Client) error) error {
+func (f Files) withGuest(ctx context.Context, fn func(*client.Client) error) error {
 	release, err := f.use(ctx)
 	if err != nil {
 		return err
@@ -271,7 +272,7 @@ func (f Files) withGuest(ctx context.Context, fn func(*guest.Client) error) erro
 
 // guestError looks at an error of the guest. If it means that the sandbox is gone, the session is stopped, so that the
 // next request starts it again.
-func (f Files) guestError(ctx context.Context, g *guest.Client, err error) error {
+func (f Files) guestError(ctx context.Context, g *client.Client, err error) error {
 	if proto.CodeOf(err) != proto.Unavailable || ctx.Err() != nil || f.bound != nil || !f.s.confirmLost(ctx, g) {
 		return err
 	}

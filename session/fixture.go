@@ -7,7 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"berth/guest"
+	"berth/guest/client"
+	"berth/guest/wire"
 	"berth/proto"
 )
 
@@ -32,12 +33,12 @@ func (s *Session) Provision(ctx context.Context, list []Mount) error {
 	if s.core.cfg.Mounts == nil {
 		return proto.Errorf(proto.Unsupported, "", s.id, "this daemon has nothing to furnish containers with")
 	}
-	return s.withGuest(ctx, func(g *guest.Client) error { return s.provisionMounts(ctx, g, list) })
+	return s.withGuest(ctx, func(g *client.Client) error { return s.provisionMounts(ctx, g, list) })
 }
 
 // provisionMounts is Furnish for the generation of g. It holds life, so that nobody stops the sandbox meanwhile, nor
 // furnishes it as well.
-func (s *Session) provisionMounts(ctx context.Context, g *guest.Client, list []Mount) error {
+func (s *Session) provisionMounts(ctx context.Context, g *client.Client, list []Mount) error {
 	unlock, err := s.lockTransition(ctx)
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func (s *Session) reprovision(ctx context.Context) []Mount {
 }
 
 // mountExists reports whether something is at a fixture's path: code that runs as root may have removed it.
-func mountExists(ctx context.Context, g *guest.Client, path string) bool {
+func mountExists(ctx context.Context, g *client.Client, path string) bool {
 	fi, err := g.Stat(ctx, proto.UserRoot, path)
 	return err == nil && fi.Type == proto.TypeDirectory
 }
@@ -97,7 +98,7 @@ func mountExists(ctx context.Context, g *guest.Client, path string) bool {
 const provisionTimeout = 30 * time.Second
 
 // provisionMount unpacks a fixture beside its place and moves it there, so that nobody sees a part of it.
-func (s *Session) provisionMount(ctx context.Context, g *guest.Client, f Mount) error {
+func (s *Session) provisionMount(ctx context.Context, g *client.Client, f Mount) error {
 	if s.core.cfg.Mounts == nil {
 		return proto.Errorf(proto.Unsupported, "", f.Path, "this daemon has nothing to furnish containers with")
 	}
@@ -110,7 +111,7 @@ func (s *Session) provisionMount(ctx context.Context, g *guest.Client, f Mount) 
 	if err := removeTree(ctx, g, fresh); err != nil { // what one left that was interrupted
 		return err
 	}
-	err = g.Untar(ctx, proto.UserRoot, fresh, archive, guest.UntarLimits{})
+	err = g.Untar(ctx, proto.UserRoot, fresh, archive, wire.UntarLimits{})
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), provisionTimeout)
 	defer cancel()
 	if err == nil {
@@ -126,7 +127,7 @@ func (s *Session) provisionMount(ctx context.Context, g *guest.Client, f Mount) 
 }
 
 // removeTree removes what is at path, if there is anything.
-func removeTree(ctx context.Context, g *guest.Client, path string) error {
+func removeTree(ctx context.Context, g *client.Client, path string) error {
 	err := g.Remove(ctx, proto.UserRoot, path, true)
 	if proto.CodeOf(err) == proto.NotFound {
 		return nil

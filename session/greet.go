@@ -5,15 +5,16 @@ import (
 	"errors"
 	"net"
 
-	"berth/guest"
+	"berth/guest/client"
+	"berth/guest/wire"
 )
 
 // A greetedConn is a connection to a guest that has said who it is. A Runtime that keeps sandboxes ready holds one for
 // each and returns it from its first Dial after Start, so that the session need not ask again.
 type greetedConn struct {
 	net.Conn
-	client *guest.Client // over Conn
-	hello  guest.Hello
+	client *client.Client // over Conn
+	hello  wire.Hello
 }
 
 // Close closes the client and its connections.
@@ -28,7 +29,7 @@ func Handshake(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if !ok {
 		dialled := false
 		c = &greetedConn{Conn: conn}
-		c.client = guest.NewClient(func(context.Context) (net.Conn, error) {
+		c.client = client.NewClient(func(context.Context) (net.Conn, error) {
 			if dialled {
 				return nil, errors.New("the guest's connection broke")
 			}
@@ -54,10 +55,10 @@ func closeOnce(conn net.Conn) error {
 }
 
 // greet finds out who the guest is that has just been started.
-func (s *Session) greet(ctx context.Context) (guest.Hello, error) {
+func (s *Session) greet(ctx context.Context) (wire.Hello, error) {
 	conn, err := s.dial(ctx)
 	if err != nil {
-		return guest.Hello{}, err
+		return wire.Hello{}, err
 	}
 	if c, ok := conn.(*greetedConn); ok {
 		s.client().TakeOver(c.client)
@@ -68,4 +69,4 @@ func (s *Session) greet(ctx context.Context) (guest.Hello, error) {
 }
 
 // Dozes reports whether process pid is what waits in the place of a guest that dozes. It is for runtimes; see Dozer.
-func Dozes(pid int) bool { return guest.IsDoze(pid) }
+func Dozes(pid int) bool { return client.IsDoze(pid) }

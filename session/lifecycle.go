@@ -5,7 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"berth/guest"
+	"berth/guest/client"
+	"berth/guest/wire"
 	"berth/proto"
 	"berth/session/secrets"
 )
@@ -65,7 +66,7 @@ func (s *Session) ensureStarted(ctx context.Context) error {
 
 // restartFor starts the session again for e after it was found lost, and is the next generation's client; for
 // what is bound to the one before there is none.
-func (s *Session) restartFor(ctx context.Context, e *Exec) (*guest.Client, error) {
+func (s *Session) restartFor(ctx context.Context, e *Exec) (*client.Client, error) {
 	if _, err := s.clientFor(ctx, nil); err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func (s *Session) startSandbox(ctx context.Context) error {
 }
 
 // inspect finds out how the sandbox that just came up is isolated.
-func (s *Session) inspect(ctx context.Context, hello guest.Hello) (proto.Isolation, error) {
+func (s *Session) inspect(ctx context.Context, hello wire.Hello) (proto.Isolation, error) {
 	iso := proto.Isolation{HostUID: -1}
 	if i, ok := s.core.cfg.Runtime.(Inspector); ok {
 		var err error
@@ -238,14 +239,14 @@ func (s *Session) finishStop(ctx context.Context, reason proto.EndReason, why st
 
 // A stopCause says why the generation of a guest was stopped.
 type stopCause struct {
-	guest  *guest.Client
+	guest  *client.Client
 	reason proto.EndReason
 	why    string
 }
 
 // stoppedOnRequest is the error of a command that came to the guest g too late: somebody stopped its container
 // meanwhile, which it must not start again.
-func (s *Session) stoppedOnRequest(g *guest.Client) error {
+func (s *Session) stoppedOnRequest(g *client.Client) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lastStop.guest != g || s.lastStop.reason == proto.EndLost {
@@ -289,7 +290,7 @@ func (s *Session) detach() error {
 
 // confirmLost is called when the guest g no longer answers. If that is so, its generation is over: the session
 // is stopped, unless somebody did that already, and the next use starts it with its files.
-func (s *Session) confirmLost(ctx context.Context, g *guest.Client) bool {
+func (s *Session) confirmLost(ctx context.Context, g *client.Client) bool {
 	if s.guestAnswers(ctx, g) {
 		return false
 	}
@@ -303,7 +304,7 @@ func (s *Session) confirmLost(ctx context.Context, g *guest.Client) bool {
 
 // sweepLost is lost for the sweeper, which leaves a session that somebody starts, stops or removes to the next sweep.
 // It reports whether it was this call that found out.
-func (s *Session) sweepLost(ctx context.Context, g *guest.Client) bool {
+func (s *Session) sweepLost(ctx context.Context, g *client.Client) bool {
 	if s.state() != proto.StateRunning || s.guestAnswers(ctx, g) {
 		return false
 	}
@@ -316,7 +317,7 @@ func (s *Session) sweepLost(ctx context.Context, g *guest.Client) bool {
 }
 
 // guestAnswers reports whether the guest g answers after all, or has a reason not to.
-func (s *Session) guestAnswers(ctx context.Context, g *guest.Client) bool {
+func (s *Session) guestAnswers(ctx context.Context, g *client.Client) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 	defer cancel()
 	_, err := g.Hello(ctx)
@@ -324,7 +325,7 @@ func (s *Session) guestAnswers(ctx context.Context, g *guest.Client) bool {
 }
 
 // stopLost is lost once that is sure. Called with life held.
-func (s *Session) stopLost(ctx context.Context, g *guest.Client) bool {
+func (s *Session) stopLost(ctx context.Context, g *client.Client) bool {
 	if s.client() != g || !s.markStopping(false) {
 		return true
 	}

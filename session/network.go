@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"berth/egress"
-	"berth/guest"
+	"berth/guest/client"
 	"berth/proto"
 )
 
@@ -183,8 +183,8 @@ const (
 
 // acceptConnections takes one connection after another and has each served, until ctx ends. line is the first, if it
 // is there already.
-func (s *Session) acceptConnections(ctx context.Context, g *guest.Client, port uint16, service Service,
-	line *guest.Line) {
+func (s *Session) acceptConnections(ctx context.Context, g *client.Client, port uint16, service Service,
+	line *client.Line) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for rest := lineRest; ; line = nil {
@@ -215,7 +215,7 @@ func (s *Session) acceptConnections(ctx context.Context, g *guest.Client, port u
 }
 
 // acceptConnection waits for the next connection, on line or a new one.
-func acceptConnection(ctx context.Context, g *guest.Client, port uint16, line *guest.Line) (*guest.Call, error) {
+func acceptConnection(ctx context.Context, g *client.Client, port uint16, line *client.Line) (*client.Call, error) {
 	if line == nil {
 		var err error
 		if line, err = g.Listen(ctx, port); err != nil {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"berth/guest"
+	"berth/guest/wire"
 	"berth/proto"
 	"berth/state/ledger"
 )
@@ -247,7 +247,7 @@ func (s *Session) handshake() {
 
 // helloWithRetry is what the session's guest says of itself, if it is there. One that is slow is asked as often as a
 // sweep would.
-func (s *Session) helloWithRetry(ctx context.Context) (hello guest.Hello, err error) {
+func (s *Session) helloWithRetry(ctx context.Context) (hello wire.Hello, err error) {
 	for range maxMissedHellos {
 		if hello, err = s.hello(ctx); !timedOut(err) || ctx.Err() != nil {
 			break
@@ -256,7 +256,7 @@ func (s *Session) helloWithRetry(ctx context.Context) (hello guest.Hello, err er
 	return hello, err
 }
 
-func (s *Session) hello(ctx context.Context) (guest.Hello, error) {
+func (s *Session) hello(ctx context.Context) (wire.Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	return s.client().Hello(ctx)

@@ -51,7 +51,7 @@ type Pauser interface {
 	Paused(id string) bool
 }
 
-// A Dozer is a Runtime that can tell whether the guest of a sandbox dozes (see guest.Dozer) without waking it.
+// A Dozer is a Runtime that can tell whether the guest of a sandbox dozes (see wire.Dozer) without waking it.
 type Dozer interface {
 	// Dozes reports whether it does, and so is there and runs nothing. It is fast: some reads from memory.
 	Dozes(id string) bool

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"berth/guest"
+	"berth/guest/client"
 	"berth/guest/output"
 	"berth/proto"
 	"berth/session/secrets"
@@ -40,18 +40,18 @@ type Session struct {
 	// then fails. It is held while the ledger writes, and taken after life and before mu.
 	saving sync.Mutex
 
-	mu           sync.Mutex    // guards what follows
-	rec          record        // as the ledger has it, but for LastUsed, which is ahead
-	saved        time.Time     // LastUsed as the ledger has it
-	guest        *guest.Client // of this generation; replaced by start
-	boot         string        // of that guest
-	users        int           // operations under way; the sweeper leaves a session with any alone
-	paused       bool          // it stands still, or is about to; whoever comes wakes it
-	leaseRenewed bool          // its lease was, when it was taken over, since its guest is met only when it is wanted
-	stopping     bool          // about to be stopped: whoever comes waits, and starts it again
-	failedCreate bool          // it never came up and could not be removed; the sweeper tries again
-	emptied      bool          // expired, and nothing is left but its record
-	missedHellos int           // sweeps in a row in which the guest did not answer
+	mu           sync.Mutex     // guards what follows
+	rec          record         // as the ledger has it, but for LastUsed, which is ahead
+	saved        time.Time      // LastUsed as the ledger has it
+	guest        *client.Client // of this generation; replaced by start
+	boot         string         // of that guest
+	users        int            // operations under way; the sweeper leaves a session with any alone
+	paused       bool           // it stands still, or is about to; whoever comes wakes it
+	leaseRenewed bool           // its lease was, when it was taken over, since its guest is met only when it is wanted
+	stopping     bool           // about to be stopped: whoever comes waits, and starts it again
+	failedCreate bool           // it never came up and could not be removed; the sweeper tries again
+	emptied      bool           // expired, and nothing is left but its record
+	missedHellos int            // sweeps in a row in which the guest did not answer
 	removed      bool
 	execs        []*Exec                    // running and remembered, in the order they began
 	running      []*Exec                    // those of them that have not ended: counted often, beside a hundred that have
@@ -75,8 +75,8 @@ func newSession(core *Sessions, rec record) *Session {
 	return s
 }
 
-func (s *Session) newGuest() *guest.Client {
-	return guest.NewClient(func(ctx context.Context) (net.Conn, error) {
+func (s *Session) newGuest() *client.Client {
+	return client.NewClient(func(ctx context.Context) (net.Conn, error) {
 		c, err := s.dial(ctx)
 		if g, ok := c.(*greetedConn); ok { // of a start that came no further
 			_ = g.Close()
@@ -257,7 +257,7 @@ func (s *Session) use(ctx context.Context) (release func(), err error) {
 
 // useGeneration is use for bookkeeping: it fails where the generation that g speaks to is not the
 // present one. The lease is that of whatever made the entry.
-func (s *Session) useGeneration(ctx context.Context, g *guest.Client) (release func(), err error) {
+func (s *Session) useGeneration(ctx context.Context, g *client.Client) (release func(), err error) {
 	s.mu.Lock()
 	err = s.usableLocked()
 	if err == nil && (!s.runningLocked() || s.guest != g) {
@@ -335,7 +335,7 @@ func (s *Session) boundLocked(ctx context.Context) error {
 
 // client speaks to the guest of the present generation. What was begun with an older one
 // stays with that and never reaches a successor.
-func (s *Session) client() *guest.Client {
+func (s *Session) client() *client.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.guest
@@ -343,7 +343,7 @@ func (s *Session) client() *guest.Client {
 
 // clientFor is client, unless ctx is bound to another generation: between use and this the container may have
 // been stopped and started anew. An exec that is to run there is told which generation it is.
-func (s *Session) clientFor(ctx context.Context, e *Exec) (*guest.Client, error) {
+func (s *Session) clientFor(ctx context.Context, e *Exec) (*client.Client, error) {
 	s.mu.Lock()
 	g, n, err := s.guest, s.rec.Generation, s.boundLocked(ctx)
 	s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"berth/guest"
+	"berth/guest/client"
 	"berth/proto"
 )
 
@@ -304,7 +304,7 @@ func timedOut(err error) bool {
 }
 
 // dozeOrHello has the guest doze, or say who it is if it has reason to be awake.
-func (s *Session) dozeOrHello(ctx context.Context, g *guest.Client) (dozing bool, err error) {
+func (s *Session) dozeOrHello(ctx context.Context, g *client.Client) (dozing bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	if s.mayDoze() && g.Doze(ctx) == nil {

@@ -6,7 +6,7 @@ import (
 	"crypto/hmac"
 	"strings"
 
-	"berth/guest"
+	"berth/guest/wire"
 	"berth/proto"
 	"berth/tools/bridge/inside"
 )
@@ -129,7 +129,7 @@ func (s *Session) serveTools(ctx context.Context, rec record) error {
 	if service == nil || s.portServed(toolsPort) {
 		return nil
 	}
-	err := s.client().Untar(ctx, proto.UserRoot, "/", bytes.NewReader(inside.Archive()), guest.UntarLimits{})
+	err := s.client().Untar(ctx, proto.UserRoot, "/", bytes.NewReader(inside.Archive()), wire.UntarLimits{})
 	if err != nil && ctx.Err() == nil {
 		s.core.cfg.Log.Warn("a container has not got all modules for its tools", "container", s.id, "error", err)
 	}

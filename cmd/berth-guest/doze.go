@@ -12,7 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/guest"
+	"berth/guest/pid1"
+	"berth/guest/wire"
 	"berth/proto"
 )
 
@@ -31,14 +32,14 @@ const (
 const wokenFlag = "woken"
 
 // doze executes the waiting program. It returns if that failed.
-func doze(env []string) guest.Dozer {
-	return func(past guest.Past, listener, conn syscall.Conn) error {
+func doze(env []string) pid1.Dozer {
+	return func(past pid1.Past, listener, conn syscall.Conn) error {
 		path, err := os.Executable()
 		if err != nil {
 			return err
 		}
 		const told = "-" + wokenFlag + "="
-		args := []string{guest.DozeName, path, fmt.Sprintf("%s%s,%d", told, past.Boot, past.StartedAt.UnixMicro())}
+		args := []string{wire.DozeName, path, fmt.Sprintf("%s%s,%d", told, past.Boot, past.StartedAt.UnixMicro())}
 		for _, arg := range os.Args[1:] {
 			if !strings.HasPrefix(arg, told) {
 				args = append(args, arg)
@@ -50,11 +51,11 @@ func doze(env []string) guest.Dozer {
 			}
 			defer unix.Close(fd)
 		}
-		if err := guest.Relent(); err != nil {
+		if err := pid1.Relent(); err != nil {
 			return err
 		}
 		err = syscall.Exec(path, args, env)
-		return errors.Join(err, guest.Endure())
+		return errors.Join(err, pid1.Endure())
 	}
 }
 
@@ -85,13 +86,13 @@ func hungUp(fd int32) bool {
 }
 
 // awake is what there is of a guest that dozed; conn is nil where that is over.
-func awake(told string) (ln net.Listener, conn net.Conn, past guest.Past, err error) {
+func awake(told string) (ln net.Listener, conn net.Conn, past pid1.Past, err error) {
 	boot, started, _ := strings.Cut(told, ",")
 	micros, err := strconv.ParseInt(started, 10, 64)
 	if err != nil {
 		return nil, nil, past, fmt.Errorf("-%s: %w", wokenFlag, err)
 	}
-	past = guest.Past{Boot: boot, StartedAt: proto.At(time.UnixMicro(micros))}
+	past = pid1.Past{Boot: boot, StartedAt: proto.At(time.UnixMicro(micros))}
 	files := [...]*os.File{os.NewFile(listenerFD, "listener"), os.NewFile(connFD, "connection")}
 	ln, err = net.FileListener(files[0])
 	if err == nil && !hungUp(connFD) {

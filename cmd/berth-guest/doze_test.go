@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"berth/guest"
+	"berth/guest/client"
+	"berth/guest/wire"
 	"berth/proto"
 )
 
 // dozes waits until the process that c's guest is only waits. The guest answers before that.
-func dozes(t *testing.T, c *guest.Client, pid int) {
+func dozes(t *testing.T, c *client.Client, pid int) {
 	t.Helper()
 	if err := c.Doze(t.Context()); err != nil || !c.Dozes() {
 		t.Fatalf("dozing: %v, %v", err, c.Dozes())
@@ -44,7 +45,7 @@ func TestDozes(t *testing.T) {
 	}
 	const looks = "umask; grep -E 'NoNewPrivs|Cap|Sig(Ign|Blk)|Seccomp' /proc/self/status; ulimit -a | grep -v " +
 		"locks; env | sort; ls -l /proc/self/fd | wc -l; cat /proc/$PPID/oom_score_adj"
-	was, _ := execute(t, c, guest.Command{User: "root", Text: looks + "; echo kept >/dev/shm/x"})
+	was, _ := execute(t, c, wire.Command{User: "root", Text: looks + "; echo kept >/dev/shm/x"})
 
 	dozes(t, c, pid)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCHLD, syscall.SIGURG, syscall.SIGHUP} {
@@ -61,16 +62,16 @@ func TestDozes(t *testing.T) {
 	if c.Dozes() || waits(t, pid) {
 		t.Error("it answers, and is not awake")
 	}
-	if is, _ := execute(t, c, guest.Command{User: "root", Text: looks}); is != was {
+	if is, _ := execute(t, c, wire.Command{User: "root", Text: looks}); is != was {
 		t.Errorf("a command finds\n%s, before\n%s", is, was)
 	}
-	if out, _ := execute(t, c, guest.Command{User: "root", Text: "cat /dev/shm/x; cat /proc/1/maps 2>/dev/null; " +
+	if out, _ := execute(t, c, wire.Command{User: "root", Text: "cat /dev/shm/x; cat /proc/1/maps 2>/dev/null; " +
 		"echo $?; tr '\\0' ' ' </proc/1/cmdline"}); !strings.HasPrefix(out, "kept\n1\n"+dir+"/guest -woken=") {
 		t.Errorf("got %q", out)
 	}
 
 	dozes(t, c, pid)
-	if out, x := execute(t, c, guest.Command{Text: "echo $((6*7))"}); out != "42\n" || x.Code != 0 {
+	if out, x := execute(t, c, wire.Command{Text: "echo $((6*7))"}); out != "42\n" || x.Code != 0 {
 		t.Errorf("a command that wakes it: %q %+v", out, x)
 	}
 
@@ -92,10 +93,10 @@ func TestDozes(t *testing.T) {
 		t.Errorf("woken by a connection: %+v, was %+v; %v", after, before, err)
 	}
 	dozes(t, next, pid)
-	if out, _ := execute(t, dial(t, dir), guest.Command{Text: "echo two"}); out != "two\n" {
+	if out, _ := execute(t, dial(t, dir), wire.Command{Text: "echo two"}); out != "two\n" {
 		t.Errorf("woken by one while another stands: %q", out)
 	}
-	if out, _ := execute(t, next, guest.Command{Text: "echo one"}); out != "one\n" {
+	if out, _ := execute(t, next, wire.Command{Text: "echo one"}); out != "one\n" {
 		t.Errorf("the other, which it had over its sleep: %q", out)
 	}
 	cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
@@ -108,15 +109,15 @@ func TestDozes(t *testing.T) {
 func TestDozesOverWhatIsGivenUp(t *testing.T) {
 	c, cmd, dir := start(t)
 	pid := cmd.Process.Pid
-	execute(t, c, guest.Command{Text: "true"}) // so that it is known how commands are sent
+	execute(t, c, wire.Command{Text: "true"}) // so that it is known how commands are sent
 	dozes(t, c, pid)
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil { // as one that gets no processor
 		t.Fatal(err)
 	}
 	sent, over := make(chan struct{}), make(chan error)
 	go func() {
-		_, err := c.Start(t.Context(), guest.Command{Text: "true", Dir: dir + "/workspace/late",
-			Sent: func() { close(sent) }}, nil)
+		_, err := c.StartWith(t.Context(), wire.Command{Text: "true", Dir: dir + "/workspace/late"}, nil,
+			client.StartOptions{Sent: func() { close(sent) }})
 		over <- err
 	}()
 	<-sent
@@ -132,7 +133,7 @@ func TestDozesOverWhatIsGivenUp(t *testing.T) {
 	if !waits(t, pid) {
 		t.Error("it wakes for it")
 	}
-	if out, _ := execute(t, dial(t, dir), guest.Command{Text: "ls"}); out != "" {
+	if out, _ := execute(t, dial(t, dir), wire.Command{Text: "ls"}); out != "" {
 		t.Errorf("what was given up is done: there is %q", out)
 	}
 }
@@ -147,12 +148,12 @@ func TestStaysAwake(t *testing.T) {
 		if err := c.Doze(ctx); proto.CodeOf(err) != proto.Conflict || c.Dozes() {
 			t.Errorf("%s: %v", why, err)
 		}
-		if out, _ := execute(t, c, guest.Command{Text: "echo on"}); out != "on\n" {
+		if out, _ := execute(t, c, wire.Command{Text: "echo on"}); out != "on\n" {
 			t.Errorf("%s: then a command has %q", why, out)
 		}
 	}
 
-	p, err := c.Start(ctx, guest.Command{Text: "sleep 1000"}, nobody)
+	p, err := c.Start(ctx, wire.Command{Text: "sleep 1000"}, nobody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,20 +170,20 @@ func TestStaysAwake(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	execute(t, c, guest.Command{Text: "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"})
+	execute(t, c, wire.Command{Text: "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!"})
 	refused("a process that a command left")
-	execute(t, c, guest.Command{User: "root", Text: "pkill -9 sleep; while pgrep sleep; do :; done"})
+	execute(t, c, wire.Command{User: "root", Text: "pkill -9 sleep; while pgrep sleep; do :; done"})
 
-	execute(t, c, guest.Command{Shell: "s", Text: "x=5"})
+	execute(t, c, wire.Command{Shell: "s", Text: "x=5"})
 	refused("a shell")
-	if out, _ := execute(t, c, guest.Command{Shell: "s", Text: "echo $x"}); out != "5\n" {
+	if out, _ := execute(t, c, wire.Command{Shell: "s", Text: "echo $x"}); out != "5\n" {
 		t.Errorf("what the shell had is %q", out)
 	}
 	if err := c.CloseShell(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 
-	if _, x := execute(t, c, guest.Command{ID: "exec_1", Keep: 1 << 10, Text: "echo kept"}); x.Code != 0 {
+	if _, x := execute(t, c, wire.Command{ID: "exec_1", Keep: 1 << 10, Text: "echo kept"}); x.Code != 0 {
 		t.Fatal(x)
 	}
 	refused("a result that is kept")
@@ -191,7 +192,7 @@ func TestStaysAwake(t *testing.T) {
 	}
 
 	dozes(t, c, cmd.Process.Pid)
-	if out, x := execute(t, c, guest.Command{Shell: "s", Text: "echo again"}); out != "again\n" || x.Code != 0 {
+	if out, x := execute(t, c, wire.Command{Shell: "s", Text: "echo again"}); out != "again\n" || x.Code != 0 {
 		t.Errorf("a shell after all that: %q %+v", out, x)
 	}
 }
@@ -199,7 +200,7 @@ func TestStaysAwake(t *testing.T) {
 // Whoever comes while it is on its way to sleep is served: none of these commands is lost or run twice.
 func TestDozesWhileWanted(t *testing.T) {
 	c, _, dir := start(t)
-	ctx, others := t.Context(), make([]*guest.Client, 3)
+	ctx, others := t.Context(), make([]*client.Client, 3)
 	for i := range others {
 		others[i] = dial(t, dir)
 	}
@@ -224,7 +225,7 @@ func TestDozesWhileWanted(t *testing.T) {
 	}()
 	for i := range 200 {
 		o := others[i%len(others)]
-		out, x := execute(t, o, guest.Command{Text: "echo " + strconv.Itoa(i) + " | tee -a /dev/shm/all"})
+		out, x := execute(t, o, wire.Command{Text: "echo " + strconv.Itoa(i) + " | tee -a /dev/shm/all"})
 		if out != strconv.Itoa(i)+"\n" || x.Code != 0 {
 			t.Fatalf("command %d: %q %+v", i, out, x)
 		}
@@ -244,7 +245,7 @@ func TestDozesWhileWanted(t *testing.T) {
 	} else {
 		t.Logf("it dozed %d times", n)
 	}
-	if out, _ := execute(t, c, guest.Command{
+	if out, _ := execute(t, c, wire.Command{
 		Text: "sort -n /dev/shm/all | uniq | wc -l; wc -l </dev/shm/all"}); out != "200\n200\n" {
 		t.Errorf("commands that ran: %q", out)
 	}
@@ -260,7 +261,7 @@ func BenchmarkWake(b *testing.B) {
 		}
 		time.Sleep(5 * time.Millisecond) // it answers before it dozes
 		b.StartTimer()
-		if _, x := execute(b, c, guest.Command{Text: "true"}); x.Code != 0 {
+		if _, x := execute(b, c, wire.Command{Text: "true"}); x.Code != 0 {
 			b.Fatal(x)
 		}
 	}

@@ -22,7 +22,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/guest"
+	"berth/guest/pid1"
+	"berth/guest/wire"
 	"berth/tools/bridge/inside/command"
 )
 
@@ -41,7 +42,7 @@ const (
 
 func main() {
 	switch os.Args[0] { // it comes here only if it was linked without the entry
-	case guest.DozeName:
+	case wire.DozeName:
 		fmt.Fprintln(os.Stderr, "berth-guest:", syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
 		os.Exit(1)
 	case helperName:
@@ -92,31 +93,31 @@ func run(ctx context.Context, cfg config) error {
 	debug.SetMemoryLimit(memoryLimit)
 	runtime.GOMAXPROCS(min(maxProcs, runtime.NumCPU()))
 	log := slog.New(slog.NewTextHandler(stderr{}, nil))
-	if err := guest.Endure(); err != nil {
+	if err := pid1.Endure(); err != nil {
 		log.Error("preparing for signals", "err", err)
 	}
 	if err := limitTimerSlack(); err != nil {
 		log.Error("setting the timer slack", "err", err)
 	}
 	harden(log, cfg.mayGain)
-	opt := guest.ServerOptions{Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid,
+	opt := pid1.ServerOptions{Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid,
 		Init: true, Doze: doze(os.Environ())}
 	opt.Env = cfg.env()
 	ln, err := begin(log, cfg, &opt)
 	if err != nil {
 		return err
 	}
-	return guest.Serve(ctx, ln, opt)
+	return pid1.Serve(ctx, ln, opt)
 }
 
 // begin prepares the container and listens, which a guest that wakes has done.
-func begin(log *slog.Logger, cfg config, opt *guest.ServerOptions) (ln net.Listener, err error) {
+func begin(log *slog.Logger, cfg config, opt *pid1.ServerOptions) (ln net.Listener, err error) {
 	if cfg.woken != "" {
 		ln, opt.Conn, opt.Past, err = awake(cfg.woken)
 		return ln, err
 	}
 	// An image that cannot be written to still runs what it can.
-	if err := guest.EnsureUser(cfg.root, cfg.uid, cfg.uid); err != nil {
+	if err := pid1.EnsureUser(cfg.root, cfg.uid, cfg.uid); err != nil {
 		log.Warn("adding the user to the image", "err", err)
 	}
 	if err := adopt(cfg.workspace, cfg.uid); err != nil {

@@ -15,7 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/guest"
+	"berth/guest/client"
+	"berth/guest/wire"
 	"berth/proto"
 )
 
@@ -43,7 +44,7 @@ func build(t testing.TB, path string) {
 }
 
 // start runs the real program as PID 1, as small as it is shipped.
-func start(t testing.TB) (*guest.Client, *exec.Cmd, string) {
+func start(t testing.TB) (*client.Client, *exec.Cmd, string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test needs root: it makes PID and mount namespaces")
@@ -88,8 +89,8 @@ func start(t testing.TB) (*guest.Client, *exec.Cmd, string) {
 }
 
 // dial makes a client of the guest in dir.
-func dial(t testing.TB, dir string) *guest.Client {
-	c := guest.NewClient(func(ctx context.Context) (net.Conn, error) {
+func dial(t testing.TB, dir string) *client.Client {
+	c := client.NewClient(func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", filepath.Join(dir, "guest.sock"))
 	})
@@ -112,7 +113,7 @@ func status(t testing.TB, pid int) map[string]string {
 	return fields
 }
 
-func execute(t testing.TB, c *guest.Client, cmd guest.Command) (string, guest.Exit) {
+func execute(t testing.TB, c *client.Client, cmd wire.Command) (string, wire.Exit) {
 	t.Helper()
 	var out strings.Builder
 	p, err := c.Start(context.Background(), cmd, func(_ proto.Stream, _ int64, b []byte) { out.Write(b) })
@@ -128,7 +129,7 @@ func execute(t testing.TB, c *guest.Client, cmd guest.Command) (string, guest.Ex
 
 func TestPrepares(t *testing.T) {
 	c, _, dir := start(t)
-	out, _ := execute(t, c, guest.Command{Text: "whoami; echo $HOME; stat -c '%U %a' $HOME $PWD; umask; grep " +
+	out, _ := execute(t, c, wire.Command{Text: "whoami; echo $HOME; stat -c '%U %a' $HOME $PWD; umask; grep " +
 		"NoNewPrivs /proc/self/status"})
 	if want := "user\n/home/user\nuser 755\nuser 755\n0022\nNoNewPrivs:\t1\n"; out != want {
 		t.Errorf("got %q, want %q", out, want)
@@ -142,12 +143,12 @@ func TestPrepares(t *testing.T) {
 // Where the daemon's pipes belong to a stranger, and root may not look at others' processes, all must work.
 func TestStranger(t *testing.T) {
 	c, _, _ := start(t)
-	out, _ := execute(t, c, guest.Command{Text: "echo a >/dev/stdout; echo b >/dev/stderr; echo c | tee /dev/stderr"})
+	out, _ := execute(t, c, wire.Command{Text: "echo a >/dev/stdout; echo b >/dev/stderr; echo c | tee /dev/stderr"})
 	if out != "a\nb\nc\nc\n" && len(out) != 8 {
 		t.Errorf("got %q", out)
 	}
 	for _, user := range []string{"user", "root"} {
-		p, err := c.Start(context.Background(), guest.Command{ID: "exec_1", User: user,
+		p, err := c.Start(context.Background(), wire.Command{ID: "exec_1", User: user,
 			Text: "env -i setsid sleep 1111 & (setsid sleep 1111 &) ; sleep 1111"}, func(proto.Stream, int64,
 			[]byte) {
 		})
@@ -159,24 +160,24 @@ func TestStranger(t *testing.T) {
 		if err := p.Kill(ctx); err != nil {
 			t.Errorf("%s: %v", user, err)
 		}
-		if out, _ := execute(t, c, guest.Command{Text: "pgrep -a sleep"}); out != "" {
+		if out, _ := execute(t, c, wire.Command{Text: "pgrep -a sleep"}); out != "" {
 			t.Errorf("%s: left %q", user, out)
 		}
 	}
-	out, _ = execute(t, c, guest.Command{Text: "stty size; tty | cut -c1-9; echo x >$(tty)", TTY: &proto.WindowSize{
+	out, _ = execute(t, c, wire.Command{Text: "stty size; tty | cut -c1-9; echo x >$(tty)", TTY: &proto.WindowSize{
 		Rows: 9, Cols: 8}})
 	if out != "9 8\r\n/dev/pts/\r\nx\r\n" {
 		t.Errorf("a terminal: %q", out)
 	}
-	fi, err := c.Write(context.Background(), "user", "a/b", guest.WriteOptions{}, strings.NewReader("x"))
+	fi, err := c.Write(context.Background(), "user", "a/b", wire.WriteOptions{}, strings.NewReader("x"))
 	if err != nil || fi.UID != 1000 {
 		t.Errorf("a file: %+v, %v", fi, err)
 	}
-	if _, err := c.Write(context.Background(), "user", "/root/x", guest.WriteOptions{}, strings.NewReader(
+	if _, err := c.Write(context.Background(), "user", "/root/x", wire.WriteOptions{}, strings.NewReader(
 		"x")); proto.CodeOf(err) != proto.PermissionDenied {
 		t.Errorf("a file of root's: %v", err)
 	}
-	out, x := execute(t, c, guest.Command{Shell: "s", Text: "cd /tmp; x=1; echo $x"})
+	out, x := execute(t, c, wire.Command{Shell: "s", Text: "cd /tmp; x=1; echo $x"})
 	if out != "1\n" || x.Code != 0 {
 		t.Errorf("a shell: %q %+v", out, x)
 	}
@@ -192,8 +193,8 @@ func TestEndures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	execute(t, c, guest.Command{User: "root", Text: "for s in $(seq 1 64); do kill -$s 1; done 2>/dev/null; true"})
-	out, x := execute(t, c, guest.Command{Text: "grep -E 'Sig(Ign|Blk)' /proc/self/status"})
+	execute(t, c, wire.Command{User: "root", Text: "for s in $(seq 1 64); do kill -$s 1; done 2>/dev/null; true"})
+	out, x := execute(t, c, wire.Command{Text: "grep -E 'Sig(Ign|Blk)' /proc/self/status"})
 	if x.Code != 0 || out != "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n" {
 		t.Errorf("got %d %q", x.Code, out)
 	}
@@ -216,7 +217,7 @@ func TestTimerSlack(t *testing.T) {
 	look := func() {
 		t.Helper()
 		for range 5 {
-			for _, what := range []guest.Command{{Text: "cat /proc/self/timerslack_ns"},
+			for _, what := range []wire.Command{{Text: "cat /proc/self/timerslack_ns"},
 				{Argv: []string{"cat", "/proc/self/timerslack_ns"}}} {
 				if out, _ := execute(t, c, what); out != ordinary+"\n" {
 					t.Errorf("%+v has a timer slack of %q", what, out)
@@ -232,7 +233,7 @@ func TestTimerSlack(t *testing.T) {
 // Root in the container cannot look into the guest, which has the same user.
 func TestUndumpable(t *testing.T) {
 	c, _, _ := start(t)
-	out, _ := execute(t, c, guest.Command{User: "root", Text: "cat /proc/1/maps 2>/dev/null; echo $?"})
+	out, _ := execute(t, c, wire.Command{User: "root", Text: "cat /proc/1/maps 2>/dev/null; echo $?"})
 	if out != "1\n" {
 		t.Errorf("root could read the guest's memory map: %q", out)
 	}
@@ -242,7 +243,7 @@ func TestUndumpable(t *testing.T) {
 func TestSmall(t *testing.T) {
 	c, cmd, dir := start(t)
 	for range 50 {
-		execute(t, c, guest.Command{Text: "true"})
+		execute(t, c, wire.Command{Text: "true"})
 	}
 	fi, err := os.Stat(filepath.Join(dir, "guest"))
 	if err != nil {
@@ -268,7 +269,7 @@ func TestSmall(t *testing.T) {
 func BenchmarkExecTrue(b *testing.B) {
 	c, _, _ := start(b)
 	for b.Loop() {
-		if _, x := execute(b, c, guest.Command{Text: "true"}); x.Code != 0 {
+		if _, x := execute(b, c, wire.Command{Text: "true"}); x.Code != 0 {
 			b.Fatal(x)
 		}
 	}
@@ -278,7 +279,7 @@ func BenchmarkExecTrue(b *testing.B) {
 func BenchmarkShellTrue(b *testing.B) {
 	c, _, _ := start(b)
 	for b.Loop() {
-		if _, x := execute(b, c, guest.Command{Text: "true", Shell: "s"}); x.Code != 0 {
+		if _, x := execute(b, c, wire.Command{Text: "true", Shell: "s"}); x.Code != 0 {
 			b.Fatal(x)
 		}
 	}

@@ -6,7 +6,8 @@ import (
 	"io"
 	"maps"
 
-	"berth/guest"
+	"berth/guest/client"
+	"berth/guest/wire"
 	"berth/proto"
 )
 
@@ -40,7 +41,7 @@ const maxCABytes = 4 << 20
 
 // InstallCA has the container of a guest that comes up trust the proxy's CA, beside those that its image trusts. The
 // image's own list gets the CA too, for programs that read nothing else.
-func InstallCA(ctx context.Context, g *guest.Client, authority []byte) error {
+func InstallCA(ctx context.Context, g *client.Client, authority []byte) error {
 	file, all, err := readImageCA(ctx, g)
 	if err != nil {
 		return err
@@ -51,7 +52,7 @@ func InstallCA(ctx context.Context, g *guest.Client, authority []byte) error {
 		files[file] = all
 	}
 	for path, text := range files {
-		if _, err := g.Write(ctx, proto.UserRoot, path, guest.WriteOptions{Mode: 0o644}, bytes.NewReader(
+		if _, err := g.Write(ctx, proto.UserRoot, path, wire.WriteOptions{Mode: 0o644}, bytes.NewReader(
 			text)); err != nil {
 			return err
 		}
@@ -60,7 +61,7 @@ func InstallCA(ctx context.Context, g *guest.Client, authority []byte) error {
 }
 
 // readImageCA reads whom the image trusts, and where that stands. An image may trust nobody.
-func readImageCA(ctx context.Context, g *guest.Client) (file string, text []byte, err error) {
+func readImageCA(ctx context.Context, g *client.Client) (file string, text []byte, err error) {
 	for _, path := range imageCAFiles {
 		r, _, err := g.Read(ctx, proto.UserRoot, path, 0, maxCABytes)
 		if proto.CodeOf(err) == proto.NotFound {

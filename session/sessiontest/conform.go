@@ -11,7 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"berth/guest"
+	"berth/guest/client"
+	"berth/guest/wire"
 	"berth/proto"
 	"berth/session"
 )
@@ -99,9 +100,9 @@ func (c conformance) remove(t *testing.T, id, workspace string) {
 }
 
 // client talks to a sandbox's guest, each time on a new connection of the runtime's.
-func (c conformance) client(t *testing.T, id string) *guest.Client {
+func (c conformance) client(t *testing.T, id string) *client.Client {
 	t.Helper()
-	g := guest.NewClient(func(ctx context.Context) (net.Conn, error) { return c.rt.Dial(ctx, id) })
+	g := client.NewClient(func(ctx context.Context) (net.Conn, error) { return c.rt.Dial(ctx, id) })
 	t.Cleanup(func() { g.Close() })
 	return g
 }
@@ -148,11 +149,11 @@ func (c conformance) workspace(t *testing.T) {
 	g := c.client(t, first)
 	// The default user's UID has to be the same from one sandbox to the next, or its own files would be
 	// another's.
-	if _, err := g.Write(ctx, proto.UserDefault, "/workspace/a/b", guest.WriteOptions{}, strings.NewReader(
+	if _, err := g.Write(ctx, proto.UserDefault, "/workspace/a/b", wire.WriteOptions{}, strings.NewReader(
 		"kept")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.Write(ctx, proto.UserRoot, "/tmp/x", guest.WriteOptions{}, strings.NewReader(
+	if _, err := g.Write(ctx, proto.UserRoot, "/tmp/x", wire.WriteOptions{}, strings.NewReader(
 		"not kept")); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +226,7 @@ func (c conformance) parallel(t *testing.T) {
 				t.Errorf("starting: %v", err)
 				return
 			}
-			g := guest.NewClient(func(ctx context.Context) (net.Conn, error) { return c.rt.Dial(ctx, id) })
+			g := client.NewClient(func(ctx context.Context) (net.Conn, error) { return c.rt.Dial(ctx, id) })
 			defer g.Close()
 			if _, err := g.Hello(context.Background()); err != nil {
 				t.Error(err)

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"berth/guest"
+	"berth/guest/client"
 	"berth/proto"
 	"berth/session"
 )
@@ -44,7 +44,7 @@ func (rt *Runtime) Dozes(id string) bool {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	sb := rt.run[id]
-	return sb != nil && !sb.ended() && guest.IsDoze(sb.cmd.Process.Pid)
+	return sb != nil && !sb.ended() && client.IsDoze(sb.cmd.Process.Pid)
 }
 
 func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {

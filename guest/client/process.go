@@ -1,0 +1,393 @@
+package client
+
+import (
+	"context"
+	"net"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"berth/guest/output"
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// queueWait is how long Start may take where the caller's context says nothing
+// shorter: a call may stand in the queue of a persistent shell for long.
+const queueWait = 30 * 24 * time.Hour
+
+// A Sink receives output, of which the first byte is at this offset of its stream: behind the last one, or
+// further where output of a command that is kept was lost. It is called in order, from one goroutine at a
+// time; b is valid only during the call. While it does not return, the command is held up.
+type Sink func(s proto.Stream, at int64, b []byte)
+
+// A BufferSink is a Sink for a buffer that is full, which it may keep.
+type BufferSink func(s proto.Stream, at int64, b *output.Buffer) (kept bool)
+
+// A Process is a command that runs in the container, or has run. Its methods are
+// safe for concurrent use.
+type Process struct {
+	client  *Client
+	conn    *wire.Conn
+	first   wire.Started
+	sink    Sink
+	buffers BufferSink // StartOptions.Buffers
+	sinkMu  sync.Mutex // one call of sink at a time; guards at
+	at      [2]int64   // how much of each stream there was
+	kept    bool       // it does not end with its connection
+	again   bool       // it was started over another connection, before
+	pipes   *plumbing  // nil where output comes as frames
+	pumps   []*output.Pump
+	stdin   *stdin // nil if the command reads nothing
+
+	mu       sync.Mutex
+	last     uint32                // control number
+	controls map[uint32]chan error // sent and not yet acknowledged
+
+	using sync.Mutex // held to send; see send
+	over  bool       // the connection is no longer ours
+
+	done chan struct{}
+	exit wire.Exit
+	err  error
+}
+
+// Start runs cmd and returns once it exists, or says why it could not be started. On a persistent
+// shell that is busy it waits for its turn. ctx bounds the start alone; what runs then
+// ends by itself, by Kill, or with the connection.
+func (c *Client) Start(ctx context.Context, cmd wire.Command, sink Sink) (*Process, error) {
+	return c.StartWith(ctx, cmd, sink, StartOptions{})
+}
+
+// StartOptions say what else StartWith does.
+type StartOptions struct {
+	Buffers BufferSink // takes what fills a buffer, in place of the sink; may be nil
+	// called once the request is sent: what takes time may be done while the guest starts the process; may be nil
+	Sent func()
+}
+
+// StartWith is Start with options.
+func (c *Client) StartWith(ctx context.Context, cmd wire.Command, sink Sink, opt StartOptions) (*Process, error) {
+	how := unsupported
+	if cmd.TTY == nil && cmd.Shell == "" && cmd.Keep == 0 {
+		var err error
+		if how, err = c.crossing(ctx); err != nil {
+			return nil, never{err}
+		}
+	}
+	p := &Process{kept: cmd.Keep > 0, buffers: opt.Buffers}
+	return c.begin(ctx, p, sink, cmd.Stdin, func() error { return p.start(&cmd, how >= supported, opt.Sent) })
+}
+
+// begin has start ask for p on a connection, and listens to it from then on.
+func (c *Client) begin(ctx context.Context, p *Process, sink Sink, stdin bool, start func() error) (*Process, error) {
+	w, err := c.sure(ctx)
+	if err != nil {
+		return nil, never{err}
+	}
+	p.client, p.conn, p.sink, p.controls, p.done = c, w, sink, map[uint32]chan error{}, make(chan struct{})
+	release := w.Bound(ctx, queueWait)
+	if err = w.Unbound(release, start()); err == nil {
+		err = p.attach(stdin)
+	}
+	if err != nil {
+		if p.kept && !p.again && w.Broken {
+			p.giveUp() // it may have been started, and nobody will know of it
+		}
+		p.close()
+		c.put(w)
+		return nil, said(ctx, err)
+	}
+	return p, nil
+}
+
+// start sends the request and waits until the process exists.
+func (p *Process) start(cmd *wire.Command, cross bool, sent func()) error {
+	if cross {
+		var err error
+		if p.pipes, err = takePlumbing(cmd.Stdin); err != nil {
+			return never{proto.Errorf(proto.TooMany, "exec", "", "the daemon has no file descriptors left; try later")}
+		}
+		err = p.conn.SendRequest(&wire.Request{Op: wire.OpExec, Command: cmd, Pipes: len(p.pipes.send)}, p.pipes.send)
+		p.pipes.sent()
+		if err != nil {
+			return never{wire.Fail(p.conn, err)}
+		}
+	} else if err := p.conn.SendRequest(&wire.Request{Op: wire.OpExec, Command: cmd}, nil); err != nil {
+		return never{wire.Fail(p.conn, err)}
+	}
+	if sent != nil {
+		sent()
+	}
+	return p.answer(cross)
+}
+
+// answer reads what the guest says to a request for a process.
+func (p *Process) answer(cross bool) error {
+	kind, body, err := p.conn.ReadMessage(wire.MaxReply)
+	switch {
+	case err != nil:
+		return wire.Fail(p.conn, err)
+	case kind == wire.FrameError:
+		return never{p.conn.ReadError(body)}
+	case kind != wire.FrameStarted || wire.Decode(body, &p.first) != nil || p.first.Pipes != cross:
+		return wire.Fail(p.conn, wire.ErrFrame)
+	}
+	return nil
+}
+
+// attach starts the readers of what the command writes.
+func (p *Process) attach(stdin bool) error {
+	if !p.client.addReader() {
+		return wire.Fail(p.conn, net.ErrClosed)
+	}
+	if p.pipes != nil {
+		for i, f := range p.pipes.out {
+			stream := proto.Stdout + proto.Stream(i)
+			pump, err := output.StartPump(f, false, func(b []byte) error { p.deliver(stream, b); return nil },
+				p.wholesale(stream))
+			if err != nil {
+				p.client.wg.Done()
+				p.conn.Broken = true
+				return proto.Errorf(proto.Internal, "exec", "", "reading the output of a command")
+			}
+			p.pumps = append(p.pumps, pump)
+		}
+	}
+	if stdin {
+		p.stdin = newStdin(p)
+		p.stdin.closed = p.first.NoInput
+	}
+	go p.run()
+	return nil
+}
+
+// deliver hands output to the sink.
+func (p *Process) deliver(s proto.Stream, b []byte) {
+	p.sinkMu.Lock()
+	defer p.sinkMu.Unlock()
+	p.sink(s, p.at[s-1], b)
+	p.at[s-1] += int64(len(b))
+}
+
+// wholesale is deliver for buffers that are full, if somebody takes those; nil if not.
+func (p *Process) wholesale(s proto.Stream) func(*output.Buffer) (kept bool) {
+	if p.buffers == nil {
+		return nil
+	}
+	return func(b *output.Buffer) (kept bool) {
+		p.sinkMu.Lock()
+		defer p.sinkMu.Unlock()
+		at := p.at[s-1]
+		p.at[s-1] += output.BufferBytes
+		return p.buffers(s, at, b)
+	}
+}
+
+// run reads what the guest says of the process until its end.
+func (p *Process) run() {
+	defer p.client.wg.Done()
+	var d wire.Done
+	err := p.listen(&d)
+	for _, pump := range p.pumps {
+		pump.Finish()
+	}
+	if err == nil && d.Open && p.conn.Send(wire.FrameDrained, nil) != nil {
+		p.conn.Broken = true
+	}
+	p.end(d.Exit, err)
+}
+
+// listen handles frames until the one that ends the command.
+func (p *Process) listen(d *wire.Done) error {
+	for {
+		kind, body, err := p.conn.ReadMessage(wire.MaxFrame)
+		if err != nil {
+			return wire.Fail(p.conn, err)
+		}
+		switch kind {
+		case wire.FrameStdout, wire.FrameStderr:
+			if p.pipes != nil || p.kept {
+				return wire.Fail(p.conn, wire.ErrFrame)
+			}
+			stream := proto.Stdout
+			if kind == wire.FrameStderr {
+				stream = proto.Stderr
+			}
+			p.deliver(stream, body)
+		case wire.FrameKept:
+			if !p.kept || !p.jump(body) {
+				return wire.Fail(p.conn, wire.ErrFrame)
+			}
+		case wire.FrameCredit, wire.FrameAck:
+			if err := p.answered(kind, body); err != nil {
+				return wire.Fail(p.conn, err)
+			}
+		case wire.FrameDone:
+			if err := wire.Decode(body, d); err != nil || !d.Plausible() {
+				return wire.Fail(p.conn, wire.ErrFrame)
+			}
+			return nil
+		default:
+			return wire.Fail(p.conn, wire.ErrFrame)
+		}
+	}
+}
+
+// answered handles credit for stdin and acknowledged controls.
+func (p *Process) answered(kind wire.FrameKind, body []byte) error {
+	n, rest, err := wire.DecodeNumbers(body, 1)
+	if err != nil {
+		return err
+	}
+	if kind == wire.FrameCredit {
+		if p.stdin == nil || !p.stdin.credit(n[0]) {
+			return wire.ErrFrame
+		}
+		return nil
+	}
+	p.mu.Lock()
+	wait := p.controls[n[0]]
+	delete(p.controls, n[0])
+	p.mu.Unlock()
+	if wait == nil {
+		return wire.ErrFrame
+	}
+	if len(rest) == 0 {
+		wait <- nil
+	} else {
+		wait <- p.conn.ReadError(rest)
+	}
+	return nil
+}
+
+// send writes a frame unless the process is over: its connection may serve another one
+// by then. The lock is held while writing for that reason; the guest reads at all times, so
+// a write that takes long means that it is lost.
+func (p *Process) send(kind wire.FrameKind, body []byte) error {
+	p.using.Lock()
+	defer p.using.Unlock()
+	if p.over {
+		return wire.CommandEnded()
+	}
+	_ = p.conn.SetWriteDeadline(time.Now().Add(wire.ShortWait))
+	if err := p.conn.Send(kind, body); err != nil {
+		_ = p.conn.Close()
+		return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest went away")
+	}
+	return nil
+}
+
+// end publishes how it ended and gives the connection back.
+func (p *Process) end(x wire.Exit, err error) {
+	p.using.Lock()
+	p.over = true
+	p.using.Unlock()
+	p.mu.Lock()
+	p.exit, p.err = x, err
+	// An acknowledgement that is still to come would be taken for the next command's.
+	if len(p.controls) > 0 {
+		p.conn.Broken = true
+	}
+	p.mu.Unlock()
+	p.client.put(p.conn)
+	close(p.done)
+	runtime.Gosched() // to whoever waited for that: nobody waits for what follows
+	p.close()
+	if p.pipes != nil {
+		layPlumbing()
+	}
+}
+
+// close closes the files of the process.
+func (p *Process) close() {
+	if p.pipes != nil {
+		p.pipes.drop()
+	}
+}
+
+// PID is the process's in the container's own numbering. For a call on a persistent shell it is the shell's.
+func (p *Process) PID() int { return p.first.PID }
+
+// Fresh reports whether a persistent shell was started for this call.
+func (p *Process) Fresh() bool { return p.first.Fresh }
+
+// Done is closed when Wait would return at once.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait returns how the process ended, after all its output went to the sink. Any
+// error but ctx's means that the guest was lost and how it ended is not known.
+func (p *Process) Wait(ctx context.Context) (wire.Exit, error) {
+	select {
+	case <-p.done:
+		return p.exit, p.err
+	case <-ctx.Done():
+		return wire.Exit{}, ctx.Err()
+	}
+}
+
+// Signal sends sig to the process and its process group. On a persistent shell it goes to what the
+// shell runs, not to the shell. Conflict says that it has ended.
+func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
+	return p.control(ctx, wire.FrameSignal, uint32(sig))
+}
+
+// Kill ends the process and all that it started, however it was hidden, and returns when that is done. What has taken
+// the mark of a later command passes for that one's. What has ended already is no error. A persistent shell ends with
+// it.
+func (p *Process) Kill(ctx context.Context) error {
+	err := p.control(ctx, wire.FrameKill)
+	if proto.CodeOf(err) == proto.Conflict {
+		return nil
+	}
+	return err
+}
+
+// Resize tells the terminal its new size.
+func (p *Process) Resize(ctx context.Context, size proto.WindowSize) error {
+	return p.control(ctx, wire.FrameResize, uint32(size.Rows), uint32(size.Cols))
+}
+
+// Drop gives up on the process: the connection is closed, which makes the guest kill it, and forget it.
+// Wait then says that it was lost, unless its end was known already.
+func (p *Process) Drop() {
+	p.using.Lock()
+	defer p.using.Unlock()
+	if !p.over {
+		if p.kept {
+			p.giveUp()
+		}
+		_ = p.conn.Close()
+	}
+}
+
+// control sends a numbered frame and waits for its acknowledgement.
+func (p *Process) control(ctx context.Context, kind wire.FrameKind, args ...uint32) error {
+	p.mu.Lock()
+	p.last++
+	n, wait := p.last, make(chan error, 1)
+	p.controls[n] = wait
+	p.mu.Unlock()
+	if err := p.send(kind, wire.EncodeNumbers(append([]uint32{n}, args...)...)); err != nil {
+		return err
+	}
+	return p.acknowledged(ctx, wait)
+}
+
+// acknowledged waits for what the guest says of a control frame, which it does before it tells of the end.
+func (p *Process) acknowledged(ctx context.Context, wait <-chan error) error {
+	select {
+	case err := <-wait:
+		return err
+	case <-p.done:
+		select {
+		case err := <-wait: // it has ended of it, perhaps
+			return err
+		default:
+			return wire.CommandEnded()
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

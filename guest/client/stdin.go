@@ -1,0 +1,203 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// A stdin is the daemon's end of a command's standard input.
+type stdin struct {
+	p    *Process
+	pipe *os.File // nil where it travels as frames
+
+	writing chan struct{} // holds a token during a write, so that two do not mix
+
+	mu     sync.Mutex
+	room   int // bytes that may be sent
+	closed bool
+	more   chan struct{} // something was added to room, or closed was set
+}
+
+func newStdin(p *Process) *stdin {
+	s := &stdin{p: p, room: wire.StdinWindow, more: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
+	if p.pipes != nil {
+		s.pipe = p.pipes.stdin
+	}
+	return s
+}
+
+// Write gives b to the command's standard input and returns when it is taken, which is
+// when the command reads, or ctx's error when that ends first; the count is what was taken. It fails
+// with Conflict once nobody can read it any more.
+func (p *Process) Write(ctx context.Context, b []byte) (int, error) {
+	if p.stdin == nil {
+		return 0, proto.Errorf(proto.Conflict, "exec", "", "the command was started without standard input")
+	}
+	return p.stdin.write(ctx, b)
+}
+
+// CloseStdin ends standard input. A terminal sees an end-of-file character.
+func (p *Process) CloseStdin() error {
+	if p.stdin == nil {
+		return nil
+	}
+	return p.stdin.Close()
+}
+
+func (s *stdin) write(ctx context.Context, b []byte) (int, error) {
+	select {
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	if s.pipe != nil {
+		return s.writePipe(ctx, b)
+	}
+	return s.writeFrames(ctx, b)
+}
+
+// writePipe writes to the command's own pipe; the end of ctx wakes it by a deadline long past.
+func (s *stdin) writePipe(ctx context.Context, b []byte) (int, error) {
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(woken)
+		_ = s.pipe.SetWriteDeadline(time.Unix(1, 0))
+	})
+	n, err := s.pipe.Write(b)
+	if !stop() {
+		<-woken
+		_ = s.pipe.SetWriteDeadline(time.Time{}) // the next write has a ctx of its own
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, ctx.Err()
+	}
+	return n, s.explain(err)
+}
+
+// writeFrames sends b in frames, as fast as the guest passes them on.
+func (s *stdin) writeFrames(ctx context.Context, b []byte) (int, error) {
+	total := 0
+	for len(b) > 0 {
+		n, err := s.take(ctx, min(len(b), 64<<10))
+		if err != nil {
+			return total, err
+		}
+		if err := s.p.send(wire.FrameStdin, b[:n]); err != nil {
+			return total, err
+		}
+		total += n
+		b = b[n:]
+	}
+	if s.p.kept {
+		return total, s.taken(ctx)
+	}
+	return total, nil
+}
+
+// taken waits until the command's own pipe has all that was sent: nothing of it is lost then if this daemon dies.
+func (s *stdin) taken(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		all, closed := s.room == wire.StdinWindow, s.closed
+		s.mu.Unlock()
+		switch {
+		case all:
+			return nil
+		case closed:
+			return s.explain(os.ErrClosed)
+		}
+		select {
+		case <-s.more:
+		case <-s.p.done:
+			return wire.CommandEnded()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// take waits until something may be sent and takes up to n bytes of it.
+func (s *stdin) take(ctx context.Context, n int) (int, error) {
+	for {
+		s.mu.Lock()
+		got := min(n, s.room)
+		s.room -= got
+		closed := s.closed
+		s.mu.Unlock()
+		if closed {
+			return 0, s.explain(os.ErrClosed)
+		}
+		if got > 0 {
+			return got, nil
+		}
+		select {
+		case <-s.more:
+		case <-s.p.done:
+			return 0, wire.CommandEnded()
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// credit adds n bytes that the guest passed on; 0 means that nobody reads any more. False means that it
+// passed on more than it got.
+func (s *stdin) credit(n uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if int64(s.room)+int64(n) > wire.StdinWindow {
+		return false
+	}
+	s.room += int(n)
+	s.closed = s.closed || n == 0
+	s.wake()
+	return true
+}
+
+func (s *stdin) wake() {
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// Close ends it; a second time does nothing.
+func (s *stdin) Close() error {
+	s.mu.Lock()
+	was := s.closed
+	s.closed = true
+	s.wake()
+	s.mu.Unlock()
+	if was {
+		return nil
+	}
+	if s.pipe != nil {
+		_ = s.pipe.Close()
+		return nil
+	}
+	s.writing <- struct{}{} // after the write that is under way, which closed has ended
+	defer func() { <-s.writing }()
+	err := s.p.send(wire.FrameEOF, nil)
+	if proto.CodeOf(err) == proto.Conflict {
+		return nil
+	}
+	return err
+}
+
+// explain says why nothing more can be written.
+func (s *stdin) explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case wire.PeerGone(err), errors.Is(err, os.ErrClosed):
+		return proto.Errorf(proto.Conflict, "exec", "", "nobody reads the command's standard input any more")
+	}
+	return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest went away")
+}

@@ -1,0 +1,242 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// A download is the body of an answer. It holds a connection until it is closed.
+type download struct {
+	c    *Client
+	ctx  context.Context
+	w    *wire.Conn
+	stop func() bool
+	left int64 // bytes to come, or -1 if only the end tells
+	rest []byte
+	err  error // sticky; io.EOF after the end
+}
+
+// download sends req and returns its body once the answer's head is there.
+// Only the head has a short time limit; a body may take as long as it goes on.
+func (c *Client) download(ctx context.Context, req *wire.Request, head any) (*download, error) {
+	w, err := c.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	release := w.Bound(ctx, wire.ShortWait)
+	w.TakeDescriptors = req.Handover
+	if err = w.SendRequest(req, nil); err != nil {
+		err = wire.Fail(w, err)
+	} else {
+		err = w.ReadReply(head)
+	}
+	w.TakeDescriptors = false
+	if err = w.Unbound(release, err); err != nil {
+		c.put(w)
+		return nil, said(ctx, err)
+	}
+	d := &download{c: c, ctx: ctx, w: w}
+	// A deadline in the past is what wakes a read that is under way; closing the connection would do so
+	// too, but then it could not be used again.
+	d.stop = context.AfterFunc(ctx, func() { _ = w.SetDeadline(time.Unix(1, 0)) })
+	return d, nil
+}
+
+// Read gives the next bytes of the body.
+// Read gives what a frame held, however little is asked for; the next frame is read when that is used up.
+func (d *download) Read(p []byte) (int, error) {
+	for len(d.rest) == 0 && d.err == nil {
+		d.err = said(d.ctx, d.fill())
+	}
+	if len(d.rest) == 0 {
+		return 0, d.err
+	}
+	n := copy(p, d.rest)
+	d.rest = d.rest[n:]
+	return n, nil
+}
+
+// WriteTo copies the rest of the body without another buffer between.
+func (d *download) WriteTo(w io.Writer) (int64, error) {
+	var total int64
+	for {
+		if len(d.rest) > 0 {
+			n, err := w.Write(d.rest)
+			total += int64(n)
+			d.rest = d.rest[n:]
+			if err != nil {
+				return total, err
+			}
+		}
+		if d.err != nil {
+			if d.err == io.EOF {
+				return total, nil
+			}
+			return total, d.err
+		}
+		d.err = said(d.ctx, d.fill())
+	}
+}
+
+// fill reads the next frame of the body.
+// The time limit is for each frame: a guest that is silent is given up, one that is slow is not.
+func (d *download) fill() error {
+	// The guest is not trusted with sizes: a body that is longer or shorter than it said is a broken
+	// connection, since where the next answer begins is unknown.
+	d.w.ExtendDeadline(d.ctx, d.w.SetReadDeadline, wire.ShortWait)
+	kind, body, err := d.w.ReadMessage(wire.MaxReply)
+	if err != nil {
+		return wire.Fail(d.w, err)
+	}
+	switch kind {
+	case wire.FrameBody:
+		if d.left >= 0 {
+			if d.left -= int64(len(body)); d.left < 0 {
+				return wire.Fail(d.w, wire.ErrFrame)
+			}
+		}
+		d.rest = body
+		return nil
+	case wire.FrameClose:
+		if d.left > 0 {
+			return wire.Fail(d.w, wire.ErrFrame)
+		}
+		return io.EOF
+	case wire.FrameError:
+		return d.w.ReadError(body)
+	}
+	return wire.Fail(d.w, wire.ErrFrame)
+}
+
+// Close gives the connection back, or drops it if the body was not read to its end.
+// What is left of a body would be taken for the next answer.
+func (d *download) Close() error {
+	if d.w == nil {
+		return nil
+	}
+	var said *proto.Error
+	if d.err != io.EOF && !errors.As(d.err, &said) || !d.stop() {
+		d.w.Broken = true
+	}
+	_ = d.w.SetDeadline(time.Time{})
+	d.c.put(d.w)
+	d.w, d.rest = nil, nil
+	if d.err == nil || d.err == io.EOF {
+		d.err = os.ErrClosed
+	}
+	return nil
+}
+
+// upload sends req and, when the guest says so, body, and reads the answer.
+// The body is sent only after the guest has agreed, so that a refusal costs no upload.
+func (c *Client) upload(ctx context.Context, req *wire.Request, body io.Reader, answer any) error {
+	w, err := c.get(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.put(w)
+	release := w.Bound(ctx, wire.ShortWait)
+	if err = w.SendRequest(req, nil); err != nil {
+		err = wire.Fail(w, err)
+	} else {
+		err = w.ReadReply(nil)
+	}
+	if !release() {
+		w.Broken = true
+	}
+	if err != nil {
+		return said(ctx, err)
+	}
+	w.Widen()
+	stop := context.AfterFunc(ctx, func() { _ = w.SetDeadline(time.Unix(1, 0)) })
+	err = c.give(ctx, w, body, answer)
+	if !stop() {
+		w.Broken = true
+	}
+	_ = w.SetDeadline(time.Time{})
+	return said(ctx, err)
+}
+
+// give sends the body while it listens for an answer, which may come early: the disk is
+// full, say, and the rest need not be sent. Then, and when the body cannot be read, the connection is
+// of no more use.
+func (c *Client) give(ctx context.Context, w *wire.Conn, body io.Reader, answer any) error {
+	answered := make(chan error, 1)
+	// The goroutine ends with the answer or with the connection, one of which comes on every path below.
+	go func() { answered <- w.ReadReply(answer) }()
+	sendErr := sendBody(ctx, w, body, answered)
+	if sendErr == nil {
+		w.ExtendDeadline(ctx, w.SetReadDeadline, wire.LongWait)
+		return <-answered
+	}
+	var early *earlyError
+	if errors.As(sendErr, &early) {
+		w.Broken = true
+		return early.err
+	}
+	// The guest undoes what it began when the connection ends.
+	_ = w.Close()
+	err := <-answered
+	w.Broken = true
+	var unread *bodyError
+	if errors.As(sendErr, &unread) {
+		return unread.err
+	}
+	return err
+}
+
+// An earlyError carries the answer that came before the body was sent; a bodyError what
+// the caller's reader said.
+type (
+	earlyError struct{ err error }
+	bodyError  struct{ err error }
+)
+
+func (e *earlyError) Error() string { return "answered early" }
+func (e *bodyError) Error() string  { return "reading the body" }
+
+// sendBody sends body in pieces and its end.
+// A select without waiting between the pieces is where an early answer is noticed.
+func sendBody(ctx context.Context, w *wire.Conn, body io.Reader, answered <-chan error) error {
+	buf := make([]byte, wire.BodyBytes)
+	for {
+		n, err := fill(body, buf)
+		select {
+		case e := <-answered:
+			if e == nil {
+				e = wire.Fail(w, wire.ErrFrame)
+			}
+			return &earlyError{e}
+		default:
+		}
+		if n > 0 {
+			w.ExtendDeadline(ctx, w.SetWriteDeadline, wire.ShortWait)
+			if err := w.Send(wire.FrameBody, buf[:n]); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return w.Send(wire.FrameClose, nil)
+		case err != nil:
+			return &bodyError{err}
+		}
+	}
+}
+
+// fill reads until buf is full or body ends. Unlike io.ReadFull it keeps the reader's own
+// io.ErrUnexpectedEOF, which means that the upload was cut off, apart from a body that just ended.
+func fill(body io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var m int
+		m, err = body.Read(buf[n:])
+		n += m
+	}
+	return n, err
+}

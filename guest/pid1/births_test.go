@@ -1,0 +1,69 @@
+package pid1
+
+import (
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// Whatever makes a process is found, until that is said to be the guest's own or nothing runs any more.
+func TestBirths(t *testing.T) {
+	b := newBirths()
+	defer b.close()
+	if b.none() {
+		t.Error("it says that none was made, and nothing ever settled")
+	}
+	// The test's own threads have numbers too, and may come at any time.
+	eventually(t, "none is made", func() bool {
+		b.settle(b.latest())
+		return b.none()
+	})
+	cmd := exec.Command("true")
+	must(t, cmd.Run())
+	if b.none() {
+		t.Error("a process was made and has ended, and it says there was none")
+	}
+	eventually(t, "its number is the next", func() bool {
+		b.settle(b.latest())
+		cmd := exec.Command("true")
+		must(t, cmd.Run())
+		b.made(cmd.Process.Pid)
+		return b.none()
+	})
+	b.made(1)
+	if b.none() {
+		t.Error("another was made before the one it is told of, and it says there was none")
+	}
+}
+
+// What a command leaves behind is counted for it and for no other, also where nothing else has run for long and the
+// list of processes is not asked.
+func TestLeftoversAfterCalm(t *testing.T) {
+	w := newWorld(t, true)
+	for text, n := range map[string]int{
+		"/bin/true; (:); echo / | cat":                                          0,
+		"sleep 300 >/dev/null 2>&1 &":                                           1,
+		"(setsid sleep 300 >/dev/null 2>&1 &)":                                  1,
+		"for i in 1 2 3; do setsid sleep 300 >/dev/null 2>&1 & done":            3,
+		"exec setsid --wait bash -c 'sleep 300 >/dev/null 2>&1 & exec sleep 0'": 1,
+	} {
+		w.ahead("")
+		for range 3 {
+			if r := w.bash("true"); r.Leftover != 0 {
+				t.Errorf("before %q: nothing leaves %d behind", text, r.Leftover)
+			}
+		}
+		if r := w.bash(text); r.Leftover != n {
+			t.Errorf("%q leaves %d behind, not %d", text, r.Leftover, n)
+		}
+		if r := w.bash("true"); r.Leftover != 0 {
+			t.Errorf("what %q left behind is counted for the next too: %d", text, r.Leftover)
+		}
+		eventually(t, "they have ended", func() bool { // one that is not a sleep yet comes to be one
+			for _, pid := range w.count("sleep") {
+				_ = syscall.Kill(pidOf(pid), syscall.SIGKILL)
+			}
+			return w.alive("sleep 300") == ""
+		})
+	}
+}

@@ -1,0 +1,400 @@
+package pid1
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// execIDVariable is what every process of a command has in its environment.
+const execIDVariable = "BERTH_EXEC_ID"
+
+// defaultPath is for images that set none.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// maxArgument is the kernel's limit for one argument, less room for an end (MAX_ARG_STRLEN).
+const maxArgument = 128<<10 - 1
+
+// A plan is a command made ready to start.
+type plan struct {
+	id   identity
+	path string // of the program
+	look look   // of that file
+	argv []string
+	env  []string
+	dir  string
+	text []byte // a script too long for an argument; the child finds it at descriptor 3
+
+	output      string // its output directory; "" for none
+	noOutputDir bool   // the disk is full, which must not keep anybody from making room
+}
+
+// plan checks cmd and makes its directories.
+func (s *Server) plan(cmd *wire.Command) (*plan, error) {
+	if err := check(cmd); err != nil {
+		return nil, err
+	}
+	id, err := s.ids.named(cmd.User)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{id: id.become()}
+	err = id.do(func() error { return s.prepare(p, cmd) })
+	p.id = id
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// prepare is plan on a thread that acts as the command's user already: to change to and fro costs more than most of
+// what is done there.
+func (s *Server) prepare(p *plan, cmd *wire.Command) (err error) {
+	if p.dir, err = s.workingDir(p.id, cmd.Dir); err != nil {
+		return err
+	}
+	p.env = s.environment(p, cmd)
+	if cmd.Text != "" {
+		err = p.shell(cmd)
+	} else {
+		p.argv = cmd.Argv
+		p.path, err = p.program(cmd.Argv[0])
+	}
+	if err != nil || cmd.Output == "" {
+		return err
+	}
+	p.output = s.absolute(cmd.Output)
+	err = s.freshDir(p.id, p.output) // last, so that nothing is left of a command that cannot be run
+	if p.noOutputDir = proto.CodeOf(err) == proto.QuotaExceeded; p.noOutputDir {
+		return nil
+	}
+	return err
+}
+
+// check refuses what no program could be started with.
+func check(cmd *wire.Command) error {
+	bad := func(item, text string) error { return proto.Errorf(proto.InvalidArgument, "exec", item, "%s", text) }
+	switch {
+	case (len(cmd.Argv) > 0) == (cmd.Text != ""):
+		return bad("command", "give either a command for bash or argv, and not both")
+	case len(cmd.Argv) > 0 && cmd.Argv[0] == "":
+		return bad("argv", "argv[0] is empty; it names the program")
+	case cmd.Keep < 0 || cmd.Keep > maxKeep:
+		return bad("keep", "so much output cannot be kept")
+	case cmd.Input != nil && (cmd.Stdin || cmd.Keep == 0):
+		return bad("input", "input is for commands that are kept, and excludes stdin")
+	case cmd.Shell != "" && cmd.Text == "":
+		return bad("shell", "a persistent shell runs a command text, not argv")
+	case cmd.Shell != "" && cmd.TTY != nil:
+		return bad("tty", "a persistent shell has no terminal; leave out shell or tty")
+	}
+	for _, s := range slices.Concat(cmd.Argv, cmd.Env, cmd.Lists, []string{cmd.Text, cmd.Dir, cmd.Output, cmd.ID,
+		cmd.Shell}) {
+		if strings.IndexByte(s, 0) >= 0 {
+			return bad("command", "it holds a NUL byte, which no argument, variable or path can")
+		}
+	}
+	for _, kv := range cmd.Env {
+		if i := strings.IndexByte(kv, '='); i <= 0 {
+			return bad("env", "each variable is NAME=value with a name")
+		}
+	}
+	for _, kv := range cmd.Lists {
+		if k, _, ok := strings.Cut(kv, "="); !ok || !isName(k) {
+			return bad("lists", "each list is NAME=directory with a name")
+		}
+	}
+	return nil
+}
+
+// maxKeep bounds what a command may want kept of each stream, in bytes.
+const maxKeep = 64 << 20
+
+// absolute makes path absolute: what is not is relative to the workspace.
+func (s *Server) absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(s.opt.Workspace, path)
+}
+
+// inWorkspace reports whether an absolute clean path lies in the workspace.
+func (s *Server) inWorkspace(path string) bool {
+	return path == s.opt.Workspace || strings.HasPrefix(path, s.opt.Workspace+"/")
+}
+
+// workingDir checks a working directory, and makes it if it is missing and in the workspace.
+func (s *Server) workingDir(id identity, dir string) (string, error) {
+	path := s.absolute(dir)
+	if dir == "" {
+		path = s.opt.Workspace
+	}
+	err := id.do(func() error { return canEnter(path) })
+	if errors.Is(err, unix.ENOENT) && s.inWorkspace(path) {
+		if err = s.makeShared(id, path); err == nil {
+			err = id.do(func() error { return canEnter(path) })
+		}
+	}
+	switch {
+	case err == nil:
+		return path, nil
+	case errors.Is(err, unix.EACCES):
+		return "", proto.Errorf(proto.PermissionDenied, "exec", path, "user %s may not use %s as working directory",
+			id.name, path)
+	case errors.Is(err, unix.ENOENT):
+		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s does not exist; only "+
+			"those below %s are made", path, s.opt.Workspace)
+	case errors.Is(err, unix.ENOTDIR):
+		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s is not a directory",
+			path)
+	}
+	return "", wire.FileError("exec", path, err)
+}
+
+// canEnter asks what chdir to dir would answer: what follows the slash is looked up in dir, which takes a directory
+// that one may pass.
+func canEnter(dir string) error {
+	return unix.Faccessat(unix.AT_FDCWD, dir+"/.", unix.X_OK, unix.AT_EACCESS)
+}
+
+// makeShared makes a directory of the workspace that commands of every user will work in: it is the
+// ordinary user's even if root comes first, wherever that user may make it. Where only root may, no link
+// says where.
+func (s *Server) makeShared(id identity, path string) error {
+	user := id
+	if id.name == proto.UserRoot {
+		user = s.ids.user
+	}
+	err := user.do(func() error { return os.MkdirAll(path, 0o755) })
+	if errors.Is(err, unix.EACCES) && id.name == proto.UserRoot {
+		err = id.do(func() error { return s.makeNoLinks(path) })
+	}
+	return err
+}
+
+// freshDir removes what is at path and makes an empty directory of id's there. The ordinary user may have put a
+// link where a directory was; for itself it is followed, for root it is not.
+func (s *Server) freshDir(id identity, path string) error {
+	if id.do(func() error { return s.newDir(id, path) }) == nil {
+		return nil // nearly always: nothing is there, in a directory that is
+	}
+	if parent := filepath.Dir(path); s.inWorkspace(parent) {
+		if err := s.makeShared(id, parent); err != nil {
+			return wire.FileError("exec", parent, err)
+		}
+	}
+	err := id.do(func() error {
+		if id.name == proto.UserRoot {
+			return s.freshNoLinks(path)
+		}
+		if err := removeTree(path); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		return os.MkdirAll(path, 0o755)
+	})
+	return wire.FileError("exec", path, err)
+}
+
+// newDir makes a directory in one that is there.
+func (s *Server) newDir(id identity, path string) error {
+	if id.name != proto.UserRoot {
+		return unix.Mkdir(path, 0o755)
+	}
+	at, name, err := s.openParent(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	return unix.Mkdirat(at, name, 0o755)
+}
+
+// environment is what the command sees: the image's variables, the user's, the caller's.
+func (s *Server) environment(p *plan, cmd *wire.Command) []string {
+	env := newEnviron(s.opt.Env)
+	if env.get("PATH") == "" {
+		env.set("PATH", defaultPath)
+	}
+	env.set("HOME", p.id.home)
+	env.set("USER", p.id.name)
+	env.set("LOGNAME", p.id.name)
+	env.set("PWD", p.dir)
+	if env.get("SHELL") == "" && s.bash != "" {
+		env.set("SHELL", s.bash) // bash looks it up in the list of users otherwise, each time that it starts
+	}
+	if cmd.TTY != nil && env.get("TERM") == "" {
+		env.set("TERM", "xterm-256color")
+	}
+	for _, kv := range cmd.Env {
+		k, v, _ := strings.Cut(kv, "=")
+		env.set(k, v)
+	}
+	for _, kv := range cmd.Lists {
+		k, v, _ := strings.Cut(kv, "=")
+		env.add(k, v)
+	}
+	if cmd.ID != "" {
+		env.set(execIDVariable, cmd.ID)
+	}
+	return env.list
+}
+
+// An environ is a list of variables without duplicates.
+type environ struct {
+	list []string
+	at   map[string]int
+}
+
+func newEnviron(from []string) *environ {
+	e := &environ{at: make(map[string]int, len(from)+8)}
+	for _, kv := range from {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			e.set(k, v)
+		}
+	}
+	return e
+}
+
+func (e *environ) set(k, v string) {
+	if i, ok := e.at[k]; ok {
+		e.list[i] = k + "=" + v
+		return
+	}
+	e.at[k] = len(e.list)
+	e.list = append(e.list, k+"="+v)
+}
+
+// add puts v behind what a variable has, which is a list.
+func (e *environ) add(k, v string) {
+	if have := e.get(k); have != "" {
+		v = have + ":" + v
+	}
+	e.set(k, v)
+}
+
+func (e *environ) get(k string) string {
+	i, ok := e.at[k]
+	if !ok {
+		return ""
+	}
+	return e.list[i][len(k)+1:]
+}
+
+// shell plans a command text: bash, or sh where the image has none.
+func (p *plan) shell(cmd *wire.Command) error {
+	name := "bash"
+	path, err := p.program(name)
+	if err != nil && cmd.Shell == "" {
+		name = "sh"
+		path, err = p.program(name)
+	}
+	if err != nil {
+		return proto.Errorf(proto.Unsupported, "exec", "bash",
+			"the command's PATH leads to no bash, which commands and persistent shells need; if the image has none, "+
+				"install it (apt-get install bash, apk add bash) or run a program by argv")
+	}
+	p.path = path
+	if cmd.Shell != "" {
+		p.argv = []string{name, "--norc", "--noprofile", "-c", shellDriver}
+		return nil
+	}
+	if len(cmd.Text) <= maxArgument {
+		p.argv = []string{name, "-c", cmd.Text}
+		return nil
+	}
+	p.argv, p.text = []string{name, "/proc/self/fd/3"}, []byte(cmd.Text)
+	return nil
+}
+
+// program finds a program as execvp would, with the user's permissions.
+func (p *plan) program(name string) (string, error) {
+	var path string
+	err := p.id.do(func() (err error) {
+		path, err = p.search(name)
+		return err
+	})
+	switch {
+	case err == nil:
+		return path, nil
+	case errors.Is(err, unix.EACCES):
+		return "", proto.Errorf(proto.PermissionDenied, "exec", name, "%s is not executable for user %s", name,
+			p.id.name)
+	case errors.Is(err, unix.EISDIR):
+		return "", proto.Errorf(proto.PermissionDenied, "exec", name, "%s is a directory, not a program", name)
+	}
+	return "", proto.Errorf(proto.NotFound, "exec", name, "the image has no program %q; install it or name its path",
+		wire.CleanText(name, 256))
+}
+
+func (p *plan) search(name string) (_ string, err error) {
+	if strings.Contains(name, "/") {
+		path := name
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(p.dir, path)
+		}
+		p.look, err = executable(path)
+		return path, err
+	}
+	path := ""
+	for _, kv := range p.env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			path = v
+		}
+	}
+	found := error(unix.ENOENT)
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(p.dir, dir)
+		}
+		file := filepath.Join(dir, name)
+		if p.look, err = executable(file); err == nil {
+			return file, nil
+		}
+		if errors.Is(err, unix.EACCES) {
+			found = err
+		}
+	}
+	return "", found
+}
+
+// executable reports whether the calling user may run path, and how it looks then.
+func executable(path string) (look, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return look{}, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return look{}, unix.EISDIR
+	}
+	return lookOf(&st), unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+}
+
+// notStarted tells why the kernel refused to run a program that is there.
+func notStarted(p *plan, err error) error {
+	var no syscall.Errno
+	errors.As(err, &no)
+	switch no {
+	case unix.ENOENT, unix.ENOTDIR:
+		return proto.Errorf(proto.NotFound, "exec", p.path, "%s cannot start: the interpreter or loader that it "+
+			"names is not in this image", p.path)
+	case unix.ENOEXEC:
+		return proto.Errorf(proto.InvalidArgument, "exec", p.path,
+			"%s is not a program for this machine, and has no #! line", p.path)
+	case unix.E2BIG:
+		return proto.Errorf(proto.TooLarge, "exec", p.path, "arguments and environment are too large together; pass "+
+			"data by a file or standard input")
+	case unix.EACCES, unix.EPERM:
+		return proto.Errorf(proto.PermissionDenied, "exec", p.path, "%s may not be run", p.path)
+	case unix.EAGAIN, unix.ENOMEM:
+		return proto.Errorf(proto.TooMany, "exec", p.path, "the container's limit of processes or memory is "+
+			"reached; end what runs in it, or stop the container: its next use starts it again with its files")
+	}
+	return wire.FileError("exec", p.path, err)
+}

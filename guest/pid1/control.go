@@ -1,0 +1,150 @@
+package pid1
+
+import (
+	"encoding/binary"
+	"encoding/json"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// control deals with a frame for the running command. Those that come after its end were
+// under way when it ended, and mean nothing.
+func (k *caller) control(kind wire.FrameKind, body []byte) error {
+	e := k.exec
+	if e == nil {
+		return nil
+	}
+	if kind == wire.FrameGiveUp {
+		k.quit = true
+		return nil
+	}
+	if kind == wire.FrameDrained {
+		e.letGo()
+		return nil
+	}
+	if e.over() {
+		return nil
+	}
+	switch kind {
+	case wire.FrameStdin:
+		return e.feed.push(body)
+	case wire.FrameEOF:
+		e.feed.end()
+		return nil
+	case wire.FrameSignal:
+		return k.acknowledge(body, 2, func(v []uint32) error { return e.signal(unix.Signal(v[1])) })
+	case wire.FrameResize:
+		return k.acknowledge(body, 3, func(v []uint32) error { return e.resize(v[1], v[2]) })
+	case wire.FrameKill:
+		v, _, err := wire.DecodeNumbers(body, 1)
+		if err != nil {
+			return err
+		}
+		through := e.act()
+		k.s.wg.Add(1)
+		go func() {
+			defer k.s.wg.Done()
+			defer through()
+			k.ack(v[0], e.kill())
+		}()
+		return nil
+	}
+	return wire.ErrFrame
+}
+
+// acknowledge does what a control frame of n numbers asks for and says how it went.
+func (k *caller) acknowledge(body []byte, n int, act func([]uint32) error) error {
+	v, _, err := wire.DecodeNumbers(body, n)
+	if err != nil {
+		return err
+	}
+	defer k.exec.act()()
+	k.ack(v[0], act(v))
+	return nil
+}
+
+// ack answers control number n.
+func (k *caller) ack(n uint32, err error) {
+	b := binary.BigEndian.AppendUint32(nil, n)
+	if err != nil {
+		text, jerr := json.Marshal(proto.AsError(err))
+		if jerr == nil {
+			b = append(b, text...)
+		}
+	}
+	_ = k.conn.Send(wire.FrameAck, b)
+}
+
+// signal sends a signal to the command's process group, and on a terminal to what is in the
+// foreground there.
+func (e *execution) signal(sig unix.Signal) error {
+	if sig < 1 || sig > 64 {
+		return proto.Errorf(proto.InvalidArgument, "signal", "", "there is no signal %d", int(sig))
+	}
+	e.mu.Lock()
+	o := e.o
+	e.killed = e.killed || sig == unix.SIGKILL
+	e.mu.Unlock()
+	if o == nil {
+		return wire.CommandEnded()
+	}
+	if o.shell {
+		return e.s.signalShell(o, sig)
+	}
+	err := e.s.kill(-o.pid, sig)
+	if fg := e.foreground(); fg > 0 && fg != o.pid {
+		err = e.s.kill(-fg, sig)
+	}
+	if err == unix.ESRCH {
+		return wire.CommandEnded()
+	}
+	return wire.FileError("signal", "the process", err)
+}
+
+// signalShell signals what a shell runs; itself only if it runs nothing but its own commands.
+func (s *Server) signalShell(o *owner, sig unix.Signal) error {
+	sent := false
+	for _, p := range s.newHunt(o).victims() {
+		if p.pid != o.pid {
+			sent = s.kill(p.pid, sig) == nil || sent
+		}
+	}
+	if sent {
+		return nil
+	}
+	return wire.FileError("signal", "the shell", s.kill(o.pid, sig))
+}
+
+// killAll is kill for when nobody asked.
+func (e *execution) killAll() error {
+	defer e.act()()
+	return e.kill()
+}
+
+// hangUp ends the caller's command, if one runs, since nobody is left who could. One that is kept goes on.
+func (k *caller) hangUp() {
+	e := k.exec
+	if e == nil {
+		return
+	}
+	if l := k.linked(); l != nil {
+		k.unlink(l)
+		return
+	}
+	close(e.cancel)
+	if kp := e.keptAs(); kp != nil { // it has got its turn on a shell this very moment
+		k.giveUp(kp)
+		return
+	}
+	if !e.over() {
+		if err := e.killAll(); err != nil {
+			k.s.log.Warn("killing the command of a lost connection", "err", err)
+			return
+		}
+		<-e.ended
+	}
+	e.letGo()
+}

@@ -1,0 +1,134 @@
+package pid1
+
+import (
+	"context"
+	"net"
+	"syscall"
+	"time"
+
+	"berth/proto"
+)
+
+// A guest that nobody uses and that has nothing to remember can doze: a program that only waits takes its place, and
+// gives it back at the next connection or request. All that it has to be told then is its Past.
+
+// A Dozer has a program wait in place of the guest until somebody connects to listener or sends something over conn.
+// It returns only if that failed.
+type Dozer func(past Past, listener, conn syscall.Conn) error
+
+// A Past is what of a guest outlives its dozing.
+type Past struct {
+	Boot      string // of Hello
+	StartedAt proto.Time
+}
+
+// partingTime is how long connections that the other side has closed may take to be noticed.
+const partingTime = 100 * time.Millisecond
+
+// doze gives the guest's place away. If that cannot be, nothing has changed.
+func (k *caller) doze(ctx context.Context) error {
+	s := k.s
+	conn, ok := k.conn.Conn.(*net.UnixConn)
+	if !ok || s.opt.Doze == nil || s.door.ln == nil {
+		return k.reply(nil, proto.Errorf(proto.Unsupported, "doze", "", "this guest stays awake"))
+	}
+	// Who connects from now on is still waiting to be accepted when the guest wakes.
+	open, err := s.door.shut(ctx)
+	if err != nil {
+		return err
+	}
+	defer open()
+	s.zygotes.endAll()
+	defer s.zygotes.open()
+	if s.needed() {
+		return k.reply(nil, proto.Errorf(proto.Conflict, "doze", "", "the container is in use"))
+	}
+	s.scratch.remove()
+	if err := k.reply(nil, nil); err != nil {
+		return err
+	}
+	s.log.Error("dozing", "err", s.opt.Doze(Past{Boot: s.hello.Boot, StartedAt: s.hello.StartedAt}, s.door.ln, conn))
+	return nil
+}
+
+// needed reports whether there is another connection, or something that only this process knows of.
+func (s *Server) needed() bool {
+	most := time.NewTimer(partingTime)
+	defer most.Stop()
+	for s.callers.Load() > 1 {
+		select {
+		case <-s.parted:
+		case <-most.C:
+			return true
+		}
+	}
+	s.mu.Lock()
+	n := len(s.live) + len(s.shells)
+	s.mu.Unlock()
+	return n > 0 || s.keeps.some() || !s.childless()
+}
+
+// part takes note of the end of a connection.
+func (s *Server) part() {
+	s.callers.Add(-1)
+	select {
+	case s.parted <- struct{}{}:
+	default:
+	}
+}
+
+// A door is where connections are accepted. While it is shut they wait outside.
+type door struct {
+	ln       *net.UnixListener // nil where it cannot be shut
+	shutting chan struct{}     // held while it is shut
+	left     chan struct{}     // whoever accepts has let go of the listener
+	opened   chan struct{}
+}
+
+func newDoor(ln net.Listener) door {
+	un, _ := ln.(*net.UnixListener)
+	return door{un, make(chan struct{}, 1), make(chan struct{}), make(chan struct{})}
+}
+
+// shut keeps connections from being accepted until open is called.
+func (d *door) shut(ctx context.Context) (open func(), err error) {
+	select {
+	case d.shutting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	_ = d.ln.SetDeadline(time.Unix(1, 0))
+	select {
+	case <-d.left:
+	case <-ctx.Done():
+		return nil, ctx.Err() // and so nobody accepts any more
+	}
+	return func() {
+		_ = d.ln.SetDeadline(time.Time{})
+		select {
+		case d.opened <- struct{}{}:
+		case <-ctx.Done():
+		}
+		<-d.shutting
+	}, nil
+}
+
+// stay is for whoever accepts, once that is over its deadline: it returns when the door is open.
+func (d *door) stay(ctx context.Context) {
+	select {
+	case d.left <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-d.opened:
+	case <-ctx.Done():
+	}
+}
+
+// some reports whether anything is kept.
+func (ks *keeps) some() bool {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	return len(ks.all) > 0
+}

@@ -1,0 +1,497 @@
+package pid1
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// What the editor takes at most.
+const (
+	maxView = 16 << 20 // bytes of text that one view returns, and of a file that is changed
+	maxScan = 1 << 30  // bytes of a file that is read for a range of its lines
+)
+
+// viewDepth is how deep a view of a directory goes.
+const viewDepth = 2
+
+// edit runs one command of the editor.
+// A view changes nothing and takes no lock, so a long one does not hold up edits.
+func (s *Server) edit(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	if in.Command == "view" {
+		return s.view(id, path, in)
+	}
+	s.editing.Lock() // from reading to writing, or one of two edits at once would undo the other
+	defer s.editing.Unlock()
+	switch in.Command {
+	case "create":
+		return s.create(id, path, in)
+	case "str_replace":
+		return s.strReplace(id, path, in)
+	case "insert":
+		return s.insert(id, path, in)
+	}
+	return proto.EditorResult{}, invalid("command", "unknown command %q; use view, create, str_replace or insert",
+		wire.CleanText(in.Command, 64))
+}
+
+// invalid is an error that tells how to do it right.
+func invalid(item, format string, args ...any) error {
+	return proto.Errorf(proto.InvalidArgument, wire.OpEdit, item, format, args...)
+}
+
+// editError tells what became of opening a file, in the words that models know.
+// The sentences are part of the tool: a model that has seen them before knows what to do next.
+func editError(path string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isMissing(err), errors.Is(err, unix.ENOTDIR):
+		return proto.Errorf(proto.NotFound, wire.OpEdit, path, "The path %s does not exist. Please provide a valid path.",
+			path)
+	case errors.Is(err, unix.EISDIR):
+		return invalid(path, "The path %s is a directory and only the `view` command can be used on directories", path)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
+		return proto.Errorf(proto.PermissionDenied, wire.OpEdit, path, "Permission denied. Cannot access file %s.", path)
+	}
+	return wire.FileError(wire.OpEdit, path, err)
+}
+
+// view shows a file or a directory.
+// The file is opened as the user, and everything else is asked of that descriptor: what the path leads to
+// may change at any time.
+func (s *Server) view(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	f, st, err := openAs(id, path, unix.O_RDONLY)
+	if errors.Is(err, unix.EISDIR) {
+		if len(in.ViewRange) > 0 {
+			return proto.EditorResult{}, invalid("view_range", "The `view_range` parameter is not allowed when "+
+				"`path` points to a directory.")
+		}
+		files, err := viewDir(id, path)
+		return proto.EditorResult{List: files}, editError(path, err)
+	}
+	if err != nil {
+		return proto.EditorResult{}, editError(path, err)
+	}
+	defer f.Close()
+	// 512 bytes are what the detection of a file's type usually looks at.
+	head := make([]byte, 512)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return proto.EditorResult{}, editError(path, err)
+	}
+	kind, err := fileType(path, head[:n])
+	if err != nil {
+		return proto.EditorResult{}, err
+	}
+	var v *proto.EditorView
+	if kind == "text" {
+		v, err = viewText(f, path, st.Size, in.ViewRange)
+	} else {
+		v, err = viewBinary(f, path, kind, st.Size, in.ViewRange)
+	}
+	return proto.EditorResult{View: v}, err
+}
+
+// signatures are how files begin that a view shows as what they are.
+var signatures = []struct{ head, kind string }{
+	{"\x89PNG\r\n\x1a\n", "image"},
+	{"\xff\xd8\xff", "image"}, // JPEG
+	{"GIF87a", "image"},
+	{"GIF89a", "image"},
+	{"%PDF-", "pdf"},
+}
+
+// fileType tells by the first bytes what a file is to the editor.
+// A NUL byte is what tells binary files from text, as in git and grep; other bytes may be an old encoding,
+// and are text.
+func fileType(path string, head []byte) (string, error) {
+	for _, s := range signatures {
+		if bytes.HasPrefix(head, []byte(s.head)) {
+			return s.kind, nil
+		}
+	}
+	if len(head) >= 12 && string(head[:4]) == "RIFF" && string(head[8:12]) == "WEBP" {
+		return "image", nil
+	}
+	if bytes.IndexByte(head, 0) >= 0 {
+		return "",
+			invalid(path, "%s is a binary file, not text. Use bash to look at it, with `file` or `xxd` for instance.",
+				path)
+	}
+	return "text", nil
+}
+
+// viewBinary gives an image or PDF as base64.
+// Images and PDFs go to the model as they are. The size is that of the open file; one that has shrunk
+// since then ends in zeros.
+func viewBinary(f *os.File, path, kind string, size int64, lines []int) (*proto.EditorView, error) {
+	if len(lines) > 0 {
+		return nil, invalid("view_range", "%s is no text file (%s); view it without `view_range`.", path, kind)
+	}
+	if size > maxView {
+		return nil, tooLarge(path, size)
+	}
+	b := make([]byte, size)
+	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, editError(path, err)
+	}
+	return &proto.EditorView{Type: proto.TypeEditorView, FileType: kind, Content: base64.StdEncoding.EncodeToString(b)},
+		nil
+}
+
+// tooLarge names the two ways that are left: a part of the file, or other tools.
+func tooLarge(path string, size int64) error {
+	return proto.Errorf(proto.TooLarge, wire.OpEdit, path,
+		"%s has %d bytes; the editor takes up to %d. View a range of its lines with `view_range`, or use bash.", path,
+		size, maxView)
+}
+
+// viewText gives the lines of a range. The file is read once and only the range is kept.
+func viewText(f *os.File, path string, size int64, lines []int) (*proto.EditorView, error) {
+	// Without a range the answer holds the whole file; with one it is only read through, which costs time
+	// and no memory.
+	if size > maxView && len(lines) == 0 || size > maxScan {
+		return nil, tooLarge(path, size)
+	}
+	first, last, err := rangeOf(lines)
+	if err != nil {
+		return nil, err
+	}
+	c := &cutter{first: first, last: last}
+	// A section ends where the file ended when it was opened, so that one that grows without end is no
+	// endless read.
+	if err := c.read(io.NewSectionReader(f, 0, size)); err != nil {
+		if errors.Is(err, errTooLong) {
+			return nil, tooLarge(path, size)
+		}
+		return nil, editError(path, err)
+	}
+	if err := c.check(lines); err != nil {
+		return nil, err
+	}
+	start, total := first, c.total
+	count := min(last, total) - first + 1
+	if total == 0 {
+		count = 0
+	}
+	// The answer is JSON, which has to be UTF-8. The file itself stays as it is: an edit works with its
+	// bytes.
+	text := strings.ToValidUTF8(string(bytes.TrimSuffix(c.kept, []byte{'\n'})), "\uFFFD")
+	return &proto.EditorView{
+		Type: proto.TypeEditorView, FileType: "text", Content: text,
+		NumLines: &count, StartLine: &start, TotalLines: &total,
+	}, nil
+}
+
+// endless stands for the end of a file, whose number of lines is not known yet.
+const endless = int(^uint(0) >> 1)
+
+// rangeOf checks a view_range as far as that goes without the file.
+func rangeOf(r []int) (first, last int, err error) {
+	switch {
+	case len(r) == 0:
+		return 1, endless, nil
+	case len(r) != 2:
+		return 0, 0, invalid("view_range", "Invalid `view_range`. It should be a list of two integers.")
+	case r[0] < 1:
+		return 0, 0, invalid("view_range", "Invalid `view_range`: %v. Its first element `%d` should be at least 1: "+
+			"lines are counted from 1.", r, r[0])
+	case r[1] == -1:
+		return r[0], endless, nil
+	case r[1] < r[0]:
+		return 0, 0, invalid("view_range", "Invalid `view_range`: %v. Its second element `%d` should be at least "+
+			"the first, `%d`, or -1 for the end of the file.", r, r[1], r[0])
+	}
+	return r[0], r[1], nil
+}
+
+// errTooLong is told as too large: the range, and not the file, is what does not fit.
+var errTooLong = errors.New("more than an answer holds")
+
+// A cutter counts the lines of a text and keeps those from first to last.
+type cutter struct {
+	first, last int
+	total       int
+	kept        []byte
+}
+
+// read reads to the end, in pieces: one line may be longer than all memory.
+func (c *cutter) read(r io.Reader) error {
+	br := bufio.NewReaderSize(r, 64<<10)
+	partial := false
+	for {
+		piece, err := br.ReadSlice('\n')
+		if len(piece) > 0 {
+			if line := c.total + 1; line >= c.first && line <= c.last {
+				if len(c.kept)+len(piece) > maxView {
+					return errTooLong
+				}
+				c.kept = append(c.kept, piece...)
+			}
+			partial = piece[len(piece)-1] != '\n'
+			if !partial {
+				c.total++
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			if partial {
+				c.total++
+			}
+			return nil
+		// A full buffer without a line end is a piece of a long line, and no error.
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			return err
+		}
+	}
+}
+
+// check compares a range with the file's lines.
+func (c *cutter) check(r []int) error {
+	if len(r) == 0 {
+		return nil
+	}
+	if c.first > max(c.total, 1) {
+		return invalid("view_range", "Invalid `view_range`: %v. Its first element `%d` should be within the range "+
+			"of lines of the file: [1, %d]", r, c.first, c.total)
+	}
+	if c.last != endless && c.last > max(c.total, 1) {
+		return invalid("view_range", "Invalid `view_range`: %v. Its second element `%d` should not be larger than "+
+			"the number of lines in the file: `%d`", r, c.last, c.total)
+	}
+	return nil
+}
+
+// viewDir lists a directory two levels deep, without hidden entries and node_modules.
+func viewDir(id identity, path string) ([]proto.FileInfo, error) {
+	files := []proto.FileInfo{}
+	err := id.do(func() error {
+		d, err := openDir(unix.AT_FDCWD, path, true)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		files, err = viewLevel(d, path, 1, files)
+		return err
+	})
+	return files, err
+}
+
+// viewLevel goes down by descriptors, never by names from the top, so that a directory that is swapped for
+// a link meanwhile leads nowhere.
+func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]proto.FileInfo, error) {
+	// The number of entries is bounded before they are sorted: a directory of millions must not take the
+	// guest's memory.
+	names, err := d.Readdirnames(wire.MaxList)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return files, err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if strings.HasPrefix(name, ".") || name == "node_modules" || len(files) >= wire.MaxList {
+			continue
+		}
+		child := filepath.Join(path, name)
+		fi, err := infoAt(int(d.Fd()), name, child)
+		if err != nil {
+			continue // it has just gone
+		}
+		files = append(files, fi)
+		if fi.Type != proto.TypeDirectory || depth == viewDepth {
+			continue
+		}
+		sub, err := openDir(int(d.Fd()), name, false)
+		if err != nil {
+			continue // listed, but not to be looked into
+		}
+		files, _ = viewLevel(sub, child, depth+1, files)
+		_ = sub.Close()
+	}
+	return files, nil
+}
+
+// create makes a file, or replaces what it holds.
+func (s *Server) create(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	if in.FileText == nil {
+		return proto.EditorResult{}, invalid("file_text", "Parameter `file_text` is required for command: create")
+	}
+	before, err := s.replaceFile(id, path, []byte(*in.FileText), nil)
+	if err != nil {
+		return proto.EditorResult{}, err
+	}
+	return proto.EditorResult{Create: &proto.EditorCreate{Type: proto.TypeEditorCreate, IsFileUpdate: before}}, nil
+}
+
+// replaceFile writes a file as a whole and reports whether there was one. If was is set, the file must still be in
+// that state. The text goes to a temporary file beside it, which then takes the name: a reader sees the old file or
+// the new one, never half of one.
+func (s *Server) replaceFile(id identity, path string, text []byte, was *unix.Stat_t) (bool, error) {
+	file, err := s.newIncoming(id, path, wire.WriteOptions{})
+	if err != nil {
+		// Opening for writing says less than what models are used to hear of a directory.
+		if proto.CodeOf(err) == proto.InvalidArgument {
+			if st, serr := os.Stat(path); serr == nil && st.IsDir() {
+				err = editError(path, unix.EISDIR)
+			}
+		}
+		return false, err
+	}
+	if _, err := file.Write(text); err != nil {
+		file.drop()
+		return false, wire.FileError(wire.OpEdit, path, err)
+	}
+	// The lock keeps out other edits alone; a command may write to the file at any time.
+	if was != nil && !file.still(was) {
+		file.drop()
+		return false, proto.Errorf(proto.Conflict, wire.OpEdit, path, "%s was changed by a command while it was edited. "+
+			"View it and edit again.", path)
+	}
+	_, err = file.commit()
+	return file.before != nil, err
+}
+
+// load reads a file that is to be changed, and says which state of it that is.
+func load(id identity, path string) ([]byte, *unix.Stat_t, error) {
+	f, st, err := openAs(id, path, unix.O_RDONLY)
+	if err != nil {
+		return nil, nil, editError(path, err)
+	}
+	defer f.Close()
+	if st.Size > maxView {
+		return nil, nil, tooLarge(path, st.Size)
+	}
+	// The size was asked for a moment ago; the limit holds for a file that has grown since then, too.
+	text, err := io.ReadAll(io.LimitReader(f, maxView+1))
+	if err == nil && len(text) > maxView {
+		return nil, nil, tooLarge(path, int64(len(text)))
+	}
+	return text, st, editError(path, err)
+}
+
+// strReplace replaces the one place where old_str stands.
+func (s *Server) strReplace(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	// An empty old_str stands everywhere, so it is refused like a missing one.
+	if in.OldStr == nil || *in.OldStr == "" {
+		return proto.EditorResult{}, invalid("old_str", "Parameter `old_str` is required for command: str_replace, "+
+			"and must not be empty")
+	}
+	text, was, err := load(id, path)
+	if err != nil {
+		return proto.EditorResult{}, err
+	}
+	old, replacement := []byte(*in.OldStr), []byte(nil)
+	if in.NewStr != nil {
+		replacement = []byte(*in.NewStr)
+	}
+	at := bytes.Index(text, old)
+	if at < 0 {
+		return proto.EditorResult{}, invalid("old_str", "No replacement was performed, old_str `%s` did not appear "+
+			"verbatim in %s. The number of matches is 0; compare the text with `view`.", quote(*in.OldStr), path)
+	}
+	// More than one match is an error: which one was meant, only the caller knows.
+	if lines, n := matches(text, old); n > 1 {
+		return proto.EditorResult{}, invalid("old_str", "No replacement was performed. Multiple occurrences of "+
+			"old_str `%s` in lines [%s]: %d matches. Please ensure it is unique", quote(*in.OldStr), lines, n)
+	}
+	after := make([]byte, 0, len(text)-len(old)+len(replacement))
+	after = append(append(append(after, text[:at]...), replacement...), text[at+len(old):]...)
+	return s.changed(id, path, was, text, after)
+}
+
+// changed writes the new text, unless a command has changed the file since it was read, and describes the change.
+func (s *Server) changed(id identity, path string, was *unix.Stat_t, before, after []byte) (proto.EditorResult, error) {
+	if _, err := s.replaceFile(id, path, after, was); err != nil {
+		return proto.EditorResult{}, err
+	}
+	h := hunk(before, after)
+	return proto.EditorResult{Replace: &h}, nil
+}
+
+// quote cuts what is repeated in an error.
+// A model gets its text back to compare, but not megabytes of it.
+func quote(s string) string {
+	if len(s) <= 1000 {
+		return s
+	}
+	return wire.CleanText(s, 1000) + "…"
+}
+
+// maxNamedLines is how many lines an error names.
+const maxNamedLines = 50
+
+// matches counts the places where old stands, overlapping ones too since each could be meant, and names
+// the lines they begin in.
+func matches(text, old []byte) (lines string, n int) {
+	var named []string
+	line, from := 1, 0
+	for {
+		i := bytes.Index(text[from:], old)
+		if i < 0 {
+			return strings.Join(named, ", "), n
+		}
+		line += bytes.Count(text[from:from+i], []byte{'\n'})
+		if n++; n <= maxNamedLines {
+			named = append(named, strconv.Itoa(line))
+		} else if n == maxNamedLines+1 {
+			named = append(named, "…")
+		}
+		// The next search begins one byte on, so that overlapping places are found; a line end that is
+		// passed so is counted here.
+		if text[from+i] == '\n' {
+			line++
+		}
+		from += i + 1
+	}
+}
+
+// insert puts text after a line.
+func (s *Server) insert(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	add := in.InsertText
+	if add == nil {
+		add = in.NewStr // as older versions of the tool call it
+	}
+	switch {
+	case in.InsertLine == nil:
+		return proto.EditorResult{}, invalid("insert_line", "Parameter `insert_line` is required for command: insert")
+	case add == nil:
+		return proto.EditorResult{}, invalid("insert_text", "Parameter `insert_text` is required for command: insert")
+	}
+	text, was, err := load(id, path)
+	if err != nil {
+		return proto.EditorResult{}, err
+	}
+	n, lines := *in.InsertLine, countLines(text)
+	if n < 0 || n > lines {
+		return proto.EditorResult{}, invalid("insert_line", "Invalid `insert_line` parameter: %d. It should be "+
+			"within the range of lines of the file: [0, %d]", n, lines)
+	}
+	at := lineStart(text, n)
+	return s.changed(id, path, was, text, inserted(text[:at], text[at:], *add))
+}
+
+// inserted puts text between two parts of lines. It stands on lines of its own: ends are added where they lack.
+// An empty text changes nothing, not even the file's last line end.
+func inserted(before, after []byte, text string) []byte {
+	var first, last string
+	if text != "" && len(before) > 0 && before[len(before)-1] != '\n' {
+		first = "\n"
+	}
+	if text != "" && len(after) > 0 && !strings.HasSuffix(text, "\n") {
+		last = "\n"
+	}
+	b := make([]byte, 0, len(before)+len(first)+len(text)+len(last)+len(after))
+	return append(append(append(append(append(b, before...), first...), text...), last...), after...)
+}

@@ -1,0 +1,397 @@
+package pid1
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"math/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"berth/proto"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func (w *world) edit(in proto.EditorInput) (proto.EditorResult, error) {
+	w.t.Helper()
+	return w.Edit(short(w.t), "user", in)
+}
+
+func TestEditorView(t *testing.T) {
+	w := newWorld(t, false)
+	w.put("f", "l1\nl2\nl3\nl4\n")
+	w.put("open", "l1\nl2")
+	w.put("empty", "")
+	w.put("crlf", "a\r\nb\r\n")
+	for _, c := range []struct {
+		path                 string
+		lines                []int
+		content              string
+		num, start, totalLen int
+	}{
+		{"f", nil, "l1\nl2\nl3\nl4", 4, 1, 4},
+		{"f", []int{2, 3}, "l2\nl3", 2, 2, 4},
+		{"f", []int{3, -1}, "l3\nl4", 2, 3, 4},
+		{"f", []int{4, 4}, "l4", 1, 4, 4},
+		{"open", nil, "l1\nl2", 2, 1, 2},
+		{"open", []int{2, 2}, "l2", 1, 2, 2},
+		{"empty", nil, "", 0, 1, 0},
+		{"crlf", nil, "a\r\nb\r", 2, 1, 2},
+	} {
+		r, err := w.edit(proto.EditorInput{Command: "view", Path: c.path, ViewRange: c.lines})
+		must(t, err)
+		v := r.View
+		if v.FileType != "text" || v.Type != proto.TypeEditorView || v.Content != c.content || *v.NumLines != c.num ||
+			*v.StartLine != c.start || *v.TotalLines != c.totalLen {
+			t.Errorf("%s %v: got %q %d %d %d", c.path, c.lines, v.Content, *v.NumLines, *v.StartLine, *v.TotalLines)
+		}
+	}
+	for _, bad := range [][]int{{0, 1}, {5, 5}, {3, 2}, {1}, {1, 2, 3}, {1, 5}, {2, -2}} {
+		_, err := w.edit(proto.EditorInput{Command: "view", Path: "f", ViewRange: bad})
+		if text := wantCode(t, err, proto.InvalidArgument); !strings.Contains(text, "view_range") {
+			t.Errorf("%v: %s", bad, text)
+		}
+	}
+}
+
+func TestEditorViewOther(t *testing.T) {
+	w := newWorld(t, false)
+	for name, head := range map[string]string{"png": "\x89PNG\r\n\x1a\n", "jpeg": "\xff\xd8\xff\xe0", "gif": "GIF89a",
+		"webp": "RIFF\x00\x00\x00\x00WEBP", "pdf": "%PDF-1.7"} {
+		text := head + "\x00rest"
+		w.put(name+".txt", text)
+		r, err := w.edit(proto.EditorInput{Command: "view", Path: name + ".txt"})
+		must(t, err)
+		want := "image"
+		if name == "pdf" {
+			want = "pdf"
+		}
+		if v := r.View; v.FileType != want || v.Content != base64.StdEncoding.EncodeToString([]byte(text)) ||
+			v.NumLines != nil || v.StartLine != nil || v.TotalLines != nil {
+			t.Errorf("%s: got %+v", name, r.View)
+		}
+	}
+	w.put("binary", "\x7fELF\x00\x01")
+	_, err := w.edit(proto.EditorInput{Command: "view", Path: "binary"})
+	wantCode(t, err, proto.InvalidArgument)
+	w.bash("mkdir -p d/sub/deep d/node_modules/x d/.git; touch d/a d/sub/b d/sub/deep/c d/.hidden d/sub/.h; yes | " +
+		"head -c 20M >big; yes | head -c 1000 >huge; truncate -s 2G huge; mkfifo fifo; (head -c 30M /dev/zero | tr " +
+		"'\\0' x; echo; echo end) >oneline")
+	r, err := w.edit(proto.EditorInput{Command: "view", Path: "d"})
+	must(t, err)
+	var got []string
+	for _, fi := range r.List {
+		got = append(got, strings.TrimPrefix(fi.Path, w.workspace+"/"))
+	}
+	if strings.Join(got, " ") != "d/a d/sub d/sub/b d/sub/deep" {
+		t.Errorf("got %v", got)
+	}
+	for path, c := range map[string]struct {
+		lines []int
+		code  proto.Code
+	}{
+		"big": {nil, proto.TooLarge}, "huge": {[]int{1, 2}, proto.TooLarge}, "oneline": {[]int{1, 1}, proto.TooLarge},
+		"fifo": {nil, proto.InvalidArgument}, "d": {[]int{1, 2}, proto.InvalidArgument}, "none": {nil, proto.NotFound},
+		"/proc/1/environ": {nil, proto.PermissionDenied},
+	} {
+		_, err := w.edit(proto.EditorInput{Command: "view", Path: path, ViewRange: c.lines})
+		wantCode(t, err, c.code)
+	}
+	if r, err := w.edit(proto.EditorInput{Command: "view", Path: "oneline", ViewRange: []int{2, -1}}); err != nil ||
+		r.View.Content != "end" {
+		t.Errorf("the end of a long file: %v", err)
+	}
+}
+
+func TestEditorCreate(t *testing.T) {
+	w := newWorld(t, false)
+	for i, text := range []string{"a\r\nb", "", strings.Repeat("long ✓\n", 200_000)} {
+		r, err := w.edit(proto.EditorInput{Command: "create", Path: "p/q/f", FileText: &text})
+		must(t, err)
+		if r.Create.IsFileUpdate != (i > 0) || w.get("p/q/f") != text {
+			t.Errorf("%d: %+v", i, r.Create)
+		}
+	}
+	w.bash("chmod 755 p/q/f; ln -s q/f p/link")
+	_, err := w.edit(proto.EditorInput{Command: "create", Path: "p/link", FileText: ptr("x")})
+	must(t, err)
+	if r := w.bash("stat -c '%F %a' p/q/f p/link"); r.stdout != "regular file 755\nsymbolic link 777\n" {
+		t.Errorf("got %q", r.stdout)
+	}
+	for _, in := range []proto.EditorInput{
+		{Command: "create", Path: "p", FileText: ptr("x")}, {Command: "create", Path: "x"},
+		{Command: "undo_edit", Path: "x"}, {Command: "create", FileText: ptr("x")},
+	} {
+		_, err := w.edit(in)
+		wantCode(t, err, proto.InvalidArgument)
+	}
+}
+
+func TestEditorReplaceErrors(t *testing.T) {
+	w := newWorld(t, false)
+	const text = "one\ntwo\ntwo two\n"
+	w.put("f", text)
+	for _, c := range []struct {
+		in   proto.EditorInput
+		code proto.Code
+		say  string
+	}{
+		{proto.EditorInput{OldStr: ptr("three")}, proto.InvalidArgument, "No replacement was performed, old_str " +
+			"`three` did not appear verbatim in"},
+		{proto.EditorInput{OldStr: ptr("two"), NewStr: ptr("x")}, proto.InvalidArgument, "Multiple occurrences of " +
+			"old_str `two` in lines [2, 3, 3]: 3 matches"},
+		{proto.EditorInput{OldStr: ptr("\ntwo")}, proto.InvalidArgument, "in lines [1, 2]: 2 matches"},
+		{proto.EditorInput{OldStr: ptr("")}, proto.InvalidArgument, "must not be empty"},
+		{proto.EditorInput{}, proto.InvalidArgument, "old_str"},
+		{proto.EditorInput{Path: "none", OldStr: ptr("x")}, proto.NotFound, "does not exist"},
+		{proto.EditorInput{Path: ".", OldStr: ptr("x")}, proto.InvalidArgument, "is a directory"},
+		{proto.EditorInput{Command: "insert", InsertText: ptr("x")}, proto.InvalidArgument, "insert_line"},
+		{proto.EditorInput{Command: "insert", InsertLine: ptr(1)}, proto.InvalidArgument, "insert_text"},
+		{proto.EditorInput{Command: "insert", InsertLine: ptr(4), InsertText: ptr("x")}, proto.InvalidArgument,
+			"[0, 3]"},
+		{proto.EditorInput{Command: "insert", InsertLine: ptr(-1), InsertText: ptr("x")}, proto.InvalidArgument,
+			"[0, 3]"},
+	} {
+		if c.in.Command == "" {
+			c.in.Command = "str_replace"
+		}
+		if c.in.Path == "" {
+			c.in.Path = "f"
+		}
+		_, err := w.edit(c.in)
+		if got := wantCode(t, err, c.code); !strings.Contains(got, c.say) {
+			t.Errorf("%+v: %s", c.in, got)
+		}
+	}
+	if w.get("f") != text {
+		t.Error("a failed edit changed the file")
+	}
+}
+
+func TestEditorInsert(t *testing.T) {
+	w := newWorld(t, false)
+	for _, c := range []struct {
+		before string
+		line   int
+		text   string
+		after  string
+	}{
+		{"a\nb\n", 0, "x\n", "x\na\nb\n"}, {"a\nb\n", 1, "x", "a\nx\nb\n"}, {"a\nb\n", 2, "x\n", "a\nb\nx\n"},
+		{"a\nb\n", 2, "x", "a\nb\nx"}, {"a\nb", 2, "x\n", "a\nb\nx\n"}, {"", 0, "x\n", "x\n"}, {"a\n", 1, "", "a\n"},
+	} {
+		w.put("f", c.before)
+		r, err := w.edit(proto.EditorInput{Command: "insert", Path: "f", InsertLine: &c.line, InsertText: &c.text})
+		must(t, err)
+		if got := w.get("f"); got != c.after {
+			t.Errorf("%+v: got %q", c, got)
+		}
+		compareWithDiff(t, c.before, c.after, *r.Replace)
+	}
+}
+
+// Edits of many kinds give the hunk that diff -U3 gives. These texts are of six different lines only, to try
+// all that can happen among equal ones; diff's own short cuts then lead it elsewhere once in a thousand.
+func TestHunkEqualsDiff(t *testing.T) {
+	rng := rand.New(rand.NewSource(1))
+	alphabet := []string{"a", "b", "c", "", "  x", "a\r"}
+	ends := []string{"\n", "\n", ""}
+	text := func(n int) string {
+		var b strings.Builder
+		for range n {
+			b.WriteString(alphabet[rng.Intn(len(alphabet))] + "\n")
+		}
+		return strings.TrimSuffix(b.String(), "\n") + ends[rng.Intn(3)]
+	}
+	several, differing, off, total := 0, 0, 0, 0
+	for range 1500 {
+		before := text(rng.Intn(14))
+		lines := strings.SplitAfter(before, "\n")
+		from := rng.Intn(len(lines))
+		to := from + rng.Intn(len(lines)-from+1)
+		after := strings.Join(lines[:from], "") + text(rng.Intn(5)) + strings.Join(lines[to:], "")
+		if before == after {
+			continue
+		}
+		total++
+		h := hunk([]byte(before), []byte(after))
+		d := diffU3(t, before, after)
+		switch {
+		case d == nil:
+			several++
+		case d.numbers != numbersOf(h):
+			off++
+			t.Logf("%q -> %q: got %v, diff says %v", before, after, numbersOf(h), d.numbers)
+		case d.lines != strings.Join(h.Lines, "\n"):
+			differing++
+		}
+	}
+	t.Logf("of %d edits diff made several hunks of %d, other numbers in %d, other lines in %d", total, several, off,
+		differing)
+	if several > total/10 || off > total/500 || differing > total/50 {
+		t.Error("too many differ")
+	}
+}
+
+// Lines of their own, as real files mostly have: then the hunk is diff's to the letter.
+func TestHunkOfDistinctLines(t *testing.T) {
+	rng := rand.New(rand.NewSource(2))
+	for range 500 {
+		var lines []string
+		for i := range 5 + rng.Intn(30) {
+			lines = append(lines, fmt.Sprintf("line %d\n", i))
+		}
+		before := strings.Join(lines, "")
+		at := rng.Intn(len(lines))
+		for i := at; i < min(len(lines), at+6); i++ { // some of a block are changed, some are not
+			switch rng.Intn(4) {
+			case 0:
+				lines[i] = fmt.Sprintf("new %d\n", i)
+			case 1:
+				lines[i] = ""
+			case 2:
+				lines[i] += "added\n"
+			}
+		}
+		after := strings.Join(lines, "")
+		if rng.Intn(3) == 0 {
+			after = strings.TrimSuffix(after, "\n")
+		}
+		if before == after {
+			continue
+		}
+		compareWithDiff(t, before, after, hunk([]byte(before), []byte(after)))
+	}
+}
+
+var hunkHeader = regexp.MustCompile(`^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@$`)
+
+// A diffHunk is what diff says, if it is one hunk.
+type diffHunk struct {
+	numbers [4]int
+	lines   string
+}
+
+func numbersOf(h proto.EditorReplace) [4]int {
+	return [4]int{*h.OldStart, *h.OldLines, *h.NewStart, *h.NewLines}
+}
+
+// diffU3 runs the real one; nil if it makes several hunks.
+func diffU3(t *testing.T, before, after string) *diffHunk {
+	t.Helper()
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	must(t, os.WriteFile(a, []byte(before), 0o644))
+	must(t, os.WriteFile(b, []byte(after), 0o644))
+	out, _ := exec.Command("diff", "-U3", a, b).Output()
+	if len(out) == 0 {
+		return &diffHunk{}
+	}
+	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")[2:]
+	if strings.Contains(strings.Join(lines[1:], "\n"), "\n@@ ") {
+		return nil
+	}
+	m := hunkHeader.FindStringSubmatch(lines[0])
+	if m == nil {
+		t.Fatalf("what is this: %q", lines[0])
+	}
+	d := &diffHunk{lines: strings.Join(lines[1:], "\n")}
+	for i := range d.numbers {
+		d.numbers[i] = 1
+		if m[i+1] != "" {
+			d.numbers[i], _ = strconv.Atoi(m[i+1])
+		}
+	}
+	return d
+}
+
+// compareWithDiff checks that a hunk is diff's, to the letter.
+func compareWithDiff(t *testing.T, before, after string, h proto.EditorReplace) {
+	t.Helper()
+	d := diffU3(t, before, after)
+	if d != nil && (d.numbers != numbersOf(h) || d.lines != strings.Join(h.Lines, "\n")) {
+		t.Errorf("%q -> %q: got %v %q, diff says %+v", before, after, numbersOf(h), h.Lines, *d)
+	}
+}
+
+// Edits of one file at once all count, whoever makes them.
+func TestEditorConcurrentEdits(t *testing.T) {
+	w := newWorld(t, false)
+	const n = 40
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, "line %d of many\n", i)
+	}
+	w.put("f", text.String())
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			old, now := fmt.Sprintf("line %d of", i), fmt.Sprintf("done %d of", i)
+			if _, err := w.Edit(short(t), "user", proto.EditorInput{Command: "str_replace", Path: "f", OldStr: &old,
+				NewStr: &now}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := w.get("f"); strings.Contains(got, "line") || strings.Count(got, "\n") != n {
+		t.Errorf("edits were lost: %d lines are as they were", strings.Count(got, "line"))
+	}
+}
+
+// A file of as many lines as the editor takes is edited in a container without much memory.
+func TestEditorManyLines(t *testing.T) {
+	w := newWorld(t, false, cgroup+"="+memoryCgroup(t, 640<<20)) // the race detector takes its part
+	must(t, os.WriteFile(filepath.Join(w.workspace, "f"), append(bytes.Repeat([]byte{'\n'}, maxView-10), "x\n"...),
+		0o666))
+	must(t, os.Chmod(filepath.Join(w.workspace, "f"), 0o666))
+	old, newer, line := "x", "y", maxView-10
+	for _, in := range []proto.EditorInput{
+		{Command: "str_replace", Path: "f", OldStr: &old, NewStr: &newer}, {Command: "insert", Path: "f",
+			InsertLine: &line, InsertText: &old},
+	} {
+		r, err := w.Edit(short(t), "user", in)
+		must(t, err)
+		if r.Replace == nil || *r.Replace.OldStart != maxView-10-2 || len(r.Replace.Lines) != 5 {
+			t.Errorf("%s: %+v", in.Command, r.Replace)
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(w.workspace, "f")); err != nil ||
+		!bytes.HasSuffix(b, []byte("\n\nx\ny\n")) || len(b) != maxView-6 {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+}
+
+// A change of more lines than are shown is told by its numbers.
+func TestHunkOfVeryManyLines(t *testing.T) {
+	r := hunk([]byte("a\nb\nc\n"), []byte("a\n"+strings.Repeat("\n", maxHunkLines)+"c\n"))
+	if len(r.Lines) != 0 || r.Lines == nil || *r.OldStart != 1 || *r.OldLines != 3 || *r.NewStart != 1 ||
+		*r.NewLines != maxHunkLines+2 {
+		t.Errorf("%d lines, -%d,%d +%d,%d", len(r.Lines), *r.OldStart, *r.OldLines, *r.NewStart, *r.NewLines)
+	}
+}
+
+// What a command wrote between the reading and the writing of an edit is not undone by it.
+func TestEditorSeesChanges(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	must(t, os.WriteFile(path, []byte("one"), 0o644))
+	s := newServer(ServerOptions{Workspace: dir})
+	_, was, err := load(s.ids.root, path)
+	must(t, err)
+	must(t, os.WriteFile(path, []byte("three"), 0o644))
+	_, err = s.replaceFile(s.ids.root, path, []byte("two"), was)
+	wantCode(t, err, proto.Conflict)
+	if b, err := os.ReadFile(path); err != nil || string(b) != "three" {
+		t.Errorf("%q %v", b, err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("%v", entries)
+	}
+}

@@ -1,0 +1,166 @@
+package pid1
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/wire"
+)
+
+// forkFiles are where cgroups v2 and v1 tell how often a process or thread was refused, as "max N".
+var forkFiles = []string{"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"}
+
+// Evidence is what the kernel counted and found full at one moment. The difference between two
+// of them is what a command ran into, or one that ran beside it.
+type evidence struct {
+	ooms    int64 // processes killed for memory; -1 where that cannot be seen
+	forks   int64 // processes and threads refused; likewise
+	full    wire.Shortage
+	orphans usage // of a shell's earlier calls
+}
+
+// lookAround takes the evidence. It costs some microseconds.
+func (s *Server) lookAround() evidence {
+	return evidence{ooms: s.oom.read(), forks: s.forks.read(), full: fullNow()}
+}
+
+// A calm is evidence that still holds, since nothing has run and no file was touched after it was taken. So a command
+// finds it there rather than wait for it.
+type calm struct {
+	mu     sync.Mutex
+	holds  bool
+	is     evidence
+	guests int    // requests at work that may touch files
+	storms uint64 // how often anything came that ends a calm
+}
+
+// take returns the evidence if it holds, which is over with that.
+func (c *calm) take() (is evidence, holds bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	is, holds = c.is, c.holds
+	c.holds = false
+	c.storms++
+	return is, holds
+}
+
+// disturb says that it does not hold any more.
+func (c *calm) disturb() { _, _ = c.take() }
+
+// since is what settle asks for.
+func (c *calm) since() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.storms
+}
+
+// settle takes the evidence, if nothing has disturbed since, when nothing ran.
+func (c *calm) settle(since uint64, look func() evidence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.guests == 0 && c.storms == since {
+		c.is, c.holds = look(), true
+	}
+}
+
+// enter says that a request is at work, until it leaves.
+func (c *calm) enter() (leave func()) {
+	c.count(1)
+	return func() { c.count(-1) }
+}
+
+func (c *calm) count(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.guests += n
+	c.holds = false
+	c.storms++
+}
+
+// surroundings is lookAround for what is about to be started.
+func (s *Server) surroundings() evidence {
+	if is, holds := s.calm.take(); holds {
+		return is
+	}
+	return s.lookAround()
+}
+
+// explain adds to x what speaks for an end that was forced on the command. One that ended well needs no explanation.
+func (e *execution) explain(x *wire.Exit) {
+	e.addOrphans(x)
+	x.NoOutputDir = e.noOutputDir
+	if x.Code == 0 {
+		return
+	}
+	x.OutOfMemory = e.outOfMemory(*x)
+	now := e.s.lookAround()
+	x.ForksRefused = e.before.forks >= 0 && now.forks > e.before.forks
+	x.Full, x.FullBefore = now.full, e.before.full
+}
+
+// fullNow looks at the file systems in memory. Others have limits that only the daemon can see.
+func fullNow() (set wire.Shortage) {
+	for i, path := range []string{"/tmp", "/dev/shm"} {
+		if tmpfsFull(path) {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// tmpfsFull reports whether the tmpfs at path has no room for another file. What a program could not
+// write whole it often leaves out whole, so the last hundredth counts as nothing.
+func tmpfsFull(path string) bool {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil || st.Type != unix.TMPFS_MAGIC || st.Blocks == 0 {
+		return false
+	}
+	return st.Bavail <= st.Blocks/100 || st.Files > 0 && st.Ffree == 0
+}
+
+// A tally is an open file of the kernel with a line "KEY N". Nil is one that this container has not.
+type tally struct {
+	f   *os.File
+	key []byte
+}
+
+// newTally opens the first of the files that has the line.
+func newTally(key string, files ...string) *tally {
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		if t := (&tally{f, []byte(key + " ")}); t.read() >= 0 {
+			return t
+		}
+		_ = f.Close()
+	}
+	return nil
+}
+
+// read is the number, or -1 if it cannot be told.
+func (t *tally) read() int64 {
+	if t == nil {
+		return -1
+	}
+	var buf [512]byte
+	for line := range bytes.Lines(buf[:readFirst(t.f, buf[:])]) {
+		if v, ok := bytes.CutPrefix(line, t.key); ok {
+			if count, err := strconv.ParseInt(string(bytes.TrimSpace(v)), 10, 64); err == nil {
+				return count
+			}
+		}
+	}
+	return -1
+}
+
+func (t *tally) close() {
+	if t != nil {
+		_ = t.f.Close()
+	}
+}

@@ -1,0 +1,503 @@
+package pid1
+
+import (
+	"context"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/output"
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// An execution is a command while it runs for a caller.
+type execution struct {
+	s           *Server
+	by          *caller // who started it
+	o           *owner  // nil while it waits for its turn on a shell
+	tty         *os.File
+	outs        []*os.File     // read ends of stdout and stderr
+	given       []int          // the same where the caller reads them; kept to go on reading for those left behind
+	pumps       []*output.Pump // where we read them ourselves
+	feed        *feeder        // stdin that comes as frames; nil if it does not
+	keep        []int          // write ends that we hold until the command has ended
+	before      evidence       // when it started
+	id          identity       // whose command it is
+	output      string         // its output directory; "" for none
+	job         string         // the directory to look at when it has ended
+	plan        *plan          // nil on a shell
+	kind        kind           // of the zygote for commands like this one; zero if there can be none
+	noOutputDir bool           // its output directory could not be made, since the disk is full
+
+	cancel chan struct{} // closed when the caller has gone
+	ended  chan struct{} // closed after the caller was told, or the attempt to
+	ending atomic.Bool   // set just before that
+
+	mu     sync.Mutex
+	kept   *kept           // nil if it ends with its caller
+	killed bool            // by us, at somebody's wish
+	acts   []chan struct{} // kills, signals and resizes; each is closed when it was acknowledged
+	held   []*os.File      // outs that somebody still has open, until the caller has read what it wants
+}
+
+// over reports whether the command has ended and another may be asked for.
+func (e *execution) over() bool { return e.ending.Load() }
+
+// run starts a command for the caller.
+func (k *caller) run(ctx context.Context, req *wire.Request, fds []int) error {
+	if req.Command == nil || req.Pipes != len(fds) || req.Command.Keep > 0 && len(fds) > 0 {
+		wire.CloseAll(fds)
+		return wire.ErrFrame
+	}
+	e := &execution{s: k.s, by: k, cancel: make(chan struct{}), ended: make(chan struct{})}
+	p, err := k.s.plan(req.Command)
+	if err != nil {
+		wire.CloseAll(fds)
+		return k.reply(nil, err)
+	}
+	k.exec = e
+	e.id, e.output, e.noOutputDir = p.id, p.output, p.noOutputDir
+	if req.Command.Job != "" {
+		e.job = k.s.absolute(req.Command.Job)
+	}
+	if req.Command.Shell != "" {
+		wire.CloseAll(fds)
+		e.startFeed(req.Command)
+		k.s.wg.Add(1)
+		go func() {
+			defer k.s.wg.Done()
+			defer k.s.survive(k.conn)
+			e.onShell(req.Command, p)
+		}()
+		return nil
+	}
+	deaths, err := e.begin(req.Command, p, fds)
+	if err != nil {
+		k.exec = nil
+		e.removeOutputDir()
+		return k.reply(nil, err)
+	}
+	e.announce(wire.Started{PID: e.o.pid, Pipes: len(fds) > 0})
+	e.pump(req.Command.TTY != nil, len(fds) > 0)
+	k.s.wg.Add(1)
+	go func() {
+		defer k.s.wg.Done()
+		defer k.s.survive(k.conn)
+		d := <-deaths
+		e.finish(d)
+	}()
+	return nil
+}
+
+// begin starts the process, with a place among those that are kept if it is to have one.
+func (e *execution) begin(cmd *wire.Command, p *plan, fds []int) (deaths <-chan death, err error) {
+	if cmd.Keep > 0 {
+		if e.kept, err = e.s.keeps.add(e.s, cmd); err != nil {
+			wire.CloseAll(fds)
+			return nil, err
+		}
+	}
+	if deaths, err = e.start(cmd, p, fds); err != nil {
+		e.kept.started(nil)
+	}
+	return deaths, err
+}
+
+// start plumbs and starts the process.
+func (e *execution) start(cmd *wire.Command, p *plan, fds []int) (<-chan death, error) {
+	pl, err := e.plumb(cmd, p, fds)
+	if err != nil {
+		return nil, err
+	}
+	defer wire.CloseAll(pl.child)
+	pl.kind = p.kind(pl)
+	e.before = e.s.surroundings()
+	o := &owner{id: cmd.ID}
+	deaths, err := e.s.start(p, o, pl)
+	if err != nil {
+		e.unplumb()
+		return nil, notStarted(p, err)
+	}
+	e.o, e.plan, e.kind = o, p, pl.kind
+	return deaths, nil
+}
+
+// A childIO is what the child gets. child holds every descriptor of it that is to be closed here.
+type childIO struct {
+	files []int // 0, 1, 2, and what comes after
+	child []int
+	tty   bool
+	kind  kind // of the zygote whose spare may get them; zero for none
+}
+
+// plumb makes the child's descriptors of those that came, of pipes of our own, or of a terminal.
+func (e *execution) plumb(cmd *wire.Command, p *plan, fds []int) (pl childIO, err error) {
+	switch {
+	case cmd.TTY != nil:
+		wire.CloseAll(fds)
+		pl, err = e.plumbTTY(cmd, p)
+	case len(fds) == 4 || len(fds) == 5:
+		pl, err = e.plumbGiven(cmd, fds)
+	default:
+		wire.CloseAll(fds)
+		pl, err = e.plumbOwn(cmd, p)
+	}
+	if err == nil && p.text != nil {
+		err = pl.addText(p)
+	}
+	if err != nil {
+		wire.CloseAll(pl.child)
+		e.unplumb()
+		return childIO{}, proto.Errorf(proto.TooMany, "exec", "", "the container has no file descriptors or "+
+			"terminals left for another command")
+	}
+	return pl, nil
+}
+
+// plumbGiven uses the descriptors of the request.
+func (e *execution) plumbGiven(cmd *wire.Command, fds []int) (childIO, error) {
+	pl := childIO{child: []int{fds[0], fds[2]}, files: []int{-1, fds[0], fds[2]}}
+	if len(fds) == 5 {
+		pl.child = append(pl.child, fds[4])
+		pl.files[0] = fds[4]
+	}
+	e.given = []int{fds[1], fds[3]}
+	return pl, e.s.nullInput(&pl)
+}
+
+// nullInput gives the child /dev/null where it has no stdin.
+func (s *Server) nullInput(pl *childIO) (err error) {
+	if pl.files[0] >= 0 {
+		return nil
+	}
+	var fd int
+	select {
+	case fd = <-s.nulls:
+	default:
+		if fd, err = openNull(); err != nil {
+			return err
+		}
+	}
+	pl.files[0], pl.child = fd, append(pl.child, fd)
+	return nil
+}
+
+func openNull() (int, error) { return unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0) }
+
+// spareNull opens what nullInput takes.
+func (s *Server) spareNull() {
+	if len(s.nulls) > 0 {
+		return
+	}
+	fd, err := openNull()
+	if err != nil {
+		return // whoever needs it will be told
+	}
+	select {
+	case s.nulls <- fd:
+	default:
+		_ = unix.Close(fd)
+	}
+}
+
+// addText gives the child a script as descriptor 3.
+func (pl *childIO) addText(p *plan) error {
+	fd, err := unix.MemfdCreate("script", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	pl.files, pl.child = append(pl.files, fd), append(pl.child, fd)
+	for b := p.text; len(b) > 0; {
+		n, err := unix.Write(fd, b)
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+// plumbOwn makes pipes, and sends what comes out of them as frames.
+func (e *execution) plumbOwn(cmd *wire.Command, p *plan) (pl childIO, err error) {
+	pl.files = []int{-1, -1, -1}
+	for i := range 2 {
+		r, w, err := wire.Pipe()
+		if err != nil {
+			return pl, err
+		}
+		pl.files[1+i], pl.child = w, append(pl.child, w)
+		f, err := wire.Pollable(r, "output")
+		if err != nil {
+			return pl, err
+		}
+		e.outs = append(e.outs, f)
+	}
+	if cmd.HasInput() {
+		r, w, err := wire.Pipe()
+		if err != nil {
+			return pl, err
+		}
+		pl.files[0], pl.child = r, append(pl.child, r)
+		f, err := wire.Pollable(w, "stdin")
+		if err != nil {
+			return pl, err
+		}
+		e.startFeed(cmd)
+		e.feed.open(f, f.Close)
+	}
+	return pl, e.s.nullInput(&pl)
+}
+
+// pump starts to send the output as frames, unless the caller reads it. A caller that is gone is no reason
+// to stop: the command is being killed then.
+func (e *execution) pump(tty, direct bool) {
+	if direct {
+		return
+	}
+	for i, f := range e.outs {
+		kind := [...]wire.FrameKind{wire.FrameStdout, wire.FrameStderr}[i]
+		deliver := func(b []byte) error { _ = e.by.conn.Send(kind, b); return nil }
+		if e.kept != nil {
+			deliver = func(b []byte) error { e.kept.out.Write(proto.Stdout+proto.Stream(i), b); return nil }
+		}
+		p, err := output.StartPump(f, tty, deliver, nil)
+		if err != nil {
+			e.s.log.Error("reading a command's output", "err", err)
+			continue
+		}
+		e.pumps = append(e.pumps, p)
+	}
+}
+
+// startFeed prepares for stdin that comes as frames.
+func (e *execution) startFeed(cmd *wire.Command) {
+	if !cmd.HasInput() {
+		return
+	}
+	e.feed = newFeeder(func(n uint32, epoch int) {
+		if kp := e.keptAs(); kp != nil {
+			kp.credit(n, epoch)
+		} else {
+			_ = e.by.conn.Send(wire.FrameCredit, wire.EncodeNumbers(n))
+		}
+	})
+	if cmd.Input != nil {
+		e.feed.fill(cmd.Input)
+	}
+}
+
+// unplumb closes what is open on our side.
+func (e *execution) unplumb() {
+	if e.feed != nil {
+		e.feed.stop()
+	}
+	for _, f := range e.outs {
+		_ = f.Close()
+	}
+	wire.CloseAll(e.keep)
+	wire.CloseAll(e.given)
+	e.outs, e.keep, e.given = nil, nil, nil
+}
+
+// start starts the planned program and registers whom its processes belong to.
+func (s *Server) start(p *plan, o *owner, pl childIO) (<-chan death, error) {
+	s.spawn.Lock()
+	defer s.spawn.Unlock()
+	o.start = bootTicks() - 1 // the clock of /proc is coarse: a tick early is never too late
+	o.mark = nextMark()
+	s.reaper.openAccount(o)
+	deaths, ok := s.zygotes.become(o, p, pl)
+	if !ok {
+		var err error
+		if o.pid, deaths, err = s.execute(p, pl, o.mark); err != nil {
+			s.reaper.closeAccount(o)
+			return nil, err
+		}
+		s.births.made(o.pid)
+	}
+	s.newest.Store(int64(o.pid))
+	s.enlist(o)
+	s.calm.disturb() // somebody may have found nothing running until it was enlisted
+	return deaths, nil
+}
+
+// execute has a child of the guest's own execute the planned program.
+func (s *Server) execute(p *plan, pl childIO, m mark) (pid int, deaths <-chan death, err error) {
+	attr := &syscall.ProcAttr{
+		Dir: p.dir, Env: p.env, Files: make([]uintptr, len(pl.files)),
+		Sys: &syscall.SysProcAttr{Setsid: true, Credential: p.id.credential(), Setctty: pl.tty},
+	}
+	for i, fd := range pl.files {
+		attr.Files[i] = uintptr(fd)
+	}
+	m.stamp()
+	s.shield.with(func() {
+		pid, deaths, err = s.reaper.start(func() (int, error) { return syscall.ForkExec(p.path, p.argv, attr) })
+	})
+	return pid, deaths, err
+}
+
+// finish tells the caller how its process ended, after all it wrote.
+func (e *execution) finish(d death) {
+	e.awaitActs()
+	x := exitOf(d)
+	e.explain(&x)
+	since, alone := e.s.calm.since(), false
+	x.Leftover, alone = e.s.leftover(e.o)
+	e.s.disown(e.o)
+	e.lookBack(&x)
+	newest := e.s.newest.Load()
+	e.report(x)
+	e.s.zygotes.keepUp(e.kind)
+	time.Sleep(respite)
+	if e.s.newest.Load() == newest { // else there is a next command already
+		e.s.spareNull()
+		e.s.zygotes.restock(e.kind)
+	}
+	if alone {
+		e.s.calm.settle(since, e.s.lookAround)
+	}
+	e.s.zygotes.prepare(e.kind, e.plan)
+}
+
+// respite is how long the guest does nothing when it has told the end of a command. The daemon is about to answer
+// then, which it takes some 0.3 ms for, and the guest cannot see when it has. What is made ready for the next command
+// at once is made ready in the way of this one's answer: that was a tenth to a fifth of the time of a small command
+// on two processors. What is made ready once the next command has come is in the way of that one, so it is left to
+// its end.
+const respite = 500 * time.Microsecond
+
+// report sends the end and closes what nobody needs any more.
+func (e *execution) report(x wire.Exit) {
+	for _, p := range e.pumps {
+		p.Finish()
+	}
+	if e.feed != nil {
+		e.feed.stop()
+	}
+	wire.CloseAll(e.keep)
+	open, shut := e.stillOpen()
+	e.mu.Lock()
+	e.held = open
+	e.mu.Unlock()
+	e.ending.Store(true) // before the caller can know of it and ask for the next
+	if e.kept != nil {
+		e.kept.finish(x)
+	} else {
+		_ = e.by.conn.SendJSON(wire.FrameDone, wire.Done{Exit: x, Open: len(open) > 0 && len(e.pumps) == 0})
+	}
+	wire.CloseAll(shut)
+	if len(e.pumps) > 0 {
+		e.letGo() // we have read all that the caller will get
+	}
+	close(e.ended)
+}
+
+// stillOpen returns those outputs that some process may yet write to, closes the rest of our own, and returns what is
+// to be closed of those that came with the request.
+func (e *execution) stillOpen() (open []*os.File, shut []int) {
+	for _, f := range e.outs {
+		if f != e.tty && fileHasWriter(f) {
+			open = append(open, f)
+		} else {
+			_ = f.Close()
+		}
+	}
+	for i, written := range haveWriters(e.given) {
+		if fd := e.given[i]; !written {
+			shut = append(shut, fd)
+		} else if f, err := wire.Pollable(fd, "output"); err == nil {
+			open = append(open, f)
+		}
+	}
+	e.outs, e.given = nil, nil
+	return open, shut
+}
+
+// fileHasWriter is haveWriters for a file.
+func fileHasWriter(f *os.File) (writer bool) {
+	raw, err := f.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { writer = haveWriters([]int{int(fd)})[0] })
+	}
+	return writer
+}
+
+// haveWriters reports whether the other ends of pipes are open.
+func haveWriters(fds []int) []bool {
+	all, p := make([]bool, len(fds)), make([]unix.PollFd, len(fds))
+	for i, fd := range fds {
+		p[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
+	if _, err := unix.Poll(p, 0); err != nil {
+		return all
+	}
+	for i := range p {
+		all[i] = p[i].Revents&unix.POLLHUP == 0
+	}
+	return all
+}
+
+// letGo goes on reading for the processes that were left behind, once nobody else does.
+func (e *execution) letGo() {
+	e.mu.Lock()
+	held := e.held
+	e.held = nil
+	e.mu.Unlock()
+	for _, f := range held {
+		go output.Discard(f) // ends with the last of those processes
+	}
+}
+
+// exitOf translates what the kernel says of a process.
+func exitOf(d death) wire.Exit {
+	x := wire.Exit{
+		CPU:       time.Duration(d.usage.Utime.Nano() + d.usage.Stime.Nano()),
+		PeakBytes: d.usage.Maxrss << 10,
+	}
+	if d.status.Signaled() {
+		x.Signal = d.status.Signal()
+		x.Code = 128 + int(x.Signal)
+		return x
+	}
+	x.Code = d.status.ExitStatus()
+	return x
+}
+
+// kill ends all that belongs to the command and returns when it is gone.
+func (e *execution) kill() error {
+	e.mu.Lock()
+	e.killed = true
+	o := e.o
+	e.mu.Unlock()
+	if o == nil {
+		return nil
+	}
+	return e.s.killTree(o)
+}
+
+// act registers something that is done to the command. The end is not told before the function
+// that it returns was called, so that acknowledgements come first.
+func (e *execution) act() (through func()) {
+	c := make(chan struct{})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.acts = append(e.acts, c)
+	return func() { close(c) }
+}
+
+// awaitActs waits for what was begun until now.
+func (e *execution) awaitActs() {
+	e.mu.Lock()
+	acts := e.acts
+	e.acts = nil
+	e.mu.Unlock()
+	for _, c := range acts {
+		<-c
+	}
+}

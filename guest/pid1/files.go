@@ -1,0 +1,507 @@
+package pid1
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/output"
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// listingBytes is about how much of a list goes into one message.
+const listingBytes = 128 << 10
+
+// file deals with a request on files, as id.
+func (k *caller) file(id identity, req *wire.Request) error {
+	switch req.Op {
+	case wire.OpHash:
+		return k.reply(k.s.hash(id, req.Paths))
+	case wire.OpEdit:
+		if req.Edit == nil {
+			return wire.ErrFrame
+		}
+	}
+	path, err := k.s.pathOf(req.Op, req.Path)
+	if err != nil {
+		return k.reply(nil, err)
+	}
+	switch req.Op {
+	case wire.OpStat:
+		return k.reply(k.s.stat(id, path))
+	case wire.OpMkdir:
+		return k.reply(nil, wire.FileError(req.Op, path, id.do(func() error { return os.MkdirAll(path, 0o755) })))
+	case wire.OpRemove:
+		return k.reply(nil, k.s.remove(id, path, req.Recursive))
+	case wire.OpMove:
+		to, err := k.s.pathOf(req.Op, req.To)
+		if err == nil {
+			err = move(id, path, to)
+		}
+		return k.reply(nil, err)
+	case wire.OpEdit:
+		return k.reply(k.s.edit(id, path, req.Edit))
+	}
+	return k.transfer(id, req, path)
+}
+
+// transfer deals with a request whose answer, or whose own body, is long.
+func (k *caller) transfer(id identity, req *wire.Request, path string) error {
+	switch req.Op {
+	case wire.OpList:
+		files, truncated, err := list(id, path, clamp(req.Max, wire.MaxList))
+		return k.list(files, truncated, wire.FileError(req.Op, path, err))
+	case wire.OpWalk:
+		files, truncated, err := k.s.walk(id, path, clamp(req.Max, wire.MaxWalk))
+		return k.list(files, truncated, wire.FileError(req.Op, path, err))
+	case wire.OpRead:
+		return k.read(id, req, path)
+	case wire.OpTar:
+		return k.tar(id, path, req.NoLinks)
+	case wire.OpWrite:
+		return k.write(id, req, path)
+	case wire.OpUntar:
+		return k.untar(id, req, path)
+	}
+	return wire.ErrFrame
+}
+
+func clamp(n, most int) int { return min(max(n, 0), most) }
+
+// pathOf checks a path and makes it absolute.
+func (s *Server) pathOf(op string, raw []byte) (string, error) {
+	path := string(raw)
+	switch {
+	case path == "":
+		return "", proto.Errorf(proto.InvalidArgument, op, "path", "the path is empty")
+	case strings.IndexByte(path, 0) >= 0:
+		return "", proto.Errorf(proto.InvalidArgument, op, "path", "the path holds a NUL byte")
+	}
+	return s.absolute(path), nil
+}
+
+// info describes what lstat says of path.
+func info(path string, st *unix.Stat_t) proto.FileInfo {
+	fi := proto.FileInfo{
+		Path: path, Type: typeOf(st.Mode), SizeBytes: st.Size, Mode: fmt.Sprintf("%04o", st.Mode&0o7777),
+		UID: st.Uid, GID: st.Gid,
+		ModifiedAt: proto.At(time.Unix(st.Mtim.Unix())), ChangedAt: proto.At(time.Unix(st.Ctim.Unix())),
+	}
+	if !utf8.ValidString(path) {
+		fi.RawPath = []byte(path)
+		fi.Path = strings.ToValidUTF8(path, "\uFFFD")
+	}
+	return fi
+}
+
+// typeOf translates the type bits of a mode.
+func typeOf(mode uint32) proto.FileType {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return proto.TypeFile
+	case unix.S_IFDIR:
+		return proto.TypeDirectory
+	case unix.S_IFLNK:
+		return proto.TypeSymlink
+	}
+	return proto.TypeOther
+}
+
+// infoAt describes the entry name of the open directory dir, whose path is given.
+func infoAt(dir int, name, path string) (proto.FileInfo, error) {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return proto.FileInfo{}, err
+	}
+	fi := info(path, &st)
+	if fi.Type == proto.TypeSymlink {
+		to, _ := linkAt(dir, name)
+		fi.Target = strings.ToValidUTF8(to, "\uFFFD")
+	}
+	return fi, nil
+}
+
+// linkAt is where a link leads, in the bytes that it has, which need not be UTF-8.
+func linkAt(dir int, name string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, buf)
+	return string(buf[:max(n, 0)]), err
+}
+
+// stat describes one file.
+func (s *Server) stat(id identity, path string) (fi proto.FileInfo, err error) {
+	err = id.do(func() (err error) {
+		fi, err = infoAt(unix.AT_FDCWD, path, path)
+		return err
+	})
+	return fi, wire.FileError(wire.OpStat, path, err)
+}
+
+// dirFlags open a directory for reading.
+const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+
+// openDir opens a directory, and never through a link at its end unless follow.
+func openDir(at int, name string, follow bool) (*os.File, error) {
+	if follow {
+		fd, err := unix.Openat(at, name, dirFlags, 0)
+		return os.NewFile(uintptr(fd), name), err
+	}
+	fd, err := openEntry(at, name)
+	return os.NewFile(uintptr(fd), name), err // nil for a descriptor that is none
+}
+
+// openEntry opens a directory that is an entry of another for reading, and never through a link.
+func openEntry(at int, name string) (int, error) {
+	if fd, err := openStraight(at, name); err != unix.ENOSYS {
+		return fd, err
+	}
+	is, err := stepInto(at, name)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(is)
+	return unix.Openat(is, ".", dirFlags, 0)
+}
+
+// noOpenat2 is set where the kernel lacks the call, as gVisor does, or a filter keeps it from us.
+var noOpenat2 atomic.Bool
+
+// openStraight opens a directory for reading that no link leads to, in one system call: what is a link, at the end or
+// on the way, is unix.ENOTDIR. unix.ENOSYS says that it has to be done in steps.
+func openStraight(at int, path string) (int, error) {
+	if noOpenat2.Load() {
+		return -1, unix.ENOSYS
+	}
+	fd, err := unix.Openat2(at, path, &unix.OpenHow{Flags: dirFlags, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	switch err {
+	case unix.ENOSYS, unix.EPERM:
+		noOpenat2.Store(true)
+		err = unix.ENOSYS
+	case unix.ELOOP:
+		err = unix.ENOTDIR
+	}
+	return fd, err
+}
+
+// stepInto returns a directory that is an entry of another, as a place to go on from; a link is unix.ENOTDIR.
+// What it is, is asked of the open descriptor: under gVisor O_DIRECTORY follows links in spite of O_NOFOLLOW.
+func stepInto(at int, name string) (int, error) {
+	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		err = unix.ENOTDIR
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// list describes what a directory holds.
+func list(id identity, path string, most int) (files []proto.FileInfo, truncated bool, err error) {
+	err = id.do(func() error {
+		d, err := openDir(unix.AT_FDCWD, path, true)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		names, err := d.Readdirnames(most + 1)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		truncated = len(names) > most
+		sort.Strings(names)
+		for _, name := range names[:min(len(names), most)] {
+			fi, err := infoAt(int(d.Fd()), name, filepath.Join(path, name))
+			if err == nil { // else it has just gone
+				files = append(files, fi)
+			}
+		}
+		return nil
+	})
+	return files, truncated, err
+}
+
+// maxLooked is how many entries a walk looks at for each that it may return: a tree of directories alone has no end
+// otherwise.
+const maxLooked = 4
+
+// A walker collects the files below a directory.
+type walker struct {
+	most      int
+	left      int    // entries that it still looks at
+	prune     string // a directory to remove on the way if it is empty; "" once that was done
+	dev       uint64
+	files     []proto.FileInfo
+	truncated bool
+	buf       []byte // for what the kernel says of a directory
+}
+
+// walk describes the files and links below dir, which is no link itself: it is for the daemon's own books.
+func (s *Server) walk(id identity, dir string, most int) ([]proto.FileInfo, bool, error) {
+	w := &walker{most: most, left: maxLooked * (most + 1000)}
+	err := id.do(func() error { return w.from(s, dir) })
+	return w.sorted(), w.truncated, err
+}
+
+// from walks dir and all below it.
+func (w *walker) from(s *Server, dir string) error {
+	d, err := s.openNoLinks(dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(d)
+	var st unix.Stat_t
+	if err := unix.Fstat(d, &st); err != nil {
+		return err
+	}
+	w.dev, w.buf = uint64(st.Dev), make([]byte, 8<<10)
+	return w.walk(d, dir, 0)
+}
+
+// sorted is what was found, by path.
+func (w *walker) sorted() []proto.FileInfo {
+	sort.Slice(w.files, func(i, j int) bool { return w.files[i].Path < w.files[j].Path })
+	return w.files
+}
+
+// walk reads one open directory. What cannot be read below the first, or has a path that the kernel would not take,
+// is left out.
+func (w *walker) walk(d int, path string, depth int) error {
+	entries, err := readEntries(d, w.buf, w.left+1)
+	if err != nil {
+		return err
+	}
+	if len(entries) > w.left {
+		entries, w.truncated = entries[:w.left], true
+	}
+	w.left -= len(entries)
+	slices.SortFunc(entries, func(a, b dirEntry) int { return strings.Compare(a.name, b.name) })
+	for _, e := range entries {
+		child := filepath.Join(path, e.name)
+		if len(child) >= unix.PathMax { // by descriptors the walk gets where no path leads
+			w.truncated = true
+			continue
+		}
+		if child == w.prune && w.removeEmpty(d, e.name) {
+			continue
+		}
+		if e.kind == unix.DT_DIR { // which has no line of its own, so nothing need be asked of it
+			w.descend(d, e.name, child, depth+1)
+		} else {
+			w.look(d, e.name, child, depth)
+		}
+		if w.truncated && len(w.files) >= w.most {
+			return nil
+		}
+	}
+	return nil
+}
+
+// removeEmpty removes the directory to be pruned if it is empty. A walker that may not remove it leaves that to others.
+func (w *walker) removeEmpty(at int, name string) bool {
+	err := unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
+	if err == nil || err == unix.ENOTEMPTY {
+		w.prune = ""
+	}
+	return err == nil
+}
+
+// look describes an entry that is no directory, or may be.
+func (w *walker) look(d int, name, child string, depth int) {
+	fi, err := infoAt(d, name, child)
+	switch {
+	case err != nil:
+	case fi.Type == proto.TypeDirectory:
+		w.descend(d, name, child, depth+1)
+	case fi.Type == proto.TypeOther:
+	case len(w.files) >= w.most:
+		w.truncated = true
+	default:
+		w.files = append(w.files, fi)
+	}
+}
+
+// descend walks a subdirectory if it is on the same file system.
+func (w *walker) descend(d int, name, path string, depth int) {
+	if depth > wire.MaxDepth {
+		w.truncated = true
+		return
+	}
+	sub, err := openEntry(d, name)
+	if err != nil {
+		w.truncated = w.truncated || !isMissing(err) // it may be gone by now
+		return
+	}
+	defer unix.Close(sub)
+	var st unix.Stat_t
+	if unix.Fstat(sub, &st) != nil || uint64(st.Dev) != w.dev {
+		return
+	}
+	if w.walk(sub, path, depth) != nil {
+		w.truncated = true
+	}
+}
+
+// list sends a list in messages of bearable size.
+func (k *caller) list(files []proto.FileInfo, truncated bool, err error) error {
+	if err != nil {
+		return k.reply(nil, err)
+	}
+	for {
+		n, bytes := 0, 0
+		for n < len(files) && bytes < listingBytes {
+			bytes += 300 + len(files[n].Path) + 2*len(files[n].RawPath) + len(files[n].Target)
+			n++
+		}
+		l := wire.Listing{Files: files[:n], More: n < len(files), Truncated: truncated}
+		if err := k.conn.SendJSON(wire.FrameReply, l); err != nil || !l.More {
+			return err
+		}
+		files = files[n:]
+	}
+}
+
+// move renames a file.
+func move(id identity, from, to string) error {
+	err := id.do(func() error {
+		if _, err := os.Lstat(from); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		return unix.Rename(from, to)
+	})
+	item := from
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EISDIR) ||
+		errors.Is(err, unix.ENOTDIR) {
+		item = to
+	}
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EISDIR) {
+		return proto.Errorf(proto.AlreadyExists, wire.OpMove, to, "%s is a directory and stays; remove it first", to)
+	}
+	return wire.FileError(wire.OpMove, item, err)
+}
+
+// openRegular opens a regular file and nothing else: a FIFO would wait for its other end, and
+// a device do who knows what.
+func openRegular(path string, flags int) (*os.File, *unix.Stat_t, error) {
+	fd, err := unix.Open(path, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return regular(fd, path)
+}
+
+// regular makes a file of an open descriptor if it is one, and closes it if not.
+func regular(fd int, path string) (*os.File, *unix.Stat_t, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, nil, err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return os.NewFile(uintptr(fd), path), &st, nil
+	case unix.S_IFDIR:
+		err = unix.EISDIR
+	default:
+		err = unix.ENXIO
+	}
+	_ = unix.Close(fd)
+	return nil, nil, err
+}
+
+// openAs is openRegular with id's permissions.
+func openAs(id identity, path string, flags int) (f *os.File, st *unix.Stat_t, err error) {
+	err = id.do(func() (err error) {
+		f, st, err = openRegular(path, flags)
+		return err
+	})
+	return f, st, err
+}
+
+// read sends a part of a file.
+func (k *caller) read(id identity, req *wire.Request, path string) error {
+	open := func() (*os.File, *unix.Stat_t, error) { return openAs(id, path, unix.O_RDONLY) }
+	if req.NoLinks {
+		open = func() (*os.File, *unix.Stat_t, error) { return k.s.fileNoLinks(id, path) }
+	}
+	f, st, err := open()
+	if err != nil {
+		return k.reply(nil, wire.FileError(wire.OpRead, path, err))
+	}
+	defer f.Close()
+	if req.Offset < 0 {
+		return k.reply(nil, proto.Errorf(proto.InvalidArgument, wire.OpRead, path, "the offset is negative"))
+	}
+	length := max(0, st.Size-req.Offset)
+	if req.Count >= 0 {
+		length = min(length, req.Count)
+	}
+	head := wire.Opened{Info: info(path, st), Length: length}
+	if req.Handover && length >= handoverBytes && wire.CanHandOver(int(f.Fd())) {
+		return k.handOver(f, head)
+	}
+	if err := k.conn.SendJSON(wire.FrameReply, head); err != nil {
+		return err
+	}
+	switch err := k.send(io.NewSectionReader(f, req.Offset, length), length); {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return k.reply(nil, wire.FileShrunk(path))
+	case err != nil:
+		return err
+	}
+	return k.conn.Send(wire.FrameClose, nil)
+}
+
+// send sends length bytes as a body.
+func (k *caller) send(r io.Reader, length int64) error {
+	buf := output.NewBuffer()
+	defer buf.Free()
+	for length > 0 {
+		b := buf.Data()[:min(length, output.BufferBytes)]
+		if _, err := io.ReadFull(r, b); err != nil {
+			return wire.UnexpectedEOF(err)
+		}
+		if err := k.conn.Send(wire.FrameBody, b); err != nil {
+			return err
+		}
+		length -= int64(len(b))
+	}
+	return nil
+}
+
+// isMissing reports whether err says that a file is not there.
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// handoverBytes is the length from which on that is less work than frames.
+const handoverBytes = wire.BodyBytes
+
+// handOver answers a read with the file itself.
+func (k *caller) handOver(f *os.File, head wire.Opened) error {
+	head.Handover = true
+	if err := k.conn.SendJSONWith(wire.FrameReply, head, []int{int(f.Fd())}); err != nil {
+		return err
+	}
+	return k.conn.Send(wire.FrameClose, nil)
+}

@@ -1,0 +1,385 @@
+package pid1
+
+import (
+	"context"
+	"encoding/binary"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/output"
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// maxKept bounds the commands that a guest keeps, those that have ended and were not forgotten included.
+const maxKept = 256
+
+// maxBarred bounds the IDs that may not be used any more.
+const maxBarred = 4096
+
+// A kept is a command that does not end with the connection that started it: its output and its
+// end stay here until they are asked for, and until they are forgotten.
+type kept struct {
+	s     *Server
+	id    string
+	out   *output.Output
+	begun chan struct{} // closed when e is set, or will not be
+	ended chan struct{} // closed when exit is set
+
+	e    *execution // nil if it could not be started; valid after begun
+	exit wire.Exit  // valid after ended
+	at   time.Time  // when it ended
+	from time.Time  // when it was started; valid after begun
+
+	linking sync.Mutex // one link at a time is made
+	mu      sync.Mutex // guards what follows
+	link    *link      // whom it is told to; nil if nobody is there
+}
+
+// A link tells one connection what a kept command does.
+type link struct {
+	k      *kept
+	conn   *wire.Conn
+	epoch  int           // of the command's standard input
+	at     output.Cursor // what the other side has
+	cancel context.CancelFunc
+	done   chan struct{}
+	told   atomic.Bool // the end was told, so the connection is free for the next request
+}
+
+// keeps is what a guest keeps.
+type keeps struct {
+	mu     sync.Mutex
+	all    map[string]*kept
+	barred map[string]struct{} // what the daemon has given up on never starts
+	budget *output.Budget      // made for the first: what the container may use is told after the guest has started
+	closed bool
+}
+
+// memoryShare is the part of the container's memory that kept output may take, and mostKept the most.
+const (
+	memoryShare = 16
+	mostKept    = 64 << 20
+)
+
+func newKeeps() *keeps {
+	return &keeps{all: map[string]*kept{}, barred: map[string]struct{}{}}
+}
+
+// memory is how much the container may use, in bytes, as far as that can be seen from inside.
+func memory() int64 {
+	most := int64(1) << 40
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		most = int64(info.Totalram) * int64(info.Unit)
+	}
+	for _, name := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && n > 0 {
+			most = min(most, n)
+		}
+	}
+	return most
+}
+
+// add makes room for a command that is about to start.
+func (ks *keeps) add(s *Server, cmd *wire.Command) (*kept, error) {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	_, barred := ks.barred[cmd.ID]
+	switch {
+	case cmd.ID == "":
+		return nil, proto.Errorf(proto.InvalidArgument, "exec", "", "a command that is kept needs an ID")
+	case barred || ks.closed:
+		return nil, proto.Errorf(proto.Canceled, "exec", cmd.ID, "the caller went away")
+	case ks.all[cmd.ID] != nil:
+		return nil, proto.Errorf(proto.AlreadyExists, "exec", cmd.ID, "command %s exists already", wire.CleanText(cmd.ID, 128))
+	case len(ks.all) >= maxKept:
+		return nil, proto.Errorf(proto.TooMany, "exec", cmd.ID, "the container keeps %d commands, which is its "+
+			"limit; wait for one to end", len(ks.all))
+	}
+	if ks.budget == nil {
+		ks.budget = output.NewBudget(min(memory()/memoryShare, mostKept))
+	}
+	k := &kept{s: s, id: cmd.ID, out: output.New(cmd.Keep, ks.budget), begun: make(chan struct{}),
+		ended: make(chan struct{})}
+	ks.all[cmd.ID] = k
+	return k, nil
+}
+
+// started says that e runs, or with nil that it could not be started.
+func (k *kept) started(e *execution) {
+	if k == nil {
+		return
+	}
+	k.e, k.from = e, time.Now()
+	close(k.begun)
+	if e == nil {
+		k.s.keeps.drop(k)
+	}
+}
+
+// drop gives up a place and the memory that goes with it.
+func (ks *keeps) drop(k *kept) {
+	ks.mu.Lock()
+	if ks.all[k.id] == k {
+		delete(ks.all, k.id)
+	}
+	ks.mu.Unlock()
+	k.out.Drop()
+}
+
+func (ks *keeps) find(id string) *kept {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	return ks.all[id]
+}
+
+// finish takes note of the end.
+func (k *kept) finish(x wire.Exit) {
+	k.exit, k.at = x, time.Now()
+	close(k.ended)
+	k.out.Finish()
+}
+
+// credit says that bytes of standard input were taken, if whoever sent them is still there.
+func (k *kept) credit(n uint32, epoch int) {
+	k.mu.Lock()
+	l := k.link
+	k.mu.Unlock()
+	if l != nil && l.epoch == epoch {
+		_ = l.conn.Send(wire.FrameCredit, wire.EncodeNumbers(n))
+	}
+}
+
+// connect begins to tell c what the command does, from what the other side has on. Whoever was told before is
+// cut off: it is a daemon that is no more. first writes the answer that comes before all that.
+func (k *kept) connect(c *wire.Conn, have [2]int64, first func() error) *link {
+	k.linking.Lock()
+	defer k.linking.Unlock()
+	k.mu.Lock()
+	old := k.link
+	k.mu.Unlock()
+	if old != nil {
+		_ = old.conn.Close()
+		old.stop()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &link{
+		k: k, conn: c, epoch: k.e.feed.renew(), cancel: cancel, done: make(chan struct{}),
+		at: output.Cursor{Stdout: have[0], Stderr: have[1]},
+	}
+	_ = first() // if this fails, the reader of the connection sees it too
+	k.mu.Lock()
+	k.link = l
+	k.mu.Unlock()
+	k.out.Attach(&l.at) // here, not in the goroutine, which may begin when the command has written more than is kept
+	k.out.Hold()
+	go l.run(ctx)
+	return l
+}
+
+// run sends the output, and the end once there is no more. While somebody is told, the command is held up rather
+// than lose output; when nobody is, it goes on and the middle of what it writes is lost.
+func (l *link) run(ctx context.Context) {
+	defer close(l.done)
+	ended := l.send(ctx)
+	l.k.out.Detach(&l.at)
+	l.k.out.Release()
+	if !ended {
+		return
+	}
+	<-l.k.ended
+	x := l.k.exit
+	x.Ago = time.Since(l.k.at)
+	l.leave()
+	l.told.Store(true) // before the other side can know of it and ask for the next
+	_ = l.conn.SendJSON(wire.FrameDone, wire.Done{Exit: x})
+}
+
+// send reports whether all was sent.
+func (l *link) send(ctx context.Context) bool {
+	for {
+		p, ok, err := l.k.out.Next(ctx, &l.at)
+		if err != nil || !ok {
+			return err == nil
+		}
+		if p.Until > 0 {
+			continue // the offset of what comes next tells
+		}
+		b := binary.BigEndian.AppendUint64(append(make([]byte, 0, len(p.Data)+wire.KeptHeaderBytes), byte(p.Stream)),
+			uint64(p.Offset))
+		if err := l.conn.Send(wire.FrameKept, append(b, p.Data...)); err != nil {
+			_ = l.conn.Close()
+			return false
+		}
+	}
+}
+
+// stop ends a link and waits for it.
+func (l *link) stop() {
+	l.cancel()
+	<-l.done
+	l.leave()
+}
+
+// leave makes it no longer the one that is told.
+func (l *link) leave() {
+	l.k.mu.Lock()
+	defer l.k.mu.Unlock()
+	if l.k.link == l {
+		l.k.link = nil
+	}
+}
+
+// attach connects the caller to a command that is kept.
+func (k *caller) attach(req *wire.Request) error {
+	kp := k.s.keeps.find(req.ID)
+	if kp != nil {
+		<-kp.begun
+	}
+	if kp == nil || kp.e == nil || req.Have[0] < 0 || req.Have[1] < 0 {
+		return k.reply(nil, proto.Errorf(proto.NotFound, "attach", wire.CleanText(req.ID, 128), "command %s is not kept here",
+			wire.CleanText(req.ID, 128)))
+	}
+	k.exec = kp.e
+	k.setLink(kp.connect(k.conn, req.Have, func() error {
+		first := wire.Started{PID: kp.e.o.pid, Ran: time.Since(kp.from), NoInput: kp.e.feed.deaf()}
+		first.Out[0], first.Out[1] = kp.out.Totals()
+		select {
+		case <-kp.ended:
+			first.Ended = true
+		default:
+		}
+		return k.conn.SendJSON(wire.FrameStarted, first)
+	}))
+	return nil
+}
+
+func (k *caller) linked() *link {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.link
+}
+
+func (k *caller) setLink(l *link) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.link = l
+}
+
+// unlink is hangUp for a command that is kept.
+func (k *caller) unlink(l *link) {
+	l.stop()
+	k.giveUp(l.k)
+}
+
+// giveUp ends a kept command if the caller wanted that before it went.
+func (k *caller) giveUp(kp *kept) {
+	if !k.quit {
+		return
+	}
+	if err := k.s.forgetKept([]string{kp.id}); err != nil {
+		k.s.log.Warn("ending a command that was given up", "err", err)
+	}
+}
+
+// announce tells the caller that its command runs, and connects it to one that is kept.
+func (e *execution) announce(first wire.Started) {
+	say := func() error { return e.by.conn.SendJSON(wire.FrameStarted, first) }
+	if e.kept == nil {
+		_ = say() // if this fails, the reader of the connection sees it too, and kills the command
+		return
+	}
+	e.kept.started(e)
+	e.by.setLink(e.kept.connect(e.by.conn, [2]int64{}, say))
+}
+
+// keptAs is what is kept of the command; nil if it ends with its caller.
+func (e *execution) keptAs() *kept {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.kept
+}
+
+// claim is what a daemon does when it comes back: of the commands that it knows it is told which are
+// kept; the others of those never start any more, and what is kept for nobody ends.
+func (s *Server) claim(ids []string) []string {
+	known := make(map[string]bool, len(ids))
+	have := []string{}
+	ks := s.keeps
+	ks.mu.Lock()
+	for _, id := range ids {
+		known[id] = true
+		if ks.all[id] != nil {
+			have = append(have, id)
+		} else if len(ks.barred) < maxBarred {
+			ks.barred[id] = struct{}{}
+		}
+	}
+	var orphans []string
+	for id := range ks.all {
+		if !known[id] {
+			orphans = append(orphans, id)
+		}
+	}
+	ks.mu.Unlock()
+	if err := s.forgetKept(orphans); err != nil {
+		s.log.Warn("ending commands that nobody knows of", "err", err)
+	}
+	return have
+}
+
+// forgetKept drops what is kept of these commands, and ends those that run.
+func (s *Server) forgetKept(ids []string) error {
+	var failed error
+	for _, id := range ids {
+		k := s.keeps.find(id)
+		if k == nil {
+			continue
+		}
+		if err := k.end(); err != nil {
+			failed = err
+			continue
+		}
+		s.keeps.drop(k)
+	}
+	return failed
+}
+
+// end ends the command, if it runs.
+func (k *kept) end() error {
+	<-k.begun
+	if k.e == nil || k.e.over() {
+		return nil
+	}
+	k.out.Release()
+	if err := k.e.killAll(); err != nil {
+		return err
+	}
+	<-k.ended
+	return nil
+}
+
+// closeKept ends all of them, and keeps no more.
+func (s *Server) closeKept() {
+	s.keeps.mu.Lock()
+	s.keeps.closed = true
+	var all []string
+	for id := range s.keeps.all {
+		all = append(all, id)
+	}
+	s.keeps.mu.Unlock()
+	if err := s.forgetKept(all); err != nil {
+		s.log.Warn("ending kept commands", "err", err)
+	}
+}

@@ -1,0 +1,264 @@
+package pid1
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+)
+
+// killWait is how long the processes of a command may take to die after SIGKILL. Only
+// those that hang in the kernel, on a disk that does not answer, take any.
+const killWait = 10 * time.Second
+
+// An owner is what processes belong to: a command, a persistent shell with all its calls, or a zygote, which is a
+// process by itself.
+type owner struct {
+	id     string // exec ID of a command; others have none
+	pid    int
+	mark   mark
+	start  uint64 // ticks
+	shell  bool
+	zygote bool
+}
+
+// owns reports whether p shows by itself that it is o's.
+func (o *owner) owns(p proc) bool {
+	return p.pid == o.pid || p.sid == o.pid || p.pgrp == o.pid
+}
+
+// A hunt finds the processes of one owner among all. Whom a process belongs to is
+// asked once: the answer costs reading files.
+type hunt struct {
+	s      *Server
+	o      *owner
+	others []*owner
+	known  map[int]verdict
+}
+
+// A verdict is whether the process with this start time is a victim by its mark or environment.
+type verdict struct {
+	start  uint64
+	victim bool
+}
+
+// newHunt prepares to find o's processes.
+func (s *Server) newHunt(o *owner) *hunt { return &hunt{s: s, o: o, known: map[int]verdict{}} }
+
+// look lists all processes, and to whom they may belong beside the owner. A child that is being started shows neither
+// its owner's environment nor, on every kernel, a mark, so that it would pass for an orphan: there is none while this
+// looks.
+func (h *hunt) look() []proc {
+	h.s.spawn.Lock()
+	defer h.s.spawn.Unlock()
+	h.others = h.others[:0]
+	for _, other := range h.s.owners() {
+		if other != h.o {
+			h.others = append(h.others, other)
+		}
+	}
+	return processes()
+}
+
+// victims returns the living processes of the owner: those in its session or group,
+// those with its mark or exec ID, orphans that nobody else owns, and all their descendants.
+func (h *hunt) victims() []proc {
+	table := h.look()
+	index := make(map[int]int, len(table))
+	for i, p := range table {
+		index[p.pid] = i
+	}
+	state := make([]byte, len(table)) // 0 not known yet, 'v' victim, 'n' not
+	for i := range table {
+		h.decide(table, index, state, i, 0)
+	}
+	var found []proc
+	for i, p := range table {
+		if state[i] == 'v' && !p.dead() {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// decide says whether process i is a victim, asking its parent first where it must.
+func (h *hunt) decide(table []proc, index map[int]int, state []byte, i, depth int) bool {
+	if state[i] != 0 {
+		return state[i] == 'v'
+	}
+	p := table[i]
+	state[i] = 'n' // also ends a loop, which a table read while it changes might hold
+	victim := false
+	switch {
+	case p.pid == h.s.pid || p.start < h.o.start && p.pid != h.o.pid:
+	case h.o.owns(p):
+		victim = true
+	case h.foreign(p):
+	default:
+		parent, ok := index[p.ppid]
+		victim = ok && depth < len(table) && h.decide(table, index, state, parent, depth+1) || h.marked(p)
+	}
+	if victim {
+		state[i] = 'v'
+	}
+	return victim
+}
+
+// foreign reports whether p shows by itself that it is another live owner's.
+func (h *hunt) foreign(p proc) bool {
+	for _, o := range h.others {
+		if o.owns(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// marked looks at what p inherited.
+func (h *hunt) marked(p proc) bool {
+	if v, ok := h.known[p.pid]; ok && v.start == p.start {
+		return v.victim
+	}
+	v := verdict{p.start, h.inherited(p)}
+	h.known[p.pid] = v
+	return v.victim
+}
+
+func (h *hunt) inherited(p proc) bool {
+	if m := markOf(p.pid); issued(m) {
+		return m == h.o.mark
+	}
+	id := environID(h.s.ids, p.pid)
+	if id != "" {
+		for _, o := range h.others {
+			if o.id == id {
+				return false
+			}
+		}
+		return id == h.o.id
+	}
+	// It took off all that it inherited. An orphan that came after the command, and that nobody
+	// else has a claim to, is the command's.
+	return h.s.init && p.ppid == h.s.pid
+}
+
+// killTree ends every process of o, and returns once none is left. They are all stopped first,
+// round after round until no new one shows up: whoever is stopped cannot fork any more.
+func (s *Server) killTree(o *owner) error {
+	h := s.newHunt(o)
+	stopped := map[int]uint64{}
+	deadline := time.Now().Add(killWait)
+	pause := 200 * time.Microsecond
+	for {
+		found := h.victims()
+		if len(found) == 0 {
+			return nil
+		}
+		if s.stopNew(o, found, stopped) {
+			continue
+		}
+		for _, p := range found {
+			s.kill(p.pid, unix.SIGKILL)
+		}
+		if time.Now().After(deadline) {
+			return proto.Errorf(proto.Unavailable, "kill", "",
+				"%d processes did not die within %v; restart the container", len(found), killWait)
+		}
+		// Those that are not our children tell nobody here when they are gone.
+		time.Sleep(pause)
+		pause = min(2*pause, 20*time.Millisecond)
+	}
+}
+
+// stopNew stops those that were not stopped before and reports whether there were any.
+func (s *Server) stopNew(o *owner, found []proc, stopped map[int]uint64) bool {
+	fresh := false
+	for _, p := range found {
+		if start, ok := stopped[p.pid]; !ok || start != p.start {
+			stopped[p.pid] = p.start
+			s.reaper.claim(p.pid, o)
+			s.kill(p.pid, unix.SIGSTOP)
+			fresh = true
+		}
+	}
+	return fresh
+}
+
+// kill sends a signal to a process, or to a group if pid is negative.
+func (s *Server) kill(pid int, sig unix.Signal) error {
+	err := unix.Kill(pid, sig)
+	if err == unix.EPERM {
+		// Root of a container without CAP_KILL; the user may signal what is the user's.
+		err = s.ids.user.do(func() error { return unix.Kill(pid, sig) })
+	}
+	return err
+}
+
+// leftover counts the processes of o but its own, when that has ended or is a shell between two calls. Nearly always
+// there is none, and the kernel says so at once, or one look at the list of processes shows it. alone is that nothing
+// runs in the container at all.
+func (s *Server) leftover(o *owner) (n int, alone bool) {
+	if s.childless() || !o.shell && s.births.none() && s.onlyZygotesBut(o) {
+		return 0, true
+	}
+	latest := s.births.latest() // before the list, which has whatever was made until then
+	if n, alone = s.others(o, latest); alone {
+		s.births.settle(latest)
+	}
+	return n, alone
+}
+
+// onlyZygotesBut reports whether nothing that the guest has started runs for anybody but o.
+func (s *Server) onlyZygotesBut(o *owner) bool {
+	for _, other := range s.owners() {
+		if other != o && !other.zygote {
+			return false
+		}
+	}
+	return true
+}
+
+// others is leftover by the list of processes, before which a number was the latest, 0 if that is not known.
+func (s *Server) others(o *owner, latest int) (n int, alone bool) {
+	theirs := map[int]*owner{}
+	for _, other := range s.owners() {
+		theirs[other.pid] = other
+	}
+	alone = s.inherits()
+	wrapped := int(s.newest.Load()) < o.pid || latest != 0 && latest < o.pid
+	for _, pid := range pids() {
+		if pid == s.pid || pid == o.pid && !o.shell {
+			continue
+		}
+		owner := theirs[pid]
+		alone = alone && owner != nil && owner.zygote
+		// Lower numbers were there before, unless the numbers began anew.
+		if owner == nil && (pid > o.pid || wrapped) {
+			return s.countOthers(o), false
+		}
+	}
+	return 0, alone
+}
+
+// inherits reports whether whatever loses its parent becomes a child of the guest, which is PID 1 then.
+func (s *Server) inherits() bool { return s.init && s.pid == 1 }
+
+// childless reports whether that is so and the guest has no child. Then nothing else runs.
+func (s *Server) childless() bool {
+	if !s.inherits() {
+		return false
+	}
+	var info unix.Siginfo
+	return unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil) == unix.ECHILD
+}
+
+func (s *Server) countOthers(o *owner) int {
+	n := 0
+	for _, p := range s.newHunt(o).victims() {
+		if p.pid != o.pid {
+			n++
+		}
+	}
+	return n
+}

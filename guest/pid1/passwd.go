@@ -1,0 +1,120 @@
+package pid1
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// An entry is one line of a user list.
+type entry struct {
+	name string
+	home string
+}
+
+// findUser looks uid up in a passwd file.
+func findUser(passwd string, uid int) (entry, bool) {
+	var found entry
+	ok := eachLine(passwd, func(f []string) bool {
+		if len(f) < 6 || f[2] != strconv.Itoa(uid) {
+			return false
+		}
+		found = entry{name: f[0], home: f[5]}
+		return true
+	})
+	return found, ok
+}
+
+// eachLine calls fn with the fields of each line until it returns true.
+func eachLine(file string, fn func(fields []string) bool) bool {
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	s := bufio.NewScanner(f)
+	for s.Scan() {
+		if fn(strings.Split(s.Text(), ":")) {
+			return true
+		}
+	}
+	return false
+}
+
+// EnsureUser adds the user and group of that ID to the image below root if it lacks them, and makes a
+// home directory. It is named "user", or "user" and the ID where that name is taken. Entries of the
+// image are left as they are.
+func EnsureUser(root string, uid, gid int) error {
+	passwd, group := filepath.Join(root, "etc/passwd"), filepath.Join(root, "etc/group")
+	if err := os.MkdirAll(filepath.Dir(passwd), 0o755); err != nil {
+		return err
+	}
+	if !hasID(group, gid) {
+		if err := appendLine(group, fmt.Sprintf("%s:x:%d:", freeName(group, gid), gid)); err != nil {
+			return err
+		}
+	}
+	e, ok := findUser(passwd, uid)
+	if !ok {
+		name := freeName(passwd, uid)
+		e = entry{name: name, home: "/home/" + name}
+		line := fmt.Sprintf("%s:x:%d:%d::%s:%s", name, uid, gid, e.home, shellIn(root))
+		if err := appendLine(passwd, line); err != nil {
+			return err
+		}
+	}
+	return makeHome(filepath.Join(root, e.home), uid, gid)
+}
+
+// makeHome makes a home directory if there is none. It runs before any code of the
+// container does, so nobody can put a link in the way.
+func makeHome(dir string, uid, gid int) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chown(dir, uid, gid)
+}
+
+// hasID reports whether a passwd or group file lists id.
+func hasID(file string, id int) bool {
+	return eachLine(file, func(f []string) bool { return len(f) > 2 && f[2] == strconv.Itoa(id) })
+}
+
+// freeName is "user", or a name with the ID in it if that is taken.
+func freeName(file string, id int) string {
+	if eachLine(file, func(f []string) bool { return f[0] == "user" }) {
+		return fmt.Sprintf("user%d", id)
+	}
+	return "user"
+}
+
+func shellIn(root string) string {
+	if _, err := os.Stat(filepath.Join(root, "bin/bash")); err == nil {
+		return "/bin/bash"
+	}
+	return "/bin/sh"
+}
+
+// appendLine adds a line to a file whose last line may lack its end.
+func appendLine(file, line string) error {
+	b, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if len(b) > 0 && b[len(b)-1] != '\n' {
+		line = "\n" + line
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(line + "\n")
+	return err
+}

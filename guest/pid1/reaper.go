@@ -1,0 +1,191 @@
+package pid1
+
+import (
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/wire"
+)
+
+// A death is how a child ended.
+type death struct {
+	status unix.WaitStatus
+	usage  unix.Rusage
+}
+
+// A reaper owns all waiting for children. As PID 1 it waits for whatever dies, orphans
+// included, and hands the deaths of our own children to those who started them; nothing
+// else in the process may wait. Otherwise it waits for each child it started alone.
+type reaper struct {
+	all bool
+
+	// mu is held while a child is being started, so that it is in children before its
+	// death is looked up, however early it dies.
+	mu       sync.Mutex
+	children map[int]chan death
+	orphans  map[*owner]*usage // what orphans used, by whose they were; guarded by mu
+	watched  map[int]func()    // called when a child dies whose death nobody waits for; guarded by mu
+	claimed  map[int]*usage    // the account of a process that is being killed; guarded by mu
+	born     chan struct{}     // holds a token when there may be a child again
+}
+
+func newReaper(all bool) *reaper {
+	return &reaper{all: all, children: map[int]chan death{}, orphans: map[*owner]*usage{}, watched: map[int]func(){},
+		claimed: map[int]*usage{}, born: make(chan struct{}, 1)}
+}
+
+// run reaps until stop is closed. While the guest has no child there are no orphans to come either: all other
+// processes descend from its children.
+func (r *reaper) run(stop <-chan struct{}) {
+	for {
+		pid, err := nextDead()
+		switch {
+		case err == unix.EINTR:
+		case err != nil: // no children
+			select {
+			case <-r.born:
+			case <-stop:
+				return
+			}
+		default:
+			r.bury(pid)
+			// The goroutine that waited for this death runs next, on this thread. The reaper's next wait is in the
+			// kernel, and the scheduler would need some 250 µs to find that another goroutine could run.
+			runtime.Gosched()
+		}
+	}
+}
+
+// nextDead waits until a child is dead and leaves it as it is: its PID cannot be given to another process while it is a
+// zombie's.
+func nextDead() (int, error) {
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		return 0, err
+	}
+	return siginfoPID(&info), nil
+}
+
+// bury reaps pid and tells whoever started it.
+func (r *reaper) bury(pid int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var d death
+	owed := r.owed(pid)
+	for {
+		got, err := unix.Wait4(pid, &d.status, unix.WNOHANG, &d.usage)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || got != pid {
+			return // a child that failed to exec: syscall.ForkExec has waited for it
+		}
+		break
+	}
+	if owed != nil {
+		owed.add(usageOf(&d.usage))
+	}
+	if ch := r.children[pid]; ch != nil {
+		delete(r.children, pid)
+		ch <- d
+		if fn := r.watched[pid]; fn != nil {
+			delete(r.watched, pid)
+			go fn()
+		}
+	}
+}
+
+// start has fn make a child. The channel gets its death.
+func (r *reaper) start(fn func() (pid int, err error)) (int, <-chan death, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid, err := fn()
+	if err != nil {
+		return 0, nil, err
+	}
+	if !r.all {
+		ch := make(chan death, 1)
+		go waitFor(pid, ch)
+		return pid, ch, nil
+	}
+	return pid, r.expect(pid), nil
+}
+
+// expect registers a child. Called with r.mu held.
+func (r *reaper) expect(pid int) <-chan death {
+	ch := make(chan death, 1)
+	r.children[pid] = ch
+	select {
+	case r.born <- struct{}{}:
+	default:
+	}
+	return ch
+}
+
+// adopt registers a child that somebody else has made. It fails if it is none of ours, or has died and been forgotten.
+func (r *reaper) adopt(pid int) (<-chan death, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.children[pid] != nil {
+		return nil, wire.ErrFrame
+	}
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil); err != nil {
+		return nil, err
+	}
+	return r.expect(pid), nil
+}
+
+// watch has fn called when a child dies.
+func (r *reaper) watch(pid int, deaths <-chan death, fn func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.children[pid] == deaths {
+		r.watched[pid] = fn
+	} else {
+		go fn()
+	}
+}
+
+// unwatch undoes that. It reports false if fn is being called.
+func (r *reaper) unwatch(pid int, deaths <-chan death) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.children[pid] != deaths {
+		return false
+	}
+	delete(r.watched, pid)
+	return true
+}
+
+// kill kills a child, or its group if whom is negative, unless its death has been told: the number may be another's
+// then.
+func (r *reaper) kill(pid int, deaths <-chan death, whom int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.children[pid] == deaths {
+		_ = unix.Kill(whom, unix.SIGKILL)
+	}
+}
+
+// waitFor waits for one child.
+func waitFor(pid int, ch chan<- death) {
+	var d death
+	for {
+		_, err := unix.Wait4(pid, &d.status, 0, &d.usage)
+		if err != unix.EINTR {
+			ch <- d
+			return
+		}
+	}
+}
+
+// siginfoPID reads si_pid, which package unix does not name. On 64-bit machines it
+// follows three 32-bit numbers and their padding.
+func siginfoPID(info *unix.Siginfo) int {
+	const offset = 16
+	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), offset)))
+}

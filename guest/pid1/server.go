@@ -1,0 +1,459 @@
+// Package pid1 is the guest: the program that runs as PID 1 of a container, serves the daemon's requests, starts and
+// ends commands, keeps persistent shells and reaps orphans. The program berth-guest calls Serve. What both ends of a
+// connection share is guest/wire; the daemon's end is guest/client, of which nothing is linked here.
+package pid1
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// ServerOptions say how Serve works.
+type ServerOptions struct {
+	Log       *slog.Logger // default: none
+	Version   string       // said in Hello
+	Workspace string       // default "/workspace"
+	UID, GID  int          // of "user"; default 1000
+	Env       []string     // what commands inherit, such as the image's PATH
+	// directory for the pipes of persistent shells; default: the first that works of /dev/shm, /tmp, /run, /var/tmp
+	Scratch string
+	// wait for all children and take over orphans; for PID 1. No other part of the process may wait then
+	Init bool
+
+	// ZygoteRest is how long a bash that was started ahead waits without a command, and how long after a command the
+	// next has to come for one to be worth its start; default 30 s.
+	ZygoteRest time.Duration
+
+	Doze Dozer    // nil: it stays awake
+	Past Past     // of a guest that wakes; zero for one that begins
+	Conn net.Conn // over which it was told to doze
+}
+
+// A Server is the guest at work.
+type Server struct {
+	opt    ServerOptions
+	log    *slog.Logger
+	ids    identities
+	pid    int
+	init   bool
+	hello  wire.Hello
+	bash   string // where users have it by custom; "" if it is not there
+	reaper *reaper
+	shield *shield
+	oom    *tally // of kills for memory
+	forks  *tally // of processes refused
+	// /dev/null, opened for the next command without input: each has its own, or they would share its locks
+	nulls   chan int
+	calm    calm
+	newest  atomic.Int64 // PID started last
+	births  *births
+	editing sync.Mutex // held from reading a file to replacing it; see edit
+	zygotes *zygotes
+	spawn   sync.Mutex // one child is started at a time: it inherits what is set on the guest for it
+
+	mu     sync.Mutex
+	live   map[*owner]struct{}
+	shells map[string]*shell
+	given  map[mark]struct{} // marks of all it started; nil for PID 1, with which all dies
+
+	keeps       *keeps
+	scratch     scratch
+	switchboard switchboard
+	door        door
+	callers     atomic.Int32   // connections that are being served
+	parted      chan struct{}  // one has ended
+	wg          sync.WaitGroup // connections and their commands
+	burials     sync.WaitGroup // persistent shells
+}
+
+// Serve answers requests from ln until ctx ends. Then it kills all it started, and returns nil.
+func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
+	s := newServer(opt)
+	s.door = newDoor(ln)
+	endReaper := s.startReaper()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(ctx, func() { _ = ln.Close() })
+	if opt.Conn != nil {
+		s.admit(ctx, opt.Conn)
+	}
+	err := s.accept(ctx, ln)
+	cancel()
+	s.closeKept()
+	s.wg.Wait()
+	s.closeShells()
+	s.zygotes.endAll()
+	s.burials.Wait()
+	s.killRest()
+	s.scratch.remove()
+	endReaper()
+	if s.shield != nil {
+		_ = s.shield.f.Close()
+	}
+	s.oom.close()
+	s.forks.close()
+	s.births.close()
+	select {
+	case fd := <-s.nulls:
+		_ = unix.Close(fd)
+	default:
+	}
+	return err
+}
+
+// customBash is what lists of users name as a user's shell.
+const customBash = "/bin/bash"
+
+func newServer(opt ServerOptions) *Server {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Workspace == "" {
+		opt.Workspace = "/workspace"
+	}
+	if opt.UID == 0 {
+		opt.UID = 1000
+	}
+	if opt.GID == 0 {
+		opt.GID = opt.UID
+	}
+	if opt.ZygoteRest == 0 {
+		opt.ZygoteRest = 30 * time.Second
+	}
+	s := &Server{
+		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),
+		ids: newIdentities(opt.UID, opt.GID), reaper: newReaper(opt.Init),
+		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...),
+		forks: newTally("max", forkFiles...), keeps: newKeeps(), births: newBirths(), nulls: make(chan int, 1),
+		scratch: scratch{want: opt.Scratch}, parted: make(chan struct{}, 1),
+	}
+	s.zygotes = newZygotes(s)
+	if _, err := executable(customBash); err == nil {
+		s.bash = customBash
+	}
+	if opt.Init {
+		s.shield = newShield()
+		// Whoever started PID 1 may have left it descriptors that are no business of commands.
+		_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+	}
+	if s.pid != 1 {
+		s.given = map[mark]struct{}{}
+	}
+	past := opt.Past
+	if past == (Past{}) {
+		past = Past{Boot: random(), StartedAt: proto.At(time.Now())}
+	}
+	s.hello = wire.Hello{Ping: true, Boot: past.Boot, Version: opt.Version, PID: s.pid, StartedAt: past.StartedAt,
+		Kernel: kernel()}
+	return s
+}
+
+// startReaper makes the process reap its children, until end has been called.
+func (s *Server) startReaper() (end func()) {
+	if !s.init {
+		return func() {}
+	}
+	if s.pid != 1 {
+		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		s.reaper.run(stop)
+	}()
+	return func() {
+		close(stop)
+		<-done
+	}
+}
+
+// accept serves connections until the listener is closed.
+func (s *Server) accept(ctx context.Context, ln net.Listener) error {
+	for {
+		nc, err := ln.Accept()
+		if ctx.Err() != nil {
+			if nc != nil {
+				_ = nc.Close()
+			}
+			return nil
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			s.door.stay(ctx)
+			continue
+		}
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return err
+			}
+			// Out of descriptors or memory, which passes; a guest does not give up.
+			s.log.Warn("accepting a connection", "err", err)
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		s.admit(ctx, nc)
+	}
+}
+
+// admit serves a connection.
+func (s *Server) admit(ctx context.Context, nc net.Conn) {
+	s.callers.Add(1)
+	s.wg.Go(func() {
+		defer s.part()
+		s.serve(ctx, wire.NewConn(nc, true))
+	})
+}
+
+// killRest ends what commands left running. PID 1 need not: the kernel does it when it exits.
+func (s *Server) killRest() {
+	if s.given == nil {
+		return
+	}
+	for range 100 {
+		found := false
+		for _, p := range processes() {
+			if _, ours := s.given[markOf(p.pid)]; ours && !p.dead() {
+				found = true
+				_ = s.kill(p.pid, unix.SIGKILL)
+			}
+		}
+		if !found {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// serve answers the requests of one connection.
+func (s *Server) serve(ctx context.Context, c *wire.Conn) {
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	defer c.Close()
+	defer s.survive(c)
+	k := &caller{s: s, conn: c}
+	for ctx.Err() == nil {
+		kind, body, err := c.ReadMessage(wire.MaxRequest)
+		if err == nil {
+			err = k.handle(ctx, kind, body)
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
+				s.log.Debug("connection ended", "err", err)
+			}
+			break
+		}
+		if k.exec == nil {
+			c.Trim()
+		}
+	}
+	wire.CloseAll(c.Descriptors())
+	k.hangUp()
+}
+
+// survive is deferred by whatever works on a request: a mistake in one must not end PID 1, and with it all that runs
+// in the container. Who asked loses the connection.
+func (s *Server) survive(c *wire.Conn) {
+	if p := recover(); p != nil {
+		s.log.Error("a request failed badly", "panic", p, "stack", string(debug.Stack()))
+		_ = c.Close()
+	}
+}
+
+// A caller is one connection's state: it runs one command at a time.
+type caller struct {
+	s    *Server
+	conn *wire.Conn
+	exec *execution // the latest command, which may have ended
+	quit bool       // it is to end with the connection, although it is kept
+
+	mu   sync.Mutex // guards link
+	link *link      // to the latest command, if it is kept
+}
+
+// handle deals with one frame. An error ends the connection.
+func (k *caller) handle(ctx context.Context, kind wire.FrameKind, body []byte) error {
+	if kind != wire.FrameRequest && kind != wire.FramePing {
+		return k.control(kind, body)
+	}
+	if k.busy() {
+		return wire.ErrFrame
+	}
+	if kind == wire.FramePing {
+		return k.conn.Send(wire.FramePong, []byte(k.s.hello.Boot))
+	}
+	k.exec = nil
+	k.setLink(nil)
+	var req wire.Request
+	if err := req.Parse(body); err != nil {
+		return err
+	}
+	// They arrive with the request's first bytes, or not at all. What was read before it may have
+	// brought them, so they are not touched until here.
+	fds := k.conn.Descriptors()
+	if req.Op == wire.OpExec {
+		return k.run(ctx, &req, fds)
+	}
+	defer wire.CloseAll(fds)
+	switch req.Op {
+	case wire.OpListen:
+		return k.lend(ctx, req.Port)
+	case wire.OpDoze:
+		return k.doze(ctx)
+	}
+	defer k.s.calm.enter()()
+	return k.answer(&req, fds)
+}
+
+// busy reports whether the end of the latest command is still to be told.
+func (k *caller) busy() bool {
+	if k.exec == nil {
+		return false
+	}
+	if l := k.linked(); l != nil {
+		return !l.told.Load()
+	}
+	return !k.exec.over()
+}
+
+// answer deals with a request that is over when this returns.
+func (k *caller) answer(req *wire.Request, fds []int) error {
+	switch req.Op {
+	case wire.OpAttach:
+		return k.attach(req)
+	case wire.OpClaim:
+		return k.conn.SendJSON(wire.FrameReply, k.s.claim(req.IDs))
+	case wire.OpForget:
+		return k.reply(nil, k.s.forgetKept(req.IDs))
+	case wire.OpHello:
+		return k.conn.SendJSON(wire.FrameReply, k.s.greet(req, fds))
+	case wire.OpShells:
+		return k.conn.SendJSON(wire.FrameReply, k.s.shellList())
+	case wire.OpCloseShell:
+		return k.reply(nil, k.s.closeShell(req.Name))
+	}
+	id, err := k.s.ids.named(req.As)
+	if err != nil {
+		return k.reply(nil, err)
+	}
+	return k.file(id, req)
+}
+
+// reply sends v, or err if there is one.
+func (k *caller) reply(v any, err error) error {
+	if err != nil {
+		return k.conn.SendJSON(wire.FrameError, proto.AsError(err))
+	}
+	return k.conn.SendJSON(wire.FrameReply, v)
+}
+
+// greet says who we are and writes into the descriptor that came along, to prove that one can.
+func (s *Server) greet(req *wire.Request, fds []int) wire.Hello {
+	h := s.hello
+	if req.Pipes == 1 && len(fds) == 1 {
+		_, err := unix.Write(fds[0], []byte{1})
+		h.Pipes = err == nil
+	}
+	return h
+}
+
+// owners lists what processes may belong to.
+func (s *Server) owners() []*owner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*owner, 0, len(s.live))
+	for o := range s.live {
+		all = append(all, o)
+	}
+	return all
+}
+
+// enlist registers whom processes may belong to.
+func (s *Server) enlist(o *owner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live[o] = struct{}{}
+	if s.given != nil && o.mark != 0 {
+		s.given[o.mark] = struct{}{}
+	}
+}
+
+// disown forgets an owner whose process has ended.
+func (s *Server) disown(o *owner) {
+	s.reaper.closeAccount(o)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, o)
+}
+
+// A scratch is a directory that only root may change and everybody may pass through.
+type scratch struct {
+	want string
+	mu   sync.Mutex
+	dir  string
+}
+
+// path makes the directory at first use.
+func (s *scratch) path() (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir != "" {
+		return s.dir, nil
+	}
+	places := []string{"/dev/shm", "/tmp", "/run", "/var/tmp"}
+	if s.want != "" {
+		places = []string{s.want}
+	}
+	var last error
+	for _, place := range places {
+		dir, err := os.MkdirTemp(place, ".berth-")
+		if err == nil {
+			err = os.Chmod(dir, 0o711)
+		}
+		if err == nil {
+			s.dir = dir
+			return dir, nil
+		}
+		last = err
+	}
+	return "", wire.FileError("shell", filepath.Dir(places[0]), last)
+}
+
+func (s *scratch) remove() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dir)
+		s.dir = ""
+	}
+}
+
+// random is 128 bits in hex.
+func random() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// kernel is what uname says.
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:])
+}

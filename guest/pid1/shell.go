@@ -1,0 +1,321 @@
+package pid1
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"sort"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/output"
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// shellDriver is what a persistent shell's bash runs: it reads the names of calls from one
+// descriptor, and says on another how each ended. The text of a call comes from a file, its output
+// goes to FIFOs of its own, so that a job left behind by one call cannot write into the next.
+//
+// While the text runs, both descriptors are closed to it: bash keeps copies that programs do not inherit.
+// Everything stands in one line, so that bash counts the lines of the text from 1 in what it reports. The
+// two loops that turn once catch a stray break. The streams are moved for good rather than for the eval
+// alone, since a trap that runs at exit writes when those of the eval are undone already. Tracing (set -x)
+// is on for the text only. The text can take all this apart if it wants to; then the shell ends.
+const shellDriver = `exec 250<&3 251>&4 3<&- 4>&-; __berth_trace=; ` +
+	`while IFS= builtin read -r -u 250 __berth_call; do ` +
+	`builtin . "$__berth_call.env" || builtin :; ` +
+	`IFS= builtin read -r -d '' __berth_text <"$__berth_call.text" || builtin :; ` +
+	`exec <"$__berth_call.in" >|"$__berth_call.out" 2>|"$__berth_call.err"; ` +
+	`for __berth_once in 1; do for __berth_once in 1; do ` +
+	`builtin eval "$__berth_trace$__berth_text" 250<&- 251>&-; ` +
+	`done; done; ` +
+	`{ __berth_code=$?; __berth_trace=; case $- in *x*) __berth_trace='builtin set -x; ';; esac; builtin set +x; } 2>/dev/null; ` +
+	`exec </dev/null >/dev/null 2>&1; ` +
+	`builtin printf '%s %s\n' "${__berth_call##*/}" "$__berth_code" >&251; ` +
+	`done`
+
+// maxShells bounds the persistent shells of a container.
+const maxShells = 100
+
+// A shell is a persistent bash. Its calls take turns.
+type shell struct {
+	s       *Server
+	name    string
+	id      identity
+	dir     string // of its calls' files; only root may change it
+	started time.Time
+
+	ctl     *os.File     // to bash: names of calls
+	status  *output.Pump // from bash: how they ended
+	answers chan answer
+
+	o     *owner
+	turn  chan struct{} // holds a token while a call runs
+	gone  chan struct{} // closed when its bash has ended
+	death death         // valid after gone
+
+	sent map[string]string // variables that calls were given, by the call whose turn it is
+
+	mu    sync.Mutex
+	calls int
+}
+
+// An answer is a line of a shell's status.
+type answer struct{ call, code int }
+
+// onShell runs a call on a persistent shell from its turn to its end.
+func (e *execution) onShell(cmd *wire.Command, p *plan) {
+	sh, fresh, err := e.s.acquire(cmd, p, e.cancel)
+	if err == nil {
+		err = e.call(sh, cmd, fresh)
+	}
+	if err != nil {
+		if e.feed != nil {
+			e.feed.stop()
+		}
+		e.removeOutputDir()
+		e.ending.Store(true)
+		_ = e.by.conn.SendJSON(wire.FrameError, proto.AsError(err))
+		close(e.ended)
+	}
+}
+
+// acquire gives the caller its turn on the shell it named, and starts that if there is none.
+func (s *Server) acquire(cmd *wire.Command, p *plan, cancel <-chan struct{}) (*shell, bool, error) {
+	for {
+		sh, fresh, err := s.shellNamed(cmd.Shell, p.id)
+		if err != nil {
+			return nil, false, err
+		}
+		if fresh { // with the token already ours
+			if err := sh.start(p); err != nil {
+				s.abandon(sh)
+				return nil, false, err
+			}
+			return sh, true, nil
+		}
+		select {
+		case sh.turn <- struct{}{}:
+		case <-sh.gone:
+			continue
+		case <-cancel:
+			return nil, false, proto.Errorf(proto.Canceled, "exec", cmd.Shell, "the caller went away")
+		}
+		select {
+		case <-sh.gone:
+			<-sh.turn
+		default:
+			return sh, false, nil
+		}
+	}
+}
+
+// abandon gives up a shell that did not start as it should.
+func (s *Server) abandon(sh *shell) {
+	if sh.o != nil {
+		_ = s.killTree(sh.o) // its end cleans up
+	} else {
+		s.forget(sh)
+		close(sh.gone)
+		_ = os.RemoveAll(sh.dir)
+	}
+	<-sh.turn
+}
+
+// shellNamed finds a shell, or makes one whose first turn is the caller's.
+func (s *Server) shellNamed(name string, id identity) (*shell, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sh := s.shells[name]; sh != nil {
+		if sh.id.name != id.name {
+			return nil, false, proto.Errorf(proto.Conflict, "exec", name, "shell %q belongs to user %s; close it "+
+				"first or use another name", name, sh.id.name)
+		}
+		return sh, false, nil
+	}
+	if len(s.shells) >= maxShells {
+		return nil, false, proto.Errorf(proto.TooMany, "exec", name, "%d persistent shells are open; close one first",
+			maxShells)
+	}
+	sh := &shell{
+		s: s, name: name, id: id, started: time.Now(),
+		turn: make(chan struct{}, 1), gone: make(chan struct{}), answers: make(chan answer, 8),
+		sent: map[string]string{},
+	}
+	sh.turn <- struct{}{}
+	s.shells[name] = sh
+	return sh, true, nil
+}
+
+// forget takes a shell off the list.
+func (s *Server) forget(sh *shell) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shells[sh.name] == sh {
+		delete(s.shells, sh.name)
+	}
+}
+
+// start starts the shell's bash.
+func (sh *shell) start(p *plan) error {
+	base, err := sh.s.scratch.path()
+	if err != nil {
+		return err
+	}
+	if sh.dir, err = os.MkdirTemp(base, "shell-"); err != nil {
+		return wire.FileError("shell", "the shell's files", err)
+	}
+	if err := os.Chmod(sh.dir, 0o711); err != nil {
+		return wire.FileError("shell", "the shell's files", err)
+	}
+	ctlR, ctlW, err := wire.Pipe()
+	if err != nil {
+		return wire.FileError("shell", "the shell", err)
+	}
+	statusR, statusW, err := wire.Pipe()
+	if err != nil {
+		wire.CloseAll([]int{ctlR, ctlW})
+		return wire.FileError("shell", "the shell", err)
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		wire.CloseAll([]int{ctlR, ctlW, statusR, statusW})
+		return wire.FileError("shell", os.DevNull, err)
+	}
+	pl := childIO{files: []int{null, null, null, ctlR, statusW}}
+	o := &owner{shell: true}
+	deaths, err := sh.s.start(p, o, pl)
+	wire.CloseAll([]int{null, ctlR, statusW})
+	if err != nil {
+		wire.CloseAll([]int{ctlW, statusR})
+		return notStarted(p, err)
+	}
+	sh.o = o
+	return sh.listen(ctlW, statusR, deaths)
+}
+
+// listen connects to the bash that was started.
+func (sh *shell) listen(ctlW, statusR int, deaths <-chan death) error {
+	ctl, err := wire.Pollable(ctlW, "calls")
+	if err == nil {
+		sh.ctl = ctl
+		var status *os.File
+		if status, err = wire.Pollable(statusR, "status"); err == nil {
+			sh.status, err = output.StartPump(status, false, sh.parser(), nil)
+		}
+	}
+	sh.s.burials.Add(1)
+	go func() {
+		defer sh.s.burials.Done()
+		sh.bury(<-deaths)
+	}()
+	return wire.FileError("shell", "the shell", err)
+}
+
+// bury cleans up after the shell's bash.
+func (sh *shell) bury(d death) {
+	sh.death = d
+	if sh.status != nil {
+		sh.status.Finish() // what it said before it died counts
+		_ = sh.status.File.Close()
+	}
+	if sh.ctl != nil {
+		_ = sh.ctl.Close()
+	}
+	sh.s.forget(sh)
+	sh.s.disown(sh.o)
+	close(sh.gone)
+	sh.turn <- struct{}{} // the last call needs the files until its end
+	_ = os.RemoveAll(sh.dir)
+	<-sh.turn
+}
+
+// parser reads the status lines. They are hostile input: what does not look like one is ignored,
+// and so is one that nobody waits for.
+func (sh *shell) parser() func([]byte) error {
+	var line []byte
+	return func(b []byte) error {
+		for len(b) > 0 {
+			part, rest, whole := bytes.Cut(b, []byte{'\n'})
+			if len(line)+len(part) <= 64 {
+				line = append(line, part...)
+			}
+			b = rest
+			if !whole {
+				return nil
+			}
+			var a answer
+			if n, _ := fmt.Sscanf(string(line), "%d %d", &a.call, &a.code); n == 2 && a.code >= 0 && a.code <= 255 {
+				select {
+				case sh.answers <- a:
+				default:
+				}
+			}
+			line = line[:0]
+		}
+		return nil
+	}
+}
+
+// shellList describes all shells, by name.
+func (s *Server) shellList() []wire.ShellInfo {
+	s.mu.Lock()
+	all := make([]*shell, 0, len(s.shells))
+	for _, sh := range s.shells {
+		all = append(all, sh)
+	}
+	s.mu.Unlock()
+	list := make([]wire.ShellInfo, 0, len(all))
+	for _, sh := range all {
+		if info, ok := sh.info(); ok {
+			list = append(list, info)
+		}
+	}
+	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
+	return list
+}
+
+// info describes a shell that has been started.
+func (sh *shell) info() (wire.ShellInfo, bool) {
+	sh.mu.Lock()
+	calls := sh.calls
+	sh.mu.Unlock()
+	if calls == 0 {
+		return wire.ShellInfo{}, false
+	}
+	dir, _ := workingDirOf(sh.id, sh.o.pid)
+	return wire.ShellInfo{
+		Name: sh.name, PID: sh.o.pid, User: sh.id.name, Dir: dir, Busy: len(sh.turn) > 0,
+		Calls: calls, StartedAt: proto.At(sh.started),
+	}, true
+}
+
+// closeShell ends a shell and waits until it is gone.
+func (s *Server) closeShell(name string) error {
+	s.mu.Lock()
+	sh := s.shells[name]
+	s.mu.Unlock()
+	if sh == nil {
+		return proto.Errorf(proto.NotFound, "shell", name, "there is no shell %q", wire.CleanText(name, 256))
+	}
+	if _, started := sh.info(); !started {
+		return proto.Errorf(proto.Conflict, "shell", name, "shell %q is just being started", wire.CleanText(name, 256))
+	}
+	err := s.killTree(sh.o)
+	if err == nil {
+		<-sh.gone
+	}
+	return err
+}
+
+// closeShells ends all of them.
+func (s *Server) closeShells() {
+	for _, info := range s.shellList() {
+		if err := s.closeShell(info.Name); err != nil {
+			s.log.Warn("closing a shell", "shell", info.Name, "err", err)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package pid1
+
+import (
+	"encoding/binary"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/wire"
+)
+
+// A waiter is a bash that waits for messages: a zygote, or a spare, which is its child and waits for a command.
+type waiter struct {
+	o    *owner
+	conn int           // our end of its socket
+	wait time.Duration // how long an answer may take
+	died <-chan death
+	gone chan struct{} // closed when it has ended and nothing is left of it
+}
+
+// newWaiter makes the socket for one. far is its end.
+func newWaiter() (w *waiter, far int, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, -1, err
+	}
+	tv := unix.NsecToTimeval(int64(soon))
+	if err := unix.SetsockoptTimeval(pair[0], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		wire.CloseAll(pair[:])
+		return nil, -1, err
+	}
+	return &waiter{o: &owner{zygote: true}, conn: pair[0], wait: sparePatience, gone: make(chan struct{})}, pair[1], nil
+}
+
+// soon is how long an answer is waited for without Go's scheduler being told: nearly always it is there in less time
+// than that takes to find that somebody waits.
+const soon = time.Millisecond
+
+// send has it do something, with descriptors that come along.
+func (w *waiter) send(message []byte, fds ...int) error {
+	return unix.Sendmsg(w.conn, message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+}
+
+// receive waits for an answer. It is EAGAIN if none comes.
+func (w *waiter) receive(b []byte) (int, error) {
+	n, _, no := unix.RawSyscall(unix.SYS_READ, uintptr(w.conn), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+	if no == 0 {
+		return int(n), nil
+	}
+	if no != unix.EAGAIN && no != unix.EINTR {
+		return 0, no
+	}
+	p := []unix.PollFd{{Fd: int32(w.conn), Events: unix.POLLIN}}
+	for end := time.Now().Add(w.wait); ; {
+		_, err := unix.Poll(p, max(0, int(time.Until(end).Milliseconds())))
+		if err != unix.EINTR {
+			return wire.ReadRetry(w.conn, b)
+		}
+	}
+}
+
+// number receives one number. It is errFrame if nobody is at the other end any more.
+func (w *waiter) number() (int64, error) {
+	var b [8]byte
+	n, err := w.receive(b[:])
+	if err == nil && n != len(b) {
+		err = wire.ErrFrame
+	}
+	return int64(binary.LittleEndian.Uint64(b[:])), err
+}
+
+// done receives that all was done that a message said, or what kept it from that.
+func (w *waiter) done() error {
+	n, err := w.number()
+	if err == nil && n != 1 {
+		err = unix.Errno(-n)
+	}
+	return err
+}
+
+// do has a zygote do what a message says, and say that it has.
+func (w *waiter) do(m *message) error {
+	m.say(m.putNumbers(1), 8)
+	if err := w.send(m.bytes()); err != nil {
+		return err
+	}
+	return w.done()
+}
+
+// begin has a spare become a command.
+func (w *waiter) begin(message []byte, files []int) error {
+	if err := w.send(message, files...); err != nil {
+		return err
+	}
+	err := w.done()
+	if err == unix.EAGAIN {
+		// A command begins only once its spare has said so. From here on it cannot.
+		_ = unix.Shutdown(w.conn, unix.SHUT_RDWR)
+		err = w.done()
+	}
+	return err
+}

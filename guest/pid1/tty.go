@@ -1,0 +1,86 @@
+package pid1
+
+import (
+	"os"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// endOfFile is what ends input on a terminal in its usual mode (^D).
+const endOfFile = 4
+
+// plumbTTY makes a terminal that is the child's stdin, stdout and stderr.
+func (e *execution) plumbTTY(cmd *wire.Command, p *plan) (childIO, error) {
+	master, slave, err := pty.Open()
+	if err != nil {
+		return childIO{}, err
+	}
+	defer slave.Close()
+	fd, err := unix.FcntlInt(slave.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		_ = master.Close()
+		return childIO{}, err
+	}
+	pl := childIO{files: []int{fd, fd, fd}, child: []int{fd}, tty: true}
+	_ = unix.SetNonblock(fd, false) // package os made it so, and programs do not expect it
+	if !p.id.self {
+		_ = unix.Fchown(fd, p.id.uid, -1) // so that programs can open it by name
+	}
+	_ = pty.Setsize(master, &pty.Winsize{Rows: cmd.TTY.Rows, Cols: cmd.TTY.Cols})
+	e.tty, e.outs = master, []*os.File{master}
+	if cmd.HasInput() {
+		// Its own descriptor, so that the end of input does not end output.
+		in, err := duplicate(master)
+		if err != nil {
+			return pl, err
+		}
+		e.startFeed(cmd)
+		e.feed.open(in, func() error { _, err := in.Write([]byte{endOfFile}); return err })
+	}
+	return pl, nil
+}
+
+// duplicate makes a second descriptor that the poller knows.
+func duplicate(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	cerr := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	if cerr != nil {
+		return nil, cerr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return wire.Pollable(fd, f.Name())
+}
+
+// resize tells the terminal its size; the kernel then tells its programs.
+func (e *execution) resize(rows, cols uint32) error {
+	if e.tty == nil {
+		return proto.Errorf(proto.InvalidArgument, "resize", "", "the command has no terminal")
+	}
+	if rows > 0xffff || cols > 0xffff {
+		return proto.Errorf(proto.InvalidArgument, "resize", "", "a terminal has at most 65535 rows and columns")
+	}
+	return wire.FileError("resize", "the terminal", pty.Setsize(e.tty, &pty.Winsize{Rows: uint16(rows), Cols: uint16(cols)}))
+}
+
+// foreground is the process group that the terminal's keys go to; 0 without a terminal.
+func (e *execution) foreground() (group int) {
+	if e.tty == nil {
+		return 0
+	}
+	raw, err := e.tty.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) { group, _ = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) })
+	return group
+}

@@ -1,0 +1,359 @@
+package pid1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/output"
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// defaultMode is that of files which nothing says otherwise of.
+const defaultMode = 0o644
+
+// An incoming is a file while it is being written: a temporary one beside it, which takes its
+// place at the end. Until then it can be dropped without a trace.
+type incoming struct {
+	id     identity
+	path   string // what it becomes, links followed
+	dir    int    // the directory that name and temp are in, or AT_FDCWD where these are whole paths
+	name   string
+	temp   string
+	f      *os.File
+	sum    hash.Hash // nil: not wanted
+	size   int64
+	opt    wire.WriteOptions
+	before *unix.Stat_t // the file that is there already, or nil
+}
+
+// newIncoming makes the temporary file, and the directories above it.
+func (s *Server) newIncoming(id identity, path string, opt wire.WriteOptions) (*incoming, error) {
+	in := &incoming{id: id, dir: unix.AT_FDCWD, opt: opt}
+	if opt.Hash {
+		in.sum = sha256.New()
+	}
+	err := id.do(func() error {
+		prepare := in.placeAt
+		if opt.NoLinks {
+			prepare = func(path string) error { return in.placeNoLinks(s, path) }
+		}
+		if err := prepare(path); err != nil {
+			return err
+		}
+		fd, err := unix.Openat(in.dir, in.temp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+		if err == nil {
+			in.f = os.NewFile(uintptr(fd), in.temp)
+		}
+		return err
+	})
+	if err != nil {
+		in.closeDir()
+		return nil, wire.FileError(wire.OpWrite, path, err)
+	}
+	return in, nil
+}
+
+// placeAt makes in ready to be written to path, or to what path links to. The directories above are made.
+func (in *incoming) placeAt(path string) (err error) {
+	if in.path, err = target(path); err != nil {
+		return err
+	}
+	in.name = in.path
+	if err := in.examine(); err != nil {
+		return err
+	}
+	in.temp = filepath.Join(filepath.Dir(in.path), tempName())
+	return os.MkdirAll(filepath.Dir(in.path), 0o755)
+}
+
+// tempName is a name for a file that is not whole yet.
+func tempName() string { return ".berth-" + random() + ".tmp" }
+
+func (in *incoming) closeDir() {
+	if in.dir != unix.AT_FDCWD {
+		_ = unix.Close(in.dir)
+		in.dir = unix.AT_FDCWD
+	}
+}
+
+// examine looks at what is there, with the permission that writing it in place would need:
+// a rename needs none on the file itself.
+func (in *incoming) examine() error {
+	f, st, err := openRegular(in.path, unix.O_WRONLY)
+	switch {
+	case isMissing(err):
+		return nil
+	case errors.Is(err, unix.ETXTBSY): // a running program may be replaced, and goes on with the old one
+		st = &unix.Stat_t{}
+		err = unix.Lstat(in.path, st)
+	}
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		_ = f.Close()
+	}
+	if in.opt.Exclusive {
+		return unix.EEXIST
+	}
+	in.before = st
+	return nil
+}
+
+// maxLinks is how many links a path may lead through, as in the kernel.
+const maxLinks = 40
+
+// target follows the links at the end of path, so that writing to a link changes what it
+// leads to. What is at the end need not exist.
+func target(path string) (string, error) {
+	for range maxLinks {
+		to, err := os.Readlink(path)
+		if errors.Is(err, unix.EINVAL) || isMissing(err) {
+			return path, nil // not a link, or nothing there
+		}
+		if err != nil {
+			return "", err
+		}
+		if path, err = beyond(path, to); err != nil {
+			return "", err
+		}
+	}
+	return "", unix.ELOOP
+}
+
+// beyond is where the link at path leads, as the kernel goes there: ".." is the directory above the one that was
+// reached, which after a link is another than the one that the path names.
+func beyond(path, to string) (string, error) {
+	if !filepath.IsAbs(to) {
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return "", err
+		}
+		to = dir + "/" + to
+	}
+	to = strings.TrimRight(to, "/")
+	last := strings.LastIndexByte(to, '/') + 1 // 0 where it leads to the root
+	dir, err := filepath.EvalSymlinks("/" + to[:last])
+	if isMissing(err) {
+		return filepath.Clean("/" + to), nil // it is made with the file
+	}
+	return filepath.Join(dir, to[last:]), err
+}
+
+// still reports whether the file to be replaced is in the state that it was in.
+func (in *incoming) still(was *unix.Stat_t) bool {
+	var st unix.Stat_t
+	err := in.id.do(func() error { return unix.Fstatat(in.dir, in.name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	return err == nil && st.Ino == was.Ino && st.Dev == was.Dev && st.Size == was.Size && st.Mtim == was.Mtim &&
+		st.Ctim == was.Ctim
+}
+
+// Write adds to the file.
+func (in *incoming) Write(b []byte) (int, error) {
+	n, err := in.f.Write(b)
+	if in.sum != nil {
+		in.sum.Write(b[:n])
+	}
+	in.size += int64(n)
+	return n, err
+}
+
+// drop removes the temporary file.
+func (in *incoming) drop() {
+	_ = in.f.Close()
+	_ = in.id.do(func() error { return unix.Unlinkat(in.dir, in.temp, 0) })
+	in.closeDir()
+}
+
+// commit puts the file into its place and describes it.
+func (in *incoming) commit() (proto.FileInfo, error) {
+	var fi proto.FileInfo
+	err := in.id.do(func() error {
+		if err := in.dress(); err != nil {
+			return err
+		}
+		if err := in.place(); err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(int(in.f.Fd()), &st); err != nil {
+			return err
+		}
+		fi = info(in.path, &st)
+		return nil
+	})
+	if err != nil {
+		in.drop()
+		return fi, wire.FileError(wire.OpWrite, in.path, err)
+	}
+	in.closeDir()
+	if in.sum != nil {
+		fi.SHA256 = hex.EncodeToString(in.sum.Sum(nil))
+	}
+	return fi, in.f.Close()
+}
+
+// dress gives the temporary file the mode and, where root replaces a user's file, the owner that it shall have.
+func (in *incoming) dress() error {
+	mode := uint32(defaultMode)
+	if in.before != nil {
+		mode = in.before.Mode & 0o7777
+		if in.id.name == proto.UserRoot {
+			if err := in.f.Chown(int(in.before.Uid), int(in.before.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	if in.opt.Mode != 0 {
+		mode = in.opt.Mode & 0o7777
+	}
+	return unix.Fchmod(int(in.f.Fd()), mode)
+}
+
+// place renames the temporary file to its name.
+func (in *incoming) place() error {
+	if !in.opt.Exclusive {
+		return unix.Renameat(in.dir, in.temp, in.dir, in.name)
+	}
+	return unix.Renameat2(in.dir, in.temp, in.dir, in.name, unix.RENAME_NOREPLACE)
+}
+
+// write receives a file.
+func (k *caller) write(id identity, req *wire.Request, path string) error {
+	in, err := k.s.newIncoming(id, path, req.Write)
+	if err != nil {
+		return k.reply(nil, err)
+	}
+	if err := k.conn.SendJSON(wire.FrameReply, nil); err != nil {
+		in.drop()
+		return err
+	}
+	b := &body{conn: k.conn}
+	if _, err := io.Copy(in, b); err != nil {
+		in.drop()
+		return b.fail(k, wire.FileError(wire.OpWrite, path, err))
+	}
+	return k.reply(in.commit())
+}
+
+// A body reads the frames of an upload.
+type body struct {
+	conn *wire.Conn
+	rest []byte
+	err  error // of the connection, or io.EOF at the end
+}
+
+// Read gives the next bytes.
+func (b *body) Read(p []byte) (int, error) {
+	for len(b.rest) == 0 {
+		if b.err == nil {
+			b.fill()
+		}
+		if b.err != nil {
+			return 0, b.err
+		}
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// WriteTo copies without another buffer between.
+func (b *body) WriteTo(w io.Writer) (total int64, err error) {
+	for {
+		n, err := w.Write(b.rest)
+		total += int64(n)
+		b.rest = b.rest[n:]
+		if err != nil {
+			return total, err
+		}
+		if b.err == nil {
+			b.fill()
+		}
+		if b.err == io.EOF {
+			return total, nil
+		}
+		if b.err != nil {
+			return total, b.err
+		}
+	}
+}
+
+// fill reads the next frame.
+func (b *body) fill() {
+	kind, payload, err := b.conn.ReadFrame()
+	switch {
+	case err != nil:
+		b.err = wire.UnexpectedEOF(err)
+	case kind == wire.FrameClose:
+		b.err = io.EOF
+	case kind == wire.FrameBody:
+		b.rest = payload
+	default:
+		b.err = wire.ErrFrame
+	}
+}
+
+// fail ends an upload that cannot go on. If the connection is sound, the daemon is told why, and the
+// rest of what it sends until it hears that is thrown away.
+func (b *body) fail(k *caller, why error) error {
+	if b.err != nil && b.err != io.EOF {
+		return b.err
+	}
+	if err := k.reply(nil, why); err != nil {
+		return err
+	}
+	b.rest = nil
+	for b.err == nil {
+		b.fill()
+	}
+	if b.err != io.EOF {
+		return b.err
+	}
+	return nil
+}
+
+// hash sums files up. Those that cannot be are left empty.
+func (s *Server) hash(id identity, paths [][]byte) ([]string, error) {
+	sums := make([]string, len(paths))
+	for i, raw := range paths {
+		path, err := s.pathOf(wire.OpHash, raw)
+		if err != nil {
+			continue
+		}
+		sums[i] = s.hashFile(id, path)
+	}
+	return sums, nil
+}
+
+// hashFile is the SHA-256 of a regular file in hex, or "". No link leads it anywhere: it is for the daemon's own books.
+func (s *Server) hashFile(id identity, path string) string {
+	f, st, err := s.fileNoLinks(id, path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if st.Size > wire.MaxHash {
+		return ""
+	}
+	sum := sha256.New()
+	buf := output.NewBuffer()
+	defer buf.Free()
+	// A file that grows is summed up to the size it had.
+	if _, err := io.CopyBuffer(onlyWriter{sum}, io.LimitReader(f, st.Size), buf.Data()); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// An onlyWriter hides other methods, so that io.CopyBuffer uses the buffer.
+type onlyWriter struct{ io.Writer }

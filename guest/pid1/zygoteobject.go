@@ -1,0 +1,169 @@
+package pid1
+
+import (
+	"bytes"
+	"encoding/binary"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a zygote executes comes to it as a shared object of its own, which the guest writes here: two pages of a file
+// in memory, named to the dynamic linker by LD_PRELOAD. The linker calls the code when all else is loaded, and the
+// code does what it is told over a socket (see zygotemessage.go).
+
+// Where things are in the object, from its beginning. The code knows these numbers too.
+const (
+	objectCode   = 0x1000
+	objectData   = 0x10000 // a page of its own also where pages have 64 KiB
+	dataHeader   = 0x200   // struct msghdr of what is received; the code fills in three addresses
+	dataPiece    = 0x240   // struct iovec
+	dataLocale   = 0x300   // address of the C library's newlocale, which the dynamic linker fills in; 0 if it has none
+	dataEnviron  = 0x308   // of its environ, likewise
+	dataUse      = 0x310   // of its uselocale
+	dataLength   = 0x318   // of its mblen
+	dataMessage  = 0x1000  // what is received
+	objectEnd    = objectData + dataMessage + maxMessage
+	maxMessage   = 0xf000 // bytes
+	controlBytes = 64     // of descriptors that come along
+)
+
+// The descriptors of a zygote. What comes with a message follows.
+const (
+	zygoteSocket = 3
+	zygoteObject = 4 // until it begins
+	zygoteGiven  = 4
+)
+
+// endOfText is what stands behind the code.
+var endOfText = []byte("bert!end")
+
+// zygoteCode is the code, as it is in this program.
+func zygoteCode() []byte {
+	text := unsafe.Slice((*byte)(zygoteText()), objectCode)
+	code, _, _ := bytes.Cut(text, endOfText)
+	return code
+}
+
+// newZygoteObject writes the object into a file in memory that nobody can change.
+func newZygoteObject() (fd int, err error) {
+	const mayExecute = 0x10 // MFD_EXEC, of Linux 6.3
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	if fd, err = unix.MemfdCreate("ahead", flags|mayExecute); err == unix.EINVAL {
+		fd, err = unix.MemfdCreate("ahead", flags)
+	}
+	if err != nil {
+		return -1, err
+	}
+	head, data := zygoteImage()
+	_, err = unix.Pwrite(fd, head, 0)
+	if err == nil {
+		_, err = unix.Pwrite(fd, data, objectData)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Of the ELF format, by the names of its documents.
+const (
+	elfMachine     = 62 // x86-64
+	elfAddress     = 6  // its kind of relocation that is a symbol's address
+	elfHeaderBytes = 64
+	programBytes   = 56
+
+	ptLoad, ptDynamic, ptStack = 1, 2, 0x6474e551
+	pfX, pfW, pfR              = 1, 2, 4
+
+	dtHash, dtStrtab, dtSymtab, dtRela, dtRelasz, dtRelaent, dtStrsz, dtSyment, dtInit = 4, 5, 6, 7, 8, 9, 10, 11, 12
+
+	symbolBytes     = 24
+	weakObject      = 2<<4 | 1
+	weakFunction    = 2<<4 | 2
+	relocationBytes = 24
+)
+
+// wantedSymbols are what the dynamic linker is to find, and where the addresses go.
+var wantedSymbols = []struct {
+	name string
+	kind byte
+	at   uint64
+}{
+	{"newlocale", weakFunction, dataLocale}, {"uselocale", weakFunction, dataUse}, {"mblen", weakFunction, dataLength},
+	{"environ", weakObject, dataEnviron},
+}
+
+// zygoteImage is the object's first part, headers and code, and its second, what the dynamic linker is to know and
+// the code's data.
+func zygoteImage() (head, data []byte) {
+	code := zygoteCode()
+	const programs = 4
+	const hash = elfHeaderBytes + programs*programBytes // a table without any name, since nobody looks for one here
+	le := binary.LittleEndian
+	strings, table, relocated := []byte{0}, make([]byte, symbolBytes), []byte(nil) // the first symbol is always there
+	for i, want := range wantedSymbols {
+		table = le.AppendUint32(table, uint32(len(strings)))
+		table = append(table, want.kind)
+		table = append(table, make([]byte, symbolBytes-5)...)
+		for _, v := range []uint64{objectData + want.at, uint64(i+1)<<32 | elfAddress, 0} {
+			relocated = le.AppendUint64(relocated, v)
+		}
+		strings = append(append(strings, want.name...), 0)
+	}
+	counts := []uint32{1 /* bucket */, uint32(1 + len(wantedSymbols)), 0}
+	counts = append(counts, make([]uint32, 1+len(wantedSymbols))...) // the chain
+	symbols := uint64(hash + (4*len(counts)+7)&^7)
+	relocations := symbols + uint64(len(table))
+	names := relocations + uint64(len(relocated))
+	dynamic := []uint64{
+		dtHash, hash, dtSymtab, symbols, dtSyment, symbolBytes, dtStrtab, names, dtStrsz, uint64(len(strings)),
+		dtRela, relocations, dtRelasz, uint64(len(relocated)), dtRelaent, relocationBytes, dtInit, objectCode, 0, 0,
+	}
+
+	head = append(head, "\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"...)
+	for _, v := range []uint16{3 /* shared */, elfMachine} {
+		head = le.AppendUint16(head, v)
+	}
+	head = le.AppendUint32(head, 1)
+	for _, v := range []uint64{0, elfHeaderBytes, 0} { // entry, programs, sections
+		head = le.AppendUint64(head, v)
+	}
+	head = le.AppendUint32(head, 0)
+	for _, v := range []uint16{elfHeaderBytes, programBytes, programs, 0, 0, 0} {
+		head = le.AppendUint16(head, v)
+	}
+	program := func(kind, flags uint32, at, inFile, inMemory, align uint64) {
+		head = le.AppendUint32(head, kind)
+		head = le.AppendUint32(head, flags)
+		for _, v := range []uint64{at, at, at, inFile, inMemory, align} {
+			head = le.AppendUint64(head, v)
+		}
+	}
+	text, known := uint64(objectCode+len(code)), uint64(8*len(dynamic))
+	program(ptLoad, pfR|pfX, 0, text, text, objectData)
+	program(ptLoad, pfR|pfW, objectData, dataPiece+16, objectEnd-objectData, objectData)
+	program(ptDynamic, pfR|pfW, objectData, known, known, 8)
+	program(ptStack, pfR|pfW, 0, 0, 0, 16)
+	for _, v := range counts {
+		head = le.AppendUint32(head, v)
+	}
+	head = append(head, make([]byte, int(symbols)-len(head))...)
+	head = append(append(head, table...), relocated...)
+	head = append(head, strings...)
+	head = append(head, make([]byte, objectCode-len(head))...)
+	head = append(head, code...)
+
+	for _, v := range dynamic {
+		data = le.AppendUint64(data, v)
+	}
+	data = append(data, make([]byte, dataPiece+16-len(data))...)
+	le.PutUint64(data[dataHeader+24:], 1) // msg_iovlen
+	le.PutUint64(data[dataPiece+8:], maxMessage)
+	return head, data
+}

@@ -1,0 +1,153 @@
+package wire
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// MaxFrame is the largest payload of one frame, in bytes, in either direction.
+const MaxFrame = 256 << 10
+
+// MaxRequest bounds a whole request: a text for bash, a file for the editor to
+// create. Whatever is larger belongs into Write.
+const MaxRequest = 32 << 20
+
+// HeaderBytes is the length of what stands before a frame's payload.
+const HeaderBytes = 5
+
+// A frameKind is the first byte of a frame.
+type FrameKind byte
+
+// Frames of both directions, then the guest's, then the daemon's.
+const (
+	FramePart  FrameKind = 'c' // a piece of what the next frame ends
+	FrameBody  FrameKind = 'B' // bytes of a file or archive
+	FrameClose FrameKind = 'Z' // the body is complete
+
+	FrameReply   FrameKind = 'R' // JSON answer
+	FrameError   FrameKind = 'X' // proto.Error
+	FrameStarted FrameKind = 'S' // the command runs
+	FrameStdout  FrameKind = 'O'
+	FrameStderr  FrameKind = 'E'
+	FrameCredit  FrameKind = 'F' // that many bytes of stdin were taken, 4 bytes
+	FrameAck     FrameKind = 'A' // control number (4 bytes) was done; then nothing, or a proto.Error
+	FrameKept    FrameKind = 'P' // output of a command that is kept: stream (1 byte), offset (8 bytes), data
+	FrameDone    FrameKind = 'D' // the command ended and all its output was sent
+	FramePong    FrameKind = 'J' // answer to frameAsk: Hello.Boot
+
+	FrameRequest FrameKind = 'Q'
+	FramePing    FrameKind = 'H' // whether it is there, and the one that it was
+	FrameStdin   FrameKind = 'I'
+	FrameEOF     FrameKind = 'C' // no more stdin
+	FrameSignal  FrameKind = 'G' // control number, signal number (4 bytes each)
+	FrameKill    FrameKind = 'K' // control number
+	FrameResize  FrameKind = 'W' // control number, rows, columns (4 bytes each)
+	FrameDrained FrameKind = 'Y' // the daemon has read what it wants of the pipes
+	FrameGiveUp  FrameKind = 'U' // the command is to end with the connection, although it is kept
+)
+
+// KeptHeaderBytes is the length of what stands before the data of frameKept.
+const KeptHeaderBytes = 9
+
+var ErrFrame = errors.New("malformed frame")
+
+// PutHeader writes the header of a frame of n bytes to h.
+func PutHeader(h *[HeaderBytes]byte, kind FrameKind, n int) {
+	h[0] = byte(kind)
+	binary.BigEndian.PutUint32(h[1:], uint32(n))
+}
+
+// ReadFrame reads one frame into buf, which it grows where needed but never past
+// MaxFrame. The payload is valid until the next call with the same buf.
+func ReadFrame(r io.Reader, buf []byte) (FrameKind, []byte, error) {
+	kind, n, err := ReadHeader(r)
+	if err != nil {
+		return 0, buf[:0], err
+	}
+	if n > cap(buf) {
+		buf = make([]byte, n)
+	}
+	buf = buf[:n]
+	if _, err := io.ReadFull(r, buf); err != nil {
+		return 0, buf[:0], UnexpectedEOF(err)
+	}
+	return kind, buf, nil
+}
+
+// ReadHeader reads what stands before a frame's payload, and so how long that is.
+func ReadHeader(r io.Reader) (FrameKind, int, error) {
+	var h [HeaderBytes]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return 0, 0, err
+	}
+	n := binary.BigEndian.Uint32(h[1:])
+	if n > MaxFrame {
+		return 0, 0, fmt.Errorf("%w: %d bytes announced", ErrFrame, n)
+	}
+	return FrameKind(h[0]), int(n), nil
+}
+
+// readMessage reads one frame and the parts before it, limit bytes at most in all.
+// Frames that are not parts are returned as they are.
+func readMessage(next func() (FrameKind, []byte, error), limit int) (FrameKind, []byte, error) {
+	var whole []byte
+	for {
+		kind, body, err := next()
+		if err != nil {
+			return 0, nil, err
+		}
+		if len(whole)+len(body) > limit {
+			return 0, nil, fmt.Errorf("%w: message over %d bytes", ErrFrame, limit)
+		}
+		if kind != FramePart {
+			if whole == nil {
+				return kind, body, nil
+			}
+			return kind, append(whole, body...), nil
+		}
+		if len(body) == 0 {
+			return 0, nil, fmt.Errorf("%w: empty part", ErrFrame) // else a peer could keep us here for ever
+		}
+		whole = append(whole, body...)
+	}
+}
+
+// Decode reads JSON that must be there.
+func Decode(b []byte, v any) error {
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%w: %v", ErrFrame, err)
+	}
+	return nil
+}
+
+// DecodeNumbers reads n 4-byte numbers off the front of b.
+func DecodeNumbers(b []byte, n int) ([]uint32, []byte, error) {
+	if len(b) < 4*n {
+		return nil, nil, fmt.Errorf("%w: %d bytes are too few", ErrFrame, len(b))
+	}
+	v := make([]uint32, n)
+	for i := range v {
+		v[i] = binary.BigEndian.Uint32(b[4*i:])
+	}
+	return v, b[4*n:], nil
+}
+
+// EncodeNumbers is the reverse of numbers.
+func EncodeNumbers(v ...uint32) []byte {
+	b := make([]byte, 0, 16)
+	for _, n := range v {
+		b = binary.BigEndian.AppendUint32(b, n)
+	}
+	return b
+}
+
+// UnexpectedEOF turns an end in the middle of something into io.ErrUnexpectedEOF.
+func UnexpectedEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
