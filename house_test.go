@@ -28,11 +28,13 @@ var mayImport = map[string][]string{
 	"state/keys":        {"proto", "state/ledger"},
 	"egress":            {"proto"},
 	"egress/egresstest": {},
-	"guest":             {"proto", "guest/output"},
+	"guest/wire":        {"proto"},
+	"guest/client":      {"proto", "guest/wire", "guest/output"},
+	"guest/pid1":        {"proto", "guest/wire", "guest/output"},
 	"files":             {"proto", "state/ledger"},
-	"session/secrets":   {"proto", "guest"},
-	"session":           {"proto", "tools/bridge/inside", "egress", "guest", "state/ledger", "guest/output", "session/secrets"},
-	"session/sessiontest": {"test/needs", "proto", "tools/bridge", "egress", "guest", "state/ledger", "state/keys", "files",
+	"session/secrets":   {"proto", "guest/client", "guest/wire"},
+	"session":           {"proto", "tools/bridge/inside", "egress", "guest/client", "guest/wire", "state/ledger", "guest/output", "session/secrets"},
+	"session/sessiontest": {"test/needs", "proto", "tools/bridge", "egress", "guest/client", "guest/wire", "state/ledger", "state/keys", "files",
 		"session", "artifacts", "state/vault"},
 	"tools/bridge":                {"proto", "tools/bridge/mcpclient", "egress", "state/ledger", "session"},
 	"tools/bridge/mcpclient":      {"proto"},
@@ -62,8 +64,8 @@ var mayImport = map[string][]string{
 	"test/clients":    {},
 	"test/needs":      {},
 	"mk/baseimage":    {"sandbox-image"},
-	"cmd/berth-guest": {"proto", "guest", "tools/bridge/inside/command"},
-	"cmd/berth": {"runtime/diskpool", "runtime/mountns", "runtime/doctor", "proto", "guest", "sandbox-image", "session",
+	"cmd/berth-guest": {"proto", "guest/wire", "guest/pid1", "tools/bridge/inside/command"},
+	"cmd/berth": {"runtime/diskpool", "runtime/mountns", "runtime/doctor", "proto", "sandbox-image", "session",
 		"runtime/containerd",
 		"gateway/upstream", "cli", "cli/app", "client", "daemon", "daemon/gosched", "test/attack", "test/launch",
 		"test/scripted"},
@@ -170,6 +172,27 @@ func TestImports(t *testing.T) {
 			}
 			if p.ImportPath == "proto" && strings.Contains(imp, ".") && imp != "github.com/google/uuid" {
 				t.Errorf("proto may import the standard library and google/uuid, which makes IDs, not %s", imp)
+			}
+		}
+	}
+}
+
+// notLinked says which of our packages a program must not link: the daemon has no code of PID 1, and PID 1 none of the
+// daemon's end.
+var notLinked = map[string][]string{
+	"cmd/berth":       {"guest/pid1"},
+	"cmd/berth-guest": {"guest/client", "session"},
+}
+
+func TestEachEndOfTheWireIsAlone(t *testing.T) {
+	for program, not := range notLinked {
+		out, err := exec.Command("go", "list", "-deps", "./"+program).Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		for dep := range strings.Lines(string(out)) {
+			if own := strings.TrimPrefix(strings.TrimSpace(dep), module); slices.Contains(not, own) {
+				t.Errorf("%s links %s", program, own)
 			}
 		}
 	}
