@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/guest/pid1"
+	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/tools/bridge/inside/command"
 )
@@ -117,7 +118,7 @@ func begin(log *slog.Logger, cfg config, opt *pid1.ServerOptions) (ln net.Listen
 		return ln, err
 	}
 	// An image that cannot be written to still runs what it can.
-	if err := pid1.EnsureUser(cfg.root, cfg.uid, cfg.uid); err != nil {
+	if err := user.EnsureUser(cfg.root, cfg.uid, cfg.uid); err != nil {
 		log.Warn("adding the user to the image", "err", err)
 	}
 	if err := adopt(cfg.workspace, cfg.uid); err != nil {

@@ -2,7 +2,6 @@ package pid1
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -25,7 +25,7 @@ const maxArgument = 128<<10 - 1
 
 // A plan is a command made ready to start.
 type plan struct {
-	id   identity
+	id   user.User
 	path string // of the program
 	look look   // of that file
 	argv []string
@@ -42,12 +42,12 @@ func (s *Server) plan(cmd *wire.Command) (*plan, error) {
 	if err := check(cmd); err != nil {
 		return nil, err
 	}
-	id, err := s.ids.named(cmd.User)
+	id, err := s.ids.Named(cmd.User)
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{id: id.become()}
-	err = id.do(func() error { return s.prepare(p, cmd) })
+	p := &plan{id: id.Current()}
+	err = id.Do(func() error { return s.prepare(p, cmd) })
 	p.id = id
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (s *Server) plan(cmd *wire.Command) (*plan, error) {
 // prepare is plan on a thread that acts as the command's user already: to change to and fro costs more than most of
 // what is done there.
 func (s *Server) prepare(p *plan, cmd *wire.Command) (err error) {
-	if p.dir, err = s.workingDir(p.id, cmd.Dir); err != nil {
+	if p.dir, err = s.fs.WorkingDir(p.id, cmd.Dir); err != nil {
 		return err
 	}
 	p.env = s.environment(p, cmd)
@@ -71,8 +71,8 @@ func (s *Server) prepare(p *plan, cmd *wire.Command) (err error) {
 	if err != nil || cmd.Output == "" {
 		return err
 	}
-	p.output = s.absolute(cmd.Output)
-	err = s.freshDir(p.id, p.output) // last, so that nothing is left of a command that cannot be run
+	p.output = s.fs.Absolute(cmd.Output)
+	err = s.fs.FreshDir(p.id, p.output) // last, so that nothing is left of a command that cannot be run
 	if p.noOutputDir = proto.CodeOf(err) == proto.QuotaExceeded; p.noOutputDir {
 		return nil
 	}
@@ -118,113 +118,15 @@ func check(cmd *wire.Command) error {
 // maxKeep bounds what a command may want kept of each stream, in bytes.
 const maxKeep = 64 << 20
 
-// absolute makes path absolute: what is not is relative to the workspace.
-func (s *Server) absolute(path string) string {
-	if filepath.IsAbs(path) {
-		return filepath.Clean(path)
-	}
-	return filepath.Join(s.opt.Workspace, path)
-}
-
-// inWorkspace reports whether an absolute clean path lies in the workspace.
-func (s *Server) inWorkspace(path string) bool {
-	return path == s.opt.Workspace || strings.HasPrefix(path, s.opt.Workspace+"/")
-}
-
-// workingDir checks a working directory, and makes it if it is missing and in the workspace.
-func (s *Server) workingDir(id identity, dir string) (string, error) {
-	path := s.absolute(dir)
-	if dir == "" {
-		path = s.opt.Workspace
-	}
-	err := id.do(func() error { return canEnter(path) })
-	if errors.Is(err, unix.ENOENT) && s.inWorkspace(path) {
-		if err = s.makeShared(id, path); err == nil {
-			err = id.do(func() error { return canEnter(path) })
-		}
-	}
-	switch {
-	case err == nil:
-		return path, nil
-	case errors.Is(err, unix.EACCES):
-		return "", proto.Errorf(proto.PermissionDenied, "exec", path, "user %s may not use %s as working directory",
-			id.name, path)
-	case errors.Is(err, unix.ENOENT):
-		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s does not exist; only "+
-			"those below %s are made", path, s.opt.Workspace)
-	case errors.Is(err, unix.ENOTDIR):
-		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s is not a directory",
-			path)
-	}
-	return "", wire.FileError("exec", path, err)
-}
-
-// canEnter asks what chdir to dir would answer: what follows the slash is looked up in dir, which takes a directory
-// that one may pass.
-func canEnter(dir string) error {
-	return unix.Faccessat(unix.AT_FDCWD, dir+"/.", unix.X_OK, unix.AT_EACCESS)
-}
-
-// makeShared makes a directory of the workspace that commands of every user will work in: it is the
-// ordinary user's even if root comes first, wherever that user may make it. Where only root may, no link
-// says where.
-func (s *Server) makeShared(id identity, path string) error {
-	user := id
-	if id.name == proto.UserRoot {
-		user = s.ids.user
-	}
-	err := user.do(func() error { return os.MkdirAll(path, 0o755) })
-	if errors.Is(err, unix.EACCES) && id.name == proto.UserRoot {
-		err = id.do(func() error { return s.makeNoLinks(path) })
-	}
-	return err
-}
-
-// freshDir removes what is at path and makes an empty directory of id's there. The ordinary user may have put a
-// link where a directory was; for itself it is followed, for root it is not.
-func (s *Server) freshDir(id identity, path string) error {
-	if id.do(func() error { return s.newDir(id, path) }) == nil {
-		return nil // nearly always: nothing is there, in a directory that is
-	}
-	if parent := filepath.Dir(path); s.inWorkspace(parent) {
-		if err := s.makeShared(id, parent); err != nil {
-			return wire.FileError("exec", parent, err)
-		}
-	}
-	err := id.do(func() error {
-		if id.name == proto.UserRoot {
-			return s.freshNoLinks(path)
-		}
-		if err := removeTree(path); err != nil && !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-		return os.MkdirAll(path, 0o755)
-	})
-	return wire.FileError("exec", path, err)
-}
-
-// newDir makes a directory in one that is there.
-func (s *Server) newDir(id identity, path string) error {
-	if id.name != proto.UserRoot {
-		return unix.Mkdir(path, 0o755)
-	}
-	at, name, err := s.openParent(path)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(at)
-	return unix.Mkdirat(at, name, 0o755)
-}
-
 // environment is what the command sees: the image's variables, the user's, the caller's.
 func (s *Server) environment(p *plan, cmd *wire.Command) []string {
 	env := newEnviron(s.opt.Env)
 	if env.get("PATH") == "" {
 		env.set("PATH", defaultPath)
 	}
-	env.set("HOME", p.id.home)
-	env.set("USER", p.id.name)
-	env.set("LOGNAME", p.id.name)
+	env.set("HOME", p.id.Home)
+	env.set("USER", p.id.Name)
+	env.set("LOGNAME", p.id.Name)
 	env.set("PWD", p.dir)
 	if env.get("SHELL") == "" && s.bash != "" {
 		env.set("SHELL", s.bash) // bash looks it up in the list of users otherwise, each time that it starts
@@ -316,7 +218,7 @@ func (p *plan) shell(cmd *wire.Command) error {
 // program finds a program as execvp would, with the user's permissions.
 func (p *plan) program(name string) (string, error) {
 	var path string
-	err := p.id.do(func() (err error) {
+	err := p.id.Do(func() (err error) {
 		path, err = p.search(name)
 		return err
 	})
@@ -325,7 +227,7 @@ func (p *plan) program(name string) (string, error) {
 		return path, nil
 	case errors.Is(err, unix.EACCES):
 		return "", proto.Errorf(proto.PermissionDenied, "exec", name, "%s is not executable for user %s", name,
-			p.id.name)
+			p.id.Name)
 	case errors.Is(err, unix.EISDIR):
 		return "", proto.Errorf(proto.PermissionDenied, "exec", name, "%s is a directory, not a program", name)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/guest/output"
+	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -27,7 +28,7 @@ type execution struct {
 	feed        *feeder        // stdin that comes as frames; nil if it does not
 	keep        []int          // write ends that we hold until the command has ended
 	before      evidence       // when it started
-	id          identity       // whose command it is
+	id          user.User      // whose command it is
 	output      string         // its output directory; "" for none
 	job         string         // the directory to look at when it has ended
 	plan        *plan          // nil on a shell
@@ -63,7 +64,7 @@ func (k *caller) run(ctx context.Context, req *wire.Request, fds []int) error {
 	k.exec = e
 	e.id, e.output, e.noOutputDir = p.id, p.output, p.noOutputDir
 	if req.Command.Job != "" {
-		e.job = k.s.absolute(req.Command.Job)
+		e.job = k.s.fs.Absolute(req.Command.Job)
 	}
 	if req.Command.Shell != "" {
 		wire.CloseAll(fds)
@@ -330,7 +331,7 @@ func (s *Server) start(p *plan, o *owner, pl childIO) (<-chan death, error) {
 func (s *Server) execute(p *plan, pl childIO, m mark) (pid int, deaths <-chan death, err error) {
 	attr := &syscall.ProcAttr{
 		Dir: p.dir, Env: p.env, Files: make([]uintptr, len(pl.files)),
-		Sys: &syscall.SysProcAttr{Setsid: true, Credential: p.id.credential(), Setctty: pl.tty},
+		Sys: &syscall.SysProcAttr{Setsid: true, Credential: p.id.Credential(), Setctty: pl.tty},
 	}
 	for i, fd := range pl.files {
 		attr.Files[i] = uintptr(fd)

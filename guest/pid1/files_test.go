@@ -442,7 +442,7 @@ import os
 os.makedirs("deep/.berth-removing-1-1/kept")
 os.chdir("deep")
 for i in range(%d):
-    os.mkdir("d"); os.chdir("d")`, removeDepth+5)}})
+    os.mkdir("d"); os.chdir("d")`, deepFrom+5)}})
 	if r.Code != 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -453,3 +453,6 @@ for i in range(%d):
 type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+// deepFrom is how many directories deep a removal goes before it moves what is deeper up.
+const deepFrom = 50

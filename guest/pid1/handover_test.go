@@ -36,9 +36,9 @@ func TestHandover(t *testing.T) {
 		off, n, from, to int64
 		handed           bool
 	}{
-		{0, -1, 0, size, true}, {5, handoverBytes, 5, 5 + handoverBytes, true}, {5, handoverBytes - 1, 5,
-			4 + handoverBytes, false},
-		{size - 3, 100, size - 3, size, false}, {size - handoverBytes, 1 << 40, size - handoverBytes, size, true},
+		{0, -1, 0, size, true}, {5, handedFrom, 5, 5 + handedFrom, true}, {5, handedFrom - 1, 5,
+			4 + handedFrom, false},
+		{size - 3, 100, size - 3, size, false}, {size - handedFrom, 1 << 40, size - handedFrom, size, true},
 	} {
 		for _, copied := range []bool{false, true} {
 			r, info, err := w.Read(short(t), "user", "big", c.off, c.n)
@@ -85,10 +85,10 @@ func TestHandoverOfWhatShrinks(t *testing.T) {
 		func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err },
 		func(r io.Reader) error { _, err := io.Copy(io.Discard, struct{ io.Reader }{r}); return err },
 	} {
-		w.put("shrinks", string(make([]byte, handoverBytes)))
+		w.put("shrinks", string(make([]byte, handedFrom)))
 		r, _, err := w.Read(short(t), "user", "shrinks", 0, -1)
 		must(t, err)
-		must(t, os.Truncate(filepath.Join(w.workspace, "shrinks"), handoverBytes-1))
+		must(t, os.Truncate(filepath.Join(w.workspace, "shrinks"), handedFrom-1))
 		wantCode(t, read(r), proto.Conflict)
 		must(t, r.Close())
 	}
@@ -98,7 +98,7 @@ func TestHandoverOfWhatShrinks(t *testing.T) {
 func TestHandoverEnds(t *testing.T) {
 	checkLeaks(t)
 	w := greeted(t)
-	w.put("big", string(make([]byte, handoverBytes)))
+	w.put("big", string(make([]byte, handedFrom)))
 	ctx, cancel := context.WithCancel(short(t))
 	canceled, _, err := w.Read(ctx, "user", "big", 0, -1)
 	must(t, err)
@@ -121,3 +121,6 @@ func TestHandoverEnds(t *testing.T) {
 	wantCode(t, err, proto.Unavailable)
 	must(t, r.Close())
 }
+
+// handedFrom is the length in bytes from which on a file leaves as a descriptor.
+const handedFrom = 128 << 10

@@ -190,7 +190,7 @@ func (s *Server) kill(pid int, sig unix.Signal) error {
 	err := unix.Kill(pid, sig)
 	if err == unix.EPERM {
 		// Root of a container without CAP_KILL; the user may signal what is the user's.
-		err = s.ids.user.do(func() error { return unix.Kill(pid, sig) })
+		err = s.ids.Default.Do(func() error { return unix.Kill(pid, sig) })
 	}
 	return err
 }

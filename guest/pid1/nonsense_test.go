@@ -59,28 +59,6 @@ func FuzzStat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { parseStat(1, b) })
 }
 
-func FuzzHunk(f *testing.F) {
-	f.Add([]byte("a\nb\nc\n"), []byte("a\nx\nc"))
-	f.Fuzz(func(t *testing.T, a, b []byte) {
-		h := hunk(a, b)
-		old, fresh := 0, 0
-		for _, line := range h.Lines {
-			switch line[0] {
-			case ' ':
-				old++
-				fresh++
-			case '-':
-				old++
-			case '+':
-				fresh++
-			}
-		}
-		if old != *h.OldLines || fresh != *h.NewLines {
-			t.Errorf("%q -> %q: %+v", a, b, h)
-		}
-	})
-}
-
 // The guest answers both ways in which a daemon asks which one it is.
 func TestAnswersBothHellos(t *testing.T) {
 	w := newWorld(t, false)

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/fs"
+	"berth/guest/user"
 	"berth/guest/wire"
 )
 
@@ -29,13 +31,13 @@ func pids() []int {
 		return nil
 	}
 	defer unix.Close(fd)
-	entries, _ := readEntries(fd, make([]byte, 8192), math.MaxInt) // up to where it fails
+	entries, _ := fs.ReadEntries(fd, make([]byte, 8192), math.MaxInt) // up to where it fails
 	var list []int
 	for _, e := range entries {
-		if e.name[0] < '0' || e.name[0] > '9' {
+		if e.Name[0] < '0' || e.Name[0] > '9' {
 			continue
 		}
-		if pid, err := strconv.Atoi(e.name); err == nil {
+		if pid, err := strconv.Atoi(e.Name); err == nil {
 			list = append(list, pid)
 		}
 	}
@@ -99,13 +101,13 @@ func readInto(path string, buf []byte) (int, error) {
 
 // environID is the BERTH_EXEC_ID in a process's environment as it was when it
 // started, or "".
-func environID(ids identities, pid int) string {
+func environID(ids user.Users, pid int) string {
 	var b []byte
 	path := "/proc/" + strconv.Itoa(pid) + "/environ"
 	read := func() (err error) { b, err = os.ReadFile(path); return err }
 	// The kernel shows it to the process's own user; root of a container may lack the
 	// capability to look at others.
-	if read() != nil && ids.user.do(read) != nil {
+	if read() != nil && ids.Default.Do(read) != nil {
 		return ""
 	}
 	key := []byte(execIDVariable + "=")

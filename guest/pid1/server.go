@@ -20,6 +20,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/fs"
+	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -49,7 +51,7 @@ type ServerOptions struct {
 type Server struct {
 	opt    ServerOptions
 	log    *slog.Logger
-	ids    identities
+	ids    user.Users
 	pid    int
 	init   bool
 	hello  wire.Hello
@@ -63,7 +65,7 @@ type Server struct {
 	calm    calm
 	newest  atomic.Int64 // PID started last
 	births  *births
-	editing sync.Mutex // held from reading a file to replacing it; see edit
+	fs      *fs.FS
 	zygotes *zygotes
 	spawn   sync.Mutex // one child is started at a time: it inherits what is set on the guest for it
 
@@ -138,12 +140,12 @@ func newServer(opt ServerOptions) *Server {
 	}
 	s := &Server{
 		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),
-		ids: newIdentities(opt.UID, opt.GID), reaper: newReaper(opt.Init),
+		ids: user.NewUsers(opt.UID, opt.GID), reaper: newReaper(opt.Init),
 		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...),
 		forks: newTally("max", forkFiles...), keeps: newKeeps(), births: newBirths(), nulls: make(chan int, 1),
 		scratch: scratch{want: opt.Scratch}, parted: make(chan struct{}, 1),
 	}
-	s.zygotes = newZygotes(s)
+	s.zygotes, s.fs = newZygotes(s), fs.NewFS(opt.Workspace, s.ids)
 	if _, err := executable(customBash); err == nil {
 		s.bash = customBash
 	}
@@ -346,20 +348,15 @@ func (k *caller) answer(req *wire.Request, fds []int) error {
 	case wire.OpCloseShell:
 		return k.reply(nil, k.s.closeShell(req.Name))
 	}
-	id, err := k.s.ids.named(req.As)
+	id, err := k.s.ids.Named(req.As)
 	if err != nil {
 		return k.reply(nil, err)
 	}
-	return k.file(id, req)
+	return k.s.fs.Serve(k.conn, id, req)
 }
 
 // reply sends v, or err if there is one.
-func (k *caller) reply(v any, err error) error {
-	if err != nil {
-		return k.conn.SendJSON(wire.FrameError, proto.AsError(err))
-	}
-	return k.conn.SendJSON(wire.FrameReply, v)
-}
+func (k *caller) reply(v any, err error) error { return k.conn.SendReply(v, err) }
 
 // greet says who we are and writes into the descriptor that came along, to prove that one can.
 func (s *Server) greet(req *wire.Request, fds []int) wire.Hello {

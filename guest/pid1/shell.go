@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/guest/output"
+	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -44,7 +45,7 @@ const maxShells = 100
 type shell struct {
 	s       *Server
 	name    string
-	id      identity
+	id      user.User
 	dir     string // of its calls' files; only root may change it
 	started time.Time
 
@@ -126,13 +127,13 @@ func (s *Server) abandon(sh *shell) {
 }
 
 // shellNamed finds a shell, or makes one whose first turn is the caller's.
-func (s *Server) shellNamed(name string, id identity) (*shell, bool, error) {
+func (s *Server) shellNamed(name string, id user.User) (*shell, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sh := s.shells[name]; sh != nil {
-		if sh.id.name != id.name {
+		if sh.id.Name != id.Name {
 			return nil, false, proto.Errorf(proto.Conflict, "exec", name, "shell %q belongs to user %s; close it "+
-				"first or use another name", name, sh.id.name)
+				"first or use another name", name, sh.id.Name)
 		}
 		return sh, false, nil
 	}
@@ -288,7 +289,7 @@ func (sh *shell) info() (wire.ShellInfo, bool) {
 	}
 	dir, _ := workingDirOf(sh.id, sh.o.pid)
 	return wire.ShellInfo{
-		Name: sh.name, PID: sh.o.pid, User: sh.id.name, Dir: dir, Busy: len(sh.turn) > 0,
+		Name: sh.name, PID: sh.o.pid, User: sh.id.Name, Dir: dir, Busy: len(sh.turn) > 0,
 		Calls: calls, StartedAt: proto.At(sh.started),
 	}, true
 }

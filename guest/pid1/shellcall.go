@@ -189,7 +189,7 @@ func (sh *shell) write(name, text string) error {
 	if err := os.WriteFile(name, []byte(text), 0o400); err != nil {
 		return err
 	}
-	return os.Chown(name, sh.id.uid, sh.id.gid)
+	return os.Chown(name, sh.id.UID, sh.id.GID)
 }
 
 // fifo makes a FIFO that the shell's user may open, and nobody else: another's output could be read and forged there.
@@ -197,7 +197,7 @@ func (sh *shell) fifo(name string) error {
 	if err := unix.Mkfifo(name, 0o600); err != nil {
 		return err
 	}
-	return os.Chown(name, sh.id.uid, sh.id.gid)
+	return os.Chown(name, sh.id.UID, sh.id.GID)
 }
 
 // remove removes the files of a call.

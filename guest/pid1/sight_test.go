@@ -55,7 +55,7 @@ func TestSightIsAWalk(t *testing.T) {
 	if r := w.run(wire.Command{Text: "rm -rf ../job_1", Dir: job, Job: job}); r.Seen != "" {
 		t.Errorf("seen %q where there is nothing", r.Seen)
 	}
-	if r := w.run(wire.Command{Text: fmt.Sprintf("touch $(seq %d)", sightFiles+1), Dir: job, Job: job}); r.Seen != "" {
+	if r := w.run(wire.Command{Text: fmt.Sprintf("touch $(seq %d)", lookedAt+1), Dir: job, Job: job}); r.Seen != "" {
 		t.Errorf("seen %q of more than is looked at", r.Seen)
 	}
 	w.run(wire.Command{Text: "rm *; mkdir x; mv x y; cd ..; rm -rf job_1; ln -s /etc job_1", Dir: job})
@@ -114,3 +114,6 @@ func TestOutputDirectoryBehindALink(t *testing.T) {
 		t.Errorf("root removed an empty directory that a link led to: %v", err)
 	}
 }
+
+// lookedAt is how many files the fingerprint of a job covers.
+const lookedAt = 100

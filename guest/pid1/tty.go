@@ -27,8 +27,8 @@ func (e *execution) plumbTTY(cmd *wire.Command, p *plan) (childIO, error) {
 	}
 	pl := childIO{files: []int{fd, fd, fd}, child: []int{fd}, tty: true}
 	_ = unix.SetNonblock(fd, false) // package os made it so, and programs do not expect it
-	if !p.id.self {
-		_ = unix.Fchown(fd, p.id.uid, -1) // so that programs can open it by name
+	if !p.id.Self {
+		_ = unix.Fchown(fd, p.id.UID, -1) // so that programs can open it by name
 	}
 	_ = pty.Setsize(master, &pty.Winsize{Rows: cmd.TTY.Rows, Cols: cmd.TTY.Cols})
 	e.tty, e.outs = master, []*os.File{master}

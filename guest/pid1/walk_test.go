@@ -14,7 +14,7 @@ import (
 // could be any length.
 func TestWalkLeavesOutWhatNoPathNames(t *testing.T) {
 	w := newWorld(t, false)
-	at, err := unix.Open(w.workspace, dirFlags, 0)
+	at, err := unix.Open(w.workspace, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	must(t, err)
 	name, path := strings.Repeat("d", 255), w.workspace
 	want := 0
@@ -27,7 +27,7 @@ func TestWalkLeavesOutWhatNoPathNames(t *testing.T) {
 			want++
 		}
 		must(t, unix.Mkdirat(at, name, 0o755))
-		next, err := unix.Openat(at, name, dirFlags, 0)
+		next, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		must(t, err)
 		_ = unix.Close(at)
 		at, path = next, filepath.Join(path, name)

@@ -123,7 +123,7 @@ func (p *plan) kind(pl childIO) kind {
 			return kind{}
 		}
 	}
-	return kind{p.id.name, program}
+	return kind{p.id.Name, program}
 }
 
 // of is the zygote of a kind, or nil.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"berth/proto"
 	"bufio"
 	"encoding/json"
 	"io"
@@ -175,6 +176,14 @@ func (c *Conn) SendJSON(kind FrameKind, v any) error {
 		b = b[MaxFrame:]
 	}
 	return c.sendLocked(kind, b)
+}
+
+// SendReply writes the answer to a request: v, or err if there is one.
+func (c *Conn) SendReply(v any, err error) error {
+	if err != nil {
+		return c.SendJSON(FrameError, proto.AsError(err))
+	}
+	return c.SendJSON(FrameReply, v)
 }
 
 // SendRequest writes a request, with descriptors if there are any.

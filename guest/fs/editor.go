@@ -1,4 +1,4 @@
-package pid1
+package fs
 
 import (
 	"bufio"
@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -29,7 +30,7 @@ const viewDepth = 2
 
 // edit runs one command of the editor.
 // A view changes nothing and takes no lock, so a long one does not hold up edits.
-func (s *Server) edit(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+func (s *FS) edit(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	if in.Command == "view" {
 		return s.view(id, path, in)
 	}
@@ -72,7 +73,7 @@ func editError(path string, err error) error {
 // view shows a file or a directory.
 // The file is opened as the user, and everything else is asked of that descriptor: what the path leads to
 // may change at any time.
-func (s *Server) view(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+func (s *FS) view(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	f, st, err := openAs(id, path, unix.O_RDONLY)
 	if errors.Is(err, unix.EISDIR) {
 		if len(in.ViewRange) > 0 {
@@ -276,10 +277,10 @@ func (c *cutter) check(r []int) error {
 }
 
 // viewDir lists a directory two levels deep, without hidden entries and node_modules.
-func viewDir(id identity, path string) ([]proto.FileInfo, error) {
+func viewDir(id user.User, path string) ([]proto.FileInfo, error) {
 	files := []proto.FileInfo{}
-	err := id.do(func() error {
-		d, err := openDir(unix.AT_FDCWD, path, true)
+	err := id.Do(func() error {
+		d, err := OpenDir(unix.AT_FDCWD, path, true)
 		if err != nil {
 			return err
 		}
@@ -313,7 +314,7 @@ func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]pr
 		if fi.Type != proto.TypeDirectory || depth == viewDepth {
 			continue
 		}
-		sub, err := openDir(int(d.Fd()), name, false)
+		sub, err := OpenDir(int(d.Fd()), name, false)
 		if err != nil {
 			continue // listed, but not to be looked into
 		}
@@ -324,7 +325,7 @@ func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]pr
 }
 
 // create makes a file, or replaces what it holds.
-func (s *Server) create(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+func (s *FS) create(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	if in.FileText == nil {
 		return proto.EditorResult{}, invalid("file_text", "Parameter `file_text` is required for command: create")
 	}
@@ -338,7 +339,7 @@ func (s *Server) create(id identity, path string, in *proto.EditorInput) (proto.
 // replaceFile writes a file as a whole and reports whether there was one. If was is set, the file must still be in
 // that state. The text goes to a temporary file beside it, which then takes the name: a reader sees the old file or
 // the new one, never half of one.
-func (s *Server) replaceFile(id identity, path string, text []byte, was *unix.Stat_t) (bool, error) {
+func (s *FS) replaceFile(id user.User, path string, text []byte, was *unix.Stat_t) (bool, error) {
 	file, err := s.newIncoming(id, path, wire.WriteOptions{})
 	if err != nil {
 		// Opening for writing says less than what models are used to hear of a directory.
@@ -364,7 +365,7 @@ func (s *Server) replaceFile(id identity, path string, text []byte, was *unix.St
 }
 
 // load reads a file that is to be changed, and says which state of it that is.
-func load(id identity, path string) ([]byte, *unix.Stat_t, error) {
+func load(id user.User, path string) ([]byte, *unix.Stat_t, error) {
 	f, st, err := openAs(id, path, unix.O_RDONLY)
 	if err != nil {
 		return nil, nil, editError(path, err)
@@ -382,7 +383,7 @@ func load(id identity, path string) ([]byte, *unix.Stat_t, error) {
 }
 
 // strReplace replaces the one place where old_str stands.
-func (s *Server) strReplace(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+func (s *FS) strReplace(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	// An empty old_str stands everywhere, so it is refused like a missing one.
 	if in.OldStr == nil || *in.OldStr == "" {
 		return proto.EditorResult{}, invalid("old_str", "Parameter `old_str` is required for command: str_replace, "+
@@ -412,7 +413,7 @@ func (s *Server) strReplace(id identity, path string, in *proto.EditorInput) (pr
 }
 
 // changed writes the new text, unless a command has changed the file since it was read, and describes the change.
-func (s *Server) changed(id identity, path string, was *unix.Stat_t, before, after []byte) (proto.EditorResult, error) {
+func (s *FS) changed(id user.User, path string, was *unix.Stat_t, before, after []byte) (proto.EditorResult, error) {
 	if _, err := s.replaceFile(id, path, after, was); err != nil {
 		return proto.EditorResult{}, err
 	}
@@ -458,7 +459,7 @@ func matches(text, old []byte) (lines string, n int) {
 }
 
 // insert puts text after a line.
-func (s *Server) insert(id identity, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+func (s *FS) insert(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	add := in.InsertText
 	if add == nil {
 		add = in.NewStr // as older versions of the tool call it

@@ -1,4 +1,4 @@
-package pid1
+package fs
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package pid1
+package fs
 
 import (
 	"bytes"
@@ -9,13 +9,13 @@ import (
 
 // A dirEntry is a name in a directory and what it stands for, unix.DT_UNKNOWN where the file system does not say.
 type dirEntry struct {
-	name string
+	Name string
 	kind byte
 }
 
-// readEntries reads an open directory up to most entries. It is for what is looked at with each command: package os
+// ReadEntries reads an open directory up to most entries. It is for what is looked at with each command: package os
 // asks more of the kernel, since its files may have to be waited for.
-func readEntries(d int, buf []byte, most int) (list []dirEntry, err error) {
+func ReadEntries(d int, buf []byte, most int) (list []dirEntry, err error) {
 	for len(list) < most {
 		n, err := unix.Getdents(d, buf)
 		if err == unix.EINTR {

@@ -1,4 +1,4 @@
-package pid1
+package fs
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ type level struct {
 // the tree may be deeper than there are descriptors: it has one directory open at a time and goes back by "..".
 // What it finds there must be what it came from, or somebody has moved the tree meanwhile.
 func removeDeep(at int, name string) error {
-	d, err := openDir(at, name, false)
+	d, err := OpenDir(at, name, false)
 	if err != nil {
 		return err
 	}
@@ -81,13 +81,13 @@ func descend(d *os.File, sub string, above []level) (*os.File, []level, error) {
 	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
 		return nil, above, err
 	}
-	next, err := openDir(int(d.Fd()), sub, false)
+	next, err := OpenDir(int(d.Fd()), sub, false)
 	return next, append(above, level{st.Dev, st.Ino, sub}), err
 }
 
 // ascend opens the directory above d, which must be up, and removes d from it.
 func ascend(d *os.File, up level) (*os.File, error) {
-	parent, err := openDir(int(d.Fd()), "..", false)
+	parent, err := OpenDir(int(d.Fd()), "..", false)
 	if err != nil {
 		return nil, err
 	}

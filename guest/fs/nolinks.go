@@ -1,4 +1,4 @@
-package pid1
+package fs
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"berth/guest/user"
 )
 
 // What the daemon does of its own accord, with root's permissions, in directories that the ordinary user may
@@ -18,7 +20,7 @@ import (
 // openParent opens the directory that a clean absolute path is in, as a place to go on from, without following any
 // link below the workspace. The workspace itself is where the container's maker put it. name is the path's last part;
 // "." for the workspace.
-func (s *Server) openParent(path string) (at int, name string, err error) {
+func (s *FS) openParent(path string) (at int, name string, err error) {
 	at, rest, err := s.openBase(path)
 	if err != nil || rest == "." {
 		return at, rest, err
@@ -37,17 +39,17 @@ func (s *Server) openParent(path string) (at int, name string, err error) {
 
 // openBase opens the directory from which the way to a clean absolute path is to be without links, and returns the
 // rest of the path.
-func (s *Server) openBase(path string) (at int, rest string, err error) {
+func (s *FS) openBase(path string) (at int, rest string, err error) {
 	base, rest := "/", path
 	if s.inWorkspace(path) {
-		base, rest = s.opt.Workspace, path[len(s.opt.Workspace):]
+		base, rest = s.workspace, path[len(s.workspace):]
 	}
 	at, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	return at, cmp.Or(strings.TrimPrefix(rest, "/"), "."), err
 }
 
 // makeNoLinks makes a directory and those above it, none of them behind a link.
-func (s *Server) makeNoLinks(path string) error {
+func (s *FS) makeNoLinks(path string) error {
 	parent := filepath.Dir(path)
 	if parent != path && s.inWorkspace(parent) {
 		if err := s.makeNoLinks(parent); err != nil {
@@ -70,7 +72,7 @@ func (s *Server) makeNoLinks(path string) error {
 }
 
 // freshNoLinks removes what is at path, without going anywhere by a link, and makes an empty directory there.
-func (s *Server) freshNoLinks(path string) error {
+func (s *FS) freshNoLinks(path string) error {
 	at, name, err := s.openParent(path)
 	if err == nil {
 		err = (&remover{}).remove(at, name)
@@ -83,13 +85,13 @@ func (s *Server) freshNoLinks(path string) error {
 }
 
 // dirNoLinks is openNoLinks as a file.
-func (s *Server) dirNoLinks(path string) (*os.File, error) {
+func (s *FS) dirNoLinks(path string) (*os.File, error) {
 	fd, err := s.openNoLinks(path)
 	return os.NewFile(uintptr(fd), path), err // nil for a descriptor that is none
 }
 
 // openNoLinks opens a directory for reading that no link leads to.
-func (s *Server) openNoLinks(path string) (int, error) {
+func (s *FS) openNoLinks(path string) (int, error) {
 	if fd, err := openStraight(unix.AT_FDCWD, path); err == nil {
 		return fd, nil // nearly always: no link leads to the workspace either
 	}
@@ -106,12 +108,12 @@ func (s *Server) openNoLinks(path string) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(at)
-	return openEntry(at, name)
+	return OpenEntry(at, name)
 }
 
 // fileNoLinks is openAs for a regular file that is to be read, without following links.
-func (s *Server) fileNoLinks(id identity, path string) (f *os.File, st *unix.Stat_t, err error) {
-	err = id.do(func() error {
+func (s *FS) fileNoLinks(id user.User, path string) (f *os.File, st *unix.Stat_t, err error) {
+	err = id.Do(func() error {
 		at, name, err := s.openParent(path)
 		if err != nil {
 			return err
@@ -129,7 +131,7 @@ func (s *Server) fileNoLinks(id identity, path string) (f *os.File, st *unix.Sta
 
 // placeNoLinks makes in ready to be written to a name in a directory that is there, whatever stands at that
 // name now: a link is replaced by the file.
-func (in *incoming) placeNoLinks(s *Server, path string) error {
+func (in *incoming) placeNoLinks(s *FS, path string) error {
 	in.path = path
 	at, name, err := s.openParent(path)
 	if err != nil {

@@ -1,4 +1,4 @@
-package pid1
+package user
 
 import (
 	"os"
@@ -37,5 +37,12 @@ func TestEnsureUser(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

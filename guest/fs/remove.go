@@ -1,6 +1,7 @@
-package pid1
+package fs
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -18,11 +20,11 @@ import (
 const removeDepth = 50
 
 // remove removes a file or a tree.
-func (s *Server) remove(id identity, path string, recursive bool) error {
+func (s *FS) remove(id user.User, path string, recursive bool) error {
 	if path == "/" {
 		return proto.Errorf(proto.InvalidArgument, wire.OpRemove, path, "the root directory cannot be removed")
 	}
-	err := id.do(func() error {
+	err := id.Do(func() error {
 		if recursive {
 			return removeTree(path)
 		}
@@ -38,7 +40,7 @@ func (s *Server) remove(id identity, path string, recursive bool) error {
 // removeTree removes path and all below it. Only the directories above path are reached by
 // name; the rest goes by descriptors, which never lead through a link.
 func removeTree(path string) error {
-	parent, err := openDir(unix.AT_FDCWD, filepath.Dir(path), true)
+	parent, err := OpenDir(unix.AT_FDCWD, filepath.Dir(path), true)
 	if err != nil {
 		return err
 	}
@@ -60,7 +62,7 @@ func (r *remover) remove(at int, name string) error {
 	if err != unix.EISDIR && err != unix.EPERM {
 		return err
 	}
-	d, derr := openDir(at, name, false)
+	d, derr := OpenDir(at, name, false)
 	if derr != nil {
 		if derr == unix.ENOTDIR || derr == unix.ELOOP {
 			return err // EPERM on something else
@@ -114,7 +116,7 @@ func (r *remover) entry(d *os.File, name string, depth int) error {
 	}
 	if depth >= removeDepth {
 		if r.mark == "" {
-			r.mark = random()[:16]
+			r.mark = rand.Text()[:16]
 		}
 		r.moved++
 		err := unix.Renameat(at, name, r.top, fmt.Sprintf(".berth-removing-%s-%d", r.mark, r.moved))
@@ -123,7 +125,7 @@ func (r *remover) entry(d *os.File, name string, depth int) error {
 		}
 		return err
 	}
-	sub, err := openDir(at, name, false)
+	sub, err := OpenDir(at, name, false)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package pid1
+package user
 
 import (
 	"bufio"
@@ -10,19 +10,19 @@ import (
 )
 
 // An entry is one line of a user list.
-type entry struct {
+type PasswdEntry struct {
 	name string
 	home string
 }
 
-// findUser looks uid up in a passwd file.
-func findUser(passwd string, uid int) (entry, bool) {
-	var found entry
+// Find looks uid up in a passwd file.
+func Find(passwd string, uid int) (PasswdEntry, bool) {
+	var found PasswdEntry
 	ok := eachLine(passwd, func(f []string) bool {
 		if len(f) < 6 || f[2] != strconv.Itoa(uid) {
 			return false
 		}
-		found = entry{name: f[0], home: f[5]}
+		found = PasswdEntry{name: f[0], home: f[5]}
 		return true
 	})
 	return found, ok
@@ -57,10 +57,10 @@ func EnsureUser(root string, uid, gid int) error {
 			return err
 		}
 	}
-	e, ok := findUser(passwd, uid)
+	e, ok := Find(passwd, uid)
 	if !ok {
 		name := freeName(passwd, uid)
-		e = entry{name: name, home: "/home/" + name}
+		e = PasswdEntry{name: name, home: "/home/" + name}
 		line := fmt.Sprintf("%s:x:%d:%d::%s:%s", name, uid, gid, e.home, shellIn(root))
 		if err := appendLine(passwd, line); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package pid1
+package fs
 
 import (
 	"archive/tar"
@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -22,18 +23,18 @@ import (
 var errCaller = errors.New("sending to the daemon")
 
 // tar sends a directory as an archive.
-func (k *caller) tar(id identity, dir string, noLinks bool) error {
+func (k *handler) tar(id user.User, dir string, noLinks bool) error {
 	var d *os.File
-	err := id.do(func() (err error) {
+	err := id.Do(func() (err error) {
 		if noLinks {
 			d, err = k.s.dirNoLinks(dir)
 		} else {
-			d, err = openDir(unix.AT_FDCWD, dir, true)
+			d, err = OpenDir(unix.AT_FDCWD, dir, true)
 		}
 		return err
 	})
 	if err != nil {
-		return k.reply(nil, wire.FileError(wire.OpTar, dir, err))
+		return k.conn.SendReply(nil, wire.FileError(wire.OpTar, dir, err))
 	}
 	defer d.Close()
 	if err := k.conn.SendJSON(wire.FrameReply, nil); err != nil {
@@ -43,7 +44,7 @@ func (k *caller) tar(id identity, dir string, noLinks bool) error {
 	p := &packer{id: id, w: tar.NewWriter(out)}
 	err = errors.Join(p.pack(d, dir, "", 0), p.w.Close())
 	if err != nil && !errors.Is(err, errCaller) {
-		return k.reply(nil, wire.FileError(wire.OpTar, dir, err))
+		return k.conn.SendReply(nil, wire.FileError(wire.OpTar, dir, err))
 	}
 	if err == nil {
 		err = out.Flush()
@@ -70,7 +71,7 @@ func (w bodyWriter) Write(b []byte) (int, error) {
 
 // A packer writes a tree into an archive.
 type packer struct {
-	id identity
+	id user.User
 	w  *tar.Writer
 }
 
@@ -106,7 +107,7 @@ func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 	var to string // of a link
 	var f *os.File
 	var st unix.Stat_t
-	err := p.id.do(func() (err error) {
+	err := p.id.Do(func() (err error) {
 		if fi, err = infoAt(int(d.Fd()), base, where); err != nil {
 			return err
 		}

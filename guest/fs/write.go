@@ -1,6 +1,7 @@
-package pid1
+package fs
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/guest/output"
+	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -23,7 +25,7 @@ const defaultMode = 0o644
 // An incoming is a file while it is being written: a temporary one beside it, which takes its
 // place at the end. Until then it can be dropped without a trace.
 type incoming struct {
-	id     identity
+	id     user.User
 	path   string // what it becomes, links followed
 	dir    int    // the directory that name and temp are in, or AT_FDCWD where these are whole paths
 	name   string
@@ -36,12 +38,12 @@ type incoming struct {
 }
 
 // newIncoming makes the temporary file, and the directories above it.
-func (s *Server) newIncoming(id identity, path string, opt wire.WriteOptions) (*incoming, error) {
+func (s *FS) newIncoming(id user.User, path string, opt wire.WriteOptions) (*incoming, error) {
 	in := &incoming{id: id, dir: unix.AT_FDCWD, opt: opt}
 	if opt.Hash {
 		in.sum = sha256.New()
 	}
-	err := id.do(func() error {
+	err := id.Do(func() error {
 		prepare := in.placeAt
 		if opt.NoLinks {
 			prepare = func(path string) error { return in.placeNoLinks(s, path) }
@@ -76,7 +78,7 @@ func (in *incoming) placeAt(path string) (err error) {
 }
 
 // tempName is a name for a file that is not whole yet.
-func tempName() string { return ".berth-" + random() + ".tmp" }
+func tempName() string { return ".berth-" + rand.Text() + ".tmp" }
 
 func (in *incoming) closeDir() {
 	if in.dir != unix.AT_FDCWD {
@@ -152,7 +154,7 @@ func beyond(path, to string) (string, error) {
 // still reports whether the file to be replaced is in the state that it was in.
 func (in *incoming) still(was *unix.Stat_t) bool {
 	var st unix.Stat_t
-	err := in.id.do(func() error { return unix.Fstatat(in.dir, in.name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	err := in.id.Do(func() error { return unix.Fstatat(in.dir, in.name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	return err == nil && st.Ino == was.Ino && st.Dev == was.Dev && st.Size == was.Size && st.Mtim == was.Mtim &&
 		st.Ctim == was.Ctim
 }
@@ -170,14 +172,14 @@ func (in *incoming) Write(b []byte) (int, error) {
 // drop removes the temporary file.
 func (in *incoming) drop() {
 	_ = in.f.Close()
-	_ = in.id.do(func() error { return unix.Unlinkat(in.dir, in.temp, 0) })
+	_ = in.id.Do(func() error { return unix.Unlinkat(in.dir, in.temp, 0) })
 	in.closeDir()
 }
 
 // commit puts the file into its place and describes it.
 func (in *incoming) commit() (proto.FileInfo, error) {
 	var fi proto.FileInfo
-	err := in.id.do(func() error {
+	err := in.id.Do(func() error {
 		if err := in.dress(); err != nil {
 			return err
 		}
@@ -207,7 +209,7 @@ func (in *incoming) dress() error {
 	mode := uint32(defaultMode)
 	if in.before != nil {
 		mode = in.before.Mode & 0o7777
-		if in.id.name == proto.UserRoot {
+		if in.id.Name == proto.UserRoot {
 			if err := in.f.Chown(int(in.before.Uid), int(in.before.Gid)); err != nil {
 				return err
 			}
@@ -228,10 +230,10 @@ func (in *incoming) place() error {
 }
 
 // write receives a file.
-func (k *caller) write(id identity, req *wire.Request, path string) error {
+func (k *handler) write(id user.User, req *wire.Request, path string) error {
 	in, err := k.s.newIncoming(id, path, req.Write)
 	if err != nil {
-		return k.reply(nil, err)
+		return k.conn.SendReply(nil, err)
 	}
 	if err := k.conn.SendJSON(wire.FrameReply, nil); err != nil {
 		in.drop()
@@ -242,7 +244,7 @@ func (k *caller) write(id identity, req *wire.Request, path string) error {
 		in.drop()
 		return b.fail(k, wire.FileError(wire.OpWrite, path, err))
 	}
-	return k.reply(in.commit())
+	return k.conn.SendReply(in.commit())
 }
 
 // A body reads the frames of an upload.
@@ -305,11 +307,11 @@ func (b *body) fill() {
 
 // fail ends an upload that cannot go on. If the connection is sound, the daemon is told why, and the
 // rest of what it sends until it hears that is thrown away.
-func (b *body) fail(k *caller, why error) error {
+func (b *body) fail(k *handler, why error) error {
 	if b.err != nil && b.err != io.EOF {
 		return b.err
 	}
-	if err := k.reply(nil, why); err != nil {
+	if err := k.conn.SendReply(nil, why); err != nil {
 		return err
 	}
 	b.rest = nil
@@ -323,7 +325,7 @@ func (b *body) fail(k *caller, why error) error {
 }
 
 // hash sums files up. Those that cannot be are left empty.
-func (s *Server) hash(id identity, paths [][]byte) ([]string, error) {
+func (s *FS) hash(id user.User, paths [][]byte) ([]string, error) {
 	sums := make([]string, len(paths))
 	for i, raw := range paths {
 		path, err := s.pathOf(wire.OpHash, raw)
@@ -336,7 +338,7 @@ func (s *Server) hash(id identity, paths [][]byte) ([]string, error) {
 }
 
 // hashFile is the SHA-256 of a regular file in hex, or "". No link leads it anywhere: it is for the daemon's own books.
-func (s *Server) hashFile(id identity, path string) string {
+func (s *FS) hashFile(id user.User, path string) string {
 	f, st, err := s.fileNoLinks(id, path)
 	if err != nil {
 		return ""

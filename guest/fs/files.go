@@ -1,4 +1,4 @@
-package pid1
+package fs
 
 import (
 	"errors"
@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/guest/output"
+	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -25,10 +26,10 @@ import (
 const listingBytes = 128 << 10
 
 // file deals with a request on files, as id.
-func (k *caller) file(id identity, req *wire.Request) error {
+func (k *handler) file(id user.User, req *wire.Request) error {
 	switch req.Op {
 	case wire.OpHash:
-		return k.reply(k.s.hash(id, req.Paths))
+		return k.conn.SendReply(k.s.hash(id, req.Paths))
 	case wire.OpEdit:
 		if req.Edit == nil {
 			return wire.ErrFrame
@@ -36,29 +37,29 @@ func (k *caller) file(id identity, req *wire.Request) error {
 	}
 	path, err := k.s.pathOf(req.Op, req.Path)
 	if err != nil {
-		return k.reply(nil, err)
+		return k.conn.SendReply(nil, err)
 	}
 	switch req.Op {
 	case wire.OpStat:
-		return k.reply(k.s.stat(id, path))
+		return k.conn.SendReply(k.s.stat(id, path))
 	case wire.OpMkdir:
-		return k.reply(nil, wire.FileError(req.Op, path, id.do(func() error { return os.MkdirAll(path, 0o755) })))
+		return k.conn.SendReply(nil, wire.FileError(req.Op, path, id.Do(func() error { return os.MkdirAll(path, 0o755) })))
 	case wire.OpRemove:
-		return k.reply(nil, k.s.remove(id, path, req.Recursive))
+		return k.conn.SendReply(nil, k.s.remove(id, path, req.Recursive))
 	case wire.OpMove:
 		to, err := k.s.pathOf(req.Op, req.To)
 		if err == nil {
 			err = move(id, path, to)
 		}
-		return k.reply(nil, err)
+		return k.conn.SendReply(nil, err)
 	case wire.OpEdit:
-		return k.reply(k.s.edit(id, path, req.Edit))
+		return k.conn.SendReply(k.s.edit(id, path, req.Edit))
 	}
 	return k.transfer(id, req, path)
 }
 
 // transfer deals with a request whose answer, or whose own body, is long.
-func (k *caller) transfer(id identity, req *wire.Request, path string) error {
+func (k *handler) transfer(id user.User, req *wire.Request, path string) error {
 	switch req.Op {
 	case wire.OpList:
 		files, truncated, err := list(id, path, clamp(req.Max, wire.MaxList))
@@ -81,7 +82,7 @@ func (k *caller) transfer(id identity, req *wire.Request, path string) error {
 func clamp(n, most int) int { return min(max(n, 0), most) }
 
 // pathOf checks a path and makes it absolute.
-func (s *Server) pathOf(op string, raw []byte) (string, error) {
+func (s *FS) pathOf(op string, raw []byte) (string, error) {
 	path := string(raw)
 	switch {
 	case path == "":
@@ -89,7 +90,7 @@ func (s *Server) pathOf(op string, raw []byte) (string, error) {
 	case strings.IndexByte(path, 0) >= 0:
 		return "", proto.Errorf(proto.InvalidArgument, op, "path", "the path holds a NUL byte")
 	}
-	return s.absolute(path), nil
+	return s.Absolute(path), nil
 }
 
 // info describes what lstat says of path.
@@ -141,8 +142,8 @@ func linkAt(dir int, name string) (string, error) {
 }
 
 // stat describes one file.
-func (s *Server) stat(id identity, path string) (fi proto.FileInfo, err error) {
-	err = id.do(func() (err error) {
+func (s *FS) stat(id user.User, path string) (fi proto.FileInfo, err error) {
+	err = id.Do(func() (err error) {
 		fi, err = infoAt(unix.AT_FDCWD, path, path)
 		return err
 	})
@@ -152,18 +153,18 @@ func (s *Server) stat(id identity, path string) (fi proto.FileInfo, err error) {
 // dirFlags open a directory for reading.
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 
-// openDir opens a directory, and never through a link at its end unless follow.
-func openDir(at int, name string, follow bool) (*os.File, error) {
+// OpenDir opens a directory, and never through a link at its end unless follow.
+func OpenDir(at int, name string, follow bool) (*os.File, error) {
 	if follow {
 		fd, err := unix.Openat(at, name, dirFlags, 0)
 		return os.NewFile(uintptr(fd), name), err
 	}
-	fd, err := openEntry(at, name)
+	fd, err := OpenEntry(at, name)
 	return os.NewFile(uintptr(fd), name), err // nil for a descriptor that is none
 }
 
-// openEntry opens a directory that is an entry of another for reading, and never through a link.
-func openEntry(at int, name string) (int, error) {
+// OpenEntry opens a directory that is an entry of another for reading, and never through a link.
+func OpenEntry(at int, name string) (int, error) {
 	if fd, err := openStraight(at, name); err != unix.ENOSYS {
 		return fd, err
 	}
@@ -215,9 +216,9 @@ func stepInto(at int, name string) (int, error) {
 }
 
 // list describes what a directory holds.
-func list(id identity, path string, most int) (files []proto.FileInfo, truncated bool, err error) {
-	err = id.do(func() error {
-		d, err := openDir(unix.AT_FDCWD, path, true)
+func list(id user.User, path string, most int) (files []proto.FileInfo, truncated bool, err error) {
+	err = id.Do(func() error {
+		d, err := OpenDir(unix.AT_FDCWD, path, true)
 		if err != nil {
 			return err
 		}
@@ -255,14 +256,14 @@ type walker struct {
 }
 
 // walk describes the files and links below dir, which is no link itself: it is for the daemon's own books.
-func (s *Server) walk(id identity, dir string, most int) ([]proto.FileInfo, bool, error) {
+func (s *FS) walk(id user.User, dir string, most int) ([]proto.FileInfo, bool, error) {
 	w := &walker{most: most, left: maxLooked * (most + 1000)}
-	err := id.do(func() error { return w.from(s, dir) })
+	err := id.Do(func() error { return w.from(s, dir) })
 	return w.sorted(), w.truncated, err
 }
 
 // from walks dir and all below it.
-func (w *walker) from(s *Server, dir string) error {
+func (w *walker) from(s *FS, dir string) error {
 	d, err := s.openNoLinks(dir)
 	if err != nil {
 		return err
@@ -285,7 +286,7 @@ func (w *walker) sorted() []proto.FileInfo {
 // walk reads one open directory. What cannot be read below the first, or has a path that the kernel would not take,
 // is left out.
 func (w *walker) walk(d int, path string, depth int) error {
-	entries, err := readEntries(d, w.buf, w.left+1)
+	entries, err := ReadEntries(d, w.buf, w.left+1)
 	if err != nil {
 		return err
 	}
@@ -293,20 +294,20 @@ func (w *walker) walk(d int, path string, depth int) error {
 		entries, w.truncated = entries[:w.left], true
 	}
 	w.left -= len(entries)
-	slices.SortFunc(entries, func(a, b dirEntry) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(entries, func(a, b dirEntry) int { return strings.Compare(a.Name, b.Name) })
 	for _, e := range entries {
-		child := filepath.Join(path, e.name)
+		child := filepath.Join(path, e.Name)
 		if len(child) >= unix.PathMax { // by descriptors the walk gets where no path leads
 			w.truncated = true
 			continue
 		}
-		if child == w.prune && w.removeEmpty(d, e.name) {
+		if child == w.prune && w.removeEmpty(d, e.Name) {
 			continue
 		}
 		if e.kind == unix.DT_DIR { // which has no line of its own, so nothing need be asked of it
-			w.descend(d, e.name, child, depth+1)
+			w.descend(d, e.Name, child, depth+1)
 		} else {
-			w.look(d, e.name, child, depth)
+			w.look(d, e.Name, child, depth)
 		}
 		if w.truncated && len(w.files) >= w.most {
 			return nil
@@ -345,7 +346,7 @@ func (w *walker) descend(d int, name, path string, depth int) {
 		w.truncated = true
 		return
 	}
-	sub, err := openEntry(d, name)
+	sub, err := OpenEntry(d, name)
 	if err != nil {
 		w.truncated = w.truncated || !isMissing(err) // it may be gone by now
 		return
@@ -361,9 +362,9 @@ func (w *walker) descend(d int, name, path string, depth int) {
 }
 
 // list sends a list in messages of bearable size.
-func (k *caller) list(files []proto.FileInfo, truncated bool, err error) error {
+func (k *handler) list(files []proto.FileInfo, truncated bool, err error) error {
 	if err != nil {
-		return k.reply(nil, err)
+		return k.conn.SendReply(nil, err)
 	}
 	for {
 		n, bytes := 0, 0
@@ -380,8 +381,8 @@ func (k *caller) list(files []proto.FileInfo, truncated bool, err error) error {
 }
 
 // move renames a file.
-func move(id identity, from, to string) error {
-	err := id.do(func() error {
+func move(id user.User, from, to string) error {
+	err := id.Do(func() error {
 		if _, err := os.Lstat(from); err != nil {
 			return err
 		}
@@ -432,8 +433,8 @@ func regular(fd int, path string) (*os.File, *unix.Stat_t, error) {
 }
 
 // openAs is openRegular with id's permissions.
-func openAs(id identity, path string, flags int) (f *os.File, st *unix.Stat_t, err error) {
-	err = id.do(func() (err error) {
+func openAs(id user.User, path string, flags int) (f *os.File, st *unix.Stat_t, err error) {
+	err = id.Do(func() (err error) {
 		f, st, err = openRegular(path, flags)
 		return err
 	})
@@ -441,18 +442,18 @@ func openAs(id identity, path string, flags int) (f *os.File, st *unix.Stat_t, e
 }
 
 // read sends a part of a file.
-func (k *caller) read(id identity, req *wire.Request, path string) error {
+func (k *handler) read(id user.User, req *wire.Request, path string) error {
 	open := func() (*os.File, *unix.Stat_t, error) { return openAs(id, path, unix.O_RDONLY) }
 	if req.NoLinks {
 		open = func() (*os.File, *unix.Stat_t, error) { return k.s.fileNoLinks(id, path) }
 	}
 	f, st, err := open()
 	if err != nil {
-		return k.reply(nil, wire.FileError(wire.OpRead, path, err))
+		return k.conn.SendReply(nil, wire.FileError(wire.OpRead, path, err))
 	}
 	defer f.Close()
 	if req.Offset < 0 {
-		return k.reply(nil, proto.Errorf(proto.InvalidArgument, wire.OpRead, path, "the offset is negative"))
+		return k.conn.SendReply(nil, proto.Errorf(proto.InvalidArgument, wire.OpRead, path, "the offset is negative"))
 	}
 	length := max(0, st.Size-req.Offset)
 	if req.Count >= 0 {
@@ -467,7 +468,7 @@ func (k *caller) read(id identity, req *wire.Request, path string) error {
 	}
 	switch err := k.send(io.NewSectionReader(f, req.Offset, length), length); {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return k.reply(nil, wire.FileShrunk(path))
+		return k.conn.SendReply(nil, wire.FileShrunk(path))
 	case err != nil:
 		return err
 	}
@@ -475,7 +476,7 @@ func (k *caller) read(id identity, req *wire.Request, path string) error {
 }
 
 // send sends length bytes as a body.
-func (k *caller) send(r io.Reader, length int64) error {
+func (k *handler) send(r io.Reader, length int64) error {
 	buf := output.NewBuffer()
 	defer buf.Free()
 	for length > 0 {
@@ -498,7 +499,7 @@ func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 const handoverBytes = wire.BodyBytes
 
 // handOver answers a read with the file itself.
-func (k *caller) handOver(f *os.File, head wire.Opened) error {
+func (k *handler) handOver(f *os.File, head wire.Opened) error {
 	head.Handover = true
 	if err := k.conn.SendJSONWith(wire.FrameReply, head, []int{int(f.Fd())}); err != nil {
 		return err

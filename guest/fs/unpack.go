@@ -1,4 +1,4 @@
-package pid1
+package fs
 
 import (
 	"archive/tar"
@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -27,7 +28,7 @@ const (
 // untar receives an archive.
 // The reply before the body tells the client to go on: a directory that cannot be made is told before
 // anything is sent.
-func (k *caller) untar(id identity, req *wire.Request, dir string) error {
+func (k *handler) untar(id user.User, req *wire.Request, dir string) error {
 	u := &unpacker{limits: req.Untar}
 	if u.limits.Bytes <= 0 {
 		u.limits.Bytes = defaultUntarBytes
@@ -35,14 +36,14 @@ func (k *caller) untar(id identity, req *wire.Request, dir string) error {
 	if u.limits.Files <= 0 {
 		u.limits.Files = defaultUntarFiles
 	}
-	err := id.do(func() (err error) {
+	err := id.Do(func() (err error) {
 		if err = os.MkdirAll(dir, 0o755); err == nil {
 			u.root, err = openTree(dir)
 		}
 		return err
 	})
 	if err != nil {
-		return k.reply(nil, wire.FileError(wire.OpUntar, dir, err))
+		return k.conn.SendReply(nil, wire.FileError(wire.OpUntar, dir, err))
 	}
 	defer u.root.close()
 	if err := k.conn.SendJSON(wire.FrameReply, nil); err != nil {
@@ -50,7 +51,7 @@ func (k *caller) untar(id identity, req *wire.Request, dir string) error {
 	}
 	b := &body{conn: k.conn}
 	// All in one go on one thread: the members come too fast to change credentials for each.
-	if err := id.do(func() error { return u.unpack(b) }); err != nil {
+	if err := id.Do(func() error { return u.unpack(b) }); err != nil {
 		return b.fail(k, u.explain(err))
 	}
 	// A tar ends with zeros up to the block size of who wrote it, often 10 KiB; unread, they would be
@@ -62,7 +63,7 @@ func (k *caller) untar(id identity, req *wire.Request, dir string) error {
 	if b.err != io.EOF {
 		return b.err
 	}
-	return k.reply(nil, nil)
+	return k.conn.SendReply(nil, nil)
 }
 
 // An unpacker unpacks an archive below root, which it cannot leave.

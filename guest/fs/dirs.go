@@ -1,0 +1,145 @@
+package fs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"berth/guest/user"
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// Absolute makes path absolute: what is not is relative to the workspace.
+func (s *FS) Absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(s.workspace, path)
+}
+
+// inWorkspace reports whether an absolute clean path lies in the workspace.
+func (s *FS) inWorkspace(path string) bool {
+	return path == s.workspace || strings.HasPrefix(path, s.workspace+"/")
+}
+
+// WorkingDir checks a working directory, and makes it if it is missing and in the workspace.
+func (s *FS) WorkingDir(id user.User, dir string) (string, error) {
+	path := s.Absolute(dir)
+	if dir == "" {
+		path = s.workspace
+	}
+	err := id.Do(func() error { return canEnter(path) })
+	if errors.Is(err, unix.ENOENT) && s.inWorkspace(path) {
+		if err = s.makeShared(id, path); err == nil {
+			err = id.Do(func() error { return canEnter(path) })
+		}
+	}
+	switch {
+	case err == nil:
+		return path, nil
+	case errors.Is(err, unix.EACCES):
+		return "", proto.Errorf(proto.PermissionDenied, "exec", path, "user %s may not use %s as working directory",
+			id.Name, path)
+	case errors.Is(err, unix.ENOENT):
+		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s does not exist; only "+
+			"those below %s are made", path, s.workspace)
+	case errors.Is(err, unix.ENOTDIR):
+		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s is not a directory",
+			path)
+	}
+	return "", wire.FileError("exec", path, err)
+}
+
+// canEnter asks what chdir to dir would answer: what follows the slash is looked up in dir, which takes a directory
+// that one may pass.
+func canEnter(dir string) error {
+	return unix.Faccessat(unix.AT_FDCWD, dir+"/.", unix.X_OK, unix.AT_EACCESS)
+}
+
+// makeShared makes a directory of the workspace that commands of every user will work in: it is the
+// ordinary user's even if root comes first, wherever that user may make it. Where only root may, no link
+// says where.
+func (s *FS) makeShared(id user.User, path string) error {
+	user := id
+	if id.Name == proto.UserRoot {
+		user = s.users.Default
+	}
+	err := user.Do(func() error { return os.MkdirAll(path, 0o755) })
+	if errors.Is(err, unix.EACCES) && id.Name == proto.UserRoot {
+		err = id.Do(func() error { return s.makeNoLinks(path) })
+	}
+	return err
+}
+
+// FreshDir removes what is at path and makes an empty directory of id's there. The ordinary user may have put a
+// link where a directory was; for itself it is followed, for root it is not.
+func (s *FS) FreshDir(id user.User, path string) error {
+	if id.Do(func() error { return s.newDir(id, path) }) == nil {
+		return nil // nearly always: nothing is there, in a directory that is
+	}
+	if parent := filepath.Dir(path); s.inWorkspace(parent) {
+		if err := s.makeShared(id, parent); err != nil {
+			return wire.FileError("exec", parent, err)
+		}
+	}
+	err := id.Do(func() error {
+		if id.Name == proto.UserRoot {
+			return s.freshNoLinks(path)
+		}
+		if err := removeTree(path); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		return os.MkdirAll(path, 0o755)
+	})
+	return wire.FileError("exec", path, err)
+}
+
+// newDir makes a directory in one that is there.
+func (s *FS) newDir(id user.User, path string) error {
+	if id.Name != proto.UserRoot {
+		return unix.Mkdir(path, 0o755)
+	}
+	at, name, err := s.openParent(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	return unix.Mkdirat(at, name, 0o755)
+}
+
+// A look at a job's directory at a command's end saves the daemon a walk of it, nearly always: commands that change
+// no file are the most frequent ones. It must cost next to nothing, so in a directory with more than this the daemon
+// walks.
+const (
+	sightFiles   = 100 // files and links
+	sightEntries = 400 // all that directories hold
+)
+
+// Fingerprint is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it removes the
+// directory prune if that is empty, and returns it if that is still to be done.
+func (s *FS) Fingerprint(dir, prune string) (gist, left string) {
+	w := &walker{most: sightFiles, left: sightEntries, prune: prune}
+	if err := s.users.Root.Do(func() error { return w.from(s, dir) }); err != nil || w.truncated {
+		return "", w.prune
+	}
+	return proto.Gist(dir, w.sorted()), w.prune
+}
+
+// RemoveEmptyDir removes a directory if it is empty, under the rules of freshDir.
+func (s *FS) RemoveEmptyDir(id user.User, path string) {
+	_ = id.Do(func() error {
+		if id.Name != proto.UserRoot {
+			return unix.Rmdir(path)
+		}
+		at, name, err := s.openParent(path)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(at)
+		return unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
+	})
+}
