@@ -95,7 +95,7 @@ type Daemon struct {
 	models   *upstream.Set // where they are
 	gateway  *gateway.Gateway
 	hosts    *containers.Host // of the gateway's turns
-	tools    *toolstore.Catalog
+	tools    *toolstore.Store
 	secrets  *vault.Vault
 	books    *ledger.DB
 	machine  machine

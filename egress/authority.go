@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// An Authority signs certificates for hosts that secrets go to, so that containers with such secrets, and they alone,
-// take the proxy for the host. Its key never leaves the daemon.
+// An Authority signs certificates for hosts that secrets go to. Only containers with such secrets accept the proxy in
+// place of the host. The authority's key never leaves the daemon.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -27,16 +27,16 @@ type Authority struct {
 	leaves map[string]*tls.Certificate
 }
 
-// How long certificates hold, and how many are remembered.
+// Lifetimes of certificates, and how many are cached.
 const (
 	authorityFor = 10 * 366 * 24 * time.Hour
 	leafFor      = 48 * time.Hour
-	leafLeft     = 24 * time.Hour // with less than this left one is made anew
+	leafLeft     = 24 * time.Hour // a certificate with less time left is replaced
 	backdated    = time.Hour      // for clocks that are behind
 	maxLeaves    = 1024
 )
 
-// NewAuthority makes one, as the text of its certificate and key in PEM, which ReadAuthority reads.
+// NewAuthority makes an authority and returns its certificate and key in PEM, for ReadAuthority.
 func NewAuthority() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -59,7 +59,7 @@ func NewAuthority() ([]byte, error) {
 	return append(cert, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})...), nil
 }
 
-// ReadAuthority reads what NewAuthority made. One that ends within a year is no good any more.
+// ReadAuthority reads the output of NewAuthority. It refuses an authority that expires within a year.
 func ReadAuthority(text []byte) (*Authority, error) {
 	first, rest := pem.Decode(text)
 	second, _ := pem.Decode(rest)
@@ -83,7 +83,7 @@ func ReadAuthority(text []byte) (*Authority, error) {
 	return &Authority{cert: cert, key: key, pem: pem.EncodeToMemory(first), leaves: map[string]*tls.Certificate{}}, nil
 }
 
-// PEM is its certificate, for containers to trust.
+// PEM returns its certificate, for containers to trust.
 func (a *Authority) PEM() []byte { return bytes.Clone(a.pem) }
 
 func template(name string, d time.Duration) (*x509.Certificate, error) {
@@ -93,8 +93,8 @@ func template(name string, d time.Duration) (*x509.Certificate, error) {
 		NotAfter: now.Add(d)}, err
 }
 
-// leaf is a certificate for a host, made on the first request to it. All have the authority's key: it is in the same
-// memory.
+// leaf returns a certificate for a host, made on the first request. All certificates use the authority's key, which
+// is in the same memory anyway.
 func (a *Authority) leaf(t Target) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,12 +9,12 @@ import (
 	"berth/proto"
 )
 
-// A Dialer connects the daemon itself to hosts that tenants name and the operator has listed. What holds for
-// containers holds for it: one reading of a target, each address judged, and what was judged is dialled.
+// A Dialer connects the daemon itself to hosts that tenants name and the operator has listed. It follows the rules
+// for containers: a target is read strictly, each address is checked, and only a checked address is dialled.
 type Dialer struct{ gate *Gate }
 
-// NewDialer makes a dialer to the hosts on a list: HOST or HOST:PORT, as in a container's list of hosts. Addresses
-// that are not public are reached if the list has them, or a range that has them.
+// NewDialer makes a dialer for a list of hosts: HOST or HOST:PORT, as in a container's allow-list. Addresses that are
+// not public are reached if the list has them or a range that contains them.
 func NewDialer(list []string, resolver string) (*Dialer, error) {
 	cfg, asked := Config{Most: proto.NetworkAllowlist, Resolver: resolver}, proto.Network{Mode: proto.NetworkAllowlist}
 	for _, text := range list {
@@ -39,10 +39,10 @@ func NewDialer(list []string, resolver string) (*Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dialer{p.Gate(granted, nil, func(Visit) {})}, nil
+	return &Dialer{p.Gate(granted, nil, func(Report) {})}, nil
 }
 
-// Reach says whether host:port is on the list. Where a name leads is found out when it is dialled.
+// Reach reports whether host:port is on the list. The name is resolved when it is dialled.
 func (d *Dialer) Reach(hostPort string) error {
 	t, err := parseTarget(hostPort, 0)
 	if err == nil && !d.gate.policy.Allows(t) {
@@ -58,8 +58,8 @@ func (d *Dialer) Reach(hostPort string) error {
 
 func cutHost(text string) string { return text[:min(len(text), maxHostPort)] }
 
-// DialContext connects to host:port, if that is on the list and where it leads may be reached. network is ignored; it
-// is TCP.
+// DialContext connects to host:port if it is on the list and its address may be reached. network is ignored; it is
+// TCP.
 func (d *Dialer) DialContext(ctx context.Context, _, hostPort string) (net.Conn, error) {
 	t, err := parseTarget(hostPort, 0)
 	if err != nil {
@@ -67,7 +67,7 @@ func (d *Dialer) DialContext(ctx context.Context, _, hostPort string) (net.Conn,
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.gate.proxy.cfg.DialTimeout)
 	defer cancel()
-	addrs, err := d.gate.judge(ctx, t)
+	addrs, err := d.gate.check(ctx, t)
 	if err != nil {
 		return nil, err
 	}

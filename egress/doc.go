@@ -1,16 +1,16 @@
-// Package egress is the way out of a container that may have one: a proxy in the daemon, which decides for each
-// request where it may go, and goes there itself.
+// Package egress controls a container's outgoing traffic: a proxy in the daemon that checks each request and connects
+// to its target.
 //
-// A container has no interface beside loopback, and no resolver. What runs in it speaks to the proxy, as HTTP
-// (CONNECT, or a plain request with its whole URL) or SOCKS5, over a connection that somebody else brings: see
-// Gate.Serve. The steps are the same for all:
+// A container has loopback only, and no resolver. Its programs speak HTTP (CONNECT, or a plain request with a whole
+// URL) or SOCKS5 to the proxy, over a connection that the guest hands over: see Gate.Serve. The steps are the same
+// for all:
 //
-//	target   what was asked for, read strictly: one way to write a host, or none
+//	target   read strictly what was asked for: a host has one spelling
 //	policy   is that host on the list, at that port?
-//	resolve  once, here; every address that comes back must be one that may be reached
+//	resolve  once, here; every address in the answer must be allowed
 //	dial     one of those addresses, and nothing else
 //	inspect  with a list: the name in the TLS hello, or in each Host header, is the target's
 //
-// Each request is told of before its first byte leaves, and again at its end. Redirects are the client's to follow:
-// that is another request. A Policy is a plain value, which says nothing of who is bound by it.
+// Each request is reported before its first byte leaves, and again at its end. The client follows redirects itself;
+// each is another request. A Policy is a plain value and does not say to whom it applies.
 package egress

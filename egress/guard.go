@@ -12,8 +12,8 @@ import (
 	"code.dny.dev/ssrf"
 )
 
-// metadata are addresses at which clouds hand out credentials to whoever asks from the machine. Some of them are
-// public ones by number. They are refused whatever an operator allows.
+// metadata are addresses at which clouds hand out credentials to any program on the machine. Some of them are public
+// by number. They are refused whatever an operator allows.
 var metadata = addrs("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.169.123", "100.100.100.200",
 	"168.63.129.16", "192.0.0.192",
 	"fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fe80::a9fe:a9fe")
@@ -25,10 +25,10 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// A guard says which addresses may be reached.
+// A guard decides which addresses may be reached.
 type guard struct {
-	private []netip.Prefix // that the operator allows although they are not public
-	public  *ssrf.Guardian // knows what IANA has set aside for special purposes
+	private []netip.Prefix // addresses that are not public but allowed by the operator
+	public  *ssrf.Guardian // knows the special-purpose addresses of IANA
 
 	mu   sync.Mutex // guards what follows
 	own  []netip.Addr
@@ -40,10 +40,10 @@ func newGuard(private []netip.Prefix) *guard {
 }
 
 // check refuses an address that is not on the public internet: private, loopback, link-local, shared, reserved,
-// multicast, and whatever holds an IPv4 address inside an IPv6 one; and the host's own, behind whose door are
-// services that take it for themselves.
+// multicast, and any IPv6 address that contains an IPv4 one. It also refuses the host's own addresses: services there
+// may trust them.
 func (g *guard) check(a netip.Addr) error {
-	a = a.Unmap() // the kernel would, when it is dialled
+	a = a.Unmap() // the kernel unmaps it when it is dialled
 	if inner, ok := translated(a); ok {
 		if err := g.check(inner); err != nil {
 			return err
@@ -53,7 +53,7 @@ func (g *guard) check(a netip.Addr) error {
 	case slices.Contains(metadata, a.WithZone("")):
 		return refuse(proto.PermissionDenied, "metadata_address", "%s is a metadata service's address, which no "+
 			"container may reach", a)
-	// a range that it is in was not meant for it
+	// a range that contains it was not meant for it
 	case g.isOwn(a) && !slices.Contains(g.private, netip.PrefixFrom(a, a.BitLen())):
 		return refuse(proto.PermissionDenied, "private_address", "%s is the daemon's own host; its operator can "+
 			"allow it by itself", a)
@@ -66,10 +66,10 @@ func (g *guard) check(a netip.Addr) error {
 	return nil
 }
 
-// translators have an IPv4 address in their last four bytes, to which what is sent to them goes (RFC 6052).
+// translators carry an IPv4 address in their last four bytes and forward to it (RFC 6052).
 var translators = netip.MustParsePrefix("64:ff9b::/96")
 
-// translated is the address to which a translator sends.
+// translated returns the address that a translator forwards to.
 func translated(a netip.Addr) (inner netip.Addr, ok bool) {
 	if !translators.Contains(a) {
 		return inner, false
@@ -78,7 +78,7 @@ func translated(a netip.Addr) (inner netip.Addr, ok bool) {
 	return netip.AddrFrom4([4]byte(b[12:])), true
 }
 
-// ownFor is how long the host's addresses are taken to be the same.
+// ownFor is how long the list of the host's addresses is cached.
 const ownFor = 2 * time.Second
 
 // isOwn reports whether the host has the address.
@@ -88,7 +88,7 @@ func (g *guard) isOwn(a netip.Addr) bool {
 	if time.Since(g.seen) > ownFor {
 		list, err := net.InterfaceAddrs()
 		if err != nil {
-			return true // nothing is known, so nothing is let through
+			return true // the addresses are unknown, so none is allowed
 		}
 		g.own, g.seen = g.own[:0], time.Now()
 		for _, n := range list {

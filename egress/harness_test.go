@@ -25,7 +25,7 @@ type site struct {
 	stop  context.CancelFunc
 
 	mu     sync.Mutex
-	visits []Visit
+	visits []Report
 	news   chan struct{}
 }
 
@@ -47,7 +47,7 @@ func newSite(t *testing.T, cfg Config, n proto.Network, secrets ...Secret) *site
 	return s
 }
 
-func (s *site) tell(v Visit) {
+func (s *site) tell(v Report) {
 	s.mu.Lock()
 	s.visits = append(s.visits, v)
 	s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *site) dial() (*net.TCPConn, *bufio.Reader) {
 }
 
 // await waits until a visit of which fits has been told of.
-func (s *site) await(what string, fits func(Visit) bool) Visit {
+func (s *site) await(what string, fits func(Report) bool) Report {
 	s.t.Helper()
 	late := time.After(10 * time.Second)
 	for {
@@ -126,9 +126,9 @@ func (s *site) await(what string, fits func(Visit) bool) Visit {
 }
 
 // refusedFor waits for a refusal, or a passage that was cut, for that reason.
-func (s *site) refusedFor(reason string) Visit {
+func (s *site) refusedFor(reason string) Report {
 	s.t.Helper()
-	return s.await(reason, func(v Visit) bool { return v.Reason == reason && !v.Began })
+	return s.await(reason, func(v Report) bool { return v.Reason == reason && !v.Began })
 }
 
 // echo is a server that says what it was asked.

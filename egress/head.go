@@ -7,7 +7,7 @@ import (
 	"berth/proto"
 )
 
-// A head is what of a request's head is to be known beyond what net/http tells.
+// A head is what the proxy needs of a request's head beyond net/http.
 type head struct {
 	hosts  []string // values of Host
 	bodied bool     // it announces a body
@@ -15,9 +15,9 @@ type head struct {
 
 var headEnd = []byte("\r\n\r\n")
 
-// readHead waits for a whole head, which stays in the reader, and looks at its bytes: where two programs might see
-// two different requests in it, it is refused. It fails with io.EOF where there is none.
-func (v *visitor) readHead() (head, error) {
+// readHead waits for a complete head, which stays in the reader, and checks its bytes. A head that two programs may
+// read as two different requests is refused. It fails with io.EOF at the end of the connection.
+func (v *clientConn) readHead() (head, error) {
 	for seen := 0; ; {
 		if _, err := v.r.Peek(seen + 1); err != nil {
 			return head{}, err
@@ -36,8 +36,8 @@ func (v *visitor) readHead() (head, error) {
 	}
 }
 
-// checkBytes refuses control characters and line ends that are none, in what of b came behind the first seen bytes,
-// up to the end of the head.
+// checkBytes refuses control characters and irregular line ends in b after the first seen bytes, up to the end of the
+// head.
 func checkBytes(b []byte, seen int) error {
 	end := len(b)
 	if i := bytes.Index(b, headEnd); i >= 0 {
@@ -82,7 +82,7 @@ func badRequest(format string, args ...any) error {
 	return refuse(proto.InvalidArgument, "bad_request", format, args...)
 }
 
-// checkHost refuses a Host header that names another host than t, or none, or several.
+// checkHost refuses a Host header that is missing, repeated or names another host than t.
 func (h head) checkHost(t Target, optional bool) error {
 	if len(h.hosts) == 0 && optional {
 		return nil

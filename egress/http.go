@@ -15,8 +15,8 @@ import (
 	"berth/proto"
 )
 
-// http answers the requests of a connection, one after the other, each judged by itself.
-func (v *visitor) http(ctx context.Context) {
+// http answers the requests of a connection in turn. Each is checked by itself.
+func (v *clientConn) http(ctx context.Context) {
 	defer func() {
 		if v.ready != nil {
 			_ = v.ready.Close()
@@ -24,7 +24,7 @@ func (v *visitor) http(ctx context.Context) {
 	}()
 	for first := true; ; first = false {
 		if !first {
-			v.calm() // it may keep the connection for later
+			v.clearDeadline() // it may keep the connection for later
 			if _, err := v.r.Peek(1); err != nil {
 				return
 			}
@@ -35,11 +35,11 @@ func (v *visitor) http(ctx context.Context) {
 	}
 }
 
-// request answers one, and reports whether another may follow.
-func (v *visitor) request(ctx context.Context) bool {
-	v.hurry()
+// request answers one request and reports whether another may follow.
+func (v *clientConn) request(ctx context.Context) bool {
+	v.setHeadDeadline()
 	h, err := v.readHead()
-	v.calm()
+	v.clearDeadline()
 	var r *http.Request
 	if err == nil {
 		r, err = v.parse()
@@ -56,17 +56,17 @@ func (v *visitor) request(ctx context.Context) bool {
 	if err == nil && isWebsocket(r.Header) && r.Body != http.NoBody {
 		err = badRequest("a request for a websocket has no body")
 	}
-	p, err := v.passageTo(ctx, r.Method, t, err)
+	p, err := v.tunnelTo(ctx, r.Method, t, err)
 	if err != nil {
-		v.say(err)
+		v.sendRefusal(err)
 		return false
 	}
 	defer p.Close()
 	return v.forward(ctx, r, t, p)
 }
 
-// parse has net/http read the request that readHead found whole.
-func (v *visitor) parse() (*http.Request, error) {
+// parse lets net/http read the request whose head readHead found complete.
+func (v *clientConn) parse() (*http.Request, error) {
 	r, err := http.ReadRequest(v.r)
 	if err != nil {
 		return nil, badRequest("the request is not HTTP: %s", strings.TrimPrefix(err.Error(), "net/http: "))
@@ -74,8 +74,8 @@ func (v *visitor) parse() (*http.Request, error) {
 	return r, nil
 }
 
-// refuseHead answers what could not be read as a request. Who says nothing gets no answer.
-func (v *visitor) refuseHead(ctx context.Context, err error) {
+// refuseHead answers bytes that are no valid request. A silent client gets no answer.
+func (v *clientConn) refuseHead(ctx context.Context, err error) {
 	var timeout net.Error
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
@@ -88,18 +88,18 @@ func (v *visitor) refuseHead(ctx context.Context, err error) {
 		t = *v.within
 	}
 	_, err = v.open(ctx, "", t, err)
-	v.say(err)
+	v.sendRefusal(err)
 }
 
-// lingerBytes and lingerTime bound what is still taken from a client that was refused: a connection that is closed
-// over unread bytes takes the answer with it.
+// lingerBytes and lingerTime bound what is still read from a refused client: closing a connection with unread bytes
+// would destroy the answer.
 const (
 	lingerBytes = 1 << 20
 	lingerTime  = time.Second
 )
 
-// say answers with a refusal, which is the last word. There is nobody to tell if it does not arrive.
-func (v *visitor) say(err error) {
+// sendRefusal answers with a refusal and ends the connection. A failed write is ignored: the client is gone.
+func (v *clientConn) sendRefusal(err error) {
 	if _, err := v.conn.Write(refusalOf(err).answer()); err != nil || v.conn.CloseWrite() != nil {
 		return
 	}
@@ -107,8 +107,8 @@ func (v *visitor) say(err error) {
 	_, _ = io.CopyN(io.Discard, v.r, lingerBytes)
 }
 
-// destination is where a plain request goes. Its Host header must say the same.
-func (v *visitor) destination(r *http.Request, h head) (t Target, err error) {
+// destination is the target of a plain request. Its Host header must name the same host.
+func (v *clientConn) destination(r *http.Request, h head) (t Target, err error) {
 	authority, absolute := strings.CutPrefix(strings.ToLower(r.RequestURI), "http://")
 	switch {
 	case absolute:
@@ -130,22 +130,22 @@ func (v *visitor) destination(r *http.Request, h head) (t Target, err error) {
 	return t, h.checkHost(t, !r.ProtoAtLeast(1, 1))
 }
 
-// passageTo opens a passage, or takes the one that a CONNECT opened.
-func (v *visitor) passageTo(ctx context.Context, method string, t Target, err error) (*passage, error) {
+// tunnelTo opens a tunnel, or takes the one that a CONNECT opened.
+func (v *clientConn) tunnelTo(ctx context.Context, method string, t Target, err error) (*tunnel, error) {
 	if v.ready == nil {
 		return v.open(ctx, method, t, err)
 	}
 	p := v.ready
 	v.ready = nil
 	if err != nil {
-		p.cut(err)
+		p.abort(err)
 		return nil, err
 	}
 	return p, nil
 }
 
-// forward sends a request through p and its answer back, and reports whether the connection can take another.
-func (v *visitor) forward(ctx context.Context, r *http.Request, t Target, p *passage) bool {
+// forward sends a request through p and the answer back. It reports whether the connection can take another request.
+func (v *clientConn) forward(ctx context.Context, r *http.Request, t Target, p *tunnel) bool {
 	out := r.Clone(ctx)
 	out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI, out.Close = "http", t.String(), t.hostHeader(v.opened), "",
 		false
@@ -158,15 +158,15 @@ func (v *visitor) forward(ctx context.Context, r *http.Request, t Target, p *pas
 	body := &clientBody{from: r.Body, v: v, expected: strings.EqualFold(r.Header.Get("Expect"), "100-continue")}
 	out.Header.Del("Expect")
 	if out.Header.Values("User-Agent") == nil {
-		out.Header.Set("User-Agent", "") // or net/http says who it is
+		out.Header.Set("User-Agent", "") // otherwise net/http sets its own
 	}
 	if r.Body != http.NoBody {
 		out.Body = body
 	}
-	hidden, err := v.gate.swaps.at(t, v.opened).putIn(out, p)
+	hidden, err := v.gate.swaps.at(t, v.opened).insert(out, p)
 	if err != nil {
-		p.cut(err)
-		v.say(err)
+		p.abort(err)
+		v.sendRefusal(err)
 		return false
 	}
 	host := Conn(p)
@@ -177,7 +177,7 @@ func (v *visitor) forward(ctx context.Context, r *http.Request, t Target, p *pas
 			}
 			return host, err
 		},
-		DisableKeepAlives:  !upgrade, // else it would take the upgrade back
+		DisableKeepAlives:  !upgrade, // otherwise it would undo the upgrade
 		DisableCompression: true, MaxResponseHeaderBytes: 256 << 10,
 	}
 	res, err := transport.RoundTrip(out)
@@ -187,10 +187,10 @@ func (v *visitor) forward(ctx context.Context, r *http.Request, t Target, p *pas
 	}
 	if err != nil || res.StatusCode == http.StatusSwitchingProtocols && !upgrade {
 		body.end()
-		v.say(distrust(t, err))
+		v.sendRefusal(distrust(t, err))
 		return false
 	}
-	hidden.takeOut(res)
+	hidden.redact(res)
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		v.switched(res, host)
 		return false
@@ -199,7 +199,7 @@ func (v *visitor) forward(ctx context.Context, r *http.Request, t Target, p *pas
 	return v.answer(r, res, whole && !r.Close && r.ProtoAtLeast(1, 1))
 }
 
-// hostHeader is the target as a Host header has it, which leaves the usual port out.
+// hostHeader is the target in the form of a Host header, which omits the default port.
 func (t Target) hostHeader(encrypted bool) string {
 	if encrypted && t.Port != 443 || !encrypted && t.Port != 80 {
 		return t.String()
@@ -210,41 +210,41 @@ func (t Target) hostHeader(encrypted bool) string {
 	return t.Host()
 }
 
-// answer sends the host's answer to the client, piece by piece as it comes, and reports whether both can go on. One
-// that breaks off is followed by nothing: no last chunk, and in TLS no word that the connection ends as it should.
-func (v *visitor) answer(r *http.Request, res *http.Response, keep bool) bool {
+// answer sends the host's answer to the client as it arrives, and reports whether the connection stays usable. If the
+// answer breaks off, the client gets no final chunk and, in TLS, no closing alert.
+func (v *clientConn) answer(r *http.Request, res *http.Response, keep bool) bool {
 	w := bufio.NewWriterSize(v.conn, 16<<10)
 	clean(res.Header)
 	res.Proto, res.ProtoMajor, res.ProtoMinor, res.Close = "HTTP/1.1", 1, 1, !keep
 	delimit(r, res)
 	res.Body = promptBody{res.Body, w}
-	err := res.Write(writerOnly{w}) // whose ReadFrom cannot be flushed in between
+	err := res.Write(writerOnly{w}) // its ReadFrom could not be flushed in between
 	if err == nil {
 		err = w.Flush()
 	}
 	if err == nil && !keep {
-		_ = v.conn.CloseWrite() // it is whole; there is nobody to tell if that does not arrive
+		_ = v.conn.CloseWrite() // the answer is complete; a failed close is ignored
 	}
 	return err == nil && keep
 }
 
-// delimit has the client know where an answer ends. One of unknown length goes in chunks even where the connection
-// ends with it, so that half of it is not taken for the whole. A client older than HTTP/1.1 is sent no chunks (RFC
-// 9112, 6.1): there the end of the connection is the answer's, and only TLS tells whether it broke off. In clear text
-// nothing can: the client's own connection ends in the guest, which closes it and cannot be told to reset it.
+// delimit lets the client see where an answer ends. An answer of unknown length is sent in chunks even if the
+// connection ends with it, so that half of it is not taken for the whole. Clients older than HTTP/1.1 get no chunks
+// (RFC 9112, 6.1): for them the end of the connection ends the answer, and only TLS shows a break. In clear text
+// nothing can show it: the client's own connection ends in the guest, which cannot be told to reset it.
 func delimit(r *http.Request, res *http.Response) {
 	if res.StatusCode == http.StatusNoContent || res.StatusCode == http.StatusNotModified {
-		res.ContentLength = max(res.ContentLength, 0) // known for HEAD, too: nothing follows
+		res.ContentLength = max(res.ContentLength, 0) // known for HEAD as well: no body follows
 	}
 	switch {
 	case res.ContentLength >= 0 || !r.ProtoAtLeast(1, 1):
 		res.TransferEncoding = nil
-	case !res.Close || r.Method != http.MethodHead: // where nothing follows and nothing is kept, it is as the host says
+	case !res.Close || r.Method != http.MethodHead: // without a body and without keep-alive, the host's header stays
 		res.TransferEncoding = []string{"chunked"}
 	}
 }
 
-// A promptBody has what was read of it sent before it waits for more.
+// A promptBody flushes what was read before it waits for more.
 type promptBody struct {
 	io.ReadCloser
 	w *bufio.Writer
@@ -257,23 +257,23 @@ func (b promptBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// A clientBody is a request's body on its way out. The client is asked for it where it waits to be.
+// A clientBody is a request's body on its way out. It sends "100 Continue" when a client waits for it.
 type clientBody struct {
 	from     io.ReadCloser
-	v        *visitor
+	v        *clientConn
 	whole    atomic.Bool // it was read to its end
-	reading  sync.Mutex  // held by who reads
-	ended    bool        // nothing more is read; under reading
+	reading  sync.Mutex  // held while reading
+	ended    bool        // nothing more is read; guarded by reading
 	mu       sync.Mutex  // guards what follows
-	expected bool        // the client waits for a word
+	expected bool        // the client waits for "100 Continue"
 	stopped  bool        // the answer is on its way
 }
 
 func (b *clientBody) Read(p []byte) (n int, err error) {
 	b.reading.Lock()
 	defer b.reading.Unlock()
-	err = net.ErrClosed // after a panic, too
-	defer b.v.survive()
+	err = net.ErrClosed // also after a panic
+	defer b.v.recoverPanic()
 	if b.ended {
 		return 0, err
 	}
@@ -297,15 +297,15 @@ func (b *clientBody) invite() error {
 	return err
 }
 
-// stop keeps words to the client from coming into the middle of the answer.
+// stop prevents a "100 Continue" in the middle of the answer.
 func (b *clientBody) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stopped = true
 }
 
-// end takes the client back: net/http may go on to send its body after it has given an answer or given up, and the
-// client has one reader at a time. A read that waits fails.
+// end takes the client's reader back: net/http may still send the body after it has returned an answer or failed, and
+// a connection has one reader at a time. A waiting read fails.
 func (b *clientBody) end() {
 	_ = b.v.conn.SetReadDeadline(time.Unix(1, 0))
 	b.reading.Lock()
@@ -313,10 +313,10 @@ func (b *clientBody) end() {
 	b.ended = true
 }
 
-// Close leaves the rest where it is: the connection is closed if there is any.
+// Close leaves the rest unread: if there is any, the connection is closed.
 func (b *clientBody) Close() error { return nil }
 
-// isWebsocket reports whether the client asks for the one other protocol that may follow a plain request.
+// isWebsocket reports whether the client asks for a websocket, the only protocol that may follow a plain request.
 func isWebsocket(h http.Header) bool {
 	if !strings.EqualFold(h.Get("Upgrade"), "websocket") {
 		return false
@@ -331,11 +331,11 @@ func isWebsocket(h http.Header) bool {
 	return false
 }
 
-// hops are headers that are between two neighbours alone.
+// hops are headers between two neighbours only.
 var hops = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te",
 	"Trailer", "Transfer-Encoding", "Upgrade"}
 
-// clean removes what is not for the other end.
+// clean removes headers that are not for the other end.
 func clean(h http.Header) {
 	for _, line := range h.Values("Connection") {
 		for word := range strings.SplitSeq(line, ",") {
@@ -348,7 +348,7 @@ func clean(h http.Header) {
 }
 
 // switched carries a websocket.
-func (v *visitor) switched(res *http.Response, to Conn) {
+func (v *clientConn) switched(res *http.Response, to Conn) {
 	host, ok := res.Body.(io.ReadWriteCloser)
 	if !ok {
 		return

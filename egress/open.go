@@ -10,10 +10,10 @@ import (
 	"berth/proto"
 )
 
-// lookInto carries what goes to a host that a secret goes to: HTTP, and inside of TLS too, which ends here and begins
-// anew towards the host.
-func (v *visitor) lookInto(ctx context.Context, t Target, p *passage) {
-	v.hurry()
+// inspect carries traffic to a host that secrets go to: HTTP, also inside TLS, which the proxy ends and starts anew
+// towards the host.
+func (v *clientConn) inspect(ctx context.Context, t Target, p *tunnel) {
+	v.setHeadDeadline()
 	said, err := v.protocol()
 	switch {
 	case err != nil:
@@ -23,13 +23,13 @@ func (v *visitor) lookInto(ctx context.Context, t Target, p *passage) {
 		v.within, v.ready = &t, p
 		v.http(ctx)
 	default:
-		v.cut(p, notWeb(t))
+		v.abort(p, notWeb(t))
 	}
 }
 
-// openTLS is the host for a client in the container, which takes our certificate, and reads its requests.
-func (v *visitor) openTLS(ctx context.Context, t Target, p *passage) {
-	said, ok := v.greeted(ctx, t, p)
+// openTLS plays the host for a client in the container, which accepts our certificate, and reads its requests.
+func (v *clientConn) openTLS(ctx context.Context, t Target, p *tunnel) {
+	said, ok := v.readClientHello(ctx, t, p)
 	if !ok {
 		return
 	}
@@ -38,17 +38,17 @@ func (v *visitor) openTLS(ctx context.Context, t Target, p *passage) {
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return v.gate.proxy.leaf(t) },
 	})
 	if err := inner.HandshakeContext(ctx); err != nil {
-		v.cut(p, refuse(proto.PermissionDenied, "client_tls", "the client did not take the daemon's certificate for "+
+		v.abort(p, refuse(proto.PermissionDenied, "client_tls", "the client did not take the daemon's certificate for "+
 			"%s, to which a secret goes; it must trust the authorities in $SSL_CERT_FILE", t))
 		return
 	}
-	v.calm()
-	w := &visitor{gate: v.gate, conn: inner, r: bufio.NewReaderSize(inner, headBytes), cancel: v.cancel, timer: v.timer,
+	v.clearDeadline()
+	w := &clientConn{gate: v.gate, conn: inner, r: bufio.NewReaderSize(inner, headBytes), cancel: v.cancel, timer: v.timer,
 		within: &t, ready: p, opened: true}
 	w.http(ctx)
 }
 
-// A replayed connection has what was read of it already read again.
+// A replayed connection delivers bytes again that were read from it.
 type replayed struct {
 	Conn
 	r io.Reader
@@ -56,7 +56,7 @@ type replayed struct {
 
 func (c *replayed) Read(p []byte) (int, error) { return c.r.Read(p) }
 
-// leaf is a certificate for a host.
+// leaf returns a certificate for a host.
 func (p *Proxy) leaf(t Target) (*tls.Certificate, error) {
 	a, err := p.cfg.Authority()
 	if err != nil {
@@ -66,7 +66,7 @@ func (p *Proxy) leaf(t Target) (*tls.Certificate, error) {
 	return a.leaf(t)
 }
 
-// TrustedPEM is what containers with secrets trust: the certificate of the proxy's authority.
+// TrustedPEM is the certificate of the proxy's authority, which containers with secrets trust.
 func (p *Proxy) TrustedPEM() ([]byte, error) {
 	if p.cfg.Authority == nil {
 		return nil, errors.New("there is no authority")
@@ -78,15 +78,15 @@ func (p *Proxy) TrustedPEM() ([]byte, error) {
 	return a.PEM(), nil
 }
 
-// encrypt speaks TLS to the host, whose certificate must be good.
-func (p *Proxy) encrypt(ctx context.Context, t Target, to *passage) (Conn, error) {
+// encrypt opens TLS to the host and verifies its certificate.
+func (p *Proxy) encrypt(ctx context.Context, t Target, to *tunnel) (Conn, error) {
 	c := tls.Client(to, &tls.Config{ServerName: t.Host(), RootCAs: p.cfg.Roots, NextProtos: []string{"http/1.1"}})
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.DialTimeout)
 	defer cancel()
 	return c, c.HandshakeContext(ctx)
 }
 
-// distrust is why a host gave no answer.
+// distrust is the refusal for a host that gave no answer.
 func distrust(t Target, err error) error {
 	var bad *tls.CertificateVerificationError
 	if errors.As(err, &bad) {

@@ -10,16 +10,16 @@ import (
 	"berth/proto"
 )
 
-// A Policy is what may be reached. The zero Policy lets nothing through.
+// A Policy says what may be reached. The zero Policy allows nothing.
 type Policy struct {
 	Mode  proto.NetworkMode
-	Rules []Rule // of proto.NetworkAllowlist; none lets nothing through
+	Rules []Rule // of proto.NetworkAllowlist; no rule allows nothing
 }
 
-// A Rule lets one host through, or those one label below a name.
+// A Rule allows one host, or the hosts one label below a name.
 type Rule struct {
-	Name     string     // as Target has it; empty where Addr is set
-	Wildcard bool       // a label before Name, and not Name itself
+	Name     string     // as in Target; empty if Addr is set
+	Wildcard bool       // one label before Name, and not Name itself
 	Addr     netip.Addr //
 	Port     uint16     // 0 is 80 and 443
 }
@@ -27,8 +27,8 @@ type Rule struct {
 // maxRules bounds a list: each request is compared with all of it.
 const maxRules = 256
 
-// ParsePolicy checks what a request asks for and brings it into its one form, which wire is too. Whether the daemon
-// grants it is another matter: see Proxy.Grant.
+// ParsePolicy checks what a request asks for and normalizes it, as wire shows. Proxy.AllowList decides whether the
+// daemon grants it.
 func ParsePolicy(asked proto.Network) (p Policy, wire proto.Network, err error) {
 	p.Mode = asked.Mode
 	if p.Mode == "" && len(asked.Allow) > 0 {
@@ -66,7 +66,7 @@ func invalid(item, format string, args ...any) error {
 	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
 }
 
-// parseRule reads one entry of a list. People may write names in their own script.
+// parseRule reads one entry of a list. Names may use any script.
 func parseRule(text string) (Rule, error) {
 	switch {
 	case strings.Contains(text, "://"):
@@ -96,7 +96,7 @@ func parseRule(text string) (Rule, error) {
 	return Rule{Name: t.Name, Addr: t.Addr, Wildcard: wildcard, Port: t.Port}, err
 }
 
-// inASCII is a host as it stands in a request.
+// inASCII is a host in the form of a request.
 func inASCII(host string) (string, error) {
 	if strings.IndexFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) >= 0 {
 		return parseName(host)
@@ -104,7 +104,7 @@ func inASCII(host string) (string, error) {
 	return host, checkText(host)
 }
 
-// String is the rule as it is written in a request.
+// String is the rule as written in a request.
 func (r Rule) String() string {
 	host := Target{Name: r.Name, Addr: r.Addr}.Host()
 	if r.Addr.Is6() {
@@ -119,7 +119,7 @@ func (r Rule) String() string {
 	return host
 }
 
-// Allows says whether the target may be reached as far as its name goes; what that name leads to is judged later.
+// Allows reports whether the target's name may be reached. The addresses of the name are checked later.
 func (p Policy) Allows(t Target) bool {
 	switch p.Mode {
 	case proto.NetworkOpen:

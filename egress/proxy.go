@@ -17,29 +17,29 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A Config is what New needs. Every field has a use as it is.
+// A Config is what New needs. The zero value of every field is useful.
 type Config struct {
-	Most     proto.NetworkMode // the widest that a container may have; "" is none
+	Most     proto.NetworkMode // the widest mode that a container may have; "" is none
 	Private  []netip.Prefix    // addresses that are not public and may be reached nevertheless
 	Resolver string            // host:port of the name server to ask; "" is the host's
-	Ready    func() error      // why nothing can be written down, if so; then nothing goes out. nil: all can
+	Ready    func() error      // returns why nothing can be recorded; then nothing goes out. nil: always ready
 	Log      *slog.Logger      // nil: slog.Default
 
-	// Authority signs for hosts that secrets go to, whose connections are opened; it is asked for at the first. nil:
-	// there can be none.
+	// Authority signs for hosts that secrets go to, whose connections are opened. It is called at the first use. nil:
+	// such secrets are refused.
 	Authority func() (*Authority, error)
-	Roots     *x509.CertPool // authorities that those hosts' certificates are signed by; nil: the system's
+	Roots     *x509.CertPool // authorities for those hosts' certificates; nil: the system's
 
 	Connections int // of one container at once; more wait. 0 is 128
-	// of all containers; more wait. 0 is 8192, or so many that half of this process's descriptors stay free
+	// of all containers; more wait. 0 is 8192, or fewer, so that half of this process's descriptors stay free
 	All         int
 	PerSecond   float64       // requests of one container; more wait. 0 is 50, and four times as many at once
 	DialTimeout time.Duration // to resolve a name and to connect; 0 is 10 s
-	HeadTimeout time.Duration // for a client to say what it wants; 0 is 30 s
-	IdleTimeout time.Duration // for a connection over which nothing goes; 0 is 5 minutes
+	HeadTimeout time.Duration // for a client to send its request's head; 0 is 30 s
+	IdleTimeout time.Duration // for a connection without traffic; 0 is 5 minutes
 }
 
-// A Proxy is the way out of all containers.
+// A Proxy carries the outgoing traffic of all containers.
 type Proxy struct {
 	cfg      Config
 	guard    *guard
@@ -78,7 +78,7 @@ func New(cfg Config) (*Proxy, error) {
 	return p, nil
 }
 
-// mostConnections is Config.All's default. Each has two descriptors, one to each side.
+// mostConnections is the default of Config.All. Each connection takes two descriptors, one to each side.
 func mostConnections() int {
 	const most = 8192
 	var limit unix.Rlimit
@@ -91,7 +91,7 @@ func mostConnections() int {
 // Most is the widest network that a container may be given.
 func (p *Proxy) Most() proto.NetworkMode { return p.cfg.Most }
 
-// AllowList checks what a request asks for, whether it may have that, and brings it into its one form.
+// AllowList checks what a request asks for, whether the daemon grants it, and normalizes it.
 func (p *Proxy) AllowList(asked proto.Network) (proto.Network, error) {
 	policy, wire, err := ParsePolicy(asked)
 	if err != nil {
@@ -113,39 +113,39 @@ func (p *Proxy) AllowList(asked proto.Network) (proto.Network, error) {
 	return wire, nil
 }
 
-// A Visit is one request as it is told of: when it goes out or is refused, and when it is over.
-type Visit struct {
+// A Report describes one request: when it goes out or is refused, and when it is over.
+type Report struct {
 	Began, Over bool
 	Outcome     string // proto.AuditOK, or the code of the refusal
 	Note        string // the refusal in a sentence
 	proto.AuditEgress
 }
 
-// A Gate is the way out of one container. Its methods are safe for concurrent use.
+// A Gate controls the outgoing traffic of one container. Its methods are safe for concurrent use.
 type Gate struct {
-	proxy  *Proxy
-	policy Policy
-	swaps  swaps
-	finder func() *finder // of swaps
-	tell   func(Visit)
-	places chan struct{}
-	rate   *rate.Limiter
+	proxy   *Proxy
+	policy  Policy
+	swaps   placeholders
+	matcher func() *matcher // of swaps
+	tell    func(Report)
+	places  chan struct{}
+	rate    *rate.Limiter
 }
 
-// Gate makes the way out for a container with this network and these secrets, as AllowList and AllowSecrets returned
-// them. tell is told of each request, and must be done with it when it returns. Where the daemon gives less by now
-// than it did, nothing is let through.
-func (p *Proxy) Gate(n proto.Network, secrets []Secret, tell func(Visit)) *Gate {
+// Gate makes the gate of a container with this network and these secrets, in the form of AllowList and AllowSecrets.
+// report is called for each request and must not keep it. If the daemon grants less by now than it did, the gate
+// allows nothing.
+func (p *Proxy) Gate(n proto.Network, secrets []Secret, tell func(Report)) *Gate {
 	policy, _, err := ParsePolicy(n)
 	if err != nil {
 		policy = Policy{}
 	}
 	perSecond, swaps := rate.Limit(p.cfg.PerSecond), newSwaps(secrets)
-	return &Gate{proxy: p, policy: policy, swaps: swaps, finder: sync.OnceValue(swaps.finder), tell: tell,
+	return &Gate{proxy: p, policy: policy, swaps: swaps, matcher: sync.OnceValue(swaps.matcher), tell: tell,
 		places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond)))}
 }
 
-// Enter waits for a place among the container's connections. Whoever has one must call leave.
+// Enter waits for a place among the container's connections. After success the caller must call leave.
 func (g *Gate) Enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case g.places <- struct{}{}:
@@ -155,8 +155,8 @@ func (g *Gate) Enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// judge says whether the target may be reached, and at which addresses.
-func (g *Gate) judge(ctx context.Context, t Target) ([]netip.Addr, error) {
+// check reports whether the target may be reached, and at which addresses.
+func (g *Gate) check(ctx context.Context, t Target) ([]netip.Addr, error) {
 	p := g.proxy
 	switch {
 	case !p.cfg.Most.Covers(g.policy.Mode):
@@ -168,11 +168,11 @@ func (g *Gate) judge(ctx context.Context, t Target) ([]netip.Addr, error) {
 	case t.Name == "":
 		return []netip.Addr{t.Addr}, p.guard.check(t.Addr)
 	}
-	list, err := p.resolver.LookupNetIP(ctx, "ip", t.Name+".") // the dot: no search list
+	list, err := p.resolver.LookupNetIP(ctx, "ip", t.Name+".") // the dot prevents a search list
 	if err != nil {
 		return nil, unresolved(ctx, t, err)
 	}
-	// One bad address among good ones is a trick, or will be the next time.
+	// One bad address among good ones is an attack.
 	for i, a := range list {
 		if list[i] = a.Unmap(); err == nil {
 			err = p.guard.check(a)
@@ -195,8 +195,7 @@ func unresolved(ctx context.Context, t Target, err error) error {
 	return refuse(proto.Unavailable, "resolver_failed", "%s cannot be resolved now", t.Name)
 }
 
-// dial connects to the first of the addresses that takes it. Nothing is resolved here: what was judged is what is
-// dialled.
+// dial connects to the first address that accepts. Nothing is resolved here: only checked addresses are dialled.
 func (p *Proxy) dial(ctx context.Context, t Target, list []netip.Addr) (net.Conn, error) {
 	var d net.Dialer
 	for i, a := range list {
@@ -214,7 +213,7 @@ func (p *Proxy) dial(ctx context.Context, t Target, list []netip.Addr) (net.Conn
 	return nil, refuse(proto.Unavailable, "unreachable", "%s cannot be reached", t)
 }
 
-// share gives an address its part of the time that is left, where others are to be tried too.
+// share gives an address its part of the time left, so that the others can be tried.
 func share(ctx context.Context, among int) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {

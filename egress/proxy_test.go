@@ -60,12 +60,12 @@ func TestPlainRequest(t *testing.T) {
 		strings.Contains(head, "secret") || strings.Contains(head, "X-Hop") || !strings.Contains(string(text), body) {
 		t.Errorf("%d %s", res.StatusCode, head)
 	}
-	began := s.await("the begin", func(v Visit) bool { return v.Began })
+	began := s.await("the begin", func(v Report) bool { return v.Began })
 	if began.Outcome != proto.AuditOK || began.Method != "POST" || began.Host != name ||
 		fmt.Sprint(began.Port) != port || began.Address != "127.0.0.1" {
 		t.Errorf("%+v", began)
 	}
-	if over := s.await("the end", func(v Visit) bool { return v.Over }); over.Outcome != proto.AuditOK ||
+	if over := s.await("the end", func(v Report) bool { return v.Over }); over.Outcome != proto.AuditOK ||
 		over.Sent < 300_000 || over.Received < 300_000 || over.Seconds <= 0 {
 		t.Errorf("%+v", over)
 	}
@@ -169,7 +169,7 @@ func TestRawRequests(t *testing.T) {
 			continue
 		}
 		if tt.status >= 400 {
-			if v := s.await("a refusal", func(v Visit) bool {
+			if v := s.await("a refusal", func(v Report) bool {
 				return !v.Began &&
 					v.Outcome != proto.AuditOK
 			}); tt.reason != "" && v.Reason != tt.reason || v.Note == "" {
@@ -266,8 +266,8 @@ func TestMost(t *testing.T) {
 				proto.CodeOf(err) != proto.PermissionDenied {
 				t.Errorf("%q of %q: %v", mode, most, err)
 			}
-			g := p.Gate(proto.Network{Mode: mode, Allow: nil}, nil, func(Visit) {})
-			if _, err := g.judge(t.Context(), Target{Name: "a.example", Port: 80}); err == nil {
+			g := p.Gate(proto.Network{Mode: mode, Allow: nil}, nil, func(Report) {})
+			if _, err := g.check(t.Context(), Target{Name: "a.example", Port: 80}); err == nil {
 				t.Errorf("%q of %q lets something through", mode, most)
 			} else if most != proto.NetworkOpen && mode == proto.NetworkOpen && refusalOf(err).reason != "network_max" {
 				t.Errorf("%q of %q: %v", mode, most, err)
@@ -573,7 +573,7 @@ func FuzzHead(f *testing.F) {
 		defer client.Close()
 		defer proxy.Close()
 		go func() { _, _ = client.Write(b); client.Close() }()
-		v := &visitor{r: bufio.NewReaderSize(proxy, headBytes)}
+		v := &clientConn{r: bufio.NewReaderSize(proxy, headBytes)}
 		h, err := v.readHead()
 		if err != nil {
 			return

@@ -9,11 +9,11 @@ import (
 	"berth/proto"
 )
 
-// A refusal is why a request goes nowhere.
+// A refusal is the reason why a request goes nowhere.
 type refusal struct {
-	code   proto.Code // what kind of thing it is, as everywhere
-	reason string     // in one word, for those who count
-	text   string     // in a sentence, for whoever asked: what is wrong, and the way out
+	code   proto.Code // the error code, as everywhere
+	reason string     // one word, for metrics
+	text   string     // a sentence for the client: what is wrong, and the way out
 }
 
 func (r *refusal) Error() string { return r.text }
@@ -22,7 +22,7 @@ func refuse(code proto.Code, reason, format string, args ...any) *refusal {
 	return &refusal{code, reason, fmt.Sprintf(format, args...)}
 }
 
-// refusalOf is err as a refusal. What we have no word for failed on the way.
+// refusalOf is err as a refusal. Unknown errors count as failures on the way.
 func refusalOf(err error) *refusal {
 	var r *refusal
 	if errors.As(err, &r) {
@@ -48,8 +48,8 @@ func (r *refusal) status() int {
 	return http.StatusBadGateway
 }
 
-// answer is the refusal as an HTTP response, after which the connection is closed. The sentence is the status line's
-// too: that is what clients show of a CONNECT that failed. All of it is printable ASCII.
+// answer is the refusal as an HTTP response, after which the connection is closed. The sentence is also in the status
+// line, because clients show that for a failed CONNECT. All of it is printable ASCII.
 func (r *refusal) answer() []byte {
 	text := strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// A Secret is put into requests in the place of its placeholder, which is all that code in the container has of it.
+// A Secret replaces its placeholder in requests. Code in the container has the placeholder only.
 type Secret struct {
 	Name, Placeholder, Value string
 	Hosts                    []string // as AllowSecrets returned them
@@ -24,12 +24,12 @@ type Secret struct {
 const (
 	maxSecrets     = 64
 	maxSecretHosts = 32
-	maxSecretValue = 8 << 10 // bytes: it has to fit a head
-	minSecretValue = 4       // shorter ones would be found in every answer
+	maxSecretValue = 8 << 10 // bytes: it has to fit into a head
+	minSecretValue = 4       // shorter values would occur in every answer
 )
 
-// AllowSecrets checks which secrets are to go where, for a container with a network as AllowList returned it, and brings
-// the hosts into their one form.
+// AllowSecrets checks which secrets go to which hosts, for a container with a network in the form of AllowList, and
+// normalizes the hosts.
 func (p *Proxy) AllowSecrets(n proto.Network, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret,
 	error) {
 	if len(asked) == 0 {
@@ -59,7 +59,7 @@ func (p *Proxy) AllowSecrets(n proto.Network, asked map[string]proto.NetworkSecr
 	return granted, nil
 }
 
-// checkSecret checks one secret and returns its hosts in their one form. No error repeats a value.
+// checkSecret checks one secret and returns its normalized hosts. No error repeats a value.
 func checkSecret(policy Policy, name string, s proto.NetworkSecret) (hosts []string, err error) {
 	item := "network_secrets." + name
 	switch {
@@ -87,7 +87,7 @@ func checkSecret(policy Policy, name string, s proto.NetworkSecret) (hosts []str
 	return hosts, nil
 }
 
-// covers reports whether all that a rule lets through, the policy does too, or at least at one of its ports.
+// covers reports whether the policy allows all that a rule allows, at least at one of its ports.
 func (p Policy) covers(r Rule) bool {
 	if p.Mode == proto.NetworkOpen {
 		return true
@@ -103,19 +103,19 @@ func (p Policy) covers(r Rule) bool {
 	})
 }
 
-// A swap is a secret with the rules for where it goes.
-type swap struct {
+// A placeholder is a secret with the rules for its hosts.
+type placeholder struct {
 	Secret
-	number int // among all of the container
+	number int // number among the container's secrets
 	rules  []Rule
 }
 
-// swaps are all secrets of a container. None of them costs anything.
-type swaps []swap
+// placeholders are all secrets of a container. Without secrets they cost nothing.
+type placeholders []placeholder
 
-func newSwaps(list []Secret) (s swaps) {
+func newSwaps(list []Secret) (s placeholders) {
 	for i, secret := range list {
-		one := swap{Secret: secret, number: i}
+		one := placeholder{Secret: secret, number: i}
 		for _, text := range secret.Hosts {
 			if r, err := parseRule(text); err == nil {
 				one.rules = append(one.rules, r)
@@ -126,8 +126,8 @@ func newSwaps(list []Secret) (s swaps) {
 	return s
 }
 
-// finder finds all of them.
-func (s swaps) finder() *finder {
+// matcher finds all of them.
+func (s placeholders) matcher() *matcher {
 	var words []word
 	for _, one := range s {
 		words = appendForms(words, one.Value, one.Placeholder, one.number)
@@ -135,9 +135,9 @@ func (s swaps) finder() *finder {
 	return newFinder(words)
 }
 
-// appendForms adds a text as it is, and as JSON and URLs have it.
+// appendForms adds a text as it is, and in its JSON and URL forms.
 func appendForms(words []word, text, with string, secret int) []word {
-	quoted, _ := json.Marshal(text) // a string always can be
+	quoted, _ := json.Marshal(text) // a string can always be encoded
 	forms := []string{text, string(quoted[1 : len(quoted)-1]), url.QueryEscape(text), url.PathEscape(text)}
 	for i, form := range forms {
 		if !slices.Contains(forms[:i], form) {
@@ -147,10 +147,10 @@ func appendForms(words []word, text, with string, secret int) []word {
 	return words
 }
 
-// at are those that go to a target. In clear text one goes only where its list names the port: whoever writes
-// "example.com" does not mean to have it read on the way. Who names 443 does not either, whatever code in the
-// container speaks there.
-func (s swaps) at(t Target, encrypted bool) (some swaps) {
+// at returns the secrets that go to a target. In clear text a secret goes only where its list names the port: a plain
+// "example.com" does not allow eavesdropping. Naming port 443 does not either, whatever protocol the code speaks
+// there.
+func (s placeholders) at(t Target, encrypted bool) (some placeholders) {
 	for _, one := range s {
 		if slices.ContainsFunc(one.rules, func(r Rule) bool {
 			return r.fits(t) && (encrypted || r.Port != 0 &&
@@ -162,25 +162,25 @@ func (s swaps) at(t Target, encrypted bool) (some swaps) {
 	return some
 }
 
-// maxFilled bounds what is put into one request, in bytes, however often it has a placeholder. A host takes no longer
-// head.
+// maxFilled bounds the bytes inserted into one request, however often it repeats a placeholder. Hosts accept no
+// longer head.
 const maxFilled = 64 << 10
 
-// A filling is of one request with secrets.
+// A filling inserts secrets into one request.
 type filling struct {
-	swaps
-	room int    // bytes that may still be put in; below 0 it was too little
-	used []bool // by place in swaps
-	own  []word // what is to be hidden for this request's sake
+	placeholders
+	room int    // bytes that may still be inserted; negative if they did not suffice
+	used []bool // by index of the placeholder
+	own  []word // words to hide for this request alone
 }
 
-// putIn puts the secrets into a request, wherever it has their placeholders: in headers, in a password for Basic
-// authentication, in its path and query. A body is sent as it is. What it returns takes them out of the answer again.
-func (s swaps) putIn(out *http.Request, p *passage) (*veil, error) {
+// insert replaces the placeholders in a request: in headers, in a password for Basic authentication, in path and
+// query. A body is sent unchanged. The returned redactor removes the secrets from the answer.
+func (s placeholders) insert(out *http.Request, p *tunnel) (*redactor, error) {
 	if len(s) == 0 {
 		return nil, nil
 	}
-	f := &filling{swaps: s, room: maxFilled, used: make([]bool, len(s))}
+	f := &filling{placeholders: s, room: maxFilled, used: make([]bool, len(s))}
 	for name, lines := range out.Header {
 		for i, line := range lines {
 			lines[i] = f.header(name, line)
@@ -191,8 +191,8 @@ func (s swaps) putIn(out *http.Request, p *passage) (*veil, error) {
 		return nil, refuse(proto.TooLarge, "head_too_large", "the request would have more than %d bytes of secrets "+
 			"in it; use their placeholders in fewer places", maxFilled)
 	}
-	out.Header.Set("Accept-Encoding", "identity") // else the answer could not be looked through
-	hide := &veil{hides: make([]bool, len(p.gate.swaps)), parts: []*finder{p.gate.finder()}}
+	out.Header.Set("Accept-Encoding", "identity") // otherwise the answer could not be searched
+	hide := &redactor{hides: make([]bool, len(p.gate.swaps)), parts: []*matcher{p.gate.matcher()}}
 	for i, one := range s {
 		hide.hides[one.number] = true
 		if f.used[i] {
@@ -205,9 +205,9 @@ func (s swaps) putIn(out *http.Request, p *passage) (*veil, error) {
 	return hide, nil
 }
 
-// put is a text with secrets in it.
+// put returns a text with secrets inserted.
 func (f *filling) put(text string, escape func(string) string) string {
-	for i, one := range f.swaps {
+	for i, one := range f.placeholders {
 		n := strings.Count(text, one.Placeholder)
 		if n == 0 {
 			continue
@@ -224,7 +224,7 @@ func (f *filling) put(text string, escape func(string) string) string {
 
 func asItIs(text string) string { return text }
 
-// header is a line of a header with secrets in it.
+// header returns a line of a header with secrets inserted.
 func (f *filling) header(name, line string) string {
 	kind, code, ok := strings.Cut(line, " ")
 	if name != "Authorization" || !ok || !strings.EqualFold(kind, "Basic") {
@@ -241,7 +241,7 @@ func (f *filling) header(name, line string) string {
 	return kind + " " + fresh
 }
 
-// url puts secrets into a path and a query.
+// url inserts secrets into a path and a query.
 func (f *filling) url(u *url.URL) {
 	path := u.EscapedPath()
 	if fresh := f.put(path, url.PathEscape); fresh != path {

@@ -242,7 +242,7 @@ func TestSecretIsPutIn(t *testing.T) {
 	}
 	// Of a connection that is kept each request is one.
 	v.get(t, "/again", nil)
-	visit := v.await("the end of the second", func(v Visit) bool { return v.Over && v.Method == "GET" })
+	visit := v.await("the end of the second", func(v Report) bool { return v.Over && v.Method == "GET" })
 	if !slices.Equal(visit.Secrets, []string{"KEY"}) || visit.Host != "example.com" || visit.Outcome != proto.AuditOK ||
 		visit.Sent == 0 {
 		t.Errorf("told of %+v", visit)
@@ -386,7 +386,7 @@ func TestSecretNeedsTheRightHost(t *testing.T) {
 	if _, err := v.client.Get("https://example.com:" + v.host.port + "/"); err == nil {
 		t.Error("another name in the hello was let through")
 	}
-	v.await("its end", func(v Visit) bool { return v.Over && v.Reason == "sni_mismatch" })
+	v.await("its end", func(v Report) bool { return v.Over && v.Reason == "sni_mismatch" })
 
 	// A client that does not trust the authority hears that it does not.
 	c := v.site.client()
@@ -394,7 +394,7 @@ func TestSecretNeedsTheRightHost(t *testing.T) {
 		!strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a client without the authority: %v", err)
 	}
-	v.await("its end", func(v Visit) bool { return v.Over && v.Reason == "client_tls" })
+	v.await("its end", func(v Report) bool { return v.Over && v.Reason == "client_tls" })
 }
 
 func TestAllowSecrets(t *testing.T) {
@@ -450,8 +450,8 @@ func TestTwoSecretsInOnePassword(t *testing.T) {
 	req, _ := http.NewRequest("GET", "https://example.com/", nil)
 	req.SetBasicAuth("placeholder-1", "placeholder-2")
 	asked := req.Header.Get("Authorization")
-	p := &passage{gate: s.gate}
-	hide, err := s.gate.swaps.putIn(req, p)
+	p := &tunnel{gate: s.gate}
+	hide, err := s.gate.swaps.insert(req, p)
 	if user, password, _ := req.BasicAuth(); err != nil || user != "first-value" || password != "second-value" ||
 		!slices.Equal(p.used, []string{"USER", "PASSWORD"}) {
 		t.Fatalf("%q, %q, of %q, %v", user, password, p.used, err)

@@ -10,7 +10,7 @@ import (
 	"berth/proto"
 )
 
-// Of SOCKS 5 there is what programs need that do not speak HTTP: CONNECT, without a password.
+// The subset of SOCKS 5 for programs that do not speak HTTP: CONNECT without a password.
 const (
 	socksVersion = 5
 	socksConnect = 1
@@ -29,7 +29,7 @@ const (
 )
 
 // socks answers a connection that speaks SOCKS 5.
-func (v *visitor) socks(ctx context.Context) {
+func (v *clientConn) socks(ctx context.Context) {
 	if v.shakeHands() != nil {
 		return
 	}
@@ -37,14 +37,14 @@ func (v *visitor) socks(ctx context.Context) {
 	if err != nil && !isRefusal(err) {
 		return // it has gone
 	}
-	v.calm()
+	v.clearDeadline()
 	p, err := v.open(ctx, "SOCKS5", t, err)
 	if err != nil {
-		v.socksSay(socksCode(refusalOf(err)))
+		v.sendSocks(socksCode(refusalOf(err)))
 		return
 	}
 	defer p.Close()
-	if v.socksSay(socksDone) == nil {
+	if v.sendSocks(socksDone) == nil {
 		v.tunnel(ctx, t, p)
 	}
 }
@@ -54,8 +54,8 @@ func isRefusal(err error) bool {
 	return ok
 }
 
-// shakeHands takes the methods that the client offers, and says that none is needed.
-func (v *visitor) shakeHands() error {
+// shakeHands reads the client's methods and answers that no authentication is needed.
+func (v *clientConn) shakeHands() error {
 	var b [255]byte
 	if _, err := io.ReadFull(v.r, b[:2]); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (v *visitor) shakeHands() error {
 }
 
 // socksTarget reads what the client asks for.
-func (v *visitor) socksTarget() (Target, error) {
+func (v *clientConn) socksTarget() (Target, error) {
 	var b [258]byte
 	if _, err := io.ReadFull(v.r, b[:4]); err != nil {
 		return Target{}, err
@@ -99,8 +99,8 @@ func (v *visitor) socksTarget() (Target, error) {
 	return parseTarget(net.JoinHostPort(host, strconv.Itoa(port)), 0)
 }
 
-// socksSay answers a request. The address in it means nothing to anybody.
-func (v *visitor) socksSay(code byte) error {
+// sendSocks answers a request. The address in the answer has no meaning.
+func (v *clientConn) sendSocks(code byte) error {
 	_, err := v.conn.Write([]byte{socksVersion, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 	return err
 }

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// A Target is where somebody wants to go: a host by its name or by its address, and a port.
+// A Target is the destination of a request: a host by its name or address, and a port.
 type Target struct {
-	Name string     // lower case ASCII, without a dot at the end; empty where Addr is set
-	Addr netip.Addr // never an IPv4 address in the clothes of an IPv6 one
+	Name string     // lower-case ASCII without a final dot; empty if Addr is set
+	Addr netip.Addr // never an IPv4 address written as an IPv6 one
 	Port uint16
 }
 
@@ -33,11 +33,11 @@ func (t Target) String() string {
 	return t.Host() + ":" + strconv.Itoa(int(t.Port))
 }
 
-// isWeb reports whether a port is one that rules without a port mean, where nothing but TLS and HTTP is spoken.
+// isWeb reports whether rules without a port mean this port. There, only TLS and HTTP are allowed.
 func isWeb(port uint16) bool { return port == 80 || port == 443 }
 
-// parseTarget reads host:port as it stands in a request. There is one way to write each host and no second one: what
-// other programs would read in another way than we do is refused. A port of 0 must be given.
+// parseTarget reads host:port from a request. A host has one spelling: anything that another program would read
+// differently is refused. With port 0 the text must name a port.
 func parseTarget(text string, port uint16) (Target, error) {
 	if err := checkText(text); err != nil {
 		return Target{}, err
@@ -61,8 +61,8 @@ func parseTarget(text string, port uint16) (Target, error) {
 	return t, err
 }
 
-// checkText refuses what stands in no host and port, and means something to some program: user@host, escapes, paths,
-// line ends.
+// checkText refuses text that does not belong into host and port but means something to some program: user@host,
+// escapes, paths, line ends.
 func checkText(text string) error {
 	if len(text) > maxHostPort {
 		return badTarget("a host of %d bytes is too long", len(text))
@@ -75,7 +75,7 @@ func checkText(text string) error {
 	return nil
 }
 
-// cutPort parts host:port. Brackets stay: they say that an IPv6 address stands there.
+// cutPort splits host:port. Brackets stay: they mark an IPv6 address.
 func cutPort(text string) (host, port string, err error) {
 	end := strings.LastIndexByte(text, ']') + 1
 	i := strings.IndexByte(text[end:], ':')
@@ -88,10 +88,10 @@ func cutPort(text string) (host, port string, err error) {
 	return text[:end+i], port, nil
 }
 
-// maxHostPort is more than the longest name with its port has, in bytes.
+// maxHostPort exceeds the longest name with its port, in bytes.
 const maxHostPort = 270
 
-// parsePort reads a port as it is written by everybody: without sign, space or leading zeros.
+// parsePort reads a port without sign, space or leading zeros.
 func parsePort(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 || text != strconv.FormatUint(n, 10) {
@@ -122,8 +122,8 @@ func parseHost(text string) (Target, error) {
 	return Target{Name: name}, err
 }
 
-// endsInNumber reports whether some program would take text for an IPv4 address, such as 2130706433, 0x7f.1 or 127.1:
-// its last label is a number, in whatever base.
+// endsInNumber reports whether some program would read text as an IPv4 address, such as 2130706433, 0x7f.1 or 127.1:
+// its last label is a number, in any base.
 func endsInNumber(text string) bool {
 	text = strings.TrimSuffix(text, ".")
 	last := strings.ToLower(text[strings.LastIndexByte(text, '.')+1:])
@@ -133,17 +133,17 @@ func endsInNumber(text string) bool {
 	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
-// names maps what people type to what is asked of a resolver, and refuses what is no host name.
+// names converts typed names to the form that resolvers get, and refuses anything that is no host name.
 var names = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.StrictDomainName(true), idna.BidiRule(),
 	idna.CheckHyphens(true), idna.VerifyDNSLength(true))
 
-// parseName brings a host's name into the one form that is compared: lower case, in ASCII, with no dot at its end.
+// parseName normalizes a host's name: lower case, ASCII, no final dot.
 func parseName(text string) (string, error) {
 	name, err := names.ToASCII(strings.TrimSuffix(text, "."))
 	if err != nil || name == "" || strings.HasSuffix(name, ".") {
 		return "", badTarget("%+q is not a host name", text)
 	}
-	if endsInNumber(name) { // digits of other scripts have become ours
+	if endsInNumber(name) { // digits of other scripts have become ASCII digits
 		return "", badTarget("%+q is not a host name", text)
 	}
 	return name, nil

@@ -16,7 +16,7 @@ import (
 )
 
 // connect answers a CONNECT.
-func (v *visitor) connect(ctx context.Context, r *http.Request, h head) {
+func (v *clientConn) connect(ctx context.Context, r *http.Request, h head) {
 	t, err := parseTarget(r.RequestURI, 0)
 	if err == nil && h.bodied {
 		err = badRequest("a CONNECT has no body")
@@ -26,7 +26,7 @@ func (v *visitor) connect(ctx context.Context, r *http.Request, h head) {
 	}
 	p, err := v.open(ctx, r.Method, t, err)
 	if err != nil {
-		v.say(err)
+		v.sendRefusal(err)
 		return
 	}
 	defer p.Close()
@@ -35,11 +35,11 @@ func (v *visitor) connect(ctx context.Context, r *http.Request, h head) {
 	}
 }
 
-// tunnel carries what client and host say to each other. With a list, what the client says first must fit the target:
-// one address has many hosts behind it, and the list names one.
-func (v *visitor) tunnel(ctx context.Context, t Target, p *passage) {
+// tunnel carries traffic between client and host. With a list, the client's first bytes must fit the target: one
+// address may serve many hosts, and the list names one.
+func (v *clientConn) tunnel(ctx context.Context, t Target, p *tunnel) {
 	if len(v.gate.swaps.at(t, true)) > 0 {
-		v.lookInto(ctx, t, p)
+		v.inspect(ctx, t, p)
 		return
 	}
 	if v.gate.policy.Mode == proto.NetworkOpen {
@@ -48,19 +48,19 @@ func (v *visitor) tunnel(ctx context.Context, t Target, p *passage) {
 	}
 	client, host := v.listen(p)
 	p.in = host
-	if isWeb(t.Port) { // of what else there is, either side may take its time
-		v.hurry()
+	if isWeb(t.Port) { // in other protocols either side may pause
+		v.setHeadDeadline()
 	}
 	if !speaksFirst(client, host) {
-		v.calm()
+		v.clearDeadline()
 		if isWeb(t.Port) {
-			v.cut(p, notWeb(t))
+			v.abort(p, notWeb(t))
 			return
 		}
 		v.pump(p, client, p)
 		return
 	}
-	v.hurry()
+	v.setHeadDeadline()
 	said, err := v.protocol()
 	switch {
 	case err == nil && said == spokenTLS:
@@ -69,10 +69,10 @@ func (v *visitor) tunnel(ctx context.Context, t Target, p *passage) {
 		v.within, v.ready = &t, p
 		v.http(ctx)
 	case err == nil && !isWeb(t.Port):
-		v.calm()
+		v.clearDeadline()
 		v.pump(p, v.r, p)
 	case err == nil:
-		v.cut(p, notWeb(t))
+		v.abort(p, notWeb(t))
 	}
 }
 
@@ -80,16 +80,16 @@ func notWeb(t Target) error {
 	return refuse(proto.PermissionDenied, "not_web", "over %s neither TLS nor HTTP was spoken", t)
 }
 
-// cut ends a passage, and the connection with it.
-func (v *visitor) cut(p *passage, err error) {
-	p.cut(err)
+// abort ends a tunnel and its connection.
+func (v *clientConn) abort(p *tunnel, err error) {
+	p.abort(err)
 	v.cancel()
 }
 
-// A lateReader can be read once somebody else has waited for its first byte.
+// A lateReader can be read once its first byte has arrived.
 type lateReader struct {
 	r     *bufio.Reader // not embedded: io.Copy would find its WriteTo
-	first chan struct{} // closed then
+	first chan struct{} // closed at the first byte
 }
 
 func (r lateReader) Read(p []byte) (int, error) {
@@ -97,19 +97,19 @@ func (r lateReader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// wait begins to wait for the first byte of r.
-func (v *visitor) wait(r *bufio.Reader) lateReader {
+// wait starts to wait for the first byte of r.
+func (v *clientConn) wait(r *bufio.Reader) lateReader {
 	l := lateReader{r, make(chan struct{})}
 	go func() {
 		defer close(l.first)
-		defer v.survive()
-		_, _ = r.Peek(1) // an error comes again when it is read
+		defer v.recoverPanic()
+		_, _ = r.Peek(1) // the next read repeats an error
 	}()
 	return l
 }
 
-// listen waits for both sides at once: of some protocols the host speaks first.
-func (v *visitor) listen(p *passage) (client, host lateReader) {
+// listen waits for both sides at once: in some protocols the host speaks first.
+func (v *clientConn) listen(p *tunnel) (client, host lateReader) {
 	return v.wait(v.r), v.wait(bufio.NewReader(readerFunc(p.take)))
 }
 
@@ -117,7 +117,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
-// speaksFirst waits until one side says something, and reports whether the client did.
+// speaksFirst waits for either side and reports whether the client was first.
 func speaksFirst(client, host lateReader) bool {
 	select {
 	case <-client.first:
@@ -132,7 +132,7 @@ func speaksFirst(client, host lateReader) bool {
 	}
 }
 
-// A spoken is what a client speaks in a tunnel.
+// A spoken is the protocol of a client in a tunnel.
 type spoken int
 
 const (
@@ -141,16 +141,16 @@ const (
 	spokenHTTP
 )
 
-// What tells them apart.
+// Bounds for telling protocols apart.
 const (
 	tlsHandshake = 0x16    // first byte of a TLS record that begins a connection
 	longestVerb  = 32      // of an HTTP request, in bytes
-	longestLine  = 8 << 10 // the first of an HTTP request, in bytes; a longer one is none that we would take
+	longestLine  = 8 << 10 // first line of an HTTP request, in bytes; longer lines are refused
 )
 
-// protocol looks at what the client says first. Anything that a lenient server might read as an HTTP request counts
-// as one.
-func (v *visitor) protocol() (spoken, error) {
+// protocol determines the protocol from the client's first bytes. Anything that a lenient server might read as an
+// HTTP request counts as HTTP.
+func (v *clientConn) protocol() (spoken, error) {
 	for n := 1; ; {
 		if _, err := v.r.Peek(n); err != nil {
 			return spokenOther, err
@@ -166,7 +166,7 @@ func (v *visitor) protocol() (spoken, error) {
 	}
 }
 
-// guess tells HTTP from other things by the beginning of a line. full says that no more will be looked at.
+// guess tells HTTP from other protocols by the beginning of a line. full means that no more bytes will come.
 func guess(b []byte, full bool) (said spoken, known bool) {
 	verb := bytes.IndexFunc(b, func(r rune) bool { return !isToken(r) })
 	switch {
@@ -190,18 +190,18 @@ func isToken(r rune) bool {
 	return r > ' ' && r < 0x7f && !strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 }
 
-// tls lets a TLS connection through whose first message names the target.
-func (v *visitor) tls(ctx context.Context, t Target, p *passage) {
-	said, ok := v.greeted(ctx, t, p)
-	v.calm()
+// tls passes a TLS connection on if its first message names the target.
+func (v *clientConn) tls(ctx context.Context, t Target, p *tunnel) {
+	said, ok := v.readClientHello(ctx, t, p)
+	v.clearDeadline()
 	if ok {
 		v.pump(p, said, p)
 	}
 }
 
-// greeted reads the first message, and gives all that comes with it. One that does not name the target ends the
-// passage.
-func (v *visitor) greeted(ctx context.Context, t Target, p *passage) (said io.Reader, ok bool) {
+// readClientHello reads the first message and returns everything read so far. A message that does not name the target
+// ends the tunnel.
+func (v *clientConn) readClientHello(ctx context.Context, t Target, p *tunnel) (said io.Reader, ok bool) {
 	var first bytes.Buffer
 	hello, err := readHello(ctx, io.TeeReader(v.r, &first))
 	if err == nil {
@@ -209,7 +209,7 @@ func (v *visitor) greeted(ctx context.Context, t Target, p *passage) (said io.Re
 	}
 	if err != nil {
 		_, _ = v.conn.Write(accessDenied)
-		v.cut(p, err)
+		v.abort(p, err)
 		return nil, false
 	}
 	return io.MultiReader(&first, v.r), true
@@ -218,7 +218,7 @@ func (v *visitor) greeted(ctx context.Context, t Target, p *passage) (said io.Re
 // accessDenied is a TLS alert.
 var accessDenied = []byte{0x15, 3, 1, 0, 2, 2, 49}
 
-// echExtension is a TLS extension's number: an encrypted second hello, with a name that cannot be seen.
+// echExtension is the number of a TLS extension: an encrypted second hello whose name cannot be read.
 const echExtension = 0xfe0d
 
 // checkHello compares the name in a hello with the target's.
@@ -242,7 +242,7 @@ func checkHello(hello *tls.ClientHelloInfo, t Target) error {
 
 var errSeen = errors.New("seen")
 
-// readHello reads the first message of a TLS client and goes no further.
+// readHello reads the first message of a TLS client and nothing after it.
 func readHello(ctx context.Context, r io.Reader) (hello *tls.ClientHelloInfo, err error) {
 	err = tls.Server(deaf{r: r}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		hello = h
@@ -255,7 +255,7 @@ func readHello(ctx context.Context, r io.Reader) (hello *tls.ClientHelloInfo, er
 	return hello, nil
 }
 
-// A deaf connection can be read alone.
+// A deaf connection can only be read.
 type deaf struct{ r io.Reader }
 
 func (d deaf) Read(b []byte) (int, error)       { return d.r.Read(b) }

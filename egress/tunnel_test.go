@@ -237,7 +237,7 @@ func TestSOCKS(t *testing.T) {
 			}
 		}
 	}
-	if v := s.await("it", func(v Visit) bool { return v.Began }); v.Method != "SOCKS5" || v.Host != "example.com" {
+	if v := s.await("it", func(v Report) bool { return v.Began }); v.Method != "SOCKS5" || v.Host != "example.com" {
 		t.Errorf("%+v", v)
 	}
 }

@@ -64,7 +64,7 @@ func (s *Session) proxyService(rec record) Service {
 }
 
 // auditEgress has a request that left the container, or was refused, audited.
-func (s *Session) auditEgress(v egress.Visit) {
+func (s *Session) auditEgress(v egress.Report) {
 	act := actionEgressRefuse
 	switch {
 	case v.Began:

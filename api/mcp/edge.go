@@ -45,7 +45,7 @@ type Config struct {
 	Code     *code.Runner
 	Jobs     *artifacts.Jobs
 	Files    *files.Store
-	Tools    *toolstore.Catalog                 // stored tools; nil: there are none
+	Tools    *toolstore.Store                   // stored tools; nil: there are none
 	Life     func(keyID string) context.Context // ends when the key may no longer be used
 	Audit    api.Auditor                        // told of tool calls and of files that are read; nil: nobody is
 	Version  string                             // of the daemon; "" is proto.Version

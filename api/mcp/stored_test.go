@@ -17,7 +17,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// withTools is a site with a catalog.
+// withTools is a site with a tool store.
 func withTools(t *testing.T) *site {
 	t.Helper()
 	s := newSite(t, nil)

@@ -37,7 +37,7 @@ import (
 type Config struct {
 	Sessions *session.Sessions
 	Code     *code.Runner
-	Tools    *toolstore.Catalog
+	Tools    *toolstore.Store
 	Bridge   *bridge.Bridge
 	Jobs     *artifacts.Jobs
 	Files    *files.Store

@@ -13,8 +13,8 @@ import (
 	"berth/tools/toolstore"
 )
 
-// storedTools is a catalog over a stack.
-func storedTools(t *testing.T, s *sessiontest.Stack, run *code.Runner) *toolstore.Catalog {
+// storedTools is a tool store over a stack.
+func storedTools(t *testing.T, s *sessiontest.Stack, run *code.Runner) *toolstore.Store {
 	t.Helper()
 	v, err := vault.Open(filepath.Join(s.Dir, "secret-key"), s.Ledger)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 // maxReason bounds a reason, in bytes.
 const maxReason = 1000
 
-// Approve lets a parked run begin, and gives it as it is then; it goes on in the background. An approval is for that
-// one run: whoever comes second, or too late, has a conflict.
-func (c *Catalog) Approve(ctx context.Context, owner, id string) (Run, error) {
+// Approve starts a parked run and returns its record; the run goes on in the background. An approval counts for that
+// one run. A second or late decision gets a conflict.
+func (c *Store) Approve(ctx context.Context, owner, id string) (Run, error) {
 	rec, err := c.findRun(owner, id)
 	if err != nil {
 		return Run{}, err
@@ -44,8 +44,8 @@ func (c *Catalog) Approve(ctx context.Context, owner, id string) (Run, error) {
 	return rec.Run, nil
 }
 
-// Refuse ends a parked run before it began.
-func (c *Catalog) Refuse(ctx context.Context, owner, id string, why Refusal) (Run, error) {
+// Refuse ends a parked run before it starts.
+func (c *Store) Refuse(ctx context.Context, owner, id string, why Refusal) (Run, error) {
 	if len(why.Reason) > maxReason {
 		return Run{}, invalid("reason", "reason has %d bytes; %d is the limit", len(why.Reason), maxReason)
 	}
@@ -53,8 +53,8 @@ func (c *Catalog) Refuse(ctx context.Context, owner, id string, why Refusal) (Ru
 	return rec.Run, err
 }
 
-// decide takes a parked run to another state, once.
-func (c *Catalog) decide(ctx context.Context, owner, id string, to proto.ToolRunState, reason string) (
+// decide moves a parked run to another state, once.
+func (c *Store) decide(ctx context.Context, owner, id string, to proto.ToolRunState, reason string) (
 	rec runRecord, err error) {
 	now := c.cfg.Now()
 	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
@@ -67,7 +67,7 @@ func (c *Catalog) decide(ctx context.Context, owner, id string, to proto.ToolRun
 		return rec.settle(tx, to, Decision{By: proto.Actor(ctx), At: proto.At(now), Reason: reason})
 	})
 	if err == nil {
-		c.tell()
+		c.notify()
 	}
 	return rec, err
 }
@@ -85,7 +85,7 @@ func (r *runRecord) settle(tx *ledger.Tx, to proto.ToolRunState, d Decision) err
 	return r.put(tx)
 }
 
-// decided is the error for a run that is not parked any more.
+// decided is the error for a run that is no longer parked.
 func (r runRecord) decided() error {
 	switch {
 	case r.State == proto.RunParked:

@@ -1,13 +1,13 @@
 package toolstore
 
-// jsonTypes are the types of fields in the words of JSON Schema.
+// jsonTypes maps types of fields to the names of JSON Schema.
 var jsonTypes = map[string]string{
 	typeString: "string", typeInteger: "integer", typeNumber: "number", typeBoolean: "boolean", typeArray: "array",
 	typeObject: "object",
 }
 
-// JSONSchema is a list of fields as JSON Schema (2020-12) has it. It has no word of fields beside those: in an input
-// they are left out, and in an output they are the tool's affair.
+// JSONSchema returns a list of fields as JSON Schema (2020-12). The schema allows additional fields: an input drops
+// them, and an output may have them.
 func JSONSchema(list []Field) map[string]any {
 	properties, required := map[string]any{}, []string{}
 	for _, f := range list {

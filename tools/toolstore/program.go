@@ -13,13 +13,13 @@ import (
 	"berth/proto"
 )
 
-// driver runs a tool's code and tells what came of it; see there.
+// driver runs a tool's code and reports the outcome; see the file.
 //
 //go:embed driver/tool.py
 var driver string
 
-// tellType is the media type under which the driver tells.
-const tellType = "application/vnd.berth.tool"
+// reportType is the media type of the driver's report.
+const reportType = "application/vnd.berth.tool"
 
 // Bounds of what is kept of a run, in bytes.
 const (
@@ -29,36 +29,36 @@ const (
 	maxTraceback = 16 << 10
 )
 
-// compileTimeout is how long looking at code may take, in seconds.
+// compileTimeout bounds the check of a tool's code, in seconds.
 const compileTimeout = 20
 
-// A told is what the driver tells: output as JSON text, or an error.
-type told struct {
-	Output *string    `json:"output"`
-	Error  *toldError `json:"error"`
+// A report is the driver's report: output as JSON text, or an error.
+type report struct {
+	Output *string      `json:"output"`
+	Error  *reportError `json:"error"`
 }
 
-// A toldError is a RunError, and what was missing in the image.
-type toldError struct {
+// A reportError is a RunError, and what the image lacks.
+type reportError struct {
 	RunError
 	Program string `json:"program"`
 	Module  string `json:"module"`
 }
 
-// program is Python that runs, or looks at, a tool's code.
+// program returns Python that runs or checks a tool's code.
 func program(name, text string, input []byte, check bool) string {
 	flag := "False"
 	if check {
 		flag = "True"
 	}
-	// What Go quotes in ASCII, Python reads as the same text.
+	// Python reads what Go quotes in ASCII as the same text.
 	return fmt.Sprintf("%s\n\nberth_tool(%q, %s, %s, %d, %s)\n", driver, name, strconv.QuoteToASCII(text),
 		strconv.QuoteToASCII(string(input)), maxOutput, flag)
 }
 
-// compile has an interpreter look at a tool's code, without running it. Where none can be had the tool is stored all
-// the same, with a note.
-func (c *Catalog) compile(ctx context.Context, owner string, t NewTool) (note string, err error) {
+// compile has an interpreter check a tool's code without running it. If no interpreter is available, the tool is
+// stored all the same, with a note.
+func (c *Store) compile(ctx context.Context, owner string, t NewTool) (note string, err error) {
 	var out code.Outcome
 	req := code.Program{Shown: "checking tool " + t.Name, Program: proto.Program{
 		Code: program(t.Name, t.Configuration.Code, nil, true), TimeoutSeconds: compileTimeout}}
@@ -69,7 +69,7 @@ func (c *Catalog) compile(ctx context.Context, owner string, t NewTool) (note st
 	if err != nil {
 		return "the code was not checked, since no container could be had for that: " + proto.AsError(err).Message, nil
 	}
-	t0, ok := toldIn(out)
+	t0, ok := reportIn(out)
 	switch {
 	case !ok:
 		return "the code was not checked: " + cut(out.Error, maxMessage), nil
@@ -83,24 +83,24 @@ func (c *Catalog) compile(ctx context.Context, owner string, t NewTool) (note st
 		cut(printable(t0.Error.Message), 500))
 }
 
-// toldIn finds what the driver told, which is the last of its kind: the tool's code may have told something like it
-// before, and then told it of itself.
-func toldIn(out code.Outcome) (t told, ok bool) {
+// reportIn finds the driver's report, which is the last of its kind: the tool's code may have printed a similar one
+// before.
+func reportIn(out code.Outcome) (t report, ok bool) {
 	for _, b := range slices.Backward(out.Rich) {
 		var text string
-		if raw, is := b[tellType]; is && json.Unmarshal(raw, &text) == nil && json.Unmarshal([]byte(text), &t) == nil &&
+		if raw, is := b[reportType]; is && json.Unmarshal(raw, &text) == nil && json.Unmarshal([]byte(text), &t) == nil &&
 			(t.Error != nil || t.Output != nil) {
 			return t, true
 		}
 	}
-	return told{}, false
+	return report{}, false
 }
 
-// setOutcome takes what came of the code into a run, which fails or has succeeded by that.
+// setOutcome copies the code's outcome into a run and sets its state.
 func setOutcome(r *Run, out code.Outcome, schema []Field) {
 	r.Logs, r.Files, r.ExecID, r.Truncated = out.Logs, out.Files, out.ExecID, out.Truncated
 	r.Notes = append(r.Notes, out.Notes...)
-	t, ok := toldIn(out)
+	t, ok := reportIn(out)
 	switch {
 	case ok && t.Error != nil:
 		r.Error = t.Error.bounded()
@@ -126,8 +126,8 @@ func setOutput(r *Run, output []byte, schema []Field) *RunError {
 	return nil
 }
 
-// bounded is an error as it is kept, and says which image has what was missing.
-func (e *toldError) bounded() *RunError {
+// bounded is the error as it is recorded. It names the image that has what was missing.
+func (e *reportError) bounded() *RunError {
 	out := e.RunError
 	out.Type, out.Name, out.Field = cmp.Or(cut(e.Type, 64), ErrorException), cut(e.Name, 200), cut(e.Field, 200)
 	out.Message, out.Traceback = cut(e.Message, maxMessage), cut(e.Traceback, maxTraceback)
@@ -142,7 +142,7 @@ func (e *toldError) bounded() *RunError {
 	return &out
 }
 
-// What the image full has beyond base, as far as tools are known to ask for it.
+// What the image full has beyond base, as far as tools are known to need it.
 var (
 	programsOfFull = []string{"ffmpeg", "ffprobe", "convert", "identify", "magick", "gs", "pdftotext", "pdftoppm",
 		"pdfinfo", "tesseract", "pandoc", "soffice", "libreoffice", "dot",

@@ -7,8 +7,8 @@ import (
 	"berth/state/ledger"
 )
 
-// Reseal has the environments of all versions of tools, and the inputs of runs that keep one sealed, sealed anew; see
-// vault.Rotate. Nothing of them is in memory, so it does no harm to a daemon that has the ledger open, nor needs one.
+// Reseal seals the environments of all versions, and the sealed inputs of parked runs, with a new key; see
+// vault.Rotate. None of them is cached in memory, so a daemon may have the ledger open, but need not.
 func Reseal(db *ledger.DB, reseal func(name, sealed string) (string, error)) (changed, closed int, err error) {
 	err = db.Update(func(tx *ledger.Tx) error {
 		changed, closed = 0, 0

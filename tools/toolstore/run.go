@@ -16,8 +16,8 @@ import (
 	"berth/state/ledger"
 )
 
-// Types of errors beside the reasons for which a command ends, such as "timeout" and "out_of_memory", and the codes
-// of errors of the daemon.
+// Types of errors beyond the reasons for which a command ends, such as "timeout" and "out_of_memory", and the
+// daemon's error codes.
 const (
 	ErrorException     = "exception"
 	ErrorSyntax        = "syntax_error"
@@ -40,22 +40,22 @@ type (
 	Refusal       = proto.Refusal
 )
 
-// A runRecord is what the ledger keeps of a run.
+// A runRecord is the ledger's record of a run.
 type runRecord struct {
 	Run
 	Owner string   `json:"owner"`
 	Image string   `json:"image,omitempty"`
 	Asked []string `json:"asked,omitempty"` // stored files
 	Key   string   `json:"key,omitempty"`   // idempotency key
-	Hash  string   `json:"hash,omitempty"`  // of what was asked for with it
-	// of a parked run, where Input has secrets replaced: the input, sealed under the run's ID
+	Hash  string   `json:"hash,omitempty"`  // of the request that came with it
+	// for a parked run, whose Input has secrets replaced: the original input, sealed under the run's ID
 	Kept string `json:"kept,omitempty"`
 }
 
-// Run runs a tool, and gives the run when it is over, or at once where it is parked or to go on in the background.
-// One that goes on in the background, or has an idempotency key, does not end with ctx. replayed says that the run is
-// that of an earlier request with the same key.
-func (c *Catalog) Run(ctx context.Context, owner, name string, req RunRequest) (run Run, replayed bool, err error) {
+// Run runs a tool and returns the run when it is over, or at once if it is parked or in the background. A background
+// run, or one with an idempotency key, does not end with ctx. replayed reports that the run belongs to an earlier
+// request with the same key.
+func (c *Store) Run(ctx context.Context, owner, name string, req RunRequest) (run Run, replayed bool, err error) {
 	r, v, err := c.find(owner, name, req.Version)
 	if err != nil {
 		return Run{}, false, err
@@ -76,7 +76,7 @@ func (c *Catalog) Run(ctx context.Context, owner, name string, req RunRequest) (
 		return Run{}, false, err
 	}
 	if rec.State == proto.RunParked {
-		// as it was written: somebody may have decided about it since, and whoever asked was to be told that it waits
+		// as recorded: it may have been decided since, but the caller is to learn that it waits
 		return rec.Run, replayed, nil
 	}
 	if !replayed && rec.State == proto.RunRunning {
@@ -96,8 +96,8 @@ func (c *Catalog) Run(ctx context.Context, owner, name string, req RunRequest) (
 	return run, replayed, err
 }
 
-// prepare is what a request is recorded as: the input checked, and nothing begun.
-func (c *Catalog) prepare(ctx context.Context, r toolRecord, v versionRecord, req RunRequest) (runRecord, error) {
+// prepare makes the record of a request: the input is checked, and nothing has started.
+func (c *Store) prepare(ctx context.Context, r toolRecord, v versionRecord, req RunRequest) (runRecord, error) {
 	if err := c.checkRequest(req); err != nil {
 		return runRecord{}, err
 	}
@@ -134,7 +134,7 @@ func (c *Catalog) prepare(ctx context.Context, r toolRecord, v versionRecord, re
 	return rec, err
 }
 
-func (c *Catalog) checkRequest(req RunRequest) error {
+func (c *Store) checkRequest(req RunRequest) error {
 	switch {
 	case len(req.Input) > MaxInput:
 		return proto.Errorf(proto.TooLarge, "", "input", "input has %d bytes; %d is the limit; upload what is large "+
@@ -150,8 +150,8 @@ func (c *Catalog) checkRequest(req RunRequest) error {
 	return nil
 }
 
-// checkContainer says whether a run can be had in the container that is named, or in one that is made.
-func (c *Catalog) checkContainer(r toolRecord, cfg Configuration, container string) error {
+// checkContainer checks whether the run can use the named container, or a new one.
+func (c *Store) checkContainer(r toolRecord, cfg Configuration, container string) error {
 	if container == "" {
 		return c.checkNetwork(r.Name, cfg)
 	}
@@ -174,7 +174,7 @@ func (c *Catalog) checkContainer(r toolRecord, cfg Configuration, container stri
 	return nil
 }
 
-// hashOf tells requests apart that come with the same key.
+// hashOf tells apart requests that come with the same key.
 func hashOf(req RunRequest) (string, error) {
 	req.IdempotencyKey, req.Background = "", false
 	text, err := json.Marshal(req)
@@ -182,8 +182,8 @@ func hashOf(req RunRequest) (string, error) {
 	return hex.EncodeToString(sum[:]), err
 }
 
-// checkNetwork says whether this daemon gives a container the network that a tool asks for.
-func (c *Catalog) checkNetwork(name string, cfg Configuration) error {
+// checkNetwork checks whether this daemon gives containers the network that a tool asks for.
+func (c *Store) checkNetwork(name string, cfg Configuration) error {
 	if n := networkOf(cfg); !c.cfg.NetworkMax.Covers(n.Mode) {
 		return proto.Errorf(proto.Unsupported, "", "configuration.allow_network",
 			"tool %s has allow_network, and this daemon does not give containers the network %q; its operator can "+
@@ -193,7 +193,7 @@ func (c *Catalog) checkNetwork(name string, cfg Configuration) error {
 	return nil
 }
 
-// networkOf is what the container of a run may reach: any public host, by way of the daemon's proxy, or nothing.
+// networkOf is the network of a run's container: any public host through the daemon's proxy, or none.
 func networkOf(cfg Configuration) (n proto.Network) {
 	if cfg.AllowNetwork {
 		n.Mode = proto.NetworkOpen
@@ -201,8 +201,8 @@ func networkOf(cfg Configuration) (n proto.Network) {
 	return n
 }
 
-// record writes a new run down, or finds the one that has its key already.
-func (c *Catalog) record(rec *runRecord) (replayed bool, err error) {
+// record writes a new run, or finds the run that has its key.
+func (c *Store) record(rec *runRecord) (replayed bool, err error) {
 	fresh := *rec
 	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
 		*rec, replayed = fresh, false
@@ -221,14 +221,14 @@ func (c *Catalog) record(rec *runRecord) (replayed bool, err error) {
 		return fresh.put(tx)
 	})
 	if err == nil {
-		c.tell()
+		c.notify()
 	}
 	return replayed, err
 }
 
 func (r runRecord) retryKey() string { return r.Owner + "/" + r.ToolID + "/" + r.Key }
 
-// withKey is the run that another's key stands for already.
+// withKey returns the run that already has another run's key.
 func withKey(tx *ledger.Tx, r runRecord) (*runRecord, error) {
 	var id string
 	if known, err := tx.Get(bucketKeys, r.retryKey(), &id); err != nil || !known {
@@ -256,8 +256,8 @@ func (r runRecord) put(tx *ledger.Tx) error {
 	return tx.Put(bucketLive, r.ID, r.Owner)
 }
 
-// conceal hides secrets in a run that is to be recorded. One that waits keeps its input as it was, sealed.
-func (c *Catalog) conceal(rec *runRecord, env map[string]string) (err error) {
+// conceal hides secrets in a run before it is recorded. A parked run also keeps its original input, sealed.
+func (c *Store) conceal(rec *runRecord, env map[string]string) (err error) {
 	input := rec.Input
 	rec.cover(env)
 	if rec.State == proto.RunParked && !bytes.Equal(input, rec.Input) {
@@ -266,8 +266,8 @@ func (c *Catalog) conceal(rec *runRecord, env map[string]string) (err error) {
 	return err
 }
 
-// reveal is the input of a run that was parked.
-func (c *Catalog) reveal(rec runRecord) ([]byte, error) {
+// reveal returns the input of a run that was parked.
+func (c *Store) reveal(rec runRecord) ([]byte, error) {
 	if rec.Kept == "" {
 		return rec.Input, nil
 	}
@@ -280,8 +280,9 @@ func (r *runRecord) cover(env map[string]string) {
 	hideSecrets(&r.Run, secrets)
 }
 
-// launch begins a run that is recorded as running. What it gives is closed once the run is over and that is recorded.
-func (c *Catalog) launch(ctx context.Context, rec runRecord, v versionRecord, env map[string]string,
+// launch starts a run that is recorded as running. The returned channel is closed when the end of the run is
+// recorded.
+func (c *Store) launch(ctx context.Context, rec runRecord, v versionRecord, env map[string]string,
 	input []byte) <-chan struct{} {
 	done := make(chan struct{})
 	c.mu.Lock()
@@ -290,7 +291,7 @@ func (c *Catalog) launch(ctx context.Context, rec runRecord, v versionRecord, en
 		c.wg.Add(1)
 	}
 	c.mu.Unlock()
-	if closed { // the next daemon finds it running, and lost
+	if closed { // the next daemon finds it running, and marks it lost
 		close(done)
 		return done
 	}
@@ -310,8 +311,8 @@ func (c *Catalog) launch(ctx context.Context, rec runRecord, v versionRecord, en
 	return done
 }
 
-// perform runs the code and takes what came of it into the record.
-func (c *Catalog) perform(ctx context.Context, rec *runRecord, v versionRecord, env map[string]string, input []byte) {
+// perform runs the code and copies the outcome into the record.
+func (c *Store) perform(ctx context.Context, rec *runRecord, v versionRecord, env map[string]string, input []byte) {
 	swapped, rest := splitEnv(v.Configuration, env)
 	secrets, plain := split(rest)
 	req := code.Program{
@@ -322,7 +323,7 @@ func (c *Catalog) perform(ctx context.Context, rec *runRecord, v versionRecord, 
 			Secrets: secrets, TimeoutSeconds: v.Configuration.TimeoutSeconds, MaxOutputBytes: maxLogs,
 		},
 	}
-	if rec.Container != "" { // which has one already
+	if rec.Container != "" { // the container has a network already
 		req.Network = proto.Network{}
 	}
 	began := time.Now()
@@ -353,34 +354,34 @@ func lostError() *RunError {
 }
 
 // finish records the end of a run.
-func (c *Catalog) finish(rec runRecord) error {
+func (c *Store) finish(rec runRecord) error {
 	err := c.cfg.Ledger.Update(rec.put)
-	c.tell()
+	c.notify()
 	return err
 }
 
-// tell lets everybody look who waits for a run.
-func (c *Catalog) tell() {
+// notify wakes all callers that wait for a run.
+func (c *Store) notify() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// news is closed when something changes from now on.
-func (c *Catalog) news() <-chan struct{} {
+// changes returns a channel that is closed at the next change of a run.
+func (c *Store) changes() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
 // GetRun describes a run.
-func (c *Catalog) GetRun(owner, id string) (Run, error) {
+func (c *Store) GetRun(owner, id string) (Run, error) {
 	rec, err := c.findRun(owner, id)
 	return rec.Run, err
 }
 
-func (c *Catalog) findRun(owner, id string) (rec runRecord, err error) {
+func (c *Store) findRun(owner, id string) (rec runRecord, err error) {
 	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		rec, err = findRun(tx, owner, id)
 		return err
@@ -399,10 +400,10 @@ func findRun(tx *ledger.Tx, owner, id string) (rec runRecord, err error) {
 	return rec, err
 }
 
-// Await gives a run once it is over, or as it is when ctx ends.
-func (c *Catalog) Await(ctx context.Context, owner, id string) (Run, error) {
+// Await returns a run when it is over, or its current state when ctx ends.
+func (c *Store) Await(ctx context.Context, owner, id string) (Run, error) {
 	for {
-		news := c.news()
+		news := c.changes()
 		run, err := c.GetRun(owner, id)
 		if err != nil || run.State.Over() {
 			return run, err
@@ -419,15 +420,15 @@ func (c *Catalog) Await(ctx context.Context, owner, id string) (Run, error) {
 type Filter struct {
 	Tool  string // name or ID
 	State proto.ToolRunState
-	After string // a run's ID: those that are older
+	After string // a run's ID: list the runs that are older
 	Limit int    // 0 is 20
 }
 
-// maxPage bounds a list of runs, in bytes as the ledger has them.
+// maxPage bounds a list of runs, in bytes as stored in the ledger.
 const maxPage = 8 << 20
 
-// Runs lists an owner's runs, newest first, and says whether there are more.
-func (c *Catalog) Runs(owner string, f Filter) (list []Run, more bool, err error) {
+// Runs lists an owner's runs, newest first, and reports whether there are more.
+func (c *Store) Runs(owner string, f Filter) (list []Run, more bool, err error) {
 	before := ""
 	if f.After != "" {
 		if !proto.ValidID(runPrefix, f.After) {

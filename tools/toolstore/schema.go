@@ -8,7 +8,7 @@ import (
 	"berth/proto"
 )
 
-// The types that a field can have. They are upper case, and no other spelling stands for them.
+// The types of fields. They are upper case and have no other spelling.
 const (
 	typeString  = "STRING"
 	typeInteger = "INTEGER"
@@ -18,7 +18,7 @@ const (
 	typeObject  = "OBJECT"
 )
 
-// FieldTypes are all of them.
+// FieldTypes lists all types of fields.
 var FieldTypes = []string{typeString, typeInteger, typeNumber, typeBoolean, typeArray, typeObject}
 
 // Bounds of a schema.
@@ -28,7 +28,7 @@ const (
 	maxDescription = 4096 // bytes, of a field and of a tool
 )
 
-// checkSchema checks a list of fields; path is where it stands in the request.
+// checkSchema checks a list of fields; path is its place in the request.
 func checkSchema(path string, fields []Field) error {
 	if len(fields) > maxFields {
 		return invalid(path, "%s has %d fields; %d is the limit", path, len(fields), maxFields)
@@ -69,7 +69,7 @@ func checkField(f Field, at string) error {
 	return checkType(at+".items_type", f.ItemsType)
 }
 
-// checkType refuses what is no type, and says which was meant where only the case is wrong.
+// checkType refuses unknown types, and names the right one if only the case is wrong.
 func checkType(at, name string) error {
 	if slices.Contains(FieldTypes, name) {
 		return nil

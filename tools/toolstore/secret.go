@@ -12,8 +12,8 @@ import (
 	"berth/session/secrets"
 )
 
-// seal closes a tool's environment for the ledger, under the tool's ID.
-func (c *Catalog) seal(tool string, env map[string]string) (string, error) {
+// seal seals a tool's environment for the ledger, under the tool's ID.
+func (c *Store) seal(tool string, env map[string]string) (string, error) {
 	if len(env) == 0 {
 		return "", nil
 	}
@@ -24,8 +24,9 @@ func (c *Catalog) seal(tool string, env map[string]string) (string, error) {
 	return c.cfg.Vault.Seal(tool, text)
 }
 
-// environment is what a version's process gets: the deployment's provider keys, and over them its own.
-func (c *Catalog) environment(tool string, v versionRecord) (map[string]string, error) {
+// environment is the environment of a version's process: the deployment's provider keys, overridden by its own
+// variables.
+func (c *Store) environment(tool string, v versionRecord) (map[string]string, error) {
 	env := maps.Clone(c.cfg.ProviderKeys)
 	if v.Sealed == "" {
 		return env, nil
@@ -40,7 +41,8 @@ func (c *Catalog) environment(tool string, v versionRecord) (map[string]string, 
 	return env, json.Unmarshal(text, &env)
 }
 
-// split tells what can be hidden from what is too short for that, which goes as ordinary environment.
+// split separates values that can be hidden from values that are too short; the latter are passed as plain
+// environment.
 func split(env map[string]string) (hidden, plain map[string]string) {
 	hidden, plain = map[string]string{}, map[string]string{}
 	for name, value := range env {
@@ -53,7 +55,7 @@ func split(env map[string]string) (hidden, plain map[string]string) {
 	return hidden, plain
 }
 
-// splitEnv takes out of an environment what the proxy is to put in.
+// splitEnv removes from an environment the secrets that the proxy inserts.
 func splitEnv(cfg Configuration, env map[string]string) (secrets map[string]proto.NetworkSecret,
 	rest map[string]string) {
 	if len(cfg.EnvHosts) == 0 {
@@ -70,7 +72,7 @@ func splitEnv(cfg Configuration, env map[string]string) (secrets map[string]prot
 // providers are the variables that a file of provider keys may have.
 var providers = []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"}
 
-// CheckProviderKey refuses a pair of a file of provider keys.
+// CheckProviderKey refuses an invalid pair in a file of provider keys.
 func CheckProviderKey(name, key string) error {
 	if !slices.Contains(providers, name) {
 		return fmt.Errorf("write NAME=KEY with one of %s", strings.Join(providers, ", "))
@@ -81,7 +83,7 @@ func CheckProviderKey(name, key string) error {
 	return nil
 }
 
-// hideSecrets replaces a run's secrets in all that is kept of it.
+// hideSecrets replaces a run's secrets in its record.
 func hideSecrets(r *Run, values map[string]string) {
 	hide := secrets.Hider(values)
 	if hide == nil {
@@ -97,7 +99,7 @@ func hideSecrets(r *Run, values map[string]string) {
 	}
 }
 
-// hideLines is hide of lines taken together: a secret may go over several.
+// hideLines hides secrets in lines taken together: a secret may span several.
 func hideLines(lines []string, hide func(string) string) []string {
 	text := strings.Join(lines, "")
 	if hidden := hide(text); hidden != text {
@@ -106,7 +108,7 @@ func hideLines(lines []string, hide func(string) string) []string {
 	return lines
 }
 
-// hideIn is hide of the texts in a JSON value, which stays one.
+// hideIn hides secrets in the texts of a JSON value. The result is JSON.
 func hideIn(raw json.RawMessage, hide func(string) string) json.RawMessage {
 	if len(raw) == 0 {
 		return raw
@@ -115,10 +117,10 @@ func hideIn(raw json.RawMessage, hide func(string) string) json.RawMessage {
 	if err == nil {
 		raw, err = encode(mapStrings(v, hide))
 	}
-	if err != nil { // it was written by encode, or read by parse
+	if err != nil { // cannot fail: encode wrote it, or parse read it
 		return json.RawMessage("null")
 	}
-	// a secret that is a number, or goes over several values
+	// a secret that is a number, or spans several values
 	if n := hide(string(raw)); n != string(raw) && json.Valid([]byte(n)) {
 		return json.RawMessage(n)
 	} else if n != string(raw) {

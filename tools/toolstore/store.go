@@ -28,7 +28,7 @@ const (
 	bucketKeys     = "tool_run_keys"
 )
 
-// Bounds of what is kept.
+// Bounds of what is stored.
 const (
 	maxTools    = 1000 // of one owner
 	maxVersions = 100  // of one tool: the newest
@@ -41,26 +41,26 @@ type Config struct {
 	Code         *code.Runner
 	Vault        secrets.Vault
 	NetworkMax   proto.NetworkMode // the widest network that the daemon gives to containers; "" is none
-	ProviderKeys map[string]string // environment of every tool, below its own; see CheckProviderKey
+	ProviderKeys map[string]string // environment of every tool; its own variables override it; see CheckProviderKey
 	ParkTime     time.Duration     // how long a run waits for approval; 0 is 24 hours
 	Log          *slog.Logger      // nil: slog.Default
 	Now          func() time.Time  // nil: time.Now
 }
 
-// A Catalog is all tools of a daemon, and their runs.
-type Catalog struct {
+// A Store holds all tools of a daemon, and their runs.
+type Store struct {
 	cfg    Config
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // runs that go on
+	wg     sync.WaitGroup // runs under way
 
 	mu      sync.Mutex    // guards what follows
-	changed chan struct{} // closed, and made anew, when a run's state changes
+	changed chan struct{} // closed and replaced when a run's state changes
 	closed  bool
-	pruned  time.Time // when old runs were last looked for
+	pruned  time.Time // time of the last prune
 }
 
-// A toolRecord is what the ledger keeps of a tool beside its versions.
+// A toolRecord is the ledger's record of a tool, without its versions.
 type toolRecord struct {
 	ID      string    `json:"id"`
 	Owner   string    `json:"owner"`
@@ -81,8 +81,8 @@ type versionRecord struct {
 	By             string        `json:"by,omitempty"` // API key
 }
 
-// Open opens the tools that there are. Runs that an earlier daemon left running are lost.
-func Open(cfg Config) (*Catalog, error) {
+// Open opens the stored tools. Runs that an earlier daemon left running are lost.
+func Open(cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
@@ -90,13 +90,13 @@ func Open(cfg Config) (*Catalog, error) {
 		cfg.Now = time.Now
 	}
 	cfg.ParkTime = cmp.Or(cfg.ParkTime, 24*time.Hour)
-	c := &Catalog{cfg: cfg, changed: make(chan struct{})}
+	c := &Store{cfg: cfg, changed: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, c.loseRuns()
 }
 
-// Close ends the runs that go on; they are lost.
-func (c *Catalog) Close() error {
+// Close ends the runs under way; they are lost.
+func (c *Store) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *Catalog) Close() error {
 }
 
 // Create stores a tool as its version 1.
-func (c *Catalog) Create(ctx context.Context, owner string, req NewTool) (Tool, error) {
+func (c *Store) Create(ctx context.Context, owner string, req NewTool) (Tool, error) {
 	if err := req.check(); err != nil {
 		return Tool{}, err
 	}
@@ -133,7 +133,7 @@ func (c *Catalog) Create(ctx context.Context, owner string, req NewTool) (Tool, 
 	return noted(r.info(v), note), err
 }
 
-// noted is a tool with a note, if there is one.
+// noted returns a tool with a note, if there is one.
 func noted(t Tool, note string) Tool {
 	if note != "" {
 		t.Notes = append(t.Notes, note)
@@ -141,8 +141,8 @@ func noted(t Tool, note string) Tool {
 	return t
 }
 
-// version is what req is kept as, r's newest.
-func (c *Catalog) version(ctx context.Context, r toolRecord, req NewTool) (versionRecord, error) {
+// version makes the record of req as r's newest version.
+func (c *Store) version(ctx context.Context, r toolRecord, req NewTool) (versionRecord, error) {
 	v := versionRecord{Version: r.Version, Description: req.Description, Configuration: req.Configuration,
 		ApprovalAction: req.ApprovalAction, Created: c.cfg.Now(), By: proto.CallerOf(ctx).KeyID}
 	v.EnvNames = slices.Sorted(maps.Keys(req.Configuration.EnvVariables))
@@ -155,9 +155,9 @@ func (c *Catalog) version(ctx context.Context, r toolRecord, req NewTool) (versi
 	return v, err
 }
 
-// checkHosts says whether variables may be put into requests to the hosts that are named. Of those that a version
-// takes over from the one before, the values were checked then.
-func (c *Catalog) checkHosts(cfg Configuration) error {
+// checkHosts checks whether variables may be inserted into requests to the named hosts. Values taken over from the
+// version before were checked then.
+func (c *Store) checkHosts(cfg Configuration) error {
 	asked := map[string]proto.NetworkSecret{}
 	for name, hosts := range cfg.EnvHosts {
 		asked[name] = proto.NetworkSecret{Value: cmp.Or(cfg.EnvVariables[name], "not given"), Hosts: hosts}
@@ -170,7 +170,7 @@ func (c *Catalog) checkHosts(cfg Configuration) error {
 	return err
 }
 
-// named fails where hosts are given for a variable that there is not.
+// named fails if hosts are given for an unknown variable.
 func (v versionRecord) named() error {
 	for _, name := range slices.Sorted(maps.Keys(v.Configuration.EnvHosts)) {
 		if !slices.Contains(v.EnvNames, name) {
@@ -181,7 +181,7 @@ func (v versionRecord) named() error {
 	return nil
 }
 
-// free fails where a name is taken, or the owner has too many tools.
+// free fails if a name is taken, or if the owner has too many tools.
 func free(tx *ledger.Tx, owner, name string) error {
 	var id string
 	taken, err := tx.Get(bucketNames, owner+"/"+name, &id)
@@ -223,8 +223,8 @@ func putAll(tx *ledger.Tx, r toolRecord, v versionRecord) error {
 	return tx.Put(bucketVersions, versionKey(r.ID, v.Version), v)
 }
 
-// Change makes a new version of a tool, which is the current one then.
-func (c *Catalog) Change(ctx context.Context, owner, name string, req ChangeTool) (Tool, error) {
+// Change makes a new version of a tool and makes it current.
+func (c *Store) Change(ctx context.Context, owner, name string, req ChangeTool) (Tool, error) {
 	r, v, err := c.find(owner, name, 0)
 	if err != nil {
 		return Tool{}, err
@@ -247,9 +247,9 @@ func (c *Catalog) Change(ctx context.Context, owner, name string, req ChangeTool
 	return noted(r.info(made), note), err
 }
 
-// supersede writes a version over the one that is current by now. What the request left out is that one's, and not
-// the one's that Change began with: of two changes at once, neither undoes the other.
-func (c *Catalog) supersede(tx *ledger.Tx, owner string, req ChangeTool, r *toolRecord, made *versionRecord) error {
+// supersede writes a version over the current one. What the request leaves out comes from the version that is current
+// now, not from the one that Change read first. Two concurrent changes therefore do not undo each other.
+func (c *Store) supersede(tx *ledger.Tx, owner string, req ChangeTool, r *toolRecord, made *versionRecord) error {
 	now, v, err := find(tx, owner, r.ID, 0)
 	if err != nil {
 		return err
@@ -275,8 +275,8 @@ func (c *Catalog) supersede(tx *ledger.Tx, owner string, req ChangeTool, r *tool
 	return putAll(tx, now, *made)
 }
 
-// find is a tool by its name or ID, and one of its versions; 0 is the current one.
-func (c *Catalog) find(owner, name string, version int64) (r toolRecord, v versionRecord, err error) {
+// find returns a tool by its name or ID, and one of its versions; 0 is the current one.
+func (c *Store) find(owner, name string, version int64) (r toolRecord, v versionRecord, err error) {
 	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		r, v, err = find(tx, owner, name, version)
 		return err
@@ -310,7 +310,7 @@ func find(tx *ledger.Tx, owner, name string, version int64) (r toolRecord, v ver
 }
 
 // Get describes a tool by its name or ID. Version 0 is the current one.
-func (c *Catalog) Get(owner, name string, version int64) (Tool, error) {
+func (c *Store) Get(owner, name string, version int64) (Tool, error) {
 	r, v, err := c.find(owner, name, version)
 	if err != nil {
 		return Tool{}, err
@@ -318,8 +318,8 @@ func (c *Catalog) Get(owner, name string, version int64) (Tool, error) {
 	return r.info(v), nil
 }
 
-// List describes an owner's tools as they are now, by name.
-func (c *Catalog) List(owner string) (list []Tool, err error) {
+// List describes an owner's tools, sorted by name.
+func (c *Store) List(owner string) (list []Tool, err error) {
 	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		var ids []string
 		if err := ledger.Each(tx, bucketNames, owner+"/", func(_ string, id string) {
@@ -339,8 +339,8 @@ func (c *Catalog) List(owner string) (list []Tool, err error) {
 	return list, err
 }
 
-// Versions describes the versions of a tool that are kept, newest first.
-func (c *Catalog) Versions(owner, name string) (list []Tool, err error) {
+// Versions describes the stored versions of a tool, newest first.
+func (c *Store) Versions(owner, name string) (list []Tool, err error) {
 	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		r, _, err := find(tx, owner, name, 0)
 		if err != nil {
@@ -354,15 +354,15 @@ func (c *Catalog) Versions(owner, name string) (list []Tool, err error) {
 	return list, err
 }
 
-// Delete removes a tool with its versions. Its runs stay; those that are parked are refused.
-func (c *Catalog) Delete(ctx context.Context, owner, name string) (id string, err error) {
+// Delete removes a tool with its versions. Its runs stay; parked runs are refused.
+func (c *Store) Delete(ctx context.Context, owner, name string) (id string, err error) {
 	r, _, err := c.find(owner, name, 0)
 	if err != nil {
 		return "", err
 	}
 	now := c.cfg.Now()
 	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
-		if _, _, err := find(tx, owner, r.ID, 0); err != nil { // somebody else was faster
+		if _, _, err := find(tx, owner, r.ID, 0); err != nil { // another caller was faster
 			return err
 		}
 		for bucket, key := range map[string]string{bucketTools: owner + "/" + r.ID, bucketNames: owner + "/" + r.Name} {
@@ -381,6 +381,6 @@ func (c *Catalog) Delete(ctx context.Context, owner, name string) (id string, er
 				Reason: "the tool was deleted"})
 		})
 	})
-	c.tell()
+	c.notify()
 	return r.ID, err
 }

@@ -10,19 +10,19 @@ import (
 	"berth/state/ledger"
 )
 
-// What is kept of runs that are over, for each owner: no more than these, the newest.
+// What is kept of ended runs for each owner: at most this many, the newest.
 const (
 	maxRuns     = 1000
 	maxRunBytes = 64 << 20
 	maxRunAge   = 30 * 24 * time.Hour
 )
 
-// pruneEvery is how often old runs are looked for, which reads all of them.
+// pruneEvery is the time between two prunes. A prune reads all runs.
 const pruneEvery = 10 * time.Minute
 
 // Swept is what one Sweep did.
 type Swept struct {
-	Expired   int // runs that nobody approved in time
+	Expired   int // runs that were not approved in time
 	Forgotten int // old runs
 }
 
@@ -34,7 +34,7 @@ func (w Swept) Counts() map[string]int {
 	}
 }
 
-// eachLive calls fn with the runs that are parked or running; owner "" is everybody's.
+// eachLive calls fn with the parked and running runs of an owner; "" stands for all owners.
 func eachLive(tx *ledger.Tx, owner string, fn func(runRecord) error) error {
 	live := map[string]string{}
 	if err := ledger.Each(tx, bucketLive, "", func(id, whose string) { live[id] = whose }); err != nil {
@@ -55,8 +55,8 @@ func eachLive(tx *ledger.Tx, owner string, fn func(runRecord) error) error {
 	return nil
 }
 
-// loseRuns says of runs that an earlier daemon left running that they are lost.
-func (c *Catalog) loseRuns() error {
+// loseRuns marks runs that an earlier daemon left running as lost.
+func (c *Store) loseRuns() error {
 	return c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
 		return eachLive(tx, "", func(rec runRecord) error {
 			if rec.State != proto.RunRunning {
@@ -69,7 +69,7 @@ func (c *Catalog) loseRuns() error {
 }
 
 // Sweep ends runs that waited too long for approval, and forgets old ones.
-func (c *Catalog) Sweep(_ context.Context) (Swept, error) {
+func (c *Store) Sweep(_ context.Context) (Swept, error) {
 	var done Swept
 	var err error
 	if done.Expired, err = c.expire(); err != nil {
@@ -88,8 +88,8 @@ func (c *Catalog) Sweep(_ context.Context) (Swept, error) {
 	return done, err
 }
 
-// expire looks first without writing: mostly there is nothing to do.
-func (c *Catalog) expire() (n int, err error) {
+// expire first looks without writing: most of the time it finds nothing.
+func (c *Store) expire() (n int, err error) {
 	now := c.cfg.Now()
 	late := func(rec runRecord) bool { return rec.State == proto.RunParked && !now.Before(rec.ExpiresAt.Time) }
 	any := false
@@ -112,18 +112,18 @@ func (c *Catalog) expire() (n int, err error) {
 			return rec.put(tx)
 		})
 	})
-	c.tell()
+	c.notify()
 	return n, err
 }
 
-// A kept is a run as prune sees it.
+// A kept is a run in the form that prune needs.
 type kept struct {
 	key  string
 	size int
 }
 
-// prune forgets runs beyond what is kept.
-func (c *Catalog) prune(now time.Time) (n int, err error) {
+// prune forgets surplus runs.
+func (c *Store) prune(now time.Time) (n int, err error) {
 	var doomed []string
 	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		live := map[string]bool{}
@@ -148,7 +148,8 @@ func (c *Catalog) prune(now time.Time) (n int, err error) {
 	return len(doomed), c.cfg.Ledger.Update(func(tx *ledger.Tx) error { return forget(tx, doomed) })
 }
 
-// surplus are the keys of runs, oldest first, that are too many, too large together, or older than an ID.
+// surplus returns the keys of runs that are too many, too large together, or older than an ID. runs has the oldest
+// first.
 func surplus(runs []kept, before string) (keys []string) {
 	count, size := 0, 0
 	for _, r := range slices.Backward(runs) {
@@ -160,7 +161,7 @@ func surplus(runs []kept, before string) (keys []string) {
 	return keys
 }
 
-// oldest is an ID before those of runs made from t on: IDs begin with their time in milliseconds.
+// oldest is an ID that precedes those of all runs made from t on: IDs begin with their time in milliseconds.
 func oldest(t time.Time) string {
 	var bits [16]byte
 	ms := uint64(max(0, t.UnixMilli()))

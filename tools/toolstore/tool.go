@@ -30,7 +30,7 @@ const (
 	pythonRuntime = "python"
 )
 
-// ApprovalReview is the approval action that parks each run until a person has decided about it.
+// ApprovalReview is the approval action that parks each run until a person decides.
 const ApprovalReview = "review"
 
 // A NewTool is a tool to be stored.
@@ -54,7 +54,7 @@ type ChangeTool struct {
 	ApprovalAction *string        `json:"approval_action,omitempty" schema:"enum=|review"`
 }
 
-// check says what is wrong with a tool, by the path of its first field that is, and fills in what was left out.
+// check says what is wrong with a tool, by the path of the first wrong field, and fills in defaults.
 func (t *NewTool) check() error {
 	switch {
 	case !validToolName(t.Name):
@@ -94,7 +94,7 @@ func checkConfiguration(c *Configuration) error {
 			"limit; have the code import what is large from a file of the run", len(c.Code), MaxCode)
 	case strings.ContainsRune(c.Code, 0) || !utf8.ValidString(c.Code):
 		return invalid("configuration.code", "configuration.code is no text: it holds a NUL byte, or is not UTF-8")
-	case !(c.TimeoutSeconds >= leastTimeout && c.TimeoutSeconds <= maxTimeout): // so that NaN is refused
+	case !(c.TimeoutSeconds >= leastTimeout && c.TimeoutSeconds <= maxTimeout): // written so that NaN is refused
 		return invalid("configuration.timeout_seconds", "configuration.timeout_seconds must be from %v to %v",
 			leastTimeout, maxTimeout)
 	}
@@ -111,7 +111,7 @@ func checkConfiguration(c *Configuration) error {
 	return checkEnv(c.EnvVariables)
 }
 
-// checkEnv says nothing of values but their names.
+// checkEnv checks an environment. Its errors contain names only, never values.
 func checkEnv(env map[string]string) error {
 	const at = "configuration.env_variables"
 	if len(env) > maxEnv {
@@ -130,7 +130,7 @@ func checkEnv(env map[string]string) error {
 	return nil
 }
 
-// on is a tool as a change makes it of the version that is current.
+// on returns the tool that a change makes of the current version.
 func (c ChangeTool) on(r toolRecord, v versionRecord) (NewTool, error) {
 	next := NewTool{Name: r.Name, Description: v.Description, ToolType: kindOfTool, Configuration: v.Configuration,
 		ApprovalAction: v.ApprovalAction}
@@ -156,7 +156,7 @@ func (c ChangeTool) on(r toolRecord, v versionRecord) (NewTool, error) {
 	return next, next.check()
 }
 
-// info is a version as it is shown.
+// info is a version in its public form.
 func (r toolRecord) info(v versionRecord) Tool {
 	c := v.Configuration
 	c.EnvVariables = nil
@@ -171,7 +171,7 @@ func (r toolRecord) info(v versionRecord) Tool {
 	}
 }
 
-// printable is text of a caller for a message.
+// printable is a caller's text in a form that fits a message.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

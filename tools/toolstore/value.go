@@ -15,12 +15,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// maxDepth is how deep values may be nested: as deep as no sensible input is, and far less deep than what reads them
-// in the container can go.
+// maxDepth bounds how deep values may be nested. No sensible input is deeper, and readers in the container can go
+// much deeper.
 const maxDepth = 64
 
-// checkInput takes the fields that a schema knows out of an input and checks them. What it does not know is dropped,
-// and named in dropped.
+// checkInput takes the fields of the schema out of an input and checks them. Other fields are dropped, and named in
+// dropped.
 func checkInput(schema []Field, raw []byte) (input map[string]any, dropped []string, err error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte("{}")
@@ -39,7 +39,7 @@ func checkInput(schema []Field, raw []byte) (input map[string]any, dropped []str
 	return input, dropped, err
 }
 
-// checkOutput checks what a tool gave back. A schema that is nil allows everything; fields that one does not know stay.
+// checkOutput checks the output of a tool. A nil schema allows everything; fields outside the schema stay.
 func checkOutput(schema []Field, raw []byte) error {
 	v, err := parse("output", raw)
 	if err != nil || schema == nil {
@@ -54,7 +54,7 @@ func checkOutput(schema []Field, raw []byte) error {
 	return err
 }
 
-// checkFields are the fields of an object that the schema knows. Null is as good as left out.
+// checkFields returns the fields of an object that the schema has. Null counts as absent.
 func checkFields(path string, schema []Field, object map[string]any) (map[string]any, error) {
 	out := map[string]any{}
 	for _, f := range schema {
@@ -74,7 +74,7 @@ func checkFields(path string, schema []Field, object map[string]any) (map[string
 	return out, nil
 }
 
-// fieldValue is v as the field's type has it.
+// fieldValue is v in the field's type.
 func fieldValue(f Field, at string, v any) (any, error) {
 	v, err := typed(at, f.FieldType, v)
 	if err != nil || f.ItemsType == "" {
@@ -89,7 +89,7 @@ func fieldValue(f Field, at string, v any) (any, error) {
 	return items, nil
 }
 
-// typed is v, if it is of a type. A whole number that is written as 2.0 or 2e3 becomes one without a fraction.
+// typed is v if it has the type. A whole number written as 2.0 or 2e3 becomes one without a fraction.
 func typed(at, name string, v any) (any, error) {
 	ok := false
 	switch name {
@@ -116,7 +116,7 @@ func typed(at, name string, v any) (any, error) {
 	return v, nil
 }
 
-// exact is where floating-point numbers begin to leave out whole ones.
+// exact is the first whole number after which floating-point numbers skip some.
 const exact = 1 << 53
 
 func whole(n json.Number) (json.Number, bool) {
@@ -158,8 +158,8 @@ func parseObject(path string, raw []byte) (map[string]any, error) {
 	return object, nil
 }
 
-// parse reads one JSON value with its numbers as they are written. Names that are there twice, text that is not
-// UTF-8, and numbers beyond what floating-point numbers reach are refused: they would not arrive as they were sent.
+// parse reads one JSON value and keeps numbers as written. It refuses duplicate names, text that is not UTF-8, and
+// numbers beyond the range of floating point: they would not arrive as they were sent.
 func parse(path string, raw []byte) (v any, err error) {
 	if !jsontext.Value(raw).IsValid() {
 		return nil, invalid(path, "%s is not valid JSON, has a name twice in one object, or is not UTF-8", path)
@@ -172,7 +172,7 @@ func parse(path string, raw []byte) (v any, err error) {
 	return v, checkValue(path, v, 0)
 }
 
-// checkValue bounds what is in a value.
+// checkValue bounds the content of a value.
 func checkValue(at string, v any, depth int) error {
 	if depth > maxDepth {
 		return invalid(cut(at, 200), "%s is nested more than %d levels deep; send it flatter, or as a file",
@@ -199,7 +199,7 @@ func checkValue(at string, v any, depth int) error {
 	return nil
 }
 
-// encode writes a value as JSON, as short as it gets.
+// encode writes a value as compact JSON.
 func encode(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -210,7 +210,7 @@ func encode(v any) (json.RawMessage, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
-// cut bounds a text, whole characters only.
+// cut shortens a text to at most that many bytes of whole characters.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -218,7 +218,7 @@ func cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// mapStrings is a value with fn of each of its texts, names too.
+// mapStrings applies fn to each text in a value, names included.
 func mapStrings(v any, fn func(string) string) any {
 	switch v := v.(type) {
 	case string:

@@ -13,12 +13,12 @@ import (
 )
 
 // veilOf hides texts, each with its number in its place.
-func veilOf(texts ...string) *veil {
+func veilOf(texts ...string) *redactor {
 	var words []word
 	for i, text := range texts {
 		words = append(words, word{find: []byte(text), with: fmt.Appendf(nil, "<%d>", i+1), secret: -1})
 	}
-	return &veil{parts: []*finder{newFinder(words)}}
+	return &redactor{parts: []*matcher{newFinder(words)}}
 }
 
 // However a body is cut into pieces, it comes out the same.
@@ -54,7 +54,7 @@ func TestVeilOfSome(t *testing.T) {
 		want  string
 	}{{[]bool{true, true}, "<3> <1> <4>"}, {[]bool{false, true}, "<2>st <2> <4>"},
 		{[]bool{false, false}, "samest same <4>"}} {
-		v := &veil{parts: []*finder{shared, own}, hides: tt.hides}
+		v := &redactor{parts: []*matcher{shared, own}, hides: tt.hides}
 		if got := v.hide("samest same the same"); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.hides, got, tt.want)
 		}
@@ -107,7 +107,7 @@ func FuzzVeiled(f *testing.F) {
 			for i := range all {
 				all[i].next = 0
 			}
-			v.parts = []*finder{newFinder(all[:cut]), newFinder(all[cut:])}
+			v.parts = []*matcher{newFinder(all[:cut]), newFinder(all[cut:])}
 		}
 		s := v.sieve()
 		for at := 0; at < len(text); {
@@ -150,13 +150,13 @@ func heavy() map[string]struct {
 }
 
 // veilFor hides secrets as those of a container.
-func veilFor(secrets []string) *veil {
-	var s swaps
+func veilFor(secrets []string) *redactor {
+	var s placeholders
 	hides := make([]bool, len(secrets))
 	for i, text := range secrets {
-		s, hides[i] = append(s, swap{Secret: Secret{Value: text, Placeholder: secretShown}, number: i}), true
+		s, hides[i] = append(s, placeholder{Secret: Secret{Value: text, Placeholder: secretShown}, number: i}), true
 	}
-	return &veil{parts: []*finder{s.finder()}, hides: hides}
+	return &redactor{parts: []*matcher{s.matcher()}, hides: hides}
 }
 
 // Whoever chooses the secrets, the answer and its pieces does not choose how long it takes: what is a moment here was

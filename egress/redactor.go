@@ -5,16 +5,15 @@ import (
 	"net/http"
 )
 
-// A veil has placeholders again in the place of secrets that a host repeats, such as in "invalid key sk-…": what a
-// model reads is not to have them. It does not keep a host that means to tell from telling, in another form. A nil
-// veil hides nothing.
-type veil struct {
-	parts []*finder
+// A redactor replaces secrets in a host's answer by their placeholders, as in "invalid key sk-…": a model must not
+// read them. It cannot stop a host that leaks them deliberately in another form. A nil redactor hides nothing.
+type redactor struct {
+	parts []*matcher
 	hides []bool // by a secret's number
 }
 
-// word is one by its number among those of all parts, counted from 1.
-func (v *veil) word(number uint16) *word {
+// word returns a word by its number among those of all parts, counted from 1.
+func (v *redactor) word(number uint16) *word {
 	i := int(number) - 1
 	for _, f := range v.parts {
 		if i < len(f.words) {
@@ -25,19 +24,19 @@ func (v *veil) word(number uint16) *word {
 	return nil
 }
 
-// A sieve replaces words in one text: of those that begin first the longest. It holds back no more than what may be
-// the beginning of a word.
+// A sieve replaces words in one text. Among overlapping words the first wins, then the longest. It holds back only
+// what may be the beginning of a word.
 type sieve struct {
-	veil  *veil
-	at    []int32  // where each of the veil's parts is
-	kept  []byte   // taken, and not yet known to be no word
+	veil  *redactor
+	at    []int32  // position in each part of the redactor
+	kept  []byte   // read, and possibly part of a word
 	found []uint16 // for each byte of kept, the longest word that begins there; 0 is none
-	out   []byte   // to be given
+	out   []byte   // ready for the caller
 }
 
-func (v *veil) sieve() sieve { return sieve{veil: v, at: make([]int32, len(v.parts))} }
+func (v *redactor) sieve() sieve { return sieve{veil: v, at: make([]int32, len(v.parts))} }
 
-// take looks at more of the text, and moves what is known to out. With last it is all known.
+// take reads more of the text and moves what is settled to out. With last, everything is.
 func (s *sieve) take(p []byte, last bool) {
 	from := len(s.kept)
 	s.kept, s.found = append(s.kept, p...), append(s.found, make([]uint16, len(p))...)
@@ -52,11 +51,11 @@ func (s *sieve) take(p []byte, last bool) {
 	s.settle(last)
 }
 
-// note has it which words end there, from number n on. Each is longer than what began where it does and ended before.
-func (s *sieve) note(f *finder, n, base uint16, end int) {
+// note records the words that end here, from number n on. Each is longer than a word found earlier at the same start.
+func (s *sieve) note(f *matcher, n, base uint16, end int) {
 	for length := 0; n != 0; n = f.words[n-1].next {
 		w := &f.words[n-1]
-		if len(w.find) != length && (w.secret < 0 || s.veil.hides[w.secret]) { // of the same text the first stands
+		if len(w.find) != length && (w.secret < 0 || s.veil.hides[w.secret]) { // of equal texts the first counts
 			length = len(w.find)
 			s.found[end-length] = base + n
 		}
@@ -83,8 +82,8 @@ func (s *sieve) settle(last bool) {
 	s.kept, s.found = s.kept[i:], s.found[i:]
 }
 
-// known is up to where no word can begin that is not whole, when what is before i has gone. No part looks back at
-// that any more.
+// known returns the position before which every word is complete, once everything before i has gone. No part looks
+// back further.
 func (s *sieve) known(i int, last bool) int {
 	known := len(s.kept)
 	for part, f := range s.veil.parts {
@@ -96,15 +95,15 @@ func (s *sieve) known(i int, last bool) int {
 	return known
 }
 
-// hide is a text with its secrets hidden.
-func (v *veil) hide(text string) string {
+// hide returns a text with its secrets hidden.
+func (v *redactor) hide(text string) string {
 	s := v.sieve()
 	s.take([]byte(text), true)
 	return string(s.out)
 }
 
-// takeOut hides the secrets in an answer. A body that is packed, though nobody asked for that, passes as it is.
-func (v *veil) takeOut(res *http.Response) {
+// redact hides the secrets in an answer. A compressed body, which was not asked for, passes unchanged.
+func (v *redactor) redact(res *http.Response) {
 	if v == nil {
 		return
 	}
@@ -113,7 +112,7 @@ func (v *veil) takeOut(res *http.Response) {
 			lines[i] = v.hide(lines[i])
 		}
 	}
-	res.Status, res.Trailer = v.hide(res.Status), nil // trailers come when the body has been looked through
+	res.Status, res.Trailer = v.hide(res.Status), nil // trailers follow when the body has been searched
 	coding := res.Header.Get("Content-Encoding")
 	if res.StatusCode == http.StatusSwitchingProtocols || res.Body == http.NoBody || coding != "" &&
 		coding != "identity" || res.Request.Method == http.MethodHead {
@@ -122,20 +121,22 @@ func (v *veil) takeOut(res *http.Response) {
 	res.Body, res.ContentLength = v.over(res.Body), -1
 }
 
-// A veiled body is one in which words are replaced while it streams, so that an event is passed on when it has come.
-type veiled struct {
+// A redactedBody replaces words while it streams. An event is passed on as soon as it has arrived.
+type redactedBody struct {
 	sieve
 	body io.ReadCloser
 	read [16 << 10]byte
 	rest []byte // of out
-	err  error  // comes after it
+	err  error  // returned after it
 }
 
-func (v *veil) over(body io.ReadCloser) *veiled { return &veiled{sieve: v.sieve(), body: body} }
+func (v *redactor) over(body io.ReadCloser) *redactedBody {
+	return &redactedBody{sieve: v.sieve(), body: body}
+}
 
-func (b *veiled) Close() error { return b.body.Close() }
+func (b *redactedBody) Close() error { return b.body.Close() }
 
-func (b *veiled) Read(p []byte) (int, error) {
+func (b *redactedBody) Read(p []byte) (int, error) {
 	for len(b.rest) == 0 {
 		if b.err != nil {
 			return 0, b.err

@@ -22,10 +22,10 @@ import (
 
 const owner = sessiontest.Owner
 
-// A bench is a stack with a catalog over it.
+// A bench is a stack with a tool store over it.
 type bench struct {
 	st *sessiontest.Stack
-	*toolstore.Catalog
+	*toolstore.Store
 	run *code.Runner
 	cfg toolstore.Config
 }
@@ -47,13 +47,13 @@ func (b *bench) open(t *testing.T) {
 	if cfg.Vault, err = vault.Open(filepath.Join(b.st.Dir, "secret-key"), b.st.Ledger); err != nil {
 		t.Fatal(err)
 	}
-	if b.Catalog, err = toolstore.Open(cfg); err != nil {
+	if b.Store, err = toolstore.Open(cfg); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (b *bench) close() {
-	_ = b.Catalog.Close()
+	_ = b.Store.Close()
 	_ = b.run.Close()
 }
 

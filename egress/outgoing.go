@@ -11,24 +11,24 @@ import (
 	"berth/proto"
 )
 
-// A passage is one request on its way: judged, connected and told of. It is the connection to the host; closing it
-// tells of its end.
-type passage struct {
+// A tunnel is one request under way: checked, connected and reported. It is the connection to the host; closing it
+// reports the end.
+type tunnel struct {
 	net.Conn
 	gate  *Gate
-	visit Visit
+	visit Report
 	began time.Time
-	alive func()    // called whenever something goes either way
+	alive func()    // called whenever bytes move in either direction
 	in    io.Reader // nil: Conn
 	free  func() bool
-	used  []string // names of secrets that were put in
+	used  []string // names of secrets that were inserted
 
 	sent, received atomic.Int64
 	over           sync.Once
 }
 
-// open judges a request, connects to where it goes, and tells of it, allowed or refused. The passage ends with ctx.
-func (g *Gate) open(ctx context.Context, method string, t Target, alive func()) (*passage, error) {
+// open checks a request, connects to its target, and reports it as allowed or refused. The tunnel ends with ctx.
+func (g *Gate) open(ctx context.Context, method string, t Target, alive func()) (*tunnel, error) {
 	if err := g.proxy.cfg.Ready(); err != nil {
 		return nil, refuse(proto.Unavailable, "no_log", "what goes out of containers cannot be written down now, so "+
 			"nothing does")
@@ -36,16 +36,16 @@ func (g *Gate) open(ctx context.Context, method string, t Target, alive func()) 
 	var c net.Conn
 	dial, cancel := context.WithTimeout(ctx, g.proxy.cfg.DialTimeout)
 	defer cancel()
-	list, err := g.judge(dial, t)
+	list, err := g.check(dial, t)
 	if err == nil {
 		c, err = g.proxy.dial(dial, t, list)
 	}
 	if err != nil {
 		return nil, g.refused(method, t, err)
 	}
-	p := &passage{Conn: c, gate: g, began: time.Now(), alive: alive}
+	p := &tunnel{Conn: c, gate: g, began: time.Now(), alive: alive}
 	p.free = context.AfterFunc(ctx, func() { _ = c.Close() })
-	p.visit = Visit{Began: true, Outcome: proto.AuditOK, AuditEgress: proto.AuditEgress{Method: method, Host: t.Host(),
+	p.visit = Report{Began: true, Outcome: proto.AuditOK, AuditEgress: proto.AuditEgress{Method: method, Host: t.Host(),
 		Port: t.Port}}
 	if remote, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		p.visit.Address = remote.AddrPort().Addr().Unmap().String()
@@ -54,10 +54,10 @@ func (g *Gate) open(ctx context.Context, method string, t Target, alive func()) 
 	return p, nil
 }
 
-// refused tells of a request that goes nowhere, and is its error. The target is zero where none could be read.
+// refused reports a refused request and returns its error. The target is zero if none could be read.
 func (g *Gate) refused(method string, t Target, err error) error {
 	r := refusalOf(err)
-	v := Visit{Outcome: string(r.code), Note: r.text, AuditEgress: proto.AuditEgress{Method: method, Reason: r.reason,
+	v := Report{Outcome: string(r.code), Note: r.text, AuditEgress: proto.AuditEgress{Method: method, Reason: r.reason,
 		Port: t.Port}}
 	if t.Port != 0 {
 		v.Host = t.Host()
@@ -66,8 +66,8 @@ func (g *Gate) refused(method string, t Target, err error) error {
 	return r
 }
 
-// Read is net.Conn's, counted.
-func (p *passage) Read(b []byte) (int, error) {
+// Read implements net.Conn and counts.
+func (p *tunnel) Read(b []byte) (int, error) {
 	var n int
 	var err error
 	if p.in != nil {
@@ -79,16 +79,16 @@ func (p *passage) Read(b []byte) (int, error) {
 }
 
 // take reads from the host itself.
-func (p *passage) take(b []byte) (int, error) {
+func (p *tunnel) take(b []byte) (int, error) {
 	n, err := p.Conn.Read(b)
 	p.received.Add(int64(n))
 	p.alive()
 	return n, err
 }
 
-// Write is net.Conn's, counted.
-func (p *passage) Write(b []byte) (int, error) {
-	// Counted before it is sent: a host may have answered, and all be over, before whoever sends gets to it again.
+// Write implements net.Conn and counts.
+func (p *tunnel) Write(b []byte) (int, error) {
+	// Counted before it is sent: the host may answer, and the request may end, before the sender runs again.
 	p.sent.Add(int64(len(b)))
 	n, err := p.Conn.Write(b)
 	p.sent.Add(int64(n - len(b)))
@@ -96,16 +96,16 @@ func (p *passage) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite tells the host that nothing more comes.
-func (p *passage) CloseWrite() error { return p.Conn.(*net.TCPConn).CloseWrite() }
+// CloseWrite tells the host that nothing more follows.
+func (p *tunnel) CloseWrite() error { return p.Conn.(*net.TCPConn).CloseWrite() }
 
-// Close ends the passage and tells of it, once.
-func (p *passage) Close() error { return p.end(nil) }
+// Close ends the tunnel and reports it, once.
+func (p *tunnel) Close() error { return p.end(nil) }
 
-// cut ends the passage since what the client says in it is not what it asked for.
-func (p *passage) cut(err error) { _ = p.end(refusalOf(err)) }
+// abort ends the tunnel because the client's traffic does not match its request.
+func (p *tunnel) abort(err error) { _ = p.end(refusalOf(err)) }
 
-func (p *passage) end(why *refusal) error {
+func (p *tunnel) end(why *refusal) error {
 	p.free()
 	err := p.Conn.Close()
 	p.over.Do(func() {

@@ -2,28 +2,27 @@ package egress
 
 import "slices"
 
-// A word is a text that is hidden, and what stands in its place.
+// A word is a text to hide and its replacement.
 type word struct {
 	find, with []byte
-	secret     int    // whose it is, by its number among the container's; -1 is of the request at hand alone
-	next       uint16 // the next one that ends wherever this does, and is no longer; see node.word
+	secret     int    // number of the container's secret; -1 for a word of the current request alone
+	next       uint16 // the next word that ends at the same place and is not longer; see node.word
 }
 
-// A finder finds all its words in a text that comes piece by piece, in time that does not depend on how many there
-// are (Aho and Corasick, 1975). It is a tree of the beginnings of words. Words are few and long, so most nodes have
-// one child: it is the next node, and nothing is kept about it. That makes eight bytes for each of a word's. It does
-// not change once it is made.
-type finder struct {
+// A matcher finds its words in a text that arrives in pieces, in time that does not depend on their number (Aho and
+// Corasick, 1975). It is a tree of the words' prefixes. Words are few and long, so most nodes have one child: the
+// next node, which is not stored. Each byte of a word takes eight bytes. A matcher is immutable.
+type matcher struct {
 	words []word
 	nodes []node // the first is the root
 	roots [256]int32
-	forks map[fork]int32 // children that are not the next node, but for the root's
+	forks map[fork]int32 // children that are not the next node, except the root's
 	runs  []run
 }
 
-// A node is the beginning of a word.
+// A node is a prefix of a word.
 type node struct {
-	fail   int32  // the longest end of it that is a beginning, too; -1 while that is not known
+	fail   int32  // the longest suffix that is a prefix as well; -1 while unknown
 	word   uint16 // the longest word that ends here, counted from 1; 0 is none
 	label  byte   // its last byte
 	onward onward
@@ -42,15 +41,15 @@ type fork struct {
 	by   byte
 }
 
-// A run is nodes each of which is the child of the one before.
+// A run is a chain of nodes; each is the child of the one before.
 type run struct{ first, depth int32 }
 
-func newFinder(words []word) *finder {
+func newFinder(words []word) *matcher {
 	total := 1
 	for _, w := range words {
 		total += len(w.find)
 	}
-	f := &finder{words: words, nodes: make([]node, 1, total), forks: map[fork]int32{}}
+	f := &matcher{words: words, nodes: make([]node, 1, total), forks: map[fork]int32{}}
 	for i := range words {
 		f.insert(i)
 	}
@@ -58,7 +57,7 @@ func newFinder(words []word) *finder {
 	return f
 }
 
-func (f *finder) insert(i int) {
+func (f *matcher) insert(i int) {
 	at := int32(0)
 	for depth, c := range f.words[i].find {
 		next := f.child(at, c)
@@ -75,7 +74,7 @@ func (f *finder) insert(i int) {
 }
 
 // grow adds a child to a node.
-func (f *finder) grow(from, depth int32, c byte) int32 {
+func (f *matcher) grow(from, depth int32, c byte) int32 {
 	fresh := int32(len(f.nodes))
 	f.nodes = append(f.nodes, node{fail: -1, label: c})
 	if from != 0 && from == fresh-1 {
@@ -92,8 +91,8 @@ func (f *finder) grow(from, depth int32, c byte) int32 {
 	return fresh
 }
 
-// link finds where each node fails to: the shallow ones first, which the deeper need.
-func (f *finder) link() {
+// link finds each node's fail link. Shallow nodes come first, because deeper ones need them.
+func (f *matcher) link() {
 	at := make([]int32, len(f.words))
 	for depth, more := 0, true; more; depth++ {
 		more = false
@@ -109,9 +108,9 @@ func (f *finder) link() {
 	}
 }
 
-func (f *finder) linkOne(from int32, n *node) {
+func (f *matcher) linkOne(from int32, n *node) {
 	if n.fail >= 0 {
-		return // by another word
+		return // another word reached it
 	}
 	n.fail = 0
 	if from != 0 {
@@ -124,8 +123,8 @@ func (f *finder) linkOne(from int32, n *node) {
 	*last = f.nodes[n.fail].word
 }
 
-// child is a node's child by a byte; 0 is none.
-func (f *finder) child(at int32, c byte) int32 {
+// child returns a node's child for a byte; 0 is none.
+func (f *matcher) child(at int32, c byte) int32 {
 	if at == 0 {
 		return f.roots[c]
 	}
@@ -139,9 +138,8 @@ func (f *finder) child(at int32, c byte) int32 {
 	return 0
 }
 
-// step is the longest beginning of a word that a text ends with, once a byte has come to a text that ended with
-// another.
-func (f *finder) step(at int32, c byte) int32 {
+// step returns the longest prefix that the text ends with after byte c, given the prefix at which it ended before.
+func (f *matcher) step(at int32, c byte) int32 {
 	for {
 		next := f.child(at, c)
 		if next != 0 || at == 0 {
@@ -151,16 +149,16 @@ func (f *finder) step(at int32, c byte) int32 {
 	}
 }
 
-// open is the longest beginning, of at most so many bytes, that a text ends with and that may be more of a word yet.
-func (f *finder) open(at int32, most int) int32 {
+// open returns the longest prefix of at most so many bytes that the text ends with and that may become a word.
+func (f *matcher) open(at int32, most int) int32 {
 	for at != 0 && (f.nodes[at].onward == 0 || f.depth(at) > most) {
 		at = f.nodes[at].fail
 	}
 	return at
 }
 
-// depth is how long a beginning is.
-func (f *finder) depth(at int32) int {
+// depth is the length of a prefix.
+func (f *matcher) depth(at int32) int {
 	if at == 0 {
 		return 0
 	}
