@@ -16,48 +16,49 @@ import (
 
 // Config is what Open needs. Runtime, Images, Ledger, Jobs and Dir must be set.
 type Config struct {
-	Dir     string // for the kept output of background execs; made if missing
+	Dir     string // for kept output of ended commands; made if missing
 	Runtime Runtime
 	Images  Images
 	Ledger  *ledger.DB
 	Jobs    Jobs
-	Egress  *egress.Proxy          // for sessions with a network; nil: none can have one
+	Egress  *egress.Proxy          // for sessions with a network; nil: no session can have one
 	Tools   Tools                  // for sessions whose code may call tools; nil: none may
-	Vault   secrets.Vault          // for environments and secrets; nil: containers can have neither
-	Quotas  Quotas                 // of API keys; nil: none has any
-	Audit   func(proto.AuditEntry) // told of what becomes of containers and commands; nil: nobody is
+	Vault   secrets.Vault          // for environments and secrets; nil: sessions can have neither
+	Quotas  Quotas                 // of API keys; nil: no quotas
+	Audit   func(proto.AuditEntry) // called for each action on containers and commands; nil: no audit
 	Log     *slog.Logger           // nil: slog.Default
 	Now     func() time.Time       // the wall clock; nil: time.Now
-	Mounts  MountSource            // what sessions can be furnished with; nil: nothing
-	// Elapsed is a monotonic clock: how much time has passed since any fixed moment. nil: as Now has it, of which
-	// time.Now carries one along.
+	Mounts  MountSource            // where the trees of mounts come from; nil: no mounts
+	// Elapsed is a monotonic clock: the time since any fixed moment. nil: derived from Now, whose time.Now carries a
+	// monotonic reading.
 	Elapsed func() time.Duration
-	Boot    string // names this boot of the host; "" asks the kernel
+	Boot    string // boot ID of the host; "": asks the kernel
 
 	Image       string             // default image; "" is "base"
 	Class       proto.RuntimeClass // default class; "" is runc
-	Limits      proto.Limits       // defaults for what a request leaves out; zero fields from DefaultLimits
-	IdleTimeout time.Duration      // default rolling lease; 0 is 5 minutes, as the hosted tool has
-	PauseAfter  time.Duration      // have a session stand still that nobody has used for this long; 0: none
-	// have a session's guest give back its memory that nobody has used for this long; 0: none
+	Limits      proto.Limits       // defaults of a request; zero fields come from DefaultLimits
+	IdleTimeout time.Duration      // default rolling lease; 0 is 5 minutes, as in the hosted tool
+	PauseAfter  time.Duration      // idle time after which a session is paused; 0: never
+	// idle time after which a session's guest frees its memory; 0: never
 	DozeAfter    time.Duration
-	MaxLifetime  time.Duration // default cap from creation; 0 is 30 days
+	MaxLifetime  time.Duration // default lifetime from creation; 0 is 30 days
 	ExecTimeout  time.Duration // default time limit of a foreground exec; 0 is 5 minutes
-	MaxOutput    int64         // default bytes kept of each stream; 0 is 1 MiB
-	OutputMemory int64         // bytes of memory for what commands wrote, all together; 0 is 256 MiB
-	OutputDisk   int64         // bytes of files for what of ended commands is not in memory; 0 is 4 GiB
-	MaxSessions  int           // that are not expired, of all owners; 0 is 10,000
-	MaxExecs     int           // at once in one session; 0 is 64
-	StartTimeout time.Duration // for one sandbox to come up; 0 is 60 s
-	Tombstone    time.Duration // how long an expired session's ID answers "expired" before "not found"; 0 is 7 days
-	StrayKeep    time.Duration // how long a workspace that the ledger does not know is set aside; 0 is 7 days
+	MaxOutput    int64         // default for bytes kept of each stream; 0 is 1 MiB
+	OutputMemory int64         // bytes of memory for the output of all commands; 0 is 256 MiB
+	OutputDisk   int64         // bytes of files for output of ended commands; 0 is 4 GiB
+	MaxSessions  int           // sessions of all owners that have not expired; 0 is 10,000
+	MaxExecs     int           // at a time in one session; 0 is 64
+	StartTimeout time.Duration // bound of one sandbox start; 0 is 60 s
+	// how long the ID of an expired session answers "expired", before "not found"; 0 is 7 days
+	Tombstone time.Duration
+	StrayKeep time.Duration // how long a workspace that the ledger does not know is kept; 0 is 7 days
 }
 
-// DefaultLimits are the hosted tool's: 1 CPU, 5 GiB of memory, 5 GiB of disk. PIDs times OpenFiles stays below
-// what small hosts allow in all (fs.file-max), so that no container alone uses up the host's.
+// DefaultLimits are those of the hosted tool: 1 CPU, 5 GiB of memory, 5 GiB of disk. PIDs times OpenFiles stays below
+// what small hosts allow in total (fs.file-max), so that one container cannot use up all descriptors of the host.
 var DefaultLimits = proto.Limits{CPUs: 1, MemoryBytes: 5 << 30, PIDs: 512, DiskBytes: 5 << 30, OpenFiles: 4096}
 
-// LeastLimits are the smallest that a request may ask for: with less no container starts.
+// LeastLimits are the lowest limits that a request may ask for. With less no container starts.
 var LeastLimits = proto.Limits{CPUs: 0.01, MemoryBytes: 16 << 20, PIDs: 16, DiskBytes: 16 << 20, OpenFiles: 256}
 
 // Bounds of what a request may ask for.
@@ -73,15 +74,14 @@ const (
 	maxLabelBytes            = 256
 )
 
-// keptExecs bounds how many ended execs a session remembers, keptOutput the bytes of
-// their output that stay in memory.
+// keptExecs is how many ended execs a session remembers; keptOutput is how many bytes of their output stay in memory.
 const (
 	keptExecs  = 100
 	keptOutput = 4 << 20
 )
 
-// Check refuses a default that no request may ask for: with it no container could be made, or no command run. The
-// error's item is the field of a request that asks for the same, and its message goes behind the value.
+// Check refuses a default that no request may ask for, since every request that relies on it would fail. The item of
+// the error is the request's field, and the message follows the value.
 func (c Config) Check() error {
 	c = c.withDefaults()
 	return cmp.Or(
@@ -153,7 +153,7 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// hostBoot names this boot of the host; "" if the kernel does not tell.
+// hostBoot is the boot ID of the host, or "" if the kernel does not tell.
 func hostBoot() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -162,26 +162,24 @@ func hostBoot() string {
 	return strings.TrimSpace(string(b))
 }
 
-// Jobs keeps the books of what execs make: inputs before, outputs and the manifest after.
-// artifacts.Jobs is the one there is; it is an interface because artifacts stands above
-// this package. Its methods are called while the session is in use, so they may use its files. In End and
-// Changed that fails once the sandbox was stopped: no entry in a book is worth starting it again.
+// Jobs keeps the manifests of what execs make. artifacts.Jobs implements it; it is an interface because artifacts
+// imports this package. Its methods are called while the session is in use, so they may use its files. In End and
+// Changed file access fails once the sandbox was stopped: no manifest is worth starting it again.
 type Jobs interface {
-	// Begin puts stored files into $INPUT_DIR. It fails with the item's name and
-	// leaves nothing new behind if one of them cannot be had.
+	// Begin puts stored files into $INPUT_DIR. If one of them cannot be had, it fails with the item's name and leaves
+	// nothing new behind.
 	Begin(ctx context.Context, s *Session, files []string) error
-	// End is told of an exec that ended while the guest was still there. It
-	// publishes the top-level files of $OUTPUT_DIR and brings the job's manifest up to date. seen is
-	// what the guest saw of the job's directory at that end.
+	// End is called for an exec that ended while the guest still answered. It publishes the top-level files of
+	// $OUTPUT_DIR and updates the job's manifest. seen is the state of the job's directory at that end.
 	End(ctx context.Context, f Files, e proto.Exec, stderrTail string, seen DirectoryState) Produced
-	// Changed is told of a file that the API wrote or removed at an absolute path;
-	// origin is "uploaded" or "edited".
+	// Changed is called for a file at an absolute path that the API wrote or removed. origin is OriginUploaded or
+	// OriginEdited.
 	Changed(ctx context.Context, f Files, path, origin string)
 	// Drop forgets all jobs of a workspace that is being removed.
 	Drop(ctx context.Context, workspace string) error
 }
 
-// A DirectoryState is what a guest says of a job's directory at the end of an exec.
+// A DirectoryState is what a guest reports of a job's directory at the end of an exec.
 type DirectoryState struct {
 	Fingerprint string // proto.Gist of it; "" where it was not looked at
 }
@@ -193,12 +191,12 @@ type Produced struct {
 	Notes   []string // for the caller: what could not be stored, and why
 }
 
-// Quotas are the bounds of API keys, as package keys has them. The session that counts them is here.
+// Quotas are the bounds of API keys; keys.Store implements it. Sessions count themselves.
 type Quotas interface {
-	MaxSessions(key string) int64       // that have not expired, at once; 0 is no bound
-	MayRun(key string) error            // TooMany when the key's CPU time is used up
+	MaxSessions(key string) int64       // sessions that have not expired, at a time; 0: no bound
+	MayRun(key string) error            // TooMany if the key's CPU time is used up
 	Ran(key string, cpuSeconds float64) // charges the key for an exec that ended
 }
 
-// unbounded are the quotas of a daemon that has none.
+// unbounded is for a daemon without quotas.
 type unbounded struct{}

@@ -9,14 +9,14 @@ import (
 	"berth/state/ledger"
 )
 
-// Create makes a session and starts its sandbox. If it fails, or ctx ends before it is done, nothing is left of
-// it. One with a key that was asked for before is not made again.
+// Create makes a session and starts its sandbox. If it fails, or ctx ends first, nothing is left of the session. A
+// session with an idempotency key that was asked for before is not made again.
 func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateContainer) (*Session, error) {
 	s, _, err := ss.CreateOnce(ctx, owner, req)
 	return s, err
 }
 
-// CreateOnce is Create that tells whether the session is one of an earlier request with the same key.
+// CreateOnce is Create that also reports whether the session comes from an earlier request with the same key.
 func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.CreateContainer) (s *Session, replayed bool,
 	err error) {
 	if req.IdempotencyKey == "" {
@@ -50,8 +50,8 @@ func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.Crea
 	}
 }
 
-// findOrReserveCreate finds the session of an earlier request, or the try to make it. If there is neither, the
-// caller's is the first, and tried ends it.
+// findOrReserveCreate finds the session of an earlier request with this key, or the creation that runs. If there is
+// neither, it reserves the key for the caller, until finishPendingCreate.
 func (ss *Sessions) findOrReserveCreate(owner string, r retry) (*Session, *pendingRequest, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -76,7 +76,8 @@ func (ss *Sessions) finishPendingCreate(owner string, r retry) {
 	delete(ss.pendingCreates, at)
 }
 
-// create is Create for a request that nobody made before.
+// create makes the session of a request that did not come before: it checks the request, resolves the image,
+// registers the record and starts the sandbox.
 func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateContainer, r retry) (_ *Session,
 	err error) {
 	defer hideIn(req, &err)
@@ -102,8 +103,7 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 	return s, nil
 }
 
-// newRecord checks a request for a container and fills in what it leaves out. The image
-// is not resolved and no ID is given yet.
+// newRecord checks a request for a container and fills in defaults. The record has no image digest and no IDs yet.
 func (c Config) newRecord(owner string, req proto.CreateContainer) (record, error) {
 	r := record{
 		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
@@ -134,8 +134,8 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 	return r, nil
 }
 
-// register gives the record its IDs and writes it down, in state creating and as the first generation. That is on
-// disk when the sandbox runs: see bringUp.
+// register gives the record its IDs and writes it in state creating, as generation 1. The record is on disk by the
+// time the sandbox runs; see startSandbox.
 func (ss *Sessions) register(rec record) (*Session, error) {
 	now := ss.clock.now()
 	rec.ID, rec.Job = proto.NewID(proto.ContainerPrefix), proto.NewID(proto.JobPrefix)
@@ -169,8 +169,8 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 	return s, nil
 }
 
-// attachWorkspace checks that there is room for one more session and takes the workspace it asks for,
-// or a new one. Called with mu held.
+// attachWorkspace checks the limits on sessions and attaches the requested workspace, or a new one. Called with mu
+// held.
 func (ss *Sessions) attachWorkspace(rec *record) (workspaceRecord, error) {
 	if ss.closed {
 		return workspaceRecord{}, shuttingDown()
@@ -195,8 +195,8 @@ func (ss *Sessions) attachWorkspace(rec *record) (workspaceRecord, error) {
 	return ws, nil
 }
 
-// startNew starts a session that was just created and gives it its inputs. One that somebody found in a list and
-// deleted before that is not started: nobody would take away what of it is made then.
+// startNew starts a session that was just created and puts its inputs in place. It does not start a session that a
+// client found in a list and deleted meanwhile: its sandbox would never be removed.
 func (s *Session) startNew(ctx context.Context, files []string) error {
 	unlock, err := s.lockTransition(ctx)
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *Session) startNew(ctx context.Context, files []string) error {
 	return s.changeAsync(func(r *record) { r.InputsMissing = false })
 }
 
-// undoCreate takes back a session that did not come up. The caller never learnt its ID.
+// undoCreate removes a session that did not come up. Its creator never got the ID.
 func (ss *Sessions) undoCreate(s *Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ss.ctx), ss.cfg.StartTimeout)
 	defer cancel()

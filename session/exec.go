@@ -20,64 +20,64 @@ import (
 type Exec struct {
 	s        *Session
 	id       string
-	key      string            // API key it was started with
-	by       proto.AuditEntry  // who began it; set before run
-	redactor *secrets.Redactor // hides its secrets and its session's
+	key      string            // the API key it was started with
+	by       proto.AuditEntry  // who started it; set before runToEnd
+	redactor *secrets.Redactor // hides its secrets and those of its session
 	cmd      proto.Cmd
 	out      *output.Output
 
-	endRequests chan endRequest // the first wish to end it early
+	endRequests chan endRequest // holds the first request to end it early
 	ended       chan struct{}   // closed when result is set
 	leftRunning chan struct{}   // closed when this daemon ends and the command goes on
 
-	host, boot string // of an earlier daemon's: boot of the host and of the guest it was started in
+	host, boot string // of an exec that an earlier daemon started: the boot ID of the host and of its guest
 
-	due     time.Time  // when it is ended, by the monotonic clock; this and overdue set before run
-	overdue endRequest // why then
+	due     time.Time  // when it is ended, by the monotonic clock; set before runToEnd, as is overdue
+	overdue endRequest // why it is ended then
 
-	before *Reading // the meters when it began; nil if they were not read; set before run
+	before *Reading // the resource counters at its start; nil: not read; set before runToEnd
 
-	retry             retry     // the key that somebody may ask for it with again
-	mayHaveStarted    bool      // its guest may have got it; set before run
-	endWithoutProcess proto.End // how it ended, if there never was a process; set before run
+	retry             retry     // the idempotency key it can be asked for with again
+	mayHaveStarted    bool      // the guest may have received it; set before runToEnd
+	endWithoutProcess proto.End // how it ended, if it never had a process; set before runToEnd
 
-	number  int  // in the order of starting, from 1; 0 while it starts; guarded by s.mu
-	counted bool // its output counts in s.kept; guarded by s.mu
+	number  int  // in the order of starts, from 1; 0 while it starts; guarded by s.mu
+	counted bool // its output counts in s.keptBytes; guarded by s.mu
 
-	keeping   sync.Mutex // held while its output is moved to disk, or goes from there; locked before mu
-	forgotten bool       // nobody will ask for its output; guarded by keeping
+	keeping   sync.Mutex // held while its output is moved to disk or removed from it; locked before mu
+	forgotten bool       // its output is no longer needed; guarded by keeping
 
-	mu             sync.Mutex     // guards what follows
-	guest          *client.Client // of the generation it runs in; nil until it has started
+	mu             sync.Mutex     // guards the fields below
+	guest          *client.Client // the guest of its generation; nil until it has started
 	proc           *client.Process
 	info           proto.Exec
-	ran            time.Duration  // before this daemon attached to it
-	ago            time.Duration  // how long it had ended when that was told
-	dirState       DirectoryState // of its job's directory then
+	ran            time.Duration  // how long it ran before this daemon attached to it
+	ago            time.Duration  // how long ago it ended when the guest reported that
+	dirState       DirectoryState // the state of its job's directory at its end
 	made           Produced
 	result         *proto.ExecResult
-	clientInformed bool // somebody has had the result
+	clientInformed bool // a client has got the result
 
-	unstored bool    // it has ended, and its end or output found no room on disk
+	unstored bool    // it has ended, and its end or output could not be written to disk
 	saved    int64   // bytes of its output on disk
-	spooled  bool    // the output is there alone, and result is made from it for whoever asks
-	again    *reread // it is in memory for those who follow it; nil: nobody does
+	spooled  bool    // its output is on disk only, and each reader makes the result from it
+	again    *reread // its output while it is in memory again for followers; nil: no follower
 }
 
-// An endRequest is why somebody wants an exec to end before it does by itself.
+// An endRequest is a request to end an exec before it ends by itself.
 type endRequest struct {
 	reason proto.EndReason
 	why    string
 }
 
-// Exec starts a command and returns once its process exists. The command does not end with
-// ctx; whoever wants that calls Cancel. One with a key that was asked for before is not started again.
+// Exec starts a command and returns once its process exists. The command does not end with ctx; Cancel ends it. A
+// command with an idempotency key that was asked for before is not started again.
 func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
 	e, _, err := s.ExecOnce(ctx, cmd)
 	return e, err
 }
 
-// ExecOnce is Exec that tells whether the exec is one of an earlier request with the same key.
+// ExecOnce is Exec that also reports whether the exec comes from an earlier request with the same key.
 func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replayed bool, err error) {
 	if cmd.IdempotencyKey == "" {
 		e, err = s.startExec(ctx, cmd, retry{})
@@ -108,8 +108,8 @@ func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replaye
 	}
 }
 
-// startKeyed starts a command that is ours to start, whether or not its client waits for that, as it may have to for
-// long: for a shell.
+// startKeyed starts a command with an idempotency key. It goes on if the client stops waiting, since a start can take
+// long: a command may have to wait for its shell.
 func (s *Session) startKeyed(ctx context.Context, cmd proto.Cmd, r retry) (*Exec, error) {
 	var e *Exec
 	started := make(chan error, 1)
@@ -131,8 +131,8 @@ func (s *Session) startKeyed(ctx context.Context, cmd proto.Cmd, r retry) (*Exec
 	}
 }
 
-// findOrReserveExec finds the exec of an earlier request, or the try to start it. If there is neither, the caller's
-// is the first, and tried ends it.
+// findOrReserveExec finds the exec of an earlier request with this key, or the start of it that runs. If there is
+// neither, it reserves the key for the caller, until finishPendingExec.
 func (s *Session) findOrReserveExec(r retry) (*Exec, *pendingRequest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,8 +158,7 @@ func (s *Session) finishPendingExec(r retry) {
 	delete(s.pendingExecs, r.Key)
 }
 
-// Run is Exec and Wait. When ctx ends first, the command is ended too unless it is detached,
-// and the error is ctx's.
+// Run is Exec and Wait. If ctx ends first, Run ends the command unless it is detached, and returns the error of ctx.
 func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, error) {
 	e, err := s.Exec(ctx, cmd)
 	if err != nil {
@@ -168,15 +167,15 @@ func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, err
 	return e.Finish(ctx)
 }
 
-// Execs lists the running and the remembered execs, in the order they began. One that is just being
-// started is not among them; it fails by itself if its session goes.
+// Execs lists the running and the remembered execs, in the order of their start. An exec that is being started is not
+// in the list; it fails by itself if its session goes.
 func (s *Session) Execs() []*Exec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.execs), func(e *Exec) bool { return e.number == 0 })
 }
 
-// FindExec finds one of them by its ID.
+// FindExec finds an exec of Execs by its ID.
 func (s *Session) FindExec(id string) (*Exec, error) {
 	for _, e := range s.Execs() {
 		if e.id == id {
@@ -187,8 +186,8 @@ func (s *Session) FindExec(id string) (*Exec, error) {
 		"remembers its last %d", id, s.id, keptExecs)
 }
 
-// NextExecs waits for execs that began after the first seen, and returns them with the new count.
-// Begin with seen 0 for those remembered too, or with Begun.
+// NextExecs waits for execs that started after the first seen ones, and returns them with the new count. Call it
+// first with seen 0 to get the remembered ones too, or with Begun.
 func (s *Session) NextExecs(ctx context.Context, seen int) ([]*Exec, int, error) {
 	for {
 		s.mu.Lock()
@@ -211,7 +210,7 @@ func (s *Session) NextExecs(ctx context.Context, seen int) ([]*Exec, int, error)
 	}
 }
 
-// Begun is how many execs ever began.
+// Begun is how many execs ever started.
 func (s *Session) Begun() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +220,7 @@ func (s *Session) Begun() int {
 // ID is the exec's ID.
 func (e *Exec) ID() string { return e.id }
 
-// Info describes the exec as it is now.
+// Info describes the exec as of now.
 func (e *Exec) Info() proto.Exec {
 	stdout, stderr := e.out.Totals()
 	e.mu.Lock()
@@ -233,10 +232,10 @@ func (e *Exec) Info() proto.Exec {
 	return info
 }
 
-// Outlives reports whether the exec goes on when its client, or the daemon, goes away.
+// Outlives reports whether the exec goes on when its client or the daemon goes away.
 func (e *Exec) Outlives() bool { return durable(e.cmd) }
 
-// Done is closed when everybody may know that the exec has ended.
+// Done is closed when the exec has ended and its end is recorded.
 func (e *Exec) Done() <-chan struct{} { return e.ended }
 
 // Wait waits for the end and returns the result. It may be called any number of times.
@@ -253,10 +252,10 @@ func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
 	return res, nil
 }
 
-// Finish is Wait for whoever started the exec and does not follow it: when ctx ends first, it is ended too, unless it
-// outlives its client: see Abandon.
+// Finish is Wait for the caller that started the exec and does not follow it. If ctx ends first, Finish ends the
+// exec, unless it outlives its client; see Abandon.
 func (e *Exec) Finish(ctx context.Context) (proto.ExecResult, error) {
-	e.out.Release() // nobody follows it from the start
+	e.out.Release() // nothing follows it from the start
 	res, err := e.Wait(ctx)
 	if err != nil && !e.Outlives() {
 		e.Abandon(ctx)
@@ -277,31 +276,28 @@ func (e *Exec) readResult() proto.ExecResult {
 	return e.resultOf(e.readOutput(info), &info, made)
 }
 
-// This file has what may be done from outside to an exec that runs.
-
-// Cancel ends the command with its whole process tree. The first reason given counts; the end
-// is told by Wait.
+// Cancel ends the command with its whole process tree. The first reason counts; Wait reports the end.
 func (e *Exec) Cancel(reason proto.EndReason, why string) {
 	select {
 	case e.endRequests <- endRequest{reason, why}:
 	default:
 	}
-	if e.s.isPaused() { // if it began under another daemon, nobody here sees to its end before it is awake
+	// nothing in this daemon waits for a paused exec of an earlier daemon until its session is resumed
+	if e.s.isPaused() {
 		_ = e.s.core.goTracked(nil, func() { _ = e.s.resume(e.s.core.ctx) })
 	}
 }
 
-// Abandon is for whoever follows an exec for a client whose ctx has ended. The exec is ended too, unless the daemon's
-// shutdown is the cause of that: then it is the daemon that has gone, and Close ends what cannot outlive it, and says
-// so.
+// Abandon ends the exec for a follower whose ctx has ended, unless the shutdown of the daemon ended it: then Close
+// ends what cannot outlive the daemon, with that as the reason.
 func (e *Exec) Abandon(ctx context.Context) {
 	if proto.CodeOf(context.Cause(ctx)) != proto.Unavailable {
 		e.Cancel(proto.EndCanceled, "the client went away")
 	}
 }
 
-// Signal sends a signal by name ("SIGTERM", "TERM") to the command's process group. SIGKILL
-// ends the whole process tree, wherever its parts have gone.
+// Signal sends a signal by name ("SIGTERM", "TERM") to the command's process group. SIGKILL ends the whole process
+// tree, including processes that left the group.
 func (e *Exec) Signal(ctx context.Context, name string) error {
 	p, err := e.running(ctx)
 	if err != nil {
@@ -322,7 +318,7 @@ func (e *Exec) Signal(ctx context.Context, name string) error {
 	return p.Signal(ctx, sig)
 }
 
-// Write sends bytes to standard input; it blocks while the command does not read, or until ctx ends.
+// Write writes bytes to standard input. It blocks while the command does not read, until ctx ends.
 func (e *Exec) Write(ctx context.Context, b []byte) error {
 	p, err := e.running(ctx)
 	if err != nil {
@@ -335,7 +331,7 @@ func (e *Exec) Write(ctx context.Context, b []byte) error {
 	return err
 }
 
-// CloseStdin ends standard input.
+// CloseStdin closes standard input.
 func (e *Exec) CloseStdin() error {
 	ctx, cancel := context.WithTimeout(e.s.core.ctx, helloTimeout)
 	defer cancel()
@@ -346,7 +342,7 @@ func (e *Exec) CloseStdin() error {
 	return p.CloseStdin()
 }
 
-// Resize tells the command's terminal its size.
+// Resize sets the size of the command's terminal.
 func (e *Exec) Resize(ctx context.Context, size proto.WindowSize) error {
 	p, err := e.running(ctx)
 	if err != nil {
@@ -358,7 +354,7 @@ func (e *Exec) Resize(ctx context.Context, size proto.WindowSize) error {
 	return p.Resize(ctx, size)
 }
 
-// running is the process to act on, awake, or the error that says it has ended.
+// running resumes the session and returns the exec's process, or an error if the exec has ended.
 func (e *Exec) running(ctx context.Context) (*client.Process, error) {
 	if err := e.s.resume(ctx); err != nil {
 		return nil, err
@@ -375,7 +371,7 @@ func (e *Exec) process() *client.Process {
 	return e.proc
 }
 
-// hasEnded reports whether everybody may know that the exec has.
+// hasEnded reports whether the exec has ended and its end is recorded.
 func (e *Exec) hasEnded() bool {
 	select {
 	case <-e.ended:
@@ -386,5 +382,5 @@ func (e *Exec) hasEnded() bool {
 }
 
 // durable reports whether a command outlives its client and the daemon: its guest keeps it until a daemon has stored
-// its end. Whoever gives a key says that they may come back for it.
+// its end. A command with an idempotency key is durable, since its client may come back for it.
 func durable(cmd proto.Cmd) bool { return cmd.Detach || cmd.Background || cmd.IdempotencyKey != "" }

@@ -22,7 +22,7 @@ import (
 	"berth/state/ledger"
 )
 
-// loadExecs brings back the execs of an earlier daemon.
+// loadExecs loads the execs of an earlier daemon.
 func (s *Session) loadExecs(list []execRecord) {
 	slices.SortFunc(list, func(a, b execRecord) int { return strings.Compare(a.Exec.ID, b.Exec.ID) })
 	for _, r := range list {
@@ -36,8 +36,8 @@ func (s *Session) loadExecs(list []execRecord) {
 	s.trim(keptOutput, nil)
 }
 
-// loadExec makes an exec of its record. One that was still running is lost, since its guest ended it with the
-// daemon's connection; but a durable one runs on, until reconcile finds out otherwise.
+// loadExec makes an exec from its record. An exec that was running is lost, since its guest ended it with the
+// daemon's connection. A durable one runs on until reconcile finds otherwise.
 func (s *Session) loadExec(r execRecord) *Exec {
 	switch {
 	case r.Exec.State != proto.ExecRunning:
@@ -51,7 +51,7 @@ func (s *Session) loadExec(r execRecord) *Exec {
 	return e
 }
 
-// loadEndedExec makes an ended exec from its record and what was kept of its output.
+// loadEndedExec makes an ended exec from its record and its output on disk.
 func (s *Session) loadEndedExec(r execRecord) *Exec {
 	e := &Exec{s: s, redactor: s.redactor, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, endRequests: make(
 		chan endRequest, 1),
@@ -61,13 +61,13 @@ func (s *Session) loadEndedExec(r execRecord) *Exec {
 		e.saved = fi.Size()
 		s.core.spooled.Add(e.saved)
 	}
-	e.spooled = true // what is not on disk either shows as a gap
+	e.spooled = true // output that is not on disk shows as a gap
 	e.made = Produced{FileIDs: r.Files, Notes: r.Notes}
 	close(e.ended)
 	return e
 }
 
-// loadRunningExec makes a running exec of its record. It has no process until it is attached to again.
+// loadRunningExec makes a running exec from its record. It has no process until reattach.
 func (s *Session) loadRunningExec(r execRecord) *Exec {
 	s.removeUnrecordedOutput(r)
 	e := &Exec{
@@ -82,7 +82,7 @@ func (s *Session) loadRunningExec(r execRecord) *Exec {
 	return e
 }
 
-// loadRedactor hides what sealOwn sealed.
+// loadRedactor hides what sealEnvironment sealed.
 func (s *Session) loadRedactor(r execRecord) *secrets.Redactor {
 	if r.Sealed == "" {
 		return s.redactor
@@ -98,7 +98,7 @@ func (s *Session) loadRedactor(r execRecord) *secrets.Redactor {
 	return s.redactorFor(proto.Cmd{Env: c.Env, Secrets: c.Secrets})
 }
 
-// recordLost is the record of an exec that ran when the last daemon ended, as it is told from now on.
+// recordLost records an exec that ran when the last daemon ended as lost.
 func (s *Session) recordLost(r execRecord) execRecord {
 	r.Exec.State, r.Exec.EndedAt = proto.ExecEnded, proto.AtOrNil(s.core.cfg.Now())
 	end := lostSince(r.Host, s.core.host, daemonRestarted)
@@ -109,18 +109,19 @@ func (s *Session) recordLost(r execRecord) execRecord {
 	return r
 }
 
-// unattachedExecs are the durable execs that have no process here, since an earlier daemon started them.
+// unattachedExecs are the durable execs of an earlier daemon that this one has no process for.
 func (s *Session) unattachedExecs() []*Exec {
 	return slices.DeleteFunc(s.Execs(), func(e *Exec) bool {
 		return e.hasEnded() || e.process() != nil
 	})
 }
 
-// adoptTimeout bounds asking a guest what it keeps: it ends what nobody knows of before it answers.
+// adoptTimeout bounds the request for what a guest keeps. The guest ends unknown processes before it answers.
 const adoptTimeout = 30 * time.Second
 
-// adoptExecs goes on with the execs of an earlier daemon, in a sandbox that is still there. The guest is asked even
-// where there are none: what it keeps for nobody ends. If it fails, they may run on, and nobody can reach them.
+// adoptExecs goes on with the execs of an earlier daemon in a sandbox that still runs. It asks the guest even if
+// there are none, so that the guest ends processes that no record names. If it fails, such processes may run on
+// without control.
 func (s *Session) adoptExecs(ctx context.Context, hello wire.Hello) error {
 	s.setBoot(hello.Boot)
 	orphans := s.unattachedExecs()
@@ -147,12 +148,12 @@ func (s *Session) adoptExecs(ctx context.Context, hello wire.Hello) error {
 	return nil
 }
 
-// reattach attaches to a process that an earlier daemon started, and sees it to its end as if nothing had been.
+// reattach attaches to a process of an earlier daemon and waits for its end like for any other.
 func (e *Exec) reattach(ctx context.Context) {
 	g := e.s.client()
 	proc, err := g.Attach(ctx, e.id, [2]int64{}, e.cmd.OpenStdin || e.cmd.TTY != nil, e.sink)
 	if err != nil {
-		if e.s.core.ctx.Err() != nil { // it is the next daemon's
+		if e.s.core.ctx.Err() != nil { // the next daemon reattaches
 			return
 		}
 		e.s.core.cfg.Log.Warn("attaching to a command again", "exec", e.id, "error", err)
@@ -171,7 +172,7 @@ func (e *Exec) reattach(ctx context.Context) {
 	err = e.s.core.goTracked(nil, func() {
 		e.runToEnd(e.s.release)
 	})
-	if err != nil { // nobody can close what is being opened
+	if err != nil { // the daemon is closing
 		e.s.release()
 	}
 }
@@ -189,8 +190,8 @@ func (s *Session) endUnattached() {
 	}
 }
 
-// lostSince is the end of an exec that ran in one boot of the host and is found gone in another, or in the same one for
-// the reason given. Boots that are not known do not differ.
+// lostSince is the end of an exec whose process is gone. If the host was restarted since, that is the reason; else
+// why is. An unknown boot ID equals every other.
 func lostSince(boot, now, why string) proto.End {
 	if boot != "" && now != "" && boot != now {
 		return proto.End{Reason: proto.EndHostRestart, ReturnCode: -1, Message: hostRestarted}
@@ -198,7 +199,8 @@ func lostSince(boot, now, why string) proto.End {
 	return proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: why}
 }
 
-// forgetTimeout bounds telling it that an end is stored. What it keeps longer is claimed by nobody later.
+// forgetTimeout bounds the message to a guest that an end is stored. A later daemon does not claim what the guest
+// still keeps.
 const forgetTimeout = 5 * time.Second
 
 // forgetInGuest has the guest drop what it keeps of a command whose end is stored.
@@ -216,10 +218,10 @@ func (e *Exec) forgetInGuest() {
 func forgetIn(g *client.Client, id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
 	defer cancel()
-	_ = g.Forget(ctx, id) // if that fails, the guest is gone, or the next daemon's claim does it
+	_ = g.Forget(ctx, id) // if this fails, the guest is gone, or the adoption by the next daemon does it
 }
 
-// Why an exec is gone, for people. What a restart of the host, the daemon or the container did is told apart.
+// Why an exec is lost, for people. A restart of the host, of the daemon and of the container have different texts.
 const (
 	hostRestarted   = "the host was restarted while it ran"
 	daemonRestarted = "the daemon was restarted while it ran, and it was not started with detach or background"
@@ -227,11 +229,11 @@ const (
 	neverStarted    = "the daemon was restarted before it had started; it did not run"
 )
 
-// endLogName is below Config.Dir: the ends of commands that were told and that the ledger may not have, one JSON line
-// each. Older daemons wrote it, before the ledger had a journal.
+// endLogName is a file below Config.Dir with ends of commands that clients know and the ledger may lack, one JSON
+// line each. Older daemons wrote it, before the ledger had a journal.
 const endLogName = "ends.log"
 
-// replayEnds gives the ledger what an older daemon left in the log, and removes it.
+// replayEnds moves the ends that an older daemon left in the log to the ledger, and removes the log.
 func replayEnds(dir string, db *ledger.DB) error {
 	path := filepath.Join(dir, endLogName)
 	data, err := os.ReadFile(path)
@@ -251,7 +253,7 @@ func applyEnds(tx *ledger.Tx, data []byte) error {
 	for lines := bufio.NewReader(bytes.NewReader(data)); ; {
 		text, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return nil // a line that a crash cut off was never answered
+			return nil // a client never got the end in a line that a crash cut off
 		}
 		var line endLine
 		if json.Unmarshal(text, &line) != nil {
@@ -269,8 +271,8 @@ type endLine struct {
 	Record    execRecord `json:"record"`
 }
 
-// apply takes an end over for a command that the ledger has as running: one that it does not know any more was
-// deleted, and one that ended is as it was told.
+// apply records the end of a command that the ledger has as running. A command that the ledger does not know was
+// deleted, and one that has ended there is up to date.
 func (line endLine) apply(tx *ledger.Tx) error {
 	key := execKey(line.Container, line.Record.Exec.ID)
 	var known execRecord

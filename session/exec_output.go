@@ -11,7 +11,7 @@ import (
 	"berth/proto"
 )
 
-// clearOutput removes the kept output of execs that nobody remembers, as a crash leaves.
+// clearOutput removes kept output of forgotten execs, which a crash can leave.
 func (ss *Sessions) clearOutput() error {
 	dir := filepath.Join(ss.cfg.Dir, outputDir)
 	entries, err := os.ReadDir(dir)
@@ -32,8 +32,8 @@ func (ss *Sessions) clearOutput() error {
 	return err
 }
 
-// removeUnrecordedOutput removes the output of an exec that was kept before its end was written down, which a crash
-// prevented: its record says nothing of what is in there, and what still runs is asked anew.
+// removeUnrecordedOutput removes output that was kept before a crash prevented the record of the end. No record
+// describes it, and the guest still has the output of what runs.
 func (s *Session) removeUnrecordedOutput(r execRecord) {
 	e := Exec{s: s, id: r.Exec.ID}
 	if err := e.removeOutput(); err != nil {
@@ -41,17 +41,17 @@ func (s *Session) removeUnrecordedOutput(r execRecord) {
 	}
 }
 
-// Output of commands that ended is in memory while there is room, and then in files below Config.Dir, from where
-// it is read when somebody asks. What fits nowhere is dropped, which shows as a gap.
+// Output of ended commands stays in memory while there is room. Then it moves to files below Config.Dir, from which
+// readers get it. Output that fits in neither is dropped and shows as a gap.
 
-// outputDir is below Config.Dir; a file there is the output of one exec, as output.Save writes it.
+// outputDir is below Config.Dir. A file there is the output of one exec, as output.Save writes it.
 const outputDir = "output"
 
 func (e *Exec) outputPath() string {
 	return filepath.Join(e.s.core.cfg.Dir, outputDir, e.id)
 }
 
-// saveOutput keeps the output for after a restart. The file appears whole or not at all.
+// saveOutput writes the output to its file, whole or not at all.
 func (e *Exec) saveOutput() (err error) {
 	f, err := os.CreateTemp(filepath.Dir(e.outputPath()), "tmp-")
 	if err != nil {
@@ -74,10 +74,10 @@ func (e *Exec) saveOutput() (err error) {
 		return err
 	}
 	defer dir.Close()
-	return dir.Sync() // or a power cut could take the name, and leave a record that promises output
+	return dir.Sync() // else a power cut could take the name and leave a record that promises output
 }
 
-// removeOutput drops what saveOutput kept. Called with keeping held, or where nobody else has the exec.
+// removeOutput removes the file of saveOutput. Called with keeping held, or before others have the exec.
 func (e *Exec) removeOutput() error {
 	err := os.Remove(e.outputPath())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -90,16 +90,15 @@ func (e *Exec) removeOutput() error {
 	return nil
 }
 
-// A reread is output that was on disk alone and is in memory again while somebody follows it: once, however many they
-// are.
+// A reread is output on disk that is in memory again, once, while it has followers.
 type reread struct {
 	load  func() *output.Output
 	size  int64 // guarded by Exec.mu, as is users
 	users int
 }
 
-// written is what the exec wrote, for one reader; done is called when that has read. It fails with TooMany where
-// others read so much of what is on disk, and so slowly, that there is no memory for more.
+// written is the exec's output for one reader, who calls done at the end. It fails with TooMany if slow readers of
+// other output on disk use up the memory.
 func (e *Exec) written(c *Cursor) (out *output.Output, done func(), err error) {
 	e.mu.Lock()
 	if !e.spooled {
@@ -119,7 +118,7 @@ func (e *Exec) written(c *Cursor) (out *output.Output, done func(), err error) {
 	return r.load(), func() { e.leave(r) }, nil
 }
 
-// newReread takes the memory for all of the output. One alone always gets it. Called with mu held.
+// newReread takes memory for the whole output. A single one always gets it. Called with mu held.
 func (e *Exec) newReread() (*reread, error) {
 	core, info, size := e.s.core, e.info, e.saved
 	if all := core.reread.Add(size); all > core.cfg.OutputMemory/2 && all > size {
@@ -132,7 +131,7 @@ func (e *Exec) newReread() (*reread, error) {
 		out := e.readOutput(info)
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		// of a file that an earlier daemon wrote, the size does not tell how many pieces are in it
+		// the size of an earlier daemon's file does not tell how many pieces it has
 		core.reread.Add(out.Kept() - r.size)
 		r.size = out.Kept()
 		return out
@@ -140,7 +139,7 @@ func (e *Exec) newReread() (*reread, error) {
 	return r, nil
 }
 
-// leave gives the memory of a reread back once nobody reads it.
+// leave frees the memory of a reread when its last reader leaves.
 func (e *Exec) leave(r *reread) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -150,7 +149,7 @@ func (e *Exec) leave(r *reread) {
 	}
 }
 
-// readOutput reads what saveOutput kept. Output that is not there any more shows as a gap.
+// readOutput reads the file of saveOutput. Missing output shows as a gap.
 func (e *Exec) readOutput(info proto.Exec) *output.Output {
 	f, err := os.Open(e.outputPath())
 	if err != nil {
@@ -165,7 +164,7 @@ func (e *Exec) readOutput(info proto.Exec) *output.Output {
 	return out
 }
 
-// spool saves the output of an exec that ended, if it is not saved yet and the files of all together leave room.
+// spool saves the output of an ended exec, if it is not saved yet and the disk limit of all output allows it.
 func (e *Exec) spool() error {
 	e.keeping.Lock()
 	defer e.keeping.Unlock()
@@ -195,12 +194,11 @@ func (e *Exec) spoolLocked() error {
 	return nil
 }
 
-// moveOut gives back the memory of an ended exec's output, which is on disk from then on. It stays while somebody
-// reads it.
+// moveOut moves an ended exec's output from memory to disk. It stays in memory while it has followers.
 func (e *Exec) moveOut() {
 	e.keeping.Lock()
 	defer e.keeping.Unlock()
-	if e.forgotten { // by somebody else, meanwhile
+	if e.forgotten { // forgotten meanwhile
 		return
 	}
 	if err := e.spoolLocked(); err != nil {
@@ -217,7 +215,7 @@ func (e *Exec) moveOut() {
 	e.out.Drop()
 }
 
-// discard gives back all that is kept of an exec's output, on disk and in memory, for good.
+// discard removes an exec's output from disk and memory for good.
 func (e *Exec) discard() error {
 	e.keeping.Lock()
 	defer e.keeping.Unlock()
@@ -232,8 +230,8 @@ func (e *Exec) discard() error {
 	return e.removeOutput()
 }
 
-// freeMemory moves the output of an exec that is about to have ended to disk when memory gets short, and has that of
-// those which ended before follow: one goroutine at a time, since whose command ends waits for none but its own.
+// freeMemory moves output to disk when memory gets short: that of the exec that is about to end at once, that of
+// earlier ones on one goroutine, so that no command waits for the output of others.
 func (ss *Sessions) freeMemory(ending *Exec) {
 	if ss.memory.Used() < ss.cfg.OutputMemory/4 {
 		return
@@ -246,12 +244,12 @@ func (ss *Sessions) freeMemory(ending *Exec) {
 		defer ss.freeingMemory.Store(false)
 		ss.makeRoom()
 	})
-	if err != nil { // the daemon ends
+	if err != nil { // the daemon is closing
 		ss.freeingMemory.Store(false)
 	}
 }
 
-// makeRoom moves output of ended execs to disk until half of what relieve waits for is free.
+// makeRoom moves output of ended execs to disk until half of freeMemory's threshold is free.
 func (ss *Sessions) makeRoom() {
 	ss.mu.RLock()
 	all := ss.snapshot()

@@ -9,7 +9,7 @@ import (
 	"berth/state/ledger"
 )
 
-// storeEnds writes down the ends that could not be when they came.
+// storeEnds writes down the ends that could not be written when they came.
 func (s *Session) storeEnds() {
 	for _, e := range s.Execs() {
 		e.mu.Lock()
@@ -22,8 +22,7 @@ func (s *Session) storeEnds() {
 	}
 }
 
-// putExec writes an exec's record. Once the session is on its way out there is nobody to remember it for,
-// and it would stay for ever.
+// putExec writes an exec's record, unless its session is being removed: then the record would never be removed.
 func (s *Session) putExec(rec execRecord) func(*ledger.Tx) error {
 	return func(tx *ledger.Tx) error {
 		r := s.record()
@@ -34,7 +33,8 @@ func (s *Session) putExec(rec execRecord) func(*ledger.Tx) error {
 	}
 }
 
-// storedCmd is what of a command a later daemon needs to see it to its end. What may hold secrets stays out.
+// storedCmd is the part of a command that a later daemon needs to wait for its end. Parts that may hold secrets stay
+// out.
 func storedCmd(cmd proto.Cmd) *proto.Cmd {
 	if !durable(cmd) {
 		return nil
@@ -46,8 +46,8 @@ func storedCmd(cmd proto.Cmd) *proto.Cmd {
 	}
 }
 
-// sealEnvironment is what a command brings itself, sealed, where it may end under a later daemon, which has to hide
-// it then.
+// sealEnvironment seals the command's own environment and secrets. A later daemon, under which the command may end,
+// needs them to hide them.
 func (e *Exec) sealEnvironment() string {
 	if !durable(e.cmd) || len(e.cmd.Env)+len(e.cmd.Secrets) == 0 {
 		return ""
@@ -63,25 +63,25 @@ func (e *Exec) sealEnvironment() string {
 	return sealed
 }
 
-// removeExec takes an exec that did not start, or that is to be forgotten, off the list.
+// removeExec removes an exec from the list that did not start, or that is to be forgotten.
 func (s *Session) removeExec(e *Exec) {
 	is := func(x *Exec) bool { return x == e }
 	s.mu.Lock()
 	s.execs, s.running = slices.DeleteFunc(s.execs, is), slices.DeleteFunc(s.running, is)
 	s.mu.Unlock()
-	if err := e.discard(); err != nil { // a start finds the file, which is then nobody's
+	if err := e.discard(); err != nil { // the next start of the daemon removes the file
 		s.core.cfg.Log.Warn("removing the kept output of an exec", "exec", e.id, "error", err)
 	}
 	forget := func(tx *ledger.Tx) error { return tx.Delete(bucketExecs, execKey(s.id, e.id)) }
-	if e.retry.Key != "" { // or a daemon that comes after a crash would answer its key with it
-		_ = s.core.cfg.Ledger.UpdateAsync(forget) // fails where the ledger does, which others say
+	if e.retry.Key != "" { // else a daemon after a crash would answer the key with this exec
+		_ = s.core.cfg.Ledger.UpdateAsync(forget) // fails only if the ledger does, which others report
 		return
 	}
 	s.core.cfg.Ledger.UpdateLater(forget)
 }
 
-// runningExecs counts those that have not ended; those that are just being started too, unless
-// seen is set. Called with mu held.
+// runningExecs counts the execs that have not ended. With seen it leaves out those that are being started. Called
+// with mu held.
 func (s *Session) runningExecs(seen bool) int {
 	n := len(s.running)
 	for _, e := range s.running {
@@ -92,7 +92,7 @@ func (s *Session) runningExecs(seen bool) int {
 	return n
 }
 
-// holdingExecs are the running ones that count as use of the session. Called with mu held.
+// holdingExecs counts the running execs that count as use of the session. Called with mu held.
 func (s *Session) holdingExecs() int {
 	n := s.runningExecs(true)
 	for _, e := range s.running {
@@ -103,15 +103,15 @@ func (s *Session) holdingExecs() int {
 	return n
 }
 
-// removeRunning takes an exec that has ended off those that run.
+// removeRunning removes an ended exec from the running ones.
 func (s *Session) removeRunning(e *Exec) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running = slices.DeleteFunc(s.running, func(x *Exec) bool { return x == e })
 }
 
-// endExecs asks every exec that has a process to end, those too that nobody was told of yet; durable ones only if
-// all is set. One that has none so far finds the guest gone.
+// endExecs requests the end of every exec that has a process, including execs that have no number yet. It includes
+// durable ones only with all. An exec without a process yet finds its guest gone.
 func (s *Session) endExecs(reason proto.EndReason, why string, all bool) {
 	s.mu.Lock()
 	list := slices.Clone(s.execs)
@@ -123,7 +123,7 @@ func (s *Session) endExecs(reason proto.EndReason, why string, all bool) {
 	}
 }
 
-// dropExecs waits for the execs that started to be over, and forgets them and their kept output.
+// dropExecs waits until all started execs have ended, and forgets them and their output.
 func (s *Session) dropExecs() error {
 	list := s.Execs()
 	for _, e := range list {
@@ -138,8 +138,8 @@ func (s *Session) dropExecs() error {
 	return nil
 }
 
-// trimEnded is trim for keptOutput where there is something to do: usually one exec at most is too many. To look at a
-// hundred of them at each end is a good part of what a small command takes.
+// trimEnded is trim for the common case, in which at most one exec is too many. Looking at a hundred execs at each
+// end would take a good part of a small command's time.
 func (s *Session) trimEnded(ending *Exec) {
 	s.mu.Lock()
 	ending.counted = true
@@ -161,7 +161,7 @@ func (s *Session) trimEnded(ending *Exec) {
 	}
 }
 
-// forgetOld forgets an ended exec after which so many were started, if those are enough.
+// forgetOld forgets an ended exec after which that many others started, if they are enough.
 func (s *Session) forgetOld(e *Exec, after int) {
 	if after < keptExecs || after < keptRetries && (e.mayBeRetried() || e.awaitsClient()) {
 		return
@@ -169,26 +169,26 @@ func (s *Session) forgetOld(e *Exec, after int) {
 	s.removeExec(e)
 }
 
-// mayBeRetried reports whether somebody may ask for an ended exec again with its key.
+// mayBeRetried reports whether a request with the key of an ended exec may still come.
 func (e *Exec) mayBeRetried() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.retry.Key != "" && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(retryTime))
 }
 
-// informGrace is how long an ended exec's output waits for somebody to ask, when there is too much of it.
+// informGrace is how long the output of an ended exec waits for its client when memory is short.
 const informGrace = time.Minute
 
-// awaitsClient reports whether nobody has had the result of an exec that ended a moment ago: whoever started many at
-// once is still to come for it.
+// awaitsClient reports whether an exec ended less than informGrace ago and no client has its result: a client that
+// started many at once still has to fetch it.
 func (e *Exec) awaitsClient() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return !e.clientInformed && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(informGrace))
 }
 
-// trim forgets the oldest ended execs, and the output of those that together hold too much, once it was
-// told or nobody came for it. ending is about to have ended.
+// trim forgets the oldest ended execs. It also moves output out of memory where ended execs together hold more than
+// allowed bytes. ending is an exec that is about to end.
 func (s *Session) trim(allowed int64, ending *Exec) {
 	var kept int64
 	list := s.Execs()
@@ -205,8 +205,8 @@ func (s *Session) trim(allowed int64, ending *Exec) {
 	s.recountKept()
 }
 
-// recountKept brings kept up to date. What was given back since the last time is not taken off it before, so it may
-// be too much and is never too little.
+// recountKept counts keptBytes anew. Memory that was freed since the last count is not subtracted before, so
+// keptBytes may be too high and is never too low.
 func (s *Session) recountKept() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +218,8 @@ func (s *Session) recountKept() {
 	}
 }
 
-// dropOutput gives the memory of an ended exec's output back, unless somebody is still to be told of it.
-// The result then says that it was left out.
+// dropOutput frees the memory of an ended exec's output, unless a client still has to get it. The result then says
+// that output was left out.
 func (e *Exec) dropOutput() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

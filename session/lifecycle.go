@@ -11,9 +11,8 @@ import (
 	"berth/session/secrets"
 )
 
-// This file has how a session's sandbox is started and stopped.
-
-// lockTransition takes the transition lock, or gives up with ctx. A session that was taken over is met first.
+// lockTransition takes the transition lock, or gives up when ctx ends. It completes the handshake of a session that
+// was taken over.
 func (s *Session) lockTransition(ctx context.Context) (unlock func(), err error) {
 	select {
 	case s.transition <- struct{}{}:
@@ -24,8 +23,8 @@ func (s *Session) lockTransition(ctx context.Context) (unlock func(), err error)
 	}
 }
 
-// tryLockTransition is lockLife for what must not wait: free is false where somebody else has the lock. It meets
-// nobody.
+// tryLockTransition is lockTransition without waiting; free is false if another goroutine has the lock. It does no
+// handshake.
 func (s *Session) tryLockTransition() (unlock func(), free bool) {
 	select {
 	case s.transition <- struct{}{}:
@@ -35,8 +34,8 @@ func (s *Session) tryLockTransition() (unlock func(), free bool) {
 	}
 }
 
-// ensureStarted starts a stopped session. Many callers may want it at once: one starts it, on a context
-// that does not end with the caller's, and all wait.
+// ensureStarted starts a stopped session. Of many callers at once, one starts it, on a context that outlives its
+// request, and all wait.
 func (s *Session) ensureStarted(ctx context.Context) error {
 	unlock, err := s.lockTransition(ctx)
 	if err != nil {
@@ -49,7 +48,7 @@ func (s *Session) ensureStarted(ctx context.Context) error {
 	started := make(chan error, 1)
 	err = s.core.goTracked(nil, func() {
 		err := s.startGeneration(withCallerOf(s.core.ctx, ctx))
-		unlock() // before anybody is told: a sweep that comes then passes over one that is still being started
+		unlock() // before the callers go on: a sweep skips a session whose lock is taken
 		started <- err
 	})
 	if err != nil {
@@ -64,8 +63,8 @@ func (s *Session) ensureStarted(ctx context.Context) error {
 	}
 }
 
-// restartFor starts the session again for e after it was found lost, and is the next generation's client; for
-// what is bound to the one before there is none.
+// restartFor starts a lost session again for e and returns the client of the new generation. It fails if ctx is bound
+// to the old one.
 func (s *Session) restartFor(ctx context.Context, e *Exec) (*client.Client, error) {
 	if _, err := s.clientFor(ctx, nil); err != nil {
 		return nil, err
@@ -76,12 +75,12 @@ func (s *Session) restartFor(ctx context.Context, e *Exec) (*client.Client, erro
 	return s.clientFor(ctx, e)
 }
 
-// startGeneration brings the sandbox up as the next generation. If that fails, nothing of it is left.
-// Called with life held.
+// startGeneration starts the sandbox as the next generation. If that fails, it removes the sandbox. Called with
+// transition held.
 func (s *Session) startGeneration(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.core.cfg.StartTimeout)
 	defer cancel()
-	if s.unclean { // else the processes that the last stop was to end would be in the next generation
+	if s.unclean { // else processes that the last stop failed to end would run in the next generation
 		if err := s.stopSandbox(ctx); err != nil {
 			return err
 		}
@@ -98,11 +97,11 @@ func (s *Session) startGeneration(ctx context.Context) error {
 	return err
 }
 
-// startSandbox starts the next generation. That it exists is on disk when this returns, and gets there meanwhile;
-// that it runs has to outlive the daemon alone.
+// startSandbox starts the next generation. The record that it exists is synced to disk meanwhile, and is on disk when
+// this returns. The record that it runs only has to survive the daemon.
 func (s *Session) startSandbox(ctx context.Context) error {
 	fresh := s.state() == proto.StateCreating
-	if !fresh { // whose record says so already
+	if !fresh { // the record of a new session says so already
 		if err := s.changeAsync(func(r *record) { r.Generation++ }); err != nil {
 			return err
 		}
@@ -137,7 +136,7 @@ func (s *Session) startSandbox(ctx context.Context) error {
 	}
 	fixtures := s.reprovision(ctx)
 	s.setBoot(hello.Boot)
-	now := s.core.clock.now() // a start that took long does not eat the lease
+	now := s.core.clock.now() // the lease begins after the start, however long that took
 	if err := onDisk(); err != nil {
 		return err
 	}
@@ -151,7 +150,7 @@ func (s *Session) startSandbox(ctx context.Context) error {
 	return err
 }
 
-// inspect finds out how the sandbox that just came up is isolated.
+// inspect finds out how the new sandbox is isolated.
 func (s *Session) inspect(ctx context.Context, hello wire.Hello) (proto.Isolation, error) {
 	iso := proto.Isolation{HostUID: -1}
 	if i, ok := s.core.cfg.Runtime.(Inspector); ok {
@@ -163,7 +162,7 @@ func (s *Session) inspect(ctx context.Context, hello wire.Hello) (proto.Isolatio
 	if s.record().connected() && iso.Network == string(proto.NetworkNone) {
 		iso.Network = proto.ThroughProxy
 	}
-	const longest = 128 // bytes; the guest is not trusted to be short
+	const longest = 128 // bytes; the guest is not trusted to be brief
 	iso.Kernel = strings.ToValidUTF8(hello.Kernel[:min(len(hello.Kernel), longest)], "")
 	return iso, nil
 }
@@ -180,7 +179,7 @@ func (s *Session) guestBoot() string {
 	return s.boot
 }
 
-// stopUnlessStopped ends the sandbox and keeps the files, if it runs.
+// stopUnlessStopped stops the sandbox if it runs, and keeps the files.
 func (s *Session) stopUnlessStopped(ctx context.Context, why string) error {
 	unlock, err := s.lockTransition(ctx)
 	if err != nil {
@@ -194,8 +193,8 @@ func (s *Session) stopUnlessStopped(ctx context.Context, why string) error {
 	return err
 }
 
-// stopIdle is the sweeper's stop. It leaves a session that is in use, or was used since the caller looked, alone, and
-// reports whether it stopped it. Called with life held.
+// stopIdle stops an idle session for the sweeper and reports whether it did. It leaves a session alone that is in use
+// or was used meanwhile. Called with transition held.
 func (s *Session) stopIdle(ctx context.Context) (bool, error) {
 	if !s.markStopping(true) {
 		return false, nil
@@ -203,8 +202,7 @@ func (s *Session) stopIdle(ctx context.Context) (bool, error) {
 	return s.finishStop(ctx, proto.EndStopped, "the container was idle")
 }
 
-// markStopping keeps new users out, if there is something to stop: whoever comes now waits for the stop to be
-// over and starts it again.
+// markStopping keeps new users out if the session runs: they wait for the stop and start it again.
 func (s *Session) markStopping(onlyIdle bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +216,8 @@ func (s *Session) markStopping(onlyIdle bool) bool {
 	return true
 }
 
-// finishStop is stop once it is decided. If that cannot be written down, the session goes on. Called with
-// life held and stopping set, which it takes back.
+// finishStop records the stop and does it. If the record fails, the session goes on. Called with transition held and
+// stopping set, which it resets.
 func (s *Session) finishStop(ctx context.Context, reason proto.EndReason, why string) (bool, error) {
 	err := s.changeAsync(func(r *record) { r.State = proto.StateStopped })
 	s.mu.Lock()
@@ -244,8 +242,8 @@ type stopCause struct {
 	why    string
 }
 
-// stoppedOnRequest is the error of a command that came to the guest g too late: somebody stopped its container
-// meanwhile, which it must not start again.
+// stoppedOnRequest is the error of a command that reached guest g after its container was stopped on request, and
+// must not start it again.
 func (s *Session) stoppedOnRequest(g *client.Client) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +254,7 @@ func (s *Session) stoppedOnRequest(g *client.Client) error {
 		"again to start the container again", s.lastStop.why)
 }
 
-// stopSandbox removes the sandbox, and remembers if that did not work. Called with life held.
+// stopSandbox removes the sandbox, and notes if that failed. Called with transition held.
 func (s *Session) stopSandbox(ctx context.Context) error {
 	s.closeGuest()
 	err := s.core.cfg.Runtime.Stop(ctx, s.id)
@@ -266,7 +264,8 @@ func (s *Session) stopSandbox(ctx context.Context) error {
 	return err
 }
 
-// markSandboxGone takes note that the sandbox is gone, paused or not, and met or not. Called with life held.
+// markSandboxGone notes that the sandbox is gone: it is neither paused nor waits for a handshake. Called with
+// transition held.
 func (s *Session) markSandboxGone() {
 	if s.needsHandshake.Load() {
 		s.endUnattached()
@@ -275,21 +274,21 @@ func (s *Session) markSandboxGone() {
 	s.markResumed()
 }
 
-// closeGuest drops this generation's connections.
+// closeGuest closes this generation's connections.
 func (s *Session) closeGuest() {
 	s.closePorts()
 	s.client().Close()
 }
 
-// detach writes down what memory knows and lets go of the guest.
+// detach saves the record and closes the connections to the guest.
 func (s *Session) detach() error {
 	err := s.saveRecord()
 	s.closeGuest()
 	return err
 }
 
-// confirmLost is called when the guest g no longer answers. If that is so, its generation is over: the session
-// is stopped, unless somebody did that already, and the next use starts it with its files.
+// confirmLost checks a guest that no longer answers. If it is gone, its generation is over: the session is stopped,
+// and the next use starts it with its files.
 func (s *Session) confirmLost(ctx context.Context, g *client.Client) bool {
 	if s.guestAnswers(ctx, g) {
 		return false
@@ -302,8 +301,8 @@ func (s *Session) confirmLost(ctx context.Context, g *client.Client) bool {
 	return s.stopLost(ctx, g)
 }
 
-// sweepLost is lost for the sweeper, which leaves a session that somebody starts, stops or removes to the next sweep.
-// It reports whether it was this call that found out.
+// sweepLost is confirmLost for the sweeper, which skips a session in transition. It reports whether this call stopped
+// the session.
 func (s *Session) sweepLost(ctx context.Context, g *client.Client) bool {
 	if s.state() != proto.StateRunning || s.guestAnswers(ctx, g) {
 		return false
@@ -316,15 +315,15 @@ func (s *Session) sweepLost(ctx context.Context, g *client.Client) bool {
 	return s.state() == proto.StateRunning && s.client() == g && s.stopLost(ctx, g)
 }
 
-// guestAnswers reports whether the guest g answers after all, or has a reason not to.
+// guestAnswers reports whether guest g answers after all, or has a reason not to.
 func (s *Session) guestAnswers(ctx context.Context, g *client.Client) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 	defer cancel()
 	_, err := g.Hello(ctx)
-	return err == nil || s.core.ctx.Err() != nil || s.stillPaused() // or it was we who hung up, in Close
+	return err == nil || s.core.ctx.Err() != nil || s.stillPaused() // Close closed the connection
 }
 
-// stopLost is lost once that is sure. Called with life held.
+// stopLost stops a session whose guest is gone. Called with transition held.
 func (s *Session) stopLost(ctx context.Context, g *client.Client) bool {
 	if s.client() != g || !s.markStopping(false) {
 		return true

@@ -6,8 +6,8 @@ import (
 	"berth/proto"
 )
 
-// pause is Pause, or with onlyIdle what the sweeper does to a session that nobody has used for a while. It
-// reports whether it paused it. Called with life held.
+// pause pauses the session and reports whether it did. With onlyIdle it does so only if the session is idle, for the
+// sweeper. Called with transition held.
 func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
 	if s.core.pauser == nil {
 		return false, proto.Errorf(proto.Unsupported, "", s.id, "containers cannot be paused here")
@@ -15,7 +15,7 @@ func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
 	if did, err := s.markPaused(onlyIdle); !did {
 		return false, err
 	}
-	s.closePorts() // who is at the other end cannot be told to wait
+	s.closePorts() // the peers cannot be told to wait
 	if err := s.core.pauser.Pause(ctx, s.id); err != nil {
 		s.markResumed()
 		s.restorePorts(ctx)
@@ -29,7 +29,7 @@ func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
 	return true, nil
 }
 
-// markPaused marks the session, so that whoever comes now wakes it again, if it may be paused.
+// markPaused marks the session, if it may be paused, so that the next use resumes it.
 func (s *Session) markPaused(onlyIdle bool) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *Session) markPaused(onlyIdle bool) (bool, error) {
 		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is %s; only one that runs can be paused",
 			s.id, s.rec.State)
 	}
-	// A command that runs waits. What else is under way waits for the guest, and would count it as lost.
+	// A running command can wait. Other operations wait for the guest and would count it as lost.
 	if s.users > s.holdingExecs() || onlyIdle && s.users > 0 {
 		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is in use: a command is starting, or "+
 			"files are on their way; try again", s.id)
@@ -64,13 +64,13 @@ func (s *Session) isPaused() bool {
 	return s.paused
 }
 
-// stillPaused reports whether it is paused, as the runtime has it too: what has ended is not.
+// stillPaused reports whether the runtime has it as paused, too. A sandbox that has ended is not paused.
 func (s *Session) stillPaused() bool {
 	return s.isPaused() && s.core.pauser.Paused(s.id)
 }
 
-// resume has a paused session go on, and returns at once if it is not paused. One that has ended meanwhile is stopped
-// then.
+// resume resumes a paused session; it returns at once if the session is not paused. If the sandbox has ended
+// meanwhile, the session is stopped.
 func (s *Session) resume(ctx context.Context) error {
 	if !s.isPaused() {
 		return nil
@@ -89,8 +89,8 @@ func (s *Session) resume(ctx context.Context) error {
 	return nil
 }
 
-// resumeOrStart is wake for a use: one that has ended while it stood still is started again, unless ctx is bound to
-// what has ended.
+// resumeOrStart is resume for a use: it starts a session again whose sandbox ended while it was paused, unless ctx is
+// bound to the generation that ended.
 func (s *Session) resumeOrStart(ctx context.Context) error {
 	if err := s.resume(ctx); err != nil {
 		return err
@@ -104,8 +104,8 @@ func (s *Session) resumeOrStart(ctx context.Context) error {
 	return s.ensureStarted(ctx)
 }
 
-// resumeLocked is wake with life held, as all have it that end a sandbox: a command that they end would else wait for
-// that lock.
+// resumeLocked is resume with transition held. Everything that ends a sandbox holds that lock, and a command that it
+// ends would wait for it.
 func (s *Session) resumeLocked(ctx context.Context) error {
 	if !s.isPaused() {
 		return nil
@@ -115,11 +115,11 @@ func (s *Session) resumeLocked(ctx context.Context) error {
 	if err != nil && !over {
 		return err
 	}
-	// before anybody can start a command in it, which it would take for one that nobody knows of
+	// before a command can start in it, which the handshake would take for an unknown process
 	if s.needsHandshake.Load() {
 		s.handshake()
 	}
-	if over { // written down before it counts as awake, or somebody would take it for one that runs
+	if over { // recorded before it counts as resumed, so that no user takes it for running
 		if err := s.stopVanished(ctx); err != nil {
 			return err
 		}
@@ -131,9 +131,9 @@ func (s *Session) resumeLocked(ctx context.Context) error {
 	return nil
 }
 
-// stopVanished stops a session whose sandbox the runtime does not find, where that is not done. The guest is asked
-// too: a runtime that cannot look says the same, and what stands still gives no answer, while one that is gone
-// refuses. Called with life held.
+// stopVanished stops a session whose sandbox the runtime does not find. It asks the guest first, since a runtime that
+// cannot look reports the same: a paused guest does not answer, and one that is gone refuses the connection. Called
+// with transition held.
 func (s *Session) stopVanished(ctx context.Context) error {
 	if s.state() != proto.StateRunning {
 		return nil
@@ -152,14 +152,14 @@ func (s *Session) stopVanished(ctx context.Context) error {
 	return nil
 }
 
-// resumeToEnd is thaw for what is about to be ended in any case.
+// resumeToEnd is resumeLocked for a session that is about to be ended in any case.
 func (s *Session) resumeToEnd(ctx context.Context) {
 	if err := s.resumeLocked(ctx); err != nil {
 		s.core.cfg.Log.Warn("waking a container to end it", "container", s.id, "error", err)
 	}
 }
 
-// repause is for Close, which had to wake a session to end its commands.
+// repause pauses a session again that Close had to resume to end its commands.
 func (s *Session) repause() error {
 	if s.isPaused() {
 		return nil
@@ -173,16 +173,15 @@ func (s *Session) repause() error {
 	return err
 }
 
-// pauseIdle is the sweeper's, for a session whose time has come. One that is in use is left alone. Called with life
-// held.
+// pauseIdle pauses an idle session for the sweeper. It leaves a session in use alone. Called with transition held.
 func (ss *Sessions) pauseIdle(ctx context.Context, s *Session, done *Swept) error {
-	if s.needsHandshake.Load() || s.client().Dozes() { // it dozes, and there is nothing in it to stand still
+	if s.needsHandshake.Load() || s.client().Dozes() { // a dozing guest runs nothing that could be paused
 		return nil
 	}
 	did, err := s.pause(ctx, true)
 	countIf(&done.Paused, did)
 	switch proto.CodeOf(err) {
-	case proto.Conflict, proto.NotFound, proto.Expired: // in use, lost or over; others see to that
+	case proto.Conflict, proto.NotFound, proto.Expired: // in use, lost or over, which others handle
 		return nil
 	}
 	return err

@@ -13,14 +13,14 @@ import (
 	"berth/state/ledger"
 )
 
-// load reads what the ledger knows into memory.
+// load reads the ledger into memory.
 func (ss *Sessions) load() error {
 	execs := map[string][]execRecord{}
 	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return errors.Join(
 			ss.clock.load(tx),
 			ledger.Each(tx, bucketSessions, "", func(id string, r record) {
-				r.Delete = r.Delete || r.Fleeting // its daemon is no more
+				r.Delete = r.Delete || r.Fleeting // the daemon that made it has ended
 				ss.byID[id] = newSession(ss, r)
 			}),
 			ledger.Each(tx, bucketWorkspaces, "", func(id string, w workspaceRecord) { ss.workspaces[id] = w }),
@@ -47,16 +47,15 @@ func (ss *Sessions) load() error {
 }
 
 const (
-	reconcileParallel = 8 // sandboxes that are looked at together at start
-	meetParallel      = 2 // guests that are met together beside requests
-	// and how long after the start: whoever has waited for the daemon goes first
+	reconcileParallel = 8 // sandboxes that are reconciled at a time
+	meetParallel      = 2 // guests that HandshakeAll connects to at a time
+	// delay of HandshakeAll after startup: clients that waited for the daemon go first
 	meetAfter = 500 * time.Millisecond
 )
 
-// reconcile makes ledger and runtime agree after a restart, whatever the last daemon was in the middle of: half-made
-// sessions are undone, removals that had begun are finished, and what belongs to nobody is removed. Live sandboxes
-// are attached to again by Meet, or when somebody wants one: a daemon with hundreds of them serves as soon as one
-// with none.
+// reconcile makes ledger and runtime agree after a restart, whatever the last daemon was doing. It undoes half-made
+// sessions, finishes removals, and removes what belongs to no session. HandshakeAll or the next use reconnects to
+// running sandboxes, so a daemon with hundreds of them serves as early as one with none.
 func (ss *Sessions) reconcile(ctx context.Context) error {
 	known := ss.known()
 	inv, err := ss.cfg.Runtime.List(ctx)
@@ -92,8 +91,7 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// reconcileSession decides what the record means now of a session that nobody has taken over. there says whether its
-// sandbox is listed.
+// reconcileSession reconciles a session that was not taken over. there says whether the runtime lists its sandbox.
 func (ss *Sessions) reconcileSession(ctx context.Context, s *Session, there bool) error {
 	rec := s.record()
 	s.endUnattached()
@@ -117,7 +115,7 @@ func (ss *Sessions) reconcileSession(ctx context.Context, s *Session, there bool
 	return s.recordEndedMeanwhile(ctx)
 }
 
-// recordEndedMeanwhile writes down that a session that ran does not any more, which no daemon brought about.
+// recordEndedMeanwhile records that a running session has ended without any daemon.
 func (s *Session) recordEndedMeanwhile(ctx context.Context) error {
 	if err := s.changeAsync(func(r *record) { r.State = proto.StateStopped }); err != nil {
 		return err
@@ -126,16 +124,17 @@ func (s *Session) recordEndedMeanwhile(ctx context.Context) error {
 	return nil
 }
 
-// incomplete reports whether a session's creator cannot have got an answer.
+// incomplete reports whether the creator of a session cannot have got an answer.
 func (ss *Sessions) incomplete(rec record) bool {
 	return (rec.State == proto.StateCreating || rec.InputsMissing) && ss.sameHost(rec.Host)
 }
 
-// sameHost reports whether boot is the present one of the host, or is not known. In another one a session that was
-// made may not be on disk as more than begun: see bringUp.
+// sameHost reports whether boot is the present boot ID of the host, or unknown. After another boot, a complete
+// session may be on disk as incomplete; see startSandbox.
 func (ss *Sessions) sameHost(boot string) bool { return boot == "" || ss.host == "" || boot == ss.host }
 
-// takeOver has a session that ran go on as it was, paused or not, if it is to. Its guest is met later.
+// takeOver lets a session that ran go on, paused or not, if it is not to be removed. The handshake with its guest
+// comes later.
 func (s *Session) takeOver() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,13 +144,14 @@ func (s *Session) takeOver() bool {
 	s.paused = s.core.pauser != nil && s.core.pauser.Paused(s.id)
 	s.needsHandshake.Store(true)
 	if s.leaseRenewed = s.paused || s.stillDozingLocked(); s.leaseRenewed {
-		s.touch() // the time without a daemon does not eat the lease
+		s.touch() // the lease does not count the time without a daemon
 	}
-	return true // and any other's is renewed when its guest answers
+	return true // other leases are renewed when their guest answers
 }
 
-// stillDozing reports whether the session was taken over while its guest dozed. That has nothing to tell, so it is met
-// when somebody wants the session: a daemon that starts does not need memory for all of those at once.
+// stillDozing reports whether the session was taken over while its guest dozed. A dozing guest has nothing to report,
+// so its handshake waits for the next use: a daemon that starts need not wake all of them, which would take their
+// memory at once.
 func (s *Session) stillDozing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,8 +162,8 @@ func (s *Session) stillDozingLocked() bool {
 	return s.needsHandshake.Load() && len(s.running) == 0 && s.core.dozer != nil && s.core.dozer.Dozes(s.id)
 }
 
-// HandshakeAll meets the guests of the sessions that Open has taken over, in the background. It is called when
-// requests are answered, and stands in nobody's way: whoever wants a session meets its guest at once.
+// HandshakeAll reconnects to the guests of the sessions that Open took over, in the background. The caller calls it
+// once it serves requests; a request for a session does its handshake at once.
 func (ss *Sessions) HandshakeAll() {
 	list := ss.takenOver
 	ss.takenOver = nil
@@ -191,26 +191,26 @@ func (ss *Sessions) HandshakeAll() {
 	}
 }
 
-// awaitHandshake returns once the guest of a session that was taken over has been met, unless that stands still: then
-// it is when that is over. Nobody is given a session before.
+// awaitHandshake returns after the handshake with the guest of a session that was taken over. A paused session does
+// its handshake when it is resumed.
 func (s *Session) awaitHandshake() {
 	if !s.needsHandshake.Load() {
 		return
 	}
-	if unlock, err := s.lockTransition(s.core.ctx); err == nil { // which meets it
+	if unlock, err := s.lockTransition(s.core.ctx); err == nil { // does the handshake
 		unlock()
 	}
 }
 
-// handshakeIfAwake is meet, unless that is done or the session stands still. Called with life held.
+// handshakeIfAwake does the handshake if it is due and the session is not paused. Called with transition held.
 func (s *Session) handshakeIfAwake() {
 	if s.needsHandshake.Load() && !s.isPaused() {
 		s.handshake()
 	}
 }
 
-// handshake goes on with the execs of an earlier daemon, or finds out that the sandbox is over. Called with life
-// held. If this daemon ends meanwhile, the next one meets the guest.
+// handshake adopts the execs of an earlier daemon, or finds that the sandbox is gone. Called with transition held. If
+// this daemon closes meanwhile, the next one does the handshake.
 func (s *Session) handshake() {
 	ctx := s.core.ctx
 	hello, err := s.helloWithRetry(ctx)
@@ -228,14 +228,13 @@ func (s *Session) handshake() {
 	if ctx.Err() != nil {
 		return
 	}
-	defer s.needsHandshake.Store(false) // last: whoever sees it does not wait
+	defer s.needsHandshake.Store(false) // last, since whoever sees it does not wait
 	if err == nil {
 		return
 	}
 	s.core.cfg.Log.Warn("a container does not answer; its next use starts it again", "container", s.id, "error", err)
 	s.endUnattached()
-	// Written down first: once it is down nobody waits for this any more, and would take the record's word that it
-	// runs.
+	// Recorded first: once needsHandshake is reset, readers believe a record that says it runs.
 	if err = s.recordEndedMeanwhile(ctx); err == nil {
 		err = s.stopSandbox(ctx)
 	}
@@ -245,8 +244,7 @@ func (s *Session) handshake() {
 	}
 }
 
-// helloWithRetry is what the session's guest says of itself, if it is there. One that is slow is asked as often as a
-// sweep would.
+// helloWithRetry says hello to the session's guest. It asks a slow guest as often as sweeps would.
 func (s *Session) helloWithRetry(ctx context.Context) (hello wire.Hello, err error) {
 	for range maxMissedHellos {
 		if hello, err = s.hello(ctx); !timedOut(err) || ctx.Err() != nil {

@@ -14,7 +14,8 @@ import (
 	"berth/state/ledger"
 )
 
-// sealedFields is the part of a record that is sealed in the ledger: people put tokens into environments, too.
+// sealedFields is the part of a record that is sealed in the ledger. It includes the environment, since people put
+// tokens there.
 type sealedFields struct {
 	Env     map[string]string        `json:"env,omitempty"`
 	Secrets map[string]string        `json:"secrets,omitempty"`
@@ -25,7 +26,7 @@ type sealedFields struct {
 // maxSecret bounds a secret, in bytes.
 const maxSecret = 64 << 10
 
-// seal closes what is confidential in a record that has its ID.
+// seal seals the secret fields of a record that has its ID.
 func (ss *Sessions) seal(r *record) error {
 	r.Names = slices.Sorted(maps.Keys(r.Secrets))
 	if len(r.Env)+len(r.Secrets)+len(r.NetworkSecrets) == 0 && r.toolSecrets.isZero() {
@@ -38,8 +39,8 @@ func (ss *Sessions) seal(r *record) error {
 	return err
 }
 
-// unseal opens a record that comes from the ledger. Where that fails its session says so when it is to run something,
-// and all else of it works.
+// unseal opens the sealed fields of a record. If that fails, the session refuses to run commands, and everything else
+// of it works.
 func (ss *Sessions) unseal(r *record) {
 	if r.Sealed == "" {
 		return
@@ -56,7 +57,7 @@ func (ss *Sessions) unseal(r *record) {
 	}
 }
 
-// openRecords unseals all records at start, and seals what an older daemon left in clear.
+// openRecords unseals all records at start, and seals environments that an older daemon left in clear.
 func (ss *Sessions) openRecords() {
 	for _, s := range ss.byID {
 		ss.unseal(&s.rec)
@@ -75,15 +76,14 @@ func (ss *Sessions) openRecords() {
 	}
 }
 
-// This file has secrets that commands never see: their environment has placeholders, and the proxy on the way out
-// puts the values in. To read the requests it stands in for the hosts, with certificates of an authority of the
-// daemon's own, which such a container trusts, and no other.
+// Commands never see network secrets: their environment has placeholders, which the proxy replaces in requests that
+// leave. To read the requests, the proxy presents certificates for the hosts from its own CA, which only such
+// containers trust.
 
-// placeholderPrefix begins what commands have in the place of such a secret.
+// placeholderPrefix begins every placeholder.
 const placeholderPrefix = "berth-secret-"
 
-// grantNetworkSecrets is the secrets of a request for a container with that network, each with a placeholder of its
-// own.
+// grantNetworkSecrets checks the network secrets of a request and gives each a placeholder.
 func (c Config) grantNetworkSecrets(n proto.Network, req proto.CreateContainer) (map[string]egress.Secret, error) {
 	if len(req.NetworkSecrets) == 0 {
 		return nil, nil
@@ -110,13 +110,13 @@ func (c Config) grantNetworkSecrets(n proto.Network, req proto.CreateContainer) 
 	return swapped, checkEnv(record{NetworkSecrets: swapped}.placeholders())
 }
 
-// CheckNetworkSecrets says whether a container with that network may have these secrets.
+// CheckNetworkSecrets checks whether a container with that network may have these secrets.
 func (ss *Sessions) CheckNetworkSecrets(n proto.Network, asked map[string]proto.NetworkSecret) error {
 	_, err := ss.cfg.grantNetworkSecrets(n, proto.CreateContainer{NetworkSecrets: asked})
 	return err
 }
 
-// mapValues is a map with other values; an empty one is nil.
+// mapValues maps the values of a map; an empty map becomes nil.
 func mapValues[A, B any](from map[string]A, fn func(A) B) map[string]B {
 	if len(from) == 0 {
 		return nil
@@ -132,7 +132,7 @@ func valuesOf(asked map[string]proto.NetworkSecret) map[string]string {
 	return mapValues(asked, func(s proto.NetworkSecret) string { return s.Value })
 }
 
-// redactorFor hides what a command brings beside its session's.
+// redactorFor hides the secrets of a command and of its session.
 func (s *Session) redactorFor(cmd proto.Cmd) *secrets.Redactor {
 	if len(cmd.Env)+len(cmd.Secrets) == 0 {
 		return s.redactor
@@ -146,12 +146,12 @@ func (s *Session) redactorFor(cmd proto.Cmd) *secrets.Redactor {
 	return secrets.NewRedactor(env, r.Secrets, r.networkSecretValues(), r.toolSecrets.words(), cmd.Secrets)
 }
 
-// redactor hides what the record has.
+// redactor hides the secrets of the record.
 func (r record) redactor() *secrets.Redactor {
 	return secrets.NewRedactor(r.Env, r.Secrets, r.networkSecretValues(), r.toolSecrets.words())
 }
 
-// hideIn hides in *err what a request for a container brings.
+// hideIn hides the secrets of a request for a container in *err.
 func hideIn(req proto.CreateContainer, err *error) {
 	if *err != nil {
 		p := req.CodeTools.Provider
@@ -163,10 +163,10 @@ func hideIn(req proto.CreateContainer, err *error) {
 // Hide replaces the session's secrets in a text that is kept or shown.
 func (s *Session) Hide(text string) string { return s.redactor.Hide(text) }
 
-// HideError is err in words that hide the session's secrets, which may repeat what a client sent.
+// HideError hides the session's secrets in an error, which may quote what a client sent.
 func (s *Session) HideError(err error) error { return s.redactor.Error(err) }
 
-// Hide replaces the secrets of a container in a text that is to be kept or shown.
+// Hide replaces the secrets of a container in a text that is kept or shown.
 func (ss *Sessions) Hide(container, text string) string {
 	if s := ss.find(container); s != nil {
 		return s.redactor.Hide(text)
@@ -174,7 +174,7 @@ func (ss *Sessions) Hide(container, text string) string {
 	return text
 }
 
-// HideError is err in words that hide the secrets of a container.
+// HideError hides the secrets of a container in an error.
 func (ss *Sessions) HideError(container string, err error) error {
 	if s := ss.find(container); s != nil {
 		return s.HideError(err)
@@ -182,11 +182,10 @@ func (ss *Sessions) HideError(container string, err error) error {
 	return err
 }
 
-// A Resealer gives a sealed text under the key that seals now; see vault.Rotate.
+// A Resealer seals a sealed text under the present key; see vault.Rotate.
 type Resealer = func(name, sealed string) (string, error)
 
-// Reseal has the secrets of all sessions, of commands that may outlive the daemon, and the key of digests sealed
-// anew, while they are in use.
+// Reseal reseals the secrets of all sessions and of durable commands, and the key of digests, while they are in use.
 func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 	ss.mu.RLock()
 	all := ss.snapshot()
@@ -200,7 +199,7 @@ func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 		case fresh == "":
 			continue
 		}
-		// A record's environment is sealed when the session is made, and only ever dropped after that.
+		// An environment is sealed when the session is made, and after that it is only dropped.
 		err = s.change(func(r *record) {
 			if r.Sealed != "" {
 				r.Sealed = fresh
@@ -215,7 +214,7 @@ func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 	return changed + n, closed + bad, err
 }
 
-// Reseal is Sessions.Reseal in a ledger that no daemon has open.
+// Reseal is Sessions.Reseal for a ledger that no daemon has open.
 func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
 	changed, closed, err = resealBucket(db, bucketSessions, reseal, func(r *record) (string, *string) {
 		return r.ID,
@@ -228,7 +227,7 @@ func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
 	return changed + n, closed + bad, err
 }
 
-// resealOthers reseals what no session's record has, which nobody changes meanwhile but in the ledger.
+// resealOthers reseals what is not in a session's record and changes in the ledger only.
 func resealOthers(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
 	changed, closed, err = resealBucket(db, bucketExecs, reseal, func(r *execRecord) (string, *string) {
 		return r.Exec.ID, &r.Sealed
@@ -243,7 +242,7 @@ func resealOthers(db *ledger.DB, reseal Resealer) (changed, closed int, err erro
 	return changed + n, closed + bad, err
 }
 
-// resealBucket does it for one kind of record, of which the function gives the name and the sealed text.
+// resealBucket reseals the records of one bucket; of returns the name and the sealed text of a record.
 func resealBucket[T any](db *ledger.DB, bucket string, reseal Resealer, of func(*T) (name string, sealed *string)) (
 	changed, closed int, err error) {
 	err = db.Update(func(tx *ledger.Tx) error {
@@ -268,7 +267,7 @@ func resealBucket[T any](db *ledger.DB, bucket string, reseal Resealer, of func(
 	return changed, closed, err
 }
 
-// resealed is a text under the newest key, or empty where there is nothing to change.
+// resealed is a text sealed under the present key, or "" if it needs no change.
 func resealed(name, sealed string, reseal Resealer) (string, error) {
 	if sealed == "" {
 		return "", nil

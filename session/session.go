@@ -16,51 +16,53 @@ import (
 	"berth/state/ledger"
 )
 
-// A Session is one container as its owner knows it. Its methods are safe for concurrent use.
+// A Session is one container of its owner. Its methods are safe for concurrent use.
 type Session struct {
-	Files // access to its files, for its callers
+	Files // file access, for callers
 
 	core      *Sessions
 	id, owner string
 	workspace string
-	redactor  *secrets.Redactor // hides its secrets
+	redactor  *secrets.Redactor // hides the session's secrets
 
-	counted bool   // among those that have not expired; guarded by core.mu, as is key
-	key     string // of the API, which it is counted for
+	counted bool   // it counts among the sessions that have not expired; guarded by core.mu, as is key
+	key     string // the API key it counts for
 
-	// an earlier daemon started its sandbox, and this one has not asked the guest for its commands yet
+	// an earlier daemon started its sandbox, and this one has not yet asked the guest for its commands
 	needsHandshake atomic.Bool
 
-	// life is a lock for transitions (start, stop, expire, remove). It may be held across I/O, so
-	// waiting for it can be given up. It is taken before mu.
+	// transition is a lock for start, stop, pause, expire and remove. A goroutine may hold it across I/O, so another
+	// can give up waiting for it. It is taken before mu.
 	transition chan struct{}
-	unclean    bool // its sandbox could not be stopped and may run still; guarded by life
+	unclean    bool // its sandbox could not be stopped and may still run; guarded by transition
 
-	// saving makes the changes of the record one after the other, so that none is built on one that
-	// then fails. It is held while the ledger writes, and taken after life and before mu.
+	// saving serialises changes of the record, so that none builds on a change that then fails. It is held while the
+	// ledger writes, and taken after transition and before mu.
 	saving sync.Mutex
 
-	mu           sync.Mutex     // guards what follows
-	rec          record         // as the ledger has it, but for LastUsed, which is ahead
-	saved        time.Time      // LastUsed as the ledger has it
-	guest        *client.Client // of this generation; replaced by start
-	boot         string         // of that guest
-	users        int            // operations under way; the sweeper leaves a session with any alone
-	paused       bool           // it stands still, or is about to; whoever comes wakes it
-	leaseRenewed bool           // its lease was, when it was taken over, since its guest is met only when it is wanted
-	stopping     bool           // about to be stopped: whoever comes waits, and starts it again
+	mu           sync.Mutex     // guards the fields below
+	rec          record         // as in the ledger, except for LastUsed, which is newer
+	saved        time.Time      // LastUsed as in the ledger
+	guest        *client.Client // of this generation; each start replaces it
+	boot         string         // the boot ID of that guest
+	users        int            // operations that run; the sweeper skips a session that has any
+	paused       bool           // paused, or about to be; the next use resumes it
+	leaseRenewed bool           // the lease was renewed at takeover, because the handshake waits for the next use
+	stopping     bool           // about to be stopped: a new user waits and starts it again
 	failedCreate bool           // it never came up and could not be removed; the sweeper tries again
-	emptied      bool           // expired, and nothing is left but its record
+	emptied      bool           // expired, and only its record is left
 	missedHellos int            // sweeps in a row in which the guest did not answer
 	removed      bool
-	execs        []*Exec                    // running and remembered, in the order they began
-	running      []*Exec                    // those of them that have not ended: counted often, beside a hundred that have
-	started      int                        // execs ever begun; the number of the newest
-	keptBytes    int64                      // bytes of output that ended execs keep in memory, at most
-	execStarted  chan struct{}              // closed when an exec begins
-	pendingExecs map[string]*pendingRequest // execs with a key that are being started, by that
-	lastStop     stopCause                  // why a generation was stopped
-	servedPorts  map[uint16]func()          // ends of what is served on its loopback, by port; nil: nothing is
+	execs        []*Exec // running and remembered execs, in the order of their start
+	// the execs that have not ended, apart because they are counted often and a hundred ended ones are remembered
+	running      []*Exec
+	started      int                        // execs ever started; the number of the newest
+	keptBytes    int64                      // upper bound of the bytes of output that ended execs keep in memory
+	execStarted  chan struct{}              // closed when an exec starts
+	pendingExecs map[string]*pendingRequest // execs with an idempotency key that are being started, by key
+	lastStop     stopCause                  // why the last generation was stopped
+	// cancels what is served on the container's loopback, by port; nil: nothing is served
+	servedPorts map[uint16]func()
 }
 
 func newSession(core *Sessions, rec record) *Session {
@@ -95,19 +97,19 @@ func (s *Session) dial(ctx context.Context) (net.Conn, error) {
 	return c, err
 }
 
-// ID is the container's ID, never used again for another.
+// ID is the container's ID. It is never used again.
 func (s *Session) ID() string { return s.id }
 
-// Owner is who may use it.
+// Owner is the owner, the only one who may use the session.
 func (s *Session) Owner() string { return s.owner }
 
 // WorkspaceID names the tree at /workspace.
 func (s *Session) WorkspaceID() string { return s.workspace }
 
-// DefaultJob is the job of execs that name none.
+// DefaultJob is the job of execs that name no job.
 func (s *Session) DefaultJob() string { return s.record().Job }
 
-// Ref is how results name this session, with the expiry as of now.
+// Ref names this session in results, with its expiry as of now.
 func (s *Session) Ref() proto.ContainerRef {
 	return proto.ContainerRef{ID: s.id, ExpiresAt: proto.At(s.core.clock.shown(s.record().expires()))}
 }
@@ -131,20 +133,21 @@ func (s *Session) Info() proto.Container {
 		Generation: r.Generation,
 		CreatedAt:  shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(
 			r.cap()),
-		RunningExecs:       s.holdingExecs(), // an interpreter that waits for its next cell is no work of anybody's
+		RunningExecs:       s.holdingExecs(), // an interpreter that waits for its next cell does not count
 		SecretNames:        append([]string{}, r.Names...),
 		NetworkSecrets:     r.shownNetworkSecrets(),
 		IdleTimeoutSeconds: int64(r.Idle / time.Second), MaxLifetimeSeconds: int64(r.Lifetime / time.Second),
 	}
 }
 
-// OutputBudget is what the output of all commands counts in, for those who keep output of their own.
+// OutputBudget is the memory budget that the output of all commands shares. Packages that keep output of their own
+// count in it too.
 func (s *Session) OutputBudget() *output.Budget { return s.core.memory }
 
 // Paused reports whether the session is paused.
 func (s *Session) Paused() bool { return s.isPaused() }
 
-// Start makes sure that it runs.
+// Start starts the session if it does not run.
 func (s *Session) Start(ctx context.Context) error {
 	release, err := s.use(ctx)
 	if err == nil {
@@ -153,7 +156,7 @@ func (s *Session) Start(ctx context.Context) error {
 	return err
 }
 
-// Stop ends the session's processes and keeps its files; the next use starts it again.
+// Stop ends the session's processes and keeps its files. The next use starts it again.
 func (s *Session) Stop(ctx context.Context) error {
 	if err := s.usable(); err != nil {
 		return err
@@ -161,9 +164,9 @@ func (s *Session) Stop(ctx context.Context) error {
 	return s.stopUnlessStopped(context.WithoutCancel(ctx), "the container was stopped")
 }
 
-// Hold makes sure that it runs and keeps it from being paused or stopped as idle until release, as a command does
-// while it runs. It is for whoever has a resident command do something. ctx's API key must have CPU time left. Stored
-// files are put into $INPUT_DIR first.
+// Hold starts the session if it does not run, and keeps it from being paused or stopped as idle until release, as a
+// running command does. Callers use it around work of a resident command. The API key in ctx must have CPU time left.
+// The stored files are first put into $INPUT_DIR.
 func (s *Session) Hold(ctx context.Context, files []string) (release func(), err error) {
 	if err := s.core.cfg.mayRun(ctx); err != nil {
 		return nil, err
@@ -178,11 +181,11 @@ func (s *Session) Hold(ctx context.Context, files []string) (release func(), err
 	return release, nil
 }
 
-// This file has how a session's sandbox is made to stand still and go on. Only the runtime knows for good what is
-// paused; the record says "running" all the while, and a later daemon asks. Whatever needs the guest wakes it first.
+// Only the runtime knows for certain which sandboxes are paused. The record says "running" all the while, and a later
+// daemon asks the runtime. Every operation that needs the guest resumes the session first.
 
-// Pause has every process of the session stand still, in memory, until the next use. The lease runs on. Commands that
-// run are halted where they are; one that is just being started, or a transfer, is a Conflict.
+// Pause freezes every process of the session, in memory, until the next use. The lease runs on. Running commands
+// freeze where they are. Pause is a Conflict while a command starts or a transfer runs.
 func (s *Session) Pause(ctx context.Context) error {
 	if err := s.usable(); err != nil {
 		return err
@@ -196,8 +199,8 @@ func (s *Session) Pause(ctx context.Context) error {
 	return err
 }
 
-// Resume has a paused session go on; one that runs does so still. A stopped one is a Conflict, and so is one that
-// turns out to have ended while it stood still: its processes cannot go on. Start makes it run.
+// Resume unfreezes a paused session; a running one stays as it is. A stopped session is a Conflict, and so is one
+// whose sandbox ended while it was paused, since its processes cannot go on. Start starts it.
 func (s *Session) Resume(ctx context.Context) error {
 	s.mu.Lock()
 	err := s.resumableLocked(ctx)
@@ -229,8 +232,8 @@ func (s *Session) resumableLocked(ctx context.Context) error {
 	return s.boundLocked(ctx)
 }
 
-// use makes sure that the session's sandbox runs and holds it until release. Every operation on
-// a session is between the two; each end renews the lease.
+// use starts or resumes the session's sandbox and holds it until release. Every operation on a session runs between
+// the two; both ends renew the lease.
 func (s *Session) use(ctx context.Context) (release func(), err error) {
 	s.mu.Lock()
 	if err := s.usableLocked(); err != nil {
@@ -255,8 +258,8 @@ func (s *Session) use(ctx context.Context) (release func(), err error) {
 	return s.release, nil
 }
 
-// useGeneration is use for bookkeeping: it fails where the generation that g speaks to is not the
-// present one. The lease is that of whatever made the entry.
+// useGeneration is use for records about the generation of guest g. It fails if that generation is over, and does not
+// renew the lease.
 func (s *Session) useGeneration(ctx context.Context, g *client.Client) (release func(), err error) {
 	s.mu.Lock()
 	err = s.usableLocked()
@@ -283,7 +286,7 @@ func (s *Session) release() {
 	s.touch()
 }
 
-// usable says why the session cannot be used, if it cannot.
+// usable is the error that says why the session cannot be used, or nil.
 func (s *Session) usable() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -307,8 +310,9 @@ func (s *Session) runningLocked() bool { return s.rec.State == proto.StateRunnin
 
 type generationKey struct{}
 
-// InGeneration binds what is done with ctx to one generation of a container: where that is not the one that
-// runs, it fails with a Conflict that names both, and starts nothing. 0 binds to none.
+// InGeneration binds operations with ctx to one generation of a container. If another generation runs, they fail with
+// a Conflict that names both, and start nothing. 0 binds to none. The HTTP edge puts the generation of a request
+// there, so that no handler can forget it.
 func InGeneration(ctx context.Context, generation int64) context.Context {
 	if generation == 0 {
 		return ctx
@@ -316,8 +320,7 @@ func InGeneration(ctx context.Context, generation int64) context.Context {
 	return context.WithValue(ctx, generationKey{}, generation)
 }
 
-// boundLocked says why ctx cannot use the session's present generation, if it is bound to another. Called with
-// mu held.
+// boundLocked is the error for a ctx that is bound to another generation than the present one. Called with mu held.
 func (s *Session) boundLocked(ctx context.Context) error {
 	want, _ := ctx.Value(generationKey{}).(int64)
 	switch {
@@ -333,16 +336,16 @@ func (s *Session) boundLocked(ctx context.Context) error {
 		s.id, s.rec.Generation, want)
 }
 
-// client speaks to the guest of the present generation. What was begun with an older one
-// stays with that and never reaches a successor.
+// client is the client of the present generation's guest. Work that began with an older generation keeps its client
+// and never reaches a successor.
 func (s *Session) client() *client.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.guest
 }
 
-// clientFor is client, unless ctx is bound to another generation: between use and this the container may have
-// been stopped and started anew. An exec that is to run there is told which generation it is.
+// clientFor is client, unless ctx is bound to another generation: the container may have been stopped and started
+// since use. It tells exec e, which may be nil, in which generation it runs.
 func (s *Session) clientFor(ctx context.Context, e *Exec) (*client.Client, error) {
 	s.mu.Lock()
 	g, n, err := s.guest, s.rec.Generation, s.boundLocked(ctx)
@@ -375,31 +378,31 @@ func (s *Session) markGone() {
 	s.removed = true
 }
 
-// markFailedCreate has the sweeper remove it, if its creator does not manage to.
+// markFailedCreate has the sweeper remove the session if its creator cannot.
 func (s *Session) markFailedCreate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failedCreate = true
 }
 
-// is reads one of the session's marks.
+// is reads one of the session's flags.
 func (s *Session) is(mark *bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return *mark
 }
 
-// change alters the record and returns once that is on disk; until then nobody sees it. fn
-// gets a copy. If it cannot be written, the record is as it was.
+// change changes the record and returns once the change is on disk. Readers see it only then. fn gets a copy. If the
+// write fails, the record stays as it was.
 func (s *Session) change(fn func(*record)) error { return s.changeWith(s.core.cfg.Ledger.Update, fn) }
 
-// changeAsync is change that does not wait for the disk: for what the death of the daemon must not take back, and a
-// power cut, with which every sandbox ends, may.
+// changeAsync is change without waiting for the disk. The change survives the death of the daemon. A power cut may
+// take it back, but ends every sandbox as well.
 func (s *Session) changeAsync(fn func(*record)) error {
 	return s.changeWith(s.core.cfg.Ledger.UpdateAsync, fn)
 }
 
-// changeWith is change by one way of writing.
+// changeWith is change with the given way of writing.
 func (s *Session) changeWith(write func(func(*ledger.Tx) error) error, fn func(*record)) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
@@ -428,8 +431,8 @@ func (s *Session) changeWith(write func(func(*ledger.Tx) error) error, fn func(*
 // saveRecord writes the record as it is in memory.
 func (s *Session) saveRecord() error { return s.changeAsync(func(*record) {}) }
 
-// deleteRecord takes the record out of the ledger, with those of the execs; from then on nothing writes it again. If
-// a power cut brings it back, it says that the session is to go.
+// deleteRecord removes the record and those of the execs from the ledger. Nothing writes it again. If a power cut
+// brings it back, it says that the session is to be removed.
 func (s *Session) deleteRecord() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()

@@ -16,39 +16,40 @@ import (
 	"berth/state/ledger"
 )
 
-// Sessions is all sessions of a daemon.
+// Sessions is the collection of all sessions of a daemon.
 type Sessions struct {
 	cfg    Config
 	pauser Pauser // the runtime, or nil if it cannot pause: then no session is paused
-	dozer  Dozer  // the runtime, or nil if it cannot tell who dozes: then each is woken by the next daemon
+	dozer  Dozer  // the runtime, or nil if it cannot tell which guests doze: then the next daemon wakes all of them
 	clock  *leaseClock
 
-	// ctx ends when Close begins; work that must outlive a request runs on it.
+	// ctx ends when Close begins. Work that outlives a request runs on it.
 	ctx     context.Context
 	cancel  context.CancelFunc
-	host    string         // boot of the host
-	memory  *output.Budget // for what execs wrote; results of those that ended take as much again
-	spooled atomic.Int64   // bytes in files of output
-	reread  atomic.Int64   // bytes of them in memory for whoever follows
+	host    string         // boot ID of the host
+	memory  *output.Budget // for the output of execs; results of ended ones take as much again
+	spooled atomic.Int64   // bytes of output in files
+	reread  atomic.Int64   // bytes of that output that is in memory again for followers
 
-	freeingMemory atomic.Bool // somebody makes memory for output; see relieve
+	freeingMemory atomic.Bool // a goroutine runs makeRoom
 
-	digestKey []byte         // of digest
-	wg        sync.WaitGroup // execs and starts under way
+	digestKey []byte         // the key of digest
+	wg        sync.WaitGroup // running execs and starts
 
-	takenOver []*Session // by Open, until Meet
+	takenOver []*Session // by Open, for HandshakeAll
 
-	mu             sync.RWMutex // guards what follows
-	byID           map[string]*Session
-	index          index // of byID
-	workspaces     map[string]workspaceRecord
-	pendingCreates map[string]*pendingRequest // sessions with an idempotency key that are being made, by owner and key
+	mu         sync.RWMutex // guards the fields below
+	byID       map[string]*Session
+	index      index // of byID
+	workspaces map[string]workspaceRecord
+	// sessions with an idempotency key that are being created, by owner and key
+	pendingCreates map[string]*pendingRequest
 	closed         bool
 }
 
-// Open reads the ledger, makes it and the runtime agree, and takes over the sandboxes that
-// still run, with their execs that outlive a daemon. Others that were running when the last one ended are
-// marked lost. Meet is to be called once somebody may want them.
+// Open reads the ledger and makes it agree with the runtime. It takes over the sandboxes that still run, with their
+// durable execs. It marks other execs that ran when the last daemon ended as lost. The caller calls HandshakeAll once
+// it serves requests.
 func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	cfg = cfg.withDefaults()
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, outputDir), 0o700); err != nil {
@@ -67,7 +68,7 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	return ss, nil
 }
 
-// loadAndReconcile makes of what is on disk what is so now.
+// loadAndReconcile loads the records and makes them agree with what runs.
 func (ss *Sessions) loadAndReconcile(ctx context.Context) error {
 	if err := errors.Join(ss.openDigest(), replayEnds(ss.cfg.Dir, ss.cfg.Ledger), ss.load()); err != nil {
 		return fmt.Errorf("reading sessions: %w", err)
@@ -78,9 +79,8 @@ func (ss *Sessions) loadAndReconcile(ctx context.Context) error {
 	return nil
 }
 
-// Close ends what is under way and lets go of the sandboxes without stopping them: the next
-// daemon attaches to them again. Execs that still run end and are recorded as stopped, but for those in the background
-// and detached ones, which go on.
+// Close ends what runs and detaches from the sandboxes without stopping them; the next daemon takes them over.
+// Running execs end and are recorded as stopped, except for durable ones, which go on.
 func (ss *Sessions) Close() error {
 	ss.mu.Lock()
 	ss.closed = true
@@ -102,8 +102,8 @@ func (ss *Sessions) Close() error {
 	return errors.Join(errs...)
 }
 
-// Get finds a session of this owner. One of another owner does not exist for them. One that
-// has expired is returned too, beside an Expired error that says so.
+// Get finds a session of this owner. A session of another owner is NotFound. An expired session is returned beside an
+// Expired error.
 func (ss *Sessions) Get(owner, id string) (*Session, error) {
 	ss.mu.RLock()
 	s, ok := ss.byID[id]
@@ -116,18 +116,18 @@ func (ss *Sessions) Get(owner, id string) (*Session, error) {
 	return s, s.usable()
 }
 
-// Any is the session of that ID, whoever owns it, or nil.
+// Any is the session with that ID, of any owner, or nil.
 func (ss *Sessions) Any(id string) *Session { return ss.find(id) }
 
 // A Filter chooses sessions to list.
 type Filter struct {
 	Labels map[string]string // all must match
 	State  proto.State       // "" is every state but expired
-	After  string            // begin behind this ID
+	After  string            // list the sessions after this ID
 	Limit  int               // 1 to 1000; 0 is 100
 }
 
-// List is the owner's sessions, newest first, and whether there are more behind the last.
+// List is a page of the owner's sessions, newest first, and whether more follow.
 func (ss *Sessions) List(owner string, f Filter) (page []proto.Container, more bool, err error) {
 	setDefault(&f.Limit, 100)
 	if f.Limit < 1 || f.Limit > 1000 {
@@ -165,9 +165,8 @@ func (f Filter) matches(c proto.Container) bool {
 	return true
 }
 
-// Delete removes a session: its execs end, its sandbox goes, and its workspace too unless keep is set or it was kept
-// before. TooMany says that no more may be kept. An expired one is removed as well. Deleting twice is NotFound the
-// second time.
+// Delete removes a session with its execs and sandbox, and its workspace unless keep is set or it was kept before. It
+// fails with TooMany if no more workspaces may be kept. It removes expired sessions too. A second Delete is NotFound.
 func (ss *Sessions) Delete(ctx context.Context, owner, id string, keep bool) error {
 	s, err := ss.Get(owner, id)
 	if s == nil {
@@ -180,8 +179,8 @@ func (ss *Sessions) Delete(ctx context.Context, owner, id string, keep bool) err
 	return err
 }
 
-// remove takes a session away for good. What it decided is written first, so that a
-// crash in the middle is finished by reconcile.
+// remove removes a session for good. It records the decision first, so that reconcile finishes the removal after a
+// crash.
 func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
 	unlock, err := s.lockTransition(ctx)
 	if err != nil {
@@ -208,7 +207,7 @@ func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
 	return ss.finishRemove(ctx, s)
 }
 
-// finishRemove does what remove decided. It is called again after a crash or a failure.
+// finishRemove does what remove decided. A sweep or reconcile calls it again after a failure or a crash.
 func (ss *Sessions) finishRemove(ctx context.Context, s *Session) error {
 	if err := ss.releaseAll(ctx, s); err != nil {
 		return err
@@ -220,10 +219,10 @@ func (ss *Sessions) finishRemove(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// releaseAll takes away all that a session holds but its record. Execs are over before the books of their
-// jobs are dropped, or they would write into those again.
+// releaseAll removes everything that a session holds except its record. The execs end before the manifests of their
+// jobs are dropped, since an end writes to them.
 func (ss *Sessions) releaseAll(ctx context.Context, s *Session) error {
-	decided := ss.onDisk() // that it goes, before anything of its files does
+	decided := ss.onDisk() // the decision is on disk before any file goes
 	s.resumeToEnd(ctx)
 	if err := ss.cfg.Runtime.Stop(ctx, s.id); err != nil {
 		return fmt.Errorf("stopping %s: %w", s.id, err)
@@ -242,7 +241,7 @@ func (ss *Sessions) releaseAll(ctx context.Context, s *Session) error {
 	return ss.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return tx.DeletePrefix(bucketExecs, s.id+"/") })
 }
 
-// forget drops a session from memory.
+// forget removes a session from memory.
 func (ss *Sessions) forget(s *Session) {
 	s.markGone()
 	retry := s.record().Retry.Key
@@ -259,7 +258,7 @@ func (ss *Sessions) forget(s *Session) {
 	}
 }
 
-// StopAll stops every running session; the files stay, and the next use starts one again.
+// StopAll stops every running session. The files stay, and the next use starts a session again.
 func (ss *Sessions) StopAll(ctx context.Context) error {
 	ss.mu.RLock()
 	all := ss.snapshot()
@@ -278,7 +277,7 @@ func (ss *Sessions) StopAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Digests are the images that sessions may need to start again, each once.
+// Digests are the digests of images that sessions may need to start again, without duplicates.
 func (ss *Sessions) Digests() []string {
 	ss.mu.RLock()
 	all := ss.snapshot()
@@ -292,14 +291,14 @@ func (ss *Sessions) Digests() []string {
 	return list
 }
 
-// Counts are how many sessions are in which state, and execs running, for metrics.
+// Counts are the sessions by state and the running execs, for metrics.
 type Counts struct {
 	ByState      map[proto.State]int
 	RunningExecs int
 	Workspaces   int
 }
 
-// Counts takes a count now.
+// Counts counts now.
 func (ss *Sessions) Counts() Counts {
 	ss.mu.RLock()
 	all, c := ss.snapshot(), Counts{ByState: map[proto.State]int{}, Workspaces: len(ss.workspaces)}
@@ -312,8 +311,8 @@ func (ss *Sessions) Counts() Counts {
 	return c
 }
 
-// goTracked runs fn on a goroutine that Close waits for, and first before that, so that Close either refuses
-// both or finds what first made known.
+// goTracked runs first and then fn on a goroutine that Close waits for. Close either refuses both, or finds what
+// first published.
 func (ss *Sessions) goTracked(first, fn func()) error {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
@@ -331,7 +330,7 @@ func shuttingDown() error {
 	return proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down")
 }
 
-// snapshot is every session. Called with mu held.
+// snapshot is all sessions. Called with mu held.
 func (ss *Sessions) snapshot() []*Session {
 	all := make([]*Session, 0, len(ss.byID))
 	for _, s := range ss.byID {
@@ -346,7 +345,7 @@ func (ss *Sessions) find(id string) *Session {
 	return ss.byID[id]
 }
 
-// known are the IDs of all sessions and workspaces.
+// known is the set of IDs of all sessions and workspaces.
 func (ss *Sessions) known() map[string]bool {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
@@ -360,27 +359,28 @@ func (ss *Sessions) known() map[string]bool {
 	return ids
 }
 
-// onDisk begins to put on disk what was written down so far. Nobody has to wait for that who does something else first.
+// onDisk starts a sync of everything written so far; wait returns once it is on disk. Work in between overlaps with
+// the sync.
 func (ss *Sessions) onDisk() (wait func() error) {
 	return ss.cfg.Ledger.StartUpdate(func(*ledger.Tx) error { return nil })
 }
 
-// An index is what Sessions would have to look at all sessions for. It is guarded by Sessions.mu.
+// An index answers what would otherwise take a walk over all sessions. It is guarded by Sessions.mu.
 type index struct {
-	byOwner map[string][]*Session // in the order of their IDs, which is that of their making
-	byRetry map[string]*Session   // by owner and idempotency key: the newest
-	live    map[string]int64      // sessions that have not expired, by API key
-	all     int64                 // of them, of all keys
+	byOwner map[string][]*Session // sorted by ID, which is by time of creation
+	byRetry map[string]*Session   // the newest by owner and idempotency key
+	live    map[string]int64      // number of sessions that have not expired, by API key
+	all     int64                 // number of them, of all keys
 }
 
 func newIndex() index {
 	return index{byOwner: map[string][]*Session{}, byRetry: map[string]*Session{}, live: map[string]int64{}}
 }
 
-// retryKey is what byRetry has a session under.
+// retryKey is the key of byRetry.
 func retryKey(owner, key string) string { return owner + "\x00" + key }
 
-// add is for a session that just became known.
+// add adds a new session.
 func (x *index) add(s *Session, rec record, expired bool) {
 	list := x.byOwner[s.owner]
 	at, _ := slices.BinarySearchFunc(list, s.id, func(s *Session, id string) int { return strings.Compare(s.id, id) })
@@ -398,7 +398,7 @@ func (x *index) add(s *Session, rec record, expired bool) {
 	}
 }
 
-// expired takes a session out of the count, if it is in there.
+// expired removes a session from the counts, if it is in them.
 func (x *index) expired(s *Session) {
 	if !s.counted {
 		return
@@ -410,7 +410,7 @@ func (x *index) expired(s *Session) {
 	}
 }
 
-// remove forgets a session.
+// remove removes a session.
 func (x *index) remove(s *Session, retry string) {
 	x.expired(s)
 	list := x.byOwner[s.owner]
@@ -424,7 +424,7 @@ func (x *index) remove(s *Session, retry string) {
 	}
 }
 
-// before are the owner's sessions whose IDs come before one, or all if that is empty, oldest first. It is a copy.
+// before is a copy of the owner's sessions with IDs before the given one, or all if that is empty, oldest first.
 func (x *index) before(owner, id string) []*Session {
 	list := x.byOwner[owner]
 	if id != "" {

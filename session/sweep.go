@@ -12,10 +12,10 @@ import (
 	"berth/proto"
 )
 
-// Swept is what one sweep did.
+// Swept counts what one sweep did.
 type Swept struct {
 	Stopped    int // idle sessions whose sandbox was stopped
-	Paused     int // idle sessions that stand still from now on
+	Paused     int // idle sessions that were paused
 	Dozing     int // idle sessions whose guest has given back its memory
 	Expired    int // sessions past their cap, removed with their files
 	Forgotten  int // expired IDs that now answer "not found"
@@ -42,9 +42,9 @@ func (w Swept) Counts() map[string]int {
 	}
 }
 
-// Sweep stops what is idle, removes what is past its cap, and finishes what failed before. It never takes a session
-// that is in use: an exec ends at the cap by its own deadline. One that cannot be swept, or is just being started,
-// stopped or removed by somebody else, does not keep the others from it; all errors are returned together.
+// Sweep stops idle sessions, removes those past their cap, and finishes what failed before. It never removes a
+// session in use: an exec ends at the cap by its own deadline. A session that cannot be swept, or that is in
+// transition, does not keep Sweep from the others. Sweep returns all errors together.
 func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 	var done Swept
 	var errs []error
@@ -65,8 +65,8 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 	return done, errors.Join(errs...)
 }
 
-// remembered is since when sessions must have expired for their IDs to be remembered still: for Tombstone, and no
-// more of them than there may be containers.
+// remembered is the time since which sessions must have expired for their IDs to be remembered: for Tombstone, and at
+// most MaxSessions of them.
 func (ss *Sessions) remembered(all []*Session) time.Time {
 	since := ss.clock.now().Add(-ss.cfg.Tombstone)
 	var ended []time.Time
@@ -146,7 +146,7 @@ func countIf(n *int, did bool) {
 	}
 }
 
-// sweepRemoval finishes a removal. Called with life held.
+// sweepRemoval finishes a removal. Called with transition held.
 func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error {
 	err := ss.finishRemove(ctx, s)
 	countIf(n, err == nil)
@@ -156,12 +156,12 @@ func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error 
 	return err
 }
 
-// capGrace is how long past its cap a session is left to those who use it: execs are ended at the cap, and need to be
-// booked. A reader that nobody closes must not keep it for ever.
+// capGrace is how long past its cap a session is left to its users: execs end at the cap and then have to be
+// recorded. A reader that is never closed must not keep the session.
 const capGrace = 5 * time.Minute
 
-// expire removes a session that is past its cap and leaves its name, so that its ID can be
-// told from one that never was. Called with life held.
+// expire removes a session past its cap, except for its record, which tells its ID from one that never was. Called
+// with transition held.
 func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 	now := ss.clock.now()
 	s.mu.Lock()
@@ -185,8 +185,8 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 	return ss.leaveTombstone(ctx, s)
 }
 
-// leaveTombstone takes away what an expired session holds, and remembers that nothing is left to take. Called
-// with life held.
+// leaveTombstone removes what an expired session holds, and notes that only its record is left. Called with
+// transition held.
 func (ss *Sessions) leaveTombstone(ctx context.Context, s *Session) error {
 	if err := ss.releaseAll(ctx, s); err != nil {
 		return err
@@ -197,7 +197,7 @@ func (ss *Sessions) leaveTombstone(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// sweepUnknown is sweepStrangers of what there is now.
+// sweepUnknown is removeUnknown of what the runtime has now.
 func (ss *Sessions) sweepUnknown(ctx context.Context, done *Swept) error {
 	known := ss.known()
 	inv, err := ss.cfg.Runtime.List(ctx)
@@ -207,9 +207,10 @@ func (ss *Sessions) sweepUnknown(ctx context.Context, done *Swept) error {
 	return ss.removeUnknown(ctx, inv, known, done)
 }
 
-// removeUnknown removes sandboxes that belong to no session and workspaces that nobody holds, as a crash may leave,
-// and sets aside workspaces that the ledger does not know. A session is in memory before anything of it is made, so
-// what was listed and is unknown afterwards is nobody's; unless it was known before, and has been removed meanwhile.
+// removeUnknown removes sandboxes of no session and unused workspaces, which a crash may leave, and sets workspaces
+// aside that the ledger does not know. A session is in memory before the runtime makes anything for it. So what the
+// runtime listed and no session has afterwards is unknown, unless the session was known before and has been removed
+// meanwhile.
 func (ss *Sessions) removeUnknown(ctx context.Context, inv Inventory, known map[string]bool, done *Swept) error {
 	var errs []error
 	for _, id := range inv.Sandboxes {
@@ -229,7 +230,7 @@ func (ss *Sessions) removeUnknown(ctx context.Context, inv Inventory, known map[
 	return errors.Join(errs...)
 }
 
-// sweepSandbox stops a sandbox that no session has, or whose session could not stop it.
+// sweepSandbox stops a sandbox of no session, or one that its session could not stop.
 func (ss *Sessions) sweepSandbox(ctx context.Context, id string) (stopped bool, err error) {
 	s := ss.find(id)
 	if s == nil {
@@ -238,7 +239,7 @@ func (ss *Sessions) sweepSandbox(ctx context.Context, id string) (stopped bool, 
 	}
 	unlock, free := s.tryLockTransition()
 	if !free {
-		return false, nil // it is just being started or stopped
+		return false, nil // it is being started or stopped
 	}
 	defer unlock()
 	if s.state() != proto.StateStopped {
@@ -249,12 +250,12 @@ func (ss *Sessions) sweepSandbox(ctx context.Context, id string) (stopped bool, 
 }
 
 // maxMissedHellos is how many sweeps in a row a guest may leave without an answer, while its connections stand,
-// before its sandbox counts as lost: a busy machine makes guests slow, and what runs in them must not pay for that.
+// before its sandbox counts as lost. A busy machine makes guests slow, and commands in them must not be lost for
+// that.
 const maxMissedHellos = 3
 
-// sweepGuests finds the sessions that are written down as running and whose sandbox is gone, or whose guest has
-// stopped answering, so that this is known before their next use. An answer costs some tens of microseconds, and one
-// that dozes is not woken for it.
+// sweepGuests finds sessions that are recorded as running and whose sandbox is gone, or whose guest has stopped
+// answering, before their next use. An answer costs some tens of microseconds. A dozing guest is not woken.
 func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept) error {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, reconcileParallel)
@@ -280,11 +281,11 @@ func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept
 	return nil
 }
 
-// checkGuest asks the guest whether it is there, and has its generation end if it is not. One that nobody has used
-// for a while dozes from then on. It reports whether it was this call that found out, or that did so.
+// checkGuest pings the guest, and ends its generation if it is gone. A guest that was unused for long enough dozes
+// from then on. It reports whether this call found the guest lost or made it doze.
 func (s *Session) checkGuest(ctx context.Context) (lost, dozing bool) {
 	g := s.client()
-	// a sweep meets whoever neither dozes nor is paused before it comes here
+	// a sweep completes the handshake of all that neither doze nor are paused before it comes here
 	if s.stillPaused() || g.Dozes() || s.needsHandshake.Load() && !s.isPaused() {
 		return false, false
 	}
@@ -298,31 +299,31 @@ func (s *Session) checkGuest(ctx context.Context) (lost, dozing bool) {
 	return s.sweepLost(ctx, g), false
 }
 
-// timedOut reports whether err says that no answer has come, rather than that none will.
+// timedOut reports whether err means that no answer has come yet, rather than that none will.
 func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || proto.CodeOf(err) == proto.TimedOut
 }
 
-// dozeOrHello has the guest doze, or say who it is if it has reason to be awake.
+// dozeOrHello has the guest doze, or say hello if it has to stay awake.
 func (s *Session) dozeOrHello(ctx context.Context, g *client.Client) (dozing bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	if s.mayDoze() && g.Doze(ctx) == nil {
 		return true, nil
 	}
-	_, err = g.Hello(ctx) // which tells, whatever that failed for: an older guest does not know how to doze
+	_, err = g.Hello(ctx) // tells whether the guest is there, whatever Doze failed for: an older guest cannot doze
 	return false, err
 }
 
-// mayDoze reports whether nobody has used the session for long enough.
+// mayDoze reports whether the session was unused for long enough.
 func (s *Session) mayDoze() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.users == 0 && s.rec.unusedFor(s.core.cfg.DozeAfter, s.core.clock.now())
 }
 
-// countMissedHello counts the times that the guest did not answer, and reports whether these are enough. A refused
-// connection is enough at once.
+// countMissedHello counts a missed answer, and reports whether there were enough in a row. A refused connection is
+// enough at once.
 func (s *Session) countMissedHello(failed, slow bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

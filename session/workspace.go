@@ -71,7 +71,10 @@ func (ss *Sessions) releaseWorkspace(ctx context.Context, s *Session) error {
 		return ss.removeWorkspace(ctx, ws)
 	}
 	ws.Session, ws.Kept = "", true
-	if err := ss.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return tx.Put(bucketWorkspaces, ws.ID, ws) }); err != nil {
+	if err := ss.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
+		return tx.Put(bucketWorkspaces, ws.ID,
+			ws)
+	}); err != nil {
 		return err
 	}
 	ss.mu.Lock()
@@ -89,7 +92,10 @@ func (ss *Sessions) removeWorkspace(ctx context.Context, ws workspaceRecord) err
 	if err := ss.cfg.Runtime.RemoveWorkspace(ctx, ws.ID); err != nil {
 		return fmt.Errorf("removing %s: %w", ws.ID, err)
 	}
-	if err := ss.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return tx.Delete(bucketWorkspaces, ws.ID) }); err != nil {
+	if err := ss.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
+		return tx.Delete(bucketWorkspaces,
+			ws.ID)
+	}); err != nil {
 		return err
 	}
 	ss.mu.Lock()
