@@ -23,9 +23,9 @@ type toolFlags struct {
 
 func (f *toolFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.names, "code-tool", nil, "tool that its code may call, NAME, or NAME:review to have each "+
-		"call approved (may be repeated; default none)")
-	fs.StringVar(&f.whole, "code-tools", "", "all about the tools that its code may call, as JSON or @FILE: allow, "+
+	fs.StringArrayVar(&f.names, "code-tool", nil, "tool that code in the container may call: NAME, or NAME:review "+
+		"if each call needs approval (may be repeated; default none)")
+	fs.StringVar(&f.whole, "code-tools", "", "settings of tools that code may call, as JSON or @FILE: allow, "+
 		"max_calls, timeout_seconds, provider")
 }
 
@@ -59,8 +59,8 @@ func (f *toolFlags) request() (c proto.CodeTools, err error) {
 
 // callsCommand is `berth calls`.
 func callsCommand(a *app.App) *cobra.Command {
-	return app.NewGroup(&cobra.Command{Use: "calls", Short: "Calls that code in a container made of tools outside of it",
-		Long: `Calls that code in a container made of tools outside of it.
+	return app.NewGroup(&cobra.Command{Use: "calls", Short: "Calls of tools by code in a container",
+		Long: `Calls of tools outside a container, made by code in it.
 
 A container whose code may call tools was created with --code-tool. Calls of a tool that is under review wait until somebody approves
 each of them; what waits is listed by "berth calls ls CONTAINER --state parked".`},
@@ -100,7 +100,7 @@ func callListCommand(a *app.App) *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVar(&f.State, "state", "", "only calls in this state, such as parked")
 	fs.StringVar(&f.Exec, "exec", "", "only calls of this command")
-	fs.IntVar(&f.Limit, "limit", 0, "at most so many, 1 to 100 (default 20)")
+	fs.IntVar(&f.Limit, "limit", 0, "maximum number of entries, 1 to 100 (default 20)")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(callStates(),
 		cobra.ShellCompDirectiveNoFileComp))
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
@@ -147,10 +147,10 @@ func callShowCommand(a *app.App) *cobra.Command {
 // callApproveCommand is `berth calls approve`.
 func callApproveCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(&cobra.Command{
-		Use: "approve CONTAINER CALL", Short: "Let a call be made that waits for approval", Args: app.ArgCount(2, 2),
+		Use: "approve CONTAINER CALL", Short: "Approve a call", Args: app.ArgCount(2, 2),
 		ValidArgsFunction: completeCalls(a, proto.CallParked),
-		Long: "Let a call be made that waits for approval. The approval is for this one call with the input that is " +
-			"shown, and goes into the audit log with the API key.",
+		Long: "Approve a call that waits for approval. The approval is valid for this call with the shown input only. " +
+			"The audit log records it with the API key.",
 		RunE: onCall(a, func(ctx context.Context, c *client.Client, container, call string) error {
 			one, err := c.ApproveToolCall(ctx, container, call)
 			if err != nil {
@@ -175,7 +175,7 @@ func callRefuseCommand(a *app.App) *cobra.Command {
 			return reportCall(a, one)
 		}),
 	}
-	cmd.Flags().StringVar(&why.Reason, "reason", "", "why, for the code that asked")
+	cmd.Flags().StringVar(&why.Reason, "reason", "", "reason to give to the code that made the call")
 	return a.AddJSONFlag(cmd)
 }
 

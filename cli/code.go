@@ -26,7 +26,7 @@ func codeCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "code [flags] [CONTAINER] [FILE]", Short: "Run code and print the value of its last expression",
 		Args: app.ArgCount(0, 2), ValidArgsFunction: completeCode(a),
-		Long: `Run code of a language and print what it prints, and the value of its last expression.
+		Long: `Run code. Print its output and the value of its last expression.
 
 Without CONTAINER the code runs in a container of its own, which is deleted afterwards. With --context it is a cell of an interpreter that keeps its
 variables for the next one. The code is FILE, the text of -c, or standard input. The exit status is 1 if the code failed, or its own,
@@ -42,13 +42,13 @@ Languages: ` + strings.Join(proto.CodeLanguages, ", ") +
 	}
 	cmd.RunE = a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 		f.given = cmd.Flags().Changed("code")
-		return runCode(a, ctx, c, f, args)
+		return runCode(ctx, a, c, f, args)
 	})
 	f.register(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("language", cobra.FixedCompletions(proto.CodeLanguages,
 		cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print nothing of berth's own"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))
 }
 
 // codeFlags say what code to run and how.
@@ -63,16 +63,16 @@ type codeFlags struct {
 func (f *codeFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVarP(&f.language, "language", "L", "", "language of the code")
-	fs.StringVar(&f.context, "context", "", "run it as a cell of this context of CONTAINER; it is made at first use")
+	fs.StringVar(&f.context, "context", "", "run it as a cell of this context of CONTAINER; the first use creates it")
 	fs.StringVarP(&f.text, "code", "c", "", "run this text in place of a file")
-	fs.StringVar(&f.image, "image", "", "image of the container that is made (default: the daemon's)")
+	fs.StringVar(&f.image, "image", "", "image of the new container (default: the daemon's)")
 	f.network.register(cmd)
 	fs.StringVar(&f.figures, "figures", "",
-		"write images among the results into this directory, which is made if need be")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment, NAME=value, or NAME to take yours (may be repeated)")
+		"write images among the results to this directory; it is created if necessary")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable: NAME=value, or NAME for its value here (may be repeated)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, secretHostUsage)
-	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this long (default: the daemon's)")
+	fs.DurationVar(&f.timeout, "timeout", 0, "time limit (default: the daemon's)")
 }
 
 // byExtension is what names of files tell about their language.
@@ -80,12 +80,12 @@ var byExtension = map[string]string{".py": "python", ".js": "js", ".mjs": "js", 
 	".r": "r", ".java": "java", ".jsh": "java", ".sh": "bash", ".bash": "bash"}
 
 // runCode runs the code and says what became of it.
-func runCode(a *app.App, ctx context.Context, c *client.Client, f *codeFlags, args []string) error {
+func runCode(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, args []string) error {
 	if f.given && f.text == "" {
 		return proto.Errorf(proto.InvalidArgument, "", "code", "there is nothing to run; give code with -c, name a "+
 			"file, or leave out -c for standard input")
 	}
-	container, file, err := codeArgs(a, ctx, c, f, args)
+	container, file, err := codeArgs(ctx, a, c, f, args)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func runCode(a *app.App, ctx context.Context, c *client.Client, f *codeFlags, ar
 		language = byExtension[strings.ToLower(filepath.Ext(file))]
 	}
 	if f.context != "" {
-		return runCell(a, ctx, c, f, container, proto.Cell{Code: text, Language: language,
+		return runCell(ctx, a, c, f, container, proto.Cell{Code: text, Language: language,
 			TimeoutSeconds: f.timeout.Seconds()})
 	}
 	req := proto.Program{Code: text, Language: language, Container: container, Image: f.image,
@@ -124,7 +124,7 @@ func runCode(a *app.App, ctx context.Context, c *client.Client, f *codeFlags, ar
 
 // codeArgs tells the container from the file. One argument alone is the container where the code comes from
 // elsewhere, and a file where there is one of that name.
-func codeArgs(a *app.App, ctx context.Context, c *client.Client, f *codeFlags, args []string) (container, file string,
+func codeArgs(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, args []string) (container, file string,
 	err error) {
 	switch {
 	case len(args) == 2 && f.text != "":
@@ -189,7 +189,7 @@ func (f *codeFlags) makeRoom() error {
 }
 
 // runCell runs the code in a context, and prints as it goes.
-func runCell(a *app.App, ctx context.Context, c *client.Client, f *codeFlags, container string, cell proto.Cell) error {
+func runCell(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, container string, cell proto.Cell) error {
 	if len(f.env)+len(f.secrets) > 0 || f.image != "" || !f.network.request().IsZero() {
 		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret, --image, --network and --allow "+
 			"are for a fresh interpreter; leave them out with --context")
@@ -208,8 +208,8 @@ func runCell(a *app.App, ctx context.Context, c *client.Client, f *codeFlags, co
 	return reportOutcome(a, res, f.figures, print)
 }
 
-// reportOutcome prints what became of code, saves its figures, and is the exit status. Figures come last: one that cannot
-// be written takes nothing else away, and the status stays the code's own where it failed.
+// reportOutcome prints what became of code, saves its figures, and is the exit status. Figures come last: one that
+// cannot be written takes nothing else away, and the status stays the code's own where it failed.
 func reportOutcome(a *app.App, res proto.Outcome, figures string, printed *printer) error {
 	err := printOutcome(a, res, printed)
 	lost := saveFigures(a, res, figures)
@@ -364,7 +364,7 @@ func contextsCommand(a *app.App) *cobra.Command {
 	}
 	return app.NewGroup(&cobra.Command{Use: "contexts", Aliases: []string{"context"}, Short: "Contexts: interpreters that " +
 		"keep their variables"}, a.AddJSONFlag(list),
-		contextCommand(a, "rm", "End a context with its interpreter", (*client.Client).DeleteContext),
+		contextCommand(a, "rm", "Delete a context and end its interpreter", (*client.Client).DeleteContext),
 		contextCommand(a, "interrupt", "Interrupt the cell that runs in a context, as Ctrl-C does",
 			(*client.Client).InterruptContext),
 		contextCommand(a, "restart", "Begin a context's interpreter afresh", (*client.Client).RestartContext))

@@ -21,7 +21,7 @@ import (
 func createCommand(a *app.App) *cobra.Command {
 	var f containerFlags
 	cmd := &cobra.Command{
-		Use: "create [flags]", Short: "Make a container and print its ID", Args: app.ArgCount(0, 0),
+		Use: "create [flags]", Short: "Create a container and print its ID", Args: app.ArgCount(0, 0),
 		Example: "  berth create --image base --name analysis --idle 30m --file data.csv",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			// Files that were uploaded stay if the container is then refused: the next try can
@@ -53,17 +53,17 @@ func listCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls [flags]", Aliases: []string{"list"}, Short: "List containers", Args: app.ArgCount(0, 0),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := listContainers(a, ctx, c, filter, all)
+			list, err := listContainers(ctx, a, c, filter, all)
 			if err != nil {
 				return err
 			}
 			return printContainers(a, list)
 		}),
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "also those that have expired")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "include expired containers")
 	cmd.Flags().StringArrayVarP(&filter.Labels, "label", "l", nil,
-		"only those with this label, key=value (may be repeated)")
-	cmd.Flags().StringVar((*string)(&filter.State), "state", "", "only those in this state: running, stopped, "+
+		"only containers with this label, key=value (may be repeated)")
+	cmd.Flags().StringVar((*string)(&filter.State), "state", "", "only containers in this state: running, stopped, "+
 		"paused, expired")
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
@@ -71,7 +71,7 @@ func listCommand(a *app.App) *cobra.Command {
 // listContainers lists what the filter says, and the expired too if all is set: they are what no list has
 // unless asked.
 // With a state given the list is what that state has, and all adds nothing.
-func listContainers(a *app.App, ctx context.Context, c *client.Client, f client.Filter, all bool) ([]proto.Container, error) {
+func listContainers(ctx context.Context, a *app.App, c *client.Client, f client.Filter, all bool) ([]proto.Container, error) {
 	list, err := c.Containers(ctx, f)
 	if err != nil || !all || f.State != "" {
 		return list, err
@@ -114,7 +114,7 @@ func printContainers(a *app.App, list []proto.Container) error {
 // not tell. What was found is printed even if one of several could not be.
 func inspectCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "inspect CONTAINER…", Short: "Print all that is known of containers, as JSON", Args: app.ArgCount(1, -1),
+		Use: "inspect CONTAINER…", Short: "Print details of containers as JSON", Args: app.ArgCount(1, -1),
 		ValidArgsFunction: a.CompleteContainers(-1),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []proto.Container
@@ -177,18 +177,18 @@ func stopCommand(a *app.App) *cobra.Command {
 
 // pauseCommand is `berth pause`.
 func pauseCommand(a *app.App) *cobra.Command {
-	cmd := changeCommand(a, "pause", "Have containers stand still until their next use", func(ctx context.Context,
+	cmd := changeCommand(a, "pause", "Pause containers until their next use", func(ctx context.Context,
 		c *client.Client, id string) (proto.Container, error) {
 		return c.Pause(ctx, id)
 	})
-	cmd.Long = "Have containers stand still, with the commands that run in them. They use no CPU and keep their " +
-		"memory. Any use has them go on, and so does `berth resume`; their idle time runs on."
+	cmd.Long = "Pause containers with the commands that run in them. Paused containers use no CPU and keep their " +
+		"memory. Any use resumes them, and so does `berth resume`. Their idle time keeps counting."
 	return cmd
 }
 
 // resumeCommand is `berth resume`.
 func resumeCommand(a *app.App) *cobra.Command {
-	return changeCommand(a, "resume", "Have paused containers go on", func(ctx context.Context, c *client.Client,
+	return changeCommand(a, "resume", "Resume paused containers", func(ctx context.Context, c *client.Client,
 		id string) (proto.Container, error) {
 		return c.Resume(ctx, id)
 	})
@@ -206,9 +206,9 @@ func extendCommand(a *app.App) *cobra.Command {
 		}
 		return c.Extend(ctx, id, seconds)
 	})
-	cmd.Long = "Give containers more time: at least --by from now on, and without it their idle time anew. Their " +
+	cmd.Long = "Extend the leases of containers: to at least --by from now, or without --by by the idle timeout. The " +
 		"lifetime stays the limit."
-	cmd.Flags().DurationVar(&by, "by", 0, "how long from now on, such as 1h")
+	cmd.Flags().DurationVar(&by, "by", 0, "minimum time from now, such as 1h")
 	return cmd
 }
 
@@ -232,7 +232,7 @@ func removeCommand(a *app.App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				d, err := removeContainer(a, ctx, c, id, force, keep)
+				d, err := removeContainer(ctx, a, c, id, force, keep)
 				if err != nil {
 					return err
 				}
@@ -248,15 +248,15 @@ func removeCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVarP(&force, "force", "f", false,
-		"even while commands run in them; one that is gone already is no error")
-	cmd.Flags().BoolVar(&keep, "keep-workspace", false, "keep their workspaces, for other containers")
+		"delete even while commands run; a missing container is not an error")
+	cmd.Flags().BoolVar(&keep, "keep-workspace", false, "keep the workspaces for other containers")
 	return a.AddJSONFlag(cmd)
 }
 
 // removeContainer deletes one container. Without force, one that is at work stays.
 // The question comes before the deletion and is no lock: a command that begins in between is
 // ended.
-func removeContainer(a *app.App, ctx context.Context, c *client.Client, id string, force, keep bool) (client.Deleted, error) {
+func removeContainer(ctx context.Context, a *app.App, c *client.Client, id string, force, keep bool) (client.Deleted, error) {
 	if !force {
 		// An expired one has no commands, and its record can still be deleted.
 		if err := atWork(ctx, c, id); err != nil && proto.CodeOf(err) != proto.Expired {

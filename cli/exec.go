@@ -23,7 +23,7 @@ func execCommand(a *app.App) *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
 		Use: "exec [flags] CONTAINER COMMAND [ARG…]", Short: "Run a command in a container",
-		Long: `Run a command in a container, with its output as it comes. The exit status is the command's.
+		Long: `Run a command in a container and stream its output. The exit status is the command's.
 
 A stopped container is started. With --shell the command runs in a shell that keeps its directory and variables for the next one.
 Signals are passed on; the third interrupt gives up on a command that ignores them, and the daemon ends it.
@@ -42,23 +42,23 @@ same run: its output from the beginning, and its exit status. Both need the inpu
 			if err != nil {
 				return err
 			}
-			return execCommandLine(a, cmd.Context(), c, f, args)
+			return execCommandLine(cmd.Context(), a, c, f, args)
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "run it at most once: the same key with the same command "+
-		"is the same run")
-	cmd.Flags().StringVar(&f.shell, "shell", "", "name of a shell to run it in; it is made at first use")
+	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "run the command at most once: the same key with the same "+
+		"command names the same run")
+	cmd.Flags().StringVar(&f.shell, "shell", "", "name of a persistent shell to run it in; the first use creates it")
 	cmd.Flags().StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil,
-		"environment, NAME=value, or NAME to take yours (may be repeated)")
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print nothing of berth's own"))
+		"environment variable: NAME=value, or NAME for its value here (may be repeated)")
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))
 }
 
 // execCommandLine runs one command in a container that is there. With a terminal and no command, bash is meant.
 // The command line is read before the container is looked for, so that a mistake in it asks
 // nothing of the daemon.
-func execCommandLine(a *app.App, ctx context.Context, c *client.Client, f execFlags, args []string) error {
+func execCommandLine(ctx context.Context, a *app.App, c *client.Client, f execFlags, args []string) error {
 	if f.tty && len(args) == 1 && f.text == "" {
 		args = append(args, "bash")
 	}
@@ -90,7 +90,7 @@ func execCommandLine(a *app.App, ctx context.Context, c *client.Client, f execFl
 	// Without a key the command ended with the connection, so there is nothing to come back to. Nobody knows how much
 	// it had of an input that broke off, and it would wait for the rest for ever.
 	if f.key != "" && at.exec != "" && app.IsDaemonGone(err) && !at.owed.Load() {
-		res, err = rejoinExec(a, ctx, at)
+		res, err = rejoinExec(ctx, a, at)
 	}
 	if err != nil {
 		return at.left(err)
@@ -98,13 +98,13 @@ func execCommandLine(a *app.App, ctx context.Context, c *client.Client, f execFl
 	return concludeExec(a, res, print)
 }
 
-// rejoinExec goes on with a command that outlived its daemon: its output from where it was, and then its result. Signals
-// are berth's own from here on, and the command goes on when they end it. The daemon may take a while to come back;
-// patiently says so once and waits.
-func rejoinExec(a *app.App, ctx context.Context, at *attachment) (res proto.ExecResult, err error) {
+// rejoinExec goes on with a command that outlived its daemon: its output from where it was, and then its result.
+// Signals are berth's own from here on, and the command goes on when they end it. The daemon may take a while to come
+// back; patiently says so once and waits.
+func rejoinExec(ctx context.Context, a *app.App, at *attachment) (res proto.ExecResult, err error) {
 	ctx, stop := app.UntilSignal(ctx)
 	defer stop()
-	if err := followLogs(a, ctx, at.c, at.container, at.exec, at.print); err != nil {
+	if err := followLogs(ctx, a, at.c, at.container, at.exec, at.print); err != nil {
 		return res, app.WithSignal(ctx, err)
 	}
 	err = a.RetryWhileDown(ctx, func() (on bool, err error) {
@@ -192,7 +192,7 @@ func ended(e proto.Exec) error {
 func psCommand(a *app.App) *cobra.Command {
 	var running bool
 	cmd := &cobra.Command{
-		Use: "ps CONTAINER", Short: "List the commands of a container, those that ended included", Args: app.ArgCount(1, 1),
+		Use: "ps CONTAINER", Short: "List running and finished commands of a container", Args: app.ArgCount(1, 1),
 		ValidArgsFunction: a.CompleteContainers(1),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := a.FindContainer(ctx, c, args[0])
@@ -206,7 +206,7 @@ func psCommand(a *app.App) *cobra.Command {
 			return printExecs(a, list, running)
 		}),
 	}
-	cmd.Flags().BoolVar(&running, "running", false, "only those that run")
+	cmd.Flags().BoolVar(&running, "running", false, "running commands only")
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
@@ -266,7 +266,7 @@ func killCommand(a *app.App) *cobra.Command {
 			return a.PrintIDs(e.ID)
 		}),
 	}
-	cmd.Flags().StringVarP(&signal, "signal", "s", "SIGKILL", "signal by name; SIGKILL ends the whole process tree")
+	cmd.Flags().StringVarP(&signal, "signal", "s", "SIGKILL", "name of the signal; SIGKILL ends the whole process tree")
 	return a.AddJSONFlag(cmd)
 }
 
@@ -311,10 +311,10 @@ func logsCommand(a *app.App) *cobra.Command {
 	var follow bool
 	stream := "both"
 	cmd := &cobra.Command{
-		Use: "logs [flags] CONTAINER [EXEC]", Short: "Print what a command has written", Args: app.ArgCount(1, 2),
+		Use: "logs [flags] CONTAINER [EXEC]", Short: "Print the output of a command", Args: app.ArgCount(1, 2),
 		ValidArgsFunction: a.CompleteExecs,
-		Long: "Print what a command has written, by default the newest: its standard output to yours, and its " +
-			"standard error to yours. Interpreters of\n`berth code --context` do not count as the newest.",
+		Long: "Print the output of a command, by default the newest: standard output to standard output, standard " +
+			"error to standard error. Interpreters of\n`berth code --context` do not count as the newest.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			print := newPrinter(a)
 			// Checked before anything is asked of the daemon. What is not wanted is left out by
@@ -333,23 +333,23 @@ func logsCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showLogs(a, ctx, c, container, exec, print, follow)
+			return showLogs(ctx, a, c, container, exec, print, follow)
 		}),
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the command ends")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue until the command ends")
 	cmd.Flags().StringVar(&stream, "stream", stream, "stdout, stderr or both")
 	return cmd
 }
 
-// showLogs prints what there is. A live connection tells the two streams in the order they came; what runs on and is not
-// to be followed is read stream by stream, since nobody knows when a live connection has given all there was.
-func showLogs(a *app.App, ctx context.Context, c *client.Client, container, exec string, print *printer, follow bool) error {
+// showLogs prints what there is. A live connection tells the two streams in the order they came; what runs on and is
+// not to be followed is read stream by stream, since nobody knows when a live connection has given all there was.
+func showLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *printer, follow bool) error {
 	e, err := c.Exec(ctx, container, exec)
 	if err != nil {
 		return err
 	}
 	if follow || e.State == proto.ExecEnded {
-		err = followLogs(a, ctx, c, container, exec, print)
+		err = followLogs(ctx, a, c, container, exec, print)
 	} else {
 		err = snapshot(ctx, c, container, exec, print)
 	}
@@ -382,10 +382,10 @@ func snapshot(ctx context.Context, c *client.Client, container, exec string, pri
 	return nil
 }
 
-// followLogs follows an exec to its end. A connection that breaks, as it does when a pager pauses for long or the daemon is
-// restarted, is made anew from where it was.
-// What is printed by then is not asked for again: the printer knows how far each stream has come.
-func followLogs(a *app.App, ctx context.Context, c *client.Client, container, exec string, print *printer) error {
+// followLogs follows an exec to its end. A connection that breaks, as it does when a pager pauses for long or the
+// daemon is restarted, is made anew from where it was. What is printed by then is not asked for again: the printer
+// knows how far each stream has come.
+func followLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *printer) error {
 	// Kept apart from what patiently sees: an error that is the end, such as a printer that is
 	// full, must not look like a daemon that went away.
 	var last error

@@ -42,10 +42,10 @@ type networkFlags struct {
 
 func (f *networkFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.mode, "network", "", "what it may reach: none, allowlist (with --allow) or open (any public "+
-		"host); default none")
-	fs.StringArrayVar(&f.allow, "allow", nil, "host that it may reach, such as api.github.com, *.example.com or "+
-		"db.example.com:5432 (may be repeated)")
+	fs.StringVar(&f.mode, "network", "", "network mode: none, allowlist (with --allow) or open (any public host); "+
+		"default none")
+	fs.StringArrayVar(&f.allow, "allow", nil, "host that the container may reach, such as api.github.com, "+
+		"*.example.com or db.example.com:5432 (may be repeated)")
 	_ = cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]cobra.Completion{"none", "allowlist",
 		"open"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -60,11 +60,11 @@ func (f *networkFlags) request() proto.Network {
 func (f *containerFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	f.typed = fs
-	fs.StringVar(&f.image, "image", "", "image, as 'berth image ls' names it (default: the daemon's)")
-	fs.StringVar(&f.name, "name", "", "name to call it by; the label \"name\"")
+	fs.StringVar(&f.image, "image", "", "image, as listed by 'berth image ls' (default: the daemon's)")
+	fs.StringVar(&f.name, "name", "", "name of the container; sets the label \"name\"")
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label, key=value (may be repeated)")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment of its commands, NAME=value, or NAME to take yours "+
-		"(may be repeated)")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable of its commands: NAME=value, or NAME for its "+
+		"value here (may be repeated)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, secretHostUsage)
 	fs.StringVar(&f.class, "class", "", "runtime class: runc or gvisor")
@@ -73,10 +73,10 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.Int64Var(&f.pids, "pids", 0, "processes and threads")
 	fs.Int64Var(&f.open, "open-files", 0, "open files of one process")
 	fs.StringVar(&f.disk, "disk", "", "disk, such as 2g")
-	fs.DurationVar(&f.idle, "idle", 0, "stop it after this long without use, such as 5m")
-	fs.DurationVar(&f.lifetime, "lifetime", 0, "remove it this long after it was made, such as 24h")
-	fs.StringArrayVar(&f.files, "file", nil, "file for $INPUT_DIR: the ID of a stored one, or a file here, which is "+
-		"uploaded (may be repeated)")
+	fs.DurationVar(&f.idle, "idle", 0, "stop it after this much idle time, such as 5m")
+	fs.DurationVar(&f.lifetime, "lifetime", 0, "delete it this long after its creation, such as 24h")
+	fs.StringArrayVar(&f.files, "file", nil, "file for $INPUT_DIR: the ID of a stored file, or a local file to upload "+
+		"(may be repeated)")
 	f.network.register(cmd)
 	f.tools.register(cmd)
 	fs.StringVar(&f.workspace, "workspace", "", "existing workspace to use")
@@ -134,7 +134,7 @@ func (f *containerFlags) store(ctx context.Context, a *app.App, c *client.Client
 			ids = append(ids, name)
 			continue
 		}
-		file, err := data.UploadFile(a, ctx, c, name, client.Upload{})
+		file, err := data.UploadFile(ctx, a, c, name, client.Upload{})
 		if err != nil {
 			return ids, uploaded, err
 		}
@@ -195,15 +195,15 @@ type execFlags struct {
 func (f *execFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false) // what follows the command's name is the command's
-	fs.BoolVarP(&f.interactive, "interactive", "i", false, "pass standard input on")
-	fs.BoolVarP(&f.tty, "tty", "t", false, "give it a terminal")
+	fs.BoolVarP(&f.interactive, "interactive", "i", false, "forward standard input")
+	fs.BoolVarP(&f.tty, "tty", "t", false, "allocate a terminal")
 	fs.BoolVarP(&f.detach, "detach", "d", false, "run it in the background")
-	fs.StringVarP(&f.text, "bash", "c", "", "run this text with bash in place of a program")
-	fs.StringVarP(&f.cwd, "workdir", "w", "", "working directory; relative ones are the job's")
+	fs.StringVarP(&f.text, "bash", "c", "", "run this text with bash instead of a program")
+	fs.StringVarP(&f.cwd, "workdir", "w", "", "working directory; relative to the job's directory")
 	fs.StringVarP(&f.user, "user", "u", "", "user or root (default user)")
-	fs.StringVar(&f.job, "job", "", "job that it belongs to")
-	fs.DurationVar(&f.timeout, "timeout", 0, "end it after this long (default: the daemon's limit, mostly 5m; 24h "+
-		"with -t, and none with -d)")
+	fs.StringVar(&f.job, "job", "", "job of the command")
+	fs.DurationVar(&f.timeout, "timeout", 0, "time limit (default: the daemon's, usually 5m; 24h with -t, and none "+
+		"with -d)")
 	fs.StringVar(&f.maxOutput, "max-output", "", "how much of each stream the daemon keeps (default 4m)")
 }
 

@@ -43,8 +43,8 @@ container for each call.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&container, "container", "", "work in this container instead of one of the session's own")
-	f.StringVar(&image, "image", "", "image of the session's own container")
+	f.StringVar(&container, "container", "", "use this container instead of a new one for the session")
+	f.StringVar(&image, "image", "", "image of the session's new container")
 	cmd.MarkFlagsMutuallyExclusive("container", "image")
 	_ = cmd.RegisterFlagCompletionFunc("container", a.CompleteContainers(-1))
 	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)

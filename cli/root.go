@@ -46,14 +46,14 @@ A container is called by its ID, by the name that --name gave it, or by a part o
 		SilenceErrors: true,
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&a.Host, "host", os.Getenv("BERTH_HOST"), "URL of the daemon (BERTH_HOST); without it, that of the "+
+	f.StringVar(&a.Host, "host", os.Getenv("BERTH_HOST"), "URL of the daemon (BERTH_HOST); default: that of the "+
 		"daemon on this machine, or "+cfg.Host)
 	f.StringVar(&a.Key, "api-key", "",
-		"API key; others on this machine can see it there, so prefer BERTH_API_KEY or a file")
+		"API key; visible to other users of this machine, so prefer BERTH_API_KEY or a file")
 	f.StringVar(&a.KeyFile, "api-key-file", "", "file with the API key (default "+filepath.Join(cfg.DataDir,
 		cfg.Places.Key)+")")
 	f.StringVar(&a.CA, "ca", os.Getenv("BERTH_CA"),
-		"PEM file of certificates to trust in place of the system's (BERTH_CA)")
+		"PEM file of certificates to trust instead of the system's (BERTH_CA)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return app.NewUsageError(cmd, err) })
 	root.AddCommand(commands(a)...)
 	root.SetHelpCommandGroupID(GroupOther)

@@ -21,8 +21,8 @@ import (
 func runCommand(a *app.App) *cobra.Command {
 	r := &runner{App: a}
 	cmd := &cobra.Command{
-		Use: "run [flags] [--] COMMAND [ARG…]", Short: "Make a container and run a command in it",
-		Long: `Make a container and run a command in it, with its output as it comes. The exit status is the command's.
+		Use: "run [flags] [--] COMMAND [ARG…]", Short: "Create a container and run a command in it",
+		Long: `Create a container, run a command in it and stream its output. The exit status is the command's.
 
 The container stays for the next command unless --rm is given; its ID is printed on standard error, and with --detach on
 standard output. With -t and no command, bash is run.`,
@@ -33,9 +33,9 @@ standard output. With -t and no command, bash is run.`,
 	}
 	r.container.register(cmd)
 	r.exec.register(cmd)
-	cmd.Flags().BoolVar(&r.rm, "rm", false, "delete the container when the command has ended")
+	cmd.Flags().BoolVar(&r.rm, "rm", false, "delete the container when the command ends")
 	completeContainerFlags(a, cmd)
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print nothing of berth's own"))
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))
 }
 
 // A runner is one `berth run`.

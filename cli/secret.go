@@ -8,10 +8,10 @@ import (
 	"berth/proto"
 )
 
-const secretUsage = "secret for the environment of its commands: NAME takes yours, NAME=@FILE a file's content (may " +
-	"be repeated)"
+const secretUsage = "secret environment variable of its commands: NAME for its value here, NAME=@FILE for the content of " +
+	"a file (may be repeated)"
 
-const secretHostUsage = "NAME=HOST: commands get a placeholder for this secret, and the daemon puts the secret into " +
+const secretHostUsage = "NAME=HOST: commands see a placeholder for this secret; the proxy inserts the secret into " +
 	"requests to the host (may be repeated)"
 
 // maxSecretFile is more than any secret may have, in bytes.

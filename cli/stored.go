@@ -18,7 +18,7 @@ import (
 
 // storedCommand is `berth tools`; `berth tool` is for a model's tool-use blocks.
 func storedCommand(a *app.App) *cobra.Command {
-	return app.NewGroup(&cobra.Command{Use: "tools", Short: "Stored tools: code that is kept and run many times",
+	return app.NewGroup(&cobra.Command{Use: "tools", Short: "Stored tools: code that is stored once and run many times",
 		Long: `Stored tools: code that is kept and run many times, on input that is checked against a schema.
 
 A tool is JSON with "name", "tool_type": "code_runner" and a "configuration"; its code is Python that defines run(input). Runs of a tool with
@@ -112,8 +112,8 @@ func storedShowCommand(a *app.App) *cobra.Command {
 			return a.PrintJSON(t)
 		}),
 	}
-	cmd.Flags().Int64Var(&version, "version", 0, "one of its versions (default: the current one)")
-	cmd.Flags().BoolVarP(&all, "versions", "a", false, "list all that are kept, newest first")
+	cmd.Flags().Int64Var(&version, "version", 0, "version to show (default: the current one)")
+	cmd.Flags().BoolVarP(&all, "versions", "a", false, "list all versions, newest first")
 	return a.AddJSONFlag(cmd)
 }
 
@@ -193,7 +193,7 @@ A run that fails has status 1.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVarP(&input, "input", "i", "{}", "its input: JSON, or @FILE; @- is standard input")
-	fs.Int64Var(&req.Version, "version", 0, "one of its versions (default: the current one)")
+	fs.Int64Var(&req.Version, "version", 0, "version to show (default: the current one)")
 	fs.StringVar(&req.Container, "container", "", "run in this container (default: one that is made for the run)")
 	fs.StringVar(&req.Image, "image", "", "image of the container that is made")
 	fs.StringSliceVar(&req.Files, "file", nil, "stored file to put into $INPUT_DIR, by its ID or its filename (may "+
@@ -287,7 +287,7 @@ func runsCommand(a *app.App) *cobra.Command {
 	fs.StringVar(&f.Tool, "tool", "", "only runs of this tool")
 	fs.StringVar(&f.State, "state", "", "only runs in this state: parked, running, succeeded, failed, refused, "+
 		"expired or lost")
-	fs.IntVar(&f.Limit, "limit", 0, "at most so many, 1 to 100 (default 20)")
+	fs.IntVar(&f.Limit, "limit", 0, "maximum number of entries, 1 to 100 (default 20)")
 	fs.BoolVar(&wait, "wait", false, "wait until the run is over")
 	_ = cmd.RegisterFlagCompletionFunc("tool", completeTools(a))
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(),

@@ -44,7 +44,7 @@ The exit status is 0 if every attack was held, 1 if something got through, 2 if 
 			if list {
 				return listAttacks(a, o)
 			}
-			return runAttacks(a, ctx, c, o)
+			return runAttacks(ctx, a, c, o)
 		}),
 	}
 	f := cmd.Flags()
@@ -110,7 +110,7 @@ func listAttacks(a *app.App, o attack.Options) error {
 // runAttacks runs the attacks and prints what came of them. What was found before an interruption is printed too.
 // Reports come at the end in one table, since the worst belong to its top; until then a line says
 // what is tried.
-func runAttacks(a *app.App, ctx context.Context, c *client.Client, o attack.Options) error {
+func runAttacks(ctx context.Context, a *app.App, c *client.Client, o attack.Options) error {
 	o.Client = c
 	line := a.NewStatusLine()
 	o.Begin = func(s attack.Step) {

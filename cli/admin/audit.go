@@ -63,7 +63,7 @@ func (f *auditFlags) read() (err error) {
 
 // auditFilter reads the flags. A container is looked for as everywhere: the log knows IDs alone, and nothing that was
 // done to a name.
-func auditFilter(a *app.App, ctx context.Context, c *client.Client, f *auditFlags) error {
+func auditFilter(ctx context.Context, a *app.App, c *client.Client, f *auditFlags) error {
 	if err := f.read(); err != nil || f.filter.Container == "" {
 		return err
 	}
@@ -73,7 +73,7 @@ func auditFilter(a *app.App, ctx context.Context, c *client.Client, f *auditFlag
 }
 
 // auditFollow prints what is added to the log, and goes on where it was when a daemon that went away is back.
-func auditFollow(a *app.App, ctx context.Context, c *client.Client, f client.AuditFilter) error {
+func auditFollow(ctx context.Context, a *app.App, c *client.Client, f client.AuditFilter) error {
 	at, full := "", error(nil) // what cannot be printed must not look like a daemon that went away
 	err := a.RetryWhileDown(ctx, func() (on bool, err error) {
 		was := at
@@ -124,11 +124,11 @@ func auditTailCommand(a *app.App) *cobra.Command {
 				return proto.Errorf(proto.InvalidArgument, "", "lines", "--lines must not be negative, and is %d; "+
 					"0 shows all entries", f.filter.Last)
 			}
-			if err := auditFilter(a, ctx, c, &f); err != nil {
+			if err := auditFilter(ctx, a, c, &f); err != nil {
 				return err
 			}
 			if follow {
-				return auditFollow(a, ctx, c, f.filter)
+				return auditFollow(ctx, a, c, f.filter)
 			}
 			// Entries are printed as they come, and none are kept: the log may be larger than
 			// memory.
@@ -150,7 +150,7 @@ func auditExportCommand(a *app.App) *cobra.Command {
 		Args:    app.ArgCount(0, 0),
 		Example: "  berth audit export --since 24h >yesterday.jsonl",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
-			if err := auditFilter(a, ctx, c, &f); err != nil {
+			if err := auditFilter(ctx, a, c, &f); err != nil {
 				return err
 			}
 			return c.Audit(ctx, f.filter, func(line []byte) error { return printRaw(a, line) })
@@ -256,7 +256,7 @@ Every entry is checked, that each follows on the one before, and that the log re
 far as the daemon says. The first entry that is not right is named, and the exit status is 1.`,
 		Example: "  sudo berth audit verify\n  sudo berth audit verify --data /srv/berth --head 4711:9f86d081884c7d65…",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return auditVerify(a, cmd.Context(), heads)
+			return auditVerify(cmd.Context(), a, heads)
 		},
 	}
 	cmd.Flags().StringArrayVar(&heads, "head", nil,
@@ -266,8 +266,8 @@ far as the daemon says. The first entry that is not right is named, and the exit
 
 // auditVerify compares the log with itself, with the ledger or the daemon, and with every head
 // that somebody noted. Each of them finds what the one before cannot.
-func auditVerify(a *app.App, ctx context.Context, noted []string) error {
-	known, against, err := knownHeads(a, ctx)
+func auditVerify(ctx context.Context, a *app.App, noted []string) error {
+	known, against, err := knownHeads(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -298,7 +298,7 @@ func auditVerify(a *app.App, ctx context.Context, noted []string) error {
 // knownHeads is how far the ledger knows the log to reach, or the daemon that has it open.
 // What cannot be compared is said on standard error, so that nobody takes a check that knew less
 // for a full one.
-func knownHeads(a *app.App, ctx context.Context) (known []audit.Head, against []string, err error) {
+func knownHeads(ctx context.Context, a *app.App) (known []audit.Head, against []string, err error) {
 	anchor, ok, err := audit.PeekAnchor(filepath.Join(a.Dir, "ledger.db"))
 	switch {
 	// The ledger can be open once only, and a daemon that runs has it. What it says is then the

@@ -42,7 +42,7 @@ shown and is not a failure.`,
 			}
 			return a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 				run.Client = c
-				return runBench(a, ctx, run)
+				return runBench(ctx, a, run)
 			})(cmd, nil)
 		},
 	}
@@ -92,7 +92,7 @@ func startBench() error {
 }
 
 // runBench completes what the flags say, and measures.
-func runBench(a *app.App, ctx context.Context, run app.BenchRun) (err error) {
+func runBench(ctx context.Context, a *app.App, run app.BenchRun) (err error) {
 	if run.Self && run.Base == "" && !run.List {
 		return proto.Errorf(proto.InvalidArgument, "", "base", "--self needs the base image for its daemon; make it "+
 			"with `berth image build base --output FILE` and give --base FILE")

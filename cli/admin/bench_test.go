@@ -15,7 +15,7 @@ func TestBenchDirIsAbsolute(t *testing.T) {
 		dir = run.Dir
 		return true, nil
 	}}}
-	if err := runBench(a, t.Context(), app.BenchRun{Dir: "here"}); err != nil || !filepath.IsAbs(dir) ||
+	if err := runBench(t.Context(), a, app.BenchRun{Dir: "here"}); err != nil || !filepath.IsAbs(dir) ||
 		filepath.Base(dir) != "here" {
 		t.Errorf("%q, %v", dir, err)
 	}

@@ -18,11 +18,10 @@ import (
 func GCCommand(a *app.App) *cobra.Command {
 	var strangers bool
 	cmd := &cobra.Command{
-		Use: "gc", Short: "Have the daemon remove now what has expired", Args: app.ArgCount(0, 0),
-		Long: "Have the daemon run all its sweeps now. It does so by itself all the time; this is for those who do " +
-			"not want to wait.\n\n" +
-			"Workspaces that the ledger does not know, as after it was restored from a backup, are set aside for 7 " +
-			"days; --strangers removes them now.",
+		Use: "gc", Short: "Remove what has expired now", Args: app.ArgCount(0, 0),
+		Long: "Run all sweeps of the daemon now. The daemon also runs them periodically.\n\n" +
+			"Workspaces that the ledger does not know, as after a restore from a backup, are kept aside for 7 days; " +
+			"--strangers removes them now.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			counts, err := c.Sweep(ctx, strangers)
 			if err != nil {
@@ -41,8 +40,8 @@ func GCCommand(a *app.App) *cobra.Command {
 			return a.Table([]string{"SWEEP", "WHAT", "COUNT"}, rows)
 		}),
 	}
-	cmd.Flags().BoolVar(&strangers, "strangers", false, "also remove the workspaces that were set aside because the "+
-		"ledger does not know them")
+	cmd.Flags().BoolVar(&strangers, "strangers", false, "also remove workspaces that are kept aside because the ledger "+
+		"does not know them")
 	return a.AddJSONFlag(cmd)
 }
 

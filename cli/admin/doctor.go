@@ -19,7 +19,7 @@ import (
 func DoctorCommand(a *app.App) *cobra.Command {
 	o := app.DoctorOptions{Dir: a.Config.DataDir}
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Check whether this machine can run containers, and say how to mend what is wrong",
+		Use: "doctor", Short: "Check whether this machine can run containers, and say how to fix problems",
 		Args: app.ArgCount(0, 0),
 		Long: `Check this machine: kernel, cgroups, namespaces, runtimes, disk and limits; start a container of each runtime class, in a
 place of its own that is removed again; and have the daemon, if one runs, do so too. The exit status is 1 if something must be mended.`,
@@ -38,8 +38,8 @@ place of its own that is removed again; and have the daemon, if one runs, do so 
 		}),
 	}
 	cmd.Flags().StringVar(&o.Dir, "data", o.Dir, "data directory of the daemon")
-	cmd.Flags().StringVar(&o.BinDir, "bin", "", "directory of berth-guest, runc, runsc and the shim (default: where "+
-		"berth itself is)")
+	cmd.Flags().StringVar(&o.BinDir, "bin", "", "directory of berth-guest, runc, runsc and the shim (default: the "+
+		"directory of berth)")
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "start no containers")
 	return a.AddJSONFlag(cmd)
 }

@@ -42,7 +42,7 @@ func (f *quotaFlags) register(cmd *cobra.Command) {
 	fs.DurationVar(&f.cpu, "cpu-per-day", 0, "CPU time of its commands from midnight UTC, such as 2h")
 	fs.StringVar(&f.storage, "storage", "", "bytes of its stored files, such as 10g")
 	fs.Float64Var(&f.rate, "rate", 0, "requests per second, on average")
-	fs.Int64Var(&f.burst, "burst", 0, "requests at once after a pause (default: one second's worth)")
+	fs.Int64Var(&f.burst, "burst", 0, "requests at once after a pause (default: the number for one second)")
 }
 
 // change is what the flags that were given ask for.
@@ -80,7 +80,7 @@ func keyCreateCommand(a *app.App) *cobra.Command {
 	var quota quotaFlags
 	var expires time.Duration
 	cmd := &cobra.Command{
-		Use: "create [flags] [NAME]", Short: "Make an API key and print its secret, this once", Args: app.ArgCount(0, 1),
+		Use: "create [flags] [NAME]", Short: "Create an API key and print its secret; it is not shown again", Args: app.ArgCount(0, 1),
 		Example: `  berth key create --owner team-a laptop > team-a.key
   berth key create --owner team-b --max-containers 20 --cpu-per-day 5h --storage 10g --rate 50 ci
   berth --api-key-file team-a.key run -it bash`,
@@ -113,10 +113,10 @@ func keyCreateCommand(a *app.App) *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&req.Owner, "owner", "", "whose it is, and all that is made with it (default: the owner of the key "+
-		"that you use)")
-	fs.BoolVar(&req.Admin, "admin", false, "may make and revoke keys, and change images")
-	fs.DurationVar(&expires, "expires", 0, "may be used for this long, such as 720h (default: until it is revoked)")
+	fs.StringVar(&req.Owner, "owner", "", "owner of the key and of everything created with it (default: the owner of "+
+		"the key in use)")
+	fs.BoolVar(&req.Admin, "admin", false, "allow the key to create and revoke keys, and to change images")
+	fs.DurationVar(&expires, "expires", 0, "lifetime of the key, such as 720h (default: until it is revoked)")
 	quota.register(cmd)
 	return a.AddJSONFlag(cmd)
 }
@@ -151,7 +151,7 @@ func keyListCommand(a *app.App) *cobra.Command {
 			return a.Table([]string{"ID", "NAME", "OWNER", "ROLE", "STATE", "LAST USED", "QUOTA"}, rows)
 		}),
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "those too that are revoked or have expired")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "include revoked and expired keys")
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
@@ -211,7 +211,7 @@ func cpuTime(seconds float64) string {
 // keyInspectCommand is `berth key inspect`.
 func keyInspectCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "inspect [KEY]", Short: "Show a key and what it uses; without an ID, the one that you use",
+		Use: "inspect [KEY]", Short: "Show a key and its usage; without an ID, the key in use",
 		Args: app.ArgCount(0, 1), ValidArgsFunction: completeKeys(a),
 		Example: "  berth key inspect\n  berth key inspect --json key_…",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
@@ -271,8 +271,8 @@ func keySetCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set [flags] KEY", Short: "Change a key's name or quota, at once", Args: app.ArgCount(1, 1),
 		ValidArgsFunction: completeKeys(a),
-		Long: "Change a key's name or quota, at once. What no flag names stays as it is; 0 takes a " +
-			"bound away.",
+		Long: "Change a key's name or quota. The change takes effect at once. Values without a flag " +
+			"stay as they are; 0 removes a bound.",
 		Example: `  berth key set --rate 100 --burst 200 key_…
   berth key set --max-containers 0 key_…`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -302,7 +302,7 @@ func keySetCommand(a *app.App) *cobra.Command {
 			})(cmd, args)
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "another name")
+	cmd.Flags().StringVar(&name, "name", "", "new name")
 	quota.register(cmd)
 	return a.AddJSONFlag(cmd)
 }

@@ -51,7 +51,7 @@ func rotateCommand(a *app.App, name string, forget bool, does, long string) *cob
 		return printRotation(a, done)
 	}
 	if a.Config.Rotate != nil {
-		cmd.Flags().StringVar(&dir, "data", "", "data directory of a daemon that does not run")
+		cmd.Flags().StringVar(&dir, "data", "", "data directory of a daemon that is not running")
 	}
 	return a.AddJSONFlag(cmd)
 }

@@ -17,8 +17,8 @@ const (
 	askEvery = 250 * time.Millisecond
 )
 
-// RetryWhileDown does again what failed because the daemon went away, until it is back or does not come. on reports whether
-// there was progress, which starts the time anew.
+// RetryWhileDown does again what failed because the daemon went away, until it is back or does not come. on reports
+// whether there was progress, which starts the time anew.
 func (a *App) RetryWhileDown(ctx context.Context, do func() (on bool, err error)) error {
 	var gone time.Time
 	for {

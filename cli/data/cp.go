@@ -41,10 +41,10 @@ way into a container links that lead out of it too; each is named on standard er
   berth cp CONTAINER:/workspace - | tar t`,
 		Args: app.ArgCount(2, 2), ValidArgsFunction: completeCopy(a),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			return copyPath(a, ctx, c, user, args[0], args[1])
+			return copyPath(ctx, a, c, user, args[0], args[1])
 		}),
 	}
-	cmd.Flags().StringVarP(&user, "user", "u", proto.UserDefault, "whose files they are in the container: user or root")
+	cmd.Flags().StringVarP(&user, "user", "u", proto.UserDefault, "owner of the files in the container: user or root")
 	return a.AddQuietFlag(cmd, "show no progress")
 }
 
@@ -66,9 +66,9 @@ func parsePlace(arg string) place {
 	return place{container, in}
 }
 
-// copyPath sorts out which end is here. Copies between containers are left to a pipe: the daemon has no part that does it
-// in one step.
-func copyPath(a *app.App, ctx context.Context, c *client.Client, user, from, to string) (err error) {
+// copyPath sorts out which end is here. Copies between containers are left to a pipe: the daemon has no part that
+// does it in one step.
+func copyPath(ctx context.Context, a *app.App, c *client.Client, user, from, to string) (err error) {
 	src, dst := parsePlace(from), parsePlace(to)
 	switch {
 	case src.container != "" && dst.container != "":

@@ -22,9 +22,9 @@ import (
 // not to a container.
 func FilesCommand(a *app.App) *cobra.Command {
 	return app.NewGroup(&cobra.Command{
-		Use: "files", Short: "Stored files: what has a file ID",
-		Long: "Stored files have an ID, and outlive containers. Uploads go into $INPUT_DIR of containers that ask " +
-			"for them; what commands put into $OUTPUT_DIR becomes stored.",
+		Use: "files", Short: "Stored files",
+		Long: "Stored files have an ID and outlive containers. A container can have uploaded files in its $INPUT_DIR; " +
+			"files that commands write to $OUTPUT_DIR are stored.",
 	}, filesListCommand(a), filesPutCommand(a), filesGetCommand(a), filesInfoCommand(a), filesRemoveCommand(a))
 }
 
@@ -74,7 +74,7 @@ func filesPutCommand(a *app.App) *cobra.Command {
 			}
 			var stored []client.File
 			for _, name := range args {
-				f, err := UploadFile(a, ctx, c, name, up)
+				f, err := UploadFile(ctx, a, c, name, up)
 				if err != nil {
 					return err
 				}
@@ -91,15 +91,15 @@ func filesPutCommand(a *app.App) *cobra.Command {
 			return nil
 		}),
 	}
-	cmd.Flags().StringVar(&up.Name, "name", "", "filename to store it under (default: its own)")
-	cmd.Flags().StringVar(&up.MediaType, "type", "", "media type (default: what it looks like)")
-	cmd.Flags().DurationVar(&expires, "expires", 0, "remove it after this long, 1h to 2160h")
+	cmd.Flags().StringVar(&up.Name, "name", "", "filename in the store (default: the file's own)")
+	cmd.Flags().StringVar(&up.MediaType, "type", "", "media type (default: detected)")
+	cmd.Flags().DurationVar(&expires, "expires", 0, "delete it after this time, 1h to 2160h")
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
 // UploadFile stores one file of this machine's.
 // Nothing is held in memory; what is read is sent. Of a file that grows meanwhile, what it had at first is stored.
-func UploadFile(a *app.App, ctx context.Context, c *client.Client, path string, up client.Upload) (client.File, error) {
+func UploadFile(ctx context.Context, a *app.App, c *client.Client, path string, up client.Upload) (client.File, error) {
 	// Nobody knows how much standard input will give, so the bar has no end to show.
 	in, size := os.Stdin, int64(-1)
 	if path != "-" {
@@ -164,16 +164,16 @@ func filesGetCommand(a *app.App) *cobra.Command {
 			if len(args) > 1 {
 				dst = args[1]
 			}
-			return fetchFile(a, ctx, c, id, dst, force)
+			return fetchFile(ctx, a, c, id, dst, force)
 		}),
 	}
-	cmd.Flags().BoolVarP(&force, "force", "f", false, "replace a file that is here already")
+	cmd.Flags().BoolVarP(&force, "force", "f", false, "replace an existing local file")
 	return a.AddQuietFlag(cmd, "show no progress")
 }
 
-// fetchFile downloads one stored file. Its name was given by who knows whom, so it may name a file in the destination and
-// nothing else.
-func fetchFile(a *app.App, ctx context.Context, c *client.Client, id, dst string, force bool) error {
+// fetchFile downloads one stored file. Its name was given by who knows whom, so it may name a file in the destination
+// and nothing else.
+func fetchFile(ctx context.Context, a *app.App, c *client.Client, id, dst string, force bool) error {
 	// Asked first, for its name: whether it may be written here is known before its content comes.
 	info, err := c.File(ctx, id)
 	if err != nil {
@@ -235,7 +235,7 @@ func orDot(dst string) string {
 // It has no table: what does not fit a line of `ls` is better read by name.
 func filesInfoCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "info FILE…", Short: "Print all that is known of stored files, as JSON", Args: app.ArgCount(1, -1),
+		Use: "info FILE…", Short: "Print details of stored files as JSON", Args: app.ArgCount(1, -1),
 		ValidArgsFunction: a.CompleteFiles,
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []client.File

@@ -22,7 +22,7 @@ import (
 // ImageCommand is `berth image`.
 func ImageCommand(a *app.App) *cobra.Command {
 	return app.NewGroup(&cobra.Command{Use: "image", Aliases: []string{"images"},
-		Short: "Images: what containers are made of"},
+		Short: "Images of containers"},
 		imageListCommand(a), imageBuildCommand(a), imageDockerfileCommand(a), imageImportCommand(a),
 		imagePullCommand(a), imageRemoveCommand(a))
 }
@@ -62,7 +62,7 @@ func imageBuildCommand(a *app.App) *cobra.Command {
 	o := sandboximage.Options{Name: "base"}
 	var verbose bool
 	cmd := &cobra.Command{
-		Use: "build [flags] [NAME]", Short: "Build one of berth's own images and give it to the daemon",
+		Use: "build [flags] [NAME]", Short: "Build one of berth's own images and import it into the daemon",
 		Args: app.ArgCount(0, 1),
 		Long: `Build an image from Debian packages, without a registry, and give it to the daemon. It needs root. An archive of an
 earlier build is used again as long as it fits.
@@ -84,14 +84,14 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 			if verbose {
 				o.Log = a.Stderr
 			}
-			return buildImage(a, ctx, c, o)
+			return buildImage(ctx, a, c, o)
 		}),
 	}
-	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "take newer packages if there are any")
-	cmd.Flags().StringVarP(&o.Out, "output", "o", "", "write the archive to this file and leave the daemon alone")
+	cmd.Flags().BoolVar(&o.Refresh, "refresh", false, "use newer packages if available")
+	cmd.Flags().StringVarP(&o.Out, "output", "o", "", "write the archive to this file and do not import it")
 	cmd.Flags().StringVar(&o.CacheDir, "cache", "", "directory for downloads and archives (default "+
 		sandboximage.DefaultCacheDir+")")
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show what the package tools say")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the output of the package tools")
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
@@ -116,7 +116,7 @@ of npm are checked against the same hashes; Debian packages come in the versions
 
 // buildImage makes the archive and gives it to the daemon, unless the daemon has that very image, as it does whenever
 // nothing has changed. With --output the result is a path and not a name, as no daemon knows of it.
-func buildImage(a *app.App, ctx context.Context, c *client.Client, o sandboximage.Options) error {
+func buildImage(ctx context.Context, a *app.App, c *client.Client, o sandboximage.Options) error {
 	if o.Out == "" { // better now than after minutes of work
 		if _, err := c.Info(ctx); err != nil {
 			return err
@@ -142,10 +142,10 @@ func buildImage(a *app.App, ctx context.Context, c *client.Client, o sandboximag
 		return a.PrintIDs(built.Path)
 	}
 	// Digest and name must both fit: the same image under another name is not what was asked for.
-	if img, ok := hasImage(a, ctx, c, o.Name, built.Digest); ok {
+	if img, ok := hasImage(ctx, a, c, o.Name, built.Digest); ok {
 		return printImage(a, img)
 	}
-	return importArchive(a, ctx, c, o.Name, built.Path)
+	return importArchive(ctx, a, c, o.Name, built.Path)
 }
 
 // printLayers says what each layer takes, on standard error: the result is the image's name or path.
@@ -166,7 +166,7 @@ func printLayers(a *app.App, r sandboximage.Result) {
 // hasImage finds an image that the daemon has under this name already.
 // Sending an image of hundreds of megabytes to find that it is there already would make every
 // buildImage slow.
-func hasImage(a *app.App, ctx context.Context, c *client.Client, name, digest string) (proto.Image, bool) {
+func hasImage(ctx context.Context, a *app.App, c *client.Client, name, digest string) (proto.Image, bool) {
 	list, err := c.Images(ctx)
 	if err != nil {
 		return proto.Image{}, false // the import will say why
@@ -184,22 +184,22 @@ func hasImage(a *app.App, ctx context.Context, c *client.Client, name, digest st
 func imageImportCommand(a *app.App) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use: "import [flags] ARCHIVE", Aliases: []string{"load"}, Short: "Give the daemon an image from an OCI or " +
-			"Docker archive", Args: app.ArgCount(1, 1),
-		Long: `Give the daemon an image from an OCI or Docker archive: a tar file, which may be compressed. "-" is standard input.`,
+		Use: "import [flags] ARCHIVE", Aliases: []string{"load"}, Short: "Import an image from an OCI or Docker " +
+			"archive", Args: app.ArgCount(1, 1),
+		Long: `Import an image from an OCI or Docker archive: a tar file, which may be compressed. "-" is standard input.`,
 		Example: `  berth image import --name tools image.tar
   docker save debian:12 | berth image import -`,
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			return importArchive(a, ctx, c, name, args[0])
+			return importArchive(ctx, a, c, name, args[0])
 		}),
 	}
-	cmd.Flags().StringVar(&name, "name", "", "name for it (default: what the archive says)")
+	cmd.Flags().StringVar(&name, "name", "", "name of the image (default: the name in the archive)")
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
 // importArchive streams an archive to the daemon and shows first how far the sending is, then the daemon's own steps.
 // Nothing is kept in memory: an image may be larger than that.
-func importArchive(a *app.App, ctx context.Context, c *client.Client, name, path string) error {
+func importArchive(ctx context.Context, a *app.App, c *client.Client, name, path string) error {
 	// 0 is an unknown size, as of a pipe; the archive then travels in chunks.
 	in, total := os.Stdin, int64(0)
 	if path != "-" {
@@ -238,7 +238,7 @@ func printImage(a *app.App, img proto.Image) error {
 // imagePullCommand is `berth image pull`. The daemon does the fetching: it is the one that must reach the registry.
 func imagePullCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "pull REF", Short: "Have the daemon fetch an image from a registry", Args: app.ArgCount(1, 1),
+		Use: "pull REF", Short: "Pull an image from a registry", Args: app.ArgCount(1, 1),
 		Example: "  berth image pull debian:12",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			bar := a.NewProgress()
@@ -257,7 +257,7 @@ func imagePullCommand(a *app.App) *cobra.Command {
 // imageRemoveCommand is `berth image rm`.
 func imageRemoveCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm IMAGE…", Aliases: []string{"delete"}, Short: "Forget images; containers keep what they use",
+		Use: "rm IMAGE…", Aliases: []string{"delete"}, Short: "Remove images; containers keep what they use",
 		Args: app.ArgCount(1, -1), ValidArgsFunction: a.CompleteImages,
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error

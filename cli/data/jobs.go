@@ -41,7 +41,7 @@ func JobsCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	manifest := &cobra.Command{
-		Use: "manifest CONTAINER JOB", Short: "Print what a job made, and which command made it", Args: app.ArgCount(2, 2),
+		Use: "manifest CONTAINER JOB", Short: "Print the files of a job, and the command that made each", Args: app.ArgCount(2, 2),
 		ValidArgsFunction: a.CompleteJobs,
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := a.FindContainer(ctx, c, args[0])
@@ -55,7 +55,7 @@ func JobsCommand(a *app.App) *cobra.Command {
 			return printManifest(a, m)
 		}),
 	}
-	return app.NewGroup(&cobra.Command{Use: "jobs", Short: "Jobs: what commands made, and which one made what"},
+	return app.NewGroup(&cobra.Command{Use: "jobs", Short: "Jobs: files of commands, and which command made them"},
 		a.AddJSONFlag(list), a.AddJSONFlag(manifest))
 }
 

@@ -21,7 +21,7 @@ import (
 // SkillsCommand is `berth skills`.
 func SkillsCommand(a *app.App) *cobra.Command {
 	return app.NewGroup(&cobra.Command{Use: "skills", Aliases: []string{"skill"}, Short: "Skills: directories with a " +
-		"SKILL.md that containers can have",
+		"SKILL.md, for containers",
 		Long: `Skills: directories with a SKILL.md, which says what the skill is for, and whatever else it needs.
 
 A request to /v1/messages names the skills that its container is to have; they are at /skills/NAME/ there. Beside those that you add there may
@@ -73,8 +73,8 @@ func skillsAddCommand(a *app.App) *cobra.Command {
 			return printMade(a, k, k.ID, err)
 		}),
 	}
-	cmd.Flags().StringVar(&to, "to", "", "make it a new version of this skill, by its ID")
-	cmd.Flags().StringVar(&name, "name", "", "name to show it by (default: that in SKILL.md)")
+	cmd.Flags().StringVar(&to, "to", "", "ID of a skill; store a new version of it")
+	cmd.Flags().StringVar(&name, "name", "", "display name (default: the name in SKILL.md)")
 	cmd.MarkFlagsMutuallyExclusive("to", "name")
 	_ = cmd.RegisterFlagCompletionFunc("to", completeSkills(a))
 	return a.AddJSONFlag(cmd)
@@ -139,7 +139,7 @@ func skillsShowCommand(a *app.App) *cobra.Command {
 		Args: app.ArgCount(1, 1), ValidArgsFunction: completeSkills(a),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			if content != "" {
-				return skillContent(a, ctx, c, args[0], content)
+				return skillContent(ctx, a, c, args[0], content)
 			}
 			list, err := c.SkillVersions(ctx, args[0])
 			if err != nil {
@@ -155,12 +155,12 @@ func skillsShowCommand(a *app.App) *cobra.Command {
 			return a.Table([]string{"VERSION", "NAME", "CREATED", "DESCRIPTION"}, rows)
 		}),
 	}
-	cmd.Flags().StringVar(&content, "content", "", "write the files of this version, or of the \"latest\", to "+
-		"standard output as a zip archive")
+	cmd.Flags().StringVar(&content, "content", "", "write the files of this version, or of \"latest\", to standard "+
+		"output as a zip archive")
 	return a.AddJSONFlag(cmd)
 }
 
-func skillContent(a *app.App, ctx context.Context, c *client.Client, id, version string) error {
+func skillContent(ctx context.Context, a *app.App, c *client.Client, id, version string) error {
 	d, err := c.SkillContent(ctx, id, version)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func skillsRemoveCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm SKILL…", Aliases: []string{"delete"}, Short: "Remove skills with their versions", Args: app.ArgCount(1, -1),
 		ValidArgsFunction: completeSkills(a),
-		Long:              "Remove skills with their versions. A container that has one keeps it until it is stopped.",
+		Long:              "Remove skills with all versions. A container that uses a skill keeps it until the container stops.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, id := range args {

@@ -9,20 +9,20 @@ import (
 
 // messagesFlags are those of the gateway for Messages requests.
 func messagesFlags(f *pflag.FlagSet, cfg *daemon.Config) {
-	f.Func("upstream", "where Messages requests go: URL, PREFIX=URL for models of that prefix, openai+URL for one "+
-		"that speaks chat completions (may be repeated; default: they are refused)", func(text string) error {
+	f.Func("upstream", "upstream of Messages requests: URL, PREFIX=URL for models with that prefix, openai+URL "+
+		"for an upstream with chat completions (may be repeated; default: Messages requests are refused)", func(text string) error {
 		u, err := upstream.Parse(text)
 		cfg.Upstreams = append(cfg.Upstreams, u)
 		return err
 	})
-	f.StringVar(&cfg.UpstreamKeys, "upstream-keys", "", "file with lines PREFIX=KEY, or *=KEY, that others cannot "+
-		"read: API keys for upstreams, by their prefix; read at the start (default: clients' own keys are passed on)")
-	f.DurationVar(&cfg.UpstreamTimeout, "upstream-timeout", 0, "how long an upstream may take to begin its answer "+
+	f.StringVar(&cfg.UpstreamKeys, "upstream-keys", "", "file with lines PREFIX=KEY, or *=KEY, readable by its "+
+		"owner only: API keys of upstreams by prefix; read at startup (default: forward the client's key)")
+	f.DurationVar(&cfg.UpstreamTimeout, "upstream-timeout", 0, "maximum time until an upstream starts its answer "+
 		"(default 10m)")
-	f.DurationVar(&cfg.UpstreamIdle, "upstream-idle-timeout", 0, "how long an upstream may be silent in the middle "+
-		"of an answer (default 5m)")
-	f.IntVar(&cfg.MaxRounds, "max-rounds", 0, "most rounds with an upstream in one Messages request, which then "+
-		"ends with pause_turn (default 50)")
-	f.DurationVar(&cfg.MaxTurn, "max-turn", 0, "time after which a Messages request begins no other round and ends "+
+	f.DurationVar(&cfg.UpstreamIdle, "upstream-idle-timeout", 0, "maximum pause in the middle of an upstream's "+
+		"answer (default 5m)")
+	f.IntVar(&cfg.MaxRounds, "max-rounds", 0, "maximum rounds with an upstream in one Messages request; the "+
+		"request then ends with pause_turn (default 50)")
+	f.DurationVar(&cfg.MaxTurn, "max-turn", 0, "time after which a Messages request starts no further round and ends "+
 		"with pause_turn (default 10m)")
 }
