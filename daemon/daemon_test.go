@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -24,6 +23,7 @@ import (
 
 	"berth/proto"
 	"berth/test/daemontest"
+	"berth/test/needs"
 
 	"github.com/gorilla/websocket"
 )
@@ -41,7 +41,7 @@ const warmMembers = 2
 var base *server
 
 func TestMain(m *testing.M) {
-	flag.Parse()
+	needs.Main("run the daemon with real containers")
 	os.Exit(func() int {
 		d, err := daemontest.New("--stop-on-exit", "--sweep-every", "1s", "--warm-max", strconv.Itoa(warmMembers))
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 	"berth/proto"
 	"berth/session/sessiontest"
 	"berth/test/clients"
+	"berth/test/needs"
 )
 
 // An sdk is an unmodified official SDK and a program of ours below sdktest/ that uses it.
@@ -42,6 +43,7 @@ var sdks = []sdk{
 }
 
 func TestSDKs(t *testing.T) {
+	needs.Time(t)
 	for _, s := range sdks {
 		t.Run(s.name, s.run)
 	}

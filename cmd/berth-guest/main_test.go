@@ -18,6 +18,7 @@ import (
 	"berth/guest/client"
 	"berth/guest/wire"
 	"berth/proto"
+	"berth/test/needs"
 )
 
 // setup makes a namespace look like a container: a user list of its own, its processes in /proc, and the few
@@ -46,9 +47,7 @@ func build(t testing.TB, path string) {
 // start runs the real program as PID 1, as small as it is shipped.
 func start(t testing.TB) (*client.Client, *exec.Cmd, string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test needs root: it makes PID and mount namespaces")
-	}
+	needs.Root(t) // for PID and mount namespaces
 	dir, err := os.MkdirTemp("", "berth-guest-cmd-")
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"berth/guest/client"
 	"berth/guest/wire"
 	"berth/proto"
+	"berth/test/needs"
 )
 
 // The tests run a real guest as PID 1 of a PID namespace of its own: this very program, started
@@ -104,9 +105,7 @@ type world struct {
 // newWorld starts a guest. With frames, descriptors cannot cross.
 func newWorld(t testing.TB, frames bool, env ...string) *world {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test needs root: it starts a guest as PID 1 of a new PID namespace")
-	}
+	needs.Root(t) // to start a guest as PID 1 of a new PID namespace
 	dir, err := os.MkdirTemp("", "berth-guest-test-")
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ import (
 	"berth/runtime/images"
 	"berth/runtime/mountns"
 	"berth/session"
+	"berth/test/needs"
 )
 
 // The tests run the real containerd, runc, gVisor, btrfs and kernel. They need root
@@ -37,10 +38,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getuid() != 0 {
-		fmt.Fprintln(os.Stderr, "these tests make containers and need root")
-		os.Exit(1)
-	}
+	needs.Main("make containers")
 	if err := mountns.Private(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

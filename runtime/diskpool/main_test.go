@@ -6,14 +6,12 @@ import (
 	"testing"
 
 	"berth/runtime/mountns"
+	"berth/test/needs"
 )
 
 // The tests use the real btrfs, loop devices and kernel. They need root and btrfs-progs, and fail where that is missing.
 func TestMain(m *testing.M) {
-	if os.Getuid() != 0 {
-		fmt.Fprintln(os.Stderr, "these tests mount file systems and need root")
-		os.Exit(1)
-	}
+	needs.Main("mount file systems")
 	if err := mountns.Private(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

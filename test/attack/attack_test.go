@@ -14,6 +14,7 @@ import (
 	"berth/proto"
 	"berth/test/attack"
 	"berth/test/daemontest"
+	"berth/test/needs"
 )
 
 var (
@@ -27,7 +28,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
+	needs.Main("attack a daemon with real containers")
 	os.Exit(func() int {
 		var err error
 		if program, err = daemontest.Binary(); err == nil {

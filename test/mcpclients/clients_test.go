@@ -21,9 +21,11 @@ import (
 
 	"berth/test/clients"
 	"berth/test/daemontest"
+	"berth/test/needs"
 )
 
 func TestClients(t *testing.T) {
+	needs.Containers(t)
 	node, python := install(t, "ts", clients.Node), install(t, "py", clients.Python)
 	d, err := daemontest.New("--stop-on-exit")
 	if err != nil {

@@ -3,6 +3,7 @@
 package needs
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,6 +60,20 @@ func Built() (bin, image string, err error) {
 		return "", "", fmt.Errorf("BERTH_BIN and BERTH_BASE_IMAGE are not set; run these tests with `make test`")
 	}
 	return filepath.Clean(bin), image, nil
+}
+
+// Main is for the TestMain of a package whose tests all need real root or containers. With -short it ends the process
+// with success, and says what was left out. what names what the tests do, such as "make containers".
+func Main(what string) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Printf("left out with -short: these tests %s\n", what)
+		os.Exit(0)
+	}
+	if os.Geteuid() != 0 {
+		fmt.Fprintf(os.Stderr, "these tests %s and need root\n", what)
+		os.Exit(1)
+	}
 }
 
 // Time is for tests that take more than two seconds. With -short they are left out.

@@ -17,6 +17,7 @@ import (
 
 	"berth/test/clients"
 	"berth/test/daemontest"
+	"berth/test/needs"
 )
 
 var (
@@ -34,6 +35,7 @@ var (
 // One of its checks is left out: that whatever the document allows is accepted. Whether a path is a directory, a
 // cursor was given out or an archive is whole is not for a schema to say.
 func TestDaemonIsAsDocumented(t *testing.T) {
+	needs.Containers(t)
 	fuzzer := installFuzzer(t)
 	d, err := daemontest.New("--stop-on-exit", "--exec-timeout=3s", "--max-containers=40", "--idle-timeout=1m")
 	if err != nil {

@@ -16,11 +16,13 @@ import (
 
 	"berth/test/clients"
 	"berth/test/daemontest"
+	"berth/test/needs"
 )
 
 const helpers = "../../helpers"
 
 func TestHelpers(t *testing.T) {
+	needs.Containers(t)
 	py := clients.Install(t, "tools-py", clients.Python, "py/requirements.txt", "py/main.py")
 	ts := clients.Install(t, "tools-ts", clients.Node, helpers+"/typescript/package.json", helpers+
 		"/typescript/package-lock.json", helpers+"/typescript/index.js", "ts/main.mjs")
