@@ -147,6 +147,20 @@ func (b *backing) begin() error {
 	return err
 }
 
+// StopWatching ends the watch of the pool's file, and CheckFile does once what the watch does each second; it reports
+// whether the pool can still be written. Tests call them to see what happens without the watch.
+func (d *Pool) StopWatching() {
+	close(d.backing.stop)
+	d.backing.done.Wait()
+	d.backing.stop = make(chan struct{})
+}
+
+// CheckFile is described at StopWatching.
+func (d *Pool) CheckFile() bool {
+	d.backing.look()
+	return !d.backing.broken
+}
+
 // look does once what a backing is for. What fails is tried again.
 func (b *backing) look() {
 	if b.isBroken() {
