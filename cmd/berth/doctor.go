@@ -9,6 +9,7 @@ import (
 	"berth/proto"
 	"berth/runtime/containerd"
 	"berth/runtime/mountns"
+	"berth/session"
 )
 
 // examineHost is `berth doctor`'s look at this machine, with the eyes of the runtime that `berth serve` would open.
@@ -28,7 +29,7 @@ func examineHost(ctx context.Context, o app.DoctorOptions, report func(app.Findi
 		return err
 	}
 	// The same directory below the data directory as the daemon has, so that its disk is the one examined.
-	cfg := containerd.Config{Dir: filepath.Join(o.Dir, "runtime"), BinDir: bin}
+	cfg := containerd.Config{Dir: filepath.Join(o.Dir, "runtime"), BinDir: bin, Handshake: session.Handshake}
 	for _, f := range containerd.Doctor(ctx, cfg) {
 		report(app.Finding{Name: f.Name, Grade: app.Grade(f.Grade), Found: f.Found, Why: f.Why, Fix: f.Fix})
 	}

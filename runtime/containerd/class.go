@@ -1,24 +1,10 @@
 package containerd
 
 import (
-	"context"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"berth/proto"
-	"berth/runtime/diskpool"
 )
-
-// classInfo is how a runtime class is run.
-type classInfo struct {
-	binary  string // what the daemon, or the shim, executes
-	version string // of runc or runsc
-	missing string // why the class cannot be had; empty if it can
-}
 
 // findPrograms looks at what BinDir holds. Without shim, guest and runc there is nothing
 // to run; without runsc one class is missing.
@@ -53,93 +39,4 @@ func (r *Runtime) pickClass(c proto.RuntimeClass) (classInfo, error) {
 			"runtime class %q is not available: %s", string(c), info.missing)
 	}
 	return info, nil
-}
-
-// runcClass accepts runc 1.2 or newer: older ones can be made to overwrite themselves from inside.
-func runcClass(dir string) classInfo {
-	info := classInfo{binary: filepath.Join(dir, "runc")}
-	info.version, info.missing = programVersion(info.binary, "runc")
-	if info.missing == "" && !atLeast(info.version, 1, 2) {
-		info.missing = fmt.Sprintf("runc %s is too old, 1.2 is the least", info.version)
-	}
-	return info
-}
-
-// gvisorFlags go before every command of runsc:
-//
-//   - network=none: a stack with loopback alone, like the other class;
-//   - host-uds=create: the guest's socket appears on the host. It is no more than that: sockets of
-//     the host cannot be opened from inside;
-//   - overlay2=none: writes reach our layer, where the disk limit is, not a file beside it;
-//   - platform=systrap: needs neither KVM nor a capability;
-//   - oci-seccomp: our filter also holds inside, in front of gVisor's kernel.
-//
-// Everything from the host is one tree for runsc and it caches what it sees there, so a workspace
-// that two gVisor sandboxes have at the same time may look different in each for a while.
-var gvisorFlags = []string{
-	"--network=none", "--host-uds=create", "--overlay2=none", "--platform=systrap", "--oci-seccomp",
-}
-
-// gvisorClass writes the script by which the shim runs runsc: the shim knows how to name a
-// binary, not how to give it flags.
-func gvisorClass(dir, data string) (classInfo, error) {
-	runsc := filepath.Join(dir, "runsc")
-	info := classInfo{binary: filepath.Join(data, "runsc")}
-	info.version, info.missing = programVersion(runsc, "runsc")
-	if info.missing != "" {
-		return info, nil
-	}
-	script := fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", shellQuote(runsc), strings.Join(gvisorFlags, " "))
-	if err := diskpool.ReplaceFile(info.binary, []byte(script), 0o755); err != nil {
-		return info, fmt.Errorf("writing the runsc script: %w", err)
-	}
-	return info, nil
-}
-
-// programVersion is what "name --version" says, or why it cannot be run.
-func programVersion(path, name string) (version, missing string) {
-	if err := executable(path); err != nil {
-		return "", name + " is missing from the program directory; build it with make runtimes"
-	}
-	out, err := exec.CommandContext(context.Background(), path, "--version").Output()
-	if err != nil {
-		return "", name + " does not run on this machine: " + err.Error()
-	}
-	first, _, _ := strings.Cut(string(out), "\n")
-	_, version, ok := strings.Cut(first, "version ")
-	if !ok {
-		return "", name + " does not tell its version"
-	}
-	return strings.TrimSpace(version), ""
-}
-
-// atLeast reports whether version is major.minor or newer.
-func atLeast(version string, major, minor int) bool {
-	parts := strings.SplitN(version, ".", 3)
-	if len(parts) < 2 {
-		return false
-	}
-	maj, err1 := strconv.Atoi(parts[0])
-	minr, err2 := strconv.Atoi(parts[1])
-	if err1 != nil || err2 != nil {
-		return false
-	}
-	return maj > major || maj == major && minr >= minor
-}
-
-// executable says why path cannot be run, or nothing.
-func executable(path string) error {
-	st, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if !st.Mode().IsRegular() || st.Mode()&0o111 == 0 {
-		return fmt.Errorf("%s is not a program", path)
-	}
-	return nil
-}
-
-// shellQuote makes s one word for the shell: program directories may have spaces.
-func shellQuote(s string) string {
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -29,11 +29,9 @@ import (
 
 // What is in a bundle, beside config.json.
 const (
-	bundleRoot  = "rootfs" // where the root file system is, in the mount namespace that runc gets and nowhere else
-	bundleLower = "lower"  // there, the image's layers with the sandbox's numbers
-	bundleState = "state"  // runc's own
-	bundleLog   = "log"    // what runc says, as JSON lines
-	bundlePID   = "pid"    // of the guest; from here on runc has nothing more to do
+	bundleState = "state" // runc's own
+	bundleLog   = "log"   // what runc says, as JSON lines
+	bundlePID   = "pid"   // of the guest; from here on runc has nothing more to do
 )
 
 // runsDirect reports whether sandboxes of a class are direct. gVisor needs its shim, and a containerd that is

@@ -3,13 +3,28 @@ package containerd
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
+func doctorConfig(dir string) Config {
+	bin := os.Getenv("BERTH_BIN")
+	return Config{Dir: dir, BinDir: bin, Guest: filepath.Join(bin, "berth-guest"), PoolBytes: 1 << 30}
+}
+
+func countMounts(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(b), "\n")
+}
+
 func TestDoctor(t *testing.T) {
 	dir := t.TempDir()
-	before := lines(t, "/proc/self/mountinfo")
-	for _, f := range Doctor(t.Context(), testConfig(filepath.Join(dir, "not", "there"))) {
+	before := countMounts(t)
+	for _, f := range Doctor(t.Context(), doctorConfig(filepath.Join(dir, "not", "there"))) {
 		t.Logf("%-5s %-30s %s", f.Grade, f.Name, f.Found)
 		if f.Name == "" || f.Found == "" || f.Grade != OK && (f.Why == "" || f.Fix == "") {
 			t.Errorf("an unfinished finding: %+v", f)
@@ -18,17 +33,17 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("this machine fails: %+v", f)
 		}
 	}
-	if got := entries(t, dir); len(got) > 0 {
-		t.Errorf("it made %v", got)
+	if got, err := os.ReadDir(dir); len(got) > 0 || err != nil {
+		t.Errorf("it made %v, %v", got, err)
 	}
-	if after := lines(t, "/proc/self/mountinfo"); after != before {
+	if after := countMounts(t); after != before {
 		t.Errorf("%d mounts became %d", before, after)
 	}
 }
 
 // TestDoctorOldRunc: a runc that containers can overwrite is not good enough, for Doctor or Open.
 func TestDoctorOldRunc(t *testing.T) {
-	cfg := testConfig(t.TempDir())
+	cfg := doctorConfig(t.TempDir())
 	cfg.BinDir = t.TempDir()
 	for name, says := range map[string]string{"runc": "runc version 1.1.15", "containerd-shim-runc-v2": "x"} {
 		script := "#!/bin/sh\necho " + says + "\n"

@@ -11,6 +11,18 @@ type Facts struct {
 	Missing    map[proto.RuntimeClass]string `json:"missing,omitempty"`  // what cannot, and why
 }
 
+// SetupFailure is why a sandbox was last made by runc although the fork server makes those of its class; nil if none
+// was.
+func (r *Runtime) SetupFailure() error {
+	if why := r.scripted.why.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+// UsesForkServer reports whether the next sandbox of runc's class is made by the fork server.
+func (r *Runtime) UsesForkServer() bool { return r.scripted.known() != nil }
+
 // Facts tells what sandboxes get here.
 func (r *Runtime) Facts() Facts {
 	f := Facts{

@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -184,8 +183,11 @@ func (p *warmPool) planLocked() map[string]int {
 		order = append(order, image)
 	}
 	slices.SortFunc(order, func(a, b string) int {
-		if a == p.pinned || b == p.pinned {
-			return cmp.Compare(btoi(b == p.pinned), btoi(a == p.pinned))
+		switch p.pinned {
+		case a:
+			return -1
+		case b:
+			return 1
 		}
 		return p.shelves[b].used.Compare(p.shelves[a].used)
 	})
@@ -202,13 +204,6 @@ func (p *warmPool) planLocked() map[string]int {
 		room -= more
 	}
 	return plan
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // probe asks members whether they are there, each every probeEvery. They stay where they are meanwhile: a claim asks

@@ -17,6 +17,12 @@ type rootLayers struct {
 	upper, work string
 }
 
+// Directories of a bundle.
+const (
+	bundleRoot  = "rootfs" // where the root file system is, in the mount namespace that runc gets and nowhere else
+	bundleLower = "lower"  // there, the image's layers with the sandbox's numbers
+)
+
 // mount mounts the root file system in bundle dir, as rootfs describes it for a shim. It is called in a mount
 // namespace of its own and changes the working directory of its thread. What a failure leaves goes with the namespace.
 func (l rootLayers) mount(dir string, b blueprint) error {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync/atomic"
 
@@ -52,15 +51,15 @@ func (s *scripted) known() []unix.SockFilter {
 	return nil
 }
 
-// learn reads the filter of sandbox id, which runc has set up and which does nothing yet.
-func (r *Runtime) learnFilter(id string, pid int) {
-	s := &r.scripted
+// learn reads the filter of the first process of a sandbox, which runc has set up and which does nothing yet, unless
+// it is known. verify fails if the process is another one.
+func (s *scripted) learn(log *slog.Logger, pid int, verify func() error) {
 	if !scripts || s.hopeless() || s.filter.Load() != nil {
 		return
 	}
-	filter, err := filterOf(pid, func() error { return isIn(id, pid) })
+	filter, err := filterOf(pid, verify)
 	if err != nil {
-		s.failed(r.log, err)
+		s.failed(log, err)
 		return
 	}
 	s.filter.Store(&filter)
@@ -98,12 +97,8 @@ type prepared struct {
 	script *script
 }
 
-// prepareScript begins to make the cgroups and the script of b; nil if that is not to be set up by one.
-func (r *Runtime) prepareScript(b blueprint) *prepared {
-	filter := r.scripted.known()
-	if filter == nil || !r.ownCounts || !r.runsDirect(b.session.Class) || b.byRunc {
-		return nil
-	}
+// prepare begins to make the cgroups and the script of b.
+func prepare(b blueprint, filter []unix.SockFilter) *prepared {
 	p := &prepared{}
 	p.making.Go(func() (err error) {
 		spec := plainSpec(b)
@@ -121,30 +116,6 @@ func (p *prepared) wait() error {
 		return nil
 	}
 	return p.making.Wait()
-}
-
-// launchByScript is launch for a direct sandbox that a script sets up, in a fraction of the time that runc takes.
-func (r *Runtime) launchByScript(ctx context.Context, b blueprint, root rootLayers, p *prepared) error {
-	dir := r.directPath(b.id)
-	if err := makeBundle(dir, b); err != nil {
-		return fmt.Errorf("making the bundle: %w", err)
-	}
-	var n *nascent
-	defer func() { n.close() }()
-	create := func(ctx context.Context) (_ int, err error) {
-		if n, err = r.createByScript(ctx, dir, b, root, p); err != nil {
-			return 0, err
-		}
-		return n.pid, nil
-	}
-	return r.launch(ctx, b, create, func(ctx context.Context) error {
-		if err := n.letGo(ctx); err != nil {
-			cgroup.Kill(b.id)
-			return scriptError{err}
-		}
-		r.scripted.worked()
-		return nil
-	})
 }
 
 // A nascent is a process that runs a script: a sandbox's first before it is the guest, or one that makes a user
@@ -171,9 +142,9 @@ func (n *nascent) abandon(ctx context.Context) {
 	n.close()
 }
 
-// createByScript begins to set up the sandbox of bundle dir, which goes on until its first process waits to become
+// create begins to set up the sandbox of bundle dir, which goes on until its first process waits to become
 // the guest.
-func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, root rootLayers, p *prepared) (
+func (s *scripted) create(ctx context.Context, dir, pidFile string, b blueprint, root rootLayers, p *prepared) (
 	_ *nascent, err error) {
 	user, err := os.Open(b.userNamespace)
 	if err != nil {
@@ -188,7 +159,7 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 	if err := p.wait(); err != nil {
 		return nil, scriptError{err}
 	}
-	n, err := b.starter.start(p.script, p.groups.V2, user, r.scripted.mounts.store, r.scripted.mounts.empty, tree)
+	n, err := b.starter.start(p.script, p.groups.V2, user, s.mounts.store, s.mounts.empty, tree)
 	if err != nil {
 		return nil, scriptError{err}
 	}
@@ -204,7 +175,7 @@ func (r *Runtime) createByScript(ctx context.Context, dir string, b blueprint, r
 	if err := n.born(ctx); err != nil {
 		return nil, scriptError{fmt.Errorf("setting up: %w", err)}
 	}
-	return n, diskpool.ReplaceFile(filepath.Join(dir, bundlePID), []byte(strconv.Itoa(n.pid)), 0o600)
+	return n, diskpool.ReplaceFile(pidFile, []byte(strconv.Itoa(n.pid)), 0o600)
 }
 
 // born returns when the process is there that the script tells of.

@@ -394,3 +394,10 @@ func (s *script) becomeGuest(p *specs.Process, filter []unix.SockFilter) {
 
 // scripts reports whether this machine's programs run scripts.
 const scripts = runtime.GOARCH == "amd64"
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"berth/runtime/diskpool"
 
@@ -24,6 +25,9 @@ import (
 
 // trialFirstID keeps the users of trial sandboxes apart from those of a daemon on the same machine.
 const trialFirstID = diskpool.DefaultFirst + (diskpool.IdRanges-16)*diskpool.IDRange
+
+// answerTime is what the guest of a trial may take to answer.
+const answerTime = 3 * time.Second
 
 // A Trial is what came of starting one sandbox.
 type Trial struct {
@@ -58,9 +62,9 @@ func Try(ctx context.Context, cfg Config, classes ...proto.RuntimeClass) (_ []Tr
 	}
 	var done []Trial
 	for _, class := range classes {
-		tried := Trial{Class: class, Err: r.try(ctx, img.Digest, class)}
-		if why := r.scripted.why.Load(); why != nil && class == proto.ClassRunc {
-			tried.Slow = *why
+		tried := Trial{Class: class, Err: try(ctx, r, cfg, img.Digest, class)}
+		if class == proto.ClassRunc {
+			tried.Slow = r.SetupFailure()
 		}
 		done = append(done, tried)
 	}
@@ -68,7 +72,7 @@ func Try(ctx context.Context, cfg Config, classes ...proto.RuntimeClass) (_ []Tr
 }
 
 // try starts and removes one sandbox.
-func (r *Runtime) try(ctx context.Context, image string, class proto.RuntimeClass) (err error) {
+func try(ctx context.Context, r *Runtime, cfg Config, image string, class proto.RuntimeClass) (err error) {
 	id := proto.ID(proto.ContainerPrefix, [16]byte{15: 1})
 	spec := session.Spec{
 		Image: image, Class: class, Workspace: proto.ID(proto.WorkspacePrefix, [16]byte{15: 1}),
@@ -85,19 +89,21 @@ func (r *Runtime) try(ctx context.Context, image string, class proto.RuntimeClas
 	if err := r.Start(ctx, id, spec); err != nil {
 		return err
 	}
-	if r.scripted.known() != nil { // that one was runc's, and the next is a script's
+	if r.UsesForkServer() { // that one was runc's, and the next is a script's
 		if err := errors.Join(r.Stop(ctx, id), r.Start(ctx, id, spec)); err != nil {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	conn, err := r.Dial(ctx, id)
 	if err != nil {
 		return err
 	}
-	if conn, err = r.cfg.Handshake(ctx, conn); err != nil {
-		return err
+	if cfg.Handshake != nil {
+		if conn, err = cfg.Handshake(ctx, conn); err != nil {
+			return err
+		}
 	}
 	return conn.Close()
 }

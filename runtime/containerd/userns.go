@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"berth/proto"
 	"berth/runtime/diskpool"
 	"berth/runtime/mountns"
 )
@@ -61,39 +60,10 @@ func namespacePath(ns *os.File) string {
 	return fmt.Sprintf("/proc/./%d/fd/%d", os.Getpid(), ns.Fd())
 }
 
-// tryUserNamespace finds out whether namespaces can be made this way. Where they cannot, runc makes them; the
-// operator is told.
-func (r *Runtime) tryUserNamespace() {
-	ns, err := newUserNamespace(r.starter, r.ids.First, r.ids.First)
-	if err != nil { // it may be that somebody has ended the starter, of which there is another the next time
-		ns, err = newUserNamespace(r.starter, r.ids.First, r.ids.First)
-	}
-	if err != nil {
-		r.log.Warn(
-			"containers share the host's inotify limits, so that one can use them up; berth doctor says what to do",
-			"err", err)
-		return
-	}
-	ns.Close()
-	r.ownCounts = true
-}
-
 // An ownNamespace is a sandbox's user namespace, which is being made.
 type ownNamespace struct {
 	making errgroup.Group
 	file   *os.File // nil: it is not ours to make
-}
-
-// enterNamespace begins to make the user namespace of b, if it is ours to make.
-func (r *Runtime) enterNamespace(b blueprint) *ownNamespace {
-	n := &ownNamespace{}
-	if r.ownCounts && b.session.Class == proto.ClassRunc {
-		n.making.Go(func() (err error) {
-			n.file, err = newUserNamespace(b.starter, b.firstID, b.firstID)
-			return err
-		})
-	}
-	return n
 }
 
 // path is where runtimes find it; "" if they are to make one.
