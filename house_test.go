@@ -108,8 +108,8 @@ var mayImport = map[string][]string{
 
 // onlyIn names outside modules that one package alone may import.
 var onlyIn = map[string][]string{
-	"github.com/containerd/": {"runtime/containerd", "runtime/images", "runtime/diskpool",
-		"test/bench"}, // diskpool: loop devices
+	"github.com/containerd/": {"runtime/containerd", "runtime/images", "runtime/diskpool", "runtime/launch",
+		"runtime/doctor", "test/bench"}, // diskpool: loop devices; launch: the seccomp profile; doctor: mounts
 	"github.com/modelcontextprotocol/": {"api/mcp", "tools/bridge/mcpclient"},
 	"github.com/openai/":               {"gateway/upstream"},
 	"go.etcd.io/bbolt":                 {"state/ledger"},

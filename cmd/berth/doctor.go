@@ -8,6 +8,7 @@ import (
 	"berth/cli/app"
 	"berth/proto"
 	"berth/runtime/containerd"
+	"berth/runtime/doctor"
 	"berth/runtime/mountns"
 	"berth/session"
 )
@@ -30,7 +31,7 @@ func examineHost(ctx context.Context, o app.DoctorOptions, report func(app.Findi
 	}
 	// The same directory below the data directory as the daemon has, so that its disk is the one examined.
 	cfg := containerd.Config{Dir: filepath.Join(o.Dir, "runtime"), BinDir: bin, Handshake: session.Handshake}
-	for _, f := range containerd.Doctor(ctx, cfg) {
+	for _, f := range doctor.Doctor(ctx, cfg) {
 		report(app.Finding{Name: f.Name, Grade: app.Grade(f.Grade), Found: f.Found, Why: f.Why, Fix: f.Fix})
 	}
 	if try {
@@ -44,7 +45,7 @@ func examineHost(ctx context.Context, o app.DoctorOptions, report func(app.Findi
 func tryClasses(ctx context.Context, cfg containerd.Config, report func(app.Finding)) {
 	const why = "containers of this class cannot be used"
 	// Each class is tried even if the other one failed: an operator may want just one of them.
-	done, err := containerd.Try(ctx, cfg, proto.ClassRunc, proto.ClassGVisor)
+	done, err := doctor.Try(ctx, cfg, proto.ClassRunc, proto.ClassGVisor)
 	if err != nil {
 		report(app.Finding{Name: "trial", Grade: app.GradeFail, Found: proto.AsError(err).Message,
 			Why: "no container could be tried", Fix: "mend what is marked FAIL above"})

@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 
 	"berth/proto"
+	"berth/runtime/launch"
 )
 
 // What a daemon that was killed leaves of its pool is found by the label of the record, and taken over if it is as we
@@ -47,8 +48,8 @@ var program = sync.OnceValue(func() string {
 	return hex.EncodeToString(sum[:8])
 })
 
-func newWarmLabel(b blueprint) string {
-	text, _ := json.Marshal(warmLabel{program(), b.guest, b.session.Limits}) // plain numbers and a path
+func newWarmLabel(b launch.Spec) string {
+	text, _ := json.Marshal(warmLabel{program(), b.Guest, b.Session.Limits}) // plain numbers and a path
 	return string(text)
 }
 
@@ -105,5 +106,5 @@ func (r *Runtime) adoptable(ctx context.Context, rec containers.Container) (*mem
 // hasWorkspace reports whether something is mounted where workspaces are.
 func hasWorkspace(pid int) (bool, error) {
 	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
-	return strings.Contains(string(table), " "+insideWorkspace+" "), err
+	return strings.Contains(string(table), " "+launch.InsideWorkspace+" "), err
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/runtime/launch"
 	"berth/runtime/mountns"
 	"berth/session"
 )
@@ -60,7 +61,7 @@ func (r *Runtime) moveIn(m *member, spec session.Spec) error {
 	}
 	defer unix.Close(tree)
 	return mountns.Visit(m.mounts, func() error {
-		if err := mountns.Attach(tree, insideWorkspace); err != nil {
+		if err := mountns.Attach(tree, launch.InsideWorkspace); err != nil {
 			return fmt.Errorf("attaching the workspace: %w", err)
 		}
 		return resize(m.limits, spec.Limits)

@@ -58,13 +58,13 @@ type Config struct {
 
 const guestName = "berth-guest"
 
-// guestProgram is where the guest comes from.
-func (c Config) guestProgram() string {
+// GuestProgram is where the guest comes from.
+func (c Config) GuestProgram() string {
 	return cmp.Or(c.Guest, filepath.Join(c.BinDir, guestName))
 }
 
-// starter is the program of a starter: the guest that comes with the daemon, whatever sandboxes have.
-func (c Config) starter() string { return filepath.Join(c.BinDir, guestName) }
+// Starter is the program of a starter: the guest that comes with the daemon, whatever sandboxes have.
+func (c Config) Starter() string { return filepath.Join(c.BinDir, guestName) }
 
 // withDefaults checks c and fills what was left to us.
 func (c Config) withDefaults() (Config, error) {
@@ -73,7 +73,7 @@ func (c Config) withDefaults() (Config, error) {
 			"the data and program directories must be absolute paths")
 	}
 	c.Dir, c.BinDir = filepath.Clean(c.Dir), filepath.Clean(c.BinDir)
-	c.Guest = c.guestProgram()
+	c.Guest = c.GuestProgram()
 	if c.FirstID == 0 {
 		c.FirstID = diskpool.DefaultFirst
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/launch"
 )
 
 // Dial connects to the guest of sandbox id. The first call after a start out of the warm pool returns the connection
@@ -59,7 +60,7 @@ func dialGuest(ctx context.Context, dir string) (net.Conn, error) {
 		return nil, err
 	}
 	defer unix.Close(dirfd)
-	fd, err := unix.Openat(dirfd, socketName, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(dirfd, launch.SocketName, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,7 @@ func dialGuest(ctx context.Context, dir string) (net.Conn, error) {
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil, fmt.Errorf("%s is not a socket (mode %o)", socketName, st.Mode)
+		return nil, fmt.Errorf("%s is not a socket (mode %o)", launch.SocketName, st.Mode)
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))

@@ -19,6 +19,7 @@ import (
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
+	"berth/runtime/launch"
 	"berth/runtime/mountns"
 )
 
@@ -49,8 +50,8 @@ func (r *Runtime) directPath(id string) string { return filepath.Join(r.cfg.dire
 func (r *Runtime) isDirect(id string) bool { return diskpool.Exists(r.directPath(id)) }
 
 // launchByRunc is launch for a direct sandbox that runc makes.
-func (r *Runtime) launchByRunc(ctx context.Context, b blueprint, root rootLayers) error {
-	dir := r.directPath(b.id)
+func (r *Runtime) launchByRunc(ctx context.Context, b launch.Spec, root launch.Root) error {
+	dir := r.directPath(b.ID)
 	if err := makeBundle(dir, b); err != nil {
 		return fmt.Errorf("making the bundle: %w", err)
 	}
@@ -64,11 +65,11 @@ func (r *Runtime) launchByRunc(ctx context.Context, b blueprint, root rootLayers
 		if err != nil {
 			return 0, err
 		}
-		r.learnFilter(b.id, pid)
-		return pid, setLimitsOfNew(b, pid)
+		r.learnFilter(b.ID, pid)
+		return pid, launch.SetLimitsOfNew(b, pid)
 	}
 	err := r.launch(ctx, b, create, func(context.Context) (err error) {
-		pipe, err = letGo(dir, b.id)
+		pipe, err = letGo(dir, b.ID)
 		return err
 	})
 	if err != nil {
@@ -79,19 +80,19 @@ func (r *Runtime) launchByRunc(ctx context.Context, b blueprint, root rootLayers
 
 // makeBundle makes a bundle without a configuration. The sandbox's mapped root walks through it to its root file
 // system; no other user can.
-func makeBundle(dir string, b blueprint) error {
-	for _, d := range []string{dir, filepath.Join(dir, bundleRoot), filepath.Join(dir, bundleLower)} {
+func makeBundle(dir string, b launch.Spec) error {
+	for _, d := range []string{dir, filepath.Join(dir, launch.BundleRoot), filepath.Join(dir, launch.BundleLower)} {
 		if err := os.Mkdir(d, 0o710); err != nil {
 			return err
 		}
 	}
-	return os.Chown(dir, 0, int(b.firstID))
+	return os.Chown(dir, 0, int(b.FirstID))
 }
 
 // createByRunc has runc make the sandbox up to the point where its first process waits to become the guest. The root
 // file system is mounted in a namespace that runc inherits and that ends with it: nobody else ever sees it.
-func (r *Runtime) createByRunc(ctx context.Context, dir string, b blueprint, root rootLayers) error {
-	config, err := json.Marshal(newSpec(b))
+func (r *Runtime) createByRunc(ctx context.Context, dir string, b launch.Spec, root launch.Root) error {
+	config, err := json.Marshal(launch.OCISpec(b))
 	if err != nil {
 		return err
 	}
@@ -100,16 +101,16 @@ func (r *Runtime) createByRunc(ctx context.Context, dir string, b blueprint, roo
 	}
 	log := filepath.Join(dir, bundleLog)
 	pidFile := filepath.Join(dir, bundlePID)
-	cmd := exec.CommandContext(ctx, r.class[proto.ClassRunc].binary, "--root", filepath.Join(dir, bundleState), "--log",
+	cmd := exec.CommandContext(ctx, r.class[proto.ClassRunc].Binary, "--root", filepath.Join(dir, bundleState), "--log",
 		log, "--log-format", "json",
-		"create", "--bundle", dir, "--pid-file", pidFile+".new", b.id)
+		"create", "--bundle", dir, "--pid-file", pidFile+".new", b.ID)
 	cmd.Dir = dir
 	// Nothing of the daemon's environment is for runc, and some of it, as a service manager sets it, changes what
 	// runc does.
-	cmd.Env = []string{defaultPath}
+	cmd.Env = []string{launch.DefaultPath}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt at the daemon's terminal is not for it
 	err = mountns.InOwn(func() error {
-		if err := root.mount(dir, b); err != nil {
+		if err := root.Mount(dir, b); err != nil {
 			return fmt.Errorf("mounting its root: %w", err)
 		}
 		return cmd.Run()

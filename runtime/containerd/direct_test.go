@@ -68,18 +68,18 @@ func TestRuncFails(t *testing.T) {
 	testImage(t, r)
 	before := holdings(t, r)
 	class := r.class[proto.ClassRunc]
-	good := class.binary
-	class.binary = filepath.Join(t.TempDir(), "runc")
+	good := class.Binary
+	class.Binary = filepath.Join(t.TempDir(), "runc")
 	script := "#!/bin/sh\nwhile [ $# -gt 0 ]; do [ \"$1\" = --log ] && echo '{\"level\":\"error\",\"msg\":\"no such " +
 		"luck\"}' >$2; shift; done; exit 1\n"
-	if err := os.WriteFile(class.binary, []byte(script), 0o755); err != nil {
+	if err := os.WriteFile(class.Binary, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	var logged strings.Builder
 	r.log = slog.New(slog.NewTextHandler(&logged, nil))
 	r.class[proto.ClassRunc] = class
 	_, err := tryStart(t, r, proto.ClassRunc)
-	class.binary = good
+	class.Binary = good
 	r.class[proto.ClassRunc] = class
 	if proto.CodeOf(err) != proto.Internal || strings.Contains(err.Error(), "luck") ||
 		!strings.Contains(logged.String(), "no such luck") {

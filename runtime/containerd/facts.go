@@ -14,14 +14,14 @@ type Facts struct {
 // SetupFailure is why a sandbox was last made by runc although the fork server makes those of its class; nil if none
 // was.
 func (r *Runtime) SetupFailure() error {
-	if why := r.scripted.why.Load(); why != nil {
+	if why := r.scripted.Why.Load(); why != nil {
 		return *why
 	}
 	return nil
 }
 
 // UsesForkServer reports whether the next sandbox of runc's class is made by the fork server.
-func (r *Runtime) UsesForkServer() bool { return r.scripted.known() != nil }
+func (r *Runtime) UsesForkServer() bool { return r.scripted.Known() != nil }
 
 // Facts tells what sandboxes get here.
 func (r *Runtime) Facts() Facts {
@@ -30,10 +30,10 @@ func (r *Runtime) Facts() Facts {
 		Classes: make(map[proto.RuntimeClass]string), Missing: make(map[proto.RuntimeClass]string),
 	}
 	for class, info := range r.class {
-		if info.missing != "" {
-			f.Missing[class] = info.missing
+		if info.Missing != "" {
+			f.Missing[class] = info.Missing
 		} else {
-			f.Classes[class] = info.version
+			f.Classes[class] = info.Version
 		}
 	}
 	return f

@@ -9,6 +9,7 @@ import (
 
 	"berth/proto"
 	"berth/runtime/cgroup"
+	"berth/runtime/launch"
 	"berth/session"
 )
 
@@ -29,7 +30,7 @@ func (r *Runtime) fit(m *member, spec session.Spec) error {
 		if !m.alive() { // its number may be another's by now
 			return errGuestEnded
 		}
-		if err := setLimits(m.blueprint(want), m.pid); err != nil {
+		if err := launch.SetLimits(m.blueprint(want), m.pid); err != nil {
 			return err
 		}
 	}
@@ -44,7 +45,7 @@ func resize(had, want proto.Limits) error {
 	if had.MemoryBytes == want.MemoryBytes {
 		return nil
 	}
-	for _, mnt := range kernelMounts(want) {
+	for _, mnt := range launch.KernelMounts(want) {
 		if mnt.Destination != "/tmp" && mnt.Destination != "/dev/shm" {
 			continue
 		}

@@ -1,42 +1,44 @@
 package containerd
 
 import (
-	"berth/proto"
-	"berth/runtime/cgroup"
 	"context"
 	"fmt"
 	"path/filepath"
+
+	"berth/proto"
+	"berth/runtime/cgroup"
+	"berth/runtime/launch"
 )
 
 // prepareScript begins to make the cgroups and the script of b; nil if that is not to be set up by one.
-func (r *Runtime) prepareScript(b blueprint) *prepared {
-	filter := r.scripted.known()
-	if filter == nil || !r.ownCounts || !r.runsDirect(b.session.Class) || b.byRunc {
+func (r *Runtime) prepareScript(b launch.Spec) *launch.Prepared {
+	filter := r.scripted.Known()
+	if filter == nil || !r.ownCounts || !r.runsDirect(b.Session.Class) || b.ByRunc {
 		return nil
 	}
-	return prepare(b, filter)
+	return launch.Prepare(b, filter)
 }
 
 // launchByScript is launch for a direct sandbox that a script sets up, in a fraction of the time that runc takes.
-func (r *Runtime) launchByScript(ctx context.Context, b blueprint, root rootLayers, p *prepared) error {
-	dir := r.directPath(b.id)
+func (r *Runtime) launchByScript(ctx context.Context, b launch.Spec, root launch.Root, p *launch.Prepared) error {
+	dir := r.directPath(b.ID)
 	if err := makeBundle(dir, b); err != nil {
 		return fmt.Errorf("making the bundle: %w", err)
 	}
-	var n *nascent
-	defer func() { n.close() }()
+	var n *launch.Process
+	defer func() { n.Close() }()
 	create := func(ctx context.Context) (_ int, err error) {
-		if n, err = r.scripted.create(ctx, dir, filepath.Join(dir, bundlePID), b, root, p); err != nil {
+		if n, err = r.scripted.Create(ctx, dir, filepath.Join(dir, bundlePID), b, root, p); err != nil {
 			return 0, err
 		}
-		return n.pid, nil
+		return n.PID, nil
 	}
 	return r.launch(ctx, b, create, func(ctx context.Context) error {
-		if err := n.letGo(ctx); err != nil {
-			cgroup.Kill(b.id)
-			return scriptError{err}
+		if err := n.LetGo(ctx); err != nil {
+			cgroup.Kill(b.ID)
+			return launch.SetupError{Err: err}
 		}
-		r.scripted.worked()
+		r.scripted.Worked()
 		return nil
 	})
 }
@@ -44,15 +46,15 @@ func (r *Runtime) launchByScript(ctx context.Context, b blueprint, root rootLaye
 // learn reads the filter of sandbox id, which runc has set up and which does nothing yet.
 func (r *Runtime) learnFilter(id string, pid int) {
 	s := &r.scripted
-	s.learn(r.log, pid, func() error { return isIn(id, pid) })
+	s.Learn(r.log, pid, func() error { return isIn(id, pid) })
 }
 
 // tryUserNamespace finds out whether namespaces can be made this way. Where they cannot, runc makes them; the
 // operator is told.
 func (r *Runtime) tryUserNamespace() {
-	ns, err := newUserNamespace(r.starter, r.ids.First, r.ids.First)
+	ns, err := launch.NewUserNamespace(r.starter, r.ids.First, r.ids.First)
 	if err != nil { // it may be that somebody has ended the starter, of which there is another the next time
-		ns, err = newUserNamespace(r.starter, r.ids.First, r.ids.First)
+		ns, err = launch.NewUserNamespace(r.starter, r.ids.First, r.ids.First)
 	}
 	if err != nil {
 		r.log.Warn(
@@ -65,11 +67,11 @@ func (r *Runtime) tryUserNamespace() {
 }
 
 // enterNamespace begins to make the user namespace of b, if it is ours to make.
-func (r *Runtime) enterNamespace(b blueprint) *ownNamespace {
-	n := &ownNamespace{}
-	if r.ownCounts && b.session.Class == proto.ClassRunc {
-		n.making.Go(func() (err error) {
-			n.file, err = newUserNamespace(b.starter, b.firstID, b.firstID)
+func (r *Runtime) enterNamespace(b launch.Spec) *launch.OwnNamespace {
+	n := &launch.OwnNamespace{}
+	if r.ownCounts && b.Session.Class == proto.ClassRunc {
+		n.Making.Go(func() (err error) {
+			n.File, err = launch.NewUserNamespace(b.Starter, b.FirstID, b.FirstID)
 			return err
 		})
 	}

@@ -16,6 +16,7 @@ import (
 	"berth/proto"
 	"berth/runtime/diskpool"
 	"berth/runtime/images"
+	"berth/runtime/launch"
 	"berth/session"
 )
 
@@ -49,7 +50,7 @@ func TestSpec(t *testing.T) {
 		seeSeccomp(t, spec.Linux.Seccomp)
 		seeResources(t, spec.Linux.Resources, class)
 		for _, path := range append([]string{"/proc/kcore", "/proc/keys", "/proc/cmdline", "/sys/firmware",
-			"/sys/fs/btrfs"}, maskedPaths...) {
+			"/sys/fs/btrfs"}, launch.MaskedPaths...) {
 			if !slices.Contains(spec.Linux.MaskedPaths, path) {
 				t.Errorf("%s is not masked", path)
 			}
@@ -91,8 +92,8 @@ func seeProcess(t *testing.T, p *specs.Process, class proto.RuntimeClass) {
 	all := map[string]uint64{} // under runc setLimits gives them
 	if class == proto.ClassGVisor {
 		all = map[string]uint64{"RLIMIT_NOFILE": uint64(testLimits.OpenFiles), "RLIMIT_CORE": 0,
-			"RLIMIT_SIGPENDING": queuedSignals,
-			"RLIMIT_MSGQUEUE":   messageQueues, "RLIMIT_NPROC": uint64(testLimits.PIDs)}
+			"RLIMIT_SIGPENDING": launch.QueuedSignals,
+			"RLIMIT_MSGQUEUE":   launch.MessageQueues, "RLIMIT_NPROC": uint64(testLimits.PIDs)}
 	}
 	if !maps.Equal(limits, all) {
 		t.Errorf("limits of processes %v, want %v", limits, all)
@@ -109,7 +110,7 @@ func TestRlimits(t *testing.T) {
 		got := ask(t, r, id, guestRequest{Op: "read", Path: "/proc/self/limits"})
 		for name, want := range map[string]uint64{"Max open files": uint64(testLimits.OpenFiles),
 			"Max core file size":  0,
-			"Max pending signals": queuedSignals, "Max msgqueue size": messageQueues} {
+			"Max pending signals": launch.QueuedSignals, "Max msgqueue size": launch.MessageQueues} {
 			soft, hard := limitIn(t, got.Text, name)
 			if hard != want || soft != want {
 				t.Errorf("%s: %d, at most %d; want %d", name, soft, hard, want)
@@ -205,10 +206,10 @@ func seeSeccomp(t *testing.T, s *specs.LinuxSeccomp) {
 		t.Fatal("no seccomp filter, or one that allows by default, or of more than one way to call the kernel")
 	}
 	never := append([]string{"bpf", "io_uring_setup", "userfaultfd", "keyctl", "add_key", "perf_event_open", "mount",
-		"setns", "unshare", "open_by_handle_at", "init_module", "kexec_load", "reboot"}, deniedSyscalls...)
+		"setns", "unshare", "open_by_handle_at", "init_module", "kexec_load", "reboot"}, launch.DeniedSyscalls...)
 	for _, rule := range s.Syscalls {
 		for _, name := range rule.Names {
-			bad := slices.Contains(never, name) || slices.Contains(argumentSyscalls, name) && len(rule.Args) == 0
+			bad := slices.Contains(never, name) || slices.Contains(launch.ArgumentSyscalls, name) && len(rule.Args) == 0
 			if rule.Action == specs.ActAllow && bad {
 				t.Errorf("seccomp allows %s", name)
 			}
@@ -415,10 +416,10 @@ func TestHostileSocket(t *testing.T) {
 	if _, err := r.Dial(t.Context(), id); proto.CodeOf(err) != proto.Unavailable {
 		t.Errorf("dialling a symlink: %v", err)
 	}
-	if err := os.Remove(filepath.Join(r.runPath(id), socketName)); err != nil {
+	if err := os.Remove(filepath.Join(r.runPath(id), launch.SocketName)); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mkfifo(filepath.Join(r.runPath(id), socketName), 0o600); err != nil {
+	if err := unix.Mkfifo(filepath.Join(r.runPath(id), launch.SocketName), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Dial(t.Context(), id); proto.CodeOf(err) != proto.Unavailable {

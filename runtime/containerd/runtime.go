@@ -20,6 +20,7 @@ import (
 	"berth/runtime/diskpool"
 	"berth/runtime/images"
 	"berth/runtime/keylock"
+	"berth/runtime/launch"
 	"berth/runtime/meter"
 	"berth/session"
 )
@@ -35,8 +36,8 @@ type Runtime struct {
 	ids     *diskpool.IDRanges
 	shim    string // path of the runc shim
 	guest   string // path of the guest that new sandboxes run
-	starter *starter
-	class   map[proto.RuntimeClass]classInfo
+	starter *launch.ForkServer
+	class   map[proto.RuntimeClass]launch.Class
 	starts  chan struct{} // one slot per Start at work
 	locks   keylock.Set   // by session and workspace ID
 	roster  roster
@@ -48,7 +49,7 @@ type Runtime struct {
 
 	ownCounts bool // sandboxes' user namespaces are made by newUserNamespace
 	direct    bool // sandboxes of runc's class have no shim; see runsDirect
-	scripted  scripted
+	scripted  launch.Setup
 	bells     doorbells
 
 	lock  *os.File // held for as long as the data directory is ours
@@ -98,15 +99,15 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 		return nil, fmt.Errorf("copying the guest: %w", err)
 	}
 	program := r.guest
-	if cfg.starter() != cfg.Guest {
-		if program, err = r.disk.KeepGuest(cfg.starter()); err != nil {
+	if cfg.Starter() != cfg.Guest {
+		if program, err = r.disk.KeepGuest(cfg.Starter()); err != nil {
 			return nil, fmt.Errorf("copying the program that starts processes: %w", err)
 		}
 	}
-	r.starter = newStarter(program)
+	r.starter = launch.NewForkServer(program)
 	r.tryUserNamespace()
-	if scripts && r.ownCounts {
-		r.scripted.open(r.cfg.directDir(), r.log)
+	if launch.Supported && r.ownCounts {
+		r.scripted.Open(r.cfg.directDir(), r.log)
 	}
 	if err := r.connect(ctx); err != nil {
 		return nil, err
@@ -154,8 +155,8 @@ func (r *Runtime) Close() error {
 	r.claims.close()
 	r.gauges.Close()
 	r.bells.close()
-	r.scripted.mounts.close()
-	r.starter.close()
+	r.scripted.Mounts.Close()
+	r.starter.Close()
 	if r.client != nil {
 		errs = r.client.Close()
 	}

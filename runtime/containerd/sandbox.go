@@ -24,6 +24,7 @@ import (
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
 	"berth/runtime/images"
+	"berth/runtime/launch"
 	"berth/session"
 )
 
@@ -82,7 +83,7 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 }
 
 // startCold makes the sandbox that the warm pool does not have, unless it has one by the time that it is our turn.
-func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, class classInfo) error {
+func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, class launch.Class) error {
 	select {
 	case r.starts <- struct{}{}:
 		defer func() { <-r.starts }()
@@ -125,20 +126,20 @@ func (r *Runtime) removeOf(ctx context.Context, id string) error {
 }
 
 // makeOrUndo makes a sandbox, or leaves nothing of it. What a script cannot do runc does.
-func (r *Runtime) makeOrUndo(ctx context.Context, id string, spec session.Spec, class classInfo) error {
+func (r *Runtime) makeOrUndo(ctx context.Context, id string, spec session.Spec, class launch.Class) error {
 	err := r.tryToMake(ctx, id, spec, class, false)
-	var useless scriptError
+	var useless launch.SetupError
 	if !errors.As(err, &useless) {
 		return err
 	}
 	if err := r.tryToMake(ctx, id, spec, class, true); err != nil {
 		return errors.Join(err, useless)
 	}
-	r.scripted.failed(r.log, useless)
+	r.scripted.Failed(r.log, useless)
 	return nil
 }
 
-func (r *Runtime) tryToMake(ctx context.Context, id string, spec session.Spec, class classInfo, byRunc bool) error {
+func (r *Runtime) tryToMake(ctx context.Context, id string, spec session.Spec, class launch.Class, byRunc bool) error {
 	err := r.makeSandbox(ctx, id, spec, class, byRunc)
 	if err != nil {
 		if undo := r.removeSandbox(ctx, id); undo != nil {
@@ -260,18 +261,18 @@ func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), e
 // makeSandbox makes record, user namespace, disk and, for a script, cgroups, one beside the other, and then what
 // runs. What belongs to the session alone is its workspace; a spec without one is of a member of the warm pool, which
 // gets all that later.
-func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class classInfo, byRunc bool) error {
-	b := blueprint{
-		id: id, session: spec, guest: r.guest, starter: r.starter, run: r.runPath(id), byRunc: byRunc,
+func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class launch.Class, byRunc bool) error {
+	b := launch.Spec{
+		ID: id, Session: spec, Guest: r.guest, Starter: r.starter, Run: r.runPath(id), ByRunc: byRunc,
 	}
 	var err error
-	if b.firstID, err = r.ids.Take(id); err != nil {
+	if b.FirstID, err = r.ids.Take(id); err != nil {
 		return err
 	}
 	namespace := r.enterNamespace(b)
-	defer namespace.leave()
+	defer namespace.Leave()
 	if !r.runsDirect(spec.Class) { // its record has the namespace
-		if b.userNamespace, err = namespace.path(); err != nil {
+		if b.UserNamespace, err = namespace.Path(); err != nil {
 			return err
 		}
 	}
@@ -279,44 +280,44 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	if err != nil {
 		return err
 	}
-	defer func() { _ = b.recorded() }() // whoever undoes this must find it
+	defer func() { _ = b.Recorded() }() // whoever undoes this must find it
 	upper, work, err := r.makeDisk(&b)
 	if err != nil {
 		return err
 	}
 	prepared := r.prepareScript(b) // not before: what is on the disk names it for whoever removes what is left
-	defer prepared.wait()
-	if err := errors.Join(makeMountPoints(upper, b.firstID), makeRunDir(b.run, b.firstID)); err != nil {
+	defer prepared.Wait()
+	if err := errors.Join(launch.MakeMountPoints(upper, b.FirstID), makeRunDir(b.Run, b.FirstID)); err != nil {
 		return err
 	}
-	if b.userNamespace, err = namespace.path(); err != nil {
+	if b.UserNamespace, err = namespace.Path(); err != nil {
 		return err
 	}
-	root := rootLayers{chain.Lowers, upper, work}
+	root := launch.Root{Lowers: chain.Lowers, Upper: upper, Work: work}
 	switch {
 	case prepared != nil:
 		return r.launchByScript(ctx, b, root, prepared)
 	case r.runsDirect(spec.Class):
 		return r.launchByRunc(ctx, b, root)
 	}
-	return r.launchShimmed(ctx, b, client.WithRootFS(rootfs(b, chain.Lowers, upper, work)))
+	return r.launchShimmed(ctx, b, client.WithRootFS(launch.RootFS(b, chain.Lowers, upper, work)))
 }
 
 // makeDisk makes the sandbox's directories on the disk.
-func (r *Runtime) makeDisk(b *blueprint) (upper, work string, err error) {
-	if spec := b.session; spec.Workspace != "" {
-		if b.workspace, err = r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes); err != nil {
+func (r *Runtime) makeDisk(b *launch.Spec) (upper, work string, err error) {
+	if spec := b.Session; spec.Workspace != "" {
+		if b.Workspace, err = r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes); err != nil {
 			return "", "", err
 		}
 	}
-	return r.disk.MakeLayer(b.id, b.firstID, b.session.Limits.DiskBytes)
+	return r.disk.MakeLayer(b.ID, b.FirstID, b.Session.Limits.DiskBytes)
 }
 
 // launch makes PID 1 and waits until it answers: create has it wait and says its number on the host, start makes it the
 // guest.
-func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.Context) (pid int, err error),
+func (r *Runtime) launch(ctx context.Context, b launch.Spec, create func(context.Context) (pid int, err error),
 	start func(context.Context) error) error {
-	bell := r.bells.hang(b.run)
+	bell := r.bells.hang(b.Run)
 	defer bell.takeDown()
 	// Cancelling a runtime half way leaves what no call of ours can find, so it runs to its end;
 	// the context is looked at again below.
@@ -334,7 +335,7 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.C
 		return fmt.Errorf("watching the guest: %w", err)
 	}
 	defer forget()
-	if err := b.recorded(); err != nil {
+	if err := b.Recorded(); err != nil {
 		return fmt.Errorf("writing its record: %w", err)
 	}
 	if err := ctx.Err(); err != nil { // before anything of the sandbox's runs
@@ -345,7 +346,7 @@ func (r *Runtime) launch(ctx context.Context, b blueprint, create func(context.C
 	}
 	ctx, stop := context.WithTimeout(ctx, startTimeout)
 	defer stop()
-	if err := awaitGuest(ctx, bell, b.run, gone); err != nil {
+	if err := awaitGuest(ctx, bell, b.Run, gone); err != nil {
 		return err
 	}
 	return ctx.Err() // a guest may have been there at once, and whoever asked for it have gone
@@ -362,65 +363,65 @@ func makeRunDir(dir string, owner uint32) error {
 
 // pin finds the image and begins to write the container record, which keeps it. Until that is written no sweep can
 // look; nothing of the sandbox's runs before.
-func (r *Runtime) pin(ctx context.Context, b *blueprint, class classInfo) (images.Layers, error) {
-	root, unlock, err := r.images.Pin(ctx, b.session.Image)
+func (r *Runtime) pin(ctx context.Context, b *launch.Spec, class launch.Class) (images.Layers, error) {
+	root, unlock, err := r.images.Pin(ctx, b.Session.Image)
 	if err != nil {
 		return root, err
 	}
-	b.env = root.Env
+	b.Env = root.Env
 	var writing errgroup.Group
 	record := *b
 	writing.Go(func() error {
 		defer unlock()
 		return r.record(ctx, record, root, class)
 	})
-	b.recorded = writing.Wait
+	b.Recorded = writing.Wait
 	return root, nil
 }
 
 // record writes the container record: from here on List names the sandbox.
-func (r *Runtime) record(ctx context.Context, b blueprint, root images.Layers, class classInfo) error {
+func (r *Runtime) record(ctx context.Context, b launch.Spec, root images.Layers, class launch.Class) error {
 	runtime, spec, err := r.runtimeOf(b, class)
 	if err != nil {
 		return err
 	}
 	labels := map[string]string{
-		labelFirstID: strconv.FormatUint(uint64(b.firstID), 10),
-		labelClass:   string(b.session.Class),
+		labelFirstID: strconv.FormatUint(uint64(b.FirstID), 10),
+		labelClass:   string(b.Session.Class),
 		labelChain:   root.Id,
 	}
-	if b.session.Workspace != "" {
-		labels[labelWorkspace] = b.session.Workspace
+	if b.Session.Workspace != "" {
+		labels[labelWorkspace] = b.Session.Workspace
 	} else {
 		labels[labelWarm] = newWarmLabel(b)
 	}
 	_, err = r.client.ContainerService().Create(r.ns(ctx), containers.Container{
-		ID:      b.id,
-		Image:   images.DigestName(b.session.Image),
+		ID:      b.ID,
+		Image:   images.DigestName(b.Session.Image),
 		Labels:  labels,
 		Runtime: runtime,
 		Spec:    spec,
 	})
 	if err == nil {
-		r.roster.add(b.id, b.session.Workspace)
+		r.roster.add(b.ID, b.Session.Workspace)
 	}
 	return err
 }
 
 // runtimeOf is what a record says of how its sandbox is run. containerd asks for it and never looks at that of a
 // direct one, whose configuration is in its bundle; so it is as good as empty, for records are read often.
-func (r *Runtime) runtimeOf(b blueprint, class classInfo) (info containers.RuntimeInfo, spec typeurl.Any, err error) {
-	if r.runsDirect(b.session.Class) {
+func (r *Runtime) runtimeOf(b launch.Spec, class launch.Class) (info containers.RuntimeInfo, spec typeurl.Any, err error) {
+	if r.runsDirect(b.Session.Class) {
 		spec, err = typeurl.MarshalAny(&specs.Spec{Version: specs.Version})
-		return containers.RuntimeInfo{Name: class.binary}, spec, err
+		return containers.RuntimeInfo{Name: class.Binary}, spec, err
 	}
 	info.Name = r.shim
 	info.Options, err = typeurl.MarshalAny(&options.Options{
-		BinaryName: class.binary,
+		BinaryName: class.Binary,
 		Root:       filepath.Join(r.run, "r"), // not that of other containerds on this host
 	})
 	if err == nil {
-		spec, err = typeurl.MarshalAny(newSpec(b))
+		spec, err = typeurl.MarshalAny(launch.OCISpec(b))
 	}
 	return info, spec, err
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/runtime/launch"
 )
 
 func classes(t *testing.T, run func(t *testing.T, class proto.RuntimeClass)) {
@@ -19,8 +20,8 @@ func ways(t *testing.T, r *Runtime, run func(t *testing.T, class proto.RuntimeCl
 		learnFilter(t, r)
 		run(t, proto.ClassRunc)
 	})
-	r.scripted.failures.Store(manyFailures)
-	defer r.scripted.failures.Store(0)
+	r.scripted.Failures.Store(launch.ManyFailures)
+	defer r.scripted.Failures.Store(0)
 	classes(t, run)
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"berth/proto"
 	"berth/runtime/diskpool"
+	"berth/runtime/launch"
 	"berth/runtime/mountns"
 )
 
@@ -29,13 +30,13 @@ func TestScriptIsLikeRunc(t *testing.T) {
 		if i == 2 {
 			keepToOneProcessor(t)
 		}
-		r.scripted.filter.Store(nil)
+		r.scripted.Filter.Store(nil)
 		want := portrait(t, r, limits)
-		if r.scripted.filter.Load() == nil {
+		if r.scripted.Filter.Load() == nil {
 			t.Fatal("no filter was learned from what runc made")
 		}
 		have := portrait(t, r, limits)
-		if r.scripted.failures.Load() != 0 {
+		if r.scripted.Failures.Load() != 0 {
 			t.Fatal("the script failed, so that runc made both")
 		}
 		for what, w := range want {
@@ -84,14 +85,14 @@ func needsScripts(t *testing.T) *Runtime {
 // learnFilter has runc make a sandbox, so that the next ones are a script's.
 func learnFilter(t *testing.T, r *Runtime) {
 	t.Helper()
-	if !scripts || !r.ownCounts {
+	if !launch.Supported || !r.ownCounts {
 		t.Skip("this machine runs no scripts")
 	}
 	id, _ := startTest(t, r, proto.ClassRunc)
 	if err := r.Stop(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if r.scripted.filter.Load() == nil {
+	if r.scripted.Filter.Load() == nil {
 		t.Fatal("no filter was learned from what runc made")
 	}
 }
@@ -118,9 +119,9 @@ func startByScript(t *testing.T, r *Runtime) (id string, pid int) {
 // TestScriptFilter: what a script loads is what runc loads.
 func TestScriptFilter(t *testing.T) {
 	r := needsScripts(t)
-	want := r.scripted.known()
+	want := r.scripted.Known()
 	id, pid := startByScript(t, r)
-	got, err := filterOf(pid, func() error { return isIn(id, pid) })
+	got, err := launch.FilterOf(pid, func() error { return isIn(id, pid) })
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("it has %d instructions, runc's has %d; %v", len(got), len(want), err)
 	}
@@ -128,7 +129,7 @@ func TestScriptFilter(t *testing.T) {
 		t.Errorf("after that it answers %q", got)
 	}
 	not := errors.New("not this one")
-	if _, err := filterOf(pid, func() error { return not }); !errors.Is(err, not) {
+	if _, err := launch.FilterOf(pid, func() error { return not }); !errors.Is(err, not) {
 		t.Errorf("the filter of another was read: %v", err)
 	}
 	if got := ask(t, r, id, guestRequest{Op: "ping"}).Text; got != "pong" {
@@ -140,7 +141,7 @@ func TestScriptFilter(t *testing.T) {
 // that failed all others. Nothing of a script's is left.
 func TestScriptOfNoUse(t *testing.T) {
 	r := needsScripts(t)
-	good := r.scripted.known()
+	good := r.scripted.Known()
 	before := holdings(t, r)
 	round := func(want bool) {
 		t.Helper()
@@ -156,31 +157,31 @@ func TestScriptOfNoUse(t *testing.T) {
 		}
 		nothingOf(t, r, []string{id})
 	}
-	long, refused := make([]unix.SockFilter, scriptSize/8), []unix.SockFilter{{Code: 0xffff}}
-	for range manyFailures + 1 {
-		r.scripted.filter.Store(&long) // as of an image with too many variables
+	long, refused := make([]unix.SockFilter, launch.ScriptSize/8), []unix.SockFilter{{Code: 0xffff}}
+	for range launch.ManyFailures + 1 {
+		r.scripted.Filter.Store(&long) // as of an image with too many variables
 		round(false)
 	}
-	if r.scripted.why.Load() != nil {
+	if r.scripted.Why.Load() != nil {
 		t.Error("what is one image's counts for all")
 	}
-	for range manyFailures - 1 {
-		r.scripted.filter.Store(&refused)
+	for range launch.ManyFailures - 1 {
+		r.scripted.Filter.Store(&refused)
 		round(false)
-		if why := r.scripted.why.Load(); why == nil || !errors.Is(*why, unix.EINVAL) { // which doctor tells
+		if why := r.scripted.Why.Load(); why == nil || !errors.Is(*why, unix.EINVAL) { // which doctor tells
 			t.Errorf("the reason is %v", why)
 		}
 	}
-	r.scripted.filter.Store(&good)
+	r.scripted.Filter.Store(&good)
 	round(true) // which makes good what was
-	for range manyFailures {
-		if r.scripted.hopeless() {
+	for range launch.ManyFailures {
+		if r.scripted.Hopeless() {
 			t.Fatal("given up early")
 		}
-		r.scripted.filter.Store(&refused)
+		r.scripted.Filter.Store(&refused)
 		round(false)
 	}
-	r.scripted.filter.Store(&good)
+	r.scripted.Filter.Store(&good)
 	round(false)
 	noMore(t, r, before)
 }
@@ -189,39 +190,39 @@ func TestScriptOfNoUse(t *testing.T) {
 func TestScriptSteps(t *testing.T) {
 	r := needsScripts(t)
 	next := uint64(0)
-	say := func(s *script) {
+	say := func(s *launch.Program) {
 		next++
-		s.say("saying", scriptChild, next)
+		s.Say("saying", launch.ScriptChild, next)
 	}
-	missing := func(s *script) *step {
-		return s.do("opening what is not there", unix.SYS_OPENAT, atCwd, s.text("/no/such/file"), unix.O_RDONLY)
+	missing := func(s *launch.Program) *launch.Step {
+		return s.Do("opening what is not there", unix.SYS_OPENAT, launch.AtCwd, s.Text("/no/such/file"), unix.O_RDONLY)
 	}
-	s := &script{}
-	s.do("returning something", unix.SYS_GETPID).skip = 1
+	s := &launch.Program{}
+	s.Do("returning something", unix.SYS_GETPID).Skip = 1
 	say(s) // 1: left out
-	s.do("forgetting the mask", unix.SYS_UMASK, 0)
-	s.do("returning 0", unix.SYS_UMASK, 0).zero = 1
+	s.Do("forgetting the mask", unix.SYS_UMASK, 0)
+	s.Do("returning 0", unix.SYS_UMASK, 0).Zero = 1
 	say(s) // 2: left out
 	fine := missing(s)
-	fine.fine, fine.skip = unix.ENOENT, 1
+	fine.Fine, fine.Skip = unix.ENOENT, 1
 	say(s) // 3: left out
 	instead := missing(s)
-	instead.instead, instead.skip = unix.ENOENT, 1
+	instead.Instead, instead.Skip = unix.ENOENT, 1
 	say(s) // 4
-	open := s.do("opening", unix.SYS_OPENAT, atCwd, s.text("/dev/null"), unix.O_RDONLY)
-	closes := s.do("closing", unix.SYS_CLOSE, 1<<20)
-	open.to = closes.argument(0)
+	open := s.Do("opening", unix.SYS_OPENAT, launch.AtCwd, s.Text("/dev/null"), unix.O_RDONLY)
+	closes := s.Do("closing", unix.SYS_CLOSE, 1<<20)
+	open.To = closes.Argument(0)
 	say(s) // 5
-	missing(s).fine = unix.EACCES
+	missing(s).Fine = unix.EACCES
 	say(s)
 	said, err := runAlone(t, r, s)
 	if !slices.Equal(said, []uint64{4, 5}) || !errors.Is(err, unix.ENOENT) ||
 		!strings.Contains(err.Error(), "opening what is not there") {
 		t.Errorf("it said %v and %v", said, err)
 	}
-	s, next = &script{}, 0
+	s, next = &launch.Program{}, 0
 	say(s)
-	s.wait("waiting")
+	s.Wait("waiting")
 	say(s)
 	if said, err := runAlone(t, r, s); !slices.Equal(said, []uint64{1}) || err == nil ||
 		!strings.Contains(err.Error(), "waiting: nothing came") {
@@ -230,16 +231,16 @@ func TestScriptSteps(t *testing.T) {
 }
 
 // runAlone has a script do its steps as if the daemon had ended, and returns the numbers that it said and its end.
-func runAlone(t *testing.T, r *Runtime, s *script) (said []uint64, err error) {
+func runAlone(t *testing.T, r *Runtime, s *launch.Program) (said []uint64, err error) {
 	t.Helper()
-	n, err := r.starter.start(s, "")
+	n, err := r.starter.Start(s, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer n.answer.Close()
-	n.ask.Close()
+	defer n.Answer.Close()
+	n.Ask.Close()
 	for {
-		_, value, err := n.hear()
+		_, value, err := n.Hear()
 		if err != nil {
 			return said, err
 		}
@@ -251,11 +252,11 @@ func runAlone(t *testing.T, r *Runtime, s *script) (said []uint64, err error) {
 // out.
 func TestGuestEnvironment(t *testing.T) {
 	for _, c := range []struct{ image, want []string }{
-		{nil, []string{defaultPath, "HOME=/"}},
+		{nil, []string{launch.DefaultPath, "HOME=/"}},
 		{[]string{"A=1", "PATH=/x", "A=2", "HOME=", "=3", "no", "B=\x00"}, []string{"HOME=/", "PATH=/x", "A=2"}},
-		{[]string{"HOME=/a", "HOME=/b"}, []string{defaultPath, "HOME=/b"}},
+		{[]string{"HOME=/a", "HOME=/b"}, []string{launch.DefaultPath, "HOME=/b"}},
 	} {
-		if got := processEnv(c.image); !slices.Equal(got, c.want) {
+		if got := launch.ProcessEnv(c.image); !slices.Equal(got, c.want) {
 			t.Errorf("%q: %q", c.image, got)
 		}
 	}
@@ -270,7 +271,7 @@ func TestScriptKeepsItsNetworkInSysfs(t *testing.T) {
 	if got := entries(t, sys); !slices.Equal(got, []string{"lo"}) {
 		t.Errorf("it has the interfaces %v", got)
 	}
-	r.scripted.mounts.close()
+	r.scripted.Mounts.Close()
 	networksHaveGone(t)
 	if got := entries(t, sys); !slices.Equal(got, []string{"lo"}) {
 		t.Errorf("without the daemon it has the interfaces %v", got)
@@ -307,7 +308,7 @@ func TestScriptLeavesNothingBelow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"/", besideNet, besideProc, besideRoot, besideSys}; !slices.Equal(below, want) {
+	if want := []string{"/", launch.BesideNet, launch.BesideProc, launch.BesideRoot, launch.BesideSys}; !slices.Equal(below, want) {
 		t.Errorf("there is %v", below)
 	}
 }

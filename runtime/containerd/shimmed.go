@@ -12,26 +12,27 @@ import (
 
 	"berth/proto"
 	"berth/runtime/cgroup"
+	"berth/runtime/launch"
 )
 
 // A shimmed sandbox is one that a shim of containerd's holds: gVisor's, all of them where the containerd is not ours,
 // and those of runc that an older daemon started.
 
 // launchShimmed is launch for a shimmed sandbox.
-func (r *Runtime) launchShimmed(ctx context.Context, b blueprint, rootfs client.NewTaskOpts) error {
+func (r *Runtime) launchShimmed(ctx context.Context, b launch.Spec, rootfs client.NewTaskOpts) error {
 	var task client.Task
 	create := func(ctx context.Context) (int, error) {
-		if err := b.recorded(); err != nil { // which containerd looks at
+		if err := b.Recorded(); err != nil { // which containerd looks at
 			return 0, err
 		}
-		c, err := r.client.LoadContainer(ctx, b.id)
+		c, err := r.client.LoadContainer(ctx, b.ID)
 		if err != nil {
 			return 0, err
 		}
 		if task, err = c.NewTask(ctx, cio.NullIO, rootfs); err != nil {
 			return 0, err
 		}
-		return int(task.Pid()), setLimitsOfNew(b, int(task.Pid()))
+		return int(task.Pid()), launch.SetLimitsOfNew(b, int(task.Pid()))
 	}
 	return r.launch(ctx, b, create, func(ctx context.Context) error { return task.Start(ctx) })
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/launch"
 )
 
 // TestStarterComesAgain: a starter that somebody killed is missed by nobody, and one that is closed is gone with all
@@ -37,26 +38,26 @@ func TestStarterComesAgain(t *testing.T) {
 		}
 	}
 	last := startersOf(t)
-	r.starter.close()
+	r.starter.Close()
 	gone(t, last[0])
-	r.starter.close()
+	r.starter.Close()
 }
 
 // TestStarterSaysWhyNot: who gets no process hears of it, and the next does.
 func TestStarterSaysWhyNot(t *testing.T) {
 	r := needsScripts(t)
 	before := startersOf(t)
-	s := &script{}
-	s.do("ending", unix.SYS_EXIT_GROUP, 0)
-	n, err := r.starter.start(s, t.TempDir()) // which is no cgroup
+	s := &launch.Program{}
+	s.Do("ending", unix.SYS_EXIT_GROUP, 0)
+	n, err := r.starter.Start(s, t.TempDir()) // which is no cgroup
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer n.close()
-	if _, _, err := n.hear(); !errors.Is(err, unix.EBADF) || !strings.Contains(err.Error(), "making its process") {
+	defer n.Close()
+	if _, _, err := n.Hear(); !errors.Is(err, unix.EBADF) || !strings.Contains(err.Error(), "making its process") {
 		t.Errorf("it said %v", err)
 	}
-	if _, err := r.starter.start(s, filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := r.starter.Start(s, filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a directory: %v", err)
 	}
 	if id, _ := startTest(t, r, proto.ClassRunc); !byScript(r, id) {
@@ -90,15 +91,15 @@ func TestStarterKeepsNothing(t *testing.T) {
 func TestUserNamespaceHasItsOwner(t *testing.T) {
 	r := openTest(t)
 	for _, owner := range []uint32{0, r.ids.First + 5} {
-		ns, err := newUserNamespace(r.starter, owner, r.ids.First)
+		ns, err := launch.NewUserNamespace(r.starter, owner, r.ids.First)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer ns.Close()
-		if uid, err := ownerOf(namespacePath(ns)); err != nil || uid != owner {
+		if uid, err := ownerOf(launch.NamespacePath(ns)); err != nil || uid != owner {
 			t.Errorf("it belongs to user %d, not %d: %v", uid, owner, err)
 		}
-		name, err := os.Readlink(namespacePath(ns))
+		name, err := os.Readlink(launch.NamespacePath(ns))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +124,7 @@ func startersOf(t *testing.T) (pids []int) {
 		stat, _ := os.ReadFile("/proc/" + p + "/stat")
 		_, after, _ := strings.Cut(string(stat), ") ")
 		fields := strings.Fields(after)
-		if string(line) == scriptName+"\x00"+notAGuest+"\x00" && len(fields) > 1 &&
+		if string(line) == launch.ScriptName+"\x00"+launch.NotAGuest+"\x00" && len(fields) > 1 &&
 			fields[1] == strconv.Itoa(os.Getpid()) {
 			pids = append(pids, pid)
 		}

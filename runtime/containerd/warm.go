@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/launch"
 	"berth/session"
 )
 
@@ -98,10 +99,10 @@ func (m *member) takeConn() net.Conn {
 }
 
 // blueprint is what setLimits needs to know of it.
-func (m *member) blueprint(spec session.Spec) blueprint {
-	b := blueprint{id: m.name, session: spec}
+func (m *member) blueprint(spec session.Spec) launch.Spec {
+	b := launch.Spec{ID: m.name, Session: spec}
 	if m.isolation.OwnCounts {
-		b.firstID = uint32(m.isolation.HostUID)
+		b.FirstID = uint32(m.isolation.HostUID)
 	}
 	return b
 }

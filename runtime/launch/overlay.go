@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 )
 
-// rootfs is everything of a sandbox's file system that comes from the host, for the shim to mount:
+// RootFS is everything of a sandbox's file system that comes from the host, for the shim to mount:
 // as the host's root, before the runtime enters the user namespace, so that no
 // directory on the way needs to be open to anybody.
 //
@@ -17,8 +17,8 @@ import (
 // the next sandbox, with another range, takes them over as they are. It could be done by the
 // runtime as well (uidMappings of an OCI mount), but then containerd asks runc before each create
 // whether it can.
-func rootfs(b blueprint, lowers []string, upper, work string) []mount.Mount {
-	ids := idMapping(b.firstID)
+func RootFS(b Spec, lowers []string, upper, work string) []mount.Mount {
+	ids := IDMapping(b.FirstID)
 	mapped := []string{"uidmap=" + ids, "gidmap=" + ids}
 	mounts := []mount.Mount{
 		{
@@ -30,22 +30,22 @@ func rootfs(b blueprint, lowers []string, upper, work string) []mount.Mount {
 			}, mapped...),
 		},
 		// The mapped root owns this one on disk.
-		{Type: "bind", Source: b.run, Target: insideRun, Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
-		{Type: "bind", Source: b.guest, Target: insideGuest, Options: []string{"bind", "ro", "nosuid", "nodev"}},
+		{Type: "bind", Source: b.Run, Target: InsideRun, Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
+		{Type: "bind", Source: b.Guest, Target: insideGuest, Options: []string{"bind", "ro", "nosuid", "nodev"}},
 	}
-	if b.workspace == "" { // a member of the warm pool gets it later
+	if b.Workspace == "" { // a member of the warm pool gets it later
 		return mounts
 	}
 	return append(mounts, mount.Mount{
-		Type: "bind", Source: b.workspace, Target: insideWorkspace,
+		Type: "bind", Source: b.Workspace, Target: InsideWorkspace,
 		Options: append([]string{"bind", "rw"}, mapped...),
 	})
 }
 
-// makeMountPoints makes what rootfs and the runtime mount on, in the layer and so above whatever the image has
+// MakeMountPoints makes what rootfs and the runtime mount on, in the layer and so above whatever the image has
 // there: an image's symlink at /workspace or /proc leads nowhere, and a file is no reason to fail.
-func makeMountPoints(upper string, owner uint32) error {
-	for _, dir := range []string{"/.berth", insideRun, insideWorkspace, "/proc", "/sys", "/dev", "/tmp"} {
+func MakeMountPoints(upper string, owner uint32) error {
+	for _, dir := range []string{"/.berth", InsideRun, InsideWorkspace, "/proc", "/sys", "/dev", "/tmp"} {
 		path := filepath.Join(upper, dir)
 		if err := os.Mkdir(path, 0o755); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"encoding/binary"
@@ -13,21 +13,21 @@ import (
 // last executes the guest. The program that runs it is a loop (cmd/berth-guest, called scriptName) without threads,
 // without a Go runtime and without knowledge: the daemon writes the script, with all that the calls point to, at the
 // addresses where that program will have it.
-type script struct {
-	steps []*step
+type Program struct {
+	steps []*Step
 	data  []byte
 }
 
 // A step is a system call. One that fails ends the script, unless the step says otherwise.
-type step struct {
+type Step struct {
 	what    string // for whoever reads of its failure
 	number  uintptr
 	args    [6]uint64
-	to      uint64     // the address that what it returns goes to; 0 for none
-	skip    uint8      // how many steps are left out when it returns something else than 0
-	zero    uint8      // the same when it returns 0; or stepFails
-	fine    unix.Errno // counts as a return of something else than 0
-	instead unix.Errno // leaves no step out
+	To      uint64     // the address that what it returns goes to; 0 for none
+	Skip    uint8      // how many steps are left out when it returns something else than 0
+	Zero    uint8      // the same when it returns 0; or stepFails
+	Fine    unix.Errno // counts as a return of something else than 0
+	Instead unix.Errno // leaves no step out
 	index   int        // in the script
 }
 
@@ -37,14 +37,14 @@ const stepFails = 0xff
 // Where a script is and how it is laid out; entry_amd64.s has the same numbers.
 const (
 	scriptAt    = 0x10000000
-	scriptSize  = 1 << 20
+	ScriptSize  = 1 << 20
 	scriptSteps = 24 << 10 // bytes of the steps; behind them is what they point to
 	stepBytes   = 80
 )
 
 // What a script says, as three numbers of eight bytes: which of these, and two more.
 const (
-	scriptChild  = iota + 1 // the process number of its child, on the host
+	ScriptChild  = iota + 1 // the process number of its child, on the host
 	scriptFailed            // the address of the step that failed, or 0 if there is no process to do any, and the error's number
 )
 
@@ -61,21 +61,21 @@ const (
 // errScriptLong is for sandboxes whose environment is too long.
 var errScriptLong = errors.New("the script is too long")
 
-// do adds a system call.
-func (s *script) do(what string, number uintptr, args ...uint64) *step {
-	st := &step{what: what, number: number, index: len(s.steps)}
+// Do adds a system call.
+func (s *Program) Do(what string, number uintptr, args ...uint64) *Step {
+	st := &Step{what: what, number: number, index: len(s.steps)}
 	copy(st.args[:], args)
 	s.steps = append(s.steps, st)
 	return st
 }
 
-// argument is the address of argument n of st, for what a call before it returns.
-func (st *step) argument(n int) uint64 {
+// Argument is the address of argument n of st, for what a call before it returns.
+func (st *Step) Argument(n int) uint64 {
 	return scriptAt + uint64(st.index*stepBytes+8+8*n)
 }
 
 // bytes adds data and returns its address.
-func (s *script) bytes(b []byte) uint64 {
+func (s *Program) bytes(b []byte) uint64 {
 	at := scriptAt + scriptSteps + uint64(len(s.data))
 	s.data = append(s.data, b...)
 	for len(s.data)%8 != 0 {
@@ -84,11 +84,11 @@ func (s *script) bytes(b []byte) uint64 {
 	return at
 }
 
-// text adds a string as C has it.
-func (s *script) text(t string) uint64 { return s.bytes(append([]byte(t), 0)) }
+// Text adds a string as C has it.
+func (s *Program) Text(t string) uint64 { return s.bytes(append([]byte(t), 0)) }
 
 // numbers adds numbers of eight bytes.
-func (s *script) numbers(list ...uint64) uint64 {
+func (s *Program) numbers(list ...uint64) uint64 {
 	b := make([]byte, 0, 8*len(list))
 	for _, v := range list {
 		b = binary.NativeEndian.AppendUint64(b, v)
@@ -97,29 +97,29 @@ func (s *script) numbers(list ...uint64) uint64 {
 }
 
 // texts adds strings and the vector of their addresses, with a 0 at its end.
-func (s *script) texts(list []string) uint64 {
+func (s *Program) texts(list []string) uint64 {
 	vector := make([]uint64, 0, len(list)+1)
 	for _, t := range list {
-		vector = append(vector, s.text(t))
+		vector = append(vector, s.Text(t))
 	}
 	return s.numbers(append(vector, 0)...)
 }
 
-// say has the daemon told something.
-func (s *script) say(what string, word, value uint64) (at uint64) {
+// Say has the daemon told something.
+func (s *Program) Say(what string, word, value uint64) (at uint64) {
 	at = s.numbers(word, value, 0)
-	s.do(what, unix.SYS_WRITE, answerFD, at, scriptWord)
+	s.Do(what, unix.SYS_WRITE, answerFD, at, scriptWord)
 	return at
 }
 
-// wait waits until the daemon has written a byte. It fails when the daemon has gone.
-func (s *script) wait(what string) {
-	s.do(what, unix.SYS_READ, askFD, s.numbers(0), 1).zero = stepFails
+// Wait waits until the daemon has written a byte. It fails when the daemon has gone.
+func (s *Program) Wait(what string) {
+	s.Do(what, unix.SYS_READ, askFD, s.numbers(0), 1).Zero = stepFails
 }
 
 // file is the script as a file in memory.
-func (s *script) file() (*os.File, error) {
-	if len(s.steps)*stepBytes > scriptSteps || scriptSteps+len(s.data) > scriptSize {
+func (s *Program) file() (*os.File, error) {
+	if len(s.steps)*stepBytes > scriptSteps || scriptSteps+len(s.data) > ScriptSize {
 		return nil, errScriptLong
 	}
 	b := make([]byte, scriptSteps, scriptSteps+len(s.data))
@@ -130,10 +130,10 @@ func (s *script) file() (*os.File, error) {
 		for n, v := range st.args {
 			ne.PutUint64(at[8+8*n:], v)
 		}
-		ne.PutUint64(at[56:], st.to)
-		at[64], at[65] = st.skip, st.zero
-		ne.PutUint16(at[66:], uint16(st.fine))
-		ne.PutUint16(at[68:], uint16(st.instead))
+		ne.PutUint64(at[56:], st.To)
+		at[64], at[65] = st.Skip, st.Zero
+		ne.PutUint16(at[66:], uint16(st.Fine))
+		ne.PutUint16(at[68:], uint16(st.Instead))
 	}
 	fd, err := unix.MemfdCreate("script", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *script) file() (*os.File, error) {
 }
 
 // failure is the error of a step that failed.
-func (s *script) failure(at, errno uint64) error {
+func (s *Program) failure(at, errno uint64) error {
 	what := "making its process"
 	if i := (at - scriptAt) / stepBytes; at >= scriptAt && i < uint64(len(s.steps)) {
 		what = s.steps[i].what

@@ -1,7 +1,6 @@
-package containerd
+package launch
 
 import (
-	"berth/runtime/diskpool"
 	"context"
 	"fmt"
 	"os"
@@ -9,21 +8,23 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"berth/runtime/diskpool"
 )
 
-// classInfo is how a runtime class is run.
-type classInfo struct {
-	binary  string // what the daemon, or the shim, executes
-	version string // of runc or runsc
-	missing string // why the class cannot be had; empty if it can
+// Class is how a runtime class is run.
+type Class struct {
+	Binary  string // what the daemon, or the shim, executes
+	Version string // of runc or runsc
+	Missing string // why the class cannot be had; empty if it can
 }
 
-// runcClass accepts runc 1.2 or newer: older ones can be made to overwrite themselves from inside.
-func runcClass(dir string) classInfo {
-	info := classInfo{binary: filepath.Join(dir, "runc")}
-	info.version, info.missing = programVersion(info.binary, "runc")
-	if info.missing == "" && !atLeast(info.version, 1, 2) {
-		info.missing = fmt.Sprintf("runc %s is too old, 1.2 is the least", info.version)
+// RuncClass accepts runc 1.2 or newer: older ones can be made to overwrite themselves from inside.
+func RuncClass(dir string) Class {
+	info := Class{Binary: filepath.Join(dir, "runc")}
+	info.Version, info.Missing = ProgramVersion(info.Binary, "runc")
+	if info.Missing == "" && !AtLeast(info.Version, 1, 2) {
+		info.Missing = fmt.Sprintf("runc %s is too old, 1.2 is the least", info.Version)
 	}
 	return info
 }
@@ -43,25 +44,25 @@ var gvisorFlags = []string{
 	"--network=none", "--host-uds=create", "--overlay2=none", "--platform=systrap", "--oci-seccomp",
 }
 
-// gvisorClass writes the script by which the shim runs runsc: the shim knows how to name a
+// GvisorClass writes the script by which the shim runs runsc: the shim knows how to name a
 // binary, not how to give it flags.
-func gvisorClass(dir, data string) (classInfo, error) {
+func GvisorClass(dir, data string) (Class, error) {
 	runsc := filepath.Join(dir, "runsc")
-	info := classInfo{binary: filepath.Join(data, "runsc")}
-	info.version, info.missing = programVersion(runsc, "runsc")
-	if info.missing != "" {
+	info := Class{Binary: filepath.Join(data, "runsc")}
+	info.Version, info.Missing = ProgramVersion(runsc, "runsc")
+	if info.Missing != "" {
 		return info, nil
 	}
 	script := fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", shellQuote(runsc), strings.Join(gvisorFlags, " "))
-	if err := diskpool.ReplaceFile(info.binary, []byte(script), 0o755); err != nil {
+	if err := diskpool.ReplaceFile(info.Binary, []byte(script), 0o755); err != nil {
 		return info, fmt.Errorf("writing the runsc script: %w", err)
 	}
 	return info, nil
 }
 
-// programVersion is what "name --version" says, or why it cannot be run.
-func programVersion(path, name string) (version, missing string) {
-	if err := executable(path); err != nil {
+// ProgramVersion is what "name --version" says, or why it cannot be run.
+func ProgramVersion(path, name string) (version, missing string) {
+	if err := Executable(path); err != nil {
 		return "", name + " is missing from the program directory; build it with make runtimes"
 	}
 	out, err := exec.CommandContext(context.Background(), path, "--version").Output()
@@ -76,8 +77,8 @@ func programVersion(path, name string) (version, missing string) {
 	return strings.TrimSpace(version), ""
 }
 
-// atLeast reports whether version is major.minor or newer.
-func atLeast(version string, major, minor int) bool {
+// AtLeast reports whether version is major.minor or newer.
+func AtLeast(version string, major, minor int) bool {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
 		return false
@@ -90,8 +91,8 @@ func atLeast(version string, major, minor int) bool {
 	return maj > major || maj == major && minr >= minor
 }
 
-// executable says why path cannot be run, or nothing.
-func executable(path string) error {
+// Executable says why path cannot be run, or nothing.
+func Executable(path string) error {
 	st, err := os.Stat(path)
 	if err != nil {
 		return err

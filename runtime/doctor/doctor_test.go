@@ -1,15 +1,18 @@
-package containerd
+package doctor
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"berth/runtime/containerd"
+	"berth/runtime/launch"
 )
 
-func doctorConfig(dir string) Config {
+func doctorConfig(dir string) containerd.Config {
 	bin := os.Getenv("BERTH_BIN")
-	return Config{Dir: dir, BinDir: bin, Guest: filepath.Join(bin, "berth-guest"), PoolBytes: 1 << 30}
+	return containerd.Config{Dir: dir, BinDir: bin, Guest: filepath.Join(bin, "berth-guest"), PoolBytes: 1 << 30}
 }
 
 func countMounts(t *testing.T) int {
@@ -57,7 +60,7 @@ func TestDoctorOldRunc(t *testing.T) {
 	if f := checkRunsc(cfg.BinDir); f.Grade != Warn {
 		t.Errorf("doctor on a missing runsc: %+v", f)
 	}
-	if r, err := Open(t.Context(), cfg); err == nil {
+	if r, err := containerd.Open(t.Context(), cfg); err == nil {
 		r.Close()
 		t.Error("a runtime opened with runc 1.1")
 	}
@@ -69,7 +72,7 @@ func TestAtLeast(t *testing.T) {
 		"x.y":        false,
 		"1.2.0-rc.1": true, "1.2-rc.1": false,
 	} {
-		if atLeast(version, 1, 2) != want {
+		if launch.AtLeast(version, 1, 2) != want {
 			t.Errorf("%q", version)
 		}
 	}

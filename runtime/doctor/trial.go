@@ -1,4 +1,4 @@
-package containerd
+package doctor
 
 import (
 	"archive/tar"
@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"berth/runtime/containerd"
 	"berth/runtime/diskpool"
 
 	goruntime "runtime"
@@ -41,13 +42,13 @@ type Trial struct {
 // Try opens a Runtime of its own in a temporary directory, starts a sandbox of each class over an image
 // that holds next to nothing, greets its guest, and removes all of it. It needs no daemon and no image. Call
 // PrivateMounts first. The error means that no class could be tried.
-func Try(ctx context.Context, cfg Config, classes ...proto.RuntimeClass) (_ []Trial, err error) {
+func Try(ctx context.Context, cfg containerd.Config, classes ...proto.RuntimeClass) (_ []Trial, err error) {
 	if cfg.Dir, err = os.MkdirTemp("", "berth-trial-"); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(cfg.Dir)
 	cfg.PoolBytes, cfg.FirstID = 1<<30, trialFirstID
-	r, err := Open(ctx, cfg)
+	r, err := containerd.Open(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +73,7 @@ func Try(ctx context.Context, cfg Config, classes ...proto.RuntimeClass) (_ []Tr
 }
 
 // try starts and removes one sandbox.
-func try(ctx context.Context, r *Runtime, cfg Config, image string, class proto.RuntimeClass) (err error) {
+func try(ctx context.Context, r *containerd.Runtime, cfg containerd.Config, image string, class proto.RuntimeClass) (err error) {
 	id := proto.ID(proto.ContainerPrefix, [16]byte{15: 1})
 	spec := session.Spec{
 		Image: image, Class: class, Workspace: proto.ID(proto.WorkspacePrefix, [16]byte{15: 1}),

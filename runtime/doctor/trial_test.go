@@ -1,4 +1,4 @@
-package containerd
+package doctor
 
 import (
 	"context"
@@ -9,10 +9,11 @@ import (
 	"testing"
 
 	"berth/proto"
+	"berth/runtime/containerd"
 )
 
 func TestTry(t *testing.T) {
-	cfg := Config{BinDir: os.Getenv("BERTH_BIN")}
+	cfg := containerd.Config{BinDir: os.Getenv("BERTH_BIN")}
 	if cfg.BinDir == "" {
 		t.Fatal("BERTH_BIN is not set; run these tests with `make test`")
 	}

@@ -1,4 +1,4 @@
-package containerd
+package doctor
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/runtime/diskpool"
+	"berth/runtime/launch"
 	"berth/runtime/mountns"
 )
 
@@ -20,7 +21,7 @@ func checkMounts(ctx context.Context) []Finding {
 	var overlayErr, mapErr error
 	if err := aside(ctx, func(dir string) {
 		overlayErr = tryOverlay(dir, nil)
-		ids := idMapping(diskpool.DefaultFirst)
+		ids := launch.IDMapping(diskpool.DefaultFirst)
 		mapErr = tryOverlay(dir, []string{"uidmap=" + ids, "gidmap=" + ids})
 	}); err != nil {
 		overlayErr, mapErr = err, err

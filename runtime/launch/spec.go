@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"fmt"
@@ -18,14 +18,14 @@ import (
 // Paths inside a sandbox.
 const (
 	insideGuest     = "/.berth/guest"
-	insideRun       = "/.berth/run"
-	insideWorkspace = "/workspace"
-	socketName      = "guest.sock" // the guest listens on it in insideRun
+	InsideRun       = "/.berth/run"
+	InsideWorkspace = "/workspace"
+	SocketName      = "guest.sock" // the guest listens on it in insideRun
 
 	hostname = "berth"
 )
 
-const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+const DefaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // capabilities are what root in a container needs to be of use: own, read and give away files,
 // become another user, end processes, listen on low ports and chroot. All count inside the
@@ -36,8 +36,8 @@ var capabilities = []string{
 	"CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT",
 }
 
-// maskedPaths tell about the host or reach its hardware.
-var maskedPaths = []string{
+// MaskedPaths tell about the host or reach its hardware.
+var MaskedPaths = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
 	"/proc/key-users", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo",
 	"/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
@@ -56,59 +56,59 @@ var readonlyPaths = []string{
 }
 
 // A blueprint is what newSpec needs to know about one sandbox. Paths are the host's.
-type blueprint struct {
-	id        string
-	session   session.Spec
-	env       []string // of the image
-	guest     string   // the guest binary
-	starter   *starter
-	run       string // the sandbox's run directory
-	workspace string
-	firstID   uint32 // of its UID and GID range
+type Spec struct {
+	ID        string
+	Session   session.Spec
+	Env       []string // of the image
+	Guest     string   // the guest binary
+	Starter   *ForkServer
+	Run       string // the sandbox's run directory
+	Workspace string
+	FirstID   uint32 // of its UID and GID range
 
-	recorded      func() error // returns when the container record is written; nothing runs before
-	userNamespace string       // to join; "" has the runtime make one
-	byRunc        bool         // not by a script
+	Recorded      func() error // returns when the container record is written; nothing runs before
+	UserNamespace string       // to join; "" has the runtime make one
+	ByRunc        bool         // not by a script
 }
 
-// newSpec is the whole OCI configuration of a sandbox: nothing in it is asked of the
+// OCISpec is the whole OCI configuration of a sandbox: nothing in it is asked of the
 // caller but numbers, and nothing of the image but its environment.
-func newSpec(b blueprint) *specs.Spec {
+func OCISpec(b Spec) *specs.Spec {
 	spec := plainSpec(b)
-	spec.Linux.Seccomp = seccompProfile(spec, b.session.Class)
+	spec.Linux.Seccomp = seccompProfile(spec, b.Session.Class)
 	return spec
 }
 
 // plainSpec is newSpec without the filter of system calls, which takes some making.
-func plainSpec(b blueprint) *specs.Spec {
-	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.firstID, Size: diskpool.IDRange}}
+func plainSpec(b Spec) *specs.Spec {
+	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.FirstID, Size: diskpool.IDRange}}
 	return &specs.Spec{
 		Version:  specs.Version,
 		Hostname: hostname,
 		Root:     &specs.Root{Path: "rootfs"},
 		Process:  newProcess(b),
-		Mounts:   kernelMounts(b.session.Limits),
+		Mounts:   KernelMounts(b.Session.Limits),
 		Linux: &specs.Linux{
-			CgroupsPath:   path.Join("/", cgroup.Parent, b.id),
-			Namespaces:    ownNamespaces(b.userNamespace),
+			CgroupsPath:   path.Join("/", cgroup.Parent, b.ID),
+			Namespaces:    ownNamespaces(b.UserNamespace),
 			UIDMappings:   ids,
 			GIDMappings:   ids,
-			Resources:     cgroup.Resources(b.session.Class, b.session.Limits),
-			MaskedPaths:   slices.Clone(maskedPaths),
+			Resources:     cgroup.Resources(b.Session.Class, b.Session.Limits),
+			MaskedPaths:   slices.Clone(MaskedPaths),
 			ReadonlyPaths: slices.Clone(readonlyPaths),
 		},
 	}
 }
 
-func newProcess(b blueprint) *specs.Process {
+func newProcess(b Spec) *specs.Process {
 	// More likely to be killed than anything of the host. Less needs CAP_SYS_RESOURCE.
 	oom := 500
 	caps := slices.Clone(capabilities)
-	limits := rlimits(b.session.Class, b.session.Limits)
-	if b.userNamespace != "" {
+	limits := rlimits(b.Session.Class, b.Session.Limits)
+	if b.UserNamespace != "" {
 		limits = nil // setLimits does it
 	}
-	args, env := guestCommand(b.env)
+	args, env := guestCommand(b.Env)
 	return &specs.Process{
 		Args:            args,
 		Cwd:             "/",
@@ -130,7 +130,7 @@ const oneProcessor = "GOMAXPROCS=1"
 // guestCommand is how the guest is started in a container of an image with that environment. The guest hands its
 // environment on to commands, all but oneProcessor; an image that has the variable itself keeps it.
 func guestCommand(image []string) (args, env []string) {
-	args, env = []string{insideGuest}, processEnv(image)
+	args, env = []string{insideGuest}, ProcessEnv(image)
 	for _, kv := range env {
 		if strings.HasPrefix(kv, "GOMAXPROCS=") {
 			return args, env
@@ -139,10 +139,10 @@ func guestCommand(image []string) (args, env []string) {
 	return append(args, "-own-gomaxprocs"), append(env, oneProcessor)
 }
 
-// processEnv is the image's environment with a PATH, and a HOME for the guest; commands have their user's. The guest
+// ProcessEnv is the image's environment with a PATH, and a HOME for the guest; commands have their user's. The guest
 // hands it on to what it starts. Of a variable that is there twice the last counts.
-func processEnv(image []string) []string {
-	env := slices.Concat([]string{defaultPath, "HOME=/"}, image)
+func ProcessEnv(image []string) []string {
+	env := slices.Concat([]string{DefaultPath, "HOME=/"}, image)
 	last := map[string]int{}
 	for i, kv := range env {
 		name, value, ok := strings.Cut(kv, "=")
@@ -169,9 +169,9 @@ func ownNamespaces(user string) []specs.LinuxNamespace {
 // maxTerminals bounds those of one sandbox. All sandboxes of a host share its 3,072 or so.
 const maxTerminals = "max=128"
 
-// kernelMounts are the file systems of the kernel. /tmp and /dev/shm live in the sandbox's
+// KernelMounts are the file systems of the kernel. /tmp and /dev/shm live in the sandbox's
 // memory and are bounded well below it, files and all.
-func kernelMounts(l proto.Limits) []specs.Mount {
+func KernelMounts(l proto.Limits) []specs.Mount {
 	return []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs",

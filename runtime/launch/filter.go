@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"errors"
@@ -13,10 +13,10 @@ import (
 
 const ptraceGetFilter = 0x420c // PTRACE_SECCOMP_GET_FILTER
 
-// filterOf is the filter of system calls that a process has, as the kernel runs it. The process must be one that runc
+// FilterOf is the filter of system calls that a process has, as the kernel runs it. The process must be one that runc
 // has set up and that has nothing to do yet: it stops for it, and verify is called when it cannot become another any
 // more. It takes root, a kernel with CONFIG_CHECKPOINT_RESTORE and a daemon that is not filtered itself.
-func filterOf(pid int, verify func() error) (filter []unix.SockFilter, err error) {
+func FilterOf(pid int, verify func() error) (filter []unix.SockFilter, err error) {
 	done := make(chan struct{})
 	go mountns.OffMain(func() { // who traces is a thread
 		defer close(done)

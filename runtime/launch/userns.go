@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"fmt"
@@ -22,13 +22,13 @@ import (
 // makerTime is what that may take.
 const makerTime = 10 * time.Second
 
-// newUserNamespace makes the user namespace whose root is the host's user firstID. The host's user owner owns it:
+// NewUserNamespace makes the user namespace whose root is the host's user firstID. The host's user owner owns it:
 // that same one, as nobody on the host runs as that user outside of the namespace, so that its ownership gives nobody
 // anything; or 0. It ends with the file and the last process in it.
 //
 // The daemon cannot make it by itself: a process with threads gets another user namespace only by a fork, which
 // copies all its page tables, and has it fault again at each page that it writes to next.
-func newUserNamespace(st *starter, owner, firstID uint32) (*os.File, error) {
+func NewUserNamespace(st *ForkServer, owner, firstID uint32) (*os.File, error) {
 	ns, err := makeUserNamespace(st, owner, fmt.Sprintf("0 %d %d", firstID, diskpool.IDRange))
 	if err != nil {
 		return nil, fmt.Errorf("making a user namespace as user %d: %w", owner, err)
@@ -36,7 +36,7 @@ func newUserNamespace(st *starter, owner, firstID uint32) (*os.File, error) {
 	return ns, nil
 }
 
-func makeUserNamespace(st *starter, owner uint32, mapping string) (*os.File, error) {
+func makeUserNamespace(st *ForkServer, owner uint32, mapping string) (*os.File, error) {
 	pid, leave, err := startMaker(st, owner)
 	if err != nil {
 		return nil, err
@@ -51,39 +51,39 @@ func makeUserNamespace(st *starter, owner uint32, mapping string) (*os.File, err
 	return os.Open(proc + "ns/user")
 }
 
-// idMapping is the range of a sandbox as mount options are told of it.
-func idMapping(firstID uint32) string { return fmt.Sprintf("0:%d:%d", firstID, diskpool.IDRange) }
+// IDMapping is the range of a sandbox as mount options are told of it.
+func IDMapping(firstID uint32) string { return fmt.Sprintf("0:%d:%d", firstID, diskpool.IDRange) }
 
-// namespacePath is where runtimes, which are processes of their own, find an open namespace. The dot is for runc 1.5,
+// NamespacePath is where runtimes, which are processes of their own, find an open namespace. The dot is for runc 1.5,
 // which takes whatever begins with /proc/PID for /proc/PID/ns/user and reads the mapping of that process.
-func namespacePath(ns *os.File) string {
+func NamespacePath(ns *os.File) string {
 	return fmt.Sprintf("/proc/./%d/fd/%d", os.Getpid(), ns.Fd())
 }
 
 // An ownNamespace is a sandbox's user namespace, which is being made.
-type ownNamespace struct {
-	making errgroup.Group
-	file   *os.File // nil: it is not ours to make
+type OwnNamespace struct {
+	Making errgroup.Group
+	File   *os.File // nil: it is not ours to make
 }
 
-// path is where runtimes find it; "" if they are to make one.
-func (n *ownNamespace) path() (string, error) {
-	if err := n.making.Wait(); err != nil || n.file == nil {
+// Path is where runtimes find it; "" if they are to make one.
+func (n *OwnNamespace) Path() (string, error) {
+	if err := n.Making.Wait(); err != nil || n.File == nil {
 		return "", err
 	}
-	return namespacePath(n.file), nil
+	return NamespacePath(n.File), nil
 }
 
-// leave is for when the sandbox is in it, or is not to be.
-func (n *ownNamespace) leave() {
-	_ = n.making.Wait()
-	n.file.Close()
+// Leave is for when the sandbox is in it, or is not to be.
+func (n *OwnNamespace) Leave() {
+	_ = n.Making.Wait()
+	n.File.Close()
 }
 
-// setLimits gives a sandbox's first process its limits before it runs anything. runc cannot: to set another's limits
+// SetLimits gives a sandbox's first process its limits before it runs anything. runc cannot: to set another's limits
 // takes CAP_SYS_RESOURCE over its namespace, which root has over all namespaces or, on machines like ours, over none
 // but those it made. Who owns the namespace has it too.
-func setLimits(b blueprint, pid int) error {
+func SetLimits(b Spec, pid int) error {
 	done := make(chan error, 1)
 	go mountns.OffMain(func() { done <- setLimitsAs(b, pid) })
 	if err := <-done; err != nil {
@@ -92,22 +92,22 @@ func setLimits(b blueprint, pid int) error {
 	return nil
 }
 
-// setLimitsOfNew is setLimits after a runtime has made the sandbox, which gives it limits where it makes the user
+// SetLimitsOfNew is setLimits after a runtime has made the sandbox, which gives it limits where it makes the user
 // namespace, too.
-func setLimitsOfNew(b blueprint, pid int) error {
-	if b.userNamespace == "" {
+func SetLimitsOfNew(b Spec, pid int) error {
+	if b.UserNamespace == "" {
 		return nil
 	}
-	return setLimits(b, pid)
+	return SetLimits(b, pid)
 }
 
 // setLimitsAs makes this thread, which must end afterwards, the namespace's owner.
-func setLimitsAs(b blueprint, pid int) error {
+func setLimitsAs(b Spec, pid int) error {
 	// The calls of package syscall would change every thread.
-	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(b.firstID), ^uintptr(0)); errno != 0 {
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(b.FirstID), ^uintptr(0)); errno != 0 {
 		return errno
 	}
-	for _, l := range rlimits(b.session.Class, b.session.Limits) {
+	for _, l := range rlimits(b.Session.Class, b.Session.Limits) {
 		if err := unix.Prlimit(pid, rlimitNumbers[l.Type], &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
 			return fmt.Errorf("%s: %w", l.Type, err)
 		}

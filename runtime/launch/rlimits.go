@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -11,8 +11,8 @@ import (
 // Limits that nobody asks for. The kernel counts these two for each user namespace and again for the user who made
 // it, who is the same for all sandboxes, and gives that user the host's default. So one sandbox gets a part of it.
 const (
-	queuedSignals = 1024
-	messageQueues = 160 << 10 // bytes; a POSIX queue takes 82 KB unless told otherwise
+	QueuedSignals = 1024
+	MessageQueues = 160 << 10 // bytes; a POSIX queue takes 82 KB unless told otherwise
 )
 
 // rlimits bound what a single process takes. They stay within the daemon's own hard limits: raising those
@@ -21,8 +21,8 @@ func rlimits(class proto.RuntimeClass, l proto.Limits) []specs.POSIXRlimit {
 	list := []specs.POSIXRlimit{
 		rlimit("RLIMIT_NOFILE", uint64(l.OpenFiles)),
 		rlimit("RLIMIT_CORE", 0),
-		rlimit("RLIMIT_SIGPENDING", queuedSignals),
-		rlimit("RLIMIT_MSGQUEUE", messageQueues),
+		rlimit("RLIMIT_SIGPENDING", QueuedSignals),
+		rlimit("RLIMIT_MSGQUEUE", MessageQueues),
 	}
 	if class == proto.ClassRunc {
 		list = append(list, rlimit("RLIMIT_MEMLOCK", cgroup.LockedMemory))

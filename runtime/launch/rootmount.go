@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"fmt"
@@ -11,21 +11,21 @@ import (
 	"berth/runtime/mountns"
 )
 
-// rootLayers is what a sandbox's root file system is made of.
-type rootLayers struct {
-	lowers      []string // the image's directories, topmost first; all below one directory
-	upper, work string
+// Root is what a sandbox's root file system is made of.
+type Root struct {
+	Lowers      []string // the image's directories, topmost first; all below one directory
+	Upper, Work string
 }
 
 // Directories of a bundle.
 const (
-	bundleRoot  = "rootfs" // where the root file system is, in the mount namespace that runc gets and nowhere else
-	bundleLower = "lower"  // there, the image's layers with the sandbox's numbers
+	BundleRoot  = "rootfs" // where the root file system is, in the mount namespace that runc gets and nowhere else
+	BundleLower = "lower"  // there, the image's layers with the sandbox's numbers
 )
 
-// mount mounts the root file system in bundle dir, as rootfs describes it for a shim. It is called in a mount
+// Mount mounts the root file system in bundle dir, as rootfs describes it for a shim. It is called in a mount
 // namespace of its own and changes the working directory of its thread. What a failure leaves goes with the namespace.
-func (l rootLayers) mount(dir string, b blueprint) error {
+func (l Root) Mount(dir string, b Spec) error {
 	users, err := usersOf(b)
 	if err != nil {
 		return err
@@ -33,12 +33,12 @@ func (l rootLayers) mount(dir string, b blueprint) error {
 	defer users.Close()
 	// One mapped mount of the directory that holds all layers is enough for all of them. Relative to it their names
 	// are short: the kernel takes one page of options.
-	all, lower := commonDir(l.lowers), filepath.Join(dir, bundleLower)
+	all, lower := commonDir(l.Lowers), filepath.Join(dir, BundleLower)
 	if err := mountns.Bind(all, lower, unix.MOUNT_ATTR_RDONLY, users); err != nil {
 		return fmt.Errorf("mapping the layers: %w", err)
 	}
 	var names []string
-	for _, d := range l.lowers {
+	for _, d := range l.Lowers {
 		name, err := filepath.Rel(all, d)
 		if err != nil {
 			return err
@@ -48,8 +48,8 @@ func (l rootLayers) mount(dir string, b blueprint) error {
 	if err := unix.Chdir(lower); err != nil {
 		return err
 	}
-	root := filepath.Join(dir, bundleRoot)
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,volatile", strings.Join(names, ":"), l.upper, l.work)
+	root := filepath.Join(dir, BundleRoot)
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,volatile", strings.Join(names, ":"), l.Upper, l.Work)
 	if err := unix.Mount("overlay", root, "overlay", unix.MS_NODEV, options); err != nil {
 		return fmt.Errorf("mounting the overlay: %w", err)
 	}
@@ -59,9 +59,9 @@ func (l rootLayers) mount(dir string, b blueprint) error {
 		attr     uint64
 		users    *os.File
 	}{
-		{b.workspace, insideWorkspace, 0, users},
-		{b.run, insideRun, harmless | unix.MOUNT_ATTR_NOEXEC, nil}, // the mapped root owns it on disk
-		{b.guest, insideGuest, harmless | unix.MOUNT_ATTR_RDONLY, nil},
+		{b.Workspace, InsideWorkspace, 0, users},
+		{b.Run, InsideRun, harmless | unix.MOUNT_ATTR_NOEXEC, nil}, // the mapped root owns it on disk
+		{b.Guest, insideGuest, harmless | unix.MOUNT_ATTR_RDONLY, nil},
 	} {
 		if m.from == "" { // a member of the warm pool gets its workspace later
 			continue
@@ -74,17 +74,17 @@ func (l rootLayers) mount(dir string, b blueprint) error {
 }
 
 // detached makes the mount that mount makes, without a place.
-func (l rootLayers) detached(dir string, b blueprint) (tree *os.File, err error) {
+func (l Root) detached(dir string, b Spec) (tree *os.File, err error) {
 	err = mountns.InOwn(func() error {
-		if err := l.mount(dir, b); err != nil {
+		if err := l.Mount(dir, b); err != nil {
 			return fmt.Errorf("mounting its root: %w", err)
 		}
-		fd, err := unix.OpenTree(unix.AT_FDCWD, filepath.Join(dir, bundleRoot),
+		fd, err := unix.OpenTree(unix.AT_FDCWD, filepath.Join(dir, BundleRoot),
 			unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 		if err != nil {
 			return fmt.Errorf("taking its root along: %w", err)
 		}
-		tree = os.NewFile(uintptr(fd), bundleRoot)
+		tree = os.NewFile(uintptr(fd), BundleRoot)
 		return nil
 	})
 	return tree, err
@@ -92,11 +92,11 @@ func (l rootLayers) detached(dir string, b blueprint) (tree *os.File, err error)
 
 // usersOf opens the user namespace whose mapping the sandbox's files get: that which it will run in, or, if runc is
 // to make that one, another with the same numbers.
-func usersOf(b blueprint) (*os.File, error) {
-	if b.userNamespace != "" {
-		return os.Open(b.userNamespace)
+func usersOf(b Spec) (*os.File, error) {
+	if b.UserNamespace != "" {
+		return os.Open(b.UserNamespace)
 	}
-	return newUserNamespace(b.starter, 0, b.firstID)
+	return NewUserNamespace(b.Starter, 0, b.FirstID)
 }
 
 // commonDir is the deepest directory that all dirs are below.

@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"encoding/binary"
@@ -10,29 +10,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scriptName is what the guest's program is called as, instead of being a guest, to start processes that run scripts.
-const scriptName = "script"
+// ScriptName is what the guest's program is called as, instead of being a guest, to start processes that run scripts.
+const ScriptName = "script"
 
-// notAGuest is refused by guests that know nothing of this, before they do anything, and tells whoever lists
+// NotAGuest is refused by guests that know nothing of this, before they do anything, and tells whoever lists
 // processes what it is.
-const notAGuest = "-starts-containers-of-berth"
+const NotAGuest = "-starts-containers-of-berth"
 
 // A starter starts processes that run scripts. It is a process, as the daemon itself is slow at that: whatever it
 // starts gets all that it has open, a socket of each sandbox among it, and has the kernel close it again. The starter
 // has three descriptors and some pages, and those that it starts are copies of it that execute nothing.
 //
 // It is started when it is needed, and again if somebody has killed it. It ends with the daemon.
-type starter struct {
+type ForkServer struct {
 	program string // the guest's
 
 	mu   sync.Mutex
 	sock int // the daemon's end of the socket that the process reads; 0: there is no process
 }
 
-func newStarter(program string) *starter { return &starter{program: program} }
+func NewForkServer(program string) *ForkServer { return &ForkServer{program: program} }
 
-// close ends the process. What it has started goes on.
-func (st *starter) close() {
+// Close ends the process. What it has started goes on.
+func (st *ForkServer) Close() {
 	if st == nil {
 		return
 	}
@@ -41,7 +41,7 @@ func (st *starter) close() {
 	st.end()
 }
 
-func (st *starter) end() {
+func (st *ForkServer) end() {
 	if st.sock != 0 {
 		unix.Close(st.sock)
 		st.sock = 0
@@ -49,7 +49,7 @@ func (st *starter) end() {
 }
 
 // begin starts the process.
-func (st *starter) begin() error {
+func (st *ForkServer) begin() error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (st *starter) begin() error {
 		return err
 	}
 	defer null.Close()
-	process, err := os.StartProcess(st.program, []string{scriptName, notAGuest}, &os.ProcAttr{
+	process, err := os.StartProcess(st.program, []string{ScriptName, NotAGuest}, &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: []*os.File{its, null, null},
 		Sys: &syscall.SysProcAttr{Setsid: true}, // an interrupt at the daemon's terminal is not for it
 	})
@@ -83,25 +83,25 @@ const (
 	cloneArgs   = 11 // how many there are
 )
 
-// start has a process run s, in a cgroup of v2 if group names one. It has the files more from scriptFDs on.
-func (st *starter) start(s *script, group string, more ...*os.File) (_ *nascent, err error) {
-	n := &nascent{script: s}
+// Start has a process run s, in a cgroup of v2 if group names one. It has the files more from scriptFDs on.
+func (st *ForkServer) Start(s *Program, group string, more ...*os.File) (_ *Process, err error) {
+	n := &Process{script: s}
 	var text, answers, asks, into *os.File
 	defer func() {
 		for _, f := range []*os.File{text, answers, asks, into} {
 			f.Close()
 		}
 		if err != nil {
-			n.close()
+			n.Close()
 		}
 	}()
 	if text, err = s.file(); err != nil {
 		return nil, err
 	}
-	if n.answer, answers, err = os.Pipe(); err != nil {
+	if n.Answer, answers, err = os.Pipe(); err != nil {
 		return nil, err
 	}
-	if asks, n.ask, err = os.Pipe(); err != nil {
+	if asks, n.Ask, err = os.Pipe(); err != nil {
 		return nil, err
 	}
 	files := append([]*os.File{text, answers, asks}, more...)
@@ -128,7 +128,7 @@ func (st *starter) start(s *script, group string, more ...*os.File) (_ *nascent,
 }
 
 // send gives the process a message. If it turns out to have ended, there is another.
-func (st *starter) send(message, rights []byte) error {
+func (st *ForkServer) send(message, rights []byte) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for {

@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"slices"
@@ -10,10 +10,10 @@ import (
 	"berth/proto"
 )
 
-// deniedSyscalls are taken out of containerd's default profile. Some are there only
+// DeniedSyscalls are taken out of containerd's default profile. Some are there only
 // for capabilities that we do not give; they are named all the same, so that no later
 // change of capabilities or of containerd lets them back in.
-var deniedSyscalls = []string{
+var DeniedSyscalls = []string{
 	// Kernel interfaces with a long record of holes and no use to a sandboxed program.
 	"bpf", "userfaultfd", "perf_event_open", "modify_ldt", "fanotify_init",
 	"io_uring_setup", "io_uring_enter", "io_uring_register",
@@ -33,8 +33,8 @@ var deniedSyscalls = []string{
 	"socketcall",
 }
 
-// argumentSyscalls are allowed by argument below, so the plain permission goes.
-var argumentSyscalls = []string{"socket", "socketpair", "ioctl"}
+// ArgumentSyscalls are allowed by argument below, so the plain permission goes.
+var ArgumentSyscalls = []string{"socket", "socketpair", "ioctl"}
 
 // unknownToGVisor turns rules that answer ENOSYS into ones that gVisor understands. It answers EPERM wherever an
 // error is asked for, and the C library takes only ENOSYS of clone3 for "use clone": system(), popen() and
@@ -59,7 +59,7 @@ func seccompProfile(spec *specs.Spec, class proto.RuntimeClass) *specs.LinuxSecc
 	for _, rule := range profile.Syscalls {
 		rule.Names = slices.DeleteFunc(slices.Clone(rule.Names), func(name string) bool {
 			return rule.Action == specs.ActAllow &&
-				(slices.Contains(deniedSyscalls, name) || slices.Contains(argumentSyscalls, name))
+				(slices.Contains(DeniedSyscalls, name) || slices.Contains(ArgumentSyscalls, name))
 		})
 		if len(rule.Names) > 0 {
 			kept = append(kept, rule)

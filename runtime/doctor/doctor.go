@@ -1,4 +1,4 @@
-package containerd
+package doctor
 
 import (
 	"context"
@@ -12,7 +12,9 @@ import (
 
 	"berth/proto"
 	"berth/runtime/cgroup"
+	"berth/runtime/containerd"
 	"berth/runtime/diskpool"
+	"berth/runtime/launch"
 )
 
 // A Grade is how bad a Finding is.
@@ -36,8 +38,8 @@ type Finding struct {
 
 // Doctor looks at this machine without changing it, for a Runtime that would be opened with cfg.
 // It needs no Runtime, and no data directory that is there.
-func Doctor(ctx context.Context, cfg Config) []Finding {
-	found := []Finding{checkRoot(), checkKernel(), checkCgroups(), checkUserNamespaces(cfg.starter()), checkSeccomp()}
+func Doctor(ctx context.Context, cfg containerd.Config) []Finding {
+	found := []Finding{checkRoot(), checkKernel(), checkCgroups(), checkUserNamespaces(cfg.Starter()), checkSeccomp()}
 	found = append(found, checkMounts(ctx)...)
 	found = append(found, checkPrograms(cfg)...)
 	found = append(found, checkPool(cfg))
@@ -78,7 +80,7 @@ func checkKernel() Finding {
 		return Finding{"kernel", Warn, "unknown", "its version decides what can be isolated", "look at uname -r"}
 	}
 	release := unix.ByteSliceToString(u.Release[:])
-	if !atLeast(release, 5, 19) {
+	if !launch.AtLeast(release, 5, 19) {
 		return Finding{"kernel", Fail, release, "user namespaces over id-mapped layers need Linux 5.19",
 			"use a newer kernel"}
 	}
@@ -124,9 +126,9 @@ func checkUserNamespaces(program string) Finding {
 		return Finding{"user namespaces", Fail, "none", "root in a container must be nobody on the host",
 			"use a kernel built with CONFIG_USER_NS"}
 	}
-	st := newStarter(program)
-	defer st.close()
-	ns, err := newUserNamespace(st, trialFirstID, trialFirstID)
+	st := launch.NewForkServer(program)
+	defer st.Close()
+	ns, err := launch.NewUserNamespace(st, trialFirstID, trialFirstID)
 	if err != nil {
 		return Finding{"user namespaces", Warn, "only root's own: " + err.Error(), "containers share the host's " +
 			"inotify and namespace limits, so that one can use them up for all",
@@ -146,16 +148,16 @@ func checkSeccomp() Finding {
 	return good("seccomp", strings.TrimSpace(string(actions)))
 }
 
-func checkPrograms(cfg Config) []Finding {
+func checkPrograms(cfg containerd.Config) []Finding {
 	return []Finding{
 		checkProgram("shim", filepath.Join(cfg.BinDir, "containerd-shim-runc-v2")),
-		checkProgram("guest", cfg.guestProgram()),
+		checkProgram("guest", cfg.GuestProgram()),
 		checkRunc(cfg.BinDir), checkRunsc(cfg.BinDir),
 	}
 }
 
 func checkProgram(name, path string) Finding {
-	if executable(path) != nil {
+	if launch.Executable(path) != nil {
 		return Finding{name, Fail, "missing", "the daemon does not start without it", "build it with make"}
 	}
 	return good(name, filepath.Base(path))
@@ -163,22 +165,22 @@ func checkProgram(name, path string) Finding {
 
 // checkRunc: runc without libseccomp would ignore our filter silently.
 func checkRunc(dir string) Finding {
-	name, info := "class "+string(proto.ClassRunc), runcClass(dir)
-	if info.missing != "" {
-		return Finding{name, Fail, "none", info.missing, "make runtimes"}
+	name, info := "class "+string(proto.ClassRunc), launch.RuncClass(dir)
+	if info.Missing != "" {
+		return Finding{name, Fail, "none", info.Missing, "make runtimes"}
 	}
-	out, _ := exec.Command(info.binary, "--version").Output() // ran a moment ago
+	out, _ := exec.Command(info.Binary, "--version").Output() // ran a moment ago
 	if !strings.Contains(string(out), "libseccomp") {
-		return Finding{name, Fail, "runc " + info.version + " without seccomp",
+		return Finding{name, Fail, "runc " + info.Version + " without seccomp",
 			"its containers could make every system call", "install libseccomp-dev and build it with make runtimes"}
 	}
-	return good(name, "runc "+info.version)
+	return good(name, "runc "+info.Version)
 }
 
 // checkRunsc: without gVisor one class is missing, which is no failure.
 func checkRunsc(dir string) Finding {
 	name := "class " + string(proto.ClassGVisor)
-	version, missing := programVersion(filepath.Join(dir, "runsc"), "runsc")
+	version, missing := launch.ProgramVersion(filepath.Join(dir, "runsc"), "runsc")
 	if missing != "" {
 		return Finding{name, Warn, "none", missing, "make runtimes"}
 	}
@@ -186,7 +188,7 @@ func checkRunsc(dir string) Finding {
 }
 
 // checkPool says what kind of disk pool there is or would be.
-func checkPool(cfg Config) Finding {
+func checkPool(cfg containerd.Config) Finding {
 	const name, why = "disk limits", "without them one container can fill the disk for all"
 	dir := cfg.Dir
 	for dir != "/" {

@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"fmt"
@@ -13,16 +13,16 @@ import (
 
 // What is in the root of both mount namespaces that scripts use: three directories, and a file.
 const (
-	besideRoot = "/root" // the sandbox's root file system, until it covers all this; in the store, directories
-	besideProc = "/proc"
-	besideSys  = "/sys"
-	besideNet  = "/net"
+	BesideRoot = "/root" // the sandbox's root file system, until it covers all this; in the store, directories
+	BesideProc = "/proc"
+	BesideSys  = "/sys"
+	BesideNet  = "/net"
 )
 
 // Directories of the store. Nobody can write to them.
 const (
-	storeEmpty  = besideRoot + "/empty"  // as it says
-	storeGroups = besideRoot + "/cgroup" // what /sys/fs/cgroup is where there is v1: the places of hierarchies
+	storeEmpty  = BesideRoot + "/empty"  // as it says
+	storeGroups = BesideRoot + "/cgroup" // what /sys/fs/cgroup is where there is v1: the places of hierarchies
 )
 
 // scriptMounts are two mount namespaces that the scripts of a daemon use.
@@ -46,13 +46,13 @@ func openScriptMounts(dir string) (m scriptMounts, err error) {
 		m.store, err = newMounts(dir, func(leave func() error) error { return fillStore(leave, points) })
 	}
 	if err != nil {
-		m.close()
+		m.Close()
 		return scriptMounts{}, fmt.Errorf("making mount namespaces for scripts: %w", err)
 	}
 	return m, nil
 }
 
-func (m scriptMounts) close() {
+func (m scriptMounts) Close() {
 	m.empty.Close()
 	m.store.Close()
 }
@@ -98,16 +98,16 @@ func fillStore(leave func() error, points []string) error {
 	if err := leave(); err != nil {
 		return err
 	}
-	if err := mountns.Attach(proc, besideProc); err != nil {
+	if err := mountns.Attach(proc, BesideProc); err != nil {
 		return err
 	}
-	if err := mountns.Attach(net, besideNet); err != nil {
+	if err := mountns.Attach(net, BesideNet); err != nil {
 		return err
 	}
 	if err := fillRoot(points); err != nil {
 		return err
 	}
-	return unix.Mount("sysfs", besideSys, "sysfs", inert|unix.MS_RDONLY, "")
+	return unix.Mount("sysfs", BesideSys, "sysfs", inert|unix.MS_RDONLY, "")
 }
 
 // fillRoot makes the directories of the store.
@@ -123,7 +123,7 @@ func fillRoot(points []string) error {
 			}
 		}
 	}
-	return mountNames(besideRoot, func() error {
+	return mountNames(BesideRoot, func() error {
 		if err := makeDirs(dirs...); err != nil {
 			return err
 		}
@@ -179,10 +179,10 @@ func mountNames(dir string, fill func() error) error {
 func leaveAllMounts(dir string) error {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	err := mountNames(dir, func() error {
-		if err := makeDirs(in(besideRoot), in(besideProc), in(besideSys)); err != nil {
+		if err := makeDirs(in(BesideRoot), in(BesideProc), in(BesideSys)); err != nil {
 			return err
 		}
-		return os.WriteFile(in(besideNet), nil, 0o444)
+		return os.WriteFile(in(BesideNet), nil, 0o444)
 	})
 	if err != nil {
 		return err
