@@ -155,7 +155,8 @@ func (c *call) park() *Failure {
 		return fail(ValueError, "each call of %s is read by a person, so its input can have %d bytes at most, not %d",
 			c.rec.Tool, maxReviewed, len(c.input))
 	}
-	c.rec.State, c.rec.ExpiresAt = proto.CallParked, proto.AtOrNil(c.dispatcher.b.cfg.Now().Add(c.dispatcher.b.cfg.ParkTime))
+	b := c.dispatcher.b
+	c.rec.State, c.rec.ExpiresAt = proto.CallParked, proto.AtOrNil(b.cfg.Now().Add(b.cfg.ParkTime))
 	hidden := c.dispatcher.s.Hide(string(c.input))
 	if c.rec.Input = json.RawMessage(hidden); !json.Valid(c.rec.Input) {
 		c.rec.Input, _ = json.Marshal(hidden)

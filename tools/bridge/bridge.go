@@ -14,6 +14,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/state/ledger"
+	"berth/tools/approval"
 )
 
 // Config is what Open needs. Ledger must be set.
@@ -64,7 +65,7 @@ type Bridge struct {
 	mu          sync.Mutex // guards what follows
 	dispatchers map[string]*dispatcher
 	closed      bool
-	pruned      time.Time // time of the last prune
+	sweeper     approval.Sweeper
 }
 
 // Open makes a bridge. Code in containers waits until Attach names the sessions.

@@ -8,6 +8,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/state/ledger"
+	"berth/tools/approval"
 )
 
 // actCall is the audit action of a call that is over or was refused.
@@ -304,7 +305,7 @@ func (d *dispatcher) finish(c *call, out outcome) {
 	}
 	r.EndedAt, r.ResultBytes = proto.AtOrNil(now), int64(len(out.result))
 	if out.failure != nil {
-		r.Error = &CallError{Type: out.failure.Type, Message: cut(d.s.Hide(out.failure.Message), maxReason)}
+		r.Error = &CallError{Type: out.failure.Type, Message: cut(d.s.Hide(out.failure.Message), approval.MaxReason)}
 	}
 	if recorded {
 		if err := d.b.cfg.Ledger.UpdateAsync(r.close); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/tools/approval"
 )
 
 // The ledger's buckets that this package owns.
@@ -150,9 +151,6 @@ func (b *Bridge) Calls(owner, container string, f Filter) (list []ToolCall, more
 	return list, more, err
 }
 
-// maxReason bounds a reason, in bytes.
-const maxReason = 1000
-
 // Approve lets a parked call go on and returns its record. An approval counts for that one call. A second or late
 // decision gets a conflict.
 func (b *Bridge) Approve(ctx context.Context, owner, container, id string) (ToolCall, error) {
@@ -161,8 +159,8 @@ func (b *Bridge) Approve(ctx context.Context, owner, container, id string) (Tool
 
 // Refuse ends a parked call; its code gets a PermissionError.
 func (b *Bridge) Refuse(ctx context.Context, owner, container, id string, why Refusal) (ToolCall, error) {
-	if len(why.Reason) > maxReason {
-		return ToolCall{}, invalid("reason", "reason has %d bytes; %d is the limit", len(why.Reason), maxReason)
+	if err := approval.CheckReason(why.Reason); err != nil {
+		return ToolCall{}, err
 	}
 	return b.decide(ctx, owner, container, id, proto.CallRefused, why.Reason)
 }
@@ -180,10 +178,15 @@ func (b *Bridge) decide(ctx context.Context, owner, container, id string, to pro
 		if r, err = findCall(tx, d.s.ID(), id); err != nil {
 			return err
 		}
-		if r.State != proto.CallParked || !now.Before(r.ExpiresAt.Time) || !d.runs(r.ExecID) {
-			return r.decided()
+		decision, err := approval.Request{
+			Kind: "call", ID: r.ID, State: string(r.State), Parked: r.State == proto.CallParked,
+			ExpiresAt: r.ExpiresAt, Decision: r.Decision, Gone: !d.runs(r.ExecID),
+			TooLate: "no longer waits for approval: its command has ended, or its time is over",
+		}.Decide(ctx, now, d.s.Hide(reason))
+		if err != nil {
+			return err
 		}
-		r.State, r.Decision = to, &Decision{By: proto.Actor(ctx), At: proto.At(now), Reason: d.s.Hide(reason)}
+		r.State, r.Decision = to, decision
 		if to == proto.CallRefused {
 			r.EndedAt, r.Error = proto.AtOrNil(now), (*CallError)(r.refusal())
 		}
@@ -201,17 +204,4 @@ func (r record) refusal() *Failure {
 		return fail(PermissionError, "the call of %s was refused", r.Tool)
 	}
 	return fail(PermissionError, "the call of %s was refused: %s", r.Tool, r.Decision.Reason)
-}
-
-// decided is the error for a call that is no longer parked.
-func (r record) decided() error {
-	switch {
-	case r.State == proto.CallParked:
-		return proto.Errorf(proto.Expired, "", r.ID, "call %s waits for approval no more: its command has ended, or "+
-			"its time is over", r.ID)
-	case r.Decision != nil:
-		return proto.Errorf(proto.Conflict, "", r.ID, "call %s is %s: %s has decided about it already; an approval "+
-			"is for one call", r.ID, r.State, r.Decision.By)
-	}
-	return proto.Errorf(proto.Conflict, "", r.ID, "call %s is %s and does not wait for approval", r.ID, r.State)
 }

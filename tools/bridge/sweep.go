@@ -9,6 +9,7 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/tools/approval"
 )
 
 // What is kept of ended calls for each container: at most this many, the newest. Calls of a running command stay.
@@ -16,9 +17,6 @@ const (
 	maxKept    = 1000
 	maxKeptAge = 7 * 24 * time.Hour
 )
-
-// pruneEvery is the time between two prunes. A prune reads all calls.
-const pruneEvery = 10 * time.Minute
 
 // Swept is what one Sweep did.
 type Swept struct {
@@ -40,19 +38,7 @@ func (b *Bridge) Sweep(ctx context.Context) (done Swept, err error) {
 		return done, nil
 	}
 	b.dropDispatchers()
-	if done.Ended, err = b.endStale(ctx); err != nil {
-		return done, err
-	}
-	b.mu.Lock()
-	now := b.cfg.Now()
-	due := now.Sub(b.pruned) >= pruneEvery
-	if due {
-		b.pruned = now
-	}
-	b.mu.Unlock()
-	if due {
-		done.Forgotten, err = b.prune(now)
-	}
+	done.Ended, done.Forgotten, err = b.sweeper.Sweep(b.cfg.Now(), func() (int, error) { return b.endStale(ctx) }, b.prune)
 	return done, err
 }
 
@@ -210,19 +196,18 @@ func (b *Bridge) prune(now time.Time) (n int, err error) {
 }
 
 // surplus returns the calls of a container that are too many or too old. list has the oldest first.
-func (b *Bridge) surplus(container string, list []record, now time.Time) (doomed []record) {
+func (b *Bridge) surplus(container string, list []record, now time.Time) []record {
 	s := b.sessions.Any(container)
 	if s == nil {
 		return list
 	}
 	d := b.dispatcher(s)
+	kept := make([]approval.Kept[record], len(list))
 	for i, r := range list {
-		old := len(list)-i > maxKept || now.Sub(r.CreatedAt.Time) > maxKeptAge
-		if old && r.State.Over() && !d.runs(r.ExecID) {
-			doomed = append(doomed, r)
-		}
+		kept[i] = approval.Kept[record]{Record: r, Old: now.Sub(r.CreatedAt.Time) > maxKeptAge,
+			Pinned: !r.State.Over() || d.runs(r.ExecID)}
 	}
-	return doomed
+	return approval.Surplus(approval.Limits{Count: maxKept}, kept)
 }
 
 // dropOffers forgets the provider sessions of removed containers.

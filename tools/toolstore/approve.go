@@ -6,10 +6,8 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/tools/approval"
 )
-
-// maxReason bounds a reason, in bytes.
-const maxReason = 1000
 
 // Approve starts a parked run and returns its record; the run goes on in the background. An approval counts for that
 // one run. A second or late decision gets a conflict.
@@ -19,7 +17,7 @@ func (c *Store) Approve(ctx context.Context, owner, id string) (Run, error) {
 		return Run{}, err
 	}
 	if rec.State != proto.RunParked {
-		return Run{}, rec.decided()
+		return Run{}, rec.approval().Refused()
 	}
 	r, v, err := c.find(owner, rec.ToolID, rec.Version)
 	if err != nil {
@@ -46,8 +44,8 @@ func (c *Store) Approve(ctx context.Context, owner, id string) (Run, error) {
 
 // Refuse ends a parked run before it starts.
 func (c *Store) Refuse(ctx context.Context, owner, id string, why Refusal) (Run, error) {
-	if len(why.Reason) > maxReason {
-		return Run{}, invalid("reason", "reason has %d bytes; %d is the limit", len(why.Reason), maxReason)
+	if err := approval.CheckReason(why.Reason); err != nil {
+		return Run{}, err
 	}
 	rec, err := c.decide(ctx, owner, id, proto.RunRefused, why.Reason)
 	return rec.Run, err
@@ -61,10 +59,11 @@ func (c *Store) decide(ctx context.Context, owner, id string, to proto.ToolRunSt
 		if rec, err = findRun(tx, owner, id); err != nil {
 			return err
 		}
-		if rec.State != proto.RunParked || !now.Before(rec.ExpiresAt.Time) {
-			return rec.decided()
+		d, err := rec.approval().Decide(ctx, now, reason)
+		if err != nil {
+			return err
 		}
-		return rec.settle(tx, to, Decision{By: proto.Actor(ctx), At: proto.At(now), Reason: reason})
+		return rec.settle(tx, to, *d)
 	})
 	if err == nil {
 		c.notify()
@@ -85,16 +84,13 @@ func (r *runRecord) settle(tx *ledger.Tx, to proto.ToolRunState, d Decision) err
 	return r.put(tx)
 }
 
-// decided is the error for a run that is no longer parked.
-func (r runRecord) decided() error {
-	switch {
-	case r.State == proto.RunParked:
-		return proto.Errorf(proto.Expired, "", r.ID,
-			"run %s waited for approval until %s, which is over; run the tool again", r.ID, r.ExpiresAt.Format(
-				"2006-01-02 15:04:05 MST"))
-	case r.Decision != nil:
-		return proto.Errorf(proto.Conflict, "", r.ID, "run %s is %s: %s has decided about it already; an approval "+
-			"is for one run", r.ID, r.State, r.Decision.By)
+// approval describes the run to the package that decides.
+func (r runRecord) approval() approval.Request {
+	a := approval.Request{Kind: "run", ID: r.ID, State: string(r.State), Parked: r.State == proto.RunParked,
+		ExpiresAt: r.ExpiresAt, Decision: r.Decision}
+	if a.Parked {
+		a.TooLate = fmt.Sprintf("waited for approval until %s, and that time is over; run the tool again",
+			r.ExpiresAt.Format("2006-01-02 15:04:05 MST"))
 	}
-	return proto.Errorf(proto.Conflict, "", r.ID, "run %s is %s and does not wait for approval", r.ID, r.State)
+	return a
 }

@@ -16,6 +16,7 @@ import (
 	"berth/session"
 	"berth/session/secrets"
 	"berth/state/ledger"
+	"berth/tools/approval"
 )
 
 // The ledger's buckets that this package owns.
@@ -49,15 +50,15 @@ type Config struct {
 
 // A Store holds all tools of a daemon, and their runs.
 type Store struct {
-	cfg    Config
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // runs under way
+	cfg     Config
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup // runs under way
+	sweeper approval.Sweeper
 
 	mu      sync.Mutex    // guards what follows
 	changed chan struct{} // closed and replaced when a run's state changes
 	closed  bool
-	pruned  time.Time // time of the last prune
 }
 
 // A toolRecord is the ledger's record of a tool, without its versions.

@@ -2,12 +2,12 @@ package toolstore
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/tools/approval"
 )
 
 // What is kept of ended runs for each owner: at most this many, the newest.
@@ -17,8 +17,7 @@ const (
 	maxRunAge   = 30 * 24 * time.Hour
 )
 
-// pruneEvery is the time between two prunes. A prune reads all runs.
-const pruneEvery = 10 * time.Minute
+var keep = approval.Limits{Count: maxRuns, Bytes: maxRunBytes}
 
 // Swept is what one Sweep did.
 type Swept struct {
@@ -69,29 +68,15 @@ func (c *Store) loseRuns() error {
 }
 
 // Sweep ends runs that waited too long for approval, and forgets old ones.
-func (c *Store) Sweep(_ context.Context) (Swept, error) {
-	var done Swept
-	var err error
-	if done.Expired, err = c.expire(); err != nil {
-		return done, err
-	}
-	c.mu.Lock()
-	now := c.cfg.Now()
-	due := now.Sub(c.pruned) >= pruneEvery
-	if due {
-		c.pruned = now
-	}
-	c.mu.Unlock()
-	if due {
-		done.Forgotten, err = c.prune(now)
-	}
+func (c *Store) Sweep(_ context.Context) (done Swept, err error) {
+	done.Expired, done.Forgotten, err = c.sweeper.Sweep(c.cfg.Now(), c.expire, c.prune)
 	return done, err
 }
 
 // expire first looks without writing: most of the time it finds nothing.
 func (c *Store) expire() (n int, err error) {
 	now := c.cfg.Now()
-	late := func(rec runRecord) bool { return rec.State == proto.RunParked && !now.Before(rec.ExpiresAt.Time) }
+	late := func(rec runRecord) bool { return rec.approval().Late(now) }
 	any := false
 	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return eachLive(tx, "", func(rec runRecord) error { any = any || late(rec); return nil })
@@ -116,12 +101,6 @@ func (c *Store) expire() (n int, err error) {
 	return n, err
 }
 
-// A kept is a run in the form that prune needs.
-type kept struct {
-	key  string
-	size int
-}
-
 // prune forgets surplus runs.
 func (c *Store) prune(now time.Time) (n int, err error) {
 	var doomed []string
@@ -130,15 +109,15 @@ func (c *Store) prune(now time.Time) (n int, err error) {
 		if err := ledger.Each(tx, bucketLive, "", func(id, _ string) { live[id] = true }); err != nil {
 			return err
 		}
-		byOwner := map[string][]kept{}
+		byOwner, before := map[string][]approval.Kept[string]{}, oldest(now.Add(-maxRunAge))
 		err := tx.Scan(bucketRuns, "", func(key string, data []byte) (bool, error) {
 			if owner, id, _ := strings.Cut(key, "/"); !live[id] {
-				byOwner[owner] = append(byOwner[owner], kept{key, len(data)})
+				byOwner[owner] = append(byOwner[owner], approval.Kept[string]{Record: key, Bytes: len(data), Old: id < before})
 			}
 			return true, nil
 		})
 		for _, runs := range byOwner {
-			doomed = append(doomed, surplus(runs, oldest(now.Add(-maxRunAge)))...)
+			doomed = append(doomed, approval.Surplus(keep, runs)...)
 		}
 		return err
 	})
@@ -146,19 +125,6 @@ func (c *Store) prune(now time.Time) (n int, err error) {
 		return 0, err
 	}
 	return len(doomed), c.cfg.Ledger.Update(func(tx *ledger.Tx) error { return forget(tx, doomed) })
-}
-
-// surplus returns the keys of runs that are too many, too large together, or older than an ID. runs has the oldest
-// first.
-func surplus(runs []kept, before string) (keys []string) {
-	count, size := 0, 0
-	for _, r := range slices.Backward(runs) {
-		count, size = count+1, size+r.size
-		if _, id, _ := strings.Cut(r.key, "/"); count > maxRuns || size > maxRunBytes || id < before {
-			keys = append(keys, r.key)
-		}
-	}
-	return keys
 }
 
 // oldest is an ID that precedes those of all runs made from t on: IDs begin with their time in milliseconds.
