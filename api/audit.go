@@ -13,21 +13,21 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// An Auditor keeps the log of who did what.
+// An Auditor writes the audit log.
 type Auditor interface {
-	Ready() error            // why it cannot be written, if so; then nothing is done that would have to be in it
+	Ready() error            // an error if the log cannot be written; then no audited request is served
 	Append(proto.AuditEntry) // returns once the entry is written
 }
 
-// A deed is what the audit log will say of a request.
+// An auditedAction is the entry that the audit log gets for a request.
 type auditedAction struct {
 	entry   proto.AuditEntry
 	covered bool
-	write   func() // puts it into the log, once
+	write   func() // writes the entry, once
 }
 
-// name is what the audit log calls a request to this route, or empty if it is not in there: what only looks is not,
-// unless it is said to.
+// name returns the action name of a request to this route, or "" if such requests are not audited. Routes that only
+// read are not audited unless they have an Act.
 func (r Route) name() string {
 	if r.Act != "" || r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return r.Act
@@ -37,7 +37,7 @@ func (r Route) name() string {
 
 type auditedActionKey struct{}
 
-// startAudit refuses what could not be put into the audit log, and notes what will be.
+// startAudit prepares the audit entry of a request. It refuses the request if the audit log cannot be written.
 func (s *Server) startAudit(x *exchange, route Route, c Caller) error {
 	name := route.name()
 	if s.cfg.Audit == nil || route.Public || name == "" {
@@ -53,7 +53,7 @@ func (s *Server) startAudit(x *exchange, route Route, c Caller) error {
 	return nil
 }
 
-// addFromPath notes what the path names.
+// addFromPath adds what the wildcards of the path name.
 func (d *auditedAction) addFromPath(r *http.Request) {
 	for _, name := range Wildcards(r.Pattern) {
 		v := r.PathValue(name)
@@ -72,25 +72,25 @@ func (d *auditedAction) addItem(item string) {
 	d.entry.Item = strings.TrimPrefix(d.entry.Item+" "+item, " ")
 }
 
-// Note has the audit log say what else a request was about: what it made, or what its body names. It is called by the
-// request's own goroutine. Outside of requests that are audited it does nothing.
+// Note adds an item to the audit entry of the request: what it made, or what its body names. The goroutine of the
+// request calls it. For requests that are not audited it does nothing.
 func Note(ctx context.Context, item string) {
 	if d, ok := ctx.Value(auditedActionKey{}).(*auditedAction); ok && item != "" {
 		d.addItem(item)
 	}
 }
 
-// NoteStarted has the audit log say now what a request takes out, where its answer may take days: a daemon that is killed
-// meanwhile has said so. For requests that the core audits it does nothing, since failures are all that is left to
-// say of those.
+// NoteStarted writes the audit entry of the request now. It is for answers that may take days: the entry exists even
+// if the daemon is killed meanwhile. For actions that the core audits it does nothing, since only failures are left
+// to log.
 func NoteStarted(ctx context.Context) {
 	if d, ok := ctx.Value(auditedActionKey{}).(*auditedAction); ok && !d.covered {
 		d.write()
 	}
 }
 
-// finishAudit writes down what a request came to. Of what the core tells itself when it is done, only failures are left to
-// say.
+// finishAudit writes the audit entry of a request that has ended. For actions that the core audits it only writes
+// failures.
 func (s *Server) finishAudit(x *exchange) {
 	d := x.action
 	if d == nil {
@@ -106,19 +106,19 @@ func (s *Server) finishAudit(x *exchange) {
 	s.cfg.Audit.Append(d.entry)
 }
 
-// A gatekeeper bounds how many entries wrong keys can make.
+// A refusalLimiter limits how many audit entries wrong keys can cause.
 type refusalLimiter struct {
 	limit   *rate.Limiter
 	dropped atomic.Int64 // refused since the last entry
 }
 
-// Wrong keys that are told of one by one: so many per second, and so many at once. The others are counted.
+// Refused keys that get an entry of their own: this many per second, and this many at once. The others are counted.
 const (
 	refusedPerSecond = 1
 	refusedAtOnce    = 20
 )
 
-// auditRefusedKey writes down that somebody came without a valid key.
+// auditRefusedKey logs a request without a valid key.
 func (s *Server) auditRefusedKey(x *exchange, err error) {
 	if s.cfg.Audit == nil || proto.CodeOf(err) != proto.Unauthenticated {
 		return
@@ -136,7 +136,7 @@ func (s *Server) auditRefusedKey(x *exchange, err error) {
 		Actor: proto.ActorUnknown, RequestID: x.id, Item: x.route(), Note: note})
 }
 
-// NoteFailure is for what fails after the answer has begun, and is told in it: the request itself went well.
+// NoteFailure records a failure that is reported inside an answer whose status was already sent.
 func NoteFailure(ctx context.Context, err error) {
 	if d, ok := ctx.Value(auditedActionKey{}).(*auditedAction); ok {
 		d.entry.Outcome = string(proto.CodeOf(err))

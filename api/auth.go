@@ -14,18 +14,17 @@ import (
 // A Caller is who sent a request.
 type Caller = proto.Caller
 
-// An Authenticator knows API keys. It compares in constant time and fails with
-// Unauthenticated for a key that is not one, and with TooMany for one that is used too often.
+// An Authenticator knows the API keys. It compares keys in constant time. It fails with Unauthenticated for a wrong
+// key, and with TooMany for a key that is over its rate.
 type Authenticator interface {
 	Authenticate(ctx context.Context, key string) (Caller, error)
-	Life(keyID string) context.Context // ends when the key may no longer be used
+	Life(keyID string) context.Context // ends when the key is no longer valid
 }
 
-// maxKeysTried bounds how many keys of one request are tried: who sends more is guessing.
+// maxKeysTried bounds how many keys of one request are tried, against guessing.
 const maxKeysTried = 4
 
-// authenticate accepts a key in either header. Clients send both when a proxy adds one, and then
-// one that is right is enough.
+// authenticate accepts a key in either header. Clients send both when a proxy adds one; one valid key is enough.
 func (s *Server) authenticate(r *http.Request) (c Caller, err error) {
 	err = proto.Errorf(proto.Unauthenticated, "", "", "An API key is required: send it as X-Api-Key or as "+
 		"Authorization: Bearer.")
@@ -38,11 +37,11 @@ func (s *Server) authenticate(r *http.Request) (c Caller, err error) {
 	return Caller{}, err
 }
 
-// errKeyEnded is how requests under way end whose key is revoked or expires.
+// errKeyEnded ends requests whose key is revoked or expires while they run.
 var errKeyEnded = proto.Errorf(proto.Unauthenticated, "", "", "The API key was revoked or has expired.")
 
-// bindCaller puts the caller on a request, which is over when the caller's key is: streams end, and what a handler
-// still reads or writes fails.
+// bindCaller attaches the caller to a request and ends the request together with the caller's key. Then streams end,
+// and further reads and writes of the handler fail.
 func (s *Server) bindCaller(x *exchange, c Caller) {
 	ctx, cancel := context.WithCancelCause(proto.WithCaller(x.r.Context(), c))
 	stop := context.AfterFunc(s.cfg.Auth.Life(c.KeyID), func() { cancel(errKeyEnded) })
@@ -53,7 +52,7 @@ func (s *Server) bindCaller(x *exchange, c Caller) {
 	}
 }
 
-// keyEnded is errKeyEnded once the key of the request that ctx belongs to may no longer be used.
+// keyEnded returns errKeyEnded if the key of the request of ctx is no longer valid.
 func keyEnded(ctx context.Context) error {
 	if ctx.Err() != nil && context.Cause(ctx) == error(errKeyEnded) {
 		return errKeyEnded
@@ -72,11 +71,11 @@ func keysOf(r *http.Request) (keys []string) {
 	return append(keys, subprotocolKeys(r)...)
 }
 
-// keyProtocol begins the subprotocol that carries a key in base64url, without padding. A page in a
-// browser can set no header of a websocket but the list of subprotocols, and a key in the URL would end in logs.
+// keyProtocol is the prefix of a subprotocol that carries a key in base64url without padding. A web page can set no
+// websocket header except the list of subprotocols, and a key in the URL would appear in logs.
 const keyProtocol = "berth.key."
 
-// subprotocolKeys are the keys that a websocket's handshake carries.
+// subprotocolKeys returns the keys in the subprotocols of a websocket handshake.
 func subprotocolKeys(r *http.Request) (keys []string) {
 	if !websocket.IsWebSocketUpgrade(r) {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"berth/proto"
 )
 
-// A body is a request's, under a limit and with a deadline for each read. Its errors are *proto.Error.
+// A body is the body of a request with a size limit and a deadline for each read. Its errors are *proto.Error.
 type body struct {
 	io.ReadCloser
 	rc    *http.ResponseController
@@ -19,11 +19,11 @@ type body struct {
 	limit int64 // negative: none
 	ctx   context.Context
 	read  int64
-	ended bool // read to its end, or to where it broke
+	ended bool // read to its end, or to an error
 	err   error
 }
 
-// limitBody puts a route's limit on a request. What announces itself as too large is refused unread.
+// limitBody applies the limit of a route. A larger Content-Length is refused before any byte is read.
 func (s *Server) limitBody(x *exchange, route Route) error {
 	limit := route.MaxBodyBytes
 	if limit == 0 {
@@ -38,15 +38,14 @@ func (s *Server) limitBody(x *exchange, route Route) error {
 	return nil
 }
 
-// What is still read of a body whose request was answered before all of it had come.
+// How much drainBody reads.
 const (
 	drainTime  = 500 * time.Millisecond
 	drainBytes = 64 << 20
 )
 
-// drainBody reads on after the answer for a moment. Closing a connection that has unread bytes resets it, and a client
-// that is still sending then never sees why it was refused. (net/http does this too, but not where it was asked for
-// 100-continue.)
+// drainBody reads the rest of a body for a moment after the answer. Closing a connection with unread bytes resets it,
+// and a client that is still sending would never see the answer. net/http does this too, but not after 100-continue.
 func (x *exchange) drainBody() {
 	b := x.body
 	if b == nil || b.read == 0 || b.ended || x.hijacked || x.cut || x.err == nil {
@@ -67,12 +66,12 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	if b.limit >= 0 && int64(len(p)) > b.limit-b.read+1 {
-		p = p[:b.limit-b.read+1] // one more than allowed, to see it come
+		p = p[:b.limit-b.read+1] // one byte more than allowed, to detect the excess
 	}
-	// The deadline must not outlive the read: while a handler works, the server reads on to see
-	// whether the client is there, and would take its passing for a client that went away.
+	// The deadline must not outlive the read. While a handler works, the server reads on to notice a client that goes
+	// away, and would mistake an expired deadline for that.
 	_ = b.rc.SetReadDeadline(time.Now().Add(b.stall))
-	// One that has passed stays, or the server would wait for the rest before it answers.
+	// An expired deadline stays set, otherwise the server would wait for the rest before it answers.
 	n, err := b.ReadCloser.Read(p)
 	if err == nil || errors.Is(err, io.EOF) {
 		_ = b.rc.SetReadDeadline(time.Time{})
@@ -90,7 +89,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, b.err
 }
 
-// explain says what went wrong in words for the client, if it can still hear them.
+// explain turns an error of the connection into one that the client can understand.
 func (b *body) explain(err error) error {
 	switch {
 	case err == nil || errors.Is(err, io.EOF):

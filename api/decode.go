@@ -18,10 +18,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Decode reads a request's whole body, one JSON value, into v. Unknown and repeated fields, wrong
-// case, null, numbers that do not fit, data after the value, text that is not UTF-8 and nesting over 10,000
-// levels are refused with InvalidArgument; the message names the field and the byte. Nothing is
-// ever rounded, cut or chosen from.
+// Decode reads the whole body of a request, one JSON value, into v. It refuses with InvalidArgument: unknown and
+// repeated fields, wrong case, null, numbers that do not fit, data after the value, text that is not UTF-8, and
+// nesting over 10,000 levels. The message names the field and the byte. Decode never rounds or truncates a value.
 func Decode(r *http.Request, v any) error {
 	data, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -30,7 +29,7 @@ func Decode(r *http.Request, v any) error {
 	return DecodeBytes(data, v)
 }
 
-// DecodeBytes is Decode for what arrived in another way, such as a websocket.
+// DecodeBytes is Decode for data from elsewhere, such as a websocket.
 func DecodeBytes(data []byte, v any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return invalidJSON("", "The request body is empty; it must be a JSON value.")
@@ -49,9 +48,8 @@ func DecodeBytes(data []byte, v any) error {
 	return invalidJSON("", "The request body cannot be read as JSON.")
 }
 
-// exactValues is how values are read that JSON and Go see differently. Null is refused, being no value of any type here: a
-// field without one is left out. Raw values may hold it, since they are their reader's. A number such as 600.0 or 6e2
-// is a whole one.
+// exactValues makes the decoder strict where JSON and Go differ. Null is refused except in raw values: a client
+// leaves out a field that has no value. Integers may be written as 600.0 or 6e2.
 var exactValues = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 	switch kind := d.PeekKind(); {
 	case kind == 'n' && !isRaw(v):
@@ -66,10 +64,10 @@ var exactValues = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.
 	return errors.ErrUnsupported // leave it to the decoder
 }))
 
-// A shortener is an object that a word may stand for.
+// A shortener is an object that a string may stand for.
 type shortener interface{ SetShort(word string) }
 
-// decodeShort reads such a word.
+// decodeShort reads such a string.
 func decodeShort(d *jsontext.Decoder, to shortener) error {
 	token, err := d.ReadToken()
 	if err == nil {
@@ -80,10 +78,10 @@ func decodeShort(d *jsontext.Decoder, to shortener) error {
 
 func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uint64 }
 
-// exactFloat is where floating-point numbers begin to leave out whole ones.
+// exactFloat is the limit up to which a float64 holds every integer.
 const exactFloat = 1 << 53
 
-// decodeWhole reads a whole number, however it is written.
+// decodeWhole reads an integer in any notation.
 func decodeWhole(d *jsontext.Decoder, to reflect.Value) error {
 	text, err := d.ReadValue()
 	if err != nil {
@@ -135,7 +133,7 @@ func explainMeaning(e *json.SemanticError) error {
 		e.ByteOffset)
 }
 
-// foundValue describes what stands where something else should.
+// foundValue describes the value that stands in place of the wanted one.
 func foundValue(e *json.SemanticError) string {
 	if e.JSONKind == '0' && len(e.JSONValue) > 0 && len(e.JSONValue) < 40 {
 		return string(e.JSONValue) // a number that is too large, or not whole
@@ -153,10 +151,10 @@ func foundValue(e *json.SemanticError) string {
 	return e.JSONKind.String() // null, true, false
 }
 
-// longestShownField bounds what a message repeats of the client's words.
+// longestShownField bounds how much of a field name a message repeats, in bytes.
 const longestShownField = 200
 
-// fieldName writes a JSON pointer as people write fields: limits.cpus, files.2.
+// fieldName writes a JSON pointer with dots: limits.cpus, files.2.
 func fieldName(p jsontext.Pointer) string {
 	name := strings.Join(tokens(p), ".")
 	if len(name) > longestShownField {
@@ -172,7 +170,7 @@ func tokens(p jsontext.Pointer) (list []string) {
 	return list
 }
 
-// wantedKind says what JSON a Go type wants.
+// wantedKind describes the JSON that a Go type accepts.
 func wantedKind(t reflect.Type) string {
 	if t == nil {
 		return "something else"

@@ -10,9 +10,9 @@ import (
 	"berth/proto"
 )
 
-// A Dialect is how an edge speaks of failure.
+// A Dialect is how an edge writes errors.
 type Dialect struct {
-	Status map[proto.Code]int // a row for each code; a code without one is a 500
+	Status map[proto.Code]int // by code; a code without a status is a 500
 	Body   func(Failure) any  // the JSON body
 }
 
@@ -20,11 +20,11 @@ type Dialect struct {
 type Failure struct {
 	Status    int
 	RequestID string
-	Err       *proto.Error // what may be shown
-	Cause     error        // what the handler returned, for an edge that wraps errors with codes of its own
+	Err       *proto.Error // safe to show to the client
+	Cause     error        // the error of the handler, for edges with error codes of their own
 }
 
-// statusError has a status that no code stands for.
+// A statusError has a status that does not follow from its code.
 type statusError struct {
 	status int
 	error
@@ -32,14 +32,13 @@ type statusError struct {
 
 func (e statusError) Unwrap() error { return e.error }
 
-// WithStatus gives an error a status of its own where its code's would not be the right one: 416 for a
-// range, say.
+// WithStatus gives an error a status other than that of its code, such as 416 for a range.
 func WithStatus(status int, err error) error { return statusError{status, err} }
 
-// statusCanceled is nobody's to read: the client has gone. It is what logs show.
+// statusCanceled appears in logs only: the client has gone.
 const statusCanceled = 499
 
-// PlainStatus is the status of each code where no other dialect has a word in it.
+// PlainStatus is the status of each code in the plain dialect.
 var PlainStatus = map[proto.Code]int{
 	proto.InvalidArgument:  http.StatusBadRequest,
 	proto.Unauthenticated:  http.StatusUnauthorized,
@@ -58,7 +57,7 @@ var PlainStatus = map[proto.Code]int{
 	proto.Internal:         http.StatusInternalServerError,
 }
 
-// Plain is the dialect of paths that belong to no edge: {"error": proto.Error, "request_id": …}.
+// Plain is the dialect of the native edge and of paths without an edge: {"error": proto.Error, "request_id": …}.
 var Plain = Dialect{Status: PlainStatus, Body: func(f Failure) any {
 	return struct {
 		Error     *proto.Error `json:"error"`
@@ -66,7 +65,7 @@ var Plain = Dialect{Status: PlainStatus, Body: func(f Failure) any {
 	}{f.Err, f.RequestID}
 }}
 
-// Failure is how a request with this ID fails with an error.
+// Failure describes how the request with this ID failed.
 func (d Dialect) Failure(id string, err error) Failure {
 	e := proto.AsError(err)
 	f := Failure{Status: cmp.Or(d.Status[e.Code], http.StatusInternalServerError), RequestID: id, Err: e, Cause: err}
@@ -77,7 +76,7 @@ func (d Dialect) Failure(id string, err error) Failure {
 	return f
 }
 
-// fail renders an error. It is the only place that does.
+// fail writes an error. Nothing else does.
 func (s *Server) fail(x *exchange, err error) {
 	edge := x.edge
 	if edge == nil {
@@ -88,7 +87,7 @@ func (s *Server) fail(x *exchange, err error) {
 	h := x.Header()
 	for _, name := range []string{"Content-Length", "Content-Disposition", "Content-Encoding", "Accept-Ranges", "Etag",
 		"Last-Modified", "Cache-Control"} {
-		h.Del(name) // of the answer that did not come about
+		h.Del(name) // set by the handler for the answer that failed
 	}
 	f.setRetryHeaders(h)
 	if err := JSON(x, f.Status, edge.Dialect.Body(f)); err != nil {
@@ -96,11 +95,11 @@ func (s *Server) fail(x *exchange, err error) {
 	}
 }
 
-// maxHeededRetry is the longest wait that SDKs heed, in seconds; after a longer one they would come back too soon.
+// maxHeededRetry is the longest wait that SDKs honor, in seconds. After a longer one they would come back too soon.
 const maxHeededRetry = 60
 
-// setRetryHeaders tells clients what to do next. SDKs repeat 408, 409, 429 and 5xx by themselves unless told
-// not to; only what passes with time is worth it, and a repeated POST may do its work twice.
+// setRetryHeaders tells clients whether to retry. SDKs retry 408, 409, 429 and 5xx by themselves. Only errors that
+// pass with time are worth it, since a repeated POST may do its work twice.
 func (f Failure) setRetryHeaders(h http.Header) {
 	passes := f.Err.Code == proto.TooMany || f.Err.Code == proto.Unavailable
 	switch wait := f.Err.RetryAfter; {
@@ -118,11 +117,11 @@ func (f Failure) setRetryHeaders(h http.Header) {
 	case proto.Unauthenticated:
 		h.Set("WWW-Authenticate", "Bearer")
 	case proto.TooLarge:
-		h.Set("Connection", "close") // rather than read on what was refused
+		h.Set("Connection", "close") // instead of reading the rest of the refused body
 	}
 }
 
-// JSON answers with v as JSON.
+// JSON writes v as a JSON answer.
 func JSON(w http.ResponseWriter, status int, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {

@@ -1,15 +1,15 @@
-// Package api is what all HTTP edges share, so that an edge is a table of routes, a dialect for
-// errors, and translation, and nothing else.
+// Package api is the HTTP server that all edges share. An edge adds a table of routes, a dialect for errors, and the
+// translation between requests and the core. Package daemon mounts the edges.
 //
-// The way of a request:
+// The path of a request:
 //
-//	request ID → route → body limit → API key → Edge.Check → Route.Handle → log line and metrics
+//	request ID → host and route → API key → body limit → Edge.Check → Route.Handle → log line and metrics
 //
-// Whatever fails on that way, unknown routes, wrong methods and panics included, is an error
-// that one place (Server.fail) renders in the dialect of the edge whose prefix the path has. A handler
-// returns an error instead of writing one. If it fails after it has begun to write, the connection is cut, so
-// that half an answer never looks like a whole one.
+// A handler returns an error instead of writing one. One function, Server.fail, writes all errors, including those
+// for unknown routes, wrong methods and panics, in the dialect of the edge that the path belongs to. If a handler
+// fails after the answer has started, the server cuts the connection, so that a client cannot take half an answer for
+// a whole one.
 //
-// Nobody can hold a request's resources by being slow: headers, idle connections, and each read
-// of a body and each write of an answer have a deadline, though a request as a whole has none.
+// Slow clients cannot hold resources: the header, idle connections, each read of a body and each write of an answer
+// have a deadline. A request as a whole has none.
 package api

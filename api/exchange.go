@@ -12,12 +12,12 @@ import (
 	"berth/proto"
 )
 
-// pieceBytes is how much of an answer is sent under one deadline. Buffers of the kernel included, a client that takes
-// less in Config.Stall is cut off.
+// pieceBytes is how much of an answer is sent under one deadline. A client that takes less than this, minus kernel
+// buffers, in Config.Stall is cut off.
 const pieceBytes = 4 << 20
 
-// An exchange is one request and its answer. It is the http.ResponseWriter that handlers get: it
-// counts what they write, and gives every write a deadline.
+// An exchange is one request and its answer. It is the http.ResponseWriter of the handlers: it counts what they
+// write, and gives every write a deadline.
 type exchange struct {
 	http.ResponseWriter
 	r     *http.Request
@@ -29,17 +29,17 @@ type exchange struct {
 	start         time.Time
 	stall         time.Duration
 	owner         string
-	releaseCaller func()         // lets go of the caller's key
+	releaseCaller func()         // releases the caller's key
 	body          *body          // nil until its limit is known
-	action        *auditedAction // nil: not for the audit log
-	writeAudit    func()         // puts the deed into it
+	action        *auditedAction // nil: not audited
+	writeAudit    func()         // writes the audit entry
 
 	status   int // 0 until something is written
 	bytes    int64
 	hijacked bool
-	over     bool  // its key has ended, and only that is still to be said
-	lost     bool  // the client did not take what was written
-	cut      bool  // the answer failed half way
+	over     bool  // the key has ended; only the error is still to be written
+	lost     bool  // a write failed because of the client
+	cut      bool  // the answer failed after it had started
 	err      error // for the log
 }
 
@@ -49,7 +49,7 @@ const (
 	drainingKey contextKey = iota
 )
 
-// requestID is the header that every answer has.
+// requestID is a header of every answer.
 const requestID = "Request-Id"
 
 func newExchange(w http.ResponseWriter, r *http.Request, stall time.Duration) *exchange {
@@ -57,17 +57,17 @@ func newExchange(w http.ResponseWriter, r *http.Request, stall time.Duration) *e
 	w.Header().Set(requestID, id)
 	r = r.WithContext(proto.WithRequestID(r.Context(), id))
 	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall, releaseCaller: func() {}}
-	x.extendDeadline() // the last request's on this connection may have passed
+	x.extendDeadline() // the deadline of the previous request on this connection may have passed
 	return x
 }
 
-// RequestID is the ID of the request that ctx belongs to, or empty.
+// RequestID returns the ID of the request of ctx, or "".
 func RequestID(ctx context.Context) string {
 	return proto.RequestIDOf(ctx)
 }
 
-// Draining is closed when the server begins to shut down; what streams for as long as it likes should
-// then end. Outside a request it is nil.
+// Draining returns a channel that is closed when the server begins to shut down. Endless streams then end. Outside a
+// request it is nil.
 func Draining(ctx context.Context) <-chan struct{} {
 	ch, _ := ctx.Value(drainingKey).(<-chan struct{})
 	return ch
@@ -84,7 +84,7 @@ func (x *exchange) WriteHeader(status int) {
 	x.ResponseWriter.WriteHeader(status)
 }
 
-// Write sends p piece by piece, so that whoever reads slowly and steadily gets all of a large answer.
+// Write sends p in pieces with a deadline each, so that a slow but steady client gets all of a large answer.
 func (x *exchange) Write(p []byte) (n int, err error) {
 	for {
 		if err := x.keyEndedError(); err != nil {
@@ -101,8 +101,8 @@ func (x *exchange) Write(p []byte) (n int, err error) {
 	}
 }
 
-// ReadFrom lets the kernel send files, piece by piece. A piece of a limited reader must be cut from
-// what it limits, since the kernel's way is not taken through two limits.
+// ReadFrom lets the kernel send files, piece by piece. It unwraps a limited reader, since the kernel cannot send
+// through two of them.
 func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
 	left := int64(1<<63 - 1)
 	limited, ok := src.(*io.LimitedReader)
@@ -120,7 +120,7 @@ func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
 		n, err := io.Copy(x.ResponseWriter, &io.LimitedReader{R: src, N: want})
 		total, left = total+n, left-n
 		if err != nil || n < want {
-			var op *net.OpError // rather than one of the source
+			var op *net.OpError // the connection failed, not the source
 			x.lost = x.lost || errors.As(err, &op)
 			failed = err
 			break
@@ -133,7 +133,7 @@ func (x *exchange) ReadFrom(src io.Reader) (int64, error) {
 	return total, failed
 }
 
-// keyEndedError stops what a handler still writes once the request's key has ended.
+// keyEndedError fails the writes of a handler after the key of the request has ended.
 func (x *exchange) keyEndedError() error {
 	if x.over {
 		return nil
@@ -141,7 +141,7 @@ func (x *exchange) keyEndedError() error {
 	return keyEnded(x.r.Context())
 }
 
-// route is the pattern that was found, which unlike the path is never secret and one of few.
+// route returns the pattern of the route. Unlike the path it is never secret and one of few.
 func (x *exchange) route() string {
 	if x.r.Pattern == "" {
 		return "none"
@@ -149,7 +149,7 @@ func (x *exchange) route() string {
 	return x.r.Pattern
 }
 
-// startAnswer notes that an answer goes out and sets the deadline of its next part.
+// startAnswer notes that the answer has started and sets the deadline of its next part.
 func (x *exchange) startAnswer() {
 	if x.status == 0 {
 		x.status = http.StatusOK
@@ -157,13 +157,13 @@ func (x *exchange) startAnswer() {
 	x.extendDeadline()
 }
 
-// extendDeadline gives the next write its time. What a server cannot set a deadline on has none.
+// extendDeadline sets the deadline of the next write, if the connection has deadlines.
 func (x *exchange) extendDeadline() {
 	_ = http.NewResponseController(x.ResponseWriter).SetWriteDeadline(time.Now().Add(x.stall))
 }
 
-// flushAnswer is for what the server does after the handler: it reads what a handler has left of the body,
-// which the client may never send, and then sends what is still buffered.
+// flushAnswer sets deadlines for what the server does after the handler: it reads the rest of the body, which the
+// client may never send, and then sends what is still buffered.
 func (x *exchange) flushAnswer() {
 	if x.hijacked {
 		return
@@ -173,13 +173,13 @@ func (x *exchange) flushAnswer() {
 		_ = rc.SetReadDeadline(time.Now().Add(x.stall))
 	}
 	_ = rc.SetWriteDeadline(time.Now().Add(2 * x.stall))
-	// Now, rather than after what is noted of it. One of unknown length would be cut into chunks by this.
+	// Send now, before logging. An answer of unknown length would be split into chunks by this.
 	if x.Header().Get("Content-Length") != "" && x.status != 0 {
-		_ = rc.Flush() // a client that is gone is noticed elsewhere
+		_ = rc.Flush() // a client that has gone is noticed elsewhere
 	}
 }
 
-// Hijack hands the connection over, to a websocket.
+// Hijack hands the connection over to a websocket.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
 	if err == nil {

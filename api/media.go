@@ -9,11 +9,11 @@ import (
 	"berth/proto"
 )
 
-// anyMedia is what curl calls a body of which nobody said what it is.
+// anyMedia is what curl sends unless told otherwise.
 const anyMedia = "application/x-www-form-urlencoded"
 
-// checkMedia refuses a body that says it is something else than a route takes, with 415. A body that says nothing is
-// taken for what the route wants. Compressed bodies are refused, too: what was stored would not be what was meant.
+// checkMedia refuses a body of another media type than the route takes, with 415. A body without a type is accepted.
+// Compressed bodies are refused, too: the compressed bytes would be stored.
 func checkMedia(r *http.Request, takes []string) error {
 	if len(takes) == 0 || r.ContentLength == 0 {
 		return nil

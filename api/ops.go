@@ -18,7 +18,7 @@ type meter struct {
 	seconds  *prometheus.HistogramVec
 }
 
-// newMeter registers the request metrics; with a nil registerer they are counted for nobody.
+// newMeter creates the request metrics and registers them, unless the registerer is nil.
 func newMeter(reg prometheus.Registerer) *meter {
 	m := &meter{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -38,13 +38,13 @@ func newMeter(reg prometheus.Registerer) *meter {
 func (m *meter) observe(x *exchange, took time.Duration) {
 	route, status := x.route(), strconv.Itoa(x.status)
 	m.requests.WithLabelValues(route, status).Inc()
-	if !x.hijacked { // a websocket's length is its user's choice
+	if !x.hijacked { // the duration of a websocket says nothing
 		m.seconds.WithLabelValues(route, status).Observe(took.Seconds())
 	}
 }
 
-// Ops is the edge for those who run the daemon: GET /healthz answers 200, or what ready fails with, and
-// GET /metrics what g gathers. Both need no API key and tell nothing about any owner.
+// Ops is the edge for operators. GET /healthz answers 200, or the error of ready. GET /metrics answers the metrics of
+// g. Both need no API key and reveal nothing about any owner.
 func Ops(g prometheus.Gatherer, ready func(context.Context) error) Edge {
 	metrics := promhttp.HandlerFor(g, promhttp.HandlerOpts{})
 	return Edge{

@@ -62,7 +62,7 @@ func (r Route) check(host string) error {
 	return nil
 }
 
-// containerInPath is the ID that the path of a request to this route names, or empty.
+// containerInPath returns the ID of the container in the path of a request, or "".
 func (r Route) containerInPath(req *http.Request) string {
 	if id := req.PathValue("id"); r.Where == InPath && proto.ValidID(proto.ContainerPrefix, id) {
 		return id

@@ -18,17 +18,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// The limits of every connection.
+// Limits of every connection.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 )
 
-// finalGrace is how long a request that is cut off at shutdown has to tell its client so.
+// finalGrace is how long a request that is cut off at shutdown has to send its error.
 const finalGrace = 2 * time.Second
 
-// errShutdown is how requests end that are still under way when the grace is over.
+// errShutdown ends the requests that still run after Config.Grace.
 var errShutdown = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down, and the request was cut "+
 	"off; send it again when the daemon is back.")
 
@@ -37,13 +37,13 @@ type Config struct {
 	Auth  Authenticator
 	Edges []Edge
 	Audit Auditor // nil: nothing is audited
-	// hides a container's secrets in what is kept or shown; nil: nothing
+	// replaces the secrets of a container in text; nil: nothing is replaced
 	Hide         func(container, text string) string
 	Metrics      prometheus.Registerer // nil: none
-	Log          *slog.Logger          // nil: silence
-	MaxBodyBytes int64                 // of routes that do not say; 0 is 1 MiB
+	Log          *slog.Logger          // nil: no log
+	MaxBodyBytes int64                 // for routes without a limit; 0 is 1 MiB
 	Stall        time.Duration         // for one read of a body or one write of an answer; 0 is 1 minute
-	Grace        time.Duration         // for requests under way at shutdown; 0 is 10 s
+	Grace        time.Duration         // for running requests at shutdown; 0 is 10 s
 }
 
 // A Server serves edges.
@@ -53,11 +53,11 @@ type Server struct {
 	meter    *meter
 	refusals refusalLimiter
 	draining chan struct{}
-	drain    func() // closes draining, once
+	drain    func() // closes draining once
 	active   sync.WaitGroup
 }
 
-// New checks the route tables. It fails if two routes conflict.
+// New checks the route tables. It fails if two routes conflict, or if a route is wrong about its container.
 func New(cfg Config) (*Server, error) {
 	cfg.MaxBodyBytes = cmp.Or(cfg.MaxBodyBytes, 1<<20)
 	cfg.Stall = cmp.Or(cfg.Stall, time.Minute)
@@ -77,8 +77,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Serve answers on l until ctx ends. Then it takes no new requests, tells streams to end
-// (Draining), waits up to Config.Grace for the others, and cancels what is left, which tells its client so.
+// Serve answers on l until ctx ends. Then it accepts no new requests, ends streams (see Draining), waits up to
+// Config.Grace for the others, and cancels the rest, whose clients get an error.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -97,7 +97,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return s.shutdown(srv, cancel)
 }
 
-// shutdown ends requests gently, then not. It returns once every handler has.
+// shutdown ends all requests and returns when every handler has returned.
 func (s *Server) shutdown(srv *http.Server, cancel context.CancelCauseFunc) error {
 	s.drain()
 	grace, stop := context.WithTimeout(context.Background(), s.cfg.Grace)
@@ -106,13 +106,13 @@ func (s *Server) shutdown(srv *http.Server, cancel context.CancelCauseFunc) erro
 	idle := make(chan struct{})
 	go func() { s.active.Wait(); close(idle) }()
 	select {
-	case <-idle: // hijacked connections are not Shutdown's to wait for
+	case <-idle: // Shutdown does not wait for hijacked connections
 	case <-grace.Done():
 	}
 	cancel(errShutdown)
 	moment, over := context.WithTimeout(context.Background(), finalGrace)
 	defer over()
-	_ = srv.Shutdown(moment) // whoever cannot say it by then is cut off without
+	_ = srv.Shutdown(moment) // requests that do not end by then are cut off
 	err = errors.Join(err, srv.Close())
 	<-idle
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -136,11 +136,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.logRequest(x)
 	x.drainBody()
 	if x.cut && !x.hijacked {
-		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
+		panic(http.ErrAbortHandler) // a client must not take half an answer for a whole one
 	}
 }
 
-// recoverPanic turns a panic into an error of ours.
+// recoverPanic dispatches a request and turns a panic into an internal error.
 func (s *Server) recoverPanic(x *exchange) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -152,7 +152,7 @@ func (s *Server) recoverPanic(x *exchange) {
 	s.dispatch(x)
 }
 
-// serveRoute takes a request through a route.
+// serveRoute authenticates and checks a request, and runs the handler of its route.
 func (s *Server) serveRoute(x *exchange, e *Edge, route Route) (err error) {
 	var c Caller
 	if !route.Public {
@@ -179,7 +179,7 @@ func (s *Server) serveRoute(x *exchange, e *Edge, route Route) (err error) {
 	return route.Handle(x, x.r, c)
 }
 
-// endRequest renders an error where there is still room for one.
+// endRequest writes an error if the answer has not started, and marks the connection to be cut otherwise.
 func (s *Server) endRequest(x *exchange, err error) {
 	if err == nil {
 		return
@@ -187,7 +187,7 @@ func (s *Server) endRequest(x *exchange, err error) {
 	if ended := keyEnded(x.r.Context()); ended != nil {
 		x.over, err = true, ended
 	} else if code := proto.CodeOf(err); cutOff(x.r.Context()) && (code == proto.Internal || code == proto.Canceled) {
-		err = errShutdown // whatever the handler made of the end of its context
+		err = errShutdown // whatever the handler returned because its context ended
 	} else if gone := x.lost || x.r.Context().Err() != nil; gone && code == proto.Internal {
 		err = proto.Errorf(proto.Canceled, "", "", "the client went away: %v", err)
 	}
@@ -199,13 +199,13 @@ func (s *Server) endRequest(x *exchange, err error) {
 	x.cut = true
 }
 
-// cutOff reports whether a request was ended by the server's shutdown, and not by its client.
+// cutOff reports whether the shutdown of the server ended a request, not its client.
 func cutOff(ctx context.Context) bool {
 	return ctx.Err() != nil && context.Cause(ctx) == error(errShutdown)
 }
 
-// loggable is what of an error goes into the log. What is wrong with a request is told to its client, in the client's
-// own words, which may be secrets that stand in the wrong place; the log has the kind of it alone.
+// loggable returns the part of an error that may be logged. Messages about invalid requests repeat the words of the
+// client, which may be misplaced secrets: of those only the code is logged.
 func loggable(err error) string {
 	if code := proto.CodeOf(err); code == proto.InvalidArgument {
 		return string(code)

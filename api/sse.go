@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// heartbeat is shorter than the idle limits of common proxies.
+// heartbeat is shorter than the idle timeouts of common proxies.
 const heartbeat = 15 * time.Second
 
-// An EventStream is an answer of server-sent events. Send blocks while the client is slow, so nothing
-// ever queues here.
+// An EventStream is an answer of server-sent events. Send blocks while the client is slow; nothing is queued.
 type EventStream struct {
 	w          http.ResponseWriter
 	rc         *http.ResponseController
@@ -23,32 +22,32 @@ type EventStream struct {
 	heartbeats sync.WaitGroup
 }
 
-// NewEventStream begins the answer. The handler closes it before it returns.
+// NewEventStream starts the answer. The handler closes the stream before it returns.
 func NewEventStream(w http.ResponseWriter, r *http.Request) *EventStream {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no") // nginx would gather events otherwise
+	h.Set("X-Accel-Buffering", "no") // nginx would buffer events otherwise
 	s := &EventStream{w: w, rc: http.NewResponseController(w), writeToken: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(r.Context())
 	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodGet { // it looks on, and does nothing that could fail later
+	if r.Method == http.MethodGet { // a GET only reads, so nothing can fail later
 		NoteStarted(r.Context())
 	}
-	// the first event may be long in coming, and a client waits for the header; who has gone is found out below
+	// the client waits for the header, and the first event may take long; a client that has gone is noticed below
 	_ = s.rc.Flush()
 	s.heartbeats.Go(s.sendHeartbeats)
 	return s
 }
 
-// Context ends when the client has gone, a write failed, the server drains, or at Close.
+// Context ends when the client goes away, a write fails, the server drains, or the stream is closed.
 func (s *EventStream) Context() context.Context { return s.ctx }
 
-// Send writes one event, data as JSON, and flushes it. An empty name leaves the event line out.
+// Send writes one event with data as JSON. An empty name omits the event line.
 func (s *EventStream) Send(name string, data any) error { return s.SendID("", name, data) }
 
-// SendID is Send with an ID, which a client that comes back sends as Last-Event-ID. Neither may
-// hold a line end.
+// SendID is Send with an ID, which a client that reconnects sends as Last-Event-ID. ID and name must not contain line
+// ends.
 func (s *EventStream) SendID(id, name string, data any) error {
 	body, err := json.Marshal(data)
 	if err != nil {
@@ -57,7 +56,7 @@ func (s *EventStream) SendID(id, name string, data any) error {
 	return s.SendRaw(id, name, body)
 }
 
-// SendRaw is SendID for data that is text already, byte for byte. It may not hold a line end either.
+// SendRaw is SendID for data that is already text. The text must not contain line ends.
 func (s *EventStream) SendRaw(id, name string, body []byte) error {
 	var p []byte
 	if id != "" {
@@ -94,7 +93,7 @@ func (s *EventStream) write(p []byte) error {
 	return err
 }
 
-// sendHeartbeats writes comments, which keep proxies from closing a silent stream and find out clients that are gone.
+// sendHeartbeats writes comments. They keep proxies from closing an idle stream, and reveal clients that have gone.
 func (s *EventStream) sendHeartbeats() {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()

@@ -15,21 +15,21 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Subprotocol is the name of what is spoken on our websockets. Clients need not ask for it, but a browser
-// that sends its key as a subprotocol must be answered with another one.
+// Subprotocol is the name of our websocket protocol. Clients need not ask for it. A browser that sends its key as a
+// subprotocol must be answered with another one.
 const Subprotocol = "berth.v1"
 
 // A SocketConfig bounds a websocket.
 type SocketConfig struct {
-	// "https://app.example.org" may connect; so may the same origin, and clients that send none
+	// "https://app.example.org" may connect; so may the same origin and clients without an origin
 	Origins         []string
-	MaxMessageBytes int64         // of what a client sends; 0 is 1 MiB
-	PingEvery       time.Duration // 0 is 30 s; a client silent for three times as long is gone
-	WriteTimeout    time.Duration // 0 is 1 minute; a client that takes nothing for so long is gone
+	MaxMessageBytes int64         // of one message from a client; 0 is 1 MiB
+	PingEvery       time.Duration // 0 is 30 s; a client that is silent for three times as long is disconnected
+	WriteTimeout    time.Duration // 0 is 1 minute; a client that takes nothing for this long is disconnected
 }
 
-// A Socket is one websocket of JSON messages. Send blocks while the client is slow and never queues,
-// so a slow reader costs a goroutine and a kernel buffer.
+// A Socket is one websocket of JSON messages. Send blocks while the client is slow and never queues, so a slow client
+// costs a goroutine and a kernel buffer.
 type Socket struct {
 	cfg        SocketConfig
 	conn       *websocket.Conn
@@ -39,8 +39,8 @@ type Socket struct {
 	keeper     sync.WaitGroup
 }
 
-// Upgrade makes a websocket of the request. If it fails the handler returns the error as usual. The
-// handler must close the socket before it returns.
+// Upgrade turns the request into a websocket. The handler returns its error as usual, and closes the socket before it
+// returns.
 func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket, error) {
 	if !websocket.IsWebSocketUpgrade(r) {
 		w.Header().Set("Upgrade", "websocket")
@@ -54,7 +54,7 @@ func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket,
 	var refused error
 	up := websocket.Upgrader{
 		Subprotocols: []string{Subprotocol},
-		CheckOrigin:  func(*http.Request) bool { return true }, // done above
+		CheckOrigin:  func(*http.Request) bool { return true }, // allowsOrigin has checked it
 		Error: func(_ http.ResponseWriter, _ *http.Request, _ int, reason error) {
 			refused = proto.Errorf(proto.InvalidArgument, "", "", "The websocket handshake is not right: %v.", reason)
 		},
@@ -69,7 +69,7 @@ func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket,
 	return newSocket(r.Context(), conn, cfg), nil
 }
 
-// allowsOrigin checks the origin. Only browsers send one, and they send it truly.
+// allowsOrigin checks the origin. Only browsers send one, and pages cannot forge it.
 func (c SocketConfig) allowsOrigin(r *http.Request) bool {
 	origins := r.Header.Values("Origin")
 	if len(origins) == 0 {
@@ -97,10 +97,10 @@ func newSocket(ctx context.Context, conn *websocket.Conn, cfg SocketConfig) *Soc
 	return s
 }
 
-// Context ends when the client is gone, the server drains, or at Close.
+// Context ends when the client goes away, the server drains, or the socket is closed.
 func (s *Socket) Context() context.Context { return s.ctx }
 
-// Send writes v as one text message. It may be called from several goroutines.
+// Send writes v as one text message. Several goroutines may call it.
 func (s *Socket) Send(v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -119,16 +119,16 @@ func (s *Socket) write(kind int, body []byte) error {
 	case <-s.ctx.Done():
 		return s.ctx.Err()
 	}
-	// fails only on what is closed, and so does the write
+	// fails only on a closed connection, where the write fails, too
 	_ = s.conn.SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout))
 	if err := s.conn.WriteMessage(kind, body); err != nil {
 		s.cancel()
 		return err
 	}
-	return s.extendReadDeadline() // its pongs may be waiting behind what it has yet to read
+	return s.extendReadDeadline() // its pongs may wait behind what it has yet to read
 }
 
-// Read waits for the next message, for one goroutine at a time. Its error means that the socket is over.
+// Read waits for the next message. One goroutine calls it. An error means that the socket has ended.
 func (s *Socket) Read() ([]byte, error) {
 	_, data, err := s.conn.ReadMessage()
 	if err != nil {
@@ -138,8 +138,8 @@ func (s *Socket) Read() ([]byte, error) {
 	return data, s.extendReadDeadline()
 }
 
-// Close says goodbye with a websocket close code, ends the connection and waits for the
-// socket's goroutine. Reason is cut at what a close frame holds.
+// Close sends a close frame, ends the connection and waits for the socket's goroutine. A reason that is too long for
+// a close frame is cut.
 func (s *Socket) Close(code int, reason string) {
 	s.sendClose(code, reason)
 	s.cancel()
@@ -156,7 +156,7 @@ func (s *Socket) extendReadDeadline() error {
 	return s.conn.SetReadDeadline(time.Now().Add(3 * s.cfg.PingEvery))
 }
 
-// keepAlive pings, and closes the connection when the socket is over, which ends a Read or Send under way.
+// keepAlive sends pings. When the socket ends it closes the connection, which ends a running Read or Send.
 func (s *Socket) keepAlive() {
 	defer s.conn.Close()
 	defer s.cancel()
@@ -165,7 +165,7 @@ func (s *Socket) keepAlive() {
 	for {
 		select {
 		case <-tick.C:
-			// A ping that has to wait for a slow Send says nothing; Send has a deadline of its own.
+			// A ping that cannot be sent behind a slow Send is no failure; Send has its own deadline.
 			_ = s.conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(s.cfg.PingEvery/2))
 		case <-Draining(s.ctx):
 			s.sendClose(websocket.CloseGoingAway, "the daemon is shutting down")

@@ -1,15 +1,15 @@
-// Package anthropic is the edge that the official Anthropic SDKs speak to: the Files API, the Skills API and
-// Messages, as the hosted service answers them.
+// Package anthropic is the edge for the official Anthropic SDKs: the Files API, the Skills API and Messages, as the
+// hosted service answers them. Package daemon mounts it.
 //
-// Two generations of SDK are in the field. They differ in the header that carries the key (package api takes both),
-// in anthropic-version (both are accepted), and in the shape of lists, which follows the anthropic-beta header:
+// Two generations of SDK are in use. They differ in the header that carries the key (package api accepts both), in
+// anthropic-version (both are accepted), and in the shape of lists, which depends on the anthropic-beta header:
 //
 //	header                      list                              an entry has
 //	none of these               data, next_page                   expires_at
 //	files-api-2025-04-14        data, has_more, first_id, last_id scope
 //	managed-agents-2026-04-01   all of them                       both
 //
-// Most deployed clients still send the second. Query keys and beta values that are not known are ignored.
+// Most deployed clients still send the second. Unknown query keys and beta values are ignored.
 package anthropic
 
 import (
@@ -28,21 +28,21 @@ import (
 // A Config is what the edge serves.
 type Config struct {
 	Files    *files.Store
-	Skills   *skills.Store     // nil: there is no Skills API
-	Messages *messages.Service // nil: there is no Messages API
+	Skills   *skills.Store     // nil: no Skills API
+	Messages *messages.Service // nil: no Messages API
 
-	// StrictDownloads refuses to give back files that were uploaded rather than made by code, as the hosted
-	// service does. Its users' most frequent complaint is why this is off by default.
+	// StrictDownloads refuses to return files that were uploaded rather than made by code, as the hosted service
+	// does. It is off by default, since its users complain about that most.
 	StrictDownloads bool
 }
 
 // An edge has the handlers.
 type edge struct{ Config }
 
-// formOverhead is what a form may hold besides the file: boundaries, part headers, other fields.
+// formOverhead is how much a form may have besides the file: boundaries, part headers and other fields, in bytes.
 const formOverhead = 1 << 20
 
-// New makes the edge. It answers for every path below /v1 that no other edge has.
+// New makes the edge. It also renders the errors for paths below /v1 that no other edge has.
 func New(cfg Config) api.Edge {
 	e := edge{cfg}
 	made := api.Edge{
@@ -75,7 +75,7 @@ func New(cfg Config) api.Edge {
 // versions are those of the older and the newer SDKs. Files look the same in both.
 var versions = []string{"2023-06-01", "2026-10-21"}
 
-// check is what every request must fulfil.
+// check verifies the headers of every request.
 func check(r *http.Request) error {
 	version := r.Header.Get("anthropic-version")
 	encoding := r.Header.Get("Content-Encoding")
@@ -92,7 +92,7 @@ func check(r *http.Request) error {
 	return nil
 }
 
-// A shape is which of the three list dialects a client speaks.
+// A shape is one of the three dialects of lists.
 type shape int
 
 const (
@@ -101,7 +101,7 @@ const (
 	shapeHybrid
 )
 
-// shapeOf follows the beta header; the files beta wins, since its clients know nothing newer.
+// shapeOf follows the beta header. The files beta has precedence, since its clients know nothing newer.
 func shapeOf(r *http.Request) shape {
 	betas := strings.Join(r.Header.Values("anthropic-beta"), ",")
 	found := shapeGA
@@ -116,7 +116,7 @@ func shapeOf(r *http.Request) shape {
 	return found
 }
 
-// invalid is for what is wrong with a request and will stay wrong.
+// invalid is an error of a request that will stay wrong.
 func invalid(field, format string, args ...any) error {
 	return proto.Errorf(proto.InvalidArgument, "", field, "%s", fmt.Sprintf(format, args...))
 }

@@ -5,18 +5,17 @@ import (
 	"strings"
 )
 
-// parseDisposition reads the parameters of a part's Content-Disposition as clients really write them,
-// which no standard parser takes: raw UTF-8, quotes escaped with a backslash (Go) or as %22
-// (browsers, Node, Python), a backslash that is just one, and no filename at all for a file.
+// parseDisposition reads the parameters of a part's Content-Disposition in the forms that clients write, which no
+// standard parser accepts: raw UTF-8, quotes escaped with a backslash (Go) or as %22 (browsers, Node, Python), a
+// literal backslash, and no filename at all for a file.
 func parseDisposition(header string) (map[string]string, error) {
-	// mime.ParseMediaType would refuse the whole header for one stray backslash, and the client
-	// with it.
+	// mime.ParseMediaType would refuse the whole header for one literal backslash.
 	kind, rest, _ := strings.Cut(header, ";")
 	if !strings.EqualFold(strings.TrimSpace(kind), "form-data") {
 		return nil, invalid("Content-Disposition", "Each part of the form needs Content-Disposition: form-data.")
 	}
 	params := map[string]string{}
-	// Each round takes at least the key and its '=', so a header of any bytes comes to an end.
+	// Each round consumes at least the key and its '=', so the loop ends.
 	for rest = strings.TrimLeft(rest, " \t;"); rest != ""; rest = strings.TrimLeft(rest, " \t;") {
 		key, after, ok := strings.Cut(rest, "=")
 		if !ok {
@@ -26,15 +25,15 @@ func parseDisposition(header string) (map[string]string, error) {
 		if value, rest, ok = cutValue(strings.TrimLeft(after, " \t")); !ok {
 			return nil, invalid("Content-Disposition", "The Content-Disposition of a part has a quote without an end.")
 		}
-		// The last of two parameters of one name wins; a form has no use for two.
+		// The last of two parameters with one name counts.
 		params[strings.ToLower(strings.TrimSpace(key))] = value
 	}
 	return withExtended(params)
 }
 
-// cutValue splits a parameter's value from what follows it.
+// cutValue splits the value of a parameter from the rest.
 func cutValue(s string) (value, rest string, ok bool) {
-	// A bare word, which ends where the next parameter may begin.
+	// A bare word ends where the next parameter may begin.
 	if !strings.HasPrefix(s, `"`) {
 		end := strings.IndexAny(s, "; \t")
 		if end < 0 {
@@ -46,22 +45,22 @@ func cutValue(s string) (value, rest string, ok bool) {
 	for i := 1; i < len(s); i++ {
 		switch {
 		case s[i] == '"':
-			// Only after the end is found: an escaped quote must not end the value.
+			// Unescape after finding the end: an escaped quote must not end the value.
 			return formUnescape.Replace(b.String()), s[i+1:], true
 		case s[i] == '\\' && i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\\'):
-			i++ // an escape; any other backslash is itself
+			i++ // an escape; other backslashes are literal
 		}
 		b.WriteByte(s[i])
 	}
 	return "", "", false
 }
 
-// formUnescape undoes what the form encoding of browsers escapes, and nothing else: "100%25" is a name.
+// formUnescape undoes the escapes of browsers' form encoding and no others: "100%25" is a name.
 var formUnescape = strings.NewReplacer("%22", `"`, "%0D", "\r", "%0d", "\r", "%0A", "\n", "%0a", "\n")
 
-// withExtended lets filename*=UTF-8”na%C3%AFve win over filename, as some older clients mean it.
+// withExtended lets filename*=UTF-8”na%C3%AFve override filename, as some older clients intend.
 func withExtended(params map[string]string) (map[string]string, error) {
-	// The form is charset'language'name; the language is of no interest to anyone.
+	// The form is charset'language'name; the language is ignored.
 	extended, ok := params["filename*"]
 	if !ok {
 		return params, nil

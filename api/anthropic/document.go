@@ -9,7 +9,7 @@ import (
 
 type schema = openapi.Schema
 
-// What the descriptions of all operations of an API begin with: readers of a generated client see one at a time.
+// Beginnings of the descriptions of all operations, since readers of a generated client see one operation at a time.
 const (
 	filesMore = "Speaks the hosted Files API: an anthropic-version header is required, unknown query keys are " +
 		"ignored, and errors have the envelope of that API. "
@@ -19,7 +19,7 @@ const (
 		"the envelope of the hosted API, with the upstream's own status where the upstream answered. "
 )
 
-// document adds to the routes what the OpenAPI document says of them.
+// document adds to the routes their part of the OpenAPI document.
 func document(routes []api.Route) {
 	operations := map[string]*openapi.Operation{}
 	for _, part := range []map[string]*openapi.Operation{filesOperations(), skillsOperations(), messagesOperations()} {
@@ -35,7 +35,7 @@ func document(routes []api.Route) {
 	}
 }
 
-// Statuses of errors. 529 is a daemon that is busy or shuts down; 403 is a change of a skill that the daemon provides.
+// Statuses of errors. 529: the daemon is busy or shuts down. 403: a skill that the daemon provides cannot be changed.
 var (
 	fails       = []int{400, 401, 404, 405, 413, 429, 500, 504, statusOverloaded}
 	skillsFails = append([]int{http.StatusForbidden}, fails...)
@@ -49,7 +49,7 @@ func bytesOf(media string) map[int][]openapi.Content {
 	return map[int][]openapi.Content{http.StatusOK: {{Media: media}}}
 }
 
-// pages are the query keys of lists in pages.
+// pages are the query keys of paged lists.
 var pages = []openapi.Param{
 	{Name: "limit", Kind: openapi.Whole, Min: 1, Max: 1000,
 		Description: "Maximum length of the page; the default is 20."},
@@ -152,7 +152,7 @@ func listShape(of schema) schema {
 		"has_more": schema{"type": "boolean"}, "next_page": orNull(text())})
 }
 
-// The shapes of bodies. A header chooses among the dialects of files, lists and skills, which OpenAPI cannot say: each
+// The shapes of bodies. A header selects the dialect of files, lists and skills, which OpenAPI cannot express: each
 // shape has the fields of all dialects and requires those that all of them have.
 var (
 	fileShape = openapi.Object(
@@ -185,7 +185,7 @@ var (
 		"display_name": schema{"type": "string", "maxLength": 255},
 	})
 
-	// Messages, as far as berth looks at them: all else is the upstream's.
+	// Messages, as far as berth reads them: the upstream defines the rest.
 	messageRequestShape = openapi.Object([]string{"model", "messages"}, schema{
 		"model": text(), "messages": arrayOf(schema{"type": "object"}), "tools": arrayOf(schema{"type": "object"}),
 		"stream": schema{"type": "boolean"},

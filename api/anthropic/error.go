@@ -10,12 +10,11 @@ import (
 	"berth/proto"
 )
 
-// statusOverloaded is the dialect's own for what passes with time.
+// statusOverloaded is the hosted service's status for conditions that pass with time.
 const statusOverloaded = 529
 
-// dialect renders errors as the hosted service does.
-// An expired file is a 404 with an error_code here, where the native edge says 410. A quota is a
-// 400 with an error_code, since a 429 would make them try again, and in vain.
+// dialect writes errors as the hosted service does. An expired file is a 404 with an error_code, where the native
+// edge answers 410. A full quota is a 400 with an error_code, since SDKs would retry a 429 in vain.
 var dialect = api.Dialect{
 	Body: envelope,
 	Status: map[proto.Code]int{
@@ -37,8 +36,8 @@ var dialect = api.Dialect{
 	},
 }
 
-// errorTypes are the words of the envelope. A status without one is a mistake of the request below 500,
-// and ours from there on.
+// errorTypes are the types in the envelope. Other statuses are invalid_request_error below 500 and api_error from
+// there.
 var errorTypes = map[int]string{
 	http.StatusUnauthorized:          "authentication_error",
 	http.StatusForbidden:             "permission_error",
@@ -51,13 +50,13 @@ var errorTypes = map[int]string{
 	statusOverloaded:                 "overloaded_error",
 }
 
-// errorCodes are the details that SDKs make classes of.
+// errorCodes are the codes for which SDKs have error classes.
 var errorCodes = map[proto.Code]string{
 	proto.Expired:       "file_expired",
 	proto.QuotaExceeded: "storage_quota_exceeded",
 }
 
-// A coded error has an error_code that its proto.Code does not imply.
+// A coded error has an error_code that does not follow from its proto.Code.
 type coded struct {
 	code string
 	err  *proto.Error
@@ -65,13 +64,13 @@ type coded struct {
 
 func (c coded) Error() string { return c.err.Error() }
 
-// Unwrap lets the server find the proto.Error, which decides the status.
+// Unwrap gives the server the proto.Error, which decides the status.
 func (c coded) Unwrap() error { return c.err }
 
-// errorDetails are left out where there is neither.
+// errorDetails are left out if both fields are empty.
 type errorDetails struct {
 	ErrorCode string              `json:"error_code,omitempty"`
-	Container *proto.ContainerRef `json:"container,omitempty"` // that has the work of a turn that was interrupted
+	Container *proto.ContainerRef `json:"container,omitempty"` // holds the work of the interrupted turn
 }
 
 type errorBody struct {
@@ -80,7 +79,7 @@ type errorBody struct {
 	Details *errorDetails `json:"details,omitempty"`
 }
 
-// envelope writes the body of every error, whatever it comes from.
+// envelope returns the body of every error.
 func envelope(f api.Failure) any {
 	body := errorBody{typeOf(f.Status), f.Err.Message, detailsOf(f)}
 	var i *gateway.Interruption
@@ -101,13 +100,13 @@ func typeOf(status int) string {
 	return cmp.Or(errorTypes[status], "api_error")
 }
 
-// detailsOf prefers the code that a handler gave over the one its proto.Code implies.
+// detailsOf prefers the code of a handler to the one of the proto.Code.
 func detailsOf(f api.Failure) *errorDetails {
 	d := errorDetails{ErrorCode: errorCodes[f.Err.Code]}
 	var c coded
 	var refusal *gateway.Refusal
 	var i *gateway.Interruption
-	// The cause and not f.Err: f.Err is only the proto.Error in it.
+	// Look at the cause, since f.Err is only the proto.Error in it.
 	switch {
 	case errors.As(f.Cause, &c):
 		d.ErrorCode = c.code

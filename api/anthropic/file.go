@@ -10,7 +10,7 @@ import (
 	"berth/proto"
 )
 
-// A file is what all dialects say of one.
+// A file has the fields of a file in all dialects.
 type file struct {
 	ID           string     `json:"id"`
 	Type         string     `json:"type"`
@@ -21,31 +21,31 @@ type file struct {
 	Downloadable bool       `json:"downloadable"`
 }
 
-// A fileGA says when it ends; null is never.
+// A fileGA has an expiry; null is never.
 type fileGA struct {
 	file
 	ExpiresAt *proto.Time `json:"expires_at"`
 }
 
-// A fileLegacy is from before files could end.
+// A fileLegacy is of the time before files could expire.
 type fileLegacy struct {
 	file
 	Scope *scope `json:"scope"`
 }
 
-// A fileHybrid says everything.
+// A fileHybrid has all fields.
 type fileHybrid struct {
 	fileGA
 	Scope *scope `json:"scope"`
 }
 
-// A scope is where a file comes from. Its type is the dialect's word for what made it.
+// A scope is the container that made a file. Its type is the hosted service's word.
 type scope struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
 }
 
-// describe writes a file in a dialect.
+// describe converts a file to a dialect.
 func describe(f proto.StoredFile, s shape) any {
 	common := file{ID: f.ID, Type: "file", Filename: f.Filename, MIMEType: f.MIMEType,
 		SizeBytes: f.SizeBytes, CreatedAt: f.CreatedAt, Downloadable: f.Downloadable}
@@ -62,7 +62,7 @@ func describe(f proto.StoredFile, s shape) any {
 	return fileGA{common, f.ExpiresAt}
 }
 
-// metadata describes a file, also one that has expired and is not yet forgotten.
+// metadata describes a file, including one that has expired and is still recorded.
 func (e edge) metadata(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	f, err := e.Files.Get(r.Context(), c.Owner, r.PathValue("file_id"))
 	if err != nil {
@@ -83,7 +83,7 @@ func (e edge) delete(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	}{id, "file_deleted"})
 }
 
-// download sends the content, whole: the dialect has no ranges.
+// download sends the whole content: the dialect has no ranges.
 func (e edge) download(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	content, f, err := e.Files.Open(r.Context(), c.Owner, r.PathValue("file_id"))
 	if err != nil {
@@ -99,13 +99,13 @@ func (e edge) download(w http.ResponseWriter, r *http.Request, c api.Caller) err
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	// Copying exactly what was announced lets the kernel send the file without our touching it.
+	// An exact length lets the kernel send the file.
 	_, err = io.CopyN(w, content, f.SizeBytes)
 	return err
 }
 
-// setContentHeaders says what comes. Content and its type are the uploader's word, so a browser must
-// neither guess nor show it as a page of ours.
+// setContentHeaders describes the content. The uploader chose the content and its type, so a browser must neither
+// guess the type nor show it as a page of this origin.
 func setContentHeaders(h http.Header, f proto.StoredFile) {
 	h.Set("Content-Type", f.MIMEType)
 	h.Set("Content-Length", strconv.FormatInt(f.SizeBytes, 10))

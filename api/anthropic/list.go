@@ -11,16 +11,16 @@ import (
 	"berth/proto"
 )
 
-// pagePrefix begins a page cursor; the rest is that of the last file's ID.
+// pagePrefix is the prefix of a page cursor; the rest is from the ID of the last file.
 const pagePrefix = "page_"
 
-// The answers of the three dialects. Lists are never null, cursors are null at the end.
+// Lists of the three dialects. Data is never null; cursors are null at the end.
 type listGA struct {
 	Data     []any   `json:"data"`
 	NextPage *string `json:"next_page"`
 }
 
-// FirstID and LastID are what a client gives back as before_id and after_id.
+// Clients send FirstID and LastID as before_id and after_id.
 type listLegacy struct {
 	Data    []any   `json:"data"`
 	HasMore bool    `json:"has_more"`
@@ -36,8 +36,7 @@ type listHybrid struct {
 // list answers one page.
 func (e edge) list(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	s := shapeOf(r)
-	// Query keys that this does not know are ignored, unlike at the native edge, as the hosted
-	// service ignores them.
+	// Unlike at the native edge, unknown query keys are ignored, as the hosted service does.
 	q, err := parseQuery(r.URL.Query(), s)
 	if err != nil {
 		return err
@@ -49,9 +48,9 @@ func (e edge) list(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	return api.JSON(w, http.StatusOK, describePage(page, q, s))
 }
 
-// parseQuery reads the query that a dialect knows.
+// parseQuery reads the query keys of a dialect.
 func parseQuery(v url.Values, s shape) (q files.Query, err error) {
-	if s != shapeGA { // to which scope_id is an unknown key like any other
+	if s != shapeGA { // there scope_id is an unknown key
 		q.Scope = v.Get("scope_id")
 	}
 	if q.Limit, err = parseLimit(v); err != nil {
@@ -60,21 +59,20 @@ func parseQuery(v url.Values, s shape) (q files.Query, err error) {
 	if q.AfterID, q.BeforeID, err = parseCursors(v, s); err != nil {
 		return q, err
 	}
-	if s == shapeLegacy { // which has neither page nor ids[]
+	if s == shapeLegacy { // it has neither page nor ids[]
 		return q, nil
 	}
-	// Clients differ in whether they write the brackets of a list.
+	// Some clients leave out the brackets.
 	q.IDs = append(v["ids[]"], v["ids"]...)
-	// A list by IDs is answered in one piece, so there is nothing to go on with.
+	// A list by IDs has one page.
 	if len(q.IDs) > 0 && (v.Has("page") || v.Has("limit")) {
 		return q, invalid("ids", "ids[] cannot be combined with page or limit.")
 	}
 	return q, nil
 }
 
-// parseLimit is 0 where none is given.
-// files.List takes 0 for its default. A limit of 0 that was given is refused here, so that nobody
-// gets twenty files for having asked for none.
+// parseLimit returns 0, the default of files.List, if there is no limit. A limit of 0 is refused: the client would
+// get twenty files for it.
 func parseLimit(v url.Values) (int, error) {
 	if !v.Has("limit") {
 		return 0, nil
@@ -86,11 +84,10 @@ func parseLimit(v url.Values) (int, error) {
 	return n, nil
 }
 
-// parseCursors reads where to go on. Pages are GA, IDs are of the betas, the hybrid has both.
+// parseCursors reads where to continue. GA has pages, the betas have IDs, the hybrid has both.
 func parseCursors(v url.Values, s shape) (after, before string, err error) {
 	after, before = v.Get("after_id"), v.Get("before_id")
-	// Refused and not ignored: a client of the beta that lost its header would walk the first page
-	// for ever.
+	// Refuse them, since a beta client that lost its header would read the first page forever.
 	if s == shapeGA && (after != "" || before != "") {
 		return "", "", invalid("before_id",
 			"before_id and after_id belong to beta versions of this endpoint; use page.")
@@ -100,7 +97,7 @@ func parseCursors(v url.Values, s shape) (after, before string, err error) {
 			return "", "", invalid("before_id", "before_id and after_id must be IDs of files.")
 		}
 	}
-	// To the oldest clients page is an unknown key like any other.
+	// For the oldest clients page is an unknown key.
 	if s == shapeLegacy || !v.Has("page") {
 		return after, before, nil
 	}
@@ -111,34 +108,33 @@ func parseCursors(v url.Values, s shape) (after, before string, err error) {
 	return after, "", err
 }
 
-// parsePage is the file ID after which a page begins.
+// parsePage returns the ID of the file after which a page starts.
 func parsePage(page string) (string, error) {
-	// A cursor is the ID of a file under another name, so no state is kept for it and it never
-	// runs out.
+	// A cursor is the ID of a file with another prefix, so it needs no state and never expires.
 	if !proto.ValidID(pagePrefix, page) {
 		return "", invalid("page", "page is not one that this endpoint gave out as next_page.")
 	}
 	return proto.FilePrefix + strings.TrimPrefix(page, pagePrefix), nil
 }
 
-// nextPage is the cursor after a page. Who walks towards newer files has none.
+// nextPage returns the cursor after a page. Pages towards newer files have none.
 func nextPage(p files.Page, q files.Query) *string {
 	if !p.More || q.BeforeID != "" {
 		return nil
 	}
-	// More without a file cannot be: a page is at least one long.
+	// A page with More has at least one file.
 	last := p.Files[len(p.Files)-1].ID
 	next := pagePrefix + strings.TrimPrefix(last, proto.FilePrefix)
 	return &next
 }
 
-// describePage writes a page in a dialect.
+// describePage converts a page to a dialect.
 func describePage(p files.Page, q files.Query, s shape) any {
 	old := listLegacy{Data: make([]any, 0, len(p.Files)), HasMore: p.More}
 	for _, f := range p.Files {
 		old.Data = append(old.Data, describe(f, s))
 	}
-	// Of an empty page both stay null.
+	// They stay null for an empty page.
 	if n := len(p.Files); n > 0 {
 		old.FirstID, old.LastID = &p.Files[0].ID, &p.Files[n-1].ID
 	}

@@ -13,7 +13,7 @@ import (
 // maxMessages bounds the body of a Messages request, in bytes, as the hosted service does.
 const maxMessages = 32 << 20
 
-// answerMessages answers a Messages request. Errors of turns are rendered here like all others.
+// answerMessages answers a Messages request. The edge writes the errors of turns like all others.
 func (e edge) answerMessages(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -24,22 +24,22 @@ func (e edge) answerMessages(w http.ResponseWriter, r *http.Request, c api.Calle
 	fail := func(err error) any { return envelope(dialect.Failure(api.RequestID(r.Context()), err)) }
 	err = e.Messages.Answer(r.Context(), w, req, fail)
 	var told *messages.Told
-	if errors.As(err, &told) { // in the stream
+	if errors.As(err, &told) { // the stream has told the client
 		api.NoteFailure(r.Context(), err)
 		return nil
 	}
 	return statusOf(w, err)
 }
 
-// statusOf gives an interrupted turn the status that the upstream had for it, and has no SDK send it again by itself:
-// what was done would be done twice.
+// statusOf gives an interrupted turn the upstream's status, and tells SDKs not to retry it: a retry would repeat what
+// was done.
 func statusOf(w http.ResponseWriter, err error) error {
 	var i *gateway.Interruption
 	if !errors.As(err, &i) {
 		return err
 	}
 	w.Header().Set("X-Should-Retry", "false")
-	for status, kind := range errorTypes { // of an error in a stream that had not begun
+	for status, kind := range errorTypes { // an error in a stream that had not started
 		if i.Status == 0 && i.Kind == kind {
 			return api.WithStatus(status, err)
 		}

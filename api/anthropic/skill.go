@@ -15,8 +15,8 @@ import (
 	"berth/tools/skills"
 )
 
-// This file has the Skills API. It has two dialects: clients that send the skills beta call things otherwise, and
-// mean a version's time where others mean its ID.
+// This file has the Skills API in two dialects. Clients that send the skills beta use other names, and mean the time
+// of a version where others mean its ID.
 //
 //	header              a skill has                       a version has                 to delete
 //	none                display_name, latest_version_id   skver_…                       a skill, with its versions
@@ -50,7 +50,7 @@ func (e edge) skillRoutes() []api.Route {
 	}
 }
 
-// olderSkills reports whether a client speaks the older dialect.
+// olderSkills reports whether a client uses the older dialect.
 func olderSkills(r *http.Request) bool {
 	for beta := range strings.SplitSeq(strings.Join(r.Header.Values("anthropic-beta"), ","), ",") {
 		if strings.TrimSpace(beta) == "skills-2025-10-02" {
@@ -60,7 +60,7 @@ func olderSkills(r *http.Request) bool {
 	return false
 }
 
-// A skill is what both dialects say of one.
+// A skill has the fields of a skill in both dialects.
 type skill struct {
 	ID        string     `json:"id"`
 	Type      string     `json:"type"`
@@ -79,7 +79,7 @@ type skillSource struct {
 	Type string `json:"type"`
 }
 
-// LatestVersion is null where no version is left, which only clients of this dialect bring about.
+// LatestVersion is null if no version is left, which only clients of this dialect can cause.
 type skillOlder struct {
 	skill
 	DisplayTitle  string  `json:"display_title"`
@@ -100,7 +100,7 @@ func describeSkill(k skills.Skill, older bool) any {
 	return out
 }
 
-// olderName is what the older dialect calls a version.
+// olderName returns the older dialect's name of a version.
 func olderName(v skills.Version) string {
 	if v.Number == 0 {
 		return v.ID
@@ -108,7 +108,7 @@ func olderName(v skills.Version) string {
 	return strconv.FormatInt(v.Number, 10)
 }
 
-// A skillVersion is what both dialects say of one.
+// A skillVersion has the fields of a version in both dialects.
 type skillVersion struct {
 	ID          string     `json:"id"`
 	Type        string     `json:"type"`
@@ -148,7 +148,7 @@ func (e edge) getSkillVersion(w http.ResponseWriter, r *http.Request, c api.Call
 	return api.JSON(w, http.StatusOK, describeSkillVersion(v, olderSkills(r)))
 }
 
-// A skillList is a page. What follows it is null at the end.
+// A skillList is a page. NextPage is null at the end.
 type skillList struct {
 	Data     []any   `json:"data"`
 	HasMore  bool    `json:"has_more"`
@@ -180,11 +180,11 @@ func (e edge) listSkillVersions(w http.ResponseWriter, r *http.Request, c api.Ca
 	})
 }
 
-// usualPage is how many entries a page has for clients that do not say.
+// usualPage is the length of a page without a limit.
 const usualPage = 20
 
-// skillPage answers one page of a list. Its cursor names the page's last entry; where that is gone meanwhile, so is
-// the cursor.
+// skillPage answers one page of a list. The cursor names the last entry of the page, and is invalid after its
+// deletion.
 func skillPage[T any](w http.ResponseWriter, q url.Values, list []T, id func(T) string, describe func(T) any) error {
 	limit, err := parseLimit(q)
 	if err != nil {
@@ -211,7 +211,7 @@ func skillPage[T any](w http.ResponseWriter, q url.Values, list []T, id func(T) 
 	return api.JSON(w, http.StatusOK, page)
 }
 
-// A skillDeleted says what is gone.
+// A skillDeleted is the answer to a deletion.
 type skillDeleted struct {
 	ID   string `json:"id"`
 	Type string `json:"type"`

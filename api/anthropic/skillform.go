@@ -10,8 +10,7 @@ import (
 	"berth/tools/skills"
 )
 
-// A skillForm is an upload of a skill on its way in: files, each with its path as its filename, or one zip archive of
-// them.
+// A skillForm is an upload of a skill: files, each with its path as its filename, or one zip archive.
 type skillForm struct {
 	*skills.Draft
 	title string
@@ -38,7 +37,7 @@ func (e edge) createSkill(w http.ResponseWriter, r *http.Request, c api.Caller) 
 func (e edge) createSkillVersion(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	id := r.PathValue("skill_id")
 	if _, err := e.Skills.Get(r.Context(), c.Owner, id); err != nil {
-		return err // before its files have come in vain
+		return err // before reading the files
 	}
 	f, err := e.readSkill(r, c)
 	if err != nil {
@@ -52,7 +51,7 @@ func (e edge) createSkillVersion(w http.ResponseWriter, r *http.Request, c api.C
 	return api.JSON(w, http.StatusOK, describeSkillVersion(v, olderSkills(r)))
 }
 
-// readSkill takes in a whole form. The caller closes it.
+// readSkill reads a whole form. The caller closes it.
 func (e edge) readSkill(r *http.Request, c api.Caller) (*skillForm, error) {
 	parts, err := formReader(r)
 	if err != nil {
@@ -70,10 +69,10 @@ func (e edge) readSkill(r *http.Request, c api.Caller) (*skillForm, error) {
 	return f, nil
 }
 
-// maxSkillParts is a bound on parts of a form; how many may be files the store knows.
+// maxSkillParts bounds the parts of a form. The store bounds the files.
 const maxSkillParts = 10_000
 
-// readPart reads a part.
+// readPart reads one part.
 func (f *skillForm) readPart(d map[string]string, part partReader) error {
 	switch name := d["name"]; {
 	case name == "display_name" || name == "display_title":
@@ -84,7 +83,7 @@ func (f *skillForm) readPart(d map[string]string, part partReader) error {
 	return nil
 }
 
-// maxTitleBytes is more than a title of any characters may have.
+// maxTitleBytes is longer than any valid title.
 const maxTitleBytes = 2048
 
 func (f *skillForm) readTitle(field string, part partReader) error {
@@ -99,8 +98,8 @@ func (f *skillForm) readTitle(field string, part partReader) error {
 	return nil
 }
 
-// addFile takes in one file. A zip archive stands alone and in no directory; one that is in the skill's is a file
-// like any other.
+// addFile adds one file. A zip archive is the only file and in no directory; inside the skill's directory it is a
+// file like any other.
 func (f *skillForm) addFile(name string, part partReader) error {
 	archive := !strings.Contains(name, "/") && strings.HasSuffix(strings.ToLower(name), ".zip")
 	if f.zip || archive && f.parts > 0 {

@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	maxParts      = 64  // of a form; unknown ones are skipped
+	maxParts      = 64  // of a form; unknown parts are skipped
 	maxFieldBytes = 256 // of a text field
 )
 
-// upload stores the file of a form. Fields come in any order, so the file is staged as it streams in
-// and exists only once the form has been read to its closing boundary and found right.
+// upload stores the file of a form. Fields come in any order, so the file is staged while it arrives, and exists only
+// after the form was read to its closing boundary and checked.
 func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	parts, err := formReader(r)
 	if err != nil {
 		return err
 	}
-	// What was staged is dropped on every way out but commit's: a broken upload must leave neither
-	// a file nor bytes that count against a quota.
+	// Every return except after commit drops the staged bytes: a broken upload leaves no file and does not count
+	// against a quota.
 	f := form{edge: e, r: r, owner: c.Owner}
 	defer f.close()
 	if err := eachPart(parts, maxParts, f.readPart); err != nil {
@@ -34,12 +34,12 @@ func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	if err != nil {
 		return err
 	}
-	// For the audit log, which cannot take the ID from the path.
+	// The path has no ID for the audit log.
 	api.Note(r.Context(), stored.ID)
 	return api.JSON(w, http.StatusOK, describe(stored, shapeOf(r)))
 }
 
-// A form is an upload on its way in.
+// A form is an upload that is being read.
 type form struct {
 	edge
 	r       *http.Request
@@ -55,7 +55,7 @@ func (f *form) close() {
 	}
 }
 
-// readPart reads a part. Whatever it is called by its filename, the field's name decides.
+// readPart reads one part. The name of the field decides, not the filename.
 func (f *form) readPart(d map[string]string, part partReader) error {
 	switch d["name"] {
 	case "file":
@@ -66,10 +66,10 @@ func (f *form) readPart(d map[string]string, part partReader) error {
 	return nil
 }
 
-// stageFile stages the file. What can be known to be wrong before its bytes is said before them.
+// stageFile stages the file. It makes all checks that need no content first.
 func (f *form) stageFile(part partReader, filename string) error {
-	// The media type is the client's word. Without one the store looks at the content, except for
-	// clients that know the hosted service to refuse it.
+	// The client chooses the media type. Without one the store looks at the content, except for clients that expect
+	// the hosted service to refuse it.
 	up := files.Upload{Owner: f.owner, Filename: filename, MIMEType: part.Header.Get("Content-Type")}
 	switch {
 	case f.staged != nil:
@@ -78,25 +78,25 @@ func (f *form) stageFile(part partReader, filename string) error {
 		return invalid("file", "The file part needs a Content-Type.")
 	}
 	if _, err := files.CleanName(filename, up.MIMEType); err != nil {
-		return err // before 500 MB have come in vain
+		return err // before reading up to 500 MB
 	}
 	staged, err := f.Files.Stage(f.r.Context(), up, part)
 	f.staged = staged
 	return err
 }
 
-// readExpiry checks the range here too, so that a field that comes first fails first.
+// readExpiry checks the range here, too, so that an early field fails early.
 func (f *form) readExpiry(part partReader) error {
 	const field = "expires_in_seconds"
 	if f.expires != 0 {
 		return invalid(field, "%s is given twice.", field)
 	}
-	// Cut and not refused: a number of more than 256 digits is no number below either.
+	// Cut, not refused: 256 digits are out of range below.
 	text, err := io.ReadAll(io.LimitReader(part, maxFieldBytes))
 	if err != nil {
 		return err
 	}
-	// 32 bits, so that the seconds fit a time.Duration whatever the client wrote.
+	// 32 bits, so that the seconds fit a time.Duration.
 	seconds, err := strconv.ParseInt(string(text), 10, 32)
 	f.expires = time.Duration(seconds) * time.Second
 	if err != nil || f.expires < files.MinExpiresIn || f.expires > files.MaxExpiresIn {
@@ -106,12 +106,12 @@ func (f *form) readExpiry(part partReader) error {
 	return nil
 }
 
-// commit makes the file exist with what all fields together say.
+// commit creates the file from all fields together.
 func (f *form) commit() (proto.StoredFile, error) {
 	if f.staged == nil {
 		return proto.StoredFile{}, invalid("file", "The form has no part named file.")
 	}
-	// Only now: the field may have come behind the file.
+	// Set it now: the field may have come after the file.
 	f.staged.Upload.ExpiresIn = f.expires
 	return f.staged.Commit(f.r.Context())
 }

@@ -1,18 +1,18 @@
-// Package mcp is the edge for clients of the Model Context Protocol: the tools of package tools and the code of
-// package code, and files as resources, over streamable HTTP at /mcp.
+// Package mcp is the edge for clients of the Model Context Protocol: the tools of package tooluse, the code of
+// package code, stored tools, and files as resources, over streamable HTTP at /mcp. Package daemon mounts it.
 //
-// The protocol is the official SDK's. This package says what there is to call, whose it is, and which container it
-// happens in:
+// The official SDK implements the protocol. This package decides what there is to call, who owns it, and in which
+// container it runs:
 //
-//	Edge     the route, and all visits
-//	visit    one MCP session: its owner, and its container, which is made when it is first needed and goes with it
-//	tool     one row of the tool list: what clients see of it, and what it does
-//	call     one tool call under way: its input, and the way to tell the client what happens meanwhile
+//	Edge        the route, and all sessions
+//	mcpSession  one MCP session: its owner and its container, which is created on first use and deleted at the end
+//	tool        one row of the tool list: its description and its function
+//	call        one running tool call: its input, and how to report progress
 //
-// What a tool call is asked to do runs with the context of the HTTP request that brought it, as far as that says who
-// asks. It ends when the client cancels it, its session ends, or its key does; not when the connection breaks, since
-// the protocol lets a client come back for the answer.
+// A tool call runs with the caller of the HTTP request that brought it. It ends when the client cancels it, or when
+// its session or its key ends. It does not end when the connection breaks, since the protocol lets a client come back
+// for the answer.
 //
-// A protocol version without sessions is not offered: a shell that forgets its directory after each call is none.
-// Clients that know it fall back to the newest one that has them.
+// A protocol version without sessions is not offered, since a shell would lose its directory after each call. Clients
+// that know such a version fall back to the newest one with sessions.
 package mcp

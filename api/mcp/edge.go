@@ -28,15 +28,15 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// endpoint is where the protocol is spoken.
+// endpoint is the path of the edge.
 const endpoint = "/mcp"
 
-// Bounds of what clients can have.
+// Bounds for clients.
 const (
 	maxMessage  = 4 << 20        // bytes of one message from a client
 	maxSessions = 256            // MCP sessions of one owner at once
-	defaultIdle = 24 * time.Hour // until a session that nobody uses ends
-	keptEvents  = 8 << 20        // bytes of what clients whose connection broke may still come for, of all sessions
+	defaultIdle = 24 * time.Hour // until an unused session ends
+	keptEvents  = 8 << 20        // bytes of events kept for clients whose connection broke, of all sessions together
 )
 
 // A Config is what the edge serves. Sessions, Code, Jobs, Files and Life must be set.
@@ -45,26 +45,26 @@ type Config struct {
 	Code     *code.Runner
 	Jobs     *artifacts.Jobs
 	Files    *files.Store
-	Tools    *toolstore.Store                   // stored tools; nil: there are none
-	Life     func(keyID string) context.Context // ends when the key may no longer be used
-	Audit    api.Auditor                        // told of tool calls and of files that are read; nil: nobody is
+	Tools    *toolstore.Store                   // stored tools; nil: none
+	Life     func(keyID string) context.Context // ends when the key is no longer valid
+	Audit    api.Auditor                        // gets tool calls and file reads; nil: no audit
 	Version  string                             // of the daemon; "" is proto.Version
-	Origins  []string                           // of web pages that may send requests, beside those from loopback
-	Idle     time.Duration                      // an MCP session that nobody uses ends after this; 0 is a day
+	Origins  []string                           // of web pages that may send requests, besides those from loopback
+	Idle     time.Duration                      // an unused MCP session ends after this; 0 is a day
 	Log      *slog.Logger                       // nil: slog.Default
 }
 
-// An Edge is the edge, and the sessions that clients have with it.
+// An Edge is the edge with the sessions of its clients.
 type Edge struct {
 	Config
 	server   *sdk.Server
 	http     http.Handler
-	requests sync.Map // of HTTP requests under way, by request ID: their contexts
+	requests sync.Map // contexts of running HTTP requests by request ID
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	sessions map[string]*mcpSession
 	closed   bool
-	ending   sync.WaitGroup // who wait for sessions to end
+	ending   sync.WaitGroup // goroutines that wait for sessions to end
 }
 
 // Open makes the edge.
@@ -78,7 +78,7 @@ func Open(cfg Config) *Edge {
 	e.server = sdk.NewServer(&sdk.Implementation{Name: "berth", Title: "berth: containers for agents",
 		Version: cfg.Version}, &sdk.ServerOptions{
 		Instructions: instructions,
-		// What lists show changes with the owner's files, but nobody is told when.
+		// Lists change with the files of the owner, but there are no notifications.
 		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
 		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { *c = privateCache },
 	})
@@ -89,21 +89,21 @@ func Open(cfg Config) *Edge {
 	e.http = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return e.server },
 		&sdk.StreamableHTTPOptions{
 			EventStore: events, SessionTimeout: cfg.Idle, MaxRequestBodyBytes: maxMessage,
-			// Ours looks at the origin, and no page has a key; this one would refuse a proxy on the same machine.
+			// check examines the origin, and web pages have no key; this protection would refuse a local proxy.
 			DisableLocalhostProtection: true,
 		})
 	return e
 }
 
-// privateCache has nobody in between keep a list or a resource for somebody else.
+// privateCache keeps shared caches from storing lists and resources.
 var privateCache = sdk.Cacheable{CacheScope: "private"}
 
-// instructions are what a client may show its model.
+// instructions are for the model of the client.
 const instructions = `berth runs commands and code in a Linux container of this session's own: it is made when it is first needed, keeps its files between calls, and goes with the session.
 bash is a persistent shell; run_code runs a fresh interpreter, or one that keeps its variables if context names it. Both see the same files, below /workspace.
 Files that are put into $OUTPUT_DIR are stored and come back as links.`
 
-// Edge is what a server mounts.
+// Edge returns the edge for a server to mount.
 func (e *Edge) Edge() api.Edge {
 	return api.Edge{
 		Name:     "mcp",
@@ -119,7 +119,7 @@ func (e *Edge) Edge() api.Edge {
 	}
 }
 
-// Close ends all sessions. Their containers stay, as all do when the daemon ends.
+// Close ends all sessions. Their containers stay, as all containers do when the daemon ends.
 func (e *Edge) Close() error {
 	e.mu.Lock()
 	e.closed = true
@@ -128,7 +128,7 @@ func (e *Edge) Close() error {
 	e.mu.Unlock()
 	for _, v := range all {
 		v.end()
-		_ = v.session.Close() // there is nobody left to tell
+		_ = v.session.Close() // an error is of no use here
 	}
 	e.ending.Wait()
 	return nil
@@ -137,17 +137,16 @@ func (e *Edge) Close() error {
 // sessionHeader carries the ID of an MCP session.
 const sessionHeader = "Mcp-Session-Id"
 
-// wireHeader is ours alone: it ties what the SDK hands over to the HTTP request that it came with. What a client
-// sends is replaced.
+// wireHeader connects a message in the SDK with its HTTP request. A value from a client is replaced.
 const wireHeader = "Berth-Request"
 
-// serve lets the SDK answer a request of somebody who may send it.
+// serve checks a request and passes it to the SDK.
 func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return err
 	}
-	// the SDK would run each of them, past the rate of requests
+	// the SDK would run every message of a batch, past the rate limit
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
 		return messageError{noID, jsonrpc.CodeInvalidRequest, proto.Errorf(proto.InvalidArgument, "", "body",
 			"each message is a request of its own; send those of a batch one by one")}
@@ -159,7 +158,7 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	switch r.Method {
-	case http.MethodGet: // which stays open for as long as there is nothing to say
+	case http.MethodGet: // it stays open while there is nothing to send
 		go untilDrained(ctx, cancel)
 	case http.MethodDelete:
 		if err := e.endSession(v); err != nil {
@@ -176,7 +175,7 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	r.Header.Set(imageHeader, p.image)
 	l := &responseFilter{ResponseWriter: w}
 	e.http.ServeHTTP(l, r)
-	// the daemon leaves, of which the SDK says nothing
+	// the daemon shuts down, which the SDK does not report
 	if cause := context.Cause(ctx); proto.CodeOf(cause) == proto.Unavailable {
 		return messageError{id: idOf(body), error: cause}
 	}
@@ -186,7 +185,7 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	return nil
 }
 
-// untilDrained cancels once the server begins to shut down, unless ctx has ended before.
+// untilDrained cancels when the server begins to shut down, unless ctx has ended before.
 func untilDrained(ctx context.Context, cancel func()) {
 	select {
 	case <-api.Draining(ctx):
@@ -195,8 +194,8 @@ func untilDrained(ctx context.Context, cancel func()) {
 	}
 }
 
-// sessionOf is the session that a request names: its owner's alone, for nobody else is it there. One that names none may
-// begin one, in that place.
+// sessionOf returns the session that a request names, if it belongs to the caller. A request without one may start a
+// session in the returned place.
 func (e *Edge) sessionOf(r *http.Request, c api.Caller) (*mcpSession, place, error) {
 	id := r.Header.Get(sessionHeader)
 	v, full := e.findSession(id, c.Owner)
@@ -216,7 +215,7 @@ func (e *Edge) sessionOf(r *http.Request, c api.Caller) (*mcpSession, place, err
 	return nil, p, err
 }
 
-// findSession is an owner's session, if it is there, and why there can be no further one, if so.
+// findSession returns a session of an owner, if it exists, and an error if the owner can have no further one.
 func (e *Edge) findSession(id, owner string) (v *mcpSession, full error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -226,7 +225,7 @@ func (e *Edge) findSession(id, owner string) (v *mcpSession, full error) {
 	return v, e.sessionLimit(owner)
 }
 
-// sessionLimit is why an owner can have no further session, if so. Called with mu held.
+// sessionLimit returns an error if an owner can have no further session. The caller holds mu.
 func (e *Edge) sessionLimit(owner string) error {
 	count := 0
 	for _, v := range e.sessions {
@@ -241,16 +240,16 @@ func (e *Edge) sessionLimit(owner string) error {
 		"with DELETE, or wait until idle ones do", count)
 }
 
-// Where a client that begins a session says in which container.
+// Headers with which a client chooses the container of a new session.
 const (
 	containerHeader = "Berth-Container"
 	imageHeader     = "Berth-Image"
 )
 
-// A place is which container a session works in: one that is there, or one that is to be made.
+// A place is the container of a session: an existing one, or the image of a new one.
 type place struct{ container, image string }
 
-// requestedPlace is what a request that begins a session says about its container.
+// requestedPlace returns the container that a request for a new session asks for.
 func (e *Edge) requestedPlace(r *http.Request, c api.Caller) (place, error) {
 	p := place{container: r.Header.Get(containerHeader), image: r.Header.Get(imageHeader)}
 	query, err := url.ParseQuery(r.URL.RawQuery)
@@ -279,9 +278,9 @@ func (e *Edge) requestedPlace(r *http.Request, c api.Caller) (place, error) {
 	return p, err
 }
 
-// check refuses requests that a web page of somebody else's sends from its reader's browser. Only browsers send an
-// origin, and they send it truly; but a page whose host name was made to mean this machine has that name in Host too,
-// so that one counts only where it cannot be somebody else's.
+// check refuses requests that a foreign web page sends from a browser. Only browsers send an origin, and pages cannot
+// forge it. A page whose host name resolves to this machine has that name in Host, too, so equal names only count if
+// no one else can own them.
 func (e *Edge) check(r *http.Request) error {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.ContainsFunc(e.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
@@ -295,10 +294,10 @@ func (e *Edge) check(r *http.Request) error {
 		"it with --origin", origin)
 }
 
-// isOwnName reports whether a host is an address, or this machine by its first name.
+// isOwnName reports whether a host is an address or localhost.
 func isOwnName(host string) bool { return host == "localhost" || net.ParseIP(host) != nil }
 
-// dialect has what goes wrong before the protocol begins in the protocol's shape.
+// dialect writes errors outside the protocol in the shape of the protocol.
 var dialect = api.Dialect{Status: api.PlainStatus, Body: func(f api.Failure) any {
 	to := messageError{id: noID}
 	errors.As(f.Cause, &to)
@@ -310,19 +309,19 @@ var dialect = api.Dialect{Status: api.PlainStatus, Body: func(f api.Failure) any
 		Data: failure{f.Err, f.RequestID}}}
 }}
 
-// messageError is an error that answers a message, by which clients know it as theirs.
+// A messageError is an error with the ID of the message that it answers.
 type messageError struct {
 	id   json.RawMessage
-	code int64 // 0: its error's
+	code int64 // 0: that of the error
 	error
 }
 
 func (a messageError) Unwrap() error { return a.error }
 
-// noID is that of an answer to what has none.
+// noID answers messages without an ID.
 var noID = json.RawMessage("null")
 
-// idOf is the ID of the one message that a body is, or null.
+// idOf returns the ID of the message in a body, or null.
 func idOf(body []byte) json.RawMessage {
 	var m struct {
 		ID json.RawMessage `json:"id"`
@@ -339,7 +338,7 @@ type rpcError struct {
 	Data    failure `json:"data"`
 }
 
-// A failure is an error in this project's own words, beside the protocol's number for it.
+// A failure is our error beside the error number of the protocol.
 type failure struct {
 	*proto.Error
 	RequestID string `json:"request_id,omitempty"`

@@ -13,27 +13,27 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Bounds of what a client is told while a tool runs. What it misses is in the result.
+// Bounds of progress messages. The result has what they leave out.
 const (
-	sayEvery = 100 * time.Millisecond // between two messages; output that comes meanwhile is told together
-	sayBytes = 16 << 10               // of one message: the end of what came
-	sayBeat  = 15 * time.Second       // between signs of life of a tool that prints nothing
+	sayEvery = 100 * time.Millisecond // between two messages; they combine the output of that time
+	sayBytes = 16 << 10               // of one message: the end of the output
+	sayBeat  = 15 * time.Second       // between messages of a tool that prints nothing
 )
 
-// A narrator tells a client what its call prints while it runs. Progress is counted in seconds, so that it always
-// grows; the message is the output.
+// A progressReporter sends the output of a running call to the client. The progress value is the time in seconds,
+// which always grows; the message is the output.
 type progressReporter struct {
 	ctx    context.Context // the call's
 	client *sdk.ServerSession
 	token  any
 	began  time.Time
-	more   chan struct{} // holds one token once there is something to say
+	more   chan struct{} // holds one token when there is output to send
 
 	mu      sync.Mutex // guards pending
 	pending []byte
 }
 
-// newProgress is nil for a client that did not ask to be told: then nothing is followed either.
+// newProgress returns nil for a client that did not ask for progress; then no output is followed.
 func (c *call) newProgress(ctx context.Context) *progressReporter {
 	token := c.params.GetProgressToken()
 	if token == nil {
@@ -42,7 +42,7 @@ func (c *call) newProgress(ctx context.Context) *progressReporter {
 	return &progressReporter{ctx: ctx, client: c.client, token: token, began: time.Now(), more: make(chan struct{}, 1)}
 }
 
-// runReporting tells the client what is heard while do runs.
+// runReporting runs do and reports output meanwhile.
 func (n *progressReporter) runReporting(do func()) {
 	if n == nil {
 		do()
@@ -56,7 +56,7 @@ func (n *progressReporter) runReporting(do func()) {
 	speaker.Wait()
 }
 
-// sendProgress says what is heard, at once but not too often, until done.
+// sendProgress sends output at once, but at most every sayEvery, until done.
 func (n *progressReporter) sendProgress(done <-chan struct{}) {
 	beat := time.NewTicker(sayBeat)
 	defer beat.Stop()
@@ -79,7 +79,7 @@ func (n *progressReporter) sendProgress(done <-chan struct{}) {
 	}
 }
 
-// addOutput takes a piece of output. It never waits for the client: what runs is not to.
+// addOutput adds a piece of output. It never waits for the client.
 func (n *progressReporter) addOutput(data string, raw []byte) {
 	n.mu.Lock()
 	n.pending = append(append(n.pending, data...), raw...)
@@ -93,7 +93,7 @@ func (n *progressReporter) addOutput(data string, raw []byte) {
 	}
 }
 
-// takePending is what there is to say, in whole characters.
+// takePending returns the output to send, in whole characters.
 func (n *progressReporter) takePending() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -106,13 +106,13 @@ func (n *progressReporter) takePending() string {
 	return text
 }
 
-// notify sends one message. One that cannot be sent is nobody's loss: the result has it too.
+// notify sends one message. Errors are ignored, since the result has the output, too.
 func (n *progressReporter) notify(message string) {
 	_ = n.client.NotifyProgress(n.ctx, &sdk.ProgressNotificationParams{ProgressToken: n.token, Progress: time.Since(
 		n.began).Seconds(), Message: message})
 }
 
-// follow passes on what a command prints, once it is given that; wait returns when it has ended.
+// follow returns a function that reports the output of a command, and one that waits for the end of the command.
 func (n *progressReporter) follow(ctx context.Context) (follow func(*session.Exec), wait func()) {
 	if n == nil {
 		return func(*session.Exec) {}, func() {}
@@ -124,11 +124,11 @@ func (n *progressReporter) follow(ctx context.Context) (follow func(*session.Exe
 		}
 		return nil
 	}
-	// What is missed is in the result.
+	// The result has what is missed.
 	return func(x *session.Exec) { wg.Go(func() { _ = x.Follow(ctx, session.Cursor{}, listen) }) }, wg.Wait
 }
 
-// progress is the same for what package code tells of code that runs; nil if nobody asks.
+// progress returns a function that reports the output of code; nil if the client did not ask.
 func (n *progressReporter) progress() func(code.Progress) error {
 	if n == nil {
 		return nil

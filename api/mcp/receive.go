@@ -10,8 +10,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// receive is between the SDK's reading of a request and what it would do with it: what depends on the owner is done
-// here.
+// receive handles the messages that depend on the owner, before the SDK does.
 func (e *Edge) receive(next sdk.MethodHandler) sdk.MethodHandler {
 	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
 		switch p := req.GetParams().(type) {
@@ -32,7 +31,7 @@ func (e *Edge) receive(next sdk.MethodHandler) sdk.MethodHandler {
 	}
 }
 
-// initialize begins a visit once the SDK has agreed to the session.
+// initialize starts a session once the SDK has accepted it.
 func (e *Edge) initialize(req sdk.Request, agree func() (sdk.Result, error)) (sdk.Result, error) {
 	res, err := agree()
 	if err != nil {
@@ -49,7 +48,7 @@ func (e *Edge) initialize(req sdk.Request, agree func() (sdk.Result, error)) (sd
 	return res, nil
 }
 
-// origin is the context of the HTTP request that a message came with.
+// origin returns the context of the HTTP request that brought a message.
 func (e *Edge) origin(extra *sdk.RequestExtra) (context.Context, http.Header, error) {
 	if extra != nil {
 		if wire, ok := e.requests.Load(extra.Header.Get(wireHeader)); ok {
@@ -59,8 +58,8 @@ func (e *Edge) origin(extra *sdk.RequestExtra) (context.Context, http.Header, er
 	return nil, nil, proto.Errorf(proto.Canceled, "", "", "the client went away")
 }
 
-// inSession does something for the session that a message belongs to. Its context knows who asks, and ends when the
-// client cancels the request, the session ends, or the key of who asks does.
+// inSession runs do for the session of a message. The context has the caller, and ends when the client cancels the
+// request, or when the session or the caller's key ends.
 func inSession[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request, do func(context.Context, *mcpSession) (R, error)) (
 	sdk.Result, error) {
 	wire, _, err := e.origin(req.GetExtra())
@@ -79,7 +78,7 @@ func inSession[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request, do f
 		return nil, refusal(err)
 	}
 	defer done()
-	// The SDK's context is the session's, and so carries whoever began that.
+	// The SDK's context belongs to the session, and so has the caller who started that.
 	work, cancel := context.WithCancel(proto.WithRequestID(proto.WithCaller(ctx, proto.CallerOf(wire)),
 		proto.RequestIDOf(wire)))
 	defer cancel()
@@ -92,13 +91,13 @@ func inSession[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request, do f
 	return res, nil
 }
 
-// refusal is an error as the protocol tells it, where there is no result to tell it in.
+// refusal converts an error to one of the protocol, where there is no result to carry it.
 func refusal(err error) error {
 	e := proto.AsError(err)
 	return &jsonrpc.Error{Code: rpcCode(e.Code), Message: e.Message, Data: encode(failure{Error: e})}
 }
 
-// rpcCode is the protocol's number for an error.
+// rpcCode returns the error number of the protocol.
 func rpcCode(code proto.Code) int64 {
 	switch code {
 	case proto.InvalidArgument, proto.TooLarge:
@@ -111,8 +110,7 @@ func rpcCode(code proto.Code) int64 {
 	return serverError
 }
 
-// Of the numbers that JSON-RPC leaves to servers: the first, and the one that the protocol has for a resource that is
-// not there.
+// Numbers that JSON-RPC leaves to servers: the first one, and the protocol's number for a missing resource.
 const (
 	serverError = -32000
 	notFound    = -32002

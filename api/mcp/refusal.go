@@ -12,14 +12,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// A listener is the answer that the SDK gives to a request. It holds back what the SDK says of a message that it does
-// not take: that is plain text, by which no client knows what was wrong with which of its messages.
+// A responseFilter is the http.ResponseWriter of the SDK. It holds back refusals of the SDK: they are plain text,
+// which does not tell a client which message was wrong.
 type responseFilter struct {
 	http.ResponseWriter
-	refusal *bytes.Buffer // nil: it has taken the message
+	refusal *bytes.Buffer // nil: the SDK has accepted the message
 }
 
-// maxRefusal is the most that is kept of what it says, in bytes.
+// maxRefusal bounds how much of a refusal is kept, in bytes.
 const maxRefusal = 1 << 10
 
 func (l *responseFilter) WriteHeader(status int) {
@@ -30,8 +30,8 @@ func (l *responseFilter) WriteHeader(status int) {
 	l.ResponseWriter.WriteHeader(status)
 }
 
-// Write leaves out the name of the event by which a client learns where to come back to. The protocol gives it none,
-// and clients warn of one they do not know.
+// Write removes the name of the event with the position for reconnecting. The protocol has no such name, and clients
+// warn about unknown ones.
 func (l *responseFilter) Write(p []byte) (int, error) {
 	if l.refusal != nil {
 		l.refusal.Write(p[:min(len(p), maxRefusal-l.refusal.Len())])
@@ -45,9 +45,8 @@ func (l *responseFilter) Write(p []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (l *responseFilter) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// answer is what a client is told instead of a refusal: a notification that is not known is nothing to it, as the
-// protocol has it, and to a request there is an error by its ID. That one comes as an answer and not as a failure of
-// the transport: clients look into no other.
+// answer replaces a refusal. An unknown notification is accepted, as the protocol wants. A request gets an error with
+// its ID, with status 200, since clients do not read other answers.
 func (l *responseFilter) answer(body []byte) error {
 	text := strings.TrimSpace(l.refusal.String())
 	var m struct {
@@ -55,7 +54,7 @@ func (l *responseFilter) answer(body []byte) error {
 		Method string          `json:"method"`
 	}
 	valid, unknown := json.Valid(body), strings.HasSuffix(text, " unsupported")
-	_ = json.Unmarshal(body, &m) // what is no message has neither
+	_ = json.Unmarshal(body, &m) // without a message both stay empty
 	if unknown && m.ID == nil {
 		l.ResponseWriter.WriteHeader(http.StatusAccepted)
 		return nil

@@ -17,24 +17,24 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// Resources and what is behind them.
+// URIs of resources.
 const (
 	scheme       = "berth"
-	fileURI      = scheme + "://files/"      // and the ID of a stored file
-	containerURI = scheme + "://containers/" // and the ID of a container, and what of it
+	fileURI      = scheme + "://files/"      // followed by the ID of a stored file
+	containerURI = scheme + "://containers/" // followed by the ID of a container and a path
 
 	fileTemplate      = fileURI + "{id}"
 	workspaceTemplate = containerURI + "{container}/workspace/{+path}"
 	manifestTemplate  = containerURI + "{container}/jobs/{job}/manifest.json"
 )
 
-// maxResource is the most that is read at once, in bytes: it travels in one message, as base64 perhaps.
+// maxResource bounds a resource, in bytes. It travels in one message, in base64 if it is not text.
 const maxResource = 4 << 20
 
-// pageSize is how many resources one page lists.
+// pageSize is the number of resources on a page.
 const pageSize = 100
 
-// addTemplates says what there is to read.
+// addTemplates registers the resource templates.
 func (e *Edge) addTemplates() {
 	add := func(t *sdk.ResourceTemplate, read func(context.Context, *mcpSession, string) (*sdk.ResourceContents, error)) {
 		e.server.AddResourceTemplate(t, func(ctx context.Context, req *sdk.ReadResourceRequest) (
@@ -62,7 +62,7 @@ func (e *Edge) addTemplates() {
 		Description: "What a job's directory holds, and which command made it."}, e.readManifest)
 }
 
-// listResources are the owner's stored files, newest first.
+// listResources lists the stored files of the owner, newest first.
 func (e *Edge) listResources(ctx context.Context, v *mcpSession, p *sdk.ListResourcesParams) (*sdk.ListResourcesResult,
 	error) {
 	q := files.Query{Limit: pageSize}
@@ -140,7 +140,7 @@ func (e *Edge) readManifest(ctx context.Context, v *mcpSession, uri string) (_ *
 	return &sdk.ResourceContents{URI: uri, MIMEType: "application/json", Text: string(encode(m))}, nil
 }
 
-// parts are the container that a URI names and what comes behind the mark.
+// parts splits a URI into the container and the rest after the mark.
 func parts(uri, mark string) (container, rest string, err error) {
 	container, rest, _ = strings.Cut(strings.TrimPrefix(uri, containerURI), mark)
 	if !proto.ValidID(proto.ContainerPrefix, container) {
@@ -153,7 +153,7 @@ func parts(uri, mark string) (container, rest string, err error) {
 	return container, rest, nil
 }
 
-// contentsOf is what r holds: text where it is text, and bytes where not.
+// contentsOf reads r as text if it is text, and as bytes otherwise.
 func contentsOf(uri, media string, size int64, r io.Reader) (*sdk.ResourceContents, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxResource+1))
 	if err != nil {
@@ -177,7 +177,7 @@ func isText(data []byte) bool { return utf8.Valid(data) && !slices.Contains(data
 // link adds a stored file to a result.
 func (c *call) link(ctx context.Context, res *sdk.CallToolResult, id string) {
 	f, err := c.Files.Get(ctx, c.visit.owner, id)
-	if err != nil { // deleted meanwhile
+	if err != nil { // deleted in the meantime
 		c.notes = append(c.notes, fmt.Sprintf("the file %s is not there any more", id))
 		return
 	}

@@ -12,14 +12,13 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// A schema is one of JSON Schema 2020-12.
+// A schema is a JSON Schema 2020-12.
 type schema = map[string]any
 
-// fields are those of an input, by name.
+// fields are the fields of an input by name.
 type fields map[string]schema
 
-// object is the schema of a tool's input. What it does not name is refused, since a field that is spelled wrong would
-// be one that does nothing.
+// object is the schema of a tool's input. Unknown fields are refused, since a misspelt field would have no effect.
 func object(required []string, f fields) schema {
 	s := schema{"type": "object", "properties": f, "additionalProperties": false}
 	if len(required) > 0 {
@@ -44,13 +43,13 @@ func choice(what string, of ...string) schema {
 	return schema{"type": "string", "enum": of, "description": what}
 }
 
-// containerField is the way to another container than the session's.
+// containerField selects another container than the session's.
 var containerField = text1("ID of a container to do it in, instead of the session's own.")
 
 func yes() *bool { v := true; return &v }
 func no() *bool  { v := false; return &v }
 
-// outcomeSchema is what run_code answers with, made from the type itself, so that it is never another one.
+// outcomeSchema is the schema of the answer of run_code, made from its type.
 var outcomeSchema = schemaOf[code.Outcome]()
 
 func schemaOf[T any]() *jsonschema.Schema {
@@ -58,7 +57,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 		reflect.TypeFor[json.RawMessage](): {},
 		reflect.TypeFor[proto.Time]():      {Type: "string", Format: "date-time"},
 	}})
-	if err != nil { // of a type of this program's, so the first test finds it
+	if err != nil { // the type is constant, so the first test would find it
 		panic(err)
 	}
 	return s

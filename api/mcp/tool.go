@@ -15,14 +15,14 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// A tool is one row of what clients can call.
+// A tool is one row of the tool list.
 type tool struct {
 	*sdk.Tool
 	run func(context.Context, *call) (*sdk.CallToolResult, error)
 }
 
-// toolsOf are the tools of an owner, by name: everybody's, and those that the owner stored, but for ones that are
-// called like one of everybody's.
+// toolsOf returns the tools of an owner by name: the common ones and the stored ones, except stored tools with the
+// name of a common one.
 func (e *Edge) toolsOf(owner string) ([]tool, error) {
 	if e.Tools == nil {
 		return commonTools, nil
@@ -41,14 +41,14 @@ func (e *Edge) toolsOf(owner string) ([]tool, error) {
 	return all, nil
 }
 
-// toolOf is the one of that name among toolsOf, without reading the others.
+// toolOf returns the tool of that name without reading the others.
 func (e *Edge) toolOf(owner, name string) (tool, error) {
 	if t := commonTool(name); t != nil {
 		return *t, nil
 	}
 	if e.Tools != nil {
 		t, err := e.Tools.Get(owner, name, 0)
-		if err == nil && t.Name == name { // its ID is no name here
+		if err == nil && t.Name == name { // the ID of a tool is not accepted as a name here
 			return storedTool(t), nil
 		}
 		if err != nil && proto.CodeOf(err) != proto.NotFound {
@@ -59,7 +59,7 @@ func (e *Edge) toolOf(owner, name string) (tool, error) {
 		"tool %.80q is not known; tools/list has those that are", name)
 }
 
-// commonTool is the one of that name; nil if there is none.
+// commonTool returns the common tool of that name, or nil.
 func commonTool(name string) *tool {
 	i := slices.IndexFunc(commonTools, func(t tool) bool { return t.Name == name })
 	if i < 0 {
@@ -68,10 +68,10 @@ func commonTool(name string) *tool {
 	return &commonTools[i]
 }
 
-// commonTools are the tools that every owner has, by name.
+// commonTools are the tools of every owner, by name.
 var commonTools = []tool{bashTool, executorTool, downloadTool, codeTool, editorTool, uploadTool}
 
-// listTools is one page: there are few.
+// listTools returns one page, since there are few tools.
 func (e *Edge) listTools(_ context.Context, v *mcpSession) (*sdk.ListToolsResult, error) {
 	all, err := e.toolsOf(v.owner)
 	if err != nil {
@@ -84,19 +84,18 @@ func (e *Edge) listTools(_ context.Context, v *mcpSession) (*sdk.ListToolsResult
 	return res, nil
 }
 
-// A call is one tool call under way.
+// A call is one running tool call.
 type call struct {
 	*Edge
 	visit   *mcpSession
 	client  *sdk.ServerSession
 	params  *sdk.CallToolParamsRaw
-	session *session.Session // that it works in; nil as long as it has asked for none
-	notes   []string         // for whoever reads the result
-	items   []string         // for the audit log: the tool, and what it was asked to do something with
+	session *session.Session // the container that it uses; nil: none yet
+	notes   []string         // for the reader of the result
+	items   []string         // for the audit log: the tool and its objects
 }
 
-// callTool runs a tool. What goes wrong is told in the result, where a model can read it; only a tool that is not
-// there is an error.
+// callTool runs a tool. Failures are part of the result, which a model can read; only an unknown tool is an error.
 func (e *Edge) callTool(ctx context.Context, v *mcpSession, client *sdk.ServerSession, p *sdk.CallToolParamsRaw) (
 	*sdk.CallToolResult, error) {
 	t, err := e.toolOf(v.owner, p.Name)
@@ -117,7 +116,7 @@ func (e *Edge) callTool(ctx context.Context, v *mcpSession, client *sdk.ServerSe
 	return res, nil
 }
 
-// outcome is an error as the audit log has it.
+// outcome returns the outcome for the audit log.
 func outcome(err error) string {
 	if err == nil {
 		return proto.AuditOK
@@ -125,7 +124,7 @@ func outcome(err error) string {
 	return string(proto.CodeOf(err))
 }
 
-// audit has something audited that was done in the name of ctx's caller.
+// audit writes an audit entry for the caller of ctx.
 func (e *Edge) audit(ctx context.Context, entry proto.AuditEntry) {
 	if e.Audit == nil {
 		return
@@ -138,7 +137,7 @@ func (e *Edge) audit(ctx context.Context, entry proto.AuditEntry) {
 	e.Audit.Append(entry)
 }
 
-// addAuditItems has the audit log say what the call is about beside the tool.
+// addAuditItems adds objects of the call to its audit entry.
 func (c *call) addAuditItems(items ...string) {
 	for _, item := range items {
 		if item != "" {
@@ -154,7 +153,7 @@ func (c *call) containerID() string {
 	return c.session.ID()
 }
 
-// input reads what the client sent for a tool. What is wrong with it names the field.
+// input decodes the input of the tool. Errors name the field.
 func (c *call) input(v any) error {
 	in := c.params.Arguments
 	if len(bytes.TrimSpace(in)) == 0 {
@@ -163,7 +162,7 @@ func (c *call) input(v any) error {
 	return api.DecodeBytes(in, v)
 }
 
-// useContainer has the call work in a container: the one that the input names, or the session's.
+// useContainer selects the container of the call: the one that the input names, or the session's.
 func (c *call) useContainer(ctx context.Context, named string) (*session.Session, error) {
 	s, note, err := c.container(ctx, c.visit, named)
 	if err != nil {
@@ -176,13 +175,13 @@ func (c *call) useContainer(ctx context.Context, named string) (*session.Session
 	return s, nil
 }
 
-// The keys of what results say beside the protocol's own fields.
+// Keys of metadata in results.
 const (
-	metaContainer = "berth/container" // which one it happened in, and until when that is there
-	metaError     = "berth/error"     // what went wrong: code, item, message
+	metaContainer = "berth/container" // the container and its expiry
+	metaError     = "berth/error"     // the error: code, item, message
 )
 
-// label adds to a result where it comes from.
+// label adds notes and the container to a result.
 func (c *call) label(res *sdk.CallToolResult) {
 	if res.Content == nil {
 		res.Content = []sdk.Content{}
@@ -199,7 +198,7 @@ func (c *call) label(res *sdk.CallToolResult) {
 	res.Meta[metaContainer] = c.session.Ref()
 }
 
-// failed is a result that says why there is none.
+// failed returns a result that reports an error.
 func (c *call) failed(err error) *sdk.CallToolResult {
 	if c.session != nil {
 		err = c.session.HideError(err)
@@ -213,7 +212,7 @@ func (c *call) failed(err error) *sdk.CallToolResult {
 
 func text(s string) *sdk.TextContent { return &sdk.TextContent{Text: s} }
 
-// joined is a text of lines that may lack their ends.
+// joined joins texts and adds missing line ends between them.
 func joined(parts ...string) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -228,7 +227,7 @@ func joined(parts ...string) string {
 	return cmp.Or(b.String(), "(no output)")
 }
 
-// encode is v as JSON. What is encoded here always can be.
+// encode marshals v, which cannot fail for the types used here.
 func encode(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -29,7 +29,7 @@ var bashTool = tool{&sdk.Tool{
 	}),
 }, runBash}
 
-// maxTimeout is the most that a command may ask for, in seconds.
+// maxTimeout is the longest time limit of a command, in seconds.
 const maxTimeout = 24 * 60 * 60
 
 type bashInput struct {
@@ -90,10 +90,10 @@ func runBash(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	return res, nil
 }
 
-// links adds the files that a command has made.
+// links adds the files that a command has made to a result.
 func (c *call) links(ctx context.Context, res *sdk.CallToolResult, x *session.Exec) {
 	done, err := x.Wait(ctx)
-	if err != nil { // the client has gone meanwhile
+	if err != nil { // the client has gone
 		return
 	}
 	c.notes = append(c.notes, done.Notes...)
@@ -104,7 +104,7 @@ func (c *call) links(ctx context.Context, res *sdk.CallToolResult, x *session.Ex
 	}
 }
 
-// contents are what a tool of package tools has for a model, as this protocol has it.
+// contents converts the result of package tooluse for a model.
 func contents(content any) []sdk.Content {
 	if s, ok := content.(string); ok {
 		return []sdk.Content{text(joined(s))}

@@ -71,7 +71,7 @@ func runCode(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	return res, nil
 }
 
-// outcome runs the code: as a cell of its context, or as a program.
+// outcome runs the code as a cell of its context, or as a program.
 func (c *call) outcome(ctx context.Context, container string, in codeInput, each func(code.Progress) error) (
 	out code.Outcome, err error) {
 	if in.Context != "" {
@@ -84,7 +84,7 @@ func (c *call) outcome(ctx context.Context, container string, in codeInput, each
 	return out, err
 }
 
-// readable is what became of code, as a model reads it.
+// readable formats the outcome of code for a model.
 func readable(out code.Outcome) string {
 	parts := []string{strings.Join(out.Logs.Stdout, ""), strings.Join(out.Logs.Stderr, "")}
 	parts = append(parts, out.Results...)
@@ -99,10 +99,10 @@ func readable(out code.Outcome) string {
 	return joined(parts...)
 }
 
-// shown are the types of image that clients show.
+// shown are the media types of images that clients display.
 var shown = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-// images are those of the results, each once.
+// images returns the images of the results, each once.
 func images(rich []code.Bundle) (out []sdk.Content) {
 	for _, b := range rich {
 		for _, mime := range shown {
@@ -119,7 +119,7 @@ func images(rich []code.Bundle) (out []sdk.Content) {
 	return out
 }
 
-// withoutImages is what is left of results for where the images are content of their own: they would be there twice.
+// withoutImages removes the images from results, since they are content of their own.
 func withoutImages(rich []code.Bundle) []code.Bundle {
 	out := []code.Bundle{}
 	for _, b := range rich {

@@ -57,7 +57,7 @@ func runEditor(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	return &sdk.CallToolResult{IsError: done.IsError, Content: contents(done.Content)}, nil
 }
 
-// missing is the error for a field that a tool cannot do without.
+// missing is the error for a missing field.
 func missing(field, want string) error {
 	return proto.Errorf(proto.InvalidArgument, "", field, "%s is missing; set it to %s", field, want)
 }

@@ -38,7 +38,7 @@ type uploadInput struct {
 	Container string  `json:"container,omitempty"`
 }
 
-// open is the content that an input names.
+// open opens the content that an input names.
 func (in uploadInput) open(ctx context.Context, c *call) (io.ReadCloser, error) {
 	given := 0
 	for _, is := range []bool{in.FileID != "", in.Text != nil, in.Base64 != nil} {
@@ -88,8 +88,7 @@ func runUpload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	return &sdk.CallToolResult{Content: []sdk.Content{text(fmt.Sprintf("%s has %d bytes now", name, f.SizeBytes))}}, nil
 }
 
-// inWorkspace is where a path leads that may be relative to the workspace. Whether it may be used is for the
-// container's kernel to say.
+// inWorkspace resolves a path relative to the workspace. The kernel of the container checks access.
 func inWorkspace(p string) string {
 	if path.IsAbs(p) {
 		return p
@@ -113,7 +112,7 @@ type downloadInput struct {
 	Container string `json:"container,omitempty"`
 }
 
-// maxAlong is the most that comes along with a link, in bytes.
+// maxAlong bounds the content that accompanies a link, in bytes.
 const maxAlong = 256 << 10
 
 func runDownload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
@@ -148,7 +147,7 @@ func runDownload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	return res, err
 }
 
-// along adds what a stored file holds to a result.
+// along adds the content of a stored file to a result.
 func (c *call) along(ctx context.Context, res *sdk.CallToolResult, f proto.StoredFile) error {
 	r, _, err := c.Files.Open(ctx, c.visit.owner, f.ID)
 	if err != nil {

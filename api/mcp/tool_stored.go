@@ -12,10 +12,10 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// metaRun is the key of what a result says of the run of a stored tool.
+// metaRun is the key of the run of a stored tool in the metadata of a result.
 const metaRun = "berth/run"
 
-// storedTool is a stored tool as clients see it: under its own name, with its schemas.
+// storedTool describes a stored tool to clients, with its own name and schemas.
 func storedTool(t toolstore.Tool) tool {
 	cfg := t.Configuration
 	row := &sdk.Tool{
@@ -47,20 +47,20 @@ func runStored(ctx context.Context, c *call, t toolstore.Tool) (res *sdk.CallToo
 	return c.told(ctx, run), nil
 }
 
-// decided waits for a person. A client that does not wait any more has asked for nothing: nobody is to approve that
+// decided waits for a person's decision. If the client stops waiting, the run is refused, so that no one approves it
 // later.
 func (c *call) decided(ctx context.Context, run toolstore.Run) (toolstore.Run, error) {
 	over, err := c.Tools.Await(ctx, c.visit.owner, run.ID)
 	if err != nil || over.State.Over() {
 		return over, err
 	}
-	// Where it was approved in this very moment it goes on, and the list of runs has it.
+	// A run that was approved at this moment continues; the list of runs has it.
 	_, _ = c.Tools.Refuse(context.WithoutCancel(ctx), c.visit.owner, run.ID, toolstore.Refusal{
 		Reason: "the client waits for it no more"})
 	return over, context.Cause(ctx)
 }
 
-// told is a run that is over, as a model reads it.
+// told formats a finished run for a model.
 func (c *call) told(ctx context.Context, run toolstore.Run) *sdk.CallToolResult {
 	res := &sdk.CallToolResult{IsError: run.State != proto.RunSucceeded,
 		Meta: sdk.Meta{metaRun: map[string]any{"id": run.ID, "version": run.Version, "state": run.State}}}
@@ -72,7 +72,7 @@ func (c *call) told(ctx context.Context, run toolstore.Run) *sdk.CallToolResult 
 		if out+warned != "" {
 			res.Content = append(res.Content, text("Printed:\n"+joined(out, warned)))
 		}
-		// What is no object has no place there, and null is none.
+		// Structured content must be an object.
 		var object map[string]any
 		if json.Unmarshal(run.Output, &object) == nil && object != nil {
 			res.StructuredContent = run.Output
@@ -85,7 +85,7 @@ func (c *call) told(ctx context.Context, run toolstore.Run) *sdk.CallToolResult 
 	return res
 }
 
-// whyNot says why there is no output.
+// whyNot explains why there is no output.
 func whyNot(run toolstore.Run) string {
 	switch e := run.Error; {
 	case run.Decision != nil && run.Decision.Reason != "":

@@ -16,14 +16,14 @@ func (e *edge) auditHead(c *call) error {
 	return c.json(http.StatusOK, proto.AuditHead{Seq: seq, Hash: hash})
 }
 
-// The owner in the filter is a choice and no bound, which is why the rows are for admins.
+// Only admins reach this: the owner in the filter is a choice of the caller, not a bound.
 func (e *edge) readAudit(c *call) error {
 	f := audit.Filter{
 		Container: c.query.Get("container"), Actor: c.query.Get("actor"), Owner: c.query.Get("owner"), Act: c.query.Get(
 			"act"),
 		Since: c.moment("since"), Until: c.moment("until"), Last: int(c.whole("last")),
 	}
-	// Before anything is written: behind the first byte of a 200 no error can be told.
+	// Check before writing: after the first byte of a 200 no error can be sent.
 	after, err := c.lastEntry()
 	if err != nil {
 		return err
@@ -36,18 +36,17 @@ func (e *edge) readAudit(c *call) error {
 	return e.Audit.Read(c.r.Context(), f, false, func(line []byte) error { _, err := c.Write(line); return err })
 }
 
-// followAudit goes on until the client or the daemon leaves, which is no failure of either. It is asked for by a
-// header and not by a key of the query, so that whoever tries what the document says of the query comes to an end.
+// followAudit runs until the client or the daemon leaves, which is a failure of neither. A header asks for it, not a
+// query key, so that a fuzzer of the documented query does not hang.
 func (e *edge) followAudit(c *call, f audit.Filter, after int64) error {
 	if after > 0 {
-		f.Last = 0 // it chose where to begin; a client that comes back goes on from its last event
+		f.Last = 0 // last chose the start; a reconnecting client continues after its last event
 	}
 	es := api.NewEventStream(c.w, c.r)
 	defer es.Close()
 	err := e.Audit.Read(es.Context(), f, true, func(line []byte) error {
 		var entry struct{ Seq int64 }
-		// The filter chooses by time and not by number, so what the client has already is read
-		// again and left out here.
+		// The filter selects by time, not by number, so entries that the client has are read again and skipped here.
 		if err := json.Unmarshal(line, &entry); err != nil || entry.Seq <= after {
 			return err
 		}
@@ -59,13 +58,13 @@ func (e *edge) followAudit(c *call, f audit.Filter, after int64) error {
 	return err
 }
 
-// lastEntry is the number of the last entry that a client which comes back has, or 0.
+// lastEntry returns the number of the last entry that a reconnecting client has, or 0.
 func (c *call) lastEntry() (int64, error) {
 	last := c.r.Header.Get("Last-Event-ID")
 	if last == "" {
 		return 0, nil
 	}
-	// 63 bits, so that it fits an int64 and a sign is refused.
+	// 63 bits fit an int64, and ParseUint refuses a sign
 	n, err := strconv.ParseUint(last, 10, 63)
 	if err != nil {
 		return 0, invalid("Last-Event-ID", "Last-Event-ID %.80q is not the ID of an event of this stream; leave it "+

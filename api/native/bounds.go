@@ -17,11 +17,11 @@ import (
 
 type schema = openapi.Schema
 
-// Patterns of texts. The core checks the same.
+// Patterns of strings. The core checks the same.
 const (
 	noNUL     = `^[^\x00]*$`
 	printable = `^[^\x00-\x1f\x7f-\x9f]*$`
-	nameOrNot = `^([0-9A-Za-z][0-9A-Za-z_-]{0,63})?$` // of a job, a shell or a context; empty is the same as left out
+	nameOrNot = `^([0-9A-Za-z][0-9A-Za-z_-]{0,63})?$` // of a job, a shell or a context; empty means left out
 
 	// a host of an allow-list: a name, with or without a star for its first label, or an address, and a port
 	hostPattern = `^(\*\.)?([^\s/@:*?#%\[\]\\]+|\[[0-9A-Fa-f:.]+\])(:[1-9][0-9]{0,4})?$`
@@ -29,19 +29,19 @@ const (
 	callablePattern = `^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`
 )
 
-// imagePattern is the part of the core's rule for names of images that a pattern can say.
+// imagePattern covers the part of the core's rule for image names that a pattern can express.
 var imagePattern = strings.ReplaceAll(`^PART(/PART){0,3}(:[0-9A-Za-z_][0-9A-Za-z_.-]{0,127})?$`, "PART",
 	`[0-9a-z]+((\.|_|__|-+)[0-9a-z]+)*`)
 
-// signalPattern has the names of signals that a command can be sent, as Linux has them.
+// signalPattern lists the signals that a command can get.
 var signalPattern = `^(SIG)?(` + strings.ReplaceAll("ABRT ALRM BUS CHLD CONT FPE HUP ILL INT IO KILL PIPE PROF PWR "+
 	"QUIT SEGV STKFLT STOP SYS TERM TRAP TSTP TTIN TTOU URG USR1 USR2 VTALRM WINCH XCPU XFSZ", " ", "|") + `)$`
 
-// states are those of a container.
+// states are the states of a container.
 var states = []proto.State{proto.StateCreating, proto.StateRunning, proto.StatePaused, proto.StateStopped,
 	proto.StateExpired}
 
-// enums are the values of string types that have few. A test compares them with the constants of package proto.
+// enums lists the values of string types. A test compares them with the constants of package proto.
 var enums = map[reflect.Type][]any{
 	reflect.TypeFor[proto.State]():         anys(states),
 	reflect.TypeFor[proto.ToolCallState](): anys(proto.ToolCallStates),
@@ -62,7 +62,7 @@ var enums = map[reflect.Type][]any{
 		proto.QuotaExceeded, proto.TimedOut, proto.Canceled, proto.Unavailable, proto.Unsupported, proto.Internal},
 }
 
-// special are types whose JSON is not what their fields say.
+// special holds types whose JSON does not follow from their fields.
 var special = map[reflect.Type]schema{
 	reflect.TypeFor[proto.Time]():      {"type": "string", "format": "date-time"},
 	reflect.TypeFor[time.Time]():       {"type": "string", "format": "date-time"},
@@ -70,15 +70,14 @@ var special = map[reflect.Type]schema{
 	reflect.TypeFor[[]byte]():          {"type": "string", "contentEncoding": "base64"},
 }
 
-// given is an object that has a text under a name.
+// given is an object with a non-empty string of this name.
 func given(name string) schema {
 	return schema{"required": []string{name}, "properties": schema{name: schema{"minLength": 1}}}
 }
 
-// typeRules are what no field of a type says alone. They hold for types that embed it, too.
+// typeRules are rules across several fields of a type. They apply to types that embed it, too.
 var typeRules = map[string]schema{
-	// Empty and left out are the same. A context belongs to a container, which has its image, and the context its
-	// environment.
+	// Empty means left out. A context belongs to a container, which has an image, and has its own environment.
 	"Program": {"allOf": []any{
 		schema{"if": given("container"), "then": schema{"properties": schema{"image": schema{"maxLength": 0}}}},
 		schema{"if": given("context"), "then": schema{
@@ -87,7 +86,7 @@ var typeRules = map[string]schema{
 				"secrets": schema{"maxProperties": 0}},
 		}},
 	}},
-	// The other of the two may be there and be empty, as clients that always send every field have it.
+	// The other one may be present and empty, since some clients always send every field.
 	"Cmd": {"oneOf": []any{
 		schema{"required": []string{"command"}, "properties": schema{"command": schema{"minLength": 1},
 			"argv": schema{"maxItems": 0}}},
@@ -100,8 +99,8 @@ var typeRules = map[string]schema{
 	}},
 }
 
-// namedBounds are what the schema tags of fields name. Limits and networks are the daemon's settings, so the document
-// of each daemon says what that one allows.
+// namedBounds are the bounds that the schema tags of fields name. Limits and networks are settings of the daemon, so
+// each daemon documents its own.
 func namedBounds(i Info) map[string]schema {
 	most, reserved := i.DefaultLimits, schema{"const": proto.InputsDir}
 	text := schema{"type": "string", "pattern": noNUL}
@@ -131,7 +130,7 @@ func namedBounds(i Info) map[string]schema {
 		"labels": mapOf(64, schema{"pattern": printable, "minLength": 1, "maxLength": 256},
 			schema{"type": "string", "pattern": printable, "maxLength": 256}),
 		"env": mapOf(256, envName, text),
-		// At least 4 bytes: the redaction of shorter values would blacken unrelated output.
+		// At least 4 bytes: redaction of shorter values would mask unrelated output.
 		"secrets": mapOf(256, envName, schema{"type": "string", "pattern": noNUL, "minLength": 4,
 			"maxLength": 64 << 10}),
 		"toolEnv": mapOf(64, schema{"pattern": "^[A-Za-z_][0-9A-Za-z_]{0,127}$"}, schema{"type": "string",
@@ -159,13 +158,13 @@ func namedBounds(i Info) map[string]schema {
 	}
 }
 
-// modes are the network modes that this daemon gives to containers; the empty one is the default.
+// modes are the network modes that this daemon allows; the empty one is the default.
 func (i Info) modes() []proto.NetworkMode {
 	all := []proto.NetworkMode{"", proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen}
 	return slices.DeleteFunc(all, func(m proto.NetworkMode) bool { return !i.NetworkMax.Covers(m) })
 }
 
-// networks are the networks that this daemon gives. A list of hosts goes with one mode alone.
+// networks are the networks that this daemon allows. Only the mode allowlist may have a list of hosts.
 func (i Info) networks() schema {
 	noList := schema{"properties": schema{"mode": schema{"enum": anys(i.modes())}, "allow": schema{"maxItems": 0}}}
 	if !i.NetworkMax.Covers(proto.NetworkAllowlist) {
@@ -175,7 +174,7 @@ func (i Info) networks() schema {
 		schema{"properties": schema{"mode": schema{"enum": []any{"", proto.NetworkAllowlist}}}}}}
 }
 
-// orZero allows 0, which stands for the default, and numbers from least to most. A most of 0 is no bound.
+// orZero allows 0, which means the default, and numbers from least to most. If most is 0 there is no upper bound.
 func orZero[T int64 | float64](least, most T) schema {
 	s := schema{"minimum": least}
 	if most > 0 {
@@ -191,7 +190,7 @@ func anys[T any](list []T) (out []any) {
 	return out
 }
 
-// names is an enum's values as text.
+// names returns the values of an enum as strings.
 func names[T any](values []T) (list []string) {
 	for _, v := range values {
 		list = append(list, fmt.Sprint(v))

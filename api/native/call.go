@@ -15,27 +15,25 @@ import (
 	"berth/session"
 )
 
-// A call is one request on its way through a handler.
-// A call lives as long as its request; nothing keeps one.
+// A call is one request in a handler. It ends with the request.
 type call struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	owner string
-	query url.Values // only keys that the route knows, with values it takes
+	query url.Values // checked: only keys of the route, with valid values
 }
 
 // A handler serves one route.
 type handler func(*call) error
 
-// route is the row as the server takes it.
+// route converts the row to a route of the server.
 func (r row) route() api.Route {
 	return api.Route{
 		Method: r.method, Pattern: r.path, Where: r.where, MaxBodyBytes: cmp.Or(bodyLimits[r.ID], maxJSON),
 		Public: r.Public, Media: r.media(), Doc: &r.Operation,
 		Act: r.auditAction(), Covered: coreAudited[r.ID],
 		Handle: func(w http.ResponseWriter, req *http.Request, c api.Caller) error {
-			// Before the query is looked at: what an admin's route takes is nobody else's
-			// business.
+			// Check this before the query, so that other callers learn nothing about the route.
 			if r.Admin && !c.Admin {
 				return proto.Errorf(proto.PermissionDenied, "", "", "This needs an admin's API key; this one is not.")
 			}
@@ -43,24 +41,23 @@ func (r row) route() api.Route {
 			if err != nil {
 				return err
 			}
-			// Noted before the handler runs, so that refused acts are in the log with what they
-			// were about.
+			// Note these before the handler runs, so that entries of refused requests have them, too.
 			for _, name := range namedKeys {
 				api.Note(req.Context(), q.Get(name))
 			}
 			in := &call{w, req, c.Owner, q}
-			// The context carries the generation to wherever the container is used, so that no
-			// handler can forget to ask.
+			// The generation travels in the context to every use of the container, so that no handler can forget the
+			// check.
 			in.r = req.WithContext(session.InGeneration(req.Context(), in.whole(ofGeneration.Name)))
 			return r.handle(in)
 		},
 	}
 }
 
-// namedKeys are the query keys that name what a request is about, for the audit log.
+// namedKeys are the query keys that the audit log records as items.
 var namedKeys = []string{"path", "name", "ref"}
 
-// media is what the route's body may be called. Bytes may be called anything.
+// media lists the media types of the route's body. A body of bytes may have any type.
 func (r row) media() (list []string) {
 	for _, c := range r.Body {
 		if c.Of == nil {
@@ -71,10 +68,10 @@ func (r row) media() (list []string) {
 	return list
 }
 
-// json answers with v.
+// json answers with v as JSON.
 func (c *call) json(status int, v any) error { return api.JSON(c.w, status, v) }
 
-// Write sends part of a raw body. Its error says that the client has gone, which is nobody's fault.
+// Write sends part of a raw body. An error means that the client has gone.
 func (c *call) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	if err != nil {
@@ -83,17 +80,15 @@ func (c *call) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom sends a raw body that may be a file, which the kernel can send by itself. Whether an error is the client's
-// or the file's is for the server to tell apart.
+// ReadFrom sends a raw body, which may be a file that the kernel sends by itself. The server tells errors of the
+// client from those of the file.
 func (c *call) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.w, r) }
 
-// rawBody says what a raw body is, and that a browser is not to guess otherwise: it is the container's
-// words, not ours.
+// rawBody sets the headers of a raw body. The content comes from the container, so browsers must not guess its type.
 func rawBody(h http.Header, mediaType string) {
 	h.Set("Content-Type", mediaType)
 	h.Set("X-Content-Type-Options", "nosniff")
-	// A page that a container made must not run scripts with this origin's rights, should somebody
-	// open it in a browser.
+	// A page from a container must not run scripts with the rights of this origin.
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 }
 
@@ -106,14 +101,14 @@ func list[T any](c *call, items []T) error {
 	return c.json(http.StatusOK, page[T]{items})
 }
 
-// A page is a list that is never cut.
+// A page is a list in one piece.
 type page[T any] struct {
 	Data []T `json:"data"`
 }
 
-// decodeOptional is api.Decode for a body that may be left out.
+// decodeOptional is api.Decode for an optional body.
 func (c *call) decodeOptional(v any) error {
-	// The body has the route's bound already; see bodyLimit.
+	// The server has limited the body.
 	data, err := io.ReadAll(c.r.Body)
 	if err != nil || len(bytes.TrimSpace(data)) == 0 {
 		return err
@@ -121,13 +116,13 @@ func (c *call) decodeOptional(v any) error {
 	return api.DecodeBytes(data, v)
 }
 
-// decodeLoosely is api.Decode for what a model wrote: fields that v does not have are left alone.
+// decodeLoosely is api.Decode for a block of a model: unknown fields are ignored.
 func (c *call) decodeLoosely(v any) error {
 	var raw json.RawMessage
 	if err := api.Decode(c.r, &raw); err != nil {
 		return err
 	}
-	// The decoder's own words would name types of Go, which mean nothing to whoever sends a block.
+	// Messages of this decoder name Go types, which mean nothing to the caller.
 	if err := json.Unmarshal(raw, v); err != nil {
 		return proto.Errorf(proto.InvalidArgument, "", "", "The request body is not a tool-use block: it needs "+
 			"type, id and name as strings.")
@@ -135,14 +130,13 @@ func (c *call) decodeLoosely(v any) error {
 	return nil
 }
 
-// session finds the container that the path names.
-// A container of another owner is not found, as one that never was: an ID must not be good for
-// finding out what others have.
+// session returns the container that the path names. A container of another owner is not found, exactly like one that
+// never existed, so that IDs reveal nothing about other owners.
 func (e *edge) session(c *call) (*session.Session, error) {
 	return e.Sessions.Get(c.owner, c.r.PathValue("id"))
 }
 
-// exec finds the command that the path names.
+// exec returns the command that the path names.
 func (e *edge) exec(c *call) (*session.Exec, error) {
 	s, err := e.session(c)
 	if err != nil {
@@ -154,7 +148,7 @@ func (e *edge) exec(c *call) (*session.Exec, error) {
 // wantsEvents reports whether the client asked for server-sent events.
 func (c *call) wantsEvents() bool {
 	for part := range strings.SplitSeq(strings.Join(c.r.Header.Values("Accept"), ","), ",") {
-		// Weights are ignored: whoever names the type can read it.
+		// Weights are ignored: a client that names the type can read it.
 		if t, _, err := mime.ParseMediaType(part); err == nil && t == "text/event-stream" {
 			return true
 		}

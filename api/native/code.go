@@ -8,7 +8,7 @@ import (
 	"berth/proto"
 )
 
-// Without a container the code has one for itself, which goes once the answer is there. Code in a context is a cell.
+// Without a container, the code gets one of its own, which is deleted after the answer. Code in a context is a cell.
 func (e *edge) runCode(c *call) error {
 	var req code.Program
 	if err := api.Decode(c.r, &req.Program); err != nil {
@@ -44,8 +44,8 @@ func (e *edge) runCell(c *call) error {
 	return c.json(http.StatusOK, res)
 }
 
-// streamCell tells what a cell prints as server-sent events. The answer begins with the cell, so that what is wrong
-// before that has its status.
+// streamCell sends the output of a cell as server-sent events. The answer starts with the cell, so that earlier
+// errors have their own status.
 func (e *edge) streamCell(c *call, req code.Cell) error {
 	var es *api.EventStream
 	send := func(p code.Progress) error {
@@ -86,7 +86,7 @@ func (e *edge) executeCode(c *call) error {
 	})
 }
 
-// jsonNow answers with v while the request is not over: what is left to do is nothing that a client has to wait for.
+// jsonNow answers with v before the request ends, since clients need not wait for the cleanup.
 func (c *call) jsonNow(v any) error {
 	if err := c.json(http.StatusOK, v); err != nil {
 		return err

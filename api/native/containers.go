@@ -47,8 +47,7 @@ func (e *edge) listContainers(c *call) error {
 	}
 	p := containerPage{Data: data, HasMore: more}
 	if more {
-		// The place to go on from is an ID and not a number: containers made meanwhile do not
-		// shift the pages.
+		// Pages continue at an ID, not at a number, so that new containers do not shift them.
 		p.NextAfter = &data[len(data)-1].ID
 	}
 	return c.json(http.StatusOK, p)
@@ -78,7 +77,7 @@ func (e *edge) deleteContainer(c *call) error {
 	if err := e.Sessions.Delete(c.r.Context(), c.owner, s.ID(), c.flag("keep_workspace")); err != nil {
 		return err
 	}
-	// Asked afterwards and not repeated from the request: it tells what became of the workspace.
+	// Asked after the deletion, not repeated from the request: the answer says what became of the workspace.
 	return c.json(http.StatusOK, deletedContainer{s.ID(), true, s.WorkspaceID(),
 		e.hasWorkspace(c.owner, s.WorkspaceID())})
 }
@@ -98,7 +97,7 @@ type extension struct {
 	Seconds int64 `json:"seconds,omitempty" schema:"min=0 max=2592000"`
 }
 
-// maxExtension is over every bound that an extension can have, and small enough to be a time.Duration.
+// maxExtension is above every allowed extension and fits a time.Duration.
 const maxExtension = 1 << 32
 
 func (e *edge) extendContainer(c *call) error {
@@ -110,8 +109,7 @@ func (e *edge) extendContainer(c *call) error {
 	if err != nil {
 		return err
 	}
-	// Clamped before it becomes a Duration, which would overflow; what is out of range stays so,
-	// and the core refuses it.
+	// Clamp before the conversion to a Duration, which would overflow. The core refuses values out of range.
 	info, err := s.Extend(time.Duration(min(max(req.Seconds, -1), maxExtension)) * time.Second)
 	if err != nil {
 		return err
@@ -119,7 +117,7 @@ func (e *edge) extendContainer(c *call) error {
 	return c.json(http.StatusOK, info)
 }
 
-// changeState answers a request that has a container go into another state, with the container as it is then.
+// changeState returns a handler that moves a container to another state and answers with the container.
 func (e *edge) changeState(move func(*session.Session, context.Context) error) func(*call) error {
 	return func(c *call) error {
 		s, err := e.session(c)
@@ -133,7 +131,7 @@ func (e *edge) changeState(move func(*session.Session, context.Context) error) f
 	}
 }
 
-// Not in pages: an owner has about as many as containers, and they are small.
+// The list has no pages: an owner has about as many workspaces as containers, and they are small.
 func (e *edge) listWorkspaces(c *call) error { return list(c, e.Sessions.Workspaces(c.owner)) }
 
 // The answer to a delete.

@@ -16,10 +16,10 @@ type Rotation struct {
 	Closed int `json:"closed"`
 }
 
-// A rotate does one of both.
+// A rotate changes the keys of the vault.
 type rotate func(context.Context) (Rotation, error)
 
-// changeKeys answers with what the daemon did. An edge without a vault behind it has nothing to do it with.
+// changeKeys returns a handler that changes the keys of the vault, if the daemon has one.
 func (e *edge) changeKeys(act func() rotate) handler {
 	return func(c *call) error {
 		do := act()
@@ -36,14 +36,14 @@ func (e *edge) changeKeys(act func() rotate) handler {
 
 func (e *edge) info(c *call) error { return c.json(http.StatusOK, e.Info) }
 
-// The document is public: whoever has no key yet may read what there is to ask for.
+// The document is public, so that it can be read without a key.
 func (e *edge) openAPI(c *call) error {
 	c.w.Header().Set("Content-Type", "application/json")
 	_, err := c.w.Write(e.document)
 	return err
 }
 
-// Strangers first, so that the sweeps that follow count what is left.
+// Orphaned workspaces are removed first, so that the sweeps count what is left.
 func (e *edge) sweep(c *call) error {
 	if c.flag("strangers") {
 		if _, err := e.Sessions.RemoveOrphanedWorkspaces(c.r.Context()); err != nil {

@@ -18,7 +18,7 @@ import (
 //go:embed descriptions.json
 var descriptions []byte
 
-// document builds the OpenAPI document of these edges. It is made once, at start.
+// document builds the OpenAPI document of these edges, once at start.
 func document(i Info, edges []api.Edge) []byte {
 	var comments map[string]string
 	if err := json.Unmarshal(descriptions, &comments); err != nil {
@@ -37,7 +37,7 @@ func document(i Info, edges []api.Edge) []byte {
 	}, api.Documented(edges...))
 }
 
-// typeNames are the names of types whose Go name is longer, since package proto has all of them.
+// typeNames are the documented names of types that have a longer name in Go, since package proto holds all of them.
 var typeNames = map[reflect.Type]string{
 	reflect.TypeFor[proto.CodeContext]():       "Context",
 	reflect.TypeFor[proto.JobSummary]():        "Summary",
@@ -56,7 +56,7 @@ type failure struct {
 
 const inBody, inRequest = "$response.body#/", "$request.path."
 
-// links lead to everything below a container, a command, a job, a workspace, a key and a stored file.
+// links lead to the routes below a container, a command, a job, a workspace, a key and a stored file.
 var links = []openapi.Link{
 	{From: "createContainer", Status: http.StatusCreated, To: "/v1/containers/{id}",
 		Values: map[string]string{"id": inBody + "id"}},

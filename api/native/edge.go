@@ -1,17 +1,17 @@
-// Package native is the project's own HTTP edge: containers, commands, files in containers, jobs,
-// images, and everything live.
+// Package native is the project's own HTTP edge: containers, commands, code, tools, files in containers, jobs,
+// images, keys and the audit log. Stored files, skills and Messages are package anthropic's.
 //
-// routes.go is the table of all routes. Each row has the handler and, beside it, what the OpenAPI document
-// says of the route: its query, its bodies, its statuses. The document is built from that table, and the same
-// rows decide which query keys a request may have, so neither can drift from what is served.
+// routes.go is the table of all routes. Each row has the handler and what the OpenAPI document says of the route: its
+// query, bodies and statuses. The same rows decide which query keys a request may have, so the document cannot differ
+// from what is served.
 //
-//	call      one request: its query, checked; its body, decoded; its answer, encoded
+//	call      one request: its checked query, its decoded body, its answer
 //	stream    server-sent events and logs: one follower per request
-//	live      a websocket: one reader, one follower per command, no queues
-//	schema    JSON schemas of the wire types, by reflection
+//	live      a websocket: one reader, one follower per command, queues for input alone
+//	document  the OpenAPI document
 //
-// A slow client holds up its own follower and nothing else: the follower then reads further on in what
-// the command's output keeps, and tells what it missed in a gap event.
+// A slow client delays its own follower and nothing else. The follower then continues further on in the kept output,
+// and reports what it missed in a gap event.
 package native
 
 import (
@@ -43,14 +43,14 @@ type Config struct {
 	Files    *files.Store
 	Images   session.Images
 	Keys     *keys.Store
-	Audit    *audit.Log // nil: nobody can read it here
-	// runs every sweep now; counts by sweep and what it did
+	Audit    *audit.Log // nil: the audit log cannot be read here
+	// runs all sweeps now; returns counts by sweep and action
 	Sweep   func(context.Context) (map[string]map[string]int, error)
-	Rotate  func(context.Context) (Rotation, error) // makes a new key for secrets; nil: there is no vault
-	Forget  func(context.Context) (Rotation, error) // takes the older ones away
+	Rotate  func(context.Context) (Rotation, error) // makes a new key for secrets; nil: no vault
+	Forget  func(context.Context) (Rotation, error) // removes older keys
 	Version string                                  // of the daemon; "" is proto.Version
-	Info    Info                                    // what /v1/info tells of the daemon's settings
-	Origins []string                                // of web pages that may open the live websocket, beside the daemon's own
+	Info    Info                                    // the settings in /v1/info
+	Origins []string                                // of web pages that may open the live websocket, besides the daemon's own
 	Socket  api.SocketConfig                        // other bounds of the live websocket
 	Log     *slog.Logger                            // nil: slog.Default
 }
@@ -74,9 +74,9 @@ func (c Config) withDefaults() Config {
 		c.Log = slog.Default()
 	}
 	if c.Socket.MaxMessageBytes == 0 {
-		c.Socket.MaxMessageBytes = maxJSON // as much as the same command may have over HTTP
+		c.Socket.MaxMessageBytes = maxJSON // the same as for a command over HTTP
 	}
-	// A clone: appending could write into the caller's array.
+	// Clone, since appending could write into the caller's array.
 	c.Socket.Origins = append(slices.Clone(c.Socket.Origins), c.Origins...)
 	i := &c.Info
 	i.Version = cmp.Or(i.Version, c.Version, proto.Version)
@@ -98,7 +98,7 @@ type edge struct {
 	document []byte // the OpenAPI document, as JSON
 }
 
-// New makes the edge. The document of the API also describes the routes of others, as far as those are documented.
+// New makes the edge. The OpenAPI document also describes the documented routes of others.
 func New(cfg Config, others ...api.Edge) api.Edge {
 	e := &edge{Config: cfg.withDefaults()}
 	out := api.Edge{Name: "native", Dialect: api.Plain}

@@ -26,9 +26,9 @@ func (e *edge) runCommand(c *call) error {
 	return runAndAnswer(c, s, cmd)
 }
 
-// runAndAnswer runs a command and answers in the way that was asked for: as it happens, at once, or at its end.
-// Events come before background: a client that asks for both may watch the beginning and leave,
-// and the command goes on.
+// runAndAnswer runs a command and answers as requested: with events, at once, or at the end of the command. Events
+// take precedence over background: a client that asks for both may watch the start and leave, and the command keeps
+// running.
 func runAndAnswer(c *call, s *session.Session, cmd proto.Cmd) error {
 	x, replayed, err := s.ExecOnce(c.r.Context(), cmd)
 	if err != nil {
@@ -41,7 +41,7 @@ func runAndAnswer(c *call, s *session.Session, cmd proto.Cmd) error {
 	case cmd.Background:
 		return c.json(http.StatusAccepted, x.Info())
 	}
-	// A client that goes away ends its command, unless that was to outlive it.
+	// A client that goes away ends its command, unless the command is to outlive it.
 	res, err := x.Finish(c.r.Context())
 	if err != nil {
 		return err
@@ -49,8 +49,8 @@ func runAndAnswer(c *call, s *session.Session, cmd proto.Cmd) error {
 	return c.json(http.StatusOK, res)
 }
 
-// ephemeralLifetime is the net under the deletion of an ephemeral container, which a crash of the daemon would
-// prevent: longer than any command may take.
+// ephemeralLifetime removes an ephemeral container whose deletion a crash of the daemon prevented. It is longer than
+// any command.
 const ephemeralLifetime = 25 * time.Hour
 
 // A container and a command in one request.
@@ -62,7 +62,7 @@ type oneShot struct {
 }
 
 func (o *oneShot) check() error {
-	// It would be overwritten, and who sends the request again would get another container.
+	// The key would be overwritten, and a repeated request would get another container.
 	if inner := o.Create.IdempotencyKey; inner != "" && inner != o.IdempotencyKey {
 		return invalid("create.idempotency_key", "create.idempotency_key is for POST /v1/containers; here one key "+
 			"is for the container and the command: send it as idempotency_key beside create, or as the header %s.",
@@ -72,12 +72,12 @@ func (o *oneShot) check() error {
 		return invalid("ephemeral", "ephemeral deletes the container when the answer is there, so it cannot be "+
 			"combined with background or detach.")
 	}
-	// A second request with the key could only be told that the first one's result is gone.
+	// A repeated request could only learn that the result is gone.
 	if o.Ephemeral && o.IdempotencyKey != "" {
 		return invalid("ephemeral", "ephemeral deletes the result with the container, so it cannot be combined with "+
 			"an idempotency key; delete the container yourself.")
 	}
-	// A lifetime that the client chose stands, even if it is shorter than the command.
+	// A lifetime from the client is kept, even if it is shorter than the command.
 	if o.Ephemeral && o.Create.MaxLifetimeSeconds == 0 {
 		o.Create.MaxLifetimeSeconds = int64(ephemeralLifetime.Seconds())
 	}
@@ -101,28 +101,26 @@ func (e *edge) runOnce(c *call) error {
 		return err
 	}
 	err = runAndAnswer(c, s, req.Cmd)
-	if replayed { // somebody else's to discard
+	if replayed { // another request created it
 		return err
 	}
 	if req.Ephemeral || err != nil && c.isOrphaned(s, req.IdempotencyKey) {
-		e.deleteContainerNow(c, s) // nobody knows of it, or is to
+		e.deleteContainerNow(c, s) // no client knows it, or it was ephemeral
 	}
 	return err
 }
 
-// isOrphaned reports whether nobody will come for the container that a failed request has made.
+// isOrphaned reports whether no client will come for the container that a failed request has created.
 func (c *call) isOrphaned(s *session.Session, key string) bool {
-	// A command that began stays with its container even if the answer failed: its output is there
-	// to be asked for.
+	// A command that started keeps its container even if the answer failed, since its output can be read.
 	if len(s.Execs()) > 0 {
 		return false
 	}
-	// With a key the client comes back, or is here already with a second request, and the command
-	// may be starting just now.
+	// With a key, the client comes back, or a second request of it is about to start the command.
 	return key == "" || c.r.Context().Err() == nil
 }
 
-// deleteContainerNow deletes a container whatever became of its client.
+// deleteContainerNow deletes a container even if its client has gone.
 func (e *edge) deleteContainerNow(c *call, s *session.Session) {
 	err := e.Sessions.Delete(context.WithoutCancel(c.r.Context()), c.owner, s.ID(), false)
 	if err != nil && proto.CodeOf(err) != proto.NotFound {
@@ -131,7 +129,7 @@ func (e *edge) deleteContainerNow(c *call, s *session.Session) {
 	}
 }
 
-// Infos are taken one by one, so each is right by itself; together they are no snapshot.
+// Each description is right by itself; together they are no snapshot.
 func (e *edge) listExecs(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -152,8 +150,7 @@ func (e *edge) getExec(c *call) error {
 	return c.json(http.StatusOK, x.Info())
 }
 
-// A 202 tells a poller to ask again; it comes at once without wait_seconds, and early when the
-// daemon shuts down.
+// A 202 tells the client to ask again. It comes at once without wait_seconds, and early when the daemon shuts down.
 func (e *edge) execResult(c *call) error {
 	x, err := e.exec(c)
 	if err != nil {
@@ -164,12 +161,11 @@ func (e *edge) execResult(c *call) error {
 	ctx, stop := context.WithTimeout(ctx, time.Duration(c.whole("wait_seconds"))*time.Second)
 	defer stop()
 	_, err = x.Wait(ctx)
-	// The state is asked again: the command may have ended in the very moment that the time ran
-	// out.
+	// Ask for the state again: the command may have ended just when the time ran out.
 	if err != nil && c.r.Context().Err() == nil && x.Info().State == proto.ExecRunning {
 		return c.json(http.StatusAccepted, x.Info())
 	}
-	res, err := x.Wait(c.r.Context()) // there, or the client is not
+	res, err := x.Wait(c.r.Context()) // returns at once, unless the client has gone
 	if err != nil {
 		return err
 	}
@@ -215,7 +211,7 @@ func (e *edge) resizeExec(c *call) error {
 	return c.json(http.StatusOK, x.Info())
 }
 
-// The kernel would take 0, which programs read as a size that nobody knows.
+// checkSize refuses 0. The kernel would take it, and programs read it as an unknown size.
 func checkSize(size proto.WindowSize) error {
 	if size.Rows == 0 || size.Cols == 0 {
 		return invalid("rows", "rows and cols must be at least 1.")
@@ -228,18 +224,18 @@ type written struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// stdinPiece is how much of a body is read before it is written on, in bytes. A client that goes away is only
-// noticed once its body has been read, so one that sends less is not held on to by a command that does not read.
+// stdinPiece is how many bytes of a body are read before they are written on. The server only notices a client that
+// has gone after reading its body, so a smaller body does not keep its request open for a command that does not read.
 const stdinPiece = 512 << 10
 
-// The answer comes when the command has taken it all, which is what holds a fast client back.
+// The answer comes when the command has taken all of it, which slows down a fast client.
 func (e *edge) writeStdin(c *call) error {
 	x, err := e.exec(c)
 	if err != nil {
 		return err
 	}
 	n, err := copyToStdin(c.r.Context(), x, c.r.Body)
-	// Only after all was written: an end of input that came early would cut it off.
+	// After all was written: an earlier end of input would cut it off.
 	if err == nil && c.flag("close") {
 		err = x.CloseStdin()
 	}
@@ -249,7 +245,7 @@ func (e *edge) writeStdin(c *call) error {
 	return c.json(http.StatusOK, written{n})
 }
 
-// copyToStdin writes all of r to a command's standard input, as fast as the command reads.
+// copyToStdin writes all of r to the standard input of a command, as fast as the command reads.
 func copyToStdin(ctx context.Context, x *session.Exec, r io.Reader) (n int64, err error) {
 	for {
 		piece, err := io.ReadAll(io.LimitReader(r, stdinPiece))
@@ -259,8 +255,7 @@ func copyToStdin(ctx context.Context, x *session.Exec, r io.Reader) (n int64, er
 			}
 			n += int64(len(piece))
 		}
-		// ReadAll ends without an error at the end of the body; a piece that is not full is the
-		// last one.
+		// ReadAll returns no error at the end of the body; a short piece is the last one.
 		if err != nil || len(piece) < stdinPiece {
 			return n, err
 		}
@@ -305,7 +300,7 @@ func (e *edge) closeShell(c *call) error {
 	if err != nil {
 		return err
 	}
-	// What no shell can be called is not found rather than invalid: it is part of the path.
+	// A name that no shell can have is not found rather than invalid, since it is part of the path.
 	name := c.r.PathValue("name")
 	if !proto.ValidJobID(name) {
 		return proto.Errorf(proto.NotFound, "", shortened(name), "shell %.80q does not exist in container %s", name, s.ID())

@@ -13,8 +13,7 @@ import (
 	"berth/session"
 )
 
-// The opener may be called twice, for a range; each time the path is looked up anew in the
-// container.
+// For a range, the opener is called twice. Each call resolves the path again in the container.
 func (e *edge) readContent(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -25,20 +24,18 @@ func (e *edge) readContent(c *call) error {
 	})
 }
 
-// setFileHeaders puts what is known of a file into the header.
-// Cache-Control lets a cache keep the file only if it asks each time: code changes files without
-// telling anyone.
+// setFileHeaders describes a file in the headers. A cache must ask again each time, since code changes files at any
+// time.
 func setFileHeaders(h http.Header, fi proto.FileInfo) {
 	rawBody(h, "application/octet-stream")
 	h.Set("Accept-Ranges", "bytes")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Last-Modified", fi.ModifiedAt.UTC().Format(http.TimeFormat))
 	h.Set("Berth-File-Mode", fi.Mode)
-	h.Set("Berth-File-Modified", fi.ModifiedAt.UTC().Format(time.RFC3339Nano)) // Last-Modified has whole seconds only
+	h.Set("Berth-File-Modified", fi.ModifiedAt.UTC().Format(time.RFC3339Nano)) // Last-Modified only has whole seconds
 }
 
-// wholeBody refuses a body that is a part of what is to be written: taken for the whole, it would replace the file by
-// its tail.
+// wholeBody refuses a body with Content-Range: it would replace the whole file by a part.
 func (c *call) wholeBody() error {
 	if len(c.r.Header.Values("Content-Range")) == 0 {
 		return nil
@@ -47,7 +44,7 @@ func (c *call) wholeBody() error {
 		"the whole of it, without that header.")
 }
 
-// The body goes to the guest as it comes in; a file is never whole in the daemon's memory.
+// The guest gets the body as it arrives; the daemon never holds a whole file in memory.
 func (e *edge) writeContent(c *call) error {
 	if err := c.wholeBody(); err != nil {
 		return err
@@ -70,7 +67,7 @@ type deletedPath struct {
 	Deleted bool   `json:"deleted"` // Always true.
 }
 
-// The path goes back as it was given, so that the client recognises it.
+// The path is returned as it was given, so that the client recognizes it.
 func (e *edge) removeContent(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -104,7 +101,7 @@ func (e *edge) listDirectory(c *call) error {
 	return c.json(http.StatusOK, listing{data, truncated})
 }
 
-// It does not follow a link at the end of the path, which list and content do.
+// statFile does not follow a link at the end of the path; list and content do.
 func (e *edge) statFile(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -124,7 +121,7 @@ type move struct {
 	As   string `json:"as,omitempty" schema:"enum=|user|root"` // user (default) or root.
 }
 
-// Both paths are the container's, and its own kernel decides what as may do.
+// Both paths are in the container, and its kernel checks what the user may do.
 func (e *edge) moveFile(c *call) error {
 	var req move
 	if err := api.Decode(c.r, &req); err != nil {
@@ -133,7 +130,7 @@ func (e *edge) moveFile(c *call) error {
 	if req.From == "" || req.To == "" {
 		return invalid("from", "from and to must name a file and its new path.")
 	}
-	// Paths in a body are noted by the handler; those of a query are noted for every route.
+	// The handler notes paths of a body; those of a query are noted for every route.
 	api.Note(c.r.Context(), req.From+" to "+req.To)
 	as, err := checkAs(req.As)
 	if err != nil {
@@ -178,9 +175,8 @@ func (e *edge) makeDirectory(c *call) error {
 	return c.json(http.StatusOK, directory{req.Path, as})
 }
 
-// checkAs is the user that a body's as names.
-// Numeric users are refused: what a number means depends on the image, and 0 would be root without
-// saying so.
+// checkAs returns the user that a body names. Numeric users are refused: their meaning depends on the image, and 0
+// would be root.
 func checkAs(as string) (string, error) {
 	switch as {
 	case "":
@@ -191,8 +187,7 @@ func checkAs(as string) (string, error) {
 	return "", invalid("as", "as %.80q: use %q or %q.", as, proto.UserDefault, proto.UserRoot)
 }
 
-// The first error comes from Tar, before the header. What fails later can only break the
-// connection off.
+// An error of Tar itself comes before the header. A later one can only break the connection.
 func (e *edge) readTar(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -212,7 +207,7 @@ func (c *call) sendTar(r io.Reader) error {
 	return err
 }
 
-// Members are unpacked in the container as the user in as, who can do no more than there.
+// The container unpacks the members as the user in as.
 func (e *edge) writeTar(c *call) error {
 	if err := c.wholeBody(); err != nil {
 		return err
@@ -228,16 +223,16 @@ func (e *edge) writeTar(c *call) error {
 	return c.json(http.StatusOK, directory{path, c.as()})
 }
 
-// contentLength announces how long a body will be.
+// contentLength sets the length of a body.
 func contentLength(h http.Header, n int64) { h.Set("Content-Length", strconv.FormatInt(n, 10)) }
 
-// An opener opens a file from offset on for n bytes; n < 0 is to its end.
-// The FileInfo is of the file that was opened, so size and content belong together.
+// An opener opens n bytes of a file from an offset; n < 0 means to its end. The FileInfo describes the opened file,
+// so size and content agree.
 type opener func(offset, n int64) (io.ReadCloser, proto.FileInfo, error)
 
-// sendFile answers with a file or the part of it that Range asks for. Several ranges, and a Range that
-// cannot be read, are answered with the whole file, as RFC 9110 allows. So is any with If-Range: what it can name is
-// Last-Modified, and a file that changes twice in one second keeps that.
+// sendFile answers with a file, or with the part that Range asks for. Several ranges and a malformed Range get the
+// whole file, as RFC 9110 allows. So does If-Range: it can only name Last-Modified, which a file that changes twice
+// in one second keeps.
 func (c *call) sendFile(open opener) error {
 	want, ok := parseRange(c.r.Header.Get("Range"))
 	ok = ok && c.r.Header.Get("If-Range") == ""
@@ -258,7 +253,7 @@ func (c *call) sendFile(open opener) error {
 	return err
 }
 
-// HEAD opens the file too: that it may be read is part of the answer. Range does not matter to it.
+// sendHead opens the file, too, since the answer says whether it may be read. It ignores Range.
 func (c *call) sendHead(open opener) error {
 	r, fi, err := open(0, 0)
 	if err != nil {
@@ -270,7 +265,7 @@ func (c *call) sendHead(open opener) error {
 	return r.Close()
 }
 
-// sendPart looks at the file's size first, since a range may count from its end and may lie behind it.
+// sendPart asks for the size first, since a range may count from the end or lie behind it.
 func (c *call) sendPart(open opener, want span) error {
 	r, fi, err := open(0, 0)
 	if err != nil {
@@ -282,7 +277,7 @@ func (c *call) sendPart(open opener, want span) error {
 	first, n := want.within(fi.SizeBytes)
 	h := c.w.Header()
 	if n <= 0 {
-		// As RFC 9110 wants it of a 416: so a client that resumes learns that it has all.
+		// RFC 9110 wants this for a 416: a client that resumes learns that it has everything.
 		h.Set("Content-Range", fmt.Sprintf("bytes */%d", fi.SizeBytes))
 		return api.WithStatus(http.StatusRequestedRangeNotSatisfiable,
 			invalid("Range", "The file has %d bytes; the range lies behind them.", fi.SizeBytes))
@@ -291,8 +286,7 @@ func (c *call) sendPart(open opener, want span) error {
 		return err
 	}
 	defer r.Close()
-	// Looked at again, since the second open may have found another file: Content-Length must not
-	// promise what does not come.
+	// Check again, since the second open may have found another file. Content-Length must not promise too much.
 	if fi.SizeBytes < first+n {
 		return proto.Errorf(proto.Conflict, "", fi.Path, "%s became shorter while it was read; ask again.", fi.Path)
 	}
@@ -304,10 +298,10 @@ func (c *call) sendPart(open opener, want span) error {
 	return err
 }
 
-// A span is one range as it was asked for: from first to last, or the last suffix bytes.
+// A span is one range: from first to last, or the last suffix bytes.
 type span struct {
 	first, last int64 // last is -1 for the end of the file
-	suffix      int64 // first and last do not count unless it is 0
+	suffix      int64 // if not 0, first and last do not count
 }
 
 // parseRange reads "bytes=first-last", "bytes=first-" and "bytes=-suffix".
@@ -333,14 +327,14 @@ func parseRange(header string) (s span, ok bool) {
 	return s, ok
 }
 
-// number reads digits alone.
+// number reads digits only.
 func number(s string) (int64, bool) {
 	// ParseUint takes no sign, and 63 bits fit an int64.
 	n, err := strconv.ParseUint(s, 10, 63)
 	return int64(n), err == nil
 }
 
-// within is the part of a file of this size that the range covers; n is 0 if there is none.
+// within returns the part of a file of this size that the range covers; n is 0 if there is none.
 func (s span) within(size int64) (first, n int64) {
 	if s.first < 0 {
 		n = min(s.suffix, size)

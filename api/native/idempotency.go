@@ -5,7 +5,7 @@ import (
 	"berth/proto"
 )
 
-// What a client that may send a request again sets, and what tells it that it did.
+// Headers for clients that repeat requests.
 const (
 	keyHeader      = "Idempotency-Key"
 	replayedHeader = "Idempotent-Replayed"
@@ -15,11 +15,11 @@ var keyParam = openapi.Param{Name: keyHeader, Pattern: "^[ -~]{1,255}$",
 	Description: "1 to 255 printable ASCII characters. The same key with the same request is done once, however often it " +
 		"is sent; with another request it is a conflict. The same as idempotency_key in the body."}
 
-// replays are the headers of an answer that may be of an earlier request.
+// replays documents the header of an answer that may repeat an earlier one.
 var replays = map[string]string{replayedHeader: "true where the answer is that of an earlier request with the same " +
 	"Idempotency-Key."}
 
-// withReplays adds those headers to an operation's answers.
+// withReplays adds these headers to an operation.
 func withReplays(o openapi.Operation) openapi.Operation {
 	o.Header = append(o.Header, keyParam)
 	for status, forms := range o.Answers {
@@ -31,9 +31,8 @@ func withReplays(o openapi.Operation) openapi.Operation {
 	return o
 }
 
-// readRetryKey takes the key of the header into the body's field.
-// Header and body are both taken: HTTP libraries know the header, and a message of the websocket
-// has only a body.
+// readRetryKey copies the key of the header to the field of the body. Both are supported: HTTP libraries know the
+// header, and a websocket message only has a body.
 func (c *call) readRetryKey(field *string) error {
 	values := c.r.Header.Values(keyHeader)
 	if len(values) == 0 {
@@ -50,15 +49,15 @@ func (c *call) readRetryKey(field *string) error {
 	}
 }
 
-// setReplayed tells the client that the answer is of an earlier request.
+// setReplayed marks the answer as that of an earlier request.
 func (c *call) setReplayed(is bool) {
 	if is {
 		c.w.Header().Set(replayedHeader, "true")
 	}
 }
 
-// checkKeyTool refuses a key for a tool that cannot keep its promise.
-// It names the header, since a tool-use block has no field for a key.
+// checkKeyTool refuses a key for a tool that cannot honor it. The error names the header, since a tool-use block has
+// no field for a key.
 func checkKeyTool(key, tool string) error {
 	if key == "" || tool == "bash" || tool == "bash_code_execution" {
 		return nil

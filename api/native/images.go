@@ -12,7 +12,7 @@ import (
 	"berth/session"
 )
 
-// Images belong to the daemon and not to an owner: every key sees and may use all.
+// Images belong to the daemon, not to an owner: every key sees and may use all of them.
 func (e *edge) listImages(c *call) error {
 	images, err := e.Images.List(c.r.Context())
 	if err != nil {
@@ -62,26 +62,24 @@ type imageLine struct {
 	Error *proto.Error   `json:"error,omitempty"`
 }
 
-// reportProgress runs what takes long and reports it line by line. What fails before the first line is an
-// ordinary error.
+// reportProgress runs work and reports it line by line. An error before the first line is an ordinary error.
 func (e *edge) reportProgress(c *call, work func(context.Context, func(session.ImageProgress)) (session.Image, error)) error {
 	lines := &lineWriter{c: c, rc: http.NewResponseController(c.w)}
-	// An error of say is dropped here: a client that has gone ends the request's context, and with
-	// it the work.
+	// Errors of writeLine are dropped: a client that has gone ends the context of the request, and with it the work.
 	img, err := work(c.r.Context(), func(p session.ImageProgress) { _ = lines.writeLine(imageLine{ImageProgress: &p}) })
 	switch {
 	case err != nil && !lines.hasBegun():
 		return err
 	case err != nil:
 		e.Log.Warn("an image did not arrive", "request_id", api.RequestID(c.r.Context()), "error", err)
-		// The status has long been 200, so metrics and audit log have to be told apart from it.
+		// The status was 200, so metrics and the audit log are told separately.
 		api.NoteFailure(c.r.Context(), err)
 		err = lines.writeLine(imageLine{Error: proto.AsError(err)})
 	default:
 		err = lines.writeLine(imageLine{Image: &img})
 	}
-	// What a failed import left of the body is read here: the server must not find it behind an answer
-	// that went out while it came in.
+	// Read what a failed import left of the body: the server must not find it after an answer that was sent
+	// meanwhile.
 	_, _ = io.Copy(io.Discard, c.r.Body)
 	return err
 }
@@ -101,8 +99,7 @@ func (l *lineWriter) hasBegun() bool {
 	return l.begun
 }
 
-// Marshalled before the lock is taken, and flushed under it: a line that waits in a buffer shows
-// nobody any progress.
+// Lines are marshalled before the lock and flushed under it: a buffered line shows no progress.
 func (l *lineWriter) writeLine(line imageLine) error {
 	text, err := json.Marshal(line)
 	if err != nil {
@@ -113,9 +110,9 @@ func (l *lineWriter) writeLine(line imageLine) error {
 	if !l.begun {
 		l.begun = true
 		l.c.w.Header().Set("Content-Type", lineType)
-		// A proxy in front must not collect lines either.
+		// A proxy must not buffer lines either.
 		l.c.w.Header().Set("X-Accel-Buffering", "no")
-		_ = l.rc.EnableFullDuplex() // an archive still comes in while its progress goes out; HTTP/2 can always
+		_ = l.rc.EnableFullDuplex() // progress goes out while the archive comes in; HTTP/2 always can
 	}
 	if _, err := l.c.Write(append(text, '\n')); err != nil {
 		return err

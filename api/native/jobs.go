@@ -19,13 +19,13 @@ type inputDir struct {
 	InputDir string `json:"input_dir"`
 }
 
-// It can be called again: what is there already is not copied twice.
+// It can be called again: files that are there are not copied twice.
 func (e *edge) addInputs(c *call) error {
 	var req inputs
 	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
-	// An empty list is a wish that is easy to fulfil; a missing one is a mistake.
+	// An empty list is allowed; a missing one is a mistake.
 	if req.Files == nil {
 		return invalid("files", "files must list the stored files to put there.")
 	}
@@ -52,7 +52,7 @@ func (e *edge) listJobs(c *call) error {
 	return list(c, jobs)
 }
 
-// It looks at the files, and so needs the container's guest; listJobs does with the books alone.
+// The manifest looks at files and needs the guest. listJobs only reads the ledger.
 func (e *edge) jobManifest(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -81,7 +81,7 @@ type published struct {
 	ExpiresAt *proto.Time `json:"expires_at"`
 }
 
-// Asking twice stores it twice: the file may have changed, and what was stored never does.
+// Publishing twice stores the file twice: the file may have changed, and stored files never do.
 func (e *edge) publishFile(c *call) error {
 	var req publication
 	if err := api.Decode(c.r, &req); err != nil {
@@ -105,9 +105,7 @@ func (e *edge) publishFile(c *call) error {
 		f.ExpiresAt})
 }
 
-// job is the one that the path names. What no job can be called is not looked for.
-// It is a 404 as for a job that is not there: a name in a path is not an argument that can be
-// wrong.
+// job returns the job that the path names. A name that no job can have is a 404, since it is part of the path.
 func (c *call) job(s *session.Session) (string, error) {
 	job := c.r.PathValue("job")
 	if !proto.ValidJobID(job) {
@@ -116,7 +114,7 @@ func (c *call) job(s *session.Session) (string, error) {
 	return job, nil
 }
 
-// As root, since files of a job may be closed to the default user; the caller owns the container.
+// Root reads, since files of a job may be closed to the default user; the caller owns the container.
 func (e *edge) jobTar(c *call) error {
 	s, err := e.session(c)
 	if err != nil {
@@ -126,7 +124,7 @@ func (e *edge) jobTar(c *call) error {
 	if err != nil {
 		return err
 	}
-	// Links on the way to the directory are not followed, since it is root who reads.
+	// Links on the way to the directory are not followed, since root reads.
 	r, err := s.TarNoLinks(c.r.Context(), proto.UserRoot, proto.JobDir(job))
 	if err != nil {
 		return err

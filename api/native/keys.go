@@ -8,8 +8,7 @@ import (
 	"berth/proto"
 )
 
-// The caller is handed on, since an admin's key may make others for any owner, and what a key may
-// make is the store's to say.
+// The key store decides what the caller may create: only an admin may create keys for other owners.
 func (e *edge) createKey(c *call) error {
 	var req proto.CreateKey
 	if err := c.decodeOptional(&req); err != nil {
@@ -20,15 +19,15 @@ func (e *edge) createKey(c *call) error {
 		return err
 	}
 	api.Note(c.r.Context(), k.ID)
-	// The answer has the secret, which nothing on the way may keep.
+	// No cache may keep the secret.
 	c.w.Header().Set("Cache-Control", "no-store")
 	return c.json(http.StatusCreated, k)
 }
 
-// Revoked keys are in it as well: the audit log names them by ID alone.
+// Revoked keys are listed, too: the audit log only has their IDs.
 func (e *edge) listKeys(c *call) error { return list(c, e.Keys.List()) }
 
-// getKey tells of a key that may still be used. A revoked one was deleted, and is in the list alone.
+// getKey describes a valid key. Only the list has revoked ones.
 func (e *edge) getKey(c *call) error {
 	id := c.r.PathValue("id")
 	if k, err := e.Keys.Get(id); err == nil && k.RevokedAt != nil {
@@ -38,7 +37,7 @@ func (e *edge) getKey(c *call) error {
 	return e.keyStatus(c, id)
 }
 
-// ownKey tells any caller of its own key.
+// ownKey describes the caller's key.
 func (e *edge) ownKey(c *call) error { return e.keyStatus(c, proto.CallerOf(c.r.Context()).KeyID) }
 
 func (e *edge) keyStatus(c *call, id string) error {
@@ -64,8 +63,7 @@ func (e *edge) changeKey(c *call) error {
 	return c.json(http.StatusOK, k)
 }
 
-// It returns when no request with the key is let in any more, and those under way have been told
-// to end.
+// It returns when no further request with the key is accepted and running ones have been told to end.
 func (e *edge) revokeKey(c *call) error {
 	k, err := e.Keys.Revoke(c.r.Context(), c.r.PathValue("id"))
 	if err != nil {

@@ -12,30 +12,30 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// The most that one websocket follows at a time. The next one is refused, or, if it is one that others
-// run, waits for its turn: without a bound a client that reads nothing could pile them up.
+// How many commands one websocket follows at a time, so that a client that reads nothing cannot pile them up. A
+// further command of its own is refused; a further command of others waits.
 const (
-	maxFollowed = 128 // commands it began or attached to
+	maxFollowed = 128 // commands that it started or attached to
 	maxWatched  = 128 // commands of others
 )
 
-// A live is one websocket. Its handler is the reader; each command that is followed has a goroutine,
-// which blocks in Send while the client is slow. Nothing is queued but standard input, which has a bound.
+// A liveSocket is one websocket. Its handler is the reader. Each followed command has a goroutine, which blocks in
+// Send while the client is slow. Only standard input is queued, with a bound.
 type liveSocket struct {
 	s          *session.Session
-	admit      func() error // counts a command against the rate of requests
+	admit      func() error // counts a command against the rate limit
 	sock       *api.Socket
 	log        *slog.Logger
 	ctx        context.Context // ends with the socket
-	wg         sync.WaitGroup  // everything that works for this socket
-	slots      chan struct{}   // a place of maxFollowed for each that is followed
-	watchSlots chan struct{}   // a place of maxWatched for each that is watched
+	wg         sync.WaitGroup  // all goroutines of this socket
+	slots      chan struct{}   // holds one token for each followed command, up to maxFollowed
+	watchSlots chan struct{}   // holds one token for each watched command, up to maxWatched
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	watching  bool
-	following map[string]bool            // execs that are being followed
-	own       map[string]bool            // execs begun here that the watcher has yet to come by
-	starting  map[chan struct{}]struct{} // execs begun here that have no ID yet; closed when they have
+	following map[string]bool            // followed execs
+	own       map[string]bool            // execs started here that the watcher has not seen yet
+	starting  map[chan struct{}]struct{} // execs started here without an ID yet; closed when they have one
 	queues    map[queueKey]*queue
 }
 
@@ -44,13 +44,12 @@ func (e *edge) live(c *call) error {
 	if err != nil {
 		return err
 	}
-	// Behind this point there is no HTTP answer any more; errors are events.
+	// From here on there is no HTTP answer; errors are events.
 	sock, err := api.Upgrade(c.w, c.r, e.Socket)
 	if err != nil {
 		return err
 	}
-	// The ID and not the key itself is kept: admit looks at its quota as it is when the command
-	// comes.
+	// Keep the ID, not the key: admit looks at the quota at the time of the command.
 	key := proto.CallerOf(c.r.Context()).KeyID
 	l := newLiveSocket(s, sock, e.Log.With("request_id", api.RequestID(c.r.Context())))
 	l.admit = func() error { return e.Keys.Admit(key) }
@@ -67,17 +66,17 @@ func newLiveSocket(s *session.Session, sock *api.Socket, log *slog.Logger) *live
 	}
 }
 
-// serve reads messages until the socket ends, and returns when everything that worked for it has.
+// serve reads messages until the socket ends, and returns when all its goroutines have.
 func (l *liveSocket) serve(watch bool) {
 	ref := l.s.Ref()
-	// First of all events, so that a client knows which container it is connected to.
+	// The first event tells the client its container.
 	l.send(proto.Event{Type: proto.EventReady, Container: &ref})
 	if watch {
 		l.watch()
 	}
 	for {
-		// Only this goroutine reads. What takes long is handed on, so that a signal is never stuck
-		// behind input that is not read.
+		// Only this goroutine reads. Slow work goes to other goroutines, so that a signal never waits behind unread
+		// input.
 		data, err := l.sock.Read()
 		if err != nil {
 			break
@@ -90,12 +89,12 @@ func (l *liveSocket) serve(watch bool) {
 			l.sendError(m, err)
 		}
 	}
-	// Closing ends the context, which frees the followers that Wait is for.
+	// Close ends the context, which ends the followers that Wait waits for.
 	l.sock.Close(websocket.CloseNormalClosure, "")
 	l.wg.Wait()
 }
 
-// handle does what needs no waiting and hands on what does.
+// handle processes a message at once or passes it to a queue.
 func (l *liveSocket) handle(m message) error {
 	switch m.Type {
 	case msgExec:
@@ -133,12 +132,12 @@ func (l *liveSocket) stdin(x *session.Exec, m message) error {
 	return nil
 }
 
-// send gives an event to the client. An error ends the socket, so nobody needs it but followers.
+// send sends an event. An error ends the socket, so only followers look at it.
 func (l *liveSocket) send(ev proto.Event) error { return l.sock.Send(ev) }
 
-// sendError answers a message that could not be done. The connection stays.
+// sendError answers a message that failed. The connection stays open.
 func (l *liveSocket) sendError(m message, err error) {
-	// Errors pass through here and not through the HTTP server, so secrets are taken out here.
+	// These errors do not pass the HTTP server, so secrets are replaced here.
 	err = l.s.HideError(err)
 	if proto.CodeOf(err) == proto.Internal {
 		l.log.Error("a message on a live connection failed", "type", m.Type, "error", err)
@@ -146,7 +145,7 @@ func (l *liveSocket) sendError(m message, err error) {
 	_ = l.send(proto.Event{Type: proto.EventError, Ref: m.Ref, ExecID: shortened(m.ExecID), Error: proto.AsError(err)})
 }
 
-// takeSlot takes a place among those followed, or refuses.
+// takeSlot takes a token of a followed command, or fails.
 func (l *liveSocket) takeSlot() error {
 	select {
 	case l.slots <- struct{}{}:
@@ -159,16 +158,14 @@ func (l *liveSocket) takeSlot() error {
 
 // exec starts a command and follows it.
 func (l *liveSocket) exec(m message) error {
-	// One connection can begin any number of commands; without this it would be a way around the
-	// rate of requests.
+	// Without this, one connection could start any number of commands past the rate limit.
 	if err := l.admit(); err != nil {
 		return err
 	}
 	if err := l.takeSlot(); err != nil {
 		return err
 	}
-	// Known as starting before the core is asked: a watcher may see the exec before its ID has
-	// come back here.
+	// Register it before calling the core: a watcher may see the exec before its ID is known here.
 	begun := make(chan struct{})
 	l.mu.Lock()
 	l.starting[begun] = struct{}{}
@@ -176,14 +173,14 @@ func (l *liveSocket) exec(m message) error {
 	l.wg.Go(func() {
 		defer func() { <-l.slots }()
 		x, err := l.s.Exec(l.ctx, *m.Cmd)
-		if follows := l.started(begun, x); err == nil && follows { // an idempotency key may name what it began before
+		if follows := l.started(begun, x); err == nil && follows { // an idempotency key may name an earlier command
 			err = alreadyFollowed(x)
 		}
 		if err != nil {
 			l.sendError(m, err)
 			return
 		}
-		// A foreground command belongs to the connection that began it.
+		// A foreground command belongs to the connection that started it.
 		if err := l.follow(x, session.Cursor{}, m); err != nil {
 			abandonExec(l.ctx, x)
 		}
@@ -191,8 +188,8 @@ func (l *liveSocket) exec(m message) error {
 	return nil
 }
 
-// started notes which exec a message began, nil if none, for the watcher to leave alone. True means that it is
-// followed already.
+// started records which exec a message started, nil if none, so that the watcher skips it. It returns true if the
+// exec is already followed.
 func (l *liveSocket) started(begun chan struct{}, x *session.Exec) (follows bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,12 +205,12 @@ func (l *liveSocket) started(begun chan struct{}, x *session.Exec) (follows bool
 	return follows
 }
 
-// alreadyFollowed refuses to send what an exec does twice: nobody could tell the one from the other.
+// alreadyFollowed refuses to send the events of an exec twice: a client could not tell them apart.
 func alreadyFollowed(x *session.Exec) error {
 	return proto.Errorf(proto.Conflict, "", x.ID(), "this connection follows exec %s already", x.ID())
 }
 
-// Each way out before the goroutine gives its slot back.
+// Each return before the goroutine starts gives the slot back.
 func (l *liveSocket) attach(m message, x *session.Exec) error {
 	if err := l.takeSlot(); err != nil {
 		return err
@@ -234,7 +231,7 @@ func (l *liveSocket) attach(m message, x *session.Exec) error {
 	return nil
 }
 
-// startFollowing makes sure that an exec is followed once.
+// startFollowing marks an exec as followed. It returns false if it already is.
 func (l *liveSocket) startFollowing(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -245,8 +242,7 @@ func (l *liveSocket) startFollowing(id string) bool {
 	return true
 }
 
-// follow sends what an exec does, as the message asked for it; its ID was claimed. The first event has the
-// message's ref.
+// follow sends the events of an exec that startFollowing has marked. The first event has the ref of the message.
 func (l *liveSocket) follow(x *session.Exec, from session.Cursor, m message) error {
 	leave := sync.OnceFunc(func() {
 		l.mu.Lock()
@@ -255,7 +251,7 @@ func (l *liveSocket) follow(x *session.Exec, from session.Cursor, m message) err
 	})
 	defer leave()
 	event := func(ev proto.Event) error {
-		if ev.Type == proto.EventExit { // who has read it may follow the command again
+		if ev.Type == proto.EventExit { // after this event the client may follow the command again
 			leave()
 		}
 		ev.Ref, m.Ref = m.Ref, ""
@@ -270,9 +266,8 @@ func (l *liveSocket) follow(x *session.Exec, from session.Cursor, m message) err
 	})
 }
 
-// watch begins to follow what others run in the container: what runs now, from its beginning, and
-// whatever begins from now on.
-// A second call does nothing: the message and the query key may both ask for it.
+// watch starts to follow what others run in the container: running commands from their beginning, and later ones. A
+// second call does nothing, since the message and the query key may both ask for it.
 func (l *liveSocket) watch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -281,13 +276,13 @@ func (l *liveSocket) watch() {
 	}
 	l.watching = true
 	for id := range l.following {
-		l.own[id] = true // it may end, and no longer be among those followed, before the watcher comes by
+		l.own[id] = true // it may end before the watcher sees it
 	}
 	l.wg.Go(l.watchAll)
 }
 
-// It ends with the socket, whose context NextExecs waits on. Commands that ended before are left
-// out: their logs can be asked for.
+// watchAll runs until the socket ends, whose context NextExecs observes. It skips commands that ended earlier: their
+// logs can be read.
 func (l *liveSocket) watchAll() {
 	seen, first := 0, true
 	for {
@@ -297,7 +292,7 @@ func (l *liveSocket) watchAll() {
 		}
 		for _, x := range fresh {
 			if first && x.Info().State == proto.ExecEnded {
-				continue // before this watch
+				continue // ended before the watch
 			}
 			if !l.watchOne(x) {
 				return
@@ -307,8 +302,7 @@ func (l *liveSocket) watchAll() {
 	}
 }
 
-// awaitStarting waits until every exec that this socket was about to begin has an ID, so that it can be told
-// from those of others.
+// awaitStarting waits until every exec that this socket is starting has an ID, so that the watcher knows it.
 func (l *liveSocket) awaitStarting() bool {
 	l.mu.Lock()
 	var pending []chan struct{}
@@ -326,7 +320,7 @@ func (l *liveSocket) awaitStarting() bool {
 	return true
 }
 
-// watchOne follows an exec of somebody else, when there is a place for it. False: the socket has ended.
+// watchOne follows an exec of another client as soon as a token is free. It returns false if the socket has ended.
 func (l *liveSocket) watchOne(x *session.Exec) bool {
 	l.mu.Lock()
 	own := l.own[x.ID()]

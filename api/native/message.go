@@ -5,14 +5,14 @@ import (
 	"berth/proto"
 )
 
-// The messages that a client sends on the live websocket.
+// Messages of a client on the live websocket.
 const (
 	msgExec   = "exec"   // run Cmd
 	msgAttach = "attach" // follow ExecID from the offsets on
-	msgStdin  = "stdin"  // write Data or DataBase64 to ExecID; then, with Close, end its standard input
+	msgStdin  = "stdin"  // write Data or DataBase64 to ExecID; with Close, then close its standard input
 	msgSignal = "signal" // send Signal to ExecID
-	msgResize = "resize" // tell ExecID's terminal its size
-	msgWatch  = "watch"  // follow what others run, too
+	msgResize = "resize" // set the size of the terminal of ExecID
+	msgWatch  = "watch"  // follow commands of others
 )
 
 // One message of a client on the live websocket. Its type decides which fields it may have.
@@ -35,11 +35,11 @@ type message struct {
 	Cols         uint16 `json:"cols,omitempty" schema:"max=65535"`
 }
 
-// maxRef bounds a ref, which is kept until the answer, in bytes.
+// maxRef bounds a ref, in bytes.
 const maxRef = 128
 
-// decodeMessage reads one message. Of one that is not right it gives what could be read beside the
-// error, so that the answer can have its ref.
+// decodeMessage reads one message. With an error it also returns what could be read, so that the answer can have the
+// ref.
 func decodeMessage(data []byte) (message, error) {
 	var m message
 	err := api.DecodeBytes(data, &m)
@@ -56,7 +56,7 @@ func decodeMessage(data []byte) (message, error) {
 func (m message) check() error {
 	switch m.Type {
 	case msgExec:
-		// What the command itself holds is checked by the core, as over HTTP.
+		// The core checks the command, as over HTTP.
 		return m.checkFields(m.Cmd != nil, "cmd", message{Cmd: m.Cmd, Binary: m.Binary})
 	case msgAttach:
 		if m.StdoutOffset < 0 || m.StderrOffset < 0 {
@@ -82,14 +82,13 @@ func (m message) check() error {
 	return invalid("type", "type %.40q is not known; it is exec, attach, stdin, signal, resize or watch.", m.Type)
 }
 
-// checkFields refuses a message that lacks what its type needs, or has fields that its type does not have: allowed
-// is the message without those.
+// checkFields refuses a message that lacks fields of its type or has fields of other types. allowed holds the values
+// of the fields that the type has.
 func (m message) checkFields(complete bool, needs string, allowed message) error {
 	if !complete {
 		return invalid(needs, "A message of type %s needs %s.", m.Type, needs)
 	}
-	// Fields of other types are refused and not ignored: a client that sets one believes that it
-	// does something.
+	// Fields of other types are not ignored: a client that sets one expects an effect.
 	allowed.Type, allowed.Ref = m.Type, m.Ref
 	if extra := m.extraField(allowed); extra != "" {
 		return invalid(extra, "A message of type %s has no %s.", m.Type, extra)
@@ -97,10 +96,9 @@ func (m message) checkFields(complete bool, needs string, allowed message) error
 	return nil
 }
 
-// extraField names the first field that m has and allowed has not.
+// extraField names the first field that only m has.
 func (m message) extraField(allowed message) string {
-	// One line for each field rather than reflection: a struct with a slice cannot be compared as
-	// a whole.
+	// A list instead of reflection: structs with slices cannot be compared.
 	for _, f := range []struct {
 		name string
 		more bool
@@ -124,7 +122,7 @@ func (m message) extraField(allowed message) string {
 	return ""
 }
 
-// input is the bytes of a stdin message.
+// input returns the bytes of a stdin message.
 func (m message) input() []byte {
 	if m.Data != "" {
 		return []byte(m.Data)

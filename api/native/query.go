@@ -11,10 +11,10 @@ import (
 	"berth/proto"
 )
 
-// parseQuery checks a query against what the route knows. What is not known, given twice or not of its kind is
-// refused by name, so that a misspelt key is never silently ignored.
+// parseQuery checks a query against the parameters of the route. Unknown, repeated and malformed keys are refused by
+// name, so that a misspelt key is never ignored.
 func (r row) parseQuery(raw string) (url.Values, error) {
-	// And not r.URL.Query, which drops what it cannot read.
+	// r.URL.Query would drop what it cannot read.
 	q, err := url.ParseQuery(raw)
 	if err != nil {
 		return nil, invalid("", "The query string cannot be read: escape ';' and '%%' as %%3B and %%25.")
@@ -29,7 +29,7 @@ func (r row) parseQuery(raw string) (url.Values, error) {
 		}
 	}
 	for _, p := range r.Query {
-		// Empty counts as missing: no required key has a use for it.
+		// Empty counts as missing: no required key allows an empty value.
 		if p.Required && q.Get(p.Name) == "" {
 			return nil, invalid(p.Name, "The query key %q is required.", p.Name)
 		}
@@ -37,7 +37,7 @@ func (r row) parseQuery(raw string) (url.Values, error) {
 	return q, nil
 }
 
-// keys lists what the route takes, for an error.
+// keys lists the query keys of the route, for an error.
 func (r row) keys() string {
 	if len(r.Query) == 0 {
 		return "none"
@@ -70,7 +70,7 @@ func checkParam(p openapi.Param, values []string) error {
 	return nil
 }
 
-// ParseInt takes a sign; the document's numbers have none.
+// isWhole refuses a sign, which ParseInt accepts.
 func isWhole(v string, most int64) bool {
 	n, err := strconv.ParseInt(v, 10, 64)
 	return err == nil && n >= 0 && v[0] != '+' && (most == 0 || n <= most)
@@ -83,26 +83,25 @@ func upTo(most int64) string {
 	return " to " + strconv.FormatInt(most, 10)
 }
 
-// isMode takes what chmod does: up to four octal digits, setuid and sticky bits among them; but not 0, with which
-// nobody could do anything.
+// isMode accepts up to four octal digits, with setuid, setgid and sticky bits, but not 0.
 func isMode(v string) bool {
 	n, err := strconv.ParseUint(v, 8, 32)
 	return err == nil && n > 0 && n <= 0o7777
 }
 
-// isMoment is moment's check. A time without a zone is refused, since nobody knows whose it is.
+// isMoment accepts RFC 3339, which requires a time zone.
 func isMoment(v string) bool {
 	_, err := time.Parse(time.RFC3339, v)
 	return err == nil
 }
 
-// moment is the time under a key, or zero.
+// moment returns the time under a key, or the zero time.
 func (c *call) moment(name string) time.Time {
 	t, _ := time.Parse(time.RFC3339, c.query.Get(name)) // checked, or absent
 	return t
 }
 
-// whole is the number under a key, or 0.
+// whole returns the number under a key, or 0.
 func (c *call) whole(name string) int64 {
 	n, _ := strconv.ParseInt(c.query.Get(name), 10, 64) // checked, or absent
 	return n
@@ -110,13 +109,13 @@ func (c *call) whole(name string) int64 {
 
 func (c *call) flag(name string) bool { return c.query.Get(name) == "true" }
 
-// mode is the permission bits under a key, or 0.
+// mode returns the permission bits under a key, or 0.
 func (c *call) mode(name string) uint32 {
 	n, _ := strconv.ParseUint(c.query.Get(name), 8, 32) // checked, or absent
 	return uint32(n)
 }
 
-// as is the user that file access happens as.
+// as returns the user that accesses files.
 func (c *call) as() string {
 	if as := c.query.Get("as"); as != "" {
 		return as
@@ -124,12 +123,12 @@ func (c *call) as() string {
 	return proto.UserDefault
 }
 
-// labels reads label=k=v. A value may hold '='.
+// labels reads label=k=v. A value may contain '='.
 func (c *call) labels() (map[string]string, error) {
 	labels := map[string]string{}
 	for _, pair := range c.query["label"] {
 		k, v, ok := strings.Cut(pair, "=")
-		// The same pair twice is harmless; two values for one key could never both match.
+		// A repeated pair is harmless; two values for one key could never match.
 		if old, twice := labels[k]; !ok || k == "" || twice && old != v {
 			return nil, invalid("label", "label %.80q: write label=key=value, each key once.", pair)
 		}
@@ -138,8 +137,7 @@ func (c *call) labels() (map[string]string, error) {
 	return labels, nil
 }
 
-// shortened bounds and cleans what an error repeats of the client's words.
-// 80 bytes are enough to recognise it by, and too few to fill a log with.
+// shortened cuts and cleans a string of the client for an error. 80 bytes are enough to recognize it.
 func shortened(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), 80)], "")
 }

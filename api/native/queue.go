@@ -4,27 +4,26 @@ import (
 	"berth/proto"
 )
 
-// maxWaiting bounds the standard input that waits for one command to read it, in bytes, and maxJobs the
-// messages. A client with more to give uses POST …/stdin, where it is held up instead.
+// Bounds of what waits for one command: bytes of standard input, and messages. Clients with more input use POST
+// …/stdin, which blocks instead.
 const (
 	maxWaiting = 1 << 20
 	maxJobs    = 1024
 )
 
-// A laneKey names a lane: each exec has one for standard input, which may block for long, and
-// one for the rest.
+// A queueKey names a queue. Each exec has one for standard input, which may block for long, and one for other
+// messages.
 type queueKey struct {
 	exec  string
 	stdin bool
 }
 
-// A lane does jobs for one exec in the order of their messages, one at a time. It has a goroutine only while
-// there are any.
-// Its fields are guarded by the socket's mu, as the map of lanes is.
+// A queue runs the messages for one exec in order, one at a time. It has a goroutine only while it is not empty. The
+// mu of the socket guards its fields and the map of queues.
 type queue struct {
 	jobs    []job
 	bytes   int
-	refused bool // something did not fit; what follows would leave a hole
+	refused bool // input did not fit; later input would leave a hole
 }
 
 type job struct {
@@ -32,7 +31,7 @@ type job struct {
 	do func() error
 }
 
-// enqueue adds a job to a lane.
+// enqueue adds a job to a queue.
 func (l *liveSocket) enqueue(key queueKey, m message, do func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,24 +46,23 @@ func (l *liveSocket) enqueue(key queueKey, m message, do func() error) error {
 	}
 	ln.jobs = append(ln.jobs, job{m, do})
 	ln.bytes += size
-	// The job that is done stays first in the list until it is over, so a length of one means that
-	// nobody drives the lane.
+	// The running job stays first in the list, so a length of one means that no goroutine runs the queue.
 	if len(ln.jobs) == 1 {
 		l.wg.Go(func() { l.runQueue(key, ln) })
 	}
 	return nil
 }
 
-// checkRoom refuses what does not fit. One message alone always does.
+// checkRoom refuses a message that does not fit. A single message always fits.
 func (ln *queue) checkRoom(key queueKey, size int) error {
-	// Without jobs a message of any size fits: the socket has bounded it already.
+	// The socket has bounded the size of a message, so one always fits an empty queue.
 	full := len(ln.jobs) >= maxJobs || len(ln.jobs) > 0 && ln.bytes+size > maxWaiting
 	switch {
 	case full && !key.stdin:
 		return proto.Errorf(proto.TooMany, "", key.exec, "%d messages wait to be passed on to exec %s; send fewer",
 			maxJobs, key.exec)
 	case full || ln.refused:
-		// The lane is kept from here on, or a later message would pass, with a hole before it.
+		// Keep the queue, otherwise a later message would be accepted with a hole before it.
 		ln.refused = true
 		return proto.Errorf(proto.TooMany, "", key.exec, "exec %s does not read its standard input as fast as it is "+
 			"sent; this connection's is refused from here on. POST …/stdin takes inputs of any size", key.exec)
@@ -72,13 +70,13 @@ func (ln *queue) checkRoom(key queueKey, size int) error {
 	return nil
 }
 
-// runQueue does a lane's jobs until there are none.
+// runQueue runs the jobs of a queue until it is empty.
 func (l *liveSocket) runQueue(key queueKey, ln *queue) {
 	for {
 		l.mu.Lock()
 		j := ln.jobs[0]
 		l.mu.Unlock()
-		// Without the lock: it may block for as long as the command does not read.
+		// Without the lock, since it may block until the command reads.
 		if err := j.do(); err != nil {
 			l.sendError(j.m, err)
 		}
@@ -88,7 +86,7 @@ func (l *liveSocket) runQueue(key queueKey, ln *queue) {
 	}
 }
 
-// nextJob takes a job that is done off its lane and reports whether there is another one to do.
+// nextJob removes the job that is done and reports whether there is another one.
 func (l *liveSocket) nextJob(key queueKey, ln *queue, done job) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"berth/tools/tooluse"
 )
 
-// A row is one route, and what the OpenAPI document says of it. The query is also what requests are checked against.
+// A row is one route and its part of the OpenAPI document. Requests are checked against the same query parameters.
 type row struct {
 	method, path string
 	where        api.Place
@@ -21,11 +21,11 @@ type row struct {
 	openapi.Operation
 }
 
-// maxJSON bounds a body that is JSON, in bytes: a command of 1 MiB, escaped.
+// maxJSON bounds a JSON body, in bytes: a command of 1 MiB, escaped.
 const maxJSON = 2 << 20
 
-// bodyLimits are the largest bodies, by operation, where that is not maxJSON. Files and archives have no limit here:
-// the disk and the limits of the core bound them.
+// bodyLimits are limits other than maxJSON, by operation. Files and archives have no limit here: the disk and the
+// core bound them.
 var bodyLimits = map[string]int64{"writeStdin": -1, "writeFile": -1, "writeTar": -1, "importImage": -1,
 	"runTool": runBody}
 
@@ -33,7 +33,7 @@ func js(v any) []openapi.Content { return []openapi.Content{{Media: "application
 
 func raw(media string) []openapi.Content { return []openapi.Content{{Media: media}} }
 
-// Answers of one form.
+// Answers with one JSON form.
 func ok(v any) map[int][]openapi.Content { return map[int][]openapi.Content{http.StatusOK: js(v)} }
 
 func created(v any) map[int][]openapi.Content {
@@ -48,20 +48,19 @@ const (
 	lineType  = "application/x-ndjson"
 )
 
-// The statuses that kinds of routes fail with.
+// Error statuses by kind of route.
 var (
-	// 503 is a daemon that shuts down, for whoever waits for it.
+	// 503: the daemon shuts down.
 	basic     = []int{400, 401, 413, 429, 500, 503}
-	namesItem = append([]int{404}, basic...) // names something of the caller's
-	// 410 is told apart from 404 so that a client knows: it was there, and its time is over.
+	namesItem = append([]int{404}, basic...) // names an item of the caller
+	// 410 differs from 404, so that a client knows that the container existed and has expired.
 	inContainer = append([]int{410}, namesItem...) // names a container
-	// 403 is what its user may not do there, 409 a state that does not fit, 501 what such a
-	// container cannot do, 503 and 504 a guest that does not answer, or not in time, and 507 a
-	// full disk or quota.
+	// 403: the user may not do this in the container. 409: wrong state. 501: not possible in such a container. 503,
+	// 504: the guest does not answer, or not in time. 507: the disk or a quota is full.
 	inGuest = append([]int{403, 409, 501, 504, 507}, inContainer...) // asks the container to do something
 )
 
-// Parameters that several routes have.
+// Parameters of several routes.
 var (
 	asParam = openapi.Param{Name: "as", Description: "The user of the container that does it, which decides what is permitted.",
 		Choices: []string{proto.UserDefault, proto.UserRoot}}
@@ -73,7 +72,7 @@ var (
 		Description: "The ID of the last event a client has; the stream goes on behind it."}
 )
 
-// rows is every route of this edge.
+// rows returns all routes of this edge.
 func (e *edge) rows() []row {
 	var all []row
 	for _, part := range [][]row{e.containerRows(), e.execRows(), e.codeRows(), e.toolRows(), e.callRows(),
@@ -130,7 +129,7 @@ func (e *edge) containerRows() []row {
 	}
 }
 
-// runAnswers are the answers of what runs a command.
+// runAnswers are the answers of a route that runs a command.
 func runAnswers() map[int][]openapi.Content {
 	return map[int][]openapi.Content{
 		http.StatusOK:       append(js(proto.ExecResult{}), openapi.Content{Media: eventType, Of: proto.Event{}}),
@@ -528,8 +527,7 @@ func (e *edge) vaultRows() []row {
 	}
 }
 
-// auditRows are for admins: the log tells of every owner.
-// Without a log in the configuration there are no such routes, and the document does not promise
+// auditRows are for admins, since the log concerns every owner. A daemon without a log neither serves nor documents
 // them.
 func (e *edge) auditRows() []row {
 	if e.Audit == nil {
@@ -562,8 +560,8 @@ func (e *edge) auditRows() []row {
 	}
 }
 
-// auditActions is what the audit log calls requests, by operation. Every other operation that may change something is there
-// under its own name; what only looks is not. Reading is where it takes a container's or the owner's data out.
+// auditActions are the action names in the audit log, by operation. Other operations that may change something appear
+// under their own name. Reading appears where it returns data of a container or an owner.
 var auditActions = map[string]string{
 	"createContainer": "container.create", "extendContainer": "container.extend", "startContainer": "container.start",
 	"stopContainer": "container.stop", "pauseContainer": "container.pause", "resumeContainer": "container.resume",
@@ -587,14 +585,14 @@ var auditActions = map[string]string{
 	"rotateVault": "vault.rotate", "forgetVaultKeys": "vault.forget",
 }
 
-// coreAudited are the operations that the core has audited itself when they are done.
+// coreAudited are the operations that the core audits when they are done.
 var coreAudited = map[string]bool{
 	"createContainer": true, "startContainer": true, "stopContainer": true, "pauseContainer": true,
 	"resumeContainer": true, "deleteContainer": true, "run": true, "runOnce": true,
 	"runCode": true, "executeCode": true, "runCell": true,
 }
 
-// auditAction is what the audit log calls a request to the row; "" is not to be there.
+// auditAction returns the action name of the row; "" is not audited.
 func (r row) auditAction() string {
 	if act := auditActions[r.ID]; act != "" || r.method == http.MethodGet {
 		return act

@@ -13,9 +13,8 @@ import (
 	"berth/session"
 )
 
-// untilDrain is ctx that ends when the server begins to shut down, too.
-// For answers that may take hours: without it a shutdown would wait for the longest of them. The
-// caller must cancel, or the goroutine stays.
+// untilDrain returns a context that also ends when the server begins to shut down. It is for answers that may take
+// hours, which would delay the shutdown. The caller must cancel it to end its goroutine.
 func untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(ctx)
 	go func() {
@@ -28,8 +27,7 @@ func untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {
 	return out, cancel
 }
 
-// draining tells a client that left from a daemon that is leaving: only the first is a reason to
-// end a command.
+// draining reports whether the daemon is leaving, rather than the client, which would end its command.
 func draining(ctx context.Context) bool {
 	select {
 	case <-api.Draining(ctx):
@@ -39,7 +37,7 @@ func draining(ctx context.Context) bool {
 	}
 }
 
-// streamExec tells what a command that has just begun does as server-sent events.
+// streamExec sends the events of a new command.
 func streamExec(c *call, x *session.Exec) error {
 	err := followExec(c, x, session.Cursor{})
 	if err != nil {
@@ -48,8 +46,8 @@ func streamExec(c *call, x *session.Exec) error {
 	return err
 }
 
-// abandonExec ends a command whose client has gone, unless it was to outlive it. When the daemon shuts down
-// it is the daemon that has gone, and the core says so.
+// abandonExec ends a command whose client has gone, unless the command is to outlive it. At shutdown the daemon has
+// gone, not the client, and the core records that.
 func abandonExec(ctx context.Context, x *session.Exec) {
 	if !x.Outlives() && !draining(ctx) {
 		x.Abandon(ctx)
@@ -65,7 +63,7 @@ func (e *edge) execEvents(c *call) error {
 	if err != nil {
 		return err
 	}
-	if from == nil { // it had the end already; this status tells an EventSource not to come again
+	if from == nil { // the client had the end; this status tells an EventSource not to reconnect
 		c.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -75,12 +73,11 @@ func (e *edge) execEvents(c *call) error {
 	return followExec(c, x, *from)
 }
 
-// followExec sends a command's events until its exit. Each has an ID from which a client that lost its connection
-// goes on.
+// followExec sends the events of a command until its exit. The ID of each event is a position for Last-Event-ID.
 func followExec(c *call, x *session.Exec, from session.Cursor) error {
 	es := api.NewEventStream(c.w, c.r)
 	defer es.Close()
-	// The position counts both streams, since one ID has to tell of both.
+	// The position covers both streams, since an event has one ID.
 	at := from
 	err := x.Follow(es.Context(), from, func(ev proto.Event) error {
 		advance(&at, ev)
@@ -88,7 +85,7 @@ func followExec(c *call, x *session.Exec, from session.Cursor) error {
 	})
 	switch {
 	case err != nil && draining(c.r.Context()):
-		return nil // a client that comes back goes on from its last event
+		return nil // a reconnecting client continues after its last event
 	case es.Context().Err() != nil:
 		return context.Canceled
 	}
@@ -97,8 +94,7 @@ func followExec(c *call, x *session.Exec, from session.Cursor) error {
 
 // advance moves a position past an event.
 func advance(at *session.Cursor, ev proto.Event) {
-	// One of the two is empty: text that is not UTF-8 travels as base64. DataBase64 holds the
-	// bytes themselves here.
+	// One of the two is empty. DataBase64 holds the raw bytes here.
 	end := ev.Offset + int64(len(ev.Data)+len(ev.DataBase64))
 	stream := string(ev.Type)
 	if ev.Type == proto.EventGap {
@@ -112,10 +108,10 @@ func advance(at *session.Cursor, ev proto.Event) {
 	}
 }
 
-// endMark is what the ID of an exit event ends with.
+// endMark is the suffix of the ID of an exit event.
 const endMark = "-end"
 
-// eventID is how many bytes of stdout and stderr a client has with this event.
+// eventID encodes how many bytes of stdout and stderr a client has after this event.
 func eventID(at session.Cursor, ev proto.Event) string {
 	id := fmt.Sprintf("%d-%d", at.Stdout, at.Stderr)
 	if ev.Type == proto.EventExit {
@@ -124,8 +120,8 @@ func eventID(at session.Cursor, ev proto.Event) string {
 	return id
 }
 
-// resumePosition is where a client wants to go on: Last-Event-ID, which a client that comes back sends by itself, or the
-// offsets of the query. Nil is behind the end.
+// resumePosition returns where a client wants to continue: Last-Event-ID, which reconnecting clients send, or the
+// offsets of the query. It returns nil for a position after the end.
 func (c *call) resumePosition() (*session.Cursor, error) {
 	last := c.r.Header.Get("Last-Event-ID")
 	if last == "" {
@@ -133,8 +129,7 @@ func (c *call) resumePosition() (*session.Cursor, error) {
 	}
 	offsets, ended := strings.CutSuffix(last, endMark)
 	out, errs, ok := strings.Cut(offsets, "-")
-	// ParseUint, since the ID is the client's to send and a negative offset would pass for a place
-	// before the beginning.
+	// ParseUint refuses negative offsets, which would pass for a place before the beginning.
 	stdout, err1 := strconv.ParseUint(out, 10, 63)
 	stderr, err2 := strconv.ParseUint(errs, 10, 63)
 	if !ok || err1 != nil || err2 != nil {
@@ -147,24 +142,23 @@ func (c *call) resumePosition() (*session.Cursor, error) {
 	return &session.Cursor{Stdout: int64(stdout), Stderr: int64(stderr)}, nil
 }
 
-// A logWriter writes a command's output as it is.
-// Positions count from 0 in bytes of each stream.
+// A logWriter writes the output of a command as it is. Positions count bytes of each stream from 0.
 type logWriter struct {
 	c      *call
 	rc     *http.ResponseController
 	stream string // "stdout", "stderr", or "both"
 	follow bool
 	begun  bool
-	exact  bool // the client counts bytes, so nothing may stand among them
+	exact  bool // the client counts bytes, so no note may stand between them
 	at     session.Cursor
-	goal   session.Cursor // what there was when the request came
+	goal   session.Cursor // the end of the output at the time of the request
 }
 
-// errLogCut is how a log that is followed ends with the daemon. Behind the first byte it breaks the connection.
+// errLogCut ends a followed log when the daemon shuts down. After the first byte it breaks the connection.
 var errLogCut = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down; follow the log again when it "+
 	"is back, from the offset that you have.")
 
-// logStart tells the offset of the first byte where it is not the one asked for.
+// logStart is the header with the offset of the first byte, if it is not the requested one.
 const logStart = "Berth-Log-Start"
 
 func (e *edge) execLogs(c *call) error {
@@ -176,20 +170,20 @@ func (e *edge) execLogs(c *call) error {
 	if err != nil {
 		return err
 	}
-	// A 416 and not a 400: the offset is well-formed, and behind what there is.
+	// A 416, not a 400: the offset is well-formed and behind the output.
 	if err := x.CheckCursor(l.asked()); err != nil {
 		return api.WithStatus(http.StatusRequestedRangeNotSatisfiable, proto.AsError(err))
 	}
 	ctx, cancel := untilDrain(c.r.Context())
 	defer cancel()
 	if !l.follow {
-		cancel() // Follow gives what there is, and ends where it would have to wait
+		cancel() // then Follow returns the present output and ends where it would wait
 	}
 	err = x.Follow(ctx, l.at, l.event)
 	cut := errors.Is(err, context.Canceled) && c.r.Context().Err() == nil
 	switch {
 	case cut && l.follow:
-		return errLogCut // an end like any other would say that this is all
+		return errLogCut // a normal end would mean that this is all
 	case cut || errors.Is(err, errHaveAll):
 		err = nil
 	}
@@ -220,7 +214,7 @@ func newLogWriter(c *call, info proto.Exec) (*logWriter, error) {
 	return l, nil
 }
 
-// asked is the position that the client asked for, of the stream that it wants.
+// asked returns the requested position in the requested stream.
 func (l *logWriter) asked() (at session.Cursor) {
 	if l.at.Stdout != unreachedOffset {
 		at.Stdout = l.at.Stdout
@@ -231,13 +225,13 @@ func (l *logWriter) asked() (at session.Cursor) {
 	return at
 }
 
-// unreachedOffset is an offset that no stream reaches, so that nothing of it is read.
+// unreachedOffset is an offset that no stream reaches, so that nothing of the stream is read.
 const unreachedOffset = 1<<63 - 1
 
-// errHaveAll ends a follower that has what was asked for.
+// errHaveAll ends a follower that has all requested output.
 var errHaveAll = errors.New("enough")
 
-// event writes the output of one event, or says in its place how much is missing.
+// event writes the output of one event, or a note about missing output.
 func (l *logWriter) event(ev proto.Event) error {
 	advance(&l.at, ev)
 	switch ev.Type {
@@ -253,33 +247,34 @@ func (l *logWriter) event(ev proto.Event) error {
 			return nil
 		}
 		if l.exact {
-			return errHaveAll // the client counts bytes: it asks again from here, and is told where that begins
+			// the client counts bytes: it asks again from here and learns where the output continues
+			return errHaveAll
 		}
 		if err := l.write(fmt.Sprintf("\n[output truncated: %d bytes left out]\n", ev.Until-ev.Offset),
 			nil); err != nil {
 			return err
 		}
 	}
-	// Without this a command that writes without end would keep a plain read from ending.
+	// Without this, a plain read of a command that writes endlessly would not end.
 	if !l.follow && l.at.Stdout >= l.goal.Stdout && l.at.Stderr >= l.goal.Stderr {
 		return errHaveAll
 	}
 	return nil
 }
 
-// start lets a follower know that it is connected, where nothing was written yet that could tell.
+// start sends the header to a follower if no output has done so yet.
 func (l *logWriter) start() error {
 	if !l.follow || l.at.Stdout < l.goal.Stdout || l.at.Stderr < l.goal.Stderr {
 		return nil
 	}
 	if draining(l.c.r.Context()) {
-		return errLogCut // while there is still a status to say it by
+		return errLogCut // the status can still be sent
 	}
 	l.begin(0)
 	return l.rc.Flush()
 }
 
-// begin sends the header, once. A start of 0 is the one asked for.
+// begin sends the header once. A start of 0 is the requested one.
 func (l *logWriter) begin(start int64) {
 	if l.begun {
 		return
@@ -297,7 +292,7 @@ func (l *logWriter) begin(start int64) {
 	l.c.w.WriteHeader(http.StatusOK)
 }
 
-// A follower gets each piece at once; whoever does not follow is better served by full buffers.
+// Followers get each piece at once; for others full buffers are better.
 func (l *logWriter) write(text string, data []byte) error {
 	l.begin(0)
 	if len(data) == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// serveLimit bounds a message of a client that answers calls, in bytes: a result, and what stands beside it.
+// serveLimit bounds a message of a client that answers calls, in bytes: a result and its envelope.
 const serveLimit = 4<<20 + 64<<10
 
 // One page of a list.
@@ -21,11 +21,11 @@ type callPage struct {
 	NextAfter *string `json:"next_after"`
 }
 
-// serveTools is the websocket of a client that answers calls. Its handler is the reader; calls are sent by the
-// bridge, which holds them while the client is slow.
+// serveTools is the websocket of a client that answers calls. Its handler is the reader. The bridge sends calls, and
+// holds them while the client is slow.
 func (e *edge) serveTools(c *call) error {
 	id, socket := c.r.PathValue("id"), e.Socket
-	// Asked before there is a websocket, so that a client without a chance gets an HTTP answer.
+	// Ask before the upgrade, so that a refused client gets an HTTP answer.
 	if err := e.Bridge.MayConnect(c.owner, id); err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"berth/tools/toolstore"
 )
 
-// runBody bounds the body of a run's request, in bytes: an input, and what stands beside it.
+// runBody bounds the body of a run's request, in bytes: an input and its envelope.
 const runBody = toolstore.MaxInput + 64<<10
 
 // One page of a list.

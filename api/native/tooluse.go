@@ -8,8 +8,8 @@ import (
 	"berth/tools/tooluse"
 )
 
-// A mistake in the block's input is a result for the model with status 200; an error here means
-// that there is nothing to give the model.
+// A mistake in the input of the block is a result for the model with status 200. An error means that there is no
+// result for the model.
 func (e *edge) useTool(c *call) error {
 	var use tooluse.Use
 	if err := c.decodeLoosely(&use); err != nil {
@@ -31,8 +31,8 @@ func (e *edge) useTool(c *call) error {
 	return c.json(http.StatusOK, res)
 }
 
-// The container is made with the daemon's defaults and stays: the result names it, and the next
-// block can be sent there.
+// The container has the defaults of the daemon and stays: the result names it, so that the next block can be sent
+// there.
 func (e *edge) useToolOnce(c *call) error {
 	var use tooluse.Use
 	if err := c.decodeLoosely(&use); err != nil {
@@ -40,12 +40,12 @@ func (e *edge) useToolOnce(c *call) error {
 	}
 	api.Note(c.r.Context(), use.Name)
 	if err := tooluse.Check(use); err != nil {
-		return err // before a container is made for it
+		return err // before creating a container for it
 	}
 	if err := c.toolKey(&use); err != nil {
 		return err
 	}
-	// One key for both the container and the command, so that sending again finds both.
+	// One key for the container and the command, so that a repeated request finds both.
 	s, replayed, err := e.Sessions.CreateOnce(c.r.Context(), c.owner, proto.CreateContainer{
 		IdempotencyKey: use.IdempotencyKey})
 	if err != nil {
@@ -62,9 +62,8 @@ func (e *edge) useToolOnce(c *call) error {
 	return c.json(http.StatusOK, res)
 }
 
-// toolKey takes the header's idempotency key for a tool that can keep its promise.
-// The key comes by the header alone: a model writes the block, and must not choose what counts as
-// a repetition.
+// toolKey reads the idempotency key for a tool that can honor it. Only the header can carry the key: a model writes
+// the block, and must not decide what counts as a repetition.
 func (c *call) toolKey(use *tooluse.Use) error {
 	if err := c.readRetryKey(&use.IdempotencyKey); err != nil {
 		return err

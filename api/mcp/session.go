@@ -13,33 +13,33 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// ownLifetime is the net under the deletion of a session's own container, which the end of the daemon prevents.
+// ownLifetime removes a session's own container if the end of the daemon prevented its deletion.
 const ownLifetime = 7 * 24 * time.Hour
 
-// A visit is one MCP session: whose it is, and which container it works in.
+// An mcpSession is one MCP session: its owner and its container.
 type mcpSession struct {
 	owner   string
 	place   place
 	session *sdk.ServerSession
 
-	ctx    context.Context // ends with the session; carries who began it
+	ctx    context.Context // ends with the session; has the caller who started it
 	cancel context.CancelFunc
 
-	turn chan struct{} // holds one token: the right to make the container
-	own  string        // ID of the one that was made; "" is none yet. Guarded by turn
+	turn chan struct{} // holds one token: the right to create the container
+	own  string        // ID of the created container; "" is none yet. Guarded by turn
 
-	mu    sync.Mutex     // guards over, and that calls does not grow once it is set
-	over  bool           // no call begins any more
-	calls sync.WaitGroup // under way
+	mu    sync.Mutex     // guards over; once over is set, calls does not grow
+	over  bool           // no further call starts
+	calls sync.WaitGroup // running calls
 }
 
-// startSession begins a visit for a session that is being initialized. From then on its end is waited for.
+// startSession registers a session that is being initialized, and waits for its end in the background.
 func (e *Edge) startSession(ss *sdk.ServerSession, wire context.Context, p place) error {
 	v := &mcpSession{owner: proto.CallerOf(wire).Owner, place: p, session: ss, turn: make(chan struct{}, 1)}
 	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(wire))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	err := e.sessionLimit(v.owner) // once more: others may have begun meanwhile
+	err := e.sessionLimit(v.owner) // again: others may have started meanwhile
 	if e.closed {
 		err = proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down; try again in a moment")
 	}
@@ -49,13 +49,13 @@ func (e *Edge) startSession(ss *sdk.ServerSession, wire context.Context, p place
 	}
 	e.sessions[ss.ID()] = v
 	e.ending.Go(func() {
-		_ = ss.Wait() // however it ended
+		_ = ss.Wait() // for whatever reason
 		e.sessionGone(v)
 	})
 	return nil
 }
 
-// sessionGone is for sessions that end without a request for it, since nobody used them.
+// sessionGone ends a session that has ended by itself, since it was not used.
 func (e *Edge) sessionGone(v *mcpSession) {
 	e.mu.Lock()
 	closed := e.closed
@@ -70,7 +70,7 @@ func (e *Edge) sessionGone(v *mcpSession) {
 	}
 }
 
-// endSession ends a visit: first what runs in its name, then the container that was made for it.
+// endSession ends the running calls of a session, then deletes the container that was created for it.
 func (e *Edge) endSession(v *mcpSession) error {
 	v.end()
 	e.mu.Lock()
@@ -91,7 +91,7 @@ func (e *Edge) endSession(v *mcpSession) error {
 	return err
 }
 
-// end cancels what runs for a visit, waits for it, and lets nothing new begin.
+// end cancels the calls of a session, waits for them, and refuses new ones.
 func (v *mcpSession) end() {
 	v.mu.Lock()
 	v.over = true
@@ -100,7 +100,7 @@ func (v *mcpSession) end() {
 	v.calls.Wait()
 }
 
-// begin counts a call, until done.
+// begin counts a call until done.
 func (v *mcpSession) begin() (done func(), err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -112,8 +112,8 @@ func (v *mcpSession) begin() (done func(), err error) {
 	return v.calls.Done, nil
 }
 
-// container is the one that a call works in: that which it names, or the session does, or one of the session's own,
-// made now if there is none. note is for the client where that one is not the one of the call before.
+// container returns the container of a call: the one that it names, the one of the session, or the session's own,
+// which is created now if there is none. note tells the client if that differs from the previous call's container.
 func (e *Edge) container(ctx context.Context, v *mcpSession, named string) (s *session.Session, note string, err error) {
 	if id := cmp.Or(named, v.place.container); id != "" {
 		s, err = e.Sessions.Get(v.owner, id)
