@@ -31,7 +31,8 @@ func document(i Info, edges []api.Edge) []byte {
 			"Every answer has a Request-Id header.",
 		Failure:  failure{},
 		Messages: []any{message{}, bridge.ClientMessage{}}, Answers: []any{bridge.DaemonMessage{}},
-		Links: links, Names: typeNames, Named: namedBounds(i), Types: typeRules, Enums: enums, Special: special, Comments: comments,
+		Links: links, Names: typeNames, Named: namedBounds(i), Types: typeRules,
+		Enums: enums, Special: special, Comments: comments,
 		OneOf: map[reflect.Type][]any{
 			reflect.TypeFor[proto.BashContent](): {proto.BashResult{}, proto.BashError{}}},
 	}, api.Documented(edges...))

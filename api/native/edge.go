@@ -50,9 +50,10 @@ type Config struct {
 	Forget  func(context.Context) (Rotation, error) // removes older keys
 	Version string                                  // of the daemon; "" is proto.Version
 	Info    Info                                    // the settings in /v1/info
-	Origins []string                                // of web pages that may open the live websocket, besides the daemon's own
-	Socket  api.SocketConfig                        // other bounds of the live websocket
-	Log     *slog.Logger                            // nil: slog.Default
+	// origins of web pages that may open the live websocket, besides the daemon's own
+	Origins []string
+	Socket  api.SocketConfig // other bounds of the live websocket
+	Log     *slog.Logger     // nil: slog.Default
 }
 
 // Info is what a daemon reports about itself. The edge fills zero fields with the defaults of the core.

@@ -303,7 +303,8 @@ func (e *edge) closeShell(c *call) error {
 	// A name that no shell can have is not found rather than invalid, since it is part of the path.
 	name := c.r.PathValue("name")
 	if !proto.ValidJobID(name) {
-		return proto.Errorf(proto.NotFound, "", shortened(name), "shell %.80q does not exist in container %s", name, s.ID())
+		return proto.Errorf(proto.NotFound, "", shortened(name), "shell %.80q does not exist in container %s",
+			name, s.ID())
 	}
 	if err := s.CloseShell(c.r.Context(), name); err != nil {
 		return err

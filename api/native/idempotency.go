@@ -11,9 +11,9 @@ const (
 	replayedHeader = "Idempotent-Replayed"
 )
 
-var keyParam = openapi.Param{Name: keyHeader, Pattern: "^[ -~]{1,255}$",
-	Description: "1 to 255 printable ASCII characters. The same key with the same request is done once, however often it " +
-		"is sent; with another request it is a conflict. The same as idempotency_key in the body."}
+var keyParam = openapi.Param{Name: keyHeader, Pattern: "^[ -~]{1,255}$", Description: "1 to 255 " +
+	"printable ASCII characters. A request that is repeated with its key is done once. The key with another " +
+	"request is a conflict. The same as idempotency_key in the body."}
 
 // replays documents the header of an answer that may repeat an earlier one.
 var replays = map[string]string{replayedHeader: "true where the answer is that of an earlier request with the same " +

@@ -63,7 +63,8 @@ type imageLine struct {
 }
 
 // reportProgress runs work and reports it line by line. An error before the first line is an ordinary error.
-func (e *edge) reportProgress(c *call, work func(context.Context, func(session.ImageProgress)) (session.Image, error)) error {
+func (e *edge) reportProgress(c *call,
+	work func(context.Context, func(session.ImageProgress)) (session.Image, error)) error {
 	lines := &lineWriter{c: c, rc: http.NewResponseController(c.w)}
 	// Errors of writeLine are dropped: a client that has gone ends the context of the request, and with it the work.
 	img, err := work(c.r.Context(), func(p session.ImageProgress) { _ = lines.writeLine(imageLine{ImageProgress: &p}) })

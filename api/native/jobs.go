@@ -109,7 +109,8 @@ func (e *edge) publishFile(c *call) error {
 func (c *call) job(s *session.Session) (string, error) {
 	job := c.r.PathValue("job")
 	if !proto.ValidJobID(job) {
-		return "", proto.Errorf(proto.NotFound, "", shortened(job), "job %.80q does not exist in container %s", job, s.ID())
+		return "", proto.Errorf(proto.NotFound, "", shortened(job), "job %.80q does not exist in container %s",
+			job, s.ID())
 	}
 	return job, nil
 }

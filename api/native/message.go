@@ -68,14 +68,16 @@ func (m message) check() error {
 		if m.Data != "" && len(m.DataBase64) > 0 {
 			return invalid("data", "data and data_base64 exclude each other.")
 		}
-		return m.checkFields(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, Data: m.Data, DataBase64: m.DataBase64,
-			Close: m.Close})
+		return m.checkFields(m.ExecID != "", "exec_id", message{ExecID: m.ExecID, Data: m.Data,
+			DataBase64: m.DataBase64,
+			Close:      m.Close})
 	case msgSignal:
 		return m.checkFields(m.ExecID != "" && m.Signal != "", "exec_id and signal", message{ExecID: m.ExecID,
 			Signal: m.Signal})
 	case msgResize:
-		return m.checkFields(m.ExecID != "" && m.Rows > 0 && m.Cols > 0, "exec_id, rows and cols", message{ExecID: m.ExecID,
-			Rows: m.Rows, Cols: m.Cols})
+		return m.checkFields(m.ExecID != "" && m.Rows > 0 && m.Cols > 0, "exec_id, rows and cols",
+			message{ExecID: m.ExecID,
+				Rows: m.Rows, Cols: m.Cols})
 	case msgWatch:
 		return m.checkFields(true, "", message{})
 	}
