@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// maxIdle bounds the books that nobody works on and that are in memory all the same, in bytes. What they spare is the
-// walk of a directory in which nothing changed, so those of thousands of ordinary jobs should find room, and of the
-// largest a dozen.
-const maxIdle = 64 << 20
+// maxIdleBytes bounds the books that nobody works on and that are in memory all the same, in bytes. What they spare
+// is the walk of a directory in which nothing changed, so those of thousands of ordinary jobs should find room, and
+// of the largest a dozen.
+const maxIdleBytes = 64 << 20
 
 // About what the parts of a job's books take in memory, in bytes, beside the texts that are counted.
 const (
@@ -28,9 +28,9 @@ func (j *job) bytes() int {
 	return n
 }
 
-// leave ends the use of books by one who held or awaited the turn. Those of a job that never was are not kept: any ID
-// can be asked for.
-func (js *Jobs) leave(j *job) {
+// releaseJob ends the use of books by one who held or awaited the turn. Those of a job that never was are not kept:
+// any ID can be asked for.
+func (js *Jobs) releaseJob(j *job) {
 	js.mu.Lock()
 	j.users--
 	if j.users == 0 && js.open[j.key] == j {
@@ -39,25 +39,25 @@ func (js *Jobs) leave(j *job) {
 			j.used, j.weight = js.uses, j.bytes()
 			js.idle += j.weight
 		} else {
-			js.remove(j)
+			js.dropFromMemory(j)
 		}
 	}
-	full := js.idle > maxIdle
+	full := js.idle > maxIdleBytes
 	js.mu.Unlock()
 	if full {
-		js.putAway()
+		js.evictIdle()
 	}
 }
 
-// remove takes books out of memory. Called with mu held.
-func (js *Jobs) remove(j *job) {
+// dropFromMemory takes books out of memory. Called with mu held.
+func (js *Jobs) dropFromMemory(j *job) {
 	delete(js.open, j.key)
 	js.idle, j.weight = js.idle-j.weight, 0
 }
 
-// putAway closes the books that were idle for longest, until half of the room is free. They are in the ledger; what
+// evictIdle closes the books that were idle for longest, until half of the room is free. They are in the ledger; what
 // is lost is what the next daemon would not know either.
-func (js *Jobs) putAway() {
+func (js *Jobs) evictIdle() {
 	type rest struct {
 		j    *job
 		used uint64
@@ -78,11 +78,11 @@ func (js *Jobs) putAway() {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	for _, o := range old {
-		if js.idle <= maxIdle/2 {
+		if js.idle <= maxIdleBytes/2 {
 			return
 		}
 		if o.j.users == 0 && o.j.used == o.used && js.open[o.j.key] == o.j { // nobody has used them meanwhile
-			js.remove(o.j)
+			js.dropFromMemory(o.j)
 		}
 	}
 }

@@ -32,12 +32,12 @@ func TestUnknownJobsAreNotKept(t *testing.T) {
 		}
 	}
 	gone, cancel := context.WithCancel(context.Background())
-	_, done, err := js.take(gone, "w", "held")
+	_, done, err := js.lockJob(gone, "w", "held")
 	if err != nil {
 		t.Fatal(err)
 	}
 	cancel()
-	if _, _, err := js.take(gone, "w", "held"); err == nil {
+	if _, _, err := js.lockJob(gone, "w", "held"); err == nil {
 		t.Error("two have the turn")
 	}
 	if done(); len(js.open) != 0 {
@@ -52,7 +52,7 @@ const share = 64
 // for the ledger is not there by itself.
 func use(t *testing.T, js *Jobs, id string) int {
 	t.Helper()
-	j, done, err := js.take(context.Background(), "w", id)
+	j, done, err := js.lockJob(context.Background(), "w", id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func use(t *testing.T, js *Jobs, id string) int {
 	if !j.known() {
 		j.rec.Created = time.Now()
 		j.rec.Files["f"] = entry{}
-		j.recent = make([]span, maxIdle/share/spanBytes)
+		j.recent = make([]span, maxIdleBytes/share/spanBytes)
 		js.save(j)
 	}
 	return n
@@ -75,7 +75,7 @@ func TestIdleBooksArePutAway(t *testing.T) {
 		if use(t, js, fmt.Sprint(i)) != 0 || use(t, js, "often") != 1 && i > 0 {
 			t.Fatal("the books are not their own")
 		}
-		if js.idle > maxIdle {
+		if js.idle > maxIdleBytes {
 			t.Fatalf("%d jobs with %d bytes are idle", len(js.open), js.idle)
 		}
 	}

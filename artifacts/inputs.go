@@ -21,7 +21,7 @@ func (js *Jobs) Begin(ctx context.Context, s *session.Session, ids []string) err
 	if len(ids) == 0 {
 		return nil
 	}
-	_, done, err := js.take(ctx, s.WorkspaceID(), "."+proto.InputsDir) // no job can have this name
+	_, done, err := js.lockJob(ctx, s.WorkspaceID(), "."+proto.InputsDir) // no job can have this name
 	if err != nil {
 		return err
 	}

@@ -67,20 +67,20 @@ type Jobs struct {
 // The turn is a channel and not a mutex, so that a request whose client has gone stops waiting:
 // the holder may be walking a large directory. Fields other than dropped and the last three are the holder's alone.
 type job struct {
-	turn   chan struct{}
-	key    string
-	rec    *record // nil until read
-	recent []span  // execs since the books were opened, for attribution
-	listed bool    // manifest.json in the container is up to date, but for the exec log
-	absent bool    // the directory was not there at the last look
-	free   bool    // manifest.json was not there then, or was ours
-	mark   mark    // of the manifest.json that was ours
+	turn         chan struct{}
+	key          string
+	rec          *record // nil until read
+	recent       []span  // execs since the books were opened, for attribution
+	listed       bool    // manifest.json in the container is up to date, but for the exec log
+	absent       bool    // the directory was not there at the last look
+	ownsManifest bool    // manifest.json was not there then, or was ours
+	manifestKey  statKey // of the manifest.json that was ours
 	// of what the last look found, with the manifest that was written since; "" if that was not all, or was not to be
 	// had
-	gist   string
-	look   []proto.FileInfo // what it found; dropped with the turn
-	logged int              // execs logged since the books were opened
-	newest []proto.JobExec  // the last of them, which the ledger may not have written yet
+	fingerprint string
+	listing     []proto.FileInfo // what it found; dropped with the turn
+	logged      int              // execs logged since the books were opened
+	newest      []proto.JobExec  // the last of them, which the ledger may not have written yet
 
 	dropped atomic.Bool // its workspace is gone; nothing is written any more
 
@@ -129,9 +129,9 @@ func New(cfg Config) *Jobs {
 // workspace thus share a prefix. Neither part may hold a slash.
 func jobKey(workspace, id string) string { return workspace + "/" + id }
 
-// take opens a job's books and waits for its turn at them.
+// lockJob opens a job's books and waits for its turn at them.
 // The caller gives the turn back with the function returned, on every path. Waiting ends with ctx.
-func (js *Jobs) take(ctx context.Context, workspace, id string) (*job, func(), error) {
+func (js *Jobs) lockJob(ctx context.Context, workspace, id string) (*job, func(), error) {
 	key := jobKey(workspace, id)
 	js.mu.Lock()
 	j, ok := js.open[key]
@@ -147,13 +147,13 @@ func (js *Jobs) take(ctx context.Context, workspace, id string) (*job, func(), e
 	// dropped keeps them from being written.
 	case j.turn <- struct{}{}:
 	case <-ctx.Done():
-		js.leave(j)
+		js.releaseJob(j)
 		return nil, nil, ctx.Err()
 	}
 	done := func() {
-		j.look = nil
+		j.listing = nil
 		<-j.turn
-		js.leave(j)
+		js.releaseJob(j)
 	}
 	if err := js.read(j, workspace, id); err != nil {
 		done()
@@ -187,8 +187,8 @@ func (js *Jobs) read(j *job, workspace, id string) error {
 // known reports whether the job ever had an exec or a file.
 func (j *job) known() bool { return j.rec != nil && !j.rec.Created.IsZero() }
 
-// begin notes that the job is used by this session.
-func (j *job) begin(s session.Files, now time.Time) {
+// noteUse notes that the job is used by this session.
+func (j *job) noteUse(s session.Files, now time.Time) {
 	if !j.known() {
 		j.rec.Created = now
 	}
@@ -200,7 +200,7 @@ func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	prefix := workspace + "/"
 	// In this order: what is queued after close sees that it was dropped, what was queued before
 	// is deleted by this update.
-	js.close(prefix)
+	js.closeWorkspace(prefix)
 	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
 		return errors.Join(
 			tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix),
@@ -208,21 +208,21 @@ func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	})
 }
 
-// close puts away the books of a workspace, so that whoever still has one writes nothing more.
-func (js *Jobs) close(prefix string) {
+// closeWorkspace puts away the books of a workspace, so that whoever still has one writes nothing more.
+func (js *Jobs) closeWorkspace(prefix string) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	for key, j := range js.open {
 		if strings.HasPrefix(key, prefix) {
 			j.dropped.Store(true)
-			js.remove(j)
+			js.dropFromMemory(j)
 		}
 	}
 }
 
-// later queues a write for a job's books. The order of the ledger makes it come before Drop's or see that
+// queueWrite queues a write for a job's books. The order of the ledger makes it come before Drop's or see that
 // the job was dropped.
-func (js *Jobs) later(j *job, fn func(*ledger.Tx) error) {
+func (js *Jobs) queueWrite(j *job, fn func(*ledger.Tx) error) {
 	js.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error {
 		if j.dropped.Load() {
 			return nil
@@ -268,7 +268,7 @@ func (js *Jobs) Manifest(ctx context.Context, s *session.Session, id string) (pr
 	if !proto.ValidJobID(id) {
 		return proto.Manifest{}, unknownJob(s, id)
 	}
-	j, done, err := js.take(ctx, s.WorkspaceID(), id)
+	j, done, err := js.lockJob(ctx, s.WorkspaceID(), id)
 	if err != nil {
 		return proto.Manifest{}, err
 	}

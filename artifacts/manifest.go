@@ -47,7 +47,7 @@ func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 // writeManifest puts manifest.json beside the files, if there is still a directory for it and the name is free. A
 // directory that a command of root's made takes nothing from others, so it is written as that.
 func (js *Jobs) writeManifest(ctx context.Context, s session.Files, as string, j *job) error {
-	if j.absent || !j.free {
+	if j.absent || !j.ownsManifest {
 		return nil
 	}
 	m, err := js.manifest(j)
@@ -61,14 +61,14 @@ func (js *Jobs) writeManifest(ctx context.Context, s session.Files, as string, j
 	data = append(data, '\n')
 	// WriteBook and not WriteFile: the directory is the code's, which may put links into it, and
 	// WriteFile would report the write as a change by the API.
-	fi, err := s.WriteBook(ctx, proto.UserDefault, j.manifestPath(), bytes.NewReader(data))
+	fi, err := s.WriteManifest(ctx, proto.UserDefault, j.manifestPath(), bytes.NewReader(data))
 	// Only where the exec itself ran as root: nobody else's act may write with root's rights into
 	// a directory that was closed to them.
 	if proto.CodeOf(err) == proto.PermissionDenied && as == proto.UserRoot {
-		fi, err = s.WriteBook(ctx, as, j.manifestPath(), bytes.NewReader(data))
+		fi, err = s.WriteManifest(ctx, as, j.manifestPath(), bytes.NewReader(data))
 	}
 	if j.listed = err == nil; j.listed {
-		j.mark = markOf(fi)
+		j.manifestKey = markOf(fi)
 		j.wrote(fi)
 	}
 	return err
@@ -76,15 +76,15 @@ func (js *Jobs) writeManifest(ctx context.Context, s session.Files, as string, j
 
 // wrote brings the gist of this turn's look up to date with the manifest that was written after it.
 func (j *job) wrote(fi proto.FileInfo) {
-	if j.gist == "" {
+	if j.fingerprint == "" {
 		return
 	}
-	if i, there := j.manifestIn(j.look); there {
-		j.look[i] = fi
+	if i, there := j.manifestIn(j.listing); there {
+		j.listing[i] = fi
 	} else {
-		j.look = slices.Insert(j.look, i, fi)
+		j.listing = slices.Insert(j.listing, i, fi)
 	}
-	j.gist = proto.Gist(proto.JobDir(j.rec.ID), j.look)
+	j.fingerprint = proto.Gist(proto.JobDir(j.rec.ID), j.listing)
 }
 
 // manifestIn is where manifest.json is in a list, or belongs. Lists are sorted by path.
@@ -96,13 +96,13 @@ func (j *job) manifestIn(list []proto.FileInfo) (i int, there bool) {
 
 func (j *job) manifestPath() string { return proto.JobDir(j.rec.ID) + "/" + proto.ManifestName }
 
-// A mark tells one state of a file from another.
-type mark struct {
+// A statKey tells one state of a file from another.
+type statKey struct {
 	changed time.Time
 	size    int64
 }
 
-func markOf(fi proto.FileInfo) mark { return mark{fi.ChangedAt.Time, fi.SizeBytes} }
+func markOf(fi proto.FileInfo) statKey { return statKey{fi.ChangedAt.Time, fi.SizeBytes} }
 
 // mayList reports whether manifest.json is ours to write. It is a name that programs give to files of their own: such
 // a one is kept, and listed like any other, and then the manifest is in the API alone. Ours is known by its mark,
@@ -124,11 +124,11 @@ func (js *Jobs) mayList(ctx context.Context, s session.Files, j *job, list []pro
 	if fi.Type != proto.TypeFile {
 		return false
 	}
-	if is := markOf(fi); j.mark != is {
+	if is := markOf(fi); j.manifestKey != is {
 		if !js.isManifest(ctx, s, j) {
 			return false
 		}
-		j.mark = is
+		j.manifestKey = is
 	}
 	return true
 }

@@ -34,19 +34,19 @@ const maxLoggedPaths = 4 << 10
 func (js *Jobs) End(ctx context.Context, s session.Files, e proto.Exec, stderr string,
 	seen session.DirectoryState) session.Produced {
 	var made session.Produced
-	j, done, err := js.take(ctx, s.WorkspaceID(), e.JobID)
+	j, done, err := js.lockJob(ctx, s.WorkspaceID(), e.JobID)
 	if err != nil {
 		return js.failed(made, e, err)
 	}
 	defer done()
 	first := !j.known()
-	j.begin(s, js.cfg.Now())
-	j.remember(span{exec: e.ID, start: e.StartedAt.Time, end: e.EndedAt.Time})
+	j.noteUse(s, js.cfg.Now())
+	j.addSpan(span{exec: e.ID, start: e.StartedAt.Time, end: e.EndedAt.Time})
 
 	// After remember, so that the exec's own span is there for attribution. Where the guest has seen just what the
 	// books say already, looking again would find nothing. But nothing is written after a look of before:
 	// manifest.json may be somebody else's by now.
-	if seen.Fingerprint == "" || seen.Fingerprint != j.gist || !j.listed {
+	if seen.Fingerprint == "" || seen.Fingerprint != j.fingerprint || !j.listed {
 		made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
 	}
 	known := nameStored
@@ -55,7 +55,7 @@ func (js *Jobs) End(ctx context.Context, s session.Files, e proto.Exec, stderr s
 	}
 	// Even if the refresh failed: each of the two is reported by notes of its own.
 	js.publishOutputs(ctx, s, j, e, known, &made)
-	js.log(j, e, stderr, made.Paths)
+	js.logExec(j, e, stderr, made.Paths)
 	if first {
 		js.save(j)
 	}
@@ -76,17 +76,17 @@ func (js *Jobs) failed(made session.Produced, e proto.Exec, err error) session.P
 	return made
 }
 
-// remember keeps the newest spans. They are not in the ledger: a change that is first seen after a
+// addSpan keeps the newest spans. They are not in the ledger: a change that is first seen after a
 // restart, and was made before it, is credited to nobody.
-func (j *job) remember(sp span) {
+func (j *job) addSpan(sp span) {
 	j.recent = append(j.recent, sp)
 	if n := len(j.recent) - maxRecent; n > 0 {
 		j.recent = slices.Delete(j.recent, 0, n)
 	}
 }
 
-// log adds the exec to the job's log of commands.
-func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
+// logExec adds the exec to the job's log of commands.
+func (js *Jobs) logExec(j *job, e proto.Exec, stderr string, produced []string) {
 	// A secret on a command line or in an error message must not live on in a manifest, so both
 	// are redacted.
 	command := e.Command
@@ -104,7 +104,7 @@ func (js *Jobs) log(j *job, e proto.Exec, stderr string, produced []string) {
 	// Not after each one: pruning walks the whole log of the job. Up to 100 lines too many wait
 	// for it, and manifest shows only the newest. The first finds what was left when the books were put away.
 	prune := j.logged == 1 || j.logged%pruneEvery == 0
-	js.later(j, func(tx *ledger.Tx) error {
+	js.queueWrite(j, func(tx *ledger.Tx) error {
 		err := tx.Put(bucketExecs, j.key+"/"+e.ID, line)
 		if err == nil && prune {
 			err = keepNewest(tx, bucketExecs, j.key+"/", MaxExecs)
@@ -243,7 +243,7 @@ func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string)
 		return proto.StoredFile{}, proto.Errorf(proto.InvalidArgument, "", "path", "path %.200q does not name a "+
 			"file of job %.80q", rel, id)
 	}
-	j, done, err := js.take(ctx, s.WorkspaceID(), id)
+	j, done, err := js.lockJob(ctx, s.WorkspaceID(), id)
 	if err != nil {
 		return proto.StoredFile{}, err
 	}
@@ -266,13 +266,13 @@ func (js *Jobs) Changed(ctx context.Context, s session.Files, p, origin string) 
 	if !proto.ValidJobID(id) {
 		return
 	}
-	j, done, err := js.take(ctx, s.WorkspaceID(), id)
+	j, done, err := js.lockJob(ctx, s.WorkspaceID(), id)
 	if err != nil {
 		return
 	}
 	defer done()
 	first := !j.known()
-	j.begin(s, js.cfg.Now())
+	j.noteUse(s, js.cfg.Now())
 	changed, err := js.refresh(ctx, s, j, cause{origin: origin, path: rel})
 	if err == nil && (len(changed) > 0 || !j.listed) {
 		err = js.writeManifest(ctx, s, proto.UserDefault, j)
@@ -309,7 +309,7 @@ func split(p string) (job, rel string) {
 // its end. since is when that piece began.
 func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, since time.Time) session.Produced {
 	var made session.Produced
-	j, done, err := js.take(ctx, s.WorkspaceID(), e.JobID)
+	j, done, err := js.lockJob(ctx, s.WorkspaceID(), e.JobID)
 	if err != nil {
 		return js.failed(made, e, err)
 	}
@@ -317,7 +317,7 @@ func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, sinc
 	now := proto.At(js.cfg.Now())
 	e.StartedAt, e.EndedAt = proto.At(since), &now
 	first := !j.known()
-	j.begin(s.Files, now.Time)
+	j.noteUse(s.Files, now.Time)
 	if first {
 		js.save(j) // End will not find it to be the first
 	}

@@ -14,8 +14,8 @@ import (
 	"berth/state/ledger"
 )
 
-// slack widens an exec's time, since file systems stamp with a clock that ticks every few ms.
-const slack = 20 * time.Millisecond
+// timestampSlack widens an exec's time, since file systems stamp with a clock that ticks every few ms.
+const timestampSlack = 20 * time.Millisecond
 
 // originProduced is the origin of a file that an exec made; the others are session's.
 const originProduced = "produced"
@@ -28,8 +28,8 @@ type cause struct {
 	path   string // what the act of the API was on: a file, or a directory and all below; "" is all
 }
 
-// acted is the origin of a file if the act of the API was on it, else "".
-func (c cause) acted(rel string) string {
+// originOf is the origin of a file if the act of the API was on it, else "".
+func (c cause) originOf(rel string) string {
 	if c.path == "" || rel == c.path || strings.HasPrefix(rel, c.path+"/") {
 		return c.origin
 	}
@@ -39,7 +39,7 @@ func (c cause) acted(rel string) string {
 // refresh compares the job's directory with the books and brings those up to date. It returns the
 // paths that are new or changed.
 func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) ([]string, error) {
-	j.gist, j.look, j.free = "", nil, false // until all of this has come off
+	j.fingerprint, j.listing, j.ownsManifest = "", nil, false // until all of this has come off
 	// As root, since what an exec made may be closed to the default user. One more than the bound
 	// tells a full job from one that has more.
 	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
@@ -51,18 +51,18 @@ func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) 
 	if err != nil {
 		return nil, err
 	}
-	j.free = !j.absent && js.mayList(ctx, s, j, list, truncated)
+	j.ownsManifest = !j.absent && js.mayList(ctx, s, j, list, truncated)
 	seen, changed, more := j.compare(list)
 	gone := j.dropMissing(seen)
 	was := j.rec.Truncated
 	j.rec.Truncated = truncated || more
 	if len(changed) > 0 {
-		if err := js.book(ctx, s, j, by, changed); err != nil {
+		if err := js.recordChanged(ctx, s, j, by, changed); err != nil {
 			return nil, err
 		}
 	}
 	if !j.rec.Truncated && !j.absent {
-		j.look, j.gist = list, proto.Gist(proto.JobDir(j.rec.ID), list)
+		j.listing, j.fingerprint = list, proto.Gist(proto.JobDir(j.rec.ID), list)
 	}
 	// The common case for small commands: nothing is hashed, written or queued.
 	if len(changed) == 0 && !gone && was == j.rec.Truncated {
@@ -87,7 +87,7 @@ func noDirectory(err error, dir string) bool {
 // save queues the record for the ledger. What a crash loses of it, the next refresh finds again.
 func (js *Jobs) save(j *job) {
 	data, err := json.Marshal(j.rec) // now: the map may change before the ledger's turn
-	js.later(j, func(tx *ledger.Tx) error {
+	js.queueWrite(j, func(tx *ledger.Tx) error {
 		if err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []pr
 		rel := j.rel(fi.Path)
 		// Directories are not listed: they come and go with their files, and their change time
 		// moves with every file in them.
-		if rel == "" || rel == proto.ManifestName && j.free || fi.Type == proto.TypeDirectory {
+		if rel == "" || rel == proto.ManifestName && j.ownsManifest || fi.Type == proto.TypeDirectory {
 			continue
 		}
 		if len(seen) >= MaxFiles || len(fi.Path) > maxPath || len(rel) > room {
@@ -151,8 +151,8 @@ func pathsOf(j *job, list []proto.FileInfo) []string {
 	return paths
 }
 
-// book enters changed files with their hash and who made them.
-func (js *Jobs) book(ctx context.Context, s session.Files, j *job, by cause, changed []proto.FileInfo) error {
+// recordChanged enters changed files with their hash and who made them.
+func (js *Jobs) recordChanged(ctx context.Context, s session.Files, j *job, by cause, changed []proto.FileInfo) error {
 	sums, err := hash(ctx, s, changed)
 	if err != nil {
 		return err
@@ -161,9 +161,9 @@ func (js *Jobs) book(ctx context.Context, s session.Files, j *job, by cause, cha
 		rel := j.rel(fi.Path)
 		was, known := j.rec.Files[rel]
 		// What the API did has its own origin and no exec, even if one was running meanwhile.
-		origin, who := by.acted(rel), ""
+		origin, who := by.originOf(rel), ""
 		if origin == "" {
-			origin, who = originProduced, j.culprit(by, fi.ChangedAt.Time)
+			origin, who = originProduced, j.execAt(by, fi.ChangedAt.Time)
 		}
 		next := entry{Changed: fi.ChangedAt.Time, Artifact: proto.Artifact{
 			Path: rel, Type: fi.Type, SizeBytes: fi.SizeBytes, SHA256: sums[i], Mode: fi.Mode, MediaType: mediaType(
@@ -212,9 +212,9 @@ func hash(ctx context.Context, s session.Files, list []proto.FileInfo) ([]string
 	return sums, nil
 }
 
-// culprit is the exec during which a file changed: the one that just ended if it fits, else the
+// execAt is the exec during which a file changed: the one that just ended if it fits, else the
 // latest that does, else nobody we know of (a command that runs still).
-func (j *job) culprit(by cause, at time.Time) string {
+func (j *job) execAt(by cause, at time.Time) string {
 	// Execs may overlap. The one that just ended comes first: it is the one whose caller waits for
 	// the list of what it made.
 	if e := by.exec; e.ID != "" && within(at, e.StartedAt.Time, e.EndedAt.Time) {
@@ -231,7 +231,7 @@ func (j *job) culprit(by cause, at time.Time) string {
 // within is generous by slack on both ends: a file written in the last moment of an exec may carry
 // a stamp from just outside it.
 func within(at, start, end time.Time) bool {
-	return !at.Before(start.Add(-slack)) && (end.IsZero() || !at.After(end.Add(slack)))
+	return !at.Before(start.Add(-timestampSlack)) && (end.IsZero() || !at.After(end.Add(timestampSlack)))
 }
 
 // mediaType goes by the name alone: a manifest of thousands of files cannot open each.

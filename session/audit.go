@@ -10,8 +10,7 @@ import (
 	"berth/session/secrets"
 )
 
-// Acts that the core tells the audit log of, as they happen and whoever brought them about. The HTTP server has more,
-// and the failures of these.
+// Audit actions of the core, whatever caused them. The HTTP server has more, and the failures of these.
 const (
 	actionCreate    = "container.create"
 	actionStart     = "container.start"
@@ -28,42 +27,42 @@ const (
 	actionEgressEnd    = "egress.end"
 )
 
-// auditEntryFor is the part of an entry that says who does it.
+// auditEntryFor is an audit entry with the caller and request of ctx.
 func auditEntryFor(ctx context.Context) proto.AuditEntry {
 	return proto.AuditEntry{Actor: proto.Actor(ctx), RequestID: proto.RequestIDOf(ctx), Outcome: proto.AuditOK}
 }
 
-// withCallerOf is core, which outlives the request, with ctx's caller and request.
+// withCallerOf is core, which outlives the request, with the caller and request of ctx.
 func withCallerOf(core, ctx context.Context) context.Context {
 	return proto.WithRequestID(proto.WithCaller(core, proto.CallerOf(ctx)), proto.RequestIDOf(ctx))
 }
 
-// auditAct has something that was done to the session audited.
+// auditAct audits an action on the session.
 func (s *Session) auditAct(ctx context.Context, act, note string) {
 	e := auditEntryFor(ctx)
 	e.Act, e.Owner, e.ContainerID, e.Note = act, s.owner, s.id, note
 	s.core.cfg.Audit(e)
 }
 
-// auditGeneration says which generation was started, and of what.
+// auditGeneration audits the start of a generation.
 func (s *Session) auditGeneration(ctx context.Context) {
 	r := s.record()
 	s.auditAct(ctx, actionStart, "generation "+strconv.FormatInt(r.Generation, 10)+", image "+r.Image+", class "+
 		string(r.Class))
 }
 
-// maxAudited bounds the command, and the produced paths together, in an audit entry, in bytes.
+// maxAudited bounds the command in an audit entry, and all its produced paths together, in bytes.
 const maxAudited = 16 << 10
 
-// auditStart has it audited that the command runs.
+// auditStart audits the start of the command.
 func (e *Exec) auditStart() { e.auditAct(actionExecBegin, e.Info(), Produced{}) }
 
-// auditEnd has the end of the command audited.
+// auditEnd audits the end of the command.
 func (e *Exec) auditEnd(info proto.Exec, made Produced) { e.auditAct(actionExecEnd, info, made) }
 
 func (e *Exec) auditAct(act string, info proto.Exec, made Produced) {
 	entry := e.by
-	if entry.Actor == "" { // begun under another daemon
+	if entry.Actor == "" { // started under another daemon
 		entry = proto.AuditEntry{Actor: cmp.Or(e.key, proto.ActorReconcile), Outcome: proto.AuditOK}
 	}
 	x := proto.AuditExec{
@@ -79,8 +78,7 @@ func (e *Exec) auditAct(act string, info proto.Exec, made Produced) {
 	e.s.core.cfg.Audit(entry)
 }
 
-// AuditText has it audited that something was done by a command that runs, such as a cell of an interpreter. Secrets in
-// text are replaced.
+// AuditText audits an action of a running command, such as a cell of an interpreter. It hides secrets in text.
 func (e *Exec) AuditText(ctx context.Context, act, text string) {
 	entry, info := auditEntryFor(ctx), e.Info()
 	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID = act, e.s.owner, e.s.id, e.id
@@ -89,15 +87,15 @@ func (e *Exec) AuditText(ctx context.Context, act, text string) {
 	e.s.core.cfg.Audit(entry)
 }
 
-// AuditCall has it audited what became of a call of a tool.
+// AuditCall audits the outcome of a tool call.
 func (s *Session) AuditCall(entry proto.AuditEntry) {
 	entry.Owner, entry.ContainerID = s.owner, s.id
 	entry.Note = s.redactor.Hide(entry.Note)
 	s.core.cfg.Audit(entry)
 }
 
-// SomeOf is as many of the paths as n bytes of JSON hold, and then a count of those left out. None are an empty list,
-// not null.
+// SomeOf is as many of the paths as fit into n bytes of JSON, followed by the number of paths left out. It is never
+// nil.
 func SomeOf(paths []string, n int) []string {
 	some := []string{}
 	for i, p := range paths {

@@ -50,8 +50,8 @@ type Config struct {
 	MaxExecs     int           // at a time in one session; 0 is 64
 	StartTimeout time.Duration // bound of one sandbox start; 0 is 60 s
 	// how long the ID of an expired session answers "expired", before "not found"; 0 is 7 days
-	Tombstone time.Duration
-	StrayKeep time.Duration // how long a workspace that the ledger does not know is kept; 0 is 7 days
+	Tombstone  time.Duration
+	OrphanKeep time.Duration // how long a workspace that the ledger does not know is kept; 0 is 7 days
 }
 
 // DefaultLimits are those of the hosted tool: 1 CPU, 5 GiB of memory, 5 GiB of disk. PIDs times OpenFiles stays below
@@ -142,7 +142,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxExecs, 64)
 	setDefault(&c.StartTimeout, time.Minute)
 	setDefault(&c.Tombstone, 7*24*time.Hour)
-	setDefault(&c.StrayKeep, 7*24*time.Hour)
+	setDefault(&c.OrphanKeep, 7*24*time.Hour)
 	return c
 }
 

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resultOf builds the typed answer to an exec, and says in info whether output was left out.
+// resultOf builds the result of an exec, and notes in info whether output was left out.
 func (e *Exec) resultOf(out *output.Output, info *proto.Exec, made Produced) proto.ExecResult {
 	stdout, cut1 := text(out, proto.Stdout)
 	stderr, cut2 := text(out, proto.Stderr)
@@ -36,8 +36,8 @@ func (e *Exec) resultOf(out *output.Output, info *proto.Exec, made Produced) pro
 	return res
 }
 
-// blockError is how the result block names an end that the command did not bring about
-// itself. The block has few codes; the exec's end has the whole truth.
+// blockError is the result block's name for an end that the command did not cause itself. The block has few codes;
+// the exec's end has the exact reason.
 func blockError(r proto.EndReason) proto.BlockError {
 	switch r {
 	case proto.EndTimeout:
@@ -50,7 +50,7 @@ func blockError(r proto.EndReason) proto.BlockError {
 	return ""
 }
 
-// text is a stream as the result shows it, and whether something is left out in the middle.
+// text is a stream as the result shows it, and whether it lacks a middle part.
 func text(out *output.Output, s proto.Stream) (string, bool) {
 	head, tail, dropped := out.Text(s)
 	if dropped == 0 {
@@ -60,14 +60,14 @@ func text(out *output.Output, s proto.Stream) (string, bool) {
 	return strings.ToValidUTF8(string(head)+mark+string(tail), "\uFFFD"), true
 }
 
-// tail is the last n bytes that a stream kept.
+// tail is the last n bytes of what a stream kept, without secrets.
 func (e *Exec) tail(s proto.Stream, n int) string {
 	head, tail, _ := e.out.Text(s)
 	all := append(head, tail...)
 	return e.redactor.Tail(validText(all), n)
 }
 
-// commandLine is a command for people.
+// commandLine is a command as people read it.
 func commandLine(info proto.Exec) string {
 	if info.Command != "" {
 		return info.Command
@@ -75,7 +75,7 @@ func commandLine(info proto.Exec) string {
 	return strings.Join(info.Argv, " ")
 }
 
-// validText is text as UTF-8.
+// validText is b as valid UTF-8.
 func validText(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -83,8 +83,8 @@ func validText(b []byte) string {
 	return strings.ToValidUTF8(string(b), "\uFFFD")
 }
 
-// What programs say when the kernel refuses them room or processes. A limit that was reached is only blamed for
-// an end that fits it; see docs/decisions.
+// What programs print when the kernel refuses them space or processes. A limit gets the blame only for an end that
+// fits it; see docs/decisions.
 var (
 	saysDisk = regexp.MustCompile(`No space left on device|Disk quota exceeded|ENOSPC|EDQUOT`)
 	saysPIDs = regexp.MustCompile(
@@ -94,10 +94,10 @@ var (
 		`BlockingIOError: \[Errno 11\]|can't start new thread|[Cc]annot fork|failed to create new OS thread`)
 )
 
-// diagnosedTail is how much of each stream's end is looked at, in bytes.
+// diagnosedTail is how many bytes at the end of each stream are searched.
 const diagnosedTail = 4 << 10
 
-// A diagnosis is what an exec ran into.
+// A diagnosis finds the limit that an exec ran into.
 type diagnosis struct {
 	e             *Exec
 	x             wire.Exit
@@ -105,7 +105,7 @@ type diagnosis struct {
 	known         bool // before is known
 }
 
-// explainEnd makes sure that an end says what forced it, if a limit did.
+// explainEnd adds the limit that caused an end, if one did.
 func (e *Exec) explainEnd(end proto.End) proto.End {
 	proc := e.process()
 	if proc == nil {
@@ -113,13 +113,13 @@ func (e *Exec) explainEnd(end proto.End) proto.End {
 	}
 	f := diagnosis{e: e, after: unread}
 	if end.Reason == proto.EndLost || end.ReturnCode != 0 {
-		f.after = e.s.measure() // at once: the sandbox may be about to be removed
+		f.after = e.s.measure() // at once: the sandbox may be removed soon
 	}
 	if end.Reason != proto.EndLost {
 		select {
 		case <-proc.Done():
 			f.x, _ = proc.Wait(context.Background())
-		default: // it was given up
+		default: // the process was given up
 		}
 	}
 	if e.before != nil {
@@ -151,7 +151,7 @@ func (f *diagnosis) explain(end proto.End) proto.End {
 	return end
 }
 
-// lost tells a sandbox that the kernel ended for what it used from one that vanished.
+// lost tells a sandbox that the kernel killed at a limit from one that vanished.
 func (f *diagnosis) lost(end proto.End) proto.End {
 	killed := proto.End{ReturnCode: 128 + int(syscall.SIGKILL), Signal: unix.SignalName(syscall.SIGKILL)}
 	switch {
@@ -171,10 +171,10 @@ func (f *diagnosis) lost(end proto.End) proto.End {
 	return end
 }
 
-// failed finds the limit that a command failed at, if it was one.
+// failed finds the limit that made a command fail, if one did.
 func (f *diagnosis) failed(end proto.End) proto.End {
 	said := f.e.tail(proto.Stderr, diagnosedTail) + "\n" + f.e.tail(proto.Stdout, diagnosedTail)
-	silent := f.e.tail(proto.Stderr, 1) == "" // what says why it failed, failed for that
+	silent := f.e.tail(proto.Stderr, 1) == "" // a command that prints a reason failed for that reason
 	gvisor := f.e.s.record().Class == proto.ClassGVisor
 	switch {
 	case f.refused() && (silent || saysPIDs.MatchString(said)), gvisor && saysFork.MatchString(said):
@@ -189,7 +189,7 @@ func (f *diagnosis) failed(end proto.End) proto.End {
 	return end
 }
 
-// refused reports whether somebody in the container was refused a process while the exec ran.
+// refused reports whether the container was refused a process while the exec ran.
 func (f *diagnosis) refused() bool {
 	return f.x.ForksRefused || f.known && f.before.PIDRefusals >= 0 && f.after.PIDRefusals > f.before.PIDRefusals
 }
@@ -201,13 +201,13 @@ func (f *diagnosis) pidMessage() string {
 		"create a container with more", f.limits().PIDs)
 }
 
-// full says what is full now, or nothing. With onlyNew, what was so when the exec began does not count.
+// full describes what is full now, or is "". With onlyNew, what was full at the start of the exec does not count.
 func (f *diagnosis) full(onlyNew bool) string {
 	newly := func(before bool) bool { return !onlyNew || !before }
 	shared := "of limits.disk_bytes; remove something, or create a container with a higher limit"
 	memory := "which is in memory and bounded by limits.memory_bytes; remove something, or work in /workspace"
 	before := f.before
-	if !f.known { // whether it was full is not known, so it counts as if it had been
+	if !f.known { // unknown counts as full before
 		before = f.after
 	}
 	x, b, a := f.x, before, f.after
@@ -237,5 +237,5 @@ func (f *diagnosis) usage() string {
 		f.after.Workspace.Used, f.after.Workspace.Limit, f.after.Layer.Used, f.after.Layer.Limit)
 }
 
-// joinSentences is one more sentence.
+// joinSentences appends a sentence to a message.
 func joinSentences(message, more string) string { return strings.TrimPrefix(message+"; "+more, "; ") }

@@ -18,13 +18,13 @@ import (
 	"berth/session/secrets"
 )
 
-// This file has the way of one command, from its start to its end, in the order in which it happens:
+// This file has the life of one command, in order:
 //
 //	startExec    checks the command, uses the session, lists the exec, starts the process
 //	runToEnd     waits for the process, or ends it
 //	recordEnd    records the end, publishes it and releases the session
 //
-// exec_end.go says what an end means, exec_store.go what stays of it.
+// exec_end.go finds out what an end means. exec_store.go keeps ended execs.
 
 // startExec starts a command that no earlier request with the same key has started. The exec is in the session's list
 // when it returns.
@@ -89,8 +89,8 @@ func (s *Session) newExec(cmd proto.Cmd, r retry, redactor *secrets.Redactor) *E
 	return e
 }
 
-// addExec takes a place for the exec among those that run. The exec has no number until publishStart, and so is in no
-// list that a caller gets.
+// addExec takes a slot among the running execs. The exec has no number until publishStart, so clients do not see it
+// before.
 func (s *Session) addExec(e *Exec) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,9 +103,9 @@ func (s *Session) addExec(e *Exec) error {
 	return nil
 }
 
-// startProcess puts the inputs in place and starts the process. Where the sandbox turns out to be gone, it starts the
-// container again and tries once more, unless the process may have run. A start that failed after that is an exec that
-// was lost, which endWithoutProcess says.
+// startProcess puts the inputs in place and starts the process. If the sandbox turns out to be gone, it starts the
+// container again and tries once more, unless the process may have run. Then the exec counts as lost, as
+// endWithoutProcess says.
 func (e *Exec) startProcess(ctx context.Context) error {
 	s := e.s
 	if err := s.core.cfg.Jobs.Begin(ctx, s, e.cmd.Files); err != nil {
@@ -119,7 +119,7 @@ func (e *Exec) startProcess(ctx context.Context) error {
 	if proto.CodeOf(err) != proto.Unavailable || !s.confirmLost(ctx, g) {
 		return e.lostIfStarted(err)
 	}
-	if !client.NotStarted(err) { // it may have run, and must not do so twice
+	if !client.NotStarted(err) { // it may have run, and must not run twice
 		e.endWithoutProcess = proto.End{Reason: proto.EndLost, ReturnCode: -1,
 			Message: "the container ended while the command was starting; it may have begun"}
 		return nil
@@ -133,8 +133,8 @@ func (e *Exec) startProcess(ctx context.Context) error {
 	return e.lostIfStarted(e.startAndRecord(ctx, g))
 }
 
-// startAndRecord asks the guest for the process and writes that down, both at once. An exec with a key is on disk
-// before its process exists, since a retry must find it. A program that cannot be executed is a result, as it is in a
+// startAndRecord starts the process and records that, both at once. The record of an exec with a key is on disk
+// before its process exists, since a retry must find it. A program that cannot be executed is a result, as in a
 // shell: 127 for not found, 126 for not executable.
 func (e *Exec) startAndRecord(ctx context.Context, g *client.Client) error {
 	recorded := e.recordStart()
@@ -203,7 +203,7 @@ func (e *Exec) lostIfStarted(err error) error {
 	return nil
 }
 
-// notExecutable is the return code of a program that could not be executed, or 0.
+// notExecutable is the return code for a program that could not be executed, or 0.
 func (e *Exec) notExecutable(err error) int {
 	var pe *proto.Error
 	if len(e.cmd.Argv) == 0 || !errors.As(err, &pe) || pe.Item != e.cmd.Argv[0] {
@@ -218,8 +218,8 @@ func (e *Exec) notExecutable(err error) int {
 	return 0
 }
 
-// guestCommand is what the guest is asked to run. The environment of the command goes over that of its container, and
-// secrets over the rest.
+// guestCommand is the command as the guest gets it. The command's environment overrides the container's, and secrets
+// override both.
 func (e *Exec) guestCommand() wire.Command {
 	dir := proto.JobDir(e.cmd.JobID)
 	out := proto.OutputDir(e.cmd.JobID, e.id)
@@ -229,7 +229,7 @@ func (e *Exec) guestCommand() wire.Command {
 	}
 	if durable(e.cmd) {
 		c.Keep = e.cmd.MaxOutputBytes
-		if e.cmd.Stdin != "" { // the guest has all of it: it need not wait for a daemon
+		if e.cmd.Stdin != "" { // the guest has all input and need not wait for a daemon
 			c.Stdin, c.Input = false, []byte(e.cmd.Stdin)
 		}
 	}
@@ -261,15 +261,15 @@ func (e *Exec) guestCommand() wire.Command {
 	return c
 }
 
-// abort ends a process that nobody will hear of.
+// abort drops a process whose exec no client will see.
 func (e *Exec) abort() {
-	e.out.Finish() // else what it has written may wait for a reader
+	e.out.Finish() // else its output may wait for a reader
 	if p := e.process(); p != nil {
 		p.Drop()
 	}
 }
 
-// publishStart numbers an exec that has started and wakes those who wait for new ones.
+// publishStart numbers a started exec and wakes callers that wait for new execs.
 func (s *Session) publishStart(e *Exec) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,13 +279,12 @@ func (s *Session) publishStart(e *Exec) {
 	s.execStarted = make(chan struct{})
 }
 
-// sink takes output from the guest. It blocks where nothing may be lost and whoever follows the exec is behind, and
-// nowhere else.
+// sink takes output from the guest. It blocks only if no output may be lost and a follower is behind.
 func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
 	e.limitOutput(e.out.WriteAt(s, at, b))
 }
 
-// sinkBuffer is sink for a buffer full of output, which it may keep.
+// sinkBuffer is sink for a full buffer, which it may keep.
 func (e *Exec) sinkBuffer(s proto.Stream, at int64, b *output.Buffer) (kept bool) {
 	var room [64]byte
 	b.Prefix(proto.AppendOutput(room[:0], e.id, s, at, nil))
@@ -294,15 +293,15 @@ func (e *Exec) sinkBuffer(s proto.Stream, at int64, b *output.Buffer) (kept bool
 	return kept
 }
 
-// limitOutput ends a command that has written too much, if it is to end then.
+// limitOutput ends a command that has written too much, if it asked for that.
 func (e *Exec) limitOutput(over bool) {
 	if over && e.cmd.OnOutputLimit == proto.OutputFail {
 		e.Cancel(proto.EndOutputLimit, "it wrote more than max_output_bytes")
 	}
 }
 
-// setDeadline says when the command must end, and why then: its own limit, or the session's cap. It counts from when
-// the process was started, however long it takes until somebody sees to it.
+// setDeadline sets when the command must end, and the reason: its own limit, or the session's cap. The limit counts
+// from the start of the process.
 func (e *Exec) setDeadline() {
 	left := e.s.record().cap().Sub(e.s.core.clock.now())
 	limit, proc := seconds(e.cmd.TimeoutSeconds)-e.ran, e.process()
@@ -313,10 +312,10 @@ func (e *Exec) setDeadline() {
 	e.due, e.overdue = time.Now().Add(limit), endRequest{proto.EndTimeout, "it ran longer than timeout_seconds"}
 }
 
-// killGrace is how long a killed command may take to be gone before its guest counts as lost.
+// killGrace is how long a killed process may take to exit before its guest counts as lost.
 const killGrace = 10 * time.Second
 
-// runToEnd sees the command to its end, and lets go of the session.
+// runToEnd waits for the end of the command, records it and releases the session.
 func (e *Exec) runToEnd(release func()) {
 	end, ended := e.awaitEnd()
 	if !ended {
@@ -330,7 +329,7 @@ func (e *Exec) runToEnd(release func()) {
 	e.forgetInGuest()
 }
 
-// awaitEnd waits for the process to end, or ends it. False means that it goes on without this daemon.
+// awaitEnd waits for the process to end, or ends it. It returns false if the command goes on without this daemon.
 func (e *Exec) awaitEnd() (end proto.End, ok bool) {
 	proc := e.process()
 	if proc == nil {
@@ -354,7 +353,7 @@ func (e *Exec) awaitEnd() (end proto.End, ok bool) {
 	}
 }
 
-// exited is how a process that is done ended.
+// exited is the end of a process that has exited.
 func (e *Exec) exited(proc *client.Process) proto.End {
 	x, err := proc.Wait(context.Background())
 	e.mu.Lock()
@@ -363,24 +362,23 @@ func (e *Exec) exited(proc *client.Process) proto.End {
 	return endOf(x, err)
 }
 
-// kill ends the whole process tree and waits until it is gone. A guest that does not manage
-// that in time is lost.
+// kill kills the whole process tree and waits for its exit. A guest that takes longer than killGrace is lost.
 func (e *Exec) kill(proc *client.Process, want endRequest) proto.End {
 	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
 	defer cancel()
-	e.out.Release()     // or the guest could not get rid of what it has
-	_ = e.s.resume(ctx) // what stands still does not die
-	_ = proc.Kill(ctx)  // what counts is that it exits
+	e.out.Release()     // else the guest could not send the rest of the output
+	_ = e.s.resume(ctx) // frozen processes do not exit
+	_ = proc.Kill(ctx)  // the exit below is what counts
 	select {
 	case <-proc.Done():
 		return endedOnRequest(e.exited(proc), want)
 	case <-ctx.Done():
-		proc.Drop() // nothing of it may come after the end
+		proc.Drop() // no output may follow the end
 		return endedOnRequest(endOf(wire.Exit{}, ctx.Err()), want)
 	}
 }
 
-// endedOnRequest is an end that was brought about for want.
+// endedOnRequest is the end of a process that was ended for want.
 func endedOnRequest(end proto.End, want endRequest) proto.End {
 	if end.ReturnCode < 0 || end.ReturnCode == 128+int(syscall.SIGKILL) || end.Reason == proto.EndLost {
 		end.ReturnCode, end.Signal = 128+int(syscall.SIGKILL), unix.SignalName(syscall.SIGKILL)
@@ -389,8 +387,8 @@ func endedOnRequest(end proto.End, want endRequest) proto.End {
 	return end
 }
 
-// preferRequestedEnd is the end of a process that was over before it was killed. Where its sandbox was taken from
-// under it on request, or it had written too much by then, that is the reason.
+// preferRequestedEnd is the end of a process that exited before it was killed. If its sandbox was stopped on request,
+// or it had written too much by then, that is the reason.
 func (e *Exec) preferRequestedEnd(end proto.End) proto.End {
 	select {
 	case want := <-e.endRequests:
@@ -403,7 +401,7 @@ func (e *Exec) preferRequestedEnd(end proto.End) proto.End {
 	return end
 }
 
-// endOf puts what the guest says of an exit into words.
+// endOf translates the guest's exit status.
 func endOf(x wire.Exit, err error) proto.End {
 	if err != nil {
 		return proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended under it"}
@@ -419,7 +417,7 @@ func endOf(x wire.Exit, err error) proto.End {
 	return end
 }
 
-// recordTimeout bounds what is done after a command has ended: publishing outputs, the manifest.
+// recordTimeout bounds the work after a command's end: outputs and the manifest.
 const recordTimeout = 2 * time.Minute
 
 // recordEnd is the one place where an end becomes known. In this order it
@@ -463,9 +461,9 @@ func (e *Exec) recordEnd(end proto.End, release func()) {
 	close(e.ended)
 }
 
-// storeEnd writes down the end, and the output of those that somebody will ask for later. A durable one is on disk when
-// it returns; that of a foreground command is safe from the daemon's death. What finds no room a sweep tries again to
-// write; of a durable one, its guest keeps it until then.
+// storeEnd writes the end, and the output of a durable exec. The end of a durable exec is on disk when it returns;
+// other ends survive the death of the daemon. If there is no room, a sweep tries again, and the guest keeps a durable
+// exec until then.
 func (e *Exec) storeEnd(info proto.Exec, made Produced) {
 	rec := execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason),
 		Notes: made.Notes}
@@ -477,7 +475,7 @@ func (e *Exec) storeEnd(info proto.Exec, made Produced) {
 		}
 	}
 	err := write(e.s.putExec(rec))
-	if proto.CodeOf(err) == proto.NotFound { // its session goes, and nobody will ask
+	if proto.CodeOf(err) == proto.NotFound { // the session goes, so no client will ask
 		err = nil
 	}
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"berth/proto"
 )
 
-// Files is access to the files of a session. Session has it embedded, for its callers.
+// Files gives access to the files of a session. Session embeds it for its callers.
 //
-// `as` is proto.UserDefault or proto.UserRoot, and the kernel in the container judges what that user may do. Paths are
+// as is proto.UserDefault or proto.UserRoot, and the kernel in the container decides what that user may do. Paths are
 // the container's; they cannot name anything outside. Each method starts a stopped session and renews the lease.
 //
-// The Files that Jobs.End and Jobs.Changed get are bound to the generation that the record is about. They never start a
-// stopped session, never find one lost, and leave the lease alone: no entry in a manifest is worth that.
+// Jobs.End and Jobs.Changed get Files that are bound to a generation. They never start a stopped session, never find
+// one lost, and do not renew the lease: no manifest is worth that.
 type Files struct {
 	s     *Session
-	bound *client.Client // of that generation; nil: whichever runs
+	bound *client.Client // the guest of that generation; nil: any generation
 }
 
 // Owner is who may use the session.
@@ -31,26 +31,25 @@ func (f Files) ID() string { return f.s.id }
 // WorkspaceID names the tree at /workspace.
 func (f Files) WorkspaceID() string { return f.s.workspace }
 
-// Origins of a file that was not made by an exec.
+// Origins of a file that no exec made.
 const (
 	OriginUploaded = "uploaded"
 	OriginEdited   = "edited"
 )
 
-// Stat describes one file; it does not follow a link at the end of path.
+// Stat describes one file. It does not follow a link at the end of path.
 func (f Files) Stat(ctx context.Context, as, path string) (fi proto.FileInfo, err error) {
 	err = f.withGuest(ctx, func(g *client.Client) error { fi, err = g.Stat(ctx, as, path); return err })
 	return fi, err
 }
 
-// List describes the entries of a directory, sorted; truncated says that there are more.
+// List describes the entries of a directory, sorted. truncated reports that there are more.
 func (f Files) List(ctx context.Context, as, path string) (list []proto.FileInfo, truncated bool, err error) {
 	err = f.withGuest(ctx, func(g *client.Client) error { list, truncated, err = g.List(ctx, as, path); return err })
 	return list, truncated, err
 }
 
-// Walk describes the files and links below a directory, at most limit of them. No link is followed, not on the way
-// there either.
+// Walk describes at most limit files and links below a directory. It follows no links, also not in path.
 func (f Files) Walk(ctx context.Context, as, path string, limit int) (list []proto.FileInfo, truncated bool,
 	err error) {
 	err = f.withGuest(ctx, func(g *client.Client) error {
@@ -61,14 +60,14 @@ func (f Files) Walk(ctx context.Context, as, path string, limit int) (list []pro
 	return list, truncated, err
 }
 
-// Hash is the SHA-256 of files, in hex, by path; one that could not be read is missing.
+// Hash is the SHA-256 of files in hex, by path. Files that could not be read are missing.
 func (f Files) Hash(ctx context.Context, as string, paths []string) (sums map[string]string, err error) {
 	err = f.withGuest(ctx, func(g *client.Client) error { sums, err = g.Hash(ctx, as, paths); return err })
 	return sums, err
 }
 
-// ReadFile opens a file from offset on for n bytes; n < 0 is to its end. The session is in use
-// until the reader is closed.
+// ReadFile opens n bytes of a file from offset on; n < 0 reads to the end. The session is in use until the reader is
+// closed.
 func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (io.ReadCloser, proto.FileInfo,
 	error) {
 	return f.read(ctx, func(g *client.Client) (io.ReadCloser, proto.FileInfo, error) {
@@ -76,8 +75,8 @@ func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (
 	})
 }
 
-// ReadFileNoLinks is ReadFile of a whole file for what acts on nobody's request, such as publishing: code in the
-// container cannot lead it elsewhere with a link, which is InvalidArgument.
+// ReadFileNoLinks is ReadFile of a whole file for work without a request, such as publishing. A link in the path is
+// InvalidArgument, so that code in the container cannot redirect it.
 func (f Files) ReadFileNoLinks(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
 	return f.read(ctx, func(g *client.Client) (io.ReadCloser, proto.FileInfo, error) {
 		return g.ReadNoLinks(ctx, as, path)
@@ -103,12 +102,12 @@ func (f Files) read(ctx context.Context, open func(*client.Client) (io.ReadClose
 	return &heldReader{r, release}, fi, nil
 }
 
-// Tar streams a directory as a tar archive. The session is in use until it is closed.
+// Tar streams a directory as a tar archive. The session is in use until the reader is closed.
 func (f Files) Tar(ctx context.Context, as, path string) (io.ReadCloser, error) {
 	return f.tar(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
 }
 
-// TarNoLinks is Tar of a directory that code in the container could have replaced by a link, which is InvalidArgument.
+// TarNoLinks is Tar where a link in the path, which code in the container may have made, is InvalidArgument.
 func (f Files) TarNoLinks(ctx context.Context, as, path string) (io.ReadCloser, error) {
 	return f.tar(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.TarNoLinks(ctx, as, path) })
 }
@@ -131,13 +130,13 @@ func (f Files) tar(ctx context.Context, open func(*client.Client) (io.ReadCloser
 	return &heldReader{r, release}, nil
 }
 
-// heldReader keeps its session in use until it is closed.
+// heldReader holds its session until it is closed.
 type heldReader struct {
 	io.ReadCloser
 	release func()
 }
 
-// WriteTo leaves the way of the bytes to what is read: a file may have a shorter one than through a buffer here.
+// WriteTo lets the source copy: for a file, that can be faster than a copy through a buffer here.
 func (r *heldReader) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, r.ReadCloser) }
 
 func (r *heldReader) Close() error {
@@ -151,10 +150,10 @@ func (r *heldReader) Close() error {
 // WriteOptions say how WriteFile makes a file.
 type WriteOptions struct {
 	Mode uint32 // permission bits; 0 keeps an existing file's and is 0644 for a new one
-	Hash bool   // tell its SHA-256, which takes longer than to write it
+	Hash bool   // return its SHA-256, which takes longer than the write
 }
 
-// WriteFile stores what r gives at path, whole or not at all; parents are made.
+// WriteFile stores the bytes of r at path, whole or not at all, and makes missing parents.
 func (f Files) WriteFile(ctx context.Context, as, path string, opt WriteOptions, r io.Reader) (fi proto.FileInfo,
 	err error) {
 	err = f.withGuest(ctx, func(g *client.Client) error {
@@ -166,9 +165,9 @@ func (f Files) WriteFile(ctx context.Context, as, path string, opt WriteOptions,
 	return fi, err
 }
 
-// WriteBook stores a file that the daemon keeps in a job's directory. A link at its end is replaced, one on the way is
-// InvalidArgument: root may be the one who writes, and the directory is the ordinary user's.
-func (f Files) WriteBook(ctx context.Context, as, path string, r io.Reader) (fi proto.FileInfo, err error) {
+// WriteManifest stores a manifest in a job's directory. It replaces a link at the end of path. A link on the way is
+// InvalidArgument, because root may write there and the ordinary user owns the directory.
+func (f Files) WriteManifest(ctx context.Context, as, path string, r io.Reader) (fi proto.FileInfo, err error) {
 	err = f.withGuest(ctx, func(g *client.Client) error {
 		fi, err = g.Write(ctx, as, path, wire.WriteOptions{Mode: 0o644, NoLinks: true}, r)
 		return err
@@ -176,12 +175,12 @@ func (f Files) WriteBook(ctx context.Context, as, path string, r io.Reader) (fi 
 	return fi, err
 }
 
-// Untar unpacks a tar archive into a directory, which is made. Members that would leave it,
-// and devices, are refused by name.
+// Untar unpacks a tar archive into a directory, which it makes. It refuses devices and members that would leave the
+// directory, by name.
 func (f Files) Untar(ctx context.Context, as, path string, r io.Reader) error {
 	return f.withGuest(ctx, func(g *client.Client) error {
 		err := g.Untar(ctx, as, path, r, wire.UntarLimits{})
-		f.changed(ctx, g, path, OriginUploaded) // an archive that broke off may have left members
+		f.changed(ctx, g, path, OriginUploaded) // a broken archive may have left members
 		return err
 	})
 }
@@ -191,8 +190,7 @@ func (f Files) Mkdir(ctx context.Context, as, path string) error {
 	return f.withGuest(ctx, func(g *client.Client) error { return g.Mkdir(ctx, as, path) })
 }
 
-// RemoveFile removes a file or, if recursive, a directory with all it holds. Links are removed,
-// never followed.
+// RemoveFile removes a file or, if recursive, a directory with its content. It removes links and never follows them.
 func (f Files) RemoveFile(ctx context.Context, as, path string, recursive bool) error {
 	return f.withGuest(ctx, func(g *client.Client) error {
 		err := g.Remove(ctx, as, path, recursive)
@@ -213,8 +211,8 @@ func (f Files) MoveFile(ctx context.Context, as, from, to string) error {
 	})
 }
 
-// Edit runs one verb of the editor. A leading $INPUT_DIR in the path is expanded, as the hosted
-// tool does, and a relative path counts from where commands begin.
+// Edit runs one command of the editor. It expands a leading $INPUT_DIR as the hosted tool does. A relative path
+// starts at the working directory of commands.
 func (f Files) Edit(ctx context.Context, as string, in proto.EditorInput) (res proto.EditorResult, err error) {
 	rest, isInput := strings.CutPrefix(in.Path, "$INPUT_DIR")
 	switch {
@@ -243,7 +241,7 @@ func (f Files) CloseShell(ctx context.Context, name string) error {
 	return f.withGuest(ctx, func(g *client.Client) error { return g.CloseShell(ctx, name) })
 }
 
-// changed tells the books of a file that an operation with g wrote or removed.
+// changed tells Jobs about a file that an operation with g wrote or removed.
 func (f Files) changed(ctx context.Context, g *client.Client, path, origin string) {
 	f.s.core.cfg.Jobs.Changed(ctx, Files{f.s, g}, path, origin)
 }

@@ -12,23 +12,23 @@ import (
 	"berth/proto"
 )
 
-// A Mount is a tree that a session has outside of its workspace, such as a skill: root's, so that the ordinary user
-// can read it and no more. What is outside of the workspace ends with each generation, so the session remembers its
-// fixtures and has the next one furnished with them.
+// A Mount is a tree outside of a session's workspace, such as a skill. Root owns it, so the ordinary user can only
+// read it. A generation takes it along when it ends, so the session remembers its mounts and provisions the next
+// generation.
 type Mount struct {
-	Path       string `json:"path"`       // where it is, absolute and clean
-	Key        string `json:"key"`        // what it is, in words of whoever Fixtures is
-	Generation int64  `json:"generation"` // the last one that was furnished with it
+	Path       string `json:"path"`       // in the container, absolute and clean
+	Key        string `json:"key"`        // names the tree in the MountSource
+	Generation int64  `json:"generation"` // the last generation that has it
 }
 
-// MountSource gives what fixtures are made of.
+// A MountSource has the trees of mounts.
 type MountSource interface {
-	// Tar opens a tree of an owner's as a tar archive, or is NotFound where there is none of that key any more.
+	// Tar opens an owner's tree as a tar archive. It is NotFound if there is no tree with that key any more.
 	Tar(ctx context.Context, owner, key string) (io.ReadCloser, error)
 }
 
-// Provision has these fixtures in the session from now on, in this generation and those to come. One that is there
-// stays as it is, one that has another key is replaced, and of those that are not named nothing changes.
+// Provision puts these mounts into the session, in this generation and later ones. A mount that is there stays, one
+// with another key is replaced, and mounts that are not in the list stay as they are.
 func (s *Session) Provision(ctx context.Context, list []Mount) error {
 	if s.core.cfg.Mounts == nil {
 		return proto.Errorf(proto.Unsupported, "", s.id, "this daemon has nothing to furnish containers with")
@@ -36,8 +36,8 @@ func (s *Session) Provision(ctx context.Context, list []Mount) error {
 	return s.withGuest(ctx, func(g *client.Client) error { return s.provisionMounts(ctx, g, list) })
 }
 
-// provisionMounts is Furnish for the generation of g. It holds life, so that nobody stops the sandbox meanwhile, nor
-// furnishes it as well.
+// provisionMounts is Provision for the generation of g. It holds transition, so that the sandbox is not stopped or
+// provisioned meanwhile.
 func (s *Session) provisionMounts(ctx context.Context, g *client.Client, list []Mount) error {
 	unlock, err := s.lockTransition(ctx)
 	if err != nil {
@@ -64,9 +64,9 @@ func (s *Session) provisionMounts(ctx context.Context, g *client.Client, list []
 	return nil
 }
 
-// reprovision gives a generation that is coming up the fixtures of the one before. One that cannot be had is no reason
-// to have no container: it is told in the log, and Furnish tries again. It returns what is to be remembered. Called
-// with life held.
+// reprovision provisions a new generation with the mounts of the one before, and returns those to remember. A mount
+// that fails does not keep the container from starting: it is logged, and Provision tries again. Called with
+// transition held.
 func (s *Session) reprovision(ctx context.Context) []Mount {
 	rec := s.record()
 	if len(rec.Mounts) == 0 {
@@ -88,16 +88,16 @@ func (s *Session) reprovision(ctx context.Context) []Mount {
 	return kept
 }
 
-// mountExists reports whether something is at a fixture's path: code that runs as root may have removed it.
+// mountExists reports whether a directory is at a mount's path. Code that runs as root may have removed it.
 func mountExists(ctx context.Context, g *client.Client, path string) bool {
 	fi, err := g.Stat(ctx, proto.UserRoot, path)
 	return err == nil && fi.Type == proto.TypeDirectory
 }
 
-// provisionTimeout bounds the last steps of a fixture, which are taken even if whoever asked for it has gone.
+// provisionTimeout bounds the last steps of a mount, which run even if the request has ended.
 const provisionTimeout = 30 * time.Second
 
-// provisionMount unpacks a fixture beside its place and moves it there, so that nobody sees a part of it.
+// provisionMount unpacks a tree beside its path and moves it there, so that no program sees a part of it.
 func (s *Session) provisionMount(ctx context.Context, g *client.Client, f Mount) error {
 	if s.core.cfg.Mounts == nil {
 		return proto.Errorf(proto.Unsupported, "", f.Path, "this daemon has nothing to furnish containers with")
@@ -108,7 +108,7 @@ func (s *Session) provisionMount(ctx context.Context, g *client.Client, f Mount)
 	}
 	defer archive.Close()
 	fresh := path.Join(path.Dir(f.Path), ".new-"+path.Base(f.Path))
-	if err := removeTree(ctx, g, fresh); err != nil { // what one left that was interrupted
+	if err := removeTree(ctx, g, fresh); err != nil { // left by an interrupted call
 		return err
 	}
 	err = g.Untar(ctx, proto.UserRoot, fresh, archive, wire.UntarLimits{})
@@ -121,12 +121,12 @@ func (s *Session) provisionMount(ctx context.Context, g *client.Client, f Mount)
 		err = g.Move(late, proto.UserRoot, fresh, f.Path)
 	}
 	if err != nil {
-		_ = removeTree(late, g, fresh) // else the next one does
+		_ = removeTree(late, g, fresh) // else the next call does
 	}
 	return err
 }
 
-// removeTree removes what is at path, if there is anything.
+// removeTree removes what is at path, if anything is.
 func removeTree(ctx context.Context, g *client.Client, path string) error {
 	err := g.Remove(ctx, proto.UserRoot, path, true)
 	if proto.CodeOf(err) == proto.NotFound {
@@ -135,8 +135,8 @@ func removeTree(ctx context.Context, g *client.Client, path string) error {
 	return err
 }
 
-// withMount is list with f in the place of whatever has its path. The list itself is shared with other copies of
-// the record, and stays.
+// withMount is list with f in place of a mount at its path. It copies the list, which other copies of the record
+// share.
 func withMount(list []Mount, f Mount) []Mount {
 	list = slices.DeleteFunc(slices.Clone(list), func(old Mount) bool { return old.Path == f.Path })
 	return append(list, f)

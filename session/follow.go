@@ -8,25 +8,24 @@ import (
 	"berth/proto"
 )
 
-// A Piece is output as it was written, or a gap in it.
+// A Piece is output as written, or a gap in it.
 type Piece = output.Piece
 
-// A Cursor is a reader's position: how many bytes of each stream it has had.
+// A Cursor is a reader's position: the bytes of each stream that it has read.
 type Cursor = output.Cursor
 
-// Follow calls fn with what the exec does from the given position on: its start, all
-// output that is kept, and its exit, whose Result equals Wait's. It returns after the exit,
-// when fn fails, or when ctx ends. However slow fn is, the command does not wait: what it misses
-// for good is told by a gap event.
+// Follow calls fn with the exec's events from the given position on: its start, all kept output, and its exit, with
+// the result that Wait returns. It returns after the exit, when fn fails, or when ctx ends. The command does not wait
+// for a slow fn: output that fn misses for good becomes a gap event.
 func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) error) error {
 	return e.follow(ctx, from, follower{exec: e.id, fn: fn})
 }
 
-// rawBytes is how much output FollowRaw gives at once. Somebody who has fallen behind holds so much.
+// rawBytes is how much output FollowRaw gives at a time. Each follower that is behind holds that much memory.
 const rawBytes = 128 << 10
 
-// FollowRaw is Follow that gives output, which may be split within a character, to out, and the rest to fn. Message
-// is the data with what proto.AppendOutput puts before them. Both are valid until out returns, and not to be changed.
+// FollowRaw is Follow that gives output to out, possibly split within a character, and the rest to fn. message is the
+// data after the header of proto.AppendOutput. Both are valid until out returns and must not be changed.
 func (e *Exec) FollowRaw(ctx context.Context, from Cursor, fn func(proto.Event) error,
 	out func(p Piece, message []byte) error) error {
 	return e.follow(ctx, from, follower{exec: e.id, fn: fn, raw: out, room: proto.AppendOutput(nil, e.id, 0, 0, nil)})
@@ -54,10 +53,10 @@ func (e *Exec) follow(ctx context.Context, from Cursor, f follower) error {
 	return f.fn(proto.Event{Type: proto.EventExit, ExecID: e.id, Result: &res})
 }
 
-// CheckCursor fails where a reader claims to have had more than there is: what it has is not of this exec.
+// CheckCursor fails if a cursor is beyond the output: it belongs to another exec.
 func (e *Exec) CheckCursor(c Cursor) error {
 	stdout, stderr := e.out.Totals()
-	if p := e.process(); p != nil { // after a restart of the daemon the rest is on its way
+	if p := e.process(); p != nil { // after a restart of the daemon the rest is still to come
 		o, r := p.Written()
 		stdout, stderr = max(stdout, o), max(stderr, r)
 	}
@@ -73,7 +72,7 @@ func (e *Exec) CheckCursor(c Cursor) error {
 	return nil
 }
 
-// whileHere is ctx that ends, too, when this daemon does and the command goes on.
+// whileHere is ctx that also ends when this daemon closes and the command goes on.
 func (e *Exec) whileHere(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(e.s.core.ctx, func() {
@@ -84,26 +83,24 @@ func (e *Exec) whileHere(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, func() { stop(); cancel() }
 }
 
-// A follower turns pieces into events and never splits a character: the first bytes of
-// one wait in held for the rest.
+// A follower turns pieces into events and never splits a character: the first bytes of one wait in held for the rest.
 type follower struct {
 	exec string
 	fn   func(proto.Event) error
-	raw  func(p Piece, message []byte) error // takes output as it is; nil: it becomes events
-	room []byte                              // for messages; its length is where data begin
+	raw  func(p Piece, message []byte) error // takes output unchanged; nil: output becomes events
+	room []byte                              // for messages; its length is where the data begin
 	held [2][]byte
 	at   [2]int64 // offset of held[0]
 }
 
-// FollowOutput is Follow of an output that is no exec's: fn gets what is written to it until it is finished. Events
-// name id as their exec.
+// FollowOutput is Follow of an output that belongs to no exec, until it is finished. Events have id as their exec.
 func FollowOutput(ctx context.Context, out *output.Output, id string, fn func(proto.Event) error) error {
 	var from Cursor
 	f := follower{exec: id, fn: fn}
 	return f.all(ctx, out, &from)
 }
 
-// all gives all output from a position on.
+// all sends all output from a position on.
 func (f *follower) all(ctx context.Context, out *output.Output, from *Cursor) error {
 	for {
 		p, ok, err := f.next(ctx, out, from)
@@ -180,7 +177,7 @@ func (f *follower) emit(s proto.Stream, off int64, data []byte) error {
 	return f.fn(e)
 }
 
-// incomplete is the length of the unfinished character that b ends with, 0 to 3.
+// incomplete is the length of the unfinished character at the end of b, 0 to 3.
 func incomplete(b []byte) int {
 	for n := 1; n <= min(len(b), utf8.UTFMax-1); n++ {
 		if c := b[len(b)-n]; utf8.RuneStart(c) {

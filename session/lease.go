@@ -8,8 +8,8 @@ import (
 	"berth/state/ledger"
 )
 
-// jump is by how much the wall clock must leave the course of the monotonic one to count as set. What is
-// below, as slewing makes it, is followed.
+// jump is how far the wall clock must depart from the monotonic clock to count as set. Smaller departures, as slewing
+// makes them, are followed.
 const jump = time.Second
 
 // A leaseClock never goes back, and does not jump while the daemon runs.
@@ -17,22 +17,22 @@ type leaseClock struct {
 	wall    func() time.Time
 	elapsed func() time.Duration // monotonic
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	seen    bool
-	at      time.Time     // the wall clock at the last look
-	after   time.Duration // the monotonic one then
-	ahead   time.Duration // the wall clock's lead over this one
-	written time.Duration // of ahead, as the ledger has it
+	at      time.Time     // the wall clock when it was last read
+	after   time.Duration // the monotonic clock then
+	ahead   time.Duration // how far the wall clock is ahead of this clock
+	written time.Duration // ahead as in the ledger
 }
 
-// now is the time by which leases are counted.
+// now is the time by which leases count.
 func (c *leaseClock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.look().Add(-c.ahead)
 }
 
-// look reads both clocks and takes a jump of the wall clock into ahead. Called with mu held.
+// look reads both clocks and adds a jump of the wall clock to ahead. Called with mu held.
 func (c *leaseClock) look() time.Time {
 	wall, after := c.wall().Round(0), c.elapsed()
 	if c.seen {
@@ -44,7 +44,7 @@ func (c *leaseClock) look() time.Time {
 	return wall
 }
 
-// shown is a time of this clock as the wall clock has it now.
+// shown is a time of this clock in terms of the wall clock.
 func (c *leaseClock) shown(t time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,8 +52,8 @@ func (c *leaseClock) shown(t time.Time) time.Time {
 	return t.Add(c.ahead)
 }
 
-// notBefore has the clock begin no earlier than t, the latest time that an earlier daemon wrote: while none
-// ran, a wall clock that was set back cannot be told from one that was wrong before.
+// notBefore lets the clock start no earlier than t, the latest time that an earlier daemon wrote. Nothing tells a
+// wall clock that was set back while no daemon ran from one that was wrong before.
 func (c *leaseClock) notBefore(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *leaseClock) notBefore(t time.Time) {
 	}
 }
 
-// load takes over the lead that an earlier daemon wrote down.
+// load reads ahead as an earlier daemon wrote it.
 func (c *leaseClock) load(tx *ledger.Tx) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +71,7 @@ func (c *leaseClock) load(tx *ledger.Tx) error {
 	return err
 }
 
-// save writes the lead down, if it has changed.
+// save writes ahead, if it has changed.
 func (c *leaseClock) save(db *ledger.DB) error {
 	c.mu.Lock()
 	c.look()
@@ -89,20 +89,19 @@ func (c *leaseClock) save(db *ledger.DB) error {
 	return nil
 }
 
-// Leases are kept by a clock of their own: the wall clock without its jumps. When somebody sets the wall clock,
-// every lease keeps the time it had left; what callers are shown is the wall clock's time again.
-// docs/decisions/0008 says why.
+// Leases have a clock of their own: the wall clock without its jumps. If the wall clock is set, every lease keeps its
+// remaining time, and clients still see wall clock time.
 
-// bucketClock holds one number under clockKey: how far the wall clock is ahead of the lease clock, as a duration.
+// bucketClock has one duration under clockKey: how far the wall clock is ahead of the lease clock.
 const (
 	bucketClock = "clock"
 	clockKey    = "ahead"
 )
 
-// cap is when the session and its files go.
+// cap is when the session is removed with its files.
 func (r record) cap() time.Time { return r.Created.Add(r.Lifetime) }
 
-// expires is when it stops if nobody uses it: the rolling lease, never past the cap.
+// expires is when the session stops if it is not used: the rolling lease, at most until the cap.
 func (r record) expires() time.Time {
 	t := r.LastUsed.Add(r.Idle)
 	if r.Lease.After(t) {
@@ -114,8 +113,7 @@ func (r record) expires() time.Time {
 	return t
 }
 
-// Extend renews the lease, and moves it to at least the given time from now. d of 0 only
-// renews it. It never passes the cap.
+// Extend renews the lease and moves its end to at least d from now, at most to the cap. d of 0 only renews it.
 func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 	if d != 0 {
 		if err := checkSpan("seconds", d, minIdle, maxIdle); err != nil {
@@ -128,7 +126,7 @@ func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 		s.mu.Unlock()
 		return proto.Container{}, err
 	}
-	s.users++ // or a sweep could stop it between its look at the lease and the new one's being written down
+	s.users++ // else a sweep could stop it between its look at the lease and the write below
 	s.mu.Unlock()
 	defer s.release()
 	now := s.core.clock.now()
@@ -141,15 +139,14 @@ func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 	return s.Info(), err
 }
 
-// touch renews the lease, in memory; the sweeper writes it down. Called with mu held.
+// touch renews the lease in memory; the sweeper writes it. Called with mu held.
 func (s *Session) touch() {
 	if now := s.core.clock.now(); now.After(s.rec.LastUsed) {
 		s.rec.LastUsed = now
 	}
 }
 
-// persistTouch writes the lease down if it moved since it was last written, so that a crash
-// forgets at most the time between two sweeps.
+// persistTouch writes the lease if it has moved, so that a crash loses at most the time between two sweeps.
 func (s *Session) persistTouch(rec record) error {
 	s.mu.Lock()
 	saved := s.saved

@@ -13,21 +13,20 @@ import (
 	"berth/proto"
 )
 
-// This file has the way out of a session that has a network. Its sandbox has loopback alone, as any other; there it
-// finds a proxy, as loopback.go has it, and egress decides where each connection goes. A session without a network
-// has nothing of this.
+// The sandbox of a session with a network has loopback only, like any other. On it listens a proxy, and egress
+// decides where each connection goes. A session without a network has no proxy.
 
-// proxyPort is where the proxy is found on the container's loopback. It never changes, since what runs has it in its
-// environment.
+// proxyPort is the port of the proxy on the container's loopback. It never changes, since running commands have it in
+// their environment.
 const proxyPort = 3128
 
-// proxyVariables are how programs find a proxy. Libraries differ in which they read, and some read one case alone.
+// proxyVariables tell programs about the proxy. Libraries differ in which they read, and some read one case only.
 var proxyVariables = map[string]string{
 	"HTTP_PROXY": "http://127.0.0.1:3128", "HTTPS_PROXY": "http://127.0.0.1:3128", "ALL_PROXY": "http://127.0.0.1:3128",
 	"NO_PROXY": "localhost,127.0.0.1,::1",
 }
 
-// addProxy puts these into an environment, but for what it says itself, in whatever case.
+// addProxy adds these variables to an environment, except those it has in either case.
 func addProxy(env map[string]string) {
 	for name, value := range proxyVariables {
 		lower := strings.ToLower(name)
@@ -38,7 +37,7 @@ func addProxy(env map[string]string) {
 	}
 }
 
-// grant is the network that a request asks for, in its one form; none at all is the zero Network.
+// grant checks the network that a request asks for and normalises it; no network is the zero Network.
 func (c Config) grant(asked proto.Network) (n proto.Network, err error) {
 	switch {
 	case c.Egress != nil:
@@ -52,10 +51,10 @@ func (c Config) grant(asked proto.Network) (n proto.Network, err error) {
 	return n, err
 }
 
-// proxies reports whether a session of this record finds the proxy.
+// proxies reports whether a session with this record gets the proxy.
 func (c Config) proxies(rec record) bool { return c.Egress != nil && rec.connected() }
 
-// proxyService is the way out of the session's present generation, or nil if it has none.
+// proxyService is the proxy of the session's present generation, or nil.
 func (s *Session) proxyService(rec record) Service {
 	if s.core.cfg.proxies(rec) {
 		return s.core.cfg.Egress.Gate(rec.Network, slices.Collect(maps.Values(rec.NetworkSecrets)), s.auditEgress)
@@ -63,7 +62,7 @@ func (s *Session) proxyService(rec record) Service {
 	return nil
 }
 
-// auditEgress has a request that left the container, or was refused, audited.
+// auditEgress audits a request that left the container, or was refused.
 func (s *Session) auditEgress(v egress.Report) {
 	act := actionEgressRefuse
 	switch {
@@ -72,7 +71,7 @@ func (s *Session) auditEgress(v egress.Report) {
 	case v.Over:
 		act = actionEgressEnd
 	}
-	v.Host = s.redactor.Hide(v.Host) // code that gives a secret away may do it in a name
+	v.Host = s.redactor.Hide(v.Host) // code may leak a secret in a host name
 	s.core.cfg.Audit(proto.AuditEntry{
 		Act: act, Outcome: v.Outcome, Actor: proto.ActorContainer, Owner: s.owner, ContainerID: s.id,
 		Note: s.redactor.Hide(
@@ -80,20 +79,20 @@ func (s *Session) auditEgress(v egress.Report) {
 	})
 }
 
-// This file has what a session's sandbox finds on its loopback. The guest listens there and hands each connection to
-// us, over lines that we have brought for that, ahead of time. A session that is given nothing to find has no
-// listener, no line and no goroutine of this.
+// The guest listens on the container's loopback and passes each connection on to the daemon, over a connection that
+// the daemon has opened to the guest ahead of time. A session without services has no listener, connection or
+// goroutine for this.
 
-// A Service is what programs in one container find at a port of its loopback. egress.Gate is one.
+// A Service answers connections to one port of a container's loopback. egress.Gate is one.
 type Service interface {
-	// Enter waits for a place among the container's connections. Whoever has one must call leave.
+	// Enter waits for a slot among the container's connections. The caller calls leave afterwards.
 	Enter(ctx context.Context) (leave func(), err error)
 	// Serve answers one connection and closes it. It returns when ctx ends, at the latest.
 	Serve(ctx context.Context, c egress.Conn)
 }
 
-// servePorts begins to serve the present generation's loopback. The guest listens when it returns. Called with life
-// held.
+// servePorts starts to serve the present generation's loopback. The guest listens when it returns. Called with
+// transition held.
 func (s *Session) servePorts(ctx context.Context) error {
 	rec := s.record()
 	if err := s.servePort(ctx, proxyPort, s.proxyService(rec)); err != nil {
@@ -102,11 +101,11 @@ func (s *Session) servePorts(ctx context.Context) error {
 	return s.serveTools(ctx, rec)
 }
 
-// readyListeners is how many connections wait in the guest for the next one, of each service: with one alone, who comes
-// right behind another waits a little.
+// readyListeners is how many listeners wait in the guest for each service. With one only, a connection right behind
+// another waits a little.
 const readyListeners = 2
 
-// servePort begins to serve one port, unless there is nothing to serve or that is done already. Called with life held.
+// servePort starts to serve one port, unless there is no service or the port is served. Called with transition held.
 func (s *Session) servePort(ctx context.Context, port uint16, service Service) error {
 	if service == nil || s.portServed(port) {
 		return nil
@@ -144,8 +143,8 @@ func (s *Session) portServed(port uint16) bool {
 	return s.servedPorts[port] != nil
 }
 
-// restorePorts is connect for a generation that goes on, of what it does not have now, also where whoever paused or
-// woke it has gone away. Without that it still goes on. Called with life held.
+// restorePorts serves the ports that a generation has lost, even if the request behind ctx has ended. On failure the
+// generation goes on without them. Called with transition held.
 func (s *Session) restorePorts(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 	defer cancel()
@@ -155,8 +154,8 @@ func (s *Session) restorePorts(ctx context.Context) {
 	}
 }
 
-// restoreLostPorts is the sweeper's, for a session that goes on without what it should have on its loopback: one slow
-// moment is enough to lose that. Called with life held.
+// restoreLostPorts restores the ports of a running session for the sweeper, since one slow moment is enough to lose
+// them. Called with transition held.
 func (s *Session) restoreLostPorts(ctx context.Context) {
 	rec := s.record()
 	lost := s.core.cfg.proxies(rec) && !s.portServed(proxyPort) || s.core.cfg.offers(rec) && !s.portServed(toolsPort)
@@ -165,7 +164,7 @@ func (s *Session) restoreLostPorts(ctx context.Context) {
 	}
 }
 
-// closePorts ends what is served, and all that would come.
+// closePorts closes the served ports and their connections.
 func (s *Session) closePorts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,20 +174,20 @@ func (s *Session) closePorts() {
 	s.servedPorts = nil
 }
 
-// How long a line that failed is let be: the guest may be gone, which others find out, or short of descriptors.
+// Delay after a failed listener: the guest may be gone, which others find out, or short of descriptors.
 const (
 	lineRest    = 100 * time.Millisecond
 	longestRest = 5 * time.Second
 )
 
-// acceptConnections takes one connection after another and has each served, until ctx ends. line is the first, if it
-// is there already.
+// acceptConnections accepts connections and has the service answer each, until ctx ends. line is the first listener,
+// if there is one already.
 func (s *Session) acceptConnections(ctx context.Context, g *client.Client, port uint16, service Service,
 	line *client.Line) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for rest := lineRest; ; line = nil {
-		leave, err := service.Enter(ctx) // before somebody is heard: who finds no place waits in the container
+		leave, err := service.Enter(ctx) // before the accept: a connection without a slot waits in the container
 		if err != nil {
 			if line != nil {
 				line.Close()
@@ -214,7 +213,7 @@ func (s *Session) acceptConnections(ctx context.Context, g *client.Client, port 
 	}
 }
 
-// acceptConnection waits for the next connection, on line or a new one.
+// acceptConnection waits for the next connection, on line or a new listener.
 func acceptConnection(ctx context.Context, g *client.Client, port uint16, line *client.Line) (*client.Call, error) {
 	if line == nil {
 		var err error

@@ -7,8 +7,8 @@ import (
 	"berth/proto"
 )
 
-// checkRoom fails with TooMany where the daemon, or the API key that makes the session, has as many as it may have.
-// Called with mu held, under which the session is then added: nobody can take the same place twice.
+// checkRoom fails with TooMany if the daemon, or the API key that makes the session, has as many sessions as allowed.
+// Called with mu held, under which the session is then added, so that two requests cannot take one slot.
 func (ss *Sessions) checkRoom(key string) error {
 	if n := ss.index.all; n >= int64(ss.cfg.MaxSessions) {
 		return proto.Errorf(proto.TooMany, "", "", "this daemon has %d containers, which is its limit; delete one "+
@@ -26,10 +26,10 @@ func (ss *Sessions) checkRoom(key string) error {
 	return nil
 }
 
-// longestWait bounds what a caller is told to wait for a session to expire, since one may be deleted at any time.
+// longestWait bounds the wait that a client is told until a session expires, since a session may be deleted earlier.
 const longestWait = time.Minute
 
-// untilRoom is after how long the first of those that count will have expired. Called with mu held.
+// untilRoom is the time until the first of the counted sessions expires. Called with mu held.
 func (ss *Sessions) untilRoom(counts func(*Session) bool) time.Duration {
 	wait, now := longestWait, ss.clock.now()
 	for _, s := range ss.byID {
@@ -40,14 +40,14 @@ func (ss *Sessions) untilRoom(counts func(*Session) bool) time.Duration {
 	return wait
 }
 
-// KeySessions is how many sessions that have not expired were made with an API key.
+// KeySessions is the number of sessions of an API key that have not expired.
 func (ss *Sessions) KeySessions(key string) int64 {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
 	return ss.index.live[key]
 }
 
-// mayRun fails with TooMany when the API key of ctx has no CPU time left. What runs already goes on.
+// mayRun fails with TooMany if the API key of ctx has no CPU time left. Running commands go on.
 func (c Config) mayRun(ctx context.Context) error {
 	if key := proto.CallerOf(ctx).KeyID; key != "" {
 		return c.Quotas.MayRun(key)

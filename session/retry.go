@@ -12,20 +12,20 @@ import (
 	"berth/state/ledger"
 )
 
-// A retry is what a request can be known by when it comes again.
+// A retry identifies a request that may come again.
 type retry struct {
-	Key  string `json:"key,omitempty"`  // the caller's
-	Hash string `json:"hash,omitempty"` // of what was asked for: a keyed one, since that holds secrets
+	Key  string `json:"key,omitempty"`  // the client's idempotency key
+	Hash string `json:"hash,omitempty"` // of the request; keyed, since requests hold secrets
 }
 
-// retryTime is how long an idempotency key is remembered at least, and keptRetries how many ended execs a session
-// remembers for that.
+// retryTime is how long an idempotency key is remembered at least. keptRetries is how many ended execs a session
+// remembers for it.
 const (
 	retryTime   = 24 * time.Hour
 	keptRetries = 1000
 )
 
-// newRetry is how a request with this key is known again; request is anything that JSON can tell apart.
+// newRetry identifies a request with this key; request is any value that JSON tells apart.
 func (ss *Sessions) newRetry(key string, request any) (retry, error) {
 	if len(key) > proto.MaxRetryKey {
 		return retry{}, invalid("idempotency_key", "the idempotency key has %d bytes; %d is the limit", len(key),
@@ -41,7 +41,7 @@ func (ss *Sessions) newRetry(key string, request any) (retry, error) {
 	return retry{key, ss.digest(b)}, nil
 }
 
-// same fails where two requests have the same key and are not the same.
+// same fails if two requests have the same key and differ.
 func (r retry) same(other retry) error {
 	if r.Hash == other.Hash {
 		return nil
@@ -50,23 +50,22 @@ func (r retry) same(other retry) error {
 		"for each new request", r.Key)
 }
 
-// A pendingRequest is an exec or a session with a key while it is being started.
+// A pendingRequest is an exec or a session with a key that is being started.
 type pendingRequest struct {
 	retry
-	done chan struct{} // closed when it has, or has not
+	done chan struct{} // closed when the start has succeeded or failed
 }
 
-// The ledger's bucket of this file: under digestName, the sealed key of all digests.
+// The bucket with the sealed key of all digests, under digestName.
 const (
 	bucketDigest = "digest"
 	digestName   = "requests"
 	digestBytes  = 32
 )
 
-// openDigest gets the key of the digests that tell requests apart. Requests hold passwords, in commands and
-// environments, and a plain hash in the ledger would let whoever reads that try words until one fits. Where the key
-// cannot be kept or opened there is another one: requests of before are then refused as different ones, rather than
-// run twice.
+// openDigest loads the key of the digests that tell requests apart. Requests hold passwords, in commands and
+// environments. A plain hash in the ledger would allow a reader of the ledger to guess them. If the key cannot be
+// kept or opened, a new one is made: earlier requests then count as different and are refused, rather than run twice.
 func (ss *Sessions) openDigest() error {
 	var sealed string
 	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
@@ -86,18 +85,19 @@ func (ss *Sessions) openDigest() error {
 	ss.digestKey = make([]byte, digestBytes)
 	rand.Read(ss.digestKey) // never fails
 	fresh, err := ss.cfg.Vault.Seal(digestName, ss.digestKey)
-	if err != nil || sealed != "" { // the vault's key may come back, and with it what was sealed under it
+	if err != nil || sealed != "" { // the vault's key may come back, and with it the sealed key
 		return nil
 	}
 	return ss.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucketDigest, digestName, fresh) })
 }
 
-// digest is the same for the same text, and tells nobody who has not the key anything about it.
+// digest is a keyed hash of a text.
 func (ss *Sessions) digest(text []byte) string {
 	mac := hmac.New(sha256.New, ss.digestKey)
 	mac.Write(text)
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Digest is the same for the same text, also under a later daemon, and tells nobody else anything about it.
+// Digest is a keyed hash of a text. It stays the same under later daemons, and without the key it tells nothing about
+// the text.
 func (s *Session) Digest(text string) string { return s.core.digest([]byte(text)) }

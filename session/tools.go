@@ -11,12 +11,11 @@ import (
 	"berth/tools/bridge/inside"
 )
 
-// This file has the way from code in a session to the tools of whoever uses it. Who may call what, and who answers,
-// is the affair of Config.Tools; a session knows which of its commands is asking. One that has no tools has nothing
-// of this.
+// Code in a session calls the tools of its user over a port of the loopback. Config.Tools decides which calls are
+// allowed and who answers; the session knows which of its commands calls. A session without tools has no such port.
 
-// toolsPort is where tools are found on the container's loopback. It never changes, since what runs has it in its
-// environment.
+// toolsPort is the port of the tools on the container's loopback. It never changes, since running commands have it in
+// their environment.
 const toolsPort = 3129
 
 // Variables of commands that may call tools.
@@ -26,17 +25,17 @@ const (
 	toolsURL      = "http://127.0.0.1:3129"
 )
 
-// Tools decides what code in containers may call; bridge.Bridge is the one there is.
+// Tools decides what code in containers may call. bridge.Bridge implements it.
 type Tools interface {
-	// AllowList checks what a request asks for and brings it into its one form.
+	// AllowList checks and normalises what a request asks for.
 	AllowList(asked proto.CodeTools) (proto.CodeTools, error)
-	// Service is what a container's code finds on its loopback. It is made for each start of the container.
+	// Service answers the calls of a container's code. It is made for each start of the container.
 	Service(s *Session) Service
 }
 
-// grantTools are the tools that a request asks for, in their one form, or nil.
+// grantTools are the tools that a request asks for, normalised, or nil.
 func (c Config) grantTools(asked proto.CodeTools) (*proto.CodeTools, error) {
-	if asked.IsZero() { // whatever stands beside an empty list
+	if asked.IsZero() { // whatever comes with an empty list
 		return nil, nil
 	}
 	if c.Tools == nil {
@@ -46,7 +45,7 @@ func (c Config) grantTools(asked proto.CodeTools) (*proto.CodeTools, error) {
 	return &granted, err
 }
 
-// toolSecrets is what of a provider of tools must not be in the ledger in clear.
+// toolSecrets are the secrets of a provider of tools, which the ledger has sealed.
 type toolSecrets struct {
 	Headers map[string]string `json:"headers,omitempty"`
 	Secret  string            `json:"secret,omitempty"`
@@ -54,7 +53,7 @@ type toolSecrets struct {
 
 func (t toolSecrets) isZero() bool { return len(t.Headers) == 0 && t.Secret == "" }
 
-// words are what is hidden of it in texts.
+// words are the values to hide in texts.
 func (t toolSecrets) words() map[string]string {
 	if t.isZero() {
 		return nil
@@ -67,7 +66,7 @@ func (t toolSecrets) words() map[string]string {
 	return list
 }
 
-// CodeTools is what the session was granted, without what is secret. The zero CodeTools allows nothing.
+// CodeTools are the tools that the session was granted, without secrets. The zero CodeTools allows nothing.
 func (s *Session) CodeTools() proto.CodeTools {
 	if t := s.record().shownTools(); t != nil {
 		return *t
@@ -75,7 +74,7 @@ func (s *Session) CodeTools() proto.CodeTools {
 	return proto.CodeTools{}
 }
 
-// ToolProvider is who answers the session's calls, with what is secret.
+// ToolProvider is the provider that answers the session's calls, with its secrets.
 func (s *Session) ToolProvider() (proto.ToolProvider, error) {
 	r := s.record()
 	if r.Tools == nil || r.unsealErr != nil {
@@ -86,10 +85,10 @@ func (s *Session) ToolProvider() (proto.ToolProvider, error) {
 	return p, nil
 }
 
-// offers reports whether code in a session of this record finds tools.
+// offers reports whether code in a session with this record can call tools.
 func (c Config) offers(rec record) bool { return c.Tools != nil && rec.hasTools() }
 
-// toolService is what the session's present generation has on its loopback for code that calls tools, or nil.
+// toolService is the service for tool calls of the session's present generation, or nil.
 func (s *Session) toolService(rec record) Service {
 	if s.core.cfg.offers(rec) {
 		return s.core.cfg.Tools.Service(s)
@@ -97,8 +96,8 @@ func (s *Session) toolService(rec record) Service {
 	return nil
 }
 
-// OpenTools makes sure that code in the session can ask for tools, also where it was granted none when it was made.
-// What begins from now on has the way in its environment, in this generation and in later ones.
+// OpenTools lets code in the session call tools, even if the session was created without any. Commands that start
+// from now on have the address in their environment, in this generation and later ones.
 func (s *Session) OpenTools(ctx context.Context) error {
 	release, err := s.use(ctx)
 	if err != nil {
@@ -116,14 +115,15 @@ func (s *Session) OpenTools(ctx context.Context) error {
 		}
 	}
 	rec := s.record()
-	if rec.State != proto.StateRunning { // stopped meanwhile: its next start does it
+	if rec.State != proto.StateRunning { // stopped meanwhile; its next start does it
 		return nil
 	}
 	return s.serveTools(ctx, rec)
 }
 
-// serveTools is lay for tools, with what code calls them by. Code that finds no modules in its container can still ask
-// by itself, so where there is no room for them, or the image has something in their place, it goes on.
+// serveTools serves the tools port and unpacks the client modules into the container. Code without the modules can
+// still send requests itself, so a container goes on if there is no room for them or the image has files in their
+// place.
 func (s *Session) serveTools(ctx context.Context, rec record) error {
 	service := s.toolService(rec)
 	if service == nil || s.portServed(toolsPort) {
@@ -136,7 +136,7 @@ func (s *Session) serveTools(ctx context.Context, rec record) error {
 	return s.servePort(ctx, toolsPort, service)
 }
 
-// toolLists are what is added to a command's lists of directories, so that it finds these modules.
+// toolLists are search paths that a command gets, so that it finds the modules.
 func toolLists(env map[string]string) []string {
 	if env[toolsVariable] == toolsURL {
 		return inside.Lists
@@ -144,18 +144,17 @@ func toolLists(env map[string]string) []string {
 	return nil
 }
 
-// addTools puts the way to the session's tools into a command's environment, over whatever stands there.
+// addTools puts the address of the session's tools into a command's environment and overrides what is there.
 func (e *Exec) addTools(env map[string]string) {
 	env[toolsVariable], env[tokenVariable] = toolsURL, e.s.token(e.id)
 }
 
-// token is what a command is known by when it asks for tools: its ID, and what only this daemon and the one after it
-// can make of that.
+// token identifies a command when it calls tools: its ID and a digest that only this daemon and later ones can make.
 func (s *Session) token(exec string) string {
 	return exec + "." + s.core.digest([]byte("tools\x00" + s.id + "\x00" + exec))[:32]
 }
 
-// ExecByToken is the command that a token was given to, if it is one of this session's and still runs.
+// ExecByToken is the running command of this session that has the token, or nil.
 func (s *Session) ExecByToken(token string) *Exec {
 	id, _, _ := strings.Cut(token, ".")
 	if !proto.ValidID(proto.ExecPrefix, id) || !hmac.Equal([]byte(token), []byte(s.token(id))) {
@@ -163,7 +162,7 @@ func (s *Session) ExecByToken(token string) *Exec {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, e := range s.running { // also one that has no number yet: it may be faster than whoever started it
+	for _, e := range s.running { // including one without a number yet, which may call before its start is published
 		if e.id == id {
 			return e
 		}

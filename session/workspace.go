@@ -16,7 +16,7 @@ func (w workspaceRecord) info() proto.Workspace {
 	return proto.Workspace{ID: w.ID, CreatedAt: proto.At(w.Created), ContainerID: w.Session, Kept: w.Kept}
 }
 
-// Workspaces lists the owner's, newest first.
+// Workspaces lists the owner's workspaces, newest first.
 func (ss *Sessions) Workspaces(owner string) []proto.Workspace {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
@@ -30,7 +30,7 @@ func (ss *Sessions) Workspaces(owner string) []proto.Workspace {
 	return list
 }
 
-// DeleteWorkspace removes a workspace with all its files. One that a container has is a Conflict.
+// DeleteWorkspace removes a workspace with all its files. A workspace that a container has is a Conflict.
 func (ss *Sessions) DeleteWorkspace(ctx context.Context, owner, id string) error {
 	ss.mu.Lock()
 	ws, ok := ss.workspaces[id]
@@ -43,7 +43,7 @@ func (ss *Sessions) DeleteWorkspace(ctx context.Context, owner, id string) error
 		return proto.Errorf(proto.Conflict, "", id, "workspace %s belongs to container %s; delete the container, "+
 			"which removes it too", id, ws.Session)
 	}
-	ws.going = true // nobody can claim it from here on, and a sweep that finds its files knows whose they are
+	ws.going = true // no session can attach it from here on, and a sweep that finds its files knows their owner
 	ss.workspaces[id] = ws
 	ss.mu.Unlock()
 	err := ss.removeWorkspace(context.WithoutCancel(ctx), ws)
@@ -51,7 +51,7 @@ func (ss *Sessions) DeleteWorkspace(ctx context.Context, owner, id string) error
 		err = ss.onDisk()()
 	}
 	if err != nil {
-		ws.going = false // it can be tried again
+		ws.going = false // a client can try again
 		ss.mu.Lock()
 		ss.workspaces[id] = ws
 		ss.mu.Unlock()
@@ -59,7 +59,7 @@ func (ss *Sessions) DeleteWorkspace(ctx context.Context, owner, id string) error
 	return err
 }
 
-// releaseWorkspace ends a session's hold on its workspace: it is removed, or kept for another.
+// releaseWorkspace detaches a workspace from its session: it is removed, or kept for another session.
 func (ss *Sessions) releaseWorkspace(ctx context.Context, s *Session) error {
 	ss.mu.RLock()
 	ws, ok := ss.workspaces[s.workspace]
@@ -83,8 +83,8 @@ func (ss *Sessions) releaseWorkspace(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// removeWorkspace removes a workspace's jobs, files and record, in this order: the record goes last, so that a crash
-// leaves something to finish from. After a power cut there may be a record of a workspace that is gone.
+// removeWorkspace removes a workspace's jobs, files and record, in this order: the record goes last, so that a sweep
+// can finish after a crash. After a power cut the record of a removed workspace may be back.
 func (ss *Sessions) removeWorkspace(ctx context.Context, ws workspaceRecord) error {
 	if err := ss.cfg.Jobs.Drop(ctx, ws.ID); err != nil {
 		return fmt.Errorf("dropping the jobs of %s: %w", ws.ID, err)
@@ -104,8 +104,8 @@ func (ss *Sessions) removeWorkspace(ctx context.Context, ws workspaceRecord) err
 	return nil
 }
 
-// unusedWorkspaces reports workspaces that neither a session has nor anybody kept: what a crash
-// between two steps leaves.
+// unusedWorkspaces are the workspaces that no session has and that are not kept, as a crash between two steps leaves
+// them.
 func (ss *Sessions) unusedWorkspaces() []workspaceRecord {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
@@ -118,16 +118,16 @@ func (ss *Sessions) unusedWorkspaces() []workspaceRecord {
 	return list
 }
 
-// A stray is a workspace on disk that the ledger does not know. No crash makes one, since a workspace is written down
-// before it is made and until it is removed: strays mean that the ledger is not the one they were made under, as
-// after one was restored from a backup. They are people's files, so they are set aside, untouched, for StrayKeep; if
-// the right ledger comes back in that time, nothing has happened to them.
+// An orphaned workspace is on disk and not in the ledger. No crash makes one, since a workspace is recorded before it
+// is made and until it is removed. So the ledger is not the one that the workspace was made under, such as one
+// restored from a backup. Orphaned workspaces hold people's files, so they stay untouched for StrayKeep. If the right
+// ledger comes back in that time, nothing is lost.
 
-// bucketOrphaned holds a stray by workspace ID, with the lease clock's time of when it was first seen.
+// bucketOrphaned has orphaned workspaces by ID, with the lease clock's time of their discovery.
 const bucketOrphaned = "strays"
 
-// sweepOrphanedWorkspaces notes new strays, forgets those that are none any more, and removes what was kept for long
-// enough.
+// sweepOrphanedWorkspaces records new orphaned workspaces, forgets those that are known again or gone, and removes
+// those that were kept for long enough.
 func (ss *Sessions) sweepOrphanedWorkspaces(ctx context.Context, onDisk []string, known map[string]bool,
 	done *Swept) error {
 	noted, err := ss.orphanedWorkspaces()
@@ -143,7 +143,7 @@ func (ss *Sessions) sweepOrphanedWorkspaces(ctx context.Context, onDisk []string
 		switch found, ok := noted[id]; {
 		case !ok:
 			fresh = append(fresh, id)
-		case now.Sub(found) >= ss.cfg.StrayKeep:
+		case now.Sub(found) >= ss.cfg.OrphanKeep:
 			over = append(over, id)
 		}
 	}
@@ -159,12 +159,12 @@ func (ss *Sessions) sweepOrphanedWorkspaces(ctx context.Context, onDisk []string
 	if done.Strays += len(fresh); len(fresh) > 0 {
 		ss.cfg.Log.Warn("workspaces that the ledger does not know are set aside; was it restored from a backup? "+
 			"`berth gc --strangers` removes them",
-			"workspaces", len(fresh), "kept_for", ss.cfg.StrayKeep)
+			"workspaces", len(fresh), "kept_for", ss.cfg.OrphanKeep)
 	}
 	return ss.removeOrphaned(ctx, over, done)
 }
 
-// orphanedWorkspaces is when each was first seen.
+// orphanedWorkspaces has the time of discovery by workspace ID.
 func (ss *Sessions) orphanedWorkspaces() (map[string]time.Time, error) {
 	noted := map[string]time.Time{}
 	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
@@ -201,7 +201,7 @@ func (ss *Sessions) removeOrphaned(ctx context.Context, ids []string, done *Swep
 	return errors.Join(errs...)
 }
 
-// RemoveOrphanedWorkspaces removes now what is set aside, and says how many workspaces that were.
+// RemoveOrphanedWorkspaces removes all orphaned workspaces now and returns their number.
 func (ss *Sessions) RemoveOrphanedWorkspaces(ctx context.Context) (int, error) {
 	noted, err := ss.orphanedWorkspaces()
 	if err != nil {
@@ -225,9 +225,8 @@ func (ss *Sessions) knowsWorkspace(id string) bool {
 	return ok
 }
 
-// keepWorkspace fails with TooMany where as many workspaces outlive their sessions as there may be sessions, of all
-// keys or of the one that made s: they hold files, and nothing but a request removes them. Else that of s is one of
-// them from now on.
+// keepWorkspace marks the workspace of s as kept. It fails with TooMany if as many workspaces are kept as there may
+// be sessions, of all keys or of the key that made s: they hold files, and only a request removes them.
 func (ss *Sessions) keepWorkspace(s *Session) error {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

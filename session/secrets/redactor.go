@@ -15,19 +15,19 @@ import (
 	"berth/proto"
 )
 
-// A Redactor replaces the values of secrets in texts that are kept or shown. A nil one hides nothing.
+// A Redactor replaces the values of secrets in texts that are kept or shown. A nil Redactor replaces nothing.
 type Redactor struct {
 	words   *strings.Replacer
-	longest int // bytes that one of them has
+	longest int // length of the longest of them, in bytes
 }
 
 // MinSecret is the least length of a secret, in bytes. A shorter one cannot be hidden: every text would hold it.
 const MinSecret = 4
 
-// redactedText is what stands for a secret.
+// redactedText replaces a secret.
 const redactedText = "[redacted]"
 
-// NewRedactor hides secrets, and of environments what looks as if it were one.
+// NewRedactor hides secrets, and values of an environment that look like secrets.
 func NewRedactor(env map[string]string, secrets ...map[string]string) *Redactor {
 	var words []string
 	for name, value := range env {
@@ -37,7 +37,7 @@ func NewRedactor(env map[string]string, secrets ...map[string]string) *Redactor 
 	}
 	for _, part := range secrets {
 		for _, value := range part {
-			if len(value) >= MinSecret { // what is shorter is refused, and would be found in every word of the refusal
+			if len(value) >= MinSecret { // shorter ones are refused, and the refusal would be full of them
 				words = append(words, secretForms(value)...)
 			}
 		}
@@ -45,7 +45,7 @@ func NewRedactor(env map[string]string, secrets ...map[string]string) *Redactor 
 	if len(words) == 0 {
 		return nil
 	}
-	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) }) // the replacer takes the first that fits
+	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) }) // the replacer takes the first match
 	pairs := make([]string, 0, 2*len(words))
 	for _, w := range words {
 		pairs = append(pairs, w, redactedText)
@@ -61,7 +61,7 @@ func (v *Redactor) Hide(text string) string {
 	return v.words.Replace(text)
 }
 
-// HideAll is hide of each.
+// HideAll is Hide of each text.
 func (v *Redactor) HideAll(texts []string) []string {
 	if v == nil {
 		return texts
@@ -73,8 +73,8 @@ func (v *Redactor) HideAll(texts []string) []string {
 	return out
 }
 
-// Tail is hide of the last n bytes of a text. No part of a secret is left at the cut: what is replaced is longer by
-// one secret at each end.
+// Tail is Hide of the last n bytes of a text. It looks at one secret's length more, so that no part of a secret is
+// left at the cut.
 func (v *Redactor) Tail(text string, n int) string {
 	cut := max(0, len(text)-n)
 	if v == nil || cut == 0 {
@@ -82,14 +82,14 @@ func (v *Redactor) Tail(text string, n int) string {
 	}
 	from := max(0, cut-v.longest)
 	before, after := v.Hide(text[from:cut]), v.Hide(text[cut:])
-	// one goes across the cut: give up what may be the rest of it
+	// a secret lies across the cut: drop what may be the rest of it
 	if whole := v.Hide(text[from:]); whole != before+after {
 		return v.Hide(text[min(len(text), cut+v.longest):])
 	}
 	return after
 }
 
-// Error is err in words that hide secrets.
+// Error hides secrets in an error.
 func (v *Redactor) Error(err error) error {
 	var e *proto.Error
 	if v == nil || !errors.As(err, &e) {
@@ -103,13 +103,13 @@ func (v *Redactor) Error(err error) error {
 	return &hidden
 }
 
-// HideExec is a command as it is kept and shown.
+// HideExec hides secrets in the command of an exec.
 func (v *Redactor) HideExec(info *proto.Exec) {
 	info.Command, info.Argv = v.Hide(info.Command), v.HideAll(info.Argv)
 }
 
-// Hider gives what replaces secrets in texts that are kept elsewhere, in all the forms that a container's own are
-// hidden in; nil if there are none.
+// Hider is a function that hides secrets in texts that are kept elsewhere, in all forms that a Redactor knows. It is
+// nil if there are no secrets.
 func Hider(secrets map[string]string) func(text string) string {
 	if v := NewRedactor(nil, secrets); v != nil {
 		return v.Hide
@@ -117,12 +117,12 @@ func Hider(secrets map[string]string) func(text string) string {
 	return nil
 }
 
-// A redaction finds what looks like a secret and says what takes its place.
+// A redaction is a pattern that looks like a secret, and its replacement.
 type redaction struct {
 	find *regexp.Regexp
 	with string
-	// whatever it finds has one of these in it, in small letters. Most commands have none, and each is looked at
-	// several times
+	// every match has one of these in it, in lower case. Most commands have none of them, and each command is
+	// searched several times
 	needs []string
 }
 
@@ -154,7 +154,7 @@ var redactions = []redaction{
 // side of hiding; it cannot know a secret that looks like any other word.
 func Redact(s string) string {
 	small := strings.ToLower(s)
-	// beyond, letters are equal that are not so in small
+	// other letters can match without regard to case and differ in lower case
 	ascii := !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
 	for _, r := range redactions {
 		if !ascii || r.mayFind(small) {
@@ -164,7 +164,7 @@ func Redact(s string) string {
 	return s
 }
 
-// RedactCut is Redact of the first n bytes or so of a text of any length; it takes time for those alone.
+// RedactCut is Redact of about the first n bytes of a text. Its time depends on n alone.
 func RedactCut(s string, n int) string {
 	if len(s) <= n {
 		return Redact(s)
@@ -173,23 +173,23 @@ func RedactCut(s string, n int) string {
 	return strings.ToValidUTF8(short[:max(0, min(n, len(short)-redactMargin))], "") + "…"
 }
 
-// redactMargin is how much of the end of a cut text is given up, since it may hold the half of a secret
-// that nobody knows for one any more.
+// redactMargin is how many bytes at the end of a cut text are dropped, since they may be half of a secret that no
+// pattern finds any more.
 const redactMargin = 1 << 10
 
-// mayFind reports whether there can be anything to find in a text, which is given in small letters.
+// mayFind reports whether a text, given in lower case, can have a match.
 func (r redaction) mayFind(small string) bool {
 	return slices.ContainsFunc(r.needs, func(word string) bool { return strings.Contains(small, word) })
 }
 
-// shortest is the length below which a form of a secret would be found in texts by chance, in bytes.
+// shortest is the length in bytes below which a form of a secret would be found in texts by chance.
 const shortest = 8
 
-// secretName finds environment variables that are named like a secret.
+// secretName matches environment variables that are named like a secret.
 var secretName = regexp.MustCompile(`(?i)key|secret|token|passw|passphrase|credential|auth`)
 
-// looksSecret reports whether a value of an environment should be hidden: one whose name says so, or that is long and
-// mixes letters and digits as tokens do. Hiding every value would make command lines unreadable: env holds paths,
+// looksSecret reports whether a value of an environment is hidden: its name says so, or it is long and mixes letters
+// and digits as tokens do. Hiding every value would make command lines unreadable, since environments hold paths,
 // words and numbers.
 func looksSecret(name, value string) bool {
 	if secretName.MatchString(name) {
@@ -200,8 +200,7 @@ func looksSecret(name, value string) bool {
 	return len(value) >= shortest && digit && letter && !strings.ContainsAny(value, "/ ")
 }
 
-// secretForms are how a secret may stand in a text: as it is, line by line, and as base64, in URLs, in JSON and in
-// quotes.
+// secretForms are the forms of a secret in texts: as it is, line by line, as base64, in URLs, in JSON and in quotes.
 func secretForms(value string) (list []string) {
 	list = append(list, value)
 	add := func(form string, least int) {
@@ -212,7 +211,7 @@ func secretForms(value string) (list []string) {
 	for line := range strings.Lines(value) {
 		add(strings.TrimRight(line, "\r\n"), shortest)
 	}
-	quoted := strconv.Quote(value) // as our own messages show what they refuse, cut at some length
+	quoted := strconv.Quote(value) // as error messages quote what they refuse, cut at some length
 	add(quoted[1:len(quoted)-1], MinSecret)
 	for _, part := range append(splitForms(value), splitForms(quoted[1:len(quoted)-1])...) {
 		add(part, shortest)
@@ -231,7 +230,7 @@ func secretForms(value string) (list []string) {
 	return list
 }
 
-// splitForms are a long secret in pieces, so that a text that is cut within it shows less than one of them.
+// splitForms are the pieces of a long secret, so that a text that is cut within it shows less than one piece.
 func splitForms(value string) (list []string) {
 	n := max(2*shortest, len(value)/256)
 	for len(value) > n {
@@ -240,8 +239,8 @@ func splitForms(value string) (list []string) {
 	return list
 }
 
-// base64Forms is what base64 of a text that holds value has of value alone, where value begins skip bytes behind a
-// multiple of three from its beginning; padding and what mixes with neighbours is left out.
+// base64Forms are the characters that base64 of a text has for value alone, if value begins skip bytes after a
+// multiple of three. Padding and characters that mix value with its neighbours are left out.
 func base64Forms(value string, skip int) []string {
 	rest := value[min(len(value), (3-skip)%3):]
 	whole := []byte(rest[:len(rest)/3*3])
