@@ -1,9 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,43 +18,15 @@ import (
 
 // storedCommand is `berth tools`; `berth tool` is for a model's tool-use blocks.
 func storedCommand(a *app.App) *cobra.Command {
+	tools := toolNoun(a)
 	return app.NewGroup(&cobra.Command{Use: "tools", Short: "Stored tools: code that is stored once and run many times",
 		Long: `Stored tools: code that is kept and run many times, on input that is checked against a schema.
 
 A tool is JSON with "name", "tool_type": "code_runner" and a "configuration"; its code is Python that defines run(input). Runs of a tool with
 "approval_action": "review" wait until somebody approves them.`},
-		storedListCommand(a), storedCreateCommand(a), storedShowCommand(a), storedUpdateCommand(a),
-		storedRemoveCommand(a),
+		tools.ListCommand(a), storedCreateCommand(a), storedShowCommand(a), storedUpdateCommand(a),
+		tools.RemoveCommand(a),
 		storedRunCommand(a), runsCommand(a), approveCommand(a), refuseCommand(a))
-}
-
-// storedListCommand is `berth tools ls`.
-func storedListCommand(a *app.App) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List stored tools, by name", Args: app.ArgCount(0, 0),
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := c.Tools(ctx)
-			if err != nil {
-				return err
-			}
-			return printTools(a, list)
-		}),
-	}
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print names only"))
-}
-
-// printTools prints tools, or versions of one, in the form that was asked for.
-func printTools(a *app.App, list []proto.Tool) error {
-	rows := make([][]string, len(list))
-	for i, t := range list {
-		approval := t.ApprovalAction
-		if approval == "" {
-			approval = "-"
-		}
-		rows[i] = []string{t.Name, t.ID, strconv.FormatInt(t.Version, 10), approval, term.Ago(t.UpdatedAt.Time),
-			term.Short(t.Description, 50)}
-	}
-	return a.PrintList(term.NotNil(list), []string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIPTION"}, rows)
 }
 
 // storedCreateCommand is `berth tools create`.
@@ -103,7 +75,7 @@ func storedShowCommand(a *app.App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return printTools(a, list)
+				return a.PrintList(term.NotNil(list), toolHead, toolRows(list))
 			}
 			t, err := c.Tool(ctx, args[0], version)
 			if err != nil {
@@ -137,25 +109,6 @@ standard input. A configuration without env_variables keeps those that there are
 		}),
 	}
 	return a.AddJSONFlag(cmd)
-}
-
-// storedRemoveCommand is `berth tools rm`.
-func storedRemoveCommand(a *app.App) *cobra.Command {
-	return &cobra.Command{
-		Use: "rm TOOL…", Aliases: []string{"delete"}, Short: "Remove tools with their versions; their runs stay",
-		Args: app.ArgCount(1, -1), ValidArgsFunction: completeTools(a),
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			var errs []error
-			for _, name := range args {
-				err := c.DeleteTool(ctx, name)
-				if err == nil {
-					err = a.PrintIDs(name)
-				}
-				errs = append(errs, err)
-			}
-			return errors.Join(errs...)
-		}),
-	}
 }
 
 // storedRunCommand is `berth tools run`. What the tool gave back goes to standard output, its logs and what went
@@ -387,4 +340,29 @@ func completeRuns(a *app.App, state proto.ToolRunState) cobra.CompletionFunc {
 		}
 		return all
 	})
+}
+
+// toolNoun lists and removes stored tools.
+func toolNoun(a *app.App) app.Noun[proto.Tool] {
+	return app.Noun[proto.Tool]{
+		ListShort: "List stored tools, by name", List: (*client.Client).Tools, Quiet: "print names only",
+		Head: toolHead, Row: toolRow,
+		Argument: "TOOL", RemoveShort: "Remove tools with their versions; their runs stay", Complete: completeTools(a),
+		Remove: (*client.Client).DeleteTool,
+	}
+}
+
+var toolHead = []string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIPTION"}
+
+// toolRow is one row of a table of tools, or of versions of one.
+func toolRow(t proto.Tool) []string {
+	return []string{t.Name, t.ID, strconv.FormatInt(t.Version, 10), cmp.Or(t.ApprovalAction, "-"),
+		term.Ago(t.UpdatedAt.Time), term.Short(t.Description, 50)}
+}
+
+func toolRows(list []proto.Tool) (rows [][]string) {
+	for _, t := range list {
+		rows = append(rows, toolRow(t))
+	}
+	return rows
 }

@@ -2,7 +2,6 @@ package data
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,39 +20,12 @@ import (
 // It is a group of its own and no part of `berth cp`, since stored files belong to an owner and
 // not to a container.
 func FilesCommand(a *app.App) *cobra.Command {
+	files := fileNoun(a)
 	return app.NewGroup(&cobra.Command{
 		Use: "files", Short: "Stored files",
 		Long: "Stored files have an ID and outlive containers. A container can have uploaded files in its $INPUT_DIR; " +
 			"files that commands write to $OUTPUT_DIR are stored.",
-	}, filesListCommand(a), filesPutCommand(a), filesGetCommand(a), filesInfoCommand(a), filesRemoveCommand(a))
-}
-
-// filesListCommand is `berth files ls`.
-func filesListCommand(a *app.App) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List stored files, newest first", Args: app.ArgCount(0, 0),
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := c.Files(ctx)
-			if err != nil {
-				return err
-			}
-			return printFiles(a, list)
-		}),
-	}
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
-}
-
-// printFiles prints a list in the form that was asked for. Filenames are shown as given, but for what steers terminals.
-func printFiles(a *app.App, list []client.File) error {
-	rows := make([][]string, len(list))
-	for i, f := range list {
-		expires := "never"
-		if f.ExpiresAt != nil {
-			expires = term.Left(f.ExpiresAt.Time)
-		}
-		rows[i] = []string{f.ID, f.Filename, f.MIMEType, term.Size(f.SizeBytes), term.Ago(f.CreatedAt.Time), expires}
-	}
-	return a.PrintList(term.NotNil(list), []string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"}, rows)
+	}, files.ListCommand(a), filesPutCommand(a), filesGetCommand(a), filesInfoCommand(a), files.RemoveCommand(a))
 }
 
 // filesPutCommand is `berth files put`. Each ID is printed as soon as the file is stored, so that a failure later
@@ -255,28 +227,19 @@ func filesInfoCommand(a *app.App) *cobra.Command {
 	}
 }
 
-// filesRemoveCommand is `berth files rm`. One that fails does not keep the others from it.
-// Copies that are in a container's $INPUT_DIR stay: they are files like any other there.
-func filesRemoveCommand(a *app.App) *cobra.Command {
-	return &cobra.Command{
-		Use: "rm FILE…", Aliases: []string{"delete"}, Short: "Delete stored files", Args: app.ArgCount(1, -1),
-		ValidArgsFunction: a.CompleteFiles,
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			var errs []error
-			for _, name := range args {
-				id, err := a.FindFile(ctx, c, name)
-				if err == nil {
-					err = c.DeleteFile(ctx, id)
-				}
-				if err == nil {
-					err = a.PrintIDs(id)
-				}
-				errs = append(errs, err)
-				if app.IsFatal(err) || ctx.Err() != nil {
-					break
-				}
+// fileNoun lists and removes stored files. Copies in a container's $INPUT_DIR stay: they are ordinary files there.
+func fileNoun(a *app.App) app.Noun[client.File] {
+	return app.Noun[client.File]{
+		ListShort: "List stored files, newest first", List: (*client.Client).Files, Quiet: "print IDs only",
+		Head: []string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"},
+		Row: func(f client.File) []string {
+			expires := "never"
+			if f.ExpiresAt != nil {
+				expires = term.Left(f.ExpiresAt.Time)
 			}
-			return errors.Join(errs...)
-		}),
+			return []string{f.ID, f.Filename, f.MIMEType, term.Size(f.SizeBytes), term.Ago(f.CreatedAt.Time), expires}
+		},
+		Argument: "FILE", RemoveShort: "Delete stored files", Complete: a.CompleteFiles, Find: a.FindFile,
+		Remove: (*client.Client).DeleteFile,
 	}
 }

@@ -2,7 +2,6 @@ package data
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,33 +20,11 @@ import (
 
 // ImageCommand is `berth image`.
 func ImageCommand(a *app.App) *cobra.Command {
+	images := imageNoun(a)
 	return app.NewGroup(&cobra.Command{Use: "image", Aliases: []string{"images"},
 		Short: "Images of containers"},
-		imageListCommand(a), imageBuildCommand(a), imageDockerfileCommand(a), imageImportCommand(a),
-		imagePullCommand(a), imageRemoveCommand(a))
-}
-
-// imageListCommand is `berth image ls`. Digests are cut for people; --json has them whole, for pinning.
-func imageListCommand(a *app.App) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: app.ArgCount(0, 0),
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := c.Images(ctx)
-			if err != nil {
-				return err
-			}
-			if a.JSON {
-				return a.PrintJSON(term.NotNil(list))
-			}
-			rows := make([][]string, len(list))
-			for i, img := range list {
-				rows[i] = []string{img.Name, shortDigest(img.Digest), img.Platform, term.Size(img.SizeBytes),
-					term.Ago(img.CreatedAt)}
-			}
-			return a.Table([]string{"NAME", "DIGEST", "PLATFORM", "SIZE", "CREATED"}, rows)
-		}),
-	}
-	return a.AddJSONFlag(cmd)
+		images.ListCommand(a), imageBuildCommand(a), imageDockerfileCommand(a), imageImportCommand(a),
+		imagePullCommand(a), images.RemoveCommand(a))
 }
 
 // shortDigest is the beginning of a digest, enough to tell images apart.
@@ -254,23 +231,16 @@ func imagePullCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
-// imageRemoveCommand is `berth image rm`.
-func imageRemoveCommand(a *app.App) *cobra.Command {
-	return &cobra.Command{
-		Use: "rm IMAGE…", Aliases: []string{"delete"}, Short: "Remove images; containers keep what they use",
-		Args: app.ArgCount(1, -1), ValidArgsFunction: a.CompleteImages,
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			var errs []error
-			for _, ref := range args {
-				// By the whole name: containers that were made of it go on, but none can be made
-				// any more.
-				err := c.RemoveImage(ctx, ref)
-				if err == nil {
-					err = a.PrintIDs(ref)
-				}
-				errs = append(errs, err)
-			}
-			return errors.Join(errs...)
-		}),
+// imageNoun lists and removes images. Tables show the beginning of a digest; --json has all of it, for pinning.
+func imageNoun(a *app.App) app.Noun[proto.Image] {
+	return app.Noun[proto.Image]{
+		ListShort: "List images", List: (*client.Client).Images,
+		Head: []string{"NAME", "DIGEST", "PLATFORM", "SIZE", "CREATED"},
+		Row: func(img proto.Image) []string {
+			return []string{img.Name, shortDigest(img.Digest), img.Platform, term.Size(img.SizeBytes),
+				term.Ago(img.CreatedAt)}
+		},
+		Argument: "IMAGE", RemoveShort: "Remove images; containers keep what they use", Complete: a.CompleteImages,
+		Remove: (*client.Client).RemoveImage,
 	}
 }

@@ -2,7 +2,6 @@ package data
 
 import (
 	"context"
-	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -20,37 +19,14 @@ import (
 
 // SkillsCommand is `berth skills`.
 func SkillsCommand(a *app.App) *cobra.Command {
+	skills := skillNoun(a)
 	return app.NewGroup(&cobra.Command{Use: "skills", Aliases: []string{"skill"}, Short: "Skills: directories with a " +
 		"SKILL.md, for containers",
 		Long: `Skills: directories with a SKILL.md, which says what the skill is for, and whatever else it needs.
 
 A request to /v1/messages names the skills that its container is to have; they are at /skills/NAME/ there. Beside those that you add there may
 be some that the daemon provides (serve --skills).`},
-		skillsListCommand(a), skillsAddCommand(a), skillsShowCommand(a), skillsRemoveCommand(a))
-}
-
-// skillsListCommand is `berth skills ls`.
-func skillsListCommand(a *app.App) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"},
-		Short: "List skills, newest first, and then those that the daemon provides", Args: app.ArgCount(0, 0),
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := c.Skills(ctx)
-			if err != nil {
-				return err
-			}
-			return printSkills(a, list)
-		}),
-	}
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
-}
-
-func printSkills(a *app.App, list []client.Skill) error {
-	rows := make([][]string, len(list))
-	for i, k := range list {
-		rows[i] = []string{k.ID, term.Short(k.DisplayName, 40), k.Source.Type, k.LatestVersionID, term.Ago(k.UpdatedAt.Time)}
-	}
-	return a.PrintList(term.NotNil(list), []string{"ID", "NAME", "SOURCE", "LATEST VERSION", "CHANGED"}, rows)
+		skills.ListCommand(a), skillsAddCommand(a), skillsShowCommand(a), skills.RemoveCommand(a))
 }
 
 // skillsAddCommand is `berth skills add`.
@@ -170,29 +146,6 @@ func skillContent(ctx context.Context, a *app.App, c *client.Client, id, version
 	return err
 }
 
-// skillsRemoveCommand is `berth skills rm`. Containers that have one keep it until they are stopped.
-func skillsRemoveCommand(a *app.App) *cobra.Command {
-	return &cobra.Command{
-		Use: "rm SKILL…", Aliases: []string{"delete"}, Short: "Remove skills with their versions", Args: app.ArgCount(1, -1),
-		ValidArgsFunction: completeSkills(a),
-		Long:              "Remove skills with all versions. A container that uses a skill keeps it until the container stops.",
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			var errs []error
-			for _, id := range args {
-				err := c.DeleteSkill(ctx, id)
-				if err == nil {
-					err = a.PrintIDs(id)
-				}
-				errs = append(errs, err)
-				if app.IsFatal(err) || ctx.Err() != nil {
-					break
-				}
-			}
-			return errors.Join(errs...)
-		}),
-	}
-}
-
 // completeSkills suggests skills by their IDs.
 func completeSkills(a *app.App) cobra.CompletionFunc {
 	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
@@ -202,4 +155,20 @@ func completeSkills(a *app.App) cobra.CompletionFunc {
 		}
 		return all
 	})
+}
+
+// skillNoun lists and removes skills.
+func skillNoun(a *app.App) app.Noun[client.Skill] {
+	return app.Noun[client.Skill]{
+		ListShort: "List skills, newest first, and then those that the daemon provides",
+		List:      (*client.Client).Skills, Quiet: "print IDs only",
+		Head: []string{"ID", "NAME", "SOURCE", "LATEST VERSION", "CHANGED"},
+		Row: func(k client.Skill) []string {
+			return []string{k.ID, term.Short(k.DisplayName, 40), k.Source.Type, k.LatestVersionID,
+				term.Ago(k.UpdatedAt.Time)}
+		},
+		Argument: "SKILL", RemoveShort: "Remove skills with their versions", Complete: completeSkills(a),
+		RemoveLong: "Remove skills with all versions. A container that uses a skill keeps it until the container stops.",
+		Remove:     (*client.Client).DeleteSkill,
+	}
 }

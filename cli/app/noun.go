@@ -1,0 +1,73 @@
+package app
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"berth/cli/term"
+	"berth/client"
+)
+
+// A Noun is a kind of item with the commands ls and rm.
+type Noun[T any] struct {
+	// ls
+	ListShort string
+	List      func(c *client.Client, ctx context.Context) ([]T, error)
+	Head      []string         // of the table; the first column is the ID
+	Row       func(T) []string // of one item
+	Quiet     string           // help of --quiet; "": ls has no such flag
+
+	// rm
+	Argument    string // in the usage: "FILE"
+	RemoveShort string
+	RemoveLong  string
+	Complete    cobra.CompletionFunc
+	Find        func(ctx context.Context, c *client.Client, name string) (id string, err error) // nil: by ID only
+	Remove      func(c *client.Client, ctx context.Context, id string) error
+}
+
+// ListCommand is `berth NOUN ls`.
+func (n Noun[T]) ListCommand(a *App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: n.ListShort, Args: ArgCount(0, 0),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := n.List(c, ctx)
+			if err != nil {
+				return err
+			}
+			rows := make([][]string, len(list))
+			for i, item := range list {
+				rows[i] = n.Row(item)
+			}
+			return a.PrintList(term.NotNil(list), n.Head, rows)
+		}),
+	}
+	if n.Quiet != "" {
+		a.AddQuietFlag(cmd, n.Quiet)
+	}
+	return a.AddJSONFlag(cmd)
+}
+
+// RemoveCommand is `berth NOUN rm`. It prints each ID once the item is gone. An item that cannot be removed does not
+// keep it from the others.
+func (n Noun[T]) RemoveCommand(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm " + n.Argument + "…", Aliases: []string{"delete"}, Short: n.RemoveShort, Long: n.RemoveLong,
+		Args: ArgCount(1, -1), ValidArgsFunction: n.Complete,
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			return EachName(ctx, args, func(name string) (err error) {
+				id := name
+				if n.Find != nil {
+					if id, err = n.Find(ctx, c, name); err != nil {
+						return err
+					}
+				}
+				if err := n.Remove(c, ctx, id); err != nil {
+					return err
+				}
+				return a.PrintIDs(id)
+			})
+		}),
+	}
+}
