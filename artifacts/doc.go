@@ -1,13 +1,15 @@
-// Package artifacts keeps the books of jobs: what lies under
-// /workspace/<job_id>/, which exec made or changed it, and what of it became a stored file.
+// Package artifacts keeps the manifest of each job: the files below /workspace/<job_id>/, which exec made or changed
+// them, and which of them are stored files. Sessions call it through session.Jobs; the edges and the gateway read
+// manifests and publish files.
 //
-// A job is a directory and a manifest. After every exec its directory is walked inside the
-// container and compared with what was known; what is new or changed is hashed and
-// attributed, the top-level files of the exec's $OUTPUT_DIR are published to the Files API, and
-// manifest.json is written beside the files. The record in the ledger is the truth; the file is a
-// copy of it for whoever works in the container.
+// A job is a directory and a manifest. After every exec, artifacts lists the directory in the container and compares
+// it with the manifest. It hashes new and changed files and attributes them to an exec. It publishes the top-level
+// files of the exec's $OUTPUT_DIR to the Files API, and writes manifest.json beside the files. The record in the
+// ledger is the truth. manifest.json is a copy for programs in the container.
 //
 //	jobs/      <workspace>/<job>         record: the files
 //	job_execs/ <workspace>/<job>/<exec>  proto.JobExec: the log of commands
 //	inputs/    <workspace>               which stored file has which name in $INPUT_DIR
+//
+// Out of scope: the bytes of stored files (files) and access to the container (session).
 package artifacts

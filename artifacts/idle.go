@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// maxIdleBytes bounds the books that nobody works on and that are in memory all the same, in bytes. What they spare
-// is the walk of a directory in which nothing changed, so those of thousands of ordinary jobs should find room, and
-// of the largest a dozen.
+// maxIdleBytes bounds the memory of manifests that are not in use, in bytes. They spare the walk of a directory
+// without changes, so there should be room for those of thousands of ordinary jobs, or of a dozen of the largest.
 const maxIdleBytes = 64 << 20
 
-// About what the parts of a job's books take in memory, in bytes, beside the texts that are counted.
+// Approximate memory of the parts of a manifest, in bytes, without the texts.
 const (
 	jobBytes  = 1 << 10
 	fileBytes = 1 << 10 // with a path, three IDs and a sum
@@ -19,7 +18,7 @@ const (
 	spanBytes = 128
 )
 
-// bytes is about what the books take in memory.
+// bytes is the approximate memory of the manifest.
 func (j *job) bytes() int {
 	n := jobBytes + fileBytes*len(j.rec.Files) + spanBytes*len(j.recent)
 	for _, e := range j.newest {
@@ -28,8 +27,8 @@ func (j *job) bytes() int {
 	return n
 }
 
-// releaseJob ends the use of books by one who held or awaited the turn. Those of a job that never was are not kept:
-// any ID can be asked for.
+// releaseJob ends the use of a job by a goroutine that held or awaited its lock. A job that never existed is not kept
+// in memory, since clients can ask for any ID.
 func (js *Jobs) releaseJob(j *job) {
 	js.mu.Lock()
 	j.users--
@@ -49,14 +48,14 @@ func (js *Jobs) releaseJob(j *job) {
 	}
 }
 
-// dropFromMemory takes books out of memory. Called with mu held.
+// dropFromMemory removes a job from memory. Called with mu held.
 func (js *Jobs) dropFromMemory(j *job) {
 	delete(js.open, j.key)
 	js.idle, j.weight = js.idle-j.weight, 0
 }
 
-// evictIdle closes the books that were idle for longest, until half of the room is free. They are in the ledger; what
-// is lost is what the next daemon would not know either.
+// evictIdle removes the jobs that were idle for longest from memory, until half of the room is free. The ledger has
+// them; what it lacks, the next daemon would lack too.
 func (js *Jobs) evictIdle() {
 	type rest struct {
 		j    *job
@@ -71,9 +70,9 @@ func (js *Jobs) evictIdle() {
 	}
 	js.mu.Unlock()
 	slices.SortFunc(old, func(a, b rest) int { return cmp.Compare(a.used, b.used) })
-	// Before they are closed: whoever opens them again reads the ledger, which must have what is queued for them.
+	// Before they are removed: the next use reads the ledger, which must have their queued writes.
 	if js.flush() != nil {
-		return // whoever is told so by the ledger says it
+		return // the ledger reports the failure itself
 	}
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -81,7 +80,7 @@ func (js *Jobs) evictIdle() {
 		if js.idle <= maxIdleBytes/2 {
 			return
 		}
-		if o.j.users == 0 && o.j.used == o.used && js.open[o.j.key] == o.j { // nobody has used them meanwhile
+		if o.j.users == 0 && o.j.used == o.used && js.open[o.j.key] == o.j { // not used meanwhile
 			js.dropFromMemory(o.j)
 		}
 	}

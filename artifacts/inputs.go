@@ -11,12 +11,11 @@ import (
 	"berth/state/ledger"
 )
 
-// inputs says which stored file has which name in a workspace's $INPUT_DIR.
+// inputs maps names in a workspace's $INPUT_DIR to stored files.
 type inputs map[string]string // name → file ID
 
-// Begin puts stored files into $INPUT_DIR under their own names. One that is there already is not
-// copied again; two different ones of the same name get different names. If one cannot be had, those
-// that this call placed are removed.
+// Begin puts stored files into $INPUT_DIR under their own names. It does not copy a file that is there, and gives
+// different files of one name different names. If a file cannot be had, Begin removes those that it copied.
 func (js *Jobs) Begin(ctx context.Context, s *session.Session, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -26,8 +25,7 @@ func (js *Jobs) Begin(ctx context.Context, s *session.Session, ids []string) err
 		return err
 	}
 	defer done()
-	// Read afresh each time and not kept with the job: the turn makes sure that nobody else writes
-	// it meanwhile.
+	// Read each time and not kept with the job: the lock keeps other writers out.
 	in, err := js.inputs(s.WorkspaceID())
 	if err != nil {
 		return err
@@ -42,7 +40,7 @@ func (js *Jobs) Begin(ctx context.Context, s *session.Session, ids []string) err
 	return err
 }
 
-// placeAll copies the files, and says which it did, up to the one that failed.
+// placeAll copies the files and returns the names that it copied, up to the first failure.
 func (js *Jobs) placeAll(ctx context.Context, s *session.Session, in inputs, ids []string) (placed []string,
 	err error) {
 	for _, id := range ids {
@@ -58,13 +56,13 @@ func (js *Jobs) placeAll(ctx context.Context, s *session.Session, in inputs, ids
 	return placed, nil
 }
 
-// recordInputs waits for the ledger, unlike the books of jobs: no look at the directory could tell
-// later which stored file lies under which name.
+// recordInputs waits for the ledger, unlike changes of manifests: the directory does not tell later which stored file
+// has which name.
 func (js *Jobs) recordInputs(workspace string, in inputs) error {
 	return js.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucketInputs, workspace, in) })
 }
 
-// inputs is what the ledger knows; nothing known is an empty map, never nil.
+// inputs reads the ledger; without an entry it is an empty map, never nil.
 func (js *Jobs) inputs(workspace string) (inputs, error) {
 	in := inputs{}
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
@@ -74,19 +72,19 @@ func (js *Jobs) inputs(workspace string) (inputs, error) {
 	return in, err
 }
 
-// place copies one stored file into the container, unless it is there. What the code in the container has
-// put under its name, or made of it, is left alone.
+// place copies one stored file into the container, unless it is there. It leaves files alone that code in the
+// container made or changed.
 func (js *Jobs) place(ctx context.Context, s *session.Session, in inputs, id string) (name string, fresh bool,
 	err error) {
-	// Opened first even if the file is there already: it must still exist and be the owner's.
+	// Opened even if the copy is there: the stored file must still exist and be the owner's.
 	r, f, err := js.cfg.Files.Open(ctx, s.Owner(), id)
 	if err != nil {
 		return "", false, err
 	}
 	defer r.Close()
 	if name = in.nameOf(id); name != "" {
-		// A file is copied whole or not at all, so whatever is there is what the code made of it,
-		// and it keeps that. Only what was removed is put there again.
+		// A copy appears whole or not at all, so what is there is the file as the code left it. Only a removed file
+		// is copied again.
 		_, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
 		if proto.CodeOf(err) != proto.NotFound {
 			return name, false, err
@@ -98,10 +96,9 @@ func (js *Jobs) place(ctx context.Context, s *session.Session, in inputs, id str
 	return name, err == nil, err
 }
 
-// nameOf is the name that a file has, or "".
+// nameOf is the name of a file, or "".
 func (in inputs) nameOf(id string) string {
-	// A walk over the map: a workspace has few inputs, and a second map would have to be kept in
-	// step.
+	// A walk suffices: a workspace has few inputs.
 	for name, has := range in {
 		if has == id {
 			return name
@@ -110,20 +107,18 @@ func (in inputs) nameOf(id string) string {
 	return ""
 }
 
-// maxName bounds a file's name, in bytes, as the kernel does.
+// maxName is the kernel's bound of a file name, in bytes.
 const maxName = 255
 
-// freeName is a name for a file that has none yet: its own, or with a number if that is taken, cut to what
-// a file system takes.
+// freeName is a new name for a file: its own, with a number if that is taken, cut to maxName.
 func (in inputs) freeName(ctx context.Context, s *session.Session, filename string) (string, error) {
-	// The Files API takes them as names; a file system has them already.
+	// The Files API allows them as names; file systems reserve them.
 	if filename == "." || filename == ".." {
 		filename = "unnamed"
 	}
 	ext := path.Ext(filename)
 	stem := strings.TrimSuffix(filename, ext)
-	// A name that is nearly all extension is cut like any other; else nothing of the stem would be
-	// left.
+	// A name that is mostly extension is cut like any other, or nothing of the stem would be left.
 	if len(ext) > maxName/2 {
 		stem, ext = filename, ""
 	}
@@ -132,15 +127,13 @@ func (in inputs) freeName(ctx context.Context, s *session.Session, filename stri
 		if n > 1 {
 			end = fmt.Sprintf(" (%d)%s", n, ext)
 		}
-		// Cut by bytes, which may fall inside a character: what is left of it is dropped.
+		// The cut may fall inside a character, whose rest is dropped.
 		name := strings.ToValidUTF8(stem[:min(len(stem), maxName-len(end))], "") + end
-		// Names that were given once stay given, even if the code has removed the file: the ledger
-		// has one file for a name.
+		// A name stays taken even if the code has removed the file: the ledger has one file for a name.
 		if in[name] != "" {
 			continue
 		}
-		// The code may have put something of its own under the name, which must not be
-		// overwritten.
+		// The code may have a file of its own with that name, which must not be overwritten.
 		_, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
 		if proto.CodeOf(err) == proto.NotFound {
 			return name, nil
@@ -151,20 +144,19 @@ func (in inputs) freeName(ctx context.Context, s *session.Session, filename stri
 	}
 }
 
-// unplace takes back what a failed Begin had copied.
+// unplace removes what a failed Begin copied.
 func (js *Jobs) unplace(ctx context.Context, s *session.Session, names []string) {
-	// The reason for the failure is often that the caller has gone; what was placed is taken back
-	// all the same.
+	// Often the request has ended, which caused the failure.
 	ctx = context.WithoutCancel(ctx)
 	for _, n := range names {
-		// Left behind it would do no harm but take room, so the log is all that learns of it.
+		// A copy left behind only takes room, so it is only logged.
 		if err := s.RemoveFile(ctx, proto.UserDefault, proto.InputDir+"/"+n, false); err != nil {
 			js.cfg.Log.Warn("taking back an input file", "name", n, "error", err)
 		}
 	}
 }
 
-// Inputs are the paths in the container of the stored files that were put into $INPUT_DIR, by their IDs.
+// Inputs are the paths in the container of the stored files in $INPUT_DIR, by ID.
 func (js *Jobs) Inputs(s *session.Session) (map[string]string, error) {
 	in, err := js.inputs(s.WorkspaceID())
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 	"berth/state/ledger"
 )
 
-// Bounds of one job's books.
+// Bounds of one job.
 const (
-	MaxFiles = 5000 // a manifest lists; beyond it says that it is truncated
-	// of all paths that a manifest lists, which are the code's to choose: 200 for each of MaxFiles
+	MaxFiles = 5000 // files in a manifest; a manifest of more says that it is truncated
+	// bytes of all paths in a manifest, which the code chooses: 200 for each of MaxFiles
 	MaxPathBytes = 1 << 20
-	maxPath      = 4095    // bytes of one path; the kernel takes no longer one, so no program could open it
-	MaxExecs     = 500     // a manifest logs, the newest
-	MaxOutputs   = 100     // files of one exec are published
-	maxHashed    = 1 << 30 // bytes of one file that is hashed; a larger one has no sha256
+	maxPath      = 4095    // bytes of one path; the kernel accepts no longer one
+	MaxExecs     = 500     // newest execs in a manifest
+	MaxOutputs   = 100     // files of one exec that are published
+	maxHashed    = 1 << 30 // bytes of one file; a larger one has no sha256
 	hashBatch    = 200     // paths in one request to the guest
 )
 
@@ -37,11 +37,11 @@ const (
 	bucketInputs = "inputs"
 )
 
-// FileStore is where uploads come from and outputs go to; files.Store is one.
+// A FileStore has the uploads and takes the outputs. files.Store is one.
 type FileStore interface {
 	// Open opens an owner's file; the caller closes it.
 	Open(ctx context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error)
-	// Put stores what r gives.
+	// Put stores the bytes of r.
 	Put(ctx context.Context, up files.Upload, r io.Reader) (proto.StoredFile, error)
 }
 
@@ -53,44 +53,43 @@ type Config struct {
 	Now    func() time.Time // nil: time.Now
 }
 
-// Jobs is the books of all jobs. It is the session.Jobs that sessions are opened with.
+// Jobs has the manifests of all jobs. It implements session.Jobs.
 type Jobs struct {
 	cfg Config
 
 	mu   sync.Mutex
-	open map[string]*job // by key; those in use, and idle ones as long as there is room
-	idle int             // bytes of the latter
-	uses uint64          // how often one became idle
+	open map[string]*job // by key: those in use, and idle ones while there is room
+	idle int             // bytes of the idle ones
+	uses uint64          // how often a job became idle
 }
 
-// A job is one job's books in memory. Whoever works on them holds turn, which may be waited for.
-// The turn is a channel and not a mutex, so that a request whose client has gone stops waiting:
-// the holder may be walking a large directory. Fields other than dropped and the last three are the holder's alone.
+// A job is one job in memory. A goroutine works on it while it holds turn, a lock that others can give up waiting
+// for: the holder may be listing a large directory. Only the holder uses the fields, except for dropped and the last
+// three.
 type job struct {
 	turn         chan struct{}
 	key          string
 	rec          *record // nil until read
-	recent       []span  // execs since the books were opened, for attribution
-	listed       bool    // manifest.json in the container is up to date, but for the exec log
-	absent       bool    // the directory was not there at the last look
-	ownsManifest bool    // manifest.json was not there then, or was ours
-	manifestKey  statKey // of the manifest.json that was ours
-	// of what the last look found, with the manifest that was written since; "" if that was not all, or was not to be
-	// had
+	recent       []span  // execs since the job was loaded, for attribution
+	listed       bool    // manifest.json in the container is up to date, except for its exec log
+	absent       bool    // the directory was missing when it was last listed
+	ownsManifest bool    // manifest.json was missing then, or was ours
+	manifestKey  statKey // the state of the manifest.json that was ours
+	// of the last listing, with the manifest written since; "" if the listing was incomplete or failed
 	fingerprint string
-	listing     []proto.FileInfo // what it found; dropped with the turn
-	logged      int              // execs logged since the books were opened
-	newest      []proto.JobExec  // the last of them, which the ledger may not have written yet
+	listing     []proto.FileInfo // the last listing; dropped with the lock
+	logged      int              // execs logged since the job was loaded
+	newest      []proto.JobExec  // the last of them, which the ledger may not have yet
 
-	dropped atomic.Bool // its workspace is gone; nothing is written any more
+	dropped atomic.Bool // its workspace is gone, so nothing is written any more
 
-	// Under the mutex of Jobs.
-	users  int    // the holder and those who wait
+	// Guarded by the mutex of Jobs.
+	users  int    // the holder and those who wait for the lock
 	used   uint64 // Jobs.uses when it became idle
 	weight int    // in bytes while it is idle, else 0
 }
 
-// A record is what the ledger knows of a job's files.
+// A record is a job's files in the ledger.
 type record struct {
 	ID        string           `json:"id"`
 	Workspace string           `json:"workspace"`
@@ -101,20 +100,20 @@ type record struct {
 	Truncated bool             `json:"truncated"`
 }
 
-// An entry is one file, and the inode change time that tells whether it is still the same.
-// Modification times can be set by anyone with touch; the change time is the kernel's own.
+// An entry is one file, with the inode change time that tells whether it has changed. Any program can set
+// modification times; only the kernel sets change times.
 type entry struct {
 	proto.Artifact
 	Changed time.Time `json:"changed"`
 }
 
-// A span is when an exec ran.
+// A span is the time of an exec.
 type span struct {
 	exec       string
-	start, end time.Time // end zero: still running
+	start, end time.Time // end zero: it runs
 }
 
-// New makes the books over a ledger.
+// New makes Jobs over a ledger.
 func New(cfg Config) *Jobs {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -125,12 +124,11 @@ func New(cfg Config) *Jobs {
 	return &Jobs{cfg: cfg, open: map[string]*job{}}
 }
 
-// jobKey is the key of a job everywhere: in memory, and in the ledger, where all jobs of a
-// workspace thus share a prefix. Neither part may hold a slash.
+// jobKey is the key of a job in memory and in the ledger, where the jobs of a workspace share a prefix. Neither part
+// may hold a slash.
 func jobKey(workspace, id string) string { return workspace + "/" + id }
 
-// lockJob opens a job's books and waits for its turn at them.
-// The caller gives the turn back with the function returned, on every path. Waiting ends with ctx.
+// lockJob loads a job and locks it. The caller calls the returned function on every path. Waiting ends with ctx.
 func (js *Jobs) lockJob(ctx context.Context, workspace, id string) (*job, func(), error) {
 	key := jobKey(workspace, id)
 	js.mu.Lock()
@@ -143,8 +141,7 @@ func (js *Jobs) lockJob(ctx context.Context, workspace, id string) (*job, func()
 	j.users++
 	js.mu.Unlock()
 	select {
-	// Whoever waited while the workspace was dropped gets a turn at books that nobody else sees;
-	// dropped keeps them from being written.
+	// If the workspace was dropped meanwhile, the job is not in memory any more, and dropped prevents writes.
 	case j.turn <- struct{}{}:
 	case <-ctx.Done():
 		js.releaseJob(j)
@@ -162,7 +159,7 @@ func (js *Jobs) lockJob(ctx context.Context, workspace, id string) (*job, func()
 	return j, done, nil
 }
 
-// read fetches the record if this is the first use.
+// read loads the record on first use.
 func (js *Jobs) read(j *job, workspace, id string) error {
 	if j.rec != nil {
 		return nil
@@ -175,8 +172,8 @@ func (js *Jobs) read(j *job, workspace, id string) error {
 	if err != nil {
 		return err
 	}
-	// Not in the ledger. It is not written either until there is something to tell: asking for a
-	// job's manifest must not make the job.
+	// The record is not in the ledger, and is written only once there is something to record: a request for a job's
+	// manifest must not create the job.
 	if rec.ID == "" {
 		rec = &record{ID: id, Workspace: workspace, Files: map[string]entry{}}
 	}
@@ -187,7 +184,7 @@ func (js *Jobs) read(j *job, workspace, id string) error {
 // known reports whether the job ever had an exec or a file.
 func (j *job) known() bool { return j.rec != nil && !j.rec.Created.IsZero() }
 
-// noteUse notes that the job is used by this session.
+// noteUse notes that this session uses the job.
 func (j *job) noteUse(s session.Files, now time.Time) {
 	if !j.known() {
 		j.rec.Created = now
@@ -198,8 +195,7 @@ func (j *job) noteUse(s session.Files, now time.Time) {
 // Drop forgets all jobs of a workspace that is being removed.
 func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	prefix := workspace + "/"
-	// In this order: what is queued after close sees that it was dropped, what was queued before
-	// is deleted by this update.
+	// In this order: what is queued later sees that it was dropped, and the update deletes what was queued earlier.
 	js.closeWorkspace(prefix)
 	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
 		return errors.Join(
@@ -208,7 +204,7 @@ func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	})
 }
 
-// closeWorkspace puts away the books of a workspace, so that whoever still has one writes nothing more.
+// closeWorkspace drops the jobs of a workspace from memory and prevents further writes.
 func (js *Jobs) closeWorkspace(prefix string) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -220,8 +216,8 @@ func (js *Jobs) closeWorkspace(prefix string) {
 	}
 }
 
-// queueWrite queues a write for a job's books. The order of the ledger makes it come before Drop's or see that
-// the job was dropped.
+// queueWrite queues a write of a job. In the ledger's order it comes before Drop, or it sees that the job was
+// dropped.
 func (js *Jobs) queueWrite(j *job, fn func(*ledger.Tx) error) {
 	js.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error {
 		if j.dropped.Load() {
@@ -231,8 +227,7 @@ func (js *Jobs) queueWrite(j *job, fn func(*ledger.Tx) error) {
 	})
 }
 
-// flush waits until the ledger has what was queued so far, and so all of every exec whose end is known: an empty
-// update waits for its place in the queue.
+// flush waits until the ledger has everything queued so far. An empty update waits for its place in the queue.
 func (js *Jobs) flush() error {
 	return js.cfg.Ledger.UpdateAsync(func(*ledger.Tx) error { return nil })
 }
@@ -252,18 +247,18 @@ func (js *Jobs) List(s *session.Session) ([]proto.JobSummary, error) {
 	return list, err
 }
 
-// summary adds up sizes without overflow: the sum sticks to the largest number there is.
+// summary adds up sizes and stops at the largest number.
 func (r record) summary() proto.JobSummary {
 	sum := proto.JobSummary{JobID: r.ID, CreatedAt: proto.At(r.Created), UpdatedAt: proto.At(r.Updated),
 		Files: len(r.Files)}
 	for _, f := range r.Files {
-		sum.Bytes += min(f.SizeBytes, math.MaxInt64-sum.Bytes) // files of holes can be of any size
+		sum.Bytes += min(f.SizeBytes, math.MaxInt64-sum.Bytes) // sparse files can have any size
 	}
 	return sum
 }
 
-// Manifest looks at the job's directory now and returns its manifest, which is written into the
-// container too. A job that never was is NotFound.
+// Manifest lists the job's directory now and returns its manifest, which it writes into the container too. An unknown
+// job is NotFound.
 func (js *Jobs) Manifest(ctx context.Context, s *session.Session, id string) (proto.Manifest, error) {
 	if !proto.ValidJobID(id) {
 		return proto.Manifest{}, unknownJob(s, id)
@@ -276,8 +271,7 @@ func (js *Jobs) Manifest(ctx context.Context, s *session.Session, id string) (pr
 	if !j.known() {
 		return proto.Manifest{}, unknownJob(s, id)
 	}
-	// A command that runs in the background changes files without an exec that ends, so what was
-	// known after the last exec may be old.
+	// A background command changes files without an exec that ends, so the manifest may be old.
 	if _, err := js.refresh(ctx, s.Files, j, cause{}); err != nil {
 		return proto.Manifest{}, err
 	}
@@ -285,15 +279,15 @@ func (js *Jobs) Manifest(ctx context.Context, s *session.Session, id string) (pr
 	if err != nil {
 		return m, err
 	}
-	// The caller has the manifest in the answer. That the copy in the container could not be
-	// written, on a full disk for one, is no reason to keep it back.
+	// The client gets the manifest in the answer, even if the copy in the container cannot be written, as on a full
+	// disk.
 	if err := js.writeManifest(ctx, s.Files, proto.UserDefault, j); err != nil {
 		js.cfg.Log.Warn("writing a manifest", "job", j.key, "error", err)
 	}
 	return m, nil
 }
 
-// unknownJob repeats the ID with a bound: it is the client's word, and may be anything.
+// unknownJob quotes the ID with a bound, since the client may send anything.
 func unknownJob(s *session.Session, id string) error {
 	return proto.Errorf(proto.NotFound, "", id, "job %.80q does not exist in container %s", id, s.ID())
 }

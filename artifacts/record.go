@@ -16,21 +16,20 @@ import (
 	"berth/state/ledger"
 )
 
-// maxRecent bounds how many execs are remembered for attribution.
-// More than that rarely overlap, and a file that changed before them was seen by the refresh after
-// its own exec.
+// maxRecent bounds the execs that are remembered for attribution. More rarely overlap, and the listing after an older
+// exec has seen its changes.
 const maxRecent = 64
 
-// maxLoggedCommand bounds a command in the manifest's log, in bytes.
-// A script given as one command may have 1 MiB, and a manifest logs hundreds of them.
+// maxLoggedCommand bounds a command in the manifest's log, in bytes. A command may have 1 MiB, and a manifest logs
+// hundreds.
 const maxLoggedCommand = 4 << 10
 
-// maxLoggedPaths bounds the paths that a line of the manifest's log names, together, in bytes: like a command, they
-// are as long as the code wants. The manifest's files say themselves who made them.
+// maxLoggedPaths bounds the paths in one line of the manifest's log, in bytes, since the code chooses their length.
+// Each file in the manifest names its exec anyway.
 const maxLoggedPaths = 4 << 10
 
-// End books an exec that ended: its outputs become stored files, its changes lines of the manifest.
-// What fails becomes a note; the exec's own result stands.
+// End records an exec that ended: it publishes its outputs and adds its changes to the manifest. Failures become
+// notes; the result of the exec stands.
 func (js *Jobs) End(ctx context.Context, s session.Files, e proto.Exec, stderr string,
 	seen session.DirectoryState) session.Produced {
 	var made session.Produced
@@ -43,9 +42,9 @@ func (js *Jobs) End(ctx context.Context, s session.Files, e proto.Exec, stderr s
 	j.noteUse(s, js.cfg.Now())
 	j.addSpan(span{exec: e.ID, start: e.StartedAt.Time, end: e.EndedAt.Time})
 
-	// After remember, so that the exec's own span is there for attribution. Where the guest has seen just what the
-	// books say already, looking again would find nothing. But nothing is written after a look of before:
-	// manifest.json may be somebody else's by now.
+	// After addSpan, so that the exec's own span is there for attribution. If the guest saw exactly what the manifest
+	// says, another listing would find nothing. But an old listing allows no write: manifest.json may be another
+	// program's by now.
 	if seen.Fingerprint == "" || seen.Fingerprint != j.fingerprint || !j.listed {
 		made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
 	}
@@ -53,14 +52,14 @@ func (js *Jobs) End(ctx context.Context, s session.Files, e proto.Exec, stderr s
 	if err != nil {
 		made, known = js.failed(made, e, err), storeAgain
 	}
-	// Even if the refresh failed: each of the two is reported by notes of its own.
+	// Even if the refresh failed: each has notes of its own.
 	js.publishOutputs(ctx, s, j, e, known, &made)
 	js.logExec(j, e, stderr, made.Paths)
 	if first {
 		js.save(j)
 	}
-	// An exec that changed no file costs no write into the container: its line appears in
-	// manifest.json with the next change, and in the API at once.
+	// An exec that changed no file needs no write into the container. Its line is in manifest.json after the next
+	// change, and in the API at once.
 	if first || !j.listed {
 		if err := js.writeManifest(ctx, s, e.User, j); err != nil {
 			made = js.failed(made, e, err)
@@ -69,15 +68,15 @@ func (js *Jobs) End(ctx context.Context, s session.Files, e proto.Exec, stderr s
 	return made
 }
 
-// failed tells the caller that the books are behind, and the log why.
+// failed notes for the client that the manifest is behind, and logs why.
 func (js *Jobs) failed(made session.Produced, e proto.Exec, err error) session.Produced {
 	js.cfg.Log.Warn("recording what an exec made", "exec", e.ID, "error", err)
 	made.Notes = append(made.Notes, "the job's manifest could not be brought up to date: "+proto.AsError(err).Message)
 	return made
 }
 
-// addSpan keeps the newest spans. They are not in the ledger: a change that is first seen after a
-// restart, and was made before it, is credited to nobody.
+// addSpan keeps the newest spans. They are not in the ledger: a change from before a restart that is found after it
+// has no exec.
 func (j *job) addSpan(sp span) {
 	j.recent = append(j.recent, sp)
 	if n := len(j.recent) - maxRecent; n > 0 {
@@ -87,8 +86,7 @@ func (j *job) addSpan(sp span) {
 
 // logExec adds the exec to the job's log of commands.
 func (js *Jobs) logExec(j *job, e proto.Exec, stderr string, produced []string) {
-	// A secret on a command line or in an error message must not live on in a manifest, so both
-	// are redacted.
+	// Secrets on a command line or in an error message must not stay in a manifest.
 	command := e.Command
 	if command == "" {
 		command = strings.Join(e.Argv, " ")
@@ -101,8 +99,8 @@ func (js *Jobs) logExec(j *job, e proto.Exec, stderr string, produced []string) 
 	j.newest = append(j.newest, line)
 	j.newest = j.newest[max(0, len(j.newest)-maxNewest):]
 	j.logged++
-	// Not after each one: pruning walks the whole log of the job. Up to 100 lines too many wait
-	// for it, and manifest shows only the newest. The first finds what was left when the books were put away.
+	// Not after each exec, since pruning walks the whole log of the job. Up to 100 extra lines wait for it; the
+	// manifest shows only the newest. The first exec prunes what was left when the job left memory.
 	prune := j.logged == 1 || j.logged%pruneEvery == 0
 	js.queueWrite(j, func(tx *ledger.Tx) error {
 		err := tx.Put(bucketExecs, j.key+"/"+e.ID, line)
@@ -113,11 +111,10 @@ func (js *Jobs) logExec(j *job, e proto.Exec, stderr string, produced []string) 
 	})
 }
 
-// maxNewest is how many commands a job's manifest knows before they are on disk.
-// It need only cover what one batch of the ledger takes.
+// maxNewest is how many commands a job knows before they are on disk. It has to cover one batch of the ledger.
 const maxNewest = 16
 
-// pruneEvery is after how many commands the log of a job is cut to what a manifest shows.
+// pruneEvery is after how many commands a job's log is pruned.
 const pruneEvery = 100
 
 // keepNewest deletes all but the last n keys with this prefix.
@@ -137,20 +134,20 @@ func keepNewest(tx *ledger.Tx, bucket, prefix string, n int) error {
 	return err
 }
 
-// What becomes of outputs that the books know as stored files already. An interpreter's were stored while it ran;
-// those of an exec that is booked a second time, since the daemon died at the first, by the daemon before.
+// What happens to outputs that are stored files already. Those of an interpreter were stored while it ran. Those of
+// an exec that is recorded twice, because the daemon died the first time, were stored by the daemon before.
 type stored int
 
 const (
-	nameStored  stored = iota // they are named again
-	leaveStored               // they are left out, since they were told of
-	storeAgain                // they are stored again: the books may be behind, and name what the files were
+	nameStored  stored = iota // name them again
+	leaveStored               // leave them out, since the client has them
+	storeAgain                // store them again: the manifest may be behind and name an older content
 )
 
 // publishOutputs turns the top-level regular files of $OUTPUT_DIR into stored files.
 func (js *Jobs) publishOutputs(ctx context.Context, s session.Files, j *job, e proto.Exec, known stored,
 	made *session.Produced) {
-	// Relative to the job's directory, as the paths in the books are.
+	// Relative to the job's directory, like the paths in the manifest.
 	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, e.ID), proto.JobDir(e.JobID)+"/")
 	outputs, err := js.outputs(ctx, s, j, dir)
 	if err != nil {
@@ -159,8 +156,7 @@ func (js *Jobs) publishOutputs(ctx context.Context, s session.Files, j *job, e p
 	if known == leaveStored {
 		outputs = slices.DeleteFunc(outputs, func(p string) bool { return j.rec.Files[p].FileID != "" })
 	}
-	// A loop that writes a file for each row must not fill the owner's storage; the note says what
-	// became of the rest.
+	// A loop that writes a file for each row must not fill the owner's storage. The note names the rest.
 	if len(outputs) > MaxOutputs {
 		made.Notes = append(made.Notes, fmt.Sprintf("$OUTPUT_DIR holds %d files; the first %d became stored files, "+
 			"the others are in the job's directory", len(outputs), MaxOutputs))
@@ -171,7 +167,7 @@ func (js *Jobs) publishOutputs(ctx context.Context, s session.Files, j *job, e p
 			made.FileIDs = append(made.FileIDs, id)
 			continue
 		}
-		// As the exec's own user: what that one could not read is not handed out through us.
+		// As the exec's own user: it must not get files published that it could not read.
 		f, err := js.publish(ctx, s, e.User, j, p)
 		if err != nil {
 			made.Notes = append(made.Notes, fmt.Sprintf("%s was not stored: %s", p, proto.AsError(err).Message))
@@ -181,11 +177,10 @@ func (js *Jobs) publishOutputs(ctx context.Context, s session.Files, j *job, e p
 	}
 }
 
-// outputs are the regular files at the top of dir, sorted. Where the job holds more than its books, they
-// are looked up.
+// outputs are the regular files at the top of dir, sorted. If the manifest is truncated, they are listed in the
+// container.
 func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string) (paths []string, err error) {
-	// The books stop at MaxFiles in the order of the walk, which need not have come to the
-	// outputs.
+	// The manifest ends at MaxFiles in the order of the walk, which may be before the outputs.
 	if j.rec.Truncated {
 		at := proto.JobDir(j.rec.ID) + "/" + dir
 		list, _, err := s.List(ctx, proto.UserRoot, at)
@@ -195,7 +190,7 @@ func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string
 			}
 		}
 		if noDirectory(err, at) {
-			err = nil // removed by the code itself
+			err = nil // the code removed it
 		}
 		return paths, err
 	}
@@ -208,8 +203,8 @@ func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string
 	return paths, nil
 }
 
-// publish stores one file of the job and notes its ID. Links are not followed: the file, or a directory on the way, may
-// have been swapped for one since it was seen.
+// publish stores one file of the job and notes its ID. It follows no links, since the code may have replaced the
+// file, or a directory on the way, with a link.
 func (js *Jobs) publish(ctx context.Context, s session.Files, as string, j *job, rel string) (proto.StoredFile,
 	error) {
 	r, fi, err := s.ReadFileNoLinks(ctx, as, proto.JobDir(j.rec.ID)+"/"+rel)
@@ -218,14 +213,14 @@ func (js *Jobs) publish(ctx context.Context, s session.Files, as string, j *job,
 	}
 	defer r.Close()
 	f, err := js.cfg.Files.Put(ctx, files.Upload{
-		// The scope ties the stored file to this container, by which lists can be asked for it.
+		// The scope ties the stored file to this container; lists can select by it.
 		Owner: s.Owner(), Filename: files.NameOf(rel), Downloadable: true, Scope: s.ID(), SizeBytes: fi.SizeBytes,
 	}, r)
 	if err != nil {
 		return f, err
 	}
 	if en, ok := j.rec.Files[rel]; ok {
-		// It may have changed since it was hashed; the line tells of what was stored.
+		// It may have changed since it was hashed; the entry describes what was stored.
 		en.FileID, en.MediaType, en.SHA256, en.SizeBytes = f.ID, f.MIMEType, f.SHA256, f.SizeBytes
 		j.rec.Files[rel] = en
 		j.listed = false
@@ -236,8 +231,7 @@ func (js *Jobs) publish(ctx context.Context, s session.Files, as string, j *job,
 
 // Publish stores a file of a job, by its path below the job's directory, and returns it with its ID.
 func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string) (proto.StoredFile, error) {
-	// Cleaned as an absolute path: any number of ".." ends at the job's directory, and not above
-	// it.
+	// Cleaned as an absolute path, so that ".." cannot leave the job's directory.
 	clean := path.Clean("/" + rel)[1:]
 	if !proto.ValidJobID(id) || clean == "" {
 		return proto.StoredFile{}, proto.Errorf(proto.InvalidArgument, "", "path", "path %.200q does not name a "+
@@ -254,13 +248,11 @@ func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string)
 	if _, err := js.refresh(ctx, s.Files, j, cause{}); err != nil {
 		return proto.StoredFile{}, err
 	}
-	// As root: the caller owns the container, and may ask for files that only a command of root's
-	// could read. Links are not followed there either.
+	// As root: the client owns the container and may ask for files that only root can read. Links are not followed.
 	return js.publish(ctx, s.Files, proto.UserRoot, j, clean)
 }
 
-// Changed notes that the API wrote, moved or removed something. Only what lies in a job's directory
-// matters here.
+// Changed records that the API wrote, moved or removed a file. Files outside of job directories do not matter.
 func (js *Jobs) Changed(ctx context.Context, s session.Files, p, origin string) {
 	id, rel := split(p)
 	if !proto.ValidJobID(id) {
@@ -277,22 +269,21 @@ func (js *Jobs) Changed(ctx context.Context, s session.Files, p, origin string) 
 	if err == nil && (len(changed) > 0 || !j.listed) {
 		err = js.writeManifest(ctx, s, proto.UserDefault, j)
 	}
-	// Any directory of the workspace has the shape of a job's. Only one that is there becomes a
-	// job.
+	// Any directory of the workspace may be a job's. Only one that exists becomes a job.
 	if first && (err != nil || j.absent) {
-		j.rec.Created = time.Time{} // it is no job's directory
+		j.rec.Created = time.Time{} // not a job's directory
 	} else if first {
-		js.save(j) // also if there is no file in it yet
+		js.save(j) // even if it has no file yet
 	}
 	if err != nil {
 		js.cfg.Log.Warn("recording a changed file", "job", j.key, "error", err)
 	}
 }
 
-// split is the job that a path inside a container belongs to, and the path below its directory.
+// split is the job of a path in a container, and the path below the job's directory.
 func split(p string) (job, rel string) {
 	clean := path.Clean(p)
-	// Relative paths of the API are relative to the workspace.
+	// Relative paths of the API start at the workspace.
 	if !path.IsAbs(clean) {
 		clean = path.Join(proto.WorkspaceDir, clean)
 	}
@@ -304,9 +295,9 @@ func split(p string) (job, rel string) {
 	return job, rel
 }
 
-// Made stores the top-level files of a running exec's $OUTPUT_DIR that were changed since they were stored: an
-// interpreter that goes on has the same directory all the time, and what one piece of its code made is wanted before
-// its end. since is when that piece began.
+// Made stores the top-level files of a running exec's $OUTPUT_DIR that changed since they were stored. An interpreter
+// has the same directory all the time, and clients want the files of one cell before its end. since is the start of
+// that cell.
 func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, since time.Time) session.Produced {
 	var made session.Produced
 	j, done, err := js.lockJob(ctx, s.WorkspaceID(), e.JobID)
@@ -319,7 +310,7 @@ func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, sinc
 	first := !j.known()
 	j.noteUse(s.Files, now.Time)
 	if first {
-		js.save(j) // End will not find it to be the first
+		js.save(j) // so that End does not take it for the first exec
 	}
 	if made.Paths, err = js.refresh(ctx, s.Files, j, cause{exec: e}); err != nil {
 		return js.failed(made, e, err)

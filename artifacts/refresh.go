@@ -14,21 +14,20 @@ import (
 	"berth/state/ledger"
 )
 
-// timestampSlack widens an exec's time, since file systems stamp with a clock that ticks every few ms.
+// timestampSlack widens the time of an exec, since file systems stamp with a clock that ticks every few milliseconds.
 const timestampSlack = 20 * time.Millisecond
 
-// originProduced is the origin of a file that an exec made; the others are session's.
+// originProduced is the origin of a file that an exec made; session has the other origins.
 const originProduced = "produced"
 
-// A cause is what a refresh follows: an exec that ended, or an act of the API with its origin. The
-// zero value means that nobody in particular is known to have changed anything.
+// A cause is what a refresh follows: the end of an exec, or an API call with its origin. The zero value is neither.
 type cause struct {
 	exec   proto.Exec
 	origin string
-	path   string // what the act of the API was on: a file, or a directory and all below; "" is all
+	path   string // the file or directory that the API call changed; "" is everything
 }
 
-// originOf is the origin of a file if the act of the API was on it, else "".
+// originOf is the origin of a file if the API call changed it, else "".
 func (c cause) originOf(rel string) string {
 	if c.path == "" || rel == c.path || strings.HasPrefix(rel, c.path+"/") {
 		return c.origin
@@ -36,15 +35,13 @@ func (c cause) originOf(rel string) string {
 	return ""
 }
 
-// refresh compares the job's directory with the books and brings those up to date. It returns the
-// paths that are new or changed.
+// refresh compares the job's directory with the record and updates the record. It returns the new and changed paths.
 func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) ([]string, error) {
-	j.fingerprint, j.listing, j.ownsManifest = "", nil, false // until all of this has come off
-	// As root, since what an exec made may be closed to the default user. One more than the bound
-	// tells a full job from one that has more.
+	j.fingerprint, j.listing, j.ownsManifest = "", nil, false // until all of this has succeeded
+	// As root, since the default user may not read what an exec made. One more than the bound tells a full job from
+	// one that has more.
 	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
-	// Removed by the code itself or through the API, or something else is in its place.
-	// No directory means no files, which is a fact for the books and no failure.
+	// The code or the API removed it, or put another file there. No directory means no files and is no failure.
 	if j.absent = noDirectory(err, proto.JobDir(j.rec.ID)); j.absent {
 		list, err = nil, nil
 	}
@@ -73,9 +70,8 @@ func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) 
 	return pathsOf(j, changed), nil
 }
 
-// noDirectory reports whether err says that there is no such directory, or something else in its place. That the
-// container itself does not exist any more has the same code, and says nothing of its files: the workspace may be
-// kept.
+// noDirectory reports whether err says that dir does not exist or is no directory. A missing container has the same
+// code and says nothing about its files, since the workspace may be kept.
 func noDirectory(err error, dir string) bool {
 	if err == nil {
 		return false
@@ -84,9 +80,9 @@ func noDirectory(err error, dir string) bool {
 	return (e.Code == proto.NotFound || e.Code == proto.InvalidArgument) && e.Item == dir
 }
 
-// save queues the record for the ledger. What a crash loses of it, the next refresh finds again.
+// save queues the record for the ledger. The next refresh finds what a crash loses.
 func (js *Jobs) save(j *job) {
-	data, err := json.Marshal(j.rec) // now: the map may change before the ledger's turn
+	data, err := json.Marshal(j.rec) // now, since the map may change before the write
 	js.queueWrite(j, func(tx *ledger.Tx) error {
 		if err != nil {
 			return err
@@ -95,14 +91,13 @@ func (js *Jobs) save(j *job) {
 	})
 }
 
-// compare tells which files are new or not as they were, and whether there are more than the books take.
+// compare returns which files are new or changed, and whether there are more than a manifest holds.
 func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []proto.FileInfo, more bool) {
 	seen = make(map[string]bool, len(list))
 	room := MaxPathBytes
 	for _, fi := range list {
 		rel := j.rel(fi.Path)
-		// Directories are not listed: they come and go with their files, and their change time
-		// moves with every file in them.
+		// Directories are not listed: they come and go with their files, and each file changes their change time.
 		if rel == "" || rel == proto.ManifestName && j.ownsManifest || fi.Type == proto.TypeDirectory {
 			continue
 		}
@@ -111,8 +106,8 @@ func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []pr
 			continue
 		}
 		seen[rel], room = true, room-len(rel)
-		// Any write, chmod or rename moves the change time, so equal means untouched. The size is
-		// asked too since the clock behind it ticks only every few ms.
+		// A write, chmod or rename moves the change time, so an equal one means unchanged. The size is compared too,
+		// since the clock ticks only every few milliseconds.
 		if was, ok := j.rec.Files[rel]; !ok || !was.Changed.Equal(fi.ChangedAt.Time) || was.SizeBytes != fi.SizeBytes {
 			changed = append(changed, fi)
 		}
@@ -120,7 +115,7 @@ func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []pr
 	return seen, changed, more
 }
 
-// rel is a path below the job's directory, or "" for one elsewhere.
+// rel is a path relative to the job's directory, or "" for a path elsewhere.
 func (j *job) rel(p string) string {
 	rel, ok := strings.CutPrefix(p, proto.JobDir(j.rec.ID)+"/")
 	if !ok {
@@ -129,8 +124,7 @@ func (j *job) rel(p string) string {
 	return rel
 }
 
-// dropMissing forgets files that are no longer there. Their stored copies stay: those are the
-// owner's to delete.
+// dropMissing drops files that are gone. Their stored copies stay: only the owner deletes those.
 func (j *job) dropMissing(seen map[string]bool) (any bool) {
 	for p := range j.rec.Files {
 		if !seen[p] {
@@ -141,7 +135,7 @@ func (j *job) dropMissing(seen map[string]bool) (any bool) {
 	return any
 }
 
-// pathsOf is sorted, so that the answer to an exec does not depend on the order of the directory.
+// pathsOf is sorted, so that the answer does not depend on the order of the directory.
 func pathsOf(j *job, list []proto.FileInfo) []string {
 	paths := make([]string, len(list))
 	for i, fi := range list {
@@ -151,7 +145,7 @@ func pathsOf(j *job, list []proto.FileInfo) []string {
 	return paths
 }
 
-// recordChanged enters changed files with their hash and who made them.
+// recordChanged records changed files with their hash and the exec that changed them.
 func (js *Jobs) recordChanged(ctx context.Context, s session.Files, j *job, by cause, changed []proto.FileInfo) error {
 	sums, err := hash(ctx, s, changed)
 	if err != nil {
@@ -160,7 +154,7 @@ func (js *Jobs) recordChanged(ctx context.Context, s session.Files, j *job, by c
 	for i, fi := range changed {
 		rel := j.rel(fi.Path)
 		was, known := j.rec.Files[rel]
-		// What the API did has its own origin and no exec, even if one was running meanwhile.
+		// A change of the API has its own origin and no exec, even if one ran meanwhile.
 		origin, who := by.originOf(rel), ""
 		if origin == "" {
 			origin, who = originProduced, j.execAt(by, fi.ChangedAt.Time)
@@ -171,10 +165,9 @@ func (js *Jobs) recordChanged(ctx context.Context, s session.Files, j *job, by c
 			Origin: origin, CreatedBy: who, CreatedAt: proto.At(js.cfg.Now()), ModifiedAt: fi.ModifiedAt,
 		}}
 		if known {
-			// Who made a file first stays in the books through every later change.
+			// The first author of a file stays in the record.
 			next.CreatedBy, next.CreatedAt, next.ChangedBy, next.Origin = was.CreatedBy, was.CreatedAt, who, was.Origin
-			// Touched but with the same content: nobody changed it, and the stored copy still is
-			// what the file is.
+			// The content is the same, so the author and the stored copy stay.
 			if was.SHA256 == next.SHA256 {
 				next.ChangedBy, next.FileID = was.ChangedBy, was.FileID
 			}
@@ -184,13 +177,12 @@ func (js *Jobs) recordChanged(ctx context.Context, s session.Files, j *job, by c
 	return nil
 }
 
-// hash asks the guest for the SHA-256 of the regular files among list, "" for the others.
+// hash is the SHA-256 of the regular files in list, and "" for the others.
 func hash(ctx context.Context, s session.Files, list []proto.FileInfo) ([]string, error) {
 	sums := make([]string, len(list))
 	var at []int
 	for i, fi := range list {
-		// A name that is not UTF-8 has a RawPath, and cannot be asked for by the path that JSON
-		// carries.
+		// A name that is not UTF-8 has a RawPath, and JSON cannot carry its path.
 		if fi.Type == proto.TypeFile && fi.SizeBytes <= maxHashed && fi.RawPath == nil {
 			at = append(at, i)
 		}
@@ -205,18 +197,17 @@ func hash(ctx context.Context, s session.Files, list []proto.FileInfo) ([]string
 			return nil, err
 		}
 		for k, i := range batch {
-			// A file that went away between walk and hash is not in the answer, and has no sum.
+			// A file that was removed meanwhile has no sum.
 			sums[i] = got[paths[k]]
 		}
 	}
 	return sums, nil
 }
 
-// execAt is the exec during which a file changed: the one that just ended if it fits, else the
-// latest that does, else nobody we know of (a command that runs still).
+// execAt is the exec during which a file changed: the one that just ended if it fits, else the latest that fits, else
+// "" (a running command changed it).
 func (j *job) execAt(by cause, at time.Time) string {
-	// Execs may overlap. The one that just ended comes first: it is the one whose caller waits for
-	// the list of what it made.
+	// Execs may overlap. The one that just ended comes first, since its client waits for the list of its files.
 	if e := by.exec; e.ID != "" && within(at, e.StartedAt.Time, e.EndedAt.Time) {
 		return e.ID
 	}
@@ -228,17 +219,15 @@ func (j *job) execAt(by cause, at time.Time) string {
 	return ""
 }
 
-// within is generous by slack on both ends: a file written in the last moment of an exec may carry
-// a stamp from just outside it.
+// within allows timestampSlack at both ends: the stamp of a file written at the end of an exec may be just outside.
 func within(at, start, end time.Time) bool {
 	return !at.Before(start.Add(-timestampSlack)) && (end.IsZero() || !at.After(end.Add(timestampSlack)))
 }
 
-// mediaType goes by the name alone: a manifest of thousands of files cannot open each.
+// mediaType goes by the name, since opening thousands of files would take too long.
 func mediaType(name string) string {
 	switch ext := strings.ToLower(path.Ext(name)); ext {
-	// Ours before the system's for what commands make most: the tables of mime differ between
-	// machines, and a manifest should not.
+	// Fixed types for common files: the mime tables of machines differ, and a manifest should not.
 	case ".md":
 		return "text/markdown"
 	case ".py", ".sh", ".log", ".txt":
@@ -246,7 +235,7 @@ func mediaType(name string) string {
 	case ".parquet":
 		return "application/vnd.apache.parquet"
 	default:
-		// Without parameters: a charset would be a guess about the content.
+		// Without parameters: a charset would be a guess.
 		if t, _, err := mime.ParseMediaType(mime.TypeByExtension(ext)); err == nil {
 			return t
 		}
