@@ -3,10 +3,11 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
+
+	"berth/proto/sse"
 )
 
 // heartbeat is shorter than the idle timeouts of common proxies.
@@ -14,8 +15,7 @@ const heartbeat = 15 * time.Second
 
 // An EventStream is an answer of server-sent events. Send blocks while the client is slow; nothing is queued.
 type EventStream struct {
-	w          http.ResponseWriter
-	rc         *http.ResponseController
+	w          *sse.Writer
 	writeToken chan struct{} // holds one token: the right to write
 	ctx        context.Context
 	cancel     context.CancelFunc
@@ -24,18 +24,14 @@ type EventStream struct {
 
 // NewEventStream starts the answer. The handler closes the stream before it returns.
 func NewEventStream(w http.ResponseWriter, r *http.Request) *EventStream {
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no") // nginx would buffer events otherwise
-	s := &EventStream{w: w, rc: http.NewResponseController(w), writeToken: make(chan struct{}, 1)}
+	s := &EventStream{w: sse.NewWriter(w), writeToken: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancel(r.Context())
-	w.WriteHeader(http.StatusOK)
+	s.w.WriteHeader(sse.ContentType)
 	if r.Method == http.MethodGet { // a GET only reads, so nothing can fail later
 		NoteStarted(r.Context())
 	}
 	// the client waits for the header, and the first event may take long; a client that has gone is noticed below
-	_ = s.rc.Flush()
+	_ = s.w.Flush()
 	s.heartbeats.Go(s.sendHeartbeats)
 	return s
 }
@@ -58,14 +54,7 @@ func (s *EventStream) SendID(id, name string, data any) error {
 
 // SendRaw is SendID for data that is already text. The text must not contain line ends.
 func (s *EventStream) SendRaw(id, name string, body []byte) error {
-	var p []byte
-	if id != "" {
-		p = fmt.Appendf(p, "id: %s\n", id)
-	}
-	if name != "" {
-		p = fmt.Appendf(p, "event: %s\n", name)
-	}
-	return s.write(fmt.Appendf(p, "data: %s\n\n", body))
+	return s.write(func() error { return s.w.Write(sse.Event{ID: id, Name: name, Data: body}) })
 }
 
 // Close ends the stream.
@@ -74,7 +63,7 @@ func (s *EventStream) Close() {
 	s.heartbeats.Wait()
 }
 
-func (s *EventStream) write(p []byte) error {
+func (s *EventStream) write(fn func() error) error {
 	select {
 	case s.writeToken <- struct{}{}:
 		defer func() { <-s.writeToken }()
@@ -83,10 +72,7 @@ func (s *EventStream) write(p []byte) error {
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
-	_, err := s.w.Write(p)
-	if err == nil {
-		err = s.rc.Flush()
-	}
+	err := fn()
 	if err != nil {
 		s.cancel()
 	}
@@ -100,7 +86,7 @@ func (s *EventStream) sendHeartbeats() {
 	for {
 		select {
 		case <-tick.C:
-			_ = s.write([]byte(":\n\n")) // a failure ends ctx
+			_ = s.write(s.w.WriteComment) // a failure ends ctx
 		case <-Draining(s.ctx):
 			s.cancel()
 			return

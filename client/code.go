@@ -1,13 +1,13 @@
 package client
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 
 	"berth/proto"
+	"berth/proto/sse"
 )
 
 // RunCode runs code afresh.
@@ -28,15 +28,18 @@ func (c *Client) RunCell(ctx context.Context, container, name string, req proto.
 		return res, err
 	}
 	defer answer.Body.Close()
-	lines := bufio.NewScanner(answer.Body)
-	lines.Buffer(nil, maxProgress)
-	for lines.Scan() {
-		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
-		if !ok {
-			continue
+	events := sse.NewReader(answer.Body, sse.Options{MaxEvent: maxProgress})
+	for {
+		event, err := events.Next()
+		if err == io.EOF {
+			return res, proto.Errorf(proto.Unavailable, "", c.Host(), "the connection to %s ended before the cell did",
+				c.Host())
+		}
+		if err != nil {
+			return res, c.broken(ctx, err)
 		}
 		var p proto.Progress
-		if err := json.Unmarshal(data, &p); err != nil {
+		if err := json.Unmarshal(event.Data, &p); err != nil {
 			return res, err
 		}
 		switch {
@@ -49,11 +52,6 @@ func (c *Client) RunCell(ctx context.Context, container, name string, req proto.
 			return res, err
 		}
 	}
-	if err := c.broken(ctx, lines.Err()); err != nil {
-		return res, err
-	}
-	return res, proto.Errorf(proto.Unavailable, "", c.Host(), "the connection to %s ended before the cell did",
-		c.Host())
 }
 
 // Contexts lists a container's contexts, by name.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/proto/sse"
 )
 
 // maxMessage bounds one message of a Bridge's client, in bytes, as the daemon does.
@@ -261,26 +262,23 @@ func (b *Bridge) agreed(asked, got rpcMessage) {
 
 // eachMessage gives each message of an answer to fn: the one that it is, or those of its events.
 func eachMessage(res *http.Response, fn func([]byte)) error {
-	r := bufio.NewReader(res.Body)
-	if !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
-		data, err := io.ReadAll(r)
+	if !strings.HasPrefix(res.Header.Get("Content-Type"), sse.ContentType) {
+		data, err := io.ReadAll(res.Body)
 		if len(bytes.TrimSpace(data)) > 0 {
 			fn(data)
 		}
 		return err
 	}
+	events := sse.NewReader(res.Body, sse.Options{MaxEvent: maxProgress})
 	for {
-		line, err := r.ReadBytes('\n')
-		// The daemon's messages are one line each.
-		if data, ok := bytes.CutPrefix(bytes.TrimRight(line, "\r\n"), []byte("data: ")); ok && len(data) > 0 {
-			fn(data)
-		}
+		event, err := events.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
+		fn(event.Data)
 	}
 }
 

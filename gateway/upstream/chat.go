@@ -146,7 +146,7 @@ func (u *Upstream) readCompletion(text []byte, asked *messagesRequest) (message,
 
 // chatStream puts a translation in place of an answer's body.
 func (u *Upstream) chatStream(res *http.Response, t *translation) *http.Response {
-	t.src, t.closer = newEventReader(res.Body), res.Body
+	t.src, t.closer = newReader(res.Body), res.Body
 	res.Body, res.ContentLength = t, -1
 	return res
 }

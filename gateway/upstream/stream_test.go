@@ -9,6 +9,7 @@ import (
 	"testing/iotest"
 
 	"berth/proto"
+	"berth/proto/sse"
 )
 
 // chunks are events of chat completions, one for each delta.
@@ -186,8 +187,8 @@ func TestTooMuchIsCalled(t *testing.T) {
 }
 
 func TestEventsThatAreTooLong(t *testing.T) {
-	r := newEventReader(io.MultiReader(strings.NewReader("data: "), io.LimitReader(endless{}, maxEvent+1)))
-	if _, err := r.next(); err != errEventTooLong {
+	r := newReader(io.MultiReader(strings.NewReader("data: "), io.LimitReader(endless{}, maxEvent+1)))
+	if _, err := r.Next(); err != sse.ErrEventTooLong {
 		t.Error(err)
 	}
 }
@@ -206,15 +207,15 @@ func TestEventReader(t *testing.T) {
 	for name, r := range map[string]io.Reader{"at once": strings.NewReader(text), "byte by byte": iotest.OneByteReader(
 		strings.NewReader(text))} {
 		var got []string
-		er := newEventReader(r)
+		er := newReader(r)
 		for {
-			data, err := er.next()
+			e, err := er.Next()
 			if err == io.EOF {
 				break
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, string(data))
+			got = append(got, string(e.Data))
 		}
 		if strings.Join(got, "|") != "a\nb||c" {
 			t.Errorf("%s: %q", name, got)
@@ -237,15 +238,15 @@ func FuzzEventReader(f *testing.F) {
 }
 
 func drain(t *testing.T, r io.Reader) (out []string) {
-	er := newEventReader(r)
+	er := newReader(r)
 	for {
-		data, err := er.next()
+		e, err := er.Next()
 		if err == io.EOF {
 			return out
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, string(data))
+		out = append(out, string(e.Data))
 	}
 }
 
@@ -263,7 +264,7 @@ func FuzzTranslation(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		tr := newTranslation("up", "m", []string{"END"})
-		tr.src = newEventReader(strings.NewReader(text))
+		tr.src = newReader(strings.NewReader(text))
 		out, err := io.ReadAll(tr)
 		if err != nil {
 			t.Fatal(err)

@@ -7,15 +7,25 @@ import (
 	"net/http"
 	"time"
 
+	"berth/proto/sse"
+
 	"github.com/openai/openai-go/v3"
 )
+
+// maxEvent is the limit for one event, in bytes.
+const maxEvent = 16 << 20
+
+// newReader reads the events of chat completions.
+func newReader(r io.Reader) *sse.Reader {
+	return sse.NewReader(r, sse.Options{MaxEvent: maxEvent, Lenient: true})
+}
 
 // A translation reads an answer that is a stream of chat completions, and is read as one of Messages. Text and
 // thoughts pass as they come; calls are gathered and come whole at the end, since their pieces may be mixed, and
 // because one that turns out to be no JSON could not be taken back.
 type translation struct {
 	upstream string
-	src      *eventReader
+	src      *sse.Reader
 	closer   io.Closer
 	stops    []string
 
@@ -49,13 +59,14 @@ func (t *translation) Close() error { return t.closer.Close() }
 
 // step takes in one event.
 func (t *translation) step() {
-	data, err := t.src.next()
+	event, err := t.src.Next()
+	data := event.Data
 	switch {
 	case err != nil && t.end.finish != "": // the rest would have been usage, which not all servers send
 		t.finish()
 	case err == io.EOF:
 		t.fail(newFault(http.StatusBadGateway, "The upstream %s ended its answer in the middle.", t.upstream))
-	case err == errEventTooLong:
+	case err == sse.ErrEventTooLong:
 		t.fail(newFault(http.StatusBadGateway, "The upstream %s sent an event that is longer than %d bytes.",
 			t.upstream, maxEvent))
 	case err != nil:

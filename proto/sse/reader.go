@@ -19,7 +19,7 @@ type Options struct {
 	MaxStream int // limit for the whole stream, in bytes; 0: none
 
 	// Lenient accepts what some servers send beside the standard: data in a field named error, a line of bare JSON,
-	// and a last event without the empty line behind it.
+	// and a last event without the empty line behind it. An event whose data is empty is returned too.
 	Lenient bool
 }
 
@@ -52,7 +52,7 @@ func (r *Reader) Next() (Event, error) {
 		size += len(line)
 		if len(line) == 0 && err == nil || err == io.EOF && r.opts.Lenient {
 			r.addLine(&e, line)
-			if len(e.Data) > 0 {
+			if len(e.Data) > 0 || e.Data != nil && r.opts.Lenient {
 				return e, nil
 			}
 			e, size = Event{}, 0
