@@ -14,22 +14,22 @@ import (
 	"berth/session"
 )
 
-// Bounds of what one cell may tell.
+// Limits of what one cell may return.
 const (
 	maxTold    = 16 << 20 // bytes of all its results, and of its error
 	maxResults = 200
 	maxParts   = 16      // media types of one result
-	maxLines   = 100_000 // in the list of a stream; the last has all that are more
+	maxLines   = 100_000 // in the list of a stream; the last entry has the rest
 )
 
-// defaultOutput is how much of each stream a cell keeps unless asked for more or less, and maxOutput the most, in
-// bytes, as for commands.
+// defaultOutput is how much of each stream a cell keeps by default, and maxOutput the most that a request may ask
+// for, in bytes. Both are as for commands.
 const (
 	defaultOutput = 1 << 20
 	maxOutput     = 16 << 20
 )
 
-// A cell is one piece of code that runs, and what came of it so far.
+// A cell is one piece of code that runs, and its result so far.
 type cell struct {
 	nonce  string
 	out    *output.Output
@@ -38,27 +38,27 @@ type cell struct {
 	mu      sync.Mutex // guards what follows
 	results []parts
 	failure parts
-	part    parts  // what names and data are for at the moment; nil: nothing
-	name    string // of the data that come
+	part    parts  // that names and data belong to at the moment; nil: none
+	name    string // of the data that follow
 	size    int    // of all that is kept
-	cut     bool   // something was told that is not kept
-	closed  bool   // nobody wants it any more
+	cut     bool   // something was left out
+	closed  bool   // its output is dropped from now on
 	ended   [2]bool
 
 	done chan struct{} // closed when both streams have ended
 }
 
-// parts are what a result, or the error, consists of.
+// parts are the named pieces of a result or an error.
 type parts map[string][]byte
 
-// newCell makes a cell whose output counts as that of the session's commands does. Whoever has it closes it.
+// newCell creates a cell. Its output counts against the budget of the session's commands. The caller must close it.
 func newCell(s *session.Session, limit int64) *cell {
 	budget := s.OutputBudget()
 	return &cell{nonce: newNonce(), out: output.New(cmp.Or(limit, defaultOutput), budget), budget: budget,
 		done: make(chan struct{})}
 }
 
-// close gives back what the cell keeps. Its interpreter may go on and print.
+// close releases the memory of the cell. Its interpreter may continue to print.
 func (c *cell) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *cell) close() {
 	c.results, c.failure, c.part, c.size = nil, nil, nil, 0
 }
 
-// print keeps what was printed.
+// print keeps printed output.
 func (c *cell) print(s proto.Stream, b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,15 +77,15 @@ func (c *cell) print(s proto.Stream, b []byte) {
 	}
 }
 
-// An ear is the cell's for one stream.
-type ear struct {
+// A cellListener receives one stream of a cell.
+type cellListener struct {
 	*cell
 	stream proto.Stream
 }
 
-func (e ear) printed(b []byte) { e.print(e.stream, b) }
+func (e cellListener) printed(b []byte) { e.print(e.stream, b) }
 
-func (e ear) told(kind byte, data []byte) {
+func (e cellListener) told(kind byte, data []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed && kind != kindEnd {
@@ -93,21 +93,21 @@ func (e ear) told(kind byte, data []byte) {
 	}
 	switch kind {
 	case kindResult:
-		e.begin(&e.results)
+		e.beginParts(&e.results)
 	case kindError:
 		e.failure = parts{}
 		e.part, e.name = e.failure, ""
 	case kindName:
-		e.entitle(data)
+		e.setPartName(data)
 	case kindData:
-		e.add(data)
+		e.addPart(data)
 	case kindEnd:
-		e.end(e.stream)
+		e.endStream(e.stream)
 	}
 }
 
-// begin begins a result. Called with mu held, as are the others here.
-func (c *cell) begin(list *[]parts) {
+// beginParts begins a result. Called with mu held, as are the others here.
+func (c *cell) beginParts(list *[]parts) {
 	c.part, c.name = nil, ""
 	if len(*list) == maxResults || c.size >= maxTold {
 		c.cut = true
@@ -117,7 +117,7 @@ func (c *cell) begin(list *[]parts) {
 	*list = append(*list, c.part)
 }
 
-func (c *cell) entitle(name []byte) {
+func (c *cell) setPartName(name []byte) {
 	c.name = ""
 	if c.part == nil || len(c.part) == maxParts || !utf8.Valid(name) {
 		c.cut = true
@@ -127,11 +127,11 @@ func (c *cell) entitle(name []byte) {
 	c.part[c.name] = nil
 }
 
-func (c *cell) add(data []byte) {
+func (c *cell) addPart(data []byte) {
 	if c.part == nil || c.name == "" {
 		return
 	}
-	if c.size+len(data) > maxTold || !c.budget.Take(int64(len(data))) { // half of an image is none
+	if c.size+len(data) > maxTold || !c.budget.Take(int64(len(data))) { // half an image is useless
 		delete(c.part, c.name)
 		c.name, c.cut = "", true
 		return
@@ -140,7 +140,7 @@ func (c *cell) add(data []byte) {
 	c.part[c.name] = append(c.part[c.name], data...)
 }
 
-func (c *cell) end(s proto.Stream) {
+func (c *cell) endStream(s proto.Stream) {
 	c.ended[s-1] = true
 	if c.ended[0] && c.ended[1] {
 		select {
@@ -151,7 +151,7 @@ func (c *cell) end(s proto.Stream) {
 	}
 }
 
-// result is what came of the cell.
+// result returns the outcome of the cell.
 func (c *cell) result() Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +174,7 @@ func (c *cell) result() Outcome {
 	return res
 }
 
-// detail is the error that parts are.
+// detail is the parts of an error as an ErrorDetail.
 func (p parts) detail() ErrorDetail {
 	d := ErrorDetail{Name: p.text("name"), Message: p.text("message"), Traceback: p.text("traceback")}
 	if code, err := strconv.Atoi(p.text("return_code")); err == nil {
@@ -194,10 +194,10 @@ func failOutcome(r *Outcome, d ErrorDetail) {
 // text is a part as UTF-8.
 func (p parts) text(name string) string { return strings.ToValidUTF8(string(p[name]), "\uFFFD") }
 
-// shown are the media types whose data stand for a result as text, the best first.
+// shown are the media types that can stand for a result as text, the best first.
 var shown = []string{"text/plain", "text/markdown", "text/html", "application/json"}
 
-// bundle is a result as it is answered, and its text.
+// bundle returns a result by media type, and its text.
 func (p parts) bundle() (b Bundle, text string) {
 	b = Bundle{}
 	for name, data := range p {
@@ -206,7 +206,7 @@ func (p parts) bundle() (b Bundle, text string) {
 			continue
 		}
 		quoted, err := json.Marshal(p.text(name))
-		if err != nil { // a string always can be
+		if err != nil { // a string always decodes
 			continue
 		}
 		b[name] = quoted
@@ -225,7 +225,7 @@ func (p parts) bundle() (b Bundle, text string) {
 	return b, "<" + text + ">"
 }
 
-// lines are what is kept of a stream, each with its end, and whether something was left out.
+// lines returns the lines that are kept of a stream, with their ends, and whether something was left out.
 func lines(out *output.Output, s proto.Stream) ([]string, bool) {
 	head, tail, dropped := out.Text(s)
 	text := string(head)
@@ -236,7 +236,7 @@ func lines(out *output.Output, s proto.Stream) ([]string, bool) {
 	return Lines(text), dropped > 0
 }
 
-// Lines are those of a text as Logs have them.
+// Lines splits a text into lines as Logs have them.
 func Lines(text string) []string {
 	list := strings.SplitAfterN(text, "\n", maxLines)
 	if list[len(list)-1] == "" {

@@ -189,7 +189,7 @@ func TestAFreshRunLeavesNothing(t *testing.T) {
 
 func TestASpareIsClaimedOnceAndGoes(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
-	r := code.Open(code.Config{Sessions: st.Sessions, Spare: func(string) bool { return true }})
+	r := code.Open(code.Config{Sessions: st.Sessions, MayPrestart: func(string) bool { return true }})
 	b := bench{st, r}
 	var execs []string
 	for range 3 {

@@ -25,7 +25,7 @@ type NewContext struct {
 // MaxContexts is how many contexts a container may have.
 const MaxContexts = 8
 
-// A notebook is a context: a name, and the interpreter that it stands for at the moment.
+// A notebook is a context: a name, and the interpreter that currently runs for it.
 type notebook struct {
 	s    *session.Session
 	ask  NewContext
@@ -37,12 +37,12 @@ type notebook struct {
 	in      *interpreter
 	busy    bool
 	used    time.Time
-	stopped bool // it was deleted: nobody may begin another interpreter
+	stopped bool // it was deleted: no other interpreter may start
 
 	created time.Time
 }
 
-// info is the context as callers see it.
+// info returns the context as callers see it.
 func (n *notebook) info() Context {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,7 +55,7 @@ func (n *notebook) info() Context {
 		c.ExecID, c.Cells = in.exec.ID(), in.sent()
 	}
 	if in != nil && in.over() {
-		c.State, c.Note = proto.ContextEnded, in.why()
+		c.State, c.Note = proto.ContextEnded, in.endReason()
 	}
 	if n.busy {
 		c.State = proto.ContextBusy
@@ -63,7 +63,7 @@ func (n *notebook) info() Context {
 	return c
 }
 
-// sent is how many cells an interpreter has got.
+// sent returns how many cells an interpreter has received.
 func (in *interpreter) sent() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -80,8 +80,8 @@ func (in *interpreter) over() bool {
 	}
 }
 
-// why is why an interpreter ended, for people. It is called once it has.
-func (in *interpreter) why() string {
+// endReason says why an interpreter ended. The caller has seen that it has.
+func (in *interpreter) endReason() string {
 	if in.last == nil {
 		return "the daemon let go of it"
 	}
@@ -98,8 +98,8 @@ func (in *interpreter) why() string {
 	}
 }
 
-// take is the right to run a cell, until release; or ctx's end.
-func (n *notebook) take(ctx context.Context) (release func(), err error) {
+// acquire waits for the right to run a cell, or for the end of ctx. release gives the right back.
+func (n *notebook) acquire(ctx context.Context) (release func(), err error) {
 	select {
 	case n.turn <- struct{}{}:
 		return func() { <-n.turn }, nil
@@ -108,8 +108,9 @@ func (n *notebook) take(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// live is the interpreter, begun if there is none. notes say if an earlier one was lost. Called with the turn.
-func (n *notebook) live(ctx context.Context, r *Runner) (in *interpreter, notes []string, err error) {
+// liveInterpreter returns the interpreter, and starts it if there is none. notes say whether an earlier one was lost.
+// The caller has acquired the notebook.
+func (n *notebook) liveInterpreter(ctx context.Context, r *Runner) (in *interpreter, notes []string, err error) {
 	n.mu.Lock()
 	in, stopped := n.in, n.stopped
 	n.mu.Unlock()
@@ -121,21 +122,21 @@ func (n *notebook) live(ctx context.Context, r *Runner) (in *interpreter, notes 
 	}
 	if in != nil {
 		notes = []string{fmt.Sprintf("this is a fresh interpreter, without what cells before this one defined: of "+
-			"the earlier one, %s", in.why())}
+			"the earlier one, %s", in.endReason())}
 	}
-	if in, err = n.begin(ctx, r); err != nil {
+	if in, err = n.startInterpreter(ctx, r); err != nil {
 		return nil, nil, err
 	}
 	return in, notes, nil
 }
 
-// begin starts an interpreter. Called with the turn.
-func (n *notebook) begin(ctx context.Context, r *Runner) (*interpreter, error) {
+// startInterpreter starts an interpreter. The caller has acquired the notebook.
+func (n *notebook) startInterpreter(ctx context.Context, r *Runner) (*interpreter, error) {
 	cmd := n.lang.command()
 	cmd.Shown = fmt.Sprintf("%s context %s", n.lang.name, n.ask.Name)
 	cmd.JobID, cmd.Env, cmd.Secrets = n.ask.JobID, n.ask.Env, n.ask.Secrets
 	cmd.OpenStdin, cmd.Resident = true, true
-	in, err := launch(ctx, n.s, n.lang, cmd)
+	in, err := startInterpreter(ctx, n.s, n.lang, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -149,8 +150,8 @@ func (n *notebook) begin(ctx context.Context, r *Runner) (*interpreter, error) {
 	return in, nil
 }
 
-// end ends the interpreter, if there is one, and waits for that.
-func (n *notebook) end(ctx context.Context, why string) error {
+// endInterpreter ends the interpreter, if there is one, and waits for its end.
+func (n *notebook) endInterpreter(ctx context.Context, why string) error {
 	n.mu.Lock()
 	in := n.in
 	n.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"berth/session"
 )
 
-// This file has which contexts there are. They are the daemon's alone: the next one knows nothing of them, and their
-// interpreters end with it.
+// This file manages the list of contexts. It is in memory alone: the next daemon does not know them, and their
+// interpreters end with this one.
 
-// Create makes a context, with its interpreter.
+// Create creates a context and starts its interpreter.
 func (r *Runner) Create(ctx context.Context, owner, container string, ask NewContext) (Context, error) {
 	s, err := r.sessions.Get(owner, container)
 	if err != nil {
@@ -28,10 +28,10 @@ func (r *Runner) Create(ctx context.Context, owner, container string, ask NewCon
 		return Context{}, proto.Errorf(proto.AlreadyExists, "", ask.Name, "context %q exists in container %s "+
 			"already; run cells in it, or delete it first", ask.Name, s.ID())
 	}
-	release, err := n.take(ctx)
+	release, err := n.acquire(ctx)
 	if err == nil {
 		defer release()
-		_, _, err = n.live(ctx, r)
+		_, _, err = n.liveInterpreter(ctx, r)
 	}
 	if err == nil {
 		err = n.ready()
@@ -43,7 +43,7 @@ func (r *Runner) Create(ctx context.Context, owner, container string, ask NewCon
 	return n.info(), nil
 }
 
-// List is the contexts of a container, by name.
+// List returns the contexts of a container, by name.
 func (r *Runner) List(owner, container string) ([]Context, error) {
 	s, err := r.sessions.Get(owner, container)
 	if err != nil {
@@ -68,38 +68,38 @@ func (r *Runner) Get(owner, container, name string) (Context, error) {
 	return n.info(), nil
 }
 
-// Delete ends a context with its interpreter, and a cell that runs in it.
+// Delete deletes a context. It ends the interpreter and a cell that runs there.
 func (r *Runner) Delete(ctx context.Context, owner, container, name string) error {
 	n, err := r.find(owner, container, name)
 	if err != nil {
 		return err
 	}
 	r.forget(n)
-	return n.end(ctx, "its context was deleted")
+	return n.endInterpreter(ctx, "its context was deleted")
 }
 
-// Restart ends a context's interpreter, and a cell that runs in it, and begins a fresh one.
+// Restart ends the interpreter of a context, with a cell that runs there, and starts a fresh one.
 func (r *Runner) Restart(ctx context.Context, owner, container, name string) (Context, error) {
 	n, err := r.find(owner, container, name)
 	if err != nil {
 		return Context{}, err
 	}
-	if err := n.end(ctx, "its context was restarted"); err != nil {
+	if err := n.endInterpreter(ctx, "its context was restarted"); err != nil {
 		return Context{}, err
 	}
-	release, err := n.take(ctx)
+	release, err := n.acquire(ctx)
 	if err != nil {
 		return Context{}, err
 	}
 	defer release()
-	if _, _, err := n.live(ctx, r); err != nil {
+	if _, _, err := n.liveInterpreter(ctx, r); err != nil {
 		return Context{}, err
 	}
 	return n.info(), n.ready()
 }
 
-// Interrupt has the cell that runs in a context end with an error, as Ctrl-C does; one that does not heed it goes on.
-// Without a cell it does nothing. It returns the context as it was before.
+// Interrupt interrupts the cell that runs in a context, as Ctrl-C does. The cell ends with an error, or ignores the
+// interrupt. Without a cell, Interrupt does nothing. It returns the context as it was before.
 func (r *Runner) Interrupt(ctx context.Context, owner, container, name string) (Context, error) {
 	n, err := r.find(owner, container, name)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *Runner) Interrupt(ctx context.Context, owner, container, name string) (
 	return found, nil
 }
 
-// find is the context of that name.
+// find returns the context of that name.
 func (r *Runner) find(owner, container, name string) (*notebook, error) {
 	s, err := r.sessions.Get(owner, container)
 	if err != nil {
@@ -126,7 +126,8 @@ func (r *Runner) find(owner, container, name string) (*notebook, error) {
 	return nil, noContext(s.ID(), strings.ToValidUTF8(name[:min(len(name), 80)], ""))
 }
 
-// open is the context that ask names, and whether it was made for that. One of another language is a conflict.
+// open returns the context that ask names, and whether it was created for that. A context of another language is a
+// conflict.
 func (r *Runner) open(s *session.Session, ask NewContext) (n *notebook, made bool, err error) {
 	if !proto.ValidJobID(ask.Name) {
 		return nil, false, proto.Errorf(proto.InvalidArgument, "", "name", "context %.80q: %s", ask.Name,
@@ -147,7 +148,7 @@ func (r *Runner) open(s *session.Session, ask NewContext) (n *notebook, made boo
 		return n, false, nil
 	}
 	if len(all) >= MaxContexts {
-		// not TooMany: waiting frees none
+		// not TooMany: waiting does not help
 		return nil, false, proto.Errorf(proto.Conflict, "", s.ID(), "container %s has %d contexts, which is its "+
 			"limit; delete one", s.ID(), len(all))
 	}
@@ -162,7 +163,7 @@ func (r *Runner) open(s *session.Session, ask NewContext) (n *notebook, made boo
 	return n, true, nil
 }
 
-// forget takes a context out of the list; nobody begins an interpreter for it any more.
+// forget removes a context from the list and keeps it from starting another interpreter.
 func (r *Runner) forget(n *notebook) {
 	n.mu.Lock()
 	n.stopped = true
@@ -177,8 +178,8 @@ func (r *Runner) forget(n *notebook) {
 	}
 }
 
-// tidy forgets the contexts of containers that are gone. Called with mu held, whenever one is made: so there are
-// never many.
+// tidy forgets the contexts of containers that are gone. mu is held. It runs whenever a context is created, so that
+// the list stays short.
 func (r *Runner) tidy() {
 	for id, all := range r.notebooks {
 		for _, n := range all {

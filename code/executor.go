@@ -11,40 +11,40 @@ import (
 	"berth/session"
 )
 
-// The limits of the code_executor tool, which nobody can change.
+// The limits of the code_executor tool. No request can change them.
 const (
 	executorTime   = 15 * time.Second
 	executorOutput = 64 << 10 // bytes of each stream
 )
 
-// A Script is what the code_executor tool takes: a program, run as a file.
+// A Script is the input of the code_executor tool: a program that runs as a file.
 type Script struct {
 	Language string `json:"language" schema:"scriptLanguage"` // python or node.
 	Code     string `json:"code" schema:"code"`
 }
 
-// ScriptLanguages are those of the code_executor tool.
+// ScriptLanguages are the languages of the code_executor tool.
 var ScriptLanguages = []string{"python", "node"}
 
-// scriptPrograms are what runs them: the program, and what to install where it is missing.
+// scriptPrograms are the programs that run scripts: program, file, and what to install where the program is missing.
 var scriptPrograms = map[string]struct{ program, file, install string }{
 	"python": {"python3", "main.py", "python3"},
 	"node":   {"node", "main.js", "nodejs"},
 }
 
-// scriptDir is where a script's file is: not in the workspace, whose books would list it.
+// scriptDir is the directory of a script's file. It is not in the workspace, whose manifest would list the file.
 const scriptDir = "/tmp/code_executor/"
 
-// A ran is how a script came out.
-type ran struct {
+// An executed is the outcome of a script.
+type executed struct {
 	language string
 	out      [2][]byte // of each stream, as much as is kept
-	cut      bool      // it wrote more
+	cut      bool      // it wrote more than is kept
 	exec     proto.Exec
 }
 
-// Execute is the code_executor tool: it runs a script in a container of its own and gives one Markdown text to
-// answer, and whether the script failed. The container is deleted once answer has returned.
+// Execute is the code_executor tool. It runs a script in a container of its own, and gives answer a Markdown text and
+// whether the script failed. The container is deleted once answer has returned.
 func (r *Runner) Execute(ctx context.Context, owner string, req Script,
 	answer func(text string, failed bool) error) error {
 	p, ok := scriptPrograms[req.Language]
@@ -55,11 +55,11 @@ func (r *Runner) Execute(ctx context.Context, owner string, req Script,
 	if err := checkCode(req.Code); err != nil {
 		return err
 	}
-	s, err := r.where(ctx, owner, Program{})
+	s, err := r.findContainer(ctx, owner, Program{})
 	if err != nil {
 		return err
 	}
-	defer r.discard(ctx, owner, s)
+	defer r.deleteContainer(ctx, owner, s)
 	if _, err := s.WriteFile(ctx, proto.UserDefault, scriptDir+p.file, session.WriteOptions{}, strings.NewReader(
 		req.Code)); err != nil {
 		return err
@@ -79,11 +79,11 @@ func (r *Runner) Execute(ctx context.Context, owner string, req Script,
 	return answer(done.markdown(), done.failed())
 }
 
-// errFull ends a follower that has as much as is kept.
+// errFull ends a listener that has as much as is kept.
 var errFull = errors.New("full")
 
-// execute runs a command until it ends or has written too much, and then ends it.
-func execute(ctx context.Context, s *session.Session, cmd proto.Cmd) (done ran, err error) {
+// execute runs a command until it ends. It ends a command that writes too much.
+func execute(ctx context.Context, s *session.Session, cmd proto.Cmd) (done executed, err error) {
 	e, err := s.Exec(ctx, cmd)
 	if err != nil {
 		return done, err
@@ -109,11 +109,13 @@ func execute(ctx context.Context, s *session.Session, cmd proto.Cmd) (done ran, 
 	return done, err
 }
 
-// failed reports whether the script did not end well by itself.
-func (d ran) failed() bool { return d.exec.End.Reason != proto.EndExit || d.exec.End.ReturnCode != 0 }
+// failed reports whether the script failed.
+func (d executed) failed() bool {
+	return d.exec.End.Reason != proto.EndExit || d.exec.End.ReturnCode != 0
+}
 
-// markdown is the tool's text.
-func (d ran) markdown() string {
+// markdown returns the text of the tool.
+func (d executed) markdown() string {
 	var b strings.Builder
 	took := d.exec.Duration(time.Time{}).Milliseconds()
 	fmt.Fprintf(&b, "## Code Execution Result\n\n**Language:** %s | **Exit code:** %d | **Time:** %d ms\n", d.language,
@@ -132,7 +134,7 @@ func (d ran) markdown() string {
 	return b.String()
 }
 
-// fenced is output between fences that are longer than any in it.
+// fenced puts output between fences that are longer than any fence in it.
 func fenced(out []byte) string {
 	if len(out) == 0 {
 		return "*(empty)*\n"

@@ -11,11 +11,11 @@ import (
 	"berth/session"
 )
 
-// window is how much of each stream an interpreter's exec keeps, in bytes: what it is held up at when nobody reads.
-// What a cell printed is in the cell.
+// window is how much of each stream an interpreter's exec keeps, in bytes. The interpreter blocks once that much is
+// unread. The output of a cell is kept in the cell.
 const window = 128 << 10
 
-// An interpreter is an exec that runs a driver, and the cell that it runs now.
+// An interpreter is an exec that runs a driver, and the cell that it currently runs.
 type interpreter struct {
 	lang language
 	exec *session.Exec
@@ -24,20 +24,20 @@ type interpreter struct {
 	cells   int        // sent so far
 	cell    *cell      // nil: none runs
 	scan    [2]*scanner
-	between [2][]byte // printed since the last cell: the next one's
+	between [2][]byte // printed since the last cell; the next one receives it
 
-	ended chan struct{}     // closed when the exec has, or nobody follows it any more; then these are set:
+	ended chan struct{}     // closed when the exec has ended, or is not followed any more; then these are set:
 	last  *proto.ExecResult // nil: it is not known
-	err   error             // why not
+	err   error             // why last is not known
 }
 
-// maxBetween is how much of each stream is kept between two cells, in bytes: the newest.
+// maxBetween is how much of each stream is kept between two cells, in bytes. The oldest output is dropped.
 const maxBetween = 64 << 10
 
-// maxShown bounds the code that an exec is recorded with, in bytes.
+// maxShown limits the code in the record of an exec, in bytes.
 const maxShown = 16 << 10
 
-// shownAs is what code is called where commands are recorded.
+// shownAs is the name of code in the records of commands.
 func shownAs(lang language, code string) string {
 	if len(code) > maxShown {
 		code = code[:maxShown] + "…"
@@ -45,13 +45,13 @@ func shownAs(lang language, code string) string {
 	return lang.name + ": " + code
 }
 
-// command is what runs an interpreter with its driver.
+// command returns the command that runs an interpreter with its driver.
 func (l language) command() proto.Cmd {
 	return proto.Cmd{Argv: l.argv, MaxOutputBytes: window, OnOutputLimit: proto.OutputWait}
 }
 
-// launch starts an interpreter. Somebody has to follow it.
-func launch(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd) (*interpreter, error) {
+// startInterpreter starts an interpreter. The caller must follow it.
+func startInterpreter(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd) (*interpreter, error) {
 	e, err := s.Exec(ctx, cmd)
 	if err != nil {
 		return nil, err
@@ -59,8 +59,8 @@ func launch(ctx context.Context, s *session.Session, lang language, cmd proto.Cm
 	return &interpreter{lang: lang, exec: e, ended: make(chan struct{})}, nil
 }
 
-// take has what comes from now on belong to a cell, with what came since the one before.
-func (in *interpreter) take(c *cell) (number int) {
+// attachCell gives further output to a cell, with what was printed since the last one.
+func (in *interpreter) attachCell(c *cell) (number int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.cell = c
@@ -75,21 +75,21 @@ func (in *interpreter) take(c *cell) (number int) {
 	return in.cells
 }
 
-// drop ends take: nothing more belongs to the cell.
-func (in *interpreter) drop() {
+// detachCell ends attachCell: the cell receives no more output.
+func (in *interpreter) detachCell() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.cell == nil {
 		return
 	}
 	for i, scan := range in.scan {
-		scan.flush(ear{in.cell, proto.Stream(i + 1)})
+		scan.flush(cellListener{in.cell, proto.Stream(i + 1)})
 	}
 	in.cell.out.Finish()
 	in.cell = nil
 }
 
-// follow reads all that the interpreter writes, until it has ended, and lets everybody know of that.
+// follow reads all output of the interpreter until it ends, and then closes ended.
 func (in *interpreter) follow(ctx context.Context) {
 	defer close(in.ended)
 	in.err = in.exec.FollowRaw(ctx, session.Cursor{}, func(ev proto.Event) error {
@@ -98,54 +98,54 @@ func (in *interpreter) follow(ctx context.Context) {
 		}
 		return nil
 	}, func(p session.Piece, _ []byte) error {
-		in.hear(p.Stream, p.Data)
+		in.receiveOutput(p.Stream, p.Data)
 		return nil
 	})
 }
 
-// hear takes output: for the cell that runs, or for the next.
-func (in *interpreter) hear(s proto.Stream, b []byte) {
+// receiveOutput gives output to the cell that runs, or keeps it for the next.
+func (in *interpreter) receiveOutput(s proto.Stream, b []byte) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	i := s - 1
 	if in.cell != nil && !in.cell.over(s) {
-		in.scan[i].feed(b, ear{in.cell, s})
+		in.scan[i].feed(b, cellListener{in.cell, s})
 		return
 	}
 	b = append(in.between[i], b...)
 	in.between[i] = append([]byte(nil), b[max(0, len(b)-maxBetween):]...)
 }
 
-// over reports whether a stream of the cell has ended: what follows there is not the cell's.
+// over reports whether a stream of the cell has ended. Later output there belongs to the next cell.
 func (c *cell) over(s proto.Stream) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ended[s-1]
 }
 
-// once runs code as a program, to the interpreter's end. When ctx ends first, that is ended.
-func once(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd, req Program) (Outcome, error) {
+// runOnce runs code as a program until its interpreter ends. If ctx ends first, it ends the interpreter.
+func runOnce(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd, req Program) (Outcome, error) {
 	c := newCell(s, req.MaxOutputBytes)
 	defer c.close()
 	cmd.Stdin = string(request(c.nonce, 1, modeOnce, req.Code))
-	in, err := launch(ctx, s, lang, cmd)
+	in, err := startInterpreter(ctx, s, lang, cmd)
 	if err != nil {
 		return Outcome{}, err
 	}
-	in.take(c)
+	in.attachCell(c)
 	var listener sync.WaitGroup
 	if req.Each != nil {
-		// who does not listen any more still gets the result
+		// an error means that the client has gone; the code goes on
 		listener.Go(func() { _ = c.follow(ctx, in.exec.ID(), req.Each) })
 	}
 	in.follow(ctx)
-	in.drop()
+	in.detachCell()
 	listener.Wait()
 	if in.last == nil {
 		in.exec.Abandon(ctx)
 		return Outcome{}, in.err
 	}
-	if in.absent() {
+	if in.isMissing() {
 		return Outcome{}, lang.missing(s.Info().Image)
 	}
 	res := c.result()
@@ -153,9 +153,9 @@ func once(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd,
 	return res, nil
 }
 
-// absent reports whether the image has no program for the language, or not all that its driver needs, which then says
-// so.
-func (in *interpreter) absent() bool {
+// isMissing reports whether the image lacks the program of the language, or something that its driver needs. The
+// driver prints what is missing.
+func (in *interpreter) isMissing() bool {
 	end, x := in.last.Exec.End, in.last.Result.Result
 	if end.ReturnCode != 127 || x == nil {
 		return false
@@ -164,7 +164,7 @@ func (in *interpreter) absent() bool {
 		strings.HasSuffix(x.Stderr, " is missing\n")
 }
 
-// describeOutcome adds what the end of its interpreter says about code.
+// describeOutcome adds to an outcome how the interpreter ended.
 func describeOutcome(r *Outcome, x proto.ExecResult) {
 	r.ExecID, r.DurationMS = x.Exec.ID, milliseconds(x.Exec.Duration(time.Time{}))
 	r.Notes = append(r.Notes, x.Notes...)
@@ -174,7 +174,8 @@ func describeOutcome(r *Outcome, x proto.ExecResult) {
 	blameInterpreter(r, *x.Exec.End)
 }
 
-// blameInterpreter says that the interpreter ended, where that was no success, or not by what the code told already.
+// blameInterpreter makes the end of the interpreter the error, unless it was a success or the code has reported an
+// error itself.
 func blameInterpreter(r *Outcome, end proto.End) {
 	code := end.ReturnCode
 	switch {

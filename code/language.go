@@ -8,18 +8,18 @@ import (
 	"berth/proto"
 )
 
-// onThree has a program find its requests on file descriptor 3, so that nothing that a cell reads from its standard
-// input is one. Its arguments are the program's, the first of which is its name.
+// onThree gives a program its requests on file descriptor 3, so that a cell cannot read them from its standard input.
+// Its arguments are those of the program, beginning with the program's name.
 const onThree = `command -v "$0" >/dev/null || { echo "berth: $0 is missing" >&2; exit 127; }; exec "$0" "$@" 3<&0 </dev/null`
 
-// javaStart runs the driver for Java, as the image has it compiled, or from its source. Nothing that a short run
-// needs takes the time of the better compiler.
+// javaStart runs the driver for Java: compiled if the image has it so, or else from its source. It uses the faster
+// compiler, which suits short runs.
 const javaStart = `command -v java >/dev/null && command -v jshell >/dev/null || { echo "berth: java is missing" >&2; exit 127; }
 o="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto --add-modules jdk.jshell,jdk.unsupported"
 [ -e "$1/Driver.class" ] && exec java $o -cp "$1" Driver
 d=$(mktemp -d) && printf %s "$0" >"$d/Driver.java" && exec java $o -Dberth.source="$d" "$d/Driver.java"`
 
-// A language is one that code can be in.
+// A language is a programming language that code can be in.
 type language struct {
 	name    string
 	aliases []string

@@ -8,23 +8,23 @@ import (
 	"slices"
 )
 
-// What goes to a driver is a line and the code:
+// A driver receives a line and the code:
 //
 //	NONCE NUMBER MODE BYTES\n CODE
 //
-// NUMBER counts the cells of an interpreter from 1, and MODE is "once" or "cell". What comes back stands among what
-// the code prints, in records of one write each, which the kernel keeps whole in a pipe:
+// NUMBER counts the cells of an interpreter from 1. MODE is "once" or "cell". The driver answers among what the code
+// prints, in records of one write each, which the kernel keeps whole in a pipe:
 //
 //	RS NONCE ' ' KIND ' ' BYTES '\n' DATA
 //
-// The kinds are these. Between a begin and the next one, names and data follow in turns; data of more than a record's
-// size comes in several.
+// The kinds follow. Between two records that begin something, names and data alternate. Data that is longer than a
+// record comes in several.
 const (
 	kindResult = 'r' // begins a result; DATA is "value", "display" or "figure"
 	kindError  = 'e' // begins the error
-	kindName   = 'm' // of what the data behind it are: a media type, or of an error "name", "message" or "traceback"
+	kindName   = 'm' // names the data that follow: a media type, or of an error "name", "message" or "traceback"
 	kindData   = 'd'
-	kindEnd    = 'z' // of the cell, on each of both streams
+	kindEnd    = 'z' // ends the cell, on each of the two streams
 )
 
 // The modes.
@@ -36,26 +36,26 @@ const (
 // recordSeparator begins a record. Most output has none, so that finding records costs next to nothing.
 const recordSeparator = 0x1e
 
-// maxPiece bounds DATA: with what stands before it, it fits into the 4,096 bytes that a pipe takes in one piece.
-// maxHeader is the longest of what stands between nonce and DATA.
+// maxPiece is the limit for DATA: with its header, it fits into the 4,096 bytes that a pipe takes as one piece.
+// maxHeader is the longest text between nonce and DATA.
 const (
 	maxPiece  = 4000
 	maxHeader = len(" k 4000\n")
 )
 
-// newNonce is a number that no output has by chance.
+// newNonce returns a random number that output does not contain by chance.
 func newNonce() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// request is what a driver is sent for a cell.
+// request encodes a cell for a driver.
 func request(nonce string, number int, mode, code string) []byte {
 	return append(fmt.Appendf(nil, "%s %d %s %d\n", nonce, number, mode, len(code)), code...)
 }
 
-// A listener takes apart what came on one stream. What it is given is valid until it returns.
+// A listener receives the contents of one stream. Its arguments are valid until it returns.
 type listener interface {
 	printed(b []byte)
 	told(kind byte, data []byte)
@@ -64,7 +64,7 @@ type listener interface {
 // A scanner finds records in one stream.
 type scanner struct {
 	mark []byte // how a record begins
-	held []byte // what may be the beginning of one
+	held []byte // what may be the beginning of a record
 }
 
 func newScanner(nonce string) *scanner {
@@ -86,17 +86,17 @@ func (s *scanner) feed(b []byte, to listener) {
 		}
 		n, whole := s.record(b, to)
 		switch {
-		case n == 0: // the rest of it is to come
+		case n == 0: // the rest of the record is to come
 			s.held = slices.Clone(b)
 			return
-		case !whole: // it only looked like one
+		case !whole: // it only looked like a record
 			to.printed(b[:n])
 		}
 		b = b[n:]
 	}
 }
 
-// flush gives up on a record that has not come whole: nothing more will.
+// flush gives the bytes of an incomplete record to the listener as output, at the end of the stream.
 func (s *scanner) flush(to listener) {
 	if len(s.held) > 0 {
 		to.printed(s.held)
@@ -104,7 +104,7 @@ func (s *scanner) flush(to listener) {
 	}
 }
 
-// start is where the first record may begin, or len(b).
+// start returns where the first record may begin, or len(b).
 func (s *scanner) start(b []byte) int {
 	for at := 0; at < len(b); at++ {
 		i := bytes.IndexByte(b[at:], recordSeparator)
@@ -119,7 +119,7 @@ func (s *scanner) start(b []byte) int {
 	return len(b)
 }
 
-// record takes the record that b may begin with. n is how many bytes of b are done with, 0 if more are needed to know.
+// record takes the record that b may begin with. n is how many bytes of b were consumed; 0: more bytes are needed.
 func (s *scanner) record(b []byte, to listener) (n int, whole bool) {
 	if len(b) < len(s.mark) {
 		return 0, false

@@ -9,19 +9,18 @@ import (
 	"berth/session"
 )
 
-// Times of a cell that is to end: how long it has to heed an interrupt before its interpreter is ended, and how long
-// after that its end may take.
+// How long a cell has to react to an interrupt before its interpreter is ended, and how long that end may take.
 const (
 	heedTime = 2 * time.Second
 	killTime = 15 * time.Second
 )
 
-// Cell runs code in a context, which is made if it is not there. Cells of a context take turns, in no promised order.
-// When ctx ends, the cell is interrupted; one that does not heed that ends with its interpreter. each, which may be
-// nil, gets what the code prints while it runs.
+// Cell runs code in a context, which is created if it does not exist. Cells of a context run one after the other, in
+// no guaranteed order. When ctx ends, Cell interrupts the code. Code that ignores the interrupt ends with its
+// interpreter. each receives what the code prints while it runs; it may be nil.
 func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Cell, each func(Progress) error) (
 	Outcome, error) {
-	s, err := r.sessions.Get(owner, container) // first, so that nobody learns more of another's
+	s, err := r.sessions.Get(owner, container) // first: other owners' contexts must not be revealed
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -32,13 +31,13 @@ func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Ce
 	if err != nil {
 		return Outcome{}, err
 	}
-	release, err := n.take(ctx)
+	release, err := n.acquire(ctx)
 	if err != nil {
 		return Outcome{}, err
 	}
 	defer release()
-	res, err := n.run(ctx, r, req, each)
-	if err != nil && made && n.info().ExecID == "" { // its interpreter never began
+	res, err := n.runCell(ctx, r, req, each)
+	if err != nil && made && n.info().ExecID == "" { // its interpreter never started
 		r.forget(n)
 	}
 	return res, err
@@ -50,14 +49,14 @@ func checkCell(req Cell) error {
 	return err
 }
 
-// run is Cell with the turn.
-func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Progress) error) (Outcome, error) {
+// runCell is Cell once the notebook is acquired.
+func (n *notebook) runCell(ctx context.Context, r *Runner, req Cell, each func(Progress) error) (Outcome, error) {
 	letGo, err := n.s.Hold(ctx, req.Files)
 	if err != nil {
 		return Outcome{}, err
 	}
 	defer letGo()
-	in, notes, err := n.live(ctx, r)
+	in, notes, err := n.liveInterpreter(ctx, r)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -67,7 +66,7 @@ func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Progr
 	began := time.Now()
 	c := newCell(n.s, req.MaxOutputBytes)
 	defer c.close()
-	why, err := n.see(ctx, in, c, req, r.limit(req.TimeoutSeconds), each)
+	why, err := n.sendAndAwait(ctx, in, c, req, r.limit(req.TimeoutSeconds), each)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -77,7 +76,7 @@ func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Progr
 		if err := in.ready(n.s); err != nil {
 			return Outcome{}, err
 		}
-		in.obituary(&res)
+		in.noteEnd(&res)
 	}
 	if why != "" {
 		failOutcome(&res, ErrorDetail{Name: why, Message: "the cell ran longer than timeout_seconds", Traceback: tracebackOf(
@@ -89,10 +88,10 @@ func (n *notebook) run(ctx context.Context, r *Runner, req Cell, each func(Progr
 	return res, nil
 }
 
-// actCell is what the audit log calls a cell.
+// actCell is the audit log's name of a cell.
 const actCell = "code.cell"
 
-// tracebackOf is where a cell was when it was interrupted.
+// tracebackOf says where a cell was when it was interrupted.
 func tracebackOf(res Outcome) string {
 	if res.ErrorDetail == nil {
 		return ""
@@ -100,7 +99,7 @@ func tracebackOf(res Outcome) string {
 	return res.ErrorDetail.Traceback
 }
 
-// limit is how long a cell may take.
+// limit returns the time limit of a cell.
 func (r *Runner) limit(seconds float64) time.Duration {
 	if seconds == 0 {
 		return r.timeout
@@ -108,24 +107,24 @@ func (r *Runner) limit(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// see sends a cell to its interpreter and waits until it has ended, or ends it. why is the reason that there was for
-// that, if it was its time.
-func (n *notebook) see(ctx context.Context, in *interpreter, c *cell, req Cell, limit time.Duration,
+// sendAndAwait sends a cell to its interpreter and waits until it has ended, or ends it. why is set if its time was
+// over.
+func (n *notebook) sendAndAwait(ctx context.Context, in *interpreter, c *cell, req Cell, limit time.Duration,
 	each func(Progress) error) (why string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	number := in.take(c)
+	number := in.attachCell(c)
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)
 		if err := c.follow(ctx, in.exec.ID(), each); err != nil {
-			cancel(err) // who does not listen any more wants no more
+			cancel(err) // without a listener the code need not go on
 		}
 	}()
 	sent := make(chan error, 1)
 	go func() { sent <- in.exec.Write(ctx, request(c.nonce, number, modeCell, req.Code)) }()
 	why, err = n.await(ctx, in, c, sent, limit)
-	in.drop()
+	in.detachCell()
 	if err != nil {
 		cancel(err)
 	}
@@ -133,7 +132,7 @@ func (n *notebook) see(ctx context.Context, in *interpreter, c *cell, req Cell, 
 	return why, err
 }
 
-// await is see once the cell is on its way.
+// await waits for a cell that is being sent.
 func (n *notebook) await(ctx context.Context, in *interpreter, c *cell, sent <-chan error, limit time.Duration) (
 	why string, err error) {
 	timer := time.NewTimer(limit)
@@ -145,22 +144,22 @@ func (n *notebook) await(ctx context.Context, in *interpreter, c *cell, sent <-c
 		case <-in.ended:
 			return "", in.err
 		case err := <-sent:
-			if err != nil && ctx.Err() == nil { // half of it may be there
+			if err != nil && ctx.Err() == nil { // a part of it may have arrived
 				in.exec.Cancel(proto.EndLost, "a cell could not be sent to it")
 				<-in.ended
 				return "", in.err
 			}
 			sent = nil
 		case <-timer.C:
-			return string(proto.EndTimeout), n.stop(in, c)
+			return string(proto.EndTimeout), n.stopCell(in, c)
 		case <-ctx.Done():
-			return "", errors.Join(context.Cause(ctx), n.stop(in, c))
+			return "", errors.Join(context.Cause(ctx), n.stopCell(in, c))
 		}
 	}
 }
 
-// stop has a cell end: by an interrupt, and if that is not heeded with its interpreter.
-func (n *notebook) stop(in *interpreter, c *cell) error {
+// stopCell interrupts a cell. A cell that ignores that ends with its interpreter.
+func (n *notebook) stopCell(in *interpreter, c *cell) error {
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
 	if in.exec.Signal(ctx, "SIGINT") == nil {
@@ -183,7 +182,7 @@ func (n *notebook) stop(in *interpreter, c *cell) error {
 	}
 }
 
-// interrupt is what Ctrl-C does to the cell that runs, if one does.
+// interrupt interrupts the cell that runs, if there is one, as Ctrl-C does.
 func (n *notebook) interrupt(ctx context.Context) error {
 	n.mu.Lock()
 	in, busy := n.in, n.busy
@@ -194,16 +193,16 @@ func (n *notebook) interrupt(ctx context.Context) error {
 	return in.exec.Signal(ctx, "SIGINT")
 }
 
-// obituary adds to a result that its interpreter ended.
-func (in *interpreter) obituary(res *Outcome) {
+// noteEnd adds to a result that its interpreter ended.
+func (in *interpreter) noteEnd(res *Outcome) {
 	if in.last != nil {
 		describeOutcome(res, *in.last)
 	}
-	res.Notes = append(res.Notes, "the interpreter of this context ended: "+in.why()+"; the next cell begins a "+
+	res.Notes = append(res.Notes, "the interpreter of this context ended: "+in.endReason()+"; the next cell begins a "+
 		"fresh one, without what was defined")
 }
 
-// ready fails where the interpreter could not be begun, since the image has none.
+// ready fails if the interpreter could not start because the image has none.
 func (n *notebook) ready() error {
 	n.mu.Lock()
 	in := n.in
@@ -215,13 +214,13 @@ func (n *notebook) ready() error {
 }
 
 func (in *interpreter) ready(s *session.Session) error {
-	if in.last != nil && in.absent() {
+	if in.last != nil && in.isMissing() {
 		return in.lang.missing(s.Info().Image)
 	}
 	return nil
 }
 
-// follow gives what a cell prints to each, until there is no more.
+// follow gives what a cell prints to each, until its streams end.
 func (c *cell) follow(ctx context.Context, exec string, each func(Progress) error) error {
 	if each == nil {
 		return nil

@@ -13,106 +13,106 @@ import (
 	"berth/session"
 )
 
-// maxTimeout is the most time that code may ask for, as commands may.
+// maxTimeout is the longest time limit of code. It equals that of commands.
 const maxTimeout = 24 * time.Hour
 
-// freshLifetime is the net under the deletion of a container that was made for one run: longer than any run may take.
-// After a crash of the daemon the next one deletes it.
+// freshLifetime is the lifetime of a container that was created for one run: longer than any run may take. It deletes
+// the container if the daemon has crashed.
 const freshLifetime = 25 * time.Hour
 
-// Config is what Open needs. Sessions must be set.
+// Config configures a Runner. Sessions must be set.
 type Config struct {
 	Sessions *session.Sessions
-	Timeout  time.Duration // of a cell, and of a program, that asks for none; 0 is 5 minutes
-	// Spare says for which API keys a container is kept ready once they have run code, for a minute; nil: for none.
-	// It counts as one of theirs.
-	Spare func(key string) bool
-	Log   *slog.Logger // nil: slog.Default
+	Timeout  time.Duration // of a cell or a program without a limit of its own; 0 is 5 minutes
+	// MayPrestart reports whether a container may be kept ready for an API key that has run code, for a minute; nil:
+	// for none. The container counts as one of the key's.
+	MayPrestart func(key string) bool
+	Log         *slog.Logger // nil: slog.Default
 }
 
 // A Runner runs code for all sessions.
 type Runner struct {
-	sessions *session.Sessions
-	timeout  time.Duration
-	spare    func(key string) bool
-	log      *slog.Logger
+	sessions    *session.Sessions
+	timeout     time.Duration
+	mayPrestart func(key string) bool
+	log         *slog.Logger
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // who follow interpreters, and make and delete spares
+	wg     sync.WaitGroup // goroutines that follow interpreters, and that create and delete prestarted ones
 
 	mu        sync.Mutex                      // guards what follows
 	notebooks map[string]map[string]*notebook // by container and name
-	spares    map[spareKey]*spare
+	ready     map[prestartKey]*prestarted
 }
 
-// Open makes a runner. It starts nothing.
+// Open creates a runner.
 func Open(cfg Config) *Runner {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	r := &Runner{sessions: cfg.Sessions, timeout: cmp.Or(cfg.Timeout, 5*time.Minute), spare: cfg.Spare, log: cfg.Log,
-		notebooks: map[string]map[string]*notebook{}, spares: map[spareKey]*spare{}}
+	r := &Runner{sessions: cfg.Sessions, timeout: cmp.Or(cfg.Timeout, 5*time.Minute), mayPrestart: cfg.MayPrestart, log: cfg.Log,
+		notebooks: map[string]map[string]*notebook{}, ready: map[prestartKey]*prestarted{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
 
-// Close lets go of all interpreters, which end with the sessions', and deletes what was kept ready.
+// Close stops following interpreters, which end with their sessions, and deletes the prestarted ones.
 func (r *Runner) Close() error {
 	r.cancel()
-	r.dropSpares()
+	r.deleteAllPrestarted()
 	r.wg.Wait()
 	return nil
 }
 
-// Once runs code afresh and gives the result to answer. Without a container one is made, and deleted with all that is
-// in it once answer has returned, whatever became of the code and of whoever asked for it.
+// Once runs a program in a fresh interpreter and gives the result to answer. Without a container in the request, Once
+// creates one. It deletes that container once answer has returned, even if the code or the client has failed.
 func (r *Runner) Once(ctx context.Context, owner string, req Program, answer func(Outcome) error) error {
 	lang, err := req.check()
 	if err != nil {
 		return err
 	}
-	k, may := r.spareFor(ctx, owner, req, lang)
-	var sp *spare
+	k, may := r.prestartKeyFor(ctx, owner, req, lang)
+	var sp *prestarted
 	if may {
-		sp = r.claim(ctx, k)
+		sp = r.takePrestarted(ctx, k)
 	}
 	if sp == nil {
-		s, err := r.where(ctx, owner, req)
+		s, err := r.findContainer(ctx, owner, req)
 		if err != nil {
 			return err
 		}
-		sp = &spare{s: s}
+		sp = &prestarted{s: s}
 	}
 	if req.Container == "" {
-		defer r.discard(ctx, owner, sp.s)
+		defer r.deleteContainer(ctx, owner, sp.s)
 	}
-	if may { // the next one is made while this is deleted
-		defer r.refill(ctx, k, lang)
+	if may { // the next one starts while this one is deleted
+		defer r.prestart(ctx, k, lang)
 	}
-	res, err := r.program(ctx, sp, lang, req)
+	res, err := r.runProgram(ctx, sp, lang, req)
 	if err != nil {
 		return err
 	}
 	return answer(res)
 }
 
-// program runs a program in the interpreter that there is, or in one that is started for it.
-func (r *Runner) program(ctx context.Context, sp *spare, lang language, req Program) (Outcome, error) {
+// runProgram runs a program in the prestarted interpreter, or in one that it starts.
+func (r *Runner) runProgram(ctx context.Context, sp *prestarted, lang language, req Program) (Outcome, error) {
 	if sp.in != nil {
-		return r.with(ctx, sp, req)
+		return r.runPrestarted(ctx, sp, req)
 	}
-	return r.fresh(ctx, sp.s, lang, req)
+	return r.runFresh(ctx, sp.s, lang, req)
 }
 
-// fresh runs a program in an interpreter that is started for it.
-func (r *Runner) fresh(ctx context.Context, s *session.Session, lang language, req Program) (Outcome, error) {
+// runFresh starts an interpreter and runs a program in it.
+func (r *Runner) runFresh(ctx context.Context, s *session.Session, lang language, req Program) (Outcome, error) {
 	cmd := lang.command()
 	if cmd.Shown = req.Shown; cmd.Shown == "" {
 		cmd.Shown = shownAs(lang, req.Code)
 	}
 	cmd.Files, cmd.Env, cmd.Secrets, cmd.TimeoutSeconds = req.Files, req.Env, req.Secrets, req.TimeoutSeconds
-	res, err := once(ctx, s, lang, cmd, req)
+	res, err := runOnce(ctx, s, lang, cmd, req)
 	if err == nil && req.Container != "" {
 		ref := s.Ref()
 		res.Container = &ref
@@ -120,8 +120,8 @@ func (r *Runner) fresh(ctx context.Context, s *session.Session, lang language, r
 	return res, err
 }
 
-// where is the container that a request names, or a new one.
-func (r *Runner) where(ctx context.Context, owner string, req Program) (*session.Session, error) {
+// findContainer returns the container that a request names, or creates one.
+func (r *Runner) findContainer(ctx context.Context, owner string, req Program) (*session.Session, error) {
 	if req.Container != "" {
 		return r.sessions.Get(owner, req.Container)
 	}
@@ -129,15 +129,15 @@ func (r *Runner) where(ctx context.Context, owner string, req Program) (*session
 		NetworkSecrets: req.NetworkSecrets, Fleeting: true, MaxLifetimeSeconds: int64(freshLifetime.Seconds())})
 }
 
-// discard deletes a container that nobody knows of.
-func (r *Runner) discard(ctx context.Context, owner string, s *session.Session) {
+// deleteContainer deletes a container that no client knows.
+func (r *Runner) deleteContainer(ctx context.Context, owner string, s *session.Session) {
 	err := r.sessions.Delete(context.WithoutCancel(ctx), owner, s.ID(), false)
 	if err != nil && proto.CodeOf(err) != proto.NotFound {
 		r.log.Error("deleting a container that code ran in; a sweep will try again", "container", s.ID(), "error", err)
 	}
 }
 
-// Cell is the request as one for a cell of its context. What a context cannot take is refused.
+// Cell returns the request as a cell of its context. It refuses options that a context cannot take.
 func (req Program) Cell() (Cell, error) {
 	switch {
 	case req.Container == "":
@@ -157,7 +157,7 @@ func (req Program) Cell() (Cell, error) {
 		MaxOutputBytes: req.MaxOutputBytes}, nil
 }
 
-// check says what is wrong with a request before anything is made for it.
+// check validates a request before anything is created for it.
 func (req Program) check() (language, error) {
 	if err := checkCode(req.Code); err != nil {
 		return language{}, err
@@ -191,7 +191,7 @@ func checkCode(code string) error {
 			"of a container and run that", len(code), proto.MaxCode)
 	case strings.ContainsRune(code, 0) || !utf8.ValidString(code):
 		return proto.Errorf(proto.InvalidArgument, "", "code",
-			"the code is no text: it holds a NUL byte, or is not UTF-8")
+			"code must be UTF-8 without NUL bytes")
 	}
 	return nil
 }

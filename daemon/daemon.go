@@ -185,7 +185,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err := d.openSessions(ctx, books, jobs); err != nil {
 		return err
 	}
-	d.code = code.Open(code.Config{Sessions: d.sessions, Timeout: d.cfg.Session.ExecTimeout, Spare: d.mayHaveSpare,
+	d.code = code.Open(code.Config{Sessions: d.sessions, Timeout: d.cfg.Session.ExecTimeout, MayPrestart: d.mayPrestart,
 		Log: d.cfg.Log})
 	d.keep(d.code)
 	if d.tools, err = toolstore.Open(toolstore.Config{Ledger: books, Sessions: d.sessions, Code: d.code,
@@ -294,9 +294,9 @@ func (d *Daemon) openBridge() error {
 	return nil
 }
 
-// mayHaveSpare reports whether a container may be kept ready for an API key that runs code: it would take a place
+// mayPrestart reports whether a container may be kept ready for an API key that runs code: it would take a place
 // where places are counted. A daemon without a warm pool wants none ready at all.
-func (d *Daemon) mayHaveSpare(key string) bool {
+func (d *Daemon) mayPrestart(key string) bool {
 	return d.cfg.WarmMax > 0 && (key == "" || d.keys.MaxSessions(key) == 0)
 }
 

@@ -28,7 +28,7 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 	asked, err := readMessages(r.Body)
 	var text []byte
 	if err == nil {
-		text, err = u.chatRequest(asked)
+		text, err = u.encodeRequest(asked)
 	}
 	if err != nil {
 		return newFault(http.StatusBadRequest, "%v", err).response(http.StatusBadRequest), nil
@@ -141,7 +141,7 @@ func (u *Upstream) readCompletion(text []byte, asked *messagesRequest) (message,
 	if len(c.Choices) == 0 {
 		return message{}, errors.New("gave an answer without choices: " + plain(text))
 	}
-	return completed(c, asked.Model, asked.StopSequences)
+	return decodeCompletion(c, asked.Model, asked.StopSequences)
 }
 
 // chatStream puts a translation in place of an answer's body.

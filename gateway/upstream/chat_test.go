@@ -19,7 +19,7 @@ func translated(t *testing.T, body string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI, Prefixes: []string{"local/"}}).chatRequest(
+	text, err := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI, Prefixes: []string{"local/"}}).encodeRequest(
 		r)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestOfficialServiceWantsAnotherName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := only(t, Config{URL: "https://api.openai.com/v1", Kind: KindOpenAI}).chatRequest(r)
+	text, err := only(t, Config{URL: "https://api.openai.com/v1", Kind: KindOpenAI}).encodeRequest(r)
 	if err != nil || !strings.Contains(string(text), `"max_completion_tokens":9`) ||
 		strings.Contains(string(text), `"max_tokens"`) {
 		t.Errorf("%v %s", err, text)

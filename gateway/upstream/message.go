@@ -99,9 +99,9 @@ func (e *events) start(m message) {
 	e.emit("message_start", startEvent{"message_start", m})
 }
 
-// begin opens a block, after it has closed the one that is open.
-func (e *events) begin(kind string, block any) {
-	e.close()
+// startBlock opens a block, after it has closed the one that is open.
+func (e *events) startBlock(kind string, block any) {
+	e.endBlock()
 	e.open = kind
 	e.emit("content_block_start", blockEvent{Type: "content_block_start", Index: e.index, Block: block})
 }
@@ -111,7 +111,7 @@ func (e *events) delta(kind, member, text string) {
 		"type": kind, member: text}})
 }
 
-func (e *events) close() {
+func (e *events) endBlock() {
 	if e.open != "" {
 		e.emit("content_block_stop", blockEvent{Type: "content_block_stop", Index: e.index})
 		e.open = ""
@@ -122,14 +122,14 @@ func (e *events) close() {
 // text adds to the text that is open, or opens one.
 func (e *events) text(text string) {
 	if e.open != "text" {
-		e.begin("text", textBlock{Type: "text"})
+		e.startBlock("text", textBlock{Type: "text"})
 	}
 	e.delta("text_delta", "text", text)
 }
 
 func (e *events) thinking(text string) {
 	if e.open != "thinking" {
-		e.begin("thinking", thinkingBlock{Type: "thinking"})
+		e.startBlock("thinking", thinkingBlock{Type: "thinking"})
 	}
 	e.delta("thinking_delta", "thinking", text)
 }
@@ -137,15 +137,15 @@ func (e *events) thinking(text string) {
 func (e *events) toolUse(b toolUseBlock) {
 	input := string(b.Input)
 	b.Input = json.RawMessage("{}")
-	e.begin("tool_use", b)
+	e.startBlock("tool_use", b)
 	e.delta("input_json_delta", "partial_json", "")
 	e.delta("input_json_delta", "partial_json", input)
-	e.close()
+	e.endBlock()
 }
 
 // end closes the message.
 func (e *events) end(m message) {
-	e.close()
+	e.endBlock()
 	out := endEvent{Type: "message_delta", Usage: m.Usage}
 	out.Delta.StopReason, out.Delta.StopSequence = m.StopReason, m.StopSequence
 	e.emit("message_delta", out)

@@ -12,7 +12,7 @@ import (
 // cutModel takes off a prefix that only names the upstream, such as local/, from a body's model. All other bytes stay
 // as they are.
 func (u *Upstream) cutModel(body []byte) []byte {
-	if !slices.ContainsFunc(u.cfg.Prefixes, isPlace) {
+	if !slices.ContainsFunc(u.cfg.Prefixes, isRoutingPrefix) {
 		return body
 	}
 	start, end := modelAt(body)
@@ -20,18 +20,18 @@ func (u *Upstream) cutModel(body []byte) []byte {
 	if start == end || json.Unmarshal(body[start:end], &model) != nil {
 		return body // the upstream says what is wrong with it
 	}
-	text, _ := json.Marshal(u.cut(model)) // strings always can be written
+	text, _ := json.Marshal(u.trimModel(model)) // strings always can be written
 	return slices.Concat(body[:start], text, body[end:])
 }
 
-// isPlace reports whether a prefix names where a model is, and is no part of the model's name.
-func isPlace(prefix string) bool { return strings.HasSuffix(prefix, "/") }
+// isRoutingPrefix reports whether a prefix names where a model is, and is no part of the model's name.
+func isRoutingPrefix(prefix string) bool { return strings.HasSuffix(prefix, "/") }
 
-// cut is a model as the upstream knows it.
-func (u *Upstream) cut(model string) string {
+// trimModel is a model as the upstream knows it.
+func (u *Upstream) trimModel(model string) string {
 	longest := ""
 	for _, p := range u.cfg.Prefixes {
-		if isPlace(p) && strings.HasPrefix(model, p) && len(p) > len(longest) {
+		if isRoutingPrefix(p) && strings.HasPrefix(model, p) && len(p) > len(longest) {
 			longest = p
 		}
 	}

@@ -112,7 +112,7 @@ func readMessages(body []byte) (*messagesRequest, error) {
 	}
 	for name, value := range r.Others {
 		if text := strings.TrimSpace(string(value)); text != "null" && text != "[]" && text != "{}" {
-			return nil, cannotSay("%s", short(name))
+			return nil, cannotEncode("%s", short(name))
 		}
 	}
 	switch {
@@ -139,8 +139,8 @@ func readError(err error) error {
 	return errors.New("the body is no JSON")
 }
 
-// cannotSay is the error for what chat completions have no word for.
-func cannotSay(format string, args ...any) error {
+// cannotEncode is the error for what chat completions have no word for.
+func cannotEncode(format string, args ...any) error {
 	return fmt.Errorf("%s: this model's upstream speaks chat completions, which cannot express it; leave it out, or "+
 		"ask a model of another upstream", fmt.Sprintf(format, args...))
 }

@@ -47,7 +47,7 @@ func (u *Upstream) send(ctx context.Context, path string, query url.Values, h ht
 			"of the daemon has to give --upstream the URL that it leads to", res.StatusCode)
 	}
 	cleanAnswer(res.Header)
-	u.unpack(res)
+	u.decompress(res)
 	return res, nil
 }
 

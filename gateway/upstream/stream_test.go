@@ -315,7 +315,7 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		text, err := s.list[0].chatRequest(r)
+		text, err := s.list[0].encodeRequest(r)
 		if err != nil {
 			return
 		}

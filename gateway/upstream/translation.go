@@ -29,13 +29,13 @@ type translation struct {
 	closer   io.Closer
 	stops    []string
 
-	out     events
-	err     error // of the reads after out is empty
-	msg     message
-	started bool
-	calls   calls
-	end     ending
-	told    time.Time // when the client last heard something
+	out       events
+	err       error // of the reads after out is empty
+	msg       message
+	started   bool
+	calls     calls
+	end       ending
+	lastWrite time.Time // when the client last heard something
 }
 
 func newTranslation(upstream, model string, stops []string) *translation {
@@ -48,17 +48,17 @@ func (t *translation) Read(p []byte) (int, error) {
 		if t.err != nil {
 			return 0, t.err
 		}
-		t.step()
+		t.readEvent()
 	}
-	t.told = time.Now()
+	t.lastWrite = time.Now()
 	return t.out.Read(p)
 }
 
 // Close ends the upstream's answer.
 func (t *translation) Close() error { return t.closer.Close() }
 
-// step takes in one event.
-func (t *translation) step() {
+// readEvent takes in one event.
+func (t *translation) readEvent() {
 	event, err := t.src.Next()
 	data := event.Data
 	switch {
@@ -74,12 +74,12 @@ func (t *translation) step() {
 	case string(data) == "[DONE]":
 		t.finish()
 	default:
-		t.take(data)
+		t.readChunk(data)
 	}
 }
 
-// take takes in a chunk.
-func (t *translation) take(data []byte) {
+// readChunk takes in a chunk.
+func (t *translation) readChunk(data []byte) {
 	if f, ok := streamFault(data); ok {
 		t.fail(f)
 		return
@@ -91,12 +91,12 @@ func (t *translation) take(data []byte) {
 		return
 	}
 	if c.JSON.Usage.Valid() {
-		t.msg.Usage = countOf(c.Usage)
+		t.msg.Usage = decodeUsage(c.Usage)
 	}
 	t.start()
 	for _, choice := range c.Choices {
 		if choice.Index == 0 && t.err == nil {
-			t.choice(choice)
+			t.readChoice(choice)
 		}
 	}
 }
@@ -111,11 +111,11 @@ func (t *translation) start() {
 // quiet is after how long a client is told that the answer goes on, while only calls come.
 const quiet = 5 * time.Second
 
-func (t *translation) choice(c openai.ChatCompletionChunkChoice) {
-	if text := thoughts(c.Delta.JSON.ExtraFields); text != "" {
+func (t *translation) readChoice(c openai.ChatCompletionChunkChoice) {
+	if text := decodeThoughts(c.Delta.JSON.ExtraFields); text != "" {
 		t.out.thinking(text)
 	}
-	if text := textIn(c.Delta.JSON.Content); text != "" {
+	if text := decodeText(c.Delta.JSON.Content); text != "" {
 		t.out.text(text)
 	}
 	if c.Delta.Refusal != "" {
@@ -128,11 +128,11 @@ func (t *translation) choice(c openai.ChatCompletionChunkChoice) {
 			return
 		}
 	}
-	if t.out.Len() == 0 && time.Since(t.told) > quiet {
+	if t.out.Len() == 0 && time.Since(t.lastWrite) > quiet {
 		t.out.ping()
 	}
 	t.end.finish = cmp.Or(c.FinishReason, t.end.finish)
-	t.end.stopped = cmp.Or(matched(c.JSON.ExtraFields, t.stops), t.end.stopped)
+	t.end.stopped = cmp.Or(decodeStop(c.JSON.ExtraFields, t.stops), t.end.stopped)
 }
 
 // finish writes all that was kept until the end.
@@ -147,7 +147,7 @@ func (t *translation) finish() {
 		t.out.toolUse(b)
 	}
 	t.end.calls = len(uses) > 0
-	t.end.put(&t.msg)
+	t.end.setStop(&t.msg)
 	t.out.end(t.msg)
 	t.err = io.EOF
 }

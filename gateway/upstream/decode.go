@@ -10,20 +10,20 @@ import (
 	"github.com/openai/openai-go/v3/packages/respjson"
 )
 
-// completed is a whole answer of chat completions as one of Messages.
-func completed(c openai.ChatCompletion, model string, stops []string) (message, error) {
+// decodeCompletion is a whole answer of chat completions as one of Messages.
+func decodeCompletion(c openai.ChatCompletion, model string, stops []string) (message, error) {
 	msg, said := newMessage(model), c.Choices[0].Message
-	if text := thoughts(said.JSON.ExtraFields); text != "" {
+	if text := decodeThoughts(said.JSON.ExtraFields); text != "" {
 		msg.Content = append(msg.Content, thinkingBlock{Type: "thinking", Thinking: text})
 	}
-	for _, text := range []string{textIn(said.JSON.Content), said.Refusal} {
+	for _, text := range []string{decodeText(said.JSON.Content), said.Refusal} {
 		if text != "" {
 			msg.Content = append(msg.Content, textBlock{"text", text})
 		}
 	}
 	var made calls
 	for _, t := range said.ToolCalls {
-		made.list = append(made.list, &call{id: t.ID, name: t.Function.Name, args: argumentsIn(
+		made.list = append(made.list, &call{id: t.ID, name: t.Function.Name, args: decodeArguments(
 			t.Function.JSON.Arguments)})
 	}
 	uses, err := made.blocks()
@@ -31,30 +31,30 @@ func completed(c openai.ChatCompletion, model string, stops []string) (message, 
 		msg.Content = append(msg.Content, b)
 	}
 	end := ending{finish: c.Choices[0].FinishReason, calls: len(uses) > 0, refused: said.Refusal != "",
-		stopped: matched(c.Choices[0].JSON.ExtraFields, stops)}
-	end.put(&msg)
-	msg.Usage = countOf(c.Usage)
+		stopped: decodeStop(c.Choices[0].JSON.ExtraFields, stops)}
+	end.setStop(&msg)
+	msg.Usage = decodeUsage(c.Usage)
 	return msg, err
 }
 
-// countOf has the cached part of what was read apart, as Messages have it.
-func countOf(u openai.CompletionUsage) usage {
+// decodeUsage has the cached part of what was read apart, as Messages have it.
+func decodeUsage(u openai.CompletionUsage) usage {
 	cached := min(max(u.PromptTokensDetails.CachedTokens, 0), max(u.PromptTokens, 0))
 	return usage{Input: max(u.PromptTokens, 0) - cached, CacheRead: cached, Output: max(u.CompletionTokens, 0)}
 }
 
-// thoughts are what the model thought, under either of the names in use.
-func thoughts(extra map[string]respjson.Field) string {
+// decodeThoughts are what the model thought, under either of the names in use.
+func decodeThoughts(extra map[string]respjson.Field) string {
 	for _, name := range []string{"reasoning_content", "reasoning"} {
-		if text := textIn(extra[name]); text != "" {
+		if text := decodeText(extra[name]); text != "" {
 			return text
 		}
 	}
 	return ""
 }
 
-// textIn is a text, or those in a list of parts; "" for null and what else there may be.
-func textIn(f respjson.Field) (text string) {
+// decodeText is a text, or those in a list of parts; "" for null and what else there may be.
+func decodeText(f respjson.Field) (text string) {
 	raw := []byte(f.Raw())
 	if json.Unmarshal(raw, &text) == nil {
 		return text
@@ -69,8 +69,8 @@ func textIn(f respjson.Field) (text string) {
 	return text
 }
 
-// argumentsIn are a call's arguments as text; some servers give the object itself.
-func argumentsIn(f respjson.Field) (text string) {
+// decodeArguments are a call's arguments as text; some servers give the object itself.
+func decodeArguments(f respjson.Field) (text string) {
 	raw := f.Raw()
 	if json.Unmarshal([]byte(raw), &text) == nil {
 		return text
@@ -78,9 +78,9 @@ func argumentsIn(f respjson.Field) (text string) {
 	return raw
 }
 
-// matched is the stop sequence that an answer ended with, where a server tells.
-func matched(extra map[string]respjson.Field, stops []string) string {
-	if word := textIn(extra["stop_reason"]); slices.Contains(stops, word) {
+// decodeStop is the stop sequence that an answer ended with, where a server tells.
+func decodeStop(extra map[string]respjson.Field, stops []string) string {
+	if word := decodeText(extra["stop_reason"]); slices.Contains(stops, word) {
 		return word
 	}
 	return ""
@@ -93,8 +93,8 @@ type ending struct {
 	calls, refused bool
 }
 
-// put says it in the words of Messages. A server may say stop where there are calls to be made.
-func (e ending) put(m *message) {
+// setStop says it in the words of Messages. A server may say stop where there are calls to be made.
+func (e ending) setStop(m *message) {
 	reason := "end_turn"
 	switch {
 	case e.finish == "length":
@@ -134,7 +134,7 @@ var errTooMuchCalled = errors.New("called more tools, or with longer arguments, 
 
 // add takes in a piece.
 func (c *calls) add(d openai.ChatCompletionChunkChoiceDeltaToolCall) error {
-	args := argumentsIn(d.Function.JSON.Arguments)
+	args := decodeArguments(d.Function.JSON.Arguments)
 	at := c.find(d, args)
 	if at == nil {
 		at = &call{index: d.Index}

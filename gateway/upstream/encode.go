@@ -12,9 +12,9 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// chatRequest says a request of Messages as one of chat completions.
-func (u *Upstream) chatRequest(r *messagesRequest) ([]byte, error) {
-	p := openai.ChatCompletionNewParams{Model: u.cut(r.Model), Temperature: optional(r.Temperature),
+// encodeRequest says a request of Messages as one of chat completions.
+func (u *Upstream) encodeRequest(r *messagesRequest) ([]byte, error) {
+	p := openai.ChatCompletionNewParams{Model: u.trimModel(r.Model), Temperature: optional(r.Temperature),
 		TopP: optional(r.TopP)}
 	if u.isOpenAI() {
 		p.MaxCompletionTokens = param.NewOpt(r.MaxTokens)
@@ -25,16 +25,16 @@ func (u *Upstream) chatRequest(r *messagesRequest) ([]byte, error) {
 		p.Stop.OfStringArray = r.StopSequences
 	}
 	var err error
-	if p.Messages, err = sayMessages(r); err != nil {
+	if p.Messages, err = encodeMessages(r); err != nil {
 		return nil, err
 	}
-	if p.Tools, err = sayTools(r.Tools); err != nil {
+	if p.Tools, err = encodeTools(r.Tools); err != nil {
 		return nil, err
 	}
-	if err = sayChoice(&p, r.ToolChoice); err != nil {
+	if err = encodeChoice(&p, r.ToolChoice); err != nil {
 		return nil, err
 	}
-	if err = sayFormat(&p, r.OutputConfig); err != nil {
+	if err = encodeFormat(&p, r.OutputConfig); err != nil {
 		return nil, err
 	}
 	if r.Stream {
@@ -54,15 +54,15 @@ func optional(f *float64) (o param.Opt[float64]) {
 	return o
 }
 
-func sayTools(list []tool) (out []openai.ChatCompletionToolUnionParam, err error) {
+func encodeTools(list []tool) (out []openai.ChatCompletionToolUnionParam, err error) {
 	for i, t := range list {
 		switch {
 		case t.Type != "" && t.Type != "custom":
-			return nil, cannotSay("tools.%d, of the type %s", i, short(t.Type))
+			return nil, cannotEncode("tools.%d, of the type %s", i, short(t.Type))
 		case t.DeferLoading:
-			return nil, cannotSay("tools.%d.defer_loading", i)
+			return nil, cannotEncode("tools.%d.defer_loading", i)
 		case slices.ContainsFunc(t.AllowedCallers, func(c string) bool { return c != "direct" }):
-			return nil, cannotSay("tools.%d.allowed_callers", i)
+			return nil, cannotEncode("tools.%d.allowed_callers", i)
 		case t.Name == "":
 			return nil, fmt.Errorf("tools.%d.name: it is missing", i)
 		}
@@ -84,7 +84,7 @@ func sayTools(list []tool) (out []openai.ChatCompletionToolUnionParam, err error
 // choices are the words for which tools may be called.
 var choices = map[string]string{"auto": "auto", "any": "required", "none": "none"}
 
-func sayChoice(p *openai.ChatCompletionNewParams, c *toolChoice) error {
+func encodeChoice(p *openai.ChatCompletionNewParams, c *toolChoice) error {
 	if c == nil {
 		return nil
 	}
@@ -103,12 +103,12 @@ func sayChoice(p *openai.ChatCompletionNewParams, c *toolChoice) error {
 	return nil
 }
 
-func sayFormat(p *openai.ChatCompletionNewParams, c *outputConfig) error {
+func encodeFormat(p *openai.ChatCompletionNewParams, c *outputConfig) error {
 	if c == nil || c.Format == nil {
 		return nil
 	}
 	if c.Format.Type != "json_schema" {
-		return cannotSay("output_config.format, of the type %s", short(c.Format.Type))
+		return cannotEncode("output_config.format, of the type %s", short(c.Format.Type))
 	}
 	p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
 		JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "answer", Strict: param.NewOpt(true),
@@ -117,8 +117,8 @@ func sayFormat(p *openai.ChatCompletionNewParams, c *outputConfig) error {
 	return nil
 }
 
-// sayMessages says the system text and all messages.
-func sayMessages(r *messagesRequest) (out []openai.ChatCompletionMessageParamUnion, err error) {
+// encodeMessages says the system text and all messages.
+func encodeMessages(r *messagesRequest) (out []openai.ChatCompletionMessageParamUnion, err error) {
 	if len(r.System) > 0 {
 		text, err := texts("system", r.System)
 		if err != nil {
@@ -131,9 +131,9 @@ func sayMessages(r *messagesRequest) (out []openai.ChatCompletionMessageParamUni
 		var said []openai.ChatCompletionMessageParamUnion
 		switch m.Role {
 		case "user":
-			said, err = sayUser(where, m.Content)
+			said, err = encodeUser(where, m.Content)
 		case "assistant":
-			said, err = sayAssistant(where, m.Content)
+			said, err = encodeAssistant(where, m.Content)
 		case "system":
 			var text string
 			text, err = texts(where, m.Content)
@@ -147,7 +147,7 @@ func sayMessages(r *messagesRequest) (out []openai.ChatCompletionMessageParamUni
 		out = append(out, said...)
 	}
 	if r.Messages[len(r.Messages)-1].Role == "assistant" {
-		return nil, cannotSay("messages.%d, the beginning of an answer that is to be continued", len(r.Messages)-1)
+		return nil, cannotEncode("messages.%d, the beginning of an answer that is to be continued", len(r.Messages)-1)
 	}
 	return out, nil
 }
@@ -157,28 +157,28 @@ func texts(where string, list content) (string, error) {
 	var parts []string
 	for i, b := range list {
 		if b.Type != "text" {
-			return "", cannotSay("%s.content.%d, of the type %s", where, i, short(b.Type))
+			return "", cannotEncode("%s.content.%d, of the type %s", where, i, short(b.Type))
 		}
 		parts = append(parts, b.Text)
 	}
 	return strings.Join(parts, "\n\n"), nil
 }
 
-// sayUser says results first, each as a message of its own, and then all else as one. A result has room for text
+// encodeUser says results first, each as a message of its own, and then all else as one. A result has room for text
 // alone, so its images go to that one.
-func sayUser(where string, list content) (out []openai.ChatCompletionMessageParamUnion, err error) {
+func encodeUser(where string, list content) (out []openai.ChatCompletionMessageParamUnion, err error) {
 	var rest []openai.ChatCompletionContentPartUnionParam
 	for i, b := range list {
 		at := fmt.Sprintf("%s.content.%d", where, i)
 		if b.Type == "tool_result" {
-			text, shown, err := sayResult(at, b)
+			text, shown, err := encodeResult(at, b)
 			if err != nil {
 				return nil, err
 			}
 			out, rest = append(out, openai.ToolMessage(text, b.ToolUseID)), append(rest, shown...)
 			continue
 		}
-		part, err := sayPart(at, b)
+		part, err := encodePart(at, b)
 		if err != nil {
 			return nil, err
 		}
@@ -205,8 +205,8 @@ func userMessage(parts []openai.ChatCompletionContentPartUnionParam) openai.Chat
 	return openai.UserMessage(strings.Join(plain, "\n\n"))
 }
 
-// sayResult is a tool's result as text, and the images in it with a word on where they are from.
-func sayResult(where string, b block) (text string, shown []openai.ChatCompletionContentPartUnionParam, err error) {
+// encodeResult is a tool's result as text, and the images in it with a word on where they are from.
+func encodeResult(where string, b block) (text string, shown []openai.ChatCompletionContentPartUnionParam, err error) {
 	var parts []string
 	for i, inner := range b.Content {
 		at := fmt.Sprintf("%s.content.%d", where, i)
@@ -215,9 +215,9 @@ func sayResult(where string, b block) (text string, shown []openai.ChatCompletio
 			continue
 		}
 		if inner.Type != "image" && inner.Type != "document" {
-			return "", nil, cannotSay("%s, of the type %s", at, short(inner.Type))
+			return "", nil, cannotEncode("%s, of the type %s", at, short(inner.Type))
 		}
-		part, err := sayPart(at, inner)
+		part, err := encodePart(at, inner)
 		if err != nil {
 			return "", nil, err
 		}
@@ -232,8 +232,8 @@ func sayResult(where string, b block) (text string, shown []openai.ChatCompletio
 	return text, shown, nil
 }
 
-// sayPart says a block of a user's that is no result.
-func sayPart(where string, b block) (openai.ChatCompletionContentPartUnionParam, error) {
+// encodePart says a block of a user's that is no result.
+func encodePart(where string, b block) (openai.ChatCompletionContentPartUnionParam, error) {
 	s := b.Source
 	switch {
 	case b.Type == "text":
@@ -255,9 +255,9 @@ func sayPart(where string, b block) (openai.ChatCompletionContentPartUnionParam,
 		}), nil
 	case s != nil:
 		return openai.ChatCompletionContentPartUnionParam{},
-			cannotSay("%s, of the type %s with a source of the type %s", where, short(b.Type), short(s.Type))
+			cannotEncode("%s, of the type %s with a source of the type %s", where, short(b.Type), short(s.Type))
 	}
-	return openai.ChatCompletionContentPartUnionParam{}, cannotSay("%s, of the type %s", where, short(b.Type))
+	return openai.ChatCompletionContentPartUnionParam{}, cannotEncode("%s, of the type %s", where, short(b.Type))
 }
 
 func document(title, text string) string {
@@ -267,9 +267,9 @@ func document(title, text string) string {
 	return title + "\n\n" + text
 }
 
-// sayAssistant says what the model has said: one message, without its thoughts, for which chat completions have no
+// encodeAssistant says what the model has said: one message, without its thoughts, for which chat completions have no
 // place that all servers know.
-func sayAssistant(where string, list content) ([]openai.ChatCompletionMessageParamUnion, error) {
+func encodeAssistant(where string, list content) ([]openai.ChatCompletionMessageParamUnion, error) {
 	var m openai.ChatCompletionAssistantMessageParam
 	var said []string
 	for i, b := range list {
@@ -278,16 +278,16 @@ func sayAssistant(where string, list content) ([]openai.ChatCompletionMessagePar
 			said = append(said, b.Text)
 		case "thinking", "redacted_thinking":
 		case "tool_use":
-			m.ToolCalls = append(m.ToolCalls, sayCall(b))
+			m.ToolCalls = append(m.ToolCalls, encodeCall(b))
 		default:
-			return nil, cannotSay("%s.content.%d, of the type %s", where, i, short(b.Type))
+			return nil, cannotEncode("%s.content.%d, of the type %s", where, i, short(b.Type))
 		}
 	}
 	m.Content.OfString = param.NewOpt(strings.Join(said, "\n\n")) // some servers want it beside calls, too
 	return []openai.ChatCompletionMessageParamUnion{{OfAssistant: &m}}, nil
 }
 
-func sayCall(b block) openai.ChatCompletionMessageToolCallUnionParam {
+func encodeCall(b block) openai.ChatCompletionMessageToolCallUnionParam {
 	return openai.ChatCompletionMessageToolCallUnionParam{
 		OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
 			ID: b.ID, Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: b.Name,

@@ -9,26 +9,26 @@ import (
 	"berth/proto"
 )
 
-// unpack has the body of an answer be plain that some proxies compress though they are asked not to.
-func (u *Upstream) unpack(res *http.Response) {
+// decompress has the body of an answer be plain that some proxies compress though they are asked not to.
+func (u *Upstream) decompress(res *http.Response) {
 	if res.Header.Get("Content-Encoding") != "gzip" {
 		return
 	}
 	res.Header.Del("Content-Encoding")
 	res.Header.Del("Content-Length")
 	res.ContentLength = -1
-	res.Body = &packed{u: u, src: res.Body}
+	res.Body = &gzipBody{u: u, src: res.Body}
 }
 
 // A packed body is unpacked while it is read.
-type packed struct {
+type gzipBody struct {
 	u   *Upstream
 	src io.ReadCloser
 	out *gzip.Reader // nil: nothing was read
 }
 
 // Read fails with a *proto.Error where the answer breaks off.
-func (p *packed) Read(b []byte) (n int, err error) {
+func (p *gzipBody) Read(b []byte) (n int, err error) {
 	if p.out == nil {
 		p.out, err = gzip.NewReader(p.src)
 	}
@@ -43,4 +43,4 @@ func (p *packed) Read(b []byte) (n int, err error) {
 }
 
 // Close closes the answer.
-func (p *packed) Close() error { return p.src.Close() }
+func (p *gzipBody) Close() error { return p.src.Close() }
