@@ -124,32 +124,32 @@ func (c *Client) Ask(ctx context.Context, wait time.Duration) (hear func(context
 	pipes, known := c.pipes, c.hello
 	c.mu.Unlock()
 	if pipes >= supported {
-		err = said(ctx, w.Within(ctx, wait, func(w *wire.Conn) error { return askBoot(w, pipes) }))
+		err = preferContextError(ctx, w.Within(ctx, wait, func(w *wire.Conn) error { return sendPing(w, pipes) }))
 	}
 	return func(ctx context.Context) (h wire.Hello, _ error) {
 		defer c.put(w)
 		if err != nil {
 			return h, err
 		}
-		return h, said(ctx, w.Within(ctx, wait, func(w *wire.Conn) (err error) {
+		return h, preferContextError(ctx, w.Within(ctx, wait, func(w *wire.Conn) (err error) {
 			if pipes >= supported {
-				h, err = c.hear(w, pipes, known)
+				h, err = c.readPong(w, pipes, known)
 			} else { // what did not cross may cross the next time
-				h, err = c.meet(w)
+				h, err = c.handshake(w)
 			}
 			return err
 		}))
 	}
 }
 
-// hear takes the answer of a guest that was asked. Where it is the one that was known, what is known of it holds.
-func (c *Client) hear(w *wire.Conn, pipes support, known wire.Hello) (wire.Hello, error) {
-	boot, err := hearBoot(w, pipes)
+// readPong takes the answer of a guest that was asked. Where it is the one that was known, what is known of it holds.
+func (c *Client) readPong(w *wire.Conn, pipes support, known wire.Hello) (wire.Hello, error) {
+	boot, err := readBoot(w, pipes)
 	if err != nil {
 		return wire.Hello{}, err
 	}
 	if boot != known.Boot {
-		return c.meet(w)
+		return c.handshake(w)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,8 +157,8 @@ func (c *Client) hear(w *wire.Conn, pipes support, known wire.Hello) (wire.Hello
 	return known, nil
 }
 
-// askBoot asks a guest which one it is, and hearBoot is what it says.
-func askBoot(w *wire.Conn, how support) error {
+// sendPing asks a guest which one it is, and hearBoot is what it says.
+func sendPing(w *wire.Conn, how support) error {
 	var err error
 	if how < pinged {
 		err = w.SendRequest(&wire.Request{Op: wire.OpHello}, nil)
@@ -171,9 +171,9 @@ func askBoot(w *wire.Conn, how support) error {
 	return nil
 }
 
-func hearBoot(w *wire.Conn, how support) (string, error) {
+func readBoot(w *wire.Conn, how support) (string, error) {
 	if how < pinged {
-		h, err := hearHello(w)
+		h, err := readHello(w)
 		return h.Boot, err
 	}
 	kind, body, err := w.ReadMessage(maxBoot)
@@ -193,8 +193,8 @@ const (
 	maxHello = 4 << 10
 )
 
-// hearHello is the answer of a guest that was asked who it is.
-func hearHello(w *wire.Conn) (h wire.Hello, err error) {
+// readHello is the answer of a guest that was asked who it is.
+func readHello(w *wire.Conn) (h wire.Hello, err error) {
 	err = w.ReadReplyWithin(maxHello, &h)
 	if err == nil && len(h.Boot) > maxBoot {
 		err = wire.Fail(w, wire.ErrFrame)
@@ -202,9 +202,9 @@ func hearHello(w *wire.Conn) (h wire.Hello, err error) {
 	return h, err
 }
 
-// meet asks a guest that is not known. It proves that it received the descriptor
+// handshake asks a guest that is not known. It proves that it received the descriptor
 // by writing into it: on some sandboxes they vanish on the way without an error.
-func (c *Client) meet(w *wire.Conn) (wire.Hello, error) {
+func (c *Client) handshake(w *wire.Conn) (wire.Hello, error) {
 	var h wire.Hello
 	r, sent, err := probePipe(w)
 	if err != nil {
@@ -222,7 +222,7 @@ func (c *Client) meet(w *wire.Conn) (wire.Hello, error) {
 	if err != nil {
 		return h, wire.Fail(w, err)
 	}
-	if h, err = hearHello(w); err != nil {
+	if h, err = readHello(w); err != nil {
 		return h, err
 	}
 	h.Pipes = h.Pipes && r != nil && probed(r)
@@ -276,10 +276,10 @@ func (c *Client) crossing(ctx context.Context) (support, error) {
 	return c.pipes, nil
 }
 
-// sure is get for what must not be lost: if a connection has broken, the guest is asked first whether it is there.
+// getConfirmed is get for what must not be lost: if a connection has broken, the guest is asked first whether it is there.
 // One that is being killed loses them one by one, and of a command that is sent over the next nobody would know
 // whether it began.
-func (c *Client) sure(ctx context.Context) (*wire.Conn, error) {
+func (c *Client) getConfirmed(ctx context.Context) (*wire.Conn, error) {
 	for {
 		if c.doubted() {
 			if _, err := c.Hello(ctx); err != nil {
@@ -330,7 +330,7 @@ func (c *Client) do(ctx context.Context, wait time.Duration, fn func(*wire.Conn)
 	}
 	err = w.Within(ctx, wait, fn)
 	c.put(w)
-	return said(ctx, err)
+	return preferContextError(ctx, err)
 }
 
 // get takes an idle connection or makes one.
@@ -409,20 +409,20 @@ func (c *Client) put(w *wire.Conn) {
 	_ = w.Close()
 }
 
-// A never is an error of a command that cannot have been started.
-type never struct{ error }
+// A notStartedError is an error of a command that cannot have been started.
+type notStartedError struct{ error }
 
-func (n never) Unwrap() error { return n.error }
+func (n notStartedError) Unwrap() error { return n.error }
 
 // NotStarted reports whether a command whose Start failed with err certainly did not run: the guest has not
 // got the whole request, or has refused it. Otherwise it may have, for a moment.
 func NotStarted(err error) bool {
-	var n never
+	var n notStartedError
 	return errors.As(err, &n)
 }
 
-// said prefers the reason of ctx, if it has one, to what came of it.
-func said(ctx context.Context, err error) error {
+// preferContextError prefers the reason of ctx, if it has one, to what came of it.
+func preferContextError(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && proto.CodeOf(err) == proto.Unavailable {
 		return ctx.Err()
 	}

@@ -27,7 +27,7 @@ func (c *Client) passesFiles() bool {
 func (d *download) receive(req *wire.Request, head *wire.Opened) (io.ReadCloser, error) {
 	fds := d.w.Descriptors()
 	defer func() { wire.CloseAll(fds) }()
-	err := said(d.ctx, d.fill())
+	err := preferContextError(d.ctx, d.fill())
 	c, ctx := d.c, d.ctx
 	switch {
 	case err == io.EOF:

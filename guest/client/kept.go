@@ -18,7 +18,7 @@ const maxOffset = 1 << 60
 // off. NotFound says that the guest does not keep it. However it fails, the command goes on and is kept.
 func (c *Client) Attach(ctx context.Context, id string, have [2]int64, stdin bool, sink Sink) (*Process, error) {
 	p := &Process{kept: true, again: true, at: have}
-	return c.begin(ctx, p, sink, stdin, func() error {
+	return c.startProcess(ctx, p, sink, stdin, func() error {
 		if err := p.conn.SendRequest(&wire.Request{Op: wire.OpAttach, ID: id, Have: have}, nil); err != nil {
 			return wire.Fail(p.conn, err)
 		}

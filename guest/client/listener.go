@@ -9,15 +9,15 @@ import (
 	"berth/guest/wire"
 )
 
-// A Line is a connection to the guest that waits for somebody in the container to connect to its loopback.
-type Line struct {
+// A Listener is a connection to the guest that waits for somebody in the container to connect to its loopback.
+type Listener struct {
 	client *Client
 	conn   *wire.Conn
 }
 
 // Listen has the guest listen on a port of the container's loopback, if it does not yet, and lends it a line for
 // whoever connects there. Each line serves one connection.
-func (c *Client) Listen(ctx context.Context, port uint16) (*Line, error) {
+func (c *Client) Listen(ctx context.Context, port uint16) (*Listener, error) {
 	nc, err := c.dial(ctx) // a new one: those that are idle are for commands
 	if err != nil {
 		return nil, dialError(ctx, err)
@@ -26,20 +26,20 @@ func (c *Client) Listen(ctx context.Context, port uint16) (*Line, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Line{c, w}
+	l := &Listener{c, w}
 	release := w.Bound(ctx, wire.ShortWait)
 	if err = w.SendRequest(&wire.Request{Op: wire.OpListen, Port: port}, nil); err == nil {
 		err = w.ReadReply(nil)
 	}
 	if err = w.Unbound(release, err); err != nil {
 		l.Close()
-		return nil, said(ctx, err)
+		return nil, preferContextError(ctx, err)
 	}
 	return l, nil
 }
 
 // Close takes the line back.
-func (l *Line) Close() {
+func (l *Listener) Close() {
 	l.client.mu.Lock()
 	delete(l.client.live, l.conn)
 	l.client.mu.Unlock()
@@ -47,27 +47,27 @@ func (l *Line) Close() {
 }
 
 // Await waits until somebody connects. The line is closed if nobody does before ctx ends, or the guest goes away.
-func (l *Line) Await(ctx context.Context) (*Call, error) {
+func (l *Listener) Await(ctx context.Context) (*Conn, error) {
 	release := l.conn.Bound(ctx, queueWait)
 	if err := l.conn.Unbound(release, l.conn.ReadReply(nil)); err != nil {
 		l.Close()
-		return nil, said(ctx, err)
+		return nil, preferContextError(ctx, err)
 	}
-	return &Call{Conn: l.conn.Conn, line: l}, nil
+	return &Conn{Conn: l.conn.Conn, line: l}, nil
 }
 
-// A Call is a connection that somebody made inside the container, seen from its other end. One goroutine may read and
+// A Conn is a connection that somebody made inside the container, seen from its other end. One goroutine may read and
 // another write.
-type Call struct {
+type Conn struct {
 	net.Conn // for deadlines and addresses
-	line     *Line
+	line     *Listener
 	left     int  // bytes of the frame that is being read
 	over     bool // they have said all
 	closing  sync.Once
 }
 
 // Read reads what was said inside. Nothing is buffered: what a guest announces takes no memory.
-func (c *Call) Read(b []byte) (int, error) {
+func (c *Conn) Read(b []byte) (int, error) {
 	if c.over {
 		return 0, io.EOF
 	}
@@ -90,7 +90,7 @@ func (c *Call) Read(b []byte) (int, error) {
 }
 
 // Write says something to whoever called.
-func (c *Call) Write(b []byte) (n int, err error) {
+func (c *Conn) Write(b []byte) (n int, err error) {
 	for len(b) > 0 {
 		piece := b[:min(len(b), wire.RelayPiece)]
 		if err := c.line.conn.Send(wire.FrameBody, piece); err != nil {
@@ -102,10 +102,10 @@ func (c *Call) Write(b []byte) (n int, err error) {
 }
 
 // CloseWrite says that nothing more comes.
-func (c *Call) CloseWrite() error { return c.line.conn.Send(wire.FrameClose, nil) }
+func (c *Conn) CloseWrite() error { return c.line.conn.Send(wire.FrameClose, nil) }
 
 // Close ends the connection inside, too.
-func (c *Call) Close() error {
+func (c *Conn) Close() error {
 	c.closing.Do(c.line.Close)
 	return nil
 }

@@ -311,7 +311,7 @@ func TestDyingGuest(t *testing.T) {
 // What a guest does with the ends of pipes that it gets changes nothing about ours: its reads of them may wait, and
 // ours never do.
 func TestReadsDoNotWaitForTheGuest(t *testing.T) {
-	p, err := newPlumbing(false)
+	p, err := newCommandPipes(false)
 	must(t, err)
 	defer p.drop()
 	for _, fd := range p.send {

@@ -9,18 +9,18 @@ import (
 	"berth/guest/wire"
 )
 
-// A plumbing is the daemon's side of a command's pipes.
-type plumbing struct {
+// A commandPipes is the daemon's side of a command's pipes.
+type commandPipes struct {
 	out   [2]*os.File // read ends of stdout and stderr
 	stdin *os.File    // write end, or nil
 	send  []int       // what the guest gets: write and read end of stdout, of stderr, read end of stdin
 	close []int       // which of those are not ours once they are sent
 }
 
-// newPlumbing makes pipes for one command. The guest gets read ends too, so that it can go on reading when we stop
+// newCommandPipes makes pipes for one command. The guest gets read ends too, so that it can go on reading when we stop
 // and a process that was left behind still writes: others than ours, or it could have our reads wait for ever.
-func newPlumbing(stdin bool) (*plumbing, error) {
-	p := &plumbing{}
+func newCommandPipes(stdin bool) (*commandPipes, error) {
+	p := &commandPipes{}
 	for i := range p.out {
 		r, w, err := wire.Pipe()
 		if err != nil {
@@ -54,33 +54,33 @@ func newPlumbing(stdin bool) (*plumbing, error) {
 	return p, err
 }
 
-// spares are pipes for commands to come, since a command would have to wait for its own. They are made when the end
+// prestartedPipes are pipes for commands to come, since a command would have to wait for its own. They are made when the end
 // of one has been told and nobody waits.
-var spares = make(chan *plumbing, 4)
+var prestartedPipes = make(chan *commandPipes, 4)
 
-// takePlumbing is newPlumbing, at once where there is a spare one.
-func takePlumbing(stdin bool) (*plumbing, error) {
+// takePipes is newPlumbing, at once where there is a spare one.
+func takePipes(stdin bool) (*commandPipes, error) {
 	if stdin {
-		return newPlumbing(true)
+		return newCommandPipes(true)
 	}
 	select {
-	case p := <-spares:
+	case p := <-prestartedPipes:
 		return p, nil
 	default:
-		return newPlumbing(false)
+		return newCommandPipes(false)
 	}
 }
 
-// layPlumbing makes as many spare ones as there is room for. So a daemon at rest always has the same number of them,
+// refillPipes makes as many spare ones as there is room for. So a daemon at rest always has the same number of them,
 // whatever went on before.
-func layPlumbing() {
-	for len(spares) < cap(spares) {
-		p, err := newPlumbing(false)
+func refillPipes() {
+	for len(prestartedPipes) < cap(prestartedPipes) {
+		p, err := newCommandPipes(false)
 		if err != nil {
 			return // whoever needs it will be told
 		}
 		select {
-		case spares <- p:
+		case prestartedPipes <- p:
 		default:
 			p.drop()
 		}
@@ -89,13 +89,13 @@ func layPlumbing() {
 
 // ClosePipes closes the pipes that are made ahead. It is for tests that count descriptors.
 func ClosePipes() {
-	for len(spares) > 0 {
-		(<-spares).drop()
+	for len(prestartedPipes) > 0 {
+		(<-prestartedPipes).drop()
 	}
 }
 
 // sent closes what only the guest needs.
-func (p *plumbing) sent() {
+func (p *commandPipes) sent() {
 	for _, fd := range p.close {
 		_ = unix.Close(fd)
 	}
@@ -103,7 +103,7 @@ func (p *plumbing) sent() {
 }
 
 // drop closes everything.
-func (p *plumbing) drop() {
+func (p *commandPipes) drop() {
 	p.sent()
 	for _, f := range append(p.out[:], p.stdin) {
 		if f != nil {

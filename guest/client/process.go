@@ -32,12 +32,12 @@ type Process struct {
 	conn    *wire.Conn
 	first   wire.Started
 	sink    Sink
-	buffers BufferSink // StartOptions.Buffers
-	sinkMu  sync.Mutex // one call of sink at a time; guards at
-	at      [2]int64   // how much of each stream there was
-	kept    bool       // it does not end with its connection
-	again   bool       // it was started over another connection, before
-	pipes   *plumbing  // nil where output comes as frames
+	buffers BufferSink    // StartOptions.Buffers
+	sinkMu  sync.Mutex    // one call of sink at a time; guards at
+	at      [2]int64      // how much of each stream there was
+	kept    bool          // it does not end with its connection
+	again   bool          // it was started over another connection, before
+	pipes   *commandPipes // nil where output comes as frames
 	pumps   []*output.Pump
 	stdin   *stdin // nil if the command reads nothing
 
@@ -73,23 +73,23 @@ func (c *Client) StartWith(ctx context.Context, cmd wire.Command, sink Sink, opt
 	if cmd.TTY == nil && cmd.Shell == "" && cmd.Keep == 0 {
 		var err error
 		if how, err = c.crossing(ctx); err != nil {
-			return nil, never{err}
+			return nil, notStartedError{err}
 		}
 	}
 	p := &Process{kept: cmd.Keep > 0, buffers: opt.Buffers}
-	return c.begin(ctx, p, sink, cmd.Stdin, func() error { return p.start(&cmd, how >= supported, opt.Sent) })
+	return c.startProcess(ctx, p, sink, cmd.Stdin, func() error { return p.sendStart(&cmd, how >= supported, opt.Sent) })
 }
 
-// begin has start ask for p on a connection, and listens to it from then on.
-func (c *Client) begin(ctx context.Context, p *Process, sink Sink, stdin bool, start func() error) (*Process, error) {
-	w, err := c.sure(ctx)
+// startProcess has start ask for p on a connection, and listens to it from then on.
+func (c *Client) startProcess(ctx context.Context, p *Process, sink Sink, stdin bool, start func() error) (*Process, error) {
+	w, err := c.getConfirmed(ctx)
 	if err != nil {
-		return nil, never{err}
+		return nil, notStartedError{err}
 	}
 	p.client, p.conn, p.sink, p.controls, p.done = c, w, sink, map[uint32]chan error{}, make(chan struct{})
 	release := w.Bound(ctx, queueWait)
 	if err = w.Unbound(release, start()); err == nil {
-		err = p.attach(stdin)
+		err = p.startReaders(stdin)
 	}
 	if err != nil {
 		if p.kept && !p.again && w.Broken {
@@ -97,25 +97,25 @@ func (c *Client) begin(ctx context.Context, p *Process, sink Sink, stdin bool, s
 		}
 		p.close()
 		c.put(w)
-		return nil, said(ctx, err)
+		return nil, preferContextError(ctx, err)
 	}
 	return p, nil
 }
 
-// start sends the request and waits until the process exists.
-func (p *Process) start(cmd *wire.Command, cross bool, sent func()) error {
+// sendStart sends the request and waits until the process exists.
+func (p *Process) sendStart(cmd *wire.Command, cross bool, sent func()) error {
 	if cross {
 		var err error
-		if p.pipes, err = takePlumbing(cmd.Stdin); err != nil {
-			return never{proto.Errorf(proto.TooMany, "exec", "", "the daemon has no file descriptors left; try later")}
+		if p.pipes, err = takePipes(cmd.Stdin); err != nil {
+			return notStartedError{proto.Errorf(proto.TooMany, "exec", "", "the daemon has no file descriptors left; try later")}
 		}
 		err = p.conn.SendRequest(&wire.Request{Op: wire.OpExec, Command: cmd, Pipes: len(p.pipes.send)}, p.pipes.send)
 		p.pipes.sent()
 		if err != nil {
-			return never{wire.Fail(p.conn, err)}
+			return notStartedError{wire.Fail(p.conn, err)}
 		}
 	} else if err := p.conn.SendRequest(&wire.Request{Op: wire.OpExec, Command: cmd}, nil); err != nil {
-		return never{wire.Fail(p.conn, err)}
+		return notStartedError{wire.Fail(p.conn, err)}
 	}
 	if sent != nil {
 		sent()
@@ -130,15 +130,15 @@ func (p *Process) answer(cross bool) error {
 	case err != nil:
 		return wire.Fail(p.conn, err)
 	case kind == wire.FrameError:
-		return never{p.conn.ReadError(body)}
+		return notStartedError{p.conn.ReadError(body)}
 	case kind != wire.FrameStarted || wire.Decode(body, &p.first) != nil || p.first.Pipes != cross:
 		return wire.Fail(p.conn, wire.ErrFrame)
 	}
 	return nil
 }
 
-// attach starts the readers of what the command writes.
-func (p *Process) attach(stdin bool) error {
+// startReaders starts the readers of what the command writes.
+func (p *Process) startReaders(stdin bool) error {
 	if !p.client.addReader() {
 		return wire.Fail(p.conn, net.ErrClosed)
 	}
@@ -159,7 +159,7 @@ func (p *Process) attach(stdin bool) error {
 		p.stdin = newStdin(p)
 		p.stdin.closed = p.first.NoInput
 	}
-	go p.run()
+	go p.readToEnd()
 	return nil
 }
 
@@ -185,8 +185,8 @@ func (p *Process) wholesale(s proto.Stream) func(*output.Buffer) (kept bool) {
 	}
 }
 
-// run reads what the guest says of the process until its end.
-func (p *Process) run() {
+// readToEnd reads what the guest says of the process until its end.
+func (p *Process) readToEnd() {
 	defer p.client.wg.Done()
 	var d wire.Done
 	err := p.listen(&d)
@@ -296,7 +296,7 @@ func (p *Process) end(x wire.Exit, err error) {
 	runtime.Gosched() // to whoever waited for that: nobody waits for what follows
 	p.close()
 	if p.pipes != nil {
-		layPlumbing()
+		refillPipes()
 	}
 }
 

@@ -39,7 +39,7 @@ func (c *Client) download(ctx context.Context, req *wire.Request, head any) (*do
 	w.TakeDescriptors = false
 	if err = w.Unbound(release, err); err != nil {
 		c.put(w)
-		return nil, said(ctx, err)
+		return nil, preferContextError(ctx, err)
 	}
 	d := &download{c: c, ctx: ctx, w: w}
 	// A deadline in the past is what wakes a read that is under way; closing the connection would do so
@@ -52,7 +52,7 @@ func (c *Client) download(ctx context.Context, req *wire.Request, head any) (*do
 // Read gives what a frame held, however little is asked for; the next frame is read when that is used up.
 func (d *download) Read(p []byte) (int, error) {
 	for len(d.rest) == 0 && d.err == nil {
-		d.err = said(d.ctx, d.fill())
+		d.err = preferContextError(d.ctx, d.fill())
 	}
 	if len(d.rest) == 0 {
 		return 0, d.err
@@ -80,7 +80,7 @@ func (d *download) WriteTo(w io.Writer) (int64, error) {
 			}
 			return total, d.err
 		}
-		d.err = said(d.ctx, d.fill())
+		d.err = preferContextError(d.ctx, d.fill())
 	}
 }
 
@@ -151,22 +151,22 @@ func (c *Client) upload(ctx context.Context, req *wire.Request, body io.Reader, 
 		w.Broken = true
 	}
 	if err != nil {
-		return said(ctx, err)
+		return preferContextError(ctx, err)
 	}
 	w.Widen()
 	stop := context.AfterFunc(ctx, func() { _ = w.SetDeadline(time.Unix(1, 0)) })
-	err = c.give(ctx, w, body, answer)
+	err = c.sendUpload(ctx, w, body, answer)
 	if !stop() {
 		w.Broken = true
 	}
 	_ = w.SetDeadline(time.Time{})
-	return said(ctx, err)
+	return preferContextError(ctx, err)
 }
 
-// give sends the body while it listens for an answer, which may come early: the disk is
+// sendUpload sends the body while it listens for an answer, which may come early: the disk is
 // full, say, and the rest need not be sent. Then, and when the body cannot be read, the connection is
 // of no more use.
-func (c *Client) give(ctx context.Context, w *wire.Conn, body io.Reader, answer any) error {
+func (c *Client) sendUpload(ctx context.Context, w *wire.Conn, body io.Reader, answer any) error {
 	answered := make(chan error, 1)
 	// The goroutine ends with the answer or with the connection, one of which comes on every path below.
 	go func() { answered <- w.ReadReply(answer) }()

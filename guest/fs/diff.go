@@ -46,8 +46,8 @@ func hunk(before, after []byte) proto.EditorReplace {
 	from, to := max(0, equalHead-hunkContext), max(0, equalTail-hunkContext)
 	left, right := side{lines: a[from : len(a)-to]}, side{lines: b[from : len(b)-to]}
 	flag(&left, &right, equalHead-from, equalTail-to)
-	settle(&left, &right)
-	settle(&right, &left)
+	shiftRuns(&left, &right)
+	shiftRuns(&right, &left)
 	first := min(left.first(), right.first())
 	last := min(left.last(), right.last()) // equal lines after the last change
 	lead := from + first
@@ -205,10 +205,10 @@ func flag(a, b *side, head, tail int) {
 	}
 }
 
-// settle moves the runs of changed lines of s to where diff shows them. A run may move past an equal
+// shiftRuns moves the runs of changed lines of s to where diff shows them. A run may move past an equal
 // line at its other end. It goes up as long as it meets another run, which becomes one with it, and then
 // down as far as it can; but back up to where it stands beside a run of the other side, if it came by one.
-func settle(s, other *side) {
+func shiftRuns(s, other *side) {
 	i, j := 0, 0 // j is where i corresponds to on the other side
 	for {
 		for i < len(s.lines) && !s.changed[i] {

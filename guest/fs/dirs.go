@@ -115,14 +115,14 @@ func (s *FS) newDir(id user.User, path string) error {
 // no file are the most frequent ones. It must cost next to nothing, so in a directory with more than this the daemon
 // walks.
 const (
-	sightFiles   = 100 // files and links
-	sightEntries = 400 // all that directories hold
+	fingerprintFiles   = 100 // files and links
+	fingerprintEntries = 400 // all that directories hold
 )
 
 // Fingerprint is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it removes the
 // directory prune if that is empty, and returns it if that is still to be done.
 func (s *FS) Fingerprint(dir, prune string) (gist, left string) {
-	w := &walker{most: sightFiles, left: sightEntries, prune: prune}
+	w := &walker{most: fingerprintFiles, left: fingerprintEntries, prune: prune}
 	if err := s.users.Root.Do(func() error { return w.from(s, dir) }); err != nil || w.truncated {
 		return "", w.prune
 	}

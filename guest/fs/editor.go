@@ -340,7 +340,7 @@ func (s *FS) create(id user.User, path string, in *proto.EditorInput) (proto.Edi
 // that state. The text goes to a temporary file beside it, which then takes the name: a reader sees the old file or
 // the new one, never half of one.
 func (s *FS) replaceFile(id user.User, path string, text []byte, was *unix.Stat_t) (bool, error) {
-	file, err := s.newIncoming(id, path, wire.WriteOptions{})
+	file, err := s.createTemp(id, path, wire.WriteOptions{})
 	if err != nil {
 		// Opening for writing says less than what models are used to hear of a directory.
 		if proto.CodeOf(err) == proto.InvalidArgument {
@@ -355,7 +355,7 @@ func (s *FS) replaceFile(id user.User, path string, text []byte, was *unix.Stat_
 		return false, wire.FileError(wire.OpEdit, path, err)
 	}
 	// The lock keeps out other edits alone; a command may write to the file at any time.
-	if was != nil && !file.still(was) {
+	if was != nil && !file.unchanged(was) {
 		file.drop()
 		return false, proto.Errorf(proto.Conflict, wire.OpEdit, path, "%s was changed by a command while it was edited. "+
 			"View it and edit again.", path)

@@ -307,7 +307,7 @@ func (w *walker) walk(d int, path string, depth int) error {
 		if e.kind == unix.DT_DIR { // which has no line of its own, so nothing need be asked of it
 			w.descend(d, e.Name, child, depth+1)
 		} else {
-			w.look(d, e.Name, child, depth)
+			w.addEntry(d, e.Name, child, depth)
 		}
 		if w.truncated && len(w.files) >= w.most {
 			return nil
@@ -325,8 +325,8 @@ func (w *walker) removeEmpty(at int, name string) bool {
 	return err == nil
 }
 
-// look describes an entry that is no directory, or may be.
-func (w *walker) look(d int, name, child string, depth int) {
+// addEntry describes an entry that is no directory, or may be.
+func (w *walker) addEntry(d int, name, child string, depth int) {
 	fi, err := infoAt(d, name, child)
 	switch {
 	case err != nil:

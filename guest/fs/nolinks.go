@@ -131,7 +131,7 @@ func (s *FS) fileNoLinks(id user.User, path string) (f *os.File, st *unix.Stat_t
 
 // placeNoLinks makes in ready to be written to a name in a directory that is there, whatever stands at that
 // name now: a link is replaced by the file.
-func (in *incoming) placeNoLinks(s *FS, path string) error {
+func (in *newFile) placeNoLinks(s *FS, path string) error {
 	in.path = path
 	at, name, err := s.openParent(path)
 	if err != nil {

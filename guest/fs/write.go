@@ -22,9 +22,9 @@ import (
 // defaultMode is that of files which nothing says otherwise of.
 const defaultMode = 0o644
 
-// An incoming is a file while it is being written: a temporary one beside it, which takes its
+// A newFile is a file while it is being written: a temporary one beside it, which takes its
 // place at the end. Until then it can be dropped without a trace.
-type incoming struct {
+type newFile struct {
 	id     user.User
 	path   string // what it becomes, links followed
 	dir    int    // the directory that name and temp are in, or AT_FDCWD where these are whole paths
@@ -37,9 +37,9 @@ type incoming struct {
 	before *unix.Stat_t // the file that is there already, or nil
 }
 
-// newIncoming makes the temporary file, and the directories above it.
-func (s *FS) newIncoming(id user.User, path string, opt wire.WriteOptions) (*incoming, error) {
-	in := &incoming{id: id, dir: unix.AT_FDCWD, opt: opt}
+// createTemp makes the temporary file, and the directories above it.
+func (s *FS) createTemp(id user.User, path string, opt wire.WriteOptions) (*newFile, error) {
+	in := &newFile{id: id, dir: unix.AT_FDCWD, opt: opt}
 	if opt.Hash {
 		in.sum = sha256.New()
 	}
@@ -65,7 +65,7 @@ func (s *FS) newIncoming(id user.User, path string, opt wire.WriteOptions) (*inc
 }
 
 // placeAt makes in ready to be written to path, or to what path links to. The directories above are made.
-func (in *incoming) placeAt(path string) (err error) {
+func (in *newFile) placeAt(path string) (err error) {
 	if in.path, err = target(path); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (in *incoming) placeAt(path string) (err error) {
 // tempName is a name for a file that is not whole yet.
 func tempName() string { return ".berth-" + rand.Text() + ".tmp" }
 
-func (in *incoming) closeDir() {
+func (in *newFile) closeDir() {
 	if in.dir != unix.AT_FDCWD {
 		_ = unix.Close(in.dir)
 		in.dir = unix.AT_FDCWD
@@ -89,7 +89,7 @@ func (in *incoming) closeDir() {
 
 // examine looks at what is there, with the permission that writing it in place would need:
 // a rename needs none on the file itself.
-func (in *incoming) examine() error {
+func (in *newFile) examine() error {
 	f, st, err := openRegular(in.path, unix.O_WRONLY)
 	switch {
 	case isMissing(err):
@@ -151,8 +151,8 @@ func beyond(path, to string) (string, error) {
 	return filepath.Join(dir, to[last:]), err
 }
 
-// still reports whether the file to be replaced is in the state that it was in.
-func (in *incoming) still(was *unix.Stat_t) bool {
+// unchanged reports whether the file to be replaced is in the state that it was in.
+func (in *newFile) unchanged(was *unix.Stat_t) bool {
 	var st unix.Stat_t
 	err := in.id.Do(func() error { return unix.Fstatat(in.dir, in.name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	return err == nil && st.Ino == was.Ino && st.Dev == was.Dev && st.Size == was.Size && st.Mtim == was.Mtim &&
@@ -160,7 +160,7 @@ func (in *incoming) still(was *unix.Stat_t) bool {
 }
 
 // Write adds to the file.
-func (in *incoming) Write(b []byte) (int, error) {
+func (in *newFile) Write(b []byte) (int, error) {
 	n, err := in.f.Write(b)
 	if in.sum != nil {
 		in.sum.Write(b[:n])
@@ -170,20 +170,20 @@ func (in *incoming) Write(b []byte) (int, error) {
 }
 
 // drop removes the temporary file.
-func (in *incoming) drop() {
+func (in *newFile) drop() {
 	_ = in.f.Close()
 	_ = in.id.Do(func() error { return unix.Unlinkat(in.dir, in.temp, 0) })
 	in.closeDir()
 }
 
 // commit puts the file into its place and describes it.
-func (in *incoming) commit() (proto.FileInfo, error) {
+func (in *newFile) commit() (proto.FileInfo, error) {
 	var fi proto.FileInfo
 	err := in.id.Do(func() error {
-		if err := in.dress(); err != nil {
+		if err := in.setModeAndOwner(); err != nil {
 			return err
 		}
-		if err := in.place(); err != nil {
+		if err := in.rename(); err != nil {
 			return err
 		}
 		var st unix.Stat_t
@@ -204,8 +204,8 @@ func (in *incoming) commit() (proto.FileInfo, error) {
 	return fi, in.f.Close()
 }
 
-// dress gives the temporary file the mode and, where root replaces a user's file, the owner that it shall have.
-func (in *incoming) dress() error {
+// setModeAndOwner gives the temporary file the mode and, where root replaces a user's file, the owner that it shall have.
+func (in *newFile) setModeAndOwner() error {
 	mode := uint32(defaultMode)
 	if in.before != nil {
 		mode = in.before.Mode & 0o7777
@@ -221,8 +221,8 @@ func (in *incoming) dress() error {
 	return unix.Fchmod(int(in.f.Fd()), mode)
 }
 
-// place renames the temporary file to its name.
-func (in *incoming) place() error {
+// rename renames the temporary file to its name.
+func (in *newFile) rename() error {
 	if !in.opt.Exclusive {
 		return unix.Renameat(in.dir, in.temp, in.dir, in.name)
 	}
@@ -231,7 +231,7 @@ func (in *incoming) place() error {
 
 // write receives a file.
 func (k *handler) write(id user.User, req *wire.Request, path string) error {
-	in, err := k.s.newIncoming(id, path, req.Write)
+	in, err := k.s.createTemp(id, path, req.Write)
 	if err != nil {
 		return k.conn.SendReply(nil, err)
 	}

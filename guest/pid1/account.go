@@ -26,7 +26,7 @@ func (u *usage) add(v usage) {
 // openAccount begins to count what orphans of o use. The kernel adds what a process used to its
 // parent's when that waits for it; an orphan's parent is PID 1, so without this nobody would be told
 // what killed and abandoned children took.
-func (r *reaper) openAccount(o *owner) {
+func (r *reaper) openAccount(o *group) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all {
@@ -35,19 +35,19 @@ func (r *reaper) openAccount(o *owner) {
 }
 
 // closeAccount stops that.
-func (r *reaper) closeAccount(o *owner) {
+func (r *reaper) closeAccount(o *group) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for pid, u := range r.claimed {
+	for pid, u := range r.assigned {
 		if u == r.orphans[o] {
-			delete(r.claimed, pid)
+			delete(r.assigned, pid)
 		}
 	}
 	delete(r.orphans, o)
 }
 
 // account is what the orphans of o have used until now.
-func (r *reaper) account(o *owner) usage {
+func (r *reaper) account(o *group) usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if u := r.orphans[o]; u != nil {
@@ -56,16 +56,16 @@ func (r *reaper) account(o *owner) usage {
 	return usage{}
 }
 
-// owed is the account that the zombie pid counts for, or nil. Called with r.mu held.
-func (r *reaper) owed(pid int) *usage {
+// accountOf is the account that the zombie pid counts for, or nil. Called with r.mu held.
+func (r *reaper) accountOf(pid int) *usage {
 	if len(r.orphans) == 0 || r.children[pid] != nil {
 		return nil
 	}
-	if u := r.claimed[pid]; u != nil {
-		delete(r.claimed, pid)
+	if u := r.assigned[pid]; u != nil {
+		delete(r.assigned, pid)
 		return u
 	}
-	m := markOf(pid)
+	m := tagOf(pid)
 	for o, u := range r.orphans {
 		if m != 0 && o.mark == m {
 			return u
@@ -74,19 +74,19 @@ func (r *reaper) owed(pid int) *usage {
 	return nil
 }
 
-// claim says whose the process pid is before it is killed: where marks cannot be read of the dead, as under
+// assign says whose the process pid is before it is killed: where marks cannot be read of the dead, as under
 // gVisor, nobody would know afterwards.
-func (r *reaper) claim(pid int, o *owner) {
+func (r *reaper) assign(pid int, o *group) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if u := r.orphans[o]; u != nil {
-		r.claimed[pid] = u
+		r.assigned[pid] = u
 	}
 }
 
-// settle reaps whatever is dead already. A PID is looked up before it is reaped: it cannot be given to another while
+// reapDead reaps whatever is dead already. A PID is looked up before it is reaped: it cannot be given to another while
 // it is a zombie's.
-func (r *reaper) settle() {
+func (r *reaper) reapDead() {
 	for r.all {
 		var info unix.Siginfo
 		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
@@ -97,7 +97,7 @@ func (r *reaper) settle() {
 		if err != nil || pid == 0 {
 			return
 		}
-		r.bury(pid)
+		r.reap(pid)
 	}
 }
 
@@ -107,11 +107,11 @@ func (e *execution) addOrphans(x *wire.Exit) {
 	killed := e.killed
 	e.mu.Unlock()
 	if killed { // else those that are dying now go on after its end, and are not waited for
-		e.s.reaper.settle()
+		e.s.reaper.reapDead()
 	}
-	u := e.s.reaper.account(e.o)
+	u := e.s.reaper.account(e.group)
 	x.CPU += max(0, u.cpu-e.before.orphans.cpu)
-	if !e.o.shell {
+	if !e.group.shell {
 		x.PeakBytes = max(x.PeakBytes, u.peak)
 	}
 }

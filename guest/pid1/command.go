@@ -25,13 +25,13 @@ const maxArgument = 128<<10 - 1
 
 // A plan is a command made ready to start.
 type plan struct {
-	id   user.User
-	path string // of the program
-	look look   // of that file
-	argv []string
-	env  []string
-	dir  string
-	text []byte // a script too long for an argument; the child finds it at descriptor 3
+	id      user.User
+	path    string  // of the program
+	statKey statKey // of that file
+	argv    []string
+	env     []string
+	dir     string
+	text    []byte // a script too long for an argument; the child finds it at descriptor 3
 
 	output      string // its output directory; "" for none
 	noOutputDir bool   // the disk is full, which must not keep anybody from making room
@@ -241,7 +241,7 @@ func (p *plan) search(name string) (_ string, err error) {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(p.dir, path)
 		}
-		p.look, err = executable(path)
+		p.statKey, err = executable(path)
 		return path, err
 	}
 	path := ""
@@ -256,7 +256,7 @@ func (p *plan) search(name string) (_ string, err error) {
 			dir = filepath.Join(p.dir, dir)
 		}
 		file := filepath.Join(dir, name)
-		if p.look, err = executable(file); err == nil {
+		if p.statKey, err = executable(file); err == nil {
 			return file, nil
 		}
 		if errors.Is(err, unix.EACCES) {
@@ -267,15 +267,15 @@ func (p *plan) search(name string) (_ string, err error) {
 }
 
 // executable reports whether the calling user may run path, and how it looks then.
-func executable(path string) (look, error) {
+func executable(path string) (statKey, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return look{}, err
+		return statKey{}, err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return look{}, unix.EISDIR
+		return statKey{}, unix.EISDIR
 	}
-	return lookOf(&st), unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+	return statKeyOf(&st), unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
 }
 
 // notStarted tells why the kernel refused to run a program that is there.

@@ -85,7 +85,7 @@ func (e *execution) signal(sig unix.Signal) error {
 		return proto.Errorf(proto.InvalidArgument, "signal", "", "there is no signal %d", int(sig))
 	}
 	e.mu.Lock()
-	o := e.o
+	o := e.group
 	e.killed = e.killed || sig == unix.SIGKILL
 	e.mu.Unlock()
 	if o == nil {
@@ -105,9 +105,9 @@ func (e *execution) signal(sig unix.Signal) error {
 }
 
 // signalShell signals what a shell runs; itself only if it runs nothing but its own commands.
-func (s *Server) signalShell(o *owner, sig unix.Signal) error {
+func (s *Server) signalShell(o *group, sig unix.Signal) error {
 	sent := false
-	for _, p := range s.newHunt(o).victims() {
+	for _, p := range s.newSearch(o).victims() {
 		if p.pid != o.pid {
 			sent = s.kill(p.pid, sig) == nil || sent
 		}

@@ -14,10 +14,10 @@ import (
 
 // A Dozer has a program wait in place of the guest until somebody connects to listener or sends something over conn.
 // It returns only if that failed.
-type Dozer func(past Past, listener, conn syscall.Conn) error
+type Dozer func(past State, listener, conn syscall.Conn) error
 
-// A Past is what of a guest outlives its dozing.
-type Past struct {
+// A State is what of a guest outlives its dozing.
+type State struct {
 	Boot      string // of Hello
 	StartedAt proto.Time
 }
@@ -29,35 +29,35 @@ const partingTime = 100 * time.Millisecond
 func (k *caller) doze(ctx context.Context) error {
 	s := k.s
 	conn, ok := k.conn.Conn.(*net.UnixConn)
-	if !ok || s.opt.Doze == nil || s.door.ln == nil {
+	if !ok || s.opt.Doze == nil || s.acceptGate.ln == nil {
 		return k.reply(nil, proto.Errorf(proto.Unsupported, "doze", "", "this guest stays awake"))
 	}
 	// Who connects from now on is still waiting to be accepted when the guest wakes.
-	open, err := s.door.shut(ctx)
+	open, err := s.acceptGate.close(ctx)
 	if err != nil {
 		return err
 	}
 	defer open()
 	s.zygotes.endAll()
 	defer s.zygotes.open()
-	if s.needed() {
+	if s.inUse() {
 		return k.reply(nil, proto.Errorf(proto.Conflict, "doze", "", "the container is in use"))
 	}
 	s.scratch.remove()
 	if err := k.reply(nil, nil); err != nil {
 		return err
 	}
-	s.log.Error("dozing", "err", s.opt.Doze(Past{Boot: s.hello.Boot, StartedAt: s.hello.StartedAt}, s.door.ln, conn))
+	s.log.Error("dozing", "err", s.opt.Doze(State{Boot: s.hello.Boot, StartedAt: s.hello.StartedAt}, s.acceptGate.ln, conn))
 	return nil
 }
 
-// needed reports whether there is another connection, or something that only this process knows of.
-func (s *Server) needed() bool {
+// inUse reports whether there is another connection, or something that only this process knows of.
+func (s *Server) inUse() bool {
 	most := time.NewTimer(partingTime)
 	defer most.Stop()
 	for s.callers.Load() > 1 {
 		select {
-		case <-s.parted:
+		case <-s.connectionEnded:
 		case <-most.C:
 			return true
 		}
@@ -68,30 +68,30 @@ func (s *Server) needed() bool {
 	return n > 0 || s.keeps.some() || !s.childless()
 }
 
-// part takes note of the end of a connection.
-func (s *Server) part() {
+// connectionDone takes note of the end of a connection.
+func (s *Server) connectionDone() {
 	s.callers.Add(-1)
 	select {
-	case s.parted <- struct{}{}:
+	case s.connectionEnded <- struct{}{}:
 	default:
 	}
 }
 
-// A door is where connections are accepted. While it is shut they wait outside.
-type door struct {
+// An acceptGate is where connections are accepted. While it is shut they wait outside.
+type acceptGate struct {
 	ln       *net.UnixListener // nil where it cannot be shut
 	shutting chan struct{}     // held while it is shut
 	left     chan struct{}     // whoever accepts has let go of the listener
 	opened   chan struct{}
 }
 
-func newDoor(ln net.Listener) door {
+func newAcceptGate(ln net.Listener) acceptGate {
 	un, _ := ln.(*net.UnixListener)
-	return door{un, make(chan struct{}, 1), make(chan struct{}), make(chan struct{})}
+	return acceptGate{un, make(chan struct{}, 1), make(chan struct{}), make(chan struct{})}
 }
 
-// shut keeps connections from being accepted until open is called.
-func (d *door) shut(ctx context.Context) (open func(), err error) {
+// close keeps connections from being accepted until open is called.
+func (d *acceptGate) close(ctx context.Context) (open func(), err error) {
 	select {
 	case d.shutting <- struct{}{}:
 	case <-ctx.Done():
@@ -113,8 +113,8 @@ func (d *door) shut(ctx context.Context) (open func(), err error) {
 	}, nil
 }
 
-// stay is for whoever accepts, once that is over its deadline: it returns when the door is open.
-func (d *door) stay(ctx context.Context) {
+// wait is for whoever accepts, once that is over its deadline: it returns when the door is open.
+func (d *acceptGate) wait(ctx context.Context) {
 	select {
 	case d.left <- struct{}{}:
 	case <-ctx.Done():

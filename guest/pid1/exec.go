@@ -20,14 +20,14 @@ import (
 type execution struct {
 	s           *Server
 	by          *caller // who started it
-	o           *owner  // nil while it waits for its turn on a shell
+	group       *group  // nil while it waits for its turn on a shell
 	tty         *os.File
 	outs        []*os.File     // read ends of stdout and stderr
 	given       []int          // the same where the caller reads them; kept to go on reading for those left behind
 	pumps       []*output.Pump // where we read them ourselves
 	feed        *feeder        // stdin that comes as frames; nil if it does not
 	keep        []int          // write ends that we hold until the command has ended
-	before      evidence       // when it started
+	before      counters       // when it started
 	id          user.User      // whose command it is
 	output      string         // its output directory; "" for none
 	job         string         // the directory to look at when it has ended
@@ -49,8 +49,8 @@ type execution struct {
 // over reports whether the command has ended and another may be asked for.
 func (e *execution) over() bool { return e.ending.Load() }
 
-// run starts a command for the caller.
-func (k *caller) run(ctx context.Context, req *wire.Request, fds []int) error {
+// startCommand starts a command for the caller.
+func (k *caller) startCommand(ctx context.Context, req *wire.Request, fds []int) error {
 	if req.Command == nil || req.Pipes != len(fds) || req.Command.Keep > 0 && len(fds) > 0 {
 		wire.CloseAll(fds)
 		return wire.ErrFrame
@@ -77,13 +77,13 @@ func (k *caller) run(ctx context.Context, req *wire.Request, fds []int) error {
 		}()
 		return nil
 	}
-	deaths, err := e.begin(req.Command, p, fds)
+	deaths, err := e.startKept(req.Command, p, fds)
 	if err != nil {
 		k.exec = nil
 		e.removeOutputDir()
 		return k.reply(nil, err)
 	}
-	e.announce(wire.Started{PID: e.o.pid, Pipes: len(fds) > 0})
+	e.announce(wire.Started{PID: e.group.pid, Pipes: len(fds) > 0})
 	e.pump(req.Command.TTY != nil, len(fds) > 0)
 	k.s.wg.Add(1)
 	go func() {
@@ -95,36 +95,36 @@ func (k *caller) run(ctx context.Context, req *wire.Request, fds []int) error {
 	return nil
 }
 
-// begin starts the process, with a place among those that are kept if it is to have one.
-func (e *execution) begin(cmd *wire.Command, p *plan, fds []int) (deaths <-chan death, err error) {
+// startKept starts the process, with a place among those that are kept if it is to have one.
+func (e *execution) startKept(cmd *wire.Command, p *plan, fds []int) (deaths <-chan exitStatus, err error) {
 	if cmd.Keep > 0 {
 		if e.kept, err = e.s.keeps.add(e.s, cmd); err != nil {
 			wire.CloseAll(fds)
 			return nil, err
 		}
 	}
-	if deaths, err = e.start(cmd, p, fds); err != nil {
+	if deaths, err = e.startProcess(cmd, p, fds); err != nil {
 		e.kept.started(nil)
 	}
 	return deaths, err
 }
 
-// start plumbs and starts the process.
-func (e *execution) start(cmd *wire.Command, p *plan, fds []int) (<-chan death, error) {
+// startProcess plumbs and starts the process.
+func (e *execution) startProcess(cmd *wire.Command, p *plan, fds []int) (<-chan exitStatus, error) {
 	pl, err := e.plumb(cmd, p, fds)
 	if err != nil {
 		return nil, err
 	}
 	defer wire.CloseAll(pl.child)
 	pl.kind = p.kind(pl)
-	e.before = e.s.surroundings()
-	o := &owner{id: cmd.ID}
-	deaths, err := e.s.start(p, o, pl)
+	e.before = e.s.countersBefore()
+	o := &group{id: cmd.ID}
+	deaths, err := e.s.startProcess(p, o, pl)
 	if err != nil {
 		e.unplumb()
 		return nil, notStarted(p, err)
 	}
-	e.o, e.plan, e.kind = o, p, pl.kind
+	e.group, e.plan, e.kind = o, p, pl.kind
 	return deaths, nil
 }
 
@@ -190,8 +190,8 @@ func (s *Server) nullInput(pl *childIO) (err error) {
 
 func openNull() (int, error) { return unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0) }
 
-// spareNull opens what nullInput takes.
-func (s *Server) spareNull() {
+// openSpareNull opens what nullInput takes.
+func (s *Server) openSpareNull() {
 	if len(s.nulls) > 0 {
 		return
 	}
@@ -305,30 +305,30 @@ func (e *execution) unplumb() {
 	e.outs, e.keep, e.given = nil, nil, nil
 }
 
-// start starts the planned program and registers whom its processes belong to.
-func (s *Server) start(p *plan, o *owner, pl childIO) (<-chan death, error) {
+// startProcess starts the planned program and registers whom its processes belong to.
+func (s *Server) startProcess(p *plan, o *group, pl childIO) (<-chan exitStatus, error) {
 	s.spawn.Lock()
 	defer s.spawn.Unlock()
 	o.start = bootTicks() - 1 // the clock of /proc is coarse: a tick early is never too late
-	o.mark = nextMark()
+	o.mark = nextTag()
 	s.reaper.openAccount(o)
-	deaths, ok := s.zygotes.become(o, p, pl)
+	deaths, ok := s.zygotes.startCommand(o, p, pl)
 	if !ok {
 		var err error
-		if o.pid, deaths, err = s.execute(p, pl, o.mark); err != nil {
+		if o.pid, deaths, err = s.forkExec(p, pl, o.mark); err != nil {
 			s.reaper.closeAccount(o)
 			return nil, err
 		}
-		s.births.made(o.pid)
+		s.lastPID.started(o.pid)
 	}
 	s.newest.Store(int64(o.pid))
-	s.enlist(o)
-	s.calm.disturb() // somebody may have found nothing running until it was enlisted
+	s.addGroup(o)
+	s.counterCache.invalidate() // somebody may have found nothing running until it was enlisted
 	return deaths, nil
 }
 
-// execute has a child of the guest's own execute the planned program.
-func (s *Server) execute(p *plan, pl childIO, m mark) (pid int, deaths <-chan death, err error) {
+// forkExec has a child of the guest's own execute the planned program.
+func (s *Server) forkExec(p *plan, pl childIO, m tag) (pid int, deaths <-chan exitStatus, err error) {
 	attr := &syscall.ProcAttr{
 		Dir: p.dir, Env: p.env, Files: make([]uintptr, len(pl.files)),
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: p.id.Credential(), Setctty: pl.tty},
@@ -338,40 +338,40 @@ func (s *Server) execute(p *plan, pl childIO, m mark) (pid int, deaths <-chan de
 	}
 	m.stamp()
 	s.shield.with(func() {
-		pid, deaths, err = s.reaper.start(func() (int, error) { return syscall.ForkExec(p.path, p.argv, attr) })
+		pid, deaths, err = s.reaper.startChild(func() (int, error) { return syscall.ForkExec(p.path, p.argv, attr) })
 	})
 	return pid, deaths, err
 }
 
 // finish tells the caller how its process ended, after all it wrote.
-func (e *execution) finish(d death) {
+func (e *execution) finish(d exitStatus) {
 	e.awaitActs()
 	x := exitOf(d)
 	e.explain(&x)
-	since, alone := e.s.calm.since(), false
-	x.Leftover, alone = e.s.leftover(e.o)
-	e.s.disown(e.o)
-	e.lookBack(&x)
+	since, alone := e.s.counterCache.version(), false
+	x.Leftover, alone = e.s.leftover(e.group)
+	e.s.removeGroup(e.group)
+	e.checkJobDir(&x)
 	newest := e.s.newest.Load()
 	e.report(x)
-	e.s.zygotes.keepUp(e.kind)
-	time.Sleep(respite)
+	e.s.zygotes.refillIfEmpty(e.kind)
+	time.Sleep(afterExitDelay)
 	if e.s.newest.Load() == newest { // else there is a next command already
-		e.s.spareNull()
-		e.s.zygotes.restock(e.kind)
+		e.s.openSpareNull()
+		e.s.zygotes.refillAll(e.kind)
 	}
 	if alone {
-		e.s.calm.settle(since, e.s.lookAround)
+		e.s.counterCache.store(since, e.s.readCounters)
 	}
-	e.s.zygotes.prepare(e.kind, e.plan)
+	e.s.zygotes.startIfFrequent(e.kind, e.plan)
 }
 
-// respite is how long the guest does nothing when it has told the end of a command. The daemon is about to answer
+// afterExitDelay is how long the guest does nothing when it has told the end of a command. The daemon is about to answer
 // then, which it takes some 0.3 ms for, and the guest cannot see when it has. What is made ready for the next command
 // at once is made ready in the way of this one's answer: that was a tenth to a fifth of the time of a small command
 // on two processors. What is made ready once the next command has come is in the way of that one, so it is left to
 // its end.
-const respite = 500 * time.Microsecond
+const afterExitDelay = 500 * time.Microsecond
 
 // report sends the end and closes what nobody needs any more.
 func (e *execution) report(x wire.Exit) {
@@ -456,7 +456,7 @@ func (e *execution) letGo() {
 }
 
 // exitOf translates what the kernel says of a process.
-func exitOf(d death) wire.Exit {
+func exitOf(d exitStatus) wire.Exit {
 	x := wire.Exit{
 		CPU:       time.Duration(d.usage.Utime.Nano() + d.usage.Stime.Nano()),
 		PeakBytes: d.usage.Maxrss << 10,
@@ -474,7 +474,7 @@ func exitOf(d death) wire.Exit {
 func (e *execution) kill() error {
 	e.mu.Lock()
 	e.killed = true
-	o := e.o
+	o := e.group
 	e.mu.Unlock()
 	if o == nil {
 		return nil

@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 
 // beInit is the guest of a test.
 func beInit(dir string) error {
-	if err := Endure(); err != nil { // first: it may start the program again
+	if err := IgnoreSignals(); err != nil { // first: it may start the program again
 		return err
 	}
 	_ = os.Unsetenv(initVariable)

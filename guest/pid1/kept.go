@@ -253,7 +253,7 @@ func (k *caller) attach(req *wire.Request) error {
 	}
 	k.exec = kp.e
 	k.setLink(kp.connect(k.conn, req.Have, func() error {
-		first := wire.Started{PID: kp.e.o.pid, Ran: time.Since(kp.from), NoInput: kp.e.feed.deaf()}
+		first := wire.Started{PID: kp.e.group.pid, Ran: time.Since(kp.from), NoInput: kp.e.feed.deaf()}
 		first.Out[0], first.Out[1] = kp.out.Totals()
 		select {
 		case <-kp.ended:

@@ -12,28 +12,28 @@ import (
 // those that hang in the kernel, on a disk that does not answer, take any.
 const killWait = 10 * time.Second
 
-// An owner is what processes belong to: a command, a persistent shell with all its calls, or a zygote, which is a
+// A group is what processes belong to: a command, a persistent shell with all its calls, or a zygote, which is a
 // process by itself.
-type owner struct {
+type group struct {
 	id     string // exec ID of a command; others have none
 	pid    int
-	mark   mark
+	mark   tag
 	start  uint64 // ticks
 	shell  bool
 	zygote bool
 }
 
 // owns reports whether p shows by itself that it is o's.
-func (o *owner) owns(p proc) bool {
+func (o *group) owns(p proc) bool {
 	return p.pid == o.pid || p.sid == o.pid || p.pgrp == o.pid
 }
 
-// A hunt finds the processes of one owner among all. Whom a process belongs to is
+// A search finds the processes of one owner among all. Whom a process belongs to is
 // asked once: the answer costs reading files.
-type hunt struct {
+type search struct {
 	s      *Server
-	o      *owner
-	others []*owner
+	o      *group
+	others []*group
 	known  map[int]verdict
 }
 
@@ -43,17 +43,17 @@ type verdict struct {
 	victim bool
 }
 
-// newHunt prepares to find o's processes.
-func (s *Server) newHunt(o *owner) *hunt { return &hunt{s: s, o: o, known: map[int]verdict{}} }
+// newSearch prepares to find o's processes.
+func (s *Server) newSearch(o *group) *search { return &search{s: s, o: o, known: map[int]verdict{}} }
 
-// look lists all processes, and to whom they may belong beside the owner. A child that is being started shows neither
+// listProcesses lists all processes, and to whom they may belong beside the owner. A child that is being started shows neither
 // its owner's environment nor, on every kernel, a mark, so that it would pass for an orphan: there is none while this
 // looks.
-func (h *hunt) look() []proc {
+func (h *search) listProcesses() []proc {
 	h.s.spawn.Lock()
 	defer h.s.spawn.Unlock()
 	h.others = h.others[:0]
-	for _, other := range h.s.owners() {
+	for _, other := range h.s.groups() {
 		if other != h.o {
 			h.others = append(h.others, other)
 		}
@@ -63,8 +63,8 @@ func (h *hunt) look() []proc {
 
 // victims returns the living processes of the owner: those in its session or group,
 // those with its mark or exec ID, orphans that nobody else owns, and all their descendants.
-func (h *hunt) victims() []proc {
-	table := h.look()
+func (h *search) victims() []proc {
+	table := h.listProcesses()
 	index := make(map[int]int, len(table))
 	for i, p := range table {
 		index[p.pid] = i
@@ -83,7 +83,7 @@ func (h *hunt) victims() []proc {
 }
 
 // decide says whether process i is a victim, asking its parent first where it must.
-func (h *hunt) decide(table []proc, index map[int]int, state []byte, i, depth int) bool {
+func (h *search) decide(table []proc, index map[int]int, state []byte, i, depth int) bool {
 	if state[i] != 0 {
 		return state[i] == 'v'
 	}
@@ -94,10 +94,10 @@ func (h *hunt) decide(table []proc, index map[int]int, state []byte, i, depth in
 	case p.pid == h.s.pid || p.start < h.o.start && p.pid != h.o.pid:
 	case h.o.owns(p):
 		victim = true
-	case h.foreign(p):
+	case h.isOthers(p):
 	default:
 		parent, ok := index[p.ppid]
-		victim = ok && depth < len(table) && h.decide(table, index, state, parent, depth+1) || h.marked(p)
+		victim = ok && depth < len(table) && h.decide(table, index, state, parent, depth+1) || h.isTagged(p)
 	}
 	if victim {
 		state[i] = 'v'
@@ -105,8 +105,8 @@ func (h *hunt) decide(table []proc, index map[int]int, state []byte, i, depth in
 	return victim
 }
 
-// foreign reports whether p shows by itself that it is another live owner's.
-func (h *hunt) foreign(p proc) bool {
+// isOthers reports whether p shows by itself that it is another live owner's.
+func (h *search) isOthers(p proc) bool {
 	for _, o := range h.others {
 		if o.owns(p) {
 			return true
@@ -115,8 +115,8 @@ func (h *hunt) foreign(p proc) bool {
 	return false
 }
 
-// marked looks at what p inherited.
-func (h *hunt) marked(p proc) bool {
+// isTagged looks at what p inherited.
+func (h *search) isTagged(p proc) bool {
 	if v, ok := h.known[p.pid]; ok && v.start == p.start {
 		return v.victim
 	}
@@ -125,8 +125,8 @@ func (h *hunt) marked(p proc) bool {
 	return v.victim
 }
 
-func (h *hunt) inherited(p proc) bool {
-	if m := markOf(p.pid); issued(m) {
+func (h *search) inherited(p proc) bool {
+	if m := tagOf(p.pid); issued(m) {
 		return m == h.o.mark
 	}
 	id := environID(h.s.ids, p.pid)
@@ -145,8 +145,8 @@ func (h *hunt) inherited(p proc) bool {
 
 // killTree ends every process of o, and returns once none is left. They are all stopped first,
 // round after round until no new one shows up: whoever is stopped cannot fork any more.
-func (s *Server) killTree(o *owner) error {
-	h := s.newHunt(o)
+func (s *Server) killTree(o *group) error {
+	h := s.newSearch(o)
 	stopped := map[int]uint64{}
 	deadline := time.Now().Add(killWait)
 	pause := 200 * time.Microsecond
@@ -172,12 +172,12 @@ func (s *Server) killTree(o *owner) error {
 }
 
 // stopNew stops those that were not stopped before and reports whether there were any.
-func (s *Server) stopNew(o *owner, found []proc, stopped map[int]uint64) bool {
+func (s *Server) stopNew(o *group, found []proc, stopped map[int]uint64) bool {
 	fresh := false
 	for _, p := range found {
 		if start, ok := stopped[p.pid]; !ok || start != p.start {
 			stopped[p.pid] = p.start
-			s.reaper.claim(p.pid, o)
+			s.reaper.assign(p.pid, o)
 			s.kill(p.pid, unix.SIGSTOP)
 			fresh = true
 		}
@@ -198,20 +198,20 @@ func (s *Server) kill(pid int, sig unix.Signal) error {
 // leftover counts the processes of o but its own, when that has ended or is a shell between two calls. Nearly always
 // there is none, and the kernel says so at once, or one look at the list of processes shows it. alone is that nothing
 // runs in the container at all.
-func (s *Server) leftover(o *owner) (n int, alone bool) {
-	if s.childless() || !o.shell && s.births.none() && s.onlyZygotesBut(o) {
+func (s *Server) leftover(o *group) (n int, alone bool) {
+	if s.childless() || !o.shell && s.lastPID.unchanged() && s.onlyZygotesBut(o) {
 		return 0, true
 	}
-	latest := s.births.latest() // before the list, which has whatever was made until then
+	latest := s.lastPID.read() // before the list, which has whatever was made until then
 	if n, alone = s.others(o, latest); alone {
-		s.births.settle(latest)
+		s.lastPID.expect(latest)
 	}
 	return n, alone
 }
 
 // onlyZygotesBut reports whether nothing that the guest has started runs for anybody but o.
-func (s *Server) onlyZygotesBut(o *owner) bool {
-	for _, other := range s.owners() {
+func (s *Server) onlyZygotesBut(o *group) bool {
+	for _, other := range s.groups() {
 		if other != o && !other.zygote {
 			return false
 		}
@@ -220,9 +220,9 @@ func (s *Server) onlyZygotesBut(o *owner) bool {
 }
 
 // others is leftover by the list of processes, before which a number was the latest, 0 if that is not known.
-func (s *Server) others(o *owner, latest int) (n int, alone bool) {
-	theirs := map[int]*owner{}
-	for _, other := range s.owners() {
+func (s *Server) others(o *group, latest int) (n int, alone bool) {
+	theirs := map[int]*group{}
+	for _, other := range s.groups() {
 		theirs[other.pid] = other
 	}
 	alone = s.inherits()
@@ -253,9 +253,9 @@ func (s *Server) childless() bool {
 	return unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil) == unix.ECHILD
 }
 
-func (s *Server) countOthers(o *owner) int {
+func (s *Server) countOthers(o *group) int {
 	n := 0
-	for _, p := range s.newHunt(o).victims() {
+	for _, p := range s.newSearch(o).victims() {
 		if p.pid != o.pid {
 			n++
 		}

@@ -10,8 +10,8 @@ import (
 	"berth/guest/wire"
 )
 
-// A death is how a child ended.
-type death struct {
+// An exitStatus is how a child ended.
+type exitStatus struct {
 	status unix.WaitStatus
 	usage  unix.Rusage
 }
@@ -25,21 +25,21 @@ type reaper struct {
 	// mu is held while a child is being started, so that it is in children before its
 	// death is looked up, however early it dies.
 	mu       sync.Mutex
-	children map[int]chan death
-	orphans  map[*owner]*usage // what orphans used, by whose they were; guarded by mu
+	children map[int]chan exitStatus
+	orphans  map[*group]*usage // what orphans used, by whose they were; guarded by mu
 	watched  map[int]func()    // called when a child dies whose death nobody waits for; guarded by mu
-	claimed  map[int]*usage    // the account of a process that is being killed; guarded by mu
+	assigned map[int]*usage    // the account of a process that is being killed; guarded by mu
 	born     chan struct{}     // holds a token when there may be a child again
 }
 
 func newReaper(all bool) *reaper {
-	return &reaper{all: all, children: map[int]chan death{}, orphans: map[*owner]*usage{}, watched: map[int]func(){},
-		claimed: map[int]*usage{}, born: make(chan struct{}, 1)}
+	return &reaper{all: all, children: map[int]chan exitStatus{}, orphans: map[*group]*usage{}, watched: map[int]func(){},
+		assigned: map[int]*usage{}, born: make(chan struct{}, 1)}
 }
 
-// run reaps until stop is closed. While the guest has no child there are no orphans to come either: all other
+// reapUntil reaps until stop is closed. While the guest has no child there are no orphans to come either: all other
 // processes descend from its children.
-func (r *reaper) run(stop <-chan struct{}) {
+func (r *reaper) reapUntil(stop <-chan struct{}) {
 	for {
 		pid, err := nextDead()
 		switch {
@@ -51,7 +51,7 @@ func (r *reaper) run(stop <-chan struct{}) {
 				return
 			}
 		default:
-			r.bury(pid)
+			r.reap(pid)
 			// The goroutine that waited for this death runs next, on this thread. The reaper's next wait is in the
 			// kernel, and the scheduler would need some 250 µs to find that another goroutine could run.
 			runtime.Gosched()
@@ -69,12 +69,12 @@ func nextDead() (int, error) {
 	return siginfoPID(&info), nil
 }
 
-// bury reaps pid and tells whoever started it.
-func (r *reaper) bury(pid int) {
+// reap reaps pid and tells whoever started it.
+func (r *reaper) reap(pid int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var d death
-	owed := r.owed(pid)
+	var d exitStatus
+	owed := r.accountOf(pid)
 	for {
 		got, err := unix.Wait4(pid, &d.status, unix.WNOHANG, &d.usage)
 		if err == unix.EINTR {
@@ -98,8 +98,8 @@ func (r *reaper) bury(pid int) {
 	}
 }
 
-// start has fn make a child. The channel gets its death.
-func (r *reaper) start(fn func() (pid int, err error)) (int, <-chan death, error) {
+// startChild has fn make a child. The channel gets its death.
+func (r *reaper) startChild(fn func() (pid int, err error)) (int, <-chan exitStatus, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pid, err := fn()
@@ -107,16 +107,16 @@ func (r *reaper) start(fn func() (pid int, err error)) (int, <-chan death, error
 		return 0, nil, err
 	}
 	if !r.all {
-		ch := make(chan death, 1)
+		ch := make(chan exitStatus, 1)
 		go waitFor(pid, ch)
 		return pid, ch, nil
 	}
-	return pid, r.expect(pid), nil
+	return pid, r.addChild(pid), nil
 }
 
-// expect registers a child. Called with r.mu held.
-func (r *reaper) expect(pid int) <-chan death {
-	ch := make(chan death, 1)
+// addChild registers a child. Called with r.mu held.
+func (r *reaper) addChild(pid int) <-chan exitStatus {
+	ch := make(chan exitStatus, 1)
 	r.children[pid] = ch
 	select {
 	case r.born <- struct{}{}:
@@ -125,8 +125,8 @@ func (r *reaper) expect(pid int) <-chan death {
 	return ch
 }
 
-// adopt registers a child that somebody else has made. It fails if it is none of ours, or has died and been forgotten.
-func (r *reaper) adopt(pid int) (<-chan death, error) {
+// adoptChild registers a child that somebody else has made. It fails if it is none of ours, or has died and been forgotten.
+func (r *reaper) adoptChild(pid int) (<-chan exitStatus, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.children[pid] != nil {
@@ -136,11 +136,11 @@ func (r *reaper) adopt(pid int) (<-chan death, error) {
 	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil); err != nil {
 		return nil, err
 	}
-	return r.expect(pid), nil
+	return r.addChild(pid), nil
 }
 
 // watch has fn called when a child dies.
-func (r *reaper) watch(pid int, deaths <-chan death, fn func()) {
+func (r *reaper) watch(pid int, deaths <-chan exitStatus, fn func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.children[pid] == deaths {
@@ -151,7 +151,7 @@ func (r *reaper) watch(pid int, deaths <-chan death, fn func()) {
 }
 
 // unwatch undoes that. It reports false if fn is being called.
-func (r *reaper) unwatch(pid int, deaths <-chan death) bool {
+func (r *reaper) unwatch(pid int, deaths <-chan exitStatus) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.children[pid] != deaths {
@@ -163,7 +163,7 @@ func (r *reaper) unwatch(pid int, deaths <-chan death) bool {
 
 // kill kills a child, or its group if whom is negative, unless its death has been told: the number may be another's
 // then.
-func (r *reaper) kill(pid int, deaths <-chan death, whom int) {
+func (r *reaper) kill(pid int, deaths <-chan exitStatus, whom int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.children[pid] == deaths {
@@ -172,8 +172,8 @@ func (r *reaper) kill(pid int, deaths <-chan death, whom int) {
 }
 
 // waitFor waits for one child.
-func waitFor(pid int, ch chan<- death) {
-	var d death
+func waitFor(pid int, ch chan<- exitStatus) {
+	var d exitStatus
 	for {
 		_, err := unix.Wait4(pid, &d.status, 0, &d.usage)
 		if err != unix.EINTR {

@@ -43,7 +43,7 @@ type ServerOptions struct {
 	ZygoteRest time.Duration
 
 	Doze Dozer    // nil: it stays awake
-	Past Past     // of a guest that wakes; zero for one that begins
+	Past State    // of a guest that wakes; zero for one that begins
 	Conn net.Conn // over which it was told to doze
 }
 
@@ -61,33 +61,33 @@ type Server struct {
 	oom    *tally // of kills for memory
 	forks  *tally // of processes refused
 	// /dev/null, opened for the next command without input: each has its own, or they would share its locks
-	nulls   chan int
-	calm    calm
-	newest  atomic.Int64 // PID started last
-	births  *births
-	fs      *fs.FS
-	zygotes *zygotes
-	spawn   sync.Mutex // one child is started at a time: it inherits what is set on the guest for it
+	nulls        chan int
+	counterCache counterCache
+	newest       atomic.Int64 // PID started last
+	lastPID      *lastPID
+	fs           *fs.FS
+	zygotes      *zygotes
+	spawn        sync.Mutex // one child is started at a time: it inherits what is set on the guest for it
 
 	mu     sync.Mutex
-	live   map[*owner]struct{}
+	live   map[*group]struct{}
 	shells map[string]*shell
-	given  map[mark]struct{} // marks of all it started; nil for PID 1, with which all dies
+	given  map[tag]struct{} // marks of all it started; nil for PID 1, with which all dies
 
-	keeps       *keeps
-	scratch     scratch
-	switchboard switchboard
-	door        door
-	callers     atomic.Int32   // connections that are being served
-	parted      chan struct{}  // one has ended
-	wg          sync.WaitGroup // connections and their commands
-	burials     sync.WaitGroup // persistent shells
+	keeps           *keeps
+	scratch         scratch
+	listeners       listeners
+	acceptGate      acceptGate
+	callers         atomic.Int32   // connections that are being served
+	connectionEnded chan struct{}  // one has ended
+	wg              sync.WaitGroup // connections and their commands
+	shellCleanups   sync.WaitGroup // persistent shells
 }
 
 // Serve answers requests from ln until ctx ends. Then it kills all it started, and returns nil.
 func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s := newServer(opt)
-	s.door = newDoor(ln)
+	s.acceptGate = newAcceptGate(ln)
 	endReaper := s.startReaper()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,7 +101,7 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s.wg.Wait()
 	s.closeShells()
 	s.zygotes.endAll()
-	s.burials.Wait()
+	s.shellCleanups.Wait()
 	s.killRest()
 	s.scratch.remove()
 	endReaper()
@@ -110,7 +110,7 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	}
 	s.oom.close()
 	s.forks.close()
-	s.births.close()
+	s.lastPID.close()
 	select {
 	case fd := <-s.nulls:
 		_ = unix.Close(fd)
@@ -141,9 +141,9 @@ func newServer(opt ServerOptions) *Server {
 	s := &Server{
 		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),
 		ids: user.NewUsers(opt.UID, opt.GID), reaper: newReaper(opt.Init),
-		live: map[*owner]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...),
-		forks: newTally("max", forkFiles...), keeps: newKeeps(), births: newBirths(), nulls: make(chan int, 1),
-		scratch: scratch{want: opt.Scratch}, parted: make(chan struct{}, 1),
+		live: map[*group]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...),
+		forks: newTally("max", forkFiles...), keeps: newKeeps(), lastPID: newLastPID(), nulls: make(chan int, 1),
+		scratch: scratch{want: opt.Scratch}, connectionEnded: make(chan struct{}, 1),
 	}
 	s.zygotes, s.fs = newZygotes(s), fs.NewFS(opt.Workspace, s.ids)
 	if _, err := executable(customBash); err == nil {
@@ -155,11 +155,11 @@ func newServer(opt ServerOptions) *Server {
 		_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	}
 	if s.pid != 1 {
-		s.given = map[mark]struct{}{}
+		s.given = map[tag]struct{}{}
 	}
 	past := opt.Past
-	if past == (Past{}) {
-		past = Past{Boot: random(), StartedAt: proto.At(time.Now())}
+	if past == (State{}) {
+		past = State{Boot: random(), StartedAt: proto.At(time.Now())}
 	}
 	s.hello = wire.Hello{Ping: true, Boot: past.Boot, Version: opt.Version, PID: s.pid, StartedAt: past.StartedAt,
 		Kernel: kernel()}
@@ -177,7 +177,7 @@ func (s *Server) startReaper() (end func()) {
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		s.reaper.run(stop)
+		s.reaper.reapUntil(stop)
 	}()
 	return func() {
 		close(stop)
@@ -196,7 +196,7 @@ func (s *Server) accept(ctx context.Context, ln net.Listener) error {
 			return nil
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.door.stay(ctx)
+			s.acceptGate.wait(ctx)
 			continue
 		}
 		if err != nil {
@@ -216,7 +216,7 @@ func (s *Server) accept(ctx context.Context, ln net.Listener) error {
 func (s *Server) admit(ctx context.Context, nc net.Conn) {
 	s.callers.Add(1)
 	s.wg.Go(func() {
-		defer s.part()
+		defer s.connectionDone()
 		s.serve(ctx, wire.NewConn(nc, true))
 	})
 }
@@ -229,7 +229,7 @@ func (s *Server) killRest() {
 	for range 100 {
 		found := false
 		for _, p := range processes() {
-			if _, ours := s.given[markOf(p.pid)]; ours && !p.dead() {
+			if _, ours := s.given[tagOf(p.pid)]; ours && !p.dead() {
 				found = true
 				_ = s.kill(p.pid, unix.SIGKILL)
 			}
@@ -308,16 +308,16 @@ func (k *caller) handle(ctx context.Context, kind wire.FrameKind, body []byte) e
 	// brought them, so they are not touched until here.
 	fds := k.conn.Descriptors()
 	if req.Op == wire.OpExec {
-		return k.run(ctx, &req, fds)
+		return k.startCommand(ctx, &req, fds)
 	}
 	defer wire.CloseAll(fds)
 	switch req.Op {
 	case wire.OpListen:
-		return k.lend(ctx, req.Port)
+		return k.servePortForward(ctx, req.Port)
 	case wire.OpDoze:
 		return k.doze(ctx)
 	}
-	defer k.s.calm.enter()()
+	defer k.s.counterCache.enter()()
 	return k.answer(&req, fds)
 }
 
@@ -342,7 +342,7 @@ func (k *caller) answer(req *wire.Request, fds []int) error {
 	case wire.OpForget:
 		return k.reply(nil, k.s.forgetKept(req.IDs))
 	case wire.OpHello:
-		return k.conn.SendJSON(wire.FrameReply, k.s.greet(req, fds))
+		return k.conn.SendJSON(wire.FrameReply, k.s.answerHello(req, fds))
 	case wire.OpShells:
 		return k.conn.SendJSON(wire.FrameReply, k.s.shellList())
 	case wire.OpCloseShell:
@@ -358,8 +358,8 @@ func (k *caller) answer(req *wire.Request, fds []int) error {
 // reply sends v, or err if there is one.
 func (k *caller) reply(v any, err error) error { return k.conn.SendReply(v, err) }
 
-// greet says who we are and writes into the descriptor that came along, to prove that one can.
-func (s *Server) greet(req *wire.Request, fds []int) wire.Hello {
+// answerHello says who we are and writes into the descriptor that came along, to prove that one can.
+func (s *Server) answerHello(req *wire.Request, fds []int) wire.Hello {
 	h := s.hello
 	if req.Pipes == 1 && len(fds) == 1 {
 		_, err := unix.Write(fds[0], []byte{1})
@@ -368,19 +368,19 @@ func (s *Server) greet(req *wire.Request, fds []int) wire.Hello {
 	return h
 }
 
-// owners lists what processes may belong to.
-func (s *Server) owners() []*owner {
+// groups lists what processes may belong to.
+func (s *Server) groups() []*group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*owner, 0, len(s.live))
+	all := make([]*group, 0, len(s.live))
 	for o := range s.live {
 		all = append(all, o)
 	}
 	return all
 }
 
-// enlist registers whom processes may belong to.
-func (s *Server) enlist(o *owner) {
+// addGroup registers whom processes may belong to.
+func (s *Server) addGroup(o *group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live[o] = struct{}{}
@@ -389,8 +389,8 @@ func (s *Server) enlist(o *owner) {
 	}
 }
 
-// disown forgets an owner whose process has ended.
-func (s *Server) disown(o *owner) {
+// removeGroup forgets an owner whose process has ended.
+func (s *Server) removeGroup(o *group) {
 	s.reaper.closeAccount(o)
 	s.mu.Lock()
 	defer s.mu.Unlock()

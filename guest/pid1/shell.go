@@ -53,10 +53,10 @@ type shell struct {
 	status  *output.Pump // from bash: how they ended
 	answers chan answer
 
-	o     *owner
+	o     *group
 	turn  chan struct{} // holds a token while a call runs
 	gone  chan struct{} // closed when its bash has ended
-	death death         // valid after gone
+	death exitStatus    // valid after gone
 
 	sent map[string]string // variables that calls were given, by the call whose turn it is
 
@@ -187,8 +187,8 @@ func (sh *shell) start(p *plan) error {
 		return wire.FileError("shell", os.DevNull, err)
 	}
 	pl := childIO{files: []int{null, null, null, ctlR, statusW}}
-	o := &owner{shell: true}
-	deaths, err := sh.s.start(p, o, pl)
+	o := &group{shell: true}
+	deaths, err := sh.s.startProcess(p, o, pl)
 	wire.CloseAll([]int{null, ctlR, statusW})
 	if err != nil {
 		wire.CloseAll([]int{ctlW, statusR})
@@ -199,7 +199,7 @@ func (sh *shell) start(p *plan) error {
 }
 
 // listen connects to the bash that was started.
-func (sh *shell) listen(ctlW, statusR int, deaths <-chan death) error {
+func (sh *shell) listen(ctlW, statusR int, deaths <-chan exitStatus) error {
 	ctl, err := wire.Pollable(ctlW, "calls")
 	if err == nil {
 		sh.ctl = ctl
@@ -208,16 +208,16 @@ func (sh *shell) listen(ctlW, statusR int, deaths <-chan death) error {
 			sh.status, err = output.StartPump(status, false, sh.parser(), nil)
 		}
 	}
-	sh.s.burials.Add(1)
+	sh.s.shellCleanups.Add(1)
 	go func() {
-		defer sh.s.burials.Done()
-		sh.bury(<-deaths)
+		defer sh.s.shellCleanups.Done()
+		sh.cleanUp(<-deaths)
 	}()
 	return wire.FileError("shell", "the shell", err)
 }
 
-// bury cleans up after the shell's bash.
-func (sh *shell) bury(d death) {
+// cleanUp cleans up after the shell's bash.
+func (sh *shell) cleanUp(d exitStatus) {
 	sh.death = d
 	if sh.status != nil {
 		sh.status.Finish() // what it said before it died counts
@@ -227,7 +227,7 @@ func (sh *shell) bury(d death) {
 		_ = sh.ctl.Close()
 	}
 	sh.s.forget(sh)
-	sh.s.disown(sh.o)
+	sh.s.removeGroup(sh.o)
 	close(sh.gone)
 	sh.turn <- struct{}{} // the last call needs the files until its end
 	_ = os.RemoveAll(sh.dir)

@@ -40,7 +40,7 @@ func (e *execution) call(sh *shell, cmd *wire.Command, fresh bool) error {
 		return sh.fileError(err)
 	}
 	// What runs now is not this call's doing, and is taken off what it leaves behind.
-	e.before = e.s.lookAround()
+	e.before = e.s.readCounters()
 	e.before.orphans = e.s.reaper.account(sh.o)
 	// A shell lives through many calls; its CPU time so far is theirs.
 	if table, ok := readProc(sh.o.pid); ok {
@@ -77,7 +77,7 @@ func (e *execution) call(sh *shell, cmd *wire.Command, fresh bool) error {
 		c.unblock(opened)
 	}
 	x.Leftover, _ = e.s.leftover(sh.o)
-	e.lookBack(&x)
+	e.checkJobDir(&x)
 	c.remove()
 	e.report(x)
 	<-sh.turn
@@ -86,7 +86,7 @@ func (e *execution) call(sh *shell, cmd *wire.Command, fresh bool) error {
 
 // adopt makes o what a kill is for, unless the caller is gone; if it goes after this, its
 // kill finds o. A call that is to be kept is from here on.
-func (e *execution) adopt(o *owner, cmd *wire.Command) (err error) {
+func (e *execution) adopt(o *group, cmd *wire.Command) (err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
@@ -99,7 +99,7 @@ func (e *execution) adopt(o *owner, cmd *wire.Command) (err error) {
 			return err
 		}
 	}
-	e.o = o
+	e.group = o
 	return nil
 }
 

@@ -24,9 +24,9 @@ import (
 const (
 	// zygoteStart is how long one may take to begin.
 	zygoteStart = 5 * time.Second
-	// sparePatience is how long a spare may take to answer, which on a machine that is not busy takes 50
+	// answerTimeout is how long a spare may take to answer, which on a machine that is not busy takes 50
 	// microseconds. One that takes longer has been stopped by somebody, and the command starts without it.
-	sparePatience = time.Second
+	answerTimeout = time.Second
 )
 
 // waitingText is what a zygote would run, and what lists of processes show of it and of its spares.
@@ -36,8 +36,8 @@ const waitingText = "# waits to be a command's"
 // library that is not GNU's.
 const maxFailures = 3
 
-// maxSpares is how many spares a zygote has from when a command has found none.
-const maxSpares = 2
+// maxPrestarted is how many spares a zygote has from when a command has found none.
+const maxPrestarted = 2
 
 // zygoteSlots is how many variables a command may have, unless the one had more that it is started for: they take the
 // places of the zygote's own, and so do arguments beyond the zygote's.
@@ -72,8 +72,8 @@ type zygote struct {
 	path    string
 	name    string   // its argv[0], which the C library keeps
 	sources []string // what else than path would make it another program
-	look    look     // of path
-	looks   looks    // of the sources
+	look    statKey  // of path
+	looks   statKeys // of the sources
 	slots   int      // for variables
 	mm      memoryMap
 	at      uint64    // where messages to it are
@@ -82,12 +82,12 @@ type zygote struct {
 	robust  [2]uint64 // the list of locks that the kernel opens when a thread ends, and its size
 	touch   []call    // have a spare's memory mapped ahead
 
-	mu     sync.Mutex
-	spares []*waiter
-	want   int // how many of them there are to be
-	used   time.Time
-	ended  bool
-	rest   *time.Timer
+	mu         sync.Mutex
+	prestarted []*waiter
+	want       int // how many of them there are to be
+	used       time.Time
+	ended      bool
+	rest       *time.Timer
 }
 
 // sources say which libraries a program gets.
@@ -133,15 +133,15 @@ func (z *zygotes) of(k kind) *zygote {
 	return z.by[k]
 }
 
-// become has a spare become the plan's command, if there is a zygote that fits. The caller holds s.spawn.
-func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok bool) {
+// startCommand has a spare become the plan's command, if there is a zygote that fits. The caller holds s.spawn.
+func (z *zygotes) startCommand(o *group, p *plan, pl childIO) (deaths <-chan exitStatus, ok bool) {
 	g := z.of(pl.kind)
 	if g == nil {
 		return nil, false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.path != p.path || g.name != p.argv[0] || g.look != p.look || g.looks != looksOf(g.sources) {
+	if g.path != p.path || g.name != p.argv[0] || g.look != p.statKey || g.looks != statKeysOf(g.sources) {
 		z.end(g)
 	}
 	if g.ended || len(p.argv)+len(p.env) > zygoteArgs+g.slots {
@@ -151,29 +151,29 @@ func (z *zygotes) become(o *owner, p *plan, pl childIO) (deaths <-chan death, ok
 	if msg == nil {
 		return nil, false
 	}
-	if len(g.spares) == 0 {
-		if z.refill(g) != nil {
+	if len(g.prestarted) == 0 {
+		if z.addPrestarted(g) != nil {
 			return nil, false
 		}
-		g.want = maxSpares // commands come faster than they are prepared for
+		g.want = maxPrestarted // commands come faster than they are prepared for
 	}
-	sp := g.spares[len(g.spares)-1]
+	sp := g.prestarted[len(g.prestarted)-1]
 	g.drop(sp)
 	g.used = time.Now()
 	if !z.s.reaper.unwatch(sp.o.pid, sp.died) {
 		return nil, false // it has died just now, and who watched cleans up
 	}
-	err := sp.begin(msg, pl.files)
+	err := sp.startCommand(msg, pl.files)
 	if err != nil {
 		z.s.reaper.kill(sp.o.pid, sp.died, sp.o.pid)
 	}
-	z.bury(sp)
+	z.forget(sp)
 	o.pid = sp.o.pid
 	return sp.died, err == nil
 }
 
-// prepare starts a zygote of this kind if there is none and its commands are frequent.
-func (z *zygotes) prepare(k kind, p *plan) {
+// startIfFrequent starts a zygote of this kind if there is none and its commands are frequent.
+func (z *zygotes) startIfFrequent(k kind, p *plan) {
 	if k == (kind{}) || z.of(k) != nil {
 		return
 	}
@@ -182,7 +182,7 @@ func (z *zygotes) prepare(k kind, p *plan) {
 	if z.failures[k] >= maxFailures || !z.wanted(k) {
 		return
 	}
-	if err := z.start(k, p); err != nil {
+	if err := z.startZygote(k, p); err != nil {
 		z.failures[k]++
 		z.s.log.Debug("starting a program ahead", "program", k.program, "err", err)
 		return
@@ -190,19 +190,19 @@ func (z *zygotes) prepare(k kind, p *plan) {
 	delete(z.failures, k)
 }
 
-// keepUp has a spare made at once if the zygote of a kind has none left and its commands come without a pause.
-func (z *zygotes) keepUp(k kind) {
+// refillIfEmpty has a spare made at once if the zygote of a kind has none left and its commands come without a pause.
+func (z *zygotes) refillIfEmpty(k kind) {
 	z.with(k, func(g *zygote) {
-		if g.want > 1 && len(g.spares) == 0 {
-			_ = z.refill(g)
+		if g.want > 1 && len(g.prestarted) == 0 {
+			_ = z.addPrestarted(g)
 		}
 	})
 }
 
-// restock has as many spares made as the zygote of a kind is to have.
-func (z *zygotes) restock(k kind) {
+// refillAll has as many spares made as the zygote of a kind is to have.
+func (z *zygotes) refillAll(k kind) {
 	z.with(k, func(g *zygote) {
-		for !g.ended && len(g.spares) < g.want && z.refill(g) == nil {
+		for !g.ended && len(g.prestarted) < g.want && z.addPrestarted(g) == nil {
 		}
 	})
 }
@@ -230,8 +230,8 @@ func (z *zygotes) wanted(k kind) bool {
 	return time.Since(last) < z.s.opt.ZygoteRest
 }
 
-// start starts a zygote and its first spare. Called with z.making held.
-func (z *zygotes) start(k kind, p *plan) (err error) {
+// startZygote starts a zygote and its first spare. Called with z.making held.
+func (z *zygotes) startZygote(k kind, p *plan) (err error) {
 	if z.object < 0 {
 		if !kernelFits() {
 			return unix.ENOSYS
@@ -254,7 +254,7 @@ func (z *zygotes) start(k kind, p *plan) (err error) {
 		waiter: w, want: 1, kind: k, path: p.path, name: p.argv[0], sources: k.sources(p.path),
 		slots: max(zygoteSlots, 2*(len(p.argv)+len(p.env))), used: time.Now(),
 	}
-	g.look, g.looks = p.look, looksOf(g.sources)
+	g.look, g.looks = p.statKey, statKeysOf(g.sources)
 	asleep := &plan{id: p.id, path: p.path, dir: "/", argv: []string{g.name, "-c", waitingText},
 		env: make([]string, g.slots)}
 	n := copy(asleep.env, []string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)})
@@ -266,29 +266,29 @@ func (z *zygotes) start(k kind, p *plan) (err error) {
 			n += copy(asleep.env[n:], []string{kv})
 		}
 	}
-	if g.died, err = z.s.start(asleep, g.o, childIO{files: []int{null, null, null, far, z.object}}); err != nil {
+	if g.died, err = z.s.startProcess(asleep, g.o, childIO{files: []int{null, null, null, far, z.object}}); err != nil {
 		_ = unix.Close(g.conn)
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	z.s.reaper.watch(g.o.pid, g.died, func() { z.lose(g) })
-	if err = g.meet(); err == nil {
-		err = z.refill(g)
+	z.s.reaper.watch(g.o.pid, g.died, func() { z.cleanUp(g) })
+	if err = g.handshake(); err == nil {
+		err = z.addPrestarted(g)
 	}
 	if err != nil {
 		z.end(g)
 		return err
 	}
-	g.rest = time.AfterFunc(z.s.opt.ZygoteRest, func() { z.retire(g) })
+	g.rest = time.AfterFunc(z.s.opt.ZygoteRest, func() { z.endIfUnused(g) })
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.by[k] = g
 	return nil
 }
 
-// refill has a zygote make a spare. Called with g.mu held.
-func (z *zygotes) refill(g *zygote) error {
+// addPrestarted has a zygote make a spare. Called with g.mu held.
+func (z *zygotes) addPrestarted(g *zygote) error {
 	sp, far, err := newWaiter()
 	if err != nil {
 		return err
@@ -301,46 +301,46 @@ func (z *zygotes) refill(g *zygote) error {
 	}
 	if err == nil {
 		sp.o.pid = int(pid)
-		sp.died, err = z.s.reaper.adopt(sp.o.pid)
+		sp.died, err = z.s.reaper.adoptChild(sp.o.pid)
 	}
 	if err != nil {
 		_ = unix.Close(sp.conn)
-		z.s.calm.disturb()                           // the kernel may have counted a process that was refused
+		z.s.counterCache.invalidate()                // the kernel may have counted a process that was refused
 		if err != wire.ErrFrame || g.done() == nil { // else the kernel did not let it, and it has said so
 			z.end(g)
 		}
 		return err
 	}
-	z.s.births.made(sp.o.pid)
-	z.s.enlist(sp.o)
-	g.spares = append(g.spares, sp)
+	z.s.lastPID.started(sp.o.pid)
+	z.s.addGroup(sp.o)
+	g.prestarted = append(g.prestarted, sp)
 	z.s.reaper.watch(sp.o.pid, sp.died, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.drop(sp)
-		z.bury(sp)
+		z.forget(sp)
 	})
 	return nil
 }
 
 // drop takes one from the spares, if it is among them. Called with g.mu held.
 func (g *zygote) drop(sp *waiter) {
-	g.spares = slices.DeleteFunc(g.spares, func(other *waiter) bool { return other == sp })
+	g.prestarted = slices.DeleteFunc(g.prestarted, func(other *waiter) bool { return other == sp })
 }
 
-// bury forgets a waiter that has ended, or is something else now.
-func (z *zygotes) bury(w *waiter) {
+// forget forgets a waiter that has ended, or is something else now.
+func (z *zygotes) forget(w *waiter) {
 	_ = unix.Close(w.conn)
-	z.s.disown(w.o)
+	z.s.removeGroup(w.o)
 	close(w.gone)
 }
 
-// lose is for a zygote that has ended.
-func (z *zygotes) lose(g *zygote) {
+// cleanUp is for a zygote that has ended.
+func (z *zygotes) cleanUp(g *zygote) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	z.end(g)
-	z.bury(g.waiter)
+	z.forget(g.waiter)
 }
 
 // end has a zygote end, and its spare. Called with g.mu held.
@@ -358,13 +358,13 @@ func (z *zygotes) end(g *zygote) {
 	}
 	z.mu.Unlock()
 	z.s.reaper.kill(g.o.pid, g.died, -g.o.pid) // also a spare that was stopped before it could say a word
-	for _, sp := range g.spares {
+	for _, sp := range g.prestarted {
 		z.s.reaper.kill(sp.o.pid, sp.died, sp.o.pid)
 	}
 }
 
-// retire ends one that nobody has used for long enough.
-func (z *zygotes) retire(g *zygote) {
+// endIfUnused ends one that nobody has used for long enough.
+func (z *zygotes) endIfUnused(g *zygote) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if left := z.s.opt.ZygoteRest - time.Since(g.used); left > 0 && !g.ended {
@@ -384,7 +384,7 @@ func (z *zygotes) endAll() {
 	z.mu.Unlock()
 	for _, g := range all {
 		g.mu.Lock()
-		spares := slices.Clone(g.spares)
+		spares := slices.Clone(g.prestarted)
 		z.end(g)
 		g.mu.Unlock()
 		<-g.gone
@@ -422,7 +422,7 @@ func (g *zygote) child() *message {
 }
 
 // command has a spare become the plan's command, whose descriptors come along.
-func (g *zygote) command(p *plan, k mark) *message {
+func (g *zygote) command(p *plan, k tag) *message {
 	m := &message{at: g.at}
 	for i := range uint64(3) {
 		m.call(unix.SYS_DUP3, zygoteGiven+i, i, 0)

@@ -1,3 +1,5 @@
+// The code that a zygote runs. The Go fallback is Server.forkExec: without a zygote, and on machines other than amd64,
+// each command is forked and executed.
 #include "textflag.h"
 
 #define sysSendto 44
@@ -9,8 +11,8 @@
 #define noSignal 0x4000 // MSG_NOSIGNAL
 #define isError -4095 // and above
 
-// zygoteCode is what the dynamic linker calls in a program that is started ahead. It has nothing of Go's, and stands elsewhere when it runs: guest/zygoteobject.go
-// copies it. Its data begins 0xf000 behind it; what is where in there, that file says.
+// zygoteCode is what the dynamic linker calls in a prestarted program. It uses nothing of Go and runs from a copy that
+// zygoteobject.go makes. Its data begins 0xf000 bytes after it; that file says what is where.
 //
 // R12: the data. R13: the message. R14: the call. R15: whether this is a child.
 TEXT zygoteCode<>(SB),NOSPLIT|NOFRAME,$0
@@ -30,7 +32,6 @@ TEXT zygoteCode<>(SB),NOSPLIT|NOFRAME,$0
 	MOVQ	AX, 0x220(R12)
 	XORL	R15, R15
 	MOVQ	R12, AX
-
 say: // AX, to the guest
 	MOVQ	AX, 0x400(R12)
 	MOVQ	$3, DI
@@ -75,7 +76,6 @@ done: // what came with a message is the child's
 
 run:
 	LEAQ	16(R13), R14
-
 next:
 	MOVQ	0(R14), AX
 	MOVQ	8(R14), DI
@@ -95,17 +95,14 @@ next:
 	SYSCALL
 	CMPQ	AX, $isError
 	JCC	say
-
 result:
 	MOVQ	56(R14), DI
 	TESTQ	DI, DI
 	JZ	advance
 	MOVQ	AX, 0(DI)
-
 advance:
 	ADDQ	$64, R14
 	JMP	next
-
 copy:
 	MOVQ	DX, CX
 	REP; MOVSB

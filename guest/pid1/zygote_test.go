@@ -347,7 +347,7 @@ func TestZygoteKeepsUp(t *testing.T) {
 	for range 20 {
 		w.bash("true")
 	}
-	eventually(t, "a zygote and two spares wait", func() bool { return len(w.waiting()) == 1+maxSpares })
+	eventually(t, "a zygote and two spares wait", func() bool { return len(w.waiting()) == 1+maxPrestarted })
 	var waited []string
 	for _, pid := range w.waiting()[1:] {
 		waited = append(waited, insideAs(t, pid))

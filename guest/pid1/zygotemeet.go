@@ -33,10 +33,10 @@ func kernelFits() bool {
 		unix.Prctl(setMM, mmSize, uintptr(unsafe.Pointer(&size)), 0, 0) == nil && size == 8*mmNumbers
 }
 
-// meet has a zygote that was started say where it is, and finds out whether it can be of use: whether this program
+// handshake has a zygote that was started say where it is, and finds out whether it can be of use: whether this program
 // has loaded the code at all, its C library keeps books of threads as is expected here, and the kernel lets a process
 // say where its arguments are, so that lists of processes show a command as it is.
-func (g *zygote) meet() error {
+func (g *zygote) handshake() error {
 	g.wait = zygoteStart
 	n, err := g.number()
 	if err != nil {
@@ -46,17 +46,17 @@ func (g *zygote) meet() error {
 	if err := g.loadLocale(); err != nil { // first, since it takes memory
 		return err
 	}
-	if err := g.learn(); err != nil {
+	if err := g.readLayout(); err != nil {
 		return err
 	}
-	if err := g.check(); err != nil {
+	if err := g.checkLayout(); err != nil {
 		return err
 	}
-	if err := g.settle(); err != nil {
+	if err := g.protect(); err != nil {
 		return err
 	}
 	g.tryTouch()
-	g.wait = sparePatience
+	g.wait = answerTimeout
 	return nil
 }
 
@@ -85,8 +85,8 @@ const (
 	statBytes = 1024
 )
 
-// learn asks where the kernel and the C library have what is to be changed in a child.
-func (g *zygote) learn() error {
+// readLayout asks where the kernel and the C library have what is to be changed in a child.
+func (g *zygote) readLayout() error {
 	m := &message{at: g.at}
 	facts := m.put(make([]byte, factBytes+statBytes))
 	const here = ^uint64(99) // AT_FDCWD
@@ -121,8 +121,8 @@ func (g *zygote) learn() error {
 	return err
 }
 
-// check looks whether all is where it should be.
-func (g *zygote) check() error {
+// checkLayout looks whether all is where it should be.
+func (g *zygote) checkLayout() error {
 	m := &message{at: g.at}
 	size := 8 * (1 + zygoteArgs + 1 + g.slots + 1) // of what stands there
 	m.say(g.tid, 4)
@@ -152,8 +152,8 @@ func (g *zygote) check() error {
 	return nil
 }
 
-// settle tries what children will do, and keeps others of the same user from looking into it.
-func (g *zygote) settle() error {
+// protect tries what children will do, and keeps others of the same user from looking into it.
+func (g *zygote) protect() error {
 	m := &message{at: g.at}
 	m.call(unix.SYS_CLOSE_RANGE, math.MaxUint32, math.MaxUint32, 0)
 	g.mm.set(m)

@@ -10,12 +10,12 @@ import (
 	"berth/guest/wire"
 )
 
-// lookBack looks at what the command's job holds. Its output directory goes if nothing is in it: commands of one
+// checkJobDir looks at what the command's job holds. Its output directory goes if nothing is in it: commands of one
 // job would become slower and slower if each left a directory behind. While some process of the command goes on it
 // may yet write there.
-func (e *execution) lookBack(x *wire.Exit) {
+func (e *execution) checkJobDir(x *wire.Exit) {
 	empty := ""
-	if x.Leftover == 0 && !e.standsIn(e.output) {
+	if x.Leftover == 0 && !e.shellIsIn(e.output) {
 		empty = e.output
 	}
 	if e.job != "" && e.kept == nil { // what is kept may be told when all is different
@@ -26,12 +26,12 @@ func (e *execution) lookBack(x *wire.Exit) {
 	}
 }
 
-// standsIn reports whether a shell that lives on has its working directory in dir, or may have.
-func (e *execution) standsIn(dir string) bool {
-	if e.o == nil || !e.o.shell {
+// shellIsIn reports whether a shell that lives on has its working directory in dir, or may have.
+func (e *execution) shellIsIn(dir string) bool {
+	if e.group == nil || !e.group.shell {
 		return false
 	}
-	at, err := workingDirOf(e.id, e.o.pid)
+	at, err := workingDirOf(e.id, e.group.pid)
 	if err != nil {
 		return !errors.Is(err, os.ErrNotExist)
 	}

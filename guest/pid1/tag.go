@@ -10,71 +10,71 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mark tells which command a process belongs to, whatever it did to be rid of its parents, session, group and
+// A tag tells which command a process belongs to, whatever it did to be rid of its parents, session, group and
 // environment. It is the limit of file locks, which Linux keeps for each process, hands to children, and has not
 // looked at since 2.4.25. Marks count down: without CAP_SYS_RESOURCE a process can lower its limit but not raise it,
 // so it cannot take the mark of a command that was there before it; but that of a later one, and it then counts as
 // that one's. Zero is no mark.
-type mark uint64
+type tag uint64
 
 const rlimitLocks = 10
 
-// firstMark is where counting starts.
-const firstMark mark = 1 << 40
+// firstTag is where counting starts.
+const firstTag tag = 1 << 40
 
-// marks gives out marks. The limit is the whole process's, so there is one of them.
-var marks struct {
+// tags gives out marks. The limit is the whole process's, so there is one of them.
+var tags struct {
 	sync.Mutex
-	start, last mark
+	start, last tag
 	broken      bool // this kernel has no such limit
 }
 
-// nextMark is a mark for the child that is started next, or 0 where there are none.
-func nextMark() mark {
-	marks.Lock()
-	defer marks.Unlock()
-	if marks.start == 0 && !marks.broken {
-		marks.start = ceiling()
-		marks.last = marks.start
-		marks.broken = marks.start.limit() != nil
+// nextTag is a mark for the child that is started next, or 0 where there are none.
+func nextTag() tag {
+	tags.Lock()
+	defer tags.Unlock()
+	if tags.start == 0 && !tags.broken {
+		tags.start = ceiling()
+		tags.last = tags.start
+		tags.broken = tags.start.limit() != nil
 	}
-	if marks.broken || marks.last <= 1 {
+	if tags.broken || tags.last <= 1 {
 		return 0
 	}
-	marks.last--
-	return marks.last
+	tags.last--
+	return tags.last
 }
 
 // stamp sets the guest's own limit to the mark, for the child that is started next.
-func (m mark) stamp() {
+func (m tag) stamp() {
 	if m != 0 {
 		_ = m.limit() // which worked for the first, and they only become less
 	}
 }
 
-func (m mark) limit() error {
+func (m tag) limit() error {
 	return unix.Setrlimit(rlimitLocks, &unix.Rlimit{Cur: uint64(m), Max: uint64(m)})
 }
 
 // ceiling is the highest mark we may set.
-func ceiling() mark {
+func ceiling() tag {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(rlimitLocks, &l); err != nil {
-		marks.broken = true
+		tags.broken = true
 		return 0
 	}
-	return min(firstMark, mark(min(l.Max, math.MaxInt64)))
+	return min(firstTag, tag(min(l.Max, math.MaxInt64)))
 }
 
 // issued reports whether m is one that this process gave out.
-func issued(m mark) bool {
-	marks.Lock()
-	defer marks.Unlock()
-	return m != 0 && m >= marks.last && m < marks.start
+func issued(m tag) bool {
+	tags.Lock()
+	defer tags.Unlock()
+	return m != 0 && m >= tags.last && m < tags.start
 }
 
-// markOf reads the mark of a process; zero if there is none to read.
-func markOf(pid int) mark {
+// tagOf reads the mark of a process; zero if there is none to read.
+func tagOf(pid int) tag {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
 	if err != nil {
 		return 0
@@ -91,7 +91,7 @@ func markOf(pid int) mark {
 	if err != nil {
 		return 0
 	}
-	return mark(n)
+	return tag(n)
 }
 
 // A shield makes the kernel prefer children over the guest when memory is short: without

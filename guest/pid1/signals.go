@@ -25,15 +25,15 @@ const (
 	handleIgnore  = 1
 )
 
-// Endure makes the process outlive every signal that could end it. It may start the program again, so it comes first.
+// IgnoreSignals makes the process outlive every signal that could end it. It may start the program again, so it comes first.
 //
 // Nothing here is caught with os/signal, but under gVisor: that holds three threads for good, which wait in vain.
 // What is ignored here is not ignored in a child: the Go runtime sets signals back in it that it has put a handler
 // to, as it has at its start for each of these, and is not told that ours stands in its place. It puts none to those
 // that it finds ignored, and a child would find them so; hence the new start.
-func Endure() error {
+func IgnoreSignals() error {
 	found, err := defaultSignals()
-	if err == errUntold {
+	if err == errSignalsHidden {
 		catchSignals()
 		return nil
 	}
@@ -57,11 +57,11 @@ func Endure() error {
 	return nil
 }
 
-// Relent undoes Endure for a program that takes this one's place: what is ignored would be so there, and a guest that
+// RestoreSignals undoes Endure for a program that takes this one's place: what is ignored would be so there, and a guest that
 // follows would begin twice.
-func Relent() error {
+func RestoreSignals() error {
 	_, err := defaultSignals()
-	if err == errUntold {
+	if err == errSignalsHidden {
 		err = nil
 	}
 	return err
@@ -105,8 +105,8 @@ func catchSignals() {
 	}()
 }
 
-// errUntold says that the kernel does not tell what is ignored, as gVisor does not.
-var errUntold = errors.New("the kernel does not tell which signals are ignored")
+// errSignalsHidden says that the kernel does not tell what is ignored, as gVisor does not.
+var errSignalsHidden = errors.New("the kernel does not tell which signals are ignored")
 
 // defaultSignals undoes what the guest was started with ignored, since commands would inherit that
 // through it, and reports whether there was anything. The two that C libraries keep for themselves are among them.
@@ -117,7 +117,7 @@ func defaultSignals() (found bool, err error) {
 	}
 	_, rest, ok := strings.Cut(string(status), "\nSigIgn:\t")
 	if !ok {
-		return false, errUntold
+		return false, errSignalsHidden
 	}
 	mask, _, _ := strings.Cut(rest, "\n")
 	ignored, err := strconv.ParseUint(mask, 16, 64)

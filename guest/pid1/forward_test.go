@@ -69,7 +69,7 @@ func TestRelay(t *testing.T) {
 func TestRelayEnds(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		port := freePort(t)
-		open := func() (*net.TCPConn, *client.Call) {
+		open := func() (*net.TCPConn, *client.Conn) {
 			line, err := w.Listen(short(t), port)
 			must(t, err)
 			inside := knock(t, port)

@@ -8,30 +8,30 @@ import (
 
 // Whatever makes a process is found, until that is said to be the guest's own or nothing runs any more.
 func TestBirths(t *testing.T) {
-	b := newBirths()
+	b := newLastPID()
 	defer b.close()
-	if b.none() {
+	if b.unchanged() {
 		t.Error("it says that none was made, and nothing ever settled")
 	}
 	// The test's own threads have numbers too, and may come at any time.
 	eventually(t, "none is made", func() bool {
-		b.settle(b.latest())
-		return b.none()
+		b.expect(b.read())
+		return b.unchanged()
 	})
 	cmd := exec.Command("true")
 	must(t, cmd.Run())
-	if b.none() {
+	if b.unchanged() {
 		t.Error("a process was made and has ended, and it says there was none")
 	}
 	eventually(t, "its number is the next", func() bool {
-		b.settle(b.latest())
+		b.expect(b.read())
 		cmd := exec.Command("true")
 		must(t, cmd.Run())
-		b.made(cmd.Process.Pid)
-		return b.none()
+		b.started(cmd.Process.Pid)
+		return b.unchanged()
 	})
-	b.made(1)
-	if b.none() {
+	b.started(1)
+	if b.unchanged() {
 		t.Error("another was made before the one it is told of, and it says there was none")
 	}
 }

@@ -19,23 +19,23 @@ import (
 // the guest listens there, and hands each connection over to the daemon. The daemon brings the connections for that,
 // ahead of time: they wait here until somebody connects. Nothing of this is there before the daemon asks.
 
-// A switchboard has an operator for each port of loopback that the daemon has asked for.
-type switchboard struct {
+// A listeners has an operator for each port of loopback that the daemon has asked for.
+type listeners struct {
 	mu    sync.Mutex // guards what follows
-	ports map[uint16]*operator
+	ports map[uint16]*portListener
 }
 
 // maxPorts is more than a daemon asks for.
 const maxPorts = 8
 
-// An operator takes what connects to one port of loopback.
-type operator struct {
+// A portListener takes what connects to one port of loopback.
+type portListener struct {
 	ln    *net.TCPListener
 	calls chan *net.TCPConn
 }
 
 // listen begins to take connections to that port, once.
-func (s *switchboard) listen(ctx context.Context, port uint16, wg *sync.WaitGroup) (<-chan *net.TCPConn, error) {
+func (s *listeners) listen(ctx context.Context, port uint16, wg *sync.WaitGroup) (<-chan *net.TCPConn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := s.ports[port]; o != nil {
@@ -55,9 +55,9 @@ func (s *switchboard) listen(ctx context.Context, port uint16, wg *sync.WaitGrou
 		return nil, proto.Errorf(proto.Unavailable, "listen", "", "the guest cannot listen on port %d of loopback",
 			port)
 	}
-	o := &operator{ln, make(chan *net.TCPConn)}
+	o := &portListener{ln, make(chan *net.TCPConn)}
 	if s.ports == nil {
-		s.ports = map[uint16]*operator{}
+		s.ports = map[uint16]*portListener{}
 	}
 	s.ports[port] = o
 	wg.Go(func() { o.take(ctx) })
@@ -66,7 +66,7 @@ func (s *switchboard) listen(ctx context.Context, port uint16, wg *sync.WaitGrou
 
 // take accepts connections and gives each to whoever waits for one. Those that come while nobody does wait in the
 // kernel.
-func (o *operator) take(ctx context.Context) {
+func (o *portListener) take(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = o.ln.Close() })()
 	for {
 		c, err := o.ln.AcceptTCP()
@@ -85,14 +85,14 @@ func (o *operator) take(ctx context.Context) {
 	}
 }
 
-// lend gives this connection to the next one that is made in the container. It returns when that is over, or the
+// servePortForward gives this connection to the next one that is made in the container. It returns when that is over, or the
 // daemon has hung up; either way the connection is of no more use.
-func (k *caller) lend(ctx context.Context, port uint16) error {
-	calls, err := k.s.switchboard.listen(ctx, port, &k.s.wg)
+func (k *caller) servePortForward(ctx context.Context, port uint16) error {
+	calls, err := k.s.listeners.listen(ctx, port, &k.s.wg)
 	if err := k.reply(struct{}{}, err); err != nil || calls == nil {
 		return err
 	}
-	r := relay{conn: k.conn, gone: make(chan struct{}), taken: make(chan struct{})}
+	r := portForward{conn: k.conn, gone: make(chan struct{}), taken: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -104,8 +104,8 @@ func (k *caller) lend(ctx context.Context, port uint16) error {
 	return err
 }
 
-// A relay is one connection in the container on its way to the daemon.
-type relay struct {
+// A portForward is one connection in the container on its way to the daemon.
+type portForward struct {
 	conn  *wire.Conn
 	gone  chan struct{} // closed when the daemon has hung up
 	taken chan struct{} // closed when call is set
@@ -116,7 +116,7 @@ type relay struct {
 }
 
 // begin has the relay carry that connection, unless it is over already.
-func (r *relay) begin(call *net.TCPConn) bool {
+func (r *portForward) begin(call *net.TCPConn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
@@ -128,7 +128,7 @@ func (r *relay) begin(call *net.TCPConn) bool {
 	return true
 }
 
-func (r *relay) end() {
+func (r *portForward) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	close(r.gone)
@@ -138,7 +138,7 @@ func (r *relay) end() {
 }
 
 // outward waits for a connection and carries what it says to the daemon.
-func (r *relay) outward(calls <-chan *net.TCPConn) {
+func (r *portForward) outward(calls <-chan *net.TCPConn) {
 	select {
 	case call := <-calls:
 		if !r.begin(call) || r.conn.SendJSON(wire.FrameReply, struct{}{}) != nil {
@@ -161,7 +161,7 @@ func (r *relay) outward(calls <-chan *net.TCPConn) {
 }
 
 // inward carries what the daemon says to the connection, until the daemon hangs up.
-func (r *relay) inward() error {
+func (r *portForward) inward() error {
 	for {
 		kind, body, err := r.conn.ReadFrame()
 		if err != nil {

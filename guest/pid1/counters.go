@@ -16,77 +16,77 @@ var forkFiles = []string{"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids
 
 // Evidence is what the kernel counted and found full at one moment. The difference between two
 // of them is what a command ran into, or one that ran beside it.
-type evidence struct {
+type counters struct {
 	ooms    int64 // processes killed for memory; -1 where that cannot be seen
 	forks   int64 // processes and threads refused; likewise
 	full    wire.Shortage
 	orphans usage // of a shell's earlier calls
 }
 
-// lookAround takes the evidence. It costs some microseconds.
-func (s *Server) lookAround() evidence {
-	return evidence{ooms: s.oom.read(), forks: s.forks.read(), full: fullNow()}
+// readCounters takes the evidence. It costs some microseconds.
+func (s *Server) readCounters() counters {
+	return counters{ooms: s.oom.read(), forks: s.forks.read(), full: fullNow()}
 }
 
-// A calm is evidence that still holds, since nothing has run and no file was touched after it was taken. So a command
+// A counterCache is evidence that still holds, since nothing has run and no file was touched after it was taken. So a command
 // finds it there rather than wait for it.
-type calm struct {
-	mu     sync.Mutex
-	holds  bool
-	is     evidence
-	guests int    // requests at work that may touch files
-	storms uint64 // how often anything came that ends a calm
+type counterCache struct {
+	mu       sync.Mutex
+	holds    bool
+	value    counters
+	requests int    // requests at work that may touch files
+	changes  uint64 // how often anything came that ends a calm
 }
 
 // take returns the evidence if it holds, which is over with that.
-func (c *calm) take() (is evidence, holds bool) {
+func (c *counterCache) take() (is counters, holds bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	is, holds = c.is, c.holds
+	is, holds = c.value, c.holds
 	c.holds = false
-	c.storms++
+	c.changes++
 	return is, holds
 }
 
-// disturb says that it does not hold any more.
-func (c *calm) disturb() { _, _ = c.take() }
+// invalidate says that it does not hold any more.
+func (c *counterCache) invalidate() { _, _ = c.take() }
 
-// since is what settle asks for.
-func (c *calm) since() uint64 {
+// version is what settle asks for.
+func (c *counterCache) version() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.storms
+	return c.changes
 }
 
-// settle takes the evidence, if nothing has disturbed since, when nothing ran.
-func (c *calm) settle(since uint64, look func() evidence) {
+// store takes the evidence, if nothing has disturbed since, when nothing ran.
+func (c *counterCache) store(since uint64, look func() counters) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.guests == 0 && c.storms == since {
-		c.is, c.holds = look(), true
+	if c.requests == 0 && c.changes == since {
+		c.value, c.holds = look(), true
 	}
 }
 
 // enter says that a request is at work, until it leaves.
-func (c *calm) enter() (leave func()) {
+func (c *counterCache) enter() (leave func()) {
 	c.count(1)
 	return func() { c.count(-1) }
 }
 
-func (c *calm) count(n int) {
+func (c *counterCache) count(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.guests += n
+	c.requests += n
 	c.holds = false
-	c.storms++
+	c.changes++
 }
 
-// surroundings is lookAround for what is about to be started.
-func (s *Server) surroundings() evidence {
-	if is, holds := s.calm.take(); holds {
+// countersBefore is lookAround for what is about to be started.
+func (s *Server) countersBefore() counters {
+	if is, holds := s.counterCache.take(); holds {
 		return is
 	}
-	return s.lookAround()
+	return s.readCounters()
 }
 
 // explain adds to x what speaks for an end that was forced on the command. One that ended well needs no explanation.
@@ -97,7 +97,7 @@ func (e *execution) explain(x *wire.Exit) {
 		return
 	}
 	x.OutOfMemory = e.outOfMemory(*x)
-	now := e.s.lookAround()
+	now := e.s.readCounters()
 	x.ForksRefused = e.before.forks >= 0 && now.forks > e.before.forks
 	x.Full, x.FullBefore = now.full, e.before.full
 }

@@ -12,10 +12,10 @@ import (
 
 // A waiter is a bash that waits for messages: a zygote, or a spare, which is its child and waits for a command.
 type waiter struct {
-	o    *owner
+	o    *group
 	conn int           // our end of its socket
 	wait time.Duration // how long an answer may take
-	died <-chan death
+	died <-chan exitStatus
 	gone chan struct{} // closed when it has ended and nothing is left of it
 }
 
@@ -30,7 +30,7 @@ func newWaiter() (w *waiter, far int, err error) {
 		wire.CloseAll(pair[:])
 		return nil, -1, err
 	}
-	return &waiter{o: &owner{zygote: true}, conn: pair[0], wait: sparePatience, gone: make(chan struct{})}, pair[1], nil
+	return &waiter{o: &group{zygote: true}, conn: pair[0], wait: answerTimeout, gone: make(chan struct{})}, pair[1], nil
 }
 
 // soon is how long an answer is waited for without Go's scheduler being told: nearly always it is there in less time
@@ -88,8 +88,8 @@ func (w *waiter) do(m *message) error {
 	return w.done()
 }
 
-// begin has a spare become a command.
-func (w *waiter) begin(message []byte, files []int) error {
+// startCommand has a spare become a command.
+func (w *waiter) startCommand(message []byte, files []int) error {
 	if err := w.send(message, files...); err != nil {
 		return err
 	}

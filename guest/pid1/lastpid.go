@@ -9,28 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// births tell whether a process has been made since nothing ran in the container but what is the guest's own. The
+// lastPID tell whether a process has been made since nothing ran in the container but what is the guest's own. The
 // kernel numbers processes one after the other and says which number it gave out last, which is read in a tenth of
 // the time of a list of processes. Threads have numbers too: whoever starts one is found to have made something, and
 // the list shows what.
-type births struct {
+type lastPID struct {
 	f *os.File // nil if it does not tell
 
 	mu   sync.Mutex
 	last int // the number given out last when nothing ran, the guest's own since then included; 0 if that is not known
 }
 
-// newBirths is for a container whose processes the guest sees and inherits.
-func newBirths() *births {
-	b := &births{}
+// newLastPID is for a container whose processes the guest sees and inherits.
+func newLastPID() *lastPID {
+	b := &lastPID{}
 	if f, err := os.Open("/proc/loadavg"); err == nil {
 		b.f = f
 	}
 	return b
 }
 
-// latest is the number given out last, 0 if the kernel does not tell, as gVisor's does not.
-func (b *births) latest() int {
+// read is the number given out last, 0 if the kernel does not tell, as gVisor's does not.
+func (b *lastPID) read() int {
 	var buf [128]byte
 	text := bytes.TrimSpace(buf[:readFirst(b.f, buf[:])])
 	n, err := strconv.Atoi(string(text[bytes.LastIndexByte(text, ' ')+1:]))
@@ -40,23 +40,23 @@ func (b *births) latest() int {
 	return n
 }
 
-// none reports whether there was none. It knows only after settle.
-func (b *births) none() bool {
-	latest := b.latest()
+// unchanged reports whether there was none. It knows only after settle.
+func (b *lastPID) unchanged() bool {
+	latest := b.read()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return latest != 0 && latest == b.last
 }
 
-// settle says that nothing ran at a moment after a number was the latest.
-func (b *births) settle(latest int) {
+// expect says that nothing ran at a moment after a number was the latest.
+func (b *lastPID) expect(latest int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last = latest
 }
 
-// made says that the guest has made a process, which has an owner.
-func (b *births) made(pid int) {
+// started says that the guest has made a process, which has an owner.
+func (b *lastPID) started(pid int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if pid == b.last+1 {
@@ -66,7 +66,7 @@ func (b *births) made(pid int) {
 	}
 }
 
-func (b *births) close() { _ = b.f.Close() }
+func (b *lastPID) close() { _ = b.f.Close() }
 
 // readFirst reads the beginning of a file of the kernel's that is kept open. It is 0 if there is none.
 func readFirst(f *os.File, b []byte) (n int) {
