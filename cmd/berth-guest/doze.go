@@ -20,7 +20,7 @@ import (
 // A Go program that does nothing holds 800 KiB, its threads and page tables not counted, and a container that nobody
 // uses has no other process. So such a guest executes itself anew under another name, for which the program's entry
 // (entry_amd64.s, named to the linker by -E) waits for a connection or a request without starting the Go runtime, and
-// then executes the guest again. See docs/decisions/0042.
+// then executes the guest again. See docs/decisions/0012.
 
 // The descriptors that it waits for, which the guest has when it wakes. The entry has these numbers too.
 const (
@@ -33,7 +33,7 @@ const wokenFlag = "woken"
 
 // doze executes the waiting program. It returns if that failed.
 func doze(env []string) pid1.Dozer {
-	return func(past pid1.Past, listener, conn syscall.Conn) error {
+	return func(past pid1.State, listener, conn syscall.Conn) error {
 		path, err := os.Executable()
 		if err != nil {
 			return err
@@ -51,11 +51,11 @@ func doze(env []string) pid1.Dozer {
 			}
 			defer unix.Close(fd)
 		}
-		if err := pid1.Relent(); err != nil {
+		if err := pid1.RestoreSignals(); err != nil {
 			return err
 		}
 		err = syscall.Exec(path, args, env)
-		return errors.Join(err, pid1.Endure())
+		return errors.Join(err, pid1.IgnoreSignals())
 	}
 }
 
@@ -86,13 +86,13 @@ func hungUp(fd int32) bool {
 }
 
 // awake is what there is of a guest that dozed; conn is nil where that is over.
-func awake(told string) (ln net.Listener, conn net.Conn, past pid1.Past, err error) {
+func awake(told string) (ln net.Listener, conn net.Conn, past pid1.State, err error) {
 	boot, started, _ := strings.Cut(told, ",")
 	micros, err := strconv.ParseInt(started, 10, 64)
 	if err != nil {
 		return nil, nil, past, fmt.Errorf("-%s: %w", wokenFlag, err)
 	}
-	past = pid1.Past{Boot: boot, StartedAt: proto.At(time.UnixMicro(micros))}
+	past = pid1.State{Boot: boot, StartedAt: proto.At(time.UnixMicro(micros))}
 	files := [...]*os.File{os.NewFile(listenerFD, "listener"), os.NewFile(connFD, "connection")}
 	ln, err = net.FileListener(files[0])
 	if err == nil && !hungUp(connFD) {

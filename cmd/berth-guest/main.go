@@ -94,7 +94,7 @@ func run(ctx context.Context, cfg config) error {
 	debug.SetMemoryLimit(memoryLimit)
 	runtime.GOMAXPROCS(min(maxProcs, runtime.NumCPU()))
 	log := slog.New(slog.NewTextHandler(stderr{}, nil))
-	if err := pid1.Endure(); err != nil {
+	if err := pid1.IgnoreSignals(); err != nil {
 		log.Error("preparing for signals", "err", err)
 	}
 	if err := limitTimerSlack(); err != nil {
@@ -102,7 +102,7 @@ func run(ctx context.Context, cfg config) error {
 	}
 	harden(log, cfg.mayGain)
 	opt := pid1.ServerOptions{Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid,
-		Init: true, Doze: doze(os.Environ())}
+		Init: true, Doze: doze(os.Environ()), NoZygotes: os.Getenv("BERTH_ZYGOTES") == "off"}
 	opt.Env = cfg.env()
 	ln, err := begin(log, cfg, &opt)
 	if err != nil {

@@ -276,9 +276,9 @@ func (c *Client) crossing(ctx context.Context) (support, error) {
 	return c.pipes, nil
 }
 
-// getConfirmed is get for what must not be lost: if a connection has broken, the guest is asked first whether it is there.
-// One that is being killed loses them one by one, and of a command that is sent over the next nobody would know
-// whether it began.
+// getConfirmed is get for what must not be lost: if a connection has broken, the guest is asked first whether it is
+// there. One that is being killed loses them one by one, and of a command that is sent over the next nobody would
+// know whether it began.
 func (c *Client) getConfirmed(ctx context.Context) (*wire.Conn, error) {
 	for {
 		if c.doubted() {

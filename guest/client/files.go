@@ -102,7 +102,8 @@ func (c *Client) Mkdir(ctx context.Context, as, path string) error {
 // Remove removes a file, link or directory; one that is not empty only if recursive. It never
 // follows a link. An error in the middle leaves the rest.
 func (c *Client) Remove(ctx context.Context, as, path string, recursive bool) error {
-	return c.call(ctx, wire.LongWait, &wire.Request{Op: wire.OpRemove, As: as, Path: []byte(path), Recursive: recursive}, nil)
+	return c.call(ctx, wire.LongWait, &wire.Request{Op: wire.OpRemove, As: as, Path: []byte(path),
+		Recursive: recursive}, nil)
 }
 
 // Move renames from to to, making to's parents. It replaces a file but not a directory, and does not
@@ -218,7 +219,8 @@ func (c *Client) Untar(ctx context.Context, as, dir string, archive io.Reader, l
 
 // Write makes a file of what body gives, and its parents. It appears whole or not at all: what was there
 // stays until the last byte has come. A link at the end of path is followed. The answer has the SHA-256.
-func (c *Client) Write(ctx context.Context, as, path string, opt wire.WriteOptions, body io.Reader) (proto.FileInfo, error) {
+func (c *Client) Write(ctx context.Context, as, path string, opt wire.WriteOptions,
+	body io.Reader) (proto.FileInfo, error) {
 	var fi proto.FileInfo
 	err := c.upload(ctx, &wire.Request{Op: wire.OpWrite, As: as, Path: []byte(path), Write: opt}, body, &fi)
 	return fi, err

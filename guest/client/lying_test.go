@@ -212,7 +212,8 @@ func FuzzClient(f *testing.F) {
 	f.Add(say(wire.FrameReply, `{"path":"/x"}`))
 	f.Add(append(say(wire.FramePart, `{"path":`), say(wire.FrameReply, `"/x"}`)...))
 	f.Add(say(wire.FrameError, `{"code":"not_found","message":"m"}`))
-	f.Add(append(say(wire.FrameStarted, `{"pid":1}`), append(say(wire.FrameStdout, "x"), say(wire.FrameDone, `{"code":1}`)...)...))
+	f.Add(append(say(wire.FrameStarted, `{"pid":1}`), append(say(wire.FrameStdout, "x"),
+		say(wire.FrameDone, `{"code":1}`)...)...))
 	f.Add(append(say(wire.FrameReply, `{"length":3}`), append(say(wire.FrameBody, "abc"), say(wire.FrameClose, "")...)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, ask := range []func(*Client, context.Context) error{stat, list1, read1, exec1} {

@@ -54,8 +54,8 @@ func newCommandPipes(stdin bool) (*commandPipes, error) {
 	return p, err
 }
 
-// prestartedPipes are pipes for commands to come, since a command would have to wait for its own. They are made when the end
-// of one has been told and nobody waits.
+// prestartedPipes are pipes for commands to come, since a command would have to wait for its own. They are made when
+// the end of one has been told and nobody waits.
 var prestartedPipes = make(chan *commandPipes, 4)
 
 // takePipes is newPlumbing, at once where there is a spare one.

@@ -81,7 +81,8 @@ func (c *Client) StartWith(ctx context.Context, cmd wire.Command, sink Sink, opt
 }
 
 // startProcess has start ask for p on a connection, and listens to it from then on.
-func (c *Client) startProcess(ctx context.Context, p *Process, sink Sink, stdin bool, start func() error) (*Process, error) {
+func (c *Client) startProcess(ctx context.Context, p *Process, sink Sink, stdin bool,
+	start func() error) (*Process, error) {
 	w, err := c.getConfirmed(ctx)
 	if err != nil {
 		return nil, notStartedError{err}

@@ -119,8 +119,8 @@ const (
 	fingerprintEntries = 400 // all that directories hold
 )
 
-// Fingerprint is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it removes the
-// directory prune if that is empty, and returns it if that is still to be done.
+// Fingerprint is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it
+// removes the directory prune if that is empty, and returns it if that is still to be done.
 func (s *FS) Fingerprint(dir, prune string) (gist, left string) {
 	w := &walker{most: fingerprintFiles, left: fingerprintEntries, prune: prune}
 	if err := s.users.Root.Do(func() error { return w.from(s, dir) }); err != nil || w.truncated {

@@ -251,7 +251,8 @@ func FuzzEditor(f *testing.F) {
 	})
 }
 
-// Requests on files of any form are refused or answered, by a guest that works on an empty directory as nobody in particular.
+// Requests on files of any form are refused or answered, by a guest that works on an empty directory as nobody in
+// particular.
 func FuzzFileRequest(f *testing.F) {
 	for _, s := range []string{`{}`, `{"op":"stat","path":"Lw=="}`,
 		`{"op":"edit","path":"eA==","edit":{"command":"view","view_range":[1,-1]}}`,

@@ -204,7 +204,8 @@ func (in *newFile) commit() (proto.FileInfo, error) {
 	return fi, in.f.Close()
 }
 
-// setModeAndOwner gives the temporary file the mode and, where root replaces a user's file, the owner that it shall have.
+// setModeAndOwner gives the temporary file the mode and, where root replaces a user's file, the owner that it shall
+// have.
 func (in *newFile) setModeAndOwner() error {
 	mode := uint32(defaultMode)
 	if in.before != nil {

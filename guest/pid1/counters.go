@@ -14,8 +14,8 @@ import (
 // forkFiles are where cgroups v2 and v1 tell how often a process or thread was refused, as "max N".
 var forkFiles = []string{"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"}
 
-// Evidence is what the kernel counted and found full at one moment. The difference between two
-// of them is what a command ran into, or one that ran beside it.
+// counters are what the kernel counted and which file systems were full at one moment. The difference between two of
+// them shows what a command, or one that ran beside it, ran into.
 type counters struct {
 	ooms    int64 // processes killed for memory; -1 where that cannot be seen
 	forks   int64 // processes and threads refused; likewise
@@ -23,13 +23,13 @@ type counters struct {
 	orphans usage // of a shell's earlier calls
 }
 
-// readCounters takes the evidence. It costs some microseconds.
+// readCounters reads the counters, which takes some microseconds.
 func (s *Server) readCounters() counters {
 	return counters{ooms: s.oom.read(), forks: s.forks.read(), full: fullNow()}
 }
 
-// A counterCache is evidence that still holds, since nothing has run and no file was touched after it was taken. So a command
-// finds it there rather than wait for it.
+// counterCache keeps counters that were read when nothing ran, until anything runs or a request works on files. The
+// next command then need not wait for them.
 type counterCache struct {
 	mu       sync.Mutex
 	holds    bool
@@ -38,7 +38,7 @@ type counterCache struct {
 	changes  uint64 // how often anything came that ends a calm
 }
 
-// take returns the evidence if it holds, which is over with that.
+// take returns the cached counters if they are still valid, and invalidates them.
 func (c *counterCache) take() (is counters, holds bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,17 +48,17 @@ func (c *counterCache) take() (is counters, holds bool) {
 	return is, holds
 }
 
-// invalidate says that it does not hold any more.
+// invalidate drops the cached counters.
 func (c *counterCache) invalidate() { _, _ = c.take() }
 
-// version is what settle asks for.
+// version returns the number that store compares.
 func (c *counterCache) version() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changes
 }
 
-// store takes the evidence, if nothing has disturbed since, when nothing ran.
+// store reads and caches the counters, unless anything has changed since that version. Nothing must be running.
 func (c *counterCache) store(since uint64, look func() counters) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +67,7 @@ func (c *counterCache) store(since uint64, look func() counters) {
 	}
 }
 
-// enter says that a request is at work, until it leaves.
+// enter invalidates the cache while a request works on files, until the caller calls leave.
 func (c *counterCache) enter() (leave func()) {
 	c.count(1)
 	return func() { c.count(-1) }
@@ -81,7 +81,7 @@ func (c *counterCache) count(n int) {
 	c.changes++
 }
 
-// countersBefore is lookAround for what is about to be started.
+// countersBefore returns the counters for a command that is about to start.
 func (s *Server) countersBefore() counters {
 	if is, holds := s.counterCache.take(); holds {
 		return is
@@ -89,7 +89,7 @@ func (s *Server) countersBefore() counters {
 	return s.readCounters()
 }
 
-// explain adds to x what speaks for an end that was forced on the command. One that ended well needs no explanation.
+// explain adds to x the signs that the command's end was forced on it. A command that ended well needs none.
 func (e *execution) explain(x *wire.Exit) {
 	e.addOrphans(x)
 	x.NoOutputDir = e.noOutputDir

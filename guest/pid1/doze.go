@@ -47,7 +47,8 @@ func (k *caller) doze(ctx context.Context) error {
 	if err := k.reply(nil, nil); err != nil {
 		return err
 	}
-	s.log.Error("dozing", "err", s.opt.Doze(State{Boot: s.hello.Boot, StartedAt: s.hello.StartedAt}, s.acceptGate.ln, conn))
+	err = s.opt.Doze(State{Boot: s.hello.Boot, StartedAt: s.hello.StartedAt}, s.acceptGate.ln, conn)
+	s.log.Error("dozing", "err", err)
 	return nil
 }
 

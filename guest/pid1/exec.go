@@ -366,11 +366,11 @@ func (e *execution) finish(d exitStatus) {
 	e.s.zygotes.startIfFrequent(e.kind, e.plan)
 }
 
-// afterExitDelay is how long the guest does nothing when it has told the end of a command. The daemon is about to answer
-// then, which it takes some 0.3 ms for, and the guest cannot see when it has. What is made ready for the next command
-// at once is made ready in the way of this one's answer: that was a tenth to a fifth of the time of a small command
-// on two processors. What is made ready once the next command has come is in the way of that one, so it is left to
-// its end.
+// afterExitDelay is how long the guest does nothing when it has told the end of a command. The daemon is about to
+// answer then, which it takes some 0.3 ms for, and the guest cannot see when it has. What is made ready for the next
+// command at once is made ready in the way of this one's answer: that was a tenth to a fifth of the time of a small
+// command on two processors. What is made ready once the next command has come is in the way of that one, so it is
+// left to its end.
 const afterExitDelay = 500 * time.Microsecond
 
 // report sends the end and closes what nobody needs any more.

@@ -40,7 +40,8 @@ func TestExecResults(t *testing.T) {
 			{"bytes", wire.Command{Text: `printf '\xff\x00\n\xc3'`}, 0, 0, "\xff\x00\n\xc3", ""},
 			{"stderr by name", wire.Command{Text: `echo a >/dev/stdout; echo b >/dev/stderr; echo c | tee /dev/stderr`}, 0,
 				0, "a\nc\n", "b\nc\n"},
-			{"user", wire.Command{Text: "id -u; id -g; id -G; echo $HOME"}, 0, 0, "1000\n1000\n1000\n" + user.HomeOf(1000) + "\n",
+			{"user", wire.Command{Text: "id -u; id -g; id -G; echo $HOME"}, 0, 0, "1000\n1000\n1000\n" +
+				user.HomeOf(1000) + "\n",
 				""},
 			{"root", wire.Command{Text: "id -u; echo $USER $HOME", User: "root"}, 0, 0, "0\nroot /root\n", ""},
 			{"image env", wire.Command{Text: "echo $IMAGE $MINE $BERTH_EXEC_ID", ID: "exec_1", Env: []string{"MINE=a=b"}}, 0,

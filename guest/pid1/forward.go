@@ -85,8 +85,8 @@ func (o *portListener) take(ctx context.Context) {
 	}
 }
 
-// servePortForward gives this connection to the next one that is made in the container. It returns when that is over, or the
-// daemon has hung up; either way the connection is of no more use.
+// servePortForward gives this connection to the next one that is made in the container. It returns when that is over,
+// or the daemon has hung up; either way the connection is of no more use.
 func (k *caller) servePortForward(ctx context.Context, port uint16) error {
 	calls, err := k.s.listeners.listen(ctx, port, &k.s.wg)
 	if err := k.reply(struct{}{}, err); err != nil || calls == nil {

@@ -102,7 +102,8 @@ func (ks *keeps) add(s *Server, cmd *wire.Command) (*kept, error) {
 	case barred || ks.closed:
 		return nil, proto.Errorf(proto.Canceled, "exec", cmd.ID, "the caller went away")
 	case ks.all[cmd.ID] != nil:
-		return nil, proto.Errorf(proto.AlreadyExists, "exec", cmd.ID, "command %s exists already", wire.CleanText(cmd.ID, 128))
+		return nil, proto.Errorf(proto.AlreadyExists, "exec", cmd.ID, "command %s exists already",
+			wire.CleanText(cmd.ID, 128))
 	case len(ks.all) >= maxKept:
 		return nil, proto.Errorf(proto.TooMany, "exec", cmd.ID, "the container keeps %d commands, which is its "+
 			"limit; wait for one to end", len(ks.all))

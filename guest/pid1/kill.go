@@ -46,9 +46,9 @@ type verdict struct {
 // newSearch prepares to find o's processes.
 func (s *Server) newSearch(o *group) *search { return &search{s: s, o: o, known: map[int]verdict{}} }
 
-// listProcesses lists all processes, and to whom they may belong beside the owner. A child that is being started shows neither
-// its owner's environment nor, on every kernel, a mark, so that it would pass for an orphan: there is none while this
-// looks.
+// listProcesses lists all processes, and to whom they may belong beside the owner. A child that is being started
+// shows neither its owner's environment nor, on every kernel, a mark, so that it would pass for an orphan: there is
+// none while this looks.
 func (h *search) listProcesses() []proc {
 	h.s.spawn.Lock()
 	defer h.s.spawn.Unlock()

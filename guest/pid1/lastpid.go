@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lastPID tell whether a process has been made since nothing ran in the container but what is the guest's own. The
-// kernel numbers processes one after the other and says which number it gave out last, which is read in a tenth of
-// the time of a list of processes. Threads have numbers too: whoever starts one is found to have made something, and
-// the list shows what.
+// lastPID tells whether any process was made since nothing ran in the container but the guest's own processes. The
+// kernel numbers processes in sequence and reports the last number in /proc/loadavg, which is read in a tenth of the
+// time of a list of processes. Threads have numbers too: a new thread looks like a new process, and the list of
+// processes then shows the difference.
 type lastPID struct {
 	f *os.File // nil if it does not tell
 
@@ -29,7 +29,7 @@ func newLastPID() *lastPID {
 	return b
 }
 
-// read is the number given out last, 0 if the kernel does not tell, as gVisor's does not.
+// read returns the number that the kernel gave out last, or 0 if the kernel does not report it, as gVisor's does not.
 func (b *lastPID) read() int {
 	var buf [128]byte
 	text := bytes.TrimSpace(buf[:readFirst(b.f, buf[:])])
@@ -40,7 +40,7 @@ func (b *lastPID) read() int {
 	return n
 }
 
-// unchanged reports whether there was none. It knows only after settle.
+// unchanged reports whether no process was made. It can be true only after expect.
 func (b *lastPID) unchanged() bool {
 	latest := b.read()
 	b.mu.Lock()
@@ -48,14 +48,14 @@ func (b *lastPID) unchanged() bool {
 	return latest != 0 && latest == b.last
 }
 
-// expect says that nothing ran at a moment after a number was the latest.
+// expect records that nothing ran at a moment when that number was the last one.
 func (b *lastPID) expect(latest int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last = latest
 }
 
-// started says that the guest has made a process, which has an owner.
+// started records that the guest itself made a process, which belongs to a group.
 func (b *lastPID) started(pid int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

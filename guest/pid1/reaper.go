@@ -125,7 +125,8 @@ func (r *reaper) addChild(pid int) <-chan exitStatus {
 	return ch
 }
 
-// adoptChild registers a child that somebody else has made. It fails if it is none of ours, or has died and been forgotten.
+// adoptChild registers a child that somebody else has made. It fails if it is none of ours, or has died and been
+// forgotten.
 func (r *reaper) adoptChild(pid int) (<-chan exitStatus, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,6 +41,7 @@ type ServerOptions struct {
 	// ZygoteRest is how long a bash that was started ahead waits without a command, and how long after a command the
 	// next has to come for one to be worth its start; default 30 s.
 	ZygoteRest time.Duration
+	NoZygotes  bool // execute each command's program; see zygote.go
 
 	Doze Dozer    // nil: it stays awake
 	Past State    // of a guest that wakes; zero for one that begins

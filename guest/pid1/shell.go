@@ -33,7 +33,8 @@ const shellDriver = `exec 250<&3 251>&4 3<&- 4>&-; __berth_trace=; ` +
 	`for __berth_once in 1; do for __berth_once in 1; do ` +
 	`builtin eval "$__berth_trace$__berth_text" 250<&- 251>&-; ` +
 	`done; done; ` +
-	`{ __berth_code=$?; __berth_trace=; case $- in *x*) __berth_trace='builtin set -x; ';; esac; builtin set +x; } 2>/dev/null; ` +
+	`{ __berth_code=$?; __berth_trace=; ` +
+	`case $- in *x*) __berth_trace='builtin set -x; ';; esac; builtin set +x; } 2>/dev/null; ` +
 	`exec </dev/null >/dev/null 2>&1; ` +
 	`builtin printf '%s %s\n' "${__berth_call##*/}" "$__berth_code" >&251; ` +
 	`done`

@@ -241,7 +241,8 @@ func TestShellSignal(t *testing.T) {
 func TestShellUsers(t *testing.T) {
 	w := newWorld(t, false)
 	w.run(wire.Command{Shell: "s", Text: "true"})
-	_, err := w.Start(short(t), wire.Command{Shell: "s", Text: "id -u", User: "root"}, func(proto.Stream, int64, []byte) {})
+	_, err := w.Start(short(t), wire.Command{Shell: "s", Text: "id -u", User: "root"},
+		func(proto.Stream, int64, []byte) {})
 	wantCode(t, err, proto.Conflict)
 	if r := w.run(wire.Command{Shell: "r", Text: "id -u", User: "root"}); r.stdout != "0\n" {
 		t.Errorf("got %+v", r)

@@ -25,7 +25,8 @@ const (
 	handleIgnore  = 1
 )
 
-// IgnoreSignals makes the process outlive every signal that could end it. It may start the program again, so it comes first.
+// IgnoreSignals makes the process outlive every signal that could end it. It may start the program again, so it comes
+// first.
 //
 // Nothing here is caught with os/signal, but under gVisor: that holds three threads for good, which wait in vain.
 // What is ignored here is not ignored in a child: the Go runtime sets signals back in it that it has put a handler
@@ -57,8 +58,8 @@ func IgnoreSignals() error {
 	return nil
 }
 
-// RestoreSignals undoes Endure for a program that takes this one's place: what is ignored would be so there, and a guest that
-// follows would begin twice.
+// RestoreSignals undoes Endure for a program that takes this one's place: what is ignored would be so there, and a
+// guest that follows would begin twice.
 func RestoreSignals() error {
 	_, err := defaultSignals()
 	if err == errSignalsHidden {

@@ -69,7 +69,8 @@ func (e *execution) resize(rows, cols uint32) error {
 	if rows > 0xffff || cols > 0xffff {
 		return proto.Errorf(proto.InvalidArgument, "resize", "", "a terminal has at most 65535 rows and columns")
 	}
-	return wire.FileError("resize", "the terminal", pty.Setsize(e.tty, &pty.Winsize{Rows: uint16(rows), Cols: uint16(cols)}))
+	return wire.FileError("resize", "the terminal",
+		pty.Setsize(e.tty, &pty.Winsize{Rows: uint16(rows), Cols: uint16(cols)}))
 }
 
 // foreground is the process group that the terminal's keys go to; 0 without a terminal.
