@@ -183,7 +183,7 @@ const (
 // acceptConnections accepts connections and has the service answer each, until ctx ends. line is the first listener,
 // if there is one already.
 func (s *Session) acceptConnections(ctx context.Context, g *client.Client, port uint16, service Service,
-	line *client.Line) {
+	line *client.Listener) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for rest := lineRest; ; line = nil {
@@ -214,7 +214,7 @@ func (s *Session) acceptConnections(ctx context.Context, g *client.Client, port 
 }
 
 // acceptConnection waits for the next connection, on line or a new listener.
-func acceptConnection(ctx context.Context, g *client.Client, port uint16, line *client.Line) (*client.Call, error) {
+func acceptConnection(ctx context.Context, g *client.Client, port uint16, line *client.Listener) (*client.Conn, error) {
 	if line == nil {
 		var err error
 		if line, err = g.Listen(ctx, port); err != nil {
