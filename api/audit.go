@@ -46,8 +46,9 @@ func (s *Server) startAudit(x *exchange, route Route, c Caller) error {
 	if err := s.cfg.Audit.Ready(); err != nil {
 		return err
 	}
-	x.action = &auditedAction{covered: route.Covered, write: x.writeAudit, entry: proto.AuditEntry{Act: name, Actor: c.KeyID,
-		Owner: c.Owner, RequestID: x.id, Outcome: proto.AuditOK}}
+	x.action = &auditedAction{covered: route.Covered, write: x.writeAudit,
+		entry: proto.AuditEntry{Act: name, Actor: c.KeyID,
+			Owner: c.Owner, RequestID: x.id, Outcome: proto.AuditOK}}
 	x.action.addFromPath(x.r)
 	x.r = x.r.WithContext(context.WithValue(x.r.Context(), auditedActionKey{}, x.action))
 	return nil

@@ -55,7 +55,8 @@ func Ops(g prometheus.Gatherer, ready func(context.Context) error) Edge {
 				Doc: &openapi.Operation{ID: "health", Tag: "daemon", Public: true,
 					Summary: "Report whether the daemon is ready.", Fails: []int{500, 503},
 					Answers: map[int][]openapi.Content{http.StatusOK: {{Media: "application/json",
-						Of: openapi.Object([]string{"status"}, openapi.Schema{"status": openapi.Schema{"const": "ok"}})}}}}},
+						Of: openapi.Object([]string{"status"},
+							openapi.Schema{"status": openapi.Schema{"const": "ok"}})}}}}},
 			{Method: "GET", Pattern: "/metrics", Where: None, Public: true,
 				Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
 					metrics.ServeHTTP(w, r)

@@ -44,7 +44,7 @@ type Config struct {
 	Sessions *session.Sessions
 	Code     *code.Runner
 	Jobs     *artifacts.Jobs
-	Files    *files.Store
+	Files    FileStore
 	Tools    *toolstore.Store                   // stored tools; nil: none
 	Life     func(keyID string) context.Context // ends when the key is no longer valid
 	Audit    api.Auditor                        // gets tool calls and file reads; nil: no audit
@@ -52,6 +52,14 @@ type Config struct {
 	Origins  []string                           // of web pages that may send requests, besides those from loopback
 	Idle     time.Duration                      // an unused MCP session ends after this; 0 is a day
 	Log      *slog.Logger                       // nil: slog.Default
+}
+
+// A FileStore keeps stored files. Package files has one.
+type FileStore interface {
+	List(_ context.Context, owner string, q files.Query) (files.Page, error)
+	Get(_ context.Context, owner, id string) (proto.StoredFile, error)
+	Open(_ context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error)
+	Put(ctx context.Context, up files.Upload, r io.Reader) (proto.StoredFile, error)
 }
 
 // An Edge is the edge with the sessions of its clients.

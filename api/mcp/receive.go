@@ -60,7 +60,8 @@ func (e *Edge) origin(extra *sdk.RequestExtra) (context.Context, http.Header, er
 
 // inSession runs do for the session of a message. The context has the caller, and ends when the client cancels the
 // request, or when the session or the caller's key ends.
-func inSession[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request, do func(context.Context, *mcpSession) (R, error)) (
+func inSession[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request,
+	do func(context.Context, *mcpSession) (R, error)) (
 	sdk.Result, error) {
 	wire, _, err := e.origin(req.GetExtra())
 	if err != nil {

@@ -36,10 +36,12 @@ const pageSize = 100
 
 // addTemplates registers the resource templates.
 func (e *Edge) addTemplates() {
-	add := func(t *sdk.ResourceTemplate, read func(context.Context, *mcpSession, string) (*sdk.ResourceContents, error)) {
+	type reader func(ctx context.Context, v *mcpSession, uri string) (*sdk.ResourceContents, error)
+	add := func(t *sdk.ResourceTemplate, read reader) {
 		e.server.AddResourceTemplate(t, func(ctx context.Context, req *sdk.ReadResourceRequest) (
 			*sdk.ReadResourceResult, error) {
-			res, err := inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.ReadResourceResult, error) {
+			res, err := inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.ReadResourceResult,
+				error) {
 				c, err := read(ctx, v, req.Params.URI)
 				if err != nil {
 					return nil, err

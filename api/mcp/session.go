@@ -114,7 +114,8 @@ func (v *mcpSession) begin() (done func(), err error) {
 
 // container returns the container of a call: the one that it names, the one of the session, or the session's own,
 // which is created now if there is none. note tells the client if that differs from the previous call's container.
-func (e *Edge) container(ctx context.Context, v *mcpSession, named string) (s *session.Session, note string, err error) {
+func (e *Edge) container(ctx context.Context, v *mcpSession, named string) (s *session.Session, note string,
+	err error) {
 	if id := cmp.Or(named, v.place.container); id != "" {
 		s, err = e.Sessions.Get(v.owner, id)
 		return s, "", err

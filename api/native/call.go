@@ -136,6 +136,17 @@ func (e *edge) session(c *call) (*session.Session, error) {
 	return e.Sessions.Get(c.owner, c.r.PathValue("id"))
 }
 
+// inSession returns a handler that works in the container that the path names.
+func (e *edge) inSession(handle func(*call, *session.Session) error) handler {
+	return func(c *call) error {
+		s, err := e.session(c)
+		if err != nil {
+			return err
+		}
+		return handle(c, s)
+	}
+}
+
 // exec returns the command that the path names.
 func (e *edge) exec(c *call) (*session.Exec, error) {
 	s, err := e.session(c)

@@ -53,11 +53,7 @@ func (e *edge) listContainers(c *call) error {
 	return c.json(http.StatusOK, p)
 }
 
-func (e *edge) getContainer(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) getContainer(c *call, s *session.Session) error {
 	return c.json(http.StatusOK, s.Info())
 }
 

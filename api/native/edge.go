@@ -24,7 +24,6 @@ import (
 	"berth/api"
 	"berth/artifacts"
 	"berth/code"
-	"berth/files"
 	"berth/proto"
 	"berth/session"
 	"berth/state/audit"
@@ -40,7 +39,7 @@ type Config struct {
 	Tools    *toolstore.Store
 	Bridge   *bridge.Bridge
 	Jobs     *artifacts.Jobs
-	Files    *files.Store
+	Files    FileStore
 	Images   session.Images
 	Keys     *keys.Store
 	Audit    *audit.Log // nil: the audit log cannot be read here
@@ -54,6 +53,12 @@ type Config struct {
 	Origins []string
 	Socket  api.SocketConfig // other bounds of the live websocket
 	Log     *slog.Logger     // nil: slog.Default
+}
+
+// A FileStore knows the bounds and the use of stored files. Package files has one.
+type FileStore interface {
+	MaxFileBytes() int64
+	KeyUsage(keyID string) int64 // bytes of the files that a key made
 }
 
 // Info is what a daemon reports about itself. The edge fills zero fields with the defaults of the core.

@@ -130,11 +130,7 @@ func (e *edge) deleteContainerNow(c *call, s *session.Session) {
 }
 
 // Each description is right by itself; together they are no snapshot.
-func (e *edge) listExecs(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) listExecs(c *call, s *session.Session) error {
 	var infos []proto.Exec
 	for _, x := range s.Execs() {
 		infos = append(infos, x.Info())
@@ -273,11 +269,7 @@ type shell struct {
 	StartedAt proto.Time `json:"started_at"`
 }
 
-func (e *edge) listShells(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) listShells(c *call, s *session.Session) error {
 	infos, err := s.Shells(c.r.Context())
 	if err != nil {
 		return err
@@ -295,11 +287,7 @@ type deletedName struct {
 	Deleted bool   `json:"deleted"` // Always true.
 }
 
-func (e *edge) closeShell(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) closeShell(c *call, s *session.Session) error {
 	// A name that no shell can have is not found rather than invalid, since it is part of the path.
 	name := c.r.PathValue("name")
 	if !proto.ValidJobID(name) {

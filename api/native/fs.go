@@ -14,11 +14,7 @@ import (
 )
 
 // For a range, the opener is called twice. Each call resolves the path again in the container.
-func (e *edge) readContent(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) readContent(c *call, s *session.Session) error {
 	return c.sendFile(func(offset, n int64) (io.ReadCloser, proto.FileInfo, error) {
 		return s.ReadFile(c.r.Context(), c.as(), c.query.Get("path"), offset, n)
 	})
@@ -68,11 +64,7 @@ type deletedPath struct {
 }
 
 // The path is returned as it was given, so that the client recognizes it.
-func (e *edge) removeContent(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) removeContent(c *call, s *session.Session) error {
 	path := c.query.Get("path")
 	if err := s.RemoveFile(c.r.Context(), c.as(), path, c.flag("recursive")); err != nil {
 		return err
@@ -86,11 +78,7 @@ type listing struct {
 	Truncated bool             `json:"truncated"` // The directory holds more than a list may.
 }
 
-func (e *edge) listDirectory(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) listDirectory(c *call, s *session.Session) error {
 	data, truncated, err := s.List(c.r.Context(), c.as(), c.query.Get("path"))
 	if err != nil {
 		return err
@@ -102,11 +90,7 @@ func (e *edge) listDirectory(c *call) error {
 }
 
 // statFile does not follow a link at the end of the path; list and content do.
-func (e *edge) statFile(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) statFile(c *call, s *session.Session) error {
 	fi, err := s.Stat(c.r.Context(), c.as(), c.query.Get("path"))
 	if err != nil {
 		return err
@@ -188,11 +172,7 @@ func checkAs(as string) (string, error) {
 }
 
 // An error of Tar itself comes before the header. A later one can only break the connection.
-func (e *edge) readTar(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) readTar(c *call, s *session.Session) error {
 	r, err := s.Tar(c.r.Context(), c.as(), c.query.Get("path"))
 	if err != nil {
 		return err

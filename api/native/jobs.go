@@ -40,11 +40,7 @@ func (e *edge) addInputs(c *call) error {
 	return c.json(http.StatusOK, inputDir{proto.InputDir})
 }
 
-func (e *edge) listJobs(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) listJobs(c *call, s *session.Session) error {
 	jobs, err := e.Jobs.List(s)
 	if err != nil {
 		return err
@@ -53,11 +49,7 @@ func (e *edge) listJobs(c *call) error {
 }
 
 // The manifest looks at files and needs the guest. listJobs only reads the ledger.
-func (e *edge) jobManifest(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) jobManifest(c *call, s *session.Session) error {
 	m, err := e.Jobs.Manifest(c.r.Context(), s, c.r.PathValue("job"))
 	if err != nil {
 		return err
@@ -116,11 +108,7 @@ func (c *call) job(s *session.Session) (string, error) {
 }
 
 // Root reads, since files of a job may be closed to the default user; the caller owns the container.
-func (e *edge) jobTar(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
+func (e *edge) jobTar(c *call, s *session.Session) error {
 	job, err := c.job(s)
 	if err != nil {
 		return err

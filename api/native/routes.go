@@ -106,7 +106,7 @@ func (e *edge) containerRows() []row {
 			},
 			Answers: ok(containerPage{}), Fails: basic,
 		}},
-		{"GET", "/v1/containers/{id}", api.InPath, e.getContainer, openapi.Operation{
+		{"GET", "/v1/containers/{id}", api.InPath, e.inSession(e.getContainer), openapi.Operation{
 			ID: "getContainer", Tag: tag,
 			Summary:     "Describe a container.",
 			Description: "For an expired container the answer is a 410 that names it.",
@@ -192,7 +192,7 @@ func (e *edge) execRows() []row {
 			Description: runMore,
 			Body:        js(proto.Cmd{}), Answers: runAnswers(), Fails: inGuest,
 		})},
-		{"GET", "/v1/containers/{id}/execs", api.InPath, e.listExecs, openapi.Operation{
+		{"GET", "/v1/containers/{id}/execs", api.InPath, e.inSession(e.listExecs), openapi.Operation{
 			ID: "listExecs", Tag: tag,
 			Summary: "List a container's commands, running and recorded, in the order of their start.",
 			Answers: ok(page[proto.Exec]{}), Fails: inContainer,
@@ -231,7 +231,8 @@ func (e *edge) execRows() []row {
 			},
 			Answers: map[int][]openapi.Content{http.StatusOK: {
 				{Media: octets,
-					Headers: map[string]string{logStart: "Offset of the first byte, if the requested one is no longer kept."}}}},
+					Headers: map[string]string{
+						logStart: "Offset of the first byte, if the requested one is no longer kept."}}}},
 			Fails: append([]int{416},
 				inContainer...),
 		}},
@@ -264,12 +265,12 @@ func (e *edge) execRows() []row {
 			Summary: "Set the size of a command's terminal.",
 			Body:    js(proto.WindowSize{}), Answers: ok(proto.Exec{}), Fails: inGuest,
 		}},
-		{"GET", "/v1/containers/{id}/shells", api.InPath, e.listShells, openapi.Operation{
+		{"GET", "/v1/containers/{id}/shells", api.InPath, e.inSession(e.listShells), openapi.Operation{
 			ID: "listShells", Tag: tag,
 			Summary: "List a container's persistent shells.",
 			Answers: ok(page[shell]{}), Fails: inGuest,
 		}},
-		{"DELETE", "/v1/containers/{id}/shells/{name}", api.InPath, e.closeShell, openapi.Operation{
+		{"DELETE", "/v1/containers/{id}/shells/{name}", api.InPath, e.inSession(e.closeShell), openapi.Operation{
 			ID: "closeShell", Tag: tag,
 			Summary: "End a persistent shell and its processes.",
 			Answers: ok(deletedName{}), Fails: inGuest,
@@ -388,7 +389,7 @@ func (e *edge) fileRows() []row {
 	}
 	part := map[string]string{"Content-Range": "Which bytes these are, of how many."}
 	rows := []row{
-		{"GET", at + "/content", api.InPath, e.readContent, openapi.Operation{
+		{"GET", at + "/content", api.InPath, e.inSession(e.readContent), openapi.Operation{
 			ID: "readFile", Tag: tag,
 			Summary: "Read a file.",
 			Query:   []openapi.Param{pathParam, asParam},
@@ -413,7 +414,7 @@ func (e *edge) fileRows() []row {
 			},
 			Body: raw(octets), Optional: true, Answers: ok(proto.FileInfo{}), Fails: inGuest,
 		}},
-		{"DELETE", at + "/content", api.InPath, e.removeContent, openapi.Operation{
+		{"DELETE", at + "/content", api.InPath, e.inSession(e.removeContent), openapi.Operation{
 			ID: "removeFile", Tag: tag,
 			Summary: "Remove a file or a directory. Links are removed, not followed.",
 			Query: []openapi.Param{
@@ -423,13 +424,13 @@ func (e *edge) fileRows() []row {
 			},
 			Answers: ok(deletedPath{}), Fails: inGuest,
 		}},
-		{"GET", at + "/list", api.InPath, e.listDirectory, openapi.Operation{
+		{"GET", at + "/list", api.InPath, e.inSession(e.listDirectory), openapi.Operation{
 			ID: "listDirectory", Tag: tag,
 			Summary: "List a directory, sorted by name.",
 			Query:   []openapi.Param{pathParam, asParam},
 			Answers: ok(listing{}), Fails: inGuest,
 		}},
-		{"GET", at + "/stat", api.InPath, e.statFile, openapi.Operation{
+		{"GET", at + "/stat", api.InPath, e.inSession(e.statFile), openapi.Operation{
 			ID: "statFile", Tag: tag,
 			Summary: "Describe a file. A link at the end of the path is not followed.",
 			Query:   []openapi.Param{pathParam, asParam},
@@ -445,7 +446,7 @@ func (e *edge) fileRows() []row {
 			Summary: "Create a directory and its parents.",
 			Body:    js(directory{}), Answers: ok(directory{}), Fails: inGuest,
 		}},
-		{"GET", at + "/tar", api.InPath, e.readTar, openapi.Operation{
+		{"GET", at + "/tar", api.InPath, e.inSession(e.readTar), openapi.Operation{
 			ID: "readTar", Tag: tag,
 			Summary: "Read a directory as a tar archive.",
 			Query:   []openapi.Param{pathParam, asParam},
@@ -475,12 +476,12 @@ func (e *edge) jobRows() []row {
 			Summary: "Put stored files into $INPUT_DIR.",
 			Body:    js(inputs{}), Answers: ok(inputDir{}), Fails: inGuest,
 		}},
-		{"GET", at, api.InPath, e.listJobs, openapi.Operation{
+		{"GET", at, api.InPath, e.inSession(e.listJobs), openapi.Operation{
 			ID: "listJobs", Tag: tag,
 			Summary: "List the jobs of a container's workspace, newest first.",
 			Answers: ok(page[proto.JobSummary]{}), Fails: inContainer,
 		}},
-		{"GET", at + "/{job}/manifest", api.InPath, e.jobManifest, openapi.Operation{
+		{"GET", at + "/{job}/manifest", api.InPath, e.inSession(e.jobManifest), openapi.Operation{
 			ID: "getManifest", Tag: tag,
 			Summary: "List the content of a job's directory, and which command made it.",
 			Answers: ok(proto.Manifest{}), Fails: inGuest,
@@ -490,7 +491,7 @@ func (e *edge) jobRows() []row {
 			Summary: "Publish a file of a job as a stored file.",
 			Body:    js(publication{}), Answers: created(published{}), Fails: inGuest,
 		}},
-		{"GET", at + "/{job}/tar", api.InPath, e.jobTar, openapi.Operation{
+		{"GET", at + "/{job}/tar", api.InPath, e.inSession(e.jobTar), openapi.Operation{
 			ID: "readJob", Tag: tag,
 			Summary: "Read a job's directory as a tar archive.",
 			Answers: map[int][]openapi.Content{http.StatusOK: raw(tarType)}, Fails: inGuest,
