@@ -13,16 +13,15 @@ import (
 	"berth/proto"
 )
 
-// An AuditFilter chooses entries of the audit log. Empty fields choose all.
+// An AuditFilter selects entries of the audit log. An empty field matches all entries.
 type AuditFilter struct {
 	Container, Actor, Owner, Act string
 	Since, Until                 time.Time
-	Last                         int // of those that the rest chooses
+	Last                         int // only the newest ones of those that match
 }
 
 func (f AuditFilter) query() url.Values {
-	// Keys are set only if they have a value: an older daemon refuses keys that it does not know,
-	// even empty ones.
+	// Empty keys are left out: an older daemon refuses keys that it does not know, even empty ones.
 	q := url.Values{}
 	for name, v := range map[string]string{"container": f.Container, "actor": f.Actor, "owner": f.Owner, "act": f.Act} {
 		if v != "" {
@@ -31,8 +30,7 @@ func (f AuditFilter) query() url.Values {
 	}
 	for name, t := range map[string]time.Time{"since": f.Since, "until": f.Until} {
 		if !t.IsZero() {
-			// With nanoseconds, as the log has them: cut to seconds, "since" would show entries
-			// from before it.
+			// With nanoseconds, as in the log. Cut to seconds, "since" would return earlier entries.
 			q.Set(name, t.UTC().Format(time.RFC3339Nano))
 		}
 	}
@@ -42,26 +40,25 @@ func (f AuditFilter) query() url.Values {
 	return q
 }
 
-// maxAuditLine is longer than any line of the log, in bytes.
-// A scanner refuses longer lines with an error, and allocates only what lines really have.
+// maxAuditLine is longer than any line of the log, in bytes. The scanner allocates only what a line needs, and
+// returns an error for a longer line.
 const maxAuditLine = 2 << 20
 
-// Audit calls fn with each line of the audit log that f chooses, as it is in the log but for the line feed. Only an
-// admin's key may.
+// Audit calls fn with each line of the audit log that matches f, without the line feed. It needs an admin's key.
 func (c *Client) Audit(ctx context.Context, f AuditFilter, fn func(line []byte) error) error {
 	return c.auditLines(ctx, f, nil, fn)
 }
 
-// FollowAudit is Audit that goes on with what is added, until ctx ends or the daemon does, which is
-// proto.Unavailable. It begins behind the entry with the ID after, unless that is empty, and returns the ID of the
-// last one that fn had.
+// FollowAudit is like Audit, and continues with new entries until ctx ends. If the daemon ends, the error is
+// proto.Unavailable. It starts after the entry with the ID after, if that is not empty. It returns the ID of the last
+// entry that fn received.
 func (c *Client) FollowAudit(ctx context.Context, f AuditFilter, after string, fn func(line []byte) error) (last string,
 	err error) {
 	header := map[string]string{"Accept": "text/event-stream"}
 	if after != "" {
 		header["Last-Event-ID"] = after
 	}
-	id := after // of the event that is being read
+	id := after // ID of the current event
 	last = after
 	err = c.auditLines(ctx, f, header, func(line []byte) error {
 		if text, ok := bytes.CutPrefix(line, []byte("id: ")); ok {
@@ -77,13 +74,13 @@ func (c *Client) FollowAudit(ctx context.Context, f AuditFilter, after string, f
 		}
 		return err
 	})
-	if err == nil { // a daemon that is shutting down says goodbye so
+	if err == nil { // how a daemon ends the answer when it shuts down
 		err = c.broken(ctx, io.EOF)
 	}
 	return last, err
 }
 
-// auditLines asks for the log, and calls fn with each line of the answer, which is valid until fn returns.
+// auditLines requests the log and calls fn with each line of the answer. A line is valid until fn returns.
 func (c *Client) auditLines(ctx context.Context, f AuditFilter, header map[string]string,
 	fn func(line []byte) error) error {
 	res, err := c.send(ctx, request{method: http.MethodGet, path: at("audit"), query: f.query(), header: header})
@@ -101,7 +98,7 @@ func (c *Client) auditLines(ctx context.Context, f AuditFilter, header map[strin
 	return c.broken(ctx, lines.Err())
 }
 
-// AuditHead is the end of the audit log's chain.
+// AuditHead returns the end of the audit log's hash chain.
 func (c *Client) AuditHead(ctx context.Context) (head proto.AuditHead, err error) {
 	err = c.get(ctx, at("audit", "head"), nil, &head)
 	return head, err

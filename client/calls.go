@@ -6,13 +6,13 @@ import (
 	"berth/proto"
 )
 
-// A CallFilter chooses calls that code made; zero fields choose all.
+// A CallFilter selects tool calls. Zero fields match all calls.
 type CallFilter struct {
 	State, Exec string
 	Limit       int // 0 is the daemon's default
 }
 
-// ToolCalls lists the newest calls that a container's code made.
+// ToolCalls lists the newest tool calls of a container's code.
 func (c *Client) ToolCalls(ctx context.Context, container string, f CallFilter) ([]proto.ToolCall, error) {
 	q := chosen(map[string]string{"state": f.State, "exec": f.Exec}, f.Limit)
 	var list struct {
@@ -28,13 +28,13 @@ func (c *Client) ToolCall(ctx context.Context, container, id string) (one proto.
 	return one, err
 }
 
-// ApproveToolCall lets a parked call be made.
+// ApproveToolCall approves a parked call.
 func (c *Client) ApproveToolCall(ctx context.Context, container, id string) (one proto.ToolCall, err error) {
 	err = c.post(ctx, at("containers", container, "tool_calls", id, "approve"), nil, &one)
 	return one, err
 }
 
-// RefuseToolCall ends a parked call.
+// RefuseToolCall refuses a parked call.
 func (c *Client) RefuseToolCall(ctx context.Context, container, id string, why proto.Refusal) (one proto.ToolCall,
 	err error) {
 	err = c.post(ctx, at("containers", container, "tool_calls", id, "refuse"), why, &one)

@@ -45,7 +45,7 @@ type Config struct {
 	Key   string // API key; "" sends none
 	Agent string // User-Agent; "" is Go's
 	CA    []byte // PEM certificates to trust, and no others; nil: those of the system, and CAToo
-	CAToo []byte // PEM certificates to trust beside the system's
+	CAToo []byte // PEM certificates to trust in addition to the system's
 }
 
 // A Client talks to one daemon. It is safe for concurrent use.
@@ -56,15 +56,15 @@ type Client struct {
 	dialer *websocket.Dialer
 }
 
-// New checks cfg; it does not connect yet.
+// New checks cfg and returns a client. It does not connect.
 func New(cfg Config) (*Client, error) {
 	base, err := parseHost(cfg.Host)
 	if err != nil {
 		return nil, err
 	}
-	// A copy: what is set here must not reach other users of the default one.
+	// A clone, so that the settings below do not affect other users of the default transport.
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	// All requests go to one host, for which the default keeps two connections only.
+	// All requests go to one host. The default keeps only two idle connections to it.
 	transport.MaxIdleConnsPerHost = 8
 	if transport.TLSClientConfig, err = cfg.tls(); err != nil {
 		return nil, err
@@ -73,38 +73,39 @@ func New(cfg Config) (*Client, error) {
 		cfg: cfg, base: base,
 		http: &http.Client{
 			Transport: transport,
-			// The API never redirects; following one would hand the key to whoever asks for it.
+			// The API never redirects. Following a redirect could send the key to another host.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		// The TLS configuration is a copy: the transport adds HTTP/2 to the protocols that it
-		// offers, and the dialer speaks only HTTP/1.1.
+		// A clone of the TLS configuration: the transport adds HTTP/2 to its protocols, and the dialer speaks
+		// HTTP/1.1 only.
 		dialer: &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: 2 * time.Minute,
 			ReadBufferSize: 64 << 10, TLSClientConfig: transport.TLSClientConfig.Clone()},
 	}, nil
 }
 
-// Key is the API key that it sends.
+// Key returns the API key that the client sends.
 func (c *Client) Key() string { return c.cfg.Key }
 
-// As is a client of the same daemon with another API key.
-// It shares connections with the first, which carry no identity: the key goes with each request.
+// As returns a client of the same daemon with another API key. Both share connections: the key is sent with each
+// request.
 func (c *Client) As(key string) *Client {
 	other := *c
 	other.cfg.Key = key
 	return &other
 }
 
-// Apart is a client of the same daemon that shares no connection with this one.
+// Apart returns a client of the same daemon that shares no connection with this one.
 func (c *Client) Apart() (*Client, error) { return New(c.cfg) }
 
-// Host is the daemon's base URL.
+// Host returns the daemon's base URL.
 func (c *Client) Host() string { return c.base.String() }
 
-// parseHost reads what people write for a host. A URL with a password or a query is refused: neither would be used.
+// parseHost parses a host as users write it. It refuses a URL with a password or a query, because neither would be
+// used.
 func parseHost(host string) (*url.URL, error) {
 	text := host
 	if !strings.Contains(text, "://") {
-		// Plain HTTP, since that is what a daemon on loopback speaks unless it has a certificate.
+		// Plain HTTP: a daemon on loopback without a certificate speaks that.
 		text = "http://" + text
 	}
 	u, err := url.Parse(text)
@@ -112,12 +113,12 @@ func parseHost(host string) (*url.URL, error) {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "host", "the host %q is not a URL such as "+
 			"http://127.0.0.1:7117", host)
 	}
-	// A path stays: the daemon may be served below one by a proxy.
+	// The path stays: a proxy may serve the daemon below a path.
 	u.Path = strings.TrimRight(u.Path, "/")
 	return u, nil
 }
 
-// A request is one call. Body is sent as JSON; raw, if set, as it is.
+// A request is one API call. body is sent as JSON. raw, if set, is sent unchanged.
 type request struct {
 	method string
 	path   string // escaped; see at
@@ -128,7 +129,7 @@ type request struct {
 	header map[string]string
 }
 
-// at joins the parts of a path, each escaped, so that no ID can reach another endpoint.
+// at joins the parts of a path and escapes each, so that no ID can address another endpoint.
 func at(parts ...string) string {
 	var b strings.Builder
 	b.WriteString("/v1")
@@ -139,9 +140,8 @@ func at(parts ...string) string {
 	return b.String()
 }
 
-// url is the whole URL of a request.
-// path is appended as text: it is escaped already, and url.JoinPath would clean ".." out of an ID
-// instead of sending it.
+// url returns the URL of a request. path is escaped already: url.JoinPath would remove ".." from an ID instead of
+// sending it.
 func (c *Client) url(path string, query url.Values) string {
 	u := c.base.String() + path
 	if len(query) > 0 {
@@ -150,7 +150,7 @@ func (c *Client) url(path string, query url.Values) string {
 	return u
 }
 
-// headers sets what every request has.
+// headers sets the headers of every request.
 func (c *Client) headers(h http.Header) {
 	if c.cfg.Key != "" {
 		h.Set("X-Api-Key", c.cfg.Key)
@@ -160,7 +160,7 @@ func (c *Client) headers(h http.Header) {
 	}
 }
 
-// send makes the request and returns an answer with a 2xx status, whose body the caller closes.
+// send sends the request. It returns an answer with a 2xx status, whose body the caller closes, or an error.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	req, err := c.prepare(ctx, r)
 	if err != nil {
@@ -170,7 +170,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	if err != nil {
 		return nil, c.broken(ctx, err)
 	}
-	// A redirect is a failure as well, since none is followed.
+	// A redirect is an error too, since the client follows none.
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		defer res.Body.Close()
 		return nil, c.failure(res)
@@ -178,7 +178,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	return res, nil
 }
 
-// worthAsking is the size from which a body waits for the daemon to want it, in bytes.
+// worthAsking is the size in bytes above which the client asks the daemon before it sends a body.
 const worthAsking = 1 << 20
 
 // prepare builds the HTTP request.
@@ -191,8 +191,8 @@ func (c *Client) prepare(ctx context.Context, r request) (*http.Request, error) 
 		}
 		body = bytes.NewReader(data)
 	}
-	// What the caller opened is the caller's to close: net/http does so too when an answer comes early, and whoever
-	// fills a pipe would hear of that in place of the answer.
+	// The caller closes its reader. If an answer comes early, net/http would close it, and a writer to a pipe would
+	// see that error instead of the answer.
 	if _, closes := body.(io.Closer); closes {
 		body = io.NopCloser(body)
 	}
@@ -207,10 +207,10 @@ func (c *Client) prepare(ctx context.Context, r request) (*http.Request, error) 
 	if r.raw != nil {
 		req.Header.Set("Content-Type", "application/octet-stream")
 		if r.size == 0 || r.size > worthAsking {
-			req.Header.Set("Expect", "100-continue") // a refusal then costs no upload
+			req.Header.Set("Expect", "100-continue") // a refused request then uploads nothing
 		}
-		// With a length the daemon can refuse what is too large before it comes, and notices a
-		// body that was cut off. Without, it travels in chunks.
+		// With a length, the daemon can refuse a large body before it is sent, and detects a truncated one. Without,
+		// the body is sent in chunks.
 		if r.size > 0 {
 			req.ContentLength = r.size
 		}
@@ -221,7 +221,7 @@ func (c *Client) prepare(ctx context.Context, r request) (*http.Request, error) 
 	return req, nil
 }
 
-// call makes the request and decodes its JSON answer into out, which may be nil.
+// call sends the request and decodes the JSON answer into out. out may be nil.
 func (c *Client) call(ctx context.Context, r request, out any) (status int, err error) {
 	res, err := c.send(ctx, r)
 	if err != nil {
@@ -235,9 +235,8 @@ func (c *Client) call(ctx context.Context, r request, out any) (status int, err 
 	return res.StatusCode, c.decode(ctx, res.Body, out)
 }
 
-// decode reads a JSON answer. What cannot be read came from something that is no daemon of ours, or of another version.
-// A context that has ended is told as itself: it broke off the body, and the daemon is not to
-// blame.
+// decode decodes a JSON answer. An answer that cannot be decoded comes from another server or from another version.
+// If ctx has ended, decode returns its error, because that interrupted the answer.
 func (c *Client) decode(ctx context.Context, r io.Reader, out any) error {
 	err := json.NewDecoder(r).Decode(out)
 	if err == nil || ctx.Err() != nil {
@@ -247,13 +246,13 @@ func (c *Client) decode(ctx context.Context, r io.Reader, out any) error {
 		"daemon of this version?", c.Host(), err)
 }
 
-// get asks for JSON.
+// get sends a GET request and decodes the JSON answer.
 func (c *Client) get(ctx context.Context, path string, query url.Values, out any) error {
 	_, err := c.call(ctx, request{method: http.MethodGet, path: path, query: query}, out)
 	return err
 }
 
-// post sends JSON and asks for JSON. Without a body an empty object is sent, which every endpoint takes.
+// post sends JSON and decodes the JSON answer. A nil body is sent as an empty object, which every endpoint accepts.
 func (c *Client) post(ctx context.Context, path string, body, out any) error {
 	if body == nil {
 		body = struct{}{}
@@ -262,8 +261,7 @@ func (c *Client) post(ctx context.Context, path string, body, out any) error {
 	return err
 }
 
-// chosen is a query for what has these values, of which empty ones choose all, and for so many; 0 is the daemon's
-// default.
+// chosen builds a query from values and a limit. Empty values are left out. Limit 0 means the daemon's default.
 func chosen(values map[string]string, limit int) url.Values {
 	q := url.Values{}
 	for name, value := range values {

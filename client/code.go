@@ -10,16 +10,16 @@ import (
 	"berth/proto/sse"
 )
 
-// RunCode runs code afresh.
+// RunCode runs code and waits for its outcome.
 func (c *Client) RunCode(ctx context.Context, req proto.Program) (res proto.Outcome, err error) {
 	err = c.post(ctx, at("run_code"), req, &res)
 	return res, err
 }
 
-// maxProgress is longer than any event of a cell, in bytes: the last one has all its results.
+// maxProgress is longer than any event of a cell, in bytes. The last event has all results.
 const maxProgress = 256 << 20
 
-// RunCell runs code in a context. Each gets what it prints while it runs.
+// RunCell runs code in a context. each receives its output while it runs.
 func (c *Client) RunCell(ctx context.Context, container, name string, req proto.Cell, each func(proto.Progress) error) (
 	res proto.Outcome, err error) {
 	answer, err := c.send(ctx, request{method: http.MethodPost, path: at("containers", container, "contexts", name,
@@ -68,12 +68,12 @@ func (c *Client) InterruptContext(ctx context.Context, container, name string) e
 	return c.post(ctx, at("containers", container, "contexts", name, "interrupt"), nil, nil)
 }
 
-// RestartContext begins a context's interpreter afresh.
+// RestartContext replaces a context's interpreter by a new one.
 func (c *Client) RestartContext(ctx context.Context, container, name string) error {
 	return c.post(ctx, at("containers", container, "contexts", name, "restart"), nil, nil)
 }
 
-// DeleteContext ends a context.
+// DeleteContext deletes a context and ends its interpreter.
 func (c *Client) DeleteContext(ctx context.Context, container, name string) error {
 	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("containers", container, "contexts", name)}, nil)
 	return err

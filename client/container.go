@@ -9,23 +9,22 @@ import (
 	"berth/proto"
 )
 
-// pageSize is how many items one request of a list asks for: the most that the API gives.
-// Every list is read whole, so the larger the page the fewer the requests.
+// pageSize is the number of items per request of a list: the API's maximum. Larger pages mean fewer requests.
 const pageSize = 1000
 
-// Create makes a container.
+// Create creates a container.
 func (c *Client) Create(ctx context.Context, req proto.CreateContainer) (con proto.Container, err error) {
 	err = c.post(ctx, at("containers"), req, &con)
 	return con, err
 }
 
-// A Filter chooses containers. The zero Filter is all that have not expired.
+// A Filter selects containers. The zero Filter matches all that have not expired.
 type Filter struct {
 	Labels []string // "key=value"; all must match
 	State  proto.State
 }
 
-// Containers lists them, newest first.
+// Containers lists the containers that match f, newest first.
 func (c *Client) Containers(ctx context.Context, f Filter) ([]proto.Container, error) {
 	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for _, l := range f.Labels {
@@ -34,8 +33,8 @@ func (c *Client) Containers(ctx context.Context, f Filter) ([]proto.Container, e
 	if f.State != "" {
 		q.Set("state", string(f.State))
 	}
-	// Pages go by the last ID that was seen, so a container made meanwhile neither shifts the
-	// pages nor appears twice.
+	// Each page starts after the last ID of the previous one. A container created meanwhile neither shifts pages nor
+	// appears twice.
 	var all []proto.Container
 	for {
 		var page struct {
@@ -47,8 +46,7 @@ func (c *Client) Containers(ctx context.Context, f Filter) ([]proto.Container, e
 			return nil, err
 		}
 		all = append(all, page.Data...)
-		// Either ends the walk: a daemon that gives no place to go on from must not have us ask
-		// for ever.
+		// Either ends the loop, so that a daemon without a next position cannot cause an endless loop.
 		if !page.HasMore || page.NextAfter == nil {
 			return all, nil
 		}
@@ -56,40 +54,40 @@ func (c *Client) Containers(ctx context.Context, f Filter) ([]proto.Container, e
 	}
 }
 
-// Container describes one.
+// Container returns a container's description.
 func (c *Client) Container(ctx context.Context, id string) (con proto.Container, err error) {
 	err = c.get(ctx, at("containers", id), nil, &con)
 	return con, err
 }
 
-// Start brings a stopped container back.
+// Start starts a stopped container.
 func (c *Client) Start(ctx context.Context, id string) (proto.Container, error) {
 	return c.move(ctx, id, "start")
 }
 
-// Stop ends a container's processes and keeps its files.
+// Stop ends a container's processes. Its files stay.
 func (c *Client) Stop(ctx context.Context, id string) (proto.Container, error) {
 	return c.move(ctx, id, "stop")
 }
 
-// Pause has a container stand still until its next use.
+// Pause pauses a container until its next use.
 func (c *Client) Pause(ctx context.Context, id string) (proto.Container, error) {
 	return c.move(ctx, id, "pause")
 }
 
-// Resume has a paused container go on.
+// Resume resumes a paused container.
 func (c *Client) Resume(ctx context.Context, id string) (proto.Container, error) {
 	return c.move(ctx, id, "resume")
 }
 
-// move has a container go into another state.
+// move changes the state of a container.
 func (c *Client) move(ctx context.Context, id, how string) (con proto.Container, err error) {
 	err = c.post(ctx, at("containers", id, how), nil, &con)
 	return con, err
 }
 
-// Extend renews a container's lease, or has it last at least the given seconds from now.
-// With 0 seconds the field is left out, which means a renewal by the idle timeout alone.
+// Extend extends a container's lease to at least the given seconds from now. With 0 seconds it renews the lease by
+// the idle timeout.
 func (c *Client) Extend(ctx context.Context, id string, seconds int64) (con proto.Container, err error) {
 	body := struct {
 		Seconds int64 `json:"seconds,omitempty"`
@@ -98,8 +96,7 @@ func (c *Client) Extend(ctx context.Context, id string, seconds int64) (con prot
 	return con, err
 }
 
-// A Deleted says what became of a container's workspace.
-// WorkspaceKept is what the daemon found afterwards, and no echo of what was asked for.
+// A Deleted is the result of a deletion. WorkspaceKept is what the daemon found afterwards, not what was requested.
 type Deleted struct {
 	ID            string `json:"id"`
 	Deleted       bool   `json:"deleted"`
@@ -107,7 +104,7 @@ type Deleted struct {
 	WorkspaceKept bool   `json:"workspace_kept"`
 }
 
-// Delete removes a container, and its workspace unless that is kept.
+// Delete deletes a container, and its workspace unless keepWorkspace is set.
 func (c *Client) Delete(ctx context.Context, id string, keepWorkspace bool) (d Deleted, err error) {
 	q := url.Values{}
 	if keepWorkspace {
@@ -117,7 +114,7 @@ func (c *Client) Delete(ctx context.Context, id string, keepWorkspace bool) (d D
 	return d, err
 }
 
-// Workspaces lists those of this key.
+// Workspaces lists the workspaces of the key's owner, newest first.
 func (c *Client) Workspaces(ctx context.Context) ([]proto.Workspace, error) {
 	var list struct {
 		Data []proto.Workspace `json:"data"`
@@ -126,7 +123,7 @@ func (c *Client) Workspaces(ctx context.Context) ([]proto.Workspace, error) {
 	return list.Data, err
 }
 
-// DeleteWorkspace removes a workspace that no container has.
+// DeleteWorkspace deletes a workspace that no container uses.
 func (c *Client) DeleteWorkspace(ctx context.Context, id string) error {
 	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("workspaces", id)}, nil)
 	return err

@@ -8,28 +8,28 @@ import (
 	"berth/proto"
 )
 
-// An Info is what the daemon says of itself.
-// It repeats the type of the API's edge: importing that would draw the whole server into the
-// client.
+// An Info describes the daemon. It repeats the type of the API's edge, because importing that would link the whole
+// server into the client.
 type Info struct {
-	Version            string               `json:"version"`
-	RuntimeClasses     []proto.RuntimeClass `json:"runtime_classes"`
-	DefaultImage       string               `json:"default_image"`
-	DefaultLimits      proto.Limits         `json:"default_limits"` // also the most that a container may ask for
-	NetworkMax         proto.NetworkMode    `json:"network_max"`    // the widest network that a container may ask for
-	IdleTimeoutSeconds int64                `json:"idle_timeout_seconds"`
-	MaxLifetimeSeconds int64                `json:"max_lifetime_seconds"`
-	MaxFileBytes       int64                `json:"max_file_bytes"` // of one stored file
+	Version        string               `json:"version"`
+	RuntimeClasses []proto.RuntimeClass `json:"runtime_classes"`
+	DefaultImage   string               `json:"default_image"`
+	DefaultLimits  proto.Limits         `json:"default_limits"` // also the maximum that a container may request
+	// the widest network mode that a container may request
+	NetworkMax         proto.NetworkMode `json:"network_max"`
+	IdleTimeoutSeconds int64             `json:"idle_timeout_seconds"`
+	MaxLifetimeSeconds int64             `json:"max_lifetime_seconds"`
+	MaxFileBytes       int64             `json:"max_file_bytes"` // of one stored file
 }
 
-// Info asks the daemon for it.
+// Info returns the daemon's description of itself.
 func (c *Client) Info(ctx context.Context) (info Info, err error) {
 	err = c.get(ctx, at("info"), nil, &info)
 	return info, err
 }
 
-// Sweep has the daemon run all its sweeps now, and with strangers first remove the workspaces that its ledger does
-// not know. It counts what each one did: counts["sessions"]["stopped"].
+// Sweep runs all sweeps of the daemon now. With strangers, the daemon first removes workspaces that its ledger does
+// not know. The result has the counts of each sweep, such as counts["sessions"]["stopped"].
 func (c *Client) Sweep(ctx context.Context, strangers bool) (counts map[string]map[string]int, err error) {
 	path := at("sweep")
 	if strangers {
@@ -39,10 +39,10 @@ func (c *Client) Sweep(ctx context.Context, strangers bool) (counts map[string]m
 	return counts, err
 }
 
-// Ping asks the daemon whether it can do its work.
+// Ping checks whether the daemon is healthy.
 func (c *Client) Ping(ctx context.Context) error { return c.get(ctx, "/healthz", nil, nil) }
 
-// Metrics are the daemon's counters, as Prometheus reads them.
+// Metrics returns the daemon's metrics in the text format of Prometheus.
 func (c *Client) Metrics(ctx context.Context) (string, error) {
 	res, err := c.send(ctx, request{method: http.MethodGet, path: "/metrics"})
 	if err != nil {

@@ -16,9 +16,8 @@ import (
 	"berth/proto"
 )
 
-// A DialError says that nothing answers at the host.
-// It has a type of its own because the command can then say how to start a daemon; a connection
-// that broke later is another matter.
+// A DialError says that no server answers at the host. It is a type of its own because the caller can then start a
+// daemon. A connection that broke later is a different error.
 type DialError struct {
 	Host string
 	Err  error
@@ -26,11 +25,11 @@ type DialError struct {
 
 func (e *DialError) Error() string { return "no daemon answers at " + e.Host + ": " + reason(e.Err) }
 
-// Unwrap gives the network's error.
+// Unwrap returns the network's error.
 func (e *DialError) Unwrap() error { return e.Err }
 
-// reason is the innermost word of a network error: "connection refused", without the addresses
-// that the message names already.
+// reason returns the innermost message of a network error, such as "connection refused". The outer ones repeat
+// addresses.
 func reason(err error) string {
 	for {
 		next := errors.Unwrap(err)
@@ -41,7 +40,7 @@ func reason(err error) string {
 	}
 }
 
-// broken says what went wrong on the way to the daemon or back. Nil stays nil.
+// broken converts an error of the connection into one for callers. nil stays nil.
 func (c *Client) broken(ctx context.Context, err error) error {
 	var op *net.OpError
 	var own *proto.Error
@@ -49,17 +48,17 @@ func (c *Client) broken(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	// Before all else: whoever cancels closes the connection, and would read of a broken one.
+	// First: cancelling closes the connection, and would otherwise be reported as a broken one.
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &own):
-		return own // the body's reader said it
+		return own // from the reader of the body
 	case errors.As(err, &cert):
 		return &UntrustedError{Host: c.Host(), Err: cert.Err}
 	case errors.As(err, &op) && op.Op == "dial":
 		return &DialError{Host: c.Host(), Err: op.Err}
 	}
-	// Where a websocket is made it is seen one layer below.
+	// For a websocket, the error is one layer below.
 	var record tls.RecordHeaderError
 	if errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/" {
 		return proto.Errorf(proto.InvalidArgument, "", c.Host(), "the daemon at %s speaks plain HTTP; use http://%s",
@@ -69,8 +68,8 @@ func (c *Client) broken(ctx context.Context, err error) error {
 		reason(err))
 }
 
-// An UntrustedError says that what answers at the host has a certificate that is not right.
-// It is apart from DialError since trying again is no help, and neither is starting a daemon.
+// An UntrustedError says that the server at the host has an invalid or untrusted certificate. Neither retrying nor
+// starting a daemon helps, so it is not a DialError.
 type UntrustedError struct {
 	Host string
 	Err  error
@@ -80,17 +79,15 @@ func (e *UntrustedError) Error() string {
 	return "the daemon at " + e.Host + " is not trusted: " + e.Err.Error()
 }
 
-// Unwrap gives what is wrong with the certificate.
+// Unwrap returns the error of the certificate's verification.
 func (e *UntrustedError) Unwrap() error { return e.Err }
 
-// maxErrorBody bounds what is read of an error's body.
-// In bytes. Errors of the daemon are far shorter; what answers may be something else.
+// maxErrorBody bounds how much of an error's body is read, in bytes. Errors of the daemon are far shorter, but
+// another server may answer.
 const maxErrorBody = 1 << 20
 
-// An envelope is the error body of the native edge and, with a type in place of the code, of
-// the Files API.
-// Error is a pointer, so that a JSON answer of some other server is told from an error without
-// words.
+// An envelope is the error body of the native edge. The Files API has a type in place of the code. Error is a
+// pointer, to tell other servers' JSON from an error without a message.
 type envelope struct {
 	Error *struct {
 		Code    proto.Code `json:"code"`
@@ -102,9 +99,9 @@ type envelope struct {
 	RequestID string `json:"request_id"`
 }
 
-// failure turns an answer that is not a success into a *proto.Error.
+// failure converts an answer that is not a success into a *proto.Error.
 func (c *Client) failure(res *http.Response) error {
-	data, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // half a body is no error of ours either
+	data, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // a truncated body is handled like any other
 	path := ""
 	if res.Request != nil {
 		path = res.Request.URL.EscapedPath()
@@ -112,7 +109,7 @@ func (c *Client) failure(res *http.Response) error {
 	return c.failureOf(path, res.StatusCode, data)
 }
 
-// failureOf is failure for a body that was read already, of an answer to a request for the path.
+// failureOf is failure for a body that was already read. path is the path of the request.
 func (c *Client) failureOf(path string, status int, data []byte) error {
 	// net/http's own words
 	if status == http.StatusBadRequest && bytes.Contains(data, []byte("HTTP request to an HTTPS server")) {
@@ -129,7 +126,7 @@ func (c *Client) failureOf(path string, status int, data []byte) error {
 	if e.Code == "" {
 		e.Code = codeOf(status)
 	}
-	// The cause is in the daemon's log alone, under this ID.
+	// Only the daemon's log has the cause, under this ID.
 	if e.Code == proto.Internal && env.RequestID != "" {
 		e.Message += " (request " + env.RequestID + ")"
 	}
@@ -139,31 +136,31 @@ func (c *Client) failureOf(path string, status int, data []byte) error {
 	return e
 }
 
-// A MissingError is the daemon's NotFound, with what it is that does not exist: the daemon's own words are for
-// whoever speaks HTTP.
+// A MissingError is the daemon's NotFound error, with the kind and name of what does not exist.
 type MissingError struct {
 	Err  *proto.Error
 	Kind string // the API's collection, such as "containers" or "tool_calls"
-	Name string // in it
+	Name string // name or ID in the collection
 	In   string // what the collection is of, such as a container's ID; "" for most
 }
 
 func (e *MissingError) Error() string { return e.Err.Error() }
 
-// Unwrap gives the daemon's error.
+// Unwrap returns the daemon's error.
 func (e *MissingError) Unwrap() error { return e.Err }
 
-// missing tells by the error, and the path of the request, what does not exist. e stays as it is where they do not
-// say: anything may answer 404.
+// missing finds out what does not exist, from the error and the path of the request. If it cannot, it returns e: any
+// server may answer 404.
 func missing(path string, e *proto.Error) error {
-	// What a request names in its body has an ID that tells its kind.
+	// For an item of the request's body, the prefix of its ID tells the kind.
 	for kind, prefix := range map[string]string{"containers": proto.ContainerPrefix, "files": proto.FilePrefix,
 		"workspaces": proto.WorkspacePrefix} {
 		if proto.ValidID(prefix, e.Item) {
 			return &MissingError{Err: e, Kind: kind, Name: e.Item}
 		}
 	}
-	// In "/v1/containers/ID/tool_calls/ID" it is either. The Files and Skills APIs name it in their words alone.
+	// In "/v1/containers/ID/tool_calls/ID" either may be missing. The Files and Skills APIs name it only in the
+	// message.
 	parts := strings.Split(strings.TrimPrefix(path, "/v1/"), "/")
 	for i := range parts {
 		parts[i], _ = url.PathUnescape(parts[i])
@@ -182,14 +179,13 @@ func missing(path string, e *proto.Error) error {
 	return e
 }
 
-// quotes reports whether a message names something.
+// quotes reports whether a message quotes a name.
 func quotes(message, name string) bool {
 	return strings.Contains(message, "`"+name+"`") || strings.Contains(message, strconv.Quote(name))
 }
 
-// codeOf is the code that a status stands for where the body names none.
-// codeOf decides the command's exit status, so a proxy's bare 503 must count as unavailable like
-// the daemon's own.
+// codeOf returns the code for a status if the body has none. The code decides the command's exit status, so a proxy's
+// 503 has to count as unavailable like the daemon's own.
 func codeOf(status int) proto.Code {
 	codes := map[int]proto.Code{
 		http.StatusBadRequest: proto.InvalidArgument, http.StatusUnauthorized: proto.Unauthenticated,

@@ -13,7 +13,7 @@ import (
 	"berth/proto"
 )
 
-// pollSeconds is how long one request waits for an exec to end; proxies cut longer silences.
+// pollSeconds is how long one request waits for an exec to end. Proxies end requests that are silent for longer.
 const pollSeconds = 30
 
 // Launch starts a background command.
@@ -23,7 +23,8 @@ func (c *Client) Launch(ctx context.Context, container string, cmd proto.Cmd) (e
 	return e, err
 }
 
-// Run runs a command and waits for its end in the same request. It is ended when ctx is, or when the connection breaks.
+// Run runs a command and waits for its end in one request. The daemon ends the command if ctx ends or the connection
+// breaks.
 func (c *Client) Run(ctx context.Context, container string, cmd proto.Cmd) (res proto.ExecResult, err error) {
 	err = c.post(ctx, at("containers", container, "exec"), cmd, &res)
 	return res, err
@@ -38,14 +39,14 @@ func (c *Client) Execs(ctx context.Context, container string) ([]proto.Exec, err
 	return list.Data, err
 }
 
-// Exec describes one.
+// Exec returns the description of a command.
 func (c *Client) Exec(ctx context.Context, container, exec string) (e proto.Exec, err error) {
 	err = c.get(ctx, at("containers", container, "execs", exec), nil, &e)
 	return e, err
 }
 
-// Wait waits for a command's end, however long that takes.
-// A 202 means that it still runs. The loop has no end of its own: ctx is the caller's patience.
+// Wait waits for a command's end without a time limit; use ctx to set one. Status 202 means that the command still
+// runs.
 func (c *Client) Wait(ctx context.Context, container, exec string) (res proto.ExecResult, err error) {
 	q := url.Values{"wait_seconds": {strconv.Itoa(pollSeconds)}}
 	for {
@@ -61,7 +62,7 @@ func (c *Client) Wait(ctx context.Context, container, exec string) (res proto.Ex
 	}
 }
 
-// Signal sends a signal by name.
+// Signal sends a signal, given by name, to a command.
 func (c *Client) Signal(ctx context.Context, container, exec, signal string) (e proto.Exec, err error) {
 	body := struct {
 		Signal string `json:"signal"`
@@ -70,16 +71,16 @@ func (c *Client) Signal(ctx context.Context, container, exec, signal string) (e 
 	return e, err
 }
 
-// stdinPiece is how much standard input travels in one request, in bytes.
+// stdinPiece is how much standard input one request carries, in bytes.
 const stdinPiece = 256 << 10
 
-// Stdin gives all of r to a command's standard input and then ends it. It goes piece by piece, each answered once
-// the command has read it: a pipe that pauses for hours stalls no request, and a command that
-// does not read holds nobody's memory.
+// Stdin sends all of r to a command's standard input and then closes it. Each piece is one request, answered once the
+// command has read it. So a pipe that pauses for hours blocks no request, and a command that does not read uses no
+// memory of the daemon.
 func (c *Client) Stdin(ctx context.Context, container, exec string, r io.Reader) error {
 	buf := make([]byte, stdinPiece)
 	for {
-		// Read and not ReadFull: what a terminal or a slow pipe gives goes out at once.
+		// Read and not ReadFull: input from a terminal or a slow pipe is sent at once.
 		n, err := r.Read(buf)
 		if n > 0 {
 			if err := c.stdin(ctx, container, exec, buf[:n], false); err != nil {
@@ -87,8 +88,7 @@ func (c *Client) Stdin(ctx context.Context, container, exec string, r io.Reader)
 			}
 		}
 		switch {
-		// A request of its own with an empty body: the last piece was on its way before the end
-		// was known.
+		// A separate request with an empty body: the last piece was sent before the end was known.
 		case err == io.EOF:
 			return c.stdin(ctx, container, exec, nil, true)
 		case err != nil:
@@ -97,8 +97,8 @@ func (c *Client) Stdin(ctx context.Context, container, exec string, r io.Reader)
 	}
 }
 
-// stdin sends one piece, and the end of input if end is set. What comes too soon for the key's rate is sent again in
-// time: it was refused before any of it was read.
+// stdin sends one piece, and closes the input if end is set. It retries a piece that exceeds the key's rate limit:
+// the daemon refused it before reading any of it.
 func (c *Client) stdin(ctx context.Context, container, exec string, b []byte, end bool) error {
 	for {
 		r := request{
@@ -113,7 +113,7 @@ func (c *Client) stdin(ctx context.Context, container, exec string, b []byte, en
 			return err
 		}
 		select {
-		// a proxy's refusal names no time here
+		// a proxy's refusal has no delay
 		case <-time.After(time.Duration(max(1, proto.AsError(err).RetryAfter)) * time.Second):
 		case <-ctx.Done():
 			return ctx.Err()
@@ -121,8 +121,8 @@ func (c *Client) stdin(ctx context.Context, container, exec string, b []byte, en
 	}
 }
 
-// Logs opens what one stream ("stdout", "stderr" or "both") has given so far. Start is the offset of
-// its first byte: more than 0 when earlier output is no longer kept.
+// Logs opens the output so far of one stream: "stdout", "stderr" or "both". start is the offset of its first byte. It
+// is above 0 if earlier output is no longer kept.
 func (c *Client) Logs(ctx context.Context, container, exec, stream string) (body io.ReadCloser, start int64,
 	err error) {
 	res, err := c.send(ctx, request{
@@ -145,7 +145,7 @@ func (c *Client) Jobs(ctx context.Context, container string) ([]proto.JobSummary
 	return list.Data, err
 }
 
-// Manifest says what a job's directory holds and who made it.
+// Manifest lists the files in a job's directory and the exec that made each.
 func (c *Client) Manifest(ctx context.Context, container, job string) (m proto.Manifest, err error) {
 	err = c.get(ctx, at("containers", container, "jobs", job, "manifest"), nil, &m)
 	return m, err

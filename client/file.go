@@ -29,14 +29,14 @@ type File struct {
 	ExpiresAt    *proto.Time `json:"expires_at"`
 }
 
-// filesVersion is the version of the Files API that this client speaks.
-// The daemon refuses requests to the Files API without it.
+// filesVersion is the version of the Files API that this client speaks. The daemon refuses requests to that API
+// without a version.
 var filesVersion = map[string]string{"anthropic-version": "2023-06-01"}
 
 // An Upload is a file to store.
 type Upload struct {
 	Name             string
-	MediaType        string    // "" lets the daemon look
+	MediaType        string    // "": the daemon detects it
 	ExpiresInSeconds int64     // 0: kept until deleted
 	Body             io.Reader // streamed, never held in memory
 	Size             int64     // bytes of Body; 0 is unknown
@@ -68,7 +68,7 @@ func (c *Client) UploadFile(ctx context.Context, up Upload) (f File, err error) 
 	return f, err
 }
 
-// A lent reader is a request's until it is taken back: the transport may read on after its answer has come.
+// A lent reader belongs to a request until it is taken back. The transport may read on after the answer has come.
 type lent struct {
 	mu sync.Mutex
 	r  io.Reader
@@ -83,14 +83,14 @@ func (l *lent) Read(p []byte) (int, error) {
 	return l.r.Read(p)
 }
 
-// takeBack returns when nothing is being read any more.
+// takeBack waits for a read in progress and ends all later ones.
 func (l *lent) takeBack() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.r = nil
 }
 
-// An exactly reader gives so many bytes. What comes after them is left; if there are fewer, that is an error.
+// An exactly reader returns a fixed number of bytes. It ignores further ones, and fails if there are fewer.
 type exactly struct {
 	r    io.Reader
 	left int64
@@ -107,11 +107,12 @@ func (e *exactly) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// quoteEscaper escapes a filename for a quoted parameter. Line ends become what browsers write: as
-// they are they would begin a new header.
+// quoteEscaper escapes a filename for a quoted parameter. It replaces line ends as browsers do: unescaped, they would
+// start a new header.
 var quoteEscaper = strings.NewReplacer("\\", "\\\\", `"`, "\\\"", "\r", "%0D", "\n", "%0A")
 
-// begin writes the form up to the file's content: the fields first, so that the daemon knows them before it comes.
+// begin writes the form up to the file's content. The fields come first, so that the daemon knows them before the
+// content.
 func (up Upload) begin(form *multipart.Writer) error {
 	if up.ExpiresInSeconds > 0 {
 		if err := form.WriteField("expires_in_seconds", strconv.FormatInt(up.ExpiresInSeconds, 10)); err != nil {
@@ -120,8 +121,7 @@ func (up Upload) begin(form *multipart.Writer) error {
 	}
 	h := textproto.MIMEHeader{"Content-Disposition": {`form-data; name="file"; filename="` + quoteEscaper.Replace(
 		up.Name) + `"`}}
-	// CreatePart and not CreateFormFile, which would claim application/octet-stream for every
-	// file.
+	// CreatePart and not CreateFormFile, which sets application/octet-stream for every file.
 	if up.MediaType != "" {
 		h.Set("Content-Type", up.MediaType)
 	}
@@ -150,7 +150,7 @@ func (c *Client) Files(ctx context.Context) ([]File, error) {
 	}
 }
 
-// File describes one.
+// File returns the description of a stored file.
 func (c *Client) File(ctx context.Context, id string) (f File, err error) {
 	_, err = c.call(ctx, request{method: http.MethodGet, path: at("files", id), header: filesVersion}, &f)
 	return f, err
@@ -161,7 +161,7 @@ func (c *Client) FileContent(ctx context.Context, id string) (*Download, error) 
 	return c.download(ctx, request{method: http.MethodGet, path: at("files", id, "content"), header: filesVersion})
 }
 
-// DeleteFile removes a stored file.
+// DeleteFile deletes a stored file.
 func (c *Client) DeleteFile(ctx context.Context, id string) error {
 	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("files", id), header: filesVersion}, nil)
 	return err

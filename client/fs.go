@@ -12,19 +12,18 @@ import (
 	"berth/proto"
 )
 
-// An FS is the file system of one container, seen with one user's eyes.
+// An FS is the file system of one container with the rights of one user.
 type FS struct {
 	c         *Client
 	container string
 	as        string
 }
 
-// FS is the file system of a container as a user ("user" or "root") sees it.
+// FS returns the file system of a container with the rights of a user: "user" or "root".
 func (c *Client) FS(container, as string) FS { return FS{c, container, as} }
 
-// request is one about a path of this container, as this user.
-// The path travels in the query: one in the URL's path would be cleaned by proxies, and could not
-// be empty or relative.
+// request builds a request about a path. The path is in the query: proxies would clean one in the URL's path, and it
+// could not be empty or relative.
 func (f FS) request(method, what, path string) request {
 	return request{method: method, path: at("containers", f.container, "fs", what), query: url.Values{"path": {path},
 		"as": {f.as}}}
@@ -36,7 +35,7 @@ func (f FS) Stat(ctx context.Context, path string) (fi proto.FileInfo, err error
 	return fi, err
 }
 
-// List describes what a directory holds.
+// List lists a directory.
 func (f FS) List(ctx context.Context, path string) ([]proto.FileInfo, error) {
 	var list struct {
 		Data []proto.FileInfo `json:"data"`
@@ -45,12 +44,12 @@ func (f FS) List(ctx context.Context, path string) ([]proto.FileInfo, error) {
 	return list.Data, err
 }
 
-// A Download is a file or an archive on its way here.
+// A Download is a file or an archive that is being received.
 type Download struct {
 	io.ReadCloser
-	Size     int64     // bytes; -1 where the daemon does not tell
-	Mode     uint32    // permission bits of a file; 0 where it does not tell
-	Modified time.Time // of a file; zero where it does not tell
+	Size     int64     // bytes; -1 if unknown
+	Mode     uint32    // permission bits of a file; 0 if unknown
+	Modified time.Time // of a file; zero if unknown
 }
 
 // Read opens a file.
@@ -58,22 +57,21 @@ func (f FS) Read(ctx context.Context, path string) (*Download, error) {
 	return f.c.download(ctx, f.request(http.MethodGet, "content", path))
 }
 
-// Tar opens a directory as a tar archive, whose members are named from that directory on.
+// Tar opens a directory as a tar archive. Names in it are relative to the directory.
 func (f FS) Tar(ctx context.Context, path string) (*Download, error) {
 	return f.c.download(ctx, f.request(http.MethodGet, "tar", path))
 }
 
-// download opens an answer that is not JSON, with what its header tells of the file.
+// download opens an answer that is not JSON, with the file's attributes from its headers.
 func (c *Client) download(ctx context.Context, r request) (*Download, error) {
 	res, err := c.send(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	// Size is -1 for an archive, which is made while it is sent.
+	// Size is -1 for an archive, which the daemon builds while sending it.
 	d := &Download{ReadCloser: &body{res.Body, ctx, c}, Size: res.ContentLength}
 	if mode, err := strconv.ParseUint(res.Header.Get("Berth-File-Mode"), 8, 32); err == nil {
-		// Permission bits only: a setuid bit from a container is not to reach a file of this
-		// machine.
+		// Permission bits only: a setuid bit from a container must not reach a file of this machine.
 		d.Mode = uint32(mode) & 0o777
 	}
 	d.Modified, _ = time.Parse(time.RFC3339Nano, res.Header.Get("Berth-File-Modified")) // zero if it is not there
