@@ -16,8 +16,8 @@ import (
 	"berth/code/driver"
 )
 
-// Files of an image that adds to another, and of the layers that it adds. The last group is optional, but no
-// layer is empty.
+// Files of an image that extends another, and of the layers that it adds. The last group is optional, but no layer
+// may be empty.
 const (
 	fromFile = "from.txt"
 	envFile  = "env.txt"
@@ -33,18 +33,18 @@ const (
 
 // An addition is one layer that an image adds to another.
 type addition struct {
-	name     string // as in its directory's name, without the number that orders it
+	name     string // its directory's name without the number that orders it
 	packages []string
 	wheels   []wheel
-	npm      bool              // has modules of npm
+	npm      bool              // has npm modules
 	prepare  string            // shell script run inside, first; may be empty
 	setup    string            // shell script run inside, last; may be empty
 	tree     fs.FS             // the directory itself
-	lent     map[string]string // files of other packages, by their path in the image
-	hash     string            // of all of it
+	lent     map[string]string // files from other packages, by their path in the image
+	hash     string            // of everything
 }
 
-// parseExtension reads a definition that adds to another, which is in fsys too.
+// parseExtension reads a definition that extends another one in fsys.
 func parseExtension(fsys fs.FS, name string) (definition, error) {
 	d := definition{name: name}
 	from, err := fs.ReadFile(fsys, path.Join(name, fromFile))
@@ -83,7 +83,7 @@ func parseExtension(fsys fs.FS, name string) (definition, error) {
 	return d, err
 }
 
-// chainKey is the key of what is made of next on top of what has the key below.
+// chainKey returns the key of a layer made from next on top of the layer with the key below.
 func chainKey(below string, next ...string) string {
 	h := sha256.Sum256([]byte(below + "\n" + strings.Join(next, "\n")))
 	return hex.EncodeToString(h[:])
@@ -154,13 +154,13 @@ func parseAddition(fsys fs.FS, dir, name string) (addition, error) {
 	return a, nil
 }
 
-// lent are files that layers have from other packages, by the layer's name: what starts Java for package code is
-// compiled in the image, which saves half of the time that it takes.
+// lent holds files that layers get from other packages, by the layer's name. The program that starts Java for package
+// code is compiled in the image, which halves its start.
 var lent = map[string]map[string]string{
 	"languages": {driver.JavaDir + "/Driver.java": driver.Java},
 }
 
-// writeFiles writes what the layer copies over what it installs below dir.
+// writeFiles copies the layer's own files into dir, over what it installs.
 func (a addition) writeFiles(dir string) error {
 	if files := a.files(); files != nil {
 		if err := writeFiles(dir, files); err != nil {
@@ -179,14 +179,14 @@ func (a addition) writeFiles(dir string) error {
 	return nil
 }
 
-// files are those that the layer copies over what it installs; nil if it has none.
+// files returns the files that the layer copies over what it installs; nil if it has none.
 func (a addition) files() fs.FS {
 	if info, err := fs.Stat(a.tree, filesDir); err != nil || !info.IsDir() {
 		return nil
 	}
 	files, err := fs.Sub(a.tree, filesDir)
 	if err != nil {
-		return nil // of a name that is valid, it is not
+		return nil // only an invalid name fails, and this one is valid
 	}
 	return files
 }

@@ -12,23 +12,23 @@ import (
 	"berth/proto"
 )
 
-// suite is the Debian release that images are made of: the one with Python 3.11.
+// suite is the Debian release of the images: the one with Python 3.11.
 const suite = "bookworm"
 
 // keyring holds the keys of Debian's own archive; package debian-archive-keyring.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// sources is the definition's file with Debian's public mirrors: the image's own sources, and
-// what packages come from if the host's sources do not offer the suite.
+// sources is the definition's file with Debian's public mirrors. It is the image's own list, and the fallback if the
+// host's sources do not offer the suite.
 const sources = "etc/apt/sources.list.d/debian.sources"
 
-// An apt resolves and downloads packages with the host's apt and its configuration, but with
-// lists, cache and "installed" state of its own, in which nothing is installed.
+// An apt resolves and downloads packages with the host's apt and its configuration, but with its own lists, cache and
+// empty "installed" state.
 type apt struct {
 	*build
 	dir      string   // in the cache
 	override []string // options that replace the host's sources; empty if those serve
-	updated  bool     // the lists are of this build
+	updated  bool     // the lists were fetched by this build
 }
 
 // newApt prepares the directory.
@@ -47,7 +47,7 @@ func newApt(b *build) (*apt, error) {
 	return a, nil
 }
 
-// preferences lets packages come from the suite alone, whatever else the host's sources offer.
+// preferences restricts packages to the suite, whatever else the host's sources offer.
 func preferences() string {
 	var s strings.Builder
 	for _, name := range []string{suite, suite + "-updates", suite + "-security"} {
@@ -57,8 +57,8 @@ func preferences() string {
 	return s.String()
 }
 
-// config is read after the host's configuration. Hooks of the host's package tools are cleared,
-// since nothing is installed on the host, and of the indices only the packages are fetched.
+// config is read after the host's configuration. It clears the hooks of the host's package tools, since nothing is
+// installed on the host. It fetches only package indices.
 func (a *apt) config() string {
 	return strings.ReplaceAll(`
 #clear APT::Update::Pre-Invoke;
@@ -94,14 +94,14 @@ Dir::Etc::preferencesparts "/dev/null";
 `, "@", a.dir)
 }
 
-// run runs an apt tool and returns its output. Its reports go to count, which may be nil.
+// run runs an apt tool and returns its output. It reports progress to count, which may be nil.
 func (a *apt) run(ctx context.Context, count func(done, total int64), tool string, args ...string) (string, error) {
 	all := []string{"-c", filepath.Join(a.dir, "apt.conf"), "-o", "APT::Status-Fd=3"}
 	all = append(append(all, a.override...), args...)
 	cmd := command{
 		path: tool,
 		args: all,
-		// The rest is inherited: it may say which proxy to use.
+		// The rest is inherited: it may name a proxy.
 		env: append(os.Environ(), "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"),
 		log: a.log,
 		status: func(line string) {
@@ -123,8 +123,8 @@ func parseStatus(line string) (done, total int64, ok bool) {
 	return done, total, err == nil && n == 2
 }
 
-// resolve fetches the package lists and decides which packages, in which versions, the wanted ones need today, beyond
-// those that are installed by dpkg's status file.
+// resolve fetches the package lists and decides which packages, in which versions, the wanted ones need today. It
+// leaves out those that dpkg's status file lists as installed.
 func (a *apt) resolve(ctx context.Context, status string, wanted []string) (packageSet, error) {
 	if err := os.WriteFile(filepath.Join(a.dir, "status"), []byte(status), 0o644); err != nil {
 		return nil, ioError("the package cache", err)
@@ -139,7 +139,7 @@ func (a *apt) resolve(ctx context.Context, status string, wanted []string) (pack
 	}
 	plan := planned(out)
 	if len(plan) == 0 {
-		return nil, nil // all of it is installed
+		return nil, nil // everything is installed
 	}
 	out, err = a.run(ctx, nil, "apt-cache", append([]string{"show"}, plan...)...)
 	if err != nil {
@@ -152,9 +152,8 @@ func (a *apt) resolve(ctx context.Context, status string, wanted []string) (pack
 	return pkgs, nil
 }
 
-// update refreshes the lists from the host's sources, or from Debian's own mirrors if those do not
-// have the suite. That some source of the host fails does not matter as long as the suite is
-// there, from an earlier update if need be.
+// update refreshes the lists from the host's sources, or from Debian's own mirrors if those do not have the suite. A
+// failing source does not matter as long as the suite is there, even from an earlier update.
 func (a *apt) update(ctx context.Context) error {
 	if a.updated {
 		return nil
@@ -181,7 +180,7 @@ func (a *apt) update(ctx context.Context) error {
 	return unavailable(ctx, "neither this machine's apt sources nor Debian's public mirrors offer "+suite, err)
 }
 
-// hasSuite reports whether the lists at hand are of the suite.
+// hasSuite reports whether the present lists include the suite.
 func (a *apt) hasSuite(ctx context.Context) bool {
 	out, err := a.run(ctx, nil, "apt-get", "indextargets", "--format", "$(CODENAME)/$(COMPONENT)",
 		"Created-By: Packages")
@@ -201,8 +200,8 @@ func (a *apt) publicSources() ([]string, error) {
 	return []string{"-o", "Dir::Etc::sourcelist=/dev/null", "-o", "Dir::Etc::sourceparts=" + dir}, nil
 }
 
-// planned finds the packages in what a simulated installation prints, as arguments of apt-cache:
-// "Inst name (version origin [arch])" lines, or "Inst name [old] (version …)" of a newer version.
+// planned extracts the packages from the output of a simulated installation, as arguments of apt-cache. Its lines are
+// "Inst name (version origin [arch])", or "Inst name [old] (version …)" for a newer version.
 func planned(out string) []string {
 	var names []string
 	for line := range strings.Lines(out) {
@@ -217,13 +216,13 @@ func planned(out string) []string {
 	return names
 }
 
-// download fetches the packages that the cache does not have, and drops those that Debian no
-// longer offers. apt checks the hashes.
+// download fetches the packages missing from the cache, and drops those that Debian no longer offers. apt checks the
+// hashes.
 func (a *apt) download(ctx context.Context, pkgs packageSet) error {
 	all, need := int64(len(pkgs)), int64(len(a.absent(pkgs)))
 	have := all - need
 	count := func(done, total int64) {
-		// apt counts what it finds in the cache as it likes; what it has left is sure.
+		// apt counts packages from the cache inconsistently; the number left is reliable
 		have = max(have, min(all-(total-done), all))
 		a.step(Step{Name: StepDownloading, Done: have, Total: all})
 	}

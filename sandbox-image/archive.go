@@ -16,7 +16,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Annotations of ours. The archive says what it was made from, so that no file beside it has to.
+// Our annotations. They record what the archive was made from, so no file beside it is needed.
 const (
 	keyAnnotation      = "berth.definition" // definition.key
 	packagesAnnotation = "berth.packages"   // packageSet.fingerprint
@@ -28,11 +28,11 @@ const (
 	diffAnnotation     = "berth.layer-diff"    // blob.diffID
 )
 
-// containerdName is where containerd's importer looks for the image's name.
+// containerdName is the annotation in which containerd's importer looks for the image's name.
 const containerdName = "io.containerd.image.name"
 
-// writeArchive replaces the file at path with an OCI archive of the image, whose layers come lowest first and were
-// made of the packages with that fingerprint.
+// writeArchive replaces the file at path with an OCI archive of the image. layers has the lowest first; packages is
+// the fingerprint of the packages they were made from.
 func (b *build) writeArchive(path string, layers []blob, packages string) error {
 	config, err := encode(v1.MediaTypeImageConfig, b.config(layers))
 	if err != nil {
@@ -61,7 +61,8 @@ func (b *build) writeArchive(path string, layers []blob, packages string) error 
 	})
 }
 
-// descriptor is the layer in a manifest. One that is a whole image needs no words beside it; layerOf reads the others'.
+// descriptor returns the layer's entry in a manifest. layerOf reads its annotations; a layer that is a whole image
+// needs only its size.
 func (l blob) descriptor() v1.Descriptor {
 	notes := map[string]string{unpackedAnnotation: strconv.FormatInt(l.unpacked, 10)}
 	if l.name != "" {
@@ -73,7 +74,7 @@ func (l blob) descriptor() v1.Descriptor {
 	return v1.Descriptor{MediaType: v1.MediaTypeImageLayerZstd, Digest: l.digest, Size: l.size, Annotations: notes}
 }
 
-// layerOf is the layer that a descriptor of ours is of, wherever its bytes are.
+// layerOf returns the layer of one of our descriptors, without the place of its bytes.
 func layerOf(d v1.Descriptor) blob {
 	l := blob{
 		name: d.Annotations[layerAnnotation], key: d.Annotations[layerKeyAnnotation],
@@ -98,13 +99,13 @@ func encode(mediaType string, v any) (document, error) {
 	return document{d, data}, err
 }
 
-// config is what containers of the image start with unless told otherwise.
+// config is the image's configuration of containers.
 func (b *build) config(layers []blob) v1.Image {
 	image := v1.Image{
 		Created:  &layers[len(layers)-1].epoch,
 		Platform: platform(),
 		Config: v1.ImageConfig{
-			User:       "1000:1000", // numbers need no look into the image's passwd
+			User:       "1000:1000", // numbers need no lookup in the image's passwd
 			Env:        b.def.env,
 			Cmd:        []string{"/bin/bash"},
 			WorkingDir: "/workspace",
@@ -128,7 +129,7 @@ func platform() v1.Platform {
 	return p
 }
 
-// index names the image and says what it was made from.
+// index names the image and records what it was made from.
 func (b *build) index(manifest v1.Descriptor, packages string, count int) v1.Index {
 	p := platform()
 	manifest.Platform = &p
@@ -146,8 +147,7 @@ func (b *build) index(manifest v1.Descriptor, packages string, count int) v1.Ind
 	}
 }
 
-// writeLayout writes the archive, the small parts first, so that it can be looked at without
-// reading the layers.
+// writeLayout writes the archive, the small parts first, so that readers can skip the layers.
 func writeLayout(w io.Writer, index document, docs []document, layers []blob) error {
 	t := tar.NewWriter(w)
 	epoch := layers[len(layers)-1].epoch
@@ -179,7 +179,7 @@ func writeLayout(w io.Writer, index document, docs []document, layers []blob) er
 	return errors.Join(err, t.Close())
 }
 
-// addLayer adds the layer's bytes, from wherever they are.
+// addLayer copies the layer's bytes into the archive.
 func addLayer(add func(name string, size int64, r io.Reader) error, l blob) error {
 	r, err := l.open()
 	if err != nil {
@@ -189,13 +189,13 @@ func addLayer(add func(name string, size int64, r io.Reader) error, l blob) erro
 	return add(blobName(l.digest), l.size, r)
 }
 
-// blobName is where an image layout keeps a blob.
+// blobName is the path of a blob in an image layout.
 func blobName(d digest.Digest) string {
 	return v1.ImageBlobsDir + "/" + d.Algorithm().String() + "/" + d.Encoded()
 }
 
-// reuse describes the archive at path if it is whole and was made from the definition with this
-// key. The layer is not read: archives only ever appear whole, by renaming.
+// reuse describes the archive at path if it is whole and was made from the definition with this key. It does not read
+// the layers: archives appear whole, by renaming.
 func reuse(path, key string) (Result, bool) {
 	a, err := readArchive(path)
 	if err != nil || a.entry.Annotations[keyAnnotation] != key {
@@ -218,7 +218,7 @@ func reuse(path, key string) (Result, bool) {
 	return r, len(r.Layers) > 0
 }
 
-// fingerprint is that of the packages in the archive at path; empty if it cannot be read.
+// fingerprint returns the fingerprint of the packages in the archive at path; empty if it cannot be read.
 func fingerprint(path string) string {
 	a, err := readArchive(path)
 	if err != nil {
@@ -227,7 +227,7 @@ func fingerprint(path string) string {
 	return a.entry.Annotations[packagesAnnotation]
 }
 
-// An archive is what can be told about one without reading its layers.
+// An archive is the content of one without its layers.
 type archive struct {
 	entry    v1.Descriptor // the image in the index
 	manifest v1.Manifest
@@ -236,10 +236,10 @@ type archive struct {
 	size     int64 // of the file
 }
 
-// An extent is where in the file a blob lies.
+// An extent is the place of a blob in the file.
 type extent struct{ offset, size int64 }
 
-// layers are those of the archive at path, lowest first.
+// layers returns the layers of the archive at path, lowest first.
 func (a archive) layers(path string) []blob {
 	var list []blob
 	for i, d := range a.manifest.Layers {
@@ -253,10 +253,10 @@ func (a archive) layers(path string) []blob {
 	return list
 }
 
-// smallBlob bounds what readArchive takes for JSON, in bytes; configs of images have a few KB.
+// smallBlob bounds the JSON that readArchive reads, in bytes; image configs have a few KB.
 const smallBlob = 1 << 20
 
-// readArchive reads the headers and small parts of the archive at path, seeking over the rest.
+// readArchive reads the headers and small parts of the archive at path, and seeks over the rest.
 func readArchive(path string) (archive, error) {
 	a := archive{blobs: map[digest.Digest]extent{}}
 	f, err := os.Open(path)
@@ -287,7 +287,7 @@ func readArchive(path string) (archive, error) {
 	return a, json.Unmarshal(small[blobName(a.manifest.Config.Digest)], &a.config)
 }
 
-// scan notes where each blob lies and returns the contents of the small ones.
+// scan records the place of each blob and returns the contents of the small ones.
 func (a *archive) scan(f io.ReadSeeker) (map[string][]byte, error) {
 	t, small := tar.NewReader(f), map[string][]byte{}
 	for {
@@ -299,7 +299,7 @@ func (a *archive) scan(f io.ReadSeeker) (map[string][]byte, error) {
 			return nil, err
 		}
 		if hex, ok := strings.CutPrefix(h.Name, v1.ImageBlobsDir+"/sha256/"); ok {
-			at, err := f.Seek(0, io.SeekCurrent) // the header is read, and not a byte more
+			at, err := f.Seek(0, io.SeekCurrent) // exactly the header has been read
 			if err != nil {
 				return nil, err
 			}

@@ -89,22 +89,22 @@ type Result struct {
 
 // A Layer is one layer of the image.
 type Layer struct {
-	Name     string // what it adds, or the image that it is
+	Name     string // what it adds, or the image's name
 	Digest   string // of the compressed blob
 	Size     int64  // compressed bytes
 	Unpacked int64  // bytes of its tar stream
 }
 
-// Ref is the name under which the image called name is stored and imported. It is no registry's.
+// Ref returns the name under which an image is stored and imported. It belongs to no registry.
 func Ref(name string) string { return "localhost/berth/" + name + ":latest" }
 
-// Build makes the image, or finds that the archive of an earlier build still fits, which takes
-// milliseconds: call it whenever the archive is needed. One build runs at a time per cache
-// directory; others wait. It needs root and mmdebstrap. An interrupted build leaves Out as it was.
+// Build makes the image, or finds in milliseconds that the archive of an earlier build still fits. Call it whenever
+// the archive is needed. One build runs at a time per cache directory; others wait. It needs root and mmdebstrap. An
+// interrupted build leaves Out unchanged.
 //
-// Errors are *proto.Error: InvalidArgument for an unknown name, PermissionDenied without root,
-// Unsupported if the host lacks a program, Unavailable if the packages cannot be had, Internal for
-// an installation that failed (Options.Log has its output). Context errors come back as they are.
+// Errors are *proto.Error: InvalidArgument for an unknown name, PermissionDenied without root, Unsupported if the
+// host lacks a program, Unavailable if packages cannot be fetched, Internal for a failed installation (Options.Log
+// has its output). Context errors are returned unchanged.
 func Build(ctx context.Context, o Options) (Result, error) {
 	def, err := load(o.Name)
 	if err != nil {
@@ -114,7 +114,7 @@ func Build(ctx context.Context, o Options) (Result, error) {
 		o.CacheDir = DefaultCacheDir
 	}
 	if o.Out != "" && !o.Refresh {
-		// The common case needs neither root nor the lock: the archive is already there.
+		// The common case needs neither root nor the lock: the archive is there.
 		if r, ok := reuse(o.Out, def.key); ok {
 			return r, nil
 		}
@@ -130,16 +130,16 @@ func Build(ctx context.Context, o Options) (Result, error) {
 	return buildLocked(ctx, o, def)
 }
 
-// plainPath are paths that need no quoting in the formats of apt and mmdebstrap.
+// plainPath matches paths that need no quoting in the formats of apt and mmdebstrap.
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9._+/-]+$`)
 
-// buildLocked waits for its turn and makes the cache's archive right, then Out.
+// buildLocked waits for the lock, brings the cache's archive up to date, and then writes Out.
 func buildLocked(ctx context.Context, o Options, def definition) (Result, error) {
 	cache, err := filepath.Abs(o.CacheDir)
 	if err != nil {
 		return Result{}, ioError("the cache directory", err)
 	}
-	// The sandboxed user of apt has to reach the downloads.
+	// apt's unprivileged user needs access to the downloads.
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return Result{}, ioError("the cache directory", err)
 	}
@@ -172,7 +172,7 @@ type build struct {
 
 func (b *build) archive() string { return filepath.Join(b.cache, b.def.name+".tar") }
 
-// cached returns the archive in the cache, made anew if it does not fit.
+// cached returns the archive in the cache, and rebuilds it if it does not fit.
 func (b *build) cached(ctx context.Context) (Result, error) {
 	if r, ok := reuse(b.archive(), b.def.key); ok && !b.refresh {
 		return r, nil
@@ -197,8 +197,7 @@ func (b *build) cached(ctx context.Context) (Result, error) {
 	return b.assemble(ctx, a, pkgs)
 }
 
-// assemble installs the downloaded packages and packs the tree, in a directory that is gone
-// afterwards whatever happened.
+// assemble installs the downloaded packages and packs the tree, in a directory that it always removes.
 func (b *build) assemble(ctx context.Context, a *apt, pkgs packageSet) (Result, error) {
 	if err := b.removeStale(); err != nil {
 		return Result{}, ioError("the cache directory", err)
@@ -227,7 +226,7 @@ func (b *build) assemble(ctx context.Context, a *apt, pkgs packageSet) (Result, 
 	return b.finish([]blob{layer}, pkgs.fingerprint())
 }
 
-// finish writes the archive of the layers, lowest first, which were made of the packages with this fingerprint.
+// finish writes the archive of the layers, lowest first. packages is the fingerprint of their packages.
 func (b *build) finish(layers []blob, packages string) (Result, error) {
 	if err := b.writeArchive(b.archive(), layers, packages); err != nil {
 		return Result{}, ioError("the archive", err)
@@ -241,8 +240,8 @@ func (b *build) finish(layers []blob, packages string) (Result, error) {
 	return r, nil
 }
 
-// removeStale removes what killed builds left. Their mounts died with their mount namespace, so
-// nothing of the host can lie below.
+// removeStale removes the remains of killed builds. Their mounts ended with their mount namespace, so nothing of the
+// host is below.
 func (b *build) removeStale() error {
 	left, err := filepath.Glob(filepath.Join(b.cache, "build-*"))
 	for _, dir := range left {

@@ -19,15 +19,15 @@ type command struct {
 	path    string
 	args    []string
 	env     []string          // all of it
-	log     io.Writer         // gets standard error as it comes, then standard output; may be nil
+	log     io.Writer         // gets standard error as it arrives, then standard output; may be nil
 	line    func(line string) // called for each line of standard error; may be nil
 	output  func(line string) // called for each line of standard output, as it comes; may be nil
 	status  func(line string) // called for each line written to descriptor 3; may be nil
 	private bool              // in mount and process namespaces of its own
-	offline bool              // private, and in a network namespace of its own, where nothing can be reached
+	offline bool              // private, and in a network namespace without connections
 }
 
-// A toolError is a tool that failed, and why, in its own words.
+// A toolError is the failure of a tool, in the tool's own words.
 type toolError struct {
 	tool   string
 	reason string
@@ -35,8 +35,7 @@ type toolError struct {
 
 func (e *toolError) Error() string { return e.tool + ": " + e.reason }
 
-// run waits for the command and returns its standard output. If ctx ends, the command and all it
-// started are killed.
+// run waits for the command and returns its standard output. If ctx ends, the command and its descendants are killed.
 func (c command) run(ctx context.Context) (string, error) {
 	// The kernel ties Pdeathsig to the starting thread, not to the process.
 	runtime.LockOSThread()
@@ -45,8 +44,8 @@ func (c command) run(ctx context.Context) (string, error) {
 	cmd.Env = c.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if c.private || c.offline {
-		// Mounts made by the tool neither reach the host nor survive the tool, and neither does a
-		// process: the tool is the first of its namespace. That holds even if we are killed.
+		// The tool's mounts neither reach the host nor outlive the tool. Its processes do not either: it is the first
+		// process of its namespace. That holds even if we are killed.
 		cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
 	}
@@ -54,7 +53,7 @@ func (c command) run(ctx context.Context) (string, error) {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWNET
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	// The outputs end when the last process that holds them is gone.
+	// The outputs end when the last process that holds them exits.
 	cmd.WaitDelay = 20 * time.Second
 	var out bytes.Buffer
 	var reason firstError
@@ -70,8 +69,8 @@ func (c command) run(ctx context.Context) (string, error) {
 	err = cmd.Run()
 	wait()
 	if c.log != nil {
-		// Only now: two outputs are read by two goroutines, and the log need not stand that. A log
-		// that cannot be written is no reason to fail.
+		// Only now: two goroutines read the two outputs, and the log need not be safe for that. A failing log does
+		// not fail the build.
 		_, _ = c.log.Write(out.Bytes())
 	}
 	if ctx.Err() != nil {
@@ -83,7 +82,7 @@ func (c command) run(ctx context.Context) (string, error) {
 	return out.String(), nil
 }
 
-// errorWriter spreads standard error over the log, the line function and reason.
+// errorWriter copies standard error to the log, the line function and reason.
 func (c command) errorWriter(reason *firstError) io.Writer {
 	all := []io.Writer{&lineWriter{f: reason.see}}
 	if c.line != nil {
@@ -95,8 +94,8 @@ func (c command) errorWriter(reason *firstError) io.Writer {
 	return io.MultiWriter(all...)
 }
 
-// pipeStatus gives cmd a descriptor 3 and reads it until the command has ended; wait, called after
-// that, returns when all is read.
+// pipeStatus gives cmd a descriptor 3 and reads it until the command has ended. wait, called after that, returns when
+// everything is read.
 func (c command) pipeStatus(cmd *exec.Cmd) (wait func(), err error) {
 	if c.status == nil {
 		return func() {}, nil
@@ -109,7 +108,7 @@ func (c command) pipeStatus(cmd *exec.Cmd) (wait func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// A read error means no more progress, which harms nothing.
+		// A read error only stops the progress reports.
 		_, _ = io.Copy(&lineWriter{f: c.status}, r)
 	}()
 	return func() {
@@ -144,8 +143,8 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 // maxLine bounds what is kept of a line that does not end, in bytes.
 const maxLine = 64 << 10
 
-// A firstError remembers the first thing that a tool called an error, since the next are
-// consequences. What dpkg says of a package counts for more than the rest.
+// A firstError remembers the first error of a tool; later ones are consequences. Errors of dpkg about a package take
+// precedence.
 type firstError struct {
 	text string
 	dpkg bool
@@ -154,10 +153,10 @@ type firstError struct {
 // credentials are the user and password of an address.
 var credentials = regexp.MustCompile(`//[^/@\s]*@`)
 
-// hostPath is an absolute path, which is nothing for an error message.
+// hostPath matches an absolute path, which does not belong in an error message.
 var hostPath = regexp.MustCompile(`(^|[\s'"(:])/[^/\s'"),][^\s'"),]*`)
 
-// errorMark is what lines begin with in which apt, pip and npm say what is wrong.
+// errorMark matches the beginning of error lines of apt, pip and npm.
 var errorMark = regexp.MustCompile(`^(E: |ERROR: |npm error |npm ERR! )`)
 
 func (e *firstError) see(line string) {
@@ -173,7 +172,7 @@ func (e *firstError) see(line string) {
 	}
 }
 
-// or is the error seen, or what err says.
+// or returns the error seen, or else the text of err.
 func (e *firstError) or(err error) string {
 	if e.text != "" {
 		return e.text

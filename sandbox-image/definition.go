@@ -20,14 +20,14 @@ import (
 //go:embed base full
 var definitions embed.FS
 
-// format is part of every key. Raise it when the code changes what it makes of a definition.
+// format is part of every key. Raise it when the code makes something else of the same definition.
 const format = "berth image 1"
 
-// A definition is what one image is made of: either packages alone, or another image and what is added to it.
+// A definition is the content of one image: packages alone, or another image and its additions.
 type definition struct {
 	name string
 	env  []string // NAME=value
-	key  string   // hash of all of it, and of the architecture
+	key  string   // hash of everything, and of the architecture
 
 	packages []string
 	dpkg     string // options for dpkg's configuration
@@ -35,11 +35,11 @@ type definition struct {
 	setup    string // shell script run after all of them
 	files    fs.FS  // copied over the installed packages
 
-	from      *definition // the image that this one adds to; nil: it begins with nothing
+	from      *definition // the image that this one extends; nil: none
 	additions []addition  // in order, each becomes a layer
 }
 
-// Names are the images that Build can make, sorted.
+// Names returns the images that Build can make, sorted.
 func Names() []string {
 	entries, err := definitions.ReadDir(".")
 	if err != nil {
@@ -97,7 +97,7 @@ func parse(fsys fs.FS, name string) (definition, error) {
 	return d, err
 }
 
-// lines are the lines of text without blank ones and comments, which begin a line or follow a blank.
+// lines returns the lines of text without blank ones and comments. A comment begins a line or follows a blank.
 func lines(text string) []string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -138,7 +138,7 @@ func environment(text string) ([]string, error) {
 	return env, nil
 }
 
-// hashTree hashes the names and contents below dir, with all else that decides what comes out.
+// hashTree hashes the names and contents below dir, and everything else that determines the result.
 func hashTree(fsys fs.FS, dir string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n%s\n", format, runtime.GOARCH)
@@ -147,7 +147,7 @@ func hashTree(fsys fs.FS, dir string) (string, error) {
 			return err
 		}
 		data, err := fs.ReadFile(fsys, p)
-		// Lengths keep the end of one file from passing for the start of the next.
+		// Lengths separate the end of one file from the start of the next.
 		fmt.Fprintf(h, "%d %s %d\n", len(p), p, len(data))
 		h.Write(data)
 		return err

@@ -13,9 +13,9 @@ import (
 	"berth/proto"
 )
 
-// WriteDockerfile writes the image called name as a Dockerfile, with all that it copies, into dir, which is made or
-// empty: for those who build and keep images elsewhere. The lists are the same as Build's, but Debian's packages come
-// in the versions of the day and from the mirrors that the definition names, and nothing is as reproducible.
+// WriteDockerfile writes the image as a Dockerfile, with all files that it copies, into dir, which is made or must be
+// empty. It serves those who build and store images elsewhere. The lists are Build's, but Debian's packages come in
+// the versions of the day and from the mirrors in the definition, so the result is less reproducible.
 func WriteDockerfile(name, dir string) error {
 	def, err := load(name)
 	if err != nil {
@@ -56,7 +56,7 @@ func writeContext(def definition, dir string) error {
 	return os.WriteFile(filepath.Join(dir, "Dockerfile"), text, 0o644)
 }
 
-// A dockerStep is what a part of the Dockerfile is filled in with.
+// A dockerStep is the data of one part of the Dockerfile.
 type dockerStep struct {
 	Name    string
 	Debian  string // packages, as arguments; may be empty
@@ -64,7 +64,7 @@ type dockerStep struct {
 	Modules bool   // npm has to fetch something
 }
 
-// dockerfileOf is the text of the Dockerfile of def, at whose bottom is root.
+// dockerfileOf returns the Dockerfile of def, whose bottom image is root.
 func dockerfileOf(def, root definition) ([]byte, error) {
 	var steps []dockerStep
 	for _, a := range def.additions {
@@ -78,7 +78,7 @@ func dockerfileOf(def, root definition) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// writeRoot writes what the image at the bottom is made of.
+// writeRoot writes the input of the bottom image.
 func writeRoot(def definition, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -91,7 +91,7 @@ func writeRoot(def definition, dir string) error {
 	return writeFiles(filepath.Join(dir, filesDir), def.files)
 }
 
-// writeStep writes what a layer is made of, as install.sh looks for it.
+// writeStep writes the input of a layer in the form that install.sh expects.
 func writeStep(a addition, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -136,7 +136,7 @@ func wrap(words []string) string {
 	return b.String()
 }
 
-// dockerfile needs no BuildKit: it is for any builder. What a step copies to /run/berth is gone from the image's tree
+// dockerfile works without BuildKit, for any builder. Files that a step copies to /run/berth are gone from the tree
 // after it.
 var dockerfile = template.Must(template.New("Dockerfile").Parse(
 	`# The image {{.Name}} of berth, as written by "berth image dockerfile". Build it in this directory:

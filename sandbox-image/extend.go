@@ -18,7 +18,7 @@ import (
 //go:embed install.sh
 var installScript string
 
-// A stack is an image on its way up: the tree of the layers so far, and those layers.
+// A stack is an unfinished image: the tree of the layers so far, and those layers.
 type stack struct {
 	*build
 	apt    *apt
@@ -29,9 +29,9 @@ type stack struct {
 	layers []blob // lowest first
 }
 
-// extend makes an image that adds to another.
+// extend builds an image that extends another.
 func (b *build) extend(ctx context.Context) (Result, error) {
-	// The image below first: its build has a directory of its own, and clears away what others left.
+	// The image below comes first: its build has its own directory, and removes the remains of other builds.
 	lower := *b
 	lower.def = *b.def.from
 	below, err := lower.cached(ctx)
@@ -55,7 +55,7 @@ func (b *build) extend(ctx context.Context) (Result, error) {
 	return s.finish()
 }
 
-// newStack makes the directory and opens what the cache has.
+// newStack makes the directory and opens the cached layers.
 func (b *build) newStack() (*stack, error) {
 	if err := b.removeStale(); err != nil {
 		return nil, ioError("the cache directory", err)
@@ -75,7 +75,7 @@ func (b *build) newStack() (*stack, error) {
 		return nil, ioError("the build directory", err)
 	}
 	s.root = filepath.Join(s.dir, "root")
-	// apt's sandboxed user has to come through.
+	// apt's unprivileged user needs access.
 	if err := os.Chmod(s.dir, 0o755); err != nil {
 		return nil, ioError("the build directory", err)
 	}
@@ -93,7 +93,7 @@ func (s *stack) begin(ctx context.Context, below Result) error {
 	}
 	for _, l := range a.layers(below.Path) {
 		l.name, l.packages = s.def.from.name, below.Packages
-		// Its contents are what the next layers are made on, so they are its key.
+		// The next layers build on its contents, so these are its key.
 		l.key = chainKey("", l.digest.String())
 		if err := s.lay(ctx, l); err != nil {
 			return err
@@ -102,7 +102,7 @@ func (s *stack) begin(ctx context.Context, below Result) error {
 	return nil
 }
 
-// lay puts a layer that was made before on top.
+// lay unpacks a finished layer on top.
 func (s *stack) lay(ctx context.Context, l blob) error {
 	if err := s.unpack(ctx, l, s.root); ctx.Err() != nil {
 		return ctx.Err()
@@ -118,7 +118,7 @@ func (s *stack) lay(ctx context.Context, l blob) error {
 
 func (s *stack) top() blob { return s.layers[len(s.layers)-1] }
 
-// add puts the layer on top, from the cache if what it was made of is the same.
+// add puts the layer on top, from the cache if its input is the same.
 func (s *stack) add(ctx context.Context, a addition) error {
 	pkgs, err := s.resolve(ctx, a)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *stack) resolve(ctx context.Context, a addition) (packageSet, error) {
 	return s.apt.resolve(ctx, string(status), a.packages)
 }
 
-// make downloads what the layer needs and installs it. It returns the time that the layer's files are from.
+// make downloads what the layer needs and installs it. It returns the time of the layer's newest file.
 func (s *stack) make(ctx context.Context, a addition, pkgs packageSet) (time.Time, error) {
 	part := filepath.Join(s.dir, "part")
 	if err := os.Mkdir(part, 0o755); err != nil {
@@ -175,7 +175,7 @@ func (s *stack) make(ctx context.Context, a addition, pkgs packageSet) (time.Tim
 	return epoch, s.install(ctx, part, a, len(pkgs), epoch)
 }
 
-// gather puts all that the layer is made of below dir, where install.sh looks for it.
+// gather puts the layer's input below dir, where install.sh expects it.
 func (s *stack) gather(ctx context.Context, dir string, a addition, pkgs packageSet) (epoch time.Time, err error) {
 	epoch = s.top().epoch
 	if len(pkgs) > 0 {
@@ -222,8 +222,8 @@ func (s *stack) write(dir string, a addition) error {
 	return nil
 }
 
-// enter makes the tree $1 one that programs can run in, with $2 at /run/berth, and runs the script there. The mounts
-// are in a namespace that ends with it. Devices are the host's: to make some takes a right that not every root has.
+// enter prepares the tree $1 for running programs, with $2 at /run/berth, and runs the script there. The mounts are
+// in a namespace that ends with it. Devices are the host's: root may lack the right to make them.
 const enter = `
 mount -t proc proc "$1/proc"
 mount -t tmpfs -o mode=755 tmpfs "$1/dev"
@@ -270,7 +270,8 @@ func (s *stack) install(ctx context.Context, part string, a addition, count int,
 	return nil
 }
 
-// finish writes the archive, unless the one at hand is the same, and forgets what only an unfinished image needs.
+// finish writes the archive, unless the present one is the same, and removes files that only an unfinished image
+// needs.
 func (s *stack) finish() (Result, error) {
 	keys := make([]string, len(s.layers))
 	for i, l := range s.layers {

@@ -14,7 +14,7 @@ import (
 	"berth/proto"
 )
 
-// A tool is a program that a build runs, with the Debian package that has it.
+// A tool is a program that a build runs, with its Debian package.
 type tool struct{ program, pkg string }
 
 // tools are what every build runs.
@@ -24,13 +24,13 @@ var tools = []tool{
 	{"dpkg", "dpkg"},
 }
 
-// What fetches wheels and modules of npm.
+// Programs that fetch wheels and npm modules.
 var (
 	pip = tool{"pip3", "python3-pip"}
 	npm = tool{"npm", "npm"}
 )
 
-// tools are what a build of the definition runs.
+// tools returns the programs that a build of the definition runs.
 func (d definition) tools() []tool {
 	list := slices.Clone(tools)
 	if slices.ContainsFunc(d.additions, func(a addition) bool { return len(a.wheels) > 0 }) {
@@ -42,7 +42,7 @@ func (d definition) tools() []tool {
 	return list
 }
 
-// checkHost reports what a build of the definition cannot do without. Better now than after minutes of work.
+// checkHost reports missing requirements of a build before minutes of work.
 func checkHost(d definition) error {
 	if os.Geteuid() != 0 {
 		return proto.Errorf(proto.PermissionDenied, op, "",
@@ -56,13 +56,13 @@ func checkHost(d definition) error {
 	return nil
 }
 
-// missing says which Debian package to install.
+// missing names the Debian package to install.
 func missing(pkg string) error {
 	return proto.Errorf(proto.Unsupported, op, pkg, "%s is not installed; install it with: apt-get install %s", pkg,
 		pkg)
 }
 
-// unavailable is a failure that may pass, or that the host's apt configuration causes.
+// unavailable is a failure that may be temporary, or caused by the host's apt configuration.
 func unavailable(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -76,7 +76,7 @@ func unavailable(ctx context.Context, what string, err error) error {
 		"run it again", what, reason)
 }
 
-// ioError is a failure of the host's file system. Paths stay out of it.
+// ioError is a failure of the host's file system. It leaves out paths.
 func ioError(what string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -88,12 +88,11 @@ func ioError(what string, err error) error {
 	return proto.Errorf(proto.Internal, op, what, "%s: %v", what, err)
 }
 
-// lockPoll is how often a waiting build looks whether its turn has come. flock(2) cannot be
-// waited for together with a context.
+// lockPoll is the time between two attempts of a waiting build. A context cannot interrupt flock(2).
 const lockPoll = 200 * time.Millisecond
 
-// lock makes this the only build in the cache, and returns the function that ends that. The kernel
-// drops the lock of a process that dies.
+// lock makes this the only build in the cache, and returns the function that ends that. The kernel drops the lock of
+// a dead process.
 func (b *build) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(b.cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -118,7 +117,7 @@ func (b *build) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// replaceFile makes path what write writes, or leaves it as it was.
+// replaceFile replaces the file at path with the output of write, or leaves it unchanged.
 func replaceFile(path string, write func(*os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
@@ -138,7 +137,7 @@ func replaceFile(path string, write func(*os.File) error) error {
 	return os.Rename(f.Name(), path)
 }
 
-// copyFile makes dst a copy of src, on file systems that can without copying bytes.
+// copyFile makes dst a copy of src, without copying bytes if the file system can.
 func copyFile(dst, src string) error {
 	in, err := os.Open(src)
 	if err != nil {

@@ -17,19 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A blob is a packed layer on disk. An image has as few as it can: layers are unpacked one after the other, and each is
-// one more mount of a container. base has one; an image that adds to another has one for each addition.
+// A blob is a packed layer on disk. Images have few layers: layers are unpacked one after the other, and each is one
+// more mount of a container. base has one; an image that extends another has one for each addition.
 type blob struct {
 	path     string
 	offset   int64         // of its bytes in the file: layers of an archive stay there
-	name     string        // what it adds; empty: it is the whole image
-	key      string        // of what it was made of, and of all below
+	name     string        // what it adds; empty for a whole image
+	key      string        // of its input, and of all layers below
 	digest   digest.Digest // of the compressed bytes
 	diffID   digest.Digest // of the tar stream
 	size     int64         // compressed bytes
 	unpacked int64         // bytes of the tar stream
 	packages int           // Debian packages in it
-	epoch    time.Time     // no file of it is younger
+	epoch    time.Time     // time of its newest file
 }
 
 // open reads the compressed bytes.
@@ -44,11 +44,11 @@ func (l blob) open() (io.ReadCloser, error) {
 	}{io.NewSectionReader(f, l.offset, l.size), f}, nil
 }
 
-// empty are directories whose contents belong to the machine or the runtime, not to an image.
+// empty lists directories whose contents belong to the machine or the runtime, not to an image.
 var empty = map[string]bool{"dev": true, "proc": true, "sys": true, "run": true, "tmp": true}
 
-// pack writes the tree below root as a compressed layer to path: all of it, or what changed since before. The same tree
-// gives the same bytes: entries are sorted, times have seconds and none is later than epoch.
+// pack writes the tree below root as a compressed layer to path: all of it, or the changes since before. Equal trees
+// give equal bytes: entries are sorted, times are in seconds and at most epoch.
 func (b *build) pack(ctx context.Context, root, path string, epoch time.Time, before stamps) (blob, error) {
 	total, err := treeSize(root, before)
 	if err != nil {
@@ -79,14 +79,12 @@ func (b *build) pack(ctx context.Context, root, path string, epoch time.Time, be
 	}, f.Close()
 }
 
-// encoders is how many cores compress a layer. It is fixed, so that the bytes do not depend on the
-// machine.
+// encoders is the number of cores that compress a layer. It is fixed, so that the bytes do not depend on the machine.
 const encoders = 2
 
-// newCompressor compresses layers with zstd. Measured on two cores with the base image's 594 MB:
-// zstd at this level packs in 3.5 s to 168 MB and unpacks in 0.8 s; gzip takes 7.3 s to 198 MB, and
-// 3.9 s to unpack with Go's decoder, which containerd uses where no faster program is installed.
-// The next zstd level saves 13 MB for 1.6 s.
+// newCompressor compresses layers with zstd. Measured on two cores with the base image's 594 MB: zstd at this level
+// packs in 3.5 s to 168 MB and unpacks in 0.8 s. gzip takes 7.3 s to 198 MB, and 3.9 s to unpack with Go's decoder,
+// which containerd uses without a faster program. The next zstd level saves 13 MB for 1.6 s.
 func newCompressor(w io.Writer) (io.WriteCloser, error) {
 	return zstd.NewWriter(w,
 		zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(encoders))
@@ -100,23 +98,23 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// An inode tells files with more than one name.
+// An inode identifies files with several names.
 type inode struct{ dev, ino uint64 }
 
-// A tree is a directory on its way into a tar stream.
+// A tree is a directory being written to a tar stream.
 type tree struct {
 	*build
 	ctx    context.Context
 	root   string
 	epoch  time.Time
-	before stamps // what is as it was then is left out
+	before stamps // unchanged files are left out
 	w      *tar.Writer
-	links  map[inode]string // the first name of files that have several
+	links  map[inode]string // the first name of files with several names
 	done   int64
 	total  int64 // bytes of regular files
 }
 
-// walk calls f for everything that belongs into the image, sorted, with slash-separated names.
+// walk calls f for everything that belongs to the image, sorted, with slash-separated names.
 func walk(root string, f func(name string, info fs.FileInfo) error) error {
 	return filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -189,8 +187,8 @@ func (t *tree) entry(name string, info fs.FileInfo) error {
 	return err
 }
 
-// header describes one entry: owner, mode with its setuid bits, file capabilities and other
-// extended attributes as they are; no names of owners, which are the host's.
+// header describes one entry with owner, mode including setuid bits, file capabilities and other extended attributes.
+// It omits owners' names, which are the host's.
 func (t *tree) header(name string, info fs.FileInfo) (*tar.Header, error) {
 	path := filepath.Join(t.root, name)
 	link := ""
@@ -236,10 +234,10 @@ func (t *tree) hardLink(h *tar.Header, info fs.FileInfo) bool {
 	return true
 }
 
-// attributePrefix begins the names of the records that hold extended attributes.
+// attributePrefix begins the names of records with extended attributes.
 const attributePrefix = "SCHILY.xattr."
 
-// attributes are the extended attributes of path, as records of a pax header.
+// attributes returns the extended attributes of path as records of a pax header.
 func attributes(path string) (map[string]string, error) {
 	buf := make([]byte, 64<<10) // the kernel's limit for names and for a value
 	n, err := unix.Llistxattr(path, buf)

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// checkModules refuses modules of npm that are not all pinned by their hash, and a lock that says where somebody got
-// them from: that is this machine's business.
+// checkModules refuses npm modules that are not all pinned by hash, and a lock file that names where they were
+// downloaded.
 func checkModules(wanted, lock string) error {
 	if wanted == "" && lock == "" {
 		return nil
@@ -22,7 +22,7 @@ func checkModules(wanted, lock string) error {
 	if err := json.Unmarshal([]byte(lock), &l); err != nil {
 		return fmt.Errorf("%s: %w", npmLockFile, err)
 	}
-	if len(l.Packages) < 2 { // "" is the list of what is wanted
+	if len(l.Packages) < 2 { // "" is the list of wanted modules
 		return fmt.Errorf("%s pins nothing", npmLockFile)
 	}
 	for name, p := range l.Packages {
@@ -37,7 +37,7 @@ func checkModules(wanted, lock string) error {
 	return nil
 }
 
-// modules has the host's npm fetch the modules that the lock names, and run none of them.
+// modules lets the host's npm fetch the locked modules without running any code of them.
 func (s *stack) modules(ctx context.Context, dir string, a addition) error {
 	s.step(Step{Name: StepDownloading, Item: "modules of npm"})
 	work := filepath.Join(s.dir, "npm")

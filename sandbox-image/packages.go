@@ -26,7 +26,7 @@ func (p pkg) cacheName() string {
 	return p.name + "_" + strings.ReplaceAll(p.version, ":", "%3a") + "_" + p.arch + ".deb"
 }
 
-// A packageSet is everything that goes into an image, in the order of installation.
+// A packageSet is all packages of an image, in the order of installation.
 type packageSet []pkg
 
 // fingerprint identifies the set by the contents of its packages.
@@ -38,8 +38,7 @@ func (s packageSet) fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// parsePackages reads the stanzas of a package list. The same package may stand in it more than
-// once, if more than one source offers it: the first is taken.
+// parsePackages reads the stanzas of a package list. Several sources may offer the same package: the first counts.
 func parsePackages(text string) (packageSet, error) {
 	var set packageSet
 	seen := map[string]bool{}
@@ -83,7 +82,7 @@ func parseStanza(stanza string) (pkg, error) {
 			}
 			p.size = n
 		case "Filename":
-			continue // repository gives it its own
+			continue // repository sets its own
 		}
 		rest.WriteString(strings.TrimRight(line, "\n") + "\n")
 	}
@@ -94,7 +93,7 @@ func parseStanza(stanza string) (pkg, error) {
 	return p, nil
 }
 
-// absent are the packages of the set that are not in the cache, or not whole.
+// absent returns the packages of the set that the cache lacks or has incompletely.
 func (a *apt) absent(set packageSet) packageSet {
 	var out packageSet
 	for _, p := range set {
@@ -106,16 +105,15 @@ func (a *apt) absent(set packageSet) packageSet {
 	return out
 }
 
-// repository makes dir a package repository of exactly the set, so that what mmdebstrap installs
-// was decided before, and by the host's apt. It returns the time the newest package was made, which
-// becomes the image's: the same packages give the same image.
+// repository makes dir a package repository of exactly the set, so that mmdebstrap installs what the host's apt
+// decided. It returns the time of the newest package as the image's: the same packages give the same image.
 func (a *apt) repository(dir string, set packageSet) (epoch time.Time, err error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return epoch, err
 	}
 	var list bytes.Buffer
 	for _, p := range set {
-		// Plain names: percent signs in paths mean different things to apt's methods.
+		// Plain names: apt's methods disagree about percent signs in paths.
 		name := p.name + "_" + p.arch + ".deb"
 		file := filepath.Join(dir, name)
 		if err := os.Link(filepath.Join(a.dir, "archives", p.cacheName()), file); err != nil {
@@ -133,8 +131,8 @@ func (a *apt) repository(dir string, set packageSet) (epoch time.Time, err error
 	return epoch, os.WriteFile(filepath.Join(dir, "Packages"), list.Bytes(), 0o644)
 }
 
-// debTime is when a .deb was made: the date in the ar header of its first member, which
-// dpkg-deb takes from the package's changelog.
+// debTime returns when a .deb was made: the date in the ar header of its first member, which dpkg-deb takes from the
+// package's changelog.
 func debTime(file string) (time.Time, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -13,17 +13,17 @@ const (
 	StepPacking        = "packing"         // in bytes of the image's files
 )
 
-// A Step is how far a build is. Counts of a step only grow.
+// A Step is the progress of a build. The counts of a step only grow.
 type Step struct {
 	Name  string // one of the Step constants
-	Layer string // the layer under way, of an image that adds to another; may be empty
-	Item  string // what is being worked on, such as a package; may be empty
+	Layer string // the layer being built, of an image that extends another; may be empty
+	Item  string // the present item, such as a package; may be empty
 	Done  int64
 	Total int64 // 0 if unknown
-	Bytes bool  // Done and Total are bytes, not a number of things
+	Bytes bool  // Done and Total are bytes, not a number of items
 }
 
-// step reports progress to whoever watches.
+// step reports progress.
 func (b *build) step(s Step) {
 	s.Layer = b.layer
 	if b.progress != nil {

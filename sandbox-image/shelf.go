@@ -9,14 +9,13 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// A shelf is where finished layers wait for the rest of their image: those that a build left that did not come to its
-// end, and those of the archive built last.
+// A shelf keeps finished layers of unfinished images, and offers those of the last archive.
 type shelf struct {
 	dir    string
 	layers []blob
 }
 
-// shelf opens the cache's. An archive that cannot be read has no layers to offer.
+// shelf opens the cache's shelf. An unreadable archive offers no layers.
 func (b *build) shelf() (*shelf, error) {
 	s := &shelf{dir: filepath.Join(b.cache, "layers")}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
@@ -34,7 +33,7 @@ func (b *build) shelf() (*shelf, error) {
 	return s, err
 }
 
-// find looks for the layer that was made of just this.
+// find returns the layer with this key.
 func (s *shelf) find(key string) (blob, bool) {
 	i := slices.IndexFunc(s.layers, func(l blob) bool { return l.key == key })
 	if i < 0 {
@@ -45,7 +44,7 @@ func (s *shelf) find(key string) (blob, bool) {
 
 func (s *shelf) path(key, suffix string) string { return filepath.Join(s.dir, key+suffix) }
 
-// keep moves a finished layer here. The note is written last: it says that the layer is whole.
+// keep moves a finished layer here. The note is written last: it marks the layer as whole.
 func (s *shelf) keep(l blob) (blob, error) {
 	path := s.path(l.key, ".tar.zst")
 	if err := os.Rename(l.path, path); err != nil {
@@ -57,7 +56,7 @@ func (s *shelf) keep(l blob) (blob, error) {
 	})
 }
 
-// read is the layer that a note is of.
+// read returns the layer that a note describes.
 func (s *shelf) read(note string) (blob, bool) {
 	data, err := os.ReadFile(note)
 	if err != nil {
@@ -73,14 +72,14 @@ func (s *shelf) read(note string) (blob, bool) {
 	return l, err == nil && info.Size() == l.size
 }
 
-// drop forgets a layer that turned out broken, so that the next build makes it again.
+// drop removes a broken layer, so that the next build makes it again.
 func (s *shelf) drop(l blob) {
 	if filepath.Dir(l.path) == s.dir {
 		_ = os.Remove(s.path(l.key, ".json"))
 	}
 }
 
-// clear forgets all layers but those of the archive.
+// clear removes all layers except those of the archive.
 func (s *shelf) clear() error {
 	entries, err := os.ReadDir(s.dir)
 	for _, e := range entries {

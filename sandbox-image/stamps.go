@@ -11,16 +11,16 @@ import (
 	"syscall"
 )
 
-// A stamp is when something in a tree last changed in any way. Programs can set a file's other times, but not this one.
+// A stamp is the time of a file's last change of any kind. Programs can set a file's other times, but not this one.
 type stamp struct {
 	inode
 	changed syscall.Timespec
 }
 
-// stamps are those of a whole tree, by name: what a layer is told by. nil is the stamps of an empty tree.
+// stamps are those of a whole tree, by name; they determine what a layer contains. nil stands for an empty tree.
 type stamps map[string]stamp
 
-// stampTree takes the stamps of what is below root.
+// stampTree takes the stamps of all files below root.
 func stampTree(root string) (stamps, error) {
 	s := stamps{}
 	err := walk(root, func(name string, info fs.FileInfo) error {
@@ -38,16 +38,16 @@ func stampOf(info fs.FileInfo) stamp {
 	return stamp{inode{st.Dev, st.Ino}, st.Ctim}
 }
 
-// has reports whether the file is as it was.
+// has reports whether the file is unchanged.
 func (s stamps) has(name string, info fs.FileInfo) bool {
 	then, ok := s[name]
 	return ok && then == stampOf(info)
 }
 
-// whiteoutPrefix begins the name of an entry that says that a file of a layer below is gone.
+// whiteoutPrefix begins the name of an entry that removes a file of a layer below.
 const whiteoutPrefix = ".wh."
 
-// whiteouts says what is gone since before. What was below a directory that is gone needs no entry of its own.
+// whiteouts writes entries for files removed since before. A removed directory needs only one entry.
 func (t *tree) whiteouts() error {
 	if t.before == nil {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unpack lays a layer of ours over the tree below root, and checks that its bytes are those that were packed.
+// unpack unpacks one of our layers over the tree below root, and checks the digest of its bytes.
 func (b *build) unpack(ctx context.Context, layer blob, root string) error {
 	stored, err := layer.open()
 	if err != nil {
@@ -38,7 +38,7 @@ func (b *build) unpack(ctx context.Context, layer blob, root string) error {
 	if err := u.read(tar.NewReader(z)); err != nil {
 		return err
 	}
-	// The end of the tar stream is not that of the file. It is read through z, which reads ahead by itself.
+	// The tar stream ends before the file. The rest is read through z, which reads ahead by itself.
 	if _, err := io.Copy(io.Discard, z); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (b *build) unpack(ctx context.Context, layer blob, root string) error {
 	return nil
 }
 
-// A counted reader tells how much was read.
+// A counted reader reports how much was read.
 type counted struct {
 	r    io.Reader
 	n    int64
@@ -62,11 +62,11 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// An unpacking is a tar stream on its way into a tree.
+// An unpacking is a tar stream being written to a tree.
 type unpacking struct {
 	ctx   context.Context
 	root  string
-	times map[string]time.Time // of directories, set last: what is put into one changes them
+	times map[string]time.Time // of directories; set last, since new files in a directory change its time
 }
 
 func (u *unpacking) read(t *tar.Reader) error {
@@ -90,7 +90,7 @@ func (u *unpacking) read(t *tar.Reader) error {
 	return nil
 }
 
-// entry makes one entry. What was there under its name goes, unless both are directories.
+// entry makes one entry. It replaces an old file of the same name, unless both are directories.
 func (u *unpacking) entry(h *tar.Header, content io.Reader) error {
 	name := path.Clean(h.Name)
 	if !filepath.IsLocal(name) {
@@ -110,14 +110,14 @@ func (u *unpacking) entry(h *tar.Header, content io.Reader) error {
 	if h.Typeflag == tar.TypeLink {
 		return os.Link(filepath.Join(u.root, path.Clean(h.Linkname)), target)
 	}
-	if err := u.make(h, target, content); err != nil {
+	if err := u.createFile(h, target, content); err != nil {
 		return err
 	}
-	return u.dress(h, name, target)
+	return u.setMetadata(h, name, target)
 }
 
-// make makes the file, directory, link or device itself.
-func (u *unpacking) make(h *tar.Header, target string, content io.Reader) error {
+// createFile makes the file, directory, link or device itself.
+func (u *unpacking) createFile(h *tar.Header, target string, content io.Reader) error {
 	switch h.Typeflag {
 	case tar.TypeDir:
 		if err := os.Mkdir(target, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -141,8 +141,8 @@ func (u *unpacking) make(h *tar.Header, target string, content io.Reader) error 
 	return fmt.Errorf("entry %q is of a kind that we do not pack", h.Name)
 }
 
-// dress gives it its owner, mode, attributes and time, in the order in which one does not undo another.
-func (u *unpacking) dress(h *tar.Header, name, target string) error {
+// setMetadata sets owner, attributes, mode and time, in an order in which none undoes another.
+func (u *unpacking) setMetadata(h *tar.Header, name, target string) error {
 	if err := os.Lchown(target, h.Uid, h.Gid); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (u *unpacking) dress(h *tar.Header, name, target string) error {
 	return setTime(target, h.ModTime)
 }
 
-// setTime sets a file's time, a link's own if it is one.
+// setTime sets a file's time; for a link, the link's own.
 func setTime(path string, when time.Time) error {
 	ts, err := unix.TimeToTimespec(when)
 	if err != nil {

@@ -16,19 +16,19 @@ import (
 	"berth/proto"
 )
 
-// A wheel is one Python package, in the one version and the files that its hashes allow.
+// A wheel is one Python package, in one version, in the files that its hashes allow.
 type wheel struct {
 	name   string
 	pin    string   // NAME==VERSION
 	hashes []string // SHA-256, hexadecimal; one for each architecture
-	only   string   // the one architecture, as uname calls it, that has it; empty: all
+	only   string   // the only architecture, in uname's words, that has it; empty: all
 }
 
-// requirement is a line of wheels.txt once its continuations are joined.
+// requirement matches a line of wheels.txt after joining continuations.
 var requirement = regexp.MustCompile(
 	`^(([a-z0-9][a-z0-9.-]*)==[a-zA-Z0-9.+!]+)(?: ; platform_machine == "([a-z0-9_]+)")?((?: --hash=sha256:[0-9a-f]{64})+)$`)
 
-// parseWheels reads a wheels.txt, which is a file of pip's requirements, but of the strictest kind.
+// parseWheels reads wheels.txt, a strict subset of pip's requirement files.
 func parseWheels(text string) ([]wheel, error) {
 	var list []wheel
 	for _, line := range lines(strings.ReplaceAll(text, "\\\n", " ")) {
@@ -49,7 +49,7 @@ func parseWheels(text string) ([]wheel, error) {
 	return list, nil
 }
 
-// cut is the beginning of s, for messages.
+// cut shortens s for messages.
 func cut(s string, n int) string {
 	if len(s) > n {
 		return s[:n] + "…"
@@ -57,7 +57,7 @@ func cut(s string, n int) string {
 	return s
 }
 
-// machine is this architecture as wheels and uname call it.
+// machine is this architecture in the words of wheels and uname.
 func machine() string {
 	switch runtime.GOARCH {
 	case "amd64":
@@ -68,12 +68,12 @@ func machine() string {
 	return runtime.GOARCH
 }
 
-// line is the wheel as pip reads it.
+// line returns the wheel in pip's form.
 func (w wheel) line() string {
 	return w.pin + " --hash=sha256:" + strings.Join(w.hashes, " --hash=sha256:") + "\n"
 }
 
-// ours are the wheels of the list that this architecture has.
+// ours returns the wheels of the list for this architecture.
 func ours(list []wheel) []wheel {
 	return slices.DeleteFunc(slices.Clone(list), func(w wheel) bool { return w.only != "" && w.only != machine() })
 }
@@ -85,8 +85,8 @@ type wheelhouse struct {
 	have map[string]string // names of the files, by their SHA-256
 }
 
-// wheelhouse opens the directory. What lies there is known by its contents, whatever it is called: a file that broke is
-// not taken for a wheel.
+// wheelhouse opens the directory. Files are identified by their contents, not their names: a damaged file is not
+// taken for a wheel.
 func (b *build) wheelhouse() (*wheelhouse, error) {
 	h := &wheelhouse{build: b, dir: filepath.Join(b.cache, "wheels"), have: map[string]string{}}
 	if err := os.MkdirAll(h.dir, 0o755); err != nil {
@@ -128,7 +128,7 @@ func fileSum(path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
-// file is the wheel's, if it is here.
+// file returns the wheel's file if it is here.
 func (h *wheelhouse) file(w wheel) (string, bool) {
 	for _, hash := range w.hashes {
 		if name, ok := h.have[hash]; ok {
@@ -138,12 +138,12 @@ func (h *wheelhouse) file(w wheel) (string, bool) {
 	return "", false
 }
 
-// wheelBatch is how many wheels one run of pip fetches. Starting pip costs about a second, and what a run has fetched
-// is lost if it fails.
+// wheelBatch is how many wheels one run of pip fetches. Starting pip costs about a second, and a failed run loses its
+// downloads.
 const wheelBatch = 12
 
-// fetch downloads the wheels of the list that are not here yet, with the host's pip and its configuration. pip checks
-// the hashes, and runs nothing of what it downloads.
+// fetch downloads the missing wheels of the list with the host's pip and its configuration. pip checks the hashes and
+// runs no downloaded code.
 func (h *wheelhouse) fetch(ctx context.Context, list []wheel) error {
 	missing := slices.DeleteFunc(slices.Clone(list), func(w wheel) bool { _, ok := h.file(w); return ok })
 	done, all := int64(len(list)-len(missing)), int64(len(list))
@@ -195,7 +195,7 @@ func (h *wheelhouse) download(ctx context.Context, batch []wheel, begin func(ite
 	return h.take(filepath.Join(dir, "got"), batch)
 }
 
-// beginWheel reads a line of pip's: "  Downloading numpy-2.0.0-cp311-….whl (18.2 MB)".
+// beginWheel parses a line of pip: " Downloading numpy-2.0.0-cp311-….whl (18.2 MB)".
 func beginWheel(line string, begin func(item string)) {
 	if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "Downloading "); ok {
 		file, size, _ := strings.Cut(rest, " ")
@@ -209,10 +209,11 @@ func beginWheel(line string, begin func(item string)) {
 // pythonVersion is the suite's.
 const pythonVersion = "3.11.2"
 
-// newestGlibc is the minor version of the suite's C library, 2.36: wheels name the oldest that they run on.
+// newestGlibc is the minor version of the suite's C library, 2.36. Each wheel names the oldest version that it runs
+// on.
 const newestGlibc = 36
 
-// pipPlatform says for what pip is to choose wheels: the image, not the host.
+// pipPlatform makes pip choose wheels for the image, not the host.
 func pipPlatform() []string {
 	args := []string{"--python-version", pythonVersion, "--implementation", "cp", "--abi", "cp311", "--abi", "abi3",
 		"--abi", "none"}
@@ -225,7 +226,7 @@ func pipPlatform() []string {
 	return args
 }
 
-// take moves downloaded files here, and looks that the whole batch is.
+// take moves downloaded files here, and checks that the batch is complete.
 func (h *wheelhouse) take(dir string, batch []wheel) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

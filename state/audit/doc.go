@@ -1,16 +1,16 @@
-// Package audit is the log of who did what to which container: hash-chained, append-only, in files that anybody can
-// check.
+// Package audit is the log of actions on containers: hash-chained, append-only, in files that anyone can check.
 //
-// The log is a row of segments in one directory: audit-000001.log, audit-000002.log, … and the newest, audit.log.
-// Each line is a JSON object in ASCII, a proto.AuditEntry, that ends in
+// The log is a sequence of segments in one directory: audit-000001.log, audit-000002.log, … and the newest,
+// audit.log. Each line is a JSON object in ASCII, a proto.AuditEntry, that ends in
 //
 //	,"hash":"<64 hex digits>"}
 //
-// and a line feed. The hash is the SHA-256 of the line's bytes before that; the next entry repeats it as "prev", and
-// so on across segments. Nothing has to be re-encoded to check it.
+// and a line feed. The hash is the SHA-256 of the line's bytes before that. The next entry repeats it as "prev", also
+// across segments. Checking needs no re-encoding.
 //
-// An entry is written before Append returns, so that a daemon that is killed loses none of them, and is on disk
-// within SyncEvery, after which the head of the chain is put into the ledger: who cuts the end off the log leaves a
-// ledger that knows better. Where an entry cannot be written it waits in memory, Ready says so, and a goroutine tries
-// again.
+// Append writes an entry before it returns, so a killed daemon loses none. The entry is on disk within SyncEvery.
+// Then the head of the chain goes into the ledger, which reveals a log whose end was cut off. An entry that cannot be
+// written waits in memory, Ready fails, and a goroutine tries again.
+//
+// The daemon opens the log; the edges append to it. The package decides nothing about who may do what.
 package audit

@@ -21,10 +21,10 @@ const (
 	tailBytes  = len(hashMember) + hexDigits + len(lineEnd)
 )
 
-// genesis is what the first entry has for the hash of the one before.
+// genesis stands for the previous hash in the first entry.
 var genesis = strings.Repeat("0", hexDigits)
 
-// Bounds of what callers choose, in bytes. They keep a line below maxLine with every byte escaped.
+// Bounds of values that callers choose, in bytes. They keep a line below maxLine with every byte escaped.
 const (
 	maxWord = 1 << 10
 	maxLine = 1 << 20
@@ -38,14 +38,14 @@ func encode(e proto.AuditEntry) (line []byte, hash string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("encoding an audit entry: %w", err)
 	}
-	body = bytes.TrimSuffix(body, []byte(hashMember+`"}`)) // Hash is the last member, and empty
+	body = bytes.TrimSuffix(body, []byte(hashMember+`"}`)) // Hash is the last member and empty
 	body = ascii(body)
 	sum := sha256.Sum256(body)
 	hash = hex.EncodeToString(sum[:])
 	return append(body, hashMember+hash+lineEnd...), hash, nil
 }
 
-// within cuts what a caller chose.
+// within cuts a value that a caller chose.
 func within(s string) string {
 	if len(s) <= maxWord {
 		return s
@@ -53,15 +53,15 @@ func within(s string) string {
 	return strings.ToValidUTF8(s[:maxWord], "") + "…"
 }
 
-// ascii escapes what is not printable ASCII, so that no line can steer the terminal that shows it, and no reader's
-// notion of Unicode changes what is hashed.
+// ascii escapes everything except printable ASCII. No line can then control the terminal that shows it, and no
+// reader's version of Unicode changes the hashed bytes.
 func ascii(b []byte) []byte {
 	const rubout = 0x7f
 	i := 0
 	for i < len(b) && b[i] < rubout {
 		i++
 	}
-	if i == len(b) { // as nearly always
+	if i == len(b) { // the usual case
 		return b
 	}
 	out := append(make([]byte, 0, len(b)+64), b[:i]...)
@@ -78,7 +78,7 @@ func ascii(b []byte) []byte {
 	return out
 }
 
-// A flaw is what is wrong with one line by itself.
+// A flaw is an error in one line by itself.
 type flaw string
 
 func (f flaw) Error() string { return string(f) }

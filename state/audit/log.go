@@ -18,20 +18,20 @@ import (
 
 // A Config is what Open needs. Dir and Ledger must be set.
 type Config struct {
-	Dir          string // where the segments are; must exist
+	Dir          string // directory of the segments; must exist
 	Ledger       *ledger.DB
-	SegmentBytes int64            // a segment that would grow beyond it is closed, and the next begun; 0 is 16 MiB
-	SyncEvery    time.Duration    // the longest that an entry is written and not on disk; 0 is 200 ms
-	RetryEvery   time.Duration    // how often what could not be written is tried again; 0 is 500 ms
-	QueueBytes   int64            // of entries that wait for that; 0 is 16 MiB
+	SegmentBytes int64            // a segment that would grow larger is closed, and the next one begins; 0 is 16 MiB
+	SyncEvery    time.Duration    // the longest time between writing and syncing an entry; 0 is 200 ms
+	RetryEvery   time.Duration    // time between two attempts to write waiting entries; 0 is 500 ms
+	QueueBytes   int64            // limit for waiting entries; 0 is 16 MiB
 	Log          *slog.Logger     // nil: slog.Default
 	Now          func() time.Time // nil: time.Now
 }
 
-// maxBatch bounds one write, in bytes: on a disk that is nearly full, small ones get further.
+// maxBatch bounds one write, in bytes: on a nearly full disk, small writes still succeed.
 const maxBatch = 256 << 10
 
-// A Log is the log of one daemon. Its methods may be called from several goroutines.
+// A Log is the log of one daemon. It is safe for concurrent use.
 type Log struct {
 	cfg  Config
 	stop chan struct{}
@@ -39,18 +39,18 @@ type Log struct {
 
 	mu      sync.Mutex // guards what follows
 	turn    *sync.Cond // on mu: writing or failed has changed
-	chained head       // of the last entry that was given its place
-	written head       // of the last one that is in the file
-	queue   []entry    // those between the two, but for a batch that is being written
+	chained head       // of the last entry in the chain
+	written head       // of the last entry in the file
+	queue   []entry    // entries between the two, except a batch being written
 	queued  int64      // bytes of queue
-	lost    int64      // entries that queue had no room for, since the last that says so
-	writing bool       // somebody writes to out, without mu
-	failed  error      // why the last write did not succeed
-	dirty   []entry    // in the file, not known to be on disk
+	lost    int64      // entries dropped for lack of room since the last entry that reports them
+	writing bool       // a goroutine writes to out, without mu
+	failed  error      // error of the last write
+	dirty   []entry    // in the file, but not known to be on disk
 	grown   chan struct{}
 	closed  bool
 
-	out *output // of whoever set writing; its lock is for syncs beside writes
+	out *output // owned by the goroutine that set writing; its lock is for syncs during writes
 }
 
 // A head is the end of a chain.
@@ -66,8 +66,8 @@ type entry struct {
 	line []byte
 }
 
-// Open goes on with the log in cfg.Dir, or begins one, and writes an entry that says what it found: how the last
-// daemon ended, and whether anything is missing or torn.
+// Open continues the log in cfg.Dir, or begins one. It writes an entry that reports how the last daemon ended, and
+// whether anything is missing or torn.
 func Open(cfg Config) (*Log, error) {
 	cfg.SegmentBytes = cmp.Or(cfg.SegmentBytes, 16<<20)
 	cfg.SyncEvery = cmp.Or(cfg.SyncEvery, 200*time.Millisecond)
@@ -94,8 +94,8 @@ func Open(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// Append gives e its place in the chain and returns once it is written, or waits for that in memory because it cannot
-// be; Ready then says so. Time, Seq, Prev and Hash are set here.
+// Append adds e to the chain and returns once it is written. If it cannot be written, it waits in memory, and Ready
+// reports that. Append sets Time, Seq, Prev and Hash.
 func (l *Log) Append(e proto.AuditEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,8 +118,8 @@ func (l *Log) Append(e proto.AuditEntry) {
 	}
 }
 
-// awaitRoom waits until there is room for an entry, so that none is lost to a crowd while the log can be written: who
-// comes in one must not be able to hide what somebody does. Called with mu held.
+// awaitRoom waits until there is room for an entry while the log can be written. Otherwise a flood of entries could
+// hide an action. The caller holds mu.
 func (l *Log) awaitRoom() {
 	for l.failed == nil && !l.closed && l.queued > 0 && l.queued+maxLine > l.cfg.QueueBytes {
 		if l.writing {
@@ -130,7 +130,7 @@ func (l *Log) awaitRoom() {
 	}
 }
 
-// chain puts an entry behind the last. Called with mu held.
+// chain appends an entry to the chain. The caller holds mu.
 func (l *Log) chain(e proto.AuditEntry) {
 	e.Seq, e.Prev, e.Time = l.chained.seq+1, l.chained.hash, proto.At(l.cfg.Now())
 	line, hash, err := encode(e)
@@ -151,7 +151,7 @@ func (l *Log) chain(e proto.AuditEntry) {
 	l.queued += int64(len(line))
 }
 
-// writeQueue writes the first of what waits. Called with mu held and writing false; it lets go of mu meanwhile.
+// writeQueue writes the first waiting entries. The caller holds mu, and writing is false. It releases mu meanwhile.
 func (l *Log) writeQueue() {
 	n, size := 0, 0
 	for n < len(l.queue) && (n == 0 || size+len(l.queue[n].line) <= maxBatch) {
@@ -165,7 +165,7 @@ func (l *Log) writeQueue() {
 	l.mu.Lock()
 	l.writing = false
 	l.report(err)
-	if rotated { // which synced all before
+	if rotated { // rotation synced everything before
 		l.dirty = nil
 	}
 	if err == nil {
@@ -178,7 +178,7 @@ func (l *Log) writeQueue() {
 	l.turn.Broadcast()
 }
 
-// report notes how a write went, and tells the daemon's log when that changes. Called with mu held.
+// report records the result of a write, and logs changes of it. The caller holds mu.
 func (l *Log) report(err error) {
 	switch {
 	case err != nil && l.failed == nil:
@@ -191,7 +191,7 @@ func (l *Log) report(err error) {
 	l.failed = err
 }
 
-// Ready fails with Unavailable while entries cannot be written. What changes something must not be begun then.
+// Ready fails with Unavailable while entries cannot be written. Callers must not start a change then.
 func (l *Log) Ready() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,7 +208,7 @@ func (l *Log) Ready() error {
 		"free space in the daemon's data directory and try again", why)
 }
 
-// keep syncs what is written, and tries again to write what could not be, until Close.
+// keep syncs written entries and retries failed writes, until Close.
 func (l *Log) keep() {
 	tick := time.NewTicker(min(l.cfg.SyncEvery, l.cfg.RetryEvery))
 	defer tick.Stop()
@@ -243,8 +243,8 @@ func (l *Log) settle() {
 	}
 }
 
-// sync puts what is written on disk. Where that fails nobody knows what the disk has, so it is cut off and written
-// again.
+// sync syncs written entries to disk. If that fails, the disk's content is unknown: the entries are cut off and
+// written again.
 func (l *Log) sync() error {
 	l.mu.Lock()
 	upTo := l.written.seq
@@ -271,15 +271,15 @@ func (l *Log) sync() error {
 	return errors.Join(err, l.out.cutUnsynced())
 }
 
-// Head is the last entry that is written: its number and hash, for noting elsewhere.
+// Head returns the number and hash of the last written entry, for records elsewhere.
 func (l *Log) Head() (seq int64, hash string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.written.seq, l.written.hash
 }
 
-// Close writes and syncs what there is, and leaves in the ledger that the log ends here. It fails if something could
-// not be written, which the daemon's log then has.
+// Close writes and syncs all entries, and records in the ledger that the log ends here. It fails if some could not be
+// written; the daemon's log then has them.
 func (l *Log) Close() error {
 	close(l.stop)
 	l.done.Wait()
@@ -307,16 +307,16 @@ func (l *Log) Close() error {
 // output is the current segment.
 type output struct {
 	dir    string
-	number int   // that it gets once it is full
+	number int   // its number once it is full
 	limit  int64 // bytes
 
 	mu     sync.Mutex // guards f against rotation during a sync
 	f      *os.File
-	size   int64 // all whole lines
-	synced int64 // of them on disk for sure
+	size   int64 // of whole lines
+	synced int64 // bytes known to be on disk
 }
 
-// write appends a batch whole or not at all, to a new segment where it has no room in this one.
+// write appends a batch whole or not at all. It begins a new segment if the batch does not fit this one.
 func (o *output) write(batch []entry, size int) (rotated bool, err error) {
 	if o.size > 0 && o.size+int64(size) > o.limit {
 		full := o.f
@@ -356,7 +356,7 @@ func (o *output) rotate() error {
 		return err
 	}
 	f, err := openSegment(path)
-	if err != nil { // as it was, so that the next write tries again
+	if err != nil { // undo, so that the next write tries again
 		return errors.Join(err, os.Rename(filepath.Join(o.dir, segmentName(o.number)), path))
 	}
 	_ = o.f.Close() // synced
@@ -376,7 +376,7 @@ func (o *output) sync() error {
 	return err
 }
 
-// cutUnsynced takes back what a failed sync leaves in doubt.
+// cutUnsynced removes the bytes that a failed sync leaves in doubt.
 func (o *output) cutUnsynced() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -13,10 +13,10 @@ type Filter struct {
 	Container string
 	Actor     string // an API key's ID, or another actor
 	Owner     string
-	Act       string    // "exec.end"; one that ends in "." chooses all below it
+	Act       string    // "exec.end"; a prefix that ends in "." selects all actions below it
 	Since     time.Time // at or after
 	Until     time.Time // before
-	Last      int       // of those that the rest chooses; 0 is all
+	Last      int       // at most this many of the selected entries, the newest; 0 is all
 }
 
 func (f Filter) takes(e proto.AuditEntry) bool {
@@ -29,8 +29,8 @@ func (f Filter) takes(e proto.AuditEntry) bool {
 		(f.Until.IsZero() || e.Time.Before(f.Until))
 }
 
-// Read calls fn with the lines, as they are in the log, that f chooses, oldest first. Lines that are no good entries
-// are left to Verify.
+// Read calls fn with the raw lines that f selects, oldest first. It skips lines that are not valid entries; Verify
+// reports those.
 func Read(dir string, f Filter, fn func(line []byte) error) error {
 	p := place{number: 1}
 	if f.Last == 0 {
@@ -43,13 +43,13 @@ func Read(dir string, f Filter, fn func(line []byte) error) error {
 	return kept.each(fn)
 }
 
-// A place is how far somebody has read.
+// A place is a position in the log.
 type place struct {
 	number int   // of the segment
 	offset int64 // in it
 }
 
-// read goes on from p to the end of the log as it is now.
+// read continues from p to the present end of the log.
 func (p *place) read(dir string, f Filter, fn func(line []byte) error) error {
 	now, err := take(dir)
 	if err != nil {
@@ -65,7 +65,7 @@ func (p *place) read(dir string, f Filter, fn func(line []byte) error) error {
 		}
 		err := now.scan(seg, p.offset, func(line []byte) error {
 			if line[len(line)-1] != '\n' {
-				return errEnough // it is being written
+				return errEnough // the line is being written
 			}
 			p.offset += int64(len(line))
 			if e, err := decode(line); err != nil || !f.takes(e) {
@@ -84,7 +84,7 @@ func (p *place) read(dir string, f Filter, fn func(line []byte) error) error {
 type ring struct {
 	size  int
 	lines [][]byte
-	next  int // where the oldest is once it is full
+	next  int // position of the oldest once it is full
 }
 
 func (r *ring) add(line []byte) {
@@ -106,7 +106,7 @@ func (r *ring) each(fn func([]byte) error) error {
 	return nil
 }
 
-// Read is Read of this log. With follow it goes on with what comes, until ctx ends or fn fails.
+// Read is Read of this log. With follow it continues with new entries, until ctx ends or fn fails.
 func (l *Log) Read(ctx context.Context, f Filter, follow bool, fn func(line []byte) error) error {
 	if !follow {
 		return Read(l.cfg.Dir, f, fn)
@@ -133,7 +133,7 @@ func (l *Log) Read(ctx context.Context, f Filter, follow bool, fn func(line []by
 	return err
 }
 
-// growth is closed when the log has grown.
+// growth returns a channel that is closed when the log has grown.
 func (l *Log) growth() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,7 +18,7 @@ const (
 	anchorKey = "head"
 )
 
-// An Anchor is what the ledger knows of the log.
+// An Anchor is the ledger's record of the log.
 type Anchor struct {
 	Seq    int64     `json:"seq"`
 	Hash   string    `json:"hash"`
@@ -26,13 +26,13 @@ type Anchor struct {
 	Time   time.Time `json:"time"`
 }
 
-// ReadAnchor reads it; there is none before the first daemon.
+// ReadAnchor reads the anchor. There is none before the first daemon.
 func ReadAnchor(db *ledger.DB) (a Anchor, ok bool, err error) {
 	err = db.View(func(tx *ledger.Tx) error { ok, err = tx.Get(bucket, anchorKey, &a); return err })
 	return a, ok, err
 }
 
-// anchor writes down how far the log reaches. What it names is on disk before it is.
+// anchor records the end of the log that is on disk.
 func (l *Log) anchor(closed bool) error {
 	l.mu.Lock()
 	at := l.written
@@ -41,7 +41,7 @@ func (l *Log) anchor(closed bool) error {
 	}
 	l.mu.Unlock()
 	a := Anchor{Seq: at.seq, Hash: at.hash, Closed: closed, Time: l.cfg.Now()}
-	write := l.cfg.Ledger.UpdateAsync // which is on disk soon: without a turn of its own at the disk, five times a second
+	write := l.cfg.Ledger.UpdateAsync // reaches the disk soon, and saves five syncs a second
 	if closed {
 		write = l.cfg.Ledger.Update
 	}
@@ -54,10 +54,10 @@ type finding struct {
 	text    string
 }
 
-// outcomeDamaged is that of a log.open where something is missing or changed.
+// outcomeDamaged is the outcome of a log.open that found entries missing or changed.
 const outcomeDamaged = "damaged"
 
-// recover finds the end of the chain, cuts off a torn line, and sets the log up to go on.
+// recover finds the end of the chain, cuts off a torn line, and prepares the log for appending.
 func (l *Log) recover() (finding, error) {
 	a, anchored, err := ReadAnchor(l.cfg.Ledger)
 	if err != nil {
@@ -76,7 +76,7 @@ func (l *Log) recover() (finding, error) {
 		return finding{}, err
 	}
 	l.written = end.head
-	if anchored && a.Seq > end.seq { // what is missing keeps its numbers, so that everybody sees the hole
+	if anchored && a.Seq > end.seq { // missing entries keep their numbers, so the gap stays visible
 		l.written = head{a.Seq, a.Hash}
 	}
 	l.chained = l.written
@@ -88,7 +88,7 @@ func (l *Log) openCurrent(list []segment, torn int64) error {
 	number := 1
 	if n := len(list); n > 0 {
 		number = list[n-1].number
-		if list[n-1].name != current { // a crash between the two halves of a rotation
+		if list[n-1].name != current { // a crash between the two steps of a rotation
 			number++
 		}
 	}
@@ -111,16 +111,16 @@ func (l *Log) openCurrent(list []segment, torn int64) error {
 	return nil
 }
 
-// An end is how a log ends.
+// An end describes the end of a log.
 type end struct {
-	head           // of the last good entry; seq 0 where there is none
+	head           // of the last good entry; seq 0 if there is none
 	torn     int64 // bytes after the last line feed
-	bad      int   // lines of the last segment that are no good entries
-	anchored bool  // the entry with the anchor's number is there with the anchor's hash
-	differs  bool  // it is there with another
+	bad      int   // lines of the last segment that are not valid entries
+	anchored bool  // the entry with the anchor's number has the anchor's hash
+	differs  bool  // the entry exists with another hash
 }
 
-// lastEnd reads the last segment that has entries, and the one before where the anchor is there.
+// lastEnd reads the last segment that has entries, and the one before if the anchor is there.
 func lastEnd(now *snapshot, a Anchor) (end, error) {
 	e := end{head: head{0, genesis}}
 	for _, seg := range slices.Backward(now.list) {
@@ -156,7 +156,7 @@ func lastEnd(now *snapshot, a Anchor) (end, error) {
 	return e, nil
 }
 
-// judge puts what was found into words.
+// judge describes what was found.
 func (e end) judge(a Anchor, anchored bool) finding {
 	if !anchored && e.seq == 0 && e.torn == 0 && e.bad == 0 {
 		return finding{proto.AuditOK, "a new log"}
@@ -195,13 +195,12 @@ func (e end) judge(a Anchor, anchored bool) finding {
 	return f
 }
 
-// Head is the anchor as Verify takes it.
+// Head returns the anchor in the form that Verify takes.
 func (a Anchor) Head() Head {
 	return Head{Seq: a.Seq, Hash: a.Hash, Exact: a.Closed, Origin: "the ledger"}
 }
 
-// PeekAnchor reads the anchor of a data directory whose daemon does not run; see ledger.Peek for how it fails
-// otherwise.
+// PeekAnchor reads the anchor of a data directory whose daemon does not run. See ledger.Peek for errors otherwise.
 func PeekAnchor(ledgerFile string) (a Anchor, ok bool, err error) {
 	err = ledger.Peek(ledgerFile, func(tx *ledger.Tx) (err error) {
 		ok, err = tx.Get(bucket, anchorKey,

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// current is the segment that is written to.
+// current is the name of the segment being written.
 const current = "audit.log"
 
 // segmentName is the name of the n-th segment once it is full, from 1.
@@ -20,10 +20,10 @@ func segmentName(n int) string { return fmt.Sprintf("audit-%06d.log", n) }
 // A segment is one file of the log.
 type segment struct {
 	name   string
-	number int // as the name says; that of the current one follows the last
+	number int // from the name; the current segment follows the last
 }
 
-// segments lists the log's files in the order of their entries, the current one last. A directory without any has none.
+// segments lists the log's files in the order of their entries, the current one last.
 func segments(dir string) ([]segment, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -49,16 +49,15 @@ func segments(dir string) ([]segment, error) {
 	return list, nil
 }
 
-// A snapshot is the log as it was at one moment, beside a daemon that may go on writing: segments that are full never
-// change, and the current one is open, whatever becomes of its name.
+// A snapshot is the log at one moment, while a daemon may go on writing. Full segments never change, and the current
+// one is open, whatever happens to its name.
 type snapshot struct {
 	dir  string
 	list []segment
-	open *os.File // the current segment; nil where there is none
+	open *os.File // the current segment; nil if there is none
 }
 
-// take makes a snapshot. A rotation under its hands shows as a current segment that is another afterwards, and it
-// begins anew.
+// take makes a snapshot. It starts again if a rotation replaced the current segment meanwhile.
 func take(dir string) (*snapshot, error) {
 	for {
 		f, err := os.Open(filepath.Join(dir, current))
@@ -98,8 +97,8 @@ func (s *snapshot) close() {
 // errEnough ends a scan early.
 var errEnough = errors.New("enough")
 
-// scan calls fn with each line of a segment from offset on, its line feed included. What follows the last line feed
-// is torn and given to fn too. fn must not keep line.
+// scan calls fn with each line of a segment from offset on, its line feed included. fn also gets the torn bytes after
+// the last line feed. fn must not keep line.
 func (s *snapshot) scan(seg segment, offset int64, fn func(line []byte) error) error {
 	f := s.open
 	if seg.name != current {
@@ -118,7 +117,7 @@ func (s *snapshot) scan(seg segment, offset int64, fn func(line []byte) error) e
 			}
 		}
 		switch {
-		case errors.Is(err, bufio.ErrBufferFull): // no line of ours is so long; the rest is told as another
+		case errors.Is(err, bufio.ErrBufferFull): // no valid line is this long; the rest is passed as another line
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:

@@ -7,25 +7,25 @@ import (
 
 // A Report is what Verify found.
 type Report struct {
-	Entries int64  `json:"entries"` // that were read, good or bad
+	Entries int64  `json:"entries"` // entries read, good or bad
 	Seq     int64  `json:"seq"`     // of the last good entry
 	Hash    string `json:"hash"`
 	Beyond  int64  `json:"beyond"` // good entries after the anchor
-	Bad     *Bad   `json:"bad"`    // the first thing that is wrong; nil: nothing is
+	Bad     *Bad   `json:"bad"`    // the first error; nil if there is none
 }
 
-// A Bad is what is wrong with a log, and where.
+// A Bad describes an error in a log, and its place.
 type Bad struct {
-	Segment string `json:"segment"` // file's name; "" where it is about the whole log
+	Segment string `json:"segment"` // name of the file; "" if the error concerns the whole log
 	Line    int    `json:"line"`    // in the segment, from 1
-	Seq     int64  `json:"seq"`     // of the entry that is bad, or is missing
+	Seq     int64  `json:"seq"`     // number of the bad or missing entry
 	Kind    string `json:"kind"`    // one of the kinds below
 	Message string `json:"message"`
 }
 
 // The kinds.
 const (
-	BadEdited     = "edited"     // its text is not what was hashed
+	BadEdited     = "edited"     // the text is not the text that was hashed
 	BadInserted   = "inserted"   // it does not follow on the one before: it, or that one, was written by somebody else
 	BadDuplicated = "duplicated" // it was there before
 	BadReordered  = "reordered"  // it stands too early; what belongs before it comes later
@@ -84,11 +84,11 @@ type verifier struct {
 	entries int64
 	bad     *Bad
 	seen    map[string]int64 // hashes that heads ask for, to their numbers
-	wanted  map[int64]string // numbers that heads ask for, to their hashes
+	wanted  map[int64]string // hashes by the numbers that heads name
 	asked   map[string]bool
 }
 
-// watch notes which entries the heads are about, so that not all need to be remembered.
+// watch notes the entries that the heads name, so that the others need not be kept.
 func (v *verifier) watch(heads []Head) {
 	v.asked = map[string]bool{}
 	for _, h := range heads {
@@ -105,7 +105,7 @@ func (v *verifier) fail(kind string, seq int64, format string, args ...any) {
 	}
 }
 
-// segment checks one file. Rest is it and those after it.
+// segment checks one file. rest is that file and the ones after it.
 func (v *verifier) segment(s segment, rest []segment) error {
 	v.name, v.line = s.name, 0
 	err := v.log.scan(s, 0, func(line []byte) error {
@@ -125,7 +125,7 @@ func (v *verifier) segment(s segment, rest []segment) error {
 	return err
 }
 
-// entry checks one line against the one before.
+// entry checks one line against the line before.
 func (v *verifier) entry(line []byte, rest []segment) error {
 	next := v.last.seq + 1
 	if line[len(line)-1] != '\n' {
@@ -162,7 +162,7 @@ func (v *verifier) accept(h head) {
 	}
 }
 
-// gap tells entries that stand in the wrong order from those that are gone.
+// gap distinguishes entries in the wrong order from missing entries.
 func (v *verifier) gap(found int64, rest []segment) error {
 	missing, later := v.last.seq+1, false
 	for _, s := range rest {
@@ -185,7 +185,7 @@ func (v *verifier) gap(found int64, rest []segment) error {
 	return nil
 }
 
-// judge checks that the chain reaches what is known of it.
+// judge checks that the chain reaches the known heads.
 func (v *verifier) judge(heads []Head) {
 	v.name, v.line = "", 0
 	for _, h := range heads {

@@ -11,18 +11,18 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxSecret bounds what is hashed of a wrong key, in bytes.
+// maxSecret bounds how much of a wrong key is hashed, in bytes.
 const maxSecret = 4096
 
-// nobody is what a wrong key is compared with, so that it costs what a right one does. It is the hash of nothing
-// that anybody knows.
+// nobody is the entry that a wrong key is compared with, so that it costs as much as a right one. Its secret is
+// unknown.
 var nobody = &entry{rec: newRecord(newSecret(), time.Time{})}
 
-// errWrong is the answer to every key that may not be used. That one of them once was right is nobody's business.
+// errWrong is the answer to every unusable key. It does not reveal whether the key was ever valid.
 var errWrong = proto.Errorf(proto.Unauthenticated, "", "", "Invalid API key.")
 
-// Authenticate is whose key secret is. It fails with Unauthenticated for one that is wrong, revoked or expired, in the
-// same words and after the same work, and with TooMany for one that is over its rate.
+// Authenticate returns the caller whose key secret is. It fails with Unauthenticated for a wrong, revoked or expired
+// key, in the same words and after the same work. It fails with TooMany for a key over its rate.
 func (s *Store) Authenticate(_ context.Context, secret string) (proto.Caller, error) {
 	h := hashOf(secret[:min(len(secret), maxSecret)])
 	s.mu.RLock()
@@ -43,7 +43,7 @@ func (s *Store) Authenticate(_ context.Context, secret string) (proto.Caller, er
 	return rec.caller(), nil
 }
 
-// Knows reports whether a text is the secret of a key, or looks like one that was made here: it must not leave the
+// Knows reports whether a text is the secret of a key, or looks like one made here. Such a text must not leave the
 // daemon.
 func (s *Store) Knows(secret string) bool {
 	s.mu.RLock()
@@ -51,7 +51,7 @@ func (s *Store) Knows(secret string) bool {
 	return strings.HasPrefix(secret, secretPrefix) || s.byHash[hashOf(secret)] != nil
 }
 
-// Life ends when the key is revoked or expires; that of a key that does not exist has ended.
+// Life returns a context that ends when the key is revoked or expires. For an unknown key it has ended.
 func (s *Store) Life(id string) context.Context {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -61,15 +61,15 @@ func (s *Store) Life(id string) context.Context {
 	return ended
 }
 
-// ended is a life that is over.
+// ended is a context that has ended.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// Admit counts one more request of a key against its rate: for what is a request and comes on a connection that was
-// authenticated before.
+// Admit counts one more request of a key against its rate. It is for requests on a connection that was authenticated
+// before.
 func (s *Store) Admit(id string) error {
 	s.mu.RLock()
 	e := s.byID[id]
@@ -80,7 +80,7 @@ func (s *Store) Admit(id string) error {
 	return e.admit(s.cfg.Now())
 }
 
-// rateOf is a quota's rate and burst as the limiter takes them.
+// rateOf returns a quota's rate and burst in the limiter's form.
 func rateOf(q proto.Quota) (rate.Limit, int) {
 	if q.RequestsPerSecond == 0 {
 		return rate.Inf, 0
@@ -91,8 +91,8 @@ func rateOf(q proto.Quota) (rate.Limit, int) {
 	return rate.Limit(q.RequestsPerSecond), max(1, int(math.Ceil(q.RequestsPerSecond)))
 }
 
-// admit takes a token, or says when there is one. What is refused takes none, so that a client which asks too often
-// is not locked out for it.
+// admit takes a token, or reports when there is one. A refused request takes none, so asking too often does not lock
+// a client out.
 func (e *entry) admit(now time.Time) error {
 	limiter := e.limiter.Load()
 	if limiter.AllowN(now, 1) {
@@ -103,11 +103,11 @@ func (e *entry) admit(now time.Time) error {
 		float64(limiter.Limit())).After(wait)
 }
 
-// pace makes a quota's rate that of the key. A key that had none begins with a full burst.
+// pace applies a quota's rate to the key. A key without a rate so far begins with a full burst.
 func (e *entry) pace(q proto.Quota, now time.Time) {
 	limit, burst := rateOf(q)
 	limiter := e.limiter.Load()
-	if limiter.Limit() == rate.Inf { // it holds no tokens, and would refuse the next request
+	if limiter.Limit() == rate.Inf { // it holds no tokens and would refuse the next request
 		e.limiter.Store(rate.NewLimiter(limit, burst))
 		return
 	}

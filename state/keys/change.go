@@ -18,8 +18,8 @@ const (
 	maxCount    = 1_000_000            // sessions, requests
 )
 
-// Create makes a key and tells its secret, which is told this once. Caller is who asks; without an owner in the
-// request, the new key has the caller's.
+// Create makes a key and returns its secret, which is shown only this once. If the request names no owner, the key
+// gets the caller's.
 func (s *Store) Create(caller proto.Caller, req proto.CreateKey) (proto.NewKey, error) {
 	if req.Owner == "" {
 		req.Owner = caller.Owner
@@ -47,7 +47,7 @@ func (s *Store) Create(caller proto.Caller, req proto.CreateKey) (proto.NewKey, 
 	return proto.NewKey{Key: k, Secret: secret}, err
 }
 
-// usable counts the keys that may be used.
+// usable counts the usable keys.
 func (s *Store) usable(now time.Time) (n int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -59,7 +59,7 @@ func (s *Store) usable(now time.Time) (n int) {
 	return n
 }
 
-// Change alters a key's name or quota. A bound that is now below what is used takes nothing away; it refuses more.
+// Change alters a key's name or quota. A bound below the present use takes nothing away; it refuses more.
 func (s *Store) Change(id string, req proto.ChangeKey) (proto.Key, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -94,7 +94,7 @@ func (s *Store) Change(id string, req proto.ChangeKey) (proto.Key, error) {
 	return s.info(e), nil
 }
 
-// changed is a quota with the changes made. A burst goes with the rate that it belongs to.
+// changed applies the changes to a quota. A burst belongs to its rate.
 func changed(q proto.Quota, c proto.QuotaChange) proto.Quota {
 	q = c.On(q)
 	if c.Burst == nil && q.RequestsPerSecond == 0 {
@@ -103,8 +103,8 @@ func changed(q proto.Quota, c proto.QuotaChange) proto.Quota {
 	return q
 }
 
-// Revoke ends a key for good: it is on disk, no request with it is let in and every one under way is told to end when
-// Revoke returns. A second time changes nothing. The key of the key file is refused, and so is the
+// Revoke ends a key for good. When it returns, the revocation is on disk, no request with the key is admitted, and
+// every running one has been told to end. A second call changes nothing. It refuses the key of the key file, and the
 // caller's own.
 func (s *Store) Revoke(ctx context.Context, id string) (proto.Key, error) {
 	s.changing.Lock()
@@ -166,7 +166,7 @@ func containsControl(s string) bool {
 	return false
 }
 
-// validOwner keeps owners to characters that need no escaping in any log, list or key of the ledger.
+// validOwner limits owners to characters that need no escaping in logs, lists and ledger keys.
 func validOwner(owner string) bool {
 	for i, c := range []byte(owner) {
 		alnum := c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'

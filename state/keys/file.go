@@ -11,11 +11,11 @@ import (
 	"syscall"
 )
 
-// minSecret is the least length of a key that an operator may put into the key file, in characters.
+// minSecret is the minimum length of a key in the key file, in characters.
 const minSecret = 16
 
-// ReadFile reads the key in the file path, which is made with a new key if there is none. It
-// refuses a file that others may read or that holds no usable key, and says how to mend it.
+// ReadFile reads the key in the file at path. It makes the file with a new key if there is none. It refuses a file
+// that others may read or that holds no usable key, and says how to fix it.
 func ReadFile(path string) (secret string, err error) {
 	if err := makeFile(path); err != nil {
 		return "", fmt.Errorf("making the API key: %w", err)

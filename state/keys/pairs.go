@@ -11,12 +11,12 @@ import (
 	"syscall"
 )
 
-// maxPairs bounds a file of keys for others, in bytes.
+// maxPairs bounds a file of provider keys, in bytes.
 const maxPairs = 64 << 10
 
-// ReadPairs reads a file of keys that the daemon uses with others: a line NAME=KEY for each. Empty lines and those
-// that begin with # are left out. What says in messages what kind of keys they are; check may refuse a pair. A file
-// that others than its owner may read is refused.
+// ReadPairs reads a file of keys that the daemon uses at other services: one NAME=KEY per line. It skips empty lines
+// and lines that begin with #. what names the kind of keys in messages; check may refuse a pair. A file that users
+// other than its owner may read is refused.
 func ReadPairs(path, what string, check func(name, key string) error) (map[string]string, error) {
 	pairs, err := readPairs(path, check)
 	if err != nil {
@@ -26,7 +26,7 @@ func ReadPairs(path, what string, check func(name, key string) error) (map[strin
 }
 
 func readPairs(path string, check func(name, key string) error) (map[string]string, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // that a FIFO does not hang the start
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // O_NONBLOCK: a FIFO must not block the start
 	var pe *os.PathError
 	if errors.As(err, &pe) {
 		return nil, pe.Err
@@ -51,7 +51,7 @@ func readPairs(path string, check func(name, key string) error) (map[string]stri
 	return parsePairs(data, check)
 }
 
-// parsePairs names lines by their number alone: a mistyped one may be a key.
+// parsePairs identifies lines in errors by number only: a mistyped line may be a key.
 func parsePairs(data []byte, check func(name, key string) error) (map[string]string, error) {
 	pairs := map[string]string{}
 	lines := bufio.NewScanner(bytes.NewReader(data))

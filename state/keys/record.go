@@ -19,13 +19,13 @@ const (
 	bucketUsage = "key_usage"
 )
 
-// secretPrefix begins every secret, so that scanners of code and logs know one when they see it.
+// secretPrefix begins every secret, so that scanners of code and logs recognise one.
 const secretPrefix = "berth_"
 
 // newSecret makes a secret of at least 128 random bits.
 func newSecret() string { return secretPrefix + rand.Text() }
 
-// A hash is the SHA-256 of a secret. A secret has too many bits to be guessed from it, so it needs no salt and no
+// A hash is the SHA-256 of a secret. A secret has too many bits to guess, so the hash needs no salt and no
 // stretching.
 type hash [sha256.Size]byte
 
@@ -34,7 +34,7 @@ func hashOf(secret string) hash { return sha256.Sum256([]byte(secret)) }
 // is compares in constant time.
 func (h hash) is(other hash) bool { return subtle.ConstantTimeCompare(h[:], other[:]) == 1 }
 
-// A record is what the ledger keeps of a key.
+// A record is the ledger's record of a key.
 type record struct {
 	ID       string      `json:"id"`
 	Name     string      `json:"name"`
@@ -46,7 +46,7 @@ type record struct {
 	Created  time.Time   `json:"created"`
 	Expires  time.Time   `json:"expires,omitzero"` // zero: never
 	LastUsed time.Time   `json:"last_used,omitzero"`
-	Revoked  time.Time   `json:"revoked,omitzero"` // zero: it is not
+	Revoked  time.Time   `json:"revoked,omitzero"` // zero: not revoked
 }
 
 func newRecord(secret string, now time.Time) record {
@@ -54,7 +54,7 @@ func newRecord(secret string, now time.Time) record {
 	return record{ID: proto.NewID(proto.KeyPrefix), Hash: h[:], Created: now}
 }
 
-// holds reports whether the key may be used at now.
+// holds reports whether the key is usable at now.
 func (r record) holds(now time.Time) bool {
 	return r.Revoked.IsZero() && (r.Expires.IsZero() || now.Before(r.Expires))
 }
@@ -71,13 +71,13 @@ func (r record) caller() proto.Caller {
 
 // An entry is a key in memory. Its record is replaced whole, never changed, and guarded by Store.mu.
 type entry struct {
-	id      string // that of rec, for whoever has not locked Store.mu
+	id      string // copy of rec's ID, readable without Store.mu
 	rec     record
-	used    atomic.Int64    // when last, in nanoseconds since 1970; ahead of the record
+	used    atomic.Int64    // last use, in nanoseconds since 1970; newer than the record
 	life    context.Context // ends when the key is revoked or expires
 	end     context.CancelFunc
 	expiry  *time.Timer                  // ends life; nil for a key without an expiry
-	limiter atomic.Pointer[rate.Limiter] // Inf where there is no rate; never nil
+	limiter atomic.Pointer[rate.Limiter] // Inf without a rate; never nil
 }
 
 func newEntry(rec record, now time.Time) *entry {
@@ -93,7 +93,7 @@ func newEntry(rec record, now time.Time) *entry {
 	return e
 }
 
-// stop ends what waits on the key.
+// stop ends the contexts that depend on the key.
 func (e *entry) stop() {
 	if e.expiry != nil {
 		e.expiry.Stop()
@@ -101,7 +101,7 @@ func (e *entry) stop() {
 	e.end()
 }
 
-// lastUsed is when the key was last right; zero for never.
+// lastUsed returns when the key last authenticated a request; zero for never.
 func (e *entry) lastUsed() time.Time {
 	t := e.rec.LastUsed
 	if n := e.used.Load(); n > 0 && time.Unix(0, n).After(t) {
@@ -110,7 +110,7 @@ func (e *entry) lastUsed() time.Time {
 	return t
 }
 
-// info is what may be told of the key. Called with Store.mu held.
+// info describes the key without its secret. The caller holds Store.mu.
 func (e *entry) info() proto.Key {
 	r := e.rec
 	return proto.Key{

@@ -16,14 +16,14 @@ import (
 // DefaultOwner is the tenant of the key in the key file.
 const DefaultOwner = "default"
 
-// maxKeys bounds how many keys may be used at once, and so the memory they take.
+// maxKeys bounds the usable keys, and so the memory they take.
 const maxKeys = 10_000
 
 // A Config is what a Store needs. Ledger must be set.
 type Config struct {
-	Ledger *ledger.DB       // stays open until after Close
-	Secret string           // of the key file; "" leaves what earlier starts knew of it revoked
-	Log    *slog.Logger     // nil: silence
+	Ledger *ledger.DB       // must stay open until after Close
+	Secret string           // of the key file; if empty, the keys of earlier key files stay revoked
+	Log    *slog.Logger     // nil: no logging
 	Now    func() time.Time // nil: time.Now
 }
 
@@ -31,19 +31,19 @@ type Config struct {
 type Store struct {
 	cfg Config
 
-	// changing makes changes one after the other, so that none is built on one that then fails. It is
-	// held while the ledger writes, and taken before mu.
+	// changing serialises changes, so that none is based on one that then fails. It is held while the ledger writes,
+	// and locked before mu.
 	changing sync.Mutex
 
 	mu     sync.RWMutex // guards what follows, and entry.rec
 	byID   map[string]*entry
-	byHash map[hash]*entry // those that are not revoked
+	byHash map[hash]*entry // keys that are not revoked
 
 	spending sync.Mutex // guards spent
 	spent    map[string]*spent
 }
 
-// Open reads the keys, and makes the key file's the one that Config.Secret says.
+// Open reads the keys, and makes Config.Secret the key of the key file.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -71,7 +71,7 @@ func (s *Store) load() error {
 	})
 }
 
-// place makes an entry known. Called with mu held, or before anybody else knows the store.
+// place adds an entry to the store. The caller holds mu, or has the store to itself.
 func (s *Store) place(e *entry) {
 	s.byID[e.rec.ID] = e
 	if e.rec.Revoked.IsZero() {
@@ -79,8 +79,8 @@ func (s *Store) place(e *entry) {
 	}
 }
 
-// settleFile makes secret the only one of the key file that may be used. What an earlier file held is revoked,
-// and stays in the list, since the audit log and containers name it.
+// settleFile makes secret the only usable key of the key file. Keys of earlier files are revoked and stay listed,
+// since the audit log and containers name them.
 func (s *Store) settleFile(secret string) error {
 	now := s.cfg.Now()
 	h, known := hashOf(secret), false
@@ -109,7 +109,7 @@ func (s *Store) settleFile(secret string) error {
 	return s.add(rec)
 }
 
-// add writes a new key down, and then makes it known.
+// add records a new key and then makes it usable.
 func (s *Store) add(rec record) error {
 	if err := s.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucketKeys, rec.ID, rec) }); err != nil {
 		return fmt.Errorf("recording the key: %w", err)
@@ -120,7 +120,7 @@ func (s *Store) add(rec record) error {
 	return nil
 }
 
-// write changes a key's record on disk, and then in memory. Called with changing held.
+// write changes a key's record on disk, and then in memory. The caller holds changing.
 func (s *Store) write(e *entry, fn func(*record)) error {
 	s.mu.RLock()
 	next := e.rec
@@ -140,7 +140,7 @@ func (s *Store) write(e *entry, fn func(*record)) error {
 	return nil
 }
 
-// find is the entry of a key, for those who may know all keys.
+// find returns the entry of a key, for callers that may see all keys.
 func (s *Store) find(id string) (*entry, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -166,7 +166,7 @@ func (s *Store) Get(id string) (proto.Key, error) {
 	return s.info(e), nil
 }
 
-// List describes all keys, the revoked ones too, newest first.
+// List describes all keys, including revoked ones, newest first.
 func (s *Store) List() []proto.Key {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -180,18 +180,17 @@ func (s *Store) List() []proto.Key {
 
 // Swept is what one Sweep did.
 type Swept struct {
-	Noted int // keys whose last use was written down
+	Noted int // keys whose last use was recorded
 }
 
-// Counts are the counts by the names that log and metrics have for them.
+// Counts returns the counts by their names in logs and metrics.
 func (w Swept) Counts() map[string]int {
 	return map[string]int{
 		"noted": w.Noted,
 	}
 }
 
-// Sweep writes down when keys were last used. That is done here and not at each request, which would cost a sync of
-// the disk.
+// Sweep records when keys were last used. Doing that at each request would cost a disk sync.
 func (s *Store) Sweep(context.Context) (Swept, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -227,7 +226,7 @@ func (s *Store) Sweep(context.Context) (Swept, error) {
 	return Swept{Noted: len(stale)}, nil
 }
 
-// Close writes down what memory knows and ends every Life.
+// Close records the state in memory and ends every Life.
 func (s *Store) Close() error {
 	_, err := s.Sweep(context.Background())
 	s.mu.Lock()

@@ -12,15 +12,15 @@ type spent struct {
 	Day     string  `json:"day"` // of UTC: "2026-01-31"
 	Seconds float64 `json:"seconds"`
 
-	writing bool // the ledger is about to write it, as it is then
+	writing bool // the ledger is about to write its value of that moment
 }
 
 func dayOf(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// nextDay is the next midnight UTC after t, when the budgets of CPU time are full again.
+// nextDay returns the next midnight UTC after t, when CPU budgets are full again.
 func nextDay(t time.Time) time.Time { return t.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour) }
 
-// quota is the quota of a key; a key that is not known has none.
+// quota returns the quota of a key. An unknown key has none.
 func (s *Store) quota(id string) proto.Quota {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -30,10 +30,10 @@ func (s *Store) quota(id string) proto.Quota {
 	return proto.Quota{}
 }
 
-// MaxSessions is how many containers of this key there may be at once; 0 is no bound.
+// MaxSessions returns how many containers of this key may exist at once; 0 is no bound.
 func (s *Store) MaxSessions(id string) int64 { return s.quota(id).Sessions }
 
-// MaxStorage is how many bytes the stored files of this key may have; 0 is no bound.
+// MaxStorage returns how many bytes the stored files of this key may have; 0 is no bound.
 func (s *Store) MaxStorage(id string) int64 { return s.quota(id).StorageBytes }
 
 // MayRun fails with TooMany when the key's CPU time of today is used up.
@@ -48,7 +48,7 @@ func (s *Store) MayRun(id string) error {
 		most, nextDay(now).Format(time.RFC3339)).After(nextDay(now).Sub(now))
 }
 
-// CPUSeconds is what the key's commands that ended today took.
+// CPUSeconds returns the CPU time of the key's commands that ended today.
 func (s *Store) CPUSeconds(id string) float64 {
 	day := dayOf(s.cfg.Now())
 	s.spending.Lock()
@@ -59,13 +59,13 @@ func (s *Store) CPUSeconds(id string) float64 {
 	return 0
 }
 
-// CPUResetsAt is when the budgets of CPU time are full again.
+// CPUResetsAt returns when CPU budgets are full again.
 func (s *Store) CPUResetsAt() time.Time { return nextDay(s.cfg.Now()) }
 
-// Ran charges a key for a command that ended. The ledger has it soon, in the order in which the ends are written
-// down: a crash that forgets it forgets the command's end too.
+// Ran charges a key for an ended command. The ledger writes charges and ends of commands in the same order: a crash
+// that loses the charge loses the command's end too.
 func (s *Store) Ran(id string, cpuSeconds float64) {
-	if id == "" || !(cpuSeconds > 0) { // NaN too: a guest says what it likes
+	if id == "" || !(cpuSeconds > 0) { // also NaN: a guest can report any value
 		return
 	}
 	if u, write := s.charge(id, cpuSeconds); write { // outside the lock, which the ledger's writer takes in toWrite
@@ -73,7 +73,7 @@ func (s *Store) Ran(id string, cpuSeconds float64) {
 	}
 }
 
-// charge adds to what a key has spent, and reports whether that is still to be written.
+// charge adds CPU time to a key, and reports whether a write is still needed.
 func (s *Store) charge(id string, cpuSeconds float64) (u *spent, write bool) {
 	day := dayOf(s.cfg.Now())
 	s.spending.Lock()
@@ -91,7 +91,7 @@ func (s *Store) charge(id string, cpuSeconds float64) (u *spent, write bool) {
 	return u, write
 }
 
-// toWrite is what the ledger is to have of u; what is charged later is written again.
+// toWrite returns the value of u for the ledger. Later charges are written again.
 func (s *Store) toWrite(u *spent) spent {
 	s.spending.Lock()
 	defer s.spending.Unlock()

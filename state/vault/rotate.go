@@ -13,21 +13,21 @@ import (
 	"berth/state/ledger"
 )
 
-// A Rotation is what was done about keys.
+// A Rotation is the result of Rotate or Forget.
 type Rotation struct {
 	KeyID    string `json:"key_id"`   // of the key that seals now
 	Keys     int    `json:"keys"`     // in the file
-	Resealed int    `json:"resealed"` // records sealed anew
-	Closed   int    `json:"closed"`   // records that no key in the file opens; they are as they were
+	Resealed int    `json:"resealed"` // records sealed again
+	Closed   int    `json:"closed"`   // unchanged records that no key in the file opens
 }
 
-// A Sweeper goes through sealed records of one kind and puts what reseal gives in place of each text. It counts those
-// that it changed, and those that reseal failed for.
+// A Sweeper replaces each sealed text of one kind of record with the result of reseal. It returns how many records it
+// changed, and how many reseal failed for.
 type Sweeper func(reseal func(name, sealed string) (string, error)) (changed, closed int, err error)
 
-// Rotate makes a new key, which seals from now on, and has all records sealed anew with it. Older keys stay in the
-// file: they open copies of the ledger that were made before. It waits for a Rotate or Forget that is under way. A
-// file that was changed since the vault has read it is refused.
+// Rotate makes a new key, which seals from now on, and seals all records again with it. Older keys stay in the file:
+// they open older copies of the ledger. It waits for a running Rotate or Forget. It refuses a file that changed since
+// the vault read it.
 func (v *Vault) Rotate(all ...Sweeper) (Rotation, error) {
 	v.changing.Lock()
 	defer v.changing.Unlock()
@@ -48,8 +48,8 @@ func (v *Vault) Rotate(all ...Sweeper) (Rotation, error) {
 	return v.sweep(all)
 }
 
-// Forget has all records sealed with the newest key, and then takes the others out of the file. What only they open,
-// such as older copies of the ledger, is closed from then on. It waits and refuses as Rotate does.
+// Forget seals all records with the newest key, and then removes the other keys from the file. Records that only
+// those open, such as in older copies of the ledger, stay closed. It waits and refuses as Rotate does.
 func (v *Vault) Forget(all ...Sweeper) (Rotation, error) {
 	v.changing.Lock()
 	defer v.changing.Unlock()
@@ -75,8 +75,8 @@ func (v *Vault) Forget(all ...Sweeper) (Rotation, error) {
 	return done, nil
 }
 
-// keyFile reads the key file, and refuses one that is not what the vault has: a file made from it would begin with
-// another key than all that is sealed now, or be without it.
+// keyFile reads the key file and refuses one that differs from the vault's keys. A file made from it would lack the
+// key that sealed the present records, or would begin with another.
 func (v *Vault) keyFile() ([]byte, error) {
 	data, err := readKey(v.path)
 	if err != nil {
@@ -107,8 +107,8 @@ func newLine() []byte {
 	return fmt.Appendf(nil, "%s %x\n", keyWord, key)
 }
 
-// replace makes data the key file, and its keys those of the vault. The file is on disk before anything is sealed
-// with what is new in it.
+// replace makes data the key file, and its keys those of the vault. The file is on disk before a new key seals
+// anything.
 func (v *Vault) replace(data []byte) error {
 	next := &Vault{keys: map[string]cipher.AEAD{}}
 	if err := next.parse(data); err != nil {
@@ -134,8 +134,7 @@ func writeKeys(path string, data []byte) error {
 	if _, err := f.Write(data); err != nil {
 		return err
 	}
-	// On disk before it has its name, and the name before anything is sealed with it: a secret
-	// that outlives its key is lost.
+	// On disk before it gets its name, and the name before it seals anything: a secret that outlives its key is lost.
 	if err := f.Sync(); err != nil {
 		return err
 	}
@@ -145,7 +144,7 @@ func writeKeys(path string, data []byte) error {
 	return ledger.SyncPath(filepath.Dir(path))
 }
 
-// sweep has everything sealed with the newest key.
+// sweep seals everything with the newest key.
 func (v *Vault) sweep(all []Sweeper) (Rotation, error) {
 	v.mu.RLock()
 	done := Rotation{KeyID: v.sealer, Keys: len(v.keys)}
@@ -160,7 +159,7 @@ func (v *Vault) sweep(all []Sweeper) (Rotation, error) {
 	return done, nil
 }
 
-// reseal is a text under the newest key; one that is under it already stays as it is.
+// reseal seals a text with the newest key. A text under that key stays unchanged.
 func (v *Vault) reseal(name, sealed string) (string, error) {
 	v.mu.RLock()
 	sealer := v.sealer

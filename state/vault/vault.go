@@ -1,10 +1,9 @@
-// Package vault seals small secrets for keeping: AES-256-GCM, under a key in a file of its own beside the ledger.
+// Package vault seals small secrets for storage: AES-256-GCM, under a key in a file of its own beside the ledger.
 //
-// The key file has a line for each key, "berth-vault-1 <64 hex digits>"; the first seals, all of them open. So a key
-// can be changed by putting a new one before it and sealing anew what there is. A sealed text is "v1.<key
-// id>.<base64url of nonce and ciphertext>"; it is bound to a name, such as a container's ID, and opens under no
-// other. The ledger knows the ID of the key that seals, so that a file that went missing is not silently replaced by
-// a new one, which would open nothing.
+// The key file has one line for each key, "berth-vault-1 <64 hex digits>". The first key seals; all of them open. To
+// change the key, put a new one before it and seal all records again. A sealed text is "v1.<key id>.<base64url of
+// nonce and ciphertext>". It is bound to a name, such as a container's ID, and opens under no other. The ledger
+// records the ID of the sealing key, so a missing file is not silently replaced by a new key that opens nothing.
 package vault
 
 import (
@@ -29,39 +28,38 @@ import (
 
 const (
 	keyWord = "berth-vault-1" // begins each line of the file
-	// AES-256: the longest key that AES has.
+	// AES-256, the longest key of AES
 	keyBytes = 32
-	// Bytes of the key file. A line of it has 79, so this is room for some 800 keys.
+	// Bytes of the key file. A line has 79 bytes, so there is room for about 800 keys.
 	maxKeyFile  = 64 << 10
 	sealVersion = "v1"
 	bucket      = "vault"
-	// The ledger keeps the ID alone: a copy of the ledger without the key file gives no secret
-	// away.
+	// The ledger keeps only the ID: a copy of the ledger without the key file reveals no secret.
 	currentKey = "key" // the record of the ID of the key that seals
 )
 
-// A Vault seals and opens. One whose key file cannot be used fails with the reason at every use, so that the rest of
-// the daemon works.
+// A Vault seals and opens. If its key file is unusable, every use fails with the reason, and the rest of the daemon
+// works.
 type Vault struct {
 	path string
 	db   *ledger.DB
 
-	changing sync.Mutex // held for all of a Rotate or a Forget; locked before mu
+	changing sync.Mutex // held during a whole Rotate or Forget; locked before mu
 
 	mu     sync.RWMutex           // guards keys and sealer
 	keys   map[string]cipher.AEAD // by ID
-	sealer string                 // ID of the one that seals
+	sealer string                 // ID of the sealing key
 	broken error
 }
 
-// A keyRecord is what the ledger knows of the key.
+// A keyRecord is the ledger's record of the key.
 type keyRecord struct {
 	ID string `json:"id"`
 }
 
-// Open reads the key file, and makes it where neither it nor any record of it is there, or where it is empty: that is
-// how an operator who has lost it asks for a new one. Its error is the ledger's; what is wrong with the file is in
-// Problem.
+// Open reads the key file. It makes the file if neither the file nor a record of it exists, or if the file is empty:
+// that is how an operator who lost the file asks for a new key. Open returns errors of the ledger only; Problem
+// returns errors of the file.
 func Open(path string, db *ledger.DB) (*Vault, error) {
 	var known keyRecord
 	if err := db.View(func(tx *ledger.Tx) error {
@@ -78,11 +76,10 @@ func Open(path string, db *ledger.DB) (*Vault, error) {
 	return v, db.Update(func(tx *ledger.Tx) error { return tx.Put(bucket, currentKey, keyRecord{v.sealer}) })
 }
 
-// load fills the keys. A missing file is made only where the ledger knows of no key: where it
-// does, there may be sealed secrets, and a new key would leave them closed without a word.
+// load reads the keys. It makes a missing file only if the ledger has no record of a key: otherwise sealed secrets
+// may exist, and a new key could not open them.
 func (v *Vault) load(path string, known keyRecord) error {
-	// Lstat and not Stat: a link to nowhere must not look like a missing file. What it is
-	// otherwise, readKey finds out.
+	// Lstat, not Stat: a dangling link must not look like a missing file. readKey checks the rest.
 	fi, err := os.Lstat(path)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if missing && known.ID != "" {
@@ -100,7 +97,7 @@ func (v *Vault) load(path string, known keyRecord) error {
 	return v.parse(data)
 }
 
-// unusable says what is wrong with the key file and what to do.
+// unusable describes the error of the key file and the way out.
 func unusable(why string) error {
 	return proto.Errorf(proto.Unavailable, "", "secret-key", "the file secret-key in the daemon's data directory "+
 		"cannot be used (%s): put it back from a backup and restart the daemon; "+
@@ -108,12 +105,10 @@ func unusable(why string) error {
 		"kept and old ones stay closed", why)
 }
 
-// readKey reads the file, and refuses one that others may read: the secrets are worth no more than
-// its mode.
+// readKey reads the file and refuses one that other users may read.
 func readKey(path string) ([]byte, error) {
-	// O_NOFOLLOW so that a link cannot lead elsewhere, O_NONBLOCK so that a FIFO put there does
-	// not hang the start of the daemon. That it is a plain file is asked of what was opened, not
-	// of the path, which may have been swapped in between.
+	// O_NOFOLLOW: a link must not lead elsewhere. O_NONBLOCK: a FIFO must not block the daemon's start. The type is
+	// checked on the open file, since the path may have been replaced meanwhile.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, unusable("it cannot be opened as a file")
@@ -136,8 +131,7 @@ func readKey(path string) ([]byte, error) {
 
 // parse reads the keys.
 func (v *Vault) parse(data []byte) error {
-	// One bad line makes the whole file unusable: to skip it would mean that secrets under that
-	// key turn out to be lost only when someone needs them.
+	// One bad line makes the whole file unusable: skipping it would hide that the secrets under that key are lost.
 	for line := range strings.Lines(string(data)) {
 		word, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 		key, err := hex.DecodeString(text)
@@ -164,22 +158,22 @@ func (v *Vault) parse(data []byte) error {
 	return nil
 }
 
-// keyID names a key without giving it away.
+// keyID names a key without revealing it.
 func keyID(key []byte) string {
-	// Eight hex digits tell the keys of one file apart and are no help in guessing 256 bits. The
-	// prefix keeps the ID from being the bare hash of a key, which something else might use.
+	// Eight hex digits distinguish the keys of one file and do not help to guess 256 bits. The prefix keeps the ID
+	// from being the bare hash of a key, which other software might use.
 	sum := sha256.Sum256(append([]byte(keyWord+" id "), key...))
 	return hex.EncodeToString(sum[:4])
 }
 
-// makeKey puts a complete file into place, so that a crash never leaves half a key, nor a ledger that knows of a key
-// which is not there.
+// makeKey puts a complete file into place. A crash then leaves neither half a key nor a ledger record of a missing
+// key.
 func makeKey(path string) error { return writeKeys(path, newLine()) }
 
-// Problem is why the vault cannot be used, or nil.
+// Problem returns why the vault is unusable, or nil.
 func (v *Vault) Problem() error { return v.broken }
 
-// Seal closes text under a name.
+// Seal seals text under a name.
 func (v *Vault) Seal(name string, text []byte) (string, error) {
 	if v.broken != nil {
 		return "", v.broken
@@ -188,15 +182,15 @@ func (v *Vault) Seal(name string, text []byte) (string, error) {
 	sealer := v.sealer
 	aead := v.keys[sealer]
 	v.mu.RUnlock()
-	// The nonce stands before the ciphertext in one buffer that has room for both, and Seal
-	// appends to it. 96 random bits do for 2³² texts under one key, far more than a ledger holds.
+	// The nonce precedes the ciphertext in one buffer with room for both, and Seal appends to it. 96 random bits
+	// suffice for 2³² texts under one key, far more than a ledger holds.
 	nonce := make([]byte, aead.NonceSize(), aead.NonceSize()+len(text)+aead.Overhead())
 	rand.Read(nonce) // never fails
 	return sealVersion + "." + sealer + "." + base64.RawURLEncoding.EncodeToString(
 		aead.Seal(nonce, nonce, text, []byte(name))), nil
 }
 
-// Unseal opens what Seal closed under the same name.
+// Unseal opens a text that Seal returned for the same name.
 func (v *Vault) Unseal(name, sealed string) ([]byte, error) {
 	if v.broken != nil {
 		return nil, v.broken
@@ -211,8 +205,7 @@ func (v *Vault) Unseal(name, sealed string) ([]byte, error) {
 	case version != sealVersion:
 		return nil, damaged(name)
 	case aead == nil:
-		// The ID comes from the sealed text, which may be damaged: it is cut to a length that fits
-		// a message.
+		// The ID comes from the sealed text, which may be damaged: it is cut to a length that fits a message.
 		return nil, proto.Errorf(proto.Unavailable, "", name, "the secrets of %s were sealed with another key "+
 			"(%.16s) than the file secret-key in the daemon's data directory holds: "+
 			"put that key back from a backup and restart the daemon, or delete %s", name, id, name)
@@ -221,8 +214,7 @@ func (v *Vault) Unseal(name, sealed string) ([]byte, error) {
 	if err != nil || len(data) < aead.NonceSize() {
 		return nil, damaged(name)
 	}
-	// The name is authenticated, not stored: a text that was copied to another container's record
-	// fails here.
+	// The name is authenticated, not stored: a text copied to another container's record fails here.
 	out, err := aead.Open(nil, data[:aead.NonceSize()], data[aead.NonceSize():], []byte(name))
 	if err != nil {
 		return nil, damaged(name)
@@ -230,7 +222,7 @@ func (v *Vault) Unseal(name, sealed string) ([]byte, error) {
 	return out, nil
 }
 
-// damaged is Unavailable and not Internal: whoever reads it can do something about it.
+// damaged returns Unavailable, not Internal: the reader of the message can act on it.
 func damaged(name string) error {
 	return proto.Errorf(proto.Unavailable, "", name, "the sealed secrets of %s are damaged; delete it and make another",
 		name)

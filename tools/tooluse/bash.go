@@ -29,8 +29,7 @@ func bashError(code proto.BlockError) proto.BashError {
 func runBash(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	var in bashInput
 	if err := decode(u.Input, &in); err != nil || in.Command == nil || *in.Command == "" {
-		// The hosted tool knows no text for errors, only codes: what was wrong with the input
-		// cannot be said.
+		// The hosted tool has only error codes and no text, so the answer cannot say what was wrong with the input.
 		return bashError(proto.BlockInvalidInput), false, nil
 	}
 	res, err := u.bash(ctx, s, proto.Cmd{Command: *in.Command})
@@ -43,8 +42,8 @@ func runBash(ctx context.Context, s *session.Session, u *Use) (any, bool, error)
 	return res.Result, false, nil
 }
 
-// runShell is the client-side tool: one shell that keeps its variables and directory, and one text.
-// Its errors are texts that begin with "Error: ", since this tool's result has no codes.
+// runShell is the client-side tool: one shell that keeps its variables and directory, with one text as result. Its
+// errors begin with "Error: ", since this tool's result has no codes.
 func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	var in bashInput
 	if err := decode(u.Input, &in); err != nil {
@@ -56,8 +55,7 @@ func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error
 	if in.Command == nil || *in.Command == "" {
 		return "Error: no command provided", true, nil
 	}
-	// The tool has no timeout to set: the daemon's default is what ends a command that waits for
-	// input.
+	// The tool has no timeout parameter: the daemon's default ends a command that waits for input.
 	res, err := u.bash(ctx, s, proto.Cmd{Command: *in.Command, Shell: shellName})
 	switch {
 	case err != nil && (fatal(s, err) || u.misused(err)):
@@ -69,10 +67,9 @@ func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error
 	return text, failed, nil
 }
 
-// bash runs a command to its end, once for a key.
+// bash runs a command to its end, once for an idempotency key.
 func (u *Use) bash(ctx context.Context, s *session.Session, cmd proto.Cmd) (proto.ExecResult, error) {
-	// A client whose connection broke sends the block again: with a key the command does not run
-	// twice.
+	// A client whose connection broke sends the block again: with a key the command does not run twice.
 	cmd.IdempotencyKey, cmd.TimeoutSeconds = u.IdempotencyKey, u.TimeoutSeconds
 	e, replayed, err := s.ExecOnce(ctx, cmd)
 	if err != nil {
@@ -82,35 +79,32 @@ func (u *Use) bash(ctx context.Context, s *session.Session, cmd proto.Cmd) (prot
 	if u.Started != nil {
 		u.Started(e)
 	}
-	// Finish and not Wait: if ctx ends first, nobody will read the result, and the command ends as
-	// well.
+	// Finish, not Wait: if ctx ends first, the result has no reader, and the command ends as well.
 	return e.Finish(ctx)
 }
 
-// misused reports whether err is about the key, which the model knows nothing of.
+// misused reports whether err is about the key, which the model does not know.
 func (u *Use) misused(err error) bool {
 	var e *proto.Error
 	return u.IdempotencyKey != "" && errors.As(err, &e) && (e.Item == u.IdempotencyKey || e.Item == "idempotency_key")
 }
 
-// restartShell ends the shell with all that runs in it. The next command makes a new one, so
-// nothing is started here.
+// restartShell ends the shell and everything that runs in it. The next command makes a new shell.
 func restartShell(ctx context.Context, s *session.Session) (any, bool, error) {
 	err := s.CloseShell(ctx, shellName)
 	switch {
 	case err != nil && fatal(s, err):
 		return nil, false, err
-	case err != nil && proto.CodeOf(err) != proto.NotFound: // none there is as good as a fresh one
+	case err != nil && proto.CodeOf(err) != proto.NotFound: // no shell is as good as a fresh one
 		return "Error: " + words(s, err), true, nil
 	}
 	return "Bash session restarted", false, nil
 }
 
-// shellText is a result as the one text that the client-side tool gives the model.
+// shellText is the result as the one text that the client-side tool gives to the model.
 func shellText(res proto.ExecResult) (text string, failed bool) {
 	var b strings.Builder
-	// Standard output first, then errors: the order in which they were written is not known across
-	// two streams.
+	// Standard output first, then errors: the order across two streams is unknown.
 	if r := res.Result.Result; r != nil {
 		b.WriteString(r.Stdout)
 		join(&b, r.Stderr)
@@ -119,7 +113,7 @@ func shellText(res proto.ExecResult) (text string, failed bool) {
 		}
 		return b.String(), r.ReturnCode != 0
 	}
-	// It did not end by itself. What it had written until then often shows the model why.
+	// The command was ended. Its output until then often shows the model why.
 	if res.Partial != nil {
 		b.WriteString(res.Partial.Stdout)
 		join(&b, res.Partial.Stderr)
@@ -132,7 +126,7 @@ func shellText(res proto.ExecResult) (text string, failed bool) {
 func endText(e proto.Exec) string {
 	switch e.End.Reason {
 	case proto.EndTimeout:
-		// Measured, since the timeout is the daemon's own and stands in no request.
+		// Measured, since the timeout is the daemon's own and not in the request.
 		seconds := e.EndedAt.Sub(e.StartedAt.Time).Seconds()
 		return fmt.Sprintf("command did not finish within %.0f seconds; the shell was ended and the next command "+
 			"starts a fresh one", seconds)
@@ -142,7 +136,7 @@ func endText(e proto.Exec) string {
 	return "the command was ended: " + e.End.Message
 }
 
-// join puts s on a line of its own behind what b holds.
+// join appends s on a line of its own.
 func join(b *strings.Builder, s string) {
 	if s == "" {
 		return

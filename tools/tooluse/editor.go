@@ -10,10 +10,10 @@ import (
 	"berth/session"
 )
 
-// hostedVerbs are those that the hosted editor has; insert is the client-side tool's alone.
+// hostedVerbs are the commands of the hosted editor. The client-side tool has insert, too.
 var hostedVerbs = map[string]bool{"view": true, "create": true, "str_replace": true}
 
-// editorInput is what models send: the oldest editors take insert's text as new_str.
+// editorInput decodes the input. The oldest editors send insert's text as new_str.
 func editorInput(input json.RawMessage) (proto.EditorInput, error) {
 	var in proto.EditorInput
 	if err := decode(input, &in); err != nil {
@@ -26,9 +26,8 @@ func editorInput(input json.RawMessage) (proto.EditorInput, error) {
 	return in, nil
 }
 
-// runEditor is the hosted tool: typed content.
-// The steps share one err, so that every failure goes through the same two questions: is it the
-// session's, or the model's?
+// runEditor is the hosted tool, with typed content. All steps share one err, so each failure passes the same two
+// checks: does it concern the session, or the model's input?
 func runEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	in, err := editorInput(u.Input)
 	if err == nil && !hostedVerbs[in.Command] {
@@ -48,16 +47,15 @@ func runEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, erro
 	}
 	if err != nil {
 		msg := words(s, err)
-		// The block may say file_not_found, unlike bash's. The message goes along since a code
-		// alone does not tell the model which text was not found, or how often.
+		// The block may say file_not_found, unlike the block of bash. The message is added because a code alone does
+		// not say which text was not found, or how often.
 		return proto.EditorError{Type: proto.TypeEditorError, ErrorCode: blockError(err, proto.BlockFileNotFound),
 			ErrorMessage: &msg}, false, nil
 	}
 	return typed(res), false, nil
 }
 
-// typed is the one part of the result that is set.
-// typed is wrong for a list, which runEditor has turned into an error before.
+// typed returns the one part of the result that is set. runEditor has turned a list into an error before.
 func typed(res proto.EditorResult) any {
 	switch {
 	case res.View != nil:
@@ -91,10 +89,10 @@ func runTextEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, 
 	return content(in.Path, res), false, nil
 }
 
-// content is what the client-side tool shows: text, or an image as the block that models read.
+// content is the client-side tool's result: text, or an image as a block that models read.
 func content(path string, res proto.EditorResult) any {
 	switch {
-	// Content is base64 here, which the model could not read as text.
+	// Content is base64 here, which the model cannot read as text.
 	case res.View != nil && res.View.FileType == "image":
 		return []any{imageBlock(res.View.Content)}
 	case res.View != nil && res.View.FileType != "text":
@@ -109,8 +107,8 @@ func content(path string, res proto.EditorResult) any {
 	return listing(path, res.List)
 }
 
-// numbered puts line numbers before lines: six wide, then a tab.
-// first is the number of the first line, from 1: a view of a range counts as the file does.
+// numbered puts line numbers before lines: six wide, then a tab. first is the number of the first line in the file,
+// from 1.
 func numbered(text string, first int) string {
 	var b strings.Builder
 	for i, line := range strings.Split(text, "\n") {
@@ -119,7 +117,7 @@ func numbered(text string, first int) string {
 	return b.String()
 }
 
-// replaced shows the lines around a change as they are now.
+// replaced shows the present lines around a change.
 func replaced(path string, r *proto.EditorReplace) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "The file %s has been edited. Lines around the change:\n", path)
@@ -129,7 +127,7 @@ func replaced(path string, r *proto.EditorReplace) string {
 		n = *r.NewStart
 	}
 	for _, line := range r.Lines {
-		// Lines that were removed have no number any more and are left out.
+		// Removed lines have no number and are left out.
 		if strings.HasPrefix(line, " ") || strings.HasPrefix(line, "+") {
 			fmt.Fprintf(&b, "%6d\t%s\n", n, line[1:])
 			n++
@@ -138,8 +136,8 @@ func replaced(path string, r *proto.EditorReplace) string {
 	return b.String()
 }
 
-// listing gives sizes in bytes. What is left out is named in the heading, so that the model does
-// not take a hidden file for missing.
+// listing gives sizes in bytes. The heading names what is left out, so that the model does not take a hidden file for
+// missing.
 func listing(path string, list []proto.FileInfo) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s holds, two levels deep, without hidden entries and node_modules:\n", path)
@@ -153,9 +151,8 @@ func listing(path string, list []proto.FileInfo) string {
 	return b.String()
 }
 
-// imageBlock wraps base64 of an image; the type shows in its first characters.
-// The keys are the beginnings of JPEG, GIF and RIFF (WebP) files in base64; png is what is left of
-// the types that a view calls an image.
+// imageBlock wraps base64 of an image. The first characters tell the type: the keys are the beginnings of JPEG, GIF
+// and RIFF (WebP) files in base64. The only other image type of a view is png.
 func imageBlock(data string) any {
 	media := "image/png"
 	for prefix, m := range map[string]string{"/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"} {

@@ -1,13 +1,12 @@
-// Package tools runs what a model asks for: it takes one tool-use block as the model
-// wrote it, does it in a session, and gives back the matching result block.
+// Package tooluse runs a tool-use block of a model in a session, and returns the matching result block.
 //
 //	bash_code_execution          a fresh bash        bash_code_execution_tool_result
 //	text_editor_code_execution   the editor          text_editor_code_execution_tool_result
 //	bash                         a persistent shell  tool_result, text
 //	str_replace_based_edit_tool  the editor          tool_result, text
 //
-// What is wrong with the input, or goes wrong while it is done, is told in the block, where the model
-// can read it. Only what is wrong with the session itself is an error.
+// Errors of the input and of the command go into the block, where the model can read them. Only errors of the session
+// itself are returned as errors. The edges and the gateway call it; stored tools are in tools/toolstore.
 package tooluse
 
 import (
@@ -29,26 +28,26 @@ type Use struct {
 	Name  string          `json:"name" schema:"tool"`
 	Input json.RawMessage `json:"input,omitempty"`
 
-	// For the bash tools; no block has these.
+	// For the bash tools; not part of any block.
 	IdempotencyKey string              `json:"-"` // as in proto.Cmd
 	TimeoutSeconds float64             `json:"-"` // as in proto.Cmd
-	Started        func(*session.Exec) `json:"-"` // told of the command once it runs; nil: nobody is
-	replayed       bool                // it was done before
+	Started        func(*session.Exec) `json:"-"` // called with the running command; may be nil
+	replayed       bool                // the result is that of an earlier use
 }
 
-// A Result is the block that answers a Use. Which content it has depends on Type.
+// A Result is the block that answers a Use. Type determines its content.
 type Result struct {
 	Type      string `json:"type"`
 	ToolUseID string `json:"tool_use_id"`
 	Content   any    `json:"content"`
-	// of tool_result alone; the others tell by their content's type
+	// of tool_result only; the other blocks use the type of their content
 	IsError   bool               `json:"is_error,omitempty"`
 	Container proto.ContainerRef `json:"container"`
 
 	Replayed bool `json:"-"` // it is the result of an earlier use with the same key
 }
 
-// A tool does one kind of use.
+// A tool handles one type of use.
 type tool struct {
 	result string // type of its result block
 	run    func(context.Context, *session.Session, *Use) (content any, failed bool, err error)
@@ -72,7 +71,7 @@ func Names() []string {
 	return names
 }
 
-// Check says what is wrong with a block before a session is made for it.
+// Check validates a block before a session is made for it.
 func Check(u Use) error {
 	switch {
 	case u.Type != "server_tool_use" && u.Type != "tool_use":
@@ -102,10 +101,9 @@ func Run(ctx context.Context, s *session.Session, u Use) (Result, error) {
 		Replayed: u.replayed}, nil
 }
 
-// decode reads a tool's input. A model adds fields now and then; those are ignored.
+// decode reads a tool's input. It ignores unknown fields: models add some now and then.
 func decode(input json.RawMessage, v any) error {
-	// A block without input counts as one with an empty input, so that the tool itself says what
-	// it misses.
+	// A block without input counts as one with an empty input, so that the tool itself names the missing field.
 	if len(bytes.TrimSpace(input)) == 0 {
 		input = json.RawMessage("{}")
 	}
@@ -115,11 +113,11 @@ func decode(input json.RawMessage, v any) error {
 	return nil
 }
 
-// fatal reports whether err is about the session or the caller rather than about this use. What a model
-// wrote may look like the name of a container and is not one.
+// fatal reports whether err concerns the session or the caller rather than this use. Text from a model may look like
+// a container's name without being one.
 func fatal(s *session.Session, err error) bool {
 	var e *proto.Error
-	// Not an error in our words: nothing that a model could put right.
+	// Not an error of ours: nothing that a model could correct.
 	if !errors.As(err, &e) {
 		return true
 	}
@@ -127,16 +125,14 @@ func fatal(s *session.Session, err error) bool {
 	case proto.Canceled, proto.Internal, proto.Unauthenticated, proto.PermissionDenied:
 		return e.Item == "" || e.Code != proto.PermissionDenied
 	}
-	// Too many commands at once, or a daemon that is busy, pass: the model may try again, and has
-	// a code for it.
+	// Too many commands at once, or a busy daemon, are temporary: the model may try again, and has a code for it.
 	return e.Item == s.ID() && e.Code != proto.TooMany && e.Code != proto.Unavailable
 }
 
-// words are what a model is told of an error, without the secrets that it may repeat.
+// words is the text of an error for the model, with secrets hidden.
 func words(s *session.Session, err error) string { return proto.AsError(s.HideError(err)).Message }
 
-// blockError is the in-band code for an error. has lists the codes that the block may carry
-// beside the common ones.
+// blockError is the in-band code for an error. has lists the codes that the block may have beside the common ones.
 func blockError(err error, has ...proto.BlockError) proto.BlockError {
 	var b proto.BlockError
 	switch proto.CodeOf(err) {
