@@ -65,7 +65,7 @@ func TestParseExtensionRefuses(t *testing.T) {
 		{"from.txt", "larger", "names one other image"},
 		{"from.txt", "nonesuch", "nonesuch"},
 		{"env.txt", "MORE", `"MORE" is not NAME=value`},
-		{"1-tools/packages.txt", "-o", `1-tools: packages.txt: "-o" is no package name`},
+		{"1-tools/packages.txt", "-o", `1-tools: packages.txt: "-o" is not a package name`},
 		{"2-python/wheels.txt", "six", `2-python: wheels.txt: "six" is not NAME==VERSION with hashes`},
 		{"3-node/package-lock.json", `{"packages":{}}`, "pins nothing"},
 		{"3-node/package-lock.json", `{"packages":{"":{},"node_modules/x":{}}}`, "node_modules/x has no integrity"},

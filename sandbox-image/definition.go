@@ -117,7 +117,7 @@ func packageNames(text string) ([]string, error) {
 	for _, line := range lines(text) {
 		for _, name := range strings.Fields(line) {
 			if !packageName.MatchString(name) {
-				return nil, fmt.Errorf("packages.txt: %q is no package name", name)
+				return nil, fmt.Errorf("packages.txt: %q is not a package name", name)
 			}
 			if slices.Contains(names, name) {
 				return nil, fmt.Errorf("packages.txt: %s is listed twice", name)

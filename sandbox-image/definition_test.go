@@ -55,8 +55,8 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ file, text, want string }{
-		{"packages.txt", "bash -oDebug=1", `"-oDebug=1" is no package name`},
-		{"packages.txt", "bash\nBash", `"Bash" is no package name`},
+		{"packages.txt", "bash -oDebug=1", `"-oDebug=1" is not a package name`},
+		{"packages.txt", "bash\nBash", `"Bash" is not a package name`},
 		{"packages.txt", "bash\ndash bash", "bash is listed twice"},
 		{"env.txt", "LANG", `"LANG" is not NAME=value`},
 		{"env.txt", "=x", `"=x" is not NAME=value`},

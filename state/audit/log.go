@@ -139,7 +139,7 @@ func (l *Log) chain(e proto.AuditEntry) {
 	case l.closed:
 		err = errors.New("the log is closed")
 	case l.queued+int64(len(line)) > l.cfg.QueueBytes:
-		err = errors.New("there is no room for it in memory")
+		err = errors.New("the queue in memory is full")
 	}
 	if err != nil {
 		l.lost++

@@ -174,7 +174,7 @@ func (c *call) again(known *record) *Failure {
 	case known.State == proto.CallRefused:
 		return known.refusal()
 	case known.State.Over():
-		return fail(RuntimeError, "the call of %s is over, and what came of it is not there any more", known.Tool)
+		return fail(RuntimeError, "the call of %s has ended, and its result is gone", known.Tool)
 	}
 	c.rec, c.recorded = *known, true
 	if known.State == proto.CallRunning && !known.Shared {

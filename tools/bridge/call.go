@@ -142,7 +142,7 @@ func (c *call) run() {
 		return
 	}
 	if c.ctx.Err() != nil && out.failure == nil && out.result == nil {
-		out.failure = fail(RuntimeError, "nobody waits for the call of %s any more", c.rec.Tool)
+		out.failure = fail(RuntimeError, "the code no longer waits for the call of %s", c.rec.Tool)
 	}
 	c.dispatcher.finish(c, out)
 }
@@ -185,12 +185,12 @@ func (c *call) target() target {
 func (c *call) approved() (*Failure, bool) {
 	r, err := c.decision()
 	if err != nil {
-		return fail(RuntimeError, "nobody waits for the call of %s any more", c.rec.Tool), false
+		return fail(RuntimeError, "the code no longer waits for the call of %s", c.rec.Tool), false
 	}
 	switch r.State {
 	case proto.CallExpired:
 		c.change(func(mine *record) { *mine = r })
-		return fail(PermissionError, "nobody approved the call of %s in time", r.Tool), false
+		return fail(PermissionError, "the call of %s was not approved in time", r.Tool), false
 	case proto.CallCanceled, proto.CallLost: // a sweep ended it before its code came back
 		c.change(func(mine *record) { *mine = r })
 		return fail(RuntimeError, "the call of %s was given up before it was made", r.Tool), false

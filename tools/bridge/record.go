@@ -126,7 +126,7 @@ func (b *Bridge) Calls(owner, container string, f Filter) (list []ToolCall, more
 	before := ""
 	if f.After != "" {
 		if !proto.ValidID(callPrefix, f.After) {
-			return nil, false, invalid("after", "after: %.80q is no call's ID", f.After)
+			return nil, false, invalid("after", "after: %.80q is not a call ID", f.After)
 		}
 		before = d.s.ID() + "/" + f.After
 	}

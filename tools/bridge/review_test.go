@@ -112,7 +112,7 @@ print(post([first])[0]["error"]["message"])`)
 		t.Fatal(err)
 	}
 	if out := finish(
-		t, e); out != "3\nValueError\nthe call of pay is over, and what came of it is not there any more\n" {
+		t, e); out != "3\nValueError\nthe call of pay has ended, and its result is gone\n" {
 		t.Error(out)
 	}
 }
@@ -123,7 +123,7 @@ func TestTooLate(t *testing.T) {
 	s := b.create(t, proto.CodeTools{})
 	b.offer(t, s, "gateway", time.Minute, pay)
 	if out := python(
-		t, s, `print(call("pay")["error"]["message"])`); out != "nobody approved the call of pay in time\n" {
+		t, s, `print(call("pay")["error"]["message"])`); out != "the call of pay was not approved in time\n" {
 		t.Error(out)
 	}
 	one := b.await(t, s, proto.CallExpired)

@@ -157,7 +157,7 @@ func (b *Bridge) endOne(r record, now time.Time) (ended bool, err error) {
 		}
 		ended = true
 		fresh.EndedAt, fresh.Error = proto.AtOrNil(now),
-			(*CallError)(fail(RuntimeError, "nobody came back for the call"))
+			(*CallError)(fail(RuntimeError, "the code did not come back for the call"))
 		return fresh.put(tx)
 	})
 	if proto.CodeOf(err) == proto.NotFound {

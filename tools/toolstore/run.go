@@ -432,7 +432,7 @@ func (c *Store) Runs(owner string, f Filter) (list []Run, more bool, err error) 
 	before := ""
 	if f.After != "" {
 		if !proto.ValidID(runPrefix, f.After) {
-			return nil, false, invalid("after", "after: %.80q is no run's ID", f.After)
+			return nil, false, invalid("after", "after: %.80q is not a run ID", f.After)
 		}
 		before = owner + "/" + f.After
 	}

@@ -26,8 +26,8 @@ func TestSchemasAreChecked(t *testing.T) {
 			{Name: "a", FieldType: "ARRAY", ItemsType: "string"}},
 		`s.0.items_type: only a field of type ARRAY has items`: {
 			{Name: "a", FieldType: "OBJECT", ItemsType: "STRING"}},
-		`s.0.name: "" is no field's name`: {{FieldType: "STRING"}},
-		`s.0.name: "a b" is no field's name`: {
+		`s.0.name: "" is not a valid field name`: {{FieldType: "STRING"}},
+		`s.0.name: "a b" is not a valid field name`: {
 			{Name: "a b", FieldType: "STRING"}},
 		`s.1.name: the field "a" is there already, as s.0`: {
 			{Name: "a", FieldType: "STRING"}, {Name: "a", FieldType: "NUMBER"}},

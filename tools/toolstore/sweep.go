@@ -93,7 +93,7 @@ func (c *Store) expire() (n int, err error) {
 			n++
 			rec.State, rec.EndedAt, rec.Kept = proto.RunExpired, proto.AtOrNil(now), ""
 			rec.Error = &RunError{Type: string(proto.RunExpired),
-				Message: "nobody approved the run in time; run the tool again"}
+				Message: "the run was not approved in time; run the tool again"}
 			return rec.put(tx)
 		})
 	})

@@ -58,7 +58,7 @@ type ChangeTool struct {
 func (t *NewTool) check() error {
 	switch {
 	case !validToolName(t.Name):
-		return invalid("name", "name: %.80q is no tool's name; use 1 to %d letters, digits, '_' and '-', beginning "+
+		return invalid("name", "name: %.80q is not a valid tool name; use 1 to %d letters, digits, '_' and '-', beginning "+
 			"with a letter, and not the form of a tool's ID", t.Name, maxToolName)
 	case len(t.Description) > maxDescription || !utf8.ValidString(t.Description):
 		return invalid("description", "description must be text of at most %d bytes", maxDescription)
@@ -93,7 +93,7 @@ func checkConfiguration(c *Configuration) error {
 		return proto.Errorf(proto.TooLarge, "", "configuration.code", "configuration.code has %d bytes; %d is the "+
 			"limit; have the code import what is large from a file of the run", len(c.Code), MaxCode)
 	case strings.ContainsRune(c.Code, 0) || !utf8.ValidString(c.Code):
-		return invalid("configuration.code", "configuration.code is no text: it holds a NUL byte, or is not UTF-8")
+		return invalid("configuration.code", "configuration.code must be UTF-8 without NUL bytes")
 	case !(c.TimeoutSeconds >= leastTimeout && c.TimeoutSeconds <= maxTimeout): // written so that NaN is refused
 		return invalid("configuration.timeout_seconds", "configuration.timeout_seconds must be from %v to %v",
 			leastTimeout, maxTimeout)
@@ -121,7 +121,7 @@ func checkEnv(env map[string]string) error {
 		switch value := env[name]; {
 		case !validName(name, "_", maxEnvName) || name[0] <= '9':
 			return invalid(
-				at, "%s: %.80q is no variable's name; use letters, digits and '_', not beginning with a digit", at,
+				at, "%s: %.80q is not a valid variable name; use letters, digits and '_', not beginning with a digit", at,
 				name)
 		case len(value) > maxEnvValue || strings.ContainsRune(value, 0) || !utf8.ValidString(value):
 			return invalid(at+"."+name, "%s.%s must be text of at most %d bytes without NUL", at, name, maxEnvValue)
