@@ -78,13 +78,13 @@ func (p *warmPool) adopt(ctx context.Context) {
 		}
 		p.r.log.Debug("a warm container of the daemon before is of no use", "sandbox", rec.ID, "err", err)
 		p.mu.Lock()
-		p.doomed = append(p.doomed, rec.ID)
+		p.pendingRemoval = append(p.pendingRemoval, rec.ID)
 		p.mu.Unlock()
 	}
-	p.bury(ctx)
+	p.removePending(ctx)
 }
 
-func (r *Runtime) adoptable(ctx context.Context, rec containers.Container) (*member, error) {
+func (r *Runtime) adoptable(ctx context.Context, rec containers.Container) (*pooledSandbox, error) {
 	var made warmLabel
 	if err := json.Unmarshal([]byte(rec.Labels[labelWarm]), &made); err != nil {
 		return nil, err

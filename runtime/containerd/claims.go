@@ -96,8 +96,8 @@ func (c *claims) close() {
 	}
 }
 
-// keepClaim writes a claim down. It is the last step of one: what was not written down was not told to anybody.
-func (r *Runtime) keepClaim(id, workspace string, held claim) error {
+// recordClaim writes a claim down. It is the last step of one: what was not written down was not told to anybody.
+func (r *Runtime) recordClaim(id, workspace string, held claim) error {
 	if err := r.disk.WriteClaim(held.sandbox, id, workspace); err != nil {
 		return err
 	}

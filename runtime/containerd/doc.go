@@ -1,6 +1,6 @@
-// Package containerd is the session.Runtime and session.Images of one Linux machine: sandboxes made by a script
-// (setup.go, scripted.go) or by runc, which the daemon runs itself (direct.go), or by gVisor's runsc behind
-// containerd's runc shim (shimmed.go). It is the only package that imports containerd.
+// Package containerd is the session.Runtime of one Linux machine. It decides when a sandbox is started, taken from the
+// warm pool, paused and removed, and keeps the records of that. What a sandbox is made of and by is in packages launch,
+// diskpool, cgroup and images; package meter reads what it uses. The daemon opens a Runtime and package session calls it.
 //
 // containerd's server runs inside the daemon (embed.go) and is called without a socket. Nothing here is on the path
 // of a request: once Start has returned, the daemon talks to the guest over the socket that Dial opens.

@@ -103,7 +103,7 @@ func (p *warmPool) close() {
 		delete(p.shelves, image)
 	}
 	p.mu.Unlock()
-	p.bury(ctx)
+	p.removePending(ctx)
 }
 
 // keep looks after what is there: every second, and when something changes.
@@ -119,7 +119,7 @@ func (p *warmPool) keep(ctx context.Context) {
 		case <-tick.C:
 			p.age()
 			p.probe(ctx)
-			p.bury(ctx)
+			p.removePending(ctx)
 		}
 		p.nudge(p.kick)
 	}
@@ -210,7 +210,7 @@ func (p *warmPool) planLocked() map[string]int {
 // by itself.
 func (p *warmPool) probe(ctx context.Context) {
 	p.mu.Lock()
-	var due []*member
+	var due []*pooledSandbox
 	now := time.Now()
 	for _, s := range p.shelves {
 		for _, m := range s.ready {
@@ -238,7 +238,7 @@ func (p *warmPool) probe(ctx context.Context) {
 }
 
 // add puts a member that has just answered on its shelf.
-func (p *warmPool) add(m *member) {
+func (p *warmPool) add(m *pooledSandbox) {
 	m.seen = time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -246,13 +246,13 @@ func (p *warmPool) add(m *member) {
 	s.ready = append(s.ready, m)
 }
 
-// bury removes what is to be removed; what cannot be is tried again.
-func (p *warmPool) bury(ctx context.Context) {
-	p.burial.Lock()
-	defer p.burial.Unlock()
+// removePending removes what is to be removed; what cannot be is tried again.
+func (p *warmPool) removePending(ctx context.Context) {
+	p.removing.Lock()
+	defer p.removing.Unlock()
 	p.mu.Lock()
-	names := p.doomed
-	p.doomed = nil
+	names := p.pendingRemoval
+	p.pendingRemoval = nil
 	p.mu.Unlock()
 	var left []string
 	for i, name := range names {
@@ -269,7 +269,7 @@ func (p *warmPool) bury(ctx context.Context) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.doomed = append(p.doomed, left...)
+	p.pendingRemoval = append(p.pendingRemoval, left...)
 }
 
 // fill is one maker of members.
@@ -317,7 +317,7 @@ func (p *warmPool) next() (image string, limits proto.Limits) {
 }
 
 // made takes what came of a try.
-func (p *warmPool) made(ctx context.Context, image string, m *member, err error) {
+func (p *warmPool) made(ctx context.Context, image string, m *pooledSandbox, err error) {
 	if err == nil {
 		p.add(m)
 	}
@@ -366,7 +366,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // make makes a member, or leaves nothing of it.
-func (p *warmPool) make(ctx context.Context, image string, limits proto.Limits) (*member, error) {
+func (p *warmPool) make(ctx context.Context, image string, limits proto.Limits) (*pooledSandbox, error) {
 	var bits [16]byte
 	_, _ = rand.Read(bits[:]) // never fails
 	name := proto.ID(proto.ContainerPrefix, bits)
@@ -386,7 +386,7 @@ func (p *warmPool) make(ctx context.Context, image string, limits proto.Limits) 
 	m, err := p.r.member(ctx, name, image, limits)
 	if err != nil {
 		p.mu.Lock()
-		p.doomed = append(p.doomed, name)
+		p.pendingRemoval = append(p.pendingRemoval, name)
 		p.mu.Unlock()
 	}
 	return m, err
@@ -394,8 +394,8 @@ func (p *warmPool) make(ctx context.Context, image string, limits proto.Limits) 
 
 // member gets hold of a sandbox that runs and belongs to nobody, once its guest has answered and it is seen to be
 // isolated.
-func (r *Runtime) member(ctx context.Context, name, image string, limits proto.Limits) (_ *member, err error) {
-	m := &member{name: name, image: image, limits: limits}
+func (r *Runtime) member(ctx context.Context, name, image string, limits proto.Limits) (_ *pooledSandbox, err error) {
+	m := &pooledSandbox{name: name, image: image, limits: limits}
 	defer func() {
 		if err != nil {
 			m.close()

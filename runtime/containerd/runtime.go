@@ -40,7 +40,7 @@ type Runtime struct {
 	class   map[proto.RuntimeClass]launch.Class
 	starts  chan struct{} // one slot per Start at work
 	locks   keylock.Set   // by session and workspace ID
-	roster  roster
+	roster  index
 
 	images *images.Store
 	warm   *warmPool

@@ -73,7 +73,7 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 			return conn.Close()
 		}
 	}
-	if (spec.New || !r.hasTraces(id)) && r.claimMember(ctx, id, spec) {
+	if (spec.New || !r.hasTraces(id)) && r.takePooled(ctx, id, spec) {
 		return nil
 	}
 	if err := r.startCold(ctx, id, spec, class); err != nil {
@@ -94,7 +94,7 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 	if err := r.removeOf(ctx, id); err != nil {
 		return err
 	}
-	if r.claimMember(ctx, id, spec) {
+	if r.takePooled(ctx, id, spec) {
 		return nil
 	}
 	err := r.makeOrUndo(ctx, id, spec, class)

@@ -59,7 +59,7 @@ func (r *Runtime) endTask(ctx context.Context, id string) error {
 	}
 	clean, err := r.removeTask(ctx, id)
 	if !clean || r.hasBundle(id) { // containerd only logs it if a bundle cannot be removed
-		err = errors.Join(err, r.scrub(ctx, id))
+		err = errors.Join(err, r.cleanUp(ctx, id))
 	}
 	return err
 }

@@ -32,7 +32,7 @@ type Warm struct {
 }
 
 // A member is a sandbox that waits for a session. Who holds it, pool or claim, owns it alone.
-type member struct {
+type pooledSandbox struct {
 	name   string
 	image  string // digest
 	limits proto.Limits
@@ -48,13 +48,13 @@ type member struct {
 }
 
 // alive reports whether its first process runs, which takes a microsecond to find out.
-func (m *member) alive() bool {
+func (m *pooledSandbox) alive() bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(m.process.Fd()), Events: unix.POLLIN}}, 0)
 	return n == 0 && err == nil
 }
 
 // close lets go of what the daemon holds of it; the sandbox goes on.
-func (m *member) close() {
+func (m *pooledSandbox) close() {
 	m.closeFiles()
 	if conn := m.takeConn(); conn != nil {
 		_ = conn.Close()
@@ -62,7 +62,7 @@ func (m *member) close() {
 }
 
 // closeFiles lets go of all but the guest.
-func (m *member) closeFiles() {
+func (m *pooledSandbox) closeFiles() {
 	for _, f := range []*os.File{m.process, m.mounts, m.users} {
 		if f != nil {
 			f.Close()
@@ -71,7 +71,7 @@ func (m *member) closeFiles() {
 }
 
 // handshake asks its guest whether it is there, within greetTimeout. One call waits for another.
-func (m *member) handshake(ctx context.Context, shake func(context.Context, net.Conn) (net.Conn, error)) error {
+func (m *pooledSandbox) handshake(ctx context.Context, shake func(context.Context, net.Conn) (net.Conn, error)) error {
 	m.asking.Lock()
 	defer m.asking.Unlock()
 	m.mu.Lock()
@@ -90,7 +90,7 @@ func (m *member) handshake(ctx context.Context, shake func(context.Context, net.
 }
 
 // takeConn hands out the connection to its guest; nil if there is none.
-func (m *member) takeConn() net.Conn {
+func (m *pooledSandbox) takeConn() net.Conn {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	conn := m.conn
@@ -99,7 +99,7 @@ func (m *member) takeConn() net.Conn {
 }
 
 // blueprint is what setLimits needs to know of it.
-func (m *member) blueprint(spec session.Spec) launch.Spec {
+func (m *pooledSandbox) blueprint(spec session.Spec) launch.Spec {
 	b := launch.Spec{ID: m.name, Session: spec}
 	if m.isolation.OwnCounts {
 		b.FirstID = uint32(m.isolation.HostUID)
@@ -108,8 +108,8 @@ func (m *member) blueprint(spec session.Spec) launch.Spec {
 }
 
 // A shelf is the members of one image.
-type shelf struct {
-	ready  []*member // the last one goes first: it was in use last
+type imagePool struct {
+	ready  []*pooledSandbox // the last one goes first: it was in use last
 	making int
 	limits proto.Limits // of the last session that wanted one, with the most open files that any of them had
 	used   time.Time    // when that was
@@ -124,18 +124,18 @@ type warmPool struct {
 	r   *Runtime
 	cfg Warm
 
-	mu      sync.Mutex // guards what follows
-	shelves map[string]*shelf
-	own     map[string]bool        // names of sandboxes that are the pool's: ready, being made, or going
-	doomed  []string               // those of them that could not be removed yet
-	left    []containers.Container // those that daemons before us left, to be adopted or removed
-	pinned  string                 // digest of cfg.Image; "" if it is not here
-	claims  int                    // members that are being made somebody's
-	claimed time.Time              // when one was last asked for, or a claim last ended
-	hits    int64
-	misses  int64
+	mu             sync.Mutex // guards what follows
+	shelves        map[string]*imagePool
+	own            map[string]bool        // names of sandboxes that are the pool's: ready, being made, or going
+	pendingRemoval []string               // those of them that could not be removed yet
+	left           []containers.Container // those that daemons before us left, to be adopted or removed
+	pinned         string                 // digest of cfg.Image; "" if it is not here
+	claims         int                    // members that are being made somebody's
+	claimed        time.Time              // when one was last asked for, or a claim last ended
+	hits           int64
+	misses         int64
 
-	burial sync.Mutex // held while doomed ones are removed: whoever gets it next knows that they are
+	removing sync.Mutex // held while doomed ones are removed: whoever gets it next knows that they are
 
 	kick   chan struct{} // there may be something to make
 	images chan struct{} // names of images have changed
@@ -145,7 +145,7 @@ type warmPool struct {
 
 func newWarmPool(r *Runtime, cfg Warm) *warmPool {
 	return &warmPool{
-		r: r, cfg: cfg, shelves: make(map[string]*shelf), own: make(map[string]bool),
+		r: r, cfg: cfg, shelves: make(map[string]*imagePool), own: make(map[string]bool),
 		kick: make(chan struct{}, 1), images: make(chan struct{}, 1),
 	}
 }
@@ -164,7 +164,7 @@ func (p *warmPool) owns(name string) bool {
 }
 
 // take gives out a member for spec; nil if there is none. Release or discard follows.
-func (p *warmPool) take(spec session.Spec) *member {
+func (p *warmPool) take(spec session.Spec) *pooledSandbox {
 	if !p.on() || spec.Class != proto.ClassRunc {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (p *warmPool) asked(spec session.Spec, got bool) {
 	most := max(s.limits.OpenFiles, spec.Limits.OpenFiles)
 	s.limits, s.used = spec.Limits, p.claimed
 	s.limits.OpenFiles = most
-	s.ready = slices.DeleteFunc(s.ready, func(m *member) bool {
+	s.ready = slices.DeleteFunc(s.ready, func(m *pooledSandbox) bool {
 		few := m.limits.OpenFiles < most
 		if few {
 			p.discardLocked(m)
@@ -214,10 +214,10 @@ func (p *warmPool) asked(spec session.Spec, got bool) {
 }
 
 // shelf finds or makes the shelf of an image. Called with mu held.
-func (p *warmPool) shelf(image string) *shelf {
+func (p *warmPool) shelf(image string) *imagePool {
 	s := p.shelves[image]
 	if s == nil {
-		s = &shelf{limits: p.cfg.Limits}
+		s = &imagePool{limits: p.cfg.Limits}
 		p.shelves[image] = s
 	}
 	return s
@@ -234,7 +234,7 @@ func (p *warmPool) nudge(bell chan struct{}) {
 func (p *warmPool) imagesChanged() { p.nudge(p.images) }
 
 // release makes a member that was taken a session's: from here on its name and its guest are the claim's.
-func (p *warmPool) release(m *member) {
+func (p *warmPool) release(m *pooledSandbox) {
 	m.closeFiles()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,7 +243,7 @@ func (p *warmPool) release(m *member) {
 }
 
 // discard has a member that was taken removed in the background.
-func (p *warmPool) discard(m *member) {
+func (p *warmPool) discard(m *pooledSandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.discardLocked(m)
@@ -256,9 +256,9 @@ func (p *warmPool) claimedLocked() {
 	p.claimed = time.Now()
 }
 
-func (p *warmPool) discardLocked(m *member) {
+func (p *warmPool) discardLocked(m *pooledSandbox) {
 	m.close()
-	p.doomed = append(p.doomed, m.name)
+	p.pendingRemoval = append(p.pendingRemoval, m.name)
 	p.nudge(p.kick)
 }
 
@@ -273,7 +273,7 @@ func (p *warmPool) forget(ctx context.Context, image string) {
 		delete(p.shelves, image)
 	}
 	p.mu.Unlock()
-	p.bury(ctx) // those too that were to go before
+	p.removePending(ctx) // those too that were to go before
 }
 
 // remove takes away a sandbox of the pool.

@@ -280,7 +280,7 @@ func TestWarmRemoval(t *testing.T) {
 	}
 	nothingNamed(t, r, other)
 	immutable(0)
-	r.warm.bury(t.Context())
+	r.warm.removePending(t.Context())
 	nothingNamed(t, r, stuck)
 }
 

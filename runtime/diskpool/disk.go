@@ -34,7 +34,7 @@ type Pool struct {
 	name  string    // of the file system in sysfs
 
 	backing *backing // of one in a file
-	tidy    tidier
+	tidy    qgroupCleaner
 }
 
 func (d *Pool) workspaceDir() string           { return filepath.Join(d.root, "ws") }

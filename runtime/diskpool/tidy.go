@@ -17,7 +17,7 @@ import (
 const tidyFirst, tidyLast = time.Second, 30 * time.Second
 
 // A tidier remembers what is to be dropped.
-type tidier struct {
+type qgroupCleaner struct {
 	running sync.WaitGroup // for a timer that is set or at work
 
 	mu      sync.Mutex    // guards what follows
@@ -108,7 +108,7 @@ func (d *Pool) sweep() bool {
 }
 
 // stop ends the timer and waits for what it may be doing.
-func (t *tidier) stop() {
+func (t *qgroupCleaner) stop() {
 	t.mu.Lock()
 	t.stopped = true
 	if t.timer != nil && t.timer.Stop() {

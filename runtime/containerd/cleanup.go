@@ -20,10 +20,10 @@ import (
 	"berth/runtime/images"
 )
 
-// scrub removes what containerd no longer knows of sandbox id: it was killed in the middle of a
+// cleanUp removes what containerd no longer knows of sandbox id: it was killed in the middle of a
 // create, or the shim was. A shim that nobody is connected to may still be at work, so
 // processes go first, and what they were making after them.
-func (r *Runtime) scrub(ctx context.Context, id string) error {
+func (r *Runtime) cleanUp(ctx context.Context, id string) error {
 	if err := r.killRuntimes(ctx, id); err != nil {
 		return err
 	}

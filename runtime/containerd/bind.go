@@ -11,14 +11,14 @@ import (
 	"berth/session"
 )
 
-// claimMember serves the start of session id out of the warm pool. It reports false where that cannot be; then
+// takePooled serves the start of session id out of the warm pool. It reports false where that cannot be; then
 // nothing has changed but that a workspace may be there.
-func (r *Runtime) claimMember(ctx context.Context, id string, spec session.Spec) bool {
+func (r *Runtime) takePooled(ctx context.Context, id string, spec session.Spec) bool {
 	m := r.warm.take(spec)
 	if m == nil {
 		return false
 	}
-	if err := r.dress(ctx, m, id, spec); err != nil {
+	if err := r.bindSandbox(ctx, m, id, spec); err != nil {
 		r.log.Debug("a warm container could not be used", "sandbox", m.name, "container", id, "err", err)
 		r.warm.discard(m) // half of it may be the session's already
 		return false
@@ -29,16 +29,16 @@ func (r *Runtime) claimMember(ctx context.Context, id string, spec session.Spec)
 	return true
 }
 
-// dress gives a member what makes it the session's, between asking its guest whether it is there and hearing the
+// bindSandbox gives a member what makes it the session's, between asking its guest whether it is there and hearing the
 // answer. What comes first, the workspace, is how the next daemon knows that a member without a claim is not as it
 // was made.
-func (r *Runtime) dress(ctx context.Context, m *member, id string, spec session.Spec) error {
+func (r *Runtime) bindSandbox(ctx context.Context, m *pooledSandbox, id string, spec session.Spec) error {
 	// who leaves meanwhile is told later, by who has more to undo; and to watch for that costs more than the question
 	answer := make(chan error, 1)
 	go func() { answer <- m.handshake(context.WithoutCancel(ctx), r.cfg.Handshake) }()
-	err := r.moveIn(m, spec)
+	err := r.attachWorkspace(m, spec)
 	if err == nil {
-		err = r.fit(m, spec)
+		err = r.fitLimits(m, spec)
 	}
 	if silent := <-answer; silent != nil {
 		return silent
@@ -46,11 +46,11 @@ func (r *Runtime) dress(ctx context.Context, m *member, id string, spec session.
 	if err != nil {
 		return err
 	}
-	return r.keepClaim(id, spec.Workspace, claim{sandbox: m.name, isolation: &m.isolation, conn: m.takeConn()})
+	return r.recordClaim(id, spec.Workspace, claim{sandbox: m.name, isolation: &m.isolation, conn: m.takeConn()})
 }
 
-// moveIn attaches the workspace, which it makes if it is missing, and gives the file systems in memory their sizes.
-func (r *Runtime) moveIn(m *member, spec session.Spec) error {
+// attachWorkspace attaches the workspace, which it makes if it is missing, and gives the file systems in memory their sizes.
+func (r *Runtime) attachWorkspace(m *pooledSandbox, spec session.Spec) error {
 	path, err := r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
 	if err != nil {
 		return err

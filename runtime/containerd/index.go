@@ -9,14 +9,14 @@ import (
 // A roster is the sandboxes that have a record in containerd or are claimed, with the workspace of each. The records
 // are nobody's but ours, and to read them takes time with each that there is; a sweep and every removal of a
 // workspace would.
-type roster struct {
+type index struct {
 	mu         sync.Mutex        // guards workspaces
 	workspaces map[string]string // by sandbox; "" for one that was made for nobody yet
 }
 
 // add remembers a sandbox whose record or claim was written or found. The record of one that was made for nobody says
 // nothing of the workspace that its claim has.
-func (r *roster) add(sandbox, workspace string) {
+func (r *index) add(sandbox, workspace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.workspaces == nil {
@@ -28,21 +28,21 @@ func (r *roster) add(sandbox, workspace string) {
 }
 
 // drop forgets a sandbox whose record is gone.
-func (r *roster) drop(sandbox string) {
+func (r *index) drop(sandbox string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.workspaces, sandbox)
 }
 
 // sandboxes are all of them, in no order.
-func (r *roster) sandboxes() []string {
+func (r *index) sandboxes() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.workspaces))
 }
 
 // user is the sandbox that has a workspace; "" if there is none.
-func (r *roster) user(workspace string) string {
+func (r *index) user(workspace string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for sandbox, w := range r.workspaces {
