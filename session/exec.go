@@ -8,12 +8,12 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"berth/guest/client"
 	"berth/guest/output"
 	"berth/proto"
 	"berth/session/secrets"
+
+	"golang.org/x/sys/unix"
 )
 
 // An Exec is one command of a session: running, or ended and remembered.

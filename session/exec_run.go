@@ -9,13 +9,13 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"berth/guest/client"
 	"berth/guest/output"
 	"berth/guest/wire"
 	"berth/proto"
 	"berth/session/secrets"
+
+	"golang.org/x/sys/unix"
 )
 
 // This file has the life of one command, in order:

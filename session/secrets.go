@@ -6,12 +6,12 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"berth/egress"
 	"berth/proto"
 	"berth/session/secrets"
 	"berth/state/ledger"
+
+	"github.com/google/uuid"
 )
 
 // sealedFields is the part of a record that is sealed in the ledger. It includes the environment, since people put
