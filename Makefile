@@ -45,16 +45,18 @@ test: all gvisor setup-test check ## run every test, real containers included
 	@./bin/berth image build base --output .cache/images/base.tar
 	@echo "running the tests"
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
-		go test -race -count=1 -timeout 20m ./...
+		sh -ec 'go test -race -count=1 -timeout 20m ./...; cd test/bench; go test -race -count=1 -timeout 20m ./...'
 
 quick: lint ## formatting, vet, staticcheck, house rules, and every test that needs no root and no container
 	@go test -short ./...
+	@cd test/bench && go test -short ./...
 
 lint: # what is said of the sources without running anything of theirs
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { \
 		echo "not gofmt-ed:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	@go vet ./...
 	@go tool staticcheck ./...
+	@tool=$$(go tool -n staticcheck) && cd test/bench && go vet ./... && $$tool ./...
 	@go test . # the house rules
 
 check: lint ## formatting, vet, staticcheck, house rules, known vulnerabilities

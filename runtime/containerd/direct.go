@@ -26,7 +26,7 @@ import (
 // A direct sandbox is one that the daemon makes itself, with runc or by a script (scripted.go): containerd keeps its
 // record and nothing else, and no process but the sandbox's own stays behind. Its bundle, a directory below the run
 // directory, is made before anything runs and removed when nothing does, so it names what a crash has left half done.
-// See docs/decisions/0025.
+// See docs/decisions/0010.
 
 // What is in a bundle, beside config.json.
 const (

@@ -19,7 +19,7 @@ import (
 
 // The pool's file is sparse: what is free in it need not be free on the disk below. A write that finds no room there
 // fails after whoever made it was told that all is well; if it was the file system's own, that turns read-only, and
-// all containers with it. See docs/decisions/0044.
+// all containers with it. See docs/decisions/0008.
 
 const (
 	// backingEvery is how often a backing looks. In between, containers cannot take more than they were shown; only

@@ -33,7 +33,7 @@ type scriptMounts struct {
 	// store has what sandboxes get copies of: a sysfs, at besideSys; the network that the sysfs shows, at besideNet,
 	// which has a loopback interface and nothing else, as that of each sandbox; the daemon's proc, at besideProc, for
 	// as long as they mount their own; and directories. The kernel keeps lists for each file system, and walks all of
-	// them for each cgroup that goes, so what is the same for all sandboxes is there once. See docs/decisions/0049.
+	// them for each cgroup that goes, so what is the same for all sandboxes is there once. See docs/decisions/0010.
 	store *os.File
 }
 

@@ -124,7 +124,7 @@ func newProcess(b Spec) *specs.Process {
 
 // oneProcessor makes the guest's scheduler have one processor from its first moment on. The guest could take it by
 // itself, and does where this is not set, but the second one that it had until then leaves some 300 KiB behind. See
-// docs/decisions/0026.
+// docs/decisions/0012.
 const oneProcessor = "GOMAXPROCS=1"
 
 // guestCommand is how the guest is started in a container of an image with that environment. The guest hands its
