@@ -17,82 +17,83 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The pool's file is sparse: what is free in it need not be free on the disk below. A write that finds no room there
-// fails after whoever made it was told that all is well; if it was the file system's own, that turns read-only, and
-// all containers with it. See docs/decisions/0008.
+// The pool's file is sparse: free space in the pool is not necessarily free on the disk below. If the disk below is
+// full, a write fails after the kernel has reported success to the writer. If that write was for the file system's
+// own records, the file system turns read-only, and all containers with it. See docs/decisions/0008.
 
 const (
-	// backingEvery is how often a backing looks. In between, containers cannot take more than they were shown; only
-	// others can.
+	// backingEvery is the interval between two checks. In between, containers can use only the space that the last
+	// check left free; only other users of the disk can use more.
 	backingEvery = time.Second
-	// lastKept bounds how long holes in the file system's records stay that somebody else made, as fstrim does.
+	// lastKept bounds how long a hole in the records stays when another program made it, such as fstrim.
 	lastKept = time.Minute
 
-	// mostHostRoom and a fiftieth of the disk, whichever is less, containers leave free for the daemon's own files,
-	// in bytes. It is less than what images leave: a container can go on where no image fits.
+	// Containers leave free the smaller of mostHostRoom, in bytes, and a fiftieth of the disk, for the daemon's own
+	// files. Images leave more than that: a container can continue where no image fits.
 	mostHostRoom = 256 << 20
 
-	// balloonPiece is the most that a file of the balloon has, and balloonSlack how much the balloon may be too
-	// small, in bytes.
+	// balloonPiece is the maximum size of a balloon file. balloonSlack is how much smaller than necessary the balloon
+	// may be. Both are in bytes.
 	balloonPiece = 16 << 20
 	balloonSlack = 4 << 20
-	// what is taken at once is this times a power of two. No room must look like none, or writes are let in as often
-	// as they fail
+	// Each allocation of the balloon is balloonLeast times a power of two. The balloon must take the last free bytes,
+	// or the file system accepts writes as often as they fail.
 	balloonLeast = 4 << 10
 
-	// recordsPiece is how many bytes get blocks at once: where there are too few for all, the first have some.
+	// recordsPiece is how many bytes of records get blocks per call. If there are too few blocks for all records, the
+	// first pieces have some.
 	recordsPiece = 16 << 20
-	// recordsChunk is what the kernel is asked to allocate for records at once, in bytes. By itself it takes 1 GiB in
-	// pools above 50 GiB, all of which would have to have blocks.
+	// recordsChunk is the size of a chunk of records, in bytes, that we set in the kernel. The kernel's default is 1
+	// GiB in pools above 50 GiB, and all of it would need blocks.
 	recordsChunk = 256 << 20
 
-	// trimFrom is how much of what containers removed the file may hold, and trimLeast the least that is given back
-	// in one piece, in bytes.
+	// trimFrom is how much space of removed files the pool's file may keep before a trim. trimLeast is the smallest
+	// piece that a trim gives back. Both are in bytes.
 	trimFrom  = 64 << 20
 	trimLeast = 64 << 10
-	// trimBeside is what must be free beside a chunk that is trimmed, in bytes: what is free in it cannot be used
-	// meanwhile, though it counts as free, and what was accepted for it would be lost.
+	// trimBeside is how much must be free outside a chunk during its trim, in bytes. Free space in the chunk still
+	// counts as free during the trim but cannot be used. Writes that were accepted for that space would be lost.
 	trimBeside = 256 << 20
 
-	// openRoom is what a daemon that starts may have to write to the pool, in bytes: its guest above all.
+	// openRoom is how much a starting daemon may write to the pool, in bytes. Most of it is the guest.
 	openRoom = 16 << 20
 
-	// roomSaid is how long there must be room again before it is said.
+	// roomSaid is how long there must be room again before the log says so.
 	roomSaid = time.Minute
 )
 
-// A backing keeps the pool's file and what the file system in it believes in agreement:
+// A backing keeps the pool's file in agreement with the state of the file system in it:
 //
-//   - what the file system's records are or will be written to has blocks on the disk below, for good;
-//   - free space that the disk below does not have is taken by a balloon, files that nobody else can see, so that whoever writes is refused
-//     at once;
-//   - what files had that are gone is given back to the disk below.
+//   - Records, present and future, have blocks on the disk below permanently.
+//   - A balloon takes the free space that the disk below does not have, so that a write fails at once. It consists of
+//     files that no container can see.
+//   - The space of removed files goes back to the disk below.
 type backing struct {
 	root string // of the pool
 	img  *os.File
 	fsid string
 	size int64 // of the pool, bytes
-	keep int64 // bytes of the disk that are for others
+	keep int64 // bytes of the disk that stay free for others
 	log  *slog.Logger
 
-	records []extent  // for the file system's own use
-	backed  time.Time // when all of them had blocks last; zero if some have none
-	// the disk below does not allocate without writing, and its own numbers say little of what files take
+	records []extent  // the file system's own records
+	backed  time.Time // when all records last had blocks; zero if some have none
+	// vague: the disk below allocates only on write, so its numbers say little about what files take
 	vague    bool
-	balloon  []int64   // sizes of its files, which are named by their place here
+	balloon  []int64   // size of each balloon file; the index is the file's name
 	unneeded int64     // bytes of the file that the last trim could not give back
-	tight    time.Time // when there was a balloon last, after that was said; zero if there is room
-	broken   bool      // the file system is read-only, and it was said
-	said     string    // what fails
+	tight    time.Time // when there was last a balloon, once that was logged; zero if there is room
+	broken   bool      // the file system is read-only, and that was logged
+	said     string    // error of the last check, as text; "" if it succeeded
 
 	stop chan struct{}
 	done sync.WaitGroup
 }
 
-// An extent is bytes of the pool's file.
+// An extent is a range of bytes of the pool's file.
 type extent struct{ at, length int64 }
 
-// back begins to look after the pool in img, which is mounted at root. When it returns, records have blocks.
+// back starts a backing for the pool in img, which is mounted at root. When back returns, records have blocks.
 func back(root, img, fsid string, log *slog.Logger) (*backing, error) {
 	b := &backing{root: root, fsid: fsid, log: log, stop: make(chan struct{})}
 	if err := b.findBalloon(); err != nil {
@@ -109,7 +110,7 @@ func back(root, img, fsid string, log *slog.Logger) (*backing, error) {
 	if b.size, err = b.img.Seek(0, io.SeekEnd); err != nil {
 		return nil, errors.Join(err, b.img.Close())
 	}
-	// kernels before 6.0 decide themselves
+	// kernels before 6.0 choose the size themselves
 	_ = os.WriteFile(b.about("metadata", "chunk_size"), strconv.AppendInt(nil, recordsChunk, 10), 0)
 	b.tell(b.begin())
 	b.done.Go(func() {
@@ -127,14 +128,14 @@ func back(root, img, fsid string, log *slog.Logger) (*backing, error) {
 	return b, nil
 }
 
-// close ends it. The balloon stays as it is, for the next daemon and for the containers that go on in between.
+// close stops the checks. The balloon stays, for the next daemon and for the containers that run until then.
 func (b *backing) close() {
 	close(b.stop)
 	b.done.Wait()
 	b.img.Close()
 }
 
-// begin makes the pool ready for work: there is no balloon yet, or that of the daemon before.
+// begin makes the pool ready for work. There is no balloon yet, or the balloon of the previous daemon.
 func (b *backing) begin() error {
 	err := b.keepRecords()
 	if err == nil {
@@ -147,21 +148,21 @@ func (b *backing) begin() error {
 	return err
 }
 
-// StopWatching ends the watch of the pool's file, and CheckFile does once what the watch does each second; it reports
-// whether the pool can still be written. Tests call them to see what happens without the watch.
+// StopWatching stops the periodic check of the pool's file. Tests call it, and then CheckFile, to see what happens
+// between two checks.
 func (d *Pool) StopWatching() {
 	close(d.backing.stop)
 	d.backing.done.Wait()
 	d.backing.stop = make(chan struct{})
 }
 
-// CheckFile is described at StopWatching.
+// CheckFile does one check, as the backing does each second. It reports whether the pool can still be written.
 func (d *Pool) CheckFile() bool {
 	d.backing.look()
 	return !d.backing.broken
 }
 
-// look does once what a backing is for. What fails is tried again.
+// look does one check. The next check tries again what failed.
 func (b *backing) look() {
 	if b.isBroken() {
 		return
@@ -169,7 +170,7 @@ func (b *backing) look() {
 	b.tell(errors.Join(b.keepRecords(), b.giveBack(), b.weigh()))
 }
 
-// tell says what failed, once for all the times that it does.
+// tell logs an error, unless it is the same as in the check before.
 func (b *backing) tell(err error) {
 	said := ""
 	if err != nil {
@@ -181,7 +182,7 @@ func (b *backing) tell(err error) {
 	b.said = said
 }
 
-// isBroken reports whether the file system has ended, and says so once.
+// isBroken reports whether the file system has turned read-only, and logs that once.
 func (b *backing) isBroken() bool {
 	if readOnly(b.root) && !b.broken {
 		b.broken = true
@@ -192,14 +193,14 @@ func (b *backing) isBroken() bool {
 	return b.broken
 }
 
-// readOnly reports whether nothing can be written to the file system of path.
+// readOnly reports whether the file system of path is read-only.
 func readOnly(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Flags&unix.ST_RDONLY != 0
 }
 
-// keepRecords sees that records have blocks. On a disk that cannot promise any they come with what is written, as for
-// all else.
+// keepRecords allocates blocks for the records. On a disk that cannot allocate ahead of a write, records get blocks
+// when they are written, as files do.
 func (b *backing) keepRecords() error {
 	list, err := chunks(b.root)
 	if err != nil {
@@ -228,11 +229,12 @@ func (b *backing) keepRecords() error {
 	}
 	b.backed = time.Now()
 	blocks, err := b.blocks()
-	b.vague = blocks < b.recordBytes() // some take the call for done, and allocate nothing
+	b.vague = blocks < b.recordBytes() // some file systems report success and allocate nothing
 	return err
 }
 
-// allocate is fallocate. Some file systems end it early for a signal, and the Go runtime sends them.
+// allocate calls fallocate until no signal interrupts it. Some file systems end the call early for a signal, and the
+// Go runtime sends signals.
 func allocate(f *os.File, mode uint32, at, length int64) error {
 	for {
 		if err := unix.Fallocate(int(f.Fd()), mode, at, length); err != unix.EINTR {
@@ -241,7 +243,7 @@ func allocate(f *os.File, mode uint32, at, length int64) error {
 	}
 }
 
-// recordBytes is how long the records are.
+// recordBytes returns the total length of the records.
 func (b *backing) recordBytes() (sum int64) {
 	for _, e := range b.records {
 		sum += e.length
@@ -249,14 +251,15 @@ func (b *backing) recordBytes() (sum int64) {
 	return sum
 }
 
-// blocks is how many bytes of the disk below the pool's file takes.
+// blocks returns how many bytes of the disk below the pool's file takes.
 func (b *backing) blocks() (int64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(int(b.img.Fd()), &st)
 	return st.Blocks * 512, err
 }
 
-// about names what the kernel shows of chunks, in bytes; see its Documentation/ABI/testing/sysfs-fs-btrfs.
+// about returns the path of a file in which the kernel shows its allocation of chunks, in bytes. See the kernel's
+// Documentation/ABI/testing/sysfs-fs-btrfs.
 func (b *backing) about(names ...string) string {
 	return filepath.Join("/sys/fs/btrfs", b.fsid, "allocation", filepath.Join(names...))
 }
@@ -269,23 +272,25 @@ func (b *backing) space(names ...string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
 
-// enlargeRecords has a new file system take for its records at once what it would take soon. It begins with 8 MiB,
-// with which it can hardly work; more it takes from what no chunk has, and that may be the balloon's by then.
+// enlargeRecords makes a new file system allocate at once the chunk for records that it would allocate soon. A new
+// file system has 8 MiB for records, which is hardly enough. It would take more from the space that no chunk has, and
+// the balloon may have that space by then.
 func (b *backing) enlargeRecords() {
 	host, _, err := DiskSpace(b.img.Name())
-	if err != nil || host < b.keep+2*b.recordsNext() { // they would be written to where there are no blocks
+	if err != nil || host < b.keep+2*b.recordsNext() { // the records would be written to where there are no blocks
 		return
 	}
 	if all, err := b.space("metadata", "total_bytes"); err == nil && all < b.recordsNext()/2 {
-		_ = balanceRecords(b.root) // without it there is less room for small files when the disk below is full
+		_ = balanceRecords(b.root) // on failure there is less room for small files when the disk below is full
 	}
 }
 
-// recordsNext is how many bytes the file system takes for records at once, of a small pool a tenth.
+// recordsNext returns how many bytes the file system takes for records at once: recordsChunk, or a tenth of a small
+// pool.
 func (b *backing) recordsNext() int64 { return min(recordsChunk, b.size/10) }
 
-// growth is how many bytes the file system may soon take for records, or 0 if half of what it takes at once is free
-// in what it has.
+// growth returns how many bytes the file system may soon take for records. It returns 0 if more than half of
+// recordsNext is free in the chunks that exist.
 func (b *backing) growth() (int64, error) {
 	coming, err := b.space("metadata", "bytes_may_use")
 	reserve, rerr := b.space("global_rsv_size")
@@ -295,20 +300,20 @@ func (b *backing) growth() (int64, error) {
 		used, uerr := b.space("metadata", name)
 		free, err = free-used, errors.Join(err, uerr)
 	}
-	free -= min(coming, reserve) // the rest is what writers might need at worst, and comes and goes with them
+	free -= min(coming, reserve) // the rest is the worst case of present writers, and goes with them
 	if err != nil || free > b.recordsNext()/2 {
 		return 0, err
 	}
 	return b.recordsNext(), nil
 }
 
-// A fileSpace is how much of the pool is for files, in bytes.
+// A fileSpace says how much of the pool is for files, in bytes.
 type fileSpace struct {
-	whole int64 // of all chunks for files
-	// files have it, or had it and the file system does not use it for others yet; the balloon is among them
+	whole int64 // size of all chunks for files
+	// held is in use by files, the balloon included, or was and cannot be used by other files yet
 	held   int64
-	coming int64 // written to files that have no place for it yet
-	shut   int64 // free, but not to be used now
+	coming int64 // written to files, but not placed yet
+	shut   int64 // free, but not usable now
 }
 
 func (b *backing) fileSpace() (c fileSpace, err error) {
@@ -328,18 +333,19 @@ func (b *backing) fileSpace() (c fileSpace, err error) {
 	return c, nil
 }
 
-// free is what can be had without another chunk.
+// free returns how many bytes files can have without a new chunk.
 func (c fileSpace) free() int64 { return max(0, c.whole-c.held-c.coming-c.shut) }
 
-// surplus is how many bytes the file has that nobody needs; below 0, it is what was promised to files and has no
-// blocks.
+// surplus returns how many bytes the pool's file takes on the disk without need. A negative number is what files were
+// promised and has no blocks.
 func (b *backing) surplus(c fileSpace) (int64, error) {
 	blocks, err := b.blocks()
 	return blocks - c.held + b.ballooned() - b.recordBytes(), err
 }
 
-// giveBack gives the disk what files had that are gone, where there is so much free beside it that nobody misses it
-// meanwhile. Where there is a balloon, that does it.
+// giveBack returns the space of removed files to the disk below. It trims a chunk only if there is enough free space
+// outside the chunk for the writes of that time. If there is a balloon, giveBack does nothing: the balloon gives back
+// the blocks under it.
 func (b *backing) giveBack() error {
 	c, err := b.fileSpace()
 	if err != nil {
@@ -370,7 +376,7 @@ func (b *backing) giveBack() error {
 	return err
 }
 
-// unused is how many bytes no chunk has.
+// unused returns how many bytes belong to no chunk.
 func (b *backing) unused(list []chunk) int64 {
 	unused := b.size
 	for _, chunk := range list {
@@ -379,7 +385,7 @@ func (b *backing) unused(list []chunk) int64 {
 	return max(0, unused)
 }
 
-// room is how many bytes the disk below has for files, and free how many the file system believes to have.
+// room returns how many bytes the disk below has for files, and how many bytes the file system counts as free.
 func (b *backing) room() (room, free int64, err error) {
 	list, err := chunks(b.root)
 	c, cerr := b.fileSpace()
@@ -397,9 +403,9 @@ func (b *backing) room() (room, free int64, err error) {
 	return max(0, room), c.free() + unused, err
 }
 
-// weigh makes the balloon so large that no more is free than there is room for.
+// weigh resizes the balloon so that no more is free in the pool than the disk below has room for.
 func (b *backing) weigh() error {
-	if b.keep == 0 { // a disk below that has no size does not say what it has
+	if b.keep == 0 { // a disk below that reports no size does not report its free space either
 		return nil
 	}
 	room, free, err := b.room()
@@ -430,7 +436,7 @@ func (b *backing) weigh() error {
 func (b *backing) balloonDir() string       { return filepath.Join(b.root, "balloon") }
 func (b *backing) balloonFile(n int) string { return filepath.Join(b.balloonDir(), strconv.Itoa(n)) }
 
-// ballooned is the size of the balloon.
+// ballooned returns the size of the balloon.
 func (b *backing) ballooned() (sum int64) {
 	for _, size := range b.balloon {
 		sum += size
@@ -438,7 +444,7 @@ func (b *backing) ballooned() (sum int64) {
 	return sum
 }
 
-// findBalloon finds the balloon of the daemon before, whole or not. One that has gaps is as good as none.
+// findBalloon finds the balloon of the previous daemon. It removes a balloon that has gaps in its file numbers.
 func (b *backing) findBalloon() error {
 	entries, err := Names(b.balloonDir())
 	if err != nil {
@@ -465,7 +471,7 @@ func (b *backing) dropBalloon(names []string) (err error) {
 	return err
 }
 
-// inflate makes the balloon larger by size, or by what there is.
+// inflate grows the balloon by size, or by the free space if that is less.
 func (b *backing) inflate(size int64) error {
 	size = (size + balloonLeast - 1) / balloonLeast * balloonLeast
 	for piece := int64(balloonPiece); size > 0 && piece >= balloonLeast; {
@@ -486,7 +492,8 @@ func (b *backing) inflate(size int64) error {
 	return nil
 }
 
-// addPiece adds to the balloon: space that is taken and not written. What it held before goes back to the disk below.
+// addPiece adds size bytes to the balloon, allocated but not written. The blocks below these bytes go back to the
+// disk.
 func (b *backing) addPiece(size int64) error {
 	if err := os.Mkdir(b.balloonDir(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -515,8 +522,8 @@ func (b *backing) addPiece(size int64) error {
 	return b.empty(f, extent{at, size})
 }
 
-// empty takes the blocks from a part of the balloon, which has been allocated anew and holds nothing. Nobody else can
-// be given its place.
+// empty frees the blocks below a part of the balloon. That part was just allocated and holds nothing, and the file
+// system cannot give its place to another file.
 func (b *backing) empty(f *os.File, part extent) error {
 	places, err := unwritten(f, part)
 	if err != nil {
@@ -537,8 +544,8 @@ func (b *backing) empty(f *os.File, part extent) error {
 	return nil
 }
 
-// onDevice is where a place among the file system's addresses is on the device, or nothing unless one chunk of files'
-// has all of it.
+// onDevice translates a place from the file system's addresses to those of the device. It returns nothing unless the
+// place lies in one chunk for files.
 func onDevice(list []chunk, place extent) (at []int64) {
 	for _, c := range list {
 		first := int64(c.logical)
@@ -552,7 +559,7 @@ func onDevice(list []chunk, place extent) (at []int64) {
 	return at
 }
 
-// deflate makes the balloon smaller by up to size. Files go whole, since btrfs frees no part of what was taken at once.
+// deflate shrinks the balloon by at most size. It removes whole files, since btrfs frees no part of an allocation.
 func (b *backing) deflate(size int64) error {
 	removed := false
 	for last := len(b.balloon) - 1; last >= 0 && b.balloon[last] <= size; last-- {
@@ -566,7 +573,7 @@ func (b *backing) deflate(size int64) error {
 	if !removed {
 		return nil
 	}
-	if err := awaitSync(b.root); err != nil { // it counts as taken until then
+	if err := awaitSync(b.root); err != nil { // the space counts as taken until then
 		return fmt.Errorf("giving free space: %w", err)
 	}
 	return nil

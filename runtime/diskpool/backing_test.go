@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallDisk is a directory on a disk of its own.
+// smallDisk makes a disk of mib MiB and returns a directory on it.
 func smallDisk(t *testing.T, mib int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func smallDisk(t *testing.T, mib int) string {
 	return dir
 }
 
-// fillDisk leaves so many bytes free on the disk of dir, and returns what gives back the rest.
+// fillDisk fills the disk of dir up to leave free bytes. The returned function frees the space again.
 func fillDisk(t *testing.T, dir string, leave int64) (free func()) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "others"))
@@ -42,7 +42,7 @@ func fillDisk(t *testing.T, dir string, leave int64) (free func()) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for range 10 { // others write to it, too
+	for range 10 { // other programs write to the disk, too
 		room, _, derr := DiskSpace(dir)
 		if err = derr; err == nil {
 			err = unix.Fallocate(int(f.Fd()), 0, 0, room-leave)
@@ -61,7 +61,7 @@ func fillDisk(t *testing.T, dir string, leave int64) (free func()) {
 	}
 }
 
-// unwatched is a pool whose backing looks when it is told to.
+// unwatched opens a pool whose backing checks only when the test calls it.
 func unwatched(t *testing.T, dir string) *Pool {
 	t.Helper()
 	d, err := Open(dir, 512<<20, testLog)
@@ -80,7 +80,7 @@ func unwatched(t *testing.T, dir string) *Pool {
 	return d
 }
 
-// smallPool is an unwatched pool on a disk that is little larger, with a workspace.
+// smallPool opens an unwatched pool with a workspace, on a disk that is little larger than the pool.
 func smallPool(t *testing.T) (d *Pool, workspace string) {
 	t.Helper()
 	d = unwatched(t, smallDisk(t, 700))
@@ -91,15 +91,15 @@ func smallPool(t *testing.T) (d *Pool, workspace string) {
 	return d, workspace
 }
 
-// stopWatching leaves it to the test when to look.
+// stopWatching stops the periodic check; the test then checks itself.
 func stopWatching(b *backing) {
 	close(b.stop)
 	b.done.Wait()
 	b.stop = make(chan struct{})
 }
 
-// put writes mib MiB to the end of a file, sees that the disk takes them, and returns how many were accepted. What
-// was accepted and is lost fails the test.
+// put appends mib MiB to a file, syncs it and returns how many MiB were accepted. If accepted data is lost, put fails
+// the test.
 func put(t *testing.T, path string, mib int) (accepted int) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -122,8 +122,8 @@ func put(t *testing.T, path string, mib int) (accepted int) {
 	return accepted
 }
 
-// TestFullDiskBelowPool: containers see the room that the disk below has; what they were told is written is; and the
-// pool lives whatever others do to that disk.
+// TestFullDiskBelowPool checks that containers see the room of the disk below, that accepted writes are on disk, and
+// that the pool survives whatever other programs do to that disk.
 func TestFullDiskBelowPool(t *testing.T) {
 	d, ws := smallPool(t)
 	b := d.backing
@@ -137,7 +137,7 @@ func TestFullDiskBelowPool(t *testing.T) {
 	}
 	free := fillDisk(t, filepath.Dir(b.img.Name()), b.keep+growth+100<<20)
 	b.look()
-	b.look() // what the first one takes has the file system take room for its own records
+	b.look() // the first write makes the file system allocate room for its own records
 	got := put(t, file, 200)
 	if got < 100-balloonSlack>>20-2 || got > 100+balloonSlack>>20 {
 		t.Errorf("of 100 MiB that the disk has, %d could be written", got)
@@ -148,7 +148,7 @@ func TestFullDiskBelowPool(t *testing.T) {
 	if err := awaitSync(d.root); err != nil {
 		t.Fatal(err)
 	}
-	for range 5 { // each takes from the balloon what the one before gave to the disk
+	for range 5 { // each write takes from the balloon what the one before gave to the disk
 		b.look()
 	}
 	if again := put(t, file, 200); again < got-2*balloonPiece>>20 || again > got+2*balloonSlack>>20 {
@@ -162,7 +162,7 @@ func TestFullDiskBelowPool(t *testing.T) {
 	if got := put(t, file, 10); got > balloonSlack>>20 {
 		t.Errorf("%d MiB were accepted for a full disk", got)
 	}
-	for n := range 2000 { // each takes room of the file system's own records, and commits take more
+	for n := range 2000 { // each takes room for records, and commits take more
 		_ = os.WriteFile(filepath.Join(ws, fmt.Sprint("small", n)), []byte("some"), 0o600)
 		if n%200 == 0 {
 			_ = awaitSync(d.root)
@@ -198,8 +198,8 @@ func TestFullDiskBelowPool(t *testing.T) {
 	}
 }
 
-// TestFullPoolLosesNothing: while the pool is looked after and has hardly any room, what writers were told is written
-// is there, to the byte.
+// TestFullPoolLosesNothing checks that accepted writes are on disk to the byte while the pool has hardly any room and
+// its backing runs.
 func TestFullPoolLosesNothing(t *testing.T) {
 	d, ws := smallPool(t)
 	b := d.backing
@@ -255,7 +255,7 @@ func TestFullPoolLosesNothing(t *testing.T) {
 	}
 }
 
-// rewrite replaces a file by size bytes of one kind. What was refused is not there.
+// rewrite replaces a file by size bytes of one kind. If a write was refused, the file is not there.
 func rewrite(path string, kind byte, size int) (full bool, err error) {
 	f, err := os.Create(path)
 	if errors.Is(err, unix.ENOSPC) {
@@ -277,7 +277,7 @@ func rewrite(path string, kind byte, size int) (full bool, err error) {
 	return false, f.Sync()
 }
 
-// holdsOne reads a file from the disk, if it is there, and fails unless all of its bytes are the same.
+// holdsOne reads a file from the disk, if it exists, and fails unless all of its bytes are equal.
 func holdsOne(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -294,7 +294,7 @@ func holdsOne(path string) error {
 	return err
 }
 
-// TestBalloonIsFound: the next daemon goes on with the balloon of the one before, whole or not.
+// TestBalloonIsFound checks that the next daemon takes over the previous daemon's balloon, whole or not.
 func TestBalloonIsFound(t *testing.T) {
 	dir := smallDisk(t, 700)
 	d := unwatched(t, dir)
@@ -333,14 +333,14 @@ func TestBalloonIsFound(t *testing.T) {
 	}
 }
 
-// TestUpgradeOnFullDisk: a pool whose records have had no room made for them, as older daemons left them, is not
-// ended by the attempt.
+// TestUpgradeOnFullDisk opens a pool as older daemons left it, without blocks for its records, on a full disk. The
+// attempt to allocate them must not break the pool.
 func TestUpgradeOnFullDisk(t *testing.T) {
 	dir := smallDisk(t, 700)
 	if err := makePoolFile(poolFile(dir), 512<<20); err != nil {
 		t.Fatal(err)
 	}
-	free := fillDisk(t, dir, 13<<20) // which is what it has for records, and little more
+	free := fillDisk(t, dir, 13<<20) // which is what records take, and little more
 	d := unwatched(t, dir)
 	if err := awaitSync(d.root); err != nil || readOnly(d.root) {
 		t.Errorf("the pool has ended: %v", err)
@@ -352,7 +352,7 @@ func TestUpgradeOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestStartWithBalloon: where containers have no room a daemon has what its own start takes.
+// TestStartWithBalloon checks that a daemon has the room for its own start when containers have none.
 func TestStartWithBalloon(t *testing.T) {
 	dir := smallDisk(t, 2000)
 	d := unwatched(t, dir)
@@ -369,7 +369,7 @@ func TestStartWithBalloon(t *testing.T) {
 	if _, err := next.KeepGuest("/bin/true"); err != nil {
 		t.Errorf("the guest has no room: %v", err)
 	}
-	next.backing.close() // the mount is the other's
+	next.backing.close() // the other pool owns the mount
 	next.tidy.stop()
 }
 

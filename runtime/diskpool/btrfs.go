@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The btrfs ioctls that disk.go needs. Calling the kernel costs microseconds where
-// starting the btrfs program costs milliseconds, on the path of every create.
+// This file has the btrfs ioctls that disk.go needs. An ioctl takes microseconds; the btrfs program would take
+// milliseconds to start, for every create.
 
 // ioctl numbers of linux/btrfs.h: magic 0x94 in bits 8–15, the argument's size in
 // bits 16–29, direction in bits 30–31.
@@ -35,13 +35,13 @@ const (
 	btrfsLimitRfer    = 1 << 0
 	btrfsFirstFree    = 256 // object ID of every subvolume's root directory
 	btrfsNameMax      = 4087
-	btrfsRootTree     = 1 // object ID of the tree that has all others
-	// type of the item in it that names a subvolume's parent; gone with the subvolume, before its content is
+	btrfsRootTree     = 1 // object ID of the tree of trees
+	// type of the item in it that names a subvolume's parent; removed with the subvolume, before the content
 	btrfsRootBackref = 144
 	btrfsChunkTree   = 3   // object ID of the tree of chunks,
 	btrfsFirstChunk  = 256 // the one object in it
 	btrfsChunkItem   = 228 // and the type of its items, whose offsets are the chunks' logical addresses
-	// types of the chunks that hold the file system's own records; those with the other bit alone hold data
+	// types of chunks that hold records; chunks that have only the other bit hold file content
 	btrfsMetadata        = 1<<1 | 1<<2
 	btrfsBalanceSystem   = 1 << 1
 	btrfsBalanceMetadata = 1 << 2
@@ -49,7 +49,7 @@ const (
 	btrfsSubvolRootIno   = 256
 )
 
-// The arguments of the ioctls above, laid out as the kernel has them.
+// The arguments of the ioctls above, in the kernel's layout.
 type btrfsVolArgs struct {
 	fd   int64
 	name [btrfsNameMax + 1]byte
@@ -78,13 +78,13 @@ type btrfsSearchArgs struct {
 	buf [3992]byte
 }
 
-// btrfsBalanceArgs are flags and state, then 1008 bytes of filters and of what was done.
+// btrfsBalanceArgs has flags and state, then 1008 bytes of filters and progress.
 type btrfsBalanceArgs struct {
 	flags, state uint64
 	_            [1008]byte
 }
 
-// fileMapRoom is how many extents one call tells of.
+// fileMapRoom is how many extents one call returns.
 const fileMapRoom = 32
 
 // fileMapArgs is struct fiemap of linux/fiemap.h with room for its extents.
@@ -116,37 +116,37 @@ func createSubvolume(path string) error {
 	return subvolIoctl(path, btrfsSubvolCreate)
 }
 
-// destroySubvolume removes the subvolume path with all it holds, at once.
+// destroySubvolume removes the subvolume path with its content, at once.
 func destroySubvolume(path string) error {
 	return subvolIoctl(path, btrfsSnapDestroy)
 }
 
-// subvolIoctl names path as the kernel wants it: an open parent and a name in it, so that no link in
-// path's last part is ever followed.
+// subvolIoctl passes path as the kernel expects it: an open parent directory and a name in it. The kernel never
+// follows a link in the last part of the path.
 func subvolIoctl(path string, req uint) error {
 	args := btrfsVolArgs{}
 	copy(args.name[:btrfsNameMax], filepath.Base(path))
 	return dirIoctl(filepath.Dir(path), req, unsafe.Pointer(&args))
 }
 
-// setQuota turns qgroups on or off; that they are so already is no error.
+// setQuota turns qgroups on or off. It is no error if they are so already.
 func setQuota(root string, cmd uint64) error {
 	args := btrfsQuotaArgs{cmd: cmd}
 	return dirIoctl(root, btrfsQuotaCtl, unsafe.Pointer(&args))
 }
 
-// awaitRescan waits until the kernel has counted what there was before qgroups were turned on.
+// awaitRescan waits until the kernel has counted the data from before qgroups were turned on.
 func awaitRescan(root string) error { return dirIoctl(root, btrfsRescanWait, nil) }
 
-// limitSubvolume bounds what the subvolume path refers to, its metadata included, so that
-// a flood of empty files hits the limit too.
+// limitSubvolume bounds the bytes that the subvolume path refers to, its metadata included. A flood of empty files
+// hits the limit too.
 func limitSubvolume(path string, bytes int64) error {
 	args := btrfsLimitArgs{flags: btrfsLimitRfer, maxRfer: uint64(bytes)}
 	return dirIoctl(path, btrfsQgroupLimit, unsafe.Pointer(&args))
 }
 
-// dropQgroup removes the qgroup of a subvolume that is gone. Kernels before
-// 6.11 keep it for ever; newer ones remove it themselves and answer ENOENT.
+// dropQgroup removes the qgroup of a removed subvolume. Kernels before 6.11 keep such a qgroup for ever; newer ones
+// remove it themselves and answer ENOENT.
 func dropQgroup(root string, id uint64) error {
 	args := btrfsQgroupCreateArgs{create: 0, qgroup: id}
 	err := dirIoctl(root, btrfsQgroupCreate, unsafe.Pointer(&args))
@@ -156,14 +156,13 @@ func dropQgroup(root string, id uint64) error {
 	return err
 }
 
-// startSync has the file system write what it has, in the background. What was removed is freed after that, and not
-// before.
+// startSync starts a commit of the file system in the background. The kernel frees removed data only after a commit.
 func startSync(root string) (transaction uint64, err error) {
 	err = dirIoctl(root, btrfsStartSync, unsafe.Pointer(&transaction))
 	return transaction, err
 }
 
-// awaitSync is startSync that waits.
+// awaitSync commits the file system and waits for the end of the commit.
 func awaitSync(root string) error {
 	transaction, err := startSync(root)
 	if err != nil {
@@ -172,14 +171,14 @@ func awaitSync(root string) error {
 	return dirIoctl(root, btrfsWaitSync, unsafe.Pointer(&transaction))
 }
 
-// SubvolumeID is the number of the subvolume path, which is also that of its qgroup.
+// SubvolumeID returns the number of the subvolume path, which is also the number of its qgroup.
 func SubvolumeID(path string) (uint64, error) {
 	args := btrfsLookupArgs{object: btrfsFirstFree}
 	err := dirIoctl(path, btrfsInoLookup, unsafe.Pointer(&args))
 	return args.tree, err
 }
 
-// subvolumeGone reports whether the file system of root has no subvolume of that number.
+// subvolumeGone reports whether the file system of root has no subvolume with that number.
 func subvolumeGone(root string, id uint64) bool {
 	args := btrfsSearchArgs{
 		tree: btrfsRootTree, minObject: id, maxObject: id, minType: btrfsRootBackref, maxType: btrfsRootBackref,
@@ -189,15 +188,15 @@ func subvolumeGone(root string, id uint64) bool {
 	return err == nil && args.items == 0
 }
 
-// A chunk is a range of the file system's own addresses, for files' content or for records, and where it is on the
-// device. Units are bytes.
+// A chunk is a range of the file system's own addresses, either for file content or for records, with its place on
+// the device. Units are bytes.
 type chunk struct {
 	logical, length uint64
 	records         bool
-	at              []uint64 // where it begins on the device; more than one if it is kept twice
+	at              []uint64 // offsets on the device; more than one if the chunk is stored twice
 }
 
-// chunks lists what the file system of root has allocated.
+// chunks lists the chunks that the file system of root has allocated.
 func chunks(root string) ([]chunk, error) {
 	// bytes of a result's header, of a chunk item before its stripes, and of a stripe
 	const header, stripes, stripe = 32, 48, 32
@@ -228,23 +227,22 @@ func chunks(root string) ([]chunk, error) {
 	}
 }
 
-// trim gives the device below back what is free in the chunk c, in pieces of least bytes or more, and what no chunk
-// has.
+// trim returns to the device below the free space of the chunk c, in pieces of least bytes or more, and the space
+// that belongs to no chunk.
 func trim(root string, c chunk, least uint64) error {
 	args := struct{ start, length, least uint64 }{c.logical, c.length, least}
 	return dirIoctl(root, fileTrim, unsafe.Pointer(&args))
 }
 
-// balanceRecords writes all records anew, into chunks of the size that the kernel makes now.
+// balanceRecords rewrites all records, into chunks of the size that the kernel uses now.
 func balanceRecords(root string) error {
 	args := btrfsBalanceArgs{flags: btrfsBalanceSystem | btrfsBalanceMetadata}
 	return dirIoctl(root, btrfsBalance, unsafe.Pointer(&args))
 }
 
-// unwritten lists where a part of a file is among the file system's addresses, as far as it was allocated and never
-// written.
+// unwritten returns the file system's addresses of those ranges of part that are allocated and were never written.
 func unwritten(f *os.File, part extent) ([]extent, error) {
-	// FIEMAP_EXTENT_LAST and _UNWRITTEN; of others, the place may be unknown or somebody's
+	// FIEMAP_EXTENT_LAST and _UNWRITTEN; with other flags the place may be unknown or shared
 	const isLast, never = 0x1, 0x800
 	var found []extent
 	for end := part.at + part.length; part.at < end; {
@@ -256,7 +254,7 @@ func unwritten(f *os.File, part extent) ([]extent, error) {
 			break
 		}
 		for _, e := range args.extents[:args.mapped] {
-			// What begins before the part has been there for longer.
+			// An extent that begins before the part is older than it.
 			if skip := max(0, part.at-int64(e.logical)); e.flags&^isLast == never && skip < int64(e.length) {
 				found = append(found, extent{int64(e.physical) + skip, min(int64(e.length)-skip, end-part.at)})
 			}
@@ -279,7 +277,7 @@ func dirIoctl(dir string, req uint, arg unsafe.Pointer) error {
 	return nil
 }
 
-// OpenAgain is unix.Open, again if a signal interrupts it.
+// OpenAgain calls unix.Open, and again whenever a signal interrupts it.
 func OpenAgain(path string, flags int) (fd int, err error) {
 	fd, err = unix.Open(path, flags, 0)
 	for err == unix.EINTR {

@@ -17,23 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sessionUser owns a new workspace: the guest runs commands as this user unless asked
-// otherwise.
+// sessionUser owns a new workspace. The guest runs commands as this user by default.
 const sessionUser = 1000
 
-// A disk is the pool as the rest of the package sees it: directories with limits. Where
-// they are subvolumes, and how they come and go, is known in this file alone.
+// A Pool holds directories with byte limits. Only this file knows which of them are subvolumes, and how they are made
+// and removed.
 type Pool struct {
 	root    string
 	Kind    string // one of the Pool constants
 	Quota   bool   // limits are enforced
-	mounted bool   // we mounted it and unmount it in close
+	mounted bool   // we mounted it, and Close unmounts it
 	Why     string // why there are no limits
 
 	named sync.Once // guards name
 	name  string    // of the file system in sysfs
 
-	backing *backing // of one in a file
+	backing *backing // nil unless the pool is in a file
 	tidy    qgroupCleaner
 }
 
@@ -42,12 +41,12 @@ func (d *Pool) LayerDir() string               { return filepath.Join(d.root, "l
 func (d *Pool) WorkspacePath(id string) string { return filepath.Join(d.workspaceDir(), id) }
 func (d *Pool) LayerPath(id string) string     { return filepath.Join(d.LayerDir(), id) }
 
-// MakeWorkspace makes the workspace id, or finds it, and bounds it to bytes.
+// MakeWorkspace makes the workspace id, unless it exists, and limits it to bytes.
 func (d *Pool) MakeWorkspace(id string, bytes int64) (string, error) {
 	path := d.WorkspacePath(id)
 	made, err := d.make(path)
 	if err == nil && (made || unowned(path)) {
-		// the mode of a subvolume is the process's umask's
+		// the process's umask decides the mode of a new subvolume
 		err = errors.Join(os.Chmod(path, 0o755), os.Chown(path, sessionUser, sessionUser))
 	}
 	if err == nil {
@@ -59,7 +58,8 @@ func (d *Pool) MakeWorkspace(id string, bytes int64) (string, error) {
 	return path, nil
 }
 
-// unowned reports whether a directory is empty and root's, as one that was made in the moment before a crash.
+// unowned reports whether a directory is empty and owned by root, as after a crash between its creation and the
+// chown.
 func unowned(path string) bool {
 	var st unix.Stat_t
 	if unix.Stat(path, &st) != nil || st.Uid != 0 {
@@ -69,8 +69,8 @@ func unowned(path string) bool {
 	return err == nil && len(list) == 0
 }
 
-// MakeLayer makes the writable layer of session id, empty, for a sandbox whose root is
-// host user owner, and bounds it to bytes.
+// MakeLayer makes an empty writable layer for session id and limits it to bytes. Host user owner is root in the
+// sandbox.
 func (d *Pool) MakeLayer(id string, owner uint32, bytes int64) (upper, work string, err error) {
 	path := d.LayerPath(id)
 	// A volatile overlay refuses a work directory that another mount has used.
@@ -92,8 +92,8 @@ func (d *Pool) MakeLayer(id string, owner uint32, bytes int64) (upper, work stri
 	return upper, work, d.Limit(path, bytes)
 }
 
-// ownerOf is the host user that a layer was made for, or 0. The upper directory is "/" inside, whose root may give it
-// to any user of its own; nothing inside leads to the work directory.
+// ownerOf returns the host user that a layer was made for, or 0. It asks the work directory, which nothing inside the
+// sandbox can reach. The upper directory is "/" inside, and root inside can give it to any of its own users.
 func (d *Pool) ownerOf(id string) uint32 {
 	var st unix.Stat_t
 	for _, dir := range []string{"work", "upper"} {
@@ -104,19 +104,19 @@ func (d *Pool) ownerOf(id string) uint32 {
 	return 0
 }
 
-// Workspaces lists the workspaces there are, by ID.
+// Workspaces lists the IDs of the workspaces.
 func (d *Pool) Workspaces() ([]string, error) { return Names(d.workspaceDir()) }
 
 func (d *Pool) RemoveWorkspace(id string) error { return d.remove(d.WorkspacePath(id)) }
 
 func (d *Pool) RemoveLayer(id string) error { return d.remove(d.LayerPath(id)) }
 
-// claimLink is the name of the link in a layer that says which session took the sandbox out of the warm pool, and which
-// workspace the session has. Its target is not a path but "SESSION WORKSPACE". A link appears with its whole content or
-// not at all, it is removed with the layer, and no container can see it.
+// claimLink is the name of a link in a layer. It records which session took the sandbox from the pool, and which
+// workspace the session has. Its target is not a path but "SESSION WORKSPACE". The kernel creates a link with its
+// whole content or not at all. The link is removed with the layer, and no container can see it.
 const claimLink = "claim"
 
-// WriteClaim writes the link. It fails with fs.ErrExist if the sandbox has one.
+// WriteClaim writes the link. It fails with fs.ErrExist if the sandbox has a link.
 func (d *Pool) WriteClaim(sandbox, session, workspace string) error {
 	if err := os.Symlink(session+" "+workspace, filepath.Join(d.LayerPath(sandbox), claimLink)); err != nil {
 		return fmt.Errorf("recording the session of a sandbox: %w", err)
@@ -134,12 +134,11 @@ func (d *Pool) ReadClaim(sandbox string) (session, workspace string, err error) 
 	return session, workspace, nil
 }
 
-// Layers lists those there are, by sandbox.
+// Layers lists the layers, by sandbox.
 func (d *Pool) Layers() ([]string, error) { return Names(d.LayerDir()) }
 
-// KeepGuest copies the guest into the pool under the hash of its content and returns the copy's
-// path. Sandboxes of older daemons go on with theirs, and a build may replace the original
-// at any time.
+// KeepGuest copies the guest into the pool under the hash of its content and returns the path of the copy. Sandboxes
+// of older daemons keep their copy, and a build may replace the original at any time.
 func (d *Pool) KeepGuest(guest string) (string, error) {
 	content, err := os.ReadFile(guest)
 	if err != nil {
@@ -151,14 +150,15 @@ func (d *Pool) KeepGuest(guest string) (string, error) {
 	}
 	sum := sha256.Sum256(content)
 	path := filepath.Join(dir, "guest-"+hex.EncodeToString(sum[:8]))
-	// and not half of it, which a power cut leaves
+	// compare the content: a power cut can leave half a file
 	if kept, err := os.ReadFile(path); err == nil && bytes.Equal(kept, content) {
 		return path, nil
 	}
 	return path, ReplaceFile(path, content, 0o755)
 }
 
-// DropGuests removes the copies of guests but those at these paths, where no sandbox is left that could go on with one.
+// DropGuests removes all copies of guests except those at the paths in keep. Call it only when no sandbox uses
+// another copy.
 func (d *Pool) DropGuests(keep ...string) error {
 	if left, err := d.Layers(); len(left) > 0 || err != nil {
 		return err
@@ -172,18 +172,18 @@ func (d *Pool) DropGuests(keep ...string) error {
 	return err
 }
 
-// AcknowledgeErrors takes note of writes that failed, as on a disk that was full. Until somebody does, the kernel
-// mounts no volatile overlay over the file system that they were for.
+// AcknowledgeErrors reads and so clears the kernel's record of failed writes, such as those on a full disk. Until
+// that is done the kernel mounts no volatile overlay over the file system with the failed writes.
 func (d *Pool) AcknowledgeErrors() {
 	f, err := os.Open(d.root)
 	if err != nil {
 		return
 	}
 	defer f.Close()
-	_ = unix.Syncfs(int(f.Fd())) // which tells of them, and that is what it is for
+	_ = unix.Syncfs(int(f.Fd())) // it returns the error, which clears it
 }
 
-// Close detaches the pool. Running sandboxes keep what they have mounted from it.
+// Close detaches the pool. Running sandboxes keep their mounts of it.
 func (d *Pool) Close() error {
 	d.tidy.stop()
 	d.sweep()
@@ -202,7 +202,7 @@ func (d *Pool) make(path string) (bool, error) {
 	if d.Kind == Plain {
 		err = os.Mkdir(path, 0o755)
 	} else if err = createSubvolume(path); err == nil {
-		// A new subvolume's mode comes from the process's umask.
+		// The process's umask decides the mode of a new subvolume.
 		err = os.Chmod(path, 0o755)
 	}
 	if errors.Is(err, fs.ErrExist) {
@@ -211,7 +211,7 @@ func (d *Pool) make(path string) (bool, error) {
 	return err == nil, err
 }
 
-// Limit bounds path to bytes where the pool can.
+// Limit limits path to bytes if the pool has quotas.
 func (d *Pool) Limit(path string, bytes int64) error {
 	if !d.Quota || !isSubvolume(path) {
 		return nil
@@ -222,14 +222,14 @@ func (d *Pool) Limit(path string, bytes int64) error {
 	return nil
 }
 
-// remove removes path with all it holds; that it is missing is no error.
+// remove removes path with its content. A missing path is no error.
 func (d *Pool) remove(path string) error {
 	if !isSubvolume(path) {
 		return RemoveTree(path)
 	}
 	id, idErr := SubvolumeID(path)
 	if err := destroySubvolume(path); err != nil {
-		// A subvolume inside it is in the way; contents can still go one by one.
+		// A subvolume inside prevents the removal at once; the content can still be removed entry by entry.
 		if rerr := RemoveTree(path); rerr != nil {
 			return errors.Join(err, rerr)
 		}
@@ -240,7 +240,7 @@ func (d *Pool) remove(path string) error {
 	return nil
 }
 
-// Names lists a directory.
+// Names lists the names in a directory.
 func Names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -253,10 +253,10 @@ func Names(dir string) ([]string, error) {
 	return out, nil
 }
 
-// A Space is how much of a limit is used, in bytes.
+// A Space says how much of a limit is used, in bytes.
 type Space struct{ Used, Limit int64 }
 
-// PoolSpace is what all share.
+// PoolSpace returns the space of the whole pool.
 func (d *Pool) PoolSpace() Space {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.root, &st); err != nil {
@@ -266,7 +266,7 @@ func (d *Pool) PoolSpace() Space {
 	return Space{Used: size - free, Limit: size}
 }
 
-// Fsid names the pool's file system as sysfs does; asked once.
+// Fsid returns the name of the pool's file system in sysfs. It asks the kernel once.
 func (d *Pool) Fsid() string {
 	d.named.Do(func() {
 		var info [1024]byte // struct btrfs_ioctl_fs_info_args: two numbers of eight bytes, then the UUID
@@ -278,14 +278,14 @@ func (d *Pool) Fsid() string {
 	return d.name
 }
 
-// DiskSpace is of the file system that dir is on, in bytes.
+// DiskSpace returns the free space and the size of the file system that dir is on, in bytes.
 func DiskSpace(dir string) (free, size int64, err error) {
 	var st unix.Statfs_t
 	err = unix.Statfs(dir, &st)
 	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, err
 }
 
-// ReplaceFile writes path whole or not at all: a shim of an earlier daemon may be reading it.
+// ReplaceFile writes path as a whole or not at all: a shim of an earlier daemon may be reading it.
 func ReplaceFile(path string, content []byte, mode os.FileMode) error {
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, content, mode); err != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMadeWhole: what a crash or a power cut left half made is made whole.
+// TestMadeWhole checks that a directory that a crash or a power cut left half made is completed.
 func TestMadeWhole(t *testing.T) {
 	d, program := newLoopPool(t), "/bin/true"
 	guest, err := os.ReadFile(program)
@@ -51,8 +51,8 @@ func TestMadeWhole(t *testing.T) {
 	}
 }
 
-// TestPoolStays: where containers' files are is where they are looked for. Plain directories that hold some are not
-// covered by a file system, and one that cannot be mounted is not replaced by plain directories.
+// TestPoolStays checks that a pool with containers' files keeps its kind. No file system is mounted over plain
+// directories that hold files. A file system that cannot be mounted is not replaced by plain directories.
 func TestPoolStays(t *testing.T) {
 	log := testLog
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func TestPoolStays(t *testing.T) {
 	}
 }
 
-// TestRangeOfLayer: a range is learnt as it was handed out, whoever owns which part of the layer.
+// TestRangeOfLayer checks that a range is learnt as it was assigned, whichever user owns which part of the layer.
 func TestRangeOfLayer(t *testing.T) {
 	const first, base = 100_000, 100_000 + 3*IDRange
 	for what, c := range map[string]struct {
@@ -116,7 +116,7 @@ func TestRangeOfLayer(t *testing.T) {
 	}
 }
 
-// deepen makes a chain of directories below dir and calls in for the last of them.
+// deepen makes a chain of nested directories in dir and calls in for the last of them.
 func deepen(t *testing.T, dir string, depth int, in func(at int) error) {
 	t.Helper()
 	d, err := openDir(unix.AT_FDCWD, dir)
@@ -140,7 +140,7 @@ func deepen(t *testing.T, dir string, depth int, in func(at int) error) {
 	}
 }
 
-// spareDescriptors leaves the process n descriptors more than it has, for the time of the test.
+// spareDescriptors limits the process to n descriptors more than it has, for the time of the test.
 func spareDescriptors(t *testing.T, n int) {
 	t.Helper()
 	var was unix.Rlimit
@@ -160,7 +160,8 @@ func spareDescriptors(t *testing.T, n int) {
 	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) })
 }
 
-// TestRemoveTree: a tree of any depth and width goes with few descriptors, and what its links lead to stays.
+// TestRemoveTree checks that a tree of any depth and width is removed with few descriptors, and that the targets of
+// its links stay.
 func TestRemoveTree(t *testing.T) {
 	dir := t.TempDir()
 	d := &Pool{root: dir, Kind: Plain}
@@ -171,10 +172,10 @@ func TestRemoveTree(t *testing.T) {
 	}
 	fill := func(at int) error {
 		err := unix.Symlinkat(outside, at, "link")
-		for i := range 1100 { // more than are read at once
+		for i := range 1100 { // more than one read returns
 			err = errors.Join(err, unix.Mknodat(at, fmt.Sprint("file ", i), unix.S_IFREG|0o600, 0))
 		}
-		for i := range 20 { // directories that hold something
+		for i := range 20 { // directories that are not empty
 			name := fmt.Sprint("dir\n", i)
 			err = errors.Join(err, unix.Mkdirat(at, name, 0), unix.Mkdirat(at, name+"/.berth-removing-1", 0o755),
 				unix.Symlinkat(kept, at, name+"/link"))
@@ -204,7 +205,7 @@ func TestRemoveTree(t *testing.T) {
 	}
 }
 
-// TestRemoveTreeStopsAtMounts: what is mounted in a tree is not the tree's.
+// TestRemoveTreeStopsAtMounts checks that RemoveTree removes nothing of a file system that is mounted in the tree.
 func TestRemoveTreeStopsAtMounts(t *testing.T) {
 	for _, depth := range []int{0, openLevels + 10} {
 		tree, elsewhere := filepath.Join(t.TempDir(), "tree"), t.TempDir()
@@ -229,7 +230,7 @@ func TestRemoveTreeStopsAtMounts(t *testing.T) {
 	}
 }
 
-// TestRemoveNestedSubvolumes: a subvolume with others inside goes, too.
+// TestRemoveNestedSubvolumes checks that a subvolume with other subvolumes inside is removed.
 func TestRemoveNestedSubvolumes(t *testing.T) {
 	d := newLoopPool(t)
 	path, err := d.MakeWorkspace("ws", 1<<20)

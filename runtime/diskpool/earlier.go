@@ -34,7 +34,7 @@ func parseDeferredClaim(line string) (c deferredClaim, ok bool) {
 		proto.ValidID(proto.WorkspacePrefix, c.workspace)
 }
 
-// preparedPath is where an earlier build kept the workspace that it had prepared for a sandbox.
+// preparedPath returns where an earlier build kept the workspace that it had prepared for a sandbox.
 func (d *Pool) preparedPath(sandbox string) string {
 	return d.WorkspacePath(proto.WorkspacePrefix + strings.TrimPrefix(sandbox, proto.ContainerPrefix))
 }

@@ -51,8 +51,8 @@ func isExecuted(t *testing.T, d *Pool, c deferredClaim) {
 	}
 }
 
-// TestEarlierClaims: the claims in an earlier build's file are executed, however much of each was done before. Lines
-// that no build wrote are skipped, and prepared workspaces that no session took are removed.
+// TestEarlierClaims checks that the claims in an earlier build's file are executed, even if parts of each were done
+// before. Lines that no build wrote are skipped, and prepared workspaces that no session took are removed.
 func TestEarlierClaims(t *testing.T) {
 	all, sandboxes, lines := newDeferredClaims(5)
 	dir := t.TempDir()
@@ -78,7 +78,8 @@ func TestEarlierClaims(t *testing.T) {
 	}
 }
 
-// TestEarlierClaimsThatFail: a claim that cannot be executed is an error, and the next daemon executes it.
+// TestEarlierClaimsThatFail checks that a claim that cannot be executed is an error, and that the next daemon
+// executes it.
 func TestEarlierClaimsThatFail(t *testing.T) {
 	all, sandboxes, lines := newDeferredClaims(1)
 	dir := t.TempDir()
@@ -96,7 +97,7 @@ func TestEarlierClaimsThatFail(t *testing.T) {
 	isExecuted(t, d, all[0])
 }
 
-// FuzzDeferredClaim: a line parses to what it was written from, or not at all.
+// FuzzDeferredClaim checks that a line parses to the claim that it was written from, or not at all.
 func FuzzDeferredClaim(f *testing.F) {
 	_, _, lines := newDeferredClaims(1)
 	f.Add(strings.TrimSuffix(lines, "\n"))

@@ -10,32 +10,32 @@ import (
 const (
 	IDRange = 1 << 16 // UIDs and GIDs of one sandbox
 
-	// DefaultFirst starts the 4,096 ranges below 1<<31 that neither login.defs, subuid nor
-	// systemd's nspawn hand out.
+	// DefaultFirst is the start of 4,096 ranges below 1<<31 that neither login.defs, subuid nor systemd-nspawn
+	// assign.
 	DefaultFirst = 0x70000000
 	IdRanges     = 4096
 )
 
-// An idPool hands each sandbox 65,536 host UIDs and GIDs that no other sandbox has, so
-// that even a process that broke out owns nothing of its neighbours.
+// IDRanges assigns each sandbox 65,536 host UIDs and GIDs that no other sandbox has. A process that broke out of a
+// sandbox owns nothing of other sandboxes.
 type IDRanges struct {
 	First uint32
 
 	mu    sync.Mutex // guards what follows
 	taken map[uint32]string
-	of    map[string]uint32 // the same the other way round
-	next  int               // where to look first; reuse comes as late as possible
+	of    map[string]uint32 // the inverse map
+	next  int               // where the search starts; a range is reused as late as possible
 }
 
 func NewIDRanges(first uint32) *IDRanges {
 	return &IDRanges{First: first, taken: make(map[uint32]string), of: make(map[string]uint32)}
 }
 
-// Take gives session id a range, unless it has one, and returns its first ID.
+// Take assigns a range to session id, unless it has one, and returns the first ID of the range.
 func (p *IDRanges) Take(id string) (uint32, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if base, ok := p.of[id]; ok { // what a start that failed could not undo
+	if base, ok := p.of[id]; ok { // a failed start could not undo this
 		return base, nil
 	}
 	for i := range IdRanges {
@@ -50,7 +50,7 @@ func (p *IDRanges) Take(id string) (uint32, error) {
 		"all %d user ID ranges are in use; stop another container first", IdRanges)
 }
 
-// baseOf is the first ID of the range that uid is in, and whether it is in any.
+// baseOf returns the first ID of the range that contains uid, and whether there is such a range.
 func (p *IDRanges) baseOf(uid uint32) (uint32, bool) {
 	if uid < p.First {
 		return 0, false
@@ -58,7 +58,7 @@ func (p *IDRanges) baseOf(uid uint32) (uint32, bool) {
 	return uid - (uid-p.First)%IDRange, true
 }
 
-// Learn marks a range as the one of a sandbox that was there before us.
+// Learn marks a range as assigned to a sandbox that existed before this daemon.
 func (p *IDRanges) Learn(id string, base uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,7 +75,7 @@ func (p *IDRanges) Release(id string) {
 	}
 }
 
-// Has reports whether a sandbox has a range, as each has from its first step to its last.
+// Has reports whether a sandbox has a range. Each sandbox has one from its first step to its last.
 func (p *IDRanges) Has(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,8 +83,8 @@ func (p *IDRanges) Has(id string) bool {
 	return ok
 }
 
-// LearnOwners reads the UID ranges of sandboxes without a record, by whose their layers are: they go on although
-// containerd's database is lost.
+// LearnOwners finds the UID ranges of sandboxes without a record by the owners of their layers. These sandboxes keep
+// running even if containerd's database is lost.
 func (d *Pool) LearnOwners(ids *IDRanges) error {
 	layers, err := d.Layers()
 	if err != nil {
@@ -98,14 +98,14 @@ func (d *Pool) LearnOwners(ids *IDRanges) error {
 	return nil
 }
 
-// Base is the first ID of the range of a sandbox; 0 if it has none.
+// Base returns the first ID of a sandbox's range, or 0 if it has none.
 func (p *IDRanges) Base(id string) uint32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.of[id]
 }
 
-// Count is how many sandboxes have a range.
+// Count returns how many sandboxes have a range.
 func (p *IDRanges) Count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

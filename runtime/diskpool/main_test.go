@@ -9,7 +9,7 @@ import (
 	"berth/test/needs"
 )
 
-// The tests use the real btrfs, loop devices and kernel. They need root and btrfs-progs, and fail where that is missing.
+// The tests use the real btrfs, loop devices and kernel. They need root and btrfs-progs, and fail without them.
 func TestMain(m *testing.M) {
 	needs.Main("mount file systems")
 	if err := mountns.Private(); err != nil {

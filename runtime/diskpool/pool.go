@@ -16,28 +16,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The disk pool: where workspaces and layers live. btrfs is the one file system
-// that takes a byte limit per directory on every kernel we meet, so machines whose data
-// directory is on something else get one inside a sparse file.
+// The disk pool holds workspaces and layers. btrfs is the only file system with a byte limit per directory on every
+// kernel that we support. If the data directory is on another file system, the pool is a btrfs in a sparse file.
 
 // Kinds of pool, best first, as Facts reports them.
 const (
 	Btrfs = "btrfs" // the data directory is on btrfs itself
-	Loop  = "loop"  // a btrfs in a sparse file below the data directory
+	Loop  = "loop"  // a btrfs in a sparse file in the data directory
 	Plain = "plain" // plain directories: no disk limits
 )
 
-// poolFlags: the pool holds nothing that may act as a device or raise privileges on the
-// host.
+// poolFlags ensure that no file of the pool acts as a device or raises privileges on the host.
 const poolFlags = unix.MS_NOATIME | unix.MS_NOSUID | unix.MS_NODEV
 
-// maxPool is the most that a pool gets whose size is not given.
+// maxPool is the maximum default size of a pool.
 const maxPool = 64 << 30
 
-// MinPool is below what btrfs can work with once its own structures are counted.
+// MinPool is the minimum size of a pool. btrfs cannot work with less once its own structures are counted.
 const MinPool = 256 << 20
 
-// CheckBytes refuses a size that somebody asks for and no pool can have. 0 asks for none.
+// CheckBytes refuses a size that no pool can have. 0 means that no size was requested.
 func CheckBytes(size int64) error {
 	if size != 0 && size < MinPool {
 		return fmt.Errorf("%d bytes are too few for a disk pool, %d is the least", size, MinPool)
@@ -45,9 +43,9 @@ func CheckBytes(size int64) error {
 	return nil
 }
 
-// Open makes or finds the pool below dir. It does not fail for want of a good file system: a new pool falls back
-// to plain directories and says why. One that is there is used as it is, or is an error: another in its place would
-// have none of the containers' files.
+// Open makes or finds the pool in dir. Without a suitable file system a new pool falls back to plain directories and
+// reports the reason. A pool that exists is used as it is, or Open fails: a new pool in its place would lack the
+// containers' files.
 func Open(dir string, size int64, log *slog.Logger) (_ *Pool, err error) {
 	d := &Pool{root: filepath.Join(dir, "pool"), Kind: Plain}
 	if err := os.MkdirAll(d.root, 0o700); err != nil {
@@ -76,8 +74,8 @@ func Open(dir string, size int64, log *slog.Logger) (_ *Pool, err error) {
 		d.Why = err.Error()
 		log.Warn("disk limits are off: containers can fill the disk", "pool", d.Kind, "err", err)
 	}
-	// A workspace's files of a container's root are root's on disk, set-user-ID bits and all. Where nothing is
-	// mounted with nosuid, a container's root and a user of the host could be root together.
+	// Files of a container's root belong to root on disk, set-user-ID bits included. Without a nosuid mount, a
+	// container's root and a user of the host could become root together.
 	if err := os.Chmod(d.root, 0o700); err != nil {
 		return nil, fmt.Errorf("closing the pool to others: %w", err)
 	}
@@ -95,29 +93,29 @@ func Open(dir string, size int64, log *slog.Logger) (_ *Pool, err error) {
 	return d, nil
 }
 
-// errPoolHeld: sandboxes have the pool's file system mounted, and nobody else can mount it. A write of its own
-// records has failed, and the kernel lets it be read-only until the last of them is gone.
+// ErrHeld: the pool's file system is read-only because a write of its own records has failed, and sandboxes still
+// have it mounted. The kernel does not mount it anew until the last of them is gone.
 var ErrHeld = errors.New("a write of its own records has failed")
 
 // poolRelease is how long the kernel may take to release the pool's file after the last sandbox has ended.
 const poolRelease = 10 * time.Second
 
-// Reopen waits until no process has the pool mounted and opens it. The caller has ended the sandboxes of a pool
-// that openPool returned errPoolHeld for.
+// Reopen waits until no process has the pool mounted and opens it. The caller has ended the sandboxes of a pool for
+// which Open returned ErrHeld.
 func Reopen(dir string, size int64, log *slog.Logger) (*Pool, error) {
 	for end := time.Now().Add(poolRelease); ; time.Sleep(20 * time.Millisecond) { // the kernel sends no event
 		loop, err := findLoop(poolFile(dir))
 		if err != nil {
 			return nil, err
 		}
-		if loop == nil || time.Now().After(end) { // if it still exists, openPool returns the error
+		if loop == nil || time.Now().After(end) { // if it still exists, Open returns the error
 			return Open(dir, size, log)
 		}
 		loop.Close()
 	}
 }
 
-// poolFile is the sparse file that the pool is in where it is one.
+// poolFile returns the path of the pool's sparse file.
 func poolFile(dir string) string { return filepath.Join(dir, "pool.img") }
 
 func Exists(path string) bool {
@@ -125,7 +123,7 @@ func Exists(path string) bool {
 	return err == nil
 }
 
-// holds reports whether anything of a container is in the pool's directories.
+// holds reports whether the pool's directories contain anything of a container.
 func (d *Pool) holds() bool {
 	for _, list := range []func() ([]string, error){d.Workspaces, d.Layers} {
 		if names, err := list(); len(names) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -135,9 +133,9 @@ func (d *Pool) holds() bool {
 	return false
 }
 
-// attach puts a btrfs below d.root.
+// attach mounts a btrfs at d.root, if possible.
 func (d *Pool) attach(dir string, size int64) error {
-	if !IsBtrfs(dir) && IsBtrfs(d.root) && readOnly(d.root) { // it has ended, and is mounted anew
+	if !IsBtrfs(dir) && IsBtrfs(d.root) && readOnly(d.root) { // it failed earlier, and is mounted anew
 		if err := unix.Unmount(d.root, unix.MNT_DETACH); err != nil {
 			return err
 		}
@@ -172,25 +170,25 @@ func (d *Pool) attach(dir string, size int64) error {
 	return nil
 }
 
-// mountPool mounts the pool. The kernel gives none of its blocks back to the sparse file by itself, as new ones
-// would; see backing.
+// mountPool mounts the pool with nodiscard: the kernel must not return blocks to the sparse file by itself, as new
+// kernels would. See backing.
 func mountPool(device, target string) error {
 	if err := unix.Mount(device, target, "btrfs", poolFlags, "nodiscard"); err != nil {
 		return err
 	}
-	// One that sandboxes keep mounted has the options of its first mount.
+	// If sandboxes keep the file system mounted, it still has the options of its first mount.
 	if err := unix.Mount("", target, "", unix.MS_REMOUNT|poolFlags, "nodiscard"); err != nil {
 		return errors.Join(err, unix.Unmount(target, unix.MNT_DETACH))
 	}
 	return nil
 }
 
-// endedErrors are what the kernel answers to who mounts a file system that is mounted and has ended: older ones see
-// that it is read-only and they are not.
+// endedErrors are the kernel's answers to the mount of a file system that is still mounted elsewhere and has turned
+// read-only. Older kernels complain that one mount is read-only and the other is not.
 var endedErrors = []error{unix.EINVAL, unix.EBUSY, unix.EROFS}
 
-// makePoolFile makes and formats the sparse file, unless it is there. It gets its
-// final name only once it is whole.
+// makePoolFile makes and formats the sparse file, unless it exists. The file gets its final name only when it is
+// complete.
 func makePoolFile(img string, size int64) error {
 	if Exists(img) {
 		return nil
@@ -209,7 +207,7 @@ func makePoolFile(img string, size int64) error {
 	if err := writeSparse(tmp, size); err != nil {
 		return err
 	}
-	// One copy of the metadata: a second on the same disk protects from little and doubles writes.
+	// One copy of the metadata: a second copy on the same disk protects from little and doubles writes.
 	out, err := exec.Command("mkfs.btrfs", "-q", "-f", "-m", "single", "-d", "single", "-L", "berth",
 		tmp).CombinedOutput()
 	if err != nil {
@@ -222,7 +220,7 @@ func makePoolFile(img string, size int64) error {
 	return os.Rename(tmp, img)
 }
 
-// writeSparse makes a file that has a size and no blocks yet.
+// writeSparse makes a file with a size and without blocks.
 func writeSparse(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -232,9 +230,9 @@ func writeSparse(path string, size int64) error {
 	return f.Truncate(size)
 }
 
-// attachLoop returns the loop device of img, and whether somebody holds it. If shims of an earlier daemon still hold
-// the pool mounted, that is their device: two devices over one file would be
-// two file systems that do not know of each other, and the end of the data.
+// attachLoop returns the loop device of img, and whether the device is in use. If shims of an earlier daemon still
+// have the pool mounted, attachLoop returns their device: with two devices over one file, two file systems would
+// destroy each other's data.
 func attachLoop(img string) (loop *os.File, held bool, err error) {
 	loop, err = findLoop(img)
 	if loop != nil || err != nil {
@@ -243,7 +241,7 @@ func attachLoop(img string) (loop *os.File, held bool, err error) {
 	params := mount.LoopParams{Autoclear: true, Direct: true}
 	loop, err = mount.SetupLoop(img, params)
 	if err != nil {
-		// Direct I/O saves a second copy in the page cache, but not every file system has it.
+		// Direct I/O avoids a second copy in the page cache, but not every file system supports it.
 		params.Direct = false
 		loop, err = mount.SetupLoop(img, params)
 	}
@@ -253,8 +251,7 @@ func attachLoop(img string) (loop *os.File, held bool, err error) {
 	return loop, false, nil
 }
 
-// findLoop looks for a loop device over img, by device and inode: paths mean little
-// across mount namespaces.
+// findLoop finds a loop device over img, by device and inode: paths differ between mount namespaces.
 func findLoop(img string) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(img, &st); err != nil {

@@ -10,22 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quotaTries is how often quotas are turned on anew before the pool goes without.
+// quotaTries is how often openQuota turns quotas on before the pool works without.
 const quotaTries = 3
 
-// openQuota turns quotas on and sees that they hold. It has been seen that the kernel took every limit for a freshly
-// made pool and held none of them, until they were turned off and on again; nothing it says of itself shows that.
+// openQuota turns quotas on and verifies that the kernel enforces them. We have seen a kernel accept every limit for
+// a new pool and enforce none, until quotas were turned off and on again. Nothing that the kernel reports shows that
+// state.
 func (d *Pool) openQuota() error {
 	err := errors.New("quotas are on and hold nothing")
 	for range quotaTries {
 		if serr := setQuota(d.root, btrfsQuotaEnable); serr != nil {
 			return serr
 		}
-		_ = awaitRescan(d.root) // EINVAL where there was nothing to count
+		_ = awaitRescan(d.root) // EINVAL if there was nothing to count
 		if err = d.proveQuota(); err == nil {
 			return nil
 		}
-		if d.used() { // turning them off would take the limits from what is there
+		if d.used() { // turning quotas off would remove the limits of existing directories
 			return err
 		}
 		if serr := setQuota(d.root, btrfsQuotaDisable); serr != nil {
@@ -35,15 +36,16 @@ func (d *Pool) openQuota() error {
 	return err
 }
 
-// The limit of the proof, and what is written against it, in bytes. Metadata takes a part of the limit.
+// proofLimit is the limit of the test subvolume, and proofBytes is what is written against it, in bytes. Metadata
+// takes a part of the limit.
 const proofLimit, proofBytes = 1 << 20, 4 << 20
 
-// proveQuota writes more into a limited subvolume than it may hold.
+// proveQuota writes more to a limited subvolume than its limit, and fails if the kernel accepts that.
 func (d *Pool) proveQuota() error {
 	path := filepath.Join(d.root, "quota-proof")
-	_ = destroySubvolume(path) // of a daemon that was killed here
+	_ = destroySubvolume(path) // left by a daemon that was killed here
 	err := createSubvolume(path)
-	if errors.Is(err, unix.ENOSPC) { // a full pool proves nothing, and keeps the limits it has
+	if errors.Is(err, unix.ENOSPC) { // a full pool proves nothing, and keeps its limits
 		return nil
 	}
 	if err != nil {
@@ -56,7 +58,7 @@ func (d *Pool) proveQuota() error {
 	}
 	err = os.WriteFile(filepath.Join(path, "file"), bytes.Repeat([]byte{1}, proofBytes), 0o600)
 	if errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.ENOSPC) {
-		if idErr == nil { // remove does not know of quotas before this says that they hold
+		if idErr == nil { // remove does not drop qgroups until d.Quota is set
 			d.dropLater(id)
 		}
 		return nil

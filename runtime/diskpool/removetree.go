@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What containers leave can be nested deeper than the daemon may have descriptors. os.RemoveAll opens one for each
-// level: it would not get to the end, and nobody else in the daemon would have any meanwhile.
+// Containers can leave directories that are nested deeper than the daemon may have descriptors. os.RemoveAll opens
+// one descriptor for each level: it would fail, and leave no descriptors for the rest of the daemon while it runs.
 
-// openLevels is how many levels of a tree are open at a time. Below them one directory is.
+// openLevels is how many levels of a tree are open at a time. Below these levels only one directory is open.
 const openLevels = 50
 
-// RemoveTree removes path with all it holds; that it is missing is no error. It goes by descriptors, which never lead
-// through a link. A file system that is mounted somewhere in the tree is an error, and keeps what it has.
+// RemoveTree removes path with its content. A missing path is no error. RemoveTree works with descriptors and never
+// follows a link. A file system that is mounted in the tree is an error, and its files stay.
 func RemoveTree(path string) error {
 	parent, err := openDir(unix.AT_FDCWD, filepath.Dir(path))
 	if err == nil {
@@ -29,7 +29,7 @@ func RemoveTree(path string) error {
 	return nil
 }
 
-// removeBelow removes the entry name of d, which is depth levels below the top, with all it holds.
+// removeBelow removes the entry name of d with its content. The entry is depth levels below the top.
 func removeBelow(d *os.File, name string, depth int) error {
 	full, err := removeEntry(d, name)
 	if !full || err != nil {
@@ -51,7 +51,7 @@ func removeBelow(d *os.File, name string, depth int) error {
 	return unix.Unlinkat(int(d.Fd()), name, unix.AT_REMOVEDIR)
 }
 
-// removeEntry removes the entry name of d, unless it is a directory that holds something, which it reports.
+// removeEntry removes the entry name of d, unless it is a directory that is not empty; then it reports full.
 func removeEntry(d *os.File, name string) (full bool, err error) {
 	err = unix.Unlinkat(int(d.Fd()), name, 0)
 	if err != unix.EISDIR && err != unix.EPERM {
@@ -67,8 +67,8 @@ func removeEntry(d *os.File, name string) (full bool, err error) {
 	}
 }
 
-// emptyDir removes what d holds. It reads on while it removes, which may hide entries, and again from the start until
-// there are none.
+// emptyDir removes the content of d. Removing entries while reading a directory may hide other entries, so emptyDir
+// reads again from the start until there are none.
 func emptyDir(d *os.File, depth int) error {
 	for again := true; again; {
 		again = false
@@ -94,7 +94,7 @@ func emptyDir(d *os.File, depth int) error {
 	return nil
 }
 
-// A place is a directory that a descent came through.
+// A place identifies a directory on the path of a descent.
 type place struct{ dev, ino uint64 }
 
 func placeOf(d *os.File) (p place, err error) {
@@ -103,8 +103,8 @@ func placeOf(d *os.File) (p place, err error) {
 	return place{st.Dev, st.Ino}, err
 }
 
-// emptyDeep removes what d holds, and closes d. It has one directory open at a time and goes back by "..", which must
-// be what it came from.
+// emptyDeep removes the content of d, and closes d. It has one directory open at a time and goes back by "..", which
+// must be the directory that it came from.
 func emptyDeep(d *os.File) error {
 	var above []place
 	defer func() { _ = d.Close() }()
@@ -133,7 +133,7 @@ func emptyDeep(d *os.File) error {
 	}
 }
 
-// clearDir removes what d holds but directories that hold something. It returns the first of those, or "".
+// clearDir removes the entries of d, except directories that are not empty. It returns the first of those, or "".
 func clearDir(d *os.File) (string, error) {
 	for {
 		if _, err := d.Seek(0, io.SeekStart); err != nil {
@@ -158,7 +158,7 @@ func clearDir(d *os.File) (string, error) {
 	}
 }
 
-// openAbove opens the directory above d, which must be up.
+// openAbove opens the parent directory of d, which must be up.
 func openAbove(d *os.File, up place) (*os.File, error) {
 	above, err := openDir(int(d.Fd()), "..")
 	if err != nil {

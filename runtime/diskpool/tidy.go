@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// The kernel frees a removed subvolume in the background, after the next commit of the file system, which comes every
-// 30 s by itself. Its qgroup is busy until then. While containers come and go, hundreds would pile up, and each makes
-// every removal and every commit dearer. So a while after a removal a commit is asked for, once for all the removals
-// of that time, and then the qgroups are dropped.
+// The kernel frees a removed subvolume in the background, after the next commit of the file system. By itself it
+// commits every 30 s, and the qgroup of the subvolume is busy until then. With many removals, hundreds of qgroups
+// would pile up, and each makes every removal and every commit slower. So some time after a removal the cleaner
+// starts one commit for all removals of that time, and then drops the qgroups.
 
-// tidyFirst is how long after a removal that is, and tidyLast how long it becomes at most while nothing can be dropped.
+// tidyFirst is the delay after a removal. While nothing can be dropped the delay grows, up to tidyLast.
 const tidyFirst, tidyLast = time.Second, 30 * time.Second
 
-// A tidier remembers what is to be dropped.
+// A qgroupCleaner remembers the qgroups to drop.
 type qgroupCleaner struct {
-	running sync.WaitGroup // for a timer that is set or at work
+	running sync.WaitGroup // counts a timer that is set or running
 
 	mu      sync.Mutex    // guards what follows
-	dropped []uint64      // qgroups whose subvolume is gone, and which may be there yet
+	dropped []uint64      // qgroups of removed subvolumes, which may still exist
 	timer   *time.Timer   // nil if there is nothing to do
-	wait    time.Duration // of the timer
+	wait    time.Duration // delay of the timer
 	stopped bool
 }
 
-// dropLater has the qgroup of a removed subvolume dropped when the kernel lets go of it.
+// dropLater drops the qgroup of a removed subvolume as soon as the kernel allows it.
 func (d *Pool) dropLater(qgroup uint64) {
 	t := &d.tidy
 	t.mu.Lock()
@@ -37,8 +37,8 @@ func (d *Pool) dropLater(qgroup uint64) {
 	d.armTidy()
 }
 
-// dropStale has the qgroups dropped that daemons before this one left: one that is killed forgets what it was to
-// drop. Others' file systems are not searched.
+// dropStale drops the qgroups that earlier daemons left: a daemon that is killed loses its list. It does not search
+// file systems that others own.
 func (d *Pool) dropStale() {
 	if d.Kind != Loop {
 		return
@@ -48,9 +48,9 @@ func (d *Pool) dropStale() {
 	}
 }
 
-// staleQgroups are the qgroups of subvolumes that are gone.
+// staleQgroups returns the qgroups of subvolumes that are gone.
 func (d *Pool) staleQgroups() (stale []uint64) {
-	groups, _ := Names(filepath.Join("/sys/fs/btrfs", d.Fsid(), "qgroups")) // kernels before 5.9 show none
+	groups, _ := Names(filepath.Join("/sys/fs/btrfs", d.Fsid(), "qgroups")) // kernels before 5.9 show no qgroups
 	for _, group := range groups {
 		number, ok := strings.CutPrefix(group, "0_")
 		id, err := strconv.ParseUint(number, 10, 64)
@@ -61,7 +61,7 @@ func (d *Pool) staleQgroups() (stale []uint64) {
 	return stale
 }
 
-// armTidy sets the timer unless it is set. The tidier's mu is held.
+// armTidy sets the timer unless it is set. The caller holds the cleaner's mu.
 func (d *Pool) armTidy() {
 	t := &d.tidy
 	if t.timer != nil || t.stopped || len(t.dropped) == 0 {
@@ -74,10 +74,10 @@ func (d *Pool) armTidy() {
 	})
 }
 
-// tidyUp drops what can be dropped and asks for the commit that the rest waits for.
+// tidyUp drops the qgroups that can be dropped and starts the commit that the others wait for.
 func (d *Pool) tidyUp() {
 	less := d.sweep()
-	_, _ = startSync(d.root) // without it the kernel's own will come
+	_, _ = startSync(d.root) // on failure the kernel commits later by itself
 	t := &d.tidy
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +88,7 @@ func (d *Pool) tidyUp() {
 	d.armTidy()
 }
 
-// sweep drops the qgroups that can be dropped, and reports whether any could.
+// sweep drops the qgroups that can be dropped, and reports whether there were any.
 func (d *Pool) sweep() bool {
 	t := &d.tidy
 	t.mu.Lock()
@@ -107,7 +107,7 @@ func (d *Pool) sweep() bool {
 	return len(left) < len(ids)
 }
 
-// stop ends the timer and waits for what it may be doing.
+// stop stops the timer and waits for a run that has begun.
 func (t *qgroupCleaner) stop() {
 	t.mu.Lock()
 	t.stopped = true

@@ -10,7 +10,8 @@ import (
 	"berth/proto"
 )
 
-// TestRemovedIsFreed: what was removed is freed soon, and not with the file system's own next commit.
+// TestRemovedIsFreed checks that the space of a removed directory is freed soon, before the file system's own next
+// commit.
 func TestRemovedIsFreed(t *testing.T) {
 	d := newLoopPool(t)
 	for range 20 {
@@ -29,7 +30,7 @@ func TestRemovedIsFreed(t *testing.T) {
 	}
 	began := time.Now()
 	for left() > 0 && time.Since(began) < 25*time.Second { // the file system's own commit comes after 30 s
-		time.Sleep(50 * time.Millisecond) // the kernel tells nobody
+		time.Sleep(50 * time.Millisecond) // the kernel sends no event
 	}
 	if n := left(); n > 0 {
 		t.Errorf("%d of 20 removed subvolumes hold their qgroup after %v", n, time.Since(began))
@@ -54,17 +55,17 @@ func newLoopPool(t *testing.T) *Pool {
 	return d
 }
 
-// TestProofIsTidied: the subvolume that quotas are tried with leaves no qgroup, either.
+// TestProofIsTidied checks that the subvolume of the quota proof leaves no qgroup either.
 func TestProofIsTidied(t *testing.T) {
 	pool := newLoopPool(t)
-	d := &Pool{root: pool.root, Kind: pool.Kind} // as it is before quotas are known to hold
+	d := &Pool{root: pool.root, Kind: pool.Kind} // the state before quotas are verified
 	d.tidy.stop()
 	if err := d.proveQuota(); err != nil || len(d.tidy.dropped) != 1 {
 		t.Errorf("to be dropped: %v, %v", d.tidy.dropped, err)
 	}
 }
 
-// TestStaleQgroups: a daemon finds what the one before did not get to drop, and nothing else.
+// TestStaleQgroups checks that a daemon finds the qgroups that the previous one did not drop, and nothing else.
 func TestStaleQgroups(t *testing.T) {
 	d := newLoopPool(t)
 	paths := make(map[string]uint64)
