@@ -7,18 +7,20 @@ import (
 	"path"
 )
 
-// Whoever reads an image's archive keeps the name of each entry in memory, and of an archive of Docker's a list of
-// what is in it. GiBs of those are MiBs in an archive too.
+// The reader of an image's archive keeps the name of each entry in memory. Of a Docker archive it also keeps a list
+// of the content. An archive of a few MiB can hold GiBs of those.
 
 const (
-	// MaxEntries is what an archive may hold: three for each layer, as Docker has them, of more images than one.
+	// MaxEntries is the maximum number of entries of an archive. Docker writes three for each layer, and an archive
+	// may hold several images.
 	MaxEntries = 16 << 10
-	// MaxEntryName is that of the kernel for paths, in bytes.
+	// MaxEntryName is the kernel's limit for paths, in bytes.
 	MaxEntryName = 4096
 )
 
-// judged is in, read as a tar archive besides. It fails where that has more than is kept of one. The returned
-// function is called when nobody reads it any more.
+// judged returns a reader that passes in on and also reads it as a tar archive. The reader fails if the archive has
+// more entries or longer names than the limits allow. The caller calls the returned function when the reading is
+// over.
 func judged(in io.Reader) (io.Reader, func()) {
 	ours, theirs := io.Pipe()
 	done := make(chan struct{})
@@ -33,7 +35,8 @@ func judged(in io.Reader) (io.Reader, func()) {
 	return io.TeeReader(in, theirs), func() { theirs.Close(); <-done }
 }
 
-// judgeArchive reads an archive and returns what is too much in it. What else is wrong is for its reader to say.
+// judgeArchive reads an archive and returns an error if it exceeds a limit. Other errors are left to the archive's
+// reader.
 func judgeArchive(in io.Reader) error {
 	tr := tar.NewReader(in)
 	for entries := 1; ; entries++ {

@@ -15,14 +15,14 @@ import (
 	"berth/proto"
 )
 
-// Layers is what a sandbox takes from its image.
+// Layers is the part of an image that a sandbox uses.
 type Layers struct {
 	Id     string   // of the topmost snapshot
 	Lowers []string // directories for the overlay, topmost first
 	Env    []string
 }
 
-// byDigest remembers what was found out of images: one never changes under its digest.
+// byDigest caches facts about images. An image never changes under its digest.
 type byDigest[T any] struct {
 	mu sync.Mutex // guards m
 	m  map[string]T
@@ -50,8 +50,8 @@ func (b *byDigest[T]) drop(digest string) {
 	delete(b.m, digest)
 }
 
-// Pin finds the unpacked layers of an image and keeps them from Sweep until unlock is called. Before that the caller
-// writes the container record, which keeps them from then on.
+// Pin finds the unpacked layers of an image and keeps them from Sweep until the caller calls unlock. Before that the
+// caller writes the container record, which keeps them from then on.
 func (i *Store) Pin(ctx context.Context, digest string) (layers Layers, unlock func(), err error) {
 	unlock, err = i.locks.Lock(ctx, digest)
 	if err != nil {
@@ -95,8 +95,8 @@ func (i *Store) inspect(ctx context.Context, rec images.Image) (Layers, error) {
 	return info, err
 }
 
-// lowers asks the snapshotter for the directories of a chain. It only tells them to whoever makes
-// a view of them; they stay where they are for as long as the chain is there.
+// lowers asks the snapshotter for the directories of a chain. The snapshotter returns them only when a view is made.
+// The directories stay in place as long as the chain exists.
 func (i *Store) lowers(ctx context.Context, chain string) ([]string, error) {
 	ctx, done, err := i.cfg.Client.WithLease(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (i *Store) lowers(ctx context.Context, chain string) ([]string, error) {
 	}
 	defer done(context.WithoutCancel(ctx))
 	sn := i.cfg.Client.SnapshotService(Snapshotter)
-	// images may share a chain; what a daemon that is killed here leaves goes with the lease
+	// images may share a chain; a view that a killed daemon leaves is removed with its lease
 	key := "berth-view-" + uuid.NewString()
 	mounts, err := sn.View(ctx, key, chain)
 	if err != nil {
@@ -124,5 +124,5 @@ func (i *Store) lowers(ctx context.Context, chain string) ([]string, error) {
 	return nil, fmt.Errorf("the snapshotter gave no layers: %v", mounts)
 }
 
-// removeView removes a view; one that stays costs nothing but its name.
+// removeView removes a view. If that fails, only the name of the view is left.
 func removeView(ctx context.Context, sn snapshots.Snapshotter, key string) { _ = sn.Remove(ctx, key) }

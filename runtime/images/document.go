@@ -14,28 +14,28 @@ import (
 	"berth/proto"
 )
 
-// An image is described by documents of JSON: its indexes, its manifest and its configuration. They are read whole,
-// and whoever made the image decides what is in them: GiBs of blanks are MiBs in an archive, and a value of three
-// bytes can take 150 in memory.
+// JSON documents describe an image: its indexes, its manifest and its configuration. They are read into memory as a
+// whole, and the maker of the image decides their content. An archive of a few MiB can hold GiBs of blanks, and a
+// value of three bytes can take 150 bytes in memory.
 
 const (
-	// MaxDocument is how many bytes a document may have. Registries take half of that at most.
+	// MaxDocument is the maximum size of a document, in bytes. Registries accept at most half of that.
 	MaxDocument = 8 << 20
-	// MaxValues bounds the values in a document, which are counted by the commas between them: as many as a whole
-	// index of maxDocument has when it says of each image what there is to say.
+	// MaxValues bounds the values in a document, counted by the commas between them. An index of MaxDocument bytes
+	// with all usual fields for each image has as many.
 	MaxValues = 256 << 10
 )
 
-// documents is a content store of which nothing but documents is read.
+// documents is a content store that reads documents only.
 type documents struct{ content.Provider }
 
-// documents are those of the images that are here.
+// documents returns the documents of the stored images.
 func (i *Store) documents() documents { return documents{i.cfg.Client.ContentStore()} }
 
-// ReaderAt reads a document into memory and judges it there. What a descriptor says of its size is its maker's word;
-// the store knows.
+// ReaderAt reads a document into memory and checks it there. It takes the size from the store: the size in a
+// descriptor comes from the maker of the image.
 func (d documents) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
-	if err := ctx.Err(); err != nil { // which the store does not look at
+	if err := ctx.Err(); err != nil { // the store ignores the context
 		return nil, err
 	}
 	blob, err := d.Provider.ReaderAt(ctx, desc)
@@ -56,29 +56,30 @@ func (d documents) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (conte
 	return document{bytes.NewReader(text)}, nil
 }
 
-// unembedded is desc without the content that it may have with it, which would be read instead of the store's and
-// judged by nobody.
+// unembedded returns desc without embedded content. Such content would be read in place of the store's, without a
+// check.
 func unembedded(desc ocispec.Descriptor) ocispec.Descriptor {
 	desc.Data = nil
 	return desc
 }
 
-// children are what an index or a manifest names.
+// children returns the descriptors in an index or a manifest.
 func (d documents) children(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 	list, err := images.Children(ctx, d, unembedded(desc))
 	for i := range list {
-		list[i].URLs = nil // where else it could be had: an image must not have the daemon ask whom it likes
+		// other sources of the content: an image must not choose the hosts that the daemon contacts
+		list[i].URLs = nil
 	}
 	return list, err
 }
 
-// unreadable is the answer for an image that has more than is read of one.
+// unreadable returns the error for an image that exceeds a limit.
 func unreadable(format string, args ...any) error {
 	return proto.Errorf(proto.InvalidArgument, "reading the image", "", "the image has "+format+"; build it anew",
 		args...)
 }
 
-// A document is one in memory.
+// A document is a document in memory.
 type document struct{ *bytes.Reader }
 
 func (document) Close() error { return nil }
@@ -97,14 +98,14 @@ func (i *Store) config(ctx context.Context, desc ocispec.Descriptor) (conf ocisp
 	return conf, json.Unmarshal(text, &conf)
 }
 
-// An archived is the store that an archive is read into. Layers are looked at there too, and may be of any size.
+// An Archived is the store that an archive is read into. Its reader looks at layers too, which may have any size.
 type Archived struct {
 	content.Store
 	Configs int // read so far
 }
 
-// ReaderAt bounds what is read of configurations, which is all that is read whole. An archive may name the same one
-// any number of times.
+// ReaderAt bounds how much is read of configurations, the only content that is read into memory as a whole. An
+// archive may name the same configuration any number of times.
 func (a *Archived) ReaderAt(ctx context.Context, desc ocispec.Descriptor) (content.ReaderAt, error) {
 	if !images.IsConfigType(desc.MediaType) {
 		return a.Store.ReaderAt(ctx, desc)

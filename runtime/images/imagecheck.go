@@ -10,18 +10,18 @@ import (
 	"berth/proto"
 )
 
-// What an image may have. It is said when the image comes, not at the start of a container that cannot be.
+// Limits of an image. An import or a pull checks them, so that the error does not come with the start of a container.
 const (
-	// maxLayers is more than the builders make, which stop at 127, and less than what overlayfs takes once each layer
-	// is mapped to a container's users.
+	// maxLayers is more than builders make, which stop at 127. It is less than overlayfs accepts when each layer is
+	// mapped to a container's users.
 	maxLayers = 128
-	// MaxVariable and maxEnvironment, in bytes, leave room for what a command brings itself below the kernel's 128
-	// KiB for one variable and 2 MiB for all.
+	// MaxVariable and maxEnvironment, in bytes, are below the kernel's 128 KiB for one variable and 2 MiB for all.
+	// The rest is for the variables of a command.
 	MaxVariable    = 64 << 10
 	MaxEnvironment = 512 << 10
 )
 
-// checkImage refuses an image that no container could be made of.
+// checkImage refuses an image that no container could use.
 func (i *Store) checkImage(ctx context.Context, op, name string, desc ocispec.Descriptor) error {
 	mf, err := images.Manifest(ctx, i.documents(), desc, platforms.All)
 	if err != nil {

@@ -25,18 +25,18 @@ import (
 	"berth/session"
 )
 
-// ourPlatform is this machine's, exactly: a 32-bit image would run here too, but nobody means it.
+// ourPlatform matches exactly this machine's platform. A 32-bit image would run here too, but no caller wants that.
 func ourPlatform() platforms.MatchComparer { return platforms.OnlyStrict(platforms.DefaultSpec()) }
 
-// A Config says what a Store works with. Changed and Release are required.
+// A Config has what a Store works with. Changed and Release are required.
 type Config struct {
 	Client *client.Client
 	Log    *slog.Logger
-	Dir    string // the data directory; its disk keeps a reserve
-	Shared bool   // others may change the images of this containerd
+	Dir    string // the data directory; images keep a reserve free on its disk
+	Shared bool   // other programs may change the images of this containerd
 
 	Changed func()                                   // called after names of images have changed
-	Release func(ctx context.Context, digest string) // removes the pooled sandboxes of an image that is to go
+	Release func(ctx context.Context, digest string) // removes the pooled sandboxes of an image before its removal
 }
 
 // A Store holds the images of a Runtime, unpacked. It is a session.Images.
@@ -54,11 +54,11 @@ var _ session.Images = (*Store)(nil)
 // New makes a Store.
 func New(cfg Config) *Store { return &Store{cfg: cfg, Reserve: reserveOf(cfg.Dir)} }
 
-// ns is ctx with containerd's namespace of ours.
+// ns returns ctx with our containerd namespace.
 func ns(ctx context.Context) context.Context { return namespaces.WithNamespace(ctx, Namespace) }
 
-// fail logs what happened and returns what may be shown. Errors of ours pass through, and if the
-// caller went away that is all there is to say.
+// fail logs err and returns the error for the caller. It passes on our own errors, and the error of ctx if the caller
+// has gone.
 func (i *Store) fail(ctx context.Context, op, item string, err error) error {
 	var known *proto.Error
 	if errors.As(err, &known) {
@@ -85,13 +85,13 @@ func (i *Store) Resolve(ctx context.Context, ref string) (session.Image, error) 
 		return img, nil
 	}
 	img, err := i.lookUp(ctx, ref)
-	if err == nil && !i.cfg.Shared { // others may change what is in a containerd that is not ours
+	if err == nil && !i.cfg.Shared { // in a shared containerd other programs may change the image
 		i.resolved.put(ref, img, changes)
 	}
 	return img, err
 }
 
-// lookUp asks containerd.
+// lookUp asks containerd for the image ref.
 func (i *Store) lookUp(ctx context.Context, ref string) (session.Image, error) {
 	name, err := FullName("resolve image", ref)
 	if err != nil {
@@ -112,13 +112,13 @@ func (i *Store) lookUp(ctx context.Context, ref string) (session.Image, error) {
 	return img, nil
 }
 
-// noImage is the answer for a name that is not here.
+// noImage returns the error for an unknown image.
 func noImage(op, ref string) error {
 	return proto.Errorf(proto.NotFound, op, ref,
 		"there is no image %.80q; get it with berth image import, pull or build", ref)
 }
 
-// List lists the named images, by name. See session.Images.
+// List lists the named images, sorted by name. See session.Images.
 func (i *Store) List(ctx context.Context) ([]session.Image, error) {
 	ctx = ns(ctx)
 	recs, err := i.cfg.Client.ImageService().List(ctx)
@@ -140,7 +140,7 @@ func (i *Store) List(ctx context.Context) ([]session.Image, error) {
 	return out, nil
 }
 
-// Import takes an image archive. See session.Images.
+// Import imports an image archive. See session.Images.
 func (i *Store) Import(ctx context.Context, name string, in io.Reader, progress func(session.ImageProgress)) (
 	session.Image, error) {
 	const op = "import image"
@@ -175,7 +175,7 @@ func (i *Store) Import(ctx context.Context, name string, in io.Reader, progress 
 	return i.install(ctx, op, name, found.desc, progress)
 }
 
-// ReadArchive stores what the archive holds and returns its index.
+// ReadArchive stores the content of an archive and returns its index.
 func (i *Store) ReadArchive(ctx context.Context, in io.Reader) (ocispec.Descriptor, error) {
 	plain, err := compression.DecompressStream(in)
 	if err != nil {
@@ -187,11 +187,11 @@ func (i *Store) ReadArchive(ctx context.Context, in io.Reader) (ocispec.Descript
 	return archive.ImportIndex(ctx, &Archived{Store: i.cfg.Client.ContentStore()}, in)
 }
 
-// archiveError: whatever is wrong while an archive is read is wrong with the archive, unless
-// the caller went away or the disk is full.
+// ArchiveError returns the error for the caller of a failed import. It blames the archive, unless the caller has gone
+// or the disk is full.
 func (i *Store) ArchiveError(ctx context.Context, op, name string, err error) error {
 	var known *proto.Error
-	if errors.As(context.Cause(ctx), &known) { // of keepReserve
+	if errors.As(context.Cause(ctx), &known) { // from KeepReserve
 		return known
 	}
 	if ctx.Err() != nil {
@@ -210,12 +210,11 @@ func (i *Store) ArchiveError(ctx context.Context, op, name string, err error) er
 
 // A manifest is one image in an index.
 type manifest struct {
-	name string // as the index has it; may be empty
+	name string // from the index; may be empty
 	desc ocispec.Descriptor
 }
 
-// PickManifest finds the one image in index that is for this machine. An archive of several is
-// refused rather than guessed at.
+// PickManifest finds the one image in index for this machine. It refuses an archive of several images.
 func (i *Store) PickManifest(ctx context.Context, index ocispec.Descriptor) (manifest, error) {
 	s := search{i: i, met: make(map[digest.Digest]bool), found: make(map[digest.Digest]manifest)}
 	if err := s.collect(ctx, index, "", 0); err != nil {
@@ -236,11 +235,11 @@ func (i *Store) PickManifest(ctx context.Context, index ocispec.Descriptor) (man
 const (
 	// MaxNesting bounds indexes within indexes; real ones have two levels.
 	MaxNesting = 4
-	// MaxDescriptors bounds what all indexes of an image name together, repetitions included.
+	// MaxDescriptors bounds the descriptors in all indexes of an image, repetitions included.
 	MaxDescriptors = 4096
 )
 
-// tooMany is the answer for an image that names more than that.
+// tooMany returns the error for an image with more descriptors than that.
 func tooMany() error {
 	return proto.Errorf(proto.InvalidArgument, "reading the image", "",
 		"more than %d images are named in it; save the one that you want by itself", MaxDescriptors)
@@ -249,13 +248,13 @@ func tooMany() error {
 // A search looks through an index for the manifests that fit this machine.
 type search struct {
 	i     *Store
-	count int                        // of all descriptors so far
-	met   map[digest.Digest]bool     // what was read, and whether it had a name then
-	found map[digest.Digest]manifest // the first that has a name
+	count int                        // descriptors so far
+	met   map[digest.Digest]bool     // digests read so far, and whether each had a name then
+	found map[digest.Digest]manifest // for each digest the first manifest with a name
 }
 
-// collect walks an index and gathers the manifests that fit this machine, by digest. An index may name another any
-// number of times, and so may that one; each is read once, and again only if it had no name before.
+// collect walks an index and gathers the manifests for this machine, by digest. Indexes may name each other any
+// number of times. collect reads each once, and again only if it had no name the first time.
 func (s *search) collect(ctx context.Context, desc ocispec.Descriptor, name string, depth int) error {
 	desc = unembedded(desc)
 	if n := imageNameOf(desc); n != "" {
@@ -282,7 +281,7 @@ func (s *search) collect(ctx context.Context, desc ocispec.Descriptor, name stri
 	return s.collectManifest(ctx, desc, name)
 }
 
-// meet notes a digest, and reports whether there is anything new to learn from it.
+// meet records a digest, and reports whether it must be read.
 func (s *search) meet(d digest.Digest, name string) bool {
 	named, met := s.met[d]
 	if met && (named || name == "") {
@@ -292,7 +291,7 @@ func (s *search) meet(d digest.Digest, name string) bool {
 	return true
 }
 
-// collectIndex gathers what an index names.
+// collectIndex gathers the manifests that an index names.
 func (s *search) collectIndex(ctx context.Context, desc ocispec.Descriptor, name string, depth int) error {
 	children, err := s.i.documents().children(ctx, desc)
 	if err != nil {
@@ -306,12 +305,12 @@ func (s *search) collectIndex(ctx context.Context, desc ocispec.Descriptor, name
 	return nil
 }
 
-// collectManifest keeps a manifest whose configuration is for this machine. An index need not
-// say so, and one that does is not believed.
+// collectManifest keeps a manifest whose configuration is for this machine. The platform in an index is optional and
+// not trusted.
 func (s *search) collectManifest(ctx context.Context, desc ocispec.Descriptor, name string) error {
 	conf, err := s.i.config(ctx, desc)
 	if errdefs.IsNotFound(err) {
-		return nil // an archive for one platform keeps the index of all
+		return nil // an archive for one platform may contain the index of all platforms
 	}
 	if err != nil {
 		return err
@@ -322,8 +321,8 @@ func (s *search) collectManifest(ctx context.Context, desc ocispec.Descriptor, n
 	return nil
 }
 
-// imageNameOf is what an archive calls an image: in containerd's annotation, which is whole, or in OCI's,
-// which may be a tag alone.
+// imageNameOf returns the image's name in an archive. containerd's annotation has the whole name; OCI's may be a tag
+// only.
 func imageNameOf(desc ocispec.Descriptor) string {
 	if n := desc.Annotations[images.AnnotationImageName]; n != "" {
 		return n
@@ -331,19 +330,19 @@ func imageNameOf(desc ocispec.Descriptor) string {
 	return desc.Annotations[ocispec.AnnotationRefName]
 }
 
-// install unpacks a manifest whose content is here and names it. The name moves
-// last, so that it never points at what cannot be started.
+// install unpacks a manifest whose content is stored, and names it. It moves the name last, so a name never points at
+// an image that cannot be started.
 func (i *Store) install(ctx context.Context, op, name string, desc ocispec.Descriptor,
 	progress func(session.ImageProgress)) (session.Image, error) {
 	full, err := FullName(op, name)
-	if err != nil || isDigestName(full) { // which would move what others pinned
+	if err != nil || isDigestName(full) { // a digest as a name would move a pinned image
 		return session.Image{}, badName(op, name)
 	}
 	if err := i.checkImage(ctx, op, name, desc); err != nil {
 		return session.Image{}, err
 	}
 	keep := images.SetChildrenLabels(i.cfg.Client.ContentStore(), i.documents().children)
-	if _, err := keep(ctx, desc); err != nil { // a manifest's children have none
+	if _, err := keep(ctx, desc); err != nil { // a manifest's children have no children themselves
 		return session.Image{}, i.ArchiveError(ctx, op, name, err)
 	}
 	report(progress, session.ImageProgress{Stage: "unpacking", Item: shortDigest(desc.Digest.String())})
@@ -365,7 +364,7 @@ func (i *Store) install(ctx context.Context, op, name string, desc ocispec.Descr
 	return out, nil
 }
 
-// nameBoth gives an image its name and its digest's, between which no sweep comes.
+// nameBoth gives an image its name and its digest's name. No sweep runs in between.
 func (i *Store) nameBoth(ctx context.Context, name string, desc ocispec.Descriptor) (rec images.Image, err error) {
 	digest := DigestName(desc.Digest.String())
 	unlock, err := i.locks.Lock(ctx, digest)
@@ -383,7 +382,7 @@ func (i *Store) nameBoth(ctx context.Context, name string, desc ocispec.Descript
 
 // nameImage makes the record name point at desc.
 func (i *Store) nameImage(ctx context.Context, name string, desc ocispec.Descriptor) (images.Image, error) {
-	// Annotations come from the archive and are of no use to us.
+	// Annotations come from the archive, and we do not need them.
 	rec := images.Image{Name: name, Target: ocispec.Descriptor{
 		MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size,
 	}}
@@ -395,13 +394,13 @@ func (i *Store) nameImage(ctx context.Context, name string, desc ocispec.Descrip
 	return out, err
 }
 
-// Remove forgets a name. See session.Images. The image itself stays for those who pinned its
-// digest, until Sweep.
+// Remove removes a name. See session.Images. The image itself stays until Sweep, for sessions that have pinned its
+// digest.
 func (i *Store) Remove(ctx context.Context, ref string) error {
 	const op = "remove image"
 	name, err := FullName(op, ref)
 	if err != nil {
-		return noImage(op, ref) // what is no name names no image
+		return noImage(op, ref) // an invalid name names no image
 	}
 	if isDigestName(name) {
 		return proto.Errorf(proto.InvalidArgument, op, ref, "%.80s is what an image holds, not its name; it goes by "+
@@ -419,8 +418,8 @@ func (i *Store) Remove(ctx context.Context, ref string) error {
 	return nil
 }
 
-// Sweep removes every image that has no name, that no sandbox uses and whose digest is
-// not in keep, and returns their digests. keep is what sessions that may start again have pinned.
+// Sweep removes every image without a name that no sandbox uses and whose digest is not in keep. It returns their
+// digests. keep has the digests that sessions have pinned which may start again.
 func (i *Store) Sweep(ctx context.Context, keep []string) ([]string, error) {
 	const op = "sweep images"
 	ctx = ns(ctx)
@@ -445,7 +444,7 @@ func (i *Store) Sweep(ctx context.Context, keep []string) ([]string, error) {
 	return swept, nil
 }
 
-// digestsOf are the digests that names point at.
+// digestsOf returns the digests that names point at.
 func digestsOf(recs []images.Image) map[string]bool {
 	named := make(map[string]bool)
 	for _, rec := range recs {
@@ -456,21 +455,21 @@ func digestsOf(recs []images.Image) map[string]bool {
 	return named
 }
 
-// NamedDigests are those of all images that have a name.
+// NamedDigests returns the digests of all images with a name.
 func (i *Store) NamedDigests(ctx context.Context) (map[string]bool, error) {
 	recs, err := i.cfg.Client.ImageService().List(ns(ctx))
 	return digestsOf(recs), err
 }
 
-// sweepImage removes one digest, unless a sandbox uses it. Start holds the same lock from its
-// look at the image to the record that pins it.
+// sweepImage removes one digest, unless a sandbox uses it. Start holds the same lock from its look-up of the image
+// until it has written the record that pins it.
 func (i *Store) sweepImage(ctx context.Context, digest string) (bool, error) {
 	unlock, err := i.locks.Lock(ctx, digest)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	if named, err := i.NamedDigests(ctx); named[digest] || err != nil { // since a moment ago
+	if named, err := i.NamedDigests(ctx); named[digest] || err != nil { // may have been named a moment ago
 		return false, err
 	}
 	i.cfg.Release(ctx, digest)
@@ -488,7 +487,7 @@ func (i *Store) sweepImage(ctx context.Context, digest string) (bool, error) {
 	return err == nil, err
 }
 
-// describe is a record as callers know it.
+// describe converts a record to the caller's form.
 func (i *Store) describe(ctx context.Context, rec images.Image) (session.Image, error) {
 	c, err := i.contentOf(ctx, rec)
 	if err != nil {
@@ -500,13 +499,14 @@ func (i *Store) describe(ctx context.Context, rec images.Image) (session.Image, 
 	}, nil
 }
 
-// imageContent is what an image's own files say of it, which never changes for a digest.
+// imageContent has facts from an image's own files. They never change for a digest.
 type imageContent struct {
 	platform string
 	size     int64 // of the layers, in bytes
 }
 
-// contentOf reads that once for each digest: every create asks for it, and reading took a fifth of one.
+// contentOf returns the imageContent of rec. It reads the files once for each digest: every create asks for it, and
+// reading took a fifth of the time of a create.
 func (i *Store) contentOf(ctx context.Context, rec images.Image) (imageContent, error) {
 	digest := rec.Target.Digest.String()
 	if c, ok := i.contents.get(digest); ok {

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	Namespace   = "berth"     // of everything we keep in containerd
+	Namespace   = "berth"     // our containerd namespace
 	Snapshotter = "overlayfs" // unpacks images
 )
 
-// Images have two kinds of record. A name ("base", "debian:12") is stored in its full
-// form and moves with each import; a digest is stored as itself and never moves. Sessions pin
-// digests, so a digest stays until Images.Sweep is told that nobody needs it.
+// Images have two kinds of record. A name ("base", "debian:12") is stored in its full form and moves with each
+// import. A digest is stored as itself and never moves. Sessions pin digests, so a digest stays until a Sweep whose
+// keep lacks it.
 
-// DigestName is the name of the record that keeps an image by its digest.
+// DigestName returns the name of the record that keeps an image by its digest.
 func DigestName(digest string) string { return digest }
 
 // isDigestName reports whether an image record's name is a digest.
 func isDigestName(name string) bool { return strings.HasPrefix(name, "sha256:") }
 
-// FullName writes ref in the one form in which names are compared: registry, repository
-// and tag, the way container tools have long completed them. "base" is "base:latest".
+// FullName returns ref in its full form, in which names are compared: registry, repository and tag. It completes
+// names as container tools do: "base" is "base:latest".
 func FullName(op, ref string) (string, error) {
 	if isDigestName(ref) {
 		if _, err := digest.Parse(ref); err != nil {
@@ -40,7 +40,7 @@ func FullName(op, ref string) (string, error) {
 	return named.String(), nil
 }
 
-// ShortName is how people know a full name: without what fullName would add.
+// ShortName returns a full name without the parts that FullName would add.
 func ShortName(full string) string {
 	named, err := reference.ParseNormalizedNamed(full)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"berth/session"
 )
 
-// progressStep is how many bytes pass between two reports of an import.
+// progressStep is how many bytes an import reads between two reports.
 const progressStep = 4 << 20
 
 // counter reports how much of an archive has been read.
@@ -37,7 +37,7 @@ func report(progress func(session.ImageProgress), p session.ImageProgress) {
 	}
 }
 
-// shortDigest is a digest as people compare it: 12 hexadecimal digits.
+// shortDigest returns the first 12 hexadecimal digits of a digest, for display.
 func shortDigest(d string) string {
 	_, hex, ok := strings.Cut(d, ":")
 	if !ok || len(hex) < 12 {
@@ -46,8 +46,8 @@ func shortDigest(d string) string {
 	return hex[:12]
 }
 
-// DiskFull reports whether err means that there is no room. Errors that crossed
-// containerd's services are text only.
+// DiskFull reports whether err means a full disk. Errors from containerd's services are text only, so DiskFull also
+// looks at the text.
 func DiskFull(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) ||
 		strings.Contains(err.Error(), unix.ENOSPC.Error())

@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// fetches is how many layers come at the same time, as most clients have it.
+	// fetches is how many layers are fetched in parallel, as in most clients.
 	fetches = 3
-	// fetchReport is how often a pull reports. Eyes do not need more.
+	// fetchReport is the interval between two reports of a pull. Human readers do not need more.
 	fetchReport = 250 * time.Millisecond
 )
 
-// Pull fetches an image from its registry. See session.Images. Registries on this machine may
-// speak plain HTTP; all others must speak TLS.
+// Pull fetches an image from its registry. See session.Images. Registries on this machine may speak plain HTTP; all
+// others must speak TLS.
 func (i *Store) Pull(ctx context.Context, ref string, progress func(session.ImageProgress)) (session.Image, error) {
 	const op = "pull image"
 	full, err := FullName(op, ref)
@@ -41,7 +41,8 @@ func (i *Store) Pull(ctx context.Context, ref string, progress func(session.Imag
 	defer done(context.WithoutCancel(ctx))
 	ctx, enough := i.KeepReserve(ctx, op, ref)
 	defer enough()
-	if progress != nil { // before the registry is asked, which may take long and is nothing that the caller got wrong
+	// before the request to the registry, which may take long and whose failure is not the caller's mistake
+	if progress != nil {
 		progress(session.ImageProgress{Stage: "resolving", Item: ref})
 	}
 	desc, err := i.fetch(ctx, full, progress)
@@ -55,7 +56,7 @@ func (i *Store) Pull(ctx context.Context, ref string, progress func(session.Imag
 	return i.install(ctx, op, ref, found.desc, progress)
 }
 
-// fetch brings what ref names for this machine into the content store.
+// fetch stores the content of ref for this machine.
 func (i *Store) fetch(ctx context.Context, ref string, progress func(session.ImageProgress)) (ocispec.Descriptor,
 	error) {
 	resolver := docker.NewResolver(docker.ResolverOptions{
@@ -84,7 +85,7 @@ func (i *Store) fetch(ctx context.Context, ref string, progress func(session.Ima
 		semaphore.NewWeighted(fetches), desc)
 }
 
-// blobs are the parts of an image that a fetch has met so far.
+// blobs lists the parts of an image that a fetch has seen so far.
 type blobs struct {
 	mu  sync.Mutex // guards all
 	all []ocispec.Descriptor
@@ -102,8 +103,8 @@ func (b *blobs) snapshot() []ocispec.Descriptor {
 	return b.all[:len(b.all):len(b.all)]
 }
 
-// watchFetch reports every layer under way until the returned function is called, which
-// reports once more.
+// watchFetch reports the progress of every layer until the caller calls the returned function, which reports once
+// more.
 func watchFetch(ctx context.Context, cs content.Store, seen *blobs, progress func(session.ImageProgress)) func() {
 	if progress == nil {
 		return func() {}
@@ -126,7 +127,7 @@ func watchFetch(ctx context.Context, cs content.Store, seen *blobs, progress fun
 	return func() { close(quit); <-done }
 }
 
-// reportFetch tells of every layer how much of it is here. What nobody has asked for yet counts as 0.
+// reportFetch reports how much of every layer is stored. A layer whose fetch has not begun counts as 0.
 func reportFetch(ctx context.Context, cs content.Store, seen *blobs, progress func(session.ImageProgress)) {
 	for _, d := range seen.snapshot() {
 		if !images.IsLayerType(d.MediaType) {
@@ -142,12 +143,12 @@ func reportFetch(ctx context.Context, cs content.Store, seen *blobs, progress fu
 	}
 }
 
-// pullError says what of a registry's answer the caller can act on.
+// pullError converts a registry's answer to an error that the caller can act on.
 func (i *Store) pullError(ctx context.Context, op, ref string, err error) error {
 	var known *proto.Error
 	var network net.Error
 	switch {
-	case errors.As(context.Cause(ctx), &known): // of keepReserve
+	case errors.As(context.Cause(ctx), &known): // from KeepReserve
 		return known
 	case ctx.Err() != nil:
 		return ctx.Err()

@@ -9,18 +9,19 @@ import (
 	"berth/runtime/diskpool"
 )
 
-// What an image unpacks to is for whoever made it to decide: a few MiB can become any number of TiB. Nothing that
-// containers hold limits it, so the disk that the daemon's own records are on is watched while an image arrives.
+// The maker of an image decides how much it unpacks to: a few MiB can become any number of TiB. No limit of a
+// container applies, so the store watches the disk of the daemon's own records while an image arrives.
 
 const (
-	// mostReserve and a twentieth of the disk, whichever is less, images leave free.
+	// Images leave free the smaller of mostReserve, in bytes, and a twentieth of the disk.
 	mostReserve = 1 << 30
-	// ReserveEvery is how often the disk is looked at; in between a fast one takes less than the reserve.
+	// ReserveEvery is the interval between two checks of the disk. In between, a fast disk takes less than the
+	// reserve.
 	ReserveEvery = 100 * time.Millisecond
 )
 
-// KeepReserve returns a context that ends, with an error to show, when images have left too little of the data
-// directory's disk. The returned function ends the watch.
+// KeepReserve returns a context that ends, with an error for the caller, when images have left too little free space
+// on the data directory's disk. The returned function ends the watch.
 func (i *Store) KeepReserve(ctx context.Context, op, image string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
@@ -41,8 +42,8 @@ func (i *Store) KeepReserve(ctx context.Context, op, image string) (context.Cont
 	return ctx, func() { cancel(nil); <-watched }
 }
 
-// whileWanted is in for as long as ctx is. Whoever copies an image's blobs does not look at a context, and one that
-// was compressed can be of any size.
+// whileWanted reads from in until ctx ends. containerd copies an image's blobs without looking at a context, and a
+// compressed blob can have any size.
 type whileWanted struct {
 	ctx context.Context
 	in  io.Reader
@@ -55,13 +56,14 @@ func (w whileWanted) Read(p []byte) (int, error) {
 	return w.in.Read(p)
 }
 
-// hasReserve reports whether the data directory's disk has what must stay free. A disk that cannot be asked has.
+// hasReserve reports whether the data directory's disk has the reserve free. A disk that does not report its free
+// space counts as having it.
 func (i *Store) hasReserve() bool {
 	free, _, err := diskpool.DiskSpace(i.cfg.Dir)
 	return err != nil || free > i.Reserve
 }
 
-// reserveOf is what images leave free on the disk of dir, in bytes.
+// reserveOf returns how much images leave free on the disk of dir, in bytes.
 func reserveOf(dir string) int64 {
 	_, size, err := diskpool.DiskSpace(dir)
 	if err != nil {

@@ -6,18 +6,18 @@ import (
 	"berth/session"
 )
 
-// mostResolved is how many names of images are remembered at once. Callers may write one in many ways.
+// mostResolved is the maximum number of cached image names. Callers may write one name in many ways.
 const mostResolved = 256
 
-// resolved remembers which images names stand for: every create asks, and to find out is a tenth of what one costs
-// the daemon. It is for images that nobody else can change. The zero value knows none.
+// resolved caches which images names stand for. Every create asks, and a look-up takes a tenth of the daemon's time
+// for a create. It is only for images that no other program can change. The zero value is empty.
 type resolved struct {
 	mu      sync.Mutex // guards what follows
 	by      map[string]session.Image
-	changes int // how often names have changed
+	changes int // number of changes of names
 }
 
-// get is the image of a name, if it is known. Whoever has to find out gives put the number that comes with it.
+// get returns the image of a name, if it is cached. After a look-up the caller passes changes to put.
 func (r *resolved) get(ref string) (img session.Image, changes int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -25,7 +25,7 @@ func (r *resolved) get(ref string) (img session.Image, changes int, ok bool) {
 	return img, r.changes, ok
 }
 
-// put remembers what was found out, unless names have changed since.
+// put caches the result of a look-up, unless names have changed since.
 func (r *resolved) put(ref string, img session.Image, changes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,7 +38,7 @@ func (r *resolved) put(ref string, img session.Image, changes int) {
 	r.by[ref] = img
 }
 
-// forget is called once a name stands for something else, or for nothing.
+// forget empties the cache. Call it after a name has changed or was removed.
 func (r *resolved) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
