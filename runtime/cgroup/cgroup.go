@@ -13,19 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is where the host mounts its cgroups: one hierarchy (v2), or one directory for
-// each controller (v1), or both (hybrid).
+// Root is where the host mounts its cgroups: one hierarchy (v2), one directory per controller (v1), or both (hybrid).
 const Root = "/sys/fs/cgroup"
 
-// Parent is the cgroup that holds those of all sandboxes, in every hierarchy.
+// Parent is the parent cgroup of all sandboxes, in every hierarchy.
 const Parent = "berth"
 
-// Dirs are the cgroups of sandbox id, in every hierarchy.
+// Dirs returns the cgroups of sandbox id, in every hierarchy.
 func Dirs(id string) (dirs []string) {
-	// Each is asked for by its path. A pattern would have to read what all other sandboxes have, too.
-	hierarchies, _ := os.ReadDir(Root) // no cgroups, none of ours
+	// Look up each hierarchy by path. A glob pattern would also read the cgroups of all other sandboxes.
+	hierarchies, _ := os.ReadDir(Root) // without cgroups a sandbox has none
 	for _, h := range hierarchies {
-		if !h.IsDir() { // nor a link, as to cpu,cpuacct from cpu
+		if !h.IsDir() { // skip links too, such as cpu to cpu,cpuacct
 			continue
 		}
 		if dir := filepath.Join(Root, h.Name(), Parent, id); IsDir(dir) {
@@ -38,13 +37,14 @@ func Dirs(id string) (dirs []string) {
 	return dirs
 }
 
-// belowCgroup are the cgroups in a cgroup.
+// belowCgroup lists the child cgroups of a cgroup.
 func belowCgroup(dir string) (below []string) {
 	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil || st.Nlink == 2 { // the directory and itself: there are none
+	// two links, to the directory and to itself: no children
+	if err := unix.Stat(dir, &st); err != nil || st.Nlink == 2 {
 		return nil
 	}
-	entries, _ := os.ReadDir(dir) // it may have gone
+	entries, _ := os.ReadDir(dir) // it may have been removed
 	for _, e := range entries {
 		if e.IsDir() {
 			below = append(below, filepath.Join(dir, e.Name()))
@@ -53,8 +53,8 @@ func belowCgroup(dir string) (below []string) {
 	return below
 }
 
-// Dir is where a controller of sandbox id is: v1's own hierarchy if the host has that, else v2's. Whether it is
-// there is not said.
+// Dir returns the directory of a controller of sandbox id: in v1's hierarchy if the host has that controller there,
+// else in v2's. The directory need not exist.
 func Dir(id, controller string) (dir string, v2 bool) {
 	if dir = filepath.Join(Root, controller, Parent, id); IsDir(dir) {
 		return dir, false
@@ -62,14 +62,14 @@ func Dir(id, controller string) (dir string, v2 bool) {
 	return filepath.Join(Root, Parent, id), true
 }
 
-// Kill kills every process of sandbox id, whatever it calls itself.
+// Kill kills every process of sandbox id, found by cgroup.
 func Kill(id string) {
 	for _, dir := range Dirs(id) {
 		killCgroup(dir)
 	}
 }
 
-// killCgroup kills what is in a cgroup and in those below.
+// killCgroup kills the processes in a cgroup and in its children.
 func killCgroup(dir string) {
 	killListed(filepath.Join(dir, "cgroup.procs"))
 	for _, below := range belowCgroup(dir) {
@@ -77,8 +77,8 @@ func killCgroup(dir string) {
 	}
 }
 
-// killListed kills the processes that a cgroup.procs file lists. A number may have been given to another
-// process since it was read, but only within microseconds, and numbers are not reused that soon.
+// killListed kills the processes that a cgroup.procs file lists. The kernel could reuse a PID only in the
+// microseconds since the read, and it does not reuse PIDs that soon.
 func killListed(procs string) {
 	list, err := os.ReadFile(procs)
 	if err != nil {
@@ -91,8 +91,8 @@ func killListed(procs string) {
 	}
 }
 
-// Remove removes the cgroups that the runtime of sandbox id left behind. A killed process stays
-// in its cgroup for a moment, and v1 has no event for its leaving.
+// Remove removes the cgroups that the runtime of sandbox id left behind. A killed process stays in its cgroup for a
+// moment, and v1 sends no event when it leaves.
 func Remove(ctx context.Context, id string) error {
 	for {
 		var errs error
@@ -113,7 +113,7 @@ func Remove(ctx context.Context, id string) error {
 	}
 }
 
-// removeCgroup removes dir and the cgroups that something inside made below it.
+// removeCgroup removes dir and the cgroups that a process inside made below it.
 func removeCgroup(dir string) error {
 	for _, below := range belowCgroup(dir) {
 		if err := removeCgroup(below); err != nil {

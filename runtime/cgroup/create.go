@@ -11,14 +11,14 @@ import (
 	"sync/atomic"
 
 	"github.com/opencontainers/cgroups"
-	_ "github.com/opencontainers/cgroups/devices" // has the kernel keep the rules for devices
+	_ "github.com/opencontainers/cgroups/devices" // installs the device rules in the kernel
 	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-// A node is a device of the host's that a sandbox has in its /dev.
+// A node is a device of the host in a sandbox's /dev.
 type node struct {
 	Name         string
 	Major, Minor uint32
@@ -26,15 +26,15 @@ type node struct {
 
 var Nodes = []node{{"null", 1, 3}, {"random", 1, 8}, {"full", 1, 7}, {"tty", 5, 0}, {"zero", 1, 5}, {"urandom", 1, 9}}
 
-// allowedDevices are what runc allows besides the configuration: nodes, terminals, tun, and to make a node of any. A
-// sandbox has no node of tun, and not the capability to make one.
+// allowedDevices are the devices that runc allows in addition to the configuration: nodes, terminals, tun, and mknod
+// of any device. A sandbox has no node of tun, and lacks the capability for mknod.
 func allowedDevices() []*devices.Rule {
 	rules := []*devices.Rule{
-		// none but these
+		// deny all other devices
 		{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm"},
 		device(devices.CharDevice, devices.Wildcard, devices.Wildcard, "m"),
 		device(devices.BlockDevice, devices.Wildcard, devices.Wildcard, "m"),
-		device(devices.CharDevice, 136, devices.Wildcard, "rwm"), // what is in /dev/pts
+		device(devices.CharDevice, 136, devices.Wildcard, "rwm"), // the terminals in /dev/pts
 		device(devices.CharDevice, 5, 2, "rwm"),                  // ptmx
 		device(devices.CharDevice, 10, 200, "rwm"),               // tun
 	}
@@ -48,21 +48,21 @@ func device(kind devices.Type, major, minor int64, may devices.Permissions) *dev
 	return &devices.Rule{Type: kind, Major: major, Minor: minor, Permissions: may, Allow: true}
 }
 
-// Groups are the cgroups of a sandbox. The package that makes them is runc's; it keeps files open that it has
-// found in the mount namespace where it was first called, so it is called in the daemon's alone.
+// Groups are the cgroups of a sandbox. runc's cgroups package makes them. That package keeps files open that it found
+// in the mount namespace of its first call, so only the daemon calls it.
 type Groups struct {
 	manager cgroups.Manager
 	limits  *cgroups.Resources
 	V1      []string // directories
-	V2      string   // where it is mounted, beside v1 or alone
+	V2      string   // its mount point, beside v1 or alone
 }
 
-// Make makes cgroups that limit nothing yet.
+// Make makes cgroups without limits.
 func Make(spec *specs.Spec) (*Groups, error) {
 	r := spec.Linux.Resources
 	g := &Groups{limits: &cgroups.Resources{
 		CpuShares: *r.CPU.Shares, CpuWeight: cgroups.ConvertCPUSharesToCgroupV2Value(*r.CPU.Shares),
-		CpuQuota: *r.CPU.Quota, // of cpuPeriod: to set that has v1 look at all groups there are
+		CpuQuota: *r.CPU.Quota, // over cpuPeriod, which is not set: on v1 the kernel then checks all groups
 		Memory:   *r.Memory.Limit, MemorySwap: *r.Memory.Swap,
 		PidsLimit: r.Pids.Limit,
 		Devices:   allowedDevices(),
@@ -94,24 +94,24 @@ func Make(spec *specs.Spec) (*Groups, error) {
 		}
 	}
 	g.V1, g.V2 = found.dirs(id)
-	if len(g.V1) > 0 { // v2 wants more than a directory
+	if len(g.V1) > 0 { // v2 needs more than a directory
 		cgroupPlaces.Store(found)
 	}
 	return g, nil
 }
 
-// places are the directories that sandboxes' cgroups are made in.
+// places are the parent directories of the sandboxes' cgroups.
 type places struct {
-	parents map[string]string // by what the package calls them
+	parents map[string]string // by the package's names for them
 	v1      []string
 	v2      string
 }
 
-// cgroupPlaces is where the package made the first cgroups, which takes it a hundred looks at files. All others are
-// made beside those. nil: not known, or v2 alone.
+// cgroupPlaces is where runc's package made the first cgroups; to find that out takes it a hundred file look-ups. We
+// make all later cgroups beside the first. nil means unknown, or v2 alone.
 var cgroupPlaces atomic.Pointer[places]
 
-// of is where the cgroups of a sandbox are, as the package wants it.
+// of returns the paths of a sandbox's cgroups in the form that runc's package takes.
 func (p *places) of(id string) map[string]string {
 	dirs := map[string]string{}
 	for controller, parent := range p.parents {
@@ -120,7 +120,7 @@ func (p *places) of(id string) map[string]string {
 	return dirs
 }
 
-// dirs are the cgroups of a sandbox.
+// dirs returns the cgroups of a sandbox.
 func (p *places) dirs(id string) (v1 []string, v2 string) {
 	for _, parent := range p.v1 {
 		v1 = append(v1, filepath.Join(parent, id))
@@ -131,12 +131,12 @@ func (p *places) dirs(id string) (v1 []string, v2 string) {
 	return v1, v2
 }
 
-// make makes a sandbox's cgroups, and reports whether they are as the package would have made them. If not, it can go
-// on from there.
+// make makes a sandbox's cgroups, and reports whether they are as runc's package would have made them. If not, that
+// package can continue from there.
 func (p *places) make(id string) bool {
 	for _, parent := range p.parents {
 		if err := os.Mkdir(filepath.Join(parent, id), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return false // all of ours may have been removed
+			return false // all of our cgroups may have been removed
 		}
 	}
 	sets, ok := p.parents["cpuset"]
@@ -144,19 +144,19 @@ func (p *places) make(id string) bool {
 		return true
 	}
 	processors, err := os.ReadFile(filepath.Join(sets, id, "cpuset.cpus"))
-	return err == nil && len(bytes.TrimSpace(processors)) > 0 // see inheritProcessors
+	return err == nil && len(bytes.TrimSpace(processors)) > 0 // see InheritProcessors
 }
 
-// Limit gives the cgroups their limits.
+// Limit sets the limits of the cgroups.
 func (g *Groups) Limit() error {
-	// With v2 the package has the daemon lock as much memory as it likes, for kernels older than those that we need.
+	// With v2 the package raises the daemon's limit of locked memory to infinity, for kernels older than we support.
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
 		return err
 	}
 	before.Max = min(before.Max, LockedMemory)
 	before.Cur = min(before.Cur, before.Max)
-	defer func() { _ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before) }() // lower is always allowed
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before) }() // lowering is always allowed
 	var err error
 	first := false
 	firstLimits.Do(func() { first, err = true, g.manager.Set(g.limits) })
@@ -169,8 +169,8 @@ func (g *Groups) Limit() error {
 	return nil
 }
 
-// firstLimits are set while no others are: the package finds out then what the kernel calls a file, and notes that
-// for all.
+// firstLimits makes the first call run alone: the package then looks up the name of a kernel file, and caches it in a
+// global variable.
 var firstLimits sync.Once
 
 func isFile(path string) bool {

@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HaltTimeout bounds how long the processes of a sandbox may take to stand still. A process in the middle of a
-// call to the kernel that cannot be interrupted, such as one that waits for a disk, holds that up.
+// HaltTimeout bounds how long a freeze of a sandbox's processes may take. A process in an uninterruptible system
+// call, such as one that waits for a disk, delays the freeze.
 const HaltTimeout = 5 * time.Second
 
-// ErrNoFreezer is why a sandbox cannot be paused.
+// ErrNoFreezer is the reason why a sandbox cannot be paused.
 var ErrNoFreezer = errors.New("the host has no cgroup freezer")
 
-// A freezer is the cgroup directory that a sandbox is frozen by.
+// A freezer is the cgroup directory with which a sandbox is frozen.
 type freezer struct {
 	dir string
 	v2  bool
 }
 
-// FindFreezer finds what a sandbox that is there is frozen by.
+// FindFreezer finds the freezer of a sandbox that exists.
 func FindFreezer(sandbox string) (freezer, error) {
 	dir, v2 := Dir(sandbox, "freezer")
 	if !v2 {
@@ -41,8 +41,8 @@ func FindFreezer(sandbox string) (freezer, error) {
 	return freezer{}, os.ErrNotExist
 }
 
-// ended reports whether no process is left in it. A cgroup that is removed meanwhile has no files, or ones that say
-// ENODEV.
+// Ended reports whether the freezer's cgroup has no process left. If the cgroup is being removed, its files are
+// missing or return ENODEV.
 func (f freezer) Ended(context.Context) (bool, error) {
 	list, err := os.ReadFile(filepath.Join(f.dir, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
@@ -67,7 +67,7 @@ func (f freezer) write(file, word string) error {
 	return os.WriteFile(filepath.Join(f.dir, file), []byte(word), 0)
 }
 
-// release takes effect when it returns.
+// Resume thaws the processes. They run when Resume returns.
 func (f freezer) Resume(context.Context) error {
 	if f.v2 {
 		return f.write("cgroup.freeze", "0")
@@ -75,16 +75,16 @@ func (f freezer) Resume(context.Context) error {
 	return f.write("freezer.state", "THAWED")
 }
 
-// halt returns once everything stands still.
+// Pause freezes the processes. It returns once all of them are frozen.
 func (f freezer) Pause(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, HaltTimeout)
 	defer cancel()
 	if f.v2 {
 		return f.halt2(ctx)
 	}
-	// A thread that is executing a program waits for the others of its process to end, and these may stand still
-	// already. So all go on for a moment where some do not come to rest, and have longer each time, since others are
-	// but slow: v1 has shown some 10 ms.
+	// A thread in execve waits for the other threads of its process to end, and these may be frozen already. So if a
+	// freeze does not complete, all processes run for a moment before the next attempt. Each attempt has more time,
+	// since a freeze may just be slow: we have seen some 10 ms on v1.
 	for long := 10 * time.Millisecond; ; long *= 2 {
 		if still, err := f.hold(ctx, long); still || err != nil {
 			return err
@@ -98,8 +98,8 @@ func (f freezer) Pause(ctx context.Context) error {
 	}
 }
 
-// hold looks for so long whether everything comes to rest. v1 tells nobody when it has, and a process that was forked
-// meanwhile needs the state to be written once more.
+// hold waits at most long until all processes are frozen, and reports whether they are. v1 sends no event, and a
+// process that was forked meanwhile requires writing the state again.
 func (f freezer) hold(ctx context.Context, long time.Duration) (still bool, err error) {
 	const longest = 10 * time.Millisecond
 	end := time.Now().Add(long)
@@ -119,7 +119,7 @@ func (f freezer) hold(ctx context.Context, long time.Duration) (still bool, err 
 	}
 }
 
-// sleep fails with ctx.
+// sleep waits for d, or fails with ctx.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -133,7 +133,7 @@ func stillMoving(ctx context.Context) error {
 	return fmt.Errorf("the processes do not stand still: %w", ctx.Err())
 }
 
-// halt2 waits for the event that v2 has.
+// halt2 freezes on v2 and waits for its event.
 func (f freezer) halt2(ctx context.Context) error {
 	events, err := os.Open(filepath.Join(f.dir, "cgroup.events"))
 	if err != nil {
@@ -145,7 +145,7 @@ func (f freezer) halt2(ctx context.Context) error {
 	}
 	buf := make([]byte, 256)
 	for {
-		n, err := events.ReadAt(buf, 0) // reading is what arms the next event
+		n, err := events.ReadAt(buf, 0) // reading arms the next event
 		if n == 0 {
 			return err
 		}

@@ -14,24 +14,26 @@ import (
 	"berth/proto"
 )
 
-// What limits become for the kernel. The request's numbers come in here and nowhere else in the spec but the
-// sizes of the file systems in memory, and the disk's, which are disk.go's.
+// This file translates limits for the kernel. Only here do a request's numbers enter the spec. The exceptions are the
+// sizes of file systems in memory, and the disk limits, which package diskpool sets.
 
-// LockedMemory is what the daemon was started with. A package that it uses raises its own: see sandboxCgroups.
+// LockedMemory is the daemon's limit of locked memory at its start. runc's cgroups package raises the present limit:
+// see Groups.Limit.
 var LockedMemory = HardLimit(unix.RLIMIT_MEMLOCK)
 
-// cpuShares is a sandbox's weight against others while the machine is busy; a process of the host has 1024.
+// cpuShares is the CPU weight of a sandbox while the machine is busy; a process of the host has 1024.
 const cpuShares = 256
 
-// SetWeight has the cgroup that all sandboxes are in weigh as much as one process of the host on each processor, where
-// those are beside it; the kernel would have it weigh as one process on all of them. In a cgroup that gets too little
-// those who have just come go first: of 16 clients one waited up to 0.3 s for a command that others got in 4 ms. With
-// this it is half of that, and they all get 3 % more. With four times as much it is even, but then sandboxes that
-// keep every processor busy have the daemon wait for milliseconds; with this one request of a hundred waits for one.
+// SetWeight sets the CPU weight of the parent cgroup of all sandboxes. On each processor the cgroup gets the weight
+// of one host process, where host processes are beside it. The kernel's default is the weight of one process on all
+// processors together. In a cgroup with too little weight the newest tasks run first: of 16 clients one waited up to
+// 0.3 s for a command that others got in 4 ms. With SetWeight the wait is half of that, and all clients get 3 % more.
+// With four times the weight the waits are even, but sandboxes that keep every processor busy then delay the daemon
+// by milliseconds. With SetWeight one request of a hundred is delayed.
 //
-// On v2 with systemd nothing of the host is beside it but the groups of all services and of all users, which have the
-// weight of one process however many processors there are. It has the same then, or all services together would get
-// next to nothing on a large machine.
+// On v2 with systemd only the groups of all services and of all users are beside the cgroup. Each of these has the
+// weight of one process, however many processors there are. Our cgroup gets the same weight there. With more, all
+// services together would get next to nothing on a large machine.
 func SetWeight() error {
 	n := runtime.NumCPU()
 	v2 := 100
@@ -41,21 +43,21 @@ func SetWeight() error {
 	return setting{"cpu", "cpu.shares", strconv.Itoa(1024 * n), "cpu.weight", strconv.Itoa(v2)}.write("")
 }
 
-// InRootCgroup reports whether the daemon, and so what it shares a processor with, is in v2's outermost cgroup. It is
-// looked up once: each start asks.
+// InRootCgroup reports whether the daemon is in v2's root cgroup, and so competes with the tasks there. The answer is
+// cached, since each start asks.
 var InRootCgroup = sync.OnceValue(func() bool {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	return err == nil && slices.Contains(strings.Split(string(b), "\n"), "0::/")
 })
 
-// InheritProcessors has new cgroups begin with the processors and memory nodes of the one that all sandboxes are in
-// (v1; on v2 they do so anyway). To be written there they are checked against those of all other sandboxes, twice for
-// each new one.
+// InheritProcessors makes new cgroups inherit the processors and memory nodes of the parent cgroup (v1; on v2 they
+// always do). If we wrote them instead, the kernel would check them against those of all other sandboxes, twice for
+// each new sandbox.
 func InheritProcessors() error {
 	return setting{"cpuset", "cgroup.clone_children", "1", "", ""}.write("")
 }
 
-// HardLimit is the daemon's own, which it hands on.
+// HardLimit returns the daemon's own hard limit, which sandboxes inherit.
 func HardLimit(kind int) uint64 {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(kind, &l); err != nil {
@@ -64,16 +66,17 @@ func HardLimit(kind int) uint64 {
 	return l.Max
 }
 
-// cpuPeriod is the time that a CPU limit is counted over, in µs. A cgroup has it from its start, so makeCgroups sets
-// none.
+// cpuPeriod is the period of a CPU limit, in µs. It is the kernel's default for a new cgroup, so Make does not set
+// it.
 const cpuPeriod = 100_000
 
-// Resources bounds the sandbox as a whole. Devices: none but the harmless ones every runtime adds.
+// Resources returns the limits of the sandbox as a whole. It allows no devices except the harmless ones that every
+// runtime adds.
 func Resources(class proto.RuntimeClass, l proto.Limits) *specs.LinuxResources {
 	period := uint64(cpuPeriod)
 	quota := max(int64(l.CPUs*float64(period)), 1000)
 	shares := uint64(cpuShares)
-	// swap counts memory too: equal means none
+	// the swap limit includes memory: equal limits mean no swap
 	memory, swap, pids := l.MemoryBytes, l.MemoryBytes, hostPIDs(class, l)
 	return &specs.LinuxResources{
 		CPU:     &specs.LinuxCPU{Period: &period, Quota: &quota, Shares: &shares},
@@ -83,10 +86,10 @@ func Resources(class proto.RuntimeClass, l proto.Limits) *specs.LinuxResources {
 	}
 }
 
-// hostPIDs is how many tasks of the host a sandbox may be. gVisor's kernel is some 20 threads and needs two and a
-// bit more for each of the sandbox's, and it ends when it gets none. There the limit that was asked for is gVisor's to
-// keep: RLIMIT_NPROC, for each user inside. Commands run as two users, so there is room for both; whoever takes more
-// users to get more ends with the whole sandbox.
+// hostPIDs returns how many tasks of the host a sandbox may have. gVisor's kernel has some 20 threads and needs a
+// little more than two for each thread of the sandbox. It ends when it gets no thread. So under gVisor the requested
+// limit is RLIMIT_NPROC inside, which gVisor enforces per user. Commands run as two users, and hostPIDs leaves room
+// for both. Code that uses more users to get more tasks ends the whole sandbox.
 func hostPIDs(class proto.RuntimeClass, l proto.Limits) int64 {
 	if class == proto.ClassGVisor {
 		return 6*l.PIDs + 128
