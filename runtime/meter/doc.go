@@ -1,5 +1,5 @@
-// Package meter reads what a sandbox uses: refusals of its cgroup and the bytes of its workspace and layer. It keeps
-// the kernel's files open, because they are read before and after every command.
+// Package meter reads the resource use of a sandbox: OOM kills, refused forks, and the bytes of its workspace and
+// layer. It keeps the kernel's files open, because they are read before and after every command.
 //
 // Package containerd, the runtime, is its only caller.
 package meter

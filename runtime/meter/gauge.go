@@ -14,35 +14,37 @@ import (
 	"berth/session"
 )
 
-// A gauge is the kernel's files about one sandbox, kept open: they are read for every command, and to open them anew
-// takes five times as long as to read them. A cgroup's file cannot be read when that is gone, so a gauge never shows
-// another sandbox's numbers.
+// A Gauge holds the kernel's files about one sandbox open. They are read for every command, and opening them takes
+// five times as long as reading them. A file of a removed cgroup cannot be read, so a gauge never shows another
+// sandbox's numbers.
 type Gauge struct {
 	workspace string
 
-	mu          sync.Mutex // held to read and to close: a number that is closed may be another file's at once
+	// held while reading and closing: another file may reuse a closed descriptor's number at once
+	mu          sync.Mutex
 	closed      bool
 	oom, forks  *tally
 	work, layer *quotaGauge
 }
 
-// A quotaGauge is the files of a qgroup.
+// A quotaGauge holds the files of a qgroup open.
 type quotaGauge struct {
-	none                  bool // there are no quotas here
+	none                  bool // the pool has no quotas
 	dir                   string
 	limit, used, reserved *page
 }
 
-// maxGauges bounds how many sandboxes' files are open, by some eight for each.
+// maxGauges bounds how many gauges are open, with some eight files each.
 const maxGauges = 128
 
-// Gauges are those of the sandboxes that run commands, by their names. The zero value holds none.
+// Gauges holds the gauges of the sandboxes that run commands, by sandbox. The zero value is empty.
 type Gauges struct {
 	mu sync.Mutex
 	of map[string]*Gauge
 }
 
-// Read reads the gauge of a sandbox, which it opens if it is not there, or is one of what was there before.
+// Read reads the gauge of a sandbox. It opens a gauge if there is none, or if the present one cannot be read or is
+// for another workspace.
 func (gs *Gauges) Read(sandbox, workspace string, open func() *Gauge) session.Reading {
 	gs.mu.Lock()
 	g := gs.of[sandbox]
@@ -54,7 +56,7 @@ func (gs *Gauges) Read(sandbox, workspace string, open func() *Gauge) session.Re
 	}
 	g = open()
 	reading, ok := g.read()
-	if !ok || !g.whole() { // it is about to go, or something could not be opened that can be the next time
+	if !ok || !g.whole() { // the sandbox is being removed, or a file that could not be opened may open the next time
 		g.close()
 		return reading
 	}
@@ -62,7 +64,7 @@ func (gs *Gauges) Read(sandbox, workspace string, open func() *Gauge) session.Re
 	return reading
 }
 
-// keep keeps a gauge in place of the last one, and makes room for it.
+// keep replaces the gauge of a sandbox. It drops other gauges if there are too many.
 func (gs *Gauges) keep(sandbox string, g *Gauge) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
@@ -86,7 +88,7 @@ func (gs *Gauges) Drop(sandbox string) {
 	gs.dropLocked(sandbox)
 }
 
-// Close closes those of all.
+// Close closes the files of all sandboxes.
 func (gs *Gauges) Close() {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
@@ -102,7 +104,7 @@ func (gs *Gauges) dropLocked(sandbox string) {
 	}
 }
 
-// OpenGauge opens what there is about a sandbox over a workspace.
+// OpenGauge opens the files about a sandbox with a workspace. Files that do not exist are left out.
 func OpenGauge(d *diskpool.Pool, sandbox, workspace string) *Gauge {
 	return &Gauge{
 		workspace: workspace,
@@ -113,7 +115,7 @@ func OpenGauge(d *diskpool.Pool, sandbox, workspace string) *Gauge {
 	}
 }
 
-// A tally is an open file with the line "key N". Nil is one that is not there.
+// A tally is an open file with the line "key N". A nil tally is a missing file.
 type tally struct {
 	*page
 	key string
@@ -131,7 +133,7 @@ func openTally(sandbox, key string, files ...string) *tally {
 	return nil
 }
 
-// quotaOf opens the files of the subvolume path's qgroup.
+// quotaOf opens the files of the qgroup of the subvolume path.
 func quotaOf(d *diskpool.Pool, path string) *quotaGauge {
 	if !d.Quota {
 		return &quotaGauge{none: true}
@@ -145,12 +147,13 @@ func quotaOf(d *diskpool.Pool, path string) *quotaGauge {
 		reserved: openPage(dir + "rsv_data")}
 }
 
-// whole reports whether all there is to read is open.
+// whole reports whether all files are open.
 func (g *Gauge) whole() bool {
 	return g.oom != nil && g.forks != nil && g.work.whole() && g.layer.whole()
 }
 
-// read shows all but the pool. It reports false where something that could be opened cannot be read any more.
+// read returns everything except the space of the pool. It reports false if a file that was opened cannot be read any
+// more.
 func (g *Gauge) read() (reading session.Reading, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -192,12 +195,12 @@ func (t *tally) close() {
 	}
 }
 
-// metaBytes is how little must be left, in bytes, for what is reserved for records of files to count: where more is,
-// the kernel writes out what those are for rather than refuse anything.
+// metaBytes bounds the remaining bytes of a limit below which reservations for file metadata count as used. If more
+// is left, the kernel writes out that metadata and refuses nothing.
 const metaBytes = 512 << 20
 
-// read shows what the subvolume uses of its limit. The kernel counts what is written in its qgroup only when
-// it commits, so what is reserved until then counts too; both are in sysfs since Linux 5.9.
+// read returns how much of its limit the subvolume uses. The kernel counts writes in the qgroup only when it commits,
+// so read adds the bytes that are reserved until then. Both numbers are in sysfs since Linux 5.9.
 func (q *quotaGauge) read(space *session.Space) bool {
 	if q.limit == nil {
 		return true
@@ -232,14 +235,14 @@ func (q *quotaGauge) close() {
 	q.reserved.close()
 }
 
-// A page is an open file of the kernel's own, which gives all it has at once. Nil is one that is not there. It is
-// none of package os: those are made for files that have to be waited for, at twice the system calls.
+// A page is an open file of the kernel that one read returns whole. A nil page is a missing file. It is no os.File:
+// that supports files that can block, at twice the system calls.
 type page struct {
 	fd  int
 	buf [pageBytes]byte
 }
 
-// pageBytes is more than any of the files read here has.
+// pageBytes is more than the length of any file that is read here.
 const pageBytes = 512
 
 func openPage(path string) *page {
@@ -250,7 +253,7 @@ func openPage(path string) *page {
 	return &page{fd: fd}
 }
 
-// read is what the file has now; nothing if it cannot be read.
+// read returns the file's present content, or nothing if it cannot be read.
 func (p *page) read() []byte {
 	if p == nil {
 		return nil
@@ -265,7 +268,7 @@ func (p *page) read() []byte {
 	return p.buf[:n]
 }
 
-// number is what the file has now, where that is one.
+// number returns the file's present content as a number, if it is one.
 func (p *page) number() (int64, bool) {
 	n, err := strconv.ParseInt(string(bytes.TrimSpace(p.read())), 10, 64)
 	return n, err == nil
