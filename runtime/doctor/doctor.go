@@ -17,27 +17,27 @@ import (
 	"berth/runtime/launch"
 )
 
-// A Grade is how bad a Finding is.
+// A Grade is the severity of a Finding.
 type Grade string
 
 // The grades.
 const (
 	OK   Grade = "ok"
-	Warn Grade = "warn" // works, but not all of it or not for many
+	Warn Grade = "warn" // works in part, or for few containers only
 	Fail Grade = "fail" // containers cannot be run safely, or at all
 )
 
-// A Finding is one thing that Doctor looked at.
+// A Finding is the result of one check.
 type Finding struct {
 	Name  string `json:"name"`
 	Grade Grade  `json:"grade"`
-	Found string `json:"found"`         // what is there
-	Why   string `json:"why,omitempty"` // what it is needed for; empty if ok
-	Fix   string `json:"fix,omitempty"` // what to do; empty if ok
+	Found string `json:"found"`         // the state of the host
+	Why   string `json:"why,omitempty"` // what needs it; empty if ok
+	Fix   string `json:"fix,omitempty"` // how to fix it; empty if ok
 }
 
-// Doctor looks at this machine without changing it, for a Runtime that would be opened with cfg.
-// It needs no Runtime, and no data directory that is there.
+// Doctor checks this machine without changing it, for a Runtime that would be opened with cfg. It needs no Runtime,
+// and the data directory need not exist.
 func Doctor(ctx context.Context, cfg containerd.Config) []Finding {
 	found := []Finding{checkRoot(), checkKernel(), checkCgroups(), checkUserNamespaces(cfg.Starter()), checkSeccomp()}
 	found = append(found, checkMounts(ctx)...)
@@ -63,7 +63,7 @@ func checkRoot() Finding {
 	return good("root", "root")
 }
 
-// hasCapability asks the kernel, because root in a container may have few.
+// hasCapability asks the kernel, because root in a container may have few capabilities.
 func hasCapability(c int) bool {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -73,7 +73,7 @@ func hasCapability(c int) bool {
 	return data[c/32].Effective&(1<<(c%32)) != 0
 }
 
-// checkKernel: id-mapped layers below an overlay came with Linux 5.19.
+// checkKernel checks for Linux 5.19, which introduced id-mapped layers below an overlay.
 func checkKernel() Finding {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -87,7 +87,7 @@ func checkKernel() Finding {
 	return good("kernel", release)
 }
 
-// checkCgroups: CPU, memory and process limits need their controllers, in whichever version.
+// checkCgroups checks for the controllers of CPU, memory and process limits, in v1 or v2.
 func checkCgroups() Finding {
 	mode, controllers := cgroupMode()
 	found := mode + ": " + strings.Join(controllers, " ")
@@ -104,7 +104,7 @@ func checkCgroups() Finding {
 	return good("cgroups", found)
 }
 
-// cgroupMode says how this host mounts cgroups, and the controllers that can limit something.
+// cgroupMode returns how this host mounts cgroups, and the controllers that can limit.
 func cgroupMode() (mode string, controllers []string) {
 	if b, err := os.ReadFile(filepath.Join(cgroup.Root, "cgroup.controllers")); err == nil {
 		return "v2", strings.Fields(string(b))
@@ -163,13 +163,13 @@ func checkProgram(name, path string) Finding {
 	return good(name, filepath.Base(path))
 }
 
-// checkRunc: runc without libseccomp would ignore our filter silently.
+// checkRunc checks runc's version and features: runc without libseccomp would ignore our filter silently.
 func checkRunc(dir string) Finding {
 	name, info := "class "+string(proto.ClassRunc), launch.RuncClass(dir)
 	if info.Missing != "" {
 		return Finding{name, Fail, "none", info.Missing, "make runtimes"}
 	}
-	out, _ := exec.Command(info.Binary, "--version").Output() // ran a moment ago
+	out, _ := exec.Command(info.Binary, "--version").Output() // it ran a moment ago
 	if !strings.Contains(string(out), "libseccomp") {
 		return Finding{name, Fail, "runc " + info.Version + " without seccomp",
 			"its containers could make every system call", "install libseccomp-dev and build it with make runtimes"}
@@ -177,7 +177,7 @@ func checkRunc(dir string) Finding {
 	return good(name, "runc "+info.Version)
 }
 
-// checkRunsc: without gVisor one class is missing, which is no failure.
+// checkRunsc checks for gVisor. Without it one runtime class is missing, which is no failure.
 func checkRunsc(dir string) Finding {
 	name := "class " + string(proto.ClassGVisor)
 	version, missing := launch.ProgramVersion(filepath.Join(dir, "runsc"), "runsc")
@@ -187,7 +187,7 @@ func checkRunsc(dir string) Finding {
 	return good(name, "runsc "+version)
 }
 
-// checkPool says what kind of disk pool there is or would be.
+// checkPool reports the kind of the present disk pool, or of the one that would be made.
 func checkPool(cfg containerd.Config) Finding {
 	const name, why = "disk limits", "without them one container can fill the disk for all"
 	dir := cfg.Dir
@@ -224,7 +224,7 @@ func checkPool(cfg containerd.Config) Finding {
 	return good(name, fmt.Sprintf("a btrfs in a file below the data directory, %d GiB free there", free>>30))
 }
 
-// knownFilesystem reports whether the kernel has a file system, loading its module if it must.
+// knownFilesystem reports whether the kernel supports a file system. It loads the module if necessary.
 func knownFilesystem(name string) bool {
 	known := func() bool {
 		list, _ := os.ReadFile("/proc/filesystems")

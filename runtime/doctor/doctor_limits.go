@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sysctl is a limit of the kernel that many sessions run into.
+// A sysctl is a kernel limit that many sessions can reach.
 type sysctl struct {
-	name string // as sysctl(8) writes it
+	name string // in the notation of sysctl(8)
 	min  int64  // for 1,000 sessions
 	why  string
 }
 
-// The needs of 1,000 sessions. A session is a guest with some 8 threads, under gVisor a shim and a kernel with some
-// 30 more, a handful of programs, one network namespace, one keyring and one seccomp filter of a few pages.
+// sysctls are the needs of 1,000 sessions. A session has a guest with some 8 threads and a handful of programs. Under
+// gVisor it also has a shim and a kernel with some 30 more threads. It has one network namespace, one keyring and one
+// seccomp filter of a few pages.
 var sysctls = []sysctl{
 	{"kernel.pid_max", 65536, "1,000 sessions with guest, programs and under gVisor a shim have more threads than " +
 		"process numbers"},
@@ -50,7 +51,7 @@ func checkSysctls() []Finding {
 	return append(out, checkOpenFiles(), checkLoops())
 }
 
-// check reports nothing for a limit that this kernel does not have.
+// check reports false for a limit that this kernel does not have.
 func (s sysctl) check() (Finding, bool) {
 	path := filepath.Join("/proc/sys", strings.ReplaceAll(s.name, ".", "/"))
 	b, err := os.ReadFile(path)
@@ -63,7 +64,7 @@ func (s sysctl) check() (Finding, bool) {
 		return Finding{s.name, Warn, found, s.why, fmt.Sprintf("sysctl -w %s=%d for 1,000 sessions", s.name, s.min)},
 			true
 	}
-	// A value beyond int64 is no limit.
+	// A value beyond int64 means no limit.
 	return good(s.name, found), true
 }
 
@@ -82,7 +83,7 @@ func checkOpenFiles() Finding {
 	return good(name, found)
 }
 
-// checkLoops: the pool takes one loop device, and a kernel parameter may have bounded them all.
+// checkLoops checks the limit of loop devices, which a kernel parameter may set. The pool takes one device.
 func checkLoops() Finding {
 	const name = "loop devices"
 	used, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")

@@ -15,8 +15,8 @@ import (
 	"berth/runtime/mountns"
 )
 
-// checkMounts really mounts, as a sandbox would: an overlay, and an overlay over an id-mapped
-// directory. Kernels say little about which of their file systems can.
+// checkMounts mounts as a sandbox would: an overlay, and an overlay over an id-mapped directory. Kernels report
+// little about which of their file systems support that.
 func checkMounts(ctx context.Context) []Finding {
 	var overlayErr, mapErr error
 	if err := aside(ctx, func(dir string) {
@@ -41,8 +41,8 @@ func tried(name string, err error, why, fix string) Finding {
 	return good(name, "tried, works")
 }
 
-// aside calls try with a new directory, on a thread with a mount namespace of its own
-// that ends with it. Nothing it mounts is seen by anybody.
+// aside calls try with a new directory, on a thread with a mount namespace of its own that ends with the thread. Its
+// mounts are visible nowhere else.
 func aside(ctx context.Context, try func(dir string)) error {
 	dir, err := os.MkdirTemp("", "berth-doctor-")
 	if err != nil {
@@ -66,7 +66,7 @@ func aside(ctx context.Context, try func(dir string)) error {
 	}
 }
 
-// tryOverlay mounts an overlay below dir with the given options more.
+// tryOverlay mounts an overlay in dir with the additional options in more.
 func tryOverlay(dir string, more []string) error {
 	root, err := os.MkdirTemp(dir, "try-")
 	if err != nil {
@@ -88,7 +88,7 @@ func tryOverlay(dir string, more []string) error {
 	return unix.Unmount(merged, unix.MNT_DETACH)
 }
 
-// rootCause keeps paths of the host out of a finding.
+// rootCause strips paths of the host from the error of a finding.
 func rootCause(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -44,7 +44,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestDoctorOldRunc: a runc that containers can overwrite is not good enough, for Doctor or Open.
+// TestDoctorOldRunc checks that neither Doctor nor Open accepts a runc that containers can overwrite.
 func TestDoctorOldRunc(t *testing.T) {
 	cfg := doctorConfig(t.TempDir())
 	cfg.BinDir = t.TempDir()

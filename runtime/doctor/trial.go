@@ -24,24 +24,24 @@ import (
 	"berth/session"
 )
 
-// trialFirstID keeps the users of trial sandboxes apart from those of a daemon on the same machine.
+// trialFirstID separates the users of trial sandboxes from those of a daemon on the same machine.
 const trialFirstID = diskpool.DefaultFirst + (diskpool.IdRanges-16)*diskpool.IDRange
 
-// answerTime is what the guest of a trial may take to answer.
+// answerTime bounds how long the guest of a trial may take to answer.
 const answerTime = 3 * time.Second
 
-// A Trial is what came of starting one sandbox.
+// A Trial is the result of starting one sandbox.
 type Trial struct {
 	Class proto.RuntimeClass
-	Err   error // nil: it started, its guest answered, and nothing of it is left
-	// why runc had to make it, where a script would have, or where the next could not be one; nil: it had not, or is
-	// of another class
+	Err   error // nil: the sandbox started, its guest answered, and nothing is left of the sandbox
+	// Slow is the reason why runc made this sandbox or would make the next one, where a setup program is faster. nil:
+	// there is no such reason, or the class is another one
 	Slow error
 }
 
-// Try opens a Runtime of its own in a temporary directory, starts a sandbox of each class over an image
-// that holds next to nothing, greets its guest, and removes all of it. It needs no daemon and no image. Call
-// PrivateMounts first. The error means that no class could be tried.
+// Try opens a Runtime of its own in a temporary directory. It starts a sandbox of each class over an almost empty
+// image, does the handshake with its guest, and removes everything. It needs no daemon and no image. Call
+// mountns.Private first. An error means that no class could be tried.
 func Try(ctx context.Context, cfg containerd.Config, classes ...proto.RuntimeClass) (_ []Trial, err error) {
 	if cfg.Dir, err = os.MkdirTemp("", "berth-trial-"); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func try(ctx context.Context, r *containerd.Runtime, cfg containerd.Config, imag
 	if err := r.Start(ctx, id, spec); err != nil {
 		return err
 	}
-	if r.UsesForkServer() { // that one was runc's, and the next is a script's
+	if r.UsesForkServer() { // runc made the first sandbox; a setup program makes the next
 		if err := errors.Join(r.Stop(ctx, id), r.Start(ctx, id, spec)); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func try(ctx context.Context, r *containerd.Runtime, cfg containerd.Config, imag
 	return conn.Close()
 }
 
-// trialImage is an OCI archive with one almost empty layer: the guest is all that runs in it.
+// trialImage returns an OCI archive with one almost empty layer. Only the guest runs in it.
 func trialImage() ([]byte, error) {
 	var layer, archive tarball
 	layer.dir("etc/", "home/", "workspace/")
@@ -117,7 +117,7 @@ func trialImage() ([]byte, error) {
 	blob := func(mediaType string, v any) ocispec.Descriptor {
 		data, isBytes := v.([]byte)
 		if !isBytes {
-			data, _ = json.Marshal(v) // plain structs
+			data, _ = json.Marshal(v) // plain structs cannot fail
 		}
 		d := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
 		archive.file("blobs/sha256/"+d.Digest.Encoded(), data)
@@ -142,7 +142,7 @@ func trialImage() ([]byte, error) {
 	return archive.bytes(), archive.err
 }
 
-// A tarball is a tar archive in the making; the first error stays.
+// A tarball builds a tar archive and keeps the first error.
 type tarball struct {
 	buf bytes.Buffer
 	w   *tar.Writer
