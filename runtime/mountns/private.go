@@ -11,19 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Private moves the process to a mount namespace of its own by
-// executing itself again, and returns in the second run. Call it first thing in
-// main of the daemon, before any goroutine or file exists. The PID stays.
+// Private moves the process to a mount namespace of its own. The process executes itself again, and Private returns
+// in the second run. Call it first in main of the daemon, before any goroutine or file exists. The PID stays.
 //
-// The daemon mounts much and often. Away from the host's table, systemd and other
-// daemons do not have to look at each mount, nothing is left behind when the last shim
-// ends, and no mount of the host can be kept busy by a sandbox. The host's own
-// mounts and unmounts still arrive here.
+// The daemon mounts much and often. In its own namespace, systemd and other daemons do not have to process each
+// mount. Nothing is left behind when the last shim ends, and no sandbox keeps a mount of the host busy. The host's
+// own mounts and unmounts still arrive in the namespace.
 func Private() error {
 	if second, err := takeMark(); second || err != nil {
 		return err
 	}
-	// unshare changes this thread alone; exec then makes it the only one.
+	// unshare changes only this thread; exec then makes it the only one.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("leaving the host's mount namespace: %w", err)
@@ -41,9 +39,9 @@ func Private() error {
 	return fmt.Errorf("starting again: %w", syscall.Exec(exe, os.Args, os.Environ()))
 }
 
-// The mark tells the second run from the first: an open file with a name of ours. Unlike
-// an environment variable or an argument it cannot reach any other process, and unlike a look at
-// PID 1's namespace it needs no rights over PID 1.
+// The mark distinguishes the second run from the first: an open file with our name. Unlike an environment variable or
+// an argument, it cannot reach any other process. Unlike a comparison with PID 1's namespace, it needs no rights over
+// PID 1.
 const mark = "berth-private-mounts"
 
 func leaveMark() error {

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A warm sandbox gets its workspace while it runs: the tree is taken from the host as a mount that is nowhere yet,
-// mapped to the sandbox's users, and moved into its mount namespace by a thread of ours that goes there and comes
-// back.
+// A pooled sandbox gets its workspace while it runs. The workspace becomes a detached mount, mapped to the sandbox's
+// users. A thread of ours enters the sandbox's mount namespace, attaches the mount there, and comes back.
 
-// Visit runs work on a thread that is in the mount namespace for that long. Only setns asks for a thread of its own:
-// it is the one that the caller runs on in most cases, or would be, so nobody is woken for it.
+// Visit runs work on a thread in the mount namespace, and then returns the thread to ours. Only setns requires a
+// thread of its own. In most cases that is the caller's thread or one that would run next, so no thread has to be
+// woken.
 func Visit(namespace *os.File, work func() error) error {
 	home, err := homeOfThreads()
 	if err != nil {
@@ -22,7 +22,7 @@ func Visit(namespace *os.File, work func() error) error {
 	}
 	done := make(chan error, 1)
 	go OffMain(func() {
-		err := unix.Unshare(unix.CLONE_FS) // setns refuses a thread whose root and working directory are others' too
+		err := unix.Unshare(unix.CLONE_FS) // setns refuses a thread that shares its root and working directory
 		if err == nil {
 			err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNS)
 		}
@@ -31,7 +31,7 @@ func Visit(namespace *os.File, work func() error) error {
 			err = work()
 			lost = home.enter()
 		}
-		if lost == nil { // else the thread ends. What was asked of it is done, so nobody need know
+		if lost == nil { // else the thread ends; the work is done, so the caller gets no error
 			runtime.UnlockOSThread()
 		}
 		done <- err
@@ -39,12 +39,12 @@ func Visit(namespace *os.File, work func() error) error {
 	return <-done
 }
 
-// A home is where threads are: in a mount namespace, with a root and a working directory, which setns changes too.
-// They are descriptors.
+// A home is the normal place of threads: a mount namespace, a root and a working directory, all of which setns
+// changes. The fields are descriptors.
 type home struct{ mounts, root, directory int }
 
-// homeOfThreads is where the process's first thread is, which goes nowhere. Threads that were on a visit have a
-// working directory of their own from then on: the process is to change its own before the first.
+// homeOfThreads is the place of the process's first thread, which never visits. After a visit a thread has its own
+// working directory, so the process must change its working directory before the first visit, if at all.
 var homeOfThreads = sync.OnceValues(func() (h home, err error) {
 	for _, place := range []struct {
 		fd   *int
@@ -58,7 +58,7 @@ var homeOfThreads = sync.OnceValues(func() (h home, err error) {
 	return h, nil
 })
 
-// enter has the calling thread come home.
+// enter returns the calling thread to home.
 func (h home) enter() error {
 	if err := unix.Setns(h.mounts, unix.CLONE_NEWNS); err != nil {
 		return err
@@ -72,10 +72,10 @@ func (h home) enter() error {
 	return unix.Fchdir(h.directory)
 }
 
-// OffMain runs f on a thread that ends with f, unless f unlocks it. It must not be the process's first
-// one, which never ends and whose namespaces are what /proc/self shows.
+// OffMain runs f on a thread that ends with f, unless f unlocks it. It never uses the process's first thread, which
+// cannot end and whose namespaces /proc/self shows.
 func OffMain(f func()) {
-	runtime.LockOSThread() // not unlocked here: so the thread ends with the goroutine
+	runtime.LockOSThread() // not unlocked here, so the thread ends with the goroutine
 	if unix.Gettid() != unix.Getpid() {
 		f()
 		return
@@ -86,8 +86,8 @@ func OffMain(f func()) {
 	runtime.UnlockOSThread()
 }
 
-// InOwn calls f on a thread that has a mount namespace of its own and ends with f. Programs that f starts
-// inherit the namespace; once they have ended, or have made another, it is gone with all that f mounted.
+// InOwn calls f on a thread with its own mount namespace; the thread ends with f. Programs that f starts inherit the
+// namespace. When they have ended, or have made another one, the namespace is gone with everything that f mounted.
 func InOwn(f func() error) error {
 	done := make(chan error, 1)
 	go OffMain(func() {
@@ -100,8 +100,8 @@ func InOwn(f func() error) error {
 	return <-done
 }
 
-// Leave gives this thread, which must end afterwards, a mount namespace of its own. What it mounts is seen by
-// nobody else; what the host unmounts goes here too.
+// Leave gives this thread a mount namespace of its own; the thread must end afterwards. Its mounts are visible
+// nowhere else. Unmounts of the host take effect here too.
 func Leave() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("making a mount namespace: %w", err)
@@ -112,8 +112,8 @@ func Leave() error {
 	return nil
 }
 
-// Bind mounts what is at path from at path to, with the attributes more than it has, and mapped into a user namespace
-// unless users is nil.
+// Bind mounts the tree at from at path to. It adds the attributes attr, and maps the mount to a user namespace unless
+// users is nil.
 func Bind(from, to string, attr uint64, users *os.File) error {
 	tree, err := Detach(from, attr, users)
 	if err != nil {
@@ -123,7 +123,7 @@ func Bind(from, to string, attr uint64, users *os.File) error {
 	return Attach(tree, to)
 }
 
-// Detach makes the mount that bind makes, without a place. The caller closes it.
+// Detach makes the same mount as Bind, but detached. The caller closes it.
 func Detach(from string, attr uint64, users *os.File) (tree int, err error) {
 	tree, err = unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -141,7 +141,7 @@ func Detach(from string, attr uint64, users *os.File) (tree int, err error) {
 	return tree, nil
 }
 
-// Attach gives a detached mount its place.
+// Attach mounts a detached mount at to.
 func Attach(tree int, to string) error {
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }

@@ -12,7 +12,7 @@ import (
 
 const ownMounts = "/proc/thread-self/ns/mnt"
 
-// otherMounts is a mount namespace that nobody is in.
+// otherMounts returns a new mount namespace without processes.
 func otherMounts(t *testing.T) (ns *os.File) {
 	t.Helper()
 	var err error
@@ -31,10 +31,10 @@ func otherMounts(t *testing.T) (ns *os.File) {
 	return ns
 }
 
-// TestVisits: many at once are each done in their own namespace, one that cannot be goes to whoever asked for it, and
-// whoever has an answer finds all threads at home.
+// TestVisits checks that parallel visits each run in their own namespace, that a failed visit returns its error to
+// its caller, and that all threads are home afterwards.
 func TestVisits(t *testing.T) {
-	places := []string{"ns/mnt", "root", "cwd"} // the last is not the root, which is where a namespace is entered
+	places := []string{"ns/mnt", "root", "cwd"} // the last differs from the root, where a thread enters a namespace
 	var at [3]string
 	for i, place := range places {
 		var err error
