@@ -1,5 +1,5 @@
-// Package keylock provides locks by name whose waiters give up with their context. The runtime and its image store use
-// it; it knows nothing of what a name stands for.
+// Package keylock provides locks by name whose waiters give up with their context. The runtime and its image store
+// use it; it does not interpret names.
 package keylock
 
 import (
@@ -14,8 +14,8 @@ type Set struct {
 }
 
 type lock struct {
-	held  chan struct{} // full while somebody has the lock
-	users int           // holders and waiters; the entry goes with the last
+	held  chan struct{} // full while the lock is held
+	users int           // holders and waiters; the entry is removed with the last
 }
 
 // Lock acquires the lock of key, or fails with ctx. The returned function releases it.
@@ -49,7 +49,7 @@ func (k *Set) leave(key string, l *lock) {
 	}
 }
 
-// Len is how many locks are held or waited for.
+// Len returns how many locks are held or waited for.
 func (k *Set) Len() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
