@@ -10,14 +10,14 @@ import (
 	"berth/state/ledger"
 )
 
-// claims give out contents one user at a time: between putting a content in place and counting
-// it, nobody else may decide that it is not needed. The claim is held across I/O, its mutex is not.
+// claims serialise work on one content. Between placing a content and counting it, no other goroutine may decide that
+// it is unused. A claim is held across I/O; the mutex is not.
 type claims struct {
 	mu   sync.Mutex // guards held
 	held map[string]chan struct{}
 }
 
-// acquire waits for the content and returns what gives it back.
+// acquire waits for the claim on a content. The returned function releases it.
 func (c *claims) acquire(ctx context.Context, hash string) (release func(), err error) {
 	for {
 		c.mu.Lock()
@@ -44,8 +44,8 @@ func (c *claims) release(hash string) {
 	close(busy)
 }
 
-// place moves a complete temporary file to its content's name and makes that durable. Where the
-// content is there already nothing moves; a damaged one is replaced, which mends all its records.
+// place moves a complete temporary file to its content's name and makes that durable. If the content exists, place
+// does nothing. It replaces a damaged content, which repairs all its records.
 func (s *Store) place(tmp, hash string, size int64) error {
 	if s.hasBlob(hash, size) {
 		return nil
@@ -67,8 +67,8 @@ func (s *Store) hasBlob(hash string, size int64) bool {
 	return err == nil && fi.Mode().IsRegular() && fi.Size() == size
 }
 
-// dropContent removes a content that no record counts and says how many bytes that freed. It
-// finishes even if the caller has gone; what fails stays for the next Sweep.
+// dropContent removes a content that no record counts and returns how many bytes that freed. It finishes even if the
+// caller has gone. On failure the content stays for the next Sweep.
 func (s *Store) dropContent(ctx context.Context, hash string) int64 {
 	_, freed, err := s.tryDropContent(context.WithoutCancel(ctx), hash)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Store) removeStrays(ctx context.Context) (n int, freed int64, err error
 	return n, freed, ctx.Err()
 }
 
-// removeStray looks without a claim first, since nearly every content is needed.
+// removeStray checks without a claim first, since nearly every content is needed.
 func (s *Store) removeStray(ctx context.Context, hash string) (bool, int64, error) {
 	if needed, err := s.needed(hash); err != nil || needed {
 		return false, 0, err

@@ -18,8 +18,8 @@ import (
 	"berth/state/ledger"
 )
 
-// TestMain lets the test program be its own victim: with BERTH_CRASH set it works on a store until it
-// is killed, by itself or by its parent.
+// TestMain runs the test program as the crashing process, too: with BERTH_CRASH set it works on a store until it
+// kills itself or its parent kills it.
 func TestMain(m *testing.M) {
 	if step := os.Getenv("BERTH_CRASH"); step != "" {
 		victim(step, os.Getenv("BERTH_CRASH_DIR"))
@@ -43,7 +43,7 @@ func victim(step, dir string) {
 	work(s)
 }
 
-// must is for the victim, which has no testing.T.
+// must ends the process on an error. It is for the crashing process, which has no testing.T.
 func must(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -51,13 +51,13 @@ func must(err error) {
 	}
 }
 
-// die is sudden: nothing deferred runs, nothing is flushed.
+// die kills the process: no deferred function runs, and nothing is flushed.
 func die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }
 
-// dying is a reader that dies.
+// A dying reader kills the process when it is read.
 type dying struct{}
 
 func (dying) Read([]byte) (int, error) { die(); return 0, nil }
@@ -70,9 +70,9 @@ func stage(s *Store, content string) (*Staged, record) {
 	return st, rec
 }
 
-// holdLedger keeps the ledger's writer busy until the content is there, or is not, or half a second has
-// passed, and dies then. What waits for the ledger has not happened; it exits if the content, which must
-// not wait, is not as it should be.
+// holdLedger keeps the ledger's writer busy until the presence of the content equals until, for at most half a
+// second, and then kills the process. A step that waits for the ledger has not happened by then. If the presence of
+// the content does not equal want, the process exits with an error.
 func holdLedger(s *Store, rec record, until, want bool) {
 	held := make(chan struct{})
 	there := func() bool { return s.hasBlob(rec.SHA256, rec.SizeBytes) }
@@ -91,10 +91,10 @@ func holdLedger(s *Store, rec record, until, want bool) {
 	<-held
 }
 
-// crashes are the points between the steps of Put and Delete: each does what they do, up to there.
+// crashes are the points between the steps of Put and Delete. Each run executes the steps up to its point.
 var crashes = []struct {
 	name  string
-	files int // that must be there afterwards, besides the one that was kept
+	files int // files that must exist afterwards, besides the one that was kept
 	run   func(*Store)
 }{
 	{"while it arrives", 0, func(s *Store) {
@@ -113,7 +113,7 @@ var crashes = []struct {
 	{"before a deleted one's record is gone", 1, func(s *Store) {
 		st, rec := stage(s, "deleting")
 		must(st.publish(rec))
-		holdLedger(s, rec, false, true) // it must not go before its record
+		holdLedger(s, rec, false, true) // the content must not be removed before its record
 		must(s.Delete(context.Background(), "ann", rec.ID))
 	}},
 	{"when its record is written", 1, func(s *Store) {
@@ -127,7 +127,7 @@ var crashes = []struct {
 	}},
 }
 
-// work puts and deletes for as long as it lives, and says what it has done.
+// work puts and deletes until the process is killed, and prints what it has done.
 func work(s *Store) {
 	ctx := context.Background()
 	for i := 0; ; i++ {
@@ -149,7 +149,7 @@ func crashProcess(t *testing.T, step, dir string) *exec.Cmd {
 	return cmd
 }
 
-// reopen opens what a victim left.
+// reopen opens the store that a crashed process left.
 func reopen(t *testing.T, dir string) *Store {
 	t.Helper()
 	db, err := ledger.Open(filepath.Join(dir, "ledger.db"))
@@ -164,7 +164,7 @@ func reopen(t *testing.T, dir string) *Store {
 	return s
 }
 
-// checkWhole says whether disk and ledger agree in every way.
+// checkWhole checks that disk and ledger agree.
 func checkWhole(t *testing.T, s *Store) {
 	t.Helper()
 	hashes, used := map[string]bool{}, int64(0)
@@ -238,7 +238,7 @@ func TestKilledAtAnyTime(t *testing.T) {
 				delete(unsure, id)
 			}
 			if n == stop {
-				_ = cmd.Process.Kill() // and read on: what it said before counts
+				_ = cmd.Process.Kill() // and read on: lines from before the kill count
 			}
 		}
 		_ = cmd.Wait()
@@ -267,7 +267,8 @@ func readAll(ctx context.Context, s *Store, id string) (string, error) {
 	return string(data), err
 }
 
-// Damage is not a crash: it is told, nothing is removed, and the same content heals it.
+// TestMissingContentIsReportedAndHeals checks that damage is reported, that nothing is removed, and that storing the
+// same content repairs it.
 func TestMissingContentIsReportedAndHeals(t *testing.T) {
 	b := newBench(t, Config{})
 	f := b.put(t, Upload{}, "precious")

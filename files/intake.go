@@ -14,20 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockBytes is how much of an upload is read, written and hashed at a time, and blocks how many of those there are
-// in memory: one for each of the three to work on, and as many between them, or two of them would stand still
-// together.
+// blockBytes is how much of an upload is read, written and hashed at a time. blocks is how many blocks are in memory:
+// one for each of the three steps, and as many between them. With fewer, one slow step would stop the other two.
 const (
 	blockBytes = 256 << 10
 	blocks     = 6
 )
 
-// startBytes is how much is written before the kernel is asked to begin with the disk: what waits for that at the end
-// is less.
+// startBytes is how much is written before the kernel is asked to start writing to the disk. That shortens the wait
+// for the sync at the end.
 const startBytes = 8 << 20
 
-// An intake is where the bytes of one upload pass every check. Blocks are read, then written, then hashed, each by a
-// goroutine of its own since each takes about as long. An upload of less than a block needs none of them.
+// An intake checks and stores the bytes of one upload. Blocks are read, then written, then hashed. Each step has its
+// own goroutine, since each takes about as long. An upload smaller than a block needs no goroutines.
 type intake struct {
 	ctx  context.Context
 	st   *Staged
@@ -39,19 +38,19 @@ type intake struct {
 	written chan []byte
 
 	stored  int64         // bytes in the file
-	started int64         // of them, bytes that are on their way to the disk
-	broken  chan struct{} // closed once err is there
-	err     error         // of writing
+	started int64         // of these, bytes that the kernel has started to write to the disk
+	broken  chan struct{} // closed after err is set
+	err     error         // from writing
 }
 
-// take stores what r has up to its end. What it fails with is r's own, a limit's or the disk's.
+// take stores r up to its end. It fails with r's own error, a limit's or the disk's.
 func (st *Staged) take(ctx context.Context, file *os.File, r io.Reader) error {
 	in := &intake{ctx: ctx, st: st, file: file, hash: sha256.New(), broken: make(chan struct{})}
 	block := make([]byte, blockBytes)
 	n, err := in.fill(block, r)
 	if err == nil {
 		err = in.stream(block, r)
-	} else if err == io.EOF { // itself: wrapped it means something else
+	} else if err == io.EOF { // compare the value itself: a wrapped io.EOF means something else
 		err = in.store(block[:n])
 		in.hash.Write(block[:n])
 	}
@@ -61,11 +60,11 @@ func (st *Staged) take(ctx context.Context, file *os.File, r io.Reader) error {
 	return err
 }
 
-// stream takes the rest of r, after a block that is full.
+// stream stores the rest of r, after a first block that is full.
 func (in *intake) stream(block []byte, r io.Reader) error {
 	in.free, in.read, in.written = make(chan []byte, blocks), make(chan []byte, blocks), make(chan []byte, blocks)
 	for range blocks - 1 {
-		in.free <- nil // made when it is needed
+		in.free <- nil // allocated when needed
 	}
 	hashed := make(chan struct{})
 	go in.storeAll()
@@ -75,14 +74,14 @@ func (in *intake) stream(block []byte, r io.Reader) error {
 	}()
 	err := in.readAll(block, r)
 	close(in.read)
-	<-hashed // the file is the caller's again
+	<-hashed // after this no goroutine uses the file
 	if in.err != nil {
-		return in.err // that r was not read any further followed from it
+		return in.err // this is why r was not read to its end
 	}
 	return err
 }
 
-// readAll gives blocks away, the first of which is full already, until r ends.
+// readAll reads r into blocks until it ends and passes them on. The first block is full already.
 func (in *intake) readAll(block []byte, r io.Reader) error {
 	for n, err := len(block), error(nil); ; n, err = in.fill(block, r) {
 		if err != nil && err != io.EOF {
@@ -123,7 +122,8 @@ func (in *intake) hashAll() {
 	}
 }
 
-// fill is io.ReadFull that gives the reader's own error, and holds what comes against the limits as it comes.
+// fill is like io.ReadFull, but returns the reader's own error and checks the bytes against the limits as they
+// arrive.
 func (in *intake) fill(block []byte, r io.Reader) (n int, err error) {
 	for n < len(block) && err == nil {
 		var m int
@@ -144,7 +144,7 @@ func (in *intake) admit(p []byte) error {
 	if err := in.ctx.Err(); err != nil {
 		return err
 	}
-	if len(p) == 0 { // takes nothing, also of who has more than is allowed by now
+	if len(p) == 0 { // no bytes are allowed even for an owner over its quota
 		return nil
 	}
 	st, n := in.st, int64(len(p))
@@ -168,7 +168,7 @@ func (in *intake) store(p []byte) error {
 	}
 	in.stored += int64(len(p))
 	if in.stored-in.started >= startBytes {
-		// What it fails with, the sync at the end fails with, too.
+		// If this fails, the sync at the end fails too.
 		_ = unix.SyncFileRange(int(in.file.Fd()), in.started, in.stored-in.started, unix.SYNC_FILE_RANGE_WRITE)
 		in.started = in.stored
 	}

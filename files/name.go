@@ -20,16 +20,15 @@ const (
 	maxMIMELength = 255
 )
 
-// sniffBytes is how much of a content type detection looks at.
+// sniffBytes is how much of a content the type detection reads.
 const sniffBytes = 3072
 
-// forbidden cannot be in a name, whatever system it came from.
+// forbidden are the characters that no name may have, on any system.
 const forbidden = `<>:"|?*\/`
 
-// CleanName is the name that a file keeps: the last component of what was sent, or, where that is
-// empty, "unnamed" with the extension of mimeType. It fails with InvalidArgument for what no file
-// system should meet: forbidden characters, control characters, invalid UTF-8, "." and "..", or more than
-// 255 characters.
+// CleanName returns the name that a file keeps: the last component of what was sent. If that is empty, it returns
+// "unnamed" with the extension of mimeType. It fails with InvalidArgument for names that a file system may not take:
+// forbidden characters, control characters, invalid UTF-8, "." and "..", or more than 255 characters.
 func CleanName(sent, mimeType string) (string, error) {
 	name := sent[strings.LastIndexByte(sent, '/')+1:]
 	if name == "" {
@@ -41,8 +40,8 @@ func CleanName(sent, mimeType string) (string, error) {
 	return name, nil
 }
 
-// NameOf is the name under which a file with this path in a container is stored: the last component, with an
-// underscore for what CleanName refuses, so that the length and the look stay.
+// NameOf returns the name under which a container's file with this path is stored: the last component, with an
+// underscore for each character that CleanName refuses. Length and appearance stay.
 func NameOf(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || strings.ContainsRune(forbidden, r) {
@@ -52,7 +51,7 @@ func NameOf(name string) string {
 	}, strings.ToValidUTF8(path.Base(name), "_"))
 }
 
-// nameFault says what is wrong with a name, if anything.
+// nameFault returns what is wrong with a name, or "".
 func nameFault(name string) string {
 	switch {
 	case !utf8.ValidString(name):
@@ -69,7 +68,7 @@ func nameFault(name string) string {
 	return ""
 }
 
-// checkMIMEType lets through what may stand in a header again when the file is downloaded.
+// checkMIMEType accepts only what can be sent in a header when the file is downloaded.
 func checkMIMEType(t string) error {
 	if t == "" {
 		return nil
@@ -84,7 +83,7 @@ func checkMIMEType(t string) error {
 		"The content type of the file must look like text/csv and have at most %d characters.", maxMIMELength)
 }
 
-// extension is the usual one of a type, with its dot.
+// extension returns the usual extension of a type, with its dot.
 func extension(mimeType string) string {
 	base, _, _ := strings.Cut(mimeType, ";")
 	for ext, t := range textTypes {
@@ -98,7 +97,7 @@ func extension(mimeType string) string {
 	return ".bin"
 }
 
-// textTypes are those that the content alone cannot tell from plain text. One extension each.
+// textTypes are types that cannot be distinguished from plain text by their content. Each has one extension.
 var textTypes = map[string]string{
 	".csv": "text/csv", ".tsv": "text/tab-separated-values", ".md": "text/markdown", ".py": "text/x-python",
 	".js": "text/javascript", ".ts": "text/x-typescript", ".json": "application/json", ".jsonl": "application/x-ndjson",
@@ -107,7 +106,7 @@ var textTypes = map[string]string{
 	".sql":  "application/sql", ".sh": "application/x-sh", ".r": "text/x-r", ".svg": "image/svg+xml",
 }
 
-// detect finds a type from the first bytes, and from the name where these are just text.
+// detect returns a type from the first bytes. If these are text, it uses the name too.
 func detect(head []byte, name string) string {
 	found, _, _ := strings.Cut(mimetype.Detect(head).String(), ";")
 	if found == "text/plain" {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// A name that is taken is one that a browser, a shell and a file system can have.
+// FuzzCleanName checks that an accepted name is valid for a browser, a shell and a file system.
 func FuzzCleanName(f *testing.F) {
 	for _, s := range []string{"", "a.txt", "/etc/passwd", "../../x", "..", "a/", "a\r\nX: y", "\x00", "caf\u00e9",
 		"\u202Egnp.exe", `a"b`, strings.Repeat("n", 256), "\xff", "CON", " "} {
@@ -30,7 +30,7 @@ func FuzzCleanName(f *testing.F) {
 	})
 }
 
-// Whatever a file in a container is called, it can be stored.
+// FuzzNameOf checks that a file of a container can be stored whatever its name is.
 func FuzzNameOf(f *testing.F) {
 	for _, s := range []string{"a", "dir/b.txt", "new\nline", "bad\xff", `a:b?"|*\<>`, "\x7f\u0085", "\u202Ex",
 		strings.Repeat("é", 127), " ", "-rf", "..."} {
@@ -39,7 +39,7 @@ func FuzzNameOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, rel string) {
 		base := path.Base(rel)
 		if rel == "" || base == "/" || base == "." || base == ".." || len(base) > 255 {
-			return // no file has such a name
+			return // no file can have this name
 		}
 		name := NameOf(rel)
 		if got, err := CleanName(name, ""); err != nil || got != name {

@@ -6,15 +6,15 @@ import (
 	"berth/proto"
 )
 
-// A payer is whose quotas a file counts against: its owner's, and that of the API key it was made with.
+// A payer is the pair whose quotas a file counts against: its owner and the API key that made it.
 type payer struct{ owner, key string }
 
-// An account knows how many bytes each owner and each key uses, uploads under way included, so that parallel
-// uploads cannot pass a limit together. What a content that several files share takes on disk
-// counts for each of them: what an owner uses must not depend on what others store.
+// An account counts how many bytes each owner and each key uses. Uploads under way are included, so parallel uploads
+// cannot exceed a limit together. A content that several files share counts in full for each of them: an owner's
+// usage must not depend on what others store.
 type account struct {
-	limit    int64                  // per owner; 0 is none
-	keyLimit func(key string) int64 // 0 is none; nil: no key has one
+	limit    int64                  // per owner; 0 is no limit
+	keyLimit func(key string) int64 // 0 is no limit; nil: no key has a limit
 
 	mu    sync.Mutex // guards what follows
 	used  map[string]int64
@@ -53,21 +53,21 @@ func (a *account) release(p payer, n int64) {
 	less(a.byKey, p.key, n)
 }
 
-// less takes n off, and forgets who uses nothing.
+// less subtracts n, and removes the entry at 0.
 func less(used map[string]int64, who string, n int64) {
 	if used[who] -= n; used[who] <= 0 {
 		delete(used, who)
 	}
 }
 
-// Usage is how many bytes owner's files take, uploads under way included.
+// Usage returns how many bytes owner's files take, uploads under way included.
 func (s *Store) Usage(owner string) int64 {
 	s.account.mu.Lock()
 	defer s.account.mu.Unlock()
 	return s.account.used[owner]
 }
 
-// KeyUsage is how many bytes the files made with an API key take, uploads under way included.
+// KeyUsage returns how many bytes the files made with an API key take, uploads under way included.
 func (s *Store) KeyUsage(key string) int64 {
 	s.account.mu.Lock()
 	defer s.account.mu.Unlock()

@@ -22,7 +22,7 @@ const (
 	MaxIDs       = 100 // of Query.IDs, after removing duplicates
 )
 
-// Get describes a file. One whose time is over is still described until Sweep forgets it.
+// Get describes a file. An expired file is still described until Sweep removes its record.
 func (s *Store) Get(_ context.Context, owner, id string) (proto.StoredFile, error) {
 	rec, err := s.get("get file", owner, id)
 	return rec.stored(), err
@@ -36,10 +36,10 @@ func (s *Store) get(op, owner, id string) (rec record, err error) {
 	return rec, err
 }
 
-// Open opens a file's content; the caller closes it. Deleting the file does not disturb
-// who has it open. It fails with Expired when the file's time is over.
+// Open opens a file's content; the caller closes it. An open file stays readable if it is deleted. Open fails with
+// Expired once the file has expired.
 //
-// What it returns is an *os.File, so that a server can hand it to the kernel whole.
+// The result is an *os.File, so a server can pass it to the kernel as a whole.
 func (s *Store) Open(_ context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error) {
 	const op = "open file"
 	rec, err := s.get(op, owner, id)
@@ -60,7 +60,7 @@ func (s *Store) Open(_ context.Context, owner, id string) (io.ReadSeekCloser, pr
 	return f, rec.stored(), nil
 }
 
-// vanished tells a delete that was faster from content that is lost.
+// vanished distinguishes a concurrent delete from lost content.
 func (s *Store) vanished(op, owner, id string) error {
 	if _, err := s.get(op, owner, id); err != nil {
 		return err
@@ -73,8 +73,8 @@ func (s *Store) vanished(op, owner, id string) error {
 // A Query selects files. IDs excludes Limit and the cursors; AfterID and BeforeID exclude each other.
 type Query struct {
 	Limit    int      // 1 to MaxLimit; 0 is DefaultLimit
-	AfterID  string   // what follows this ID in the list: older files
-	BeforeID string   // what stands right before it: newer files
+	AfterID  string   // only files after this ID in the list: older files
+	BeforeID string   // only files directly before it: newer files
 	Scope    string   // only files made by this container
 	IDs      []string // only these; unknown ones are left out
 }
@@ -85,7 +85,7 @@ type Page struct {
 	More  bool               // there are more in the direction asked for
 }
 
-// List lists an owner's files, newest first. A cursor need not exist any more: it is a place in the order.
+// List lists an owner's files, newest first. A cursor is a position in the order; its file need not exist any more.
 func (s *Store) List(_ context.Context, owner string, q Query) (Page, error) {
 	if err := q.check(); err != nil {
 		return Page{}, err
@@ -183,7 +183,7 @@ func (q Query) walk(tx *ledger.Tx, owner, before string, fn func(id string) bool
 	})
 }
 
-// load reads the records of ids and leaves out those the owner does not have, or that are of another scope.
+// load reads the records of ids. It leaves out those that the owner does not have, or that are of another scope.
 func (q Query) load(tx *ledger.Tx, owner string, ids []string) ([]proto.StoredFile, error) {
 	list := make([]proto.StoredFile, 0, len(ids))
 	for _, id := range ids {
@@ -201,7 +201,7 @@ func (q Query) load(tx *ledger.Tx, owner string, ids []string) ([]proto.StoredFi
 	return list, nil
 }
 
-// unique is ids in ascending order, each once.
+// unique returns ids in ascending order without duplicates.
 func unique(ids []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(ids)))
 }

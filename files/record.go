@@ -16,7 +16,7 @@ const (
 	bucketBlobs  = "blobs"
 )
 
-// A record is what the ledger keeps of a file.
+// A record is a file's entry in the ledger.
 type record struct {
 	ID           string    `json:"id"`
 	Owner        string    `json:"owner"`
@@ -29,7 +29,7 @@ type record struct {
 	ExpiresAt    time.Time `json:"expires_at,omitzero"` // zero: never
 	Downloadable bool      `json:"downloadable,omitempty"`
 	Scope        string    `json:"scope,omitempty"`
-	Dropped      bool      `json:"dropped,omitempty"` // expired, and Sweep has let go of the content
+	Dropped      bool      `json:"dropped,omitempty"` // expired, and Sweep has released the content
 }
 
 func (r record) stored() proto.StoredFile {
@@ -46,7 +46,7 @@ func (r record) expired(now time.Time) bool {
 	return r.Dropped || !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt)
 }
 
-// due is when Sweep has something to do with the record: drop the content at its end, forget it later.
+// due returns when Sweep has to process the record: to drop the content at its expiry, or to remove the record later.
 func (r record) due() time.Time {
 	if r.Dropped {
 		return r.ExpiresAt.Add(rememberExpired)
@@ -54,12 +54,12 @@ func (r record) due() time.Time {
 	return r.ExpiresAt
 }
 
-// dueKey sorts by time, since its layout has a fixed width.
+// dueKey returns a key that sorts by time, since the layout of the time has a fixed width.
 func (r record) dueKey() string { return dueTime(r.due()) + "\x00" + r.ID }
 
 func dueTime(t time.Time) string { return t.UTC().Format("20060102T150405.000000Z") }
 
-// ownerKey may hold any owner: an ID has a fixed form, so no key can be read in two ways.
+// ownerKey is unambiguous for any owner, since an ID has a fixed form.
 func ownerKey(owner, id string) string { return owner + "\x00" + id }
 
 // insert writes a new record and counts its content.
@@ -90,7 +90,7 @@ func remove(tx *ledger.Tx, rec record) error {
 	return count(tx, rec.SHA256, -1)
 }
 
-// drop marks an expired record as one without content and sets when it is to be forgotten.
+// drop marks an expired record as one without content and sets when Sweep removes it.
 func drop(tx *ledger.Tx, rec record) error {
 	if err := tx.Delete(bucketDue, rec.dueKey()); err != nil {
 		return err
@@ -124,7 +124,7 @@ func count(tx *ledger.Tx, hash string, by int) error {
 	return tx.Put(bucketBlobs, hash, n)
 }
 
-// find reads an owner's record. Somebody else's is as unknown as one that never was.
+// find reads an owner's record. A record of another owner is NotFound, as if it did not exist.
 func find(tx *ledger.Tx, op, owner, id string) (record, error) {
 	var rec record
 	if !proto.ValidID(proto.FilePrefix, id) {
@@ -137,7 +137,7 @@ func find(tx *ledger.Tx, op, owner, id string) (record, error) {
 	return rec, err
 }
 
-// longestShownID bounds what an error repeats of an ID that is none.
+// longestShownID bounds how much of an invalid ID an error repeats.
 const longestShownID = 100
 
 func notFound(op, id string) error {

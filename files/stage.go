@@ -19,20 +19,20 @@ const (
 	MaxExpiresIn = 90 * 24 * time.Hour
 )
 
-// An Upload is what is known of a file besides its bytes.
+// An Upload describes a file, except for its bytes.
 type Upload struct {
 	Owner        string        // required
-	Filename     string        // its last path component is kept; see CleanName
+	Filename     string        // only the last path component is kept; see CleanName
 	MIMEType     string        // empty: detected from the content
 	ExpiresIn    time.Duration // 0: kept until deleted; else MinExpiresIn to MaxExpiresIn
 	Downloadable bool          // made by code rather than uploaded
 	Scope        string        // container that made it
-	// as far as it is known before, such as of a file of holes, which takes nothing to make; 0: not
+	// size if it is known in advance, so that a huge sparse file is refused early; 0: unknown
 	SizeBytes int64
 }
 
-// A Staged file has arrived whole but does not exist yet. Its Upload, except for the Owner, may be
-// filled in until Commit, since forms may send the file before the fields about it.
+// A Staged file has arrived completely but is not committed. Its Upload, except for the Owner, may be filled in until
+// Commit, since forms may send the file before the fields about it.
 type Staged struct {
 	Upload Upload
 
@@ -46,9 +46,8 @@ type Staged struct {
 	done  bool
 }
 
-// Put stores what r holds up to its end. It fails with TooLarge or QuotaExceeded as soon as a limit is
-// passed, with InvalidArgument for a name, type or expiry that is not allowed, or with r's
-// error; then nothing is left of it.
+// Put stores r up to its end. It fails with TooLarge or QuotaExceeded as soon as a limit is exceeded, with
+// InvalidArgument for a name, type or expiry that is not allowed, or with r's error. A failed Put leaves nothing.
 func (s *Store) Put(ctx context.Context, up Upload, r io.Reader) (proto.StoredFile, error) {
 	if err := up.check(); err != nil {
 		return proto.StoredFile{}, err
@@ -61,8 +60,8 @@ func (s *Store) Put(ctx context.Context, up Upload, r io.Reader) (proto.StoredFi
 	return st.Commit(ctx)
 }
 
-// Stage takes in what r holds up to its end. The caller closes what it returns. The file counts against the quota of
-// the API key that ctx has.
+// Stage stores r up to its end in a temporary file. The caller closes the Staged. The file counts against the quota
+// of the API key that ctx has.
 func (s *Store) Stage(ctx context.Context, up Upload, r io.Reader) (*Staged, error) {
 	if limit := s.cfg.MaxFileBytes; up.SizeBytes > limit {
 		return nil, proto.Errorf(proto.TooLarge, "upload", "file", "The file has %d bytes; the limit of a stored "+
@@ -86,7 +85,7 @@ func (st *Staged) Close() {
 	}
 	st.done = true
 	if st.path != "" {
-		_ = os.Remove(st.path) // what cannot be removed now goes at the next Open
+		_ = os.Remove(st.path) // if that fails, the next Open removes it
 	}
 	st.store.account.release(st.payer(), st.held)
 	st.store.active.Done()
@@ -105,7 +104,7 @@ func (st *Staged) fill(ctx context.Context, r io.Reader) error {
 	return st.take(ctx, f, r)
 }
 
-// Commit makes the file exist: content in place, then the record.
+// Commit makes the file exist: first the content, then the record.
 func (st *Staged) Commit(ctx context.Context) (proto.StoredFile, error) {
 	rec, err := st.record()
 	if err != nil {
@@ -127,7 +126,7 @@ func (st *Staged) Commit(ctx context.Context) (proto.StoredFile, error) {
 	return rec.stored(), nil
 }
 
-// publish does both steps of Commit. The content is claimed.
+// publish does both steps of Commit. The caller holds the claim on the content.
 func (st *Staged) publish(rec record) error {
 	if err := st.store.place(st.path, rec.SHA256, rec.SizeBytes); err != nil {
 		return err
@@ -135,8 +134,8 @@ func (st *Staged) publish(rec record) error {
 	return st.store.cfg.Ledger.Update(func(tx *ledger.Tx) error { return insert(tx, rec) })
 }
 
-// record completes what is known of the file. The ID is made here, last, so that IDs sort as
-// files come into being, however long they took to arrive.
+// record completes the file's record. It makes the ID last, so IDs sort by the time of the commit, however long the
+// upload took.
 func (st *Staged) record() (record, error) {
 	up, now := st.Upload, st.store.now()
 	if err := up.check(); err != nil {
@@ -172,7 +171,7 @@ func (up Upload) check() error {
 	return err
 }
 
-// diskError tells a full disk, which somebody can mend, from a broken one.
+// diskError distinguishes a full disk, which an operator can fix, from a broken one.
 func diskError(doing string, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return proto.Errorf(proto.Unavailable, "upload", "",

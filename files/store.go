@@ -13,19 +13,19 @@ import (
 	"berth/state/ledger"
 )
 
-// DefaultMaxFileBytes is the hosted limit of one file, "500 MB", read generously: 500 MiB.
+// DefaultMaxFileBytes is the hosted limit of one file: "500 MB", which we take as 500 MiB.
 const DefaultMaxFileBytes = 500 << 20
 
-// A Config says where and how much.
+// A Config configures a Store.
 type Config struct {
 	Dir        string     // made if missing; one Store at a time
 	Ledger     *ledger.DB // stays open until after Close
 	QuotaBytes int64      // per owner, of all its files together; 0 is no limit
-	// bytes that the files made with an API key may have; 0 is no limit, nil is none for any
+	// bytes that the files made with an API key may have; 0 is no limit; nil: no key has a limit
 	KeyQuota     func(key string) int64
 	MaxFileBytes int64            // of one file; 0 is DefaultMaxFileBytes
 	Now          func() time.Time // nil is time.Now
-	Log          *slog.Logger     // nil is silence
+	Log          *slog.Logger     // nil logs nothing
 }
 
 // A Store holds stored files. It is safe for concurrent use.
@@ -41,15 +41,14 @@ type Store struct {
 	active sync.WaitGroup // uploads under way
 }
 
-// Recovered is what Open found and did.
+// Recovered says what Open found and did.
 type Recovered struct {
 	Uploads int      // unfinished uploads removed
 	Strays  int      // contents without a record removed
-	Missing []string // IDs whose content is gone or has the wrong length: damage, nothing is removed
+	Missing []string // IDs whose content is missing or has the wrong length: damage, so nothing is removed
 }
 
-// Open opens the store in cfg.Dir, brings disk and ledger together again after a crash and
-// logs what it had to do.
+// Open opens the store in cfg.Dir. It makes disk and ledger agree after a crash and logs what it did.
 func Open(cfg Config) (*Store, error) {
 	s := &Store{cfg: cfg.withDefaults()}
 	s.log = s.cfg.Log
@@ -82,17 +81,17 @@ func (s *Store) tmpDir() string           { return filepath.Join(s.cfg.Dir, "tmp
 func (s *Store) blobDir() string          { return filepath.Join(s.cfg.Dir, "blobs") }
 func (s *Store) blobPath(h string) string { return filepath.Join(s.blobDir(), h) }
 
-// now is the present in the wire's resolution, so that what is stored equals what is shown.
+// now returns the present in the wire's resolution, so stored and shown times are equal.
 func (s *Store) now() time.Time { return s.cfg.Now().UTC().Truncate(time.Microsecond) }
 
-// MaxFileBytes is the limit of one file.
+// MaxFileBytes returns the maximum size of one file.
 func (s *Store) MaxFileBytes() int64 { return s.cfg.MaxFileBytes }
 
-// Recovered is what Open found and did.
+// Recovered returns what Open found and did.
 func (s *Store) Recovered() Recovered { return s.recovered }
 
-// Close refuses new uploads and waits for those under way. The caller ends them by
-// cancelling their contexts or readers.
+// Close refuses new uploads and waits for those under way. The caller ends these by cancelling their contexts or
+// readers.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -101,7 +100,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// recover removes what a crash left and adds up what each owner uses.
+// recover removes what a crash left and sums up the usage of each owner and key.
 func (s *Store) recover() error {
 	uploads, err := removeAll(s.tmpDir())
 	if err != nil {
@@ -127,8 +126,8 @@ func (s *Store) recover() error {
 	return nil
 }
 
-// inspect reads all records: it adds up the bytes that each owner and key uses, and finds IDs whose content is not as
-// recorded.
+// inspect reads all records. It sums up the bytes that each owner and key uses, and returns the IDs whose content is
+// not as recorded.
 func (s *Store) inspect() (missing []string, err error) {
 	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return scanRecords(tx, func(rec record) {
@@ -161,7 +160,7 @@ func removeAll(dir string) (int, error) {
 
 var errClosed = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down; try again when it is back.")
 
-// begin counts an upload in, unless the store is closed.
+// begin registers an upload, unless the store is closed.
 func (s *Store) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A bench is a store on a disk of its own, with a clock that stands still.
+// A bench is a store on a disk of its own, with a clock that the test sets.
 type bench struct {
 	*Store
 	dir string
@@ -165,7 +165,8 @@ func TestContentIsStoredOnce(t *testing.T) {
 	}
 }
 
-// Many puts and deletes of one content race; whoever has a file must have its content.
+// TestPutAndDeleteOfOneContentRace runs puts and deletes of one content in parallel. Every file that exists must have
+// its content.
 func TestPutAndDeleteOfOneContentRace(t *testing.T) {
 	b := newBench(t, Config{})
 	var wg sync.WaitGroup
@@ -230,7 +231,7 @@ func TestLimitsApplyWhileReading(t *testing.T) {
 	b.put(t, Upload{Owner: "bob"}, "another owner has a quota of its own")
 }
 
-// neverEnds is a reader without an end.
+// A neverEnds reader has no end.
 type neverEnds struct{}
 
 func (neverEnds) Read(p []byte) (int, error) { clear(p); return len(p), nil }
@@ -285,7 +286,7 @@ func TestBrokenUploadLeavesNothing(t *testing.T) {
 	}
 }
 
-// An endless upload ends with the disk.
+// TestFullDiskEndsAnUpload checks that an endless upload ends when the disk is full.
 func TestFullDiskEndsAnUpload(t *testing.T) {
 	b := newBench(t, Config{})
 	disk := filepath.Join(b.cfg.Dir, "tmp")
@@ -305,12 +306,13 @@ func TestFullDiskEndsAnUpload(t *testing.T) {
 	}
 }
 
-// A counter is how many bytes it was given.
+// A counter counts the bytes that are written to it.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }
 
-// What is written and hashed a block at a time, by several at once, is what came.
+// TestBlocksStayInOrder checks that the stored content equals the upload, although several goroutines write and hash
+// blocks.
 func TestBlocksStayInOrder(t *testing.T) {
 	b := newBench(t, Config{})
 	content := make([]byte, 5*blocks*blockBytes/2+1)
@@ -357,7 +359,7 @@ func TestExpiry(t *testing.T) {
 	for _, step := range steps {
 		b.now = start.Add(step.after)
 		if _, _, err := b.Store.Open(t.Context(), "ann", f.ID); step.content == proto.Expired {
-			wantCode(t, err, proto.Expired) // before the sweep already
+			wantCode(t, err, proto.Expired) // even before the sweep
 		}
 		swept, err := b.Sweep(t.Context(), b.now)
 		if err != nil || swept != step.swept {

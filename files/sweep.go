@@ -15,15 +15,15 @@ const rememberExpired = 30 * 24 * time.Hour
 // sweepBatch is how many records one transaction of Sweep changes.
 const sweepBatch = 256
 
-// Swept is what a Sweep did.
+// Swept says what a Sweep did.
 type Swept struct {
-	Expired    int   // files whose time was over: content let go, record kept
-	Forgotten  int   // records removed, long after they expired
+	Expired    int   // files that expired: content released, record kept
+	Forgotten  int   // records removed, long after the files expired
 	Strays     int   // contents without a record
 	FreedBytes int64 // on disk
 }
 
-// Counts are the counts by the names that log and metrics have for them.
+// Counts returns the counts by their names in log and metrics.
 func (w Swept) Counts() map[string]int {
 	return map[string]int{
 		"expired":     w.Expired,
@@ -33,7 +33,7 @@ func (w Swept) Counts() map[string]int {
 	}
 }
 
-// Delete removes a file for good. A second Delete fails with NotFound.
+// Delete removes a file permanently. A second Delete fails with NotFound.
 func (s *Store) Delete(ctx context.Context, owner, id string) error {
 	var rec record
 	err := s.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
@@ -51,14 +51,14 @@ func (s *Store) Delete(ctx context.Context, owner, id string) error {
 	return nil
 }
 
-// letGo gives back what a record that is no longer counted took.
+// letGo releases the quota and the content of a record that is no longer counted.
 func (s *Store) letGo(ctx context.Context, rec record) (freed int64) {
 	s.account.release(rec.payer(), rec.SizeBytes)
 	return s.dropContent(ctx, rec.SHA256)
 }
 
-// Sweep lets go of what has expired at now, forgets what expired long ago, and removes
-// contents that no record counts. It stops when ctx ends; what it did until then counts.
+// Sweep releases the content of files that have expired at now, removes records of files that expired long ago, and
+// removes contents that no record counts. It stops when ctx ends; the result counts what it did until then.
 func (s *Store) Sweep(ctx context.Context, now time.Time) (Swept, error) {
 	var swept Swept
 	for ctx.Err() == nil {
@@ -76,7 +76,7 @@ func (s *Store) Sweep(ctx context.Context, now time.Time) (Swept, error) {
 	return swept, err
 }
 
-// sweepDue handles one batch of due records and says how many there were.
+// sweepDue processes one batch of due records and returns how many there were.
 func (s *Store) sweepDue(ctx context.Context, now time.Time, swept *Swept) (int, error) {
 	var dropped []record
 	var forgotten, n int
@@ -111,7 +111,7 @@ func (s *Store) sweepDue(ctx context.Context, now time.Time, swept *Swept) (int,
 
 // dueBy reads the first records that are due at now.
 func dueBy(tx *ledger.Tx, now time.Time) (due []record, err error) {
-	last := dueTime(now) + "\x01" // after every key of this very moment
+	last := dueTime(now) + "\x01" // sorts after every key of this moment
 	err = tx.Scan(bucketDue, "", func(key string, data []byte) (bool, error) {
 		if key > last || len(due) == sweepBatch {
 			return false, nil
