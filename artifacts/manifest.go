@@ -15,7 +15,7 @@ import (
 	"berth/state/ledger"
 )
 
-// manifest builds the manifest from the books.
+// manifest builds a job's manifest from its record, the ledger and the newest execs.
 func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 	m := proto.Manifest{
 		JobID: j.rec.ID, WorkspaceID: j.rec.Workspace, ContainerID: j.rec.Container, Truncated: j.rec.Truncated,
@@ -25,14 +25,13 @@ func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 	for _, f := range j.rec.Files {
 		m.Files = append(m.Files, f.Artifact)
 	}
-	// Maps have no order, and two manifests of the same files should be the same bytes.
+	// Maps have no order, and equal manifests should be equal bytes.
 	slices.SortFunc(m.Files, func(a, b proto.Artifact) int { return cmp.Compare(a.Path, b.Path) })
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return ledger.Each(tx, bucketExecs, j.key+"/", func(_ string, e proto.JobExec) { m.Execs = append(m.Execs, e) })
 	})
-	// The ledger writes in batches: what it has not written yet is appended here, unless it has
-	// been written since. Looking at the last few lines is enough for that, as newest has no more
-	// than maxNewest.
+	// The ledger writes in batches, so the newest execs may not be in it yet. They are appended here if the ledger
+	// does not have them. A look at the last entries is enough, since newest has at most maxNewest.
 	for _, e := range j.newest {
 		if !slices.ContainsFunc(m.Execs[max(0, len(m.Execs)-2*maxNewest):], func(x proto.JobExec) bool {
 			return x.ID == e.ID
@@ -44,8 +43,8 @@ func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 	return m, err
 }
 
-// writeManifest puts manifest.json beside the files, if there is still a directory for it and the name is free. A
-// directory that a command of root's made takes nothing from others, so it is written as that.
+// writeManifest writes manifest.json beside the files, if their directory still exists and the name is free. It
+// writes as the default user. If the directory refuses that user and the exec ran as root, it writes as root.
 func (js *Jobs) writeManifest(ctx context.Context, s session.Files, as string, j *job) error {
 	if j.absent || !j.ownsManifest {
 		return nil
@@ -59,11 +58,11 @@ func (js *Jobs) writeManifest(ctx context.Context, s session.Files, as string, j
 		return err
 	}
 	data = append(data, '\n')
-	// WriteBook and not WriteFile: the directory is the code's, which may put links into it, and
+	// WriteManifest and not WriteFile: code in the sandbox owns the directory and may put links into it, and
 	// WriteFile would report the write as a change by the API.
 	fi, err := s.WriteManifest(ctx, proto.UserDefault, j.manifestPath(), bytes.NewReader(data))
-	// Only where the exec itself ran as root: nobody else's act may write with root's rights into
-	// a directory that was closed to them.
+	// Only if the exec itself ran as root: an exec of another user must not cause a write with root's rights into a
+	// directory that is closed to that user.
 	if proto.CodeOf(err) == proto.PermissionDenied && as == proto.UserRoot {
 		fi, err = s.WriteManifest(ctx, as, j.manifestPath(), bytes.NewReader(data))
 	}
@@ -74,7 +73,7 @@ func (js *Jobs) writeManifest(ctx context.Context, s session.Files, as string, j
 	return err
 }
 
-// wrote brings the gist of this turn's look up to date with the manifest that was written after it.
+// wrote adds the manifest that was just written to the listing, and updates the fingerprint.
 func (j *job) wrote(fi proto.FileInfo) {
 	if j.fingerprint == "" {
 		return
@@ -87,7 +86,7 @@ func (j *job) wrote(fi proto.FileInfo) {
 	j.fingerprint = proto.Gist(proto.JobDir(j.rec.ID), j.listing)
 }
 
-// manifestIn is where manifest.json is in a list, or belongs. Lists are sorted by path.
+// manifestIn returns the index of manifest.json in a list, or where it belongs. Lists are sorted by path.
 func (j *job) manifestIn(list []proto.FileInfo) (i int, there bool) {
 	return slices.BinarySearchFunc(list, j.manifestPath(), func(fi proto.FileInfo, path string) int {
 		return cmp.Compare(fi.Path, path)
@@ -96,7 +95,7 @@ func (j *job) manifestIn(list []proto.FileInfo) (i int, there bool) {
 
 func (j *job) manifestPath() string { return proto.JobDir(j.rec.ID) + "/" + proto.ManifestName }
 
-// A statKey tells one state of a file from another.
+// A statKey distinguishes states of a file.
 type statKey struct {
 	changed time.Time
 	size    int64
@@ -104,9 +103,9 @@ type statKey struct {
 
 func markOf(fi proto.FileInfo) statKey { return statKey{fi.ChangedAt.Time, fi.SizeBytes} }
 
-// mayList reports whether manifest.json is ours to write. It is a name that programs give to files of their own: such
-// a one is kept, and listed like any other, and then the manifest is in the API alone. Ours is known by its mark,
-// after a restart by its beginning.
+// mayList reports whether we may write manifest.json. Programs may use that name for their own files. Such a file
+// stays and is listed like any other; the manifest is then available only through the API. We recognise our own file
+// by its stat key, and after a restart by its first bytes.
 func (js *Jobs) mayList(ctx context.Context, s session.Files, j *job, list []proto.FileInfo, truncated bool) bool {
 	var fi proto.FileInfo
 	i, there := j.manifestIn(list)
@@ -133,10 +132,11 @@ func (js *Jobs) mayList(ctx context.Context, s session.Files, j *job, list []pro
 	return true
 }
 
-// manifestHead is how every manifest begins, of whatever job: a directory may have been copied with its own.
+// manifestHead matches the beginning of every manifest, of any job: a directory may have been copied with its
+// manifest.
 var manifestHead = regexp.MustCompile(`^\{\n  "job_id": "[A-Za-z0-9_-]+",\n  "workspace_id": "`)
 
-// isManifest reports whether manifest.json is one that we wrote. One that cannot be read is not.
+// isManifest reports whether we wrote manifest.json. It reports false if the file cannot be read.
 func (js *Jobs) isManifest(ctx context.Context, s session.Files, j *job) bool {
 	r, _, err := s.ReadFileNoLinks(ctx, proto.UserRoot, j.manifestPath())
 	if err != nil {
@@ -144,6 +144,6 @@ func (js *Jobs) isManifest(ctx context.Context, s session.Files, j *job) bool {
 	}
 	defer r.Close()
 	head := make([]byte, 256)
-	n, _ := io.ReadFull(r, head) // it may have less, and is none then
+	n, _ := io.ReadFull(r, head) // a shorter file is no manifest
 	return manifestHead.Match(head[:n])
 }
