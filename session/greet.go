@@ -9,8 +9,8 @@ import (
 	"berth/guest/wire"
 )
 
-// A greetedConn is a connection to a guest that has said who it is. A Runtime that keeps sandboxes ready holds one for
-// each and returns it from its first Dial after Start, so that the session need not ask again.
+// A greetedConn is a guest connection after its handshake. A Runtime with pooled sandboxes holds one for each. It
+// returns the connection from its first Dial after Start, so the session needs no handshake of its own.
 type greetedConn struct {
 	net.Conn
 	client *client.Client // over Conn
@@ -20,10 +20,10 @@ type greetedConn struct {
 // Close closes the client and its connections.
 func (c *greetedConn) Close() error { return c.client.Close() }
 
-// Handshake asks the guest at the other end of conn who it is, and returns the connection to keep. It is for a Runtime
-// that keeps sandboxes ready: that calls it when it has started one, and then, with the connection that it keeps, to
-// find out whether the guest still answers. A sandbox that "started" says little: its guest must answer over its
-// socket, and as PID 1, or it could neither reap orphans nor see all processes. On failure conn is closed.
+// Handshake asks the guest at the other end of conn who it is, and returns the connection to keep. A Runtime with
+// pooled sandboxes calls it after the start of a sandbox. It calls it again with the kept connection to check that
+// the guest still answers. A process that has started is not enough: the guest must answer over its socket. It must
+// also be PID 1, or it could neither reap orphans nor see all processes. On failure Handshake closes conn.
 func Handshake(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	c, ok := conn.(*greetedConn)
 	if !ok {
@@ -54,7 +54,7 @@ func closeOnce(conn net.Conn) error {
 	return nil
 }
 
-// greet finds out who the guest is that has just been started.
+// greet does the handshake with a guest that was just started.
 func (s *Session) greet(ctx context.Context) (wire.Hello, error) {
 	conn, err := s.dial(ctx)
 	if err != nil {
@@ -64,9 +64,9 @@ func (s *Session) greet(ctx context.Context) (wire.Hello, error) {
 		s.client().TakeOver(c.client)
 		return c.hello, nil
 	}
-	_ = conn.Close() // the client dials by itself
+	_ = conn.Close() // the client dials itself
 	return s.client().Hello(ctx)
 }
 
-// Dozes reports whether process pid is what waits in the place of a guest that dozes. It is for runtimes; see Dozer.
+// Dozes reports whether process pid is the placeholder of a dozing guest. It is for runtimes; see Dozer.
 func Dozes(pid int) bool { return client.IsDoze(pid) }

@@ -54,7 +54,7 @@ func (c Config) grant(asked proto.Network) (n proto.Network, err error) {
 // proxies reports whether a session with this record gets the proxy.
 func (c Config) proxies(rec record) bool { return c.Egress != nil && rec.connected() }
 
-// proxyService is the proxy of the session's present generation, or nil.
+// proxyService returns the proxy of the session's present generation, or nil.
 func (s *Session) proxyService(rec record) Service {
 	if s.core.cfg.proxies(rec) {
 		return s.core.cfg.Egress.Gate(rec.Network, slices.Collect(maps.Values(rec.NetworkSecrets)), s.auditEgress)
@@ -79,9 +79,9 @@ func (s *Session) auditEgress(v egress.Report) {
 	})
 }
 
-// The guest listens on the container's loopback and passes each connection on to the daemon, over a connection that
-// the daemon has opened to the guest ahead of time. A session without services has no listener, connection or
-// goroutine for this.
+// The guest listens on the container's loopback. It passes each connection to the daemon, over a connection that the
+// daemon has opened to the guest in advance. A session without services has no listener, connection or goroutine for
+// this.
 
 // A Service answers connections to one port of a container's loopback. egress.Gate is one.
 type Service interface {
@@ -91,8 +91,8 @@ type Service interface {
 	Serve(ctx context.Context, c egress.Conn)
 }
 
-// servePorts starts to serve the present generation's loopback. The guest listens when it returns. Called with
-// transition held.
+// servePorts starts to serve the present generation's loopback. When it returns, the guest listens. The caller holds
+// transition.
 func (s *Session) servePorts(ctx context.Context) error {
 	rec := s.record()
 	if err := s.servePort(ctx, proxyPort, s.proxyService(rec)); err != nil {
@@ -101,11 +101,11 @@ func (s *Session) servePorts(ctx context.Context) error {
 	return s.serveTools(ctx, rec)
 }
 
-// readyListeners is how many listeners wait in the guest for each service. With one only, a connection right behind
-// another waits a little.
+// readyListeners is how many listeners wait in the guest for each service. With only one, two connections in quick
+// succession would make the second wait.
 const readyListeners = 2
 
-// servePort starts to serve one port, unless there is no service or the port is served. Called with transition held.
+// servePort starts to serve one port, unless there is no service or the port is served. The caller holds transition.
 func (s *Session) servePort(ctx context.Context, port uint16, service Service) error {
 	if service == nil || s.portServed(port) {
 		return nil
@@ -144,7 +144,7 @@ func (s *Session) portServed(port uint16) bool {
 }
 
 // restorePorts serves the ports that a generation has lost, even if the request behind ctx has ended. On failure the
-// generation goes on without them. Called with transition held.
+// generation continues without them. The caller holds transition.
 func (s *Session) restorePorts(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helloTimeout)
 	defer cancel()
@@ -154,8 +154,8 @@ func (s *Session) restorePorts(ctx context.Context) {
 	}
 }
 
-// restoreLostPorts restores the ports of a running session for the sweeper, since one slow moment is enough to lose
-// them. Called with transition held.
+// restoreLostPorts restores the ports of a running session. The sweeper calls it, since one slow response of the
+// guest can lose a port. The caller holds transition.
 func (s *Session) restoreLostPorts(ctx context.Context) {
 	rec := s.record()
 	lost := s.core.cfg.proxies(rec) && !s.portServed(proxyPort) || s.core.cfg.offers(rec) && !s.portServed(toolsPort)
@@ -174,14 +174,14 @@ func (s *Session) closePorts() {
 	s.servedPorts = nil
 }
 
-// Delay after a failed listener: the guest may be gone, which others find out, or short of descriptors.
+// Delay after a failed listener: the guest may be gone, which other code detects, or may lack descriptors.
 const (
 	lineRest    = 100 * time.Millisecond
 	longestRest = 5 * time.Second
 )
 
-// acceptConnections accepts connections and has the service answer each, until ctx ends. line is the first listener,
-// if there is one already.
+// acceptConnections accepts connections until ctx ends and has the service answer each. line is the first listener,
+// if one exists already.
 func (s *Session) acceptConnections(ctx context.Context, g *client.Client, port uint16, service Service,
 	line *client.Listener) {
 	var wg sync.WaitGroup

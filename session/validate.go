@@ -14,7 +14,7 @@ import (
 	"berth/session/secrets"
 )
 
-// invalid is an InvalidArgument error about a field of a request.
+// invalid returns an InvalidArgument error about a field of a request.
 func invalid(field, format string, args ...any) error {
 	return proto.Errorf(proto.InvalidArgument, "", field, format, args...)
 }
@@ -41,8 +41,8 @@ func checkSpan(field string, d, lo, hi time.Duration) error {
 	return nil
 }
 
-// checkLimits refuses what the kernel would refuse later and less clearly. A request may lower
-// the daemon's limits and may not raise them.
+// checkLimits refuses limits that the kernel would refuse later with a less clear error. A request may lower the
+// daemon's limits but not raise them.
 func checkLimits(l, most proto.Limits) error {
 	least := LeastLimits
 	switch {
@@ -65,7 +65,7 @@ func checkLimits(l, most proto.Limits) error {
 	return nil
 }
 
-// outside reports whether a limit is not from least to most. 0 is the default.
+// outside reports whether a limit is negative, above most, or below least. 0 means the default and is allowed.
 func outside(n, least, most int64) bool { return n < 0 || n > 0 && n < least || n > most }
 
 func checkLabels(labels map[string]string) error {
@@ -106,7 +106,7 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// checkSecrets checks secrets beside the environment that they go into.
+// checkSecrets checks secrets together with the environment that they go into.
 func checkSecrets(values, env map[string]string) error {
 	if err := checkEnv(values); err != nil {
 		return invalid("secrets", "secrets: %s", strings.ReplaceAll(proto.AsError(err).Message, "environment variable",
