@@ -17,10 +17,9 @@ import (
 	"berth/session"
 )
 
-// Conform is the suite that every Runtime passes, for one runtime class of it: the contract of
-// session.Runtime first, then the whole core over it with the real guest.
-// A runtime class that is added needs no tests of its own for what stands here, and a difference between
-// two classes shows as one that fails and one that does not.
+// Conform is the suite that every Runtime passes, for one of its runtime classes. It tests the contract of
+// session.Runtime first, then the whole core over it with the real guest. A new runtime class needs no tests of its
+// own for this contract. A difference between two classes shows as one that fails and one that does not.
 func Conform(t *testing.T, rt session.Runtime, images session.Images, class proto.RuntimeClass) {
 	c := conformance{rt: rt, images: images, class: class}
 	for _, test := range []struct {
@@ -48,16 +47,16 @@ func Conform(t *testing.T, rt session.Runtime, images session.Images, class prot
 	}
 }
 
-// conformance is what each part of the suite works with. The parts share no container: each fails for a
-// reason of its own.
+// conformance is what each part of the suite works with. The parts share no container, so each fails for its own
+// reason.
 type conformance struct {
 	rt     session.Runtime
 	images session.Images
 	class  proto.RuntimeClass
 }
 
-// spec is a small sandbox with a workspace of its own. Its limits are far below the defaults, so that
-// several fit on a machine that runs other tests.
+// spec returns a small sandbox with its own workspace. Its limits are far below the defaults, so several fit on a
+// machine that runs other tests.
 func (c conformance) spec(t *testing.T) session.Spec {
 	t.Helper()
 	img, err := c.images.Resolve(context.Background(), "base")
@@ -70,8 +69,8 @@ func (c conformance) spec(t *testing.T) session.Spec {
 	}
 }
 
-// start starts a sandbox that is gone after the test, with its workspace.
-// Its clean-up is registered before the start: a start that fails half way must leave nothing either.
+// start starts a sandbox and removes it, with its workspace, after the test. It registers the clean-up before the
+// start: a start that fails half way must leave nothing either.
 func (c conformance) start(t *testing.T, spec session.Spec) string {
 	t.Helper()
 	id := proto.NewID(proto.ContainerPrefix)
@@ -82,8 +81,8 @@ func (c conformance) start(t *testing.T, spec session.Spec) string {
 	return id
 }
 
-// remove ends a sandbox with its workspace and looks whether both are gone. It is called for sandboxes
-// that never were, too: stopping and removing what is not there is no error.
+// remove stops a sandbox, removes its workspace and checks that both are gone. It is also called for sandboxes that
+// never existed: to stop or remove a missing one is no error.
 func (c conformance) remove(t *testing.T, id, workspace string) {
 	t.Helper()
 	ctx := context.Background()
@@ -99,7 +98,7 @@ func (c conformance) remove(t *testing.T, id, workspace string) {
 	}
 }
 
-// client talks to a sandbox's guest, each time on a new connection of the runtime's.
+// client returns a client of a sandbox's guest, each time on a new connection of the runtime.
 func (c conformance) client(t *testing.T, id string) *client.Client {
 	t.Helper()
 	g := client.NewClient(func(ctx context.Context) (net.Conn, error) { return c.rt.Dial(ctx, id) })
@@ -107,8 +106,8 @@ func (c conformance) client(t *testing.T, id string) *client.Client {
 	return g
 }
 
-// lifecycle starts, dials, starts again and stops twice. The core repeats both after a crash, when it
-// cannot know how far it came, so neither may fail or do anything the second time.
+// lifecycle starts, dials, starts again and stops twice. After a crash the core repeats start and stop, since it
+// cannot know how far it came. The second call must neither fail nor do anything.
 func (c conformance) lifecycle(t *testing.T) {
 	ctx := context.Background()
 	spec := c.spec(t)
@@ -121,7 +120,7 @@ func (c conformance) lifecycle(t *testing.T) {
 	if err := c.rt.Start(ctx, id, spec); err != nil {
 		t.Fatalf("starting what runs: %v", err)
 	}
-	// The boot ID is made by each guest anew: the same one means that the same guest still runs.
+	// Each guest makes a new boot ID: an equal one means that the same guest still runs.
 	if again, err := c.client(t, id).Hello(ctx); err != nil || again.Boot != hello.Boot {
 		t.Fatalf("starting what runs made another: %+v %v", again, err)
 	}
@@ -134,21 +133,19 @@ func (c conformance) lifecycle(t *testing.T) {
 			t.Fatalf("stopping: %v", err)
 		}
 	}
-	// NotFound rather than Unavailable, since the core starts a sandbox that is gone, and waits for one
-	// that does not answer.
+	// NotFound and not Unavailable: the core starts a missing sandbox again, and waits for one that does not answer.
 	if _, err := c.rt.Dial(ctx, id); proto.CodeOf(err) != proto.NotFound {
 		t.Fatalf("dialling what was stopped: %v", err)
 	}
 }
 
-// workspace writes inside and outside of the workspace and looks from the next sandbox for both.
+// workspace writes inside and outside of the workspace, and checks both in the next sandbox.
 func (c conformance) workspace(t *testing.T) {
 	ctx := context.Background()
 	spec := c.spec(t)
 	first := c.start(t, spec)
 	g := c.client(t, first)
-	// The default user's UID has to be the same from one sandbox to the next, or its own files would be
-	// another's.
+	// The default user's UID must be the same in each sandbox, or its own files would belong to another user.
 	if _, err := g.Write(ctx, proto.UserDefault, "/workspace/a/b", wire.WriteOptions{}, strings.NewReader(
 		"kept")); err != nil {
 		t.Fatal(err)
@@ -166,15 +163,14 @@ func (c conformance) workspace(t *testing.T) {
 	if err != nil || fi.SizeBytes != 4 || fi.UID != 1000 {
 		t.Fatalf("in the next sandbox: %+v %v", fi, err)
 	}
-	// What stands outside is thrown away with the sandbox. A leftover there would be shown to whoever gets
-	// the next one.
+	// Files outside are removed with the sandbox. A leftover would be visible to the user of the next sandbox.
 	if _, err := h.Stat(ctx, proto.UserDefault, "/tmp/x"); proto.CodeOf(err) != proto.NotFound {
 		t.Fatalf("what was outside the workspace stayed: %v", err)
 	}
 }
 
-// absent asks for what never was, and for workspaces with names that are paths. A name that reached the
-// file system as it is would remove somebody else's files, as root.
+// absent asks for sandboxes that never existed, and for workspaces whose names are paths. A name that reached the
+// file system unchecked would remove other files, as root.
 func (c conformance) absent(t *testing.T) {
 	ctx := context.Background()
 	id := proto.NewID(proto.ContainerPrefix)
@@ -190,15 +186,15 @@ func (c conformance) absent(t *testing.T) {
 	spec := c.spec(t)
 	c.start(t, spec)
 	for _, bad := range []string{"", ".", "..", "../../etc", "workspace_../" + spec.Workspace, "workspace_*"} {
-		_ = c.rt.RemoveWorkspace(ctx, bad) // refusing is as good as finding nothing
+		_ = c.rt.RemoveWorkspace(ctx, bad) // an error and a no-op are both correct
 	}
 	if inv, err := c.rt.List(ctx); err != nil || !slices.Contains(inv.Workspaces, spec.Workspace) {
 		t.Errorf("a name that is none removed a workspace: %+v %v", inv, err)
 	}
 }
 
-// givenUp starts with a context that has ended, as when a client hangs up. Who asked is gone, so nothing
-// would ever stop a sandbox that was left.
+// givenUp starts with a context that has ended, as when a client hangs up. The caller is gone, so nothing would ever
+// stop a sandbox that the start left.
 func (c conformance) givenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -214,7 +210,7 @@ func (c conformance) givenUp(t *testing.T) {
 	c.remove(t, id, spec.Workspace)
 }
 
-// parallel starts six at once, which is where locks, names and addresses that are shared by mistake show.
+// parallel starts six sandboxes at once, to find locks, names and addresses that are shared by mistake.
 func (c conformance) parallel(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 6 {
@@ -258,8 +254,8 @@ func (c conformance) sessionWith(t *testing.T, cfg session.Config) (*Stack, *ses
 	return st, s
 }
 
-// commands runs what any client may ask for and compares the whole result. Each line stands for something
-// that a runtime can get wrong.
+// commands runs what a client may ask for and compares the whole result. Each line is a case that a runtime can get
+// wrong.
 func (c conformance) commands(t *testing.T) {
 	_, s := c.session(t)
 	for _, k := range []struct {
@@ -267,7 +263,7 @@ func (c conformance) commands(t *testing.T) {
 		stdout, stderr string
 		code           int
 	}{
-		// Both streams are kept apart, and the code is the command's own.
+		// Both streams are separate, and the code is the command's own.
 		{proto.Cmd{Command: "echo out; echo err >&2; exit 3"}, "out\n", "err\n", 3},
 		// The default user, its home, and a job's directory as the working directory.
 		{proto.Cmd{Command: "id -u; id -un; echo $HOME; pwd", JobID: "j"}, "1000\nuser\n/home/user\n/workspace/j\n", "",
@@ -275,15 +271,14 @@ func (c conformance) commands(t *testing.T) {
 		{proto.Cmd{Command: "id -u", User: proto.UserRoot}, "0\n", "", 0},
 		// A shell's convention: 128 and the signal's number.
 		{proto.Cmd{Command: "kill -KILL $$"}, "", "", 137},
-		// More than a pipe holds (64 KiB), in both directions at once: who writes all input before reading
-		// any output hangs here.
+		// More than a pipe holds (64 KiB), in both directions at once: a runtime that writes all input before it
+		// reads any output hangs here.
 		{proto.Cmd{Command: "cat", Stdin: strings.Repeat("x", 300_000)}, strings.Repeat("x", 300_000), "", 0},
-		// 127 is what a shell says of a program that is missing. What stands on stderr is the kernel's
-		// wording, and no promise.
+		// 127 is a shell's code for a missing program. The text on stderr is the kernel's and may vary.
 		{proto.Cmd{Argv: []string{"/no/such"}}, "", "", 127},
-		// More than a frame of the guest's protocol holds, so that it comes in parts.
+		// More than a frame of the guest's protocol holds, so it comes in several frames.
 		{proto.Cmd{Command: "head -c 500000 /dev/zero | tr '\\0' y"}, strings.Repeat("y", 500_000), "", 0},
-		// A process that is left holds the pipe open; waiting for its end would take a thousand seconds.
+		// A process that is left keeps the pipe open; a runtime that waits for its end would take a thousand seconds.
 		{proto.Cmd{Command: "(sleep 1000 &) ; echo quick"}, "quick\n", "", 0},
 	} {
 		res, err := s.Run(context.Background(), k.cmd)
@@ -297,8 +292,8 @@ func (c conformance) commands(t *testing.T) {
 	}
 }
 
-// shells checks that a named shell keeps its directory and variables from one command to the next, that
-// "exit" ends just that shell, and that a terminal has the size that was asked for.
+// shells checks that a named shell keeps its directory and variables between commands, that "exit" ends only that
+// shell, and that a terminal has the requested size.
 func (c conformance) shells(t *testing.T) {
 	ctx := context.Background()
 	_, s := c.session(t)
@@ -310,12 +305,12 @@ func (c conformance) shells(t *testing.T) {
 			t.Fatalf("%q: %+v %v", k.text, res.Result.Result, err)
 		}
 	}
-	// Where a command has put nothing into its output directory that goes. gVisor tells nobody where a shell stands,
-	// and it stays there.
+	// An output directory that a command left empty is removed. gVisor does not tell the working directory of a
+	// shell, so there it stays.
 	if out := Bash(t, s, "ls ../*/outputs | wc -l").Stdout; c.class != proto.ClassGVisor && out != "1\n" { // its own
 		t.Errorf("%s output directories are left", strings.TrimSpace(out))
 	}
-	// A terminal turns a line feed into carriage return and line feed, as the kernel does by default.
+	// A terminal turns a line feed into carriage return and line feed, which is the kernel's default.
 	res, err := s.Run(ctx, proto.Cmd{Argv: []string{"sh", "-c", "test -t 0 && stty size"}, TTY: &proto.WindowSize{
 		Rows: 12, Cols: 34}})
 	if err != nil || res.Result.Result == nil || res.Result.Result.Stdout != "12 34\r\n" {
@@ -323,12 +318,11 @@ func (c conformance) shells(t *testing.T) {
 	}
 }
 
-// files goes through the API for files: a large one by ranges, an archive there and back, permissions and
-// the editor.
+// files tests the API for files: a large file by ranges, an archive in both directions, permissions and the editor.
 func (c conformance) files(t *testing.T) {
 	ctx := context.Background()
 	_, s := c.session(t)
-	// 1 MiB, so that it takes many frames, with a pattern in which a part at a wrong place shows.
+	// 1 MiB takes many frames, and the pattern shows a part at a wrong offset.
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	if _, err := s.WriteFile(ctx, proto.UserDefault, "/workspace/j/deep/big", session.WriteOptions{Mode: 0o640},
 		bytes.NewReader(big)); err != nil {
@@ -354,8 +348,8 @@ func (c conformance) files(t *testing.T) {
 		t, s, "find /workspace/k -name big | xargs cmp /workspace/j/deep/big && echo same").Stdout; out != "same\n" {
 		t.Fatalf("after tar and untar: %q", out)
 	}
-	// To look at /etc/shadow needs no right to the file itself; to read it does. NotFound stands for
-	// images that have no such file.
+	// Stat of /etc/shadow needs no right to the file itself, but reading does. NotFound is for images without the
+	// file.
 	if _, err := s.Stat(ctx, proto.UserDefault, "/etc/shadow"); err != nil {
 		t.Fatal(err)
 	}
@@ -363,8 +357,7 @@ func (c conformance) files(t *testing.T) {
 		err) != proto.PermissionDenied && proto.CodeOf(err) != proto.NotFound {
 		t.Fatalf("an ordinary user reads /etc/shadow: %v", err)
 	}
-	// The editor is a part of the guest, so that it works with the user's rights and on the kernel's view
-	// of the files.
+	// The editor is a part of the guest: it has the user's rights and the kernel's view of the files.
 	text, old, new := "one\ntwo\n", "two", "2"
 	for _, in := range []proto.EditorInput{
 		{Command: "create", Path: "/workspace/j/e", FileText: &text}, {Command: "str_replace", Path: "/workspace/j/e",
@@ -379,12 +372,12 @@ func (c conformance) files(t *testing.T) {
 	}
 }
 
-// kill looks whether a time limit ends all that a command has started: new sessions, cleared environments
-// and double forks take a process out of reach of a signal to the process group.
+// kill checks that a time limit ends every process that a command has started. New sessions, cleared environments and
+// double forks take a process out of reach of a signal to the process group.
 func (c conformance) kill(t *testing.T) {
 	_, s := c.session(t)
 	res, err := s.Run(context.Background(), proto.Cmd{
-		// The numbers of seconds are the marks to look for.
+		// The numbers of seconds identify the processes.
 		Command:        `setsid sh -c 'exec -a berth-escapee sleep 1000' & (env -i setsid sleep 1001 &) ; sleep 1002`,
 		TimeoutSeconds: 1,
 	})
@@ -417,12 +410,11 @@ func (c conformance) killBeside(t *testing.T) {
 	}
 }
 
-// restart closes the core and opens it again over a sandbox that runs on, which is what an update of the
-// daemon is.
+// restart closes the core and opens it again while the sandbox runs, as an update of the daemon does.
 func (c conformance) restart(t *testing.T) {
 	st, s := c.session(t)
-	// /tmp is no workspace: a file there is proof that it is the very same sandbox, not a new one with the
-	// old files.
+	// /tmp is outside the workspace: a file there proves that it is the same sandbox, not a new one with the old
+	// files.
 	Bash(t, s, "echo $$ >/tmp/first")
 	st.Reopen(t)
 	again, err := st.Sessions.Get(Owner, s.ID())
@@ -432,8 +424,7 @@ func (c conformance) restart(t *testing.T) {
 	if out := Bash(t, again, "test -e /tmp/first && echo same").Stdout; out != "same\n" {
 		t.Errorf("after a restart of the daemon it is another sandbox: %q", out)
 	}
-	// The generation counts starts. One that counted an attaching as a start would tell clients that their
-	// processes are gone.
+	// The generation counts starts. If it counted a reattach, clients would believe that their processes are gone.
 	if g := again.Info().Generation; g != 1 {
 		t.Errorf("generation %d, want 1: %s", g, fmt.Sprint(again.Info()))
 	}
@@ -442,9 +433,8 @@ func (c conformance) restart(t *testing.T) {
 	}
 }
 
-// detached runs a command over a restart: it counts, and no number is lost or comes twice.
-// The output of the time without a daemon is kept by the guest, which hands it on from the offset that the
-// next daemon asks for.
+// detached runs a counting command over a restart: no number may be lost or come twice. Without a daemon the guest
+// keeps the output. The next daemon asks for it by offset.
 func (c conformance) detached(t *testing.T) {
 	ctx := context.Background()
 	st, s := c.session(t)
@@ -453,7 +443,7 @@ func (c conformance) detached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Long enough for some numbers to be written before the restart; how many there are does not matter.
+	// Long enough for some numbers before the restart; how many does not matter.
 	Bash(t, s, "sleep 0.2")
 	st.Reopen(t)
 	if s, err = st.Sessions.Get(Owner, s.ID()); err != nil {
@@ -468,15 +458,13 @@ func (c conformance) detached(t *testing.T) {
 		t.Fatalf("%+v %v", res.Exec.End, err)
 	}
 	lines := strings.Split(strings.TrimSuffix(res.Result.Result.Stdout, "\n"), "\n")
-	// Where the guest could not keep all of it, it says so with Truncated. A gap that nobody tells of is
-	// the failure.
+	// If the guest could not keep all output, it reports Truncated. Only an unreported gap is a failure.
 	for i, line := range lines {
 		if line != fmt.Sprint(i+1) && !res.Exec.Truncated {
 			t.Fatalf("line %d is %.40q", i+1, line)
 		}
 	}
-	// Less than two lines would mean that the loop did not run at all, and the comparison above compared
-	// nothing.
+	// With less than two lines the loop did not run, and the comparison above compared nothing.
 	if len(lines) < 2 {
 		t.Errorf("%d lines", len(lines))
 	}

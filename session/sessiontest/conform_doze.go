@@ -10,11 +10,11 @@ import (
 	"berth/session"
 )
 
-// dozes has the sweeper let a container doze, and looks whether whoever comes next finds all as it was.
+// dozes lets the sweeper make a container doze, and checks that the next use finds everything unchanged.
 func (c conformance) dozes(t *testing.T) {
 	ctx := context.Background()
 	st, s := c.sessionWith(t, session.Config{DozeAfter: time.Nanosecond})
-	// A command's end is told a moment before its session is unused.
+	// A command's end is reported a moment before its session is unused.
 	asleep := func(when string) {
 		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -27,7 +27,8 @@ func (c conformance) dozes(t *testing.T) {
 			}
 		}
 	}
-	// What a command has of the guest, but for its own name and the lock limit, by which the guest tells commands apart.
+	// looks prints what a command inherits from the guest, except its name and the lock limit, by which the guest
+	// distinguishes commands.
 	const looks = `cat /tmp/first; id; umask; pwd; env | grep -v exec_ | sort; ls /proc/self/fd | wc -l
 cat /proc/self/cgroup /proc/self/mountinfo /proc/self/oom_score_adj /proc/self/uid_map
 grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|Speculation' /proc/self/status`
@@ -101,8 +102,8 @@ grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|
 	asleep("before the end")
 }
 
-// tellsDoze waits until the runtime says of a guest, which answers before it dozes, that it does. Of one under gVisor
-// nobody outside can tell.
+// tellsDoze waits until the runtime reports that a guest dozes; the guest answers before it dozes. Under gVisor the
+// runtime cannot see that from outside.
 func (c conformance) tellsDoze(t *testing.T, id string) bool {
 	t.Helper()
 	d, ok := c.rt.(session.Dozer)

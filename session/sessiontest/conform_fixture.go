@@ -11,7 +11,7 @@ import (
 	"berth/session"
 )
 
-// A tree of one program, whose text is the fixture's key.
+// trees has a tree with one program for every key. The program's text is the mount's key.
 type trees struct{}
 
 func (trees) Tar(_ context.Context, _, key string) (io.ReadCloser, error) {
@@ -28,8 +28,8 @@ func (trees) Tar(_ context.Context, _, key string) (io.ReadCloser, error) {
 	return io.NopCloser(&buf), err
 }
 
-// fixtures furnishes a session, and sees that the ordinary user can run what is there and change nothing, in the next
-// generation as well.
+// fixtures provisions a session with mounts. It checks that the ordinary user can execute the content and change
+// nothing, in the next generation too.
 func (c conformance) fixtures(t *testing.T) {
 	st, s := c.sessionWith(t, session.Config{Mounts: trees{}})
 	for _, key := range []string{"echo one", "echo two"} {

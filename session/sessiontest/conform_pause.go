@@ -9,7 +9,7 @@ import (
 	"berth/session"
 )
 
-// pauses asks a Pauser itself: for what is there, what is not, and for both twice.
+// pauses tests a Pauser directly, with sandboxes that exist and that do not, and calls each method twice.
 func (c conformance) pauses(t *testing.T) {
 	ctx := context.Background()
 	p, ok := c.rt.(session.Pauser)
@@ -30,7 +30,7 @@ func (c conformance) pauses(t *testing.T) {
 			t.Fatalf("paused: %v %v", p.Paused(id), err)
 		}
 	}
-	// The kernel takes the connection for a guest that stands still; only no answer comes.
+	// The kernel accepts the connection to a frozen guest; only the answer does not come.
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	if hello, err := g.Hello(short); err == nil {
@@ -55,8 +55,8 @@ func (c conformance) pauses(t *testing.T) {
 	}
 }
 
-// paused is the same through the core: a command stands still with its container, over a restart of the daemon too, and
-// the next use has both go on as if nothing had been.
+// paused tests the same through the core. A command freezes with its container, even over a restart of the daemon.
+// The next use makes both continue.
 func (c conformance) paused(t *testing.T) {
 	ctx := context.Background()
 	st, s := c.session(t)
@@ -72,9 +72,9 @@ func (c conformance) paused(t *testing.T) {
 	if err := s.Pause(ctx); err != nil || s.Info().State != proto.StatePaused {
 		t.Fatalf("%s: %v", s.Info().State, err)
 	}
-	time.Sleep(100 * time.Millisecond) // for what was on its way
+	time.Sleep(100 * time.Millisecond) // for output that was on its way
 	before := e.Info().StdoutBytes
-	time.Sleep(300 * time.Millisecond) // for what must not come
+	time.Sleep(300 * time.Millisecond) // for output that must not come
 	if after := e.Info().StdoutBytes; after != before {
 		t.Fatalf("it wrote %d bytes while it was paused", after-before)
 	}
@@ -133,5 +133,5 @@ func (c conformance) pausedEnds(t *testing.T, s *session.Session) {
 	if err := s.Resume(ctx); proto.CodeOf(err) != proto.Conflict {
 		t.Errorf("resuming what is stopped: %v", err)
 	}
-	Bash(t, s, "true") // which starts it again
+	Bash(t, s, "true") // which starts the session again
 }

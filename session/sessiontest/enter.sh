@@ -1,4 +1,4 @@
-# Builds what a sandbox sees and becomes the guest: root, workspace, run directory, guest binary.
+# Builds the file system of a sandbox and executes the guest. Arguments: root, workspace, run directory, guest binary.
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs "$1"
 cd "$1"
@@ -14,7 +14,7 @@ sed -i '/^[^:]*:[^:]*:1000:/d' etc/passwd etc/group # the guest makes the user, 
 install -m 600 /dev/null etc/shadow
 mount -t proc proc proc
 mount --rbind /dev dev
-mount -t tmpfs -o mode=1777 tmpfs dev/shm # the host's is everybody's
+mount -t tmpfs -o mode=1777 tmpfs dev/shm # that of the host is shared
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts dev/pts
 mount --bind dev/pts/ptmx dev/ptmx
 chmod 1777 tmp var/tmp
@@ -23,5 +23,5 @@ mount --bind "$2" workspace
 mount --bind "$3" .berth/run
 touch .berth/guest
 mount --bind -o ro "$4" .berth/guest
-ip link set lo up 2>/dev/null || true # some machines have no ip; nothing but tests of what is on loopback needs it
+ip link set lo up 2>/dev/null || true # some machines have no ip; only tests that use loopback need it
 exec chroot . /.berth/guest

@@ -20,13 +20,13 @@ var (
 	_ session.Dozer  = (*Runtime)(nil)
 )
 
-// Pause stops every process of a sandbox by signal, the guest first, so that it starts no more of them. A real
-// runtime has the kernel's freezer, which programs do not see; what stands above cannot tell the two apart.
+// Pause stops every process of a sandbox by signal. It stops the guest first, so the guest starts no more processes.
+// A real runtime uses the kernel's freezer, which programs do not see. The core cannot distinguish the two.
 func (rt *Runtime) Pause(_ context.Context, id string) error {
 	return rt.signalAll(id, syscall.SIGSTOP)
 }
 
-// Resume continues them, the guest last.
+// Resume continues the processes, the guest last.
 func (rt *Runtime) Resume(_ context.Context, id string) error {
 	return rt.signalAll(id, syscall.SIGCONT)
 }
@@ -39,7 +39,7 @@ func (rt *Runtime) Paused(id string) bool {
 	return sb != nil && !sb.ended() && stopped(sb.cmd.Process.Pid)
 }
 
-// Dozes looks at what its guest is called.
+// Dozes looks at the name of the guest's process.
 func (rt *Runtime) Dozes(id string) bool {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -58,7 +58,7 @@ func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {
 	if sig == syscall.SIGSTOP {
 		_ = syscall.Kill(first, sig)
 	}
-	// A process that forks while the list is read leaves one more for the next look.
+	// A process that forks while the list is read adds one for the next pass.
 	for again := true; again; {
 		again = false
 		for _, pid := range inNamespaceOf(first) {
@@ -71,7 +71,7 @@ func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {
 		_ = syscall.Kill(first, sig)
 		return nil
 	}
-	// the kernel tells nobody but its parent
+	// the kernel notifies only its parent
 	for end := time.Now().Add(5 * time.Second); !stopped(first); time.Sleep(time.Millisecond) {
 		if left := state(first); left == 0 || left == 'Z' {
 			return proto.Errorf(proto.NotFound, "", id, "container %s is not running", id)
@@ -83,7 +83,7 @@ func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {
 	return nil
 }
 
-// inNamespaceOf lists the processes in the PID namespace of pid, but for that itself and the dead.
+// inNamespaceOf lists the processes in the PID namespace of pid, except pid itself and zombies.
 func inNamespaceOf(pid int) (pids []int) {
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
@@ -102,13 +102,13 @@ func inNamespaceOf(pid int) (pids []int) {
 
 func stopped(pid int) bool { return state(pid) == 'T' }
 
-// state is the kernel's letter for what a process does; 0 if it is gone.
+// state returns the kernel's letter for the state of a process; 0 if the process is gone.
 func state(pid int) byte {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	_, after, ok := bytes.Cut(stat, []byte(") ")) // no program here has one in its name
+	_, after, ok := bytes.Cut(stat, []byte(") ")) // no program here has ") " in its name
 	if !ok || len(after) == 0 {
 		return 0
 	}

@@ -1,9 +1,9 @@
-// Package sessiontest gives tests a Runtime without containers, the whole core over it,
-// and the conformance suite that every Runtime passes.
+// Package sessiontest gives tests a Runtime without containers, the whole core over it, and the conformance suite
+// that every Runtime passes.
 //
-// Its sandboxes are the real guest with the real bash of this machine, in namespaces of their own
-// over a read-only view of the host: no images, no limits, no user namespace, no security. What stands above
-// session.Runtime cannot tell the difference, which is the point.
+// Its sandboxes are the real guest with the real bash of this machine, in their own namespaces over a read-only view
+// of the host. They have no images, no limits, no user namespace and no security. The core above session.Runtime
+// cannot tell the difference.
 package sessiontest
 
 import (
@@ -26,8 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketName is the guest's socket in a sandbox's run directory.
-// The guest makes it at its start, which is why a start waits for it.
+// socketName is the guest's socket in a sandbox's run directory. The guest makes it at its start, and a start waits
+// for it.
 const socketName = "guest.sock"
 
 // enter makes the file system that a sandbox sees and becomes the guest. Its arguments are the
@@ -43,26 +43,24 @@ type Runtime struct {
 	dir   string
 	guest string
 
-	// mu guards both maps and is held while one sandbox is started, so that two starts of the same ID are
-	// one.
+	// mu guards both maps. It is held during a start, so two starts of the same ID make one sandbox.
 	mu  sync.Mutex
 	run map[string]*sandbox
-	not map[string]error // Start fails for these; see FailStart
+	not map[string]error // Start fails with these errors; see FailStart
 }
 
-// A sandbox is one guest with its namespaces. The process is the first of its PID namespace: with it the
-// kernel ends all others.
+// A sandbox is one guest with its namespaces. Its process is the first of its PID namespace: the kernel ends all
+// others with it.
 type sandbox struct {
 	cmd *exec.Cmd
-	dir string // its sockets
+	dir string // of its sockets
 	// Closed when the process has ended and was waited for.
 	done chan struct{}
-	// What it said on standard error, for the message of a start that failed.
+	// Standard error, for the message of a failed start.
 	errs *bytes.Buffer
 }
 
-// NewRuntime makes a Runtime below a directory of the test's. It needs root. Its sandboxes end
-// with the test.
+// NewRuntime makes a Runtime in a temporary directory. It needs root. Its sandboxes end with the test.
 func NewRuntime(t testing.TB) *Runtime {
 	t.Helper()
 	needs.Root(t)                               // for mount and PID namespaces
@@ -88,12 +86,11 @@ var guestBinary struct {
 	err  error
 }
 
-// GuestBinary is the guest that make built, in $BERTH_BIN, or one that is built now, once in a test
-// process.
+// GuestBinary returns the guest from $BERTH_BIN, or builds one, once per test process.
 func GuestBinary(t testing.TB) string {
 	t.Helper()
-	// A variable that is set wins even if the file is missing: a test should not run with another guest
-	// than the one that was built for it.
+	// A variable that is set wins even if the file is missing: a test must not run with another guest than the one
+	// that was built for it.
 	if bin := os.Getenv("BERTH_BIN"); bin != "" {
 		return filepath.Join(bin, "berth-guest")
 	}
@@ -124,8 +121,7 @@ func (rt *Runtime) FailStart(err error) {
 	rt.not["*"] = err
 }
 
-// Kill ends a sandbox behind everybody's back, as a crash would.
-// Nobody is told, which is the point: the core must find out by itself.
+// Kill ends a sandbox without notice, as a crash would. The core must find out by itself.
 func (rt *Runtime) Kill(id string) {
 	rt.mu.Lock()
 	sb := rt.run[id]
@@ -136,9 +132,8 @@ func (rt *Runtime) Kill(id string) {
 	}
 }
 
-// Freeze has a sandbox's guest stand still, or go on.
-// It is how a guest that hangs is played: connections to it can be made, since the kernel takes them, and
-// are not answered.
+// Freeze freezes a sandbox's guest, or continues it. It simulates a guest that hangs: the kernel accepts connections,
+// and the guest does not answer.
 func (rt *Runtime) Freeze(id string, still bool) {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -151,8 +146,8 @@ func (rt *Runtime) Freeze(id string, still bool) {
 	}
 }
 
-// Start runs the guest in namespaces of its own.
-// One that runs is left as it is, as the contract of session.Runtime says; one that has ended makes room.
+// Start runs the guest in its own namespaces. It leaves a running sandbox as it is, as the contract of
+// session.Runtime says, and replaces one that has ended.
 func (rt *Runtime) Start(ctx context.Context, id string, spec session.Spec) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -187,8 +182,8 @@ func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sa
 			return nil, err
 		}
 	}
-	// The watch is set before the process starts: an event between the two would be lost, and the wait
-	// would not end.
+	// The watch is set before the process starts: otherwise an event in between would be lost, and the wait would not
+	// end.
 	watch, err := watchDir(sock)
 	if err != nil {
 		return nil, err
@@ -198,16 +193,15 @@ func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sa
 	sb.cmd.Stderr = sb.errs
 	sb.cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"}
 	sb.cmd.SysProcAttr = &syscall.SysProcAttr{
-		// No new network is without loopback's address set up: the guest is reached through a unix socket
-		// in the file system, which needs none. With Pdeathsig the kernel ends the sandbox when the tests
-		// are killed, so that no run leaves processes behind.
+		// The guest listens on a unix socket in the file system, so the new network namespace needs no addresses.
+		// With Pdeathsig the kernel ends the sandbox when the tests are killed, so no run leaves processes behind.
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
 		Setsid:     true, Pdeathsig: syscall.SIGKILL,
 	}
 	if err := sb.cmd.Start(); err != nil {
 		return nil, err
 	}
-	// Closing the watch wakes a wait for a guest that ended before it listened.
+	// Closing the watch wakes a start that waits for a guest that has ended.
 	go func() { _ = sb.cmd.Wait(); close(sb.done); watch.Close() }()
 	if err := sb.ready(ctx, watch, filepath.Join(sock, socketName)); err != nil {
 		_ = sb.cmd.Process.Kill()
@@ -218,9 +212,8 @@ func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sa
 	return sb, nil
 }
 
-// watchDir is readable when something appears in dir.
-// It is the kernel's own queue (inotify) rather than a loop with sleeps, so that tests start as fast as
-// the guest does.
+// watchDir returns a file that is readable when an entry appears in dir. It uses inotify and not a loop with sleeps,
+// so tests start as fast as the guest.
 func watchDir(dir string) (*os.File, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -233,8 +226,8 @@ func watchDir(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "inotify"), nil
 }
 
-// ready waits until the guest listens. Between bind and listen it refuses, so the dial is repeated
-// until one of the two gives up.
+// ready waits until the guest listens. Between bind and listen the guest refuses connections, so ready repeats the
+// dial until the guest has ended or ctx ends.
 func (sb *sandbox) ready(ctx context.Context, watch *os.File, socket string) error {
 	buf := make([]byte, 4096)
 	for {
@@ -247,9 +240,9 @@ func (sb *sandbox) ready(ctx context.Context, watch *os.File, socket string) err
 				return ctx.Err()
 			case <-sb.done:
 			default:
-				continue // it is there and about to listen
+				continue // the socket exists, and the guest is about to listen
 			}
-			// The names in the events do not matter; what counts is that something changed.
+			// The names in the events do not matter.
 		}
 		if _, err := watch.Read(buf); err != nil {
 			return fmt.Errorf("the guest did not start: %s", sb.errs)
@@ -257,7 +250,7 @@ func (sb *sandbox) ready(ctx context.Context, watch *os.File, socket string) err
 	}
 }
 
-// ended says whether the process is gone, without waiting.
+// ended reports whether the process is gone, without waiting.
 func (sb *sandbox) ended() bool {
 	select {
 	case <-sb.done:
@@ -267,7 +260,7 @@ func (sb *sandbox) ended() bool {
 	}
 }
 
-// remove takes the sockets and the mount point away. The mounts themselves went with their namespace.
+// remove removes the sockets and the mount point. The mounts have gone with their namespace.
 func (sb *sandbox) remove() { os.RemoveAll(sb.dir) }
 
 // Dial connects to a sandbox's guest.
@@ -275,8 +268,7 @@ func (rt *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	rt.mu.Lock()
 	sb := rt.run[id]
 	rt.mu.Unlock()
-	// As in a real runtime, clients are told by code whether there is nothing, or something that does not
-	// answer.
+	// As in a real runtime, the error's code tells a missing sandbox from one that does not answer.
 	if sb == nil {
 		return nil, proto.Errorf(proto.NotFound, "", id, "container %s is not running", id)
 	}
@@ -288,11 +280,11 @@ func (rt *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	return c, nil
 }
 
-// Stop kills a sandbox and removes what it had.
-// Stopping what is not there is no error, because the core stops again after a crash.
+// Stop kills a sandbox and removes its files. Stopping a missing one is no error, because the core stops again after
+// a crash.
 func (rt *Runtime) Stop(_ context.Context, id string) error {
 	rt.mu.Lock()
-	// It is taken out of the map before the waiting, so that the lock is not held meanwhile.
+	// Taken out of the map before the wait, so the lock is not held meanwhile.
 	sb := rt.run[id]
 	delete(rt.run, id)
 	rt.mu.Unlock()
@@ -305,22 +297,20 @@ func (rt *Runtime) Stop(_ context.Context, id string) error {
 	return nil
 }
 
-// workspace is where the files of a workspace are, which stay when its sandbox goes.
+// workspace returns the directory of a workspace, which stays when its sandbox is removed.
 func (rt *Runtime) workspace(id string) string { return filepath.Join(rt.dir, "workspaces", id) }
 
 // RemoveWorkspace removes a workspace's files.
 func (rt *Runtime) RemoveWorkspace(_ context.Context, id string) error {
-	// The name becomes part of a path that root removes with all below, so nothing but a well-formed ID
-	// gets there.
+	// root removes the path with its content, so only a well-formed ID may become a part of it.
 	if !proto.ValidID(proto.WorkspacePrefix, id) {
 		return proto.Errorf(proto.InvalidArgument, "", id, "%q is not a workspace", id)
 	}
 	return os.RemoveAll(rt.workspace(id))
 }
 
-// List names what there is.
-// What the core does not know of this list, it removes when it opens; so a sandbox is listed even if it
-// has ended.
+// List lists sandboxes and workspaces. It includes sandboxes that have ended: at Open the core removes what it does
+// not know.
 func (rt *Runtime) List(context.Context) (session.Inventory, error) {
 	var inv session.Inventory
 	rt.mu.Lock()

@@ -20,18 +20,17 @@ import (
 	"berth/tools/bridge"
 )
 
-// Owner is whose sessions the tests make.
+// Owner is the owner of the tests' sessions.
 const Owner = keys.DefaultOwner
 
-// Secret is the API key of Owner, an admin's, as if it were in the daemon's key file.
-// An admin's key can do everything, so tests that are not about rights need no other.
+// Secret is the API key of Owner, as if it were in the daemon's key file. It is an admin's key, so tests that are not
+// about rights need no other.
 const Secret = "berth_sessiontest-key-0123456789"
 
-// imageDigest is what every image name resolves to here.
-// It need not be true: this runtime has no images, and nobody unpacks it.
+// imageDigest is the digest that every image name resolves to here. It need not be real: this runtime has no images.
 const imageDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-// A Stack is the whole core over a Runtime: what a daemon has without its edges.
+// A Stack is the whole core over a Runtime: a daemon without its edges.
 type Stack struct {
 	Dir      string
 	Runtime  session.Runtime
@@ -41,14 +40,14 @@ type Stack struct {
 	Files    *files.Store
 	Jobs     *artifacts.Jobs
 	Sessions *session.Sessions
-	Bridge   *bridge.Bridge // nil where the test brings its own
+	Bridge   *bridge.Bridge // nil if the test brings its own tools
 
 	cfg     session.Config
-	prepare func(*Stack, *session.Config) // adds what needs the ledger, in the place of Bridge; nil: nothing
+	prepare func(*Stack, *session.Config) // adds a part that needs the ledger, in place of Bridge; nil: nothing
 }
 
-// New opens a stack over a Runtime without containers. cfg's limits and times are used; its
-// parts are the stack's own.
+// New opens a stack over a Runtime without containers. It uses the limits and times of cfg; the parts are the stack's
+// own.
 func New(t testing.TB, cfg session.Config) *Stack {
 	t.Helper()
 	return Over(t, NewRuntime(t), Images{}, cfg)
@@ -60,8 +59,8 @@ func Over(t testing.TB, rt session.Runtime, images session.Images, cfg session.C
 	return OverWith(t, rt, images, cfg, nil)
 }
 
-// OverWith is Over with a part that the sessions need, and that needs the ledger itself: prepare is called at each
-// Open, before there are sessions.
+// OverWith is Over with a part that the sessions need, and that needs the ledger itself. Each Open calls prepare
+// before there are sessions.
 func OverWith(t testing.TB, rt session.Runtime, images session.Images, cfg session.Config,
 	prepare func(*Stack, *session.Config)) *Stack {
 	t.Helper()
@@ -71,17 +70,15 @@ func OverWith(t testing.TB, rt session.Runtime, images session.Images, cfg sessi
 	return st
 }
 
-// Reboot makes the next Open believe that the host was started anew.
-// The boot ID is how the core tells a restart of the daemon, after which sandboxes still run, from one of
-// the host, after which none does.
+// Reboot makes the next Open believe that the host was restarted. By the boot ID the core distinguishes a restart of
+// the daemon, after which sandboxes still run, from one of the host, after which none does.
 func (st *Stack) Reboot() { st.cfg.Boot += "again" }
 
-// Open opens the core, as a daemon does when it starts.
-// The order and the parts are those of the daemon, without the edges, the audit log and the sweeper; tests
-// sweep by hand, at a time of their choice.
+// Open opens the core as a daemon does at its start, in the same order and with the same parts, but without the
+// edges, the audit log and the sweeper. Tests sweep by themselves at a time of their choice.
 func (st *Stack) Open(t testing.TB) {
 	t.Helper()
-	// Warnings go to the test's log, where they stand beside the failure that they explain.
+	// Warnings go to the test's log, beside the failure that they explain.
 	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var err error
 	if st.Ledger, err = ledger.Open(filepath.Join(st.Dir, "ledger.db")); err != nil {
@@ -117,7 +114,7 @@ func (st *Stack) Open(t testing.TB) {
 	st.Sessions.HandshakeAll()
 }
 
-// Close closes the core, as a daemon does when it ends. Sandboxes go on.
+// Close closes the core as a daemon does at its end. Sandboxes keep running.
 func (st *Stack) Close(t testing.TB) {
 	t.Helper()
 	if st.Sessions == nil {
@@ -136,9 +133,8 @@ func (st *Stack) Close(t testing.TB) {
 	st.Sessions = nil
 }
 
-// Reopen is Close and Open: a restart of the daemon.
-// It is what the durability tests do between two steps, since all that a daemon must not forget has to be
-// in the ledger by then.
+// Reopen is Close and Open: a restart of the daemon. Durability tests call it between two steps: whatever a daemon
+// must not forget has to be in the ledger by then.
 func (st *Stack) Reopen(t testing.TB) {
 	t.Helper()
 	st.Close(t)
@@ -155,8 +151,8 @@ func (st *Stack) Create(t testing.TB, req proto.CreateContainer) *session.Sessio
 	return s
 }
 
-// Bash runs text in a session and returns its result; anything but an ordinary end fails the test.
-// It is for the steps that prepare a test, where any failure is one of the test's surroundings.
+// Bash runs text in a session and returns its result. Any other end than an exit fails the test. It is for steps that
+// prepare a test.
 func Bash(t testing.TB, s *session.Session, text string) proto.BashResult {
 	t.Helper()
 	res, err := s.Run(context.Background(), proto.Cmd{Command: text})
@@ -169,8 +165,8 @@ func Bash(t testing.TB, s *session.Session, text string) proto.BashResult {
 	return *res.Result.Result
 }
 
-// testWriter sends a logger's lines to the test, until it is over.
-// Without it, lines of many tests that run at once could not be told apart.
+// testWriter sends a logger's lines to the test's log, until the test is over. Without it the lines of parallel tests
+// would mix.
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(b []byte) (int, error) {
@@ -178,11 +174,10 @@ func (w testWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Images knows the one image that a Runtime without containers has.
+// Images has the one image of a Runtime without containers.
 type Images struct{}
 
-// Resolve knows "base".
-// Any other name is NotFound in the words of a real store, for tests of the edges.
+// Resolve knows "base". Any other name is NotFound in the words of a real store, for tests of the edges.
 func (Images) Resolve(_ context.Context, ref string) (session.Image, error) {
 	if ref != "base" {
 		return session.Image{}, proto.Errorf(proto.NotFound, "", ref,
@@ -191,14 +186,14 @@ func (Images) Resolve(_ context.Context, ref string) (session.Image, error) {
 	return session.Image{Name: ref, Digest: imageDigest, CreatedAt: time.Unix(0, 0), Platform: "linux/amd64"}, nil
 }
 
-// List is "base".
+// List returns "base".
 func (i Images) List(ctx context.Context) ([]session.Image, error) {
 	img, err := i.Resolve(ctx, "base")
 	return []session.Image{img}, err
 }
 
-// unsupported is the answer to all that needs a store of images. A test that gets it should run against
-// the real runtime.
+// unsupported returns the error of everything that needs an image store. A test that gets it should run against the
+// real runtime.
 func unsupported() error {
 	return proto.Errorf(proto.Unsupported, "", "", "a runtime without containers has no images")
 }
