@@ -27,7 +27,7 @@ const (
 	actionEgressEnd    = "egress.end"
 )
 
-// auditEntryFor is an audit entry with the caller and request of ctx.
+// auditEntryFor returns an audit entry with the caller and request of ctx.
 func auditEntryFor(ctx context.Context) proto.AuditEntry {
 	return proto.AuditEntry{Actor: proto.Actor(ctx), RequestID: proto.RequestIDOf(ctx), Outcome: proto.AuditOK}
 }
@@ -94,8 +94,8 @@ func (s *Session) AuditCall(entry proto.AuditEntry) {
 	s.core.cfg.Audit(entry)
 }
 
-// SomeOf is as many of the paths as fit into n bytes of JSON, followed by the number of paths left out. It is never
-// nil.
+// SomeOf returns as many of the paths as fit into n bytes of JSON, followed by the number of paths left out. It is
+// never nil.
 func SomeOf(paths []string, n int) []string {
 	some := []string{}
 	for i, p := range paths {

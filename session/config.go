@@ -97,7 +97,7 @@ func (c Config) Check() error {
 }
 
 func checkLeast[T int64 | float64](field string, v, least T) error {
-	if !(v >= least) { // as NaN is not
+	if !(v >= least) { // NaN fails this comparison too
 		return invalid(field, "is too little for a container; %v is the least", least)
 	}
 	return nil
@@ -153,7 +153,7 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// hostBoot is the boot ID of the host, or "" if the kernel does not tell.
+// hostBoot returns the boot ID of the host, or "" if the kernel does not tell.
 func hostBoot() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -181,7 +181,7 @@ type Jobs interface {
 
 // A DirectoryState is what a guest reports of a job's directory at the end of an exec.
 type DirectoryState struct {
-	Fingerprint string // proto.Gist of it; "" where it was not looked at
+	Fingerprint string // proto.Gist of it; "" if the guest did not read the directory
 }
 
 // Produced is what an exec made.

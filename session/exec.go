@@ -210,14 +210,14 @@ func (s *Session) NextExecs(ctx context.Context, seen int) ([]*Exec, int, error)
 	}
 }
 
-// Begun is how many execs ever started.
+// Begun returns how many execs ever started.
 func (s *Session) Begun() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.started
 }
 
-// ID is the exec's ID.
+// ID returns the exec's ID.
 func (e *Exec) ID() string { return e.id }
 
 // Info describes the exec as of now.
@@ -263,7 +263,7 @@ func (e *Exec) Finish(ctx context.Context) (proto.ExecResult, error) {
 	return res, err
 }
 
-// readResult is the result of an exec that has ended.
+// readResult returns the result of an exec that has ended.
 func (e *Exec) readResult() proto.ExecResult {
 	e.mu.Lock()
 	e.clientInformed = true

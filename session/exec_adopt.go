@@ -109,7 +109,7 @@ func (s *Session) recordLost(r execRecord) execRecord {
 	return r
 }
 
-// unattachedExecs are the durable execs of an earlier daemon that this one has no process for.
+// unattachedExecs returns the durable execs of an earlier daemon that this one has no process for.
 func (s *Session) unattachedExecs() []*Exec {
 	return slices.DeleteFunc(s.Execs(), func(e *Exec) bool {
 		return e.hasEnded() || e.process() != nil
@@ -190,8 +190,8 @@ func (s *Session) endUnattached() {
 	}
 }
 
-// lostSince is the end of an exec whose process is gone. If the host was restarted since, that is the reason; else
-// why is. An unknown boot ID equals every other.
+// lostSince returns the end of an exec whose process is gone. The reason is a restart of the host if there was one
+// since, else why. An unknown boot ID equals every other.
 func lostSince(boot, now, why string) proto.End {
 	if boot != "" && now != "" && boot != now {
 		return proto.End{Reason: proto.EndHostRestart, ReturnCode: -1, Message: hostRestarted}

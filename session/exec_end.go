@@ -36,8 +36,8 @@ func (e *Exec) resultOf(out *output.Output, info *proto.Exec, made Produced) pro
 	return res
 }
 
-// blockError is the result block's name for an end that the command did not cause itself. The block has few codes;
-// the exec's end has the exact reason.
+// blockError returns the result block's name for an end that the command did not cause itself. The block has few
+// codes; the exec's end has the exact reason.
 func blockError(r proto.EndReason) proto.BlockError {
 	switch r {
 	case proto.EndTimeout:
@@ -50,7 +50,7 @@ func blockError(r proto.EndReason) proto.BlockError {
 	return ""
 }
 
-// text is a stream as the result shows it, and whether it lacks a middle part.
+// text returns a stream's text for the result, and whether its middle part is missing.
 func text(out *output.Output, s proto.Stream) (string, bool) {
 	head, tail, dropped := out.Text(s)
 	if dropped == 0 {
@@ -60,14 +60,14 @@ func text(out *output.Output, s proto.Stream) (string, bool) {
 	return strings.ToValidUTF8(string(head)+mark+string(tail), "\uFFFD"), true
 }
 
-// tail is the last n bytes of what a stream kept, without secrets.
+// tail returns the last n bytes of what a stream kept, without secrets.
 func (e *Exec) tail(s proto.Stream, n int) string {
 	head, tail, _ := e.out.Text(s)
 	all := append(head, tail...)
 	return e.redactor.Tail(validText(all), n)
 }
 
-// commandLine is a command as people read it.
+// commandLine returns a command in readable form.
 func commandLine(info proto.Exec) string {
 	if info.Command != "" {
 		return info.Command
@@ -75,7 +75,7 @@ func commandLine(info proto.Exec) string {
 	return strings.Join(info.Argv, " ")
 }
 
-// validText is b as valid UTF-8.
+// validText returns b as valid UTF-8.
 func validText(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
@@ -151,7 +151,7 @@ func (f *diagnosis) explain(end proto.End) proto.End {
 	return end
 }
 
-// lost tells a sandbox that the kernel killed at a limit from one that vanished.
+// lost distinguishes a sandbox that the kernel killed at a limit from one that vanished.
 func (f *diagnosis) lost(end proto.End) proto.End {
 	killed := proto.End{ReturnCode: 128 + int(syscall.SIGKILL), Signal: unix.SignalName(syscall.SIGKILL)}
 	switch {
@@ -228,7 +228,7 @@ func (f *diagnosis) full(onlyNew bool) string {
 	return ""
 }
 
-// usage says how full the disks are, where that is known.
+// usage describes how full the disks are, if that is known.
 func (f *diagnosis) usage() string {
 	if f.after.Workspace.Limit == 0 {
 		return ""

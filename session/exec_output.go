@@ -97,8 +97,8 @@ type reread struct {
 	users int
 }
 
-// written is the exec's output for one reader, who calls done at the end. It fails with TooMany if slow readers of
-// other output on disk use up the memory.
+// written returns the exec's output for one reader, who calls done at the end. It fails with TooMany if slow readers
+// of other output on disk use up the memory.
 func (e *Exec) written(c *Cursor) (out *output.Output, done func(), err error) {
 	e.mu.Lock()
 	if !e.spooled {

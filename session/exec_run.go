@@ -192,8 +192,8 @@ func (e *Exec) recordStart() (wait func() error) {
 	return func() error { return e.s.core.cfg.Ledger.UpdateAsync(put) }
 }
 
-// lostIfStarted is the error of a start that failed. If the process may exist and a retry may ask for it, the exec
-// counts as lost instead: a retry must learn that, and not run the command twice.
+// lostIfStarted returns the error of a start that failed. If the process may exist and a retry may ask for it, the
+// exec counts as lost instead: a retry must learn that, and not run the command twice.
 func (e *Exec) lostIfStarted(err error) error {
 	if err == nil || e.retry.Key == "" || !e.mayHaveStarted || client.NotStarted(err) {
 		return err
@@ -203,7 +203,7 @@ func (e *Exec) lostIfStarted(err error) error {
 	return nil
 }
 
-// notExecutable is the return code for a program that could not be executed, or 0.
+// notExecutable returns the return code for a program that could not be executed, or 0.
 func (e *Exec) notExecutable(err error) int {
 	var pe *proto.Error
 	if len(e.cmd.Argv) == 0 || !errors.As(err, &pe) || pe.Item != e.cmd.Argv[0] {
@@ -218,8 +218,8 @@ func (e *Exec) notExecutable(err error) int {
 	return 0
 }
 
-// guestCommand is the command as the guest gets it. The command's environment overrides the container's, and secrets
-// override both.
+// guestCommand returns the command in the guest's form. The command's environment overrides the container's, and
+// secrets override both.
 func (e *Exec) guestCommand() wire.Command {
 	dir := proto.JobDir(e.cmd.JobID)
 	out := proto.OutputDir(e.cmd.JobID, e.id)
@@ -353,7 +353,7 @@ func (e *Exec) awaitEnd() (end proto.End, ok bool) {
 	}
 }
 
-// exited is the end of a process that has exited.
+// exited returns the end of a process that has exited.
 func (e *Exec) exited(proc *client.Process) proto.End {
 	x, err := proc.Wait(context.Background())
 	e.mu.Lock()
@@ -378,7 +378,7 @@ func (e *Exec) kill(proc *client.Process, want endRequest) proto.End {
 	}
 }
 
-// endedOnRequest is the end of a process that was ended for want.
+// endedOnRequest returns the end of a process that was ended for want.
 func endedOnRequest(end proto.End, want endRequest) proto.End {
 	if end.ReturnCode < 0 || end.ReturnCode == 128+int(syscall.SIGKILL) || end.Reason == proto.EndLost {
 		end.ReturnCode, end.Signal = 128+int(syscall.SIGKILL), unix.SignalName(syscall.SIGKILL)
@@ -387,8 +387,8 @@ func endedOnRequest(end proto.End, want endRequest) proto.End {
 	return end
 }
 
-// preferRequestedEnd is the end of a process that exited before it was killed. If its sandbox was stopped on request,
-// or it had written too much by then, that is the reason.
+// preferRequestedEnd returns the end of a process that exited before it was killed. If its sandbox was stopped on
+// request, or it had written too much by then, that is the reason.
 func (e *Exec) preferRequestedEnd(end proto.End) proto.End {
 	select {
 	case want := <-e.endRequests:
@@ -420,13 +420,13 @@ func endOf(x wire.Exit, err error) proto.End {
 // recordTimeout bounds the work after a command's end: outputs and the manifest.
 const recordTimeout = 2 * time.Minute
 
-// recordEnd is the one place where an end becomes known. In this order it
+// recordEnd is the only function that makes an end known. In this order it
 //
 //   - records: the job's manifest and outputs, the CPU time of the API key, the ledger, the audit log;
-//   - publishes: the result that Wait gives;
+//   - publishes: the result that Wait returns;
 //   - releases: memory, the place among the running execs, the session.
 //
-// Then it closes e.ended. A caller that learns of the end finds the session as it is without the command.
+// Then it closes e.ended. A caller that learns of the end finds the session without the command.
 func (e *Exec) recordEnd(end proto.End, release func()) {
 	e.mu.Lock()
 	info := e.info

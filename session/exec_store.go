@@ -33,8 +33,8 @@ func (s *Session) putExec(rec execRecord) func(*ledger.Tx) error {
 	}
 }
 
-// storedCmd is the part of a command that a later daemon needs to wait for its end. Parts that may hold secrets stay
-// out.
+// storedCmd returns the part of a command that a later daemon needs to wait for its end. Parts that may hold secrets
+// stay out.
 func storedCmd(cmd proto.Cmd) *proto.Cmd {
 	if !durable(cmd) {
 		return nil

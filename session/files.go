@@ -25,7 +25,7 @@ type Files struct {
 // Owner is who may use the session.
 func (f Files) Owner() string { return f.s.owner }
 
-// ID is the ID of the container.
+// ID returns the ID of the container.
 func (f Files) ID() string { return f.s.id }
 
 // WorkspaceID names the tree at /workspace.
@@ -60,7 +60,7 @@ func (f Files) Walk(ctx context.Context, as, path string, limit int) (list []pro
 	return list, truncated, err
 }
 
-// Hash is the SHA-256 of files in hex, by path. Files that could not be read are missing.
+// Hash returns the SHA-256 of files in hex, by path. Files that could not be read are missing.
 func (f Files) Hash(ctx context.Context, as string, paths []string) (sums map[string]string, err error) {
 	err = f.withGuest(ctx, func(g *client.Client) error { sums, err = g.Hash(ctx, as, paths); return err })
 	return sums, err

@@ -72,7 +72,7 @@ func (e *Exec) CheckCursor(c Cursor) error {
 	return nil
 }
 
-// whileHere is ctx that also ends when this daemon closes and the command goes on.
+// whileHere returns a context that ends with ctx, and when this daemon closes while the command continues.
 func (e *Exec) whileHere(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(e.s.core.ctx, func() {
@@ -177,7 +177,7 @@ func (f *follower) emit(s proto.Stream, off int64, data []byte) error {
 	return f.fn(e)
 }
 
-// incomplete is the length of the unfinished character at the end of b, 0 to 3.
+// incomplete returns the length of the unfinished character at the end of b, 0 to 3.
 func incomplete(b []byte) int {
 	for n := 1; n <= min(len(b), utf8.UTFMax-1); n++ {
 		if c := b[len(b)-n]; utf8.RuneStart(c) {

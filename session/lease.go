@@ -25,7 +25,7 @@ type leaseClock struct {
 	written time.Duration // ahead as in the ledger
 }
 
-// now is the time by which leases count.
+// now returns the present of the lease clock.
 func (c *leaseClock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,7 +44,7 @@ func (c *leaseClock) look() time.Time {
 	return wall
 }
 
-// shown is a time of this clock in terms of the wall clock.
+// shown converts a time of this clock to the wall clock.
 func (c *leaseClock) shown(t time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,8 +52,8 @@ func (c *leaseClock) shown(t time.Time) time.Time {
 	return t.Add(c.ahead)
 }
 
-// notBefore lets the clock start no earlier than t, the latest time that an earlier daemon wrote. Nothing tells a
-// wall clock that was set back while no daemon ran from one that was wrong before.
+// notBefore lets the clock start no earlier than t, the latest time that an earlier daemon wrote. If the wall clock
+// was set back while no daemon ran, the daemon cannot know whether the earlier or the present time is wrong.
 func (c *leaseClock) notBefore(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -242,8 +242,8 @@ type stopCause struct {
 	why    string
 }
 
-// stoppedOnRequest is the error of a command that reached guest g after its container was stopped on request, and
-// must not start it again.
+// stoppedOnRequest returns the error of a command that reached guest g after its container was stopped on request,
+// and must not start it again.
 func (s *Session) stoppedOnRequest(g *client.Client) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -135,7 +135,7 @@ func removeTree(ctx context.Context, g *client.Client, path string) error {
 	return err
 }
 
-// withMount is list with f in place of a mount at its path. It copies the list, which other copies of the record
+// withMount returns list with f in place of a mount at its path. It copies the list, which other copies of the record
 // share.
 func withMount(list []Mount, f Mount) []Mount {
 	list = slices.DeleteFunc(slices.Clone(list), func(old Mount) bool { return old.Path == f.Path })

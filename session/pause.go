@@ -119,7 +119,7 @@ func (s *Session) resumeLocked(ctx context.Context) error {
 	if s.needsHandshake.Load() {
 		s.handshake()
 	}
-	if over { // recorded before it counts as resumed, so that no user takes it for running
+	if over { // recorded before it counts as resumed, so that no user believes that it runs
 		if err := s.stopVanished(ctx); err != nil {
 			return err
 		}

@@ -26,10 +26,11 @@ func (ss *Sessions) checkRoom(key string) error {
 	return nil
 }
 
-// longestWait bounds the wait that a client is told until a session expires, since a session may be deleted earlier.
+// longestWait bounds the time that a client is told to wait until a session expires, since a session may be deleted
+// earlier.
 const longestWait = time.Minute
 
-// untilRoom is the time until the first of the counted sessions expires. Called with mu held.
+// untilRoom returns the time until the first of the counted sessions expires. Called with mu held.
 func (ss *Sessions) untilRoom(counts func(*Session) bool) time.Duration {
 	wait, now := longestWait, ss.clock.now()
 	for _, s := range ss.byID {
@@ -40,7 +41,7 @@ func (ss *Sessions) untilRoom(counts func(*Session) bool) time.Duration {
 	return wait
 }
 
-// KeySessions is the number of sessions of an API key that have not expired.
+// KeySessions returns the number of sessions of an API key that have not expired.
 func (ss *Sessions) KeySessions(key string) int64 {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()

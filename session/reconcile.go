@@ -228,7 +228,7 @@ func (s *Session) handshake() {
 	if ctx.Err() != nil {
 		return
 	}
-	defer s.needsHandshake.Store(false) // last, since whoever sees it does not wait
+	defer s.needsHandshake.Store(false) // last: a goroutine that sees false does not wait
 	if err == nil {
 		return
 	}

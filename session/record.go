@@ -64,7 +64,7 @@ func (r record) unusedFor(d time.Duration, now time.Time) bool {
 	return d > 0 && !now.Before(r.LastUsed.Add(d))
 }
 
-// latest is the latest time in the record.
+// latest returns the latest time in the record.
 func (r record) latest() time.Time {
 	t := r.LastUsed
 	for _, u := range []time.Time{r.Created, r.Ended} {
@@ -79,7 +79,7 @@ func (r record) spec() Spec {
 	return Spec{Image: r.Digest, Class: r.Class, Workspace: r.Workspace, Limits: r.Limits.Or(DefaultLimits)}
 }
 
-// network is the network as clients see it.
+// network returns the network as clients see it.
 func (r record) network() proto.Network {
 	n := r.Network
 	setDefault(&n.Mode, proto.NetworkNone)
@@ -90,17 +90,17 @@ func (r record) network() proto.Network {
 // connected reports whether the session has a network.
 func (r record) connected() bool { return r.Network.Mode.Covers(proto.NetworkAllowlist) }
 
-// placeholders are the network secrets in a command's environment.
+// placeholders returns the network secrets in a command's environment.
 func (r record) placeholders() map[string]string {
 	return mapValues(r.NetworkSecrets, func(s egress.Secret) string { return s.Placeholder })
 }
 
-// networkSecretValues are the values to hide in texts.
+// networkSecretValues returns the values to hide in texts.
 func (r record) networkSecretValues() map[string]string {
 	return mapValues(r.NetworkSecrets, func(s egress.Secret) string { return s.Value })
 }
 
-// shownNetworkSecrets are the network secrets without their values.
+// shownNetworkSecrets returns the network secrets without their values.
 func (r record) shownNetworkSecrets() map[string]proto.NetworkSecret {
 	return mapValues(r.NetworkSecrets, func(s egress.Secret) proto.NetworkSecret {
 		return proto.NetworkSecret{
@@ -118,7 +118,7 @@ func (r *record) dropSecrets() {
 // hasTools reports whether code in the session may call tools, now or after OpenTools.
 func (r record) hasTools() bool { return r.Tools != nil || r.ToolsOpened }
 
-// shownTools are the granted tools without secrets, or nil.
+// shownTools returns the granted tools without secrets, or nil.
 func (r record) shownTools() *proto.CodeTools {
 	if r.Tools == nil {
 		return nil

@@ -25,7 +25,7 @@ const (
 	keptRetries = 1000
 )
 
-// newRetry identifies a request with this key; request is any value that JSON tells apart.
+// newRetry identifies a request with this key. The JSON form of request must differ for different requests.
 func (ss *Sessions) newRetry(key string, request any) (retry, error) {
 	if len(key) > proto.MaxRetryKey {
 		return retry{}, invalid("idempotency_key", "the idempotency key has %d bytes; %d is the limit", len(key),
@@ -63,9 +63,10 @@ const (
 	digestBytes  = 32
 )
 
-// openDigest loads the key of the digests that tell requests apart. Requests hold passwords, in commands and
-// environments. A plain hash in the ledger would allow a reader of the ledger to guess them. If the key cannot be
-// kept or opened, a new one is made: earlier requests then count as different and are refused, rather than run twice.
+// openDigest loads the key of the digests that distinguish requests. Requests hold passwords, in commands and
+// environments. With a plain hash in the ledger, a reader of the ledger could guess them. If the key cannot be kept
+// or opened, openDigest makes a new one. Earlier requests then count as different and are refused, rather than run
+// twice.
 func (ss *Sessions) openDigest() error {
 	var sealed string
 	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
@@ -91,13 +92,13 @@ func (ss *Sessions) openDigest() error {
 	return ss.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucketDigest, digestName, fresh) })
 }
 
-// digest is a keyed hash of a text.
+// digest returns a keyed hash of a text.
 func (ss *Sessions) digest(text []byte) string {
 	mac := hmac.New(sha256.New, ss.digestKey)
 	mac.Write(text)
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Digest is a keyed hash of a text. It stays the same under later daemons, and without the key it tells nothing about
-// the text.
+// Digest returns a keyed hash of a text. It stays the same under later daemons, and without the key it tells nothing
+// about the text.
 func (s *Session) Digest(text string) string { return s.core.digest([]byte(text)) }

@@ -39,8 +39,8 @@ func (ss *Sessions) seal(r *record) error {
 	return err
 }
 
-// unseal opens the sealed fields of a record. If that fails, the session refuses to run commands, and everything else
-// of it works.
+// unseal opens the sealed fields of a record. If that fails, the session refuses to run commands; everything else
+// works.
 func (ss *Sessions) unseal(r *record) {
 	if r.Sealed == "" {
 		return
@@ -267,7 +267,7 @@ func resealBucket[T any](db *ledger.DB, bucket string, reseal Resealer, of func(
 	return changed, closed, err
 }
 
-// resealed is a text sealed under the present key, or "" if it needs no change.
+// resealed returns a text sealed under the present key, or "" if it needs no change.
 func resealed(name, sealed string, reseal Resealer) (string, error) {
 	if sealed == "" {
 		return "", nil

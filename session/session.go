@@ -97,16 +97,16 @@ func (s *Session) dial(ctx context.Context) (net.Conn, error) {
 	return c, err
 }
 
-// ID is the container's ID. It is never used again.
+// ID returns the container's ID. IDs are never reused.
 func (s *Session) ID() string { return s.id }
 
-// Owner is the owner, the only one who may use the session.
+// Owner returns the owner, the only one who may use the session.
 func (s *Session) Owner() string { return s.owner }
 
 // WorkspaceID names the tree at /workspace.
 func (s *Session) WorkspaceID() string { return s.workspace }
 
-// DefaultJob is the job of execs that name no job.
+// DefaultJob returns the job of execs that name no job.
 func (s *Session) DefaultJob() string { return s.record().Job }
 
 // Ref names this session in results, with its expiry as of now.
@@ -140,8 +140,8 @@ func (s *Session) Info() proto.Container {
 	}
 }
 
-// OutputBudget is the memory budget that the output of all commands shares. Packages that keep output of their own
-// count in it too.
+// OutputBudget returns the memory budget that the output of all commands shares. Packages that keep output of their
+// own count in it too.
 func (s *Session) OutputBudget() *output.Budget { return s.core.memory }
 
 // Paused reports whether the session is paused.
@@ -286,7 +286,7 @@ func (s *Session) release() {
 	s.touch()
 }
 
-// usable is the error that says why the session cannot be used, or nil.
+// usable returns the error that says why the session cannot be used, or nil.
 func (s *Session) usable() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,7 +320,8 @@ func InGeneration(ctx context.Context, generation int64) context.Context {
 	return context.WithValue(ctx, generationKey{}, generation)
 }
 
-// boundLocked is the error for a ctx that is bound to another generation than the present one. Called with mu held.
+// boundLocked returns the error for a ctx that is bound to another generation than the present one. Called with mu
+// held.
 func (s *Session) boundLocked(ctx context.Context) error {
 	want, _ := ctx.Value(generationKey{}).(int64)
 	switch {
@@ -336,16 +337,16 @@ func (s *Session) boundLocked(ctx context.Context) error {
 		s.id, s.rec.Generation, want)
 }
 
-// client is the client of the present generation's guest. Work that began with an older generation keeps its client
-// and never reaches a successor.
+// client returns the client of the present generation's guest. Work that began with an older generation keeps its
+// client and never reaches a successor.
 func (s *Session) client() *client.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.guest
 }
 
-// clientFor is client, unless ctx is bound to another generation: the container may have been stopped and started
-// since use. It tells exec e, which may be nil, in which generation it runs.
+// clientFor is client, but fails if ctx is bound to another generation: the container may have been stopped and
+// started since use. It tells exec e, which may be nil, in which generation it runs.
 func (s *Session) clientFor(ctx context.Context, e *Exec) (*client.Client, error) {
 	s.mu.Lock()
 	g, n, err := s.guest, s.rec.Generation, s.boundLocked(ctx)
@@ -378,7 +379,7 @@ func (s *Session) markGone() {
 	s.removed = true
 }
 
-// markFailedCreate has the sweeper remove the session if its creator cannot.
+// markFailedCreate makes the sweeper remove the session if its creator cannot.
 func (s *Session) markFailedCreate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

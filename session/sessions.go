@@ -116,7 +116,7 @@ func (ss *Sessions) Get(owner, id string) (*Session, error) {
 	return s, s.usable()
 }
 
-// Any is the session with that ID, of any owner, or nil.
+// Any returns the session with that ID, of any owner, or nil.
 func (ss *Sessions) Any(id string) *Session { return ss.find(id) }
 
 // A Filter chooses sessions to list.
@@ -127,7 +127,7 @@ type Filter struct {
 	Limit  int               // 1 to 1000; 0 is 100
 }
 
-// List is a page of the owner's sessions, newest first, and whether more follow.
+// List returns a page of the owner's sessions, newest first, and whether more follow.
 func (ss *Sessions) List(owner string, f Filter) (page []proto.Container, more bool, err error) {
 	setDefault(&f.Limit, 100)
 	if f.Limit < 1 || f.Limit > 1000 {
@@ -277,7 +277,7 @@ func (ss *Sessions) StopAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Digests are the digests of images that sessions may need to start again, without duplicates.
+// Digests returns the digests of images that sessions may need to start again, without duplicates.
 func (ss *Sessions) Digests() []string {
 	ss.mu.RLock()
 	all := ss.snapshot()
@@ -330,7 +330,7 @@ func shuttingDown() error {
 	return proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down")
 }
 
-// snapshot is all sessions. Called with mu held.
+// snapshot returns all sessions. Called with mu held.
 func (ss *Sessions) snapshot() []*Session {
 	all := make([]*Session, 0, len(ss.byID))
 	for _, s := range ss.byID {
@@ -345,7 +345,7 @@ func (ss *Sessions) find(id string) *Session {
 	return ss.byID[id]
 }
 
-// known is the set of IDs of all sessions and workspaces.
+// known returns the set of IDs of all sessions and workspaces.
 func (ss *Sessions) known() map[string]bool {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
@@ -377,7 +377,7 @@ func newIndex() index {
 	return index{byOwner: map[string][]*Session{}, byRetry: map[string]*Session{}, live: map[string]int64{}}
 }
 
-// retryKey is the key of byRetry.
+// retryKey returns the key of byRetry.
 func retryKey(owner, key string) string { return owner + "\x00" + key }
 
 // add adds a new session.
@@ -424,7 +424,7 @@ func (x *index) remove(s *Session, retry string) {
 	}
 }
 
-// before is a copy of the owner's sessions with IDs before the given one, or all if that is empty, oldest first.
+// before returns a copy of the owner's sessions with IDs before the given one, or all if that is empty, oldest first.
 func (x *index) before(owner, id string) []*Session {
 	list := x.byOwner[owner]
 	if id != "" {

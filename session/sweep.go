@@ -26,7 +26,7 @@ type Swept struct {
 	Strays     int // workspaces that the ledger does not know, newly set aside
 }
 
-// Counts are the counts by the names that log and metrics have for them.
+// Counts returns the counts by the names that log and metrics have for them.
 func (w Swept) Counts() map[string]int {
 	return map[string]int{
 		"stopped":    w.Stopped,
@@ -65,8 +65,8 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 	return done, errors.Join(errs...)
 }
 
-// remembered is the time since which sessions must have expired for their IDs to be remembered: for Tombstone, and at
-// most MaxSessions of them.
+// remembered returns a time: the IDs of sessions that expired after it are remembered. That is for Tombstone, and for
+// at most MaxSessions of them.
 func (ss *Sessions) remembered(all []*Session) time.Time {
 	since := ss.clock.now().Add(-ss.cfg.Tombstone)
 	var ended []time.Time
@@ -160,8 +160,8 @@ func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error 
 // recorded. A reader that is never closed must not keep the session.
 const capGrace = 5 * time.Minute
 
-// expire removes a session past its cap, except for its record, which tells its ID from one that never was. Called
-// with transition held.
+// expire removes a session past its cap, except for its record, which distinguishes its ID from an unknown one.
+// Called with transition held.
 func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 	now := ss.clock.now()
 	s.mu.Lock()
@@ -311,7 +311,8 @@ func (s *Session) dozeOrHello(ctx context.Context, g *client.Client) (dozing boo
 	if s.mayDoze() && g.Doze(ctx) == nil {
 		return true, nil
 	}
-	_, err = g.Hello(ctx) // tells whether the guest is there, whatever Doze failed for: an older guest cannot doze
+	// an answer proves that the guest is there, whatever the reason why Doze failed: an older guest cannot doze
+	_, err = g.Hello(ctx)
 	return false, err
 }
 

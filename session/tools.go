@@ -33,7 +33,7 @@ type Tools interface {
 	Service(s *Session) Service
 }
 
-// grantTools are the tools that a request asks for, normalised, or nil.
+// grantTools returns the tools that a request asks for, normalised, or nil.
 func (c Config) grantTools(asked proto.CodeTools) (*proto.CodeTools, error) {
 	if asked.IsZero() { // whatever comes with an empty list
 		return nil, nil
@@ -53,7 +53,7 @@ type toolSecrets struct {
 
 func (t toolSecrets) isZero() bool { return len(t.Headers) == 0 && t.Secret == "" }
 
-// words are the values to hide in texts.
+// words returns the values to hide in texts.
 func (t toolSecrets) words() map[string]string {
 	if t.isZero() {
 		return nil
@@ -66,7 +66,7 @@ func (t toolSecrets) words() map[string]string {
 	return list
 }
 
-// CodeTools are the tools that the session was granted, without secrets. The zero CodeTools allows nothing.
+// CodeTools returns the tools that the session was granted, without secrets. The zero CodeTools allows nothing.
 func (s *Session) CodeTools() proto.CodeTools {
 	if t := s.record().shownTools(); t != nil {
 		return *t
@@ -74,7 +74,7 @@ func (s *Session) CodeTools() proto.CodeTools {
 	return proto.CodeTools{}
 }
 
-// ToolProvider is the provider that answers the session's calls, with its secrets.
+// ToolProvider returns the provider that answers the session's calls, with its secrets.
 func (s *Session) ToolProvider() (proto.ToolProvider, error) {
 	r := s.record()
 	if r.Tools == nil || r.unsealErr != nil {
@@ -88,7 +88,7 @@ func (s *Session) ToolProvider() (proto.ToolProvider, error) {
 // offers reports whether code in a session with this record can call tools.
 func (c Config) offers(rec record) bool { return c.Tools != nil && rec.hasTools() }
 
-// toolService is the service for tool calls of the session's present generation, or nil.
+// toolService returns the service for tool calls of the session's present generation, or nil.
 func (s *Session) toolService(rec record) Service {
 	if s.core.cfg.offers(rec) {
 		return s.core.cfg.Tools.Service(s)
@@ -154,7 +154,7 @@ func (s *Session) token(exec string) string {
 	return exec + "." + s.core.digest([]byte("tools\x00" + s.id + "\x00" + exec))[:32]
 }
 
-// ExecByToken is the running command of this session that has the token, or nil.
+// ExecByToken returns the running command of this session that has the token, or nil.
 func (s *Session) ExecByToken(token string) *Exec {
 	id, _, _ := strings.Cut(token, ".")
 	if !proto.ValidID(proto.ExecPrefix, id) || !hmac.Equal([]byte(token), []byte(s.token(id))) {

@@ -104,8 +104,8 @@ func (ss *Sessions) removeWorkspace(ctx context.Context, ws workspaceRecord) err
 	return nil
 }
 
-// unusedWorkspaces are the workspaces that no session has and that are not kept, as a crash between two steps leaves
-// them.
+// unusedWorkspaces returns the workspaces that no session has and that are not kept, as a crash between two steps
+// leaves them.
 func (ss *Sessions) unusedWorkspaces() []workspaceRecord {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
@@ -118,10 +118,10 @@ func (ss *Sessions) unusedWorkspaces() []workspaceRecord {
 	return list
 }
 
-// An orphaned workspace is on disk and not in the ledger. No crash makes one, since a workspace is recorded before it
-// is made and until it is removed. So the ledger is not the one that the workspace was made under, such as one
-// restored from a backup. Orphaned workspaces hold people's files, so they stay untouched for StrayKeep. If the right
-// ledger comes back in that time, nothing is lost.
+// An orphaned workspace is on disk and not in the ledger. No crash causes that, since a workspace is recorded before
+// it is made and until it is removed. So the ledger is another one than that of the workspace, such as one restored
+// from a backup. Orphaned workspaces hold people's files, so they stay untouched for OrphanKeep. If the right ledger
+// comes back in that time, nothing is lost.
 
 // bucketOrphaned has orphaned workspaces by ID, with the lease clock's time of their discovery.
 const bucketOrphaned = "strays"
