@@ -14,7 +14,7 @@ import (
 	"berth/session/sessiontest"
 )
 
-// soloRuntime sees to it that no session ever has two sandboxes: a start while one is there counts.
+// soloRuntime checks that no session ever has two sandboxes: it counts a start while a sandbox exists.
 type soloRuntime struct {
 	*sessiontest.Runtime
 	up     sync.Map // by session
@@ -38,9 +38,9 @@ func (r *soloRuntime) Stop(ctx context.Context, id string) error {
 	return err
 }
 
-// TestEverythingAtOnce has many do everything to the same few sessions, with sweeps and time passing between.
-// Whatever the order: one sandbox a session, each command run once where it was acknowledged and never where it was
-// refused, nothing in a session that has expired, nothing left.
+// TestEverythingAtOnce runs all operations on the same few sessions in parallel, with sweeps and the passing of time
+// in between. Whatever the order, each session has one sandbox. Each acknowledged command runs once, and a refused
+// one never. Nothing runs in an expired session, and nothing is left.
 func TestEverythingAtOnce(t *testing.T) {
 	ctx := context.Background()
 	c := newTwoClocks()
@@ -52,7 +52,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		shared = append(shared, st.Create(t, proto.CreateContainer{IdleTimeoutSeconds: idle, MaxLifetimeSeconds: life}))
 	}
 	var mu sync.Mutex
-	ran := map[string]map[string]bool{} // by session: whether a mark must be there
+	ran := map[string]map[string]bool{} // by session: whether a mark must exist
 	for _, s := range shared {
 		ran[s.ID()] = map[string]bool{}
 	}

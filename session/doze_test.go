@@ -10,8 +10,8 @@ import (
 	"berth/session/sessiontest"
 )
 
-// A session that nobody has used for long enough dozes, not before and not with a command in it, and nobody sees it.
-// The sweeper wakes none that dozes, and finds out all the same if one has ended.
+// TestDozeIdle checks that a session dozes after enough idle time, not before and not while it runs a command, and
+// that no client notices. The sweeper wakes no dozing session, but still detects one that has ended.
 func TestDozeIdle(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, IdleTimeout: time.Minute}))
@@ -35,7 +35,7 @@ func TestDozeIdle(t *testing.T) {
 		t.Fatalf("its next command: %+v", got)
 	}
 	unused(idle)
-	sweep(time.Second, session.Swept{}) // it has just been used
+	sweep(time.Second, session.Swept{}) // it was just used
 	sweep(10*time.Second, session.Swept{Dozing: 1})
 	if info := idle.Info(); info.Generation != 1 {
 		t.Fatalf("generation %d", info.Generation)
@@ -50,11 +50,11 @@ func TestDozeIdle(t *testing.T) {
 		t.Fatal(err)
 	}
 	unused(busy)
-	sweep(time.Minute, session.Swept{Stopped: 2}) // a lease runs on while it dozes
+	sweep(time.Minute, session.Swept{Stopped: 2}) // the lease runs on while a session dozes
 }
 
-// A daemon that starts wakes nobody: it has a session's guest met when that is wanted, and finds out who has ended
-// meanwhile all the same.
+// TestDozeOverRestart checks that a starting daemon wakes no guest. It does the handshake with a dozing guest at the
+// next use, and still detects sandboxes that have ended meanwhile.
 func TestDozeOverRestart(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, IdleTimeout: time.Minute}))
@@ -69,13 +69,13 @@ func TestDozeOverRestart(t *testing.T) {
 	used, left, killed := ids[0], ids[1], ids[2]
 	c.sweeps(t, st)(11*time.Second, session.Swept{Dozing: 3})
 	for _, id := range ids {
-		for !rt.Dozes(id) { // it answers before it does
+		for !rt.Dozes(id) { // the guest answers before it dozes
 			time.Sleep(time.Millisecond)
 		}
 	}
 	st.Reopen(t)
 	sweep := c.sweeps(t, st)
-	sweep(55*time.Second, session.Swept{}) // the time without a daemon does not eat the lease
+	sweep(55*time.Second, session.Swept{}) // the time without a daemon does not count against the lease
 	for _, id := range ids {
 		if !rt.Dozes(id) {
 			t.Errorf("the next daemon woke %s", id)
@@ -113,7 +113,7 @@ func TestDozeOverRestart(t *testing.T) {
 	sweep(2*time.Minute, session.Swept{Stopped: 3})
 }
 
-// What dozes is not paused, which would wake it first, neither by this daemon nor by the next.
+// TestDozeAndPause checks that neither this daemon nor the next pauses a dozing session, which would wake it first.
 func TestDozeAndPause(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, PauseAfter: 20 * time.Second,
@@ -137,8 +137,8 @@ func TestDozeAndPause(t *testing.T) {
 	}
 }
 
-// A session that a request with a key made for the daemon before is met before it is handed out again: a command that
-// is started in it then is not taken for one that nobody knows of.
+// TestDozeAndRetry checks a session that a keyed request made under the previous daemon. The handshake with its guest
+// comes before the session is returned again. So a command that starts then is not taken for an unknown process.
 func TestDozeAndRetry(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{DozeAfter: 10 * time.Second, IdleTimeout: time.Minute}))
@@ -147,7 +147,7 @@ func TestDozeAndRetry(t *testing.T) {
 	s := st.Create(t, asked)
 	unused(s)
 	c.sweeps(t, st)(11*time.Second, session.Swept{Dozing: 1})
-	for !st.Runtime.(*sessiontest.Runtime).Dozes(s.ID()) { // it answers before it does
+	for !st.Runtime.(*sessiontest.Runtime).Dozes(s.ID()) { // the guest answers before it dozes
 		time.Sleep(time.Millisecond)
 	}
 	st.Reopen(t)

@@ -22,7 +22,7 @@ import (
 	"berth/state/ledger"
 )
 
-// again is a session, and one of its execs, after a restart.
+// again returns a session and one of its execs after a restart.
 func again(t *testing.T, st *sessiontest.Stack, e *session.Exec) (*session.Session, *session.Exec) {
 	t.Helper()
 	s, err := st.Sessions.Get(sessiontest.Owner, e.Info().ContainerID)
@@ -66,7 +66,8 @@ func touch(t *testing.T, s *session.Session, path string) {
 
 const untilGo = `until test -e /workspace/go; do sleep 0.01; done; `
 
-// A detached exec goes on over two restarts, loses no line and has none twice, and is booked like any other.
+// TestDetachedExecOutlivesTheDaemon checks that a detached exec continues over two restarts, loses no line, repeats
+// none, and is recorded like any other.
 func TestDetachedExecOutlivesTheDaemon(t *testing.T) {
 	for _, cmd := range []proto.Cmd{{Background: true}, {Detach: true}, {IdempotencyKey: "k"},
 		{Background: true, Shell: "s"}} {
@@ -112,7 +113,7 @@ func TestDetachedExecOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
-// What ended while nobody was there has its true end, and its true time.
+// TestEndedWhileNobodyWasThere checks that an exec that ended without a daemon has its true end and its true time.
 func TestEndedWhileNobodyWasThere(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
@@ -138,7 +139,7 @@ func TestEndedWhileNobodyWasThere(t *testing.T) {
 		r = x.Code
 	}
 	g.Close()
-	time.Sleep(300 * time.Millisecond) // so that the time of its end and of the restart can be told apart
+	time.Sleep(300 * time.Millisecond) // so that the times of its end and of the restart differ
 	opened := time.Now()
 	st.Open(t)
 	_, e = again(t, st, e)
@@ -153,7 +154,8 @@ func TestEndedWhileNobodyWasThere(t *testing.T) {
 	}
 }
 
-// Why an exec is lost is told apart. The audit log has the end of its container.
+// TestLostSaysWhy checks that a lost exec has its specific reason, and that the audit log has the end of its
+// container.
 func TestLostSaysWhy(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -206,7 +208,8 @@ func TestLostSaysWhy(t *testing.T) {
 	}
 }
 
-// The time limit counts from the start, whichever daemon is there.
+// TestTimeLimitOutlivesTheDaemon checks that the time limit counts from the start of the exec, even under another
+// daemon.
 func TestTimeLimitOutlivesTheDaemon(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
@@ -221,7 +224,7 @@ func TestTimeLimitOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
-// Its input, terminal and signals work after a restart.
+// TestControlsOutliveTheDaemon checks that input, terminal and signals of an exec work after a restart.
 func TestControlsOutliveTheDaemon(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -262,7 +265,7 @@ func TestControlsOutliveTheDaemon(t *testing.T) {
 	}
 }
 
-// Whoever stops a container, or all of them, ends these too.
+// TestStopEndsDetachedExecs checks that a stop of one container, or of all, ends detached execs too.
 func TestStopEndsDetachedExecs(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -285,7 +288,7 @@ func TestStopEndsDetachedExecs(t *testing.T) {
 	}
 }
 
-// A command that comes just before a stop does not start the container again.
+// TestStopBetweenUseAndStart checks that a command that comes just before a stop does not start the container again.
 func TestStopBetweenUseAndStart(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	held := holdJobs(t, st)
@@ -310,7 +313,8 @@ func TestStopBetweenUseAndStart(t *testing.T) {
 	}
 }
 
-// The same key is the same exec: for those who come together, later, and after a restart.
+// TestIdempotencyKey checks that equal keys get the same exec: for parallel requests, for later ones, and after a
+// restart.
 func TestIdempotencyKey(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -389,7 +393,7 @@ func countIf(n *int, is bool) {
 	}
 }
 
-// A client that goes away and comes back with its key finds its command at work.
+// TestKeyOutlivesItsClient checks that a client that goes away and returns with its key finds its command running.
 func TestKeyOutlivesItsClient(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
@@ -412,7 +416,8 @@ func TestKeyOutlivesItsClient(t *testing.T) {
 	}
 }
 
-// A busy container forgets commands with a key later than others, and within bounds.
+// TestKeyIsRememberedAmongManyCommands checks that a busy container forgets commands with a key later than others,
+// and within bounds.
 func TestKeyIsRememberedAmongManyCommands(t *testing.T) {
 	clock := newClock()
 	st := sessiontest.New(t, session.Config{Now: clock.Now})
@@ -430,7 +435,7 @@ func TestKeyIsRememberedAmongManyCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// the old ones are forgotten after an end was told
+	// old execs are forgotten after the client got the end
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		if _, err = s.FindExec(first); err != nil {
 			break
@@ -447,8 +452,8 @@ func dialer(st *sessiontest.Stack, id string) func(context.Context) (net.Conn, e
 	return func(ctx context.Context) (net.Conn, error) { return st.Runtime.Dial(ctx, id) }
 }
 
-// What a caller was told of a command's end is so after the daemon was killed at that moment, although nothing waited
-// for the disk.
+// TestToldEndSurvivesAKill checks that an end that a caller got is still recorded if the daemon is killed at that
+// moment, although no step waited for the disk.
 func TestToldEndSurvivesAKill(t *testing.T) {
 	rt := &faultRuntime{Runtime: sessiontest.NewRuntime(t)}
 	st := sessiontest.Over(t, rt, sessiontest.Images{}, session.Config{})
@@ -457,7 +462,7 @@ func TestToldEndSurvivesAKill(t *testing.T) {
 	dir := killed(t, st)
 	rt.kill()
 	st.Close(t)
-	next := sessiontest.Over(t, rt.Runtime, sessiontest.Images{}, session.Config{}) // which makes a directory
+	next := sessiontest.Over(t, rt.Runtime, sessiontest.Images{}, session.Config{}) // to make a directory
 	next.Close(t)
 	next.Dir = dir
 	next.Open(t)
@@ -474,15 +479,15 @@ func TestToldEndSurvivesAKill(t *testing.T) {
 	}
 }
 
-// killed is a copy of a stack's directory as a kill would leave it now.
+// killed returns a copy of a stack's directory as a kill would leave it now.
 func killed(t *testing.T, st *sessiontest.Stack) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	err := st.Ledger.Update(func(*ledger.Tx) error { // nobody writes meanwhile
+	err := st.Ledger.Update(func(*ledger.Tx) error { // no other goroutine writes meanwhile
 		if out, err := exec.Command("cp", "-a", st.Dir+"/.", dir).CombinedOutput(); err != nil {
 			return errors.New(string(out))
 		}
-		return errFault // and nothing was written
+		return errFault // so nothing was written
 	})
 	if !errors.Is(err, errFault) {
 		t.Fatal(err)
@@ -490,7 +495,7 @@ func killed(t *testing.T, st *sessiontest.Stack) (dir string) {
 	return dir
 }
 
-// What an older daemon wrote down beside the ledger is taken over.
+// TestEndsOfAnOlderDaemon checks that the ends in an older daemon's log are moved to the ledger.
 func TestEndsOfAnOlderDaemon(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
@@ -498,7 +503,7 @@ func TestEndsOfAnOlderDaemon(t *testing.T) {
 		waited(t, start(t, s, proto.Cmd{Command: "exit 4"}))
 	st.Close(t)
 
-	// As a kill leaves it: the ledger has the start of the one, nothing of the other, and the log has both ends.
+	// As a kill leaves it: the ledger has the start of one exec and nothing of the other, and the log has both ends.
 	var lines []byte
 	edit(t, st, func(tx *ledger.Tx) error {
 		for _, x := range []proto.Exec{told.Exec, forgotten.Exec} {
@@ -520,7 +525,7 @@ func TestEndsOfAnOlderDaemon(t *testing.T) {
 		}
 		return tx.Delete("execs", s.ID()+"/"+forgotten.Exec.ID)
 	})
-	torn := append(lines, `{"container":"cont`...) // the daemon was killed in the middle of a third
+	torn := append(lines, `{"container":"cont`...) // the daemon was killed while it wrote a third line
 	path := filepath.Join(st.Dir, "ends.log")
 	if err := os.WriteFile(path, torn, 0o600); err != nil {
 		t.Fatal(err)
@@ -546,7 +551,7 @@ func TestEndsOfAnOlderDaemon(t *testing.T) {
 	}
 }
 
-// edit changes the ledger of a stack that is closed.
+// edit changes the ledger of a closed stack.
 func edit(t *testing.T, st *sessiontest.Stack, fn func(*ledger.Tx) error) {
 	t.Helper()
 	db, err := ledger.Open(filepath.Join(st.Dir, "ledger.db"))

@@ -15,7 +15,7 @@ import (
 	"berth/session/sessiontest"
 )
 
-// followed is all that an exec wrote to stdout, and how much of it a follower is told to be missing.
+// followed returns everything that an exec wrote to stdout, and how many bytes were reported missing to a follower.
 func followed(t *testing.T, e *session.Exec) (text string, missing int64) {
 	t.Helper()
 	var b strings.Builder
@@ -35,7 +35,8 @@ func followed(t *testing.T, e *session.Exec) (text string, missing int64) {
 	return b.String(), missing
 }
 
-// What does not fit in memory is on disk, whole, and read from there by any number at once.
+// TestEndedOutputGoesToDisk checks that output that does not fit in memory is on disk, complete, and that any number
+// of readers can read it there at once.
 func TestEndedOutputGoesToDisk(t *testing.T) {
 	st := sessiontest.New(t, session.Config{OutputMemory: 8 << 20})
 	s := st.Create(t, proto.CreateContainer{})
@@ -68,7 +69,8 @@ func TestEndedOutputGoesToDisk(t *testing.T) {
 	}
 }
 
-// What fits nowhere is told to be missing, and fits again when others are gone.
+// TestFullSpoolIsTold checks that output that fits nowhere is reported missing, and that output fits again when other
+// output is removed.
 func TestFullSpoolIsTold(t *testing.T) {
 	st := sessiontest.New(t, session.Config{OutputMemory: 4 << 20, OutputDisk: 3 << 20})
 	s := st.Create(t, proto.CreateContainer{})
@@ -96,7 +98,8 @@ func TestFullSpoolIsTold(t *testing.T) {
 	}
 }
 
-// Output that was on disk is there after a restart, whoever ran the command.
+// TestSpooledOutputOutlivesTheDaemon checks that output on disk is available after a restart, whichever daemon ran
+// the command.
 func TestSpooledOutputOutlivesTheDaemon(t *testing.T) {
 	st := sessiontest.New(t, session.Config{OutputMemory: 1 << 20})
 	s := st.Create(t, proto.CreateContainer{})
@@ -116,8 +119,8 @@ func TestSpooledOutputOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
-// Followers of output that is on disk share what they read of it, and there is a bound to what all of them have in
-// memory; however many come, and however slowly they read.
+// TestSlowFollowersOfSpooledOutputAreBounded checks that followers of output on disk share what they read of it, and
+// that the memory of all of them together is bounded, however many there are and however slowly they read.
 func TestSlowFollowersOfSpooledOutputAreBounded(t *testing.T) {
 	st := sessiontest.New(t, session.Config{OutputMemory: 3 << 20})
 	s := st.Create(t, proto.CreateContainer{})
@@ -125,7 +128,7 @@ func TestSlowFollowersOfSpooledOutputAreBounded(t *testing.T) {
 	for range 6 {
 		e := start(t, s, proto.Cmd{Command: "head -c 900000 /dev/zero | tr '\\0' x"})
 		waited(t, e)
-		for s.Users() > 0 { // memory is made for the next one a moment behind the answer
+		for s.Users() > 0 { // memory for the next one is freed a moment after the answer
 			time.Sleep(time.Millisecond)
 		}
 		all = append(all, e)
@@ -181,8 +184,8 @@ func TestSlowFollowersOfSpooledOutputAreBounded(t *testing.T) {
 	}
 }
 
-// A crash may come between the output of an exec and the record of its end. What was kept then is of an exec that
-// is told as lost, with no output: it goes.
+// TestOutputWithoutAnEndGoes checks a crash between the output of an exec and the record of its end. The exec is then
+// reported lost, without output, and the kept output is removed.
 func TestOutputWithoutAnEndGoes(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
@@ -205,7 +208,8 @@ func TestOutputWithoutAnEndGoes(t *testing.T) {
 	}
 }
 
-// Results that nobody has had are there although many commands ended after them.
+// TestManyAtOnceAreAllRemembered checks that results that no client has fetched are kept although many commands end
+// later.
 func TestManyAtOnceAreAllRemembered(t *testing.T) {
 	st := sessiontest.New(t, session.Config{MaxExecs: 200})
 	s := st.Create(t, proto.CreateContainer{})
@@ -227,13 +231,13 @@ func TestManyAtOnceAreAllRemembered(t *testing.T) {
 		waited(t, x)
 	}
 	sessiontest.Bash(t, s, "true")
-	settled() // what is too much is forgotten after its end was told
+	settled() // excess execs are forgotten after the client got the end
 	if _, err := s.FindExec(all[0].ID()); proto.CodeOf(err) != proto.NotFound {
 		t.Errorf("what was told is remembered for ever: %v", err)
 	}
 }
 
-// idle waits until what ends behind the answers of a session's commands is done.
+// idle waits for the work that follows the answers of a session's commands.
 func idle(s *session.Session) {
 	for s.Users() > 0 {
 		time.Sleep(time.Millisecond)
@@ -247,7 +251,8 @@ func deleted(t *testing.T, st *sessiontest.Stack, s *session.Session) {
 	}
 }
 
-// The memory of output is given back with whatever is forgotten: a session, and a command that many came after.
+// TestWhatIsForgottenTakesNoMemory checks that output memory is freed with a forgotten session, and with a command
+// that many later commands displaced.
 func TestWhatIsForgottenTakesNoMemory(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
@@ -279,8 +284,8 @@ func TestWhatIsForgottenTakesNoMemory(t *testing.T) {
 	}
 }
 
-// Many commands end at once and memory is short each time: all of their output is moved to disk by somebody, once,
-// and nothing of it is left when they are forgotten.
+// TestOutputIsMovedToDiskOnce runs many commands that end at once while memory is short. All output must move to disk
+// exactly once, and nothing may be left when the commands are forgotten.
 func TestOutputIsMovedToDiskOnce(t *testing.T) {
 	st := sessiontest.New(t, session.Config{OutputMemory: 16 << 20})
 	const sessions, rounds, each = 4, 8, 400_000
@@ -328,7 +333,8 @@ func TestOutputIsMovedToDiskOnce(t *testing.T) {
 	}
 }
 
-// Whoever trims may have taken an exec for one of a session's just before that was deleted: nothing of it comes back.
+// TestForgottenOutputDoesNotComeBack checks a trim that found an exec just before the exec's session was deleted: no
+// output of the exec may come back.
 func TestForgottenOutputDoesNotComeBack(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})

@@ -235,7 +235,7 @@ func TestBackgroundExec(t *testing.T) {
 	}
 }
 
-// untilOutput follows e until its output has want in it.
+// untilOutput follows e until its output contains want.
 func untilOutput(t *testing.T, e *session.Exec, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -287,7 +287,8 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// A command whose client waits while the daemon shuts down is ended by Close, and its client is not blamed for that.
+// TestFinishAtShutdown checks that Close ends a command whose client waits during a shutdown, and that the reason is
+// not the client.
 func TestFinishAtShutdown(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
@@ -391,7 +392,7 @@ func TestFloodWithSlowFollowersStaysBounded(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			_ = e.Follow(ctx, session.Cursor{}, func(ev proto.Event) error {
-				<-ctx.Done() // reads nothing more
+				<-ctx.Done() // stops reading
 				return ctx.Err()
 			})
 		})
@@ -433,8 +434,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// Much output comes to all who follow it, each message with its place before it, most of it in the buffers that it
-// was read into.
+// TestMuchOutputIsNotCopied checks that large output reaches all followers, each message with its header before it,
+// and that most of it stays in the buffers that it was read into.
 func TestMuchOutputIsNotCopied(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -525,7 +526,7 @@ func TestLosslessExecWaitsForWhoFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res, err := left.Wait(ctx); err != nil || res.Exec.End.Reason != proto.EndTimeout { // nobody ever followed it
+	if res, err := left.Wait(ctx); err != nil || res.Exec.End.Reason != proto.EndTimeout { // it never had a follower
 		t.Errorf("%+v %v", res.Exec.End, err)
 	}
 	res := run(t, s, proto.Cmd{Command: "seq 1 200000", MaxOutputBytes: 1 << 16, OnOutputLimit: proto.OutputWait})

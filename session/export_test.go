@@ -7,7 +7,7 @@ import (
 	"berth/state/ledger"
 )
 
-// BumpGeneration is a change of the record in two halves, for tests of what happens between them.
+// BumpGeneration changes the record in two halves, for tests of what happens between them.
 func (s *Session) BumpGeneration() (wait func() error) {
 	queued, done := make(chan struct{}), make(chan error, 1)
 	begin := func(fn func(*ledger.Tx) error) error {
@@ -20,30 +20,30 @@ func (s *Session) BumpGeneration() (wait func() error) {
 	return func() error { return <-done }
 }
 
-// Users is how many operations hold the session.
+// Users returns how many operations hold the session.
 func (s *Session) Users() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.users
 }
 
-// Spooled is how many bytes of output count as being in files.
+// Spooled returns how many bytes of output count as being in files.
 func (ss *Sessions) Spooled() int64 { return ss.spooled.Load() }
 
-// MoveOut moves the output of an ended exec to disk, as whoever trims its session does.
+// MoveOut moves the output of an ended exec to disk, as a trim of its session does.
 func (e *Exec) MoveOut() { e.moveOut() }
 
-// HoldLife takes the session's transition lock, as somebody does who starts, stops or removes it and takes long.
+// HoldLife takes the session's transition lock, like a slow start, stop or removal.
 func (s *Session) HoldLife() (unlock func()) {
 	s.transition <- struct{}{}
 	return func() { <-s.transition }
 }
 
-// InTransition reports whether somebody has that lock.
+// InTransition reports whether that lock is held.
 func (s *Session) InTransition() bool { return len(s.transition) > 0 }
 
-// RunThen runs a command as Exec does, and calls released once it has let go of the session and nobody was told of
-// its end yet.
+// RunThen runs a command as Exec does. It calls released when the command has released the session and no client has
+// got its end yet.
 func (s *Session) RunThen(ctx context.Context, cmd proto.Cmd, released func()) error {
 	if err := s.checkExec(ctx, &cmd); err != nil {
 		return err

@@ -24,12 +24,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faultyRuntime is a Runtime some of whose steps fail, or tell the test that they were reached.
+// faultyRuntime is a Runtime with steps that fail, or that notify the test.
 type faultyRuntime struct {
 	session.Runtime
 	stopping        func() error // before Stop
 	started         func()       // after Start
-	measuring       func()       // when meters are read, while a command is being started
+	measuring       func()       // when counters are read while a command is being started
 	removeWorkspace func() error
 	listed          func() // after List
 }
@@ -81,11 +81,11 @@ func faulty(t *testing.T, cfg session.Config) (*faultyRuntime, *sessiontest.Stac
 	return rt, sessiontest.Over(t, rt, sessiontest.Images{}, cfg)
 }
 
-// heldJobs is the books of jobs, with something to do before an end is booked.
+// heldJobs wraps the Jobs of a stack and calls a function before it records an end.
 type heldJobs struct {
 	session.Jobs
 	ending func(context.Context, session.Files)
-	begin  func() // before inputs are given
+	begin  func() // before inputs are put in place
 }
 
 func (h *heldJobs) Begin(ctx context.Context, s *session.Session, files []string) error {
@@ -103,7 +103,7 @@ func (h *heldJobs) End(ctx context.Context, s session.Files, e proto.Exec, tail 
 	return h.Jobs.End(ctx, s, e, tail, seen)
 }
 
-// holdJobs opens the stack's sessions anew, over books that can be held.
+// holdJobs reopens the stack's sessions with Jobs that can be held.
 func holdJobs(t *testing.T, st *sessiontest.Stack) *heldJobs {
 	t.Helper()
 	if err := st.Sessions.Close(); err != nil {
@@ -130,7 +130,7 @@ func sandboxes(t *testing.T, rt session.Runtime) []string {
 	return inv.Sandboxes
 }
 
-// endless is a body without an end, that tells when somebody begins to read it.
+// endless is a body without an end that notifies the test of the first read.
 type endless struct {
 	begun chan struct{}
 	once  sync.Once
@@ -138,7 +138,7 @@ type endless struct {
 
 func (e *endless) Read(b []byte) (int, error) {
 	e.once.Do(func() { close(e.begun) })
-	return 1, nil // slowly, so that no disk fills
+	return 1, nil // slowly, to fill no disk
 }
 
 func within(t *testing.T, what string, done <-chan error) error {
@@ -177,7 +177,8 @@ func TestBooksNeverStartAStoppedSandbox(t *testing.T) {
 	}
 }
 
-// A delete waits for execs; an exec whose books just then find the guest gone must not wait for the delete.
+// TestDeleteUnderTheBooks checks that there is no deadlock: a delete waits for execs, and an exec whose Jobs find the
+// guest gone at that moment must not wait for the delete.
 func TestDeleteUnderTheBooks(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -211,7 +212,8 @@ func TestChangeThatRunsTwiceCountsOnce(t *testing.T) {
 	gate, failed := make(chan struct{}), errors.New("no")
 	st.Ledger.StartUpdate(func(*ledger.Tx) error { <-gate; return nil })
 	wait := s.BumpGeneration()
-	st.Ledger.StartUpdate(func(*ledger.Tx) error { return failed }) // makes the ledger run its neighbours again
+	// makes the ledger run the other updates of the batch again
+	st.Ledger.StartUpdate(func(*ledger.Tx) error { return failed })
 	close(gate)
 	if err := wait(); err != nil {
 		t.Fatal(err)
@@ -251,7 +253,7 @@ func TestStopThatCannotBeRecorded(t *testing.T) {
 	if _, err := s.Extend(time.Hour); err == nil {
 		t.Error("a lease was promised that is written nowhere")
 	}
-	st.Sessions.Close() // the ledger is closed: it says so
+	st.Sessions.Close() // fails, since the ledger is closed
 	st.Sessions = nil
 }
 
@@ -311,8 +313,8 @@ func TestExpiryThatFailsIsFinishedLater(t *testing.T) {
 	}
 }
 
-// A TestExpiredHoldsItsWorkspaceUntilItIsDown workspace is free for the next container once the expired one that had
-// it is down, and not before: its processes may write there still.
+// TestExpiredHoldsItsWorkspaceUntilItIsDown checks that the workspace of an expired container becomes free when its
+// sandbox has stopped, and not before: its processes may still write there.
 func TestExpiredHoldsItsWorkspaceUntilItIsDown(t *testing.T) {
 	ctx := t.Context()
 	now := newClock()
@@ -335,7 +337,8 @@ func TestExpiredHoldsItsWorkspaceUntilItIsDown(t *testing.T) {
 	st.Create(t, again)
 }
 
-// Files that have begun to go are not kept by a later request to: some may be gone already.
+// TestFilesThatBeganToGoAreNotKept checks that a later request cannot keep files whose removal has begun: some may be
+// gone.
 func TestFilesThatBeganToGoAreNotKept(t *testing.T) {
 	for how, begin := range map[string]func(*sessiontest.Stack, *clock, string) error{
 		"expiry": func(st *sessiontest.Stack, now *clock, _ string) error {
@@ -441,7 +444,7 @@ func TestSandboxThatVanishedComesBack(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
 	sessiontest.Bash(t, s, "echo kept >mark")
-	if err := st.Runtime.Stop(ctx, s.ID()); err != nil { // behind the core's back
+	if err := st.Runtime.Stop(ctx, s.ID()); err != nil { // without the core's knowledge
 		t.Fatal(err)
 	}
 	if out := sessiontest.Bash(t, s, "cat mark").Stdout; out != "kept\n" {
@@ -449,7 +452,7 @@ func TestSandboxThatVanishedComesBack(t *testing.T) {
 	}
 }
 
-// onSmallDisk is a core whose ledger is on a disk that can be filled.
+// onSmallDisk opens a core whose ledger is on a disk that the test can fill.
 func onSmallDisk(t *testing.T) (ss *session.Sessions, rt session.Runtime, fill, empty func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -490,7 +493,7 @@ func TestFullDiskLeavesNothingHalfDone(t *testing.T) {
 	}
 	fill()
 	bulk := map[string]string{}
-	for i := range 60 { // larger than what the ledger's file has left of free pages
+	for i := range 60 { // more than the free pages in the ledger's file
 		bulk[strings.Repeat("k", 100)+string(rune('A'+i))] = strings.Repeat("v", 250)
 	}
 	if _, err := ss.Create(ctx, sessiontest.Owner, proto.CreateContainer{Labels: bulk}); err == nil {
@@ -505,7 +508,7 @@ func TestFullDiskLeavesNothingHalfDone(t *testing.T) {
 		if _, err := ss.Sweep(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ss.Get(sessiontest.Owner, s.ID()); err == nil { // not even begun
+		if _, err := ss.Get(sessiontest.Owner, s.ID()); err == nil { // the removal has not begun
 			if err := ss.Delete(ctx, sessiontest.Owner, s.ID(), false); err != nil {
 				t.Fatal(err)
 			}
@@ -519,7 +522,8 @@ func TestFullDiskLeavesNothingHalfDone(t *testing.T) {
 	}
 }
 
-// A command whose start cannot be written down ends, also if all that it has written waits for somebody to read it.
+// TestUnrecordedCommandEnds checks that a command ends if its start cannot be recorded, even if its output waits for
+// a reader.
 func TestUnrecordedCommandEnds(t *testing.T) {
 	ctx := context.Background()
 	rt, st := faulty(t, session.Config{})
@@ -529,13 +533,13 @@ func TestUnrecordedCommandEnds(t *testing.T) {
 	rt.measuring = sync.OnceFunc(func() {
 		go func() { deleted <- st.Sessions.Delete(ctx, sessiontest.Owner, s.ID(), false) }()
 		for {
-			// as it is from the moment that its end is decided
+			// its state from the moment that its end is decided
 			if _, err := st.Sessions.Get(sessiontest.Owner, s.ID()); err != nil {
 				break
 			}
 			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(200 * time.Millisecond) // for a pipe to be full, which tells nobody
+		time.Sleep(200 * time.Millisecond) // until a pipe is full, for which there is no event
 	})
 	cmd := proto.Cmd{Argv: []string{"cat", "/dev/zero"}, MaxOutputBytes: 1, OnOutputLimit: proto.OutputWait}
 	if _, err := s.Exec(ctx, cmd); proto.CodeOf(err) != proto.NotFound {
@@ -547,7 +551,7 @@ func TestUnrecordedCommandEnds(t *testing.T) {
 	}
 }
 
-// A stuckRuntime is one that at times cannot have a paused sandbox go on.
+// A stuckRuntime can fail to resume a paused sandbox.
 type stuckRuntime struct {
 	*sessiontest.Runtime
 	stuck bool
@@ -560,7 +564,8 @@ func (rt *stuckRuntime) Resume(ctx context.Context, id string) error {
 	return rt.Runtime.Resume(ctx, id)
 }
 
-// A paused container that does not go on can be deleted, with a command in it that an earlier daemon started.
+// TestPausedForGood checks that a paused container that cannot be resumed can be deleted, even with a command that an
+// earlier daemon started.
 func TestPausedForGood(t *testing.T) {
 	ctx := context.Background()
 	rt := &stuckRuntime{Runtime: sessiontest.NewRuntime(t)}
@@ -579,8 +584,8 @@ func TestPausedForGood(t *testing.T) {
 	}
 }
 
-// A container whose inputs were not all there when the daemon died is not what a request with its key gets: that
-// makes another.
+// TestReplayOfHalfMade checks a container whose inputs were incomplete when the daemon died. A request with its key
+// does not get that container but makes a new one.
 func TestReplayOfHalfMade(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -597,7 +602,7 @@ func TestReplayOfHalfMade(t *testing.T) {
 	req := proto.CreateContainer{IdempotencyKey: "once", Files: []string{f.ID}}
 	half := st.Create(t, req)
 	st.Close(t)
-	next := sessiontest.Over(t, st.Runtime, sessiontest.Images{}, session.Config{}) // which makes a directory
+	next := sessiontest.Over(t, st.Runtime, sessiontest.Images{}, session.Config{}) // to make a directory
 	next.Close(t)
 	next.Dir = dir
 	next.Open(t)
@@ -617,8 +622,8 @@ func TestReplayOfHalfMade(t *testing.T) {
 	}
 }
 
-// Whoever asks for a command with a key need not wait for it to have its turn on a shell, and nor does the end of the
-// daemon.
+// TestKeyedCommandWaitsForItsShell checks that the client of a keyed command need not wait until its shell is free,
+// and that the end of the daemon does not wait either.
 func TestKeyedCommandWaitsForItsShell(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
@@ -639,8 +644,8 @@ func TestKeyedCommandWaitsForItsShell(t *testing.T) {
 	}
 }
 
-// A container that is found in a list and deleted before it was ever started is not started any more, and nothing of
-// it is left.
+// TestDeletedBeforeItsFirstStart checks a container that a client finds in a list and deletes before its first start:
+// it is never started, and nothing is left.
 func TestDeletedBeforeItsFirstStart(t *testing.T) {
 	ctx := context.Background()
 	rt, st := faulty(t, session.Config{})
@@ -674,7 +679,7 @@ func TestDeletedBeforeItsFirstStart(t *testing.T) {
 	}
 }
 
-// A container that takes long to go keeps no sweep from the others.
+// TestSweepUnderALongDelete checks that a slow removal of one container does not delay the sweep of others.
 func TestSweepUnderALongDelete(t *testing.T) {
 	ctx := context.Background()
 	now := newClock()
@@ -699,7 +704,7 @@ func TestSweepUnderALongDelete(t *testing.T) {
 	}
 }
 
-// sweptSoon is a sweep that must not wait for anybody.
+// sweptSoon runs a sweep that must not wait for another goroutine.
 func sweptSoon(t *testing.T, st *sessiontest.Stack) (session.Swept, error) {
 	t.Helper()
 	type result struct {
@@ -720,7 +725,8 @@ func sweptSoon(t *testing.T, st *sessiontest.Stack) (session.Swept, error) {
 	}
 }
 
-// What is due for a session that somebody else is at is left to the next sweep, and not counted before.
+// TestSweepWaitsForNoTransition checks that a sweep skips a session in transition, leaves its work to the next sweep,
+// and does not count it before.
 func TestSweepWaitsForNoTransition(t *testing.T) {
 	type fixture struct {
 		rt  *faultRuntime

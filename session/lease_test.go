@@ -16,7 +16,8 @@ import (
 	"berth/state/ledger"
 )
 
-// A reader that is never closed does not keep a container past its cap.
+// TestOpenReaderDoesNotOutliveTheCap checks that a reader that is never closed does not keep a container past its
+// cap.
 func TestOpenReaderDoesNotOutliveTheCap(t *testing.T) {
 	ctx := context.Background()
 	clock := newClock()
@@ -44,7 +45,7 @@ func TestOpenReaderDoesNotOutliveTheCap(t *testing.T) {
 	}
 }
 
-// twoClocks are a wall clock that can be set and a monotonic one that cannot.
+// twoClocks are a wall clock that the test can set and a monotonic one that it cannot.
 type twoClocks struct {
 	wall  *clock
 	since *clock
@@ -61,12 +62,12 @@ func (c *twoClocks) config(cfg session.Config) session.Config {
 	return cfg
 }
 
-// pass lets time pass, set puts the wall clock elsewhere.
+// pass lets time pass on both clocks; set moves the wall clock only.
 func (c *twoClocks) pass(d time.Duration) { c.wall.Add(d); c.since.Add(d) }
 
 func (c *twoClocks) set(by time.Duration) { c.wall.Add(by) }
 
-// sweeps is a sweep after some time that finds exactly that to do.
+// sweeps returns a function that sweeps after some time and checks the result exactly.
 func (c *twoClocks) sweeps(t *testing.T, st *sessiontest.Stack) func(pass time.Duration, want session.Swept) {
 	return func(pass time.Duration, want session.Swept) {
 		t.Helper()
@@ -77,7 +78,8 @@ func (c *twoClocks) sweeps(t *testing.T, st *sessiontest.Stack) func(pass time.D
 	}
 }
 
-// unused waits until the sweeper may take all of them: a command's end is told a moment before its session is let go.
+// unused waits until no operation holds any of the sessions: a command's end is reported a moment before its session
+// is released.
 func unused(all ...*session.Session) {
 	for _, s := range all {
 		for s.Users() > 0 {
@@ -128,7 +130,8 @@ func TestWallClockThatIsSetDoesNotTouchLeases(t *testing.T) {
 	}
 }
 
-// While no daemon runs, nothing tells a wall clock that was set back from one that was wrong before.
+// TestWallClockSetBackBetweenTwoDaemons checks a wall clock that was set back while no daemon ran. The daemon cannot
+// distinguish that from a clock that was wrong before.
 func TestWallClockSetBackBetweenTwoDaemons(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{}))
@@ -168,7 +171,7 @@ func TestSweepNoticesASandboxThatDied(t *testing.T) {
 	}
 }
 
-// A guest that is only slow, as on a busy machine, is not taken for one that is gone.
+// TestSlowGuestIsNotLost checks that a slow guest, as on a busy machine, does not count as lost.
 func TestSlowGuestIsNotLost(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
@@ -181,14 +184,14 @@ func TestSlowGuestIsNotLost(t *testing.T) {
 	sessiontest.Bash(t, s, "true")
 }
 
-// What a sweep saw of a lease, a crash and the end of the sandbox do not take back.
+// TestSweptLeaseOutlivesACrash checks that a crash and the end of the sandbox do not undo a lease that a sweep saw.
 func TestSweptLeaseOutlivesACrash(t *testing.T) {
 	now := newClock()
 	st := sessiontest.New(t, session.Config{Now: now.Now})
 	s := st.Create(t, proto.CreateContainer{IdleTimeoutSeconds: 60})
 	now.Add(30 * time.Second)
 	sessiontest.Bash(t, s, "true")
-	for s.Users() > 0 { // which is a moment behind the answer
+	for s.Users() > 0 { // which is a moment after the answer
 	}
 	sweep(t, st)
 	used, swept := now.Now(), ledgerNow(t, st)
@@ -200,7 +203,7 @@ func TestSweptLeaseOutlivesACrash(t *testing.T) {
 	}
 }
 
-// rollBack puts an older ledger in the place of the present one, as restoring a backup does.
+// rollBack replaces the ledger by an older one, as the restore of a backup does.
 func rollBack(t *testing.T, st *sessiontest.Stack, to []byte) {
 	t.Helper()
 	st.Close(t)
@@ -310,7 +313,8 @@ func TestWorkIsBoundToItsGeneration(t *testing.T) {
 	}
 }
 
-// A command that is bound to a generation which turns out to be lost must not run in the next one.
+// TestBoundWorkDoesNotReviveTheLost checks that a command that is bound to a lost generation does not run in the next
+// one.
 func TestBoundWorkDoesNotReviveTheLost(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -350,7 +354,7 @@ func TestLedgerBackups(t *testing.T) {
 	}
 }
 
-// Whoever is to wait for room is told so by the clock that sessions expire by.
+// TestWaitForRoomIsByTheLeaseClock checks that the time that a client is told to wait is by the clock of the leases.
 func TestWaitForRoomIsByTheLeaseClock(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{MaxSessions: 1}))

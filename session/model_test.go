@@ -23,8 +23,8 @@ var (
 	modelSeed  = flag.Uint64("model.seed", 0, "of the model test; 0 takes one from the clock. A failure says its own")
 )
 
-// TestModel does random things to the core and to a model of what it promises, and compares the two after each step.
-// A failing run is made shorter, and told with the seed that repeats it.
+// TestModel runs random operations on the core and on a model of its promises, and compares the two after each step.
+// A failing run is shortened, and reported with the seed that repeats it.
 func TestModel(t *testing.T) {
 	for name, value := range map[string]any{
 		"rapid.checks": *modelRuns, "rapid.steps": *modelSteps, "rapid.seed": *modelSeed, "rapid.nofailfile": true,
@@ -68,16 +68,16 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// A model is what the core should be at. Times are the monotonic clock's: the wall clock must not matter.
+// A model is the expected state of the core. Times are of the monotonic clock: the wall clock must not matter.
 type model struct {
 	t     *testing.T
 	st    *sessiontest.Stack
 	rt    *faultRuntime
 	c     *twoClocks
-	all   []*modelSession           // ever made
-	kept  map[string]map[string]int // tokens in workspaces that nobody has
-	execs map[string]bool           // IDs of all execs ever
-	n     int                       // of tokens
+	all   []*modelSession           // all sessions ever made
+	kept  map[string]map[string]int // tokens in kept workspaces without a session
+	execs map[string]bool           // IDs of all execs ever started
+	n     int                       // number of tokens
 	tail  *wait                     // abandoned cores
 }
 
@@ -89,14 +89,14 @@ type modelSession struct {
 	idle, life             time.Duration
 	generation             int64
 	running, expired, gone bool
-	paused                 bool           // with running
-	dead                   bool           // its sandbox has died, and nobody has noticed
-	deleting, keep         bool           // deletion failed half way, and what it was to do with the workspace
-	tokens                 map[string]int // marks in its workspace: 1 must be there, 0 may
-	bg                     *session.Exec  // a command that runs
+	paused                 bool           // in addition to running
+	dead                   bool           // its sandbox has died, and the core has not noticed
+	deleting, keep         bool           // a deletion failed half way, and whether it was to keep the workspace
+	tokens                 map[string]int // marks in its workspace: 1 must be there, 0 may be
+	bg                     *session.Exec  // a running command
 	bgToken                string
 	finished               time.Duration // when it expired
-	written                time.Duration // when it was used as of the last sweep, which no crash forgets
+	written                time.Duration // time of its last use as of the last sweep, which survives a crash
 }
 
 func newModel(t *testing.T) *model {
@@ -122,7 +122,7 @@ func (s *modelSession) cap() time.Duration { return s.created + s.life }
 
 func (s *modelSession) expires() time.Duration { return min(max(s.used+s.idle, s.lease), s.cap()) }
 
-// code is what using it must answer: "" if it works.
+// code returns the error code that a use must get, or "" if it must succeed.
 func (m *model) code(s *modelSession) proto.Code {
 	switch {
 	case s.gone || s.deleting:
@@ -133,7 +133,7 @@ func (m *model) code(s *modelSession) proto.Code {
 	return ""
 }
 
-// pick chooses a session, of those that are not gone if there are any.
+// pick chooses a session, if possible one that is not gone.
 func (m *model) pick(r *rapid.T) *modelSession {
 	list := slices.DeleteFunc(slices.Clone(m.all), func(s *modelSession) bool { return s.gone })
 	if len(list) == 0 || rapid.IntRange(0, 9).Draw(r, "any") == 0 {
@@ -145,7 +145,7 @@ func (m *model) pick(r *rapid.T) *modelSession {
 	return rapid.SampledFrom(list).Draw(r, "session")
 }
 
-// get finds the real one, and checks that finding it answers what it must.
+// get finds the real session, and checks the result of the look-up.
 func (m *model) get(r *rapid.T, s *modelSession) *session.Session {
 	real, err := m.st.Sessions.Get(sessiontest.Owner, s.id)
 	if proto.CodeOf(err) != m.code(s) {
@@ -154,7 +154,7 @@ func (m *model) get(r *rapid.T, s *modelSession) *session.Session {
 	return real
 }
 
-// usable finds the real session, or skips the step if it cannot be used; that this is told is checked on the way.
+// usable finds the real session. If the session cannot be used, usable checks the error and skips the step.
 func (m *model) usable(r *rapid.T, s *modelSession) *session.Session {
 	real := m.get(r, s)
 	if m.code(s) != "" {
@@ -163,7 +163,7 @@ func (m *model) usable(r *rapid.T, s *modelSession) *session.Session {
 	return real
 }
 
-// use is what a use does to the model: a stopped one is the next generation.
+// use applies a use to the model: a stopped session starts its next generation.
 func (m *model) use(s *modelSession) {
 	if !s.running || s.dead {
 		s.generation++
@@ -192,7 +192,7 @@ func (m *model) create(r *rapid.T) {
 		if err == nil {
 			r.Fatalf("created in spite of %s", m.rt.last)
 		}
-		return // it was never there; the next check sees to that
+		return // it never existed; the next check verifies that
 	}
 	if err != nil {
 		r.Fatalf("creating: %v", err)
@@ -214,7 +214,8 @@ func (m *model) mark(s *modelSession) (token, command string) {
 	return token, "echo " + token + " >>/workspace/tokens"
 }
 
-// mayFail takes an error of a step: it must be there if a fault was hit, and must not if none was. Whether to go on.
+// mayFail checks the error of a step: there must be one if a fault was hit, and none otherwise. It reports whether to
+// continue.
 func (m *model) mayFail(r *rapid.T, s *modelSession, what string, err error) bool {
 	if m.rt.hit() {
 		if err != nil {
@@ -229,7 +230,8 @@ func (m *model) mayFail(r *rapid.T, s *modelSession, what string, err error) boo
 	return true
 }
 
-// adopt takes what a failed step may have left either way: whether it runs, in which generation, and when it was used.
+// adopt copies from the core what a failed step may have left either way: whether the session runs, in which
+// generation, and when it was used.
 func (m *model) adopt(r *rapid.T, s *modelSession) {
 	real, _ := m.st.Sessions.Get(sessiontest.Owner, s.id)
 	if real == nil {
@@ -272,7 +274,7 @@ func (m *model) exec(r *rapid.T) {
 	s.tokens[token] = 1
 }
 
-// ran checks how a command ended that nothing kept from it.
+// ran checks that a command exited with 0 in this generation, and that its ID is new.
 func (m *model) ran(r *rapid.T, res proto.ExecResult, generation int64) {
 	if res.Exec.End == nil || res.Exec.End.Reason != proto.EndExit || res.Exec.End.ReturnCode != 0 ||
 		res.Exec.Generation != generation || m.execs[res.Exec.ID] {
@@ -283,7 +285,7 @@ func (m *model) ran(r *rapid.T, res proto.ExecResult, generation int64) {
 
 func (m *model) begin(r *rapid.T) { m.beginIn(r, m.pick(r)) }
 
-// beginIn starts a command that goes on until it is told to end.
+// beginIn starts a command that runs until the model ends it.
 func (m *model) beginIn(r *rapid.T, s *modelSession) {
 	if s.bg != nil {
 		r.Skip("one is enough")
@@ -320,8 +322,8 @@ func (m *model) finish(r *rapid.T) {
 	m.settled(r, s)
 }
 
-// settled waits until the execs that have ended have let go of their session, which renews its lease once more: they
-// are answered a moment before.
+// settled waits until ended execs have released their session, which renews its lease once more: their answers come a
+// moment before.
 func (m *model) settled(r *rapid.T, s *modelSession) {
 	busy := 0
 	if s.bg != nil {
@@ -348,7 +350,7 @@ func (m *model) extend(r *rapid.T) {
 	}
 }
 
-// pause has a session stand still, with its command if it has one. That it wakes by itself is what all other steps see.
+// pause pauses a session, with its command if it has one. All other steps check that it resumes by itself.
 func (m *model) pause(r *rapid.T) {
 	s := m.pick(r)
 	real := m.usable(r, s)
@@ -382,7 +384,7 @@ func (m *model) resume(r *rapid.T) {
 	if err != nil {
 		r.Fatalf("resuming %s: %v", s.id, err)
 	}
-	s.paused, s.used = false, m.now() // one that died awake seems to run until it is used
+	s.paused, s.used = false, m.now() // a session that died before the pause seems to run until it is used
 }
 
 func (m *model) start(r *rapid.T) {
@@ -396,7 +398,7 @@ func (m *model) start(r *rapid.T) {
 	}
 }
 
-// ended is what becomes of a running command when its sandbox goes.
+// ended waits for the end of a session's command whose sandbox has gone, and checks its reason.
 func (m *model) ended(r *rapid.T, s *modelSession, reasons ...proto.EndReason) {
 	if s.bg == nil {
 		return
@@ -435,11 +437,11 @@ func (m *model) delete(r *rapid.T) {
 		}
 		return
 	}
-	m.ended(r, s, proto.EndStopped, proto.EndLost, proto.EndExpired) // of a command past its container's cap
-	keep = keep && (!s.deleting || s.keep)                           // what has begun to go is not kept by a second try
+	m.ended(r, s, proto.EndStopped, proto.EndLost, proto.EndExpired) // for a command past its container's cap
+	keep = keep && (!s.deleting || s.keep)                           // a second try does not keep a workspace whose removal has begun
 	s.deleting, s.keep, s.running, s.paused, s.dead = true, keep, false, false, false
 	if m.rt.hit() && err != nil {
-		return // the next try finishes it, or a sweep
+		return // the next try or a sweep finishes it
 	}
 	if err != nil {
 		r.Fatalf("deleting %s: %v", s.id, err)
@@ -448,8 +450,8 @@ func (m *model) delete(r *rapid.T) {
 	s.gone = true
 }
 
-// letGo is the end of a session's hold on its workspace, unless that has ended. What was not kept before the session
-// expired cannot be kept any more.
+// letGo detaches a session's workspace in the model, if it still has one. A workspace that was not kept before the
+// session expired cannot be kept any more.
 func (m *model) letGo(s *modelSession, keep bool) {
 	if (keep && !s.expired || s.keptSpace) && s.tokens != nil {
 		m.kept[s.workspace] = s.tokens

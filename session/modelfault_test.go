@@ -19,25 +19,24 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What goes wrong in the model test, and what time does.
+// This file has the faults of the model test and the steps about time.
 
 type wait = sync.WaitGroup
 
-// faultRuntime is the real one, of which a call can be made to fail, or all that it gave be taken away, as the end of
-// a process does.
+// faultRuntime wraps the real runtime. It can make a call fail, or cut off its user as the end of a process does.
 type faultRuntime struct {
 	*sessiontest.Runtime
 
 	mu    sync.Mutex
 	dead  bool
-	armed string // the call that fails next, with "after" if it is made all the same
-	last  string // the one that did
+	armed string // the call that fails next; with "after" the call is executed nevertheless
+	last  string // the call that failed last
 	conns []net.Conn
 }
 
 var errFault = errors.New("a fault that the test made")
 
-// fails takes the fault, if it is one for this call.
+// fails consumes the fault, if it is for this call.
 func (f *faultRuntime) fails(call string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,7 +50,7 @@ func (f *faultRuntime) fails(call string) bool {
 	return true
 }
 
-// hit reports, once, whether a fault has happened since it was last asked.
+// hit reports whether a fault has happened since the last call of hit.
 func (f *faultRuntime) hit() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,7 +131,7 @@ func (f *faultRuntime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	return c, err
 }
 
-// kill takes everything from whoever uses it.
+// kill cuts off the user of this runtime.
 func (f *faultRuntime) kill() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -147,10 +146,10 @@ func (f *faultRuntime) sandboxes() []string {
 	return inv.Sandboxes
 }
 
-// capGrace is how long past its cap a session is left to the command that runs in it, as sweep.go has it.
+// capGrace is how long past its cap a session is left to its running command, as in sweep.go.
 const capGrace = 5 * time.Minute
 
-// fault has one of the next calls fail.
+// fault makes one of the next calls fail.
 func (m *model) fault(r *rapid.T) {
 	m.rt.clear()
 	armed := rapid.SampledFrom([]string{"start", "stop", "stop after", "remove", "remove after"}).Draw(r, "call")
@@ -159,7 +158,7 @@ func (m *model) fault(r *rapid.T) {
 	m.rt.armed = armed
 }
 
-// die ends a sandbox behind everybody's back.
+// die ends a sandbox without the core's knowledge.
 func (m *model) die(r *rapid.T) {
 	s := m.pick(r)
 	if !s.running || s.dead || s.gone || s.deleting {
@@ -170,7 +169,7 @@ func (m *model) die(r *rapid.T) {
 	busy := s.bg != nil
 	if m.ended(r, s, proto.EndLost); busy {
 		s.used = m.now()
-		m.adopt(r, s) // its end may have been noticed, or not
+		m.adopt(r, s) // the core may have noticed the end, or not
 	}
 }
 
@@ -178,7 +177,7 @@ func (m *model) pass(r *rapid.T) {
 	m.c.pass(time.Duration(rapid.IntRange(1, 50).Draw(r, "seconds")) * time.Second)
 }
 
-// passToEnd lets time pass to where a session's lease or cap ends, give or take a second, and sweeps.
+// passToEnd lets time pass until about a second before or after the end of a session's lease or cap, and sweeps.
 func (m *model) passToEnd(r *rapid.T) {
 	s := m.pick(r)
 	if i := slices.IndexFunc(m.all, func(s *modelSession) bool { return s.bg != nil }); i >= 0 &&
@@ -199,13 +198,13 @@ func (m *model) passTo(r *rapid.T, end time.Duration) {
 	m.sweep(r)
 }
 
-// overstay has a command run past the end of its session's lease, or of its cap: chance alone seldom brings that about.
+// overstay runs a command past the end of its session's lease or cap, which seldom happens by chance.
 func (m *model) overstay(r *rapid.T) {
 	s := m.pick(r)
 	if s.bg == nil {
 		m.beginIn(r, s)
 	}
-	if s.bg == nil { // a fault
+	if s.bg == nil { // because of a fault
 		return
 	}
 	m.passTo(r, s.expires())
@@ -215,7 +214,7 @@ func (m *model) overstay(r *rapid.T) {
 	}
 }
 
-// setClock sets the wall clock. The sweep that follows within seconds writes that down.
+// setClock sets the wall clock. The sweep that follows within seconds records that.
 func (m *model) setClock(r *rapid.T) {
 	by := rapid.IntRange(-100_000, 100_000).Draw(r, "seconds")
 	if by*by < 4 {
@@ -225,11 +224,11 @@ func (m *model) setClock(r *rapid.T) {
 	m.sweep(r)
 }
 
-// sweep compares what one sweep does with what it should.
+// sweep compares the result of one sweep with the model.
 func (m *model) sweep(r *rapid.T) {
 	for _, s := range m.all {
 		if s.bg == nil {
-			m.settled(r, s) // a command is answered a moment before it lets go
+			m.settled(r, s) // a command is answered a moment before it releases its session
 		}
 	}
 	done, err := m.st.Sessions.Sweep(context.Background())
@@ -258,7 +257,7 @@ func (m *model) sweepOne(s *modelSession, want *session.Swept, failed bool) {
 			m.letGo(s, s.keep)
 			s.gone = true
 		}
-	case s.expired && failed: // it may hold its workspace still
+	case s.expired && failed: // it may still hold its workspace
 	case s.expired:
 		m.letGo(s, false)
 		if m.now() > s.finished+time.Hour {
@@ -269,7 +268,7 @@ func (m *model) sweepOne(s *modelSession, want *session.Swept, failed bool) {
 		if s.bg == nil || m.now() >= s.cap()+capGrace {
 			s.finished, s.expired, s.running, s.paused, s.dead = m.now(), true, false, false, false
 			want.Expired++
-			if !failed { // else the next sweep ends its hold on the workspace, or the next daemon
+			if !failed { // else the next sweep or the next daemon releases the workspace
 				m.letGo(s, false)
 			}
 		}
@@ -284,15 +283,15 @@ func (m *model) sweepOne(s *modelSession, want *session.Swept, failed bool) {
 	}
 }
 
-// restart is a daemon that ends in order and starts again.
+// restart closes the daemon in order and starts another.
 func (m *model) restart(r *rapid.T) {
 	m.rt.clear()
 	m.st.Reopen(m.t)
 	m.reopened(r)
 }
 
-// crash is a daemon that is killed: what it had in memory is gone, what it held is let go of by the kernel, and the
-// next one finds the disk as it was at that moment.
+// crash kills the daemon: its memory is gone, the kernel releases what it held, and the next daemon finds the disk as
+// it was at that moment.
 func (m *model) crash(r *rapid.T) {
 	m.rt.clear()
 	old, dir := *m.st, killed(m.t, m.st)
@@ -307,7 +306,7 @@ func (m *model) crash(r *rapid.T) {
 	m.reopened(r)
 }
 
-// abandon ends a core whose runtime is dead. It writes into a ledger that nobody reads any more.
+// abandon ends a core whose runtime was cut off. It writes to a ledger that is not read any more.
 func abandon(st *sessiontest.Stack) {
 	for _, c := range []io.Closer{st.Sessions, st.Files, st.Ledger} {
 		_ = c.Close()
@@ -315,7 +314,7 @@ func abandon(st *sessiontest.Stack) {
 	_ = os.Remove(filepath.Join(st.Dir, "ledger.db"))
 }
 
-// reopened is what a new daemon makes of what it finds.
+// reopened applies the start of a new daemon to the model.
 func (m *model) reopened(r *rapid.T) {
 	for _, s := range m.all {
 		if s.bg != nil {
@@ -324,11 +323,11 @@ func (m *model) reopened(r *rapid.T) {
 		switch {
 		case s.gone:
 			continue
-		case s.deleting: // finished at start
+		case s.deleting: // finished at the start
 			m.letGo(s, s.keep)
 			s.gone = true
 			continue
-		case s.expired: // what a sweep could not take away is taken away at start
+		case s.expired: // the start removes what a sweep could not remove
 			m.letGo(s, false)
 			continue
 		case s.dead:
@@ -346,11 +345,12 @@ func (m *model) reopened(r *rapid.T) {
 		if used < s.written {
 			r.Fatalf("%s was used at %v, and swept since, and a restart has it at %v", s.id, s.written, used)
 		}
-		s.used = used // of a stopped one, as it was last written
+		s.used = used // for a stopped session, as last written
 	}
 }
 
-// ledgerDies has the ledger refuse everything: nothing may be promised then. The daemon starts again after it.
+// ledgerDies makes the ledger refuse every write: the core may promise nothing then. Afterwards the daemon starts
+// again.
 func (m *model) ledgerDies(r *rapid.T) {
 	s := m.pick(r)
 	real := m.usable(r, s)
@@ -377,7 +377,7 @@ func (m *model) ledgerDies(r *rapid.T) {
 	if s.running && !slices.Contains(m.rt.sandboxes(), s.id) {
 		r.Fatal("taken down, and written nowhere")
 	}
-	_ = m.st.Sessions.Close() // says that it cannot write
+	_ = m.st.Sessions.Close() // fails, since it cannot write
 	for _, s := range m.all {
 		m.ended(r, s, proto.EndStopped)
 	}
@@ -387,7 +387,7 @@ func (m *model) ledgerDies(r *rapid.T) {
 	m.reopened(r)
 }
 
-// check compares all that can be seen.
+// check compares everything that is visible.
 func (m *model) check(r *rapid.T) {
 	for _, s := range m.all {
 		real := m.get(r, s)
@@ -450,7 +450,7 @@ func (m *model) checkLists(r *rapid.T) {
 	}
 }
 
-// finally has all ends come, and counts what is left.
+// finally lets all sessions end, and checks that nothing is left.
 func (m *model) finally(r *rapid.T) {
 	m.rt.clear()
 	m.sweep(r)
@@ -466,15 +466,15 @@ func (m *model) finally(r *rapid.T) {
 			m.content(r, s)
 		}
 	}
-	m.c.pass(10 * time.Minute) // all caps
+	m.c.pass(10 * time.Minute) // past all caps
 	m.sweep(r)
 	m.sweep(r)
-	m.c.pass(2 * time.Hour) // all tombstones
+	m.c.pass(2 * time.Hour) // past all tombstones
 	m.sweep(r)
 	m.checkNothingLeft(r)
 }
 
-// content looks at the files of a session that is still there.
+// content checks the files of a session that still exists.
 func (m *model) content(r *rapid.T, s *modelSession) {
 	real := m.get(r, s)
 	res, err := real.Run(context.Background(), proto.Cmd{Command: "cat /workspace/tokens 2>/dev/null"})

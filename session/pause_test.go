@@ -16,8 +16,8 @@ import (
 	"berth/session/sessiontest"
 )
 
-// By policy a session stands still once nobody has used it for long enough, not before and not with a command in it;
-// it is stopped all the same when its lease is over.
+// TestPauseIdle checks that the policy pauses a session after enough idle time, not before and not while it runs a
+// command. It is still stopped at the end of its lease.
 func TestPauseIdle(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{PauseAfter: 10 * time.Second, IdleTimeout: time.Minute}))
@@ -47,7 +47,7 @@ func TestPauseIdle(t *testing.T) {
 	sweep(time.Minute, session.Swept{Stopped: 2})
 }
 
-// paused pauses a session, and if so wished has the next daemon find it.
+// paused pauses a session, and with restart also restarts the daemon.
 func paused(t *testing.T, st *sessiontest.Stack, s *session.Session, restart bool) *session.Session {
 	t.Helper()
 	err := s.Pause(t.Context())
@@ -61,8 +61,9 @@ func paused(t *testing.T, st *sessiontest.Stack, s *session.Session, restart boo
 	return s
 }
 
-// A container that stands still is found lost by a sweep once its sandbox has ended, also by one of a daemon that has
-// not met its guest yet: nobody has to use it for that. A command that went on in it is told as lost.
+// TestSweepNoticesAPausedSandboxThatDied checks that a sweep finds a paused container lost once its sandbox has
+// ended, without a use. That holds for the sweep of a daemon that has not done the handshake, too. A command in the
+// container is reported lost.
 func TestSweepNoticesAPausedSandboxThatDied(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
@@ -96,8 +97,9 @@ func TestSweepNoticesAPausedSandboxThatDied(t *testing.T) {
 	}
 }
 
-// A container whose sandbox ended while it stood still is started again by Start and not resumed by Resume, also by a
-// daemon that has not met its guest: neither says that it runs when it does not.
+// TestAPausedSandboxThatDiedIsStartedNotResumed checks a container whose sandbox ended while it was paused. Start
+// starts it again, and Resume does not resume it, even before the handshake. Neither reports that it runs when it
+// does not.
 func TestAPausedSandboxThatDiedIsStartedNotResumed(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
@@ -136,11 +138,11 @@ func TestAPausedSandboxThatDiedIsStartedNotResumed(t *testing.T) {
 	}
 }
 
-// A fickleRuntime is one whose client goes away while it pauses or wakes a sandbox, or that cannot be dialled for a
+// A fickleRuntime cancels the client's context while it pauses or resumes a sandbox, or cannot be dialled for a
 // moment.
 type fickleRuntime struct {
 	*sessiontest.Runtime
-	leave context.CancelFunc // the client's; nil: it stays
+	leave context.CancelFunc // cancels the client's context; nil: the client stays
 	deaf  atomic.Bool
 }
 
@@ -149,7 +151,7 @@ func (rt *fickleRuntime) Pause(ctx context.Context, id string) error {
 		return rt.Runtime.Pause(ctx, id)
 	}
 	rt.leave()
-	<-ctx.Done() // a sandbox that does not come to rest before goes on
+	<-ctx.Done() // a sandbox that is not frozen by then continues
 	return ctx.Err()
 }
 
@@ -168,7 +170,7 @@ func (rt *fickleRuntime) Dial(ctx context.Context, id string) (net.Conn, error) 
 	return rt.Runtime.Dial(ctx, id)
 }
 
-// withTools is a session over that runtime whose code may call tools.
+// withTools makes a session over that runtime whose code may call tools.
 func withTools(t *testing.T) (*fickleRuntime, *sessiontest.Stack, *session.Session) {
 	t.Helper()
 	rt := &fickleRuntime{Runtime: sessiontest.NewRuntime(t)}
@@ -181,7 +183,7 @@ func withTools(t *testing.T) (*fickleRuntime, *sessiontest.Stack, *session.Sessi
 	return rt, st, s
 }
 
-// wantTools has code in the session ask for its tools.
+// wantTools checks that code in the session reaches its tools.
 func wantTools(t *testing.T, s *session.Session) {
 	t.Helper()
 	got := sessiontest.Bash(t, s, `exec 3<>/dev/tcp/127.0.0.1/3129
@@ -191,8 +193,8 @@ printf 'GET /v1/tools HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnect
 	}
 }
 
-// Code still finds its tools, and so its network, in a container whose pause was given up, or whose client went away
-// while it was woken.
+// TestClientThatLeavesTakesNoTools checks that code still reaches its tools, and so its network, after an aborted
+// pause, and after a resume whose client went away.
 func TestClientThatLeavesTakesNoTools(t *testing.T) {
 	for how, under := range map[string]func(ctx context.Context, s *session.Session) error{
 		"pause": func(ctx context.Context, s *session.Session) error { return s.Pause(ctx) },
@@ -219,7 +221,7 @@ func TestClientThatLeavesTakesNoTools(t *testing.T) {
 	}
 }
 
-// What a container could not be given back when it was woken, the next sweep gives it.
+// TestSweepGivesToolsBack checks that the next sweep restores ports that a resume could not restore.
 func TestSweepGivesToolsBack(t *testing.T) {
 	rt, st, s := withTools(t)
 	if err := s.Pause(t.Context()); err != nil {
@@ -236,7 +238,8 @@ func TestSweepGivesToolsBack(t *testing.T) {
 	wantTools(t, s)
 }
 
-// The end of a command does not make room for a pause under a file that is being read.
+// TestNoPauseUnderATransferWhenACommandEnds checks that the end of a command does not allow a pause while a file is
+// being read.
 func TestNoPauseUnderATransferWhenACommandEnds(t *testing.T) {
 	ctx := t.Context()
 	st := sessiontest.New(t, session.Config{})

@@ -13,7 +13,7 @@ import (
 	"berth/state/ledger"
 )
 
-// droppedJobs is the books of jobs; it notes an end that is booked after they were dropped.
+// droppedJobs wraps Jobs and notes an end that is recorded after they were dropped.
 type droppedJobs struct {
 	heldJobs
 	dropped chan struct{} // closed by Drop
@@ -26,7 +26,7 @@ func (d *droppedJobs) End(ctx context.Context, s session.Files, e proto.Exec, ta
 	select {
 	case <-d.dropped:
 		d.late.Store(true)
-	case <-time.After(300 * time.Millisecond): // there is no event for what does not happen
+	case <-time.After(300 * time.Millisecond): // there is no event for the absence of a call
 	}
 	return made
 }
@@ -36,7 +36,8 @@ func (d *droppedJobs) Drop(ctx context.Context, workspace string) error {
 	return d.heldJobs.Drop(ctx, workspace)
 }
 
-// What an exec books after its books were dropped would stay in the ledger for ever.
+// TestBooksAreDroppedAfterTheLastEnd checks that no end of an exec is recorded after the manifests were dropped: that
+// record would stay in the ledger for ever.
 func TestBooksAreDroppedAfterTheLastEnd(t *testing.T) {
 	ctx := context.Background()
 	rt, st := faulty(t, session.Config{})
@@ -79,7 +80,8 @@ func TestBooksAreDroppedAfterTheLastEnd(t *testing.T) {
 	})
 }
 
-// What is removed while a sweep looks around is nobody's stray.
+// TestRemovalsDuringASweepLeaveNoStrays checks that a sweep does not take workspaces for orphaned that are removed
+// meanwhile.
 func TestRemovalsDuringASweepLeaveNoStrays(t *testing.T) {
 	ctx := context.Background()
 	rt, st := faulty(t, session.Config{})
@@ -116,7 +118,8 @@ func TestRemovalsDuringASweepLeaveNoStrays(t *testing.T) {
 	}
 }
 
-// Workspaces that outlive their containers are bounded, or who may have one container could fill the disk.
+// TestKeptWorkspacesAreBounded checks the bound of kept workspaces. Without it a client with one container could fill
+// the disk.
 func TestKeptWorkspacesAreBounded(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{MaxSessions: 2})
@@ -149,7 +152,8 @@ func TestKeptWorkspacesAreBounded(t *testing.T) {
 	}
 }
 
-// Whoever makes containers that expire at once leaves no more names of them than there may be containers.
+// TestExpiredNamesAreBounded checks that containers that expire at once leave no more IDs than there may be
+// containers.
 func TestExpiredNamesAreBounded(t *testing.T) {
 	ctx := context.Background()
 	now := time.Now()
@@ -177,7 +181,8 @@ func TestExpiredNamesAreBounded(t *testing.T) {
 	}
 }
 
-// A container that nobody was told of is gone with its daemon, and one beside it is not.
+// TestFleeting checks that a container whose creator never got an answer is removed with its daemon, and that another
+// one stays.
 func TestFleeting(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	gone, stays := st.Create(t, proto.CreateContainer{Fleeting: true}), st.Create(t, proto.CreateContainer{})

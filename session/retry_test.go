@@ -12,7 +12,7 @@ import (
 	"berth/state/vault"
 )
 
-// digests are what the ledger has of requests with idempotency keys.
+// digests returns the digests of requests with idempotency keys in the ledger.
 func digests(t *testing.T, st *sessiontest.Stack) (list []string) {
 	t.Helper()
 	type keyed struct {
@@ -27,8 +27,9 @@ func digests(t *testing.T, st *sessiontest.Stack) (list []string) {
 	return list
 }
 
-// Whoever reads a ledger cannot try passwords against what it has of a request: the same one looks different in each,
-// and without the vault's key none is known again.
+// TestRequestsCannotBeGuessedFromTheLedger checks that a reader of the ledger cannot try passwords against its
+// digests of requests. The same request has another digest in each ledger, and without the vault's key no request is
+// recognised.
 func TestRequestsCannotBeGuessedFromTheLedger(t *testing.T) {
 	ctx := context.Background()
 	cmd := proto.Cmd{Command: "true", Env: map[string]string{"PIN": "1234"}, Secrets: map[string]string{"S": "0000"},
@@ -56,8 +57,8 @@ func TestRequestsCannotBeGuessedFromTheLedger(t *testing.T) {
 	}
 }
 
-// Requests are known again when the key of secrets was changed and the old one is gone, be it beside a daemon that
-// runs or without one.
+// TestRequestsAreKnownUnderANewKey checks that requests are recognised after the vault's key was replaced and the old
+// one is gone, with and without a running daemon.
 func TestRequestsAreKnownUnderANewKey(t *testing.T) {
 	cmd := proto.Cmd{Command: "true", IdempotencyKey: "k"}
 	st := sessiontest.New(t, session.Config{})

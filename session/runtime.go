@@ -100,8 +100,8 @@ type Inspector interface {
 // A Meter is a Runtime that can also report, from outside of a sandbox, the resources that the sandbox has used and
 // was refused. Without a Meter only the guest's view explains an end.
 type Meter interface {
-	// Measure reads the counters of sandbox id and its workspace. It is fast, never fails, and uses none of the
-	// sandbox's resources. It marks unknown values as unknown.
+	// Measure reads the counters of sandbox id and its workspace. It is fast, never fails, and takes no value
+	// from inside the sandbox. It marks unknown values as unknown.
 	Measure(id, workspace string) Reading
 }
 

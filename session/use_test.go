@@ -40,7 +40,7 @@ func TestOpenFileHoldsItsSession(t *testing.T) {
 			t.Error(err)
 		}
 		r.Close()
-		r.Close() // once more changes nothing
+		r.Close() // a second Close changes nothing
 	}
 	if done := sweep(t, st); done.Stopped != 0 {
 		t.Errorf("closing a file did not renew the lease: %+v", done)
@@ -100,7 +100,7 @@ func TestExtend(t *testing.T) {
 	if err != nil || !long.ExpiresAt.Equal(now.Now().Add(time.Hour)) {
 		t.Fatalf("%v %v", long.ExpiresAt, err)
 	}
-	for _, d := range []time.Duration{0, 10 * time.Second} { // never takes back what was promised
+	for _, d := range []time.Duration{0, 10 * time.Second} { // an extension never shortens the lease
 		if again, err := s.Extend(d); err != nil || !again.ExpiresAt.Equal(long.ExpiresAt.Time) {
 			t.Errorf("extending by %v moved the lease to %v (%v)", d, again.ExpiresAt, err)
 		}
@@ -212,7 +212,7 @@ func TestTooMuchOutputIsAlwaysTold(t *testing.T) {
 
 func TestRememberedOutputIsBounded(t *testing.T) {
 	ctx := context.Background()
-	st := sessiontest.New(t, session.Config{OutputDisk: 1}) // which is room for none
+	st := sessiontest.New(t, session.Config{OutputDisk: 1}) // no output fits
 	s := st.Create(t, proto.CreateContainer{})
 	var held, told int
 	for range 8 {
@@ -236,7 +236,8 @@ func TestRememberedOutputIsBounded(t *testing.T) {
 	}
 }
 
-// A session whose lease is being extended is not stopped as idle while that is written down.
+// TestExtendHoldsItsSession checks that a session is not stopped as idle while the extension of its lease is being
+// written.
 func TestExtendHoldsItsSession(t *testing.T) {
 	c := newTwoClocks()
 	cfg := c.config(session.Config{})
@@ -255,8 +256,8 @@ func TestExtendHoldsItsSession(t *testing.T) {
 	looking.Store(true)
 	extended := make(chan error, 1)
 	go func() { _, err := s.Extend(time.Hour); extended <- err }()
-	<-looks // whether it may be used
-	<-looks // for the new lease
+	<-looks // Extend asks whether the session may be used
+	<-looks // and for the new lease
 	looking.Store(false)
 	c.pass(2 * time.Second)
 	swept := make(chan session.Swept, 1)
@@ -265,7 +266,7 @@ func TestExtendHoldsItsSession(t *testing.T) {
 	select {
 	case done = <-swept:
 		let()
-	case <-time.After(5 * time.Second): // it has something to write down
+	case <-time.After(5 * time.Second): // the sweep has something to write, and waits
 		let()
 		done = <-swept
 	}
@@ -277,11 +278,11 @@ func TestExtendHoldsItsSession(t *testing.T) {
 	}
 }
 
-// holdLedger has whatever the stack writes wait until let is called.
+// holdLedger blocks the stack's writes until let is called.
 func holdLedger(t *testing.T, st *sessiontest.Stack) (let func()) {
 	t.Helper()
 	held, gate := make(chan struct{}), make(chan struct{})
-	begun := sync.OnceFunc(func() { close(held) }) // it may be run again, with what comes beside it
+	begun := sync.OnceFunc(func() { close(held) }) // the ledger may run it again, in another batch
 	st.Ledger.StartUpdate(func(*ledger.Tx) error { begun(); <-gate; return nil })
 	<-held
 	let = sync.OnceFunc(func() { close(gate) })
@@ -289,8 +290,8 @@ func holdLedger(t *testing.T, st *sessiontest.Stack) (let func()) {
 	return let
 }
 
-// BenchmarkIdleSession says what a session costs the daemon that has run one command and waits: heap, stacks and
-// goroutines, with the guest's connection.
+// BenchmarkIdleSession measures what an idle session costs the daemon after one command: heap, stacks and goroutines,
+// with the guest's connection.
 func BenchmarkIdleSession(b *testing.B) {
 	st := sessiontest.New(b, session.Config{})
 	sessiontest.Bash(b, st.Create(b, proto.CreateContainer{}), "true")
@@ -304,7 +305,7 @@ func BenchmarkIdleSession(b *testing.B) {
 	b.ReportMetric(float64(runtime.NumGoroutine()-routines)/float64(n), "goroutines/session")
 }
 
-// inUse is the memory in use after a collection, in bytes.
+// inUse returns the memory in use after a collection, in bytes.
 func inUse() int64 {
 	var m runtime.MemStats
 	runtime.GC()
