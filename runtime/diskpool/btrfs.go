@@ -227,7 +227,7 @@ func chunks(root string) ([]chunk, error) {
 	}
 }
 
-// trim returns to the device below the free space of the chunk c, in pieces of least bytes or more, and the space
+// trim returns free space to the device below: that of the chunk c, in pieces of least bytes or more, and the space
 // that belongs to no chunk.
 func trim(root string, c chunk, least uint64) error {
 	args := struct{ start, length, least uint64 }{c.logical, c.length, least}

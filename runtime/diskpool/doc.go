@@ -1,7 +1,8 @@
-// Package diskpool keeps the workspaces and layers of sandboxes on disk: directories with a byte limit each, subvolumes
-// of a btrfs where the host can have one. It opens and repairs the pool, keeps its sparse file and the disk below in
-// agreement (backing.go), removes trees of any depth, and assigns each sandbox a range of user IDs.
+// Package diskpool keeps the workspaces and layers of sandboxes on disk. Each is a directory with a byte limit: a
+// subvolume of a btrfs if the host can have one. The package opens and repairs the pool, and keeps its sparse file
+// and the disk below in agreement (backing.go). It removes trees of any depth, and assigns each sandbox a range of
+// user IDs.
 //
-// It knows directories and bytes only. Mounting a workspace or a layer is the work of packages launch and containerd,
-// which call this package; so does package meter, which reads how full a subvolume is.
+// It knows directories and bytes only. Packages launch and containerd mount workspaces and layers; they call this
+// package. So does package meter, which reads how full a subvolume is.
 package diskpool

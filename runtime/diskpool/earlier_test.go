@@ -11,8 +11,8 @@ import (
 	"berth/proto"
 )
 
-// earlierDisk is a plain disk as an earlier build left it: each sandbox has a layer and a prepared workspace, which
-// holds a file named after the sandbox.
+// earlierDisk makes a plain disk as an earlier build left it. Each sandbox has a layer and a prepared workspace,
+// which holds a file named after the sandbox.
 func earlierDisk(t *testing.T, dir string, sandboxes ...string) *Pool {
 	t.Helper()
 	d := &Pool{root: filepath.Join(dir, "pool"), Kind: Plain}
