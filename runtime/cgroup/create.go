@@ -26,8 +26,8 @@ type node struct {
 
 var Nodes = []node{{"null", 1, 3}, {"random", 1, 8}, {"full", 1, 7}, {"tty", 5, 0}, {"zero", 1, 5}, {"urandom", 1, 9}}
 
-// allowedDevices are the devices that runc allows in addition to the configuration: nodes, terminals, tun, and mknod
-// of any device. A sandbox has no node of tun, and lacks the capability for mknod.
+// allowedDevices returns the device rules of a sandbox. They allow what runc allows in addition to the configuration:
+// nodes, terminals, tun, and mknod of any device. A sandbox has no node of tun, and lacks the capability for mknod.
 func allowedDevices() []*devices.Rule {
 	rules := []*devices.Rule{
 		// deny all other devices
