@@ -122,8 +122,8 @@ func (in *intake) hashAll() {
 	}
 }
 
-// fill is like io.ReadFull, but returns the reader's own error and checks the bytes against the limits as they
-// arrive.
+// fill fills a block like io.ReadFull, but returns the reader's own error and checks the bytes against the limits as
+// they arrive.
 func (in *intake) fill(block []byte, r io.Reader) (n int, err error) {
 	for n < len(block) && err == nil {
 		var m int

@@ -59,7 +59,7 @@ func (r record) dueKey() string { return dueTime(r.due()) + "\x00" + r.ID }
 
 func dueTime(t time.Time) string { return t.UTC().Format("20060102T150405.000000Z") }
 
-// ownerKey is unambiguous for any owner, since an ID has a fixed form.
+// ownerKey returns the key of an owner's file. It is unambiguous for any owner, since an ID has a fixed form.
 func ownerKey(owner, id string) string { return owner + "\x00" + id }
 
 // insert writes a new record and counts its content.
