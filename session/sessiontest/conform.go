@@ -17,7 +17,7 @@ import (
 	"berth/session"
 )
 
-// Conform is the suite that every Runtime passes, for one of its runtime classes. It tests the contract of
+// Conform runs the suite that every Runtime passes, for one of its runtime classes. It tests the contract of
 // session.Runtime first, then the whole core over it with the real guest. A new runtime class needs no tests of its
 // own for this contract. A difference between two classes shows as one that fails and one that does not.
 func Conform(t *testing.T, rt session.Runtime, images session.Images, class proto.RuntimeClass) {

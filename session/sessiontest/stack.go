@@ -59,8 +59,8 @@ func Over(t testing.TB, rt session.Runtime, images session.Images, cfg session.C
 	return OverWith(t, rt, images, cfg, nil)
 }
 
-// OverWith is Over with a part that the sessions need, and that needs the ledger itself. Each Open calls prepare
-// before there are sessions.
+// OverWith opens a stack as Over does, with a part that the sessions need and that needs the ledger itself. Each Open
+// calls prepare before there are sessions.
 func OverWith(t testing.TB, rt session.Runtime, images session.Images, cfg session.Config,
 	prepare func(*Stack, *session.Config)) *Stack {
 	t.Helper()
@@ -133,7 +133,7 @@ func (st *Stack) Close(t testing.TB) {
 	st.Sessions = nil
 }
 
-// Reopen is Close and Open: a restart of the daemon. Durability tests call it between two steps: whatever a daemon
+// Reopen calls Close and Open: a restart of the daemon. Durability tests call it between two steps: whatever a daemon
 // must not forget has to be in the ledger by then.
 func (st *Stack) Reopen(t testing.TB) {
 	t.Helper()
@@ -198,15 +198,15 @@ func unsupported() error {
 	return proto.Errorf(proto.Unsupported, "", "", "a runtime without containers has no images")
 }
 
-// Import is not supported.
+// Import fails: it is not supported.
 func (Images) Import(context.Context, string, io.Reader, func(session.ImageProgress)) (session.Image, error) {
 	return session.Image{}, unsupported()
 }
 
-// Pull is not supported.
+// Pull fails: it is not supported.
 func (Images) Pull(context.Context, string, func(session.ImageProgress)) (session.Image, error) {
 	return session.Image{}, unsupported()
 }
 
-// Remove is not supported.
+// Remove fails: it is not supported.
 func (Images) Remove(context.Context, string) error { return unsupported() }
