@@ -32,7 +32,7 @@ func auditEntryFor(ctx context.Context) proto.AuditEntry {
 	return proto.AuditEntry{Actor: proto.Actor(ctx), RequestID: proto.RequestIDOf(ctx), Outcome: proto.AuditOK}
 }
 
-// withCallerOf is core, which outlives the request, with the caller and request of ctx.
+// withCallerOf returns a context based on core, which outlives the request, with the caller and request of ctx.
 func withCallerOf(core, ctx context.Context) context.Context {
 	return proto.WithRequestID(proto.WithCaller(core, proto.CallerOf(ctx)), proto.RequestIDOf(ctx))
 }

@@ -16,7 +16,7 @@ func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateCo
 	return s, err
 }
 
-// CreateOnce is Create that also reports whether the session comes from an earlier request with the same key.
+// CreateOnce works like Create and also reports whether the session comes from an earlier request with the same key.
 func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.CreateContainer) (s *Session, replayed bool,
 	err error) {
 	if req.IdempotencyKey == "" {
@@ -76,8 +76,8 @@ func (ss *Sessions) finishPendingCreate(owner string, r retry) {
 	delete(ss.pendingCreates, at)
 }
 
-// create makes the session of a request that did not come before: it checks the request, resolves the image,
-// registers the record and starts the sandbox.
+// create makes the session of a new request. It checks the request, resolves the image, registers the record and
+// starts the sandbox.
 func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateContainer, r retry) (_ *Session,
 	err error) {
 	defer hideIn(req, &err)

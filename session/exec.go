@@ -77,7 +77,7 @@ func (s *Session) Exec(ctx context.Context, cmd proto.Cmd) (*Exec, error) {
 	return e, err
 }
 
-// ExecOnce is Exec that also reports whether the exec comes from an earlier request with the same key.
+// ExecOnce works like Exec and also reports whether the exec comes from an earlier request with the same key.
 func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replayed bool, err error) {
 	if cmd.IdempotencyKey == "" {
 		e, err = s.startExec(ctx, cmd, retry{})
@@ -158,7 +158,8 @@ func (s *Session) finishPendingExec(r retry) {
 	delete(s.pendingExecs, r.Key)
 }
 
-// Run is Exec and Wait. If ctx ends first, Run ends the command unless it is detached, and returns the error of ctx.
+// Run calls Exec and Wait. If ctx ends first, Run ends the command unless it is detached, and returns the error of
+// ctx.
 func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, error) {
 	e, err := s.Exec(ctx, cmd)
 	if err != nil {
@@ -235,7 +236,7 @@ func (e *Exec) Info() proto.Exec {
 // Outlives reports whether the exec goes on when its client or the daemon goes away.
 func (e *Exec) Outlives() bool { return durable(e.cmd) }
 
-// Done is closed when the exec has ended and its end is recorded.
+// Done returns a channel that is closed when the exec has ended and its end is recorded.
 func (e *Exec) Done() <-chan struct{} { return e.ended }
 
 // Wait waits for the end and returns the result. It may be called any number of times.
@@ -252,8 +253,8 @@ func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
 	return res, nil
 }
 
-// Finish is Wait for the caller that started the exec and does not follow it. If ctx ends first, Finish ends the
-// exec, unless it outlives its client; see Abandon.
+// Finish works like Wait, for a caller that started the exec and does not follow it. If ctx ends first, Finish ends
+// the exec, unless it outlives its client; see Abandon.
 func (e *Exec) Finish(ctx context.Context) (proto.ExecResult, error) {
 	e.out.Release() // nothing follows it from the start
 	res, err := e.Wait(ctx)
@@ -288,8 +289,8 @@ func (e *Exec) Cancel(reason proto.EndReason, why string) {
 	}
 }
 
-// Abandon ends the exec for a follower whose ctx has ended, unless the shutdown of the daemon ended it: then Close
-// ends what cannot outlive the daemon, with that as the reason.
+// Abandon ends the exec for a follower whose ctx has ended. If the shutdown of the daemon ended ctx, Abandon does
+// nothing: Close then ends what cannot outlive the daemon, with the shutdown as the reason.
 func (e *Exec) Abandon(ctx context.Context) {
 	if proto.CodeOf(context.Cause(ctx)) != proto.Unavailable {
 		e.Cancel(proto.EndCanceled, "the client went away")

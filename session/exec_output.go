@@ -171,7 +171,7 @@ func (e *Exec) spool() error {
 	return e.spoolLocked()
 }
 
-// spoolLocked is spool. Called with keeping held.
+// spoolLocked does the work of spool. Called with keeping held.
 func (e *Exec) spoolLocked() error {
 	e.mu.Lock()
 	saved, size := e.saved, e.out.Kept()
@@ -230,8 +230,8 @@ func (e *Exec) discard() error {
 	return e.removeOutput()
 }
 
-// freeMemory moves output to disk when memory gets short: that of the exec that is about to end at once, that of
-// earlier ones on one goroutine, so that no command waits for the output of others.
+// freeMemory moves output to disk when memory gets short. It moves the output of the exec that is about to end at
+// once. One goroutine moves the output of earlier execs, so no command waits for the output of others.
 func (ss *Sessions) freeMemory(ending *Exec) {
 	if ss.memory.Used() < ss.cfg.OutputMemory/4 {
 		return

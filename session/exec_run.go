@@ -193,7 +193,7 @@ func (e *Exec) recordStart() (wait func() error) {
 }
 
 // lostIfStarted returns the error of a start that failed. If the process may exist and a retry may ask for it, the
-// exec counts as lost instead: a retry must learn that, and not run the command twice.
+// exec counts as lost instead. A retry must learn that, and not run the command twice.
 func (e *Exec) lostIfStarted(err error) error {
 	if err == nil || e.retry.Key == "" || !e.mayHaveStarted || client.NotStarted(err) {
 		return err
@@ -284,7 +284,7 @@ func (e *Exec) sink(s proto.Stream, at int64, b []byte) {
 	e.limitOutput(e.out.WriteAt(s, at, b))
 }
 
-// sinkBuffer is sink for a full buffer, which it may keep.
+// sinkBuffer takes a full buffer of output, like sink, and may keep it.
 func (e *Exec) sinkBuffer(s proto.Stream, at int64, b *output.Buffer) (kept bool) {
 	var room [64]byte
 	b.Prefix(proto.AppendOutput(room[:0], e.id, s, at, nil))

@@ -138,8 +138,8 @@ func (s *Session) dropExecs() error {
 	return nil
 }
 
-// trimEnded is trim for the common case, in which at most one exec is too many. Looking at a hundred execs at each
-// end would take a good part of a small command's time.
+// trimEnded does the work of trim in the common case, in which at most one exec is too many. Looking at a hundred
+// execs at each end would take a good part of a small command's time.
 func (s *Session) trimEnded(ending *Exec) {
 	s.mu.Lock()
 	ending.counted = true

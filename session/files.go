@@ -22,7 +22,7 @@ type Files struct {
 	bound *client.Client // the guest of that generation; nil: any generation
 }
 
-// Owner is who may use the session.
+// Owner returns the owner, the only one who may use the session.
 func (f Files) Owner() string { return f.s.owner }
 
 // ID returns the ID of the container.
@@ -75,8 +75,8 @@ func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (
 	})
 }
 
-// ReadFileNoLinks is ReadFile of a whole file for work without a request, such as publishing. A link in the path is
-// InvalidArgument, so that code in the container cannot redirect it.
+// ReadFileNoLinks reads a whole file for work without a request, such as publishing. A link in the path is
+// InvalidArgument, so code in the container cannot redirect the read.
 func (f Files) ReadFileNoLinks(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
 	return f.read(ctx, func(g *client.Client) (io.ReadCloser, proto.FileInfo, error) {
 		return g.ReadNoLinks(ctx, as, path)
@@ -107,7 +107,7 @@ func (f Files) Tar(ctx context.Context, as, path string) (io.ReadCloser, error) 
 	return f.tar(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
 }
 
-// TarNoLinks is Tar where a link in the path, which code in the container may have made, is InvalidArgument.
+// TarNoLinks works like Tar, but a link in the path is InvalidArgument: code in the container may have made it.
 func (f Files) TarNoLinks(ctx context.Context, as, path string) (io.ReadCloser, error) {
 	return f.tar(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.TarNoLinks(ctx, as, path) })
 }

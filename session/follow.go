@@ -24,8 +24,9 @@ func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) err
 // rawBytes is how much output FollowRaw gives at a time. Each follower that is behind holds that much memory.
 const rawBytes = 128 << 10
 
-// FollowRaw is Follow that gives output to out, possibly split within a character, and the rest to fn. message is the
-// data after the header of proto.AppendOutput. Both are valid until out returns and must not be changed.
+// FollowRaw works like Follow, but passes output to out, possibly split within a character, and the rest to fn.
+// message is the data after the header of proto.AppendOutput. Both are valid until out returns and must not be
+// changed.
 func (e *Exec) FollowRaw(ctx context.Context, from Cursor, fn func(proto.Event) error,
 	out func(p Piece, message []byte) error) error {
 	return e.follow(ctx, from, follower{exec: e.id, fn: fn, raw: out, room: proto.AppendOutput(nil, e.id, 0, 0, nil)})
@@ -93,7 +94,7 @@ type follower struct {
 	at   [2]int64 // offset of held[0]
 }
 
-// FollowOutput is Follow of an output that belongs to no exec, until it is finished. Events have id as their exec.
+// FollowOutput follows an output that belongs to no exec, until it is finished. Events have id as their exec.
 func FollowOutput(ctx context.Context, out *output.Output, id string, fn func(proto.Event) error) error {
 	var from Cursor
 	f := follower{exec: id, fn: fn}

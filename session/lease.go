@@ -98,10 +98,10 @@ const (
 	clockKey    = "ahead"
 )
 
-// cap is when the session is removed with its files.
+// cap returns when the session is removed with its files.
 func (r record) cap() time.Time { return r.Created.Add(r.Lifetime) }
 
-// expires is when the session stops if it is not used: the rolling lease, at most until the cap.
+// expires returns when the session stops if it is not used: the end of the rolling lease, at most the cap.
 func (r record) expires() time.Time {
 	t := r.LastUsed.Add(r.Idle)
 	if r.Lease.After(t) {

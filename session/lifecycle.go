@@ -23,8 +23,8 @@ func (s *Session) lockTransition(ctx context.Context) (unlock func(), err error)
 	}
 }
 
-// tryLockTransition is lockTransition without waiting; free is false if another goroutine has the lock. It does no
-// handshake.
+// tryLockTransition works like lockTransition without waiting; free is false if another goroutine has the lock. It
+// does no handshake.
 func (s *Session) tryLockTransition() (unlock func(), free bool) {
 	select {
 	case s.transition <- struct{}{}:
@@ -301,8 +301,8 @@ func (s *Session) confirmLost(ctx context.Context, g *client.Client) bool {
 	return s.stopLost(ctx, g)
 }
 
-// sweepLost is confirmLost for the sweeper, which skips a session in transition. It reports whether this call stopped
-// the session.
+// sweepLost works like confirmLost, for the sweeper: it skips a session in transition. It reports whether this call
+// stopped the session.
 func (s *Session) sweepLost(ctx context.Context, g *client.Client) bool {
 	if s.state() != proto.StateRunning || s.guestAnswers(ctx, g) {
 		return false

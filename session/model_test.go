@@ -438,7 +438,8 @@ func (m *model) delete(r *rapid.T) {
 		return
 	}
 	m.ended(r, s, proto.EndStopped, proto.EndLost, proto.EndExpired) // for a command past its container's cap
-	keep = keep && (!s.deleting || s.keep)                           // a second try does not keep a workspace whose removal has begun
+	// a second try does not keep a workspace whose removal has begun
+	keep = keep && (!s.deleting || s.keep)
 	s.deleting, s.keep, s.running, s.paused, s.dead = true, keep, false, false, false
 	if m.rt.hit() && err != nil {
 		return // the next try or a sweep finishes it

@@ -36,8 +36,8 @@ func (s *Session) Provision(ctx context.Context, list []Mount) error {
 	return s.withGuest(ctx, func(g *client.Client) error { return s.provisionMounts(ctx, g, list) })
 }
 
-// provisionMounts is Provision for the generation of g. It holds transition, so that the sandbox is not stopped or
-// provisioned meanwhile.
+// provisionMounts does the work of Provision for the generation of g. It holds transition, so the sandbox is not
+// stopped or provisioned meanwhile.
 func (s *Session) provisionMounts(ctx context.Context, g *client.Client, list []Mount) error {
 	unlock, err := s.lockTransition(ctx)
 	if err != nil {

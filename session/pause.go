@@ -89,8 +89,8 @@ func (s *Session) resume(ctx context.Context) error {
 	return nil
 }
 
-// resumeOrStart is resume for a use: it starts a session again whose sandbox ended while it was paused, unless ctx is
-// bound to the generation that ended.
+// resumeOrStart resumes a session for a use. If the sandbox ended while the session was paused, it starts the session
+// again, unless ctx is bound to the generation that ended.
 func (s *Session) resumeOrStart(ctx context.Context) error {
 	if err := s.resume(ctx); err != nil {
 		return err
@@ -104,8 +104,8 @@ func (s *Session) resumeOrStart(ctx context.Context) error {
 	return s.ensureStarted(ctx)
 }
 
-// resumeLocked is resume with transition held. Everything that ends a sandbox holds that lock, and a command that it
-// ends would wait for it.
+// resumeLocked does the work of resume, with transition held. Everything that ends a sandbox holds that lock, and a
+// command that it ends would wait for it.
 func (s *Session) resumeLocked(ctx context.Context) error {
 	if !s.isPaused() {
 		return nil
@@ -152,7 +152,7 @@ func (s *Session) stopVanished(ctx context.Context) error {
 	return nil
 }
 
-// resumeToEnd is resumeLocked for a session that is about to be ended in any case.
+// resumeToEnd resumes a session that is about to be ended in any case. Called with transition held.
 func (s *Session) resumeToEnd(ctx context.Context) {
 	if err := s.resumeLocked(ctx); err != nil {
 		s.core.cfg.Log.Warn("waking a container to end it", "container", s.id, "error", err)

@@ -150,8 +150,8 @@ func (s *Session) takeOver() bool {
 }
 
 // stillDozing reports whether the session was taken over while its guest dozed. A dozing guest has nothing to report,
-// so its handshake waits for the next use: a daemon that starts need not wake all of them, which would take their
-// memory at once.
+// so its handshake waits for the next use. A starting daemon thus does not wake all dozing guests, which would take
+// their memory at once.
 func (s *Session) stillDozing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

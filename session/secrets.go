@@ -214,7 +214,7 @@ func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 	return changed + n, closed + bad, err
 }
 
-// Reseal is Sessions.Reseal for a ledger that no daemon has open.
+// Reseal does the work of Sessions.Reseal for a ledger that no daemon has open.
 func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
 	changed, closed, err = resealBucket(db, bucketSessions, reseal, func(r *record) (string, *string) {
 		return r.ID,

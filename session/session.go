@@ -258,8 +258,8 @@ func (s *Session) use(ctx context.Context) (release func(), err error) {
 	return s.release, nil
 }
 
-// useGeneration is use for records about the generation of guest g. It fails if that generation is over, and does not
-// renew the lease.
+// useGeneration works like use, for records about the generation of guest g. It fails if that generation is over, and
+// does not renew the lease.
 func (s *Session) useGeneration(ctx context.Context, g *client.Client) (release func(), err error) {
 	s.mu.Lock()
 	err = s.usableLocked()
@@ -345,8 +345,9 @@ func (s *Session) client() *client.Client {
 	return s.guest
 }
 
-// clientFor is client, but fails if ctx is bound to another generation: the container may have been stopped and
-// started since use. It tells exec e, which may be nil, in which generation it runs.
+// clientFor returns the client of the present generation's guest. It fails if ctx is bound to another generation: the
+// container may have been stopped and started since use. It tells exec e, which may be nil, in which generation it
+// runs.
 func (s *Session) clientFor(ctx context.Context, e *Exec) (*client.Client, error) {
 	s.mu.Lock()
 	g, n, err := s.guest, s.rec.Generation, s.boundLocked(ctx)
@@ -397,13 +398,13 @@ func (s *Session) is(mark *bool) bool {
 // write fails, the record stays as it was.
 func (s *Session) change(fn func(*record)) error { return s.changeWith(s.core.cfg.Ledger.Update, fn) }
 
-// changeAsync is change without waiting for the disk. The change survives the death of the daemon. A power cut may
-// take it back, but ends every sandbox as well.
+// changeAsync works like change without waiting for the disk. The change survives the death of the daemon. A power
+// cut may take it back, but ends every sandbox as well.
 func (s *Session) changeAsync(fn func(*record)) error {
 	return s.changeWith(s.core.cfg.Ledger.UpdateAsync, fn)
 }
 
-// changeWith is change with the given way of writing.
+// changeWith works like change, with the given way of writing.
 func (s *Session) changeWith(write func(func(*ledger.Tx) error) error, fn func(*record)) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()

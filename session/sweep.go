@@ -197,7 +197,7 @@ func (ss *Sessions) leaveTombstone(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// sweepUnknown is removeUnknown of what the runtime has now.
+// sweepUnknown calls removeUnknown with what the runtime has now.
 func (ss *Sessions) sweepUnknown(ctx context.Context, done *Swept) error {
 	known := ss.known()
 	inv, err := ss.cfg.Runtime.List(ctx)

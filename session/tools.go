@@ -122,8 +122,8 @@ func (s *Session) OpenTools(ctx context.Context) error {
 }
 
 // serveTools serves the tools port and unpacks the client modules into the container. Code without the modules can
-// still send requests itself, so a container goes on if there is no room for them or the image has files in their
-// place.
+// still send requests itself. So a container continues if there is no room for the modules, or the image has files in
+// their place.
 func (s *Session) serveTools(ctx context.Context, rec record) error {
 	service := s.toolService(rec)
 	if service == nil || s.portServed(toolsPort) {
@@ -136,7 +136,7 @@ func (s *Session) serveTools(ctx context.Context, rec record) error {
 	return s.servePort(ctx, toolsPort, service)
 }
 
-// toolLists are search paths that a command gets, so that it finds the modules.
+// toolLists returns search paths for a command, with which it finds the modules.
 func toolLists(env map[string]string) []string {
 	if env[toolsVariable] == toolsURL {
 		return inside.Lists

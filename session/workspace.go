@@ -226,7 +226,7 @@ func (ss *Sessions) knowsWorkspace(id string) bool {
 }
 
 // keepWorkspace marks the workspace of s as kept. It fails with TooMany if as many workspaces are kept as there may
-// be sessions, of all keys or of the key that made s: they hold files, and only a request removes them.
+// be sessions, of all keys or of the key that made s. Kept workspaces hold files, and only a request removes them.
 func (ss *Sessions) keepWorkspace(s *Session) error {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
