@@ -333,8 +333,8 @@ func TestOutputIsMovedToDiskOnce(t *testing.T) {
 	}
 }
 
-// TestForgottenOutputDoesNotComeBack checks a trim that found an exec just before the exec's session was deleted: no
-// output of the exec may come back.
+// TestForgottenOutputDoesNotComeBack checks a trim that found an exec just before the exec's session was deleted: the
+// trim must not write the output to disk again.
 func TestForgottenOutputDoesNotComeBack(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})

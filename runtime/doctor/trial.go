@@ -34,8 +34,8 @@ const answerTime = 3 * time.Second
 type Trial struct {
 	Class proto.RuntimeClass
 	Err   error // nil: the sandbox started, its guest answered, and nothing is left of the sandbox
-	// Slow is the reason why runc made this sandbox or would make the next one, where a setup program is faster. nil:
-	// there is no such reason, or the class is another one
+	// Slow is the reason why runc made this sandbox, or would make the next one, in place of the fork server. nil: there
+	// is no such reason, or the class is another one
 	Slow error
 }
 
@@ -90,7 +90,7 @@ func try(ctx context.Context, r *containerd.Runtime, cfg containerd.Config, imag
 	if err := r.Start(ctx, id, spec); err != nil {
 		return err
 	}
-	if r.UsesForkServer() { // runc made the first sandbox; a setup program makes the next
+	if r.UsesForkServer() { // runc made the first sandbox; the fork server makes the next
 		if err := errors.Join(r.Stop(ctx, id), r.Start(ctx, id, spec)); err != nil {
 			return err
 		}
