@@ -15,13 +15,14 @@ import (
 	"berth/state/ledger"
 )
 
-// An authorityFile has what the proxy signs with for hosts that secrets go to. It is made when the first container
-// needs it, and anew when it is about to end; containers learn of it at their start.
+// An authorityFile holds the CA that signs the proxy's certificates for hosts that receive secrets. The CA is created
+// when the first container needs it, and again when it is about to expire. Containers get its certificate at their
+// start.
 type authorityFile struct {
 	path string
 	log  *slog.Logger
 
-	mu   sync.Mutex // guards made, and is held while it is read or made
+	mu   sync.Mutex // guards made; held while the CA is read or created
 	made *egress.Authority
 }
 
@@ -29,7 +30,7 @@ func newAuthorityFile(dir string, log *slog.Logger) *authorityFile {
 	return &authorityFile{path: filepath.Join(dir, "egress-authority.pem"), log: log}
 }
 
-// get is the authority.
+// get returns the CA, and reads or creates it first if needed.
 func (f *authorityFile) get() (*egress.Authority, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +65,7 @@ func (f *authorityFile) open() (*egress.Authority, error) {
 	return egress.ReadAuthority(text)
 }
 
-// read refuses a key that others could have read.
+// read reads the file. It refuses a file that other users can read.
 func (f *authorityFile) read() ([]byte, error) {
 	fi, err := os.Stat(f.path)
 	if err == nil && fi.Mode().Perm()&0o077 != 0 {
@@ -76,7 +77,7 @@ func (f *authorityFile) read() ([]byte, error) {
 	return os.ReadFile(f.path)
 }
 
-// write has the file there whole, and on disk, or not at all.
+// write replaces the file atomically and syncs it to disk.
 func (f *authorityFile) write(text []byte) error {
 	fresh := f.path + ".new"
 	if err := os.WriteFile(fresh, text, 0o600); err != nil {
@@ -91,10 +92,10 @@ func (f *authorityFile) write(text []byte) error {
 	return ledger.SyncPath(filepath.Dir(f.path))
 }
 
-// readRoots are the system's authorities and those of a file.
+// readRoots returns the system's CAs and those in a file.
 func readRoots(file string) (*x509.CertPool, error) {
 	if file == "" {
-		return nil, nil // the system's
+		return nil, nil // nil means the system's CAs
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

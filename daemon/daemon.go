@@ -1,5 +1,5 @@
-// Package daemon wires the parts of berth into one running daemon: the runtime at the bottom, the
-// core over it, the edges on top, the sweeper beside. It holds no logic of its own.
+// Package daemon connects the parts of berth into one running daemon: the runtime, the core, the edges and the
+// sweeper. It has no logic of its own.
 package daemon
 
 import (
@@ -39,52 +39,52 @@ import (
 	"berth/tools/toolstore"
 )
 
-// A Config is what `berth serve` has flags for.
+// A Config has the values of the flags of `berth serve`.
 type Config struct {
-	Listen  string // host:port; port 0 is a free one
+	Listen  string // host:port; port 0 takes a free port
 	Dir     string // data directory, absolute
-	BinDir  string // where the runtimes and the guest are, absolute
-	Address string // socket of a containerd to use; "" embeds one
+	BinDir  string // directory of the runtimes and the guest, absolute
+	Address string // socket of an existing containerd; "" embeds one
 	Version string
 
-	TLSCert, TLSKey string // PEM files; "" is no TLS, unless TLSSelfSigned
-	TLSSelfSigned   bool   // with a certificate that the daemon makes for itself, in Dir
+	TLSCert, TLSKey string // PEM files; "" means no TLS, unless TLSSelfSigned
+	TLSSelfSigned   bool   // TLS with a certificate that the daemon creates in Dir
 
-	Egress          egress.Config  // what containers may reach at most, and how
-	ToolCallbacks   []string       // servers that calls of code's tools may go to; none: they go to none
-	EgressCA        string         // file of authorities that hosts of secrets may have beside the system's; "": none
-	Session         session.Config // limits and times; its parts are set here
-	PoolBytes       int64          // size of the disk pool when it is made; 0: half of the free space
+	Egress          egress.Config  // the most network access that containers can get
+	ToolCallbacks   []string       // servers that may receive tool calls of code; none: no server
+	EgressCA        string         // file of CAs to trust for hosts that receive secrets, beside the system's; "": none
+	Session         session.Config // limits and times; the daemon sets the other parts
+	PoolBytes       int64          // size of a new disk pool; 0: half of the free space
 	FileQuota       int64          // bytes of stored files per owner; 0 is no limit
-	MaxFileBytes    int64          // of one stored file; 0 is 500 MiB
-	StrictDownloads bool           // uploaded files cannot be downloaded, as on the hosted API
-	Origins         []string       // of web pages that may open websockets, beside the daemon's own
-	SweepEvery      time.Duration  // 0 is 10 s
-	WarmMin         int            // containers kept started for sessions to come, of each image in use
-	WarmMax         int            // and at most, of all images together; 0 keeps none
+	MaxFileBytes    int64          // maximum size of one stored file; 0 is 500 MiB
+	StrictDownloads bool           // uploaded files cannot be downloaded, as in the hosted API
+	Origins         []string       // web origins that may open websockets, beside the daemon's own
+	SweepEvery      time.Duration  // interval between sweeps; 0 is 10 s
+	WarmMin         int            // started containers to keep ready for new sessions, for each image in use
+	WarmMax         int            // maximum of them over all images; 0 keeps none
 	StopOnExit      bool           // stop all containers when the daemon ends; their files stay
 
-	Upstreams       []upstream.Config // where Messages requests go; none: they are refused
-	UpstreamKeys    string            // file of API keys for them; "" has none
-	UpstreamTimeout time.Duration     // for the head of an answer; 0 is what upstream has
-	UpstreamIdle    time.Duration     // between bytes of it; 0 is what upstream has
+	Upstreams       []upstream.Config // upstreams for Messages requests; none: these requests are refused
+	UpstreamKeys    string            // file of API keys for upstreams; "": none
+	UpstreamTimeout time.Duration     // maximum wait for a response header; 0: package upstream's default
+	UpstreamIdle    time.Duration     // maximum wait between bytes of a response; 0: package upstream's default
 
-	MaxRounds int           // with an upstream, in one turn; 0 is 50
-	MaxTurn   time.Duration // after which a turn pauses; 0 is 10 minutes
-	// what skills may have, and the directory of those that everybody has; its parts are set here
+	MaxRounds int           // requests to an upstream in one turn; 0 is 50
+	MaxTurn   time.Duration // a turn pauses after this time; 0 is 10 minutes
+	// Skills has the limits, and the directory of skills for all owners. The daemon sets its other parts.
 	Skills skills.Config
 
-	ProviderKeys string // file of model providers' API keys for stored tools; "" has none
+	ProviderKeys string // file of model providers' API keys for stored tools; "": none
 
-	Pprof string // loopback address for profiles of this process; "" serves none
+	Pprof string // loopback address for profiles of this process; "": none
 
 	Log *slog.Logger // nil: slog.Default
 }
 
-// A Daemon is all of it, running.
+// A Daemon is a running daemon.
 type Daemon struct {
 	cfg      Config
-	closers  []io.Closer // in the order to close
+	closers  []io.Closer // in closing order
 	listener net.Listener
 	certs    *certs.Source // nil: no TLS
 	server   *api.Server
@@ -92,9 +92,9 @@ type Daemon struct {
 	sessions *session.Sessions
 	skills   *skills.Store
 	code     *code.Runner
-	models   *upstream.Set // where they are
+	models   *upstream.Set // the upstreams
 	gateway  *gateway.Gateway
-	hosts    *containers.Host // of the gateway's turns
+	hosts    *containers.Host // containers for the gateway's turns
 	tools    *toolstore.Store
 	secrets  *vault.Vault
 	books    *ledger.DB
@@ -105,7 +105,7 @@ type Daemon struct {
 	bridge   *bridge.Bridge
 }
 
-// Open starts everything but the HTTP server. What it opened is closed again if it fails.
+// Open starts everything except the HTTP server. If it fails, it closes what it opened.
 func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -119,15 +119,15 @@ func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	if err := os.MkdirAll(cfg.Dir, 0o711); err != nil { // mapped users must be able to walk through
+	if err := os.MkdirAll(cfg.Dir, 0o711); err != nil { // mapped users must be able to traverse it
 		return nil, fmt.Errorf("making the data directory: %w", err)
 	}
 	return d, d.open(ctx)
 }
 
-// open brings the parts up in the order in which they depend on each other. The key file is read and the
-// port taken first: both fail often, by a wrong mode or another daemon, and should do so before the ledger
-// is locked and containers are touched.
+// open opens the parts in the order of their dependencies. It reads the key file and takes the port first, because
+// both fail often: a wrong file mode, or another daemon on the port. They should fail before the ledger is locked and
+// containers are touched.
 func (d *Daemon) open(ctx context.Context) error {
 	secret, err := keys.ReadFile(KeyFile(d.cfg.Dir))
 	if err != nil {
@@ -167,7 +167,7 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.keep(d.keys)
-	if _, err := books.Backup(backupAge); err != nil { // there is work to do without one
+	if _, err := books.Backup(backupAge); err != nil { // the daemon can work without a backup
 		d.cfg.Log.Error("backing up the ledger; free some space below the data directory", "error", err)
 	}
 	store, err := files.Open(files.Config{
@@ -203,11 +203,11 @@ func (d *Daemon) open(ctx context.Context) error {
 	return d.openServer(jobs, store, sweeper)
 }
 
-// keep adds something to close; what is opened last is closed first.
+// keep adds a closer in front of the others: the last part opened is the first closed.
 func (d *Daemon) keep(c io.Closer) { d.closers = slices.Insert(d.closers, 0, c) }
 
-// openSessions opens the runtime and the core over it. The vault comes in between: containers with secrets
-// can only be started again once their values can be read.
+// openSessions opens the runtime, the vault and the core. The vault comes before the core: a container with secrets
+// can only be started again when its secrets can be read.
 func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artifacts.Jobs) (err error) {
 	if d.machine, err = openMachine(ctx, d.cfg); err != nil {
 		return err
@@ -229,12 +229,12 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		return err
 	}
 	cfg.Tools = d.bridge
-	// Metrics see an entry before it is appended, so that a full disk does not hide what happened.
+	// Count the entry before it is appended, so that metrics show it even if the disk is full.
 	cfg.Audit = func(e proto.AuditEntry) {
 		d.metrics.ended(e)
 		d.audit.Append(e)
 	}
-	// Reconciling with what the runtime has is no client's doing, and the audit log says so.
+	// The audit log attributes this reconciliation to the daemon, because no client requested it.
 	d.sessions, err = session.Open(as(ctx, proto.ActorReconcile), cfg)
 	if err != nil {
 		return err
@@ -245,7 +245,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	return nil
 }
 
-// openSkills opens the skills, before the sessions, which may have some.
+// openSkills opens the skills. The sessions use them and are opened later.
 func (d *Daemon) openSkills(books *ledger.DB) (err error) {
 	cfg := d.cfg.Skills
 	cfg.Dir, cfg.Ledger, cfg.Log = filepath.Join(d.cfg.Dir, "skills"), books, d.cfg.Log
@@ -253,7 +253,7 @@ func (d *Daemon) openSkills(books *ledger.DB) (err error) {
 	return err
 }
 
-// openEgress checks the flags of containers' networks. It opens nothing yet.
+// openEgress checks the flags for container networks. It opens no connection and no listener.
 func (d *Daemon) openEgress() (err error) {
 	cfg := d.cfg.Egress
 	cfg.Log, cfg.Ready = d.cfg.Log, func() error { return d.audit.Ready() }
@@ -265,7 +265,7 @@ func (d *Daemon) openEgress() (err error) {
 	return err
 }
 
-// openGateway opens what runs the turns of Messages requests.
+// openGateway opens the gateway, which runs the turns of Messages requests.
 func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
 	d.hosts = containers.New(containers.Config{
 		Sessions: d.sessions, Code: d.code, Files: store, Jobs: jobs, Bridge: d.bridge, Skills: d.skills,
@@ -279,7 +279,7 @@ func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
 	return nil
 }
 
-// openBridge opens what code in containers calls. The sessions need it before they are open.
+// openBridge opens the bridge, which takes tool calls of code in containers. It must be open before the sessions.
 func (d *Daemon) openBridge() error {
 	cfg := bridge.Config{Ledger: d.books, Ready: d.audit.Ready, Log: d.cfg.Log}
 	if len(d.cfg.ToolCallbacks) > 0 {
@@ -294,19 +294,19 @@ func (d *Daemon) openBridge() error {
 	return nil
 }
 
-// mayPrestart reports whether a container may be kept ready for an API key that runs code: it would take a place
-// where places are counted. A daemon without a warm pool wants none ready at all.
+// mayPrestart reports whether a container may be kept ready for an API key that runs code. It returns false for a key
+// with a limit on sessions, since the container would count. It also returns false if the warm pool is off.
 func (d *Daemon) mayPrestart(key string) bool {
 	return d.cfg.WarmMax > 0 && (key == "" || d.keys.MaxSessions(key) == 0)
 }
 
-// as says which part of the daemon acts, for the audit log.
+// as returns a context that names a part of the daemon as the actor, for the audit log.
 func as(ctx context.Context, actor string) context.Context {
 	return proto.WithCaller(ctx, proto.Caller{KeyID: actor})
 }
 
-// openSweeper starts what removes expired things. Sessions, files and keys share one interval: what a
-// client sees as expired is gone at most that much later.
+// openSweeper starts the sweeps that remove expired items. Sessions, files and keys share one interval, so an item is
+// removed at most one interval after it expires.
 func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collector, error) {
 	every := "@every " + d.cfg.SweepEvery.String()
 	sweeper, err := gc.Open(gc.Config{
@@ -337,12 +337,11 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 	return sweeper, err
 }
 
-// backupAge is how old the newest backup of the ledger is at least when another takes its place: daemons that are
-// started over and over must not push out all that is older. Somewhat below the hour, after which the schedule comes
-// round.
+// backupAge is the minimum age of the newest backup before the ledger is backed up again. Without it, a daemon that
+// restarts often would push out all older backups. It is below one hour, so that the hourly schedule is not skipped.
 const backupAge = 50 * time.Minute
 
-// backUp is the task of the ledger's schedule.
+// backUp backs up the ledger. It is the hourly ledger task.
 func backUp(books *ledger.DB) (map[string]int, error) {
 	kept, err := books.Backup(backupAge)
 	if kept {
@@ -351,7 +350,7 @@ func backUp(books *ledger.DB) (map[string]int, error) {
 	return map[string]int{"kept": 0}, err
 }
 
-// counted is a sweep with its counts by name.
+// counted wraps a sweep so that it returns its counts by name.
 func counted[T interface{ Counts() map[string]int }](sweep func(context.Context) (T, error)) func(
 	context.Context) (map[string]int, error) {
 	return func(ctx context.Context) (map[string]int, error) {
@@ -360,17 +359,19 @@ func counted[T interface{ Counts() map[string]int }](sweep func(context.Context)
 	}
 }
 
-// imageSweep is when images that nobody names or uses any more go: often enough for their disk space,
-// and rarely, since it asks containerd.
+// imageSweep is the schedule for removing images without a name or a user. Every six hours is often enough to free
+// disk space, and rare enough for a query of containerd.
 const imageSweep = "17 */6 * * *"
 
-// An image is kept as long as a name or a session needs it: a stopped container is started from it again.
+// sweepImages removes unused images. An image is kept while it has a name or a session uses it, because a stopped
+// container is started from it again.
 func (d *Daemon) sweepImages(ctx context.Context) (map[string]int, error) {
 	gone, err := d.machine.host.SweepImages(ctx, d.sessions.Digests())
 	return map[string]int{"removed": len(gone)}, err
 }
 
-// openServer puts the edges over the core. It comes last: nobody is served before all parts can answer.
+// openServer opens the edges and the HTTP server. It runs last, so that requests arrive only when all parts can
+// answer.
 func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
 	clients := mcp.Open(mcp.Config{
 		Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Life: d.keys.Life, Audit: d.audit,
@@ -395,7 +396,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	return err
 }
 
-// info is what the daemon says of itself; the native edge fills in the core's defaults.
+// info returns the daemon's description of itself. The native edge adds the defaults of the core.
 func (d *Daemon) info(store *files.Store) native.Info {
 	s := d.cfg.Session
 	return native.Info{
@@ -406,8 +407,8 @@ func (d *Daemon) info(store *files.Store) native.Info {
 	}
 }
 
-// ready says whether the daemon can do its work.
-// The runtime is what can be missing while this process lives.
+// ready returns an error if the daemon cannot do its work. It checks the runtime, the only part that can fail while
+// this process lives.
 func (d *Daemon) ready(ctx context.Context) error {
 	if err := d.machine.host.Alive(ctx); err != nil {
 		return proto.Errorf(proto.Unavailable, "", "runtime", "the container runtime does not answer")
@@ -415,24 +416,24 @@ func (d *Daemon) ready(ctx context.Context) error {
 	return nil
 }
 
-// Addr is where it listens.
+// Addr returns the listening address.
 func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
 
-// Run serves until ctx ends and the requests under way have.
+// Run serves until ctx ends and the requests in progress are answered.
 func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.tell(); err != nil {
 		return err
 	}
-	defer os.Remove(URLFile(d.cfg.Dir)) // one that stays names a daemon that does not answer
+	defer os.Remove(URLFile(d.cfg.Dir)) // a leftover file would name a daemon that does not answer
 	d.sessions.HandshakeAll()
 	d.machine.host.KeepWarm()
 	return d.server.Serve(ctx, d.accept())
 }
 
-// Close ends what Open started. Containers go on without the daemon, and the next one attaches to
-// them again, unless StopOnExit is set.
-// The closers run in the reverse order of opening, and all of them run even if one fails: a ledger that is
-// not closed would keep its lock.
+// Close ends what Open started. Containers continue to run without the daemon, and the next daemon attaches to them.
+// With StopOnExit it stops them.
+//
+// The closers run in reverse order of opening. All run even if one fails: an unclosed ledger would keep its lock.
 func (d *Daemon) Close() error {
 	var errs []error
 	if d.cfg.StopOnExit && d.sessions != nil {
@@ -445,13 +446,13 @@ func (d *Daemon) Close() error {
 	return errors.Join(errs...)
 }
 
-// secretKeyFile is the vault's, in the data directory.
+// secretKeyFile is the name of the vault's key file in the data directory.
 const secretKeyFile = "secret-key"
 
-// KeyFile is where a data directory's API key is.
+// KeyFile returns the path of the API key in a data directory.
 func KeyFile(dir string) string { return filepath.Join(dir, "api-key") }
 
-// quietCloser closes a listener that its server may have closed already.
+// A quietCloser ignores the error of closing a listener that its server has closed already.
 type quietCloser struct{ net.Listener }
 
 func (q quietCloser) Close() error {

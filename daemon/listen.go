@@ -12,17 +12,17 @@ import (
 	"berth/daemon/certs"
 )
 
-// TLSDir is where a data directory's own certificate is.
+// TLSDir returns the directory of the daemon's own certificate in a data directory.
 func TLSDir(dir string) string { return filepath.Join(dir, "tls") }
 
-// CAFile is what clients are to trust where a data directory's daemon made its own certificate.
+// CAFile returns the path of the CA that clients must trust if the daemon created its own certificate.
 func CAFile(dir string) string { return certs.CAFile(TLSDir(dir)) }
 
-// URLFile is where a data directory's daemon says where it listens, while it runs.
+// URLFile returns the path of the file in which a running daemon publishes its URL.
 func URLFile(dir string) string { return filepath.Join(dir, "url") }
 
-// tell writes it there, for clients on this machine. One that listens on every address is reached at its own.
-// No client can connect to 0.0.0.0 or [::] on every system, so loopback is written there.
+// tell writes the daemon's URL to the URL file, for clients on this machine. Not every system can connect to 0.0.0.0
+// or [::]. A daemon that listens on all addresses therefore writes the loopback address.
 func (d *Daemon) tell() error {
 	url := d.URL()
 	if addr, ok := d.Addr().(*net.TCPAddr); ok && addr.IP.IsUnspecified() {
@@ -31,7 +31,7 @@ func (d *Daemon) tell() error {
 	return os.WriteFile(URLFile(d.cfg.Dir), []byte(url+"\n"), 0o644)
 }
 
-// listen opens the port, and the certificate if there is to be one.
+// listen opens the port, and the certificate if TLS is on.
 func (d *Daemon) listen() (err error) {
 	if d.cfg.TLSSelfSigned || d.cfg.TLSCert != "" || d.cfg.TLSKey != "" {
 		if d.certs, err = certs.Open(certs.Config{
@@ -41,8 +41,7 @@ func (d *Daemon) listen() (err error) {
 			return err
 		}
 	}
-	// The certificate is read before the port is taken: one that cannot be used should not cost a moment
-	// of a port that answers nothing.
+	// The certificate is read before the port is opened. With an unusable certificate, the port never opens.
 	if d.listener, err = net.Listen("tcp", d.cfg.Listen); err != nil {
 		return fmt.Errorf("listening: %w; choose another --listen, or stop what has the port", err)
 	}
@@ -56,17 +55,17 @@ func (d *Daemon) listen() (err error) {
 	return nil
 }
 
-// hostsOf are the names that a client may use for a listening address: its host, or where that is any address,
-// all that this machine has now.
+// hostsOf returns the hosts that clients may use for a listening address: its host, or all addresses that this
+// machine has now if it is the unspecified address.
 func hostsOf(listen string) (list []string) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
-		return nil // listening says what is wrong with it
+		return nil // net.Listen returns the error
 	}
 	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
 		return []string{host}
 	}
-	addrs, _ := net.InterfaceAddrs() // without them there is still the machine's name
+	addrs, _ := net.InterfaceAddrs() // on failure, the machine's name remains
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLinkLocalUnicast() {
 			list = append(list, n.IP.String())
@@ -75,7 +74,7 @@ func hostsOf(listen string) (list []string) {
 	return list
 }
 
-// URL is where it listens.
+// URL returns the URL that the daemon listens on.
 func (d *Daemon) URL() string {
 	if d.certs != nil {
 		return "https://" + d.Addr().String()
@@ -83,8 +82,8 @@ func (d *Daemon) URL() string {
 	return "http://" + d.Addr().String()
 }
 
-// Fingerprint is the SHA-256 of the certificate, and file what clients are to trust where it is the daemon's own.
-// Both are empty without TLS.
+// Fingerprint returns the SHA-256 of the certificate. If the daemon created the certificate, file is the CA that
+// clients must trust. Both are empty without TLS.
 func (d *Daemon) Fingerprint() (sum, file string) {
 	if d.certs == nil {
 		return "", ""
@@ -92,7 +91,7 @@ func (d *Daemon) Fingerprint() (sum, file string) {
 	return d.certs.Fingerprint(), d.certs.CAFile()
 }
 
-// accept is the listener that requests come from.
+// accept returns the listener for requests, with TLS if it is on.
 func (d *Daemon) accept() net.Listener {
 	if d.certs == nil {
 		return d.listener

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// metrics is what /metrics tells, beside the requests that package api counts.
+// metrics holds the metrics at /metrics, except the request counts of package api.
 type metrics struct {
 	registry *prometheus.Registry
 	execs    *prometheus.CounterVec
@@ -24,14 +24,14 @@ type metrics struct {
 	calls    *prometheus.CounterVec
 }
 
-// newMetrics makes a registry of its own rather than the global one, so that two daemons in one test
-// process do not count for each other.
+// newMetrics returns metrics with their own registry. The global registry would mix the counts of two daemons in one
+// test process.
 func newMetrics() *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		execs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_execs_total",
 			Help: "Commands that ended, by reason."}, []string{"reason"}),
-		// The buckets, in seconds, are dense around 10 ms, which is what a small command takes, and end beyond the
+		// The buckets are in seconds. They are dense around 10 ms, the time of a small command, and end above the
 		// default time limit.
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "berth_exec_seconds", Help: "How long commands ran.", Buckets: []float64{.001, .0025, .005, .01, .025,
@@ -55,7 +55,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// ended counts an audit entry that tells of a command's end, or of a request's; others tell of no end.
+// ended counts audit entries for the end of a command or request. It ignores other entries.
 func (m *metrics) ended(e proto.AuditEntry) {
 	if x := e.Egress; x != nil && e.Act != "egress.begin" {
 		m.egress.WithLabelValues(cmp.Or(x.Reason, proto.AuditOK)).Inc()
@@ -72,7 +72,7 @@ func (m *metrics) ended(e proto.AuditEntry) {
 	m.seconds.Observe(e.Exec.Seconds)
 }
 
-// swept counts one turn of a task. A counter must never go down, so a negative count is none.
+// swept counts one run of a sweep. It ignores negative counts, because a counter must never decrease.
 func (m *metrics) swept(task string, counts map[string]int, took time.Duration, err error) {
 	for kind, n := range counts {
 		m.sweeps.WithLabelValues(task, kind).Add(float64(max(0, n)))
@@ -83,7 +83,7 @@ func (m *metrics) swept(task string, counts map[string]int, took time.Duration, 
 	}
 }
 
-// watch adds counts of the sessions and of the warm containers there are, taken when somebody looks.
+// watch adds counts of the sessions and of the warm pool, read at each scrape.
 func (m *metrics) watch(ss *session.Sessions, h host) {
 	m.registry.MustRegister(sessionCounts{ss}, poolCounts{h})
 }
@@ -98,13 +98,13 @@ var (
 		"Starts of containers that could be warm, by whether they were.", []string{"warm"}, nil)
 )
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (c poolCounts) Describe(ch chan<- *prometheus.Desc) {
 	ch <- warmDesc
 	ch <- claimsDesc
 }
 
-// Collect takes all numbers from one snapshot.
+// Collect implements prometheus.Collector. All its numbers come from one snapshot.
 func (c poolCounts) Collect(ch chan<- prometheus.Metric) {
 	ready, starting, hits, misses := c.h.PoolCounts()
 	for state, of := range map[string]map[string]int{"ready": ready, "starting": starting} {
@@ -116,8 +116,8 @@ func (c poolCounts) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.CounterValue, float64(misses), "miss")
 }
 
-// sessionCounts reads the numbers at each scrape. Gauges that were set on every change could drift from
-// the truth; this cannot.
+// sessionCounts reads the numbers at each scrape. Gauges that are set on every change could drift from the real
+// numbers.
 type sessionCounts struct{ ss *session.Sessions }
 
 var (
@@ -126,14 +126,14 @@ var (
 	workspacesDesc = prometheus.NewDesc("berth_workspaces", "Workspaces on disk.", nil, nil)
 )
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (c sessionCounts) Describe(ch chan<- *prometheus.Desc) {
 	ch <- containersDesc
 	ch <- runningDesc
 	ch <- workspacesDesc
 }
 
-// Collect takes all numbers from one snapshot, so that they fit together.
+// Collect implements prometheus.Collector. All its numbers come from one snapshot, so they are consistent.
 func (c sessionCounts) Collect(ch chan<- prometheus.Metric) {
 	n := c.ss.Counts()
 	for state, k := range n.ByState {

@@ -12,19 +12,19 @@ import (
 	"berth/proto"
 )
 
-// blockSampling is how long goroutines wait for one sample of the block profile, in nanoseconds on average: fine
-// enough for an exec of a millisecond, and too coarse to slow it.
+// blockSampling is the average waiting time of goroutines per sample of the block profile, in nanoseconds. It is fine
+// enough for an exec of 1 ms, and coarse enough not to slow it down.
 const blockSampling = 10_000
 
-// A profiler serves what the Go runtime knows of this process, for those who look for what takes time.
-// It is a server of its own: no route of the API leads there, and it needs no key, so it is on loopback only.
+// A profiler serves Go profiles of this process. It is a separate server, not reachable through the API. It needs no
+// key, so it listens on loopback only.
 type profiler struct {
 	listener net.Listener
 	server   *http.Server
 	done     chan struct{}
 }
 
-// profile starts one.
+// profile starts a profiler.
 func profile(address string, log *slog.Logger) (*profiler, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -36,7 +36,7 @@ func profile(address string, log *slog.Logger) (*profiler, error) {
 			"other machines, and asks for no key; listen on 127.0.0.1", address), listener.Close())
 	}
 	runtime.SetBlockProfileRate(blockSampling)
-	runtime.SetMutexProfileFraction(10) // one in so many
+	runtime.SetMutexProfileFraction(10) // samples one event in 10
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -53,7 +53,7 @@ func profile(address string, log *slog.Logger) (*profiler, error) {
 	return p, nil
 }
 
-// Close ends it, with the profiles that are being taken.
+// Close ends the profiler and the profiles in progress.
 func (p *profiler) Close() error {
 	err := p.server.Close()
 	<-p.done

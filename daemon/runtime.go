@@ -12,19 +12,19 @@ import (
 	"berth/session"
 )
 
-// A host is what the daemon needs of the machine that a session.Runtime runs on.
+// A host is the machine below a session.Runtime.
 type host interface {
-	Classes() []proto.RuntimeClass // those that containers can have here, sorted
-	Alive(context.Context) error   // fails if the runtime cannot do its work
-	KeepWarm()                     // begins to fill the warm pool
-	// PoolCounts counts the sandboxes of the warm pool by the digest of their image, and the starts that it served and
-	// could have served.
+	Classes() []proto.RuntimeClass // runtime classes available on this machine, sorted
+	Alive(context.Context) error   // fails if the runtime cannot work
+	KeepWarm()                     // starts to fill the warm pool
+	// PoolCounts counts the sandboxes of the warm pool by the digest of their image. hits counts the starts that the
+	// pool served, and misses those that it could have served.
 	PoolCounts() (ready, starting map[string]int, hits, misses int64)
-	// SweepImages removes the images that nothing needs, but for those with the digests keep, and returns their digests.
+	// SweepImages removes unused images, except those with a digest in keep. It returns the digests removed.
 	SweepImages(ctx context.Context, keep []string) ([]string, error)
 }
 
-// A machine is the runtime, its images and its host. Another runtime is wired in by another openMachine.
+// A machine is the runtime, its images and its host. To use another runtime, write another openMachine.
 type machine struct {
 	session.Runtime
 	images session.Images
@@ -46,7 +46,7 @@ func openMachine(ctx context.Context, cfg Config) (machine, error) {
 	return machine{r, r.Images(), containerdHost{r}, r}, nil
 }
 
-// A containerdHost is the host below the containerd runtime.
+// A containerdHost is the host of the containerd runtime.
 type containerdHost struct{ *containerd.Runtime }
 
 func (h containerdHost) Classes() []proto.RuntimeClass {

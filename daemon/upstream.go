@@ -9,8 +9,8 @@ import (
 	"berth/tools/toolstore"
 )
 
-// readKeys reads the files of keys that the daemon uses with others: those of stored tools are given back, those of
-// upstreams put where they are used.
+// readKeys reads the files with keys for other services. It returns the providers' keys for stored tools, and puts
+// the upstreams' keys into their configuration.
 func (d *Daemon) readKeys() (providers map[string]string, err error) {
 	if d.cfg.ProviderKeys != "" {
 		if providers, err = keys.ReadPairs(d.cfg.ProviderKeys, "provider keys",
@@ -28,12 +28,12 @@ func (d *Daemon) readKeys() (providers map[string]string, err error) {
 	return providers, nil
 }
 
-// openUpstreams checks where Messages requests go; it connects to nothing yet. The way there may need a proxy, which
-// the environment names as it does for other programs.
+// openUpstreams checks the upstreams for Messages requests. It does not connect. It takes a proxy from the usual
+// environment variables.
 func (d *Daemon) openUpstreams() (err error) {
 	list := slices.Clone(d.cfg.Upstreams)
 	for i := range list {
-		list[i].Own = func(key string) bool { return d.keys.Knows(key) } // which are opened later
+		list[i].Own = func(key string) bool { return d.keys.Knows(key) } // d.keys is opened later
 		list[i].Proxy = http.ProxyFromEnvironment
 		list[i].Timeout, list[i].IdleTimeout = d.cfg.UpstreamTimeout, d.cfg.UpstreamIdle
 	}

@@ -14,27 +14,27 @@ import (
 	"berth/tools/toolstore"
 )
 
-// sealedHere are all sealed records of a daemon that runs.
+// sealedHere returns the sweepers over all sealed records of a running daemon.
 func (d *Daemon) sealedHere() []vault.Sweeper {
 	return []vault.Sweeper{d.sessions.Reseal, func(reseal func(string, string) (string, error)) (int, int, error) {
 		return toolstore.Reseal(d.books, reseal)
 	}}
 }
 
-// rotate is the edge's way to a new key.
+// rotate creates a new vault key and seals all secrets with it.
 func (d *Daemon) rotate(context.Context) (native.Rotation, error) {
 	done, err := d.secrets.Rotate(d.sealedHere()...)
 	return native.Rotation(done), err
 }
 
-// forget is the edge's way to be without the old ones.
+// forget removes the old vault keys.
 func (d *Daemon) forget(context.Context) (native.Rotation, error) {
 	done, err := d.secrets.Forget(d.sealedHere()...)
 	return native.Rotation(done), err
 }
 
-// RotateIn makes a new key in a data directory that no daemon uses, and seals everything there anew; with forget it
-// takes the old keys away instead.
+// RotateIn creates a new vault key in a data directory that no daemon uses, and seals all secrets with it. With
+// forget, it removes the old keys instead.
 func RotateIn(dir string, forget bool) (done vault.Rotation, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "ledger.db")); err != nil {
 		return done, fmt.Errorf("%s is no data directory of a daemon: %w", dir, err)

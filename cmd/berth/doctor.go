@@ -13,12 +13,12 @@ import (
 	"berth/session"
 )
 
-// examineHost is `berth doctor`'s look at this machine, with the eyes of the runtime that `berth serve` would open.
+// examineHost runs the checks of `berth doctor` on this machine, with the configuration that `berth serve` would use.
 func examineHost(ctx context.Context, o app.DoctorOptions, report func(app.Finding)) error {
-	// A trial makes mounts and containers, which takes root; without it the facts alone are looked at.
+	// The smoke test makes mounts and containers and needs root. Without root, only facts are checked.
 	try := !o.Quick && os.Geteuid() == 0
 	if try {
-		if err := mountns.Private(); err != nil { // starts this program again, so it comes before all else
+		if err := mountns.Private(); err != nil { // runs first, because it restarts this program
 			report(app.Finding{Name: "mount namespaces", Grade: app.GradeFail, Found: err.Error(),
 				Why: "the daemon keeps its mounts in a namespace of its own", Fix: "run it as root, outside of " +
 					"other containers"})
@@ -29,7 +29,7 @@ func examineHost(ctx context.Context, o app.DoctorOptions, report func(app.Findi
 	if err != nil {
 		return err
 	}
-	// The same directory below the data directory as the daemon has, so that its disk is the one examined.
+	// The directory that the daemon uses below its data directory, so that the daemon's disk is checked.
 	cfg := containerd.Config{Dir: filepath.Join(o.Dir, "runtime"), BinDir: bin, Handshake: session.Handshake}
 	for _, f := range doctor.Doctor(ctx, cfg) {
 		report(app.Finding{Name: f.Name, Grade: app.Grade(f.Grade), Found: f.Found, Why: f.Why, Fix: f.Fix})
@@ -37,14 +37,14 @@ func examineHost(ctx context.Context, o app.DoctorOptions, report func(app.Findi
 	if try {
 		tryClasses(ctx, cfg, report)
 	}
-	// What is wrong was reported as findings; the error is for an examination that was broken off.
+	// Problems were reported as findings. The error is only for an interrupted check.
 	return ctx.Err()
 }
 
-// tryClasses starts a container of each class, which is what all the rest is about.
+// tryClasses starts a container of each runtime class.
 func tryClasses(ctx context.Context, cfg containerd.Config, report func(app.Finding)) {
 	const why = "containers of this class cannot be used"
-	// Each class is tried even if the other one failed: an operator may want just one of them.
+	// Each class is tried even if the other one failed: an operator may need only one of them.
 	done, err := doctor.Try(ctx, cfg, proto.ClassRunc, proto.ClassGVisor)
 	if err != nil {
 		report(app.Finding{Name: "trial", Grade: app.GradeFail, Found: proto.AsError(err).Message,
@@ -61,7 +61,7 @@ func tryClasses(ctx context.Context, cfg containerd.Config, report func(app.Find
 		case d.Err == nil:
 			report(app.Finding{Name: name, Grade: app.GradeOK,
 				Found: "a container started, answered, and is gone again"})
-		// A missing runtime is a warning, since the daemon starts without it and offers the other class.
+		// A missing runtime is a warning: the daemon starts without it and offers the other class.
 		case proto.CodeOf(d.Err) == proto.Unsupported:
 			report(app.Finding{Name: name, Grade: app.GradeWarn, Found: d.Err.Error(), Why: why,
 				Fix: "build it with `make runtimes`"})

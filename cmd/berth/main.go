@@ -1,6 +1,6 @@
-// Command berth is both the daemon (`berth serve`) and the program to use it with.
+// Command berth is both the daemon (`berth serve`) and its command-line client.
 //
-// This package only wires: package cli has the client commands, package daemon the daemon.
+// This package only connects the parts: package cli has the client commands, package daemon the daemon.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"berth/proto"
 )
 
-// version is set when the program is linked.
+// version is set by the linker.
 var version = "dev"
 
 func main() {
@@ -30,7 +30,7 @@ func main() {
 	os.Exit(cli.Run(root))
 }
 
-// rotateIn is `berth vault --data`.
+// rotateIn implements `berth vault --data`.
 func rotateIn(dir string, forget bool) (client.Rotation, error) {
 	done, err := daemon.RotateIn(dir, forget)
 	return client.Rotation(done), err

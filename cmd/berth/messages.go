@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// messagesFlags are those of the gateway for Messages requests.
+// messagesFlags adds the flags of the gateway for Messages requests.
 func messagesFlags(f *pflag.FlagSet, cfg *daemon.Config) {
 	f.Func("upstream", "upstream of Messages requests: URL, PREFIX=URL for models with that prefix, openai+URL "+
 		"for an upstream with chat completions (may be repeated; default: Messages requests are refused)", func(text string) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// upstreamScriptCommand is `berth upstream-script`: a model of which every word is known beforehand.
+// upstreamScriptCommand returns `berth upstream-script`: a model that gives the answers of a script.
 func upstreamScriptCommand() *cobra.Command {
 	var listen string
 	cmd := &cobra.Command{
@@ -78,7 +78,7 @@ func playScript(cmd *cobra.Command, path, listen string) error {
 	return nil
 }
 
-// openScript reads a script, and has its mistakes shown as they come.
+// openScript reads a script, and prints its errors as they occur.
 func openScript(cmd *cobra.Command, path string) (*scripted.Server, error) {
 	f, err := os.Open(path)
 	if err != nil {

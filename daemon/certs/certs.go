@@ -1,8 +1,8 @@
-// Package certs keeps the certificate that the daemon shows: one that the operator gives, read again when its files
-// change, or one that the daemon makes for itself.
+// Package certs provides the daemon's TLS certificate: the operator's, read again when its files change, or one that
+// the daemon creates.
 //
-// Neither needs a signal or a restart to be renewed: a handshake looks at the files, at most once a second, and a
-// certificate of the daemon's own is made anew, with the same private key, before it ends.
+// A renewal needs neither a signal nor a restart. A handshake checks the files, at most once a second. The daemon
+// renews its own certificate before it expires, with the same private key.
 package certs
 
 import (
@@ -18,33 +18,32 @@ import (
 	"time"
 )
 
-// lookEvery is how often a handshake looks whether the certificate is still the right one.
-// A second is short for a person who renews a certificate and long for a busy server, which would else
-// call stat for every handshake.
+// lookEvery is the minimum time between two checks of the certificate by handshakes. One second is short for an
+// operator who renews a certificate. It spares a busy server a stat call at every handshake.
 const lookEvery = time.Second
 
-// A Config says where the certificate comes from.
+// A Config names the source of the certificate.
 type Config struct {
-	CertFile, KeyFile string           // PEM, of the operator's; "" for both makes one in Dir
-	Dir               string           // for a certificate of the daemon's own: cert.pem, key.pem and ca.pem; made if missing
-	Hosts             []string         // names and addresses that such a certificate is for, beside those of this machine
-	Log               *slog.Logger     // nil: silence
+	CertFile, KeyFile string           // the operator's, in PEM; "" for both creates a certificate in Dir
+	Dir               string           // directory of the daemon's own cert.pem, key.pem and ca.pem; created if missing
+	Hosts             []string         // hosts for the daemon's own certificate, beside those of this machine
+	Log               *slog.Logger     // nil: no logging
 	Now               func() time.Time // nil: time.Now
 }
 
-// A Source gives the certificate to each handshake. It is safe for concurrent use.
+// A Source returns the certificate for each handshake. It is safe for concurrent use.
 type Source struct {
 	cfg  Config
-	made bool // by the daemon
+	made bool // the daemon creates the certificate
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	cert   *tls.Certificate
-	seen   string // what the files were when cert was read
+	seen   string // stamp of the files when cert was read
 	looked time.Time
 }
 
-// Open reads the certificate, or makes it. It refuses a private key that anybody on this machine can read.
-// A key with such a mode may have been copied already, so the fix it names includes a new certificate.
+// Open reads or creates the certificate. It refuses a private key that all users of this machine can read. Such a key
+// may have been copied already, so the error recommends a new certificate too.
 func Open(cfg Config) (*Source, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -72,7 +71,7 @@ func Open(cfg Config) (*Source, error) {
 	return s, nil
 }
 
-// CAFile is the file that clients are to trust, where the certificate is the daemon's own; else it is empty.
+// CAFile returns the CA file that clients must trust if the certificate is the daemon's own, else "".
 func (s *Source) CAFile() string {
 	if s.made {
 		return CAFile(s.cfg.Dir)
@@ -80,8 +79,8 @@ func (s *Source) CAFile() string {
 	return ""
 }
 
-// Fingerprint is the SHA-256 of the present certificate, as browsers and openssl show it.
-// It is of the leaf's whole DER, not of its public key: a renewal changes it, although the key stays.
+// Fingerprint returns the SHA-256 of the current certificate, as browsers and openssl show it. It covers the whole
+// DER of the leaf, so a renewal changes it although the key stays.
 func (s *Source) Fingerprint() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,18 +88,18 @@ func (s *Source) Fingerprint() string {
 	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
 }
 
-// TLS is how the daemon speaks it: version 1.2 or newer, with Go's choice of ciphers. HTTP/2 is left out: a websocket
-// needs HTTP/1.1, and one protocol means one behaviour to test.
+// TLS returns the daemon's TLS configuration: version 1.2 or newer, with Go's choice of ciphers. It excludes HTTP/2:
+// a websocket needs HTTP/1.1, and a single protocol needs fewer tests.
 func (s *Source) TLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: s.certificate}
 }
 
-// certificate is the one for a handshake. What cannot be read now does not take away what was read before.
+// certificate returns the certificate for a handshake. If the files cannot be read now, it returns the last one read.
 func (s *Source) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
-	// A clock that was set back must not stop the looking, so a negative time counts as long enough.
+	// A negative time means that the clock was set back. It must not stop the checks.
 	if d := now.Sub(s.looked); d >= 0 && d < lookEvery {
 		return s.cert, nil
 	}
@@ -111,7 +110,7 @@ func (s *Source) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return s.cert, nil
 }
 
-// refresh reads the files again if they changed. Called with mu held: a handshake that comes meanwhile wants the same.
+// refresh reads the files again if they changed. The caller holds mu: concurrent handshakes need the same result.
 func (s *Source) refresh() error {
 	if s.made {
 		if err := s.cfg.renew(); err != nil {
@@ -122,7 +121,7 @@ func (s *Source) refresh() error {
 	if stamp == s.seen {
 		return nil
 	}
-	s.seen = stamp // files that are wrong are told of once, until they change again
+	s.seen = stamp // wrong files are logged once, until they change again
 	cert, err := s.read()
 	if err != nil {
 		return err
@@ -132,9 +131,9 @@ func (s *Source) refresh() error {
 	return nil
 }
 
-// stamp changes when the files do.
-// Size and time are enough: tools that renew write new files. Nanoseconds tell two renewals in one second
-// apart. A file that is missing has no part in it, and so changes it too.
+// stamp returns a string that changes when the files change. Sizes and times are enough, because renewal tools write
+// new files. Nanoseconds distinguish two renewals within one second. A missing file adds nothing, which also changes
+// the stamp.
 func (s *Source) stamp() string {
 	var b strings.Builder
 	for _, name := range []string{s.cfg.CertFile, s.cfg.KeyFile} {
@@ -145,8 +144,8 @@ func (s *Source) stamp() string {
 	return b.String()
 }
 
-// read loads key and certificate together and refuses a pair that does not fit, as in the moment in which
-// only one of the two was replaced. They are read again once the other one has changed too.
+// read loads the key and the certificate. It refuses a pair that does not match, such as when only one of the two is
+// replaced yet. Both are read again when the other one changes.
 func (s *Source) read() (*tls.Certificate, error) {
 	key, err := readKey(s.cfg.KeyFile)
 	if err != nil {
@@ -160,8 +159,7 @@ func (s *Source) read() (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the TLS certificate %s and key %s: %w", s.cfg.CertFile, s.cfg.KeyFile, err)
 	}
-	// An expired certificate is served all the same: clients that pin it go on, and the warning names the
-	// file.
+	// Serve an expired certificate anyway: clients that pin it continue to work. The warning names the file.
 	if now := s.cfg.Now(); now.After(cert.Leaf.NotAfter) {
 		s.cfg.Log.Warn("the TLS certificate has expired; clients will refuse it", "file", s.cfg.CertFile, "since",
 			cert.Leaf.NotAfter)
@@ -169,13 +167,14 @@ func (s *Source) read() (*tls.Certificate, error) {
 	return &cert, nil
 }
 
-// readKey reads a private key. A group may read it, as is common for keys that several servers share; others may not.
+// readKey reads a private key. Its group may read it, which is common for keys that several servers share. Other
+// users may not.
 func readKey(path string) ([]byte, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	// Writing by the group is refused too: who can replace the key can pose as the daemon.
+	// Writing by the group is refused too: a user who can replace the key can impersonate the daemon.
 	if perm := fi.Mode().Perm(); perm&0o027 != 0 {
 		return nil, fmt.Errorf("others may use it (mode %04o); run chmod 600 on it, and if somebody may have read "+
 			"it, get a new certificate", perm)
@@ -183,11 +182,10 @@ func readKey(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// hosts are all names that a certificate of the daemon's own is for.
-// Loopback names are always among them, so that a client on this machine can check the certificate
-// whatever the daemon listens on.
+// hosts returns all hosts for the daemon's own certificate. It always includes the loopback names: a client on this
+// machine can then verify the certificate at any listening address.
 func (c Config) hosts() []string {
-	own, _ := os.Hostname() // a machine without a name is reached by address
+	own, _ := os.Hostname() // without a name, clients use an address
 	list := []string{"localhost", "127.0.0.1", "::1"}
 	for _, h := range append([]string{own}, c.Hosts...) {
 		if h = cmp.Or(strings.Trim(h, "[]"), "localhost"); !has(list, h) {
@@ -197,7 +195,7 @@ func (c Config) hosts() []string {
 	return list
 }
 
-// has compares as DNS does, without regard to case.
+// has reports whether list contains s, ignoring case as DNS does.
 func has(list []string, s string) bool {
 	for _, x := range list {
 		if strings.EqualFold(x, s) {

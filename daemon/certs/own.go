@@ -18,25 +18,25 @@ import (
 	"time"
 )
 
-// A certificate of the daemon's own holds for a year and is made anew a month before its end. It is signed by an
-// authority of the daemon's own, with the same key, which clients trust and which stays the same for years.
+// The daemon's own certificate is valid for a year and is renewed a month before it expires, with the same key. It is
+// signed by a CA that the daemon creates. Clients trust the CA, which stays the same for years.
 const (
 	validFor    = 366 * 24 * time.Hour
 	caValidFor  = 10 * validFor
 	renewBefore = 30 * 24 * time.Hour
-	backdated   = time.Hour // for clients whose clock is behind
+	backdated   = time.Hour // for clients with a slow clock
 )
 
-// ownFiles are the files of a certificate of the daemon's own.
+// ownFiles returns the paths of the daemon's own certificate and key.
 func ownFiles(dir string) (cert, key string) {
 	return filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 }
 
-// CAFile is what clients of a certificate in dir are to trust.
+// CAFile returns the path of the CA certificate in dir.
 func CAFile(dir string) string { return filepath.Join(dir, "ca.pem") }
 
-// renew makes what is missing, ends soon or is for other hosts. The key is made once. It runs at every look of a
-// handshake, so it must cost little when there is nothing to do: one small file is read, and two are looked for.
+// renew creates a certificate if it is missing, expires soon or is for other hosts. It creates the key only once. It
+// runs at every check by a handshake, so it must be cheap if nothing is to do: it reads one small file and stats two.
 func (c Config) renew() error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c Config) renew() error {
 	return writeFile(c.CertFile, "CERTIFICATE", 0o644, der, ca.Raw)
 }
 
-// current reports whether there is a certificate that will do for a while.
+// current reports whether the certificate exists and stays valid long enough.
 func (c Config) current() bool {
 	cert, err := readCert(c.CertFile)
 	if err != nil || !c.holds(cert, renewBefore) {
@@ -78,9 +78,8 @@ func (c Config) current() bool {
 	return true
 }
 
-// holds reports whether a certificate is good now and for a while.
-// A clock that stands before the beginning makes a certificate no good either, and a new one is made for
-// the time that it is now.
+// holds reports whether a certificate is valid now and for a while. If the clock is before its start, it is not valid
+// either, and a new one is created for the current time.
 func (c Config) holds(cert *x509.Certificate, while time.Duration) bool {
 	now := c.Now()
 	return !now.Before(cert.NotBefore) && now.Add(while).Before(cert.NotAfter)
@@ -99,8 +98,8 @@ func readCert(path string) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// ownCA reads the authority, or makes it where there is none, or none that outlives what it is to sign. A new one has
-// the name and key of the old one, so who trusts that goes on to its end.
+// ownCA reads the CA. It creates a CA if there is none, or if the CA expires before the certificate that it would
+// sign. The new CA has the name and the key of the old one, so clients can trust the old one until it expires.
 func (c Config) ownCA(key *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	path := CAFile(c.Dir)
 	if ca, err := readCert(path); err == nil && c.holds(ca, validFor) && key.PublicKey.Equal(ca.PublicKey) {
@@ -121,8 +120,8 @@ func (c Config) ownCA(key *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	return x509.ParseCertificate(der)
 }
 
-// template is what all certificates have.
-// The serial number is random, of 127 bits: RFC 5280 wants it positive, unique and of at most 20 bytes.
+// template returns the fields that all certificates share. The serial number is random and has 127 bits: RFC 5280
+// requires a positive, unique number of at most 20 bytes.
 func (c Config) template(name string, d time.Duration) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	now := c.Now()
@@ -132,7 +131,7 @@ func (c Config) template(name string, d time.Duration) (*x509.Certificate, error
 	}, err
 }
 
-// names reports whether a certificate is for a host, by the very name that sign would write.
+// names reports whether a certificate is for a host, under exactly the name that sign writes.
 func names(cert *x509.Certificate, host string) bool {
 	if ip := net.ParseIP(host); ip != nil {
 		return slices.ContainsFunc(cert.IPAddresses, ip.Equal)
@@ -140,9 +139,8 @@ func names(cert *x509.Certificate, host string) bool {
 	return slices.Contains(cert.DNSNames, host)
 }
 
-// ownKey reads the private key, or makes it.
-// A key that is there but cannot be read is an error, never a reason to make another one: clients may have
-// pinned it.
+// ownKey reads or creates the private key. An existing key that cannot be read is an error and is never replaced,
+// because clients may have pinned it.
 func (c Config) ownKey() (*ecdsa.PrivateKey, error) {
 	data, err := readKey(c.KeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,7 +156,7 @@ func (c Config) ownKey() (*ecdsa.PrivateKey, error) {
 	return x509.ParseECPrivateKey(block.Bytes)
 }
 
-// newKey makes a key on P-256, which every TLS client of the last decade takes.
+// newKey creates a P-256 key, which every TLS client of the last decade accepts.
 func (c Config) newKey() (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -171,9 +169,8 @@ func (c Config) newKey() (*ecdsa.PrivateKey, error) {
 	return key, writeFile(c.KeyFile, "EC PRIVATE KEY", 0o600, der)
 }
 
-// sign makes the certificate that is shown.
-// An address goes into the IP names and not into the DNS names, since clients compare an address with the
-// former alone.
+// sign creates the daemon's certificate. An address becomes an IP name, not a DNS name, because clients compare an
+// address only with IP names.
 func (c Config) sign(ca *x509.Certificate, key *ecdsa.PrivateKey) ([]byte, error) {
 	t, err := c.template("berth", validFor)
 	if err != nil {
@@ -191,11 +188,10 @@ func (c Config) sign(ca *x509.Certificate, key *ecdsa.PrivateKey) ([]byte, error
 	return x509.CreateCertificate(rand.Reader, t, ca, key.Public(), key)
 }
 
-// writeFile has the file appear whole or not at all.
-// A daemon that is killed meanwhile must not leave half a key. The mode is set before the rename, so that
-// a private key is at no time readable by others under its name.
+// writeFile writes a file atomically. If the daemon is killed meanwhile, no partial key is left. The mode is set
+// before the rename, so other users can never read a private key under its name.
 func writeFile(path, kind string, mode os.FileMode, ders ...[]byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // 0600
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // created with mode 0600
 	if err != nil {
 		return err
 	}
