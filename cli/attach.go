@@ -17,47 +17,48 @@ import (
 	"berth/proto"
 )
 
-// execRef marks the answers to the one command that a connection here is for.
+// execRef is the ref of the only command on a connection of this package.
 const execRef = "exec"
 
-// patience is how many times the user asks a command to end before berth leaves it alone, which ends it too.
+// patience is the number of termination signals from the user after which berth closes the connection. The daemon
+// then ends the command.
 const patience = 3
 
-// An attachment joins this terminal to one foreground command.
+// An attachment connects this terminal to one foreground command.
 type attachment struct {
 	c         *client.Client
 	container string
 	cmd       proto.Cmd
 	print     *printer
-	caught    <-chan os.Signal // the command's from run on; of catch
+	caught    <-chan os.Signal // signals for the command once run is called; from catch
 
 	live    *client.Live
-	started bool          // the command exists; set by run
-	exec    string        // its ID, from then on
-	begun   chan struct{} // closed then
-	restore func()        // gives the terminal back
+	started bool          // the command has started; set by run
+	exec    string        // the command's ID, set when it starts
+	begun   chan struct{} // closed when the command starts
+	restore func()        // restores the terminal
 
-	owed atomic.Bool // some of standard input has not been passed on; from run on
+	owed atomic.Bool // some standard input is not sent yet; valid once run is called
 }
 
-// run runs the command and returns its result. Signals are the command's from here on, unless it is one that berth
-// only looks after.
+// run runs the command and returns its result. From then on signals go to the command, unless it continues without
+// berth; see apart.
 func (t *attachment) run(ctx context.Context) (proto.ExecResult, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	t.begun = make(chan struct{})
 	t.owed.Store(t.cmd.OpenStdin && t.cmd.TTY == nil)
-	// From before there is a connection: a daemon may be slow to answer, and the user need not wait for it.
+	// Handle signals before connecting: a daemon may answer slowly, and the user must be able to interrupt the wait.
 	defer t.forward(ctx, cancel)()
 	res, err := t.attend(ctx, cancel)
-	// The connection was closed by us then, and its error would tell of that.
+	// We closed the connection for this cause. The connection's own error would only report the closing.
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
 	return res, err
 }
 
-// attend is run once signals are seen to.
+// attend connects, starts the command and follows it. run has set up signals already.
 func (t *attachment) attend(ctx context.Context, give context.CancelCauseFunc) (res proto.ExecResult, err error) {
 	if t.live, err = t.c.Live(ctx, t.container); err != nil {
 		return res, err
@@ -66,14 +67,13 @@ func (t *attachment) attend(ctx context.Context, give context.CancelCauseFunc) (
 	if err := t.live.Exec(execRef, t.cmd); err != nil {
 		return res, err
 	}
-	// The terminal is given back whatever happens; a shell in raw mode shows nothing of what is
-	// typed.
+	// Always restore the terminal: a shell in raw mode does not echo input.
 	t.restore = func() {}
 	defer func() { t.restore() }()
 	return t.follow(ctx, give)
 }
 
-// follow prints what the command does until it ends.
+// follow prints the command's output until the command ends.
 func (t *attachment) follow(ctx context.Context, give context.CancelCauseFunc) (proto.ExecResult, error) {
 	for {
 		ev, err := t.live.Next(ctx)
@@ -90,7 +90,7 @@ func (t *attachment) follow(ctx context.Context, give context.CancelCauseFunc) (
 		case proto.EventExit:
 			return *ev.Result, nil
 		case proto.EventError:
-			// Once it runs, what fails is a key or signal that came too late.
+			// After the start, errors concern keys or signals that arrived after the command's end.
 			if !t.started {
 				return proto.ExecResult{}, ev.Error
 			}
@@ -102,20 +102,19 @@ func (t *attachment) follow(ctx context.Context, give context.CancelCauseFunc) (
 	}
 }
 
-// begin hands the terminal over to a command that has just started. Standard input is read by a goroutine that nobody
-// waits for: a read of a terminal cannot be taken back, and ends with the program.
+// begin connects the terminal to a command that has just started. No code waits for the goroutine that reads standard
+// input: a read from a terminal cannot be cancelled, and ends with the program.
 func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc) error {
 	switch {
 	case !t.cmd.OpenStdin:
 		return nil
 	case t.cmd.TTY == nil:
-		// By requests and not by the connection: a pipe may hold more than the daemon keeps for a
+		// Input goes through HTTP requests, not the connection: a pipe may hold more than the daemon buffers for a
 		// command that does not read.
 		go t.feed(ctx, give)
 		return nil
 	}
-	// Output that nobody reads any more must not end berth before the terminal is given back; writing it fails, and
-	// that does.
+	// A broken output pipe must not kill berth before the terminal is restored. The failed write then ends berth.
 	signal.Ignore(syscall.SIGPIPE)
 	restore, err := term.RawMode(os.Stdin)
 	if err != nil {
@@ -123,7 +122,7 @@ func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc) er
 	}
 	t.restore = restore
 	go func() {
-		// A key at a time is the rule; this is room for what is pasted.
+		// Typed keys arrive one at a time. The buffer is large enough for pasted text.
 		buf := make([]byte, 4<<10)
 		for {
 			n, err := os.Stdin.Read(buf)
@@ -138,8 +137,8 @@ func (t *attachment) begin(ctx context.Context, give context.CancelCauseFunc) er
 	return nil
 }
 
-// feed passes standard input on. What cannot be passed on is the end of all: the command would wait for the rest, or
-// take what it has for the whole. One that ended before it had read its input is owed nothing.
+// feed sends standard input to the command. If that fails, feed ends the attachment: the command would wait for the
+// rest, or take the part that it has for the whole. A command that ended before it read all its input is no failure.
 func (t *attachment) feed(ctx context.Context, give context.CancelCauseFunc) {
 	err := t.c.Stdin(ctx, t.container, t.exec, os.Stdin)
 	if err != nil && proto.CodeOf(err) != proto.Conflict && proto.CodeOf(err) != proto.NotFound {
@@ -149,25 +148,23 @@ func (t *attachment) feed(ctx context.Context, give context.CancelCauseFunc) {
 	t.owed.Store(false)
 }
 
-// forwarded are the signals that are meant for the command.
-// SIGTSTP is not among them: a stopped berth can be continued, and in raw mode ^Z is the command's
-// anyway.
+// forwarded are the signals that berth sends on to the command. SIGTSTP is not one of them: a stopped berth can be
+// continued, and in raw mode ^Z reaches the command as a key.
 var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGWINCH,
 }
 
-// catch has the signals that are meant for a command come to a channel until stop is called, and end berth no more.
+// catch sends the forwarded signals to a channel until stop is called. They do not end berth then.
 func catch() (caught chan os.Signal, stop func()) {
-	// Package signal drops what finds no room; 16 is more than anybody types in the time of one
-	// message.
+	// Package signal drops signals when the channel is full. 16 is more than a user types while one message is sent.
 	caught = make(chan os.Signal, 16)
 	signal.Notify(caught, forwarded...)
 	return caught, func() { signal.Stop(caught) }
 }
 
-// forward passes signals on to the command once it has begun, and gives up on it when the user insists, or leaves one
-// that goes on by itself. The function that it returns ends that.
+// forward sends signals on to the command once it has started. It cancels the attachment after several termination
+// signals, or at the first one if the command continues by itself. The returned function ends the forwarding.
 func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -178,13 +175,12 @@ func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc) 
 			select {
 			case <-begun:
 				begun, runs = nil, true
-				t.resize() // it may have changed meanwhile
+				t.resize() // the size may have changed meanwhile
 			case sig := <-t.caught:
 				if ends(sig) {
 					asked++
 				}
-				// Before the command has begun there is nothing to pass a signal to, so the first
-				// one is for us.
+				// Before the start there is no command to signal, so the first termination signal ends berth.
 				if asked >= patience || ends(sig) && (!runs || t.apart()) {
 					give(app.Interruption{Signal: sig.(syscall.Signal)})
 					return
@@ -203,13 +199,15 @@ func (t *attachment) forward(ctx context.Context, give context.CancelCauseFunc) 
 	}
 }
 
-// apart reports whether the command goes on without us, so that what ends us is not meant for it. With a terminal it
-// is: that is where its signals come from. One that is still owed input would wait for it for ever.
+// apart reports whether the command continues without berth, so that signals that end berth do not go to it. That
+// takes an idempotency key. It is false for a command with a terminal, whose signals come from this terminal. It is
+// also false while input is unsent: the command would wait for it forever.
 func (t *attachment) apart() bool {
 	return t.cmd.IdempotencyKey != "" && t.cmd.TTY == nil && !t.owed.Load()
 }
 
-// left is err with the way back, where it is that the user left a command that goes on.
+// left adds a hint to err if the user interrupted berth and the command continues. The hint says how to find the
+// command again.
 func (t *attachment) left(err error) error {
 	if !t.apart() || !app.IsInterrupted(err) {
 		return err
@@ -221,12 +219,12 @@ func (t *attachment) left(err error) error {
 		"%s %s` ends it", t.container, t.exec))
 }
 
-// ends reports whether a signal means that the user wants the end.
+// ends reports whether a signal asks for termination.
 func ends(sig os.Signal) bool {
 	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP
 }
 
-// pass sends one signal on. A connection that has ended is noticed by whoever reads it.
+// pass sends one signal to the command. It ignores errors: the reader of the connection notices a broken one.
 func (t *attachment) pass(sig syscall.Signal) {
 	if sig == syscall.SIGWINCH {
 		t.resize()
@@ -235,22 +233,21 @@ func (t *attachment) pass(sig syscall.Signal) {
 	_ = t.live.Signal(t.exec, unix.SignalName(sig))
 }
 
-// resize tells the command's terminal, if it has one, the size of ours.
+// resize sends the size of our terminal to the command's terminal, if it has one.
 func (t *attachment) resize() {
 	if t.cmd.TTY != nil {
 		_ = t.live.Resize(t.exec, term.WindowSize())
 	}
 }
 
-// A printer writes a command's output as it is, and keeps count of it.
-// One goroutine uses it at a time.
+// A printer writes a command's output unchanged and counts its bytes. It is for one goroutine at a time.
 type printer struct {
-	out, err io.Writer // where the two streams go; nil leaves one out
-	had      [2]int64  // bytes of stdout and stderr up to which all came or is lost
+	out, err io.Writer // where the two streams go; nil discards one
+	had      [2]int64  // offsets in stdout and stderr up to which all output was received or lost
 	lost     [2]int64
 }
 
-// event prints one event of output; others are none of its business.
+// event prints one output event and ignores other events.
 func (p *printer) event(ev proto.Event) error {
 	i, w := 0, p.out
 	if ev.Type == proto.EventStderr || ev.Type == proto.EventGap && ev.Stream == proto.Stderr.String() {
@@ -258,8 +255,7 @@ func (p *printer) event(ev proto.Event) error {
 	}
 	switch ev.Type {
 	case proto.EventGap:
-		// Counted here and told at the end: a line amid the output could land in the middle of a
-		// file that it is piped into.
+		// Counted here and reported at the end: a message amid the output could land in the middle of a file.
 		p.lost[i] += ev.Until - ev.Offset
 		p.had[i] = ev.Until
 		return nil
@@ -269,7 +265,7 @@ func (p *printer) event(ev proto.Event) error {
 			data = []byte(ev.Data)
 		}
 		p.had[i] = ev.Offset + int64(len(data))
-		// Counted all the same: had is where a new connection goes on.
+		// Discarded output counts too: a new connection continues at had.
 		if w == nil {
 			return nil
 		}
@@ -279,7 +275,7 @@ func (p *printer) event(ev proto.Event) error {
 	return nil
 }
 
-// missed says what output did not come, or is empty.
+// missed describes missing output. It returns "" if all came.
 func (p *printer) missed() string {
 	switch {
 	case p.lost[0] == 0 && p.lost[1] == 0:

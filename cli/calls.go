@@ -15,7 +15,7 @@ import (
 	"berth/proto"
 )
 
-// toolFlags say what tools outside of a container its code may call.
+// toolFlags are the flags for the external tools that a container's code may call.
 type toolFlags struct {
 	names []string
 	whole string
@@ -29,7 +29,7 @@ func (f *toolFlags) register(cmd *cobra.Command) {
 		"max_calls, timeout_seconds, provider")
 }
 
-// request is what the flags ask for.
+// request builds the request from the flags.
 func (f *toolFlags) request() (c proto.CodeTools, err error) {
 	for _, text := range f.names {
 		name, approval, _ := strings.Cut(text, ":")
@@ -57,7 +57,7 @@ func (f *toolFlags) request() (c proto.CodeTools, err error) {
 	return c, nil
 }
 
-// callsCommand is `berth calls`.
+// callsCommand returns `berth calls`.
 func callsCommand(a *app.App) *cobra.Command {
 	return app.NewGroup(&cobra.Command{Use: "calls", Short: "Calls of tools by code in a container",
 		Long: `Calls of tools outside a container, made by code in it.
@@ -67,7 +67,7 @@ each of them; what waits is listed by "berth calls ls CONTAINER --state parked".
 		callListCommand(a), callShowCommand(a), callApproveCommand(a), callRefuseCommand(a))
 }
 
-// onCall runs fn with a container and one of its calls, which are a command's first two arguments.
+// onCall returns a command's function that runs fn. The first two arguments are a container and one of its calls.
 func onCall(a *app.App, fn func(ctx context.Context, c *client.Client, container, call string) error) func(*cobra.Command,
 	[]string) error {
 	return a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
@@ -79,7 +79,7 @@ func onCall(a *app.App, fn func(ctx context.Context, c *client.Client, container
 	})
 }
 
-// callListCommand is `berth calls ls`.
+// callListCommand returns `berth calls ls`.
 func callListCommand(a *app.App) *cobra.Command {
 	var f client.CallFilter
 	cmd := &cobra.Command{
@@ -129,7 +129,7 @@ func printCalls(a *app.App, list []proto.ToolCall) error {
 	return a.PrintList(term.NotNil(list), []string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT", "ERROR"}, rows)
 }
 
-// callShowCommand is `berth calls show`.
+// callShowCommand returns `berth calls show`.
 func callShowCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(&cobra.Command{
 		Use: "show CONTAINER CALL", Short: "Show a call, as JSON", Args: app.ArgCount(2, 2),
@@ -144,7 +144,7 @@ func callShowCommand(a *app.App) *cobra.Command {
 	})
 }
 
-// callApproveCommand is `berth calls approve`.
+// callApproveCommand returns `berth calls approve`.
 func callApproveCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(&cobra.Command{
 		Use: "approve CONTAINER CALL", Short: "Approve a call", Args: app.ArgCount(2, 2),
@@ -161,7 +161,7 @@ func callApproveCommand(a *app.App) *cobra.Command {
 	})
 }
 
-// callRefuseCommand is `berth calls refuse`.
+// callRefuseCommand returns `berth calls refuse`.
 func callRefuseCommand(a *app.App) *cobra.Command {
 	var why proto.Refusal
 	cmd := &cobra.Command{
@@ -186,7 +186,7 @@ func reportCall(a *app.App, one proto.ToolCall) error {
 	return a.PrintIDs(one.ID)
 }
 
-// completeCalls suggests a container, and then its calls in a state.
+// completeCalls suggests a container, then its calls in the given state.
 func completeCalls(a *app.App, state proto.ToolCallState) cobra.CompletionFunc {
 	return a.CompleteWithin(func(ctx context.Context, c *client.Client, container string) (all []cobra.Completion) {
 		list, _ := c.ToolCalls(ctx, container, client.CallFilter{State: string(state)})

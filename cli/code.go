@@ -20,7 +20,7 @@ import (
 	"berth/proto"
 )
 
-// codeCommand is `berth code`.
+// codeCommand returns `berth code`.
 func codeCommand(a *app.App) *cobra.Command {
 	f := &codeFlags{}
 	cmd := &cobra.Command{
@@ -51,10 +51,10 @@ Languages: ` + strings.Join(proto.CodeLanguages, ", ") +
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))
 }
 
-// codeFlags say what code to run and how.
+// codeFlags say which code to run and how.
 type codeFlags struct {
 	language, context, text, image, figures string
-	given                                   bool // text was, if only as ""
+	given                                   bool // -c was given, even if empty
 	env, secrets, secretHosts               []string
 	network                                 networkFlags
 	timeout                                 time.Duration
@@ -75,11 +75,11 @@ func (f *codeFlags) register(cmd *cobra.Command) {
 	fs.DurationVar(&f.timeout, "timeout", 0, "time limit (default: the daemon's)")
 }
 
-// byExtension is what names of files tell about their language.
+// byExtension maps file extensions to languages.
 var byExtension = map[string]string{".py": "python", ".js": "js", ".mjs": "js", ".cjs": "js", ".ts": "ts", ".mts": "ts",
 	".r": "r", ".java": "java", ".jsh": "java", ".sh": "bash", ".bash": "bash"}
 
-// runCode runs the code and says what became of it.
+// runCode runs the code and prints its outcome.
 func runCode(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, args []string) error {
 	if f.given && f.text == "" {
 		return proto.Errorf(proto.InvalidArgument, "", "code", "there is nothing to run; give code with -c, name a "+
@@ -122,8 +122,8 @@ func runCode(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, ar
 	return reportOutcome(a, res, f.figures, nil)
 }
 
-// codeArgs tells the container from the file. One argument alone is the container where the code comes from
-// elsewhere, and a file where there is one of that name.
+// codeArgs splits the arguments into container and file. A single argument is the container if the code comes from
+// elsewhere. Otherwise it is a file, if a file of that name exists.
 func codeArgs(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, args []string) (container, file string,
 	err error) {
 	switch {
@@ -144,7 +144,7 @@ func codeArgs(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, a
 		return "", file, nil
 	}
 	id, err := a.FindContainer(ctx, c, container)
-	// more often a file that was mistyped
+	// more often a mistyped file name
 	if err != nil && len(args) == 1 && f.text == "" && app.IsNotFound(err, container) {
 		err = app.WithHint(proto.Errorf(proto.NotFound, "", container, "there is neither a file %q here nor a "+
 			"container of that name", container), "`berth ls` lists containers")
@@ -157,7 +157,7 @@ func isFile(name string) bool {
 	return err == nil && !fi.IsDir()
 }
 
-// source is the code: of -c, of a file, or of standard input.
+// source returns the code from -c, a file or standard input.
 func (f *codeFlags) source(file string) (string, error) {
 	if f.text != "" {
 		return f.text, nil
@@ -171,13 +171,13 @@ func (f *codeFlags) source(file string) (string, error) {
 		defer opened.Close()
 		in = opened
 	}
-	// One byte more than allowed has the daemon's own words for what is too large.
+	// Read one byte more than allowed, so that the daemon reports code that is too large.
 	text, err := io.ReadAll(io.LimitReader(in, proto.MaxCode+1))
 	return string(text), err
 }
 
-// makeRoom makes the directory for figures. It is for before the code runs: afterwards there would be figures and no
-// place for them.
+// makeRoom creates the directory for figures. It runs before the code does: an error after the run would lose the
+// figures.
 func (f *codeFlags) makeRoom() error {
 	if f.figures == "" {
 		return nil
@@ -188,7 +188,7 @@ func (f *codeFlags) makeRoom() error {
 	return nil
 }
 
-// runCell runs the code in a context, and prints as it goes.
+// runCell runs the code in a context and prints its output as it comes.
 func runCell(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, container string, cell proto.Cell) error {
 	if len(f.env)+len(f.secrets) > 0 || f.image != "" || !f.network.request().IsZero() {
 		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret, --image, --network and --allow "+
@@ -208,8 +208,8 @@ func runCell(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, co
 	return reportOutcome(a, res, f.figures, print)
 }
 
-// reportOutcome prints what became of code, saves its figures, and is the exit status. Figures come last: one that
-// cannot be written takes nothing else away, and the status stays the code's own where it failed.
+// reportOutcome prints the outcome of code, saves its figures and returns the exit status. It saves figures last: a
+// failed write then hides nothing else. If the code failed, the status is the code's own.
 func reportOutcome(a *app.App, res proto.Outcome, figures string, printed *printer) error {
 	err := printOutcome(a, res, printed)
 	lost := saveFigures(a, res, figures)
@@ -217,14 +217,15 @@ func reportOutcome(a *app.App, res proto.Outcome, figures string, printed *print
 	switch {
 	case lost == nil:
 		return err
-	case errors.As(err, &exit): // which is without words of its own
+	case errors.As(err, &exit): // an ExitError has no message
 		fmt.Fprintln(a.Stderr, "berth: "+term.PrintableLines(lost.Error()))
 		return err
 	}
 	return errors.Join(err, lost)
 }
 
-// printOutcome prints what became of code, its output too unless printed has done that, and is the exit status.
+// printOutcome prints the outcome of code and returns the exit status. It prints the output too, unless printed did
+// that already.
 func printOutcome(a *app.App, res proto.Outcome, printed *printer) error {
 	if a.JSON {
 		if err := a.PrintJSON(res); err != nil {
@@ -258,14 +259,14 @@ func printOutcome(a *app.App, res proto.Outcome, printed *printer) error {
 	case printed == nil && res.Truncated:
 		return warnIncomplete(a, "some of the output or of the results is missing: the daemon keeps the beginning and "+
 			"the end of long ones"+whole, failed(res))
-	// Truncated tells only what is kept of it.
+	// Truncated only describes the part that was kept.
 	case printed != nil && printed.missed() != "":
 		return warnIncomplete(a, printed.missed()+": they came faster than they could be printed"+whole, failed(res))
 	}
 	return failed(res)
 }
 
-// printLogs prints all that code has printed, each stream to its own.
+// printLogs prints all output of the code, each stream to its own file descriptor.
 func printLogs(a *app.App, logs proto.Logs) error {
 	if _, err := io.WriteString(a.Stdout, strings.Join(logs.Stdout, "")); err != nil {
 		return err
@@ -274,7 +275,7 @@ func printLogs(a *app.App, logs proto.Logs) error {
 	return err
 }
 
-// cleaned is a text of several lines without control characters. Its blanks stay: columns are made of them.
+// cleaned returns a text of several lines without control characters. It keeps spaces, because they align columns.
 func cleaned(s string) string {
 	parts := strings.Split(strings.ReplaceAll(s, "\t", "    "), "\n")
 	for i, p := range parts {
@@ -283,7 +284,7 @@ func cleaned(s string) string {
 	return strings.Join(parts, "\n")
 }
 
-// failed is the exit status of code: its own, or 1.
+// failed returns the exit status of failed code: its own, or 1.
 func failed(res proto.Outcome) error {
 	switch d := res.ErrorDetail; {
 	case d == nil:
@@ -294,10 +295,10 @@ func failed(res proto.Outcome) error {
 	return app.ExitError{Status: 1}
 }
 
-// imageTypes are what figures are written as.
+// imageTypes maps the media types of figures to file extensions.
 var imageTypes = map[string]string{"image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg"}
 
-// saveFigures writes the images among the results into a directory that is there, and names each file.
+// saveFigures writes the images of the results into an existing directory and prints each file's name.
 func saveFigures(a *app.App, res proto.Outcome, dir string) error {
 	if dir == "" {
 		return nil
@@ -327,7 +328,7 @@ func saveFigures(a *app.App, res proto.Outcome, dir string) error {
 	return nil
 }
 
-// completeCode suggests containers, and the files here.
+// completeCode suggests containers and local files.
 func completeCode(a *app.App) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -338,7 +339,7 @@ func completeCode(a *app.App) cobra.CompletionFunc {
 	}
 }
 
-// contextsCommand is `berth contexts`.
+// contextsCommand returns `berth contexts`.
 func contextsCommand(a *app.App) *cobra.Command {
 	list := &cobra.Command{
 		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List a container's contexts", Args: app.ArgCount(1, 1),
@@ -370,7 +371,7 @@ func contextsCommand(a *app.App) *cobra.Command {
 		contextCommand(a, "restart", "Begin a context's interpreter afresh", (*client.Client).RestartContext))
 }
 
-// contextCommand is one that does something to a context, and prints its name.
+// contextCommand returns a command that changes a context and prints its name.
 func contextCommand(a *app.App, name, short string, do func(*client.Client, context.Context, string,
 	string) error) *cobra.Command {
 	return &cobra.Command{

@@ -16,16 +16,14 @@ import (
 	"berth/proto"
 )
 
-// createCommand is `berth create`.
-// It runs nothing, and so prints the ID alone on standard output for $(…).
+// createCommand returns `berth create`. It runs no command, so it prints only the ID on standard output, for $(…).
 func createCommand(a *app.App) *cobra.Command {
 	var f containerFlags
 	cmd := &cobra.Command{
 		Use: "create [flags]", Short: "Create a container and print its ID", Args: app.ArgCount(0, 0),
 		Example: "  berth create --image base --name analysis --idle 30m --file data.csv",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
-			// Files that were uploaded stay if the container is then refused: the next try can
-			// name them by their IDs.
+			// Uploaded files stay if the container is refused. The next attempt can name them by ID.
 			req, _, err := f.request(ctx, a, c)
 			if err != nil {
 				return err
@@ -45,8 +43,8 @@ func createCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// listCommand is `berth ls`. Unlike docker's it shows stopped containers without -a: the next command starts one
-// again, so they are as good as running.
+// listCommand returns `berth ls`. Unlike docker, it shows stopped containers without -a: the next command restarts
+// them, so they are as useful as running ones.
 func listCommand(a *app.App) *cobra.Command {
 	var all bool
 	var filter client.Filter
@@ -68,9 +66,8 @@ func listCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
-// listContainers lists what the filter says, and the expired too if all is set: they are what no list has
-// unless asked.
-// With a state given the list is what that state has, and all adds nothing.
+// listContainers lists the containers that match the filter. With all, it adds expired containers, which are
+// otherwise never listed. all has no effect if the filter has a state.
 func listContainers(ctx context.Context, a *app.App, c *client.Client, f client.Filter, all bool) ([]proto.Container, error) {
 	list, err := c.Containers(ctx, f)
 	if err != nil || !all || f.State != "" {
@@ -79,13 +76,13 @@ func listContainers(ctx context.Context, a *app.App, c *client.Client, f client.
 	f.State = proto.StateExpired
 	gone, err := c.Containers(ctx, f)
 	list = append(list, gone...)
-	// IDs begin with the time, so this is newest first across both lists.
+	// IDs begin with the time, so this sorts both lists newest first.
 	slices.SortStableFunc(list, func(x, y proto.Container) int { return strings.Compare(y.ID, x.ID) })
 	return list, err
 }
 
-// printContainers prints a list in the form that was asked for. IDs are printed whole: they are what other commands
-// take. A stopped container has no idle time that runs, so its row tells when it and its files are removed.
+// printContainers prints a list in the requested format. It prints whole IDs, because other commands take them. A
+// stopped container has no idle timeout, so its row shows when it and its files are removed.
 func printContainers(a *app.App, list []proto.Container) error {
 	switch {
 	case a.JSON:
@@ -101,7 +98,7 @@ func printContainers(a *app.App, list []proto.Container) error {
 	rows := make([][]string, len(list))
 	for i, con := range list {
 		expires := term.Left(con.ExpiresAt.Time)
-		if con.State == proto.StateStopped { // only the cap counts for it
+		if con.State == proto.StateStopped { // only the maximum lifetime counts for it
 			expires = term.Left(con.MaxExpiresAt.Time)
 		}
 		rows[i] = []string{con.ID, string(con.State), con.Image, string(con.RuntimeClass), string(con.Network.Mode),
@@ -110,8 +107,8 @@ func printContainers(a *app.App, list []proto.Container) error {
 	return a.Table([]string{"ID", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"}, rows)
 }
 
-// inspectCommand is `berth inspect`. It prints a list even for one container, as docker does, so that scripts need
-// not tell. What was found is printed even if one of several could not be.
+// inspectCommand returns `berth inspect`. It prints a list even for one container, as docker does, so scripts need no
+// special case. If one of several lookups fails, the others are printed.
 func inspectCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect CONTAINER…", Short: "Print details of containers as JSON", Args: app.ArgCount(1, -1),
@@ -130,8 +127,8 @@ func inspectCommand(a *app.App) *cobra.Command {
 	}
 }
 
-// changeCommand is a command that does one thing to each container and prints what came of it.
-// IDs are printed one by one as things happen; JSON only at the end, since it must be one value.
+// changeCommand returns a command that changes each container and prints the result. It prints IDs as changes happen,
+// but JSON only at the end, since the JSON must be one value.
 func changeCommand(a *app.App, use, what string, fn func(context.Context, *client.Client, string) (proto.Container,
 	error)) *cobra.Command {
 	cmd := &cobra.Command{
@@ -157,7 +154,8 @@ func changeCommand(a *app.App, use, what string, fn func(context.Context, *clien
 	return a.AddJSONFlag(cmd)
 }
 
-// startCommand is `berth start`. Any use starts a stopped container; this is for those who want to have waited already.
+// startCommand returns `berth start`. Any use starts a stopped container. This command is for users who want to wait
+// for the start beforehand.
 func startCommand(a *app.App) *cobra.Command {
 	return changeCommand(a, "start", "Start stopped containers again", func(ctx context.Context, c *client.Client,
 		id string) (proto.Container, error) {
@@ -165,9 +163,8 @@ func startCommand(a *app.App) *cobra.Command {
 	})
 }
 
-// stopCommand is `berth stop`.
-// Its commands end with it, those in the background too. The lifetime goes on: a stopped container
-// is removed when it is over.
+// stopCommand returns `berth stop`. It ends all commands of the container, including background ones. The lifetime
+// continues: a stopped container is removed when it expires.
 func stopCommand(a *app.App) *cobra.Command {
 	return changeCommand(a, "stop", "Stop containers; their files stay", func(ctx context.Context, c *client.Client,
 		id string) (proto.Container, error) {
@@ -175,7 +172,7 @@ func stopCommand(a *app.App) *cobra.Command {
 	})
 }
 
-// pauseCommand is `berth pause`.
+// pauseCommand returns `berth pause`.
 func pauseCommand(a *app.App) *cobra.Command {
 	cmd := changeCommand(a, "pause", "Pause containers until their next use", func(ctx context.Context,
 		c *client.Client, id string) (proto.Container, error) {
@@ -186,7 +183,7 @@ func pauseCommand(a *app.App) *cobra.Command {
 	return cmd
 }
 
-// resumeCommand is `berth resume`.
+// resumeCommand returns `berth resume`.
 func resumeCommand(a *app.App) *cobra.Command {
 	return changeCommand(a, "resume", "Resume paused containers", func(ctx context.Context, c *client.Client,
 		id string) (proto.Container, error) {
@@ -194,8 +191,8 @@ func resumeCommand(a *app.App) *cobra.Command {
 	})
 }
 
-// extendCommand is `berth extend`.
-// Only the idle time can be moved; max_expires_at is the daemon's promise that everything ends.
+// extendCommand returns `berth extend`. It extends only the idle timeout. max_expires_at is fixed, so that every
+// container ends.
 func extendCommand(a *app.App) *cobra.Command {
 	var by time.Duration
 	cmd := changeCommand(a, "extend", "Give containers more time", func(ctx context.Context, c *client.Client,
@@ -212,8 +209,7 @@ func extendCommand(a *app.App) *cobra.Command {
 	return cmd
 }
 
-// removeCommand is `berth rm`. Files go with the container and do not come back, so it asks for -f where somebody is
-// at work.
+// removeCommand returns `berth rm`. Files are deleted with the container for good, so a container at work needs -f.
 func removeCommand(a *app.App) *cobra.Command {
 	var force, keep bool
 	cmd := &cobra.Command{
@@ -224,7 +220,7 @@ func removeCommand(a *app.App) *cobra.Command {
 			var list []client.Deleted
 			err := app.EachName(ctx, args, func(name string) error {
 				id, err := a.FindContainer(ctx, c, name)
-				// there is no ID to print; a name that was mistyped should show
+				// no ID to print; a mistyped name should be visible
 				if err != nil && force && app.IsNotFound(err, name) {
 					fmt.Fprintln(a.Stderr, "berth: "+term.Printable(err.Error())+", so nothing is deleted")
 					return nil
@@ -253,26 +249,25 @@ func removeCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// removeContainer deletes one container. Without force, one that is at work stays.
-// The question comes before the deletion and is no lock: a command that begins in between is
-// ended.
+// removeContainer deletes one container. Without force it refuses a container at work. The check takes no lock: a
+// command that starts between check and deletion is ended.
 func removeContainer(ctx context.Context, a *app.App, c *client.Client, id string, force, keep bool) (client.Deleted, error) {
 	if !force {
-		// An expired one has no commands, and its record can still be deleted.
+		// An expired container runs no commands, and its record can still be deleted.
 		if err := atWork(ctx, c, id); err != nil && proto.CodeOf(err) != proto.Expired {
 			return client.Deleted{}, err
 		}
 	}
 	d, err := c.Delete(ctx, id, keep)
-	// As with rm -f: what is wanted is that it is gone.
+	// As with rm -f, a container that is already gone is a success.
 	if force && proto.CodeOf(err) == proto.NotFound {
 		return client.Deleted{ID: id}, nil
 	}
 	return d, err
 }
 
-// atWork is an error where a container runs commands, or a cell in one of its contexts, whose interpreter alone is
-// not counted.
+// atWork returns an error if a container runs commands, or a cell in one of its contexts. An idle interpreter does
+// not count.
 func atWork(ctx context.Context, c *client.Client, id string) error {
 	con, err := c.Container(ctx, id)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"berth/proto"
 )
 
-// execCommand is `berth exec`. It does not go through do: signals are the command's here, not the program's.
+// execCommand returns `berth exec`. It does not use WithClient, because signals go to the command and not to berth.
 func execCommand(a *app.App) *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
@@ -55,9 +55,8 @@ same run: its output from the beginning, and its exit status. Both need the inpu
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))
 }
 
-// execCommandLine runs one command in a container that is there. With a terminal and no command, bash is meant.
-// The command line is read before the container is looked for, so that a mistake in it asks
-// nothing of the daemon.
+// execCommandLine runs one command in an existing container. With a terminal and no command, it runs bash. It parses
+// the command line before it looks up the container, so that a mistake causes no request.
 func execCommandLine(ctx context.Context, a *app.App, c *client.Client, f execFlags, args []string) error {
 	if f.tty && len(args) == 1 && f.text == "" {
 		args = append(args, "bash")
@@ -81,14 +80,13 @@ func execCommandLine(ctx context.Context, a *app.App, c *client.Client, f execFl
 		return a.PrintIDs(e.ID)
 	}
 	print := newPrinter(a)
-	// A live connection and no plain request: signals, input and output have to travel both ways
-	// at once.
+	// A live connection is needed, because signals, input and output travel in both directions at once.
 	caught, stop := catch()
 	at := &attachment{c: c, container: container, cmd: cmd, print: print, caught: caught}
 	res, err := at.run(ctx)
 	stop()
-	// Without a key the command ended with the connection, so there is nothing to come back to. Nobody knows how much
-	// it had of an input that broke off, and it would wait for the rest for ever.
+	// Without a key the command ended with the connection, so it cannot be rejoined. With unsent input it cannot
+	// either: the daemon may have read any part of the input, and the command would wait for the rest forever.
 	if f.key != "" && at.exec != "" && app.IsDaemonGone(err) && !at.owed.Load() {
 		res, err = rejoinExec(ctx, a, at)
 	}
@@ -98,9 +96,9 @@ func execCommandLine(ctx context.Context, a *app.App, c *client.Client, f execFl
 	return concludeExec(a, res, print)
 }
 
-// rejoinExec goes on with a command that outlived its daemon: its output from where it was, and then its result.
-// Signals are berth's own from here on, and the command goes on when they end it. The daemon may take a while to come
-// back; patiently says so once and waits.
+// rejoinExec continues with a command that outlived its daemon: first its remaining output, then its result. From
+// then on signals go to berth; if they end berth, the command continues. The daemon may take a while to return.
+// RetryWhileDown reports that once and waits.
 func rejoinExec(ctx context.Context, a *app.App, at *attachment) (res proto.ExecResult, err error) {
 	ctx, stop := app.UntilSignal(ctx)
 	defer stop()
@@ -114,8 +112,8 @@ func rejoinExec(ctx context.Context, a *app.App, at *attachment) (res proto.Exec
 	return res, app.WithSignal(ctx, err)
 }
 
-// newPrinter prints a command's output here, or nowhere if the result will be printed as JSON.
-// The result that is printed as JSON holds the output already.
+// newPrinter returns a printer for standard output and standard error. With --json it discards output, because the
+// printed result contains it.
 func newPrinter(a *app.App) *printer {
 	if a.JSON {
 		return &printer{}
@@ -123,7 +121,7 @@ func newPrinter(a *app.App) *printer {
 	return &printer{out: a.Stdout, err: a.Stderr}
 }
 
-// concludeExec says what there is to be said about a command that has ended, and becomes its exit status.
+// concludeExec prints remarks about a command that has ended, and returns its exit status.
 func concludeExec(a *app.App, res proto.ExecResult, print *printer) error {
 	if a.JSON {
 		if err := a.PrintJSON(res); err != nil {
@@ -132,8 +130,7 @@ func concludeExec(a *app.App, res proto.ExecResult, print *printer) error {
 		return ended(res.Exec)
 	}
 	end := res.Exec.End
-	// What a command itself decided needs no words: an exit status is passed on, and a signal
-	// shows in it.
+	// No message for an ending that the command chose itself: its exit status is passed on, and shows a signal too.
 	if end != nil && end.Reason != proto.EndExit && end.Reason != proto.EndSignal && end.Reason != proto.EndNotStarted {
 		fmt.Fprintf(a.Stderr, "berth: the command ended early (%s): %s\n", term.Printable(string(end.Reason)),
 			term.Printable(end.Message))
@@ -149,18 +146,17 @@ func concludeExec(a *app.App, res proto.ExecResult, print *printer) error {
 	return err
 }
 
-// warnIncomplete tells of output that is missing, even if quiet: that is a failure and no remark. err is how it ended
-// otherwise.
+// warnIncomplete reports missing output, even if quiet, because it is a failure. err is the command's other result.
 func warnIncomplete(a *app.App, what string, err error) error {
 	fmt.Fprintln(a.Stderr, "berth: "+what)
 	if err == nil && !term.IsTerminal(os.Stdout) {
-		return app.ExitError{Status: app.StatusFailed} // what reads our output must not take it for all of it
+		return app.ExitError{Status: app.StatusFailed} // a reader of our output must not take it as complete
 	}
 	return err
 }
 
-// printRemarks tells of files that the command made, and of what the daemon notes.
-// They go to standard error: standard output is the command's alone.
+// printRemarks prints the files that the command made and the daemon's notes. They go to standard error, because
+// standard output is reserved for the command.
 func printRemarks(a *app.App, res proto.ExecResult) {
 	if r := res.Result.Result; r != nil {
 		for _, out := range r.Content {
@@ -172,9 +168,8 @@ func printRemarks(a *app.App, res proto.ExecResult) {
 	}
 }
 
-// ended turns how a command ended into the exit status. Nil is success.
-// 125 stands for what was no exit of the command's own, so that a script never takes a lost
-// command for one that returned 0.
+// ended converts the end of a command into an exit status. nil is success. 125 means that the command did not exit by
+// itself, so a script never takes a lost command for a successful one.
 func ended(e proto.Exec) error {
 	switch {
 	case e.End == nil || e.End.ReturnCode < 0 || e.End.ReturnCode > 255:
@@ -187,8 +182,8 @@ func ended(e proto.Exec) error {
 	return nil
 }
 
-// psCommand is `berth ps`. Commands that ended are shown too: their output and status are still there to ask for.
-// What has ended is forgotten in time: the daemon remembers a number of them for each container.
+// psCommand returns `berth ps`. It also shows ended commands, because their output and status are still available.
+// The daemon remembers a limited number of them per container.
 func psCommand(a *app.App) *cobra.Command {
 	var running bool
 	cmd := &cobra.Command{
@@ -210,10 +205,10 @@ func psCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
-// printExecs prints a list in the form that was asked for, with the oldest first, so that the newest is next to the
-// prompt. A command that runs shows how long it has taken so far.
+// printExecs prints a list in the requested format, oldest first, so that the newest is next to the prompt. For a
+// running command it shows the time so far.
 func printExecs(a *app.App, list []proto.Exec, running bool) error {
-	// Never nil: --json prints [] and not null.
+	// Never nil, so that --json prints [] and not null.
 	shown := []proto.Exec{}
 	for _, e := range list {
 		if !running || e.State == proto.ExecRunning {
@@ -242,8 +237,8 @@ func printExecs(a *app.App, list []proto.Exec, running bool) error {
 	return a.Table([]string{"ID", "STATE", "STARTED", "TOOK", "JOB", "COMMAND"}, rows)
 }
 
-// killCommand is `berth kill`. The default is docker's, and the one signal that nothing survives.
-// The default ends all that the command started, its background processes included.
+// killCommand returns `berth kill`. The default signal is SIGKILL, as in docker. It ends all processes that the
+// command started, including background processes.
 func killCommand(a *app.App) *cobra.Command {
 	var signal string
 	cmd := &cobra.Command{
@@ -254,8 +249,7 @@ func killCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Signals are typed in any case; the daemon knows them in capitals, with and without
-			// SIG.
+			// Users may type signals in any case. The daemon knows them in capitals, with and without SIG.
 			e, err := c.Signal(ctx, container, exec, strings.ToUpper(signal))
 			if err != nil {
 				return err
@@ -270,8 +264,8 @@ func killCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// waitCommand is `berth wait`. The return code is its output and not its status, as with docker: a script can then
-// tell a command that failed from a wait that did.
+// waitCommand returns `berth wait`. It prints the return code and does not exit with it, as docker does. A script can
+// then distinguish a failed command from a failed wait.
 func waitCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wait CONTAINER [EXEC]", Short: "Wait for a command to end and print its return code", Args: app.ArgCount(1, 2),
@@ -294,7 +288,7 @@ func waitCommand(a *app.App) *cobra.Command {
 			if a.JSON {
 				return a.PrintJSON(res)
 			}
-			// What never ran has no return code. -1 is none that a command could have.
+			// A command that never ran has no return code. No command can return -1.
 			code := -1
 			if res.Exec.End != nil {
 				code = res.Exec.End.ReturnCode
@@ -305,8 +299,8 @@ func waitCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// logsCommand is `berth logs`.
-// It prints what the daemon kept, also of a command that ended long ago or whose client went away.
+// logsCommand returns `berth logs`. It prints what the daemon kept, even for a command that ended long ago or whose
+// client disconnected.
 func logsCommand(a *app.App) *cobra.Command {
 	var follow bool
 	stream := "both"
@@ -317,8 +311,7 @@ func logsCommand(a *app.App) *cobra.Command {
 			"error to standard error. Interpreters of\n`berth code --context` do not count as the newest.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			print := newPrinter(a)
-			// Checked before anything is asked of the daemon. What is not wanted is left out by
-			// having nowhere to go.
+			// Checked before any request. A stream that is not wanted is discarded.
 			switch stream {
 			case "both":
 			case "stdout":
@@ -341,8 +334,8 @@ func logsCommand(a *app.App) *cobra.Command {
 	return cmd
 }
 
-// showLogs prints what there is. A live connection tells the two streams in the order they came; what runs on and is
-// not to be followed is read stream by stream, since nobody knows when a live connection has given all there was.
+// showLogs prints a command's output. A live connection keeps the order of the two streams. Without follow, a running
+// command is read stream by stream instead, because a live connection does not show when all past output has come.
 func showLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *printer, follow bool) error {
 	e, err := c.Exec(ctx, container, exec)
 	if err != nil {
@@ -359,10 +352,10 @@ func showLogs(ctx context.Context, a *app.App, c *client.Client, container, exec
 	return err
 }
 
-// snapshot prints what each stream has given so far. The order between the two is lost.
-// What is left out by --stream is not even asked for.
+// snapshot prints the output so far of each stream. The order between the two is lost. It does not request a stream
+// that --stream excludes.
 func snapshot(ctx context.Context, c *client.Client, container, exec string, print *printer) error {
-	// Streams count from 1 in package proto.
+	// Stream numbers start at 1 in package proto.
 	for i, w := range []io.Writer{print.out, print.err} {
 		if w == nil {
 			continue
@@ -371,7 +364,7 @@ func snapshot(ctx context.Context, c *client.Client, container, exec string, pri
 		if err != nil {
 			return err
 		}
-		// The log begins where the kept output does, so what lies before it is lost.
+		// The log starts at the first byte kept. The bytes before it are lost.
 		print.lost[i] = start
 		_, err = io.Copy(w, body)
 		body.Close()
@@ -382,15 +375,14 @@ func snapshot(ctx context.Context, c *client.Client, container, exec string, pri
 	return nil
 }
 
-// followLogs follows an exec to its end. A connection that breaks, as it does when a pager pauses for long or the
-// daemon is restarted, is made anew from where it was. What is printed by then is not asked for again: the printer
-// knows how far each stream has come.
+// followLogs follows an exec to its end. It reconnects if the connection breaks, such as after a long pause of a
+// pager or a restart of the daemon. It continues at the offsets of the printer, so no output is requested twice.
 func followLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *printer) error {
-	// Kept apart from what patiently sees: an error that is the end, such as a printer that is
-	// full, must not look like a daemon that went away.
+	// Kept apart from the error that RetryWhileDown sees: a final error, such as a full disk behind the printer, must
+	// not look like a daemon that is down.
 	var last error
 	err := a.RetryWhileDown(ctx, func() (on bool, err error) {
-		// Any byte more is progress, and gives the daemon its full time to come back again.
+		// Any new byte is progress, and restarts the time that the daemon has to return.
 		before := print.had
 		end, err := attach(ctx, c, container, exec, print)
 		if end {
@@ -405,16 +397,15 @@ func followLogs(ctx context.Context, a *app.App, c *client.Client, container, ex
 	return last
 }
 
-// attach follows an exec on one connection, and reports whether it came to the end.
-// end is true for whatever a new connection would not mend: the exit, an error of the daemon's
-// words, or output that cannot be written here.
+// attach follows an exec on one connection. end is true if a new connection would not help: the command ended, the
+// daemon returned an error, or output cannot be written.
 func attach(ctx context.Context, c *client.Client, container, exec string, print *printer) (end bool, err error) {
 	live, err := c.Live(ctx, container)
 	if err != nil {
 		return false, err
 	}
 	defer live.Close()
-	// From where the last connection broke off, so nothing is printed twice.
+	// Start where the last connection broke off, so that nothing is printed twice.
 	if err := live.Attach(execRef, exec, print.had[0], print.had[1]); err != nil {
 		return false, err
 	}

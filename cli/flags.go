@@ -18,8 +18,8 @@ import (
 	"berth/proto"
 )
 
-// containerFlags say what container to make.
-// Sizes and times stay as they were typed until request, which names the flag in its errors.
+// containerFlags describe the container to create. Sizes and times stay as typed until request, which names the flag
+// in its errors.
 type containerFlags struct {
 	image, name, class, workspace string
 	network                       networkFlags
@@ -31,10 +31,10 @@ type containerFlags struct {
 	pids                          int64
 	open                          int64
 	idle, lifetime                time.Duration
-	typed                         *pflag.FlagSet // which of them were given
+	typed                         *pflag.FlagSet // the flags that were given
 }
 
-// networkFlags say what a container may reach.
+// networkFlags say what a container may connect to.
 type networkFlags struct {
 	mode  string
 	allow []string
@@ -54,9 +54,8 @@ func (f *networkFlags) request() proto.Network {
 	return proto.Network{Mode: proto.NetworkMode(f.mode), Allow: f.allow}
 }
 
-// register gives a command the flags. They are docker's where docker has the same thing.
-// Zero values mean the daemon's defaults, which differ from daemon to daemon and so are not
-// repeated here.
+// register adds the flags to a command. They have docker's names where docker has the same option. Zero values mean
+// the daemon's defaults. These differ between daemons, so the help does not repeat them.
 func (f *containerFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	f.typed = fs
@@ -82,13 +81,13 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.workspace, "workspace", "", "existing workspace to use")
 }
 
-// request builds the request, and uploads the files that are not stored yet, whose IDs it returns.
+// request builds the request. It uploads local files first and returns their IDs.
 func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Client) (req proto.CreateContainer,
 	uploaded []string, err error) {
 	req = proto.CreateContainer{Image: f.image, RuntimeClass: proto.RuntimeClass(f.class), WorkspaceID: f.workspace}
 	req.Network = f.network.request()
 	req.Limits.CPUs, req.Limits.PIDs, req.Limits.OpenFiles = f.cpus, f.pids, f.open
-	// Files come last: a mistake in any other flag is found before something is uploaded.
+	// Files come last, so that a mistake in another flag is found before an upload.
 	for _, step := range []func() error{
 		f.noZeros,
 		func() (err error) { req.Limits.MemoryBytes, err = term.ParseSize("memory", f.memory); return err },
@@ -112,7 +111,7 @@ func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Clie
 	return req, uploaded, nil
 }
 
-// noZeros refuses a 0 that was typed: to the daemon it would mean its default, which is neither nothing nor no limit.
+// noZeros refuses an explicit 0. The daemon would use its default for it, which is neither zero nor unlimited.
 func (f *containerFlags) noZeros() error {
 	zeros := map[string]bool{"cpus": f.cpus == 0, "pids": f.pids == 0, "open-files": f.open == 0, "idle": f.idle == 0,
 		"lifetime": f.lifetime == 0}
@@ -125,9 +124,8 @@ func (f *containerFlags) noZeros() error {
 	return nil
 }
 
-// store makes stored files of those that are files here.
-// uploaded is returned with an error as well, so that the caller can delete what was stored in
-// vain.
+// store uploads the arguments that are local files. It returns uploaded also with an error, so that the caller can
+// delete these files.
 func (f *containerFlags) store(ctx context.Context, a *app.App, c *client.Client) (ids, uploaded []string, err error) {
 	for _, name := range f.files {
 		if proto.ValidID(proto.FilePrefix, name) {
@@ -143,7 +141,7 @@ func (f *containerFlags) store(ctx context.Context, a *app.App, c *client.Client
 	return ids, uploaded, nil
 }
 
-// parseLabels reads key=value. A name is a label as well, so that the API needs no word for it.
+// parseLabels parses key=value. A name is stored as a label too, so the API needs no field for it.
 func parseLabels(list []string, name string) (map[string]string, error) {
 	labels := map[string]string{}
 	for _, l := range list {
@@ -154,15 +152,14 @@ func parseLabels(list []string, name string) (map[string]string, error) {
 		labels[k] = v
 	}
 	if name != "" {
-		// --name wins over a label of that key, as the more deliberate of the two.
+		// --name wins over a label with that key, because it is more specific.
 		labels[app.NameLabel] = name
 	}
 	return labels, nil
 }
 
-// parseEnv reads NAME=value, and NAME alone from the environment here; one that is not set here is left out.
-// NAME alone is as docker has it: a variable that is not set here is not set there either, and no
-// error.
+// parseEnv parses NAME=value, and NAME alone for a variable of the local environment. As in docker, an unset NAME is
+// left out and is no error.
 func parseEnv(list []string) (map[string]string, error) {
 	env := map[string]string{}
 	for _, e := range list {
@@ -180,21 +177,21 @@ func parseEnv(list []string) (map[string]string, error) {
 	return env, nil
 }
 
-// execFlags say what to run and how.
+// execFlags say which command to run and how.
 type execFlags struct {
 	interactive, tty, detach bool
 	text, cwd, user, job     string
-	shell, key               string   // exec only
-	env, secrets             []string // exec only; run's are the container's
+	shell, key               string   // only for exec
+	env, secrets             []string // only for exec; for run they are the container's
 	timeout                  time.Duration
 	maxOutput                string
 }
 
-// register gives a command the flags that say what to run and how.
-// The environment is not among them: for `run` it is the container's, for `exec` the command's.
+// register adds the flags to a command. The environment is not included: for `run` it belongs to the container, for
+// `exec` to the command.
 func (f *execFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.SetInterspersed(false) // what follows the command's name is the command's
+	fs.SetInterspersed(false) // arguments after the command's name belong to the command
 	fs.BoolVarP(&f.interactive, "interactive", "i", false, "forward standard input")
 	fs.BoolVarP(&f.tty, "tty", "t", false, "allocate a terminal")
 	fs.BoolVarP(&f.detach, "detach", "d", false, "run it in the background")
@@ -207,8 +204,8 @@ func (f *execFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.maxOutput, "max-output", "", "how much of each stream the daemon keeps (default 4m)")
 }
 
-// What a command gets that asks for nothing else: with a terminal the longest time that the daemon allows, since its
-// user is here to end it, and enough kept output that a terminal that is slow for a moment misses nothing.
+// Defaults for a command with a terminal: the longest timeout that the daemon allows, since its user can end it, and
+// enough kept output that a briefly slow terminal misses nothing.
 const (
 	longestTimeout = 24 * time.Hour
 	keptOutput     = 4 << 20
@@ -226,11 +223,11 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 	if cmd.Secrets, err = parseSecrets(f.secrets); err != nil {
 		return cmd, err
 	}
-	// A command with a key goes on without us, and must not be held up by nobody reading.
+	// A command with a key continues without us, and must not block when no client reads its output.
 	if !f.detach && f.key == "" {
-		cmd.OnOutputLimit = proto.OutputWait // what is piped on must be whole
+		cmd.OnOutputLimit = proto.OutputWait // piped output must be complete
 	}
-	// For all others the daemon's rule holds, so that what its operator set binds scripts too.
+	// Other commands get the daemon's default, so that the operator's setting applies to scripts too.
 	if f.timeout == 0 && f.tty {
 		cmd.TimeoutSeconds = longestTimeout.Seconds()
 	}
@@ -245,10 +242,9 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 	return cmd, f.program(&cmd, args)
 }
 
-// program sets what is run: text for bash, or a program and its arguments without a shell between, so that nothing
-// needs quoting.
+// program sets the program: a text for bash, or a program with arguments and no shell, which needs no quoting.
 func (f *execFlags) program(cmd *proto.Cmd, args []string) error {
-	if len(args) > 0 && args[0] == "--" { // "exec BOX -- ls": no program has that name, and everybody types it
+	if len(args) > 0 && args[0] == "--" { // "exec BOX -- ls": many users type it, and no program is called "--"
 		args = args[1:]
 	}
 	switch {
@@ -267,8 +263,8 @@ func (f *execFlags) program(cmd *proto.Cmd, args []string) error {
 	return nil
 }
 
-// terminal sets what the command reads from and writes to.
-// Without -t the command gets pipes, so that its two streams stay apart.
+// terminal sets where the command reads and writes. Without -t the command gets pipes, so that its two streams stay
+// separate.
 func (f *execFlags) terminal(cmd *proto.Cmd) error {
 	if f.detach && (f.tty || f.interactive) {
 		return proto.Errorf(proto.InvalidArgument, "", "detach", "a command in the background has neither terminal "+
@@ -282,22 +278,20 @@ func (f *execFlags) terminal(cmd *proto.Cmd) error {
 	if !f.tty {
 		return nil
 	}
-	// Raw mode and window size are a terminal's. A pipe as the keyboard is nearly always a mistake
-	// in a script.
+	// Raw mode and window size need a terminal. A pipe as the keyboard is nearly always a mistake in a script.
 	if f.interactive && !term.IsTerminal(os.Stdin) {
 		return proto.Errorf(proto.InvalidArgument, "", "tty", "standard input is not a terminal; leave out -t")
 	}
 	size := term.WindowSize()
 	cmd.TTY = &size
-	// Programs draw by TERM, and it is this terminal that shows what they draw.
+	// Programs draw according to TERM, and this terminal displays the result.
 	if _, set := cmd.Env["TERM"]; !set && os.Getenv("TERM") != "" {
 		cmd.Env["TERM"] = os.Getenv("TERM")
 	}
 	return nil
 }
 
-// completeContainerFlags suggests values for the flags that make a container. Registering fails only for a flag
-// that does not exist.
+// completeContainerFlags adds completion for the container flags. Registering fails only for an unknown flag.
 func completeContainerFlags(a *app.App, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
 	_ = cmd.RegisterFlagCompletionFunc("workspace", a.CompleteWorkspaces)

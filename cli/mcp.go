@@ -13,7 +13,7 @@ import (
 	"berth/client"
 )
 
-// mcpCommand is `berth mcp`. Its standard output is the protocol's alone.
+// mcpCommand returns `berth mcp`. Its standard output carries only the protocol.
 func mcpCommand(a *app.App) *cobra.Command {
 	var container, image string
 	cmd := &cobra.Command{
@@ -35,7 +35,7 @@ container for each call.`,
 			b := &client.Bridge{Client: c, Container: container, Image: image, Note: func(text string) {
 				fmt.Fprintln(a.Stderr, "berth: "+term.PrintableLines(text))
 			}}
-			// Whoever ends it by a signal meant to: clients do so when standard input is closed and that takes long.
+			// A signal is no error: clients send one if berth does not exit soon after they close standard input.
 			if err := b.Run(ctx, os.Stdin, a.Stdout); !errors.Is(err, context.Canceled) {
 				return err
 			}

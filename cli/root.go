@@ -1,9 +1,8 @@
-// Package cli is the client half of the berth command: every subcommand that talks to a daemon.
+// Package cli has the client commands of berth: every subcommand that talks to a daemon.
 //
-// What a command is asked for goes to standard output and nothing else does, so that it can be piped; notes, progress
-// and errors go to standard error. Names and texts that come from containers are shown without control characters,
-// but for the output of commands, which is passed on byte by byte. The exit status is the command's own where one
-// ran, and 125 for failures of berth's.
+// A command prints its result, and nothing else, on standard output, so that it can be piped. Notes, progress and
+// errors go to standard error. Names and texts from containers are printed without control characters. Output of
+// commands is passed on unchanged. The exit status is that of the command if one ran, and 125 if berth itself failed.
 package cli
 
 import (
@@ -20,10 +19,10 @@ import (
 	"berth/cli/term"
 )
 
-// GroupOther is the ID of the help's group of commands that are about the daemon or the program itself.
+// GroupOther is the ID of the help group for commands about the daemon or the program itself.
 const GroupOther = "other"
 
-// New makes the root command with all client commands. The caller adds what else there is and calls Run.
+// New returns the root command with all client commands. The caller may add commands and then calls Run.
 func New(cfg app.Config) *cobra.Command {
 	a := &app.App{Config: cfg, Dir: cfg.DataDir, Output: term.Output{Stdout: os.Stdout, Stderr: os.Stderr}}
 	root := &cobra.Command{
@@ -41,7 +40,7 @@ A container is called by its ID, by the name that --name gave it, or by a part o
   berth cp data.csv CONTAINER:/workspace/
   berth exec CONTAINER ls -l /workspace`,
 		Version: cfg.Version,
-		// Cobra would print pages of help for every error, which push the error off the screen.
+		// Otherwise cobra prints pages of help for every error, and the error scrolls off the screen.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -63,13 +62,13 @@ A container is called by its ID, by the name that --name gave it, or by a part o
 		Title: "Commands in containers:"},
 		&cobra.Group{ID: "data", Title: "Files and images:"}, &cobra.Group{ID: GroupOther,
 			Title: "The daemon and this program:"})
-	// Errors are reported where the flags are known; see Run.
+	// Run reports errors, because it knows the flags.
 	root.SetContext(context.WithValue(context.Background(), appKey{}, a))
 	return root
 }
 
-// strict makes errors of what cobra's own commands shrug off with status 0: help on what is no command, and
-// completion for what is no shell. It is for when there are other commands, without which cobra adds none of its own.
+// strict makes two mistakes fail for which cobra exits with 0: help for an unknown command, and completion for an
+// unknown shell. Call it after the other commands are added; without them cobra adds no commands of its own.
 func strict(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -94,10 +93,10 @@ func strict(root *cobra.Command) {
 	}
 }
 
-// appKey is where the root command's context has its app, for Run to find.
+// appKey is the context key under which Run finds the app.
 type appKey struct{}
 
-// commands are all of them, by group.
+// commands returns all client commands, by group.
 func commands(a *app.App) []*cobra.Command {
 	groups := map[string][]*cobra.Command{
 		"containers": {runCommand(a), createCommand(a), listCommand(a), inspectCommand(a), startCommand(a),

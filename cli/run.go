@@ -15,9 +15,8 @@ import (
 	"berth/proto"
 )
 
-// runCommand is `berth run`.
-// Like exec it does not go through do: from the moment the command runs, signals are the
-// command's.
+// runCommand returns `berth run`. Like exec it does not use WithClient: once the command runs, signals go to the
+// command.
 func runCommand(a *app.App) *cobra.Command {
 	r := &runner{App: a}
 	cmd := &cobra.Command{
@@ -38,22 +37,21 @@ standard output. With -t and no command, bash is run.`,
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))
 }
 
-// A runner is one `berth run`.
-// What it made is remembered as it is made, so that tidy knows how far it came.
+// A runner is one `berth run`. It records what it created at once, so that tidy can delete it after any error.
 type runner struct {
 	*app.App
 	container containerFlags
 	exec      execFlags
 	rm        bool
 
-	caught   chan os.Signal // until all is tidied up: a signal must not end berth and leave something behind
+	caught   chan os.Signal // caught until the cleanup is done: a signal must not end berth before that
 	c        *client.Client
 	made     proto.Container
-	uploaded []string // for this run
+	uploaded []string // files uploaded for this run
 }
 
-// run makes the container, runs the command and tidies up. The command line is checked first, so that a mistake in it
-// makes nothing.
+// run creates the container, runs the command and cleans up. It checks the command line first, so that a mistake
+// creates nothing.
 func (r *runner) run(ctx context.Context, args []string) error {
 	if r.exec.tty && len(args) == 0 && r.exec.text == "" {
 		args = []string{"bash"}
@@ -78,7 +76,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	print := newPrinter(r.App)
 	at := &attachment{c: r.c, container: r.made.ID, cmd: cmd, print: print, caught: r.caught}
 	res, err := at.run(ctx)
-	if r.rm || !at.started { // nobody would ever ask for one that never ran anything
+	if r.rm || !at.started { // a container that never ran a command is useless
 		r.tidy(ctx)
 	}
 	if err != nil {
@@ -87,7 +85,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	return concludeExec(r.App, res, print)
 }
 
-// interruptible does what the user may interrupt, before there is a command that signals are for.
+// interruptible runs do until the user interrupts it. It is for the time before there is a command to signal.
 func (r *runner) interruptible(ctx context.Context, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -108,21 +106,21 @@ func (r *runner) interruptible(ctx context.Context, do func(ctx context.Context)
 	err := do(ctx)
 	cancel(nil)
 	<-done
-	// Also where it was too late to stop anything: that signal is gone, and the command would not see it.
+	// Return the interruption even if do succeeded: the signal is consumed, and the command would not get it.
 	if cause := context.Cause(ctx); errors.Is(cause, app.ErrInterrupted) {
 		return cause
 	}
 	return err
 }
 
-// create makes the container, until the user interrupts it.
+// create creates the container. The user can interrupt it.
 func (r *runner) create(ctx context.Context) (err error) {
 	if r.c, err = r.NewClient(); err != nil {
 		return err
 	}
 	err = r.interruptible(ctx, func(ctx context.Context) error {
 		req, uploaded, err := r.container.request(ctx, r.App, r.c)
-		// Also after an error: tidy deletes what had been uploaded by then.
+		// Set it also after an error, so that tidy deletes the uploads.
 		r.uploaded = uploaded
 		if err == nil {
 			r.made, err = r.c.Create(ctx, req)
@@ -133,16 +131,15 @@ func (r *runner) create(ctx context.Context) (err error) {
 		r.tidy(ctx)
 		return app.AddImageHint(r.App, err)
 	}
-	// Before the command runs, so that the ID is known even if berth is killed.
+	// Print the ID before the command runs, so that it is known even if berth is killed.
 	if !r.Quiet && !r.exec.detach {
 		fmt.Fprintln(r.Stderr, term.Printable(r.made.ID))
 	}
 	return nil
 }
 
-// launch starts the command and leaves it, unless the user interrupts that.
-// Both IDs are printed, and the container's on standard output: with it the command's can be found
-// again.
+// launch starts the command in the background. The user can interrupt the start. It prints both IDs. The container's
+// goes to standard output, because the command's can be found with it.
 func (r *runner) launch(ctx context.Context, cmd proto.Cmd) error {
 	var e proto.Exec
 	err := r.interruptible(ctx, func(ctx context.Context) (err error) {
@@ -162,8 +159,8 @@ func (r *runner) launch(ctx context.Context, cmd proto.Cmd) error {
 	return r.PrintIDs(r.made.ID)
 }
 
-// tidy removes what the run made. It is done even if the user wants out.
-// What cannot be removed is named, since it would count against the user's quota unseen.
+// tidy deletes what the run created, even after an interruption. It prints what it could not delete, because that
+// still counts against the user's quota.
 func (r *runner) tidy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.CleanupTimeout)
 	defer cancel()

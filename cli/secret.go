@@ -14,11 +14,11 @@ const secretUsage = "secret environment variable of its commands: NAME for its v
 const secretHostUsage = "NAME=HOST: commands see a placeholder for this secret; the proxy inserts the secret into " +
 	"requests to the host (may be repeated)"
 
-// maxSecretFile is more than any secret may have, in bytes.
+// maxSecretFile is larger than any secret, in bytes.
 const maxSecretFile = 1 << 20
 
-// parseSecrets reads NAME and NAME=@FILE. A value on the command line is refused: whoever lists processes would see
-// it, and shells write it into their history.
+// parseSecrets parses NAME and NAME=@FILE. It refuses a value on the command line: process lists would show it, and
+// shells save it in their history.
 func parseSecrets(list []string) (map[string]string, error) {
 	secrets := map[string]string{}
 	for _, text := range list {
@@ -26,7 +26,7 @@ func parseSecrets(list []string) (map[string]string, error) {
 		file, isFile := strings.CutPrefix(from, "@")
 		var err error
 		switch {
-		// The message repeats the name alone: what stands behind it may be the secret.
+		// The message contains only the name: the rest may be the secret.
 		case name == "" || given && (!isFile || file == ""):
 			return nil, proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: a secret's value is not "+
 				"given on the command line, where others on this machine can see it and shells remember it; "+
@@ -43,7 +43,8 @@ func parseSecrets(list []string) (map[string]string, error) {
 	return secrets, nil
 }
 
-// parseSecretHosts takes those secrets out that go to hosts alone: NAME=HOST, for each host once more.
+// parseSecretHosts moves secrets that are only for hosts out of secrets. An entry is NAME=HOST, repeated for further
+// hosts.
 func parseSecretHosts(list []string, secrets map[string]string) (map[string]proto.NetworkSecret, error) {
 	swapped := map[string]proto.NetworkSecret{}
 	for _, text := range list {
@@ -61,10 +62,10 @@ func parseSecretHosts(list []string, secrets map[string]string) (map[string]prot
 	return swapped, nil
 }
 
-// Unlike --env a missing variable is an error: a command without its secret fails later and less
-// clearly.
+// secretFromHere reads a secret from the local environment. Unlike --env, a missing variable is an error: a command
+// without its secret would fail later and less clearly.
 func secretFromHere(name string) (string, error) {
-	// An empty variable counts as set; that an empty value is no secret is the daemon's to say.
+	// An empty variable counts as set. The daemon refuses an empty secret.
 	value, ok := os.LookupEnv(name)
 	if !ok {
 		return "", proto.Errorf(proto.InvalidArgument, "", "secret", "--secret %.64q: there is no such variable in "+
@@ -73,12 +74,12 @@ func secretFromHere(name string) (string, error) {
 	return value, nil
 }
 
-// readSecret reads a file, without the line feed that editors put at its end.
+// readSecret reads a secret from a file, without the final line feed that editors add.
 func readSecret(name, file string) (string, error) {
 	fi, err := os.Stat(file)
 	var data []byte
-	// The daemon has the exact bound; this one keeps a mistyped path from reading a disk image
-	// into memory.
+	// The daemon enforces the exact limit. This limit only prevents reading a disk image into memory after a typing
+	// mistake.
 	if err == nil && fi.Size() > maxSecretFile {
 		return "", proto.Errorf(proto.TooLarge, "", "secret", "--secret %.64q: the file is too large for a secret",
 			name)

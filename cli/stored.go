@@ -16,7 +16,7 @@ import (
 	"berth/proto"
 )
 
-// storedCommand is `berth tools`; `berth tool` is for a model's tool-use blocks.
+// storedCommand returns `berth tools`. `berth tool` is for a model's tool-use blocks.
 func storedCommand(a *app.App) *cobra.Command {
 	tools := toolNoun(a)
 	return app.NewGroup(&cobra.Command{Use: "tools", Short: "Stored tools: code that is stored once and run many times",
@@ -29,7 +29,7 @@ A tool is JSON with "name", "tool_type": "code_runner" and a "configuration"; it
 		storedRunCommand(a), runsCommand(a), approveCommand(a), refuseCommand(a))
 }
 
-// storedCreateCommand is `berth tools create`.
+// storedCreateCommand returns `berth tools create`.
 func storedCreateCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create FILE", Short: "Store a tool and print its ID", Args: app.ArgCount(1, 1),
@@ -51,7 +51,7 @@ func storedCreateCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// printMadeTool prints what became of a tool; notes are for people.
+// printMadeTool prints a new tool. Its notes are for people and go to standard error.
 func printMadeTool(a *app.App, t proto.Tool) error {
 	if a.JSON {
 		return a.PrintJSON(t)
@@ -62,7 +62,7 @@ func printMadeTool(a *app.App, t proto.Tool) error {
 	return a.PrintIDs(t.ID)
 }
 
-// storedShowCommand is `berth tools show`.
+// storedShowCommand returns `berth tools show`.
 func storedShowCommand(a *app.App) *cobra.Command {
 	var version int64
 	var all bool
@@ -89,7 +89,7 @@ func storedShowCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// storedUpdateCommand is `berth tools update`.
+// storedUpdateCommand returns `berth tools update`.
 func storedUpdateCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "update TOOL FILE", Short: "Make a new version of a tool", Args: app.ArgCount(2, 2),
@@ -111,8 +111,8 @@ standard input. A configuration without env_variables keeps those that there are
 	return a.AddJSONFlag(cmd)
 }
 
-// storedRunCommand is `berth tools run`. What the tool gave back goes to standard output, its logs and what went
-// wrong to standard error.
+// storedRunCommand returns `berth tools run`. The tool's result goes to standard output, its logs and errors to
+// standard error.
 func storedRunCommand(a *app.App) *cobra.Command {
 	var req proto.ToolRunRequest
 	var input string
@@ -169,7 +169,7 @@ func readInput(text string) (json.RawMessage, error) {
 	return json.RawMessage(text), nil
 }
 
-// reportRun prints a run. Its failure is the command's status, as that of a program is.
+// reportRun prints a run. If the run failed, the exit status says so.
 func reportRun(a *app.App, run proto.ToolRun) error {
 	if a.JSON {
 		if err := a.PrintJSON(run); err != nil {
@@ -209,7 +209,7 @@ func printRun(a *app.App, run proto.ToolRun) error {
 	return a.PrintJSON(run.Output)
 }
 
-// runsCommand is `berth tools runs`.
+// runsCommand returns `berth tools runs`.
 func runsCommand(a *app.App) *cobra.Command {
 	var f client.RunFilter
 	var wait bool
@@ -268,7 +268,7 @@ func printRuns(a *app.App, list []proto.ToolRun) error {
 	return a.PrintList(term.NotNil(list), []string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT", "OUTPUT"}, rows)
 }
 
-// approveCommand is `berth tools approve`.
+// approveCommand returns `berth tools approve`.
 func approveCommand(a *app.App) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
@@ -291,7 +291,7 @@ func approveCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// refuseCommand is `berth tools refuse`.
+// refuseCommand returns `berth tools refuse`.
 func refuseCommand(a *app.App) *cobra.Command {
 	var why proto.Refusal
 	cmd := &cobra.Command{
@@ -316,7 +316,7 @@ func refuseCommand(a *app.App) *cobra.Command {
 func completeTools(a *app.App) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if cmd.Name() == "update" && len(args) == 1 {
-			return nil, cobra.ShellCompDirectiveDefault // a file here
+			return nil, cobra.ShellCompDirectiveDefault // a local file
 		}
 		return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 			list, _ := c.Tools(ctx)
@@ -328,7 +328,7 @@ func completeTools(a *app.App) cobra.CompletionFunc {
 	}
 }
 
-// completeRuns suggests runs in a state.
+// completeRuns suggests runs in the given state.
 func completeRuns(a *app.App, state proto.ToolRunState) cobra.CompletionFunc {
 	return a.Suggest(func(ctx context.Context, c *client.Client, args []string) (all []cobra.Completion) {
 		if len(args) > 0 {
@@ -342,7 +342,7 @@ func completeRuns(a *app.App, state proto.ToolRunState) cobra.CompletionFunc {
 	})
 }
 
-// toolNoun lists and removes stored tools.
+// toolNoun returns the commands that list and remove stored tools.
 func toolNoun(a *app.App) app.Noun[proto.Tool] {
 	return app.Noun[proto.Tool]{
 		ListShort: "List stored tools, by name", List: (*client.Client).Tools, Quiet: "print names only",
@@ -354,7 +354,7 @@ func toolNoun(a *app.App) app.Noun[proto.Tool] {
 
 var toolHead = []string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIPTION"}
 
-// toolRow is one row of a table of tools, or of versions of one.
+// toolRow returns the table row of a tool or of one of its versions.
 func toolRow(t proto.Tool) []string {
 	return []string{t.Name, t.ID, strconv.FormatInt(t.Version, 10), cmp.Or(t.ApprovalAction, "-"),
 		term.Ago(t.UpdatedAt.Time), term.Short(t.Description, 50)}

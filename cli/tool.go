@@ -13,11 +13,11 @@ import (
 	"berth/proto"
 )
 
-// maxBlock bounds a tool-use block, in bytes, as the daemon does.
+// maxBlock is the maximum size of a tool-use block, in bytes. The daemon has the same limit.
 const maxBlock = 2 << 20
 
-// toolCommand is `berth tool`. What the tool makes of the block is printed whatever it says: an
-// error for the model is a result, and the exit status stays 0.
+// toolCommand returns `berth tool`. It prints the result block in any case: an error for the model is a result, and
+// the exit status stays 0.
 func toolCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "tool [CONTAINER] BLOCK", Short: "Give a model's tool-use block to a container and print the result block",
@@ -29,7 +29,7 @@ BLOCK is a file with the block's JSON; "-" is standard input. Without CONTAINER 
 		Example: `  echo '{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}}' | berth tool CONTAINER -`,
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) (err error) {
 			container := ""
-			// The block is always the last argument, so that the container can be left out.
+			// The block is always the last argument, so that the container can be omitted.
 			if len(args) == 2 {
 				if container, err = a.FindContainer(ctx, c, args[0]); err != nil {
 					return err
@@ -59,12 +59,12 @@ func readBlock(name string) (json.RawMessage, error) {
 		defer f.Close()
 		in = f
 	}
-	// One byte more than allowed, to tell a block that is too large from one that just fits.
+	// Read one byte more than allowed, to distinguish a block that is too large from one that just fits.
 	data, err := io.ReadAll(io.LimitReader(in, maxBlock+1))
 	if err != nil {
 		return nil, err
 	}
-	// Checked here, since the daemon's answer to half a block would speak of the request.
+	// Checked here, because the daemon's error for a truncated block would be about the request.
 	if len(data) > maxBlock || !json.Valid(data) {
 		return nil, proto.Errorf(proto.InvalidArgument, "", name, "%s does not hold one JSON block of at most 2 MiB",
 			name)
