@@ -1,5 +1,5 @@
-// Package app is what all client commands share: the flags that name a daemon, the client for it, names of containers
-// and their completion, and how errors end the program.
+// Package app has what all client commands share: the flags that name a daemon, the client, names of containers and
+// their completion, and the handling of errors at the program's end.
 //
 // Packages cli, cli/admin and cli/data have the commands. Each command is a function of an App.
 package app
@@ -20,22 +20,22 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// An App is one run of the program: its flags and what they lead to.
+// An App is one run of the program, with its flags.
 type App struct {
 	term.Output
 	Config  Config
 	Dir     string // data directory of the daemon, if it is on this machine
-	Host    string // "": the URL file in Dir, or Config.Host
+	Host    string // "": the URL in the URL file in Dir, or else Config.Host
 	Key     string
 	KeyFile string
 	CA      string
 	keyErr  error // why the default key file could not be read
 }
 
-// An action is what a command does once its flags are read. Ctx ends when the user interrupts it.
+// An action does the work of a command after its flags are parsed. ctx ends when the user interrupts the command.
 type action func(ctx context.Context, c *client.Client, args []string) error
 
-// WithClient wires an action to a command.
+// WithClient returns a command's function that makes a client and runs an action.
 func (a *App) WithClient(fn action) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, stop := UntilSignal(cmd.Context())
@@ -48,41 +48,40 @@ func (a *App) WithClient(fn action) func(*cobra.Command, []string) error {
 	}
 }
 
-// NewClient makes the client that the flags ask for.
-// It connects to nothing yet, so it is cheap for commands that turn out not to need it.
+// NewClient returns a client according to the flags. It does not connect, so it is cheap if no request follows.
 func (a *App) NewClient() (*client.Client, error) {
 	key, err := a.apiKey()
 	if err != nil {
 		return nil, err
 	}
-	// net/http would refuse such a header, without a word of where the key came from.
+	// net/http would refuse such a header without naming the key as the cause.
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "api-key",
 			"the API key holds spaces or characters that no key has")
 	}
 	cfg := client.Config{Host: a.daemon(), Key: key, Agent: "berth/" + a.Config.Version}
 	if a.CA == "" {
-		cfg.CAToo, _ = os.ReadFile(filepath.Join(a.Dir, a.Config.Places.CA)) // most daemons have none
+		cfg.CAToo, _ = os.ReadFile(filepath.Join(a.Dir, a.Config.Places.CA)) // most daemons have no such file
 	} else if cfg.CA, err = os.ReadFile(a.CA); err != nil {
 		return nil, fmt.Errorf("the CA file: %w", err)
 	}
 	return client.New(cfg)
 }
 
-// daemon is the URL to talk to: what was asked for, or what the daemon of this machine says of itself.
+// daemon returns the daemon's URL: from the flags, or from the URL file of a daemon on this machine.
 func (a *App) daemon() string {
 	if a.Host != "" {
 		return a.Host
 	}
-	// A daemon writes the file when it listens, so that one on another port needs no flag.
+	// A daemon writes the file when it listens, so a daemon on another port needs no flag.
 	if url, err := os.ReadFile(filepath.Join(a.Dir, a.Config.Places.URL)); err == nil {
 		return strings.TrimSpace(string(url))
 	}
 	return a.Config.Host
 }
 
-// apiKey finds the key: flags first, then the environment, then the default file. That the last cannot be read is
-// no error until the daemon asks for a key, since a daemon that does not run is the better one.
+// apiKey returns the key from the flags, the environment or the default file, in this order. An unreadable default
+// file is an error only when the daemon asks for a key: if no daemon runs, that error is more useful.
 func (a *App) apiKey() (string, error) {
 	switch {
 	case a.Key != "":
@@ -97,7 +96,7 @@ func (a *App) apiKey() (string, error) {
 	return key, nil
 }
 
-// readKey reads the file that the daemon has made. Its name is shown in the error: it is the user's own machine.
+// readKey reads a key file. Its error shows the file's name, because the file is on the user's own machine.
 func readKey(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	var pe *os.PathError
@@ -107,20 +106,20 @@ func readKey(path string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// AddJSONFlag gives a command --json.
-// Not on the root: a command that has no JSON to print should refuse the flag.
+// AddJSONFlag adds --json to a command. It is not a flag of the root command, so that commands without JSON output
+// refuse it.
 func (a *App) AddJSONFlag(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().BoolVar(&a.JSON, "json", false, "print JSON")
 	return cmd
 }
 
-// AddQuietFlag gives a command --quiet.
+// AddQuietFlag adds --quiet to a command.
 func (a *App) AddQuietFlag(cmd *cobra.Command, what string) *cobra.Command {
 	cmd.Flags().BoolVarP(&a.Quiet, "quiet", "q", false, what)
 	return cmd
 }
 
-// NewGroup is a command that only holds others.
+// NewGroup makes a command into a group of other commands.
 func NewGroup(cmd *cobra.Command, sub ...*cobra.Command) *cobra.Command {
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -128,8 +127,8 @@ func NewGroup(cmd *cobra.Command, sub ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// ArgCount refuses more or fewer arguments, and shows how it is done. A negative most is no limit.
-// The whole command line is shown with its arguments, since the count alone helps nobody.
+// ArgCount refuses fewer than least or more than most arguments. A negative most means no limit. The error shows the
+// whole usage line, because a count alone does not help.
 func ArgCount(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || most >= 0 && len(args) > most {
@@ -143,6 +142,6 @@ func ArgCount(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// CleanupTimeout bounds the removal of what a command made, after the command ended or was interrupted. Deleting
-// takes moments; a busy daemon may need longer, and no user waits for ever after ^C.
+// CleanupTimeout bounds the cleanup after a command has ended or was interrupted. A deletion takes moments. A busy
+// daemon may need longer, but a user does not wait forever after ^C.
 const CleanupTimeout = time.Minute

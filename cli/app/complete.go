@@ -11,15 +11,15 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completeTimeout is how long a shell waits for suggestions at most.
-// Longer, and a person takes the shell for stuck.
+// completeTimeout is the longest time that a shell waits for suggestions. After a longer time the shell seems to
+// hang.
 const completeTimeout = 2 * time.Second
 
-// A suggester gives what may stand next. A daemon that does not answer suggests nothing.
+// A suggester returns suggestions for the next argument. It returns none if the daemon does not answer.
 type suggester func(ctx context.Context, c *client.Client, args []string) []cobra.Completion
 
-// Suggest makes a completion of a suggester. Errors are swallowed: there is no place beside a half-typed command line
-// to show one.
+// Suggest converts a suggester into a completion function. It drops errors, because a half-typed command line has no
+// place for them.
 func (a *App) Suggest(fn suggester) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		c, err := a.NewClient()
@@ -32,7 +32,7 @@ func (a *App) Suggest(fn suggester) cobra.CompletionFunc {
 	}
 }
 
-// startingWith filters what the shell would filter anyway; some shells do not.
+// startingWith keeps the suggestions with a prefix. Most shells would do that, but not all.
 func startingWith(all []cobra.Completion, prefix string) []cobra.Completion {
 	var some []cobra.Completion
 	for _, s := range all {
@@ -43,13 +43,14 @@ func startingWith(all []cobra.Completion, prefix string) []cobra.Completion {
 	return some
 }
 
-// Suggestion is a suggestion with a few words about it.
-// Labels and commands are other people's words, and end up on a terminal.
+// Suggestion returns a suggestion with a description. It removes control characters: labels and commands come from
+// other users, and the shell prints them on a terminal.
 func Suggestion(id string, words ...string) cobra.Completion {
 	return cobra.CompletionWithDesc(term.Printable(id), term.Printable(strings.Join(words, " ")))
 }
 
-// CompleteContainers suggests container IDs and names for the first most arguments; negative is all.
+// CompleteContainers suggests container IDs and names for the first most arguments. A negative most means all
+// arguments.
 func (a *App) CompleteContainers(most int) cobra.CompletionFunc {
 	return a.Suggest(func(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
 		if most >= 0 && len(args) >= most {
@@ -59,9 +60,8 @@ func (a *App) CompleteContainers(most int) cobra.CompletionFunc {
 	})
 }
 
-// SuggestContainers gives every container by its ID, and by its name where it has one; suffix follows both.
-// Expired ones are left out, as no command but `rm` has a use for them. A list that
-// fails is an empty one.
+// SuggestContainers suggests each container by ID, and by name if it has one. suffix is appended to both. It omits
+// expired containers, because only `rm` accepts them. If the list fails, it suggests nothing.
 func SuggestContainers(ctx context.Context, c *client.Client, suffix string) (all []cobra.Completion) {
 	list, _ := c.Containers(ctx, client.Filter{})
 	for _, con := range list {
@@ -73,7 +73,7 @@ func SuggestContainers(ctx context.Context, c *client.Client, suffix string) (al
 	return all
 }
 
-// CompleteWithin suggests a container, then what within finds in the one that was chosen.
+// CompleteWithin suggests a container, then the suggestions of within for that container.
 func (a *App) CompleteWithin(within func(ctx context.Context, c *client.Client,
 	container string) []cobra.Completion) cobra.CompletionFunc {
 	return a.Suggest(func(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
@@ -113,7 +113,7 @@ func (a *App) CompleteJobs(cmd *cobra.Command, args []string, toComplete string)
 	})(cmd, args, toComplete)
 }
 
-// CompleteFiles suggests stored files by their IDs, since filenames may be equal.
+// CompleteFiles suggests stored files by ID, since filenames may be equal.
 func (a *App) CompleteFiles(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
 	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
@@ -137,8 +137,8 @@ func (a *App) CompleteImages(cmd *cobra.Command, args []string, toComplete strin
 	})(cmd, args, toComplete)
 }
 
-// CompleteWorkspaces suggests workspaces, with the container that has each.
-// A workspace that has a container cannot be given to another, and its suggestion says so.
+// CompleteWorkspaces suggests workspaces. The description names the container that uses the workspace, since such a
+// workspace cannot be given to another container.
 func (a *App) CompleteWorkspaces(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
 	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {

@@ -8,9 +8,8 @@ import (
 	"berth/proto"
 )
 
-// EachContainer does something with every container named. One that fails does not keep the others from it.
-// Errors are joined, each with its own line at the end, so one call with ten names is no worse
-// than ten calls.
+// EachContainer calls fn for every named container. An error for one container does not stop the others. The errors
+// are joined, and each is printed on its own line.
 func (a *App) EachContainer(ctx context.Context, c *client.Client, names []string, fn func(id string) error) error {
 	return EachName(ctx, names, func(name string) error {
 		id, err := a.FindContainer(ctx, c, name)
@@ -21,12 +20,12 @@ func (a *App) EachContainer(ctx context.Context, c *client.Client, names []strin
 	})
 }
 
-// EachName is each for what looks the names up by itself.
+// EachName is EachContainer for names that fn resolves itself.
 func EachName(ctx context.Context, names []string, fn func(name string) error) error {
 	var errs []error
 	for _, name := range names {
 		err := fn(name)
-		// Ten names and no daemon make one error, not ten.
+		// Ten names without a daemon should cause one error, not ten.
 		if ctx.Err() != nil || IsFatal(err) {
 			return errors.Join(append(errs, err)...)
 		}
@@ -35,8 +34,8 @@ func EachName(ctx context.Context, names []string, fn func(name string) error) e
 	return errors.Join(errs...)
 }
 
-// IsFatal reports whether the next attempt would fail in the same way.
-// No daemon, or a key that it does not know, is the same for every name.
+// IsFatal reports whether the next attempt would fail in the same way: no daemon, or an unknown key, fails for every
+// name.
 func IsFatal(err error) bool {
 	var dial *client.DialError
 	return errors.As(err, &dial) || proto.CodeOf(err) == proto.Unauthenticated && err != nil

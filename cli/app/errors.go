@@ -18,40 +18,39 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit statuses that are not a command's.
+// Exit statuses of berth itself.
 const (
-	statusSignaled  = 128 // and the number of the signal that ended berth, as shells have it
-	StatusFailed    = 125 // berth itself failed, as docker has it
-	StatusUnhealthy = 1   // doctor found something that must be mended
-	StatusBroken    = 1   // the audit log is not what it was
+	statusSignaled  = 128 // plus the number of the signal that ended berth, as in shells
+	StatusFailed    = 125 // berth itself failed, as in docker
+	StatusUnhealthy = 1   // doctor found a problem that must be fixed
+	StatusBroken    = 1   // the audit log was modified
 	StatusThrough   = 1   // an attack succeeded
-	StatusUntried   = 2   // none did, but some could not be tried
-	StatusWorse     = 1   // a benchmark failed, or is worse than it was
+	StatusUntried   = 2   // no attack succeeded, but some could not be tried
+	StatusWorse     = 1   // a benchmark failed or got worse
 )
 
-// An exitError ends the program with a status and no further words.
-// It is how a command's own status gets through cobra, which knows only errors.
+// An ExitError ends the program with a status and no message. It carries a command's own status through cobra, which
+// passes only errors.
 type ExitError struct{ Status int }
 
 func (e ExitError) Error() string { return fmt.Sprintf("exit status %d", e.Status) }
 
-// A usageError is a command line that makes no sense.
-// It keeps the command, so that the hint can name whose help to read.
+// A UsageError is an invalid command line. It keeps the command, so that the hint can name its help.
 type UsageError struct {
 	cmd *cobra.Command
 	error
 }
 
-// NewUsageError says what is wrong with the command line of cmd.
+// NewUsageError returns an error about the command line of cmd.
 func NewUsageError(cmd *cobra.Command, err error) error { return &UsageError{cmd, err} }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the error without the command.
 func (e *UsageError) Unwrap() error { return e.error }
 
-// ErrInterrupted ends what the user no longer wants.
+// ErrInterrupted means that the user interrupted the command.
 var ErrInterrupted = errors.New("interrupted")
 
-// An interruption is errInterrupted by a signal.
+// An Interruption is ErrInterrupted by a signal.
 type Interruption struct{ Signal syscall.Signal }
 
 func (i Interruption) Error() string {
@@ -63,7 +62,7 @@ func (i Interruption) Error() string {
 
 func (i Interruption) Is(target error) bool { return target == ErrInterrupted }
 
-// UntilSignal is ctx until SIGINT or SIGTERM. Its cause says which.
+// UntilSignal returns a context that SIGINT or SIGTERM cancels. Its cause is the Interruption.
 func UntilSignal(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	caught := make(chan os.Signal, 1)
@@ -81,7 +80,7 @@ func UntilSignal(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// WithSignal is err with the signal that ended ctx, where that is what it came of.
+// WithSignal adds the signal that cancelled ctx to err, if err is an interruption.
 func WithSignal(ctx context.Context, err error) error {
 	var by Interruption
 	if IsInterrupted(err) && errors.As(context.Cause(ctx), &by) {
@@ -90,13 +89,13 @@ func WithSignal(ctx context.Context, err error) error {
 	return err
 }
 
-// A hintError is an error that knows what to do about it.
+// A HintError is an error with a hint about what to do.
 type HintError struct {
 	Err  error
 	Hint string
 }
 
-// WithHint adds to an error what to do about it.
+// WithHint adds a hint to an error.
 func WithHint(err error, hint string) error { return &HintError{err, hint} }
 
 func (e *HintError) Error() string { return e.Err.Error() }
@@ -104,7 +103,7 @@ func (e *HintError) Error() string { return e.Err.Error() }
 // Unwrap returns the error without the hint.
 func (e *HintError) Unwrap() error { return e.Err }
 
-// ReportError tells the user of an error and returns the exit status.
+// ReportError prints an error and returns the exit status.
 func (a *App) ReportError(err error) int {
 	var exit ExitError
 	switch {
@@ -112,13 +111,13 @@ func (a *App) ReportError(err error) int {
 		return 0
 	case errors.As(err, &exit):
 		return exit.Status
-	// Before the words: an interruption breaks connections, and what they say of it is noise.
+	// First: an interruption breaks connections, and their error messages would only distract.
 	case IsInterrupted(err):
 		by := Interruption{syscall.SIGINT}
 		errors.As(err, &by)
 		fmt.Fprintln(a.Stderr, "berth: "+by.Error())
 		var own *HintError
-		if errors.As(err, &own) { // any other was for what broke
+		if errors.As(err, &own) { // other hints belong to the broken connection
 			fmt.Fprintln(a.Stderr, "hint: "+term.Printable(own.Hint))
 		}
 		return statusSignaled + int(by.Signal)
@@ -132,12 +131,12 @@ func (a *App) ReportError(err error) int {
 	return StatusFailed
 }
 
-// IsInterrupted reports whether err is that the user no longer wants it.
+// IsInterrupted reports whether the user interrupted the command.
 func IsInterrupted(err error) bool {
 	return errors.Is(err, ErrInterrupted) || errors.Is(err, context.Canceled)
 }
 
-// split takes joined errors apart, so that each has its line.
+// split returns the parts of a joined error, one for each line.
 func split(err error) []error {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		return many.Unwrap()
@@ -145,8 +144,8 @@ func split(err error) []error {
 	return []error{err}
 }
 
-// HintFor says what to do about an error, where its message does not.
-// Certificates come first: what is wrong with one says more than the error that it is wrapped in.
+// HintFor returns a hint for an error whose message has none. It checks certificate errors first, because they say
+// more than the error that wraps them.
 func (a *App) HintFor(err error) string {
 	var dial *client.DialError
 	var usage *UsageError
@@ -183,11 +182,10 @@ func (a *App) HintFor(err error) string {
 	return ""
 }
 
-// AddImageHint says where images come from, where that is what is missing.
+// AddImageHint adds a hint about where to get images if an image is missing.
 func AddImageHint(a *App, err error) error {
 	var e *proto.Error
-	// A container or file that is not found comes with the same code; the message tells them
-	// apart.
+	// A missing container or file has the same code, so the message decides.
 	if errors.As(err, &e) && e.Code == proto.NotFound && strings.Contains(e.Message, "image") {
 		return WithHint(err, "`berth image ls` lists what there is; `berth image build base` makes the default one")
 	}

@@ -8,9 +8,9 @@ import (
 	"berth/client"
 )
 
-// kinds are what the daemon may say of that it does not exist, by the API's collection. what is the kind's name,
-// where the daemon's own words go on with what to do over HTTP, or say what list says; list is the command that lists
-// them, within what they belong to.
+// kinds maps collections of the API to the words for a missing item. what names the kind, where the daemon's message
+// continues with advice for HTTP or repeats the hint; "" keeps the daemon's message. list is the command that lists
+// the items; the ID of what they belong to is appended.
 var kinds = map[string]struct{ what, list string }{
 	"containers": {"container", "berth ls"},
 	"workspaces": {"", "berth workspaces ls"},
@@ -26,7 +26,7 @@ var kinds = map[string]struct{ what, list string }{
 	"keys":       {"", "berth key ls --all"},
 }
 
-// words are what an error says. An error within others is told as they tell it.
+// words returns the message of an error. A MissingError may get a message of its own, unless other errors wrap it.
 func words(err error) string {
 	var m *client.MissingError
 	if !errors.As(err, &m) || kinds[m.Kind].what == "" || err.Error() != m.Error() {
@@ -39,7 +39,7 @@ func words(err error) string {
 	return text
 }
 
-// lister is the hint for what does not exist, or "".
+// lister returns the hint for a missing item, or "".
 func lister(m *client.MissingError) string {
 	k, ok := kinds[m.Kind]
 	if !ok {

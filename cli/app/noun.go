@@ -14,9 +14,9 @@ type Noun[T any] struct {
 	// ls
 	ListShort string
 	List      func(c *client.Client, ctx context.Context) ([]T, error)
-	Head      []string         // of the table; the first column is the ID
-	Row       func(T) []string // of one item
-	Quiet     string           // help of --quiet; "": ls has no such flag
+	Head      []string         // head of the table; the first column is the ID
+	Row       func(T) []string // the table row of one item
+	Quiet     string           // help of --quiet; "": ls has no --quiet
 
 	// rm
 	Argument    string // in the usage: "FILE"
@@ -27,7 +27,7 @@ type Noun[T any] struct {
 	Remove      func(c *client.Client, ctx context.Context, id string) error
 }
 
-// ListCommand is `berth NOUN ls`.
+// ListCommand returns `berth NOUN ls`.
 func (n Noun[T]) ListCommand(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: n.ListShort, Args: ArgCount(0, 0),
@@ -49,8 +49,8 @@ func (n Noun[T]) ListCommand(a *App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// RemoveCommand is `berth NOUN rm`. It prints each ID once the item is gone. An item that cannot be removed does not
-// keep it from the others.
+// RemoveCommand returns `berth NOUN rm`. It prints each ID after the deletion. An error for one item does not stop
+// the others.
 func (n Noun[T]) RemoveCommand(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm " + n.Argument + "…", Aliases: []string{"delete"}, Short: n.RemoveShort, Long: n.RemoveLong,

@@ -10,15 +10,14 @@ import (
 	"berth/proto"
 )
 
-// A daemon that was there and is not may be about to come back: it is being restarted. So long it is waited for, and so
-// often asked.
+// A daemon that stopped answering may be restarting. berth waits for it for comeback, and asks every askEvery.
 const (
 	comeback = time.Minute
 	askEvery = 250 * time.Millisecond
 )
 
-// RetryWhileDown does again what failed because the daemon went away, until it is back or does not come. on reports
-// whether there was progress, which starts the time anew.
+// RetryWhileDown repeats do while the daemon is down, until it returns or the time is over. on reports whether do
+// made progress, which restarts the time.
 func (a *App) RetryWhileDown(ctx context.Context, do func() (on bool, err error)) error {
 	var gone time.Time
 	for {
@@ -33,7 +32,7 @@ func (a *App) RetryWhileDown(ctx context.Context, do func() (on bool, err error)
 		case gone.IsZero():
 			gone = time.Now()
 			fmt.Fprintln(a.Stderr, "berth: the daemon went away; waiting for it to come back")
-		// The error is that of the last try, and so tells how it is now.
+		// Return the latest error, because it describes the current state.
 		case time.Since(gone) > comeback:
 			return err
 		}
@@ -45,9 +44,8 @@ func (a *App) RetryWhileDown(ctx context.Context, do func() (on bool, err error)
 	}
 }
 
-// IsDaemonGone reports whether err is that of a daemon that does not answer any more.
-// Unavailable is also what a daemon says that is shutting down, and what a broken connection
-// becomes.
+// IsDaemonGone reports whether err means that the daemon no longer answers. A daemon that shuts down returns
+// Unavailable, and so does a broken connection.
 func IsDaemonGone(err error) bool {
 	var dial *client.DialError
 	return errors.As(err, &dial) || proto.CodeOf(err) == proto.Unavailable

@@ -10,30 +10,28 @@ import (
 	"berth/proto"
 )
 
-// NameLabel is the label that --name sets and that a container can be called by.
+// NameLabel is the label that --name sets. Containers can be found by it.
 const NameLabel = "name"
 
-// The fewest characters of an ID that stand for it, without the prefix that all of a kind have. IDs begin with the
-// time: those of one day share five characters or so, and eight are a hundredth of a second. Their ends are what
-// people tell them apart by.
+// The fewest characters that identify an ID, without the prefix of its kind. IDs begin with the time: IDs of one day
+// share about five characters, and eight characters are a hundredth of a second. People tell IDs apart by their ends.
 const (
 	leastPrefix = 8
 	leastSuffix = 4
 )
 
-// shortened says how IDs may be abbreviated.
+// shortened explains how IDs may be abbreviated.
 var shortened = fmt.Sprintf(
 	"%d characters of an ID's beginning, or %d of its end, are enough where no other one has them", leastPrefix,
 	leastSuffix)
 
-// A candidate is something that has an ID and maybe a name.
+// A candidate is an item with an ID and maybe a name.
 type candidate struct{ id, name string }
 
-// pick finds the one that text means: its whole ID, its name, or the beginning or end of its ID that no other
-// one has. The prefix that all IDs of a kind have may be left out.
+// pick returns the ID that text means: an ID, a name, or the beginning or end of an ID if only one ID has it. text
+// may omit the prefix of the kind.
 func pick(kind, prefix, text string, all []candidate) (string, error) {
-	// In this order: a name that happens to be the beginning of another one's ID still means what
-	// was named so.
+	// The order matters: a name that equals the beginning of another item's ID still means the named item.
 	rest := strings.TrimPrefix(text, prefix)
 	tests := []func(candidate) bool{
 		func(c candidate) bool { return c.id == text },
@@ -56,12 +54,12 @@ func pick(kind, prefix, text string, all []candidate) (string, error) {
 		switch {
 		case len(found) == 1:
 			return found[0], nil
-		// The first test that anything fits decides, even if a later one would be unambiguous.
+		// The first test with a match decides, even if a later one would be unambiguous.
 		case len(found) > 1:
 			return "", ambiguous(kind, text, found)
 		}
 	}
-	// Not NotFound, which rm -f takes for done.
+	// Not NotFound, which rm -f takes for success.
 	if slices.ContainsFunc(all, func(c candidate) bool {
 		return strings.HasPrefix(c.id, text) ||
 			strings.HasPrefix(c.id, prefix+text)
@@ -72,12 +70,12 @@ func pick(kind, prefix, text string, all []candidate) (string, error) {
 	return "", proto.Errorf(proto.NotFound, "", text, "no %s is called %q", kind, text)
 }
 
-// ambiguous is the error for a text that several IDs or names fit. It shows some of them, so that the next try can be
-// right.
+// ambiguous returns the error for a text that matches several items. It shows some of them, so that the user can
+// choose.
 func ambiguous(kind, text string, found []string) error {
 	slices.Sort(found)
 	more := ""
-	// Five fit a screen and are enough to see where they differ.
+	// Five fit on a screen and are enough to see the differences.
 	if len(found) > 5 {
 		found, more = found[:5], ", …"
 	}
@@ -86,13 +84,12 @@ func ambiguous(kind, text string, found []string) error {
 		"give more of its ID; "+shortened)
 }
 
-// FindContainer finds a container's ID.
+// FindContainer returns a container's ID.
 func (a *App) FindContainer(ctx context.Context, c *client.Client, text string) (string, error) {
 	if proto.ValidID(proto.ContainerPrefix, text) {
-		return text, nil // the daemon says more of one that is gone than a list does
+		return text, nil // the daemon's error says more about a deleted container than a list
 	}
-	// The daemon knows IDs alone; names and parts of IDs are looked for here, among what has not
-	// expired.
+	// The daemon knows only IDs. Names and parts of IDs are resolved here, among containers that have not expired.
 	list, err := c.Containers(ctx, client.Filter{})
 	if err != nil {
 		return "", err
@@ -108,13 +105,13 @@ func (a *App) FindContainer(ctx context.Context, c *client.Client, text string) 
 	return id, err
 }
 
-// IsNotFound reports whether err is that nothing here is called so, and not that the lookup failed: a server that is
-// no daemon says NotFound too.
+// IsNotFound reports whether err means that no item has this name. It is false for a failed lookup: a server other
+// than a daemon answers NotFound too.
 func IsNotFound(err error, name string) bool {
 	return proto.CodeOf(err) == proto.NotFound && proto.AsError(err).Item == name
 }
 
-// FindExec finds an exec's ID; an empty text is the newest.
+// FindExec returns an exec's ID. An empty text means the newest.
 func (a *App) FindExec(ctx context.Context, c *client.Client, container, text string) (string, error) {
 	if proto.ValidID(proto.ExecPrefix, text) {
 		return text, nil
@@ -137,8 +134,8 @@ func (a *App) FindExec(ctx context.Context, c *client.Client, container, text st
 	return id, err
 }
 
-// newest is the last of a list that has the oldest first. Interpreters are left out: they are no command of the
-// user's, and run on.
+// newest returns the last exec of a list that is sorted oldest first. It skips interpreters: the user did not start
+// them, and they run on.
 func newest(container string, list []proto.Exec) (string, error) {
 	for _, e := range slices.Backward(list) {
 		if !interpreter(e) {
@@ -153,8 +150,8 @@ func newest(container string, list []proto.Exec) (string, error) {
 }
 
 // interpreter reports whether an exec is an interpreter that waits for cells, of a context or of the tool run_code.
-// Nothing in the API says so but what package code calls them; nobody runs those in the foreground as a command of
-// theirs.
+// The API has no field for it, so the command's text decides: package code sets it, and users do not run such
+// commands.
 func interpreter(e proto.Exec) bool {
 	words := strings.Split(e.Command, " ")
 	if e.Background || len(words) < 3 || !slices.Contains(proto.CodeLanguages, words[0]) {
@@ -163,7 +160,7 @@ func interpreter(e proto.Exec) bool {
 	return len(words) == 3 && words[1] == "context" || strings.Join(words[1:], " ") == "interpreter for run_code"
 }
 
-// FindContainerAndExec finds a container and one of its execs, from one or two arguments.
+// FindContainerAndExec returns a container and one of its execs, from one or two arguments.
 func (a *App) FindContainerAndExec(ctx context.Context, c *client.Client, args []string) (container, exec string, err error) {
 	if container, err = a.FindContainer(ctx, c, args[0]); err != nil {
 		return "", "", err
@@ -176,8 +173,7 @@ func (a *App) FindContainerAndExec(ctx context.Context, c *client.Client, args [
 	return container, exec, err
 }
 
-// FindFile finds a stored file's ID, by its ID or filename.
-// Filenames need not be unique; two of the same name are an ambiguity like any other.
+// FindFile returns a stored file's ID, by its ID or filename. If two files have the same name, the name is ambiguous.
 func (a *App) FindFile(ctx context.Context, c *client.Client, text string) (string, error) {
 	if proto.ValidID(proto.FilePrefix, text) {
 		return text, nil
