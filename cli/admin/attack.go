@@ -18,8 +18,7 @@ import (
 	"berth/test/attack"
 )
 
-// AttackCommand is `berth attack`.
-// It is part of the program and not of its tests, so that whoever runs a daemon can try it on
+// AttackCommand returns `berth attack`. It is part of the program, not of its tests, so that operators can run it on
 // their own machine and kernel.
 func AttackCommand(a *app.App) *cobra.Command {
 	var o attack.Options
@@ -58,18 +57,17 @@ The exit status is 0 if every attack was held, 1 if something got through, 2 if 
 	return a.AddJSONFlag(cmd)
 }
 
-// AttackProbeCommand is what `berth attack` runs inside containers.
-// Hidden, as it is of no use by hand: its arguments are an agreement between the two ends of one
-// attack.
+// AttackProbeCommand returns the command that `berth attack` runs inside containers. It is hidden, because its
+// arguments are a protocol between the two sides of an attack.
 func AttackProbeCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: attack.ProbeCommand + " NAME [ARG…]", Short: "One step of an attack, inside a container", Hidden: true,
-		DisableFlagParsing: true, // the arguments are the probe's
+		DisableFlagParsing: true, // the arguments belong to the probe
 		RunE:               func(_ *cobra.Command, args []string) error { return attack.RunProbe(a.Stdout, args) },
 	}
 }
 
-// setClasses reads --class.
+// setClasses parses --class.
 func setClasses(o *attack.Options, class string) error {
 	switch c := proto.RuntimeClass(class); c {
 	case "all":
@@ -83,21 +81,20 @@ func setClasses(o *attack.Options, class string) error {
 	return nil
 }
 
-// attackRow is an attack that --list shows.
-// The texts are the attacks' own, so that the list says what a report will.
+// attackRow is an attack in the output of --list. Its texts are those of the reports.
 type attackRow struct {
 	Group  int    `json:"group"`
 	Name   string `json:"name"`
-	Inside bool   `json:"inside"` // tried in each runtime class
+	Inside bool   `json:"inside"` // run once in each runtime class
 	Slow   bool   `json:"slow"`
 	Tries  string `json:"tries"`
 	Wants  string `json:"wants"`
 }
 
-// listAttacks prints what there is, without a daemon.
+// listAttacks prints the attacks without a daemon.
 func listAttacks(a *app.App, o attack.Options) error {
 	list, rows := []attackRow{}, [][]string{}
-	for _, s := range o.Plan([]proto.RuntimeClass{proto.ClassRunc}) { // one class, so that each is listed once
+	for _, s := range o.Plan([]proto.RuntimeClass{proto.ClassRunc}) { // one class, so that each attack is listed once
 		list = append(list, attackRow{s.Group, s.Name, s.Inside, s.Slow, s.Tries, s.Wants})
 		rows = append(rows, []string{strconv.Itoa(s.Group), s.Name, s.Tries})
 	}
@@ -107,9 +104,8 @@ func listAttacks(a *app.App, o attack.Options) error {
 	return attackTable(a, []string{"GROUP", "NAME", "TRIES TO"}, rows)
 }
 
-// runAttacks runs the attacks and prints what came of them. What was found before an interruption is printed too.
-// Reports come at the end in one table, since the worst belong to its top; until then a line says
-// what is tried.
+// runAttacks runs the attacks and prints the results, also after an interruption. It prints them at the end in one
+// table, because the worst results come first. A status line shows the current attack until then.
 func runAttacks(ctx context.Context, a *app.App, c *client.Client, o attack.Options) error {
 	o.Client = c
 	line := a.NewStatusLine()
@@ -123,11 +119,11 @@ func runAttacks(ctx context.Context, a *app.App, c *client.Client, o attack.Opti
 	if err != nil && len(reports) == 0 {
 		return err
 	}
-	// An error of printing comes first: nobody can rely on a status whose table did not arrive.
+	// A printing error comes first: a status without its table is not reliable.
 	return firstError(printAttacks(a, reports, time.Since(began)), err, attackStatus(reports))
 }
 
-// firstError is the first that is one.
+// firstError returns the first error that is not nil.
 func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -137,8 +133,8 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// attackStatus is how the command ends. What got through counts more than what could not be tried.
-// What could not be tried is a status of its own: it must not pass for held.
+// attackStatus returns the exit status. A successful attack counts more than one that could not be tried. The latter
+// has its own status, because it must not count as defended.
 func attackStatus(reports []attack.Report) error {
 	switch n := countVerdicts(reports); {
 	case n[attack.Through] > 0:
@@ -157,12 +153,12 @@ func countVerdicts(reports []attack.Report) map[attack.Verdict]int {
 	return n
 }
 
-// attackOrder is what a reader wants to see first.
+// attackOrder has the most important verdicts first.
 var attackOrder = []attack.Verdict{attack.Through, attack.Untried, attack.Unneeded, attack.Held}
 
-// printAttacks prints the table, with what got through at its top, and what to know of that below.
+// printAttacks prints the table, with successful attacks first, and details below.
 func printAttacks(a *app.App, reports []attack.Report, took time.Duration) error {
-	// Stable: within a verdict attacks stay in the order they were tried.
+	// A stable sort keeps the attacks of one verdict in their order of execution.
 	slices.SortStableFunc(reports, func(x, y attack.Report) int {
 		return slices.Index(attackOrder, x.Verdict) - slices.Index(attackOrder, y.Verdict)
 	})
@@ -181,7 +177,7 @@ func printAttacks(a *app.App, reports []attack.Report, took time.Duration) error
 		return err
 	}
 	for _, r := range reports {
-		// Texts may come from inside a container, so they are cleaned before a terminal sees them.
+		// Texts may come from inside a container, so control characters are removed.
 		if r.Verdict == attack.Through || r.Verdict == attack.Untried {
 			fmt.Fprintf(a.Stdout, "\n%s %s: %s\n  tried:    %s\n  wanted:   %s\n  happened: %s\n",
 				r.Name, r.Class, r.Verdict, term.Printable(r.Tries), term.Printable(r.Wants),
@@ -194,7 +190,7 @@ func printAttacks(a *app.App, reports []attack.Report, took time.Duration) error
 	return err
 }
 
-// attackTable is table with a last column that is cut where the terminal ends. Elsewhere it is whole.
+// attackTable prints a table. On a terminal it cuts the last column at the right edge.
 func attackTable(a *app.App, head []string, rows [][]string) error {
 	width := 0
 	if f, ok := a.Stdout.(*os.File); ok {
@@ -204,11 +200,10 @@ func attackTable(a *app.App, head []string, rows [][]string) error {
 	return a.Table(head, rows)
 }
 
-// minCell is the least that is left of a cell, in characters.
-// Narrower, a cell would tell nothing; rows then wrap.
+// minCell is the minimum width of a cut cell, in characters. A narrower cell would say nothing; rows wrap instead.
 const minCell = 24
 
-// cutLast cuts the last column, so that rows fit a width. 0 is any width.
+// cutLast cuts the last column so that rows fit a width. Width 0 means no limit.
 func cutLast(head []string, rows [][]string, width int) {
 	if width == 0 {
 		return

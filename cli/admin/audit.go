@@ -21,7 +21,7 @@ import (
 	"berth/state/ledger"
 )
 
-// AuditCommand is `berth audit`.
+// AuditCommand returns `berth audit`.
 func AuditCommand(a *app.App) *cobra.Command {
 	cmd := app.NewGroup(&cobra.Command{Use: "audit", Short: "The log of who did what to which container",
 		Long: `The log of who did what to which container.
@@ -34,8 +34,7 @@ newest one. Who notes what 'berth audit head' prints somewhere else can tell lat
 	return cmd
 }
 
-// auditFlags choose entries.
-// Both times are kept as text until read, which names the flag in its errors.
+// auditFlags select entries. Both times stay text until read, which names the flag in its errors.
 type auditFlags struct {
 	filter       client.AuditFilter
 	since, until string
@@ -53,7 +52,7 @@ func (f *auditFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.until, "until", "", "only before then")
 }
 
-// read reads the times.
+// read parses the times.
 func (f *auditFlags) read() (err error) {
 	if f.filter.Since, err = parseMoment("since", f.since); err == nil {
 		f.filter.Until, err = parseMoment("until", f.until)
@@ -61,8 +60,7 @@ func (f *auditFlags) read() (err error) {
 	return err
 }
 
-// auditFilter reads the flags. A container is looked for as everywhere: the log knows IDs alone, and nothing that was
-// done to a name.
+// auditFilter parses the flags and resolves the container's name. The log contains only IDs.
 func auditFilter(ctx context.Context, a *app.App, c *client.Client, f *auditFlags) error {
 	if err := f.read(); err != nil || f.filter.Container == "" {
 		return err
@@ -72,9 +70,9 @@ func auditFilter(ctx context.Context, a *app.App, c *client.Client, f *auditFlag
 	return err
 }
 
-// auditFollow prints what is added to the log, and goes on where it was when a daemon that went away is back.
+// auditFollow prints new entries of the log. After a restart of the daemon it continues where it stopped.
 func auditFollow(ctx context.Context, a *app.App, c *client.Client, f client.AuditFilter) error {
-	at, full := "", error(nil) // what cannot be printed must not look like a daemon that went away
+	at, full := "", error(nil) // full holds a printing error: it must not look like a daemon that is down
 	err := a.RetryWhileDown(ctx, func() (on bool, err error) {
 		was := at
 		at, err = c.FollowAudit(ctx, f, at, func(line []byte) error {
@@ -92,14 +90,12 @@ func auditFollow(ctx context.Context, a *app.App, c *client.Client, f client.Aud
 	return err
 }
 
-// parseMoment reads a time, or how long ago it was.
-// Both forms are needed: a time from a report, and "the last two hours" of somebody in a hurry.
+// parseMoment parses a time, or a duration before now. A report has a time, and a user in a hurry types "2h".
 func parseMoment(flag, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	// A negative duration would be a time to come, in which there are no entries; it is refused
-	// with the rest.
+	// A negative duration means a future time, which has no entries. It is refused below.
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return time.Now().Add(-d), nil
 	}
@@ -111,8 +107,8 @@ func parseMoment(flag, text string) (time.Time, error) {
 	return t, nil
 }
 
-// auditTailCommand is `berth audit tail`. It shows 20 entries unless told otherwise: a log of
-// months would run through the terminal for minutes.
+// auditTailCommand returns `berth audit tail`. It shows 20 entries by default, since a log of months would scroll for
+// minutes.
 func auditTailCommand(a *app.App) *cobra.Command {
 	var f auditFlags
 	var follow bool
@@ -130,8 +126,7 @@ func auditTailCommand(a *app.App) *cobra.Command {
 			if follow {
 				return auditFollow(ctx, a, c, f.filter)
 			}
-			// Entries are printed as they come, and none are kept: the log may be larger than
-			// memory.
+			// Entries are printed as they arrive and not kept: the log may be larger than memory.
 			return c.Audit(ctx, f.filter, func(line []byte) error { return printEntry(a, line) })
 		}),
 	}
@@ -141,8 +136,8 @@ func auditTailCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// auditExportCommand is `berth audit export`. The lines stay as they are, since a line that was
-// written anew would no longer fit its hash.
+// auditExportCommand returns `berth audit export`. It prints the lines unchanged, because a re-encoded line would not
+// match its hash.
 func auditExportCommand(a *app.App) *cobra.Command {
 	var f auditFlags
 	cmd := &cobra.Command{
@@ -160,10 +155,10 @@ func auditExportCommand(a *app.App) *cobra.Command {
 	return cmd
 }
 
-// printRaw prints a line as it is. It is ASCII without control characters, unless somebody wrote it who was not the
-// daemon.
+// printRaw prints a line unchanged. Lines of the daemon are ASCII without control characters. A line with others was
+// written by another program.
 func printRaw(a *app.App, line []byte) error {
-	// A line that printable changes is no entry of the daemon's, and its hash is wrong anyway.
+	// If Printable changes a line, the daemon did not write it, and its hash is wrong anyway.
 	_, err := fmt.Fprintln(a.Stdout, term.Printable(string(line)))
 	return err
 }
@@ -177,8 +172,8 @@ func printEntry(a *app.App, line []byte) error {
 	if err := json.Unmarshal(line, &e); err != nil {
 		return fmt.Errorf("the daemon sent a line that is no entry: %w", err)
 	}
-	// Fixed widths for what nearly every entry has, so that columns line up although lines come
-	// one by one. Empty words are left out below.
+	// Fields that nearly every entry has get a fixed width, so that columns line up although lines come one by one.
+	// Empty fields are dropped below.
 	words := []string{e.Time.Format(time.RFC3339), fmt.Sprintf("%-17s", e.Act), fmt.Sprintf("%-4s", e.Outcome), e.Actor,
 		e.ContainerID, e.ExecID, e.Item, auditDetail(e)}
 	_, err := fmt.Fprintln(a.Stdout, term.Printable(strings.Join(strings.FieldsFunc(strings.Join(words, "\x00"),
@@ -186,7 +181,7 @@ func printEntry(a *app.App, line []byte) error {
 	return err
 }
 
-// auditDetail is what is left to say of an entry.
+// auditDetail returns the remaining details of an entry.
 func auditDetail(e proto.AuditEntry) string {
 	if e.Egress != nil {
 		return egressDetail(*e.Egress, e.Note)
@@ -194,16 +189,16 @@ func auditDetail(e proto.AuditEntry) string {
 	if e.Exec == nil {
 		return e.Note
 	}
-	// The whole command is in --json; here an entry is one line.
+	// --json has the whole command; here an entry is one line.
 	command := term.Short(strings.Join(strings.Fields(e.Exec.Command), " "), 120)
-	// It has only begun: how it ended is in an entry of its own.
+	// A start entry. The end has an entry of its own.
 	if e.Exec.Reason == "" {
 		return command
 	}
 	return fmt.Sprintf("%s %d after %.1fs  %s", e.Exec.Reason, e.Exec.ReturnCode, e.Exec.Seconds, command)
 }
 
-// egressDetail is where a request went, and what came of it.
+// egressDetail returns the destination of a request and its result.
 func egressDetail(x proto.AuditEgress, note string) string {
 	words := []string{x.Method}
 	if x.Host != "" {
@@ -218,8 +213,8 @@ func egressDetail(x proto.AuditEgress, note string) string {
 	return strings.TrimSpace(strings.Join(append(words, note), "  "))
 }
 
-// auditHeadCommand is `berth audit head`. Its line is worth something only where whoever can
-// change the log cannot change it.
+// auditHeadCommand returns `berth audit head`. Its line is only useful if it is kept where an attacker on the log
+// cannot change it.
 func auditHeadCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "head", Short: "Print number and hash of the newest entry, to note elsewhere", Args: app.ArgCount(0, 0),
@@ -238,14 +233,14 @@ func auditHeadCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// auditReport is what `berth audit verify --json` prints.
+// auditReport is the output of `berth audit verify --json`.
 type auditReport struct {
 	audit.Report
-	Against []string `json:"against"` // what it was compared with, beside itself
+	Against []string `json:"against"` // what the log was compared with, in addition to itself
 }
 
-// auditVerifyCommand is `berth audit verify`. It does not ask the daemon for the log: a daemon
-// that was tampered with would say that all is well.
+// auditVerifyCommand returns `berth audit verify`. It reads the log's files, because a compromised daemon could send
+// a clean log.
 func auditVerifyCommand(a *app.App) *cobra.Command {
 	var heads []string
 	cmd := &cobra.Command{
@@ -264,8 +259,8 @@ far as the daemon says. The first entry that is not right is named, and the exit
 	return a.AddJSONFlag(cmd)
 }
 
-// auditVerify compares the log with itself, with the ledger or the daemon, and with every head
-// that somebody noted. Each of them finds what the one before cannot.
+// auditVerify checks the log's hash chain. It then compares the log with the ledger or the daemon, and with each
+// noted head. Each step finds changes that the previous one cannot.
 func auditVerify(ctx context.Context, a *app.App, noted []string) error {
 	known, against, err := knownHeads(ctx, a)
 	if err != nil {
@@ -278,7 +273,7 @@ func auditVerify(ctx context.Context, a *app.App, noted []string) error {
 		}
 		known, against = append(known, h), append(against, "the head noted as "+text)
 	}
-	// A log that is wrong is in the report; the error means that it could not be read.
+	// A wrong log is in the report. An error means that the log could not be read.
 	r, err := audit.Verify(a.Dir, known...)
 	if err != nil {
 		return fmt.Errorf("the log cannot be read: %w", err)
@@ -288,21 +283,20 @@ func auditVerify(ctx context.Context, a *app.App, noted []string) error {
 	} else {
 		err = printReport(a, r, against)
 	}
-	// A status of its own, apart from that of a check which did not take place.
+	// A modified log has its own status, distinct from that of a failed check.
 	if err == nil && r.Bad != nil {
 		err = app.ExitError{Status: app.StatusBroken}
 	}
 	return err
 }
 
-// knownHeads is how far the ledger knows the log to reach, or the daemon that has it open.
-// What cannot be compared is said on standard error, so that nobody takes a check that knew less
-// for a full one.
+// knownHeads returns the end of the log according to the ledger, or to the daemon that has the ledger open. It prints
+// a missing comparison on standard error, so that an incomplete check is not taken for a full one.
 func knownHeads(ctx context.Context, a *app.App) (known []audit.Head, against []string, err error) {
 	anchor, ok, err := audit.PeekAnchor(filepath.Join(a.Dir, "ledger.db"))
 	switch {
-	// The ledger can be open once only, and a daemon that runs has it. What it says is then the
-	// best there is.
+	// Only one process can open the ledger, and a running daemon has it. The daemon's answer is then the best
+	// available.
 	case errors.Is(err, ledger.ErrInUse):
 		c, err := a.NewClient()
 		if err != nil {
@@ -316,8 +310,7 @@ func knownHeads(ctx context.Context, a *app.App) (known []audit.Head, against []
 		}
 		return []audit.Head{{Seq: head.Seq, Hash: head.Hash, Origin: "the daemon"}}, []string{"the running daemon"}, nil
 	case errors.Is(err, os.ErrNotExist):
-		// Said and not failed: a log that was copied elsewhere can be checked too, but not for a
-		// missing end.
+		// A message and no error: a log that was copied elsewhere can be checked, but not for a missing end.
 		fmt.Fprintln(a.Stderr, "berth: there is no ledger here to compare the log's end with")
 		return nil, nil, nil
 	case err != nil:
@@ -329,16 +322,16 @@ func knownHeads(ctx context.Context, a *app.App) (known []audit.Head, against []
 	return []audit.Head{anchor.Head()}, []string{"the ledger"}, nil
 }
 
-// parseHead reads what `berth audit head` printed.
+// parseHead parses the output of `berth audit head`.
 func parseHead(text string) (audit.Head, error) {
 	h := audit.Head{Hash: text, Origin: "the head that was noted"}
 	number, hash, ok := strings.Cut(text, ":")
 	if ok {
 		h.Hash = hash
-		// What is no number becomes 0, which is refused below: entries count from 1.
+		// Text that is no number becomes 0, which is refused below: entries count from 1.
 		h.Seq, _ = strconv.ParseInt(number, 10, 64)
 	}
-	// It may have been noted by hand.
+	// The hash may have been copied by hand.
 	h.Hash = strings.ToLower(h.Hash)
 	if len(h.Hash) != 64 || strings.Trim(h.Hash, "0123456789abcdef") != "" || ok && h.Seq < 1 {
 		return h, proto.Errorf(proto.InvalidArgument, "", "head", "--head %q is no head; `berth audit head` prints "+
@@ -347,8 +340,8 @@ func parseHead(text string) (audit.Head, error) {
 	return h, nil
 }
 
-// printReport says it in words.
-// Messages are cleaned: they may repeat bytes of a log that somebody wrote into.
+// printReport prints a report as text. It removes control characters, because messages may repeat bytes of a modified
+// log.
 func printReport(a *app.App, r audit.Report, against []string) error {
 	if b := r.Bad; b != nil {
 		where := ""

@@ -16,8 +16,8 @@ import (
 	"berth/proto"
 )
 
-// BenchCommand is `berth bench`. The flags are here, and the measuring is in the program berth-bench: it needs
-// libraries that the product does not. That program has this command too, with a Bench.
+// BenchCommand returns `berth bench`. The measuring is in the program berth-bench, which needs libraries that berth
+// does not. That program uses this command too, with a Bench.
 func BenchCommand(a *app.App) *cobra.Command {
 	run := app.BenchRun{Version: a.Config.Version}
 	cmd := &cobra.Command{
@@ -66,7 +66,7 @@ shown and is not a failure.`,
 	return cmd
 }
 
-// programDir is the directory of this program. It follows links: PATH may hold only a link to the program.
+// programDir returns the directory of this program. It follows links: PATH may contain only a link to the program.
 func programDir() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -76,7 +76,7 @@ func programDir() (string, error) {
 	return filepath.Dir(exe), err
 }
 
-// startBench replaces this process by berth-bench, with the same arguments.
+// startBench replaces this process with berth-bench, with the same arguments.
 func startBench() error {
 	dir, err := programDir()
 	if err != nil {
@@ -91,13 +91,13 @@ func startBench() error {
 	return &os.PathError{Op: "starting", Path: program, Err: err}
 }
 
-// runBench completes what the flags say, and measures.
+// runBench completes the options and runs the benchmarks.
 func runBench(ctx context.Context, a *app.App, run app.BenchRun) (err error) {
 	if run.Self && run.Base == "" && !run.List {
 		return proto.Errorf(proto.InvalidArgument, "", "base", "--self needs the base image for its daemon; make it "+
 			"with `berth image build base --output FILE` and give --base FILE")
 	}
-	// Daemons get both paths, and have another working directory.
+	// Daemons get both paths and have another working directory.
 	if run.Base != "" {
 		if run.Base, err = filepath.Abs(run.Base); err != nil {
 			return err

@@ -13,8 +13,7 @@ import (
 	"berth/client"
 )
 
-// GCCommand is `berth gc`.
-// The daemon needs an administrator's key for it, since it touches what is everybody's.
+// GCCommand returns `berth gc`. It needs an admin's key, because it sweeps the items of all owners.
 func GCCommand(a *app.App) *cobra.Command {
 	var strangers bool
 	cmd := &cobra.Command{
@@ -31,7 +30,7 @@ func GCCommand(a *app.App) *cobra.Command {
 				return a.PrintJSON(counts)
 			}
 			var rows [][]string
-			// Sorted, as maps have no order and two runs should be easy to compare.
+			// Sorted, so that two runs are easy to compare.
 			for _, sweep := range slices.Sorted(maps.Keys(counts)) {
 				for _, what := range slices.Sorted(maps.Keys(counts[sweep])) {
 					rows = append(rows, []string{sweep, what, fmt.Sprint(counts[sweep][what])})
@@ -45,9 +44,8 @@ func GCCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// versions is what `berth version` says. Daemon is nil where none answers.
-// An error stands beside the client's version and does not replace it: this is what people run
-// when nothing works.
+// versions is the output of `berth version`. Daemon is nil if none answers. The error is shown beside the client's
+// version, because users run this command when nothing works.
 type versions struct {
 	Client string       `json:"client"`
 	Host   string       `json:"host"`
@@ -55,13 +53,13 @@ type versions struct {
 	Error  string       `json:"error,omitempty"`
 }
 
-// VersionCommand is `berth version`. It succeeds without a daemon, since that is when people ask.
-// The two may differ by a version: the API tells of a field or key that it does not know.
+// VersionCommand returns `berth version`. It succeeds without a daemon, because users often run it then. Client and
+// daemon may differ by one version: the API reports unknown fields and keys.
 func VersionCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the versions of this program and of the daemon", Args: app.ArgCount(0, 0),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
-			// The host is shown as well: a daemon of the wrong version is often the wrong daemon.
+			// The host is shown too: a daemon of the wrong version is often the wrong daemon.
 			v := versions{Client: a.Config.Version, Host: c.Host()}
 			info, err := c.Info(ctx)
 			if err == nil {
@@ -78,8 +76,8 @@ func VersionCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// printVersions prints a line for each side.
-// What a daemon says is cleaned, since anything may answer at that address.
+// printVersions prints a line for each side. It removes control characters from the daemon's answer, since any server
+// may answer at that address.
 func printVersions(a *app.App, v versions) error {
 	daemon := v.Error
 	if v.Daemon != nil {

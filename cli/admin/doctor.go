@@ -15,7 +15,7 @@ import (
 	"berth/proto"
 )
 
-// DoctorCommand is `berth doctor`.
+// DoctorCommand returns `berth doctor`.
 func DoctorCommand(a *app.App) *cobra.Command {
 	o := app.DoctorOptions{Dir: a.Config.DataDir}
 	cmd := &cobra.Command{
@@ -44,18 +44,18 @@ place of its own that is removed again; and have the daemon, if one runs, do so 
 	return a.AddJSONFlag(cmd)
 }
 
-// rounds are one visit of the doctor.
+// rounds is one run of the doctor.
 type rounds struct {
 	*app.App
 	c      *client.Client
 	found  []app.Finding
-	counts [3]int // ok, warn, fail
-	err    error  // of the first line that could not be printed
+	counts [3]int // number of findings: ok, warn, fail
+	err    error  // the first printing error
 }
 
-// report prints one line as soon as it is known, since some checks take seconds; so the columns have a fixed width.
-// Why it matters and what to do come below.
-// What a check finds that the user interrupted says nothing of the machine.
+// report prints a finding at once, because some checks take seconds. The columns therefore have a fixed width. The
+// reason and the fix follow on their own lines. report ignores findings after an interruption, because they do not
+// describe the machine.
 func (r *rounds) report(ctx context.Context, f app.Finding) {
 	if ctx.Err() != nil {
 		return
@@ -85,14 +85,14 @@ func (r *rounds) report(ctx context.Context, f app.Finding) {
 	}
 }
 
-// line prints one line. Whoever reads less than there is must not take it for all that was found.
+// line prints one line and keeps the first error. A truncated report must not be taken for a complete one.
 func (r *rounds) line(format string, args ...any) {
 	if _, err := fmt.Fprintf(r.Stdout, format+"\n", args...); r.err == nil {
 		r.err = err
 	}
 }
 
-// sum ends the visit.
+// sum prints the summary and returns the exit status.
 func (r *rounds) sum() error {
 	if r.JSON {
 		r.err = r.PrintJSON(r.found)
@@ -102,14 +102,14 @@ func (r *rounds) sum() error {
 	if r.err != nil {
 		return r.err
 	}
-	// Warnings do not count: the machine works, and scripts that set it up should go on.
+	// Warnings do not count: the machine works, and setup scripts should continue.
 	if r.counts[2] > 0 {
 		return app.ExitError{Status: app.StatusUnhealthy}
 	}
 	return nil
 }
 
-// daemon has the daemon start a container of each class: what no look at the machine can promise.
+// daemon has the daemon start a container of each class, which proves more than checks of the machine.
 func (r *rounds) daemon(ctx context.Context) {
 	info, err := r.c.Info(ctx)
 	var dial *client.DialError
@@ -132,11 +132,11 @@ func (r *rounds) daemon(ctx context.Context) {
 // class starts a container, runs a command in it and deletes it.
 func (r *rounds) class(ctx context.Context, class proto.RuntimeClass) {
 	name, began := "container, "+string(class), time.Now()
-	// Ten minutes of life, should berth be killed before it deletes the container.
+	// The container expires after ten minutes, in case berth is killed before it deletes the container.
 	con, err := r.c.Create(ctx, proto.CreateContainer{RuntimeClass: class, MaxLifetimeSeconds: 600})
 	if err == nil {
 		err = r.greet(ctx, con.ID)
-		// Deleted even after an interruption: the doctor leaves the machine as it was.
+		// Delete it even after an interruption: the doctor leaves the machine unchanged.
 		dctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.CleanupTimeout)
 		defer cancel()
 		if _, derr := r.c.Delete(dctx, con.ID, false); err == nil {
@@ -152,7 +152,7 @@ func (r *rounds) class(ctx context.Context, class proto.RuntimeClass) {
 		time.Since(began).Round(time.Millisecond))})
 }
 
-// greet runs a command in the container and wants its output back, which takes the guest, the socket and the pipes.
+// greet runs a command in the container and checks its output. That tests the guest, the socket and the pipes.
 func (r *rounds) greet(ctx context.Context, container string) error {
 	e, err := r.c.Launch(ctx, container, proto.Cmd{Argv: []string{"echo", "hello"}, TimeoutSeconds: 60})
 	if err != nil {

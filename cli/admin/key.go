@@ -16,7 +16,7 @@ import (
 	"berth/proto"
 )
 
-// KeyCommand is `berth key`.
+// KeyCommand returns `berth key`.
 func KeyCommand(a *app.App) *cobra.Command {
 	return app.NewGroup(&cobra.Command{Use: "key", Aliases: []string{"keys"}, Short: "API keys: who may use the daemon, " +
 		"and how much",
@@ -27,7 +27,7 @@ made, changed and revoked with an admin's key, such as the one that the daemon m
 		keyCreateCommand(a), keyListCommand(a), keyInspectCommand(a), keySetCommand(a), keyRevokeCommand(a))
 }
 
-// quotaFlags are the bounds of a key.
+// quotaFlags are the limits of a key.
 type quotaFlags struct {
 	sessions, burst int64
 	cpu             time.Duration
@@ -35,7 +35,7 @@ type quotaFlags struct {
 	rate            float64
 }
 
-// register gives a command the flags.
+// register adds the flags to a command.
 func (f *quotaFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.Int64Var(&f.sessions, "max-containers", 0, "containers at once")
@@ -45,9 +45,8 @@ func (f *quotaFlags) register(cmd *cobra.Command) {
 	fs.Int64Var(&f.burst, "burst", 0, "requests at once after a pause (default: the number for one second)")
 }
 
-// change is what the flags that were given ask for.
-// Pointers tell a flag that was not given, which changes nothing, from 0, which takes a bound
-// away.
+// change returns the change that the given flags request. A nil pointer is a flag that was not given, which changes
+// nothing. 0 removes a limit.
 func (f *quotaFlags) change(cmd *cobra.Command) (c proto.QuotaChange, err error) {
 	given := cmd.Flags().Changed
 	if given("max-containers") {
@@ -59,7 +58,7 @@ func (f *quotaFlags) change(cmd *cobra.Command) (c proto.QuotaChange, err error)
 	}
 	if given("storage") {
 		n := int64(0)
-		if f.storage != "0" { // which parseSize does not take for a size, and takes the bound away here
+		if f.storage != "0" { // ParseSize refuses 0; here it removes the limit
 			n, err = term.ParseSize("storage", f.storage)
 		}
 		c.StorageBytes = &n
@@ -73,8 +72,8 @@ func (f *quotaFlags) change(cmd *cobra.Command) (c proto.QuotaChange, err error)
 	return c, err
 }
 
-// keyCreateCommand is `berth key create`. The secret goes to standard output and all else to standard error, so that
-// it can be piped to where it is kept.
+// keyCreateCommand returns `berth key create`. Only the secret goes to standard output, so that it can be piped to
+// its storage.
 func keyCreateCommand(a *app.App) *cobra.Command {
 	var req proto.CreateKey
 	var quota quotaFlags
@@ -89,7 +88,7 @@ func keyCreateCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// A new key has no bounds that a flag could leave as they are.
+			// A new key has no limits that a flag could keep.
 			req.Quota = change.On(proto.Quota{})
 			if len(args) > 0 {
 				req.Name = args[0]
@@ -105,8 +104,7 @@ func keyCreateCommand(a *app.App) *cobra.Command {
 				if a.JSON {
 					return a.PrintJSON(k)
 				}
-				// The ID is for people, who need it to revoke the key; whoever redirects the
-				// secret still sees it.
+				// People need the ID to revoke the key. It is printed even if the secret is redirected.
 				fmt.Fprintf(a.Stderr, "%s, of owner %s; the secret is not shown again\n", k.ID, term.Printable(k.Owner))
 				return a.PrintIDs(k.Secret)
 			})(cmd, args)
@@ -121,8 +119,7 @@ func keyCreateCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// keyListCommand is `berth key ls`.
-// Secrets are in no list: the daemon does not keep them.
+// keyListCommand returns `berth key ls`. Lists have no secrets, because the daemon does not store them.
 func keyListCommand(a *app.App) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
@@ -136,7 +133,7 @@ func keyListCommand(a *app.App) *cobra.Command {
 			var rows [][]string
 			var names []string
 			for _, k := range list {
-				// Revoked keys stay in the daemon's list, and would soon be most of it.
+				// Revoked keys stay in the daemon's list and would soon be most of it.
 				if state := keyState(k, time.Now()); all || state == "active" {
 					shown, names = append(shown, k), append(names, k.ID)
 					rows = append(rows, []string{k.ID, k.Name, k.Owner, keyRole(k), state, used(k), quotaText(k.Quota)})
@@ -155,8 +152,8 @@ func keyListCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
-// keyState is a key's in one word.
-// The daemon's clock decides in the end; where the two differ, this may be wrong for a moment.
+// keyState returns a key's state in one word. The daemon decides by its own clock, so the word may be wrong for a
+// moment if the clocks differ.
 func keyState(k proto.Key, now time.Time) string {
 	switch {
 	case k.RevokedAt != nil:
@@ -167,7 +164,7 @@ func keyState(k proto.Key, now time.Time) string {
 	return "active"
 }
 
-// keyRole is a word rather than true or false, to be read in a table.
+// keyRole returns a key's role as a word, which reads better in a table than true or false.
 func keyRole(k proto.Key) string {
 	if k.Admin {
 		return "admin"
@@ -175,7 +172,7 @@ func keyRole(k proto.Key) string {
 	return "user"
 }
 
-// used says "never" of a key that nobody ever used, which may be one to revoke.
+// used returns the time of a key's last use, or "never": such a key may be one to revoke.
 func used(k proto.Key) string {
 	if k.LastUsedAt == nil {
 		return "never"
@@ -183,8 +180,7 @@ func used(k proto.Key) string {
 	return term.Ago(k.LastUsedAt.Time)
 }
 
-// quotaText is a quota on one line.
-// Bounds that are not set are left out; a key without any shows a dash.
+// quotaText returns a quota on one line. It omits limits that are not set. Without any limit it returns a dash.
 func quotaText(q proto.Quota) string {
 	var parts []string
 	add := func(set bool, text string) {
@@ -203,20 +199,19 @@ func quotaText(q proto.Quota) string {
 	return strings.Join(parts, ", ")
 }
 
-// cpuTime is seconds as people write them.
+// cpuTime formats seconds for people.
 func cpuTime(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 }
 
-// keyInspectCommand is `berth key inspect`.
+// keyInspectCommand returns `berth key inspect`.
 func keyInspectCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "inspect [KEY]", Short: "Show a key and its usage; without an ID, the key in use",
 		Args: app.ArgCount(0, 1), ValidArgsFunction: completeKeys(a),
 		Example: "  berth key inspect\n  berth key inspect --json key_…",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			// The API's word for the key that asks; so a user who is no administrator can see what
-			// is left of a quota.
+			// The API's ID for the requesting key. It lets a user who is no admin see the rest of a quota.
 			id := "self"
 			if len(args) > 0 {
 				id = args[0]
@@ -234,10 +229,10 @@ func keyInspectCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// keyRows describe a key line by line.
-// What is used stands beside its bound, since neither says much without the other.
+// keyRows returns a key's description line by line. Each use is beside its limit, because one says little without the
+// other.
 func keyRows(k proto.KeyStatus) [][]string {
-	// Without a bound only what is used is told: "of 0" would look like none left.
+	// Without a limit only the use is shown: "of 0" would look as if none were left.
 	of := func(now, most string, bounded bool) string {
 		if bounded {
 			return now + " of " + most
@@ -264,7 +259,7 @@ func keyRows(k proto.KeyStatus) [][]string {
 	return rows
 }
 
-// keySetCommand is `berth key set`.
+// keySetCommand returns `berth key set`.
 func keySetCommand(a *app.App) *cobra.Command {
 	var name string
 	var quota quotaFlags
@@ -307,8 +302,7 @@ func keySetCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// keyRevokeCommand is `berth key revoke`.
-// Keys end one by one; an error of one does not keep the others valid.
+// keyRevokeCommand returns `berth key revoke`. It revokes keys one by one. An error for one does not stop the others.
 func keyRevokeCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "revoke KEY…", Aliases: []string{"rm", "delete"}, Short: "Revoke keys for good, at once",
@@ -320,8 +314,7 @@ The key in the daemon's key file is revoked by replacing the file and restarting
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error
 			for _, id := range args {
-				// By whole IDs alone: what is revoked does not come back, so a part of an ID that
-				// fits the wrong key is no risk to take.
+				// Only whole IDs are accepted: a revocation is final, and a part of an ID could match the wrong key.
 				_, err := c.RevokeKey(ctx, id)
 				if err == nil {
 					err = a.PrintIDs(id)
@@ -334,8 +327,8 @@ The key in the daemon's key file is revoked by replacing the file and restarting
 	return cmd
 }
 
-// completeKeys suggests API keys that may be used, with their names.
-// Names are shown beside the IDs and not suggested: key commands take IDs alone.
+// completeKeys suggests valid API keys. Names are shown beside the IDs and not suggested, since key commands accept
+// only IDs.
 func completeKeys(a *app.App) cobra.CompletionFunc {
 	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Keys(ctx)

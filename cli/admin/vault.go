@@ -11,7 +11,7 @@ import (
 	"berth/client"
 )
 
-// VaultCommand is `berth vault`.
+// VaultCommand returns `berth vault`.
 func VaultCommand(a *app.App) *cobra.Command {
 	return app.NewGroup(&cobra.Command{Use: "vault", Short: "The keys that secrets are sealed with on disk",
 		Long: `The keys that secrets of containers and of stored tools are sealed with on disk: the file secret-key in the data directory.
@@ -26,7 +26,7 @@ Both commands ask the daemon, with an admin's key. With --data they work on the 
 				"kept a copy of the file."))
 }
 
-// rotateCommand is one of both.
+// rotateCommand returns `berth vault rotate` or `berth vault forget`.
 func rotateCommand(a *app.App, name string, forget bool, does, long string) *cobra.Command {
 	dir := ""
 	cmd := &cobra.Command{Use: name, Short: does, Long: long, Args: app.ArgCount(0, 0)}
