@@ -13,9 +13,9 @@ import (
 	"golang.org/x/term"
 )
 
-// A Progress shows how far a transfer is, on standard error if that is a terminal. Where it is not, long work
-// still gets a line for each of its steps.
-// A transfer tells of what it sends while its answer tells of what became of that, each from a goroutine of its own.
+// A Progress shows the progress of a transfer on standard error. On a terminal it draws a bar. Otherwise it prints
+// one line for each step of long work. Two goroutines may report to it: one sends the body while the other reads the
+// daemon's answer.
 type Progress struct {
 	o        *Output
 	terminal bool
@@ -23,30 +23,29 @@ type Progress struct {
 	mu     sync.Mutex
 	bar    *progressbar.ProgressBar
 	step   string
-	theirs bool // the daemon has told of a step of its own
-	over   bool // end was called
+	theirs bool // the daemon has reported a step of its own
+	over   bool // End was called
 }
 
-// NewProgress makes the progress of one command. Quiet, it shows nothing.
+// NewProgress returns the progress display of one command. With Quiet it shows nothing.
 func (o *Output) NewProgress() *Progress {
 	return &Progress{o: o, terminal: !o.Quiet && term.IsTerminal(int(os.Stderr.Fd()))}
 }
 
-// At shows one moment of a step. A total of 0 or less is unknown.
+// At shows the state of a step. A total of 0 or less means unknown.
 func (p *Progress) At(step, item string, done, total int64, bytes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.show(step, item, done, total, bytes)
 }
 
-// show is at, called with mu held.
+// show is At for a caller that holds mu.
 func (p *Progress) show(step, item string, done, total int64, bytes bool) {
-	// A body may still be read when the answer is there; what is printed then stays as it is.
+	// After the answer, the transport may still read the body. Nothing may be drawn over what was printed since.
 	if p.over {
 		return
 	}
-	// A step begins with its first moment; there is no call for it, as a transfer knows only how
-	// far it is.
+	// A step begins with its first report. There is no call for it, because a transfer only knows its position.
 	if step != p.step {
 		p.clear()
 		p.step = step
@@ -55,18 +54,17 @@ func (p *Progress) show(step, item string, done, total int64, bytes bool) {
 	if p.bar == nil {
 		return
 	}
-	// A total may come to be known only on the way.
+	// The total may become known only during the step.
 	if total > 0 {
 		p.bar.ChangeMax64(total)
 	}
 	if item != "" {
 		p.bar.Describe(Short(Printable(step+" "+item), 40))
 	}
-	_ = p.bar.Set64(done) // the terminal's trouble is not the transfer's
+	_ = p.bar.Set64(done) // a terminal error must not fail the transfer
 }
 
-// begin starts to show a step, with a bar where there is a terminal to draw it on and a line where there is none.
-// Called with mu held.
+// begin starts to show a step: with a bar on a terminal, otherwise with a line. The caller holds mu.
 func (p *Progress) begin(step string, total int64, bytes bool) {
 	if !p.terminal {
 		if !p.o.Quiet {
@@ -84,8 +82,8 @@ func (p *Progress) begin(step string, total int64, bytes bool) {
 		progressbar.OptionSpinnerType(14))
 }
 
-// End takes the bar away for good.
-// It may be called again; commands defer it, and also end the bar before they print.
+// End removes the bar for good. It may be called more than once: commands defer it, and also call it before they
+// print.
 func (p *Progress) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,18 +91,18 @@ func (p *Progress) End() {
 	p.clear()
 }
 
-// clear takes the bar away before the next one. Called with mu held.
+// clear removes the bar before the next one. The caller holds mu.
 func (p *Progress) clear() {
 	if p.bar != nil {
-		_ = p.bar.Finish() // which clears it; one that is not finished goes on being drawn, by a ticker of its own
+		_ = p.bar.Finish() // clears the bar; an unfinished bar keeps being drawn by its own ticker
 		p.bar = nil
 	}
 	p.step = ""
 }
 
-// Image shows a step of an import or a pull, as the daemon tells it.
+// Image shows a step of an import or a pull as the daemon reports it.
 func (p *Progress) Image(s proto.ImageProgress) {
-	if s.Stage == "done" { // its name is what is printed then
+	if s.Stage == "done" { // the command prints the image's name then
 		return
 	}
 	p.mu.Lock()
@@ -113,8 +111,8 @@ func (p *Progress) Image(s proto.ImageProgress) {
 	p.show(s.Stage, s.Item, s.Done, s.Total, true)
 }
 
-// Sent shows how much of a transfer is sent or has come. Once the daemon tells what it does with that, this says
-// more, and two at once would take the line from each other.
+// Sent shows the position of a transfer. It shows nothing once the daemon reports its own steps: those say more, and
+// two bars would overwrite each other.
 func (p *Progress) Sent(name string, done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,8 +121,8 @@ func (p *Progress) Sent(name string, done, total int64) {
 	}
 }
 
-// Reader counts what is read of r, for a transfer of total bytes. Without a terminal it shows nothing: copying
-// a file is not worth a line.
+// Reader returns a reader that reports what is read from r, for a transfer of total bytes. Without a terminal it
+// reports nothing, because a copied file is not worth a line.
 func (p *Progress) Reader(r io.Reader, name string, total int64) io.Reader {
 	if !p.terminal {
 		return r
@@ -138,7 +136,7 @@ type countingReader struct {
 	tell func(int64)
 }
 
-// Read reads and tells how far it has come.
+// Read reads from r and reports the position.
 func (c *countingReader) Read(b []byte) (int, error) {
 	n, err := c.r.Read(b)
 	c.n += int64(n)

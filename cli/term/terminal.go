@@ -8,12 +8,12 @@ import (
 	"golang.org/x/term"
 )
 
-// IsTerminal reports whether a person is at the other end of f.
+// IsTerminal reports whether f is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// WindowSize is the terminal's, or the one that terminals had when nobody says.
+// WindowSize returns the terminal's size, or the size of classic terminals if it is unknown.
 func WindowSize() proto.WindowSize {
-	// Any of the three may be redirected; those that are not are the same terminal.
+	// Any of the three may be redirected. The others are the same terminal.
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		if cols, rows, err := term.GetSize(int(f.Fd())); err == nil && rows > 0 && cols > 0 {
 			return proto.WindowSize{Rows: uint16(rows), Cols: uint16(cols)}
@@ -28,12 +28,12 @@ func Width(f *os.File) int {
 	return cols
 }
 
-// RawMode has the terminal pass every key on, until restore is called.
+// RawMode makes the terminal pass on every key until restore is called.
 func RawMode(f *os.File) (restore func(), err error) {
 	was, err := term.MakeRaw(int(f.Fd()))
 	if err != nil {
 		return nil, err
 	}
-	// nothing is left to be done about a terminal that went away
+	// nothing can be done about a terminal that is gone
 	return func() { _ = term.Restore(int(f.Fd()), was) }, nil
 }

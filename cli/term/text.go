@@ -18,16 +18,16 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// An Output is where a command prints, and in which form.
+// An Output says where a command prints and in which format.
 type Output struct {
 	Stdout, Stderr io.Writer
 	JSON           bool // print JSON
 	Quiet          bool // print IDs only, and no progress
 }
 
-// Printable replaces what could steer a terminal: control characters, and those that turn text around.
-// Names, labels and messages may be chosen in a container or by another user. Bytes that are no
-// UTF-8 are replaced too: some terminals read them as C1 controls.
+// Printable replaces characters that could control a terminal: control characters and those that change the direction
+// of text. Names, labels and messages may come from a container or another user. It also replaces invalid UTF-8,
+// because some terminals read such bytes as C1 controls.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029' {
@@ -37,8 +37,7 @@ func Printable(s string) string {
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
-// Short cuts s at n characters.
-// It counts characters and not bytes, and the ellipsis is one of the n.
+// Short cuts s to n characters, including the ellipsis.
 func Short(s string, n int) string {
 	if r := []rune(s); len(r) > n {
 		return string(r[:n-1]) + "…"
@@ -46,11 +45,11 @@ func Short(s string, n int) string {
 	return s
 }
 
-// gap is the least space between two columns.
+// gap is the minimum space between two columns.
 const gap = 3
 
-// Table prints rows under a head. Cells may hold anything. Their widths are those on a screen: names have characters
-// that take two columns, or none.
+// Table prints rows under a head. It removes control characters from cells. Widths are counted in terminal columns,
+// since characters may take two columns or none.
 func (o *Output) Table(head []string, rows [][]string) error {
 	rows = append([][]string{head}, rows...)
 	widths := make([]int, len(head))
@@ -73,7 +72,7 @@ func (o *Output) Table(head []string, rows [][]string) error {
 	return w.Flush()
 }
 
-// PrintList prints a list in the form that was asked for: as JSON, its first column alone, or as a table.
+// PrintList prints a list in the requested format: as JSON, as its first column only, or as a table.
 func (o *Output) PrintList(list any, head []string, rows [][]string) error {
 	switch {
 	case o.JSON:
@@ -99,8 +98,8 @@ func (o *Output) PrintJSON(v any) error {
 	return err
 }
 
-// EscapeControls writes DEL, the C1 controls and marks that turn text around, which JSON leaves as they are, as
-// escapes.
+// EscapeControls escapes DEL, the C1 controls and characters that change the direction of text. JSON leaves them
+// unescaped.
 func EscapeControls(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -113,8 +112,7 @@ func EscapeControls(s string) string {
 	return b.String()
 }
 
-// PrintIDs prints one per line.
-// Nothing else is printed on standard output then, so that $(…) has just the ID.
+// PrintIDs prints one ID per line. Nothing else is printed on standard output then, so $(…) yields just the ID.
 func (o *Output) PrintIDs(list ...string) error {
 	for _, id := range list {
 		if _, err := fmt.Fprintln(o.Stdout, Printable(id)); err != nil {
@@ -124,10 +122,10 @@ func (o *Output) PrintIDs(list ...string) error {
 	return nil
 }
 
-// Ago is how long t is past. Clocks may differ, so a time that is still to come counts as now.
+// Ago returns the time since t. A future time counts as now, because clocks may differ.
 func Ago(t time.Time) string { return units.HumanDuration(max(0, time.Since(t))) + " ago" }
 
-// Left is how much time there is until t.
+// Left returns the time until t.
 func Left(t time.Time) string {
 	d := time.Until(t)
 	if d <= 0 {
@@ -136,10 +134,10 @@ func Left(t time.Time) string {
 	return units.HumanDuration(d)
 }
 
-// Size is a number of bytes for people, with 1000 to the step.
+// Size formats a number of bytes for people, in units of 1000.
 func Size(n int64) string { return units.HumanSizeWithPrecision(float64(n), 3) }
 
-// LabelText writes labels as key=value, sorted.
+// LabelText formats labels as key=value, sorted.
 func LabelText(labels map[string]string) string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
@@ -148,7 +146,7 @@ func LabelText(labels map[string]string) string {
 	return strings.Join(list, ",")
 }
 
-// CommandText is an exec's command on one line.
+// CommandText returns an exec's command on one line.
 func CommandText(e proto.Exec) string {
 	if e.Command != "" {
 		return strings.Join(strings.Fields(e.Command), " ")
@@ -156,7 +154,7 @@ func CommandText(e proto.Exec) string {
 	return Quote(e.Argv)
 }
 
-// Quote writes arguments so that a shell reads them back as they are.
+// Quote quotes arguments for a shell.
 func Quote(args []string) string {
 	list := make([]string, len(args))
 	for i, arg := range args {
@@ -167,15 +165,14 @@ func Quote(args []string) string {
 	return strings.Join(list, " ")
 }
 
-// special reports whether a shell may see more in r than the character.
-// It says yes to more than a shell does: quotes too many harm nobody.
+// special reports whether r may have a meaning for a shell. It returns true for some harmless characters too, because
+// unneeded quotes do no harm.
 func special(r rune) bool {
 	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:=@%+,", r)
 }
 
-// ParseSize reads "512m" or "5g" as bytes, with 1024 to the step, as docker does.
-// An empty text is 0, the daemon's default. A 0 that was typed is refused: it would mean the
-// default as well, which is not what it says.
+// ParseSize parses "512m" or "5g" into bytes, in units of 1024 as docker does. An empty text is 0, the daemon's
+// default. It refuses an explicit 0, which would also mean the default.
 func ParseSize(flag, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -188,7 +185,7 @@ func ParseSize(flag, text string) (int64, error) {
 	return n, nil
 }
 
-// ParseSeconds reads a duration flag; the API counts in seconds.
+// ParseSeconds parses a duration flag into seconds, the unit of the API.
 func ParseSeconds(flag string, d time.Duration) (int64, error) {
 	if d != 0 && d < time.Second {
 		return 0, proto.Errorf(proto.InvalidArgument, "", flag, "--%s %v is too short; write it as 90s, 5m or 24h",
@@ -197,11 +194,11 @@ func ParseSeconds(flag string, d time.Duration) (int64, error) {
 	return int64(d / time.Second), nil
 }
 
-// OneLine makes text of several lines one.
+// OneLine joins the lines of a text into one.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// PrintableLines is printable for a text of several lines.
-// Each line is cleaned by itself, for printable takes line feeds for control characters.
+// PrintableLines is Printable for a text of several lines. It handles each line separately, because Printable
+// replaces line feeds.
 func PrintableLines(s string) string {
 	parts := strings.Split(strings.ReplaceAll(strings.TrimSpace(s), "\t", "  "), "\n")
 	for i, p := range parts {
@@ -210,7 +207,7 @@ func PrintableLines(s string) string {
 	return strings.Join(parts, "\n")
 }
 
-// NotNil is list, or an empty one, which JSON writes as [].
+// NotNil returns list, or an empty list instead of nil, so that JSON has [].
 func NotNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -218,8 +215,8 @@ func NotNil[T any](list []T) []T {
 	return list
 }
 
-// EndText is an exec's state for people: "running", "exit 1", "timeout".
-// The reasons are the API's words, which its documentation explains.
+// EndText returns an exec's state for people: "running", "exit 1", "timeout". The reasons are the API's names, which
+// its documentation explains.
 func EndText(e proto.Exec) string {
 	switch {
 	case e.End == nil:
