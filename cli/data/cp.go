@@ -22,7 +22,7 @@ import (
 	"berth/proto"
 )
 
-// CopyCommand is `berth cp`. It follows docker's rules for what goes where, which people have in their fingers.
+// CopyCommand returns `berth cp`. It follows docker's rules for destinations, which users know.
 func CopyCommand(a *app.App) *cobra.Command {
 	var user string
 	cmd := &cobra.Command{
@@ -48,15 +48,14 @@ way into a container links that lead out of it too; each is named on standard er
 	return a.AddQuietFlag(cmd, "show no progress")
 }
 
-// A place is one end of a copy.
-// It is only parsed: whether there is such a container or file is asked later.
+// A place is one end of a copy. It is only parsed; its existence is checked later.
 type place struct {
-	container string // "" is here
-	path      string // as it was given; "-" here is standard input or output
+	container string // "" for this machine
+	path      string // as given; a local "-" is standard input or output
 }
 
-// parsePlace tells CONTAINER:PATH from a path. What begins like a path is one, whatever else it holds.
-// A path with a colon in it is written as ./a:b.
+// parsePlace parses CONTAINER:PATH or a local path. An argument that begins like a path is local, even with a colon.
+// A local path with a colon is written as ./a:b.
 func parsePlace(arg string) place {
 	container, in, ok := strings.Cut(arg, ":")
 	if !ok || container == "" || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") ||
@@ -66,8 +65,8 @@ func parsePlace(arg string) place {
 	return place{container, in}
 }
 
-// copyPath sorts out which end is here. Copies between containers are left to a pipe: the daemon has no part that
-// does it in one step.
+// copyPath finds out which end is local, and copies. For a copy between containers the user has to use a pipe,
+// because the daemon cannot do it in one step.
 func copyPath(ctx context.Context, a *app.App, c *client.Client, user, from, to string) (err error) {
 	src, dst := parsePlace(from), parsePlace(to)
 	switch {
@@ -92,14 +91,14 @@ func copyPath(ctx context.Context, a *app.App, c *client.Client, user, from, to 
 	return cp.upload(ctx, src.path, dst.path)
 }
 
-// A copying is one `berth cp`.
+// A copying is one run of `berth cp`.
 type copying struct {
 	*app.App
 	fs  client.FS
 	bar *term.Progress
 }
 
-// inside is a path in the container.
+// inside returns the path inside the container.
 func inside(p string) string {
 	if !path.IsAbs(p) {
 		p = proto.WorkspaceDir + "/" + p
@@ -107,13 +106,12 @@ func inside(p string) string {
 	return path.Clean(p)
 }
 
-// contents reports whether a path means what a directory holds, not the directory.
-// The question has to be asked of the text: cleaning a path takes "/." away.
+// contents reports whether a path means the contents of a directory and not the directory. It looks at the text as
+// typed, because cleaning a path removes "/.".
 func contents(p string) bool { return p == "." || strings.HasSuffix(p, "/.") }
 
-// download copies from the container to here.
-// What it is decides how it travels: a file by itself, with its mode and time, a directory as an
-// archive.
+// download copies from the container to this machine. A file is sent by itself, with its mode and time, and a
+// directory as an archive.
 func (cp *copying) download(ctx context.Context, src, dst string) error {
 	fi, err := cp.fs.Stat(ctx, inside(src))
 	if err != nil {
@@ -139,8 +137,8 @@ func (cp *copying) download(ctx context.Context, src, dst string) error {
 	return save(target, r, d.Mode, d.Modified)
 }
 
-// downloadDir copies a directory to here, by way of a tar archive, whose maker is not trusted; see package unpack.
-// The daemon makes the archive while it is sent, so its size is not known and the bar has no end.
+// downloadDir copies a directory to this machine as a tar archive. The archive is not trusted; see package unpack.
+// The daemon builds the archive while sending, so its size is unknown, and so is the end of the progress bar.
 func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 	d, err := cp.fs.Tar(ctx, inside(src))
 	if err != nil {
@@ -151,7 +149,7 @@ func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 	return cp.receive(r, src, dst)
 }
 
-// receive puts the archive of the directory src where it belongs.
+// receive unpacks the archive of the directory src at its destination.
 func (cp *copying) receive(r io.Reader, src, dst string) error {
 	leftOut := func(name string) { cp.leftOut(name, pack.NoFile) }
 	if dst == "-" {
@@ -161,13 +159,13 @@ func (cp *copying) receive(r io.Reader, src, dst string) error {
 	switch {
 	case err == nil && !fi.IsDir():
 		return proto.Errorf(proto.InvalidArgument, "", dst, "%s is a file, and a directory cannot replace it", dst)
-	// The root directory has no name to be received under.
+	// The root directory has no name for a directory in dst.
 	case err == nil && !contents(src) && inside(src) != "/":
 		dst = filepath.Join(dst, path.Base(inside(src)))
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	// Only the last part is made: a mistyped path is no wish for a tree, and a link that stands there is followed
+	// Only the last part of the path is created: a mistyped path should not create a tree. A link there is followed
 	// only if it is the user's own.
 	if err := os.Mkdir(dst, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -175,17 +173,17 @@ func (cp *copying) receive(r io.Reader, src, dst string) error {
 	return unpack.Tar(dst, r, leftOut)
 }
 
-// leftOut tells of what is not copied, which is no error.
+// leftOut reports a file that is not copied. That is no error.
 func (cp *copying) leftOut(name, why string) {
 	fmt.Fprintf(cp.Stderr, "berth: left out %s: %s\n", term.Printable(name), why)
 }
 
-// fileTarget is where a file goes that is called name: into dst if that is a directory.
-// A slash at the end says that a directory is meant, which then has to be there.
+// fileTarget returns the path for a file called name: in dst if dst is a directory. If dst ends with a slash, it must
+// be an existing directory.
 func fileTarget(dst, name string) (string, error) {
 	fi, err := os.Stat(dst)
 	switch {
-	// The name may have been chosen in a container or by an uploader: it must not lead out of dst.
+	// A container or an uploader may have chosen the name. It must not lead out of dst.
 	case err == nil && fi.IsDir() && (name == "." || name == ".." || strings.ContainsAny(name, "/\x00")):
 		return "", proto.Errorf(proto.InvalidArgument, "", name, "%q is no name for a file here; name the destination",
 			name)
@@ -197,10 +195,10 @@ func fileTarget(dst, name string) (string, error) {
 	return dst, nil
 }
 
-// save writes a download to a file, whole or not at all. What is no ordinary file, such as /dev/null or a pipe, is
-// written into and not replaced. A mode of 0 is 0644, a zero time now.
+// save writes a download to a file atomically. It writes into a special file, such as /dev/null or a pipe, and does
+// not replace it. A mode of 0 means 0644, a zero time means now.
 func save(target string, r io.Reader, mode uint32, modified time.Time) error {
-	// A link of the user's own keeps its place, and the file behind it gets the content.
+	// A link of the user is kept, and its target gets the content.
 	if real, err := filepath.EvalSymlinks(target); err == nil {
 		target = real
 	}
@@ -213,12 +211,12 @@ func save(target string, r io.Reader, mode uint32, modified time.Time) error {
 		_, err = io.Copy(f, r)
 		return err
 	}
-	// In the same directory, since a rename does not cross file systems.
+	// In the same directory, because a rename does not cross file systems.
 	f, err := os.CreateTemp(filepath.Dir(target), ".berth-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // gone already if all went well
+	defer os.Remove(f.Name()) // fails harmlessly after the rename
 	defer f.Close()
 	if _, err := io.Copy(f, r); err != nil {
 		return err
@@ -226,18 +224,17 @@ func save(target string, r io.Reader, mode uint32, modified time.Time) error {
 	if mode == 0 {
 		mode = 0o644
 	}
-	// The error of Close counts: some file systems tell of a full disk only then.
+	// The error of Close matters: some file systems report a full disk only then.
 	if err := errors.Join(f.Chmod(fs.FileMode(mode)), f.Close()); err != nil {
 		return err
 	}
 	if !modified.IsZero() {
-		_ = os.Chtimes(f.Name(), time.Time{}, modified) // a file with another time is still the file
+		_ = os.Chtimes(f.Name(), time.Time{}, modified) // a wrong time is no reason to fail
 	}
 	return os.Rename(f.Name(), target)
 }
 
-// uploadFile copies from here to the container.
-// A link here is followed: it is the user's own, unlike those in a container.
+// upload copies from this machine to the container. It follows links, because local links are the user's own.
 func (cp *copying) upload(ctx context.Context, src, dst string) error {
 	if src == "-" {
 		return cp.uploadStdin(ctx, dst)
@@ -253,8 +250,7 @@ func (cp *copying) upload(ctx context.Context, src, dst string) error {
 	if fi.IsDir() {
 		return cp.uploadDir(ctx, src, target)
 	}
-	// A pipe or device may never end, or have effects by being read; by way of standard input it
-	// is the user's clear wish.
+	// A pipe or device may never end, or reading it may have effects. Users can pass it as standard input explicitly.
 	if !fi.Mode().IsRegular() {
 		return proto.Errorf(proto.InvalidArgument, "", src, "%s is neither a file nor a directory; send it with: "+
 			"berth cp - CONTAINER:PATH < %s", src, src)
@@ -264,14 +260,14 @@ func (cp *copying) upload(ctx context.Context, src, dst string) error {
 		return err
 	}
 	defer f.Close()
-	// A file may grow while it is sent; what it was when it was opened is sent.
+	// The file may grow meanwhile. Only its size at the start is sent.
 	body := io.LimitReader(cp.bar.Reader(f, filepath.Base(src), fi.Size()), fi.Size())
 	_, err = cp.fs.Write(ctx, target, uint32(fi.Mode().Perm()), body, fi.Size())
 	return err
 }
 
-// uploadStdin stores standard input as a file, or unpacks it where the destination is a directory: then there is
-// nothing else it could mean. Of a stream nobody knows the size, so it goes in chunks and the bar has no end.
+// uploadStdin stores standard input as a file, or unpacks it as an archive if the destination is a directory. The
+// size of a stream is unknown, so it is sent in chunks, and the progress bar has no end.
 func (cp *copying) uploadStdin(ctx context.Context, dst string) error {
 	dir, err := cp.isDir(ctx, dst)
 	if err != nil {
@@ -292,43 +288,42 @@ func (cp *copying) uploadDir(ctx context.Context, src, target string) error {
 	})
 }
 
-// target is where something called name goes: into dst if that is a directory.
+// target returns the path for an item called name: in dst if dst is a directory.
 func (cp *copying) target(ctx context.Context, dst, name string, contents bool) (string, error) {
 	dir, err := cp.isDir(ctx, dst)
 	if err != nil || contents || !dir && !strings.HasSuffix(dst, "/") && dst != "" {
 		return inside(dst), err
 	}
-	// The source has no name of its own; what it holds is meant.
+	// The source has no name of its own, so its contents are copied.
 	if name == "." || name == ".." || name == "/" {
 		return inside(dst), nil
 	}
 	return path.Join(inside(dst), name), nil
 }
 
-// isDir reports whether a path of the container is a directory. A link counts as what it points to.
+// isDir reports whether a path in the container is a directory or a link to one.
 func (cp *copying) isDir(ctx context.Context, p string) (bool, error) {
 	fi, err := cp.fs.Stat(ctx, inside(p))
-	// Stat does not follow links and List does: where it succeeds, there is a directory behind the
-	// link.
+	// Stat does not follow links, but List does. If List succeeds, the link leads to a directory.
 	if err == nil && fi.Type == proto.TypeSymlink {
 		_, err = cp.fs.List(ctx, inside(p))
 		return err == nil, nil
 	}
-	// Not found may be the path, which is an answer, or the container, which is an error.
+	// A missing path is an answer. A missing container is an error.
 	if proto.CodeOf(err) == proto.NotFound && !strings.HasPrefix(proto.AsError(err).Item, proto.ContainerPrefix) {
 		return false, nil
 	}
 	return err == nil && fi.Type == proto.TypeDirectory, err
 }
 
-// completeCopy suggests containers with the colon that a path follows, beside the files here.
+// completeCopy suggests containers with a colon for the path, and local files.
 func completeCopy(a *app.App) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		all, _ := a.Suggest(func(ctx context.Context, c *client.Client, _ []string) []cobra.Completion {
 			return app.SuggestContainers(ctx, c, ":")
 		})(cmd, args, toComplete)
-		// Default lets the shell add the files here. Once a container fits, no space follows the
-		// colon: the path does.
+		// Default makes the shell add local files. Once a container matches, no space follows the colon, because the
+		// path does.
 		if toComplete == "" || len(all) == 0 {
 			return all, cobra.ShellCompDirectiveDefault
 		}

@@ -1,3 +1,3 @@
-// Package data has the commands for files and images: stored files, skills, images, workspaces, jobs, and cp. Package
-// cli puts them under the root command. Packages cli/pack and cli/unpack make and read cp's archives.
+// Package data has the commands for files and images: stored files, skills, images, workspaces, jobs and cp. Package
+// cli adds them to the root command. Packages cli/pack and cli/unpack make and read the archives of cp.
 package data

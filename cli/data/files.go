@@ -16,8 +16,7 @@ import (
 	"berth/proto"
 )
 
-// FilesCommand is `berth files`.
-// It is a group of its own and no part of `berth cp`, since stored files belong to an owner and
+// FilesCommand returns `berth files`. It is separate from `berth cp`, because a stored file belongs to an owner and
 // not to a container.
 func FilesCommand(a *app.App) *cobra.Command {
 	files := fileNoun(a)
@@ -28,7 +27,7 @@ func FilesCommand(a *app.App) *cobra.Command {
 	}, files.ListCommand(a), filesPutCommand(a), filesGetCommand(a), filesInfoCommand(a), files.RemoveCommand(a))
 }
 
-// filesPutCommand is `berth files put`. Each ID is printed as soon as the file is stored, so that a failure later
+// filesPutCommand returns `berth files put`. It prints each ID as soon as the file is stored, so that a later error
 // does not hide it.
 func filesPutCommand(a *app.App) *cobra.Command {
 	var up client.Upload
@@ -50,7 +49,7 @@ func filesPutCommand(a *app.App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				// JSON comes at the end, as one value.
+				// JSON is printed at the end, as one value.
 				if stored = append(stored, f); !a.JSON {
 					if err := a.PrintIDs(f.ID); err != nil {
 						return err
@@ -69,10 +68,10 @@ func filesPutCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
-// UploadFile stores one file of this machine's.
-// Nothing is held in memory; what is read is sent. Of a file that grows meanwhile, what it had at first is stored.
+// UploadFile stores one local file. It streams the file and keeps nothing in memory. If the file grows meanwhile,
+// only its size at the start is stored.
 func UploadFile(ctx context.Context, a *app.App, c *client.Client, path string, up client.Upload) (client.File, error) {
-	// Nobody knows how much standard input will give, so the bar has no end to show.
+	// The size of standard input is unknown, so the progress bar has no end.
 	in, size := os.Stdin, int64(-1)
 	if path != "-" {
 		f, err := os.Open(path)
@@ -84,7 +83,7 @@ func UploadFile(ctx context.Context, a *app.App, c *client.Client, path string, 
 		if err != nil {
 			return client.File{}, err
 		}
-		// Opening a directory works and reading it does not, with an error that says little.
+		// A directory can be opened but not read, and the error of the read would be unclear.
 		if fi.IsDir() {
 			return client.File{}, proto.Errorf(proto.InvalidArgument, "", path,
 				"%s is a directory; only files can be stored", path)
@@ -96,7 +95,7 @@ func UploadFile(ctx context.Context, a *app.App, c *client.Client, path string, 
 	}
 	bar := a.NewProgress()
 	defer bar.End()
-	// Standard input without a name goes out unnamed; the daemon then names it.
+	// Standard input without a name is sent unnamed. The daemon then chooses the name.
 	up.Body, up.Size = bar.Reader(in, up.Name, size), max(0, size)
 	f, err := c.UploadFile(ctx, up)
 	if proto.CodeOf(err) == proto.TooLarge {
@@ -105,8 +104,8 @@ func UploadFile(ctx context.Context, a *app.App, c *client.Client, path string, 
 	return f, err
 }
 
-// tooLarge says how large a stored file may be. What the daemon refused was the form around it, and the number in err
-// is that of the form.
+// tooLarge returns an error with the maximum size of a stored file. err has another number: it is about the form that
+// contains the file.
 func tooLarge(ctx context.Context, c *client.Client, path string, err error) error {
 	info, ierr := c.Info(ctx)
 	if ierr != nil || info.MaxFileBytes == 0 {
@@ -119,8 +118,7 @@ func tooLarge(ctx context.Context, c *client.Client, path string, err error) err
 		"(%s); `berth cp` copies larger ones into a container", path, info.MaxFileBytes, term.Size(info.MaxFileBytes))
 }
 
-// filesGetCommand is `berth files get`.
-// It replaces nothing without -f: the name comes from whoever stored the file.
+// filesGetCommand returns `berth files get`. It replaces no file without -f, because the uploader chose the name.
 func filesGetCommand(a *app.App) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
@@ -143,10 +141,10 @@ func filesGetCommand(a *app.App) *cobra.Command {
 	return a.AddQuietFlag(cmd, "show no progress")
 }
 
-// fetchFile downloads one stored file. Its name was given by who knows whom, so it may name a file in the destination
-// and nothing else.
+// fetchFile downloads one stored file. The name comes from an unknown uploader, so it can only name a file in the
+// destination directory.
 func fetchFile(ctx context.Context, a *app.App, c *client.Client, id, dst string, force bool) error {
-	// Asked first, for its name: whether it may be written here is known before its content comes.
+	// Get the name first, to check whether the file may be written before its content is sent.
 	info, err := c.File(ctx, id)
 	if err != nil {
 		return err
@@ -172,21 +170,20 @@ func fetchFile(ctx context.Context, a *app.App, c *client.Client, id, dst string
 		_, err := io.Copy(a.Stdout, in)
 		return err
 	}
-	// A stored file has no mode of its own, and its time is when it was stored; so it gets what a
-	// new file gets.
+	// A stored file has no mode, and its time is that of the upload. It gets the mode and time of a new file.
 	if err := save(target, in, 0, time.Time{}); err != nil {
 		return err
 	}
 	bar.End()
-	// The name came from whoever stored it, so the user is told what it was.
+	// The uploader chose the name, so the user sees it.
 	if !a.Quiet && dst == "" {
 		fmt.Fprintln(a.Stderr, term.Printable(target))
 	}
 	return nil
 }
 
-// loses reports whether something is lost where target is written: an ordinary file, or a link that leads nowhere,
-// which would become one. What is behind a link counts, as save follows it; /dev/null has nothing to lose.
+// loses reports whether writing target would lose something: an ordinary file, or a dangling link, which would become
+// a file. It follows links as save does. A device such as /dev/null loses nothing.
 func loses(target string) bool {
 	if _, err := os.Lstat(target); err != nil {
 		return false
@@ -195,7 +192,7 @@ func loses(target string) bool {
 	return err != nil || fi.Mode().IsRegular()
 }
 
-// orDot is dst, or the current directory.
+// orDot returns dst, or "." if it is empty.
 func orDot(dst string) string {
 	if dst == "" {
 		return "."
@@ -203,8 +200,7 @@ func orDot(dst string) string {
 	return dst
 }
 
-// filesInfoCommand is `berth files info`.
-// It has no table: what does not fit a line of `ls` is better read by name.
+// filesInfoCommand returns `berth files info`. It prints no table, because the fields would not fit a line of `ls`.
 func filesInfoCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "info FILE…", Short: "Print details of stored files as JSON", Args: app.ArgCount(1, -1),
@@ -227,7 +223,8 @@ func filesInfoCommand(a *app.App) *cobra.Command {
 	}
 }
 
-// fileNoun lists and removes stored files. Copies in a container's $INPUT_DIR stay: they are ordinary files there.
+// fileNoun returns the commands that list and remove stored files. A removal keeps copies in a container's
+// $INPUT_DIR, because they are ordinary files.
 func fileNoun(a *app.App) app.Noun[client.File] {
 	return app.Noun[client.File]{
 		ListShort: "List stored files, newest first", List: (*client.Client).Files, Quiet: "print IDs only",

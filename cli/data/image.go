@@ -18,7 +18,7 @@ import (
 	sandboximage "berth/sandbox-image"
 )
 
-// ImageCommand is `berth image`.
+// ImageCommand returns `berth image`.
 func ImageCommand(a *app.App) *cobra.Command {
 	images := imageNoun(a)
 	return app.NewGroup(&cobra.Command{Use: "image", Aliases: []string{"images"},
@@ -27,14 +27,14 @@ func ImageCommand(a *app.App) *cobra.Command {
 		imagePullCommand(a), images.RemoveCommand(a))
 }
 
-// shortDigest is the beginning of a digest, enough to tell images apart.
-// 12 characters, as docker shows.
+// shortDigest returns the first 12 characters of a digest, as docker shows them. That is enough to distinguish
+// images.
 func shortDigest(d string) string {
 	return term.Short(strings.TrimPrefix(d, "sha256:"), 13)
 }
 
-// imageBuildCommand is `berth image build`. The build runs here, as whoever calls it, and the daemon only gets the
-// result: so the daemon needs no package tools.
+// imageBuildCommand returns `berth image build`. The build runs on this machine as the calling user, and the daemon
+// gets only the result. So the daemon needs no package tools.
 func imageBuildCommand(a *app.App) *cobra.Command {
 	o := sandboximage.Options{Name: "base"}
 	var verbose bool
@@ -72,7 +72,7 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
-// imageDockerfileCommand is `berth image dockerfile`.
+// imageDockerfileCommand returns `berth image dockerfile`.
 func imageDockerfileCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "dockerfile NAME DIR", Short: "Write one of berth's own images as a Dockerfile", Args: app.ArgCount(2, 2),
@@ -91,10 +91,10 @@ of npm are checked against the same hashes; Debian packages come in the versions
 	}
 }
 
-// buildImage makes the archive and gives it to the daemon, unless the daemon has that very image, as it does whenever
-// nothing has changed. With --output the result is a path and not a name, as no daemon knows of it.
+// buildImage builds the archive and sends it to the daemon. It skips the sending if the daemon has the same image, as
+// after a build without changes. With --output it prints a path and sends nothing.
 func buildImage(ctx context.Context, a *app.App, c *client.Client, o sandboximage.Options) error {
-	if o.Out == "" { // better now than after minutes of work
+	if o.Out == "" { // fail now rather than after minutes of work
 		if _, err := c.Info(ctx); err != nil {
 			return err
 		}
@@ -118,14 +118,14 @@ func buildImage(ctx context.Context, a *app.App, c *client.Client, o sandboximag
 		}
 		return a.PrintIDs(built.Path)
 	}
-	// Digest and name must both fit: the same image under another name is not what was asked for.
+	// Digest and name must both match: the same image under another name is not what the user asked for.
 	if img, ok := hasImage(ctx, a, c, o.Name, built.Digest); ok {
 		return printImage(a, img)
 	}
 	return importArchive(ctx, a, c, o.Name, built.Path)
 }
 
-// printLayers says what each layer takes, on standard error: the result is the image's name or path.
+// printLayers prints the size of each layer on standard error. Standard output is for the image's name or path.
 func printLayers(a *app.App, r sandboximage.Result) {
 	w := tabwriter.NewWriter(a.Stderr, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "LAYER\tPACKED\tUNPACKED")
@@ -137,16 +137,15 @@ func printLayers(a *app.App, r sandboximage.Result) {
 	if len(r.Layers) > 1 {
 		fmt.Fprintf(w, "all\t%s\t%s\n", term.Size(packed), term.Size(unpacked))
 	}
-	_ = w.Flush() // to standard error; what was built is right even if nobody can be told
+	_ = w.Flush() // a printing error does not make the build wrong
 }
 
-// hasImage finds an image that the daemon has under this name already.
-// Sending an image of hundreds of megabytes to find that it is there already would make every
-// buildImage slow.
+// hasImage returns the image if the daemon already has it under this name. Without this check every build would send
+// hundreds of megabytes.
 func hasImage(ctx context.Context, a *app.App, c *client.Client, name, digest string) (proto.Image, bool) {
 	list, err := c.Images(ctx)
 	if err != nil {
-		return proto.Image{}, false // the import will say why
+		return proto.Image{}, false // the import reports the error
 	}
 	for _, img := range list {
 		if img.Digest == digest && img.Name == name {
@@ -156,8 +155,8 @@ func hasImage(ctx context.Context, a *app.App, c *client.Client, name, digest st
 	return proto.Image{}, false
 }
 
-// imageImportCommand is `berth image import`.
-// The archive is read here and sent, so that it need not lie where the daemon can read it.
+// imageImportCommand returns `berth image import`. The client reads and sends the archive, so the daemon need not be
+// able to read the file.
 func imageImportCommand(a *app.App) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
@@ -174,10 +173,10 @@ func imageImportCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
-// importArchive streams an archive to the daemon and shows first how far the sending is, then the daemon's own steps.
-// Nothing is kept in memory: an image may be larger than that.
+// importArchive streams an archive to the daemon. It shows the progress of the upload and then the daemon's steps. It
+// keeps nothing in memory, because an image may be larger than that.
 func importArchive(ctx context.Context, a *app.App, c *client.Client, name, path string) error {
-	// 0 is an unknown size, as of a pipe; the archive then travels in chunks.
+	// 0 means an unknown size, such as for a pipe. The archive is then sent in chunks.
 	in, total := os.Stdin, int64(0)
 	if path != "-" {
 		f, err := os.Open(path)
@@ -195,7 +194,7 @@ func importArchive(ctx context.Context, a *app.App, c *client.Client, name, path
 	}
 	bar := a.NewProgress()
 	defer bar.End()
-	// The name of the step is "sending" until the daemon reports one of its own.
+	// The step is called "sending" until the daemon reports a step.
 	img, err := c.ImportImage(ctx, name, bar.Reader(in, "sending "+filepath.Base(path), total), total, bar.Image)
 	bar.End()
 	if err != nil {
@@ -204,7 +203,7 @@ func importArchive(ctx context.Context, a *app.App, c *client.Client, name, path
 	return printImage(a, img)
 }
 
-// printImage prints an image's name, which is what `berth run --image` takes.
+// printImage prints an image's name for `berth run --image`.
 func printImage(a *app.App, img proto.Image) error {
 	if a.JSON {
 		return a.PrintJSON(img)
@@ -212,7 +211,7 @@ func printImage(a *app.App, img proto.Image) error {
 	return a.PrintIDs(img.Name)
 }
 
-// imagePullCommand is `berth image pull`. The daemon does the fetching: it is the one that must reach the registry.
+// imagePullCommand returns `berth image pull`. The daemon pulls the image, so the daemon must reach the registry.
 func imagePullCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "pull REF", Short: "Pull an image from a registry", Args: app.ArgCount(1, 1),
@@ -231,7 +230,8 @@ func imagePullCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
-// imageNoun lists and removes images. Tables show the beginning of a digest; --json has all of it, for pinning.
+// imageNoun returns the commands that list and remove images. Tables show a short digest. --json shows the whole one,
+// for pinning.
 func imageNoun(a *app.App) app.Noun[proto.Image] {
 	return app.Noun[proto.Image]{
 		ListShort: "List images", List: (*client.Client).Images,

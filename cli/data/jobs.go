@@ -12,8 +12,7 @@ import (
 	"berth/proto"
 )
 
-// JobsCommand is `berth jobs`.
-// It only looks: a job comes into being with the first command that names it.
+// JobsCommand returns `berth jobs`. It only shows jobs: a job is created by the first command that names it.
 func JobsCommand(a *app.App) *cobra.Command {
 	list := &cobra.Command{
 		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List the jobs of a container's workspace",
@@ -23,8 +22,8 @@ func JobsCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// By what the daemon last knew: files that changed since the last command are seen by
-			// manifest, which looks.
+			// This is the daemon's last known state. The manifest subcommand also finds files that changed since the
+			// last command.
 			jobs, err := c.Jobs(ctx, id)
 			if err != nil {
 				return err
@@ -59,15 +58,15 @@ func JobsCommand(a *app.App) *cobra.Command {
 		a.AddJSONFlag(list), a.AddJSONFlag(manifest))
 }
 
-// printManifest prints what a job holds. Of who made and who changed a file the last one is shown; --json has both.
-// Paths and types are made in the container; table cleans them.
+// printManifest prints the files of a job. It shows the last exec that made or changed a file; --json has both. Table
+// removes control characters from paths and types, because they come from the container.
 func printManifest(a *app.App, m proto.Manifest) error {
 	if a.JSON {
 		return a.PrintJSON(m)
 	}
 	rows := make([][]string, len(m.Files))
 	for i, f := range m.Files {
-		// Empty where nobody is known to have changed it since.
+		// Empty if no exec is known to have changed the file since.
 		by := f.ChangedBy
 		if by == "" {
 			by = f.CreatedBy

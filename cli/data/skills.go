@@ -17,7 +17,7 @@ import (
 	"berth/proto"
 )
 
-// SkillsCommand is `berth skills`.
+// SkillsCommand returns `berth skills`.
 func SkillsCommand(a *app.App) *cobra.Command {
 	skills := skillNoun(a)
 	return app.NewGroup(&cobra.Command{Use: "skills", Aliases: []string{"skill"}, Short: "Skills: directories with a " +
@@ -29,7 +29,7 @@ be some that the daemon provides (serve --skills).`},
 		skills.ListCommand(a), skillsAddCommand(a), skillsShowCommand(a), skills.RemoveCommand(a))
 }
 
-// skillsAddCommand is `berth skills add`.
+// skillsAddCommand returns `berth skills add`.
 func skillsAddCommand(a *app.App) *cobra.Command {
 	var to, name string
 	cmd := &cobra.Command{
@@ -56,7 +56,7 @@ func skillsAddCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// printMade prints what was made: whole, or its ID.
+// printMade prints a new item: as JSON, or only its ID.
 func printMade(a *app.App, made any, id string, err error) error {
 	if err != nil {
 		return err
@@ -67,8 +67,8 @@ func printMade(a *app.App, made any, id string, err error) error {
 	return a.PrintIDs(id)
 }
 
-// skillFiles are the files of a directory by the paths that they have in a skill. Links and special files are
-// refused, and not left out.
+// skillFiles returns the files of a directory with their paths in the skill. Links and special files are errors; it
+// does not skip them.
 func skillFiles(dir string) (list []client.SkillFile, err error) {
 	top, err := filepath.Abs(dir)
 	if err != nil {
@@ -107,7 +107,7 @@ func skillFiles(dir string) (list []client.SkillFile, err error) {
 	return list, err
 }
 
-// skillsShowCommand is `berth skills show`.
+// skillsShowCommand returns `berth skills show`.
 func skillsShowCommand(a *app.App) *cobra.Command {
 	var content string
 	cmd := &cobra.Command{
@@ -146,7 +146,7 @@ func skillContent(ctx context.Context, a *app.App, c *client.Client, id, version
 	return err
 }
 
-// completeSkills suggests skills by their IDs.
+// completeSkills suggests skills by ID.
 func completeSkills(a *app.App) cobra.CompletionFunc {
 	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
 		list, _ := c.Skills(ctx)
@@ -157,7 +157,7 @@ func completeSkills(a *app.App) cobra.CompletionFunc {
 	})
 }
 
-// skillNoun lists and removes skills.
+// skillNoun returns the commands that list and remove skills.
 func skillNoun(a *app.App) app.Noun[client.Skill] {
 	return app.Noun[client.Skill]{
 		ListShort: "List skills, newest first, and then those that the daemon provides",

@@ -11,8 +11,8 @@ import (
 	"berth/proto"
 )
 
-// WorkspacesCommand is `berth workspaces`. No command creates a workspace: it comes with its first container, and
-// `berth rm --keep-workspace` keeps it. Workspaces have no names, and rm takes whole IDs only.
+// WorkspacesCommand returns `berth workspaces`. No command creates a workspace: its first container does, and `berth
+// rm --keep-workspace` keeps it. Workspaces have no names, and rm accepts only whole IDs.
 func WorkspacesCommand(a *app.App) *cobra.Command {
 	workspaces := app.Noun[proto.Workspace]{
 		ListShort: "List workspaces, newest first", List: (*client.Client).Workspaces,
