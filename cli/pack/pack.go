@@ -1,4 +1,4 @@
-// Package pack makes tar archives of the host's directories for containers.
+// Package pack makes tar archives of local directories for containers.
 package pack
 
 import (
@@ -14,11 +14,10 @@ import (
 	"time"
 )
 
-// Tar writes what the directory dir holds as a tar archive, with names from there on and no owners. Links are
-// packed as links, unless they lead out of dir. It tells of what it leaves out.
+// Tar writes the directory dir as a tar archive, with names relative to dir and without owners. It packs links as
+// links, except links that lead out of dir. It calls skipped for everything that it leaves out.
 func Tar(w io.Writer, dir string, skipped func(name, why string)) error {
-	// A root, so that a directory which is swapped for a link while it is packed does not lead out
-	// of dir.
+	// An os.Root ensures that a directory that is replaced by a link during the packing does not lead out of dir.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -31,10 +30,10 @@ func Tar(w io.Writer, dir string, skipped func(name, why string)) error {
 	return p.w.Close()
 }
 
-// errUnread ends the packing of what nobody reads any more.
+// errUnread ends the packing if send stopped reading.
 var errUnread = errors.New("the archive is no longer wanted")
 
-// Stream packs a directory as Tar does while it is sent, so that its size costs neither memory nor disk.
+// Stream packs a directory as Tar does, while send sends it. So the archive needs neither memory nor disk space.
 func Stream(dir string, skipped func(name, why string), send func(io.Reader) error) error {
 	pr, pw := io.Pipe()
 	packed := make(chan error, 1)
@@ -44,26 +43,26 @@ func Stream(dir string, skipped func(name, why string), send func(io.Reader) err
 		packed <- err
 	}()
 	err := send(pr)
-	pr.CloseWithError(errUnread) // frees the packer if not all was wanted
+	pr.CloseWithError(errUnread) // unblocks the packer if send did not read everything
 	if perr := <-packed; perr != nil && !errors.Is(perr, errUnread) {
-		return perr // which the receiver can only have seen the effect of
+		return perr // the receiver only saw the consequence of this error
 	}
 	return err
 }
 
-// Names are relative to root, with slashes, as tar wants them.
+// A packing writes one archive. Names are relative to root, with slashes, as tar requires.
 type packing struct {
 	root    *os.Root
 	w       *tar.Writer
 	skipped func(name, why string)
 }
 
-// entry packs one file, directory or link. A link is not followed: what it points to may be anywhere, and anybody's.
+// entry packs one file, directory or link. It does not follow links: their targets may be anywhere, and of any owner.
 func (p *packing) entry(name string, d fs.DirEntry, err error) error {
 	if err != nil {
 		return err
 	}
-	// The directory itself is not a member: its mode would replace that of the destination.
+	// The directory itself is not packed: its mode would replace that of the destination.
 	if name == "." {
 		return nil
 	}
@@ -79,20 +78,20 @@ func (p *packing) entry(name string, d fs.DirEntry, err error) error {
 	case fs.ModeSymlink:
 		return p.link(name, fi)
 	}
-	// Sockets, pipes and devices mean nothing without what is behind them here. They are told of
-	// and are no error.
+	// Sockets, pipes and devices are useless without their local counterpart. They are skipped and are no error.
 	p.skipped(name, NoFile)
 	return nil
 }
 
-// Why something is left out of a copy.
+// Reasons to leave something out of a copy.
 const (
 	NoFile   = "it is neither file, directory nor link"
 	leadsOut = "it is a link that leads out of the directory"
 )
 
-// link packs a link as it stands: it may point to something that only the container has. The container refuses a
-// whole archive for a link that leads out, such as the one to the interpreter in a virtual environment of Python.
+// link packs a link unchanged: its target may exist only in the container. It skips a link that leads out, because
+// the container would refuse the whole archive for it. An example is the link to the interpreter in a Python virtual
+// environment.
 func (p *packing) link(name string, fi fs.FileInfo) error {
 	target, err := p.root.Readlink(name)
 	if err != nil {
@@ -107,8 +106,8 @@ func (p *packing) link(name string, fi fs.FileInfo) error {
 	return p.w.WriteHeader(h)
 }
 
-// inner reports whether a link stays inside, by the rule that the container has: where a path leads that goes down
-// and then up depends on what is a link down there, so it does not count.
+// inner reports whether a link stays inside, by the rule of the container. A target with ".." after a directory name
+// is not inside: the directory may be a link, so the result is unknown.
 func inner(name, target string) bool {
 	down := false
 	for part := range strings.SplitSeq(target, "/") {
@@ -120,7 +119,7 @@ func inner(name, target string) bool {
 	return !path.IsAbs(target) && filepath.IsLocal(path.Join(path.Dir(name), target))
 }
 
-// file packs what is there when it is opened.
+// file packs the file as it is when opened.
 func (p *packing) file(name string) error {
 	f, err := p.root.Open(name)
 	if err != nil {
@@ -132,8 +131,8 @@ func (p *packing) file(name string) error {
 		return err
 	}
 	h := header(name, tar.TypeReg, fi)
-	// The archive has the size before the content, so a file that grows meanwhile is cut there,
-	// and one that shrinks is an error.
+	// The size comes before the content in the archive. A file that grows meanwhile is cut there, and one that
+	// shrinks is an error.
 	h.Size = fi.Size()
 	if err := p.w.WriteHeader(h); err != nil {
 		return err
@@ -145,8 +144,8 @@ func (p *packing) file(name string) error {
 	return err
 }
 
-// header describes one member. Owners are left out: the container has users of its own.
-// Permission bits alone, as setuid means nothing for another system's users.
+// header returns the header of one member. It has no owner, because the container has other users. It has only
+// permission bits, because setuid means nothing for users of another system.
 func header(name string, kind byte, fi fs.FileInfo) *tar.Header {
 	return &tar.Header{Typeflag: kind, Name: name, Mode: int64(fi.Mode().Perm()), ModTime: fi.ModTime().Round(
 		time.Microsecond), Format: tar.FormatPAX}

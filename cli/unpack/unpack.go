@@ -1,11 +1,11 @@
-// Package unpack writes tar archives that a container made onto the host.
+// Package unpack writes tar archives from a container onto the host.
 //
-// Whoever made the archive is not trusted. All writing goes through an os.Root, so that the kernel itself keeps
-// every path below the destination, links made meanwhile by others included. On top of that:
+// The archive is not trusted. All writing goes through an os.Root, so the kernel keeps every path below the
+// destination, even if other processes create links meanwhile. In addition:
 //
-//	names          absolute ones, and those with a ".." that leaves, are refused
-//	files          replace what has their name, once they are whole, and never write through a link
-//	links          are made as they are, but nothing of the archive is written through one that it brought
+//	names          absolute names, and those with a ".." that leaves, are refused
+//	files          replace a file of the same name once complete, and never write through a link
+//	links          are created unchanged, but no member is written through a link of the archive
 //	hard links     only to members, inside
 //	devices, FIFOs refused
 //	modes          permission bits; set-id and sticky bits and owners are dropped
@@ -27,9 +27,9 @@ import (
 	"berth/proto"
 )
 
-// Tar unpacks r into the directory dst, which must exist. It stops at the first member that it refuses, with an
-// InvalidArgument that names it; what came before it stays. leftOut is told the names of what the archive says that
-// it has not.
+// Tar unpacks r into the existing directory dst. It stops at the first member that it refuses, and returns an
+// InvalidArgument that names the member. Members before it stay. It calls leftOut for each file that the archive
+// lists as left out.
 func Tar(dst string, r io.Reader, leftOut func(name string)) error {
 	root, err := os.OpenRoot(dst)
 	if err != nil {
@@ -57,7 +57,7 @@ func Tar(dst string, r io.Reader, leftOut func(name string)) error {
 	}
 }
 
-// Read reads all of r and unpacks nothing. leftOut is told what Tar tells it, as far as r is an archive.
+// Read reads all of r without unpacking. It calls leftOut as Tar does, as far as r is an archive.
 func Read(r io.Reader, leftOut func(name string)) error {
 	tr := tar.NewReader(r)
 	for {
@@ -73,7 +73,8 @@ func Read(r io.Reader, leftOut func(name string)) error {
 	return err
 }
 
-// missing tells a comment on something that the archive has not.
+// missing returns the name of a file that the archive lists as left out, in a comment. ok is false for another
+// header.
 func missing(h *tar.Header) (name string, ok bool) {
 	if h.Typeflag != tar.TypeXGlobalHeader {
 		return "", false
@@ -81,30 +82,31 @@ func missing(h *tar.Header) (name string, ok bool) {
 	return strings.CutPrefix(h.PAXRecords[proto.ArchiveComment], proto.ArchiveLeftOut)
 }
 
-// An unpacker works below one directory.
+// An unpacker unpacks into one directory.
 type unpacker struct {
 	root  *os.Root
-	links map[string]bool // symbolic links that the archive brought
-	dirs  []dir           // in the order of the archive
-	// the directory of the member before, which is nearly always that of the next, too; root itself at first
+	links map[string]bool // symbolic links from the archive
+	dirs  []dir           // in archive order
+	// last is the directory of the previous member, at first root. The next member is nearly always in it too.
 	last *os.Root
-	at   string // its name
+	at   string // the name of last
 }
 
-// A dir gets its mode and time at the end: it may not be writable by then, and writing into it changes its time.
+// A dir is a directory that gets its mode and time at the end: the mode may forbid writing, and writing into the
+// directory changes its time.
 type dir struct {
 	name string
 	mode fs.FileMode
 	time time.Time
 }
 
-// refuse is the error for a member that will not be written. The name is quoted: it may hold anything.
+// refuse returns the error for a refused member. It quotes the name, which may contain any character.
 func refuse(h *tar.Header, why string) error {
 	return proto.Errorf(proto.InvalidArgument, "", h.Name, "the archive's member %q %s; nothing more was unpacked",
 		h.Name, why)
 }
 
-// member writes one member of the archive, or says why not.
+// member writes one member of the archive or returns the reason why not.
 func (u *unpacker) member(h *tar.Header, r io.Reader) error {
 	name, err := u.check(h, h.Name)
 	if err != nil {
@@ -129,8 +131,8 @@ func (u *unpacker) member(h *tar.Header, r io.Reader) error {
 	return refuse(h, fmt.Sprintf("is of the unknown type %q", h.Typeflag))
 }
 
-// check cleans a name of the archive and refuses one that leaves, or that leads through a link that the archive
-// brought.
+// check cleans a name from the archive. It refuses a name that leaves the directory, or leads through a link from the
+// archive.
 func (u *unpacker) check(h *tar.Header, name string) (string, error) {
 	switch {
 	case name == "" || strings.ContainsRune(name, 0):
@@ -150,7 +152,7 @@ func (u *unpacker) check(h *tar.Header, name string) (string, error) {
 	return clean, nil
 }
 
-// enter makes the way to the directory of name and opens it. It is the archive's to stay: no member replaces a
+// enter creates and opens the directory of name. It stays open for the next member, because no member can replace a
 // directory.
 func (u *unpacker) enter(h *tar.Header, name string) (in *os.Root, base string, err error) {
 	if name == "." {
@@ -174,15 +176,15 @@ func (u *unpacker) enter(h *tar.Header, name string) (in *os.Root, base string, 
 	return in, base, nil
 }
 
-// leave goes back to the root.
+// leave returns to the root.
 func (u *unpacker) leave() {
 	if u.last != u.root {
-		_ = u.last.Close() // it was for names only
+		_ = u.last.Close() // opened only to resolve names
 	}
 	u.last, u.at = u.root, "."
 }
 
-// clear enters the directory of name and removes what is there, but not a directory.
+// clear enters the directory of name and removes an existing file of that name. A directory is an error.
 func (u *unpacker) clear(h *tar.Header, name string) (in *os.Root, base string, err error) {
 	in, base, there, err := u.prepare(h, name)
 	if err == nil && there {
@@ -191,7 +193,7 @@ func (u *unpacker) clear(h *tar.Header, name string) (in *os.Root, base string, 
 	return in, base, err
 }
 
-// prepare enters the directory of name, and reports whether something is there, which is no directory.
+// prepare enters the directory of name and reports whether a file of that name exists. A directory is an error.
 func (u *unpacker) prepare(h *tar.Header, name string) (in *os.Root, base string, there bool, err error) {
 	if in, base, err = u.enter(h, name); err != nil {
 		return nil, "", false, err
@@ -209,7 +211,8 @@ func (u *unpacker) prepare(h *tar.Header, name string) (in *os.Root, base string
 	return in, base, true, nil
 }
 
-// explain names the member that the file system refused. os.Root says "path escapes" for what leads out.
+// explain returns an error that names the member that could not be written. For a path that leads out, os.Root says
+// "path escapes".
 func (u *unpacker) explain(h *tar.Header, err error) error {
 	if err == nil {
 		return nil
@@ -225,7 +228,7 @@ func (u *unpacker) explain(h *tar.Header, err error) error {
 	return refuse(h, "cannot be written: "+err.Error())
 }
 
-// dir makes a directory. One that is there already is used: unpacking over an earlier copy is what people do.
+// dir creates a directory, or uses an existing one: users unpack over earlier copies.
 func (u *unpacker) dir(h *tar.Header, name string) error {
 	if u.links[name] {
 		return refuse(h, "would replace a link that the archive brought")
@@ -237,8 +240,8 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	return nil
 }
 
-// file writes a file under a name that nothing has, with O_EXCL so that no link can be in the way, and then gives it
-// its own: what breaks off leaves nothing cut short behind, and what was there stays.
+// file writes a file under an unused name and then renames it. O_EXCL ensures that it follows no link. After an error
+// no partial file is left, and the old file stays.
 func (u *unpacker) file(h *tar.Header, name string, r io.Reader) (err error) {
 	in, base, _, err := u.prepare(h, name)
 	if err != nil {
@@ -251,11 +254,11 @@ func (u *unpacker) file(h *tar.Header, name string, r io.Reader) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_, _ = f.Close(), in.Remove(part) // what went wrong tells more
+			_, _ = f.Close(), in.Remove(part) // the earlier error says more
 		}
 	}()
 	if _, err := io.Copy(f, r); err != nil {
-		return err // the archive's, mostly; it names what it is
+		return err // mostly an error of the archive, which describes itself
 	}
 	if err := errors.Join(f.Chmod(fs.FileMode(h.Mode).Perm()), f.Close()); err != nil {
 		return u.explain(h, err)
@@ -266,7 +269,7 @@ func (u *unpacker) file(h *tar.Header, name string, r io.Reader) (err error) {
 	return u.explain(h, in.Rename(part, base))
 }
 
-// symlink makes a link as it is. Where it points is not judged, since nothing here will follow it.
+// symlink creates a link unchanged. It does not check the target, because unpacking never follows it.
 func (u *unpacker) symlink(h *tar.Header, name string) error {
 	in, base, err := u.clear(h, name)
 	if err != nil {
@@ -276,8 +279,8 @@ func (u *unpacker) symlink(h *tar.Header, name string) error {
 	return u.explain(h, in.Symlink(h.Linkname, base))
 }
 
-// hardlink gives a file of the destination another name. It must be a file: a link to a link would be a way around
-// links.
+// hardlink gives a file of the destination another name. It refuses a link as the source, because that could bypass
+// the rules for links.
 func (u *unpacker) hardlink(h *tar.Header, name string) error {
 	target, err := u.check(h, h.Linkname)
 	if err != nil {
@@ -299,12 +302,12 @@ func (u *unpacker) hardlink(h *tar.Header, name string) error {
 	return u.explain(h, u.root.Link(target, name))
 }
 
-// finish gives the directories their modes and times, the deepest first.
+// finish sets the modes and times of directories, the deepest first.
 func (u *unpacker) finish() error {
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		d := u.dirs[i]
 		if d.name == "." {
-			continue // the destination is the user's own
+			continue // the destination belongs to the user
 		}
 		if err := u.root.Chmod(d.name, d.mode|0o700); err != nil {
 			return err
