@@ -83,7 +83,7 @@ func (f FS) Write(ctx context.Context, path string, mode uint32, r io.Reader, si
 	err error) {
 	req := f.request(http.MethodPut, "content", path)
 	req.raw, req.size = r, size
-	// 0 leaves the choice to the daemon; a file without any permission cannot be asked for.
+	// 0 lets the daemon choose. A file without any permission cannot be requested.
 	if mode != 0 {
 		req.query.Set("mode", fmt.Sprintf("%04o", mode))
 	}
@@ -91,7 +91,7 @@ func (f FS) Write(ctx context.Context, path string, mode uint32, r io.Reader, si
 	return fi, err
 }
 
-// Untar unpacks a tar archive into a directory, which is made.
+// Untar unpacks a tar archive into a directory, and creates the directory if needed.
 func (f FS) Untar(ctx context.Context, path string, r io.Reader) error {
 	req := f.request(http.MethodPut, "tar", path)
 	req.raw, req.header = r, map[string]string{"Content-Type": "application/x-tar"}
@@ -99,14 +99,14 @@ func (f FS) Untar(ctx context.Context, path string, r io.Reader) error {
 	return err
 }
 
-// A body is an answer's, with errors in words.
+// A body is an answer's body. It converts the errors of the connection.
 type body struct {
 	io.ReadCloser
 	ctx context.Context
 	c   *Client
 }
 
-// Read gives errors of the connection in words; io.EOF stays what it is.
+// Read reads from the body. It converts errors of the connection for callers, except io.EOF.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {

@@ -21,8 +21,8 @@ func (c *Client) Images(ctx context.Context) ([]proto.Image, error) {
 	return list.Data, err
 }
 
-// ImportImage sends an OCI or Docker archive of size bytes (0: unknown). An empty name takes the
-// archive's own.
+// ImportImage sends an OCI or Docker archive of size bytes (0: unknown). With an empty name, the image gets the name
+// in the archive.
 func (c *Client) ImportImage(ctx context.Context, name string, archive io.Reader, size int64,
 	progress func(proto.ImageProgress)) (proto.Image, error) {
 	q := url.Values{}
@@ -33,7 +33,7 @@ func (c *Client) ImportImage(ctx context.Context, name string, archive io.Reader
 		size: size}, progress)
 }
 
-// PullImage has the daemon fetch an image from its registry.
+// PullImage makes the daemon pull an image from its registry.
 func (c *Client) PullImage(ctx context.Context, ref string, progress func(proto.ImageProgress)) (proto.Image,
 	error) {
 	body := struct {
@@ -42,22 +42,20 @@ func (c *Client) PullImage(ctx context.Context, ref string, progress func(proto.
 	return c.imageStream(ctx, request{method: http.MethodPost, path: at("images", "pull"), body: body}, progress)
 }
 
-// RemoveImage forgets an image's name.
-// The name travels in the query, since it holds slashes.
+// RemoveImage removes an image's name. The name is in the query, because it contains slashes.
 func (c *Client) RemoveImage(ctx context.Context, ref string) error {
 	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("images"), query: url.Values{"ref": {ref}}}, nil)
 	return err
 }
 
-// An imageLine is one line of an import's or pull's answer: progress, or how it ended.
+// An imageLine is one line of the answer to an import or pull: progress, the image, or an error.
 type imageLine struct {
 	proto.ImageProgress
 	Image *proto.Image `json:"image"`
 	Error *proto.Error `json:"error"`
 }
 
-// imageStream reads an answer of lines until the one that has the image or the error. An answer without either was
-// cut off.
+// imageStream reads lines until one has the image or an error. An answer without either was cut off.
 func (c *Client) imageStream(ctx context.Context, r request, progress func(proto.ImageProgress)) (img proto.Image,
 	err error) {
 	res, err := c.send(ctx, r)
@@ -65,8 +63,7 @@ func (c *Client) imageStream(ctx context.Context, r request, progress func(proto
 		return img, err
 	}
 	defer res.Body.Close()
-	// Lines come while the body goes out, so an import shows its progress before the archive has
-	// been sent.
+	// The daemon sends lines while it receives the body, so an import shows progress before the upload ends.
 	lines := bufio.NewScanner(res.Body)
 	for lines.Scan() {
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
@@ -77,7 +74,7 @@ func (c *Client) imageStream(ctx context.Context, r request, progress func(proto
 			return img, c.decode(ctx, bytes.NewReader(lines.Bytes()), &line)
 		}
 		switch {
-		// The status was 200 when the work began, so a failure can only stand in a line.
+		// Status 200 was sent before the work began, so only a line can report an error.
 		case line.Error != nil:
 			return img, line.Error
 		case line.Image != nil:

@@ -7,13 +7,13 @@ import (
 	"berth/proto"
 )
 
-// CreateKey makes an API key. Its secret is in the answer and nowhere else.
+// CreateKey creates an API key. Only this answer contains its secret.
 func (c *Client) CreateKey(ctx context.Context, req proto.CreateKey) (k proto.NewKey, err error) {
 	err = c.post(ctx, at("keys"), req, &k)
 	return k, err
 }
 
-// Keys lists API keys, newest first, the revoked ones too.
+// Keys lists API keys, newest first, including revoked ones.
 func (c *Client) Keys(ctx context.Context) ([]proto.Key, error) {
 	var list struct {
 		Data []proto.Key `json:"data"`
@@ -22,7 +22,7 @@ func (c *Client) Keys(ctx context.Context) ([]proto.Key, error) {
 	return list.Data, err
 }
 
-// KeyStatus describes an API key and what it uses; the ID "self" is the one that this client has.
+// KeyStatus returns an API key and its usage. The ID "self" is the key of this client.
 func (c *Client) KeyStatus(ctx context.Context, id string) (k proto.KeyStatus, err error) {
 	err = c.get(ctx, at("keys", id), nil, &k)
 	return k, err
@@ -34,8 +34,7 @@ func (c *Client) ChangeKey(ctx context.Context, id string, req proto.ChangeKey) 
 	return k, err
 }
 
-// RevokeKey ends an API key for good.
-// The answer is the key as the list will have it from now on.
+// RevokeKey revokes an API key for good. It returns the key as lists show it from then on.
 func (c *Client) RevokeKey(ctx context.Context, id string) (k proto.Key, err error) {
 	_, err = c.call(ctx, request{method: http.MethodDelete, path: at("keys", id)}, &k)
 	return k, err

@@ -16,13 +16,12 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// maxFrame bounds one message of the daemon's: an exit carries the whole result, up to 16 MiB of each
-// stream, and JSON may write one byte as six.
+// maxFrame bounds one message of the daemon, in bytes. An exit event has the whole result: up to 16 MiB of each
+// stream, and JSON may encode one byte as six.
 const maxFrame = 256 << 20
 
-// A message is what the client sends on a live connection.
-// It mirrors the daemon's, which refuses unknown fields: a new one here needs a daemon that knows
-// it.
+// A message is a message from the client on a live connection. It repeats the daemon's type. The daemon refuses
+// unknown fields, so a new field needs a newer daemon.
 type message struct {
 	Type         string     `json:"type"`
 	Ref          string     `json:"ref,omitempty"`
@@ -37,25 +36,25 @@ type message struct {
 	Cols         uint16     `json:"cols,omitempty"`
 }
 
-// A Live is a container's live connection. Commands that it began in the foreground are canceled
-// by the daemon when it closes. Next is for one goroutine, the rest for any number.
+// A Live is a live connection to a container. When it closes, the daemon cancels the foreground commands that it
+// started. Only one goroutine may call Next. The other methods are safe for concurrent use.
 type Live struct {
 	client *Client
 	conn   *websocket.Conn
 	events *queue
-	done   chan struct{} // closed when the reader has ended
+	done   chan struct{} // closed when the reader ends
 	stop   func() bool
-	piece  bytes.Buffer // what read has got of a binary message
+	piece  bytes.Buffer // buffer for one binary message
 
 	mu sync.Mutex // held while writing a message
 }
 
-// Live connects to a container. The connection ends with ctx.
+// Live opens a live connection to a container. The connection ends with ctx.
 func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
 	h := http.Header{}
 	c.headers(h)
-	// Reading a websocket takes no context, and neither does waiting for the answer that makes one of a connection:
-	// closing that is what wakes the reader.
+	// Reading from a websocket takes no context, and neither does waiting for the handshake's answer. Closing the
+	// connection ends both.
 	stop := func() bool { return false }
 	dial := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
 		stop = context.AfterFunc(ctx, func() { got.Conn.Close() })
@@ -66,7 +65,7 @@ func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
 		stop()
 	}
 	if errors.Is(err, websocket.ErrBadHandshake) {
-		data, _ := io.ReadAll(res.Body) // gorilla kept its beginning
+		data, _ := io.ReadAll(res.Body) // the websocket package kept the start of the body
 		return nil, c.failureOf(at("containers", container, "live"), res.StatusCode, data)
 	}
 	if err != nil {
@@ -78,7 +77,7 @@ func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
 	return l, nil
 }
 
-// read moves events into the queue, so that the daemon is never kept waiting while the terminal is.
+// read moves events into the queue, so that a slow terminal does not block the daemon.
 func (l *Live) read() {
 	defer close(l.done)
 	for {
@@ -93,7 +92,7 @@ func (l *Live) read() {
 	}
 }
 
-// event reads one message. Output comes as bytes, in DataBase64.
+// event reads one message. Output is in DataBase64, as bytes.
 func (l *Live) event() (e proto.Event, err error) {
 	kind, r, err := l.conn.NextReader()
 	if err != nil {
@@ -107,10 +106,10 @@ func (l *Live) event() (e proto.Event, err error) {
 	if _, err := l.piece.ReadFrom(r); err != nil {
 		return e, err
 	}
-	return proto.ParseOutput(bytes.Clone(l.piece.Bytes())) // of the size that it has: most are small
+	return proto.ParseOutput(bytes.Clone(l.piece.Bytes())) // a copy of the exact size, since most are small
 }
 
-// Next waits for the next event. Output is in DataBase64. It fails when the connection has ended.
+// Next waits for the next event. Output is in DataBase64. It returns an error when the connection has ended.
 func (l *Live) Next(ctx context.Context) (e proto.Event, err error) {
 	e, err = l.events.take()
 	var closed *websocket.CloseError
@@ -118,7 +117,7 @@ func (l *Live) Next(ctx context.Context) (e proto.Event, err error) {
 	case err == nil:
 	case ctx.Err() != nil:
 		err = ctx.Err()
-	// it said goodbye
+	// the daemon closed the connection with a message
 	case errors.As(err, &closed) && closed.Code != websocket.CloseAbnormalClosure && closed.Text != "":
 		err = proto.Errorf(proto.Unavailable, "", l.client.Host(), "the daemon ended the connection: %s", closed.Text)
 	default:
@@ -127,43 +126,43 @@ func (l *Live) Next(ctx context.Context) (e proto.Event, err error) {
 	return e, err
 }
 
-// Exec asks for a command. Its start event, or an error, comes with the same ref.
+// Exec requests a command. The answer is a start event or an error with the same ref.
 func (l *Live) Exec(ref string, cmd proto.Cmd) error {
 	return l.send(message{Type: "exec", Ref: ref, Cmd: &cmd, Binary: true})
 }
 
-// Attach asks for what an exec gives from the two offsets on.
+// Attach requests the output of an exec from the two offsets on.
 func (l *Live) Attach(ref, exec string, stdout, stderr int64) error {
 	return l.send(message{Type: "attach", Ref: ref, ExecID: exec, StdoutOffset: stdout, StderrOffset: stderr,
 		Binary: true})
 }
 
-// Type sends bytes to a command's terminal. Of what the command does not read the daemon keeps 1 MiB and
-// refuses the rest; Client.Stdin is for more.
+// Type sends bytes to a command's terminal. The daemon buffers 1 MiB that the command has not read, and refuses more.
+// Use Client.Stdin for larger input.
 func (l *Live) Type(exec string, b []byte) error {
 	return l.send(message{Type: "stdin", ExecID: exec, DataBase64: b})
 }
 
-// Signal sends a signal by name.
+// Signal sends a signal, given by name, to a command.
 func (l *Live) Signal(exec, signal string) error {
 	return l.send(message{Type: "signal", ExecID: exec, Signal: signal})
 }
 
-// Resize tells a command's terminal its size.
+// Resize sets the size of a command's terminal.
 func (l *Live) Resize(exec string, size proto.WindowSize) error {
 	return l.send(message{Type: "resize", ExecID: exec, Rows: size.Rows, Cols: size.Cols})
 }
 
-// send writes one message; the connection takes one writer at a time.
+// send writes one message. The connection allows one writer at a time.
 func (l *Live) send(m message) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.conn.WriteJSON(m)
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (l *Live) Close() error {
-	// Close frees a reader that waits for room in the queue before it waits for the reader.
+	// A reader may wait for room in the queue. Close the queue before waiting for the reader.
 	l.stop()
 	l.events.close()
 	err := l.conn.Close()

@@ -16,31 +16,31 @@ import (
 	"berth/proto/sse"
 )
 
-// maxMessage bounds one message of a Bridge's client, in bytes, as the daemon does.
+// maxMessage bounds one message of a Bridge's client, in bytes. The daemon has the same limit.
 const maxMessage = 4 << 20
 
-// farewell is how long the daemon has to end a session, in which the session's container is deleted.
+// farewell is the time for the daemon to end a session, which includes the deletion of the session's container.
 const farewell = 30 * time.Second
 
-// A Bridge carries messages of the Model Context Protocol between a client that speaks them over pipes, one a line,
-// and the daemon. It adds nothing: what the daemon can do, and what it answers, is the daemon's.
+// A Bridge transfers messages of the Model Context Protocol between the daemon and a client that uses pipes, with one
+// message a line. It adds no function of its own: all answers come from the daemon.
 type Bridge struct {
 	Client    *Client
-	Container string       // where the session works; "" is one of its own
-	Image     string       // of that; "" is the daemon's default
-	Note      func(string) // told what a person should know; nil: nobody is
+	Container string       // the session's container; "": a new one
+	Image     string       // image of a new container; "": the daemon's default
+	Note      func(string) // receives messages for the user; nil: none
 
 	out io.Writer
-	mu  sync.Mutex // guards what follows, and has one message be written after the other
+	mu  sync.Mutex // guards the fields below and serializes writes
 
-	session string          // ID that the daemon gave; "" before initialize
-	version string          // of the protocol, that both sides agreed on
-	hello   json.RawMessage // the client's initialize, for another session
+	session string          // ID from the daemon; "" before initialize
+	version string          // negotiated version of the protocol
+	hello   json.RawMessage // the client's initialize message, for a new session
 
-	renewal sync.Mutex // held while a session is begun again
+	renewal sync.Mutex // held while a session is renewed
 }
 
-// envelope of a message: what a bridge must know of it.
+// An rpcMessage has the fields of a message that a Bridge needs.
 type rpcMessage struct {
 	ID     json.RawMessage `json:"id,omitempty"`
 	Method string          `json:"method,omitempty"`
@@ -52,15 +52,15 @@ type rpcMessage struct {
 	} `json:"result"`
 	Params struct {
 		Meta struct {
-			Version string `json:"io.modelcontextprotocol/protocolVersion"` // of versions without sessions
+			Version string `json:"io.modelcontextprotocol/protocolVersion"` // in protocol versions without sessions
 		} `json:"_meta"`
 	} `json:"params"`
 }
 
-// isCall reports whether the message waits for an answer.
+// isCall reports whether the message expects an answer.
 func (m rpcMessage) isCall() bool { return m.Method != "" && len(m.ID) > 0 }
 
-// Run carries messages until in ends and what was asked by then is answered, or ctx ends. Then the session ends too.
+// Run transfers messages until in ends and all calls are answered, or until ctx ends. Then it ends the session.
 func (b *Bridge) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	b.out = out
 	defer b.leave(ctx)
@@ -83,7 +83,7 @@ func (b *Bridge) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// readLines gives each line of in that is not empty to lines.
+// readLines sends each non-empty line of in to lines.
 func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 	scan := bufio.NewScanner(in)
 	scan.Buffer(nil, maxMessage)
@@ -105,7 +105,7 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 	return scan.Err()
 }
 
-// take sends one message on. Calls take their time side by side; all else, and what begins a session, keeps its place.
+// take sends one message to the daemon. Calls run concurrently. Other messages and initialize are sent in order.
 func (b *Bridge) take(ctx context.Context, line []byte, calls *sync.WaitGroup) {
 	var m rpcMessage
 	if err := json.Unmarshal(line, &m); err != nil {
@@ -119,8 +119,7 @@ func (b *Bridge) take(ctx context.Context, line []byte, calls *sync.WaitGroup) {
 	calls.Go(func() { b.carry(ctx, m, line) })
 }
 
-// carry sends a message and passes on what is answered. A session that the daemon does not know any more is begun
-// again, once.
+// carry sends a message and passes on the answer. If the daemon does not know the session, carry renews it, once.
 func (b *Bridge) carry(ctx context.Context, m rpcMessage, line []byte) {
 	session := b.current()
 	err := b.post(ctx, m, line, b.pass)
@@ -138,7 +137,7 @@ func (b *Bridge) carry(ctx context.Context, m rpcMessage, line []byte) {
 	}
 }
 
-// errNoSession says that the daemon does not know the session, as after a restart.
+// errNoSession means that the daemon does not know the session, such as after a restart.
 var errNoSession = proto.Errorf(proto.NotFound, "", "session", "the daemon does not know the session any more")
 
 func (b *Bridge) current() string {
@@ -147,13 +146,13 @@ func (b *Bridge) current() string {
 	return b.session
 }
 
-// renew begins a session again in place of one that is gone.
+// renew starts a new session in place of a lost one.
 func (b *Bridge) renew(ctx context.Context, gone string) error {
 	b.renewal.Lock()
 	defer b.renewal.Unlock()
 	b.mu.Lock()
 	hello := b.hello
-	done := b.session != gone // somebody else did
+	done := b.session != gone // another call renewed it
 	if !done {
 		b.session = ""
 	}
@@ -170,7 +169,7 @@ func (b *Bridge) renew(ctx context.Context, gone string) error {
 		[]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`), b.pass)
 }
 
-// post sends one message and gives each of what comes back to pass.
+// post sends one message and calls pass for each message of the answer.
 func (b *Bridge) post(ctx context.Context, m rpcMessage, line []byte, pass func([]byte)) error {
 	req, err := b.request(ctx, http.MethodPost, bytes.NewReader(line))
 	if err != nil {
@@ -206,7 +205,7 @@ func (b *Bridge) post(ctx context.Context, m rpcMessage, line []byte, pass func(
 	return b.Client.broken(ctx, err)
 }
 
-// request is one to the daemon's endpoint.
+// request builds a request to the daemon's MCP endpoint.
 func (b *Bridge) request(ctx context.Context, method string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, b.Client.url("/mcp", nil), body)
 	if err != nil {
@@ -226,9 +225,10 @@ func (b *Bridge) request(ctx context.Context, method string, body io.Reader) (*h
 	return req, nil
 }
 
-// refused is what the daemon says against a request. An answer to the message itself is passed on.
+// refused returns the error of a request that the daemon refused. If the body answers the message itself, refused
+// passes it on.
 func (b *Bridge) refused(req *http.Request, res *http.Response, asked rpcMessage, pass func([]byte)) error {
-	data, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // half a body is no error of ours either
+	data, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // a truncated body is handled like any other
 	if res.StatusCode == http.StatusNotFound && req.Header.Get("Mcp-Session-Id") != "" {
 		return errNoSession
 	}
@@ -244,14 +244,14 @@ func (b *Bridge) refused(req *http.Request, res *http.Response, asked rpcMessage
 	}
 }
 
-// begun notes what a new session is called, and how the client began it.
+// begun records the ID of a new session and the client's initialize message.
 func (b *Bridge) begun(res *http.Response, hello []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.session, b.hello, b.version = res.Header.Get("Mcp-Session-Id"), hello, ""
 }
 
-// agreed notes the version of the protocol, which every later request names.
+// agreed records the negotiated protocol version, which later requests name.
 func (b *Bridge) agreed(asked, got rpcMessage) {
 	if asked.Method == "initialize" && got.Result.ProtocolVersion != "" {
 		b.mu.Lock()
@@ -260,7 +260,7 @@ func (b *Bridge) agreed(asked, got rpcMessage) {
 	}
 }
 
-// eachMessage gives each message of an answer to fn: the one that it is, or those of its events.
+// eachMessage calls fn for each message of an answer: the whole body, or the data of each event.
 func eachMessage(res *http.Response, fn func([]byte)) error {
 	if !strings.HasPrefix(res.Header.Get("Content-Type"), sse.ContentType) {
 		data, err := io.ReadAll(res.Body)
@@ -282,7 +282,7 @@ func eachMessage(res *http.Response, fn func([]byte)) error {
 	}
 }
 
-// pass gives the client a message of the daemon's, on one line.
+// pass writes a message of the daemon to the client, on one line.
 func (b *Bridge) pass(data []byte) {
 	var line bytes.Buffer
 	if json.Compact(&line, data) == nil {
@@ -293,15 +293,15 @@ func (b *Bridge) pass(data []byte) {
 func (b *Bridge) write(line []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, _ = b.out.Write(append(line, '\n')) // a client that is gone ends its side of in, too
+	_, _ = b.out.Write(append(line, '\n')) // if the client is gone, in ends too
 }
 
-// rpcFailure is an answer that says that there is none.
+// rpcFailure returns an error answer.
 func rpcFailure(id json.RawMessage, code int, message string) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	// always can be
+	// cannot fail for these types
 	data, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code,
 		"message": message}})
 	return data
@@ -313,7 +313,7 @@ func (b *Bridge) note(text string) {
 	}
 }
 
-// leave ends the session, whatever ended the bridge.
+// leave ends the session, even after an error or a cancellation.
 func (b *Bridge) leave(ctx context.Context) {
 	if b.current() == "" {
 		return

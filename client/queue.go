@@ -7,41 +7,39 @@ import (
 	"berth/proto"
 )
 
-// eventOverhead is what an event weighs beside its output, in bytes.
-// A rough size of the struct and what it points to; without it a flood of empty events would weigh
-// nothing.
+// eventOverhead is the estimated memory of an event besides its output, in bytes: the struct and what it points to.
+// Without it, a flood of empty events would count as nothing.
 const eventOverhead = 512
 
-// weight is what an event counts in a queue.
+// weight returns the size of an event in a queue, in bytes.
 func weight(e proto.Event) int { return len(e.Data) + len(e.DataBase64) + eventOverhead }
 
-// maxQueued bounds the bytes that wait for a slow terminal, such as a paused pager. Beyond it the
-// daemon is kept waiting, and drops who keeps it waiting for long.
+// maxQueued bounds the bytes that wait for a slow terminal, such as a paused pager. Above it, reading stops and the
+// daemon has to wait. The daemon drops clients that make it wait for long.
 const maxQueued = 32 << 20
 
-// A queue holds events between the connection and whoever prints them.
+// A queue holds events between the connection and the code that prints them.
 type queue struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	list    []proto.Event
 	bytes   int
-	err     error // after the last event
+	err     error // returned after the last event
 	closed  bool
 }
 
-// newQueue makes an empty queue.
+// newQueue returns an empty queue.
 func newQueue() *queue {
 	q := &queue{}
 	q.changed.L = &q.mu
 	return q
 }
 
-// put appends an event, once there is room. It reports false when nobody will take it.
+// put waits for room and appends an event. It returns false if the queue is closed.
 func (q *queue) put(e proto.Event) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// The bound is asked before the event is added: a single one may exceed it, or it could never
-	// pass.
+	// The limit is checked before the event is added. An event larger than the limit can thus still pass.
 	for q.bytes >= maxQueued && !q.closed {
 		q.changed.Wait()
 	}
@@ -54,7 +52,7 @@ func (q *queue) put(e proto.Event) bool {
 	return true
 }
 
-// end says that no event follows, and why.
+// end marks the end of the events and sets the error that follows them.
 func (q *queue) end(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -62,7 +60,7 @@ func (q *queue) end(err error) {
 	q.changed.Broadcast()
 }
 
-// close frees whoever waits.
+// close wakes all waiting calls.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,7 +68,7 @@ func (q *queue) close() {
 	q.changed.Broadcast()
 }
 
-// take waits for the next event. After the last one it gives what end said.
+// take waits for the next event. After the last event it returns the error of end.
 func (q *queue) take() (proto.Event, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +82,7 @@ func (q *queue) take() (proto.Event, error) {
 		return proto.Event{}, q.err
 	}
 	e := q.list[0]
-	// Cleared, since the array behind the slice would keep its output from being freed.
+	// Clear the slot: the array behind the slice would otherwise keep the output in memory.
 	q.list[0] = proto.Event{}
 	q.list = q.list[1:]
 	q.bytes -= weight(e)

@@ -12,7 +12,7 @@ import (
 	"berth/proto"
 )
 
-// A Skill is one as the Skills API shows it.
+// A Skill is a skill as the Skills API shows it.
 type Skill struct {
 	ID              string     `json:"id"`
 	DisplayName     string     `json:"display_name"`
@@ -27,7 +27,7 @@ type SkillFrom struct {
 	Type string `json:"type"`
 }
 
-// A SkillVersion is one as the Skills API shows it.
+// A SkillVersion is a version of a skill as the Skills API shows it.
 type SkillVersion struct {
 	ID          string     `json:"id"`
 	SkillID     string     `json:"skill_id"`
@@ -36,7 +36,7 @@ type SkillVersion struct {
 	CreatedAt   proto.Time `json:"created_at"`
 }
 
-// A SkillFile is a file of a skill that is sent. Its path begins with the skill's directory.
+// A SkillFile is a file of a skill to upload. Its path begins with the skill's directory.
 type SkillFile struct {
 	Path string
 	Open func() (io.ReadCloser, error)
@@ -54,7 +54,7 @@ func (c *Client) CreateSkillVersion(ctx context.Context, id string, files []Skil
 	return v, err
 }
 
-// sendSkill sends a form of files, each read while it is sent.
+// sendSkill sends files as a form, and reads each while it is sent.
 func (c *Client) sendSkill(ctx context.Context, path, displayName string, files []SkillFile, out any) error {
 	pr, pw := io.Pipe()
 	form := multipart.NewWriter(pw)
@@ -66,7 +66,7 @@ func (c *Client) sendSkill(ctx context.Context, path, displayName string, files 
 	h := map[string]string{"Content-Type": form.FormDataContentType(),
 		"anthropic-version": filesVersion["anthropic-version"]}
 	_, err := c.call(ctx, request{method: http.MethodPost, path: path, raw: pr, header: h}, out)
-	pr.Close() // frees the writer if the daemon did not take it all
+	pr.Close() // unblocks the writer if the daemon did not read everything
 	<-written
 	return err
 }
@@ -96,7 +96,7 @@ func writeSkill(form *multipart.Writer, displayName string, files []SkillFile) e
 	return form.Close()
 }
 
-// Skills lists skills, newest first, and then those that the daemon provides.
+// Skills lists skills, newest first, followed by those that the daemon provides.
 func (c *Client) Skills(ctx context.Context) ([]Skill, error) {
 	return pages[Skill](ctx, c, at("skills"))
 }
@@ -106,7 +106,7 @@ func (c *Client) SkillVersions(ctx context.Context, id string) ([]SkillVersion, 
 	return pages[SkillVersion](ctx, c, at("skills", id, "versions"))
 }
 
-// pages reads a list to its end.
+// pages reads all pages of a list.
 func pages[T any](ctx context.Context, c *Client, path string) (all []T, err error) {
 	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for {
@@ -126,13 +126,13 @@ func pages[T any](ctx context.Context, c *Client, path string) (all []T, err err
 	}
 }
 
-// SkillContent opens the files of a version of a skill, as a zip archive; version may be "latest".
+// SkillContent opens the files of a skill's version as a zip archive. version may be "latest".
 func (c *Client) SkillContent(ctx context.Context, id, version string) (*Download, error) {
 	return c.download(ctx, request{method: http.MethodGet, path: at("skills", id, "versions", version, "content"),
 		header: filesVersion})
 }
 
-// DeleteSkill removes a skill with its versions.
+// DeleteSkill deletes a skill with its versions.
 func (c *Client) DeleteSkill(ctx context.Context, id string) error {
 	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("skills", id), header: filesVersion}, nil)
 	return err

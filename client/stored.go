@@ -16,7 +16,7 @@ func (c *Client) CreateTool(ctx context.Context, body json.RawMessage) (t proto.
 	return t, err
 }
 
-// ChangeTool makes a new version of a tool; body is the JSON of what changes.
+// ChangeTool creates a new version of a tool. body is the JSON of the changes.
 func (c *Client) ChangeTool(ctx context.Context, name string, body json.RawMessage) (t proto.Tool, err error) {
 	_, err = c.call(ctx, request{method: http.MethodPatch, path: at("tools", name), body: body}, &t)
 	return t, err
@@ -31,7 +31,7 @@ func (c *Client) Tools(ctx context.Context) ([]proto.Tool, error) {
 	return list.Data, err
 }
 
-// Tool describes a stored tool; version 0 is the current one.
+// Tool describes a stored tool. Version 0 means the current version.
 func (c *Client) Tool(ctx context.Context, name string, version int64) (t proto.Tool, err error) {
 	q := url.Values{}
 	if version != 0 {
@@ -50,20 +50,20 @@ func (c *Client) ToolVersions(ctx context.Context, name string) ([]proto.Tool, e
 	return list.Data, err
 }
 
-// DeleteTool removes a stored tool.
+// DeleteTool deletes a stored tool.
 func (c *Client) DeleteTool(ctx context.Context, name string) error {
 	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("tools", name)}, nil)
 	return err
 }
 
-// RunTool runs a stored tool and waits for its end, unless it has to wait for approval or is to go on in the
+// RunTool runs a stored tool and waits for its end. It does not wait for a run that needs approval or runs in the
 // background.
 func (c *Client) RunTool(ctx context.Context, name string, req proto.ToolRunRequest) (run proto.ToolRun, err error) {
 	err = c.post(ctx, at("tools", name, "run"), req, &run)
 	return run, err
 }
 
-// A RunFilter chooses runs; zero fields choose all.
+// A RunFilter selects runs. Zero fields match all runs.
 type RunFilter struct {
 	Tool, State string
 	Limit       int // 0 is the daemon's default
@@ -85,7 +85,7 @@ func (c *Client) ToolRun(ctx context.Context, id string) (run proto.ToolRun, err
 	return run, err
 }
 
-// AwaitToolRun waits until a run is over, however long that takes.
+// AwaitToolRun waits for the end of a run without a time limit.
 func (c *Client) AwaitToolRun(ctx context.Context, id string) (run proto.ToolRun, err error) {
 	for {
 		err = c.get(ctx, at("tool_runs", id), url.Values{"wait_seconds": {strconv.Itoa(pollSeconds)}}, &run)
@@ -95,13 +95,13 @@ func (c *Client) AwaitToolRun(ctx context.Context, id string) (run proto.ToolRun
 	}
 }
 
-// ApproveToolRun lets a parked run begin.
+// ApproveToolRun approves a parked run, which then starts.
 func (c *Client) ApproveToolRun(ctx context.Context, id string) (run proto.ToolRun, err error) {
 	err = c.post(ctx, at("tool_runs", id, "approve"), nil, &run)
 	return run, err
 }
 
-// RefuseToolRun ends a parked run.
+// RefuseToolRun refuses a parked run, which then ends.
 func (c *Client) RefuseToolRun(ctx context.Context, id string, why proto.Refusal) (run proto.ToolRun, err error) {
 	err = c.post(ctx, at("tool_runs", id, "refuse"), why, &run)
 	return run, err

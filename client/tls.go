@@ -7,12 +7,12 @@ import (
 	"berth/proto"
 )
 
-// tls is whom the client trusts.
-// There is no way to turn verification off: whoever has a certificate of their own names it as CA.
+// tls returns the TLS configuration with the CAs that the client trusts. Verification cannot be turned off: use CA
+// for a private certificate.
 func (c Config) tls() (*tls.Config, error) {
 	t := &tls.Config{MinVersion: tls.VersionTLS12}
 	switch {
-	// Whoever names a CA trusts it alone; a public authority could sign for the same host.
+	// With CA, no other CA is trusted: a public CA could sign a certificate for the same host.
 	case c.CA != nil:
 		t.RootCAs = x509.NewCertPool()
 		if !t.RootCAs.AppendCertsFromPEM(c.CA) {
@@ -23,8 +23,8 @@ func (c Config) tls() (*tls.Config, error) {
 		if err != nil {
 			roots = x509.NewCertPool()
 		}
-		// A file without a certificate is no error here: it is only tried beside the system's, and
-		// the handshake tells what is missing.
+		// A file without a certificate is no error here. It is used in addition to the system's CAs, and the
+		// handshake reports a missing one.
 		roots.AppendCertsFromPEM(c.CAToo)
 		t.RootCAs = roots
 	}

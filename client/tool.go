@@ -6,9 +6,8 @@ import (
 	"net/url"
 )
 
-// UseTool gives a model's tool-use block to a container as it is, and returns the result block. An
-// empty container makes a new one, which the result names.
-// Neither block is decoded here, so that fields which this version does not know arrive as well.
+// UseTool sends a model's tool-use block to a container and returns the result block. An empty container means a new
+// one, which the result names. Neither block is decoded, so that fields unknown to this version are passed on.
 func (c *Client) UseTool(ctx context.Context, container string, block json.RawMessage) (result json.RawMessage,
 	err error) {
 	path := "/v1/tool_use"
