@@ -19,7 +19,7 @@ import (
 	"berth/proto"
 )
 
-// What quote writes, bash reads back.
+// TestQuoteForBash checks that bash reads back what Quote writes.
 func TestQuoteForBash(t *testing.T) {
 	args := []string{"a b", "it's", `"`, "$HOME", "`id`", "", "*", "a\nb", "~", "-n", "x;y", `\`, "ä", "!", "#c",
 		"{1..3}", "=", "a=b"}
@@ -84,7 +84,7 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// Gaps count from where the reader was, in the stream they are in.
+// TestPrinter checks that gaps count from the reader's offset in their stream.
 func TestPrinter(t *testing.T) {
 	var out, err bytes.Buffer
 	p := &printer{out: &out, err: &err}
@@ -104,7 +104,7 @@ func TestPrinter(t *testing.T) {
 	}
 }
 
-// The longest time is for who sits in front of it; all else has what the daemon gives.
+// TestTimeoutOfACommand checks that a command with a terminal gets the longest timeout and others get the daemon's.
 func TestTimeoutOfACommand(t *testing.T) {
 	for _, tt := range []struct {
 		flags execFlags
@@ -123,7 +123,7 @@ func TestTimeoutOfACommand(t *testing.T) {
 	}
 }
 
-// Backquotes in the usage of a flag name its value, and a command that is quoted so is none.
+// TestUsagesNameOneWord checks that backquotes in a flag's usage enclose its value and not a command.
 func TestUsagesNameOneWord(t *testing.T) {
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {
@@ -139,7 +139,8 @@ func TestUsagesNameOneWord(t *testing.T) {
 	look(New(app.Config{}))
 }
 
-// Figures that cannot be written take nothing else away, nor the status of code that failed.
+// TestFiguresThatCannotBeWritten checks that unwritable figures hide neither other output nor the status of failed
+// code.
 func TestFiguresThatCannotBeWritten(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		var out, said bytes.Buffer

@@ -15,7 +15,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// answering is a server that always says the same.
+// answering returns a client of a server that always gives the same answer.
 func answering(t *testing.T, status int, body string) *Client {
 	t.Helper()
 	return serving(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -49,7 +49,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// Errors of both dialects become *proto.Error, and what is no error of berth's says so.
+// TestErrors checks that errors of both dialects become *proto.Error, and that answers of other servers are
+// recognized.
 func TestErrors(t *testing.T) {
 	for _, tt := range []struct {
 		status int
@@ -77,8 +78,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What does not exist is told by the error's item, or by its words where the API has no items; and a 404 of anything
-// else stays what it is.
+// TestMissing checks that the missing item comes from the error's item, or from its message if the API has no item.
+// Other 404 answers stay unchanged.
 func TestMissing(t *testing.T) {
 	const con, file = "container_0000000000000000000000", "file_0000000000000000000000"
 	native := func(item string) string {
@@ -135,7 +136,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// The key goes to the host that it is for and nowhere else.
+// TestRedirectsAreNotFollowed checks that the key is sent to no other host.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	other := serving(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("the other host got %v", r.Header) })
 	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
@@ -146,7 +147,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// No ID can name another endpoint.
+// TestPathsAreEscaped checks that no ID can address another endpoint.
 func TestPathsAreEscaped(t *testing.T) {
 	var got string
 	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
@@ -175,7 +176,8 @@ func TestListsHavePages(t *testing.T) {
 	}
 }
 
-// An import's answer is progress, then an image or an error; one that breaks off is neither.
+// TestImageLines checks the answer to an import: progress, then an image or an error. A truncated answer is an error
+// too.
 func TestImageLines(t *testing.T) {
 	step := `{"stage":"importing","done":1,"total":2}` + "\n"
 	for body, want := range map[string]string{
@@ -196,7 +198,7 @@ func TestImageLines(t *testing.T) {
 	}
 }
 
-// sent is a live connection on which n messages have been sent, and none read.
+// sent returns a live connection to a server that sent n messages. None is read yet.
 func sent(t *testing.T, n int, send func(conn *websocket.Conn, i int) error) *Live {
 	t.Helper()
 	done := make(chan error, 1)
@@ -213,7 +215,7 @@ func sent(t *testing.T, n int, send func(conn *websocket.Conn, i int) error) *Li
 			}
 		}
 		done <- err
-		_, _, _ = conn.ReadMessage() // until the client has gone
+		_, _, _ = conn.ReadMessage() // until the client disconnects
 	})
 	l, err := c.Live(t.Context(), "container_x")
 	if err != nil {
@@ -226,9 +228,9 @@ func sent(t *testing.T, n int, send func(conn *websocket.Conn, i int) error) *Li
 	return l
 }
 
-// What comes is taken from the daemon even while nobody prints it.
+// TestLiveReadsAhead checks that events are read from the daemon even if the caller takes none.
 func TestLiveReadsAhead(t *testing.T) {
-	const events, size = 24, 1 << 20 // more than the kernel holds
+	const events, size = 24, 1 << 20 // more than the kernel buffers
 	l := sent(t, events, func(conn *websocket.Conn, _ int) error {
 		return conn.WriteJSON(proto.Event{Type: proto.EventStdout, Data: strings.Repeat("x", size)})
 	})
@@ -239,8 +241,8 @@ func TestLiveReadsAhead(t *testing.T) {
 	}
 }
 
-// Each piece of output is the event's own, however large those before and after it are, and a small one holds no more
-// memory than it is long.
+// TestLivePiecesAreApart checks that each event has its own output, whatever the sizes of its neighbours. A small
+// piece must not hold more memory than its length.
 func TestLivePiecesAreApart(t *testing.T) {
 	const large = 16 << 10
 	sizes := []int{1, large, 100, 4 * large, large - 1, 5 * large, 0, large + 1, 3}
@@ -260,7 +262,7 @@ func TestLivePiecesAreApart(t *testing.T) {
 		events = append(events, e)
 	}
 	at := int64(0)
-	for i, e := range events { // once all have come
+	for i, e := range events { // once all have arrived
 		if !bytes.Equal(e.DataBase64, piece(i)) || e.Offset != at {
 			t.Errorf("piece %d, of %d bytes, is of %d at %d", i, sizes[i], len(e.DataBase64), e.Offset)
 		}
@@ -271,7 +273,7 @@ func TestLivePiecesAreApart(t *testing.T) {
 	}
 }
 
-// A queue that is full keeps the connection waiting until somebody reads, and never past its end.
+// TestQueue checks that a full queue blocks the connection until an event is taken or the queue is closed.
 func TestQueue(t *testing.T) {
 	q := newQueue()
 	big := proto.Event{Data: strings.Repeat("x", maxQueued)}
@@ -301,8 +303,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// A file is sent with its length, which the daemon can refuse before it comes. It may grow meanwhile, and must not
-// become shorter.
+// TestUploadsSayTheirLength checks that a file is sent with its length, so the daemon can refuse it beforehand. The
+// file may grow meanwhile, but must not shrink.
 func TestUploadsSayTheirLength(t *testing.T) {
 	var length int64
 	var got []byte
@@ -335,7 +337,7 @@ func TestUploadsSayTheirLength(t *testing.T) {
 	}
 }
 
-// Once a request is over, what it sent is its caller's again.
+// TestWhatIsLentIsTakenBack checks that the caller can use its reader again after the request.
 func TestWhatIsLentIsTakenBack(t *testing.T) {
 	in := strings.NewReader("abc")
 	l := &lent{r: in}

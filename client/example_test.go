@@ -70,7 +70,7 @@ func ExampleClient_UploadFile() {
 	fmt.Println(container.ID)
 }
 
-// Errors of the daemon carry a code. The other types say that no daemon answered.
+// Errors of the daemon have a code. The other types mean that no daemon answered.
 func ExampleMissingError() {
 	c, err := client.New(client.Config{Host: "http://127.0.0.1:7117"})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"berth/test/attack"
 )
 
-// someReports are of a run where everything happens.
+// someReports returns the reports of a run with every verdict.
 func someReports() []attack.Report {
 	return []attack.Report{
 		{Group: 1, Name: "paths/dots", Tries: "go up", Wants: "a refusal", Happened: "refused", Verdict: attack.Held},
@@ -84,7 +84,7 @@ func TestCutLast(t *testing.T) {
 		t.Errorf("%d characters are left", n)
 	}
 	cutLast([]string{"GROUP", "NAME", "WHAT"}, rows, 0)
-	cutLast([]string{"GROUP", "NAME", "WHAT"}, rows, 10) // too narrow for anything: a little is better than nothing
+	cutLast([]string{"GROUP", "NAME", "WHAT"}, rows, 10) // too narrow: the minimum width is kept
 	if n := len([]rune(rows[0][2])); n != minCell {
 		t.Errorf("%d characters are left of a narrow terminal", n)
 	}

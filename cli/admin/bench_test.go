@@ -8,7 +8,8 @@ import (
 	"berth/cli/app"
 )
 
-// A daemon is given the directory, and may have another working directory than this process.
+// TestBenchDirIsAbsolute checks that the directory is absolute: a daemon gets it and may have another working
+// directory.
 func TestBenchDirIsAbsolute(t *testing.T) {
 	var dir string
 	a := &app.App{Config: app.Config{Bench: func(_ context.Context, run app.BenchRun) (bool, error) {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// What an interrupted examination found says nothing of the machine.
+// TestInterruptedDoctor checks that findings after an interruption are ignored.
 func TestInterruptedDoctor(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	var out bytes.Buffer
@@ -31,7 +31,7 @@ func TestInterruptedDoctor(t *testing.T) {
 	}
 }
 
-// What cannot be printed is no clean bill of health.
+// TestDoctorThatNobodyCanRead checks that a report that cannot be printed is not a success.
 func TestDoctorThatNobodyCanRead(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {

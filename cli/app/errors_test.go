@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// An error says what to do, in a line of its own, and cannot steer the terminal.
+// TestReport checks that an error has its hint on a separate line, and cannot control the terminal.
 func TestReport(t *testing.T) {
 	dial := &client.DialError{Host: "http://h", Err: syscall.ECONNREFUSED}
 	http := proto.Errorf(proto.NotFound, "", "", "gone; GET it")

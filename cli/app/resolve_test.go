@@ -15,16 +15,16 @@ func TestPick(t *testing.T) {
 	tests := []struct{ text, id, err string }{
 		{"container_0000000000000000000abc", all[0].id, ""},
 		{"web", all[0].id, ""},
-		{"abd", all[2].id, ""}, // a name counts more than the end of an ID
+		{"abd", all[2].id, ""}, // a name wins over the end of an ID
 		{"container_11111111", all[3].id, ""},
 		{"22222222", all[4].id, ""},
 		{"0abc", all[0].id, ""},
-		// Everything begins so, and the next command may be rm.
+		// All IDs begin with it, and the next command may be rm.
 		{"container_", "", "too little of an ID"},
 		{"c", "", "too little of an ID"},
 		{"container_1", "", "too little of an ID"},
 		{"2222222", "", "too little of an ID"},
-		{"fff", "", "no container is called"}, // too short for an end
+		{"fff", "", "no container is called"}, // too short for the end of an ID
 		{"dup", "", "may be any of several containers: container_1111111111111111111abc, " +
 			"container_2222222222222222222fff"},
 		{"00000000", "", "may be any of several"},
@@ -39,7 +39,7 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// The newest command is not an interpreter, whatever became of that.
+// TestNewest checks that the newest command is never an interpreter, in any state.
 func TestNewest(t *testing.T) {
 	list := []proto.Exec{
 		{ID: "a", Command: "sleep 9"}, {ID: "b", Command: "python context main"},

@@ -56,7 +56,8 @@ func TestTar(t *testing.T) {
 	}
 }
 
-// The packer ends with a receiver that does not want it all, whose error counts; its own counts more.
+// TestStreamEnds checks that the packer ends if the receiver stops early. The receiver's error is returned, unless
+// the packer has one.
 func TestStreamEnds(t *testing.T) {
 	dir, enough := t.TempDir(), errors.New("enough")
 	if err := os.WriteFile(filepath.Join(dir, "a"), make([]byte, 1<<20), 0o600); err != nil {

@@ -10,7 +10,7 @@ import (
 	"berth/proto"
 )
 
-// What is sent and what becomes of it are shown from two goroutines.
+// TestProgressOfTwo shows an upload and the daemon's steps from two goroutines.
 func TestProgressOfTwo(t *testing.T) {
 	p := &Progress{o: &Output{Stderr: io.Discard}, terminal: true}
 	var wg sync.WaitGroup
@@ -28,8 +28,8 @@ func TestProgressOfTwo(t *testing.T) {
 	}
 }
 
-// Once the daemon tells of its own steps, what is still sent does not take the line from them; and a bar that went is
-// drawn no more.
+// TestProgressOfAnImport checks that the upload is not shown once the daemon reports its own steps, and that a
+// removed bar is not drawn again.
 func TestProgressOfAnImport(t *testing.T) {
 	p := &Progress{o: &Output{Stderr: io.Discard}, terminal: true}
 	in := p.Reader(strings.NewReader("archive"), "sending", 0)
@@ -50,7 +50,7 @@ func TestProgressOfAnImport(t *testing.T) {
 	}
 }
 
-// Columns are as wide as a terminal shows them.
+// TestTable checks that columns are as wide as a terminal shows them.
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	o := &Output{Stdout: &out}

@@ -16,7 +16,7 @@ import (
 	"berth/proto"
 )
 
-// archive writes members; those that are files hold body.
+// archive writes members. Files contain body.
 func archive(t testing.TB, body string, members ...tar.Header) io.Reader {
 	t.Helper()
 	var buf bytes.Buffer
@@ -54,7 +54,7 @@ func TestHostileArchives(t *testing.T) {
 	tests := []struct {
 		name    string
 		members []tar.Header
-		want    string // in the error
+		want    string // part of the error
 	}{
 		{"absolute", []tar.Header{file("/tmp/berth-unpack-evil")}, "absolute"},
 		{"dotdot", []tar.Header{file("../evil")}, "outside"},
@@ -97,7 +97,7 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-// place is a destination with a link out of it, beside a directory that nothing may touch.
+// place creates a destination with a link out of it, and a directory beside it that must stay unchanged.
 func place(t *testing.T) (dst, outside string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func untouched(t *testing.T, outside string) {
 	}
 }
 
-// A file takes the place of a link and does not follow it.
+// TestFilesReplaceLinks checks that a file replaces a link and does not follow it.
 func TestFilesReplaceLinks(t *testing.T) {
 	dst, outside := place(t)
 	if err := os.Symlink("../outside/secret", filepath.Join(dst, "f")); err != nil {
@@ -180,11 +180,10 @@ func TestOrdinaryArchive(t *testing.T) {
 	}
 }
 
-// nobody is told what an archive has not.
+// nobody is a leftOut function that does nothing.
 func nobody(string) {}
 
-// What an archive says that it has not is told, whether it is unpacked or only read, also where it is no archive from
-// there on.
+// TestLeftOut checks that files listed as left out are reported by Tar and by Read, even if the rest is no archive.
 func TestLeftOut(t *testing.T) {
 	comment := func(text string) tar.Header {
 		return tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{proto.ArchiveComment: text}}
@@ -210,7 +209,7 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// What breaks off in the middle of a file leaves the one that was there, and no piece of either.
+// TestCutOffArchive checks that an archive that ends within a file keeps the old file and leaves no partial one.
 func TestCutOffArchive(t *testing.T) {
 	dst, _ := place(t)
 	if err := os.WriteFile(filepath.Join(dst, "f"), []byte("earlier"), 0o600); err != nil {
@@ -225,7 +224,7 @@ func TestCutOffArchive(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(dst, "f")); string(data) != "earlier" {
 		t.Errorf("f is %q, %v", data, err)
 	}
-	for dir, want := range map[string]int{"": 3, "new": 0} { // beside f there are the link of place, and new
+	for dir, want := range map[string]int{"": 3, "new": 0} { // beside f: the link of place, and new
 		if list, err := os.ReadDir(filepath.Join(dst, dir)); err != nil || len(list) != want {
 			t.Errorf("%q holds %v, %v", dir, list, err)
 		}
@@ -248,7 +247,7 @@ func FuzzTar(f *testing.F) {
 	})
 }
 
-// The files of many directories, as `berth cp` brings them.
+// BenchmarkTar unpacks files in many directories, as `berth cp` does.
 func BenchmarkTar(b *testing.B) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)

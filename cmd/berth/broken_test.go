@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A wire carries connections to a daemon until they are cut.
+// A wire forwards connections to a daemon until they are cut.
 type wire struct {
 	net.Listener
 	to string
@@ -68,7 +68,7 @@ func (w *wire) accept() {
 	}
 }
 
-// cut breaks every connection there is.
+// cut breaks all connections.
 func (w *wire) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,8 +78,8 @@ func (w *wire) cut() {
 	w.live = nil
 }
 
-// through puts a proxy between a user and the daemon, which asks first what to do about each request. One that is
-// handled goes no further.
+// through puts a proxy between a user and the daemon. It calls first for each request and does not forward a request
+// that first handled.
 func through(t *testing.T, u *user, first func(w http.ResponseWriter, r *http.Request) (handled bool)) {
 	t.Helper()
 	for i, e := range u.env {
@@ -100,7 +100,7 @@ func through(t *testing.T, u *user, first func(w http.ResponseWriter, r *http.Re
 	}
 }
 
-// A connection that breaks while a log is followed loses nothing and repeats nothing.
+// TestLogsGoOnAfterABreak checks that following a log over a broken connection loses and repeats no output.
 func TestLogsGoOnAfterABreak(t *testing.T) {
 	u := newUser(t)
 	w := wireTo(t, &u)
@@ -119,7 +119,7 @@ func TestLogsGoOnAfterABreak(t *testing.T) {
 	}
 }
 
-// The same for the audit log, which others go on writing.
+// TestAuditGoesOnAfterABreak checks the same for the audit log, while others write to it.
 func TestAuditGoesOnAfterABreak(t *testing.T) {
 	u := newUser(t)
 	near := user{append([]string(nil), u.env...)}
@@ -140,7 +140,8 @@ func TestAuditGoesOnAfterABreak(t *testing.T) {
 	}
 }
 
-// What is printed to where there is no room ends it, and is no daemon that went away.
+// TestAuditToAFullDisk checks that a full disk behind standard output ends the command, and is not taken for a daemon
+// that is down.
 func TestAuditToAFullDisk(t *testing.T) {
 	u := newUser(t)
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -157,7 +158,7 @@ func TestAuditToAFullDisk(t *testing.T) {
 	}
 }
 
-// A file that is too large is told with the limit of files, and not with that of the form around it.
+// TestTooLargeAFile checks that the error has the limit of files, not that of the form around the file.
 func TestTooLargeAFile(t *testing.T) {
 	u := newUser(t)
 	through(t, &u, func(w http.ResponseWriter, r *http.Request) bool {
@@ -180,7 +181,7 @@ func TestTooLargeAFile(t *testing.T) {
 	}
 }
 
-// A connection that breaks under a command ends both, and says so.
+// TestExecOverABrokenConnection checks that a broken connection ends berth with an error, and ends the command.
 func TestExecOverABrokenConnection(t *testing.T) {
 	u := newUser(t)
 	w := wireTo(t, &u)
@@ -192,10 +193,11 @@ func TestExecOverABrokenConnection(t *testing.T) {
 		!strings.Contains(r.stderr.String(), "berth: the connection to the daemon at http://127.0.0.1:") {
 		t.Errorf("status %d, %s", got, r.stderr.String())
 	}
-	u.berth(t, "wait", c) // it ends, long before its sleep does
+	u.berth(t, "wait", c) // ends long before its sleep does
 }
 
-// Input that cannot be passed on is the end of the command: it would wait for the rest for ever, with a key too.
+// TestInputThatBreaksOff checks that a command ends if its input breaks off, even with a key: it would wait for the
+// rest forever.
 func TestInputThatBreaksOff(t *testing.T) {
 	u := newUser(t)
 	c := u.berth(t, "create")
@@ -217,8 +219,8 @@ func TestInputThatBreaksOff(t *testing.T) {
 	}
 }
 
-// A container that --rm is for goes too when the user interrupts berth before the command has begun, or while it is
-// deleted.
+// TestInterruptedBesideTheCommand checks that --rm deletes the container if the user interrupts berth before the
+// command has started or during the deletion.
 func TestInterruptedBesideTheCommand(t *testing.T) {
 	for name, tt := range map[string]struct {
 		stalls func(r *http.Request) bool

@@ -7,7 +7,7 @@ import (
 	"berth/daemon"
 )
 
-// The client commands look for a daemon's files where the daemon puts them.
+// TestDaemonFiles checks that the client commands and the daemon agree on the places of the daemon's files.
 func TestDaemonFiles(t *testing.T) {
 	want := app.Places{URL: daemon.URLFile(""), Key: daemon.KeyFile(""), CA: daemon.CAFile("")}
 	if app.DaemonFiles != want {

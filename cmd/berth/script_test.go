@@ -37,14 +37,14 @@ import (
 
 const testKey = sessiontest.Secret
 
-// TestMain lets scripts, and tests that start processes, run this very program as "berth".
+// TestMain runs this program as "berth" for scripts and for tests that start processes.
 func TestMain(m *testing.M) {
-	// the race detector has each program wait a second at its end, and there are hundreds
+	// the race detector makes each program wait 1 s at exit, and there are hundreds
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	testscript.Main(m, map[string]func(){"berth": main})
 }
 
-// newDaemon serves the real edges over the real core, whose containers are the real guest without isolation.
+// newDaemon serves the real edges and the real core. Its containers are the real guest without isolation.
 func newDaemon(t testing.TB) *httptest.Server {
 	t.Helper()
 	var log *audit.Log
@@ -98,8 +98,8 @@ func newDaemon(t testing.TB) *httptest.Server {
 	return s
 }
 
-// archives are the images of a runtime without containers: "base", and what was imported, of which it reads the
-// archive and keeps the name.
+// archives are the images of a runtime without containers: "base" and the imported ones. It reads an imported archive
+// and keeps only its name.
 type archives struct {
 	sessiontest.Images
 
@@ -169,7 +169,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// serveTLS serves the same daemon with a certificate of its own.
+// serveTLS serves the same daemon with its own certificate.
 func serveTLS(env *testscript.Env, h http.Handler) error {
 	source, err := certs.Open(certs.Config{Dir: filepath.Join(env.WorkDir, "tls")})
 	if err != nil {
@@ -185,7 +185,7 @@ func serveTLS(env *testscript.Env, h http.Handler) error {
 	return nil
 }
 
-// status N COMMAND… runs a command, which must end with the status N.
+// status N COMMAND… runs a command that must end with status N.
 func status(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: status N COMMAND…")
@@ -204,7 +204,7 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// grab NAME [stderr] puts the first line of the last output into the environment.
+// grab NAME [stderr] sets an environment variable to the first line of the last output.
 func grab(ts *testscript.TestScript, neg bool, args []string) {
 	from := "stdout"
 	if len(args) == 2 {

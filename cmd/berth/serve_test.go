@@ -11,7 +11,7 @@ import (
 	"berth/session/sessiontest"
 )
 
-// The manual has every flag of serve. An operator who has to find one out from the source has been let down.
+// TestServeFlagsAreInTheManual checks that the manual documents every flag of serve.
 func TestServeFlagsAreInTheManual(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
@@ -31,7 +31,8 @@ func TestServeFlagsAreInTheManual(t *testing.T) {
 	}
 }
 
-// Numbers with which no container could be made are refused before anything is begun, and by the flag.
+// TestServeRefusesWhatNoContainerCanHave checks that limits that allow no container are refused before the start,
+// with the flag's name.
 func TestServeRefusesWhatNoContainerCanHave(t *testing.T) {
 	for _, tt := range [][3]string{
 		{"--cpus", "0.001", "--cpus 0.001 is too little for a container; 0.01 is the least"},
@@ -55,7 +56,7 @@ func TestServeRefusesWhatNoContainerCanHave(t *testing.T) {
 	}
 }
 
-// What a daemon's own limits are held to is what requests are.
+// TestLeastLimits checks that a daemon's limits have the same minimum as those of requests.
 func TestLeastLimits(t *testing.T) {
 	least := session.LeastLimits
 	if err := (session.Config{Limits: least, IdleTimeout: 1e9, MaxLifetime: 1e9}).Check(); err != nil {

@@ -36,7 +36,7 @@ func (u user) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// berth runs it to its end and returns what it printed.
+// berth runs berth to its end and returns its output.
 func (u user) berth(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := u.command(args...).Output()
@@ -59,16 +59,16 @@ func statusOf(t *testing.T, err error) int {
 	return 0
 }
 
-// patience is how long a conversation on a terminal may take before something is missing from it.
+// patience is the time limit for a whole conversation on a terminal.
 const patience = 30 * time.Second
 
-// A screen is the other side of a terminal.
+// A screen is the user's side of a terminal.
 type screen struct {
 	*os.File
 	seen bytes.Buffer
 }
 
-// expect reads until what was not yet expected matches.
+// expect reads until the text since the last match matches pattern.
 func (s *screen) expect(t *testing.T, pattern string) {
 	t.Helper()
 	re := regexp.MustCompile(pattern)
@@ -86,7 +86,7 @@ func (s *screen) expect(t *testing.T, pattern string) {
 	}
 }
 
-// on starts a command on a terminal of its own, which the test holds open, so that its state can be looked at later.
+// on starts a command on its own terminal. The test keeps the terminal open to check its state later.
 func on(t *testing.T, cmd *exec.Cmd, size *pty.Winsize) (*screen, *os.File) {
 	t.Helper()
 	ptmx, tty, err := pty.Open()
@@ -105,7 +105,7 @@ func on(t *testing.T, cmd *exec.Cmd, size *pty.Winsize) (*screen, *os.File) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	giveUp := time.AfterFunc(patience, func() { // the read under way then fails, and says what was seen
+	giveUp := time.AfterFunc(patience, func() { // the current read fails then and reports the text so far
 		cmd.Process.Kill()
 		tty.Close()
 	})
@@ -130,11 +130,11 @@ func TestTerminal(t *testing.T) {
 	if err := pty.Setsize(s.File, &pty.Winsize{Rows: 41, Cols: 121}); err != nil {
 		t.Fatal(err)
 	}
-	// The command learns of it by SIGWINCH, too.
+	// The command also gets SIGWINCH.
 	fmt.Fprint(s, "until test \"$(stty size)\" = '41 121'; do read -t 0.01 x; done; echo 'resized 'now\r")
 	s.expect(t, `resized now`)
 
-	fmt.Fprint(s, "sh -c 'echo be\"gun\"; exec sleep 1000'\r") // it has the terminal when it says so
+	fmt.Fprint(s, "sh -c 'echo be\"gun\"; exec sleep 1000'\r") // it has the terminal once it prints this
 	s.expect(t, "begun")
 	fmt.Fprint(s, "\x03")
 	s.expect(t, "> ")
@@ -147,7 +147,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// The terminal is given back too when whoever reads the output has gone.
+// TestTerminalWithoutReader checks that the terminal is restored if the reader of the output exits.
 func TestTerminalWithoutReader(t *testing.T) {
 	u := newUser(t)
 	cmd := u.command("exec", "-it", u.berth(t, "create"), "yes")
@@ -184,7 +184,7 @@ func termios(t *testing.T, f *os.File) string {
 	return fmt.Sprintf("%+v", *st)
 }
 
-// `berth run -it` gives a shell, and leaves nothing with --rm.
+// TestRunOnTerminal checks that `berth run -it` starts a shell, and that --rm leaves nothing behind.
 func TestRunOnTerminal(t *testing.T) {
 	u := newUser(t)
 	cmd := u.command("run", "-it", "--rm", "-q", "-e", "PS1=> ")
@@ -200,7 +200,7 @@ func TestRunOnTerminal(t *testing.T) {
 	}
 }
 
-// A running is a command whose standard output is read line by line while it runs.
+// A running is a running command whose standard output is read line by line.
 type running struct {
 	*exec.Cmd
 	out    *bufio.Reader
@@ -231,7 +231,7 @@ func (r *running) line(t *testing.T) string {
 	return strings.TrimSpace(line)
 }
 
-// Output comes while the command runs, and signals reach it.
+// TestSignalsReachTheCommand checks that output arrives while the command runs, and that signals reach the command.
 func TestSignalsReachTheCommand(t *testing.T) {
 	u := newUser(t)
 	c := u.berth(t, "create")
@@ -250,7 +250,8 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	}
 }
 
-// A command with a key goes on when the user leaves it, and the same line finds it again.
+// TestLeavingACommandWithAKey checks that a command with a key continues without berth, and that the same command
+// line finds it again.
 func TestLeavingACommandWithAKey(t *testing.T) {
 	u := newUser(t)
 	c := u.berth(t, "create")
@@ -280,7 +281,7 @@ func TestLeavingACommandWithAKey(t *testing.T) {
 	}
 }
 
-// What ends berth itself is in its exit status, and in its words.
+// TestSignalsThatEndBerth checks that the exit status and the message name the signal that ended berth.
 func TestSignalsThatEndBerth(t *testing.T) {
 	u := newUser(t)
 	c := u.berth(t, "create")
@@ -298,7 +299,8 @@ func TestSignalsThatEndBerth(t *testing.T) {
 	}
 }
 
-// One that still waits for input from here could not go on, and gets the signal.
+// TestLeavingACommandThatIsOwedInput checks that a command with unsent input gets the signal, since it cannot
+// continue without berth.
 func TestLeavingACommandThatIsOwedInput(t *testing.T) {
 	u := newUser(t)
 	cmd := u.command("exec", "-i", "--idempotency-key", "k", u.berth(t, "create"), "bash", "-c",
@@ -327,10 +329,11 @@ func TestLeavingACommandThatIsOwedInput(t *testing.T) {
 	}
 }
 
-// A command that ignores the user is left after the third time, and the daemon ends it.
+// TestInsisting checks that berth gives up at the third signal on a command that ignores signals, and that the daemon
+// ends the command.
 func TestInsisting(t *testing.T) {
 	u := newUser(t)
-	// bash sees a signal that comes just before it begins to read when that ends.
+	// bash handles a signal that arrives just before a read only when the read ends. So each read has a timeout.
 	r := u.start(t, "run", "-c",
 		`trap 'echo no' INT; mkfifo p; exec 9<>p; echo ready; while :; do read -r -t 0.2 -u 9 x; done`)
 	r.line(t)
@@ -357,12 +360,12 @@ func TestInsisting(t *testing.T) {
 	}
 }
 
-// With --rm the container goes, whoever ended the command.
+// TestInterruptedRunIsTidied checks that --rm deletes the container after an interruption too.
 func TestInterruptedRunIsTidied(t *testing.T) {
 	u := newUser(t)
 	r := u.start(t, "run", "--rm", "-c", `trap '' INT TERM HUP; echo ready; while :; do sleep 0.05; done`)
 	r.line(t)
-	// equal ones would count as one
+	// equal signals could merge into one
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		if err := r.Process.Signal(sig); err != nil {
 			t.Fatal(err)
@@ -374,13 +377,13 @@ func TestInterruptedRunIsTidied(t *testing.T) {
 	}
 }
 
-// Output that comes faster than it is taken holds the command up, and all of it arrives.
+// TestSlowReaderGetsAllOfIt checks that a slow reader slows the command down and gets the complete output.
 func TestSlowReaderGetsAllOfIt(t *testing.T) {
 	const total = 150 << 20
 	u := newUser(t)
 	c := u.berth(t, "create")
 	r := u.start(t, "exec", c, "head", "-c", strconv.Itoa(total), "/dev/zero")
-	if _, err := r.out.Peek(1); err != nil { // it runs
+	if _, err := r.out.Peek(1); err != nil { // it has started
 		t.Fatal(err)
 	}
 	if list := u.berth(t, "ps", c); !strings.Contains(list, "running") {

@@ -59,7 +59,7 @@ func TestUpstreamScript(t *testing.T) {
 	}
 }
 
-// The example of the help is a script, for what the gateway asks.
+// TestUpstreamScriptOfTheHelp checks that the example in the help is a valid script for requests of the gateway.
 func TestUpstreamScriptOfTheHelp(t *testing.T) {
 	_, rest, _ := strings.Cut(upstreamScriptCommand().Long, "one for each request:\n")
 	example, _, _ := strings.Cut(rest, "What is expected")

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A clock is what the source takes for the time.
+// A clock is a Source's clock.
 type clock struct{ t time.Time }
 
 func (c *clock) now() time.Time { return c.t }
@@ -28,7 +28,7 @@ func open(t *testing.T, cfg Config) *Source {
 	return s
 }
 
-// shake shakes hands with the source's TLS as a client of this configuration, and returns what it was shown.
+// shake does a TLS handshake with the source as a client with this configuration. It returns the certificate shown.
 func shake(s *Source, client *tls.Config) (*x509.Certificate, error) {
 	l, err := tls.Listen("tcp", "127.0.0.1:0", s.TLS())
 	if err != nil {
@@ -103,7 +103,7 @@ func TestOwnCertificate(t *testing.T) {
 	}
 }
 
-// A certificate is made anew before it ends, while the daemon runs, and clients need not be told.
+// TestRenewal checks that a running daemon renews its certificate before it expires, and that clients need no change.
 func TestRenewal(t *testing.T) {
 	at := &clock{time.Now()}
 	s := open(t, Config{Dir: t.TempDir(), Now: at.now})
@@ -124,7 +124,7 @@ func TestRenewal(t *testing.T) {
 	if two.Equal(one) || !two.NotAfter.After(one.NotAfter) {
 		t.Fatalf("not renewed: until %v", two.NotAfter)
 	}
-	for range 12 { // past the authority's end, which is replaced a year before it
+	for range 12 { // beyond the end of the CA, which is replaced a year before it
 		at.t = at.t.Add(validFor - time.Hour)
 		if _, err := shake(s, first); err != nil {
 			t.Fatalf("at %v, with the authority of a year before: %v", at.t, err)
@@ -133,7 +133,7 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// give writes a certificate and key of another source to where an operator would put them.
+// give writes a certificate and key of another source to the operator's paths.
 func give(t *testing.T, from *Source, dir string) {
 	t.Helper()
 	for _, name := range []string{"cert.pem", "key.pem"} {
@@ -206,7 +206,7 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	give(t, own, dir)
-	os.Chmod(key, 0o640) // a group of servers may share it
+	os.Chmod(key, 0o640) // a group of servers may share the key
 	if _, err := Open(Config{CertFile: cert, KeyFile: key}); err != nil {
 		t.Error(err)
 	}
