@@ -10,26 +10,26 @@ import (
 	"testing"
 )
 
-// mapped are the files of a process's memory, but for those that have no name any more.
+// mapped returns the files mapped into a process, except deleted ones.
 func mapped(maps string) []string {
 	files := regexp.MustCompile(`(?m)/\S+$`).FindAllString(maps, -1)
 	slices.Sort(files)
 	return slices.Compact(files)
 }
 
-// waiting are the bashes that wait in a sandbox to be a command's.
+// waiting returns the prestarted bashes in a sandbox.
 func (s *server) waiting(sandbox string) []int {
 	return s.processes(sandbox, func(cmd string) bool { return strings.HasPrefix(cmd, "bash\x00-c\x00# waits") })
 }
 
-// Whatever file a bash of the base image that was executed has mapped by the time that it runs a command, what waits
-// to be a command's has mapped before: its libraries, its locale, and what it converts characters with.
+// TestWhatWaitsHasMappedItsFiles checks that a prestarted bash has mapped all files that an executed bash of the base
+// image maps before it runs a command: its libraries, its locale and its character conversion.
 func TestWhatWaitsHasMappedItsFiles(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("nothing is started ahead on " + runtime.GOARCH)
 	}
 	c := create(t, base)
-	const show = "cat /proc/$$/maps && :" // it would become the last command
+	const show = "cat /proc/$$/maps && :" // without ":", cat would be executed in place of bash
 	maps := bash(t, base, c.ID, show).Result.Result.Stdout
 	executed := mapped(maps)
 	if strings.Contains(maps, "memfd:ahead") || len(executed) < 3 {
@@ -39,7 +39,7 @@ func TestWhatWaitsHasMappedItsFiles(t *testing.T) {
 		bash(t, base, c.ID, "true")
 	}
 	sandbox := base.sandbox(t, c.ID)
-	// the second one is made after an answer
+	// the second one is started after an answer
 	eventually(t, "two bashes wait", func() bool { return len(base.waiting(sandbox)) == 2 })
 	for _, pid := range base.waiting(sandbox) {
 		maps, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/maps")

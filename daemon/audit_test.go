@@ -17,7 +17,8 @@ import (
 	"berth/test/daemontest"
 )
 
-// auditCLI runs `berth audit` against a daemon and returns its output, with the error where the exit status is not 0.
+// auditCLI runs `berth audit` against a daemon and returns its output. It returns an error if the exit status is not
+// 0.
 func auditCLI(t *testing.T, s *server, args ...string) (string, error) {
 	t.Helper()
 	bin, err := daemontest.Binary()
@@ -30,7 +31,7 @@ func auditCLI(t *testing.T, s *server, args ...string) (string, error) {
 	return string(out), err
 }
 
-// since is what was audited after a number.
+// since returns the audit entries after a number.
 func since(t *testing.T, s *server, seq int64) (list []proto.AuditEntry) {
 	t.Helper()
 	status, out, err := s.Do("GET", "/v1/audit", nil)
@@ -97,14 +98,14 @@ func TestWhatIsDoneIsAudited(t *testing.T) {
 	if text := fmt.Sprintf("%+v", entries); strings.Contains(text, "hunter2") {
 		t.Error("a secret is in the log")
 	}
-	n := min(50, len(since(t, s, 0))+1) // that look is in it, too
+	n := min(50, len(since(t, s, 0))+1) // this query is an entry too
 	if out, err := auditCLI(t, s, "tail", "-n", "50"); err != nil || strings.Contains(out, "\x1b") ||
 		strings.Count(out, "\n") != n {
 		t.Errorf("%v, %d lines: %q", err, n, out)
 	}
 }
 
-// checker is the program of docs/operations.md.
+// checker returns the program in docs/operations.md.
 func checker(t *testing.T) string {
 	t.Helper()
 	doc, err := os.ReadFile("../docs/operations.md")
@@ -120,8 +121,8 @@ func checker(t *testing.T) string {
 	return path
 }
 
-// The log of a real daemon stands before every verifier: beside the daemon, after a SIGKILL, and by the documented
-// program.
+// TestAuditCanBeVerified checks the log of a real daemon with every verifier: beside the daemon, after SIGKILL, and
+// with the documented program.
 func TestAuditCanBeVerified(t *testing.T) {
 	s := base
 	c := create(t, s)
@@ -158,7 +159,7 @@ func TestAuditCanBeVerified(t *testing.T) {
 	}
 }
 
-// tampered checks that a change to a copy is found, too.
+// tampered checks that the verifiers find a change to a copy.
 func tampered(t *testing.T, s *server, segments []string, check string) {
 	t.Helper()
 	dir := t.TempDir()

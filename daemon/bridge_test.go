@@ -23,14 +23,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// callbackSecret is what calls are signed with.
+// callbackSecret is the secret that signs calls.
 const callbackSecret = "0123456789abcdef-secret"
 
-// A host has tools: behind a server that calls are posted to, and behind one that speaks MCP.
+// A host provides tools in two ways: a server that receives calls as POST requests, and an MCP server.
 type host struct {
 	*server
 	tools *httptest.Server
-	made  atomic.Int64 // calls of add that were posted
+	made  atomic.Int64 // number of posted calls of add
 	hold  chan struct{}
 }
 
@@ -74,7 +74,7 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// answer is the server that calls are posted to.
+// answer is the handler for posted calls.
 func (h *host) answer(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	mac := hmac.New(sha256.New, []byte(callbackSecret))
@@ -107,7 +107,7 @@ func (h *host) answer(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// grant is the body of a request for a container whose calls are posted.
+// grant returns the body of a request for a container whose calls are posted.
 func (h *host) grant(class proto.RuntimeClass, path string) string {
 	sum := `{"type":"object","properties":{"sum":{"type":"integer"}}}`
 	return fmt.Sprintf(
@@ -123,7 +123,7 @@ func (h *host) container(t *testing.T, body string) string {
 	return c.ID
 }
 
-// toolsClient is a program that calls tools until they answer, by the same name for the same call.
+// toolsClient is a program that repeats calls to tools until they answer, each under the same name.
 const toolsClient = `
 import http.client, json, os, time, sys
 def post(calls):
@@ -149,7 +149,7 @@ func (h *host) code(t *testing.T, container, text string) proto.Exec {
 	return call[proto.Exec](t, h.server, 202, "POST", "/v1/containers/"+container+"/exec", string(body))
 }
 
-// says wants what it prints.
+// says checks the output of an exec.
 func (h *host) says(t *testing.T, container string, x proto.Exec, want string) {
 	t.Helper()
 	res := call[proto.ExecResult](t, h.server, 200, "GET", "/v1/containers/"+container+"/execs/"+x.ID+
@@ -167,7 +167,8 @@ func TestToolBridge(t *testing.T) {
 	t.Run("refused", h.testRefused)
 }
 
-// Code in a real container calls a server's tools, many at once, and gets what is wrong as exceptions that it knows.
+// testHTTP checks that code in a real container can call a server's tools, many at once, and gets errors as known
+// exceptions.
 func (h *host) testHTTP(t *testing.T, class proto.RuntimeClass) {
 	id := h.container(t, h.grant(class, "/call"))
 	for text, want := range map[string]string{
@@ -198,7 +199,7 @@ func (h *host) testMCP(t *testing.T) {
 	for text, want := range map[string]string{
 		`print(call("multiply", A=6, B=7))`:           "{'product': 42}",
 		`print(call("multiply", A="6", B=7)["type"])`: "ValueError",
-		// its schema is one of another place, which is not looked at
+		// its schema is a reference to another place, which is not followed
 		`print(call("odd", a=1)["type"])`: "NameError",
 		`print(call("fails"))`:            "{'type': 'RuntimeError', 'message': 'it does not want to'}",
 	} {
@@ -206,8 +207,8 @@ func (h *host) testMCP(t *testing.T) {
 	}
 }
 
-// A call that waits for a person outlives the daemon's death, is approved under the next one, and is made once. One
-// that a server had is not made again.
+// testKilled checks that a call that waits for approval survives a killed daemon. It is approved under the next
+// daemon and made once. A call that a server already had is not repeated.
 func (h *host) testKilled(t *testing.T, class proto.RuntimeClass) {
 	id := h.container(t, h.grant(class, "/call"))
 	paying := h.code(t, id, `print(call("pay", to="you"))`)
@@ -238,7 +239,7 @@ func (h *host) testKilled(t *testing.T, class proto.RuntimeClass) {
 	}
 }
 
-// awaitCall waits for a call in a state.
+// awaitCall waits for a call in the given state.
 func (h *host) awaitCall(t *testing.T, container string, state proto.ToolCallState) bridge.ToolCall {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -253,7 +254,7 @@ func (h *host) awaitCall(t *testing.T, container string, state proto.ToolCallSta
 	}
 }
 
-// A server that the operator did not list is refused, whatever stands in the URL.
+// testRefused checks that a server that the operator did not list is refused, for any form of the URL.
 func (h *host) testRefused(t *testing.T) {
 	for _, url := range []string{"http://127.0.0.1:1/", "http://169.254.169.254/", "http://user@" + strings.TrimPrefix(
 		h.tools.URL, "http://") + "/", "file:///etc/passwd", "http://0x7f.1/", "unix:/run/x"} {

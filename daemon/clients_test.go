@@ -18,7 +18,7 @@ import (
 	"berth/test/daemontest"
 )
 
-// A program is one run of `berth` whose output can be waited for.
+// A program is a run of `berth` whose output can be awaited.
 type program struct {
 	*exec.Cmd
 	mu  sync.Mutex
@@ -37,7 +37,7 @@ func (p *program) text() string {
 	return p.out.String()
 }
 
-// cli starts `berth` against the daemon. What it says for people goes to the test's own standard error.
+// cli starts `berth` against the daemon. Its standard error is the test's.
 func cli(t *testing.T, s *server, args ...string) *program {
 	t.Helper()
 	bin, err := daemontest.Binary()
@@ -69,7 +69,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// connected is how many connections the port has, as the kernel counts.
+// connected returns the kernel's number of connections to the port.
 func connected(t *testing.T, port int) (n int) {
 	t.Helper()
 	table, err := os.ReadFile("/proc/net/tcp")
@@ -84,9 +84,9 @@ func connected(t *testing.T, port int) (n int) {
 	return n
 }
 
-// The client commands that wait for a command go on when the daemon is killed and when it is restarted: `logs -f` and
-// `exec` with a key without losing or repeating a byte, `wait` with the code. Asked again, the key gives the same
-// run.
+// TestClientsOutliveTheDaemon checks that client commands that wait for a command survive a killed or restarted
+// daemon. `logs -f` and `exec` with a key lose and repeat no byte, and `wait` gets the return code. The same key
+// later finds the same run.
 func TestClientsOutliveTheDaemon(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

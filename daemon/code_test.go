@@ -11,7 +11,7 @@ import (
 	"berth/proto"
 )
 
-// asJSON is a request's body.
+// asJSON returns a value as the body of a request.
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
 	b, err := json.Marshal(v)
@@ -21,7 +21,7 @@ func asJSON(t *testing.T, v any) string {
 	return string(b)
 }
 
-// runCode runs code afresh in the base image.
+// runCode runs code in a new container of the base image.
 func runCode(t *testing.T, req proto.Program) code.Outcome {
 	t.Helper()
 	return call[code.Outcome](t, base, 200, "POST", "/v1/run_code", asJSON(t, req))
@@ -38,7 +38,7 @@ func TestCodeInContainers(t *testing.T) {
 		{"js", "console.log('out'); await Promise.resolve([1, 2])", []string{"[ 1, 2 ]"}, "out\n"},
 		{"bash", "echo out; id -un >&2", nil, "out\n"},
 	} {
-		for range 2 { // the second has what was kept ready
+		for range 2 { // the second run gets a prestarted interpreter
 			res := runCode(t, proto.Program{Code: c.text, Language: c.language})
 			if !slices.Equal(res.Results, c.results) && len(res.Results)+len(c.results) > 0 ||
 				strings.Join(res.Logs.Stdout, "") != c.stdout || res.Error != "" {
@@ -119,7 +119,7 @@ func TestContextsInContainers(t *testing.T) {
 	call[proto.Container](t, base, 200, "POST", "/v1/containers/"+c.ID+"/stop", "")
 }
 
-// A listing is a program of the full image's languages, and what comes of it; err is a part of the error.
+// A listing is a program in a language of the full image, with its expected result. err is a part of the error.
 type listing struct{ text, result, stdout, stderr, err string }
 
 var programsOfFull = map[string][]listing{
@@ -147,7 +147,7 @@ var programsOfFull = map[string][]listing{
 	},
 }
 
-// testLanguages runs those that base has not, in the full image. See TestFullImage.
+// testLanguages runs, in the full image, the languages that base does not have. See TestFullImage.
 func testLanguages(t *testing.T) {
 	for language, programs := range programsOfFull {
 		for _, p := range programs {

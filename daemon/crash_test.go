@@ -25,11 +25,11 @@ var (
 	crashSeed   = flag.Uint64("crash.seed", 0, "of the crash test; 0 takes one from the clock and says it")
 )
 
-// maxOwn bounds the containers and stored files that a worker has at a time.
+// maxOwn is the maximum number of containers, and of stored files, of one worker.
 const maxOwn = 3
 
-// TestCrashes kills the daemon at random moments under load and compares what it says afterwards with the
-// books of those who made the load: what was acknowledged must be there, what was not may be, and nothing else.
+// TestCrashes kills the daemon at random moments under load. Afterwards it compares the daemon's state with the
+// workers' records. Acknowledged items must exist, unacknowledged ones may, and nothing else.
 func TestCrashes(t *testing.T) {
 	seed := *crashSeed
 	if seed == 0 {
@@ -47,11 +47,12 @@ func TestCrashes(t *testing.T) {
 			own: map[string]*ownContainer{}, files: map[string]string{}, spaces: map[string]*ownContainer{},
 			keys: map[string]string{}})
 	}
-	// kept ready for code, since earlier tests
+	// prestarted for code by earlier tests
 	for _, con := range call[struct{ Data []proto.Container }](t, base, 200, "GET", "/v1/containers", "").Data {
 		call[any](t, base, 200, "DELETE", "/v1/containers/"+con.ID, "")
 	}
-	for _, w := range c.workers[:2] { // what is made once and kept, such as the empty network namespace of runsc
+	// creates what is made once and kept, such as the empty network namespace of runsc
+	for _, w := range c.workers[:2] {
 		w.create(t)
 	}
 	c.empty(t)
@@ -69,16 +70,16 @@ func TestCrashes(t *testing.T) {
 		c.acked.Load(), c.cut.Load(), c.startsKilled, c.slowest)
 }
 
-// A crash is the daemon that is killed, and those who use it meanwhile.
+// A crash is a daemon that is killed, with its workers.
 type crash struct {
 	*server
 	workers      []*worker
-	killed       atomic.Bool // the daemon is gone, or about to go
+	killed       atomic.Bool // the daemon is dead or about to be killed
 	acked, cut   atomic.Int64
-	made         []string        // containers ever made; guarded by mu
-	seen         map[string]bool // sandboxes that were there at some time
+	made         []string        // all containers ever created; guarded by mu
+	seen         map[string]bool // all sandboxes ever seen
 	startsKilled int
-	slowest      time.Duration // start
+	slowest      time.Duration // slowest start
 	mu           sync.Mutex
 }
 
@@ -88,13 +89,13 @@ func (c *crash) round(t *testing.T, n int, rnd *rand.Rand) {
 	for _, w := range c.workers {
 		wg.Go(func() { w.work(t) })
 	}
-	time.Sleep(time.Duration(20+rnd.IntN(1200)) * time.Millisecond) // the point of the test: any moment
+	time.Sleep(time.Duration(20+rnd.IntN(1200)) * time.Millisecond) // a random moment, which is the point of the test
 	c.killed.Store(true)
 	c.see(t)
 	c.Stop(syscall.SIGKILL)
 	wg.Wait()
 	http.DefaultClient.CloseIdleConnections()
-	for rnd.IntN(3) == 0 { // again, in the middle of making up for it
+	for rnd.IntN(3) == 0 { // kill it again during the recovery
 		c.startsKilled++
 		if err := c.StartKilled(time.Duration(rnd.IntN(400)) * time.Millisecond); err != nil {
 			t.Fatal(err)
@@ -114,40 +115,40 @@ func (c *crash) round(t *testing.T, n int, rnd *rand.Rand) {
 	c.checkHost(t)
 }
 
-// A worker uses the daemon and keeps books of what was acknowledged. Nobody else touches what it made.
+// A worker uses the daemon and records what was acknowledged. No other worker touches its items.
 type worker struct {
 	*crash
 	class   proto.RuntimeClass
 	rnd     *rand.Rand
 	own     map[string]*ownContainer
-	files   map[string]string        // stored files by ID: the hash of their content
-	stopped map[string]bool          // containers that were asked to stop in this round
-	gone    []string                 // IDs whose deletion was acknowledged
-	spaces  map[string]*ownContainer // by workspace: those that were deleted and left it
-	keys    map[string]string        // API keys by ID: their secrets
-	revoked []string                 // secrets of keys that were revoked
-	creates []string                 // bodies of requests for a container with an idempotency key that were cut off
-	maybe   struct {                 // not acknowledged, by the end of a round
+	files   map[string]string        // stored files: ID to hash of the content
+	stopped map[string]bool          // containers that were requested to stop in this round
+	gone    []string                 // IDs with an acknowledged deletion
+	spaces  map[string]*ownContainer // by workspace: deleted containers whose workspace was kept
+	keys    map[string]string        // API keys: ID to secret
+	revoked []string                 // secrets of revoked keys
+	creates []string                 // bodies of interrupted requests for a container, with an idempotency key
+	maybe   struct {                 // unacknowledged at the end of a round
 		creates, uploads int
 		deleted          map[string]bool // containers, files and API keys
 		parted           map[string]bool // containers deleted without their workspace
 	}
 }
 
-// An ownContainer is what a worker knows of one.
+// An ownContainer is a worker's record of a container.
 type ownContainer struct {
 	id, workspace string
-	again         bool                // its workspace was another's before, and stays
-	tokens        map[string]bool     // by token: whether it must be there; at most once in any case
-	files         map[string][]string // by name: the hashes that it may have; "" is none
-	background    map[string]string   // exec by token
+	again         bool                // its workspace belonged to an earlier container, and is kept
+	tokens        map[string]bool     // by token: whether it must exist; it may exist once at most
+	files         map[string][]string // by name: the possible hashes; "" means no file
+	background    map[string]string   // token to exec
 	pending       []pending
-	told          []string  // execs that were said to have ended well
-	expires       time.Time // at least
-	generation    int64     // when it was last looked at; 0 before
+	told          []string  // execs reported as successful
+	expires       time.Time // earliest expiry
+	generation    int64     // at the last check; 0 before the first
 }
 
-// work does one thing after the other until the daemon is killed.
+// work performs random operations until the daemon is killed.
 func (w *worker) work(t *testing.T) {
 	w.maybe.deleted, w.maybe.parted, w.stopped = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for !w.killed.Load() {
@@ -197,11 +198,12 @@ func (w *worker) pick() *ownContainer {
 	panic("none")
 }
 
-// request reports whether it was acknowledged. An answer that is none of want while the daemon lives fails the test.
+// request sends a request and reports whether it was acknowledged. An unexpected answer of a living daemon fails the
+// test.
 func (w *worker) request(t *testing.T, want int, method, path, body string, into any) bool {
 	var reader interface{ Read([]byte) (int, error) } = strings.NewReader(body)
 	if method == "PUT" {
-		reader = struct{ *strings.Reader }{strings.NewReader(body)} // not JSON
+		reader = struct{ *strings.Reader }{strings.NewReader(body)} // a type that marks the body as not JSON
 	}
 	status, out, err := w.Do(method, path, reader)
 	if err == nil && status == want && into != nil {
@@ -222,7 +224,7 @@ func (w *worker) request(t *testing.T, want int, method, path, body string, into
 	return true
 }
 
-// more makes a container, one way or another.
+// more creates a container in one of several ways.
 func (w *worker) more(t *testing.T) {
 	switch {
 	case len(w.spaces) > 0:
@@ -234,7 +236,7 @@ func (w *worker) more(t *testing.T) {
 	}
 }
 
-// theSecret is in every container of the workers.
+// theSecret is a secret of every worker's container.
 const theSecret = "crash-secret-of-theirs"
 
 func (w *worker) wanted() string {
@@ -262,7 +264,7 @@ func (w *worker) adopt(made proto.Container) *ownContainer {
 	return o
 }
 
-// token is a command that leaves a mark of its own each time it runs.
+// token returns a command that leaves a unique mark each time it runs.
 func (w *worker) token(o *ownContainer) (token, command string) {
 	token = fmt.Sprintf("t%x", w.rnd.Uint64())
 	o.tokens[token] = false
@@ -288,7 +290,7 @@ func (w *worker) ran(t *testing.T, res proto.ExecResult) bool {
 	return true
 }
 
-// spoken is what a background command says, over a second or so, and most of it past the daemon's end.
+// spoken is the output of a background command. It takes about a second, mostly after the daemon's end.
 const spoken = "1\n2\n3\n4\n5\n6\nsaid\n"
 
 func (w *worker) background(t *testing.T, o *ownContainer) {
@@ -334,7 +336,7 @@ func (w *worker) live(t *testing.T, o *ownContainer) {
 	}
 }
 
-// failed is for what may only fail because the daemon was killed.
+// failed reports an error, unless the daemon was killed.
 func (w *worker) failed(t *testing.T, what string, err error) {
 	w.cut.Add(1)
 	if !w.killed.Load() {

@@ -21,9 +21,10 @@ import (
 	"berth/state/ledger"
 )
 
-// What the crash test looks at after each crash, and at the end.
+// The checks of the crash test after each crash and at the end.
 
-// check compares what the worker knows with what the daemon says, and takes what was unsure from there.
+// check compares the worker's records with the daemon's answers. It takes over unacknowledged changes from the
+// daemon.
 func (w *worker) check(t *testing.T) {
 	w.createAgain(t)
 	for _, o := range w.own {
@@ -82,7 +83,7 @@ func (w *worker) checkContainer(t *testing.T, o *ownContainer) {
 	w.checkExecs(t, o)
 }
 
-// checkExecs looks whether all commands have ended, as all end by themselves soon, and which generation this is.
+// checkExecs checks that all commands have ended, since all are short, and reads the generation.
 func (w *worker) checkExecs(t *testing.T, o *ownContainer) {
 	var list struct{ Data []proto.Exec }
 	for end := time.Now().Add(30 * time.Second); ; {
@@ -100,7 +101,7 @@ func (w *worker) checkExecs(t *testing.T, o *ownContainer) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	for _, x := range list.Data { // of which there are the last hundred
+	for _, x := range list.Data { // contains only the last hundred
 		if slices.Contains(o.told, x.ID) && (x.End.Reason != proto.EndExit || x.End.ReturnCode != 0) {
 			t.Errorf("exec %s of %s was said to have ended well, and is now said to have ended as %+v", x.ID, o.id,
 				x.End)
@@ -110,7 +111,7 @@ func (w *worker) checkExecs(t *testing.T, o *ownContainer) {
 	o.generation = call[proto.Container](t, w.server, 200, "GET", "/v1/containers/"+o.id, "").Generation
 }
 
-// checkBackground has background commands tell how they ended; one that says it ran must have.
+// checkBackground checks how background commands ended. A command reported as run must have run.
 func (w *worker) checkBackground(t *testing.T, o *ownContainer) {
 	for token, id := range o.background {
 		status, out, err := w.Do("GET", "/v1/containers/"+o.id+"/execs/"+id+"/result?wait_seconds=20", nil)
@@ -132,7 +133,7 @@ func (w *worker) checkBackground(t *testing.T, o *ownContainer) {
 	}
 }
 
-// read runs a command that only looks.
+// read runs a command that changes nothing.
 func (w *worker) read(t *testing.T, o *ownContainer, command string) (string, bool) {
 	body, _ := json.Marshal(proto.Cmd{Command: command})
 	status, out, err := w.Do("POST", "/v1/containers/"+o.id+"/exec", strings.NewReader(string(body)))
@@ -160,8 +161,8 @@ func checkTokens(t *testing.T, o *ownContainer, found []string) {
 	}
 }
 
-// checkFiles compares the output of sha256sum; where a write was cut off, the old content or the new must be there,
-// whole.
+// checkFiles compares the output of sha256sum. After an interrupted write, the file has the complete old or new
+// content.
 func checkFiles(t *testing.T, o *ownContainer, sums string) {
 	have := map[string]string{}
 	for _, line := range strings.Split(strings.TrimSpace(sums), "\n") {
@@ -181,7 +182,8 @@ func checkFiles(t *testing.T, o *ownContainer, sums string) {
 	}
 }
 
-// checkUnknown looks for what no worker knows: no more than was cut off may be there, and it is removed.
+// checkUnknown looks for items in no worker's records. There may be no more than interrupted requests, and they are
+// deleted.
 func (c *crash) checkUnknown(t *testing.T) {
 	creates, uploads := 0, 0
 	known := map[string]bool{}
@@ -219,7 +221,7 @@ func (c *crash) checkUnknown(t *testing.T) {
 	}
 }
 
-// empty deletes all that the workers still have.
+// empty deletes all remaining items of the workers.
 func (c *crash) empty(t *testing.T) {
 	for _, w := range c.workers {
 		for id, o := range w.own {
@@ -245,17 +247,17 @@ func (c *crash) empty(t *testing.T) {
 	call[any](t, c.server, 200, "POST", "/v1/sweep", "")
 }
 
-// traces are what a container may leave behind, by name.
+// traces are possible remains of containers, by name.
 type traces struct {
 	held
 	Workspaces, Layers, Bundles, Runtimes, Blobs, Output, Loops int
-	Qgroups                                                     string // those of subvolumes that are gone
+	Qgroups                                                     string // those of deleted subvolumes
 }
 
-// left counts what there is now of all containers ever made.
+// left counts the remains of all containers ever created.
 func (c *crash) left(t *testing.T) traces {
 	t.Helper()
-	in := filepath.Join("/proc", fmt.Sprint(c.PID()), "root") // the pool is mounted in the daemon's namespace alone
+	in := filepath.Join("/proc", fmt.Sprint(c.PID()), "root") // the pool is mounted only in the daemon's namespace
 	entries := func(parts ...string) int {
 		list, err := os.ReadDir(filepath.Join(parts...))
 		if err != nil && !os.IsNotExist(err) {
@@ -276,11 +278,11 @@ func (c *crash) left(t *testing.T) traces {
 		count(&tr.Loops, bytes.Contains(backing, []byte(c.Dir)))
 	}
 	tr.Qgroups = c.staleQgroups(t)
-	tr.Files, tr.Goroutines = 0, 0 // of another process than before
+	tr.Files, tr.Goroutines = 0, 0 // not comparable, since it is a new process
 	return tr
 }
 
-// staleQgroups lists those whose subvolume is gone, as the kernel's own tool sees them.
+// staleQgroups lists qgroups of deleted subvolumes with the kernel's own tool.
 func (c *crash) staleQgroups(t *testing.T) string {
 	t.Helper()
 	pool := filepath.Join(c.Dir, "runtime", "pool")
@@ -302,9 +304,9 @@ func (c *crash) staleQgroups(t *testing.T) string {
 	return strings.Join(stale, " ")
 }
 
-// checkNothingLeft waits for the kernel to have taken down what it takes down in its own time, and then counts.
+// checkNothingLeft waits for the kernel's delayed cleanup and then counts.
 func (c *crash) checkNothingLeft(t *testing.T, before traces) {
-	before.Qgroups = "" // those that were being removed
+	before.Qgroups = "" // those whose removal was in progress
 	c.awaitWarm(t)
 	look := func() traces {
 		after := c.left(t)
@@ -322,7 +324,7 @@ func (c *crash) checkNothingLeft(t *testing.T, before traces) {
 	c.checkLedger(t)
 }
 
-// checkLedger stops the daemon and counts the rows that should have gone with the containers.
+// checkLedger stops the daemon and counts rows that should have been deleted with the containers.
 func (c *crash) checkLedger(t *testing.T) {
 	c.Stop(syscall.SIGTERM)
 	books, err := ledger.Open(filepath.Join(c.Dir, "ledger.db"))

@@ -13,19 +13,19 @@ import (
 	"berth/proto"
 )
 
-// What the host has after each crash: as much as the containers that are there account for.
+// The host's state after each crash must match the existing containers.
 
-// A footprint is what is on the host of all the workers ever made, beside what they have.
+// A footprint counts items on the host beyond those of the workers' current containers.
 type footprint struct {
 	Workspaces, Layers, Bundles, Shims   int    // of all containers
-	Runtimes, Cgroups, Mounts, Processes int    // of containers that are gone
+	Runtimes, Cgroups, Mounts, Processes int    // of deleted containers
 	Loops                                int    // loop devices of the daemon
-	Blobs                                int    // stored contents beyond those of the files
-	Temporary                            string // files that were being written
+	Blobs                                int    // stored contents beyond those of stored files
+	Temporary                            string // temporary files
 }
 
-// checkHost waits for the kernel and the sweeper to have taken down what they take down in their own time, and
-// compares; the daemon has nothing to say of itself and its log has no errors, and the audit log is whole.
+// checkHost waits for the delayed cleanup of the kernel and the sweeper, and then compares. It also checks that the
+// daemon reports no problem, its log has no error, and the audit log is complete.
 func (c *crash) checkHost(t *testing.T) {
 	var want footprint
 	stored := 0
@@ -56,11 +56,11 @@ func (c *crash) checkHost(t *testing.T) {
 	}
 }
 
-// bundles are the directories that sandboxes have while they run.
+// bundles returns the bundle directories of running sandboxes.
 func (c *crash) bundles() []string {
 	var all []string
 	for _, dir := range []string{"d", "c/io.containerd.runtime.v2.task/berth"} {
-		list, _ := filepath.Glob(filepath.Join(c.rundir(), dir, "*")) // hidden ones, too
+		list, _ := filepath.Glob(filepath.Join(c.rundir(), dir, "*")) // includes hidden ones
 		all = append(all, list...)
 	}
 	return all
@@ -95,7 +95,7 @@ func (c *crash) footprint(t *testing.T, stored int) footprint {
 	return f
 }
 
-// see remembers which sandboxes there are.
+// see records the current sandboxes.
 func (c *crash) see(t *testing.T) map[string]string {
 	t.Helper()
 	now := c.sandboxes(t)
@@ -105,8 +105,8 @@ func (c *crash) see(t *testing.T) map[string]string {
 	return now
 }
 
-// dead are the containers ever made that no worker has any more, and the sandboxes that are nobody's and not of the
-// warm pool either.
+// dead returns containers ever created that no worker has any more, and sandboxes that belong to no container and not
+// to the warm pool.
 func (c *crash) dead(t *testing.T) []string {
 	t.Helper()
 	now := c.see(t)
@@ -136,13 +136,13 @@ func (c *crash) dead(t *testing.T) []string {
 	return dead
 }
 
-// temporary are the names of files in the data directory that have no name for good, apart from the disk pool, which
-// the counts are of.
+// temporary returns the names of temporary files in the data directory, without the disk pool, which the counts
+// cover.
 func (s *server) temporary() string {
 	var found []string
 	_ = filepath.WalkDir(s.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // gone meanwhile
+			return nil // deleted meanwhile
 		}
 		if d.IsDir() && d.Name() == "runtime" {
 			return fs.SkipDir

@@ -12,13 +12,12 @@ import (
 	"berth/proto"
 )
 
-// What the crash test's workers do beside the plain things: what they promise to do once, what they keep for later,
-// keys.
+// Further operations of the crash test's workers: requests with idempotency keys, kept workspaces and API keys.
 
-// A pending is a request with an idempotency key that was cut off. It is sent again after the crash.
+// A pending is an interrupted request with an idempotency key. It is repeated after the crash.
 type pending struct{ path, body, token string }
 
-// keyed runs a command that is run once, however often it is asked for.
+// keyed runs a command with an idempotency key, so that repeated requests run it once.
 func (w *worker) keyed(t *testing.T, o *ownContainer) {
 	token, command := w.token(o)
 	p := pending{"/v1/containers/" + o.id + "/exec", fmt.Sprintf(`{"command":%q,"idempotency_key":%q}`, command, token),
@@ -31,8 +30,8 @@ func (w *worker) keyed(t *testing.T, o *ownContainer) {
 	o.tokens[token] = w.ran(t, res)
 }
 
-// again asks once more for what was cut off, and twice for what is answered: one command has run, or none if the
-// container was stopped.
+// again repeats interrupted requests, and repeats answered ones once more. Exactly one command must have run, or none
+// if the container was stopped.
 func (w *worker) again(t *testing.T, o *ownContainer) {
 	for _, p := range o.pending {
 		first, second := w.ask(t, p), w.ask(t, p)
@@ -58,7 +57,8 @@ func (w *worker) ask(t *testing.T, p pending) (res proto.ExecResult) {
 	return res
 }
 
-// createOnce makes a container with a key; asked for again after a crash it is the same one, or made then.
+// createOnce creates a container with an idempotency key. A repetition after a crash returns the same container or
+// creates it.
 func (w *worker) createOnce(t *testing.T) {
 	body := strings.TrimSuffix(w.wanted(), "}") + fmt.Sprintf(`,"idempotency_key":"c%x"}`, w.rnd.Uint64())
 	var made proto.Container
@@ -81,7 +81,7 @@ func (w *worker) createAgain(t *testing.T) {
 	w.creates = nil
 }
 
-// part deletes a container and keeps its workspace for another.
+// part deletes a container and keeps its workspace for another one.
 func (w *worker) part(t *testing.T, o *ownContainer) {
 	w.maybe.parted[o.id] = true
 	if w.request(t, 200, "DELETE", "/v1/containers/"+o.id+"?keep_workspace=true", "", nil) {
@@ -95,8 +95,8 @@ func (w *worker) parted(o *ownContainer) {
 	w.gone = append(w.gone, "/v1/containers/"+o.id)
 }
 
-// rejoin makes a container over a workspace that was kept. Where it is cut off the container may be there; it is
-// deleted as one of nobody's, and the workspace stays.
+// rejoin creates a container with a kept workspace. After an interrupted request the container may exist. It is then
+// deleted as unknown, and the workspace stays.
 func (w *worker) rejoin(t *testing.T) {
 	for _, o := range w.spaces {
 		var made proto.Container
@@ -112,7 +112,7 @@ func (w *worker) rejoin(t *testing.T) {
 	}
 }
 
-// checkSpaces looks whether the workspaces that were kept are there, and no others.
+// checkSpaces checks that exactly the kept workspaces exist.
 func (c *crash) checkSpaces(t *testing.T) {
 	var want, have []string
 	for _, w := range c.workers {
@@ -131,7 +131,7 @@ func (c *crash) checkSpaces(t *testing.T) {
 	}
 }
 
-// turnKeys makes an API key, or revokes one.
+// turnKeys creates or revokes an API key.
 func (w *worker) turnKeys(t *testing.T) {
 	for id, secret := range w.keys {
 		w.maybe.deleted[id] = true
@@ -147,7 +147,7 @@ func (w *worker) turnKeys(t *testing.T) {
 	}
 }
 
-// checkKeys looks whether keys are what was answered of them.
+// checkKeys checks that API keys are in the acknowledged state.
 func (w *worker) checkKeys(t *testing.T) {
 	for id, secret := range w.keys {
 		status := w.statusAs(t, secret)
@@ -162,12 +162,13 @@ func (w *worker) checkKeys(t *testing.T) {
 			t.Errorf("a key that was revoked answers %d", status)
 		}
 	}
-	if len(w.revoked) > 5 { // that the newest are still revoked says it of the others
+	if len(w.revoked) > 5 { // checking the newest is enough
 		w.revoked = w.revoked[len(w.revoked)-5:]
 	}
 }
 
-// statusAs is what a key is answered. It leaves the daemon's own key alone, which others use meanwhile.
+// statusAs returns the status of a request with a key. It does not change the daemon's own key, which others use
+// meanwhile.
 func (w *worker) statusAs(t *testing.T, secret string) int {
 	req, err := http.NewRequest("GET", w.URL+"/v1/keys/self", nil)
 	if err != nil {

@@ -28,16 +28,15 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// These tests drive the real daemon in a process of its own; see daemontest.
+// These tests run the real daemon in its own process; see daemontest.
 
-// A server is one berth daemon under test.
+// A server is a berth daemon under test.
 type server struct{ *daemontest.Daemon }
 
-// warmMembers is how many containers the warm pool of base has once it is settled: as many as it keeps at least, and
-// no more, so that tests can count what is there.
+// warmMembers is the size of base's settled warm pool. The pool keeps exactly so many, so that tests can count them.
 const warmMembers = 2
 
-// base has the base image in it; tests share it, since unpacking takes long.
+// base is a daemon with the base image. Tests share it, since unpacking the image takes long.
 var base *server
 
 func TestMain(m *testing.M) {
@@ -54,7 +53,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// call makes a JSON request and decodes the answer; any other status than want fails the test.
+// call sends a JSON request and decodes the answer. A status other than want fails the test.
 func call[T any](t testing.TB, s *server, want int, method, path, body string) T {
 	t.Helper()
 	var v T
@@ -123,7 +122,7 @@ func TestKilledDaemonLosesNothing(t *testing.T) {
 	}
 }
 
-// waitRunning follows the container's events until a command is seen to run.
+// waitRunning follows the container's events until a command runs.
 func waitRunning(t *testing.T, s *server, id string) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -135,20 +134,20 @@ func waitRunning(t *testing.T, s *server, id string) {
 	t.Fatal("no command runs")
 }
 
-// held is what a daemon and its containers hold of the host.
+// held counts host resources of a daemon and its containers.
 type held struct {
 	Mounts, Cgroups, NetNamespaces, Shims, Files, Goroutines, Sandboxes int
 }
 
-// rundir is where the daemon's runtime keeps its sockets: named by its data directory, so that other daemons
-// on this machine, and tests that run beside this one, are not counted.
+// rundir returns the socket directory of the daemon's runtime. Its name depends on the data directory, so other
+// daemons and concurrent tests are not counted.
 func (s *server) rundir() string {
 	sum := sha256.Sum256([]byte(filepath.Join(s.Dir, "runtime")))
 	return filepath.Join("/run/berth", hex.EncodeToString(sum[:8]))
 }
 
-// sandboxes are the names of all sandboxes that there are, with the container that each is of: the one that claimed
-// it out of the warm pool, or the one whose name it has. A member of the pool looks like the latter.
+// sandboxes returns the names of all sandboxes with their containers. A sandbox belongs to the container that took it
+// from the warm pool, or to the container of the same name. A pooled sandbox looks like the latter.
 func (s *server) sandboxes(t *testing.T) map[string]string {
 	t.Helper()
 	layers := filepath.Join("/proc", strconv.Itoa(s.PID()), "root", s.Dir, "runtime/pool/layer")
@@ -176,7 +175,7 @@ func (s *server) workspaces(t *testing.T) int {
 	return len(list)
 }
 
-// sandbox is the name of the sandbox that a container has now.
+// sandbox returns the name of a container's current sandbox.
 func (s *server) sandbox(t *testing.T, container string) string {
 	t.Helper()
 	for name, of := range s.sandboxes(t) {
@@ -188,7 +187,7 @@ func (s *server) sandbox(t *testing.T, container string) string {
 	return ""
 }
 
-// warm reads how many members the pool has ready and how many it makes.
+// warm returns the numbers of ready and of starting sandboxes in the warm pool.
 func (s *server) warm(t *testing.T) (ready, starting int) {
 	t.Helper()
 	_, out, err := s.Do("GET", "/metrics", nil)
@@ -207,7 +206,7 @@ func (s *server) warm(t *testing.T) (ready, starting int) {
 	return ready, starting
 }
 
-// awaitWarm waits until the warm pool is as full as it gets.
+// awaitWarm waits until the warm pool is full.
 func (s *server) awaitWarm(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -221,7 +220,7 @@ func (s *server) awaitWarm(t *testing.T) {
 	}
 }
 
-// holds counts what the daemon has now, and what is left of the containers named.
+// holds counts the daemon's current resources and what is left of the given containers.
 func (s *server) holds(t *testing.T, containers []string) held {
 	t.Helper()
 	pid := strconv.Itoa(s.PID())
@@ -249,7 +248,7 @@ func (s *server) holds(t *testing.T, containers []string) held {
 		shim := bytes.Contains(cmd, []byte("containerd-shim-runc-v2")) && bytes.Contains(cmd, []byte(s.rundir()))
 		count(&h.Shims, shim)
 		if cgroup, _ := os.ReadFile(p + "/cgroup"); !shim && namesAny(string(cgroup), containers) {
-			// one that has ended and was not yet reaped has none
+			// a zombie has no namespace
 			if net, err := os.Readlink(p + "/ns/net"); err == nil {
 				nets[net] = true
 			}
@@ -312,7 +311,7 @@ func TestRoundsLeaveNothingBehind(t *testing.T) {
 	if status, out, err := s.Do("DELETE", "/v1/containers/"+live.ID, nil); status != 200 {
 		t.Fatalf("%d %v %s", status, err, out)
 	}
-	for range workers { // what is made once and kept
+	for range workers { // creates what is made once and kept
 		if err := round(); err != nil {
 			t.Fatal(err)
 		}
@@ -340,8 +339,8 @@ func TestRoundsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// settled looks until what is held does not exceed want, or for 20 s: the kernel and containerd
-// take namespaces, idle connections and timers down in their own time.
+// settled waits up to 20 s until the resources do not exceed want. The kernel and containerd release namespaces, idle
+// connections and timers with a delay.
 func (s *server) settled(t *testing.T, want held, containers []string) held {
 	t.Helper()
 	s.awaitWarm(t)
@@ -358,7 +357,7 @@ func (s *server) settled(t *testing.T, want held, containers []string) held {
 	return h
 }
 
-// peak is the daemon's largest resident set since reset, in MiB.
+// peak returns the daemon's maximum resident set since the last reset, in MiB.
 func (s *server) peak(t *testing.T) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.PID()))
@@ -375,7 +374,7 @@ func (s *server) peak(t *testing.T) int {
 
 func TestMemoryStaysBounded(t *testing.T) {
 	s := base
-	s.Stop(syscall.SIGTERM) // the import of the image must not count
+	s.Stop(syscall.SIGTERM) // the image import must not count
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -16,16 +16,17 @@ import (
 	"berth/proto"
 )
 
-// The environment that a command has in both places. Where it runs is the job's directory there and an empty one here.
+// sameEnv is the environment of commands in both places. The working directory is the job's directory in the
+// container and an empty one on the host.
 var sameEnv = map[string]string{"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8",
 	"HOME": "/tmp", "TZ": "UTC"}
 
-// Scripts do the same inside a container of either class as with the host's own bash on the host's own kernel: the
-// same bytes on both streams and the same code. Text tools, redirections, signals, arithmetic, files, pipes, Unicode,
-// large arguments, processes, Python.
+// TestInsideIsAsOutside checks that scripts behave the same in a container of either class and in the host's bash on
+// the host's kernel: the same bytes on both streams and the same code. The scripts cover text tools, redirections,
+// signals, arithmetic, files, pipes, Unicode, large arguments, processes and Python.
 //
-// What gVisor does in its own way is not asked for: the numbers of errors for names of more than 255 bytes and
-// arguments of more than 128 KiB.
+// They leave out known differences of gVisor: the error numbers for names of more than 255 bytes and arguments of
+// more than 128 KiB.
 func TestInsideIsAsOutside(t *testing.T) {
 	scripts, err := filepath.Glob(filepath.Join("testdata", "differential", "*.sh"))
 	if err != nil || len(scripts) < 10 {
@@ -53,12 +54,12 @@ func TestInsideIsAsOutside(t *testing.T) {
 	}
 }
 
-// outcome is all that one can see of a script: its streams, marked, and its code.
+// outcome returns a script's visible result: its marked streams and its code.
 func outcome(stdout, stderr string, code int) string {
 	return fmt.Sprintf("%s--- stderr\n%s--- code %d\n", stdout, stderr, code)
 }
 
-// outside runs a script here, as a user without rights in an empty directory.
+// outside runs a script on the host, as an unprivileged user in an empty directory.
 func outside(t *testing.T, text string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "berth-outside-")
@@ -69,7 +70,7 @@ func outside(t *testing.T, text string) string {
 	if err := os.Chown(dir, 1000, 1000); err != nil {
 		t.Fatal(err)
 	}
-	heard := make(chan os.Signal, 1) // what this process hears is not ignored in a child, as it would be under nohup
+	heard := make(chan os.Signal, 1) // a signal that this process handles is not ignored in a child, even under nohup
 	signal.Notify(heard, syscall.SIGHUP)
 	defer signal.Stop(heard)
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", text)
@@ -89,7 +90,7 @@ func outside(t *testing.T, text string) string {
 	return outcome(stdout.String(), stderr.String(), code)
 }
 
-// inside runs it in a container, through the API, in a job of its own.
+// inside runs a script in a container through the API, in its own job.
 func inside(t *testing.T, container, text string) string {
 	t.Helper()
 	body, _ := json.Marshal(proto.Cmd{Command: text, Env: sameEnv, JobID: strings.ToLower(filepath.Base(t.Name())),
@@ -102,7 +103,7 @@ func inside(t *testing.T, container, text string) string {
 	return outcome(r.Stdout, r.Stderr, r.ReturnCode)
 }
 
-// difference is what diff says of two texts.
+// difference returns the output of diff for two texts.
 func difference(t *testing.T, want, got string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -113,6 +114,6 @@ func difference(t *testing.T, want, got string) string {
 	}
 	cmd := exec.Command("diff", "outside", "inside")
 	cmd.Dir = dir
-	out, _ := cmd.CombinedOutput() // its status says that they differ
+	out, _ := cmd.CombinedOutput() // the status only says that they differ
 	return string(out)
 }

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallDisk mounts a real file system of so many MiB, over a file, for one test.
+// smallDisk mounts a real file system of the given size in MiB, on a file, for one test.
 func smallDisk(t *testing.T, mib int64) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ func smallDisk(t *testing.T, mib int64) string {
 	return at
 }
 
-// fill leaves no byte free on a file system, and returns what frees it again.
+// fill fills a file system to the last byte. free makes room again.
 func fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
@@ -68,8 +68,8 @@ func fill(t *testing.T, dir string) (free func()) {
 	}
 }
 
-// The data directory's disk fills up under a daemon at work. Whatever cannot be kept is refused with a code of its
-// own; the daemon lives; and once there is room again everything works, and all that was promised is there.
+// TestDiskFull fills the disk of the data directory while the daemon works. Writes are refused with their own code,
+// and the daemon survives. With room again, everything works and all acknowledged data is there.
 func TestDiskFull(t *testing.T) {
 	s := onDisk(t, smallDisk(t, 1800))
 	c := createClass(t, s, proto.ClassRunc)
@@ -83,11 +83,11 @@ func TestDiskFull(t *testing.T) {
 	}
 	for n := range 3 {
 		s.refusedFull(t, c.ID, n)
-		if err := unix.Syncfs(int(pool.Fd())); err != nil { // as the kernel does every half minute
+		if err := unix.Syncfs(int(pool.Fd())); err != nil { // as the kernel does every 30 s
 			t.Errorf("containers' files are lost: %v", err)
 		}
 	}
-	pool.Close() // it would keep the file system mounted
+	pool.Close() // an open file would keep the file system mounted
 	if status, _, err := s.Do("GET", "/healthz", nil); err != nil || status != 200 {
 		t.Errorf("health: %d %v", status, err)
 	}
@@ -95,7 +95,7 @@ func TestDiskFull(t *testing.T) {
 	s.untilRoomIsSeen(t, c.ID)
 	s.roomyPool(t)
 	s.worksAgain(t, c.ID, stored)
-	free = fill(t, s.Dir) // and it starts on a full disk, as a reboot may have it
+	free = fill(t, s.Dir) // the daemon also starts on a full disk, as after a reboot
 	s.Stop(syscall.SIGKILL)
 	err := s.Start()
 	free()
@@ -132,7 +132,8 @@ func onDisk(t *testing.T, dir string) *server {
 	return &server{d}
 }
 
-// refusedFull tries all that writes. It may work, where it finds room; if not, it is told as a full disk.
+// refusedFull tries every kind of write. A write may succeed if it finds room; otherwise the error is that of a full
+// disk.
 func (s *server) refusedFull(t *testing.T, id string, n int) {
 	t.Helper()
 	big := strings.Repeat("x", 4<<20)
@@ -164,7 +165,7 @@ func (s *server) refusedFull(t *testing.T, id string, n int) {
 	}
 }
 
-// pool is the containers' file system.
+// pool opens the file system of the containers.
 func (s *server) pool(t *testing.T) *os.File {
 	t.Helper()
 	pool, err := os.Open(filepath.Join("/proc", strconv.Itoa(s.PID()), "root", s.Dir, "runtime", "pool"))
@@ -174,7 +175,7 @@ func (s *server) pool(t *testing.T) *os.File {
 	return pool
 }
 
-// fullPool waits until containers are shown that there is no room, and returns their file system.
+// fullPool waits until containers see no free space, and returns their file system.
 func (s *server) fullPool(t *testing.T) *os.File {
 	t.Helper()
 	pool := s.pool(t)
@@ -182,11 +183,11 @@ func (s *server) fullPool(t *testing.T) *os.File {
 	return pool
 }
 
-// untilShown waits until containers are shown as much room as is wanted.
+// untilShown waits until containers see the wanted free space.
 func untilShown(t *testing.T, pool *os.File, what string, wanted func(free int64) bool) {
 	t.Helper()
 	var st unix.Statfs_t
-	// the kernel tells nobody
+	// the kernel sends no notification
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err := unix.Fstatfs(int(pool.Fd()), &st); err == nil && wanted(int64(st.Bavail)*st.Bsize) {
 			return
@@ -195,7 +196,7 @@ func untilShown(t *testing.T, pool *os.File, what string, wanted func(free int64
 	t.Fatalf("there is %s, and containers are shown %d MiB", what, int64(st.Bavail)*st.Bsize>>20)
 }
 
-// roomyPool waits until containers are shown that there is room again.
+// roomyPool waits until containers see free space again.
 func (s *server) roomyPool(t *testing.T) {
 	t.Helper()
 	pool := s.pool(t)
@@ -203,7 +204,7 @@ func (s *server) roomyPool(t *testing.T) {
 	untilShown(t, pool, "room again", func(free int64) bool { return free > 64<<20 })
 }
 
-// untilRoomIsSeen waits for what is tried again on a schedule, as the audit log is.
+// untilRoomIsSeen waits for writers that retry on a schedule, such as the audit log.
 func (s *server) untilRoomIsSeen(t *testing.T, id string) {
 	t.Helper()
 	var status int

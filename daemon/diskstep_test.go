@@ -20,7 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// besideDisk is a daemon whose own files are on a small disk, and its containers' on another, which stays as it is.
+// besideDisk returns a daemon whose own files are on a small disk. Its containers are on another disk, which is not
+// filled.
 func besideDisk(t *testing.T, small string) *server {
 	t.Helper()
 	d := &daemontest.Daemon{Dir: filepath.Join(small, "data"), Flags: []string{"--stop-on-exit", "--sweep-every", "1s"}}
@@ -46,7 +47,7 @@ func besideDisk(t *testing.T, small string) *server {
 	return &server{d}
 }
 
-// leave fills a disk but for so many bytes, and returns what frees it again.
+// leave fills a disk except for room bytes. free makes room again.
 func leave(t *testing.T, dir string, room int64) (free func()) {
 	t.Helper()
 	free = fill(t, dir)
@@ -61,23 +62,23 @@ func leave(t *testing.T, dir string, room int64) (free func()) {
 	return free
 }
 
-// A ledgerOf is what somebody was told by a daemon whose disk is full now and then.
+// A ledgerOf records the answers of a daemon whose disk is sometimes full.
 type ledgerOf struct {
 	*server
-	containers, files map[string]bool   // there for sure, or perhaps, where a deletion was refused
-	keys              map[string]string // secrets by ID
+	containers, files map[string]bool   // true: must exist; false: may exist, after a refused deletion
+	keys              map[string]string // ID to secret
 	revoked           []string
-	execs             map[string]string // container by exec
-	expires           time.Time         // of main
+	execs             map[string]string // exec to container
+	expires           time.Time         // expiry of main
 	main              string
 	refused           int
 }
 
-// Every step has so much room on the disk, in bytes, that others of the daemon's writes find none.
+// diskSteps are the free bytes on the disk in each step. At each size, other writes of the daemon fail.
 var diskSteps = []int64{0, 4 << 10, 8 << 10, 12 << 10, 20 << 10, 32 << 10, 64 << 10, 128 << 10, 512 << 10}
 
-// Whichever write it is that the disk has no room for: the answer is an error of that kind, or it is done. When there
-// is room again all is there that was answered, nothing else, and nothing half done.
+// TestDiskFullAtEveryWrite makes each write of the daemon fail for lack of space. The answer must be that error, or
+// the operation must be done. With room again, exactly the acknowledged items exist, and none is incomplete.
 func TestDiskFullAtEveryWrite(t *testing.T) {
 	small := smallDisk(t, 64)
 	s := besideDisk(t, small)
@@ -123,7 +124,8 @@ func (b *ledgerOf) step(t *testing.T, n int, small string, room int64) {
 	b.check(t)
 }
 
-// try makes a request that may be refused for want of room, and returns the ID that the answer has, or "" if it was.
+// try sends a request that may fail for lack of space. It returns the ID in the answer, or "" if the request was
+// refused.
 func (b *ledgerOf) try(t *testing.T, want int, method, path, body string) string {
 	t.Helper()
 	status, out, err := b.Do(method, path, strings.NewReader(body))
@@ -159,7 +161,7 @@ func (b *ledgerOf) create(t *testing.T) string {
 	return id
 }
 
-// content is that of the n-th file.
+// content returns the content of the n-th file.
 func content(n int) string { return strings.Repeat(fmt.Sprint(n, " "), 10_000) }
 
 func (b *ledgerOf) upload(t *testing.T, n int) string {
@@ -188,7 +190,7 @@ func (b *ledgerOf) revoke(t *testing.T, id string) {
 	}
 }
 
-// remove deletes something. If that is refused it may be there or be gone when there is room again.
+// remove deletes an item. After a refusal the item may or may not exist.
 func (b *ledgerOf) remove(t *testing.T, path, id string, from map[string]bool) {
 	if from[id] = false; b.try(t, http.StatusOK, "DELETE", path+id, "") != "" {
 		delete(from, id)
@@ -211,7 +213,7 @@ func (b *ledgerOf) background(t *testing.T) {
 	}
 }
 
-// check compares what was answered with what is there.
+// check compares the answers with the daemon's state.
 func (b *ledgerOf) check(t *testing.T) {
 	t.Helper()
 	b.same(t, "/v1/containers?limit=1000", b.containers)
@@ -247,14 +249,15 @@ func (b *ledgerOf) check(t *testing.T) {
 	if len(blobs) != len(b.files) {
 		t.Errorf("%d contents of %d files", len(blobs), len(b.files))
 	}
-	// output is kept once its end is told
+	// output is stored after the end of a command is reported
 	eventually(t, "nothing temporary is left", func() bool { return b.temporary() == "" })
 	if out, err := auditCLI(t, b.server, "verify", "--data", b.Dir); err != nil {
 		t.Errorf("the audit log: %v %s", err, out)
 	}
 }
 
-// same waits until a list has what must be there and nothing that must not be, and takes from it what may be.
+// same waits until a list has all items that must exist and no item that must not. It takes uncertain items from the
+// list.
 func (b *ledgerOf) same(t *testing.T, path string, want map[string]bool) {
 	t.Helper()
 	have := map[string]bool{}

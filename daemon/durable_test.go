@@ -14,7 +14,7 @@ import (
 	"berth/proto"
 )
 
-// until reads an exec's standard output until it has text in it, and returns what it read.
+// until reads an exec's standard output until it contains text, and returns it.
 func (s *server) until(t *testing.T, at, text string) string {
 	t.Helper()
 	req, err := http.NewRequest("GET", s.URL+at+"/logs?stream=stdout&offset=0&follow=true", nil)
@@ -48,12 +48,12 @@ func (s *server) restart(t *testing.T, sig syscall.Signal) {
 	}
 }
 
-// Commands that are to outlive the daemon do, killed or not, in every class: no line lost, none twice, nothing run
-// twice, and the truth about what ended meanwhile.
+// TestExecsOutliveTheDaemon checks that durable commands survive the daemon's end, killed or not, in every class. No
+// line is lost or repeated, nothing runs twice, and commands that ended meanwhile are reported correctly.
 func TestExecsOutliveTheDaemon(t *testing.T) {
 	s := base
 	defer func(flags []string) { s.Flags = flags; s.restart(t, syscall.SIGKILL) }(s.Flags)
-	// which ends them, as it should
+	// --stop-on-exit would end them
 	s.Flags = slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "--stop-on-exit" })
 	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
 		t.Run(string(class), func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestExecsOutliveTheDaemon(t *testing.T) {
 				cut <- err
 			}()
 			bash(t, s, c.ID, "until test -s /workspace/effects; do sleep 0.01; done")
-			// left behind: it ends while nobody is there, or just after
+			// a background process that ends without a daemon, or just after its start
 			bash(t, s, c.ID, "(sleep 1; touch /workspace/go) >/dev/null 2>&1 & sleep 0.1")
 			s.restart(t, syscall.SIGKILL)
 			if err := <-cut; err == nil {
@@ -115,11 +115,12 @@ func TestExecsOutliveTheDaemon(t *testing.T) {
 	}
 }
 
-// The end of a command that outlived its daemon is known to the next one, though nobody asks for it or its container.
+// TestEndsAreToldUnasked checks that the next daemon learns the end of a surviving command without any request for
+// the command or its container.
 func TestEndsAreToldUnasked(t *testing.T) {
 	s := base
 	defer func(flags []string) { s.Flags = flags; s.restart(t, syscall.SIGKILL) }(s.Flags)
-	// a sweep would see to it, too
+	// a sweep would find the end too
 	s.Flags = append(slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "--stop-on-exit" }),
 		"--sweep-every=1h")
 	c := createClass(t, s, proto.ClassRunc)
@@ -128,7 +129,7 @@ func TestEndsAreToldUnasked(t *testing.T) {
 	x := call[proto.Exec](t, s, 202, "POST", at+"/exec",
 		`{"command":"echo begun; until test -e /workspace/go; do sleep 0.01; done; exit 9","background":true}`)
 	s.until(t, at+"/execs/"+x.ID, "begun")
-	bash(t, s, c.ID, "(sleep 1; touch /workspace/go) >/dev/null 2>&1 & sleep 0.1") // left behind
+	bash(t, s, c.ID, "(sleep 1; touch /workspace/go) >/dev/null 2>&1 & sleep 0.1") // a background process
 	s.restart(t, syscall.SIGKILL)
 	eventually(t, "the audit log tells the end of a command that nobody asks for", func() bool {
 		status, log, err := s.Do("GET", "/v1/audit", nil)
@@ -144,7 +145,7 @@ func TestEndsAreToldUnasked(t *testing.T) {
 	})
 }
 
-// inOrder fails unless the output counts from 1 without a hole, but for one that is told.
+// inOrder fails the test unless the output counts from 1 without a gap, except reported gaps.
 func inOrder(t *testing.T, res proto.ExecResult) {
 	t.Helper()
 	head, tail, cut := strings.Cut(res.Result.Result.Stdout, "\n[output truncated: ")

@@ -18,10 +18,10 @@ import (
 	"berth/test/daemontest"
 )
 
-// These tests break what the daemon stands on, each in its own way, and look whether sessions and files are there
-// afterwards and what was lost is told as lost.
+// These tests break parts that the daemon depends on. They check that sessions and files survive, and that losses are
+// reported as losses.
 
-// processes are those of a sandbox, by what is asked of their command line and cgroup.
+// processes returns the processes of a sandbox that match a condition on command line and cgroup.
 func (s *server) processes(id string, is func(cmdline string) bool) []int {
 	var found []int
 	procs, _ := filepath.Glob("/proc/[0-9]*")
@@ -43,7 +43,7 @@ func (s *server) shims(id string) []int {
 	})
 }
 
-// inside are the processes of a container's own, its guest first.
+// inside returns the processes in a container, the guest first.
 func (s *server) inside(id string) []int {
 	return s.processes(id, func(cmd string) bool { return !strings.Contains(cmd, "containerd-shim-runc-v2") })
 }
@@ -54,7 +54,7 @@ func kill(t *testing.T, pids []int) {
 		t.Fatal("there is nothing to kill")
 	}
 	for _, pid := range pids {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // one may end with another
+		_ = syscall.Kill(pid, syscall.SIGKILL) // one may end because of another
 	}
 }
 
@@ -66,7 +66,7 @@ func createClass(t *testing.T, s *server, class proto.RuntimeClass) proto.Contai
 	return c
 }
 
-// begun is a background command that has said something and goes on.
+// begun returns a background command that has printed a line and still runs.
 func begun(t *testing.T, s *server, id string) proto.Exec {
 	t.Helper()
 	x := call[proto.Exec](t, s, 202, "POST", "/v1/containers/"+id+"/exec",
@@ -80,7 +80,7 @@ func begun(t *testing.T, s *server, id string) proto.Exec {
 	return x
 }
 
-// becomes waits, without using the container, until it is told to be in a state.
+// becomes waits for a container's state without using the container.
 func becomes(t *testing.T, s *server, id string, state proto.State) {
 	t.Helper()
 	var c proto.Container
@@ -92,7 +92,7 @@ func becomes(t *testing.T, s *server, id string, state proto.State) {
 	t.Fatalf("container %s is %s, want %s", id, c.State, state)
 }
 
-// told is how an exec ended.
+// told returns how an exec ended.
 func told(t *testing.T, s *server, container, id string) proto.EndReason {
 	t.Helper()
 	res := call[proto.ExecResult](t, s, 200, "GET", "/v1/containers/"+container+"/execs/"+id+"/result?wait_seconds=30",
@@ -119,7 +119,7 @@ func TestKilledUnderIt(t *testing.T) {
 			"all":   func(id string) []int { return append(s.shims(id), s.inside(id)...) },
 		} {
 			if class == proto.ClassRunc && name == "shim" {
-				continue // it has none
+				continue // it has no end
 			}
 			t.Run(string(class)+" "+name, func(t *testing.T) {
 				c := createClass(t, s, class)
@@ -127,7 +127,7 @@ func TestKilledUnderIt(t *testing.T) {
 				x := begun(t, s, c.ID)
 				first := s.sandbox(t, c.ID)
 				kill(t, victims(first))
-				becomes(t, s, c.ID, proto.StateStopped) // without its shim containerd ends a container
+				becomes(t, s, c.ID, proto.StateStopped) // containerd ends a container without its shim
 				if reason := told(t, s, c.ID, x.ID); reason != proto.EndLost {
 					t.Errorf("the command ended as %s, want lost", reason)
 				}
@@ -147,7 +147,7 @@ func TestKilledUnderIt(t *testing.T) {
 	}
 }
 
-// fresh is a daemon of the test's own, for what the shared one must not suffer.
+// fresh starts a separate daemon for faults that the shared one must not suffer.
 func fresh(t *testing.T, flags ...string) *server {
 	t.Helper()
 	d, err := daemontest.New(append(flags, "--stop-on-exit", "--sweep-every", "1s")...)
@@ -162,14 +162,15 @@ func fresh(t *testing.T, flags ...string) *server {
 	return &server{d}
 }
 
-// noteIn makes a container with a note in it.
+// noteIn creates a container with a file that holds a note.
 func noteIn(t *testing.T, s *server, class proto.RuntimeClass) string {
 	c := createClass(t, s, class)
 	bash(t, s, c.ID, "echo kept >/workspace/note")
 	return c.ID
 }
 
-// A reboot ends every process, empties /run and takes all mounts down, and the kernel has another boot ID afterwards.
+// TestReboot simulates a reboot: all processes end, /run is empty, no mount is left, and the kernel has a new boot
+// ID.
 func TestReboot(t *testing.T) {
 	s := base
 	var ids, execs []string
@@ -211,7 +212,7 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// hadAnotherBoot rewrites what the ledger has of the host's boot, as if the execs had been started before this one.
+// hadAnotherBoot changes the boot ID in the ledger, as if the execs had started before this boot.
 func (s *server) hadAnotherBoot(t *testing.T) {
 	t.Helper()
 	books, err := ledger.Open(filepath.Join(s.Dir, "ledger.db"))
@@ -248,8 +249,8 @@ func storedFile(t *testing.T, s *server, content string) string {
 	return f.ID
 }
 
-// containerd's database knows images and sandboxes. Without it the workspaces are there, and an image has to be given
-// again.
+// TestContainerdMetadataGone deletes containerd's database of images and sandboxes. The workspaces stay, and the
+// image has to be imported again.
 func TestContainerdMetadataGone(t *testing.T) {
 	s := fresh(t)
 	running, stopped := noteIn(t, s, proto.ClassRunc), noteIn(t, s, proto.ClassRunc)

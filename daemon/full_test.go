@@ -14,8 +14,8 @@ import (
 	"berth/tools/toolstore"
 )
 
-// TestFullImage does one real thing with each group of what the full image promises, as the ordinary user, without
-// network. The image takes long to build, so this is `make test-full`.
+// TestFullImage uses each group of programs of the full image, as the ordinary user and without network. Building the
+// image takes long, so it runs in `make test-full`.
 func TestFullImage(t *testing.T) {
 	archive := os.Getenv("BERTH_FULL_IMAGE")
 	if archive == "" {
@@ -54,7 +54,7 @@ func TestFullImage(t *testing.T) {
 	})
 }
 
-// peak is the most memory that the process has had, as the kernel says it.
+// peak returns the kernel's peak memory of a process.
 func peak(t *testing.T, pid int) string {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -66,7 +66,7 @@ func peak(t *testing.T, pid int) string {
 	return strings.TrimSpace(line)
 }
 
-// createFrom makes a container of the image, with the limits that are the default.
+// createFrom creates a container from the image with the default limits.
 func createFrom(t *testing.T, image string) string {
 	t.Helper()
 	c := call[proto.Container](t, base, 201, "POST", "/v1/containers",
@@ -75,7 +75,7 @@ func createFrom(t *testing.T, image string) string {
 	return c.ID
 }
 
-// trial runs the script, in a new job's directory, and returns what it printed. It has to end well.
+// trial runs a script in the directory of a new job and returns its output. The script must succeed.
 func trial(t *testing.T, container, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -102,7 +102,7 @@ func trial(t *testing.T, container, path string) string {
 	return out.Stdout
 }
 
-// testProviders makes the real clients of model providers out of a tool's globals. There is nobody to talk to.
+// testProviders creates the real clients of model providers from a tool's globals. It makes no request.
 func testProviders(t *testing.T) {
 	store(t, base, toolstore.NewTool{Name: "providers", Configuration: toolstore.Configuration{
 		Code: `def run(input):

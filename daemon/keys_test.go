@@ -13,7 +13,7 @@ import (
 	"berth/test/daemontest"
 )
 
-// as asks the daemon with another key.
+// as sends a request with another key.
 func as(t *testing.T, d *daemontest.Daemon, secret, method, path, body string) (int, []byte) {
 	t.Helper()
 	own := d.Key
@@ -35,7 +35,8 @@ func newKey(t *testing.T, d *daemontest.Daemon, body string) (k proto.NewKey) {
 	return k
 }
 
-// What was answered of keys holds after the daemon was killed the moment after, and the key file decides about its own.
+// TestKeysSurviveAKill checks that acknowledged changes of keys survive a kill right afterwards, and that the key
+// file defines the daemon's own key.
 func TestKeysSurviveAKill(t *testing.T) {
 	d := bare(t)
 	keep, gone := newKey(t, d, `{"owner": "ann", "quota": {"sessions": 3}}`), newKey(t, d, `{"owner": "ann"}`)
@@ -76,7 +77,8 @@ func TestKeysSurviveAKill(t *testing.T) {
 	}
 }
 
-// A tenant in a real container: what it runs is charged to its key, and nobody else's key finds it.
+// TestTenantInARealContainer checks that a tenant's commands are charged to its key, and that no other key finds
+// them.
 func TestTenantInARealContainer(t *testing.T) {
 	ann, bob := newKey(t, base.Daemon, `{"owner": "ann", "quota": {"sessions": 1}}`),
 		newKey(t, base.Daemon, `{"owner": "bob"}`)

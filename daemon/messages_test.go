@@ -16,7 +16,7 @@ import (
 	"berth/test/scripted"
 )
 
-// withModel has the shared daemon ask a model that plays a script, until the test ends.
+// withModel makes the shared daemon use a scripted model until the test ends.
 func withModel(t *testing.T, script string) *scripted.Server {
 	t.Helper()
 	read, err := scripted.Load(strings.NewReader(script))
@@ -37,7 +37,7 @@ func withModel(t *testing.T, script string) *scripted.Server {
 	return model
 }
 
-// A turnAnswer is what the tests look at of a message.
+// A turnAnswer has the fields of a message that the tests check.
 type turnAnswer struct {
 	Content []struct {
 		Type    string          `json:"type"`
@@ -52,7 +52,7 @@ type turnAnswer struct {
 	} `json:"error"`
 }
 
-// result is what a command wrote, in the block with this number.
+// result returns the output of a command in the n-th block.
 func (a turnAnswer) result(t *testing.T, n int) (r proto.BashResult) {
 	t.Helper()
 	if n >= len(a.Content) || json.Unmarshal(a.Content[n].Content, &r) != nil {
@@ -61,7 +61,7 @@ func (a turnAnswer) result(t *testing.T, n int) (r proto.BashResult) {
 	return r
 }
 
-// turn sends a request with the tool. The error is the connection's.
+// turn sends a request with the tool. It returns an error if the connection fails.
 func turn(container, version, retry string) (int, turnAnswer, error) {
 	var a turnAnswer
 	req := map[string]any{"model": "m", "max_tokens": 9,
@@ -107,7 +107,8 @@ const (
 	replTool = "code_execution_20260120"
 )
 
-// A conversation goes on in its container, whatever happened to that, or to the daemon, between two turns.
+// TestMessagesInContainers checks that a conversation continues in its container, whatever happens to the container
+// or the daemon between two turns.
 func TestMessagesInContainers(t *testing.T) {
 	model := withModel(t, `{"plain": true, "loop": true, "turns": [
 		{"answer": {"content": [
@@ -161,7 +162,8 @@ func TestMessagesInContainers(t *testing.T) {
 	}
 }
 
-// Code in a container calls tools of the client's, many at once, and goes on where it was when they are answered.
+// TestCodeCallsTheClientsTools checks that code in a container can call the client's tools, many at once, and
+// continues when they are answered.
 func TestCodeCallsTheClientsTools(t *testing.T) {
 	model := withModel(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "name": "code_execution", "input": {"code": "import asyncio\nx = 5\nrows = await asyncio.gather(*[query({'n': i}) for i in range(50)])\nprint(x, sum(int(r) for r in rows))"}}]}},
@@ -206,7 +208,8 @@ func TestCodeCallsTheClientsTools(t *testing.T) {
 	}
 }
 
-// A daemon that ends while a command runs: the SDK's next try gets that very command's result.
+// TestMessagesGoOnWithTheNextDaemon ends the daemon while a command runs. The SDK's retry must get the result of the
+// same command.
 func TestMessagesGoOnWithTheNextDaemon(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		t.Run(sig.String(), func(t *testing.T) { goesOn(t, sig) })
@@ -229,7 +232,7 @@ func goesOn(t *testing.T, sig syscall.Signal) {
 	}()
 	waitRunning(t, base, c.ID)
 	base.Stop(sig)
-	// One that is killed says nothing; one that is terminated has a moment to say that the request should come again.
+	// A killed daemon sends no answer. A terminated one asks the client to retry.
 	if e := <-cut; sig == syscall.SIGKILL && e.err == nil || sig == syscall.SIGTERM && e.status != 529 {
 		t.Errorf("a request outlived its daemon: %+v", e)
 	}
@@ -252,7 +255,8 @@ func goesOn(t *testing.T, sig syscall.Signal) {
 	}
 }
 
-// A container that dies under a command is a result that says so, and the turn goes on in it, with its files.
+// TestContainerDiesInATurn kills a container during a command. The result must say so, and the turn continues in the
+// same container with its files.
 func TestContainerDiesInATurn(t *testing.T) {
 	model := withModel(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo kept >/workspace/f; echo $$ >/workspace/pid; sleep 100"}}]}},
@@ -279,7 +283,8 @@ func TestContainerDiesInATurn(t *testing.T) {
 	}
 }
 
-// Python ends with the daemon, and what it had done by then nobody knows: it is told so, and not run again.
+// TestPythonIsNotRunTwice checks that Python code that ended with the daemon is not run again. Its progress is
+// unknown, and the answer says so.
 func TestPythonIsNotRunTwice(t *testing.T) {
 	model := withModel(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "name": "code_execution", "input": {"code": "open('/workspace/n', 'a').write('x')\nimport time\ntime.sleep(1000)"}}]}},

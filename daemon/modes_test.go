@@ -15,9 +15,9 @@ import (
 	"berth/proto"
 )
 
-// reachable is what other users of the host may reach, as far as their way there is open: directories to pass through
-// for containers' roots, who are nobody outside, and what is no secret. All else is root's alone, or lies behind a
-// directory that is.
+// reachable lists what other users of the host may access, as far as the path to it is open. It contains directories
+// that containers' roots (unprivileged users on the host) must traverse, and files without secrets. All else belongs
+// to root or is below a closed directory.
 var reachable = map[string]fs.FileMode{
 	"data":              fs.ModeDir | 0o711,
 	"data/runtime":      fs.ModeDir | 0o711,
@@ -25,19 +25,19 @@ var reachable = map[string]fs.FileMode{
 	"data/tls/ca.pem":   0o644,
 	"data/tls/cert.pem": 0o644,
 
-	"data/url":                            0o644, // where client commands find the daemon
+	"data/url":                            0o644, // client commands find the daemon by it
 	"data/runtime/runsc":                  0o755, // a script
 	"run":                                 fs.ModeDir | 0o711,
 	"run/c":                               fs.ModeDir | 0o711,
 	"run/c/io.containerd.runtime.v2.task": fs.ModeDir | 0o711,
-	"run/c/io.containerd.runtime.v2.task/berth": fs.ModeDir | 0o711, // each bundle is its container's group's
+	"run/c/io.containerd.runtime.v2.task/berth": fs.ModeDir | 0o711, // each bundle belongs to its container's group
 	"run/d":                  fs.ModeDir | 0o711,
 	"run/r":                  fs.ModeDir | 0o711,
 	"run/r/berth":            fs.ModeDir | 0o711,
 	"run/r/berth/null-netns": 0o444,
 }
 
-// What a daemon leaves on the host is root's alone, whatever umask it was started under.
+// TestDataIsRootsAlone checks that files of the daemon are accessible only to root, whatever its umask.
 func TestDataIsRootsAlone(t *testing.T) {
 	old := syscall.Umask(0)
 	d := &server{bare(t, "--tls-self-signed")}
@@ -45,7 +45,7 @@ func TestDataIsRootsAlone(t *testing.T) {
 	if err := d.ImportImage("base", os.Getenv("BERTH_BASE_IMAGE")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(d.Dir, 0o711); err != nil { // the daemon was given one that is there
+	if err := os.Chmod(d.Dir, 0o711); err != nil { // the data directory may exist before the daemon
 		t.Fatal(err)
 	}
 	secret, _ := json.Marshal(proto.CreateContainer{Secrets: map[string]string{"S": "opensesame"}})
@@ -95,7 +95,7 @@ func TestDataIsRootsAlone(t *testing.T) {
 	}
 }
 
-// onlyReachable fails the test for what others may use and should not.
+// onlyReachable fails the test for files that others can access and should not.
 func onlyReachable(t *testing.T, data string) {
 	t.Helper()
 	sum := sha256.Sum256([]byte(filepath.Join(data, "runtime")))
@@ -104,7 +104,7 @@ func onlyReachable(t *testing.T, data string) {
 		sum[:8]))} {
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			if os.IsNotExist(err) && path != dir {
-				return nil // it just went
+				return nil // deleted meanwhile
 			}
 			if err != nil {
 				return err

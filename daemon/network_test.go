@@ -24,15 +24,15 @@ import (
 	"berth/tools/toolstore"
 )
 
-// An internet is what containers of a test may find: servers on this host's 127.0.0.1, which the daemon is told to
-// let through, and names for them. Everything else of loopback is as private as ever.
+// An internet is the network that containers of a test can reach: servers on this host's 127.0.0.1, which the daemon
+// may reach by exception, with names. All other loopback addresses stay private.
 type internet struct {
 	*server
 	names         *egresstest.NameServer
 	plain, secure string // ports
 	ca            []byte
-	blob          []byte        // at /blob
-	hold          chan struct{} // /hold ends when it is closed
+	blob          []byte        // content at /blob
+	hold          chan struct{} // /hold answers until it is closed
 }
 
 func newInternet(t *testing.T, flags ...string) *internet {
@@ -81,7 +81,7 @@ func newInternet(t *testing.T, flags ...string) *internet {
 	return w
 }
 
-// container makes one with a network, as JSON.
+// container creates a container with a network given as JSON.
 func (w *internet) container(t *testing.T, class proto.RuntimeClass, network string) proto.Container {
 	t.Helper()
 	c := call[proto.Container](t, w.server, 201, "POST", "/v1/containers",
@@ -94,7 +94,7 @@ func (w *internet) container(t *testing.T, class proto.RuntimeClass, network str
 	return c
 }
 
-// says runs a script and compares what it prints, blanks around it aside.
+// says runs a script and compares its output, without surrounding white space.
 func (w *internet) says(t *testing.T, id, script, want string) {
 	t.Helper()
 	res := bash(t, w.server, id, strings.NewReplacer("PLAIN", w.plain, "SECURE", w.secure).Replace(script))
@@ -104,15 +104,15 @@ func (w *internet) says(t *testing.T, id, script, want string) {
 	}
 }
 
-// eachClass runs a test in both.
+// eachClass runs a test in both runtime classes.
 func eachClass(t *testing.T, fn func(*testing.T, proto.RuntimeClass)) {
 	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
 		t.Run(string(class), func(t *testing.T) { fn(t, class) })
 	}
 }
 
-// A container reaches what its list has, by the programs that people use, and nothing else. It has no interface and
-// no resolver for that.
+// TestNetworks checks that common programs in a container reach the hosts on its allow-list and no others. The
+// container has no network interface and no resolver.
 func TestNetworks(t *testing.T) {
 	w := newInternet(t)
 	t.Run("list", func(t *testing.T) { eachClass(t, w.testList) })
@@ -125,8 +125,8 @@ func TestNetworks(t *testing.T) {
 	t.Run("less", w.testLess)
 }
 
-// codesOf asks for URLs, follows redirects, and prints what hosts and proxy answered. Addresses of loopback go to the
-// proxy, too.
+// codesOf defines a function that requests URLs, follows redirects, and prints the status codes of host and proxy. It
+// sends loopback addresses to the proxy too.
 const codesOf = `code() { for u in "$@"; do curl -skL -m 20 --noproxy nothing -o /dev/null -w '%{http_code}%{http_connect} ' "$u"; done; }; code `
 
 func (w *internet) testList(t *testing.T, class proto.RuntimeClass) {
@@ -149,14 +149,14 @@ func (w *internet) testList(t *testing.T, class proto.RuntimeClass) {
 		`python3 -c 'import urllib.request as u; print(u.urlopen("http://web.test:PLAIN/").read().decode())'`:         "GET web.test:PLAIN body=0",
 		`for i in $(seq 60); do curl -s http://web.test:PLAIN/ -o /dev/null & done; wait; echo all`:                   "all",
 
-		// Not on the list, or not at that port, or not public.
+		// Not on the allow-list, or another port, or not public.
 		codesOf +
 			`http://other.test/ https://other.test/ http://web.test/ http://inner.test/ http://127.0.0.1:PLAIN/`: "403000 000403 403000 403000 403000",
 		codesOf +
 			`http://web.test:PLAIN/to?http://inner.test/`: "403000",
 		codesOf +
 			`http://web.test:PLAIN/to?http://169.254.169.254/latest/meta-data`: "403000",
-		// what was asked for is told in the hello
+		// the TLS hello names the requested host
 		`curl -sk -o /dev/null -w '%{http_code}%{http_connect}' --connect-to ::example.com:SECURE https://other.test/`:                                "000200",
 		`python3 -c 'import requests; requests.get("https://other.test/")' 2>&1 | grep -o "other.test:443 is not on this container.s list" | head -1`: "other.test:443 is not on this container's list",
 		`curl -s --noproxy '*' -m 5 http://127.0.0.1:PLAIN/ || echo refused`:                                                                          "refused",
@@ -166,18 +166,18 @@ func (w *internet) testList(t *testing.T, class proto.RuntimeClass) {
 	} {
 		w.says(t, c.ID, script, want)
 	}
-	// What a request says of its environment wins.
+	// The environment in the request wins.
 	res := call[proto.ExecResult](t, w.server, 200, "POST", "/v1/containers/"+c.ID+"/exec",
 		`{"command":"echo $HTTP_PROXY,$http_proxy,$HTTPS_PROXY,$all_proxy,$NO_PROXY","env":{"http_proxy":"mine"}}`)
 	if got := res.Result.Result.Stdout; got != ",mine,http://127.0.0.1:3128,http://127.0.0.1:3128,localhost,127.0.0.1,::1\n" {
 		t.Errorf("%q", got)
 	}
-	// A name that leads elsewhere the next time gains nothing.
+	// A name that resolves to another address the second time gets no access.
 	name := fmt.Sprintf("%s.evil.test", class)
 	w.names.Set(name, "127.0.0.1", "127.0.0.2")
 	w.says(t, c.ID, codesOf+"http://"+name+":PLAIN/", "200000")
 	w.says(t, c.ID, codesOf+"http://"+name+":PLAIN/", "403000")
-	// A new sandbox of the same container has it, too.
+	// A new sandbox of the same container has the network too.
 	call[proto.Container](t, w.server, 200, "POST", "/v1/containers/"+c.ID+"/stop", "")
 	w.says(t, c.ID, codesOf+"http://web.test:PLAIN/", "200000")
 }
@@ -204,7 +204,7 @@ func (w *internet) testOpen(t *testing.T, class proto.RuntimeClass) {
 		"403000 403000 403000 403000 403000 403000 403000 403000")
 }
 
-// Code and stored tools have the network that was asked for, and no other.
+// testCode checks that code and stored tools have exactly the requested network.
 func (w *internet) testCode(t *testing.T) {
 	url := "http://web.test:" + w.plain + "/"
 	const ask = "import urllib.request\nurllib.request.urlopen('%s', timeout=10).status"
@@ -225,14 +225,14 @@ func (w *internet) testCode(t *testing.T) {
 			t.Errorf("%s: %+v %+v", name, run, run.Error)
 		}
 	}
-	// A container has the network that it was made with: a tool that may do more, or less, does not run there.
+	// A container keeps its network. A tool with more or less network does not run there.
 	for network, other := range map[string]string{`"open"`: "fetch_false", `"none"`: "fetch_true"} {
 		c := w.container(t, proto.ClassRunc, network)
 		call[any](t, w.server, 409, "POST", "/v1/tools/"+other+"/run", `{"container":"`+c.ID+`"}`)
 	}
 }
 
-// What is on its way ends with a pause and a stop, and the next use has a network again.
+// testEnds checks that a pause and a stop end open connections, and that the next use has a network again.
 func (w *internet) testEnds(t *testing.T, class proto.RuntimeClass) {
 	c := w.container(t, class, fmt.Sprintf(`{"allow":["web.test:%s"]}`, w.plain))
 	at := "/v1/containers/" + c.ID
@@ -250,7 +250,7 @@ func (w *internet) testEnds(t *testing.T, class proto.RuntimeClass) {
 	}
 }
 
-// Each request is told of with its container, allowed or not, and counted.
+// testAudit checks that each request, allowed or not, is audited with its container and counted.
 func (w *internet) testAudit(t *testing.T) {
 	head := auditHead(t, w.server)
 	c := w.container(t, proto.ClassRunc, fmt.Sprintf(`{"allow":["web.test:%s"]}`, w.plain))
@@ -301,14 +301,15 @@ func (w *internet) testAudit(t *testing.T) {
 	}
 }
 
-// A daemon that is killed leaves containers with their network to the next one; who asks in between waits.
+// testRestart kills the daemon and checks that the next one restores the containers' network. Requests in between
+// wait.
 func (w *internet) testRestart(t *testing.T, class proto.RuntimeClass) {
 	c := w.container(t, class, fmt.Sprintf(`{"allow":["web.test:%s"]}`, w.plain))
 	cmd, _ := json.Marshal(proto.Cmd{Background: true, Command: fmt.Sprintf("until [ -e /tmp/go ]; do sleep 0.05; "+
 		"done; for i in 1 2 3; do curl -s -m 60 -o /dev/null -w '%%{http_code}\n' http://web.test:%s/ && break; done",
 		w.plain)})
 	e := call[proto.Exec](t, w.server, 202, "POST", "/v1/containers/"+c.ID+"/exec", string(cmd))
-	bash(t, w.server, c.ID, "(sleep 0.5; touch /tmp/go) >/dev/null 2>&1 &") // while there is no daemon
+	bash(t, w.server, c.ID, "(sleep 0.5; touch /tmp/go) >/dev/null 2>&1 &") // runs while no daemon does
 	w.Stop(syscall.SIGKILL)
 	time.Sleep(700 * time.Millisecond)
 	if err := w.Start(); err != nil {
@@ -325,7 +326,7 @@ func (w *internet) testRestart(t *testing.T, class proto.RuntimeClass) {
 	}
 }
 
-// A daemon that gives less than the one before gives less to old containers, too.
+// testLess checks that a daemon with a smaller network maximum reduces old containers' networks too.
 func (w *internet) testLess(t *testing.T) {
 	c := w.container(t, proto.ClassRunc, `"open"`)
 	w.says(t, c.ID, codesOf+"http://web.test:PLAIN/", "200000")
@@ -343,7 +344,7 @@ func (w *internet) testLess(t *testing.T) {
 	}
 }
 
-// Without a flag of the operator's no container has a network.
+// TestNoNetworkUnlessTheOperatorSaysSo checks that containers have no network without a flag of the operator.
 func TestNoNetworkUnlessTheOperatorSaysSo(t *testing.T) {
 	for _, body := range []string{`{"network":"open"}`, `{"network":{"allow":["api.github.com"]}}`} {
 		if e := call[struct{ Error proto.Error }](t, base, 403, "POST", "/v1/containers",

@@ -10,7 +10,7 @@ import (
 	"berth/proto"
 )
 
-// Profiles are on loopback and nowhere else, and end with the daemon.
+// TestProfiles checks that profiles are served only on loopback, and end with the daemon.
 func TestProfiles(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for _, address := range []string{"0.0.0.0:0", "[::]:0", ":0", "nonsense"} {

@@ -18,14 +18,14 @@ import (
 	"berth/proto"
 )
 
-// A hunt looks for secrets where none may be.
+// A hunt searches for secrets in places where none may be.
 type hunt struct {
 	*server
 	t       *testing.T
-	needles map[string]string // and what form of what they are
+	needles map[string]string // encoded secrets, with a description of each encoding
 }
 
-// newHunt makes a secret of each kind of characters.
+// newHunt creates a secret of each kind of characters.
 func newHunt(t *testing.T, s *server) (h *hunt, secret, plain string) {
 	secret, plain = rand.Text()+`/+ "'&`, rand.Text()+"9"
 	h = &hunt{server: s, t: t, needles: map[string]string{}}
@@ -43,7 +43,7 @@ func newHunt(t *testing.T, s *server) (h *hunt, secret, plain string) {
 	return h, secret, plain
 }
 
-// clean fails the test if a text has one of the secrets.
+// clean fails the test if a text contains a secret.
 func (h *hunt) clean(where string, text []byte) {
 	h.t.Helper()
 	for needle, what := range h.needles {
@@ -53,7 +53,7 @@ func (h *hunt) clean(where string, text []byte) {
 	}
 }
 
-// ask makes a request whose answer may hold no secret.
+// ask sends a request whose answer must contain no secret.
 func (h *hunt) ask(want int, method, path, body string) []byte {
 	h.t.Helper()
 	status, out, err := h.Do(method, path, strings.NewReader(body))
@@ -64,8 +64,8 @@ func (h *hunt) ask(want int, method, path, body string) []byte {
 	return out
 }
 
-// everywhere looks through all that the daemon keeps and says, but for the pool: what commands write into their files
-// is theirs.
+// everywhere searches the daemon's files and answers, except the disk pool: commands may write secrets into their own
+// files.
 func (h *hunt) everywhere(container string) {
 	h.t.Helper()
 	err := filepath.WalkDir(h.Dir, func(path string, d fs.DirEntry, err error) error {
@@ -150,7 +150,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 	h.everywhere("")
 }
 
-// run runs a command whose result, but for its output, may hold no secret.
+// run runs a command. Except for its output, the result must contain no secret.
 func (h *hunt) run(container string, cmd proto.Cmd) {
 	h.t.Helper()
 	body, _ := json.Marshal(cmd)
@@ -160,7 +160,8 @@ func (h *hunt) run(container string, cmd proto.Cmd) {
 	h.clean(fmt.Sprintf("the result of %.60q", cmd.Command), text)
 }
 
-// Without its key a sealed container says what to do; others do not notice; and it is as before once the key is back.
+// TestSecretKeyThatIsGone removes the vault's key. A sealed container must report what to do, and others must work.
+// All work again once the key is back.
 func TestSecretKeyThatIsGone(t *testing.T) {
 	s := base
 	key := filepath.Join(s.Dir, "secret-key")

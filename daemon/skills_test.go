@@ -17,8 +17,8 @@ import (
 	"berth/test/daemontest"
 )
 
-// Skills outlive a daemon that is killed, those in its directory change without a restart, and a broken upload leaves
-// nothing.
+// TestSkillsOutliveTheDaemon checks that skills survive a kill, that changes in the skills directory need no restart,
+// and that a broken upload leaves nothing behind.
 func TestSkillsOutliveTheDaemon(t *testing.T) {
 	shelf := t.TempDir()
 	put := func(description string) {
@@ -84,7 +84,7 @@ func TestSkillsOutliveTheDaemon(t *testing.T) {
 	}
 }
 
-// uploadSkill posts a skill of one file.
+// uploadSkill posts a skill with one file.
 func (s *server) uploadSkill(t *testing.T, want int, path, text string) string {
 	t.Helper()
 	var body bytes.Buffer

@@ -21,10 +21,10 @@ import (
 	"berth/tools/toolstore"
 )
 
-// networkSecret is what these tests look for in places where it must not be.
+// networkSecret is the secret that must not appear anywhere but at its host.
 const networkSecret = "sk-live-0123456789abcdefghij"
 
-// A bank is a host of an internet that wants a key, and remembers who showed which.
+// A bank is a host in an internet. It requires a key and records the keys that it received.
 type bank struct {
 	*internet
 	mu   sync.Mutex
@@ -60,7 +60,7 @@ func pemOf(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 }
 
-// shown are the keys that were shown since the last time.
+// shown returns the keys received since the last call.
 func (b *bank) shown() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,15 +69,15 @@ func (b *bank) shown() []string {
 	return keys
 }
 
-// request is a container with the secret, as JSON.
+// request returns a request for a container with the secret, as JSON.
 func (b *bank) request(class proto.RuntimeClass) string {
 	return fmt.Sprintf(
 		`{"runtime_class":%q,"limits":{"memory_bytes":536870912},"network":{"allow":["example.com:%s","web.test:%s"]},"network_secrets":{"BANK_KEY":{"value":%q,"hosts":["example.com:%s"]}}}`,
 		class, b.secure, b.plain, networkSecret, b.secure)
 }
 
-// Commands have a placeholder, by whatever program they ask the host gets the secret, and it is in no file, log or
-// answer.
+// TestSecretsAtTheProxy checks that commands get a placeholder, and that the host gets the secret from any client
+// program. The secret is in no file, log or answer.
 func TestSecretsAtTheProxy(t *testing.T) {
 	b := newBank(t)
 	t.Run("clients", func(t *testing.T) { eachClass(t, b.testClients) })
@@ -113,7 +113,7 @@ func (b *bank) testClients(t *testing.T, class proto.RuntimeClass) {
 			t.Errorf("%s: the host was shown %q", script, keys)
 		}
 	}
-	// To another host it stays what it is, and the tunnel to it is not opened.
+	// Another host gets the placeholder, and the proxy does not decrypt the tunnel to it.
 	b.says(
 		t, c.ID,
 		`curl -sS -H "Host: web.test:PLAIN" "http://web.test:PLAIN/to?http://web.test:PLAIN/$BANK_KEY" -o /dev/null -w '%{redirect_url}'`, "http://web.test:PLAIN/"+placeholder)
@@ -122,7 +122,7 @@ func (b *bank) testClients(t *testing.T, class proto.RuntimeClass) {
 		`grep -c BEGIN /etc/ssl/berth-proxy.pem; ls -l /etc/ssl/berth-*.pem | cut -c1-10; grep -l PRIVATE /etc/ssl/berth-*`, "1\n-rw-r--r--\n-rw-r--r--")
 }
 
-// The next generation, and the next daemon, do the same with the same placeholder.
+// testRestarts checks the same placeholder in the next generation and under the next daemon.
 func (b *bank) testRestarts(t *testing.T) {
 	c := call[proto.Container](t, b.server, 201, "POST", "/v1/containers", b.request(proto.ClassRunc))
 	t.Cleanup(func() { _, _, _ = b.Do("DELETE", "/v1/containers/"+c.ID, nil) })
@@ -150,7 +150,7 @@ func (b *bank) testRunCode(t *testing.T) {
 	}
 }
 
-// A stored tool has a placeholder of the variables that it gives hosts.
+// testTool checks that a stored tool gets placeholders for the variables bound to hosts.
 func (b *bank) testTool(t *testing.T) {
 	source := fmt.Sprintf("import os, requests\ndef run(input): return {'status': "+
 		"requests.get('https://example.com:%s/', headers={'Authorization': 'Bearer ' + "+
@@ -198,7 +198,7 @@ func (b *bank) testRefused(t *testing.T) {
 	}
 }
 
-// testNowhere looks for the secret in what the daemon keeps and says.
+// testNowhere searches the daemon's files and answers for the secret.
 func (b *bank) testNowhere(t *testing.T) {
 	_, list, err := b.Do("GET", "/v1/containers", nil)
 	if err != nil || strings.Contains(string(list), networkSecret) {
@@ -210,7 +210,7 @@ func (b *bank) testNowhere(t *testing.T) {
 	var named bool
 	err = filepath.WalkDir(b.Dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() || strings.Contains(path, "/runtime/") {
-			return nil // sockets go while this walks
+			return nil // sockets may be deleted meanwhile
 		}
 		text, err := os.ReadFile(path)
 		if err == nil && strings.Contains(string(text), networkSecret) {

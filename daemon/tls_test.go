@@ -18,7 +18,7 @@ import (
 	"berth/test/daemontest"
 )
 
-// bare starts a daemon without an image, for what needs no container.
+// bare starts a daemon without an image, for tests without containers.
 func bare(t *testing.T, flags ...string) *daemontest.Daemon {
 	t.Helper()
 	d := &daemontest.Daemon{Dir: t.TempDir(), Flags: append([]string{"--stop-on-exit"}, flags...)}
@@ -31,7 +31,7 @@ func bare(t *testing.T, flags ...string) *daemontest.Daemon {
 
 func TestSelfSigned(t *testing.T) {
 	d := bare(t, "--tls-self-signed")
-	status, body, err := d.Do("GET", "/v1/info", nil) // over TLS, trusting the daemon's certificate and no other
+	status, body, err := d.Do("GET", "/v1/info", nil) // over TLS, trusting only the daemon's certificate
 	if err != nil || status != http.StatusOK || !strings.HasPrefix(d.URL, "https://127.0.0.1:") {
 		t.Fatalf("%s: %d %s %v", d.URL, status, body, err)
 	}
@@ -68,7 +68,7 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// Clear text that leaves the machine is told of loudly; on loopback there is nothing to tell.
+// TestClearTextWarning checks that the daemon warns about clear text on other addresses than loopback.
 func TestClearTextWarning(t *testing.T) {
 	warns := regexp.MustCompile(`level=WARN msg="API KEYS AND DATA CROSS THE NETWORK IN CLEAR TEXT`)
 	if d := bare(t, "--listen", "0.0.0.0:0"); !warns.MatchString(d.Log()) {

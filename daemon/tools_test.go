@@ -13,7 +13,7 @@ import (
 	"berth/tools/toolstore"
 )
 
-// store stores a tool through the API, and removes it after the test.
+// store stores a tool through the API and deletes it after the test.
 func store(t *testing.T, s *server, req toolstore.NewTool) toolstore.Tool {
 	t.Helper()
 	req.ToolType, req.Configuration.Type, req.Configuration.Runtime = "code_runner", "CodeRunner", "python"
@@ -23,7 +23,7 @@ func store(t *testing.T, s *server, req toolstore.NewTool) toolstore.Tool {
 	return made
 }
 
-// mediaProbe runs a tool that makes a sound and looks at it.
+// mediaProbe runs a tool that creates a sound file and probes it.
 func mediaProbe(t *testing.T, image string) toolstore.Run {
 	t.Helper()
 	store(t, base, toolstore.NewTool{Name: "media_probe", Configuration: toolstore.Configuration{
@@ -41,7 +41,8 @@ def run(input):
 		fmt.Sprintf(`{"input":{"seconds":2},"image":%q}`, image))
 }
 
-// A tool that lacks a program says which image has it. TestFullImage has the same tool there.
+// TestMissingProgram checks that the error for a missing program names the image that has it. TestFullImage runs the
+// same tool there.
 func TestMissingProgram(t *testing.T) {
 	run := mediaProbe(t, "base")
 	if run.State != proto.RunFailed || run.Error.Name != "FileNotFoundError" ||
@@ -50,7 +51,7 @@ func TestMissingProgram(t *testing.T) {
 	}
 }
 
-// own are the containers that there are, without those that are kept ready for code.
+// own returns the current containers, without those that are prestarted for code.
 func own(t *testing.T) (ids []string) {
 	t.Helper()
 	for _, c := range call[struct{ Data []proto.Container }](t, base, 200, "GET", "/v1/containers", "").Data {
@@ -95,8 +96,8 @@ func TestToolOutOfMemory(t *testing.T) {
 	}
 }
 
-// A run that waits for approval waits across the death of the daemon; one that ran is lost; and no secret of either
-// is in any file.
+// TestToolsSurviveTheDaemon kills the daemon. A run that waits for approval still waits, a run in progress is lost,
+// and no file contains a secret of either.
 func TestToolsSurviveTheDaemon(t *testing.T) {
 	h, secret, _ := newHunt(t, base)
 	tool := store(t, base, toolstore.NewTool{Name: "careful", ApprovalAction: "review",

@@ -14,7 +14,7 @@ import (
 	"berth/proto"
 )
 
-// documentedRestore are the commands that the manual gives for a ledger that cannot be read.
+// documentedRestore returns the manual's commands for restoring an unreadable ledger.
 func documentedRestore(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/operations.md")
@@ -28,20 +28,21 @@ func documentedRestore(t *testing.T, dir string) string {
 	return strings.ReplaceAll(string(m[1]), "DATA", dir)
 }
 
-// With a torn ledger the daemon does not start, and says what to use instead. Restored as the manual says, it has
-// what was there when the backup was made; files of containers that are newer are set aside, not removed.
+// TestTornLedgerIsRestored checks that the daemon does not start with a torn ledger, and names the backup to use.
+// After the documented restore it has the state of the backup. Workspaces of newer containers are set aside, not
+// deleted.
 func TestTornLedgerIsRestored(t *testing.T) {
 	s := base
 	books := filepath.Join(s.Dir, "ledger.db")
 	old := noteIn(t, s, proto.ClassRunc)
 	stored := storedFile(t, s, "content")
 	for _, name := range []string{books + ".1", books + ".2"} {
-		_ = os.Remove(name) // so that the next start makes one
+		_ = os.Remove(name) // the next start then makes a backup
 	}
 	s.restart(t, syscall.SIGKILL)
 	young := noteIn(t, s, proto.ClassRunc)
 	s.Stop(syscall.SIGKILL)
-	// behind the two pages that say where the rest is
+	// keep the two meta pages, which locate all others
 	if err := os.Truncate(books, 3*int64(os.Getpagesize())); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestTornLedgerIsRestored(t *testing.T) {
 	s.setAside(t, 0)
 }
 
-// setAside compares how many workspaces are on disk beside those that the daemon knows.
+// setAside checks how many workspaces on disk the daemon does not know.
 func (s *server) setAside(t *testing.T, want int) {
 	t.Helper()
 	var on, known int

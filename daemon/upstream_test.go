@@ -14,7 +14,7 @@ import (
 	"berth/test/scripted"
 )
 
-// upstreams starts scripted ones, and ends the test if anything else came than they expect.
+// upstreams starts scripted upstreams. An unexpected request fails the test.
 func upstreams(t *testing.T, scripts ...string) (urls []string) {
 	t.Helper()
 	for _, text := range scripts {
@@ -61,8 +61,8 @@ func message(t *testing.T, d *daemontest.Daemon, model, other string) (int, stri
 	return res.StatusCode, string(text)
 }
 
-// TestUpstreams has a daemon with several: each gets the models of its prefix and its own key, and none gets one of
-// berth's, nor does the log.
+// TestUpstreams runs a daemon with several upstreams. Each gets the models with its prefix and its own key. Neither
+// an upstream nor the log gets a key of berth.
 func TestUpstreams(t *testing.T) {
 	say := func(key, text string) string {
 		return `{"headers": {"x-api-key": ` + key + `}}, "answer": {"content": [{"type": "text", "text": "` + text +
@@ -89,7 +89,7 @@ func TestUpstreams(t *testing.T) {
 	}
 }
 
-// TestUpstreamKeysAreChecked has files of keys that the daemon must not start with.
+// TestUpstreamKeysAreChecked checks that the daemon does not start with unsafe or invalid key files.
 func TestUpstreamKeysAreChecked(t *testing.T) {
 	keyFile := filepath.Join(t.TempDir(), "keys")
 	for name, c := range map[string]struct {

@@ -16,7 +16,8 @@ import (
 	"berth/tools/toolstore"
 )
 
-// Keys for secrets are changed while the daemon runs and while it does not, and all that was sealed works on.
+// TestKeysOfSecretsAreChanged changes the vault's keys with and without a running daemon, and checks that all sealed
+// records still work.
 func TestKeysOfSecretsAreChanged(t *testing.T) {
 	s := base
 	body, _ := json.Marshal(proto.CreateContainer{Secrets: map[string]string{"S": "kept-in-a-container"}})
