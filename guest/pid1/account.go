@@ -8,10 +8,10 @@ import (
 	"berth/guest/wire"
 )
 
-// A usage is what processes had used when they were reaped.
+// A usage is the resource use of reaped processes.
 type usage struct {
 	cpu  time.Duration
-	peak int64 // bytes, of the largest of them
+	peak int64 // in bytes, of the largest process
 }
 
 func usageOf(r *unix.Rusage) usage {
@@ -23,9 +23,9 @@ func (u *usage) add(v usage) {
 	u.peak = max(u.peak, v.peak)
 }
 
-// openAccount begins to count what orphans of o use. The kernel adds what a process used to its
-// parent's when that waits for it; an orphan's parent is PID 1, so without this nobody would be told
-// what killed and abandoned children took.
+// openAccount starts to count what orphans of o use. The kernel adds the use of a process to the counters of the
+// parent that waits for it. The parent of an orphan is PID 1. Without this account, the use of killed and abandoned
+// children would be lost.
 func (r *reaper) openAccount(o *group) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -34,7 +34,7 @@ func (r *reaper) openAccount(o *group) {
 	}
 }
 
-// closeAccount stops that.
+// closeAccount stops counting for o.
 func (r *reaper) closeAccount(o *group) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +46,7 @@ func (r *reaper) closeAccount(o *group) {
 	delete(r.orphans, o)
 }
 
-// account is what the orphans of o have used until now.
+// account returns what the orphans of o have used until now.
 func (r *reaper) account(o *group) usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +56,7 @@ func (r *reaper) account(o *group) usage {
 	return usage{}
 }
 
-// accountOf is the account that the zombie pid counts for, or nil. Called with r.mu held.
+// accountOf returns the account that the zombie pid counts for, or nil. Called with r.mu held.
 func (r *reaper) accountOf(pid int) *usage {
 	if len(r.orphans) == 0 || r.children[pid] != nil {
 		return nil
@@ -74,8 +74,8 @@ func (r *reaper) accountOf(pid int) *usage {
 	return nil
 }
 
-// assign says whose the process pid is before it is killed: where marks cannot be read of the dead, as under
-// gVisor, nobody would know afterwards.
+// assign records the group of process pid before the process is killed. Where the tag of a dead process cannot be
+// read, as under gVisor, its group would be unknown afterwards.
 func (r *reaper) assign(pid int, o *group) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,8 +84,8 @@ func (r *reaper) assign(pid int, o *group) {
 	}
 }
 
-// reapDead reaps whatever is dead already. A PID is looked up before it is reaped: it cannot be given to another while
-// it is a zombie's.
+// reapDead reaps all children that are dead already. It looks up a PID before it reaps it: the kernel does not reuse
+// the PID of a zombie.
 func (r *reaper) reapDead() {
 	for r.all {
 		var info unix.Siginfo
@@ -101,12 +101,12 @@ func (r *reaper) reapDead() {
 	}
 }
 
-// addOrphans adds to x what the command's orphans used since it started.
+// addOrphans adds to x what the orphans of the command used since it started.
 func (e *execution) addOrphans(x *wire.Exit) {
 	e.mu.Lock()
 	killed := e.killed
 	e.mu.Unlock()
-	if killed { // else those that are dying now go on after its end, and are not waited for
+	if killed { // otherwise, processes that are still dying outlive the command and are not waited for
 		e.s.reaper.reapDead()
 	}
 	u := e.s.reaper.account(e.group)

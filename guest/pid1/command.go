@@ -14,27 +14,27 @@ import (
 	"berth/proto"
 )
 
-// execIDVariable is what every process of a command has in its environment.
+// execIDVariable is the environment variable that every process of a command has.
 const execIDVariable = "BERTH_EXEC_ID"
 
-// defaultPath is for images that set none.
+// defaultPath is the PATH for images that set none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// maxArgument is the kernel's limit for one argument, less room for an end (MAX_ARG_STRLEN).
+// maxArgument is the kernel's limit for one argument (MAX_ARG_STRLEN), less the terminating NUL.
 const maxArgument = 128<<10 - 1
 
-// A plan is a command made ready to start.
+// A plan is a command that is ready to start.
 type plan struct {
 	id      user.User
 	path    string  // of the program
-	statKey statKey // of that file
+	statKey statKey // of the program file
 	argv    []string
 	env     []string
 	dir     string
-	text    []byte // a script too long for an argument; the child finds it at descriptor 3
+	text    []byte // a script too long for an argument; the child reads it from descriptor 3
 
 	output      string // its output directory; "" for none
-	noOutputDir bool   // the disk is full, which must not keep anybody from making room
+	noOutputDir bool   // the disk is full; the command runs anyway, since it may free space
 }
 
 // plan checks cmd and makes its directories.
@@ -55,8 +55,8 @@ func (s *Server) plan(cmd *wire.Command) (*plan, error) {
 	return p, nil
 }
 
-// prepare is plan on a thread that acts as the command's user already: to change to and fro costs more than most of
-// what is done there.
+// prepare does the work of plan on a thread that already acts as the command's user. Switching the user back and
+// forth costs more than most of this work.
 func (s *Server) prepare(p *plan, cmd *wire.Command) (err error) {
 	if p.dir, err = s.fs.WorkingDir(p.id, cmd.Dir); err != nil {
 		return err
@@ -72,14 +72,14 @@ func (s *Server) prepare(p *plan, cmd *wire.Command) (err error) {
 		return err
 	}
 	p.output = s.fs.Absolute(cmd.Output)
-	err = s.fs.FreshDir(p.id, p.output) // last, so that nothing is left of a command that cannot be run
+	err = s.fs.FreshDir(p.id, p.output) // last, so that a command that cannot run leaves no directory
 	if p.noOutputDir = proto.CodeOf(err) == proto.QuotaExceeded; p.noOutputDir {
 		return nil
 	}
 	return err
 }
 
-// check refuses what no program could be started with.
+// check refuses a command that no program could be started with.
 func check(cmd *wire.Command) error {
 	bad := func(item, text string) error { return proto.Errorf(proto.InvalidArgument, "exec", item, "%s", text) }
 	switch {
@@ -115,10 +115,10 @@ func check(cmd *wire.Command) error {
 	return nil
 }
 
-// maxKeep bounds what a command may want kept of each stream, in bytes.
+// maxKeep limits how many bytes of each stream a command may ask to keep.
 const maxKeep = 64 << 20
 
-// environment is what the command sees: the image's variables, the user's, the caller's.
+// environment returns the variables of the command: those of the image, the user and the caller.
 func (s *Server) environment(p *plan, cmd *wire.Command) []string {
 	env := newEnviron(s.opt.Env)
 	if env.get("PATH") == "" {
@@ -129,7 +129,7 @@ func (s *Server) environment(p *plan, cmd *wire.Command) []string {
 	env.set("LOGNAME", p.id.Name)
 	env.set("PWD", p.dir)
 	if env.get("SHELL") == "" && s.bash != "" {
-		env.set("SHELL", s.bash) // bash looks it up in the list of users otherwise, each time that it starts
+		env.set("SHELL", s.bash) // without SHELL, bash reads the list of users at each start
 	}
 	if cmd.TTY != nil && env.get("TERM") == "" {
 		env.set("TERM", "xterm-256color")
@@ -173,7 +173,7 @@ func (e *environ) set(k, v string) {
 	e.list = append(e.list, k+"="+v)
 }
 
-// add puts v behind what a variable has, which is a list.
+// add appends v to the value of a variable that is a list.
 func (e *environ) add(k, v string) {
 	if have := e.get(k); have != "" {
 		v = have + ":" + v
@@ -189,7 +189,7 @@ func (e *environ) get(k string) string {
 	return e.list[i][len(k)+1:]
 }
 
-// shell plans a command text: bash, or sh where the image has none.
+// shell plans a command text. It runs in bash, or in sh if the image has no bash.
 func (p *plan) shell(cmd *wire.Command) error {
 	name := "bash"
 	path, err := p.program(name)
@@ -266,7 +266,7 @@ func (p *plan) search(name string) (_ string, err error) {
 	return "", found
 }
 
-// executable reports whether the calling user may run path, and how it looks then.
+// executable reports whether the calling user may run path, and returns the stat key of the file.
 func executable(path string) (statKey, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -278,7 +278,7 @@ func executable(path string) (statKey, error) {
 	return statKeyOf(&st), unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
 }
 
-// notStarted tells why the kernel refused to run a program that is there.
+// notStarted explains why the kernel refused to run an existing program.
 func notStarted(p *plan, err error) error {
 	var no syscall.Errno
 	errors.As(err, &no)

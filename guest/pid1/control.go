@@ -10,8 +10,8 @@ import (
 	"berth/proto"
 )
 
-// control deals with a frame for the running command. Those that come after its end were
-// under way when it ended, and mean nothing.
+// control handles a frame for the running command. After the command's end it handles only FrameGiveUp and
+// FrameDrained. The daemon sent other frames before it knew of the end.
 func (k *caller) control(kind wire.FrameKind, body []byte) error {
 	e := k.exec
 	if e == nil {
@@ -55,7 +55,7 @@ func (k *caller) control(kind wire.FrameKind, body []byte) error {
 	return wire.ErrFrame
 }
 
-// acknowledge does what a control frame of n numbers asks for and says how it went.
+// acknowledge runs the action of a control frame of n numbers and sends the result.
 func (k *caller) acknowledge(body []byte, n int, act func([]uint32) error) error {
 	v, _, err := wire.DecodeNumbers(body, n)
 	if err != nil {
@@ -78,8 +78,7 @@ func (k *caller) ack(n uint32, err error) {
 	_ = k.conn.Send(wire.FrameAck, b)
 }
 
-// signal sends a signal to the command's process group, and on a terminal to what is in the
-// foreground there.
+// signal sends a signal to the command's process group. On a terminal it also signals the foreground process group.
 func (e *execution) signal(sig unix.Signal) error {
 	if sig < 1 || sig > 64 {
 		return proto.Errorf(proto.InvalidArgument, "signal", "", "there is no signal %d", int(sig))
@@ -104,7 +103,7 @@ func (e *execution) signal(sig unix.Signal) error {
 	return wire.FileError("signal", "the process", err)
 }
 
-// signalShell signals what a shell runs; itself only if it runs nothing but its own commands.
+// signalShell signals what a shell runs. It signals the shell itself only if that runs nothing but its own builtins.
 func (s *Server) signalShell(o *group, sig unix.Signal) error {
 	sent := false
 	for _, p := range s.newSearch(o).victims() {
@@ -118,13 +117,13 @@ func (s *Server) signalShell(o *group, sig unix.Signal) error {
 	return wire.FileError("signal", "the shell", s.kill(o.pid, sig))
 }
 
-// killAll is kill for when nobody asked.
+// killAll kills the command without a request of the caller.
 func (e *execution) killAll() error {
 	defer e.act()()
 	return e.kill()
 }
 
-// hangUp ends the caller's command, if one runs, since nobody is left who could. One that is kept goes on.
+// hangUp ends the caller's running command, since the caller can no longer do so. A kept command continues.
 func (k *caller) hangUp() {
 	e := k.exec
 	if e == nil {
@@ -135,7 +134,7 @@ func (k *caller) hangUp() {
 		return
 	}
 	close(e.cancel)
-	if kp := e.keptAs(); kp != nil { // it has got its turn on a shell this very moment
+	if kp := e.keptAs(); kp != nil { // it has just got its turn on a shell
 		k.giveUp(kp)
 		return
 	}

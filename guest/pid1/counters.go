@@ -11,31 +11,31 @@ import (
 	"berth/guest/wire"
 )
 
-// forkFiles are where cgroups v2 and v1 tell how often a process or thread was refused, as "max N".
+// forkFiles are the files of cgroups v2 and v1 that count refused processes and threads, as "max N".
 var forkFiles = []string{"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"}
 
-// counters are what the kernel counted and which file systems were full at one moment. The difference between two of
-// them shows what a command, or one that ran beside it, ran into.
+// counters are kernel counters and the list of full file systems at one moment. The difference between two of them
+// shows which limits a command reached, or another command that ran at the same time.
 type counters struct {
-	ooms    int64 // processes killed for memory; -1 where that cannot be seen
-	forks   int64 // processes and threads refused; likewise
+	ooms    int64 // processes killed for lack of memory; -1 if unknown
+	forks   int64 // processes and threads refused; -1 if unknown
 	full    wire.Shortage
-	orphans usage // of a shell's earlier calls
+	orphans usage // of earlier calls of a shell
 }
 
-// readCounters reads the counters, which takes some microseconds.
+// readCounters reads the counters. That takes a few microseconds.
 func (s *Server) readCounters() counters {
 	return counters{ooms: s.oom.read(), forks: s.forks.read(), full: fullNow()}
 }
 
-// counterCache keeps counters that were read when nothing ran, until anything runs or a request works on files. The
-// next command then need not wait for them.
+// counterCache keeps counters that were read while nothing ran. They are valid until a process starts or a request
+// works on files. The next command then need not wait for a read.
 type counterCache struct {
 	mu       sync.Mutex
 	holds    bool
 	value    counters
-	requests int    // requests at work that may touch files
-	changes  uint64 // how often anything came that ends a calm
+	requests int    // running requests that may touch files
+	changes  uint64 // number of events that invalidated the cache
 }
 
 // take returns the cached counters if they are still valid, and invalidates them.
@@ -89,7 +89,7 @@ func (s *Server) countersBefore() counters {
 	return s.readCounters()
 }
 
-// explain adds to x the signs that the command's end was forced on it. A command that ended well needs none.
+// explain adds to x the reasons that may have forced the command's end. It adds none to a command that succeeded.
 func (e *execution) explain(x *wire.Exit) {
 	e.addOrphans(x)
 	x.NoOutputDir = e.noOutputDir
@@ -102,7 +102,7 @@ func (e *execution) explain(x *wire.Exit) {
 	x.Full, x.FullBefore = now.full, e.before.full
 }
 
-// fullNow looks at the file systems in memory. Others have limits that only the daemon can see.
+// fullNow checks the file systems in memory. Only the daemon can see the limits of the others.
 func fullNow() (set wire.Shortage) {
 	for i, path := range []string{"/tmp", "/dev/shm"} {
 		if tmpfsFull(path) {
@@ -112,8 +112,8 @@ func fullNow() (set wire.Shortage) {
 	return set
 }
 
-// tmpfsFull reports whether the tmpfs at path has no room for another file. What a program could not
-// write whole it often leaves out whole, so the last hundredth counts as nothing.
+// tmpfsFull reports whether the tmpfs at path has no room for another file. The last hundredth counts as full: a
+// program that cannot write all of a block often writes none.
 func tmpfsFull(path string) bool {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil || st.Type != unix.TMPFS_MAGIC || st.Blocks == 0 {
@@ -122,7 +122,7 @@ func tmpfsFull(path string) bool {
 	return st.Bavail <= st.Blocks/100 || st.Files > 0 && st.Ffree == 0
 }
 
-// A tally is an open file of the kernel with a line "KEY N". Nil is one that this container has not.
+// A tally is an open kernel file with a line "KEY N". It is nil where the container has no such file.
 type tally struct {
 	f   *os.File
 	key []byte
@@ -143,7 +143,7 @@ func newTally(key string, files ...string) *tally {
 	return nil
 }
 
-// read is the number, or -1 if it cannot be told.
+// read returns the number, or -1 if it cannot be read.
 func (t *tally) read() int64 {
 	if t == nil {
 		return -1

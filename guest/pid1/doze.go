@@ -9,30 +9,30 @@ import (
 	"berth/proto"
 )
 
-// A guest that nobody uses and that has nothing to remember can doze: a program that only waits takes its place, and
-// gives it back at the next connection or request. All that it has to be told then is its Past.
+// An unused guest without state to remember can doze: it executes a small program that only waits. The program starts
+// the guest again at the next connection or request, and passes it only its State.
 
-// A Dozer has a program wait in place of the guest until somebody connects to listener or sends something over conn.
-// It returns only if that failed.
+// A Dozer executes a waiting program in place of the guest. The program waits until a client connects to listener or
+// data arrives on conn. A Dozer returns only on failure.
 type Dozer func(past State, listener, conn syscall.Conn) error
 
-// A State is what of a guest outlives its dozing.
+// A State is the part of a guest's state that survives a doze.
 type State struct {
-	Boot      string // of Hello
+	Boot      string // the Boot of Hello
 	StartedAt proto.Time
 }
 
-// partingTime is how long connections that the other side has closed may take to be noticed.
+// partingTime is the time that the guest may need to notice connections closed by the other side.
 const partingTime = 100 * time.Millisecond
 
-// doze gives the guest's place away. If that cannot be, nothing has changed.
+// doze replaces the guest by the waiting program. On failure nothing has changed.
 func (k *caller) doze(ctx context.Context) error {
 	s := k.s
 	conn, ok := k.conn.Conn.(*net.UnixConn)
 	if !ok || s.opt.Doze == nil || s.acceptGate.ln == nil {
 		return k.reply(nil, proto.Errorf(proto.Unsupported, "doze", "", "this guest stays awake"))
 	}
-	// Who connects from now on is still waiting to be accepted when the guest wakes.
+	// Clients that connect from now on wait in the accept queue until the guest wakes.
 	open, err := s.acceptGate.close(ctx)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (k *caller) doze(ctx context.Context) error {
 	return nil
 }
 
-// inUse reports whether there is another connection, or something that only this process knows of.
+// inUse reports whether there is another connection, or state that only this process has.
 func (s *Server) inUse() bool {
 	most := time.NewTimer(partingTime)
 	defer most.Stop()
@@ -69,7 +69,7 @@ func (s *Server) inUse() bool {
 	return n > 0 || s.keeps.some() || !s.childless()
 }
 
-// connectionDone takes note of the end of a connection.
+// connectionDone records the end of a connection.
 func (s *Server) connectionDone() {
 	s.callers.Add(-1)
 	select {
@@ -78,11 +78,11 @@ func (s *Server) connectionDone() {
 	}
 }
 
-// An acceptGate is where connections are accepted. While it is shut they wait outside.
+// An acceptGate controls whether connections are accepted. While it is shut, they stay in the accept queue.
 type acceptGate struct {
-	ln       *net.UnixListener // nil where it cannot be shut
-	shutting chan struct{}     // held while it is shut
-	left     chan struct{}     // whoever accepts has let go of the listener
+	ln       *net.UnixListener // nil if it cannot be shut
+	shutting chan struct{}     // holds a token while the gate is shut
+	left     chan struct{}     // signals that the accepting goroutine has released the listener
 	opened   chan struct{}
 }
 
@@ -91,7 +91,7 @@ func newAcceptGate(ln net.Listener) acceptGate {
 	return acceptGate{un, make(chan struct{}, 1), make(chan struct{}), make(chan struct{})}
 }
 
-// close keeps connections from being accepted until open is called.
+// close stops accepting connections until open is called.
 func (d *acceptGate) close(ctx context.Context) (open func(), err error) {
 	select {
 	case d.shutting <- struct{}{}:
@@ -102,7 +102,7 @@ func (d *acceptGate) close(ctx context.Context) (open func(), err error) {
 	select {
 	case <-d.left:
 	case <-ctx.Done():
-		return nil, ctx.Err() // and so nobody accepts any more
+		return nil, ctx.Err() // the server stops, and accepts no more connections
 	}
 	return func() {
 		_ = d.ln.SetDeadline(time.Time{})
@@ -114,7 +114,7 @@ func (d *acceptGate) close(ctx context.Context) (open func(), err error) {
 	}, nil
 }
 
-// wait is for whoever accepts, once that is over its deadline: it returns when the door is open.
+// wait returns when the gate is open. The accepting goroutine calls it after its deadline has passed.
 func (d *acceptGate) wait(ctx context.Context) {
 	select {
 	case d.left <- struct{}{}:
@@ -127,7 +127,7 @@ func (d *acceptGate) wait(ctx context.Context) {
 	}
 }
 
-// some reports whether anything is kept.
+// some reports whether any command is kept.
 func (ks *keeps) some() bool {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()

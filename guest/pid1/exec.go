@@ -16,37 +16,37 @@ import (
 	"berth/proto"
 )
 
-// An execution is a command while it runs for a caller.
+// An execution is a command that runs for a caller.
 type execution struct {
 	s           *Server
-	by          *caller // who started it
-	group       *group  // nil while it waits for its turn on a shell
+	by          *caller // the caller that started it
+	group       *group  // nil while the command waits for its turn on a shell
 	tty         *os.File
 	outs        []*os.File     // read ends of stdout and stderr
-	given       []int          // the same where the caller reads them; kept to go on reading for those left behind
-	pumps       []*output.Pump // where we read them ourselves
-	feed        *feeder        // stdin that comes as frames; nil if it does not
-	keep        []int          // write ends that we hold until the command has ended
-	before      counters       // when it started
-	id          user.User      // whose command it is
+	given       []int          // read ends that the caller reads; kept to go on reading for processes left behind
+	pumps       []*output.Pump // for outputs that the guest reads itself
+	feed        *feeder        // stdin that comes as frames; nil for other stdin
+	keep        []int          // write ends that the guest holds until the command has ended
+	before      counters       // counters at the start
+	id          user.User      // the user of the command
 	output      string         // its output directory; "" for none
-	job         string         // the directory to look at when it has ended
-	plan        *plan          // nil on a shell
-	kind        kind           // of the zygote for commands like this one; zero if there can be none
-	noOutputDir bool           // its output directory could not be made, since the disk is full
+	job         string         // the job directory to check after the end
+	plan        *plan          // nil for a call on a shell
+	kind        kind           // of the zygote for such commands; zero if there can be none
+	noOutputDir bool           // its output directory could not be made because the disk is full
 
-	cancel chan struct{} // closed when the caller has gone
-	ended  chan struct{} // closed after the caller was told, or the attempt to
-	ending atomic.Bool   // set just before that
+	cancel chan struct{} // closed when the caller has disconnected
+	ended  chan struct{} // closed after the end was sent to the caller, or sending it failed
+	ending atomic.Bool   // set just before the end is sent
 
 	mu     sync.Mutex
-	kept   *kept           // nil if it ends with its caller
-	killed bool            // by us, at somebody's wish
-	acts   []chan struct{} // kills, signals and resizes; each is closed when it was acknowledged
-	held   []*os.File      // outs that somebody still has open, until the caller has read what it wants
+	kept   *kept           // nil if the command ends with its caller's connection
+	killed bool            // killed by the guest on request
+	acts   []chan struct{} // kills, signals and resizes; each channel is closed after the acknowledgement
+	held   []*os.File      // outs that a process still has open, until the caller has read its output
 }
 
-// over reports whether the command has ended and another may be asked for.
+// over reports whether the command has ended and the caller may start another.
 func (e *execution) over() bool { return e.ending.Load() }
 
 // startCommand starts a command for the caller.
@@ -95,7 +95,7 @@ func (k *caller) startCommand(ctx context.Context, req *wire.Request, fds []int)
 	return nil
 }
 
-// startKept starts the process, with a place among those that are kept if it is to have one.
+// startKept starts the process. It first reserves a place among the kept commands if the command is to be kept.
 func (e *execution) startKept(cmd *wire.Command, p *plan, fds []int) (deaths <-chan exitStatus, err error) {
 	if cmd.Keep > 0 {
 		if e.kept, err = e.s.keeps.add(e.s, cmd); err != nil {
@@ -109,7 +109,7 @@ func (e *execution) startKept(cmd *wire.Command, p *plan, fds []int) (deaths <-c
 	return deaths, err
 }
 
-// startProcess plumbs and starts the process.
+// startProcess connects the descriptors and starts the process.
 func (e *execution) startProcess(cmd *wire.Command, p *plan, fds []int) (<-chan exitStatus, error) {
 	pl, err := e.plumb(cmd, p, fds)
 	if err != nil {
@@ -128,15 +128,15 @@ func (e *execution) startProcess(cmd *wire.Command, p *plan, fds []int) (<-chan 
 	return deaths, nil
 }
 
-// A childIO is what the child gets. child holds every descriptor of it that is to be closed here.
+// A childIO is the set of descriptors for a child. The field child holds those that the guest must close.
 type childIO struct {
-	files []int // 0, 1, 2, and what comes after
+	files []int // 0, 1, 2 and the following ones
 	child []int
 	tty   bool
-	kind  kind // of the zygote whose spare may get them; zero for none
+	kind  kind // of the zygote whose prestarted process may get them; zero for none
 }
 
-// plumb makes the child's descriptors of those that came, of pipes of our own, or of a terminal.
+// plumb makes the child's descriptors from those of the request, from new pipes, or from a terminal.
 func (e *execution) plumb(cmd *wire.Command, p *plan, fds []int) (pl childIO, err error) {
 	switch {
 	case cmd.TTY != nil:
@@ -171,7 +171,7 @@ func (e *execution) plumbGiven(cmd *wire.Command, fds []int) (childIO, error) {
 	return pl, e.s.nullInput(&pl)
 }
 
-// nullInput gives the child /dev/null where it has no stdin.
+// nullInput gives the child /dev/null as stdin if it has none.
 func (s *Server) nullInput(pl *childIO) (err error) {
 	if pl.files[0] >= 0 {
 		return nil
@@ -190,14 +190,14 @@ func (s *Server) nullInput(pl *childIO) (err error) {
 
 func openNull() (int, error) { return unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0) }
 
-// openSpareNull opens what nullInput takes.
+// openSpareNull opens the next /dev/null for nullInput.
 func (s *Server) openSpareNull() {
 	if len(s.nulls) > 0 {
 		return
 	}
 	fd, err := openNull()
 	if err != nil {
-		return // whoever needs it will be told
+		return // the next nullInput reports the error
 	}
 	select {
 	case s.nulls <- fd:
@@ -223,7 +223,7 @@ func (pl *childIO) addText(p *plan) error {
 	return nil
 }
 
-// plumbOwn makes pipes, and sends what comes out of them as frames.
+// plumbOwn makes pipes, and sends their data as frames.
 func (e *execution) plumbOwn(cmd *wire.Command, p *plan) (pl childIO, err error) {
 	pl.files = []int{-1, -1, -1}
 	for i := range 2 {
@@ -254,8 +254,8 @@ func (e *execution) plumbOwn(cmd *wire.Command, p *plan) (pl childIO, err error)
 	return pl, e.s.nullInput(&pl)
 }
 
-// pump starts to send the output as frames, unless the caller reads it. A caller that is gone is no reason
-// to stop: the command is being killed then.
+// pump starts to send the output as frames, unless the caller reads it directly. It continues after the caller has
+// disconnected: the command is being killed then.
 func (e *execution) pump(tty, direct bool) {
 	if direct {
 		return
@@ -292,7 +292,7 @@ func (e *execution) startFeed(cmd *wire.Command) {
 	}
 }
 
-// unplumb closes what is open on our side.
+// unplumb closes the guest's ends.
 func (e *execution) unplumb() {
 	if e.feed != nil {
 		e.feed.stop()
@@ -305,11 +305,11 @@ func (e *execution) unplumb() {
 	e.outs, e.keep, e.given = nil, nil, nil
 }
 
-// startProcess starts the planned program and registers whom its processes belong to.
+// startProcess starts the planned program and registers its process group.
 func (s *Server) startProcess(p *plan, o *group, pl childIO) (<-chan exitStatus, error) {
 	s.spawn.Lock()
 	defer s.spawn.Unlock()
-	o.start = bootTicks() - 1 // the clock of /proc is coarse: a tick early is never too late
+	o.start = bootTicks() - 1 // the clock of /proc is coarse: a start time one tick early is never too late
 	o.mark = nextTag()
 	s.reaper.openAccount(o)
 	deaths, ok := s.zygotes.startCommand(o, p, pl)
@@ -323,11 +323,11 @@ func (s *Server) startProcess(p *plan, o *group, pl childIO) (<-chan exitStatus,
 	}
 	s.newest.Store(int64(o.pid))
 	s.addGroup(o)
-	s.counterCache.invalidate() // somebody may have found nothing running until it was enlisted
+	s.counterCache.invalidate() // another goroutine may have found nothing running before the group was registered
 	return deaths, nil
 }
 
-// forkExec has a child of the guest's own execute the planned program.
+// forkExec forks a child of the guest that executes the planned program.
 func (s *Server) forkExec(p *plan, pl childIO, m tag) (pid int, deaths <-chan exitStatus, err error) {
 	attr := &syscall.ProcAttr{
 		Dir: p.dir, Env: p.env, Files: make([]uintptr, len(pl.files)),
@@ -343,7 +343,7 @@ func (s *Server) forkExec(p *plan, pl childIO, m tag) (pid int, deaths <-chan ex
 	return pid, deaths, err
 }
 
-// finish tells the caller how its process ended, after all it wrote.
+// finish sends the exit status of the process to the caller, after all of its output.
 func (e *execution) finish(d exitStatus) {
 	e.awaitActs()
 	x := exitOf(d)
@@ -356,7 +356,7 @@ func (e *execution) finish(d exitStatus) {
 	e.report(x)
 	e.s.zygotes.refillIfEmpty(e.kind)
 	time.Sleep(afterExitDelay)
-	if e.s.newest.Load() == newest { // else there is a next command already
+	if e.s.newest.Load() == newest { // otherwise the next command has started already
 		e.s.openSpareNull()
 		e.s.zygotes.refillAll(e.kind)
 	}
@@ -366,14 +366,13 @@ func (e *execution) finish(d exitStatus) {
 	e.s.zygotes.startIfFrequent(e.kind, e.plan)
 }
 
-// afterExitDelay is how long the guest does nothing when it has told the end of a command. The daemon is about to
-// answer then, which it takes some 0.3 ms for, and the guest cannot see when it has. What is made ready for the next
-// command at once is made ready in the way of this one's answer: that was a tenth to a fifth of the time of a small
-// command on two processors. What is made ready once the next command has come is in the way of that one, so it is
-// left to its end.
+// afterExitDelay is how long the guest stays idle after it has sent the end of a command. In this time the daemon
+// answers its client, which takes about 0.3 ms. The guest cannot see when that is done. Preparing the next command
+// immediately delayed this answer: it cost 10 to 20 % of the time of a small command on two processors. Preparation
+// that is still due when the next command arrives would delay that command, so it waits for its end.
 const afterExitDelay = 500 * time.Microsecond
 
-// report sends the end and closes what nobody needs any more.
+// report sends the end and closes descriptors that are no longer needed.
 func (e *execution) report(x wire.Exit) {
 	for _, p := range e.pumps {
 		p.Finish()
@@ -386,7 +385,7 @@ func (e *execution) report(x wire.Exit) {
 	e.mu.Lock()
 	e.held = open
 	e.mu.Unlock()
-	e.ending.Store(true) // before the caller can know of it and ask for the next
+	e.ending.Store(true) // before the caller can see the end and ask for the next command
 	if e.kept != nil {
 		e.kept.finish(x)
 	} else {
@@ -394,13 +393,13 @@ func (e *execution) report(x wire.Exit) {
 	}
 	wire.CloseAll(shut)
 	if len(e.pumps) > 0 {
-		e.letGo() // we have read all that the caller will get
+		e.letGo() // the guest has read all output that the caller will get
 	}
 	close(e.ended)
 }
 
-// stillOpen returns those outputs that some process may yet write to, closes the rest of our own, and returns what is
-// to be closed of those that came with the request.
+// stillOpen returns the outputs that a process may still write to, and closes the guest's other outputs. It also
+// returns the descriptors of the request that must be closed.
 func (e *execution) stillOpen() (open []*os.File, shut []int) {
 	for _, f := range e.outs {
 		if f != e.tty && fileHasWriter(f) {
@@ -420,7 +419,7 @@ func (e *execution) stillOpen() (open []*os.File, shut []int) {
 	return open, shut
 }
 
-// fileHasWriter is haveWriters for a file.
+// fileHasWriter is haveWriters for one file.
 func fileHasWriter(f *os.File) (writer bool) {
 	raw, err := f.SyscallConn()
 	if err == nil {
@@ -429,7 +428,7 @@ func fileHasWriter(f *os.File) (writer bool) {
 	return writer
 }
 
-// haveWriters reports whether the other ends of pipes are open.
+// haveWriters reports for each pipe whether its write end is open.
 func haveWriters(fds []int) []bool {
 	all, p := make([]bool, len(fds)), make([]unix.PollFd, len(fds))
 	for i, fd := range fds {
@@ -444,18 +443,18 @@ func haveWriters(fds []int) []bool {
 	return all
 }
 
-// letGo goes on reading for the processes that were left behind, once nobody else does.
+// letGo goes on reading for the processes left behind once the caller has stopped reading.
 func (e *execution) letGo() {
 	e.mu.Lock()
 	held := e.held
 	e.held = nil
 	e.mu.Unlock()
 	for _, f := range held {
-		go output.Discard(f) // ends with the last of those processes
+		go output.Discard(f) // ends when the last of those processes ends
 	}
 }
 
-// exitOf translates what the kernel says of a process.
+// exitOf translates a kernel exit status.
 func exitOf(d exitStatus) wire.Exit {
 	x := wire.Exit{
 		CPU:       time.Duration(d.usage.Utime.Nano() + d.usage.Stime.Nano()),
@@ -470,7 +469,7 @@ func exitOf(d exitStatus) wire.Exit {
 	return x
 }
 
-// kill ends all that belongs to the command and returns when it is gone.
+// kill ends all processes of the command and returns when they are gone.
 func (e *execution) kill() error {
 	e.mu.Lock()
 	e.killed = true
@@ -482,8 +481,8 @@ func (e *execution) kill() error {
 	return e.s.killTree(o)
 }
 
-// act registers something that is done to the command. The end is not told before the function
-// that it returns was called, so that acknowledgements come first.
+// act registers an action on the command. The end is sent only after the returned function was called, so that
+// acknowledgements come first.
 func (e *execution) act() (through func()) {
 	c := make(chan struct{})
 	e.mu.Lock()
@@ -492,7 +491,7 @@ func (e *execution) act() (through func()) {
 	return func() { close(c) }
 }
 
-// awaitActs waits for what was begun until now.
+// awaitActs waits for the actions that have started until now.
 func (e *execution) awaitActs() {
 	e.mu.Lock()
 	acts := e.acts

@@ -7,20 +7,20 @@ import (
 	"berth/guest/wire"
 )
 
-// A feeder passes stdin that comes as frames on to the command. It holds no more than
-// the window that the daemon may have under way.
+// A feeder passes stdin that comes as frames to the command. It holds at most one window, the limit of bytes that the
+// daemon may send without credit.
 type feeder struct {
-	credit func(n uint32, epoch int) // n bytes were passed on; 0: nobody reads any more
+	credit func(n uint32, epoch int) // n bytes were passed on; 0: the command no longer reads
 
 	mu      sync.Mutex
 	cond    *sync.Cond
 	queue   []byte
-	epoch   int  // of the daemon that sends now
-	owed    int  // bytes taken and not yet passed on
-	stale   int  // of those, the first so many came from an earlier one, which gets no credit
-	broken  bool // nobody reads any more
+	epoch   int  // of the current daemon connection
+	owed    int  // bytes received and not yet passed on
+	stale   int  // how many of the owed bytes came from an earlier daemon, which gets no credit
+	broken  bool // the command no longer reads
 	eof     bool // the daemon will send no more
-	stopped bool // the command is over
+	stopped bool // the command has ended
 	opened  bool
 	file    *os.File
 }
@@ -31,10 +31,10 @@ func newFeeder(credit func(uint32, int)) *feeder {
 	return f
 }
 
-// push takes what the daemon sent. More than the window is an error.
+// push queues bytes from the daemon. More than the window is an error.
 func (f *feeder) push(b []byte) error {
 	if f == nil {
-		return nil // it was started without stdin: dropped
+		return nil // the command was started without stdin: drop the bytes
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -47,14 +47,14 @@ func (f *feeder) push(b []byte) error {
 	return nil
 }
 
-// fill gives all there will be, before it is opened.
+// fill sets the whole input before the feeder is opened.
 func (f *feeder) fill(b []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.queue, f.owed, f.stale, f.eof = b, len(b), len(b), true
 }
 
-// renew begins with another daemon, which knows nothing of what is under way.
+// renew starts a new epoch for another daemon, which does not know which bytes are queued.
 func (f *feeder) renew() (epoch int) {
 	if f == nil {
 		return 0
@@ -76,7 +76,7 @@ func (f *feeder) deaf() bool {
 	return f.eof || f.broken || f.stopped
 }
 
-// passed counts n bytes that were passed on, and is how many of them earn credit.
+// passed counts n bytes that were passed on. It returns how many of them earn credit.
 func (f *feeder) passed(n int) (earned uint32, epoch int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -86,7 +86,7 @@ func (f *feeder) passed(n int) (earned uint32, epoch int) {
 	return uint32(n - old), f.epoch
 }
 
-// breakOff notes that nobody reads any more.
+// breakOff records that the command no longer reads.
 func (f *feeder) breakOff() (epoch int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +94,7 @@ func (f *feeder) breakOff() (epoch int) {
 	return f.epoch
 }
 
-// end says that the daemon sends no more.
+// end records that the daemon sends no more.
 func (f *feeder) end() {
 	if f == nil {
 		return
@@ -105,7 +105,7 @@ func (f *feeder) end() {
 	f.cond.Signal()
 }
 
-// open starts to write to file. finish is called after the last byte.
+// open starts to write to file. It calls finish after the last byte.
 func (f *feeder) open(file *os.File, finish func() error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,7 +113,7 @@ func (f *feeder) open(file *os.File, finish func() error) {
 	go f.run(file, finish)
 }
 
-// stop ends it, whatever is left.
+// stop ends the feeder and drops the bytes that are left.
 func (f *feeder) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -124,7 +124,7 @@ func (f *feeder) stop() {
 	f.cond.Signal()
 }
 
-// run writes the queue until it is over.
+// run writes the queue until the input ends or the feeder is stopped.
 func (f *feeder) run(file *os.File, finish func() error) {
 	defer file.Close()
 	for {
@@ -143,7 +143,7 @@ func (f *feeder) run(file *os.File, finish func() error) {
 	}
 }
 
-// take waits for something to write; nil when nothing more comes.
+// take waits for bytes to write. It returns nil when no more will come.
 func (f *feeder) take() []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,26 +15,27 @@ import (
 	"berth/proto"
 )
 
-// A container whose session has a network finds its proxy on loopback, and one whose code may call tools finds those:
-// the guest listens there, and hands each connection over to the daemon. The daemon brings the connections for that,
-// ahead of time: they wait here until somebody connects. Nothing of this is there before the daemon asks.
+// A container whose session has a network reaches its proxy on loopback. A container whose code may call tools
+// reaches those on loopback too. The guest listens on these ports and passes each connection to the daemon. The
+// daemon opens connections for that in advance: they wait here until a client connects. The guest listens only after
+// the daemon has asked for a port.
 
-// A listeners has an operator for each port of loopback that the daemon has asked for.
+// A listeners has a portListener for each port of loopback that the daemon has asked for.
 type listeners struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	ports map[uint16]*portListener
 }
 
-// maxPorts is more than a daemon asks for.
+// maxPorts limits the ports. A daemon asks for fewer.
 const maxPorts = 8
 
-// A portListener takes what connects to one port of loopback.
+// A portListener accepts the connections to one port of loopback.
 type portListener struct {
 	ln    *net.TCPListener
 	calls chan *net.TCPConn
 }
 
-// listen begins to take connections to that port, once.
+// listen listens on that port, unless the guest does already, and returns the port's connections.
 func (s *listeners) listen(ctx context.Context, port uint16, wg *sync.WaitGroup) (<-chan *net.TCPConn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +65,8 @@ func (s *listeners) listen(ctx context.Context, port uint16, wg *sync.WaitGroup)
 	return o.calls, nil
 }
 
-// take accepts connections and gives each to whoever waits for one. Those that come while nobody does wait in the
-// kernel.
+// take accepts connections and gives each to a waiting portForward. While none waits, connections wait in the
+// kernel's queue.
 func (o *portListener) take(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = o.ln.Close() })()
 	for {
@@ -74,7 +75,7 @@ func (o *portListener) take(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			time.Sleep(10 * time.Millisecond) // out of descriptors, which passes
+			time.Sleep(10 * time.Millisecond) // out of descriptors, which is temporary
 			continue
 		}
 		select {
@@ -85,8 +86,8 @@ func (o *portListener) take(ctx context.Context) {
 	}
 }
 
-// servePortForward gives this connection to the next one that is made in the container. It returns when that is over,
-// or the daemon has hung up; either way the connection is of no more use.
+// servePortForward assigns this daemon connection to the next connection made in the container. It returns when
+// either side has ended. The daemon connection cannot be used again then.
 func (k *caller) servePortForward(ctx context.Context, port uint16) error {
 	calls, err := k.s.listeners.listen(ctx, port, &k.s.wg)
 	if err := k.reply(struct{}{}, err); err != nil || calls == nil {
@@ -104,18 +105,18 @@ func (k *caller) servePortForward(ctx context.Context, port uint16) error {
 	return err
 }
 
-// A portForward is one connection in the container on its way to the daemon.
+// A portForward relays one connection from the container to the daemon.
 type portForward struct {
 	conn  *wire.Conn
-	gone  chan struct{} // closed when the daemon has hung up
+	gone  chan struct{} // closed when the daemon has disconnected
 	taken chan struct{} // closed when call is set
 
-	mu   sync.Mutex // guards what follows until they are closed
+	mu   sync.Mutex // guards the fields below until the channels are closed
 	call *net.TCPConn
 	over bool
 }
 
-// begin has the relay carry that connection, unless it is over already.
+// begin assigns that connection to the portForward. It reports false if the portForward is over already.
 func (r *portForward) begin(call *net.TCPConn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,7 +138,7 @@ func (r *portForward) end() {
 	}
 }
 
-// outward waits for a connection and carries what it says to the daemon.
+// outward waits for a connection and copies its data to the daemon.
 func (r *portForward) outward(calls <-chan *net.TCPConn) {
 	select {
 	case call := <-calls:
@@ -160,7 +161,7 @@ func (r *portForward) outward(calls <-chan *net.TCPConn) {
 	}
 }
 
-// inward carries what the daemon says to the connection, until the daemon hangs up.
+// inward copies the daemon's data to the connection until the daemon disconnects.
 func (r *portForward) inward() error {
 	for {
 		kind, body, err := r.conn.ReadFrame()
@@ -170,7 +171,7 @@ func (r *portForward) inward() error {
 		select {
 		case <-r.taken:
 		default:
-			return wire.ErrFrame // to whom?
+			return wire.ErrFrame // data without a connection
 		}
 		switch kind {
 		case wire.FrameBody:
@@ -182,7 +183,7 @@ func (r *portForward) inward() error {
 			err = wire.ErrFrame
 		}
 		if err != nil {
-			return io.EOF // it is over, and nobody's fault
+			return io.EOF // a normal end, not an error
 		}
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"berth/guest/wire"
 )
 
-// checkJobDir looks at what the command's job holds. Its output directory goes if nothing is in it: commands of one
-// job would become slower and slower if each left a directory behind. While some process of the command goes on it
-// may yet write there.
+// checkJobDir reads the fingerprint of the command's job and removes the command's output directory if that is empty.
+// Commands of a job would become slower and slower if each left a directory behind. The directory stays while a
+// process of the command runs, since that may still write there.
 func (e *execution) checkJobDir(x *wire.Exit) {
 	empty := ""
 	if x.Leftover == 0 && !e.shellIsIn(e.output) {
 		empty = e.output
 	}
-	if e.job != "" && e.kept == nil { // what is kept may be told when all is different
+	if e.job != "" && e.kept == nil { // the end of a kept command may be read later, when the job has changed
 		x.Seen, empty = e.s.fs.Fingerprint(e.job, empty)
 	}
 	if empty != "" {
@@ -26,7 +26,8 @@ func (e *execution) checkJobDir(x *wire.Exit) {
 	}
 }
 
-// shellIsIn reports whether a shell that lives on has its working directory in dir, or may have.
+// shellIsIn reports whether a running shell has its working directory in dir. It also reports true if that is
+// unknown.
 func (e *execution) shellIsIn(dir string) bool {
 	if e.group == nil || !e.group.shell {
 		return false
@@ -38,7 +39,8 @@ func (e *execution) shellIsIn(dir string) bool {
 	return at == dir || strings.HasPrefix(at, dir+"/")
 }
 
-// workingDirOf is where a process of a user is. The user may look at it, and root without CAP_SYS_PTRACE may not.
+// workingDirOf returns the working directory of a user's process. It acts as the user, since root without
+// CAP_SYS_PTRACE may not read it.
 func workingDirOf(id user.User, pid int) (dir string, err error) {
 	err = id.Do(func() error {
 		dir, err = os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd")
@@ -47,7 +49,7 @@ func workingDirOf(id user.User, pid int) (dir string, err error) {
 	return dir, err
 }
 
-// removeOutputDir removes the command's output directory if it is empty, under the rules of freshDir.
+// removeOutputDir removes the command's output directory if it is empty, under the same rules as FreshDir.
 func (e *execution) removeOutputDir() {
 	if e.output == "" {
 		return

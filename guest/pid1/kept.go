@@ -17,52 +17,52 @@ import (
 	"berth/proto"
 )
 
-// maxKept bounds the commands that a guest keeps, those that have ended and were not forgotten included.
+// maxKept limits the commands that a guest keeps, including ended ones that were not forgotten yet.
 const maxKept = 256
 
-// maxBarred bounds the IDs that may not be used any more.
+// maxBarred limits the IDs that may not be used any more.
 const maxBarred = 4096
 
-// A kept is a command that does not end with the connection that started it: its output and its
-// end stay here until they are asked for, and until they are forgotten.
+// A kept is a command that outlives the connection that started it. The guest stores its output and its end until the
+// daemon has read and forgotten them.
 type kept struct {
 	s     *Server
 	id    string
 	out   *output.Output
-	begun chan struct{} // closed when e is set, or will not be
+	begun chan struct{} // closed when e is set or the start has failed
 	ended chan struct{} // closed when exit is set
 
-	e    *execution // nil if it could not be started; valid after begun
+	e    *execution // nil if the start failed; valid after begun
 	exit wire.Exit  // valid after ended
 	at   time.Time  // when it ended
-	from time.Time  // when it was started; valid after begun
+	from time.Time  // when it started; valid after begun
 
-	linking sync.Mutex // one link at a time is made
-	mu      sync.Mutex // guards what follows
-	link    *link      // whom it is told to; nil if nobody is there
+	linking sync.Mutex // held while a link is made
+	mu      sync.Mutex // guards the fields below
+	link    *link      // to the connected caller; nil if there is none
 }
 
-// A link tells one connection what a kept command does.
+// A link sends the output and end of a kept command over one connection.
 type link struct {
 	k      *kept
 	conn   *wire.Conn
 	epoch  int           // of the command's standard input
-	at     output.Cursor // what the other side has
+	at     output.Cursor // what the other side has received
 	cancel context.CancelFunc
 	done   chan struct{}
-	told   atomic.Bool // the end was told, so the connection is free for the next request
+	told   atomic.Bool // the end is about to be sent, so the connection is free for the next request
 }
 
-// keeps is what a guest keeps.
+// keeps are the kept commands of a guest.
 type keeps struct {
 	mu     sync.Mutex
 	all    map[string]*kept
-	barred map[string]struct{} // what the daemon has given up on never starts
-	budget *output.Budget      // made for the first: what the container may use is told after the guest has started
+	barred map[string]struct{} // IDs that the daemon has given up; they never start
+	budget *output.Budget      // made for the first kept command, since the memory limit is set after the guest's start
 	closed bool
 }
 
-// memoryShare is the part of the container's memory that kept output may take, and mostKept the most.
+// memoryShare is the part of the container's memory that kept output may take. mostKept is the maximum.
 const (
 	memoryShare = 16
 	mostKept    = 64 << 20
@@ -72,7 +72,7 @@ func newKeeps() *keeps {
 	return &keeps{all: map[string]*kept{}, barred: map[string]struct{}{}}
 }
 
-// memory is how much the container may use, in bytes, as far as that can be seen from inside.
+// memory returns how many bytes the container may use, as far as the guest can see.
 func memory() int64 {
 	most := int64(1) << 40
 	var info unix.Sysinfo_t
@@ -91,7 +91,7 @@ func memory() int64 {
 	return most
 }
 
-// add makes room for a command that is about to start.
+// add reserves a place for a command that is about to start.
 func (ks *keeps) add(s *Server, cmd *wire.Command) (*kept, error) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -117,7 +117,7 @@ func (ks *keeps) add(s *Server, cmd *wire.Command) (*kept, error) {
 	return k, nil
 }
 
-// started says that e runs, or with nil that it could not be started.
+// started records that e runs, or with nil that the start failed.
 func (k *kept) started(e *execution) {
 	if k == nil {
 		return
@@ -129,7 +129,7 @@ func (k *kept) started(e *execution) {
 	}
 }
 
-// drop gives up a place and the memory that goes with it.
+// drop frees the place of a command and its memory.
 func (ks *keeps) drop(k *kept) {
 	ks.mu.Lock()
 	if ks.all[k.id] == k {
@@ -145,14 +145,14 @@ func (ks *keeps) find(id string) *kept {
 	return ks.all[id]
 }
 
-// finish takes note of the end.
+// finish records the end.
 func (k *kept) finish(x wire.Exit) {
 	k.exit, k.at = x, time.Now()
 	close(k.ended)
 	k.out.Finish()
 }
 
-// credit says that bytes of standard input were taken, if whoever sent them is still there.
+// credit grants the sender n bytes of standard input, if it is still connected.
 func (k *kept) credit(n uint32, epoch int) {
 	k.mu.Lock()
 	l := k.link
@@ -162,8 +162,8 @@ func (k *kept) credit(n uint32, epoch int) {
 	}
 }
 
-// connect begins to tell c what the command does, from what the other side has on. Whoever was told before is
-// cut off: it is a daemon that is no more. first writes the answer that comes before all that.
+// connect starts to send the command's output and end to c, from the offsets that the other side has. It closes an
+// existing link, which belongs to an earlier daemon. first writes the answer that precedes the output.
 func (k *kept) connect(c *wire.Conn, have [2]int64, first func() error) *link {
 	k.linking.Lock()
 	defer k.linking.Unlock()
@@ -179,18 +179,19 @@ func (k *kept) connect(c *wire.Conn, have [2]int64, first func() error) *link {
 		k: k, conn: c, epoch: k.e.feed.renew(), cancel: cancel, done: make(chan struct{}),
 		at: output.Cursor{Stdout: have[0], Stderr: have[1]},
 	}
-	_ = first() // if this fails, the reader of the connection sees it too
+	_ = first() // the reader of the connection sees an error too
 	k.mu.Lock()
 	k.link = l
 	k.mu.Unlock()
-	k.out.Attach(&l.at) // here, not in the goroutine, which may begin when the command has written more than is kept
+	// here and not in the goroutine: that may start after the command has written more than the guest keeps
+	k.out.Attach(&l.at)
 	k.out.Hold()
 	go l.run(ctx)
 	return l
 }
 
-// run sends the output, and the end once there is no more. While somebody is told, the command is held up rather
-// than lose output; when nobody is, it goes on and the middle of what it writes is lost.
+// run sends the output, and then the end. While a caller is connected, the command blocks rather than lose output.
+// Without a caller it continues, and the middle of its output is lost.
 func (l *link) run(ctx context.Context) {
 	defer close(l.done)
 	ended := l.send(ctx)
@@ -203,11 +204,11 @@ func (l *link) run(ctx context.Context) {
 	x := l.k.exit
 	x.Ago = time.Since(l.k.at)
 	l.leave()
-	l.told.Store(true) // before the other side can know of it and ask for the next
+	l.told.Store(true) // before the other side can see the end and ask for the next command
 	_ = l.conn.SendJSON(wire.FrameDone, wire.Done{Exit: x})
 }
 
-// send reports whether all was sent.
+// send sends the output and reports whether all was sent.
 func (l *link) send(ctx context.Context) bool {
 	for {
 		p, ok, err := l.k.out.Next(ctx, &l.at)
@@ -215,7 +216,7 @@ func (l *link) send(ctx context.Context) bool {
 			return err == nil
 		}
 		if p.Until > 0 {
-			continue // the offset of what comes next tells
+			continue // the offset of the next frame shows the gap
 		}
 		b := binary.BigEndian.AppendUint64(append(make([]byte, 0, len(p.Data)+wire.KeptHeaderBytes), byte(p.Stream)),
 			uint64(p.Offset))
@@ -233,7 +234,7 @@ func (l *link) stop() {
 	l.leave()
 }
 
-// leave makes it no longer the one that is told.
+// leave removes l as the current link of its command.
 func (l *link) leave() {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
@@ -242,7 +243,7 @@ func (l *link) leave() {
 	}
 }
 
-// attach connects the caller to a command that is kept.
+// attach connects the caller to a kept command.
 func (k *caller) attach(req *wire.Request) error {
 	kp := k.s.keeps.find(req.ID)
 	if kp != nil {
@@ -278,13 +279,13 @@ func (k *caller) setLink(l *link) {
 	k.link = l
 }
 
-// unlink is hangUp for a command that is kept.
+// unlink is hangUp for a kept command.
 func (k *caller) unlink(l *link) {
 	l.stop()
 	k.giveUp(l.k)
 }
 
-// giveUp ends a kept command if the caller wanted that before it went.
+// giveUp ends a kept command if the caller asked for that before it disconnected.
 func (k *caller) giveUp(kp *kept) {
 	if !k.quit {
 		return
@@ -294,26 +295,26 @@ func (k *caller) giveUp(kp *kept) {
 	}
 }
 
-// announce tells the caller that its command runs, and connects it to one that is kept.
+// announce tells the caller that its command runs. It connects the caller to a kept command.
 func (e *execution) announce(first wire.Started) {
 	say := func() error { return e.by.conn.SendJSON(wire.FrameStarted, first) }
 	if e.kept == nil {
-		_ = say() // if this fails, the reader of the connection sees it too, and kills the command
+		_ = say() // the reader of the connection sees an error too, and kills the command
 		return
 	}
 	e.kept.started(e)
 	e.by.setLink(e.kept.connect(e.by.conn, [2]int64{}, say))
 }
 
-// keptAs is what is kept of the command; nil if it ends with its caller.
+// keptAs returns the kept command of e, or nil if e ends with its caller's connection.
 func (e *execution) keptAs() *kept {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.kept
 }
 
-// claim is what a daemon does when it comes back: of the commands that it knows it is told which are
-// kept; the others of those never start any more, and what is kept for nobody ends.
+// claim is called by a daemon that has restarted, with the IDs of the commands that it knows. It returns those that
+// are kept. The others of these never start any more. Kept commands that the daemon does not know end.
 func (s *Server) claim(ids []string) []string {
 	known := make(map[string]bool, len(ids))
 	have := []string{}
@@ -340,7 +341,7 @@ func (s *Server) claim(ids []string) []string {
 	return have
 }
 
-// forgetKept drops what is kept of these commands, and ends those that run.
+// forgetKept drops these kept commands, and ends those that run.
 func (s *Server) forgetKept(ids []string) error {
 	var failed error
 	for _, id := range ids {
@@ -371,7 +372,7 @@ func (k *kept) end() error {
 	return nil
 }
 
-// closeKept ends all of them, and keeps no more.
+// closeKept ends all kept commands, and keeps no more.
 func (s *Server) closeKept() {
 	s.keeps.mu.Lock()
 	s.keeps.closed = true

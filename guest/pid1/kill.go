@@ -8,14 +8,14 @@ import (
 	"berth/proto"
 )
 
-// killWait is how long the processes of a command may take to die after SIGKILL. Only
-// those that hang in the kernel, on a disk that does not answer, take any.
+// killWait is how long the processes of a command may take to die after SIGKILL. Only processes that hang in the
+// kernel take noticeable time, such as on a disk that does not answer.
 const killWait = 10 * time.Second
 
-// A group is what processes belong to: a command, a persistent shell with all its calls, or a zygote, which is a
-// process by itself.
+// A group is the unit that processes belong to: a command, a persistent shell with all its calls, or a zygote. A
+// zygote is a single process.
 type group struct {
-	id     string // exec ID of a command; others have none
+	id     string // exec ID of a command; empty for others
 	pid    int
 	mark   tag
 	start  uint64 // ticks
@@ -23,13 +23,13 @@ type group struct {
 	zygote bool
 }
 
-// owns reports whether p shows by itself that it is o's.
+// owns reports whether the fields of p alone show that p belongs to o.
 func (o *group) owns(p proc) bool {
 	return p.pid == o.pid || p.sid == o.pid || p.pgrp == o.pid
 }
 
-// A search finds the processes of one owner among all. Whom a process belongs to is
-// asked once: the answer costs reading files.
+// A search finds the processes of one group among all processes. It looks up the group of each process once, since
+// that reads files.
 type search struct {
 	s      *Server
 	o      *group
@@ -37,7 +37,7 @@ type search struct {
 	known  map[int]verdict
 }
 
-// A verdict is whether the process with this start time is a victim by its mark or environment.
+// A verdict records whether the process with this start time is a victim by its tag or environment.
 type verdict struct {
 	start  uint64
 	victim bool
@@ -46,9 +46,9 @@ type verdict struct {
 // newSearch prepares to find o's processes.
 func (s *Server) newSearch(o *group) *search { return &search{s: s, o: o, known: map[int]verdict{}} }
 
-// listProcesses lists all processes, and to whom they may belong beside the owner. A child that is being started
-// shows neither its owner's environment nor, on every kernel, a mark, so that it would pass for an orphan: there is
-// none while this looks.
+// listProcesses lists all processes, and updates the list of other groups. It holds the spawn lock, so that no child
+// is being started meanwhile. Such a child does not have its environment yet, nor on every kernel its tag. It would
+// pass for an orphan.
 func (h *search) listProcesses() []proc {
 	h.s.spawn.Lock()
 	defer h.s.spawn.Unlock()
@@ -61,15 +61,15 @@ func (h *search) listProcesses() []proc {
 	return processes()
 }
 
-// victims returns the living processes of the owner: those in its session or group,
-// those with its mark or exec ID, orphans that nobody else owns, and all their descendants.
+// victims returns the living processes of the group: those in its session or process group, those with its tag or
+// exec ID, orphans without another group, and all their descendants.
 func (h *search) victims() []proc {
 	table := h.listProcesses()
 	index := make(map[int]int, len(table))
 	for i, p := range table {
 		index[p.pid] = i
 	}
-	state := make([]byte, len(table)) // 0 not known yet, 'v' victim, 'n' not
+	state := make([]byte, len(table)) // 0: unknown, 'v': victim, 'n': no victim
 	for i := range table {
 		h.decide(table, index, state, i, 0)
 	}
@@ -82,13 +82,13 @@ func (h *search) victims() []proc {
 	return found
 }
 
-// decide says whether process i is a victim, asking its parent first where it must.
+// decide reports whether process i is a victim. It decides about the parent first if it must.
 func (h *search) decide(table []proc, index map[int]int, state []byte, i, depth int) bool {
 	if state[i] != 0 {
 		return state[i] == 'v'
 	}
 	p := table[i]
-	state[i] = 'n' // also ends a loop, which a table read while it changes might hold
+	state[i] = 'n' // also ends a loop: a table that is read while it changes may contain one
 	victim := false
 	switch {
 	case p.pid == h.s.pid || p.start < h.o.start && p.pid != h.o.pid:
@@ -105,7 +105,7 @@ func (h *search) decide(table []proc, index map[int]int, state []byte, i, depth 
 	return victim
 }
 
-// isOthers reports whether p shows by itself that it is another live owner's.
+// isOthers reports whether the fields of p alone show that p belongs to another live group.
 func (h *search) isOthers(p proc) bool {
 	for _, o := range h.others {
 		if o.owns(p) {
@@ -115,7 +115,7 @@ func (h *search) isOthers(p proc) bool {
 	return false
 }
 
-// isTagged looks at what p inherited.
+// isTagged reports whether p inherited the tag or the exec ID of the group.
 func (h *search) isTagged(p proc) bool {
 	if v, ok := h.known[p.pid]; ok && v.start == p.start {
 		return v.victim
@@ -138,13 +138,13 @@ func (h *search) inherited(p proc) bool {
 		}
 		return id == h.o.id
 	}
-	// It took off all that it inherited. An orphan that came after the command, and that nobody
-	// else has a claim to, is the command's.
+	// The process has removed everything that it inherited. An orphan that is younger than the command and has no
+	// other group belongs to the command.
 	return h.s.init && p.ppid == h.s.pid
 }
 
-// killTree ends every process of o, and returns once none is left. They are all stopped first,
-// round after round until no new one shows up: whoever is stopped cannot fork any more.
+// killTree ends every process of o, and returns once none is left. It first stops them all, in rounds until a round
+// finds no new process: a stopped process cannot fork.
 func (s *Server) killTree(o *group) error {
 	h := s.newSearch(o)
 	stopped := map[int]uint64{}
@@ -165,13 +165,13 @@ func (s *Server) killTree(o *group) error {
 			return proto.Errorf(proto.Unavailable, "kill", "",
 				"%d processes did not die within %v; restart the container", len(found), killWait)
 		}
-		// Those that are not our children tell nobody here when they are gone.
+		// The guest gets no signal for the death of a process that is not its child.
 		time.Sleep(pause)
 		pause = min(2*pause, 20*time.Millisecond)
 	}
 }
 
-// stopNew stops those that were not stopped before and reports whether there were any.
+// stopNew stops the processes that were not stopped before, and reports whether there were any.
 func (s *Server) stopNew(o *group, found []proc, stopped map[int]uint64) bool {
 	fresh := false
 	for _, p := range found {
@@ -189,27 +189,27 @@ func (s *Server) stopNew(o *group, found []proc, stopped map[int]uint64) bool {
 func (s *Server) kill(pid int, sig unix.Signal) error {
 	err := unix.Kill(pid, sig)
 	if err == unix.EPERM {
-		// Root of a container without CAP_KILL; the user may signal what is the user's.
+		// Root of a container without CAP_KILL may not send it. The user may signal the user's own processes.
 		err = s.ids.Default.Do(func() error { return unix.Kill(pid, sig) })
 	}
 	return err
 }
 
-// leftover counts the processes of o but its own, when that has ended or is a shell between two calls. Nearly always
-// there is none, and the kernel says so at once, or one look at the list of processes shows it. alone is that nothing
-// runs in the container at all.
+// leftover counts the processes of o without its own, after that has ended or while it is a shell between two calls.
+// Nearly always there is none: the kernel's counters show that at once, or one read of the process list does. alone
+// reports that nothing at all runs in the container.
 func (s *Server) leftover(o *group) (n int, alone bool) {
 	if s.childless() || !o.shell && s.lastPID.unchanged() && s.onlyZygotesBut(o) {
 		return 0, true
 	}
-	latest := s.lastPID.read() // before the list, which has whatever was made until then
+	latest := s.lastPID.read() // before the list, which then contains all processes made until now
 	if n, alone = s.others(o, latest); alone {
 		s.lastPID.expect(latest)
 	}
 	return n, alone
 }
 
-// onlyZygotesBut reports whether nothing that the guest has started runs for anybody but o.
+// onlyZygotesBut reports whether the guest runs nothing but zygotes and o.
 func (s *Server) onlyZygotesBut(o *group) bool {
 	for _, other := range s.groups() {
 		if other != o && !other.zygote {
@@ -219,7 +219,7 @@ func (s *Server) onlyZygotesBut(o *group) bool {
 	return true
 }
 
-// others is leftover by the list of processes, before which a number was the latest, 0 if that is not known.
+// others computes leftover from the process list. latest is the last PID before the list was read, 0 if unknown.
 func (s *Server) others(o *group, latest int) (n int, alone bool) {
 	theirs := map[int]*group{}
 	for _, other := range s.groups() {
@@ -233,7 +233,7 @@ func (s *Server) others(o *group, latest int) (n int, alone bool) {
 		}
 		owner := theirs[pid]
 		alone = alone && owner != nil && owner.zygote
-		// Lower numbers were there before, unless the numbers began anew.
+		// Lower PIDs are older, unless the numbers have wrapped.
 		if owner == nil && (pid > o.pid || wrapped) {
 			return s.countOthers(o), false
 		}
@@ -241,10 +241,10 @@ func (s *Server) others(o *group, latest int) (n int, alone bool) {
 	return 0, alone
 }
 
-// inherits reports whether whatever loses its parent becomes a child of the guest, which is PID 1 then.
+// inherits reports whether the guest is PID 1 and becomes the parent of every orphan.
 func (s *Server) inherits() bool { return s.init && s.pid == 1 }
 
-// childless reports whether that is so and the guest has no child. Then nothing else runs.
+// childless reports whether the guest inherits orphans and has no child. Then nothing else runs.
 func (s *Server) childless() bool {
 	if !s.inherits() {
 		return false

@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lastPID tells whether any process was made since nothing ran in the container but the guest's own processes. The
-// kernel numbers processes in sequence and reports the last number in /proc/loadavg, which is read in a tenth of the
-// time of a list of processes. Threads have numbers too: a new thread looks like a new process, and the list of
-// processes then shows the difference.
+// lastPID detects new processes since the moment when only the guest's own processes ran. The kernel numbers
+// processes in sequence and reports the last number in /proc/loadavg. Reading that takes a tenth of the time of a
+// process list. Threads have numbers too, so a new thread looks like a new process. The process list then shows the
+// difference.
 type lastPID struct {
-	f *os.File // nil if it does not tell
+	f *os.File // nil if the kernel does not report the number
 
 	mu   sync.Mutex
-	last int // the number given out last when nothing ran, the guest's own since then included; 0 if that is not known
+	last int // last PID when nothing ran, or of a process that the guest has started since; 0 if unknown
 }
 
-// newLastPID is for a container whose processes the guest sees and inherits.
+// newLastPID opens /proc/loadavg. It is for a container whose processes the guest sees and inherits.
 func newLastPID() *lastPID {
 	b := &lastPID{}
 	if f, err := os.Open("/proc/loadavg"); err == nil {
@@ -40,7 +40,7 @@ func (b *lastPID) read() int {
 	return n
 }
 
-// unchanged reports whether no process was made. It can be true only after expect.
+// unchanged reports whether no process was made since expect. Before expect it reports false.
 func (b *lastPID) unchanged() bool {
 	latest := b.read()
 	b.mu.Lock()
@@ -48,7 +48,7 @@ func (b *lastPID) unchanged() bool {
 	return latest != 0 && latest == b.last
 }
 
-// expect records that nothing ran at a moment when that number was the last one.
+// expect records that nothing ran at a moment when latest was the last PID.
 func (b *lastPID) expect(latest int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +68,7 @@ func (b *lastPID) started(pid int) {
 
 func (b *lastPID) close() { _ = b.f.Close() }
 
-// readFirst reads the beginning of a file of the kernel's that is kept open. It is 0 if there is none.
+// readFirst reads the beginning of an open kernel file. It returns 0 if there is no file.
 func readFirst(f *os.File, b []byte) (n int) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -18,10 +18,10 @@ type proc struct {
 	pid, ppid, pgrp, sid int
 	state                byte
 	start                uint64 // ticks since boot
-	cpu                  uint64 // ticks, its own and those of children it waited for
+	cpu                  uint64 // ticks of the process and of children that it waited for
 }
 
-// dead reports whether a process has ended and only waits to be reaped.
+// dead reports whether a process has ended but was not reaped yet.
 func (p proc) dead() bool { return p.state == 'Z' || p.state == 'X' }
 
 // pids lists the processes that /proc shows.
@@ -31,7 +31,7 @@ func pids() []int {
 		return nil
 	}
 	defer unix.Close(fd)
-	entries, _ := fs.ReadEntries(fd, make([]byte, 8192), math.MaxInt) // up to where it fails
+	entries, _ := fs.ReadEntries(fd, make([]byte, 8192), math.MaxInt) // the entries before an error
 	var list []int
 	for _, e := range entries {
 		if e.Name[0] < '0' || e.Name[0] > '9' {
@@ -44,7 +44,7 @@ func pids() []int {
 	return list
 }
 
-// processes reads the whole table.
+// processes reads the process table.
 func processes() []proc {
 	list := pids()
 	table := make([]proc, 0, len(list))
@@ -56,7 +56,7 @@ func processes() []proc {
 	return table
 }
 
-// readProc reads one line; false if the process is gone.
+// readProc reads the entry of one process; false if the process is gone.
 func readProc(pid int) (proc, bool) {
 	var buf [1024]byte
 	n, err := readInto("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
@@ -66,8 +66,8 @@ func readProc(pid int) (proc, bool) {
 	return parseStat(pid, buf[:n])
 }
 
-// parseStat reads a line of /proc/N/stat. The command's name stands in parentheses and may hold any
-// character, so the fields are counted from the last one that closes.
+// parseStat parses a line of /proc/N/stat. The command's name is in parentheses and may contain any character, so
+// parseStat counts the fields from the last closing parenthesis.
 func parseStat(pid int, line []byte) (proc, bool) {
 	i := bytes.LastIndexByte(line, ')')
 	if i < 0 {
@@ -89,7 +89,7 @@ func parseStat(pid int, line []byte) (proc, bool) {
 	}, true
 }
 
-// readInto reads the beginning of a file without the poller and its locks.
+// readInto reads the beginning of a file without Go's poller and its locks.
 func readInto(path string, buf []byte) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -99,14 +99,13 @@ func readInto(path string, buf []byte) (int, error) {
 	return wire.ReadRetry(fd, buf)
 }
 
-// environID is the BERTH_EXEC_ID in a process's environment as it was when it
-// started, or "".
+// environID returns the BERTH_EXEC_ID of a process's environment at its start, or "".
 func environID(ids user.Users, pid int) string {
 	var b []byte
 	path := "/proc/" + strconv.Itoa(pid) + "/environ"
 	read := func() (err error) { b, err = os.ReadFile(path); return err }
-	// The kernel shows it to the process's own user; root of a container may lack the
-	// capability to look at others.
+	// The kernel shows the environment to the process's own user. Root of a container may lack the capability to read
+	// those of others.
 	if read() != nil && ids.Default.Do(read) != nil {
 		return ""
 	}

@@ -16,18 +16,17 @@ type exitStatus struct {
 	usage  unix.Rusage
 }
 
-// A reaper owns all waiting for children. As PID 1 it waits for whatever dies, orphans
-// included, and hands the deaths of our own children to those who started them; nothing
-// else in the process may wait. Otherwise it waits for each child it started alone.
+// A reaper waits for all children. As PID 1 it waits for every process that dies, orphans included. It passes the
+// exit status of the guest's own children to their starters. No other code in the process may wait. When it is not
+// PID 1, it waits only for the children that the guest started.
 type reaper struct {
 	all bool
 
-	// mu is held while a child is being started, so that it is in children before its
-	// death is looked up, however early it dies.
+	// mu is held while a child starts, so that the child is in children before its exit status is looked up.
 	mu       sync.Mutex
 	children map[int]chan exitStatus
-	orphans  map[*group]*usage // what orphans used, by whose they were; guarded by mu
-	watched  map[int]func()    // called when a child dies whose death nobody waits for; guarded by mu
+	orphans  map[*group]*usage // resource use of orphans by group; guarded by mu
+	watched  map[int]func()    // called at the death of a child that no goroutine waits for; guarded by mu
 	assigned map[int]*usage    // the account of a process that is being killed; guarded by mu
 	born     chan struct{}     // holds a token when there may be a child again
 }
@@ -37,8 +36,8 @@ func newReaper(all bool) *reaper {
 		assigned: map[int]*usage{}, born: make(chan struct{}, 1)}
 }
 
-// reapUntil reaps until stop is closed. While the guest has no child there are no orphans to come either: all other
-// processes descend from its children.
+// reapUntil reaps until stop is closed. While the guest has no child there are no orphans either: all other processes
+// descend from its children.
 func (r *reaper) reapUntil(stop <-chan struct{}) {
 	for {
 		pid, err := nextDead()
@@ -52,15 +51,14 @@ func (r *reaper) reapUntil(stop <-chan struct{}) {
 			}
 		default:
 			r.reap(pid)
-			// The goroutine that waited for this death runs next, on this thread. The reaper's next wait is in the
-			// kernel, and the scheduler would need some 250 µs to find that another goroutine could run.
+			// The goroutine that waited for this exit status runs next, on this thread. The reaper's next wait blocks
+			// in the kernel, and the scheduler would need about 250 µs to find another goroutine to run.
 			runtime.Gosched()
 		}
 	}
 }
 
-// nextDead waits until a child is dead and leaves it as it is: its PID cannot be given to another process while it is a
-// zombie's.
+// nextDead waits until a child is dead and does not reap it. The kernel does not reuse the PID of a zombie.
 func nextDead() (int, error) {
 	var info unix.Siginfo
 	if err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
@@ -69,7 +67,7 @@ func nextDead() (int, error) {
 	return siginfoPID(&info), nil
 }
 
-// reap reaps pid and tells whoever started it.
+// reap reaps pid and sends its exit status to its starter.
 func (r *reaper) reap(pid int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +79,7 @@ func (r *reaper) reap(pid int) {
 			continue
 		}
 		if err != nil || got != pid {
-			return // a child that failed to exec: syscall.ForkExec has waited for it
+			return // a child that failed to exec: syscall.ForkExec has already waited for it
 		}
 		break
 	}
@@ -98,7 +96,7 @@ func (r *reaper) reap(pid int) {
 	}
 }
 
-// startChild has fn make a child. The channel gets its death.
+// startChild starts a child with fn. The channel gets the exit status.
 func (r *reaper) startChild(fn func() (pid int, err error)) (int, <-chan exitStatus, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,8 +123,8 @@ func (r *reaper) addChild(pid int) <-chan exitStatus {
 	return ch
 }
 
-// adoptChild registers a child that somebody else has made. It fails if it is none of ours, or has died and been
-// forgotten.
+// adoptChild registers a child that another process made for the guest. It fails if pid is no child of the guest, or
+// was reaped already.
 func (r *reaper) adoptChild(pid int) (<-chan exitStatus, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +138,7 @@ func (r *reaper) adoptChild(pid int) (<-chan exitStatus, error) {
 	return r.addChild(pid), nil
 }
 
-// watch has fn called when a child dies.
+// watch calls fn when a child dies.
 func (r *reaper) watch(pid int, deaths <-chan exitStatus, fn func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +149,7 @@ func (r *reaper) watch(pid int, deaths <-chan exitStatus, fn func()) {
 	}
 }
 
-// unwatch undoes that. It reports false if fn is being called.
+// unwatch undoes watch. It reports false if fn was called or is being called.
 func (r *reaper) unwatch(pid int, deaths <-chan exitStatus) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,8 +160,8 @@ func (r *reaper) unwatch(pid int, deaths <-chan exitStatus) bool {
 	return true
 }
 
-// kill kills a child, or its group if whom is negative, unless its death has been told: the number may be another's
-// then.
+// kill kills a child, or its process group if whom is negative. It does nothing once the exit status was sent: the
+// PID may belong to another process then.
 func (r *reaper) kill(pid int, deaths <-chan exitStatus, whom int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,8 +182,8 @@ func waitFor(pid int, ch chan<- exitStatus) {
 	}
 }
 
-// siginfoPID reads si_pid, which package unix does not name. On 64-bit machines it
-// follows three 32-bit numbers and their padding.
+// siginfoPID reads si_pid, which package unix does not name. On 64-bit machines it follows three 32-bit numbers and
+// their padding.
 func siginfoPID(info *unix.Siginfo) int {
 	const offset = 16
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), offset)))

@@ -1,6 +1,6 @@
-// Package pid1 is the guest: the program that runs as PID 1 of a container, serves the daemon's requests, starts and
-// ends commands, keeps persistent shells and reaps orphans. The program berth-guest calls Serve. What both ends of a
-// connection share is guest/wire; the daemon's end is guest/client, of which nothing is linked here.
+// Package pid1 is the guest: the program that runs as PID 1 of a container. It serves the daemon's requests, starts
+// and ends commands, keeps persistent shells and reaps orphans. The program berth-guest calls Serve. Both ends of a
+// connection share the package guest/wire. The daemon's end is guest/client, which this package does not link.
 package pid1
 
 import (
@@ -26,29 +26,29 @@ import (
 	"berth/proto"
 )
 
-// ServerOptions say how Serve works.
+// ServerOptions configure Serve.
 type ServerOptions struct {
 	Log       *slog.Logger // default: none
-	Version   string       // said in Hello
+	Version   string       // sent in Hello
 	Workspace string       // default "/workspace"
 	UID, GID  int          // of "user"; default 1000
-	Env       []string     // what commands inherit, such as the image's PATH
-	// directory for the pipes of persistent shells; default: the first that works of /dev/shm, /tmp, /run, /var/tmp
+	Env       []string     // variables that commands inherit, such as the image's PATH
+	// directory for the pipes of persistent shells; default: the first usable one of /dev/shm, /tmp, /run, /var/tmp
 	Scratch string
-	// wait for all children and take over orphans; for PID 1. No other part of the process may wait then
+	// wait for all children and adopt orphans; for PID 1. No other code in the process may wait then
 	Init bool
 
-	// ZygoteRest is how long a bash that was started ahead waits without a command, and how long after a command the
-	// next has to come for one to be worth its start; default 30 s.
+	// ZygoteRest is how long a zygote lives without a command; default 30 s. A zygote starts when two of its commands
+	// come within ZygoteRest.
 	ZygoteRest time.Duration
-	NoZygotes  bool // execute each command's program; see zygote.go
+	NoZygotes  bool // execute the program of each command; see zygote.go
 
-	Doze Dozer    // nil: it stays awake
-	Past State    // of a guest that wakes; zero for one that begins
-	Conn net.Conn // over which it was told to doze
+	Doze Dozer    // nil: never doze
+	Past State    // state of a guest that wakes; zero for a new guest
+	Conn net.Conn // the connection that asked for the doze
 }
 
-// A Server is the guest at work.
+// A Server is a running guest.
 type Server struct {
 	opt    ServerOptions
 	log    *slog.Logger
@@ -56,36 +56,36 @@ type Server struct {
 	pid    int
 	init   bool
 	hello  wire.Hello
-	bash   string // where users have it by custom; "" if it is not there
+	bash   string // customary path of bash; "" if there is none
 	reaper *reaper
 	shield *shield
-	oom    *tally // of kills for memory
-	forks  *tally // of processes refused
-	// /dev/null, opened for the next command without input: each has its own, or they would share its locks
+	oom    *tally // counts kills for lack of memory
+	forks  *tally // counts refused processes
+	// /dev/null, opened for the next command without input: commands that share one would share its locks
 	nulls        chan int
 	counterCache counterCache
-	newest       atomic.Int64 // PID started last
+	newest       atomic.Int64 // PID of the latest process started
 	lastPID      *lastPID
 	fs           *fs.FS
 	zygotes      *zygotes
-	spawn        sync.Mutex // one child is started at a time: it inherits what is set on the guest for it
+	spawn        sync.Mutex // held while a child starts: it inherits limits that are set on the guest for it
 
 	mu     sync.Mutex
 	live   map[*group]struct{}
 	shells map[string]*shell
-	given  map[tag]struct{} // marks of all it started; nil for PID 1, with which all dies
+	given  map[tag]struct{} // tags of all processes started; nil for PID 1, whose exit ends all processes
 
 	keeps           *keeps
 	scratch         scratch
 	listeners       listeners
 	acceptGate      acceptGate
 	callers         atomic.Int32   // connections that are being served
-	connectionEnded chan struct{}  // one has ended
+	connectionEnded chan struct{}  // signals that a connection has ended
 	wg              sync.WaitGroup // connections and their commands
 	shellCleanups   sync.WaitGroup // persistent shells
 }
 
-// Serve answers requests from ln until ctx ends. Then it kills all it started, and returns nil.
+// Serve answers requests from ln until ctx ends. Then it kills all processes that it started, and returns nil.
 func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s := newServer(opt)
 	s.acceptGate = newAcceptGate(ln)
@@ -120,7 +120,7 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	return err
 }
 
-// customBash is what lists of users name as a user's shell.
+// customBash is the shell that lists of users usually name.
 const customBash = "/bin/bash"
 
 func newServer(opt ServerOptions) *Server {
@@ -152,7 +152,7 @@ func newServer(opt ServerOptions) *Server {
 	}
 	if opt.Init {
 		s.shield = newShield()
-		// Whoever started PID 1 may have left it descriptors that are no business of commands.
+		// The starter of PID 1 may have left it descriptors that commands must not get.
 		_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	}
 	if s.pid != 1 {
@@ -167,7 +167,7 @@ func newServer(opt ServerOptions) *Server {
 	return s
 }
 
-// startReaper makes the process reap its children, until end has been called.
+// startReaper reaps the children of the process until end is called.
 func (s *Server) startReaper() (end func()) {
 	if !s.init {
 		return func() {}
@@ -204,7 +204,7 @@ func (s *Server) accept(ctx context.Context, ln net.Listener) error {
 			if errors.Is(err, net.ErrClosed) {
 				return err
 			}
-			// Out of descriptors or memory, which passes; a guest does not give up.
+			// Out of descriptors or memory, which is temporary. A guest goes on.
 			s.log.Warn("accepting a connection", "err", err)
 			time.Sleep(10 * time.Millisecond)
 			continue
@@ -222,7 +222,7 @@ func (s *Server) admit(ctx context.Context, nc net.Conn) {
 	})
 }
 
-// killRest ends what commands left running. PID 1 need not: the kernel does it when it exits.
+// killRest ends the processes that commands left behind. PID 1 need not: the kernel kills them when PID 1 exits.
 func (s *Server) killRest() {
 	if s.given == nil {
 		return
@@ -268,8 +268,8 @@ func (s *Server) serve(ctx context.Context, c *wire.Conn) {
 	k.hangUp()
 }
 
-// survive is deferred by whatever works on a request: a mistake in one must not end PID 1, and with it all that runs
-// in the container. Who asked loses the connection.
+// survive recovers from a panic in the goroutine of a request and closes the caller's connection. A panic must not
+// end PID 1, since all processes of the container would die with it.
 func (s *Server) survive(c *wire.Conn) {
 	if p := recover(); p != nil {
 		s.log.Error("a request failed badly", "panic", p, "stack", string(debug.Stack()))
@@ -277,18 +277,18 @@ func (s *Server) survive(c *wire.Conn) {
 	}
 }
 
-// A caller is one connection's state: it runs one command at a time.
+// A caller is the state of one connection. It runs one command at a time.
 type caller struct {
 	s    *Server
 	conn *wire.Conn
 	exec *execution // the latest command, which may have ended
-	quit bool       // it is to end with the connection, although it is kept
+	quit bool       // the command ends with the connection, although it is kept
 
 	mu   sync.Mutex // guards link
 	link *link      // to the latest command, if it is kept
 }
 
-// handle deals with one frame. An error ends the connection.
+// handle handles one frame. An error ends the connection.
 func (k *caller) handle(ctx context.Context, kind wire.FrameKind, body []byte) error {
 	if kind != wire.FrameRequest && kind != wire.FramePing {
 		return k.control(kind, body)
@@ -305,8 +305,8 @@ func (k *caller) handle(ctx context.Context, kind wire.FrameKind, body []byte) e
 	if err := req.Parse(body); err != nil {
 		return err
 	}
-	// They arrive with the request's first bytes, or not at all. What was read before it may have
-	// brought them, so they are not touched until here.
+	// Descriptors arrive with the first bytes of the request or not at all. Reading an earlier frame may have
+	// received them already, so no code before this touches them.
 	fds := k.conn.Descriptors()
 	if req.Op == wire.OpExec {
 		return k.startCommand(ctx, &req, fds)
@@ -322,7 +322,7 @@ func (k *caller) handle(ctx context.Context, kind wire.FrameKind, body []byte) e
 	return k.answer(&req, fds)
 }
 
-// busy reports whether the end of the latest command is still to be told.
+// busy reports whether the end of the latest command was not sent yet.
 func (k *caller) busy() bool {
 	if k.exec == nil {
 		return false
@@ -333,7 +333,7 @@ func (k *caller) busy() bool {
 	return !k.exec.over()
 }
 
-// answer deals with a request that is over when this returns.
+// answer handles a request that is complete when answer returns.
 func (k *caller) answer(req *wire.Request, fds []int) error {
 	switch req.Op {
 	case wire.OpAttach:
@@ -356,10 +356,11 @@ func (k *caller) answer(req *wire.Request, fds []int) error {
 	return k.s.fs.Serve(k.conn, id, req)
 }
 
-// reply sends v, or err if there is one.
+// reply sends v, or err if it is not nil.
 func (k *caller) reply(v any, err error) error { return k.conn.SendReply(v, err) }
 
-// answerHello says who we are and writes into the descriptor that came along, to prove that one can.
+// answerHello describes the guest. It writes to the descriptor of the request, to prove that descriptors can be
+// passed.
 func (s *Server) answerHello(req *wire.Request, fds []int) wire.Hello {
 	h := s.hello
 	if req.Pipes == 1 && len(fds) == 1 {
@@ -369,7 +370,7 @@ func (s *Server) answerHello(req *wire.Request, fds []int) wire.Hello {
 	return h
 }
 
-// groups lists what processes may belong to.
+// groups lists all groups.
 func (s *Server) groups() []*group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -380,7 +381,7 @@ func (s *Server) groups() []*group {
 	return all
 }
 
-// addGroup registers whom processes may belong to.
+// addGroup registers a group.
 func (s *Server) addGroup(o *group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -390,7 +391,7 @@ func (s *Server) addGroup(o *group) {
 	}
 }
 
-// removeGroup forgets an owner whose process has ended.
+// removeGroup removes a group whose process has ended.
 func (s *Server) removeGroup(o *group) {
 	s.reaper.closeAccount(o)
 	s.mu.Lock()
@@ -398,14 +399,14 @@ func (s *Server) removeGroup(o *group) {
 	delete(s.live, o)
 }
 
-// A scratch is a directory that only root may change and everybody may pass through.
+// A scratch is a directory that only root may change and every user may traverse.
 type scratch struct {
 	want string
 	mu   sync.Mutex
 	dir  string
 }
 
-// path makes the directory at first use.
+// path returns the directory, and creates it at the first call.
 func (s *scratch) path() (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -440,14 +441,14 @@ func (s *scratch) remove() {
 	}
 }
 
-// random is 128 bits in hex.
+// random returns 128 random bits in hex.
 func random() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:])
 	return hex.EncodeToString(b[:])
 }
 
-// kernel is what uname says.
+// kernel returns the name and release of the kernel.
 func kernel() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

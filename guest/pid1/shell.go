@@ -16,15 +16,15 @@ import (
 	"berth/proto"
 )
 
-// shellDriver is what a persistent shell's bash runs: it reads the names of calls from one
-// descriptor, and says on another how each ended. The text of a call comes from a file, its output
-// goes to FIFOs of its own, so that a job left behind by one call cannot write into the next.
+// shellDriver is the program of a persistent shell's bash. It reads the names of calls from one descriptor, and
+// writes the exit status of each to another. It reads the text of a call from a file. Each call has its own FIFOs for
+// output, so that a background job of one call cannot write into the next.
 //
-// While the text runs, both descriptors are closed to it: bash keeps copies that programs do not inherit.
-// Everything stands in one line, so that bash counts the lines of the text from 1 in what it reports. The
-// two loops that turn once catch a stray break. The streams are moved for good rather than for the eval
-// alone, since a trap that runs at exit writes when those of the eval are undone already. Tracing (set -x)
-// is on for the text only. The text can take all this apart if it wants to; then the shell ends.
+// While the text runs, it cannot use either descriptor: bash keeps copies that programs do not inherit. The driver is
+// one line, so that bash counts the lines of the text from 1 in its messages. The two loops with a single iteration
+// catch a stray break. The driver redirects the streams permanently and not only for the eval: a trap that runs at
+// exit writes after bash has undone the redirections of the eval. Tracing (set -x) is on for the text only. The text
+// can break the driver on purpose; then the shell ends.
 const shellDriver = `exec 250<&3 251>&4 3<&- 4>&-; __berth_trace=; ` +
 	`while IFS= builtin read -r -u 250 __berth_call; do ` +
 	`builtin . "$__berth_call.env" || builtin :; ` +
@@ -39,19 +39,19 @@ const shellDriver = `exec 250<&3 251>&4 3<&- 4>&-; __berth_trace=; ` +
 	`builtin printf '%s %s\n' "${__berth_call##*/}" "$__berth_code" >&251; ` +
 	`done`
 
-// maxShells bounds the persistent shells of a container.
+// maxShells limits the persistent shells of a container.
 const maxShells = 100
 
-// A shell is a persistent bash. Its calls take turns.
+// A shell is a persistent bash. It runs one call at a time.
 type shell struct {
 	s       *Server
 	name    string
 	id      user.User
-	dir     string // of its calls' files; only root may change it
+	dir     string // holds the files of its calls; only root may change it
 	started time.Time
 
 	ctl     *os.File     // to bash: names of calls
-	status  *output.Pump // from bash: how they ended
+	status  *output.Pump // from bash: exit statuses of calls
 	answers chan answer
 
 	o     *group
@@ -59,16 +59,16 @@ type shell struct {
 	gone  chan struct{} // closed when its bash has ended
 	death exitStatus    // valid after gone
 
-	sent map[string]string // variables that calls were given, by the call whose turn it is
+	sent map[string]string // variables that calls have set; the call whose turn it is may change it
 
 	mu    sync.Mutex
 	calls int
 }
 
-// An answer is a line of a shell's status.
+// An answer is a status line of a shell.
 type answer struct{ call, code int }
 
-// onShell runs a call on a persistent shell from its turn to its end.
+// onShell runs a call on a persistent shell, from its turn to its end.
 func (e *execution) onShell(cmd *wire.Command, p *plan) {
 	sh, fresh, err := e.s.acquire(cmd, p, e.cancel)
 	if err == nil {
@@ -85,14 +85,14 @@ func (e *execution) onShell(cmd *wire.Command, p *plan) {
 	}
 }
 
-// acquire gives the caller its turn on the shell it named, and starts that if there is none.
+// acquire waits for the caller's turn on the named shell. It starts the shell if there is none.
 func (s *Server) acquire(cmd *wire.Command, p *plan, cancel <-chan struct{}) (*shell, bool, error) {
 	for {
 		sh, fresh, err := s.shellNamed(cmd.Shell, p.id)
 		if err != nil {
 			return nil, false, err
 		}
-		if fresh { // with the token already ours
+		if fresh { // the caller holds the token already
 			if err := sh.start(p); err != nil {
 				s.abandon(sh)
 				return nil, false, err
@@ -115,10 +115,10 @@ func (s *Server) acquire(cmd *wire.Command, p *plan, cancel <-chan struct{}) (*s
 	}
 }
 
-// abandon gives up a shell that did not start as it should.
+// abandon ends a shell whose start has failed.
 func (s *Server) abandon(sh *shell) {
 	if sh.o != nil {
-		_ = s.killTree(sh.o) // its end cleans up
+		_ = s.killTree(sh.o) // cleanUp runs at its end
 	} else {
 		s.forget(sh)
 		close(sh.gone)
@@ -127,7 +127,7 @@ func (s *Server) abandon(sh *shell) {
 	<-sh.turn
 }
 
-// shellNamed finds a shell, or makes one whose first turn is the caller's.
+// shellNamed finds a shell, or creates one whose first turn is the caller's.
 func (s *Server) shellNamed(name string, id user.User) (*shell, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,7 @@ func (s *Server) shellNamed(name string, id user.User) (*shell, bool, error) {
 	return sh, true, nil
 }
 
-// forget takes a shell off the list.
+// forget removes a shell from the list.
 func (s *Server) forget(sh *shell) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +221,7 @@ func (sh *shell) listen(ctlW, statusR int, deaths <-chan exitStatus) error {
 func (sh *shell) cleanUp(d exitStatus) {
 	sh.death = d
 	if sh.status != nil {
-		sh.status.Finish() // what it said before it died counts
+		sh.status.Finish() // output from before its death counts
 		_ = sh.status.File.Close()
 	}
 	if sh.ctl != nil {
@@ -230,13 +230,12 @@ func (sh *shell) cleanUp(d exitStatus) {
 	sh.s.forget(sh)
 	sh.s.removeGroup(sh.o)
 	close(sh.gone)
-	sh.turn <- struct{}{} // the last call needs the files until its end
+	sh.turn <- struct{}{} // the last call needs the files until it ends
 	_ = os.RemoveAll(sh.dir)
 	<-sh.turn
 }
 
-// parser reads the status lines. They are hostile input: what does not look like one is ignored,
-// and so is one that nobody waits for.
+// parser parses the status lines. They are hostile input: it ignores invalid lines, and lines that no call waits for.
 func (sh *shell) parser() func([]byte) error {
 	var line []byte
 	return func(b []byte) error {
@@ -262,7 +261,7 @@ func (sh *shell) parser() func([]byte) error {
 	}
 }
 
-// shellList describes all shells, by name.
+// shellList describes all shells, sorted by name.
 func (s *Server) shellList() []wire.ShellInfo {
 	s.mu.Lock()
 	all := make([]*shell, 0, len(s.shells))
@@ -280,7 +279,7 @@ func (s *Server) shellList() []wire.ShellInfo {
 	return list
 }
 
-// info describes a shell that has been started.
+// info describes a shell that has started.
 func (sh *shell) info() (wire.ShellInfo, bool) {
 	sh.mu.Lock()
 	calls := sh.calls
@@ -313,7 +312,7 @@ func (s *Server) closeShell(name string) error {
 	return err
 }
 
-// closeShells ends all of them.
+// closeShells ends all shells.
 func (s *Server) closeShells() {
 	for _, info := range s.shellList() {
 		if err := s.closeShell(info.Name); err != nil {

@@ -16,17 +16,16 @@ import (
 	"berth/proto"
 )
 
-// A shellCall is one call while it runs.
+// A shellCall is a running call.
 type shellCall struct {
 	n     int
-	base  string            // of its files
-	sends map[string]string // what it tells the shell of the caller's environment
-	cpu   uint64            // ticks used by the shell before it
+	base  string            // path prefix of its files
+	sends map[string]string // variables of the caller that the call sets in the shell
+	cpu   uint64            // ticks that the shell used before the call
 }
 
-// call runs one text. An error means that it was not started.
-// One call has the shell at a time; the turn is given back on every way out, or the shell would never take
-// another.
+// call runs one text. An error means that the text was not started. The shell runs one call at a time. Every return
+// path gives the turn back; otherwise the shell would accept no further call.
 func (e *execution) call(sh *shell, cmd *wire.Command, fresh bool) error {
 	c, err := sh.prepare(cmd)
 	if err != nil {
@@ -39,10 +38,10 @@ func (e *execution) call(sh *shell, cmd *wire.Command, fresh bool) error {
 		<-sh.turn
 		return sh.fileError(err)
 	}
-	// What runs now is not this call's doing, and is taken off what it leaves behind.
+	// Processes that run now do not belong to this call. They are subtracted from what the call leaves behind.
 	e.before = e.s.readCounters()
 	e.before.orphans = e.s.reaper.account(sh.o)
-	// A shell lives through many calls; its CPU time so far is theirs.
+	// The CPU time of the shell until now belongs to earlier calls.
 	if table, ok := readProc(sh.o.pid); ok {
 		c.cpu = table.cpu
 	}
@@ -52,27 +51,26 @@ func (e *execution) call(sh *shell, cmd *wire.Command, fresh bool) error {
 		<-sh.turn
 		return err
 	}
-	// If bash is gone already, the wait below sees it.
+	// If bash has ended already, the wait below detects that.
 	_, _ = sh.ctl.WriteString(c.base + "\n")
-	maps.Copy(sh.sent, c.sends) // not before: a call that was not started has told the shell nothing
+	maps.Copy(sh.sent, c.sends) // only now: a call that was not started has set no variables
 	e.announce(wire.Started{PID: sh.o.pid, Fresh: fresh})
 	e.pump(false, false)
 	opened := e.openInput(c)
 	code, alive := sh.await(c.n)
 	e.awaitActs()
 	if alive {
-		// The answer and the shell's end may come at the same moment, and then the end counts: the next
-		// call needs a new shell.
+		// The answer and the shell's end may come at the same moment. Then the end counts: the next call needs a new
+		// shell.
 		select {
-		case <-sh.gone: // by the kill, or right after the call
+		case <-sh.gone: // killed, or ended right after the call
 			alive = false
 		default:
 		}
 	}
 	x := sh.exit(c, code, alive)
 	e.explain(&x)
-	// Bash may have ended without opening its stdin, and then the goroutine that waits for it would wait
-	// for ever.
+	// Bash may have ended without opening its stdin. The goroutine of openInput would then wait forever.
 	if cmd.HasInput() {
 		c.unblock(opened)
 	}
@@ -84,8 +82,8 @@ func (e *execution) call(sh *shell, cmd *wire.Command, fresh bool) error {
 	return nil
 }
 
-// adopt makes o what a kill is for, unless the caller is gone; if it goes after this, its
-// kill finds o. A call that is to be kept is from here on.
+// adopt makes o the group that a kill of the execution ends. It fails if the caller has disconnected. If the caller
+// disconnects later, the kill finds o. A call that is to be kept is kept from here on.
 func (e *execution) adopt(o *group, cmd *wire.Command) (err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -103,8 +101,8 @@ func (e *execution) adopt(o *group, cmd *wire.Command) (err error) {
 	return nil
 }
 
-// prepare writes the files of a call. Nobody but root can put anything in their place. The number makes the names of
-// each call's files new, so that nothing which an earlier call left is taken for this one's.
+// prepare writes the files of a call. Only root can replace them. The number of the call makes the names unique, so
+// that a call never uses files of an earlier one.
 func (sh *shell) prepare(cmd *wire.Command) (*shellCall, error) {
 	sh.mu.Lock()
 	sh.calls++
@@ -120,8 +118,7 @@ func (sh *shell) prepare(cmd *wire.Command) (*shellCall, error) {
 	)
 	if cmd.HasInput() {
 		err = errors.Join(err, sh.fifo(c.base+".in"))
-		// Without input, stdin is /dev/null, as for a command in the background: a FIFO without a writer would
-		// hang what reads it.
+		// Without input, stdin is /dev/null, as for a background command. Reading a FIFO without a writer would hang.
 	} else {
 		err = errors.Join(err, os.Symlink(os.DevNull, c.base+".in"))
 	}
@@ -132,14 +129,14 @@ func (sh *shell) prepare(cmd *wire.Command) (*shellCall, error) {
 	return c, nil
 }
 
-// exports is what is new in the caller's environment, as bash commands and as it goes into sent. What an earlier call
-// was given already is left alone: the shell may have changed it since.
+// exports returns the new variables of the caller's environment, as bash commands and as entries for sent. It leaves
+// out variables that an earlier call has set: the shell may have changed them since.
 func (sh *shell) exports(cmd *wire.Command) (string, map[string]string) {
 	var b strings.Builder
 	sends := map[string]string{}
 	env := cmd.Env
 	if cmd.ID != "" {
-		// The capacity is cut to the length, so that append copies and the caller's slice stays as it was.
+		// The capacity is cut to the length, so that append copies and does not change the caller's slice.
 		env = append(env[:len(env):len(env)], execIDVariable+"="+cmd.ID)
 	}
 	for _, kv := range env {
@@ -148,13 +145,13 @@ func (sh *shell) exports(cmd *wire.Command) (string, map[string]string) {
 			continue
 		}
 		sends[k] = v
-		// Single quotes keep everything but themselves from bash. "builtin" passes by a function that an
-		// earlier call may have named export.
+		// In single quotes, bash treats only the single quote specially. "builtin" skips a function that an earlier
+		// call may have named export.
 		fmt.Fprintf(&b, "builtin export %s=%s\n", k, quoted(v))
 	}
 	for _, kv := range cmd.Lists {
 		k, v, _ := strings.Cut(kv, "=")
-		if sh.sent[kv] == "" { // the shell may have begun before there was such a list
+		if sh.sent[kv] == "" { // the shell may have started before the list existed
 			sends[kv] = v
 			fmt.Fprintf(&b, "[[ :$%[1]s: == *:%[2]s:* ]] || builtin export %[1]s=\"${%[1]s:+$%[1]s:}\"%[2]s\n", k,
 				quoted(v))
@@ -163,11 +160,11 @@ func (sh *shell) exports(cmd *wire.Command) (string, map[string]string) {
 	return b.String(), sends
 }
 
-// quoted is a word as bash reads it back.
+// quoted quotes a word for bash.
 func quoted(v string) string { return "'" + strings.ReplaceAll(v, "'", `'\''`) + "'" }
 
-// isName reports whether bash can have a variable of that name.
-// The alphabet is written out, as what a letter is depends on the locale elsewhere.
+// isName reports whether s is a valid name of a bash variable. It compares with the ASCII letters, since the letters
+// of other checks depend on the locale.
 func isName(s string) bool {
 	for i, c := range []byte(s) {
 		letter := c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
@@ -178,13 +175,13 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// fileError tells what went wrong with the files of a call, and where those are: what makes room for them is not the
-// container's disk.
+// fileError describes an error with the files of a call, and names their directory: freeing space on the container's
+// disk does not help there.
 func (sh *shell) fileError(err error) error {
 	return wire.FileError("shell", "the shell's files in "+filepath.Dir(filepath.Dir(sh.dir)), err)
 }
 
-// write makes a file that the shell's user may read, and nobody else: secrets are in there.
+// write creates a file that only the shell's user may read, since it may contain secrets.
 func (sh *shell) write(name, text string) error {
 	if err := os.WriteFile(name, []byte(text), 0o400); err != nil {
 		return err
@@ -192,7 +189,7 @@ func (sh *shell) write(name, text string) error {
 	return os.Chown(name, sh.id.UID, sh.id.GID)
 }
 
-// fifo makes a FIFO that the shell's user may open, and nobody else: another's output could be read and forged there.
+// fifo creates a FIFO that only the shell's user may open. Other users could read and forge output there.
 func (sh *shell) fifo(name string) error {
 	if err := unix.Mkfifo(name, 0o600); err != nil {
 		return err
@@ -207,17 +204,17 @@ func (c *shellCall) remove() {
 	}
 }
 
-// listenTo opens our ends of a call's output.
+// listenTo opens the guest's ends of a call's output.
 func (e *execution) listenTo(c *shellCall) error {
 	for _, end := range []string{".out", ".err"} {
-		// Not blocking, since an open of a FIFO for reading waits for a writer otherwise.
+		// Without O_NONBLOCK, opening a FIFO for reading waits for a writer.
 		fd, err := unix.Open(c.base+end, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
 		f := os.NewFile(uintptr(fd), "output")
 		e.outs = append(e.outs, f)
-		// Without a writer of our own it would be at its end before bash has opened it.
+		// Without a writer in the guest, the FIFO would be at end of file before bash has opened it.
 		w, err := unix.Open(c.base+end, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -227,7 +224,7 @@ func (e *execution) listenTo(c *shellCall) error {
 	return nil
 }
 
-// openInput opens our end of a call's stdin, which waits until bash has opened its own.
+// openInput opens the guest's end of a call's stdin. The open waits until bash has opened the other end.
 func (e *execution) openInput(c *shellCall) <-chan struct{} {
 	opened := make(chan struct{})
 	if e.feed == nil {
@@ -247,8 +244,7 @@ func (e *execution) openInput(c *shellCall) <-chan struct{} {
 	return opened
 }
 
-// unblock ends openInput where bash never opened its end.
-// Opening the other end is what lets the waiting open return.
+// unblock ends openInput if bash never opened its end. It opens that end, so that the waiting open returns.
 func (c *shellCall) unblock(opened <-chan struct{}) {
 	fd, err := unix.Open(c.base+".in", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	<-opened
@@ -257,17 +253,18 @@ func (c *shellCall) unblock(opened <-chan struct{}) {
 	}
 }
 
-// await waits until call n has ended: with a code and the shell alive, or with the shell.
+// await waits until call n or the shell has ended. It returns the exit code, and whether the shell is alive.
 func (sh *shell) await(n int) (code int, alive bool) {
 	for {
 		select {
 		case a := <-sh.answers:
-			// An answer of an earlier call, which was killed while it wrote, is passed over.
+			// Skip the answer of an earlier call, which was killed while it wrote.
 			if a.call == n {
 				return a.code, true
 			}
 		case <-sh.gone:
-			// The shell has ended; its last answer may still be in the channel, and is the better word.
+			// The shell has ended. Its last answer may still be in the channel and takes precedence over the shell's
+			// exit status.
 			for {
 				select {
 				case a := <-sh.answers:
@@ -283,8 +280,8 @@ func (sh *shell) await(n int) (code int, alive bool) {
 	}
 }
 
-// exit describes how a call ended. A code of -1 means that the shell's own end tells it.
-// The kernel counts in ticks of a hundredth of a second.
+// exit describes how a call ended. With a code of -1 it returns the exit status of the shell. The kernel counts CPU
+// time in ticks of 10 ms.
 func (sh *shell) exit(c *shellCall, code int, alive bool) wire.Exit {
 	if alive {
 		x := wire.Exit{Code: code}

@@ -13,25 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A kernelAction is struct sigaction as rt_sigaction takes it; all zero is the default action.
+// A kernelAction is the struct sigaction of rt_sigaction. All zero is the default action.
 type kernelAction struct {
 	handler, flags, restorer uintptr
 	mask                     uint64
 }
 
-// The handlers that rt_sigaction knows without code.
+// The handlers of rt_sigaction that need no code.
 const (
 	handleDefault = 0
 	handleIgnore  = 1
 )
 
-// IgnoreSignals makes the process outlive every signal that could end it. It may start the program again, so it comes
-// first.
+// IgnoreSignals makes the process ignore every signal that could end it. It may execute the program again, so it must
+// be called first.
 //
-// Nothing here is caught with os/signal, but under gVisor: that holds three threads for good, which wait in vain.
-// What is ignored here is not ignored in a child: the Go runtime sets signals back in it that it has put a handler
-// to, as it has at its start for each of these, and is not told that ours stands in its place. It puts none to those
-// that it finds ignored, and a child would find them so; hence the new start.
+// It uses os/signal only under gVisor, since that occupies three threads that wait without use. Signals that are
+// ignored here are not ignored in a child. The Go runtime installed handlers for these signals at its start, and
+// resets every signal with a handler in a child. It does not know that IgnoreSignals has replaced the handlers. The
+// runtime installs no handler for a signal that is ignored at its start, and a child would inherit such a signal as
+// ignored. In that case IgnoreSignals restores the default action and executes the program again.
 func IgnoreSignals() error {
 	found, err := defaultSignals()
 	if err == errSignalsHidden {
@@ -47,10 +48,10 @@ func IgnoreSignals() error {
 	keepName()
 	for n := range mortal {
 		switch n {
-		// the kernel spares what has nobody to let it go on
+		// the kernel does not stop a process that has no parent to continue it
 		case unix.SIGCONT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU:
 		case unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS:
-			signal.Ignore(n) // if somebody sends it; our own faults stay what they are
+			signal.Ignore(n) // when another process sends it; faults of the guest itself keep their effect
 		default:
 			setAction(int(n), handleIgnore)
 		}
@@ -58,8 +59,8 @@ func IgnoreSignals() error {
 	return nil
 }
 
-// RestoreSignals undoes Endure for a program that takes this one's place: what is ignored would be so there, and a
-// guest that follows would begin twice.
+// RestoreSignals undoes IgnoreSignals before the process executes another program. That program would inherit the
+// ignored signals, and a guest that it executes later would have to start twice.
 func RestoreSignals() error {
 	_, err := defaultSignals()
 	if err == errSignalsHidden {
@@ -68,8 +69,8 @@ func RestoreSignals() error {
 	return err
 }
 
-// mortal are the signals that could end or stop a process and may be kept from it: all but two that nobody can, one
-// of the runtime's own, and one that ends nothing.
+// mortal yields the signals that could end or stop a process and can be ignored. It leaves out SIGKILL and SIGSTOP,
+// which cannot be ignored, SIGURG of the Go runtime, and SIGCHLD, which ends no process.
 func mortal(yield func(syscall.Signal) bool) {
 	for n := syscall.Signal(1); n < 32; n++ {
 		switch n {
@@ -82,19 +83,19 @@ func mortal(yield func(syscall.Signal) bool) {
 	}
 }
 
-// itself is the program that runs, wherever it is found.
+// itself is the path of the running program.
 const itself = "/proc/self/exe"
 
-// keepName gives the process the name of its program again, where the kernel has named it after itself.
+// keepName sets the process name to the name of the program. The kernel names a process that executes itself "exe".
 func keepName() {
 	const file = "/proc/self/comm"
 	if name, err := os.ReadFile(file); err == nil && string(name) == filepath.Base(itself)+"\n" {
-		_ = os.WriteFile(file, []byte(filepath.Base(os.Args[0])), 0) // for those who look at lists of processes
+		_ = os.WriteFile(file, []byte(filepath.Base(os.Args[0])), 0) // for process lists
 	}
 }
 
-// catchSignals catches what Endure ignores elsewhere. gVisor spares PID 1 nothing, and what would stop a process can
-// be kept from it in no other way that a child does not inherit.
+// catchSignals catches the signals that IgnoreSignals ignores on other kernels. gVisor does not protect PID 1 from
+// any signal. Catching is the only way to block stop signals that a child does not inherit.
 func catchSignals() {
 	dropped := make(chan os.Signal, 1)
 	for n := range mortal {
@@ -106,11 +107,12 @@ func catchSignals() {
 	}()
 }
 
-// errSignalsHidden says that the kernel does not tell what is ignored, as gVisor does not.
+// errSignalsHidden says that the kernel does not report ignored signals. gVisor does not.
 var errSignalsHidden = errors.New("the kernel does not tell which signals are ignored")
 
-// defaultSignals undoes what the guest was started with ignored, since commands would inherit that
-// through it, and reports whether there was anything. The two that C libraries keep for themselves are among them.
+// defaultSignals restores the default action of all signals that were ignored at the guest's start, since commands
+// would inherit that. It reports whether there were any. It includes the two signals that C libraries reserve for
+// themselves.
 func defaultSignals() (found bool, err error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -133,8 +135,8 @@ func defaultSignals() (found bool, err error) {
 	return found, nil
 }
 
-// setAction has the kernel deal with a signal by itself. It fails for those that have no other action than the
-// default, which is as well.
+// setAction sets the kernel's action for a signal. It fails for signals that allow only the default action, which
+// does no harm.
 func setAction(sig int, handler uintptr) bool {
 	act := kernelAction{handler: handler}
 	_, _, no := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&act)), 0,

@@ -13,10 +13,10 @@ func statKeyOf(st *unix.Stat_t) statKey {
 	return statKey{uint64(st.Dev), st.Ino, st.Mode, st.Uid, st.Mtim, st.Ctim}
 }
 
-// statKeys are the keys of some files, in their order.
+// statKeys are the keys of several files, in order.
 type statKeys [3]statKey
 
-// statKeysOf returns the keys of at most as many files as statKeys holds.
+// statKeysOf returns the keys of the files, at most as many as statKeys holds.
 func statKeysOf(files []string) (l statKeys) {
 	for i, file := range files {
 		var st unix.Stat_t

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tag tells which command a process belongs to, whatever it did to be rid of its parents, session, group and
-// environment. It is the limit of file locks, which Linux keeps for each process, hands to children, and has not
-// looked at since 2.4.25. Marks count down: without CAP_SYS_RESOURCE a process can lower its limit but not raise it,
-// so it cannot take the mark of a command that was there before it; but that of a later one, and it then counts as
-// that one's. Zero is no mark.
+// A tag identifies the command of a process, even if the process has changed its parent, session, process group and
+// environment. It is the limit of file locks (RLIMIT_LOCKS). Linux keeps the limit per process, children inherit it,
+// and the kernel has not enforced it since 2.4.25. Tags count down. Without CAP_SYS_RESOURCE a process can lower its
+// limit but not raise it, so it cannot take the tag of an earlier command. It can take the tag of a later command,
+// and then counts as that command's. Zero is no tag.
 type tag uint64
 
 const rlimitLocks = 10
@@ -22,14 +22,14 @@ const rlimitLocks = 10
 // firstTag is where counting starts.
 const firstTag tag = 1 << 40
 
-// tags gives out marks. The limit is the whole process's, so there is one of them.
+// tags issues tags. The limit belongs to the whole process, so this is a global variable.
 var tags struct {
 	sync.Mutex
 	start, last tag
-	broken      bool // this kernel has no such limit
+	broken      bool // the kernel does not support the limit
 }
 
-// nextTag is a mark for the child that is started next, or 0 where there are none.
+// nextTag returns a tag for the child that is started next, or 0 where tags do not work.
 func nextTag() tag {
 	tags.Lock()
 	defer tags.Unlock()
@@ -45,10 +45,10 @@ func nextTag() tag {
 	return tags.last
 }
 
-// stamp sets the guest's own limit to the mark, for the child that is started next.
+// stamp sets the guest's own limit to the tag. The child that is started next inherits it.
 func (m tag) stamp() {
 	if m != 0 {
-		_ = m.limit() // which worked for the first, and they only become less
+		_ = m.limit() // the first tag succeeded, and later ones are lower
 	}
 }
 
@@ -56,7 +56,7 @@ func (m tag) limit() error {
 	return unix.Setrlimit(rlimitLocks, &unix.Rlimit{Cur: uint64(m), Max: uint64(m)})
 }
 
-// ceiling is the highest mark we may set.
+// ceiling returns the highest tag that the guest may set.
 func ceiling() tag {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(rlimitLocks, &l); err != nil {
@@ -66,14 +66,14 @@ func ceiling() tag {
 	return min(firstTag, tag(min(l.Max, math.MaxInt64)))
 }
 
-// issued reports whether m is one that this process gave out.
+// issued reports whether this process issued m.
 func issued(m tag) bool {
 	tags.Lock()
 	defer tags.Unlock()
 	return m != 0 && m >= tags.last && m < tags.start
 }
 
-// tagOf reads the mark of a process; zero if there is none to read.
+// tagOf reads the tag of a process. It returns zero if it cannot.
 func tagOf(pid int) tag {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
 	if err != nil {
@@ -87,22 +87,22 @@ func tagOf(pid int) tag {
 	if len(fields) < 2 {
 		return 0
 	}
-	n, err := strconv.ParseUint(string(fields[1]), 10, 64) // the hard one
+	n, err := strconv.ParseUint(string(fields[1]), 10, 64) // the hard limit
 	if err != nil {
 		return 0
 	}
 	return tag(n)
 }
 
-// A shield makes the kernel prefer children over the guest when memory is short: without
-// the guest all of the container is lost, and it is small. Nil does nothing.
+// A shield makes the kernel kill children before the guest when memory is short. The guest is small, and its death
+// ends the whole container. A nil shield does nothing.
 type shield struct {
 	f          *os.File
-	own, child []byte // scores
+	own, child []byte // OOM scores
 }
 
-// childScore is added to the guest's own score for every child, in thousandths of all memory; 1000 is
-// the most there can be.
+// childScore is added to the guest's own OOM score for every child, in thousandths of all memory. The maximum score
+// is 1000.
 const childScore = 300
 
 func newShield() *shield {
@@ -125,8 +125,8 @@ func newShield() *shield {
 		10)}
 }
 
-// with runs fn while children inherit the higher score. The guest may go back since it does not go
-// below where it was.
+// with runs fn while children inherit the higher score. The guest may restore its score, since that is not below the
+// score at its start.
 func (s *shield) with(fn func()) {
 	if s == nil {
 		fn()
@@ -139,12 +139,12 @@ func (s *shield) with(fn func()) {
 	}
 }
 
-// bootTicks is the time since boot in the unit that /proc tells start times in.
+// bootTicks returns the time since boot in the unit of start times in /proc.
 func bootTicks() uint64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		return 0
 	}
-	const perSecond = 100 // USER_HZ, the same on every architecture that Go runs on
+	const perSecond = 100 // USER_HZ, which is 100 on every architecture that Go supports
 	return uint64(ts.Sec)*perSecond + uint64(ts.Nsec)/(1e9/perSecond)
 }

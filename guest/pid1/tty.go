@@ -10,10 +10,10 @@ import (
 	"berth/proto"
 )
 
-// endOfFile is what ends input on a terminal in its usual mode (^D).
+// endOfFile is the character that ends input on a terminal in its usual mode (^D).
 const endOfFile = 4
 
-// plumbTTY makes a terminal that is the child's stdin, stdout and stderr.
+// plumbTTY creates a terminal as the child's stdin, stdout and stderr.
 func (e *execution) plumbTTY(cmd *wire.Command, p *plan) (childIO, error) {
 	master, slave, err := pty.Open()
 	if err != nil {
@@ -26,14 +26,14 @@ func (e *execution) plumbTTY(cmd *wire.Command, p *plan) (childIO, error) {
 		return childIO{}, err
 	}
 	pl := childIO{files: []int{fd, fd, fd}, child: []int{fd}, tty: true}
-	_ = unix.SetNonblock(fd, false) // package os made it so, and programs do not expect it
+	_ = unix.SetNonblock(fd, false) // package os set it to non-blocking, which programs do not expect
 	if !p.id.Self {
-		_ = unix.Fchown(fd, p.id.UID, -1) // so that programs can open it by name
+		_ = unix.Fchown(fd, p.id.UID, -1) // programs can then open it by name
 	}
 	_ = pty.Setsize(master, &pty.Winsize{Rows: cmd.TTY.Rows, Cols: cmd.TTY.Cols})
 	e.tty, e.outs = master, []*os.File{master}
 	if cmd.HasInput() {
-		// Its own descriptor, so that the end of input does not end output.
+		// A separate descriptor, so that closing the input does not close the output.
 		in, err := duplicate(master)
 		if err != nil {
 			return pl, err
@@ -44,7 +44,7 @@ func (e *execution) plumbTTY(cmd *wire.Command, p *plan) (childIO, error) {
 	return pl, nil
 }
 
-// duplicate makes a second descriptor that the poller knows.
+// duplicate duplicates a descriptor and registers it with Go's poller.
 func duplicate(f *os.File) (*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -61,7 +61,7 @@ func duplicate(f *os.File) (*os.File, error) {
 	return wire.Pollable(fd, f.Name())
 }
 
-// resize tells the terminal its size; the kernel then tells its programs.
+// resize sets the size of the terminal. The kernel then signals its programs.
 func (e *execution) resize(rows, cols uint32) error {
 	if e.tty == nil {
 		return proto.Errorf(proto.InvalidArgument, "resize", "", "the command has no terminal")
@@ -73,7 +73,7 @@ func (e *execution) resize(rows, cols uint32) error {
 		pty.Setsize(e.tty, &pty.Winsize{Rows: uint16(rows), Cols: uint16(cols)}))
 }
 
-// foreground is the process group that the terminal's keys go to; 0 without a terminal.
+// foreground returns the foreground process group of the terminal, or 0 without a terminal.
 func (e *execution) foreground() (group int) {
 	if e.tty == nil {
 		return 0

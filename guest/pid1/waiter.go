@@ -10,16 +10,17 @@ import (
 	"berth/guest/wire"
 )
 
-// A waiter is a bash that waits for messages: a zygote, or a spare, which is its child and waits for a command.
+// A waiter is a program that waits for messages: a zygote, or a prestarted process, which a zygote has forked and
+// which waits for a command.
 type waiter struct {
 	o    *group
-	conn int           // our end of its socket
-	wait time.Duration // how long an answer may take
+	conn int           // the guest's end of its socket
+	wait time.Duration // timeout of an answer
 	died <-chan exitStatus
-	gone chan struct{} // closed when it has ended and nothing is left of it
+	gone chan struct{} // closed when it has ended and was cleaned up
 }
 
-// newWaiter makes the socket for one. far is its end.
+// newWaiter creates a waiter and its socket. far is the waiter's end.
 func newWaiter() (w *waiter, far int, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -33,16 +34,16 @@ func newWaiter() (w *waiter, far int, err error) {
 	return &waiter{o: &group{zygote: true}, conn: pair[0], wait: answerTimeout, gone: make(chan struct{})}, pair[1], nil
 }
 
-// soon is how long an answer is waited for without Go's scheduler being told: nearly always it is there in less time
-// than that takes to find that somebody waits.
+// soon is how long receive blocks in a raw read that Go's scheduler does not know of. Nearly always the answer
+// arrives sooner than the scheduler would notice a blocked thread.
 const soon = time.Millisecond
 
-// send has it do something, with descriptors that come along.
+// send sends a message to the waiter, with descriptors.
 func (w *waiter) send(message []byte, fds ...int) error {
 	return unix.Sendmsg(w.conn, message, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// receive waits for an answer. It is EAGAIN if none comes.
+// receive waits for an answer. It returns EAGAIN if none comes.
 func (w *waiter) receive(b []byte) (int, error) {
 	n, _, no := unix.RawSyscall(unix.SYS_READ, uintptr(w.conn), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	if no == 0 {
@@ -60,7 +61,7 @@ func (w *waiter) receive(b []byte) (int, error) {
 	}
 }
 
-// number receives one number. It is errFrame if nobody is at the other end any more.
+// number receives one number. It returns ErrFrame if the other end is closed.
 func (w *waiter) number() (int64, error) {
 	var b [8]byte
 	n, err := w.receive(b[:])
@@ -70,7 +71,7 @@ func (w *waiter) number() (int64, error) {
 	return int64(binary.LittleEndian.Uint64(b[:])), err
 }
 
-// done receives that all was done that a message said, or what kept it from that.
+// done receives the confirmation that a message was carried out, or the error of the call that failed.
 func (w *waiter) done() error {
 	n, err := w.number()
 	if err == nil && n != 1 {
@@ -79,7 +80,7 @@ func (w *waiter) done() error {
 	return err
 }
 
-// do has a zygote do what a message says, and say that it has.
+// do has a zygote carry out a message and confirm it.
 func (w *waiter) do(m *message) error {
 	m.say(m.putNumbers(1), 8)
 	if err := w.send(m.bytes()); err != nil {
@@ -88,14 +89,14 @@ func (w *waiter) do(m *message) error {
 	return w.done()
 }
 
-// startCommand has a spare become a command.
+// startCommand makes a prestarted process become a command.
 func (w *waiter) startCommand(message []byte, files []int) error {
 	if err := w.send(message, files...); err != nil {
 		return err
 	}
 	err := w.done()
 	if err == unix.EAGAIN {
-		// A command begins only once its spare has said so. From here on it cannot.
+		// A command begins only after its prestarted process has confirmed. After the shutdown it cannot confirm.
 		_ = unix.Shutdown(w.conn, unix.SHUT_RDWR)
 		err = w.done()
 	}

@@ -36,81 +36,85 @@ import (
 // How to switch them off: ServerOptions.NoZygotes, which berth-guest sets where the environment of the image has
 // BERTH_ZYGOTES=off. No other code depends on them. See docs/decisions/0013.
 
-// A zygote's times.
+// The timeouts of a zygote.
 const (
-	// zygoteStart is how long one may take to begin.
+	// zygoteStart is the timeout of a zygote's start.
 	zygoteStart = 5 * time.Second
-	// answerTimeout is how long a spare may take to answer, which on a machine that is not busy takes 50
-	// microseconds. One that takes longer has been stopped by somebody, and the command starts without it.
+	// answerTimeout is the timeout of a prestarted process's answer. An answer takes 50 microseconds on a machine
+	// that is not busy. A process that exceeds the timeout was stopped by another process. The command starts without
+	// it.
 	answerTimeout = time.Second
 )
 
-// waitingText is what a zygote would run, and what lists of processes show of it and of its spares.
+// waitingText is the script of a zygote, which it never runs. Process lists show it for a zygote and its prestarted
+// processes.
 const waitingText = "# waits to be a command's"
 
-// maxFailures is how often in a row a zygote of a kind may fail to start: here they do not work then, as with a C
-// library that is not GNU's.
+// maxFailures is how many starts of a kind of zygote in a row may fail before the guest stops trying. Zygotes do not
+// work with a C library other than GNU's.
 const maxFailures = 3
 
-// maxPrestarted is how many spares a zygote has from when a command has found none.
+// maxPrestarted is how many prestarted processes a zygote keeps once a command has found none.
 const maxPrestarted = 2
 
-// zygoteSlots is how many variables a command may have, unless the one had more that it is started for: they take the
-// places of the zygote's own, and so do arguments beyond the zygote's.
+// zygoteSlots is how many variables a command may have. It is larger if the command that the zygote is started for
+// has many variables. The variables of a command, and arguments beyond the zygote's, take the places of the zygote's
+// variables.
 const zygoteSlots = 128
 
-// zygoteArgs is how many arguments a zygote itself has: its name, -c, and waitingText.
+// zygoteArgs is the number of arguments of a zygote: its name, -c, and waitingText.
 const zygoteArgs = 3
 
-// A kind is which commands a zygote is for: one user's, of one program, which is bashProgram or a name of Python.
+// A kind names the commands that a zygote can run: one user and one program. The program is bashProgram or a name of
+// Python.
 type kind struct{ user, program string }
 
 const bashProgram = "bash"
 
-// zygotes are a guest's, one of each kind.
+// zygotes are the zygotes of a guest, at most one of each kind.
 type zygotes struct {
 	s *Server
 
-	making   sync.Mutex   // one is started at a time
-	object   int          // the file that they load, -1 before the first; guarded by making
-	failures map[kind]int // in a row, to start one; guarded by making
+	making   sync.Mutex   // held while a zygote starts
+	object   int          // the object file that they load, -1 before the first zygote; guarded by making
+	failures map[kind]int // failed starts in a row; guarded by making
 
 	mu     sync.Mutex
 	by     map[kind]*zygote
-	asked  map[kind]time.Time // when a command last had none that fits
+	asked  map[kind]time.Time // when a command last found no zygote of its kind
 	closed bool
 }
 
-// A zygote is a program that was started ahead. What is not guarded does not change.
+// A zygote is a program that was started in advance. The fields that mu does not guard do not change.
 type zygote struct {
 	*waiter
 	kind    kind
 	path    string
 	name    string   // its argv[0], which the C library keeps
-	sources []string // what else than path would make it another program
+	sources []string // other files that determine the program and its libraries
 	look    statKey  // of path
 	looks   statKeys // of the sources
-	slots   int      // for variables
+	slots   int      // places for variables
 	mm      memoryMap
-	at      uint64    // where messages to it are
-	tid     uint64    // where its C library has the number of its thread
-	environ uint64    // and where the address of its variables
-	robust  [2]uint64 // the list of locks that the kernel opens when a thread ends, and its size
-	touch   []call    // have a spare's memory mapped ahead
+	at      uint64    // address of messages to it
+	tid     uint64    // address of the thread ID in its C library
+	environ uint64    // address of its C library's environ
+	robust  [2]uint64 // the robust list, whose locks the kernel releases at a thread's end, and its size
+	touch   []call    // calls that map the memory of a prestarted process in advance
 
 	mu         sync.Mutex
 	prestarted []*waiter
-	want       int // how many of them there are to be
+	want       int // number of prestarted processes to keep
 	used       time.Time
 	ended      bool
 	rest       *time.Timer
 }
 
-// sources say which libraries a program gets.
+// sources returns the files that determine which libraries a program loads.
 func (k kind) sources(path string) []string {
 	all := []string{"/etc/ld.so.cache", "/etc/ld.so.preload"}
 	if k.program != bashProgram {
-		// where a Python that is not the system's has its libraries
+		// the library directory of a Python that is not the system's
 		all = append(all, filepath.Join(filepath.Dir(path), "../lib"))
 	}
 	return all
@@ -120,8 +124,8 @@ func newZygotes(s *Server) *zygotes {
 	return &zygotes{s: s, object: -1, failures: map[kind]int{}, by: map[kind]*zygote{}, asked: map[kind]time.Time{}}
 }
 
-// kind is that of the zygote whose spare could be the plan's program: it is a plain bash or a Python, and nothing in
-// its environment is for the time before main. It is zero where there can be none.
+// kind returns the kind of zygote that can run the plan. The plan's program must be a plain bash or a Python, and its
+// environment must contain no variable that takes effect before main. Otherwise kind returns zero.
 func (p *plan) kind(pl childIO) kind {
 	program, ok := filepath.Base(p.argv[0]), false
 	switch program {
@@ -142,14 +146,15 @@ func (p *plan) kind(pl childIO) kind {
 	return kind{p.id.Name, program}
 }
 
-// of is the zygote of a kind, or nil.
+// of returns the zygote of a kind, or nil.
 func (z *zygotes) of(k kind) *zygote {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.by[k]
 }
 
-// startCommand has a spare become the plan's command, if there is a zygote that fits. The caller holds s.spawn.
+// startCommand makes a prestarted process become the plan's command, if there is a matching zygote. The caller holds
+// s.spawn.
 func (z *zygotes) startCommand(o *group, p *plan, pl childIO) (deaths <-chan exitStatus, ok bool) {
 	g := z.of(pl.kind)
 	if g == nil {
@@ -171,13 +176,13 @@ func (z *zygotes) startCommand(o *group, p *plan, pl childIO) (deaths <-chan exi
 		if z.addPrestarted(g) != nil {
 			return nil, false
 		}
-		g.want = maxPrestarted // commands come faster than they are prepared for
+		g.want = maxPrestarted // commands come faster than processes are prestarted
 	}
 	sp := g.prestarted[len(g.prestarted)-1]
 	g.drop(sp)
 	g.used = time.Now()
 	if !z.s.reaper.unwatch(sp.o.pid, sp.died) {
-		return nil, false // it has died just now, and who watched cleans up
+		return nil, false // it has just died, and its watcher cleans up
 	}
 	err := sp.startCommand(msg, pl.files)
 	if err != nil {
@@ -206,7 +211,8 @@ func (z *zygotes) startIfFrequent(k kind, p *plan) {
 	delete(z.failures, k)
 }
 
-// refillIfEmpty has a spare made at once if the zygote of a kind has none left and its commands come without a pause.
+// refillIfEmpty prestarts one process at once if the zygote of a kind has none left and its commands come without a
+// pause.
 func (z *zygotes) refillIfEmpty(k kind) {
 	z.with(k, func(g *zygote) {
 		if g.want > 1 && len(g.prestarted) == 0 {
@@ -215,7 +221,7 @@ func (z *zygotes) refillIfEmpty(k kind) {
 	})
 }
 
-// refillAll has as many spares made as the zygote of a kind is to have.
+// refillAll prestarts processes until the zygote of a kind has as many as it wants.
 func (z *zygotes) refillAll(k kind) {
 	z.with(k, func(g *zygote) {
 		for !g.ended && len(g.prestarted) < g.want && z.addPrestarted(g) == nil {
@@ -223,7 +229,7 @@ func (z *zygotes) refillAll(k kind) {
 	})
 }
 
-// with runs fn with the zygote of a kind, if there is one, and its lock.
+// with locks the zygote of a kind, if there is one, and calls fn with it.
 func (z *zygotes) with(k kind, fn func(g *zygote)) {
 	if g := z.of(k); g != nil {
 		g.mu.Lock()
@@ -234,7 +240,7 @@ func (z *zygotes) with(k kind, fn func(g *zygote)) {
 	}
 }
 
-// wanted reports whether there should be a zygote of a kind that has none.
+// wanted reports whether to start a zygote of a kind that has none.
 func (z *zygotes) wanted(k kind) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -246,7 +252,7 @@ func (z *zygotes) wanted(k kind) bool {
 	return time.Since(last) < z.s.opt.ZygoteRest
 }
 
-// startZygote starts a zygote and its first spare. Called with z.making held.
+// startZygote starts a zygote and its first prestarted process. Called with z.making held.
 func (z *zygotes) startZygote(k kind, p *plan) (err error) {
 	if z.object < 0 {
 		if !kernelFits() {
@@ -274,7 +280,7 @@ func (z *zygotes) startZygote(k kind, p *plan) (err error) {
 	asleep := &plan{id: p.id, path: p.path, dir: "/", argv: []string{g.name, "-c", waitingText},
 		env: make([]string, g.slots)}
 	n := copy(asleep.env, []string{"LD_PRELOAD=/proc/self/fd/" + strconv.Itoa(zygoteObject)})
-	if k.program == bashProgram { // a Python loads libraries later, which it would be for, too
+	if k.program == bashProgram { // a Python loads libraries later, and the variable would affect those too
 		n += copy(asleep.env[n:], []string{"LD_BIND_NOW=1"})
 	}
 	for _, kv := range p.env {
@@ -303,7 +309,7 @@ func (z *zygotes) startZygote(k kind, p *plan) (err error) {
 	return nil
 }
 
-// addPrestarted has a zygote make a spare. Called with g.mu held.
+// addPrestarted makes a zygote fork a prestarted process. Called with g.mu held.
 func (z *zygotes) addPrestarted(g *zygote) error {
 	sp, far, err := newWaiter()
 	if err != nil {
@@ -321,8 +327,9 @@ func (z *zygotes) addPrestarted(g *zygote) error {
 	}
 	if err != nil {
 		_ = unix.Close(sp.conn)
-		z.s.counterCache.invalidate()                // the kernel may have counted a process that was refused
-		if err != wire.ErrFrame || g.done() == nil { // else the kernel did not let it, and it has said so
+		z.s.counterCache.invalidate() // the kernel may have counted a refused process
+		// otherwise the kernel refused the fork, and the zygote has reported that
+		if err != wire.ErrFrame || g.done() == nil {
 			z.end(g)
 		}
 		return err
@@ -339,19 +346,19 @@ func (z *zygotes) addPrestarted(g *zygote) error {
 	return nil
 }
 
-// drop takes one from the spares, if it is among them. Called with g.mu held.
+// drop removes sp from the prestarted processes of g. Called with g.mu held.
 func (g *zygote) drop(sp *waiter) {
 	g.prestarted = slices.DeleteFunc(g.prestarted, func(other *waiter) bool { return other == sp })
 }
 
-// forget forgets a waiter that has ended, or is something else now.
+// forget removes a waiter that has ended or has become a command.
 func (z *zygotes) forget(w *waiter) {
 	_ = unix.Close(w.conn)
 	z.s.removeGroup(w.o)
 	close(w.gone)
 }
 
-// cleanUp is for a zygote that has ended.
+// cleanUp cleans up after a zygote that has ended.
 func (z *zygotes) cleanUp(g *zygote) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -359,7 +366,7 @@ func (z *zygotes) cleanUp(g *zygote) {
 	z.forget(g.waiter)
 }
 
-// end has a zygote end, and its spare. Called with g.mu held.
+// end kills a zygote and its prestarted processes. Called with g.mu held.
 func (z *zygotes) end(g *zygote) {
 	if g.ended {
 		return
@@ -373,13 +380,14 @@ func (z *zygotes) end(g *zygote) {
 		delete(z.by, g.kind)
 	}
 	z.mu.Unlock()
-	z.s.reaper.kill(g.o.pid, g.died, -g.o.pid) // also a spare that was stopped before it could say a word
+	// also a prestarted process that was stopped before it reported its PID
+	z.s.reaper.kill(g.o.pid, g.died, -g.o.pid)
 	for _, sp := range g.prestarted {
 		z.s.reaper.kill(sp.o.pid, sp.died, sp.o.pid)
 	}
 }
 
-// endIfUnused ends one that nobody has used for long enough.
+// endIfUnused ends a zygote that has run no command for ZygoteRest.
 func (z *zygotes) endIfUnused(g *zygote) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -390,7 +398,7 @@ func (z *zygotes) endIfUnused(g *zygote) {
 	z.end(g)
 }
 
-// endAll ends them all, keeps others from being started, and returns when they are gone.
+// endAll ends all zygotes, prevents new ones, and returns when they are gone.
 func (z *zygotes) endAll() {
 	z.making.Lock()
 	defer z.making.Unlock()
@@ -414,30 +422,32 @@ func (z *zygotes) endAll() {
 	}
 }
 
-// open lets others be started again.
+// open allows new zygotes again.
 func (z *zygotes) open() {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.closed = false
 }
 
-// Flags of clone: the C library's for a process of its own, and that it is the child of the zygote's parent, which is
-// the guest.
+// Flags of clone: those of the C library's fork, and CLONE_PARENT, which makes the new process a child of the guest.
 const cloneFlags = unix.CLONE_CHILD_CLEARTID | unix.CLONE_CHILD_SETTID | unix.CLONE_PARENT | uint64(unix.SIGCHLD)
 
-// child has a zygote make a spare, whose socket comes along.
+// child returns the message that makes a zygote fork a prestarted process. The socket of that process is sent with
+// it.
 func (g *zygote) child() *message {
 	m := &message{at: g.at, flags: cloneFlags, tid: g.tid}
 	m.call(unix.SYS_DUP3, zygoteGiven, zygoteSocket, 0)
 	pid := m.putNumbers(0)
 	m.callTo(pid, unix.SYS_GETPID)
 	m.say(pid, 8)
-	m.calls = append(m.calls, g.touch...) // a spare that gets no memory for it ends, and is found dead
+	// a prestarted process without memory for these calls ends, and is found dead
+	m.calls = append(m.calls, g.touch...)
 	m.call(callNext)
 	return m
 }
 
-// command has a spare become the plan's command, whose descriptors come along.
+// command returns the message that makes a prestarted process become the plan's command. The command's descriptors
+// are sent with it.
 func (g *zygote) command(p *plan, k tag) *message {
 	m := &message{at: g.at}
 	for i := range uint64(3) {
@@ -457,7 +467,7 @@ func (g *zygote) command(p *plan, k tag) *message {
 	mm.set(m)
 	m.call(callCopy, g.mm.stack, m.putNumbers(vector...), uint64(8*len(vector)))
 	m.call(callCopy, g.environ, m.putNumbers(environ), 8)
-	// bash has no such locks; of a clone the kernel has no list, and nobody but the C library's fork would tell it
+	// bash has no such locks; the kernel has no list for a clone, and only the C library's fork would set one
 	if g.kind.program != bashProgram {
 		m.call(unix.SYS_SET_ROBUST_LIST, g.robust[0], g.robust[1])
 	}

@@ -2,8 +2,8 @@ package pid1
 
 import "unsafe"
 
-// zygotesWork is whether this machine's architecture has code for zygotes.
+// zygotesWork reports whether there is zygote code for this architecture.
 const zygotesWork = true
 
-// zygoteText is where the code is in this program.
+// zygoteText returns the address of the code in this program.
 func zygoteText() unsafe.Pointer

@@ -9,12 +9,12 @@
 #define sysCloseRange 436
 
 #define noSignal 0x4000 // MSG_NOSIGNAL
-#define isError -4095 // and above
+#define isError -4095 // results from here on are errors
 
-// zygoteCode is what the dynamic linker calls in a prestarted program. It uses nothing of Go and runs from a copy that
-// zygoteobject.go makes. Its data begins 0xf000 bytes after it; that file says what is where.
+// zygoteCode is called by the dynamic linker in a zygote. It uses nothing of Go and runs from a copy that
+// zygoteobject.go makes. Its data begins 0xf000 bytes after its start. zygoteobject.go has the offsets in the data.
 //
-// R12: the data. R13: the message. R14: the call. R15: whether this is a child.
+// R12: the data. R13: the message. R14: the call. R15: 1 in a child, otherwise 0.
 TEXT zygoteCode<>(SB),NOSPLIT|NOFRAME,$0
 	PUSHQ	BX
 	PUSHQ	BP
@@ -32,7 +32,7 @@ TEXT zygoteCode<>(SB),NOSPLIT|NOFRAME,$0
 	MOVQ	AX, 0x220(R12)
 	XORL	R15, R15
 	MOVQ	R12, AX
-say: // AX, to the guest
+say: // sends AX to the guest
 	MOVQ	AX, 0x400(R12)
 	MOVQ	$3, DI
 	LEAQ	0x400(R12), SI
@@ -45,7 +45,7 @@ say: // AX, to the guest
 	TESTQ	R15, R15
 	JNZ	exit
 
-done: // what came with a message is the child's
+done: // closes the descriptors of a message, which belong to the child
 	MOVQ	$4, DI
 	MOVQ	$0xffffffff, SI
 	XORL	DX, DX
@@ -108,7 +108,7 @@ copy:
 	REP; MOVSB
 	JMP	advance
 
-function: // of the C library, or 0
+function: // calls a function of the C library, unless its address is 0
 	MOVQ	(DI), AX
 	TESTQ	AX, AX
 	JZ	advance
@@ -138,7 +138,7 @@ exit:
 	SYSCALL
 	INT	$3
 
-	LONG	$0x74726562 // the end, for the copy
+	LONG	$0x74726562 // endOfText, the end of the copy
 	LONG	$0x646e6521
 	RET
 

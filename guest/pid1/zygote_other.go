@@ -4,7 +4,8 @@ package guest
 
 import "unsafe"
 
-// zygotesWork is whether this machine's architecture has code for zygotes. On others each command executes its program.
+// zygotesWork reports whether there is zygote code for this architecture. Without it, the guest executes the program
+// of each command.
 const zygotesWork = false
 
 func zygoteText() unsafe.Pointer { return nil }

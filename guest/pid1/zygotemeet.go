@@ -15,8 +15,8 @@ import (
 	"berth/guest/wire"
 )
 
-// Of prctl: the address that the kernel clears when a thread ends, where the C library has the thread's number, and
-// what a process is made of.
+// Options of prctl: the address that the kernel clears when a thread ends, where the C library keeps the thread's ID;
+// and the memory map of a process.
 const (
 	getTIDAddress = 40 // PR_GET_TID_ADDRESS
 	setMM         = 35 // PR_SET_MM
@@ -24,8 +24,8 @@ const (
 	mmSize        = 15 // PR_SET_MM_MAP_SIZE
 )
 
-// kernelFits reports whether the kernel has what zygotes need of it, before any is started. gVisor's has not, and a
-// sandbox may end over the attempt.
+// kernelFits reports whether the kernel has the calls that zygotes need. It is called before a zygote starts:
+// gVisor's kernel lacks them, and an attempt may end a sandbox.
 func kernelFits() bool {
 	var address uint64
 	var size uint32
@@ -33,9 +33,9 @@ func kernelFits() bool {
 		unix.Prctl(setMM, mmSize, uintptr(unsafe.Pointer(&size)), 0, 0) == nil && size == 8*mmNumbers
 }
 
-// handshake has a zygote that was started say where it is, and finds out whether it can be of use: whether this program
-// has loaded the code at all, its C library keeps books of threads as is expected here, and the kernel lets a process
-// say where its arguments are, so that lists of processes show a command as it is.
+// handshake receives the address of a started zygote and checks that the zygote is usable. The program must have
+// loaded the code, and its C library must keep its thread ID where the guest expects it. The kernel must let a
+// process set the addresses of its arguments, so that process lists show the command.
 func (g *zygote) handshake() error {
 	g.wait = zygoteStart
 	n, err := g.number()
@@ -43,7 +43,7 @@ func (g *zygote) handshake() error {
 		return err
 	}
 	g.at = uint64(n) + dataMessage
-	if err := g.loadLocale(); err != nil { // first, since it takes memory
+	if err := g.loadLocale(); err != nil { // first, since it allocates memory
 		return err
 	}
 	if err := g.readLayout(); err != nil {
@@ -60,32 +60,32 @@ func (g *zygote) handshake() error {
 	return nil
 }
 
-// data is the address of something in the object's data.
+// data returns the address of an offset in the object's data.
 func (g *zygote) data(at uint64) uint64 { return g.at - dataMessage + at }
 
-// loadLocale has the C library load what the locale of the zygote's environment needs, and how its characters are
-// converted, a tenth of a small command's time. It is not set thereby, but used for one character: bash and Python
-// set it in a child as ever, and find it loaded if it is the same.
+// loadLocale makes the C library load the locale of the zygote's environment and its character conversion. Loading
+// takes a tenth of a small command's time. loadLocale does not set the locale, and uses it for one character only.
+// bash and Python set the locale in a child as usual, and find it loaded if it is the same.
 func (g *zygote) loadLocale() error {
 	const (
-		all    = 1<<13 - 1 - 1<<6 // LC_ALL_MASK: categories 0 to 12, of which 6 is none
+		all    = 1<<13 - 1 - 1<<6 // LC_ALL_MASK: categories 0 to 12 without 6, which is none
 		global = math.MaxUint64   // LC_GLOBAL_LOCALE
 	)
 	m := &message{at: g.at}
 	m.callTo(m.argument(1, 1), callLibC, g.data(dataLocale), all, m.put([]byte{0}), 0)
-	m.call(callLibC, g.data(dataUse), 0) // 0 where there is none, which changes nothing
+	m.call(callLibC, g.data(dataUse), 0) // 0 if there is no such locale, which changes nothing
 	m.call(callLibC, g.data(dataLength), m.put([]byte("a")), 1)
 	m.call(callLibC, g.data(dataUse), global)
 	return g.do(m)
 }
 
-// What a zygote says of itself: six numbers, and /proc/self/stat, for which there is room enough.
+// Sizes of a zygote's answer: six numbers, and /proc/self/stat, which is shorter than statBytes.
 const (
 	factBytes = 48
 	statBytes = 1024
 )
 
-// readLayout asks where the kernel and the C library have what is to be changed in a child.
+// readLayout asks the zygote for the addresses in the kernel and the C library that a child must change.
 func (g *zygote) readLayout() error {
 	m := &message{at: g.at}
 	facts := m.put(make([]byte, factBytes+statBytes))
@@ -121,10 +121,10 @@ func (g *zygote) readLayout() error {
 	return err
 }
 
-// checkLayout looks whether all is where it should be.
+// checkLayout checks that the values at these addresses are the expected ones.
 func (g *zygote) checkLayout() error {
 	m := &message{at: g.at}
-	size := 8 * (1 + zygoteArgs + 1 + g.slots + 1) // of what stands there
+	size := 8 * (1 + zygoteArgs + 1 + g.slots + 1) // of the vector on the stack
 	m.say(g.tid, 4)
 	m.say(g.environ, 8)
 	m.say(g.mm.stack, uint64(size))
@@ -137,7 +137,7 @@ func (g *zygote) checkLayout() error {
 		return fmt.Errorf("this C library keeps something else where it has the kernel clear its thread's number: %w",
 			cmp.Or(err, wire.ErrFrame))
 	}
-	const vars = 1 + zygoteArgs + 1 // where the variables begin
+	const vars = 1 + zygoteArgs + 1 // index of the first variable
 	n, err = g.receive(b)
 	if err != nil || n != 8 || binary.LittleEndian.Uint64(b) != g.mm.stack+8*vars {
 		return fmt.Errorf("this C library has its environ elsewhere: %w", cmp.Or(err, wire.ErrFrame))
@@ -152,7 +152,8 @@ func (g *zygote) checkLayout() error {
 	return nil
 }
 
-// protect tries what children will do, and keeps others of the same user from looking into it.
+// protect tries the calls that children will make, and makes the zygote unreadable for other processes of the same
+// user.
 func (g *zygote) protect() error {
 	m := &message{at: g.at}
 	m.call(unix.SYS_CLOSE_RANGE, math.MaxUint32, math.MaxUint32, 0)
@@ -161,8 +162,8 @@ func (g *zygote) protect() error {
 	return g.do(m)
 }
 
-// tryTouch finds out which of its memory a spare can have mapped ahead. A Python's start needs nearly all of it, a
-// page at a time; a small command of bash needs too little.
+// tryTouch finds out which memory of a prestarted process can be mapped in advance. A start of Python needs nearly
+// all of its memory, one page fault at a time. A small command of bash needs too little.
 func (g *zygote) tryTouch() {
 	if g.kind.program == bashProgram {
 		return
@@ -175,32 +176,32 @@ func (g *zygote) tryTouch() {
 		m := &message{at: g.at}
 		m.call(unix.SYS_MADVISE, start, end-start, t.advice)
 		calls := m.calls
-		if g.do(m) == nil { // else the kernel is older, or some of it cannot be written to
+		if g.do(m) == nil { // otherwise the kernel is older, or part of the memory is not writable
 			g.touch = append(g.touch, calls...)
 		}
 	}
 }
 
-// An extent is a part of memory.
+// An extent is a range of memory.
 type extent struct{ start, end uint64 }
 
-// wholePages leaves out a page that begins before it: of data, what is mapped as read-only now.
+// wholePages returns the extent without a page that begins before it. In data, that page is read-only now.
 func (e extent) wholePages() (start, end uint64) {
 	page := uint64(unix.Getpagesize())
 	return (e.start + page - 1) &^ (page - 1), (e.end + page - 1) &^ (page - 1)
 }
 
-// A memoryMap is what the kernel knows of the parts of a process's memory.
+// A memoryMap is the kernel's record of the memory ranges of a process.
 type memoryMap struct {
 	code, data, heap, args, env extent
-	// where the number of arguments stands, their addresses, 0, those of the variables, 0
+	// address of the argument count, the argument addresses, 0, the variable addresses, 0
 	stack uint64
 }
 
-// parseMemoryMap reads it from /proc/self/stat, but for the end of the heap.
+// parseMemoryMap reads a memory map from /proc/self/stat. The end of the heap is not in there.
 func parseMemoryMap(stat string) (m memoryMap, err error) {
 	f := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	const first = 3 // the number of the field that follows the name, in proc(5)
+	const first = 3 // the number of the field after the name, in proc(5)
 	for at, v := range map[int]*uint64{
 		26: &m.code.start, 27: &m.code.end, 28: &m.stack, 45: &m.data.start, 46: &m.data.end, 47: &m.heap.start,
 		48: &m.args.start, 49: &m.args.end, 50: &m.env.start, 51: &m.env.end,
@@ -215,12 +216,12 @@ func parseMemoryMap(stat string) (m memoryMap, err error) {
 	return m, nil
 }
 
-// mmNumbers is how many numbers of eight bytes struct prctl_mm_map is.
+// mmNumbers is the size of struct prctl_mm_map in numbers of eight bytes.
 const mmNumbers = 13
 
-// set adds the call that tells the kernel all this (PR_SET_MM_MAP).
+// set adds the call that gives the memory map to the kernel (PR_SET_MM_MAP).
 func (m *memoryMap) set(msg *message) {
-	const noFile = math.MaxUint32 << 32 // which follows a size of 0
+	const noFile = math.MaxUint32 << 32 // follows an auxv size of 0; no executable descriptor
 	at := msg.putNumbers(m.code.start, m.code.end, m.data.start, m.data.end, m.heap.start, m.heap.end, m.stack,
 		m.args.start, m.args.end, m.env.start, m.env.end, 0, noFile)
 	msg.call(unix.SYS_PRCTL, setMM, mmAll, at, 8*mmNumbers, 0)

@@ -6,50 +6,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A message tells a zygote what to do, by itself or in a child: system calls one after the other. Of them all it is
-// the guest that knows, and the zygote's code is a loop. What they point to is in the message, whose address the
-// guest has been told.
+// A message is a sequence of system calls for a zygote, or for a child that it forks first. Only the guest knows what
+// they do: the zygote's code is a loop. The data that they point to is part of the message. The guest knows the
+// message's address in the zygote from the handshake.
 type message struct {
 	at    uint64 // its address in the zygote
-	flags uint64 // of clone; 0 is no child
-	tid   uint64 // where the C library keeps the number of its thread
+	flags uint64 // flags of clone; 0: no child
+	tid   uint64 // address where the C library keeps its thread ID
 	calls []call
-	data  []byte // what follows the calls
+	data  []byte // the bytes after the calls
 }
 
-// A call is a system call by its number and arguments, and where what it returns goes if that is not 0.
+// A call is a system call: its number, its arguments, and the address for its result, 0 for none.
 type call struct {
 	number uint64
 	args   [6]uint64
 	result uint64
 }
 
-// Numbers of no system call.
+// Call numbers that are no system calls.
 const (
-	callEnd  = ^uint64(0) - iota // for a zygote: the next message; for a child: on to its program
-	callCopy                     // to args[0] from args[1], args[2] bytes
-	callNext                     // the next message, also for a child
-	callLibC                     // the function whose address is at args[0], with the next three arguments
+	callEnd  = ^uint64(0) - iota // zygote: wait for the next message; child: return to its program
+	callCopy                     // copy args[2] bytes from args[1] to args[0]
+	callNext                     // wait for the next message, also in a child
+	callLibC                     // call the function whose address is at args[0], with the next three arguments
 )
 
 const (
 	messageHeader = 16
 	callBytes     = 64
 	maxCalls      = 24
-	messageData   = messageHeader + maxCalls*callBytes // where the data begins
+	messageData   = messageHeader + maxCalls*callBytes // offset of the data
 )
 
 // call adds a system call.
 func (m *message) call(number uint64, args ...uint64) { m.callTo(0, number, args...) }
 
-// callTo adds one whose result goes to an address.
+// callTo adds a system call whose result is stored at an address.
 func (m *message) callTo(result, number uint64, args ...uint64) {
 	c := call{number: number, result: result}
 	copy(c.args[:], args)
 	m.calls = append(m.calls, c)
 }
 
-// argument is the address of an argument of a call, for the result of one before it.
+// argument returns the address of an argument of a call, as the target for the result of an earlier call.
 func (m *message) argument(call, n int) uint64 {
 	return m.at + messageHeader + uint64(callBytes*call+8*(1+n))
 }
@@ -64,10 +64,10 @@ func (m *message) put(b []byte) uint64 {
 	return at
 }
 
-// here is the address of what is put next.
+// here returns the address of the data that put adds next.
 func (m *message) here() uint64 { return m.at + messageData + uint64(len(m.data)) }
 
-// putStrings adds strings as the kernel has them above a stack, and their addresses to a vector, with a 0 at its end.
+// putStrings adds strings in the kernel's layout above a stack. It appends their addresses and a final 0 to a vector.
 func (m *message) putStrings(vector []uint64, list []string) ([]uint64, extent) {
 	start := m.here()
 	var b []byte
@@ -79,7 +79,7 @@ func (m *message) putStrings(vector []uint64, list []string) ([]uint64, extent) 
 	return append(vector, 0), extent{start, start + uint64(len(b))}
 }
 
-// putNumbers adds numbers of eight bytes each.
+// putNumbers adds numbers of eight bytes each, and returns their address.
 func (m *message) putNumbers(list ...uint64) uint64 {
 	b := make([]byte, 0, 8*len(list))
 	for _, v := range list {
@@ -88,12 +88,12 @@ func (m *message) putNumbers(list ...uint64) uint64 {
 	return m.put(b)
 }
 
-// say has something sent to the guest.
+// say adds a call that sends size bytes at an address to the guest.
 func (m *message) say(at, size uint64) {
 	m.call(unix.SYS_SENDTO, zygoteSocket, at, size, unix.MSG_NOSIGNAL)
 }
 
-// bytes is the message as it is sent, nil if it is too long.
+// bytes returns the encoded message, or nil if it is too long.
 func (m *message) bytes() []byte {
 	if m.call(callEnd); len(m.calls) > maxCalls || messageData+len(m.data) > maxMessage {
 		return nil

@@ -8,46 +8,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a zygote executes comes to it as a shared object of its own, which the guest writes here: two pages of a file
-// in memory, named to the dynamic linker by LD_PRELOAD. The linker calls the code when all else is loaded, and the
-// code does what it is told over a socket (see zygotemessage.go).
+// A zygote gets the code that it executes as a shared object. The guest writes the object here: two pages of a file
+// in memory, which LD_PRELOAD names to the dynamic linker. The linker calls the code after it has loaded everything
+// else. The code carries out the messages that it receives over a socket (see zygotemessage.go).
 
-// Where things are in the object, from its beginning. The code knows these numbers too.
+// Offsets in the object. The code contains the same numbers.
 const (
 	objectCode   = 0x1000
-	objectData   = 0x10000 // a page of its own also where pages have 64 KiB
-	dataHeader   = 0x200   // struct msghdr of what is received; the code fills in three addresses
+	objectData   = 0x10000 // on a page of its own, even with pages of 64 KiB
+	dataHeader   = 0x200   // struct msghdr for receiving; the code sets three addresses in it
 	dataPiece    = 0x240   // struct iovec
-	dataLocale   = 0x300   // address of the C library's newlocale, which the dynamic linker fills in; 0 if it has none
-	dataEnviron  = 0x308   // of its environ, likewise
-	dataUse      = 0x310   // of its uselocale
-	dataLength   = 0x318   // of its mblen
-	dataMessage  = 0x1000  // what is received
+	dataLocale   = 0x300   // address of the C library's newlocale, set by the dynamic linker; 0 if it has none
+	dataEnviron  = 0x308   // address of its environ, likewise
+	dataUse      = 0x310   // address of its uselocale
+	dataLength   = 0x318   // address of its mblen
+	dataMessage  = 0x1000  // the received message
 	objectEnd    = objectData + dataMessage + maxMessage
 	maxMessage   = 0xf000 // bytes
-	controlBytes = 64     // of descriptors that come along
+	controlBytes = 64     // for the descriptors of a message
 )
 
-// The descriptors of a zygote. What comes with a message follows.
+// The descriptors of a zygote. Those of a message come after them.
 const (
 	zygoteSocket = 3
-	zygoteObject = 4 // until it begins
+	zygoteObject = 4 // open until the zygote begins
 	zygoteGiven  = 4
 )
 
-// endOfText is what stands behind the code.
+// endOfText marks the end of the code.
 var endOfText = []byte("bert!end")
 
-// zygoteCode is the code, as it is in this program.
+// zygoteCode returns the code as it is in this program.
 func zygoteCode() []byte {
 	text := unsafe.Slice((*byte)(zygoteText()), objectCode)
 	code, _, _ := bytes.Cut(text, endOfText)
 	return code
 }
 
-// newZygoteObject writes the object into a file in memory that nobody can change.
+// newZygoteObject writes the object into a sealed file in memory.
 func newZygoteObject() (fd int, err error) {
-	const mayExecute = 0x10 // MFD_EXEC, of Linux 6.3
+	const mayExecute = 0x10 // MFD_EXEC, since Linux 6.3
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	if fd, err = unix.MemfdCreate("ahead", flags|mayExecute); err == unix.EINVAL {
 		fd, err = unix.MemfdCreate("ahead", flags)
@@ -71,10 +71,10 @@ func newZygoteObject() (fd int, err error) {
 	return fd, nil
 }
 
-// Of the ELF format, by the names of its documents.
+// Constants of the ELF format, with the names of its specification.
 const (
 	elfMachine     = 62 // x86-64
-	elfAddress     = 6  // its kind of relocation that is a symbol's address
+	elfAddress     = 6  // the relocation type for the address of a symbol
 	elfHeaderBytes = 64
 	programBytes   = 56
 
@@ -89,7 +89,7 @@ const (
 	relocationBytes = 24
 )
 
-// wantedSymbols are what the dynamic linker is to find, and where the addresses go.
+// wantedSymbols are the symbols that the dynamic linker resolves, and the offsets for their addresses.
 var wantedSymbols = []struct {
 	name string
 	kind byte
@@ -99,14 +99,15 @@ var wantedSymbols = []struct {
 	{"environ", weakObject, dataEnviron},
 }
 
-// zygoteImage is the object's first part, headers and code, and its second, what the dynamic linker is to know and
-// the code's data.
+// zygoteImage returns the two parts of the object. The first has the headers and the code. The second has the dynamic
+// section and the data of the code.
 func zygoteImage() (head, data []byte) {
 	code := zygoteCode()
 	const programs = 4
-	const hash = elfHeaderBytes + programs*programBytes // a table without any name, since nobody looks for one here
+	// an empty hash table, since no program looks up a symbol here
+	const hash = elfHeaderBytes + programs*programBytes
 	le := binary.LittleEndian
-	strings, table, relocated := []byte{0}, make([]byte, symbolBytes), []byte(nil) // the first symbol is always there
+	strings, table, relocated := []byte{0}, make([]byte, symbolBytes), []byte(nil) // the first symbol is always null
 	for i, want := range wantedSymbols {
 		table = le.AppendUint32(table, uint32(len(strings)))
 		table = append(table, want.kind)
