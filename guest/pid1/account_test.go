@@ -7,7 +7,7 @@ import (
 	"berth/guest/wire"
 )
 
-// What a killed or abandoned child has used is told with its command.
+// TestOrphansCount checks that the exit of a command includes the resource use of its killed and abandoned children.
 func TestOrphansCount(t *testing.T) {
 	w := newWorld(t, false)
 	const work = `python3 -c 'x = bytearray(64 << 20); sum(range(8000000))'`

@@ -171,7 +171,7 @@ func TestEditorReplaceErrors(t *testing.T) {
 	}
 }
 
-// Edits of one file at once all count, whoever makes them.
+// TestEditorConcurrentEdits checks that no concurrent edit of a file is lost.
 func TestEditorConcurrentEdits(t *testing.T) {
 	w := newWorld(t, false)
 	const n = 40
@@ -196,9 +196,9 @@ func TestEditorConcurrentEdits(t *testing.T) {
 	}
 }
 
-// A file of as many lines as the editor takes is edited in a container without much memory.
+// TestEditorManyLines edits a file with the maximum number of lines in a container with little memory.
 func TestEditorManyLines(t *testing.T) {
-	w := newWorld(t, false, cgroup+"="+memoryCgroup(t, 640<<20)) // the race detector takes its part
+	w := newWorld(t, false, cgroup+"="+memoryCgroup(t, 640<<20)) // includes memory of the race detector
 	must(t, os.WriteFile(filepath.Join(w.workspace, "f"), append(bytes.Repeat([]byte{'\n'}, 16<<20-10), "x\n"...),
 		0o666))
 	must(t, os.Chmod(filepath.Join(w.workspace, "f"), 0o666))

@@ -116,7 +116,7 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// A fast command's output, and a large one's, must not be lost, however slow the sink is.
+// TestOutputIsWhole checks that no output is lost, of a fast command or of a large amount, even with a slow sink.
 func TestOutputIsWhole(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		for i := range 300 {
@@ -145,7 +145,8 @@ func TestOutputIsWhole(t *testing.T) {
 	})
 }
 
-// What a process leaves behind must not hold its result, nor die for want of a reader.
+// TestBackgroundChildHoldsPipe checks that a process that a command leaves behind does not delay the command's
+// result. The process must not die because its output has no reader.
 func TestBackgroundChildHoldsPipe(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		mark := filepath.Join(w.workspace, "survived")
@@ -165,7 +166,7 @@ func TestBackgroundChildHoldsPipe(t *testing.T) {
 	})
 }
 
-// A child that writes for ever must not hold the result either.
+// TestEndlessChild checks that a child that writes forever does not delay the result.
 func TestEndlessChild(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		r := w.bash("yes & echo begun >&2")
@@ -194,7 +195,8 @@ func TestStdin(t *testing.T) {
 	})
 }
 
-// A command that does not read holds up who writes, and one that ends lets go.
+// TestStdinBackPressure checks that a write blocks while the command does not read, and returns when the command
+// ends.
 func TestStdinBackPressure(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		var o collected
@@ -210,7 +212,7 @@ func TestStdinBackPressure(t *testing.T) {
 			t.Fatalf("4 MiB went to a command that read one byte: %v", err)
 		default:
 		}
-		// Signals and kills must still get through.
+		// Signals and kills must still arrive.
 		must(t, p.Kill(short(t)))
 		if err := <-wrote; proto.CodeOf(err) != proto.Conflict {
 			t.Errorf("writing to a command that ended: %v", err)
@@ -219,7 +221,8 @@ func TestStdinBackPressure(t *testing.T) {
 	})
 }
 
-// A write that is given up says how much was taken, and the next one goes on behind it.
+// TestStdinGivenUp checks that a canceled write returns how much was written, and that the next write continues
+// there.
 func TestStdinGivenUp(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		var o collected
@@ -254,11 +257,11 @@ func TestSignals(t *testing.T) {
 			t.Errorf("got %+v", r)
 		}
 		wantCode(t, p.Signal(short(t), syscall.SIGTERM), proto.Conflict)
-		must(t, p.Kill(short(t))) // what has ended may be killed
+		must(t, p.Kill(short(t))) // a kill of an ended command is no error
 	})
 }
 
-// When the daemon's connection closes, the command it ran is killed with all it started.
+// TestHangUpKills checks that the end of the daemon's connection kills its command and all processes of that.
 func TestHangUpKills(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		var o collected
@@ -327,7 +330,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Of a guest that is there in place of another nothing is taken for known.
+// TestHelloOfAnother checks that the client keeps no facts of an earlier guest when another takes its place.
 func TestHelloOfAnother(t *testing.T) {
 	first, second := newWorld(t, false), newWorld(t, true)
 	dial := first.dialer(false)
@@ -335,7 +338,7 @@ func TestHelloOfAnother(t *testing.T) {
 	defer c.Close()
 	h, err := c.Hello(short(t))
 	must(t, err)
-	// has the connection to itself
+	// this command occupies the first connection
 	p, err := c.Start(t.Context(), wire.Command{Text: "cat", Stdin: true}, func(proto.Stream, int64, []byte) {})
 	must(t, err)
 	dial = second.dialer(true)
@@ -350,8 +353,8 @@ func TestHelloOfAnother(t *testing.T) {
 	}
 }
 
-// TestAsk: a guest that was asked is heard in a time that begins with the hearing, whatever became of the one that it
-// was asked in.
+// TestAsk checks that the time for the answer begins when the caller waits for it, and that the answer arrives
+// although the context of the request was canceled.
 func TestAsk(t *testing.T) {
 	w := newWorld(t, false)
 	want, err := w.Hello(short(t))

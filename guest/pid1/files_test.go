@@ -40,7 +40,7 @@ func (w *world) get(path string) string {
 	return string(b)
 }
 
-// temps lists what an unfinished write would leave.
+// temps lists the temporary files of unfinished writes.
 func (w *world) temps() []string {
 	var found []string
 	_ = filepath.Walk(w.workspace, func(p string, _ os.FileInfo, _ error) error {
@@ -82,7 +82,7 @@ func TestWriteAndRead(t *testing.T) {
 	}
 	r, _, err := w.Read(short(t), "user", "a/b/file", 0, -1)
 	must(t, err)
-	must(t, r.Close()) // before its end
+	must(t, r.Close()) // before the end of the file
 	w.put("a/b/file", "new")
 	if fi, err := w.Stat(short(t), "user", "a/b/file"); err != nil || fi.Mode != "0750" || w.get("a/b/file") != "new" {
 		t.Errorf("replaced: %+v %v", fi, err)
@@ -94,7 +94,7 @@ func TestWriteAndRead(t *testing.T) {
 	}
 }
 
-// A write that is cut off leaves the old file, and nothing else.
+// TestWriteInterrupted checks that an interrupted write leaves the old file and no other.
 func TestWriteInterrupted(t *testing.T) {
 	w := newWorld(t, false)
 	w.put("file", "old")
@@ -115,7 +115,7 @@ func TestWriteInterrupted(t *testing.T) {
 	}
 }
 
-// Whoever asks has the permissions of its user, as the kernel sees them.
+// TestPermissions checks that the kernel checks the permissions of the requesting user.
 func TestPermissions(t *testing.T) {
 	w := newWorld(t, false)
 	secret := filepath.Join(w.dir, "secret")
@@ -149,7 +149,7 @@ func TestPermissions(t *testing.T) {
 			t.Errorf("root: %s: %v", name, err)
 		}
 	}
-	// Root that replaces a user's file leaves it the user's.
+	// When root replaces a file, the owner stays the same.
 	w.put("mine", "x")
 	fi, err := w.Write(ctx, "root", "mine", wire.WriteOptions{}, strings.NewReader("y"))
 	if err != nil || fi.UID != 1000 {
@@ -262,7 +262,7 @@ func TestRemove(t *testing.T) {
 	must(t, w.Remove(ctx, "user", "d/keep", false))
 	wantCode(t, w.Remove(ctx, "user", "d/keep", true), proto.NotFound)
 	wantCode(t, w.Remove(ctx, "root", "/", true), proto.InvalidArgument)
-	// Deeper than any path may be long, and than descriptors would last.
+	// Deeper than the maximum path length and the limit of descriptors.
 	r := w.run(wire.Command{Argv: []string{"python3", "-c", `
 import os
 os.mkdir("deep"); os.chdir("deep")
@@ -368,11 +368,11 @@ func TestUntarRefuses(t *testing.T) {
 	if len(w.temps()) > 0 {
 		t.Errorf("left %v", w.temps())
 	}
-	// The same connection goes on.
+	// The same connection still works.
 	w.put("after", "x")
 }
 
-// A member's links are its own affair as long as they stay inside.
+// TestUntarLinks checks that links in an archive may point anywhere inside the target directory.
 func TestUntarLinks(t *testing.T) {
 	w := newWorld(t, false)
 	var b bytes.Buffer
@@ -390,7 +390,8 @@ func TestUntarLinks(t *testing.T) {
 	}
 }
 
-// A relative link is followed from where it really is, as the kernel does, also behind a link to its directory.
+// TestWriteBehindALinkedDirectory checks that a relative link is resolved from its real directory, as the kernel
+// does, even if the path reaches that directory through a link.
 func TestWriteBehindALinkedDirectory(t *testing.T) {
 	w := newWorld(t, false)
 	if r := w.bash("mkdir -p releases/1/etc releases/shared; echo old >releases/shared/config; " +
@@ -418,7 +419,8 @@ func TestWriteBehindALinkedDirectory(t *testing.T) {
 	}
 }
 
-// An archive may say of a name that it is a link to itself: tar does, of a file with two names that it is given twice.
+// TestUntarLinkToItself extracts an archive with an entry that is a link to itself. tar writes one for a file with
+// two names that it is given twice.
 func TestUntarLinkToItself(t *testing.T) {
 	w := newWorld(t, false)
 	if r := w.bash("mkdir g; echo abc >g/a; ln g/a g/b; echo z >g/z; tar -cf t.tar -C g a b a z"); r.Code != 0 {
@@ -433,9 +435,9 @@ func TestUntarLinkToItself(t *testing.T) {
 	}
 }
 
-// What a removal that was cut off has left is no hindrance to the next one.
+// TestRemoveAgain checks that a removal succeeds after an interrupted one.
 func TestRemoveAgain(t *testing.T) {
-	inMemory(t, "") // where a directory lists what is newest first
+	inMemory(t, "") // on a file system that lists the newest entries first
 	w := newWorld(t, false)
 	r := w.run(wire.Command{Argv: []string{"python3", "-c", fmt.Sprintf(`
 import os
@@ -449,10 +451,10 @@ for i in range(%d):
 	must(t, w.Remove(short(t), "user", "deep", true))
 }
 
-// A readFunc is a reader that is a function.
+// A readFunc is a function that implements io.Reader.
 type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-// deepFrom is how many directories deep a removal goes before it moves what is deeper up.
+// deepFrom is the depth in directories from which a removal moves deeper directories up.
 const deepFrom = 50

@@ -15,7 +15,7 @@ import (
 	"berth/proto"
 )
 
-// freePort is one that nobody listens on.
+// freePort returns a port without a listener.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -24,7 +24,7 @@ func freePort(t *testing.T) uint16 {
 	return ln.Addr().(*net.TCPAddr).AddrPort().Port()
 }
 
-// knock connects to a port of loopback, as a program inside does.
+// knock connects to a port of loopback, as a program in the container does.
 func knock(t *testing.T, port uint16) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
@@ -34,14 +34,15 @@ func knock(t *testing.T, port uint16) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// What connects inside comes out here, whole, both ways, and either side may be done first.
+// TestRelay checks that a connection from the container arrives at the daemon. All data must arrive in both
+// directions, whichever side closes first.
 func TestRelay(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		port := freePort(t)
 		data := bytes.Repeat([]byte("0123456789abcdef"), 64<<10) // 1 MiB
 		for i := range 3 {
 			var inside *net.TCPConn
-			if i == 2 { // nobody waits for it yet
+			if i == 2 { // no portForward waits for it yet
 				inside = knock(t, port)
 			}
 			line, err := w.Listen(short(t), port)
@@ -65,7 +66,7 @@ func TestRelay(t *testing.T) {
 	})
 }
 
-// An end on either side is an end on the other, at once.
+// TestRelayEnds checks that the end of one side ends the other immediately.
 func TestRelayEnds(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		port := freePort(t)
@@ -102,7 +103,7 @@ func TestRelayEnds(t *testing.T) {
 		if _, err := line.Await(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("waiting for nobody: %v", err)
 		}
-		inside, call = open() // the line that was given up has taken none
+		inside, call = open() // the canceled wait has taken no connection
 		_, err = io.WriteString(inside, "hello")
 		must(t, err)
 		b := make([]byte, 5)
@@ -116,7 +117,7 @@ func TestRelayEnds(t *testing.T) {
 	})
 }
 
-// A port that is taken is told of by name, and commands go on beside all this.
+// TestRelayPort checks that the error for an occupied port names the port, and that commands run meanwhile.
 func TestRelayPort(t *testing.T) {
 	w := newWorld(t, false)
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -132,7 +133,7 @@ func TestRelayPort(t *testing.T) {
 		must(t, err)
 		defer line.Close()
 	}
-	port := freePort(t) // asked for now, or it might be one of those
+	port := freePort(t) // after the others are open, since it could be one of them otherwise
 	line, err := w.Listen(short(t), port)
 	must(t, err)
 	defer line.Close()
@@ -151,7 +152,8 @@ func TestRelayPort(t *testing.T) {
 	}
 }
 
-// Whoever gives up just as the answer comes gets an error or a line, and never neither.
+// TestRelayGivenUpAsItIsAnswered cancels Listen just as the answer arrives. Listen must return a line or an error,
+// never neither.
 func TestRelayGivenUpAsItIsAnswered(t *testing.T) {
 	w := newWorld(t, false)
 	port := freePort(t)

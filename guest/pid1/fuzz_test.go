@@ -6,7 +6,8 @@ import (
 	"berth/guest/wire"
 )
 
-// Requests of any form are refused or answered, by a guest that works on an empty directory as nobody in particular.
+// FuzzRequest checks that the guest answers or refuses every request. The guest works as an unprivileged user in an
+// empty directory.
 func FuzzRequest(f *testing.F) {
 	for _, s := range []string{`{}`, `{"op":"stat","path":"Lw=="}`,
 		`{"op":"edit","path":"eA==","edit":{"command":"view","view_range":[1,-1]}}`,

@@ -16,7 +16,7 @@ import (
 	"berth/proto"
 )
 
-// greeted is a guest whose client knows that descriptors cross, which it asks before the first command.
+// greeted returns a guest after Hello. The client then knows before the first command that descriptors can be passed.
 func greeted(t *testing.T) *world {
 	w := newWorld(t, false)
 	_, err := w.Hello(short(t))
@@ -24,7 +24,8 @@ func greeted(t *testing.T) *world {
 	return w
 }
 
-// A large part of a file crosses as a descriptor, a small one as frames, and both bring the same bytes.
+// TestHandover checks that reads of large parts, sent as descriptors, and of small parts, sent as frames, return the
+// same bytes.
 func TestHandover(t *testing.T) {
 	checkLeaks(t)
 	w := greeted(t)
@@ -77,7 +78,7 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// A file that becomes shorter is not taken for whole.
+// TestHandoverOfWhatShrinks checks that a read reports an error if the file has become shorter.
 func TestHandoverOfWhatShrinks(t *testing.T) {
 	checkLeaks(t)
 	w := greeted(t)
@@ -94,7 +95,7 @@ func TestHandoverOfWhatShrinks(t *testing.T) {
 	}
 }
 
-// What is being read ends with its client and with its caller.
+// TestHandoverEnds checks that a read ends with its client and with its caller.
 func TestHandoverEnds(t *testing.T) {
 	checkLeaks(t)
 	w := greeted(t)
@@ -122,5 +123,5 @@ func TestHandoverEnds(t *testing.T) {
 	must(t, r.Close())
 }
 
-// handedFrom is the length in bytes from which on a file leaves as a descriptor.
+// handedFrom is the size in bytes from which the guest sends a file as a descriptor.
 const handedFrom = 128 << 10

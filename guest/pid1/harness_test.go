@@ -26,11 +26,11 @@ import (
 	"berth/test/needs"
 )
 
-// The tests run a real guest as PID 1 of a PID namespace of its own: this very program, started
-// again, so that the race detector watches it too.
+// The tests run a real guest as PID 1 of a new PID namespace. It is the test program itself, executed again, so that
+// the race detector checks the guest too.
 const (
-	initVariable = "BERTH_TEST_INIT"   // its value is the directory to work in
-	cgroup       = "BERTH_TEST_CGROUP" // a memory cgroup to be in, if any
+	initVariable = "BERTH_TEST_INIT"   // the guest's working directory
+	cgroup       = "BERTH_TEST_CGROUP" // the memory cgroup of the guest, if any
 
 	zygoteRestVariable = "BERTH_TEST_ZYGOTE_REST" // ServerOptions.ZygoteRest
 	readyLine          = "ready"
@@ -47,9 +47,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beInit is the guest of a test.
+// beInit runs the guest of a test.
 func beInit(dir string) error {
-	if err := IgnoreSignals(); err != nil { // first: it may start the program again
+	if err := IgnoreSignals(); err != nil { // first, since it may execute the program again
 		return err
 	}
 	_ = os.Unsetenv(initVariable)
@@ -63,7 +63,7 @@ func beInit(dir string) error {
 	if err := enterCgroup(os.Getenv(cgroup)); err != nil {
 		return err
 	}
-	// As few descriptors as an image may be given: what needs more of them than that would not work there.
+	// The lowest limit that an image may set. Code that needs more descriptors would fail in such an image.
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1024, Max: 1024}); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func beInit(dir string) error {
 	})
 }
 
-// enterCgroup makes dir what a container sees as its own memory cgroup.
+// enterCgroup makes dir the memory cgroup that a container sees as its own.
 func enterCgroup(dir string) error {
 	if dir == "" {
 		return nil
@@ -93,7 +93,7 @@ func enterCgroup(dir string) error {
 	return unix.Mount(dir, filepath.Dir(dir), "", unix.MS_BIND, "")
 }
 
-// A world is a guest with its client.
+// A world is a guest with a client.
 type world struct {
 	*client.Client
 	t         testing.TB
@@ -102,7 +102,7 @@ type world struct {
 	init      *exec.Cmd
 }
 
-// newWorld starts a guest. With frames, descriptors cannot cross.
+// newWorld starts a guest. With frames set, descriptors cannot be passed.
 func newWorld(t testing.TB, frames bool, env ...string) *world {
 	t.Helper()
 	needs.Root(t) // to start a guest as PID 1 of a new PID namespace
@@ -120,7 +120,7 @@ func newWorld(t testing.TB, frames bool, env ...string) *world {
 	return w
 }
 
-// boot starts the guest, also after another one that was killed.
+// boot starts the guest, also after an earlier one was killed.
 func (w *world) boot(env ...string) {
 	t := w.t
 	t.Helper()
@@ -139,7 +139,7 @@ func (w *world) boot(env ...string) {
 	}
 }
 
-// kill ends the guest and all that it runs, as the kernel would.
+// kill ends the guest and all its processes, as the kernel would.
 func (w *world) kill() {
 	if w.init != nil && w.init.Process != nil {
 		_ = w.init.Process.Kill()
@@ -147,7 +147,7 @@ func (w *world) kill() {
 	}
 }
 
-// inMemory has the worlds of a test made on a file system of its own, in memory, and says where that is.
+// inMemory creates the worlds of a test on a new file system in memory, and returns its path.
 func inMemory(t *testing.T, options string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "berth-memory-")
@@ -160,7 +160,7 @@ func inMemory(t *testing.T, options string) string {
 	return dir
 }
 
-// dialer connects to the guest.
+// dialer returns a function that connects to the guest.
 func (w *world) dialer(frames bool) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
@@ -196,7 +196,7 @@ func eachMode(t *testing.T, fn func(t *testing.T, w *world)) {
 	}
 }
 
-// A collected holds what a sink gets.
+// A collected stores the data that a sink gets.
 type collected struct {
 	mu  sync.Mutex
 	out [3]bytes.Buffer
@@ -217,13 +217,13 @@ func (o *collected) text(s proto.Stream) string {
 	return o.out[s].String()
 }
 
-// until waits for output with text in it.
+// until waits until the output contains text.
 func (o *collected) until(t testing.TB, s proto.Stream, text string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%q on %v", text, s), func() bool { return strings.Contains(o.text(s), text) })
 }
 
-// result is what a command did.
+// result is the exit and output of a command.
 type result struct {
 	wire.Exit
 	stdout, stderr string
@@ -255,7 +255,7 @@ func (w *world) wait(p *client.Process, o *collected) result {
 	return result{x, o.stdout(), o.stderr()}
 }
 
-// bash is run for a text.
+// bash runs a text in bash.
 func (w *world) bash(text string) result {
 	w.t.Helper()
 	return w.run(wire.Command{Text: text})
@@ -274,7 +274,7 @@ func (w *world) alive(text string) string {
 	return strings.Join(found, "")
 }
 
-// short is a context that ends a test which hangs.
+// short returns a context that ends a test which hangs.
 func short(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	t.Cleanup(cancel)
@@ -288,7 +288,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually waits for something that tells nobody when it happens.
+// eventually polls a condition that sends no event.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -325,7 +325,7 @@ func openFiles(t testing.TB) int {
 	return len(entries)
 }
 
-// wantCode fails unless err has the code, and returns its message.
+// wantCode fails unless err has the code. It returns the message.
 func wantCode(t testing.TB, err error, code proto.Code) string {
 	t.Helper()
 	if proto.CodeOf(err) != code {
@@ -334,7 +334,7 @@ func wantCode(t testing.TB, err error, code proto.Code) string {
 	return err.Error()
 }
 
-// frame is one frame as it travels.
+// frame returns an encoded frame.
 func frame(kind wire.FrameKind, body string) []byte {
 	b := binary.BigEndian.AppendUint32([]byte{byte(kind)}, uint32(len(body)))
 	return append(b, body...)

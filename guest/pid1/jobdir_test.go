@@ -11,7 +11,7 @@ import (
 	"berth/proto"
 )
 
-// walked is the gist of what the daemon would find.
+// walked returns the fingerprint that the daemon would compute from a walk.
 func (w *world) walked(dir string) string {
 	w.t.Helper()
 	list, truncated, err := w.Walk(context.Background(), proto.UserRoot, dir, 5000)
@@ -21,7 +21,8 @@ func (w *world) walked(dir string) string {
 	return proto.Gist(dir, list)
 }
 
-// What a command's end says of its job's directory is what a walk finds then, and differs after a change.
+// TestSightIsAWalk checks that a command's end reports the same fingerprint of the job directory as a walk, and
+// another one after a change.
 func TestSightIsAWalk(t *testing.T) {
 	w := newWorld(t, false)
 	job := filepath.Join(w.workspace, "job_1")
@@ -35,7 +36,7 @@ func TestSightIsAWalk(t *testing.T) {
 		{"mkdir -p a/b; ln -s /etc l; printf x >a/b/f", false},
 		{"cat a/b/f", true},
 		{"printf y >a/b/f", false},
-		{"mkdir empty", true}, // directories are in no list
+		{"mkdir empty", true}, // lists contain no directories
 		{"chmod 600 a/b/f", false},
 		{"touch -d 2001-01-01 a/b/f", false},
 		{`printf z >"$(printf 'n\377')"`, false},
@@ -64,7 +65,8 @@ func TestSightIsAWalk(t *testing.T) {
 	}
 }
 
-// An output directory that nothing was put into goes with its command, unless somebody may still use it.
+// TestEmptyOutputDirectoryGoes checks that an empty output directory is removed with its command, unless a process
+// may still use it.
 func TestEmptyOutputDirectoryGoes(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		for i, c := range []struct {
@@ -102,7 +104,7 @@ func TestEmptyOutputDirectoryGoes(t *testing.T) {
 	})
 }
 
-// The directory that is removed is never one that a link leads root to.
+// TestOutputDirectoryBehindALink checks that root never follows a link to the directory that it removes.
 func TestOutputDirectoryBehindALink(t *testing.T) {
 	w := newWorld(t, false)
 	elsewhere := filepath.Join(w.dir, "elsewhere")

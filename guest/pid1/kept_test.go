@@ -14,14 +14,14 @@ import (
 	"berth/proto"
 )
 
-// away is a daemon that dies: all its connections are cut at once.
+// away closes all connections at once, as a daemon that dies does.
 func (w *world) away() {
 	w.t.Helper()
 	must(w.t, w.Close())
 	w.Client = client.NewClient(w.dialer(false))
 }
 
-// keep is a command that is kept under an ID.
+// keep returns a command that is kept under an ID.
 func keep(id, text string) wire.Command { return wire.Command{ID: id, Text: text, Keep: 1 << 20} }
 
 func (w *world) attach(id string, have [2]int64, stdin bool, o *collected) *client.Process {
@@ -39,7 +39,8 @@ func (w *world) write(path, text string) {
 	must(w.t, err)
 }
 
-// A kept command goes on without its daemon, and the next one sees all of it.
+// TestKeptCommandOutlivesItsConnection checks that a kept command continues without its daemon, and that the next
+// daemon gets all of its output.
 func TestKeptCommandOutlivesItsConnection(t *testing.T) {
 	checkLeaks(t)
 	w := newWorld(t, false)
@@ -69,7 +70,7 @@ func TestKeptCommandOutlivesItsConnection(t *testing.T) {
 	if second.stdout() != "one\ntwo\n" || second.stderr() != "err\n" {
 		t.Errorf("the second daemon saw %q and %q", second.stdout(), second.stderr())
 	}
-	for range 2 { // until it is forgotten
+	for range 2 { // until the command is forgotten
 		var again collected
 		p := w.attach("e1", [2]int64{}, false, &again)
 		if r := w.wait(p, &again); !p.Ended() || r.Code != 7 || r.stdout != "one\ntwo\nthree\n" || r.Ago <= 0 {
@@ -81,14 +82,14 @@ func TestKeptCommandOutlivesItsConnection(t *testing.T) {
 	wantCode(t, err, proto.NotFound)
 }
 
-// A daemon that is stopped while it attaches leaves the command to the next one.
+// TestAttachGivenUp checks that another daemon can attach after one was stopped while it attached.
 func TestAttachGivenUp(t *testing.T) {
 	w := newWorld(t, false)
 	var o, again collected
 	w.start(keep("e", "echo on; until test -e go; do sleep 0.01; done; echo off"), &o)
 	o.until(t, proto.Stdout, "on")
 	w.away()
-	for i := range 300 { // at every moment of it
+	for i := range 300 { // at many moments of the attachment
 		stopped, stop := context.WithTimeout(t.Context(), time.Duration(i)*2*time.Microsecond)
 		_, _ = w.Attach(stopped, "e", [2]int64{}, false, o.sink)
 		stop()
@@ -101,7 +102,8 @@ func TestAttachGivenUp(t *testing.T) {
 	}
 }
 
-// What runs in the foreground ends with its daemon, however it hides.
+// TestForegroundEndsWithItsConnection checks that a command that is not kept ends with its daemon, however its
+// processes hide.
 func TestForegroundEndsWithItsConnection(t *testing.T) {
 	w := newWorld(t, false)
 	var o collected
@@ -111,7 +113,8 @@ func TestForegroundEndsWithItsConnection(t *testing.T) {
 	eventually(t, "the foreground command is gone", func() bool { return w.alive("sleep 2222") == "" })
 }
 
-// A command that nobody knows of ends, and one that was given up never starts.
+// TestClaimEndsStrangers checks that a command unknown to the daemon ends, and that a command that was given up never
+// starts.
 func TestClaimEndsStrangers(t *testing.T) {
 	w := newWorld(t, false)
 	var o collected
@@ -134,7 +137,8 @@ func TestClaimEndsStrangers(t *testing.T) {
 	wantCode(t, err, proto.InvalidArgument)
 }
 
-// Output that nobody reads is bounded, and what is kept of it is its two ends.
+// TestKeptOutputIsBounded checks that output without a reader is limited, and that its beginning and its end are
+// kept.
 func TestKeptOutputIsBounded(t *testing.T) {
 	w := newWorld(t, false)
 	var first collected
@@ -159,8 +163,8 @@ func TestKeptOutputIsBounded(t *testing.T) {
 	}
 }
 
-// What is kept of output has a share of the memory that the container has now, which may be less than when the guest
-// began.
+// TestKeptOutputFitsTheMemory checks that kept output takes a share of the container's current memory limit. The
+// limit may be lower than at the guest's start.
 func TestKeptOutputFitsTheMemory(t *testing.T) {
 	w := newWorld(t, false, cgroup+"="+memoryCgroup(t, 4<<30))
 	lower := w.run(wire.Command{User: proto.UserRoot, Text: "for f in memory.max memory/memory.limit_in_bytes; do test ! " +
@@ -187,7 +191,7 @@ func TestKeptOutputFitsTheMemory(t *testing.T) {
 	}
 }
 
-// While a daemon reads, nothing is lost however much there is.
+// TestKeptOutputIsWholeForWhoeverReads checks that no output is lost while a daemon reads, however much there is.
 func TestKeptOutputIsWholeForWhoeverReads(t *testing.T) {
 	w := newWorld(t, false)
 	var o collected
@@ -197,7 +201,7 @@ func TestKeptOutputIsWholeForWhoeverReads(t *testing.T) {
 	}
 }
 
-// Input goes on where it was, and is never counted twice.
+// TestKeptInput checks that another daemon can continue the input, and that no byte is counted twice.
 func TestKeptInput(t *testing.T) {
 	w := newWorld(t, false)
 	var first, second collected
@@ -206,7 +210,7 @@ func TestKeptInput(t *testing.T) {
 		&first)
 	_, err := p.Write(short(t), []byte("taken"))
 	must(t, err)
-	// More than a pipe holds is under way when the daemon dies: what of it is lost it was not told to be taken.
+	// More than a pipe holds is under way when the daemon dies. The daemon got no credit for the part that is lost.
 	hurry, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	if _, err = p.Write(hurry, []byte(big)); !errors.Is(err, context.DeadlineExceeded) {
@@ -224,7 +228,7 @@ func TestKeptInput(t *testing.T) {
 		len(r.stdout) > 5+21*len(big) {
 		t.Errorf("%+v: %d bytes came back", r.Exit, len(r.stdout))
 	}
-	// All of it at once: the daemon need not be there for the rest.
+	// All of the input comes at once. The daemon can then disconnect.
 	w.start(wire.Command{ID: "i", Keep: 4 << 20, Input: []byte(strings.Repeat("y", 2_000_000)),
 		Text: `until test -e go2; do sleep 0.01; done; wc -c`}, &first)
 	w.away()
@@ -238,7 +242,7 @@ func TestKeptInput(t *testing.T) {
 	wantCode(t, err, proto.Conflict)
 }
 
-// Signals, kills and terminals work for whoever is attached.
+// TestKeptControls checks signals, kills and terminals from an attached caller.
 func TestKeptControls(t *testing.T) {
 	w := newWorld(t, false)
 	var a, b, c collected
@@ -269,7 +273,7 @@ func TestKeptControls(t *testing.T) {
 	}
 }
 
-// A call on a persistent shell is kept too, and the shell is there for the next one.
+// TestKeptShellCall checks that a call on a persistent shell is kept too, and that the shell then runs the next call.
 func TestKeptShellCall(t *testing.T) {
 	w := newWorld(t, false)
 	var a, b collected
@@ -277,7 +281,7 @@ func TestKeptShellCall(t *testing.T) {
 	cmd.Shell = "s"
 	w.start(cmd, &a)
 	a.until(t, proto.Stdout, "on")
-	// One that waits for its turn ends with its daemon: nobody was told that it had begun.
+	// A call that waits for its turn ends with its daemon, which was not informed of a start.
 	queued, cancel := context.WithCancel(context.Background())
 	failed := make(chan error, 1)
 	go func() {
@@ -301,7 +305,8 @@ func TestKeptShellCall(t *testing.T) {
 	}
 }
 
-// Drop ends and forgets a kept command; a second attachment takes over from the first.
+// TestKeptIsGivenUpOrTakenOver checks that Drop ends and forgets a kept command, and that a second attachment
+// replaces the first.
 func TestKeptIsGivenUpOrTakenOver(t *testing.T) {
 	w := newWorld(t, false)
 	var o, second collected

@@ -12,7 +12,7 @@ import (
 	"berth/proto"
 )
 
-// hiding starts a process that has left its parents, session, group and environment behind.
+// hiding starts a process that has changed its parent, session, process group and environment.
 const hiding = `python3 - %s <<'P'
 import os, sys
 if os.fork(): sys.exit()
@@ -57,7 +57,8 @@ func TestKillTree(t *testing.T) {
 	})
 }
 
-// Where the numbers of processes begin anew while a command runs, what it leaves has a lower number than the command.
+// TestLeftoverAfterNumbersBeginAnew wraps PIDs while a command runs. The process that it leaves then has a lower PID
+// than the command.
 func TestLeftoverAfterNumbersBeginAnew(t *testing.T) {
 	w := newWorld(t, false)
 	if r := w.bash("for i in {1..600}; do (:); done"); r.Code != 0 {
@@ -71,7 +72,7 @@ func TestLeftoverAfterNumbersBeginAnew(t *testing.T) {
 	}
 }
 
-// A fork bomb must not outrun its killer.
+// TestKillForkStorm checks that a kill ends a fork bomb.
 func TestKillForkStorm(t *testing.T) {
 	w := newWorld(t, false)
 	var o collected
@@ -86,8 +87,8 @@ func TestKillForkStorm(t *testing.T) {
 	w.wait(p, &o)
 }
 
-// count lists the processes of that name, seen from outside, since no process may be
-// left for a ps to run as.
+// count lists the processes of that name from outside the container, since the container may have no free process for
+// a ps.
 func (w *world) count(name string) []string {
 	var found []string
 	entries, _ := os.ReadDir("/proc")
@@ -105,7 +106,8 @@ func (w *world) count(name string) []string {
 	return found
 }
 
-// Orphans that die must be reaped, and their storm must not lose the exits of commands.
+// TestReaping checks that dead orphans are reaped, and that many of them do not make the guest lose exits of
+// commands.
 func TestReaping(t *testing.T) {
 	w := newWorld(t, false)
 	var o collected
@@ -143,7 +145,7 @@ func TestProtected(t *testing.T) {
 			t.Errorf("%s %q worked: %q", c.user, c.text, r.stdout)
 		}
 	}
-	// The guest takes its own score back in the moment after a start.
+	// The guest restores its own score just after a start.
 	r := w.bash("read own </proc/self/oom_score_adj; for i in {1..500}; do read guest </proc/1/oom_score_adj; [ " +
 		"$guest != $own ] && break; sleep 0.01; done; echo $own $guest")
 	if adj := strings.Fields(r.stdout); len(adj) != 2 || number(t, adj[0]) != number(t, adj[1])+childScore {

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// Whatever makes a process is found, until that is said to be the guest's own or nothing runs any more.
+// TestBirths checks that lastPID detects every new process until started or expect is called.
 func TestBirths(t *testing.T) {
 	b := newLastPID()
 	defer b.close()
 	if b.unchanged() {
 		t.Error("it says that none was made, and nothing ever settled")
 	}
-	// The test's own threads have numbers too, and may come at any time.
+	// The test's own threads have numbers too, and may start at any time.
 	eventually(t, "none is made", func() bool {
 		b.expect(b.read())
 		return b.unchanged()
@@ -36,8 +36,8 @@ func TestBirths(t *testing.T) {
 	}
 }
 
-// What a command leaves behind is counted for it and for no other, also where nothing else has run for long and the
-// list of processes is not asked.
+// TestLeftoversAfterCalm checks that the processes that a command leaves are counted for that command only. That must
+// also hold when nothing else has run for long and the guest does not read the process list.
 func TestLeftoversAfterCalm(t *testing.T) {
 	w := newWorld(t, true)
 	for text, n := range map[string]int{
@@ -59,7 +59,7 @@ func TestLeftoversAfterCalm(t *testing.T) {
 		if r := w.bash("true"); r.Leftover != 0 {
 			t.Errorf("what %q left behind is counted for the next too: %d", text, r.Leftover)
 		}
-		eventually(t, "they have ended", func() bool { // one that is not a sleep yet comes to be one
+		eventually(t, "they have ended", func() bool { // a process may execute sleep only after the first try
 			for _, pid := range w.count("sleep") {
 				_ = syscall.Kill(pidOf(pid), syscall.SIGKILL)
 			}

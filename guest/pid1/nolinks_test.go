@@ -10,8 +10,8 @@ import (
 	"berth/proto"
 )
 
-// What the daemon does as root in the user's directories is not led elsewhere by a link, at the end of a path or on
-// the way.
+// TestNoLinks checks that no link redirects the daemon when it works as root in the user's directories, whether the
+// link is at the end of a path or before it.
 func TestNoLinks(t *testing.T) {
 	w := newWorld(t, false)
 	ctx := short(t)
@@ -51,7 +51,8 @@ func TestNoLinks(t *testing.T) {
 	}
 }
 
-// A command of root gets its output directory in the job's own directory, or none.
+// TestRootOutputNotBehindALink checks that a command of root gets its output directory in the job's own directory, or
+// none.
 func TestRootOutputNotBehindALink(t *testing.T) {
 	w := newWorld(t, false)
 	outside := filepath.Join(w.dir, "private")

@@ -12,7 +12,8 @@ import (
 	"berth/guest/wire"
 )
 
-// A daemon that speaks nonsense loses its connection; the guest goes on.
+// TestNonsenseToGuest checks that a daemon that sends invalid data loses its connection, and that the guest
+// continues.
 func TestNonsenseToGuest(t *testing.T) {
 	w := newWorld(t, false)
 	for _, b := range [][]byte{
@@ -31,7 +32,7 @@ func TestNonsenseToGuest(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c)
 		_ = c.Close()
 	}
-	for range 50 { // closed with an answer unread, which the guest sees as a reset
+	for range 50 { // closed with an unread answer, which the guest sees as a reset
 		c, err := w.dialer(false)(short(t))
 		must(t, err)
 		_, _ = c.Write(append(frame(wire.FrameRequest, `{"op":"hello"}`),
@@ -43,7 +44,7 @@ func TestNonsenseToGuest(t *testing.T) {
 	}
 }
 
-// User code in the container can reach neither end.
+// TestSocketIsRoots checks that user code in the container cannot connect to the guest's socket.
 func TestSocketIsRoots(t *testing.T) {
 	w := newWorld(t, false)
 	must(t, os.Chmod(filepath.Join(w.dir, "guest.sock"), 0o600))
@@ -59,7 +60,7 @@ func FuzzStat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { parseStat(1, b) })
 }
 
-// The guest answers both ways in which a daemon asks which one it is.
+// TestAnswersBothHellos checks that a hello request and a ping return the same boot ID.
 func TestAnswersBothHellos(t *testing.T) {
 	w := newWorld(t, false)
 	h, err := w.Hello(short(t))

@@ -9,7 +9,7 @@ import (
 	"berth/guest/wire"
 )
 
-// memoryCgroup makes a cgroup with a limit, in whichever hierarchy this machine has memory.
+// memoryCgroup creates a cgroup with a limit, in the hierarchy that has the memory controller on this machine.
 func memoryCgroup(t *testing.T, limit int) string {
 	t.Helper()
 	for _, v := range []struct{ root, file string }{
@@ -28,7 +28,7 @@ func memoryCgroup(t *testing.T, limit int) string {
 	return ""
 }
 
-// Only what the kernel killed for memory is said to have ended for memory.
+// TestOutOfMemory checks that the guest reports a lack of memory only for commands that the kernel killed for it.
 func TestOutOfMemory(t *testing.T) {
 	w := newWorld(t, false, cgroup+"="+memoryCgroup(t, 96<<20))
 	const bomb = "python3 -c 'x = bytearray(400 << 20)'"

@@ -13,7 +13,7 @@ import (
 	"berth/proto"
 )
 
-// A step is one call on a shell and what it must give.
+// A step is one call on a shell and its expected result.
 type step struct {
 	text           string
 	code           int
@@ -87,7 +87,7 @@ func (w *world) steps(t *testing.T, shell string, steps []step) {
 			okErr = strings.Contains(r.stderr, part)
 		}
 		text := s.text[:min(len(s.text), 100)]
-		if shell == "control closed" { // whether it lives on, and what it says then, is its own affair
+		if shell == "control closed" { // whether it survives, and its answer then, are not specified
 			s.ended, s.code, okErr = r.ShellEnded, r.Code, true
 		}
 		if r.Code != s.code || r.stdout != s.stdout || !okErr || r.ShellEnded != s.ended {
@@ -111,7 +111,7 @@ func TestShellEnvironment(t *testing.T) {
 	}
 }
 
-// What the shell made of a variable stays, until a call brings another value.
+// TestShellKeepsItsVariables checks that a variable that the shell has changed stays until a call sets another value.
 func TestShellKeepsItsVariables(t *testing.T) {
 	w := newWorld(t, false)
 	for _, c := range []struct{ given, text, want string }{
@@ -137,7 +137,7 @@ func TestShellStdin(t *testing.T) {
 			t.Fatalf("round %d: %q %q", i, r.stdout, r.stderr)
 		}
 	}
-	// Stdin that is never given nor closed holds nothing up.
+	// A stdin that is neither written nor closed blocks nothing.
 	var o collected
 	p := w.start(wire.Command{Shell: "s", Text: "echo done", Stdin: true}, &o)
 	if r := w.wait(p, &o); r.stdout != "done\n" {
@@ -145,7 +145,7 @@ func TestShellStdin(t *testing.T) {
 	}
 }
 
-// A job left behind by one call must not write into the next.
+// TestShellBackgroundJob checks that a background job of one call cannot write into the next.
 func TestShellBackgroundJob(t *testing.T) {
 	w := newWorld(t, false)
 	r := w.run(
@@ -189,7 +189,7 @@ func TestShellTurns(t *testing.T) {
 	if len(list) != 1 || !list[0].Busy || list[0].PID != p.PID() || list[0].Dir != w.workspace {
 		t.Errorf("got %+v", list)
 	}
-	cancel() // one leaves the queue
+	cancel() // one call leaves the queue
 	wantCode(t, <-gone, proto.Canceled)
 	must(t, os.WriteFile(filepath.Join(w.workspace, "go"), nil, 0o644))
 	w.wait(p, &first)
@@ -222,7 +222,7 @@ func TestShellKill(t *testing.T) {
 	}
 }
 
-// A signal goes to what the shell runs; the shell lives on.
+// TestShellSignal checks that a signal goes to the shell's command, and that the shell continues.
 func TestShellSignal(t *testing.T) {
 	w := newWorld(t, false)
 	var o collected
@@ -251,8 +251,8 @@ func TestShellUsers(t *testing.T) {
 	wantCode(t, err, proto.InvalidArgument)
 }
 
-// A shell gets secrets and its text in files, and writes its output to FIFOs. Other users of the container can use
-// none of them.
+// TestShellFilesAreItsUsers checks that other users of the container cannot use a shell's files and FIFOs. The files
+// contain secrets and the text, and the FIFOs carry the output.
 func TestShellFilesAreItsUsers(t *testing.T) {
 	w := newWorld(t, false)
 	for _, user := range []string{"user", "root"} {
@@ -265,8 +265,8 @@ func TestShellFilesAreItsUsers(t *testing.T) {
 	}
 }
 
-// Where the files of a call find no room, the call is refused and all else goes on. Of what it would have told the
-// shell, the shell knows nothing.
+// TestShellWithoutRoom checks that a call is refused when there is no room for its files, and that the shell
+// continues. A refused call must set no variables in the shell.
 func TestShellWithoutRoom(t *testing.T) {
 	tiny := inMemory(t, "size=256k")
 	w := newWorld(t, false)
@@ -293,7 +293,8 @@ func TestShellWithoutRoom(t *testing.T) {
 	}
 }
 
-// A call that was refused after its environment had been written has told the shell nothing.
+// TestShellEnvironmentOfARefusedCall checks that a call sets no variables if it is refused after its environment was
+// written.
 func TestShellEnvironmentOfARefusedCall(t *testing.T) {
 	w := newWorld(t, false)
 	ask := func(id, foo string) wire.Command {

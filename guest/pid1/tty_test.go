@@ -28,7 +28,7 @@ func TestTTY(t *testing.T) {
 		o.until(t, proto.Stdout, "40 120")
 		type_("sleep 1111 &\nfg\n")
 		eventually(t, "sleep has the terminal", func() bool { return w.hasTerminal("sleep") })
-		type_("\x03") // job control: it goes to sleep and not to bash
+		type_("\x03") // job control: the signal goes to sleep and not to bash
 		type_("echo status $?\n")
 		o.until(t, proto.Stdout, "status 130")
 		type_("exit 7\n")
@@ -38,7 +38,7 @@ func TestTTY(t *testing.T) {
 	})
 }
 
-// hasTerminal reports whether a process of that name is what its terminal's keys go to.
+// hasTerminal reports whether a process of that name is in the foreground process group of its terminal.
 func (w *world) hasTerminal(name string) bool {
 	for _, pid := range w.count(name) {
 		stat, _ := os.ReadFile(filepath.Join("/proc", pid, "stat"))
@@ -51,7 +51,7 @@ func (w *world) hasTerminal(name string) bool {
 	return false
 }
 
-// All that was written to a terminal before the exit arrives.
+// TestTTYOutputIsWhole checks that all output written to a terminal before the exit arrives.
 func TestTTYOutputIsWhole(t *testing.T) {
 	w := newWorld(t, false)
 	for i := range 50 {

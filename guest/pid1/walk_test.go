@@ -10,8 +10,8 @@ import (
 	"berth/proto"
 )
 
-// A walk goes by descriptors, and so to where no path leads: what it would say of such files nobody could use, and it
-// could be any length.
+// TestWalkLeavesOutWhatNoPathNames checks that a walk omits files whose path is too long for the kernel. A walk uses
+// descriptors and reaches them, but no program could use such paths, and their length has no limit.
 func TestWalkLeavesOutWhatNoPathNames(t *testing.T) {
 	w := newWorld(t, false)
 	at, err := unix.Open(w.workspace, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

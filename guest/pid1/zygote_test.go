@@ -19,7 +19,7 @@ import (
 	"berth/proto"
 )
 
-// ahead has the user's next commands be spares of a zygote.
+// ahead runs commands until the user's next commands are prestarted processes of a zygote.
 func (w *world) ahead(user string) {
 	w.t.Helper()
 	if !zygotesWork {
@@ -27,11 +27,11 @@ func (w *world) ahead(user string) {
 	}
 	eventually(w.t, "a command is started ahead",
 		func() bool { return w.run(wire.Command{Text: showObject, User: user}).stdout != "0\n" })
-	// the spare is made after the answer
+	// the process is prestarted after the answer
 	eventually(w.t, "a zygote and its spare wait", func() bool { return len(w.waiting()) >= 2 })
 }
 
-// waiting lists bash's zygotes and spares, in the order of their start.
+// waiting lists bash's zygotes and prestarted processes, in the order of their start.
 func (w *world) waiting() (pids []int) { return w.waitingAs("bash") }
 
 // waitingAs is waiting for another program.
@@ -46,10 +46,12 @@ func (w *world) waitingAs(program string) (pids []int) {
 	return pids
 }
 
-// showObject tells whether a command was a spare: then its process has some of the object in its memory.
-const showObject = "grep -c memfd:ahead /proc/$$/maps || :" // and not the last command, which bash would become
+// showObject shows whether a command was a prestarted process: such a process has part of the object in its memory.
+// Its || : keeps grep from being the last command, which bash would execute in its own place.
+const showObject = "grep -c memfd:ahead /proc/$$/maps || :"
 
-// What a command finds is the same whether bash was executed for it or had been started ahead.
+// TestZygoteLooksTheSame checks that a command sees the same environment whether bash was executed for it or
+// prestarted.
 func TestZygoteLooksTheSame(t *testing.T) {
 	w := newWorld(t, false)
 	out := filepath.Join(w.workspace, "job/out")
@@ -89,7 +91,7 @@ func TestZygoteLooksTheSame(t *testing.T) {
 	}
 }
 
-// pythonSight prints what a Python finds of itself; its last line is whether it was a spare.
+// pythonSight prints what a Python sees of its process. The last line shows whether it was prestarted.
 const pythonSight = `
 import locale, os, resource, signal, sys
 for a in sys.argv, sys.orig_argv, sys.executable, sys.prefix, sys.path, sys.flags, os.getcwd(), os.get_exec_path(), sys.getfilesystemencoding(), sys.stdout.encoding, locale.getlocale():
@@ -111,7 +113,8 @@ print(subprocess.run(['sh', '-c', 'echo $PPID'], capture_output=True).stdout == 
 print('memfd:ahead' in open('/proc/self/maps').read())
 `
 
-// A Python that is run by argv is started ahead too, with any number of arguments, and finds what it always does.
+// TestZygotePython checks that a Python that is run by argv is prestarted too, with any number of arguments, and sees
+// the same as one that is executed.
 func TestZygotePython(t *testing.T) {
 	if !zygotesWork {
 		t.Skip("zygotes are for another architecture")
@@ -122,7 +125,7 @@ func TestZygotePython(t *testing.T) {
 		{"python3", "sight.py"},
 		{"python3", "-c", pythonSight},
 		{"python3", "-X", "utf8=1", "-u", "sight.py", "", "a b", "ü", "-c", "9"},
-		{"/usr/bin/python3", "-I", "sight.py"}, // another name is another program for the C library
+		{"/usr/bin/python3", "-I", "sight.py"}, // to the C library, another name is another program
 	} {
 		cmd := wire.Command{Argv: argv, Env: []string{"LANG=C.UTF-8", "A=b c", "EMPTY="}}
 		look := func() (lines []string, ahead bool) {
@@ -157,7 +160,8 @@ func TestZygotePython(t *testing.T) {
 	}
 }
 
-// What is called python3 and cannot be started ahead is executed, and bash is started ahead still.
+// TestZygotePythonScript checks that a python3 that cannot be prestarted is executed, and that bash is still
+// prestarted.
 func TestZygotePythonScript(t *testing.T) {
 	w := newWorld(t, false)
 	bin := filepath.Join(w.dir, "bin")
@@ -175,7 +179,8 @@ func TestZygotePythonScript(t *testing.T) {
 	}
 }
 
-// Each command is a process of its own, and what one does to itself another does not see.
+// TestZygoteKeepsCommandsApart checks that each command is a separate process, and that changes to one do not affect
+// another.
 func TestZygoteKeepsCommandsApart(t *testing.T) {
 	w := newWorld(t, false)
 	w.ahead("")
@@ -193,7 +198,7 @@ func TestZygoteKeepsCommandsApart(t *testing.T) {
 	}
 }
 
-// What no spare can be is executed as ever.
+// TestZygoteLeavesOthersAlone checks that a command that cannot be prestarted is executed.
 func TestZygoteLeavesOthersAlone(t *testing.T) {
 	w := newWorld(t, false)
 	w.ahead("")
@@ -223,8 +228,8 @@ func TestZygoteLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// A working directory that a command may not enter is refused as ever, and a command that the kernel has no process
-// for is told so.
+// TestZygoteRefuses checks that a working directory that the command may not enter is refused as without a zygote,
+// and that the next command runs.
 func TestZygoteRefuses(t *testing.T) {
 	w := newWorld(t, false)
 	must(t, os.Mkdir(filepath.Join(w.dir, "secret"), 0o700))
@@ -238,10 +243,10 @@ func TestZygoteRefuses(t *testing.T) {
 	}
 }
 
-// Whoever ends or stops what waits gets its next command all the same, once.
+// TestZygoteKilled kills or stops a user's waiting processes. The user's next command must still run, exactly once.
 func TestZygoteKilled(t *testing.T) {
 	for name, sig := range map[string]unix.Signal{"killed": unix.SIGKILL, "stopped": unix.SIGSTOP} {
-		for which := range 3 { // the zygote, the spare, all
+		for which := range 3 { // the zygote, the prestarted process, both
 			t.Run(fmt.Sprint(name, which), func(t *testing.T) {
 				w := newWorld(t, false)
 				w.ahead("")
@@ -250,7 +255,8 @@ func TestZygoteKilled(t *testing.T) {
 					pids = pids[which : which+1]
 				}
 				for _, pid := range pids {
-					if err := unix.Kill(pid, sig); err != nil && err != unix.ESRCH { // a spare ends with its zygote
+					// a prestarted process ends with its zygote
+					if err := unix.Kill(pid, sig); err != nil && err != unix.ESRCH {
 						t.Fatal(err)
 					}
 				}
@@ -259,7 +265,7 @@ func TestZygoteKilled(t *testing.T) {
 						t.Fatalf("round %d: %+v", i, r)
 					}
 				}
-				w.ahead("") // and there are others
+				w.ahead("") // new ones start
 				for _, pid := range w.waiting() {
 					if slices.Contains(pids, pid) {
 						t.Errorf("%d of %v still waits", pid, pids)
@@ -270,19 +276,21 @@ func TestZygoteKilled(t *testing.T) {
 	}
 }
 
-// Nobody of the same user looks into what waits or takes its socket: only a command of it is theirs.
+// TestZygoteProtected checks that a process of the same user cannot read a waiting process or take its socket. Only a
+// command is accessible to its user.
 func TestZygoteProtected(t *testing.T) {
 	w := newWorld(t, false)
 	w.ahead("")
 	r := w.bash(`n=0; for p in /proc/[0-9]*; do case $(tr '\0' ' ' <$p/cmdline) in "bash -c # waits"*) n=$((n+1));
 		cat $p/environ $p/maps $p/mem && echo read; ls $p/fd $p/map_files && echo listed; readlink $p/exe && echo linked;; esac; done 2>/dev/null; echo $n`)
-	// the zygote, and perhaps the next spare
+	// the zygote, and perhaps the next prestarted process
 	if n, err := strconv.Atoi(strings.TrimSpace(r.stdout)); err != nil || n < 1 {
 		t.Errorf("%+v", r)
 	}
 }
 
-// What waits belongs to no command: it is not left behind by one, and does not die with one.
+// TestZygoteIsNobodys checks that waiting processes belong to no command. They are not counted as left behind, and a
+// kill of a command does not end them.
 func TestZygoteIsNobodys(t *testing.T) {
 	w := newWorld(t, false)
 	w.ahead("")
@@ -302,14 +310,14 @@ func TestZygoteIsNobodys(t *testing.T) {
 	if r := w.wait(p, &o); r.Signal != syscall.SIGKILL {
 		t.Errorf("%+v", r)
 	}
-	// it may be a bash still
+	// it may not have executed sleep yet
 	eventually(t, "one process is left, that of the command before", func() bool { return len(w.count("sleep")) == 1 })
 	if now := w.waiting(); !slices.ContainsFunc(now, func(pid int) bool { return slices.Contains(before, pid) }) {
 		t.Errorf("%v wait, and before %v: the zygote is another", now, before)
 	}
 }
 
-// Many at once, each with its own.
+// TestZygoteCrowd runs many commands at once, each with its own output.
 func TestZygoteCrowd(t *testing.T) {
 	w := newWorld(t, false)
 	w.ahead("")
@@ -340,7 +348,7 @@ func TestZygoteCrowd(t *testing.T) {
 	}
 }
 
-// Commands that come without a pause have two spares, of which the next two find one each.
+// TestZygoteKeepsUp checks that commands without a pause get two prestarted processes, one for each of the next two.
 func TestZygoteKeepsUp(t *testing.T) {
 	w := newWorld(t, false)
 	w.ahead("")
@@ -365,7 +373,7 @@ func TestZygoteKeepsUp(t *testing.T) {
 	w.wait(p, &o)
 }
 
-// A bash that is another one now is found, and so are other libraries.
+// TestZygoteIsOfThisBash checks that the guest detects a replaced bash. It compares libraries in the same way.
 func TestZygoteIsOfThisBash(t *testing.T) {
 	w := newWorld(t, false)
 	bin := filepath.Join(w.dir, "bin")
@@ -391,7 +399,8 @@ func TestZygoteIsOfThisBash(t *testing.T) {
 	}
 }
 
-// What the dynamic linker gets nobody can write to, and has no memory that can be written and executed.
+// TestZygoteObject checks that no process can write to the object, and that no memory of it is both writable and
+// executable.
 func TestZygoteObject(t *testing.T) {
 	if !zygotesWork {
 		t.Skip("zygotes are for another architecture")
@@ -415,14 +424,14 @@ func TestZygoteObject(t *testing.T) {
 	}
 }
 
-// A zygote that nobody uses ends, and its spare with it.
+// TestZygoteRests checks that an unused zygote ends together with its prestarted process.
 func TestZygoteRests(t *testing.T) {
 	w := newWorld(t, false, zygoteRestVariable+"=500ms")
 	w.ahead("")
 	eventually(t, "nothing waits", func() bool { return len(w.waiting()) == 0 })
 }
 
-// insideAs is the number that the container has for a process.
+// insideAs returns the PID of a process in the container.
 func insideAs(t *testing.T, pid int) string {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -432,7 +441,7 @@ func insideAs(t *testing.T, pid int) string {
 	return f[len(f)-1]
 }
 
-// pidOf is the number that a directory of /proc is named after.
+// pidOf returns the PID that names a directory of /proc.
 func pidOf(name string) int {
 	pid, _ := strconv.Atoi(name)
 	return pid
