@@ -1,6 +1,6 @@
 //go:build !amd64
 
-package guest
+package pid1
 
 import "unsafe"
 
