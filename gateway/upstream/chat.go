@@ -13,13 +13,13 @@ import (
 	"github.com/openai/openai-go/v3"
 )
 
-// chatPath is behind a base that ends in /v1.
+// chatPath is appended to a base URL that ends in /v1.
 const chatPath = "/chat/completions"
 
-// maxAnswer bounds an answer of chat completions that is kept until it is whole, in bytes.
+// maxAnswer is the maximum size in bytes of a chat completions answer that is read in one piece.
 const maxAnswer = 64 << 20
 
-// doChat asks an upstream that speaks chat completions. A request that cannot be said there is refused here.
+// doChat sends a request to a chat completions upstream. It refuses a request that chat completions cannot express.
 func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error) {
 	if r.Path != PathMessages {
 		return newFault(http.StatusBadRequest, "The upstream %s speaks chat completions, which cannot count tokens; "+
@@ -49,7 +49,7 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 	return u.chatWhole(res, asked)
 }
 
-// chatHeader is what an upstream of chat completions sees of the client's head.
+// chatHeader returns the request headers for a chat completions upstream.
 func (u *Upstream) chatHeader(client http.Header) http.Header {
 	h := http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
 		"Accept-Encoding": {"identity"}}
@@ -64,7 +64,8 @@ func (u *Upstream) chatHeader(client http.Header) http.Header {
 	return h
 }
 
-// chatAnswerHeader is what a client sees of that upstream's head: what says when to try again, and the request's ID.
+// chatAnswerHeader returns the headers of a chat completions answer that the client gets: content type, retry hints
+// and the request ID.
 func chatAnswerHeader(h http.Header) http.Header {
 	kept := http.Header{}
 	for name, as := range map[string]string{
@@ -76,8 +77,8 @@ func chatAnswerHeader(h http.Header) http.Header {
 	return kept
 }
 
-// chatError reads the bodies that errors of chat completions have: the official one, and those of servers that write
-// a text, a bare message or a detail.
+// chatError returns a function that reads error bodies of chat completions. It knows the official form and those of
+// servers that send a string, a bare message or a detail.
 func chatError(status int) func([]byte) ([]byte, bool) {
 	return func(text []byte) ([]byte, bool) {
 		var e map[string]json.RawMessage
@@ -106,7 +107,7 @@ func chatMessage(e map[string]json.RawMessage) string {
 	return ""
 }
 
-// chatWhole translates an answer that comes in one piece. It is made a stream where the client wants one: some
+// chatWhole translates an answer that comes in one piece. If the client wants a stream, chatWhole makes one: some
 // servers cannot stream tool calls.
 func (u *Upstream) chatWhole(res *http.Response, asked *messagesRequest) (*http.Response, error) {
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
@@ -129,7 +130,7 @@ func (u *Upstream) chatWhole(res *http.Response, asked *messagesRequest) (*http.
 	return res, nil
 }
 
-// readCompletion reads a whole answer.
+// readCompletion decodes and checks an answer that comes in one piece.
 func (u *Upstream) readCompletion(text []byte, asked *messagesRequest) (message, error) {
 	if len(text) > maxAnswer {
 		return message{}, errors.New("gave an answer of more than 64 MiB")
@@ -144,15 +145,15 @@ func (u *Upstream) readCompletion(text []byte, asked *messagesRequest) (message,
 	return decodeCompletion(c, asked.Model, asked.StopSequences)
 }
 
-// chatStream puts a translation in place of an answer's body.
+// chatStream replaces the body of an answer by a translation.
 func (u *Upstream) chatStream(res *http.Response, t *translation) *http.Response {
 	t.src, t.closer = newReader(res.Body), res.Body
 	res.Body, res.ContentLength = t, -1
 	return res
 }
 
-// isOpenAI reports whether an upstream is the official service, whose newer models refuse max_tokens; all other
-// servers know that name.
+// isOpenAI reports whether the upstream is the official OpenAI service. Its newer models refuse max_tokens; all other
+// servers accept it.
 func (u *Upstream) isOpenAI() bool {
 	host := u.base.Hostname()
 	return host == "api.openai.com" || strings.HasSuffix(host, ".openai.azure.com") ||

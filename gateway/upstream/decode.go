@@ -10,7 +10,7 @@ import (
 	"github.com/openai/openai-go/v3/packages/respjson"
 )
 
-// decodeCompletion is a whole answer of chat completions as one of Messages.
+// decodeCompletion converts a complete chat completions answer to a Messages answer.
 func decodeCompletion(c openai.ChatCompletion, model string, stops []string) (message, error) {
 	msg, said := newMessage(model), c.Choices[0].Message
 	if text := decodeThoughts(said.JSON.ExtraFields); text != "" {
@@ -37,13 +37,13 @@ func decodeCompletion(c openai.ChatCompletion, model string, stops []string) (me
 	return msg, err
 }
 
-// decodeUsage has the cached part of what was read apart, as Messages have it.
+// decodeUsage converts token counts. Like Messages, it counts cached input tokens separately from other input tokens.
 func decodeUsage(u openai.CompletionUsage) usage {
 	cached := min(max(u.PromptTokensDetails.CachedTokens, 0), max(u.PromptTokens, 0))
 	return usage{Input: max(u.PromptTokens, 0) - cached, CacheRead: cached, Output: max(u.CompletionTokens, 0)}
 }
 
-// decodeThoughts are what the model thought, under either of the names in use.
+// decodeThoughts returns the model's reasoning text. Servers use one of two field names for it.
 func decodeThoughts(extra map[string]respjson.Field) string {
 	for _, name := range []string{"reasoning_content", "reasoning"} {
 		if text := decodeText(extra[name]); text != "" {
@@ -53,7 +53,7 @@ func decodeThoughts(extra map[string]respjson.Field) string {
 	return ""
 }
 
-// decodeText is a text, or those in a list of parts; "" for null and what else there may be.
+// decodeText returns a string, or the joined texts of a list of parts. It returns "" for null and any other value.
 func decodeText(f respjson.Field) (text string) {
 	raw := []byte(f.Raw())
 	if json.Unmarshal(raw, &text) == nil {
@@ -69,7 +69,7 @@ func decodeText(f respjson.Field) (text string) {
 	return text
 }
 
-// decodeArguments are a call's arguments as text; some servers give the object itself.
+// decodeArguments returns the arguments of a call as text. Some servers send the object itself instead of a string.
 func decodeArguments(f respjson.Field) (text string) {
 	raw := f.Raw()
 	if json.Unmarshal([]byte(raw), &text) == nil {
@@ -78,7 +78,7 @@ func decodeArguments(f respjson.Field) (text string) {
 	return raw
 }
 
-// decodeStop is the stop sequence that an answer ended with, where a server tells.
+// decodeStop returns the stop sequence that ended an answer, or "" if the server does not report one.
 func decodeStop(extra map[string]respjson.Field, stops []string) string {
 	if word := decodeText(extra["stop_reason"]); slices.Contains(stops, word) {
 		return word
@@ -86,14 +86,14 @@ func decodeStop(extra map[string]respjson.Field, stops []string) string {
 	return ""
 }
 
-// An ending is what is known of how an answer ended.
+// An ending describes how an answer ended.
 type ending struct {
 	finish         string
-	stopped        string // stop sequence
+	stopped        string // stop sequence, or ""
 	calls, refused bool
 }
 
-// setStop says it in the words of Messages. A server may say stop where there are calls to be made.
+// setStop sets the stop reason of a Messages answer. A server may report "stop" although the model has called tools.
 func (e ending) setStop(m *message) {
 	reason := "end_turn"
 	switch {
@@ -110,21 +110,22 @@ func (e ending) setStop(m *message) {
 	m.StopReason = &reason
 }
 
-// A call is a tool call, as it grows.
+// A call is a tool call that may still be incomplete.
 type call struct {
 	index    int64
 	id, name string
 	args     string
-	parts    []string // of args, while it grows
+	parts    []string // pieces of args that text has not joined yet
 }
 
-// calls are those of one answer.
+// calls holds the tool calls of one answer.
 type calls struct {
 	list []*call
 	size int
 }
 
-// maxCalls and maxArguments bound what is kept of calls until the answer ends, in calls and bytes.
+// maxCalls and maxArguments limit the calls that are buffered until the answer ends: their number, and the bytes of
+// their arguments.
 const (
 	maxCalls     = 1000
 	maxArguments = 32 << 20
@@ -132,7 +133,7 @@ const (
 
 var errTooMuchCalled = errors.New("called more tools, or with longer arguments, than are taken: 1000 calls, 32 MiB")
 
-// add takes in a piece.
+// add adds a piece of a call.
 func (c *calls) add(d openai.ChatCompletionChunkChoiceDeltaToolCall) error {
 	args := decodeArguments(d.Function.JSON.Arguments)
 	at := c.find(d, args)
@@ -155,8 +156,8 @@ func (c *calls) add(d openai.ChatCompletionChunkChoiceDeltaToolCall) error {
 	return nil
 }
 
-// find is the call that a piece belongs to; nil for the first of a new one. Servers that send whole calls may give
-// them all the same index, or none.
+// find returns the call that a piece belongs to, or nil if the piece begins a new call. Servers that send whole calls
+// may give all of them the same index, or none.
 func (c *calls) find(d openai.ChatCompletionChunkChoiceDeltaToolCall, args string) *call {
 	indexed := d.JSON.Index.Valid()
 	for _, at := range slices.Backward(c.list) {
@@ -173,7 +174,7 @@ func (c *calls) find(d openai.ChatCompletionChunkChoiceDeltaToolCall, args strin
 	return nil
 }
 
-// text joins what has come of the arguments.
+// text returns the arguments received so far.
 func (c *call) text() string {
 	if len(c.parts) > 0 {
 		c.args, c.parts = c.args+strings.Join(c.parts, ""), nil
@@ -181,15 +182,15 @@ func (c *call) text() string {
 	return c.args
 }
 
-// whole reports whether the arguments are a value that nothing can follow.
+// whole reports whether the arguments are a complete JSON value.
 func (c *call) whole() bool {
 	if n := len(c.parts); n > 0 && !strings.HasSuffix(strings.TrimSpace(c.parts[n-1]), "}") {
-		return false // most pieces are in the middle of it
+		return false // cheap check: most pieces do not end a value
 	}
 	return json.Valid([]byte(c.text()))
 }
 
-// blocks are the calls as Messages have them. An ID that is missing, odd or another's is replaced.
+// blocks returns the calls as Messages blocks. It replaces an ID that is missing, malformed or not unique.
 func (c *calls) blocks() (out []toolUseBlock, err error) {
 	seen := map[string]bool{}
 	for _, at := range c.list {
@@ -206,15 +207,15 @@ func (c *calls) blocks() (out []toolUseBlock, err error) {
 	return out, nil
 }
 
-// plainID reports whether clients of Messages take an ID.
+// plainID reports whether Messages clients accept an ID.
 func plainID(id string) bool {
 	return id != "" && len(id) <= 256 && !strings.ContainsFunc(id, func(r rune) bool {
 		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 	})
 }
 
-// input is a call's arguments as an object. Where the model wrote something else, the object has that text under a
-// name that no tool knows: whoever runs the tool refuses it, and the model reads what it wrote.
+// input returns the arguments of a call as a JSON object. If the model wrote something else, the object holds that
+// text in the member INVALID_JSON. No tool has such a parameter, so the call fails and the model sees what it wrote.
 func input(args string) json.RawMessage {
 	text := strings.TrimSpace(args)
 	var inner string
@@ -223,7 +224,7 @@ func input(args string) json.RawMessage {
 		return json.RawMessage("{}")
 	case isObject(text):
 		return json.RawMessage(text)
-	case json.Unmarshal([]byte(text), &inner) == nil && isObject(inner): // encoded twice
+	case json.Unmarshal([]byte(text), &inner) == nil && isObject(inner): // an object that was encoded twice
 		return json.RawMessage(inner)
 	}
 	return encode(map[string]string{"INVALID_JSON": args})

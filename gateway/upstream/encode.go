@@ -12,7 +12,7 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// encodeRequest says a request of Messages as one of chat completions.
+// encodeRequest converts a Messages request to a chat completions request.
 func (u *Upstream) encodeRequest(r *messagesRequest) ([]byte, error) {
 	p := openai.ChatCompletionNewParams{Model: u.trimModel(r.Model), Temperature: optional(r.Temperature),
 		TopP: optional(r.TopP)}
@@ -41,7 +41,7 @@ func (u *Upstream) encodeRequest(r *messagesRequest) ([]byte, error) {
 		p.StreamOptions.IncludeUsage = param.NewOpt(true)
 	}
 	text, err := json.Marshal(p)
-	if err == nil && r.Stream { // which the library's own client would add
+	if err == nil && r.Stream { // the client of the openai library would add this member
 		text = slices.Concat([]byte(`{"stream":true,`), text[1:])
 	}
 	return text, err
@@ -81,7 +81,7 @@ func encodeTools(list []tool) (out []openai.ChatCompletionToolUnionParam, err er
 	return out, nil
 }
 
-// choices are the words for which tools may be called.
+// choices maps values of tool_choice from Messages to chat completions.
 var choices = map[string]string{"auto": "auto", "any": "required", "none": "none"}
 
 func encodeChoice(p *openai.ChatCompletionNewParams, c *toolChoice) error {
@@ -117,7 +117,7 @@ func encodeFormat(p *openai.ChatCompletionNewParams, c *outputConfig) error {
 	return nil
 }
 
-// encodeMessages says the system text and all messages.
+// encodeMessages converts the system text and all messages.
 func encodeMessages(r *messagesRequest) (out []openai.ChatCompletionMessageParamUnion, err error) {
 	if len(r.System) > 0 {
 		text, err := texts("system", r.System)
@@ -152,7 +152,7 @@ func encodeMessages(r *messagesRequest) (out []openai.ChatCompletionMessageParam
 	return out, nil
 }
 
-// texts are blocks that may be nothing else.
+// texts joins text blocks. It refuses blocks of any other type.
 func texts(where string, list content) (string, error) {
 	var parts []string
 	for i, b := range list {
@@ -164,8 +164,8 @@ func texts(where string, list content) (string, error) {
 	return strings.Join(parts, "\n\n"), nil
 }
 
-// encodeUser says results first, each as a message of its own, and then all else as one. A result has room for text
-// alone, so its images go to that one.
+// encodeUser converts a user message: first each tool result as a message of its own, then all other blocks as one
+// message. A tool message can hold text only, so images of results go into that last message.
 func encodeUser(where string, list content) (out []openai.ChatCompletionMessageParamUnion, err error) {
 	var rest []openai.ChatCompletionContentPartUnionParam
 	for i, b := range list {
@@ -193,7 +193,8 @@ func encodeUser(where string, list content) (out []openai.ChatCompletionMessageP
 	return out, nil
 }
 
-// userMessage is a plain text where there is nothing but text: not all servers know lists.
+// userMessage returns a user message. If the parts are text only, its content is a string: not all servers accept
+// lists.
 func userMessage(parts []openai.ChatCompletionContentPartUnionParam) openai.ChatCompletionMessageParamUnion {
 	var plain []string
 	for _, p := range parts {
@@ -205,7 +206,7 @@ func userMessage(parts []openai.ChatCompletionContentPartUnionParam) openai.Chat
 	return openai.UserMessage(strings.Join(plain, "\n\n"))
 }
 
-// encodeResult is a tool's result as text, and the images in it with a word on where they are from.
+// encodeResult returns the text of a tool result, and its images with a note that says which result they belong to.
 func encodeResult(where string, b block) (text string, shown []openai.ChatCompletionContentPartUnionParam, err error) {
 	var parts []string
 	for i, inner := range b.Content {
@@ -232,7 +233,7 @@ func encodeResult(where string, b block) (text string, shown []openai.ChatComple
 	return text, shown, nil
 }
 
-// encodePart says a block of a user's that is no result.
+// encodePart converts a block of a user message that is not a tool result.
 func encodePart(where string, b block) (openai.ChatCompletionContentPartUnionParam, error) {
 	s := b.Source
 	switch {
@@ -267,8 +268,8 @@ func document(title, text string) string {
 	return title + "\n\n" + text
 }
 
-// encodeAssistant says what the model has said: one message, without its thoughts, for which chat completions have no
-// place that all servers know.
+// encodeAssistant converts an assistant message to one message. It drops thinking blocks: chat completions have no
+// field for them that all servers accept.
 func encodeAssistant(where string, list content) ([]openai.ChatCompletionMessageParamUnion, error) {
 	var m openai.ChatCompletionAssistantMessageParam
 	var said []string
@@ -283,7 +284,7 @@ func encodeAssistant(where string, list content) ([]openai.ChatCompletionMessage
 			return nil, cannotEncode("%s.content.%d, of the type %s", where, i, short(b.Type))
 		}
 	}
-	m.Content.OfString = param.NewOpt(strings.Join(said, "\n\n")) // some servers want it beside calls, too
+	m.Content.OfString = param.NewOpt(strings.Join(said, "\n\n")) // some servers require content beside calls, too
 	return []openai.ChatCompletionMessageParamUnion{{OfAssistant: &m}}, nil
 }
 

@@ -11,13 +11,13 @@ import (
 	"unicode"
 )
 
-// A fault is what an error envelope says.
+// A fault is the content of an error envelope.
 type fault struct {
 	Type    string `json:"type"`
 	Message string `json:"message"`
 }
 
-// faultTypes are the words for statuses.
+// faultTypes maps HTTP statuses to error types of the Messages dialect.
 var faultTypes = map[int]string{
 	http.StatusUnauthorized:          "authentication_error",
 	http.StatusPaymentRequired:       "billing_error",
@@ -31,7 +31,7 @@ var faultTypes = map[int]string{
 	statusOverloaded:                 "overloaded_error",
 }
 
-// statusOverloaded is the dialect's own.
+// statusOverloaded is a status that only the Messages dialect defines.
 const statusOverloaded = 529
 
 func newFault(status int, format string, args ...any) fault {
@@ -44,21 +44,21 @@ func newFault(status int, format string, args ...any) fault {
 	return f
 }
 
-// envelope is the body of an error, and the data of an error event.
+// envelope returns the body of an error answer, which is also the data of an error event.
 func (f fault) envelope() []byte {
-	text, _ := json.Marshal(struct { // strings always can be written
+	text, _ := json.Marshal(struct { // cannot fail: all members are strings
 		Type  string `json:"type"`
 		Error fault  `json:"error"`
 	}{"error", f})
 	return text
 }
 
-// response is an answer of ours in place of an upstream's.
+// response returns an error answer that berth sends in place of the upstream's answer.
 func (f fault) response(status int) *http.Response {
 	return jsonResponse(status, http.Header{}, f.envelope())
 }
 
-// jsonResponse is an answer that is all there.
+// jsonResponse returns an answer with a complete JSON body.
 func jsonResponse(status int, h http.Header, text []byte) *http.Response {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(text)))
@@ -69,13 +69,13 @@ func jsonResponse(status int, h http.Header, text []byte) *http.Response {
 	}
 }
 
-// maxFault bounds the body of an error that is read, in bytes.
+// maxFault is how many bytes of an error body are read.
 const maxFault = 1 << 20
 
-// failed reads an answer that is an error, which read knows in the upstream's dialect, and gives it in ours. One that
-// nobody can read, such as a proxy's page, is shown as text.
+// failed converts an error answer to the Messages dialect. read decodes the body in the upstream's dialect. A body
+// that read cannot decode, such as a proxy's error page, becomes the text of the message.
 func (u *Upstream) failed(res *http.Response, read func(text []byte) (envelope []byte, ok bool)) *http.Response {
-	text, _ := io.ReadAll(io.LimitReader(res.Body, maxFault)) // what came of it is shown
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxFault)) // if the read fails, the message shows what was read
 	_ = res.Body.Close()
 	envelope, ok := read(text)
 	if !ok {
@@ -85,7 +85,7 @@ func (u *Upstream) failed(res *http.Response, read func(text []byte) (envelope [
 	return jsonResponse(res.StatusCode, res.Header, envelope)
 }
 
-// messagesError keeps an envelope of the Messages dialect byte for byte.
+// messagesError returns an error body of the Messages dialect unchanged. ok reports whether it is one.
 func messagesError(text []byte) ([]byte, bool) {
 	var e struct {
 		Type  string
@@ -95,7 +95,7 @@ func messagesError(text []byte) ([]byte, bool) {
 	return text, ok
 }
 
-// plain is a text as a message may repeat it.
+// plain returns text on one line, without control characters, and short enough for an error message.
 func plain(text []byte) string {
 	words := strings.FieldsFunc(strings.ToValidUTF8(string(text), ""), func(r rune) bool {
 		return unicode.IsSpace(r) ||

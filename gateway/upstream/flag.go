@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Parse reads an upstream as an operator writes it: [PREFIX=][openai+]URL.
+// Parse reads the value of an --upstream flag: [PREFIX=][openai+]URL.
 //
 //	https://api.example.com                     all models
 //	claude-=https://api.example.com             models whose name begins with claude-
-//	local/=openai+http://127.0.0.1:8080/v1      models whose name begins with local/, which is cut off; it speaks chat completions
+//	local/=openai+http://127.0.0.1:8080/v1      models whose name begins with local/, which is removed; chat completions
 func Parse(text string) (Config, error) {
 	head, _, ok := strings.Cut(text, "://")
 	if !ok {
@@ -28,7 +28,7 @@ func Parse(text string) (Config, error) {
 	if len(cfg.Prefixes) == 0 {
 		cfg.Prefixes = []string{""}
 	}
-	cfg.Name = "of all models" // a host may be nobody's business
+	cfg.Name = "of all models" // does not show the host, which may be confidential
 	if cfg.Prefixes[0] != "" {
 		cfg.Name = "of " + modelsOf(cfg.Prefixes[0])
 	}
@@ -36,7 +36,7 @@ func Parse(text string) (Config, error) {
 	return cfg, err
 }
 
-// withoutUser takes from a mistyped URL what may be a key.
+// withoutUser removes the user part of a malformed URL, since it may hold a key.
 func withoutUser(text string) string {
 	if i := strings.LastIndexByte(text, '@'); i >= 0 {
 		return text[i+1:]
@@ -44,7 +44,8 @@ func withoutUser(text string) string {
 	return text
 }
 
-// WithKeys gives upstreams their keys, by the prefix of the models that they have; * is the one for all models.
+// WithKeys sets the keys of upstreams. keys maps a model prefix to a key; "*" is the prefix of the upstream for all
+// models.
 func WithKeys(list []Config, keys map[string]string) []Config {
 	list = slices.Clone(list)
 	for i, cfg := range list {
@@ -55,7 +56,7 @@ func WithKeys(list []Config, keys map[string]string) []Config {
 	return list
 }
 
-// CheckKey refuses a name in a file of keys that is no upstream's.
+// CheckKey returns a function that checks the names in a key file. It refuses a name that is no upstream's prefix.
 func CheckKey(list []Config) func(name, key string) error {
 	var names []string
 	for _, cfg := range list {

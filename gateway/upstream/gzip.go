@@ -9,7 +9,7 @@ import (
 	"berth/proto"
 )
 
-// decompress has the body of an answer be plain that some proxies compress though they are asked not to.
+// decompress replaces a gzip body by one that decompresses it. Some proxies compress although the request forbids it.
 func (u *Upstream) decompress(res *http.Response) {
 	if res.Header.Get("Content-Encoding") != "gzip" {
 		return
@@ -20,14 +20,14 @@ func (u *Upstream) decompress(res *http.Response) {
 	res.Body = &gzipBody{u: u, src: res.Body}
 }
 
-// A packed body is unpacked while it is read.
+// A gzipBody decompresses a body while it is read.
 type gzipBody struct {
 	u   *Upstream
 	src io.ReadCloser
-	out *gzip.Reader // nil: nothing was read
+	out *gzip.Reader // nil until the first Read
 }
 
-// Read fails with a *proto.Error where the answer breaks off.
+// Read returns a *proto.Error if the answer breaks off.
 func (p *gzipBody) Read(b []byte) (n int, err error) {
 	if p.out == nil {
 		p.out, err = gzip.NewReader(p.src)
@@ -42,5 +42,5 @@ func (p *gzipBody) Read(b []byte) (n int, err error) {
 	return n, p.u.errorf(proto.Unavailable, "sent an answer that cannot be unpacked")
 }
 
-// Close closes the answer.
+// Close closes the compressed body.
 func (p *gzipBody) Close() error { return p.src.Close() }

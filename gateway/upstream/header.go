@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// ofConnection are headers about one connection, or about the way to berth and not the way on.
+// ofConnection are headers that are not forwarded: they describe one connection, or the path from the client to
+// berth.
 var ofConnection = []string{
 	"Connection", "Proxy-Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 	"Proxy-Authenticate", "Proxy-Authorization",
@@ -16,14 +17,14 @@ var ofConnection = []string{
 	"X-Real-Ip", "Origin", "Referer",
 }
 
-// ofConnectionPrefixes begin others.
+// ofConnectionPrefixes are prefixes of more headers that are not forwarded.
 var ofConnectionPrefixes = []string{"X-Forwarded-", "Sec-", "X-Berth-", "Berth-", "Access-Control-"}
 
-// ofOrigin are headers of answers that bind a client to the host they come from.
+// ofOrigin are answer headers that are valid only for the host that sent them.
 var ofOrigin = []string{"Set-Cookie", "Alt-Svc", "Strict-Transport-Security", "Clear-Site-Data",
 	"Content-Security-Policy", "Server", "Nel", "Report-To"}
 
-// cleanHead takes from a head what is not passed on: that, and what Connection names.
+// cleanHead removes the headers that are not forwarded, including those that the Connection header names.
 func cleanHead(h http.Header) {
 	for _, list := range h.Values("Connection") {
 		for name := range strings.SplitSeq(list, ",") {
@@ -38,7 +39,7 @@ func cleanHead(h http.Header) {
 	}
 }
 
-// cleanAnswer is for the head of an answer. What it says of its body stays true.
+// cleanAnswer removes headers of an answer that are not forwarded. It keeps the length and encoding of the body.
 func cleanAnswer(h http.Header) {
 	kept := http.Header{}
 	for _, name := range []string{"Content-Length", "Content-Encoding"} {
@@ -51,8 +52,8 @@ func cleanAnswer(h http.Header) {
 	}
 }
 
-// header is what an upstream of Messages sees of the client's. The key goes into the header in which the client's SDK
-// would send it.
+// header returns the request headers for a Messages upstream. It sets the key in the header that the client's SDK
+// uses for keys.
 func (u *Upstream) header(client http.Header) http.Header {
 	h := client.Clone()
 	if h == nil {
@@ -70,15 +71,15 @@ func (u *Upstream) header(client http.Header) http.Header {
 		setKey(h, "X-Api-Key", apiKey)
 		setKey(h, "Authorization", bearer)
 	}
-	// net/http would repeat a request that has one of these headers after its body was sent, if the name is written
-	// as usual.
+	// net/http would repeat a request that has one of these headers even after it has sent the body. It finds only
+	// the canonical name, so the lower-case name prevents that.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if once := h.Values(name); once != nil {
 			h.Del(name)
 			h[strings.ToLower(name)] = once
 		}
 	}
-	h.Set("Accept-Encoding", "identity") // what is compressed comes late
+	h.Set("Accept-Encoding", "identity") // compression would delay events
 	if h.Get("Content-Type") == "" {
 		h.Set("Content-Type", "application/json")
 	}
@@ -94,7 +95,8 @@ func setKey(h http.Header, name, value string) {
 	}
 }
 
-// callerKeys are the credentials that the client sends beside berth's own key: two headers have room for two.
+// callerKeys returns the credentials that the client sends beside berth's own key. The client can put one key into
+// each of the two headers.
 func (u *Upstream) callerKeys(client http.Header) (apiKey, authorization string) {
 	if key := client.Get("X-Api-Key"); !u.cfg.Own(key) {
 		apiKey = key

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// A message is an answer of Messages.
+// A message is an answer in the Messages dialect.
 type message struct {
 	ID           string  `json:"id"`
 	Type         string  `json:"type"`
@@ -19,7 +19,7 @@ type message struct {
 	Usage        usage   `json:"usage"`
 }
 
-// A usage counts tokens; what an upstream does not say is 0.
+// A usage counts tokens. A count that the upstream does not report is 0.
 type usage struct {
 	Input       int64 `json:"input_tokens"`
 	CacheCreate int64 `json:"cache_creation_input_tokens"`
@@ -35,7 +35,7 @@ type textBlock struct {
 type thinkingBlock struct {
 	Type      string `json:"type"`
 	Thinking  string `json:"thinking"`
-	Signature string `json:"signature"` // which only its maker could check
+	Signature string `json:"signature"` // empty: only the model's provider can make one
 }
 
 type toolUseBlock struct {
@@ -57,15 +57,15 @@ func encode(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v) // all of it is strings, numbers, and JSON that was checked
+	_ = enc.Encode(v) // cannot fail: v has only strings, numbers and valid JSON
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// events are those of a stream, written and not yet read. Blocks come one after the other.
+// events buffers the events of a stream until they are read. Blocks do not overlap.
 type events struct {
 	bytes.Buffer
-	index int    // of the block that is open, or comes next
-	open  string // type of the open block; "" if none is
+	index int    // index of the open block, or of the next one
+	open  string // type of the open block; "": none is open
 }
 
 // emit writes one event.
@@ -99,7 +99,7 @@ func (e *events) start(m message) {
 	e.emit("message_start", startEvent{"message_start", m})
 }
 
-// startBlock opens a block, after it has closed the one that is open.
+// startBlock opens a block. It first closes the block that is open.
 func (e *events) startBlock(kind string, block any) {
 	e.endBlock()
 	e.open = kind
@@ -119,7 +119,7 @@ func (e *events) endBlock() {
 	}
 }
 
-// text adds to the text that is open, or opens one.
+// text appends to the open text block, or opens one.
 func (e *events) text(text string) {
 	if e.open != "text" {
 		e.startBlock("text", textBlock{Type: "text"})
@@ -143,7 +143,7 @@ func (e *events) toolUse(b toolUseBlock) {
 	e.endBlock()
 }
 
-// end closes the message.
+// end ends the message.
 func (e *events) end(m message) {
 	e.endBlock()
 	out := endEvent{Type: "message_delta", Usage: m.Usage}
@@ -152,7 +152,7 @@ func (e *events) end(m message) {
 	e.emit("message_stop", map[string]string{"type": "message_stop"})
 }
 
-// message writes one that is whole already.
+// message writes all events of a complete message.
 func (e *events) message(m message) {
 	e.start(m)
 	for _, b := range m.Content {

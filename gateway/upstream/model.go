@@ -9,8 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// cutModel takes off a prefix that only names the upstream, such as local/, from a body's model. All other bytes stay
-// as they are.
+// cutModel removes a routing prefix, such as local/, from the model in a request body. It keeps all other bytes.
 func (u *Upstream) cutModel(body []byte) []byte {
 	if !slices.ContainsFunc(u.cfg.Prefixes, isRoutingPrefix) {
 		return body
@@ -18,16 +17,16 @@ func (u *Upstream) cutModel(body []byte) []byte {
 	start, end := modelAt(body)
 	var model string
 	if start == end || json.Unmarshal(body[start:end], &model) != nil {
-		return body // the upstream says what is wrong with it
+		return body // the upstream reports the error
 	}
-	text, _ := json.Marshal(u.trimModel(model)) // strings always can be written
+	text, _ := json.Marshal(u.trimModel(model)) // cannot fail: model is a string
 	return slices.Concat(body[:start], text, body[end:])
 }
 
-// isRoutingPrefix reports whether a prefix names where a model is, and is no part of the model's name.
+// isRoutingPrefix reports whether a prefix only selects the upstream and is not part of the model's name.
 func isRoutingPrefix(prefix string) bool { return strings.HasSuffix(prefix, "/") }
 
-// trimModel is a model as the upstream knows it.
+// trimModel returns the name that the upstream has for a model.
 func (u *Upstream) trimModel(model string) string {
 	longest := ""
 	for _, p := range u.cfg.Prefixes {
@@ -38,7 +37,7 @@ func (u *Upstream) trimModel(model string) string {
 	return model[len(longest):]
 }
 
-// modelAt is where a body has the value of its top member model; two equal places if nowhere.
+// modelAt returns the position of the value of the top-level member model. start equals end if there is none.
 func modelAt(body []byte) (start, end int) {
 	dec := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(
 		true))

@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A messagesRequest is what of a Messages request has a meaning for chat completions. What has none, and would change
-// the answer, is refused; hints are taken and not passed on.
+// A messagesRequest holds the members of a Messages request that chat completions can express. A member that they
+// cannot express is refused if it would change the answer. Hints are accepted and dropped.
 type messagesRequest struct {
 	Model         string        `json:"model"`
 	MaxTokens     int64         `json:"max_tokens"`
@@ -25,7 +25,7 @@ type messagesRequest struct {
 	ToolChoice    *toolChoice   `json:"tool_choice"`
 	OutputConfig  *outputConfig `json:"output_config"`
 
-	// Hints.
+	// Hints: accepted and dropped.
 	Metadata     jsontext.Value `json:"metadata"`
 	ServiceTier  jsontext.Value `json:"service_tier"`
 	Thinking     jsontext.Value `json:"thinking"`
@@ -33,7 +33,7 @@ type messagesRequest struct {
 	InferenceGeo jsontext.Value `json:"inference_geo"`
 	Speed        jsontext.Value `json:"speed"`
 
-	Others map[string]jsontext.Value `json:",embed"` // refused, unless they are empty
+	Others map[string]jsontext.Value `json:",embed"` // refused unless empty
 }
 
 type turn struct {
@@ -41,10 +41,10 @@ type turn struct {
 	Content content `json:"content"`
 }
 
-// A content is a list of blocks; a text alone stands for one.
+// A content is a list of blocks. In JSON, a string stands for one text block.
 type content []block
 
-// UnmarshalJSON reads either.
+// UnmarshalJSON reads a string or a list of blocks.
 func (c *content) UnmarshalJSON(data []byte) error {
 	var text string
 	if json.Unmarshal(data, &text) == nil && string(data) != "null" {
@@ -57,28 +57,28 @@ func (c *content) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// A block is any of those that a plain conversation has.
+// A block is a content block of any supported type.
 type block struct {
 	Type   string  `json:"type"`
 	Text   string  `json:"text"`
-	Source *source `json:"source"` // of images and documents
+	Source *source `json:"source"` // for image and document
 	Title  string  `json:"title"`
 
-	ID    string         `json:"id"` // of a tool_use
+	ID    string         `json:"id"` // for tool_use
 	Name  string         `json:"name"`
 	Input jsontext.Value `json:"input"`
 
-	ToolUseID string  `json:"tool_use_id"` // of a tool_result
+	ToolUseID string  `json:"tool_use_id"` // for tool_result
 	Content   content `json:"content"`
 	IsError   bool    `json:"is_error"`
 }
 
 type source struct {
-	Type      string  `json:"type"` // base64, url, text
+	Type      string  `json:"type"` // base64, url or text
 	MediaType string  `json:"media_type"`
 	Data      string  `json:"data"`
 	URL       string  `json:"url"`
-	Content   content `json:"content"` // of a document that is made of blocks
+	Content   content `json:"content"` // for a document made of blocks
 }
 
 type tool struct {
@@ -104,7 +104,7 @@ type outputConfig struct {
 	} `json:"format"`
 }
 
-// readMessages reads a request of Messages.
+// readMessages decodes a Messages request.
 func readMessages(body []byte) (*messagesRequest, error) {
 	var r messagesRequest
 	if err := jsonv2.Unmarshal(body, &r); err != nil {
@@ -139,7 +139,7 @@ func readError(err error) error {
 	return errors.New("the body is no JSON")
 }
 
-// cannotEncode is the error for what chat completions have no word for.
+// cannotEncode returns the error for a part of a request that chat completions cannot express.
 func cannotEncode(format string, args ...any) error {
 	return fmt.Errorf("%s: this model's upstream speaks chat completions, which cannot express it; leave it out, or "+
 		"ask a model of another upstream", fmt.Sprintf(format, args...))

@@ -16,8 +16,8 @@ import (
 	"berth/proto"
 )
 
-// send makes one request. It is sent once: net/http repeats it only where a kept connection turned out to be closed
-// before a byte of it was written.
+// send makes one HTTP request and sends it once. net/http repeats it only if a reused connection was already closed
+// and no byte of the request was written.
 func (u *Upstream) send(ctx context.Context, path string, query url.Values, h http.Header, body []byte) (*http.Response,
 	error) {
 	to := *u.base
@@ -55,7 +55,7 @@ func (u *Upstream) errorf(code proto.Code, format string, args ...any) *proto.Er
 	return proto.Errorf(code, "", "upstream", "The upstream "+u.cfg.Name+" "+format+".", args...)
 }
 
-// explain turns a failure into what its caller may know. The log gets all of it.
+// explain converts a failure to the error that the caller gets. The log gets the original error.
 func (u *Upstream) explain(ctx context.Context, err error, what string) error {
 	var own *proto.Error
 	switch cause := context.Cause(ctx); {
@@ -71,7 +71,7 @@ func (u *Upstream) explain(ctx context.Context, err error, what string) error {
 	return u.errorf(proto.Unavailable, "%s: %s", what, reason(err))
 }
 
-// reason says of a failed connection what does not tell the inside of a network.
+// reason describes a failed connection without revealing details of the internal network.
 func reason(err error) string {
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
@@ -89,7 +89,7 @@ func reason(err error) string {
 	return "the connection broke"
 }
 
-// A body is an answer's, of which a read may take only so long.
+// A body is the body of an answer. It limits the time of each read.
 type body struct {
 	u      *Upstream
 	ctx    context.Context
@@ -102,7 +102,7 @@ func (u *Upstream) newBody(ctx context.Context, cancel context.CancelCauseFunc, 
 	return &body{u: u, ctx: ctx, cancel: cancel, src: src}
 }
 
-// Read fails with a *proto.Error where the answer breaks off.
+// Read returns a *proto.Error if the answer breaks off.
 func (b *body) Read(p []byte) (int, error) {
 	timer := time.AfterFunc(b.u.cfg.IdleTimeout, func() {
 		b.cancel(b.u.errorf(proto.TimedOut, "broke off: nothing came for %v", b.u.cfg.IdleTimeout))
@@ -115,18 +115,18 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, b.u.explain(b.ctx, err, "broke off its answer")
 }
 
-// How long, and for how many bytes, the end of an answer is waited for when it is closed: that of a stream may come a
-// moment after its last event.
+// endTime and endSize limit how long, and for how many bytes, Close waits for the end of the body. The end of a
+// stream may come a moment after its last event.
 const (
 	endTime = 100 * time.Millisecond
 	endSize = 4 << 10
 )
 
-// Close gives the connection back, or ends it where more is to come.
+// Close makes the connection reusable if the body ends soon, and closes the connection otherwise.
 func (b *body) Close() error {
 	b.closed.Store(true)
 	timer := time.AfterFunc(endTime, func() { b.cancel(nil) })
-	_, _ = io.CopyN(io.Discard, b.src, endSize) // without an end there, Close ends the connection
+	_, _ = io.CopyN(io.Discard, b.src, endSize) // if the body has not ended by then, src.Close closes the connection
 	timer.Stop()
 	err := b.src.Close()
 	b.cancel(nil)

@@ -12,17 +12,17 @@ import (
 	"github.com/openai/openai-go/v3"
 )
 
-// maxEvent is the limit for one event, in bytes.
+// maxEvent is the maximum size of one event, in bytes.
 const maxEvent = 16 << 20
 
-// newReader reads the events of chat completions.
+// newReader returns a reader for events of chat completions.
 func newReader(r io.Reader) *sse.Reader {
 	return sse.NewReader(r, sse.Options{MaxEvent: maxEvent, Lenient: true})
 }
 
-// A translation reads an answer that is a stream of chat completions, and is read as one of Messages. Text and
-// thoughts pass as they come; calls are gathered and come whole at the end, since their pieces may be mixed, and
-// because one that turns out to be no JSON could not be taken back.
+// A translation reads a stream of chat completions and returns a Messages stream. It forwards text and thoughts as
+// they come. It buffers tool calls until the answer ends, for two reasons: their pieces may be interleaved, and
+// arguments that turn out to be invalid JSON could not be taken back.
 type translation struct {
 	upstream string
 	src      *sse.Reader
@@ -30,19 +30,19 @@ type translation struct {
 	stops    []string
 
 	out       events
-	err       error // of the reads after out is empty
+	err       error // Read returns it once out is empty
 	msg       message
 	started   bool
 	calls     calls
 	end       ending
-	lastWrite time.Time // when the client last heard something
+	lastWrite time.Time // when the client last received something
 }
 
 func newTranslation(upstream, model string, stops []string) *translation {
 	return &translation{upstream: upstream, msg: newMessage(model), stops: stops}
 }
 
-// Read fails with a *proto.Error where the upstream's answer breaks off.
+// Read returns a *proto.Error if the upstream's answer breaks off.
 func (t *translation) Read(p []byte) (int, error) {
 	for t.out.Len() == 0 {
 		if t.err != nil {
@@ -54,15 +54,15 @@ func (t *translation) Read(p []byte) (int, error) {
 	return t.out.Read(p)
 }
 
-// Close ends the upstream's answer.
+// Close closes the upstream's answer.
 func (t *translation) Close() error { return t.closer.Close() }
 
-// readEvent takes in one event.
+// readEvent reads and handles one event.
 func (t *translation) readEvent() {
 	event, err := t.src.Next()
 	data := event.Data
 	switch {
-	case err != nil && t.end.finish != "": // the rest would have been usage, which not all servers send
+	case err != nil && t.end.finish != "": // only the usage is missing, which not all servers send
 		t.finish()
 	case err == io.EOF:
 		t.fail(newFault(http.StatusBadGateway, "The upstream %s ended its answer in the middle.", t.upstream))
@@ -78,7 +78,7 @@ func (t *translation) readEvent() {
 	}
 }
 
-// readChunk takes in a chunk.
+// readChunk handles the data of one event.
 func (t *translation) readChunk(data []byte) {
 	if f, ok := streamFault(data); ok {
 		t.fail(f)
@@ -108,7 +108,7 @@ func (t *translation) start() {
 	}
 }
 
-// quiet is after how long a client is told that the answer goes on, while only calls come.
+// quiet is how long a client receives nothing before it gets a ping, while only pieces of calls come.
 const quiet = 5 * time.Second
 
 func (t *translation) readChoice(c openai.ChatCompletionChunkChoice) {
@@ -135,7 +135,7 @@ func (t *translation) readChoice(c openai.ChatCompletionChunkChoice) {
 	t.end.stopped = cmp.Or(decodeStop(c.JSON.ExtraFields, t.stops), t.end.stopped)
 }
 
-// finish writes all that was kept until the end.
+// finish writes the buffered calls and ends the message.
 func (t *translation) finish() {
 	uses, err := t.calls.blocks()
 	if err != nil {
@@ -152,14 +152,14 @@ func (t *translation) finish() {
 	t.err = io.EOF
 }
 
-// fail ends the stream with an error event: the answer has begun, so it cannot have another status.
+// fail ends the stream with an error event. The answer has begun, so its status cannot change.
 func (t *translation) fail(f fault) {
 	t.start()
 	t.out.fault(f)
 	t.err = io.EOF
 }
 
-// streamFault reads an error that comes as a chunk.
+// streamFault decodes an error that comes in the place of a chunk.
 func streamFault(data []byte) (fault, bool) {
 	var e map[string]json.RawMessage
 	if json.Unmarshal(data, &e) != nil || e["choices"] != nil {
@@ -172,10 +172,10 @@ func streamFault(data []byte) (fault, bool) {
 	return newFault(statusIn(e), "%s", cmp.Or(message, "the upstream ended its answer with an error")), true
 }
 
-// statusIn is the status that an error in a stream carries, if it does.
+// statusIn returns the status in a stream's error, or 500 if the error has none.
 func statusIn(e map[string]json.RawMessage) int {
 	var outer, inner struct{ Code json.Number }
-	_ = json.Unmarshal(e["error"], &inner) // what cannot be read says nothing
+	_ = json.Unmarshal(e["error"], &inner) // an unreadable code is ignored
 	_ = json.Unmarshal(e["code"], &outer.Code)
 	for _, code := range []json.Number{inner.Code, outer.Code} {
 		if n, err := code.Int64(); err == nil && n >= 400 && n < 600 {

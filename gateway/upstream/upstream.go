@@ -1,12 +1,12 @@
-// Package upstream sends Messages requests to where models are.
+// Package upstream sends Messages requests to the servers that have the models.
 //
-//	Set        which upstream has a model: the longest prefix of its name wins
+//	Set        finds the upstream of a model: the longest prefix of its name wins
 //	send       one HTTP request: connections are reused, nothing is sent twice, silence has a limit
 //	messages   an upstream that speaks the Messages dialect gets the request as it came
-//	openai     one that speaks chat completions gets it translated, and its answer is translated back
+//	openai     one that speaks chat completions gets the request translated, and its answer is translated back
 //
-// Whatever the upstream speaks, a Response is in the Messages dialect. An upstream that refuses a request has given
-// an answer, which is passed on with its status; an error is only what keeps an answer from coming.
+// A Response is always in the Messages dialect. If an upstream refuses a request, that is an answer, and it is passed
+// on with its status. An error means that there is no answer.
 package upstream
 
 import (
@@ -23,35 +23,37 @@ import (
 	"berth/proto"
 )
 
-// The dialects of upstreams.
+// Dialects of upstreams.
 const (
 	KindMessages = "messages"
 	KindOpenAI   = "openai"
 )
 
-// The paths of requests.
+// Paths of requests.
 const (
 	PathMessages    = "/v1/messages"
 	PathCountTokens = "/v1/messages/count_tokens"
 )
 
-// A Config is one upstream.
+// A Config configures one upstream.
 type Config struct {
-	Name string // for messages and logs, behind the word upstream; "" is the host of URL
-	URL  string // its base: paths are added to it
+	Name string // shown in messages and logs after the word "upstream"; "" is the host of URL
+	URL  string // base URL: request paths are appended to it
 	Kind string // "" is KindMessages
-	// of the models that it has; none, or "", is all. One that ends in / is cut off before the upstream sees the
-	// model
+	// Prefixes selects the models by the beginning of their names; none, or "", selects all. A prefix that ends in /
+	// is removed before the upstream sees the model.
 	Prefixes []string
 
-	Key string                // "" passes the caller's on
-	Own func(key string) bool // whether a key is one of berth's, which never leaves; nil: those that begin with berth_
+	Key string // "": the caller's key is passed on
+	// reports whether a key is one of berth's, which is never passed on; nil: those that begin with berth_
+	Own func(key string) bool
 
-	// until the head of an answer comes; 0 is 10 min, in which the slowest model has an answer that is no stream
+	// Timeout limits the time until the headers of an answer come. 0 is 10 minutes, which is enough for an unstreamed
+	// answer of the slowest model.
 	Timeout     time.Duration
-	IdleTimeout time.Duration // between bytes of an answer; 0 is 5 min
+	IdleTimeout time.Duration // maximum time between bytes of an answer; 0 is 5 min
 
-	Proxy func(*http.Request) (*url.URL, error) // on the way there; nil: none
+	Proxy func(*http.Request) (*url.URL, error) // HTTP proxy to the upstream; nil: none
 }
 
 const (
@@ -59,7 +61,7 @@ const (
 	defaultIdleTimeout = 5 * time.Minute
 )
 
-// A Request is one of Messages. Do takes from Header what is not the upstream's business.
+// A Request is a Messages request. Do removes headers that are not meant for the upstream.
 type Request struct {
 	Path   string
 	Query  url.Values
@@ -67,13 +69,13 @@ type Request struct {
 	Body   []byte
 }
 
-// A Set knows all upstreams. It is safe for concurrent use.
+// A Set holds all upstreams. It is safe for concurrent use.
 type Set struct {
 	list      []*Upstream
 	transport *http.Transport
 }
 
-// An Upstream answers for some models.
+// An Upstream serves some of the models.
 type Upstream struct {
 	cfg       Config
 	base      *url.URL
@@ -81,7 +83,7 @@ type Upstream struct {
 	log       *slog.Logger
 }
 
-// Open checks the upstreams. It connects to none. Two that have the same prefix are refused.
+// Open checks the configuration of the upstreams and connects to none. It refuses two upstreams with the same prefix.
 func Open(list []Config, log *slog.Logger) (*Set, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -138,8 +140,8 @@ func newUpstream(cfg Config, transport *http.Transport, log *slog.Logger) (*Upst
 	return &Upstream{cfg: cfg, base: base, transport: transport, log: log}, nil
 }
 
-// basePath is the path that those of requests are added to. People write /v1 or leave it out as they have seen it
-// elsewhere: requests of Messages have it, those of chat completions have not.
+// basePath returns the base path for requests. Operators write /v1 or omit it, as other programs expect it. Paths of
+// Messages requests include /v1; those of chat completions do not.
 func basePath(kind, path string) string {
 	path = strings.TrimRight(path, "/")
 	if kind == KindMessages {
@@ -148,7 +150,7 @@ func basePath(kind, path string) string {
 	return cmp.Or(path, "/v1")
 }
 
-// newTransport is for all upstreams.
+// newTransport returns the HTTP transport of all upstreams.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
@@ -160,7 +162,7 @@ func newTransport() *http.Transport {
 	}
 }
 
-// Close ends the connections that wait for requests to come.
+// Close closes idle connections.
 func (s *Set) Close() error {
 	s.transport.CloseIdleConnections()
 	for _, u := range s.list {
@@ -169,7 +171,7 @@ func (s *Set) Close() error {
 	return nil
 }
 
-// For is the upstream that has a model.
+// For returns the upstream of a model.
 func (s *Set) For(model string) (*Upstream, error) {
 	var best *Upstream
 	longest := -1
@@ -200,10 +202,10 @@ func (s *Set) models() (list []string) {
 	return slices.Sorted(slices.Values(list))
 }
 
-// modelsOf says which models a prefix stands for.
+// modelsOf returns the pattern of the models that a prefix selects.
 func modelsOf(prefix string) string { return prefix + "*" }
 
-// short bounds what a message repeats.
+// short shortens text for an error message.
 func short(text string) string {
 	if len(text) > 200 {
 		return strings.ToValidUTF8(text[:200], "") + "…"
@@ -211,9 +213,9 @@ func short(text string) string {
 	return text
 }
 
-// Do sends a request and gives its answer, whose body the caller closes. It is in the Messages dialect: JSON, or
-// events where the request asks for a stream. An answer with a status from 400 on has the error envelope. Errors are
-// a *proto.Error: Unavailable, TimedOut or Canceled.
+// Do sends a request and returns its answer. The caller closes the body. The answer is in the Messages dialect: JSON,
+// or events if the request asks for a stream. An answer with a status of 400 or more has the error envelope. An error
+// is a *proto.Error with the code Unavailable, TimedOut or Canceled.
 func (u *Upstream) Do(ctx context.Context, r Request) (*http.Response, error) {
 	if u.cfg.Kind == KindOpenAI {
 		return u.doChat(ctx, r)
@@ -221,7 +223,7 @@ func (u *Upstream) Do(ctx context.Context, r Request) (*http.Response, error) {
 	return u.doMessages(ctx, r)
 }
 
-// doMessages passes a request on.
+// doMessages sends a request to a Messages upstream unchanged.
 func (u *Upstream) doMessages(ctx context.Context, r Request) (*http.Response, error) {
 	res, err := u.send(ctx, r.Path, r.Query, u.header(r.Header), u.cutModel(r.Body))
 	if err != nil {
