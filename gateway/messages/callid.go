@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Prefixes of the IDs of calls: of the server's tools as clients see them, and of the client's tools as upstreams make
-// them.
+// Prefixes of call IDs. serverPrefix begins the IDs of server tool calls, as clients see them. clientPrefix begins
+// the IDs of client tool calls, as upstreams make them.
 const (
 	serverPrefix = "srvtoolu_"
 	clientPrefix = "toolu_"
-	// hexPrefix follows serverPrefix where an upstream's ID has another form: the rest is that ID in hex.
+	// hexPrefix follows serverPrefix if an upstream's ID has another form. The rest is that ID in hex.
 	hexPrefix = "0x"
 )
 
-// serverID is an upstream's ID as clients see it. upstreamID reverses it, so that no pair has to be remembered.
+// serverID returns the client's ID of a call for the upstream's ID. upstreamID reverses it, so no mapping is stored.
 func serverID(id string) string {
 	if rest, ok := strings.CutPrefix(id, clientPrefix); ok && isWord(rest) && !strings.HasPrefix(rest, hexPrefix) {
 		return serverPrefix + rest
@@ -22,8 +22,8 @@ func serverID(id string) string {
 	return serverPrefix + hexPrefix + hex.EncodeToString([]byte(id))
 }
 
-// upstreamID is the ID that serverID was given. Another ID is from a conversation with another server; upstreamID
-// derives one from it.
+// upstreamID returns the upstream's ID of a call for the client's ID. It derives an ID if the conversation came from
+// another server.
 func upstreamID(id string) string {
 	rest, ok := strings.CutPrefix(id, serverPrefix)
 	if !ok {
@@ -37,7 +37,7 @@ func upstreamID(id string) string {
 	return clientPrefix + rest
 }
 
-// isWord reports whether s is not empty and has only characters that IDs of server tools may have.
+// isWord reports whether s is not empty and has only characters that are valid in IDs of server tools.
 func isWord(s string) bool {
 	for _, c := range []byte(s) {
 		if c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {

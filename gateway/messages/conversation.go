@@ -18,16 +18,16 @@ type conversation struct {
 	s      *Service
 	answer *gateway.Answer // shared with the turn
 
-	// Of the request that is being answered.
+	// Of the current request.
 	q      *query
 	up     *upstream.Upstream
 	client *client
 
-	history *history // nil: it is not open
-	asked   bool     // the upstream has said something in this turn
-	last    struct { // round
+	history *history // nil until Open
+	asked   bool     // the upstream has answered in this turn
+	last    struct { // the last round
 		message object // without content and usage
-		delta   object // its message_delta; nil: it came whole
+		delta   object // its message_delta; nil: the answer was not a stream
 	}
 }
 
@@ -37,7 +37,7 @@ type client struct {
 	stream *stream // nil: the answer is one JSON body
 }
 
-// Reasons that an answer ends before the model has finished.
+// Stop reasons of an answer that ends before the model has finished.
 const (
 	stopPause = "pause_turn"
 	stopTools = "tool_use"
@@ -45,7 +45,7 @@ const (
 
 // attach connects the conversation to the client of a request. Streams are kept alive until detach.
 func (c *conversation) attach(q *query, up *upstream.Upstream, cl *client) (detach func()) {
-	if c.q != nil { // the same request again, whose tools are described already
+	if c.q != nil { // a repeated request: its tools are described already
 		q.tools = c.q.tools
 	}
 	c.q, c.up, c.client = q, up, cl
@@ -67,7 +67,7 @@ func (c *conversation) Open(o gateway.Opening) (calls []gateway.Call, err error)
 		return nil, err
 	}
 	pending := c.history.takePending(c.q.last)
-	if !c.q.tools.declared { // nothing runs for a request without the tool
+	if !c.q.tools.declared { // a request without the tool runs nothing
 		for _, p := range pending {
 			c.history.abandon(p)
 		}
@@ -85,7 +85,8 @@ func (c *conversation) Open(o gateway.Opening) (calls []gateway.Call, err error)
 	return calls, nil
 }
 
-// pendingCalls are calls of an earlier answer. Their keys are the same in every request that continues that answer.
+// pendingCalls returns calls of an earlier answer. Their keys are the same in every request that continues that
+// answer.
 func (c *conversation) pendingCalls(pending []call) (calls []gateway.Call, err error) {
 	if len(pending) == 0 {
 		return nil, nil
@@ -110,7 +111,7 @@ func (c *conversation) pendingCalls(pending []call) (calls []gateway.Call, err e
 	return calls, nil
 }
 
-// gatewayCall is a call as the gateway runs it.
+// gatewayCall converts a call to the gateway's form.
 func (c *conversation) gatewayCall(p call) gateway.Call {
 	call := gateway.Call{ID: p.id, Tool: gateway.Program, Input: p.input}
 	switch {
@@ -128,8 +129,8 @@ func (c *conversation) gatewayCall(p call) gateway.Call {
 	return call
 }
 
-// restoreAnswer adds to the history what an earlier daemon has answered. It returns the calls without a result: of
-// pending, and of that answer.
+// restoreAnswer adds the answer of an earlier daemon to the history. It returns the calls without a result: those of
+// pending, and those of that answer.
 func (c *conversation) restoreAnswer(pending []gateway.Call) (calls []gateway.Call, err error) {
 	if final, err := parseObject(c.answer.Final); err == nil {
 		if c.answer.Content, err = parseArray(final.get("content")); err != nil {
@@ -152,7 +153,7 @@ func (c *conversation) restoreAnswer(pending []gateway.Call) (calls []gateway.Ca
 	return calls, nil
 }
 
-// Ask has the upstream answer once.
+// Ask requests one answer from the upstream.
 func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
 	body, err := c.s.embed(ctx, c.q.Owner, c.q.upstreamBody(c.history, c.isOpening()))
 	if err != nil {
@@ -166,7 +167,7 @@ func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
 	defer res.Body.Close()
 	sent := c.client.stream != nil && c.client.stream.sent()
 	if res.StatusCode >= http.StatusBadRequest {
-		if sent || len(c.answer.Content) > 0 { // the same request again would repeat what was done
+		if sent || len(c.answer.Content) > 0 { // a retry of the whole request would repeat work
 			return gateway.Round{}, readFailure(res)
 		}
 		if err := copyResponse(c.client.w, res); err != nil {
@@ -188,10 +189,10 @@ func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
 	return c.addRound(r), nil
 }
 
-// isOpening reports whether the upstream has said nothing so far, neither in this turn nor in one that it continues.
+// isOpening reports whether the upstream has not answered yet, neither in this turn nor in a turn that it continues.
 func (c *conversation) isOpening() bool { return !c.asked && c.q.last < len(c.q.messages)-1 }
 
-// addRound adds a round to the history and to the answer. A stream has it already.
+// addRound adds a round to the history and to the answer. A streaming client has received it already.
 func (c *conversation) addRound(r *round) gateway.Round {
 	c.asked = true
 	c.history.survey(thisTurn, r.asMessage())
@@ -212,7 +213,7 @@ func (c *conversation) addRound(r *round) gateway.Round {
 	return next
 }
 
-// Add adds the result of a call, or the calls that its code waits for.
+// Add adds the result of a call, or the client calls that its code waits for.
 func (c *conversation) Add(call gateway.Call, res *gateway.Result) error {
 	for _, w := range res.Waiting {
 		caller := object{}.with("type", callerType).with("tool_id", call.ID)
@@ -220,7 +221,8 @@ func (c *conversation) Add(call gateway.Call, res *gateway.Result) error {
 			"caller", caller.raw()).raw()
 		c.answer.Content = append(c.answer.Content, block)
 		if c.client.stream != nil {
-			_ = c.client.stream.block(block) // a client that has gone repeats the request for the whole answer
+			// a client that disconnected gets the whole answer when it repeats the request
+			_ = c.client.stream.block(block)
 		}
 	}
 	if res.Waiting != nil {
@@ -235,14 +237,14 @@ func (c *conversation) Add(call gateway.Call, res *gateway.Result) error {
 	return c.client.stream.block(block)
 }
 
-// setHead sets how the answer begins: as the first round does.
+// setHead sets the head of the answer from the first round's message.
 func (c *conversation) setHead(message object) {
-	// some accumulators add no null that was not there
+	// set to null, because some clients update only members that the head has
 	head := message.filled(c.newHead()).filled(object{}.with("stop_details", nil).with("container", nil))
 	c.answer.Head = head.raw()
 }
 
-// begin sets the head, if there is none, and gives it to the client.
+// begin sets the head of the answer, if there is none, and sends it to the client.
 func (c *conversation) begin(message object) error {
 	if c.answer.Head != nil {
 		return nil
@@ -254,19 +256,19 @@ func (c *conversation) begin(message object) error {
 	return c.client.stream.start(c.answer.Head)
 }
 
-// newHead is the head of a message that no upstream began.
+// newHead returns the head of a message that does not begin with an upstream's answer.
 func (c *conversation) newHead() object {
 	return object{}.with("id", proto.NewID("msg_")).with("type", "message").with("role", "assistant").with(
 		"model", c.q.model).with("content", json.RawMessage("[]")).
 		with("stop_reason", nil).with("stop_sequence", nil).with("usage", noUsage)
 }
 
-// noUsage is the usage where no upstream was asked, or the upstream reports none.
+// noUsage is the usage if no upstream was asked, or if the upstream reports none.
 var noUsage = json.RawMessage(`{"input_tokens":0,"output_tokens":0}`)
 
-// Finish makes the answer whole.
+// Finish completes the answer.
 func (c *conversation) Finish(e gateway.Ending) {
-	head, _ := parseObject(c.answer.Head) // made here
+	head, _ := parseObject(c.answer.Head) // cannot fail: the head was made here
 	stop := c.last.message.text("stop_reason")
 	switch e.Reason {
 	case gateway.Paused:
@@ -275,7 +277,7 @@ func (c *conversation) Finish(e gateway.Ending) {
 		stop, c.last.delta = stopTools, nil
 	}
 	o := c.last.message
-	if o == nil { // no upstream was asked, or by an earlier daemon alone
+	if o == nil { // no upstream was asked in this process
 		o = head.without("usage")
 	}
 	if isEmpty(c.answer.Usage) {
@@ -291,7 +293,7 @@ func (c *conversation) Finish(e gateway.Ending) {
 		encodeContainer(e)).raw()
 }
 
-// encodeContainer is the container of a message.
+// encodeContainer returns the container member of a message.
 func encodeContainer(e gateway.Ending) json.RawMessage {
 	if e.Container == nil {
 		return json.RawMessage("null")
@@ -303,7 +305,8 @@ func encodeContainer(e gateway.Ending) json.RawMessage {
 	return object{}.with("id", e.Container.ID).with("expires_at", e.Container.ExpiresAt).with("skills", skills).raw()
 }
 
-// Deliver gives the client what it has not received of the answer. One JSON body comes when the answer is whole.
+// Deliver sends the client the parts of the answer that it has not received. It sends an answer in one JSON body only
+// when that is complete.
 func (c *conversation) Deliver() error {
 	out := c.client.stream
 	if out == nil {
@@ -331,7 +334,7 @@ func (c *conversation) Deliver() error {
 	return c.deliverEnd()
 }
 
-// deliverEnd ends a stream. Its message_delta is the one of the last round, with what the turn has changed.
+// deliverEnd ends a stream. Its message_delta is that of the last round, with the members that the turn has changed.
 func (c *conversation) deliverEnd() error {
 	final, err := parseObject(c.answer.Final)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"berth/proto"
 )
 
-// schemas are the inputs of the server tools.
+// schemas are the input schemas of the server tools.
 var schemas = map[string]json.RawMessage{
 	toolBash: json.RawMessage(
 		`{"type":"object","properties":{"command":{"type":"string","description":"Text for bash, run as bash -c."}},"required":["command"]}`),
@@ -28,11 +28,11 @@ var schemas = map[string]json.RawMessage{
 		`{"type":"object","properties":{"code":{"type":"string","description":"Python source."}},"required":["code"]}`),
 }
 
-// aboutContainer tells a model where it works.
+// aboutContainer describes the container to the model.
 const aboutContainer = " The container is a private Linux machine without a screen. Its files stay until the conversation ends. " +
 	"Files that the user gave are in the directory $INPUT_DIR (" + proto.InputDir + "). "
 
-// description describes a tool to the model.
+// description returns the description of a tool for the model.
 func (b *toolbox) description(name string) string {
 	switch name {
 	case toolBash:
@@ -60,7 +60,7 @@ func (b *toolbox) description(name string) string {
 		b.describeFunctions()
 }
 
-// describeFunctions describes the client's tools that code may call.
+// describeFunctions describes the client tools that code may call.
 func (b *toolbox) describeFunctions() string {
 	if len(b.remote) == 0 {
 		return ""
@@ -79,10 +79,10 @@ func (b *toolbox) describeFunctions() string {
 	return t.String()
 }
 
-// skillsDir is where containers have skills.
+// skillsDir is the directory of skills in a container.
 const skillsDir = "/skills"
 
-// describeSkills describes the skills of the container to the model; "": there are none.
+// describeSkills describes the container's skills to the model, or returns "" if there are none.
 func describeSkills(list []gateway.Skill) string {
 	if len(list) == 0 {
 		return ""
@@ -96,7 +96,7 @@ func describeSkills(list []gateway.Skill) string {
 	return b.String()
 }
 
-// pythonWords are keywords and builtins of Python. A tool with such a name is not callable by it.
+// pythonWords are keywords and builtins of Python. Code cannot call a tool by such a name.
 var pythonWords = strings.Fields(
 	`False None True and as assert async await break class continue def del elif else except finally for from global if import in is
 	lambda nonlocal not or pass raise return try while with yield abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr classmethod compile
@@ -104,7 +104,7 @@ var pythonWords = strings.Fields(
 	int isinstance issubclass iter len license list locals map max memoryview min next object oct open ord pow print property quit range repr reversed round set
 	setattr slice sorted staticmethod str sum super tuple type vars zip`)
 
-// functionName is the Python expression for a tool: its name, if that is a valid and unique name in Python.
+// functionName returns the Python expression that calls a tool: its name, if that is valid and unique in Python.
 func (b *toolbox) functionName(name string) string {
 	own := pythonName(name)
 	same := func(o object) bool { return pythonName(o.text("name")) == own && o.text("name") != name }
@@ -115,7 +115,7 @@ func (b *toolbox) functionName(name string) string {
 	return own
 }
 
-// pythonName is a tool's name with an underscore for each character that Python does not allow.
+// pythonName replaces characters of a tool's name that Python does not allow by underscores.
 func pythonName(name string) string {
 	return strings.Map(func(c rune) rune {
 		if isWord(string(c)) {
@@ -125,14 +125,14 @@ func pythonName(name string) string {
 	}, name)
 }
 
-// maxSchemaDepth limits how deep a schema may nest, references included.
+// maxSchemaDepth limits the nesting of a schema, including references.
 const maxSchemaDepth = 64
 
 // checkRefs refuses a schema with circular references.
 func checkRefs(schema json.RawMessage) error {
 	var root any
 	if len(schema) == 0 || json.Unmarshal(schema, &root) != nil {
-		return nil // the upstream reports what is wrong with it
+		return nil // the upstream reports the error
 	}
 	w := refWalk{root: root, open: map[string]bool{}, done: map[string]bool{}}
 	return w.walk(root, 0)
@@ -141,8 +141,8 @@ func checkRefs(schema json.RawMessage) error {
 // A refWalk follows the references of a schema, each once.
 type refWalk struct {
 	root any
-	open map[string]bool // references that lead to the current node
-	done map[string]bool // references that were followed to their end
+	open map[string]bool // references on the path to the current node
+	done map[string]bool // references that are completely checked
 }
 
 func (w *refWalk) walk(node any, depth int) error {
@@ -188,7 +188,7 @@ func (w *refWalk) followRef(ref string, depth int) error {
 	return nil
 }
 
-// resolveRef returns the node that a reference names; nil: none, or one outside the schema.
+// resolveRef returns the node that a reference names, or nil if there is none or it is outside the schema.
 func resolveRef(root any, ref string) any {
 	path, ok := strings.CutPrefix(ref, "#")
 	if !ok {

@@ -11,16 +11,16 @@ import (
 	"berth/proto"
 )
 
-// maxEmbedded bounds what the stored files in one request have together, in bytes. It is what a request itself may
-// have.
+// maxEmbedded is the maximum total size of stored files that one request embeds, in bytes. It equals the maximum size
+// of a request.
 const maxEmbedded = 32 << 20
 
-// shownImages are the media types that a model can look at.
+// shownImages are the media types of images that models can read.
 var shownImages = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
-// embed puts the content of stored files into a request where it has only their IDs: in images and documents with a
-// source of the type file, which no upstream could read. A file that is not here may be one of the upstream's own, so
-// it stays. A request that has none comes back as it is.
+// embed replaces references to stored files by their content. It changes images and documents with a source of the
+// type file, which no upstream could read. A file that is not stored here may belong to the upstream, so its
+// reference stays. embed returns a request without such references unchanged.
 func (s *Service) embed(ctx context.Context, owner string, body []byte) ([]byte, error) {
 	if !bytes.Contains(body, []byte(`"file_id"`)) {
 		return body, nil
@@ -37,15 +37,15 @@ func (s *Service) embed(ctx context.Context, owner string, body []byte) ([]byte,
 	return o.with("messages", messages).raw(), nil
 }
 
-// An embedding is the work of one embed.
+// An embedding is the state of one call of embed.
 type embedding struct {
 	files Files
 	ctx   context.Context
 	owner string
-	left  int64 // of maxEmbedded
+	left  int64 // bytes left of maxEmbedded
 }
 
-// each has the objects of an array changed. What is no array stays as it is.
+// each applies change to each object of an array. It returns anything but an array unchanged.
 func (e *embedding) each(raw json.RawMessage, change func(object) (object, error)) (json.RawMessage, error) {
 	if len(raw) == 0 || raw[0] != '[' || !bytes.Contains(raw, []byte(`"file_id"`)) {
 		return raw, nil
@@ -57,7 +57,7 @@ func (e *embedding) each(raw json.RawMessage, change func(object) (object, error
 	for i, one := range list {
 		o, err := parseObject(one)
 		if err != nil {
-			continue // for the upstream to judge
+			continue // the upstream reports the error
 		}
 		changed, err := change(o)
 		if err != nil {
@@ -70,7 +70,7 @@ func (e *embedding) each(raw json.RawMessage, change func(object) (object, error
 	return joined(list), nil
 }
 
-// inside changes what a message, or a tool's result, has in it; nil: nothing was to be changed.
+// inside embeds files in the content of a message or of a tool result. It returns nil if nothing changes.
 func (e *embedding) inside(o object) (object, error) {
 	before := e.left
 	content, err := e.each(o.get("content"), e.block)
@@ -80,7 +80,7 @@ func (e *embedding) inside(o object) (object, error) {
 	return o.with("content", content), nil
 }
 
-// block changes one of a message; nil: it stays.
+// block embeds a file in a content block. It returns nil if the block does not change.
 func (e *embedding) block(b object) (object, error) {
 	kind := b.text("type")
 	if kind == "tool_result" {
@@ -97,7 +97,7 @@ func (e *embedding) block(b object) (object, error) {
 	return b.with("source", source.raw()), nil
 }
 
-// source is a file as an image or a document has it; nil: it is not here.
+// source returns the source of an image or a document with the file's content, or nil if the file is not stored here.
 func (e *embedding) source(kind, id string) (object, error) {
 	if !proto.ValidID(proto.FilePrefix, id) {
 		return nil, nil

@@ -6,28 +6,28 @@ import (
 	"strings"
 )
 
-// A history is a conversation in the form that the upstream gets. Calls of server tools become calls of plain tools,
-// and their results become part of the user message behind them. All else stays as it is.
+// A history is a conversation in the form that the upstream gets. Calls of server tools become calls of plain tools.
+// Their results become part of the user message that follows. Everything else stays unchanged.
 type history struct {
 	list  []message
 	paths map[string]string // of the uploaded files in the container, by file ID; a deleted file has none
 
-	open    []call          // calls of the server's tools; closed tells which of them have a result
+	open    []call          // calls of server tools; closed tells which of them have a result
 	closed  map[string]int  // length of open when the last result came, by the ID of its call
-	where   map[string]int  // the message of each call of a server tool, by the upstream's ID
-	foreign map[string]bool // IDs of calls whose results only another server can read
-	hidden  map[string]bool // IDs of calls by code, which the upstream does not get
-	makers  map[string]int  // the last message with calls of each piece of code, by the ID of its call
+	where   map[string]int  // index in list of the message with each call of a server tool, by the upstream's ID
+	foreign map[string]bool // IDs of calls whose results only another server can decrypt
+	hidden  map[string]bool // IDs of calls by code, which are not sent to the upstream
+	makers  map[string]int  // the last message with client calls made by a piece of code, by the ID of the code's call
 }
 
-// A message is a message for the upstream.
+// A message is one message for the upstream.
 type message struct {
-	raw     json.RawMessage // as it came; nil: it is base with results and content
+	raw     json.RawMessage // as the client sent it; nil: it is built from base, results and content
 	base    object
 	role    string
-	results []json.RawMessage // that the content begins with
+	results []json.RawMessage // tool results at the beginning of the content
 	content []json.RawMessage
-	reply   *message // with the results of its calls, where no user message follows; nil: there are none
+	reply   *message // a user message with the results of this message's calls, if no user message follows; nil: none
 }
 
 // A call is one use of a server tool.
@@ -38,10 +38,10 @@ type call struct {
 	at    int // number of its message, or thisTurn
 }
 
-// thisTurn takes the place of a message's number for the answer of this turn.
+// thisTurn is used instead of a message's number for the answer of this turn.
 const thisTurn = -1
 
-// resultSuffix ends the type of every block that answers a server tool.
+// resultSuffix ends the type of every block that has the result of a server tool.
 const resultSuffix = "_tool_result"
 
 // newHistory translates the messages of a request.
@@ -65,7 +65,7 @@ func newHistory(messages []json.RawMessage, paths map[string]string) (*history, 
 	return h, nil
 }
 
-// survey finds the calls that are not to be translated. It runs before addMessage.
+// survey finds the calls that must not be translated. It runs before addMessage.
 func (h *history) survey(i int, o object) {
 	for _, b := range blocksOf(o) {
 		switch kind := b.text("type"); {
@@ -81,7 +81,7 @@ func (h *history) survey(i int, o object) {
 	}
 }
 
-// makerOf is the ID of the call whose code made a call; "": the model made it.
+// makerOf returns the ID of the call whose code made a call, or "" if the model made it.
 func makerOf(b object) string {
 	caller, err := parseObject(b.get("caller"))
 	if err != nil || !strings.HasPrefix(caller.text("type"), codeToolPrefix) {
@@ -90,14 +90,14 @@ func makerOf(b object) string {
 	return caller.text("tool_id")
 }
 
-// calledTools reports whether the code of a call has called tools and waits for the client's answers. Some models use
-// one ID in each round: code that called tools before this call was made belongs to another call.
+// calledTools reports whether the code of a call has called client tools and waits for their answers. Some models use
+// the same ID in each round. So code that called tools before this call belongs to another call.
 func (h *history) calledTools(c call) bool {
 	at, ok := h.makers[c.id]
 	return ok && c.at != thisTurn && at >= c.at
 }
 
-// blocksOf are the blocks of a message that are objects.
+// blocksOf returns the blocks of a message that are objects.
 func blocksOf(o object) (list []object) {
 	raw := o.get("content")
 	if len(raw) == 0 || raw[0] != '[' {
@@ -141,7 +141,7 @@ func (h *history) addMessage(i int, o object, raw json.RawMessage) error {
 	return nil
 }
 
-// joins reports whether a message continues one that was made of results.
+// joins reports whether a message must be merged into the last one, which was made of tool results.
 func (h *history) joins(role string) bool {
 	last := h.last()
 	return role == "user" && last != nil && last.role == role && last.raw == nil
@@ -154,7 +154,7 @@ func (h *history) last() *message {
 	return &h.list[len(h.list)-1]
 }
 
-// translated reports whether the upstream gets a block in another form, or not at all.
+// translated reports whether a block is sent to the upstream in another form, or not at all.
 func (h *history) translated(raw json.RawMessage) bool {
 	o, err := parseObject(raw)
 	if err != nil {
@@ -173,13 +173,14 @@ func (h *history) translated(raw json.RawMessage) bool {
 	return h.isResult(o)
 }
 
-// isResult reports whether a block is the result of one of the server's tools.
+// isResult reports whether a block is the result of a server tool.
 func (h *history) isResult(o object) bool {
 	name, ok := strings.CutSuffix(o.text("type"), resultSuffix)
 	return ok && isOwnTool(name) && !h.foreign[o.text("tool_use_id")]
 }
 
-// addBlock adds a block of a message. fresh: the list has nothing of that message so far.
+// addBlock adds a block of a message. fresh means that no block of that message was added yet; addBlock returns its
+// new value.
 func (h *history) addBlock(i int, role string, raw json.RawMessage, fresh bool) (still bool) {
 	o, err := parseObject(raw)
 	kind := o.text("type")
@@ -209,7 +210,7 @@ func (h *history) addBlock(i int, role string, raw json.RawMessage, fresh bool) 
 	return false
 }
 
-// appendBlock appends a block to the last message if that has the role, or else to a new one.
+// appendBlock appends a block to the last message if that has the same role, and to a new message otherwise.
 func (h *history) appendBlock(role string, raw json.RawMessage, fresh bool) {
 	if last := h.last(); fresh || last == nil || last.role != role || last.raw != nil {
 		h.list = append(h.list, newMessage(role))
@@ -218,22 +219,22 @@ func (h *history) appendBlock(role string, raw json.RawMessage, fresh bool) {
 	last.content = append(last.content, raw)
 }
 
-// addResult adds a result.
+// addResult adds the result of a server tool call.
 func (h *history) addResult(o object) {
 	id := o.text("tool_use_id")
 	h.closed[id] = len(h.open)
 	h.answerCall(upstreamID(id), toolResult(o))
 }
 
-// abandon answers a call whose result the client does not send.
+// abandon adds an error as the result of a call whose result the client does not send.
 func (h *history) abandon(c call) {
 	id := upstreamID(c.id)
 	h.answerCall(id, object{}.with("type", "tool_result").with("tool_use_id", id).with("content",
 		"Error: there is no result of this call.").with("is_error", true).raw())
 }
 
-// answerCall puts a tool_result where the upstream expects it: into the user message behind its call. It does nothing if
-// there is no such call.
+// answerCall puts a tool_result where the upstream expects it: into the user message after the call. It does nothing
+// if there is no such call.
 func (h *history) answerCall(id string, result json.RawMessage) {
 	at, ok := h.where[id]
 	if !ok {
@@ -244,8 +245,8 @@ func (h *history) answerCall(id string, result json.RawMessage) {
 	m.results = append(m.results, result)
 }
 
-// messageBehind returns the user message behind another one, and creates it if there is none. Between two messages of
-// the assistant, the first holds it as its reply, so that positions in the list stay.
+// messageBehind returns the user message after another one, and creates it if there is none. Between two assistant
+// messages, the first holds it as its reply, so that the indexes of messages do not change.
 func (h *history) messageBehind(at int) *message {
 	if at+1 == len(h.list) {
 		h.list = append(h.list, newMessage("user"))
@@ -265,7 +266,7 @@ func newMessage(role string) message {
 	return message{role: role, base: object{}.with("role", role)}
 }
 
-// prepareResults makes a message one that results can be added to.
+// prepareResults prepares a message so that results can be added to it.
 func (m *message) prepareResults() {
 	if m.raw != nil && m.content == nil {
 		m.content = []json.RawMessage{textBlock(m.base.text("content"), nil)}
@@ -280,10 +281,10 @@ func (m *message) prepareResults() {
 	m.results, m.content = slices.Clip(m.content[:n]), m.content[n:]
 }
 
-// takePending returns the calls of the last assistant message, by its number, that have no result. The client has given
-// up the calls of earlier messages: they get an error as their result.
+// takePending returns the calls of the last assistant message that have no result. last is the number of that
+// message. The client has abandoned the calls of earlier messages: they get an error as their result.
 func (h *history) takePending(last int) (calls []call) {
-	from := last // the message whose calls run: code may have called tools over several messages
+	from := last // first message with calls to run: code may have called tools over several messages
 	open := h.takeUnanswered()
 	for _, c := range open {
 		if at, ok := h.makers[c.id]; ok && at == last {
@@ -300,7 +301,7 @@ func (h *history) takePending(last int) (calls []call) {
 	return calls
 }
 
-// takeUnanswered returns the calls that have no result so far, once.
+// takeUnanswered returns the calls that have no result so far, and forgets them.
 func (h *history) takeUnanswered() (calls []call) {
 	for i, c := range h.open {
 		if i >= h.closed[c.id] {
@@ -311,7 +312,7 @@ func (h *history) takeUnanswered() (calls []call) {
 	return calls
 }
 
-// uploadText tells the upstream of a file that was put into the container.
+// uploadText returns a text block that tells the model about a file in the container.
 func (h *history) uploadText(o object) json.RawMessage {
 	id := o.text("file_id")
 	path := h.paths[id]
@@ -322,7 +323,7 @@ func (h *history) uploadText(o object) json.RawMessage {
 	return textBlock(text, o.get("cache_control"))
 }
 
-// raw is the history as JSON.
+// raw returns the history as JSON.
 func (h *history) raw() json.RawMessage {
 	list := make([]json.RawMessage, 0, len(h.list))
 	for _, m := range h.list {
@@ -334,7 +335,7 @@ func (h *history) raw() json.RawMessage {
 	return joined(list)
 }
 
-// asJSON is the message as JSON.
+// asJSON returns the message as JSON.
 func (m message) asJSON() json.RawMessage {
 	if m.raw != nil {
 		return m.raw
@@ -350,7 +351,7 @@ func kindOf(raw json.RawMessage) string {
 	return o.text("type")
 }
 
-// textBlock is a text block with the cache_control of the block that it replaces.
+// textBlock returns a text block with the cache_control of the block that it replaces.
 func textBlock(text string, cache json.RawMessage) json.RawMessage {
 	o := object{}.with("type", "text").with("text", text)
 	if cache != nil {

@@ -42,17 +42,18 @@ func New(cfg Config) *Service { return &Service{cfg} }
 
 // A Request is a request as the client sent it.
 type Request struct {
-	Owner  string // of the API key
+	Owner  string // owner of the API key
 	Path   string // "/v1/messages" or "/v1/messages/count_tokens"
 	Query  url.Values
 	Header http.Header
 	Body   []byte
 
-	// Draining is closed when the daemon is about to end: commands are then left to the next one. nil: never.
+	// Draining is closed when the daemon is about to end. Running commands are then left to the next daemon. nil:
+	// never closed.
 	Draining <-chan struct{}
 }
 
-// A Told is an error that the client has received in its stream.
+// A Told is an error that the client has already received in its stream.
 type Told struct{ Err error }
 
 func (t *Told) Error() string { return t.Err.Error() }
@@ -60,8 +61,8 @@ func (t *Told) Error() string { return t.Err.Error() }
 // Unwrap returns the error.
 func (t *Told) Unwrap() error { return t.Err }
 
-// Answer answers a request. If it fails before the answer has begun, it writes nothing. If it fails in the middle of a
-// stream, it sends the event that fail makes of the error, and returns a *Told.
+// Answer answers a request. If it fails before the answer has begun, it writes nothing. If it fails in the middle of
+// a stream, it sends the event that fail makes of the error, and returns a *Told.
 func (s *Service) Answer(ctx context.Context, w http.ResponseWriter, r Request, fail func(error) any) error {
 	q, err := readQuery(r, s.cfg.Tools)
 	if err != nil {
@@ -81,17 +82,17 @@ func (s *Service) Answer(ctx context.Context, w http.ResponseWriter, r Request, 
 	return s.answerTurn(ctx, w, up, q, fail)
 }
 
-// retryHeader makes all requests with the same key and body one turn. SDKs send no such key, but say when they repeat
-// a request.
+// retryHeader is a header of the client. All requests with the same value and the same body are one turn. SDKs send
+// no such header, but they mark repeated requests.
 const retryHeader = "Idempotency-Key"
 
-// repeated reports whether a request may be one that was sent before.
+// repeated reports whether the client may have sent a request before.
 func repeated(h http.Header) bool {
 	n, err := strconv.Atoi(h.Get("X-Stainless-Retry-Count"))
 	return err == nil && n > 0 || h.Get(retryHeader) != ""
 }
 
-// liveHeader asks for what commands write while they run, as events of their own in a streamed answer.
+// liveHeader requests the output of running commands, as separate events in a streamed answer.
 const liveHeader = "berth-live-output"
 
 // answerTurn answers a request with the code execution tool.
@@ -127,7 +128,7 @@ func (s *Service) answerTurn(ctx context.Context, w http.ResponseWriter, up *ups
 	return &Told{err}
 }
 
-// countTokens answers a request that counts what the first round of a turn would send. It creates no container.
+// countTokens answers a request that counts the tokens of a turn's first round. It creates no container.
 func (s *Service) countTokens(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, q *query) error {
 	if q.container.ID != "" {
 		if _, err := s.cfg.Turns.FindContainer(q.Owner, q.container.ID); err != nil {
@@ -156,8 +157,8 @@ func (s *Service) countTokens(ctx context.Context, w http.ResponseWriter, up *up
 		Body: q.upstreamBody(h, true)})
 }
 
-// passThrough sends a request to the upstream as it is, but for the owner's stored files, and returns the answer to
-// the client.
+// passThrough sends a request to the upstream and returns the answer to the client. It changes only references to the
+// owner's stored files.
 func (s *Service) passThrough(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, owner string,
 	r upstream.Request) (err error) {
 	if r.Body, err = s.embed(ctx, owner, r.Body); err != nil {
@@ -170,7 +171,7 @@ func (s *Service) passThrough(ctx context.Context, w http.ResponseWriter, up *up
 	return copyResponse(w, res)
 }
 
-// copyResponse gives an upstream's answer to the client, each piece as it comes.
+// copyResponse copies an upstream's answer to the client, each piece as it comes.
 func copyResponse(w http.ResponseWriter, res *http.Response) error {
 	defer res.Body.Close()
 	h := w.Header()
@@ -199,10 +200,10 @@ func copyResponse(w http.ResponseWriter, res *http.Response) error {
 	}
 }
 
-// accountHeaders begin the headers of an upstream that describe the client's account rather than one round.
+// accountHeaders are prefixes of upstream headers that describe the client's account rather than one round.
 var accountHeaders = []string{"Anthropic-", "Retry-After"}
 
-// copyAccountHeaders copies what an upstream says of the client's account.
+// copyAccountHeaders copies the upstream's headers that describe the client's account.
 func copyAccountHeaders(w http.ResponseWriter, res *http.Response) {
 	for name, values := range res.Header {
 		for _, prefix := range accountHeaders {

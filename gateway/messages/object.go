@@ -11,7 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// An object is a JSON object. Its members keep their order, and byte for byte what they are, until they are set.
+// An object is a JSON object. Its members keep their order, and their bytes until they are set.
 type object []member
 
 type member struct {
@@ -19,7 +19,7 @@ type member struct {
 	value json.RawMessage
 }
 
-// parseObject reads an object. What it holds is not looked into.
+// parseObject splits an object into its members. It does not decode their values.
 func parseObject(raw []byte) (object, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(
 		true))
@@ -56,7 +56,7 @@ func badJSON(err error) error {
 	return proto.Errorf(proto.InvalidArgument, "", "", "Invalid JSON: %v.", err)
 }
 
-// parseArray reads the elements of an array.
+// parseArray splits an array into its elements.
 func parseArray(raw []byte) (list []json.RawMessage, err error) {
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, badJSON(err)
@@ -64,7 +64,7 @@ func parseArray(raw []byte) (list []json.RawMessage, err error) {
 	return list, nil
 }
 
-// get is a member's value; nil: there is none.
+// get returns a member's value, or nil if there is none.
 func (o object) get(name string) json.RawMessage {
 	for _, m := range o {
 		if m.name == name {
@@ -74,13 +74,13 @@ func (o object) get(name string) json.RawMessage {
 	return nil
 }
 
-// has reports whether there is a member, and not null.
+// has reports whether there is a member and it is not null.
 func (o object) has(name string) bool {
 	v := o.get(name)
 	return v != nil && string(v) != "null"
 }
 
-// text is a member that is a string; "": there is none, or it is something else.
+// text returns a string member, or "" if there is none or it is not a string.
 func (o object) text(name string) (s string) {
 	if json.Unmarshal(o.get(name), &s) != nil {
 		return ""
@@ -88,7 +88,7 @@ func (o object) text(name string) (s string) {
 	return s
 }
 
-// with is the object with a member set, where it was, or else at the end.
+// with returns the object with a member set: at its old place, or at the end if it is new.
 func (o object) with(name string, value any) object {
 	raw, ok := value.(json.RawMessage)
 	if !ok {
@@ -107,7 +107,7 @@ func (o object) with(name string, value any) object {
 	return append(o, member{name, raw})
 }
 
-// filled is the object with the members of another one that it has not, or only as null.
+// filled returns the object with members of from added where it has none, or only null.
 func (o object) filled(from object) object {
 	for _, m := range from {
 		if !o.has(m.name) {
@@ -117,12 +117,12 @@ func (o object) filled(from object) object {
 	return o
 }
 
-// without is the object less some members.
+// without returns the object without the named members.
 func (o object) without(names ...string) object {
 	return slices.DeleteFunc(slices.Clone(o), func(m member) bool { return slices.Contains(names, m.name) })
 }
 
-// raw is the object as JSON.
+// raw returns the object as JSON.
 func (o object) raw() json.RawMessage {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -138,18 +138,18 @@ func (o object) raw() json.RawMessage {
 	return b.Bytes()
 }
 
-// mustJSON encodes what always can be: texts, numbers, and structures of them.
+// mustJSON encodes values that cannot fail: strings, numbers, and structures of them.
 func mustJSON(v any) json.RawMessage {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // models read it
+	enc.SetEscapeHTML(false) // models read the text
 	if err := enc.Encode(v); err != nil {
 		panic(err)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// joined is an array of elements that are JSON already.
+// joined returns an array of elements that are already JSON.
 func joined(list []json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	b.WriteByte('[')

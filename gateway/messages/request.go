@@ -13,26 +13,26 @@ import (
 	"berth/proto"
 )
 
-// A query is a request that was read.
+// A query is a decoded request.
 type query struct {
 	Request
 	body      object
 	model     string
 	stream    bool
 	tools     toolbox
-	messages  []json.RawMessage // nil: the request is for the upstream alone
-	last      int               // number of the last assistant message; -1: there is none
+	messages  []json.RawMessage // nil: the request is passed through to the upstream
+	last      int               // index of the last assistant message; -1: there is none
 	container queryContainer
-	files     []gateway.RequestFile // that its container_upload blocks give
+	files     []gateway.RequestFile // named by its container_upload blocks
 }
 
-// A queryContainer is what a request says of its container.
+// A queryContainer is the container member of a request.
 type queryContainer struct {
 	ID     string
 	Skills []proto.SkillRef
 }
 
-// readQuery reads a request. It leaves to the upstream what the upstream checks.
+// readQuery decodes a request. It does not check what the upstream checks.
 func readQuery(r Request, check ToolChecker) (*query, error) {
 	body, err := parseObject(r.Body)
 	if err != nil {
@@ -52,14 +52,14 @@ func readQuery(r Request, check ToolChecker) (*query, error) {
 	return q, q.readMessages()
 }
 
-// isPlain reports whether a request is for the upstream alone.
+// isPlain reports whether a request is passed through to the upstream.
 func (q *query) isPlain() bool { return q.messages == nil }
 
-// ourWords are in every history that has blocks of the server tools.
+// ourWords are strings of which every history with blocks of server tools has at least one.
 var ourWords = []string{`"` + toolBash + `"`, `"` + toolEditor + `"`, `"` + toolCode + `"`, `"container_upload"`}
 
-// hasOurBlocks reports whether a request without the tool continues a conversation that had it: its history has to be
-// translated.
+// hasOurBlocks reports whether a request without the tool continues a conversation that had it. Its history must then
+// be translated.
 func (q *query) hasOurBlocks() bool {
 	raw := string(q.body.get("messages"))
 	if !slices.ContainsFunc(ourWords, func(w string) bool { return strings.Contains(raw, w) }) {
@@ -85,7 +85,7 @@ func (q *query) hasOurBlocks() bool {
 	return false
 }
 
-// readMessages reads what matters with the tool alone.
+// readMessages reads the members that matter only for requests with the tool.
 func (q *query) readMessages() (err error) {
 	if q.messages, err = parseArray(q.body.get("messages")); err != nil || len(q.messages) == 0 {
 		return invalid("messages", "messages must be an array with at least one message")
@@ -99,7 +99,7 @@ func (q *query) readMessages() (err error) {
 			q.last = i
 		}
 	}
-	if q.body.has("thread") { // the code makes SDKs send the whole history
+	if q.body.has("thread") { // with this error code, SDKs send the whole history
 		return &gateway.Refusal{Code: "thread_unsupported_request", Err: proto.Errorf(proto.InvalidArgument, "", "thread",
 			"thread: code execution works without message threads; send the whole history")}
 	}
@@ -113,7 +113,7 @@ func (q *query) readMessages() (err error) {
 	return err
 }
 
-// readContainer reads which container a request asks for.
+// readContainer reads the container member of a request.
 func (q *query) readContainer() error {
 	raw := q.body.get("container")
 	if !q.body.has("container") {
@@ -143,7 +143,7 @@ func (q *query) readContainer() error {
 	return nil
 }
 
-// readFiles returns the files that a request gives, in their order. Those of its last messages are current.
+// readFiles returns the files that a request names, in order. Those of its last messages are current.
 func (q *query) readFiles() (list []gateway.RequestFile, err error) {
 	at := map[string]int{}
 	for i, raw := range q.messages {
@@ -169,8 +169,8 @@ func (q *query) readFiles() (list []gateway.RequestFile, err error) {
 	return list, nil
 }
 
-// keyPrefix begins the idempotency keys of calls that an earlier answer made. It is the same in every request that
-// continues that answer.
+// keyPrefix returns the prefix of the idempotency keys of calls that an earlier answer made. It is the same in every
+// request that continues that answer.
 func (q *query) keyPrefix() string {
 	sum := sha256.New()
 	for _, raw := range q.messages[:q.last+1] {
@@ -179,15 +179,15 @@ func (q *query) keyPrefix() string {
 	return "gateway/" + hex.EncodeToString(sum.Sum(nil)) + "/"
 }
 
-// ourBetas begin the beta values that concern the gateway and not the upstream.
+// ourBetas are prefixes of beta values that concern the gateway and not the upstream.
 var ourBetas = []string{"code-execution-", "skills-", "message-threads-"}
 
-// upstreamHeader is what the upstream gets of the client's headers.
+// upstreamHeader returns the client's headers that are sent to the upstream.
 func (q *query) upstreamHeader() http.Header {
 	h := q.Header.Clone()
-	h.Del("Accept-Encoding") // answers are read here
+	h.Del("Accept-Encoding") // answers must be readable here
 	h.Del(liveHeader)
-	h.Del(retryHeader) // each round is another request
+	h.Del(retryHeader) // each round is a different request
 	h.Del("X-" + retryHeader)
 	var betas []string
 	for _, list := range h.Values("anthropic-beta") {
@@ -205,7 +205,7 @@ func (q *query) upstreamHeader() http.Header {
 	return h
 }
 
-// upstreamBody is the request of one round.
+// upstreamBody returns the request body of one round.
 func (q *query) upstreamBody(h *history, first bool) []byte {
 	o := q.body.without("container").with("messages", h.raw())
 	if q.tools.declared {
@@ -217,12 +217,12 @@ func (q *query) upstreamBody(h *history, first bool) []byte {
 	return o.raw()
 }
 
-// invalid is the error of a request that is wrong and will stay wrong.
+// invalid returns the error for a request that is wrong and would fail again.
 func invalid(field, format string, args ...any) error {
 	return proto.Errorf(proto.InvalidArgument, "", field, "%s", fmt.Sprintf(format, args...))
 }
 
-// readAnswers returns the client's answers to calls by code, by the calls' IDs. A request with answers must have
+// readAnswers returns the client's answers to calls by code, by call ID. A request with such answers may contain
 // nothing else.
 func (q *query) readAnswers() (map[string]gateway.ClientAnswer, error) {
 	if q.container.ID == "" {
@@ -269,7 +269,7 @@ func (q *query) readAnswers() (map[string]gateway.ClientAnswer, error) {
 	return all, nil
 }
 
-// clientCalls are the IDs of the calls in the last assistant message that the client has to answer.
+// clientCalls returns the IDs of the calls in the last assistant message that the client must answer.
 func (q *query) clientCalls() (ids []string, err error) {
 	o, err := parseObject(q.messages[q.last])
 	if err != nil {
@@ -288,7 +288,7 @@ func onlyResults(i int) error {
 		"only tool_result blocks with text; send other content once the code has ended", i)
 }
 
-// textOf returns the content of a tool_result if that is text alone.
+// textOf returns the content of a tool_result if that is text only.
 func textOf(raw json.RawMessage) (text string, ok bool) {
 	if isEmpty(raw) {
 		return "", true

@@ -9,7 +9,7 @@ import (
 	"berth/proto"
 )
 
-// encodeResult is the block of a call's result as clients get it.
+// encodeResult returns the block with a call's result for the client.
 func encodeResult(call gateway.Call, res *gateway.Result) json.RawMessage {
 	name := toolName(call.Tool)
 	var content json.RawMessage
@@ -24,7 +24,7 @@ func encodeResult(call gateway.Call, res *gateway.Result) json.RawMessage {
 	return object{}.with("type", name+resultSuffix).with("tool_use_id", call.ID).with("content", content).raw()
 }
 
-// encodeFailure is the content of the result of a call that could not run, or whose end is not known.
+// encodeFailure returns the result content of a call that could not run, or whose outcome is unknown.
 func encodeFailure(name string, err error) json.RawMessage {
 	code := proto.BlockUnavailable
 	switch proto.CodeOf(err) {
@@ -34,13 +34,13 @@ func encodeFailure(name string, err error) json.RawMessage {
 		code = proto.BlockInvalidInput
 	}
 	content := object{}.with("type", name+resultSuffix+"_error").with("error_code", code)
-	if name == toolEditor { // the others have no field for the reason
+	if name == toolEditor { // the other tools' results have no field for the reason
 		content = content.with("error_message", proto.AsError(err).Message)
 	}
 	return content.raw()
 }
 
-// encodeCode is the content of the result of code.
+// encodeCode returns the result content of code.
 func encodeCode(res *gateway.CodeResult) json.RawMessage {
 	files := []json.RawMessage{}
 	for _, id := range res.Files {
@@ -50,7 +50,7 @@ func encodeCode(res *gateway.CodeResult) json.RawMessage {
 		with("return_code", res.ReturnCode).with("content", joined(files)).raw()
 }
 
-// toolName is a tool as clients and models name it.
+// toolName returns a tool's name for clients and models.
 func toolName(tool gateway.Tool) string {
 	switch tool {
 	case gateway.Bash:
@@ -61,8 +61,8 @@ func toolName(tool gateway.Tool) string {
 	return toolCode
 }
 
-// toolResult is a server tool's result as the upstream's model reads it. It depends on the block alone, so that it is
-// the same in every request of a conversation.
+// toolResult returns a server tool's result as the model reads it. It depends only on the block, so it is the same in
+// every request of a conversation.
 func toolResult(block object) json.RawMessage {
 	content, failed := resultContent(block.get("content"))
 	o := object{}.with("type", "tool_result").with("tool_use_id", upstreamID(block.text("tool_use_id"))).with("content",
@@ -76,13 +76,13 @@ func toolResult(block object) json.RawMessage {
 	return o.raw()
 }
 
-// A resultFields has the fields of all result contents.
+// resultFields has the fields of all types of result content.
 type resultFields struct {
 	Type         string             `json:"type"`
 	Stdout       string             `json:"stdout"`
 	Stderr       string             `json:"stderr"`
 	ReturnCode   int                `json:"return_code"`
-	Content      json.RawMessage    `json:"content"` // produced files, or a file's text
+	Content      json.RawMessage    `json:"content"` // created files, or the text of a file
 	FileType     string             `json:"file_type"`
 	NumLines     *int               `json:"num_lines"`
 	StartLine    *int               `json:"start_line"`
@@ -91,10 +91,10 @@ type resultFields struct {
 	Lines        []string           `json:"lines"`
 	ErrorCode    string             `json:"error_code"`
 	ErrorMessage *string            `json:"error_message"`
-	files        []proto.BashOutput // Content of what ran
+	files        []proto.BashOutput // Content of a command or a program
 }
 
-// resultContent is the content of the tool_result, a text or blocks, and whether the call failed.
+// resultContent returns the content of the tool_result, a text or blocks, and whether the call failed.
 func resultContent(raw json.RawMessage) (content any, failed bool) {
 	var s resultFields
 	if json.Unmarshal(raw, &s) != nil {
@@ -115,7 +115,7 @@ func resultContent(raw json.RawMessage) (content any, failed bool) {
 	return s.outputText(), s.ReturnCode != 0
 }
 
-// failureTexts are texts of the error codes for the model.
+// failureTexts maps error codes to texts for the model.
 var failureTexts = map[string]string{
 	string(proto.BlockInvalidInput): "the input is not what the tool takes",
 	string(proto.BlockUnavailable):  "the container is not available, or ended while this ran; its result is lost",
@@ -136,7 +136,8 @@ func (s resultFields) failureText() string {
 	return text
 }
 
-// outputText is what a command or a program wrote. The streams come one after the other: their order is not known.
+// outputText returns the output of a command or a program. stderr follows stdout: how they were interleaved is
+// unknown.
 func (s resultFields) outputText() string {
 	var b strings.Builder
 	b.WriteString(shorten(s.Stdout))
@@ -147,7 +148,7 @@ func (s resultFields) outputText() string {
 	if s.ReturnCode != 0 {
 		writeLine(&b, fmt.Sprintf("[return code: %d]", s.ReturnCode))
 	}
-	_ = json.Unmarshal(s.Content, &s.files) // other content than a list has no files
+	_ = json.Unmarshal(s.Content, &s.files) // content that is not a list has no files
 	for _, f := range s.files {
 		writeLine(&b, "[file for the user: "+f.FileID+"]")
 	}
@@ -157,11 +158,11 @@ func (s resultFields) outputText() string {
 	return b.String()
 }
 
-// maxText is the limit for one text that a model reads, in bytes: its context has no room for all that a command can
-// write. Clients get the whole text.
+// maxText is the maximum size of one text for the model, in bytes. The model's context cannot hold all that a command
+// may write. Clients get the whole text.
 const maxText = 128 << 10
 
-// shorten cuts the middle out of a long text.
+// shorten removes the middle of a long text.
 func shorten(text string) string {
 	if len(text) <= maxText {
 		return text
@@ -171,7 +172,7 @@ func shorten(text string) string {
 		len(text)-maxText, strings.ToValidUTF8(tail, ""))
 }
 
-// writeLine writes text on a line of its own.
+// writeLine writes text on a separate line.
 func writeLine(b *strings.Builder, text string) {
 	if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
 		b.WriteByte('\n')
@@ -179,11 +180,11 @@ func writeLine(b *strings.Builder, text string) {
 	b.WriteString(text)
 }
 
-// imageMedia are media types by how their base64 begins.
+// imageMedia maps the beginning of base64 data to the media type.
 var imageMedia = []struct{ begin, media string }{{"/9j/", "image/jpeg"}, {"R0lGOD", "image/gif"},
 	{"UklGR", "image/webp"}, {"", "image/png"}}
 
-// viewContent is what the editor shows: text, or an image that the model can see.
+// viewContent returns the output of the editor's view command: text, or an image for the model.
 func (s resultFields) viewContent() any {
 	var text string
 	if json.Unmarshal(s.Content, &text) != nil {

@@ -25,17 +25,18 @@ type round struct {
 	message  object // without content and usage
 	blocks   []json.RawMessage
 	usage    json.RawMessage
-	calls    []call // of the server tools, in their order
-	delta    object // message_delta of a stream; nil: the answer came as one message
-	mixed    bool   // the model called tools of the client too
-	complete bool   // it was read to its end
+	calls    []call // of server tools, in order
+	delta    object // message_delta of a stream; nil: the answer was not a stream
+	mixed    bool   // the model also called client tools
+	complete bool   // the answer was read to its end
 }
 
-// stopReason is why the model stopped.
+// stopReason returns why the model stopped.
 func (r *round) stopReason() string { return r.message.text("stop_reason") }
 
-// collectCalls finds the calls among the blocks. A call that has its result is one of a server tool that the upstream
-// has itself. Some upstreams do not report that a model stopped to call tools.
+// collectCalls finds the calls of server tools among the blocks. It skips a call that already has its result: the
+// upstream has run it. It also corrects the stop reason, since some upstreams do not report that a model stopped to
+// call tools.
 func (r *round) collectCalls() {
 	for _, o := range blocksOf(r.asMessage()) {
 		switch name, kind := o.text("name"), o.text("type"); {
@@ -55,10 +56,11 @@ func (r *round) collectCalls() {
 	}
 }
 
-// asMessage is the round as a message.
+// asMessage returns the round as a message.
 func (r *round) asMessage() object { return object{}.with("content", joined(r.blocks)) }
 
-// clientBlock is an upstream's block as clients see it: calls of the server's tools are the server's.
+// clientBlock converts an upstream's block to what the client sees: calls of plain tools become calls of server
+// tools.
 func (b *toolbox) clientBlock(o object) object {
 	if o.text("type") != "tool_use" || !slices.Contains(b.tools, o.text("name")) {
 		return o
@@ -67,7 +69,7 @@ func (b *toolbox) clientBlock(o object) object {
 	return o.with("type", "server_tool_use").with("id", serverID(o.text("id"))).with("caller", caller.raw())
 }
 
-// readRound reads an answer, and passes a stream on while it comes.
+// readRound reads an answer. It forwards a stream to the client while it comes.
 func (c *conversation) readRound(res *http.Response) (r *round, err error) {
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind == sse.ContentType {
 		r, err = c.readStream(res.Body)
@@ -80,7 +82,7 @@ func (c *conversation) readRound(res *http.Response) (r *round, err error) {
 	return r, err
 }
 
-// readMessage reads an answer that is one message.
+// readMessage reads an answer that is one JSON message.
 func (c *conversation) readMessage(body io.Reader) (*round, error) {
 	raw, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
 	if err != nil {
@@ -120,23 +122,23 @@ func (c *conversation) readMessage(body io.Reader) (*round, error) {
 
 func longAnswer() error { return brokenAnswer(fmt.Sprintf("it has more than %d bytes", maxAnswer)) }
 
-// brokenAnswer is the error for an answer that an upstream should not have sent.
+// brokenAnswer returns the error for an invalid answer of an upstream.
 func brokenAnswer(why string) error {
 	return proto.Errorf(proto.Internal, "", "upstream", "the upstream's answer cannot be read: %s", why)
 }
 
-// maxFailure is how much of an upstream's error is read, in bytes.
+// maxFailure is how many bytes of an upstream's error body are read.
 const maxFailure = 1 << 20
 
-// readFailure reads an upstream's answer that is an error.
+// readFailure reads an error answer of an upstream.
 func readFailure(res *http.Response) *gateway.Interruption {
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxFailure)) // a body that breaks off has no text
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxFailure)) // an incomplete body just has no text
 	i := failureOf(body)
 	i.Status = res.StatusCode
 	return i
 }
 
-// failureOf decodes an upstream's error.
+// failureOf decodes the body of an upstream's error.
 func failureOf(body []byte) *gateway.Interruption {
 	i := &gateway.Interruption{Err: proto.Errorf(proto.Internal, "", "upstream",
 		"the upstream failed in the middle of the turn")}

@@ -10,24 +10,24 @@ import (
 	"berth/proto/sse"
 )
 
-// A roundReader reads a streamed round and passes its events on to the client.
+// A roundReader reads a streamed round and forwards its events to the client.
 type roundReader struct {
 	c    *conversation
 	r    *round
 	out  *stream               // to the client; nil: the answer is one JSON body
-	open map[string]*openBlock // by the upstream's index
+	open map[string]*openBlock // by index in the upstream's stream
 }
 
 // An openBlock is a block that has not ended.
 type openBlock struct {
 	block     object
-	at        int // among the round's blocks
-	index     int // in the client's stream
+	at        int // index among the round's blocks
+	index     int // index in the client's stream
 	text      map[string]*strings.Builder
 	citations []json.RawMessage
 }
 
-// errUpstreamFailed is an error event of the upstream.
+// errUpstreamFailed is an error event that the upstream sent.
 type errUpstreamFailed struct{ body []byte }
 
 func (errUpstreamFailed) Error() string { return "the upstream sent an error in its stream" }
@@ -58,7 +58,7 @@ func (c *conversation) readStream(body io.Reader) (*round, error) {
 	return in.r, nil
 }
 
-// readEvent takes the data of one event.
+// readEvent handles the data of one event.
 func (in *roundReader) readEvent(data []byte) error {
 	o, err := parseObject(data)
 	if err != nil {
@@ -83,7 +83,7 @@ func (in *roundReader) readEvent(data []byte) error {
 		if in.out != nil {
 			in.out.ping()
 		}
-	default: // a later version of the dialect
+	default: // an event of a later version of the dialect
 		if in.out != nil && o.get("index") == nil {
 			return in.out.send(kind, data)
 		}
@@ -115,7 +115,7 @@ func (in *roundReader) startBlock(o object) error {
 	return err
 }
 
-// extendedMembers are the members that deltas extend, by the type of delta: the delta's member, and the block's.
+// extendedMembers maps the type of a delta to two members: that of the delta, and that of the block which it extends.
 var extendedMembers = map[string][2]string{
 	"text_delta":       {"text", "text"},
 	"input_json_delta": {"partial_json", "input"},
@@ -138,7 +138,7 @@ func (in *roundReader) extendBlock(o object) error {
 		b.text[member[1]].WriteString(delta.text(member[0]))
 	case kind == "citations_delta":
 		b.citations = append(b.citations, delta.get("citation"))
-	default: // it brings whole members, as the delta of a compaction does
+	default: // it replaces whole members, as the delta of a compaction does
 		for _, m := range delta.without("type") {
 			b.block = b.block.with(m.name, m.value)
 		}
@@ -163,7 +163,7 @@ func (in *roundReader) endBlock(o object) error {
 	return in.out.endBlock(b.index)
 }
 
-// whole is the block with all its deltas.
+// whole returns the block with all its deltas applied.
 func (b *openBlock) whole() object {
 	o := b.block
 	for name, text := range b.text {
@@ -172,7 +172,7 @@ func (b *openBlock) whole() object {
 			o = o.with(name, o.text(name)+text.String())
 		case json.Valid(input):
 			o = o.with(name, input)
-		case len(input) > 0: // it was cut off
+		case len(input) > 0: // the input was cut off
 			o = o.with(name, json.RawMessage("{}"))
 		}
 	}
@@ -182,7 +182,7 @@ func (b *openBlock) whole() object {
 	return o
 }
 
-// changeMessage takes what is known at the end of a message.
+// changeMessage applies the members that a stream sends at the end of a message.
 func (in *roundReader) changeMessage(o object) error {
 	delta, err := parseObject(o.get("delta"))
 	if err != nil {

@@ -11,17 +11,17 @@ import (
 	"berth/proto/sse"
 )
 
-// pingEvery is how often a stream sends a ping. Clients and proxies may rely on ten seconds.
+// pingEvery is the interval of pings in a stream. Clients and proxies may rely on ten seconds.
 const pingEvery = 5 * time.Second
 
-// A stream is a streamed answer. It is safe for concurrent use. After a write that failed it does nothing.
+// A stream is a streamed answer. It is safe for concurrent use. After a failed write it ignores all further calls.
 type stream struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	w      *sse.Writer
-	header bool  // the header is sent
+	header bool  // the HTTP header is sent
 	begun  bool  // message_start is sent
 	next   int   // index of the next block
-	err    error // of the first write that failed
+	err    error // of the first failed write
 }
 
 func newStream(w http.ResponseWriter) *stream { return &stream{w: sse.NewWriter(w)} }
@@ -33,10 +33,10 @@ func (s *stream) send(name string, data []byte) error {
 	return s.sendLocked(name, data)
 }
 
-// oneLine removes line ends from JSON, where they are white space.
+// oneLine removes line breaks from JSON, where they are only white space.
 var oneLine = strings.NewReplacer("\r", "", "\n", "")
 
-// sendLocked is send with mu held. The server sets a deadline for writes, which bounds the time.
+// sendLocked is send with mu held. The server sets a write deadline, which limits the time.
 func (s *stream) sendLocked(name string, data []byte) error {
 	if s.err != nil {
 		return s.err
@@ -52,7 +52,7 @@ func (s *stream) sendLocked(name string, data []byte) error {
 	return s.err
 }
 
-// sent reports whether the client has received something.
+// sent reports whether the client has received anything.
 func (s *stream) sent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *stream) started() bool {
 	return s.begun
 }
 
-// ping sends a ping, once the message has begun.
+// ping sends a ping if the message has begun.
 func (s *stream) ping() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *stream) startBlock(block json.RawMessage) (index int, err error) {
 		index).with("content_block", block).raw())
 }
 
-// delta extends a block.
+// delta sends a delta of a block.
 func (s *stream) delta(index int, delta object) error {
 	return s.send("content_block_delta", object{}.with("type", "content_block_delta").with("index", index).with(
 		"delta", delta.raw()).raw())
@@ -120,7 +120,7 @@ func (s *stream) endBlock(index int) error {
 	return s.send("content_block_stop", object{}.with("type", "content_block_stop").with("index", index).raw())
 }
 
-// block sends a whole block. Members that grow in a stream come as one delta; a result comes whole.
+// block sends a whole block. It sends members that grow in a stream as one delta, and a result as a whole.
 func (s *stream) block(raw json.RawMessage) error {
 	o, err := parseObject(raw)
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *stream) block(raw json.RawMessage) error {
 	return s.endBlock(index)
 }
 
-// splitBlock splits a block into how a stream begins it, and the deltas of the rest.
+// splitBlock splits a block into the form that begins it in a stream, and the deltas that follow.
 func splitBlock(o object) (first object, deltas []object) {
 	delta := func(kind, name string, value json.RawMessage) {
 		deltas = append(deltas, object{}.with("type", kind).with(name, value))
@@ -163,7 +163,7 @@ func splitBlock(o object) (first object, deltas []object) {
 	return o, nil
 }
 
-// output sends what a call writes while it runs, as an event of berth's own.
+// output sends the output of a running call, as an event that only berth defines.
 func (s *stream) output(c gateway.Call, out gateway.Output) error {
 	o := object{}.with("type", "berth_output").with("tool_use_id", c.ID).with("stream", out.Stream)
 	if out.Bytes != nil {

@@ -9,7 +9,7 @@ import (
 	"berth/gateway"
 )
 
-// The server tools that models call, by the names that clients see too.
+// Names of the server tools. Models and clients use the same names.
 const (
 	toolBash   = "bash_code_execution"
 	toolEditor = "text_editor_code_execution"
@@ -18,11 +18,11 @@ const (
 
 // A version is one generation of the code execution tool.
 type version struct {
-	tools []string // that the model gets for it
-	repl  bool     // whether code_execution keeps its variables, and may call the client's tools
+	tools []string // given to the model
+	repl  bool     // code_execution keeps its variables and may call client tools
 }
 
-// versions are the generations by the type that declares them.
+// versions maps the type of a declared tool to its generation.
 var versions = map[string]version{
 	"code_execution_20250522": {tools: []string{toolCode}},
 	"code_execution_20250825": {tools: []string{toolBash, toolEditor}},
@@ -30,25 +30,25 @@ var versions = map[string]version{
 	"code_execution_20260521": {tools: []string{toolBash, toolEditor, toolCode}, repl: true},
 }
 
-// codeToolPrefix begins the type of every code execution tool, known or not.
+// codeToolPrefix begins the type of every code execution tool, including unknown ones.
 const codeToolPrefix = "code_execution_"
 
-// direct is the caller of a tool without allowed_callers: the model.
+// direct is the caller of a tool without allowed_callers: the model itself.
 const direct = "direct"
 
-// isOwnTool reports whether a name is one of the server's tools.
+// isOwnTool reports whether a name is one of the server tools.
 func isOwnTool(name string) bool { return name == toolBash || name == toolEditor || name == toolCode }
 
 // A toolbox holds the tools of a request.
 type toolbox struct {
 	version
-	declared bool              // the code execution tool is among them
-	all      []object          // as they came
-	upstream []json.RawMessage // as the upstream gets them; nil in the place of the code execution tool until describe
-	remote   []object          // the client's that code may call
+	declared bool              // a code execution tool is among them
+	all      []object          // as the client sent them
+	upstream []json.RawMessage // sent to the upstream; nil in place of the code execution tool until describe
+	remote   []object          // client tools that code may call
 }
 
-// readTools reads the tools of a request. Without a code execution tool, the upstream gets them as they are.
+// readTools reads the tools of a request. Without a code execution tool, they are sent to the upstream unchanged.
 func readTools(raw json.RawMessage, check ToolChecker) (b toolbox, err error) {
 	if raw == nil || string(raw) == "null" {
 		return b, nil
@@ -77,7 +77,7 @@ func readTools(raw json.RawMessage, check ToolChecker) (b toolbox, err error) {
 	return b, nil
 }
 
-// declareTool notes a code execution tool.
+// declareTool records a code execution tool.
 func (b *toolbox) declareTool(i int, o object) error {
 	kind := o.text("type")
 	if !strings.HasPrefix(kind, codeToolPrefix) {
@@ -97,8 +97,8 @@ func (b *toolbox) declareTool(i int, o object) error {
 	return nil
 }
 
-// addTool adds a tool to those of the upstream, unless only code may call it. The place of the code execution tool stays
-// empty until describe.
+// addTool adds a tool to those of the upstream, unless only code may call it. The place of the code execution tool
+// stays empty until describe.
 func (b *toolbox) addTool(i int, o object, raw json.RawMessage, check ToolChecker) error {
 	if strings.HasPrefix(o.text("type"), codeToolPrefix) {
 		b.upstream = append(b.upstream, nil)
@@ -119,14 +119,14 @@ func (b *toolbox) addTool(i int, o object, raw json.RawMessage, check ToolChecke
 	}
 	if !byCode || slices.Contains(callers, direct) {
 		if o.get("allowed_callers") != nil {
-			raw = o.without("allowed_callers").raw() // an upstream has no code that could call
+			raw = o.without("allowed_callers").raw() // the upstream does not know calls by code
 		}
 		b.upstream = append(b.upstream, raw)
 	}
 	return nil
 }
 
-// readCallers returns the callers that a tool allows.
+// readCallers returns the allowed callers of a tool.
 func readCallers(i int, o object) (callers []string, err error) {
 	if !o.has("allowed_callers") {
 		return []string{direct}, nil
@@ -143,7 +143,7 @@ func readCallers(i int, o object) (callers []string, err error) {
 	return callers, nil
 }
 
-// addRemote adds a tool that code may call.
+// addRemote adds a client tool that code may call.
 func (b *toolbox) addRemote(i int, o object, check ToolChecker) error {
 	name := o.text("name")
 	switch {
@@ -163,7 +163,8 @@ func (b *toolbox) addRemote(i int, o object, check ToolChecker) error {
 		return invalid("tools", "tools.%d: code may call %d tools at most; leave allowed_callers out of the others", i,
 			gateway.MaxClientTools)
 	}
-	if err := check.CheckTool(fmt.Sprintf("tools.%d", i), clientTool(o)); err != nil { // first: it bounds the schema
+	// checked first: it limits the size of the schema
+	if err := check.CheckTool(fmt.Sprintf("tools.%d", i), clientTool(o)); err != nil {
 		return err
 	}
 	if err := checkRefs(o.get("input_schema")); err != nil {
@@ -176,8 +177,8 @@ func (b *toolbox) addRemote(i int, o object, check ToolChecker) error {
 	return nil
 }
 
-// describe replaces the code execution tool by plain tools. Its cache_control goes to the last of them, the description
-// of the skills to the first.
+// describe replaces the code execution tool by plain tools. The last of them gets its cache_control, and the first
+// one the description of the skills.
 func (b *toolbox) describe(skills string) {
 	at := slices.IndexFunc(b.upstream, func(raw json.RawMessage) bool { return raw == nil })
 	if at < 0 {
@@ -204,8 +205,8 @@ func (b *toolbox) describe(skills string) {
 	b.upstream = slices.Replace(b.upstream, at, at+1, own...)
 }
 
-// upstreamChoice is the tool_choice of a request as the upstream gets it. A choice that forces a tool holds in the first
-// round alone: in later rounds it would force the tool again and again.
+// upstreamChoice returns the tool_choice for the upstream. A choice that forces a tool applies only to the first
+// round: in later rounds it would force the tool again and again.
 func (b *toolbox) upstreamChoice(raw json.RawMessage, first bool) json.RawMessage {
 	o, err := parseObject(raw)
 	if err != nil {
@@ -239,7 +240,7 @@ func (b *toolbox) checkChoice(raw json.RawMessage) error {
 	return nil
 }
 
-// clientTools are the tools that code may call.
+// clientTools returns the client tools that code may call.
 func (b *toolbox) clientTools() (list []gateway.ClientTool) {
 	for _, o := range b.remote {
 		list = append(list, clientTool(o))
@@ -251,5 +252,5 @@ func clientTool(o object) gateway.ClientTool {
 	return gateway.ClientTool{Name: o.text("name"), Description: o.text("description"), InputSchema: o.get("input_schema")}
 }
 
-// callerType is the caller of calls by code, in later versions of the tool too.
+// callerType is the caller type of calls by code, also for later versions of the tool.
 const callerType = "code_execution_20260120"

@@ -5,10 +5,11 @@ import (
 	"strconv"
 )
 
-// addUsage sums what two rounds used: numbers are added, objects member by member, and of all else the later counts.
+// addUsage sums the usage of two rounds. It adds numbers, sums objects member by member, and takes other values from
+// b.
 func addUsage(a, b json.RawMessage) json.RawMessage { return fold(a, b, addNumbers) }
 
-// updateUsage is what a stream says of one round: what comes later counts, where it says anything.
+// updateUsage merges two usage reports of one streamed round. The later value of a member wins if it is not null.
 func updateUsage(a, b json.RawMessage) json.RawMessage {
 	return fold(a, b, func(_, b json.RawMessage) json.RawMessage { return b })
 }
@@ -33,7 +34,7 @@ func fold(a, b json.RawMessage, numbers func(a, b json.RawMessage) json.RawMessa
 
 func isEmpty(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// addNumbers is the sum, or b where one of them is no number.
+// addNumbers returns the sum, or b if one of the values is not a number.
 func addNumbers(a, b json.RawMessage) json.RawMessage {
 	if n, err := strconv.ParseInt(string(a), 10, 64); err == nil {
 		if m, err := strconv.ParseInt(string(b), 10, 64); err == nil {

@@ -11,7 +11,7 @@ import (
 //
 //	https://api.example.com                     all models
 //	claude-=https://api.example.com             models whose name begins with claude-
-//	local/=openai+http://127.0.0.1:8080/v1      models whose name begins with local/, which is removed; chat completions
+//	local/=openai+http://127.0.0.1:8080/v1      models local/*, without that prefix; it speaks chat completions
 func Parse(text string) (Config, error) {
 	head, _, ok := strings.Cut(text, "://")
 	if !ok {
