@@ -10,46 +10,46 @@ import (
 	"github.com/google/uuid"
 )
 
-// AttemptTime is how long a client can repeat the request of a turn that is not in use.
+// AttemptTime is how long an unused turn is kept so that a client can repeat its request.
 const AttemptTime = 10 * time.Minute
 
-// Limits of the turns that are kept for that.
+// Limits for the turns that are kept: their number and their bytes.
 const (
 	maxAttempts  = 1000
 	attemptBytes = 128 << 20
 )
 
-// An attempt is a turn that a repeated request continues, or gets the answer of.
+// An attempt is a turn that a repeated request can join: it continues the turn or gets its answer.
 type attempt struct {
 	key  [32]byte
 	turn *turn
 	lock chan struct{} // holds one token: the right to continue the turn
 
 	// Guarded by attempts.mu.
-	users     int       // requests that have it
-	idleSince time.Time // zero while it is used
+	users     int       // requests that use it
+	idleSince time.Time // zero while in use
 	bytes     int
 }
 
-// attempts holds the turns of the last minutes.
+// attempts holds the turns that can be repeated.
 type attempts struct {
 	g       *Gateway
-	deletes sync.WaitGroup // of containers
+	deletes sync.WaitGroup // running deletions of containers
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	known    map[[32]byte]*attempt
-	idle     []*attempt // not in use, the oldest first
+	idle     []*attempt // not in use, oldest first
 	bytes    int        // of the idle ones
 	closed   bool
-	previous map[string]turnRecord // turns of earlier daemons that no request has repeated so far, by key
+	previous map[string]turnRecord // turns of earlier daemons that no request has repeated yet, by key
 }
 
 func newAttempts(g *Gateway) *attempts {
 	return &attempts{g: g, known: map[[32]byte]*attempt{}, previous: g.readRecords()}
 }
 
-// enter returns the attempt that a request belongs to: a new one, unless the request is repeated. The caller must
-// call leave.
+// enter returns the attempt of a request: the existing one if the request is repeated, or else a new one. The caller
+// must call leave.
 func (as *attempts) enter(r Request) *attempt {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -64,7 +64,8 @@ func (as *attempts) enter(r Request) *attempt {
 	return a
 }
 
-// newTurn returns a new turn, or one of an earlier daemon that is repeated. mu is held.
+// newTurn returns a new turn, or continues a turn of an earlier daemon if its request is repeated. The caller holds
+// mu.
 func (as *attempts) newTurn(key string, repeated bool) *turn {
 	t := &turn{g: as.g, id: uuid.NewString(), key: key}
 	old, ok := as.previous[key]
@@ -80,7 +81,7 @@ func (as *attempts) newTurn(key string, repeated bool) *turn {
 	return t
 }
 
-// acquire waits for the right to continue the turn. release gives it back.
+// acquire waits for the right to continue the turn. The caller must call release.
 func (a *attempt) acquire(ctx context.Context) (release func(), err error) {
 	select {
 	case a.lock <- struct{}{}:
@@ -90,7 +91,7 @@ func (a *attempt) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// leave ends what enter began. It forgets a turn that did nothing.
+// leave ends the use that enter began. It forgets a turn that did nothing.
 func (as *attempts) leave(a *attempt) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -107,7 +108,7 @@ func (as *attempts) leave(a *attempt) {
 	as.trim(maxAttempts, attemptBytes)
 }
 
-// trim forgets the oldest idle attempts until the limits hold. mu is held.
+// trim forgets the oldest idle attempts until the limits hold. The caller holds mu.
 func (as *attempts) trim(count, bytes int) {
 	for len(as.idle) > 0 && (len(as.idle) > count || as.bytes > bytes) {
 		oldest := as.idle[0]
@@ -116,7 +117,7 @@ func (as *attempts) trim(count, bytes int) {
 	}
 }
 
-// removeIdle takes an attempt out of the idle ones. mu is held.
+// removeIdle removes an attempt from the idle ones. The caller holds mu.
 func (as *attempts) removeIdle(a *attempt) {
 	if i := slices.Index(as.idle, a); i >= 0 {
 		as.idle = slices.Delete(as.idle, i, i+1)
@@ -125,7 +126,8 @@ func (as *attempts) removeIdle(a *attempt) {
 	a.idleSince = time.Time{}
 }
 
-// forget drops an attempt, and the container that was created for it if no client knows of that. mu is held.
+// forget drops an attempt. It also deletes the container that was created for it, if the client was not told the
+// container's ID. The caller holds mu.
 func (as *attempts) forget(a *attempt) {
 	t := a.turn
 	if as.known[a.key] == a {
@@ -139,7 +141,7 @@ func (as *attempts) forget(a *attempt) {
 	}
 }
 
-// expire forgets the turns that no request has repeated for that long, and returns how many.
+// expire forgets the turns that were not repeated for that long, and returns how many.
 func (as *attempts) expire(after time.Duration) (n int) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -157,7 +159,7 @@ func (as *attempts) expire(after time.Duration) (n int) {
 	return n
 }
 
-// close forgets all turns that are not in the ledger. The next daemon has the others.
+// close forgets the turns that are not in the ledger. The next daemon continues the others.
 func (as *attempts) close() {
 	as.mu.Lock()
 	defer as.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 
 // A turnContainer is the container of a turn.
 type turnContainer struct {
-	c       Container       // nil: the turn has needed none so far
-	created bool            // for this turn
-	told    bool            // a client knows of it
-	skills  json.RawMessage // mounted in it, with their versions; nil: none were asked for
+	c       Container       // nil: the turn has not needed one yet
+	created bool            // created for this turn
+	told    bool            // the client was told its ID
+	skills  json.RawMessage // mounted skills with their versions; nil: none were requested
 }
 
-// ref names the container in answers and errors; nil: there is none.
+// ref returns the reference to the container for answers and errors, or nil if there is none.
 func (tc *turnContainer) ref() *proto.ContainerRef {
 	if tc.c == nil {
 		return nil
@@ -24,14 +24,14 @@ func (tc *turnContainer) ref() *proto.ContainerRef {
 	return &ref
 }
 
-// prepareContainer finds the container that the turn begins with, and puts skills and files into it. A container is
-// created only if there is something to put into it.
+// prepareContainer finds the container that the turn begins with, and puts skills and files into it. It creates a
+// container only if there is something to put into it.
 func (t *turn) prepareContainer(ctx context.Context) (o Opening, err error) {
 	if err := t.findContainer(); err != nil {
 		return o, err
 	}
 	if refs := t.request.Skills; len(refs) > 0 {
-		// before a container is created: a skill that does not exist is an error of the request
+		// Resolve before creating a container: a skill that does not exist is an error of the request.
 		if o.Skills, err = t.g.ResolveSkills(ctx, t.request.Owner, refs); err != nil {
 			return o, err
 		}
@@ -51,9 +51,9 @@ func (t *turn) prepareContainer(ctx context.Context) (o Opening, err error) {
 	return o, err
 }
 
-// findContainer sets the container that the turn begins with. One that an earlier try of the turn has created stays:
-// no client knows of it, and each try would leave one behind. If that one is gone or has expired, another may be
-// created.
+// findContainer sets the container that the turn begins with. A retry keeps the container that an earlier attempt at
+// the turn has created: the client does not know that container, so each retry would leak one. If it is gone or has
+// expired, a new one may be created.
 func (t *turn) findContainer() error {
 	tc, containers, owner := &t.container, t.g.cfg.Containers, t.request.Owner
 	if tc.c != nil {
@@ -112,7 +112,7 @@ func (t *turn) ensureContainer(ctx context.Context) (Container, error) {
 	return c, nil
 }
 
-// deleteContainer deletes a container that no client knows.
+// deleteContainer deletes a container whose ID the client was never told.
 func (g *Gateway) deleteContainer(c Container) {
 	err := c.Delete(context.Background())
 	if err != nil && proto.CodeOf(err) != proto.NotFound {
@@ -121,8 +121,8 @@ func (g *Gateway) deleteContainer(c Container) {
 	}
 }
 
-// provisionFiles puts the files of the request into the container, and returns the files' paths there. Current files
-// must exist. An older file that was deleted since is left out.
+// provisionFiles puts the files of the request into the container, and returns their paths there by ID. Current files
+// must exist. It skips older files that were deleted since.
 func (t *turn) provisionFiles(ctx context.Context) (paths map[string]string, err error) {
 	if len(t.request.Files) == 0 {
 		return nil, nil

@@ -9,115 +9,116 @@ import (
 )
 
 // A Conversation is one turn in the dialect of its client. It translates the history for the upstream, the answers of
-// the upstream for the client, and calls and results for both. One goroutine at a time uses it.
+// the upstream for the client, and calls and results for both. Only one goroutine at a time may use it.
 type Conversation interface {
-	// Open translates the history of the request. It returns the calls that the turn has to run before it asks the
-	// upstream: those that an earlier answer left, and those of Answer that have no result.
+	// Open translates the history of the request. It returns the calls that the turn must run before it asks the
+	// upstream: unfinished calls of an earlier answer, and calls in Answer without a result.
 	Open(Opening) ([]Call, error)
 
-	// Ask has the upstream answer once, gives the answer to the client while it comes, and adds it to Answer. It
-	// returns ErrAnswered if the client already has the upstream's own answer.
+	// Ask requests one answer from the upstream. It forwards the answer to the client while it comes, and adds it to
+	// Answer. It returns ErrAnswered if the client already has the upstream's own answer.
 	Ask(ctx context.Context) (Round, error)
 
-	// Add adds the result of a call to the history and to Answer, and gives it to the client.
+	// Add adds the result of a call to the history and to Answer, and sends it to the client.
 	Add(Call, *Result) error
 
 	// Finish sets Answer.Final.
 	Finish(Ending)
 
-	// Deliver gives the client what it has not received: earlier parts of Answer, and the end if there is a Final.
+	// Deliver sends the client the parts of Answer that it has not received, and the end if Final is set.
 	Deliver() error
 }
 
-// An Attach connects a turn to the client of a request. earlier is the conversation that an earlier request of the
-// same turn has left, or nil; answer is the turn's for as long as it exists. detach disconnects the client.
+// An Attach connects a turn to the client of a request. earlier is the conversation of an earlier request of the same
+// turn, or nil. answer is the turn's answer and stays valid as long as the turn exists. detach disconnects the
+// client.
 type Attach func(earlier Conversation, answer *Answer) (c Conversation, detach func())
 
-// An Answer is what a turn has answered so far, in the dialect. The journal stores it as it is.
+// An Answer is what a turn has answered so far, in the dialect. The journal stores it unchanged.
 type Answer struct {
-	Head    json.RawMessage   // how the answer begins; nil: it has not begun
-	Content []json.RawMessage // its blocks so far
-	Usage   json.RawMessage   // of all rounds
-	Final   json.RawMessage   // the whole answer; nil: the turn is not over
+	Head    json.RawMessage   // beginning of the answer; nil: it has not begun
+	Content []json.RawMessage // blocks so far
+	Usage   json.RawMessage   // sum of all rounds
+	Final   json.RawMessage   // complete answer; nil: the turn is not over
 }
 
-// An Opening is what a conversation begins with.
+// An Opening holds what Conversation.Open needs.
 type Opening struct {
-	Paths  map[string]string // in the container, of the files of the request by ID
-	Skills []Skill           // that are mounted in the container
+	Paths  map[string]string // paths of the request's files in the container, by file ID
+	Skills []Skill           // mounted in the container
 }
 
-// A Skill is a skill that a container has.
+// A Skill is a skill in a container.
 type Skill struct {
-	Name        string // of its directory
+	Name        string // name of its directory
 	Description string
 }
 
 // A Round is one answer of the upstream.
 type Round struct {
-	Calls []Call // to be run before the next round
-	Done  bool   // the model has finished, or waits for its client
+	Calls []Call // to run before the next round
+	Done  bool   // the model has finished, or waits for the client
 }
 
-// An Ending says how a turn ends.
+// An Ending describes how a turn ends.
 type Ending struct {
 	Reason    Reason
 	Container *proto.ContainerRef // nil: the turn needed none
 	Skills    json.RawMessage     // mounted in the container; nil: none
 }
 
-// A Reason is why a turn ends.
+// A Reason is the reason for the end of a turn.
 type Reason int
 
-// The reasons.
+// Reasons for the end of a turn.
 const (
-	Completed    Reason = iota // the last round ended it
-	Paused                     // it has run long enough; the client continues it with another request
-	ClientCalled               // code waits for tools of the client's
+	Completed    Reason = iota // the last round ended the turn
+	Paused                     // time or rounds are used up; the client continues the turn with another request
+	ClientCalled               // code waits for client tools
 )
 
-// ErrAnswered says that the client has its answer: the upstream's own.
+// ErrAnswered means that the client has received the upstream's own answer.
 var ErrAnswered = errors.New("answered by the upstream")
 
-// A Tool is what a call runs.
+// A Tool is the kind of tool that a call runs.
 type Tool string
 
-// The tools.
+// Kinds of tools.
 const (
-	Bash    Tool = "bash"    // a fresh bash; input: command
-	Editor  Tool = "editor"  // the text editor; input: command, path and what the command needs
+	Bash    Tool = "bash"    // a new bash process; input: command
+	Editor  Tool = "editor"  // the text editor; input: command, path and the command's parameters
 	Python  Tool = "python"  // an interpreter that keeps its variables; input: code
-	Program Tool = "program" // a fresh Python interpreter; input: code
+	Program Tool = "program" // a new Python interpreter; input: code
 )
 
-// A Call is one call of a tool by the model.
+// A Call is a tool call by the model.
 type Call struct {
 	ID    string // as the client sees it
 	Tool  Tool
 	Input json.RawMessage
-	Key   string       // idempotency key of a call that an earlier answer made; "": this turn makes one
-	Tools *ClientTools // that the code may call; nil: none
+	Key   string       // idempotency key of a call from an earlier answer; "": the turn makes one
+	Tools *ClientTools // client tools that the code may call; nil: none
 }
 
-// ClientTools are tools of the client's that code may call.
+// ClientTools are client tools that code may call.
 type ClientTools struct {
 	Tools   []ClientTool
-	NewID   func() string           // makes the ID of a call as the client sees it
-	Resumed bool                    // the code has called tools in an earlier turn and waits for Answers
-	Answers map[string]ClientAnswer // by the IDs of the calls
+	NewID   func() string           // returns a new call ID for the client
+	Resumed bool                    // the code called tools in an earlier turn and waits for Answers
+	Answers map[string]ClientAnswer // by call ID
 }
 
-// MaxClientTools is how many tools of the client code may call.
+// MaxClientTools is the maximum number of client tools that code may call.
 const MaxClientTools = 128
 
-// A ClientTool is a tool of the client's.
+// A ClientTool is a tool that the client runs.
 type ClientTool struct {
 	Name        string
 	Description string
 	InputSchema json.RawMessage
 }
 
-// A ClientCall is a call by code of a tool of the client's.
+// A ClientCall is a call of a client tool by code.
 type ClientCall struct {
 	ID    string // made by NewID
 	Tool  string
@@ -130,19 +131,19 @@ type ClientAnswer struct {
 	Failed bool
 }
 
-// A Result is the result of a call. One of its fields is set.
+// A Result is the result of a call. Exactly one field is set.
 type Result struct {
-	Content any          // what Bash or Editor answered, such as a proto.BashResult
-	Code    *CodeResult  // of Python or Program
+	Content any          // answer of Bash or Editor, such as a proto.BashResult
+	Code    *CodeResult  // result of Python or Program
 	Waiting []ClientCall // the code waits for answers to these calls
-	Err     error        // the call could not run, or its end is not known
+	Err     error        // the call could not run, or its outcome is unknown
 }
 
-// A CodeResult is the result of code.
+// A CodeResult is the result of running code.
 type CodeResult struct {
 	Stdout, Stderr string
 	ReturnCode     int
-	Files          []string // IDs of the stored files that the code has made
+	Files          []string // IDs of the stored files that the code has created
 }
 
 // Files finds stored files.
@@ -154,7 +155,7 @@ type Files interface {
 type Containers interface {
 	// ResolveSkills finds skills before a container is created for them.
 	ResolveSkills(ctx context.Context, owner string, refs []proto.SkillRef) ([]Skill, error)
-	// Find returns a container. One that has expired is returned too, beside an error.
+	// Find returns a container. If the container has expired, Find returns it together with an error.
 	Find(owner, id string) (Container, error)
 	Create(ctx context.Context, owner string) (Container, error)
 }
@@ -162,18 +163,19 @@ type Containers interface {
 // A Container runs calls.
 type Container interface {
 	Ref() proto.ContainerRef
-	// MountSkills mounts skills and returns the references with the versions that they stand for.
+	// MountSkills mounts skills. It returns the references with their versions resolved.
 	MountSkills(ctx context.Context, refs []proto.SkillRef) ([]proto.SkillRef, error)
 	// PutFiles puts stored files into the input directory. It returns the paths of all files there, by ID.
 	PutFiles(ctx context.Context, ids []string) (paths map[string]string, err error)
-	// Run runs a call. A nil Result means that the call was left as it is, since ctx has ended or the daemon is about to.
+	// Run runs a call. A nil Result means that the call was left unfinished, because ctx has ended or the daemon is
+	// about to end.
 	Run(ctx context.Context, r Run) (*Result, error)
 	Delete(ctx context.Context) error
 }
 
-// A Run is a call to be run.
+// A Run is a call with the options for running it.
 type Run struct {
 	Call
-	Output   func(Output) error // receives what the call writes; nil: nothing does
+	Output   func(Output) error // receives the output of the call; nil: none is wanted
 	Draining <-chan struct{}    // closed when the daemon is about to end; nil: never
 }

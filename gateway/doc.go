@@ -2,12 +2,12 @@
 //
 //	turn          one request: rounds with the upstream, and the tool calls that run between them
 //	round         one answer of the upstream
-//	attempt       a turn that a client may send again: it continues where it was, and no call runs twice
-//	journal       what the ledger keeps of a turn, so that a later daemon can continue it
+//	attempt       a turn whose request a client may repeat: the turn continues, and no call runs twice
+//	journal       what the ledger stores of a turn, so that a later daemon can continue it
 //	Conversation  the turn in the dialect of its client
 //	Containers    where calls run
 //
-// In: turns, attempts, the journal, and the container of a turn. Out: request and answer formats, which a
-// Conversation translates (package messages), and the tools, which a Container runs (package containers). An edge
-// calls a dialect's package, which calls Gateway.Answer.
+// The package owns turns, attempts, the journal, and the container of a turn. It does not know request and answer
+// formats, which a Conversation translates (package messages). It does not run tools, which a Container does (package
+// containers). An edge calls a dialect's package, which calls Gateway.Answer.
 package gateway

@@ -9,30 +9,30 @@ import (
 	"berth/state/ledger"
 )
 
-// bucketTurns holds a turnRecord by the hash of its request, in hex. No other package uses it.
+// bucketTurns maps the hex hash of a request to a turnRecord. No other package uses this bucket.
 const bucketTurns = "gateway_turns"
 
-// maxRecord is the limit for the record of a turn, in bytes. A larger turn does not outlive the daemon.
+// maxRecord is the maximum size of a turn's record, in bytes. A larger turn is lost when the daemon ends.
 const maxRecord = 8 << 20
 
-// A turnRecord is a turn as a later daemon continues it, without repeating what was done.
+// A turnRecord is the stored state of a turn. It lets a later daemon continue the turn without repeating work.
 type turnRecord struct {
 	ID        string            `json:"id"`
 	Owner     string            `json:"owner"`
 	Container string            `json:"container,omitempty"`
 	Made      bool              `json:"made,omitempty"`  // the container was created for this turn
-	Heard     bool              `json:"heard,omitempty"` // a client knows of the container
+	Heard     bool              `json:"heard,omitempty"` // the client was told the container's ID
 	Skills    json.RawMessage   `json:"skills,omitempty"`
 	Head      json.RawMessage   `json:"head,omitempty"`
-	Content   []json.RawMessage `json:"content,omitempty"` // empty where Final is set
+	Content   []json.RawMessage `json:"content,omitempty"` // empty if Final is set
 	Usage     json.RawMessage   `json:"usage,omitempty"`
-	Begun     string            `json:"begun,omitempty"` // ID of the call that runs
+	Begun     string            `json:"begun,omitempty"` // ID of the running call
 	Final     json.RawMessage   `json:"final,omitempty"`
 	At        time.Time         `json:"at"`
 }
 
-// writeRecord writes the turn to the ledger before a call runs, and once all have run; begun is the call's ID. A turn
-// that cannot be written continues: it is lost only if the daemon dies in the middle of it.
+// writeRecord writes the turn to the ledger: before a call runs, with the call's ID in begun, and after all calls
+// have run. A turn whose record cannot be written continues. It is lost only if the daemon dies before the turn ends.
 func (t *turn) writeRecord(begun string) {
 	rec := turnRecord{ID: t.id, Owner: t.request.Owner, Made: t.container.created, Heard: t.container.told,
 		Skills: t.container.skills, Head: t.answer.Head, Content: t.answer.Content, Usage: t.answer.Usage, Begun: begun,
@@ -59,8 +59,8 @@ func (t *turn) writeRecord(begun string) {
 	}
 }
 
-// resumeJournal gives up the call that an earlier daemon was running when it ended. A command is not given up: it has
-// an idempotency key, so that running the call again finds its end.
+// resumeJournal gives up the call that was running when an earlier daemon ended. It does not give up a command: a
+// command has an idempotency key, so running the call again returns the result of the first run.
 func (t *turn) resumeJournal() error {
 	rec := t.journal.saved
 	if rec == nil {
@@ -78,7 +78,7 @@ func (t *turn) resumeJournal() error {
 		"the daemon was restarted while the call ran")))
 }
 
-// readRecord returns the record of a turn; nil: there is none.
+// readRecord returns the record of a turn, or nil if there is none.
 func (g *Gateway) readRecord(key string) *turnRecord {
 	var rec turnRecord
 	var ok bool
@@ -92,8 +92,8 @@ func (g *Gateway) readRecord(key string) *turnRecord {
 	return &rec
 }
 
-// readRecords returns the turns that earlier daemons have left, by key, without their content: that is read when a
-// request repeats the turn.
+// readRecords returns the turns of earlier daemons by key, without their content. The content is read when a request
+// repeats the turn.
 func (g *Gateway) readRecords() map[string]turnRecord {
 	all := map[string]turnRecord{}
 	err := g.cfg.Ledger.View(func(tx *ledger.Tx) error {
@@ -117,8 +117,9 @@ func (g *Gateway) eraseRecord(key string) {
 	g.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return tx.Delete(bucketTurns, key) })
 }
 
-// dropRecord deletes the record of a turn that no request has repeated, and its container if no client knows of that.
-// mu is held, so that the record is gone before another turn with the key writes its own.
+// dropRecord deletes the record of a turn that was not repeated. It also deletes the turn's container if the client
+// was not told the container's ID. The caller holds mu, so the record is deleted before a new turn with the same key
+// writes its own.
 func (as *attempts) dropRecord(key string, rec turnRecord) {
 	as.g.eraseRecord(key)
 	as.deletes.Go(func() {

@@ -10,16 +10,16 @@ import (
 	"berth/proto"
 )
 
-// A turn is one request: rounds with the upstream, and the calls that run between them. One goroutine at a time
-// continues it. What it has done stays done when it fails, and a repeated request continues from there.
+// A turn is one request: rounds with the upstream, and the calls that run between them. Only one goroutine at a time
+// continues it. A failed turn keeps what it has done, and a repeated request continues from there.
 type turn struct {
 	g  *Gateway
 	id string // part of the idempotency keys of its commands
 
-	key     string // of its request, in the ledger
+	key     string // key of its request in the ledger
 	journal struct {
-		saved   *turnRecord // by an earlier daemon, to continue from; nil: none
-		written bool        // the ledger has the turn
+		saved   *turnRecord // record of an earlier daemon to continue from; nil: none
+		written bool        // the ledger has a record of the turn
 	}
 
 	request   Request
@@ -29,7 +29,7 @@ type turn struct {
 
 	progress struct {
 		prepared bool
-		pending  []Call // to be run next
+		pending  []Call // to run next
 		rounds   int
 		began    time.Time // when this request began to work on the turn
 	}
@@ -69,7 +69,7 @@ func (t *turn) run(ctx context.Context) error {
 	}
 }
 
-// prepare provides the container that the request needs from the beginning, and opens the conversation.
+// prepare finds or creates the container if the request needs one from the beginning, and opens the conversation.
 func (t *turn) prepare(ctx context.Context) error {
 	if t.progress.prepared {
 		return nil
@@ -85,13 +85,13 @@ func (t *turn) prepare(ctx context.Context) error {
 		return err
 	}
 	if t.progress.prepared = true; t.journal.saved != nil {
-		t.journal.saved.Content, t.journal.saved.Final = nil, nil // the answer has them
+		t.journal.saved.Content, t.journal.saved.Final = nil, nil // t.answer holds them now
 	}
 	return nil
 }
 
-// runCalls runs the pending calls, each once, and adds their results to the answer. It reports whether code waits for
-// the client.
+// runCalls runs each pending call once and adds its result to the answer. It reports whether code waits for the
+// client.
 func (t *turn) runCalls(ctx context.Context) (waiting bool, err error) {
 	if len(t.progress.pending) == 0 {
 		return false, ctx.Err()
@@ -108,7 +108,7 @@ func (t *turn) runCalls(ctx context.Context) (waiting bool, err error) {
 		if res == nil {
 			return false, err
 		}
-		t.progress.pending = t.progress.pending[1:] // also if the client cannot be told of the result
+		t.progress.pending = t.progress.pending[1:] // even if the result cannot be sent to the client
 		if err := t.conv.Add(c, res); err != nil {
 			return false, err
 		}
@@ -120,19 +120,19 @@ func (t *turn) runCalls(ctx context.Context) (waiting bool, err error) {
 	return false, ctx.Err()
 }
 
-// runCall runs one call. What keeps it from running is its result too: the conversation continues. A nil result means
-// that the turn cannot continue for now.
+// runCall runs one call. If the call cannot run, the reason becomes its result, and the conversation continues. A nil
+// result means that the turn cannot continue for now.
 func (t *turn) runCall(ctx context.Context, c Call) (*Result, error) {
 	container, err := t.ensureContainer(ctx)
 	if err != nil {
-		if ctx.Err() != nil { // a repeated request runs it
+		if ctx.Err() != nil { // a repeated request runs the call
 			return nil, ctx.Err()
 		}
 		return t.failCall(c, err), nil
 	}
 	t.writeRecord(c.ID)
 	r := Run{Call: c, Draining: t.request.Draining}
-	if c.Key == "" { // models exist that use one ID in each round: the place in the answer makes it unique
+	if c.Key == "" { // some models use the same ID in each round; the position in the answer makes the key unique
 		r.Key = "gateway/" + t.id + "/" + strconv.Itoa(len(t.answer.Content)) + "/" + c.ID
 	}
 	r.Key = r.Key[:min(len(r.Key), proto.MaxRetryKey)]
@@ -146,9 +146,9 @@ func (t *turn) runCall(ctx context.Context, c Call) (*Result, error) {
 	return res, err
 }
 
-// failCall is the result of a call that could not run, or whose end is not known.
+// failCall returns the result of a call that could not run, or whose outcome is unknown.
 func (t *turn) failCall(c Call, err error) *Result {
-	level := slog.LevelWarn // not every result has room for the reason
+	level := slog.LevelWarn // logged, since not every result has a field for the reason
 	switch proto.CodeOf(err) {
 	case proto.InvalidArgument, proto.TooLarge, proto.Canceled:
 		level = slog.LevelDebug
@@ -157,7 +157,7 @@ func (t *turn) failCall(c Call, err error) *Result {
 	return &Result{Err: err}
 }
 
-// finish makes the answer whole, writes it to the ledger and delivers it.
+// finish completes the answer, writes it to the ledger and delivers it.
 func (t *turn) finish(reason Reason) error {
 	t.conv.Finish(Ending{Reason: reason, Container: t.container.ref(), Skills: t.container.skills})
 	if t.container.told = true; t.journal.written {
@@ -166,7 +166,7 @@ func (t *turn) finish(reason Reason) error {
 	return t.conv.Deliver()
 }
 
-// interruption is the error of a round. It names the container once the turn has done work there.
+// interruption converts the error of a round. The result names the container if the turn has done work there.
 func (t *turn) interruption(ctx context.Context, err error) error {
 	var i *Interruption
 	switch {
@@ -183,7 +183,7 @@ func (t *turn) interruption(ctx context.Context, err error) error {
 	return &Interruption{Container: t.container.ref(), Err: proto.AsError(err)}
 }
 
-// outcome is the error of the turn as Answer returns it.
+// outcome converts the error of the turn to the error that Answer returns.
 func (t *turn) outcome(ctx context.Context, err error) error {
 	var i *Interruption
 	switch {
@@ -193,15 +193,15 @@ func (t *turn) outcome(ctx context.Context, err error) error {
 		return proto.Errorf(proto.Canceled, "", "", "the client disconnected in the middle of a turn")
 	case errors.As(err, &i):
 		if t.container.told = true; t.journal.written {
-			t.writeRecord("") // a later daemon must not delete a container that the client knows
+			t.writeRecord("") // record it: a later daemon must not delete a container that the client knows
 		}
 	}
 	return err
 }
 
-// shrink drops what the turn does not need until its request is repeated, and returns about how many bytes it keeps. A
-// turn that is over needs its answer alone. Another one continues with its conversation, or, if it was not prepared,
-// with what an earlier daemon has saved.
+// shrink drops the state that the turn does not need until its request is repeated. It returns approximately how many
+// bytes remain. A finished turn needs only its answer. An unfinished turn keeps its conversation, or, if it was not
+// prepared, the record of an earlier daemon.
 func (t *turn) shrink() (bytes int) {
 	for _, raw := range t.answer.Content {
 		bytes += len(raw)

@@ -16,43 +16,43 @@ import (
 // callTime is how long code waits for the client's answer to one call.
 const callTime = 270 * time.Second
 
-// clientCodeTime is the time limit that the interpreter has for code that calls tools of the client. The budget of a
-// codeRun, which does not count the waiting, ends it earlier.
+// clientCodeTime is the interpreter's time limit for code that calls client tools. The budget of a codeRun, which
+// does not count the waiting, normally ends the code earlier.
 const clientCodeTime = 12 * time.Hour
 
-// holderName is the name under which the bridge has the tools of a codeRun.
+// holderName is the name of a codeRun's tools in the bridge.
 const holderName = "messages"
 
-// A codeRun is Python that may call tools of the client, in an interpreter that lives on while the client prepares its
-// answers. Between the answer that asks for them and the request that brings them, the codeRun is known here alone. A
-// request finds it by the calls that it answers: nobody else has their IDs.
+// A codeRun is running Python code that may call client tools. Its interpreter keeps running while the client
+// prepares its answers. Between the answer that contains the calls and the request with their results, only codeRuns
+// refers to it. A request finds its codeRun by the IDs of the calls that it answers. No other client has these IDs.
 type codeRun struct {
 	containerID, callID string
-	newID               func() string      // of calls, as the client sees them
-	batches             chan []bridge.Call // that the client is to be asked for
+	newID               func() string      // returns a new call ID for the client
+	batches             chan []bridge.Call // calls that are to be sent to the client
 	provider            *bridge.ProviderSession
 	cancel              context.CancelFunc
 	done                chan struct{} // closed when result is set
 	result              *gateway.Result
 	budget              *time.Timer   // interrupts the code
-	lock                chan struct{} // holds one token: the right to attend to the code
-	waiting             []waitingCall // that the client was asked for and has not answered; guarded by lock
-	asked               sync.Map      // IDs of all calls that the client was ever asked for
-	idleSince           time.Time     // zero while a turn attends to it; guarded by codeRuns.mu
+	lock                chan struct{} // holds one token: the right to serve the code
+	waiting             []waitingCall // calls sent to the client and not answered yet; guarded by lock
+	asked               sync.Map      // IDs of all calls that were ever sent to the client
+	idleSince           time.Time     // zero while a turn serves it; guarded by codeRuns.mu
 
 	listenerMu sync.Mutex // held while listener runs
 	listener   func(code.Progress) error
 }
 
-// A waitingCall is a call with the ID that the client has for it.
+// A waitingCall is a call with its ID for the client.
 type waitingCall struct {
 	id   string
 	call bridge.Call
 }
 
-// runClientCode attends to code that calls tools of the client: from its start, or with the client's answers. It leaves
-// the code with a result, or with the client asked for what the code waits for, so that a turn attends to one piece of
-// code once.
+// runClientCode serves code that calls client tools: it starts the code, or gives it the client's answers. It returns
+// when the code has a result, or when the code needs answers from the client. So a turn serves each piece of code
+// once.
 func (c container) runClientCode(ctx context.Context, r gateway.Run, text string, progress func(code.Progress) error) (
 	*gateway.Result, error) {
 	run, err := c.acquireCode(ctx, r, text)
@@ -76,8 +76,8 @@ func (c container) runClientCode(ctx context.Context, r gateway.Run, text string
 	return &gateway.Result{Waiting: asks}, nil
 }
 
-// acquireCode returns the codeRun of a call with its lock. It starts the code unless that has called tools already:
-// then the code waits for the answers, or it is lost.
+// acquireCode returns the codeRun of a call and holds its lock. If the code has called tools already, it waits for
+// their answers, or it is lost. Otherwise acquireCode starts it.
 func (c container) acquireCode(ctx context.Context, r gateway.Run, text string) (*codeRun, error) {
 	if !r.Tools.Resumed {
 		return c.startClientCode(ctx, r, text)
@@ -93,7 +93,7 @@ func (c container) acquireCode(ctx context.Context, r gateway.Run, text string) 
 	return run, nil
 }
 
-// startClientCode starts code and returns its codeRun with the lock.
+// startClientCode starts code and returns its codeRun with the lock held.
 func (c container) startClientCode(ctx context.Context, r gateway.Run, text string) (*codeRun, error) {
 	h, s := c.h, c.s
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -112,7 +112,7 @@ func (c container) startClientCode(ctx context.Context, r gateway.Run, text stri
 		h.runs.remove(run)
 		return nil, err
 	}
-	// an error means that there is nothing left to interrupt
+	// Interrupt fails only if the code has ended.
 	run.startBudget(func() { _, _ = h.cfg.Code.Interrupt(runCtx, s.Owner(), s.ID(), contextName) })
 	h.runs.all.Go(func() { run.receiveCalls(runCtx) })
 	h.runs.all.Go(func() {
@@ -125,8 +125,8 @@ func (c container) startClientCode(ctx context.Context, r gateway.Run, text stri
 	return run, nil
 }
 
-// startBudget has the code interrupted when its budget is spent. Code that has ended is left alone: other code may run
-// in its interpreter.
+// startBudget interrupts the code when its time budget is used up. It does not interrupt code that has ended: other
+// code may be running in the same interpreter.
 func (run *codeRun) startBudget(interrupt func()) {
 	run.budget = time.AfterFunc(cellTime, func() {
 		if !run.ended() {
@@ -135,7 +135,7 @@ func (run *codeRun) startBudget(interrupt func()) {
 	})
 }
 
-// receiveCalls receives the calls of the code as they come.
+// receiveCalls receives the calls of the code from the bridge.
 func (run *codeRun) receiveCalls(ctx context.Context) {
 	for {
 		batch, err := run.provider.Next(ctx)
@@ -152,11 +152,11 @@ func (run *codeRun) receiveCalls(ctx context.Context) {
 	}
 }
 
-// await waits until the code ends, which gives its result, or calls tools, which gives the calls. When ctx ends first,
+// await waits until the code ends or calls tools. It returns the result of the code or the calls. If ctx ends first,
 // await ends the code.
 func (run *codeRun) await(ctx context.Context) (result *gateway.Result, calls []waitingCall, err error) {
 	switch {
-	case run.ended(): // calls that were not answered have timed out
+	case run.ended(): // unanswered calls have timed out
 		return run.result, nil, nil
 	case len(run.waiting) > 0:
 		return nil, run.waiting, nil
@@ -180,7 +180,7 @@ func (run *codeRun) await(ctx context.Context) (result *gateway.Result, calls []
 	}
 }
 
-// giveAnswers gives the code the answers of the client. The bridge refuses answers that come too late.
+// giveAnswers passes the client's answers to the code. The bridge refuses answers that come too late.
 func (run *codeRun) giveAnswers(answers map[string]gateway.ClientAnswer) {
 	var rest []waitingCall
 	for _, w := range run.waiting {
@@ -191,7 +191,7 @@ func (run *codeRun) giveAnswers(answers map[string]gateway.ClientAnswer) {
 		case a.Failed:
 			_ = run.provider.Answer(w.call.ID, nil, &bridge.Failure{Type: bridge.RuntimeError, Message: a.Text})
 		default:
-			text, _ := json.Marshal(a.Text) // a string always encodes
+			text, _ := json.Marshal(a.Text) // cannot fail: a string
 			_ = run.provider.Answer(w.call.ID, text, nil)
 		}
 	}
@@ -208,15 +208,15 @@ func (run *codeRun) ended() bool {
 	}
 }
 
-// setListener sets what receives the output of the code from now on; nil: nothing does.
+// setListener sets the function that receives the code's output from now on; nil: none.
 func (run *codeRun) setListener(fn func(code.Progress) error) {
 	run.listenerMu.Lock()
 	defer run.listenerMu.Unlock()
 	run.listener = fn
 }
 
-// print gives output of the code to the listener. A listener that fails receives no more; the client still gets the
-// result.
+// print passes output of the code to the listener. A listener that returns an error receives no more output; the
+// client still gets the result.
 func (run *codeRun) print(p code.Progress) error {
 	run.listenerMu.Lock()
 	defer run.listenerMu.Unlock()
@@ -226,14 +226,14 @@ func (run *codeRun) print(p code.Progress) error {
 	return nil
 }
 
-// codeRuns are those that a client may still answer. Of one container, at most one has not ended.
+// codeRuns holds each codeRun that a client may still answer. At most one per container is still running.
 type codeRuns struct {
 	mu    sync.Mutex // guards known
 	known []*codeRun
 	all   sync.WaitGroup
 }
 
-// find returns the codeRun of a call that has asked for one of its answers; nil: it does not exist any more.
+// find returns the codeRun whose calls a request answers, or nil if it no longer exists.
 func (cs *codeRuns) find(containerID string, r gateway.Run) *codeRun {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -247,7 +247,7 @@ func (cs *codeRuns) find(containerID string, r gateway.Run) *codeRun {
 	return nil
 }
 
-// acquire waits for the right to attend to a codeRun. The caller must release it.
+// acquire waits for the right to serve a codeRun. The caller must call release.
 func (cs *codeRuns) acquire(ctx context.Context, run *codeRun) error {
 	select {
 	case run.lock <- struct{}{}:
@@ -260,7 +260,7 @@ func (cs *codeRuns) acquire(ctx context.Context, run *codeRun) error {
 	return nil
 }
 
-// release gives the right back.
+// release returns the right that acquire gave.
 func (cs *codeRuns) release(run *codeRun) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -275,9 +275,9 @@ func (cs *codeRuns) remove(run *codeRun) {
 	cs.known = slices.DeleteFunc(cs.known, func(other *codeRun) bool { return other == run })
 }
 
-// makeRoom ends code of the same container that waits for its client, since other code is to run in the interpreter.
-// It fails if a turn attends to that code. next is the codeRun of the other code, if it has one. makeRoom registers
-// next, so that of two that come at once one is refused.
+// makeRoom ends code of the same container that waits for its client, since other code needs the interpreter. It
+// fails if a turn is serving that code. next is the codeRun of the other code, or nil. makeRoom registers next, so
+// that of two concurrent calls one is refused.
 func (cs *codeRuns) makeRoom(containerID, callID string, next *codeRun) error {
 	idle, err := cs.replaceIdle(containerID, callID, next)
 	for _, run := range idle {
@@ -307,7 +307,8 @@ func (cs *codeRuns) replaceIdle(containerID, callID string, next *codeRun) (idle
 	return idle, nil
 }
 
-// expire ends the code that no client has come back for in that time; 0: all code.
+// expire ends code whose client did not return within that time. 0 ends all code. It returns how many pieces it
+// ended.
 func (cs *codeRuns) expire(after time.Duration) (n int) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"berth/proto"
 )
 
-// contextName is the interpreter context that Python calls use, and cellTime the time limit of one call.
+// contextName is the interpreter context of Python calls. cellTime is the time limit of one call.
 const (
 	contextName = "repl"
 	cellTime    = 90 * time.Second
 )
 
-// runCode runs Python: a program of its own, code in the interpreter that keeps its variables, or code there that calls
-// tools of the client.
+// runCode runs Python in one of three ways: a separate program, code in the interpreter that keeps its variables, or
+// code in that interpreter that calls client tools.
 func (c container) runCode(ctx context.Context, r gateway.Run) (*gateway.Result, error) {
 	var in struct {
 		Code string `json:"code"`
@@ -48,7 +48,7 @@ func (c container) runCode(ctx context.Context, r gateway.Run) (*gateway.Result,
 	return c.runCell(ctx, code.Cell{Code: in.Code, TimeoutSeconds: cellTime.Seconds()}, progress), nil
 }
 
-// runProgram runs code in a fresh interpreter.
+// runProgram runs code in a new interpreter.
 func (c container) runProgram(ctx context.Context, text string, progress func(code.Progress) error) *gateway.Result {
 	var res *gateway.Result
 	err := c.h.cfg.Code.Once(ctx, c.s.Owner(), code.Program{Each: progress,
@@ -75,14 +75,15 @@ func (c container) runCell(ctx context.Context, cell code.Cell, progress func(co
 	return codeResult(out)
 }
 
-// collectFiles sets the files of an outcome to those that its call has put into the interpreter's $OUTPUT_DIR. The
-// interpreter lives on, so the directory is not new for each call: files changed since began are the call's.
+// collectFiles sets the files of an outcome to those that its call has written to the interpreter's $OUTPUT_DIR. The
+// interpreter and its directory outlive a call. So files that changed since began belong to this call.
 func (c container) collectFiles(ctx context.Context, out *code.Outcome, began time.Time) {
 	e, err := c.s.FindExec(out.ExecID)
-	if err != nil || e.Info().State != proto.ExecRunning { // its end has stored all files and named them
+	// when the interpreter ended, all files were stored and listed
+	if err != nil || e.Info().State != proto.ExecRunning {
 		out.Files = slices.DeleteFunc(out.Files, func(f proto.BashOutput) bool {
 			stored, err := c.h.cfg.Files.Get(ctx, c.s.Owner(), f.FileID)
-			return err == nil && stored.CreatedAt.Before(began) // an earlier call has named it
+			return err == nil && stored.CreatedAt.Before(began) // an earlier call has listed it
 		})
 		return
 	}
@@ -93,8 +94,8 @@ func (c container) collectFiles(ctx context.Context, out *code.Outcome, began ti
 	out.Notes = append(out.Notes, made.Notes...)
 }
 
-// codeResult is an outcome as the result of a call. As at a prompt, the value of the last expression follows what was
-// printed. The error and the notes follow what was written to standard error.
+// codeResult converts an outcome to the result of a call. As in an interactive session, the value of the last
+// expression follows the output. The error and the notes follow the text on standard error.
 func codeResult(out code.Outcome) *gateway.Result {
 	var stdout, stderr strings.Builder
 	stdout.WriteString(strings.Join(out.Logs.Stdout, ""))
@@ -120,7 +121,7 @@ func codeResult(out code.Outcome) *gateway.Result {
 	return &gateway.Result{Code: res}
 }
 
-// writeLine writes text on a line of its own.
+// writeLine writes text on a separate line.
 func writeLine(b *strings.Builder, text string) {
 	if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
 		b.WriteByte('\n')

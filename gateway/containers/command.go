@@ -10,14 +10,14 @@ import (
 	"berth/tools/tooluse"
 )
 
-// toolNames are the tools as package tooluse names them.
+// toolNames maps tools to their names in package tooluse.
 var toolNames = map[gateway.Tool]string{
 	gateway.Bash:   "bash_code_execution",
 	gateway.Editor: "text_editor_code_execution",
 }
 
-// runTool runs a command or the editor. A command that runs when the daemon is about to end is left to the next daemon,
-// which finds it by its idempotency key.
+// runTool runs a command or the editor. If the daemon is about to end, it leaves a running command to the next
+// daemon, which finds the command by its idempotency key.
 func (c container) runTool(ctx context.Context, r gateway.Run) (*gateway.Result, error) {
 	use := tooluse.Use{Type: "server_tool_use", ID: r.ID, Name: toolNames[r.Tool], Input: r.Input}
 	if r.Tool == gateway.Bash {
@@ -28,7 +28,7 @@ func (c container) runTool(ctx context.Context, r gateway.Run) (*gateway.Result,
 	use.Started = func(e *session.Exec) {
 		started = e
 		if r.Output != nil {
-			// an error means that the client has gone; the command goes on
+			// an error means that the client has disconnected; the command continues
 			listeners.Go(func() { _ = e.Follow(ctx, session.Cursor{}, forwardOutput(r.Output)) })
 		}
 	}
@@ -46,7 +46,7 @@ func (c container) runTool(ctx context.Context, r gateway.Run) (*gateway.Result,
 	return &gateway.Result{Content: res.Content}, nil
 }
 
-// forwardOutput gives the output of a command to fn.
+// forwardOutput returns a function that passes the output of a command to fn.
 func forwardOutput(fn func(gateway.Output) error) func(proto.Event) error {
 	return func(ev proto.Event) error {
 		if ev.Type != proto.EventStdout && ev.Type != proto.EventStderr {

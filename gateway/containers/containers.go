@@ -1,7 +1,7 @@
 // Package containers runs the tool calls of model turns in sessions.
 //
-// In: what the gateway needs of the core behind gateway.Containers: containers, their files and skills, commands, the
-// editor, Python, and code that calls tools of the client. Out: turns and dialects. The daemon opens a Host and gives
+// It implements gateway.Containers on top of the core: containers, their files and skills, commands, the editor,
+// Python, and code that calls client tools. It does not know turns and dialects. The daemon opens a Host and passes
 // it to the gateway.
 package containers
 
@@ -18,14 +18,14 @@ import (
 	"berth/tools/skills"
 )
 
-// Config configures a Host. All fields but Skills must be set.
+// Config configures a Host. All fields except Skills must be set.
 type Config struct {
 	Sessions *session.Sessions
 	Code     *code.Runner
 	Jobs     *artifacts.Jobs
-	Bridge   *bridge.Bridge // for code that calls tools of the client
+	Bridge   *bridge.Bridge // for code that calls client tools
 	Files    Files
-	Skills   Skills // nil: no request may have skills
+	Skills   Skills // nil: requests with skills are refused
 }
 
 // Files finds stored files.
@@ -48,14 +48,14 @@ type Host struct {
 // New returns a Host.
 func New(cfg Config) *Host { return &Host{cfg: cfg} }
 
-// Close ends the code that waits for clients.
+// Close ends all code that waits for a client.
 func (h *Host) Close() error {
 	h.runs.expire(0)
 	h.runs.all.Wait()
 	return nil
 }
 
-// Forget ends the code that has waited for its client that long, and returns how many pieces.
+// Forget ends the code that has waited for its client that long. It returns how many pieces it ended.
 func (h *Host) Forget(after time.Duration) int { return h.runs.expire(after) }
 
 // ResolveSkills finds skills.
@@ -74,7 +74,7 @@ func (h *Host) ResolveSkills(ctx context.Context, owner string, refs []proto.Ski
 	return list, nil
 }
 
-// Find returns a container. One that has expired is returned too, beside an error.
+// Find returns a container. If the container has expired, Find returns it together with an error.
 func (h *Host) Find(owner, id string) (gateway.Container, error) {
 	s, err := h.cfg.Sessions.Get(owner, id)
 	if s == nil {
@@ -92,7 +92,7 @@ func (h *Host) Create(ctx context.Context, owner string) (gateway.Container, err
 	return container{h, s}, nil
 }
 
-// The bridge takes as many tools as the gateway allows.
+// The bridge must accept as many tools as the gateway allows.
 const _ = uint(bridge.MaxTools - gateway.MaxClientTools)
 
 // CheckTool refuses a tool that code cannot call. field names the tool in the error.
@@ -110,10 +110,10 @@ type container struct {
 	s *session.Session
 }
 
-// Ref names the container.
+// Ref returns the reference to the container.
 func (c container) Ref() proto.ContainerRef { return c.s.Ref() }
 
-// MountSkills mounts skills and returns the references with the versions that they stand for.
+// MountSkills mounts skills. It returns the references with their versions resolved.
 func (c container) MountSkills(ctx context.Context, refs []proto.SkillRef) ([]proto.SkillRef, error) {
 	return c.h.cfg.Skills.Mount(ctx, c.s, c.s.Owner(), refs)
 }
