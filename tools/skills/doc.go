@@ -1,23 +1,24 @@
-// Package skills keeps Skills: directories with a SKILL.md, which a model reads, and whatever else it needs for the
-// work that this tells of.
+// Package skills stores Skills. A skill is a directory with a SKILL.md file, which a model reads, and the files that
+// SKILL.md refers to.
 //
-//	NewDraft, Draft.Add, Draft.Create   a skill is uploaded: file by file, or as one zip archive
-//	Store.Mount                         skills are put into a container, each at /skills/<name>/
+//	NewDraft, Draft.Add, Draft.Create   upload a skill: file by file, or as one zip archive
+//	Store.Mount                         mount skills into a container, each at /skills/<name>/
 //
-// Some are the owner's: uploaded, in versions that are never altered. Others are everybody's: what the daemon's
-// operator has in a directory, one skill in each directory below it. Those are looked at when they are asked for, so
-// that a change is seen without a restart; the version of one is a digest of all that it holds.
+// There are two kinds. Custom skills are uploaded and belong to an owner; their versions are immutable. Provided
+// skills are available to all owners: the operator of the daemon has a directory with one skill in each subdirectory.
+// The store reads them on each request, so a change takes effect without a restart. The version of a provided skill
+// is a digest of its content.
 //
-// On disk, below Config.Dir:
+// Files below Config.Dir:
 //
-//	draft-*            uploads on their way in; whatever is here at Open is removed
-//	<version ID>.zip   what a version holds, with names as they are below the skill's directory
+//	draft-*            unfinished uploads; Open removes them
+//	<version ID>.zip   content of a version; names are relative to the skill's directory
 //
-// The ledger's buckets:
+// Buckets of the ledger:
 //
 //	skills           owner/skill ID          a skill
 //	skill_versions   skill ID/version ID     one of its versions; IDs sort by time
 //
-// The archive is there before the record, and goes after it: what a crash leaves is an archive without a record,
-// which Open removes.
+// An archive is written before its record and removed after it. So a crash can only leave an archive without a
+// record, which Open removes.
 package skills

@@ -18,22 +18,22 @@ import (
 	"berth/state/ledger"
 )
 
-// A Draft is a version of a skill on its way in. It becomes one with Create or Release; until then it is a temporary
-// file.
+// A Draft is an unfinished upload of a skill's version. Create or Release turns it into a version. Until then it is a
+// temporary file.
 type Draft struct {
 	store *Store
 	owner string
 	by    string // API key
 	file  *os.File
 	zip   *zip.Writer
-	dir   string          // that all files are in, as they are sent
-	seen  map[string]bool // paths of files, and of the directories that they need: true for files
+	dir   string          // directory of all files, as the client named it
+	seen  map[string]bool // paths of files (true) and of their parent directories (false)
 	files int
-	bytes int64  // of the files
-	front []byte // the beginning of SKILL.md; nil: it has not come
+	bytes int64  // total size of the files
+	front []byte // beginning of SKILL.md; nil: not received yet
 }
 
-// NewDraft begins an upload. The caller closes it.
+// NewDraft begins an upload. The caller must close it.
 func (s *Store) NewDraft(ctx context.Context, owner string) (*Draft, error) {
 	select {
 	case s.drafts <- struct{}{}:
@@ -50,18 +50,18 @@ func (s *Store) NewDraft(ctx context.Context, owner string) (*Draft, error) {
 		seen: map[string]bool{}}, nil
 }
 
-// Close removes what did not become a version. It may be called twice.
+// Close removes a draft that did not become a version. It may be called twice.
 func (d *Draft) Close() {
 	if d.file != nil {
 		_ = d.file.Close()
-		_ = os.Remove(d.file.Name()) // what cannot be removed goes at the next Open
+		_ = os.Remove(d.file.Name()) // if this fails, the next Open removes it
 		d.file = nil
 		<-d.store.drafts
 	}
 }
 
-// Add takes in a file, whose path begins with the skill's directory. A program is one that says so, or begins with
-// "#!".
+// Add adds a file. Its path begins with the skill's directory. The file is executable if program is true, or if its
+// content begins with "#!".
 func (d *Draft) Add(name string, program bool, r io.Reader) error {
 	rest, err := d.admit(name)
 	if err != nil {
@@ -91,7 +91,7 @@ func modeOf(program bool) fs.FileMode {
 	return 0o644
 }
 
-// frontOf keeps the beginning of what is written to it.
+// frontOf is an io.Writer that keeps the beginning of what is written to it.
 type frontOf struct{ *Draft }
 
 func (f frontOf) Write(p []byte) (int, error) {
@@ -99,7 +99,7 @@ func (f frontOf) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// admit checks a path before any of its file's bytes.
+// admit checks the path of a file before the file is read.
 func (d *Draft) admit(name string) (rest string, err error) {
 	dir, rest, err := splitPath(name)
 	if err != nil {
@@ -119,7 +119,7 @@ func (d *Draft) admit(name string) (rest string, err error) {
 	return rest, d.claim(name, rest)
 }
 
-// claim sees that no path comes twice, nor one as a file and as a directory.
+// claim refuses a path that was used before, and a path that is both a file and a directory.
 func (d *Draft) claim(name, rest string) error {
 	if _, taken := d.seen[rest]; taken {
 		return proto.Errorf(proto.InvalidArgument, "", shown(name),
@@ -136,7 +136,7 @@ func (d *Draft) claim(name, rest string) error {
 	return nil
 }
 
-// copy takes in a file's bytes, up to what all together may have.
+// copy copies the content of a file. It fails if the files together exceed their limit.
 func (d *Draft) copy(name string, w io.Writer, r io.Reader) error {
 	most := d.store.cfg.MaxBytes
 	n, err := io.Copy(w, io.LimitReader(r, most-d.bytes+1))
@@ -148,7 +148,8 @@ func (d *Draft) copy(name string, w io.Writer, r io.Reader) error {
 	return diskError(err)
 }
 
-// AddZip takes in all files of a zip archive, which is spooled first: where its parts are stands at its end.
+// AddZip adds all files of a zip archive. It first writes the archive to a temporary file, since the directory of a
+// zip archive is at its end.
 func (d *Draft) AddZip(name string, r io.Reader) error {
 	spool, err := os.CreateTemp(d.store.cfg.Dir, "draft-*")
 	if err != nil {
@@ -182,21 +183,22 @@ func (d *Draft) AddZip(name string, r io.Reader) error {
 	return nil
 }
 
-// entriesPerFile is how many entries an archive may list for each file that a skill may have: directories are entries
-// too.
+// entriesPerFile is how many archive entries are allowed per allowed file. There are more entries than files because
+// directories are entries too.
 const entriesPerFile = 8
 
-// An entryCount counts the entries that an archive can have by the mark that each begins with in its list. The list
-// takes a multiple of its size in memory when it is read, so it is not read if it is too long. What is in the files
-// can have the mark as well, which does not matter.
+// An entryCount estimates the number of entries in a zip archive: it counts the signature that begins each entry of
+// the central directory. Reading that directory takes a multiple of its size in memory, so AddZip refuses an archive
+// with too many entries before it reads them. File content can contain the signature as well, which only raises the
+// count.
 type entryCount struct {
 	n    int
-	last []byte // bytes that a mark may begin with
+	last []byte // last bytes, which a signature may begin with
 }
 
 var entryMark = []byte("PK\x01\x02")
 
-// Write is io.Writer's.
+// Write counts the signatures in p.
 func (c *entryCount) Write(p []byte) (int, error) {
 	edge := append(c.last, p[:min(len(p), len(entryMark)-1)]...)
 	c.n += bytes.Count(edge, entryMark) + bytes.Count(p, entryMark)
@@ -207,8 +209,8 @@ func (c *entryCount) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// addZipped takes in one file of an archive. Directories come with what is in them; what a Mac puts into archives for
-// itself is left out.
+// addZipped adds one file of an archive. It skips directories, which their files imply, and metadata that macOS adds
+// to archives.
 func (d *Draft) addZipped(f *zip.File) error {
 	if strings.HasPrefix(f.Name, "__MACOSX/") || path.Base(f.Name) == ".DS_Store" || f.Mode().IsDir() {
 		return nil
@@ -230,7 +232,7 @@ func (d *Draft) addZipped(f *zip.File) error {
 	return err
 }
 
-// Create makes the draft the first version of a new skill. Without a display name it is shown by its name.
+// Create makes the draft the first version of a new skill. The default display name is the skill's name.
 func (d *Draft) Create(displayName string) (Skill, error) {
 	if err := checkDisplayName(displayName); err != nil {
 		return Skill{}, err
@@ -255,7 +257,7 @@ func (d *Draft) Create(displayName string) (Skill, error) {
 	return r.info(v), err
 }
 
-// Release makes the draft the newest version of a skill that there is, whose name it must have.
+// Release makes the draft the newest version of an existing skill. The draft must have the same name as the skill.
 func (d *Draft) Release(ctx context.Context, id string) (Version, error) {
 	if err := d.store.mayChange(ctx, d.owner, id); err != nil {
 		return Version{}, err
@@ -289,7 +291,7 @@ func (d *Draft) Release(ctx context.Context, id string) (Version, error) {
 	return r.version(v), err
 }
 
-// finish ends the archive and reads what the skill says of itself.
+// finish completes the archive and parses SKILL.md.
 func (d *Draft) finish() (manifest, error) {
 	switch {
 	case d.files == 0:
@@ -309,7 +311,8 @@ func (d *Draft) finish() (manifest, error) {
 	return m, diskError(d.file.Sync())
 }
 
-// publish puts the archive in its place and then the records that write makes. If those fail, nothing stays.
+// publish moves the archive to its place and then writes the records with write. If that fails, publish removes the
+// archive.
 func (d *Draft) publish(m manifest, write func(*ledger.Tx, versionRecord) error) (versionRecord, error) {
 	fi, err := d.file.Stat()
 	if err != nil {
@@ -334,7 +337,7 @@ func (d *Draft) publish(m manifest, write func(*ledger.Tx, versionRecord) error)
 	return v, err
 }
 
-// afford fails where an owner has as much as one may have.
+// afford returns an error if the upload would exceed the owner's limits. another means that it is a new skill.
 func (s *Store) afford(tx *ledger.Tx, owner string, another bool, bytes int64) error {
 	var ids []string
 	if err := ledger.Each(tx, bucketSkills, owner+"/", func(_ string, r skillRecord) {
@@ -362,7 +365,8 @@ func (s *Store) afford(tx *ledger.Tx, owner string, another bool, bytes int64) e
 	return nil
 }
 
-// diskError tells a full disk, which somebody can mend, from a broken one. What is not the disk's passes.
+// diskError converts an error of the file system. A full disk gets an error of its own, since the operator can fix
+// it. Other errors stay unchanged.
 func diskError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return proto.Errorf(proto.Unavailable, "", "", "The daemon's disk is full; its operator has to make room.")

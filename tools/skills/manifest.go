@@ -14,12 +14,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// manifestName is the file that makes a directory a skill.
+// manifestName is the name of the file that makes a directory a skill.
 const manifestName = "SKILL.md"
 
-// Bounds of what SKILL.md says, as the hosted service has them.
+// Limits for SKILL.md. They are the limits of the hosted service.
 const (
-	maxManifest    = 64 << 10 // bytes of it in which its front matter ends
+	maxManifest    = 64 << 10 // bytes, within which the front matter must end
 	maxName        = 64       // bytes
 	maxDescription = 1024     // characters
 	maxDisplayName = 255      // characters
@@ -36,7 +36,7 @@ var (
 	tag       = regexp.MustCompile(`</?[A-Za-z][^<>]*>`)
 )
 
-// parseManifest reads the front matter at the beginning of a SKILL.md. A skill without a name has its directory's.
+// parseManifest parses the front matter of SKILL.md. The default name of a skill is the name of its directory.
 func parseManifest(dir string, text []byte) (m manifest, err error) {
 	file := dir + "/" + manifestName
 	front, err := frontMatter(text)
@@ -54,7 +54,7 @@ func parseManifest(dir string, text []byte) (m manifest, err error) {
 	return m, m.check(file)
 }
 
-// frontMatter is what stands between the first line, which is "---", and the next such.
+// frontMatter returns the text between the first line, which must be "---", and the next such line.
 func frontMatter(text []byte) ([]byte, error) {
 	text = bytes.TrimPrefix(text, []byte("\uFEFF"))
 	text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
@@ -94,7 +94,7 @@ func (m manifest) check(file string) error {
 	return nil
 }
 
-// checkDisplayName refuses what is no single line of text.
+// checkDisplayName refuses a name that is not a single line of text.
 func checkDisplayName(name string) error {
 	if n := utf8.RuneCountInString(name); n > maxDisplayName {
 		return proto.Errorf(proto.InvalidArgument, "", "display_name",
@@ -106,14 +106,14 @@ func checkDisplayName(name string) error {
 	return nil
 }
 
-// Bounds of a file's path in a skill.
+// Limits for the path of a file in a skill.
 const (
 	maxPath  = 1024 // bytes
 	maxPart  = 255
 	maxDepth = 16
 )
 
-// splitPath checks the path of a file that was sent, and splits it into the skill's directory and the rest.
+// splitPath checks the path of an uploaded file and splits it into the skill's directory and the rest.
 func splitPath(name string) (dir, rest string, err error) {
 	bad := func(why string) error {
 		return proto.Errorf(proto.InvalidArgument, "", shown(name), "The file %.200q %s.", name, why)

@@ -16,9 +16,9 @@ import (
 	"berth/session"
 )
 
-// Mount puts skills into a container, each at /skills/<name>/, where root owns them. Those that are there already
-// stay, an older version is replaced, and when the container is stopped and started they are there again. It gives
-// back the references with the versions that they stand for.
+// Mount mounts skills into a container, each at /skills/<name>/, owned by root. Skills that are mounted already stay;
+// an older version is replaced. The skills are mounted again when the container restarts. Mount returns the
+// references with their versions resolved.
 func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, refs []proto.SkillRef) ([]proto.SkillRef, error) {
 	list, err := s.Resolve(ctx, owner, refs)
 	if err != nil || len(list) == 0 {
@@ -33,7 +33,8 @@ func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, 
 	return resolved, sess.Provision(ctx, fixtures)
 }
 
-// Resolve finds what references stand for: no more than a container may have, and no two of one name.
+// Resolve finds the skills for references. It refuses more skills than a container may have, and two skills with the
+// same name.
 func (s *Store) Resolve(ctx context.Context, owner string, refs []proto.SkillRef) ([]Version, error) {
 	if len(refs) > s.cfg.MaxRefs {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "container.skills", "A container may have %d skills at "+
@@ -68,8 +69,8 @@ func (s *Store) resolve(ctx context.Context, owner string, ref proto.SkillRef) (
 	return s.Version(ctx, owner, ref.SkillID, ref.Version)
 }
 
-// Tar opens what a version holds as a tar archive, for session.Fixtures. Of a provided skill it is whatever that has
-// now: an older version is nowhere.
+// Tar returns the content of a version as a tar archive, for session.MountSource. For a provided skill it returns the
+// current content, since older versions are not stored.
 func (s *Store) Tar(ctx context.Context, owner, key string) (io.ReadCloser, error) {
 	part := strings.SplitN(key, "/", 3)
 	if len(part) != 3 {
@@ -91,14 +92,14 @@ func (s *Store) Tar(ctx context.Context, owner, key string) (io.ReadCloser, erro
 	}), nil
 }
 
-// openArchive opens what is kept of an uploaded version.
+// openArchive opens the archive of an uploaded version.
 func (s *Store) openArchive(ctx context.Context, owner, skill, version string) (*zip.ReadCloser, error) {
 	v, err := s.Version(ctx, owner, skill, version)
 	if err != nil {
 		return nil, err
 	}
 	z, err := zip.OpenReader(s.archive(v.ID))
-	if os.IsNotExist(err) { // deleted just now
+	if os.IsNotExist(err) { // deleted by a concurrent request
 		return nil, noVersion(skill, version)
 	}
 	if err != nil {
@@ -107,7 +108,7 @@ func (s *Store) openArchive(ctx context.Context, owner, skill, version string) (
 	return z, nil
 }
 
-// piped has fn write what is read. A reader that is closed early ends it.
+// piped returns a reader of what fn writes. Closing the reader early ends fn.
 func piped(fn func(io.Writer) error) io.ReadCloser {
 	pr, pw := io.Pipe()
 	done := make(chan struct{})
@@ -118,7 +119,7 @@ func piped(fn func(io.Writer) error) io.ReadCloser {
 	return &pipeReader{pr, done}
 }
 
-// A pipeReader waits for the writer when it is closed, so that nothing is open any more then.
+// A pipeReader waits in Close until the writer has ended and has closed its files.
 type pipeReader struct {
 	*io.PipeReader
 	done chan struct{}
@@ -135,7 +136,7 @@ func tarHeader(name string, mode fs.FileMode, size int64, at time.Time) *tar.Hea
 		time.Second), Format: tar.FormatPAX}
 }
 
-// retar writes a zip archive of ours as a tar archive.
+// retar converts a stored zip archive to a tar archive.
 func retar(ctx context.Context, z *zip.ReadCloser, to io.Writer) error {
 	w := tar.NewWriter(to)
 	for _, f := range z.File {
@@ -158,8 +159,8 @@ func retar(ctx context.Context, z *zip.ReadCloser, to io.Writer) error {
 	return w.Close()
 }
 
-// WriteZip writes what a version holds as a zip archive, in one directory of the skill's name. ready is called before
-// the first byte, and nothing is written if the version is not there.
+// WriteZip writes the content of a version as a zip archive with one directory, which has the skill's name. It calls
+// ready before the first byte. If there is no such version, it writes nothing.
 func (s *Store) WriteZip(ctx context.Context, owner, skill, version string, ready func(Version), to io.Writer) error {
 	v, err := s.Version(ctx, owner, skill, version)
 	if err != nil {
@@ -184,7 +185,7 @@ func (s *Store) WriteZip(ctx context.Context, owner, skill, version string, read
 	return w.Close()
 }
 
-// copyZipped copies a file as it is packed, below a directory.
+// copyZipped copies a compressed file into a directory of another archive.
 func copyZipped(w *zip.Writer, f *zip.File, dir string) error {
 	h := f.FileHeader
 	h.Name = dir + "/" + h.Name

@@ -8,7 +8,7 @@ import (
 	"berth/state/ledger"
 )
 
-// Delete removes a skill with all its versions. With onlyEmpty it refuses one that has any.
+// Delete removes a skill with all its versions. If onlyEmpty is true, it refuses a skill that has versions.
 func (s *Store) Delete(ctx context.Context, owner, id string, onlyEmpty bool) error {
 	if err := s.mayChange(ctx, owner, id); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (s *Store) Delete(ctx context.Context, owner, id string, onlyEmpty bool) er
 	return err
 }
 
-// DeleteVersion removes one version. The last one stays, unless the skill may be left without any.
+// DeleteVersion removes one version. It removes the last version only if mayBeLast is true.
 func (s *Store) DeleteVersion(ctx context.Context, owner, id, version string, mayBeLast bool) (Version, error) {
 	if err := s.mayChange(ctx, owner, id); err != nil {
 		return Version{}, err
@@ -73,7 +73,7 @@ func (s *Store) DeleteVersion(ctx context.Context, owner, id, version string, ma
 	return r.version(gone), nil
 }
 
-// mayChange fails for a skill that is not the owner's to change.
+// mayChange returns an error if the owner may not change the skill.
 func (s *Store) mayChange(ctx context.Context, owner, id string) error {
 	k, err := s.Get(ctx, owner, id)
 	if err == nil && k.Source == Provided {
@@ -82,7 +82,7 @@ func (s *Store) mayChange(ctx context.Context, owner, id string) error {
 	return err
 }
 
-// discard removes archives whose records are gone; one that cannot be removed goes at the next start.
+// discard removes archives whose records are deleted. If that fails, the next start removes them.
 func (s *Store) discard(list []versionRecord) {
 	for _, v := range list {
 		if err := os.Remove(s.archive(v.ID)); err != nil && !os.IsNotExist(err) {

@@ -16,24 +16,24 @@ import (
 	"berth/proto"
 )
 
-// A shelf is the daemon's directory of skills. What it has of each is remembered until something in it changes, which
-// is seen by sizes and times.
+// A shelf is the directory of provided skills. It caches each skill until its file names, sizes or modification times
+// change.
 type shelf struct {
 	cfg Config
 	log *slog.Logger
 
-	mu    sync.Mutex // guards known, and is held while a skill is read, so that it is read once
+	mu    sync.Mutex // guards known; held while a skill is read, so that it is read once
 	known map[string]*onShelf
 }
 
-// An onShelf is what is known of one directory.
+// An onShelf is the cached state of one directory.
 type onShelf struct {
-	look [sha256.Size]byte // what names, sizes and times come to
+	look [sha256.Size]byte // digest of names, sizes and modification times
 	v    Version
-	err  error // why it is no skill
+	err  error // why it is not a valid skill
 }
 
-// skill is a provided skill's version as the skill, which has no other one.
+// skill returns the Skill of a provided skill's version. A provided skill has only one version.
 func (v Version) skill() Skill {
 	return Skill{ID: v.SkillID, DisplayName: v.Name, Source: Provided, Latest: v, Created: v.Created,
 		Updated: v.Created}
@@ -43,7 +43,7 @@ func newShelf(cfg Config) *shelf {
 	return &shelf{cfg: cfg, log: cfg.Log, known: map[string]*onShelf{}}
 }
 
-// check says at the start what would be found out only later.
+// check returns an error if the directory does not exist. It lets Open report that early.
 func (s *shelf) check() error {
 	fi, err := os.Stat(s.cfg.Provided)
 	if err == nil && !fi.IsDir() {
@@ -55,7 +55,7 @@ func (s *shelf) check() error {
 	return nil
 }
 
-// list is what is provided, by name, without what is no skill.
+// list returns the provided skills by name. It skips directories that are not valid skills.
 func (s *shelf) list(ctx context.Context) (list []Version) {
 	entries, err := os.ReadDir(s.cfg.Provided)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *shelf) list(ctx context.Context) (list []Version) {
 	return list
 }
 
-// find is the skill in one directory as it is now.
+// find returns the current version of the skill in one directory.
 func (s *shelf) find(ctx context.Context, name string) (Version, error) {
 	if !validName.MatchString(name) || len(name) > maxName {
 		return Version{}, noSkill(name)
@@ -100,7 +100,7 @@ func (s *shelf) find(ctx context.Context, name string) (Version, error) {
 	return tree.v, err
 }
 
-// open opens a skill's directory, which must be one itself: a link would lead out.
+// open opens a skill's directory. It refuses a symbolic link, which could lead outside.
 func (s *shelf) open(name string) (*os.Root, error) {
 	all, err := os.OpenRoot(s.cfg.Provided)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *shelf) open(name string) (*os.Root, error) {
 type tree struct {
 	look  [sha256.Size]byte
 	files []treeFile
-	at    time.Time // when the last of them changed
+	at    time.Time // latest modification time
 	v     Version
 }
 
@@ -136,7 +136,7 @@ type treeFile struct {
 	size int64
 }
 
-// walk lists a directory. What a skill may not have is refused by its name.
+// walk lists the files of a directory. It refuses files that a skill may not have.
 func (s *shelf) walk(ctx context.Context, name string, dir *os.Root) (t tree, err error) {
 	h, bytes := sha256.New(), int64(0)
 	err = fs.WalkDir(dir.FS(), ".", func(path string, e fs.DirEntry, err error) error {
@@ -169,7 +169,7 @@ func (s *shelf) walk(ctx context.Context, name string, dir *os.Root) (t tree, er
 	return t, err
 }
 
-// unreadable is an error without the host's path in it.
+// unreadable returns an error that does not contain the path on the host.
 func unreadable(name, path string, err error) error {
 	if err == nil {
 		return nil
@@ -190,10 +190,10 @@ func (s *shelf) bound(name string, files int, bytes int64) error {
 	return nil
 }
 
-// digestLength is how many hex digits name a version: enough to tell any two versions of one skill apart.
+// digestLength is the number of hex digits in a version. That is enough to distinguish the versions of one skill.
 const digestLength = 16
 
-// read makes the version of what a directory holds.
+// read reads a directory and returns its Version.
 func (s *shelf) read(ctx context.Context, name string, dir *os.Root, t tree) (Version, error) {
 	h, d := sha256.New(), &Draft{}
 	for _, f := range t.files {
@@ -216,7 +216,8 @@ func (s *shelf) read(ctx context.Context, name string, dir *os.Root, t tree) (Ve
 		Description: m.Description, Created: at}, err
 }
 
-// give writes one file, all of it and no more than it had when it was listed.
+// give writes one file. It fails if the file is now shorter than when it was listed, and writes no more than that
+// size.
 func give(ctx context.Context, name string, dir *os.Root, f treeFile, w io.Writer) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -234,7 +235,7 @@ func give(ctx context.Context, name string, dir *os.Root, f treeFile, w io.Write
 	return err
 }
 
-// tar writes a skill as it is now.
+// tar writes the current content of a skill.
 func (s *shelf) tar(ctx context.Context, name string, to io.Writer) error {
 	dir, err := s.open(name)
 	if err != nil {

@@ -16,102 +16,102 @@ import (
 	"berth/state/ledger"
 )
 
-// The ledger's buckets that this package owns.
+// Buckets of the ledger that this package owns.
 const (
 	bucketSkills   = "skills"
 	bucketVersions = "skill_versions"
 )
 
-// The beginnings of IDs.
+// Prefixes of IDs.
 const (
 	SkillPrefix   = "skill_"
 	VersionPrefix = "skver_"
 )
 
-// Where a skill comes from, in the words of the API whose skills these are.
+// Sources of skills. The values are those of the hosted API.
 const (
-	Custom   = "custom"    // uploaded, and its owner's
-	Provided = "anthropic" // in the daemon's directory, and everybody's
+	Custom   = "custom"    // uploaded by its owner
+	Provided = "anthropic" // in the daemon's directory, available to all owners
 )
 
-// Latest stands for whatever version is the newest.
+// Latest stands for the newest version.
 const Latest = "latest"
 
-// Bounds of what is kept of one owner.
+// Limits for one owner.
 const (
 	maxSkills   = 1000
-	maxVersions = 100 // of one skill
+	maxVersions = 100 // per skill
 )
 
-// maxDrafts bounds uploads under way, of all owners, and so the room for what is not stored yet.
+// maxDrafts limits concurrent uploads of all owners, and so their disk space.
 const maxDrafts = 16
 
-// Config is what Open needs. Dir and Ledger must be set.
+// Config configures a Store. Dir and Ledger must be set.
 type Config struct {
-	Dir      string           // for what was uploaded; made if missing
-	Ledger   *ledger.DB       // stays open until after Close
-	Provided string           // directory of skills that everybody has; "": there are none
-	MaxBytes int64            // of all files of one version; 0 is 30 MiB, the hosted limit of 30 MB read generously
+	Dir      string           // for uploaded skills; created if missing
+	Ledger   *ledger.DB       // must stay open until after Close
+	Provided string           // directory of provided skills; "": none
+	MaxBytes int64            // of all files of one version; 0 is 30 MiB (the hosted limit is 30 MB)
 	MaxFiles int              // of one version; 0 is 1000
-	MaxRefs  int              // skills in one container at once; 0 is 20
-	Quota    int64            // bytes of all archives of one owner; 0 is 1 GiB
-	Root     string           // where containers have skills; "" is /skills
+	MaxRefs  int              // maximum skills in one container; 0 is 20
+	Quota    int64            // maximum bytes of an owner's archives; 0 is 1 GiB
+	Root     string           // directory of skills in containers; "" is /skills
 	Log      *slog.Logger     // nil: slog.Default
 	Now      func() time.Time // nil: time.Now
 }
 
-// A Store is all skills of a daemon. It is safe for concurrent use.
+// A Store holds all skills of a daemon. It is safe for concurrent use.
 type Store struct {
 	cfg   Config
-	shelf *shelf // nil: nothing is provided
+	shelf *shelf // nil: no skills are provided
 
-	drafts chan struct{} // holds one for each upload under way
+	drafts chan struct{} // holds one element for each running upload
 
 	mu   sync.Mutex // guards last
-	last int64      // the newest version's number, so that each has its own
+	last int64      // number of the newest version; makes numbers unique
 }
 
-// A Skill is one as it is now.
+// A Skill describes the current state of a skill.
 type Skill struct {
 	ID          string
 	DisplayName string
 	Source      string  // Custom or Provided
-	Latest      Version // the newest; without an ID where none is left
+	Latest      Version // newest version; its ID is "" if no version is left
 	Created     time.Time
-	Updated     time.Time // when its newest version was made
+	Updated     time.Time // when its newest version was created
 }
 
 // A Version is one version of a skill.
 type Version struct {
-	ID          string // VersionPrefix…; of a provided skill its digest
-	Number      int64  // when it was made, in microseconds, which is how older clients call it; 0 for provided skills
+	ID          string // VersionPrefix…, or the digest of a provided skill
+	Number      int64  // creation time in microseconds, which older clients use as the version; 0 for provided skills
 	SkillID     string
 	Source      string
-	Name        string // of its directory in containers
+	Name        string // name of its directory in containers
 	Description string
 	Created     time.Time
 }
 
-// A skillRecord is what the ledger keeps of a skill beside its versions.
+// A skillRecord is the ledger's record of a skill. It does not contain the versions.
 type skillRecord struct {
 	ID          string    `json:"id"`
 	DisplayName string    `json:"display_name"`
-	Name        string    `json:"name"` // which all versions have
+	Name        string    `json:"name"` // the same for all versions
 	Created     time.Time `json:"created"`
 	By          string    `json:"by,omitempty"` // API key
 }
 
-// A versionRecord is what the ledger keeps of a version.
+// A versionRecord is the ledger's record of a version.
 type versionRecord struct {
 	ID          string    `json:"id"`
 	Number      int64     `json:"number"`
 	Description string    `json:"description"`
-	Bytes       int64     `json:"bytes"` // of the archive
+	Bytes       int64     `json:"bytes"` // size of the archive
 	Created     time.Time `json:"created"`
 	By          string    `json:"by,omitempty"` // API key
 }
 
-// Open opens the skills that there are, and removes what a crash left.
+// Open opens the store and removes what a crash has left.
 func Open(cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -142,12 +142,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// MaxBytes is the limit of one version.
+// MaxBytes returns the maximum size of one version.
 func (s *Store) MaxBytes() int64 { return s.cfg.MaxBytes }
 
 func (s *Store) archive(version string) string { return filepath.Join(s.cfg.Dir, version+".zip") }
 
-// tidy removes drafts, and archives that no record names.
+// tidy removes drafts, and archives without a record.
 func (s *Store) tidy() error {
 	known := map[string]bool{}
 	err := s.cfg.Ledger.View(func(tx *ledger.Tx) error {
@@ -174,7 +174,7 @@ func (s *Store) tidy() error {
 	return nil
 }
 
-// number is the present in microseconds, and never the same again.
+// number returns the current time in microseconds. It never returns the same number twice.
 func (s *Store) number() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,7 +197,7 @@ func (r skillRecord) version(v versionRecord) Version {
 
 func ownKey(owner, id string) string { return owner + "/" + id }
 
-// find is an owner's skill. Somebody else's is as unknown as one that never was.
+// find returns a skill of an owner. The error does not reveal whether another owner has the skill.
 func find(tx *ledger.Tx, owner, id string) (r skillRecord, err error) {
 	if !proto.ValidID(SkillPrefix, id) {
 		return r, noSkill(id)
@@ -209,14 +209,14 @@ func find(tx *ledger.Tx, owner, id string) (r skillRecord, err error) {
 	return r, err
 }
 
-// versions are those of a skill, newest first.
+// versions returns the versions of a skill, newest first.
 func versions(tx *ledger.Tx, skill string) (list []versionRecord, err error) {
 	err = ledger.Each(tx, bucketVersions, skill+"/", func(_ string, v versionRecord) { list = append(list, v) })
 	slices.Reverse(list)
 	return list, err
 }
 
-// newest is the first of a list of versions, or none.
+// newest returns the first of a list of versions, or the zero value if the list is empty.
 func newest(list []versionRecord) (v versionRecord) {
 	if len(list) > 0 {
 		v = list[0]
@@ -224,7 +224,7 @@ func newest(list []versionRecord) (v versionRecord) {
 	return v
 }
 
-// Get describes a skill by its ID; that of a provided one is its name.
+// Get returns a skill by its ID. The ID of a provided skill is its name.
 func (s *Store) Get(ctx context.Context, owner, id string) (k Skill, err error) {
 	if s.shelf != nil && !strings.HasPrefix(id, SkillPrefix) {
 		v, err := s.shelf.find(ctx, id)
@@ -242,8 +242,8 @@ func (s *Store) Get(ctx context.Context, owner, id string) (k Skill, err error) 
 	return k, err
 }
 
-// List describes an owner's skills, newest first, and after them those that are provided, by name. source, if not
-// empty, is the one that is asked for.
+// List returns an owner's skills, newest first, followed by the provided skills, by name. source selects one of the
+// two kinds; "" selects both.
 func (s *Store) List(ctx context.Context, owner, source string) (list []Skill, err error) {
 	if source == "" || source == Custom {
 		if list, err = s.own(owner); err != nil {
@@ -258,7 +258,7 @@ func (s *Store) List(ctx context.Context, owner, source string) (list []Skill, e
 	return list, nil
 }
 
-// own are the skills that an owner has uploaded.
+// own returns the skills that an owner has uploaded.
 func (s *Store) own(owner string) (list []Skill, err error) {
 	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		var records []skillRecord
@@ -279,7 +279,7 @@ func (s *Store) own(owner string) (list []Skill, err error) {
 	return list, err
 }
 
-// Versions describes all versions of a skill, newest first.
+// Versions returns all versions of a skill, newest first.
 func (s *Store) Versions(ctx context.Context, owner, id string) (list []Version, err error) {
 	if s.shelf != nil && !strings.HasPrefix(id, SkillPrefix) {
 		v, err := s.shelf.find(ctx, id)
@@ -302,13 +302,13 @@ func (s *Store) Versions(ctx context.Context, owner, id string) (list []Version,
 	return list, err
 }
 
-// Version describes one version, by its ID, its number, or Latest.
+// Version returns one version by its ID, its number, or Latest.
 func (s *Store) Version(ctx context.Context, owner, id, version string) (Version, error) {
 	list, err := s.Versions(ctx, owner, id)
 	if err != nil {
 		return Version{}, err
 	}
-	for _, v := range list { // the newest comes first
+	for _, v := range list { // newest first
 		if version == Latest || v.is(version) {
 			return v, nil
 		}
@@ -316,14 +316,14 @@ func (s *Store) Version(ctx context.Context, owner, id, version string) (Version
 	return Version{}, noVersion(id, version)
 }
 
-// is reports whether a client's name for a version means this one.
+// is reports whether name is the ID or the number of the version.
 func (v Version) is(name string) bool {
 	return v.ID == name || v.Number != 0 && fmt.Sprint(v.Number) == name
 }
 
 func (r versionRecord) is(name string) bool { return Version{ID: r.ID, Number: r.Number}.is(name) }
 
-// longestShown bounds what an error repeats of a request.
+// longestShown limits the text of a request that an error repeats.
 const longestShown = 100
 
 func shown(text string) string {
@@ -343,11 +343,11 @@ func noVersion(skill, version string) error {
 		"those that GET /v1/skills/%s/versions lists.", shown(skill), shown(version), shown(skill))
 }
 
-// provided says why a skill of the daemon's directory is not changed.
+// provided returns the error for changing a provided skill.
 func provided(id string) error {
 	return proto.Errorf(proto.PermissionDenied, "", shown(id), "Skill %q is provided by the daemon and cannot be "+
 		"changed; upload one of your own.", shown(id))
 }
 
-// now is the present in the wire's resolution, so that what is stored equals what is shown.
+// now returns the current time in the API's resolution, so that a stored time equals the time that is shown.
 func (s *Store) now() time.Time { return s.cfg.Now().UTC().Truncate(time.Microsecond) }
