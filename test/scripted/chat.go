@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// finishReasons are the words of chat completions for how an answer ends.
+// finishReasons maps stop reasons of Messages to finish reasons of chat completions.
 var finishReasons = map[string]string{"tool_use": "tool_calls", "max_tokens": "length", "refusal": "content_filter"}
 
 func (m message) finish() string {
@@ -15,7 +15,7 @@ func (m message) finish() string {
 	return "stop"
 }
 
-// parts are the texts and tool calls of an answer, as chat completions have them.
+// parts returns the texts and tool calls of an answer in the form of chat completions.
 func (m message) parts() (text, thinking string, calls []any) {
 	var said, thought strings.Builder
 	for _, b := range m.content {
@@ -32,7 +32,7 @@ func (m message) parts() (text, thinking string, calls []any) {
 	return said.String(), thought.String(), calls
 }
 
-// completion is an answer to one that asks for no stream.
+// completion returns the answer to a request without a stream.
 func (m message) completion() any {
 	text, thinking, calls := m.parts()
 	answer := map[string]any{"role": "assistant", "content": nil, "refusal": nil}
@@ -63,7 +63,7 @@ func (m message) chatUsage() any {
 		"prompt_tokens_details": map[string]any{"cached_tokens": cached}}
 }
 
-// chunks are an answer to one that asks for a stream.
+// chunks returns the events of a streamed answer.
 func (m message) chunks(usage bool, piece int) (out [][]byte) {
 	add := func(delta map[string]any, finish any) {
 		out = append(out, m.chunk(map[string]any{
@@ -100,7 +100,7 @@ func (m message) chunk(more map[string]any) []byte {
 		more))
 }
 
-// callDeltas are a tool call's: its head, and its arguments in pieces.
+// callDeltas returns the deltas of a tool call: its head, and its arguments in pieces.
 func callDeltas(index int, b map[string]any, piece int) []map[string]any {
 	delta := func(call map[string]any) map[string]any {
 		return map[string]any{"tool_calls": []any{with(map[string]any{"index": index}, call)}}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// differs says what of a request is not as expected; "" if it is.
+// differs returns how a request differs from what is expected, or "" if it does not.
 func (e Expect) differs(r *received) string {
 	if e.Path != "" && e.Path != r.path {
 		return unlike(e.Path, r.path, "the path")
@@ -41,7 +41,7 @@ func (e Expect) differsInHead(r *received) string {
 	return ""
 }
 
-// one is several values as one, and nil for none.
+// one joins several values to one; it returns nil for none.
 func one(values []string) any {
 	if len(values) == 0 {
 		return nil
@@ -67,7 +67,7 @@ func (e Expect) differsInTools(r *received) string {
 	return ""
 }
 
-// toolWords are names and types of all tools.
+// toolWords returns the names and types of all tools.
 func toolWords(r *received) (words []string) {
 	list, _ := r.value("/tools").([]any)
 	for _, tool := range list {
@@ -94,7 +94,7 @@ func (e Expect) differsInMessages(r *received) string {
 	return differ(e.Last, blocks(r.value("/messages/-1/content")), "/messages/-1/content")
 }
 
-// blocks are a message's content as a list, also where it is a text alone.
+// blocks returns a message's content as a list of blocks, even if the content is a string.
 func blocks(content any) []any {
 	if text, ok := content.(string); ok {
 		return []any{map[string]any{"type": "text", "text": text}}

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// fill gives an answer's value with everything in it that is taken from the request. The script's own value stays as
-// it is.
+// fill returns a copy of an answer's value in which $from and $join are replaced by values from the request.
 func fill(v, request any) (any, error) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -40,7 +39,7 @@ func fill(v, request any) (any, error) {
 	return v, nil
 }
 
-// take is {"$from": …}.
+// take evaluates {"$from": …}.
 func take(v map[string]any, request any) (any, error) {
 	from := v["$from"].(string)
 	got, ok := at(request, from)
@@ -70,7 +69,7 @@ func join(parts []any, request any) (any, error) {
 	return b.String(), nil
 }
 
-// textOf is a string as it is, and any other value as JSON.
+// textOf returns a string unchanged, and any other value as JSON.
 func textOf(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -78,7 +77,7 @@ func textOf(v any) string {
 	return string(encode(v))
 }
 
-// checkGiven finds what fill could not play.
+// checkGiven returns an error for a value that fill could not evaluate.
 func checkGiven(v any) error {
 	switch v := v.(type) {
 	case map[string]any:

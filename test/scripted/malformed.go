@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// malformed says what a real API would refuse in a request; "" if nothing. plain refuses also what only one with
-// tools of its own takes.
+// malformed returns why a real API would refuse a request, or "". If plain is true, malformed also refuses what only
+// an API with server tools accepts.
 func malformed(r *received, plain bool) string {
 	if model, _ := r.value("/model").(string); model == "" {
 		return "/model is missing"
@@ -58,10 +58,10 @@ func malformedTools(r *received, plain bool) string {
 	return ""
 }
 
-// malformedMessages checks roles, blocks, and that each tool_use has its result in the next message and each result
-// its tool_use in the last.
+// malformedMessages checks roles and blocks. It also checks that each tool_use has its result in the next message,
+// and that each result has its tool_use in the previous one.
 func malformedMessages(list []any, plain bool) string {
-	var open []string // IDs of the tool_use blocks of the message before
+	var open []string // IDs of the tool_use blocks in the previous message
 	for i, m := range list {
 		role, _ := at(m, "/role")
 		content, _ := at(m, "/content")
@@ -88,10 +88,10 @@ func malformedMessages(list []any, plain bool) string {
 	return ""
 }
 
-// plainBlocks are the types that every Messages API has.
+// plainBlocks are the block types that every Messages API accepts.
 var plainBlocks = []string{"text", "image", "document", "thinking", "redacted_thinking", "tool_use", "tool_result"}
 
-// toolIDs are the IDs of a message's tool_use blocks, and those that its tool_result blocks answer.
+// toolIDs returns the IDs of a message's tool_use blocks, and the IDs that its tool_result blocks answer.
 func toolIDs(list []any, plain bool) (uses, results []string, wrong string) {
 	for i, b := range list {
 		block, _ := b.(map[string]any)
@@ -115,7 +115,7 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(a, b)
 }
 
-// malformedChat is malformedMessages for chat completions, where each result is a message of its own.
+// malformedChat is malformedMessages for chat completions, where each result is a separate message.
 func malformedChat(list []any) string {
 	var open []string
 	for i, m := range list {

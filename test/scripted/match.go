@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// differ says how what was got does not fit what is wanted, and where; "" if it fits.
+// differ returns how and where a value does not match what is wanted, or "" if it matches.
 func differ(want, got any, at string) string {
 	switch want := want.(type) {
 	case map[string]any:
@@ -65,7 +65,7 @@ func sameNumber(a, b json.Number) bool {
 	return a == b || errX == nil && errY == nil && x == y
 }
 
-// operators are the members that make an object more than itself.
+// operators are the members that make an object an operator.
 var operators = []string{"$contains", "$match", "$any", "$length", "$has", "$not"}
 
 func operator(want map[string]any) (op string, arg any, ok bool) {
@@ -77,7 +77,7 @@ func operator(want map[string]any) (op string, arg any, ok bool) {
 	return "", nil, false
 }
 
-// differOp is differ for an operator, which checkWanted has seen.
+// differOp is differ for an operator. checkWanted has checked its argument.
 func differOp(op string, arg, got any, at string) string {
 	fits := false
 	text, isText := got.(string)
@@ -113,7 +113,7 @@ func lengthOf(v any) int {
 	return -1
 }
 
-// checkWanted finds operators that differOp could not play.
+// checkWanted returns an error for an operator that differOp could not evaluate.
 func checkWanted(want any) error {
 	switch want := want.(type) {
 	case map[string]any:
@@ -167,7 +167,7 @@ func unlike(want, got any, at string) string {
 	return fmt.Sprintf("%s is %s; expected %s", at, brief(got), brief(want))
 }
 
-// longestShown bounds what a message repeats of a value, in bytes.
+// longestShown limits the bytes of a value that a message repeats.
 const longestShown = 400
 
 func brief(v any) string {
@@ -181,7 +181,8 @@ func brief(v any) string {
 	return string(text)
 }
 
-// at is what a JSON pointer leads to; a negative number counts from a list's end. ok is false if nothing is there.
+// at returns the value at a JSON pointer. A negative number counts from the end of a list. ok is false if there is no
+// such value.
 func at(v any, pointer string) (got any, ok bool) {
 	if pointer == "" {
 		return v, true

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A message is an answer's content, ready to be written in either dialect.
+// A message is an answer's content, which can be written in either dialect.
 type message struct {
 	id, model    any
 	content      []map[string]any
@@ -15,7 +15,7 @@ type message struct {
 	container    any
 }
 
-// message fills an answer's content from the request.
+// message fills in an answer's content from the request.
 func (s *Server) message(got *received, a Answer) (message, error) {
 	m := message{id: s.id("msg_"), model: got.value("/model"), stop: a.StopReason, container: a.Container}
 	if m.usage, _ = a.Usage.(map[string]any); m.usage == nil {
@@ -43,7 +43,7 @@ func (s *Server) message(got *received, a Answer) (message, error) {
 	return m, nil
 }
 
-// complete gives a block what the script may leave out.
+// complete adds to a block the members that the script may omit.
 func (s *Server) complete(block map[string]any) map[string]any {
 	prefixes := map[any]string{"tool_use": "toolu_", "server_tool_use": "srvtoolu_"}
 	if prefix := prefixes[block["type"]]; prefix != "" && block["id"] == nil {
@@ -55,7 +55,7 @@ func (s *Server) complete(block map[string]any) map[string]any {
 	return block
 }
 
-// json is the answer to a request that asks for no stream.
+// json returns the answer to a request without a stream.
 func (m message) json(got *received) any {
 	if got.chat() {
 		return m.completion()
@@ -70,7 +70,7 @@ func (m message) json(got *received) any {
 	return out
 }
 
-// events are the answer to one that does, in pieces of so many characters.
+// events returns the events of a streamed answer. piece is the number of characters in a delta.
 func (m message) events(got *received, piece int) [][]byte {
 	if got.chat() {
 		return m.chunks(got.value("/stream_options/include_usage") == true, piece)
@@ -95,7 +95,7 @@ func (m message) events(got *received, piece int) [][]byte {
 		event("message_stop", map[string]any{"type": "message_stop"}))
 }
 
-// blockEvents are the events of one block. One whose inside does not come in pieces comes whole in its first event.
+// blockEvents returns the events of one block. A block of any other type comes whole in its first event.
 func blockEvents(i int, b map[string]any, piece int) [][]byte {
 	begin, deltas := b, []map[string]any(nil)
 	switch b["type"] {
@@ -107,7 +107,7 @@ func blockEvents(i int, b map[string]any, piece int) [][]byte {
 			map[string]any{"type": "signature_delta", "signature": b["signature"]})
 	case "tool_use", "server_tool_use":
 		begin = with(b, map[string]any{"input": map[string]any{}})
-		deltas = []map[string]any{{"type": "input_json_delta", "partial_json": ""}} // the real one begins so
+		deltas = []map[string]any{{"type": "input_json_delta", "partial_json": ""}} // the real API begins this way
 		deltas = append(deltas, textDeltas("input_json_delta", "partial_json", string(encode(b["input"])), piece)...)
 	}
 	out := [][]byte{event("content_block_start", map[string]any{"type": "content_block_start", "index": i,
@@ -126,7 +126,7 @@ func textDeltas(kind, member, text string, piece int) (list []map[string]any) {
 	return list
 }
 
-// pieces cuts a text into parts of so many characters.
+// pieces cuts a text into parts of size characters.
 func pieces(text string, size int) (parts []string) {
 	for runes := []rune(text); len(runes) > 0; {
 		n := min(size, len(runes))

@@ -1,8 +1,8 @@
-// Package scripted is a model's API that plays a script: a server for POST /v1/messages, /v1/messages/count_tokens
-// and /v1/chat/completions, as JSON and as a stream, that answers what the script says and checks what it is asked.
-// Tests and the demo run whole conversations against it, with no model.
+// Package scripted is a server that plays a script in place of a model. It serves POST /v1/messages,
+// /v1/messages/count_tokens and /v1/chat/completions, as JSON and as a stream. It sends the answers of the script and
+// checks the requests. Tests and the demo run whole conversations against it, without a model.
 //
-// A script is JSON: conversations, each with turns that are played in their order, one for each request.
+// A script is JSON. It has conversations. Each has turns, which are played in order, one for each request.
 //
 //	{"conversations": [{
 //	  "name": "weather", "when": {"model": "model-a"}, "plain": true,
@@ -13,25 +13,25 @@
 //	     "answer": {"content": [{"type": "text", "text": {"$join": ["It is ", {"$from": "/messages/-1/content/0/content"}]}}]}}
 //	  ]}]}
 //
-// "turns" beside or in place of "conversations" is one conversation for all requests that no other one is for. A
-// request belongs to the first conversation whose "when" fits and that has turns left. An Expect says what a request
-// must be, an Answer what the model says; their fields are described there.
+// "turns" beside or in place of "conversations" is one conversation for all requests that match no other one. A
+// request belongs to the first conversation whose "when" matches and that has turns left. An Expect describes a
+// request, and an Answer describes the model's answer. Their fields are documented there.
 //
-// Values that are expected fit what holds them: an object fits one that has all its members, a list one of the same
-// length. null fits what is absent too. An object with one of these members is more than itself:
+// An expected object matches an object that has all its members. An expected list matches a list of the same length.
+// null also matches an absent value. An object with one of these members is an operator:
 //
-//	{"$contains": "text"}   a string with that in it           {"$match": "^a+$"}   a string that fits the expression
-//	{"$any": true}          whatever is there but null         {"$length": 3}       a list or string so long
-//	{"$has": VALUE}         a list with an element that fits   {"$not": VALUE}      whatever does not fit
+//	{"$contains": "text"}   a string that contains it           {"$match": "^a+$"}   a string that matches the expression
+//	{"$any": true}          any value except null               {"$length": 3}       a list or string of that length
+//	{"$has": VALUE}         a list with a matching element      {"$not": VALUE}      anything that does not match
 //
-// Values in an answer may be taken from the request:
+// Values in an answer can be taken from the request:
 //
-//	{"$from": "/messages/-1/content/0"}             what stands there; a negative number counts from the end of a list
-//	{"$from": "/messages/-1", "match": "file_\\w+"}  the first part of it, as text, that fits the expression; its first group, if it has one
-//	{"$join": ["a", {"$from": "…"}]}                the texts one after the other
+//	{"$from": "/messages/-1/content/0"}             the value there; a negative number counts from the end of a list
+//	{"$from": "/messages/-1", "match": "file_\\w+"}  the first match in its text, or the first group of the match
+//	{"$join": ["a", {"$from": "…"}]}                the texts, joined
 //
-// Beside what the script expects, each request must be one that the real API takes: each tool_use has its tool_result
-// in the next message, and so on.
+// In addition, each request must be one that the real API accepts: each tool_use has its tool_result in the next
+// message, and so on.
 package scripted
 
 import (
@@ -45,22 +45,23 @@ import (
 	"berth/proto"
 )
 
-// A Script is all that a Server will say.
+// A Script is everything that a Server plays.
 type Script struct {
 	Conversations []Conversation `json:"conversations,omitempty"`
-	Turns         []Turn         `json:"turns,omitempty"` // of a last conversation, for all requests
-	Plain         bool           `json:"plain,omitempty"` // of that one
-	Loop          bool           `json:"loop,omitempty"`  // of that one
+	// turns of the last conversation, which matches all requests
+	Turns []Turn `json:"turns,omitempty"`
+	Plain bool   `json:"plain,omitempty"` // for that conversation
+	Loop  bool   `json:"loop,omitempty"`  // for that conversation
 }
 
 // A Conversation is a sequence of turns.
 type Conversation struct {
-	Name string `json:"name,omitempty"` // for messages
-	When Expect `json:"when,omitzero"`  // which requests are its own
-	// refuse whatever only a hosted API with server tools takes: typed tools, container, their blocks
+	Name string `json:"name,omitempty"` // used in messages
+	When Expect `json:"when,omitzero"`  // selects the requests of the conversation
+	// refuse what only a hosted API with server tools accepts: typed tools, container, and their blocks
 	Plain bool `json:"plain,omitempty"`
 	Loop  bool `json:"loop,omitempty"` // begin again after the last turn
-	// what count_tokens answers where no turn is for it; 0 is a fourth of the body's bytes
+	// answer to count_tokens if there is no turn for it; 0 is a fourth of the body's bytes
 	InputTokens int    `json:"input_tokens,omitempty"`
 	Turns       []Turn `json:"turns"`
 }
@@ -69,85 +70,87 @@ type Conversation struct {
 type Turn struct {
 	Expect Expect `json:"expect,omitzero"`
 	Answer Answer `json:"answer"`
-	Repeat int    `json:"repeat,omitempty"` // how often it is played; 0 is once
+	Repeat int    `json:"repeat,omitempty"` // how many times it is played; 0 is once
 }
 
-// An Expect says what a request must be. What is left out is not looked at.
+// An Expect describes a request. Omitted fields are not checked.
 type Expect struct {
-	Path     string         `json:"path,omitempty"` // of the URL
+	Path     string         `json:"path,omitempty"` // path of the URL
 	Query    map[string]any `json:"query,omitempty"`
 	Model    string         `json:"model,omitempty"`
 	Headers  map[string]any `json:"headers,omitempty"`
 	Stream   *bool          `json:"stream,omitempty"`
 	Tools    []string       `json:"tools,omitempty"`    // names or types that must be among the tools
-	NoTools  []string       `json:"no_tools,omitempty"` // and that must not
-	Messages *int           `json:"messages,omitempty"` // how many there are
-	// the blocks of the last message; of chat completions, the last messages
+	NoTools  []string       `json:"no_tools,omitempty"` // names or types that must not be
+	Messages *int           `json:"messages,omitempty"` // number of messages
+	// blocks of the last message; for chat completions, the last messages
 	Last []any          `json:"last,omitempty"`
-	Body map[string]any `json:"body,omitempty"` // by JSON pointer
+	Body map[string]any `json:"body,omitempty"` // values by JSON pointer
 }
 
-// An Answer is one of Content, Error, Raw and InputTokens, and how it is sent.
+// An Answer has one of Content, Error, Raw and InputTokens. The other fields describe how it is sent.
 type Answer struct {
-	Content      []any  `json:"content,omitempty"`     // blocks; an id that is left out is made
-	StopReason   string `json:"stop_reason,omitempty"` // "" is tool_use where there is a tool_use, end_turn otherwise
+	Content []any `json:"content,omitempty"` // blocks; a missing id is generated
+	// "" is tool_use if there is a tool_use, and end_turn otherwise
+	StopReason   string `json:"stop_reason,omitempty"`
 	StopSequence string `json:"stop_sequence,omitempty"`
-	Usage        any    `json:"usage,omitempty"`     // nil is 10 tokens in and 5 out
-	Container    any    `json:"container,omitempty"` // of an API that has containers itself
+	Usage        any    `json:"usage,omitempty"`     // nil is 10 input and 5 output tokens
+	Container    any    `json:"container,omitempty"` // for an API that has containers itself
 
 	Error       *Error `json:"error,omitempty"`
 	Raw         *Raw   `json:"raw,omitempty"`
-	InputTokens *int   `json:"input_tokens,omitempty"` // answers count_tokens
+	InputTokens *int   `json:"input_tokens,omitempty"` // the answer to count_tokens
 
 	Headers map[string]string `json:"headers,omitempty"`
-	Piece   int               `json:"piece,omitempty"`  // characters of a delta; 0 is 8
+	Piece   int               `json:"piece,omitempty"`  // characters per delta; 0 is 8
 	Pauses  []Pause           `json:"pauses,omitempty"` // in the order of their events
-	Cut     *Cut              `json:"cut,omitempty"`    // the answer does not come whole
+	Cut     *Cut              `json:"cut,omitempty"`    // ends the answer early
 }
 
-// An Error is an answer that is one, in the envelope of the path's dialect.
+// An Error is an error answer, in the envelope of the path's dialect.
 type Error struct {
 	Status  int    `json:"status"`
 	Type    string `json:"type,omitempty"` // "" is api_error
 	Message string `json:"message,omitempty"`
 }
 
-// A Raw is an answer written out. Chunks are sent one after the other.
+// A Raw is an answer with a literal body. Chunks are sent one after the other.
 type Raw struct {
 	Status int      `json:"status,omitempty"` // 0 is 200
 	Body   string   `json:"body,omitempty"`
 	Chunks []string `json:"chunks,omitempty"`
 }
 
-// A Pause holds an answer up: for a time, or until Server.Release of its name.
+// A Pause delays an answer: for a time, or until Server.Release is called with its name.
 type Pause struct {
-	BeforeEvent int      `json:"before_event,omitempty"` // the first event is 1; 0 is before the head of the answer
+	// the first event is 1; 0 is before the headers of the answer
+	BeforeEvent int      `json:"before_event,omitempty"`
 	For         Duration `json:"for,omitempty"`
 	Until       string   `json:"until,omitempty"`
 }
 
-// A Cut ends an answer early. An answer that is not a stream is cut in its middle.
+// A Cut ends an answer early. An answer without a stream is cut in its middle.
 type Cut struct {
 	AfterEvents int `json:"after_events,omitempty"`
-	// "break" the connection, "hang" until the client goes, "end" as if it were whole, or an "error" event
+	// "break" the connection, "hang" until the client disconnects, "end" as if it were complete, or an "error" event
 	By    string `json:"by"`
-	Error *Error `json:"error,omitempty"` // of that event
+	Error *Error `json:"error,omitempty"` // content of that event
 }
 
 // A Duration is written as "250ms".
 type Duration time.Duration
 
-// UnmarshalText reads one.
+// UnmarshalText parses a duration.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	*d = Duration(v)
 	return err
 }
 
-// maxScript bounds a script, in bytes.
+// maxScript is the maximum size of a script, in bytes.
 const maxScript = 64 << 20
 
-// Load reads a script and checks it.
+// Load reads and checks a script.
 func Load(r io.Reader) (*Script, error) {
 	in := &io.LimitedReader{R: r, N: maxScript + 1}
 	dec := json.NewDecoder(in)
@@ -174,7 +177,7 @@ func invalid(format string, args ...any) error {
 	return proto.Errorf(proto.InvalidArgument, "", "script", "the script: "+format, args...)
 }
 
-// check finds what could only fail when it is played.
+// check returns an error for anything that could not be played.
 func (s *Script) check() error {
 	if len(s.Conversations) == 0 {
 		return invalid("it has no turns; give \"turns\" or \"conversations\"")

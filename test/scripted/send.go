@@ -17,7 +17,7 @@ type sender struct {
 	r *http.Request
 }
 
-// send writes an answer. It fails only before anything was written.
+// send writes an answer. It returns an error only if nothing was written.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, got *received, a Answer) error {
 	out := &sender{s: s, a: a, w: w, r: r}
 	var msg message
@@ -50,7 +50,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, got *received, a A
 	return nil
 }
 
-// wait keeps the pauses before an event. It fails when the client has gone.
+// wait waits for the pauses before an event. It returns an error if the client disconnects.
 func (o *sender) wait(event int) error {
 	for _, p := range o.a.Pauses {
 		if p.BeforeEvent == event {
@@ -67,10 +67,10 @@ func (o *sender) whole(v any) {
 	body := encode(v)
 	o.w.Header().Set("Content-Type", "application/json")
 	if o.a.Cut == nil {
-		_, _ = o.w.Write(body) // a client that has gone is no matter
+		_, _ = o.w.Write(body) // fails only if the client has disconnected
 		return
 	}
-	if o.a.Cut.By != "end" { // it announces more than comes
+	if o.a.Cut.By != "end" { // announce more bytes than are sent
 		o.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	_, _ = o.w.Write(body[:len(body)/2])
@@ -78,11 +78,11 @@ func (o *sender) whole(v any) {
 	o.cut()
 }
 
-// cut ends an answer as the script says.
+// cut ends an answer in the way that the script gives.
 func (o *sender) cut() {
 	switch o.a.Cut.By {
 	case "break":
-		panic(http.ErrAbortHandler) // net/http knows it, and breaks the connection
+		panic(http.ErrAbortHandler) // net/http recovers it and breaks the connection
 	case "hang":
 		<-o.r.Context().Done()
 	}
@@ -110,7 +110,7 @@ func (o *sender) stream(msg message, got *received) {
 	o.parts(msg.events(got, cmp.Or(o.a.Piece, 8)))
 }
 
-// parts writes events, or chunks, up to where the answer is cut.
+// parts writes events, or chunks, up to the place where the answer is cut.
 func (o *sender) parts(list [][]byte) {
 	for i, part := range list {
 		if o.a.Cut != nil && i >= o.a.Cut.AfterEvents {
@@ -141,7 +141,7 @@ func (o *sender) cutStream() {
 	_, _ = o.w.Write(event(name, o.a.Cut.error().body(o.r.URL.Path)))
 }
 
-// error is what an answer that is cut by an error says.
+// error returns the content of the error event that cuts an answer.
 func (c *Cut) error() Error {
 	if c.Error != nil {
 		return *c.Error
@@ -149,7 +149,7 @@ func (c *Cut) error() Error {
 	return Error{Status: http.StatusInternalServerError, Message: "the script ends the answer here"}
 }
 
-// refuse answers with an error in the dialect of the path.
+// refuse sends an error in the dialect of the path.
 func refuse(w http.ResponseWriter, path string, e Error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.Status)
@@ -168,7 +168,7 @@ func (e Error) body(path string) any {
 		"request_id": "req_scripted"}
 }
 
-// event is a server-sent event, with a name or without.
+// event returns a server-sent event; the name may be "".
 func event(name string, data any) []byte {
 	var b bytes.Buffer
 	if name != "" {
@@ -180,18 +180,18 @@ func event(name string, data any) []byte {
 	return b.Bytes()
 }
 
-// encode writes JSON as other servers do: one line, with no < as \u003c.
+// encode returns JSON as other servers write it: on one line, and without < escaped as \u003c.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		panic(err) // all of it was read from JSON
+		panic(err) // cannot happen: v was decoded from JSON
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// with is m with more members.
+// with returns a copy of m with more members.
 func with(m map[string]any, more map[string]any) map[string]any {
 	out := maps.Clone(m)
 	maps.Copy(out, more)

@@ -15,34 +15,34 @@ import (
 	"time"
 )
 
-// The paths that a Server has.
+// Paths that a Server serves.
 const (
 	messagesPath = "/v1/messages"
 	countPath    = "/v1/messages/count_tokens"
 	chatPath     = "/v1/chat/completions"
 )
 
-// A Server plays a script. It may be asked by many clients at once: the turns of a conversation are played in the
-// order in which requests come.
+// A Server plays a script. It is safe for concurrent use. The turns of a conversation are played in the order in
+// which requests come.
 type Server struct {
-	Tell func(error) // hears of each mistake as it comes, set before the first request; nil: nobody does
+	Tell func(error) // called with each mistake; set it before the first request; nil: not called
 
 	mux   *http.ServeMux
 	talks []*talk
-	run   string // what IDs that it makes have in common
+	run   string // part of all IDs that the server generates
 
-	mu     sync.Mutex // guards what follows, and the talks' places
+	mu     sync.Mutex // guards the fields below, and the positions of the talks
 	bodies []json.RawMessage
 	heads  []http.Header
 	errs   []error
-	made   int // IDs
+	made   int // number of generated IDs
 	points map[string]*point
 }
 
-// A talk is a conversation and how far it has come.
+// A talk is a conversation and its position.
 type talk struct {
 	Conversation
-	next, played int // turn, and how often that was played already
+	next, played int // index of the next turn, and how many times it was played
 }
 
 // A point is a named pause.
@@ -51,7 +51,7 @@ type point struct {
 	reach, release    sync.Once
 }
 
-// New makes a server for a script that Load has read.
+// New returns a server for a script that Load has read.
 func New(s *Script) *Server {
 	srv := &Server{mux: http.NewServeMux(), run: rand.Text()[:10], points: map[string]*point{}}
 	for _, c := range s.Conversations {
@@ -71,29 +71,29 @@ func New(s *Script) *Server {
 // ServeHTTP answers a request with the next turn of its conversation.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
-// Err is all that was received other than the script expects; nil if there was nothing.
+// Err returns all mistakes: requests that differ from what the script expects. It returns nil if there are none.
 func (s *Server) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Join(s.errs...)
 }
 
-// Requests are the bodies of all requests so far, in the order in which they came.
+// Requests returns the bodies of all requests so far, in the order in which they came.
 func (s *Server) Requests() []json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.bodies)
 }
 
-// Headers are those of the same requests.
+// Headers returns the headers of the same requests.
 func (s *Server) Headers() []http.Header {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.heads)
 }
 
-// Left is how many turns have not been played yet. A conversation that loops counts its turns until they have been
-// played once.
+// Left returns how many turns were not played yet. A turn of a conversation that loops counts until it was played
+// once.
 func (s *Server) Left() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,10 +106,10 @@ func (s *Server) Left() (n int) {
 	return n
 }
 
-// Reached is closed once an answer has come to the pause of that name.
+// Reached returns a channel that is closed when an answer reaches the pause with that name.
 func (s *Server) Reached(name string) <-chan struct{} { return s.point(name).reached }
 
-// Release ends the pauses of that name, also those to come.
+// Release ends the pauses with that name, including later ones.
 func (s *Server) Release(name string) {
 	p := s.point(name)
 	p.release.Do(func() { close(p.released) })
@@ -126,7 +126,7 @@ func (s *Server) point(name string) *point {
 	return p
 }
 
-// pause waits as p says, or until ctx ends.
+// pause waits as p requires, or until ctx ends.
 func (s *Server) pause(ctx context.Context, p Pause) error {
 	if p.Until == "" {
 		timer := time.NewTimer(time.Duration(p.For))
@@ -146,7 +146,7 @@ func (s *Server) pause(ctx context.Context, p Pause) error {
 	return ctx.Err()
 }
 
-// fail remembers a mistake.
+// fail records a mistake.
 func (s *Server) fail(err error) error {
 	if s.Tell != nil {
 		s.Tell(err)
@@ -157,7 +157,7 @@ func (s *Server) fail(err error) error {
 	return err
 }
 
-// id makes one that no other answer has.
+// id returns a unique ID.
 func (s *Server) id(prefix string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +165,7 @@ func (s *Server) id(prefix string) string {
 	return fmt.Sprintf("%s%s%04d", prefix, s.run, s.made)
 }
 
-// received is a request that was read.
+// received is a decoded request.
 type received struct {
 	path   string
 	query  url.Values
@@ -175,7 +175,7 @@ type received struct {
 
 func (r *received) chat() bool { return r.path == chatPath }
 
-// value is what stands somewhere in the body, nil if nothing does.
+// value returns the value at a JSON pointer into the body, or nil if there is none.
 func (r *received) value(pointer string) any {
 	v, _ := at(r.body, pointer)
 	return v
@@ -183,7 +183,7 @@ func (r *received) value(pointer string) any {
 
 func (r *received) stream() bool { return r.value("/stream") == true }
 
-// maxBody bounds a request's body, in bytes. The real one takes half as much.
+// maxBody is the maximum size of a request body, in bytes. The real API accepts half of that.
 const maxBody = 64 << 20
 
 func (s *Server) read(w http.ResponseWriter, r *http.Request) (*received, error) {
@@ -219,7 +219,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// play takes the request's turn. A request that does not fit takes none.
+// play returns the answer of the next turn for the request. A request that does not match uses up no turn.
 func (s *Server) play(got *received) (Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +241,7 @@ func (s *Server) play(got *received) (Answer, error) {
 	return turn.Answer, nil
 }
 
-// find is the conversation that a request belongs to.
+// find returns the conversation that a request belongs to.
 func (s *Server) find(got *received) (*talk, error) {
 	var over *talk
 	var why error
@@ -265,7 +265,7 @@ func (s *Server) find(got *received) (*talk, error) {
 
 func (t *talk) over() bool { return t.next >= len(t.Turns) }
 
-// step goes on to what is played next.
+// step advances to the next turn or the next repetition.
 func (t *talk) step() {
 	if t.played++; t.played < t.Turns[t.next].Repeat {
 		return
@@ -276,7 +276,7 @@ func (t *talk) step() {
 	}
 }
 
-// count answers count_tokens where no turn is for it: four bytes are a token.
+// count answers count_tokens if there is no turn for it: four bytes are a token.
 func (t *talk) count(got *received) Answer {
 	n := t.InputTokens
 	if n == 0 {
