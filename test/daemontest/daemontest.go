@@ -1,5 +1,5 @@
-// Package daemontest runs the real daemon in a process of its own, for tests: the programs that make built, the base
-// image, containerd, runc, gVisor. What they need is in the environment that `make test` sets.
+// Package daemontest runs the real daemon in a separate process for tests. It needs the programs that make has built,
+// the base image, containerd, runc and gVisor. Their locations are in environment variables that `make test` sets.
 package daemontest
 
 import (
@@ -20,17 +20,17 @@ import (
 	"berth/test/launch"
 )
 
-// A Daemon is one `berth serve`.
+// A Daemon is one `berth serve` process.
 type Daemon struct {
 	Dir   string   // its data directory
-	Flags []string // that it gets at its next start, beside those for Dir and a free port
-	URL   string   // where it listens; another one after each start
+	Flags []string // for the next start, in addition to those for Dir and a free port
+	URL   string   // where it listens; changes with each start
 	Key   string   // its first API key
 
-	proc *launch.Process // nil: it was never started
+	proc *launch.Process // nil: never started
 }
 
-// Binary is the berth that make built.
+// Binary returns the path of the berth program that make has built.
 func Binary() (string, error) {
 	if os.Getenv("BERTH_BIN") == "" || os.Getenv("BERTH_BASE_IMAGE") == "" {
 		return "", errors.New("BERTH_BIN and BERTH_BASE_IMAGE are not set; run these tests with `make test`")
@@ -38,7 +38,7 @@ func Binary() (string, error) {
 	return filepath.Join(os.Getenv("BERTH_BIN"), "berth"), nil
 }
 
-// New starts a daemon over a fresh directory and gives it the base image. Close removes both.
+// New starts a daemon with a new data directory and imports the base image. Close removes both.
 func New(flags ...string) (*Daemon, error) {
 	if _, err := Binary(); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func New(flags ...string) (*Daemon, error) {
 	return d, nil
 }
 
-// Close stops the daemon with all its containers, and removes what it kept.
+// Close stops the daemon and all its containers, and removes its data.
 func (d *Daemon) Close() error {
 	if d.proc == nil {
 		return os.RemoveAll(d.Dir)
@@ -66,7 +66,7 @@ func (d *Daemon) Close() error {
 	return os.RemoveAll(d.Dir)
 }
 
-// Start runs the daemon and returns once it says that it is ready. What it logs beyond information is shown.
+// Start runs the daemon and returns when it reports that it is ready. Log lines above the level info are shown.
 func (d *Daemon) Start() error {
 	bin, err := Binary()
 	if err != nil {
@@ -77,13 +77,13 @@ func (d *Daemon) Start() error {
 			fmt.Fprintln(os.Stderr, line)
 		}
 	})
-	if proc != nil { // one that failed has a log too
+	if proc != nil { // a daemon that failed has a log too
 		d.proc, d.URL, d.Key = proc, proc.URL, proc.Key
 	}
 	return err
 }
 
-// StartKilled runs the daemon and kills it after that long, ready or not.
+// StartKilled runs the daemon and kills it after that time, whether it is ready or not.
 func (d *Daemon) StartKilled(after time.Duration) error {
 	bin, err := Binary()
 	if err != nil {
@@ -95,23 +95,23 @@ func (d *Daemon) StartKilled(after time.Duration) error {
 	}
 	time.Sleep(after)
 	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // that it was killed is no news
+	_ = cmd.Wait() // the error only says that it was killed
 	return nil
 }
 
-// Log is all that the daemon said since its last start.
+// Log returns the daemon's log since its last start.
 func (d *Daemon) Log() string { return d.proc.Log() }
 
-// PID is the daemon's.
+// PID returns the daemon's process ID.
 func (d *Daemon) PID() int { return d.proc.PID() }
 
-// Exited is closed when the daemon has ended.
+// Exited returns a channel that is closed when the daemon has ended.
 func (d *Daemon) Exited() <-chan struct{} { return d.proc.Exited() }
 
 // Stop sends a signal and waits for the daemon to end.
 func (d *Daemon) Stop(sig syscall.Signal) { d.proc.Stop(sig) }
 
-// Do makes a request and returns status and body. A *strings.Reader is sent as JSON.
+// Do makes a request and returns the status and the body. It sends a *strings.Reader as JSON.
 func (d *Daemon) Do(method, path string, body io.Reader) (int, []byte, error) {
 	req, err := http.NewRequest(method, d.URL+path, body)
 	if err != nil {
@@ -135,10 +135,11 @@ func (d *Daemon) Do(method, path string, body io.Reader) (int, []byte, error) {
 	return res.StatusCode, out, err
 }
 
-// CAFile is what a client is to trust, where Flags ask for a certificate of the daemon's own.
+// CAFile returns the path of the CA certificate that a client must trust if Flags make the daemon create its own
+// certificate.
 func (d *Daemon) CAFile() string { return filepath.Join(d.Dir, "tls", "ca.pem") }
 
-// client is one that trusts the daemon's own certificate, if it has one.
+// client returns an HTTP client that trusts the daemon's own certificate, if it has one.
 func (d *Daemon) client() (*http.Client, error) {
 	if !strings.HasPrefix(d.URL, "https:") {
 		return http.DefaultClient, nil
@@ -153,7 +154,7 @@ func (d *Daemon) client() (*http.Client, error) {
 		RootCAs: roots}}}, nil
 }
 
-// ImportImage gives the daemon an image from an archive.
+// ImportImage imports an image from an archive.
 func (d *Daemon) ImportImage(name, path string) error {
 	f, err := os.Open(path)
 	if err != nil {

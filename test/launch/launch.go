@@ -1,5 +1,5 @@
-// Package launch runs `berth serve` as a process of its own and says where it listens: for tests, and for benchmarks
-// of daemons whose flags they choose.
+// Package launch runs `berth serve` in a separate process and reports where it listens. Tests use it, and benchmarks
+// that run daemons with their own flags.
 package launch
 
 import (
@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// How long a daemon may take until it is ready, with all that it has to take up again, and how long to end, with all
-// of its containers.
+// Time limits for a daemon: until it is ready, including the recovery of its containers, and until it has ended,
+// including the end of all its containers.
 const (
 	startMost = 5 * time.Minute
 	stopMost  = 2 * time.Minute
 )
 
-// A Process is one daemon that was started here.
+// A Process is a daemon that this package started.
 type Process struct {
 	URL string // where it listens
 	Key string // its first API key
@@ -38,19 +38,19 @@ type Process struct {
 	log bytes.Buffer
 }
 
-// Args are a daemon's over dir, on a free port, with further flags.
+// Args returns the arguments for a daemon with the data directory dir, a free port and further flags.
 func Args(dir string, flags ...string) []string {
 	return append([]string{"serve", "--listen", "127.0.0.1:0", "--data", dir}, flags...)
 }
 
-// Start runs the program bin as a daemon and returns once it says that it is ready. Each line of its log goes to say,
-// which may be nil; say must not wait for the daemon. With an error the Process is that of the daemon that ended, for
-// its log, or nil if none began. One that is not ready after five minutes is ended.
+// Start runs the program bin as a daemon and returns when it reports that it is ready. It passes each log line to
+// say, which may be nil; say must not wait for the daemon. If Start fails, the returned Process has the log of the
+// ended daemon, or is nil if none was started. Start stops a daemon that is not ready after five minutes.
 func Start(bin, dir string, flags []string, say func(line string)) (*Process, error) {
 	return start(bin, dir, flags, say, startMost, stopMost)
 }
 
-// start is Start with other bounds.
+// start is Start with other time limits.
 func start(bin, dir string, flags []string, say func(line string), most, stopMost time.Duration) (*Process, error) {
 	p := &Process{cmd: exec.Command(bin, Args(dir, flags...)...), say: say, exited: make(chan struct{})}
 	log, err := p.cmd.StderrPipe()
@@ -79,11 +79,11 @@ func start(bin, dir string, flags []string, say func(line string), most, stopMos
 	return p, nil
 }
 
-// readyLine is what a daemon logs when it serves.
+// readyLine matches the log line of a daemon that is ready.
 var readyLine = regexp.MustCompile(`berth is ready.* url=(\S+)`)
 
-// read takes the daemon's log until the daemon has ended. Not with a Scanner: one overlong line would end the
-// reading, and then the daemon would wait for somebody to take the next one.
+// read reads the daemon's log until the daemon has ended. It does not use a bufio.Scanner: a Scanner stops at a line
+// that is too long, and then the daemon would block on its next log line.
 func (p *Process) read(log io.Reader, ready chan<- string) {
 	defer close(p.exited)
 	for r := bufio.NewReader(log); ; {
@@ -94,21 +94,21 @@ func (p *Process) read(log io.Reader, ready chan<- string) {
 		if m := readyLine.FindStringSubmatch(line); m != nil {
 			select {
 			case ready <- m[1]:
-			default: // one who logs it twice is ready all the same
+			default: // it has logged the line twice
 			}
 		}
 		if err != nil {
 			break
 		}
 	}
-	// How it ended is in its log, or it was killed from here.
+	// The log says why the daemon ended, or Stop has killed it.
 	var status *exec.ExitError
 	if err := p.cmd.Wait(); err != nil && !errors.As(err, &status) {
 		p.took(err.Error())
 	}
 }
 
-// took keeps a line.
+// took records a log line.
 func (p *Process) took(line string) {
 	p.mu.Lock()
 	fmt.Fprintln(&p.log, line)
@@ -118,24 +118,24 @@ func (p *Process) took(line string) {
 	}
 }
 
-// Log is all that the daemon said.
+// Log returns everything that the daemon has logged.
 func (p *Process) Log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.String()
 }
 
-// PID is the daemon's.
+// PID returns the daemon's process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Exited is closed when the daemon has ended.
+// Exited returns a channel that is closed when the daemon has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Stop sends a signal and waits for the daemon to end. One that has not after two minutes is killed.
+// Stop sends a signal and waits for the daemon to end. It kills a daemon that has not ended after two minutes.
 func (p *Process) Stop(sig syscall.Signal) { p.stop(sig, stopMost) }
 
 func (p *Process) stop(sig syscall.Signal, most time.Duration) {
-	_ = p.cmd.Process.Signal(sig) // one that has ended already is what is wanted
+	_ = p.cmd.Process.Signal(sig) // fails only if the daemon has already ended
 	select {
 	case <-p.exited:
 	case <-time.After(most):
