@@ -1,9 +1,9 @@
-// Package bench measures a daemon beside what it is compared with: the machine itself, containerd, docker, crun,
-// bubblewrap and a Jupyter kernel.
+// Package bench measures a daemon and compares it with the machine itself, containerd, docker, crun, bubblewrap and a
+// Jupyter kernel.
 //
-// All of one row is measured in turns, round by round, in one run on one machine: the floor, ours, the next, the
-// floor again. What a machine does to one of them it so does to all, and their ratios hold where seconds do not.
-// Ratios are what is compared with an earlier run.
+// The participants of a row are measured in turns, round by round, in one run on one machine: the floor, ours, the
+// next one, the floor again. Interference on the machine then affects all of them alike. So ratios are stable even if
+// absolute times are not. Ratios are compared with those of an earlier run.
 package bench
 
 import (
@@ -18,21 +18,21 @@ import (
 	"berth/proto"
 )
 
-// Options say what to measure and with what.
+// Options selects what to measure and with which programs.
 type Options struct {
-	Client *client.Client // of the daemon that is measured; nil: Self
-	Self   bool           // measure a daemon that is started for it
-	// where copies and private daemons' data go, on the file system of the data of Client's daemon; "" is that of
-	// temporary files
+	Client *client.Client // for the measured daemon; nil: Self
+	Self   bool           // start a daemon and measure it
+	// Dir is for copies and for the data of private daemons. It must be on the same file system as the data of
+	// Client's daemon. "" is the directory of temporary files.
 	Dir     string
-	Program string // the berth that private daemons are made of; beside it are the comparators' programs
-	Base    string // the base image's archive; "" leaves out what needs one
-	Version string // of the program, for the stamp
+	Program string // the berth program for private daemons; the comparators' programs are in the same directory
+	Base    string // archive of the base image; "" skips measurements that need one
+	Version string // of the program, for the Stamp
 
-	Rows  []string // names; none is all
-	Quick bool     // few rounds: it works, and the numbers say little
-	Full  bool     // the long forms: five minutes of churn, 500 sessions
-	Alone bool     // no comparators
+	Rows  []string // names; none selects all
+	Quick bool     // few rounds: a smoke test whose numbers mean little
+	Full  bool     // long forms: five minutes of churn, 500 sessions
+	Alone bool     // without comparators
 	Say   func(string)
 }
 
@@ -43,7 +43,7 @@ type row struct {
 	run  func(*bench, context.Context, *Result) error
 }
 
-// rows are all of them, in the order of the report.
+// rows are all benchmarks, in the order of the report.
 var rows = []row{
 	{"exec", "run `bash -c true` over HTTP on a kept connection", (*bench).exec},
 	{"exec-live", "the same inside an open websocket", (*bench).execLive},
@@ -70,7 +70,7 @@ var rows = []row{
 	{"tree", "what the whole machine does for one operation", (*bench).tree},
 }
 
-// unmeasured is what the plan of these rows names and they do not have, so that nobody takes a row for more than it is.
+// unmeasured lists the planned forms of rows that are not measured, so that the report shows them as missing.
 var unmeasured = map[string][]Missing{
 	"warm":   {{"byggflow, sandkasten, cocoon", notPackaged}},
 	"custom": {{"byggflow, sandkasten, cocoon", notPackaged}},
@@ -80,16 +80,16 @@ var unmeasured = map[string][]Missing{
 	"bulk":   {{"kubectl exec", "it needs Kubernetes"}},
 }
 
-// notPackaged is why something is unmeasured.
+// notPackaged is a reason for an unmeasured form.
 const notPackaged = "not packaged for Debian"
 
-// A Description is what --list shows of a row.
+// A Description is the text of a row for --list.
 type Description struct {
 	Name string `json:"name"`
 	Does string `json:"does"`
 }
 
-// List names the rows there are.
+// List returns the names of all rows.
 func List() []Description {
 	var all []Description
 	for _, r := range rows {
@@ -102,11 +102,11 @@ func List() []Description {
 type bench struct {
 	Options
 	tmp    string
-	own    *daemon // the private daemon that runs now, if any
-	shared *daemon // around Client
+	own    *daemon // the private daemon that is running, if any
+	shared *daemon // wraps Client
 	others map[string]*comparator
-	reason map[string]string // why a comparator is not among them
-	parts  map[string]string // versions of what took part
+	reason map[string]string // why a comparator is missing
+	parts  map[string]string // versions of the participating programs
 	unpack struct {
 		done bool
 		root string
@@ -115,8 +115,8 @@ type bench struct {
 	locked *thread
 }
 
-// Run measures the rows and reports on each as it ends. A row that fails says so in its result, and the others go on;
-// the error is of what no row can be measured without.
+// Run measures the rows and reports each as it ends. A row that fails reports that in its result, and the other rows
+// continue. Run returns an error only if no row can be measured.
 func Run(ctx context.Context, o Options) (Report, error) {
 	chosen, err := o.chosen()
 	if err != nil {
@@ -139,7 +139,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	return report, nil
 }
 
-// chosen are the rows that Options name.
+// chosen returns the rows that Options name.
 func (o Options) chosen() ([]row, error) {
 	if len(o.Rows) == 0 {
 		return rows, nil
@@ -179,19 +179,19 @@ func (b *bench) measure(ctx context.Context, r row) Result {
 	return res
 }
 
-// skipped is a row that cannot be measured here, which is no failure.
+// skipped is an error for a row that cannot be measured here. It does not count as a failure.
 type skipped struct{ reason string }
 
 func (s *skipped) Error() string { return s.reason }
 
-// say tells what goes on.
+// say prints progress.
 func (b *bench) say(format string, args ...any) {
 	if b.Say != nil {
 		b.Say(fmt.Sprintf(format, args...))
 	}
 }
 
-// rounds is n, or few in a quick run.
+// rounds returns n, or a smaller number in a quick run.
 func (b *bench) rounds(n int) int {
 	if b.Quick {
 		return min(n, 5)
@@ -199,7 +199,7 @@ func (b *bench) rounds(n int) int {
 	return n
 }
 
-// close ends all that was started, also after an interruption.
+// close stops everything that the run has started, also after an interruption.
 func (b *bench) close() {
 	b.stopOwn()
 	for _, c := range b.others {
@@ -211,7 +211,7 @@ func (b *bench) close() {
 	}
 }
 
-// part keeps the version of a program that takes part, as that says it.
+// part records the version that a participating program prints.
 func (b *bench) part(ctx context.Context, name, program string) {
 	if b.parts[name] != "" {
 		return

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// slack is how much worse a ratio may be than the committed one, as a factor.
+// slack is the factor by which a ratio may be worse than the committed one.
 const slack = 1.2
 
-// A Regression is a ratio that got worse than slack allows, or what does not hold without a number: a row that fails
-// now, or something of the earlier run that was not measured.
+// A Regression is a ratio that got worse by more than slack. It can also be a failure without a number: a row that
+// now fails, or something in the earlier run that was not measured.
 type Regression struct {
-	Row, Ratio string // Row is "" if it is of the whole run
+	Row, Ratio string // Row is "" if it concerns the whole run
 	Was, Is    float64
 	Failed     string // instead of numbers
 }
@@ -28,9 +28,8 @@ func (r Regression) String() string {
 	return fmt.Sprintf("%s: %s was %.3g and is %.3g", r.Row, r.Ratio, r.Was, r.Is)
 }
 
-// Compare looks for ratios that are worse than an earlier run's. A row or a ratio that the earlier run has and this
-// one lacks is worse too: what is not measured does not hold. What the options left out is not compared, nor is what
-// has no past; the second list names it.
+// Compare returns the ratios that are worse than in an earlier run. A row or a ratio that only the earlier run has
+// counts as worse. Compare ignores what the options exclude. alone names what only the new run has.
 func Compare(earlier, now Report, o Options) (worse []Regression, alone []string) {
 	c := comparison{alone: o.Alone}
 	for _, res := range now.Rows {
@@ -47,20 +46,20 @@ func Compare(earlier, now Report, o Options) (worse []Regression, alone []string
 	return c.worse, c.uncompared
 }
 
-// A comparison is one of two runs.
+// A comparison is the state of one call of Compare.
 type comparison struct {
 	alone      bool // without comparators
 	worse      []Regression
 	uncompared []string
-	compared   int // ratios
+	compared   int // number of compared ratios
 }
 
-// lacks is for what does not hold without a number.
+// lacks records a regression without a number.
 func (c *comparison) lacks(row, why string) {
 	c.worse = append(c.worse, Regression{Row: row, Failed: why})
 }
 
-// row compares one with its past, which is nil if it has none.
+// row compares a row with its earlier result, which may be nil.
 func (c *comparison) row(was *Result, is Result) {
 	switch {
 	case is.Failed != "":
@@ -85,7 +84,7 @@ func (c *comparison) row(was *Result, is Result) {
 	}
 }
 
-// ratio compares one of the earlier run.
+// ratio compares one ratio of the earlier run.
 func (c *comparison) ratio(was Result, r Ratio, is Result) {
 	switch now := is.ratioOf(r.Name); {
 	case now == nil && c.alone && was.compares(r), now != nil && !now.Gated:
@@ -99,7 +98,7 @@ func (c *comparison) ratio(was Result, r Ratio, is Result) {
 	}
 }
 
-// compares says whether a ratio is one to a comparator, by whose name it ends.
+// compares reports whether a ratio compares with a comparator, whose name is its suffix.
 func (r Result) compares(ratio Ratio) bool {
 	return slices.ContainsFunc(r.Measures, func(m Measure) bool {
 		return m.Role == Comparator &&
@@ -107,7 +106,7 @@ func (r Result) compares(ratio Ratio) bool {
 	})
 }
 
-// whyMissing is what the result says of the comparator of a ratio that it has not, in parentheses; "" if nothing.
+// whyMissing returns why the comparator of a ratio is missing, in parentheses, or "" if the result does not say.
 func (r Result) whyMissing(ratio Ratio) string {
 	for _, m := range r.Missing {
 		if strings.Contains(ratio.Name, " "+m.Name) {
@@ -117,12 +116,13 @@ func (r Result) whyMissing(ratio Ratio) string {
 	return ""
 }
 
-// moreTries is how often a row with a ratio that got worse is measured again: other work on the machine makes numbers
-// worse and never better, so the best of the tries counts.
+// moreTries is how many times a row with a worse ratio is measured again. Other work on the machine only makes
+// numbers worse, so the best try counts.
 const moreTries = 2
 
-// Check measures like Run and compares with an earlier run. Rows with a ratio that is worse are measured again, and
-// of each ratio the best counts. What failed or is missing is not tried again: that is no other work's doing.
+// Check measures like Run and compares the result with an earlier run. It measures rows with a worse ratio again, and
+// the best value of each ratio counts. It does not repeat rows that failed or are missing: other work does not cause
+// that.
 func Check(ctx context.Context, o Options, earlier Report) (Report, []Regression, []string, error) {
 	now, err := Run(ctx, o)
 	if err != nil {
@@ -144,7 +144,7 @@ func Check(ctx context.Context, o Options, earlier Report) (Report, []Regression
 	return now, worse, alone, nil
 }
 
-// slower are the rows with a ratio that got worse, and which did not fail beside it.
+// slower returns the rows that have a worse ratio and did not fail.
 func slower(worse []Regression) (names []string) {
 	for _, w := range worse {
 		if w.Failed == "" && !slices.Contains(names, w.Row) {
@@ -154,8 +154,8 @@ func slower(worse []Regression) (names []string) {
 	return names
 }
 
-// bestOf takes from two runs the best of each ratio. A row that failed in one of them has failed: a leak or a lost
-// container is not made good by a try without.
+// bestOf merges two runs and keeps the better value of each ratio. A row that failed in one run has failed: a second
+// try does not excuse a leak or a lost container.
 func bestOf(first, second Report) Report {
 	best := Merge(first, second)
 	for i, res := range best.Rows {
@@ -166,7 +166,7 @@ func bestOf(first, second Report) Report {
 	return best
 }
 
-// bestWith is a row after another try.
+// bestWith merges a row with another try.
 func (r Result) bestWith(again Result) Result {
 	switch {
 	case r.Failed != "" || again.Skipped != "":

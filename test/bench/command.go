@@ -10,8 +10,8 @@ import (
 	"berth/cli/term"
 )
 
-// Command measures what `berth bench` was asked for, prints the report, and saves it. It reports false if a row
-// failed or is worse than it was. After an interruption it prints what was measured, and saves nothing.
+// Command runs the measurements that `berth bench` requests, prints the report, and saves it. It returns false if a
+// row failed or got worse. After an interruption it prints what was measured, but saves nothing.
 func Command(ctx context.Context, run app.BenchRun) (ok bool, err error) {
 	if run.List {
 		var table [][]string
@@ -69,8 +69,8 @@ func Command(ctx context.Context, run app.BenchRun) (ok bool, err error) {
 	return len(worse) == 0 && report.Failed() == 0, nil
 }
 
-// saveReport writes the files that were asked for. If one is JSON, the others show what that file then holds, so that
-// rows can be measured one by one. kept names the rows that were measured now and whose earlier result stays.
+// saveReport writes the requested files. If one is JSON, the others show the merged content of that file, so that
+// rows can be measured one by one. kept names rows that were measured now but whose earlier result stays.
 func saveReport(run app.BenchRun, report Report) (kept []string, err error) {
 	if run.JSON != "" {
 		if report, kept, err = Save(run.JSON, report); err != nil {
@@ -88,7 +88,7 @@ func saveReport(run app.BenchRun, report Report) (kept []string, err error) {
 	return kept, nil
 }
 
-// printLines prints a report without control characters: it holds words of other programs.
+// printLines prints a report without control characters, since it contains output of other programs.
 func printLines(w io.Writer, text string) {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

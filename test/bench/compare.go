@@ -19,32 +19,33 @@ import (
 	"time"
 )
 
-// A comparator is another way to run containers, as its users call it: by command lines. All run the base image.
+// A comparator is another way to run containers. It is used as its users do: by command lines. All run the base
+// image.
 type comparator struct {
 	name string
-	env  []string // of its command lines
-	// a container that sleeps, in the background; more are flags of its own, where it takes any
+	env  []string // for its command lines
+	// starts a sleeping container in the background; more are additional flags
 	create func(id string, more ...string) []string
-	exec   func(id string, argv ...string) []string // a command in it
-	remove func(id string) [][]string               // it, with force
-	once   func(id string) []string                 // the whole life of a container that runs `true`
-	send   func(id, from, to string) []string       // copies a file or directory into it; nil if it has no such thing
-	fetch  func(id, from, to string) []string       // copies one out of it
+	exec   func(id string, argv ...string) []string // runs a command in it
+	remove func(id string) [][]string               // removes it by force
+	once   func(id string) []string                 // creates a container that runs `true`, and removes it
+	send   func(id, from, to string) []string       // copies a file or directory into it; nil if not supported
+	fetch  func(id, from, to string) []string       // copies a file or directory out of it
 	do     func(context.Context, []string) error    // runs a command line
-	down   func()                                   // ends its daemon; nil where that is not for containers that live through it
-	up     func(context.Context) error              // starts it again
-	stop   func()                                   // ends what was started for it
-	socket string                                   // of a containerd, for programs that use it as a library
-	box    string                                   // a container for commands, made when first asked for
+	down   func()                                   // stops its daemon; nil if its containers do not survive that
+	up     func(context.Context) error              // starts its daemon again
+	stop   func()                                   // stops everything that was started for it
+	socket string                                   // of its containerd, for programs that use containerd as a library
+	box    string                                   // a container for commands, created on first use
 }
 
-// starters are the comparators there are.
+// starters maps names of comparators to functions that start them.
 var starters = map[string]func(*bench, context.Context) (*comparator, error){
 	"ctr": (*bench).startContainerd, "docker": (*bench).startDocker, liveDocker: (*bench).startLiveDocker,
 	"crun": (*bench).startCrun,
 }
 
-// other starts a comparator when a row first asks for it. One that cannot be had is said to be missing in the result.
+// other starts a comparator on its first use. If it cannot start, the result lists it as missing.
 func (b *bench) other(ctx context.Context, res *Result, name string) *comparator {
 	if b.Alone {
 		return nil
@@ -76,18 +77,17 @@ func (b *bench) startOther(ctx context.Context, name string) (*comparator, error
 
 var serial atomic.Int64
 
-// fresh is a name for a container that nobody has yet, no other bench on this machine either: runtimes have one
-// directory for all.
+// fresh returns an unused container name. It is unique on the machine, since runtimes share one directory.
 func fresh() string { return fmt.Sprintf("berth-bench-%d-%d", os.Getpid(), serial.Add(1)) }
 
-// with is the same with more flags for its containers.
+// with returns the comparator with additional flags for its containers.
 func (c *comparator) with(more ...string) *comparator {
 	other := *c
 	other.box, other.create = "", func(id string, _ ...string) []string { return c.create(id, more...) }
 	return &other
 }
 
-// creating is the turn that makes a container with a comparator and removes it.
+// creating returns a turn that creates a container and removes it.
 func (c *comparator) creating(name string, every int) *turn {
 	var id string
 	return &turn{name: name, role: Comparator, every: every,
@@ -99,8 +99,8 @@ func (c *comparator) creating(name string, every int) *turn {
 	}
 }
 
-// delete removes a container, also when ctx has ended, as a command line has a bound of its own. What is left of one
-// that was half made is removed as far as it is there.
+// delete removes a container. It works even if ctx has ended, since each command line has its own time limit. It also
+// removes the parts of a container whose creation failed.
 func (c *comparator) delete(ctx context.Context, id string) (err error) {
 	for _, line := range c.remove(id) {
 		err = errors.Join(err, c.do(context.WithoutCancel(ctx), line))
@@ -108,16 +108,17 @@ func (c *comparator) delete(ctx context.Context, id string) (err error) {
 	return err
 }
 
-// whole is the whole life of a container. One whose command line fails, above all as ctx has ended, may be there still.
+// whole runs the whole life of a container. If the command line fails, for example because ctx has ended, whole
+// deletes the container, which may still exist.
 func (c *comparator) whole(ctx context.Context, id string) error {
 	err := c.do(ctx, c.once(id))
 	if err != nil {
-		_ = c.delete(ctx, id) // it may be gone, too
+		_ = c.delete(ctx, id) // it may be gone already
 	}
 	return err
 }
 
-// running is the turn that runs a command in a container that is there already.
+// running returns a turn that runs a command in an existing container.
 func (c *comparator) running(name string, every int, argv ...string) *turn {
 	return &turn{name: name, role: Comparator, every: every, op: func(ctx context.Context) (float64, error) {
 		id, err := c.container(ctx)
@@ -128,12 +129,12 @@ func (c *comparator) running(name string, every int, argv ...string) *turn {
 	}}
 }
 
-// container is one that runs already, for commands and files.
+// container returns a running container for commands and files.
 func (c *comparator) container(ctx context.Context) (string, error) {
 	if c.box == "" {
 		id := fresh()
 		if err := c.do(ctx, c.create(id)); err != nil {
-			_ = c.delete(ctx, id) // it may be half there
+			_ = c.delete(ctx, id) // it may be partly created
 			return "", err
 		}
 		c.box = id
@@ -141,7 +142,7 @@ func (c *comparator) container(ctx context.Context) (string, error) {
 	return c.box, nil
 }
 
-// pipe runs a command in a container that is there already and gives what it writes to take.
+// pipe runs a command in an existing container and passes its output to take.
 func (c *comparator) pipe(ctx context.Context, take func(io.Reader) error, argv ...string) error {
 	id, err := c.container(ctx)
 	if err != nil {
@@ -158,21 +159,22 @@ func (c *comparator) pipe(ctx context.Context, take func(io.Reader) error, argv 
 	return nil
 }
 
-// environment is that of a comparator's programs: they are to find our runtimes first, and nobody's settings.
+// environment returns the environment for a comparator's programs. They find our runtimes first in PATH, and no user
+// settings.
 func environment(first string, more ...string) []string {
 	return append([]string{"PATH=" + first + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + first, "TMPDIR=" + first},
 		more...)
 }
 
-// How long a command line may take, beyond which it hangs; one that unpacks an image; and how long output may stay
-// open after the end, by what was left behind.
+// Time limits: for a command line, beyond which it counts as hung; for one that unpacks an image; and for output that
+// background processes keep open after the end.
 const (
 	lineMost   = time.Minute
 	unpackMost = 5 * time.Minute
 	lineDrain  = 2 * time.Second
 )
 
-// plainly runs command lines with an environment, and waits for each as long as it may take.
+// plainly returns a function that runs command lines with an environment and a time limit.
 func plainly(env []string, most time.Duration) func(context.Context, []string) error {
 	return func(ctx context.Context, line []string) error {
 		var said bytes.Buffer
@@ -181,12 +183,12 @@ func plainly(env []string, most time.Duration) func(context.Context, []string) e
 	}
 }
 
-// within bounds what may hang. The cause of its end says so.
+// within returns a context with a time limit, whose cause names the limit.
 func within(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, most, fmt.Errorf("it took more than %v", most))
 }
 
-// inTime runs a command line and ends it if it hangs.
+// inTime runs a command line and kills it at the time limit.
 func inTime(ctx context.Context, most time.Duration, line, env []string, out io.Writer) error {
 	ctx, cancel := within(ctx, most)
 	defer cancel()
@@ -194,7 +196,7 @@ func inTime(ctx context.Context, most time.Duration, line, env []string, out io.
 	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = env, out, out, lineDrain
 	err := cmd.Run()
 	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return cause // it was killed for that
+		return cause // it was killed for that reason
 	}
 	return err
 }
@@ -202,14 +204,14 @@ func inTime(ctx context.Context, most time.Duration, line, env []string, out io.
 // A service is a comparator's daemon.
 type service struct {
 	cmd  *exec.Cmd
-	log  bytes.Buffer // of what it says; to be read once it has ended
+	log  bytes.Buffer // its output; read only after it has ended
 	done chan struct{}
 }
 
-// serviceWait is how long a comparator's daemon may take to start, and then to end.
+// serviceWait limits how long a comparator's daemon may take to start, and also to end.
 const serviceWait = 30 * time.Second
 
-// begin starts a program and keeps what it says; not its standard output if that has a place already.
+// begin starts a program and records its output. It does not redirect a standard output that is already set.
 func begin(cmd *exec.Cmd, env []string) (*service, error) {
 	s := &service{cmd: cmd, done: make(chan struct{})}
 	if cmd.Env, cmd.Stderr = env, &s.log; cmd.Stdout == nil {
@@ -220,12 +222,12 @@ func begin(cmd *exec.Cmd, env []string) (*service, error) {
 	}
 	go func() {
 		defer close(s.done)
-		_ = cmd.Wait() // what it said tells more
+		_ = cmd.Wait() // its output says more than the error
 	}()
 	return s, nil
 }
 
-// serve starts a daemon and waits until somebody listens at its socket.
+// serve starts a daemon and waits until it listens on its socket.
 func serve(ctx context.Context, socket string, env []string, line ...string) (*service, error) {
 	s, err := begin(exec.Command(line[0], line[1:]...), env)
 	if err != nil {
@@ -244,12 +246,12 @@ func serve(ctx context.Context, socket string, env []string, line ...string) (*s
 		case <-ctx.Done():
 			s.end()
 			return nil, explain(ctx.Err(), line[0], s.log.Bytes())
-		case <-time.After(20 * time.Millisecond): // a socket tells nobody that it is there
+		case <-time.After(20 * time.Millisecond): // poll: there is no event for a new socket
 		}
 	}
 }
 
-// end ends the daemon, by force and with its children if it does not go.
+// end stops the daemon. If it does not end, end kills it and its children.
 func (s *service) end() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -257,15 +259,15 @@ func (s *service) end() {
 	case <-time.After(serviceWait):
 		pids := children(strconv.Itoa(s.cmd.Process.Pid))
 		_ = s.cmd.Process.Kill()
-		for _, pid := range pids { // they may hold its output
+		for _, pid := range pids { // they may hold its output open
 			end(pid)
 		}
 		<-s.done
 	}
 }
 
-// startContainerd starts a stock containerd of the embedded one's version, with the shim and the runc that ours has,
-// and its defaults. Not the embedded one itself: that serves no gRPC, which ctr speaks.
+// startContainerd starts a stock containerd of the same version as the embedded one, with the same shim and runc, and
+// default settings. The embedded one cannot be used: it does not serve gRPC, which ctr needs.
 func (b *bench) startContainerd(ctx context.Context) (*comparator, error) {
 	bin := filepath.Dir(b.Program)
 	ctr := filepath.Join(bin, "ctr")
@@ -308,12 +310,11 @@ func (b *bench) startContainerd(ctx context.Context) (*comparator, error) {
 	return c, nil
 }
 
-// endShims ends what a containerd has left running: its shims, which go on without it, and the containers that are
-// their children.
+// endShims kills the shims that a containerd has left running, and their child processes, the containers.
 func endShims(socket string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {
-		line, _ := os.ReadFile(file) // one that has ended is none
+		line, _ := os.ReadFile(file) // empty if the process has ended
 		argv := strings.Split(string(line), "\x00")
 		if !strings.HasPrefix(filepath.Base(argv[0]), "containerd-shim") || !slices.Contains(argv, socket) {
 			continue
@@ -326,11 +327,11 @@ func endShims(socket string) {
 	}
 }
 
-// children are those of a process.
+// children returns the child processes of a process.
 func children(pid string) (pids []string) {
 	lists, _ := filepath.Glob(filepath.Join("/proc", pid, "task/*/children"))
 	for _, list := range lists {
-		line, _ := os.ReadFile(list) // one that has ended has none
+		line, _ := os.ReadFile(list) // empty if the process has ended
 		pids = append(pids, strings.Fields(string(line))...)
 	}
 	return pids
@@ -339,22 +340,22 @@ func children(pid string) (pids []string) {
 // end kills a process.
 func end(pid string) {
 	if n, err := strconv.Atoi(pid); err == nil && n > 1 {
-		_ = syscall.Kill(n, syscall.SIGKILL) // it may have ended
+		_ = syscall.Kill(n, syscall.SIGKILL) // fails if it has ended
 	}
 }
 
-// image is the base image's name where it has one.
+// image is the name of the base image in comparators that name images.
 const image = "docker.io/library/berth-bench:1"
 
 // clear removes the container for commands.
 func (c *comparator) clear() {
 	if c.box != "" {
-		_ = c.delete(context.Background(), c.box) // its daemon's end and unmountBelow do the rest
+		_ = c.delete(context.Background(), c.box) // if this fails, the end of its daemon and unmountBelow clean up
 		c.box = ""
 	}
 }
 
-// unmountBelow takes away what a comparator may have left mounted, so that its directory can be removed.
+// unmountBelow unmounts what a comparator has left mounted, so that its directory can be removed.
 func unmountBelow(dir string) {
 	table, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -367,7 +368,7 @@ func unmountBelow(dir string) {
 	}
 }
 
-// said is the first line that a program prints.
+// said returns the first line that a program prints.
 func said(ctx context.Context, name string, args ...string) string {
 	out, err := exec.CommandContext(ctx, name, args...).Output()
 	if err != nil {

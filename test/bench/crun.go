@@ -12,20 +12,20 @@ import (
 	"syscall"
 )
 
-// A thread runs functions on an operating system thread with a mount namespace of its own. Programs that are started
-// there see it too.
+// A thread runs functions on one operating system thread with its own mount namespace. Programs started there use the
+// same namespace.
 type thread struct {
 	work chan func()
 	done chan struct{}
 }
 
-// newThread makes one, and runs prepare on it.
+// newThread starts a thread and runs prepare on it.
 func newThread(prepare func() error) (*thread, error) {
 	t := &thread{work: make(chan func()), done: make(chan struct{})}
 	ready := make(chan error, 1)
 	go func() {
 		defer close(t.done)
-		runtime.LockOSThread() // and never unlocked: the thread ends with its namespace
+		runtime.LockOSThread() // never unlocked: the thread ends together with its namespace
 		err := syscall.Unshare(syscall.CLONE_FS | syscall.CLONE_NEWNS)
 		if err == nil {
 			err = syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, "")
@@ -47,7 +47,7 @@ func newThread(prepare func() error) (*thread, error) {
 	return t, nil
 }
 
-// do runs f there and waits for it.
+// do runs f on the thread and waits for it.
 func (t *thread) do(f func() error) (err error) {
 	over := make(chan struct{})
 	t.work <- func() { defer close(over); err = f() }
@@ -55,7 +55,7 @@ func (t *thread) do(f func() error) (err error) {
 	return err
 }
 
-// end ends the thread. A nil one has none.
+// end ends the thread. t may be nil.
 func (t *thread) end() {
 	if t != nil {
 		close(t.work)
@@ -63,7 +63,7 @@ func (t *thread) end() {
 	}
 }
 
-// hybrid is where systemd mounts cgroup v2 beside v1. Crun refuses hosts that have both, so it is shown only the one
+// hybrid is where systemd mounts cgroup v2 beside v1. crun refuses hosts that have both. So it sees only the version
 // that has the controllers.
 const hybrid = "/sys/fs/cgroup/unified"
 
@@ -75,7 +75,7 @@ func hideHybrid() error {
 	return nil
 }
 
-// startCrun prepares a bundle for crun: the fastest OCI runtime, and no daemon.
+// startCrun prepares a bundle for crun, the fastest OCI runtime, which has no daemon.
 func (b *bench) startCrun(ctx context.Context) (_ *comparator, err error) {
 	crun, err := exec.LookPath("crun")
 	if err != nil {
@@ -115,15 +115,15 @@ func (b *bench) startCrun(ctx context.Context) (_ *comparator, err error) {
 		return b.locked.do(func() error { return toFile(ctx, dir, line) })
 	}
 	c.stop = c.clear
-	if err := c.whole(ctx, fresh()); err != nil { // a host that crun refuses is told at once
+	if err := c.whole(ctx, fresh()); err != nil { // detect early that crun refuses this host
 		return nil, err
 	}
 	b.part(ctx, "crun", crun)
 	return c, nil
 }
 
-// toFile runs a command line with its words in a file. Not in a pipe: what crun leaves in the background would keep
-// that open.
+// toFile runs a command line with its output in a file. A pipe would stay open as long as the background processes of
+// crun run.
 func toFile(ctx context.Context, dir string, line []string) error {
 	f, err := os.CreateTemp(dir, "out-")
 	if err != nil {
@@ -138,7 +138,7 @@ func toFile(ctx context.Context, dir string, line []string) error {
 	return explain(err, line[0], said)
 }
 
-// crunBundle writes crun's own default bundle, over the base image, with one of two programs.
+// crunBundle writes crun's default bundle with the base image. program is one of two programs.
 func (b *bench) crunBundle(ctx context.Context, crun, dir, root, program string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (b *bench) crunBundle(ctx context.Context, crun, dir, root, program string)
 	}
 	var spec map[string]any
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.UseNumber() // numbers stay as they are written
+	dec.UseNumber() // keep numbers as they are written
 	if err := dec.Decode(&spec); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (b *bench) crunBundle(ctx context.Context, crun, dir, root, program string)
 	return os.WriteFile(file, data, 0o644)
 }
 
-// bubblewrap is the turn that runs `true` in one, start to end; nil where there is none.
+// bubblewrap returns a turn that runs `true` in bubblewrap, or nil if bubblewrap is missing.
 func (b *bench) bubblewrap(ctx context.Context, res *Result) (*turn, error) {
 	root, err := b.root(ctx)
 	if err != nil || b.Alone {

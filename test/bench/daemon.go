@@ -19,19 +19,19 @@ import (
 	"berth/test/launch"
 )
 
-// A daemon is what is measured.
+// A daemon is a measured daemon.
 type daemon struct {
 	*client.Client
-	proc  *launch.Process // nil: it was there before us
-	dir   string          // of its data, where it is ours
+	proc  *launch.Process // nil: not started by the bench
+	dir   string          // its data directory, if the bench started it
 	flags []string
 
 	mu  sync.Mutex
-	box string // a container for commands, made when first asked for
+	box string // a container for commands, created on first use
 }
 
-// daemon is the one to measure. Where flags are given, or there is none to use, that is one of our own, which stays
-// until other flags are asked for.
+// daemon returns the daemon to measure. If there are flags, or no daemon to use, it starts a private one. That one
+// stays until other flags are requested.
 func (b *bench) daemon(ctx context.Context, flags ...string) (*daemon, error) {
 	if !b.Self && len(flags) == 0 {
 		if b.shared == nil {
@@ -50,7 +50,7 @@ func (b *bench) daemon(ctx context.Context, flags ...string) (*daemon, error) {
 	return d, err
 }
 
-// private starts a daemon with a data directory of its own and the base image.
+// private starts a daemon with its own data directory and the base image.
 func (b *bench) private(ctx context.Context, flags ...string) (*daemon, error) {
 	switch {
 	case b.Base == "":
@@ -68,7 +68,7 @@ func (b *bench) private(ctx context.Context, flags ...string) (*daemon, error) {
 	}
 	b.part(ctx, "runc", filepath.Join(filepath.Dir(b.Program), "runc"))
 	err = d.importBase(ctx, b.Base)
-	// it fills at its start, beside what is to be measured
+	// a pool would fill at the start and disturb the measurement
 	if pools := b.poolFlags(0, 0); err == nil && pools != nil && !slices.Equal(flags, pools) {
 		err = d.filled(ctx, 1)
 	}
@@ -79,19 +79,19 @@ func (b *bench) private(ctx context.Context, flags ...string) (*daemon, error) {
 	return d, nil
 }
 
-// start starts a private daemon, or starts it again.
+// start starts or restarts a private daemon.
 func (b *bench) start(d *daemon) (err error) {
 	flags := append([]string{"--stop-on-exit", "--bin", filepath.Dir(b.Program)}, d.flags...)
 	proc, err := launch.Start(b.Program, d.dir, flags, nil)
 	if err != nil {
-		return err // the one before, if there was one, has ended
+		return err // an earlier process has already ended
 	}
 	d.proc = proc
 	d.Client, err = client.New(client.Config{Host: d.proc.URL, Key: d.proc.Key, Agent: "berth-bench"})
 	return err
 }
 
-// stopOwn ends the private daemon with its containers.
+// stopOwn stops the private daemon and its containers.
 func (b *bench) stopOwn() {
 	if b.own != nil {
 		b.own.stop()
@@ -99,13 +99,13 @@ func (b *bench) stopOwn() {
 	}
 }
 
-// kill ends a private daemon as a crash would. Its containers go on.
+// kill ends a private daemon like a crash. Its containers keep running.
 func (d *daemon) kill() { d.proc.Stop(syscall.SIGKILL) }
 
-// stop ends a private daemon, its containers and its data.
+// stop stops a private daemon and its containers, and removes its data.
 func (d *daemon) stop() {
 	d.proc.Stop(syscall.SIGTERM)
-	_ = os.RemoveAll(d.dir) // what stays goes with the bench's own directory
+	_ = os.RemoveAll(d.dir) // what remains is removed with the bench's directory
 }
 
 func (d *daemon) importBase(ctx context.Context, file string) error {
@@ -118,10 +118,10 @@ func (d *daemon) importBase(ctx context.Context, file string) error {
 	return err
 }
 
-// lifetime is the longest that a container of ours stays, in seconds, should nobody be left to delete it.
+// lifetime is the maximum lifetime of a measured container in seconds, in case the bench cannot delete it.
 const lifetime = 2 * 60 * 60
 
-// create makes a container.
+// create creates a container.
 func (d *daemon) create(ctx context.Context, req proto.CreateContainer) (string, error) {
 	req.MaxLifetimeSeconds, req.IdleTimeoutSeconds = lifetime, lifetime
 	req.Labels = map[string]string{"berth-bench": "1"}
@@ -129,7 +129,7 @@ func (d *daemon) create(ctx context.Context, req proto.CreateContainer) (string,
 	return con.ID, err
 }
 
-// remove deletes a container, also when ctx has ended: a running daemon must not be left with what we made.
+// remove deletes a container even if ctx has ended, so that nothing is left on a shared daemon.
 func (d *daemon) remove(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -137,7 +137,7 @@ func (d *daemon) remove(ctx context.Context, id string) error {
 	return err
 }
 
-// container is one that runs already, for commands.
+// container returns a running container for commands.
 func (d *daemon) container(ctx context.Context) (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -152,17 +152,17 @@ func (d *daemon) container(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// leave deletes that container, where the daemon stays.
+// leave deletes that container if the daemon stays.
 func (d *daemon) leave(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.proc == nil && d.box != "" {
-		_ = d.remove(ctx, d.box) // its lifetime ends it
+		_ = d.remove(ctx, d.box) // otherwise its lifetime ends it
 		d.box = ""
 	}
 }
 
-// succeeded says what is wrong with a command's end.
+// succeeded returns an error if a command did not succeed.
 func succeeded(res proto.ExecResult) error {
 	switch r := res.Result.Result; {
 	case r == nil:
@@ -173,7 +173,7 @@ func succeeded(res proto.ExecResult) error {
 	return nil
 }
 
-// poolFlags are those of a pool with at least min and at most max containers, if this berth has pools.
+// poolFlags returns the flags for a pool with least to most containers, or nil if this berth has no pools.
 func (b *bench) poolFlags(least, most int) []string {
 	help, err := exec.Command(b.Program, "serve", "--help").Output()
 	if err != nil || !bytes.Contains(help, []byte("--warm-min")) {
@@ -182,7 +182,7 @@ func (b *bench) poolFlags(least, most int) []string {
 	return []string{"--warm-min", strconv.Itoa(least), "--warm-max", strconv.Itoa(most)}
 }
 
-// metric adds up the samples of a metric whose labels have all of the given texts. It tells whether there is one.
+// metric sums the samples of a metric whose labels contain all given texts. found reports whether there is one.
 func metric(text, name string, labels ...string) (total float64, found bool) {
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(line, name)
@@ -199,14 +199,14 @@ func metric(text, name string, labels ...string) (total float64, found bool) {
 	return total, found
 }
 
-// A pool is what a daemon tells of its warm containers.
+// A pool is the state of a daemon's pool.
 type pool struct {
 	there         bool // this berth has pools
 	ready, making int
-	hits, misses  int // creates that found one and that found none, ever
+	hits, misses  int // creates that were served from the pool, and that were not, since the start
 }
 
-// pool reads it.
+// pool reads the state of the pool.
 func (d *daemon) pool(ctx context.Context) (p pool, err error) {
 	text, err := d.Metrics(ctx)
 	if err != nil {
@@ -222,16 +222,16 @@ func (d *daemon) pool(ctx context.Context) (p pool, err error) {
 	return p, nil
 }
 
-// Waits for a pool. One that has nothing and makes nothing for so long is switched off; one that has enough and makes
-// more all the while is not waited for longer.
+// Wait times for a pool. A pool that stays empty and creates nothing for the first time counts as switched off. A
+// pool that has enough containers but keeps creating more is waited for no longer than the second time.
 const (
 	poolWait = 3 * time.Minute
 	poolOff  = 5 * time.Second
 	poolBusy = 10 * time.Second
 )
 
-// filled waits until the pool has n containers to give and makes no more: that would be measured too. A daemon
-// without a pool is ready at once. The daemon has no event for it, so its metrics are asked.
+// filled waits until the pool has n containers and creates no more, since that would disturb the measurement. It
+// returns at once for a daemon without a pool. It polls the metrics because the daemon has no event for this.
 func (d *daemon) filled(ctx context.Context, n int) error {
 	began, busy := time.Now(), time.Now()
 	for {

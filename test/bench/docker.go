@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// liveDocker is a docker whose containers go on when its daemon ends.
+// liveDocker is a docker whose containers survive the end of its daemon.
 const liveDocker = "docker with live-restore"
 
 func (b *bench) startLiveDocker(ctx context.Context) (*comparator, error) {
@@ -19,14 +19,14 @@ func (b *bench) startLiveDocker(ctx context.Context) (*comparator, error) {
 
 func (b *bench) startDocker(ctx context.Context) (*comparator, error) { return b.dockerWith(ctx) }
 
-// dockerWith starts a dockerd of its own: private data, private socket, no network, which ours has not either. It
+// dockerWith starts a private dockerd with its own data and socket and without a network, as ours has none. dockerd
 // finds Debian's containerd and runc by itself.
 func (b *bench) dockerWith(ctx context.Context, flags ...string) (*comparator, error) {
 	dockerd, err := exec.LookPath("dockerd")
 	if err != nil {
 		return nil, errors.New("there is no dockerd; `make setup-bench` installs Debian's docker.io")
 	}
-	// The command of the same package, not a newer one that may come first in PATH.
+	// Use the command of the same package, not a newer one that may come first in PATH.
 	docker := filepath.Join(filepath.Dir(dockerd), "docker")
 	if _, err := os.Stat(docker); err != nil {
 		docker = "/usr/bin/docker"
@@ -39,7 +39,7 @@ func (b *bench) dockerWith(ctx context.Context, flags ...string) (*comparator, e
 	if err != nil {
 		return nil, err
 	}
-	config := filepath.Join(dir, "daemon.json") // the machine's own would be read otherwise
+	config := filepath.Join(dir, "daemon.json") // otherwise dockerd would read the machine's configuration
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
 		return nil, err
 	}
@@ -71,14 +71,14 @@ func (b *bench) dockerWith(ctx context.Context, flags ...string) (*comparator, e
 	}
 	c.stop = func() {
 		c.clear()
-		if s != nil { // else it did not come up again
+		if s != nil { // nil if it did not start again
 			s.end()
 		}
-		// which go on without the daemon, after live-restore or a kill
+		// they keep running without the daemon, after live-restore or a kill
 		endShims(filepath.Join(dir, "exec/containerd/containerd.sock"))
 		unmountBelow(dir)
 	}
-	// As one layer without history: docker of that age reads no OCI archives.
+	// Import one layer without history: docker of this version does not read OCI archives.
 	load := fmt.Sprintf("tar -C %q -c . | %q --host %q import - %s", root, docker, "unix://"+socket, image)
 	if err := plainly(env, unpackMost)(ctx, []string{"/bin/sh", "-c", load}); err != nil {
 		c.stop()

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// root is the base image unpacked: what the bare machine and crun run their commands from, so that all run the same
-// bash. "" without an archive or the right to change into it.
+// root unpacks the base image and returns its directory. The bare machine and crun run their commands there, so that
+// all participants run the same bash. It returns "" without an archive or without the right to chroot.
 func (b *bench) root(ctx context.Context) (string, error) {
 	if b.Base == "" || os.Geteuid() != 0 {
 		return "", nil
@@ -35,8 +35,8 @@ type descriptor struct {
 	Digest    string `json:"digest"`
 }
 
-// unpackImage makes a tree of an OCI archive. It is for archives that this project built: layers are unpacked one
-// over the other, and what they remove of each other is not looked at.
+// unpackImage unpacks an OCI archive that this project built. It unpacks layers over one another and ignores
+// whiteouts.
 func unpackImage(ctx context.Context, archive, layout, root string) error {
 	for _, dir := range []string{layout, root} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -72,19 +72,19 @@ func unpackImage(ctx context.Context, archive, layout, root string) error {
 	return os.RemoveAll(layout)
 }
 
-// blob is where a layout has what a descriptor names.
+// blob returns the path of a descriptor's content in a layout.
 func blob(layout string, d descriptor) string {
 	algorithm, hex, _ := strings.Cut(d.Digest, ":")
 	return filepath.Join(layout, "blobs", algorithm, hex)
 }
 
-// command runs a program and gives what it says when it fails.
+// command runs a program. Its error contains the program's output.
 func command(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	return explain(err, name, out)
 }
 
-// explain adds to an error of a program what it said, in one line.
+// explain adds a program's output to its error, on one line.
 func explain(err error, name string, out []byte) error {
 	if err == nil {
 		return nil
@@ -96,12 +96,12 @@ func explain(err error, name string, out []byte) error {
 	return fmt.Errorf("%s: %w: %s", filepath.Base(name), err, words)
 }
 
-// spawn makes bare processes: of the base image's programs if there is one, else of the host's.
+// spawn starts bare processes: programs of the base image if there is one, otherwise those of the host.
 type spawn struct {
 	root string
 }
 
-// bare is the floor of commands. The result is told which bash that is.
+// bare returns the floor for commands. It notes in the result which bash that is.
 func (b *bench) bare(ctx context.Context, res *Result) (spawn, error) {
 	root, err := b.root(ctx)
 	if err != nil {
@@ -115,7 +115,7 @@ func (b *bench) bare(ctx context.Context, res *Result) (spawn, error) {
 	return spawn{root}, nil
 }
 
-// command is one that is not started yet.
+// command returns a command that is not started.
 func (s spawn) command(argv ...string) *exec.Cmd {
 	cmd := &exec.Cmd{Path: argv[0], Args: argv, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/",
 		"LANG=C.UTF-8"}, Dir: "/"}
@@ -125,14 +125,14 @@ func (s spawn) command(argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// run is the whole life of a process.
+// run runs a process until it ends.
 func (s spawn) run(argv ...string) error { return s.command(argv...).Run() }
 
-// spawnOverHTTP is the least that a command over HTTP can be.
+// spawnOverHTTP is the floor for a command over HTTP.
 const spawnOverHTTP = "HTTP and a bare spawn"
 
-// serving is a server that does nothing but spawn, and a request to it on a kept connection, of which there is one
-// for each of many who ask at once. It is there until stop is called.
+// serving starts an HTTP server that only spawns a process for each request. spawnThere sends it a request on a kept
+// connection; concurrent callers have one connection each. stop stops the server.
 func (s spawn) serving(argv ...string) (spawnThere func(context.Context) error, stop func() error, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -144,12 +144,12 @@ func (s spawn) serving(argv ...string) (spawnThere func(context.Context) error, 
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 			}
 		})}
-	go func() { _ = srv.Serve(l) }() // until Close, which is how it ends
+	go func() { _ = srv.Serve(l) }() // returns an error after Close
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
 	return func(ctx context.Context) error { return ask(ctx, client, "http://"+l.Addr().String()) }, srv.Close, nil
 }
 
-// ask is a request that has to succeed.
+// ask sends a request that must succeed.
 func ask(ctx context.Context, c *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
 	if err != nil {
@@ -166,7 +166,7 @@ func ask(ctx context.Context, c *http.Client, url string) error {
 	return err
 }
 
-// syncer is the floor of what is to be on disk: 4 KiB written over what is there already, and fdatasync.
+// syncer is the floor for durable writes: it overwrites 4 KiB of an existing file and calls fdatasync.
 type syncer struct {
 	f    *os.File
 	page []byte
@@ -175,10 +175,10 @@ type syncer struct {
 
 const (
 	pageBytes  = 4096
-	syncedSize = 4 << 20 // of the file, which is written through and then over again
+	syncedSize = 4 << 20 // size of the file, which is written from start to end repeatedly
 )
 
-// syncing opens a file beside the daemon's data.
+// syncing opens a file on the file system of the daemon's data.
 func (b *bench) syncing() (*syncer, error) {
 	f, err := os.CreateTemp(b.tmp, "sync-")
 	if err != nil {
@@ -201,4 +201,4 @@ func (s *syncer) once(context.Context) (float64, error) {
 	})
 }
 
-func (s *syncer) close() { _ = s.f.Close() } // it has no name any more
+func (s *syncer) close() { _ = s.f.Close() } // the file is already unlinked

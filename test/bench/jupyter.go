@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	jupyterKernel = "Jupyter kernel" // the comparator's name
+	jupyterKernel = "Jupyter kernel" // name of the comparator
 	hostPython    = "/usr/bin/python3"
 )
 
-// asker has a kernel run a cell for each line it reads, and writes the value when reply, result and idle status have
-// come. It takes its kernel with it when its input or itself is ended. What the kernel prints is none of its answers.
+// asker is a Python client of a kernel. It runs a cell for each line that it reads. It writes the value after the
+// reply, the result and the idle status have come. It stops the kernel when its input or the process ends. It does
+// not print the kernel's output.
 const asker = `
 import signal, sys
 from jupyter_client import KernelManager
@@ -48,7 +49,7 @@ finally:
     manager.shutdown_kernel(now=True)
 `
 
-// A kernel is one of Jupyter's, with the client that asks it.
+// A kernel is a Jupyter kernel with its client.
 type kernel struct {
 	*service
 	ask     *os.File
@@ -56,8 +57,8 @@ type kernel struct {
 	lines   *bufio.Reader
 }
 
-// startKernel starts Debian's, which runs on the host: Jupyter has no containers. What it and its client write goes
-// below their HOME.
+// startKernel starts Debian's Jupyter kernel on the host, since Jupyter has no containers. The kernel and its client
+// write below their HOME.
 func (b *bench) startKernel(ctx context.Context) (*kernel, error) {
 	limited, cancel := context.WithTimeout(ctx, lineMost)
 	defer cancel()
@@ -85,13 +86,13 @@ func (b *bench) startKernel(ctx context.Context) (*kernel, error) {
 	defer out.Close()
 	cmd := exec.Command(hostPython, "-I", "-c", asker)
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.WaitDelay = dir, in, out, lineDrain
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal would cut its tidying off
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal would prevent its cleanup
 	s, err := begin(cmd, environment(dir))
 	if err != nil {
 		return nil, errors.Join(err, ask.Close(), answers.Close())
 	}
 	k := &kernel{service: s, ask: ask, answers: answers, lines: bufio.NewReader(answers)}
-	if err := k.cell(ctx); err != nil { // the first waits until the kernel is there
+	if err := k.cell(ctx); err != nil { // the first cell waits until the kernel has started
 		k.end()
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func (b *bench) startKernel(ctx context.Context) (*kernel, error) {
 	return k, nil
 }
 
-// cell runs one and wants its value. A kernel that fails is ended, as only then its words can be read.
+// cell runs a cell and checks its value. It ends a kernel that fails, because its output can be read only then.
 func (k *kernel) cell(ctx context.Context) error {
 	line, err := k.answer(ctx)
 	switch {
@@ -112,7 +113,7 @@ func (k *kernel) cell(ctx context.Context) error {
 	return nil
 }
 
-// answer is the line that is written for one, in as much time as a command line has.
+// answer returns the line that is written for a cell. It has the time limit of a command line.
 func (k *kernel) answer(ctx context.Context) (string, error) {
 	if err := k.answers.SetReadDeadline(time.Now().Add(lineMost)); err != nil {
 		return "", err
@@ -128,8 +129,8 @@ func (k *kernel) answer(ctx context.Context) (string, error) {
 	return line, err
 }
 
-// end ends both, also a second time.
+// end ends the kernel and its client. It may be called twice.
 func (k *kernel) end() {
 	k.service.end()
-	_, _ = k.ask.Close(), k.answers.Close() // nobody is at the other ends
+	_, _ = k.ask.Close(), k.answers.Close() // the processes have ended
 }

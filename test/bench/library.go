@@ -9,41 +9,41 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
-const goClient = "containerd's Go client" // the comparator's name
+const goClient = "containerd's Go client" // name of the comparator
 
-// A library is ctr's containerd as Go programs use it: by one connection, without command lines.
+// A library uses ctr's containerd as Go programs do: over one connection, without command lines.
 type library struct {
 	ctr    *comparator
 	client *containerd.Client
 	image  containerd.Image
 }
 
-// library connects. The client is to be closed.
+// library connects to containerd. The caller must close the client.
 func (c *comparator) library(ctx context.Context) (*library, error) {
-	client, err := containerd.New(c.socket, containerd.WithDefaultNamespace("default")) // ctr's own
+	client, err := containerd.New(c.socket, containerd.WithDefaultNamespace("default")) // the namespace that ctr uses
 	if err != nil {
 		return nil, err
 	}
 	l := &library{ctr: c, client: client}
 	if l.image, err = client.GetImage(ctx, image); err != nil {
-		_ = client.Close() // what failed tells more
+		_ = client.Close() // the first error says more
 		return nil, err
 	}
 	return l, nil
 }
 
-// whole is that of a comparator, with the same bound and tidying.
+// whole is like comparator.whole, with the same time limit and cleanup.
 func (l *library) whole(ctx context.Context, id string) error {
 	ctx, cancel := within(ctx, lineMost)
 	defer cancel()
 	err := l.live(ctx, id)
 	if err != nil {
-		_ = l.ctr.delete(ctx, id) // it may be gone, too
+		_ = l.ctr.delete(ctx, id) // it may be gone already
 	}
 	return err
 }
 
-// live makes a container that runs `true`, waits for its end and deletes it with its snapshot.
+// live creates a container that runs `true`, waits for its end, and deletes it with its snapshot.
 func (l *library) live(ctx context.Context, id string) error {
 	container, err := l.client.NewContainer(ctx, id, containerd.WithImage(l.image), containerd.WithNewSnapshot(
 		id, l.image),

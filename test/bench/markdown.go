@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Markdown is the report for people.
+// Markdown returns the report as Markdown.
 func (r Report) Markdown() string {
 	var w strings.Builder
 	s := r.Stamp
@@ -44,7 +44,7 @@ func (r Report) Markdown() string {
 	return w.String()
 }
 
-// ratioLines are a row's lines of the first table.
+// ratioLines writes a row's lines of the first table.
 func (r Result) ratioLines(w *strings.Builder) {
 	switch {
 	case r.Failed != "":
@@ -68,7 +68,7 @@ func (r Result) ratioLines(w *strings.Builder) {
 	}
 }
 
-// remarks are what readers of a row's numbers have to know.
+// remarks writes notes that explain a row's numbers.
 func (r Result) remarks(w *strings.Builder) {
 	fmt.Fprintf(w, "- **%s**: %s.", r.Row, r.Does)
 	for _, n := range r.Notes {
@@ -83,10 +83,10 @@ func (r Result) remarks(w *strings.Builder) {
 	fmt.Fprintf(w, " (%s, %s, load %s)\n", r.At.Format("01-02 15:04"), r.Version, r.Load)
 }
 
-// pageWidth is the length of lines of text in the document, in characters.
+// pageWidth is the line length of text in the document, in characters.
 const pageWidth = 100
 
-// wrapText breaks text into lines of at most pageWidth, and indents all but the first below a list's dash.
+// wrapText breaks text into lines of at most pageWidth and indents all lines but the first, as in a list.
 func wrapText(text string) string {
 	indent := ""
 	if strings.HasPrefix(text, "- ") {
@@ -112,12 +112,12 @@ func wrapText(text string) string {
 	return w.String()
 }
 
-// cell makes text fit into a table.
+// cell escapes text for a table cell.
 func cell(s string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", "\\|")
 }
 
-// number is a value with three digits that count.
+// number formats a value with three significant digits.
 func number(v float64) string {
 	switch {
 	case v >= 1000:
@@ -130,13 +130,14 @@ func number(v float64) string {
 	return fmt.Sprintf("%.3g", v)
 }
 
-// Between these lines a document has the newest run; what stands around them is written by people.
+// Marks around the newest run in a document. The text outside them is written by hand.
 const (
 	beginMark = "<!-- begin of what berth bench wrote -->"
 	endMark   = "<!-- end of what berth bench wrote -->"
 )
 
-// SaveMarkdown writes the report into a document: between the two marks of one that has them, else as the whole file.
+// SaveMarkdown writes the report into a document. If the document has the two marks, it replaces the text between
+// them; otherwise it replaces the whole file.
 func SaveMarkdown(file string, r Report) error {
 	before, after, err := Place(file)
 	if err != nil {
@@ -145,8 +146,8 @@ func SaveMarkdown(file string, r Report) error {
 	return write(file, []byte(before+beginMark+"\n"+r.Markdown()+endMark+"\n"+after))
 }
 
-// Place is what stands before and after the report in a document. One that is not there yet has nothing; one without
-// a place for the report is an error, which is better known before the measuring.
+// Place returns the text before and after the report in a document. A document that does not exist has neither. A
+// document without a place for the report is an error. Callers check this before they measure.
 func Place(file string) (before, after string, err error) {
 	old, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) == 0 {

@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// A Report is one run, or the newest results of several.
+// A Report holds the results of one run, or the newest results of several runs.
 type Report struct {
 	Stamp Stamp    `json:"stamp"`
 	Rows  []Result `json:"rows"`
 }
 
-// A Result is what one row gave.
+// A Result is the result of one row.
 type Result struct {
 	Row      string    `json:"row"`
 	Does     string    `json:"does"`
 	At       time.Time `json:"at"`
 	Version  string    `json:"version"` // of berth
-	Load     string    `json:"load"`    // average of the last minute when it began
-	Seconds  float64   `json:"seconds"` // that it took
+	Load     string    `json:"load"`    // load average of the last minute when the row began
+	Seconds  float64   `json:"seconds"` // duration of the row
 	Quick    bool      `json:"quick,omitempty"`
 	Measures []Measure `json:"measures,omitempty"`
 	Ratios   []Ratio   `json:"ratios,omitempty"`
@@ -40,7 +40,7 @@ type Missing struct {
 	Reason string `json:"reason"`
 }
 
-// measure is the one of that name; nil if it did not take part.
+// measure returns the measure with that name, or nil if it did not take part.
 func (r *Result) measure(name string) *Measure {
 	i := slices.IndexFunc(r.Measures, func(m Measure) bool { return m.Name == name })
 	if i < 0 || r.Measures[i].N == 0 {
@@ -49,7 +49,7 @@ func (r *Result) measure(name string) *Measure {
 	return &r.Measures[i]
 }
 
-// ratioOf is the one of that name; nil if there is none.
+// ratioOf returns the ratio with that name, or nil if there is none.
 func (r *Result) ratioOf(name string) *Ratio {
 	i := slices.IndexFunc(r.Ratios, func(o Ratio) bool { return o.Name == name })
 	if i < 0 {
@@ -58,10 +58,10 @@ func (r *Result) ratioOf(name string) *Ratio {
 	return &r.Ratios[i]
 }
 
-// measured says whether there are numbers to rely on.
+// measured reports whether the result has reliable numbers.
 func (r *Result) measured() bool { return r.Failed == "" && r.Skipped == "" }
 
-// add adds a measure that was not taken in turns.
+// add adds a measure that was not measured in turns.
 func (r *Result) add(name string, role Role, unit string, samples ...float64) *Measure {
 	m := Measure{Name: name, Role: role, Unit: unit}
 	m.summarize(samples)
@@ -69,7 +69,7 @@ func (r *Result) add(name string, role Role, unit string, samples ...float64) *M
 	return &r.Measures[len(r.Measures)-1]
 }
 
-// against adds the ratio of ours to each of the others that took part. The goal is that of each.
+// against adds the ratio of ours to each of the others that took part. Each ratio has the goal g.
 func (r *Result) against(ours string, g goal, others ...string) {
 	for _, other := range others {
 		if m := r.measure(other); m != nil {
@@ -78,33 +78,33 @@ func (r *Result) against(ours string, g goal, others ...string) {
 	}
 }
 
-// ratio adds one: m's median to something.
+// ratio adds the ratio of m's median to a value.
 func (r *Result) ratio(name string, m *Measure, to float64, g goal) {
 	if m != nil && to > 0 {
 		r.number(name, m.P50/to, g)
 	}
 }
 
-// tail adds what the slowest one in a hundred takes, to the median.
+// tail adds the ratio of the 99th percentile to the median.
 func (r *Result) tail(name string, g goal) {
 	if m := r.measure(name); m != nil && m.P50 > 0 {
 		r.number("p99 / p50 of "+name, m.P99/m.P50, g.untracked())
 	}
 }
 
-// number adds a ratio that was made elsewhere.
+// number adds a ratio that the caller has computed.
 func (r *Result) number(name string, value float64, g goal) {
 	r.Ratios = append(r.Ratios, Ratio{Name: name, Value: value, Higher: g.higher, Target: g.at, Gated: !g.loose})
 }
 
-// note adds a line that readers of the numbers need.
+// note adds a line that explains the numbers.
 func (r *Result) note(format string, args ...any) {
 	if line := fmt.Sprintf(format, args...); !slices.Contains(r.Notes, line) {
 		r.Notes = append(r.Notes, line)
 	}
 }
 
-// row is the one of that name; nil if there is none.
+// row returns the row with that name, or nil if there is none.
 func (r Report) row(name string) *Result {
 	i := slices.IndexFunc(r.Rows, func(res Result) bool { return res.Row == name })
 	if i < 0 {
@@ -113,7 +113,7 @@ func (r Report) row(name string) *Result {
 	return &r.Rows[i]
 }
 
-// Failed counts the rows that did.
+// Failed returns the number of failed rows.
 func (r Report) Failed() (n int) {
 	for _, row := range r.Rows {
 		if row.Failed != "" {
@@ -135,8 +135,8 @@ func Load(file string) (r Report, err error) {
 	return r, nil
 }
 
-// Merge puts the rows of a newer report into an older one, each in the place of its former result. So rows can be
-// measured one by one, and each says when it was.
+// Merge replaces the rows of an older report by those of a newer one. So rows can be measured one by one, and each
+// has its own time.
 func Merge(older, newer Report) Report {
 	merged := Report{Stamp: newer.Stamp}
 	if merged.Stamp.Versions == nil {
@@ -158,9 +158,8 @@ func Merge(older, newer Report) Report {
 	return merged
 }
 
-// Save writes a report as JSON, whole or not at all, with the rows that an earlier one in the same file has and this
-// one has not. It returns what the file has then. A row that says less than the one that the file has does not
-// replace it, and is named in kept.
+// Save writes a report as JSON, atomically. It keeps the rows that only the existing file has. It returns the merged
+// report. A row that has less content than the existing one does not replace it; kept names such rows.
 func Save(file string, r Report) (saved Report, kept []string, err error) {
 	older, err := load(file)
 	if err != nil {
@@ -188,7 +187,7 @@ func Save(file string, r Report) (saved Report, kept []string, err error) {
 	return r, kept, write(file, append(data, '\n'))
 }
 
-// load is Load of a file that need not be there yet.
+// load is Load for a file that may not exist.
 func load(file string) (Report, error) {
 	r, err := Load(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -197,7 +196,7 @@ func load(file string) (Report, error) {
 	return r, err
 }
 
-// lessThan is why a result must not take the place of an older one, which is nil if there is none; "" if it may.
+// lessThan returns why a result must not replace an older one, or "" if it may. older is nil if there is none.
 func (r *Result) lessThan(older *Result) string {
 	switch {
 	case older == nil || !older.measured():
@@ -219,8 +218,8 @@ func (r *Result) lessThan(older *Result) string {
 	return ""
 }
 
-// takes says whether rows of a newer report may stand beside those that stay of an older one: not if they are of
-// another machine, as one stamp is that of all.
+// takes returns an error if rows of a newer report cannot be merged with the remaining rows of an older one. Both
+// must be of the same machine, since the report has one stamp.
 func (r Report) takes(newer Report) error {
 	if r.Stamp.CPU == newer.Stamp.CPU && r.Stamp.Kernel == newer.Stamp.Kernel {
 		return nil
@@ -235,7 +234,7 @@ func (r Report) takes(newer Report) error {
 	return nil
 }
 
-// Fits says whether a run's report can go into a file, which is better known before the measuring.
+// Fits returns an error if the report of a run could not be saved to a file. Callers check this before they measure.
 func Fits(file string, o Options) error {
 	older, err := load(file)
 	if err != nil || len(older.Rows) == 0 {
@@ -255,13 +254,13 @@ func Fits(file string, o Options) error {
 	return nil
 }
 
-// write puts a file in place at once, so that an interruption leaves the former one.
+// write replaces a file atomically, so that an interruption leaves the old one.
 func write(file string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // it is gone after the rename
+	defer os.Remove(f.Name()) // fails after the rename
 	_, err = f.Write(data)
 	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return err

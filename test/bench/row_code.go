@@ -10,10 +10,10 @@ import (
 	"berth/proto"
 )
 
-// What the rows about code run, and its value.
+// The code that the rows about code run, and its value.
 const sum11, value11 = "1+1", "2"
 
-// right wants the value.
+// right returns an error if the outcome does not have that value.
 func right(res proto.Outcome, err error) error {
 	if err == nil && !slices.Equal(res.Results, []string{value11}) {
 		err = fmt.Errorf("results %q, error %q", res.Results, res.Error)
@@ -21,7 +21,7 @@ func right(res proto.Outcome, err error) error {
 	return err
 }
 
-// code is a program in a container and an interpreter of its own, with its value.
+// code measures a program with a new container and a new interpreter, until its value is returned.
 func (b *bench) code(ctx context.Context, res *Result) error {
 	d, err := b.daemon(ctx)
 	if err != nil {
@@ -32,7 +32,7 @@ func (b *bench) code(ctx context.Context, res *Result) error {
 		return err
 	}
 	run := func(ctx context.Context) error { return right(d.RunCode(ctx, proto.Program{Code: sum11})) }
-	if err := run(ctx); err != nil { // from then on a container is kept ready
+	if err := run(ctx); err != nil { // after the first run, the daemon keeps a container ready
 		return err
 	}
 	turns := []*turn{spawning(s, "/usr/bin/python3", "-c", sum11), {name: overHTTP, role: Ours,
@@ -52,11 +52,11 @@ func (b *bench) code(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// readyTime is how long it may take until a container is ready for code.
+// readyTime limits how long the daemon may take to have a container ready for code.
 const readyTime = 30 * time.Second
 
-// codeReady waits until a container is kept ready for code, and its interpreter has begun to start. Where the daemon
-// keeps none it gives up.
+// codeReady waits until a container is ready for code and its interpreter has begun to start. It gives up if the
+// daemon keeps no container ready.
 func (d *daemon) codeReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -67,18 +67,19 @@ func (d *daemon) codeReady(ctx context.Context) error {
 		}
 		for _, c := range list {
 			execs, err := d.Execs(ctx, c.ID)
-			if err != nil && proto.CodeOf(err) != proto.NotFound { // it has just been used up
+			if err != nil && proto.CodeOf(err) != proto.NotFound { // it was used just now
 				return err
 			}
 			if slices.ContainsFunc(execs, func(x proto.Exec) bool { return x.State == proto.ExecRunning }) {
 				return nil
 			}
 		}
-		time.Sleep(5 * time.Millisecond) // nothing tells of it
+		time.Sleep(5 * time.Millisecond) // poll: there is no event
 	}
 }
 
-// cell is code in an interpreter that is there, beside a command in the same container and a cell of a Jupyter kernel.
+// cell measures code in a running interpreter, compared with a command in the same container and a cell of a Jupyter
+// kernel.
 func (b *bench) cell(ctx context.Context, res *Result) error {
 	d, err := b.daemon(ctx)
 	if err != nil {

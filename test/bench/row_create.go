@@ -13,13 +13,13 @@ const (
 	syncFloor = "fdatasync 4 KiB"
 )
 
-// floors of a create that is answered and on disk.
+// floors returns the floors for a create: a request and answer, and a durable write.
 func (b *bench) floors(d *daemon) (turns []*turn, done func(), err error) {
 	s, err := b.syncing()
 	if err != nil {
 		return nil, nil, err
 	}
-	filled := func(ctx context.Context) error { return d.filled(ctx, 1) } // what was taken is made again first
+	filled := func(ctx context.Context) error { return d.filled(ctx, 1) } // wait until the pool has refilled
 	return []*turn{
 		{name: pingFloor, role: Floor, before: filled, op: func(ctx context.Context) (float64, error) {
 			return timed(func() error { return d.Ping(ctx) })
@@ -28,18 +28,18 @@ func (b *bench) floors(d *daemon) (turns []*turn, done func(), err error) {
 	}, s.close, nil
 }
 
-// A maker makes one container of ours after the other.
+// A maker creates containers, one after the other.
 type maker struct {
 	*daemon
 	req  proto.CreateContainer
-	pool int // containers that the pool is to have before each
+	pool int // containers that the pool must have before each create
 	keep bool
 	id   string
 
-	count int // of creates
+	count int // number of creates
 }
 
-// make is a create and its answer.
+// make creates a container and returns the time until the answer.
 func (m *maker) make(ctx context.Context) (float64, error) {
 	m.id = ""
 	if m.pool > 0 {
@@ -54,14 +54,14 @@ func (m *maker) make(ctx context.Context) (float64, error) {
 	})
 }
 
-// one makes a container for all of a row.
+// one creates the container of a whole row.
 func (d *daemon) one(ctx context.Context) (m *maker, leave func(), err error) {
 	m = &maker{daemon: d}
 	_, err = m.make(ctx)
-	return m, func() { _ = m.tidy(ctx) }, err // or else its lifetime ends it
+	return m, func() { _ = m.tidy(ctx) }, err // otherwise its lifetime ends it
 }
 
-// use is a create and a first command, until that has ended.
+// use creates a container, runs a first command, and returns the time until that has ended.
 func (m *maker) use(ctx context.Context) (float64, error) {
 	took, err := m.make(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (m *maker) use(ctx context.Context) (float64, error) {
 	return took + more, err
 }
 
-// tidy deletes what was made.
+// tidy deletes the container.
 func (m *maker) tidy(ctx context.Context) error {
 	if m.id == "" {
 		return nil
@@ -83,7 +83,7 @@ func (m *maker) tidy(ctx context.Context) error {
 	return m.remove(ctx, m.id)
 }
 
-// warm is a create with a container in the pool, and how long it is until a first command in it has ended.
+// warm measures a create from the pool, and the time until a first command has ended.
 func (b *bench) warm(ctx context.Context, res *Result) error {
 	d, err := b.daemon(ctx)
 	if err != nil {
@@ -110,7 +110,8 @@ func (b *bench) warm(ctx context.Context, res *Result) error {
 	return d.hits(ctx, res, before, made(plain, used))
 }
 
-// hits adds how many of n creates since then came from the pool. A miss is slow and no failure, so it is a number.
+// hits adds the share of n creates that came from the pool since before was read. A miss is slow but not a failure,
+// so it is reported as a number.
 func (d *daemon) hits(ctx context.Context, res *Result, before pool, n int) error {
 	now, err := d.pool(ctx)
 	if err != nil {
@@ -124,7 +125,7 @@ func (d *daemon) hits(ctx context.Context, res *Result, before pool, n int) erro
 	return nil
 }
 
-// made is how many containers a row's makers made.
+// made returns how many containers the makers of a row have created.
 func made(makers ...*maker) (n int) {
 	for _, m := range makers {
 		n += m.count
@@ -132,7 +133,7 @@ func made(makers ...*maker) (n int) {
 	return n
 }
 
-// custom is a create that asks for much: environment, limits, and a workspace that is there already.
+// custom measures a create with many options: environment, limits, and an existing workspace.
 func (b *bench) custom(ctx context.Context, res *Result) error {
 	d, err := b.daemon(ctx)
 	if err != nil {
@@ -149,7 +150,7 @@ func (b *bench) custom(ctx context.Context, res *Result) error {
 	if err := first.tidy(ctx); err != nil {
 		return err
 	}
-	// it is listed, should it stay
+	// if this fails, the workspace stays listed
 	defer func() { _ = d.DeleteWorkspace(context.WithoutCancel(ctx), con.WorkspaceID) }()
 	before, err := d.pool(ctx)
 	if err != nil {
@@ -180,7 +181,7 @@ func (b *bench) custom(ctx context.Context, res *Result) error {
 	return d.hits(ctx, res, before, made(plain, asking))
 }
 
-// cold is a create that has to start everything.
+// cold measures a create that must start everything.
 func (b *bench) cold(ctx context.Context, res *Result) error {
 	d, err := b.daemon(ctx, b.poolFlags(0, 0)...)
 	if err != nil {

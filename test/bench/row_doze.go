@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// dozers are the flags of a daemon that has containers doze when it is told to sweep, and at no other time.
+// dozers are the flags of a daemon whose containers doze only when the bench starts a sweep.
 var dozers = []string{"--doze-idle-after", "1ms", "--sweep-every", "1h"}
 
-// fallAsleep is how long a guest may take from its answer to the moment that it dozes, which nobody is told of.
+// fallAsleep is how long a guest may take from its answer until it dozes. There is no event for that.
 const fallAsleep = 20 * time.Millisecond
 
-// doze has n containers doze that nobody uses.
+// doze makes n unused containers doze.
 func (d *daemon) doze(ctx context.Context, n int) error {
 	most := time.Now().Add(time.Minute)
 	for left := n; left > 0; {
@@ -29,7 +29,7 @@ func (d *daemon) doze(ctx context.Context, n int) error {
 	return nil
 }
 
-// doze is what a container's next command waits for that the container dozes.
+// doze measures the delay of the first command in a dozing container.
 func (b *bench) doze(ctx context.Context, res *Result) error {
 	d, err := b.daemon(ctx, append(b.poolFlags(0, 0), dozers...)...)
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	"berth/proto"
 )
 
-// What the exec rows run: as small as a command for bash can be.
+// The command of the exec rows, the smallest possible for bash.
 const nothing = "true"
 
 var nothingArgv = []string{"/bin/bash", "-c", nothing}
 
-// Names of turns that several rows have.
+// Names of turns that several rows use.
 const (
 	bareSpawn = "bare spawn"
 	overHTTP  = "berth"
 	overLive  = "berth, websocket"
 )
 
-// beside is what a row about commands has: a container of a daemon, which the caller leaves, and the bare machine.
+// beside prepares a row about commands: a container of a daemon, which the caller must leave, and the bare machine.
 func (b *bench) beside(ctx context.Context, res *Result) (d *daemon, s spawn, id string, err error) {
 	if d, err = b.daemon(ctx); err != nil {
 		return d, s, "", err
@@ -36,14 +36,14 @@ func (b *bench) beside(ctx context.Context, res *Result) (d *daemon, s spawn, id
 	return d, s, id, err
 }
 
-// spawning is the floor of commands.
+// spawning returns the floor for commands.
 func spawning(s spawn, argv ...string) *turn {
 	return &turn{name: bareSpawn, role: Floor, op: func(context.Context) (float64, error) {
 		return timed(func() error { return s.run(argv...) })
 	}}
 }
 
-// exec is a command and its answer.
+// exec measures a command and its answer.
 func (b *bench) exec(ctx context.Context, res *Result) error {
 	d, s, id, err := b.beside(ctx, res)
 	if err != nil {
@@ -54,12 +54,12 @@ func (b *bench) exec(ctx context.Context, res *Result) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stop() }() // nobody asks any more
+	defer func() { _ = stop() }() // no requests are left
 	least := &turn{name: spawnOverHTTP, role: Floor, op: func(ctx context.Context) (float64, error) {
 		return timed(func() error { return spawnThere(ctx) })
 	}}
 	turns := []*turn{spawning(s, nothingArgv...), least}
-	for _, o := range execOthers { // not at an end, where they would always be beside the same one
+	for _, o := range execOthers { // not at either end, where they would always follow the same turn
 		if c := b.other(ctx, res, o.name); c != nil {
 			turns = append(turns, c.running(o.command, o.every, "bash", "-c", nothing))
 		}
@@ -73,22 +73,22 @@ func (b *bench) exec(ctx context.Context, res *Result) error {
 	res.against(overHTTP, atMost(1.35), bareSpawn)
 	res.against(overHTTP, atMost(0.1), "ctr task exec")
 	res.against(overHTTP, lower, "docker exec", "crun exec", spawnOverHTTP)
-	res.against(spawnOverHTTP, lower.untracked(), bareSpawn) // nothing of ours
+	res.against(spawnOverHTTP, lower.untracked(), bareSpawn) // does not contain berth
 	res.tail(overHTTP, atMost(3))
 	return nil
 }
 
-// execOthers is what running a command in a container is called elsewhere, and in each how many rounds it takes part:
-// the slow ones in fewer.
+// execOthers are the names of running a command in a container with each comparator. Slow comparators take part in
+// fewer rounds.
 var execOthers = []other{{"ctr", "ctr task exec", 4}, {"docker", "docker exec", 10}, {"crun", "crun exec", 4}}
 
-// An other is a comparator's part in a row.
+// An other is the part of a comparator in a row.
 type other struct {
 	name, command string
 	every         int
 }
 
-// bash runs a text and wants it to succeed.
+// bash runs a bash script, which must succeed.
 func (d *daemon) bash(ctx context.Context, id, text string) error {
 	res, err := d.Run(ctx, id, proto.Cmd{Command: text})
 	if err != nil {
@@ -97,7 +97,7 @@ func (d *daemon) bash(ctx context.Context, id, text string) error {
 	return succeeded(res)
 }
 
-// execLive is the same on a connection where commands are messages.
+// execLive measures the same over a connection on which commands are messages.
 func (b *bench) execLive(ctx context.Context, res *Result) error {
 	d, s, id, err := b.beside(ctx, res)
 	if err != nil {
@@ -129,7 +129,7 @@ func (b *bench) execLive(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// finish runs a command on a live connection and waits for its end. Output goes to each, which may be nil.
+// finish runs a command on a live connection and waits for its end. It passes output to each, which may be nil.
 func finish(ctx context.Context, live *client.Live, ref string, cmd proto.Cmd, each func(proto.Event)) (
 	res proto.ExecResult, err error) {
 	if err := live.Exec(ref, cmd); err != nil {
@@ -152,10 +152,10 @@ func finish(ctx context.Context, live *client.Live, ref string, cmd proto.Cmd, e
 	}
 }
 
-// clients is how many are at work at once where a row is about many.
+// clients is the number of concurrent clients in rows about concurrency.
 const clients = 16
 
-// python is the start of an interpreter, which needs far more of the disk and the kernel than bash.
+// python measures the start of an interpreter, which needs much more of the disk and the kernel than bash.
 func (b *bench) python(ctx context.Context, res *Result) error {
 	d, s, id, err := b.beside(ctx, res)
 	if err != nil {
@@ -173,7 +173,7 @@ func (b *bench) python(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// run runs a program and wants it to succeed.
+// run runs a program, which must succeed.
 func (d *daemon) run(ctx context.Context, id string, argv ...string) error {
 	res, err := d.Run(ctx, id, proto.Cmd{Argv: argv})
 	if err != nil {
@@ -182,7 +182,7 @@ func (d *daemon) run(ctx context.Context, id string, argv ...string) error {
 	return succeeded(res)
 }
 
-// throughput is how many commands there are in a second.
+// throughput measures commands per second.
 func (b *bench) throughput(ctx context.Context, res *Result) error {
 	d, err := b.daemon(ctx)
 	if err != nil {
@@ -195,7 +195,7 @@ func (b *bench) throughput(ctx context.Context, res *Result) error {
 	users, err := b.users(ctx, d, clients)
 	defer func() {
 		for _, u := range users {
-			_ = d.remove(ctx, u.box) // its lifetime ends it
+			_ = d.remove(ctx, u.box) // otherwise its lifetime ends it
 		}
 	}()
 	if err != nil {
@@ -205,7 +205,7 @@ func (b *bench) throughput(ctx context.Context, res *Result) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stop() }() // nobody asks any more
+	defer func() { _ = stop() }() // no requests are left
 	slice := 2 * time.Second
 	if b.Quick {
 		slice = 200 * time.Millisecond
@@ -233,7 +233,7 @@ func (b *bench) throughput(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// users are clients of a daemon with their own connections, each with a container.
+// users returns n clients of a daemon, each with its own connections and a container.
 func (b *bench) users(ctx context.Context, d *daemon, n int) (all []*daemon, err error) {
 	for range n {
 		c, err := d.Apart()
@@ -249,7 +249,7 @@ func (b *bench) users(ctx context.Context, d *daemon, n int) (all []*daemon, err
 	return all, nil
 }
 
-// rate is how often n workers do something in a second. Their first failure ends it.
+// rate returns how many times per second n workers can call do. The first failure ends it.
 func rate(ctx context.Context, n int, during time.Duration, do func(ctx context.Context, worker int) error) (
 	float64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -5,19 +5,19 @@ import "context"
 // Names of floors and comparators.
 const (
 	ddSynced  = "dd and fdatasync"
-	ddInside  = "dd in a container" // on the file system that a container's files are on
+	ddInside  = "dd in a container" // on the file system of the container's files
 	pageCache = "page-cache copy"
 	dockerCp  = "docker cp"
 )
 
-// upload stores a file, and writes one into a container.
+// upload measures storing a file, and writing one into a container.
 func (b *bench) upload(ctx context.Context, res *Result) error {
 	t, err := b.transfer(ctx, 1, b.megabytes()<<20)
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	// In memory there, too, for the dd that runs there.
+	// The dd in the container must also read from memory.
 	if err := t.put(ctx, sourceInside); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (b *bench) upload(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// download reads a stored file, and one out of a container.
+// download measures reading a stored file, and reading one out of a container.
 func (b *bench) download(ctx context.Context, res *Result) error {
 	t, err := b.transfer(ctx, 1, b.megabytes()<<20)
 	if err != nil {

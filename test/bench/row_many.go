@@ -14,7 +14,7 @@ import (
 	"berth/proto"
 )
 
-// each does something n times with some workers at once, and joins what failed.
+// each calls do n times with concurrent workers, and joins the errors.
 func each(ctx context.Context, n, workers int, do func(ctx context.Context, i int) error) error {
 	next := make(chan int)
 	go func() {
@@ -48,10 +48,10 @@ func each(ctx context.Context, n, workers int, do func(ctx context.Context, i in
 	return nil
 }
 
-// hands is how many workers prepare and tidy where that is not what is measured.
+// hands is the number of workers for preparation and cleanup, which are not measured.
 const hands = 8
 
-// live makes n containers and returns their IDs, also those made before a failure.
+// live creates n containers. It returns the IDs, including those created before a failure.
 func (d *daemon) live(ctx context.Context, n int) ([]string, error) {
 	ids := make([]string, n)
 	err := each(ctx, n, hands, func(ctx context.Context, i int) (err error) {
@@ -61,7 +61,7 @@ func (d *daemon) live(ctx context.Context, n int) ([]string, error) {
 	return ids, err
 }
 
-// removeAll deletes containers. Empty IDs are those that were not made.
+// removeAll deletes containers. It skips empty IDs, of containers that were not created.
 func (d *daemon) removeAll(ctx context.Context, ids []string) error {
 	return each(context.WithoutCancel(ctx), len(ids), hands, func(ctx context.Context, i int) error {
 		if ids[i] == "" {
@@ -71,7 +71,7 @@ func (d *daemon) removeAll(ctx context.Context, ids []string) error {
 	})
 }
 
-// burst is as many creates at once as the pool has containers.
+// burst measures as many concurrent creates as the pool has containers.
 func (b *bench) burst(ctx context.Context, res *Result) error {
 	n, rounds := 200, 7
 	if b.Quick {
@@ -87,7 +87,7 @@ func (b *bench) burst(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// burstOf has n clients create one container each, with so many in the pool.
+// burstOf lets n clients create one container each. The pool has pooled containers.
 func (b *bench) burstOf(ctx context.Context, res *Result, name string, n, pooled, rounds int) error {
 	d, err := b.daemon(ctx, b.poolFlags(pooled, pooled+pooled/4)...)
 	if err != nil {
@@ -103,7 +103,7 @@ func (b *bench) burstOf(ctx context.Context, res *Result, name string, n, pooled
 	}
 	ids, single := make([]string, n), []float64{}
 	var mu sync.Mutex
-	ready := func(ctx context.Context) error { // connected, and with what was taken made again
+	ready := func(ctx context.Context) error { // connected, and with a refilled pool
 		if err := each(ctx, n, n, func(ctx context.Context, i int) error { return users[i].Ping(ctx) }); err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (b *bench) burstOf(ctx context.Context, res *Result, name string, n, pooled
 	if err := b.inTurns(ctx, res, rounds, turns); err != nil {
 		return err
 	}
-	// each round has n
+	// each round has n samples
 	res.add("one create of a burst, "+name, Ours, "ms", single[min(n*warmUps(rounds), len(single)):]...)
 	now, err := d.pool(ctx)
 	if now.there {
@@ -154,10 +154,10 @@ func (b *bench) burstOf(ctx context.Context, res *Result, name string, n, pooled
 	return err
 }
 
-// churners is how many workers create and delete at once.
+// churners is the number of workers that create and delete concurrently.
 const churners = 4
 
-// churn is creating and deleting without an end.
+// churn measures continuous creating and deleting.
 func (b *bench) churn(ctx context.Context, res *Result) error {
 	slice, rounds := 5*time.Second, 3
 	switch {
@@ -201,7 +201,7 @@ func (b *bench) churn(ctx context.Context, res *Result) error {
 	if err := d.filled(ctx, churners); err != nil {
 		return err
 	}
-	before := d.traces() // with what comparators have for good
+	before := d.traces() // includes permanent traces of comparators
 	if err := b.inTurns(ctx, res, rounds, turns); err != nil {
 		return err
 	}
@@ -211,10 +211,10 @@ func (b *bench) churn(ctx context.Context, res *Result) error {
 	return d.leaked(ctx, res, before)
 }
 
-// traces are what containers of a daemon have outside of them: what may leak.
+// traces counts the host resources of a daemon's containers, which may leak.
 type traces map[string]int
 
-// traces counts them. Nothing is counted of a daemon that is not ours: we do not know its process.
+// traces counts the resources. It counts nothing for a daemon that the bench did not start, whose process is unknown.
 func (d *daemon) traces() traces {
 	if d.proc == nil {
 		return nil
@@ -226,7 +226,7 @@ func (d *daemon) traces() traces {
 		if err == nil && e.IsDir() && strings.Contains(e.Name(), proto.ContainerPrefix) {
 			t["cgroups"]++
 		}
-		return nil // what goes while we look is gone
+		return nil // files may disappear during the walk
 	})
 	networks := map[string]bool{}
 	links, _ := filepath.Glob("/proc/[0-9]*/ns/net")
@@ -239,10 +239,10 @@ func (d *daemon) traces() traces {
 	return t
 }
 
-// settling is how long what was deleted may take to be gone.
+// settling limits how long the resources of deleted containers may exist.
 const settling = 30 * time.Second
 
-// leaked fails if there is more of anything than before.
+// leaked returns an error if there is more of any resource than before.
 func (d *daemon) leaked(ctx context.Context, res *Result, before traces) error {
 	if before == nil {
 		res.note("What it leaves was not looked at: the daemon is not ours.")

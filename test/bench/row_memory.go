@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// A reading of what is taken counts as settled when so many in a row, half a second apart, differ by no more than
-// steady KiB.
+// Memory use counts as settled when this many readings in a row, half a second apart, differ by at most steady KiB.
 const (
 	readings   = 6
 	steady     = 1024.0
 	settleMost = time.Minute
 )
 
-// taken is the memory that is in use and that the kernel cannot take back when it wants to, in KiB. It is what
-// MemAvailable leaves, but for two things that change by tens of MiB with nothing of ours: what that holds back of
-// the page cache, and free pages that the kernel keeps aside for each processor.
+// taken returns the used memory that the kernel cannot reclaim, in KiB. It is based on MemAvailable. It corrects for
+// two parts that change by tens of MiB without any action of ours: the reserved part of the page cache, and free
+// pages in per-CPU lists.
 func taken() float64 {
 	aside := sumOf("/proc/zoneinfo", "count") * float64(os.Getpagesize()) / 1024 // in the lists of processors
 	return memory("MemTotal", "Shmem") - memory("MemFree", "Buffers", "Cached", "SReclaimable") - aside
 }
 
-// settled is what is taken once that does not change any more. Settling is what is measured here, so time has to pass.
+// settled returns the used memory once it no longer changes. It must wait, because the change over time is what it
+// observes.
 func settled(ctx context.Context) (float64, error) {
 	last, same := taken(), 1
 	for began := time.Now(); same < readings && time.Since(began) < settleMost; {
@@ -47,7 +47,7 @@ func settled(ctx context.Context) (float64, error) {
 	return last, nil
 }
 
-// memory is what containers hold that nobody uses: theirs, that of what stands beside them, and the kernel's.
+// memory measures the memory of idle containers: of the containers, of their helper processes, and of the kernel.
 func (b *bench) memory(ctx context.Context, res *Result) error {
 	n, others := 200, 100
 	switch {
@@ -101,7 +101,7 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 			continue
 		}
 		res.add(o.command, Comparator, "KiB", theirs)
-		g := more.untracked() // it stands on one sample
+		g := more.untracked() // there is only one sample
 		if o.name == "docker" {
 			g = atLeast(4)
 		}
@@ -113,12 +113,12 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// groupedShims is ctr with one shim for all containers, where it starts one for each otherwise.
+// groupedShims is ctr with one shim for all containers. By default it starts one for each.
 const groupedShims = "ctr run -d with grouped shims"
 
-// held is how much more memory is taken, for each of n, after build made them, which the caller undoes. A quarter of
-// them is made and undone before that: what a daemon took for its start, for an image above all, goes back then and
-// not in the middle of what counts.
+// held returns the additional memory for each of n containers that build creates. The caller undoes build. Before
+// that, held creates and undoes a quarter of them. So memory that a daemon used for its start, above all for an
+// image, is released before the measurement.
 func held(ctx context.Context, n int, build func(n int) error, undo func() error) (float64, error) {
 	if err := errors.Join(build(max(1, n/4)), undo()); err != nil {
 		return 0, err
@@ -138,12 +138,12 @@ func held(ctx context.Context, n int, build func(n int) error, undo func() error
 	return (after - before) / float64(n), err
 }
 
-// held is the same for a comparator.
+// held returns the same for a comparator.
 func (c *comparator) held(ctx context.Context, n int) (float64, error) {
 	var undo func() error
 	defer func() {
 		if undo != nil {
-			_ = undo() // it ends with the comparator
+			_ = undo() // the container ends with the comparator
 		}
 	}()
 	return held(ctx, n, func(n int) (err error) {
@@ -152,7 +152,7 @@ func (c *comparator) held(ctx context.Context, n int) (float64, error) {
 	}, func() error { return undo() })
 }
 
-// many makes containers. undo removes those that were made, which can be done again.
+// many creates containers. undo removes those that were created; it may be called more than once.
 func (c *comparator) many(ctx context.Context, n int) (ids []string, undo func() error, err error) {
 	ids = make([]string, n)
 	undo = func() error {
@@ -170,7 +170,7 @@ func (c *comparator) many(ctx context.Context, n int) (ids []string, undo func()
 	})
 }
 
-// charged notes what the kernel charges to the cgroups of what name is about: all of it, and the kernel's own part.
+// charged notes the memory that the kernel charges to the cgroups with a prefix: the total and the kernel's part.
 func charged(res *Result, name, prefix string) {
 	var all, kernel, n float64
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, e fs.DirEntry, err error) error {
@@ -192,7 +192,7 @@ func charged(res *Result, name, prefix string) {
 	}
 }
 
-// counter is a file with one number; 0 if there is none.
+// counter returns the number in a file, or 0 if there is none.
 func counter(file string) float64 {
 	text, _ := os.ReadFile(file)
 	v, _ := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)

@@ -21,24 +21,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticker writes its clock, in nanoseconds, line by line, 2 ms apart. Containers have the host's clock.
+// ticker writes its clock in nanoseconds, one line every 2 ms. Containers have the host's clock.
 const ticker = "import os,sys,time\nfor _ in range(int(sys.argv[1])):\n time.sleep(0.002)\n " +
 	"os.write(1,b'%d\\n'%time.time_ns())"
 
-// age is how long ago a line was written, in ms.
+// age returns how long ago a line was written, in ms.
 func age(line string) (float64, error) {
 	ns, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
 	return float64(time.Now().UnixNano()-ns) / 1e6, err
 }
 
-// A ticking runs the ticker for so many lines and returns how old each was when it came.
+// A ticking runs the ticker for a number of lines. It returns the age of each line on arrival.
 type ticking struct {
 	name string
 	role Role
 	run  func(ctx context.Context, lines int) ([]float64, error)
 }
 
-// tickings are those of the bare machine, of ours over a connection that close closes, and of others.
+// tickings returns those of the bare machine, of ours over a connection that closed closes, and of comparators.
 func (b *bench) tickings(ctx context.Context, res *Result) (all []ticking, closed func(), err error) {
 	d, s, id, err := b.beside(ctx, res)
 	if err != nil {
@@ -58,7 +58,7 @@ func (b *bench) tickings(ctx context.Context, res *Result) (all []ticking, close
 		{overLive, Ours, func(ctx context.Context, lines int) (ages []float64, err error) {
 			var bad error
 			end, err := finish(ctx, live, fresh(), proto.Cmd{Argv: tick(lines)}, func(e proto.Event) {
-				// Several lines may come as one event; each is as old as it says.
+				// One event may have several lines, each with its own time.
 				more, err := agesOf(bytes.NewReader(e.DataBase64))
 				ages, bad = append(ages, more...), errors.Join(bad, err)
 			})
@@ -74,10 +74,10 @@ func (b *bench) tickings(ctx context.Context, res *Result) (all []ticking, close
 				lines)
 		}})
 	}
-	return all, func() { _ = live.Close(); d.leave(ctx) }, nil // all has been read
+	return all, func() { _ = live.Close(); d.leave(ctx) }, nil // all output was read
 }
 
-// Names of what output is compared with.
+// Names of the participants in rows about output.
 const (
 	barePipe   = "bare pipe"
 	dockerExec = "docker exec"
@@ -85,7 +85,7 @@ const (
 
 func tick(lines int) []string { return []string{"/usr/bin/python3", "-c", ticker, strconv.Itoa(lines)} }
 
-// agesOf reads lines, and how old each is.
+// agesOf reads lines and returns the age of each.
 func agesOf(r io.Reader) (ages []float64, err error) {
 	in := bufio.NewScanner(r)
 	for in.Scan() {
@@ -98,7 +98,7 @@ func agesOf(r io.Reader) (ages []float64, err error) {
 	return ages, in.Err()
 }
 
-// line is the way of one line, from the write in the container to the client.
+// line measures the latency of one line, from the write in the container to the client.
 func (b *bench) line(ctx context.Context, res *Result) error {
 	all, closed, err := b.tickings(ctx, res)
 	if err != nil {
@@ -115,7 +115,7 @@ func (b *bench) line(ctx context.Context, res *Result) error {
 			}
 			if err != nil && t.role == Comparator && ctx.Err() == nil {
 				res.Missing = append(res.Missing, Missing{t.name, err.Error()})
-				all = slices.Delete(all, i, i+1) // it is the last
+				all = slices.Delete(all, i, i+1) // it is the last one
 				break
 			}
 			if err != nil {
@@ -133,7 +133,7 @@ func (b *bench) line(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// bulk is output as fast as it comes.
+// bulk measures the throughput of output.
 func (b *bench) bulk(ctx context.Context, res *Result) error {
 	d, err := b.daemon(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 		int64(len(data))); err != nil {
 		return err
 	}
-	unix.Sync() // else the kernel writes both files while the first rounds are measured
+	unix.Sync() // otherwise the kernel would write both files to disk during the first rounds
 	live, err := d.Live(ctx, m.id)
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 		const copied = "/tmp/text"
 		id, err := c.container(ctx)
 		if err == nil {
-			// or it goes with the container
+			// otherwise it is removed with the container
 			defer func() { _ = c.do(context.WithoutCancel(ctx), c.exec(id, "rm", "-f", copied)) }()
 			err = c.do(ctx, c.send(id, file, copied))
 		}
@@ -233,13 +233,13 @@ func (b *bench) bulk(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// text is what bulk output is made of: lines as programs write them.
+// text returns bulk output: lines like those of programs.
 func text(size int) []byte {
 	line := []byte("2026-01-01 12:00:00 worker 7: processed 1234 records of the batch in 56 ms\n")
 	return bytes.Repeat(line, size/len(line)+1)[:size]
 }
 
-// pipe runs a bare command and gives what it writes to take.
+// pipe runs a bare command and passes its output to take.
 func (s spawn) pipe(take func(io.Reader) error, argv ...string) (err error) {
 	return pipe(s.command(argv...), take)
 }

@@ -14,7 +14,7 @@ import (
 	"berth/proto"
 )
 
-// pause is how fast a container that stands still goes on.
+// pause measures how fast a paused container resumes.
 func (b *bench) pause(ctx context.Context, res *Result) error {
 	d, err := b.daemon(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *bench) pause(ctx context.Context, res *Result) error {
 	}
 	among := fmt.Sprintf(", one of %d", n)
 	ids, err := d.live(ctx, n-1)
-	defer func() { _ = d.removeAll(ctx, ids) }() // or their lifetime ends them
+	defer func() { _ = d.removeAll(ctx, ids) }() // otherwise their lifetime ends them
 	if err == nil {
 		err = each(ctx, len(ids), hands, func(ctx context.Context, i int) error {
 			_, err := d.Pause(ctx, ids[i])
@@ -82,10 +82,10 @@ func (b *bench) pause(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// A freezer is a bare cgroup with a process that sleeps.
+// A freezer is a bare cgroup with a sleeping process.
 type freezer struct {
 	dir, file    string
-	stop, resume string // what is written to file
+	stop, resume string // values written to file
 	cmd          *exec.Cmd
 }
 
@@ -114,7 +114,7 @@ func (f *freezer) write(file, text string) error {
 	return os.WriteFile(filepath.Join(f.dir, file), []byte(text), 0)
 }
 
-// frozen says whether all stand still.
+// frozen reports whether all processes are frozen.
 func (f *freezer) frozen() bool {
 	if f.stop == "1" {
 		events, _ := os.ReadFile(filepath.Join(f.dir, "cgroup.events"))
@@ -124,15 +124,15 @@ func (f *freezer) frozen() bool {
 	return strings.TrimSpace(string(state)) == f.stop
 }
 
-// freezeMost is how long a process that sleeps may take to stand still.
+// freezeMost limits how long freezing a sleeping process may take.
 const freezeMost = 5 * time.Second
 
-// thaw is how long the write takes that has a frozen process go on.
+// thaw returns how long the write takes that resumes a frozen process.
 func (f *freezer) thaw(context.Context) (float64, error) {
 	if err := f.write(f.file, f.stop); err != nil {
 		return 0, err
 	}
-	for began := time.Now(); !f.frozen(); { // v1 tells nobody
+	for began := time.Now(); !f.frozen(); { // poll: v1 has no event
 		if time.Since(began) > freezeMost {
 			return 0, fmt.Errorf("a bare process does not freeze within %v", freezeMost)
 		}
@@ -140,11 +140,11 @@ func (f *freezer) thaw(context.Context) (float64, error) {
 	return timed(func() error { return f.write(f.file, f.resume) })
 }
 
-// close ends the process and removes the cgroup, which takes until the process is gone from it.
+// close ends the process and removes the cgroup. It waits until the process has left the cgroup.
 func (f *freezer) close() {
-	_ = f.write(f.file, f.resume) // a frozen process of v1 does not die
+	_ = f.write(f.file, f.resume) // v1 cannot kill a frozen process
 	_ = f.cmd.Process.Kill()
-	_ = f.cmd.Wait() // killed, as was meant
+	_ = f.cmd.Wait() // the error says that it was killed
 	for range 100 {
 		if err := os.Remove(f.dir); err == nil || errors.Is(err, os.ErrNotExist) {
 			return

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// restart is how long nobody is served after the daemon was killed.
+// restart measures the downtime after the daemon was killed.
 func (b *bench) restart(ctx context.Context, res *Result) error {
 	n, rounds := 200, 3
 	if b.Quick {
@@ -65,8 +65,8 @@ func (b *bench) restart(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// dockerRestart is the same of docker with n containers, which leave removes. There is no turn where there is no
-// docker.
+// dockerRestart measures the same for docker with n containers, which leave removes. It returns no turns if docker is
+// missing.
 func (b *bench) dockerRestart(ctx context.Context, res *Result, n int) (turns []*turn, leave func(), err error) {
 	c := b.other(ctx, res, liveDocker)
 	if c == nil {
@@ -74,7 +74,7 @@ func (b *bench) dockerRestart(ctx context.Context, res *Result, n int) (turns []
 	}
 	b.say("  %d containers of docker's", n)
 	ids, undo, err := c.many(ctx, n)
-	leave = func() { _ = undo() } // or they end with the comparator
+	leave = func() { _ = undo() } // otherwise they end with the comparator
 	if err != nil {
 		leave()
 		return nil, nil, err
@@ -91,7 +91,7 @@ func (b *bench) dockerRestart(ctx context.Context, res *Result, n int) (turns []
 	}}}, leave, nil
 }
 
-// again kills a private daemon, starts it and runs a command in a container that lived through that.
+// again kills a private daemon, starts it, and runs a command in a container that has survived.
 func (b *bench) again(ctx context.Context, d *daemon, id string) (float64, error) {
 	d.kill()
 	return timed(func() error {

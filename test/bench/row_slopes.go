@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// slopes are the medians with more and more containers live.
+// slopes measures how medians grow with the number of live containers.
 func (b *bench) slopes(ctx context.Context, res *Result) error {
 	steps := []int{10, 100, 1000}
 	if b.Quick {
@@ -37,9 +37,8 @@ func (b *bench) slopes(ctx context.Context, res *Result) error {
 	for _, what := range []string{"command", "cold create", "warm create"} {
 		res.against(at(what, last), atMost(1.2), at(what, first))
 	}
-	// Those are of minutes that lie apart, in which the machine's own speed changes. Two of them take turns with bare
-	// spawns.
-	// a floor that fails has ended the row
+	// The measurements are minutes apart, and the machine's speed may change in between. Two of them take turns with
+	// bare spawns to correct for that. The divisor is not 0: a failing floor has ended the row.
 	slower := res.measure(at(bareSpawn, last)).P50 / res.measure(at(bareSpawn, first)).P50
 	for _, what := range []string{"command", "cold create"} {
 		if few := res.measure(at(what, first)); few != nil {
@@ -47,15 +46,15 @@ func (b *bench) slopes(ctx context.Context, res *Result) error {
 				res.measure(at(what, last)), few.P50*slower, atMost(1.2))
 		}
 	}
-	res.against(at("restart", last), lower.untracked(), at("restart", first)) // one of each
+	res.against(at("restart", last), lower.untracked(), at("restart", first)) // one sample of each
 	return nil
 }
 
-// at names a measure with so many live containers.
+// at returns the name of a measure with n live containers.
 func at(what string, n int) string { return fmt.Sprintf("%s at %d", what, n) }
 
-// slopeAt measures with n live containers. Warm creates need a pool, so the daemon is killed and started with one,
-// and then without.
+// slopeAt measures with n live containers. Warm creates need a pool. So slopeAt kills the daemon and starts it with a
+// pool, and later without one.
 func (b *bench) slopeAt(ctx context.Context, res *Result, d *daemon, s spawn, n int, id string, empty,
 	pooled []string) error {
 	m := &maker{daemon: d}
@@ -63,7 +62,7 @@ func (b *bench) slopeAt(ctx context.Context, res *Result, d *daemon, s spawn, n 
 	bare.name = at(bareSpawn, n)
 	turns := []*turn{
 		bare,
-		// Between the two, so that what a create leaves to be done falls into each of them as often.
+		// Between the two, so that the work that a create leaves behind affects both equally often.
 		{name: at("cold create", n), role: Ours, every: 2, op: m.make, after: m.tidy},
 		{name: at("command", n), role: Ours, op: func(ctx context.Context) (float64, error) {
 			return timed(func() error { return d.bash(ctx, id, nothing) })

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// What docker's copies are called where a row has both ways.
+// Names of docker's copies in rows with both directions.
 const (
 	dockerInto  = "docker cp into a container"
 	dockerOutOf = "docker cp out of a container"
 )
 
-// both are the turns of the container's copies, into it and out of it, behind docker's.
+// both returns turns that copy into and out of the container, and docker's copies before them.
 func (b *bench) both(ctx context.Context, res *Result, t *transfer, every int) (turns []*turn) {
 	if c := b.other(ctx, res, "docker"); c != nil {
 		turns = append(turns, t.sending(c, dockerInto, every), t.fetching(c, dockerOutOf, every))
@@ -25,7 +25,7 @@ func (r *Result) beside() {
 	r.against(outOfContainer, atLeast(2), dockerOutOf)
 }
 
-// mebibyte stores 1 MiB and reads it, and has it go into a container and out of it.
+// mebibyte measures 1 MiB: storing it, reading it, and copying it into and out of a container.
 func (b *bench) mebibyte(ctx context.Context, res *Result) error {
 	t, err := b.transfer(ctx, 1, 1<<20)
 	if err != nil {
@@ -50,7 +50,7 @@ func (b *bench) mebibyte(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// manyFiles is how many "many" moves.
+// manyFiles returns how many files the row "many" copies.
 func (b *bench) manyFiles() int {
 	if b.Quick {
 		return 3 * perDirectory
@@ -58,7 +58,7 @@ func (b *bench) manyFiles() int {
 	return 100 * perDirectory
 }
 
-// many has a directory of small files go into a container and out of it, as one archive.
+// many measures copying a directory of small files into and out of a container, as one archive.
 func (b *bench) many(ctx context.Context, res *Result) error {
 	t, err := b.transfer(ctx, b.manyFiles(), 4<<10)
 	if err != nil {
@@ -92,7 +92,7 @@ func (b *bench) many(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// tarPipe copies a directory as an archive that is nowhere whole.
+// tarPipe returns a shell command that copies a directory through a tar pipe.
 func tarPipe(from, to string) string {
 	return fmt.Sprintf("mkdir %q && tar -C %q -c . | tar -C %q -x", to, from, to)
 }

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// counted is what the whole machine is watched for, as perf names it, and as the report does.
+// counted lists the events that are counted on the whole machine: their names in perf, and in the report.
 var counted = [][2]string{
 	{"syscalls:sys_enter_execve", "programs executed"}, {"syscalls:sys_enter_fdatasync", "fdatasync"},
 	{"syscalls:sys_enter_fsync", "fsync"},
@@ -23,7 +23,8 @@ var counted = [][2]string{
 
 var switches = [2]string{"context-switches", "context switches"}
 
-// tree is what the machine does for one operation, daemons and all. Other work on it is counted too.
+// tree counts the work of the whole machine for one operation, including daemons. Other work on the machine is
+// counted, too.
 func (b *bench) tree(ctx context.Context, res *Result) error {
 	if _, err := watch(ctx, func() error { return nil }); err != nil {
 		return &skipped{"perf cannot count system calls here (" + err.Error() + "); `make setup-bench` installs " +
@@ -51,7 +52,7 @@ func (b *bench) tree(ctx context.Context, res *Result) error {
 	}
 	n := b.rounds(50)
 	for _, op := range ops {
-		if _, err := op.once(ctx); err != nil { // what happens the first time only is not counted
+		if _, err := op.once(ctx); err != nil { // do not count what happens only the first time
 			return err
 		}
 		counts, err := watch(ctx, func() error {
@@ -80,7 +81,7 @@ func (b *bench) tree(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// treeOfLines counts switches while lines come, two milliseconds apart.
+// treeOfLines counts context switches while lines come every 2 ms.
 func (b *bench) treeOfLines(ctx context.Context, res *Result) error {
 	all, closed, err := b.tickings(ctx, res)
 	if err != nil {
@@ -99,7 +100,7 @@ func (b *bench) treeOfLines(ctx context.Context, res *Result) error {
 	return nil
 }
 
-// mountsOf counts what a container has mounted that everybody on the machine sees.
+// mountsOf counts the mounts of a container that are visible on the whole machine.
 func (b *bench) mountsOf(ctx context.Context, res *Result, d *daemon, others []*comparator) error {
 	mounts := func() float64 {
 		table, _ := os.ReadFile("/proc/self/mountinfo")
@@ -125,8 +126,8 @@ func (b *bench) mountsOf(ctx context.Context, res *Result, d *daemon, others []*
 	return nil
 }
 
-// watch counts while do runs. Perf counts from when the program starts that it is given: a cat, which tells that it
-// has by giving a line back.
+// watch counts events while do runs. perf begins to count when it starts the program that it is given. That program
+// is a cat: when it returns a line, perf has begun.
 func watch(ctx context.Context, do func() error) ([]float64, error) {
 	perf, err := exec.LookPath("perf")
 	if err != nil {
@@ -157,7 +158,7 @@ func watch(ctx context.Context, do func() error) ([]float64, error) {
 	if err == nil {
 		err = do()
 	}
-	_ = in.Close() // ends cat, or it has ended
+	_ = in.Close() // ends cat; fails if cat has ended
 	if werr := cmd.Wait(); err == nil || werr != nil {
 		err = explain(werr, perf, said.Bytes())
 	}
@@ -167,7 +168,7 @@ func watch(ctx context.Context, do func() error) ([]float64, error) {
 	return parsePerf(said.String())
 }
 
-// parsePerf reads perf's table: the count first, then a unit, then the name.
+// parsePerf parses perf's table: count, unit, name.
 func parsePerf(text string) ([]float64, error) {
 	counts, found := make([]float64, len(counted)), 0
 	for line := range strings.Lines(text) {

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// A Stamp says where and when a run was.
+// A Stamp describes where and when a run took place.
 type Stamp struct {
 	Date     time.Time         `json:"date"`
-	Version  string            `json:"version"` // of berth: the commit
+	Version  string            `json:"version"` // commit of berth
 	Kernel   string            `json:"kernel"`
 	CPU      string            `json:"cpu"`
 	Cores    int               `json:"cores"`
 	MemoryGB float64           `json:"memory_gib"`
 	Cgroups  string            `json:"cgroups"` // v1, v2 or hybrid
-	Disk     string            `json:"disk"`    // file system below the daemon's data
-	Load     string            `json:"load"`    // average of the last minute when it began
+	Disk     string            `json:"disk"`    // file system of the daemon's data
+	Load     string            `json:"load"`    // load average of the last minute at the start
 	Go       string            `json:"go"`
 	Versions map[string]string `json:"versions"` // of the comparators
 }
@@ -38,9 +38,9 @@ func stampOf(dir, version string) Stamp {
 	return s
 }
 
-// processor is the model of the first CPU.
+// processor returns the model of the first CPU.
 func processor() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // without it the stamp says nothing
+	text, _ := os.ReadFile("/proc/cpuinfo") // if this fails, the stamp has no model
 	for line := range strings.Lines(string(text)) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(value)
@@ -49,7 +49,7 @@ func processor() string {
 	return runtime.GOARCH
 }
 
-// cgroups says which hierarchy has the controllers.
+// cgroups returns which hierarchy has the controllers.
 func cgroups() string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		return "v2"
@@ -60,7 +60,7 @@ func cgroups() string {
 	return "v1"
 }
 
-// fileSystems are the ones that data directories are likely to be on, by their magic numbers.
+// fileSystems maps magic numbers of the usual file systems to names.
 var fileSystems = map[int64]string{0xef53: "ext4", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x01021994: "tmpfs",
 	0x794c7630: "overlay"}
 
@@ -75,17 +75,17 @@ func fileSystem(dir string) string {
 	return fmt.Sprintf("%#x", st.Type)
 }
 
-// loadAverage is that of the last minute.
+// loadAverage returns the load average of the last minute.
 func loadAverage() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(text), " ")
 	return first
 }
 
-// memory is what fields of /proc/meminfo add up to, in KiB.
+// memory returns the sum of fields of /proc/meminfo, in KiB.
 func memory(fields ...string) float64 { return sumOf("/proc/meminfo", fields...) }
 
-// sumOf adds up the numbers on the lines "key: N" of one of the kernel's files; 0 is seen by whoever divides by it.
+// sumOf sums the numbers on lines "key: N" of a kernel file. It returns 0 if the file cannot be read.
 func sumOf(file string, keys ...string) (sum float64) {
 	text, _ := os.ReadFile(file)
 	for line := range strings.Lines(string(text)) {

@@ -5,33 +5,33 @@ import (
 	"slices"
 )
 
-// A Role says what a measure is in its row.
+// A Role is the role of a measure in its row.
 type Role string
 
 // The roles.
 const (
 	Ours       Role = "berth"
-	Floor      Role = "floor"      // what the machine itself takes
+	Floor      Role = "floor"      // the cost on the machine itself
 	Comparator Role = "comparator" // another way to run containers
 )
 
-// A Measure is what one of a row's participants gave, in all rounds.
+// A Measure summarizes the samples of one participant in all rounds.
 type Measure struct {
 	Name     string  `json:"name"`
 	Role     Role    `json:"role"`
 	Unit     string  `json:"unit"` // "ms", "1/s", "MiB/s", …
-	N        int     `json:"n"`    // of samples
+	N        int     `json:"n"`    // number of samples
 	P50      float64 `json:"p50"`
-	P90      float64 `json:"p90"` // the worse tail: of a rate it is a low one
+	P90      float64 `json:"p90"` // of the worse tail: for a rate, a low value
 	P99      float64 `json:"p99"`
 	Failures int     `json:"failures,omitempty"`
-	Failure  string  `json:"failure,omitempty"` // the first
+	Failure  string  `json:"failure,omitempty"` // the first one
 }
 
-// higher tells units of which more is better.
+// higher lists the units for which a higher value is better.
 var higher = []string{"1/s", "MiB/s"}
 
-// summarize makes percentiles of samples, by nearest rank. The tail is the worse end.
+// summarize computes percentiles by nearest rank. The tail is the worse end.
 func (m *Measure) summarize(samples []float64) {
 	m.N = len(samples)
 	if m.N == 0 {
@@ -45,7 +45,7 @@ func (m *Measure) summarize(samples []float64) {
 	m.P50, m.P90, m.P99 = rank(sorted, 50), rank(sorted, 90), rank(sorted, 99)
 }
 
-// rank is the nearest-rank percentile of what is sorted from better to worse.
+// rank returns a nearest-rank percentile of samples that are sorted from better to worse.
 func rank(sorted []float64, percent float64) float64 {
 	i := int(math.Ceil(percent/100*float64(len(sorted)))) - 1
 	return sorted[min(max(i, 0), len(sorted)-1)]
@@ -55,36 +55,36 @@ func rank(sorted []float64, percent float64) float64 {
 type Ratio struct {
 	Name   string  `json:"name"` // "berth / bare spawn"
 	Value  float64 `json:"value"`
-	Higher bool    `json:"higher,omitempty"` // more is better
-	Target float64 `json:"target,omitempty"` // to be held; 0: none
-	Gated  bool    `json:"gated,omitempty"`  // an earlier run's value is compared with it
+	Higher bool    `json:"higher,omitempty"` // higher is better
+	Target float64 `json:"target,omitempty"` // required value; 0: none
+	Gated  bool    `json:"gated,omitempty"`  // compared with the value of an earlier run
 }
 
-// A goal is what a ratio ought to be.
+// A goal is the goal for a ratio.
 type goal struct {
 	at     float64
 	higher bool
-	// not compared with earlier runs: tails, what settles differently each time, what stands on one sample, and what
-	// holds nothing of ours
+	// Not compared with earlier runs: tails, values that settle differently each time, values from one sample, and
+	// ratios that do not involve berth.
 	loose bool
 }
 
 func atMost(v float64) goal  { return goal{at: v} }
 func atLeast(v float64) goal { return goal{at: v, higher: true} }
 
-// lower and more are goals without a number.
+// Goals without a required value.
 var (
 	lower = goal{}
 	more  = goal{higher: true}
 )
 
-// untracked is the goal without the comparison to earlier runs.
+// untracked returns the goal without the comparison with earlier runs.
 func (g goal) untracked() goal {
 	g.loose = true
 	return g
 }
 
-// Held says whether a ratio is where it ought to be. One without a target is.
+// Held reports whether a ratio meets its target. A ratio without a target does.
 func (r Ratio) Held() bool {
 	switch {
 	case r.Target == 0:
@@ -95,7 +95,7 @@ func (r Ratio) Held() bool {
 	return r.Value <= r.Target
 }
 
-// worse says whether r is worse than an earlier run's, by more than the factor slack.
+// worse reports whether r is worse than in an earlier run by more than the factor slack.
 func (r Ratio) worse(earlier Ratio, slack float64) bool {
 	if r.Higher {
 		return r.Value < earlier.Value/slack
@@ -103,7 +103,7 @@ func (r Ratio) worse(earlier Ratio, slack float64) bool {
 	return r.Value > earlier.Value*slack
 }
 
-// better is the better of two values of the same ratio.
+// better returns the better of two values of the same ratio.
 func (r Ratio) better(other Ratio) Ratio {
 	if other.Value != 0 && (r.Value == 0 || r.worse(other, 1)) {
 		return other
@@ -111,7 +111,7 @@ func (r Ratio) better(other Ratio) Ratio {
 	return r
 }
 
-// sum is the sum of medians, for floors that are made of parts.
+// sum returns the sum of medians, for floors that have several parts.
 func sum(ms ...*Measure) (total float64) {
 	for _, m := range ms {
 		if m != nil {

@@ -15,12 +15,12 @@ const (
 	margin     = 12
 )
 
-// SVG draws all ratios that have a target: a bar for each, how far it is from the target on a logarithmic scale. Left
-// of the line in the middle is better.
+// SVG draws all ratios that have a target. A bar shows the distance from the target on a logarithmic scale. Left of
+// the center line is better.
 func (r Report) SVG() string {
 	type bar struct {
 		label string
-		off   float64 // log2 of how much worse than the target
+		off   float64 // log2 of the factor by which it is worse than the target
 		held  bool
 		text  string
 	}
@@ -48,7 +48,7 @@ func (r Report) SVG() string {
 	fmt.Fprintf(
 		&w,
 		`<text x="%d" y="%d">berth %s: ratios and their targets (left of the line is better; each step is a factor of 2)</text>`+"\n", margin, margin+lineHeight/2, escape(r.Stamp.Version))
-	const steps = 4 // to each side
+	const steps = 4 // on each side
 	for step := -steps; step <= steps; step++ {
 		x := middle + float64(step)*plotWidth/(2*steps)
 		color := "#ddd"
@@ -77,7 +77,7 @@ func (r Report) SVG() string {
 
 func escape(s string) string {
 	var w strings.Builder
-	_ = xml.EscapeText(&w, []byte(s)) // a Builder takes everything
+	_ = xml.EscapeText(&w, []byte(s)) // cannot fail: w is a Builder
 	return w.String()
 }
 

@@ -18,10 +18,10 @@ import (
 	"berth/proto"
 )
 
-// shared memory is where transfers come from and go to, so that the client's own disk takes no part.
+// sharedMemory is the source and destination of transfers, so that the client's disk has no influence.
 const sharedMemory = "/dev/shm"
 
-// megabytes of a large transfer.
+// megabytes returns the size of a large transfer.
 func (b *bench) megabytes() int {
 	if b.Quick {
 		return 16
@@ -29,21 +29,21 @@ func (b *bench) megabytes() int {
 	return 1024
 }
 
-// A transfer is what the rows about files share: one file, or a directory of many.
+// A transfer is the common part of rows about files: one file, or a directory of many files.
 type transfer struct {
 	*daemon
 	files  int    // 1: source is the file itself
-	bytes  int    // of each
+	bytes  int    // of each file
 	source string // in memory
-	sink   string // where copies go, in memory
-	disk   string // where copies go beside the daemon's data
-	kept   string // a copy there that is read, once keep has made it
-	stored string // its ID in the Files API
-	box    string // a container
+	sink   string // destination in memory
+	disk   string // destination on the file system of the daemon's data
+	kept   string // copy there that is read; keep creates it
+	stored string // file ID in the Files API
+	box    string // container ID
 	close  func()
 }
 
-// transfer makes files that do not compress, and a daemon that takes one of the largest.
+// transfer creates incompressible files, and a daemon that accepts one of the largest size.
 func (b *bench) transfer(ctx context.Context, files, bytes int) (_ *transfer, err error) {
 	d, err := b.daemon(ctx, "--max-file-bytes", strconv.Itoa(2*b.megabytes()<<20))
 	if err != nil {
@@ -57,12 +57,12 @@ func (b *bench) transfer(ctx context.Context, files, bytes int) (_ *transfer, er
 		dir, "sink"), disk: filepath.Join(b.tmp, "copy"), kept: filepath.Join(b.tmp, "kept")}
 	t.close = func() {
 		if t.box != "" {
-			_ = d.remove(ctx, t.box) // its lifetime ends it
+			_ = d.remove(ctx, t.box) // otherwise its lifetime ends it
 		}
 		if t.stored != "" {
-			_ = d.DeleteFile(context.WithoutCancel(ctx), t.stored) // it is listed, should it stay
+			_ = d.DeleteFile(context.WithoutCancel(ctx), t.stored) // if this fails, the file stays listed
 		}
-		// memory, and the bench's own directory
+		// in memory and in the bench's directory
 		_ = errors.Join(os.RemoveAll(dir), os.RemoveAll(t.disk), os.RemoveAll(t.kept))
 	}
 	if err = t.fill(); err == nil {
@@ -75,10 +75,10 @@ func (b *bench) transfer(ctx context.Context, files, bytes int) (_ *transfer, er
 	return t, nil
 }
 
-// perDirectory is how many of many files are in one directory.
+// perDirectory is the number of files in one directory.
 const perDirectory = 100
 
-// fill makes the source, different each time: the daemon keeps equal contents once.
+// fill creates the source with new content each time, because the daemon stores equal content once.
 func (t *transfer) fill() error {
 	random := rand.NewChaCha8([32]byte([]byte(fmt.Sprintf("%032d", os.Getpid()))))
 	if t.files == 1 {
@@ -96,7 +96,7 @@ func (t *transfer) fill() error {
 	return nil
 }
 
-// fillFile makes a file of the next bytes of r.
+// fillFile creates a file from the next bytes of r.
 func fillFile(name string, r io.Reader, bytes int) error {
 	f, err := os.Create(name)
 	if err != nil {
@@ -106,8 +106,8 @@ func fillFile(name string, r io.Reader, bytes int) error {
 	return errors.Join(err, f.Close())
 }
 
-// Where a container, of ours or of a comparator, has the copies that are made, and ours the one that is read and the
-// source for floors inside, in memory.
+// Paths in a container, of ours or of a comparator: the copy that is written, the copy that is read, and the source
+// in memory for floors that run inside.
 const (
 	inside       = "/workspace/copy"
 	keptInside   = "/workspace/kept"
@@ -115,7 +115,8 @@ const (
 	otherCopy    = "/tmp/copy"
 )
 
-// keep makes what is read: a copy on disk, one in the container, and of a single file one in the Files API.
+// keep creates the copies that are read: one on disk, one in the container, and for a single file one in the Files
+// API.
 func (t *transfer) keep(ctx context.Context) error {
 	if err := command(ctx, "cp", "-r", t.source, t.kept); err != nil {
 		return err
@@ -128,22 +129,22 @@ func (t *transfer) keep(ctx context.Context) error {
 	return err
 }
 
-// whole is a command of the shell that fails unless all files are at path, each of its size.
+// whole returns a shell command that fails unless all files are at path with the right size.
 func (t *transfer) whole(path string) string {
 	return fmt.Sprintf(
 		`n=$(find %q -type f -size %dc | wc -l); [ "$n" = %d ] || { echo "$n of %d files came whole" >&2; exit 1; }`,
 		path, t.bytes, t.files, t.files)
 }
 
-// taken is whole, and removes what is there in any case.
+// taken is whole, and also removes the files in any case.
 func (t *transfer) taken(path string) string {
 	return fmt.Sprintf("trap 'rm -rf %s' EXIT; %s", path, t.whole(path))
 }
 
-// even has each turn begin with nothing that is still to be written, which would share the disk with it, and with
-// free memory that the machine has touched. A virtual machine may give its host the memory that is free for seconds,
-// and then gets each page of it back when it is written to: a copy is half as fast, but for whoever has just removed
-// a file as large.
+// even gives all turns the same start. It writes all dirty pages to disk, since the writes would compete with the
+// turn. It also touches free memory. A virtual machine may return memory to its host a few seconds after it is freed,
+// and gets each page back on the next write. That halves the speed of a copy, except for a turn that has just removed
+// a file of the same size.
 func (t *transfer) even(turns []*turn) []*turn {
 	for _, turn := range turns {
 		op := turn.op
@@ -158,7 +159,7 @@ func (t *transfer) even(turns []*turn) []*turn {
 	return turns
 }
 
-// touch takes so much memory, each page of it, and gives it back.
+// touch allocates memory, writes to each page, and frees it.
 func touch(bytes int) error {
 	b, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
@@ -168,7 +169,7 @@ func touch(bytes int) error {
 	return unix.Munmap(b)
 }
 
-// unit is that of a transfer's speed: of many files it is files that count.
+// unit returns the unit of a transfer's speed: files per second for many files.
 func (t *transfer) unit() string {
 	if t.files > 1 {
 		return "1/s"
@@ -176,7 +177,7 @@ func (t *transfer) unit() string {
 	return "MiB/s"
 }
 
-// speed is how much of the transfer there is in a second.
+// speed runs do and returns the transfer's speed.
 func (t *transfer) speed(do func() error) (float64, error) {
 	amount := float64(t.files)
 	if t.files == 1 {
@@ -186,33 +187,33 @@ func (t *transfer) speed(do func() error) (float64, error) {
 	return amount / took * 1000, err
 }
 
-// floor is a copy by the machine's own programs.
+// floor returns a turn that copies with a program of the machine.
 func (t *transfer) floor(name, to, program string, args ...string) *turn {
 	return &turn{name: name, role: Floor, unit: t.unit(), op: func(ctx context.Context) (float64, error) {
-		_ = os.RemoveAll(to) // it is written anew
+		_ = os.RemoveAll(to) // each copy writes a new file
 		return t.speed(func() error { return command(ctx, program, args...) })
 	}, after: func(ctx context.Context) error { return command(ctx, "sh", "-c", t.whole(to)) }}
 }
 
-// dd is the floor of one file.
+// dd returns the floor for one file.
 func (t *transfer) dd(name, from, to string, more ...string) *turn {
 	return t.floor(name, to, "dd", append([]string{"if=" + from, "of=" + to, "bs=1M", "status=none"}, more...)...)
 }
 
-// floorInside is one in the container, on the file system that its files are on.
+// floorInside returns a floor in the container, on the file system of its files.
 func (t *transfer) floorInside(name, line string) *turn {
 	return &turn{name: name, role: Floor, unit: t.unit(), op: func(ctx context.Context) (float64, error) {
 		return t.speed(func() error { return t.bash(ctx, t.box, line) })
 	}, after: func(ctx context.Context) error { return t.bash(ctx, t.box, t.taken(inside)) }}
 }
 
-// What ours are called.
+// Names of our turns.
 const (
 	intoContainer  = "into a container"
 	outOfContainer = "out of a container"
 )
 
-// put writes the source into the container, a directory as `berth cp` does.
+// put writes the source into the container. It writes a directory as `berth cp` does.
 func (t *transfer) put(ctx context.Context, path string) error {
 	box := t.FS(t.box, proto.UserDefault)
 	if t.files > 1 {
@@ -229,14 +230,14 @@ func (t *transfer) put(ctx context.Context, path string) error {
 	return err
 }
 
-// writing is the turn that puts the source into the container.
+// writing returns a turn that puts the source into the container.
 func (t *transfer) writing() *turn {
 	return &turn{name: intoContainer, role: Ours, unit: t.unit(), op: func(ctx context.Context) (float64, error) {
 		return t.speed(func() error { return t.put(ctx, inside) })
 	}, after: func(ctx context.Context) error { return t.bash(ctx, t.box, t.taken(inside)) }}
 }
 
-// get copies what is kept in the container to the sink, a directory as `berth cp` does.
+// get copies from the container to the sink. It copies a directory as `berth cp` does.
 func (t *transfer) get(ctx context.Context) error {
 	box := t.FS(t.box, proto.UserDefault)
 	if t.files == 1 {
@@ -253,13 +254,13 @@ func (t *transfer) get(ctx context.Context) error {
 	return unpack.Tar(t.sink, in, func(string) {})
 }
 
-// reading is the turn that gets it out of the container.
+// reading returns a turn that copies out of the container.
 func (t *transfer) reading() *turn { return t.sinking(outOfContainer, t.get) }
 
-// sinking is a turn of ours that fills the sink.
+// sinking returns a turn of ours that fills the sink.
 func (t *transfer) sinking(name string, do func(context.Context) error) *turn {
 	return &turn{name: name, role: Ours, unit: t.unit(), op: func(ctx context.Context) (float64, error) {
-		_ = os.RemoveAll(t.sink) // as the floor's is
+		_ = os.RemoveAll(t.sink) // as the floor does
 		return t.speed(func() error { return do(ctx) })
 	}, after: func(ctx context.Context) error { return command(ctx, "sh", "-c", t.whole(t.sink)) }}
 }
@@ -274,12 +275,12 @@ func (t *transfer) receive(in *client.Download, err error) error {
 	if err != nil {
 		return err
 	}
-	// the file's own ReadFrom has a small buffer
+	// the file's own ReadFrom uses a small buffer
 	_, err = io.CopyBuffer(struct{ io.Writer }{out}, in, make([]byte, 1<<20))
 	return errors.Join(err, out.Close())
 }
 
-// store puts the file into the Files API.
+// store uploads the file to the Files API.
 func (t *transfer) store(ctx context.Context) (client.File, error) {
 	f, err := os.Open(t.source)
 	if err != nil {
@@ -289,12 +290,12 @@ func (t *transfer) store(ctx context.Context) (client.File, error) {
 	return t.UploadFile(ctx, client.Upload{Name: "b", Body: f, Size: int64(t.bytes)})
 }
 
-// storing is the turn that stores the file.
+// storing returns a turn that stores the file.
 func (t *transfer) storing(name string) *turn {
 	var stored client.File
 	n := byte(0)
 	return &turn{name: name, role: Ours, unit: t.unit(), before: func(context.Context) error {
-		n++ // equal contents would be stored once
+		n++ // equal content would be stored once
 		return t.mark(n)
 	}, op: func(ctx context.Context) (float64, error) {
 		return t.speed(func() (err error) {
@@ -309,7 +310,7 @@ func (t *transfer) storing(name string) *turn {
 	}}
 }
 
-// mark changes the file.
+// mark changes the content of the file.
 func (t *transfer) mark(n byte) error {
 	f, err := os.OpenFile(t.source, os.O_WRONLY, 0)
 	if err != nil {
@@ -319,12 +320,12 @@ func (t *transfer) mark(n byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// loading is the turn that reads the file that is stored.
+// loading returns a turn that reads the stored file.
 func (t *transfer) loading(name string) *turn {
 	return t.sinking(name, func(ctx context.Context) error { return t.receive(t.FileContent(ctx, t.stored)) })
 }
 
-// sending is the turn that copies the source into a comparator's container.
+// sending returns a turn that copies the source into a comparator's container.
 func (t *transfer) sending(c *comparator, name string, every int) *turn {
 	var id string
 	return &turn{name: name, role: Comparator, unit: t.unit(), every: every, before: func(ctx context.Context) (
@@ -336,7 +337,7 @@ func (t *transfer) sending(c *comparator, name string, every int) *turn {
 	}, after: func(ctx context.Context) error { return c.do(ctx, c.exec(id, "bash", "-c", t.taken(otherCopy))) }}
 }
 
-// fetching is the turn that copies out of a comparator's container what was sent there before.
+// fetching returns a turn that copies out of a comparator's container what was copied there before.
 func (t *transfer) fetching(c *comparator, name string, every int) *turn {
 	var id string
 	return &turn{name: name, role: Comparator, unit: t.unit(), every: every, before: func(ctx context.Context) (
@@ -346,7 +347,7 @@ func (t *transfer) fetching(c *comparator, name string, every int) *turn {
 		}
 		return c.do(ctx, c.send(id, t.source, otherCopy))
 	}, op: func(ctx context.Context) (float64, error) {
-		_ = os.RemoveAll(t.sink) // as the floor's is
+		_ = os.RemoveAll(t.sink) // as the floor does
 		return t.speed(func() error { return c.do(ctx, c.fetch(id, otherCopy, t.sink)) })
 	}, after: func(ctx context.Context) error {
 		return errors.Join(command(ctx, "sh", "-c", t.whole(t.sink)), c.do(ctx, c.exec(id, "rm", "-rf", otherCopy)))

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// A turn is one participant of a row: what it does each round, and what that is worth.
+// A turn is one participant of a row. It runs in each round and returns a value.
 type turn struct {
 	name   string
 	role   Role
 	unit   string                      // "" is "ms"
-	every  int                         // it takes part in each every-th round only; 0 is 1
-	before func(context.Context) error // prepares; what it takes is not measured
+	every  int                         // takes part only in every n-th round; 0 is 1
+	before func(context.Context) error // prepares; not measured
 	op     func(context.Context) (float64, error)
-	after  func(context.Context) error // tidies up, also what failed; what it takes is not measured
-	loud   bool                        // its failure ends the row, as its later rounds need it
+	after  func(context.Context) error // cleans up, also after a failure; not measured
+	loud   bool                        // a failure ends the row, since later rounds depend on it
 }
 
-// mostFailures is how many of ours end a row: what fails so often need not be measured on.
+// mostFailures is the number of failures of ours that ends a row.
 const mostFailures = 10
 
-// warmUps is how many rounds come before those that count: they fill caches and open connections. Where rounds are
-// long there is none.
+// warmUps returns the number of rounds before those that count. They fill caches and open connections. A row with
+// few, long rounds has none.
 func warmUps(rounds int) int { return min(2, rounds/3) }
 
-// due says whether it takes part in a round. One of each second or fourth round would have the same order always, so
-// every other time it is a round late.
+// due reports whether the turn takes part in a round. A turn of every second or fourth round would always run in the
+// same order. So every other time it runs one round later.
 func (t *turn) due(round int) bool {
 	every, late := max(1, t.every), 0
 	if every%2 == 0 {
@@ -36,9 +36,9 @@ func (t *turn) due(round int) bool {
 	return round <= 0 || round%every == late
 }
 
-// inTurns runs all participants round by round, and adds what they gave to the result. In every other round they come
-// in reverse: what one leaves to be done after its answer falls into whichever is next. Turns must not rely on the
-// one before. A comparator that fails is left out, and said to be missing.
+// inTurns runs all participants round by round and adds their values to the result. Every other round runs them in
+// reverse order, so that the work that one leaves behind affects different ones. Turns must not depend on the
+// previous turn. A comparator that fails is left out and reported as missing.
 func (b *bench) inTurns(ctx context.Context, res *Result, rounds int, turns []*turn) error {
 	samples := make([][]float64, len(turns))
 	measures := make([]Measure, len(turns))
@@ -88,7 +88,7 @@ func (b *bench) inTurns(ctx context.Context, res *Result, rounds int, turns []*t
 	return nil
 }
 
-// once is one round of one participant, with the preparing and the tidying.
+// once runs one round of one participant, with preparation and cleanup.
 func (t *turn) once(ctx context.Context) (v float64, err error) {
 	if t.before != nil {
 		err = t.before(ctx)
@@ -104,7 +104,7 @@ func (t *turn) once(ctx context.Context) (v float64, err error) {
 	return v, err
 }
 
-// timed is how long do takes, in milliseconds.
+// timed returns the duration of do, in milliseconds.
 func timed(do func() error) (float64, error) {
 	began := time.Now()
 	err := do()
