@@ -13,23 +13,21 @@ import (
 	"berth/proto"
 )
 
-// An answer is what the daemon said to a request that its own client would not make.
+// An answer is the daemon's answer to a request that its own client would not make.
 type answer struct {
-	// A status below 400 whose connection was cut is a failure too: the header had gone out before it was
-	// known.
+	// A status below 400 with a cut connection is a failure, too: the header was sent before the error occurred.
 	status int
 	header http.Header
-	body   []byte // at most maxAnswer of it
-	cut    bool   // the daemon broke it off, which is how it says that the rest cannot be had
+	body   []byte // at most maxAnswer bytes
+	cut    bool   // the daemon closed the connection early, which reports an error after the header
 }
 
-// askTransport keeps its connections: some cases ask a thousand times.
-// Connections that are kept also keep the daemon's limits on new ones out of cases that are about
-// something else.
+// askTransport reuses connections, since some cases make a thousand requests. This also keeps the daemon's limits on
+// new connections out of cases about other things.
 var askTransport = &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 16,
 	TLSClientConfig: rawTransport.TLSClientConfig}
 
-// ask makes a request as a library would, with the target's key.
+// ask makes a request with the target's key, as a client library would.
 func (t *Target) ask(ctx context.Context, method, path string, q url.Values, body io.Reader, header ...string) (
 	answer, error) {
 	at := strings.TrimRight(t.Host, "/") + path
@@ -38,8 +36,7 @@ func (t *Target) ask(ctx context.Context, method, path string, q url.Values, bod
 	}
 	req, err := http.NewRequestWithContext(ctx, method, at, body)
 	if err != nil {
-		// Cases come from both APIs; the version header is what the Files API demands, and others ignore
-		// it.
+		// Cases use both APIs. The Files API requires the version header, and the other one ignores it.
 		return answer{}, err
 	}
 	req.Header.Set("X-Api-Key", t.Key)
@@ -47,11 +44,11 @@ func (t *Target) ask(ctx context.Context, method, path string, q url.Values, bod
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	res, err := askTransport.RoundTrip(req) // no redirects: what the daemon says is what counts
+	res, err := askTransport.RoundTrip(req) // does not follow redirects, so that the daemon's own answer is returned
 	if err != nil {
 		return answer{}, err
 	}
-	// A body that breaks off is an answer, not an error of the case, unless it was the case that gave up.
+	// A body that breaks off is an answer, not an error of the case, unless the case itself gave up.
 	defer res.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil && ctx.Err() != nil {
@@ -60,7 +57,7 @@ func (t *Target) ask(ctx context.Context, method, path string, q url.Values, bod
 	return answer{res.StatusCode, res.Header, data, err != nil}, nil
 }
 
-// askJSON is ask with a body of JSON.
+// askJSON is ask with a JSON body.
 func (t *Target) askJSON(ctx context.Context, method, path string, body any) (answer, error) {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -69,13 +66,12 @@ func (t *Target) askJSON(ctx context.Context, method, path string, body any) (an
 	return t.ask(ctx, method, path, nil, bytes.NewReader(data), "Content-Type", "application/json")
 }
 
-// code is the typed code of an error, or "".
-// Both APIs name the code, in different places.
+// code returns the typed code of an error, or "". The two APIs have it in different places.
 func (a answer) code() proto.Code {
 	var e struct {
 		Error struct {
 			Code proto.Code `json:"code"`
-			Type proto.Code `json:"type"` // where the Files API has it
+			Type proto.Code `json:"type"` // its place in the Files API
 		} `json:"error"`
 	}
 	_ = json.Unmarshal(a.body, &e)
@@ -85,8 +81,8 @@ func (a answer) code() proto.Code {
 	return e.Error.Code
 }
 
-// refusedOrDone is a Breach where the daemon neither did what it was asked nor said by name why it does not.
-// That is the least that every request must keep, however odd: a 500 means that nobody thought of it.
+// refusedOrDone returns a Breach unless the daemon has either done what was requested or refused it with a typed
+// error. Every request, however odd, must meet this minimum. A status of 500 means an unhandled case.
 func (a answer) refusedOrDone(what string) error {
 	if a.status < 400 || a.status != http.StatusInternalServerError && a.code() != "" && a.code() != proto.Internal {
 		return nil
@@ -94,9 +90,8 @@ func (a answer) refusedOrDone(what string) error {
 	return Breached("%s was answered %d %.200s", what, a.status, a.body)
 }
 
-// refused is a Breach unless the answer is one of these errors.
-// A 4xx with another code counts as a breach: clients act on codes, and a wrong one sends them the wrong
-// way.
+// refused returns a Breach unless the answer is an error with one of these codes. A 4xx with another code is a
+// breach, too: clients act on codes.
 func (a answer) refused(what string, codes ...proto.Code) error {
 	for _, c := range codes {
 		if a.status >= 400 && a.code() == c {
@@ -106,8 +101,8 @@ func (a answer) refused(what string, codes ...proto.Code) error {
 	return Breached("%s was answered %d %.200s; it should have been one of %v", what, a.status, a.body, codes)
 }
 
-// alive is a Breach if a container does not run a command any more.
-// A container that was refused correctly and hangs afterwards has been attacked with success.
+// alive returns a Breach if a container no longer runs commands. An attack that was refused but leaves the container
+// hanging has succeeded.
 func (t *Target) alive(ctx context.Context, container string) error {
 	got, err := t.Output(ctx, container, "", "echo still here")
 	if err != nil || got != "still here" {

@@ -1,10 +1,10 @@
-// Package attack tries to break a running daemon, and the containers it makes, from where an attacker stands: from
-// outside over its API, and from inside a container of the attacker's own.
+// Package attack tries to break a running daemon and its containers. It attacks from the outside over the API, and
+// from the inside of a container that the attacker controls.
 //
-// A Case is one attack. It says what it tries, what should happen, and what happened; a case that could not be tried
-// counts as not held. The same cases are what `berth attack` runs on an operator's host and what the package's tests
-// run. What has to be done inside a container and is more than a line of shell is a probe: a function of this
-// program, which is copied into the container for that.
+// A Case is one attack. It states what it tries, what should happen, and what happened. A case that could not be
+// tried does not count as held. `berth attack` runs the same cases on an operator's host as the tests of this
+// package. An action inside a container that needs more than a line of shell is a probe: a function of this program,
+// which is copied into the container.
 package attack
 
 import (
@@ -19,50 +19,50 @@ import (
 
 // A Case is one attack.
 type Case struct {
-	Group  int    // of the list in docs/security.md, 1 to 52
-	Name   string // area/what, such as "paths/link-to-shadow"; no two cases share one
-	Tries  string // what it tries, in a sentence
-	Wants  string // what should happen, in a sentence
-	Inside bool   // is about the isolation of a container, so it is tried in each runtime class
-	Slow   bool   // takes more than ten seconds even with few rounds; left out by Options.Quick
-	Alone  bool   // must not share the machine with other cases: it uses up what they need, or compares times
+	Group  int    // in the list in docs/security.md, 1 to 52
+	Name   string // area/what, such as "paths/link-to-shadow"; unique
+	Tries  string // what it tries, in one sentence
+	Wants  string // what should happen, in one sentence
+	Inside bool   // tests the isolation of a container, so it runs in each runtime class
+	Slow   bool   // takes more than ten seconds even with few rounds; Options.Quick skips it
+	Alone  bool   // must not run beside other cases: it exhausts shared resources or compares times
 
-	// Run tries it. It says in a few words what happened. A Breach error means that the attack got through, a NotHere
-	// error that it makes no sense on this host; any other that it could not be tried.
+	// Run tries the attack and describes briefly what happened. A Breach error means that the attack succeeded. A
+	// NotHere error means that it does not apply to this host. Any other error means that it could not be tried.
 	Run func(ctx context.Context, t *Target) (happened string, err error)
 }
 
-// A Breach is an attack that got through.
+// A Breach is the error of an attack that succeeded.
 type Breach struct{ Happened string }
 
-// A breach is told by what happened, which is all that a reader of the report needs.
+// Error returns what happened, which is all that a reader of the report needs.
 func (b *Breach) Error() string { return b.Happened }
 
-// Breached says what got through.
+// Breached returns a Breach.
 func Breached(format string, args ...any) error { return &Breach{fmt.Sprintf(format, args...)} }
 
-// NotHere is why a case does not apply to this host or this runtime class.
+// NotHere is the error of a case that does not apply to this host or this runtime class.
 type NotHere struct{ Why string }
 
-// It is an error so that a case can return it from anywhere; it is no failure.
+// Error makes it an error, so that a case can return it from anywhere. It is not a failure.
 func (n *NotHere) Error() string { return n.Why }
 
-// A Verdict is how a case ended.
+// A Verdict is the result of a case.
 type Verdict string
 
 // The verdicts.
 const (
-	Held     Verdict = "held"     // what should happen did
+	Held     Verdict = "held"     // what should happen happened
 	Through  Verdict = "through"  // the attack succeeded
 	Untried  Verdict = "untried"  // it could not be tried; nothing is known
 	Unneeded Verdict = "unneeded" // it does not apply here
 )
 
-// A Report is the outcome of one case in one runtime class.
+// A Report is the result of one case in one runtime class.
 type Report struct {
 	Group    int                `json:"group"`
 	Name     string             `json:"name"`
-	Class    proto.RuntimeClass `json:"runtime_class,omitempty"` // of cases that are about a container's isolation
+	Class    proto.RuntimeClass `json:"runtime_class,omitempty"` // for cases about the isolation of a container
 	Tries    string             `json:"tries"`
 	Wants    string             `json:"wants"`
 	Happened string             `json:"happened"`
@@ -70,10 +70,10 @@ type Report struct {
 	Seconds  float64            `json:"seconds"`
 }
 
-// registry is every case; each file of this package adds its own.
+// registry has all cases; each file of this package adds its own.
 var registry []Case
 
-// register adds cases. It panics if a name is taken, which a test would find.
+// register adds cases. It panics if a name is used twice, which a test would find.
 func register(cases ...Case) struct{} {
 	for _, c := range cases {
 		if slices.ContainsFunc(registry, func(o Case) bool { return o.Name == c.Name }) {
@@ -84,7 +84,7 @@ func register(cases ...Case) struct{} {
 	return struct{}{}
 }
 
-// Cases is every attack, by group and name.
+// Cases returns all attacks, ordered by group and name.
 func Cases() []Case {
 	all := slices.Clone(registry)
 	slices.SortFunc(all, func(a, b Case) int {
@@ -99,7 +99,7 @@ func Cases() []Case {
 	return all
 }
 
-// caseTimeout bounds one case; a slow one may take this long.
+// caseTimeout limits the time of one case. A slow case may take this long.
 const caseTimeout = 10 * time.Minute
 
 // try runs one case against t.
@@ -115,13 +115,13 @@ func try(ctx context.Context, c Case, t *Target) Report {
 	return r
 }
 
-// judge turns what a case returned into a verdict.
+// judge converts the results of Case.Run to a verdict.
 func (r *Report) judge(happened string, err error) {
 	var breach *Breach
 	var notHere *NotHere
 	switch {
 	case err == nil && happened == "":
-		r.Verdict, r.Happened = Untried, "it does not say what happened" // so nobody can tell whether it tried
+		r.Verdict, r.Happened = Untried, "it does not say what happened" // it is unknown whether it tried anything
 	case err == nil:
 		r.Verdict, r.Happened = Held, happened
 	case errors.As(err, &breach):
@@ -133,8 +133,8 @@ func (r *Report) judge(happened string, err error) {
 	}
 }
 
-// aftermath removes what the case made and sees whether the daemon still answers: an attack that is refused and
-// takes the daemon with it has succeeded.
+// aftermath removes what the case has created and checks that the daemon still answers. An attack that is refused but
+// stops the daemon has succeeded.
 func (r *Report) aftermath(ctx context.Context, t *Target) {
 	err := t.tidy()
 	if err != nil {

@@ -20,65 +20,62 @@ import (
 	"berth/proto"
 )
 
-// An attempt is one thing that must not be possible inside a container. It returns nil if it was possible, a moot
-// error if it could not be tried, and any other error as the refusal. That an attempt is code, made inside, and not a
-// line of shell, is because shells and their tools hide errors: "mount" gives up before it asks the kernel.
+// An attempt is an action that must be impossible inside a container. It returns nil if the action succeeded, a moot
+// error if it could not be tried, and any other error as the refusal. Attempts are Go code and not lines of shell,
+// because shells and tools hide errors: "mount" gives up before it asks the kernel.
 type attempt struct {
 	what string
 	do   func() error
 }
 
-// errMoot is of an attempt that says nothing here, since what it needs is missing.
-// A moot attempt counts neither for nor against. Without it, a missing device would look like a refusal by
-// design.
+// errMoot is the error of an attempt that shows nothing, because something that it needs is missing. It counts
+// neither for nor against the container. Otherwise a missing device would look like a deliberate refusal.
 var errMoot = errors.New("moot")
 
-// moot says why an attempt says nothing.
+// moot returns an error that says why an attempt shows nothing.
 func moot(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errMoot, fmt.Sprintf(format, args...))
 }
 
-// errThrough is of an attempt that succeeded and has something to say about it.
+// errThrough is the error of an attempt that succeeded and reports details.
 var errThrough = errors.New("through")
 
-// through says what an attempt came to.
+// through returns an error that describes how an attempt succeeded.
 func through(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errThrough, fmt.Sprintf(format, args...))
 }
 
-// An outcome is what came of one attempt.
+// An outcome is the result of one attempt.
 type outcome struct {
 	What    string `json:"what"`
-	Verdict string `json:"verdict"` // "refused", "through", "moot"
+	Verdict string `json:"verdict"` // "refused", "through" or "moot"
 	Said    string `json:"said"`
 }
 
-// attemptSets are all attempts, by the name of the case that makes them.
-// It is filled by attempts while variables are initialized, so that the program that runs as a probe knows
-// the same sets as the one that runs the suite.
+// attemptSets maps the name of a case to its attempts. The function attempts fills it while variables are
+// initialized. So the program that runs as a probe has the same sets as the one that runs the suite.
 var attemptSets = map[string]func() []attempt{}
 
-// Two probes run a set: the first starts the second, which makes the attempts one after the other, and starts it
-// again behind the attempt that killed it.
-// Seccomp may answer a call by killing, so that a set in a single process would end at its first success.
+// Two probes run a set. The first one starts the second, which runs the attempts one after the other. If an attempt
+// kills the second probe, the first restarts it after that attempt. seccomp may kill the process for a call, so a
+// single process would end at the first such refusal.
 var (
 	_ = addProbe("attempts", func(args []string) (any, error) { return superviseAttempts(args[0]) })
 	_ = addProbe("attempts-from", func(args []string) (any, error) { return nil, makeAttempts(args) })
 )
 
-// attemptTime bounds how long a set may be silent: an attempt that hangs is killed.
-// It is wall time, generous for a machine that runs several containers.
+// attemptTime limits how long a set may report nothing; an attempt that hangs is killed. It is wall time, generous
+// for a machine that runs several containers.
 const attemptTime = 20 * time.Second
 
-// A line is what the second probe tells the first: the thread that begins an attempt, or the outcome of one.
+// A line is a message from the second probe to the first: the thread that begins an attempt, or the outcome of one.
 type line struct {
 	Thread  int      `json:"thread,omitempty"`
 	Outcome *outcome `json:"outcome,omitempty"`
 }
 
-// superviseAttempts makes all attempts of a set.
-// It returns as many outcomes as there are attempts, in their order: the index is what the two processes
-// agree on.
+// superviseAttempts runs all attempts of a set. It returns one outcome per attempt in the same order: the two
+// processes identify attempts by index.
 func superviseAttempts(set string) ([]outcome, error) {
 	if attemptSets[set] == nil {
 		return nil, fmt.Errorf("there are no attempts for %q", set)
@@ -86,8 +83,7 @@ func superviseAttempts(set string) ([]outcome, error) {
 	all := attemptSets[set]()
 	var found []outcome
 	for len(found) < len(all) {
-		// No progress is possible without an outcome for the attempt that ended the process, so each turn
-		// adds at least one.
+		// The attempt that ended the process needs an outcome, too. So each turn adds at least one outcome.
 		more, end := attemptsFrom(set, len(found))
 		if found = append(found, more...); len(found) < len(all) {
 			end.What = all[len(found)].what
@@ -97,11 +93,11 @@ func superviseAttempts(set string) ([]outcome, error) {
 	return found, nil
 }
 
-// attemptsFrom makes the attempts of a set from the n-th on, in a process of their own. It returns those that
-// came to an outcome, and what is to be said of the next one if that ended the process.
+// attemptsFrom runs the attempts of a set from the n-th on, in a separate process. It returns the finished ones. end
+// is the outcome of the next one if that ended the process.
 func attemptsFrom(set string, n int) (made []outcome, end outcome) {
 	end.Verdict = "moot"
-	// /proc/self/exe starts the same file even after its name was removed.
+	// /proc/self/exe works even after the name of the program was removed.
 	cmd := exec.Command("/proc/self/exe", ProbeCommand, "attempts-from", set, strconv.Itoa(n))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -115,17 +111,17 @@ func attemptsFrom(set string, n int) (made []outcome, end outcome) {
 	lines := make(chan line)
 	go readLines(out, lines)
 	end = watchAttempts(cmd, lines, &made)
-	// The channel is drained to its end: a writer that blocks would keep Wait from returning.
+	// Drain the channel: a blocked writer would prevent Wait from returning.
 	for range lines { // until the process has closed its end
 	}
 	if err := cmd.Wait(); end.Said == "" && err != nil {
-		end.Verdict, end.Said = "refused", err.Error() // a signal of the kernel's is how some refusals come
+		end.Verdict, end.Said = "refused", err.Error() // the kernel refuses some calls with a signal
 	}
 	return made, end
 }
 
-// readLines reads what the second probe tells until it has ended.
-// A line that is none was printed by an attempt itself, and is passed over.
+// readLines reads the messages of the second probe until it has ended. It skips other lines, which attempts have
+// printed.
 func readLines(r io.Reader, lines chan<- line) {
 	defer close(lines)
 	for scan := bufio.NewScanner(r); scan.Scan(); {
@@ -136,11 +132,10 @@ func readLines(r io.Reader, lines chan<- line) {
 	}
 }
 
-// watchAttempts takes the outcomes as they come. A filter may end the thread that made an attempt and leave the
-// others, which then wait for ever; so the thread is looked after from here.
+// watchAttempts collects the outcomes. A seccomp filter may kill only the thread that made an attempt, and then the
+// other threads wait forever. So watchAttempts also checks that the thread still exists.
 func watchAttempts(cmd *exec.Cmd, lines <-chan line, made *[]outcome) (end outcome) {
-	// 50 ms is how late a killed thread is noticed; there is no event for the end of a thread in another
-	// process.
+	// A killed thread is detected within 50 ms. There is no event for the end of a thread in another process.
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	thread, gone, began := 0, 0, time.Now()
@@ -159,7 +154,7 @@ func watchAttempts(cmd *exec.Cmd, lines <-chan line, made *[]outcome) (end outco
 			case end.Said != "":
 			case thread != 0 && threadGone(cmd.Process.Pid, thread):
 				if gone++; gone < 3 {
-					continue // its last line may be under way
+					continue // its last line may not have arrived yet
 				}
 				end = outcome{Verdict: "refused", Said: "the thread was killed"}
 				_ = cmd.Process.Kill()
@@ -171,29 +166,29 @@ func watchAttempts(cmd *exec.Cmd, lines <-chan line, made *[]outcome) (end outco
 	}
 }
 
-// threadGone reports whether a thread has ended. The first thread of a process stays on as a zombie.
-// The thread that leads the process cannot vanish before the others, hence the zombie.
+// threadGone reports whether a thread has ended. The main thread of a process stays as a zombie until all others have
+// ended.
 func threadGone(process, thread int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", process, thread))
 	return err != nil || bytes.Contains(status, []byte("State:\tZ"))
 }
 
-// makeAttempts makes the attempts of a set from the n-th on, and prints each outcome at once.
+// makeAttempts runs the attempts of a set from the n-th on, and prints each outcome at once.
 func makeAttempts(args []string) error {
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
 		return err
 	}
 	tell := json.NewEncoder(os.Stdout)
-	// One after the other, as an attempt that got through may change what the next one meets.
+	// One after the other, since a successful attempt may affect the next one.
 	for _, a := range attemptSets[args[0]]()[n:] {
 		done := make(chan error)
 		go func() {
-			// Go ends a thread whose goroutine ends while it is locked, and with it any identity, working
-			// directory or filter that the attempt changed.
-			runtime.LockOSThread() // and never unlocked: whatever the attempt changes ends with its thread
+			// If a goroutine ends while it is locked to its thread, Go ends the thread. That discards any identity,
+			// working directory or filter that the attempt changed.
+			runtime.LockOSThread() // never unlocked: the effects of the attempt end with its thread
 			_ = tell.Encode(line{Thread: unix.Gettid()})
-			done <- tell.Encode(line{Outcome: a.outcome(a.do())}) // told before the thread ends
+			done <- tell.Encode(line{Outcome: a.outcome(a.do())}) // reported before the thread ends
 		}()
 		if err := <-done; err != nil {
 			return err
@@ -202,8 +197,7 @@ func makeAttempts(args []string) error {
 	return nil
 }
 
-// outcome is what an attempt's error means.
-// The default is a refusal, for whatever the kernel says to an attempt is a refusal but success.
+// outcome converts an attempt's error to an outcome. The default is a refusal: any error of the kernel is one.
 func (a attempt) outcome(err error) *outcome {
 	switch {
 	case err == nil:
@@ -216,16 +210,15 @@ func (a attempt) outcome(err error) *outcome {
 	return &outcome{a.what, "refused", err.Error()}
 }
 
-// attempts makes a case of a set: it is made in a container as each of these users.
-// Both users are tried because they meet different guards: root has capabilities, in its user namespace,
-// and the ordinary user has none to lose.
+// attempts makes a case of a set, which runs in a container as each of these users. The two users meet different
+// checks: root has capabilities in its user namespace, and the ordinary user has none.
 func attempts(c Case, users []string, set func() []attempt) Case {
 	return attemptsIn(c, users, set, func(context.Context, *Target) (proto.CreateContainer, error) {
 		return proto.CreateContainer{}, nil
 	})
 }
 
-// attemptsIn is attempts in a container of a certain kind, which want asks for, or says why it cannot be had here.
+// attemptsIn is attempts in a special container. want requests it, or returns why it is not available here.
 func attemptsIn(c Case, users []string, set func() []attempt, want func(context.Context, *Target) (
 	proto.CreateContainer, error)) Case {
 	c.Inside = true
@@ -256,13 +249,11 @@ func attemptsIn(c Case, users []string, set func() []attempt, want func(context.
 	return c
 }
 
-// asBoth has an attempt made by both users.
-// Root comes first: what it breaks, the ordinary user then meets.
+// asBoth runs an attempt as both users. Root comes first, so that the ordinary user meets what root has broken.
 var asBoth = []string{proto.UserRoot, proto.UserDefault}
 
-// sumUp turns outcomes into what happened. One that got through is a breach; if all were moot, nothing was tried.
-// A set that got through nowhere but was moot everywhere has shown nothing, and must not be reported as
-// held.
+// sumUp converts outcomes to a description of what happened. One success is a breach. If all attempts were moot,
+// nothing was tried, and the case must not count as held.
 func sumUp(found []outcome) (string, error) {
 	var got []string
 	refused, by := 0, map[string]int{}
@@ -272,8 +263,7 @@ func sumUp(found []outcome) (string, error) {
 			got = append(got, strings.TrimSpace(o.What+" ("+o.Said+")"))
 		case "refused":
 			refused++
-			// Grouped by the reason, so that a reader sees what refused: a filter, a missing file, or a
-			// permission.
+			// Grouped by reason, so that a reader sees what refused: a filter, a missing file, or a permission.
 			by[lastWords(o.Said)]++
 		}
 	}
@@ -290,9 +280,8 @@ func sumUp(found []outcome) (string, error) {
 	return text, nil
 }
 
-// lastWords is the innermost part of an error: "operation not permitted".
-// What stands before it differs from one attempt to the next, and would keep like from being counted with
-// like.
+// lastWords returns the innermost part of an error, such as "operation not permitted". The text before it differs
+// between attempts and would prevent grouping.
 func lastWords(s string) string {
 	if i := strings.LastIndex(s, ": "); i >= 0 {
 		return s[i+2:]

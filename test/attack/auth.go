@@ -16,19 +16,18 @@ import (
 	"berth/proto"
 )
 
-// Groups 41 and 46: API keys, and what may be done with one.
-// Broken authentication and authorization lead every list of API flaws. Each case asks at the edge, where
-// attackers stand, and not in the packages behind it.
+// Groups 41 and 46: API keys, and what each key may do. Broken authentication and authorization lead every list of
+// API flaws. Each case makes requests to the edge, as attackers do, and does not call the packages behind it.
 var _ = register(
-	// The routes are taken from the document, so that a route that is added is tried without a new case.
+	// The routes come from the API document, so a new route is tried without a new case.
 	Case{
 		Group: 41, Name: "auth/no-key",
 		Tries: "call every documented route that is not public without a key, in names that may exist",
 		Wants: "each is 401 before anything else is looked at",
 		Run:   noKey,
 	},
-	// Comparisons that trim, fold letters or stop at a NUL take keys that are none; proxies move keys into
-	// headers and cookies.
+	// Comparisons that trim, fold case or stop at a NUL accept invalid keys. Proxies move keys into headers and
+	// cookies.
 	Case{
 		Group: 41, Name: "auth/wrong-keys",
 		Tries: "keys that are nearly right: cut, extended, in other letters, with spaces, in a cookie, as another " +
@@ -36,54 +35,53 @@ var _ = register(
 		Wants: "each is 401",
 		Run:   wrongKeys,
 	},
-	// URLs stand in logs of proxies, in histories and in Referer headers.
+	// URLs appear in logs of proxies, in histories and in Referer headers.
 	Case{
 		Group: 41, Name: "auth/key-in-query",
 		Tries: "the right key in the query, under the names that other services use",
 		Wants: "401: a key in a URL would end in logs",
 		Run:   keyInQuery,
 	},
-	// Revoking is what an operator does when a key has leaked, so it must reach connections that are open
-	// already.
+	// An operator revokes a key that has leaked, so revoking must also affect open connections.
 	Case{
 		Group: 41, Name: "auth/ended-keys",
 		Tries: "use a key that was revoked, and one that has expired, for new requests and on a websocket that is open",
 		Wants: "401, and the websocket ends",
 		Run:   endedKeys,
 	},
-	// A 403 would tell that the ID exists, so the answer is 404, in the same words. This class of flaw is
-	// called BOLA or IDOR.
+	// A 403 would reveal that the ID exists, so the answer is 404 with the same text. This class of flaw is called
+	// BOLA or IDOR.
 	Case{
 		Group: 41, Name: "auth/another-tenants-key",
 		Tries: "call every documented route that names a container with its ID and another tenant's key",
 		Wants: "404, in the same words as for a container that never was",
 		Run:   anotherTenant,
 	},
-	// Whoever makes keys can make an administrator's, and whoever changes an image runs code in all that
-	// others start.
+	// A tenant that can create keys can create an administrator's key. A tenant that can change an image can run code
+	// in the containers of all others.
 	Case{
 		Group: 41, Name: "auth/tenant-as-admin",
 		Tries: "make keys, list them, sweep and change images with a key that is no admin's",
 		Wants: "each is 403",
 		Run:   tenantAsAdmin,
 	},
-	// An early end of a comparison is a known way to read a secret byte by byte; the daemon compares
-	// digests, in constant time.
+	// A comparison that ends early is a known way to read a secret byte by byte. The daemon compares digests in
+	// constant time.
 	Case{
 		Group: 41, Name: "auth/timing", Alone: true,
 		Tries: "learn the key byte by byte from how long wrong ones take",
 		Wants: "a key that is wrong in its first byte takes as long as one that is wrong in its last",
 		Run:   keyTiming,
 	},
-	// Without a bound per key, one client's loop is everybody's outage. Without Retry-After, polite
-	// clients turn into the same loop.
+	// Without a limit per key, a loop in one client is an outage for all. Without Retry-After, well-behaved clients
+	// retry in the same way.
 	Case{
 		Group: 46, Name: "quota/rate",
 		Tries: "ask faster than a key may, and then wait as long as told",
 		Wants: "the burst passes, the next is 429 with Retry-After, and after that time one passes",
 		Run:   quotaRate,
 	},
-	// Twelve at once, because a quota that is counted and then used in two steps lets all of them through.
+	// Twelve concurrent creates, since all of them pass a quota that is checked and used in two steps.
 	Case{
 		Group: 46, Name: "quota/sessions-burst",
 		Tries: "create twelve containers at once with a key that may have three, then lower the bound below what is used",
@@ -92,8 +90,8 @@ var _ = register(
 	},
 )
 
-// as is the same daemon with a new key, which is revoked when the case is over.
-// It belongs to the case: a key is an owner's, so a new owner is a tenant of its own.
+// as returns the same daemon with a new key, which is revoked at the end of the case. If the request names a new
+// owner, the key belongs to a new tenant.
 func (t *Target) as(ctx context.Context, req proto.CreateKey) (*Target, proto.Key, error) {
 	k, err := t.CreateKey(ctx, req)
 	if err != nil {
@@ -105,7 +103,7 @@ func (t *Target) as(ctx context.Context, req proto.CreateKey) (*Target, proto.Ke
 		if err := other.tidy(); err != nil {
 			return err
 		}
-		if _, err := t.RevokeKey(ctx, k.ID); proto.CodeOf(err) != proto.Conflict { // revoked by the case itself
+		if _, err := t.RevokeKey(ctx, k.ID); proto.CodeOf(err) != proto.Conflict { // the case itself has revoked it
 			return err
 		}
 		return nil
@@ -113,12 +111,11 @@ func (t *Target) as(ctx context.Context, req proto.CreateKey) (*Target, proto.Ke
 	return &other, k.Key, nil
 }
 
-// unique is a name that nobody else has.
-// Ten letters of base32 are 50 bits: names of runs that overlap do not meet.
+// unique returns a unique name. Ten base32 characters are 50 bits, so names of concurrent runs do not collide.
 func unique(prefix string) string { return prefix + strings.ToLower(rand.Text()[:10]) }
 
-// noKey asks without a key. The ID is well-formed and exists nowhere: a 404 would show that the daemon
-// looked for it before it asked who is there.
+// noKey makes requests without a key. The ID is well-formed but does not exist: a 404 would show that the daemon
+// looked for it before it checked the key.
 func noKey(ctx context.Context, t *Target) (string, error) {
 	routes, err := t.routes(ctx)
 	if err != nil {
@@ -133,20 +130,20 @@ func noKey(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// HTTP demands WWW-Authenticate with a 401; some clients do not ask for a key without it.
+		// HTTP requires WWW-Authenticate with a 401; some clients ask for a key only then.
 		if a.Status != http.StatusUnauthorized || a.Header.Get("WWW-Authenticate") == "" {
 			return "", Breached("%s %s answered %d without a key: %.200s", r.method, r.path, a.Status, a.Body)
 		}
 		tried++
 	}
-	// An empty document would let the loop pass with nothing tried.
+	// An empty document would let the loop pass without trying anything.
 	if tried < 30 {
 		return "", fmt.Errorf("the document has only %d routes that need a key", tried)
 	}
 	return fmt.Sprintf("%d routes, all 401", tried), nil
 }
 
-// wrongKeys tries what is nearly right.
+// wrongKeys tries keys that are nearly right.
 func wrongKeys(ctx context.Context, t *Target) (string, error) {
 	header := func(name string, values ...string) http.Header { return http.Header{name: values} }
 	tries := map[string]http.Header{
@@ -162,15 +159,15 @@ func wrongKeys(ctx context.Context, t *Target) (string, error) {
 		"basic":          header("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("key:"+t.Key))),
 		"no scheme":      header("Authorization", t.Key),
 		"negotiate":      header("Authorization", "Negotiate "+t.Key),
-		// The subprotocol is where a browser's websocket may carry a key, and valid there alone.
-		// of no websocket
+		// The subprotocol carries the key of a browser's websocket. It is valid only there, and this request is no
+		// websocket.
 		"subprotocol": header("Sec-Websocket-Protocol", "berth.key."+base64.RawURLEncoding.EncodeToString(
 			[]byte(t.Key))),
 		"other header": header("X-Forwarded-Authorization", "Bearer "+t.Key),
 		"64 KiB":       header("X-Api-Key", strings.Repeat("k", 60<<10)),
 		"not UTF-8":    header("X-Api-Key", "berth_\xff\xfe"),
 	}
-	// A key that has no capitals is not wrong in lower case, and is left out.
+	// A key without capitals is still right in lower case, so it is left out.
 	delete(tries, map[bool]string{true: "lower case"}[strings.ToLower(t.Key) == t.Key])
 	for name, h := range tries {
 		a, err := t.Raw(ctx, "GET", "/v1/containers", h, nil)
@@ -184,7 +181,7 @@ func wrongKeys(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d wrong keys, all 401", len(tries)), nil
 }
 
-// keyInQuery uses the right key, so that a daemon that reads the query would let it in.
+// keyInQuery uses the right key, so a daemon that reads keys from the query would accept it.
 func keyInQuery(ctx context.Context, t *Target) (string, error) {
 	names := []string{"key", "api_key", "api-key", "apikey", "access_token", "token", "x-api-key", "authorization"}
 	for _, name := range names {
@@ -192,7 +189,7 @@ func keyInQuery(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// An error that repeats the key would put it into the log of whoever sent it by mistake.
+		// An error that repeats the key would put it into the log of a client that sent it by mistake.
 		if a.Status != http.StatusUnauthorized || strings.Contains(string(a.Body), t.Key) {
 			return "", Breached("?%s=… was answered %d: %.200s", name, a.Status, a.Body)
 		}
@@ -200,14 +197,14 @@ func keyInQuery(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d names, all 401, none repeated in the answer", len(names)), nil
 }
 
-// endedKeys looks at both ends that a key can have: by time and by hand.
+// endedKeys checks keys that have expired and keys that were revoked.
 func endedKeys(ctx context.Context, t *Target) (string, error) {
 	short, _, err := t.as(ctx, proto.CreateKey{Name: unique("attack-short-"), Owner: unique("attack-"),
 		ExpiresInSeconds: 1})
 	if err != nil {
 		return "", err
 	}
-	// of the same owner, so that it may use t's container
+	// the same owner, so that it may use t's container
 	revoked, key, err := t.as(ctx, proto.CreateKey{Name: unique("attack-revoked-")})
 	if err != nil {
 		return "", err
@@ -233,8 +230,8 @@ func endedKeys(ctx context.Context, t *Target) (string, error) {
 	}); err != nil {
 		return "", err
 	}
-	// A key that lasts a second is the shortest there is.
-	time.Sleep(1100 * time.Millisecond) // the time that is to pass is the daemon's own
+	// One second is the shortest lifetime of a key.
+	time.Sleep(1100 * time.Millisecond) // the daemon's own clock must advance
 	for name, other := range map[string]*Target{"expired": short, "revoked": revoked} {
 		if _, err := other.Containers(ctx, client.Filter{}); proto.CodeOf(err) != proto.Unauthenticated {
 			return "", Breached("a key that is %s was answered: %v", name, err)
@@ -243,8 +240,8 @@ func endedKeys(ctx context.Context, t *Target) (string, error) {
 	return "both 401, and the open websocket ended", nil
 }
 
-// endsWithin is a Breach unless f returns in this time.
-// It is for waits that must end by the other side's doing; what f returns then does not matter.
+// endsWithin returns a Breach unless f returns within this time. It is for waits that the other side must end. The
+// result of f does not matter.
 func endsWithin(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -255,7 +252,7 @@ func endsWithin(ctx context.Context, limit time.Duration, f func(context.Context
 	return nil
 }
 
-// anotherTenant compares what is said of a container that exists with what is said of one that never did.
+// anotherTenant compares the answers about an existing container with those about one that never existed.
 func anotherTenant(ctx context.Context, t *Target) (string, error) {
 	other, _, err := t.as(ctx, proto.CreateKey{Owner: unique("attack-")})
 	if err != nil {
@@ -290,8 +287,7 @@ func anotherTenant(ctx context.Context, t *Target) (string, error) {
 			if a.status != http.StatusNotFound {
 				return "", Breached("%s %s answered another tenant %d: %.200s", r.method, r.path, a.status, a.body)
 			}
-			// The ID itself is taken out of the message, since each answer repeats the one that it was
-			// asked for.
+			// Remove the ID from the message, since each answer repeats the ID of its request.
 			said[i] = strings.ReplaceAll(errorMessage(a.body), id, "ID")
 		}
 		if said[0] != said[1] {
@@ -306,7 +302,7 @@ func anotherTenant(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d routes, all 404 and alike", tried), nil
 }
 
-// errorMessage is the text of an error, or "" if the body is none.
+// errorMessage returns the text of an error, or "" if the body is not an error.
 func errorMessage(body []byte) string {
 	var e struct {
 		Error proto.Error `json:"error"`
@@ -315,8 +311,8 @@ func errorMessage(body []byte) string {
 	return e.Error.Message
 }
 
-// tenantAsAdmin asks for all that only an administrator may do, its own key among it: a tenant must not
-// raise its own quota.
+// tenantAsAdmin makes requests that only an administrator may make. They include changes of its own key: a tenant
+// must not raise its own quota.
 func tenantAsAdmin(ctx context.Context, t *Target) (string, error) {
 	other, key, err := t.as(ctx, proto.CreateKey{Owner: unique("attack-")})
 	if err != nil {
@@ -345,13 +341,13 @@ func tenantAsAdmin(ctx context.Context, t *Target) (string, error) {
 	return "all 403", nil
 }
 
-// keyTiming compares medians. The bound is generous: what is looked for is a comparison that stops at the first byte,
-// which shows over many tries, and the noise of a busy machine must not look like one.
+// keyTiming compares medians. It looks for a comparison that stops at the first different byte, which shows over many
+// tries. The limit is generous, so that the noise of a busy machine is not mistaken for one.
 func keyTiming(ctx context.Context, t *Target) (string, error) {
 	rounds := 400
 	first, last := "X"+t.Key[1:], t.Key[:len(t.Key)-1]+"~"
 	var took [2][]time.Duration
-	// The two keys take turns, so that a slow moment of the machine falls on both.
+	// The two keys take turns, so that a slow phase of the machine affects both.
 	for range rounds {
 		for i, key := range []string{first, last} {
 			began := time.Now()
@@ -372,14 +368,14 @@ func keyTiming(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("medians of %d: %s and %s", rounds, a, b), nil
 }
 
-// A median leaves single pauses out, which a mean would carry.
+// median ignores single pauses, which a mean would include.
 func median(d []time.Duration) time.Duration {
 	slices.Sort(d)
 	return d[len(d)/2]
 }
 
-// quotaRate has a bucket of three that fills at one in two seconds, slow enough for six quick requests to
-// empty it.
+// quotaRate uses a bucket of three that refills one token in two seconds. That is slow enough for six quick requests
+// to empty it.
 func quotaRate(ctx context.Context, t *Target) (string, error) {
 	other, _, err := t.as(ctx, proto.CreateKey{Owner: unique("attack-"), Quota: proto.Quota{RequestsPerSecond: 0.5,
 		Burst: 3}})
@@ -395,7 +391,7 @@ func quotaRate(ctx context.Context, t *Target) (string, error) {
 		}
 		statuses = append(statuses, a.status)
 		if a.status == http.StatusTooManyRequests {
-			// At least a second: less than that would be 0 in whole seconds, which means "at once".
+			// At least one second: less would be 0 in whole seconds, which means "at once".
 			if wait, err = strconv.Atoi(a.header.Get("Retry-After")); err != nil || wait < 1 {
 				return "", Breached("429 without a time to come back: %q", a.header.Get("Retry-After"))
 			}
@@ -411,7 +407,7 @@ func quotaRate(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%v, and one more after %d s", statuses, wait), nil
 }
 
-// quotaSessions creates more at once than the key may have.
+// quotaSessions creates more containers at once than the key may have.
 func quotaSessions(ctx context.Context, t *Target) (string, error) {
 	const bound, burst = 3, 12
 	other, key, err := t.as(ctx, proto.CreateKey{Owner: unique("attack-"), Quota: proto.Quota{Sessions: bound}})
@@ -433,7 +429,7 @@ func quotaSessions(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The names are noted before anything is judged, so that they are removed whatever comes.
+	// Record the names before judging, so that they are removed in any case.
 	for _, con := range list {
 		other.made = append(other.made, con.ID)
 	}
@@ -444,7 +440,7 @@ func quotaSessions(ctx context.Context, t *Target) (string, error) {
 	if _, err := t.ChangeKey(ctx, key.ID, proto.ChangeKey{Quota: &proto.QuotaChange{Sessions: &one}}); err != nil {
 		return "", err
 	}
-	// Lowering a quota must not delete what somebody works with; it is for the next creation.
+	// Lowering a quota must not delete containers in use; it applies to the next create.
 	if again, err := other.Containers(ctx, client.Filter{}); err != nil || len(again) != bound {
 		return "", Breached("lowering the bound left %d of %d (%v)", len(again), bound, err)
 	}

@@ -21,9 +21,9 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Group 48, of tools that code in a container calls: what is not on its list, and what is not its own, it does not
-// reach. The list is the owner's word about code that a model wrote, so what stands against that code is how its
-// requests are read.
+// Group 48: tools that code in a container calls. The code must not reach tools that are not on its list or that
+// belong to others. The list is the owner's decision about code that a model wrote. What enforces it is the parsing
+// of the code's requests.
 var _ = register(
 	attemptsIn(Case{
 		Group: 48, Name: "bridge/names",
@@ -76,7 +76,7 @@ var _ = register(
 	},
 )
 
-// toolsAddr is where a container finds tools, and toolName the one that is on its list; nobody serves it.
+// toolsAddr is where a container finds tools. toolName is the one tool on its list; no client serves it.
 const (
 	toolsAddr = "127.0.0.1:3129"
 	toolName  = "allowed_tool"
@@ -87,11 +87,11 @@ func oneTool(context.Context, *Target) (proto.CreateContainer, error) {
 		{Name: "pay", Approval: proto.ApprovalReview}}}}, nil
 }
 
-// toolToken is the token of the command that the probe is part of.
+// toolToken returns the token of the command that runs the probe.
 func toolToken() string { return os.Getenv("BERTH_TOOLS_TOKEN") }
 
-// tell says something to the server and returns the status of its answer and its body; 0 is a connection that was
-// closed without one.
+// tell sends a request to the server and returns the status and the body of its answer. Status 0 means that the
+// connection was closed without an answer.
 func tell(request string) (status int, body string, err error) {
 	c, err := net.DialTimeout("tcp", toolsAddr, 5*time.Second)
 	if err != nil {
@@ -111,13 +111,13 @@ func tell(request string) (status int, body string, err error) {
 	return res.StatusCode, string(data), nil
 }
 
-// posted is a request with these calls and the command's token.
+// posted returns a request with these calls and the command's token.
 func posted(body string) string {
 	return fmt.Sprintf("POST /v1/calls HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer "+
 		"%s\r\nContent-Length: %d\r\n\r\n%s", toolToken(), len(body), body)
 }
 
-// heldOff turns an answer into an attempt's: whatever is an error is a refusal.
+// heldOff converts an answer to the result of an attempt: any error is a refusal.
 func heldOff(request string) error {
 	status, body, err := tell(request)
 	switch {
@@ -129,7 +129,7 @@ func heldOff(request string) error {
 	return through("%d %.200s", status, body)
 }
 
-// toolNames are other ways to write what is on the list, and what is beside it.
+// toolNames are other spellings of the tool on the list, and names that are not on it.
 var toolNames = []string{
 	"Allowed_tool", "ALLOWED_TOOL", "allowed_tool ", " allowed_tool", "allowed_tool\x00", "allowed_tool\n",
 	"allowed-tool", "allowed_tool/", "./allowed_tool", "../allowed_tool", "allowed_tool/../pay",
@@ -258,7 +258,7 @@ func noToolsAttempts() (all []attempt) {
 	return all
 }
 
-// tokenOf is the token of a command that goes on running, or, with over, of one that has ended.
+// tokenOf returns the token of a command that keeps running, or of one that has ended if over is true.
 func (t *Target) tokenOf(ctx context.Context, container string, over bool) (string, error) {
 	if over {
 		return t.Output(ctx, container, "", `echo "$BERTH_TOOLS_TOKEN"`)
@@ -271,7 +271,7 @@ func (t *Target) tokenOf(ctx context.Context, container string, over bool) (stri
 	return t.Output(ctx, container, "", "until [ -e /workspace/token ]; do sleep 0.05; done; cat /workspace/token")
 }
 
-// foreignTokens tries tokens that are not the asking container's, or not any more.
+// foreignTokens tries tokens of other containers, and tokens that are no longer valid.
 func foreignTokens(ctx context.Context, t *Target) (string, error) {
 	req, _ := oneTool(ctx, t)
 	mine, err := t.Container(ctx, req)
@@ -305,7 +305,8 @@ func foreignTokens(ctx context.Context, t *Target) (string, error) {
 	return "both were refused, and the same token was good where it belongs", nil
 }
 
-// servePay has this program answer calls of pay in a container; each is answered at once and its ID is sent to made.
+// servePay serves the tool pay of a container from this program. It answers each call at once and sends its ID to
+// made.
 func (t *Target) servePay(ctx context.Context, container string, made chan<- string) (*websocket.Conn, error) {
 	d := websocket.Dialer{HandshakeTimeout: 30 * time.Second, TLSClientConfig: rawTransport.TLSClientConfig}
 	c, _, err := d.DialContext(ctx, "ws"+strings.TrimPrefix(strings.TrimRight(t.Host, "/"), "http")+"/v1/containers/"+
@@ -345,7 +346,7 @@ func (t *Target) servePay(ctx context.Context, container string, made chan<- str
 	return c, <-served
 }
 
-// parkedCalls waits until so many calls wait for approval.
+// parkedCalls waits until n calls wait for approval.
 func (t *Target) parkedCalls(ctx context.Context, container string, n int) (ids []string, err error) {
 	for {
 		list, err := t.ToolCalls(ctx, container, client.CallFilter{State: "parked"})
@@ -363,12 +364,12 @@ func (t *Target) parkedCalls(ctx context.Context, container string, n int) (ids 
 	}
 }
 
-// payments are two calls of pay, the second of which comes again with another input.
+// payments makes two calls of pay, and repeats the second one with another input.
 const payments = `ask() { body="{\"calls\":[{\"id\":\"$1\",\"tool\":\"pay\",\"input\":{\"to\":\"$2\"}}]}"; exec 3<>/dev/tcp/127.0.0.1/3129
 printf 'POST /v1/calls HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s' "$BERTH_TOOLS_TOKEN" ${#body} "$body" >&3; grep -a '"id"' <&3; }
 ask one me & sleep 0.2; ask two me & sleep 0.5; ask one you; wait`
 
-// replayedApprovals approves one call of two, as often as it can, and wants one made.
+// replayedApprovals approves one of two calls repeatedly, and expects that it is made once.
 func replayedApprovals(ctx context.Context, t *Target) (string, error) {
 	req, _ := oneTool(ctx, t)
 	con, err := t.Container(ctx, req)
@@ -437,7 +438,7 @@ func (t *Target) approveMany(ctx context.Context, path string, n int) (won int, 
 	return won, err
 }
 
-// slowToolClients holds connections open and looks at what others notice of it.
+// slowToolClients holds connections open and checks the effect on others.
 func slowToolClients(ctx context.Context, t *Target) (string, error) {
 	req, _ := oneTool(ctx, t)
 	if err := t.besideSlow(ctx, req, "slow-callers", "quick-calls"); err != nil {
@@ -447,14 +448,14 @@ func slowToolClients(ctx context.Context, t *Target) (string, error) {
 }
 
 var (
-	// slow-callers opens connections and keeps them until it is ended.
+	// slow-callers opens connections and keeps them until it is killed.
 	_ = addProbe("slow-callers", func([]string) (any, error) {
 		head := "POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + toolToken() +
 			"\r\nContent-Length: 1000000\r\n\r\n"
 		return holdOpen(toolsAddr, 2000, "", "GET /v1/tools HTTP/1.1\r\nX: ", head,
 			head+`{"calls":[{"id":"1","tool":"allowed_tool","input":{"a":"`), nil
 	})
-	// quick-calls makes a call that is refused, ten times, and fails if one takes long.
+	// quick-calls makes a call that is refused, ten times, and fails if one takes too long.
 	_ = addProbe("quick-calls", func([]string) (any, error) {
 		for range 10 {
 			began := time.Now()

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeDeep makes directories, one in the other, and returns how many.
-// The whole path would be longer than the kernel takes (4096 bytes), so each step starts from a descriptor
-// of the one before.
+// makeDeep creates nested directories and returns how many. The whole path would exceed the kernel's limit (4096
+// bytes), so each step starts from a descriptor of the previous directory.
 func makeDeep(path string, depth int) (int, error) {
 	if err := unix.Mkdir(path, 0o755); err != nil {
 		return 0, err
@@ -30,5 +29,5 @@ func makeDeep(path string, depth int) (int, error) {
 	return depth, err
 }
 
-// endless is n bytes that no file system makes smaller.
+// endless returns n incompressible bytes.
 func endless(n int64) io.Reader { return io.LimitReader(rand.Reader, n) }

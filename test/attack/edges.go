@@ -10,12 +10,10 @@ import (
 	"berth/proto"
 )
 
-// Groups 42 and 46: a client that is there and says nothing any more, and quotas of storage to the byte.
-// Both are about edges that a quick test passes by: a peer that vanished without a FIN, and the very last
-// byte of a quota.
+// Groups 42 and 46: a client that stays connected but is silent, and storage quotas to the byte. Quick tests often
+// miss both: a peer that vanished without a FIN, and the last byte of a quota.
 var _ = register(
-	// TCP tells nobody that a machine has gone; without pings, such a connection and what it holds stay
-	// for ever.
+	// TCP does not report that a machine has gone. Without pings, such a connection and its resources stay forever.
 	Case{
 		Group: 42, Name: "websocket/half-open", Slow: true,
 		Tries: "begin a command on a websocket and then neither read, write, answer pings nor close, as a machine " +
@@ -23,8 +21,8 @@ var _ = register(
 		Wants: "within three minutes the daemon gives the connection up and ends the command; others are served meanwhile",
 		Run:   halfOpen,
 	},
-	// A quota that is off by one, or counted at the beginning of an upload and not at its end, can be gone
-	// past in small steps.
+	// A quota can be exceeded in small steps if it is off by one, or if it is checked only at the beginning of an
+	// upload.
 	Case{
 		Group: 46, Name: "quota/storage-edges",
 		Tries: "store files up to the last byte of a key's quota, one byte more, and more after the quota was " +
@@ -34,10 +32,10 @@ var _ = register(
 	},
 )
 
-// silence is how long a connection that says nothing may be kept: three pings of 30 s, and a write that takes a minute.
+// silence is how long a silent connection may be kept: three pings of 30 s, and a write that takes a minute.
 const silence = 3 * time.Minute
 
-// halfOpen keeps its connection open and does nothing with it: no read, so that pings stay unanswered too.
+// halfOpen keeps its connection open but neither reads nor writes, so pings stay unanswered.
 func halfOpen(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -49,9 +47,8 @@ func halfOpen(ctx context.Context, t *Target) (string, error) {
 	}
 	defer conn.Close()
 	message := `{"type":"exec","ref":"1","cmd":{"command":"echo begun; exec sleep 600"}}`
-	// 0x81 is a whole text message, 0x80 says that it is masked, as clients must; a mask of zeros leaves
-	// the text as it is. The text is shorter than 126 bytes, so one byte holds its length.
-	// masked with zeros
+	// 0x81 is a complete text message. 0x80 marks it as masked, which clients must do; a mask of zeros does not
+	// change the text. The text is shorter than 126 bytes, so one byte holds its length.
 	if _, err := conn.Write(append([]byte{0x81, 0x80 | byte(len(message)), 0, 0, 0, 0}, message...)); err != nil {
 		return "", err
 	}
@@ -61,7 +58,7 @@ func halfOpen(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// Whatever the command's end is called, it must not go on for a client that is no more.
+		// For any end reason, the command must not continue for a client that has gone.
 		if len(execs) == 1 && execs[0].End != nil {
 			return fmt.Sprintf("the command ended as %s after %v", execs[0].End.Reason, time.Since(began).Round(
 				time.Second)), t.alive(ctx, con.ID)
@@ -78,7 +75,7 @@ func halfOpen(ctx context.Context, t *Target) (string, error) {
 	}
 }
 
-// quotaStorage walks along the bound from both sides.
+// quotaStorage approaches the limit from both sides.
 func quotaStorage(ctx context.Context, t *Target) (string, error) {
 	const bound = 100_000
 	other, key, err := t.as(ctx, proto.CreateKey{Owner: unique("attack-"), Quota: proto.Quota{StorageBytes: bound}})
@@ -110,16 +107,15 @@ func quotaStorage(ctx context.Context, t *Target) (string, error) {
 		{"all but one byte", func() error { return store(bound - 1) }, true},
 		{"two bytes", func() error { return store(2) }, false},
 		{"the last byte", func() error { return store(1) }, true},
-		// Refused, although the step before brought the sum to exactly the bound: equal is allowed, more
-		// is not.
+		// Refused, although the previous step reached the limit exactly: equal is allowed, more is not.
 		{"one byte more", func() error { return store(1) }, false},
 		{"lowering it below what is used", func() error {
 			_, err := t.ChangeKey(ctx, key.ID, proto.ChangeKey{Quota: &proto.QuotaChange{StorageBytes: &lower}})
 			return err
 		}, true},
 		{"one byte after that", func() error { return store(1) }, false},
-		// Lowering a quota below the use takes away the right to store, never to read or delete: else
-		// nobody could get below it again.
+		// A quota below the current use forbids storing, but never reading or deleting. Otherwise the owner could not
+		// get below it again.
 		{"reading what is there", func() error { _, err := other.File(ctx, stored[0]); return err }, true},
 		{"deleting the large one", func() error { return other.DeleteFile(ctx, stored[0]) }, true},
 		{"nine bytes beside the one", func() error { return store(9) }, true},

@@ -11,12 +11,10 @@ import (
 	"berth/proto"
 )
 
-// Group 10: the editor.
-// Models edit files with it, thousands of times a day, and believe what it answers. A wrong replacement is
-// worse than an error.
+// Group 10: the editor. Models edit files with it thousands of times a day, and trust its answers. A wrong
+// replacement is worse than an error.
 var _ = register(
-	// Line ends that are made alike, invalid UTF-8 that is mended, and the first of two matches taken: all
-	// of them were bugs of such editors.
+	// Known bugs of such editors: they normalize line ends, repair invalid UTF-8, or take the first of two matches.
 	Case{
 		Group: 10, Name: "editor/texts", Inside: true,
 		Tries: "replace what is there not at all, once and many times, in texts with CRLF, without line ends, in " +
@@ -24,8 +22,8 @@ var _ = register(
 		Wants: "one match is replaced byte for byte, anything else is an error that leaves the file as it was",
 		Run:   editorTexts,
 	},
-	// Read, change and write are three steps. Without a lock, the second of two edits writes over the
-	// first and both are told as done.
+	// Read, change and write are three steps. Without a lock, the second of two edits overwrites the first, and both
+	// are reported as done.
 	Case{
 		Group: 10, Name: "editor/concurrent", Inside: true,
 		Tries: "edit 40 lines of one file at once, while commands append to it",
@@ -34,9 +32,8 @@ var _ = register(
 	},
 )
 
-// edit uses the editor, and reports whether it did what it was asked for.
-// An editor's refusal is a result, in a 200, so that a model reads it like any other; the type alone tells
-// one from the other.
+// edit uses the editor and reports whether it did the edit. A refusal is a result with status 200, which a model
+// reads like any other. Only its type distinguishes it.
 func (b box) edit(ctx context.Context, path, command string, input map[string]any) (done bool, a answer, err error) {
 	if a, err = editor(command, input)(ctx, b, path); err != nil {
 		return false, a, err
@@ -52,7 +49,7 @@ func (b box) edit(ctx context.Context, path, command string, input map[string]an
 	return !strings.HasSuffix(res.Content.Type, "_error"), a, nil
 }
 
-// editorTexts replaces in texts that editors like to change on the way, and compares all bytes.
+// editorTexts edits texts that editors tend to change by accident, and compares all bytes.
 func editorTexts(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -60,22 +57,22 @@ func editorTexts(ctx context.Context, t *Target) (string, error) {
 	}
 	fs := t.FS(b.id, proto.UserDefault)
 	for i, k := range []struct {
-		text, old, now, want string // want is what the file then holds
+		text, old, now, want string // want is the content of the file after the edit
 	}{
 		{"one two", "three", "x", "one two"},
 		{"one two", "two", "2", "one 2"},
-		// A count that goes on behind a match finds one, and would replace it; there are two places that
-		// it could mean.
-		{"aaa", "aa", "b", "aaa"}, // two matches that overlap
+		// A count that continues after each match finds one match and would replace it. But there are two possible
+		// places.
+		{"aaa", "aa", "b", "aaa"}, // two overlapping matches
 		{"a\r\nb\r\nc", "b\r\n", "B\r\n", "a\r\nB\r\nc"},
-		// A text with LF must not match one with CRLF, or the result would mix both.
+		// A text with LF must not match one with CRLF, or the result would have both.
 		{"a\r\nb\r\n", "a\nb", "x", "a\r\nb\r\n"},
 		{"\x00\x01\xff\xfebin", "bin", "BIN", "\x00\x01\xff\xfeBIN"},
 		{"bad\xffutf", "utf", "UTF", "bad\xffUTF"},
 		{"", "x", "y", ""},
-		// A line of a mebibyte, for what reads by lines into a buffer of fixed size.
+		// A line of 1 MiB, for readers with a line buffer of fixed size.
 		{strings.Repeat("l", 1<<20) + "end", "lend", "", strings.Repeat("l", 1<<20-1)},
-		// The same text is a pattern and a template to a regular expression; here it is bytes alone.
+		// This text is a pattern and a template of regular expressions; here it must be plain bytes.
 		{"$1 \\1 &", "$1", "\\0&$$", "\\0&$$ \\1 &"},
 	} {
 		path := fmt.Sprintf("/workspace/texts/%d", i)
@@ -98,8 +95,8 @@ func editorTexts(ctx context.Context, t *Target) (string, error) {
 	return b.editorLarge(ctx)
 }
 
-// editorLarge gives the editor more than it takes.
-// 64 MiB is far above the editor's limit, and as one line also what a view would have to answer whole.
+// editorLarge gives the editor a file that is too large. 64 MiB is far above the editor's limit, and on one line a
+// view would have to return all of it.
 func (b box) editorLarge(ctx context.Context) (string, error) {
 	const path = "/workspace/texts/large"
 	if _, err := b.t.Output(ctx, b.id, "", "head -c 64M /dev/zero | tr '\\0' l >"+path); err != nil {
@@ -111,7 +108,7 @@ func (b box) editorLarge(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// Neither may it be done, nor may the error repeat the line.
+		// It must not be done, and the error must not repeat the line.
 		if done || len(a.body) > 1<<20 {
 			return "", Breached("%s of a line of 64 MiB: %.200s", command, a.body)
 		}
@@ -119,8 +116,8 @@ func (b box) editorLarge(ctx context.Context) (string, error) {
 	return "matches were replaced byte for byte, the rest refused", b.t.alive(ctx, b.id)
 }
 
-// editorConcurrent edits forty lines of one file at once. An edit may be refused; one that was told as
-// done has to be there.
+// editorConcurrent edits forty lines of one file concurrently. An edit may be refused, but one that was reported as
+// done must be in the file.
 func editorConcurrent(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -156,8 +153,7 @@ func editorConcurrent(ctx context.Context, t *Target) (string, error) {
 			counted++
 		}
 	}
-	// Every line must still be there: a file that was read while it was being written would have lost
-	// some.
+	// Every line must still exist: reading the file during a write would have lost some.
 	if counted == 0 || strings.Count(text, "line") != n {
 		return "", Breached("%d of %d edits were done, %d lines are left", counted, n, strings.Count(text, "line"))
 	}
