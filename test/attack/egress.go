@@ -15,25 +15,25 @@ import (
 	"berth/proto"
 )
 
-// Groups 36 to 38 for a container that has a network: what it may not reach, it does not reach, however it asks. A
-// container with a network speaks to the daemon's proxy and to nobody else; so what stands between it and the
-// operator's network is how that proxy reads a request.
+// Groups 36 to 38 for a container that has a network. It must not reach what it may not reach, in whatever form it
+// asks. A container with a network can connect only to the daemon's proxy. So the parsing of requests in that proxy
+// protects the operator's network.
 var _ = register(
-	// Capital One, 2019: a request that a server was talked into, to the metadata service. The spellings are those
-	// that have got past filters of text before (CVE-2021-29921, CVE-2022-3172, and the like).
+	// Capital One, 2019: a server was tricked into a request to the metadata service. The spellings are known to have
+	// passed text filters (CVE-2021-29921, CVE-2022-3172, and others).
 	attemptsIn(Case{
 		Group: 38, Name: "egress/addresses",
 		Tries: "have the proxy connect to metadata services, private addresses, loopback and the host, in all " +
 			"spellings, by plain requests, CONNECT and SOCKS",
 		Wants: "each is refused before anybody is dialled",
 	}, asBoth, proxyAddressAttempts, wideNetwork),
-	// Names of the inside behind which there is an address that nobody would list.
+	// Internal names that resolve to addresses which are on no list.
 	attemptsIn(Case{
 		Group: 37, Name: "egress/inner-names",
 		Tries: "have the proxy connect to names that lead to loopback, private addresses and metadata services",
 		Wants: "each is refused",
 	}, asBoth, proxyNameAttempts, wideNetwork),
-	// What two programs read as two different requests gets past the one that decides (request smuggling,
+	// If two programs parse a request differently, it may pass the one that decides (request smuggling,
 	// CVE-2019-16276, CVE-2021-33197).
 	attemptsIn(Case{
 		Group: 38, Name: "egress/requests",
@@ -47,7 +47,7 @@ var _ = register(
 			"that are, at other ports, with dots, stars, other scripts and their addresses",
 		Wants: "each is refused, and no name is asked about",
 	}, asBoth, proxyListAttempts, listedNetwork),
-	// The way out belongs to those who were given one.
+	// Only containers that were given a network may reach the outside.
 	attempts(Case{
 		Group: 38, Name: "egress/without",
 		Tries: "find the proxy from a container without a network, on every address of loopback",
@@ -69,10 +69,10 @@ var _ = register(
 	},
 )
 
-// proxyAddr is where a container finds its proxy.
+// proxyAddr is the address of the proxy in a container.
 const proxyAddr = "127.0.0.1:3128"
 
-// networkMax is the widest network that this daemon gives; a daemon that gives none makes a case unneeded.
+// networkMax returns the widest network mode of this daemon. If the daemon allows none, the case does not apply.
 func networkMax(ctx context.Context, t *Target) (proto.NetworkMode, error) {
 	info, err := t.Info(ctx)
 	if err == nil && !info.NetworkMax.Covers(proto.NetworkAllowlist) {
@@ -81,8 +81,8 @@ func networkMax(ctx context.Context, t *Target) (proto.NetworkMode, error) {
 	return info.NetworkMax, err
 }
 
-// wideNetwork asks for as wide a network as the daemon gives. Where that is a list, it has what is tried, as far as
-// it can be listed at all.
+// wideNetwork returns a request for the widest network that the daemon allows. If that is a list, it contains the
+// hosts that are tried, as far as they can be listed.
 func wideNetwork(ctx context.Context, t *Target) (req proto.CreateContainer, err error) {
 	mode, err := networkMax(ctx, t)
 	req.Network.Mode = mode
@@ -101,7 +101,8 @@ func listedNetwork(ctx context.Context, t *Target) (proto.CreateContainer, error
 	return proto.CreateContainer{Network: proto.Network{Allow: []string{"listed.example:443", "*.star.example"}}}, err
 }
 
-// ask says something to the proxy and returns the status of its answer; 0 is a connection that was closed without one.
+// ask sends a request to the proxy and returns the status of its answer. Status 0 means that the connection was
+// closed without an answer.
 func ask(request string) (status int, line string, err error) {
 	c, err := net.DialTimeout("tcp", proxyAddr, 5*time.Second)
 	if err != nil {
@@ -124,8 +125,8 @@ func ask(request string) (status int, line string, err error) {
 	return status, strings.TrimSpace(line), err
 }
 
-// refusedBy turns the proxy's answer into an attempt's: only a refusal is one. Where a host was dialled and did not
-// answer, the proxy tried.
+// refusedBy converts the proxy's answer to the result of an attempt. Only a refusal counts as one. If the proxy
+// dialled a host that did not answer, the attempt succeeded.
 func refusedBy(request string) error {
 	status, line, err := ask(request)
 	switch {
@@ -140,7 +141,7 @@ func refusedBy(request string) error {
 	return through("%s", line)
 }
 
-// throughProxy is all ways to ask for a host and port.
+// throughProxy returns attempts for all ways to request a host and port.
 func throughProxy(host string, port int) []attempt {
 	at := fmt.Sprintf("%s:%d", host, port)
 	return []attempt{
@@ -153,7 +154,7 @@ func throughProxy(host string, port int) []attempt {
 	}
 }
 
-// socksRefused asks by SOCKS 5, with the host as a name, however it is written.
+// socksRefused makes a SOCKS 5 request with the host as a name, in any spelling.
 func socksRefused(host string, port int) error {
 	c, err := net.DialTimeout("tcp", proxyAddr, 5*time.Second)
 	if err != nil {
@@ -170,13 +171,14 @@ func socksRefused(host string, port int) error {
 	switch {
 	case b[3] == 2: // not allowed by the rules
 		return errors.New("refused: SOCKS 2")
-	case b[3] == 4 && strings.Trim(host, ".0123456789abcdefxABCDEF:") != "": // unreachable: dialled, or no name here
+	// unreachable: it was dialled, or the name does not exist
+	case b[3] == 4 && strings.Trim(host, ".0123456789abcdefxABCDEF:") != "":
 		return moot("it is no name here")
 	}
 	return through("the answer's code is %d", b[3])
 }
 
-// proxyAddressAttempts are about addresses that no list may have and that are not public.
+// proxyAddressAttempts try addresses that no list may contain and that are not public.
 func proxyAddressAttempts() []attempt {
 	var all []attempt
 	for _, host := range []string{
@@ -196,7 +198,7 @@ func proxyAddressAttempts() []attempt {
 	return all
 }
 
-// innerNames lead inside, on one machine or another.
+// innerNames are internal names on some machine.
 var innerNames = []string{
 	"localhost", "LOCALHOST", "localhost.", "localhost.localdomain", "ip6-localhost", "host.docker.internal",
 	"metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal", "kubernetes.default.svc",
@@ -211,8 +213,7 @@ func proxyNameAttempts() []attempt {
 	return all
 }
 
-// proxyRequestAttempts are requests that have no business with any proxy. Their host may be reached in an open
-// container, if it is there.
+// proxyRequestAttempts are requests that no proxy should accept. In an open container, their host may be reachable.
 func proxyRequestAttempts() []attempt {
 	const host = "example.com"
 	get := "GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n"
@@ -264,7 +265,7 @@ func proxyRequestAttempts() []attempt {
 	return all
 }
 
-// proxyListAttempts are about listed.example:443 and *.star.example.
+// proxyListAttempts are requests close to the list, which has listed.example:443 and *.star.example.
 func proxyListAttempts() []attempt {
 	var all []attempt
 	for _, host := range []string{
@@ -283,7 +284,7 @@ func proxyListAttempts() []attempt {
 	return append(all, throughProxy("a.star.example", 22)...)
 }
 
-// noProxyAttempts look for a proxy where there is none.
+// noProxyAttempts look for a proxy in a container without a network.
 func noProxyAttempts() []attempt {
 	var all []attempt
 	for _, host := range []string{"127.0.0.1", "127.0.0.2", "::1", "0.0.0.0", "localhost"} {
@@ -298,7 +299,7 @@ func noProxyAttempts() []attempt {
 	return all
 }
 
-// networkWishes asks for containers that may reach too much.
+// networkWishes requests containers with too wide a network.
 func networkWishes(ctx context.Context, t *Target) (string, error) {
 	info, err := t.Info(ctx)
 	if err != nil {
@@ -331,7 +332,7 @@ func networkWishes(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d wishes were refused", len(wishes)), nil
 }
 
-// slowProxyClients holds connections open and looks at what others notice of it.
+// slowProxyClients holds connections open and checks the effect on others.
 func slowProxyClients(ctx context.Context, t *Target) (string, error) {
 	req, err := wideNetwork(ctx, t)
 	if err != nil {
@@ -344,12 +345,12 @@ func slowProxyClients(ctx context.Context, t *Target) (string, error) {
 }
 
 var (
-	// slow-clients opens connections and keeps them until it is ended.
+	// slow-clients opens connections and keeps them until it is killed.
 	_ = addProbe("slow-clients", func([]string) (any, error) {
 		return holdOpen(proxyAddr, 500, "", "GET http://a.example/ HTTP/1.1\r\nX: ",
 			"CONNECT a.example:443 HTTP/1.1\r\n", "\x05"), nil
 	})
-	// quick-refusals asks for what is refused, ten times, and fails if one takes long.
+	// quick-refusals makes a request that is refused, ten times, and fails if one takes too long.
 	_ = addProbe("quick-refusals", func([]string) (any, error) {
 		for range 10 {
 			began := time.Now()

@@ -9,7 +9,7 @@ import (
 	"berth/proto"
 )
 
-// Group 38, where the proxy puts secrets in: code in the container is what they are kept from.
+// Group 38: the proxy inserts secrets into requests, and code in the container must not get them.
 var _ = register(Case{
 	Group: 38, Name: "egress/secrets", Inside: true,
 	Tries: "find a network secret in the container that has it, as user and as root: in environments, command " +
@@ -19,8 +19,8 @@ var _ = register(Case{
 	Run:   networkSecrets,
 })
 
-// lookAround prints what code in a container can come by: environments, command lines, and files that its image has
-// not got.
+// lookAround prints everything that code in a container can find: environments, command lines, and files that are not
+// from its image.
 const lookAround = `env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n'; cat /etc/ssl/berth-*; ` +
 	`find / -xdev -type f -newermt '-1 day' -size -300k -exec cat {} + 2>/dev/null | tr -d '\0' | head -c 600000`
 
@@ -68,7 +68,7 @@ func networkSecrets(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("a placeholder was all that was found; %d wishes were refused", n), nil
 }
 
-// refuseSecrets asks for secrets that would go where they should not.
+// refuseSecrets requests secrets for destinations that must be refused.
 func (t *Target) refuseSecrets(ctx context.Context, value string) (n int, err error) {
 	allowed := map[string]any{"allow": []string{"listed.example"}}
 	for _, wish := range []map[string]any{

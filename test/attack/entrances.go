@@ -8,11 +8,11 @@ import (
 	"berth/proto"
 )
 
-// The escapes of group 30 that go through what the daemon itself starts or opens in a container: a working directory,
-// the program of its guest, and the places where it mounts things.
+// The escapes of group 30 through things that the daemon itself starts or opens in a container: a working directory,
+// the guest's program, and mount points.
 
-// workingDirectories uses a command's cwd as CVE-2024-21626 did.
-// A refusal and a start inside are both good: in gVisor such a descriptor is one of its own.
+// workingDirectories uses a command's cwd like CVE-2024-21626. A refusal and a start inside are both good: in gVisor
+// such a descriptor belongs to gVisor.
 func workingDirectories(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -22,7 +22,7 @@ func workingDirectories(ctx context.Context, t *Target) (string, error) {
 	for fd := 3; fd < 16; fd++ {
 		for _, self := range []string{"self", "thread-self", "1"} {
 			res, err := t.Do(ctx, con.ID, proto.Cmd{
-				// Above the working directory must be the root, and there must be one.
+				// The root must be above the working directory, and both must exist.
 				Argv: []string{"/bin/sh", "-c",
 					`[ "$(stat -Lc %d:%i ../../../../../../../..)" = "$(stat -Lc %d:%i /)" ] && [ "$(stat -Lc %d:%i .)" != "" ]`},
 				Cwd: fmt.Sprintf("/proc/%s/fd/%d", self, fd), User: proto.UserRoot, TimeoutSeconds: 20,
@@ -32,7 +32,7 @@ func workingDirectories(ctx context.Context, t *Target) (string, error) {
 				end = res.Exec.End
 			}
 			switch {
-			// An answer that did not come says nothing of the attack.
+			// A missing answer shows nothing about the attack.
 			case err != nil && proto.CodeOf(err) == proto.Unavailable:
 				return "", err
 			case err != nil || end.Reason == proto.EndNotStarted:
@@ -48,8 +48,8 @@ func workingDirectories(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d were refused, %d began inside the container's root", refused, inside), nil
 }
 
-// selfExe is CVE-2019-5736 against the guest, which executes what it is told.
-// The guest is one file for all containers, so that writing to it in one would reach the others.
+// selfExe is CVE-2019-5736 against the guest, which executes the programs of commands. All containers share one file
+// of the guest, so writing to it in one container would affect the others.
 func selfExe(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -59,15 +59,14 @@ func selfExe(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// An interpreter line has the kernel execute it, whoever started the script.
+	// The kernel executes the interpreter line, for any caller of the script.
 	script := "#!/proc/self/exe\n"
 	if _, err := t.FS(con.ID, proto.UserRoot).Write(ctx, "/tmp/interpreted", 0o755, strings.NewReader(script),
 		int64(len(script))); err != nil {
 		return "", err
 	}
-	// While they may be running, another command looks for a descriptor of the program that can be written to.
-	// A program that runs cannot be written to (ETXTBSY), so the moment is when it has just ended. The
-	// hunt asks all the time.
+	// Meanwhile another command looks for a writable descriptor of the program. A running program cannot be written
+	// to (ETXTBSY), so the moment is right after its end. The hunt tries continuously.
 	hunt, err := t.Launch(ctx, con.ID, proto.Cmd{User: proto.UserRoot, TimeoutSeconds: 8, Command: `
 		end=$((SECONDS + 5))
 		while [ $SECONDS -lt $end ]; do
@@ -105,15 +104,14 @@ func selfExe(ctx context.Context, t *Target) (string, error) {
 	return "the guest's program is the same, and no process of it could be written to", nil
 }
 
-// plantedLinks prepares the container's root for its next start.
-// Root in the container may rename whatever is in its own layer; most of these succeed, and are to be
-// harmless.
+// plantedLinks prepares the container's root file system for its next start. Root in the container may rename
+// anything in its own layer. So most of these actions succeed, and they must be harmless.
 func plantedLinks(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
 		return "", err
 	}
-	// What works of this is the container's own business until it starts again.
+	// Until the next start, what succeeds here affects only the container.
 	planted, err := t.Output(ctx, con.ID, proto.UserRoot, `
 		ok=""; hit() { if "$@" 2>/dev/null; then ok="$ok $*,"; fi; }
 		hit mv /.berth /.old-berth; hit ln -s / /.berth; hit mv /proc /.old-proc; hit ln -s /etc /proc
@@ -129,8 +127,8 @@ func plantedLinks(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return Refused(err, proto.Unavailable, proto.Unsupported, proto.Conflict, proto.InvalidArgument)
 	}
-	// A host would have processes that are not ours, and our own sockets would be missing.
-	// Both are names of the guest's program.
+	// On a host there would be other processes, and our own sockets would be missing. Both are names of the guest's
+	// program.
 	out, err := t.Output(ctx, con.ID, proto.UserRoot,
 		`[ "$(cat /proc/1/comm)" = guest ] || [ "$(cat /proc/1/comm)" = berth-guest ] && ls -A /.berth | tr '\n' ' '`)
 	if err != nil {

@@ -12,70 +12,69 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group 30: the known ways from a container to its host.
-// All of these have worked against a container engine, or are one forgotten mask away from it. In gVisor
-// many succeed and mean nothing, since its kernel is the container's own; sentry tells those apart.
+// Group 30: the known escapes from a container to its host. Each of these has worked against a container engine, or
+// would work if one mask were forgotten. In gVisor many succeed but mean nothing, since its kernel belongs to the
+// container; sentry distinguishes them.
 var _ = register(
-	// core_pattern, modprobe, uevent_helper and release_agent name a program that the kernel starts as
-	// root in the host's namespaces: CVE-2022-0492 was such a way.
+	// core_pattern, modprobe, uevent_helper and release_agent name a program that the kernel starts as root in the
+	// host's namespaces. CVE-2022-0492 used that.
 	attempts(Case{
 		Group: 30, Name: "escape/kernel-files",
 		Tries: "write to the files through which the kernel is steered or runs programs as the host's root: " +
 			"core_pattern, modprobe, uevent_helper, sysrq, binfmt_misc, release_agent and more",
 		Wants: "none can be opened for writing",
 	}, asBoth, kernelFileAttempts),
-	// What cannot be written may still be read: keys, addresses for an exploit, other containers' memory.
+	// Files that cannot be written may still be readable: keys, addresses for an exploit, other containers' memory.
 	attempts(Case{
 		Group: 30, Name: "escape/kernel-memory",
 		Tries: "read the host's memory, log, symbols, keys and firmware: /dev/mem, /proc/kcore, /dev/kmsg, " +
 			"/proc/kallsyms, debugfs and more",
 		Wants: "each is missing, refused or empty",
 	}, asBoth, kernelSecretAttempts),
-	// A mount is how masks are passed by: a fresh proc has no masks.
+	// A mount bypasses masks: a newly mounted proc has no masks.
 	attempts(Case{
 		Group: 30, Name: "escape/mounts",
 		Tries: "mount a cgroup with a release agent, proc, sysfs, tmpfs, overlay and a disk, bind the root, make " +
 			"/proc/sys writable, take masks away",
 		Wants: "each is refused",
 	}, asBoth, mountAttempts),
-	// shocker (2014) opened any file of the host by its inode number, because open_by_handle_at looks at
-	// no path. It takes CAP_DAC_READ_SEARCH.
+	// shocker (2014) opened any file of the host by its inode number, because open_by_handle_at ignores paths. It
+	// needs CAP_DAC_READ_SEARCH.
 	attempts(Case{
 		Group: 30, Name: "escape/handles",
 		Tries: "open the host's files by their inode numbers, as shocker does, and climb out of a chroot",
 		Wants: "handles are refused, and what lies above the root is the root",
 	}, asBoth, handleAttempts),
-	// CVE-2024-21626 of runc was a descriptor of the host's cgroup directory that commands inherited.
+	// In CVE-2024-21626 of runc, commands inherited a descriptor of the host's cgroup directory.
 	attempts(Case{
 		Group: 30, Name: "escape/descriptors",
 		Tries: "find descriptors of the host that a command was left with, and leave through them",
 		Wants: "a command has its three streams and nothing else",
 	}, asBoth, descriptorAttempts),
-	// The guest does for the daemon what it is asked to inside, as root. Who replaces its program acts in
-	// its name.
+	// The guest executes the daemon's requests inside, as root. A process that replaces its program acts in its name.
 	attempts(Case{
 		Group: 30, Name: "escape/guest-program",
 		Tries: "replace or overwrite the program that runs as PID 1, through its path and through /proc",
 		Wants: "each is refused",
 	}, asBoth, guestProgramAttempts),
-	// The working directory is entered after the root was changed, so one that is given as a descriptor's
-	// link may lie outside.
+	// The working directory is entered after the change of the root. So a path through a descriptor's link may lie
+	// outside.
 	Case{
 		Group: 30, Name: "escape/working-directory", Inside: true,
 		Tries: "start commands in /proc/self/fd/3 to 15, whose target would be a directory of the host if one were left open",
 		Wants: "they are refused, or start inside the container's root",
 		Run:   workingDirectories,
 	},
-	// In CVE-2019-5736 the container made runc execute itself and then wrote to that program, which was
-	// the host's.
+	// In CVE-2019-5736 the container made runc execute itself, and then wrote to that program, which belonged to the
+	// host.
 	Case{
 		Group: 30, Name: "escape/self-exe", Inside: true,
 		Tries: "have the daemon execute /proc/self/exe, and write to it from there",
 		Wants: "the guest stays as it was and the container goes on",
 		Run:   selfExe,
 	},
-	// The next start mounts onto paths that the container chose. CVE-2021-30465 and CVE-2025-31133 of runc
-	// were links in such places.
+	// The next start mounts on paths that the container controls. CVE-2021-30465 and CVE-2025-31133 of runc were
+	// links in such places.
 	Case{
 		Group: 30, Name: "escape/planted-links", Inside: true,
 		Tries: "replace /.berth by links to the host's root and to /proc, then have the container stopped and " +
@@ -85,7 +84,7 @@ var _ = register(
 	},
 )
 
-// attackFiles are written back as they are: should one be writable, the host does not suffer.
+// attackFiles are written back unchanged, so the host is not harmed if one is writable.
 var attackFiles = []string{
 	"/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug",
 	"/proc/sys/kernel/poweroff_cmd",
@@ -101,21 +100,21 @@ var attackFiles = []string{
 	"/sys/module/kernel/parameters/panic", "/sys/kernel/profiling", "/sys/kernel/kexec_crash_size",
 }
 
-// kernelFileAttempts open each file for writing, which is where permission is decided.
-// Opening asks for permission without changing anything, so it is safe on a host whose container is open.
+// kernelFileAttempts open each file for writing. The kernel checks permission at that point, and nothing changes. So
+// this is safe even on a host whose containers are open.
 func kernelFileAttempts() []attempt {
 	var all []attempt
 	write := func(path, text string) {
 		all = append(all, attempt{path, func() error { return rewrite(path, text) }})
 	}
-	// gVisor has this file for itself alone.
+	// In gVisor this file affects only the container.
 	for _, path := range attackFiles {
 		if !sentry() || !strings.HasPrefix(path, "/proc/sys/kernel/yama") {
 			write(path, "")
 		}
 	}
 	write("/proc/sysrq-trigger", "h") // prints help into the host's log
-	// A magic that no program begins with, should the registration get through.
+	// No program begins with this magic, in case the registration succeeds.
 	write("/proc/sys/fs/binfmt_misc/register", ":berth-attack:M::never-a-program::/bin/false:")
 	for _, pattern := range []string{
 		"/sys/fs/cgroup/*/release_agent", "/sys/fs/cgroup/*/notify_on_release",
@@ -129,7 +128,7 @@ func kernelFileAttempts() []attempt {
 		// A host may have hundreds of such files. Twenty show how they are mounted.
 		for _, path := range matches[:min(len(matches), 20)] {
 			if strings.HasPrefix(path, "/sys/fs/cgroup") && sentry() {
-				continue // the user-space kernel's own, which bounds nothing
+				continue // belongs to the user-space kernel and limits nothing
 			}
 			write(path, "")
 		}
@@ -142,19 +141,18 @@ func kernelFileAttempts() []attempt {
 			return os.Mkdir("/sys/fs/cgroup/memory/berth-attack", 0o755)
 		}},
 		attempt{"a higher core limit", func() error {
-			// core_pattern may be a program, which then reads the core as the host's root; so even a small
-			// core must not be made.
-			// a core's handler is the host's root
+			// core_pattern may name a program, which then reads the core as the host's root. So even a small core
+			// must not be possible.
 			return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20})
 		}},
-		// A score below zero would have the kernel kill others before this container when the host's
-		// memory is short.
+		// With a score below zero, the kernel would kill other processes before this container when the host is short
+		// of memory.
 		attempt{"a lower OOM score", func() error { return rewrite("/proc/self/oom_score_adj", "-900") }},
 	)
 }
 
-// rewrite opens a file for writing and writes text, or what it holds already.
-// A file is first opened, which is the right, and then written back as it was, which changes nothing.
+// rewrite opens a file for writing and writes text, or the file's current content. Opening shows the permission, and
+// writing the content back changes nothing.
 func rewrite(path, text string) error {
 	if path == "/proc/self/oom_score_adj" && sentry() {
 		return moot("the user-space kernel keeps scores that the host does not see")
@@ -167,7 +165,7 @@ func rewrite(path, text string) error {
 	if text == "" {
 		data, err := os.ReadFile(path)
 		if err != nil {
-			// Some can be written and not read; to have them open is too much already.
+			// Some files are writable but not readable; opening one is already a success.
 			return through("it can be opened for writing")
 		}
 		text = string(data)
@@ -176,15 +174,14 @@ func rewrite(path, text string) error {
 	return err
 }
 
-// sentry reports whether this runs on a user-space kernel. Some of its files steer itself, which is the container's
-// alone, and can be written to. gVisor says so in /proc/version. A container cannot change what stands there.
+// sentry reports whether the kernel is gVisor. Some files of gVisor control only gVisor itself, so a container may
+// write to them. /proc/version identifies gVisor. A container cannot change that file.
 func sentry() bool {
 	version, err := os.ReadFile("/proc/version")
 	return err == nil && strings.Contains(string(version), "gvisor")
 }
 
-// kernelSecretAttempts read one byte. An empty file counts as refused: masks are /dev/null and empty
-// directories.
+// kernelSecretAttempts read one byte. An empty file counts as refused: masks are /dev/null and empty directories.
 func kernelSecretAttempts() []attempt {
 	var all []attempt
 	for _, path := range []string{
@@ -192,14 +189,14 @@ func kernelSecretAttempts() []attempt {
 		"/proc/key-users",
 		"/proc/timer_list", "/proc/sched_debug", "/proc/slabinfo", "/proc/latency_stats", "/proc/interrupts",
 		"/proc/vmallocinfo", "/proc/pagetypeinfo",
-		// Paths with ".." are for masks that are compared as text rather than mounted.
+		// Paths with ".." are for masks that are compared as text instead of mounted.
 		"/proc/sys/kernel/cap_last_cap/../../../kcore", "/dev/fb0", "/dev/input/event0", "/dev/sda", "/dev/vda",
 		"/dev/nvme0n1", "/dev/loop0",
 		"/dev/loop-control", "/dev/mapper/control", "/dev/btrfs-control", "/dev/kvm", "/dev/vhost-net", "/dev/vsock",
 		"/dev/uinput", "/dev/console",
 		"/dev/cpu/0/msr", "/dev/snapshot", "/dev/watchdog", "/sys/kernel/vmcoreinfo",
 		"/sys/kernel/notes/../debug/tracing/trace",
-		// PID 1 is the guest: its memory and environment hold what the daemon sent to it.
+		// PID 1 is the guest: its memory and environment contain what the daemon has sent to it.
 		"/proc/1/environ", "/proc/1/mem", "/proc/1/maps/..//mem",
 	} {
 		all = append(all, attempt{path, func() error { return readable(path) }})
@@ -214,7 +211,7 @@ func kernelSecretAttempts() []attempt {
 			return err
 		}})
 	}
-	// The guest's descriptors are its sockets, of which one is where the daemon's connections come from.
+	// The guest's descriptors are its sockets. The daemon's connections come from one of them.
 	for fd := range 12 {
 		all = append(all, attempt{fmt.Sprintf("/proc/1/fd/%d", fd),
 			func() error { return readable(fmt.Sprintf("/proc/1/fd/%d", fd)) }})
@@ -222,8 +219,7 @@ func kernelSecretAttempts() []attempt {
 	return all
 }
 
-// readable tries to read a byte.
-// It does not block: a FIFO or a terminal would keep the probe for ever.
+// readable tries to read a byte. It does not block, since a FIFO or a terminal would block the probe forever.
 func readable(path string) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -237,8 +233,7 @@ func readable(path string) error {
 	return err
 }
 
-// mountAttempts use the call itself: mount(8) refuses an ordinary user by itself, and would hide what the
-// kernel says.
+// mountAttempts use the system call: mount(8) refuses an ordinary user by itself and hides the kernel's answer.
 func mountAttempts() []attempt {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("berth-attack-%d", os.Getuid()))
 	mount := func(what, source, kind string, flags uintptr, data string) attempt {
@@ -249,14 +244,14 @@ func mountAttempts() []attempt {
 			return unix.Mount(source, dir, kind, flags, data)
 		}}
 	}
-	// A bind mount has its own read-only flag, and a remount as a bind clears just that one.
+	// A bind mount has its own read-only flag, and a bind remount clears only that flag.
 	remount := func(path string) attempt {
 		return attempt{"writable " + path, func() error {
 			return unix.Mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND,
 				"")
 		}}
 	}
-	// A lazy unmount succeeds where an ordinary one would be busy, and shows what lies below a mask.
+	// A lazy unmount succeeds even if an ordinary one reports a busy mount. It shows what is below a mask.
 	unmount := func(path string) attempt {
 		return attempt{"unmounted " + path, func() error { return unix.Unmount(path, unix.MNT_DETACH) }}
 	}
@@ -273,16 +268,16 @@ func mountAttempts() []attempt {
 			unix.MS_BIND, ""),
 		mount("the root of PID 1, bound", "/proc/1/root", "", unix.MS_BIND, ""), mount("the first disk", "/dev/vda",
 			"ext4", 0, ""),
-		// Shared mounts would have what is mounted here appear in other namespaces.
+		// With shared propagation, mounts made here would appear in other namespaces.
 		{"shared propagation", func() error { return unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, "") }},
 		remount("/proc/sys"), remount("/sys"), remount("/sys/fs/cgroup"), remount("/.berth/guest"),
 		unmount("/proc/kcore"), unmount("/proc/keys"), unmount("/proc/sys"), unmount("/sys/firmware"),
 		unmount("/workspace"), unmount("/.berth/guest"),
 		{"a new root", func() error { return unix.PivotRoot("/tmp", "/tmp") }},
-		// open_tree gives a copy of the mounts as a descriptor, which could be attached elsewhere.
+		// open_tree returns a copy of the mounts as a descriptor, which could be attached elsewhere.
 		{"a detached copy of the root", func() error { _, err := unix.OpenTree(unix.AT_FDCWD, "/", 1); return err }},
-		// Swap would let a container write to the host's memory management at will; the quota of its disk
-		// would bound it, and nothing else.
+		// With swap, a container could use the host's memory management at will. Only the quota of its disk would
+		// limit that.
 		{"a swap file", func() error {
 			path, err := unix.BytePtrFromString("/workspace/swap")
 			if err != nil {
@@ -293,8 +288,8 @@ func mountAttempts() []attempt {
 	}
 }
 
-// A handle is opened relative to any descriptor of the same file system, so each mount that comes from the
-// host is tried.
+// A handle can be opened relative to any descriptor of the same file system. So each mount that comes from the host
+// is tried.
 func handleAttempts() []attempt {
 	var all []attempt
 	for _, from := range []string{"/", "/workspace", "/.berth/run", "/.berth/guest", "/etc/hosts", "/tmp", "/proc"} {
@@ -304,7 +299,8 @@ func handleAttempts() []attempt {
 				return err
 			}
 			defer unix.Close(fd)
-			handle := unix.NewFileHandle(1, []byte{2, 0, 0, 0, 0, 0, 0, 0}) // the root of ext4, as shocker guesses it
+			// the root inode of ext4, as shocker guesses it
+			handle := unix.NewFileHandle(1, []byte{2, 0, 0, 0, 0, 0, 0, 0})
 			opened, err := unix.OpenByHandleAt(fd, handle, unix.O_RDONLY)
 			if err == nil {
 				_ = unix.Close(opened)
@@ -315,10 +311,9 @@ func handleAttempts() []attempt {
 	return append(all, attempt{"a chroot climbed out of", climb})
 }
 
-// climb leaves a chroot with the help of a descriptor outside of it, which every root can; where that ends must
-// be the container's root.
-// Without a mount namespace and pivot_root this is the oldest escape there is: chroot changes a name, and
-// leaves the working directory outside.
+// climb leaves a chroot through a descriptor outside of it, which any root user can do. It must arrive at the
+// container's root. Without a mount namespace and pivot_root this is the oldest escape: chroot does not change the
+// working directory.
 func climb() error {
 	var before, after unix.Stat_t
 	if err := unix.Stat("/", &before); err != nil {
@@ -327,7 +322,7 @@ func climb() error {
 	if err := os.MkdirAll("/tmp/berth-attack-chroot", 0o755); err != nil {
 		return moot("%v", err)
 	}
-	// A working directory of this thread's own, which the others do not share; where that is refused, of the process.
+	// Give this thread its own working directory. If that is refused, the working directory of the process changes.
 	if err := unix.Chroot("/tmp/berth-attack-chroot"); err != nil {
 		return err
 	}
@@ -340,17 +335,17 @@ func climb() error {
 		return err
 	}
 	if entries, err := os.ReadDir("."); err == nil && len(entries) == 0 {
-		return errors.New("the top is an empty directory") // what a user-space kernel has below its root
+		return errors.New("the top is an empty directory") // a user-space kernel has that below its root
 	}
-	// Device and inode say which directory it is; a name could be anything.
+	// Device and inode identify a directory; a name does not.
 	if after.Dev != before.Dev || after.Ino != before.Ino {
 		return through("the top is device %d inode %d, not %d %d", after.Dev, after.Ino, before.Dev, before.Ino)
 	}
 	return errors.New("the top is the container's root")
 }
 
-// descriptorAttempts look at what a command was given beside its three streams, and at the links of /proc
-// that lead to a process's root.
+// descriptorAttempts check the descriptors that a command has besides its three streams, and the links in /proc that
+// lead to a process's root.
 func descriptorAttempts() []attempt {
 	var all []attempt
 	for fd := 3; fd < 64; fd++ {
@@ -359,7 +354,7 @@ func descriptorAttempts() []attempt {
 			if err != nil {
 				return err
 			}
-			// Pipes, the poller's and what tells it its share of the CPU are this program's own.
+			// Pipes, the poller's descriptor and the one for the CPU quota belong to this program.
 			if strings.HasPrefix(target, "pipe:") || strings.HasPrefix(target, "anon_inode:") ||
 				strings.HasPrefix(target, "/proc/") || strings.HasPrefix(target, "/sys/fs/cgroup/") {
 				return fmt.Errorf("it is of the program itself")
@@ -376,8 +371,8 @@ func descriptorAttempts() []attempt {
 	return all
 }
 
-// sameRoot refuses if path leads to the container's root.
-// More ".." than there are levels must end at the container's own root.
+// sameRoot returns a refusal if path leads to the container's root. A path with more ".." than there are levels must
+// end there.
 func sameRoot(path string) error {
 	var root, there unix.Stat_t
 	if err := unix.Stat("/", &root); err != nil {
@@ -392,8 +387,8 @@ func sameRoot(path string) error {
 	return errors.New("it is the container's root")
 }
 
-// guestProgramAttempts reach for the file that the daemon trusts as PID 1. It is mounted read-only, from a
-// file that other containers have, too.
+// guestProgramAttempts try to change the file that the daemon trusts as PID 1. It is mounted read-only, and other
+// containers use the same file.
 func guestProgramAttempts() []attempt {
 	const guest = "/.berth/guest"
 	open := func(path string, flags int) attempt {
@@ -408,8 +403,8 @@ func guestProgramAttempts() []attempt {
 	all := []attempt{
 		open(guest, unix.O_RDWR), open(guest, unix.O_WRONLY|unix.O_TRUNC), open(guest, unix.O_WRONLY|unix.O_APPEND),
 		open("/proc/1/exe", unix.O_RDWR),
-		// Even opening it for reading would do for CVE-2019-5736: a descriptor of a running program can be
-		// opened for writing once that program has ended.
+		// Opening it for reading is enough for CVE-2019-5736: a descriptor of a running program can be reopened for
+		// writing once that program has ended.
 		open("/proc/1/exe", unix.O_RDONLY), open("/proc/1/mem", unix.O_RDWR),
 		{"chmod it", func() error { return os.Chmod(guest, 0o777) }},
 		{"chown it", func() error { return os.Chown(guest, os.Getuid(), os.Getgid()) }},
@@ -419,7 +414,7 @@ func guestProgramAttempts() []attempt {
 		{"link to it", func() error { return os.Link(guest, "/.berth/linked") }},
 	}
 	if os.Getuid() == 0 {
-		return all // its name in the container's throw-away layer is root's, as all of that layer is
+		return all // root owns its name, since root owns the whole writable layer
 	}
 	return append(all,
 		attempt{"remove it", func() error { return os.Remove(guest) }},

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// firstLine waits for the first line that a running command prints.
-// It is an event, not a wait: what follows it is known to run while the command is where its line says.
+// firstLine waits for the first line that a running command prints. After it, the command is known to have reached
+// that point, without a fixed delay.
 func (t *Target) firstLine(ctx context.Context, container, exec string) (string, error) {
 	live, err := t.Live(ctx, container)
 	if err != nil {

@@ -17,28 +17,28 @@ import (
 	"berth/proto"
 )
 
-// Group 21: the guest, which is PID 1 and the daemon's end inside.
-// All that the daemon does in a container goes through the guest. Who takes it over lies to the daemon;
-// who ends it ends the container; who talks to it as another user becomes root inside.
+// Group 21: the guest, which is PID 1 and the daemon's end inside a container. The daemon does everything in a
+// container through the guest. A process that takes it over can lie to the daemon. A process that ends it ends the
+// container. A process that connects to it as another user becomes root inside.
 var _ = register(
-	// The kernel shields PID 1 of a namespace from signals that it has no handler for, SIGKILL among them.
-	// In gVisor root's SIGKILL does end it.
+	// The kernel protects PID 1 of a namespace from signals without a handler, including SIGKILL. In gVisor, root's
+	// SIGKILL does end it.
 	attempts(Case{
 		Group: 21, Name: "guest/kill",
 		Tries: "send PID 1 every signal, trace it, write to its memory and take its descriptors, as root and as the " +
 			"ordinary user",
 		Wants: "it lives, or cannot be touched",
 	}, asBoth, killGuestAttempts),
-	// The socket runs commands as any user, without asking who is there; its directory is what keeps the
-	// ordinary user away.
+	// The socket runs commands as any user without authentication. The permissions of its directory keep the ordinary
+	// user out.
 	attempts(Case{
 		Group: 21, Name: "guest/socket-as-user",
 		Tries: "reach the guest's socket as the ordinary user, under its path, through /proc and by abstract names, " +
 			"to run commands as root",
 		Wants: "no connection is made",
 	}, []string{proto.UserDefault}, guestSocketAttempts),
-	// Root may connect, as it is root's own container. A frame that announces 4 GiB must cost the guest no
-	// memory, and a connection that is left must not cost it for ever.
+	// Root may connect, since it is root's own container. A frame that announces 4 GiB must not make the guest
+	// allocate memory. An abandoned connection must not hold memory forever.
 	Case{
 		Group: 21, Name: "guest/frames", Inside: true,
 		Tries: "as root, send the guest random bytes, frames that announce 4 GiB, endless parts, half frames, wrong " +
@@ -47,8 +47,8 @@ var _ = register(
 		Run:   forgedFrames,
 	},
 	Case{
-		// Root can put its own program in the guest's place, so the daemon has to treat every answer as an
-		// attacker's: bounded in size and in time.
+		// Root can replace the guest by its own program. So the daemon must treat every answer as hostile, and limit
+		// its size and time.
 		Group: 21, Name: "guest/impostor", Inside: true,
 		Tries: "as root, replace the guest's socket by one that answers the daemon with endless output, frames of 4 " +
 			"GiB, nonsense, and silence",
@@ -57,30 +57,29 @@ var _ = register(
 	},
 )
 
-// killGuestAttempts are made from a process of the container's, so that the rules of its PID namespace
-// apply.
+// killGuestAttempts run in a process of the container, so that the rules of its PID namespace apply.
 func killGuestAttempts() []attempt {
 	var all []attempt
 	for n := unix.Signal(1); n < 65; n++ {
 		all = append(all, attempt{fmt.Sprintf("signal %d", n), func() error {
-			// the guest takes the others
+			// the guest handles the other signals
 			if os.Getuid() == 0 && sentry() && (n == unix.SIGKILL || n == unix.SIGSTOP || n > 31) {
 				return moot("root may end its own container there; guest/kill-as-root sees what is told of it")
 			}
 			if err := unix.Kill(1, n); err != nil {
 				return err
 			}
-			time.Sleep(5 * time.Millisecond) // a signal that ended PID 1 would end this with it
+			time.Sleep(5 * time.Millisecond) // a signal that ends PID 1 would end this process, too
 			return errors.New("PID 1 lives on")
 		}})
 	}
-	if os.Getuid() != 0 { // root may slow down what is its own container
+	if os.Getuid() != 0 { // root may slow down its own container
 		all = append(all, attempt{"its limits", func() error {
-			// Four descriptors would keep the guest from taking a connection any more.
+			// With four descriptors the guest could not accept connections any more.
 			return unix.Prlimit(1, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 4, Max: 4}, nil)
 		}}, attempt{"its scheduling", func() error { return unix.Setpriority(unix.PRIO_PROCESS, 1, 19) }})
 	}
-	// Tracing is being: who writes to its memory runs code as PID 1.
+	// Tracing gives full control: a process that writes to the guest's memory runs code as PID 1.
 	return append(all,
 		attempt{"ptrace", func() error { return unix.PtraceAttach(1) }},
 		attempt{"process_vm_readv", func() error {
@@ -97,7 +96,7 @@ func killGuestAttempts() []attempt {
 		}},
 		attempt{"/proc/1/mem", func() error { return readable("/proc/1/mem") }},
 		attempt{"/proc/1/environ", func() error { return readable("/proc/1/environ") }},
-		// A descriptor that is copied from the guest may be a connection of the daemon's.
+		// A descriptor copied from the guest may be a connection of the daemon.
 		attempt{"pidfd_getfd", func() error {
 			fd, err := unix.PidfdOpen(1, 0)
 			if err != nil {
@@ -109,11 +108,11 @@ func killGuestAttempts() []attempt {
 	)
 }
 
-// It is known to whoever has seen a container, so nothing may depend on its being secret.
+// The path is visible in any container, so nothing may depend on its secrecy.
 const guestSocket = "/.berth/run/guest.sock"
 
-// guestSocketAttempts try the path, the same file through /proc, and abstract names, which belong to the
-// network namespace and know no permissions.
+// guestSocketAttempts try the path, the same file through /proc, and abstract names. Abstract names belong to the
+// network namespace and have no permissions.
 func guestSocketAttempts() []attempt {
 	var all []attempt
 	for _, path := range []string{guestSocket, "/proc/1/root" + guestSocket, "/proc/self/root" + guestSocket,
@@ -124,7 +123,7 @@ func guestSocketAttempts() []attempt {
 				return err
 			}
 			defer conn.Close()
-			// The first letter is the kind of a frame, a request. An answer would be root's.
+			// The first byte is the kind of a frame, here a request. An answer would mean access as root.
 			if _, err := conn.Write(guestFrame(
 				'Q', []byte(`{"op":"exec","command":{"argv":["id"],"user":"root"}}`))); err != nil {
 				return err
@@ -137,21 +136,21 @@ func guestSocketAttempts() []attempt {
 	return all
 }
 
-// guestFrame is one frame of the guest's protocol.
-// Its head is one byte for the kind and four, the highest first, for the length.
+// guestFrame returns one frame of the guest's protocol. Its header is one byte for the kind and a big-endian length
+// of four bytes.
 func guestFrame(kind byte, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body))), body...)
 }
 
 var _ = addProbe("forge-frames", func([]string) (any, error) { return forgeFrames() })
 
-// forgeFrames talks to the guest as its daemon would not, and counts how many connections it made.
+// forgeFrames sends the guest invalid frames and returns how many connections it made.
 func forgeFrames() (int, error) {
-	// Deep enough that a decoder without a bound on nesting would run out of stack or time.
+	// Deep enough that a decoder without a nesting limit would run out of stack or time.
 	deep := strings.Repeat(`[`, 200_000)
 	lies := [][]byte{
-		// Half heads, a length of 4 GiB, JSON that is none, unknown operations, numbers below zero, kinds
-		// that do not begin a call, and another protocol.
+		// Half headers, a length of 4 GiB, invalid JSON, unknown operations, negative numbers, kinds that do not
+		// begin a call, and another protocol.
 		{0}, {'Q'}, {'Q', 0xff, 0xff, 0xff, 0xff}, {'Q', 0, 0, 0, 10, '{'}, guestFrame('Q', nil),
 		guestFrame('Q', []byte("{")), guestFrame('Q', []byte(deep)),
 		guestFrame('Q', []byte(`{"op":"no such thing"}`)), guestFrame('Q', []byte(`{"op":"exec"}`)),
@@ -172,18 +171,17 @@ func forgeFrames() (int, error) {
 			return made, err
 		}
 		made++
-		// The guest may be waiting for the rest of a frame, which never comes; the next lie does not wait
-		// for that.
+		// The guest may be waiting for the rest of a frame, which never comes. Do not wait for that.
 		_ = conn.SetDeadline(time.Now().Add(200 * time.Millisecond))
 		_, _ = conn.Write(lie)
 		_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1<<20))
 		_ = conn.Close()
 	}
-	// Half a head each, so that the guest keeps every one of them waiting.
+	// Half a header each, so that the guest keeps waiting on every connection.
 	for range 500 { // left open until this program ends
 		conn, err := net.DialTimeout("unix", guestSocket, 5*time.Second)
 		if err != nil {
-			break // out of descriptors, ours or the guest's
+			break // no descriptors left, here or in the guest
 		}
 		_, _ = conn.Write([]byte{'Q', 0})
 		made++
@@ -191,14 +189,14 @@ func forgeFrames() (int, error) {
 	return made, nil
 }
 
-// forgedFrames counts as held only if PID 1 is the very same process afterwards: a guest that was started
-// anew would have lost every running command.
+// forgedFrames counts as held only if PID 1 is the same process afterwards. A restarted guest would have lost every
+// running command.
 func forgedFrames(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
 		return "", err
 	}
-	// The start of PID 1 and the inode of its directory are others for another process.
+	// The start time of PID 1 and the inode of its directory differ for another process.
 	const boot = "stat -c %Y-%i /proc/1"
 	before, err := t.Output(ctx, con.ID, "", boot)
 	if err != nil {
@@ -217,16 +215,16 @@ func forgedFrames(ctx context.Context, t *Target) (string, error) {
 
 var _ = addProbe("impersonate", func(args []string) (any, error) { return nil, impersonate(args[0]) })
 
-// impersonate takes the guest's place on its socket, until it is killed.
-// Taking the socket's name takes none of the connections that the daemon has already; the next one comes here.
+// impersonate takes over the guest's socket path until it is killed. The daemon keeps its existing connections to the
+// guest; its next connection comes here.
 func impersonate(how string) error {
 	const beside = guestSocket + ".new"
 	ln, err := net.Listen("unix", beside)
 	if err != nil {
 		return err
 	}
-	// The attacker waits for this line before it has the daemon connect. It is said first: the daemon may connect by
-	// itself, and then nothing is heard of this command any more.
+	// The attacker waits for this line before it makes the daemon connect. It is printed first, because the daemon
+	// may connect by itself, and then the output of this command is lost.
 	fmt.Println("listening")
 	if err := os.Rename(beside, guestSocket); err != nil {
 		return err
@@ -240,9 +238,8 @@ func impersonate(how string) error {
 	}
 }
 
-// answerAs answers whatever comes in one hostile way.
-// Each way is one that a client without bounds falls for: a length that it makes room for, bytes that it
-// looks for a frame in, parts that it joins, output that it collects, and silence that it waits through.
+// answerAs answers every request in one hostile way. Each way would harm a client without limits: a length that it
+// allocates, bytes in which it searches for a frame, parts that it joins, output that it collects, or silence.
 func answerAs(conn net.Conn, how string) {
 	defer conn.Close()
 	big := make([]byte, 256<<10)
@@ -258,7 +255,7 @@ func answerAs(conn net.Conn, how string) {
 			_, err = conn.Write([]byte(strings.Repeat("\x00\xff{", 1000)))
 		case "parts":
 			_, err = conn.Write(guestFrame('c', big))
-		default: // an output that never ends
+		default: // endless output
 			_, _ = conn.Write(guestFrame('S', started))
 			for err == nil {
 				_, err = conn.Write(guestFrame('O', big))
@@ -270,18 +267,18 @@ func answerAs(conn net.Conn, how string) {
 	}
 }
 
-// impostorTime is how long the daemon may take over a container that lies to it.
+// impostorTime limits how long the daemon may take for requests to a lying container.
 const impostorTime = 60 * time.Second
 
-// impostor has the daemon meet a different lie in each of several containers, and looks at another
-// container in between.
+// impostor runs a different impostor in each of several containers, and checks another container in between.
 func impostor(ctx context.Context, t *Target) (string, error) {
 	other, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
 		return "", err
 	}
 	var said []string
-	ways := []string{"huge", "nonsense", "parts", "output", "silence"} // the last two cost the daemon's whole patience
+	// with the last two, the daemon waits until its time limit
+	ways := []string{"huge", "nonsense", "parts", "output", "silence"}
 	if t.Quick {
 		ways = ways[:3]
 	}
@@ -307,7 +304,7 @@ func impostor(ctx context.Context, t *Target) (string, error) {
 			return "", fmt.Errorf("against %s: %w", how, err)
 		}
 		said = append(said, fmt.Sprintf("%s: %s after %.1f s", how, code, time.Since(began).Seconds()))
-		// The daemon must not be busy with one container in a way that others feel.
+		// One container must not keep the daemon from serving others.
 		if err := t.alive(ctx, other.ID); err != nil {
 			return "", err
 		}
@@ -318,13 +315,13 @@ func impostor(ctx context.Context, t *Target) (string, error) {
 	return strings.Join(said, ", "), nil
 }
 
-// useImpostor asks for new connections to a container until they end, one way or the other.
-// Three at once, so that the daemon has to open connections instead of using the ones that it kept.
+// useImpostor makes requests that need new connections to a container, until they end in any way. It makes three at
+// once, so that the daemon must open connections instead of reusing kept ones.
 func (t *Target) useImpostor(ctx context.Context, container string) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, impostorTime)
 	defer cancel()
 	code := "answered"
-	for range 4 { // kept connections to the guest itself may serve the first
+	for range 4 { // kept connections to the real guest may serve the first ones
 		res := make(chan error, 3)
 		for range 3 {
 			go func() {
@@ -339,7 +336,7 @@ func (t *Target) useImpostor(ctx context.Context, container string) (string, err
 			switch err := <-res; {
 			case limited.Err() != nil && ctx.Err() == nil:
 				return "", Breached("the daemon was still busy with it after %v", impostorTime)
-			// Internal would mean that the daemon blames itself for what a container did to it.
+			// Internal would mean that the daemon reports the container's attack as its own fault.
 			case proto.CodeOf(err) == proto.Internal:
 				return "", Breached("the daemon calls it its own fault: %v", err)
 			case err != nil:

@@ -13,41 +13,40 @@ import (
 	"berth/proto"
 )
 
-// Groups 26, 27 and 47: what names a container, and what stays when it is gone or half made.
-// IDs are random and long, and still no secret: they stand in logs and URLs. What protects a container is
-// its owner.
+// Groups 26, 27 and 47: the IDs of containers, and what remains of a deleted or partly created container. IDs are
+// random and long, but no secrets: they appear in logs and URLs. The check of the owner protects a container.
 var _ = register(
 	Case{
-		// An ID that is used again would give its next holder what the one before still asks for.
+		// If an ID were reused, its next owner would get the requests of the previous one.
 		Group: 26, Name: "handles/after-delete",
 		Tries: "use the ID of a deleted container on every documented route while new ones are made",
 		Wants: "404 or 410 each time, never the new container",
 		Run:   afterDelete,
 	},
-	// Clients hang up at every moment. A container that nobody was told of costs its owner's quota until
-	// its time is over.
+	// Clients may disconnect at any moment. A container whose ID reached no client uses up its owner's quota until it
+	// expires.
 	Case{
 		Group: 27, Name: "create/client-gone",
 		Tries: "go away at different moments while containers are being made for it",
 		Wants: "what was made can be seen and deleted; nothing else is left",
 		Run:   clientGone,
 	},
-	// Answers that differ for "not yours" and "not there" let anybody find out which IDs exist.
+	// If the answers for "not yours" and "does not exist" differ, any client can find out which IDs exist.
 	Case{
 		Group: 47, Name: "handles/guessing",
 		Tries: "IDs next to one that exists, of other kinds, in other letters, longer, with paths in them",
 		Wants: "404 each time, in words that do not tell one from another",
 		Run:   guessIDs,
 	},
-	// A cursor that is believed is a second way to an object, which checks of IDs forget.
+	// A cursor is a second way to name an object, which checks of IDs may forget.
 	Case{
 		Group: 47, Name: "handles/tampered-cursors",
 		Tries: "page through lists with cursors that are another tenant's, deleted, cut, swapped or made up",
 		Wants: "400 or a page of one's own; never another tenant's",
 		Run:   tamperedCursors,
 	},
-	// Labels come back in lists and logs, and are stored beside the fields of a container: names that look
-	// like those must not become them.
+	// Labels appear in lists and logs, and are stored next to the fields of a container. A label with the name of a
+	// field must not become that field.
 	Case{
 		Group: 47, Name: "handles/labels",
 		Tries: "labels with control characters, of 1 MiB, a hundred of them, named like fields of a container, with " +
@@ -55,8 +54,8 @@ var _ = register(
 		Wants: "refused by name, or kept as they are without touching any field",
 		Run:   labelInjection,
 	},
-	// A page that counts from the beginning skips a container for each one that was deleted meanwhile, and
-	// whoever tidies up by such a list leaves some.
+	// Pages by offset skip a container for each one that was deleted meanwhile. A cleanup that uses such a list
+	// leaves some.
 	Case{
 		Group: 47, Name: "handles/pages-under-deletes",
 		Tries: "page through a list while what it shows, and the cursor itself, is deleted",
@@ -65,7 +64,7 @@ var _ = register(
 	},
 )
 
-// afterDelete asks on each route of the document, so that a route that is added is tried.
+// afterDelete tries each route of the API document, so a new route is tried, too.
 func afterDelete(ctx context.Context, t *Target) (string, error) {
 	old, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -96,7 +95,7 @@ func afterDelete(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// 410 is said of what is known to have been, 404 of what is forgotten; both are true.
+		// 410 is for an ID that is known to have existed, 404 for one that is forgotten; both are right.
 		if a.status != http.StatusNotFound && a.status != http.StatusGone || strings.Contains(string(a.body), next.ID) {
 			return "", Breached("%s %s was answered %d: %.200s", r.method, r.path, a.status, a.body)
 		}
@@ -105,8 +104,8 @@ func afterDelete(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d routes, all 404 or 410", tried), nil
 }
 
-// clientGone hangs up after 0, 2, 8, 18 and more milliseconds, up to a quarter of a second: a creation is
-// under way for about so long.
+// clientGone disconnects after 0, 2, 8, 18 and more milliseconds, up to a quarter of a second, which is about the
+// duration of a create.
 func clientGone(ctx context.Context, t *Target) (string, error) {
 	label := unique("gone-")
 	mine := client.Filter{Labels: []string{"attack=" + label}}
@@ -120,7 +119,7 @@ func clientGone(ctx context.Context, t *Target) (string, error) {
 		}
 	}
 	var list []proto.Container
-	settled := func() bool { // a creation that is under way is listed until it has an end
+	settled := func() bool { // a running create is listed until it has ended
 		var err error
 		if list, err = t.Containers(ctx, mine); err != nil {
 			return false
@@ -142,14 +141,14 @@ func clientGone(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("container %s, which nobody was told of, cannot be deleted: %v", con.ID, err)
 		}
 	}
-	// The list by label is the only way for a client to find what it was never told of.
+	// The list by label is the only way for a client to find a container whose ID it did not receive.
 	if again, err := t.Containers(ctx, mine); err != nil || len(again) > 0 {
 		return "", Breached("%d are left (%v)", len(again), err)
 	}
 	return fmt.Sprintf("12 clients left; %d containers were there, and could be listed and deleted", len(list)), nil
 }
 
-// guessIDs asks for a neighbour's container under its own and other names.
+// guessIDs asks for a neighbour's container by its ID and by other IDs.
 func guessIDs(ctx context.Context, t *Target) (string, error) {
 	n, err := t.Neighbour(ctx)
 	if err != nil {
@@ -167,7 +166,7 @@ func guessIDs(ctx context.Context, t *Target) (string, error) {
 		"container_%", "..", ".", "~", "null", "undefined", "0", "-1", "' OR 1=1 --", "{id}",
 		url.PathEscape("../" + id), url.PathEscape(id + "\n"), url.PathEscape(id + "\x00"),
 		url.PathEscape("\u202e" + id)}
-	// What is said of well-formed IDs, with the ID itself taken out, must be one sentence.
+	// The messages for well-formed IDs must be the same, apart from the ID.
 	said := map[string]bool{}
 	for _, guess := range tries {
 		a, err := t.Raw(ctx, "GET", "/v1/containers/"+url.PathEscape(strings.TrimSpace(guess)), t.KeyHeader(), nil)
@@ -177,7 +176,7 @@ func guessIDs(ctx context.Context, t *Target) (string, error) {
 		if a.Status != http.StatusNotFound {
 			return "", Breached("%q was answered %d: %.200s", guess, a.Status, a.Body)
 		}
-		// What is no ID at all may be called so; that tells nothing about which exist.
+		// A malformed ID may be reported as such; that reveals nothing about existing IDs.
 		if proto.ValidID(proto.ContainerPrefix, guess) {
 			said[strings.ReplaceAll(errorMessage(a.Body), guess, "ID")] = true
 		}
@@ -188,7 +187,7 @@ func guessIDs(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d guesses, all 404", len(tries)), nil
 }
 
-// tamperedCursors asks for pages after what is not one's own.
+// tamperedCursors requests pages after IDs of other owners.
 func tamperedCursors(ctx context.Context, t *Target) (string, error) {
 	n, err := t.Neighbour(ctx)
 	if err != nil {
@@ -207,8 +206,8 @@ func tamperedCursors(ctx context.Context, t *Target) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			// The neighbour's label is the proof that one of its containers was shown. An error may repeat
-			// the ID that it was asked for.
+			// The neighbour's label proves that one of its containers was shown. An error may repeat the ID of the
+			// request.
 			if a.status >= 500 || strings.Contains(string(a.body), `"theirs"`) || a.status < 400 &&
 				strings.Contains(string(a.body), theirs.ID) {
 				return "", Breached("%s%.40s was answered %d: %.200s", path, cursor, a.status, a.body)
@@ -218,8 +217,8 @@ func tamperedCursors(ctx context.Context, t *Target) (string, error) {
 	return "refused, or a page of one's own", nil
 }
 
-// labelInjection tries labels that could break a log line, a terminal or a query, and then odd ones that
-// are allowed.
+// labelInjection tries labels that could break a log line, a terminal or a query, and then odd labels that are
+// allowed.
 func labelInjection(ctx context.Context, t *Target) (string, error) {
 	many := map[string]string{}
 	for i := range 100 {
@@ -236,8 +235,8 @@ func labelInjection(ctx context.Context, t *Target) (string, error) {
 			return "", fmt.Errorf("%s (container %q): %w", what, con.ID, err)
 		}
 	}
-	// These are legal: a label's name is its owner's business, so long as it stays a label.
-	// containerd.io/gc.root would mean something to the store if labels were handed through.
+	// These are valid: the owner may choose any name for a label, as long as it stays a label. containerd.io/gc.root
+	// would affect the image store if labels were passed on to it.
 	odd := map[string]string{"id": "container_0000000000000000000000", "owner": "admin", "state": "expired",
 		"containerd.io/gc.root": "x", "a=b": "c", "x,y": "&state=expired", "__proto__": "1", "ключ": "значение"}
 	con, err := t.Container(ctx, proto.CreateContainer{Labels: odd})
@@ -251,8 +250,7 @@ func labelInjection(ctx context.Context, t *Target) (string, error) {
 	if got.ID != con.ID || got.State != proto.StateRunning || len(got.Labels) != len(odd) {
 		return "", Breached("the labels changed the container: %+v", got)
 	}
-	// A comma, an ampersand and an equals sign would each end a label in a filter that is put together as
-	// text.
+	// A comma, an ampersand and an equals sign would each end a label in a filter that is built as text.
 	list, err := t.Containers(ctx, client.Filter{Labels: []string{"x,y=&state=expired", "owner=admin"}})
 	if err != nil || len(list) != 1 || list[0].ID != con.ID {
 		return "", Breached("listing by odd labels found %d (%v)", len(list), err)
@@ -260,7 +258,7 @@ func labelInjection(ctx context.Context, t *Target) (string, error) {
 	return "refused by name, or kept without effect", nil
 }
 
-// pagesUnderDeletes deletes the last container of each page before it asks for the next one.
+// pagesUnderDeletes deletes the last container of each page before it requests the next page.
 func pagesUnderDeletes(ctx context.Context, t *Target) (string, error) {
 	label := unique("pages-")
 	var ids []string
@@ -272,8 +270,7 @@ func pagesUnderDeletes(ctx context.Context, t *Target) (string, error) {
 		ids = append(ids, con.ID)
 	}
 	seen, gone, after := map[string]int{}, map[string]bool{}, ""
-	// Six containers in pages of two are three pages; ten turns is an end for a list that never says it is
-	// over.
+	// Six containers in pages of two are three pages. Stop after ten pages, in case the list never ends.
 	for range 10 {
 		a, err := t.ask(ctx, "GET", "/v1/containers", url.Values{"label": {"attack=" + label}, "limit": {"2"},
 			"after": {after}}, nil)
@@ -290,7 +287,7 @@ func pagesUnderDeletes(ctx context.Context, t *Target) (string, error) {
 		if !page.HasMore {
 			break
 		}
-		after = page.Data[len(page.Data)-1].ID // the cursor itself goes
+		after = page.Data[len(page.Data)-1].ID // deletes the cursor itself
 		if _, err := t.Delete(ctx, after, false); err != nil {
 			return "", err
 		}
@@ -309,7 +306,7 @@ type containerPage struct {
 	HasMore bool              `json:"has_more"`
 }
 
-// decodePage has a page that is no page count against the daemon, since nothing else was asked of it.
+// decodePage decodes a page. A page that cannot be decoded is a fault of the daemon.
 func decodePage(a answer) (page containerPage, err error) {
 	if a.status != http.StatusOK {
 		return page, Breached("a page was answered %d: %.200s", a.status, a.body)

@@ -12,28 +12,26 @@ import (
 	"berth/proto"
 )
 
-// Group 29: what all containers of a host share must not be used up by one of them.
-// A container's limits bound what the kernel counts per cgroup. What it counts per user, or not at all,
-// has to be bounded by other means.
+// Group 29: one container must not exhaust resources that all containers of a host share. A container's limits apply
+// to what the kernel counts per cgroup. Resources that it counts per user, or not at all, need other limits.
 var _ = register(
 	Case{
-		// The directory comes from the host. If it were on a file system of the host's, filling it would
-		// fill that for everybody.
+		// The directory comes from the host. If it were on a file system of the host, filling it would affect all
+		// containers.
 		Group: 29, Name: "hostlimits/run-directory", Inside: true,
 		Tries: "fill the directory of the guest's socket, which the container's root may write to, with 160 MiB and " +
 			"5,000 files of 8 kB, in a container of 32 MiB",
 		Wants: "the container's own disk limit ends it",
 		Run:   fillRunDirectory,
 	},
-	// A device node is the host's device, whoever opens it. A tmpfs without a size may take half of the
-	// host's memory.
+	// A device node always refers to the host's device. A tmpfs without a size may take half of the host's memory.
 	attempts(Case{
 		Group: 29, Name: "hostlimits/devices",
 		Tries: "fill /dev, make nodes of loop, disk, memory and tun devices there and elsewhere, and open more loop devices",
 		Wants: "/dev holds less than 1 MiB, and no node is made that can be opened",
 	}, asBoth, deviceAttempts),
-	// inotify and terminals are counted per user and per host. Containers with the same user IDs on the
-	// host would take them from each other.
+	// inotify watches and terminals are counted per user and per host. Containers with the same host user IDs would
+	// compete for them.
 	Case{
 		Group: 29, Name: "hostlimits/shared-tables", Inside: true, Alone: true,
 		Tries: "take as many terminals, inotify watches, message queues, semaphores, shared memory segments and " +
@@ -43,7 +41,7 @@ var _ = register(
 	},
 )
 
-// fillRunDirectory writes more than the container's disk holds, in one file and in many small ones.
+// fillRunDirectory writes more than the container's disk holds: first one file, then many small ones.
 func fillRunDirectory(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{DiskBytes: 32 << 20}})
 	if err != nil {
@@ -65,18 +63,18 @@ print(n)'; rm -f f*`)
 	if _, err := fmt.Sscan(out, &bytes, &files); err != nil {
 		return "", fmt.Errorf("reading %q: %w", out, err)
 	}
-	// The container's disk is 32 MiB; twice that leaves some room.
+	// The container's disk is 32 MiB; twice that leaves a margin.
 	if bytes > 64<<20 || files >= 5000 {
 		return "", Breached("%d MiB and %d files fit into it", bytes>>20, files)
 	}
 	return fmt.Sprintf("%d MiB and %d files fit", bytes>>20, files), nil
 }
 
-// deviceAttempts make nodes of devices that exist on nearly every host.
+// deviceAttempts create nodes for devices that exist on nearly every host.
 func deviceAttempts() []attempt {
 	var all []attempt
-	// The numbers are those of the kernel's list of devices (Documentation/admin-guide/devices.txt); vda
-	// and nvme have the ones that they usually get.
+	// The numbers are from the kernel's list of devices (Documentation/admin-guide/devices.txt). vda and nvme have
+	// the numbers that they usually get.
 	for name, dev := range map[string]uint64{
 		"loop-control": unix.Mkdev(10, 237), "loop0": unix.Mkdev(7, 0), "sda": unix.Mkdev(8, 0), "vda": unix.Mkdev(
 			254, 0), "nvme": unix.Mkdev(259, 0),
@@ -85,8 +83,7 @@ func deviceAttempts() []attempt {
 		"kvm":  unix.Mkdev(10, 232), "console": unix.Mkdev(5, 1), "tty0": unix.Mkdev(4, 0), "btrfs-control": unix.Mkdev(
 			10, 234), "mapper": unix.Mkdev(10, 236),
 	} {
-		// Each directory may be another mount, with flags of its own: nodev on one of them says nothing of
-		// the others.
+		// Each directory may be a different mount with its own flags: nodev on one says nothing about the others.
 		for _, dir := range []string{"/dev", "/tmp", "/workspace", "/dev/shm", "/"} {
 			for kind, bits := range map[string]uint32{"block": unix.S_IFBLK, "character": unix.S_IFCHR} {
 				path := filepath.Join(dir, "attack-"+name+"-"+kind)
@@ -104,8 +101,8 @@ func deviceAttempts() []attempt {
 	}})
 }
 
-// useDevice makes a node and opens it.
-// Making a node may succeed where it is nobody's device; opening it is what counts.
+// useDevice creates a node and opens it. Creating may succeed for a node that refers to no device; only opening
+// counts.
 func useDevice(path string, kind uint32, dev uint64) error {
 	if err := unix.Mknod(path, kind|0o666, int(dev)); err != nil {
 		return err
@@ -118,8 +115,8 @@ func useDevice(path string, kind uint32, dev uint64) error {
 	return err
 }
 
-// takeAll holds what the kernel counts per user or for the whole host, and says how much that was.
-// It runs as the container's root, whose limits are the widest that a container has.
+// takeAll allocates everything that the kernel counts per user or for the whole host, and prints how much it got. It
+// runs as the container's root, which has the highest limits.
 const takeAll = `
 import os, resource, ctypes, select, time, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -151,9 +148,8 @@ print(", ".join("%d %s" % (n, k) for k, n in got.items())); sys.stdout.flush()
 time.sleep(60)
 `
 
-// takeOne needs one of each.
-// It stands for whatever a program next door needs to run at all: a terminal, a pipe, a watch, and System
-// V's objects.
+// takeOne needs one of each. It stands for a program in another container, which needs a terminal, a pipe, a watch
+// and System V objects.
 const takeOne = `
 import os, ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -164,8 +160,7 @@ for f, a in (("msgget", (7, 0o1600)), ("semget", (7, 1, 0o1600)), ("shmget", (7,
 print("fine")
 `
 
-// sharedTables has one container hold all that it can get for a minute, while another one asks for one of
-// each.
+// sharedTables lets one container hold as much as it can get for a minute, while another one needs one of each.
 func sharedTables(ctx context.Context, t *Target) (string, error) {
 	greedy, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -175,7 +170,7 @@ func sharedTables(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Without this first look a container that never could have them would count as attacked.
+	// Check first that it works at all. Otherwise a container that can never have them would count as attacked.
 	if got, err := t.Output(ctx, modest.ID, "", "python3 -c '"+takeOne+"'"); err != nil || got != "fine" {
 		return "", fmt.Errorf("a container without a neighbour cannot have one of each: %q %w", got, err)
 	}
@@ -188,7 +183,7 @@ func sharedTables(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Other keys than the first time, as those objects may still be there.
+	// Use other keys than the first time, since those objects may still exist.
 	if got, err := t.Output(ctx, modest.ID, "", "python3 -c '"+strings.ReplaceAll(takeOne, "(7,", "(8,")+
 		"'"); err != nil || got != "fine" {
 		return "", Breached("while one container held %s, another one could not have one of each: %q %v", said, got,
