@@ -16,12 +16,11 @@ import (
 	"berth/proto"
 )
 
-// Group 44: HTTP itself.
-// The daemon may stand behind a proxy. Where two parsers read the same bytes in two ways, a request can be
-// hidden from the one that checks.
+// Group 44: HTTP itself. The daemon may run behind a proxy. If two parsers read the same bytes differently, a request
+// can be hidden from the one that checks.
 var _ = register(
-	// Request smuggling (CWE-444): what one side takes for the body, the other one takes for the next
-	// request, which then comes with somebody else's rights.
+	// Request smuggling (CWE-444): what one side takes for the body, the other side takes for the next request, which
+	// then runs with another client's rights.
 	Case{
 		Group: 44, Name: "http/smuggling",
 		Tries: "requests whose length can be read in two ways, with a second request where they may end: both " +
@@ -29,7 +28,7 @@ var _ = register(
 		Wants: "the hidden request is never answered, and nothing is a 5xx of the daemon's own",
 		Run:   smuggling,
 	},
-	// Nothing that a proxy does may be asked of the daemon: no tunnel, no echo, no other host.
+	// The daemon must not act as a proxy: no tunnel, no echo, no other host.
 	Case{
 		Group: 44, Name: "http/malformed",
 		Tries: "headers and request lines of 1 MiB, NUL bytes, HTTP/0.9, HTTP/2 in clear text, TRACE, CONNECT, odd " +
@@ -37,30 +36,31 @@ var _ = register(
 		Wants: "a 4xx, an answer as documented, or a closed connection; TRACE and CONNECT do nothing",
 		Run:   malformed,
 	},
-	// A path that is tidied up after the check of rights names something else than what was checked; a
-	// redirect to the tidy path tells a guesser what exists.
+	// If a path is normalized after the check of rights, it names something else than what was checked. A redirect to
+	// the normalized path reveals what exists.
 	Case{
 		Group: 44, Name: "http/paths",
 		Tries: "double, trailing and encoded slashes, dots, NUL, backslashes, 60 KiB of path, other case, on routes that exist",
 		Wants: "404 or 400 as JSON, never a redirect and never another route",
 		Run:   oddPaths,
 	},
-	// Slowloris (2009): each connection costs the attacker one byte now and then, and the server a place.
+	// Slowloris (2009): each connection costs the attacker one byte now and then, and costs the server a connection
+	// slot.
 	Case{
 		Group: 44, Name: "http/slow-header",
 		Tries: "send a header one byte at a time, without end, on many connections",
 		Wants: "each is cut after about 10 seconds, as documented",
 		Run:   slowHeader,
 	},
-	// The same with a body: the header is there, so limits for headers do not help.
+	// The same with a body: the header is complete, so limits for headers do not help.
 	Case{
 		Group: 44, Name: "http/slow-body", Slow: true,
 		Tries: "announce a body and send nothing of it",
 		Wants: "504 or a cut connection after about a minute, as documented",
 		Run:   slowBody,
 	},
-	// Idle connections should cost some memory and nothing else. Where their number is bounded, whoever
-	// uses it up shuts the others out.
+	// Idle connections should cost only some memory. If their number is limited, a client that uses up the limit
+	// locks out the others.
 	Case{
 		Group: 44, Name: "http/open-connections", Alone: true,
 		Tries: "hold thousands of connections open that never ask for anything, and as many that stopped in the " +
@@ -75,8 +75,8 @@ var _ = register(
 		Wants: "206, 416 or the whole file once: never more bytes than the file has",
 		Run:   rangeGames,
 	},
-	// A page in a browser on the operator's machine reaches loopback. It may send simple requests; without
-	// such headers the browser shows it no answer.
+	// A web page in a browser on the operator's machine can reach loopback. It may send simple requests, but without
+	// CORS headers the browser does not show it the answer.
 	Case{
 		Group: 44, Name: "http/cross-origin",
 		Tries: "ask as a page of another origin does: preflights, simple requests, credentials",
@@ -85,29 +85,28 @@ var _ = register(
 	},
 )
 
-// talk sends bytes on a connection of its own and returns all that comes back before it is closed, or limit has passed.
-// What a daemon that cuts the connection sent before counts as its answer, since that is when most
-// refusals come.
+// talk sends bytes on a new connection and returns everything that comes back until the connection is closed or limit
+// has passed. If the daemon cuts the connection, talk returns what came before: most refusals come that way.
 func (t *Target) talk(ctx context.Context, text string, limit time.Duration) ([]byte, error) {
 	conn, err := t.Dial(ctx, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	go func() { _, _ = io.WriteString(conn, text) }() // the daemon may answer, and close, before it has read it all
+	go func() { _, _ = io.WriteString(conn, text) }() // the daemon may answer and close before it has read everything
 	data, err := io.ReadAll(io.LimitReader(conn, maxAnswer))
 	var late net.Error
 	if errors.As(err, &late) && late.Timeout() || errors.Is(err, net.ErrClosed) || len(data) > 0 {
 		err = nil
 	}
-	if err != nil { // reset: what was sent was not read to its end
+	if err != nil { // reset: the daemon did not read everything
 		return data, nil
 	}
 	return data, nil
 }
 
-// statuses are those of the answers in what came back.
-// There may be several in one connection, which is the very thing to look for.
+// statuses returns the status codes of all answers in data. More than one on a connection is what smuggling would
+// cause.
 func statuses(data []byte) (list []int) {
 	for line := range bytes.Lines(data) {
 		var status int
@@ -118,16 +117,16 @@ func statuses(data []byte) (list []int) {
 	return list
 }
 
-// smuggling sends each request with another one where its body may end. The hidden one asks for /v1/info
-// with a query key that no route has, so that its answer can be told by that name.
+// smuggling hides a second request where the body of each request may end. The hidden request is for /v1/info with a
+// query key that no route has. The error names that key, so the answer can be recognized.
 func smuggling(ctx context.Context, t *Target) (string, error) {
 	auth := "Host: x\r\nX-Api-Key: " + t.Key + "\r\n"
 	hidden := "GET /v1/info?smuggled HTTP/1.1\r\n" + auth + "Connection: close\r\n\r\n"
 	post := "POST /v1/containers/container_0000000000000000000000/extend HTTP/1.1\r\n" + auth
 	size := fmt.Sprint(len(hidden))
 	for what, text := range map[string]string{
-		// One parser reads a length, another one chunks; each of these is a form on which a proxy and a
-		// server may disagree.
+		// One parser uses the length, another one the chunks. A proxy and a server may disagree on each of these
+		// forms.
 		"both lengths, chunked first": post + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
 		"two lengths":                 post + "Content-Length: 0\r\nContent-Length: " + size + "\r\n\r\n" + hidden,
 		"a list of lengths":           post + "Content-Length: 0, " + size + "\r\n\r\n" + hidden,
@@ -142,7 +141,7 @@ func smuggling(ctx context.Context, t *Target) (string, error) {
 			"identity\r\n\r\n0\r\n\r\n" + hidden,
 		"a tab in the encoding":    post + "Transfer-Encoding:\tchunked, cow\r\n\r\n0\r\n\r\n" + hidden,
 		"a chunk size with a sign": post + "Transfer-Encoding: chunked\r\n\r\n+0\r\n\r\n" + hidden,
-		// One digit more than 64 bits hold: cut off, it is another number.
+		// One digit more than fits into 64 bits: truncated, it is another number.
 		"a chunk size that wraps":   post + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n" + hidden,
 		"a chunk size that is none": post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n\r\n" + hidden,
 		"a chunk without its end":   post + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}x0\r\n\r\n" + hidden,
@@ -160,8 +159,7 @@ func smuggling(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// Two answers on one connection are a hidden request answered, too.
-		// the hidden request has a query key that is answered by name
+		// Two answers on one connection mean that the hidden request was answered. So does the name of its query key.
 		if bytes.Contains(data, []byte("smuggled")) || len(statuses(data)) > 1 {
 			return "", Breached("%s: the hidden request was answered: %.300s", what, data)
 		}
@@ -174,7 +172,7 @@ func smuggling(ctx context.Context, t *Target) (string, error) {
 	return "no hidden request was answered", nil
 }
 
-// malformed sends what no client sends. Closing without a word is as good as a 400.
+// malformed sends requests that no client sends. Closing the connection without an answer is as good as a 400.
 func malformed(ctx context.Context, t *Target) (string, error) {
 	auth := "Host: x\r\nX-Api-Key: " + t.Key + "\r\nConnection: close\r\n"
 	mib := strings.Repeat("a", 1<<20)
@@ -190,7 +188,7 @@ func malformed(ctx context.Context, t *Target) (string, error) {
 		"HTTP/0.9":                "GET /v1/info\r\n\r\n",
 		"HTTP/9.9":                "GET /v1/info HTTP/9.9\r\n" + auth + "\r\n",
 		"the preface of HTTP/2":   "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		// TRACE would send the request's header back, with the key in it (cross-site tracing, 2003).
+		// TRACE would return the request's headers with the key (cross-site tracing, 2003).
 		"TRACE":   "TRACE /v1/info HTTP/1.1\r\n" + auth + "X-Secret: echo-me\r\n\r\n",
 		"CONNECT": "CONNECT 127.0.0.1:22 HTTP/1.1\r\n" + auth + "\r\n",
 		// As a proxy, the daemon would fetch the credentials of a cloud machine from its metadata service.
@@ -204,7 +202,7 @@ func malformed(ctx context.Context, t *Target) (string, error) {
 		"an expectation": "POST /v1/containers HTTP/1.1\r\n" + auth +
 			"Expect: 200-maybe\r\nContent-Length: 1\r\n\r\n{",
 		"random bytes": string(randomBytes(4096)) + "\r\n\r\n",
-		// The first bytes of a TLS handshake: a client that was configured for https.
+		// The first bytes of a TLS handshake, from a client that is configured for https.
 		"TLS": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 	} {
 		data, err := t.talk(ctx, text, 3*time.Second)
@@ -220,7 +218,7 @@ func malformed(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("%s: the header came back", what)
 		}
 	}
-	// h2c would be a second protocol on the same port, past all checks that read HTTP/1.1.
+	// h2c would be a second protocol on the same port, which bypasses all checks of HTTP/1.1.
 	a, err := t.Raw(ctx, "GET", "/v1/info", http.Header{"X-Api-Key": {t.Key}, "Connection": {"Upgrade, HTTP2-Settings"},
 		"Upgrade": {"h2c"}, "Http2-Settings": {"AAMAAABkAAQAAP__"}}, nil)
 	if err != nil || a.Status == http.StatusSwitchingProtocols {
@@ -229,15 +227,14 @@ func malformed(ctx context.Context, t *Target) (string, error) {
 	return "all refused or closed, and nothing was upgraded", nil
 }
 
-// oddPaths asks for routes that exist, under paths that are none.
+// oddPaths requests existing routes by other paths, which must not exist.
 func oddPaths(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
 		return "", err
 	}
 	for _, path := range []string{
-		// The mux of net/http would redirect some of these to the clean path; here each has to be a plain
-		// refusal.
+		// The mux of net/http would redirect some of these to the clean path; here each must be refused.
 		"//v1/info", "/v1//info", "/v1/info/", "/v1/./info", "/v1/x/../info", "/v1/%2e%2e/v1/info", "/v1%2finfo",
 		"/V1/INFO", "/v1/info%00", "/v1/info%20", "/v1/info;x=y",
 		`/v1\info`, "/v1/info.json", "/v1/containers/", "/v1/containers//fs/list?path=/",
@@ -250,7 +247,7 @@ func oddPaths(ctx context.Context, t *Target) (string, error) {
 		"/v1/containers/" + con.ID + "/fs/list?path=/&path=/tmp", "/v1/containers/" + con.ID + "/fs/list?path",
 		"/v1/containers/" + con.ID + "/fs/list?path=%zz", "/v1/containers/" + con.ID + "/fs/list?path=/;as=root",
 		"/v1/containers/" + con.ID + "/fs/list?path=a%00b",
-		// Numbers that are not in decimal, and keys in other letters, are refused rather than guessed at.
+		// Numbers that are not decimal, and keys in another case, must be refused and not guessed.
 		"/v1/containers?limit=99999999999999999999999", "/v1/containers?limit=-1", "/v1/containers?limit=0x10",
 		"/v1/containers?limit=1e3", "/v1/containers?LIMIT=1", "/v1/containers?state[]=running",
 		"/v1/containers?label=%00",
@@ -273,7 +270,7 @@ func oddPaths(ctx context.Context, t *Target) (string, error) {
 	return "all refused", nil
 }
 
-// slowHeader drips on twenty connections at once; each has its own clock.
+// slowHeader uses twenty concurrent connections; each has its own clock.
 func slowHeader(ctx context.Context, t *Target) (string, error) {
 	const connections, documented = 20, 10 * time.Second
 	began := time.Now()
@@ -286,17 +283,15 @@ func slowHeader(ctx context.Context, t *Target) (string, error) {
 			return "", err
 		}
 	}
-	// Less than half of the documented time means that something else closed them, and nothing is known
-	// about slow ones.
+	// Less than half of the documented time means that something else closed them. The case then shows nothing.
 	if took := time.Since(began); took < documented/2 {
 		return "", fmt.Errorf("the connections ended after %s, for another reason", took)
 	}
 	return fmt.Sprintf("%d connections were cut within %s", connections, time.Since(began).Round(time.Second)), nil
 }
 
-// drip sends a header slowly until the daemon closes the connection.
-// A byte every fifth of a second keeps any limit on silence from running out: the limit has to be on the
-// whole header.
+// drip sends a header slowly until the daemon closes the connection. A byte every 200 ms prevents any idle timeout.
+// So the limit must apply to the whole header.
 func (t *Target) drip(ctx context.Context, limit time.Duration) error {
 	conn, err := t.Dial(ctx, limit)
 	if err != nil {
@@ -318,7 +313,7 @@ func (t *Target) drip(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// slowBody sends one byte of a hundred.
+// slowBody sends one byte of a body that announces a hundred.
 func slowBody(ctx context.Context, t *Target) (string, error) {
 	conn, err := t.Dial(ctx, 3*time.Minute)
 	if err != nil {
@@ -342,8 +337,7 @@ func slowBody(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("it was given up after %s", took), nil
 }
 
-// openConnections holds connections of two kinds: silent ones, and those that stopped in the middle of a
-// header.
+// openConnections holds two kinds of connections: silent ones, and ones that stopped in the middle of a header.
 func openConnections(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -370,7 +364,7 @@ func openConnections(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("with %d open a command still ran", len(open)), t.alive(ctx, con.ID)
 }
 
-// rangeGames asks for a file of 1000 bytes; an answer of more is the attack.
+// rangeGames requests ranges of a file of 1000 bytes. A longer answer is a breach.
 func rangeGames(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -381,7 +375,7 @@ func rangeGames(ctx context.Context, t *Target) (string, error) {
 		strings.Repeat("0123456789", size/10)), size); err != nil {
 		return "", err
 	}
-	// A thousand overlapping ranges are a thousand times the file, from a header of 3 kB.
+	// A thousand overlapping ranges are a thousand times the file, for a header of 3 kB.
 	overlapping := "bytes=" + strings.TrimSuffix(strings.Repeat("0-,", 1000), ",")
 	for _, header := range []string{
 		overlapping, "bytes=0-999,0-999,0-999", "bytes=999-0", "bytes=1000-", "bytes=1000-2000", "bytes=-0",
@@ -405,7 +399,7 @@ func rangeGames(ctx context.Context, t *Target) (string, error) {
 	return "never more than the file", nil
 }
 
-// crossOrigin looks at the answers to what browsers send for a page: preflights, and simple requests with
+// crossOrigin checks the answers to requests that browsers send for a page: preflights, and simple requests with
 // credentials.
 func crossOrigin(ctx context.Context, t *Target) (string, error) {
 	for _, method := range []string{"OPTIONS", "GET", "POST", "HEAD"} {
@@ -413,7 +407,7 @@ func crossOrigin(ctx context.Context, t *Target) (string, error) {
 		h.Set("Origin", "https://attacker.example")
 		h.Set("Access-Control-Request-Method", "POST")
 		h.Set("Access-Control-Request-Headers", "x-api-key")
-		// So a browser asks before it lets a page of the public web reach a private network.
+		// A browser sends this before it lets a public page access a private network.
 		h.Set("Access-Control-Request-Private-Network", "true")
 		for _, path := range []string{"/v1/info", "/v1/containers", "/v1/files", "/openapi.json", "/healthz"} {
 			a, err := t.Raw(ctx, method, path, h, nil)
@@ -431,7 +425,7 @@ func crossOrigin(ctx context.Context, t *Target) (string, error) {
 			if method == "HEAD" && len(a.Body) > 0 {
 				return "", Breached("HEAD %s has a body", path)
 			}
-			// The request was allowed to work, as it came with a key; what it made is removed.
+			// The request had a key, so it was allowed to succeed; remove what it created.
 			if method == "POST" && path == "/v1/containers" && a.Status == http.StatusCreated {
 				t.forget(a)
 			}

@@ -12,18 +12,18 @@ import (
 	"strings"
 )
 
-// An image is an OCI archive in the making, good but for what a case makes wrong.
+// An image describes an OCI archive. It is valid except for what a case changes.
 type image struct {
 	layers  []imageLayer
 	options map[string]any // "config" of its configuration
 }
 
-// An imageLayer is one layer as it is stored.
+// An imageLayer is one layer of an image.
 type imageLayer struct {
-	stored []byte // a tar, plain unless gzip
+	stored []byte // a tar, uncompressed unless gzip is set
 	gzip   bool
-	plain  string // the digest of the unpacked tar; "" has it be that of stored
-	claims string // what the manifest calls it; "" is its digest
+	plain  string // digest of the unpacked tar; "" is the digest of stored
+	claims string // digest in the manifest; "" is the true digest
 }
 
 // An imageMember is one member of a layer.
@@ -32,9 +32,8 @@ type imageMember struct {
 	body string
 }
 
-// layerOf is a plain layer. A directory or link needs no body, and what is no type is a file.
-// Every member is written with its true size: what a case makes wrong is wrong in one place, so that it is
-// known what was refused.
+// layerOf returns an uncompressed layer. A member without a type is a file. Every member has its true size: each case
+// changes one thing only, so that it is clear what was refused.
 func layerOf(members ...imageMember) imageLayer {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -46,14 +45,14 @@ func layerOf(members ...imageMember) imageLayer {
 		if h.Mode == 0 {
 			h.Mode = 0o755
 		}
-		_ = w.WriteHeader(&h) // to memory; what a case asks for is a valid header
+		_ = w.WriteHeader(&h) // cannot fail: it writes to memory, and the header is valid
 		_, _ = io.WriteString(w, m.body)
 	}
 	_ = w.Close()
 	return imageLayer{stored: buf.Bytes()}
 }
 
-// baseLayer is the least that a root file system has.
+// baseLayer returns the minimum of a root file system.
 func baseLayer() imageLayer {
 	return layerOf(
 		imageMember{Header: tar.Header{Name: "etc/", Typeflag: tar.TypeDir}},
@@ -63,14 +62,14 @@ func baseLayer() imageLayer {
 	)
 }
 
-// digestOf is how OCI names content.
+// digestOf returns the OCI digest of content.
 func digestOf(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
-// archive is the whole OCI archive.
-// It is an index that names a manifest, which names the configuration and layers, each by its digest.
+// archive returns the OCI archive. Its index names a manifest, which names the configuration and the layers by
+// digest.
 func (i image) archive() io.Reader {
 	var files []imageMember
-	// A blob may be stored under a digest that is not its own, which is the lie that some cases tell.
+	// Some cases store a blob under a false digest.
 	blob := func(claims string, data []byte) string {
 		if claims == "" {
 			claims = digestOf(data)
@@ -107,12 +106,12 @@ func (i image) archive() io.Reader {
 // The type of an image for one platform.
 const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
-// descriptor is how a manifest refers to a blob.
+// descriptor returns a manifest's reference to a blob.
 func descriptor(kind, digest string, size int) map[string]any {
 	return map[string]any{"mediaType": kind, "digest": digest, "size": size}
 }
 
-// marshal is for values that cannot fail.
+// marshal encodes values that cannot fail.
 func marshal(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -121,16 +120,15 @@ func marshal(v any) []byte {
 	return data
 }
 
-// Import brings an image to the daemon under a name of this case and class, which goes when the case is over.
-// The name has the class in it, because the same case runs once per class and each run removes what it
-// made.
+// Import imports an image and removes it at the end of the case. The name contains the class, because the same case
+// runs once per class and each run removes its image.
 func (t *Target) Import(ctx context.Context, what string, i image) (name, digest string, err error) {
 	name = "berth-attack/" + what + "-" + string(t.Class)
 	got, err := t.ImportImage(ctx, name, i.archive(), 0, nil)
 	if err == nil {
 		name = got.Name
 		t.Later(func(ctx context.Context) error {
-			_ = t.RemoveImage(ctx, name) // a second import of the same name is removed twice
+			_ = t.RemoveImage(ctx, name) // fails if the same name was imported and removed twice
 			return nil
 		})
 	}

@@ -16,13 +16,12 @@ import (
 	"berth/proto"
 )
 
-// Group 34: images. Importing one takes an administrator, but who made it may be anybody.
-// The importer reads what a stranger wrote, as root, before any container exists. Each field of an image
-// is one more thing that could be believed.
+// Group 34: images. Only an administrator can import one, but anyone may have built it. The importer reads untrusted
+// data as root, before any container exists. Each field of an image may be false.
 var _ = register(
 	Case{
-		// Entrypoints, users and volumes are what other engines act on. Here the guest is PID 1 in every
-		// container, and the request says who runs a command.
+		// Other engines apply entrypoints, users and volumes. Here the guest is PID 1 in every container, and the
+		// request determines which user runs a command.
 		Group: 34, Name: "images/configuration", Inside: true,
 		Tries: "run images whose configuration names a program to start, root, a directory in /proc, volumes, " +
 			"ports, labels, LD_PRELOAD, a PATH of its own, NUL bytes and 1 MiB of environment",
@@ -30,8 +29,7 @@ var _ = register(
 		Run:   imageConfigurations,
 	},
 	Case{
-		// Content is what its digest says, or it is not used: that is all that makes a name of an image
-		// trustworthy.
+		// Content must match its digest, or it must not be used. Only that makes the name of an image trustworthy.
 		Group: 34, Name: "images/layers", Inside: true,
 		Tries: "run images of 1,000 layers, of a layer that is not what its digest says, that is cut off, that " +
 			"unpacks to something else, and of none",
@@ -39,8 +37,8 @@ var _ = register(
 		Run:   imageLayers,
 	},
 	Case{
-		// Layers are unpacked as root on the host. Engines have been led out by links and whiteouts; a
-		// whiteout removes, so it is a way to delete.
+		// Layers are unpacked as root on the host. Links and whiteouts have led engines outside. A whiteout removes
+		// files, so it can be used to delete.
 		Group: 34, Name: "images/members", Inside: true,
 		Tries: "unpack layers with devices, absolute and climbing members, links and hard links that lead out, and " +
 			"whiteouts of files outside and of everything",
@@ -49,8 +47,8 @@ var _ = register(
 		Run: imageMembers,
 	},
 	Case{
-		// Mount points are made in a root file system that the image chose, which is how CVE-2021-30465
-		// came to mount onto the host.
+		// Mount points are created in a root file system that the image controls. In CVE-2021-30465 that led to
+		// mounts on the host.
 		Group: 34, Name: "images/mount-points", Inside: true,
 		Tries: "run images in which /workspace, /.berth, /proc, /dev, /sys, /etc and /tmp are links to a directory " +
 			"of the host, to each other, or files",
@@ -58,16 +56,14 @@ var _ = register(
 		Run:   imageMountPoints,
 	},
 	Case{
-		// The compressed size bounds nothing. What is unpacked lands in the disk pool that all containers
-		// share.
+		// The compressed size limits nothing. Unpacked content is written to the disk pool that all containers share.
 		Group: 34, Name: "images/bomb",
 		Tries: "import a layer of some MiB that unpacks to 16 GiB and is not what its digest says",
 		Wants: "it is refused, and containers work and can write meanwhile and afterwards",
 		Run:   imageLayerBombs, Slow: true, Alone: true,
 	},
 	Case{
-		// A tag is a name, and names move. Who made a container of one image must not find it to be of
-		// another.
+		// A tag may be moved to another image. A container must keep the image that it was created from.
 		Group: 34, Name: "images/moved-tag", Inside: true,
 		Tries: "give an image's name to another one while a container of the first lives, and start that container again",
 		Wants: "the container stays with the image that it was made of",
@@ -75,15 +71,14 @@ var _ = register(
 	},
 )
 
-// An imageView is how a command sees its container.
-// An image without a shell or tools is still a container that can be looked into: the probe is a static
-// program that brings its own eyes.
+// An imageView is what a command sees in its container. The probe is a static program, so it also works in an image
+// without a shell or tools.
 type imageView struct {
 	UID     int      `json:"uid"`
 	Dir     string   `json:"dir"`
 	Env     []string `json:"env"`
 	Mounts  string   `json:"mounts"`
-	Program string   `json:"program"` // of PID 1
+	Program string   `json:"program"` // program of PID 1
 }
 
 var _ = addProbe("image-view", func([]string) (any, error) {
@@ -96,29 +91,27 @@ var _ = addProbe("image-view", func([]string) (any, error) {
 	return imageView{os.Getuid(), dir, os.Environ(), string(mounts), string(args)}, err
 })
 
-// optioned is a valid image with these options.
-// optioned images have the least of a root file system, and differ by their configuration alone.
+// optioned returns a valid image with these options. Such images have a minimal root file system and differ only in
+// their configuration.
 func optioned(options map[string]any) image {
 	return image{layers: []imageLayer{baseLayer()}, options: options}
 }
 
-// imageConfigurations asks for more than an image may have a say in.
+// imageConfigurations uses options that an image must not control.
 func imageConfigurations(ctx context.Context, t *Target) (string, error) {
 	var said []string
 	for what, options := range map[string]map[string]any{
-		// Each of these has a meaning to another engine; a working directory in /proc is CVE-2024-21626
-		// once more.
+		// Each of these has a meaning for other engines. A working directory in /proc is CVE-2024-21626 again.
 		"programs": {"Entrypoint": []string{"/evil"}, "Cmd": []string{"-x"}, "User": "0:0",
 			"WorkingDir": "/proc/self/fd/8", "StopSignal": "SIGKILL",
 			"Volumes":      map[string]any{"/": struct{}{}, "/proc": struct{}{}, "/host": struct{}{}},
 			"ExposedPorts": map[string]any{"1/tcp": struct{}{}},
 			"Labels":       map[string]string{"berth/first-id": "0", "containerd.io/gc.root": "x"}, "Shell": []string{
 				"/evil"}, "Healthcheck": map[string]any{"Test": []string{"CMD", "/evil"}}},
-		// The environment is the image's right, for commands. The guest must not load a library or take a
-		// PATH from it.
+		// An image may set the environment of commands. The guest must not load a library or use a PATH from it.
 		"environment": {"Env": []string{"LD_PRELOAD=/evil.so", "PATH=/evil", "GODEBUG=x=y", "GOTRACEBACK=crash", "=x",
 			"none", "A=\x00B=C", "HOME=/proc/1", "LD_LIBRARY_PATH=/proc/self/fd"}},
-		// The kernel takes 128 KiB in one variable.
+		// The kernel accepts 128 KiB in one variable.
 		"large": {"Env": []string{"BIG=" + strings.Repeat("A", 1<<20)}},
 		"many":  {"Env": strings.Split(strings.Repeat("BIG=AAAAAAAAAAAA,", 1<<16), ",")},
 	} {
@@ -132,8 +125,8 @@ func imageConfigurations(ctx context.Context, t *Target) (string, error) {
 	return strings.Join(said, "; "), nil
 }
 
-// configured runs a container of an image with these options.
-// What is looked for is what a command finds, not what the API says of it.
+// configured runs a container of an image with these options. It checks what a command sees, not what the API
+// reports.
 func (t *Target) configured(ctx context.Context, what string, options map[string]any) (string, error) {
 	con, refused, err := t.ofImage(ctx, what, optioned(options))
 	if refused != "" || err != nil {
@@ -156,8 +149,8 @@ func (t *Target) configured(ctx context.Context, what string, options map[string
 	return "as any other", nil
 }
 
-// ofImage makes a container of an image. refused is what the daemon said if it did not want to, as it may; an error
-// of its own fault is a breach.
+// ofImage creates a container of an image. refused is the daemon's message if it refused, which is allowed. An
+// internal error is a breach.
 func (t *Target) ofImage(ctx context.Context, what string, i image) (con proto.Container, refused string, err error) {
 	name, _, err := t.Import(ctx, what, i)
 	if err == nil {
@@ -170,7 +163,7 @@ func (t *Target) ofImage(ctx context.Context, what string, i image) (con proto.C
 	return con, refused, err
 }
 
-// shorter is quick's number if little time is to be taken.
+// shorter returns quick in a quick run, and full otherwise.
 func (t *Target) shorter(full, quick int) int {
 	if t.Quick {
 		return quick
@@ -178,14 +171,14 @@ func (t *Target) shorter(full, quick int) int {
 	return full
 }
 
-// imageLayers offers lies about layers; a valid image with many layers has to work, or be refused by name.
+// imageLayers uses false layers. A valid image with many layers must work, or be refused with a typed error.
 func imageLayers(ctx context.Context, t *Target) (string, error) {
 	good, cut := baseLayer(), baseLayer()
-	// Within the archive, so that it ends in the middle of a member.
+	// Cut inside the archive, so that it ends in the middle of a member.
 	cut.stored = cut.stored[:700]
 	lie := layerOf(imageMember{Header: tar.Header{Name: "lie"}, body: "x"})
 	lie.claims = digestOf([]byte("something else"))
-	// Its digest is right, and that of what it unpacks to (the diff ID) is not.
+	// Its digest is right, but the digest of its unpacked content (the diff ID) is not.
 	other := baseLayer()
 	other.plain = digestOf([]byte("something else"))
 	many := func(n int) []imageLayer {
@@ -207,7 +200,7 @@ func imageLayers(ctx context.Context, t *Target) (string, error) {
 			return "", fmt.Errorf("%s: %w", c.what, err)
 		}
 		if refused == "" {
-			// The first three are lies: running one of them means that nobody checked.
+			// The first three are false: if one of them runs, nothing was checked.
 			if c.what != "none" && len(c.layers) < 3 {
 				return "", Breached("an image with a layer of a %s is run", c.what)
 			}
@@ -221,8 +214,8 @@ func imageLayers(ctx context.Context, t *Target) (string, error) {
 	return strings.Join(said, "; "), nil
 }
 
-// hostileMembers are layers that reach for the canary's directory, one kind each.
-// Each of the names says what its layer does; the canary's directory stands for the host.
+// hostileMembers returns layers that try to reach the canary's directory, which stands for the host. The name of each
+// says what it does.
 func hostileMembers(c *canary) map[string][]imageMember {
 	up := strings.Repeat("../", 30) + strings.TrimPrefix(c.dir, "/")
 	one := func(h tar.Header, body string) []imageMember { return []imageMember{{h, body}} }
@@ -238,7 +231,7 @@ func hostileMembers(c *canary) map[string][]imageMember {
 		"link":        behind(c.dir, "out/secret"),
 		"link-up":     behind(up, "out/more"),
 		"link-dot":    behind(c.dir, "./out/./secret"),
-		// A hard link to a file of the host would give the container the very inode.
+		// A hard link to a file of the host would give the container the inode itself.
 		"hard-link": {{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: c.file}, ""},
 			{tar.Header{Name: "stolen"}, "changed"}},
 		"hard-link-up": {{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: up + "/secret"}, ""},
@@ -247,13 +240,13 @@ func hostileMembers(c *canary) map[string][]imageMember {
 			{tar.Header{Name: "stolen", Typeflag: tar.TypeLink, Linkname: "out/secret"}, ""}},
 		"whiteout":         one(tar.Header{Name: up + "/.wh.secret"}, ""),
 		"whiteout-by-link": behind(c.dir, "out/.wh.secret"),
-		// A whiteout named "." or ".." would remove the directory itself, or the one above it.
+		// A whiteout named "." or ".." would remove the directory itself, or its parent.
 		"whiteout-dots": one(tar.Header{Name: ".wh..."}, ""),
 		"whiteout-up":   one(tar.Header{Name: "etc/.wh..."}, ""),
-		// An opaque directory has what is below it removed.
+		// An opaque directory removes everything below it.
 		"opaque":      behind(c.dir, "out/.wh..wh..opq"),
 		"opaque-root": one(tar.Header{Name: ".wh..wh..opq"}, ""),
-		// overlayfs's own form of a whiteout: a character device 0:0.
+		// The form of a whiteout in overlayfs: a character device 0:0.
 		"plain-whiteout": one(wiped, ""),
 		"disk":           one(tar.Header{Name: "stolen", Typeflag: tar.TypeBlock, Devmajor: 8, Mode: 0o666}, ""),
 		"memory": one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 1, Mode: 0o666},
@@ -261,16 +254,16 @@ func hostileMembers(c *canary) map[string][]imageMember {
 		"loop-control": one(tar.Header{Name: "stolen", Typeflag: tar.TypeChar, Devmajor: 10, Devminor: 237,
 			Mode: 0o666}, ""),
 		"root-is-a-link": one(tar.Header{Name: "./", Typeflag: tar.TypeSymlink, Linkname: c.dir}, ""),
-		// With this attribute overlayfs takes a directory's content from elsewhere.
+		// With this attribute, overlayfs takes a directory's content from elsewhere.
 		"overlay-redirect": one(tar.Header{Name: "stolen/", Typeflag: tar.TypeDir, PAXRecords: map[string]string{
 			"SCHILY.xattr.trusted.overlay.redirect": c.dir, "SCHILY.xattr.trusted.overlay.opaque": "y"}}, ""),
-		// Version 2 of the attribute, with all capabilities: a program that would make its caller mighty.
+		// Version 2 of the attribute, with all capabilities: the program would give them to its caller.
 		"capable": one(tar.Header{Name: "stolen", Mode: 0o6755, PAXRecords: map[string]string{
 			"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\xff\xff\xff\xff\x00\x00\x00\x00\xff\xff\xff\xff\x00\x00\x00\x00"}}, ""),
 	}
 }
 
-// deviceImages are those of hostileMembers that bring a device.
+// deviceImages are the hostileMembers with a device.
 var deviceImages = []string{"disk", "memory", "loop-control"}
 
 var _ = addProbe("image-device", func([]string) (any, error) {
@@ -281,7 +274,7 @@ var _ = addProbe("image-device", func([]string) (any, error) {
 	return true, f.Close()
 })
 
-// imageMembers looks at the canary after each image, and from inside for what it brought.
+// imageMembers checks the canary after each image, and then checks from inside what the image has brought.
 func imageMembers(ctx context.Context, t *Target) (string, error) {
 	c, err := newCanary()
 	if err != nil {
@@ -294,7 +287,7 @@ func imageMembers(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", what, err)
 		}
-		// First of all, since unpacking alone may do the harm.
+		// Checked first, since unpacking alone may do the harm.
 		if err := c.unharmed(what); err != nil {
 			return "", err
 		}
@@ -310,7 +303,7 @@ func imageMembers(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d were refused, %d stayed inside", refusals, runs), nil
 }
 
-// seeStolen looks from inside for what an image may have brought, and removes the container.
+// seeStolen checks from inside what an image may have brought, and removes the container.
 func (t *Target) seeStolen(ctx context.Context, container, what string, c *canary) error {
 	for _, user := range []string{proto.UserDefault, proto.UserRoot} {
 		for _, path := range []string{"/stolen", "/stolen/secret", "/out/secret"} {
@@ -330,8 +323,8 @@ func (t *Target) seeStolen(ctx context.Context, container, what string, c *canar
 	return errors.Join(err, c.unharmed(what))
 }
 
-// content is what is in a file of a container, or nothing.
-// content reads through the API, which follows links as a command would.
+// content returns the content of a file in a container, or nothing. It reads through the API, which follows links as
+// a command would.
 func (t *Target) content(ctx context.Context, container, user, path string) []byte {
 	got, err := t.FS(container, user).Read(ctx, path)
 	if err != nil {
@@ -342,8 +335,7 @@ func (t *Target) content(ctx context.Context, container, user, path string) []by
 	return data
 }
 
-// imageMountPoints has each place that something is mounted on be a link or a file, alone and all
-// together.
+// imageMountPoints replaces each mount point by a link or a file: one at a time, and all together.
 func imageMountPoints(ctx context.Context, t *Target) (string, error) {
 	c, err := newCanary()
 	if err != nil {
@@ -372,7 +364,7 @@ func imageMountPoints(ctx context.Context, t *Target) (string, error) {
 func (t *Target) linked(ctx context.Context, c *canary, paths []string, target string) (string, error) {
 	members := []imageMember{}
 	if !slices.Contains(paths, "etc") {
-		// /etc is needed unless it is the one that is replaced: the guest writes the user into it.
+		// /etc must exist unless it is replaced itself: the guest adds the user there.
 		members = append(members, imageMember{Header: tar.Header{Name: "etc/", Typeflag: tar.TypeDir}})
 	}
 	for _, p := range paths {
@@ -395,9 +387,10 @@ func (t *Target) linked(ctx context.Context, c *canary, paths []string, target s
 		if info, err := fs.Stat(ctx, dir); err != nil || info.Type != proto.TypeDirectory {
 			return "", Breached("%s: %s is %q: %v", what, dir, info.Type, err)
 		}
-		_, _ = fs.Write(ctx, dir+"/more", 0o644, strings.NewReader("x"), 1) // to the canary's, if it leads there
+		// writes to the canary's directory if dir leads there
+		_, _ = fs.Write(ctx, dir+"/more", 0o644, strings.NewReader("x"), 1)
 	}
-	// Without /proc, what hides its dangerous parts is missing as well.
+	// Without /proc, the masks of its dangerous parts are missing, too.
 	if _, err := fs.Stat(ctx, "/proc/1/status"); err != nil {
 		return "", Breached("%s: /proc is not mounted: %v", what, err)
 	}
@@ -407,8 +400,8 @@ func (t *Target) linked(ctx context.Context, c *canary, paths []string, target s
 	return "works", c.unharmed(what)
 }
 
-// bombed is a layer of n GiB of zeros in one file, compressed to a thousandth of that.
-// Compressing one GiB and repeating it is faster, and gives the same as compressing all of it.
+// bombed returns a layer of n GiB of zeros in one file, compressed by a factor of a thousand. It compresses one GiB
+// and repeats the result, which is faster and unpacks to the same content.
 func bombed(n int) imageLayer {
 	var head, gib, all bytes.Buffer
 	_ = tar.NewWriter(&head).WriteHeader(&tar.Header{Name: "bomb", Typeflag: tar.TypeReg, Mode: 0o644,
@@ -418,13 +411,13 @@ func bombed(n int) imageLayer {
 		_, _ = io.Copy(z, plain)
 		_ = z.Close()
 	}
-	for range n { // one stream after another is one stream
+	for range n { // concatenated gzip streams are one stream
 		all.Write(gib.Bytes())
 	}
 	return imageLayer{stored: all.Bytes(), gzip: true, plain: digestOf([]byte("nobody gets that far"))}
 }
 
-// imageLayerBombs has a container write and sync while the bomb is unpacked: the pool is theirs in common.
+// imageLayerBombs writes and syncs in a container while the bomb is unpacked, since both use the same disk pool.
 func imageLayerBombs(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -432,7 +425,7 @@ func imageLayerBombs(ctx context.Context, t *Target) (string, error) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		// Compressed it is some MiB, so no limit on what is sent refuses it.
+		// Compressed it is a few MiB, so no limit on the upload refuses it.
 		_, err := t.ImportImage(ctx, "berth-attack/bomb-layer", image{layers: []imageLayer{bombed(bombGiB)}}.archive(),
 			0, nil)
 		done <- err
@@ -450,11 +443,10 @@ func imageLayerBombs(ctx context.Context, t *Target) (string, error) {
 	}
 }
 
-// bombGiB is what the bomb unpacks to. It need not fill the disk: its layer is not what its digest says.
+// bombGiB is the unpacked size of the bomb. It need not fill the disk: the layer does not match its digest.
 const bombGiB = 16
 
-// movedTag reads a file by which the two images differ, while the container runs and after it was started
-// again.
+// movedTag reads a file that differs between the two images, while the container runs and after a restart.
 func movedTag(ctx context.Context, t *Target) (string, error) {
 	mark := func(what string) image {
 		return image{layers: []imageLayer{baseLayer(),

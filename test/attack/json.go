@@ -11,12 +11,11 @@ import (
 	"berth/proto"
 )
 
-// Group 43: bodies of JSON.
-// Go's decoder takes the last of two fields, and ignores unknown ones and letters' case. Each is a way for
-// a check and its use to see two different bodies.
+// Group 43: JSON bodies. Go's decoder uses the last of two equal fields, and ignores unknown fields and letter case.
+// In each of these ways a check and its use may see different bodies.
 var _ = register(
 	Case{
-		// A body that is taken although it was misread does something that nobody asked for.
+		// If a body is accepted although it was misread, the daemon does something that was not requested.
 		Group: 43, Name: "json/hostile-bodies",
 		Tries: "send every documented route that takes JSON bodies that are deep, doubled, of other types, with " +
 			"fields nobody knows, numbers that no type holds, NaN, null, bytes that are not UTF-8, and none",
@@ -24,15 +23,15 @@ var _ = register(
 		Run:   hostileJSON,
 	},
 	Case{
-		// The body has to be read to be refused; how much of it is the daemon's choice, not the client's.
+		// A body must be read to be refused. The daemon must limit how much of it, not the client.
 		Group: 43, Name: "json/endless-body",
 		Tries: "stream 1 GiB of JSON to routes that take JSON",
 		Wants: "413 or a cut connection, and no more read on than it takes for a client to see why",
 		Run:   endlessJSON,
 	},
 	Case{
-		// A page of another origin may send three media types without asking, and JSON is none of them:
-		// taking JSON under another type would open the API to any page.
+		// A page of another origin may send three media types without a preflight, and JSON is not one of them. If
+		// the API accepted JSON under another type, any page could use it.
 		Group: 43, Name: "json/other-media",
 		Tries: "the same JSON as XML, as a form with files, in UTF-16, compressed",
 		Wants: "415, or 400 where the bytes are not JSON",
@@ -40,11 +39,11 @@ var _ = register(
 	},
 )
 
-// hostile makes bodies that no route takes, whatever its fields. They have megabytes, which no other command is to
-// spend its start on.
+// hostile returns bodies that every route must refuse. They are made on demand, since they have megabytes, which
+// would delay the start of other commands.
 func hostile() map[string]string {
 	return map[string]string{
-		// encoding/json gives up at 10,000.
+		// encoding/json stops at 10,000.
 		"10,001 arrays deep":   strings.Repeat("[", 10_001) + strings.Repeat("]", 10_001),
 		"100,000 objects deep": strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000),
 		"an array":             `[]`,
@@ -55,31 +54,30 @@ func hostile() map[string]string {
 		"NaN":                  `NaN`,
 		"two values":           `{} {}`,
 		"half a value":         `{"a":`,
-		// What is not known is refused, so that a misspelt limit does not silently become no limit.
+		// Unknown fields are refused, so that a misspelt limit is not silently ignored.
 		"an unknown field": `{"no_such_field_at_all":1}`,
 		"a prototype":      `{"__proto__":{"admin":true}}`,
-		// Twins are how a filter in front reads one value and the daemon the other one.
+		// With duplicates, a filter in front may read one value and the daemon the other.
 		"a field twice": `{"no_such_field_at_all":1,"no_such_field_at_all":2}`,
 		"a comment":     `{/* */}`,
 		"single quotes": `{'a':1}`,
 		"not UTF-8":     "{\"a\":\"\xff\xfe\"}",
-		// Such a string cannot be written as UTF-8; what decoders put in its place differs.
+		// Such a string has no UTF-8 form; decoders replace it differently.
 		"half a surrogate":  `{"a":"\ud800"}`,
 		"a NUL":             "{\"a\x00\":1}",
 		"a byte order mark": "\xef\xbb\xbf{}",
 		"UTF-16":            "{\x00}\x00",
-		// White space is legal JSON, and would be read without end.
+		// White space is valid JSON, and could be read without end.
 		"space and then nothing": strings.Repeat(" ", 1<<20) + "{",
-		// No type of Go's holds it.
+		// No Go type can hold it.
 		"a number of 1 MiB":      `{"a":` + strings.Repeat("9", 1<<20) + "}",
 		"a huge exponent":        `{"a":1e99999999999}`,
 		"100,000 unknown fields": "{" + strings.Repeat(`"a":1,`, 100_000) + `"b":2}`,
 	}
 }
 
-// jsonRoutes are the routes to try, with a container that is there.
-// jsonRoutes takes the routes from the document. A container that is there gets a body past the check of
-// the ID, to the decoder.
+// jsonRoutes returns the routes to try, from the API document, and an existing container. With a container that
+// exists, a body passes the check of the ID and reaches the decoder.
 func (t *Target) jsonRoutes(ctx context.Context) (list []route, values map[string]string, err error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -98,7 +96,7 @@ func (t *Target) jsonRoutes(ctx context.Context) (list []route, values map[strin
 			list = append(list, r)
 		}
 	}
-	// Less than ten would mean that the document has changed its form, and nothing was tried.
+	// Fewer than ten would mean that the document has a new format, and nothing was tried.
 	if len(list) < 10 {
 		return nil, nil, fmt.Errorf("the document has only %d routes that take JSON", len(list))
 	}
@@ -114,7 +112,8 @@ func hostileJSON(ctx context.Context, t *Target) (string, error) {
 	bodies := hostile()
 	for _, r := range routes {
 		if strings.HasPrefix(r.path, "/v1/keys/{") {
-			values["id"] = "key_0000000000000000" // bodies are read before keys are looked for, or the other way round
+			// some routes read the body before they look up the key, others after it
+			values["id"] = "key_0000000000000000"
 		}
 		for what, body := range bodies {
 			a, err := t.ask(ctx, r.method, r.at(values), nil, strings.NewReader(body), "Content-Type",
@@ -125,7 +124,7 @@ func hostileJSON(ctx context.Context, t *Target) (string, error) {
 			if a.status < 400 || a.status >= 500 || a.code() == "" {
 				return "", Breached("%s %s took %s: %d %.200s", r.method, r.path, what, a.status, a.body)
 			}
-			// An error that repeats a body of a mebibyte doubles what an attacker sends.
+			// An error that repeats a body of 1 MiB doubles the attacker's traffic.
 			if len(a.body) > 4<<10 {
 				return "", Breached("%s %s repeats %d bytes of %s", r.method, r.path, len(a.body), what)
 			}
@@ -134,17 +133,15 @@ func hostileJSON(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d bodies to each of %d routes, all refused by name", len(bodies), len(routes)), nil
 }
 
-// repeat is a reader of the same bytes for ever, up to a limit, which counts what was taken.
-// It counts what the connection took, which is more than the daemon read: buffers of both kernels stand in
-// between.
+// repeat is a reader that repeats the same bytes up to a limit and counts what was read. It counts what the
+// connection took. The daemon has read less, since both kernels buffer data.
 type repeat struct {
 	first, again string
-	taken        atomic.Int64 // read while a connection that was given up still takes more
+	taken        atomic.Int64 // read while an abandoned connection still reads
 	limit        int64
 }
 
-// Read gives the beginning once and then the same piece again and again, so that a gigabyte of body needs
-// no memory here.
+// Read returns the beginning once and then repeats the same piece, so that a body of 1 GB needs no memory here.
 func (r *repeat) Read(p []byte) (n int, err error) {
 	if r.taken.Load() >= r.limit {
 		return 0, io.EOF
@@ -161,19 +158,19 @@ func (r *repeat) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// endlessJSON sends a string that does not end, in a body without a length.
+// endlessJSON sends an endless string in a body without a length.
 func endlessJSON(ctx context.Context, t *Target) (string, error) {
 	routes, values, err := t.jsonRoutes(ctx)
 	if err != nil {
 		return "", err
 	}
 	most := int64(0)
-	for _, r := range routes[:min(len(routes), 6)] { // they share the reader that refuses
+	for _, r := range routes[:min(len(routes), 6)] { // all routes use the same reader, which refuses
 		body := &repeat{first: `{"command":"`, again: strings.Repeat("a", 1<<12), limit: 1 << 30}
 		a, err := t.ask(ctx, r.method, r.at(values), nil, body, "Content-Type", "application/json")
 		taken := body.taken.Load()
 		most = max(most, taken)
-		if taken > 128<<20 { // after the refusal the daemon throws away up to 64 MiB, and sockets have buffers
+		if taken > 128<<20 { // after the refusal the daemon discards up to 64 MiB, and sockets have buffers
 			return "", Breached("%s %s took %d bytes", r.method, r.path, taken)
 		}
 		if err == nil && a.status != http.StatusRequestEntityTooLarge {
@@ -183,8 +180,7 @@ func endlessJSON(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("413 or a cut connection after at most %d bytes", most), nil
 }
 
-// otherMedia sends harmless bodies under types that are not JSON, and JSON in codings that nobody asked
-// for.
+// otherMedia sends harmless bodies with types other than JSON, and JSON in unsupported encodings.
 func otherMedia(ctx context.Context, t *Target) (string, error) {
 	for _, try := range []struct{ header, value, body string }{
 		{"Content-Type", "text/xml", `<command>true</command>`},

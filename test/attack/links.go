@@ -9,12 +9,11 @@ import (
 	"berth/proto"
 )
 
-// Group 2: symbolic links.
-// Links are how an unprivileged process makes a privileged one work for it: it names a file, and another
-// one opens it. The daemon acts in workspaces for their users, and keeps books as root.
+// Group 2: symbolic links. With links, an unprivileged process can make a privileged one work for it: it names a
+// file, and another process opens it. The daemon acts in workspaces as the user, but writes manifests as root.
 var _ = register(
-	// Whatever a link leads to, the permissions of the user who asks must decide, as if a command of
-	// theirs had followed it.
+	// For any target of a link, the permissions of the requesting user must decide, as if that user's command had
+	// followed it.
 	Case{
 		Group: 2, Name: "links/to-secrets", Inside: true,
 		Tries: "read, write, list, archive, edit, move and remove files through links to /etc/shadow, /proc/1/root, " +
@@ -23,7 +22,7 @@ var _ = register(
 			"nothing of the host is reached",
 		Run: linksToSecrets,
 	},
-	// A file that root writes at a place that a user controls is the classic of /tmp races (CWE-59).
+	// A file that root writes at a place controlled by a user is the classic /tmp race (CWE-59).
 	Case{
 		Group: 2, Name: "links/manifest", Inside: true,
 		Tries: "put a link to a file of the container's root where the daemon writes a job's manifest, and have " +
@@ -31,7 +30,7 @@ var _ = register(
 		Wants: "root's file is as it was: the link is replaced, not followed",
 		Run:   manifestLink,
 	},
-	// A whole directory that is swapped turns every check of the names in it void.
+	// If a whole directory is swapped, checks of the names in it no longer apply.
 	Case{
 		Group: 2, Name: "links/job-directory", Inside: true,
 		Tries: "put a link to a directory of the container's root where a job's directory was",
@@ -40,7 +39,7 @@ var _ = register(
 	},
 )
 
-// linkTargets are what links are made to; those that the ordinary user may read are not among them.
+// linkTargets are the targets of links. The ordinary user may not read any of them.
 func linkTargets(c *canary) []string {
 	return []string{
 		"/etc/shadow", "/root/.secret", c.file, "/proc/1/root" + c.file, "/proc/self/root" + c.file, "/proc/1/environ",
@@ -50,8 +49,7 @@ func linkTargets(c *canary) []string {
 	}
 }
 
-// linksToSecrets follows each link with each verb, plain, with a slash at its end, and to what is behind
-// it.
+// linksToSecrets follows each link with each verb: directly, with a slash at the end, and to a file below it.
 func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 	c, err := newCanary()
 	if err != nil {
@@ -62,7 +60,7 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// What only the container's root may read is a secret too, of another user in the same container.
+	// A file that only the container's root may read is a secret of another user in the same container.
 	const rootSecret = "only-for-the-containers-root"
 	before, err := t.Output(ctx, b.id, proto.UserRoot, "printf "+rootSecret+" >/root/.secret; chmod 600 "+
 		"/root/.secret; sha256sum /root/.secret;"+systemState)
@@ -73,7 +71,7 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 	for _, to := range linkTargets(c) {
 		link := ""
 		for _, v := range verbs {
-			// Verbs that replace or remove a link leave none for the next one.
+			// Verbs that replace or remove a link leave none for the next verb.
 			if v.replacing() || link == "" {
 				if link, err = b.freshLink(ctx, to); err != nil {
 					return "", err
@@ -84,7 +82,7 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 				if err != nil {
 					return "", err
 				}
-				// The second is how /etc/shadow begins in the base image.
+				// The second text is the beginning of /etc/shadow in the base image.
 				if bytes.Contains(a.body, []byte(rootSecret)) || bytes.Contains(a.body, []byte("root:*:")) {
 					return "", Breached("%s through a link to %s shows what only root may read", v.name, to)
 				}
@@ -99,17 +97,17 @@ func linksToSecrets(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d attempts through links led nowhere", tried), nil
 }
 
-// freshLink makes a symbolic link in the workspace by the one way that the API has to make one.
+// freshLink creates a symbolic link in the workspace through the API, in the one way that it offers.
 func (b box) freshLink(ctx context.Context, to string) (path string, err error) {
 	_, err = b.t.Output(ctx, b.id, b.as, "rm -rf /workspace/links && mkdir -p /workspace/links && ln -s "+quoted(to)+
 		" /workspace/links/link")
 	return "/workspace/links/link", err
 }
 
-// quoted is s as one word of bash.
+// quoted returns s as one bash word.
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// manifestLink leaves links where the daemon writes a job's books, and has root run there.
+// manifestLink places links where the daemon writes a job's manifest, and runs commands there as root.
 func manifestLink(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -128,7 +126,7 @@ func manifestLink(ctx context.Context, t *Target) (string, error) {
 		if _, err := t.Output(ctx, b.id, "", swap); err != nil {
 			return "", err
 		}
-		// Its name is random, so that root's own writing hits nothing that is compared afterwards.
+		// The name is random, so that root's own write does not hit a file that is compared afterwards.
 		_, err := t.Do(ctx, b.id, proto.Cmd{Command: "echo x >\"$RANDOM\" 2>/dev/null; true", User: proto.UserRoot,
 			JobID: "trap", TimeoutSeconds: 60})
 		if err != nil && proto.CodeOf(err) == proto.Internal {
@@ -146,8 +144,8 @@ func manifestLink(ctx context.Context, t *Target) (string, error) {
 	return "root's files are as they were", nil
 }
 
-// jobDirectoryLink replaces the directory while a command of the job is running, the last moment before
-// its books are made.
+// jobDirectoryLink replaces the directory while a command of the job is running, which is the last moment before its
+// manifest is written.
 func jobDirectoryLink(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -161,7 +159,7 @@ func jobDirectoryLink(ctx context.Context, t *Target) (string, error) {
 		"/workspace/j", JobID: "j", TimeoutSeconds: 60}); err != nil {
 		return "", err
 	}
-	// These are read by the daemon with more rights than the user has.
+	// The daemon reads these with more rights than the user has.
 	for _, what := range []string{"jobs/j/manifest", "jobs/j/tar", "jobs"} {
 		a, err := t.ask(ctx, "GET", b.at(what), nil, nil)
 		if err != nil {

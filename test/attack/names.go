@@ -12,12 +12,11 @@ import (
 	"berth/proto"
 )
 
-// Group 6: names of files. Group 12: names of jobs.
-// POSIX allows every byte in a name but NUL and the slash. All others have to come back as they were, and
-// none may mean anything on the way.
+// Group 6: names of files. Group 12: names of jobs. POSIX allows every byte in a name except NUL and slash. All other
+// bytes must be returned unchanged, and must have no special meaning.
 var _ = register(
 	Case{
-		// A name that is changed on the way makes two files one, and one of them is lost.
+		// If a name is changed, two files may become one, and one of them is lost.
 		Group: 6, Name: "names/files", Inside: true,
 		Tries: "write, list, read back and remove files with names of 255 and 256 bytes, newlines, options, " +
 			"escapes, invalid UTF-8, marks for right to left, and twins in case and composition",
@@ -25,16 +24,15 @@ var _ = register(
 		Run:   fileNames,
 	},
 	Case{
-		// Names end up in a header of an answer; CRLF in one would split the answer (CWE-113), and a mark
-		// for right to left makes an .exe look like a picture.
+		// Names appear in a header of an answer. CRLF in a name would split the answer (CWE-113), and a right-to-left
+		// mark can disguise an .exe as a picture.
 		Group: 6, Name: "names/downloads",
 		Tries: "have outputs and uploads stored under names with line ends, quotes, control characters and headers in them",
 		Wants: "a download has one Content-Disposition with that name made harmless, and no header that the name asked for",
 		Run:   downloadNames,
 	},
 	Case{
-		// A job's name is a directory's name below the workspace, so that ".." would be the workspace's
-		// parent.
+		// A job's name is the name of a directory below the workspace, so ".." would be the workspace's parent.
 		Group: 12, Name: "names/jobs",
 		Tries: "run commands in, and ask for the books of, jobs named \"..\", by paths, by 10 KiB, in another case, " +
 			"of another tenant, and of a container that is gone",
@@ -43,20 +41,19 @@ var _ = register(
 	},
 )
 
-// hostileNames are names that a directory may hold all at once.
+// hostileNames are names that can be in one directory together.
 var hostileNames = []string{
-	// 255 bytes are the most that Linux file systems take; options and shell signs are for tools that put
-	// names into command lines.
+	// 255 bytes are the maximum of Linux file systems. Options and shell characters are for tools that put names into
+	// command lines.
 	strings.Repeat("n", 255), "new\nline", "-rf", "--help", " ", "$(reboot)", "`reboot`", "a;b&c|d", `"quoted'`,
 	`back\slash`, "\x1b[31mred\x1b[0m", "bell\a", "tab\t",
-	// Composed and decomposed letters look alike and are different bytes. What is not UTF-8 must not be
-	// replaced by U+FFFD, which is a name of its own here.
+	// Composed and decomposed letters look alike but are different bytes. Invalid UTF-8 must not be replaced by
+	// U+FFFD, which is also used as a name here.
 	"bad\xff", "bad\xfe", "bad\uFFFD", "\u202Eexe.txt", "caf\u00e9", "cafe\u0301", "Case", "case", "~", "*", "?", "[a]",
 	"%2e%2e%2f", "a%00b", "CON", "..a", "...", "\r", "\u2028",
 }
 
-// fileNames puts all of them into one directory, since a name that is changed shows as two that became
-// one.
+// fileNames creates all names in one directory. If a name is changed, two of them may become one.
 func fileNames(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -79,7 +76,7 @@ func fileNames(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("%q holds %.100q %v", name, a.body, err)
 		}
 	}
-	// 256 bytes, once as letters and once as half as many characters: the limit is in bytes.
+	// 256 bytes: as 256 letters, and as 128 characters. The limit counts bytes.
 	for _, name := range []string{strings.Repeat("n", 256), strings.Repeat("é", 128)} {
 		_, err := fs.Write(ctx, dir+"/"+name, 0, strings.NewReader("x"), 0)
 		if _, err := Refused(err, proto.InvalidArgument); err != nil {
@@ -92,7 +89,7 @@ func fileNames(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("%s: %d, cut off: %v, %v", what, a.status, a.cut, err)
 		}
 	}
-	// Names that are not UTF-8 cannot stand in JSON and may be left out.
+	// JSON cannot hold names that are not UTF-8; they may be left out.
 	if m, err := t.Manifest(ctx, b.id, "names"); err != nil || len(m.Files) < len(hostileNames)-4 {
 		return "", Breached("the manifest has %d of %d files: %v", len(m.Files), len(hostileNames), err)
 	}
@@ -105,13 +102,13 @@ func fileNames(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d names were kept apart, two were refused", len(hostileNames)), nil
 }
 
-// downloadNames makes files whose names hold headers, and downloads them.
+// downloadNames creates files whose names contain headers, and downloads them.
 func downloadNames(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
 		return "", err
 	}
-	// The shell makes them, since a command may name its outputs as it likes.
+	// The shell creates them, since a command may choose any name for its outputs.
 	res, err := t.Bash(ctx, con.ID,
 		`cd $OUTPUT_DIR; for n in $'a\r\nX-Injected: yes\r\n\r\nbody' $'b"; filename="other' $'c\x1b[2J' $'d\x7f\xc2\x85' $'e\xff' $'\xe2\x80\xaegnp.exe' 'f;g=h' $'i\nj' "$(printf 'é%.0s' {1..127})"; do echo x >"$n"; done`)
 	if err != nil {
@@ -126,7 +123,7 @@ func downloadNames(ctx context.Context, t *Target) (string, error) {
 			return "", err
 		}
 	}
-	// The same by the other way to store a file: a form's part has its name in a header already.
+	// The same through an upload: the name is in a header of the form's part.
 	for _, name := range []string{"a\r\nX-Injected: yes", "a\nb", "..", "a/../b\x00", "\x1b[2J", "bad\xff",
 		strings.Repeat("n", 300), `a"; filename="b`, "a%0d%0aX-Injected: yes", "\u202Egnp.exe"} {
 		a, err := t.upload(ctx, form{part("file", name, "text/plain", "x")})
@@ -150,7 +147,7 @@ func downloadNames(ctx context.Context, t *Target) (string, error) {
 		len(res.Result.Result.Content)), nil
 }
 
-// idOf is the ID in an answer.
+// idOf returns the ID in an answer.
 func idOf(a answer) string {
 	var f struct {
 		ID string `json:"id"`
@@ -159,8 +156,8 @@ func idOf(a answer) string {
 	return f.ID
 }
 
-// harmlessDownload is a Breach if the headers of a stored file's content hold more than one file name for a browser
-// to save it by.
+// harmlessDownload returns a Breach if the headers of a stored file's content do not give a browser exactly one file
+// name.
 func (t *Target) harmlessDownload(ctx context.Context, id string) error {
 	a, err := t.ask(ctx, "GET", "/v1/files/"+id+"/content", nil, nil)
 	if err != nil {
@@ -171,20 +168,19 @@ func (t *Target) harmlessDownload(ctx context.Context, id string) error {
 		return Breached("a download was answered %d with %q", a.status, a.header)
 	}
 	kind, params, err := mime.ParseMediaType(all[0])
-	// What mime reads is what a browser would.
+	// The mime package reads the header as a browser would.
 	if err != nil || kind != "attachment" || params["filename"] == "" ||
 		strings.ContainsAny(params["filename"], "\r\n\x00\x1b/\\") {
 		return Breached("a download has Content-Disposition %q", all[0])
 	}
-	// Without it, a browser may take an uploaded text for a page, and run its scripts with the daemon's
-	// origin.
+	// Without it, a browser may display an uploaded text as a page and run its scripts with the daemon's origin.
 	if a.header.Get("X-Content-Type-Options") != "nosniff" {
 		return Breached("a browser may guess what a download is")
 	}
 	return nil
 }
 
-// jobNames tries names as a command's and as a path's part.
+// jobNames tries names as the job of a command and as part of a path.
 func jobNames(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -202,8 +198,8 @@ func jobNames(ctx context.Context, t *Target) (string, error) {
 		TimeoutSeconds: 60}); err != nil {
 		return "", err
 	}
-	// "inputs" is taken by the workspace's own directory; 65 letters are one more than a name may have.
-	// "theirs" exists, in another tenant's container.
+	// "inputs" is a directory of the workspace itself; 65 letters are one more than allowed. "theirs" exists in
+	// another tenant's container.
 	for _, job := range []string{"..", ".", "../../etc", "a/b", "/etc", "inputs", "-x", "_x", "a b", "a\nb", "a\x00",
 		"ä", strings.Repeat("j", 65), strings.Repeat("j", 10<<10), "%2e%2e", "theirs"} {
 		if job != "theirs" {
@@ -223,7 +219,7 @@ func jobNames(ctx context.Context, t *Target) (string, error) {
 			return "", err
 		}
 	}
-	// Nothing here may fold letters, as some file systems do.
+	// Names must be case-sensitive, unlike on some file systems.
 	if got, err := t.Output(ctx, con.ID, "", "cat /workspace/Twin/f /workspace/twin/f"); err != nil ||
 		got != "Twin\ntwin" {
 		return "", Breached("jobs that differ in case share files: %q %v", got, err)
@@ -231,8 +227,8 @@ func jobNames(ctx context.Context, t *Target) (string, error) {
 	return t.jobReused(ctx, con.ID)
 }
 
-// jobReused deletes a container and looks for its job in the next one.
-// Books that outlive their container would be found by whoever names a job alike.
+// jobReused deletes a container and looks for its job in the next one. If a manifest outlived its container, a job
+// with the same name would find it.
 func (t *Target) jobReused(ctx context.Context, container string) (string, error) {
 	if _, err := t.Delete(ctx, container, false); err != nil {
 		return "", err

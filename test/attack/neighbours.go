@@ -10,21 +10,21 @@ import (
 	"berth/proto"
 )
 
-// Groups 7, 13, 14 and 15 seen from next door: what one container does to itself, and what another notices of it.
-// Isolation is also of time: a container whose neighbours can make it wait has been attacked, although
-// nothing was read or changed.
+// Groups 7, 13, 14 and 15 from the neighbour's view: what another container notices of a container that uses up
+// resources. Isolation also includes time: a container that its neighbours can delay was attacked, even if nothing
+// was read or changed.
 
-// A hog is a command that uses up what it can get.
+// A hog is a command that uses up as much of a resource as it can get.
 type hog struct {
 	group                 int
 	name, tries, script   string
 	user                  string
-	settle                time.Duration // until it is at full strength
-	disk, memory, process int64         // limits of the container that has it
+	settle                time.Duration // until it has its full effect
+	disk, memory, process int64 // limits of its container
 }
 
-// Each goes for one resource that containers share: processes, memory, disk space, inodes, the disk's
-// queue, the daemon's readers, the CPU, and the kernel's file table.
+// Each uses one resource that containers share: processes, memory, disk space, inodes, the disk's queue, the daemon's
+// readers, the CPU, and the kernel's file table.
 var hogs = []hog{
 	{13, "fork-bomb", "fork without end", `f() { f | f & }; f; sleep 600`, "", time.Second, 0, 0, 512},
 	{13, "thread-bomb", "start threads that work, until none can be had", `python3 -c '
@@ -75,7 +75,7 @@ while True:
 
 var _ = registerHogs()
 
-// registerHogs makes one case of each.
+// registerHogs registers one case for each hog.
 func registerHogs() (done struct{}) {
 	for _, b := range hogs {
 		register(Case{
@@ -90,8 +90,9 @@ func registerHogs() (done struct{}) {
 	return done
 }
 
-// How a neighbour's commands are timed. Quiet and loud rounds alternate, so that what else the machine does falls on
-// both; a difference below the slack is the scheduler's, and one that another attempt does not find is somebody else's.
+// Parameters for timing a neighbour's commands. Quiet and loud rounds alternate, so that other load affects both. A
+// difference below the slack comes from the scheduler. A difference that another attempt does not reproduce has
+// another cause.
 const (
 	mostSlowdown = 3
 	rounds       = 2
@@ -100,9 +101,8 @@ const (
 	slack        = 8 * time.Millisecond
 )
 
-// run times commands in one container with and without the bomb in another.
-// Three attempts, because a machine that is busy for another reason would fail a single one; only what is
-// slow each time is the bomb's doing.
+// run times commands in one container with and without the hog in another. It makes three attempts, since other load
+// could make a single one fail. Only a slowdown in every attempt is caused by the hog.
 func (b hog) run(ctx context.Context, t *Target) (string, error) {
 	victim, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -113,7 +113,7 @@ func (b hog) run(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := t.times(ctx, victim.ID); err != nil { // what comes first is slower
+	if _, err := t.times(ctx, victim.ID); err != nil { // the first commands are slower
 		return "", err
 	}
 	var found string
@@ -130,8 +130,8 @@ func (b hog) run(ctx context.Context, t *Target) (string, error) {
 	return "", Breached("%s, and so each of %d times", found, timesSlow)
 }
 
-// compare times the victim's commands in turns with and without the bomb.
-// It gives back all times rather than means, so that medians of the whole can be compared.
+// compare times the victim's commands alternately with and without the hog. It returns all times instead of means, so
+// that the medians of all rounds can be compared.
 func (b hog) compare(ctx context.Context, t *Target, bomber, victim string) (quiet, loud []time.Duration, err error) {
 	for range rounds {
 		calm, err := t.times(ctx, victim)
@@ -147,8 +147,8 @@ func (b hog) compare(ctx context.Context, t *Target, bomber, victim string) (qui
 	return quiet, loud, nil
 }
 
-// untouched is an error if a container is not running as it was.
-// The kernel may have killed something of the victim's, which then came back: the generation tells.
+// untouched returns an error unless the container is still running in the same generation. The kernel may have killed
+// the victim, which was then restarted: that changes the generation.
 func (t *Target) untouched(ctx context.Context, victim proto.Container) error {
 	after, err := t.Client.Container(ctx, victim.ID)
 	if err != nil {
@@ -161,9 +161,9 @@ func (t *Target) untouched(ctx context.Context, victim proto.Container) error {
 	return nil
 }
 
-// beside times the victim's commands while the bomb goes off, and ends the bomb.
+// beside times the victim's commands while the hog runs, and then stops the hog.
 func (b hog) beside(ctx context.Context, t *Target, bomber, victim string) ([]time.Duration, error) {
-	// In the background, as nobody waits for the end of a bomb.
+	// In the background, since the hog does not end.
 	if _, err := t.Launch(ctx, bomber, proto.Cmd{Command: b.script, User: b.user, Background: true}); err != nil {
 		return nil, fmt.Errorf("starting the bomb: %w", err)
 	}
@@ -176,17 +176,17 @@ func (b hog) beside(ctx context.Context, t *Target, bomber, victim string) ([]ti
 	if err != nil {
 		return nil, Breached("a command next door failed: %v", err)
 	}
-	// Stopping the bomb is a part of the attack: an operator has to be able to.
+	// An operator must be able to stop the hog, so this is part of the case.
 	if _, err := t.Stop(ctx, bomber); err != nil {
 		return nil, Breached("the container with the bomb cannot be stopped: %v", err)
 	}
-	// What fills the disk is removed before the next round, so that this begins as the first did.
+	// Remove what fills the disk, so that the next round begins like the first one.
 	_, err = t.Bash(ctx, bomber, "rm -rf ./*")
 	return took, err
 }
 
-// times is how long a command that does nothing takes, each time.
-// It goes through the whole daemon, since that is what a user next door feels.
+// times returns the durations of a command that does nothing. The command goes through the whole daemon, as a user's
+// commands do.
 func (t *Target) times(ctx context.Context, container string) ([]time.Duration, error) {
 	var all []time.Duration
 	for range perRound {
@@ -211,9 +211,9 @@ func verdict(quiet, loud []time.Duration) (found string, slow bool) {
 	before, beside := quiet[len(quiet)/2], loud[len(loud)/2]
 	found = fmt.Sprintf("a command next door took %.1f ms instead of %.1f ms (%.1fx), nine in ten at most %.1f ms",
 		milliseconds(beside), milliseconds(before), float64(beside)/float64(before), milliseconds(loud[len(loud)*9/10]))
-	// Both have to be crossed: three times a very short time is still no harm.
+	// Both limits must be exceeded: three times a very short time does no harm.
 	return found, beside > mostSlowdown*before && beside-before > slack
 }
 
-// milliseconds has a fraction, as a command takes a few of them.
+// milliseconds returns a fractional number, since a command takes only a few of them.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
