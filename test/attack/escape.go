@@ -322,7 +322,7 @@ func climb() error {
 	if err := os.MkdirAll("/tmp/berth-attack-chroot", 0o755); err != nil {
 		return moot("%v", err)
 	}
-	// Give this thread its own working directory. If that is refused, the working directory of the process changes.
+	// The working directory stays outside of the new root.
 	if err := unix.Chroot("/tmp/berth-attack-chroot"); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type hog struct {
 	name, tries, script   string
 	user                  string
 	settle                time.Duration // until it has its full effect
-	disk, memory, process int64 // limits of its container
+	disk, memory, process int64         // limits of its container
 }
 
 // Each uses one resource that containers share: processes, memory, disk space, inodes, the disk's queue, the daemon's

@@ -13,41 +13,39 @@ import (
 	"berth/proto"
 )
 
-// Groups 36, 37 and 40: a container has no network, so there is nothing that it could reach.
-// Each container has a network namespace with loopback alone, and no link to any other; gVisor has its own
-// stack with none either. A way out would lead to the operator's network, with the operator's addresses.
+// Groups 36, 37 and 40: a container has no network, so it must not reach anything. Each container has a network
+// namespace with only loopback and no link to any other. In gVisor it has a network stack without links. A way out
+// would lead to the operator's network, with the operator's addresses.
 var _ = register(
-	// The metadata service of a cloud (169.254.169.254) gives credentials to whoever asks from the
-	// machine: the Capital One breach of 2019 began so.
+	// The metadata service of a cloud (169.254.169.254) gives credentials to any request from the machine. The
+	// Capital One breach of 2019 began that way.
 	attempts(Case{
 		Group: 36, Name: "network/addresses",
 		Tries: "connect from inside to metadata services in all spellings, link-local, private and carrier " +
 			"addresses, gateways and multicast, over TCP and UDP",
 		Wants: "there is no way to any of them",
 	}, asBoth, addressAttempts),
-	// The daemon listens on loopback of the host, which must be another one than the container's.
+	// The daemon listens on the host's loopback, which must not be the container's.
 	Case{
 		Group: 36, Name: "network/daemon", Inside: true,
 		Tries: "connect from inside to the daemon's own port on every address of loopback and of its host name",
 		Wants: "nothing listens there",
 		Run:   daemonPort,
 	},
-	// With an interface a container could be given addresses, and speak to the host's network as a machine
-	// of its own.
+	// With an interface, a container could get addresses and act as a separate machine on the host's network.
 	attempts(Case{
 		Group: 36, Name: "network/interfaces",
 		Tries: "find an interface, a route or an address beside loopback, and make one",
 		Wants: "there is none, and none can be made",
 	}, asBoth, interfaceAttempts),
-	// Names carry data out where connections are shut: a resolver passes on what it is asked (DNS
-	// tunnels).
+	// DNS carries data out where connections are blocked: a resolver forwards queries (DNS tunnels).
 	attempts(Case{
 		Group: 37, Name: "network/names",
 		Tries: "resolve names through every usual resolver, and send queries that carry data to public ones, over " +
 			"UDP, TCP, DoT and DoH",
 		Wants: "no name resolves and no query leaves",
 	}, asBoth, nameAttempts),
-	// Raw sockets forge senders and answer for others: ARP and DHCP decide where a network's traffic goes
+	// Raw sockets can forge senders and answer for others: ARP and DHCP determine where a network's traffic goes
 	// (CVE-2020-14386 began with a packet socket).
 	attempts(Case{
 		Group: 40, Name: "network/packets",
@@ -56,13 +54,13 @@ var _ = register(
 	}, asBoth, packetAttempts),
 )
 
-// addressAttempts dial and, for UDP, send: a UDP socket "connects" without asking anybody, if there is a
-// route.
+// addressAttempts dial addresses. For UDP they also send: a UDP socket "connects" without contacting the peer if
+// there is a route.
 func addressAttempts() []attempt {
 	var all []attempt
 	for _, host := range []string{
-		// The same address in forms that filters of text have let through: mapped and translated IPv6,
-		// octal, decimal, hexadecimal and shortened.
+		// The same address in forms that have passed text filters: mapped and translated IPv6, octal, decimal,
+		// hexadecimal and shortened.
 		"169.254.169.254", "169.254.170.2", "[fd00:ec2::254]", "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]",
 		"[64:ff9b::a9fe:a9fe]", "100.100.100.200", "168.63.129.16",
 		"192.0.0.192", "10.0.0.1", "10.0.2.2", "172.16.0.1", "172.17.0.1", "192.168.0.1", "192.168.122.1", "100.64.0.1",
@@ -85,7 +83,7 @@ func addressAttempts() []attempt {
 	return all
 }
 
-// daemonPort uses the daemon's real port, so that an answer is the daemon's.
+// daemonPort uses the daemon's real port, so an answer would come from the daemon.
 func daemonPort(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -100,8 +98,7 @@ func daemonPort(ctx context.Context, t *Target) (string, error) {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
 	var found []string
-	// 0.0.0.0 and :: mean this machine to the kernel; host.docker.internal is the host's name under
-	// another engine.
+	// For the kernel, 0.0.0.0 and :: mean this machine; another engine names the host host.docker.internal.
 	if err := t.Probe(ctx, con.ID, "", "connect", &found, port, "127.0.0.1", "127.0.0.2", "127.255.255.254", "::1",
 		"0.0.0.0", "::", "localhost", u.Hostname(), "host.docker.internal"); err != nil {
 		return "", err
@@ -112,7 +109,7 @@ func daemonPort(ctx context.Context, t *Target) (string, error) {
 	return "port " + port + " answers at none of them", nil
 }
 
-// connect prints the hosts that took a connection.
+// connect prints the hosts that accepted a connection.
 var _ = addProbe("connect", func(args []string) (any, error) {
 	found := []string{}
 	for _, host := range args[1:] {
@@ -125,8 +122,7 @@ var _ = addProbe("connect", func(args []string) (any, error) {
 	return found, nil
 })
 
-// interfaceAttempts ask the kernel by netlink, as ip(8) does; its routing family is open, for looking
-// alone.
+// interfaceAttempts use netlink like ip(8). Its routing family is allowed, but only for reading.
 func interfaceAttempts() []attempt {
 	return []attempt{
 		{"an interface", func() error {
@@ -165,16 +161,16 @@ func interfaceAttempts() []attempt {
 	}
 }
 
-// addDummy asks routing netlink for a new interface. The answer is a message with an error number.
-// The message is written by hand: 16 bytes of a netlink header, and an empty ifinfomsg.
+// addDummy requests a new interface over routing netlink. The answer is a message with an error number. The message
+// is built by hand: a netlink header of 16 bytes, and an empty ifinfomsg.
 func addDummy(fd int) error {
 	msg := make([]byte, 32)
-	// create, exclusively
+	// create, and fail if it exists
 	msg[0], msg[4], msg[6], msg[7] = 32, unix.RTM_NEWLINK, unix.NLM_F_REQUEST|unix.NLM_F_ACK, 0x06
 	if err := unix.Sendto(fd, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
-	// No answer within that time is a refusal, too.
+	// No answer within that time also counts as a refusal.
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 3})
 	buf := make([]byte, 4096)
 	n, err := unix.Read(fd, buf)
@@ -187,16 +183,14 @@ func addDummy(fd int) error {
 	return nil
 }
 
-// nameAttempts use the resolver that commands have, and then queries of their own, without any resolver in
-// between.
+// nameAttempts use the resolver that commands use, and then send queries directly to servers.
 func nameAttempts() []attempt {
 	var all []attempt
 	for _, name := range []string{"example.com", "example.com.", "secret.exfiltrated.example.com",
 		"metadata.google.internal", "169.254.169.254.nip.io", "xn--e1afmkfd.example"} {
 		all = append(all, attempt{"resolve " + name, func() error { _, err := net.LookupHost(name); return err }})
 	}
-	// 127.0.0.53 and 127.0.0.11 are resolvers that other systems put there; 10.96.0.10 is that of many
-	// clusters.
+	// 127.0.0.53 and 127.0.0.11 are resolvers of other systems; 10.96.0.10 is the resolver of many clusters.
 	for _, server := range []string{"127.0.0.1:53", "127.0.0.53:53", "127.0.0.11:53", "8.8.8.8:53", "1.1.1.1:853",
 		"1.1.1.1:443", "[2001:4860:4860::8888]:53", "10.96.0.10:53", "224.0.0.251:5353"} {
 		for _, network := range []string{"udp", "tcp"} {
@@ -206,8 +200,7 @@ func nameAttempts() []attempt {
 	return all
 }
 
-// query sends a DNS query and waits for an answer.
-// A connection alone proves nothing over UDP; an answer does.
+// query sends a DNS query and waits for an answer. Over UDP, a connection alone proves nothing.
 func query(network, server string) error {
 	conn, err := net.DialTimeout(network, server, 3*time.Second)
 	if err != nil {
@@ -215,7 +208,7 @@ func query(network, server string) error {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
-	// A question for the address of example.com, as on the wire.
+	// A query for the address of example.com, in wire format.
 	if _, err := conn.Write(
 		[]byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x07example\x03com\x00\x00\x01\x00\x01")); err != nil {
 		return err
@@ -224,7 +217,7 @@ func query(network, server string) error {
 	return err
 }
 
-// Most of packetAttempts need CAP_NET_RAW; the others need a route.
+// packetAttempts mostly need CAP_NET_RAW; the others need a route.
 func packetAttempts() []attempt {
 	send := func(what string, family, kind, protocol int, to unix.Sockaddr) attempt {
 		return attempt{what, func() error {
@@ -239,7 +232,7 @@ func packetAttempts() []attempt {
 	}
 	broadcast := [4]byte{255, 255, 255, 255}
 	return []attempt{
-		// Ethernet's protocol numbers stand in network order: 0x0806 is ARP.
+		// Ethernet's protocol numbers are in network byte order: 0x0806 is ARP.
 		send("ARP", unix.AF_PACKET, unix.SOCK_RAW, 0x0608, &unix.SockaddrLinklayer{Ifindex: 1}),
 		send("a packet of any kind", unix.AF_PACKET, unix.SOCK_DGRAM, 0x0300, &unix.SockaddrLinklayer{Ifindex: 1}),
 		send("a spoofed source", unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW, &unix.SockaddrInet4{

@@ -9,9 +9,8 @@ import (
 	"berth/proto"
 )
 
-// Group 5: files that are none. Group 7: too many of them.
-// Opening a FIFO waits for its other end, a device answers for ever, and a file of holes is larger than
-// any disk. Whoever opens files that a container made must expect all three.
+// Group 5: special files. Group 7: too many files. Opening a FIFO waits for its other end, a device returns data
+// forever, and a sparse file may be larger than any disk. Code that opens files of a container must handle all three.
 var _ = register(
 	// A reader that hangs holds a lock, a connection and a goroutine; a few of them are an outage.
 	Case{
@@ -21,7 +20,7 @@ var _ = register(
 		Wants: "each answers within seconds, and only regular files are read",
 		Run:   oddKinds,
 	},
-	// Here nobody asked for the file: the daemon collects outputs by itself, so that it is its own victim.
+	// Here no client requests the file: the daemon collects outputs by itself and may block itself.
 	Case{
 		Group: 5, Name: "odd/outputs", Inside: true,
 		Tries: "leave the same in $OUTPUT_DIR and in a job",
@@ -29,23 +28,22 @@ var _ = register(
 			"memory stays where it was",
 		Run: oddOutputs,
 	},
-	// Lists and manifests grow with what a container makes, so each needs a bound and has to say when it
-	// is reached.
+	// Lists and manifests grow with the files in a container. Each needs a limit, and must report when it is reached.
 	Case{
 		Group: 7, Name: "many/files", Inside: true,
 		Tries: "fill a job with tens of thousands of files and directories",
 		Wants: "commands, lists, the manifest, archives and removal go on, bounded and marked as truncated",
 		Run:   manyFiles,
 	},
-	// Recursion meets its end in the stack, and a path its own at 4096 bytes; walkers by path can neither
-	// see nor remove such a tree.
+	// Recursion is limited by the stack, and a path by 4096 bytes. Code that walks by path can neither see nor remove
+	// such a tree.
 	Case{
 		Group: 7, Name: "many/deep", Inside: true,
 		Tries: "make a tree of 10,000 directories, one in the other",
 		Wants: "it is listed, archived or refused by name, and can be removed",
 		Run:   deepTree,
 	},
-	// A full disk is the usual moment for half a file to take the place of a whole one.
+	// On a full disk, a partial file often replaces a complete one.
 	Case{
 		Group: 7, Name: "many/disk-full", Inside: true,
 		Tries: "upload more than the container's disk limit, as a file and by the editor",
@@ -54,20 +52,19 @@ var _ = register(
 	},
 )
 
-// oddNames are what makeOdd makes; those that are regular files may be read, as far as anybody wants to.
-// The largest size that the file system takes is tried first. The file that grows does so in the
-// background until its container goes.
+// makeOdd creates oddNames. Those that are regular files may be read to any length. It first tries the largest size
+// of the file system. The growing file grows in the background until its container is deleted.
 const makeOdd = `mkfifo fifo; ln -s /dev/zero zero; ln -s /dev/full full; ln -s fifo tofifo; ln -s /dev/tty tty; ln -s /proc/self/fd/0 fd
 truncate -s 1E holes 2>/dev/null || truncate -s 1P holes 2>/dev/null || truncate -s 7T holes
 python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")' 2>/dev/null
 : >grows; (while :; do echo more >>grows; done) >/dev/null 2>&1 </dev/null &
 ls`
 
-// patience is how long one answer may take.
-// It is far above what any of these takes, and far below a test's patience with one that hangs.
+// patience is the time limit for one answer. It is far above what any of these takes, and far below the time limit of
+// a test.
 const patience = 30 * time.Second
 
-// promptly is a Breach if a verb takes longer than patience. What it has answered by then counts as its answer.
+// promptly returns a Breach if a verb takes longer than patience. The answer is what has come by then.
 func (b box) promptly(ctx context.Context, v verb, path string) (answer, error) {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -78,7 +75,7 @@ func (b box) promptly(ctx context.Context, v verb, path string) (answer, error) 
 	return a, err
 }
 
-// oddKinds uses each verb that leaves the file where it is.
+// oddKinds uses each verb that does not move or remove the file.
 func oddKinds(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -92,7 +89,7 @@ func oddKinds(ctx context.Context, t *Target) (string, error) {
 	for name := range strings.FieldsSeq(names) {
 		for _, v := range verbs {
 			if v.replacing() || name == "holes" && (v.name == "read" || v.name == "tar") {
-				continue // its zeros come until somebody hangs up, as they should
+				continue // returns zeros until the client disconnects, as it should
 			}
 			a, err := b.promptly(ctx, v, "/workspace/odd/"+name)
 			if err != nil {
@@ -101,8 +98,8 @@ func oddKinds(ctx context.Context, t *Target) (string, error) {
 			if err := a.refusedOrDone(v.name + " of " + name); err != nil {
 				return "", err
 			}
-			// A growing file may be read to where its end was; the rest of them have no end, or no content
-			// of their own.
+			// A growing file may be read to its size at the beginning. The others have no end, or no content of their
+			// own.
 			if name != "holes" && name != "grows" && name != "fd" && v.name == "read" && a.status < 400 {
 				return "", Breached("%s, which is no regular file, was read: %d", name, a.status)
 			}
@@ -112,7 +109,7 @@ func oddKinds(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d requests were answered in time", tried), t.alive(ctx, b.id)
 }
 
-// oddOutputs leaves the same kinds where the daemon collects them after the command's end.
+// oddOutputs creates the same kinds of files where the daemon collects outputs after a command.
 func oddOutputs(ctx context.Context, t *Target) (string, error) {
 	before, err := t.residentBytes(ctx)
 	if err != nil {
@@ -137,7 +134,7 @@ func oddOutputs(ctx context.Context, t *Target) (string, error) {
 		return "", Breached("it was told as: %s", describe(res))
 	case took > patience:
 		return "", Breached("its end took %v", took)
-	// The notes are how a user learns why an output is missing.
+	// The notes tell a user why an output is missing.
 	case !strings.Contains(notes, "holes"):
 		return "", Breached("nothing is said of the file of holes: %q", notes)
 	case len(r.Content) == 0 || len(r.Content) > 3:
@@ -156,8 +153,8 @@ func oddOutputs(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("told after %.1f s, %d files stored; %s", took.Seconds(), len(r.Content), notes), nil
 }
 
-// closeFiles removes the stored files of a result.
-// closeFiles removes them at the end of the case, since stored files are no container's and stay.
+// closeFiles removes the stored files of a result at the end of the case. They do not belong to a container, so they
+// would stay.
 func (t *Target) closeFiles(ctx context.Context, res proto.ExecResult) {
 	if res.Result.Result == nil {
 		return
@@ -167,8 +164,7 @@ func (t *Target) closeFiles(ctx context.Context, res proto.ExecResult) {
 	}
 }
 
-// manyFiles counts in the time that a small command takes among them: its outputs must be found without
-// walking through all.
+// manyFiles measures a small command among many files: its outputs must be found without walking through all of them.
 func manyFiles(ctx context.Context, t *Target) (string, error) {
 	files := 300_000
 	if t.Quick {
@@ -189,7 +185,7 @@ func manyFiles(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	defer t.closeFiles(ctx, res)
-	// The one output has its own directory and must be found whatever else there is.
+	// The one output has its own directory and must be found regardless of other files.
 	if r := res.Result.Result; r == nil || len(r.Content) != 1 {
 		return "", Breached("a command's output got lost among them: %s %q", describe(res), res.Notes)
 	}
@@ -197,7 +193,7 @@ func manyFiles(ctx context.Context, t *Target) (string, error) {
 	if took > 2*patience {
 		return "", Breached("a command among %d files took %v", files, took)
 	}
-	// A list that was cut and does not say so would be taken for the whole.
+	// A truncated list must say so, or it would be taken as complete.
 	if m, err := t.Manifest(ctx, b.id, "many"); err != nil || !m.Truncated {
 		return "", Breached("the manifest of %d files is not marked as truncated: %v", files, err)
 	}
@@ -216,7 +212,7 @@ func manyFiles(ctx context.Context, t *Target) (string, error) {
 
 var _ = addProbe("deep", func(args []string) (any, error) { return makeDeep("/workspace/deep", 10_000) })
 
-// deepTree has the tree made inside, below what a path can name.
+// deepTree creates the tree inside, deeper than a path can name.
 func deepTree(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -241,7 +237,7 @@ func deepTree(ctx context.Context, t *Target) (string, error) {
 	if _, err := t.Output(ctx, b.id, "", "cd /workspace/deep && echo x >f"); err != nil {
 		return "", Breached("no command runs above it: %v", err)
 	}
-	// The directory is the job's own, so that the books are made of that very tree.
+	// The directory is the job's, so that the manifest is made of that tree.
 	res, err := t.Do(ctx, b.id, proto.Cmd{Command: "echo x >g", JobID: "deep", TimeoutSeconds: 60})
 	if err != nil || res.Result.Result == nil {
 		return "", Breached("no command runs in it: %v", err)
@@ -255,7 +251,7 @@ func deepTree(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("a tree of %d directories was made, looked at and removed", depth), t.alive(ctx, b.id)
 }
 
-// diskFull compares what is left before and after something was removed.
+// diskFull compares the free space before and after a removal.
 func diskFull(ctx context.Context, t *Target) (string, error) {
 	const disk = 32 << 20
 	b, err := t.box(ctx, proto.CreateContainer{Limits: proto.Limits{DiskBytes: disk}})
@@ -267,12 +263,12 @@ func diskFull(ctx context.Context, t *Target) (string, error) {
 	if happened, err := Refused(err, proto.QuotaExceeded); err != nil {
 		return "", fmt.Errorf("an upload of %d MiB: %w (%s)", 3*disk>>20, err, happened)
 	}
-	// Temporary files of the daemon have names that begin so.
+	// The daemon's temporary files have names that begin with this.
 	left, err := t.Output(ctx, b.id, "", "cd /workspace; find . -name '*large*' -o -name '.berth*'")
 	if err != nil || left != "" {
 		return "", Breached("the upload left %q %v", left, err)
 	}
-	// The disk is filled to its end by the container itself; then the editor has no room for a copy.
+	// The container itself fills the disk; then the editor has no space for a copy.
 	if _, err := t.Output(ctx, b.id, "", "cd /workspace; head -c 80M /dev/urandom >filler 2>/dev/null; echo old "+
 		">kept 2>/dev/null; true"); err != nil {
 		return "", err

@@ -11,19 +11,18 @@ import (
 	"berth/proto"
 )
 
-// Groups 16, 17 and 20: output, and many commands at once.
-// Output is the largest thing that a command can make the daemon hold, and the one that users look at
-// first.
+// Groups 16, 17 and 20: output, and many concurrent commands. Output is the largest data that a command can make the
+// daemon hold, and the first that users look at.
 var _ = register(
-	// A second of "yes" is gigabytes. Stopping the reader would stop the command, and keeping all would be
-	// the daemon's memory.
+	// "yes" writes gigabytes per second. If the daemon stopped reading, the command would block. If it kept
+	// everything, it would run out of memory.
 	Case{
 		Group: 16, Name: "output/floods", Inside: true, Alone: true,
 		Tries: "write without end to stdout, to stderr, to both, and without a line end",
 		Wants: "all of it is counted, a bounded part is kept and marked as cut, and the daemon's memory stays where it was",
 		Run:   floods,
 	},
-	// What goes into JSON has to be UTF-8, and what arrives in two reads may be one character.
+	// JSON needs UTF-8, and one character may arrive in two reads.
 	Case{
 		Group: 16, Name: "output/odd", Inside: true,
 		Tries: "write single bytes, invalid UTF-8 cut between writes, terminal escapes, after the exit, and to a " +
@@ -31,16 +30,16 @@ var _ = register(
 		Wants: "the result is valid UTF-8, whole, and nothing of it comes after the end",
 		Run:   oddOutput,
 	},
-	// Between a process's exit and the last read from its pipe is a gap in which bytes get lost, seldom;
-	// hence a thousand times.
+	// Between a process's exit and the last read from its pipe, bytes are lost in rare cases. So the case runs it a
+	// thousand times.
 	Case{
 		Group: 17, Name: "output/fast", Inside: true,
 		Tries: "end at once after writing, a thousand times, and leave a grandchild that holds the pipe open",
 		Wants: "no byte is lost, and the end is told without waiting for the grandchild",
 		Run:   fastOutput,
 	},
-	// Each command takes descriptors, a goroutine and processes, on both sides. Refusing is right; to mix
-	// outputs, or to hang, is not.
+	// Each command takes descriptors, a goroutine and processes on both sides. Refusing some is right. Mixing their
+	// outputs, or hanging, is not.
 	Case{
 		Group: 20, Name: "output/at-once", Inside: true, Alone: true,
 		Tries: "start a thousand commands at once in one container",
@@ -64,8 +63,7 @@ func floods(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	flood := fmt.Sprintf("head -c %d", size)
-	// Each of them stresses another part: two streams at once, and lines without an end for who reads by
-	// lines.
+	// Each stresses another part, such as two streams at once, or endless lines for line-based readers.
 	for what, script := range map[string]string{
 		"stdout":             "yes | " + flood,
 		"stderr":             "yes | " + flood + " >&2",
@@ -97,7 +95,7 @@ func floods(ctx context.Context, t *Target) (string, error) {
 		maxGrowth>>20), t.alive(ctx, con.ID)
 }
 
-// oddOutput gives the bytes that are to come out, for each script.
+// oddOutput compares the output of each script with the expected bytes.
 func oddOutput(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -106,11 +104,10 @@ func oddOutput(ctx context.Context, t *Target) (string, error) {
 	for what, k := range map[string][2]string{
 		"single bytes":         {"for i in {1..2000}; do printf x; done", strings.Repeat("x", 2000)},
 		"a character in parts": {`printf '\xe2'; sleep 0.05; printf '\x82'; sleep 0.05; printf '\xac'`, "€"},
-		// What is not UTF-8 becomes U+FFFD, the one replacement that every decoder knows.
+		// Invalid UTF-8 becomes U+FFFD, the standard replacement of decoders.
 		"half a character":    {`printf 'a\xe2\x82'`, "a\uFFFD"},
 		"bytes that are none": {`printf '\xff\xfe\x00\x80ok'`, "\uFFFD\x00\uFFFDok"},
-		// Escapes are kept: a terminal is what shows them, and whoever has one must guard it. 0x9b alone
-		// is not UTF-8.
+		// Escapes are kept: a client that shows them on a terminal must filter them. 0x9b alone is not UTF-8.
 		"escapes":       {`printf '\e[2J\e]0;title\a\e[31mred\x9b'`, "\x1b[2J\x1b]0;title\a\x1b[31mred\uFFFD"},
 		"stdout closed": {"exec >&-; echo lost; exit 0", ""},
 		"nothing":       {"true", ""},
@@ -123,7 +120,7 @@ func oddOutput(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("%s: %.60q rather than %.60q", what, got, k[1])
 		}
 	}
-	// What comes after the end belongs to nobody: a result that changes was not a result.
+	// Output after the end is dropped: a result must not change.
 	res, err := t.ended(ctx, con.ID, "output after the end", "echo early; (sleep 0.3; echo late; sleep 0.1; touch "+
 		"/tmp/written) & disown; exit 0", 30, proto.EndExit)
 	if err != nil {
@@ -140,7 +137,7 @@ func oddOutput(ctx context.Context, t *Target) (string, error) {
 	return "seven kinds of output came as they should, and none after the end", nil
 }
 
-// fastOutput has eight clients, so that the starts and ends of commands overlap.
+// fastOutput uses eight clients, so that starts and ends of commands overlap.
 func fastOutput(ctx context.Context, t *Target) (string, error) {
 	const workers = 8
 	con, err := t.Container(ctx, proto.CreateContainer{})
@@ -171,7 +168,7 @@ func fastOutput(ctx context.Context, t *Target) (string, error) {
 		}
 	}
 	began := time.Now()
-	// setsid -f takes the grandchild out of the command's process group, with stdout still open.
+	// setsid -f moves the grandchild out of the command's process group, with stdout still open.
 	res, err := t.ended(ctx, con.ID, "a grandchild with the pipe", "echo done; setsid -f sleep 300", 120, proto.EndExit)
 	if err != nil {
 		return "", err
@@ -184,14 +181,14 @@ func fastOutput(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d fast commands lost nothing; a grandchild held up none", n), nil
 }
 
-// atOnce starts all at once and compares each output with its command's number.
+// atOnce starts all commands at once and compares each output with the number of its command.
 func atOnce(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
 		return "", err
 	}
 	n := 1000
-	// A start costs more in gVisor.
+	// starting a process is slower in gVisor
 	if t.Quick && t.Class == proto.ClassGVisor {
 		n = 300
 	}

@@ -8,12 +8,11 @@ import (
 	"berth/proto"
 )
 
-// Group 1: forms of paths.
-// Path traversal (CWE-22) is the first thing that anybody tries. The guest lets the kernel resolve paths
-// inside of the container, so no form of a path should matter; the list is there to show it.
+// Group 1: forms of paths. Path traversal (CWE-22) is the first thing that attackers try. The guest lets the kernel
+// resolve paths inside the container, so the form of a path should not matter; the list demonstrates that.
 var _ = register(
-	// Each form has fooled a check that compared text: doubled slashes, escapes, backslashes, overlong
-	// UTF-8, NUL, links of /proc.
+	// Each form has passed a check that compared text: doubled slashes, escapes, backslashes, overlong UTF-8, NUL,
+	// links in /proc.
 	Case{
 		Group: 1, Name: "paths/forms", Inside: true,
 		Tries: "name a file of the host in every form of a path that once fooled somebody, to every verb on files " +
@@ -21,8 +20,7 @@ var _ = register(
 		Wants: "nothing of the host is shown or changed, no answer is an internal error, and the container still works",
 		Run:   pathForms,
 	},
-	// In the container, too, users are kept apart: what root owns there is what makes its programs
-	// trustworthy.
+	// Users are separated inside the container, too: its programs are trustworthy only because root owns them.
 	Case{
 		Group: 1, Name: "paths/system", Inside: true,
 		Tries: "write, replace, move and remove the files that the container's own root owns, as its ordinary user",
@@ -31,8 +29,8 @@ var _ = register(
 	},
 )
 
-// formsOf are ways to write an absolute path that leads out, if anything does.
-// The canary is the target, whose name exists on the host alone.
+// formsOf returns ways to write an absolute path that may lead outside. The target is the canary, whose name exists
+// only on the host.
 func formsOf(path string) []string {
 	up := strings.Repeat("../", 24)
 	rel := strings.TrimPrefix(path, "/")
@@ -54,7 +52,7 @@ func formsOf(path string) []string {
 	}
 }
 
-// pathForms uses each verb on each form, and looks at the canary after each request.
+// pathForms uses each verb on each form, and checks the canary after each request.
 func pathForms(ctx context.Context, t *Target) (string, error) {
 	c, err := newCanary()
 	if err != nil {
@@ -73,8 +71,8 @@ func pathForms(ctx context.Context, t *Target) (string, error) {
 			}
 			tried++
 		}
-		// Root of the container may destroy what is the container's, so it only looks.
-		// Everything that a container's root can do stays in it; destroying it would only end the case.
+		// The container's root may destroy its own container, which would end the case. So as root the case only uses
+		// verbs that read.
 		for _, v := range verbs {
 			if v.writes {
 				continue
@@ -88,9 +86,8 @@ func pathForms(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d requests led nowhere but into the container", tried), t.alive(ctx, b.id)
 }
 
-// tryForm uses a verb on a path.
-// What the answer holds and what the canary holds are two checks: reading leaves no trace, and writing
-// answers nothing.
+// tryForm uses a verb on a path. It checks both the answer and the canary: reading leaves no trace, and writing
+// returns no content.
 func tryForm(ctx context.Context, c *canary, b box, v verb, form string) (answer, error) {
 	what := fmt.Sprintf("%s of %.120q as %s", v.name, form, b.as)
 	a, err := v.do(ctx, b, form)
@@ -106,7 +103,7 @@ func tryForm(ctx context.Context, c *canary, b box, v verb, form string) (answer
 	return a, c.unharmed(what)
 }
 
-// systemState tells whether something of the container's root was changed: what it holds, its mode and owner.
+// systemState prints the content, mode and owner of files in the container's root file system, to detect changes.
 const systemState = `cd / && sha256sum /etc/shadow /etc/passwd /etc/group /bin/bash /usr/bin/env; stat -c '%n %a %u:%g' /etc/shadow /etc/passwd /etc /root /usr/bin /bin/bash /.berth /.berth/run /.berth/run/guest.sock /proc/1`
 
 // systemPaths tries as the ordinary user, and compares as root.

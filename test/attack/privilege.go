@@ -14,26 +14,24 @@ import (
 	"berth/proto"
 )
 
-// Group 32: nobody inside gets more rights than they began with.
-// Root in a container is root of a user namespace. What it must not have is capabilities for which the
-// kernel trusts it with more than the container, and what the ordinary user must not have is root.
+// Group 32: no process inside gets more rights than it began with. Root in a container is root of a user namespace.
+// It must not have capabilities that affect more than the container. The ordinary user must not become root.
 var _ = register(
-	// no_new_privs is the one switch that makes set-user-ID and file capabilities void, whatever an image
-	// brings.
+	// no_new_privs disables set-user-ID and file capabilities, regardless of the image.
 	attempts(Case{
 		Group: 32, Name: "privilege/gain",
 		Tries: "become root as the ordinary user: set-user-ID programs, su, file and ambient capabilities, and " +
 			"raise capabilities as root",
 		Wants: "no_new_privs holds, and the capabilities stay what they are",
 	}, asBoth, privilegeAttempts),
-	// Each of these changes the machine, or another process than one's own.
+	// Each of these changes the machine, or another process.
 	attempts(Case{
 		Group: 32, Name: "privilege/kernel",
 		Tries: "load a module, trace PID 1, set the host's name and clock, change limits, real-time priority and " +
 			"another user's processes",
 		Wants: "each is refused",
 	}, asBoth, kernelPowerAttempts),
-	// A set-user-ID file that root leaves in the workspace would stay there for the next container.
+	// A set-user-ID file that root leaves in the workspace would still exist for the next container.
 	Case{
 		Group: 32, Name: "privilege/set-user-id", Inside: true,
 		Tries: "as the container's root, leave a set-user-ID and a set-group-ID shell wherever there is room, and " +
@@ -43,11 +41,11 @@ var _ = register(
 	},
 )
 
-// allowedCapabilities are the most that root in a container has: chown, dac_override, fowner, fsetid, kill, setgid,
+// allowedCapabilities are the maximum for root in a container: chown, dac_override, fowner, fsetid, kill, setgid,
 // setuid, setpcap, net_bind_service and sys_chroot.
 const allowedCapabilities = 1<<0 | 1<<1 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<10 | 1<<18
 
-// privilegeAttempts begin with what is, and then ask for more.
+// privilegeAttempts check the current rights, and then try to get more.
 func privilegeAttempts() []attempt {
 	all := []attempt{
 		{"capabilities beyond the usual", func() error { return capabilitiesBeyond(allowedCapabilities) }},
@@ -59,8 +57,7 @@ func privilegeAttempts() []attempt {
 		}},
 		{"seccomp off", func() error { return unix.Prctl(unix.PR_SET_SECCOMP, 0, 0, 0, 0) }},
 	}
-	// The ones that have led out of containers: mounts, modules, raw memory and sockets, tracing, devices,
-	// handles, and bpf.
+	// These have led out of containers: mounts, modules, raw memory and sockets, tracing, devices, handles, and bpf.
 	for _, c := range []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_MODULE, unix.CAP_SYS_RAWIO, unix.CAP_SYS_PTRACE,
 		unix.CAP_NET_RAW, unix.CAP_NET_ADMIN, unix.CAP_MKNOD, unix.CAP_SYS_TIME, unix.CAP_DAC_READ_SEARCH,
 		unix.CAP_BPF} {
@@ -70,10 +67,10 @@ func privilegeAttempts() []attempt {
 				return unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0)
 			}})
 	}
-	// The kernel keeps file capabilities in an extended attribute, so that writing it is giving them.
+	// The kernel keeps file capabilities in an extended attribute, so writing the attribute grants them.
 	for _, path := range []string{"/tmp/.probe", "/workspace/capable", "/etc/hosts"} {
 		all = append(all, attempt{"file capabilities on " + path, func() error {
-			// all of them, effective
+			// all capabilities, effective
 			vfs := []byte{1, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}
 			if path == "/workspace/capable" {
 				if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
@@ -97,8 +94,8 @@ func privilegeAttempts() []attempt {
 	)
 }
 
-// capabilitiesBeyond looks at every set that this process has.
-// The bounding set is what could ever be had; the ordinary user must have none but that.
+// capabilitiesBeyond checks every capability set of this process. The bounding set is the maximum that it could ever
+// get. For the ordinary user all other sets must be empty.
 func capabilitiesBeyond(allowed uint64) error {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -120,8 +117,8 @@ func capabilitiesBeyond(allowed uint64) error {
 	return fmt.Errorf("there are none")
 }
 
-// raiseCapability asks for one in all three sets.
-// A capability that was not permitted before cannot be raised; asking again shows whether it was.
+// raiseCapability tries to add a capability to all three sets. A capability that was not permitted before cannot be
+// raised; reading the sets shows whether it was.
 func raiseCapability(c uintptr) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -139,13 +136,13 @@ func raiseCapability(c uintptr) error {
 		return moot("%v", err)
 	}
 	if data[c/32].Effective&bit == 0 {
-		return unix.EPERM // a user-space kernel leaves it out without a word
+		return unix.EPERM // a user-space kernel drops it without an error
 	}
 	return nil
 }
 
-// asWhom runs a program that prints its user, and refuses if that is not root.
-// A program that fails to start is a refusal, too.
+// asWhom runs a program that prints its user, and returns a refusal unless that is root. A program that fails to
+// start is a refusal, too.
 func asWhom(argv ...string) error {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin = strings.NewReader("\n\n")
@@ -156,13 +153,13 @@ func asWhom(argv ...string) error {
 	return fmt.Errorf("it ran as %q: %v", strings.TrimSpace(string(out)), err)
 }
 
-// kernelPowerAttempts ask for what belongs to the machine.
+// kernelPowerAttempts try operations that affect the whole machine.
 func kernelPowerAttempts() []attempt {
 	return []attempt{
-		// Descriptor 0 is no module; the right is checked before the file is looked at.
+		// Descriptor 0 is no module; the kernel checks the right before it reads the file.
 		{"a module from a file", func() error { return unix.FinitModule(0, "", 0) }},
-		// An unknown file system or format has the kernel run modprobe on the host, with code that nobody
-		// has looked at for long.
+		// For an unknown file system or format, the kernel runs modprobe on the host, which may load old and untested
+		// code.
 		{"a module by asking for its file system", func() error { return unix.Mount("none", "/mnt", "nfs", 0, "") }},
 		{"a module by an unknown program", func() error {
 			path := filepath.Join("/workspace", fmt.Sprintf("unknown-format-%d", os.Getuid()))
@@ -203,8 +200,8 @@ func kernelPowerAttempts() []attempt {
 	}
 }
 
-// opened tells what is the host's from what a user-space kernel makes up.
-// gVisor answers for devices and priorities of its own, which reach nothing of the host.
+// opened distinguishes the host's resources from those that a user-space kernel emulates. gVisor has devices and
+// priorities of its own, which do not affect the host.
 func opened(err error, what string) error {
 	if err == nil && sentry() {
 		return moot("%s is the user-space kernel's own", what)
@@ -212,8 +209,7 @@ func opened(err error, what string) error {
 	return err
 }
 
-// raiseLimit raises a hard limit by one.
-// By one is enough: only what may raise a hard limit can do it at all.
+// raiseLimit raises a hard limit by one. That is enough: without the right, no increase is possible.
 func raiseLimit(which int) error {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(which, &l); err != nil {
@@ -225,14 +221,14 @@ func raiseLimit(which int) error {
 	return unix.Setrlimit(which, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1})
 }
 
-// setUserID copies an interpreter, since shells drop an effective user that is not the real one.
+// setUserID copies an interpreter, since shells drop an effective user that differs from the real one.
 func setUserID(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
 		return "", err
 	}
 	const places = "/tmp /dev/shm /workspace /usr/local/bin /"
-	// env prints its ID itself: a shell would give the rights up.
+	// env prints its ID itself, since a shell would drop the rights.
 	made, err := t.Output(ctx, con.ID, proto.UserRoot, `for d in `+places+
 		`; do cp /usr/bin/python3.* $d/attack-suid 2>/dev/null || cp $(readlink -f /usr/bin/python3) $d/attack-suid; chown root:root $d/attack-suid; chmod 6755 $d/attack-suid && stat -c %a $d/attack-suid; done | sort | uniq -c | tr -s ' \n' ' '`)
 	if err != nil {

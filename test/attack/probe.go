@@ -6,15 +6,14 @@ import (
 	"io"
 )
 
-// A probe runs inside a container and returns what it found, which is printed as JSON.
-// It is Go rather than a script, for it has to make calls that no tool makes, in images that have no
-// tools.
+// A probe runs inside a container and returns what it found, which is printed as JSON. It is Go and not a script,
+// because it makes calls that no tool makes, in images that have no tools.
 type probe func(args []string) (found any, err error)
 
-// probes are all of them, by name; each file of this package adds its own with addProbe.
+// probes has all probes by name; each file of this package adds its own with addProbe.
 var probes = map[string]probe{}
 
-// addProbe panics if a name is taken, which any test would find.
+// addProbe adds a probe. It panics if a name is used twice, which any test would find.
 func addProbe(name string, p probe) struct{} {
 	if probes[name] != nil {
 		panic("two probes are called " + name)
@@ -23,8 +22,8 @@ func addProbe(name string, p probe) struct{} {
 	return struct{}{}
 }
 
-// RunProbe is `berth attack-probe NAME ARGS…`, inside a container.
-// It prints nothing but JSON, so that what the attempts print cannot be mistaken for it.
+// RunProbe is `berth attack-probe NAME ARGS…`, inside a container. It prints only JSON, so that output of attempts
+// cannot be mistaken for it.
 func RunProbe(w io.Writer, args []string) error {
 	if len(args) == 0 || probes[args[0]] == nil {
 		return fmt.Errorf("there is no such probe: %q", args)

@@ -10,11 +10,10 @@ import (
 	"berth/proto"
 )
 
-// Groups 13 to 15, 18 and 19: processes.
-// Commands come from models and from whoever talks to them. That they hang, multiply and stay behind is
-// the ordinary case, not the attack.
+// Groups 13 to 15, 18 and 19: processes. Commands come from models and their users. So it is normal that they hang,
+// multiply and leave processes behind.
 var _ = register(
-	// Without a limit of processes, one line of shell makes a host that nobody can log in to.
+	// Without a limit on processes, one line of shell makes it impossible to log in to the host.
 	Case{
 		Group: 13, Name: "processes/bombs", Inside: true, Alone: true,
 		Tries: "fork, start threads and leave zombies without end",
@@ -22,8 +21,7 @@ var _ = register(
 			"still works",
 		Run: bombs,
 	},
-	// A time limit that kills just the process group is one that anybody can step out of, by accident as
-	// well.
+	// If a time limit kills only the process group, any process can leave it, even by accident.
 	Case{
 		Group: 13, Name: "processes/escape", Inside: true,
 		Tries: "outlive a command by double forks, setsid, another process group, a cleared environment, and " +
@@ -31,22 +29,22 @@ var _ = register(
 		Wants: "after the command's time limit none of its processes is left, and those left by one that ended are told of",
 		Run:   processEscape,
 	},
-	// Memory that a command cannot have must fail there, and be told as such: a kill that is told as
-	// "killed" sends users to look for a bug of theirs.
+	// A command that exceeds its memory must fail and the result must say so. If it says only "killed", users look
+	// for a bug of their own.
 	Case{
 		Group: 14, Name: "processes/memory", Inside: true, Alone: true,
 		Tries: "take more memory than the container has, by allocation, in /dev/shm, in /tmp, and as page cache",
 		Wants: "the end says out_of_memory or the write fails, and the container still works",
 		Run:   memoryBombs,
 	},
-	// The share of the CPU is what neighbours are promised.
+	// Neighbours are promised a share of the CPU.
 	Case{
 		Group: 15, Name: "processes/cpu", Inside: true, Alone: true,
 		Tries: "spin on every core, with a thousand timers, and ask for more than its share by nice and realtime",
 		Wants: "the time limit ends it, the host's kernel refuses the asking, and the CPU used stays within the limit",
 		Run:   cpuSpin,
 	},
-	// A shell's 137 may be a code or a signal. The API tells them apart, so it has to be right.
+	// A shell's 137 may be a code or a signal. The API distinguishes them, so it must be right.
 	Case{
 		Group: 18, Name: "processes/ends", Inside: true,
 		Tries: "end by each signal and code, and run what is missing, not executable, a directory, without " +
@@ -54,7 +52,7 @@ var _ = register(
 		Wants: "each end is told as it was, each command that cannot be run by name",
 		Run:   ends,
 	},
-	// What a time limit must end is asleep, stopped, or does not listen.
+	// A time limit must also end processes that sleep, are stopped, or ignore signals.
 	Case{
 		Group: 19, Name: "processes/timeouts", Inside: true,
 		Tries: "be stopped, asleep, ignoring SIGTERM, in a lock or behind a spawned child when the time limit comes",
@@ -63,8 +61,8 @@ var _ = register(
 	},
 )
 
-// ended runs a script with a time limit and sees that it ends for one of the reasons, soon after that.
-// Patience on top of the limit is for killing and reading the rest.
+// ended runs a script with a time limit and checks that it ends for one of the reasons, soon after the limit. The
+// extra time is for killing it and reading the rest of the output.
 func (t *Target) ended(ctx context.Context, container, what, script string, limit float64, reasons ...proto.EndReason) (
 	proto.ExecResult, error) {
 	began := time.Now()
@@ -83,9 +81,8 @@ func (t *Target) ended(ctx context.Context, container, what, script string, limi
 	return res, Breached("%s ended with: %s, which is none of %v", what, describe(res), reasons)
 }
 
-// nothingRuns is a Breach if the user has a process whose command line has the mark.
-// The look is taken by root through /proc, so that nothing hides by its user; the line that looks is left
-// out.
+// nothingRuns returns a Breach if the user has a process whose command line contains the mark. Root searches /proc,
+// so no process can hide by its user. The searching command itself is excluded.
 func (t *Target) nothingRuns(ctx context.Context, container, mark string) error {
 	got, err := t.Output(ctx, container, proto.UserRoot,
 		`for p in /proc/[0-9]*; do [ "$p" = /proc/$$ ] || tr '\0' ' ' <$p/cmdline 2>/dev/null | grep -F `+mark+
@@ -99,7 +96,7 @@ func (t *Target) nothingRuns(ctx context.Context, container, mark string) error 
 	return nil
 }
 
-// bombs has three, in a container of 100 processes.
+// bombs runs three bombs in a container of 100 processes.
 func bombs(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{PIDs: 100}})
 	if err != nil {
@@ -112,8 +109,7 @@ func bombs(ctx context.Context, t *Target) (string, error) {
 		"a zombie factory": "exec -a bomb-4711 python3 -c 'import os,time\nwhile 1:\n try:\n  if os.fork() == 0: " +
 			"os._exit(0)\n except OSError: time.sleep(0.01)'",
 	} {
-		// Which end it is depends on whether the bomb's first process could go on; that all of it is gone
-		// does not.
+		// The reason depends on whether the bomb's first process could continue. In any case all of it must be gone.
 		if _, err := t.ended(ctx, con.ID, what, script, 2, proto.EndTimeout, proto.EndExit, "pid_limit"); err != nil {
 			return "", err
 		}
@@ -127,7 +123,7 @@ func bombs(ctx context.Context, t *Target) (string, error) {
 	return "each was ended, nothing is left of it", nil
 }
 
-// survivors are ways to leave something behind that has the mark in its command line.
+// survivors are ways to leave a process with the mark in its command line behind.
 var survivors = map[string]string{
 	"a double fork":         "(exec -a mark-4711 sleep 600 &) & wait",
 	"setsid":                "setsid -f bash -c 'exec -a mark-4711 sleep 600'",
@@ -140,8 +136,7 @@ var survivors = map[string]string{
 		"done; exec -a mark-4711 sleep 600' >/dev/null 2>&1",
 }
 
-// processEscape tries each way twice: with a time limit that ends it, and with an end of its own that
-// leaves something.
+// processEscape tries each way twice: ended by a time limit, and ending by itself with a process left.
 func processEscape(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -158,7 +153,7 @@ func processEscape(ctx context.Context, t *Target) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// A command that ended leaves what it left, as a shell would; that has to be told.
+		// A command that ends may leave processes, as in a shell; the result must say so.
 		if res.Exec.End.Leftover == 0 {
 			return "", Breached("%s left something running that was not told of", what)
 		}
@@ -169,7 +164,7 @@ func processEscape(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d ways to outlive a command were ended, or told of", len(survivors)), nil
 }
 
-// memoryBombs takes memory in the four ways in which the kernel gives it.
+// memoryBombs allocates memory in the four ways that the kernel offers.
 func memoryBombs(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{MemoryBytes: 128 << 20}})
 	if err != nil {
@@ -180,7 +175,7 @@ func memoryBombs(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Where a process gets an error in place of its memory, it ends by itself; any other end has to name the reason.
+	// If an allocation fails, the process ends by itself. Any other end must have memory as its reason.
 	if end := oom.Exec.End; end.Reason == proto.EndExit && (end.ReturnCode == 0 || oom.Result.Result != nil &&
 		!strings.Contains(oom.Result.Result.Stderr, "MemoryError")) || end.Reason == proto.EndLost {
 		return "", Breached("a process that took all memory is told as: %s", describe(oom))
@@ -188,8 +183,8 @@ func memoryBombs(ctx context.Context, t *Target) (string, error) {
 	for what, script := range map[string]string{
 		"/dev/shm": "head -c 1G /dev/zero >/dev/shm/bomb; r=$?; rm -f /dev/shm/bomb; exit $r",
 		"/tmp":     "head -c 1G /dev/zero >/tmp/bomb; r=$?; rm -f /tmp/bomb; exit $r",
-		// The page cache counts as the container's memory and is given back under pressure, so more than
-		// the limit may be read.
+		// The page cache counts as the container's memory and is released under pressure. So more than the limit may
+		// be read.
 		"page cache": "head -c 300M /dev/zero >/workspace/bomb && cat /workspace/bomb >/dev/null; rm -f /workspace/bomb",
 	} {
 		res, err := t.ended(ctx, con.ID, what, script, 60, proto.EndExit, proto.EndOutOfMemory, proto.EndSignal,
@@ -209,7 +204,7 @@ func memoryBombs(ctx context.Context, t *Target) (string, error) {
 		t.alive(ctx, con.ID)
 }
 
-// cpuSpin counts the CPU time that the kernel counted, not how long it took.
+// cpuSpin checks the CPU time that the kernel counted, not the elapsed time.
 func cpuSpin(ctx context.Context, t *Target) (string, error) {
 	const cpus, limit = 0.5, 3.0
 	con, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{CPUs: cpus}})
@@ -222,7 +217,7 @@ func cpuSpin(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Twice the limit is for what a scheduler's period gives at first, and a second for starting.
+	// Twice the limit allows for the scheduler's first period, and one second for the start.
 	if used := res.Exec.End.CPUSeconds; used > 2*limit*cpus+1 {
 		return "", Breached("it used %.1f CPU seconds in %.0f s at a limit of %.1f", used, limit, cpus)
 	}
@@ -241,7 +236,7 @@ func cpuSpin(ctx context.Context, t *Target) (string, error) {
 		t.alive(ctx, con.ID)
 }
 
-// ends has a command end by each signal and by the codes that shells give a meaning to.
+// ends runs commands that end by each signal, and with the exit codes that have a meaning in shells.
 func ends(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -267,16 +262,15 @@ func ends(ctx context.Context, t *Target) (string, error) {
 	return t.unrunnable(ctx, con.ID)
 }
 
-// unrunnable asks for commands that cannot be run.
-// 127 is for what is not there and 126 for what is no program, as in every shell.
+// unrunnable runs commands that cannot be started. As in every shell, 127 means not found, and 126 not executable.
 func (t *Target) unrunnable(ctx context.Context, container string) (string, error) {
 	if _, err := t.Output(ctx, container, "", "cd /workspace; echo x >plain; printf '#!/nowhere/at/all\\n' >lost; "+
 		"printf '\\177ELF nonsense' >broken; chmod +x lost broken"); err != nil {
 		return "", err
 	}
 	env := map[string]string{}
-	// The kernel takes about a quarter of the stack's limit for arguments and environment together, and
-	// 128 KiB for one of them.
+	// The kernel accepts about a quarter of the stack limit for arguments and environment together, and 128 KiB for
+	// one of them.
 	for i := range 10_000 {
 		env[fmt.Sprint("V", i)] = "x"
 	}
@@ -312,7 +306,7 @@ func (t *Target) unrunnable(ctx context.Context, container string) (string, erro
 	return "16 signals, 7 codes and 15 commands that cannot be run are told as what they are", t.alive(ctx, container)
 }
 
-// timeouts has all of them at once: none may hold up the others' end.
+// timeouts runs all of them concurrently: none may delay the end of the others.
 func timeouts(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {

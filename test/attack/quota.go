@@ -10,9 +10,9 @@ import (
 	"berth/proto"
 )
 
-// Group 7: what fills a disk without writing much.
+// Group 7: ways to fill a disk with little data.
 
-// A filler makes things in $PLACE until the kernel refuses one. It is Python: n counts, and make is one step.
+// A filler creates things in $PLACE until the kernel refuses one. It is Python: n counts, and make is one step.
 type filler struct{ name, tries, make string }
 
 var fillers = []filler{
@@ -29,7 +29,7 @@ const quotaBytes = 16 << 20
 
 var _ = registerFillers()
 
-// registerFillers makes one case of each; all of them ask the same of the daemon.
+// registerFillers registers one case for each filler; all have the same requirements.
 func registerFillers() (done struct{}) {
 	for _, f := range fillers {
 		register(Case{
@@ -43,15 +43,15 @@ func registerFillers() (done struct{}) {
 	return done
 }
 
-// Both places are tried, as the workspace and the container's writable layer are limited each on its own.
-// 16 MiB are filled within the time that a command has, even by empty files.
+// run fills both places, since the workspace and the writable layer have separate limits. 16 MiB can be filled within
+// a command's time limit, even by empty files.
 func (f filler) run(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{Limits: proto.Limits{DiskBytes: quotaBytes,
 		MemoryBytes: 512 << 20}})
 	if err != nil {
 		return "", err
 	}
-	// The numbers go into the report: how many of each fit says what the limit counts.
+	// The report shows how many of each fit, which shows what the limit counts.
 	var found []string
 	for _, place := range []string{"/workspace/fill", "/home/user/fill"} {
 		made, err := f.fill(ctx, t, con.ID, place)
@@ -66,9 +66,8 @@ func (f filler) run(ctx context.Context, t *Target) (string, error) {
 	return strings.Join(found, ", ") + "; all could be removed", nil
 }
 
-// fill runs the filler and checks how it ended.
-// The filler ends with code 7 when the kernel refuses it, so that any other end is told apart. The daemon
-// has to name the disk's quota as the reason.
+// fill runs the filler and checks how it ended. The filler exits with code 7 when the kernel refuses it, which
+// distinguishes that from any other end. The daemon must report the disk quota as the reason.
 func (f filler) fill(ctx context.Context, t *Target, container, place string) (made string, err error) {
 	script := fmt.Sprintf(`mkdir %s && cd %[1]s && exec python3 -c '
 import os, sys
@@ -97,16 +96,14 @@ except OSError as e:
 	return strings.TrimSpace(res.Result.Result.Stdout), nil
 }
 
-// emptied removes what is in place while the disk is full, and sees that there is room afterwards.
-// A copy-on-write file system needs room even for removing, so a full one can be a trap that its owner
-// cannot get out of.
+// emptied removes the content of place while the disk is full, and checks that there is space afterwards. A
+// copy-on-write file system needs space even for removing, so its owner may not be able to recover from a full disk.
 func emptied(ctx context.Context, t *Target, container, place string) error {
-	// Commands come first: a shell that cannot start on a full disk could not be used to tidy up.
+	// Check commands first: if a shell cannot start on a full disk, the owner could not clean up.
 	if out, err := t.Output(ctx, container, "", "echo goes on"); err != nil || strings.TrimSpace(out) != "goes on" {
 		return Breached("no command runs on a full disk: %q %v", out, err)
 	}
-	// The removal has a bound of its own, generous for the hundreds of thousands of entries that some
-	// fillers make.
+	// The removal has its own time limit, generous for the hundreds of thousands of entries that some fillers create.
 	began := time.Now()
 	a, err := t.ask(ctx, "DELETE", "/v1/containers/"+container+"/fs/content", url.Values{"path": {place},
 		"recursive": {"true"}}, nil)
@@ -119,7 +116,7 @@ func emptied(ctx context.Context, t *Target, container, place string) error {
 	if took := time.Since(began); took > 2*time.Minute {
 		return Breached("removing it took %v", took)
 	}
-	// Half of the limit must fit again, so that room came back and not only names went.
+	// Half of the limit must fit again. This shows that space was freed and not only names.
 	const half = `head -c 8M /dev/zero > %[1]s && wc -c < %[1]s && rm %[1]s`
 	if out, err := t.Output(ctx, container, "", fmt.Sprintf(half, place)); err != nil ||
 		strings.TrimSpace(out) != "8388608" {
