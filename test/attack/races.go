@@ -17,9 +17,9 @@ import (
 	"berth/proto"
 )
 
-// Groups 3 and 4: what is swapped while the daemon works on it.
-// Time of check, time of use (CWE-367). A path is checked and then used, and in between a process in the
-// container changes what it means. No look at code shows as much as a million swaps.
+// Groups 3 and 4: files that are swapped while the daemon uses them. Time of check, time of use (CWE-367): between
+// the check and the use of a path, a process in the container changes what it names. A million swaps show more than a
+// review of the code.
 var _ = register(
 	Case{
 		Group: 3, Name: "races/file", Inside: true,
@@ -38,7 +38,7 @@ var _ = register(
 			return race(ctx, t, "directory", func(r *racing) error { return r.everyVerb(ctx, "d", "d/secret") })
 		},
 	},
-	// Books are made as root, so that here the kernel's permissions would not help.
+	// Manifests are made as root, so the kernel's permissions do not help here.
 	Case{
 		Group: 3, Name: "races/manifest", Inside: true,
 		Tries: "swap a directory of a job for a link to root's while the job's manifest is made as root, its files " +
@@ -47,8 +47,8 @@ var _ = register(
 		Run: func(ctx context.Context, t *Target) (string, error) {
 			return race(ctx, t, "directory", func(r *racing) error { return r.books(ctx) })
 		},
-		// rm -r has had this flaw since the nineties: a directory that is entered by its name may be another
-		// one by then.
+		// rm -r has had this flaw since the nineties: a directory that is entered by name may have been replaced by
+		// then.
 	},
 	Case{
 		Group: 4, Name: "races/delete", Inside: true,
@@ -58,24 +58,24 @@ var _ = register(
 	},
 )
 
-// Where a race takes place in a container.
-// The two files are how probe and attacker, who have no connection, tell each other.
+// Paths of a race in a container. Probe and attacker have no connection, so they signal each other through the two
+// files.
 const (
-	raceDir    = proto.WorkspaceDir + "/race" // a job's directory
+	raceDir    = proto.WorkspaceDir + "/race" // directory of a job
 	rootDir    = "/root/private"
-	raceEnough = "/tmp/enough" // made by the probe when it has swapped often enough
-	raceStop   = "/tmp/stop"   // made by the attacker when the probe may end
+	raceEnough = "/tmp/enough" // created by the probe when it has swapped often enough
+	raceStop   = "/tmp/stop"   // created by the attacker when the probe may end
 )
 
-// A racing is a container in which a probe swaps.
+// A racing is a container in which a probe swaps files.
 type racing struct {
 	box
-	secret string // of the container's root
-	asked  int    // requests
+	secret string // content that only the container's root may read
+	asked  int    // number of requests
 }
 
-// race has a probe swap in a container while each is done again and again, until it has swapped Rounds times.
-// Root's files are compared before and after, for what a swap lets be written shows in no answer.
+// race runs a swapping probe in a container, and calls each repeatedly until the probe has swapped Rounds times. It
+// compares root's files before and after, since no answer shows a write through a swapped path.
 func race(ctx context.Context, t *Target, kind string, each func(*racing) error) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -99,8 +99,8 @@ func race(ctx context.Context, t *Target, kind string, each func(*racing) error)
 	return fmt.Sprintf("%d requests and %d swaps showed and changed nothing of root's", r.asked, swaps), nil
 }
 
-// against runs a probe in the background and does something again and again until the probe has had its rounds.
-// The probe has its own job, so that its books do not mix with the ones that are raced for.
+// against runs a probe in the background and calls each repeatedly until the probe has finished its rounds. The probe
+// has its own job, so that its manifest is separate from the one that is attacked.
 func (r *racing) against(ctx context.Context, probe, kind string, each func() error) (swaps int, err error) {
 	if err := r.t.PutProbe(ctx, r.id); err != nil {
 		return 0, err
@@ -126,8 +126,8 @@ func (r *racing) against(ctx context.Context, probe, kind string, each func() er
 	return swaps, json.Unmarshal([]byte(res.Result.Result.Stdout), &swaps)
 }
 
-// untilEnough does something at least ten times, and until the probe has swapped enough or has ended.
-// Ten times at least, even where swapping is so fast that the rounds are over at once.
+// untilEnough calls each at least ten times, and until the probe has swapped enough or has ended. At least ten times,
+// since the rounds may be over very quickly.
 func (r *racing) untilEnough(ctx context.Context, exec string, each func() error) error {
 	for n := 0; ; n++ {
 		if err := each(); err != nil {
@@ -145,8 +145,8 @@ func (r *racing) untilEnough(ctx context.Context, exec string, each func() error
 	}
 }
 
-// everyVerb uses each verb once on a directory and on a file below raceDir that are being swapped.
-// Not only reading is tried: a write that follows the link would put the user's text into root's file.
+// everyVerb uses each verb once on a directory and on a file below raceDir that are being swapped. It also writes: a
+// write that follows the link would put the user's text into root's file.
 func (r *racing) everyVerb(ctx context.Context, dir, file string) error {
 	for _, v := range verbs {
 		path := raceDir + "/" + file
@@ -164,8 +164,8 @@ func (r *racing) everyVerb(ctx context.Context, dir, file string) error {
 	return nil
 }
 
-// books asks for what the daemon does as root in a job's directory.
-// Publishing is the way out that matters most: what is stored is kept when the container is gone.
+// books requests what the daemon does as root in a job's directory. Publishing matters most: stored files outlive the
+// container.
 func (r *racing) books(ctx context.Context) error {
 	for _, what := range []string{"jobs/race/manifest", "jobs/race/tar"} {
 		a, err := r.t.ask(ctx, "GET", r.at(what), nil, nil)
@@ -199,8 +199,8 @@ func (r *racing) books(ctx context.Context) error {
 	return r.t.DeleteFile(ctx, f.ID)
 }
 
-// check is a Breach if an answer has something of root's, or is an internal error.
-// A manifest shows hashes, so the hash of the secret is as much a leak as the secret.
+// check returns a Breach if an answer contains root's content, or is an internal error. A manifest contains hashes,
+// and the hash of the secret also counts as a leak.
 func (r *racing) check(what string, a answer) error {
 	r.asked++
 	sum := sha256.Sum256([]byte(r.secret))
@@ -210,8 +210,7 @@ func (r *racing) check(what string, a answer) error {
 	return a.refusedOrDone(what)
 }
 
-// raceDelete has nothing secret: that files of the same user are removed is the harm, and six of them are
-// counted.
+// raceDelete has no secret. The harm is the removal of other files of the same user, so it counts six of them.
 func raceDelete(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -270,16 +269,15 @@ var _ = addProbe("swap", func(args []string) (any, error) {
 	}
 })
 
-// raceTime is how long a race lasts at most, where swapping is slow.
-// A race that was never won within that time is no proof, but all that a test can wait for.
+// raceTime limits the time of a race if swapping is slow. A race that the attacker did not win within that time is no
+// proof, but a test cannot wait longer.
 const raceTime = 2 * time.Minute
 
-// The swappers return how often they swapped. They ignore errors: what they work on is being removed and renamed by the
-// other side.
+// The swappers return how many times they swapped. They ignore errors, since the other side removes and renames the
+// same files.
 
-// swapFile puts a link where a file is, and a file where the link is.
-// Renaming onto the name replaces it in one step, so that there is always something there, one or the
-// other.
+// swapFile alternately replaces a file by a link and the link by a file. It renames over the name, so that one of the
+// two always exists.
 func swapFile() int {
 	dir := filepath.Join(raceDir, "d")
 	_ = os.MkdirAll(dir, 0o755)
@@ -298,10 +296,9 @@ func swapDirectory() int {
 	_ = os.Mkdir(dir+".dir", 0o755)
 	_ = os.WriteFile(dir+".dir/secret", []byte("there\n"), 0o644)
 	_ = os.Symlink(rootDir, dir+".link")
-	for range 8 { // one is where the other one was a moment ago
+	for range 8 { // the two names alternate
 		_ = os.Rename(dir+".dir", dir)
-		// RENAME_EXCHANGE swaps two names in one step. gVisor does not have it, so the plain renames
-		// follow.
+		// RENAME_EXCHANGE swaps two names atomically. gVisor does not have it, so the plain renames follow.
 		if unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, dir+".link", unix.RENAME_EXCHANGE) == nil {
 			_ = unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, dir+".link", unix.RENAME_EXCHANGE)
 		}
@@ -312,7 +309,7 @@ func swapDirectory() int {
 	return 16
 }
 
-// swapTree makes a tree and puts a link in the place of a directory in it.
+// swapTree creates a tree and replaces a directory in it by a link.
 func swapTree() int {
 	dir := filepath.Join(raceDir, "a/b/c")
 	_ = os.MkdirAll(dir, 0o755)
@@ -322,8 +319,8 @@ func swapTree() int {
 	link := filepath.Join(proto.WorkspaceDir, "link")
 	_ = os.Symlink(proto.WorkspaceDir+"/victim", link)
 	for range 8 {
-		// In between there is no moment at which neither exists; the other way has one, and is for kernels
-		// that cannot exchange.
+		// With the exchange, one of the two always exists. The fallback has a moment in which neither does; it is for
+		// kernels without the exchange.
 		if unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE) != nil {
 			_ = os.Rename(dir, proto.WorkspaceDir+"/aside")
 			_ = os.Rename(link, dir)

@@ -10,27 +10,27 @@ import (
 	"time"
 )
 
-// maxAnswer bounds what is read of an answer to a raw request, in bytes.
-// An attack that has the daemon answer without end must not fill the attacker's own memory.
+// maxAnswer is how many bytes of an answer to a raw request are read. An endless answer must not fill this program's
+// memory.
 const maxAnswer = 16 << 20
 
-// An Answer is what the daemon said to a raw request.
+// An Answer is the daemon's answer to a raw request.
 type Answer struct {
 	Status int
 	Header http.Header
-	Body   []byte // the first 16 MiB
+	Body   []byte // at most the first 16 MiB
 }
 
-// Raw makes one HTTP request on a connection of its own, and sends what it is given and no more: the key only if
-// header has it. Target is path and query as they stand on the wire, beginning with a single slash. No redirect is
-// followed. The error is the connection's.
+// Raw makes one HTTP request on a new connection and adds nothing to it: the key is sent only if header has it.
+// target is the path and query as they are on the wire, beginning with a single slash. Raw follows no redirect. It
+// returns an error only if the connection fails.
 func (t *Target) Raw(ctx context.Context, method, target string, header http.Header, body io.Reader) (*Answer, error) {
-	// A new connection each time: what one request breaks must not be felt by the next.
+	// A new connection each time, so that one request cannot affect the next.
 	req, err := http.NewRequestWithContext(ctx, method, t.Host, body)
 	if err != nil {
 		return nil, err
 	}
-	req.URL.Opaque = target // kept as it is, with the dots, slashes and escapes that a parser would tidy up
+	req.URL.Opaque = target // keeps the dots, slashes and escapes that a parser would normalize
 	if header != nil {
 		req.Header = header
 	}
@@ -43,17 +43,17 @@ func (t *Target) Raw(ctx context.Context, method, target string, header http.Hea
 	return &Answer{res.StatusCode, res.Header, data}, err
 }
 
-// rawTransport keeps no connection and trusts any certificate: an attacker sees no reason to check it.
+// rawTransport keeps no connection and trusts any certificate: an attacker need not check it.
 var rawTransport = &http.Transport{
 	DisableKeepAlives: true, DisableCompression: true,
 	TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec
 }
 
-// KeyHeader is a header with the target's API key.
+// KeyHeader returns a header with the target's API key.
 func (t *Target) KeyHeader() http.Header { return http.Header{"X-Api-Key": {t.Key}} }
 
-// Dial connects to the daemon, for what no HTTP library would send. Reads and writes fail after limit.
-// It speaks TLS where the daemon does, and is otherwise what nc would give.
+// Dial connects to the daemon, for bytes that no HTTP library would send. It uses TLS if the daemon does. Reads and
+// writes fail after limit.
 func (t *Target) Dial(ctx context.Context, limit time.Duration) (net.Conn, error) {
 	u, err := url.Parse(t.Host)
 	if err != nil {
@@ -61,7 +61,7 @@ func (t *Target) Dial(ctx context.Context, limit time.Duration) (net.Conn, error
 	}
 	port := u.Port()
 	if port == "" {
-		port = u.Scheme // the resolver knows both names
+		port = u.Scheme // the resolver knows the names of both ports
 	}
 	var dialer interface {
 		DialContext(ctx context.Context, network, address string) (net.Conn, error)

@@ -7,18 +7,16 @@ import (
 	"berth/proto"
 )
 
-// Group 33: a request can name no mount, no device and no other part of the host.
-// Other systems have been escaped by asking: the API that can mount a path of the host is root on that
-// host.
-// Names that are not known are refused rather than passed over, so that nobody takes a request with
-// "privileged": false for one that was understood.
+// Group 33: a request can name no mount, no device and no other part of the host. Other systems were escaped by a
+// request: an API that can mount a path of the host gives root on that host. Unknown names must be refused and not
+// ignored. Otherwise a client could believe that a request with "privileged": false was understood.
 var _ = register(Case{
 	Group: 33, Name: "requests/host-fields",
 	Tries: "ask for a container with mounts, binds, volumes, devices, capabilities, host namespaces, privileges, " +
 		"hooks and annotations, under the names that other systems give them",
 	Wants: "each is refused by name",
 	Run: func(ctx context.Context, t *Target) (string, error) {
-		// The names of Docker, Kubernetes, OCI and of our own records.
+		// The names that Docker, Kubernetes, OCI and our own records use.
 		fields := map[string]any{
 			"mounts": []any{map[string]string{"type": "bind", "source": "/", "target": "/host"}}, "Mounts": []any{
 				map[string]string{"Source": "/", "Target": "/host"}},
@@ -44,7 +42,7 @@ var _ = register(Case{
 				return "", err
 			}
 		}
-		// Known fields with values that would be somebody's path, flag or number.
+		// Known fields with values that look like a path, a flag or a number of another system.
 		for _, body := range []map[string]any{
 			{"runtime_class": "runc\x00"}, {"runtime_class": "../../bin/sh"}, {"runtime_class": "kata"},
 			{"workspace_id": "/etc"}, {"workspace_id": "workspace_../../etc"},

@@ -9,9 +9,8 @@ import (
 	"berth/proto"
 )
 
-// Group 20: the same request again.
-// A client that got no answer asks again. Without a key for the request, it pays twice: a mail is sent
-// twice, a file appended to twice.
+// Group 20: the same request again. A client that got no answer sends the request again. Without an idempotency key
+// it runs twice: a mail is sent twice, or a file is appended to twice.
 var _ = register(Case{
 	Group: 20, Name: "output/retries", Inside: true,
 	Tries: "send a command with one idempotency key twenty times at once, again after it was killed, and with " +
@@ -20,8 +19,7 @@ var _ = register(Case{
 	Run:   retries,
 })
 
-// retries has the command count its runs in a file, which is the one witness that does not depend on what
-// the daemon believes.
+// retries lets the command count its runs in a file. That does not depend on the daemon's own records.
 func retries(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -33,7 +31,7 @@ func retries(ctx context.Context, t *Target) (string, error) {
 	ids, errs := make([]string, n), make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		// At once, since the second request comes before the first has been written down.
+		// Concurrently, since the second request may come before the first was recorded.
 		wg.Go(func() {
 			e, err := t.Launch(ctx, con.ID, cmd)
 			ids[i], errs[i] = e.ID, err
@@ -45,7 +43,7 @@ func retries(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("one key started %s and %s: %v", ids[0], ids[i], errs[i])
 		}
 	}
-	// It has to have left its mark before it is killed, or there would be nothing to count.
+	// It must have written its line before it is killed, or there would be nothing to count.
 	if _, err := t.Output(ctx, con.ID, "", "until test -s /workspace/runs; do sleep 0.05; done"); err != nil {
 		return "", err
 	}
@@ -58,8 +56,7 @@ func retries(ctx context.Context, t *Target) (string, error) {
 	if e, err := t.Launch(ctx, con.ID, cmd); err != nil || e.ID != ids[0] {
 		return "", Breached("after its end the key started %s rather than %s: %v", e.ID, ids[0], err)
 	}
-	// The same key for something else is a client's bug, and answering with the first one's result would
-	// hide it.
+	// The same key for another command is a bug of the client. Returning the first result would hide it.
 	other := cmd
 	other.Command = "echo other >>/workspace/runs"
 	_, err = t.Launch(ctx, con.ID, other)

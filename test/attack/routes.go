@@ -13,17 +13,16 @@ import (
 	"berth/proto"
 )
 
-// A route is one operation of the document that the daemon serves of itself, which is what attackers read first.
+// A route is one operation in the API document that the daemon serves. Attackers read that document first.
 type route struct {
 	method, path string
 	public       bool
-	json         bool     // it takes a body of JSON
-	required     []string // query keys that it must have
+	json         bool     // accepts a JSON body
+	required     []string // required query keys
 }
 
-// routes reads the document. Their order is the same each time.
-// A route that is added to the daemon is in its document at once, and so in every case that goes through
-// this list.
+// routes reads the API document and returns the routes, always in the same order. A new route of the daemon is in the
+// document, and so in every case that uses this list.
 func (t *Target) routes(ctx context.Context) ([]route, error) {
 	a, err := t.Raw(ctx, "GET", "/openapi.json", nil, nil)
 	if err != nil {
@@ -64,8 +63,8 @@ func (t *Target) routes(ctx context.Context) ([]route, error) {
 	return list, nil
 }
 
-// at is the route's path and query with these values; what they lack is "x".
-// A value that is missing is well-formed as a name and exists nowhere.
+// at returns the route's path and query with these values. A missing value becomes "x", which is a valid name but
+// exists nowhere.
 func (r route) at(values map[string]string) string {
 	var b strings.Builder
 	rest := r.path
@@ -85,9 +84,8 @@ func (r route) at(values map[string]string) string {
 	return b.String()
 }
 
-// sample is a body that says as little as a route's may.
-// It must be good enough to get past the decoder, so that what refuses is the check that the case is
-// about.
+// sample returns a minimal body for the route. It must pass the decoder, so that the refusal comes from the check
+// that the case is about.
 func (r route) sample() io.Reader {
 	switch {
 	case strings.HasSuffix(r.path, "/exec"):
@@ -110,8 +108,8 @@ func (r route) sample() io.Reader {
 	return nil
 }
 
-// forget has the container of an answer removed when the case is over.
-// Some attacks on creation succeed in creating, which is no breach; the container must not be left.
+// forget removes the container of an answer at the end of the case. Some attacks on creation do create a container,
+// which is no breach, but the container must not be left.
 func (t *Target) forget(a *Answer) {
 	var con proto.Container
 	if json.Unmarshal(a.Body, &con) == nil && con.ID != "" {
@@ -119,5 +117,5 @@ func (t *Target) forget(a *Answer) {
 	}
 }
 
-// decode reads an answer of JSON.
+// decode decodes a JSON answer.
 func (a answer) decode(v any) error { return json.Unmarshal(a.body, v) }

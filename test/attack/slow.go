@@ -9,8 +9,8 @@ import (
 	"berth/proto"
 )
 
-// besideSlow has the probe slow hold connections open in one container, and looks at what others notice of it: the
-// probe quick in another, and whoever asks the API.
+// besideSlow runs the probe slow, which holds connections open, in one container. It checks the effect on others: on
+// the probe quick in another container, and on requests to the API.
 func (t *Target) besideSlow(ctx context.Context, req proto.CreateContainer, slow, quick string) error {
 	attacker, err := t.Container(ctx, req)
 	if err != nil {
@@ -40,13 +40,14 @@ func (t *Target) besideSlow(ctx context.Context, req proto.CreateContainer, slow
 	return nil
 }
 
-// holdOpen opens n connections, says one of these in each, and keeps them for a minute, or until it is ended.
+// holdOpen opens n connections, sends one of the texts on each, and keeps them for a minute or until the probe is
+// killed.
 func holdOpen(addr string, n int, says ...string) int {
 	var open []net.Conn
 	for i := range n {
 		c, err := net.DialTimeout("tcp", addr, time.Second)
 		if err != nil {
-			continue // a full queue is the container's own
+			continue // a full queue is the container's own problem
 		}
 		_, _ = io.WriteString(c, says[i%len(says)])
 		open = append(open, c)

@@ -9,13 +9,12 @@ import (
 	"berth/proto"
 )
 
-// What container root may do to its own container: the daemon must still end it, and tell the truth about it.
-// An operator's last resort is to stop a container. If what is in it can keep it from ending, there is
-// none.
+// Actions of root against its own container. The daemon must still be able to stop it, and must report the truth.
+// Stopping a container is an operator's last resort. A container must not be able to prevent it.
 var _ = register(
 	Case{
-		// Walking such a tree takes kernel memory and time; programs in the middle of it cannot be killed
-		// until they are out of the call.
+		// Walking such a tree takes kernel memory and time. Programs inside the call cannot be killed until it
+		// returns.
 		Group: 7, Name: "many/deep-end", Inside: true,
 		Tries: "make a tree of 10,000 directories, one in the other, walk it with programs that keep all of it " +
 			"open, and stop the container",
@@ -23,8 +22,8 @@ var _ = register(
 		Run:   deepEnd,
 	},
 	Case{
-		// Root may end its own container. What it must not do is make the daemon believe that it runs on,
-		// or that the command ended well.
+		// Root may end its own container. But the daemon must not believe that it still runs, or that the command
+		// succeeded.
 		Group: 21, Name: "guest/kill-as-root", Inside: true,
 		Tries: "as root, send PID 1 the signals that cannot be caught, and those above 31, each in a container with " +
 			"a file and a running command",
@@ -33,11 +32,11 @@ var _ = register(
 	},
 )
 
-// endTime bounds how long the end of a container may take, whatever is in it.
-// It is the runtime's own patience with one that does not answer, and some more.
+// endTime limits how long stopping any container may take. It is the runtime's own timeout for one that does not
+// answer, plus a margin.
 const endTime = 30 * time.Second
 
-// deepEnd has four commands walk the tree when the stop comes.
+// deepEnd runs four commands that walk the tree when the stop comes.
 func deepEnd(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -70,12 +69,12 @@ func deepEnd(ctx context.Context, t *Target) (string, error) {
 		(time.Since(began) - stopped).Seconds()), nil
 }
 
-// killAsRoot takes each signal to a container of its own.
+// killAsRoot tries each signal in a container of its own.
 func killAsRoot(ctx context.Context, t *Target) (string, error) {
 	ended, lived := []string{}, 0
-	// 9 ends, 19 stops; 32 and 34 are what C libraries use among themselves, and 64 is the last one.
-	// gVisor has no special place for PID 1 there.
-	signals := []int{9, 32, 34, 64, 19} // a guest that is stopped costs the daemon's whole patience
+	// 9 kills and 19 stops; C libraries use 32 and 34 internally, and 64 is the last one. gVisor does not protect PID
+	// 1 from them.
+	signals := []int{9, 32, 34, 64, 19} // for a stopped guest, the daemon waits until its timeout
 	if t.Quick {
 		signals = signals[:3]
 	}
@@ -96,8 +95,8 @@ func killAsRoot(ctx context.Context, t *Target) (string, error) {
 		strings.Join(ended, ", ")), nil
 }
 
-// killGuest sends one signal, and reports whether the container ended. That it is told so, and comes back, is checked
-// here. The command itself is the witness: it prints only if its container outlived the signal.
+// killGuest sends one signal and reports whether the container ended. It also checks that the client is told, and
+// that the container comes back. The command prints something only if its container outlived the signal.
 func (t *Target) killGuest(ctx context.Context, signal int) (died bool, err error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -121,14 +120,14 @@ func (t *Target) killGuest(ctx context.Context, signal int) (died bool, err erro
 		return false, Breached("the command has no end")
 	case res.Exec.End.Reason == proto.EndExit && res.Exec.End.ReturnCode == 0:
 		return false, t.alive(ctx, con.ID)
-	// An end "by itself" with another code would be a lie: it was killed with its container.
+	// "exit" with another code would be wrong: the command was killed with its container.
 	case res.Exec.End.Reason == proto.EndExit:
 		return false, Breached("the command is said to have ended by itself: %s", describe(res))
 	}
 	if err := t.comesBack(ctx, con.ID); err != nil {
 		return true, err
 	}
-	// The generation is how clients see that their processes are gone.
+	// The generation shows clients that their processes are gone.
 	if now, err := t.Client.Container(ctx, con.ID); err != nil || now.Generation == con.Generation {
 		return true, Breached("it is said to be the same start (%d): %v", now.Generation, err)
 	}
@@ -136,8 +135,8 @@ func (t *Target) killGuest(ctx context.Context, signal int) (died bool, err erro
 	return true, err
 }
 
-// comesBack is a Breach unless a container that ended has its file at its next use. A command that met the end is
-// told as lost, since it may have begun; then it is the next one's turn.
+// comesBack returns a Breach unless an ended container still has its file at its next use. A command during the end
+// is reported as lost, since it may have begun; then comesBack tries the next one.
 func (t *Target) comesBack(ctx context.Context, container string) error {
 	var last string
 	for range 3 {

@@ -14,27 +14,25 @@ import (
 	"berth/proto"
 )
 
-// Group 45: readers of streams.
-// What a command writes goes to readers whose speed is their own. It is kept apart from them: a reader may
-// be late, never in the way.
+// Group 45: readers of streams. Readers of a command's output have their own speed. The daemon buffers the output, so
+// a slow reader must not block the command.
 var _ = register(
-	// A pipe that is not read stops who writes into it; if the daemon waited for its readers, any of them
-	// could stop any command.
+	// A full pipe blocks its writer. If the daemon waited for its readers, any of them could block any command.
 	Case{
 		Group: 45, Name: "streams/slow-readers",
 		Tries: "have twenty streams of commands that write 16 MiB each, and read none of them",
 		Wants: "the commands end, and another one runs meanwhile: nobody waits for a reader and nothing piles up",
 		Run:   slowReaders,
 	},
-	// Offsets are how a client goes on after a cut. One that is rounded or taken for another stream gives
-	// bytes twice, or loses them.
+	// With an offset a client continues after a disconnect. If it is rounded or used for another stream, bytes are
+	// repeated or lost.
 	Case{
 		Group: 45, Name: "streams/odd-offsets",
 		Tries: "go on from offsets that are behind, ahead, negative, beyond 2^63, in IDs of other streams",
 		Wants: "what there is from there on, or a refusal by name; never bytes of another offset",
 		Run:   oddOffsets,
 	},
-	// Two readers that share a position would each get half.
+	// If two readers shared a position, each would get half of the output.
 	Case{
 		Group: 45, Name: "streams/two-readers",
 		Tries: "read one stream from two connections at different speeds, and cut one of them",
@@ -43,8 +41,8 @@ var _ = register(
 	},
 )
 
-// stream runs a command on a connection of its own, answered with events, of which nothing is read.
-// The socket's buffers fill, and then nothing moves on it any more.
+// stream runs a command on a new connection, which returns events, and reads nothing. When the socket's buffers are
+// full, no more data is transferred.
 func (t *Target) stream(ctx context.Context, container, script string) (close func(), err error) {
 	conn, err := t.Dial(ctx, 2*time.Minute)
 	if err != nil {
@@ -60,7 +58,7 @@ func (t *Target) stream(ctx context.Context, container, script string) (close fu
 	return func() { _ = conn.Close() }, err
 }
 
-// slowReaders has each command make a file when it has written everything.
+// slowReaders lets each command create a file when it has written everything.
 func slowReaders(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -88,7 +86,7 @@ func slowReaders(ctx context.Context, t *Target) (string, error) {
 	}
 }
 
-// oddOffsets asks for offsets that are no number, in forms that parsers take for one.
+// oddOffsets uses invalid offsets in forms that some parsers accept as numbers.
 func oddOffsets(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -99,7 +97,7 @@ func oddOffsets(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	at := "/v1/containers/" + con.ID + "/execs/" + res.Exec.ID
-	// "!" stands for a refusal.
+	// "!" means a refusal.
 	for offset, want := range map[string]string{
 		"0": "0123456789", "3": "3456789", "10": "",
 		"11": "!", "9223372036854775807": "!",
@@ -115,7 +113,7 @@ func oddOffsets(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("offset %q was answered %d %.200q", offset, a.status, a.body)
 		}
 	}
-	// An ID is made of two offsets; each of these looks like it in some way.
+	// An ID has two offsets; each of these looks similar.
 	for _, id := range []string{"x", "-1--1", "0-0-0", "99999999999999999999-0", "0-0-end-end", "0-0\x00",
 		strings.Repeat("1", 5000) + "-0", "exec_0-0"} {
 		a, err := t.ask(ctx, "GET", at+"/events", nil, nil, "Last-Event-ID", strings.ReplaceAll(id, "\x00", ";"))
@@ -154,7 +152,7 @@ func twoReaders(ctx context.Context, t *Target) (string, error) {
 			return "", err
 		}
 		defer res.Body.Close()
-		if i == 0 { // reads one line and is gone
+		if i == 0 { // reads one line and disconnects
 			// A buffer of 16 bytes, so that this program does not read ahead.
 			if _, err := bufio.NewReaderSize(res.Body, 16).ReadString('\n'); err != nil {
 				return "", err

@@ -10,38 +10,38 @@ import (
 	"berth/proto"
 )
 
-// Options say what to run, against whom.
+// Options selects the cases and the daemon.
 type Options struct {
-	Client  *client.Client       // of the daemon; with an administrator's key, or some cases cannot be tried
-	Classes []proto.RuntimeClass // for cases that are about isolation; empty is those that the daemon offers
-	Only    []string             // names, or the beginnings of names; empty is all
-	Quick   bool                 // leave out what is slow, and race fewer rounds
+	Client  *client.Client       // of the daemon; some cases need an administrator's key
+	Classes []proto.RuntimeClass // for cases about isolation; empty selects those that the daemon offers
+	Only    []string             // names or prefixes of names; empty selects all
+	Quick   bool                 // skip slow cases, and use fewer rounds for races
 	Rounds  int                  // of each race; 0 is 1,000,000, or 20,000 with Quick
-	Program string               // that is copied into containers as their probe; "" is this very program. It must be static
+	Program string               // copied into containers as the probe, must be static; "" is this program
 	Cases   []Case               // nil is all of them
-	Begin   func(Step)           // is told of each case before it is tried; may be nil
+	Begin   func(Step)           // called before each case; may be nil
 }
 
-// How often a race is run; one of two threads swaps what the other one opens.
-// A race that opens once in ten thousand swaps is found by a million with near certainty.
+// Rounds of a race, in which one thread swaps what another one opens. An attack that succeeds once in ten thousand
+// swaps is found with near certainty in a million.
 const (
 	fullRounds  = 1_000_000
 	quickRounds = 20_000
 )
 
-// A Step is one case in one runtime class, and where in the run it stands.
+// A Step is one case in one runtime class, and its position in the run.
 type Step struct {
 	Case
 	Class proto.RuntimeClass
-	N, Of int // it is the N-th, from 1
+	N, Of int // position, from 1, and total
 }
 
-// ErrNothing says that Options.Only fits no case.
+// ErrNothing means that Options.Only matches no case.
 var ErrNothing = errors.New("no attack has a name that begins so")
 
-// Run tries every case that o asks for, one after the other, and reports each when it is over. The error means that it
-// could not go on, not that something got through. A case that ctx ends is not reported.
-// One after the other, since many cases measure time or memory of what they would share.
+// Run runs the selected cases one after the other and reports each when it is over. It returns an error if it cannot
+// continue, not if an attack succeeds. It does not report a case that ctx interrupts. Cases do not run concurrently,
+// since many measure the time or memory of shared resources.
 func Run(ctx context.Context, o Options, report func(Report)) error {
 	info, err := o.Client.Info(ctx)
 	if err != nil {
@@ -57,18 +57,18 @@ func Run(ctx context.Context, o Options, report func(Report)) error {
 		if o.Begin != nil {
 			o.Begin(s)
 		}
-		// Each case gets a target of its own, so that what one leaves behind is tidied up under its name.
+		// Each case gets its own target, so that what it leaves behind is removed under its name.
 		r := try(ctx, s.Case, newTarget(o, s.Class, other))
 		if ctx.Err() != nil {
-			return ctx.Err() // what the case says then is about the interruption
+			return ctx.Err() // the result is only about the interruption
 		}
 		report(r)
 	}
 	return nil
 }
 
-// Plan is what Run would try at a daemon that offers these runtime classes, in its order.
-// Cases about isolation are tried in each class: the two have nothing in common but what they promise.
+// Plan returns what Run would try against a daemon that offers these runtime classes, in order. Cases about isolation
+// run in each class, since the classes have separate implementations.
 func (o Options) Plan(offered []proto.RuntimeClass) []Step {
 	if len(o.Classes) > 0 {
 		offered = o.Classes
@@ -83,7 +83,7 @@ func (o Options) Plan(offered []proto.RuntimeClass) []Step {
 			continue
 		}
 		classes := offered
-		// The class would make no difference to what is about the API alone.
+		// The class makes no difference for cases that are only about the API.
 		if !c.Inside {
 			classes = []proto.RuntimeClass{""} // the daemon's default
 		}
@@ -97,7 +97,7 @@ func (o Options) Plan(offered []proto.RuntimeClass) []Step {
 	return steps
 }
 
-// wants reports whether a case is asked for.
+// wants reports whether a case is selected.
 func (o Options) wants(c Case) bool {
 	if o.Quick && c.Slow {
 		return false
@@ -105,7 +105,7 @@ func (o Options) wants(c Case) bool {
 	return len(o.Only) == 0 || slices.ContainsFunc(o.Only, func(p string) bool { return strings.HasPrefix(c.Name, p) })
 }
 
-// rounds is how often a race is run.
+// rounds returns the number of rounds of a race.
 func (o Options) rounds() int {
 	switch {
 	case o.Rounds > 0:

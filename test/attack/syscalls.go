@@ -10,34 +10,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group 31: what the kernel must not do for a container, whoever asks and however.
-// The fewer calls a container can make, the fewer bugs of the kernel it can use. gVisor answers most by
-// itself, and must refuse these as well.
+// Group 31: what the kernel must not do for a container, for any user and in any way. The fewer system calls a
+// container can make, the fewer kernel bugs it can use. gVisor handles most calls itself, and must refuse these as
+// well.
 var _ = register(
-	// A list of what is allowed refuses numbers that did not exist when it was written; a list of what is
-	// forbidden lets them through.
+	// An allow list refuses numbers that did not exist when it was written; a deny list accepts them.
 	attempts(Case{
 		Group: 31, Name: "syscalls/forbidden",
 		Tries: "make every forbidden system call by its number: modules, mounts, namespaces, keyrings, bpf, " +
 			"io_uring, userfaultfd, the host's clock, and numbers that do not exist",
 		Wants: "each is refused before the kernel looks at its arguments",
 	}, asBoth, forbiddenAttempts),
-	// A filter that looks at numbers without the architecture can be passed by with another one's: x32 has
-	// been such a way.
+	// A filter that checks numbers without the architecture can be bypassed with another architecture's numbers. x32
+	// was such a way.
 	attempts(Case{
 		Group: 31, Name: "syscalls/other-abi",
 		Tries: "make calls through the kernel's other entry points: int 0x80 and the x32 numbers",
 		Wants: "they are shut: an error, or the end of the process",
 	}, asBoth, otherABIAttempts),
-	// In a user namespace of its own a process has all capabilities, which opens kernel code that was
-	// never meant for it: CVE-2022-0185 and CVE-2023-0386 began so.
+	// In its own user namespace a process has all capabilities, which gives access to kernel code that was not meant
+	// for it. CVE-2022-0185 and CVE-2023-0386 began that way.
 	attempts(Case{
 		Group: 31, Name: "syscalls/namespaces",
 		Tries: "make namespaces of its own, a user namespace first, with unshare, clone and clone3",
 		Wants: "each is refused",
 	}, asBoth, namespaceAttempts),
-	// Rare families are old code with new bugs, and modules that a socket loads by itself: CVE-2017-6074
-	// (DCCP) and CVE-2021-43267 (TIPC) were there.
+	// Rare families are old code with new bugs, and a socket loads their modules by itself. Examples are
+	// CVE-2017-6074 (DCCP) and CVE-2021-43267 (TIPC).
 	attempts(Case{
 		Group: 31, Name: "syscalls/socket-families",
 		Tries: "open a socket of every family, type and protocol of netlink",
@@ -45,13 +44,13 @@ var _ = register(
 	}, asBoth, familyAttempts),
 )
 
-// A numbered is a system call that a container has no business with.
+// A numbered is a named number, such as a system call that a container must not use.
 type numbered struct {
 	name   string
 	number uintptr
 }
 
-// forbidden are those that every architecture has; the rest is in forbiddenHere.
+// forbidden are the forbidden calls of every architecture; forbiddenHere has the rest.
 var forbidden = []numbered{
 	{"acct", unix.SYS_ACCT}, {"add_key", unix.SYS_ADD_KEY}, {"adjtimex", unix.SYS_ADJTIMEX}, {"bpf", unix.SYS_BPF},
 	{"clock_adjtime", unix.SYS_CLOCK_ADJTIME}, {"clock_settime", unix.SYS_CLOCK_SETTIME},
@@ -74,22 +73,22 @@ var forbidden = []numbered{
 	{"swapoff", unix.SYS_SWAPOFF},
 	{"swapon", unix.SYS_SWAPON}, {"syslog", unix.SYS_SYSLOG}, {"umount2", unix.SYS_UMOUNT2},
 	{"unshare", unix.SYS_UNSHARE},
-	// 467 has no name in the library yet. The numbers at the end belong to no call.
+	// The library has no name for 467 yet. The numbers at the end belong to no call.
 	{"userfaultfd", unix.SYS_USERFAULTFD}, {"vhangup", unix.SYS_VHANGUP}, {"open_tree_attr", 467},
 	{"number 480", 480}, {"number 511", 511}, {"number 1000", 1000}, {"number 65535", 65535},
 }
 
-// bad is an argument that no call takes: neither a pointer, nor a descriptor, nor flags.
+// bad is an invalid argument for every call: not a pointer, not a descriptor, not flags.
 const bad = ^uintptr(0)
 
-// refusals are the errors of a filter, and of a kernel that lacks the call.
-// A filter of ours says EPERM or ENOSYS; EACCES is what some calls say to who may not.
+// refused reports whether an error comes from a filter, or from a kernel that lacks the call. Our filter returns
+// EPERM or ENOSYS; some calls return EACCES if the caller lacks the right.
 func refused(errno syscall.Errno) bool {
 	return errno == unix.EPERM || errno == unix.ENOSYS || errno == unix.EACCES
 }
 
-// forbiddenAttempts makes the calls with arguments that cannot work: a filter refuses by number, and whatever else
-// comes back is from the call itself.
+// forbiddenAttempts make the calls with invalid arguments. A filter refuses by number, and any other error comes from
+// the call itself.
 func forbiddenAttempts() []attempt {
 	var all []attempt
 	for _, n := range append(forbidden, forbiddenHere...) {
@@ -104,9 +103,8 @@ func forbiddenAttempts() []attempt {
 	return append(all, workingCalls...)
 }
 
-// workingCalls are made as a program would that means it, for what a filter sees and what a kernel says may differ.
-// With arguments that are good, a call that a filter lets through does what it is for, which nobody can
-// explain away.
+// workingCalls are made with valid arguments, since a filter and the kernel may return different errors. A call that
+// the filter allows then really has its effect, which is clear evidence.
 var workingCalls = []attempt{
 	{"io_uring_setup with parameters", func() error {
 		var params [120]byte
@@ -117,7 +115,7 @@ var workingCalls = []attempt{
 	}},
 	{"bpf, a map", func() error {
 		// Type 2 is an array; keys and values have four bytes each.
-		attr := [4]uint32{2, 4, 4, 1} // an array of one
+		attr := [4]uint32{2, 4, 4, 1} // an array with one element
 		return errnoOf(syscall.RawSyscall6(unix.SYS_BPF, 0, uintptr(unsafe.Pointer(&attr)), 16, 0, 0, 0))
 	}},
 	{"keyctl, the session keyring", func() error {
@@ -133,7 +131,7 @@ var workingCalls = []attempt{
 			0, -1, -1, 0)
 		return err
 	}},
-	// A page at address 0 turns null pointers of the kernel into ones to the attacker's data.
+	// A page at address 0 lets null pointers in the kernel refer to the attacker's data.
 	{"personality, to map page zero", func() error {
 		return errnoOf(syscall.RawSyscall(unix.SYS_PERSONALITY, 0x0100000, 0, 0)) // MMAP_PAGE_ZERO
 	}},
@@ -141,7 +139,7 @@ var workingCalls = []attempt{
 		_, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, make([]byte, 100))
 		return err
 	}},
-	// An ioctl's number can be any driver's; btrfs is looked for because a workspace's disk may be one.
+	// The number of an ioctl may belong to any driver; btrfs is tried because a workspace's disk may use it.
 	{"an ioctl that makes a btrfs subvolume", func() error {
 		fd, err := unix.Open("/workspace", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
@@ -154,7 +152,7 @@ var workingCalls = []attempt{
 	}},
 }
 
-// errnoOf is the error of a raw call, nil if it worked.
+// errnoOf returns the error of a raw call, or nil if it succeeded.
 func errnoOf(_, _ uintptr, errno syscall.Errno) error {
 	if errno == 0 {
 		return nil
@@ -165,14 +163,14 @@ func errnoOf(_, _ uintptr, errno syscall.Errno) error {
 // x32 marks the numbers of the x32 ABI.
 const x32 = 0x4000_0000
 
-// otherABIAttempts need a process each, as a kill is one of the good answers.
+// otherABIAttempts each need a process, since the kernel may kill it as a refusal.
 func otherABIAttempts() []attempt {
 	all := []attempt{
 		{"getpid as x32", func() error { return errnoOf(syscall.RawSyscall(unix.SYS_GETPID|x32, 0, 0, 0)) }},
-		// x32 has numbers of its own for some calls, from 512 on.
+		// x32 has its own numbers for some calls, from 512 on.
 		{"ptrace as x32, by its own number", func() error { return errnoOf(syscall.RawSyscall(521|x32, 0, 0, 0)) }},
 	}
-	for _, n := range forbidden[:8] { // each may cost a process
+	for _, n := range forbidden[:8] { // each may end a process
 		all = append(all, attempt{n.name + " as x32", func() error {
 			_, _, errno := syscall.RawSyscall6(n.number|x32, bad, bad, bad, bad, bad, bad)
 			if refused(errno) {
@@ -201,8 +199,7 @@ func otherABIAttempts() []attempt {
 	return all
 }
 
-// cloneFlags are the namespaces there are.
-// time is the youngest, and only unshare and clone3 know it.
+// cloneFlags are all namespaces. time is the newest, and only unshare and clone3 accept it.
 var cloneFlags = []numbered{
 	{"user", unix.CLONE_NEWUSER}, {"mount", unix.CLONE_NEWNS}, {"network", unix.CLONE_NEWNET},
 	{"pid", unix.CLONE_NEWPID},
@@ -211,8 +208,8 @@ var cloneFlags = []numbered{
 	{"user and mount", unix.CLONE_NEWUSER | unix.CLONE_NEWNS},
 }
 
-// namespaceAttempts use each of the three calls, as a filter must see flags in different places. clone3
-// has them in memory, where no filter can look, so it is refused as a whole.
+// namespaceAttempts use each of the three calls, since a filter finds the flags in different places. clone3 has them
+// in memory, which no filter can read, so it is refused as a whole.
 func namespaceAttempts() []attempt {
 	var all []attempt
 	for _, f := range cloneFlags {
@@ -221,7 +218,7 @@ func namespaceAttempts() []attempt {
 			attempt{"clone3 " + f.name, func() error { return clone3(f.number) }},
 		)
 		if f.number == unix.CLONE_NEWTIME {
-			continue // clone takes its bit for the exit signal
+			continue // in clone, this bit belongs to the exit signal
 		}
 		all = append(all, attempt{"clone " + f.name, func() error {
 			cmd := exec.Command("/proc/self/exe", "--help")
@@ -246,8 +243,8 @@ func namespaceAttempts() []attempt {
 	}})
 }
 
-// clone3 makes a child in new namespaces, which ends at once.
-// ENOSYS has libraries fall back to clone, whose flags a filter can see.
+// clone3 creates a child in new namespaces, which ends at once. On ENOSYS, libraries fall back to clone, whose flags
+// a filter can see.
 func clone3(flags uintptr) error {
 	args := [11]uint64{0: uint64(flags), 4: uint64(unix.SIGCHLD)}
 	pid, _, errno := syscall.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)
@@ -262,16 +259,16 @@ func clone3(flags uintptr) error {
 	return nil
 }
 
-// maxFamily is beyond the last family there is.
+// maxFamily is greater than the last existing family.
 const maxFamily = 64
 
-// The numbers are those of the kernel's socket types.
+// The numbers are the kernel's socket types.
 var socketTypes = []numbered{
 	{"stream", unix.SOCK_STREAM}, {"dgram", unix.SOCK_DGRAM}, {"raw", unix.SOCK_RAW}, {"rdm", unix.SOCK_RDM},
 	{"seqpacket", unix.SOCK_SEQPACKET}, {"dccp", unix.SOCK_DCCP}, {"packet", unix.SOCK_PACKET},
 }
 
-// familyAttempts go beyond the last family, for the ones that a newer kernel brings.
+// familyAttempts go beyond the last family, to include those of newer kernels.
 func familyAttempts() []attempt {
 	var all []attempt
 	for family := range maxFamily {
@@ -279,7 +276,7 @@ func familyAttempts() []attempt {
 			harmless := (family == unix.AF_INET || family == unix.AF_INET6 || family == unix.AF_UNIX) &&
 				kind.number != unix.SOCK_RAW && kind.number != unix.SOCK_PACKET
 			if harmless || family == unix.AF_UNIX || family == unix.AF_NETLINK {
-				continue // a raw unix socket is a datagram one; netlink comes below
+				continue // a raw unix socket is a datagram socket; netlink is tried below
 			}
 			all = append(all, socketAttempt(fmt.Sprintf("family %d %s", family, kind.name), family, int(kind.number),
 				0))
@@ -290,7 +287,7 @@ func familyAttempts() []attempt {
 			socketAttempt(fmt.Sprintf("raw inet, protocol %d", protocol), unix.AF_INET, unix.SOCK_RAW, protocol),
 			socketAttempt(fmt.Sprintf("raw inet6, protocol %d", protocol), unix.AF_INET6, unix.SOCK_RAW, protocol))
 	}
-	// Protocol 0 is routing, which is allowed for looking at one's own interfaces.
+	// Protocol 0 is routing, which is allowed for reading the container's own interfaces.
 	for protocol := 1; protocol < 32; protocol++ {
 		all = append(all, socketAttempt(fmt.Sprintf("netlink, protocol %d", protocol), unix.AF_NETLINK, unix.SOCK_RAW,
 			protocol))
@@ -301,7 +298,7 @@ func familyAttempts() []attempt {
 	}})
 }
 
-// Running out of descriptors says nothing of the family.
+// Running out of descriptors shows nothing about the family.
 func socketAttempt(what string, family, kind, protocol int) attempt {
 	return attempt{what, func() error {
 		fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol)

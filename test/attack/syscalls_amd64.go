@@ -2,7 +2,7 @@ package attack
 
 import "golang.org/x/sys/unix"
 
-// forbiddenHere are the forbidden calls that this architecture alone has.
+// forbiddenHere are the forbidden calls that only this architecture has.
 var forbiddenHere = []numbered{
 	{"_sysctl", unix.SYS__SYSCTL}, {"create_module", unix.SYS_CREATE_MODULE},
 	{"get_kernel_syms", unix.SYS_GET_KERNEL_SYMS}, {"ioperm", unix.SYS_IOPERM},
@@ -14,5 +14,5 @@ var forbiddenHere = []numbered{
 // int80 makes a call through the entry point of 32-bit programs.
 var int80 = callInt80
 
-// callInt80 is in syscalls_amd64.s.
+// callInt80 is implemented in syscalls_amd64.s.
 func callInt80(number, a, b, c uintptr) uintptr

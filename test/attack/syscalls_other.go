@@ -2,7 +2,7 @@
 
 package attack
 
-// forbiddenHere are the forbidden calls that this architecture alone has.
+// forbiddenHere are the forbidden calls that only this architecture has.
 var forbiddenHere []numbered
 
 // int80 is nil: there is no such entry point.

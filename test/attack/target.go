@@ -13,37 +13,36 @@ import (
 	"berth/proto"
 )
 
-// A Target is what one case attacks: a daemon, and containers of its own of one runtime class. It is used by one
-// goroutine at a time, but for its Client.
+// A Target is what one case attacks: a daemon, and the case's own containers in one runtime class. Only one goroutine
+// at a time may use it, except for its Client.
 type Target struct {
 	*client.Client
-	Host   string             // the daemon's base URL
-	Key    string             // an API key of it
-	Class  proto.RuntimeClass // of the containers that Container makes; "" is the daemon's default
-	Rounds int                // how often a race is run
-	Quick  bool               // shorten what can be shortened
+	Host   string             // base URL of the daemon
+	Key    string             // API key for the daemon
+	Class  proto.RuntimeClass // runtime class of the containers that Container creates; "" is the daemon's default
+	Rounds int                // rounds of a race
+	Quick  bool               // use shorter variants
 
-	program   string                        // the file that becomes the probe
-	tenant    *tenant                       // somebody else at the same daemon
-	neighbour *Target                       // made at the first use of Neighbour
-	made      []string                      // containers to remove when the case is over
-	undo      []func(context.Context) error // what else to take back then
+	program   string                        // file of the probe
+	tenant    *tenant                       // another tenant of the same daemon
+	neighbour *Target                       // created on the first use of Neighbour
+	made      []string                      // containers to remove at the end of the case
+	undo      []func(context.Context) error // other cleanup at the end of the case
 }
 
-// newTarget is made anew for each case and class.
+// newTarget returns the target for one case in one class.
 func newTarget(o Options, class proto.RuntimeClass, other *tenant) *Target {
 	return &Target{Client: o.Client, Host: o.Client.Host(), Key: o.Client.Key(), Class: class, Rounds: o.rounds(),
 		Quick: o.Quick, program: o.Program, tenant: other}
 }
 
-// Container makes a container of the target's class, which is removed when the case is over.
-// The rest of its containers goes as well if the case fails half way.
+// Container creates a container of the target's class and removes it at the end of the case, even if the case fails.
 func (t *Target) Container(ctx context.Context, req proto.CreateContainer) (proto.Container, error) {
 	if req.RuntimeClass == "" {
 		req.RuntimeClass = t.Class
 	}
 	if req.MaxLifetimeSeconds == 0 {
-		req.MaxLifetimeSeconds = 3600 // should this program be killed, the daemon tidies up
+		req.MaxLifetimeSeconds = 3600 // if this program is killed, the daemon cleans up
 	}
 	con, err := t.Create(ctx, req)
 	if err == nil {
@@ -52,18 +51,18 @@ func (t *Target) Container(ctx context.Context, req proto.CreateContainer) (prot
 	return con, err
 }
 
-// Later has something taken back when the case is over, last first, before its containers are removed.
-// It is for what is not a container: keys, images, stored files.
+// Later registers cleanup for the end of the case. It runs in reverse order, before the containers are removed. It is
+// for keys, images and stored files.
 func (t *Target) Later(undo func(context.Context) error) { t.undo = append(t.undo, undo) }
 
-// Bash runs a script as the default user in a container and waits for its end. A script that fails is no error.
-// The time limit is far above what any script here takes.
+// Bash runs a script as the default user in a container and waits for its end. A script that fails is no error. The
+// time limit is far above what any script here takes.
 func (t *Target) Bash(ctx context.Context, container, script string) (proto.ExecResult, error) {
 	return t.Do(ctx, container, proto.Cmd{Command: script, TimeoutSeconds: 120})
 }
 
-// Do runs a command in a container and waits for its end.
-// It starts and waits in two requests, as a client does that wants the exec's ID.
+// Do runs a command in a container and waits for its end. It starts and waits in two requests, as a client does that
+// needs the exec's ID.
 func (t *Target) Do(ctx context.Context, container string, cmd proto.Cmd) (proto.ExecResult, error) {
 	e, err := t.Launch(ctx, container, cmd)
 	if err != nil {
@@ -72,8 +71,8 @@ func (t *Target) Do(ctx context.Context, container string, cmd proto.Cmd) (proto
 	return t.Wait(ctx, container, e.ID)
 }
 
-// Output runs a script that must end well, as a user ("" is the default one), and returns what it printed.
-// Where the script's failing is itself the finding, Do is used.
+// Output runs a script that must succeed, as a user ("" is the default user), and returns its output. If failure of
+// the script is a finding, use Do.
 func (t *Target) Output(ctx context.Context, container, user, script string) (string, error) {
 	res, err := t.Do(ctx, container, proto.Cmd{Command: script, User: user, TimeoutSeconds: 120})
 	if err != nil {
@@ -85,15 +84,14 @@ func (t *Target) Output(ctx context.Context, container, user, script string) (st
 	return "", fmt.Errorf("a command in the container did not end well: %s", describe(res))
 }
 
-// probePath is where this program is put in a container.
-// A dot hides it from "ls", /tmp is in every container.
+// probePath is the path of this program in a container. The dot hides it from "ls"; every container has /tmp.
 const probePath = "/tmp/.probe"
 
 // ProbeCommand is the hidden command of this program that runs a probe inside a container.
 const ProbeCommand = "attack-probe"
 
-// Probe runs a probe in a container as the given user ("" is the default one) and decodes what it prints into out.
-// The probe is copied first if it is not there; a container that was started again has lost it.
+// Probe runs a probe in a container as the given user ("" is the default user) and decodes its output into out. It
+// first copies the probe if it is missing; a restarted container has lost it.
 func (t *Target) Probe(ctx context.Context, container, user, name string, out any, args ...string) error {
 	if err := t.PutProbe(ctx, container); err != nil {
 		return fmt.Errorf("copying the probe: %w", err)
@@ -113,8 +111,8 @@ func (t *Target) Probe(ctx context.Context, container, user, name string, out an
 	return json.Unmarshal([]byte(r.Stdout), out)
 }
 
-// describe says how an exec ended, for a report.
-// The last 300 bytes of stderr, where the reason stands.
+// describe describes how an exec ended, for a report. It includes the last 300 bytes of stderr, which contain the
+// reason.
 func describe(res proto.ExecResult) string {
 	end := res.Exec.End
 	if end == nil {
@@ -130,8 +128,8 @@ func describe(res proto.ExecResult) string {
 	return strings.TrimSpace(text)
 }
 
-// PutProbe copies this program into a container, once, as /tmp/.probe.
-// Copying goes by the API, so that it works with a daemon on another machine, too.
+// PutProbe copies this program into a container, once, as /tmp/.probe. It uses the API, so it also works with a
+// daemon on another machine.
 func (t *Target) PutProbe(ctx context.Context, container string) error {
 	fs := t.FS(container, proto.UserDefault)
 	if _, err := fs.Stat(ctx, probePath); err == nil {
@@ -154,11 +152,10 @@ func (t *Target) PutProbe(ctx context.Context, container string) error {
 	return err
 }
 
-// tidyTimeout bounds the removal of what a case made. It goes on when the user has interrupted the run.
+// tidyTimeout limits the cleanup of a case. The cleanup continues after the user has interrupted the run.
 const tidyTimeout = 2 * time.Minute
 
-// tidy takes back what a case did.
-// The order is the reverse of what was done, as a key can be revoked only when nothing needs it any more.
+// tidy undoes what a case did, in reverse order: a key can be revoked only when nothing needs it any more.
 func (t *Target) tidy() error {
 	ctx, cancel := context.WithTimeout(context.Background(), tidyTimeout)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"berth/proto"
 )
 
-// A tenant is somebody else at the same daemon: a second owner of keys, with one key for as long as the run lasts. It
-// is made at the first need. Its key ends after a day, so that a suite that was killed leaves no key for ever.
+// A tenant is another owner at the same daemon, with one key for the whole run. It is created on first use. Its key
+// expires after a day, in case the suite is killed.
 type tenant struct {
 	admin *client.Client
 
@@ -18,7 +18,7 @@ type tenant struct {
 	key proto.NewKey
 }
 
-// client is the daemon as the tenant sees it.
+// client returns a client with the tenant's key.
 func (n *tenant) client(ctx context.Context) (*client.Client, error) {
 	if n.own != nil {
 		return n.own, nil
@@ -35,8 +35,8 @@ func (n *tenant) client(ctx context.Context) (*client.Client, error) {
 	return n.own, nil
 }
 
-// leave revokes the tenant's key. Without it, the key ends by itself a day later.
-// The context is its own: the run's may have been cancelled.
+// leave revokes the tenant's key. If it fails, the key expires after a day. It uses its own context, since the run's
+// context may be canceled.
 func (n *tenant) leave() {
 	if n.own == nil {
 		return
@@ -46,8 +46,9 @@ func (n *tenant) leave() {
 	_, _ = n.admin.RevokeKey(ctx, n.key.ID)
 }
 
-// Neighbour is the same daemon as another tenant sees it, for a victim that must not be reached or an attacker who
-// must not reach. What is made with it is removed when the case is over. It takes an administrator's key.
+// Neighbour returns the same daemon as another tenant sees it. The neighbour is a victim that must not be reached, or
+// an attacker that must not reach others. What is created with it is removed at the end of the case. It needs an
+// administrator's key.
 func (t *Target) Neighbour(ctx context.Context) (*Target, error) {
 	if t.neighbour != nil {
 		return t.neighbour, nil
@@ -57,7 +58,7 @@ func (t *Target) Neighbour(ctx context.Context) (*Target, error) {
 		return nil, err
 	}
 	n := *t
-	// A copy, with none of what the first one must tidy up.
+	// A copy, without the cleanup of the original.
 	n.Client, n.Key, n.made, n.undo = c, c.Key(), nil, nil
 	t.neighbour = &n
 	return t.neighbour, nil

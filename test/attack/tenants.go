@@ -8,12 +8,11 @@ import (
 	"berth/proto"
 )
 
-// Group 35: what one tenant has is not another's.
-// Two customers on one host must not know of each other. Namespaces do most of it; what has none, or is
-// used again, is looked for here.
+// Group 35: a tenant must not get another tenant's objects. Two customers on one host must not know of each other.
+// Namespaces separate most things. This group checks what has no namespace, or is reused.
 var _ = register(
-	// Names that are global without a namespace of their own: abstract sockets belong to the network's,
-	// System V objects to the IPC's.
+	// These names are global without a namespace: abstract sockets belong to the network namespace, System V objects
+	// to the IPC namespace.
 	Case{
 		Group: 35, Name: "tenants/kernel-objects", Inside: true,
 		Tries: "find in one tenant's container what another one holds: processes, abstract sockets, shared memory, " +
@@ -21,8 +20,7 @@ var _ = register(
 		Wants: "nothing of the other one is to be seen",
 		Run:   kernelObjects,
 	},
-	// What is given to the next one without being cleared is an old leak of shared machines: disks,
-	// memory, home directories.
+	// Shared machines often leak what is passed on without being cleared: disks, memory, home directories.
 	Case{
 		Group: 35, Name: "tenants/leftovers", Inside: true,
 		Tries: "look in a fresh container for what the one before it wrote to its root, its workspace, /tmp, " +
@@ -30,14 +28,14 @@ var _ = register(
 		Wants: "nothing is left",
 		Run:   leftovers,
 	},
-	// Each route must ask whose it is; one that forgets is enough.
+	// Each route must check the owner; one that does not is enough for an attack.
 	Case{
 		Group: 35, Name: "tenants/identifiers",
 		Tries: "use another tenant's container, execs, files, jobs and workspace by their IDs, with every verb",
 		Wants: "each is not found",
 		Run:   foreignIDs,
 	},
-	// Two containers on one workspace could swap what the other one is just mounting.
+	// Of two containers on one workspace, one could swap what the other is mounting.
 	Case{
 		Group: 35, Name: "tenants/shared-workspace",
 		Tries: "mount one workspace into two live containers, which is how races against mounts are run",
@@ -53,8 +51,7 @@ var _ = register(
 	},
 )
 
-// holdObjects holds one of each thing that containers might share, and says so.
-// 240 is mq_open on amd64.
+// holdObjects holds one of each object that containers might share, and prints that. 240 is mq_open on amd64.
 const holdObjects = `
 import ctypes, os, socket, sys, time
 libc = ctypes.CDLL(None)
@@ -66,8 +63,7 @@ print("holding", m, q, sem, mq); sys.stdout.flush()
 time.sleep(60)
 `
 
-// findObjects looks for each of them.
-// An ID that exists may be refused or not found; both are no finding.
+// findObjects looks for each of them. If an existing ID is refused or not found, that is no finding.
 const findObjects = `
 import ctypes, os, socket
 libc = ctypes.CDLL(None)
@@ -87,7 +83,7 @@ for p in os.listdir("/proc"):
 print(",".join(found) or "nothing")
 `
 
-// kernelObjects has a neighbour hold one of each and looks from another tenant's container.
+// kernelObjects holds one of each in a neighbour's container and looks for them from another tenant's container.
 func kernelObjects(ctx context.Context, t *Target) (string, error) {
 	neighbour, err := t.Neighbour(ctx)
 	if err != nil {
@@ -125,7 +121,7 @@ func kernelObjects(ctx context.Context, t *Target) (string, error) {
 	return "the neighbour was " + held + ", and nothing of it was found", nil
 }
 
-// leftovers has three containers after one another each look, and then leave something.
+// leftovers uses three containers, one after the other. Each looks for leftovers and then leaves something.
 func leftovers(ctx context.Context, t *Target) (string, error) {
 	for range 3 {
 		con, err := t.Container(ctx, proto.CreateContainer{})
@@ -198,7 +194,7 @@ func foreignIDs(ctx context.Context, t *Target) (string, error) {
 		}
 		tried++
 	}
-	// The neighbour's container must not have felt any of it.
+	// The neighbour's container must not be affected.
 	if now, err := neighbour.Client.Container(ctx, victim.ID); err != nil || now.State != proto.StateRunning ||
 		now.RunningExecs != 1 {
 		return "", Breached("the neighbour's container is %s with %d commands: %v", now.State, now.RunningExecs, err)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// counts writes how often each thing was seen, the most frequent first.
-// Ties are in the order of the alphabet, so that two reports of the same outcome are the same text.
+// counts returns how often each thing was seen, the most frequent first. Equal counts are in alphabetical order, so
+// that two reports of the same outcome have the same text.
 func counts(seen map[string]int) string {
 	keys := slices.SortedFunc(maps.Keys(seen), func(a, b string) int {
 		if seen[a] != seen[b] {

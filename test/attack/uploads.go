@@ -13,12 +13,11 @@ import (
 	"berth/proto"
 )
 
-// Group 8: forms. Group 11: uploads that do not end well.
-// Uploads are large, slow and made by programs that break off. Half a file under a whole one's name is
-// worse than none.
+// Group 8: forms. Group 11: uploads that do not end normally. Uploads are large and slow, and clients often abort
+// them. A partial file under the final name is worse than none.
 var _ = register(
-	// Parsers of forms have long been a source of outages: CVE-2022-41725 and CVE-2023-24536 were Go's
-	// own, with too many parts and headers.
+	// Form parsers often cause outages: CVE-2022-41725 and CVE-2023-24536 were Go's own, with too many parts and
+	// headers.
 	Case{
 		Group: 8, Name: "uploads/forms",
 		Tries: "send forms without or with a huge boundary, with 10,000 parts, fields twice, paths as names, " +
@@ -26,21 +25,21 @@ var _ = register(
 		Wants: "a typed error or one file with a plain name, and nothing is stored otherwise",
 		Run:   forms,
 	},
-	// What was announced is what the client believes to have sent.
+	// A client believes that it has sent what it announced.
 	Case{
 		Group: 8, Name: "uploads/lengths",
 		Tries: "announce more or fewer bytes than come, on the Files API and on a container's files",
 		Wants: "only whole files are stored",
 		Run:   lengths,
 	},
-	// A rename puts the new file in the place of the old one in one step; before it, nothing may show.
+	// A rename replaces the old file by the new one atomically; nothing may be visible before it.
 	Case{
 		Group: 11, Name: "uploads/interrupted",
 		Tries: "break an upload off at each sixteenth of it, to the Files API and to a container, over a file that is there",
 		Wants: "nothing is stored, the old file stays as it was, and no temporary file is left",
 		Run:   interrupted,
 	},
-	// Of two that write at once one wins; a mixture of both is what neither wrote.
+	// Of two concurrent writes one must win; neither client wrote a mixture.
 	Case{
 		Group: 11, Name: "uploads/twins",
 		Tries: "write one file from eight uploads at once, and store one name eight times",
@@ -49,13 +48,13 @@ var _ = register(
 	},
 )
 
-// boundary is that of our forms.
+// boundary is the boundary of our forms.
 const boundary = "berth-attack-boundary"
 
-// A form is the parts of a multipart body, each with its headers.
+// A form is a list of the parts of a multipart body, each with its headers.
 type form []string
 
-// part is a part with a name, which may be anything: it is not escaped.
+// part returns a part with a file name, which may be anything: it is not escaped.
 func part(field, filename, contentType, body string) string {
 	h := `Content-Disposition: form-data; name="` + field + `"`
 	if filename != "" {
@@ -67,7 +66,7 @@ func part(field, filename, contentType, body string) string {
 	return h + "\r\n\r\n" + body
 }
 
-// String is the body as it is sent, with its last boundary.
+// String returns the body with its last boundary.
 func (f form) String() string {
 	var b strings.Builder
 	for _, p := range f {
@@ -81,12 +80,12 @@ func (t *Target) upload(ctx context.Context, f form) (answer, error) {
 	return t.uploadRaw(ctx, "multipart/form-data; boundary="+boundary, f.String())
 }
 
-// uploadRaw sends any body under any type.
+// uploadRaw sends any body with any content type.
 func (t *Target) uploadRaw(ctx context.Context, contentType, body string) (answer, error) {
 	return t.ask(ctx, "POST", "/v1/files", nil, strings.NewReader(body), "Content-Type", contentType)
 }
 
-// storedFiles counts the files of ours.
+// storedFiles counts the stored files with a name.
 func (t *Target) storedFiles(ctx context.Context, name string) (n int, err error) {
 	all, err := t.Files(ctx)
 	for _, f := range all {
@@ -97,14 +96,14 @@ func (t *Target) storedFiles(ctx context.Context, name string) (n int, err error
 	return n, err
 }
 
-// formMark is in the name of every file of a case, so that what other cases store is not counted.
+// formMark is part of the name of every file of a case, so that files of other cases are not counted.
 const formMark = "hostile-form"
 
-// forms begins with what must be refused, and ends with names that must become plain ones.
+// forms first sends forms that must be refused, and then names that must be sanitized.
 func forms(ctx context.Context, t *Target) (string, error) {
 	file := part("file", formMark, "text/plain", "x")
 	good, many := form{file}.String(), form{}
-	// Go's parser counts parts since 2023, and stops at 1000 by default where it reads a whole form.
+	// Go's parser counts parts since 2023. Where it reads a whole form, its default limit is 1000.
 	for i := range 10_000 {
 		many = append(many, part(fmt.Sprint("field", i), "", "", "v"))
 	}
@@ -144,7 +143,7 @@ func forms(ctx context.Context, t *Target) (string, error) {
 	if n, err := t.storedFiles(ctx, formMark); err != nil || n != 0 {
 		return "", Breached("%d files were stored from bad forms; %v", n, err)
 	}
-	// RFC 7578 (4.2) warns of names that hold directories.
+	// RFC 7578 (4.2) warns of names with directories.
 	for _, name := range []string{"/etc/" + formMark, "../../" + formMark, "a/b/" + formMark} {
 		a, err := t.upload(ctx, form{part("file", name, "text/plain", "x")})
 		if err != nil || a.status != 200 || !bytes.Contains(a.body, []byte(`"filename":"`+formMark+`"`)) {
@@ -157,15 +156,15 @@ func forms(ctx context.Context, t *Target) (string, error) {
 	return "all bad forms were refused, paths became plain names", nil
 }
 
-// send writes bytes to the daemon as they are, closes that direction and returns what came back.
-// Closing one direction is how a client says that nothing comes any more, and still hears the answer.
+// send writes bytes to the daemon unchanged, closes that direction, and returns the answer. With a half-closed
+// connection, a client says that no more data follows and can still read.
 func (t *Target) send(ctx context.Context, head string, body []byte) (string, error) {
 	conn, err := t.Dial(ctx, 30*time.Second)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	// That the daemon does not take it all is its right.
+	// The daemon need not read everything.
 	_, _ = io.WriteString(conn, head)
 	_, _ = conn.Write(body)
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
@@ -175,14 +174,14 @@ func (t *Target) send(ctx context.Context, head string, body []byte) (string, er
 	return string(got), nil
 }
 
-// head is the head of a request of our own making.
+// head returns the head of a handwritten request.
 func (t *Target) head(method, path, contentType string, length int64) string {
 	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nanthropic-version: "+
 		"2023-06-01\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", method, path, t.Key,
 		contentType, length)
 }
 
-// lengths announces what is not true, in both directions.
+// lengths announces false lengths: too small and too large.
 func lengths(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -205,7 +204,7 @@ func lengths(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, f := range stored { // a form is whole with its last boundary, whatever should have followed
+	for _, f := range stored { // a form is complete with its last boundary, regardless of the announced length
 		if f.Filename == name && f.SizeBytes != 1000 {
 			return "", Breached("a file of 1000 bytes was stored with %d", f.SizeBytes)
 		}
@@ -232,7 +231,7 @@ func (t *Target) dropStored(ctx context.Context, name string) error {
 	return err
 }
 
-// interrupted breaks off after each sixteenth, beginning with nothing at all.
+// interrupted aborts uploads after each sixteenth, beginning with zero bytes.
 func interrupted(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -257,7 +256,7 @@ func interrupted(ctx context.Context, t *Target) (string, error) {
 	if n, err := t.storedFiles(ctx, name); err != nil || n != 0 {
 		return "", Breached("%d files were stored; %v", n, err)
 	}
-	// Who has gone is not waited for: what has come of the last one goes a moment after its answer.
+	// The daemon cleans up after a disconnected client with a short delay.
 	gone := "for i in $(seq 100); do find . -name '.berth*' | grep -q . || break; sleep 0.05; done"
 	if got, err := t.Output(ctx, b.id, "", "cd /workspace; cat "+name+"; "+gone+
 		"; find . -name '.berth*'"); err != nil || got != "old" {
@@ -266,7 +265,7 @@ func interrupted(ctx context.Context, t *Target) (string, error) {
 	return "32 uploads that broke off left nothing", nil
 }
 
-// twins has each upload consist of one letter, so that a mixture shows.
+// twins uploads files that consist of one letter each, so that a mixture is visible.
 func twins(ctx context.Context, t *Target) (string, error) {
 	b, err := t.box(ctx, proto.CreateContainer{})
 	if err != nil {

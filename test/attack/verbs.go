@@ -10,27 +10,26 @@ import (
 	"berth/proto"
 )
 
-// A box is a container as one of its users works on its files.
-// It shortens what nearly each case about files begins with.
+// A box is a container with one of its users. Most cases about files use it.
 type box struct {
 	t  *Target
 	id string
 	as string
 }
 
-// box makes a container of the target's class.
+// box creates a container of the target's class.
 func (t *Target) box(ctx context.Context, req proto.CreateContainer) (box, error) {
 	con, err := t.Container(ctx, req)
 	return box{t, con.ID, proto.UserDefault}, err
 }
 
-// root is the same container for its root.
+// root returns the same container with its root user.
 func (b box) root() box { return box{b.t, b.id, proto.UserRoot} }
 
-// at is the path of one of the container's routes.
+// at returns the path of one of the container's routes.
 func (b box) at(what string) string { return "/v1/containers/" + b.id + "/" + what }
 
-// query names a path and who asks, and what else a verb takes.
+// query returns the query for a path, the user, and further parameters of a verb.
 func (b box) query(path string, more ...string) url.Values {
 	q := url.Values{"path": {path}, "as": {b.as}}
 	for i := 0; i+1 < len(more); i += 2 {
@@ -39,29 +38,28 @@ func (b box) query(path string, more ...string) url.Values {
 	return q
 }
 
-// A verb is one thing that the API does with a path.
-// A case that goes through all of them needs no change when the API gets another.
+// A verb is one API operation on a path. A case that uses all verbs need not change when the API gets another.
 type verb struct {
 	name   string
 	writes bool
 	do     func(ctx context.Context, b box, path string) (answer, error)
 }
 
-// get is a verb that reads.
+// get returns a verb that reads.
 func get(what string) func(context.Context, box, string) (answer, error) {
 	return func(ctx context.Context, b box, path string) (answer, error) {
 		return b.t.ask(ctx, "GET", b.at("fs/"+what), b.query(path), nil)
 	}
 }
 
-// note is what the verbs that write write.
+// note is the text that writing verbs write.
 const note = "written by an attack"
 
-// replacing reports whether the verb may put something else into the place of a link.
-// Such verbs work on the link and not on what it leads to, as rename and unlink do.
+// replacing reports whether the verb may replace a link. Such verbs work on the link and not on its target, like
+// rename and unlink.
 func (v verb) replacing() bool { return v.name == "remove" || strings.HasPrefix(v.name, "move") }
 
-// verbs are all that the API does with paths in a container.
+// verbs are all API operations on paths in a container.
 var verbs = []verb{
 	{"read", false, get("content")},
 	{"stat", false, get("stat")},
@@ -81,7 +79,7 @@ var verbs = []verb{
 	{"create", true, editor("create", map[string]any{"file_text": note})},
 	{"str_replace", true, editor("str_replace", map[string]any{"old_str": "e", "new_str": "E"})},
 	{"insert", true, editor("insert", map[string]any{"insert_line": 0, "insert_text": note})},
-	// There has to be something to move, which is made anew each time.
+	// Create something to move each time.
 	{"move here", true, func(ctx context.Context, b box, path string) (answer, error) {
 		if a, err := b.t.ask(ctx, "PUT", b.at("fs/content"), b.query("/workspace/movable"), strings.NewReader(
 			note)); err != nil || a.status != 200 {
@@ -99,8 +97,8 @@ var verbs = []verb{
 	}},
 }
 
-// editor is a verb of the editor tool. Its refusals are results, so every answer should be a 200.
-// An editor works for the user who asks, by the same guest, and is one more way to open a path.
+// editor returns a verb of the editor tool. Its refusals are results, so the status should always be 200. The editor
+// acts as the requesting user through the same guest, and is another way to open a path.
 func editor(command string, input map[string]any) func(context.Context, box, string) (answer, error) {
 	return func(ctx context.Context, b box, path string) (answer, error) {
 		in := map[string]any{"command": command, "path": path}
@@ -113,8 +111,7 @@ func editor(command string, input map[string]any) func(context.Context, box, str
 	}
 }
 
-// archiveOf is a tar archive with one member that holds body.
-// The header may announce another size than the body has.
+// archiveOf returns a tar archive with one member that holds body. The header may announce another size.
 func archiveOf(h tar.Header, body string) []byte {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
@@ -125,10 +122,10 @@ func archiveOf(h tar.Header, body string) []byte {
 		h.Size = int64(len(body))
 	}
 	if err := w.WriteHeader(&h); err != nil {
-		panic(err) // ours to get right
+		panic(err) // an error in this package
 	}
 	_, _ = w.Write([]byte(body))
-	_ = w.Flush() // not Close: a member may have been announced longer than it is
+	_ = w.Flush() // not Close, which fails if the header announced more than body
 	buf.Write(make([]byte, 1024))
 	return buf.Bytes()
 }

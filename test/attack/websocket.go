@@ -21,12 +21,11 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Group 42: the live websocket.
-// One connection carries commands, input and output of a container, so it has to be as well guarded as all
-// routes together.
+// Group 42: the live websocket. One connection carries commands, input and output of a container. So it must be
+// protected as well as all routes together.
 var _ = register(
-	// Browsers let any page open a websocket to any host, and send no preflight (CWE-1385). The origin is
-	// all that tells the page.
+	// Browsers let any page open a websocket to any host, without a preflight (CWE-1385). Only the origin identifies
+	// the page.
 	Case{
 		Group: 42, Name: "websocket/foreign-origin",
 		Tries: "connect as a web page of another origin would, with the right key, from null, from a sibling " +
@@ -34,31 +33,30 @@ var _ = register(
 		Wants: "403",
 		Run:   foreignOrigin,
 	},
-	// A handshake is a GET, in which browsers cannot set a header; keys in URLs would be the tempting way
-	// out.
+	// A handshake is a GET in which browsers cannot set headers. Keys in URLs would be tempting as a workaround.
 	Case{
 		Group: 42, Name: "websocket/no-key",
 		Tries: "connect without a key, with one in a cookie, in the query, and with a wrong one as subprotocol",
 		Wants: "401",
 		Run:   socketWithoutKey,
 	},
-	// Each costs the daemon a goroutine or two and buffers. They must be bounded by memory that is small,
-	// not by a number that is soon reached.
+	// Each costs the daemon one or two goroutines and buffers. The limit must come from memory and be small, instead
+	// of a number that is soon reached.
 	Case{
 		Group: 42, Name: "websocket/idle-flood", Alone: true,
 		Tries: "hold thousands of websockets open that say nothing",
 		Wants: "a command runs as it did before, and all of them can be closed",
 		Run:   idleFlood,
 	},
-	// Each ping is answered; who reads no answers has them pile up, unless writing has a bound.
-	// CVE-2019-9512 was that in HTTP/2.
+	// Each ping is answered. If a client does not read, answers pile up unless writing has a limit. In HTTP/2 that
+	// was CVE-2019-9512.
 	Case{
 		Group: 42, Name: "websocket/ping-flood",
 		Tries: "send 200,000 pings and read no answer",
 		Wants: "the connection is held up or cut, and the daemon answers others",
 		Run:   pingFlood,
 	},
-	// A frame's length is eight bytes of the client's choice, and compression a bomb in waiting.
+	// The client chooses the length of a frame in eight bytes, and a compressed frame may be a bomb.
 	Case{
 		Group: 42, Name: "websocket/huge-frames",
 		Tries: "announce a frame of 1 GiB and of 2^63 bytes; send fragments that never end; send a compressed frame " +
@@ -66,7 +64,7 @@ var _ = register(
 		Wants: "the connection is closed before more than a few megabytes are read",
 		Run:   hugeFrames,
 	},
-	// A message that is wrong is a client's bug, and must not end the commands on the same connection.
+	// An invalid message is a bug of the client, and must not end the commands on the same connection.
 	Case{
 		Group: 42, Name: "websocket/bad-messages",
 		Tries: "messages that are no JSON, deep, of unknown types, with fields of other types, with other " +
@@ -76,8 +74,8 @@ var _ = register(
 	},
 )
 
-// dialLive opens the live websocket with this header and no more.
-// The library's dialer lets the caller set Origin, as no browser would.
+// dialLive opens the live websocket with exactly this header. The library's dialer can set any Origin, which a
+// browser cannot.
 func (t *Target) dialLive(ctx context.Context, container string, header http.Header, query string) (*websocket.Conn,
 	*http.Response, error) {
 	d := websocket.Dialer{HandshakeTimeout: 30 * time.Second, TLSClientConfig: rawTransport.TLSClientConfig}
@@ -85,7 +83,7 @@ func (t *Target) dialLive(ctx context.Context, container string, header http.Hea
 		container+"/live"+query, header)
 }
 
-// refusedSocket is a Breach unless a handshake is refused with this status.
+// refusedSocket returns a Breach unless a handshake is refused with this status.
 func (t *Target) refusedSocket(ctx context.Context, container, what string, header http.Header, query string,
 	status int) error {
 	conn, res, err := t.dialLive(ctx, container, header, query)
@@ -102,8 +100,7 @@ func (t *Target) refusedSocket(ctx context.Context, container, what string, head
 	return nil
 }
 
-// foreignOrigin has the right key, as a page would that was given it; the origin alone must be enough to
-// refuse.
+// foreignOrigin uses the right key, as a page might have it. The origin alone must be a reason to refuse.
 func foreignOrigin(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -127,7 +124,7 @@ func foreignOrigin(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("%d origins, all 403", len(origins)), nil
 }
 
-// socketWithoutKey tries to get in without a right key, in all places that a handshake has.
+// socketWithoutKey tries invalid keys in all places of a handshake.
 func socketWithoutKey(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -148,9 +145,8 @@ func socketWithoutKey(ctx context.Context, t *Target) (string, error) {
 	return "all 401", t.refusedSocket(ctx, con.ID, "the query", nil, "?key="+t.Key, http.StatusUnauthorized)
 }
 
-// connections is how many connections this program may hold, at most 10,000 and 1,000 where it is to be quick. The
-// daemon may hold as many: it is started with the same limit, or a higher one. Half of what may be open is left for
-// the rest of this program.
+// connections returns how many connections this program may hold: at most 10,000, or 1,000 in a quick run. The daemon
+// is started with the same or a higher limit on open files. Half of the limit is left for the rest of this program.
 func (t *Target) connections() int {
 	most := 10_000
 	if t.Quick {
@@ -163,7 +159,7 @@ func (t *Target) connections() int {
 	return min(most, int(lim.Cur)/2)
 }
 
-// idleFlood opens them and says nothing.
+// idleFlood opens that many connections and sends nothing.
 func idleFlood(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -179,7 +175,7 @@ func idleFlood(ctx context.Context, t *Target) (string, error) {
 		c, res, err := t.dialLive(ctx, con.ID, t.KeyHeader(), "")
 		if err != nil && res != nil && (res.StatusCode == http.StatusTooManyRequests ||
 			res.StatusCode == http.StatusServiceUnavailable) {
-			break // said so, and that is as good
+			break // the daemon refused it, which is also right
 		}
 		if err != nil {
 			return "", Breached("after %d websockets: %v", len(open), err)
@@ -192,7 +188,7 @@ func idleFlood(ctx context.Context, t *Target) (string, error) {
 	return fmt.Sprintf("with %d open a command still ran", len(open)), nil
 }
 
-// rawSocket is a websocket whose frames the caller writes itself.
+// rawSocket opens a websocket whose frames the caller writes itself.
 func (t *Target) rawSocket(ctx context.Context, container string, limit time.Duration, extra string) (net.Conn, error) {
 	conn, err := t.Dial(ctx, limit)
 	if err != nil {
@@ -205,12 +201,12 @@ func (t *Target) rawSocket(ctx context.Context, container string, limit time.Dur
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	// A small buffer, so that no frame is read ahead with the answer's header.
+	// A small buffer, so that no frame is read together with the answer's header.
 	res, err := http.ReadResponse(bufio.NewReaderSize(conn, 16), nil)
 	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
 		return nil, errors.Join(fmt.Errorf("the handshake was not answered as it should: %w", err), conn.Close())
 	}
-	// Agreeing to compress would let a small frame become a large message.
+	// With compression, a small frame could become a large message.
 	if res.Header.Get("Sec-WebSocket-Extensions") != "" {
 		return nil, errors.Join(Breached("it agreed to %q", res.Header.Get("Sec-WebSocket-Extensions")), conn.Close())
 	}
@@ -228,23 +224,23 @@ func pingFlood(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	defer conn.Close()
-	// 0x89 is a whole ping, with 125 bytes, the most that a control frame may have.
+	// 0x89 is a complete ping with 125 bytes, the maximum of a control frame.
 	ping := append([]byte{0x89, 0x80 | 125, 0, 0, 0, 0}, make([]byte, 125)...)
 	burst := []byte(strings.Repeat(string(ping), 100))
 	sent := 0
 	for ; sent < 200_000; sent += 100 {
 		_ = conn.SetWriteDeadline(time.Now().Add(3 * time.Second))
 		if _, err := conn.Write(burst); err != nil {
-			break // held up or cut
+			break // blocked or cut
 		}
 	}
 	return fmt.Sprintf("%d pings were taken; a command ran meanwhile", sent), t.alive(ctx, con.ID)
 }
 
-// tooMuch is what no message may take, in bytes: the limit of one is 2 MiB.
+// tooMuch is a size in bytes that no message may reach: the limit for a message is 2 MiB.
 const tooMuch = 16 << 20
 
-// hugeFrames writes the first bytes of a frame by hand and then goes on until it is cut.
+// hugeFrames writes the beginning of a frame by hand and then sends data until the connection is cut.
 func hugeFrames(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -254,14 +250,14 @@ func hugeFrames(ctx context.Context, t *Target) (string, error) {
 		return append(binary.BigEndian.AppendUint64([]byte{0x81, 0x80 | 127}, n), 0, 0, 0, 0)
 	}
 	piece := make([]byte, 1<<16)
-	// A fragment that is not the last: no bit for the end, and opcode 0, for what goes on.
+	// A fragment that is not the last one: no FIN bit, and opcode 0 for a continuation.
 	fragment := append([]byte{0x00, 0x80 | 126, 0xff, 0xff, 0, 0, 0, 0}, piece[:0xffff]...)
 	for what, try := range map[string]struct{ first, rest []byte }{
 		"a frame of 1 GiB":        {long(1 << 30), piece},
 		"a frame of 2^63 bytes":   {long(1 << 63), piece},
 		"a frame of 2^64-1 bytes": {long(1<<64 - 1), piece},
 		"fragments without end":   {[]byte{0x01, 0x80, 0, 0, 0, 0}, fragment},
-		// The first reserved bit says that it is compressed, which nobody agreed on.
+		// The first reserved bit marks it as compressed, which was not negotiated.
 		"a compressed frame":              {[]byte{0xc1, 0x85, 0, 0, 0, 0, 0xaa, 0x56, 0xca, 0x48, 0xcd}, piece},
 		"a ping of 64 KiB":                {[]byte{0x89, 0x80 | 126, 0xff, 0xff, 0, 0, 0, 0}, piece},
 		"a frame without a mask":          {[]byte{0x81, 0x02, '{', '}'}, piece},
@@ -281,7 +277,7 @@ func hugeFrames(ctx context.Context, t *Target) (string, error) {
 		if err == nil {
 			return "", Breached("%s: %d bytes were taken and the connection stayed", what, sent)
 		}
-		// A connection that takes nothing more and does not end holds its place for nothing.
+		// A connection that accepts no more data but stays open uses resources for nothing.
 		var late net.Error
 		if errors.As(err, &late) && late.Timeout() {
 			return "", Breached("%s: after %d bytes the connection neither went on nor ended", what, sent)
@@ -290,8 +286,8 @@ func hugeFrames(ctx context.Context, t *Target) (string, error) {
 	return "each connection was closed, and nothing was compressed", t.alive(ctx, con.ID)
 }
 
-// pour writes first once and rest again and again, until the other side has closed the connection. A nil error is
-// that it took too much.
+// pour writes first once and then rest repeatedly until the other side has closed the connection. It returns a nil
+// error if the other side accepted too much.
 func pour(conn net.Conn, first, rest []byte) (sent int, err error) {
 	closed := make(chan error, 1)
 	go func() {
@@ -315,14 +311,14 @@ func pour(conn net.Conn, first, rest []byte) (sent int, err error) {
 	return sent, nil
 }
 
-// randomBytes are another nonsense each time.
+// randomBytes returns new random bytes each time.
 func randomBytes(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // never fails
 	return b
 }
 
-// badMessages sends each on the same connection, which has to outlive them all.
+// badMessages sends all messages on the same connection, which must survive them.
 func badMessages(ctx context.Context, t *Target) (string, error) {
 	con, err := t.Container(ctx, proto.CreateContainer{})
 	if err != nil {
@@ -347,7 +343,7 @@ func badMessages(ctx context.Context, t *Target) (string, error) {
 		strings.Repeat(`{"cmd":`, 20_000), `{"type":"exec","cmd":{"command":"` + "\xff\xfe" + `"}}`,
 		`{"type":"exec","cmd":{"timeout_seconds":1e999,"command":"true"}}`,
 	}
-	if _, _, err := conn.ReadMessage(); err != nil { // ready
+	if _, _, err := conn.ReadMessage(); err != nil { // the connection is ready
 		return "", err
 	}
 	for _, text := range tries {

@@ -11,7 +11,7 @@ import (
 	"berth/test/bench"
 )
 
-// version is set when the program is linked.
+// version is set by the linker.
 var version = "dev"
 
 func main() {
