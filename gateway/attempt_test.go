@@ -11,8 +11,8 @@ import (
 	"berth/state/ledger"
 )
 
-// A turn stays written down in the place of one that an earlier daemon left, also while the container of that is
-// being deleted.
+// A turn that replaces one of an earlier daemon keeps its record, even while the container of the old turn is being
+// deleted.
 func TestTurnInThePlaceOfAnEarlierDaemons(t *testing.T) {
 	for name, meanwhile := range map[string]func(*gateway.Gateway){
 		"at once":   func(*gateway.Gateway) {},
@@ -34,7 +34,7 @@ func TestTurnInThePlaceOfAnEarlierDaemons(t *testing.T) {
 		meanwhile(g)
 		id, written := g.WriteTurn(r, nil)
 		g.WaitDeletes()
-		// with what was to be written later
+		// flushes asynchronous writes
 		if err := st.Ledger.Update(func(*ledger.Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// WriteTurn writes the turn of a request to the ledger, as if it had created the container. written returns the ID of
-// the turn that the ledger has.
+// WriteTurn writes the turn of a request to the ledger, as if the turn had created the container. written returns the
+// ID of the turn in the ledger.
 func (g *Gateway) WriteTurn(r Request, c Container) (id string, written func() string) {
 	t := g.attempts.enter(r).turn
 	t.request = r
@@ -20,10 +20,10 @@ func (g *Gateway) WriteTurn(r Request, c Container) (id string, written func() s
 	}
 }
 
-// WaitDeletes waits until containers that no client knows are deleted.
+// WaitDeletes waits for running deletions of containers that no client knows.
 func (g *Gateway) WaitDeletes() { g.attempts.deletes.Wait() }
 
-// A turn that is kept for those who send it again keeps its request only as long as it needs that.
+// A turn that is kept for retries keeps its request only as long as it needs it.
 func TestWhatIsKeptOfATurn(t *testing.T) {
 	type conversation struct{ Conversation }
 	content := []json.RawMessage{make([]byte, 10)}

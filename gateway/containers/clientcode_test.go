@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Code that has ended is not interrupted: what would be is other code.
+// Code that has ended is not interrupted: the interrupt would hit other code.
 func TestEndedCodeIsNotInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		interrupted := 0
@@ -15,7 +15,7 @@ func TestEndedCodeIsNotInterrupted(t *testing.T) {
 		run.budget.Reset(callTime + cellTime)
 		run.budget.Stop()
 		close(run.done)
-		for range 2 { // who asks for the result
+		for range 2 { // the result can be awaited more than once
 			if _, calls, err := run.await(t.Context()); calls != nil || err != nil {
 				t.Error(calls, err)
 			}

@@ -45,7 +45,7 @@ func TestPythonKeepsItsVariables(t *testing.T) {
 	})
 }
 
-// Code that ends its interpreter has its own files named, and not those that calls before it have.
+// If code ends its interpreter, the result lists its own files and not those of earlier calls.
 func TestFilesOfCodeThatEndsItsInterpreter(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "name": "code_execution", "input": {"code": "import os\ndef put(name, text): print(text, file=open(os.environ['OUTPUT_DIR'] + '/' + name, 'w'))\nput('a', 1)\nput('b', 1)"}}]}},
@@ -80,7 +80,7 @@ func TestLegacyPythonKeepsNothing(t *testing.T) {
 	}
 }
 
-// Who asks for it sees what commands write while they run; who does not gets the usual events alone.
+// A client that requests live output gets the output of running commands. Other clients get only the usual events.
 func TestLiveOutput(t *testing.T) {
 	for _, c := range []struct{ tool, name, input string }{
 		{bash, "bash_code_execution",

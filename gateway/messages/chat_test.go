@@ -30,7 +30,8 @@ func newChatSite(t *testing.T, script string) *site {
 	return s
 }
 
-// TestModelThatSpeaksChatCompletions has one call two commands at once, one of which fails, and read the results.
+// TestModelThatSpeaksChatCompletions lets a model call two commands at once, one of which fails, and read the
+// results.
 func TestModelThatSpeaksChatCompletions(t *testing.T) {
 	both(t, func(t *testing.T, stream bool) {
 		s := newChatSite(t, `{"turns": [
@@ -51,7 +52,7 @@ func TestModelThatSpeaksChatCompletions(t *testing.T) {
 	})
 }
 
-// TestArgumentsThatAreNoJSON reach the model again as what it wrote, in a call that failed.
+// TestArgumentsThatAreNoJSON checks that the model gets invalid arguments back as it wrote them, in a failed call.
 func TestArgumentsThatAreNoJSON(t *testing.T) {
 	both(t, func(t *testing.T, stream bool) {
 		call := `{"index":0,"id":"call_a","type":"function","function":{"name":"bash_code_execution","arguments":"{\"command\": \"date"}}`
@@ -75,8 +76,8 @@ func TestArgumentsThatAreNoJSON(t *testing.T) {
 	})
 }
 
-// quoted is a text as JSON.
+// quoted returns a text as JSON.
 func quoted(text string) string {
-	out, _ := json.Marshal(text) // strings always can be written
+	out, _ := json.Marshal(text) // cannot fail: a string
 	return string(out)
 }

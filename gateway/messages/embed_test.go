@@ -11,7 +11,7 @@ import (
 	"berth/session/sessiontest"
 )
 
-// byID is a block whose content is a stored file.
+// byID returns a block whose content is a stored file.
 func byID(kind, file string) map[string]any {
 	return map[string]any{"type": kind, "source": map[string]any{"type": "file", "file_id": file},
 		"cache_control": map[string]any{"type": "ephemeral"}}
@@ -19,7 +19,7 @@ func byID(kind, file string) map[string]any {
 
 const png = "\x89PNG\r\n\x1a\n and more"
 
-// An upstream knows nothing of the files stored here, so it gets their content; of its own ones, their IDs.
+// An upstream does not know the files stored here, so it gets their content. It gets IDs of its own files unchanged.
 func TestUpstreamsGetTheContentOfStoredFiles(t *testing.T) {
 	const foreign = "file_011CNha8iCJcU1wXNR6q4V8w"
 	seen := `[{"type": "text"},
@@ -83,8 +83,7 @@ func TestUpstreamsGetTheContentOfStoredFiles(t *testing.T) {
 	})
 }
 
-// What is not the caller's to read goes to the upstream as the ID that it is, and nothing else of the request is
-// touched.
+// If the caller may not read a file, the upstream gets the ID, and the rest of the request stays unchanged.
 func TestFilesOfOthersAreNotEmbedded(t *testing.T) {
 	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "ok"}]}}]}`)
 	theirs, err := s.Files.Put(t.Context(), files.Upload{Owner: "another", Filename: "a.txt"}, strings.NewReader(
@@ -127,8 +126,8 @@ func TestFilesWhoseTimeIsOver(t *testing.T) {
 	s.refuses(404, []any{byID("document", f.ID)}, f.ID, "expired")
 }
 
-// refuses fails the test unless a message is refused, with the tool and without it, in these words and before the
-// upstream hears of it.
+// refuses fails the test unless a message is refused with these words before the upstream is asked. It tries the
+// message with and without the tool.
 func (s *site) refuses(status int, content []any, words ...string) {
 	s.t.Helper()
 	for _, tool := range []bool{false, true} {

@@ -12,7 +12,7 @@ import (
 	"berth/session/sessiontest"
 )
 
-// What the upstream refuses in the first round is passed on as it is.
+// If the upstream refuses the first round, its answer is passed on unchanged.
 func TestUpstreamErrorsBeforeAnythingIsDone(t *testing.T) {
 	both(t, func(t *testing.T, stream bool) {
 		s := newSite(
@@ -27,7 +27,7 @@ func TestUpstreamErrorsBeforeAnythingIsDone(t *testing.T) {
 	})
 }
 
-// In a later round the client learns which container has the work, and that sending again is not free.
+// In a later round, the error tells the client which container has the work, and that a retry repeats work.
 func TestUpstreamErrorsInTheMiddle(t *testing.T) {
 	both(t, func(t *testing.T, stream bool) {
 		s := newSite(t, `{"turns": [
@@ -71,12 +71,12 @@ func TestUpstreamBreaksOff(t *testing.T) {
 	}
 }
 
-// slow is a script whose first command takes until it is told to end.
+// slow is a script whose first command runs until it is told to end.
 const slow = `{"plain": true, "turns": [
 	{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo begun >>/workspace/n; echo begun; sleep 1000"}}]}},
 	{"expect": {"last": [{"is_error": true, "content": {"$contains": "unavailable"}}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`
 
-// only is the one container that there is, once there is one.
+// only waits for the only container and returns it.
 func (s *site) only() *session.Session {
 	s.t.Helper()
 	var id string
@@ -94,7 +94,7 @@ func (s *site) only() *session.Session {
 	return c
 }
 
-// A container that goes while it works is a result that the model can read.
+// If a container is deleted while it works, the model gets a result that says so.
 func TestContainerGoesInTheMiddle(t *testing.T) {
 	for name, end := range map[string]func(s *site, c *session.Session) error{
 		"stopped": func(s *site, c *session.Session) error { return c.Stop(s.t.Context()) },
@@ -125,8 +125,8 @@ func TestContainerGoesInTheMiddle(t *testing.T) {
 	}
 }
 
-// A client that goes leaves nothing running; one that comes again, as SDKs do, gets on with the turn, and nothing is
-// run twice.
+// When a client disconnects, nothing keeps running. When it retries, as SDKs do, the turn continues, and nothing runs
+// twice.
 func TestClientGoesAndComesAgain(t *testing.T) {
 	both(t, func(t *testing.T, stream bool) {
 		s := newSite(t, slow)
@@ -172,7 +172,7 @@ func must(res *http.Response, err error) *http.Response {
 	return res
 }
 
-// Two tries of one request at once are one turn.
+// Two concurrent tries of one request are one turn.
 func TestTwoTriesAtOnce(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; while ! test -e /workspace/go; do sleep 0.05; done; cat /workspace/n"}}]}},
@@ -187,7 +187,7 @@ func TestTwoTriesAtOnce(t *testing.T) {
 	c := s.only()
 	within(t, 20*time.Second, "a command", func() bool { return c.Info().RunningExecs == 1 })
 	go try("1")
-	time.Sleep(50 * time.Millisecond) // whichever comes first, the outcome is the same
+	time.Sleep(50 * time.Millisecond) // the order does not affect the outcome
 	sessiontest.Bash(t, c, "touch /workspace/go")
 	a, b := <-answers, <-answers
 	s.played()
@@ -196,7 +196,7 @@ func TestTwoTriesAtOnce(t *testing.T) {
 	}
 }
 
-// The same request again is another turn, unless it has the same key.
+// The same request again is a new turn, unless it has the same key.
 func TestTheSameAgainIsRunAgain(t *testing.T) {
 	s := newSite(t, `{"plain": true, "loop": true, "turns": [
 		{"expect": {"headers": {"idempotency-key": null, "x-idempotency-key": null}}, "answer": {"content": [{"type": "tool_use", "id": "toolu_same", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; wc -l </workspace/n"}}]}},
@@ -225,7 +225,7 @@ func TestPings(t *testing.T) {
 	pings, began, running := 0, false, true
 	for _, e := range s.ask(body(bash, "go", "stream", true)).events {
 		switch {
-		case e.name == "content_block_start" && began: // of the result
+		case e.name == "content_block_start" && began: // the result's block
 			running = false
 		case e.name == "content_block_start":
 			began = true
@@ -239,7 +239,7 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// A container that was made for a turn that nobody heard the end of goes when nobody comes again for it.
+// A container is deleted if it was created for a turn whose client disconnected before the end and did not retry.
 func TestNothingIsLeftOfATurnThatWasGivenUp(t *testing.T) {
 	s := newSite(t, slow)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -260,7 +260,7 @@ func TestNothingIsLeftOfATurnThatWasGivenUp(t *testing.T) {
 	})
 }
 
-// meter is the secret of a key that can make containers, but run nothing in them until allow says so.
+// meter returns the secret of a key that can create containers but run nothing in them until allow permits it.
 func (s *site) meter() (secret string, allow func(bool)) {
 	s.t.Helper()
 	k, err := s.Keys.Create(proto.Caller{Owner: sessiontest.Owner}, proto.CreateKey{
@@ -279,7 +279,7 @@ func (s *site) meter() (secret string, allow func(bool)) {
 	}
 }
 
-// withUpload is a request whose container must be able to take a file before anything else.
+// withUpload returns a request whose container must first receive a file.
 func (s *site) withUpload() []byte {
 	req := body(bash, "")
 	req["messages"] = []any{map[string]any{"role": "user", "content": []any{map[string]any{"type": "container_upload",
@@ -287,7 +287,7 @@ func (s *site) withUpload() []byte {
 	return encode(s.t, req)
 }
 
-// A turn that cannot begin for now has one container, however often it is sent, and begins in that.
+// A turn that cannot begin yet has one container, no matter how often it is sent, and then begins in that container.
 func TestTriesToBeginHaveOneContainer(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "cat \"$INPUT_DIR/a.csv\""}}]}},
@@ -312,7 +312,7 @@ func TestTriesToBeginHaveOneContainer(t *testing.T) {
 	}
 }
 
-// What a turn made that never began goes with it.
+// What a turn created is deleted if the turn never began.
 func TestNothingIsLeftOfATurnThatNeverBegan(t *testing.T) {
 	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
 	key, _ := s.meter()
@@ -329,7 +329,7 @@ func TestNothingIsLeftOfATurnThatNeverBegan(t *testing.T) {
 	})
 }
 
-// A container whose time is over before its turn could begin is deleted, and makes room for another.
+// A container that expires before its turn could begin is deleted, and a new one can be created.
 func TestContainerExpiresBeforeItsTurnBegins(t *testing.T) {
 	s := newSiteOver(t, session.Config{MaxLifetime: time.Second},
 		`{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
@@ -352,8 +352,8 @@ func TestContainerExpiresBeforeItsTurnBegins(t *testing.T) {
 	}
 }
 
-// begunBefore has a turn that an earlier daemon began, and told the client the container of, be sent twice when it
-// cannot go on. It is the third answer of the script that would end it.
+// begunBefore prepares a turn that an earlier daemon began, and whose container the client knows. The turn is sent
+// twice while it cannot continue. The third answer of the script would end it.
 func begunBefore(t *testing.T) (s *site, c *session.Session, sent []byte, key string, allow func(bool)) {
 	t.Helper()
 	s = newSite(t, `{"plain": true, "turns": [
@@ -378,7 +378,7 @@ func begunBefore(t *testing.T) (s *site, c *session.Session, sent []byte, key st
 	return s, c, sent, key, allow
 }
 
-// A turn that an earlier daemon began, and that cannot go on for now, goes on later, and not anew.
+// A turn of an earlier daemon that cannot continue now continues later, and does not begin again.
 func TestTurnOfTheDaemonBeforeGoesOnLater(t *testing.T) {
 	s, c, sent, key, allow := begunBefore(t)
 	allow(true)
@@ -390,11 +390,11 @@ func TestTurnOfTheDaemonBeforeGoesOnLater(t *testing.T) {
 	}
 }
 
-// The container of such a turn is the client's, who was told of it, also if nobody comes again for the turn.
+// The container of such a turn stays, since the client knows it, even if the client does not retry.
 func TestContainerThatTheDaemonBeforeToldOfStays(t *testing.T) {
 	s, c, _, _, _ := begunBefore(t)
 	s.forget()
-	s.restart() // which waits for what is being deleted
+	s.restart() // waits for running deletions
 	if _, err := s.Sessions.Get(sessiontest.Owner, c.ID()); err != nil {
 		t.Error(err)
 	}

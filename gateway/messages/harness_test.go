@@ -28,7 +28,7 @@ import (
 	"berth/tools/skills"
 )
 
-// A site is the gateway behind its real edge, over real sessions, with an upstream that plays a script.
+// A site is the gateway behind its real edge, with real sessions and an upstream that plays a script.
 type site struct {
 	*sessiontest.Stack
 	t        *testing.T
@@ -37,28 +37,28 @@ type site struct {
 	service  *messages.Service
 	turns    *gateway.Gateway
 	host     *containers.Host
-	provided string // directory of skills
+	provided string // directory of provided skills
 
 	cfg     config
 	hostCfg containers.Config
-	close   func() // what serves it
+	close   func() // stops serving
 }
 
-// A config is what tests may change.
+// A config holds the options that tests may change.
 type config struct {
 	Upstreams *upstream.Set
 	Files     messages.Files
-	Ledger    *ledger.DB // not to be changed
+	Ledger    *ledger.DB // must not be changed
 	MaxRounds int
 }
 
-// newSite serves it; change may alter the gateway's limits.
+// newSite serves a script; change may alter the gateway's limits.
 func newSite(t *testing.T, script string, change ...func(*config)) *site {
 	t.Helper()
 	return newSiteOver(t, session.Config{}, script, change...)
 }
 
-// newSiteOver is newSite over sessions with limits of their own.
+// newSiteOver is newSite with limits for sessions.
 func newSiteOver(t *testing.T, limits session.Config, script string, change ...func(*config)) *site {
 	t.Helper()
 	var tools *bridge.Bridge
@@ -103,7 +103,7 @@ func newSiteOver(t *testing.T, limits session.Config, script string, change ...f
 	return s
 }
 
-// serve has a gateway answer requests.
+// serve starts a gateway that answers requests.
 func (s *site) serve() {
 	s.t.Helper()
 	s.host = containers.New(s.hostCfg)
@@ -124,14 +124,14 @@ func (s *site) serve() {
 	}
 }
 
-// restart is one of the gateway: what it has written down is all that is left of it.
+// restart restarts the gateway. Only what it has stored remains.
 func (s *site) restart() {
 	s.t.Helper()
 	s.close()
 	s.serve()
 }
 
-// want fails the test unless the upstream was asked what the script expects, to its end.
+// played fails the test unless the upstream has played the whole script.
 func (s *site) played() {
 	s.t.Helper()
 	if err := s.model.Err(); err != nil {
@@ -156,7 +156,7 @@ type event struct {
 	data json.RawMessage
 }
 
-// A message is what the tests look at of one.
+// A message has the members of a message that the tests check.
 type message struct {
 	ID           string           `json:"id"`
 	Model        string           `json:"model"`
@@ -179,7 +179,7 @@ type message struct {
 	} `json:"error"`
 }
 
-// request makes one; header overrides.
+// request returns a request; header overrides the defaults.
 func (s *site) request(path string, body []byte, header ...string) *http.Request {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(s.t.Context(), "POST", s.url+path, bytes.NewReader(body))
@@ -195,7 +195,7 @@ func (s *site) request(path string, body []byte, header ...string) *http.Request
 	return r
 }
 
-// send sends a body as it is.
+// send sends a body unchanged.
 func (s *site) send(body []byte, header ...string) reply {
 	s.t.Helper()
 	res, err := http.DefaultClient.Do(s.request("/v1/messages", body, header...))
@@ -222,7 +222,7 @@ func (s *site) read(res *http.Response) reply {
 	return r
 }
 
-// ask sends a request that is given as an object, and wants a message.
+// ask sends a request that is given as an object, and expects a message.
 func (s *site) ask(body map[string]any, header ...string) reply {
 	s.t.Helper()
 	r := s.send(encode(s.t, body), header...)
@@ -241,7 +241,7 @@ func encode(t *testing.T, v any) []byte {
 	return b
 }
 
-// body is a request with a code execution tool and one user message.
+// body returns a request with a code execution tool and one user message.
 func body(tool, text string, more ...any) map[string]any {
 	b := map[string]any{
 		"model": "m", "max_tokens": 100, "tools": []any{map[string]any{"type": tool, "name": "code_execution"}},
@@ -272,7 +272,7 @@ func eventsOf(t *testing.T, data []byte) (list []event) {
 	return list
 }
 
-// accumulate makes the message of a stream, as SDKs do, and fails where the order of its events is not theirs.
+// accumulate builds the message of a stream, as SDKs do. It fails if the order of events is wrong.
 func accumulate(t *testing.T, events []event) (m message) {
 	t.Helper()
 	var whole map[string]any
@@ -350,7 +350,7 @@ func accumulate(t *testing.T, events []event) (m message) {
 	return m
 }
 
-// types are those of the blocks, in order.
+// types returns the types of the blocks, in order.
 func (m message) types() string {
 	list := []string{}
 	for _, b := range m.Content {
@@ -359,7 +359,7 @@ func (m message) types() string {
 	return strings.Join(list, " ")
 }
 
-// result is the content of a block.
+// result returns the content of a block.
 func (m message) result(t *testing.T, i int) map[string]any {
 	t.Helper()
 	if i >= len(m.Content) {
@@ -383,7 +383,7 @@ func (s *site) upload(name, content string) string {
 	return f.ID
 }
 
-// within waits for something that other goroutines bring about.
+// within waits for a condition that other goroutines bring about.
 func within(t *testing.T, limit time.Duration, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !is(); {
@@ -394,7 +394,7 @@ func within(t *testing.T, limit time.Duration, what string, is func() bool) {
 	}
 }
 
-// forget has the gateway forget all that waits for clients.
+// forget makes the gateway forget everything that waits for clients.
 func (s *site) forget() {
 	s.turns.Forget(0)
 	s.host.Forget(0)

@@ -20,7 +20,7 @@ func TestIDsAreTakenBack(t *testing.T) {
 	}
 }
 
-// translate is the history of a request as the upstream gets it.
+// translate returns the history of a request as the upstream gets it.
 func translate(t *testing.T, messages string) (string, []call) {
 	t.Helper()
 	list, err := parseArray([]byte(messages))
@@ -114,7 +114,7 @@ func TestHistoryAsTheUpstreamGetsIt(t *testing.T) {
 	}
 }
 
-// A conversation with many calls takes some times as long as reading it, and not minutes.
+// The time for a conversation with many calls must be a small multiple of the time for reading it.
 func TestManyCalls(t *testing.T) {
 	const n = 8000
 	var uses, results, turns []json.RawMessage
@@ -162,7 +162,7 @@ func TestManyFiles(t *testing.T) {
 	if list, err := q.readFiles(); err != nil || len(list) != len(files) || !list[7].Current {
 		t.Errorf("%d files, %v", len(list), err)
 	}
-	if took := time.Since(began); took > 20*time.Second { // half a minute, if each is looked for among all
+	if took := time.Since(began); took > 20*time.Second { // half a minute if each call is searched for among all
 		t.Errorf("it took %s", took)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"berth/gateway/upstream"
 )
 
-// oddSite has an upstream that answers in its own way.
+// oddSite uses an upstream with an unusual answer.
 func oddSite(t *testing.T, kind, answer string) *site {
 	t.Helper()
 	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -44,7 +44,7 @@ func TestTheSameIDInEachRound(t *testing.T) {
 	})
 }
 
-// What an upstream leaves out is made up for: SDKs count on it.
+// The gateway adds what an upstream leaves out, because SDKs rely on it.
 func TestUpstreamsThatLeaveOutMuch(t *testing.T) {
 	for kind, answer := range map[string]string{
 		"application/json": `{"content": [{"type": "text", "text": "hi"}]}`,
@@ -70,7 +70,7 @@ data: {"type": "message_stop"}
 	}
 }
 
-// A model that calls a tool is given its result, whatever its upstream says of why it stopped.
+// A model that calls a tool gets the result, regardless of the stop reason that its upstream reports.
 func TestCallsBehindTheWrongStopReason(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [
 		{"answer": {"stop_reason": "end_turn", "content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo one"}}]}},
@@ -94,7 +94,7 @@ func TestAnErrorAsTheFirstEvent(t *testing.T) {
 	})
 }
 
-// Code that an upstream has run itself is not run again, and goes back to it as it came.
+// Code that an upstream has run itself is not run again, and goes back to it unchanged.
 func TestCodeThatTheUpstreamHasRun(t *testing.T) {
 	const own = `{"type": "server_tool_use", "id": "srvtoolu_n", "name": "code_execution", "input": {"code": "await web_search({})"}},
 		{"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_n", "content": {"type": "encrypted_code_execution_result", "encrypted_stdout": "zzz", "stderr": "", "return_code": 0, "content": []}}`
@@ -113,7 +113,7 @@ func TestCodeThatTheUpstreamHasRun(t *testing.T) {
 	})
 }
 
-// A tool that is forced is so once, also if the turn pauses: it would never end otherwise.
+// A tool choice is forced only once, even if the turn pauses. Otherwise the turn would never end.
 func TestToolChoiceIsNotForcedAgainAfterAPause(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [
 		{"expect": {"body": {"/tool_choice": {"type": "any"}}}, "answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo one"}}]}},
@@ -128,8 +128,7 @@ func TestToolChoiceIsNotForcedAgainAfterAPause(t *testing.T) {
 	s.played()
 }
 
-// What deltas of a kind that is not known here give a block goes back to the upstream, such as the summary of what
-// was said before.
+// Members that deltas of an unknown type add to a block go back to the upstream, such as the summary in a compaction.
 func TestDeltasThatAreNotKnown(t *testing.T) {
 	const events = `data: {"type": "message_start", "message": {"content": []}}
 
@@ -158,7 +157,7 @@ data: {"type": "message_stop"}
 	s.played()
 }
 
-// JSON that goes over several lines is one line of a stream.
+// JSON with several lines becomes one line of a stream.
 func TestAnswerOfSeveralLines(t *testing.T) {
 	s := oddSite(t, "application/json", "{\r\n  \"content\": [{\n    \"type\": \"text\",\n    \"text\": "+
 		"\"one\\ntwo\"\n  }, {\n    \"type\": \"odd\",\n    \"list\": [\n      1\n    ]\n  }],\n  \"usage\": {\n    "+
@@ -170,7 +169,7 @@ func TestAnswerOfSeveralLines(t *testing.T) {
 	}
 }
 
-// Upstreams refuse texts without words, also those that they sent.
+// Upstreams refuse empty texts, even those that they have sent.
 func TestTextsWithoutWords(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "text", "text": " \n"}, {"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo one"}}]}},
@@ -181,7 +180,7 @@ func TestTextsWithoutWords(t *testing.T) {
 	s.played()
 }
 
-// Answers to calls of code must be those to its calls, all of them; nothing is used up by a request that is refused.
+// Answers to calls by code must cover exactly its calls. A refused request uses up nothing.
 func TestAnswersToOtherCalls(t *testing.T) {
 	s := newSite(t, remoteScript("import asyncio\nprint(await asyncio.gather(query({'n': 1}), query({'n': 2})))",
 		`{"content": "['1', '2']\n"}`))
@@ -204,7 +203,8 @@ func TestAnswersToOtherCalls(t *testing.T) {
 	s.played()
 }
 
-// Code that waits for a client makes room for other code: that would wait for it, and be asked for its calls.
+// Code that waits for a client is ended when other code needs the interpreter. Otherwise the other code would wait
+// for it and be asked for its calls.
 func TestCodeThatNobodyAnswersMakesRoom(t *testing.T) {
 	for name, ask := range map[string]func(string, ...any) map[string]any{"with tools": withRemote, "without": func(
 		text string, more ...any) map[string]any {
@@ -236,7 +236,7 @@ func TestCodeThatNobodyAnswersMakesRoom(t *testing.T) {
 	}
 }
 
-// Tools have names that are none in Python; the model is told what they are called there.
+// Some tools have names that are invalid in Python; the model is told their names there.
 func TestToolsWhoseNamesAreNotPythons(t *testing.T) {
 	for name, function := range map[string]string{"get-weather": "get_weather", "import": `tools["import"]`,
 		"print": `tools["print"]`, "1st": `tools["1st"]`, "__x__": `tools["__x__"]`} {
@@ -257,7 +257,7 @@ func TestToolsWhoseNamesAreNotPythons(t *testing.T) {
 	}
 }
 
-// A model has no room for all that a command can write; the client gets it.
+// A model's context cannot hold all that a command may write; the client gets the whole output.
 func TestLongOutputIsShortenedForTheModel(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo begin; yes é | head -c 600000; echo end"}}]}},

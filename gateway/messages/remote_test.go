@@ -19,7 +19,7 @@ import (
 	"berth/tools/bridge"
 )
 
-// withRemote is a request whose code may call the client's tool query.
+// withRemote returns a request whose code may call the client's tool query.
 func withRemote(text string, more ...any) map[string]any {
 	req := body(repl, text, more...)
 	req["tools"] = append(req["tools"].([]any), map[string]any{
@@ -30,7 +30,7 @@ func withRemote(text string, more ...any) map[string]any {
 	return req
 }
 
-// remoteScript is a model that runs one program and speaks.
+// remoteScript returns a script for a model that runs one program and then writes a text.
 func remoteScript(program, expect string) string {
 	code, _ := json.Marshal(program)
 	return `{"plain": true, "turns": [
@@ -40,7 +40,7 @@ func remoteScript(program, expect string) string {
 		`]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`
 }
 
-// answerCalls is the user message that answers all calls of code in a message.
+// answerCalls returns the user message that answers all calls by code in a message.
 func answerCalls(t *testing.T, m message, answer func(input map[string]any) (string, bool)) []any {
 	t.Helper()
 	list := []any{}
@@ -86,7 +86,7 @@ func TestCodeCallsTheClientsTools(t *testing.T) {
 	})
 }
 
-// A tool's failure is an exception in the code, and what was answered once is not asked again.
+// A tool's failure is an exception in the code, and a call that was answered once is not sent again.
 func TestFailuresOfTheClientsTools(t *testing.T) {
 	s := newSite(t, remoteScript("try:\n    await query({'n': 1})\nexcept Exception as e:\n    "+
 		"print(type(e).__name__, e)\ntry:\n    await query({'n': 'x'})\nexcept Exception as e:\n    "+
@@ -111,7 +111,7 @@ func TestFailuresOfTheClientsTools(t *testing.T) {
 		!strings.Contains(r.msg.Error.Message, "tool_result") {
 		t.Errorf("%d %s", r.status, r.body)
 	}
-	for range 2 { // one that comes again gets the same
+	for range 2 { // a retry gets the same answer
 		if m := s.ask(next, "X-Stainless-Retry-Count", "1").msg; m.types() != "code_execution_tool_result text" {
 			t.Errorf("%+v", m)
 		}
@@ -119,7 +119,7 @@ func TestFailuresOfTheClientsTools(t *testing.T) {
 	s.played()
 }
 
-// Code that is gone when the answers come is a result, not a hang.
+// If the code is gone when the answers come, the call gets an error result and does not hang.
 func TestCodeIsLostBetweenTurns(t *testing.T) {
 	s := newSite(t, remoteScript("print(await query({'n': 1}))",
 		`{"is_error": true, "content": {"$contains": "unavailable"}}`))
@@ -169,7 +169,7 @@ func TestWhatDoesNotGoWithCallsByCode(t *testing.T) {
 	}
 }
 
-// An ear hears an answer, until on fails.
+// An ear receives an answer until on fails.
 type ear struct {
 	*httptest.ResponseRecorder
 	on func(p []byte) error
@@ -182,7 +182,7 @@ func (e ear) Write(p []byte) (int, error) {
 	return e.ResponseRecorder.Write(p)
 }
 
-// listen sends a request with an ear of its own.
+// listen sends a request and receives the answer with an ear.
 func (s *site) listen(ctx context.Context, req map[string]any, on func(p []byte) error) error {
 	s.t.Helper()
 	r := messages.Request{Owner: sessiontest.Owner, Path: "/v1/messages", Header: http.Header{
@@ -190,9 +190,9 @@ func (s *site) listen(ctx context.Context, req map[string]any, on func(p []byte)
 	return s.service.Answer(ctx, ear{httptest.NewRecorder(), on}, r, func(err error) any { return err.Error() })
 }
 
-// A client that goes while its code begins leaves nothing running that nobody sees to, and nothing is run twice.
+// When a client disconnects while its code starts, no code keeps running unattended, and nothing runs twice.
 func TestClientGoesAsItsCodeBegins(t *testing.T) {
-	for range 5 { // it may go at any moment of it
+	for range 5 { // it may disconnect at any moment of the start
 		s := newSite(t, remoteScript("with open('/workspace/n', 'a') as f: f.write('x')\nprint(1)",
 			`{"tool_use_id": "toolu_code"}`))
 		box := s.Create(t, proto.CreateContainer{})
@@ -200,7 +200,7 @@ func TestClientGoesAsItsCodeBegins(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		called := false
 		err := s.listen(ctx, req, func(p []byte) error {
-			// which comes before a call is run
+			// comes before a call is run
 			if called = called || bytes.Contains(p, []byte("server_tool_use")); called &&
 				bytes.HasPrefix(p, []byte("event: ping")) {
 				cancel()
@@ -221,7 +221,7 @@ func TestClientGoesAsItsCodeBegins(t *testing.T) {
 	}
 }
 
-// A client that goes in the middle of the calls gets the same ones when it comes again.
+// A client that disconnects in the middle of the calls gets the same calls when it retries.
 func TestClientGoesInTheMiddleOfCalls(t *testing.T) {
 	s := newSite(t, remoteScript("import asyncio\nwith open('/workspace/n', 'a') as f: f.write('x')\nprint(await "+
 		"asyncio.gather(query({'n': 1}), query({'n': 2})))", `{"content": "['1', '2']\n"}`))
@@ -254,7 +254,7 @@ func TestClientGoesInTheMiddleOfCalls(t *testing.T) {
 	}
 }
 
-// A turn that ends under a later daemon, without its upstream being asked again, has used what it had before.
+// A turn that ends under a later daemon without another round keeps its earlier usage.
 func TestUsageUnderALaterDaemon(t *testing.T) {
 	const usage = `"usage": {"input_tokens": 100, "output_tokens": 10}`
 	s := newSite(t, `{"plain": true, "turns": [
@@ -284,7 +284,7 @@ func TestUsageUnderALaterDaemon(t *testing.T) {
 	}
 }
 
-// A model may use the ID of a call again, in the same answer and in a later one: it means another call.
+// A model may reuse the ID of a call, in the same answer and in a later one. It then means a new call.
 func TestCodeUnderAnIDThatWasThereBefore(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "id": "toolu_code", "name": "code_execution", "input": {"code": "print(await query({'n': 1}))"}}]}},
@@ -309,7 +309,7 @@ func TestCodeUnderAnIDThatWasThereBefore(t *testing.T) {
 	s.played()
 }
 
-// Of many that want to run code in one interpreter at once, one does.
+// Of many concurrent runs of code in one interpreter, one succeeds.
 func TestCodeOfManyTurnsInOneContainer(t *testing.T) {
 	const many = 8
 	s := newSite(
@@ -322,7 +322,7 @@ func TestCodeOfManyTurnsInOneContainer(t *testing.T) {
 			"type": "object"}})
 		program := fmt.Sprintf("import asyncio, os\nwhile not os.path.exists('/workspace/go'): await "+
 			"asyncio.sleep(0.02)\nprint(await query({'n': %d}))", i)
-		// code that runs when the client has answered for its own part
+		// code that runs after the client has answered its own calls
 		req["messages"] = append(req["messages"].([]any),
 			map[string]any{"role": "assistant", "content": []any{
 				map[string]any{"type": "server_tool_use", "id": "srvtoolu_code", "name": "code_execution",

@@ -68,7 +68,7 @@ func TestUsageIsSummed(t *testing.T) {
 
 func TestSchemasThatLeadNowhere(t *testing.T) {
 	deep := strings.Repeat(`{"items":`, 100) + `{}` + strings.Repeat(`}`, 100)
-	wide := `{"$defs":{` // each refers twice to the next
+	wide := `{"$defs":{` // each refers to the next one twice
 	for i := range 40 {
 		wide += `"d` + string(rune('0'+i)) + `":{"a":{"$ref":"#/$defs/d` + string(rune('1'+i)) +
 			`"},"b":{"$ref":"#/$defs/d` + string(rune('1'+i)) + `"}},`

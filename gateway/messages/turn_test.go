@@ -22,7 +22,7 @@ func both(t *testing.T, test func(t *testing.T, stream bool)) {
 	}
 }
 
-// twoRounds is a script in which the model runs one command and then speaks.
+// twoRounds is a script in which the model runs one command and then writes a text.
 const twoRounds = `{"plain": true, "turns": [
 	{"expect": {"tools": ["bash_code_execution", "text_editor_code_execution"], "no_tools": ["code_execution"], "messages": 1},
 	 "answer": {"content": [{"type": "text", "text": "I look."}, {"type": "tool_use", "id": "toolu_a1", "name": "bash_code_execution", "input": {"command": "echo out; echo err >&2; exit 3"}}]}},
@@ -67,7 +67,7 @@ func TestCommandAndAnswer(t *testing.T) {
 	}
 }
 
-// A request without the tool, and its answer, go through byte for byte.
+// A request without the tool and its answer are passed through byte for byte.
 func TestWithoutTheToolNothingIsTouched(t *testing.T) {
 	const answer = `{ "id":"msg_1",  "type":"message","role":"assistant","content":[{"type":"text","text":"\u00e9"}],"model":"m","stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1} }`
 	s := newSite(
@@ -92,7 +92,7 @@ func TestWithoutTheToolNothingIsTouched(t *testing.T) {
 	}
 }
 
-// The pieces of a stream that is only passed on come when they come.
+// A stream that is passed through is forwarded piece by piece without delay.
 func TestAStreamIsPassedOnAsItComes(t *testing.T) {
 	s := newSite(
 		t,
@@ -163,7 +163,7 @@ func TestEditorAndParallelCalls(t *testing.T) {
 	})
 }
 
-// A key sees its own containers and files alone.
+// A key can only see its own containers and files.
 func TestOthersHaveNothing(t *testing.T) {
 	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
 	f, err := s.Files.Put(t.Context(), files.Upload{Owner: "somebody else", Filename: "a"}, strings.NewReader("secret"))
@@ -188,7 +188,7 @@ func TestOthersHaveNothing(t *testing.T) {
 	}
 }
 
-// again is the request that goes on with a conversation.
+// again returns the request that continues a conversation.
 func again(req map[string]any, m message, user any) map[string]any {
 	next := map[string]any{}
 	for k, v := range req {
@@ -248,7 +248,7 @@ func TestClientAndServerToolsInOneTurn(t *testing.T) {
 		next := again(req, first, []any{map[string]any{"type": "tool_result", "tool_use_id": "toolu_c",
 			"content": "rain"}})
 		next["container"] = map[string]any{"id": c.ID()}
-		for range 2 { // also if a client sends it again by itself, the command runs once
+		for range 2 { // the command runs once even if the client repeats the request
 			second := s.ask(next).msg
 			if second.StopReason != "end_turn" || second.types() != "bash_code_execution_tool_result text" ||
 				second.result(t, 0)["stdout"] != "x\n" || second.Content[0]["tool_use_id"] != "srvtoolu_s" ||
@@ -277,7 +277,7 @@ func TestUploads(t *testing.T) {
 		map[string]any{"type": "text", "text": "sum"}}}}
 	first := s.ask(req).msg
 	next := again(req, first, "again")
-	delete(next, "container") // a fresh one gets the files of earlier turns too
+	delete(next, "container") // a new container also gets the files of earlier turns
 	second := s.ask(next).msg
 	if first.Container == nil || second.Container == nil || first.Container.ID == second.Container.ID {
 		t.Errorf("%+v, %+v", first.Container, second.Container)
@@ -291,7 +291,7 @@ func TestUploads(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	s.played()
-	r := s.send(encode(t, req)) // now it is this turn's
+	r := s.send(encode(t, req)) // the file is now current
 	if r.status != 404 || r.msg.Error == nil || !strings.Contains(r.msg.Error.Message, b) {
 		t.Errorf("%d %s", r.status, r.body)
 	}
@@ -324,7 +324,7 @@ func TestContainersThatAreNotThere(t *testing.T) {
 	}
 }
 
-// A model may give a command the ID of one that an earlier answer left to be run: it is another one.
+// A model may give a command the ID of a pending command of an earlier answer. It is then a new command.
 func TestCommandUnderTheIDOfAPendingOne(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "id": "toolu_1", "name": "bash_code_execution", "input": {"command": "echo first"}}, {"type": "tool_use", "id": "toolu_own", "name": "own", "input": {}}]}},

@@ -12,7 +12,7 @@ import (
 	"berth/proto"
 )
 
-// translated is a request as an upstream of chat completions gets it.
+// translated returns a request as a chat completions upstream gets it.
 func translated(t *testing.T, body string) string {
 	t.Helper()
 	r, err := readMessages([]byte(body))
@@ -171,8 +171,8 @@ func TestWhatCannotBeExpressed(t *testing.T) {
 	}
 }
 
-// TestChatConversation has a scripted model that speaks chat completions, which checks each request, and asks it as
-// JSON and as a stream.
+// TestChatConversation uses a scripted model that speaks chat completions and checks each request. It asks the model
+// as JSON and as a stream.
 func TestChatConversation(t *testing.T) {
 	script := `{"turns": [
 		{"expect": {"path": "/v1/chat/completions", "model": "qwen", "stream": %v, "tools": ["bash"], "headers": {"authorization": "Bearer sk-local", "x-api-key": null, "anthropic-version": null}},
@@ -204,7 +204,7 @@ func TestChatConversation(t *testing.T) {
 	}
 }
 
-// answered is an upstream's answer, put together from its events where it is a stream.
+// answered returns an upstream's answer. It assembles a streamed answer from its events.
 func answered(t *testing.T, u *Upstream, body string) message {
 	t.Helper()
 	res, text := do(t, u, head(), body)
@@ -225,7 +225,7 @@ func answered(t *testing.T, u *Upstream, body string) message {
 	return msg
 }
 
-// assemble puts a message together from its events, and checks their order. An error event ends it.
+// assemble builds a message from its events and checks their order. An error event ends it.
 func assemble(t *testing.T, text string) (msg message, failed *fault) {
 	t.Helper()
 	open, stopped, ended := -1, true, false
@@ -322,7 +322,7 @@ func serve(t *testing.T, status int, kind, text string) *Upstream {
 
 const askedStops = `{"model":"m","max_tokens":9,"stop_sequences":["END"],"messages":[{"role":"user","content":"x"}]}`
 
-// TestAnswersOfServers has what servers were seen to write beside the official shape.
+// TestAnswersOfServers has answers of real servers that deviate from the official format.
 func TestAnswersOfServers(t *testing.T) {
 	choice := func(message, finish string) string {
 		return `{"choices":[{"index":0,"message":` + message + `,"finish_reason":` + finish +
@@ -388,7 +388,7 @@ func TestAnswersOfServers(t *testing.T) {
 			if *msg.StopReason != c.stop || c.stop == "stop_sequence" && *msg.StopSequence != "END" {
 				t.Errorf("stop reason %s", *msg.StopReason)
 			}
-			// A server that does not stream gives the same to who asks for a stream.
+			// A server that does not stream sends the same answer to a request for a stream.
 			streamed := answered(t, u, strings.Replace(askedStops, `"model"`, `"stream":true,"model"`, 1))
 			sameJSON(t, string(encode(streamed.Content)), c.content)
 			if *streamed.StopReason != c.stop || streamed.Usage != msg.Usage {

@@ -24,7 +24,7 @@ func zipped(t *testing.T, text string) []byte {
 	return b.Bytes()
 }
 
-// Some proxies compress answers that nobody asked them to.
+// Some proxies compress answers although the request forbids it.
 func TestAnswersThatArePacked(t *testing.T) {
 	const answer, refusal = `{"type":"message"}`,
 		`{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}`

@@ -18,7 +18,7 @@ import (
 	"berth/test/scripted"
 )
 
-// play serves a script, and fails the test if anything else came than it expects or too little.
+// play serves a script. It fails the test if requests differ from the script or if turns are left.
 func play(t *testing.T, script string) (*scripted.Server, string) {
 	t.Helper()
 	s, err := scripted.Load(strings.NewReader(script))
@@ -36,7 +36,7 @@ func play(t *testing.T, script string) (*scripted.Server, string) {
 	return srv, web.URL
 }
 
-// only is the one upstream of a configuration.
+// only returns the single upstream of a configuration.
 func only(t *testing.T, cfg Config) *Upstream {
 	t.Helper()
 	s, err := Open([]Config{cfg}, nil)
@@ -106,7 +106,7 @@ func TestKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		key            string
 		client         []string
-		apiKey, bearer string // "" is null
+		apiKey, bearer string // "" stands for null
 	}{
 		"configured":         {"sk-c", []string{"X-Api-Key", "berth_1"}, "sk-c", ""},
 		"configured, bearer": {"sk-c", []string{"Authorization", "Bearer berth_1"}, "", "Bearer sk-c"},
@@ -222,7 +222,7 @@ func TestKeysOfUpstreams(t *testing.T) {
 	}
 }
 
-// TestProxy goes to an upstream that only a proxy can find.
+// TestProxy uses an upstream that is only reachable through a proxy.
 func TestProxy(t *testing.T) {
 	_, addr := play(t, `{"turns": [{"answer": {"content": []}}]}`)
 	to, err := url.Parse(addr)
@@ -279,7 +279,7 @@ func TestErrorsOfUpstreams(t *testing.T) {
 
 const stream = `{"model":"m","stream":true,"max_tokens":9,"messages":[{"role":"user","content":"hello"}]}`
 
-// TestStreamIsNotBuffered has the upstream wait in the middle of its answer until the first half has arrived.
+// TestStreamIsNotBuffered lets the upstream wait in the middle of its answer until the first half has arrived.
 func TestStreamIsNotBuffered(t *testing.T) {
 	srv,
 		addr := play(
@@ -367,8 +367,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestNothingIsSentTwice has an upstream that takes a request on a kept connection and dies: whoever has an
-// idempotency key would have it repeated by net/http.
+// TestNothingIsSentTwice uses an upstream that accepts a request on a kept connection and dies. If the request had an
+// idempotency key, net/http would repeat it.
 func TestNothingIsSentTwice(t *testing.T) {
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		var requests atomic.Int64
@@ -392,7 +392,7 @@ func TestNothingIsSentTwice(t *testing.T) {
 	}
 }
 
-// counting is an upstream that answers with a handler, and how many connections to it were opened.
+// counting returns an upstream that answers with a handler, and the number of connections that were opened to it.
 func counting(t *testing.T, answer http.HandlerFunc) (*Upstream, *atomic.Int64) {
 	t.Helper()
 	opened := &atomic.Int64{}
@@ -417,14 +417,14 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfStreamsAreKept reads streams as far as their last event: their end comes a moment later.
+// TestConnectionsOfStreamsAreKept reads streams up to their last event; their end comes a moment later.
 func TestConnectionsOfStreamsAreKept(t *testing.T) {
 	read := make(chan bool)
 	u, opened := counting(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "data: {}\n\n")
 		_ = http.NewResponseController(w).Flush()
 		if last := <-read; last {
-			<-r.Context().Done() // an answer that does not end
+			<-r.Context().Done() // an answer without an end
 		}
 	})
 	const n = 20
@@ -441,7 +441,7 @@ func TestConnectionsOfStreamsAreKept(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := opened.Load(); got > n/4 { // one, but for a machine that stands still in between
+	if got := opened.Load(); got > n/4 { // normally one; more if the machine stalls
 		t.Errorf("%d connections for %d streams", got, n)
 	}
 }

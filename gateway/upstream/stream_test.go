@@ -12,7 +12,7 @@ import (
 	"berth/proto/sse"
 )
 
-// chunks are events of chat completions, one for each delta.
+// chunks returns events of chat completions, one for each delta.
 func chunks(finish string, deltas ...string) string {
 	var b strings.Builder
 	for _, d := range deltas {
@@ -29,7 +29,7 @@ func calling(parts ...string) string { return `{"tool_calls":[` + strings.Join(p
 
 const done = "data: [DONE]\n\n"
 
-// TestStreamsOfServers has what servers were seen to stream.
+// TestStreamsOfServers has streams of real servers.
 func TestStreamsOfServers(t *testing.T) {
 	two := `[{"type":"tool_use","id":"a","name":"f","input":{"x":1}},{"type":"tool_use","id":"b","name":"g","input":{"y":2}}]`
 	for name, c := range map[string]struct{ stream, content, stop string }{
@@ -106,7 +106,7 @@ func TestStreamsOfServers(t *testing.T) {
 	}
 }
 
-// TestCallsWithoutIDs has two whole calls that have neither an ID nor an index of their own.
+// TestCallsWithoutIDs has two whole calls without distinct IDs or indexes.
 func TestCallsWithoutIDs(t *testing.T) {
 	for _, index := range []string{`"index":0,`, ""} {
 		u := serve(t, 200, "text/event-stream",
@@ -157,7 +157,7 @@ func TestStreamsThatFail(t *testing.T) {
 	}
 }
 
-// TestBrokenStream has the connection break: before the end that is an error, after it only the usage is missing.
+// TestBrokenStream breaks the connection. Before the end that is an error; after it only the usage is missing.
 func TestBrokenStream(t *testing.T) {
 	_,
 		addr := play(
@@ -223,7 +223,7 @@ func TestEventReader(t *testing.T) {
 	}
 }
 
-// FuzzEventReader has no input make it fail, hang, or give what was not there.
+// FuzzEventReader checks that no input makes the reader fail, hang, or return data that was not sent.
 func FuzzEventReader(f *testing.F) {
 	for _, seed := range []string{"data: a\n\n", "data:a\r\ndata: b\r\n\r\n", ": c\n\nerror: {\"x\":1}\n\n",
 		"{\"error\":1}\n", "event: x\n\ndata", "\ufeffdata: x"} {
@@ -250,7 +250,7 @@ func drain(t *testing.T, r io.Reader) (out []string) {
 	}
 }
 
-// FuzzTranslation has whatever a server streams become a stream in the right order with an end.
+// FuzzTranslation checks that any server stream becomes a stream in the right order with an end.
 func FuzzTranslation(f *testing.F) {
 	for _, seed := range []string{
 		chunks("stop", `{"content":"hi"}`) + done,
@@ -273,7 +273,7 @@ func FuzzTranslation(f *testing.F) {
 	})
 }
 
-// FuzzCompletion has whatever a server answers become a message or an error, and the same as a stream.
+// FuzzCompletion checks that any answer becomes a message or an error, and the same as a stream.
 func FuzzCompletion(f *testing.F) {
 	for _, seed := range []string{
 		`{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}`,
@@ -297,7 +297,7 @@ func FuzzCompletion(f *testing.F) {
 	})
 }
 
-// FuzzRequest has any request be refused, or become JSON with the same number of tools.
+// FuzzRequest checks that any request is refused, or becomes JSON with the same number of tools.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
 		hello, stream,

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// program is a daemon that takes no notice of SIGTERM and says what it is told to.
+// program returns the path of a fake daemon that ignores SIGTERM and prints says.
 func program(t *testing.T, says string) string {
 	file := filepath.Join(t.TempDir(), "berth")
 	if err := os.WriteFile(file, []byte("#!/bin/sh\ntrap '' TERM\necho '"+says+"' >&2\nexec sleep 60\n"),
@@ -21,7 +21,7 @@ func program(t *testing.T, says string) string {
 
 const soon = 300 * time.Millisecond
 
-// A daemon that is never ready is ended, and its log is there.
+// A daemon that is never ready is stopped, and its log is available.
 func TestStartIsBounded(t *testing.T) {
 	p, err := start(program(t, "I hang"), t.TempDir(), nil, nil, soon, soon)
 	if p == nil || err == nil || !strings.Contains(err.Error(), "was not ready after 300ms: I hang") {

@@ -20,7 +20,7 @@
 // An expected object matches an object that has all its members. An expected list matches a list of the same length.
 // null also matches an absent value. An object with one of these members is an operator:
 //
-//	{"$contains": "text"}   a string that contains it           {"$match": "^a+$"}   a string that matches the expression
+//	{"$contains": "text"}   a string that contains it           {"$match": "^a+$"}   a string that matches it
 //	{"$any": true}          any value except null               {"$length": 3}       a list or string of that length
 //	{"$has": VALUE}         a list with a matching element      {"$not": VALUE}      anything that does not match
 //

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// A stage is a server that plays a script, and a client of it.
+// A stage is a server that plays a script, and a client for it.
 type stage struct {
 	*Server
 	t   *testing.T
@@ -34,7 +34,7 @@ func newStage(t *testing.T, script string) *stage {
 	return &stage{srv, t, web.URL}
 }
 
-// open sends a request and gives its answer unread.
+// open sends a request and returns the unread answer.
 func (s *stage) open(ctx context.Context, path, body string) *http.Response {
 	s.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+path, strings.NewReader(body))
@@ -50,7 +50,7 @@ func (s *stage) open(ctx context.Context, path, body string) *http.Response {
 	return res
 }
 
-// post is the answer's status and body.
+// post sends a request and returns the status and body of the answer.
 func (s *stage) post(path, body string) (int, string) {
 	s.t.Helper()
 	res := s.open(s.t.Context(), path, body)
@@ -61,7 +61,7 @@ func (s *stage) post(path, body string) (int, string) {
 	return res.StatusCode, string(data)
 }
 
-// good posts what must be answered with 200, and picks something of the answer.
+// good sends a request that must succeed with 200, and returns the value at a pointer in the answer.
 func (s *stage) good(path, body, pointer string) any {
 	s.t.Helper()
 	status, text := s.post(path, body)
@@ -166,7 +166,7 @@ func TestAnotherPathIsAMistake(t *testing.T) {
 	}
 }
 
-// sse reads events; data of [DONE] is nil.
+// sse reads events; the data of [DONE] is nil.
 func sse(t *testing.T, r io.Reader) (names []string, data []any) {
 	t.Helper()
 	name := ""
@@ -187,7 +187,7 @@ func sse(t *testing.T, r io.Reader) (names []string, data []any) {
 	return names, data
 }
 
-// TestStream puts the pieces together again.
+// TestStream assembles the pieces of a stream.
 func TestStream(t *testing.T) {
 	s := newStage(t, twoTurns)
 	_, text := s.post(messagesPath, strings.Replace(ask("weather"), `"model"`, `"stream":true,"model"`, 1))
@@ -335,7 +335,7 @@ func TestCuts(t *testing.T) {
 	}
 }
 
-// TestPauseAndHang has a client that goes away in the middle.
+// TestPauseAndHang uses a client that disconnects in the middle.
 func TestPauseAndHang(t *testing.T) {
 	s := newStage(t, `{"turns": [
 		{"answer": {"content": [{"type": "text", "text": "hello"}], "pauses": [{"before_event": 3, "until": "asked"}]}},

@@ -26,11 +26,11 @@ const owner = sessiontest.Owner
 type bench struct {
 	*sessiontest.Stack
 	skills *skills.Store
-	dir    string // of the store
-	shelf  string // of provided skills
+	dir    string // directory of the store
+	shelf  string // directory of provided skills
 }
 
-// late lets sessions be opened before the store, whose ledger the stack makes.
+// late lets sessions be opened before the store, because the stack creates the store's ledger.
 type late struct{ *bench }
 
 func (l late) Tar(ctx context.Context, owner, key string) (io.ReadCloser, error) {
@@ -57,12 +57,12 @@ func (b *bench) openSkills(t *testing.T, change func(*skills.Config)) {
 	}
 }
 
-// front is a SKILL.md.
+// front returns a SKILL.md.
 func front(name, description string) string {
 	return "---\nname: " + name + "\ndescription: " + description + "\n---\n\n# How\n"
 }
 
-// draft adds files, given as path and text in turns.
+// draft adds files, given as alternating path and text.
 func (b *bench) draft(t *testing.T, files ...string) (*skills.Draft, error) {
 	t.Helper()
 	d, err := b.skills.NewDraft(t.Context(), owner)
@@ -113,7 +113,7 @@ func (b *bench) mount(t *testing.T, s *session.Session, refs ...proto.SkillRef) 
 	return got
 }
 
-// says runs a command and compares what it prints.
+// says runs a command and compares its output.
 func says(t *testing.T, s *session.Session, command, want string) {
 	t.Helper()
 	if got := sessiontest.Bash(t, s, "{ "+command+"\n} 2>&1"); got.Stdout != want {
@@ -155,7 +155,7 @@ func TestMountAgain(t *testing.T) {
 	b.mount(t, s, ref)
 	inode := sessiontest.Bash(t, s, "stat -c %i /skills/notes").Stdout
 	b.mount(t, s, ref, proto.SkillRef{Type: skills.Custom, SkillID: other.ID, Version: "latest"})
-	says(t, s, "stat -c %i /skills/notes", inode) // it stayed
+	says(t, s, "stat -c %i /skills/notes", inode) // not mounted again
 
 	v2 := b.release(t, k.ID, "notes/SKILL.md", front("notes", "Two."), "notes/new.txt", "new")
 	if got := b.mount(t, s, ref); got[0].Version != v2.ID {
@@ -165,7 +165,7 @@ func TestMountAgain(t *testing.T) {
 	b.mount(t, s, proto.SkillRef{Type: skills.Custom, SkillID: k.ID, Version: k.Latest.ID})
 	says(t, s, "cat /skills/notes/*.txt", "old")
 
-	// What root has removed is there again.
+	// What root has removed is mounted again.
 	if _, err := s.Run(t.Context(), proto.Cmd{Command: "rm -r /skills", User: proto.UserRoot}); err != nil {
 		t.Fatal(err)
 	}
@@ -348,7 +348,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// noise does not pack well.
+// noise returns text that compresses badly.
 func noise(n int) string {
 	b, x := make([]byte, n), uint32(1)
 	for i := range b {
@@ -358,7 +358,7 @@ func noise(n int) string {
 	return string(b)
 }
 
-// zipped makes an archive; a name that ends in "/" is a directory, one in "@" a link.
+// zipped returns an archive; a name that ends in "/" is a directory, one that ends in "@" is a link.
 func zipped(t *testing.T, files ...string) io.Reader {
 	t.Helper()
 	var buf bytes.Buffer
@@ -386,7 +386,7 @@ func zipped(t *testing.T, files ...string) io.Reader {
 	return &buf
 }
 
-// An archive that lists more than a skill can have is not taken apart, however it arrives.
+// An archive with more entries than a skill can have is not unpacked, for any way of upload.
 func TestZipOfManyEntries(t *testing.T) {
 	b := newBench(t, func(c *skills.Config) { c.MaxFiles = 10 })
 	add := func(directories int) error {
@@ -479,9 +479,9 @@ func TestUploadsUnderWayAreBounded(t *testing.T) {
 	}
 	for _, d := range open {
 		d.Close()
-		d.Close() // twice gives up one place
+		d.Close() // a second Close must free only one slot
 	}
-	for range 20 { // each gives its place back, whatever becomes of it
+	for range 20 { // each frees its slot in any case
 		b.create(t, "notes/SKILL.md", front("notes", "One."))
 	}
 }
@@ -548,7 +548,7 @@ func TestProvided(t *testing.T) {
 	first := b.mount(t, s, ref)
 	says(t, s, "cat /skills/xlsx/lib/sum.py", "print(1)")
 
-	b.put(t, "xlsx/lib/sum.py", "print(22)") // seen without a restart
+	b.put(t, "xlsx/lib/sum.py", "print(22)") // visible without a restart
 	second := b.mount(t, s, ref)
 	if first[0].Version == second[0].Version {
 		t.Errorf("a change has no version of its own: %v", second)
