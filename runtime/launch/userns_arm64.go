@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"encoding/binary"
@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// makerName is what the guest's program is called as, instead of being a guest, to make a user namespace. It does so
-// before the Go runtime begins.
+// makerName is the argv[0] that makes the guest's program create a user namespace instead of being a guest. The program
+// does so before the Go runtime starts.
 const makerName = "userns"
 
-// startMaker starts a process that makes a user namespace and stays in it until it may leave. It is a program's, as
-// nothing runs scripts here.
-func startMaker(st *starter, owner uint32) (pid int, leave func(), err error) {
+// startMaker starts a process that makes a user namespace and stays in it until it may leave. It is a process of its own,
+// because setup programs do not run on this architecture.
+func startMaker(st *ForkServer, owner uint32) (pid int, leave func(), err error) {
 	asks, ask, err := os.Pipe()
 	if err != nil {
 		return 0, nil, err
@@ -26,7 +26,7 @@ func startMaker(st *starter, owner uint32) (pid int, leave func(), err error) {
 		return 0, nil, err
 	}
 	defer answer.Close()
-	maker, err := os.StartProcess(st.program, []string{makerName, notAGuest},
+	maker, err := os.StartProcess(st.program, []string{makerName, NotAGuest},
 		&os.ProcAttr{Files: []*os.File{asks, answers}, Env: []string{}})
 	answers.Close()
 	if err != nil {
