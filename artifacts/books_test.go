@@ -170,7 +170,7 @@ func TestManyFilesDoNotHideOutputs(t *testing.T) {
 }
 
 // A command left behind swaps an output between the look and the read.
-func TestSwappedOutputsAreReadAsTheirUser(t *testing.T) {
+func TestReplacedOutputsAreReadAsTheirUser(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})

@@ -189,7 +189,7 @@ func TestSightSparesTheWalk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := proto.Gist(proto.JobDir("job1"), list)
+	known := proto.Fingerprint(proto.JobDir("job1"), list)
 	sessiontest.Bash(t, s, "echo two >/workspace/job1/b") // of another job, which leaves this one's books alone
 	if made := st.Jobs.End(ctx, s.Files, r.Exec, "", session.DirectoryState{Fingerprint: known}); made.Paths != nil ||
 		made.Notes != nil {

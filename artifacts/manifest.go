@@ -83,7 +83,7 @@ func (j *job) wrote(fi proto.FileInfo) {
 	} else {
 		j.listing = slices.Insert(j.listing, i, fi)
 	}
-	j.fingerprint = proto.Gist(proto.JobDir(j.rec.ID), j.listing)
+	j.fingerprint = proto.Fingerprint(proto.JobDir(j.rec.ID), j.listing)
 }
 
 // manifestIn returns the index of manifest.json in a list, or where it belongs. Lists are sorted by path.

@@ -59,7 +59,7 @@ func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) 
 		}
 	}
 	if !j.rec.Truncated && !j.absent {
-		j.listing, j.fingerprint = list, proto.Gist(proto.JobDir(j.rec.ID), list)
+		j.listing, j.fingerprint = list, proto.Fingerprint(proto.JobDir(j.rec.ID), list)
 	}
 	// The common case for small commands: nothing is hashed, written or queued.
 	if len(changed) == 0 && !gone && was == j.rec.Truncated {

@@ -46,7 +46,7 @@ func parseSecrets(list []string) (map[string]string, error) {
 // parseSecretHosts moves secrets that are only for hosts out of secrets. An entry is NAME=HOST, repeated for further
 // hosts.
 func parseSecretHosts(list []string, secrets map[string]string) (map[string]proto.NetworkSecret, error) {
-	swapped := map[string]proto.NetworkSecret{}
+	placeholders := map[string]proto.NetworkSecret{}
 	for _, text := range list {
 		name, host, _ := strings.Cut(text, "=")
 		value, given := secrets[name]
@@ -54,12 +54,12 @@ func parseSecretHosts(list []string, secrets map[string]string) (map[string]prot
 			return nil, proto.Errorf(proto.InvalidArgument, "", "secret-host", "--secret-host %.80q: write "+
 				"NAME=HOST, where --secret gives NAME its value", text)
 		}
-		swapped[name] = proto.NetworkSecret{Value: value, Hosts: append(swapped[name].Hosts, host)}
+		placeholders[name] = proto.NetworkSecret{Value: value, Hosts: append(placeholders[name].Hosts, host)}
 	}
-	for name := range swapped {
+	for name := range placeholders {
 		delete(secrets, name)
 	}
-	return swapped, nil
+	return placeholders, nil
 }
 
 // secretFromHere reads a secret from the local environment. Unlike --env, a missing variable is an error: a command

@@ -27,14 +27,14 @@ func (v *redactor) word(number uint16) *word {
 // A sieve replaces words in one text. Among overlapping words the first wins, then the longest. It holds back only
 // what may be the beginning of a word.
 type sieve struct {
-	veil  *redactor
-	at    []int32  // position in each part of the redactor
-	kept  []byte   // read, and possibly part of a word
-	found []uint16 // for each byte of kept, the longest word that begins there; 0 is none
-	out   []byte   // ready for the caller
+	redactor *redactor
+	at       []int32  // position in each part of the redactor
+	kept     []byte   // read, and possibly part of a word
+	found    []uint16 // for each byte of kept, the longest word that begins there; 0 is none
+	out      []byte   // ready for the caller
 }
 
-func (v *redactor) sieve() sieve { return sieve{veil: v, at: make([]int32, len(v.parts))} }
+func (v *redactor) sieve() sieve { return sieve{redactor: v, at: make([]int32, len(v.parts))} }
 
 // take reads more of the text and moves what is settled to out. With last, everything is.
 func (s *sieve) take(p []byte, last bool) {
@@ -42,7 +42,7 @@ func (s *sieve) take(p []byte, last bool) {
 	s.kept, s.found = append(s.kept, p...), append(s.found, make([]uint16, len(p))...)
 	for i, c := range p {
 		base := uint16(0)
-		for part, f := range s.veil.parts {
+		for part, f := range s.redactor.parts {
 			s.at[part] = f.step(s.at[part], c)
 			s.note(f, f.nodes[s.at[part]].word, base, from+i+1)
 			base += uint16(len(f.words))
@@ -55,7 +55,7 @@ func (s *sieve) take(p []byte, last bool) {
 func (s *sieve) note(f *matcher, n, base uint16, end int) {
 	for length := 0; n != 0; n = f.words[n-1].next {
 		w := &f.words[n-1]
-		if len(w.find) != length && (w.secret < 0 || s.veil.hides[w.secret]) { // of equal texts the first counts
+		if len(w.find) != length && (w.secret < 0 || s.redactor.hides[w.secret]) { // of equal texts the first counts
 			length = len(w.find)
 			s.found[end-length] = base + n
 		}
@@ -70,7 +70,7 @@ func (s *sieve) settle(last bool) {
 			i++
 			continue
 		}
-		w := s.veil.word(s.found[i])
+		w := s.redactor.word(s.found[i])
 		s.out = append(s.out, w.with...)
 		if i += len(w.find); i > known {
 			known = s.known(i, last)
@@ -86,7 +86,7 @@ func (s *sieve) settle(last bool) {
 // back further.
 func (s *sieve) known(i int, last bool) int {
 	known := len(s.kept)
-	for part, f := range s.veil.parts {
+	for part, f := range s.redactor.parts {
 		s.at[part] = f.open(s.at[part], len(s.kept)-i)
 		if !last {
 			known = min(known, len(s.kept)-f.depth(s.at[part]))

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// veilOf hides texts, each with its number in its place.
-func veilOf(texts ...string) *redactor {
+// redactorOf hides texts, each with its number in its place.
+func redactorOf(texts ...string) *redactor {
 	var words []word
 	for i, text := range texts {
 		words = append(words, word{find: []byte(text), with: fmt.Appendf(nil, "<%d>", i+1), secret: -1})
@@ -22,8 +22,8 @@ func veilOf(texts ...string) *redactor {
 }
 
 // However a body is cut into pieces, it comes out the same.
-func TestVeiled(t *testing.T) {
-	v := veilOf("abcab", "abcabcd", "cab ")
+func TestRedactedBody(t *testing.T) {
+	v := redactorOf("abcab", "abcabcd", "cab ")
 	text := "abcab xabcabcd abca bcab abcabcabcab ab"
 	want := "<1> x<2> abca b<3><1>c<1> ab"
 	for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)),
@@ -44,7 +44,7 @@ func TestVeiled(t *testing.T) {
 }
 
 // A word of a secret that does not go there is none, and gives way to one that does.
-func TestVeilOfSome(t *testing.T) {
+func TestRedactorOfSome(t *testing.T) {
 	shared := newFinder([]word{{find: []byte("same"), with: []byte("<1>"), secret: 0},
 		{find: []byte("same"), with: []byte("<2>"), secret: 1}, {find: []byte("samest"), with: []byte("<3>"),
 			secret: 0}})
@@ -87,7 +87,7 @@ func plainly(texts []string, text string, last bool) string {
 }
 
 // In every piece of every text the same is hidden, and as much is told, as plainly.
-func FuzzVeiled(f *testing.F) {
+func FuzzRedactedBody(f *testing.F) {
 	f.Add("abcab abcabcd", "abcab xabcabcd abca bcab", uint8(1))
 	f.Add("abcd bc cde", "zabcabcdebc", uint8(2))
 	f.Add("aaaa aaaaaaaab aaaaa", "aaaaaaaaaaaaaaaaaaaaabaaaa", uint8(3))
@@ -101,7 +101,7 @@ func FuzzVeiled(f *testing.F) {
 			slices.Sort(texts)
 			texts = slices.Compact(texts)
 		}
-		v := veilOf(texts...)
+		v := redactorOf(texts...)
 		if cut := len(texts) / 2; piece%2 == 1 { // in two parts, of which none has what the other has, it is the same
 			all := v.parts[0].words
 			for i := range all {
@@ -149,8 +149,8 @@ func heavy() map[string]struct {
 		"almost": {near, text}, "not at all": {rare, bytes.Repeat([]byte("0123456789"), 26<<10)}}
 }
 
-// veilFor hides secrets as those of a container.
-func veilFor(secrets []string) *redactor {
+// redactorFor hides secrets as those of a container.
+func redactorFor(secrets []string) *redactor {
 	var s placeholders
 	hides := make([]bool, len(secrets))
 	for i, text := range secrets {
@@ -161,10 +161,10 @@ func veilFor(secrets []string) *redactor {
 
 // Whoever chooses the secrets, the answer and its pieces does not choose how long it takes: what is a moment here was
 // minutes when each word was looked for by itself.
-func TestVeiledTakesNoTime(t *testing.T) {
+func TestRedactionTakesNoTime(t *testing.T) {
 	for name, load := range heavy() {
 		t.Run(name, func(t *testing.T) {
-			v := veilFor(load.secrets)
+			v := redactorFor(load.secrets)
 			for what, text := range map[string]io.Reader{"whole": bytes.NewReader(load.text),
 				"byte by byte": iotest.OneByteReader(bytes.NewReader(load.text))} {
 				began := time.Now()
@@ -182,10 +182,10 @@ func TestVeiledTakesNoTime(t *testing.T) {
 	}
 }
 
-func BenchmarkVeiled(b *testing.B) {
+func BenchmarkRedactedBody(b *testing.B) {
 	for name, load := range heavy() {
 		b.Run(name, func(b *testing.B) {
-			v := veilFor(load.secrets)
+			v := redactorFor(load.secrets)
 			b.SetBytes(int64(len(load.text)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -202,6 +202,6 @@ func BenchmarkFinder(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		veilFor(most)
+		redactorFor(most)
 	}
 }

@@ -181,7 +181,7 @@ type Jobs interface {
 
 // A DirectoryState is what a guest reports of a job's directory at the end of an exec.
 type DirectoryState struct {
-	Fingerprint string // proto.Gist of it; "" if the guest did not read the directory
+	Fingerprint string // proto.Fingerprint of it; "" if the guest did not read the directory
 }
 
 // Produced is what an exec made.

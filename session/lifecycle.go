@@ -114,7 +114,7 @@ func (s *Session) startSandbox(ctx context.Context) error {
 	s.mu.Lock()
 	s.guest = s.newGuest()
 	s.mu.Unlock()
-	hello, err := s.greet(ctx)
+	hello, err := s.identifyGuest(ctx)
 	if err != nil {
 		return err
 	}

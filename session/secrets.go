@@ -17,10 +17,10 @@ import (
 // sealedFields is the part of a record that is sealed in the ledger. It includes the environment, since people put
 // tokens there.
 type sealedFields struct {
-	Env     map[string]string        `json:"env,omitempty"`
-	Secrets map[string]string        `json:"secrets,omitempty"`
-	Swapped map[string]egress.Secret `json:"swapped,omitempty"`
-	Tools   toolSecrets              `json:"tools,omitzero"`
+	Env          map[string]string        `json:"env,omitempty"`
+	Secrets      map[string]string        `json:"secrets,omitempty"`
+	Placeholders map[string]egress.Secret `json:"placeholders,omitempty"`
+	Tools        toolSecrets              `json:"tools,omitzero"`
 }
 
 // maxSecret bounds a secret, in bytes.
@@ -50,7 +50,7 @@ func (ss *Sessions) unseal(r *record) {
 	if err == nil {
 		err = json.Unmarshal(text, &c)
 	}
-	if r.Env, r.Secrets, r.NetworkSecrets, r.toolSecrets, r.unsealErr = c.Env, c.Secrets, c.Swapped, c.Tools,
+	if r.Env, r.Secrets, r.NetworkSecrets, r.toolSecrets, r.unsealErr = c.Env, c.Secrets, c.Placeholders, c.Tools,
 		err; err != nil {
 		ss.cfg.Log.Error("the secrets of a container cannot be opened; it runs no commands until they can", "container",
 			r.ID, "error", err)
@@ -96,7 +96,7 @@ func (c Config) grantNetworkSecrets(n proto.Network, req proto.CreateContainer) 
 	if err != nil {
 		return nil, err
 	}
-	swapped := map[string]egress.Secret{}
+	placeholders := map[string]egress.Secret{}
 	for name, s := range granted {
 		_, plain := req.Env[name]
 		_, secret := req.Secrets[name]
@@ -104,10 +104,10 @@ func (c Config) grantNetworkSecrets(n proto.Network, req proto.CreateContainer) 
 			return nil, invalid("network_secrets", "network secret %.64q: env or secrets have that name too; leave "+
 				"one of them out", name)
 		}
-		swapped[name] = egress.Secret{Name: name, Placeholder: proto.ID(placeholderPrefix, uuid.New()), Value: s.Value,
+		placeholders[name] = egress.Secret{Name: name, Placeholder: proto.ID(placeholderPrefix, uuid.New()), Value: s.Value,
 			Hosts: s.Hosts}
 	}
-	return swapped, checkEnv(record{NetworkSecrets: swapped}.placeholders())
+	return placeholders, checkEnv(record{NetworkSecrets: placeholders}.placeholders())
 }
 
 // CheckNetworkSecrets checks whether a container with that network may have these secrets.

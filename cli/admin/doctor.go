@@ -135,7 +135,7 @@ func (r *rounds) class(ctx context.Context, class proto.RuntimeClass) {
 	// The container expires after ten minutes, in case berth is killed before it deletes the container.
 	con, err := r.c.Create(ctx, proto.CreateContainer{RuntimeClass: class, MaxLifetimeSeconds: 600})
 	if err == nil {
-		err = r.greet(ctx, con.ID)
+		err = r.handshake(ctx, con.ID)
 		// Delete it even after an interruption: the doctor leaves the machine unchanged.
 		dctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.CleanupTimeout)
 		defer cancel()
@@ -152,8 +152,8 @@ func (r *rounds) class(ctx context.Context, class proto.RuntimeClass) {
 		time.Since(began).Round(time.Millisecond))})
 }
 
-// greet runs a command in the container and checks its output. That tests the guest, the socket and the pipes.
-func (r *rounds) greet(ctx context.Context, container string) error {
+// handshake runs a command in the container and checks its output. That tests the guest, the socket and the pipes.
+func (r *rounds) handshake(ctx context.Context, container string) error {
 	e, err := r.c.Launch(ctx, container, proto.Cmd{Argv: []string{"echo", "hello"}, TimeoutSeconds: 60})
 	if err != nil {
 		return err

@@ -119,14 +119,14 @@ const (
 	fingerprintEntries = 400 // all that directories hold
 )
 
-// Fingerprint is the gist of what dir holds, or "" where that would take long or cannot be told. On the way it
+// Fingerprint is the fingerprint of what dir holds, or "" where that would take long or cannot be told. On the way it
 // removes the directory prune if that is empty, and returns it if that is still to be done.
-func (s *FS) Fingerprint(dir, prune string) (gist, left string) {
+func (s *FS) Fingerprint(dir, prune string) (fingerprint, left string) {
 	w := &walker{most: fingerprintFiles, left: fingerprintEntries, prune: prune}
 	if err := s.users.Root.Do(func() error { return w.from(s, dir) }); err != nil || w.truncated {
 		return "", w.prune
 	}
-	return proto.Gist(dir, w.sorted()), w.prune
+	return proto.Fingerprint(dir, w.sorted()), w.prune
 }
 
 // RemoveEmptyDir removes a directory if it is empty, under the rules of freshDir.

@@ -69,7 +69,7 @@ func (o *Output) awaitReaders(s proto.Stream, size int64) {
 // wouldLose reports whether another chunk of that size in the tail would push out something that is still wanted.
 // Before the first reader has come, all of it is. Called with mu held.
 func (o *Output) wouldLose(s proto.Stream, size int64) bool {
-	end := o.streams[s-1].doomed(size, o.room/2, o.most())
+	end := o.streams[s-1].removed(size, o.room/2, o.most())
 	if end == 0 {
 		return false
 	}
@@ -81,8 +81,8 @@ func (o *Output) wouldLose(s proto.Stream, size int64) bool {
 	return !o.followed
 }
 
-// doomed is the offset up to which trim may drop the tail once one more chunk of more bytes is in it; 0 is nothing.
-func (st *streamOutput) doomed(more, limit int64, most int) (end int64) {
+// removed is the offset up to which trim may drop the tail once one more chunk of more bytes is in it; 0 is nothing.
+func (st *streamOutput) removed(more, limit int64, most int) (end int64) {
 	list, size := st.tail.chunks, st.tail.size+more
 	for n, c := range list {
 		if size -= int64(len(c.data)); size < limit && len(list)+1-n <= most {

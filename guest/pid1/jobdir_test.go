@@ -18,7 +18,7 @@ func (w *world) walked(dir string) string {
 	if err != nil || truncated {
 		w.t.Fatalf("walking %s: %v, truncated %v", dir, err, truncated)
 	}
-	return proto.Gist(dir, list)
+	return proto.Fingerprint(dir, list)
 }
 
 // TestSightIsAWalk checks that a command's end reports the same fingerprint of the job directory as a walk, and

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestBirths checks that lastPID detects every new process until started or expect is called.
-func TestBirths(t *testing.T) {
+// TestLastPID checks that lastPID detects every new process until started or expect is called.
+func TestLastPID(t *testing.T) {
 	b := newLastPID()
 	defer b.close()
 	if b.unchanged() {
@@ -36,9 +36,9 @@ func TestBirths(t *testing.T) {
 	}
 }
 
-// TestLeftoversAfterCalm checks that the processes that a command leaves are counted for that command only. That must
+// TestLeftoversAfterCachedCounters checks that the processes that a command leaves are counted for that command only. That must
 // also hold when nothing else has run for long and the guest does not read the process list.
-func TestLeftoversAfterCalm(t *testing.T) {
+func TestLeftoversAfterCachedCounters(t *testing.T) {
 	w := newWorld(t, true)
 	for text, n := range map[string]int{
 		"/bin/true; (:); echo / | cat":                                          0,

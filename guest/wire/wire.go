@@ -99,7 +99,7 @@ type Exit struct {
 	PeakBytes int64 `json:"peak,omitempty"`
 	// the persistent shell is gone; its next call starts a fresh one
 	ShellEnded bool `json:"ended,omitempty"`
-	// proto.Gist of Command.Job at its end; "" if that was not looked at
+	// proto.Fingerprint of Command.Job at its end; "" if that was not looked at
 	Seen string        `json:"seen,omitempty"`
 	Ago  time.Duration `json:"ago,omitempty"` // how long before this was told it ended, where it was kept
 }

@@ -101,7 +101,7 @@ func (r *Runtime) recordClaim(id, workspace string, held claim) error {
 	if err := r.disk.WriteClaim(held.sandbox, id, workspace); err != nil {
 		return err
 	}
-	r.roster.add(held.sandbox, workspace)
+	r.index.add(held.sandbox, workspace)
 	r.claims.put(id, held)
 	return nil
 }
@@ -121,7 +121,7 @@ func (r *Runtime) learnClaims() error {
 			return fmt.Errorf("reading whose a sandbox is: %w", err)
 		}
 		if proto.ValidID(proto.ContainerPrefix, id) {
-			r.roster.add(name, workspace)
+			r.index.add(name, workspace)
 			r.claims.put(id, claim{sandbox: name})
 		}
 	}

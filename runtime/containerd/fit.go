@@ -30,7 +30,7 @@ func (r *Runtime) fitLimits(m *pooledSandbox, spec session.Spec) error {
 		if !m.alive() { // its number may be another's by now
 			return errGuestEnded
 		}
-		if err := launch.SetLimits(m.blueprint(want), m.pid); err != nil {
+		if err := launch.SetLimits(m.spec(want), m.pid); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// A roster is the sandboxes that have a record in containerd or are claimed, with the workspace of each. The records
+// A index is the sandboxes that have a record in containerd or are claimed, with the workspace of each. The records
 // are nobody's but ours, and to read them takes time with each that there is; a sweep and every removal of a
 // workspace would.
 type index struct {

@@ -7,8 +7,8 @@ import (
 	"berth/proto"
 )
 
-// TestRosterIsTheRecords: what is remembered of the records is what containerd has, after a restart too.
-func TestRosterIsTheRecords(t *testing.T) {
+// TestIndexIsTheRecords: what is remembered of the records is what containerd has, after a restart too.
+func TestIndexIsTheRecords(t *testing.T) {
 	dir := t.TempDir()
 	r := openIn(t, dir)
 	id, spec := startTest(t, r, proto.ClassRunc)
@@ -27,7 +27,7 @@ func TestRosterIsTheRecords(t *testing.T) {
 		for _, rec := range records {
 			have = append(have, rec.ID)
 		}
-		got := r.roster.sandboxes()
+		got := r.index.sandboxes()
 		for _, list := range [][]string{got, have, want} {
 			slices.Sort(list)
 		}

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// greetTimeout is what a guest has to answer in. On a machine at its limits they have been slow; one that takes
+	// handshakeTimeout is what a guest has to answer in. On a machine at its limits they have been slow; one that takes
 	// longer than this hangs.
-	greetTimeout = 3 * time.Second
+	handshakeTimeout = 3 * time.Second
 	// probeEvery is how often each member is asked whether it is there.
 	probeEvery = 10 * time.Second
 	// tickEvery is how often the pool looks at what it has.

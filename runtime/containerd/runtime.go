@@ -40,7 +40,7 @@ type Runtime struct {
 	class   map[proto.RuntimeClass]launch.Class
 	starts  chan struct{} // one slot per Start at work
 	locks   keylock.Set   // by session and workspace ID
-	roster  index
+	index   index
 
 	images *images.Store
 	warm   *warmPool
@@ -214,7 +214,7 @@ func (r *Runtime) learn(ctx context.Context) error {
 		if base, err := strconv.ParseUint(rec.Labels[labelFirstID], 10, 32); err == nil {
 			r.ids.Learn(rec.ID, uint32(base))
 		}
-		r.roster.add(rec.ID, rec.Labels[labelWorkspace])
+		r.index.add(rec.ID, rec.Labels[labelWorkspace])
 		r.learnMember(rec)
 	}
 	return r.disk.LearnOwners(r.ids)

@@ -175,7 +175,7 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 		return err
 	}
 	defer unlock()
-	if user := r.roster.user(workspace); user != "" {
+	if user := r.index.user(workspace); user != "" {
 		if id, ok := r.claims.session(user); ok {
 			user = id
 		}
@@ -212,7 +212,7 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	if err := errors.Join(err, err1, err2); err != nil {
 		return inv, r.fail(ctx, "list", "", err)
 	}
-	inv.Sandboxes = r.inventory(slices.Concat(r.roster.sandboxes(), layers, bundles))
+	inv.Sandboxes = r.inventory(slices.Concat(r.index.sandboxes(), layers, bundles))
 	return inv, nil
 }
 
@@ -403,7 +403,7 @@ func (r *Runtime) record(ctx context.Context, b launch.Spec, root images.Layers,
 		Spec:    spec,
 	})
 	if err == nil {
-		r.roster.add(b.ID, b.Session.Workspace)
+		r.index.add(b.ID, b.Session.Workspace)
 	}
 	return err
 }
@@ -434,7 +434,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	known, err := r.exists(ctx, id)
 	if err == nil && !known {
 		r.ids.Release(id) // of a start that came no further
-		r.roster.drop(id) // of a record that somebody else has removed
+		r.index.drop(id)  // of a record that somebody else has removed
 	}
 	if err != nil || !known {
 		return err
@@ -451,7 +451,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
-	r.roster.drop(id)
+	r.index.drop(id)
 	r.ids.Release(id)
 	return nil
 }

@@ -70,7 +70,7 @@ func (m *pooledSandbox) closeFiles() {
 	}
 }
 
-// handshake asks its guest whether it is there, within greetTimeout. One call waits for another.
+// handshake asks its guest whether it is there, within handshakeTimeout. One call waits for another.
 func (m *pooledSandbox) handshake(ctx context.Context, shake func(context.Context, net.Conn) (net.Conn, error)) error {
 	m.asking.Lock()
 	defer m.asking.Unlock()
@@ -80,7 +80,7 @@ func (m *pooledSandbox) handshake(ctx context.Context, shake func(context.Contex
 	if conn == nil {
 		return errGuestEnded
 	}
-	ctx, cancel := context.WithTimeout(ctx, greetTimeout)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	conn, err := shake(ctx, conn)
 	m.mu.Lock()
@@ -98,8 +98,8 @@ func (m *pooledSandbox) takeConn() net.Conn {
 	return conn
 }
 
-// blueprint is what setLimits needs to know of it.
-func (m *pooledSandbox) blueprint(spec session.Spec) launch.Spec {
+// spec is what setLimits needs to know of it.
+func (m *pooledSandbox) spec(spec session.Spec) launch.Spec {
 	b := launch.Spec{ID: m.name, Session: spec}
 	if m.isolation.OwnCounts {
 		b.FirstID = uint32(m.isolation.HostUID)

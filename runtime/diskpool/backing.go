@@ -167,7 +167,7 @@ func (b *backing) look() {
 	if b.isBroken() {
 		return
 	}
-	b.tell(errors.Join(b.keepRecords(), b.giveBack(), b.weigh()))
+	b.tell(errors.Join(b.keepRecords(), b.giveBack(), b.resizeBalloon()))
 }
 
 // tell logs an error, unless it is the same as in the check before.
@@ -403,8 +403,8 @@ func (b *backing) room() (room, free int64, err error) {
 	return max(0, room), c.free() + unused, err
 }
 
-// weigh resizes the balloon so that no more is free in the pool than the disk below has room for.
-func (b *backing) weigh() error {
+// resizeBalloon resizes the balloon so that no more is free in the pool than the disk below has room for.
+func (b *backing) resizeBalloon() error {
 	if b.keep == 0 { // a disk below that reports no size does not report its free space either
 		return nil
 	}

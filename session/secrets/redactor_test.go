@@ -83,7 +83,7 @@ func BenchmarkRedact(b *testing.B) {
 
 const hushed = "Tr0ub4dor & 3/+ \"'ü\nsecond line"
 
-func TestVeilHidesASecretHoweverItIsWritten(t *testing.T) {
+func TestRedactorHidesASecretHoweverItIsWritten(t *testing.T) {
 	v := NewRedactor(nil, map[string]string{"S": hushed})
 	for _, text := range append(secretForms(hushed), "x"+hushed+"y", base64.StdEncoding.EncodeToString(
 		[]byte("user:"+hushed)), hushed+hushed) {
@@ -103,7 +103,7 @@ func TestVeilHidesASecretHoweverItIsWritten(t *testing.T) {
 }
 
 // However a text is cut, its tail has no part of a secret that is long enough to matter.
-func TestVeilHidesWhatACutGoesThrough(t *testing.T) {
+func TestRedactorHidesWhatACutGoesThrough(t *testing.T) {
 	const secret = "abcdefghijklmnopqrstuvwxyz0123456789"
 	v := NewRedactor(nil, map[string]string{"S": secret})
 	text := "x " + secret + strings.Repeat(" y", 40) + secret + " z"
@@ -117,7 +117,7 @@ func TestVeilHidesWhatACutGoesThrough(t *testing.T) {
 	}
 }
 
-func TestVeilLeavesOrdinaryEnvironments(t *testing.T) {
+func TestRedactorLeavesOrdinaryEnvironments(t *testing.T) {
 	v := NewRedactor(map[string]string{"LANG": "C.UTF-8", "HOME": "/home/user2", "N": "12345678", "MODE": "production",
 		"TOKEN": "abcd", "X": "f3a9c1d2e4"})
 	text := "C.UTF-8 /home/user2 12345678 production"

@@ -47,10 +47,10 @@ func TestDaemonIsAsDocumented(t *testing.T) {
 	fuzz(t, fuzzer, d, configure(t, ""), *seed, third, "--phases", "coverage")
 	before := d.Log()
 	// Contexts start interpreters, which takes so long that nothing else would get its turn beside them.
-	fuzz(t, fuzzer, d, furnish(t, d), *seed, third, "--phases", "fuzzing", "--include-path-regex",
+	fuzz(t, fuzzer, d, provision(t, d), *seed, third, "--phases", "fuzzing", "--include-path-regex",
 		`^/v1/containers/\{id\}/contexts`)
 	for try := range 5 {
-		fuzz(t, fuzzer, d, furnish(t, d), *seed+try, third, "--phases", "fuzzing", "--include-path-regex",
+		fuzz(t, fuzzer, d, provision(t, d), *seed+try, third, "--phases", "fuzzing", "--include-path-regex",
 			`^/v1/containers/\{id\}/(?!contexts)`,
 			"--exclude-operation-id", "stopContainer", "--exclude-operation-id", "closeShell")
 		if len(unanswered(d.Log()[len(before):])) == 0 {
@@ -81,12 +81,12 @@ func unanswered(log string) (routes []string) {
 	return routes
 }
 
-// furnish makes a container with all that its routes may be asked for, and returns a configuration of the fuzzer that
+// provision makes a container with all that its routes may be asked for, and returns a configuration of the fuzzer that
 // names it. What reads an output gets a command that has ended, since one that runs has output without end.
 //
 // Each run of the fuzzer gets a container of its own: one forgets its oldest commands, and on a fast machine a run
 // starts more than are remembered.
-func furnish(t *testing.T, d *daemontest.Daemon) string {
+func provision(t *testing.T, d *daemontest.Daemon) string {
 	t.Helper()
 	var c struct{ ID string }
 	ask(t, d, "/v1/containers", `{"idle_timeout_seconds": 3600}`, &c)

@@ -168,7 +168,7 @@ func (b *Bridge) endOne(r record, now time.Time) (ended bool, err error) {
 
 // prune forgets surplus calls, and all calls of removed containers.
 func (b *Bridge) prune(now time.Time) (n int, err error) {
-	var doomed []record
+	var surplus []record
 	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		byContainer := map[string][]record{}
 		err := ledger.Each(tx, bucketCalls, "", func(_ string, r record) {
@@ -176,7 +176,7 @@ func (b *Bridge) prune(now time.Time) (n int, err error) {
 			byContainer[r.ContainerID] = append(byContainer[r.ContainerID], r)
 		})
 		for container, list := range byContainer {
-			doomed = append(doomed, b.surplus(container, list, now)...)
+			surplus = append(surplus, b.surplus(container, list, now)...)
 		}
 		return err
 	})
@@ -184,7 +184,7 @@ func (b *Bridge) prune(now time.Time) (n int, err error) {
 		return 0, err
 	}
 	err = b.cfg.Ledger.Update(func(tx *ledger.Tx) error {
-		for _, r := range doomed {
+		for _, r := range surplus {
 			if err := errors.Join(tx.Delete(bucketCalls, r.key()), tx.Delete(bucketIDs, r.clientKey()),
 				tx.Delete(bucketLive, r.ID)); err != nil {
 				return err
@@ -192,7 +192,7 @@ func (b *Bridge) prune(now time.Time) (n int, err error) {
 		}
 		return b.dropOffers(tx)
 	})
-	return len(doomed), err
+	return len(surplus), err
 }
 
 // surplus returns the calls of a container that are too many or too old. list has the oldest first.

@@ -313,13 +313,13 @@ func (c *Store) launch(ctx context.Context, rec runRecord, v versionRecord, env 
 
 // perform runs the code and copies the outcome into the record.
 func (c *Store) perform(ctx context.Context, rec *runRecord, v versionRecord, env map[string]string, input []byte) {
-	swapped, rest := splitEnv(v.Configuration, env)
+	placeholders, rest := splitEnv(v.Configuration, env)
 	secrets, plain := split(rest)
 	req := code.Program{
 		Shown: fmt.Sprintf("tool %s, version %d, %s", rec.Tool, rec.Version, rec.ID),
 		Program: proto.Program{
 			Code: program(rec.Tool, v.Configuration.Code, input, false), Container: rec.Container, Image: rec.Image,
-			Network: networkOf(v.Configuration), NetworkSecrets: swapped, Files: rec.Asked, Env: plain,
+			Network: networkOf(v.Configuration), NetworkSecrets: placeholders, Files: rec.Asked, Env: plain,
 			Secrets: secrets, TimeoutSeconds: v.Configuration.TimeoutSeconds, MaxOutputBytes: maxLogs,
 		},
 	}

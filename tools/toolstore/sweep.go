@@ -103,7 +103,7 @@ func (c *Store) expire() (n int, err error) {
 
 // prune forgets surplus runs.
 func (c *Store) prune(now time.Time) (n int, err error) {
-	var doomed []string
+	var surplus []string
 	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		live := map[string]bool{}
 		if err := ledger.Each(tx, bucketLive, "", func(id, _ string) { live[id] = true }); err != nil {
@@ -117,14 +117,14 @@ func (c *Store) prune(now time.Time) (n int, err error) {
 			return true, nil
 		})
 		for _, runs := range byOwner {
-			doomed = append(doomed, approval.Surplus(keep, runs)...)
+			surplus = append(surplus, approval.Surplus(keep, runs)...)
 		}
 		return err
 	})
-	if err != nil || len(doomed) == 0 {
+	if err != nil || len(surplus) == 0 {
 		return 0, err
 	}
-	return len(doomed), c.cfg.Ledger.Update(func(tx *ledger.Tx) error { return forget(tx, doomed) })
+	return len(surplus), c.cfg.Ledger.Update(func(tx *ledger.Tx) error { return forget(tx, surplus) })
 }
 
 // oldest is an ID that precedes those of all runs made from t on: IDs begin with their time in milliseconds.

@@ -54,8 +54,8 @@ func closeOnce(conn net.Conn) error {
 	return nil
 }
 
-// greet does the handshake with a guest that was just started.
-func (s *Session) greet(ctx context.Context) (wire.Hello, error) {
+// identifyGuest does the handshake with a guest that was just started.
+func (s *Session) identifyGuest(ctx context.Context) (wire.Hello, error) {
 	conn, err := s.dial(ctx)
 	if err != nil {
 		return wire.Hello{}, err
