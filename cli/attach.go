@@ -213,7 +213,8 @@ func (t *attachment) left(err error) error {
 		return err
 	}
 	if t.exec == "" {
-		return app.WithHint(err, "if the command had begun, it goes on; the same command line again finds it, or begins it")
+		return app.WithHint(
+			err, "if the command had begun, it goes on; the same command line again finds it, or begins it")
 	}
 	return app.WithHint(err, fmt.Sprintf("the command goes on; the same command line again finds it, and `berth kill "+
 		"%s %s` ends it", t.container, t.exec))

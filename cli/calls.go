@@ -68,7 +68,8 @@ each of them; what waits is listed by "berth calls ls CONTAINER --state parked".
 }
 
 // onCall returns a command's function that runs fn. The first two arguments are a container and one of its calls.
-func onCall(a *app.App, fn func(ctx context.Context, c *client.Client, container, call string) error) func(*cobra.Command,
+func onCall(a *app.App, fn func(ctx context.Context, c *client.Client, container, call string) error) func(
+	*cobra.Command,
 	[]string) error {
 	return a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 		container, err := a.FindContainer(ctx, c, args[0])
@@ -83,7 +84,8 @@ func onCall(a *app.App, fn func(ctx context.Context, c *client.Client, container
 func callListCommand(a *app.App) *cobra.Command {
 	var f client.CallFilter
 	cmd := &cobra.Command{
-		Use: "ls [flags] CONTAINER", Aliases: []string{"list"}, Short: "List calls, newest first", Args: app.ArgCount(1, 1),
+		Use: "ls [flags] CONTAINER", Aliases: []string{"list"}, Short: "List calls, newest first", Args: app.ArgCount(
+			1, 1),
 		ValidArgsFunction: a.CompleteContainers(1),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			container, err := a.FindContainer(ctx, c, args[0])
@@ -126,7 +128,8 @@ func printCalls(a *app.App, list []proto.ToolCall) error {
 		rows[i] = []string{one.ID, one.Tool, string(one.State), term.Ago(one.CreatedAt.Time), took, one.ExecID,
 			term.Short(string(one.Input), 40), term.Short(what, 40)}
 	}
-	return a.PrintList(term.NotNil(list), []string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT", "ERROR"}, rows)
+	return a.PrintList(term.NotNil(list), []string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT", "ERROR"},
+		rows)
 }
 
 // callShowCommand returns `berth calls show`.

@@ -151,7 +151,8 @@ func TestFiguresThatCannotBeWritten(t *testing.T) {
 			res.Error, res.ErrorDetail = "ZeroDivisionError", &proto.ErrorDetail{}
 		}
 		err := reportOutcome(a, res, filepath.Join(t.TempDir(), "gone"), nil)
-		if status := a.ReportError(err); status != map[bool]int{false: 125, true: 1}[failed] || out.String() != "42\n" ||
+		if status := a.ReportError(err); status != map[bool]int{false: 125, true: 1}[failed] ||
+			out.String() != "42\n" ||
 			!strings.Contains(said.String(), "figure-1.svg: no such file") {
 			t.Errorf("%v: status %d, %q, %q", failed, status, out.String(), said.String())
 		}

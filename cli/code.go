@@ -69,7 +69,8 @@ func (f *codeFlags) register(cmd *cobra.Command) {
 	f.network.register(cmd)
 	fs.StringVar(&f.figures, "figures", "",
 		"write images among the results to this directory; it is created if necessary")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable: NAME=value, or NAME for its value here (may be repeated)")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable: NAME=value, or NAME for its value here (may "+
+		"be repeated)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
 	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, secretHostUsage)
 	fs.DurationVar(&f.timeout, "timeout", 0, "time limit (default: the daemon's)")
@@ -358,13 +359,15 @@ func contextsCommand(a *app.App) *cobra.Command {
 			}
 			rows := make([][]string, len(all))
 			for i, n := range all {
-				rows[i] = []string{n.Name, n.Language, n.State, fmt.Sprint(n.Cells), term.Ago(n.LastUsedAt.Time), n.Note}
+				rows[i] = []string{n.Name, n.Language, n.State, fmt.Sprint(n.Cells), term.Ago(n.LastUsedAt.Time),
+					n.Note}
 			}
 			return a.Table([]string{"NAME", "LANGUAGE", "STATE", "CELLS", "USED", "NOTE"}, rows)
 		}),
 	}
-	return app.NewGroup(&cobra.Command{Use: "contexts", Aliases: []string{"context"}, Short: "Contexts: interpreters that " +
-		"keep their variables"}, a.AddJSONFlag(list),
+	return app.NewGroup(&cobra.Command{Use: "contexts", Aliases: []string{"context"},
+		Short: "Contexts: interpreters that " +
+			"keep their variables"}, a.AddJSONFlag(list),
 		contextCommand(a, "rm", "Delete a context and end its interpreter", (*client.Client).DeleteContext),
 		contextCommand(a, "interrupt", "Interrupt the cell that runs in a context, as Ctrl-C does",
 			(*client.Client).InterruptContext),
@@ -375,7 +378,8 @@ func contextsCommand(a *app.App) *cobra.Command {
 func contextCommand(a *app.App, name, short string, do func(*client.Client, context.Context, string,
 	string) error) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " CONTAINER CONTEXT", Short: short, Args: app.ArgCount(2, 2), ValidArgsFunction: completeContexts(a),
+		Use: name + " CONTAINER CONTEXT", Short: short, Args: app.ArgCount(2, 2), ValidArgsFunction: completeContexts(
+			a),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := a.FindContainer(ctx, c, args[0])
 			if err != nil {

@@ -68,7 +68,8 @@ func listCommand(a *app.App) *cobra.Command {
 
 // listContainers lists the containers that match the filter. With all, it adds expired containers, which are
 // otherwise never listed. all has no effect if the filter has a state.
-func listContainers(ctx context.Context, a *app.App, c *client.Client, f client.Filter, all bool) ([]proto.Container, error) {
+func listContainers(ctx context.Context, a *app.App, c *client.Client, f client.Filter, all bool) ([]proto.Container,
+	error) {
 	list, err := c.Containers(ctx, f)
 	if err != nil || !all || f.State != "" {
 		return list, err
@@ -251,7 +252,8 @@ func removeCommand(a *app.App) *cobra.Command {
 
 // removeContainer deletes one container. Without force it refuses a container at work. The check takes no lock: a
 // command that starts between check and deletion is ended.
-func removeContainer(ctx context.Context, a *app.App, c *client.Client, id string, force, keep bool) (client.Deleted, error) {
+func removeContainer(ctx context.Context, a *app.App, c *client.Client, id string, force, keep bool) (client.Deleted,
+	error) {
 	if !force {
 		// An expired container runs no commands, and its record can still be deleted.
 		if err := atWork(ctx, c, id); err != nil && proto.CodeOf(err) != proto.Expired {
@@ -280,7 +282,8 @@ func atWork(ctx context.Context, c *client.Client, id string) error {
 	all, err := c.Contexts(ctx, id)
 	for _, one := range all {
 		if one.State == proto.ContextBusy {
-			return app.WithHint(proto.Errorf(proto.Conflict, "", id, "container %s runs a cell in its context %s", id, one.Name),
+			return app.WithHint(proto.Errorf(proto.Conflict, "", id, "container %s runs a cell in its context %s", id,
+				one.Name),
 				fmt.Sprintf("`berth contexts interrupt %s %s` ends it; `berth rm -f` too", id, one.Name))
 		}
 	}

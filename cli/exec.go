@@ -140,7 +140,8 @@ func concludeExec(a *app.App, res proto.ExecResult, print *printer) error {
 	}
 	err := ended(res.Exec)
 	if missed := print.missed(); missed != "" {
-		return warnIncomplete(a, missed+": they came faster than they could be printed; --max-output has the daemon keep "+
+		return warnIncomplete(a, missed+
+			": they came faster than they could be printed; --max-output has the daemon keep "+
 			"more, and `berth cp` loses nothing", err)
 	}
 	return err
@@ -227,7 +228,8 @@ func printExecs(a *app.App, list []proto.Exec, running bool) error {
 			continue
 		}
 		rows = append(rows, []string{
-			e.ID, term.EndText(e), term.Ago(e.StartedAt.Time), units.HumanDuration(max(0, e.Duration(time.Now()))), e.JobID,
+			e.ID, term.EndText(e), term.Ago(e.StartedAt.Time), units.HumanDuration(max(0, e.Duration(time.Now()))),
+			e.JobID,
 			term.Short(term.CommandText(e), 60),
 		})
 	}
@@ -268,7 +270,8 @@ func killCommand(a *app.App) *cobra.Command {
 // then distinguish a failed command from a failed wait.
 func waitCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "wait CONTAINER [EXEC]", Short: "Wait for a command to end and print its return code", Args: app.ArgCount(1, 2),
+		Use: "wait CONTAINER [EXEC]", Short: "Wait for a command to end and print its return code", Args: app.ArgCount(
+			1, 2),
 		ValidArgsFunction: a.CompleteExecs,
 		Long: "Wait for a command to end, by default the newest, and print its return code, as docker does. " +
 			"Interpreters of `berth code --context` do not count as the newest.",
@@ -336,7 +339,8 @@ func logsCommand(a *app.App) *cobra.Command {
 
 // showLogs prints a command's output. A live connection keeps the order of the two streams. Without follow, a running
 // command is read stream by stream instead, because a live connection does not show when all past output has come.
-func showLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *printer, follow bool) error {
+func showLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *printer,
+	follow bool) error {
 	e, err := c.Exec(ctx, container, exec)
 	if err != nil {
 		return err

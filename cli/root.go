@@ -106,7 +106,8 @@ func commands(a *app.App) []*cobra.Command {
 			waitCommand(a), killCommand(a), data.JobsCommand(a), toolCommand(a), storedCommand(a), callsCommand(a),
 			mcpCommand(a)},
 		"data": {data.FilesCommand(a), data.SkillsCommand(a), data.ImageCommand(a)},
-		GroupOther: {admin.KeyCommand(a), admin.AuditCommand(a), admin.VaultCommand(a), admin.GCCommand(a), admin.VersionCommand(a),
+		GroupOther: {admin.KeyCommand(a), admin.AuditCommand(a), admin.VaultCommand(a), admin.GCCommand(a),
+			admin.VersionCommand(a),
 			admin.AttackCommand(a), admin.AttackProbeCommand(a), admin.BenchCommand(a)},
 	}
 	if a.Config.Doctor != nil {

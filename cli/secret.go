@@ -8,7 +8,8 @@ import (
 	"berth/proto"
 )
 
-const secretUsage = "secret environment variable of its commands: NAME for its value here, NAME=@FILE for the content of " +
+const secretUsage = "secret environment variable of its commands: NAME for its value here, NAME=@FILE for the " +
+	"content of " +
 	"a file (may be repeated)"
 
 const secretHostUsage = "NAME=HOST: commands see a placeholder for this secret; the proxy inserts the secret into " +

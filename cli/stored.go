@@ -265,7 +265,8 @@ func printRuns(a *app.App, list []proto.ToolRun) error {
 		rows[i] = []string{r.ID, r.Tool, strconv.FormatInt(r.Version, 10), string(r.State), term.Ago(r.CreatedAt.Time),
 			fmt.Sprintf("%.0f ms", r.DurationMS), term.Short(string(r.Input), 40), term.Short(what, 40)}
 	}
-	return a.PrintList(term.NotNil(list), []string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT", "OUTPUT"}, rows)
+	return a.PrintList(term.NotNil(list), []string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT",
+		"OUTPUT"}, rows)
 }
 
 // approveCommand returns `berth tools approve`.

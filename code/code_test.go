@@ -170,7 +170,8 @@ func TestAFreshRunLeavesNothing(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
-	err := b.run.Once(ctx, sessiontest.Owner, code.Program{Program: proto.Program{Code: "import time\ntime.sleep(600)"}},
+	err := b.run.Once(ctx, sessiontest.Owner,
+		code.Program{Program: proto.Program{Code: "import time\ntime.sleep(600)"}},
 		func(code.Outcome) error { return nil })
 	if err == nil {
 		t.Errorf("a client that went away: %v", err)

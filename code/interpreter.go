@@ -185,7 +185,8 @@ func blameInterpreter(r *Outcome, end proto.End) {
 		failOutcome(r, ErrorDetail{Name: "exit", Message: fmt.Sprintf("the code exited with status %d", code),
 			ReturnCode: &code})
 	case end.Reason == proto.EndSignal:
-		failOutcome(r, ErrorDetail{Name: "signal", Message: "the interpreter was ended by " + end.Signal, ReturnCode: &code})
+		failOutcome(r, ErrorDetail{Name: "signal", Message: "the interpreter was ended by " + end.Signal,
+			ReturnCode: &code})
 	default:
 		failOutcome(r, ErrorDetail{Name: string(end.Reason), Message: end.Message, ReturnCode: &code})
 	}

@@ -79,8 +79,9 @@ func (n *notebook) runCell(ctx context.Context, r *Runner, req Cell, each func(P
 		in.noteEnd(&res)
 	}
 	if why != "" {
-		failOutcome(&res, ErrorDetail{Name: why, Message: "the cell ran longer than timeout_seconds", Traceback: tracebackOf(
-			res)})
+		failOutcome(&res, ErrorDetail{Name: why, Message: "the cell ran longer than timeout_seconds",
+			Traceback: tracebackOf(
+				res)})
 	}
 	ref := n.s.Ref()
 	res.Container, res.Context, res.ExecID, res.DurationMS = &ref, n.ask.Name, in.exec.ID(),

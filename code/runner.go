@@ -51,7 +51,8 @@ func Open(cfg Config) *Runner {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	r := &Runner{sessions: cfg.Sessions, timeout: cmp.Or(cfg.Timeout, 5*time.Minute), mayPrestart: cfg.MayPrestart, log: cfg.Log,
+	r := &Runner{sessions: cfg.Sessions, timeout: cmp.Or(cfg.Timeout, 5*time.Minute), mayPrestart: cfg.MayPrestart,
+		log:       cfg.Log,
 		notebooks: map[string]map[string]*notebook{}, ready: map[prestartKey]*prestarted{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r

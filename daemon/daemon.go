@@ -214,7 +214,8 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	}
 	d.keep(d.machine.close)
 	cfg := d.cfg.Session
-	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.machine.Runtime, d.machine.images, books,
+	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.machine.Runtime, d.machine.images,
+		books,
 		jobs, d.cfg.Log
 	cfg.Quotas = d.keys
 	if d.secrets, err = vault.Open(filepath.Join(d.cfg.Dir, secretKeyFile), books); err != nil {

@@ -43,7 +43,8 @@ func (v *clientConn) openTLS(ctx context.Context, t Target, p *tunnel) {
 		return
 	}
 	v.clearDeadline()
-	w := &clientConn{gate: v.gate, conn: inner, r: bufio.NewReaderSize(inner, headBytes), cancel: v.cancel, timer: v.timer,
+	w := &clientConn{gate: v.gate, conn: inner, r: bufio.NewReaderSize(inner, headBytes), cancel: v.cancel,
+		timer:  v.timer,
 		within: &t, ready: p, opened: true}
 	w.http(ctx)
 }

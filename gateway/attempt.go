@@ -55,7 +55,8 @@ func (as *attempts) enter(r Request) *attempt {
 	defer as.mu.Unlock()
 	a := as.known[r.Key]
 	if a == nil || !r.Repeated {
-		a = &attempt{key: r.Key, turn: as.newTurn(hex.EncodeToString(r.Key[:]), r.Repeated), lock: make(chan struct{}, 1)}
+		a = &attempt{key: r.Key, turn: as.newTurn(hex.EncodeToString(r.Key[:]), r.Repeated), lock: make(chan struct{},
+			1)}
 		as.known[r.Key] = a
 	}
 	if a.users++; !a.idleSince.IsZero() {

@@ -10,8 +10,8 @@ import (
 // ManifestName is the file in a job's directory that lists what the directory holds. It does not list itself.
 const ManifestName = "manifest.json"
 
-// Fingerprint is a short digest of what a look at dir found, in the order of the list: path, type, size and inode change
-// time of all but directories. Who has two equal ones has seen no change in between. It is no defence: whoever
+// Fingerprint is a short digest of what a look at dir found, in the order of the list: path, type, size and inode
+// change time of all but directories. Who has two equal ones has seen no change in between. It is no defence: whoever
 // controls the directory can make two things look alike.
 func Fingerprint(dir string, list []FileInfo) string {
 	h := fnv.New128a()

@@ -104,7 +104,8 @@ func (c Config) grantNetworkSecrets(n proto.Network, req proto.CreateContainer) 
 			return nil, invalid("network_secrets", "network secret %.64q: env or secrets have that name too; leave "+
 				"one of them out", name)
 		}
-		placeholders[name] = egress.Secret{Name: name, Placeholder: proto.ID(placeholderPrefix, uuid.New()), Value: s.Value,
+		placeholders[name] = egress.Secret{Name: name, Placeholder: proto.ID(placeholderPrefix, uuid.New()),
+			Value: s.Value,
 			Hosts: s.Hosts}
 	}
 	return placeholders, checkEnv(record{NetworkSecrets: placeholders}.placeholders())

@@ -24,7 +24,8 @@ func AttackCommand(a *app.App) *cobra.Command {
 	var o attack.Options
 	class, list := "all", false
 	cmd := &cobra.Command{
-		Use: "attack", Short: "Attack the daemon and its containers, and say what got through", Args: app.ArgCount(0, 0),
+		Use: "attack", Short: "Attack the daemon and its containers, and say what got through", Args: app.ArgCount(
+			0, 0),
 		Long: `Try to break the daemon and the containers it makes, from outside over its API and from inside a container, and say what got
 through.
 

@@ -39,8 +39,9 @@ func GCCommand(a *app.App) *cobra.Command {
 			return a.Table([]string{"SWEEP", "WHAT", "COUNT"}, rows)
 		}),
 	}
-	cmd.Flags().BoolVar(&strangers, "strangers", false, "also remove workspaces that are kept aside because the ledger "+
-		"does not know them")
+	cmd.Flags().BoolVar(&strangers, "strangers", false,
+		"also remove workspaces that are kept aside because the ledger "+
+			"does not know them")
 	return a.AddJSONFlag(cmd)
 }
 

@@ -115,11 +115,13 @@ func (r *rounds) daemon(ctx context.Context) {
 	var dial *client.DialError
 	switch {
 	case errors.As(err, &dial):
-		r.report(ctx, app.Finding{Name: "daemon", Grade: app.GradeWarn, Found: err.Error(), Why: "the other commands need one",
+		r.report(ctx, app.Finding{Name: "daemon", Grade: app.GradeWarn, Found: err.Error(),
+			Why: "the other commands need one",
 			Fix: "start it with `berth serve`"})
 		return
 	case err != nil:
-		r.report(ctx, app.Finding{Name: "daemon", Grade: app.GradeFail, Found: err.Error(), Why: "no container can be started through it", Fix: r.HintFor(err)})
+		r.report(ctx, app.Finding{Name: "daemon", Grade: app.GradeFail, Found: err.Error(),
+			Why: "no container can be started through it", Fix: r.HintFor(err)})
 		return
 	}
 	r.report(ctx, app.Finding{Name: "daemon", Grade: app.GradeOK, Found: fmt.Sprintf("version %s at %s", info.Version,
@@ -144,7 +146,8 @@ func (r *rounds) class(ctx context.Context, class proto.RuntimeClass) {
 		}
 	}
 	if err != nil {
-		r.report(ctx, app.Finding{Name: name, Grade: app.GradeFail, Found: err.Error(), Why: "containers of this class cannot be used",
+		r.report(ctx, app.Finding{Name: name, Grade: app.GradeFail, Found: err.Error(),
+			Why: "containers of this class cannot be used",
 			Fix: r.HintFor(app.AddImageHint(r.App, err))})
 		return
 	}

@@ -17,12 +17,13 @@ import (
 func TestInterruptedDoctor(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	var out bytes.Buffer
-	a := &app.App{Output: term.Output{Stdout: &out}, Config: app.Config{Doctor: func(ctx context.Context, _ app.DoctorOptions, report func(app.Finding)) error {
-		report(app.Finding{Name: "kernel", Grade: app.GradeOK})
-		interrupt()
-		report(app.Finding{Name: "trial", Grade: app.GradeFail, Found: ctx.Err().Error()})
-		return nil
-	}}, Host: "127.0.0.1:1"}
+	a := &app.App{Output: term.Output{Stdout: &out}, Config: app.Config{
+		Doctor: func(ctx context.Context, _ app.DoctorOptions, report func(app.Finding)) error {
+			report(app.Finding{Name: "kernel", Grade: app.GradeOK})
+			interrupt()
+			report(app.Finding{Name: "trial", Grade: app.GradeFail, Found: ctx.Err().Error()})
+			return nil
+		}}, Host: "127.0.0.1:1"}
 	cmd := DoctorCommand(a)
 	cmd.SetArgs([]string{})
 	if err := cmd.ExecuteContext(ctx); !errors.Is(err, context.Canceled) || !strings.Contains(out.String(), "kernel") ||
@@ -39,11 +40,12 @@ func TestDoctorThatNobodyCanRead(t *testing.T) {
 	}
 	defer full.Close()
 	for _, args := range [][]string{{"--quick"}, {"--quick", "--json"}} {
-		a := &app.App{Output: term.Output{Stdout: full, Stderr: io.Discard}, Config: app.Config{Doctor: func(_ context.Context, _ app.DoctorOptions,
-			report func(app.Finding)) error {
-			report(app.Finding{Name: "kernel", Grade: app.GradeOK})
-			return nil
-		}}, Host: "127.0.0.1:1"}
+		a := &app.App{Output: term.Output{Stdout: full, Stderr: io.Discard}, Config: app.Config{
+			Doctor: func(_ context.Context, _ app.DoctorOptions,
+				report func(app.Finding)) error {
+				report(app.Finding{Name: "kernel", Grade: app.GradeOK})
+				return nil
+			}}, Host: "127.0.0.1:1"}
 		cmd := DoctorCommand(a)
 		cmd.SetArgs(args)
 		if err := cmd.Execute(); !errors.Is(err, syscall.ENOSPC) {

@@ -18,8 +18,9 @@ import (
 
 // KeyCommand returns `berth key`.
 func KeyCommand(a *app.App) *cobra.Command {
-	return app.NewGroup(&cobra.Command{Use: "key", Aliases: []string{"keys"}, Short: "API keys: who may use the daemon, " +
-		"and how much",
+	return app.NewGroup(&cobra.Command{Use: "key", Aliases: []string{"keys"},
+		Short: "API keys: who may use the daemon, " +
+			"and how much",
 		Long: `API keys: who may use the daemon, and how much.
 
 Everything that is made with a key belongs to the key's owner. Keys of one owner share it, those of another do not see it. Keys are
@@ -79,7 +80,8 @@ func keyCreateCommand(a *app.App) *cobra.Command {
 	var quota quotaFlags
 	var expires time.Duration
 	cmd := &cobra.Command{
-		Use: "create [flags] [NAME]", Short: "Create an API key and print its secret; it is not shown again", Args: app.ArgCount(0, 1),
+		Use: "create [flags] [NAME]", Short: "Create an API key and print its secret; it is not shown again",
+		Args: app.ArgCount(0, 1),
 		Example: `  berth key create --owner team-a laptop > team-a.key
   berth key create --owner team-b --max-containers 20 --cpu-per-day 5h --storage 10g --rate 50 ci
   berth --api-key-file team-a.key run -it bash`,

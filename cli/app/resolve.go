@@ -161,7 +161,8 @@ func interpreter(e proto.Exec) bool {
 }
 
 // FindContainerAndExec returns a container and one of its execs, from one or two arguments.
-func (a *App) FindContainerAndExec(ctx context.Context, c *client.Client, args []string) (container, exec string, err error) {
+func (a *App) FindContainerAndExec(ctx context.Context, c *client.Client, args []string) (container, exec string,
+	err error) {
 	if container, err = a.FindContainer(ctx, c, args[0]); err != nil {
 		return "", "", err
 	}

@@ -40,7 +40,8 @@ func JobsCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	manifest := &cobra.Command{
-		Use: "manifest CONTAINER JOB", Short: "Print the files of a job, and the command that made each", Args: app.ArgCount(2, 2),
+		Use: "manifest CONTAINER JOB", Short: "Print the files of a job, and the command that made each",
+		Args:              app.ArgCount(2, 2),
 		ValidArgsFunction: a.CompleteJobs,
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := a.FindContainer(ctx, c, args[0])

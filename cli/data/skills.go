@@ -33,7 +33,8 @@ be some that the daemon provides (serve --skills).`},
 func skillsAddCommand(a *app.App) *cobra.Command {
 	var to, name string
 	cmd := &cobra.Command{
-		Use: "add [flags] DIR", Short: "Store a skill, or a new version of one, and print its ID", Args: app.ArgCount(1, 1),
+		Use: "add [flags] DIR", Short: "Store a skill, or a new version of one, and print its ID", Args: app.ArgCount(
+			1, 1),
 		Long:    `Store a skill and print its ID. DIR is a directory with a SKILL.md at its top, or a zip archive of one.`,
 		Example: "  berth skills add ./pdf-forms\n  berth skills add --to skill_… ./pdf-forms",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {

@@ -10,11 +10,12 @@ import (
 // messagesFlags adds the flags of the gateway for Messages requests.
 func messagesFlags(f *pflag.FlagSet, cfg *daemon.Config) {
 	f.Func("upstream", "upstream of Messages requests: URL, PREFIX=URL for models with that prefix, openai+URL "+
-		"for an upstream with chat completions (may be repeated; default: Messages requests are refused)", func(text string) error {
-		u, err := upstream.Parse(text)
-		cfg.Upstreams = append(cfg.Upstreams, u)
-		return err
-	})
+		"for an upstream with chat completions (may be repeated; default: Messages requests are refused)",
+		func(text string) error {
+			u, err := upstream.Parse(text)
+			cfg.Upstreams = append(cfg.Upstreams, u)
+			return err
+		})
 	f.StringVar(&cfg.UpstreamKeys, "upstream-keys", "", "file with lines PREFIX=KEY, or *=KEY, readable by its "+
 		"owner only: API keys of upstreams by prefix; read at startup (default: forward the client's key)")
 	f.DurationVar(&cfg.UpstreamTimeout, "upstream-timeout", 0, "maximum time until an upstream starts its answer "+

@@ -13,8 +13,8 @@
 //     floor is an allocation that is never touched, so the kernel gives no memory for it. It allows up to 32 MiB more
 //     garbage. A burst of 200 creates takes 15 % less time, and 16 clients run 1 % more commands.
 //
-// Threads that the monitor thread makes inherit its timer slack, and so do processes that those threads start. The guest
-// therefore sets the timer slack of its commands back to the kernel's default. A gVisor sandbox cannot do that.
+// Threads that the monitor thread makes inherit its timer slack, and so do processes that those threads start. The
+// guest therefore sets the timer slack of its commands back to the kernel's default. A gVisor sandbox cannot do that.
 //
 // The environment variable BERTH_GOSCHED=off switches both off.
 package gosched

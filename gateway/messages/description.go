@@ -29,7 +29,8 @@ var schemas = map[string]json.RawMessage{
 }
 
 // aboutContainer describes the container to the model.
-const aboutContainer = " The container is a private Linux machine without a screen. Its files stay until the conversation ends. " +
+const aboutContainer = " The container is a private Linux machine without a screen. Its files stay until the " +
+	"conversation ends. " +
 	"Files that the user gave are in the directory $INPUT_DIR (" + proto.InputDir + "). "
 
 // description returns the description of a tool for the model.

@@ -112,7 +112,8 @@ func (s *Service) answerTurn(ctx context.Context, w http.ResponseWriter, up *ups
 			r.Output = client.stream.output
 		}
 	}
-	err := s.cfg.Turns.Answer(ctx, r, func(earlier gateway.Conversation, a *gateway.Answer) (gateway.Conversation, func()) {
+	err := s.cfg.Turns.Answer(ctx, r, func(earlier gateway.Conversation, a *gateway.Answer) (gateway.Conversation,
+		func()) {
 		c, ok := earlier.(*conversation)
 		if !ok {
 			c = &conversation{s: s, answer: a}

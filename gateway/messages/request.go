@@ -76,7 +76,8 @@ func (q *query) hasOurBlocks() bool {
 			return false
 		}
 		for _, b := range blocksOf(o) {
-			if b.text("type") == "container_upload" || b.text("type") == "server_tool_use" && isOwnTool(b.text("name")) ||
+			if b.text("type") == "container_upload" || b.text("type") == "server_tool_use" &&
+				isOwnTool(b.text("name")) ||
 				h.isResult(b) {
 				return true
 			}
@@ -100,7 +101,8 @@ func (q *query) readMessages() (err error) {
 		}
 	}
 	if q.body.has("thread") { // with this error code, SDKs send the whole history
-		return &gateway.Refusal{Code: "thread_unsupported_request", Err: proto.Errorf(proto.InvalidArgument, "", "thread",
+		return &gateway.Refusal{Code: "thread_unsupported_request", Err: proto.Errorf(proto.InvalidArgument, "",
+			"thread",
 			"thread: code execution works without message threads; send the whole history")}
 	}
 	if err := q.tools.checkChoice(q.body.get("tool_choice")); err != nil {

@@ -249,7 +249,8 @@ func (b *toolbox) clientTools() (list []gateway.ClientTool) {
 }
 
 func clientTool(o object) gateway.ClientTool {
-	return gateway.ClientTool{Name: o.text("name"), Description: o.text("description"), InputSchema: o.get("input_schema")}
+	return gateway.ClientTool{Name: o.text("name"), Description: o.text("description"), InputSchema: o.get(
+		"input_schema")}
 }
 
 // callerType is the caller type of calls by code, also for later versions of the tool.

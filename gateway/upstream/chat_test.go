@@ -19,7 +19,8 @@ func translated(t *testing.T, body string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI, Prefixes: []string{"local/"}}).encodeRequest(
+	text, err := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI, Prefixes: []string{
+		"local/"}}).encodeRequest(
 		r)
 	if err != nil {
 		t.Fatal(err)

@@ -78,7 +78,8 @@ func TestLyingGuest(t *testing.T) {
 			list1},
 		"long type": {inParts(`{"files":[{"path":"/x","type":"` + strings.Repeat("x", longestPath+1) +
 			`"}]}`), list1},
-		"long body":               {append(say(wire.FrameReply, `{"length":3}`), say(wire.FrameBody, "four")...), read1},
+		"long body": {append(say(wire.FrameReply, `{"length":3}`), say(wire.FrameBody, "four")...),
+			read1},
 		"short body":              {append(say(wire.FrameReply, `{"length":3}`), say(wire.FrameClose, "")...), read1},
 		"more than was asked for": {say(wire.FrameReply, `{"length":11}`), readTen},
 		"a body without end":      {say(wire.FrameReply, `{"length":-1}`), readTen},
@@ -214,7 +215,8 @@ func FuzzClient(f *testing.F) {
 	f.Add(say(wire.FrameError, `{"code":"not_found","message":"m"}`))
 	f.Add(append(say(wire.FrameStarted, `{"pid":1}`), append(say(wire.FrameStdout, "x"),
 		say(wire.FrameDone, `{"code":1}`)...)...))
-	f.Add(append(say(wire.FrameReply, `{"length":3}`), append(say(wire.FrameBody, "abc"), say(wire.FrameClose, "")...)...))
+	f.Add(append(say(wire.FrameReply, `{"length":3}`), append(say(wire.FrameBody, "abc"),
+		say(wire.FrameClose, "")...)...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, ask := range []func(*Client, context.Context) error{stat, list1, read1, exec1} {
 			ours, theirs := net.Pipe()
@@ -431,7 +433,8 @@ func TestLyingAboutWhatIsKept(t *testing.T) {
 func TestLyingRelay(t *testing.T) {
 	ok := say(wire.FrameReply, "{}")
 	for name, then := range map[string][]byte{
-		"huge frame": {'B', 0xff, 0xff, 0xff, 0xff}, "empty frame": say(wire.FrameBody, ""), "wrong frame": say(wire.FrameDone,
+		"huge frame": {'B', 0xff, 0xff, 0xff, 0xff}, "empty frame": say(wire.FrameBody, ""), "wrong frame": say(
+			wire.FrameDone,
 			"{}"), "an end with a body": say(wire.FrameClose, "x"), "cut off": say(wire.FrameBody, "hello")[:7],
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -487,7 +490,8 @@ func TestLyingHandover(t *testing.T) {
 		"a directory":    {whole, []int{open(dir, unix.O_RDONLY)}},
 		"a terminal":     {whole, []int{open("/dev/ptmx", unix.O_RDWR)}},
 		"what a path is": {whole, []int{open("/proc/self/status", unix.O_RDONLY)}},
-		"a body after all": {append(say(wire.FrameReply, `{"length":4,"handover":true}`), say(wire.FrameBody, "four")...),
+		"a body after all": {append(say(wire.FrameReply, `{"length":4,"handover":true}`),
+			say(wire.FrameBody, "four")...),
 			[]int{file}},
 		"a part below 0": {append(say(wire.FrameReply, `{"length":-1,"handover":true}`), say(wire.FrameClose, "")...),
 			[]int{file}},

@@ -77,7 +77,10 @@ func (c *Client) StartWith(ctx context.Context, cmd wire.Command, sink Sink, opt
 		}
 	}
 	p := &Process{kept: cmd.Keep > 0, buffers: opt.Buffers}
-	return c.startProcess(ctx, p, sink, cmd.Stdin, func() error { return p.sendStart(&cmd, how >= supported, opt.Sent) })
+	return c.startProcess(ctx, p, sink, cmd.Stdin, func() error {
+		return p.sendStart(&cmd, how >= supported,
+			opt.Sent)
+	})
 }
 
 // startProcess has start ask for p on a connection, and listens to it from then on.
@@ -108,7 +111,8 @@ func (p *Process) sendStart(cmd *wire.Command, cross bool, sent func()) error {
 	if cross {
 		var err error
 		if p.pipes, err = takePipes(cmd.Stdin); err != nil {
-			return notStartedError{proto.Errorf(proto.TooMany, "exec", "", "the daemon has no file descriptors left; try later")}
+			return notStartedError{proto.Errorf(proto.TooMany, "exec", "", "the daemon has no file descriptors "+
+				"left; try later")}
 		}
 		err = p.conn.SendRequest(&wire.Request{Op: wire.OpExec, Command: cmd, Pipes: len(p.pipes.send)}, p.pipes.send)
 		p.pipes.sent()

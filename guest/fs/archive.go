@@ -164,7 +164,8 @@ func (p *packer) open(f *os.File, st *unix.Stat_t, where, name string, depth int
 		// What a file grew meanwhile is left out.
 		n, err := io.Copy(p.w, io.LimitReader(f, st.Size))
 		if err == nil && n < st.Size {
-			return proto.Errorf(proto.Conflict, wire.OpTar, where, "%s became shorter while it was packed; try again", where)
+			return proto.Errorf(proto.Conflict, wire.OpTar, where, "%s became shorter while it was packed; try again",
+				where)
 		}
 		return err
 	}

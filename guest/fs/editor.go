@@ -60,12 +60,14 @@ func editError(path string, err error) error {
 	case err == nil:
 		return nil
 	case isMissing(err), errors.Is(err, unix.ENOTDIR):
-		return proto.Errorf(proto.NotFound, wire.OpEdit, path, "The path %s does not exist. Please provide a valid path.",
+		return proto.Errorf(proto.NotFound, wire.OpEdit, path,
+			"The path %s does not exist. Please provide a valid path.",
 			path)
 	case errors.Is(err, unix.EISDIR):
 		return invalid(path, "The path %s is a directory and only the `view` command can be used on directories", path)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS):
-		return proto.Errorf(proto.PermissionDenied, wire.OpEdit, path, "Permission denied. Cannot access file %s.", path)
+		return proto.Errorf(proto.PermissionDenied, wire.OpEdit, path, "Permission denied. Cannot access file %s.",
+			path)
 	}
 	return wire.FileError(wire.OpEdit, path, err)
 }
@@ -357,8 +359,9 @@ func (s *FS) replaceFile(id user.User, path string, text []byte, was *unix.Stat_
 	// The lock keeps out other edits alone; a command may write to the file at any time.
 	if was != nil && !file.unchanged(was) {
 		file.drop()
-		return false, proto.Errorf(proto.Conflict, wire.OpEdit, path, "%s was changed by a command while it was edited. "+
-			"View it and edit again.", path)
+		return false, proto.Errorf(proto.Conflict, wire.OpEdit, path,
+			"%s was changed by a command while it was edited. "+
+				"View it and edit again.", path)
 	}
 	_, err = file.commit()
 	return file.before != nil, err

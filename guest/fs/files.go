@@ -43,7 +43,8 @@ func (k *handler) file(id user.User, req *wire.Request) error {
 	case wire.OpStat:
 		return k.conn.SendReply(k.s.stat(id, path))
 	case wire.OpMkdir:
-		return k.conn.SendReply(nil, wire.FileError(req.Op, path, id.Do(func() error { return os.MkdirAll(path, 0o755) })))
+		return k.conn.SendReply(nil, wire.FileError(req.Op, path,
+			id.Do(func() error { return os.MkdirAll(path, 0o755) })))
 	case wire.OpRemove:
 		return k.conn.SendReply(nil, k.s.remove(id, path, req.Recursive))
 	case wire.OpMove:

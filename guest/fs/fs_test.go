@@ -376,7 +376,8 @@ func TestEditorInsert(t *testing.T) {
 		{"a\nb\n", 2, "x", "a\nb\nx"}, {"a\nb", 2, "x\n", "a\nb\nx\n"}, {"", 0, "x\n", "x\n"}, {"a\n", 1, "", "a\n"},
 	} {
 		must(t, os.WriteFile(path, []byte(c.before), 0o644))
-		r, err := s.edit(s.users.Root, path, &proto.EditorInput{Command: "insert", Path: path, InsertLine: &c.line, InsertText: &c.text})
+		r, err := s.edit(s.users.Root, path, &proto.EditorInput{Command: "insert", Path: path, InsertLine: &c.line,
+			InsertText: &c.text})
 		must(t, err)
 		if got, err := os.ReadFile(path); err != nil || string(got) != c.after {
 			t.Errorf("%+v: got %q", c, got)

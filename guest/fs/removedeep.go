@@ -93,7 +93,8 @@ func ascend(d *os.File, up level) (*os.File, error) {
 	}
 	var st unix.Stat_t
 	if err = unix.Fstat(int(parent.Fd()), &st); err == nil && (st.Dev != up.dev || st.Ino != up.ino) {
-		err = proto.Errorf(proto.Conflict, wire.OpRemove, "", "the tree was moved while it was being removed; try again")
+		err = proto.Errorf(proto.Conflict, wire.OpRemove, "",
+			"the tree was moved while it was being removed; try again")
 	}
 	if err == nil {
 		err = unix.Unlinkat(int(parent.Fd()), up.name, unix.AT_REMOVEDIR)

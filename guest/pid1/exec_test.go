@@ -35,22 +35,27 @@ func TestExecResults(t *testing.T) {
 			{"signal", wire.Command{Text: "kill -TERM $$"}, 143, syscall.SIGTERM, "", ""},
 			{"not found in bash", wire.Command{Text: "no-such-program"}, 127, 0, "", "bash: line 1: no-such-program: " +
 				"command not found\n"},
-			{"argv as it is", wire.Command{Argv: []string{"printf", "%s|", "a b", "$HOME", ""}}, 0, 0, "a b|$HOME||", ""},
+			{"argv as it is", wire.Command{Argv: []string{"printf", "%s|", "a b", "$HOME", ""}}, 0, 0, "a b|$HOME||",
+				""},
 			{"no stdin", wire.Command{Argv: []string{"cat"}}, 0, 0, "", ""},
 			{"bytes", wire.Command{Text: `printf '\xff\x00\n\xc3'`}, 0, 0, "\xff\x00\n\xc3", ""},
-			{"stderr by name", wire.Command{Text: `echo a >/dev/stdout; echo b >/dev/stderr; echo c | tee /dev/stderr`}, 0,
+			{"stderr by name", wire.Command{Text: `echo a >/dev/stdout; echo b >/dev/stderr; echo c | tee /dev/stderr`},
+				0,
 				0, "a\nc\n", "b\nc\n"},
 			{"user", wire.Command{Text: "id -u; id -g; id -G; echo $HOME"}, 0, 0, "1000\n1000\n1000\n" +
 				user.HomeOf(1000) + "\n",
 				""},
 			{"root", wire.Command{Text: "id -u; echo $USER $HOME", User: "root"}, 0, 0, "0\nroot /root\n", ""},
-			{"image env", wire.Command{Text: "echo $IMAGE $MINE $BERTH_EXEC_ID", ID: "exec_1", Env: []string{"MINE=a=b"}}, 0,
+			{"image env", wire.Command{Text: "echo $IMAGE $MINE $BERTH_EXEC_ID", ID: "exec_1",
+				Env: []string{"MINE=a=b"}}, 0,
 				0, "yes a=b exec_1\n", ""},
 			{"own session", wire.Command{Text: "ps -o pgid=,sid= $$ | tr -d ' ' | sed s/$$/X/g"}, 0, 0, "XX\n", ""},
-			{"signals are default", wire.Command{Text: "grep SigIgn /proc/self/status"}, 0, 0, "SigIgn:\t0000000000000000\n",
+			{"signals are default", wire.Command{Text: "grep SigIgn /proc/self/status"}, 0, 0,
+				"SigIgn:\t0000000000000000\n",
 				""},
-			{"only its descriptors", wire.Command{Text: "echo /proc/self/fd/*"}, 0, 0, "/proc/self/fd/0 /proc/self/fd/1 " +
-				"/proc/self/fd/2 /proc/self/fd/3\n", ""},
+			{"only its descriptors", wire.Command{Text: "echo /proc/self/fd/*"}, 0, 0,
+				"/proc/self/fd/0 /proc/self/fd/1 " +
+					"/proc/self/fd/2 /proc/self/fd/3\n", ""},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				r := w.run(c.cmd)
@@ -226,7 +231,8 @@ func TestStdinBackPressure(t *testing.T) {
 func TestStdinGivenUp(t *testing.T) {
 	eachMode(t, func(t *testing.T, w *world) {
 		var o collected
-		p := w.start(wire.Command{Text: "head -c 1 >&2; while [ ! -e go ]; do sleep 0.02; done; wc -c", Stdin: true}, &o)
+		p := w.start(wire.Command{Text: "head -c 1 >&2; while [ ! -e go ]; do sleep 0.02; done; wc -c", Stdin: true},
+			&o)
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() {
 			o.until(t, proto.Stderr, "\x00")
@@ -282,7 +288,8 @@ func TestManyAtOnce(t *testing.T) {
 			go func() {
 				defer wg.Done()
 				var o collected
-				p, err := w.Start(context.Background(), wire.Command{Text: fmt.Sprintf("sleep 0.0%d; echo %d", i%10, i)},
+				p, err := w.Start(context.Background(), wire.Command{Text: fmt.Sprintf("sleep 0.0%d; echo %d", i%10,
+					i)},
 					o.sink)
 				if err != nil {
 					t.Error(err)

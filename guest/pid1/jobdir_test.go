@@ -82,7 +82,8 @@ func TestEmptyOutputDirectoryGoes(t *testing.T) {
 			{"left to somebody", wire.Command{Text: `sleep 60 & true`}, true},
 			{"of a shell", wire.Command{Text: `test -d "$OUT"`, Shell: "s"}, false},
 			{"where a shell stands", wire.Command{Text: `cd "$OUT"`, Shell: "s"}, true},
-			{"below which a shell stands", wire.Command{Text: `mkdir "$OUT/d"; cd "$OUT/d"; rmdir "$OUT/d"`, Shell: "s"},
+			{"below which a shell stands", wire.Command{Text: `mkdir "$OUT/d"; cd "$OUT/d"; rmdir "$OUT/d"`,
+				Shell: "s"},
 				true},
 			{"after it has left", wire.Command{Text: `cd /`, Shell: "s"}, false},
 		} {
@@ -110,7 +111,8 @@ func TestOutputDirectoryBehindALink(t *testing.T) {
 	elsewhere := filepath.Join(w.dir, "elsewhere")
 	must(t, os.MkdirAll(filepath.Join(elsewhere, "exec_1"), 0o755))
 	out := filepath.Join(w.workspace, "job_1/outputs/exec_1")
-	w.run(wire.Command{Text: fmt.Sprintf("mv ../outputs ../moved; ln -s %s ../outputs", elsewhere), Dir: filepath.Dir(out),
+	w.run(wire.Command{Text: fmt.Sprintf("mv ../outputs ../moved; ln -s %s ../outputs", elsewhere), Dir: filepath.Dir(
+		out),
 		Output: out, User: "root"})
 	if _, err := os.Lstat(filepath.Join(elsewhere, "exec_1")); err != nil {
 		t.Errorf("root removed an empty directory that a link led to: %v", err)

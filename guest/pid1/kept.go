@@ -250,7 +250,8 @@ func (k *caller) attach(req *wire.Request) error {
 		<-kp.begun
 	}
 	if kp == nil || kp.e == nil || req.Have[0] < 0 || req.Have[1] < 0 {
-		return k.reply(nil, proto.Errorf(proto.NotFound, "attach", wire.CleanText(req.ID, 128), "command %s is not kept here",
+		return k.reply(nil, proto.Errorf(proto.NotFound, "attach", wire.CleanText(req.ID, 128),
+			"command %s is not kept here",
 			wire.CleanText(req.ID, 128)))
 	}
 	k.exec = kp.e

@@ -167,8 +167,9 @@ func TestKeptOutputIsBounded(t *testing.T) {
 // limit may be lower than at the guest's start.
 func TestKeptOutputFitsTheMemory(t *testing.T) {
 	w := newWorld(t, false, cgroup+"="+memoryCgroup(t, 4<<30))
-	lower := w.run(wire.Command{User: proto.UserRoot, Text: "for f in memory.max memory/memory.limit_in_bytes; do test ! " +
-		"-e /sys/fs/cgroup/$f || echo $((160 << 20)) >/sys/fs/cgroup/$f; done"})
+	lower := w.run(wire.Command{User: proto.UserRoot,
+		Text: "for f in memory.max memory/memory.limit_in_bytes; do test ! " +
+			"-e /sys/fs/cgroup/$f || echo $((160 << 20)) >/sys/fs/cgroup/$f; done"})
 	if lower.Code != 0 {
 		t.Fatalf("%+v", lower)
 	}

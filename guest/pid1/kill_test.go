@@ -76,7 +76,8 @@ func TestLeftoverAfterNumbersBeginAnew(t *testing.T) {
 func TestKillForkStorm(t *testing.T) {
 	w := newWorld(t, false)
 	var o collected
-	p := w.start(wire.Command{Text: `ulimit -u 400; f() { (sleep 0.01; f) & (f) & }; echo up; f 2>/dev/null; sleep 1000`},
+	p := w.start(
+		wire.Command{Text: `ulimit -u 400; f() { (sleep 0.01; f) & (f) & }; echo up; f 2>/dev/null; sleep 1000`},
 		&o)
 	o.until(t, proto.Stdout, "up")
 	eventually(t, "a storm", func() bool { return len(w.count("bash")) > 100 })

@@ -36,8 +36,8 @@ func TestLastPID(t *testing.T) {
 	}
 }
 
-// TestLeftoversAfterCachedCounters checks that the processes that a command leaves are counted for that command only. That must
-// also hold when nothing else has run for long and the guest does not read the process list.
+// TestLeftoversAfterCachedCounters checks that the processes that a command leaves are counted for that command only.
+// That must also hold when nothing else has run for long and the guest does not read the process list.
 func TestLeftoversAfterCachedCounters(t *testing.T) {
 	w := newWorld(t, true)
 	for text, n := range map[string]int{

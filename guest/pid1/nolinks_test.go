@@ -39,7 +39,8 @@ func TestNoLinks(t *testing.T) {
 		_, err := w.Write(ctx, "root", path, wire.WriteOptions{NoLinks: true}, strings.NewReader("x"))
 		wantCode(t, err, proto.InvalidArgument)
 	}
-	if _, err := w.Write(ctx, "root", "job/link", wire.WriteOptions{NoLinks: true}, strings.NewReader("x")); err != nil ||
+	if _, err := w.Write(ctx, "root", "job/link", wire.WriteOptions{NoLinks: true}, strings.NewReader(
+		"x")); err != nil ||
 		w.get("job/link") != "x" {
 		t.Errorf("a link at the end was not replaced: %v", err)
 	}

@@ -69,7 +69,8 @@ func TestAnswersBothHellos(t *testing.T) {
 	must(t, err)
 	defer c.Close()
 	for sent, want := range map[string]wire.FrameKind{
-		string(frame(wire.FrameRequest, `{"op":"hello"}`)): wire.FrameReply, string(frame(wire.FramePing, "")): wire.FramePong,
+		string(frame(wire.FrameRequest, `{"op":"hello"}`)): wire.FrameReply,
+		string(frame(wire.FramePing, "")):                  wire.FramePong,
 	} {
 		_, err := c.Write([]byte(sent))
 		must(t, err)

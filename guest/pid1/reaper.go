@@ -32,7 +32,8 @@ type reaper struct {
 }
 
 func newReaper(all bool) *reaper {
-	return &reaper{all: all, children: map[int]chan exitStatus{}, orphans: map[*group]*usage{}, watched: map[int]func(){},
+	return &reaper{all: all, children: map[int]chan exitStatus{}, orphans: map[*group]*usage{},
+		watched:  map[int]func(){},
 		assigned: map[int]*usage{}, born: make(chan struct{}, 1)}
 }
 

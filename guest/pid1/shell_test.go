@@ -149,7 +149,8 @@ func TestShellStdin(t *testing.T) {
 func TestShellBackgroundJob(t *testing.T) {
 	w := newWorld(t, false)
 	r := w.run(
-		wire.Command{Shell: "s", Text: "(while [ ! -e go ]; do sleep 0.02; done; echo late; echo $? >wrote) & echo now"})
+		wire.Command{Shell: "s",
+			Text: "(while [ ! -e go ]; do sleep 0.02; done; echo late; echo $? >wrote) & echo now"})
 	if r.stdout != "now\n" || r.Leftover == 0 {
 		t.Errorf("got %+v", r)
 	}
@@ -174,7 +175,8 @@ func TestShellTurns(t *testing.T) {
 	for range 10 {
 		go func() {
 			var o collected
-			p, err := w.Start(context.Background(), wire.Command{Shell: "s", Text: "m=$n; sleep 0.01; n=$((m+1)); echo $n"},
+			p, err := w.Start(context.Background(),
+				wire.Command{Shell: "s", Text: "m=$n; sleep 0.01; n=$((m+1)); echo $n"},
 				o.sink)
 			if err != nil {
 				results <- err.Error()

@@ -234,9 +234,10 @@ func TestZygoteRefuses(t *testing.T) {
 	w := newWorld(t, false)
 	must(t, os.Mkdir(filepath.Join(w.dir, "secret"), 0o700))
 	w.ahead("")
-	_, err := w.Start(short(t), wire.Command{Text: "true", Dir: filepath.Join(w.dir, "secret")}, func(proto.Stream, int64,
-		[]byte) {
-	})
+	_, err := w.Start(short(t), wire.Command{Text: "true", Dir: filepath.Join(w.dir, "secret")},
+		func(proto.Stream, int64,
+			[]byte) {
+		})
 	wantCode(t, err, proto.PermissionDenied)
 	if r := w.bash("echo on"); r.stdout != "on\n" {
 		t.Errorf("%+v", r)
@@ -327,7 +328,8 @@ func TestZygoteCrowd(t *testing.T) {
 			errs <- func() error {
 				for i := range 50 {
 					var o collected
-					p, err := w.Start(context.Background(), wire.Command{Text: fmt.Sprintf("echo %d %d; exit %d", n, i, i)},
+					p, err := w.Start(context.Background(), wire.Command{Text: fmt.Sprintf("echo %d %d; exit %d", n, i,
+						i)},
 						o.sink)
 					if err != nil {
 						return err
@@ -386,7 +388,8 @@ func TestZygoteIsOfThisBash(t *testing.T) {
 		must(t, os.Rename(own+".new", own))
 	}
 	copyBash()
-	cmd := wire.Command{Text: showObject + "; readlink /proc/$$/exe; true", Env: []string{"PATH=" + bin + ":/usr/bin:/bin"}}
+	cmd := wire.Command{Text: showObject + "; readlink /proc/$$/exe; true",
+		Env: []string{"PATH=" + bin + ":/usr/bin:/bin"}}
 	for range 5 {
 		w.run(cmd)
 	}

@@ -49,7 +49,8 @@ func (r *Runtime) bindSandbox(ctx context.Context, m *pooledSandbox, id string, 
 	return r.recordClaim(id, spec.Workspace, claim{sandbox: m.name, isolation: &m.isolation, conn: m.takeConn()})
 }
 
-// attachWorkspace attaches the workspace, which it makes if it is missing, and gives the file systems in memory their sizes.
+// attachWorkspace attaches the workspace, which it makes if it is missing, and gives the file systems in memory their
+// sizes.
 func (r *Runtime) attachWorkspace(m *pooledSandbox, spec session.Spec) error {
 	path, err := r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
 	if err != nil {

@@ -19,7 +19,8 @@ func openReal(t *testing.T) *Runtime {
 		t.Fatal("BERTH_BIN and BERTH_BASE_IMAGE are not set; run these tests with `make test`")
 	}
 	cfg := testConfig(t.TempDir())
-	cfg.BinDir, cfg.Guest, cfg.PoolBytes, cfg.Handshake = bin, filepath.Join(bin, "berth-guest"), 4<<30, session.Handshake
+	cfg.BinDir, cfg.Guest, cfg.PoolBytes, cfg.Handshake = bin, filepath.Join(bin, "berth-guest"), 4<<30,
+		session.Handshake
 	cfg.Warm = Warm{Min: 2, Max: 8, Image: "base", Limits: session.DefaultLimits}
 	rt := openWith(t, cfg)
 	f, err := os.Open(archive)

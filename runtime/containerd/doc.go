@@ -1,6 +1,7 @@
-// Package containerd is the session.Runtime of one Linux machine. It decides when a sandbox is started, taken from the
-// warm pool, paused and removed, and keeps the records of that. What a sandbox is made of and by is in packages launch,
-// diskpool, cgroup and images; package meter reads what it uses. The daemon opens a Runtime and package session calls it.
+// Package containerd is the session.Runtime of one Linux machine. It decides when a sandbox is started, taken from
+// the warm pool, paused and removed, and keeps the records of that. What a sandbox is made of and by is in packages
+// launch, diskpool, cgroup and images; package meter reads what it uses. The daemon opens a Runtime and package
+// session calls it.
 //
 // containerd's server runs inside the daemon (embed.go) and is called without a socket. Nothing here is on the path
 // of a request: once Start has returned, the daemon talks to the guest over the socket that Dial opens.

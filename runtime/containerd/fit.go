@@ -16,14 +16,15 @@ import (
 // A warm sandbox was made with the limits of whoever asked last. Where the session's are others, they are set here,
 // from the same numbers that newSpec and rlimits give to one that is made for its session.
 
-// fitLimits changes the limits of m from those it has to those of spec. The sizes of its file systems in memory are set by
-// resize, from inside.
+// fitLimits changes the limits of m from those it has to those of spec. The sizes of its file systems in memory are
+// set by resize, from inside.
 func (r *Runtime) fitLimits(m *pooledSandbox, spec session.Spec) error {
 	had, want := session.Spec{Class: spec.Class, Limits: m.limits}, session.Spec{Class: spec.Class, Limits: spec.Limits}
 	if had.Limits == want.Limits {
 		return nil
 	}
-	if err := cgroup.Change(m.name, cgroup.Resources(had.Class, had.Limits), cgroup.Resources(want.Class, want.Limits)); err != nil {
+	if err := cgroup.Change(m.name, cgroup.Resources(had.Class, had.Limits), cgroup.Resources(want.Class,
+		want.Limits)); err != nil {
 		return fmt.Errorf("limiting a warm container: %w", err)
 	}
 	if had.Limits.OpenFiles != want.Limits.OpenFiles {

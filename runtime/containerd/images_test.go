@@ -697,9 +697,10 @@ func TestLargeArchives(t *testing.T) {
 	}
 	for what, a := range map[string][]byte{
 		"a large configuration": large(t)["configuration (Docker)"],
-		"many tags":             listing(`[{"Config":"c","RepoTags":[` + strings.Repeat(`"a",`, images.MaxValues) + `"a"]}]`),
-		"many files":            tarOf(t, links...),
-		"a long name":           tarOf(t, tarFile{name: strings.Repeat("n", images.MaxEntryName+1)}),
+		"many tags": listing(`[{"Config":"c","RepoTags":[` + strings.Repeat(`"a",`, images.MaxValues) +
+			`"a"]}]`),
+		"many files":  tarOf(t, links...),
+		"a long name": tarOf(t, tarFile{name: strings.Repeat("n", images.MaxEntryName+1)}),
 		"a long link": tarOf(t, tarFile{name: "n", kind: tar.TypeSymlink, link: strings.Repeat(
 			"n", images.MaxEntryName)}),
 	} {

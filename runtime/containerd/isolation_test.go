@@ -173,7 +173,8 @@ func seeNamespaces(t *testing.T, l *specs.Linux, class proto.RuntimeClass) {
 		t.Errorf("namespaces %s", got)
 	}
 	for _, ids := range [][]specs.LinuxIDMapping{l.UIDMappings, l.GIDMappings} {
-		if len(ids) != 1 || ids[0].ContainerID != 0 || ids[0].HostID < diskpool.DefaultFirst || ids[0].Size != diskpool.IDRange {
+		if len(ids) != 1 || ids[0].ContainerID != 0 || ids[0].HostID < diskpool.DefaultFirst ||
+			ids[0].Size != diskpool.IDRange {
 			t.Errorf("identities %+v", ids)
 		}
 	}

@@ -123,7 +123,8 @@ func TestEndedPoolIsReopened(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := diskpool.Open(dir, 0, cfg.Log); !errors.Is(err, diskpool.ErrHeld) || !strings.Contains(err.Error(), file) {
+	if _, err := diskpool.Open(dir, 0, cfg.Log); !errors.Is(err, diskpool.ErrHeld) ||
+		!strings.Contains(err.Error(), file) {
 		t.Errorf("opening it under the sandbox: %v", err)
 	}
 	if err := os.Remove(others.Name()); err != nil {

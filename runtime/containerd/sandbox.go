@@ -261,7 +261,8 @@ func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), e
 // makeSandbox makes record, user namespace, disk and, for a script, cgroups, one beside the other, and then what
 // runs. What belongs to the session alone is its workspace; a spec without one is of a member of the warm pool, which
 // gets all that later.
-func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class launch.Class, byRunc bool) error {
+func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class launch.Class,
+	byRunc bool) error {
 	b := launch.Spec{
 		ID: id, Session: spec, Guest: r.guest, Starter: r.starter, Run: r.runPath(id), ByRunc: byRunc,
 	}
@@ -410,7 +411,8 @@ func (r *Runtime) record(ctx context.Context, b launch.Spec, root images.Layers,
 
 // runtimeOf is what a record says of how its sandbox is run. containerd asks for it and never looks at that of a
 // direct one, whose configuration is in its bundle; so it is as good as empty, for records are read often.
-func (r *Runtime) runtimeOf(b launch.Spec, class launch.Class) (info containers.RuntimeInfo, spec typeurl.Any, err error) {
+func (r *Runtime) runtimeOf(b launch.Spec, class launch.Class) (info containers.RuntimeInfo, spec typeurl.Any,
+	err error) {
 	if r.runsDirect(b.Session.Class) {
 		spec, err = typeurl.MarshalAny(&specs.Spec{Version: specs.Version})
 		return containers.RuntimeInfo{Name: class.Binary}, spec, err

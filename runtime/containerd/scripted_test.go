@@ -308,7 +308,8 @@ func TestScriptLeavesNothingBelow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"/", launch.BesideNet, launch.BesideProc, launch.BesideRoot, launch.BesideSys}; !slices.Equal(below, want) {
+	if want := []string{"/", launch.BesideNet, launch.BesideProc, launch.BesideRoot, launch.BesideSys}; !slices.Equal(
+		below, want) {
 		t.Errorf("there is %v", below)
 	}
 }

@@ -32,7 +32,8 @@ func earlierDisk(t *testing.T, dir string, sandboxes ...string) *Pool {
 
 func newDeferredClaims(n int) (all []deferredClaim, sandboxes []string, lines string) {
 	for range n {
-		c := deferredClaim{randomID(proto.ContainerPrefix), randomID(proto.ContainerPrefix), randomID(proto.WorkspacePrefix), true}
+		c := deferredClaim{randomID(proto.ContainerPrefix), randomID(proto.ContainerPrefix),
+			randomID(proto.WorkspacePrefix), true}
 		all, sandboxes = append(all, c), append(sandboxes, c.sandbox)
 		lines += strings.Join([]string{c.sandbox, c.session, c.workspace, "spare"}, " ") + "\n"
 	}

@@ -34,8 +34,8 @@ const answerTime = 3 * time.Second
 type Trial struct {
 	Class proto.RuntimeClass
 	Err   error // nil: the sandbox started, its guest answered, and nothing is left of the sandbox
-	// Slow is the reason why runc made this sandbox, or would make the next one, in place of the fork server. nil: there
-	// is no such reason, or the class is another one
+	// Slow is the reason why runc made this sandbox, or would make the next one, in place of the fork server. nil:
+	// there is no such reason, or the class is another one
 	Slow error
 }
 
@@ -73,7 +73,8 @@ func Try(ctx context.Context, cfg containerd.Config, classes ...proto.RuntimeCla
 }
 
 // try starts and removes one sandbox.
-func try(ctx context.Context, r *containerd.Runtime, cfg containerd.Config, image string, class proto.RuntimeClass) (err error) {
+func try(ctx context.Context, r *containerd.Runtime, cfg containerd.Config, image string, class proto.RuntimeClass) (
+	err error) {
 	id := proto.ID(proto.ContainerPrefix, [16]byte{15: 1})
 	spec := session.Spec{
 		Image: image, Class: class, Workspace: proto.ID(proto.WorkspacePrefix, [16]byte{15: 1}),

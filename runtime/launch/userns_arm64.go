@@ -12,8 +12,8 @@ import (
 // does so before the Go runtime starts.
 const makerName = "userns"
 
-// startMaker starts a process that makes a user namespace and stays in it until it may leave. It is a process of its own,
-// because setup programs do not run on this architecture.
+// startMaker starts a process that makes a user namespace and stays in it until it may leave. It is a process of its
+// own, because setup programs do not run on this architecture.
 func startMaker(st *ForkServer, owner uint32) (pid int, leave func(), err error) {
 	asks, ask, err := os.Pipe()
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 // Commands for Install, run by sh in the directory of the installation.
 const (
 	// Python installs what requirements.txt names into venv.
-	Python = "python3 -m venv venv && venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt"
+	Python = "python3 -m venv venv && venv/bin/python -m pip install --quiet --disable-pip-version-check -r " +
+		"requirements.txt"
 	// Node installs what package-lock.json names into node_modules.
 	Node = "npm ci --no-audit --no-fund --ignore-scripts"
 )

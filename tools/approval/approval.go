@@ -56,7 +56,8 @@ func (r Request) Refused() error {
 	case r.Parked:
 		return proto.Errorf(proto.Expired, "", r.ID, "%s %s", who, r.TooLate)
 	case r.Decision != nil:
-		return proto.Errorf(proto.Conflict, "", r.ID, "%s is %s: %s has already decided; an approval is for one %s", who,
+		return proto.Errorf(proto.Conflict, "", r.ID, "%s is %s: %s has already decided; an approval is for one %s",
+			who,
 			r.State, r.Decision.By, r.Kind)
 	}
 	return proto.Errorf(proto.Conflict, "", r.ID, "%s is %s and does not wait for approval", who, r.State)

@@ -43,8 +43,9 @@ func checkName(at, name string) error {
 		return invalid(at, "%s: %q is how code finds all tools, so no tool can have that name; choose another", at,
 			name)
 	case !validName(name):
-		return invalid(at, "%s: %.80q is not a valid tool name; use 1 to %d letters, digits, '_', '-' and '.', beginning "+
-			"with a letter, a digit or '_'", at, name, maxName)
+		return invalid(
+			at, "%s: %.80q is not a valid tool name; use 1 to %d letters, digits, '_', '-' and '.', beginning "+
+				"with a letter, a digit or '_'", at, name, maxName)
 	}
 	return nil
 }

@@ -174,7 +174,10 @@ func (c *Client) install(tools map[string]*tool) {
 	if c.session == nil {
 		c.session = d.newOffer(anyClient, tools, 0)
 		c.session.client = true
-		d.install(c.session, func(other *ProviderSession) bool { return other.client && !other.here && other.within(tools) })
+		d.install(c.session, func(other *ProviderSession) bool {
+			return other.client && !other.here &&
+				other.within(tools)
+		})
 		c.done = make(chan struct{})
 		go c.run(c.session)
 		return

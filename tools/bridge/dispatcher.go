@@ -217,7 +217,8 @@ func (d *dispatcher) find(ctx context.Context, name string) (target, *Failure) {
 }
 
 // provided returns the provider of a tool that is on the container's allow-list.
-func (d *dispatcher) provided(ctx context.Context, granted proto.CodeTools, allowed proto.AllowedTool) (target, *Failure) {
+func (d *dispatcher) provided(ctx context.Context, granted proto.CodeTools, allowed proto.AllowedTool) (
+	target, *Failure) {
 	to := target{wait: time.Duration(granted.TimeoutSeconds * float64(time.Second)),
 		review: allowed.Approval == proto.ApprovalReview, most: granted.MaxCalls}
 	if granted.Provider.Type == proto.ProviderClient {

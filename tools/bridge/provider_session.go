@@ -68,7 +68,8 @@ func (d *dispatcher) newOffer(holder string, tools map[string]*tool, wait time.D
 // with the same IDs. A call waits for at most wait. The container need not have been created with tools, and its
 // allow-list does not apply to these. A later daemon keeps the session for as long as a call may wait, unless its
 // holder comes back.
-func (b *Bridge) Provide(owner, containerID, holder string, tools []Tool, wait time.Duration) (*ProviderSession, error) {
+func (b *Bridge) Provide(owner, containerID, holder string, tools []Tool, wait time.Duration) (*ProviderSession,
+	error) {
 	if !holderName.MatchString(holder) || wait <= 0 || wait > maxWait {
 		return nil, invalid("holder", "an offer needs a holder's name of letters, digits, '_', '.', ':' and '-', "+
 			"and up to %s for each call", maxWait)

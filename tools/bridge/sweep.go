@@ -38,7 +38,8 @@ func (b *Bridge) Sweep(ctx context.Context) (done Swept, err error) {
 		return done, nil
 	}
 	b.dropDispatchers()
-	done.Ended, done.Forgotten, err = b.sweeper.Sweep(b.cfg.Now(), func() (int, error) { return b.endStale(ctx) }, b.prune)
+	done.Ended, done.Forgotten, err = b.sweeper.Sweep(b.cfg.Now(), func() (int, error) { return b.endStale(ctx) },
+		b.prune)
 	return done, err
 }
 

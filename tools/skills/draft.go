@@ -244,7 +244,8 @@ func (d *Draft) Create(displayName string) (Skill, error) {
 	if displayName == "" {
 		displayName = m.Name
 	}
-	r := skillRecord{ID: proto.NewID(SkillPrefix), DisplayName: displayName, Name: m.Name, Created: d.store.now(), By: d.by}
+	r := skillRecord{ID: proto.NewID(SkillPrefix), DisplayName: displayName, Name: m.Name, Created: d.store.now(),
+		By: d.by}
 	v, err := d.publish(m, func(tx *ledger.Tx, v versionRecord) error {
 		if err := d.store.afford(tx, d.owner, true, v.Bytes); err != nil {
 			return err

@@ -19,7 +19,8 @@ import (
 // Mount mounts skills into a container, each at /skills/<name>/, owned by root. Skills that are mounted already stay;
 // an older version is replaced. The skills are mounted again when the container restarts. Mount returns the
 // references with their versions resolved.
-func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, refs []proto.SkillRef) ([]proto.SkillRef, error) {
+func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, refs []proto.SkillRef) (
+	[]proto.SkillRef, error) {
 	list, err := s.Resolve(ctx, owner, refs)
 	if err != nil || len(list) == 0 {
 		return nil, err

@@ -178,7 +178,8 @@ func TestMountOutlivesStopAndDaemon(t *testing.T) {
 	k := b.create(t, "notes/SKILL.md", front("notes", "One."))
 	gone := b.create(t, "gone/SKILL.md", front("gone", "Gone."))
 	s := b.Create(t, proto.CreateContainer{})
-	b.mount(t, s, proto.SkillRef{Type: skills.Custom, SkillID: k.ID}, proto.SkillRef{Type: skills.Custom, SkillID: gone.ID})
+	b.mount(t, s, proto.SkillRef{Type: skills.Custom, SkillID: k.ID}, proto.SkillRef{Type: skills.Custom,
+		SkillID: gone.ID})
 	if err := b.skills.Delete(t.Context(), owner, gone.ID, false); err != nil {
 		t.Fatal(err)
 	}

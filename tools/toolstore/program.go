@@ -88,7 +88,8 @@ func (c *Store) compile(ctx context.Context, owner string, t NewTool) (note stri
 func reportIn(out code.Outcome) (t report, ok bool) {
 	for _, b := range slices.Backward(out.Rich) {
 		var text string
-		if raw, is := b[reportType]; is && json.Unmarshal(raw, &text) == nil && json.Unmarshal([]byte(text), &t) == nil &&
+		if raw, is := b[reportType]; is && json.Unmarshal(raw, &text) == nil &&
+			json.Unmarshal([]byte(text), &t) == nil &&
 			(t.Error != nil || t.Output != nil) {
 			return t, true
 		}

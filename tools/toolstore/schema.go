@@ -51,7 +51,8 @@ func checkSchema(path string, fields []Field) error {
 func checkField(f Field, at string) error {
 	switch {
 	case !validName(f.Name, "_-.", maxFieldName):
-		return invalid(at+".name", "%s.name: %.80q is not a valid field name; use 1 to %d letters, digits, '_', '-' and '.'",
+		return invalid(at+".name",
+			"%s.name: %.80q is not a valid field name; use 1 to %d letters, digits, '_', '-' and '.'",
 			at, f.Name, maxFieldName)
 	case len(f.Description) > maxDescription:
 		return invalid(at+".description", "%s.description has %d bytes; %d is the limit", at, len(f.Description),

@@ -112,7 +112,8 @@ func (c *Store) prune(now time.Time) (n int, err error) {
 		byOwner, before := map[string][]approval.Kept[string]{}, oldest(now.Add(-maxRunAge))
 		err := tx.Scan(bucketRuns, "", func(key string, data []byte) (bool, error) {
 			if owner, id, _ := strings.Cut(key, "/"); !live[id] {
-				byOwner[owner] = append(byOwner[owner], approval.Kept[string]{Record: key, Bytes: len(data), Old: id < before})
+				byOwner[owner] = append(byOwner[owner], approval.Kept[string]{Record: key, Bytes: len(data),
+					Old: id < before})
 			}
 			return true, nil
 		})

@@ -58,8 +58,9 @@ type ChangeTool struct {
 func (t *NewTool) check() error {
 	switch {
 	case !validToolName(t.Name):
-		return invalid("name", "name: %.80q is not a valid tool name; use 1 to %d letters, digits, '_' and '-', beginning "+
-			"with a letter, and not the form of a tool's ID", t.Name, maxToolName)
+		return invalid(
+			"name", "name: %.80q is not a valid tool name; use 1 to %d letters, digits, '_' and '-', beginning "+
+				"with a letter, and not the form of a tool's ID", t.Name, maxToolName)
 	case len(t.Description) > maxDescription || !utf8.ValidString(t.Description):
 		return invalid("description", "description must be text of at most %d bytes", maxDescription)
 	case t.ToolType != kindOfTool:
@@ -121,7 +122,8 @@ func checkEnv(env map[string]string) error {
 		switch value := env[name]; {
 		case !validName(name, "_", maxEnvName) || name[0] <= '9':
 			return invalid(
-				at, "%s: %.80q is not a valid variable name; use letters, digits and '_', not beginning with a digit", at,
+				at, "%s: %.80q is not a valid variable name; use letters, digits and '_', not beginning with a digit",
+				at,
 				name)
 		case len(value) > maxEnvValue || strings.ContainsRune(value, 0) || !utf8.ValidString(value):
 			return invalid(at+"."+name, "%s.%s must be text of at most %d bytes without NUL", at, name, maxEnvValue)
