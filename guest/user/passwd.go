@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// An entry is one line of a user list.
+// PasswdEntry is one line of a passwd file.
 type PasswdEntry struct {
 	name string
 	home string
@@ -44,9 +44,9 @@ func eachLine(file string, fn func(fields []string) bool) bool {
 	return false
 }
 
-// EnsureUser adds the user and group of that ID to the image below root if it lacks them, and makes a
-// home directory. It is named "user", or "user" and the ID where that name is taken. Entries of the
-// image are left as they are.
+// EnsureUser adds the user and group with the given IDs to the image below root if the image lacks them, and makes a
+// home directory. The user is named "user", or "user" followed by the ID if that name is taken. Existing entries do
+// not change.
 func EnsureUser(root string, uid, gid int) error {
 	passwd, group := filepath.Join(root, "etc/passwd"), filepath.Join(root, "etc/group")
 	if err := os.MkdirAll(filepath.Dir(passwd), 0o755); err != nil {
@@ -69,8 +69,8 @@ func EnsureUser(root string, uid, gid int) error {
 	return makeHome(filepath.Join(root, e.home), uid, gid)
 }
 
-// makeHome makes a home directory if there is none. It runs before any code of the
-// container does, so nobody can put a link in the way.
+// makeHome makes a home directory if there is none. It runs before any code of the container runs, so no process can
+// put a link at the path.
 func makeHome(dir string, uid, gid int) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -86,7 +86,7 @@ func hasID(file string, id int) bool {
 	return eachLine(file, func(f []string) bool { return len(f) > 2 && f[2] == strconv.Itoa(id) })
 }
 
-// freeName is "user", or a name with the ID in it if that is taken.
+// freeName returns "user", or a name with the ID in it if "user" is taken.
 func freeName(file string, id int) string {
 	if eachLine(file, func(f []string) bool { return f[0] == "user" }) {
 		return fmt.Sprintf("user%d", id)
@@ -101,7 +101,7 @@ func shellIn(root string) string {
 	return "/bin/sh"
 }
 
-// appendLine adds a line to a file whose last line may lack its end.
+// appendLine adds a line to a file. The file's last line may lack a newline.
 func appendLine(file, line string) error {
 	b, err := os.ReadFile(file)
 	if err != nil && !os.IsNotExist(err) {

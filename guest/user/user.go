@@ -1,6 +1,6 @@
-// Package user is the users of a container that the guest acts as: the ordinary user and root. It switches the calling
-// thread to a user, so that the kernel checks that user's permissions, and adds the ordinary user to an image's list of
-// users. guest/fs and guest/pid1 call it.
+// Package user describes the users of a container that the guest acts as: the ordinary user and root. It switches the
+// calling thread to a user, so that the kernel checks that user's permissions. It also adds the ordinary user to an
+// image's passwd file. guest/fs and guest/pid1 call it.
 package user
 
 import (
@@ -15,21 +15,21 @@ import (
 	"berth/proto"
 )
 
-// An identity is a user of the container.
+// User is a user of the container.
 type User struct {
 	Name     string
 	UID, GID int
 	Home     string
-	Self     bool // the guest's own user: nothing to switch
-	groups   bool // there are supplementary groups to be rid of, and the kernel lets us
+	Self     bool // the guest's own user; no switch is needed
+	groups   bool // supplementary groups must be dropped, and the kernel allows it
 }
 
-// Users are those a caller may name.
+// Users holds the users that a caller may name.
 type Users struct {
 	Default, Root User
 }
 
-// NewUsers makes the two. A guest that is not root can act only as itself.
+// NewUsers makes both users. A guest that is not root can act only as itself.
 func NewUsers(uid, gid int) Users {
 	have, err := os.Getgroups()
 	groups := err != nil || len(have) > 0
@@ -43,7 +43,7 @@ func NewUsers(uid, gid int) Users {
 	}
 }
 
-// Named is the identity of that name.
+// Named returns the user with that name.
 func (ids Users) Named(name string) (User, error) {
 	switch name {
 	case "", proto.UserDefault:
@@ -63,7 +63,7 @@ func HomeOf(uid int) string {
 	return "/"
 }
 
-// Credential is what a child needs to become i; nil if it is that already.
+// Credential returns the credentials that a child needs to become i. It returns nil if the guest already is i.
 func (i User) Credential() *syscall.Credential {
 	if i.Self {
 		return nil
@@ -71,15 +71,15 @@ func (i User) Credential() *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(i.UID), Gid: uint32(i.GID), NoSetGroups: !i.groups}
 }
 
-// Current is i for whoever acts as i already, as fn of do does.
+// Current returns i for code that already acts as i, for example inside the fn of Do.
 func (i User) Current() User {
 	i.Self = true
 	return i
 }
 
-// Do runs fn with i's credentials, so that the kernel checks i's permissions. They
-// are the calling thread's alone: the raw system calls do not reach the others, and a
-// locked thread is never the parent of another. fn must not start goroutines that need them.
+// Do runs fn with i's credentials, so that the kernel checks i's permissions. Only the calling thread changes its
+// credentials: the raw system calls do not affect the other threads, and a locked thread is never the parent of
+// another. fn must not start goroutines that need the credentials.
 func (i User) Do(fn func() error) error {
 	if i.Self {
 		return fn()
@@ -91,7 +91,7 @@ func (i User) Do(fn func() error) error {
 		return err
 	}
 	defer func() {
-		// A thread that cannot become root again stays locked and dies with its goroutine.
+		// A thread that cannot become root again stays locked and ends with its goroutine.
 		if i.restore() == nil {
 			runtime.UnlockOSThread()
 		}
@@ -99,10 +99,10 @@ func (i User) Do(fn func() error) error {
 	return fn()
 }
 
-// keepID leaves an ID as it is in setresuid and setresgid.
+// keepID tells setresuid and setresgid to leave an ID unchanged.
 const keepID = ^uintptr(0)
 
-// assume changes the effective IDs; the saved ones stay root's, to come back by.
+// assume changes the effective IDs. The saved IDs stay root's, so that the thread can switch back.
 func (i User) assume() error {
 	if i.groups {
 		if err := rawCall(unix.SYS_SETGROUPS, 0, 0, 0); err != nil {
@@ -122,7 +122,7 @@ func (i User) restore() error {
 	return rawCall(unix.SYS_SETRESGID, keepID, 0, keepID)
 }
 
-// rawCall affects the calling thread only, unlike package syscall's functions for the same.
+// rawCall affects the calling thread only, unlike the corresponding functions of package syscall.
 func rawCall(trap, a, b, c uintptr) error {
 	if _, _, no := syscall.RawSyscall(trap, a, b, c); no != 0 {
 		return no
