@@ -17,21 +17,21 @@ import (
 	"berth/proto"
 )
 
-// A Go program that does nothing holds 800 KiB, its threads and page tables not counted, and a container that nobody
-// uses has no other process. So such a guest executes itself anew under another name, for which the program's entry
-// (entry_amd64.s, named to the linker by -E) waits for a connection or a request without starting the Go runtime, and
-// then executes the guest again. See docs/decisions/0012.
+// An idle Go program holds 800 KiB, without its threads and page tables, and an idle container has no other process.
+// So an idle guest executes itself again under another name. The program's entry (entry_amd64.s, given to the linker
+// with -E) recognizes that name. It waits for a connection or a request without starting the Go runtime, and then
+// executes the guest again. See docs/decisions/0012.
 
-// The descriptors that it waits for, which the guest has when it wakes. The entry has these numbers too.
+// The descriptors that the entry waits for. The guest has them when it wakes. The entry contains the same numbers.
 const (
 	listenerFD = 100
 	connFD     = 101
 )
 
-// wokenFlag is the flag that tells a guest that wakes what it was.
+// wokenFlag is the flag that passes a waking guest its earlier state.
 const wokenFlag = "woken"
 
-// doze executes the waiting program. It returns if that failed.
+// doze executes the waiting program. It returns only if that fails.
 func doze(env []string) pid1.Dozer {
 	return func(past pid1.State, listener, conn syscall.Conn) error {
 		path, err := os.Executable()
@@ -77,15 +77,15 @@ func inherit(c syscall.Conn, fd int) error {
 	return nil
 }
 
-// hungUp reports whether nobody is at the other side of a connection. What was sent over it has nobody who waits for
-// it either, perhaps since long ago.
+// hungUp reports whether the peer has closed a connection. No client waits for a reply to data that arrived on such a
+// connection, and the data may be old.
 func hungUp(fd int32) bool {
 	p := []unix.PollFd{{Fd: fd}}
 	_, err := unix.Poll(p, 0)
 	return err == nil && p[0].Revents&unix.POLLHUP != 0
 }
 
-// awake is what there is of a guest that dozed; conn is nil where that is over.
+// awake restores what a dozing guest kept. conn is nil if that connection has ended.
 func awake(told string) (ln net.Listener, conn net.Conn, past pid1.State, err error) {
 	boot, started, _ := strings.Cut(told, ",")
 	micros, err := strconv.ParseInt(started, 10, 64)
@@ -99,7 +99,7 @@ func awake(told string) (ln net.Listener, conn net.Conn, past pid1.State, err er
 		conn, err = net.FileConn(files[1])
 	}
 	for _, f := range files {
-		_ = f.Close() // what is in use are copies
+		_ = f.Close() // the guest uses copies
 	}
 	return ln, conn, past, err
 }

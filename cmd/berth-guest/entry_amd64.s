@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// Of a pollfd: 4 bytes of descriptor, 2 of what is awaited, 2 of what came.
+// A pollfd has 4 bytes of descriptor, 2 of requested events, 2 of returned events.
 #define awaited 1 // POLLIN
 #define hungUp 0x10 // POLLHUP
 #define interrupted -4 // EINTR
@@ -19,7 +19,7 @@
 #define childDied 17 // SIGCHLD
 #define noWait 2 // SA_NOCLDWAIT
 
-// Of scripts, and of who starts them: see script.go and starter.go in session/containerd.
+// Scripts and their starter: see script.go and starter.go in runtime/containerd.
 #define scriptAt 0x10000000
 #define scriptSize 0x100000
 #define readWrite 3 // PROT_READ, PROT_WRITE
@@ -33,8 +33,9 @@
 #define failed 2 // scriptFailed
 #define fails 0xff // stepFails
 
-// entry is where the kernel begins the program. It is the runtime's own beginning, unless the program is called something that it does without
-// that, with nothing but a page of its stack: guest.DozeName, "doze", see doze.go; or "script", see helper_amd64.go.
+// entry is where the kernel starts the program. It jumps to the Go runtime's entry, except for two program names
+// that it handles without the runtime, with one page of stack: wire.DozeName, "doze" (see doze.go), and "script"
+// (see helper_amd64.go).
 TEXT ·entry(SB),NOSPLIT|NOFRAME|TOPFRAME,$0
 	MOVQ	8(SP), SI
 	TESTQ	SI, SI
@@ -69,7 +70,7 @@ wait:
 	MOVWLZX	14(SP), AX
 	TESTL	$hungUp, AX
 	JZ	wake
-	MOVL	$-1, 8(SP) // a daemon that has ended wants nothing; the next one comes by the listener
+	MOVL	$-1, 8(SP) // this daemon has ended; the next one connects to the listener
 	JMP	wait
 
 wake:
@@ -79,7 +80,7 @@ wake:
 	MOVQ	$sysExecve, AX
 	SYSCALL
 
-	// There was no memory for it. There may be in a second.
+	// execve failed for lack of memory. Try again in a second.
 	MOVQ	$0, DI
 	MOVQ	$0, SI
 	MOVQ	$1000, DX
@@ -102,7 +103,7 @@ script:
 	MOVQ	$sysRtSigaction, AX
 	SYSCALL
 
-start: // a message: at 0 its header, at 56 its one part, at 72 room for descriptors, at 136 for how to make a process
+start: // receive a message: header at 0, its one iovec at 56, descriptors at 72, struct clone_args at 136
 	MOVQ	$0, 0(SP)
 	MOVQ	$0, 8(SP)
 	LEAQ	56(SP), AX
@@ -140,7 +141,7 @@ start: // a message: at 0 its header, at 56 its one part, at 72 room for descrip
 	MOVQ	$sysWrite, AX
 	SYSCALL
 
-started: // what came with the message is the script's
+started: // close the descriptors of the message: they belong to the script
 	MOVQ	$scriptFD, DI
 	MOVQ	$0xffffffff, SI
 	XORL	DX, DX
@@ -167,7 +168,7 @@ begin:
 	JCC	exit
 	MOVQ	AX, R14
 
-step: // of which R14 is the address
+step: // R14 is the step's address
 	MOVQ	0(R14), AX
 	MOVQ	8(R14), DI
 	MOVQ	16(R14), SI
@@ -184,10 +185,10 @@ step: // of which R14 is the address
 	MOVQ	AX, (DI)
 
 stored:
-	MOVBQZX	64(R14), CX // how many steps are left out
+	MOVBQZX	64(R14), CX // number of steps to skip
 	TESTQ	AX, AX
 	JNZ	onward
-	MOVBQZX	65(R14), CX // the same where the call returned 0
+	MOVBQZX	65(R14), CX // the same if the call returned 0
 	CMPL	CX, $fails
 	JEQ	broken
 
@@ -200,11 +201,11 @@ onward:
 refused:
 	NEGQ	AX
 	MOVBQZX	64(R14), CX
-	MOVWQZX	66(R14), DX // an error that is as good as none
+	MOVWQZX	66(R14), DX // an error that counts as success
 	CMPQ	AX, DX
 	JEQ	onward
 	XORL	CX, CX
-	MOVWQZX	68(R14), DX // an error for which there are the steps that are left out otherwise
+	MOVWQZX	68(R14), DX // an error after which no step is skipped
 	CMPQ	AX, DX
 	JEQ	onward
 

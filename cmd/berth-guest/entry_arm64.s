@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// The same as entry_amd64.s.
+// The same numbers as in entry_amd64.s.
 #define awaited 1
 #define hungUpBit 4
 #define interrupted -4
@@ -69,7 +69,7 @@ wake:
 	MOVD	$sysExecve, R8
 	SVC
 
-	MOVD	$1, R1 // a second, which ppoll may count down
+	MOVD	$1, R1 // one second; ppoll may modify it
 	MOVD	R1, 16(RSP)
 	MOVD	$0, R1
 	MOVD	R1, 24(RSP)

@@ -31,18 +31,18 @@ import (
 // version is set when the program is linked.
 var version = "dev"
 
-// The guest is idle nearly always, and there is one of it in each container: it keeps little memory
-// and few threads rather than be fast at what it rarely does.
+// The guest is nearly always idle, and each container has one. So it uses little memory and few threads; speed at its
+// rare work matters less.
 const (
 	gcPercent   = 20
-	memoryLimit = 48 << 20 // bytes above which it collects harder; the heap may still grow
-	// also where the environment says nothing of it; what it does is over in some microseconds, and a second one
-	// costs switches between threads
+	memoryLimit = 48 << 20 // bytes; above this the GC works harder, but the heap may still grow
+	// applies even if the environment does not set it; the guest's work takes some microseconds, and a second
+	// processor costs thread switches
 	maxProcs = 1
 )
 
 func main() {
-	switch os.Args[0] { // it comes here only if it was linked without the entry
+	switch os.Args[0] { // reached only if the program was linked without the entry
 	case wire.DozeName:
 		fmt.Fprintln(os.Stderr, "berth-guest:", syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
 		os.Exit(1)
@@ -71,7 +71,7 @@ func main() {
 	}
 }
 
-// A config is the command line.
+// config holds the command line's options.
 type config struct {
 	socket, workspace, root string
 	woken                   string
@@ -80,7 +80,7 @@ type config struct {
 	ownProcs                bool
 }
 
-// env is what commands inherit.
+// env returns the environment that commands inherit.
 func (c config) env() []string {
 	if c.ownProcs {
 		_ = os.Unsetenv("GOMAXPROCS")
@@ -88,7 +88,7 @@ func (c config) env() []string {
 	return os.Environ()
 }
 
-// run serves until ctx ends, which for PID 1 is never.
+// run serves until ctx ends. For PID 1 ctx never ends.
 func run(ctx context.Context, cfg config) error {
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)
@@ -117,7 +117,7 @@ func begin(log *slog.Logger, cfg config, opt *pid1.ServerOptions) (ln net.Listen
 		ln, opt.Conn, opt.Past, err = awake(cfg.woken)
 		return ln, err
 	}
-	// An image that cannot be written to still runs what it can.
+	// If the image is not writable, the guest still runs what it can.
 	if err := user.EnsureUser(cfg.root, cfg.uid, cfg.uid); err != nil {
 		log.Warn("adding the user to the image", "err", err)
 	}
@@ -130,8 +130,8 @@ func begin(log *slog.Logger, cfg config, opt *pid1.ServerOptions) (ln net.Listen
 // timerSlack is the kernel's default timer slack, in nanoseconds.
 const timerSlack = 50_000
 
-// limitTimerSlack gives all threads, and so all commands, at most the kernel's default timer slack. The daemon may have
-// started the guest on a thread that has more.
+// limitTimerSlack sets the timer slack of all threads, and so of all commands, to at most the kernel's default. The
+// daemon may have started the guest on a thread with more slack.
 func limitTimerSlack() error {
 	found, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	if err != nil || found <= timerSlack {
@@ -144,16 +144,16 @@ func limitTimerSlack() error {
 	return nil
 }
 
-// A stderr is os.Stderr without what Go does when nobody reads that: it ends the program.
+// stderr is os.Stderr without Go's special case: Go ends the program if the reader of os.Stderr is gone.
 type stderr struct{}
 
 func (stderr) Write(p []byte) (int, error) { return unix.Write(unix.Stderr, p) }
 
-// harden keeps commands from gaining privileges and from looking into the guest.
+// harden prevents commands from gaining privileges and from inspecting the guest.
 func harden(log *slog.Logger, mayGain bool) {
 	syscall.Umask(0o022)
 	if !mayGain {
-		// Of all threads: it is a thread's, and any of them may start the next command.
+		// The setting belongs to a thread, and any thread may start the next command. So it is set on all threads.
 		if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0,
 			0); errno != 0 {
 			log.Error("setting no_new_privs", "err", errno)
@@ -164,7 +164,7 @@ func harden(log *slog.Logger, mayGain bool) {
 	}
 }
 
-// adopt gives a new workspace to the user: one that is empty and still root's.
+// adopt gives a new workspace to the user. A new workspace is empty and belongs to root.
 func adopt(dir string, uid int) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -187,7 +187,7 @@ func adopt(dir string, uid int) error {
 	return f.Chown(uid, uid)
 }
 
-// listen opens the socket. One that an earlier guest left is replaced.
+// listen opens the socket. It replaces a socket that an earlier guest left.
 func listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -196,7 +196,7 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening: %w", err)
 	}
-	// Whoever can connect can run commands as root. The daemon, which is root outside, always can.
+	// Any process that can connect can run commands as root. The daemon is root outside and can always connect.
 	if err := os.Chmod(path, 0o600); err != nil {
 		_ = ln.Close()
 		return nil, err
