@@ -2,12 +2,12 @@ package output
 
 import "sync/atomic"
 
-// squeezed is how many bytes of each stream an output may keep at least, however little memory there is. Its pieces
-// may take as much again.
+// squeezed is the number of bytes of each stream that an output may always keep, even when memory is short. The
+// overhead of its chunks may take the same amount again.
 const squeezed = 128 << 10
 
-// A Budget bounds the memory of many outputs together. Those that are written to while it is
-// exceeded keep 128 KiB of each stream from then on, which is told like any output that was left out.
+// Budget bounds the total memory of many outputs. An output that is written to while the budget is exceeded keeps 128
+// KiB of each stream from then on. The rest is reported like any dropped output.
 type Budget struct {
 	limit int64
 	used  atomic.Int64
@@ -16,11 +16,10 @@ type Budget struct {
 // NewBudget makes a budget of limit bytes.
 func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
 
-// Used is how many bytes the outputs hold now.
+// Used returns how many bytes the outputs hold now.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// Take counts n bytes of something else that is kept, unless that would be too much. What was taken is given back
-// with a negative n.
+// Take counts n bytes of other kept data, unless that would exceed the budget. A negative n gives bytes back.
 func (b *Budget) Take(n int64) bool {
 	if b.used.Add(n) <= b.limit || n <= 0 {
 		return true
@@ -29,8 +28,8 @@ func (b *Budget) Take(n int64) bool {
 	return false
 }
 
-// Forget gives the memory back of an output that nobody will ask for any more. It stays while somebody who has it
-// reads, and counts no longer.
+// Forget stops counting an output that has no future readers. Current readers can finish reading it, but it no longer
+// counts in the budget.
 func (o *Output) Forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -41,7 +40,8 @@ func (o *Output) Forget() {
 	o.budget, o.counted = nil, 0
 }
 
-// account tells the budget what the output holds, and makes do with less if that is too much. Called with mu held.
+// account reports to the budget what the output holds, and shrinks the output if that is too much. Called with mu
+// held.
 func (o *Output) account() {
 	if o.budget == nil {
 		return
@@ -53,7 +53,7 @@ func (o *Output) account() {
 	}
 }
 
-// count brings the budget up to date and is what all outputs hold. Called with mu held.
+// count updates the budget and returns what all outputs hold. Called with mu held.
 func (o *Output) count() int64 {
 	size := o.size()
 	grown := size - o.counted
@@ -61,8 +61,7 @@ func (o *Output) count() int64 {
 	return o.budget.used.Add(grown)
 }
 
-// squeeze drops what there is no room for any more. An output that is held keeps what its readers want. Called
-// with mu held.
+// squeeze drops what no longer fits. A held output keeps what its readers have not read. Called with mu held.
 func (o *Output) squeeze() {
 	if o.lossless {
 		return

@@ -6,52 +6,53 @@ import (
 	"berth/proto"
 )
 
-// BufferBytes is how much output a Buffer holds: more than a pipe has that nobody has widened, so that one read
-// empties it.
+// BufferBytes is how much output a Buffer holds. It is more than a pipe of default size holds, so that one read
+// empties the pipe.
 const BufferBytes = 128<<10 - dataAt
 
-// dataAt is where in a Buffer its data begin: at a line of the processor's cache, and so that the whole is a size
-// that the allocator has.
+// dataAt is the offset of the data in a Buffer. It is a multiple of the processor's cache line, and it makes the
+// whole a size class of the allocator.
 const dataAt = 512
 
-// PrefixBytes is the room before the data of a Buffer, beside its two counts.
+// PrefixBytes is the room before the data of a Buffer, without its two counters.
 const PrefixBytes = dataAt - 2*8
 
-// A Buffer is what output is read into. One that is full can become a piece of an Output as it is, and reach its
-// readers so: what writes much is not copied on its way.
+// Buffer is a buffer that output is read into. A full Buffer can become a chunk of an Output and reach the readers
+// without a copy.
 type Buffer struct {
-	prefix int // bytes of it, which end where the data begin
-	uses   int // by the output that keeps it and by those who read it; guarded by that output's mu
+	prefix int // length of the prefix in bytes; it ends where the data begin
+	uses   int // uses by the output that keeps it and by its readers; guarded by that output's mu
 	b      [PrefixBytes + BufferBytes]byte
 }
 
 var buffers = sync.Pool{New: func() any { return new(Buffer) }}
 
-// NewBuffer is a buffer with anything in it.
+// NewBuffer returns a buffer with arbitrary content.
 func NewBuffer() *Buffer { return buffers.Get().(*Buffer) }
 
-// Free gives back a buffer that nobody uses.
+// Free gives back a buffer that is no longer in use.
 func (b *Buffer) Free() {
 	b.prefix, b.uses = 0, 0
 	buffers.Put(b)
 }
 
-// Data is all that it holds.
+// Data returns the whole data part of the buffer.
 func (b *Buffer) Data() []byte { return b.b[PrefixBytes:] }
 
-// Prefix puts p before the data, at most PrefixBytes, for readers who want both in one piece.
+// Prefix puts p, at most PrefixBytes, before the data, for readers who want both in one slice.
 func (b *Buffer) Prefix(p []byte) {
 	b.prefix = copy(b.b[PrefixBytes-len(p):], p)
 }
 
-// whole is the prefix and the data.
+// whole returns the prefix and the data.
 func (b *Buffer) whole() []byte { return b.b[PrefixBytes-b.prefix:] }
 
-// fewBuffers is how many an output has room for, at least, if it keeps any: its tail goes buffer by buffer.
+// fewBuffers is the minimum number of buffers that an output must have room for to keep any. Its tail is dropped
+// buffer by buffer.
 const fewBuffers = 4
 
-// WriteBuffer is WriteAt of the data of a full buffer. It reports whether it has kept that: then it is no longer the
-// caller's. It keeps those that come behind the head of an output with room for some.
+// WriteBuffer is WriteAt for the data of a full buffer. It reports whether it has kept the buffer; then the caller no
+// longer owns it. It keeps buffers that come after the head, if the output has room for some.
 func (o *Output) WriteBuffer(s proto.Stream, at int64, b *Buffer) (kept, over bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,7 +60,7 @@ func (o *Output) WriteBuffer(s proto.Stream, at int64, b *Buffer) (kept, over bo
 	st.skip(at)
 	if o.takesBuffers(st) {
 		o.awaitReaders(s, BufferBytes)
-		kept = o.takesBuffers(st) // others may have taken the memory meanwhile
+		kept = o.takesBuffers(st) // other outputs may have taken the memory in the meantime
 	}
 	if !kept {
 		return false, o.write(s, b.Data())
@@ -74,19 +75,19 @@ func (o *Output) WriteBuffer(s proto.Stream, at int64, b *Buffer) (kept, over bo
 	return true, st.total > o.limit
 }
 
-// takesBuffers reports whether the next piece of a stream may be a whole buffer. Called with mu held.
+// takesBuffers reports whether the next chunk of a stream may be a whole buffer. Called with mu held.
 func (o *Output) takesBuffers(st *streamOutput) bool {
 	return st.split && !o.tight && o.room/2 >= fewBuffers*BufferBytes
 }
 
-// lend gives c the buffer that ch is, until it asks for more or is detached. Called with mu held.
+// lend lends c the buffer of ch, until c reads more or is detached. Called with mu held.
 func (c *Cursor) lend(ch *chunk) []byte {
 	ch.buffer.uses++
 	c.lent = ch.buffer
 	return ch.buffer.whole()
 }
 
-// giveBack ends what c was lent. Called with mu held.
+// giveBack returns the buffer that c was lent. Called with mu held.
 func (c *Cursor) giveBack() {
 	if c.lent != nil {
 		c.lent.leave()
@@ -94,7 +95,7 @@ func (c *Cursor) giveBack() {
 	}
 }
 
-// leave ends one use. Called with mu held.
+// leave ends one use of the buffer. Called with mu held.
 func (b *Buffer) leave() {
 	if b.uses--; b.uses == 0 {
 		b.Free()

@@ -9,14 +9,14 @@ import (
 	"berth/proto"
 )
 
-// chunkHeader is what stands before each piece of output in a file.
+// chunkHeader is the header of each chunk of output in a file.
 type chunkHeader struct {
 	Stream uint8
 	Offset int64
 	Length uint32
 }
 
-// Save writes what is kept: pieces in their order, each as stream, offset, length and bytes.
+// Save writes the kept chunks in order, each as stream, offset, length and bytes.
 func (o *Output) Save(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	for c := (Cursor{}); ; {
@@ -27,7 +27,7 @@ func (o *Output) Save(to io.Writer) error {
 			return w.Flush()
 		}
 		if p.Until > 0 {
-			continue // the next piece's offset tells of the gap
+			continue // the next chunk's offset shows the gap
 		}
 		if err := binary.Write(w, binary.LittleEndian, chunkHeader{uint8(p.Stream), p.Offset,
 			uint32(len(p.Data))}); err != nil {
@@ -41,10 +41,10 @@ func (o *Output) Save(to io.Writer) error {
 
 var errDamaged = errors.New("the file is damaged")
 
-// Load makes an output that has ended, of what Save wrote and of how many bytes the streams had. A nil reader
-// is one that is all gone. What cannot be read shows as a gap, beside the error.
+// Load makes an ended output from what Save wrote. stdout and stderr are the total bytes of the streams. A nil reader
+// means that all output is gone. Output that cannot be read becomes a gap, and Load also returns the error.
 func Load(from io.Reader, stdout, stderr int64, budget *Budget) (*Output, error) {
-	o := New(2*max(stdout, stderr), budget) // enough for each half to hold all of it
+	o := New(2*max(stdout, stderr), budget) // large enough for each half to hold everything
 	var err error
 	if from != nil {
 		err = o.load(bufio.NewReader(from), [2]int64{stdout, stderr})

@@ -2,18 +2,17 @@ package output
 
 import "berth/proto"
 
-// The writer of an output that is held waits before it would drop what a reader has not had. So the kept
-// output is a window that readers move.
+// The writer of a held output waits instead of dropping output that a reader has not read. So the kept output is a
+// window that moves with the readers.
 
-// Hold makes the output one of which nothing may be lost, until Release. Before the first reader has
-// come, all of it is still wanted.
+// Hold makes the output lossless until Release. Until the first reader attaches, the output keeps everything.
 func (o *Output) Hold() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.lossless = true
 }
 
-// Attach makes c count as a reader until Detach. Its owner goes on to read with it.
+// Attach counts c as a reader until Detach. The caller then reads with c.
 func (o *Output) Attach(c *Cursor) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -22,7 +21,7 @@ func (o *Output) Attach(c *Cursor) {
 	o.advance()
 }
 
-// Followed reports whether somebody reads it now.
+// Followed reports whether the output has a reader now.
 func (o *Output) Followed() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -38,7 +37,7 @@ func (o *Output) Detach(c *Cursor) {
 	o.advance()
 }
 
-// Release ends all waiting, and Hold: the command is being ended, or nobody follows it.
+// Release ends Hold and wakes every waiting writer. It is called when the command is being ended or has no reader.
 func (o *Output) Release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -46,7 +45,7 @@ func (o *Output) Release() {
 	o.lossless = false
 }
 
-// advance wakes a writer that waits. Called with mu held.
+// advance wakes a waiting writer. Called with mu held.
 func (o *Output) advance() {
 	if o.lossless || o.done {
 		close(o.progress)
@@ -54,11 +53,11 @@ func (o *Output) advance() {
 	}
 }
 
-// awaitReaders waits while another chunk of that size in s would drop what a reader has not had. Called with mu held,
-// which it gives up while it waits.
+// awaitReaders waits while another chunk of that size in s would drop output that a reader has not read. Called with
+// mu held; it releases mu while it waits.
 func (o *Output) awaitReaders(s proto.Stream, size int64) {
 	for o.lossless && !o.done && o.wouldLose(s, size) {
-		o.signal() // they may not know yet of what this very write has placed
+		o.signal() // the readers may not know yet what this write has added
 		wait := o.progress
 		o.mu.Unlock()
 		<-wait
@@ -66,8 +65,8 @@ func (o *Output) awaitReaders(s proto.Stream, size int64) {
 	}
 }
 
-// wouldLose reports whether another chunk of that size in the tail would push out something that is still wanted.
-// Before the first reader has come, all of it is. Called with mu held.
+// wouldLose reports whether another chunk of that size in the tail would drop output that is still needed. Until the
+// first reader attaches, all output is needed. Called with mu held.
 func (o *Output) wouldLose(s proto.Stream, size int64) bool {
 	end := o.streams[s-1].removed(size, o.room/2, o.most())
 	if end == 0 {
@@ -81,7 +80,8 @@ func (o *Output) wouldLose(s proto.Stream, size int64) bool {
 	return !o.followed
 }
 
-// removed is the offset up to which trim may drop the tail once one more chunk of more bytes is in it; 0 is nothing.
+// removed returns the offset up to which trim may drop the tail once the tail has one more chunk of more bytes; 0
+// means nothing.
 func (st *streamOutput) removed(more, limit int64, most int) (end int64) {
 	list, size := st.tail.chunks, st.tail.size+more
 	for n, c := range list {

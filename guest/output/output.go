@@ -1,5 +1,5 @@
-// Package output keeps what a command writes: two streams, bounded, read by offset. The daemon keeps
-// that of every exec so, and the guest that of commands which outlive a daemon.
+// Package output keeps the output of a command: two bounded streams, read by offset. The daemon keeps the output of
+// every exec this way. The guest keeps the output of commands that outlive a daemon.
 package output
 
 import (
@@ -10,50 +10,50 @@ import (
 	"berth/proto"
 )
 
-// ChunkBytes is how large a piece of output grows before a new one is begun. Small writes
-// share a piece, so that a command that writes single bytes costs no more memory than others.
+// ChunkBytes is the size up to which a chunk of output grows before a new chunk begins. Small writes share a chunk,
+// so that a command that writes single bytes costs no more memory than others.
 const ChunkBytes = 32 << 10
 
-// maxChunks bounds the pieces in the head and in the tail of a stream: a command that changes
-// between its streams with every byte makes a piece of each.
+// maxChunks bounds the chunks in the head and in the tail of a stream. A command that switches streams with every
+// byte makes one chunk per byte.
 const maxChunks = 8192
 
-// chunkCost is what a piece takes beside its data, in bytes: 48 for itself, a pointer to it, and what the allocator
-// adds to a few bytes of data. It is more than its header in a file.
+// chunkCost is the memory overhead of a chunk in bytes: 48 for the chunk itself, a pointer to it, and what the
+// allocator adds to a few bytes of data. It is more than the chunk's header in a file.
 const chunkCost = 64
 
-// An Output is what one command wrote, bounded: of each stream the first and the last half of
-// limit are kept and what lies between is dropped. Any number of readers follow it at their own
-// pace, each from its own position; a writer waits for none, unless the output is held, and none costs memory here.
+// Output is the bounded output of one command. It keeps the first and the last half of limit for each stream and
+// drops the middle. Any number of readers follow it at their own pace, each from its own position, and need no memory
+// here. A writer does not wait for readers, unless the output is held.
 type Output struct {
 	mu      sync.Mutex
-	limit   int64   // bytes of each stream to keep, as asked for
-	room    int64   // the same as there is memory for; at most limit
-	tight   bool    // there was too little memory: room, and most, are less from then on
-	budget  *Budget // nil: there is no other bound
-	counted int64   // bytes in the budget
+	limit   int64   // requested bytes of each stream to keep
+	room    int64   // bytes of each stream that memory allows; at most limit
+	tight   bool    // memory was short: room, and the result of most, are lower from then on
+	budget  *Budget // nil: no further bound
+	counted int64   // bytes counted in the budget
 	streams [2]streamOutput
-	seq     int64         // of the next chunk
+	seq     int64         // number of the next chunk
 	changed chan struct{} // closed at the next change
 	done    bool          // nothing more will come
 
-	// What follows is for output of which nothing may be lost; see lossless.go.
+	// The fields below are for lossless output; see lossless.go.
 	lossless bool
-	followed bool                 // there was a reader at some time
-	readers  map[*Cursor]struct{} // who are reading now
-	progress chan struct{}        // closed when a reader gets on, comes or goes
+	followed bool                 // there has been a reader
+	readers  map[*Cursor]struct{} // the current readers
+	progress chan struct{}        // closed when a reader advances, attaches or detaches
 }
 
-// streamOutput is one stream's part.
+// streamOutput is the state of one stream.
 type streamOutput struct {
 	total int64 // bytes written so far, kept or not
-	split bool  // something was dropped behind the head, so that the rest goes to the tail
+	split bool  // output after the head was dropped; new output goes to the tail
 	head  section
 	tail  section
-	spare []byte // buffer of the last chunk dropped, for the next one
+	spare []byte // buffer of the last dropped chunk, reused for the next one
 }
 
-// A section is a run of chunks and the bytes in them.
+// section is a run of chunks and the number of bytes in them.
 type section struct {
 	chunks []*chunk
 	size   int64
@@ -61,13 +61,13 @@ type section struct {
 
 type chunk struct {
 	seq  int64
-	off  int64 // of data[0] in its stream
+	off  int64 // offset of data[0] in its stream
 	data []byte
 
-	buffer *Buffer // that data are in; nil where they have memory of their own
+	buffer *Buffer // the Buffer that holds data; nil if data has its own memory
 }
 
-// New makes an output that keeps limit bytes of each stream, or what budget leaves of that. Budget may be nil.
+// New makes an output that keeps limit bytes of each stream, or less if budget requires it. Budget may be nil.
 func New(limit int64, budget *Budget) *Output {
 	return &Output{limit: limit, room: limit, budget: budget, changed: make(chan struct{}),
 		readers: map[*Cursor]struct{}{}, progress: make(chan struct{})}
@@ -81,8 +81,8 @@ func (o *Output) Write(s proto.Stream, b []byte) (over bool) {
 	return o.write(s, b)
 }
 
-// WriteAt is Write for bytes that begin at the offset at of the stream, which is where it ends, or behind
-// that: what lies between was lost on the way and shows as a gap.
+// WriteAt is Write for bytes at offset at of the stream. The offset is the stream's end or later. The bytes between
+// were lost on the way and show as a gap.
 func (o *Output) WriteAt(s proto.Stream, at int64, b []byte) (over bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,7 +90,7 @@ func (o *Output) WriteAt(s proto.Stream, at int64, b []byte) (over bool) {
 	return o.write(s, b)
 }
 
-// skip moves the end of a stream on to at. There is one gap at most, so what stands behind an earlier one goes.
+// skip moves the end of a stream to at. A stream has at most one gap, so skip drops what follows an earlier gap.
 func (st *streamOutput) skip(at int64) {
 	if at <= st.total {
 		return
@@ -110,7 +110,7 @@ func (o *Output) write(s proto.Stream, b []byte) (over bool) {
 	return st.total > o.limit
 }
 
-// place puts as much of b as fits into one chunk. Called with mu held.
+// place puts as much of b as fits into one chunk and returns how many bytes that is. Called with mu held.
 func (o *Output) place(st *streamOutput, b []byte) int {
 	sec := &st.head
 	last := o.growable(sec)
@@ -131,7 +131,7 @@ func (o *Output) place(st *streamOutput, b []byte) int {
 	return n
 }
 
-// begin puts a chunk of its own behind all that there is. Called with mu held.
+// begin adds a new chunk after all others. Called with mu held.
 func (o *Output) begin(st *streamOutput, sec *section, c *chunk) *chunk {
 	c.seq, c.off = o.seq, st.total
 	o.seq++
@@ -139,8 +139,8 @@ func (o *Output) begin(st *streamOutput, sec *section, c *chunk) *chunk {
 	return c
 }
 
-// growable is the section's last chunk if it is also the newest of all and has room; order
-// between the streams would be lost otherwise.
+// growable returns the section's last chunk if it is also the newest chunk of both streams and has room. Otherwise
+// the order between the streams would be lost.
 func (o *Output) growable(sec *section) *chunk {
 	if len(sec.chunks) == 0 {
 		return nil
@@ -151,7 +151,7 @@ func (o *Output) growable(sec *section) *chunk {
 	return nil
 }
 
-// most is how many pieces the head and the tail of a stream may have. Called with mu held.
+// most returns the maximum number of chunks in the head and in the tail of a stream. Called with mu held.
 func (o *Output) most() int {
 	if o.tight {
 		return squeezed / 2 / chunkCost
@@ -159,7 +159,7 @@ func (o *Output) most() int {
 	return maxChunks
 }
 
-// trim drops the oldest tail chunks until the rest fits, but never the newest.
+// trim drops the oldest tail chunks until the rest fits, but never the newest chunk.
 func (st *streamOutput) trim(limit int64, most int) {
 	list, n := st.tail.chunks, 0
 	for n < len(list)-1 && (st.tail.size-int64(len(list[n].data)) >= limit || len(list)-n > most) {
@@ -178,7 +178,7 @@ func (st *streamOutput) trim(limit int64, most int) {
 	}
 }
 
-// Finish says that nothing more will come.
+// Finish marks the output as complete.
 func (o *Output) Finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -195,7 +195,7 @@ func (o *Output) signal() {
 	o.changed = make(chan struct{})
 }
 
-// Drop gives the memory back; readers then see a gap.
+// Drop frees the memory. Readers then see a gap.
 func (o *Output) Drop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -206,21 +206,21 @@ func (o *Output) Drop() {
 	o.account()
 }
 
-// Totals are the bytes written to stdout and stderr.
+// Totals returns the bytes written to stdout and stderr.
 func (o *Output) Totals() (stdout, stderr int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.streams[0].total, o.streams[1].total
 }
 
-// Kept is how many bytes it takes in memory, and at most in a file.
+// Kept returns the bytes that the output uses in memory. In a file it uses at most as many.
 func (o *Output) Kept() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.size()
 }
 
-// size is Kept. Called with mu held.
+// size returns the result of Kept. Called with mu held.
 func (o *Output) size() (n int64) {
 	for i := range o.streams {
 		for _, sec := range []*section{&o.streams[i].head, &o.streams[i].tail} {
@@ -230,8 +230,7 @@ func (o *Output) size() (n int64) {
 	return n
 }
 
-// Text is what is kept of a stream, with head and tail apart and the count of
-// bytes dropped between them.
+// Text returns the kept head and tail of a stream, and the number of bytes dropped between them.
 func (o *Output) Text(s proto.Stream) (head, tail []byte, dropped int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -245,34 +244,33 @@ func (o *Output) Text(s proto.Stream) (head, tail []byte, dropped int64) {
 	return head, tail, st.total - int64(len(head)) - int64(len(tail))
 }
 
-// A Cursor is a reader's position: how many bytes of each stream it has had.
-// The zero Cursor is the start.
+// Cursor is a reader's position: the number of bytes that it has read of each stream. The zero Cursor is the start.
 type Cursor struct {
 	Stdout, Stderr int64
 
 	seq  int64
-	lent *Buffer // what the last piece is in
+	lent *Buffer // the buffer of the last piece
 }
 
-// A Piece is what a reader gets next: output, or a gap from Offset to Until that is no longer kept.
+// Piece is the next part for a reader: output, or a gap from Offset to Until that is no longer kept.
 type Piece struct {
 	Stream proto.Stream
 	Offset int64
 	Until  int64 // end of a gap; 0 for output
 	Data   []byte
-	Whole  []byte // Data with the prefix before them, where they are a Buffer that the reader has been lent
+	Whole  []byte // prefix and Data, if the reader was lent a Buffer
 }
 
-// Next waits for what follows c and moves c past it. ok is false when all has been read and
-// nothing more will come.
+// Next waits for the output after c and moves c past it. ok is false when the reader has read everything and the
+// output is complete.
 func (o *Output) Next(ctx context.Context, c *Cursor) (p Piece, ok bool, err error) {
 	_, p, ok, err = o.next(ctx, c, nil, ChunkBytes, false)
 	return p, ok, err
 }
 
-// Append is Next that appends the output to b, most bytes of it at once, and returns the extended b, of which Data is
-// the end. So a reader that has fallen behind takes much at a time, into room of its own. What is kept in a Buffer
-// comes as that, which is the reader's until it asks for more, or is detached, and b as it was.
+// Append is Next that appends at most most bytes of output to b and returns the extended b; Data is its end. So a
+// slow reader takes much at once, into its own memory. Output that is kept in a Buffer is lent instead: the reader
+// may use the Buffer until it asks for more or is detached, and b stays unchanged.
 func (o *Output) Append(ctx context.Context, c *Cursor, b []byte, most int) (_ []byte, p Piece, ok bool, err error) {
 	return o.next(ctx, c, b, most, true)
 }
@@ -297,7 +295,7 @@ func (o *Output) next(ctx context.Context, c *Cursor, b []byte, most int, lend b
 	}
 }
 
-// take is next without the wait. Called with mu held.
+// take is Append without the wait. Called with mu held.
 func (o *Output) take(c *Cursor, b []byte, most int, lend bool) ([]byte, Piece, bool) {
 	for {
 		s, ch := o.first(c.seq)
@@ -327,7 +325,7 @@ func (o *Output) take(c *Cursor, b []byte, most int, lend bool) ([]byte, Piece, 
 			p.Data = b[at:]
 			return b, p, true
 		}
-		if ch.seq == o.seq-1 { // it may still grow
+		if ch.seq == o.seq-1 { // this chunk may still grow
 			p, ok := o.lost(c)
 			return b, p, ok
 		}
@@ -335,8 +333,8 @@ func (o *Output) take(c *Cursor, b []byte, most int, lend bool) ([]byte, Piece, 
 	}
 }
 
-// after is the chunk that continues ch in its stream, if nothing of the other one comes before it, it has no more
-// than room bytes and is no buffer.
+// after returns the chunk that continues ch in its stream. It returns none if a chunk of the other stream comes
+// first, or if the next chunk exceeds room bytes or is a buffer.
 func (o *Output) after(ch *chunk, s proto.Stream, room int) (*chunk, bool) {
 	to, next := o.first(ch.seq + 1)
 	ok := next != nil && to == s && next.off == ch.off+int64(len(ch.data)) && len(next.data) <= room &&
@@ -358,7 +356,7 @@ func (o *Output) lost(c *Cursor) (Piece, bool) {
 	return Piece{}, false
 }
 
-// end is the offset behind all that is kept of a stream.
+// end returns the offset after the last kept byte of a stream.
 func (st *streamOutput) end() int64 {
 	for _, list := range [][]*chunk{st.tail.chunks, st.head.chunks} {
 		if n := len(list); n > 0 {
@@ -368,7 +366,7 @@ func (st *streamOutput) end() int64 {
 	return 0
 }
 
-// first is the earliest chunk with a number of at least seq.
+// first returns the earliest chunk with a number of at least seq.
 func (o *Output) first(seq int64) (s proto.Stream, best *chunk) {
 	for i := range o.streams {
 		for _, list := range [][]*chunk{o.streams[i].head.chunks, o.streams[i].tail.chunks} {

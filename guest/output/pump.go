@@ -10,43 +10,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ttyBytes bounds the last read of a terminal: the kernel buffers 64 KiB of one.
+// ttyBytes bounds the last read of a terminal: the kernel buffers 64 KiB per terminal.
 const ttyBytes = 128 << 10
 
-// A pump reads a pipe or terminal until its end, or until finish is called and
-// what was in it then is read too. It holds a buffer only while there is
-// something to read, so that a thousand silent commands cost nothing.
+// Pump reads a pipe or terminal until its end, or until Finish is called and the data present at that time is read.
+// It holds a buffer only while there is data to read, so that a thousand silent commands need no buffers.
 type Pump struct {
 	File    *os.File
 	raw     syscall.RawConn
 	tty     bool
 	deliver func([]byte) error
-	whole   func(*Buffer) (kept bool) // takes a full buffer in place of deliver; may be nil
+	whole   func(*Buffer) (kept bool) // takes a full buffer instead of deliver; may be nil
 	done    chan struct{}
-	ended   bool // no writer is left; valid after done
-	full    int  // reads in a row that found the pipe full
+	ended   bool // no writer has it open; valid after done
+	full    int  // consecutive reads that found the pipe full
 }
 
-// A pipe that is found full so many times in a row gets room for widePipe bytes, so that writer and reader do not
-// wait for each other every 64 KiB. Most pipes are never full once.
+// A pipe that is found full this many times in a row is widened to widePipe bytes, so that writer and reader do not
+// wait for each other every 64 KiB. Most pipes are never full.
 const (
 	usualPipe = 64 << 10
 	widePipe  = 1 << 20
 	fullOften = 4
 )
 
-// widen gives the pipe more room where it seems to be worth it.
+// widen enlarges the pipe if it is often full.
 func (p *Pump) widen(read int) {
 	if p.full++; read < usualPipe {
 		p.full = 0
 	}
 	if p.full == fullOften {
-		// where it may not be, it stays
+		// if the kernel refuses, the size stays
 		_ = p.raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe) })
 	}
 }
 
-// StartPump starts a pump. f must be non-blocking and known to the poller.
+// StartPump starts a pump. f must be non-blocking and registered with the poller.
 func StartPump(f *os.File, tty bool, deliver func([]byte) error, whole func(*Buffer) (kept bool)) (*Pump, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -72,8 +71,8 @@ func (p *Pump) run() {
 	}
 }
 
-// once waits for something to read and delivers it. The end, like a terminal whose
-// other side is closed, is io.EOF.
+// once waits for data and delivers it. It returns io.EOF at the end, and also for a terminal whose other side is
+// closed.
 func (p *Pump) once() error {
 	var buf *Buffer
 	var n int
@@ -106,8 +105,8 @@ func (p *Pump) once() error {
 	return p.deliver(buf.Data()[:n])
 }
 
-// drain delivers what is there now and reports whether the end was seen. Its
-// amount is fixed at the start, so that somebody who goes on writing cannot keep it here.
+// drain delivers the data that is there now and reports whether it saw the end. The amount is fixed at the start, so
+// that a process that keeps writing cannot make drain run forever.
 func (p *Pump) drain() bool {
 	buf := NewBuffer()
 	defer buf.Free()
@@ -125,10 +124,10 @@ func (p *Pump) drain() bool {
 	return false
 }
 
-// buffered is how many bytes can be read without waiting.
+// buffered returns how many bytes can be read without waiting.
 func (p *Pump) buffered() (n int) {
 	if p.tty {
-		return ttyBytes // the kernel moves a terminal's bytes when it is read, so a count would be too low
+		return ttyBytes // the kernel moves a terminal's bytes only when it is read, so a count would be too low
 	}
 	_ = p.raw.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 	return n
@@ -143,14 +142,14 @@ func (p *Pump) now(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Finish ends the pump once all that was written before this call is delivered.
+// Finish ends the pump after all data that was written before this call is delivered.
 func (p *Pump) Finish() {
 	_ = p.File.SetReadDeadline(time.Unix(1, 0))
 	<-p.done
 }
 
-// Discard reads f until nobody has its other end open, and closes it. A process that a
-// command left behind thus goes on as if somebody read it, rather than die of SIGPIPE.
+// Discard reads f until the other end is closed everywhere, and closes f. So a process that a command left behind can
+// still write, and does not die of SIGPIPE.
 func Discard(f *os.File) {
 	defer f.Close()
 	_ = f.SetReadDeadline(time.Time{})
