@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long the guest may take where the caller's context says nothing shorter.
+// Maximum time that the guest may take if the caller's context sets no shorter limit.
 const (
-	ShortWait = 30 * time.Second // for an answer that needs no work, and between two pieces of a body
-	LongWait  = 10 * time.Minute // for one that may walk a large tree
+	ShortWait = 30 * time.Second // for an answer that needs no work, and between two frames of a body
+	LongWait  = 10 * time.Minute // for an answer that may walk a large tree
 )
 
-// Bounds of an answer: its bytes, which a file's text for the editor may have as JSON, and the things that it
-// consists of. Each of those takes far more room than its three bytes say: the longest list that a guest sends at
-// once, of the editor, has a third of that.
+// Bounds of an answer: its size in bytes, and the number of its JSON parts. A file's text for the editor may need the
+// full size as JSON. Each part takes far more memory than its three bytes. The longest list that a guest sends in one
+// message, the editor's, has a third of that number.
 const (
 	MaxReply = 64 << 20
 	MaxParts = 300_000
@@ -47,8 +47,8 @@ func (c *Conn) Alive() bool {
 	return err == nil && silent
 }
 
-// Bound ends what happens on w when ctx does, or after wait. The function it returns
-// takes the bound away and reports whether it had not yet struck.
+// Bound sets a limit on operations on the connection: the end of ctx, or wait. The returned function removes the
+// limit and reports whether it had not yet expired.
 func (c *Conn) Bound(ctx context.Context, wait time.Duration) func() bool {
 	_ = c.SetDeadline(time.Now().Add(wait))
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
@@ -60,8 +60,8 @@ func (c *Conn) Bound(ctx context.Context, wait time.Duration) func() bool {
 	}
 }
 
-// Within runs fn, which ends with ctx or after wait. What went well before that struck has gone well; only c is of no
-// more use.
+// Within runs fn, bounded by ctx and by wait. If fn succeeds and the bound then expires, the result is still a
+// success, but c can no longer be used.
 func (c *Conn) Within(ctx context.Context, wait time.Duration, fn func(*Conn) error) error {
 	release := c.Bound(ctx, wait)
 	err := fn(c)
@@ -71,8 +71,8 @@ func (c *Conn) Within(ctx context.Context, wait time.Duration, fn func(*Conn) er
 	return err
 }
 
-// Unbound takes a bound away and is err. Where the bound has struck by then, c is of no more use, and what went well
-// all the same is an error.
+// Unbound removes a bound and returns err. If the bound has already expired, c can no longer be used, and Unbound
+// returns an error even if err is nil.
 func (c *Conn) Unbound(release func() bool, err error) error {
 	if release() {
 		return err
@@ -87,7 +87,7 @@ func (c *Conn) Unbound(release func() bool, err error) error {
 // ReadReply reads the answer to a request: R into v, or X as an error.
 func (c *Conn) ReadReply(v any) error { return c.ReadReplyWithin(MaxReply, v) }
 
-// ReadReplyWithin is reply of no more than so many bytes.
+// ReadReplyWithin is ReadReply for an answer of at most most bytes.
 func (c *Conn) ReadReplyWithin(most int, v any) error {
 	kind, body, err := c.ReadMessage(most)
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *Conn) ReadReplyWithin(most int, v any) error {
 	return Fail(c, ErrFrame)
 }
 
-// fewParts reports whether JSON has no more than maxParts commas and brackets that open, other than in strings.
+// fewParts reports whether JSON has at most maxParts commas and opening brackets outside strings.
 func fewParts(b []byte) bool {
 	parts := 0
 	for i := 0; i < len(b); i++ {
@@ -131,7 +131,7 @@ func fewParts(b []byte) bool {
 	return true
 }
 
-// ReadError reads the guest's error. What it says is cut and cleaned: it ends up in answers and logs.
+// ReadError reads the guest's error. It cuts and cleans the text, because the text appears in answers and logs.
 func (c *Conn) ReadError(body []byte) error {
 	var e proto.Error
 	if err := Decode(body, &e); err != nil {
@@ -144,7 +144,7 @@ func (c *Conn) ReadError(body []byte) error {
 	return &e
 }
 
-// Fail marks w as of no more use and says what its user will be told.
+// Fail marks w as unusable and returns the error for its user.
 func Fail(w *Conn, err error) error {
 	w.Broken = true
 	switch {
@@ -164,12 +164,11 @@ func Fail(w *Conn, err error) error {
 func (c *Conn) ExtendDeadline(ctx context.Context, set func(time.Time) error, wait time.Duration) {
 	_ = set(time.Now().Add(wait))
 	if ctx.Err() != nil {
-		_ = set(time.Unix(1, 0)) // it may have ended before the line above
+		_ = set(time.Unix(1, 0)) // ctx may have ended before the line above
 	}
 }
 
-// knownCode holds the codes that a guest may send. Unauthenticated and Expired are the
-// daemon's own to say.
+// knownCode holds the codes that a guest may send. Only the daemon itself uses Unauthenticated and Expired.
 var knownCode = map[proto.Code]bool{
 	proto.InvalidArgument: true, proto.PermissionDenied: true, proto.NotFound: true,
 	proto.AlreadyExists: true, proto.Conflict: true, proto.TooLarge: true, proto.TooMany: true,

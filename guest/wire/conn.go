@@ -12,35 +12,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDescriptors is how many descriptors a message brings at most: both ends of
-// stdout and stderr, and stdin.
+// maxDescriptors is the maximum number of descriptors in a message: both ends of stdout and stderr, and stdin.
 const maxDescriptors = 5
 
-// rightsBytes is the room for what brings them, in bytes.
+// rightsBytes is the size of the control message buffer for descriptors, in bytes.
 const rightsBytes = 64
 
-// keepBuffer is the size up to which an idle connection keeps its buffer. Larger
-// ones are given back, since a guest has little memory and many idle connections.
+// keepBuffer is the size up to which an idle connection keeps its buffer. Larger buffers are freed, since a guest has
+// little memory and many idle connections.
 const keepBuffer = 16 << 10
 
-// A conn is a connection with frames on it. One goroutine reads; any may write.
+// Conn is a connection that carries frames. One goroutine reads; any goroutine may write.
 type Conn struct {
 	net.Conn
 	Reader *bufio.Reader
 	buf    []byte
-	Broken bool // the reader saw something that ends the use of this connection
+	Broken bool // the reader saw something that makes the connection unusable
 
-	write sync.Mutex // puts frames one after another
+	write sync.Mutex // serializes frames
 
-	// Descriptors that came with what was read so far. A guest takes them always, a daemon where it asked for one.
+	// Descriptors that came with the data read so far. A guest always accepts them; a daemon does where it asked for
+	// one.
 	TakeDescriptors bool
 	fds             []int
 
-	UnixConn *net.UnixConn     // nil if it is none
-	control  [rightsBytes]byte // of what was read last
+	UnixConn *net.UnixConn     // nil if the connection is not a unix socket
+	control  [rightsBytes]byte // control messages of the last read
 }
 
-// NewConn frames c. With take, descriptors sent along are kept in fds.
+// NewConn frames c. If take is set, it keeps the descriptors that arrive.
 func NewConn(c net.Conn, take bool) *Conn {
 	w := &Conn{Conn: c, TakeDescriptors: take}
 	w.UnixConn, _ = c.(*net.UnixConn)
@@ -48,14 +48,14 @@ func NewConn(c net.Conn, take bool) *Conn {
 	return w
 }
 
-// readBuffer is how much is read at once where it is not a body, in bytes. Descriptors go with that much at most.
+// readBuffer is the size of one read outside a body, in bytes. Descriptors travel with at most that much.
 const readBuffer = 4 << 10
 
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// read is net.Conn.Read that does not lose descriptors.
+// read is net.Conn.Read that keeps descriptors.
 func (c *Conn) read(p []byte) (n int, err error) {
 	if c.UnixConn == nil || !c.TakeDescriptors {
 		return c.Conn.Read(p)
@@ -67,10 +67,10 @@ func (c *Conn) read(p []byte) (n int, err error) {
 	if n == 0 && err == nil && len(p) > 0 {
 		return 0, io.EOF
 	}
-	return max(n, 0), err // it is -1 with an error
+	return max(n, 0), err // n is -1 with an error
 }
 
-// keep adds the descriptors of a control message to fds, and closes those too many.
+// keep stores the descriptors of a control message and closes those above the maximum.
 func (c *Conn) keep(oob []byte) {
 	messages, err := syscall.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -91,14 +91,14 @@ func (c *Conn) keep(oob []byte) {
 	}
 }
 
-// Descriptors hands over what came with the message that was read last.
+// Descriptors returns the descriptors of the last message and passes their ownership to the caller.
 func (c *Conn) Descriptors() []int {
 	fds := c.fds
 	c.fds = nil
 	return fds
 }
 
-// ReadFrame reads one frame, valid until the following one.
+// ReadFrame reads one frame. The frame is valid until the next call.
 func (c *Conn) ReadFrame() (FrameKind, []byte, error) {
 	kind, body, err := ReadFrame(c.Reader, c.buf)
 	c.buf = body[:0]
@@ -108,7 +108,7 @@ func (c *Conn) ReadFrame() (FrameKind, []byte, error) {
 	return kind, body, err
 }
 
-// ReadMessage reads one frame with the parts before it.
+// ReadMessage reads one frame and the parts before it.
 func (c *Conn) ReadMessage(limit int) (FrameKind, []byte, error) {
 	kind, body, err := readMessage(c.ReadFrame, limit)
 	if err != nil {
@@ -117,19 +117,19 @@ func (c *Conn) ReadMessage(limit int) (FrameKind, []byte, error) {
 	return kind, body, err
 }
 
-// Trim drops what a busy connection needs and an idle one does not.
+// Trim frees memory that an idle connection does not need.
 func (c *Conn) Trim() {
 	if cap(c.buf) > keepBuffer {
 		c.buf = nil
 	}
 }
 
-// wideBytes is how much of a body is on its way at once. The kernel's own 208 KiB have both ends wait for one another
-// with every other piece; with this an eighth more of them passes in the same time.
+// wideBytes is how much of a body may be in flight. With the kernel's default of 208 KiB both ends wait for each
+// other at every other frame. With wideBytes an eighth more data passes in the same time.
 const wideBytes = 1 << 20
 
-// Widen makes room for wideBytes, beyond net.core.wmem_max too where the daemon may do that. Without, it is only
-// slower.
+// Widen raises the socket buffer to wideBytes, beyond net.core.wmem_max too if the daemon has the privilege. Without
+// it transfers are only slower.
 func (c *Conn) Widen() {
 	if c.UnixConn == nil {
 		return
@@ -161,7 +161,7 @@ func (c *Conn) sendLocked(kind FrameKind, body []byte) error {
 	return err
 }
 
-// SendJSON writes v as one message, cut into parts where it is long.
+// SendJSON writes v as one message and cuts a long one into parts.
 func (c *Conn) SendJSON(kind FrameKind, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -178,7 +178,7 @@ func (c *Conn) SendJSON(kind FrameKind, v any) error {
 	return c.sendLocked(kind, b)
 }
 
-// SendReply writes the answer to a request: v, or err if there is one.
+// SendReply writes the answer to a request: v, or err if it is not nil.
 func (c *Conn) SendReply(v any, err error) error {
 	if err != nil {
 		return c.SendJSON(FrameError, proto.AsError(err))
@@ -194,7 +194,7 @@ func (c *Conn) SendRequest(req *Request, fds []int) error {
 	return c.SendJSONWith(FrameRequest, req, fds)
 }
 
-// SendJSONWith writes v as one message that descriptors go with.
+// SendJSONWith writes v as one message with descriptors.
 func (c *Conn) SendJSONWith(kind FrameKind, v any, fds []int) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -203,13 +203,13 @@ func (c *Conn) SendJSONWith(kind FrameKind, v any, fds []int) error {
 	return c.sendWith(kind, b, fds)
 }
 
-// sendWith writes a message that descriptors go with.
+// sendWith writes a message with descriptors.
 func (c *Conn) sendWith(last FrameKind, b []byte, fds []int) error {
 	if c.UnixConn == nil {
 		return errNoDescriptors
 	}
-	// They travel with the first bytes, so that a short write of a long request can
-	// neither separate nor repeat them.
+	// The descriptors travel with the first bytes, so that a short write of a long request can neither separate nor
+	// repeat them.
 	first := min(len(b), readBuffer-HeaderBytes)
 	kind := FramePart
 	if first == len(b) {
@@ -230,7 +230,7 @@ func (c *Conn) sendWith(last FrameKind, b []byte, fds []int) error {
 	return c.sendTail(last, b[first:])
 }
 
-// sendTail ends a request that sendWith began.
+// sendTail sends the rest of a request that sendWith began.
 func (c *Conn) sendTail(last FrameKind, b []byte) error {
 	for len(b) > MaxFrame {
 		if err := c.Send(FramePart, b[:MaxFrame]); err != nil {

@@ -13,7 +13,7 @@ import (
 	"berth/proto"
 )
 
-// CleanText cuts s to max bytes and drops control characters other than line ends and tabs.
+// CleanText cuts s to max bytes and removes control characters other than newlines and tabs.
 func CleanText(s string, max int) string {
 	if len(s) > max {
 		s = s[:max]
@@ -29,19 +29,19 @@ func CleanText(s string, max int) string {
 	}, s)
 }
 
-// PeerGone reports whether err means that the other side is no more.
+// PeerGone reports whether err means that the other side has closed the connection.
 func PeerGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// errnoRow is how one system error is told.
+// errnoRow describes how one system error is reported.
 type errnoRow struct {
 	errno   syscall.Errno
 	code    proto.Code
 	message string
 }
 
-// errnoTable tells system errors on files. The message follows the path.
+// errnoTable maps system errors on files to codes and messages. The message follows the path.
 var errnoTable = []errnoRow{
 	{unix.ENOENT, proto.NotFound, "does not exist"},
 	{unix.EACCES, proto.PermissionDenied, "permission denied"},
@@ -70,7 +70,7 @@ var errnoTable = []errnoRow{
 	{unix.ENOMEM, proto.TooMany, "the container's memory limit is reached"},
 }
 
-// FileError tells err about path as a proto.Error. Nil stays nil.
+// FileError reports err about path as a proto.Error. It returns nil for a nil err.
 func FileError(op, path string, err error) error {
 	if err == nil {
 		return nil
@@ -86,7 +86,7 @@ func FileError(op, path string, err error) error {
 				return proto.Errorf(row.code, op, path, "%s: %s", path, row.message)
 			}
 		}
-		// Code in the container can bring about every errno there is; none of them is a fault of the daemon's.
+		// Code in the container can cause every errno. No errno is an internal error of the daemon.
 		return proto.Errorf(proto.Unsupported, op, path, "%s: the container's kernel says: %s", path, no.Error())
 	}
 	if errors.Is(err, fs.ErrInvalid) {

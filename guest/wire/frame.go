@@ -11,19 +11,19 @@ import (
 // MaxFrame is the largest payload of one frame, in bytes, in either direction.
 const MaxFrame = 256 << 10
 
-// MaxRequest bounds a whole request: a text for bash, a file for the editor to
-// create. Whatever is larger belongs into Write.
+// MaxRequest bounds a whole request, such as a text for bash or a file that the editor creates. Larger content must
+// use Write.
 const MaxRequest = 32 << 20
 
-// HeaderBytes is the length of what stands before a frame's payload.
+// HeaderBytes is the length of a frame's header.
 const HeaderBytes = 5
 
-// A frameKind is the first byte of a frame.
+// FrameKind is the first byte of a frame.
 type FrameKind byte
 
-// Frames of both directions, then the guest's, then the daemon's.
+// Frames of both directions, then the guest's frames, then the daemon's.
 const (
-	FramePart  FrameKind = 'c' // a piece of what the next frame ends
+	FramePart  FrameKind = 'c' // a part of the message that a later frame ends
 	FrameBody  FrameKind = 'B' // bytes of a file or archive
 	FrameClose FrameKind = 'Z' // the body is complete
 
@@ -32,24 +32,24 @@ const (
 	FrameStarted FrameKind = 'S' // the command runs
 	FrameStdout  FrameKind = 'O'
 	FrameStderr  FrameKind = 'E'
-	FrameCredit  FrameKind = 'F' // that many bytes of stdin were taken, 4 bytes
-	FrameAck     FrameKind = 'A' // control number (4 bytes) was done; then nothing, or a proto.Error
-	FrameKept    FrameKind = 'P' // output of a command that is kept: stream (1 byte), offset (8 bytes), data
+	FrameCredit  FrameKind = 'F' // bytes of stdin that were taken, 4 bytes
+	FrameAck     FrameKind = 'A' // control number (4 bytes) that was handled; then nothing, or a proto.Error
+	FrameKept    FrameKind = 'P' // output of a kept command: stream (1 byte), offset (8 bytes), data
 	FrameDone    FrameKind = 'D' // the command ended and all its output was sent
-	FramePong    FrameKind = 'J' // answer to frameAsk: Hello.Boot
+	FramePong    FrameKind = 'J' // answer to FramePing: Hello.Boot
 
 	FrameRequest FrameKind = 'Q'
-	FramePing    FrameKind = 'H' // whether it is there, and the one that it was
+	FramePing    FrameKind = 'H' // asks whether the guest is alive and is the same guest
 	FrameStdin   FrameKind = 'I'
 	FrameEOF     FrameKind = 'C' // no more stdin
 	FrameSignal  FrameKind = 'G' // control number, signal number (4 bytes each)
 	FrameKill    FrameKind = 'K' // control number
 	FrameResize  FrameKind = 'W' // control number, rows, columns (4 bytes each)
-	FrameDrained FrameKind = 'Y' // the daemon has read what it wants of the pipes
-	FrameGiveUp  FrameKind = 'U' // the command is to end with the connection, although it is kept
+	FrameDrained FrameKind = 'Y' // the daemon has read what it needs from the pipes
+	FrameGiveUp  FrameKind = 'U' // end the command with the connection, although it is kept
 )
 
-// KeptHeaderBytes is the length of what stands before the data of frameKept.
+// KeptHeaderBytes is the length of the header before the data of FrameKept.
 const KeptHeaderBytes = 9
 
 var ErrFrame = errors.New("malformed frame")
@@ -60,8 +60,8 @@ func PutHeader(h *[HeaderBytes]byte, kind FrameKind, n int) {
 	binary.BigEndian.PutUint32(h[1:], uint32(n))
 }
 
-// ReadFrame reads one frame into buf, which it grows where needed but never past
-// MaxFrame. The payload is valid until the next call with the same buf.
+// ReadFrame reads one frame into buf and grows buf if needed, up to MaxFrame. The payload is valid until the next
+// call with the same buf.
 func ReadFrame(r io.Reader, buf []byte) (FrameKind, []byte, error) {
 	kind, n, err := ReadHeader(r)
 	if err != nil {
@@ -77,7 +77,7 @@ func ReadFrame(r io.Reader, buf []byte) (FrameKind, []byte, error) {
 	return kind, buf, nil
 }
 
-// ReadHeader reads what stands before a frame's payload, and so how long that is.
+// ReadHeader reads a frame's header and returns the kind and the length of the payload.
 func ReadHeader(r io.Reader) (FrameKind, int, error) {
 	var h [HeaderBytes]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
@@ -90,8 +90,8 @@ func ReadHeader(r io.Reader) (FrameKind, int, error) {
 	return FrameKind(h[0]), int(n), nil
 }
 
-// readMessage reads one frame and the parts before it, limit bytes at most in all.
-// Frames that are not parts are returned as they are.
+// readMessage reads one frame and the parts before it, at most limit bytes in total. Frames that are not parts are
+// returned unchanged.
 func readMessage(next func() (FrameKind, []byte, error), limit int) (FrameKind, []byte, error) {
 	var whole []byte
 	for {
@@ -109,13 +109,14 @@ func readMessage(next func() (FrameKind, []byte, error), limit int) (FrameKind, 
 			return kind, append(whole, body...), nil
 		}
 		if len(body) == 0 {
-			return 0, nil, fmt.Errorf("%w: empty part", ErrFrame) // else a peer could keep us here for ever
+			// otherwise a peer could keep this loop running forever
+			return 0, nil, fmt.Errorf("%w: empty part", ErrFrame)
 		}
 		whole = append(whole, body...)
 	}
 }
 
-// Decode reads JSON that must be there.
+// Decode decodes JSON that must not be empty.
 func Decode(b []byte, v any) error {
 	if err := json.Unmarshal(b, v); err != nil {
 		return fmt.Errorf("%w: %v", ErrFrame, err)
@@ -135,7 +136,7 @@ func DecodeNumbers(b []byte, n int) ([]uint32, []byte, error) {
 	return v, b[4*n:], nil
 }
 
-// EncodeNumbers is the reverse of numbers.
+// EncodeNumbers is the reverse of DecodeNumbers.
 func EncodeNumbers(v ...uint32) []byte {
 	b := make([]byte, 0, 16)
 	for _, n := range v {
@@ -144,7 +145,7 @@ func EncodeNumbers(v ...uint32) []byte {
 	return b
 }
 
-// UnexpectedEOF turns an end in the middle of something into io.ErrUnexpectedEOF.
+// UnexpectedEOF turns io.EOF in the middle of a message into io.ErrUnexpectedEOF.
 func UnexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pipe makes a pipe that anybody who holds an end may open again: commands do so through
-// /dev/stdout and /dev/stderr, and its owner is a stranger to the container's users.
+// Pipe makes a pipe. Every process that holds an end may open it again: commands do so through /dev/stdout and
+// /dev/stderr, and the pipe's owner is not one of the container's users.
 func Pipe() (r, w int, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -17,7 +17,7 @@ func Pipe() (r, w int, err error) {
 	return fds[0], fds[1], nil
 }
 
-// Pollable wraps a descriptor for the poller.
+// Pollable wraps a descriptor in a file that uses the poller.
 func Pollable(fd int, name string) (*os.File, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		_ = unix.Close(fd)
@@ -32,9 +32,9 @@ func CloseAll(fds []int) {
 	}
 }
 
-// CanHandOver reports whether a file that is open at fd can be handed over: a regular one, on a file system that the
-// kernel serves by itself. Of any other, somebody in the container might be the one who serves it, and whoever reads
-// it would wait for them.
+// CanHandOver reports whether the open file fd can be handed over. It must be a regular file on a file system that
+// the kernel itself serves. A process in the container might serve any other file system, and a reader would wait for
+// that process.
 func CanHandOver(fd int) bool {
 	var st unix.Stat_t
 	var in unix.Statfs_t
