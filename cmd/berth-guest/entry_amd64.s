@@ -19,7 +19,7 @@
 #define childDied 17 // SIGCHLD
 #define noWait 2 // SA_NOCLDWAIT
 
-// Scripts and their starter: see script.go and starter.go in runtime/containerd.
+// Scripts and their starter: see program.go and forkserver.go in runtime/launch.
 #define scriptAt 0x10000000
 #define scriptSize 0x100000
 #define readWrite 3 // PROT_READ, PROT_WRITE
