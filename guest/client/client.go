@@ -1,6 +1,6 @@
-// Package client is the daemon's end of the conversation with the guest of a container: it starts commands, follows
-// them, works on files, and listens on the container's loopback. The session core calls it. What both ends share is
-// guest/wire; what runs inside the container is guest/pid1, of which nothing is linked here.
+// Package client is the daemon's end of the protocol with the guest of a container. It starts and follows commands,
+// works on files, and listens on the container's loopback. The session core calls it. guest/wire holds what both ends
+// share. guest/pid1 runs inside the container; this package does not link it.
 package client
 
 import (
@@ -18,44 +18,43 @@ import (
 	"berth/proto"
 )
 
-// MaxIdle is how many connections a Client keeps for later.
+// MaxIdle is the maximum number of idle connections that a Client keeps.
 const MaxIdle = 16
 
-// A Client is the daemon's end. It is safe for concurrent use; each operation has
-// a connection to itself while it lasts.
+// Client is the daemon's end. It is safe for concurrent use. Each operation has a connection to itself while it runs.
 type Client struct {
 	dial func(context.Context) (net.Conn, error)
 
 	mu     sync.Mutex
 	idle   []*wire.Conn
-	live   map[io.Closer]struct{} // all open connections, idle or not, and files that were handed over
+	live   map[io.Closer]struct{} // all open connections, idle or not, and all handed-over files
 	pipes  support
-	hello  wire.Hello // of the guest that pipes is about
-	doubt  bool       // a connection broke since the guest last said who it is
+	hello  wire.Hello // of the guest that pipes describes
+	doubt  bool       // a connection broke after the guest last identified itself
 	gets   int        // how often a connection was taken
-	dozed  int        // gets as it was when the guest was told to doze; 0: it never was
+	dozed  int        // value of gets when the guest was told to doze; 0: never
 	closed bool
 
 	wg sync.WaitGroup // readers of processes
 }
 
-// A support is whether descriptors can cross to this guest.
+// support says whether descriptors can cross to this guest.
 type support int
 
 const (
 	unknown support = iota
 	unsupported
 	supported
-	pinged // and the guest answers frameAsk
+	pinged // and the guest answers FramePing
 )
 
-// NewClient makes a client of the guest that dial connects to. It dials nothing yet.
+// NewClient makes a client of the guest that dial connects to. It does not dial yet.
 func NewClient(dial func(context.Context) (net.Conn, error)) *Client {
 	return &Client{dial: dial, live: map[io.Closer]struct{}{}}
 }
 
-// Close drops every connection, which makes the guest kill the commands that run on
-// them, ends what is being read, and waits until all sinks have returned.
+// Close closes every connection, which makes the guest kill the commands that run on them. It ends all reads and
+// waits until all sinks have returned.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -69,14 +68,14 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Connections is how many connections and files are open, and how many of the connections are idle.
+// Connections returns how many connections and files are open, and how many of the connections are idle.
 func (c *Client) Connections() (open, idle int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.live), len(c.idle)
 }
 
-// addReader counts one more reader of a process, for which Close waits; false means that it has begun to.
+// addReader counts one more reader of a process, for which Close waits. It returns false if Close has begun.
 func (c *Client) addReader() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +86,7 @@ func (c *Client) addReader() bool {
 	return true
 }
 
-// TakeOver takes the idle connections of from, another client of the same guest, which is closed.
+// TakeOver takes the idle connections of from, another client of the same guest, and closes from.
 func (c *Client) TakeOver(from *Client) {
 	from.mu.Lock()
 	idle, pipes, hello := from.idle, from.pipes, from.hello
@@ -107,14 +106,14 @@ func (c *Client) TakeOver(from *Client) {
 	}
 }
 
-// Hello asks the guest who it is, and finds out whether descriptors can cross if that is not known yet.
+// Hello asks the guest to identify itself. If it is not yet known whether descriptors can cross, Hello finds out.
 func (c *Client) Hello(ctx context.Context) (wire.Hello, error) {
 	return c.Ask(ctx, wire.ShortWait)(ctx)
 }
 
-// Ask is Hello in two steps. A guest that is known has been asked when it returns, one that is not is asked by the
-// function that it returns; that waits for the answer, as long as its own context says. Either takes wait at most.
-// The function must be called, once: until then it has a connection.
+// Ask is Hello in two steps. Ask sends the request to a known guest before it returns; the returned function sends it
+// to an unknown guest. The returned function waits for the answer until its own context ends. Each step takes at most
+// wait. The caller must call the function exactly once, because it holds a connection until then.
 func (c *Client) Ask(ctx context.Context, wait time.Duration) (hear func(context.Context) (wire.Hello, error)) {
 	w, err := c.getWithin(ctx, wait)
 	if err != nil {
@@ -134,7 +133,7 @@ func (c *Client) Ask(ctx context.Context, wait time.Duration) (hear func(context
 		return h, preferContextError(ctx, w.Within(ctx, wait, func(w *wire.Conn) (err error) {
 			if pipes >= supported {
 				h, err = c.readPong(w, pipes, known)
-			} else { // what did not cross may cross the next time
+			} else { // descriptors that did not cross may cross next time
 				h, err = c.handshake(w)
 			}
 			return err
@@ -142,7 +141,7 @@ func (c *Client) Ask(ctx context.Context, wait time.Duration) (hear func(context
 	}
 }
 
-// readPong takes the answer of a guest that was asked. Where it is the one that was known, what is known of it holds.
+// readPong reads the answer of a guest that was asked. If the guest is the known one, it returns the known Hello.
 func (c *Client) readPong(w *wire.Conn, pipes support, known wire.Hello) (wire.Hello, error) {
 	boot, err := readBoot(w, pipes)
 	if err != nil {
@@ -157,7 +156,7 @@ func (c *Client) readPong(w *wire.Conn, pipes support, known wire.Hello) (wire.H
 	return known, nil
 }
 
-// sendPing asks a guest which one it is, and hearBoot is what it says.
+// sendPing asks a guest to identify itself. readBoot reads the answer.
 func sendPing(w *wire.Conn, how support) error {
 	var err error
 	if how < pinged {
@@ -186,14 +185,14 @@ func readBoot(w *wire.Conn, how support) (string, error) {
 	return string(body), nil
 }
 
-// maxBoot is more than the length of any Hello.Boot, and maxHello of any Hello, in bytes: it is kept, and may be an
-// impostor's.
+// maxBoot is more than the length of any Hello.Boot, and maxHello of any Hello, in bytes. The client keeps the
+// answer, and an impostor may have sent it.
 const (
 	maxBoot  = 64
 	maxHello = 4 << 10
 )
 
-// readHello is the answer of a guest that was asked who it is.
+// readHello reads the answer of a guest that was asked to identify itself.
 func readHello(w *wire.Conn) (h wire.Hello, err error) {
 	err = w.ReadReplyWithin(maxHello, &h)
 	if err == nil && len(h.Boot) > maxBoot {
@@ -202,8 +201,8 @@ func readHello(w *wire.Conn) (h wire.Hello, err error) {
 	return h, err
 }
 
-// handshake asks a guest that is not known. It proves that it received the descriptor
-// by writing into it: on some sandboxes they vanish on the way without an error.
+// handshake asks an unknown guest to identify itself. The guest proves that it received the descriptor by writing to
+// it: on some sandboxes descriptors vanish on the way without an error.
 func (c *Client) handshake(w *wire.Conn) (wire.Hello, error) {
 	var h wire.Hello
 	r, sent, err := probePipe(w)
@@ -214,7 +213,8 @@ func (c *Client) handshake(w *wire.Conn) (wire.Hello, error) {
 	if r != nil {
 		defer r.Close()
 		req.Pipes = 1
-		err = w.SendRequest(req, []int{int(sent.Fd())}) // Fd makes it blocking, as is right for what crosses
+		// Fd makes the file blocking, as a descriptor that crosses must be
+		err = w.SendRequest(req, []int{int(sent.Fd())})
 		_ = sent.Close()
 	} else {
 		err = w.SendRequest(req, nil)
@@ -232,7 +232,7 @@ func (c *Client) handshake(w *wire.Conn) (wire.Hello, error) {
 	return h, nil
 }
 
-// supportOf is what a guest that says h supports.
+// supportOf returns what a guest with this Hello supports.
 func supportOf(h wire.Hello) support {
 	if !h.Pipes {
 		return unsupported
@@ -243,7 +243,7 @@ func supportOf(h wire.Hello) support {
 	return supported
 }
 
-// probePipe makes a pipe for meet; nil where the connection cannot carry any.
+// probePipe makes a pipe for handshake. The files are nil if the connection cannot carry descriptors.
 func probePipe(w *wire.Conn) (r, sent *os.File, err error) {
 	if w.UnixConn == nil {
 		return nil, nil, nil
@@ -251,8 +251,8 @@ func probePipe(w *wire.Conn) (r, sent *os.File, err error) {
 	return os.Pipe()
 }
 
-// probed reports whether the guest's byte arrives. It was written before the answer,
-// so there is nothing to wait for.
+// probed reports whether the guest's byte has arrived. The guest writes it before the answer, so probed does not
+// wait.
 func probed(r *os.File) bool {
 	_ = r.SetReadDeadline(time.Now().Add(time.Second))
 	var b [1]byte
@@ -260,7 +260,7 @@ func probed(r *os.File) bool {
 	return n == 1
 }
 
-// crossing says whether descriptors can cross, asking once.
+// crossing reports whether descriptors can cross. It asks the guest once.
 func (c *Client) crossing(ctx context.Context) (support, error) {
 	c.mu.Lock()
 	known := c.pipes
@@ -276,9 +276,9 @@ func (c *Client) crossing(ctx context.Context) (support, error) {
 	return c.pipes, nil
 }
 
-// getConfirmed is get for what must not be lost: if a connection has broken, the guest is asked first whether it is
-// there. One that is being killed loses them one by one, and of a command that is sent over the next nobody would
-// know whether it began.
+// getConfirmed is get for requests that must not be lost. If a connection has broken, it first asks the guest whether
+// it is alive. A guest that is being killed loses its connections one by one. If a command were sent over the next
+// one, the client could not tell whether it started.
 func (c *Client) getConfirmed(ctx context.Context) (*wire.Conn, error) {
 	for {
 		if c.doubted() {
@@ -307,12 +307,12 @@ func (c *Client) Shells(ctx context.Context) ([]wire.ShellInfo, error) {
 	return all, err
 }
 
-// CloseShell ends a persistent shell and all it started. NotFound names one that is not there.
+// CloseShell ends a persistent shell and all its processes. It returns NotFound if there is no such shell.
 func (c *Client) CloseShell(ctx context.Context, name string) error {
 	return c.call(ctx, wire.ShortWait, &wire.Request{Op: wire.OpCloseShell, Name: name}, nil)
 }
 
-// call is one request with one answer.
+// call sends one request and reads one answer.
 func (c *Client) call(ctx context.Context, wait time.Duration, req *wire.Request, answer any) error {
 	return c.do(ctx, wait, func(w *wire.Conn) error {
 		if err := w.SendRequest(req, nil); err != nil {
@@ -322,7 +322,7 @@ func (c *Client) call(ctx context.Context, wait time.Duration, req *wire.Request
 	})
 }
 
-// do runs fn with a connection that is given back afterwards unless fn broke it.
+// do runs fn with a connection and gives the connection back afterwards, unless fn broke it.
 func (c *Client) do(ctx context.Context, wait time.Duration, fn func(*wire.Conn) error) error {
 	w, err := c.get(ctx)
 	if err != nil {
@@ -333,7 +333,7 @@ func (c *Client) do(ctx context.Context, wait time.Duration, fn func(*wire.Conn)
 	return preferContextError(ctx, err)
 }
 
-// get takes an idle connection or makes one.
+// get takes an idle connection or makes a new one.
 func (c *Client) get(ctx context.Context) (*wire.Conn, error) {
 	if w, err := c.getIdle(ctx); w != nil || err != nil {
 		return w, err
@@ -341,7 +341,7 @@ func (c *Client) get(ctx context.Context) (*wire.Conn, error) {
 	return c.connect(ctx)
 }
 
-// getWithin is get that makes a connection in the time of wait. To take an idle one needs none.
+// getWithin is get that makes a new connection within wait. Taking an idle connection needs no wait.
 func (c *Client) getWithin(ctx context.Context, wait time.Duration) (*wire.Conn, error) {
 	if w, err := c.getIdle(ctx); w != nil || err != nil {
 		return w, err
@@ -351,7 +351,7 @@ func (c *Client) getWithin(ctx context.Context, wait time.Duration) (*wire.Conn,
 	return c.connect(ctx)
 }
 
-// getIdle takes an idle connection; nil if there is none.
+// getIdle takes an idle connection. It returns nil if there is none.
 func (c *Client) getIdle(ctx context.Context) (*wire.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -367,7 +367,7 @@ func (c *Client) getIdle(ctx context.Context) (*wire.Conn, error) {
 		}
 		delete(c.live, w)
 		_ = w.Close()
-		c.pipes, c.doubt = unknown, true // it may be another guest from now on
+		c.pipes, c.doubt = unknown, true // from now on it may be another guest
 	}
 	return nil, nil
 }
@@ -396,11 +396,11 @@ func (c *Client) add(w *wire.Conn) (*wire.Conn, error) {
 // put gives a connection back.
 func (c *Client) put(w *wire.Conn) {
 	w.Trim()
-	wire.CloseAll(w.Descriptors()) // of which nobody wanted to know
+	wire.CloseAll(w.Descriptors()) // descriptors that no operation has taken
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.doubt = c.doubt || w.Broken
-	// Bytes that were not asked for mean that the guest lies about where a message ends.
+	// Unrequested bytes mean that the guest lies about where a message ends.
 	if !w.Broken && w.Reader.Buffered() == 0 && !c.closed && len(c.idle) < MaxIdle {
 		c.idle = append(c.idle, w)
 		return
@@ -409,19 +409,19 @@ func (c *Client) put(w *wire.Conn) {
 	_ = w.Close()
 }
 
-// A notStartedError is an error of a command that cannot have been started.
+// notStartedError is an error of a command that cannot have started.
 type notStartedError struct{ error }
 
 func (n notStartedError) Unwrap() error { return n.error }
 
-// NotStarted reports whether a command whose Start failed with err certainly did not run: the guest has not
-// got the whole request, or has refused it. Otherwise it may have, for a moment.
+// NotStarted reports whether a command whose Start failed with err certainly did not run: the guest did not get the
+// whole request, or refused it. Otherwise the command may have run for a moment.
 func NotStarted(err error) bool {
 	var n notStartedError
 	return errors.As(err, &n)
 }
 
-// preferContextError prefers the reason of ctx, if it has one, to what came of it.
+// preferContextError returns the error of ctx if there is one, else err.
 func preferContextError(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil && proto.CodeOf(err) == proto.Unavailable {
 		return ctx.Err()
@@ -429,7 +429,7 @@ func preferContextError(ctx context.Context, err error) error {
 	return err
 }
 
-// dialError hides where the socket is.
+// dialError hides the socket's path.
 func dialError(ctx context.Context, err error) error {
 	var e *proto.Error
 	if errors.As(err, &e) {

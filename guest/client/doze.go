@@ -10,16 +10,16 @@ import (
 	"berth/proto"
 )
 
-// IsDoze reports whether process pid of this machine is called so. It is true of a guest that dozes, and of whatever
-// else may call itself that.
+// IsDoze reports whether process pid of this machine has the name wire.DozeName. A dozing guest has it, but any other
+// process may use that name too.
 func IsDoze(pid int) bool {
 	args, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	return err == nil && bytes.HasPrefix(args, []byte(wire.DozeName+"\x00"))
 }
 
-// Doze has the guest give back nearly all of its memory until it is wanted again, which then takes some milliseconds
-// longer. It fails with Conflict if the container is in use, by this client or by whatever runs in it, and with
-// Unsupported where its guest stays awake.
+// Doze makes the guest give back nearly all of its memory until the next request. That request then takes some
+// milliseconds longer. Doze fails with Conflict if the container is in use, by this client or by a process in it. It
+// fails with Unsupported if the guest cannot doze.
 func (c *Client) Doze(ctx context.Context) error {
 	gets, ok := c.retire()
 	if !ok {
@@ -30,11 +30,11 @@ func (c *Client) Doze(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dozed = gets + 1 // which was the call; whoever has come since has woken it
+	c.dozed = gets + 1 // this call counts as one; any later call has woken the guest
 	return nil
 }
 
-// retire closes all connections but one, if none is in use, and returns how often any was taken.
+// retire closes all connections but one, if none is in use, and returns how often a connection was taken.
 func (c *Client) retire() (gets int, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *Client) retire() (gets int, ok bool) {
 	return c.gets, true
 }
 
-// Dozes reports whether the guest dozes, as far as this client knows, and is there to be woken.
+// Dozes reports whether the guest dozes, as far as this client knows, and can be woken.
 func (c *Client) Dozes() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"berth/proto"
 )
 
-// What follows works on files inside the container, as "user" or "root": the
-// kernel checks the permissions of that user. Paths are absolute or relative to the workspace.
+// The methods below work on files inside the container, as "user" or "root". The kernel checks the permissions of
+// that user. Paths are absolute or relative to the workspace.
 
 // Stat describes one file. It does not follow a link at the end of path.
 func (c *Client) Stat(ctx context.Context, as, path string) (proto.FileInfo, error) {
@@ -21,30 +21,30 @@ func (c *Client) Stat(ctx context.Context, as, path string) (proto.FileInfo, err
 	return fi, err
 }
 
-// List returns what a directory holds, sorted by name, MaxList entries at most, and less where their paths are very
-// long; truncated says that there are more.
+// List returns the entries of a directory, sorted by name. It returns at most MaxList entries, and fewer if their
+// paths are very long. truncated says that there are more.
 func (c *Client) List(ctx context.Context, as, path string) (files []proto.FileInfo, truncated bool, err error) {
 	return c.listing(ctx, &wire.Request{Op: wire.OpList, As: as, Path: []byte(path), Max: wire.MaxList})
 }
 
-// Walk returns the regular files and symbolic links below dir, max at most, sorted by path. It follows no link, not
-// on the way to dir either, and stays on dir's file system. Directories that may not be read are left out and make it
-// truncated, as do paths that are very long.
+// Walk returns the regular files and symbolic links below dir, at most max, sorted by path. It follows no link, not
+// even on the way to dir, and stays on dir's file system. It leaves out unreadable directories and very long paths,
+// and then sets truncated.
 func (c *Client) Walk(ctx context.Context, as, dir string, max int) (files []proto.FileInfo, truncated bool,
 	err error) {
 	return c.listing(ctx, &wire.Request{Op: wire.OpWalk, As: as, Path: []byte(dir), Max: min(max, wire.MaxWalk)})
 }
 
-// longestPath is the most that a path in a list may have, in bytes: what one system call takes, and below that a name
-// of 255 for each level of a walk. Twice that, since a byte that is not UTF-8 shows as three, and at most every
-// second one does. The same bounds all else that is said of a file.
+// longestPath is the maximum length of a path in a list, in bytes: the limit of one system call, plus a name of 255
+// for each level of a walk below that. The constant is twice that sum: a byte that is not UTF-8 becomes three bytes,
+// and at most every second byte can be one. The same limit applies to every other text about a file.
 const longestPath = 2 * (unix.PathMax + (wire.MaxDepth+1)*256)
 
-// listedBytes bounds the text of a whole list: 10,000 files with names as they are in use need a tenth of it. A deep
-// tree of long names may have more, so a list that does is no nonsense, but cut.
+// listedBytes bounds the text of a whole list. 10,000 files with usual names need a tenth of it. A deep tree of long
+// names may need more, so a longer list is not an error; it is truncated.
 const listedBytes = 16 << 20
 
-// textOf is how many bytes are said of a file, and whether that can be so.
+// textOf returns how many bytes of text describe a file, and whether that is possible.
 func textOf(fi *proto.FileInfo) (all int, ok bool) {
 	for _, n := range []int{len(fi.Path), len(fi.RawPath), len(fi.Type), len(fi.Mode), len(fi.Target), len(fi.SHA256)} {
 		if n > longestPath {
@@ -67,7 +67,7 @@ func (c *Client) listing(ctx context.Context, req *wire.Request) (files []proto.
 			if err := w.ReadReply(&l); err != nil {
 				return err
 			}
-			// A piece that brings nothing could go on for ever.
+			// Messages without entries could go on forever.
 			if len(files)+len(l.Files) > req.Max || l.More && len(l.Files) == 0 {
 				return wire.Fail(w, wire.ErrFrame)
 			}
@@ -77,7 +77,7 @@ func (c *Client) listing(ctx context.Context, req *wire.Request) (files []proto.
 					return wire.Fail(w, wire.ErrFrame)
 				}
 				if left -= n; left < 0 {
-					w.Broken, truncated = true, true // what is still to come is in the way of the next answer
+					w.Broken, truncated = true, true // the unread rest would precede the next answer
 					return nil
 				}
 				files = append(files, l.Files[i])
@@ -94,32 +94,32 @@ func (c *Client) listing(ctx context.Context, req *wire.Request) (files []proto.
 	return files, truncated, nil
 }
 
-// Mkdir makes a directory and the parents it lacks. One that is there is no error.
+// Mkdir makes a directory and its missing parents. An existing directory is not an error.
 func (c *Client) Mkdir(ctx context.Context, as, path string) error {
 	return c.call(ctx, wire.ShortWait, &wire.Request{Op: wire.OpMkdir, As: as, Path: []byte(path)}, nil)
 }
 
-// Remove removes a file, link or directory; one that is not empty only if recursive. It never
-// follows a link. An error in the middle leaves the rest.
+// Remove removes a file, link or directory. It removes a directory that is not empty only if recursive is set. It
+// never follows a link. After an error in the middle, the rest remains.
 func (c *Client) Remove(ctx context.Context, as, path string, recursive bool) error {
 	return c.call(ctx, wire.LongWait, &wire.Request{Op: wire.OpRemove, As: as, Path: []byte(path),
 		Recursive: recursive}, nil)
 }
 
-// Move renames from to to, making to's parents. It replaces a file but not a directory, and does not
-// cross file systems.
+// Move renames from to to and makes to's parents. It replaces a file but not a directory. It does not cross file
+// systems.
 func (c *Client) Move(ctx context.Context, as, from, to string) error {
 	return c.call(ctx, wire.LongWait, &wire.Request{Op: wire.OpMove, As: as, Path: []byte(from), To: []byte(to)}, nil)
 }
 
-// Bounds of the paths of one request, in bytes and in number.
+// Limits on the paths of one request, in bytes and in number.
 const (
 	hashBatch = 1 << 20
 	hashPaths = 10_000
 )
 
-// Hash returns the SHA-256, in hex, of each regular file of paths. Files that are gone, may not be
-// read, have a link on the way, are no regular files, or are larger than MaxHash are left out.
+// Hash returns the SHA-256, in hex, of each regular file of paths. It leaves out files that are missing, unreadable,
+// not regular, larger than MaxHash, or behind a link.
 func (c *Client) Hash(ctx context.Context, as string, paths []string) (map[string]string, error) {
 	sums := make(map[string]string, len(paths))
 	for len(paths) > 0 {
@@ -151,22 +151,22 @@ func (c *Client) hash(ctx context.Context, as string, batch [][]byte, sums map[s
 	return nil
 }
 
-// Edit runs one command of the editor tool. Path must be set; what cannot be done is InvalidArgument
-// with a text that helps to do it right, a file that is not there NotFound.
+// Edit runs one command of the editor tool. Path must be set. An edit that cannot be done returns InvalidArgument
+// with a text that helps to correct it. A missing file returns NotFound.
 func (c *Client) Edit(ctx context.Context, as string, in proto.EditorInput) (proto.EditorResult, error) {
 	var r proto.EditorResult
 	err := c.call(ctx, wire.LongWait, &wire.Request{Op: wire.OpEdit, As: as, Path: []byte(in.Path), Edit: &in}, &r)
 	return r, err
 }
 
-// Read opens a file and returns n bytes from off, or all that follow if n is negative. The
-// length is fixed when it is opened: a file that grows is cut there, one that shrinks ends in Conflict. The
-// reader must be closed; ctx bounds it too.
+// Read opens a file and returns n bytes from off, or all that follow if n is negative. The length is fixed at the
+// open: a file that grows is cut there, and one that shrinks ends in Conflict. The caller must close the reader. ctx
+// also bounds the reader.
 func (c *Client) Read(ctx context.Context, as, path string, off, n int64) (io.ReadCloser, proto.FileInfo, error) {
 	return c.read(ctx, &wire.Request{Op: wire.OpRead, As: as, Path: []byte(path), Offset: off, Count: n})
 }
 
-// ReadNoLinks is Read of a whole file that fails with InvalidArgument where a link is on the way or at the end.
+// ReadNoLinks is Read of a whole file. It fails with InvalidArgument if a link is on the way or at the end.
 func (c *Client) ReadNoLinks(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
 	return c.read(ctx, &wire.Request{Op: wire.OpRead, As: as, Path: []byte(path), Count: -1, NoLinks: true})
 }
@@ -190,13 +190,13 @@ func (c *Client) read(ctx context.Context, req *wire.Request) (io.ReadCloser, pr
 	return d, r.Info, nil
 }
 
-// Tar packs dir as a tar archive with names relative to it. Sockets, FIFOs and devices
-// are left out, links are kept as links. The reader must be closed.
+// Tar packs dir as a tar archive with names relative to dir. It leaves out sockets, FIFOs and devices, and keeps
+// links as links. The caller must close the reader.
 func (c *Client) Tar(ctx context.Context, as, dir string) (io.ReadCloser, error) {
 	return c.tar(ctx, &wire.Request{Op: wire.OpTar, As: as, Path: []byte(dir)})
 }
 
-// TarNoLinks is Tar of a directory that no link leads to; else it fails with InvalidArgument.
+// TarNoLinks is Tar that fails with InvalidArgument if a link is on the way to the directory.
 func (c *Client) TarNoLinks(ctx context.Context, as, dir string) (io.ReadCloser, error) {
 	return c.tar(ctx, &wire.Request{Op: wire.OpTar, As: as, Path: []byte(dir), NoLinks: true})
 }
@@ -210,15 +210,15 @@ func (c *Client) tar(ctx context.Context, req *wire.Request) (io.ReadCloser, err
 	return d, nil
 }
 
-// Untar unpacks a tar archive into dir, which it makes. Members are owned by as, whatever the archive says.
-// Absolute names, "..", links that lead out, devices and FIFOs are refused with InvalidArgument that names the
-// member; those before it were unpacked, as the message says.
+// Untar unpacks a tar archive into dir and makes dir. The members belong to as, regardless of the archive. Untar
+// refuses absolute names, "..", links that lead out, devices and FIFOs with InvalidArgument that names the member.
+// The members before it stay unpacked, as the message says.
 func (c *Client) Untar(ctx context.Context, as, dir string, archive io.Reader, limits wire.UntarLimits) error {
 	return c.upload(ctx, &wire.Request{Op: wire.OpUntar, As: as, Path: []byte(dir), Untar: limits}, archive, nil)
 }
 
-// Write makes a file of what body gives, and its parents. It appears whole or not at all: what was there
-// stays until the last byte has come. A link at the end of path is followed. The answer has the SHA-256.
+// Write makes a file with the content of body, and its parents. The write is atomic: the old content stays until the
+// last byte has arrived. Write follows a link at the end of path. The answer has the SHA-256.
 func (c *Client) Write(ctx context.Context, as, path string, opt wire.WriteOptions,
 	body io.Reader) (proto.FileInfo, error) {
 	var fi proto.FileInfo

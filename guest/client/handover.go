@@ -11,12 +11,12 @@ import (
 	"berth/proto"
 )
 
-// A large file that is read leaves the container as a descriptor, where descriptors can cross: its bytes make no way
-// through the guest and its socket, and the daemon's kernel can send them to a client by itself. Who may read it was
-// decided when the guest opened it.
+// A large file that is read leaves the container as a descriptor, if descriptors can cross. Its bytes do not pass
+// through the guest and its socket, and the daemon's kernel can send them to a client directly. The permission check
+// happened when the guest opened the file.
 
-// passesFiles reports whether a file may be asked for as a descriptor. A guest of before knows nothing of that, and
-// sends its content.
+// passesFiles reports whether the client may request a file as a descriptor. An older guest does not support that and
+// sends the content.
 func (c *Client) passesFiles() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +33,7 @@ func (d *download) receive(req *wire.Request, head *wire.Opened) (io.ReadCloser,
 	case err == io.EOF:
 		d.err = err
 	case err == nil:
-		err = wire.Fail(d.w, wire.ErrFrame) // a body after all
+		err = wire.Fail(d.w, wire.ErrFrame) // a body came after all
 	}
 	if err == io.EOF && (!req.Handover || len(fds) != 1 || !wire.CanHandOver(fds[0])) {
 		err = wire.Fail(d.w, wire.ErrFrame)
@@ -51,7 +51,7 @@ func (d *download) receive(req *wire.Request, head *wire.Opened) (io.ReadCloser,
 	return c.hold(&HandedFile{c: c, ctx: ctx, f: f, path: head.Info.Path, left: head.Length})
 }
 
-// A handed is a part of a file that was handed over. It is closed with its Client, as connections are.
+// HandedFile is a part of a handed-over file. Its Client closes it, as it closes connections.
 type HandedFile struct {
 	c    *Client
 	ctx  context.Context
@@ -61,7 +61,7 @@ type HandedFile struct {
 	left int64
 }
 
-// hold counts h as open.
+// hold registers h as open.
 func (c *Client) hold(h *HandedFile) (io.ReadCloser, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +74,7 @@ func (c *Client) hold(h *HandedFile) (io.ReadCloser, error) {
 	return h, nil
 }
 
-// Close may be called again.
+// Close may be called more than once.
 func (h *HandedFile) Close() error {
 	h.stop()
 	h.c.mu.Lock()
@@ -99,7 +99,7 @@ func (h *HandedFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteTo gives w the file itself, limited, since that is what a connection can have the kernel send.
+// WriteTo passes w the file itself, limited, so that the kernel can send it to a connection.
 func (h *HandedFile) WriteTo(w io.Writer) (int64, error) {
 	if err := h.ctx.Err(); err != nil {
 		return 0, err
@@ -116,7 +116,7 @@ func (h *HandedFile) WriteTo(w io.Writer) (int64, error) {
 	return n, err
 }
 
-// said is what a failed read, or the end of the file before that of the part, is told as.
+// said returns the error for a failed read, or for a file that ends before the part does.
 func (h *HandedFile) said(err error) error {
 	switch {
 	case h.ctx.Err() != nil:
@@ -129,7 +129,7 @@ func (h *HandedFile) said(err error) error {
 	return wire.FileError(wire.OpRead, h.path, err)
 }
 
-// beingStopped is for what is asked of a Client that is closed, or was under way then.
+// beingStopped returns the error for a request to a closed Client, or one that was running at the close.
 func beingStopped() error {
 	return proto.Errorf(proto.Unavailable, "guest", "", "the container is being stopped")
 }

@@ -10,12 +10,13 @@ import (
 	"berth/proto"
 )
 
-// maxOffset is more than any command can write, in bytes: what a guest claims beyond is a lie.
+// maxOffset is more than any command can write, in bytes. A guest that claims more lies.
 const maxOffset = 1 << 60
 
-// Attach goes on with a command that the guest keeps, of which the caller has so many bytes of stdout
-// and stderr already. stdin is whether it was started with one. Whoever was attached to it before is cut
-// off. NotFound says that the guest does not keep it. However it fails, the command goes on and is kept.
+// Attach continues with a command that the guest keeps. The caller already has the number of bytes of stdout and
+// stderr in have. stdin says whether the command was started with a standard input. Attach disconnects an earlier
+// attachment. It returns NotFound if the guest does not keep the command. On every failure the command goes on and is
+// kept.
 func (c *Client) Attach(ctx context.Context, id string, have [2]int64, stdin bool, sink Sink) (*Process, error) {
 	p := &Process{kept: true, again: true, at: have}
 	return c.startProcess(ctx, p, sink, stdin, func() error {
@@ -26,9 +27,9 @@ func (c *Client) Attach(ctx context.Context, id string, have [2]int64, stdin boo
 	})
 }
 
-// Claim tells the guest which commands the caller knows of, and returns those of them that it keeps. Of the
-// others none will ever start, however late the request for it arrives, and what is kept beside ends and
-// is forgotten. It is for a daemon that has just begun.
+// Claim tells the guest which commands the caller knows, and returns those that the guest keeps. None of the missing
+// commands will ever start, however late its request arrives. The guest ends and forgets all other kept commands. A
+// daemon calls Claim after its start.
 func (c *Client) Claim(ctx context.Context, ids []string) (have []string, err error) {
 	err = c.call(ctx, wire.ShortWait, &wire.Request{Op: wire.OpClaim, IDs: ids}, &have)
 	if err != nil {
@@ -43,12 +44,12 @@ func (c *Client) Claim(ctx context.Context, ids []string) (have []string, err er
 	return have, nil
 }
 
-// Forget has the guest drop what it keeps of these commands. Those that still run are ended.
+// Forget makes the guest drop what it keeps of these commands. It ends those that still run.
 func (c *Client) Forget(ctx context.Context, ids ...string) error {
 	return c.call(ctx, wire.ShortWait, &wire.Request{Op: wire.OpForget, IDs: ids}, nil)
 }
 
-// jump handles output of a command that is kept. False means that it cannot be true.
+// jump handles output of a kept command. It returns false if the frame is not plausible.
 func (p *Process) jump(body []byte) bool {
 	if len(body) <= wire.KeptHeaderBytes {
 		return false
@@ -64,20 +65,20 @@ func (p *Process) jump(body []byte) bool {
 	return true
 }
 
-// giveUp has the guest end a command with its connection although it is kept.
+// giveUp makes the guest end a kept command with its connection.
 func (p *Process) giveUp() {
 	_ = p.conn.SetWriteDeadline(time.Now().Add(time.Second))
 	_ = p.conn.Send(wire.FrameGiveUp, nil)
 }
 
-// Ran is how long a command that was attached to had run before that.
+// Ran returns how long the command had run before Attach.
 func (p *Process) Ran() time.Duration { return max(0, p.first.Ran) }
 
-// Written is how much of each stream a command that was attached to had written before that. It arrives from then on.
+// Written returns how much of each stream the command had written before Attach. That output arrives after it.
 func (p *Process) Written() (stdout, stderr int64) {
 	within := func(n int64) int64 { return max(0, min(n, maxOffset)) }
 	return within(p.first.Out[0]), within(p.first.Out[1])
 }
 
-// Ended reports whether a command that was attached to had ended before that.
+// Ended reports whether the command had ended before Attach.
 func (p *Process) Ended() bool { return p.first.Ended }

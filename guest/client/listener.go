@@ -9,16 +9,16 @@ import (
 	"berth/guest/wire"
 )
 
-// A Listener is a connection to the guest that waits for somebody in the container to connect to its loopback.
+// Listener is a connection to the guest that waits for a program in the container to connect to its loopback.
 type Listener struct {
 	client *Client
 	conn   *wire.Conn
 }
 
-// Listen has the guest listen on a port of the container's loopback, if it does not yet, and lends it a line for
-// whoever connects there. Each line serves one connection.
+// Listen makes the guest listen on a port of the container's loopback, if it does not yet, and gives it a connection
+// for the next program that connects there. Each Listener serves one connection.
 func (c *Client) Listen(ctx context.Context, port uint16) (*Listener, error) {
-	nc, err := c.dial(ctx) // a new one: those that are idle are for commands
+	nc, err := c.dial(ctx) // a new one: idle connections are for commands
 	if err != nil {
 		return nil, dialError(ctx, err)
 	}
@@ -38,7 +38,7 @@ func (c *Client) Listen(ctx context.Context, port uint16) (*Listener, error) {
 	return l, nil
 }
 
-// Close takes the line back.
+// Close closes the listener's connection to the guest.
 func (l *Listener) Close() {
 	l.client.mu.Lock()
 	delete(l.client.live, l.conn)
@@ -46,7 +46,7 @@ func (l *Listener) Close() {
 	_ = l.conn.Close()
 }
 
-// Await waits until somebody connects. The line is closed if nobody does before ctx ends, or the guest goes away.
+// Await waits until a program connects. It closes the Listener if ctx ends first or the guest goes away.
 func (l *Listener) Await(ctx context.Context) (*Conn, error) {
 	release := l.conn.Bound(ctx, queueWait)
 	if err := l.conn.Unbound(release, l.conn.ReadReply(nil)); err != nil {
@@ -56,17 +56,17 @@ func (l *Listener) Await(ctx context.Context) (*Conn, error) {
 	return &Conn{Conn: l.conn.Conn, line: l}, nil
 }
 
-// A Conn is a connection that somebody made inside the container, seen from its other end. One goroutine may read and
+// Conn is the daemon's end of a connection that a program made inside the container. One goroutine may read and
 // another write.
 type Conn struct {
 	net.Conn // for deadlines and addresses
 	line     *Listener
-	left     int  // bytes of the frame that is being read
-	over     bool // they have said all
+	left     int  // unread bytes of the current frame
+	over     bool // the program has sent everything
 	closing  sync.Once
 }
 
-// Read reads what was said inside. Nothing is buffered: what a guest announces takes no memory.
+// Read reads what the program sent. It buffers nothing, so a frame length that a guest announces takes no memory.
 func (c *Conn) Read(b []byte) (int, error) {
 	if c.over {
 		return 0, io.EOF
@@ -89,7 +89,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, wire.UnexpectedEOF(err)
 }
 
-// Write says something to whoever called.
+// Write sends b to the program.
 func (c *Conn) Write(b []byte) (n int, err error) {
 	for len(b) > 0 {
 		piece := b[:min(len(b), wire.RelayPiece)]
@@ -101,10 +101,10 @@ func (c *Conn) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// CloseWrite says that nothing more comes.
+// CloseWrite tells the program that no more data follows.
 func (c *Conn) CloseWrite() error { return c.line.conn.Send(wire.FrameClose, nil) }
 
-// Close ends the connection inside, too.
+// Close also ends the connection inside the container.
 func (c *Conn) Close() error {
 	c.closing.Do(c.line.Close)
 	return nil

@@ -9,16 +9,17 @@ import (
 	"berth/guest/wire"
 )
 
-// A commandPipes is the daemon's side of a command's pipes.
+// commandPipes is the daemon's side of a command's pipes.
 type commandPipes struct {
 	out   [2]*os.File // read ends of stdout and stderr
 	stdin *os.File    // write end, or nil
-	send  []int       // what the guest gets: write and read end of stdout, of stderr, read end of stdin
-	close []int       // which of those are not ours once they are sent
+	send  []int       // descriptors for the guest: write and read end of stdout, of stderr, read end of stdin
+	close []int       // those of send that the daemon closes after sending
 }
 
-// newCommandPipes makes pipes for one command. The guest gets read ends too, so that it can go on reading when we stop
-// and a process that was left behind still writes: others than ours, or it could have our reads wait for ever.
+// newCommandPipes makes pipes for one command. The guest also gets read ends, so that it can go on reading when the
+// daemon stops and a leftover process still writes. These are separate from the daemon's read ends. Otherwise the
+// guest could make the daemon's reads block forever.
 func newCommandPipes(stdin bool) (*commandPipes, error) {
 	p := &commandPipes{}
 	for i := range p.out {
@@ -54,11 +55,11 @@ func newCommandPipes(stdin bool) (*commandPipes, error) {
 	return p, err
 }
 
-// prestartedPipes are pipes for commands to come, since a command would have to wait for its own. They are made when
-// the end of one has been told and nobody waits.
+// prestartedPipes holds pipes for later commands, so that a command need not wait for its own. They are made after
+// the end of a command was reported, when no caller waits.
 var prestartedPipes = make(chan *commandPipes, 4)
 
-// takePipes is newPlumbing, at once where there is a spare one.
+// takePipes is newCommandPipes that returns at once if prestarted pipes are available.
 func takePipes(stdin bool) (*commandPipes, error) {
 	if stdin {
 		return newCommandPipes(true)
@@ -71,13 +72,13 @@ func takePipes(stdin bool) (*commandPipes, error) {
 	}
 }
 
-// refillPipes makes as many spare ones as there is room for. So a daemon at rest always has the same number of them,
-// whatever went on before.
+// refillPipes makes as many prestarted pipes as there is room for. So an idle daemon always has the same number of
+// them.
 func refillPipes() {
 	for len(prestartedPipes) < cap(prestartedPipes) {
 		p, err := newCommandPipes(false)
 		if err != nil {
-			return // whoever needs it will be told
+			return // the command that needs pipes will get the error
 		}
 		select {
 		case prestartedPipes <- p:
@@ -87,14 +88,14 @@ func refillPipes() {
 	}
 }
 
-// ClosePipes closes the pipes that are made ahead. It is for tests that count descriptors.
+// ClosePipes closes the prestarted pipes. It is for tests that count descriptors.
 func ClosePipes() {
 	for len(prestartedPipes) > 0 {
 		(<-prestartedPipes).drop()
 	}
 }
 
-// sent closes what only the guest needs.
+// sent closes the descriptors that only the guest needs.
 func (p *commandPipes) sent() {
 	for _, fd := range p.close {
 		_ = unix.Close(fd)

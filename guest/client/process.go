@@ -13,57 +13,55 @@ import (
 	"berth/proto"
 )
 
-// queueWait is how long Start may take where the caller's context says nothing
-// shorter: a call may stand in the queue of a persistent shell for long.
+// queueWait bounds Start if the caller's context sets no shorter limit. A call may wait long in the queue of a
+// persistent shell.
 const queueWait = 30 * 24 * time.Hour
 
-// A Sink receives output, of which the first byte is at this offset of its stream: behind the last one, or
-// further where output of a command that is kept was lost. It is called in order, from one goroutine at a
-// time; b is valid only during the call. While it does not return, the command is held up.
+// Sink receives output. at is the offset of the first byte in its stream. It is the end of the previous output, or
+// later if output of a kept command was lost. The calls come in order, from one goroutine at a time. b is valid only
+// during the call. The command is blocked until the call returns.
 type Sink func(s proto.Stream, at int64, b []byte)
 
-// A BufferSink is a Sink for a buffer that is full, which it may keep.
+// BufferSink is a Sink for a full buffer, which it may keep.
 type BufferSink func(s proto.Stream, at int64, b *output.Buffer) (kept bool)
 
-// A Process is a command that runs in the container, or has run. Its methods are
-// safe for concurrent use.
+// Process is a command that runs or has run in the container. Its methods are safe for concurrent use.
 type Process struct {
 	client  *Client
 	conn    *wire.Conn
 	first   wire.Started
 	sink    Sink
 	buffers BufferSink    // StartOptions.Buffers
-	sinkMu  sync.Mutex    // one call of sink at a time; guards at
-	at      [2]int64      // how much of each stream there was
-	kept    bool          // it does not end with its connection
-	again   bool          // it was started over another connection, before
-	pipes   *commandPipes // nil where output comes as frames
+	sinkMu  sync.Mutex    // serializes calls of sink; guards at
+	at      [2]int64      // bytes received of each stream
+	kept    bool          // the process does not end with its connection
+	again   bool          // the process was started earlier, over another connection
+	pipes   *commandPipes // nil if output comes as frames
 	pumps   []*output.Pump
-	stdin   *stdin // nil if the command reads nothing
+	stdin   *stdin // nil if the command has no standard input
 
 	mu       sync.Mutex
-	last     uint32                // control number
+	last     uint32                // number of the last control
 	controls map[uint32]chan error // sent and not yet acknowledged
 
 	using sync.Mutex // held to send; see send
-	over  bool       // the connection is no longer ours
+	over  bool       // the process no longer uses the connection
 
 	done chan struct{}
 	exit wire.Exit
 	err  error
 }
 
-// Start runs cmd and returns once it exists, or says why it could not be started. On a persistent
-// shell that is busy it waits for its turn. ctx bounds the start alone; what runs then
-// ends by itself, by Kill, or with the connection.
+// Start runs cmd and returns once the process exists, or returns why it could not start. On a busy persistent shell
+// it waits for its turn. ctx bounds the start only. The process then ends by itself, by Kill, or with the connection.
 func (c *Client) Start(ctx context.Context, cmd wire.Command, sink Sink) (*Process, error) {
 	return c.StartWith(ctx, cmd, sink, StartOptions{})
 }
 
-// StartOptions say what else StartWith does.
+// StartOptions are further options of StartWith.
 type StartOptions struct {
-	Buffers BufferSink // takes what fills a buffer, in place of the sink; may be nil
-	// called once the request is sent: what takes time may be done while the guest starts the process; may be nil
+	Buffers BufferSink // receives full buffers instead of the sink; may be nil
+	// called once the request is sent, so that slow work can run while the guest starts the process; may be nil
 	Sent func()
 }
 
@@ -83,7 +81,7 @@ func (c *Client) StartWith(ctx context.Context, cmd wire.Command, sink Sink, opt
 	})
 }
 
-// startProcess has start ask for p on a connection, and listens to it from then on.
+// startProcess calls start to request p on a connection, and then follows the process.
 func (c *Client) startProcess(ctx context.Context, p *Process, sink Sink, stdin bool,
 	start func() error) (*Process, error) {
 	w, err := c.getConfirmed(ctx)
@@ -97,7 +95,7 @@ func (c *Client) startProcess(ctx context.Context, p *Process, sink Sink, stdin 
 	}
 	if err != nil {
 		if p.kept && !p.again && w.Broken {
-			p.giveUp() // it may have been started, and nobody will know of it
+			p.giveUp() // it may have started, and no caller will know of it
 		}
 		p.close()
 		c.put(w)
@@ -128,7 +126,7 @@ func (p *Process) sendStart(cmd *wire.Command, cross bool, sent func()) error {
 	return p.answer(cross)
 }
 
-// answer reads what the guest says to a request for a process.
+// answer reads the guest's answer to a request for a process.
 func (p *Process) answer(cross bool) error {
 	kind, body, err := p.conn.ReadMessage(wire.MaxReply)
 	switch {
@@ -142,7 +140,7 @@ func (p *Process) answer(cross bool) error {
 	return nil
 }
 
-// startReaders starts the readers of what the command writes.
+// startReaders starts the readers of the command's output.
 func (p *Process) startReaders(stdin bool) error {
 	if !p.client.addReader() {
 		return wire.Fail(p.conn, net.ErrClosed)
@@ -168,7 +166,7 @@ func (p *Process) startReaders(stdin bool) error {
 	return nil
 }
 
-// deliver hands output to the sink.
+// deliver passes output to the sink.
 func (p *Process) deliver(s proto.Stream, b []byte) {
 	p.sinkMu.Lock()
 	defer p.sinkMu.Unlock()
@@ -176,7 +174,7 @@ func (p *Process) deliver(s proto.Stream, b []byte) {
 	p.at[s-1] += int64(len(b))
 }
 
-// wholesale is deliver for buffers that are full, if somebody takes those; nil if not.
+// wholesale returns deliver for full buffers, or nil if there is no BufferSink.
 func (p *Process) wholesale(s proto.Stream) func(*output.Buffer) (kept bool) {
 	if p.buffers == nil {
 		return nil
@@ -190,7 +188,7 @@ func (p *Process) wholesale(s proto.Stream) func(*output.Buffer) (kept bool) {
 	}
 }
 
-// readToEnd reads what the guest says of the process until its end.
+// readToEnd reads the guest's frames about the process until its end.
 func (p *Process) readToEnd() {
 	defer p.client.wg.Done()
 	var d wire.Done
@@ -240,7 +238,7 @@ func (p *Process) listen(d *wire.Done) error {
 	}
 }
 
-// answered handles credit for stdin and acknowledged controls.
+// answered handles stdin credit and control acknowledgements.
 func (p *Process) answered(kind wire.FrameKind, body []byte) error {
 	n, rest, err := wire.DecodeNumbers(body, 1)
 	if err != nil {
@@ -267,9 +265,9 @@ func (p *Process) answered(kind wire.FrameKind, body []byte) error {
 	return nil
 }
 
-// send writes a frame unless the process is over: its connection may serve another one
-// by then. The lock is held while writing for that reason; the guest reads at all times, so
-// a write that takes long means that it is lost.
+// send writes a frame unless the process is over: another process may use the connection by then. For that reason
+// send holds the lock while it writes. The guest always reads, so a write that takes long means that the guest is
+// lost.
 func (p *Process) send(kind wire.FrameKind, body []byte) error {
 	p.using.Lock()
 	defer p.using.Unlock()
@@ -284,21 +282,21 @@ func (p *Process) send(kind wire.FrameKind, body []byte) error {
 	return nil
 }
 
-// end publishes how it ended and gives the connection back.
+// end publishes how the process ended and gives the connection back.
 func (p *Process) end(x wire.Exit, err error) {
 	p.using.Lock()
 	p.over = true
 	p.using.Unlock()
 	p.mu.Lock()
 	p.exit, p.err = x, err
-	// An acknowledgement that is still to come would be taken for the next command's.
+	// An acknowledgement that is still to come would be mistaken for one of the next command.
 	if len(p.controls) > 0 {
 		p.conn.Broken = true
 	}
 	p.mu.Unlock()
 	p.client.put(p.conn)
 	close(p.done)
-	runtime.Gosched() // to whoever waited for that: nobody waits for what follows
+	runtime.Gosched() // yield to the waiters first: no caller waits for the code below
 	p.close()
 	if p.pipes != nil {
 		refillPipes()
@@ -312,17 +310,17 @@ func (p *Process) close() {
 	}
 }
 
-// PID is the process's in the container's own numbering. For a call on a persistent shell it is the shell's.
+// PID returns the process ID in the container's own numbering. For a call on a persistent shell it is the shell's.
 func (p *Process) PID() int { return p.first.PID }
 
 // Fresh reports whether a persistent shell was started for this call.
 func (p *Process) Fresh() bool { return p.first.Fresh }
 
-// Done is closed when Wait would return at once.
+// Done returns a channel that is closed when Wait would return at once.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait returns how the process ended, after all its output went to the sink. Any
-// error but ctx's means that the guest was lost and how it ended is not known.
+// Wait returns how the process ended, after all its output went to the sink. Any error other than ctx's means that
+// the guest was lost and the exit is unknown.
 func (p *Process) Wait(ctx context.Context) (wire.Exit, error) {
 	select {
 	case <-p.done:
@@ -332,15 +330,15 @@ func (p *Process) Wait(ctx context.Context) (wire.Exit, error) {
 	}
 }
 
-// Signal sends sig to the process and its process group. On a persistent shell it goes to what the
-// shell runs, not to the shell. Conflict says that it has ended.
+// Signal sends sig to the process and its process group. On a persistent shell it signals what the shell runs, not
+// the shell. It returns Conflict if the process has ended.
 func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 	return p.control(ctx, wire.FrameSignal, uint32(sig))
 }
 
-// Kill ends the process and all that it started, however it was hidden, and returns when that is done. What has taken
-// the mark of a later command passes for that one's. What has ended already is no error. A persistent shell ends with
-// it.
+// Kill ends the process and all processes that it started, however hidden, and returns when that is done. A process
+// that has taken the tag of a later command counts as part of that command. Kill of an ended process is no error.
+// Kill also ends a persistent shell.
 func (p *Process) Kill(ctx context.Context) error {
 	err := p.control(ctx, wire.FrameKill)
 	if proto.CodeOf(err) == proto.Conflict {
@@ -349,13 +347,13 @@ func (p *Process) Kill(ctx context.Context) error {
 	return err
 }
 
-// Resize tells the terminal its new size.
+// Resize sets the terminal's size.
 func (p *Process) Resize(ctx context.Context, size proto.WindowSize) error {
 	return p.control(ctx, wire.FrameResize, uint32(size.Rows), uint32(size.Cols))
 }
 
-// Drop gives up on the process: the connection is closed, which makes the guest kill it, and forget it.
-// Wait then says that it was lost, unless its end was known already.
+// Drop gives up the process. It closes the connection, which makes the guest kill and forget the process. Wait then
+// reports the process as lost, unless its end was known already.
 func (p *Process) Drop() {
 	p.using.Lock()
 	defer p.using.Unlock()
@@ -380,14 +378,14 @@ func (p *Process) control(ctx context.Context, kind wire.FrameKind, args ...uint
 	return p.acknowledged(ctx, wait)
 }
 
-// acknowledged waits for what the guest says of a control frame, which it does before it tells of the end.
+// acknowledged waits for the guest's answer to a control frame. The guest sends the answer before it reports the end.
 func (p *Process) acknowledged(ctx context.Context, wait <-chan error) error {
 	select {
 	case err := <-wait:
 		return err
 	case <-p.done:
 		select {
-		case err := <-wait: // it has ended of it, perhaps
+		case err := <-wait: // the control may have ended the process
 			return err
 		default:
 			return wire.CommandEnded()

@@ -11,17 +11,17 @@ import (
 	"berth/proto"
 )
 
-// A stdin is the daemon's end of a command's standard input.
+// stdin is the daemon's end of a command's standard input.
 type stdin struct {
 	p    *Process
-	pipe *os.File // nil where it travels as frames
+	pipe *os.File // nil if the data travel as frames
 
-	writing chan struct{} // holds a token during a write, so that two do not mix
+	writing chan struct{} // holds a token during a write, so that two writes do not mix
 
 	mu     sync.Mutex
 	room   int // bytes that may be sent
 	closed bool
-	more   chan struct{} // something was added to room, or closed was set
+	more   chan struct{} // signals that room grew or closed was set
 }
 
 func newStdin(p *Process) *stdin {
@@ -32,9 +32,9 @@ func newStdin(p *Process) *stdin {
 	return s
 }
 
-// Write gives b to the command's standard input and returns when it is taken, which is
-// when the command reads, or ctx's error when that ends first; the count is what was taken. It fails
-// with Conflict once nobody can read it any more.
+// Write writes b to the command's standard input. It returns when the data are taken, which depends on the command
+// reading, or with ctx's error if ctx ends first. The count is the number of bytes taken. Write fails with Conflict once
+// the input has no reader.
 func (p *Process) Write(ctx context.Context, b []byte) (int, error) {
 	if p.stdin == nil {
 		return 0, proto.Errorf(proto.Conflict, "exec", "", "the command was started without standard input")
@@ -42,7 +42,7 @@ func (p *Process) Write(ctx context.Context, b []byte) (int, error) {
 	return p.stdin.write(ctx, b)
 }
 
-// CloseStdin ends standard input. A terminal sees an end-of-file character.
+// CloseStdin ends standard input. A terminal receives an end-of-file character.
 func (p *Process) CloseStdin() error {
 	if p.stdin == nil {
 		return nil
@@ -63,7 +63,7 @@ func (s *stdin) write(ctx context.Context, b []byte) (int, error) {
 	return s.writeFrames(ctx, b)
 }
 
-// writePipe writes to the command's own pipe; the end of ctx wakes it by a deadline long past.
+// writePipe writes to the command's own pipe. When ctx ends, a deadline in the past wakes the write.
 func (s *stdin) writePipe(ctx context.Context, b []byte) (int, error) {
 	woken := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -73,7 +73,7 @@ func (s *stdin) writePipe(ctx context.Context, b []byte) (int, error) {
 	n, err := s.pipe.Write(b)
 	if !stop() {
 		<-woken
-		_ = s.pipe.SetWriteDeadline(time.Time{}) // the next write has a ctx of its own
+		_ = s.pipe.SetWriteDeadline(time.Time{}) // the next write has its own ctx
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return n, ctx.Err()
@@ -101,7 +101,7 @@ func (s *stdin) writeFrames(ctx context.Context, b []byte) (int, error) {
 	return total, nil
 }
 
-// taken waits until the command's own pipe has all that was sent: nothing of it is lost then if this daemon dies.
+// taken waits until the command's own pipe has all sent data. Then none of it is lost if this daemon dies.
 func (s *stdin) taken(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -123,7 +123,7 @@ func (s *stdin) taken(ctx context.Context) error {
 	}
 }
 
-// take waits until something may be sent and takes up to n bytes of it.
+// take waits until there is room to send and takes up to n bytes of the room.
 func (s *stdin) take(ctx context.Context, n int) (int, error) {
 	for {
 		s.mu.Lock()
@@ -147,8 +147,8 @@ func (s *stdin) take(ctx context.Context, n int) (int, error) {
 	}
 }
 
-// credit adds n bytes that the guest passed on; 0 means that nobody reads any more. False means that it
-// passed on more than it got.
+// credit adds n bytes that the guest passed on; 0 means that the input has no reader any more. It returns false if
+// the guest reports more bytes than it got.
 func (s *stdin) credit(n uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func (s *stdin) wake() {
 	}
 }
 
-// Close ends it; a second time does nothing.
+// Close ends standard input. A second call does nothing.
 func (s *stdin) Close() error {
 	s.mu.Lock()
 	was := s.closed
@@ -182,7 +182,7 @@ func (s *stdin) Close() error {
 		_ = s.pipe.Close()
 		return nil
 	}
-	s.writing <- struct{}{} // after the write that is under way, which closed has ended
+	s.writing <- struct{}{} // after the current write, which closed has ended
 	defer func() { <-s.writing }()
 	err := s.p.send(wire.FrameEOF, nil)
 	if proto.CodeOf(err) == proto.Conflict {
@@ -191,7 +191,7 @@ func (s *stdin) Close() error {
 	return err
 }
 
-// explain says why nothing more can be written.
+// explain returns why nothing more can be written.
 func (s *stdin) explain(err error) error {
 	switch {
 	case err == nil:

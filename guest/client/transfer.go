@@ -11,19 +11,19 @@ import (
 	"berth/proto"
 )
 
-// A download is the body of an answer. It holds a connection until it is closed.
+// download is the body of an answer. It holds a connection until it is closed.
 type download struct {
 	c    *Client
 	ctx  context.Context
 	w    *wire.Conn
 	stop func() bool
-	left int64 // bytes to come, or -1 if only the end tells
+	left int64 // remaining bytes, or -1 if the length is unknown
 	rest []byte
 	err  error // sticky; io.EOF after the end
 }
 
-// download sends req and returns its body once the answer's head is there.
-// Only the head has a short time limit; a body may take as long as it goes on.
+// download sends req and returns the body once the head of the answer is there. Only the head has a short time limit.
+// A body may take as long as data keep coming.
 func (c *Client) download(ctx context.Context, req *wire.Request, head any) (*download, error) {
 	w, err := c.get(ctx)
 	if err != nil {
@@ -42,14 +42,13 @@ func (c *Client) download(ctx context.Context, req *wire.Request, head any) (*do
 		return nil, preferContextError(ctx, err)
 	}
 	d := &download{c: c, ctx: ctx, w: w}
-	// A deadline in the past is what wakes a read that is under way; closing the connection would do so
-	// too, but then it could not be used again.
+	// A deadline in the past wakes a read in progress. Closing the connection would do so too, but would make it
+	// unusable.
 	d.stop = context.AfterFunc(ctx, func() { _ = w.SetDeadline(time.Unix(1, 0)) })
 	return d, nil
 }
 
-// Read gives the next bytes of the body.
-// Read gives what a frame held, however little is asked for; the next frame is read when that is used up.
+// Read returns the next bytes of the body. It buffers one frame and reads the next frame when that is used up.
 func (d *download) Read(p []byte) (int, error) {
 	for len(d.rest) == 0 && d.err == nil {
 		d.err = preferContextError(d.ctx, d.fill())
@@ -62,7 +61,7 @@ func (d *download) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// WriteTo copies the rest of the body without another buffer between.
+// WriteTo copies the rest of the body without a further buffer.
 func (d *download) WriteTo(w io.Writer) (int64, error) {
 	var total int64
 	for {
@@ -84,11 +83,11 @@ func (d *download) WriteTo(w io.Writer) (int64, error) {
 	}
 }
 
-// fill reads the next frame of the body.
-// The time limit is for each frame: a guest that is silent is given up, one that is slow is not.
+// fill reads the next frame of the body. The time limit applies to each frame: it ends a silent guest, not a slow
+// one.
 func (d *download) fill() error {
-	// The guest is not trusted with sizes: a body that is longer or shorter than it said is a broken
-	// connection, since where the next answer begins is unknown.
+	// The client does not trust the guest's sizes. A body that is longer or shorter than announced breaks the
+	// connection, because the start of the next answer is unknown.
 	d.w.ExtendDeadline(d.ctx, d.w.SetReadDeadline, wire.ShortWait)
 	kind, body, err := d.w.ReadMessage(wire.MaxReply)
 	if err != nil {
@@ -114,8 +113,8 @@ func (d *download) fill() error {
 	return wire.Fail(d.w, wire.ErrFrame)
 }
 
-// Close gives the connection back, or drops it if the body was not read to its end.
-// What is left of a body would be taken for the next answer.
+// Close gives the connection back. If the body was not read to its end, Close closes the connection, because the rest
+// would be mistaken for the next answer.
 func (d *download) Close() error {
 	if d.w == nil {
 		return nil
@@ -133,8 +132,8 @@ func (d *download) Close() error {
 	return nil
 }
 
-// upload sends req and, when the guest says so, body, and reads the answer.
-// The body is sent only after the guest has agreed, so that a refusal costs no upload.
+// upload sends req, then body when the guest agrees, and reads the answer. It waits for the agreement so that a
+// refusal costs no upload.
 func (c *Client) upload(ctx context.Context, req *wire.Request, body io.Reader, answer any) error {
 	w, err := c.get(ctx)
 	if err != nil {
@@ -163,12 +162,11 @@ func (c *Client) upload(ctx context.Context, req *wire.Request, body io.Reader, 
 	return preferContextError(ctx, err)
 }
 
-// sendUpload sends the body while it listens for an answer, which may come early: the disk is
-// full, say, and the rest need not be sent. Then, and when the body cannot be read, the connection is
-// of no more use.
+// sendUpload sends the body while it listens for an early answer. For example, the disk may be full, and the rest
+// need not be sent. After an early answer, or if the body cannot be read, the connection is unusable.
 func (c *Client) sendUpload(ctx context.Context, w *wire.Conn, body io.Reader, answer any) error {
 	answered := make(chan error, 1)
-	// The goroutine ends with the answer or with the connection, one of which comes on every path below.
+	// The goroutine ends with the answer or with the connection. One of them comes on every path below.
 	go func() { answered <- w.ReadReply(answer) }()
 	sendErr := sendBody(ctx, w, body, answered)
 	if sendErr == nil {
@@ -180,7 +178,7 @@ func (c *Client) sendUpload(ctx context.Context, w *wire.Conn, body io.Reader, a
 		w.Broken = true
 		return early.err
 	}
-	// The guest undoes what it began when the connection ends.
+	// The guest undoes a started upload when the connection ends.
 	_ = w.Close()
 	err := <-answered
 	w.Broken = true
@@ -191,8 +189,8 @@ func (c *Client) sendUpload(ctx context.Context, w *wire.Conn, body io.Reader, a
 	return err
 }
 
-// An earlyError carries the answer that came before the body was sent; a bodyError what
-// the caller's reader said.
+// An earlyError carries an answer that came before the body was sent. A bodyError carries an error of the caller's
+// reader.
 type (
 	earlyError struct{ err error }
 	bodyError  struct{ err error }
@@ -201,8 +199,7 @@ type (
 func (e *earlyError) Error() string { return "answered early" }
 func (e *bodyError) Error() string  { return "reading the body" }
 
-// sendBody sends body in pieces and its end.
-// A select without waiting between the pieces is where an early answer is noticed.
+// sendBody sends body in pieces and then its end. Between two pieces it checks for an early answer without waiting.
 func sendBody(ctx context.Context, w *wire.Conn, body io.Reader, answered <-chan error) error {
 	buf := make([]byte, wire.BodyBytes)
 	for {
@@ -230,8 +227,8 @@ func sendBody(ctx context.Context, w *wire.Conn, body io.Reader, answered <-chan
 	}
 }
 
-// fill reads until buf is full or body ends. Unlike io.ReadFull it keeps the reader's own
-// io.ErrUnexpectedEOF, which means that the upload was cut off, apart from a body that just ended.
+// fill reads until buf is full or body ends. Unlike io.ReadFull it does not confuse the reader's own
+// io.ErrUnexpectedEOF, which means that the upload was cut off, with a body that just ended.
 func fill(body io.Reader, buf []byte) (n int, err error) {
 	for n < len(buf) && err == nil {
 		var m int
