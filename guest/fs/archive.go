@@ -19,7 +19,7 @@ import (
 	"berth/proto"
 )
 
-// errCaller wraps what the connection says, to tell it from what files say.
+// errCaller wraps errors of the connection, to distinguish them from errors of files.
 var errCaller = errors.New("sending to the daemon")
 
 // tar sends a directory as an archive.
@@ -55,7 +55,7 @@ func (k *handler) tar(id user.User, dir string, noLinks bool) error {
 	return k.conn.Send(wire.FrameClose, nil)
 }
 
-// A bodyWriter sends what is written to it as frames.
+// bodyWriter sends what is written to it as frames.
 type bodyWriter struct{ conn *wire.Conn }
 
 func (w bodyWriter) Write(b []byte) (int, error) {
@@ -69,14 +69,14 @@ func (w bodyWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A packer writes a tree into an archive.
+// packer writes a tree into an archive.
 type packer struct {
 	id user.User
 	w  *tar.Writer
 }
 
-// pack adds what the open directory d holds, in order unless that is very much. path is where it is, name what it is
-// called in the archive.
+// pack adds the entries of the open directory d, in order unless there are very many. dir is the directory's path,
+// name its name in the archive.
 func (p *packer) pack(d *os.File, dir, name string, depth int) error {
 	if depth > wire.MaxDepth {
 		return proto.Errorf(proto.TooLarge, wire.OpTar, dir, "%s is more than %d directories deep", dir, wire.MaxDepth)
@@ -98,13 +98,13 @@ func (p *packer) pack(d *os.File, dir, name string, depth int) error {
 	}
 }
 
-// packBatch is how many names of a directory are in memory, and in order, at a time.
+// packBatch is how many names of a directory are held in memory and sorted at a time.
 const packBatch = 10_000
 
-// entry adds one file, link or directory, or a comment on what is none.
+// entry adds one file, link or directory. For any other entry it adds a comment.
 func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 	var fi proto.FileInfo
-	var to string // of a link
+	var to string // target of a link
 	var f *os.File
 	var st unix.Stat_t
 	err := p.id.Do(func() (err error) {
@@ -130,7 +130,7 @@ func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 	}
 	switch {
 	case isMissing(err):
-		return nil // it was removed meanwhile
+		return nil // it was removed in the meantime
 	case err != nil:
 		return wire.FileError(wire.OpTar, where, err)
 	case f == nil && fi.Type == proto.TypeSymlink:
@@ -161,7 +161,7 @@ func (p *packer) open(f *os.File, st *unix.Stat_t, where, name string, depth int
 		if err := p.w.WriteHeader(h); err != nil {
 			return err
 		}
-		// What a file grew meanwhile is left out.
+		// If the file grew in the meantime, the new bytes are left out.
 		n, err := io.Copy(p.w, io.LimitReader(f, st.Size))
 		if err == nil && n < st.Size {
 			return proto.Errorf(proto.Conflict, wire.OpTar, where, "%s became shorter while it was packed; try again",

@@ -7,33 +7,32 @@ import (
 	"berth/proto"
 )
 
-// hunkContext is how many unchanged lines stand around a change, as in diff -U3.
+// hunkContext is the number of unchanged lines around a change, as in diff -U3.
 const hunkContext = 3
 
-// maxTable bounds the table that finds unchanged lines within a change. A change too large
-// for it shows all its old lines and then all its new ones.
+// maxTable bounds the table that finds unchanged lines within a change. A larger change shows all its old lines and
+// then all its new ones.
 const maxTable = 1 << 20
 
-// noNewline is what diff says of a last line without an end.
+// noNewline is diff's remark on a last line without a newline.
 const noNewline = `\ No newline at end of file`
 
-// maxHunkLines bounds what a hunk shows, in lines of both sides. A change of more than that is told by its numbers
-// alone: a line takes far more room here than its bytes, which may be two.
+// maxHunkLines bounds the lines that a hunk shows, in lines of both sides. A larger change is reported by its numbers
+// alone. A line takes far more memory here than its bytes, which may be two.
 const maxHunkLines = 100_000
 
-// hunk describes how old became new as one unified-diff hunk, with the numbers of diff -U3.
+// hunk describes the change from before to after as one unified-diff hunk, with the numbers of diff -U3.
 //
-// Equal lines at both ends are taken off, all but a few; of what remains as many as can be are
-// unchanged, and each run of changed lines is moved among equal ones as diff moves it. Where the
-// changes are far apart diff makes several hunks; here it is one with all that lies between, from the
-// first change to the last, since a consumer gets one set of numbers.
+// hunk first removes equal lines at both ends, all but a few. In the rest it keeps as many lines unchanged as
+// possible. It moves each run of changed lines among equal ones as diff does. If the changes are far apart, diff
+// makes several hunks. hunk makes one, from the first change to the last, since a consumer gets one set of numbers.
 func hunk(before, after []byte) proto.EditorReplace {
 	r := proto.EditorReplace{Type: proto.TypeEditorStrReplace, Lines: []string{}}
 	if bytes.Equal(before, after) {
 		return numbered(r, 0, 0, 0, 0) // nothing changed, and diff prints nothing
 	}
-	// The two ends are equal bytes before they are lines, since a file may have millions of those. What is shown of
-	// them stands in twice as many: changes are moved among some.
+	// The equal ends are found as bytes before lines are split, since a file may have millions of lines. The function
+	// keeps twice as many lines as it shows: changes are moved among them.
 	head, tail := equalBytes(before, after, 2*hunkContext)
 	above := bytes.Count(before[:head], []byte{'\n'})
 	before, after = before[head:len(before)-tail], after[head:len(after)-tail]
@@ -42,7 +41,7 @@ func hunk(before, after []byte) proto.EditorReplace {
 	}
 	a, b := splitLines(before), splitLines(after)
 	equalHead, equalTail := equalEnds(a, b)
-	// diff, too, leaves itself as many lines at both ends as it shows, to move changes among.
+	// Like diff, keep as many lines at both ends as are shown, to move changes among them.
 	from, to := max(0, equalHead-hunkContext), max(0, equalTail-hunkContext)
 	left, right := side{lines: a[from : len(a)-to]}, side{lines: b[from : len(b)-to]}
 	flag(&left, &right, equalHead-from, equalTail-to)
@@ -63,8 +62,8 @@ func hunk(before, after []byte) proto.EditorReplace {
 	return numbered(r, above+start, len(a)-to-last+end-start, above+start, len(b)-to-last+end-start)
 }
 
-// equalBytes is how many bytes of whole equal lines stand at the start of both, and then at the end, less the keep
-// lines next to what differs.
+// equalBytes returns how many bytes of whole equal lines are at the start of both texts, and then at the end, without
+// the keep lines next to the difference.
 func equalBytes(a, b []byte, keep int) (head, tail int) {
 	least := min(len(a), len(b))
 	for head < least && a[head] == b[head] {
@@ -74,7 +73,7 @@ func equalBytes(a, b []byte, keep int) (head, tail int) {
 	for least -= head; tail < least && a[len(a)-1-tail] == b[len(b)-1-tail]; {
 		tail++
 	}
-	// What is equal at the end begins with a part of a line, unless a line begins there in both.
+	// The equal part at the end begins in the middle of a line, unless a line begins there in both texts.
 	if !startsLine(a, len(a)-tail) || !startsLine(b, len(b)-tail) {
 		part := bytes.IndexByte(a[len(a)-tail:], '\n') + 1
 		if part == 0 {
@@ -94,7 +93,7 @@ func equalBytes(a, b []byte, keep int) (head, tail int) {
 // startsLine reports whether a line begins at byte i.
 func startsLine(text []byte, i int) bool { return i == 0 || text[i-1] == '\n' }
 
-// countLines is how many lines splitLines would make.
+// countLines returns how many lines splitLines would make.
 func countLines(text []byte) int {
 	n := bytes.Count(text, []byte{'\n'})
 	if len(text) > 0 && text[len(text)-1] != '\n' {
@@ -103,7 +102,7 @@ func countLines(text []byte) int {
 	return n
 }
 
-// lineStart is where the line after the first n begins, or the end of the text.
+// lineStart returns where the line after the first n lines begins, or the end of the text.
 func lineStart(text []byte, n int) (at int) {
 	for ; n > 0 && at < len(text); n-- {
 		end := bytes.IndexByte(text[at:], '\n')
@@ -148,7 +147,7 @@ func splitLines(text []byte) [][]byte {
 	return lines
 }
 
-// addLine adds a line of a hunk, and diff's remark where it lacks its end.
+// addLine adds a line to a hunk, and diff's remark if the line has no newline.
 func addLine(lines []string, mark byte, line []byte) []string {
 	text, whole := bytes.CutSuffix(line, []byte{'\n'})
 	lines = append(lines, string(mark)+strings.ToValidUTF8(string(text), "\uFFFD"))
@@ -158,16 +157,16 @@ func addLine(lines []string, mark byte, line []byte) []string {
 	return lines
 }
 
-// A side is one of the two texts, with a flag for each line that the other has not.
+// side is one of the two texts, with a flag for each line that the other text lacks.
 type side struct {
 	lines   [][]byte
 	changed []bool
 }
 
-// is reports whether line i is changed; there is none beyond the ends.
+// is reports whether line i is changed. It returns false beyond the ends.
 func (s *side) is(i int) bool { return i >= 0 && i < len(s.changed) && s.changed[i] }
 
-// first is how many lines stand before the first change, last how many after the last one.
+// first returns how many lines precede the first change; last returns how many follow the last one.
 func (s *side) first() int {
 	n := 0
 	for n < len(s.changed) && !s.changed[n] {
@@ -184,8 +183,8 @@ func (s *side) last() int {
 	return n
 }
 
-// flag marks the lines that are not in the longest common subsequence. The first head lines and
-// the last tail lines are equal. Where the rest is too much to search, all of it counts as changed.
+// flag marks the lines that are not in the longest common subsequence. The first head lines and the last tail lines
+// are equal. If the rest is too large to search, all of it counts as changed.
 func flag(a, b *side, head, tail int) {
 	a.changed, b.changed = make([]bool, len(a.lines)), make([]bool, len(b.lines))
 	x, y := a.lines[head:len(a.lines)-tail], b.lines[head:len(b.lines)-tail]
@@ -205,11 +204,11 @@ func flag(a, b *side, head, tail int) {
 	}
 }
 
-// shiftRuns moves the runs of changed lines of s to where diff shows them. A run may move past an equal
-// line at its other end. It goes up as long as it meets another run, which becomes one with it, and then
-// down as far as it can; but back up to where it stands beside a run of the other side, if it came by one.
+// shiftRuns moves the runs of changed lines of s to where diff shows them. A run may move past an equal line at its
+// other end. It moves up as long as it meets another run, and merges with that run. Then it moves down as far as
+// possible. If it passed a run of the other side, it moves back up to that position.
 func shiftRuns(s, other *side) {
-	i, j := 0, 0 // j is where i corresponds to on the other side
+	i, j := 0, 0 // j is the position on the other side that corresponds to i
 	for {
 		for i < len(s.lines) && !s.changed[i] {
 			for other.is(j) {
@@ -233,8 +232,8 @@ func shiftRuns(s, other *side) {
 	}
 }
 
-// A run is changed lines from start to before end. j is the line of the other side that is after
-// what corresponds to it.
+// run is a range of changed lines from start to before end. j is the line of the other side that follows the
+// corresponding range.
 type run struct {
 	s, other      *side
 	start, end, j int
@@ -250,7 +249,7 @@ func (r *run) move() (i, j int) {
 				r.start--
 			}
 		}
-		beside := len(r.s.lines) // the end it had when it last stood beside a run of the other side
+		beside := len(r.s.lines) // the run's end when it was last beside a run of the other side
 		if r.other.is(r.j - 1) {
 			beside = r.end
 		}
@@ -278,8 +277,8 @@ func (r *run) up() {
 	}
 }
 
-// down moves the run by one line, takes in a run that it meets, and reports whether it now stands
-// beside one of the other side.
+// down moves the run down by one line and merges it with a run that it meets. It reports whether the run is now
+// beside a run of the other side.
 func (r *run) down() (beside bool) {
 	r.s.changed[r.start], r.s.changed[r.end] = false, true
 	r.start++
@@ -291,7 +290,7 @@ func (r *run) down() (beside bool) {
 	return beside
 }
 
-// changes shows the lines between the first and the last change.
+// changes returns the lines between the first and the last change.
 func changes(a, b *side, first, last int) []string {
 	var lines []string
 	for i, j := first, first; i < len(a.lines)-last || j < len(b.lines)-last; {
@@ -311,13 +310,13 @@ func changes(a, b *side, first, last int) []string {
 	return lines
 }
 
-// A table holds the length of the longest common subsequence of a[i:] and b[j:].
+// table holds the length of the longest common subsequence of a[i:] and b[j:].
 type table struct {
 	width int
 	cells []uint16
 }
 
-// newTable fills a table, or returns nil where it would be too large.
+// newTable fills a table, or returns nil if the table would be too large.
 func newTable(a, b [][]byte) *table {
 	if (len(a)+1)*(len(b)+1) > maxTable || min(len(a), len(b)) > 1<<16-1 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"berth/proto"
 )
 
-// Absolute makes path absolute: what is not is relative to the workspace.
+// Absolute makes path absolute. A relative path is relative to the workspace.
 func (s *FS) Absolute(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
@@ -54,15 +54,14 @@ func (s *FS) WorkingDir(id user.User, dir string) (string, error) {
 	return "", wire.FileError("exec", path, err)
 }
 
-// canEnter asks what chdir to dir would answer: what follows the slash is looked up in dir, which takes a directory
-// that one may pass.
+// canEnter returns the error that chdir to dir would return. It looks up a name after the slash, which requires a
+// directory with search permission.
 func canEnter(dir string) error {
 	return unix.Faccessat(unix.AT_FDCWD, dir+"/.", unix.X_OK, unix.AT_EACCESS)
 }
 
-// makeShared makes a directory of the workspace that commands of every user will work in: it is the
-// ordinary user's even if root comes first, wherever that user may make it. Where only root may, no link
-// says where.
+// makeShared makes a directory of the workspace for commands of every user. The directory belongs to the ordinary
+// user even if root uses it first, wherever that user may make it. Where only root may make it, no link is followed.
 func (s *FS) makeShared(id user.User, path string) error {
 	user := id
 	if id.Name == proto.UserRoot {
@@ -75,11 +74,11 @@ func (s *FS) makeShared(id user.User, path string) error {
 	return err
 }
 
-// FreshDir removes what is at path and makes an empty directory of id's there. The ordinary user may have put a
-// link where a directory was; for itself it is followed, for root it is not.
+// FreshDir removes what is at path and makes an empty directory there that belongs to id. The ordinary user may have
+// replaced a directory by a link. FreshDir follows that link for the ordinary user, but not for root.
 func (s *FS) FreshDir(id user.User, path string) error {
 	if id.Do(func() error { return s.newDir(id, path) }) == nil {
-		return nil // nearly always: nothing is there, in a directory that is
+		return nil // the usual case: the parent exists and has no such entry
 	}
 	if parent := filepath.Dir(path); s.inWorkspace(parent) {
 		if err := s.makeShared(id, parent); err != nil {
@@ -98,7 +97,7 @@ func (s *FS) FreshDir(id user.User, path string) error {
 	return wire.FileError("exec", path, err)
 }
 
-// newDir makes a directory in one that is there.
+// newDir makes a directory in an existing one.
 func (s *FS) newDir(id user.User, path string) error {
 	if id.Name != proto.UserRoot {
 		return unix.Mkdir(path, 0o755)
@@ -111,16 +110,15 @@ func (s *FS) newDir(id user.User, path string) error {
 	return unix.Mkdirat(at, name, 0o755)
 }
 
-// A look at a job's directory at a command's end saves the daemon a walk of it, nearly always: commands that change
-// no file are the most frequent ones. It must cost next to nothing, so in a directory with more than this the daemon
-// walks.
+// A fingerprint of a job's directory at a command's end nearly always saves the daemon a walk: most commands change
+// no file. The fingerprint must be very cheap, so the daemon walks directories above these limits.
 const (
 	fingerprintFiles   = 100 // files and links
-	fingerprintEntries = 400 // all that directories hold
+	fingerprintEntries = 400 // all entries of the directories
 )
 
-// Fingerprint is the fingerprint of what dir holds, or "" where that would take long or cannot be told. On the way it
-// removes the directory prune if that is empty, and returns it if that is still to be done.
+// Fingerprint returns the fingerprint of dir's content, or "" if it would take long or cannot be computed. On the way
+// it removes the directory prune if it is empty. It returns prune as left if that is still to be done.
 func (s *FS) Fingerprint(dir, prune string) (fingerprint, left string) {
 	w := &walker{most: fingerprintFiles, left: fingerprintEntries, prune: prune}
 	if err := s.users.Root.Do(func() error { return w.from(s, dir) }); err != nil || w.truncated {
@@ -129,7 +127,7 @@ func (s *FS) Fingerprint(dir, prune string) (fingerprint, left string) {
 	return proto.Fingerprint(dir, w.sorted()), w.prune
 }
 
-// RemoveEmptyDir removes a directory if it is empty, under the rules of freshDir.
+// RemoveEmptyDir removes a directory if it is empty, under the rules of FreshDir.
 func (s *FS) RemoveEmptyDir(id user.User, path string) {
 	_ = id.Do(func() error {
 		if id.Name != proto.UserRoot {

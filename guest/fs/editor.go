@@ -19,22 +19,21 @@ import (
 	"berth/proto"
 )
 
-// What the editor takes at most.
+// Limits of the editor.
 const (
-	maxView = 16 << 20 // bytes of text that one view returns, and of a file that is changed
+	maxView = 16 << 20 // bytes of text that one view returns, and bytes of a file that is edited
 	maxScan = 1 << 30  // bytes of a file that is read for a range of its lines
 )
 
-// viewDepth is how deep a view of a directory goes.
+// viewDepth is the depth of a directory view.
 const viewDepth = 2
 
-// edit runs one command of the editor.
-// A view changes nothing and takes no lock, so a long one does not hold up edits.
+// edit runs one command of the editor. A view changes nothing and takes no lock, so a long view does not block edits.
 func (s *FS) edit(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	if in.Command == "view" {
 		return s.view(id, path, in)
 	}
-	s.editing.Lock() // from reading to writing, or one of two edits at once would undo the other
+	s.editing.Lock() // from the read to the write; otherwise one of two concurrent edits would undo the other
 	defer s.editing.Unlock()
 	switch in.Command {
 	case "create":
@@ -48,13 +47,13 @@ func (s *FS) edit(id user.User, path string, in *proto.EditorInput) (proto.Edito
 		wire.CleanText(in.Command, 64))
 }
 
-// invalid is an error that tells how to do it right.
+// invalid returns an error that says how to correct the call.
 func invalid(item, format string, args ...any) error {
 	return proto.Errorf(proto.InvalidArgument, wire.OpEdit, item, format, args...)
 }
 
-// editError tells what became of opening a file, in the words that models know.
-// The sentences are part of the tool: a model that has seen them before knows what to do next.
+// editError reports an error of opening a file in the words that models know. The sentences are part of the tool: a
+// model that has seen them before knows what to do next.
 func editError(path string, err error) error {
 	switch {
 	case err == nil:
@@ -72,9 +71,8 @@ func editError(path string, err error) error {
 	return wire.FileError(wire.OpEdit, path, err)
 }
 
-// view shows a file or a directory.
-// The file is opened as the user, and everything else is asked of that descriptor: what the path leads to
-// may change at any time.
+// view shows a file or a directory. It opens the file as the user and uses only that descriptor from then on, because
+// the path may lead elsewhere at any time.
 func (s *FS) view(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	f, st, err := openAs(id, path, unix.O_RDONLY)
 	if errors.Is(err, unix.EISDIR) {
@@ -89,7 +87,7 @@ func (s *FS) view(id user.User, path string, in *proto.EditorInput) (proto.Edito
 		return proto.EditorResult{}, editError(path, err)
 	}
 	defer f.Close()
-	// 512 bytes are what the detection of a file's type usually looks at.
+	// File type detection usually looks at 512 bytes.
 	head := make([]byte, 512)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -108,7 +106,7 @@ func (s *FS) view(id user.User, path string, in *proto.EditorInput) (proto.Edito
 	return proto.EditorResult{View: v}, err
 }
 
-// signatures are how files begin that a view shows as what they are.
+// signatures are the first bytes of the file types that a view shows as image or PDF.
 var signatures = []struct{ head, kind string }{
 	{"\x89PNG\r\n\x1a\n", "image"},
 	{"\xff\xd8\xff", "image"}, // JPEG
@@ -117,9 +115,8 @@ var signatures = []struct{ head, kind string }{
 	{"%PDF-", "pdf"},
 }
 
-// fileType tells by the first bytes what a file is to the editor.
-// A NUL byte is what tells binary files from text, as in git and grep; other bytes may be an old encoding,
-// and are text.
+// fileType determines the editor's file type from the first bytes. A NUL byte marks a binary file, as in git and
+// grep. Other bytes may be an old encoding and count as text.
 func fileType(path string, head []byte) (string, error) {
 	for _, s := range signatures {
 		if bytes.HasPrefix(head, []byte(s.head)) {
@@ -137,9 +134,8 @@ func fileType(path string, head []byte) (string, error) {
 	return "text", nil
 }
 
-// viewBinary gives an image or PDF as base64.
-// Images and PDFs go to the model as they are. The size is that of the open file; one that has shrunk
-// since then ends in zeros.
+// viewBinary returns an image or PDF as base64. Images and PDFs go to the model unchanged. The size is that of the
+// open file; if the file has shrunk since then, the result ends in zeros.
 func viewBinary(f *os.File, path, kind string, size int64, lines []int) (*proto.EditorView, error) {
 	if len(lines) > 0 {
 		return nil, invalid("view_range", "%s is no text file (%s); view it without `view_range`.", path, kind)
@@ -155,17 +151,17 @@ func viewBinary(f *os.File, path, kind string, size int64, lines []int) (*proto.
 		nil
 }
 
-// tooLarge names the two ways that are left: a part of the file, or other tools.
+// tooLarge returns an error that names the two alternatives: a part of the file, or other tools.
 func tooLarge(path string, size int64) error {
 	return proto.Errorf(proto.TooLarge, wire.OpEdit, path,
 		"%s has %d bytes; the editor takes up to %d. View a range of its lines with `view_range`, or use bash.", path,
 		size, maxView)
 }
 
-// viewText gives the lines of a range. The file is read once and only the range is kept.
+// viewText returns the lines of a range. It reads the file once and keeps only the range.
 func viewText(f *os.File, path string, size int64, lines []int) (*proto.EditorView, error) {
-	// Without a range the answer holds the whole file; with one it is only read through, which costs time
-	// and no memory.
+	// Without a range the answer holds the whole file. With a range the file is only read through, which costs time
+	// but no memory.
 	if size > maxView && len(lines) == 0 || size > maxScan {
 		return nil, tooLarge(path, size)
 	}
@@ -174,8 +170,7 @@ func viewText(f *os.File, path string, size int64, lines []int) (*proto.EditorVi
 		return nil, err
 	}
 	c := &cutter{first: first, last: last}
-	// A section ends where the file ended when it was opened, so that one that grows without end is no
-	// endless read.
+	// The section ends at the file's size at the open, so that a growing file does not make the read endless.
 	if err := c.read(io.NewSectionReader(f, 0, size)); err != nil {
 		if errors.Is(err, errTooLong) {
 			return nil, tooLarge(path, size)
@@ -190,8 +185,7 @@ func viewText(f *os.File, path string, size int64, lines []int) (*proto.EditorVi
 	if total == 0 {
 		count = 0
 	}
-	// The answer is JSON, which has to be UTF-8. The file itself stays as it is: an edit works with its
-	// bytes.
+	// The answer is JSON and must be UTF-8. The file itself does not change: an edit works with its bytes.
 	text := strings.ToValidUTF8(string(bytes.TrimSuffix(c.kept, []byte{'\n'})), "\uFFFD")
 	return &proto.EditorView{
 		Type: proto.TypeEditorView, FileType: "text", Content: text,
@@ -199,10 +193,10 @@ func viewText(f *os.File, path string, size int64, lines []int) (*proto.EditorVi
 	}, nil
 }
 
-// endless stands for the end of a file, whose number of lines is not known yet.
+// endless stands for the end of a file whose number of lines is not known yet.
 const endless = int(^uint(0) >> 1)
 
-// rangeOf checks a view_range as far as that goes without the file.
+// rangeOf checks a view_range as far as possible without the file.
 func rangeOf(r []int) (first, last int, err error) {
 	switch {
 	case len(r) == 0:
@@ -221,17 +215,17 @@ func rangeOf(r []int) (first, last int, err error) {
 	return r[0], r[1], nil
 }
 
-// errTooLong is told as too large: the range, and not the file, is what does not fit.
+// errTooLong is reported as too large: the range does not fit, not the file.
 var errTooLong = errors.New("more than an answer holds")
 
-// A cutter counts the lines of a text and keeps those from first to last.
+// cutter counts the lines of a text and keeps those from first to last.
 type cutter struct {
 	first, last int
 	total       int
 	kept        []byte
 }
 
-// read reads to the end, in pieces: one line may be longer than all memory.
+// read reads to the end in pieces, because one line may be longer than all memory.
 func (c *cutter) read(r io.Reader) error {
 	br := bufio.NewReaderSize(r, 64<<10)
 	partial := false
@@ -255,7 +249,7 @@ func (c *cutter) read(r io.Reader) error {
 				c.total++
 			}
 			return nil
-		// A full buffer without a line end is a piece of a long line, and no error.
+		// A full buffer without a newline is a piece of a long line, not an error.
 		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
 			return err
 		}
@@ -293,10 +287,10 @@ func viewDir(id user.User, path string) ([]proto.FileInfo, error) {
 	return files, err
 }
 
-// viewLevel goes down by descriptors, never by names from the top, so that a directory that is swapped for
-// a link meanwhile leads nowhere.
+// viewLevel descends by descriptors, never by names from the top. So a directory that is replaced by a link in the
+// meantime leads nowhere.
 func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]proto.FileInfo, error) {
-	// The number of entries is bounded before they are sorted: a directory of millions must not take the
+	// The number of entries is bounded before they are sorted, so that a directory of millions does not use up the
 	// guest's memory.
 	names, err := d.Readdirnames(wire.MaxList)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -310,7 +304,7 @@ func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]pr
 		child := filepath.Join(path, name)
 		fi, err := infoAt(int(d.Fd()), name, child)
 		if err != nil {
-			continue // it has just gone
+			continue // removed in the meantime
 		}
 		files = append(files, fi)
 		if fi.Type != proto.TypeDirectory || depth == viewDepth {
@@ -318,7 +312,7 @@ func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]pr
 		}
 		sub, err := OpenDir(int(d.Fd()), name, false)
 		if err != nil {
-			continue // listed, but not to be looked into
+			continue // listed, but not readable
 		}
 		files, _ = viewLevel(sub, child, depth+1, files)
 		_ = sub.Close()
@@ -326,7 +320,7 @@ func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]pr
 	return files, nil
 }
 
-// create makes a file, or replaces what it holds.
+// create makes a file, or replaces its content.
 func (s *FS) create(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	if in.FileText == nil {
 		return proto.EditorResult{}, invalid("file_text", "Parameter `file_text` is required for command: create")
@@ -338,13 +332,13 @@ func (s *FS) create(id user.User, path string, in *proto.EditorInput) (proto.Edi
 	return proto.EditorResult{Create: &proto.EditorCreate{Type: proto.TypeEditorCreate, IsFileUpdate: before}}, nil
 }
 
-// replaceFile writes a file as a whole and reports whether there was one. If was is set, the file must still be in
-// that state. The text goes to a temporary file beside it, which then takes the name: a reader sees the old file or
-// the new one, never half of one.
+// replaceFile writes a whole file and reports whether the file existed before. If was is set, the file must still be
+// in that state. The text goes to a temporary file beside it, which is then renamed: a reader sees the old file or
+// the new one, never a mix.
 func (s *FS) replaceFile(id user.User, path string, text []byte, was *unix.Stat_t) (bool, error) {
 	file, err := s.createTemp(id, path, wire.WriteOptions{})
 	if err != nil {
-		// Opening for writing says less than what models are used to hear of a directory.
+		// For a directory, the error of opening for writing says less than the message that models know.
 		if proto.CodeOf(err) == proto.InvalidArgument {
 			if st, serr := os.Stat(path); serr == nil && st.IsDir() {
 				err = editError(path, unix.EISDIR)
@@ -356,7 +350,7 @@ func (s *FS) replaceFile(id user.User, path string, text []byte, was *unix.Stat_
 		file.drop()
 		return false, wire.FileError(wire.OpEdit, path, err)
 	}
-	// The lock keeps out other edits alone; a command may write to the file at any time.
+	// The lock excludes only other edits. A command may write to the file at any time.
 	if was != nil && !file.unchanged(was) {
 		file.drop()
 		return false, proto.Errorf(proto.Conflict, wire.OpEdit, path,
@@ -367,7 +361,7 @@ func (s *FS) replaceFile(id user.User, path string, text []byte, was *unix.Stat_
 	return file.before != nil, err
 }
 
-// load reads a file that is to be changed, and says which state of it that is.
+// load reads a file that is to be changed, and returns the state that it had.
 func load(id user.User, path string) ([]byte, *unix.Stat_t, error) {
 	f, st, err := openAs(id, path, unix.O_RDONLY)
 	if err != nil {
@@ -377,7 +371,7 @@ func load(id user.User, path string) ([]byte, *unix.Stat_t, error) {
 	if st.Size > maxView {
 		return nil, nil, tooLarge(path, st.Size)
 	}
-	// The size was asked for a moment ago; the limit holds for a file that has grown since then, too.
+	// The size was checked a moment ago. The limit also holds for a file that has grown since then.
 	text, err := io.ReadAll(io.LimitReader(f, maxView+1))
 	if err == nil && len(text) > maxView {
 		return nil, nil, tooLarge(path, int64(len(text)))
@@ -385,9 +379,9 @@ func load(id user.User, path string) ([]byte, *unix.Stat_t, error) {
 	return text, st, editError(path, err)
 }
 
-// strReplace replaces the one place where old_str stands.
+// strReplace replaces the only occurrence of old_str.
 func (s *FS) strReplace(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
-	// An empty old_str stands everywhere, so it is refused like a missing one.
+	// An empty old_str matches everywhere, so it is refused like a missing one.
 	if in.OldStr == nil || *in.OldStr == "" {
 		return proto.EditorResult{}, invalid("old_str", "Parameter `old_str` is required for command: str_replace, "+
 			"and must not be empty")
@@ -405,7 +399,7 @@ func (s *FS) strReplace(id user.User, path string, in *proto.EditorInput) (proto
 		return proto.EditorResult{}, invalid("old_str", "No replacement was performed, old_str `%s` did not appear "+
 			"verbatim in %s. The number of matches is 0; compare the text with `view`.", quote(*in.OldStr), path)
 	}
-	// More than one match is an error: which one was meant, only the caller knows.
+	// More than one match is an error, because only the caller knows which one was meant.
 	if lines, n := matches(text, old); n > 1 {
 		return proto.EditorResult{}, invalid("old_str", "No replacement was performed. Multiple occurrences of "+
 			"old_str `%s` in lines [%s]: %d matches. Please ensure it is unique", quote(*in.OldStr), lines, n)
@@ -415,7 +409,7 @@ func (s *FS) strReplace(id user.User, path string, in *proto.EditorInput) (proto
 	return s.changed(id, path, was, text, after)
 }
 
-// changed writes the new text, unless a command has changed the file since it was read, and describes the change.
+// changed writes the new text and describes the change. It fails if a command has changed the file since it was read.
 func (s *FS) changed(id user.User, path string, was *unix.Stat_t, before, after []byte) (proto.EditorResult, error) {
 	if _, err := s.replaceFile(id, path, after, was); err != nil {
 		return proto.EditorResult{}, err
@@ -424,8 +418,7 @@ func (s *FS) changed(id user.User, path string, was *unix.Stat_t, before, after 
 	return proto.EditorResult{Replace: &h}, nil
 }
 
-// quote cuts what is repeated in an error.
-// A model gets its text back to compare, but not megabytes of it.
+// quote shortens text that an error repeats. A model gets its text back to compare, but not megabytes.
 func quote(s string) string {
 	if len(s) <= 1000 {
 		return s
@@ -433,11 +426,11 @@ func quote(s string) string {
 	return wire.CleanText(s, 1000) + "…"
 }
 
-// maxNamedLines is how many lines an error names.
+// maxNamedLines is the maximum number of lines that an error names.
 const maxNamedLines = 50
 
-// matches counts the places where old stands, overlapping ones too since each could be meant, and names
-// the lines they begin in.
+// matches counts the occurrences of old and names the lines where they begin. It counts overlapping ones too, since
+// each could be meant.
 func matches(text, old []byte) (lines string, n int) {
 	var named []string
 	line, from := 1, 0
@@ -452,8 +445,8 @@ func matches(text, old []byte) (lines string, n int) {
 		} else if n == maxNamedLines+1 {
 			named = append(named, "…")
 		}
-		// The next search begins one byte on, so that overlapping places are found; a line end that is
-		// passed so is counted here.
+		// The next search begins one byte later, so that it finds overlapping occurrences. A newline that is passed
+		// this way is counted here.
 		if text[from+i] == '\n' {
 			line++
 		}
@@ -465,7 +458,7 @@ func matches(text, old []byte) (lines string, n int) {
 func (s *FS) insert(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	add := in.InsertText
 	if add == nil {
-		add = in.NewStr // as older versions of the tool call it
+		add = in.NewStr // the name in older versions of the tool
 	}
 	switch {
 	case in.InsertLine == nil:
@@ -486,8 +479,8 @@ func (s *FS) insert(id user.User, path string, in *proto.EditorInput) (proto.Edi
 	return s.changed(id, path, was, text, inserted(text[:at], text[at:], *add))
 }
 
-// inserted puts text between two parts of lines. It stands on lines of its own: ends are added where they lack.
-// An empty text changes nothing, not even the file's last line end.
+// inserted puts text on lines of its own between two parts of a text, and adds missing newlines. An empty text
+// changes nothing, not even the file's last newline.
 func inserted(before, after []byte, text string) []byte {
 	var first, last string
 	if text != "" && len(before) > 0 && before[len(before)-1] != '\n' {

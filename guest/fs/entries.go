@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A dirEntry is a name in a directory and what it stands for, unix.DT_UNKNOWN where the file system does not say.
+// dirEntry is a name in a directory and its type, unix.DT_UNKNOWN if the file system does not report one.
 type dirEntry struct {
 	Name string
 	kind byte
 }
 
-// ReadEntries reads an open directory up to most entries. It is for what is looked at with each command: package os
-// asks more of the kernel, since its files may have to be waited for.
+// ReadEntries reads up to most entries of an open directory. It is for directories that are read with each command.
+// Package os makes more system calls, since its files may use the poller.
 func ReadEntries(d int, buf []byte, most int) (list []dirEntry, err error) {
 	for len(list) < most {
 		n, err := unix.Getdents(d, buf)
@@ -29,10 +29,10 @@ func ReadEntries(d int, buf []byte, most int) (list []dirEntry, err error) {
 	return list[:most], nil
 }
 
-// direntHeader is what struct linux_dirent64 has before its name: two numbers of eight bytes, its own length, the kind.
+// direntHeader is the size of struct linux_dirent64 before its name: two 8-byte numbers, its own length, the type.
 const direntHeader = 19
 
-// appendEntries adds what the kernel has written, but for the directory itself and the one above.
+// appendEntries adds the entries that the kernel has written, except "." and "..".
 func appendEntries(list []dirEntry, b []byte) []dirEntry {
 	for len(b) > direntHeader {
 		size := int(binary.NativeEndian.Uint16(b[16:]))
