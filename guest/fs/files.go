@@ -22,10 +22,10 @@ import (
 	"berth/proto"
 )
 
-// listingBytes is about how much of a list goes into one message.
+// listingBytes is the approximate size of one message of a list.
 const listingBytes = 128 << 10
 
-// file deals with a request on files, as id.
+// file handles a request on files, as id.
 func (k *handler) file(id user.User, req *wire.Request) error {
 	switch req.Op {
 	case wire.OpHash:
@@ -59,7 +59,7 @@ func (k *handler) file(id user.User, req *wire.Request) error {
 	return k.transfer(id, req, path)
 }
 
-// transfer deals with a request whose answer, or whose own body, is long.
+// transfer handles a request with a long answer or a body.
 func (k *handler) transfer(id user.User, req *wire.Request, path string) error {
 	switch req.Op {
 	case wire.OpList:
@@ -94,7 +94,7 @@ func (s *FS) pathOf(op string, raw []byte) (string, error) {
 	return s.Absolute(path), nil
 }
 
-// info describes what lstat says of path.
+// info converts the lstat result of path.
 func info(path string, st *unix.Stat_t) proto.FileInfo {
 	fi := proto.FileInfo{
 		Path: path, Type: typeOf(st.Mode), SizeBytes: st.Size, Mode: fmt.Sprintf("%04o", st.Mode&0o7777),
@@ -135,7 +135,7 @@ func infoAt(dir int, name, path string) (proto.FileInfo, error) {
 	return fi, nil
 }
 
-// linkAt is where a link leads, in the bytes that it has, which need not be UTF-8.
+// linkAt returns the target of a link as raw bytes, which need not be UTF-8.
 func linkAt(dir int, name string) (string, error) {
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(dir, name, buf)
@@ -154,17 +154,17 @@ func (s *FS) stat(id user.User, path string) (fi proto.FileInfo, err error) {
 // dirFlags open a directory for reading.
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 
-// OpenDir opens a directory, and never through a link at its end unless follow.
+// OpenDir opens a directory. It follows a link at the end only if follow is set.
 func OpenDir(at int, name string, follow bool) (*os.File, error) {
 	if follow {
 		fd, err := unix.Openat(at, name, dirFlags, 0)
 		return os.NewFile(uintptr(fd), name), err
 	}
 	fd, err := OpenEntry(at, name)
-	return os.NewFile(uintptr(fd), name), err // nil for a descriptor that is none
+	return os.NewFile(uintptr(fd), name), err // nil for an invalid descriptor
 }
 
-// OpenEntry opens a directory that is an entry of another for reading, and never through a link.
+// OpenEntry opens a directory that is an entry of another for reading. It never follows a link.
 func OpenEntry(at int, name string) (int, error) {
 	if fd, err := openStraight(at, name); err != unix.ENOSYS {
 		return fd, err
@@ -177,11 +177,11 @@ func OpenEntry(at int, name string) (int, error) {
 	return unix.Openat(is, ".", dirFlags, 0)
 }
 
-// noOpenat2 is set where the kernel lacks the call, as gVisor does, or a filter keeps it from us.
+// noOpenat2 is set if the kernel lacks the call, as gVisor does, or a filter denies it.
 var noOpenat2 atomic.Bool
 
-// openStraight opens a directory for reading that no link leads to, in one system call: what is a link, at the end or
-// on the way, is unix.ENOTDIR. unix.ENOSYS says that it has to be done in steps.
+// openStraight opens a directory for reading in one system call, without following links. A link at the end or on the
+// way returns unix.ENOTDIR. unix.ENOSYS means that the caller must open it in steps.
 func openStraight(at int, path string) (int, error) {
 	if noOpenat2.Load() {
 		return -1, unix.ENOSYS
@@ -197,8 +197,8 @@ func openStraight(at int, path string) (int, error) {
 	return fd, err
 }
 
-// stepInto returns a directory that is an entry of another, as a place to go on from; a link is unix.ENOTDIR.
-// What it is, is asked of the open descriptor: under gVisor O_DIRECTORY follows links in spite of O_NOFOLLOW.
+// stepInto opens a directory that is an entry of another, as a base for further steps. A link returns unix.ENOTDIR.
+// stepInto checks the type of the open descriptor: under gVisor O_DIRECTORY follows links in spite of O_NOFOLLOW.
 func stepInto(at int, name string) (int, error) {
 	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -216,7 +216,7 @@ func stepInto(at int, name string) (int, error) {
 	return fd, nil
 }
 
-// list describes what a directory holds.
+// list describes the entries of a directory.
 func list(id user.User, path string, most int) (files []proto.FileInfo, truncated bool, err error) {
 	err = id.Do(func() error {
 		d, err := OpenDir(unix.AT_FDCWD, path, true)
@@ -232,7 +232,7 @@ func list(id user.User, path string, most int) (files []proto.FileInfo, truncate
 		sort.Strings(names)
 		for _, name := range names[:min(len(names), most)] {
 			fi, err := infoAt(int(d.Fd()), name, filepath.Join(path, name))
-			if err == nil { // else it has just gone
+			if err == nil { // otherwise it was removed in the meantime
 				files = append(files, fi)
 			}
 		}
@@ -241,29 +241,30 @@ func list(id user.User, path string, most int) (files []proto.FileInfo, truncate
 	return files, truncated, err
 }
 
-// maxLooked is how many entries a walk looks at for each that it may return: a tree of directories alone has no end
-// otherwise.
+// maxLooked is how many entries a walk examines for each entry that it may return. Without it, the walk of a tree
+// that has only directories would be unbounded.
 const maxLooked = 4
 
-// A walker collects the files below a directory.
+// walker collects the files below a directory.
 type walker struct {
 	most      int
-	left      int    // entries that it still looks at
-	prune     string // a directory to remove on the way if it is empty; "" once that was done
+	left      int    // number of entries that it may still examine
+	prune     string // a directory to remove on the way if it is empty; "" once done
 	dev       uint64
 	files     []proto.FileInfo
 	truncated bool
-	buf       []byte // for what the kernel says of a directory
+	buf       []byte // buffer for directory entries from the kernel
 }
 
-// walk describes the files and links below dir, which is no link itself: it is for the daemon's own books.
+// walk describes the files and links below dir. dir itself must not be a link, because the daemon uses the result for
+// its manifest index.
 func (s *FS) walk(id user.User, dir string, most int) ([]proto.FileInfo, bool, error) {
 	w := &walker{most: most, left: maxLooked * (most + 1000)}
 	err := id.Do(func() error { return w.from(s, dir) })
 	return w.sorted(), w.truncated, err
 }
 
-// from walks dir and all below it.
+// from walks dir and everything below it.
 func (w *walker) from(s *FS, dir string) error {
 	d, err := s.openNoLinks(dir)
 	if err != nil {
@@ -278,14 +279,14 @@ func (w *walker) from(s *FS, dir string) error {
 	return w.walk(d, dir, 0)
 }
 
-// sorted is what was found, by path.
+// sorted returns the files found, sorted by path.
 func (w *walker) sorted() []proto.FileInfo {
 	sort.Slice(w.files, func(i, j int) bool { return w.files[i].Path < w.files[j].Path })
 	return w.files
 }
 
-// walk reads one open directory. What cannot be read below the first, or has a path that the kernel would not take,
-// is left out.
+// walk reads one open directory. Below the first directory it leaves out what it cannot read, and paths that are too
+// long for the kernel.
 func (w *walker) walk(d int, path string, depth int) error {
 	entries, err := ReadEntries(d, w.buf, w.left+1)
 	if err != nil {
@@ -298,14 +299,14 @@ func (w *walker) walk(d int, path string, depth int) error {
 	slices.SortFunc(entries, func(a, b dirEntry) int { return strings.Compare(a.Name, b.Name) })
 	for _, e := range entries {
 		child := filepath.Join(path, e.Name)
-		if len(child) >= unix.PathMax { // by descriptors the walk gets where no path leads
+		if len(child) >= unix.PathMax { // the walk uses descriptors and reaches entries whose paths are too long
 			w.truncated = true
 			continue
 		}
 		if child == w.prune && w.removeEmpty(d, e.Name) {
 			continue
 		}
-		if e.kind == unix.DT_DIR { // which has no line of its own, so nothing need be asked of it
+		if e.kind == unix.DT_DIR { // a directory is not listed, so no stat is needed
 			w.descend(d, e.Name, child, depth+1)
 		} else {
 			w.addEntry(d, e.Name, child, depth)
@@ -317,7 +318,7 @@ func (w *walker) walk(d int, path string, depth int) error {
 	return nil
 }
 
-// removeEmpty removes the directory to be pruned if it is empty. A walker that may not remove it leaves that to others.
+// removeEmpty removes the directory prune if it is empty. If the walker may not remove it, the caller must.
 func (w *walker) removeEmpty(at int, name string) bool {
 	err := unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
 	if err == nil || err == unix.ENOTEMPTY {
@@ -326,7 +327,7 @@ func (w *walker) removeEmpty(at int, name string) bool {
 	return err == nil
 }
 
-// addEntry describes an entry that is no directory, or may be.
+// addEntry describes an entry that is not a directory, or whose type is unknown.
 func (w *walker) addEntry(d int, name, child string, depth int) {
 	fi, err := infoAt(d, name, child)
 	switch {
@@ -349,7 +350,7 @@ func (w *walker) descend(d int, name, path string, depth int) {
 	}
 	sub, err := OpenEntry(d, name)
 	if err != nil {
-		w.truncated = w.truncated || !isMissing(err) // it may be gone by now
+		w.truncated = w.truncated || !isMissing(err) // it may have been removed
 		return
 	}
 	defer unix.Close(sub)
@@ -362,7 +363,7 @@ func (w *walker) descend(d int, name, path string, depth int) {
 	}
 }
 
-// list sends a list in messages of bearable size.
+// list sends a list in messages of limited size.
 func (k *handler) list(files []proto.FileInfo, truncated bool, err error) error {
 	if err != nil {
 		return k.conn.SendReply(nil, err)
@@ -403,8 +404,8 @@ func move(id user.User, from, to string) error {
 	return wire.FileError(wire.OpMove, item, err)
 }
 
-// openRegular opens a regular file and nothing else: a FIFO would wait for its other end, and
-// a device do who knows what.
+// openRegular opens regular files only. An open FIFO would wait for its other end, and an open device may have any
+// effect.
 func openRegular(path string, flags int) (*os.File, *unix.Stat_t, error) {
 	fd, err := unix.Open(path, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -413,7 +414,7 @@ func openRegular(path string, flags int) (*os.File, *unix.Stat_t, error) {
 	return regular(fd, path)
 }
 
-// regular makes a file of an open descriptor if it is one, and closes it if not.
+// regular makes a file of an open descriptor if it is a regular file, and closes it otherwise.
 func regular(fd int, path string) (*os.File, *unix.Stat_t, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
@@ -496,7 +497,7 @@ func (k *handler) send(r io.Reader, length int64) error {
 // isMissing reports whether err says that a file is not there.
 func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// handoverBytes is the length from which on that is less work than frames.
+// handoverBytes is the length from which a handover costs less than frames.
 const handoverBytes = wire.BodyBytes
 
 // handOver answers a read with the file itself.

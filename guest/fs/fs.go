@@ -1,6 +1,6 @@
-// Package fs works on the files of a container for the guest: reading, writing, listing, archives, the editor tool, and
-// the directories that a command gets. Every access is made as a user of the container, so that the kernel checks that
-// user's permissions. guest/pid1 calls it; it starts no processes.
+// Package fs works on the files of a container for the guest: reading, writing, listing, archives, the editor tool,
+// and the directories that a command gets. It makes every access as a user of the container, so that the kernel
+// checks that user's permissions. guest/pid1 calls it. It starts no processes.
 package fs
 
 import (
@@ -10,19 +10,19 @@ import (
 	"berth/guest/wire"
 )
 
-// An FS works on the files of one container. It is safe for concurrent use.
+// FS works on the files of one container. It is safe for concurrent use.
 type FS struct {
 	workspace string
 	users     user.Users
-	editing   sync.Mutex // held from reading a file to replacing it; see edit
+	editing   sync.Mutex // held from the read of a file to its replacement; see edit
 }
 
-// NewFS works on the files of a container whose workspace is at that absolute path.
+// NewFS makes an FS for a container whose workspace is at that absolute path.
 func NewFS(workspace string, users user.Users) *FS {
 	return &FS{workspace: workspace, users: users}
 }
 
-// A handler serves one request on files over its connection.
+// handler serves one request on files over its connection.
 type handler struct {
 	s    *FS
 	conn *wire.Conn

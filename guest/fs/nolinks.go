@@ -12,14 +12,14 @@ import (
 	"berth/guest/user"
 )
 
-// What the daemon does of its own accord, with root's permissions, in directories that the ordinary user may
-// rearrange at any moment, must not be led anywhere by a link: not by one at the end of the path, and not by one that
-// takes the place of a directory on the way. So each step is taken from the directory before it. (openat2 does it
-// in one call where there is one, for directories that are looked at with each command; gVisor has none.)
+// The daemon itself also works with root's permissions in directories that the ordinary user may rearrange at any
+// moment. No link may lead this work elsewhere: neither a link at the end of the path nor one that replaces a
+// directory on the way. So each step starts from the previous directory. (Where openat2 exists, it does this in one
+// call, for directories that are read with each command. gVisor has no openat2.)
 
-// openParent opens the directory that a clean absolute path is in, as a place to go on from, without following any
-// link below the workspace. The workspace itself is where the container's maker put it. name is the path's last part;
-// "." for the workspace.
+// openParent opens the parent directory of a clean absolute path, as a base for further steps. It follows no link
+// below the workspace. The path of the workspace itself is trusted, because the container's maker set it. name is the
+// path's last part, or "." for the workspace.
 func (s *FS) openParent(path string) (at int, name string, err error) {
 	at, rest, err := s.openBase(path)
 	if err != nil || rest == "." {
@@ -37,8 +37,8 @@ func (s *FS) openParent(path string) (at int, name string, err error) {
 	return at, parts[len(parts)-1], nil
 }
 
-// openBase opens the directory from which the way to a clean absolute path is to be without links, and returns the
-// rest of the path.
+// openBase opens the directory from which a clean absolute path must be free of links, and returns the rest of the
+// path.
 func (s *FS) openBase(path string) (at int, rest string, err error) {
 	base, rest := "/", path
 	if s.inWorkspace(path) {
@@ -48,7 +48,7 @@ func (s *FS) openBase(path string) (at int, rest string, err error) {
 	return at, cmp.Or(strings.TrimPrefix(rest, "/"), "."), err
 }
 
-// makeNoLinks makes a directory and those above it, none of them behind a link.
+// makeNoLinks makes a directory and its parents without following links.
 func (s *FS) makeNoLinks(path string) error {
 	parent := filepath.Dir(path)
 	if parent != path && s.inWorkspace(parent) {
@@ -71,7 +71,7 @@ func (s *FS) makeNoLinks(path string) error {
 	return err
 }
 
-// freshNoLinks removes what is at path, without going anywhere by a link, and makes an empty directory there.
+// freshNoLinks removes what is at path without following links, and makes an empty directory there.
 func (s *FS) freshNoLinks(path string) error {
 	at, name, err := s.openParent(path)
 	if err == nil {
@@ -84,16 +84,16 @@ func (s *FS) freshNoLinks(path string) error {
 	return s.makeNoLinks(path)
 }
 
-// dirNoLinks is openNoLinks as a file.
+// dirNoLinks is openNoLinks that returns a file.
 func (s *FS) dirNoLinks(path string) (*os.File, error) {
 	fd, err := s.openNoLinks(path)
-	return os.NewFile(uintptr(fd), path), err // nil for a descriptor that is none
+	return os.NewFile(uintptr(fd), path), err // nil for an invalid descriptor
 }
 
-// openNoLinks opens a directory for reading that no link leads to.
+// openNoLinks opens a directory for reading without following links.
 func (s *FS) openNoLinks(path string) (int, error) {
 	if fd, err := openStraight(unix.AT_FDCWD, path); err == nil {
-		return fd, nil // nearly always: no link leads to the workspace either
+		return fd, nil // the usual case: no link leads to the workspace either
 	}
 	base, rest, err := s.openBase(path)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *FS) openNoLinks(path string) (int, error) {
 	return OpenEntry(at, name)
 }
 
-// fileNoLinks is openAs for a regular file that is to be read, without following links.
+// fileNoLinks is openAs for reading a regular file without following links.
 func (s *FS) fileNoLinks(id user.User, path string) (f *os.File, st *unix.Stat_t, err error) {
 	err = id.Do(func() error {
 		at, name, err := s.openParent(path)
@@ -129,8 +129,8 @@ func (s *FS) fileNoLinks(id user.User, path string) (f *os.File, st *unix.Stat_t
 	return f, st, err
 }
 
-// placeNoLinks makes in ready to be written to a name in a directory that is there, whatever stands at that
-// name now: a link is replaced by the file.
+// placeNoLinks prepares in to be written to a name in an existing directory. It replaces whatever has that name, also
+// a link.
 func (in *newFile) placeNoLinks(s *FS, path string) error {
 	in.path = path
 	at, name, err := s.openParent(path)

@@ -15,8 +15,8 @@ import (
 	"berth/proto"
 )
 
-// removeDepth is how many directories deep a removal goes before it moves what is
-// deeper up to the top, so that a tree of any depth needs a bounded number of descriptors.
+// removeDepth is how many directories deep a removal descends. It moves deeper directories up to the top, so that a
+// tree of any depth needs a bounded number of descriptors.
 const removeDepth = 50
 
 // remove removes a file or a tree.
@@ -37,8 +37,8 @@ func (s *FS) remove(id user.User, path string, recursive bool) error {
 	return wire.FileError(wire.OpRemove, path, err)
 }
 
-// removeTree removes path and all below it. Only the directories above path are reached by
-// name; the rest goes by descriptors, which never lead through a link.
+// removeTree removes path and everything below it. Only the directories above path are reached by name. The rest goes
+// by descriptors, which never lead through a link.
 func removeTree(path string) error {
 	parent, err := OpenDir(unix.AT_FDCWD, filepath.Dir(path), true)
 	if err != nil {
@@ -49,10 +49,10 @@ func removeTree(path string) error {
 	return r.remove(int(parent.Fd()), filepath.Base(path))
 }
 
-// A remover removes one tree.
+// remover removes one tree.
 type remover struct {
-	top   int    // the tree's own directory, where deep ones are moved to
-	mark  string // of their names there, which are like nothing that another removal left
+	top   int    // the tree's top directory; deep directories are moved to it
+	mark  string // name prefix of moved directories, unique to this removal
 	moved int
 }
 
@@ -65,7 +65,7 @@ func (r *remover) remove(at int, name string) error {
 	d, derr := OpenDir(at, name, false)
 	if derr != nil {
 		if derr == unix.ENOTDIR || derr == unix.ELOOP {
-			return err // EPERM on something else
+			return err // EPERM, but not for a directory
 		}
 		return derr
 	}
@@ -77,8 +77,8 @@ func (r *remover) remove(at int, name string) error {
 	return unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
 }
 
-// empty removes what an open directory holds. Names are read in pieces, and from the start again
-// until none is left, since removing changes what is read; so the top finds what was moved up to it.
+// empty removes the entries of an open directory. Removal changes the directory while it is read. So empty reads
+// names in pieces, and from the start again until none is left. That way the top also finds what was moved up to it.
 func (r *remover) empty(d *os.File, depth int) error {
 	for {
 		names, err := d.Readdirnames(1024)
@@ -96,7 +96,7 @@ func (r *remover) empty(d *os.File, depth int) error {
 	}
 }
 
-// endOfDir tells the end of a directory from an error in reading it.
+// endOfDir distinguishes the end of a directory from a read error.
 func endOfDir(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -104,7 +104,7 @@ func endOfDir(err error) error {
 	return err
 }
 
-// entry removes one entry of d, or moves it to the top where it is too deep.
+// entry removes one entry of d, or moves it to the top if it is too deep.
 func (r *remover) entry(d *os.File, name string, depth int) error {
 	at := int(d.Fd())
 	err := unix.Unlinkat(at, name, 0)
@@ -120,7 +120,7 @@ func (r *remover) entry(d *os.File, name string, depth int) error {
 		}
 		r.moved++
 		err := unix.Renameat(at, name, r.top, fmt.Sprintf(".berth-removing-%s-%d", r.mark, r.moved))
-		if err == unix.EDQUOT || err == unix.ENOSPC { // a longer name takes room
+		if err == unix.EDQUOT || err == unix.ENOSPC { // a longer name needs disk space
 			return removeDeep(at, name)
 		}
 		return err

@@ -10,15 +10,15 @@ import (
 	"berth/proto"
 )
 
-// A level is a directory that a descent came through, with the name that it went on by.
+// level is a directory that a descent passed, with the name of the next one.
 type level struct {
 	dev, ino uint64
 	name     string
 }
 
-// removeDeep removes the directory name of at where nothing can be renamed, since the disk is full, and
-// the tree may be deeper than there are descriptors: it has one directory open at a time and goes back by "..".
-// What it finds there must be what it came from, or somebody has moved the tree meanwhile.
+// removeDeep removes the directory name of at if nothing can be renamed because the disk is full. The tree may be
+// deeper than the number of descriptors, so removeDeep has one directory open at a time and goes back by "..". It
+// checks that ".." is the directory that it came from. If not, another process has moved the tree.
 func removeDeep(at int, name string) error {
 	d, err := OpenDir(at, name, false)
 	if err != nil {
@@ -50,7 +50,8 @@ func removeDeep(at int, name string) error {
 	}
 }
 
-// clearDir removes what d holds but directories that hold something, and returns the name of one of those, or "".
+// clearDir removes the entries of d except directories that are not empty. It returns the name of one of those, or
+// "".
 func clearDir(d *os.File) (string, error) {
 	for {
 		if _, err := d.Seek(0, 0); err != nil {

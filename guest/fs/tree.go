@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errOutside says that a link leads out of a tree.
+// errOutside means that a link leads out of a tree.
 var errOutside = errors.New("leads out of the directory")
 
-// A tree is a directory below which names are found step by step, so that none leads out of it, whatever links there
-// are or come to be. (os.Root does the same, but trusts O_DIRECTORY with O_NOFOLLOW, which follows links under
-// gVisor; see stepInto.)
+// tree is a directory below which names are resolved step by step, so that no name leads out of it, even if links
+// change in the meantime. (os.Root does the same, but it trusts O_DIRECTORY with O_NOFOLLOW, which follows links
+// under gVisor; see stepInto.)
 type tree struct{ fd int }
 
 func openTree(dir string) (*tree, error) {
@@ -24,9 +24,9 @@ func openTree(dir string) (*tree, error) {
 
 func (t *tree) close() { _ = unix.Close(t.fd) }
 
-// parent opens the directory that name, which is clean and relative, is in, and returns what the name is without the
-// links on the way to that. Directories that are missing are made if grow is set. Links are followed if they stay
-// inside; else the error is errOutside.
+// parent opens the parent directory of name, which is clean and relative. real is name with the links on the way
+// resolved. If grow is set, parent makes missing directories. It follows links that stay inside the tree; other links
+// return errOutside.
 func (t *tree) parent(name string, grow bool) (at int, real string, err error) {
 	for range maxLinks {
 		at, again, err := t.descend(name, grow)
@@ -38,7 +38,7 @@ func (t *tree) parent(name string, grow bool) (at int, real string, err error) {
 	return -1, "", unix.ELOOP
 }
 
-// descend goes down from directory to directory. Where it finds a link it returns what the name is without it.
+// descend goes down directory by directory. If it finds a link, it returns the name with that link resolved.
 func (t *tree) descend(name string, grow bool) (at int, again string, err error) {
 	if at, err = unix.Openat(t.fd, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return -1, "", err
@@ -63,11 +63,12 @@ func (t *tree) descend(name string, grow bool) (at int, again string, err error)
 	return at, "", nil
 }
 
-// throughLink is the name of parts, if its i-th is a link in the open directory at that leads to somewhere in the tree.
+// throughLink resolves the i-th part of parts, if it is a link in the open directory at that leads into the tree, and
+// returns the new name.
 func throughLink(at int, parts []string, i int) (string, error) {
 	to, err := linkAt(at, parts[i])
 	if err != nil {
-		return "", unix.ENOTDIR // something else that is no directory
+		return "", unix.ENOTDIR // neither a link nor a directory
 	}
 	there := path.Join(path.Join(parts[:i]...), to)
 	if path.IsAbs(to) || !filepath.IsLocal(there) {

@@ -17,17 +17,16 @@ import (
 	"berth/proto"
 )
 
-// What an archive unpacks to at most, where the caller sets no limit.
+// Default limits of an unpacked archive.
 const (
-	// The disk pool has at most 64 GiB by default, so that a container's own limit ends it first.
+	// The disk pool has at most 64 GiB by default, so a container's own limit applies first.
 	defaultUntarBytes = 64 << 30
-	// Empty files cost no bytes, but an inode and time each.
+	// Empty files cost no bytes, but each costs an inode and time.
 	defaultUntarFiles = 1_000_000
 )
 
-// untar receives an archive.
-// The reply before the body tells the client to go on: a directory that cannot be made is told before
-// anything is sent.
+// untar receives an archive. The reply before the body tells the client to go on. So a directory that cannot be made
+// is reported before the client sends anything.
 func (k *handler) untar(id user.User, req *wire.Request, dir string) error {
 	u := &unpacker{limits: req.Untar}
 	if u.limits.Bytes <= 0 {
@@ -50,12 +49,12 @@ func (k *handler) untar(id user.User, req *wire.Request, dir string) error {
 		return err
 	}
 	b := &body{conn: k.conn}
-	// All in one go on one thread: the members come too fast to change credentials for each.
+	// One Do on one thread for all members: they arrive too fast to switch credentials for each.
 	if err := id.Do(func() error { return u.unpack(b) }); err != nil {
 		return b.fail(k, u.explain(err))
 	}
-	// A tar ends with zeros up to the block size of who wrote it, often 10 KiB; unread, they would be
-	// taken for the next request.
+	// A tar ends with zeros up to the writer's block size, often 10 KiB. Unread, they would be mistaken for the next
+	// request.
 	for b.err == nil { // padding after the end of the archive
 		b.rest = nil
 		b.fill()
@@ -66,18 +65,18 @@ func (k *handler) untar(id user.User, req *wire.Request, dir string) error {
 	return k.conn.SendReply(nil, nil)
 }
 
-// An unpacker unpacks an archive below root, which it cannot leave.
+// unpacker unpacks an archive below root and cannot leave it.
 type unpacker struct {
 	root   *tree
 	limits wire.UntarLimits
 	bytes  int64
-	files  int    // members that are unpacked
-	member string // the one at hand
+	files  int    // unpacked members
+	member string // the current member
 	dirs   []*tar.Header
 }
 
-// unpack reads the archive to its end.
-// The limit of members is checked before one is unpacked, so that the number in the error is true.
+// unpack reads the archive to its end. It checks the member limit before it unpacks a member, so that the number in
+// the error is correct.
 func (u *unpacker) unpack(r io.Reader) error {
 	tr := tar.NewReader(r)
 	for {
@@ -88,7 +87,7 @@ func (u *unpacker) unpack(r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		// It is kept for the error, which comes from deep below where no name is known.
+		// Kept for the error, which comes from code that does not know the name.
 		u.member = h.Name
 		if u.files >= u.limits.Files {
 			return proto.Errorf(proto.TooLarge, wire.OpUntar, u.member, "the archive has more than %d members",
@@ -101,9 +100,8 @@ func (u *unpacker) unpack(r io.Reader) error {
 	}
 }
 
-// one unpacks one member.
-// Names are checked as text, and every step to a member goes through the tree, which follows no link out
-// of it: each alone has been fooled in other programs.
+// one unpacks one member. It checks names as text, and it takes every step to a member through the tree, which
+// follows no link out. Each check alone has been bypassed in other programs.
 func (u *unpacker) one(h *tar.Header, r io.Reader) error {
 	name, err := memberName(h.Name)
 	if err != nil {
@@ -118,7 +116,7 @@ func (u *unpacker) one(h *tar.Header, r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		// Its mode comes at the end: a directory that may not be written to could not be filled.
+		// Its mode is set at the end, because a read-only directory could not be filled.
 		u.dirs = append(u.dirs, h)
 		return unix.Close(at)
 	case tar.TypeReg, tar.TypeSymlink, tar.TypeLink:
@@ -131,12 +129,12 @@ func (u *unpacker) one(h *tar.Header, r io.Reader) error {
 	case tar.TypeXGlobalHeader:
 		return nil
 	}
-	// Devices would be the host's, and a FIFO hangs whoever reads it.
+	// Devices would be the host's, and a FIFO blocks its reader.
 	return refuse(h.Name, "is a device, FIFO or other special file, which are not unpacked")
 }
 
-// refuse says why a member is not unpacked.
-// The name is an attacker's text, and goes into logs and terminals: it is made printable and cut.
+// refuse returns the error for a member that is not unpacked. An attacker may choose the name, and the name goes into
+// logs and terminals. So refuse makes it printable and cuts it.
 func refuse(member, why string) error {
 	member = wire.CleanText(strings.ToValidUTF8(member, "\uFFFD"), 1024)
 	return proto.Errorf(proto.InvalidArgument, wire.OpUntar, member, "member %q %s", member, why)
@@ -150,8 +148,7 @@ func memberName(name string) (string, error) {
 	case path.IsAbs(name):
 		return "", refuse(name, "has an absolute name")
 	}
-	// A climb is refused even where it ends inside, since what "a/.." means depends on whether a is a
-	// link.
+	// ".." is refused even if the name stays inside, since the meaning of "a/.." depends on whether a is a link.
 	for part := range strings.SplitSeq(name, "/") {
 		if part == ".." {
 			return "", refuse(name, `has ".." in its name`)
@@ -160,8 +157,8 @@ func memberName(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// place unpacks what is no directory as an entry of one. The name is without links, so that it tells how deep the
-// entry is.
+// place unpacks a member that is not a directory as an entry of a directory. name has no links, so that it shows how
+// deep the entry is.
 func (u *unpacker) place(at int, name string, h *tar.Header, r io.Reader) error {
 	base := path.Base(name)
 	switch h.Typeflag {
@@ -173,9 +170,8 @@ func (u *unpacker) place(at int, name string, h *tar.Header, r io.Reader) error 
 	return u.file(at, base, h, r)
 }
 
-// makeRoom removes what stands in the place of a new link or hard link, and sees that it is no directory. Those stay.
-// A directory stays, because removing it would take all that it holds, which no member of an archive
-// should be able to do.
+// makeRoom removes what has the name of a new link or hard link, unless it is a directory. A directory stays: its
+// removal would take all its content, which no archive member should be able to do.
 func makeRoom(at int, base, member string) error {
 	var st unix.Stat_t
 	err := unix.Fstatat(at, base, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -190,16 +186,16 @@ func makeRoom(at int, base, member string) error {
 	return unix.Unlinkat(at, base, 0)
 }
 
-// file unpacks a regular file. It takes its name only when it is whole.
+// file unpacks a regular file. The file gets its name only when it is complete.
 func (u *unpacker) file(at int, base string, h *tar.Header, r io.Reader) error {
-	// The difference cannot overflow, as the sum could with a size of nearly 2^63.
+	// The difference cannot overflow. The sum could, with a size of nearly 2^63.
 	if h.Size > u.limits.Bytes-u.bytes {
 		return proto.Errorf(proto.TooLarge, wire.OpUntar, h.Name, "the archive unpacks to more than %d bytes",
 			u.limits.Bytes)
 	}
 	u.bytes += h.Size
 	temp := tempName()
-	// With O_EXCL a link that stands under that name is not followed.
+	// With O_EXCL the kernel does not follow a link of that name.
 	fd, err := unix.Openat(at, temp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
@@ -207,7 +203,7 @@ func (u *unpacker) file(at int, base string, h *tar.Header, r io.Reader) error {
 	f := os.NewFile(uintptr(fd), temp)
 	_, err = io.Copy(f, r)
 	if err == nil {
-		// Without the bits for set-user-ID, set-group-ID and sticky: an archive must not hand out rights.
+		// Without the set-user-ID, set-group-ID and sticky bits: an archive must not grant privileges.
 		err = unix.Fchmod(fd, uint32(h.Mode&0o777))
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
@@ -223,15 +219,14 @@ func (u *unpacker) file(at int, base string, h *tar.Header, r io.Reader) error {
 	return setTime(at, base, h)
 }
 
-// setTime gives an entry the time that the archive has for it.
-// The time of a link is its own, not that of what it leads to.
+// setTime gives an entry the time from the archive. For a link it sets the link's own time, not the target's.
 func setTime(at int, base string, h *tar.Header) error {
 	ts := unix.NsecToTimespec(h.ModTime.UnixNano())
 	return unix.UtimesNanoAt(at, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// symlink unpacks a link that stays inside.
-// A link out is refused although nothing follows it now: a later member, or a command, would.
+// symlink unpacks a link that stays inside. It refuses a link that leads out, because a later member or a command
+// would follow it.
 func (u *unpacker) symlink(at int, name string, h *tar.Header) error {
 	if path.IsAbs(h.Linkname) || upAgain(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) {
 		return refuse(h.Name, "is a link that leads out of the directory")
@@ -242,7 +237,8 @@ func (u *unpacker) symlink(at int, name string, h *tar.Header) error {
 	return unix.Symlinkat(h.Linkname, at, path.Base(name))
 }
 
-// upAgain reports whether a path goes down and then up: where that leads depends on what is a link down there.
+// upAgain reports whether a path goes down and then up. The result of such a path depends on which names below are
+// links.
 func upAgain(to string) bool {
 	down := false
 	for part := range strings.SplitSeq(to, "/") {
@@ -254,9 +250,8 @@ func upAgain(to string) bool {
 	return false
 }
 
-// hardlink unpacks another name of a member that came before.
-// Only a regular file inside may be linked to: with a hard link to anything else, writing to one name
-// would change the other.
+// hardlink unpacks another name of an earlier member. It links only to a regular file inside: with a hard link to
+// anything else, a write to one name would change the other.
 func (u *unpacker) hardlink(at int, base string, h *tar.Header) error {
 	old, err := memberName(h.Linkname)
 	if err != nil {
@@ -275,7 +270,7 @@ func (u *unpacker) hardlink(at int, base string, h *tar.Header) error {
 	if err != nil {
 		return refuse(h.Name, "is a hard link to something that the archive does not hold")
 	}
-	if sameEntry(from, name, at, base) { // as tar has it of a file with two names that it was given twice
+	if sameEntry(from, name, at, base) { // tar writes this for a file that was given twice
 		return nil
 	}
 	if err := makeRoom(at, base, h.Name); err != nil {
@@ -284,7 +279,7 @@ func (u *unpacker) hardlink(at int, base string, h *tar.Header) error {
 	return unix.Linkat(from, name, at, base, 0)
 }
 
-// sameEntry reports whether two names are of one file already.
+// sameEntry reports whether two names already refer to the same file.
 func sameEntry(from int, name string, at int, base string) bool {
 	var a, b unix.Stat_t
 	return unix.Fstatat(from, name, &a, unix.AT_SYMLINK_NOFOLLOW) == nil &&
@@ -292,8 +287,8 @@ func sameEntry(from int, name string, at int, base string) bool {
 		a.Dev == b.Dev && a.Ino == b.Ino
 }
 
-// dates gives directories their modes and times, which unpacking into them changed.
-// From the last to the first, so that setting a directory's time comes after that of what is in it.
+// dates sets the modes and times of directories, which unpacking into them changed. It goes from the last to the
+// first, so that it sets a directory's time after its content's.
 func (u *unpacker) dates() error {
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		if err := u.date(u.dirs[i]); err != nil {
@@ -303,7 +298,7 @@ func (u *unpacker) dates() error {
 	return nil
 }
 
-// date finds the directory anew by its name, since keeping a descriptor for each would use them up.
+// date opens the directory again by name, because one descriptor per directory would use up the descriptors.
 func (u *unpacker) date(h *tar.Header) error {
 	name, err := memberName(h.Name)
 	if err != nil {
@@ -311,7 +306,7 @@ func (u *unpacker) date(h *tar.Header) error {
 	}
 	at, _, err := u.root.parent(name+"/.", false)
 	if err != nil {
-		return nil // it was replaced by a later member, and is that one's affair
+		return nil // a later member replaced it and has its own mode and time
 	}
 	defer unix.Close(at)
 	if err := unix.Fchmodat(at, ".", uint32(h.Mode&0o777), 0); err != nil {
@@ -320,8 +315,8 @@ func (u *unpacker) date(h *tar.Header) error {
 	return setTime(at, ".", h)
 }
 
-// explain adds to an error which member it is about and what was done before it.
-// The count tells a caller how far it came: what was unpacked before stays.
+// explain adds to an error the member's name and the number of members unpacked before. What was unpacked before
+// stays, so the count tells a caller how far it came.
 func (u *unpacker) explain(err error) error {
 	member := wire.CleanText(strings.ToValidUTF8(u.member, "\uFFFD"), 1024)
 	var e *proto.Error

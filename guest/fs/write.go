@@ -19,25 +19,25 @@ import (
 	"berth/proto"
 )
 
-// defaultMode is that of files which nothing says otherwise of.
+// defaultMode is the mode of files for which no mode is given.
 const defaultMode = 0o644
 
-// A newFile is a file while it is being written: a temporary one beside it, which takes its
-// place at the end. Until then it can be dropped without a trace.
+// newFile is a file that is being written: a temporary file beside the target, renamed at the end. Until then it can
+// be dropped without a trace.
 type newFile struct {
 	id     user.User
-	path   string // what it becomes, links followed
-	dir    int    // the directory that name and temp are in, or AT_FDCWD where these are whole paths
+	path   string // the target path, with links followed
+	dir    int    // the directory that name and temp are in, or AT_FDCWD if they are whole paths
 	name   string
 	temp   string
 	f      *os.File
-	sum    hash.Hash // nil: not wanted
+	sum    hash.Hash // nil: no hash requested
 	size   int64
 	opt    wire.WriteOptions
-	before *unix.Stat_t // the file that is there already, or nil
+	before *unix.Stat_t // the existing file, or nil
 }
 
-// createTemp makes the temporary file, and the directories above it.
+// createTemp makes the temporary file and its parent directories.
 func (s *FS) createTemp(id user.User, path string, opt wire.WriteOptions) (*newFile, error) {
 	in := &newFile{id: id, dir: unix.AT_FDCWD, opt: opt}
 	if opt.Hash {
@@ -64,7 +64,7 @@ func (s *FS) createTemp(id user.User, path string, opt wire.WriteOptions) (*newF
 	return in, nil
 }
 
-// placeAt makes in ready to be written to path, or to what path links to. The directories above are made.
+// placeAt prepares in to be written to path, or to the target of a link at path. It makes the parent directories.
 func (in *newFile) placeAt(path string) (err error) {
 	if in.path, err = target(path); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (in *newFile) placeAt(path string) (err error) {
 	return os.MkdirAll(filepath.Dir(in.path), 0o755)
 }
 
-// tempName is a name for a file that is not whole yet.
+// tempName returns a name for an incomplete file.
 func tempName() string { return ".berth-" + rand.Text() + ".tmp" }
 
 func (in *newFile) closeDir() {
@@ -87,14 +87,14 @@ func (in *newFile) closeDir() {
 	}
 }
 
-// examine looks at what is there, with the permission that writing it in place would need:
-// a rename needs none on the file itself.
+// examine checks the existing file, with the permission that a write in place would need. A rename needs no
+// permission on the file itself.
 func (in *newFile) examine() error {
 	f, st, err := openRegular(in.path, unix.O_WRONLY)
 	switch {
 	case isMissing(err):
 		return nil
-	case errors.Is(err, unix.ETXTBSY): // a running program may be replaced, and goes on with the old one
+	case errors.Is(err, unix.ETXTBSY): // a running program may be replaced; it continues with the old file
 		st = &unix.Stat_t{}
 		err = unix.Lstat(in.path, st)
 	}
@@ -111,16 +111,16 @@ func (in *newFile) examine() error {
 	return nil
 }
 
-// maxLinks is how many links a path may lead through, as in the kernel.
+// maxLinks is the maximum number of links on a path, as in the kernel.
 const maxLinks = 40
 
-// target follows the links at the end of path, so that writing to a link changes what it
-// leads to. What is at the end need not exist.
+// target follows the links at the end of path, so that a write to a link changes its target. The final target need
+// not exist.
 func target(path string) (string, error) {
 	for range maxLinks {
 		to, err := os.Readlink(path)
 		if errors.Is(err, unix.EINVAL) || isMissing(err) {
-			return path, nil // not a link, or nothing there
+			return path, nil // not a link, or missing
 		}
 		if err != nil {
 			return "", err
@@ -132,8 +132,8 @@ func target(path string) (string, error) {
 	return "", unix.ELOOP
 }
 
-// beyond is where the link at path leads, as the kernel goes there: ".." is the directory above the one that was
-// reached, which after a link is another than the one that the path names.
+// beyond returns where the link at path leads, as the kernel resolves it: ".." is the parent of the directory that
+// was reached. After a link, that differs from the parent in the path's text.
 func beyond(path, to string) (string, error) {
 	if !filepath.IsAbs(to) {
 		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
@@ -143,7 +143,7 @@ func beyond(path, to string) (string, error) {
 		to = dir + "/" + to
 	}
 	to = strings.TrimRight(to, "/")
-	last := strings.LastIndexByte(to, '/') + 1 // 0 where it leads to the root
+	last := strings.LastIndexByte(to, '/') + 1 // 0 if the link leads to the root
 	dir, err := filepath.EvalSymlinks("/" + to[:last])
 	if isMissing(err) {
 		return filepath.Clean("/" + to), nil // it is made with the file
@@ -151,7 +151,7 @@ func beyond(path, to string) (string, error) {
 	return filepath.Join(dir, to[last:]), err
 }
 
-// unchanged reports whether the file to be replaced is in the state that it was in.
+// unchanged reports whether the file to be replaced is still in the state was.
 func (in *newFile) unchanged(was *unix.Stat_t) bool {
 	var st unix.Stat_t
 	err := in.id.Do(func() error { return unix.Fstatat(in.dir, in.name, &st, unix.AT_SYMLINK_NOFOLLOW) })
@@ -176,7 +176,7 @@ func (in *newFile) drop() {
 	in.closeDir()
 }
 
-// commit puts the file into its place and describes it.
+// commit renames the temporary file to its target and describes it.
 func (in *newFile) commit() (proto.FileInfo, error) {
 	var fi proto.FileInfo
 	err := in.id.Do(func() error {
@@ -204,8 +204,7 @@ func (in *newFile) commit() (proto.FileInfo, error) {
 	return fi, in.f.Close()
 }
 
-// setModeAndOwner gives the temporary file the mode and, where root replaces a user's file, the owner that it shall
-// have.
+// setModeAndOwner sets the mode of the temporary file. If root replaces a user's file, it also sets the owner.
 func (in *newFile) setModeAndOwner() error {
 	mode := uint32(defaultMode)
 	if in.before != nil {
@@ -248,7 +247,7 @@ func (k *handler) write(id user.User, req *wire.Request, path string) error {
 	return k.conn.SendReply(in.commit())
 }
 
-// A body reads the frames of an upload.
+// body reads the frames of an upload.
 type body struct {
 	conn *wire.Conn
 	rest []byte
@@ -270,7 +269,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// WriteTo copies without another buffer between.
+// WriteTo copies without a further buffer.
 func (b *body) WriteTo(w io.Writer) (total int64, err error) {
 	for {
 		n, err := w.Write(b.rest)
@@ -306,8 +305,8 @@ func (b *body) fill() {
 	}
 }
 
-// fail ends an upload that cannot go on. If the connection is sound, the daemon is told why, and the
-// rest of what it sends until it hears that is thrown away.
+// fail ends an upload that cannot go on. If the connection is usable, fail tells the daemon why, and discards the
+// data that the daemon sends until it receives that.
 func (b *body) fail(k *handler, why error) error {
 	if b.err != nil && b.err != io.EOF {
 		return b.err
@@ -325,7 +324,7 @@ func (b *body) fail(k *handler, why error) error {
 	return nil
 }
 
-// hash sums files up. Those that cannot be are left empty.
+// hash hashes files. It leaves the result empty for files that cannot be hashed.
 func (s *FS) hash(id user.User, paths [][]byte) ([]string, error) {
 	sums := make([]string, len(paths))
 	for i, raw := range paths {
@@ -338,7 +337,8 @@ func (s *FS) hash(id user.User, paths [][]byte) ([]string, error) {
 	return sums, nil
 }
 
-// hashFile is the SHA-256 of a regular file in hex, or "". No link leads it anywhere: it is for the daemon's own books.
+// hashFile returns the SHA-256 of a regular file in hex, or "". It follows no link, because the daemon uses the
+// result for its manifest index.
 func (s *FS) hashFile(id user.User, path string) string {
 	f, st, err := s.fileNoLinks(id, path)
 	if err != nil {
@@ -351,12 +351,12 @@ func (s *FS) hashFile(id user.User, path string) string {
 	sum := sha256.New()
 	buf := output.NewBuffer()
 	defer buf.Free()
-	// A file that grows is summed up to the size it had.
+	// A growing file is hashed up to the size that it had.
 	if _, err := io.CopyBuffer(onlyWriter{sum}, io.LimitReader(f, st.Size), buf.Data()); err != nil {
 		return ""
 	}
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// An onlyWriter hides other methods, so that io.CopyBuffer uses the buffer.
+// onlyWriter hides other methods, so that io.CopyBuffer uses the buffer.
 type onlyWriter struct{ io.Writer }
