@@ -52,7 +52,7 @@ func removeTree(path string) error {
 // remover removes one tree.
 type remover struct {
 	top   int    // the tree's top directory; deep directories are moved to it
-	mark  string // name prefix of moved directories, unique to this removal
+	mark  string // random part of the names of moved directories, unique to this removal
 	moved int
 }
 

@@ -102,7 +102,7 @@ type Exit struct {
 	PeakBytes int64 `json:"peak,omitempty"`
 	// the persistent shell ended; the next call starts a new one
 	ShellEnded bool `json:"ended,omitempty"`
-	// proto.Fingerprint of Command.Job at its end; "" if that was not looked at
+	// proto.Fingerprint of Command.Job at its end; "" if it was not computed
 	Seen string        `json:"seen,omitempty"`
 	Ago  time.Duration `json:"ago,omitempty"` // for a kept command: time between its end and this report
 }
