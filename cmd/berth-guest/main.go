@@ -111,7 +111,7 @@ func run(ctx context.Context, cfg config) error {
 	return pid1.Serve(ctx, ln, opt)
 }
 
-// begin prepares the container and opens the listener. A waking guest skips it, because it has already done both.
+// begin prepares the container and opens the listener. For a waking guest it restores the earlier listener instead.
 func begin(log *slog.Logger, cfg config, opt *pid1.ServerOptions) (ln net.Listener, err error) {
 	if cfg.woken != "" {
 		ln, opt.Conn, opt.Past, err = awake(cfg.woken)
