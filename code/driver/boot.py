@@ -1,6 +1,7 @@
-# Runs cells of Python and tells their results; code/protocol.go has what it says and reads. It is compiled at every start of an
-# interpreter, which is most of what berth adds to that, so it imports nothing that a bare one has not got already. What a result needs
-# beyond its repr is in rich.py, which comes as an argument and is compiled at its first use.
+# Runs cells of Python and reports their results. code/protocol.go defines the protocol. Each start of an interpreter
+# compiles this file, and that is most of the start time that berth adds. So the file imports only modules that a bare
+# interpreter has already loaded. rich.py makes the results that need more than their repr. It comes as an argument and
+# is compiled at its first use.
 def boot():
     import sys
     import posix
@@ -15,7 +16,7 @@ def boot():
         def __init__(self, rich):
             self.source, self.module = rich, None
             self.pid = posix.getpid()
-            # Copies that programs started by a cell do not get, and that stay where it redirects its own.
+            # Programs that a cell starts do not inherit these copies. They also stay when a cell redirects its own.
             self.input, self.out, self.err = posix.dup(0), posix.dup(1), posix.dup(2)
             null = posix.open("/dev/null", posix.O_RDONLY)
             posix.dup2(null, 0)
@@ -49,7 +50,7 @@ def boot():
             self.once = mode == b"once"
             return self.read(int(size)).decode("utf-8", "replace")
 
-        # put tells one thing, in pieces that no other process can write into.
+        # put writes one record, in pieces that are small enough for an atomic write.
         def put(self, kind, data=b"", to=None):
             if posix.getpid() != self.pid:
                 return
@@ -92,7 +93,7 @@ def boot():
                 except Exception:
                     pass
 
-        # find_spec is asked for every module, and finds none: it is how the driver learns of two in time.
+        # find_spec sees the import of every module. It wraps the loaders of two modules, and finds no others.
         def find_spec(self, name, path=None, target=None):
             if name == "matplotlib.pyplot" or name == "linecache":
                 return self.rich().wrap(name, path)
@@ -123,7 +124,7 @@ def boot():
                         self.main.__dict__["_"] = value
                     self.show(value)
 
-        # cell runs one and gives back how it exits: None is not at all.
+        # cell runs one cell and returns its SystemExit and its other exception, each None if it was not raised.
         def cell(self, text):
             exits = failed = None
             try:
@@ -136,7 +137,7 @@ def boot():
                 exits = e
             except BaseException as e:
                 failed = e
-            if posix.getpid() != self.pid:  # a fork of the cell that came to its end
+            if posix.getpid() != self.pid:  # a process that the cell forked has reached the end
                 self.flush()
                 posix._exit(0 if exits is None and failed is None else 1)
             if failed is not None:
@@ -154,7 +155,7 @@ def boot():
                     raise exits
                 if self.once:
                     return sys.exit(1) if failed is not None else None
-                # An interrupt that comes when the cell has ended is for nobody.
+                # Ignore interrupts that arrive after the end of the cell.
                 handler = _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
                 self.flush()
                 self.put(b"z", b"", self.err)

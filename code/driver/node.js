@@ -1,6 +1,6 @@
-// Runs cells of JavaScript and TypeScript and tells their results; code/protocol.go has what it says and reads. Requests come on file
-// descriptor 3. Cells are evaluated by the inspector of this very process, which knows what a console needs: await at the top level, and
-// declarations that may be repeated.
+// Runs cells of JavaScript and TypeScript and reports their results. code/protocol.go defines the protocol. Requests
+// come on file descriptor 3. The inspector of this same process evaluates the cells, because it supports what a console
+// needs: await at the top level, and repeated declarations.
 'use strict'
 ;(() => {
   const fs = require('fs')
@@ -16,7 +16,7 @@
   const here = Module.createRequire(path.join(process.cwd(), 'cell.js'))
   let mark, name, once, running
 
-  // put tells one thing, in pieces that no other process can write into.
+  // put writes one record, in pieces that are small enough for an atomic write.
   const put = (kind, data = '', fd = 1) => {
     const bytes = Buffer.from(data)
     for (let at = 0; at === 0 || at < bytes.length; at += 3900) {
@@ -25,7 +25,7 @@
     }
   }
 
-  // A pipe that is full says so where somebody made it non-blocking.
+  // write writes all bytes. A full pipe gives EAGAIN if user code made it non-blocking; write then retries after 1 ms.
   const write = (fd, bytes) => {
     while (bytes.length > 0) {
       try {
@@ -60,7 +60,7 @@
     parts(kind, list)
   }
 
-  // stack is an error's, down to the cell: what stands below is the driver's.
+  // stack returns an error's stack down to the cell, without the driver's frames below it.
   const stack = error => {
     const text = String(error.stack)
     const lines = text.split('\n')
@@ -68,7 +68,8 @@
     lines.forEach((line, i) => {
       if (line.includes('<cell-')) last = i
     })
-    const driver = (line, i) => /^\s+at /.test(line) && (i > last ? last >= 0 || /node:|\[eval\]|evalmachine/.test(line) : /node:internal/.test(line))
+    const driver = (line, i) => /^\s+at /.test(line) &&
+      (i > last ? last >= 0 || /node:|\[eval\]|evalmachine/.test(line) : /node:internal/.test(line))
     return lines.filter((line, i) => !driver(line, i)).join('\n')
   }
 
@@ -85,28 +86,36 @@
   }
 
   const post = (method, params) =>
-    new Promise((resolve, reject) => session.post(method, params, (e, r) => (e ? reject(new Error(e.message)) : resolve(r))))
+    new Promise((resolve, reject) =>
+      session.post(method, params, (e, r) => (e ? reject(new Error(e.message)) : resolve(r))))
 
-  // real is the value that the inspector speaks of.
+  // real returns the value that an inspector's remote object stands for.
   const real = async remote => {
     if (remote.objectId) {
-      await post('Runtime.callFunctionOn', { functionDeclaration: 'function () { globalThis[Symbol.for("berth")].value = this }', objectId: remote.objectId })
+      await post('Runtime.callFunctionOn', {
+        functionDeclaration: 'function () { globalThis[Symbol.for("berth")].value = this }',
+        objectId: remote.objectId
+      })
       await post('Runtime.releaseObject', { objectId: remote.objectId })
       const { value } = box
       box.value = undefined
       return remote.type === 'symbol' ? value.valueOf() : value
     }
     if (remote.unserializableValue === undefined) return remote.value
-    return remote.type === 'bigint' ? BigInt(remote.unserializableValue.slice(0, -1)) : Number(remote.unserializableValue)
+    return remote.type === 'bigint'
+      ? BigInt(remote.unserializableValue.slice(0, -1))
+      : Number(remote.unserializableValue)
   }
 
-  // What an import can be beside, so that none is found in a text or a comment; then imports at the beginning of a line, those that are calls, and
-  // exports, which nobody takes.
+  // statement first matches comments and strings, so it finds no import inside one. Then it matches import statements
+  // at the beginning of a line, import calls, and the export keyword, which imports drops.
   const texts = String.raw`\/\*[\s\S]*?\*\/|\/\/.*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|` + '`(?:\\\\.|[^`\\\\])*`'
   const from = String.raw`(['"])([^'"\n]+)`
-  const statement = new RegExp(`${texts}|^[ \\t]*import\\s+(?:([\\w$*\\s,{}]+?)\\s*from\\s*)?${from}\\2[ \\t]*;?|(?<![\\w.$])import\\s*\\(|^export\\s+(?:default\\s+)?(?=(?:const|let|var|function|class|async)\\b)`, 'gm')
+  const statement = new RegExp(
+    `${texts}|^[ \\t]*import\\s+(?:([\\w$*\\s,{}]+?)\\s*from\\s*)?${from}\\2[ \\t]*;?|(?<![\\w.$])import\\s*\\(|` +
+    '^export\\s+(?:default\\s+)?(?=(?:const|let|var|function|class|async)\\b)', 'gm')
 
-  // imports makes what only a module may have into what a cell may: modules that are awaited.
+  // imports replaces import statements, which only a module may have, by awaited import calls, which a cell may have.
   const imports = code => {
     if (!/import|export/.test(code)) return code
     return code.replace(statement, (all, what, _, module) => {
@@ -125,7 +134,8 @@
     })
   }
 
-  // javascript is TypeScript without its types, by whichever compiler the image has.
+  // javascript returns TypeScript code without its types. It uses the compiler that the image has: esbuild or
+  // typescript.
   let compile
   const javascript = code => {
     compile ??= compiler()
@@ -145,26 +155,43 @@
     if (esbuild) {
       return code => {
         try {
-          return esbuild.transformSync(code, { loader: 'ts', target: 'es2022', sourcefile: name, logLevel: 'silent', tsconfigRaw: { compilerOptions: { verbatimModuleSyntax: true } } }).code
+          return esbuild.transformSync(code, {
+            loader: 'ts',
+            target: 'es2022',
+            sourcefile: name,
+            logLevel: 'silent',
+            tsconfigRaw: { compilerOptions: { verbatimModuleSyntax: true } }
+          }).code
         } catch (e) {
           const at = e.errors?.[0]
-          throw at ? Object.assign(new SyntaxError(at.text), { stack: `${name}:${at.location?.line}\n${at.location?.lineText}\nSyntaxError: ${at.text}` }) : e
+          throw at
+            ? Object.assign(new SyntaxError(at.text), {
+              stack: `${name}:${at.location?.line}\n${at.location?.lineText}\nSyntaxError: ${at.text}`
+            })
+            : e
         }
       }
     }
     const ts = found('typescript')
-    if (!ts?.transpileModule) { // its version 7 has none
+    if (!ts?.transpileModule) { // typescript 7 has no transpileModule
       write(2, Buffer.from('berth: typescript is missing\n'))
       process.exit(127)
     }
     return code => {
-      const options = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext, isolatedModules: true, verbatimModuleSyntax: true }
+      const options = {
+        target: ts.ScriptTarget.ES2022,
+        module: ts.ModuleKind.ESNext,
+        isolatedModules: true,
+        verbatimModuleSyntax: true
+      }
       const out = ts.transpileModule(code, { compilerOptions: options, reportDiagnostics: true, fileName: 'cell.ts' })
       const bad = out.diagnostics?.find(d => d.category === ts.DiagnosticCategory.Error)
       if (bad) {
         const { line } = bad.file.getLineAndCharacterOfPosition(bad.start)
         const text = ts.flattenDiagnosticMessageText(bad.messageText, '\n')
-        throw Object.assign(new SyntaxError(text), { stack: `${name}:${line + 1}\n${code.split('\n')[line]}\nSyntaxError: ${text}` })
+        throw Object.assign(new SyntaxError(text), {
+          stack: `${name}:${line + 1}\n${code.split('\n')[line]}\nSyntaxError: ${text}`
+        })
       }
       return out.outputText.replace(/^export \{\};?$/m, '')
     }
@@ -176,10 +203,14 @@
     ended.catch(() => {})
     let begun
     box.begin = () => {
-      begun = post('Runtime.evaluate', { expression: `${code}\n//# sourceURL=${name}`, replMode: true, awaitPromise: true })
-      begun.catch(() => {}) // nobody waits for it once the cell was interrupted
+      begun = post('Runtime.evaluate', {
+        expression: `${code}\n//# sourceURL=${name}`,
+        replMode: true,
+        awaitPromise: true
+      })
+      begun.catch(() => {}) // an interrupted cell leaves its rejection unhandled
     }
-    // A script that the process runs can be interrupted, with all that it calls.
+    // breakOnSigint interrupts only a script of vm and what it calls, so the cell begins inside one.
     try {
       vm.runInThisContext('globalThis[Symbol.for("berth")].begin()', { breakOnSigint: !once })
     } catch (e) {
@@ -189,12 +220,16 @@
     if (!thrown) return real(result)
     const error = thrown.exception ? await real(thrown.exception) : new Error(thrown.text)
     if (util.types.isNativeError(error) && !String(error.stack).includes('<cell-')) {
-      error.stack = `${name}:${thrown.lineNumber + 1}\n${code.split('\n')[thrown.lineNumber] ?? ''}\n${error.name}: ${error.message}`
+      error.stack = `${name}:${thrown.lineNumber + 1}\n${code.split('\n')[thrown.lineNumber] ?? ''}\n` +
+        `${error.name}: ${error.message}`
     }
     throw error
   }
 
-  const interruption = () => Object.assign(new Error('the cell was interrupted'), { name: 'Interrupted', stack: 'Interrupted: the cell was interrupted' })
+  const interruption = () => Object.assign(new Error('the cell was interrupted'), {
+    name: 'Interrupted',
+    stack: 'Interrupted: the cell was interrupted'
+  })
 
   const run = async code => {
     let failed = false
@@ -230,7 +265,7 @@
     once = r.mode === 'once'
   }
 
-  // program runs the one cell that is to come as node runs a file: until nothing is left to do.
+  // program runs a single cell as node runs a file: the process ends when its event loop is empty.
   const program = async code => {
     const uncaught = e => {
       fail(e)
@@ -240,21 +275,28 @@
     if (await run(code)) process.exit(1)
   }
 
-  // supply gives cells the tools of their session, by names that nothing else has.
+  // supply adds the session's tools to the global names, except where a name is taken.
   let toolbox
   const supply = async () => {
     try {
       toolbox ??= here('/.berth/tools/node/tools')
       await toolbox[Symbol.for('berth')](globalThis, toolbox)
-    } catch {} // the container has not got them
+    } catch {} // the container does not have the tools
   }
 
-  // equip gives cells what the main file of a program has. It is done late: node puts back what it finds when this script is over.
+  // equip gives cells the names that the main file of a program has. It runs late, because node restores these names at
+  // the end of this script.
   const equip = () => {
     const main = new Module('.')
     Object.defineProperty(here, 'main', { value: main })
-    const given = { module: main, exports: main.exports, require: here, display: (...values) => values.forEach(value => show(value, 'display')) }
-    for (const [key, value] of Object.entries(given)) Object.defineProperty(globalThis, key, { value, writable: true, configurable: true })
+    const given = {
+      module: main,
+      exports: main.exports,
+      require: here,
+      display: (...values) => values.forEach(value => show(value, 'display'))
+    }
+    for (const [key, value] of Object.entries(given))
+      Object.defineProperty(globalThis, key, { value, writable: true, configurable: true })
   }
 
   const serve = async () => {
@@ -267,7 +309,8 @@
       if (once) return program(r.code)
       if (r.number === '1') {
         process.on('SIGINT', () => running?.(interruption()))
-        process.on('uncaughtException', e => write(2, Buffer.from(`Uncaught ${e?.stack ? stack(e) : util.inspect(e)}\n`)))
+        process.on('uncaughtException', e =>
+          write(2, Buffer.from(`Uncaught ${e?.stack ? stack(e) : util.inspect(e)}\n`)))
       }
       await run(r.code)
       put('z', '', 2)
@@ -276,7 +319,9 @@
     process.exit(0)
   }
 
-  const box = { import: name => name === 'tools' && toolbox ? toolbox : import(/^\.{0,2}\//.test(name) ? path.resolve(name) : name) }
+  const box = {
+    import: name => name === 'tools' && toolbox ? toolbox : import(/^\.{0,2}\//.test(name) ? path.resolve(name) : name)
+  }
   Object.defineProperty(globalThis, Symbol.for('berth'), { value: box })
   session.connect()
   process.argv.splice(1)

@@ -1,4 +1,5 @@
-# The part of the driver for Python that few cells need: values that are more than their repr, figures, tracebacks and await.
+# The part of the Python driver that few cells need: values with more forms than their repr, figures, tracebacks and
+# await.
 import _frozen_importlib_external as machinery
 import sys
 
@@ -10,9 +11,10 @@ TOOLS = "/.berth/tools/python/tools.py"
 
 driver = loop = toolbox = None
 
-# What objects say that they can be, by the method that notebooks ask.
+# Media types by the method that notebooks call to get them.
 METHODS = {
-    "_repr_html_": "text/html", "_repr_markdown_": "text/markdown", "_repr_latex_": "text/latex", "_repr_json_": "application/json",
+    "_repr_html_": "text/html", "_repr_markdown_": "text/markdown", "_repr_latex_": "text/latex",
+    "_repr_json_": "application/json",
     "_repr_svg_": "image/svg+xml", "_repr_png_": "image/png", "_repr_jpeg_": "image/jpeg",
 }
 
@@ -23,7 +25,10 @@ def begin(d):
 
 
 def equip():
-    """equip gives cells the tools of their session, by names that nothing else has. A module of the code's own that is called tools stays what it is."""
+    """equip puts the session's tools into builtins, except where a name is taken.
+
+    It does not replace a module of the user's own that is called tools.
+    """
     global toolbox
     import builtins
     try:
@@ -38,12 +43,12 @@ def equip():
                     exec(compile(f.read(), TOOLS, "exec"), scope)
                 toolbox = scope["module"]
         toolbox.__equip__(vars(builtins))
-    except (OSError, AttributeError):  # the container has not got them, or somebody has replaced them
+    except (OSError, AttributeError):  # the container does not have the tools, or user code replaced them
         pass
 
 
 def text(value):
-    """text is a value's text, or bytes as base64, as far as it fits."""
+    """text returns a string cut to LONGEST characters, or bytes as base64."""
     if isinstance(value, (bytes, bytearray)):
         import base64
         return base64.b64encode(value).decode()
@@ -53,7 +58,7 @@ def text(value):
 
 
 def encoded(value, **options):
-    """encoded is a value as JSON, or None where it is not JSON's."""
+    """encoded returns a value as JSON, or None if JSON cannot express it or the text exceeds LONGEST."""
     import json
     try:
         out = json.dumps(value, allow_nan=False, **options)
@@ -63,7 +68,7 @@ def encoded(value, **options):
 
 
 def mime(value):
-    """mime is all that a value can be shown as, by media type."""
+    """mime returns all forms of a value by media type."""
     kind = type(value)
     if figure(value):
         return drawn(value)
@@ -81,7 +86,7 @@ def mime(value):
 
 
 def bundle(parts):
-    """bundle is what an object said that it is, as texts. Some methods give metadata beside the data."""
+    """bundle returns an object's own forms as texts. It drops the metadata that some methods add to the data."""
     if isinstance(parts, tuple):
         parts = parts[0]
     out = {}
@@ -98,18 +103,20 @@ def bundle(parts):
 
 
 def table(frame):
-    """table is the first rows of a pandas frame or series, with the types of its columns."""
+    """table returns the first rows and columns of a pandas frame or series, with the types of the columns."""
     import json
     if frame.ndim == 1:
         frame = frame.to_frame()
     part = frame.iloc[:ROWS, :COLUMNS]
     try:
         split = json.loads(part.to_json(orient="split", date_format="iso", default_handler=str))
-    except (TypeError, ValueError, OverflowError):  # names that are there twice, types that pandas cannot write
-        split = {"index": [str(i) for i in part.index], "data": [[str(v) for v in row] for row in part.itertuples(index=False)]}
+    except (TypeError, ValueError, OverflowError):  # duplicate names, or types that pandas cannot write
+        split = {"index": [str(i) for i in part.index],
+                 "data": [[str(v) for v in row] for row in part.itertuples(index=False)]}
     return encoded({
         "columns": [{"name": str(name), "dtype": str(dtype)} for name, dtype in zip(part.columns, part.dtypes)],
-        "index": split["index"], "rows": split["data"], "total_rows": int(frame.shape[0]), "total_columns": int(frame.shape[1]),
+        "index": split["index"], "rows": split["data"],
+        "total_rows": int(frame.shape[0]), "total_columns": int(frame.shape[1]),
     }, default=str)
 
 
@@ -119,7 +126,7 @@ def figure(value):
 
 
 def drawn(fig):
-    """drawn is a figure as an image. It is closed, so that the end of the cell does not show it again."""
+    """drawn returns a figure as an image. It closes the figure, so finish does not show it again."""
     import io
     out = io.BytesIO()
     parts = {"text/plain": repr(fig)}
@@ -139,7 +146,7 @@ def finish():
 
 
 class Wrapped:
-    """Wrapped is a module's loader that calls then once the module is there."""
+    """Wrapped is a module's loader that calls then after it has loaded the module."""
 
     def __init__(self, loader, then):
         self.loader, self.then = loader, then
@@ -157,7 +164,7 @@ class Wrapped:
 
 
 def wrap(name, path):
-    """wrap has the driver act once a module is imported."""
+    """wrap returns a module's spec with a loader that calls the driver after the import."""
     spec = machinery.PathFinder.find_spec(name, path)
     if spec is not None and spec.loader is not None:
         spec.loader = Wrapped(spec.loader, imported_pyplot if name == "matplotlib.pyplot" else lambda _: remember())
@@ -173,7 +180,7 @@ def imported_pyplot(pyplot):
 
 
 def remember():
-    """remember has tracebacks find the lines of cells."""
+    """remember puts the source of all cells into linecache, so tracebacks show their lines."""
     cache = getattr(sys.modules.get("linecache"), "cache", None)
     if cache is not None:
         for name, source in driver.texts.items():
@@ -181,7 +188,7 @@ def remember():
 
 
 def wait(coroutine):
-    """wait runs a cell that awaits, in one loop for all cells."""
+    """wait runs the coroutine of a cell, in one loop for all cells."""
     global loop
     import asyncio
     if loop is None or loop.is_closed():
@@ -197,7 +204,7 @@ def wait(coroutine):
 
 
 def own(stack):
-    """own leaves out the frames above the cell's."""
+    """own removes the frames above the cell's from a stack."""
     for n, frame in enumerate(stack):
         if frame.filename.startswith("<cell "):
             del stack[:n]
@@ -207,7 +214,7 @@ def own(stack):
 
 
 def fail(error):
-    """fail tells how a cell failed."""
+    """fail reports the exception of a cell."""
     import linecache
     import traceback
     remember()

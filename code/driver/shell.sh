@@ -12,7 +12,7 @@ __berth_end() {
 	__berth_put z '' >&2
 	__berth_put z ''
 }
-# An interrupt goes on with the outermost loop, which is this one, and so leaves the cell wherever it is.
+# An interrupt continues the outermost loop, which is this one, and so leaves the cell at any point.
 while
 	__berth_end
 	read -r __berth_nonce __berth_number __berth_mode __berth_size <&3
