@@ -1,17 +1,20 @@
-// The tools that this session may call, as functions: await tools.fetch(u), await tools['fetch'](u); await tools() lists them. Nothing here is secret and nothing is decided
-// here: the daemon has the list, and judges each call. Calls that are made in one go are one request.
+// The tools that this session may call, as functions: await tools.fetch(u), await tools['fetch'](u); await tools()
+// lists them. This file holds no secrets and makes no decisions: the daemon has the list and checks each call. Calls
+// that code makes without waiting between them share one request.
 'use strict'
 const http = require('http')
 const { randomUUID } = require('crypto')
 
-const BATCH = 64 // calls of one request, which is what the daemon takes
-const REQUESTS = 3 // at once, so that their calls are fewer than the 256 that the daemon has under way; more wait
-const LARGEST = 1 << 20 // bytes of an input, which is what the daemon takes
-const FULL = 8 << 20 // bytes of the calls of one request: the daemon takes 16 MiB, but has 32 MiB under way, and these are to be room for REQUESTS
-const PATIENCE = 300e3 // ms for which a daemon that does not answer is tried again, since it last did
-const PAUSE = 1000 // ms of the longest pause before that
+const BATCH = 64 // maximum calls of one request; the daemon's limit
+const REQUESTS = 3 // concurrent requests: their calls stay below the daemon's limit of 256; further requests wait
+const LARGEST = 1 << 20 // maximum bytes of an input; the daemon's limit
+// Maximum bytes of the calls of one request. The daemon accepts 16 MiB a request and 32 MiB in all requests under way,
+// which has to suffice for REQUESTS requests.
+const FULL = 8 << 20
+const PATIENCE = 300e3 // ms of retries since the daemon's last answer
+const PAUSE = 1000 // ms of the longest pause between two tries
 
-// Errors have the names that they have in Python, since the daemon speaks of those.
+// Errors have Python's names, because the daemon uses those.
 const errors = {}
 for (const name of ['PermissionError', 'NameError', 'ValueError', 'TimeoutError', 'RuntimeError']) {
   errors[name] = { [name]: class extends Error {
@@ -21,21 +24,21 @@ for (const name of ['PermissionError', 'NameError', 'ValueError', 'TimeoutError'
 
 const statuses = { 400: 'ValueError', 401: 'PermissionError', 403: 'PermissionError', 413: 'ValueError' }
 
-// Broken says that a connection ended before everything was answered.
+// Broken means that the connection ended before the daemon answered everything.
 class Broken extends Error {}
 
-// refusal is the error for a response that is none of calls.
+// refusal returns the error for a response with another status than 200.
 const refusal = (status, body) => {
   let failure
   try {
     failure = JSON.parse(body).error
   } catch {}
   const said = failure?.message ?? `the daemon answered with status ${status}`
-  if (status === 429 || status === 503) return new Broken(said) // it is busy, or on its way out or in
+  if (status === 429 || status === 503) return new Broken(said) // the daemon is busy, stopping or starting
   return new (errors[failure?.type] ?? errors[statuses[status]] ?? errors.RuntimeError)(said)
 }
 
-// ask makes a request and gives the lines of its answer to each as they come.
+// ask makes a request and calls each with the lines of its answer as they come.
 const ask = (method, path, body, each, wait) => new Promise((resolve, reject) => {
   let url
   try {
@@ -79,29 +82,32 @@ const ask = (method, path, body, each, wait) => new Promise((resolve, reject) =>
   req.end(body)
 })
 
-// given is an input as JSON. One that is too large is refused here, in the daemon's words: no request has room for it.
+// given returns an input as JSON. It rejects an input that is too large, with the daemon's message, because no request
+// has room for it.
 const given = (name, input) => {
   let text
   try {
-    text = JSON.stringify(input, (key, value) => (value instanceof Set ? [...value] : value instanceof Map ? Object.fromEntries(value) : value))
+    text = JSON.stringify(input, (key, value) =>
+      (value instanceof Set ? [...value] : value instanceof Map ? Object.fromEntries(value) : value))
     if (text === undefined) throw new TypeError('they say that they are nothing')
   } catch (e) {
     throw new errors.ValueError(`tool ${name}: the arguments are not JSON: ${e.message}`)
   }
-  if (Buffer.byteLength(text) > LARGEST) throw new errors.ValueError(`an input has at most ${LARGEST} bytes; put what is larger into a file`)
+  if (Buffer.byteLength(text) > LARGEST)
+    throw new errors.ValueError(`an input has at most ${LARGEST} bytes; put what is larger into a file`)
   return text
 }
 
 let collected = []
 
-// call has the daemon call a tool, with all that are called before the loop would wait.
+// call asks the daemon to call a tool, in one request with all calls made before the event loop waits.
 const call = (name, input) => new Promise((resolve, reject) => {
   const id = randomUUID()
   const text = `{"id":"${id}","tool":${JSON.stringify(name)},"input":${given(name, input)}}`
   if (collected.push({ id, text, size: Buffer.byteLength(text), resolve, reject }) === 1) setImmediate(flush)
 })
 
-// flush cuts what was collected into requests that the daemon takes.
+// flush splits the collected calls into requests within the daemon's limits.
 const flush = () => {
   let list = []
   let left = FULL
@@ -122,7 +128,7 @@ const flush = () => {
 const queue = []
 let underWay = 0
 
-// next makes requests of what is queued, as many as there may be.
+// next sends queued requests, at most REQUESTS at a time.
 const next = () => {
   for (; underWay < REQUESTS && queue.length > 0; underWay++) {
     send(queue.shift()).finally(() => {
@@ -134,14 +140,15 @@ const next = () => {
 
 const lost = e => new errors.RuntimeError(`the tools cannot be reached: ${e.message}`)
 
-// retries waits before a request is made again, unless it was tried for long enough.
+// retries waits before a retry, and throws after PATIENCE.
 const retries = () => {
   let since, pause
   return {
     answered: () => { since = undefined },
     after: (began, e) => {
       const now = Date.now()
-      if (since === undefined || now - began > PAUSE) [since, pause] = [now, 25] // it waited for its answer, perhaps for a day: whatever broke it is new
+      // The request may have waited for its answer for a day. Then this is a new failure.
+      if (since === undefined || now - began > PAUSE) [since, pause] = [now, 25]
       if (now - since > PATIENCE) throw lost(e)
       pause = Math.min(2 * pause, PAUSE)
       return new Promise(resolve => setTimeout(resolve, pause))
@@ -149,7 +156,7 @@ const retries = () => {
   }
 }
 
-// send makes one request, again with the same ids where the connection breaks: the daemon knows them.
+// send makes one request. If the connection breaks, it repeats the request with the same ids, which the daemon knows.
 const send = async list => {
   const waiting = new Map(list.map(one => [one.id, one]))
   const again = retries()
@@ -178,10 +185,10 @@ const send = async list => {
   }
 }
 
-let known = new Map() // what the daemon says of each tool, by name
+let known = new Map() // the daemon's description of each tool, by name
 const made = new Map() // a function for each name
 
-// refresh asks the daemon for the list, once for all who want it at the same time.
+// refresh gets the list from the daemon. Concurrent callers share one request.
 let refreshing
 const refresh = wait => {
   refreshing ??= load(wait).finally(() => { refreshing = undefined })
@@ -208,15 +215,17 @@ const load = async wait => {
 
 const identifier = name => name.replace(/[^\p{ID_Continue}$]/gu, '_')
 
-// find is what the daemon says of a tool, by its name or as an identifier has it.
+// find returns the daemon's description of a tool by its name or its identifier.
 const find = name => {
   const same = [...known.keys()].filter(n => identifier(n) === name)
   return known.get(name) ?? (same.length === 1 ? known.get(same[0]) : undefined)
 }
 
-const isObject = value => value !== null && typeof value === 'object' && !Array.isArray(value) && !(value instanceof Map)
+const isObject = value =>
+  value !== null && typeof value === 'object' && !Array.isArray(value) && !(value instanceof Map)
 
-// input is what a call means: positions are the schema's properties in their order, and one object may be all of it, or what comes last the rest.
+// input returns the input of a call. Positional arguments are the schema's properties in their order. A single object
+// may be the whole input, and a last object may hold the remaining properties.
 const input = (tool, args) => {
   const properties = tool.input_schema?.properties ?? {}
   const names = Object.keys(properties)
@@ -225,16 +234,18 @@ const input = (tool, args) => {
   const has = (value, from) => required.every(n => n in value || names.indexOf(n) < from)
   const takes = i => [undefined, 'object'].includes(properties[names[i]]?.type)
   const last = args.length - 1
-  if (last === 0 && isObject(args[0]) && (names.length === 0 || (fits(args[0]) && has(args[0], 0)) || !takes(0))) return args[0]
+  if (last === 0 && isObject(args[0]) && (names.length === 0 || (fits(args[0]) && has(args[0], 0)) || !takes(0)))
+    return args[0]
   const rest = last > 0 && fits(args[last]) && (last >= names.length || !takes(last)) ? args[last] : undefined
   const values = rest ? args.slice(0, last) : args
-  if (values.length > names.length) throw new TypeError(`${tool.name}() takes ${names.length} arguments, but ${values.length} were given`)
+  if (values.length > names.length)
+    throw new TypeError(`${tool.name}() takes ${names.length} arguments, but ${values.length} were given`)
   const out = { ...rest }
   values.forEach((value, i) => { if (value !== undefined) out[names[i]] = value })
   return out
 }
 
-// proxy is the function for a name, whoever may call it: the daemon says no to what is not on its list.
+// proxy returns the function for any name. The daemon rejects calls of tools that are not on its list.
 const proxy = name => {
   if (made.has(name)) return made.get(name)
   const run = async (...args) => {
@@ -243,13 +254,16 @@ const proxy = name => {
     return tool ? call(tool.name, input(tool, args)) : call(name, isObject(args[0]) ? args[0] : {})
   }
   Object.defineProperty(run, 'name', { value: name })
-  Object.defineProperty(run, 'toString', { value: () => `async function ${name}(${Object.keys(find(name)?.input_schema?.properties ?? {}).join(', ')}) { /* ${find(name)?.description ?? 'a tool'} */ }` })
+  Object.defineProperty(run, 'toString', {
+    value: () => `async function ${name}(${Object.keys(find(name)?.input_schema?.properties ?? {}).join(', ')}) ` +
+      `{ /* ${find(name)?.description ?? 'a tool'} */ }`
+  })
   made.set(name, run)
   return run
 }
 
-// equip puts the tools into a namespace where nothing has their names, and takes out those that are gone. fetch alone is put in the place of what
-// Node has by that name, as who lists a tool called so means it.
+// equip adds the tools to a namespace, except where a name is taken, and removes tools that are gone. Only a tool
+// called fetch replaces Node's own function, because a caller who lists that name means the tool.
 const equipped = new Map()
 const equip = async (names, module) => {
   await refresh(5000).catch(() => {})
@@ -268,15 +282,18 @@ const equip = async (names, module) => {
 }
 const nodes = globalThis.fetch
 
-// What nobody means by a tool's name: who awaits or inspects the module asks for them.
-const asked = new Set(['then', 'default', 'length', 'name', 'apply', 'call', 'bind', 'toString', 'constructor', 'toJSON', 'prototype', '__esModule', 'module.exports'])
+// Names that await and inspection read from the module. They mean a tool only if the daemon lists one of that name.
+const asked = new Set([
+  'then', 'default', 'length', 'name', 'apply', 'call', 'bind', 'toString', 'constructor', 'toJSON', 'prototype',
+  '__esModule', 'module.exports'
+])
 
-// list is what the module itself is as a function: what the daemon says of the tools.
+// list is the module itself as a function. It returns the daemon's descriptions of all tools.
 const list = async () => {
   await refresh()
   return [...known.values()]
 }
-for (const name of Reflect.ownKeys(list)) delete list[name] // or they would have to be among the tools
+for (const name of Reflect.ownKeys(list)) delete list[name] // otherwise ownKeys would have to include them
 
 module.exports = new Proxy(list, {
   get (_, name) {
@@ -287,7 +304,8 @@ module.exports = new Proxy(list, {
   },
   has: (_, name) => known.has(name),
   ownKeys: () => [...known.keys()],
-  getOwnPropertyDescriptor: (_, name) => (known.has(name) ? { value: proxy(name), enumerable: true, configurable: true } : undefined),
+  getOwnPropertyDescriptor: (_, name) =>
+    (known.has(name) ? { value: proxy(name), enumerable: true, configurable: true } : undefined),
   set: () => false,
   defineProperty: () => false
 })

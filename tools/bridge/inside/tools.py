@@ -1,34 +1,37 @@
 """The tools that this session may call, as functions: tools.fetch(u), tools["fetch"](u), from tools import fetch."""
-# Nothing here is secret and nothing is decided here: the daemon has the list, and judges each call. Interpreters import this at their start,
-# so it imports next to nothing; the rest comes with the first call, and asyncio is there already where it is needed.
+# This file holds no secrets and makes no decisions: the daemon has the list and checks each call. Interpreters import
+# the file at their start, so it imports almost nothing. The first call imports the rest. Code that needs asyncio has
+# already imported it.
 import sys
 from _thread import allocate_lock
 
-PIECE = 64 << 10  # bytes that are read at once
-LONGEST_HEAD = 64 << 10  # bytes of a response before its body, and of a chunk's size
-BATCH = 64  # calls of one request, which is what the daemon takes
-REQUESTS = 3  # of one loop at once, so that its calls are fewer than the 256 that the daemon has under way; more wait
-LARGEST = 1 << 20  # bytes of an input, which is what the daemon takes
-FULL = 8 << 20  # bytes of the calls of one request: the daemon takes 16 MiB, but has 32 MiB under way, and these are to be room for REQUESTS
-TICKS = 100  # turns of a loop that calls of one request are collected for, at most
-PATIENCE = 300.0  # seconds for which a daemon that does not answer is tried again, since it last did
-PAUSE = 1.0  # seconds of the longest pause before that
+PIECE = 64 << 10  # bytes of one read
+LONGEST_HEAD = 64 << 10  # maximum bytes of a response before its body, and of a chunk's size line
+BATCH = 64  # maximum calls of one request; the daemon's limit
+REQUESTS = 3  # concurrent requests of one loop: their calls stay below the daemon's limit of 256; further requests wait
+LARGEST = 1 << 20  # maximum bytes of an input; the daemon's limit
+# Maximum bytes of the calls of one request. The daemon accepts 16 MiB a request and 32 MiB in all requests under way,
+# which has to suffice for REQUESTS requests.
+FULL = 8 << 20
+TICKS = 100  # maximum turns of a loop that collect calls for one request
+PATIENCE = 300.0  # seconds of retries since the daemon's last answer
+PAUSE = 1.0  # seconds of the longest pause between two tries
 ERRORS = {e.__name__: e for e in (PermissionError, NameError, ValueError, TimeoutError)}
 STATUSES = {400: ValueError, 401: PermissionError, 403: PermissionError, 413: ValueError}
 TYPES = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
 
 
 class Broken(Exception):
-    """The connection ended before everything was answered."""
+    """Broken means that the connection ended before the daemon answered everything."""
 
 
 class Answer:
-    """An Answer is given the bytes of a response and gives back the lines of its body. It reads HTTP/1.1, chunks and all."""
+    """An Answer takes the bytes of a response and returns the lines of its body. It reads HTTP/1.1, also chunked."""
 
     def __init__(self):
         self.status, self.over = 0, False
-        self.raw, self.body = b"", b""  # not understood yet; a line that has not ended
-        self.chunked, self.left = False, None  # left: bytes to come of the body, or the chunk; None: it is not known
+        self.raw, self.body = b"", b""  # bytes not parsed yet; an incomplete line
+        self.chunked, self.left = False, None  # left: remaining bytes of the body or chunk; None: unknown
 
     def feed(self, data):
         self.raw += data
@@ -78,7 +81,7 @@ class Answer:
                     self.bound(self.raw)
                     break
                 self.raw = rest
-                if line:  # the end of the chunk before it leaves an empty one
+                if line:  # an empty line follows the previous chunk
                     self.left = size(line.split(b";")[0], 16)
                     self.over = self.left == 0
                 continue
@@ -110,33 +113,34 @@ def size(text, base):
 
 
 def refusal(status, body):
-    """refusal is the error for a response that is none of calls."""
+    """refusal returns the error for a response with another status than 200."""
     import json
     try:
         failure = json.loads(body)["error"]
         said, kind = failure["message"], ERRORS.get(failure.get("type"))
     except (ValueError, KeyError, TypeError):
         said, kind = "the daemon answered with status %d" % status, None
-    if status in (429, 503):  # it is busy, or on its way out or in
+    if status in (429, 503):  # the daemon is busy, stopping or starting
         return Broken(said)
     return (kind or STATUSES.get(status, RuntimeError))(said)
 
 
 def request(method, path, body=b""):
-    """request is where one goes, and its bytes."""
+    """request returns the address and the bytes of an HTTP request."""
     from os import environ
     url, token = environ.get("BERTH_TOOLS", ""), environ.get("BERTH_TOOLS_TOKEN", "")
     host, _, port = url[7:].rstrip("/").partition(":")
     if url[:7] != "http://" or not port.isdigit():
         raise RuntimeError("this command has no tools: BERTH_TOOLS is not in its environment")
-    head = "%s %s HTTP/1.1\r\nHost: %s:%s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n" % (method, path, host, port, token)
+    head = "%s %s HTTP/1.1\r\nHost: %s:%s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n" % (
+        method, path, host, port, token)
     if body:
         head += "Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
     return (host, int(port)), (head + "\r\n").encode("latin-1", "replace") + body
 
 
 def ask(method, path, body=b"", wait=None):
-    """ask makes a request and gives the lines of its answer as they come. Who stops to listen hangs up."""
+    """ask makes a request and yields the lines of its answer as they come. Closing the generator hangs up."""
     import _socket
     where, data = request(method, path, body)
     s = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
@@ -148,7 +152,7 @@ def ask(method, path, body=b"", wait=None):
         except ConnectionRefusedError as e:
             raise Broken(str(e)) from None
         except (BrokenPipeError, ConnectionResetError):
-            pass  # what was answered before says why
+            pass  # an answer that came before gives the reason
         a = Answer()
         while not a.over:
             try:
@@ -161,7 +165,7 @@ def ask(method, path, body=b"", wait=None):
 
 
 class Call:
-    """A Call is one as a request has it: its text is JSON, and ASCII."""
+    """A Call is one call of a request. Its text is ASCII JSON."""
 
     def __init__(self, name, input):
         import json
@@ -170,12 +174,12 @@ class Call:
 
 
 def calls(list):
-    """calls is the body of a request."""
+    """calls returns the body of a request."""
     return ('{"calls": [%s]}' % ", ".join(one.text for one in list)).encode()
 
 
 class Retries:
-    """Retries says how long to wait before a request is made again, with the ids that it had: the daemon knows them."""
+    """Retries computes the pause before a retry. A retry repeats the request's ids, which the daemon knows."""
 
     def __init__(self):
         self.since = None
@@ -186,7 +190,8 @@ class Retries:
     def after(self, error):
         from time import monotonic
         now = monotonic()
-        if self.since is None or now - self.again > PAUSE:  # it waited for its answer, perhaps for a day: whatever broke it is new
+        # The request may have waited for its answer for a day. Then this is a new failure.
+        if self.since is None or now - self.again > PAUSE:
             self.since, self.pause = now, 0.05
         if now - self.since > PATIENCE:
             raise RuntimeError("the tools cannot be reached: %s" % error) from None
@@ -196,7 +201,7 @@ class Retries:
 
 
 def call(name, input):
-    """call has the daemon call a tool, and waits for the result."""
+    """call asks the daemon to call a tool, and waits for the result."""
     import json
     from time import sleep
     one, retries = Call(name, input), Retries()
@@ -220,10 +225,14 @@ def new_id():
 
 
 def given(name, input):
-    """given is input as JSON, or a ValueError. One that is too large is refused here, in the daemon's words: no request has room for it."""
+    """given returns input as JSON, or raises ValueError.
+
+    It rejects an input that is too large, with the daemon's message, because no request has room for it.
+    """
     import json
     try:
-        text = json.dumps(json.loads(json.dumps(input, default=plain, allow_nan=False)))  # twice, so that no object has a name twice
+        # The second dumps removes duplicate names of objects.
+        text = json.dumps(json.loads(json.dumps(input, default=plain, allow_nan=False)))
     except (TypeError, ValueError, RecursionError) as e:
         raise ValueError("tool %s: the arguments are not JSON: %s" % (name, e)) from None
     if len(text) > LARGEST:
@@ -232,7 +241,7 @@ def given(name, input):
 
 
 def plain(value):
-    """plain is what stands for a value that JSON does not have: an array, a number of numpy, a path."""
+    """plain returns a substitute for a value that JSON does not have: an array, a number of numpy, a path."""
     for method in ("tolist", "isoformat", "__fspath__"):
         if hasattr(value, method):
             return getattr(value, method)()
@@ -250,11 +259,11 @@ def outcome(answer):
 
 # Calls of coroutines.
 
-batches = {}  # by loop: what it has collected
+batches = {}  # the Batch of each loop
 
 
 async def later(name, input):
-    """later is call for a coroutine. Calls that a loop makes in one go are one request."""
+    """later is call for coroutines. Calls that a loop makes without waiting between them share one request."""
     import asyncio
     import json
     loop = asyncio.get_running_loop()
@@ -267,11 +276,12 @@ async def later(name, input):
 
 
 class Batch:
-    """A Batch collects the calls of a loop until there is nothing else for it to do."""
+    """A Batch collects the calls of a loop until the loop has nothing else to do."""
 
     def __init__(self, loop):
         import asyncio
-        self.loop, self.waiting, self.ticks, self.tasks, self.room = loop, [], 0, set(), asyncio.Semaphore(REQUESTS)
+        self.loop, self.waiting, self.ticks, self.tasks, self.room = (
+            loop, [], 0, set(), asyncio.Semaphore(REQUESTS))
 
     def add(self, call):
         if not self.waiting:
@@ -282,7 +292,7 @@ class Batch:
         return future
 
     def flush(self):
-        busy = getattr(self.loop, "_ready", self.ticks < 3)  # other loops than asyncio's do not say
+        busy = getattr(self.loop, "_ready", self.ticks < 3)  # only asyncio's loops have _ready
         if self.ticks == 0 or busy and self.ticks < TICKS:
             self.ticks += 1
             self.loop.call_soon(self.flush)
@@ -299,7 +309,7 @@ class Batch:
 
 
 def requests(waiting):
-    """requests cuts what was collected into requests that the daemon takes."""
+    """requests splits the collected calls into requests within the daemon's limits."""
     list, left = [], FULL
     for call, future in waiting:
         if list and (len(list) == BATCH or len(call.text) > left):
@@ -311,7 +321,7 @@ def requests(waiting):
 
 
 async def send(list):
-    """send makes one request and gives each future its result. Once nobody waits for any, it hangs up."""
+    """send makes one request and sets the result of each future. It hangs up when all futures are cancelled."""
     import asyncio
     waiting, retries, me = {call.id: (call, future) for call, future in list}, Retries(), asyncio.current_task()
 
@@ -366,14 +376,14 @@ def settle(waiting, answer):
         future.set_exception(e)
 
 
-# What the list says, as functions.
+# The listed tools as functions.
 
-turn = allocate_lock()  # to change known
-known = {}  # by name: what the daemon says of a tool, and its function
+turn = allocate_lock()  # guards changes of known
+known = {}  # by name: the daemon's description of a tool, and the tool's function
 
 
 def listed(wait):
-    """listed is the daemon's list, as it says it; without a bound in seconds it is asked until it does."""
+    """listed returns the daemon's list as bytes. Without wait, in seconds, it retries until PATIENCE is over."""
     from time import sleep
     retries = Retries()
     while True:
@@ -387,7 +397,7 @@ def listed(wait):
 
 
 def refresh(wait=None):
-    """refresh takes over the daemon's list."""
+    """refresh updates known from the daemon's list."""
     import json
     tools = {t["name"]: t for t in json.loads(listed(wait))["tools"]}
     with turn:
@@ -400,10 +410,10 @@ def refresh(wait=None):
 
 
 def find(name):
-    """find is the function for a name, whoever may call it: the daemon says no to what is not on its list."""
+    """find returns the function for any name. The daemon rejects calls of tools that are not on its list."""
     if name not in known:
         refresh()
-    if name not in known:  # by the name that an attribute can have
+    if name not in known:  # look for a tool whose identifier is name
         same = [n for n in list(known) if identifier(n) == name]
         name = same[0] if len(same) == 1 else name
     _, made = known.get(name, (None, None))
@@ -415,7 +425,7 @@ def identifier(name):
 
 
 def function(name, tool):
-    """function is what code calls for a tool."""
+    """function returns the function that code calls for a tool."""
     if tool.get("async"):
         async def run(*args, **keywords):
             return await later(name, arguments(name, tool, args, keywords))
@@ -443,7 +453,10 @@ def properties(tool):
 
 
 def arguments(name, tool, args, keywords):
-    """arguments is the input that a call means: positions are the schema's properties in their order, and one dict may be all of it."""
+    """arguments returns the input of a call.
+
+    Positional arguments are the schema's properties in their order. A single dict may be the whole input.
+    """
     names = list(properties(tool))
     if len(args) == 1 and not keywords and isinstance(args[0], dict) and whole(tool, names, args[0]):
         return args[0]
@@ -469,7 +482,7 @@ def whole(tool, names, value):
 
 
 class Default:
-    """A Default stands for a property that is left out. The daemon, or the tool, has its value."""
+    """A Default stands for an omitted property. The daemon or the tool supplies its value."""
 
     def __init__(self, of):
         self.text = repr(of["default"]) if isinstance(of, dict) and "default" in of else "..."
@@ -479,7 +492,7 @@ class Default:
 
 
 def signature(name, tool):
-    """signature is a function with the parameters of a tool, for those who look at them."""
+    """signature returns a function with the parameters of a tool, for inspect and help."""
     if not tool or tool.get("async"):
         return None
     names, required = properties(tool), schema(tool).get("required", ())
@@ -490,17 +503,20 @@ def signature(name, tool):
         part, scope["d%d" % i] = n, Default(of)
         if n not in required:
             part, optional = part + "=d%d" % i, True
-        elif optional and "*" not in text:  # Python has those without a default first
+        elif optional and "*" not in text:  # Python wants parameters without a default first
             text.append("*")
         text.append(part)
     if schema(tool).get("additionalProperties", False) is not False:
         text.append("**more")
     try:
         exec("def f(%s): pass" % ", ".join(text), scope)
-    except SyntaxError:  # a property is called like a keyword
+    except SyntaxError:  # a property has the name of a keyword
         return None
     f = scope["f"]
-    f.__annotations__ = {n: TYPES[of["type"]] for n, of in names.items() if isinstance(of, dict) and isinstance(of.get("type"), str) and of["type"] in TYPES}
+    f.__annotations__ = {
+        n: TYPES[of["type"]] for n, of in names.items()
+        if isinstance(of, dict) and isinstance(of.get("type"), str) and of["type"] in TYPES
+    }
     f.__name__ = f.__qualname__ = identifier(name)
     f.__module__, f.__doc__ = "tools", described(tool)
     return f
@@ -522,7 +538,7 @@ def described(tool):
 
 
 class Tools(type(sys)):
-    """Tools is the module as others see it: it has nothing but what the daemon lists."""
+    """Tools is the module that user code sees. It has only the tools that the daemon lists."""
 
     def __getattr__(self, name):
         if name.startswith("_") and name not in known:
@@ -558,10 +574,11 @@ class Tools(type(sys)):
             refresh(wait=5.0)
         except (Broken, OSError, RuntimeError):
             return __doc__
-        return "\n".join([__doc__, ""] + ["%s: %s" % (name, made.__doc__.split("\n")[0]) for name, (_, made) in sorted(known.copy().items())])
+        return "\n".join([__doc__, ""] + [
+            "%s: %s" % (name, made.__doc__.split("\n")[0]) for name, (_, made) in sorted(known.copy().items())])
 
     def __equip__(self, names):
-        """__equip__ puts the tools into a namespace, where nothing has their names, and takes out those that are gone."""
+        """__equip__ adds the tools to a namespace, except where a name is taken, and removes tools that are gone."""
         try:
             refresh(wait=5.0)
         except (Broken, OSError, RuntimeError):
@@ -576,11 +593,11 @@ class Tools(type(sys)):
                 names[name] = equipped[name] = value
 
 
-equipped = {}  # what __equip__ has put where it was asked to
+equipped = {}  # the values that __equip__ has added, by name
 
 
 def publish():
-    """publish replaces the module by one that has no name of this file's in it."""
+    """publish replaces the module by one without the names of this file."""
     module, me = Tools(__name__), sys.modules.get(__name__)
     for name in ("__file__", "__spec__", "__loader__", "__package__", "__cached__"):
         if name in globals():

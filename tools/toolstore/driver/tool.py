@@ -1,5 +1,5 @@
-# Runs a stored tool: its code in a module of its own, and that one's run on the input. What it gave back, or how it failed, is told as one
-# JSON text, of which catalog/program.go knows the form. With check the code is only looked at.
+# Runs a stored tool: executes its code in a module of its own and calls that module's run with the input. The result or
+# the failure is one JSON text; program.go of tools/toolstore reads it. With check it only checks the code.
 def berth_tool(name, code, given, most, check):
     import json
     import os
@@ -20,7 +20,7 @@ def berth_tool(name, code, given, most, check):
     def fail(kind, message, **more):
         return Told(error=dict(more, type=kind, message=message))
 
-    # Clients of model providers, made at their first use: their modules take long to import, and most tools need none.
+    # Clients of model providers. The first use makes them: their modules are slow to import, and most tools need none.
     class Client:
         def __init__(self, title, key, module, make):
             self.__dict__.update(title=title, key=key, module=module, make=make, real=None)
@@ -34,11 +34,15 @@ def berth_tool(name, code, given, most, check):
 
         def begin(self):
             if not os.environ.get(self.key):
-                raise RuntimeError("%s needs %s, which is not configured: the operator puts it into the file that berth serve --provider-keys names, or set it in the tool's env_variables" % (self.title, self.key))
+                raise RuntimeError(
+                    "%s needs %s, which is not configured: the operator puts it into the file that "
+                    "berth serve --provider-keys names, or set it in the tool's env_variables" % (self.title, self.key))
             try:
                 module = __import__(self.module, fromlist=["_"])
             except ImportError as e:
-                raise RuntimeError("%s needs the Python module %s, which this image does not have; use the image full, which has it" % (self.title, self.module)) from e
+                raise RuntimeError(
+                    "%s needs the Python module %s, which this image does not have; use the image full, which has it"
+                    % (self.title, self.module)) from e
             return self.make(module, os.environ[self.key])
 
     clients = (
@@ -64,7 +68,7 @@ def berth_tool(name, code, given, most, check):
         return False
 
     def traced(e):
-        """traced is a traceback without the frames that are not the tool's."""
+        """traced returns a traceback without the frames above the tool's."""
         import traceback
         tb = e.__traceback__
         while tb is not None and tb.tb_frame.f_code.co_filename != filename:
@@ -88,10 +92,11 @@ def berth_tool(name, code, given, most, check):
             message = str(e)
         except Exception:
             message = ""
-        return fail("syntax_error" if isinstance(e, SyntaxError) and e.filename == filename else "exception", message, **more)
+        return fail(
+            "syntax_error" if isinstance(e, SyntaxError) and e.filename == filename else "exception", message, **more)
 
     def unfit(value, path, above):
-        """unfit is where in a value something is that JSON has no word for, and what; None where all of it fits."""
+        """unfit returns the path and the kind of a part that JSON cannot express, or None if there is none."""
         if value is None or isinstance(value, (bool, int)):
             return None
         if isinstance(value, float):
@@ -129,9 +134,13 @@ def berth_tool(name, code, given, most, check):
                 path, what = unfit(value, "output", frozenset()) or ("output", str(e))
             except RecursionError:
                 path, what = "output", "a value that is nested too deep"
-            return fail("not_serializable", "%s: run returned %s, which is not JSON; return text, numbers, booleans, None, lists and dicts" % (path, what), field=path)
+            return fail(
+                "not_serializable", "%s: run returned %s, which is not JSON; return text, numbers, booleans, None, "
+                "lists and dicts" % (path, what), field=path)
         if size > most:
-            return fail("output_too_large", "output has %d bytes of JSON; %d is the limit; write what is large to a file in $OUTPUT_DIR" % (size, most), field="output")
+            return fail(
+                "output_too_large", "output has %d bytes of JSON; %d is the limit; write what is large to a file in "
+                "$OUTPUT_DIR" % (size, most), field="output")
         return Told(output=text)
 
     def run():
@@ -164,6 +173,8 @@ def berth_tool(name, code, given, most, check):
         status = 0 if e.code is None else e.code if isinstance(e.code, int) else 1
         if not isinstance(e.code, (int, type(None))):
             print(e.code, file=sys.stderr)
-        return fail("exit", "the code exited with status %d and gave nothing back; return from run instead" % status, return_code=status)
+        return fail(
+            "exit", "the code exited with status %d and gave nothing back; return from run instead" % status,
+            return_code=status)
     except BaseException as e:
         return failed(e)
