@@ -8,9 +8,9 @@
 
     Agent(tools=[code_tool([fetch], code_tools_allow=["fetch"])])
 
-A BerthBridge is a CodeToolBridge, the interface that PraisonAI has for code that runs elsewhere. Each call of a tool goes through PraisonAI's own gate,
-serve_tool_call: its list, its policies and its approval, anew each time. In the container nothing but the listed tools can be reached, and the daemon checks
-that again by itself.
+A BerthBridge is a CodeToolBridge, PraisonAI's interface for code that runs elsewhere. Each call of a tool goes through
+PraisonAI's own gate, serve_tool_call, which checks its list, its policies and its approval each time. Code in the
+container can reach only the listed tools, and the daemon checks that too.
 """
 
 import inspect
@@ -32,15 +32,20 @@ MORE = 30.0  # seconds that a request may take beyond what the code may
 
 
 class BerthBridge:
-    """A BerthBridge runs code in containers of a berth daemon. Without container, each run has one of its own, which is deleted afterwards."""
+    """A BerthBridge runs code in containers of a berth daemon.
 
-    def __init__(self, base_url: Optional[str] = None, api_key: Optional[str] = None, *, image: str = "", keep: bool = False) -> None:
+    Without keep, each run has a container of its own, which run_code deletes afterwards.
+    """
+
+    def __init__(
+        self, base_url: Optional[str] = None, api_key: Optional[str] = None, *, image: str = "", keep: bool = False,
+    ) -> None:
         """
         Args:
-            base_url: The daemon's; default is BERTH_HOST of the environment.
-            api_key: The default is BERTH_API_KEY of the environment.
-            image: Of the containers; default is the daemon's own.
-            keep: One container, with its files, for all runs that allow the same tools; close deletes it.
+            base_url: The daemon's URL. The default is BERTH_HOST of the environment.
+            api_key: The API key. The default is BERTH_API_KEY of the environment.
+            image: The image of the containers. The default is the daemon's default image.
+            keep: Use one container, with its files, for all runs that allow the same tools. close deletes it.
         """
         self._url = (base_url or os.environ.get("BERTH_HOST", "")).rstrip("/")
         self._key = api_key or os.environ.get("BERTH_API_KEY", "")
@@ -55,20 +60,27 @@ class BerthBridge:
         self.close()
 
     def close(self) -> None:
-        """close deletes the containers that were kept."""
+        """close deletes the kept containers."""
         while self._kept:
             self._delete(self._kept.popitem()[1])
 
-    def run_code(self, code: str, *, allowed_tools: Iterable[str] = (), registry: Optional[ToolRegistry] = None, timeout: int = 30,
-                 max_output_size: int = 10000, policy_hook: Optional[Callable[..., Any]] = None) -> Dict[str, Any]:
-        """run_code is CodeToolBridge's: the result is a dict with result, stdout, stderr and success, and a call that was refused is raised."""
+    def run_code(self, code: str, *, allowed_tools: Iterable[str] = (), registry: Optional[ToolRegistry] = None,
+                 timeout: int = 30, max_output_size: int = 10000,
+                 policy_hook: Optional[Callable[..., Any]] = None) -> Dict[str, Any]:
+        """run_code implements CodeToolBridge. It returns a dict with result, stdout, stderr and success.
+
+        If a call of a tool was refused, run_code raises the error of that call.
+        """
         allowed = sorted({str(name) for name in allowed_tools})
         if RESERVED in allowed:
             raise ValueError(f"{RESERVED!r} is the name by which code finds all tools; no tool can have it")
         registry = get_registry() if registry is None else registry
         refusals: List[BaseException] = []
-        tools = [proxy(name, allowed, registry, policy_hook, refusals) for name in allowed if registry.get(name) is not None]
-        with self._turn:  # a container has its functions from one run at a time
+        tools = [
+            proxy(name, allowed, registry, policy_hook, refusals)
+            for name in allowed if registry.get(name) is not None
+        ]
+        with self._turn:  # only one run at a time may serve functions to a container
             container = self._container(tuple(allowed))
             try:
                 if tools:
@@ -82,7 +94,10 @@ class BerthBridge:
         return verdict(answer, refusals, max_output_size)
 
     def _run(self, container: str, code: str, timeout: int, longest: int) -> Dict[str, Any]:
-        body = {"container": container, "code": code, "language": "python", "timeout_seconds": timeout, "max_output_bytes": max(1, longest)}
+        body = {
+            "container": container, "code": code, "language": "python",
+            "timeout_seconds": timeout, "max_output_bytes": max(1, longest),
+        }
         return self._ask("POST", "/v1/run_code", body, timeout + MORE)
 
     def _container(self, allowed: tuple) -> str:
@@ -100,11 +115,14 @@ class BerthBridge:
         try:
             self._ask("DELETE", f"/v1/containers/{container}")
         except RuntimeError:
-            pass  # it is gone, or its time will come
+            pass  # the container is gone, or its lease will end it
 
-    def _ask(self, method: str, path: str, body: Optional[Dict[str, Any]] = None, timeout: float = MORE) -> Dict[str, Any]:
+    def _ask(
+        self, method: str, path: str, body: Optional[Dict[str, Any]] = None, timeout: float = MORE,
+    ) -> Dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data, {"X-Api-Key": self._key, "Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(
+            self._url + path, data, {"X-Api-Key": self._key, "Content-Type": "application/json"}, method=method)
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
                 return json.loads(answer.read() or b"{}")
@@ -119,10 +137,12 @@ def said(e: urllib.error.HTTPError) -> str:
         return f"the daemon answered with status {e.code}"
 
 
-def proxy(name: str, allowed: List[str], registry: ToolRegistry, policy_hook: Optional[Callable[..., Any]], refusals: List[BaseException]) -> Tool:
-    """proxy is a registered tool as berth_tools serves it: with the parameters of the real one, and PraisonAI's gate before it."""
+def proxy(name: str, allowed: List[str], registry: ToolRegistry, policy_hook: Optional[Callable[..., Any]],
+          refusals: List[BaseException]) -> Tool:
+    """proxy returns a registered tool for berth_tools: it has the real tool's parameters and calls PraisonAI's gate."""
     real = registry.get(name)
-    described = tool(plain(real), name=name, description=str(getattr(real, "description", None) or inspect.getdoc(real) or ""))
+    described = tool(
+        plain(real), name=name, description=str(getattr(real, "description", None) or inspect.getdoc(real) or ""))
 
     def call(**keywords: Any) -> Any:
         try:
@@ -135,13 +155,13 @@ def proxy(name: str, allowed: List[str], registry: ToolRegistry, policy_hook: Op
 
 
 def plain(real: Any) -> Callable[..., Any]:
-    """plain is the function of a tool, which may be an object that has one."""
+    """plain returns the function of a tool. The tool may be an object with a method run."""
     real = inspect.unwrap(real) if callable(real) else real
     return real if inspect.isroutine(real) else getattr(real, "run", real)
 
 
 def verdict(answer: Dict[str, Any], refusals: List[BaseException], longest: int) -> Dict[str, Any]:
-    """verdict is an answer of run_code as PraisonAI has it. What was refused is raised, whether the code caught it or not."""
+    """verdict returns an answer of run_code in PraisonAI's form. It raises a refusal even if the code caught it."""
     if refusals:
         raise refusals[0]
     failed = answer.get("error_detail") or {}
@@ -155,28 +175,37 @@ def verdict(answer: Dict[str, Any], refusals: List[BaseException], longest: int)
     stderr = "".join(logs.get("stderr") or [])
     if failed:
         stderr += f"Error: {message or failed.get('name')}"
-    return {"result": results[-1][:longest] if results else None, "stdout": "".join(logs.get("stdout") or [])[:longest], "stderr": stderr[:longest], "success": not failed}
+    return {
+        "result": results[-1][:longest] if results else None,
+        "stdout": "".join(logs.get("stdout") or [])[:longest],
+        "stderr": stderr[:longest],
+        "success": not failed,
+    }
 
 
-def code_tool(tools: Iterable[Any], *, code_tools_allow: Optional[Iterable[str]] = None, bridge: Optional[BerthBridge] = None, timeout: int = 30) -> Callable[[str], Dict[str, Any]]:
-    """code_tool is a tool for an Agent: it runs code that may call the listed ones of the agent's own tools. With no list it may call none.
+def code_tool(tools: Iterable[Any], *, code_tools_allow: Optional[Iterable[str]] = None,
+              bridge: Optional[BerthBridge] = None, timeout: int = 30) -> Callable[[str], Dict[str, Any]]:
+    """code_tool returns a tool for an Agent. The tool runs code that may call the listed tools of the agent.
+
+    Without a list the code may call no tools.
 
     Args:
         tools: The agent's tools. Only these can be listed.
-        code_tools_allow: Names of those that code may call.
-        bridge: Where the code runs; default is a BerthBridge from the environment.
-        timeout: How many seconds the code may take.
+        code_tools_allow: Names of the tools that code may call.
+        bridge: Where the code runs. The default is a BerthBridge from the environment.
+        timeout: Maximum seconds of a run.
     """
     allow = list(code_tools_allow or [])
     if RESERVED in allow:
         raise ValueError(f"{RESERVED!r} is the name by which code finds all tools; no tool can have it")
-    registry = ToolRegistry(discovery_enabled=False)  # nothing that the agent was not given
+    registry = ToolRegistry(discovery_enabled=False)  # only the agent's own tools
     for t in tools:
         registry.register(t)
     runner = bridge or BerthBridge()
 
     def execute_code(code: str) -> Dict[str, Any]:
-        """Runs Python code in a container and gives its output. The code may call the tools that it is allowed, by their names or as tools.name.
+        """Runs Python code in a container and gives its output. The code may call the tools that it is allowed, by their
+        names or as tools.name.
 
         Args:
             code: The code. The value of its last expression is the result.

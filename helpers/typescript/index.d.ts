@@ -1,7 +1,7 @@
-/** A JSON Schema, or the name of a type where that is all there is to say: `'string'`. `'string?'` is one that may be left out. */
+/** A JSON Schema, or just the name of a type: `'string'`. `'string?'` makes the parameter optional. */
 export type Parameter = string | Record<string, unknown>
 
-/** A Tool is a function with what a caller has to know of it. The function gets the whole input as one object. */
+/** A Tool is a function with its description and schemas. The function gets the whole input as one object. */
 export interface Tool {
   run: (input: any, call: Call) => unknown
   description?: string
@@ -12,12 +12,12 @@ export interface Tool {
   outputSchema?: Record<string, unknown>
 }
 
-/** A Call is what a function is told beside its input. */
+/** A Call is what a function gets besides its input. */
 export interface Call {
   id: string
   /** The command in the container that made it. */
   execId: string
-  /** Aborted when nobody waits for the result any more. */
+  /** Aborted when the caller no longer waits for the result. */
   signal: AbortSignal
 }
 
@@ -26,13 +26,13 @@ export interface Options {
   baseUrl?: string
   /** Default is BERTH_API_KEY of the environment. */
   apiKey?: string
-  /** How many milliseconds the daemon has to answer at first; default 30,000. */
+  /** Maximum milliseconds until the daemon's first answer; default 30,000. */
   timeout?: number
 }
 
 /** A Server answers calls until it is closed. */
 export interface Server {
-  /** The tools that code may call; those that the container does not allow are not among them. */
+  /** The tools that code may call, without those that the container does not allow. */
   readonly names: string[]
   /** Settled when the server has ended: fulfilled if it was closed, rejected if the container is gone. */
   readonly ended: Promise<void>
@@ -40,7 +40,10 @@ export interface Server {
 }
 
 /**
- * serve answers calls of code in a container with local functions. It is fulfilled when the daemon knows them. Where the connection breaks it is made
- * again, and calls that were under way are answered then. The container has to allow the names: `code_tools`, when it is created.
+ * serve answers calls of code in a container with local functions. Its promise is fulfilled when the daemon knows the
+ * functions. If the connection breaks, the Server reconnects and then answers the calls that were under way. The
+ * container's `code_tools`, set at its creation, must allow the names.
  */
-export function serve(containerId: string, tools: Record<string, Tool | Tool['run']>, options?: Options): Promise<Server>
+export function serve(
+  containerId: string, tools: Record<string, Tool | Tool['run']>, options?: Options
+): Promise<Server>

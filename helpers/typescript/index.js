@@ -1,13 +1,13 @@
 // The client's end of GET /v1/containers/{id}/tools: a websocket on which the daemon sends calls and gets results.
 import WebSocket from 'ws'
 
-const KEPT = 1000 // answers to calls whose connection broke, until it is back
+const KEPT = 1000 // maximum kept answers to calls whose connection broke, until it is back
 const LONGEST_PAUSE = 5000 // ms between two tries to connect
 const LONGEST_MESSAGE = 8 << 20 // bytes; inputs are at most 1 MiB
-const LONGEST_RESULT = 4 << 20 // bytes; the daemon takes no more, and ends the connection over a message that is much larger
+const LONGEST_RESULT = 4 << 20 // bytes; the daemon's limit. A much larger message ends the connection.
 const SILENCE = 60_000 // ms without a ping, after which a connection is given up; the daemon pings more often
 
-// spec is what the daemon is told of a tool.
+// spec returns a tool's description for the daemon.
 const spec = (name, tool) => ({
   name,
   description: tool.description ?? '',
@@ -26,10 +26,15 @@ const schema = parameters => {
   return { type: 'object', properties, required, additionalProperties: false }
 }
 
-export const serve = async (containerId, tools, { baseUrl = process.env.BERTH_HOST, apiKey = process.env.BERTH_API_KEY, timeout = 30_000 } = {}) => {
-  if (!/^https?:\/\//.test(baseUrl ?? '')) throw new TypeError('baseUrl must be the URL of a daemon, such as http://127.0.0.1:7117; or set BERTH_HOST')
+export const serve = async (containerId, tools, {
+  baseUrl = process.env.BERTH_HOST, apiKey = process.env.BERTH_API_KEY, timeout = 30_000
+} = {}) => {
+  if (!/^https?:\/\//.test(baseUrl ?? ''))
+    throw new TypeError('baseUrl must be the URL of a daemon, such as http://127.0.0.1:7117; or set BERTH_HOST')
   const all = Object.entries(tools).map(([name, t]) => [name, typeof t === 'function' ? { run: t } : t])
-  const server = new Server(`${baseUrl.replace(/^http/, 'ws').replace(/\/+$/, '')}/v1/containers/${encodeURIComponent(containerId)}/tools`, apiKey ?? '', new Map(all))
+  const server = new Server(
+    `${baseUrl.replace(/^http/, 'ws').replace(/\/+$/, '')}/v1/containers/${encodeURIComponent(containerId)}/tools`,
+    apiKey ?? '', new Map(all))
   const late = setTimeout(() => server.end(new Error(`${baseUrl} did not answer within ${timeout} ms`)), timeout)
   try {
     await server.begin()
@@ -46,14 +51,14 @@ class Server {
   #tools
   #socket
   #over = false
-  #calls = new Map() // what runs, by call: an AbortController
+  #calls = new Map() // the AbortController of each running call, by id
   #answers = new Map() // to calls whose connection broke
   #ready = Promise.withResolvers?.() ?? resolvers()
   #ended = Promise.withResolvers?.() ?? resolvers()
 
   constructor (url, key, tools) {
     [this.#url, this.#key, this.#tools] = [url, key, tools]
-    this.#ended.promise.catch(() => {}) // who does not look at it has the error of what came of it
+    this.#ended.promise.catch(() => {}) // callers may ignore ended; begin reports the error too
   }
 
   get ended () { return this.#ended.promise }
@@ -67,7 +72,7 @@ class Server {
     this.end()
   }
 
-  // end ends the connection, with an error or because that was wanted.
+  // end ends the connection, with an error or on request.
   end (error) {
     if (this.#over) return
     this.#over = true
@@ -80,7 +85,9 @@ class Server {
 
   #connect (pause) {
     if (this.#over) return
-    const socket = new WebSocket(this.#url, { headers: { 'X-Api-Key': this.#key }, maxPayload: LONGEST_MESSAGE, handshakeTimeout: 20_000 })
+    const socket = new WebSocket(this.#url, {
+      headers: { 'X-Api-Key': this.#key }, maxPayload: LONGEST_MESSAGE, handshakeTimeout: 20_000
+    })
     let silence
     const heard = () => {
       clearTimeout(silence)
@@ -129,7 +136,7 @@ class Server {
       this.#answers.delete(id)
       return this.#send(id, text)
     }
-    if (this.#calls.has(id)) return // it comes again, after the connection broke
+    if (this.#calls.has(id)) return // the daemon repeats a running call after the connection broke
     const abort = new AbortController()
     this.#calls.set(id, abort)
     const answer = await this.#answer(tool, input, { id, execId, signal: abort.signal })
@@ -144,10 +151,15 @@ class Server {
       const result = await tool.run(input ?? {}, call)
       const text = JSON.stringify(result ?? null)
       const size = Buffer.byteLength(text)
-      if (size > LONGEST_RESULT) throw new RangeError(`the result has ${size} bytes; ${LONGEST_RESULT} is the limit; give back less, or put it into a file`)
+      if (size > LONGEST_RESULT)
+        throw new RangeError(
+          `the result has ${size} bytes; ${LONGEST_RESULT} is the limit; give back less, or put it into a file`)
       return { type: 'result', result: JSON.parse(text) }
     } catch (e) {
-      return { type: 'error', error: { type: String(e?.name ?? 'Error'), message: String(e?.message ?? e).slice(0, 10_000) } }
+      return {
+        type: 'error',
+        error: { type: String(e?.name ?? 'Error'), message: String(e?.message ?? e).slice(0, 10_000) }
+      }
     }
   }
 
@@ -167,7 +179,7 @@ const resolvers = () => {
   return out
 }
 
-// reason is what the daemon says, where it refuses a connection.
+// reason returns the daemon's message for a refused connection.
 const reason = text => {
   try {
     return JSON.parse(text).error.message

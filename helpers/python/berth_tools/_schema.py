@@ -1,4 +1,4 @@
-"""What a function takes, as a JSON Schema made of its signature and its docstring."""
+"""Makes a JSON Schema of a function's parameters from its signature and its docstring."""
 
 import dataclasses
 import enum
@@ -9,12 +9,15 @@ import types
 import typing
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
-PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", tuple: "array", set: "array", dict: "object", type(None): "null"}
+PLAIN = {
+    str: "string", int: "integer", float: "number", bool: "boolean",
+    list: "array", tuple: "array", set: "array", dict: "object", type(None): "null",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Tool:
-    """A Tool is a function with what a caller has to know of it."""
+    """A Tool is a function with its name, description and schemas."""
 
     call: Callable[..., Any]
     name: str
@@ -23,12 +26,12 @@ class Tool:
     output_schema: Optional[Dict[str, Any]] = None
 
     def spec(self) -> Dict[str, Any]:
-        """spec is what the daemon is told."""
+        """spec returns the tool's description for the daemon."""
         out = {"name": self.name, "description": self.description, "input_schema": self.input_schema}
         return out if self.output_schema is None else {**out, "output_schema": self.output_schema}
 
     def run(self, input: Mapping[str, Any]) -> Any:
-        """run calls the function with an input, or gives the coroutine that does."""
+        """run calls the function with an input. For a coroutine function it returns the coroutine."""
         given = dict(input)
         first = []
         for p in inspect.signature(self.call).parameters.values():
@@ -39,7 +42,7 @@ class Tool:
 
 def tool(call: Callable[..., Any], *, name: Optional[str] = None, description: Optional[str] = None,
          input_schema: Optional[Dict[str, Any]] = None, output_schema: Optional[Dict[str, Any]] = None) -> Tool:
-    """tool makes a Tool of a function. What is not given is taken from its name, its docstring and its signature."""
+    """tool makes a Tool of a function. The defaults come from the function's name, docstring and signature."""
     if isinstance(call, Tool):
         return call
     if not callable(call):
@@ -48,20 +51,23 @@ def tool(call: Callable[..., Any], *, name: Optional[str] = None, description: O
     name = name or getattr(call, "__name__", "")
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
         raise ValueError(f"{name!r} is no name for a tool; give one, with tool(function, name=...)")
-    return Tool(call, name, text if description is None else description, input_schema or schema(call, parameters), output_schema)
+    return Tool(
+        call, name, text if description is None else description, input_schema or schema(call, parameters),
+        output_schema)
 
 
 def schema(call: Callable[..., Any], described: Mapping[str, str]) -> Dict[str, Any]:
-    """schema is what a function takes."""
+    """schema returns the JSON Schema of a function's parameters."""
     try:
         hints = typing.get_type_hints(call)
-    except Exception:  # an annotation that names nothing says nothing
+    except Exception:  # ignore annotations that cannot be resolved
         hints = {}
     properties: Dict[str, Any] = {}
     out: Dict[str, Any] = {"type": "object", "properties": properties, "required": [], "additionalProperties": False}
     for p in inspect.signature(call).parameters.values():
         if p.kind is p.VAR_POSITIONAL:
-            raise ValueError(f"{call.__name__}(*{p.name}): a tool takes its arguments by name; give input_schema, or name them")
+            raise ValueError(
+                f"{call.__name__}(*{p.name}): a tool takes its arguments by name; give input_schema, or name them")
         if p.kind is p.VAR_KEYWORD:
             out["additionalProperties"] = True
             continue
@@ -85,7 +91,7 @@ def is_json(value: Any) -> bool:
 
 
 def of(hint: Any) -> Dict[str, Any]:
-    """of is the schema of one annotation; what it does not know may be anything."""
+    """of returns the schema of one annotation. For an annotation that it does not know, the schema allows any value."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint in PLAIN:
         return {"type": PLAIN[hint]}
@@ -97,12 +103,17 @@ def of(hint: Any) -> Dict[str, Any]:
         return of(args[0])
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return {"enum": [e.value for e in hint]}
-    if isinstance(origin, type) and origin is not dict and PLAIN.get(origin, "array" if hasattr(origin, "__iter__") and not hasattr(origin, "keys") else "") == "array":
+    if isinstance(origin, type) and origin is not dict and PLAIN.get(
+            origin, "array" if hasattr(origin, "__iter__") and not hasattr(origin, "keys") else "") == "array":
         return {"type": "array", "items": of(args[0])} if args else {"type": "array"}
     if isinstance(origin, type) and hasattr(origin, "keys"):
         return {"type": "object", "additionalProperties": of(args[1])} if len(args) == 2 else {"type": "object"}
     if typing.is_typeddict(hint) if hasattr(typing, "is_typeddict") else False:
-        return {"type": "object", "properties": {k: of(v) for k, v in typing.get_type_hints(hint).items()}, "required": sorted(hint.__required_keys__)}
+        return {
+            "type": "object",
+            "properties": {k: of(v) for k, v in typing.get_type_hints(hint).items()},
+            "required": sorted(hint.__required_keys__),
+        }
     return {}
 
 
@@ -114,7 +125,7 @@ def union(args: Tuple[Any, ...]) -> Dict[str, Any]:
 
 
 def documented(text: str) -> Tuple[str, Dict[str, str]]:
-    """documented is what a docstring says of the function, and of its parameters: as Google's style or Sphinx's has them."""
+    """documented returns a docstring's description of the function and of each parameter, in Google or Sphinx style."""
     about, parameters, section, last = [], {}, "", ""
     for line in text.splitlines():
         field = re.match(r"\s*:param\s+(?:[\w\[\], ]+\s)?(\w+):\s*(.*)", line)
@@ -131,6 +142,7 @@ def documented(text: str) -> Tuple[str, Dict[str, str]]:
                 parameters[last] = one[3]
             elif line.strip() and last:
                 parameters[last] += " " + line.strip()
-        elif section in ("", "Example", "Examples", "Note", "Notes") and not re.match(r"\s*:(returns?|rtype|raises)\b", line):
+        elif section in ("", "Example", "Examples", "Note", "Notes") and not re.match(
+                r"\s*:(returns?|rtype|raises)\b", line):
             about.append(line)
     return "\n".join(about).strip(), parameters

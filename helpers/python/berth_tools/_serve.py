@@ -18,39 +18,42 @@ from ._schema import Tool, tool
 
 log = logging.getLogger("berth_tools")
 
-KEPT = 1000  # results of calls whose connection broke, until it is back
+KEPT = 1000  # maximum kept results of calls whose connection broke, until it is back
 LONGEST_PAUSE = 5.0  # seconds between two tries to connect
 LONGEST_MESSAGE = 8 << 20  # bytes; inputs are at most 1 MiB
-LONGEST_RESULT = 4 << 20  # bytes; the daemon takes no more, and ends the connection over a message that is much larger
+LONGEST_RESULT = 4 << 20  # bytes; the daemon's limit. A much larger message ends the connection.
 
 Tools = Union[Iterable[Union[Tool, Callable[..., Any]]], Mapping[str, Callable[..., Any]]]
 
 
-def serve(container_id: str, tools: Tools, *, base_url: Optional[str] = None, api_key: Optional[str] = None, workers: int = 32, timeout: float = 30.0) -> "Server":
+def serve(container_id: str, tools: Tools, *, base_url: Optional[str] = None, api_key: Optional[str] = None,
+          workers: int = 32, timeout: float = 30.0) -> "Server":
     """serve answers calls of code in a container with local functions, until the Server is closed.
 
-    It returns when the daemon knows the functions. Calls run in threads, at most workers at a time; coroutine functions run in one loop. Where
-    the connection breaks it is made again, and calls that were under way are answered then.
+    It returns when the daemon knows the functions. Calls run in threads, at most workers at a time; coroutine functions
+    run in one loop. If the connection breaks, the Server reconnects and then answers the calls that were under way.
 
     Args:
-        container_id: The container. It has to allow the tools' names: code_tools, when it is created.
+        container_id: The container. Its code_tools, set at its creation, must allow the tools' names.
         tools: Functions, Tools, or a mapping from names to functions.
-        base_url: The daemon's; default is BERTH_HOST of the environment.
-        api_key: The default is BERTH_API_KEY of the environment.
-        workers: How many calls run at the same time.
-        timeout: How many seconds the daemon has to answer at first.
+        base_url: The daemon's URL. The default is BERTH_HOST of the environment.
+        api_key: The API key. The default is BERTH_API_KEY of the environment.
+        workers: Maximum concurrent calls.
+        timeout: Maximum seconds until the daemon's first answer.
     """
     if isinstance(tools, Mapping):
         tools = [tool(f, name=name) for name, f in tools.items()]
-    server = Server(container_id, [tool(t) for t in tools], base_url or os.environ.get("BERTH_HOST", ""), api_key or os.environ.get("BERTH_API_KEY", ""), workers)
+    server = Server(
+        container_id, [tool(t) for t in tools], base_url or os.environ.get("BERTH_HOST", ""),
+        api_key or os.environ.get("BERTH_API_KEY", ""), workers)
     server._start(timeout)
     return server
 
 
 class Server:
-    """A Server answers calls. It is a context manager, whose end is close."""
+    """A Server answers calls. As a context manager it calls close at the end."""
 
-    names: List[str]  # of the tools that code may call; those that the container does not allow are not among them
+    names: List[str]  # names of the tools that code may call, without those that the container does not allow
 
     def __init__(self, container_id: str, tools: List[Tool], base_url: str, api_key: str, workers: int) -> None:
         if not base_url.startswith(("http://", "https://")):
@@ -82,7 +85,7 @@ class Server:
         self._pool.shutdown(wait=False)
 
     def wait(self, timeout: Optional[float] = None) -> None:
-        """wait returns when the server has ended: it was closed, or the container is gone, which is raised."""
+        """wait returns after close or after timeout seconds. It raises the server's error, such as a lost container."""
         self._ended.wait(timeout)
         if self._error is not None:
             raise self._error
@@ -113,18 +116,20 @@ class Server:
                 self._ready.set_exception(self._error or ConnectionError("it was closed"))
 
     async def _drop(self) -> None:
-        """_drop ends what runs; threads that do are waited for by nobody."""
+        """_drop cancels all running calls. It does not wait for calls in threads."""
         calls = list(self._calls.values())
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def _run(self) -> None:
-        """_run connects, again and again, until it is refused for good."""
+        """_run connects and reconnects until the daemon refuses permanently."""
         pause = 0.1
         while True:
             try:
-                async with connect(self._url, additional_headers=self._headers, max_size=LONGEST_MESSAGE, open_timeout=20, proxy=None) as socket:
+                async with connect(
+                        self._url, additional_headers=self._headers, max_size=LONGEST_MESSAGE, open_timeout=20,
+                        proxy=None) as socket:
                     await self._serve(socket)
                     pause = 0.1
             except InvalidStatus as e:
@@ -167,7 +172,7 @@ class Server:
     async def _called(self, id: str, m: Dict[str, Any]) -> None:
         if id in self._answers:
             await self._send(id, self._answers.pop(id))
-        elif id not in self._calls:  # or it comes again, after the connection broke
+        elif id not in self._calls:  # otherwise the daemon repeats a running call after the connection broke
             self._calls[id] = self._loop.create_task(self._answer(id, m))
 
     async def _answer(self, id: str, m: Dict[str, Any]) -> None:
@@ -175,12 +180,15 @@ class Server:
             result = await self._result(m["tool"], m.get("input") or {})
             text = json.dumps(result, default=plain, allow_nan=False)
             if len(text) > LONGEST_RESULT:
-                raise RuntimeError(f"the result has {len(text)} bytes; {LONGEST_RESULT} is the limit; give back less, or put it into a file")
+                raise RuntimeError(
+                    f"the result has {len(text)} bytes; {LONGEST_RESULT} is the limit; give back less, or put it into "
+                    "a file")
             text = '{"type": "result", "call_id": %s, "result": %s}' % (json.dumps(id), text)
         except asyncio.CancelledError:
             return
         except Exception as e:
-            text = json.dumps({"type": "error", "call_id": id, "error": {"type": type(e).__name__, "message": str(e)[:10_000]}})
+            text = json.dumps({
+                "type": "error", "call_id": id, "error": {"type": type(e).__name__, "message": str(e)[:10_000]}})
         finally:
             self._calls.pop(id, None)
         await self._send(id, text)
@@ -207,7 +215,7 @@ class Server:
 
 
 def plain(value: Any) -> Any:
-    """plain is what stands for a value that JSON does not have."""
+    """plain returns a substitute for a value that JSON does not have."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     for method in ("model_dump", "tolist", "isoformat", "__fspath__"):
@@ -219,7 +227,7 @@ def plain(value: Any) -> Any:
 
 
 def reason(e: InvalidStatus) -> str:
-    """reason is what the daemon says, where it refuses a connection."""
+    """reason returns the daemon's message for a refused connection."""
     try:
         return str(json.loads(e.response.body)["error"]["message"])
     except (ValueError, KeyError, TypeError):
