@@ -2,7 +2,7 @@
 #
 # Included by the top Makefile.
 
-# To build it, beside mk/setup.mk's: what fetches Python packages and modules of npm.
+# Packages to build the image, besides those of mk/setup.mk: they fetch Python packages and npm modules.
 FULL_DEBS := python3 python3-pip $(if $(shell command -v npm),,npm)
 FULL_IMAGE := .cache/images/full.tar
 
@@ -10,16 +10,20 @@ FULL_IMAGE := .cache/images/full.tar
 setup-full: setup-test
 	$(call install,$(FULL_DEBS))
 
-test-full: all setup-full ## build the full image and try everything that is in it (20 GB of disk, 20 minutes the first time)
+test-full: all setup-full
+test-full: ## build the full image and try everything that is in it (20 GB of disk, 20 minutes the first time)
 	@mkdir -p $(dir $(FULL_IMAGE))
 	@./bin/berth image build base --quiet --output .cache/images/base.tar
 	@./bin/berth image build full --output $(FULL_IMAGE)
 	@echo "trying the full image"
-	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) BERTH_FULL_IMAGE=$(abspath $(FULL_IMAGE)) \
+	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
+		BERTH_FULL_IMAGE=$(abspath $(FULL_IMAGE)) \
 		go test -race -count=1 -timeout 20m -v -run '^TestFullImage$$' ./daemon
 
-# The newest versions that fit each other. Which index and registry they come from is this machine's affair: neither list names one.
+# Pins the newest versions that fit each other. This machine's configuration chooses the index and the registry; neither
+# list names one.
 lock: setup-full ## pin the full image's Python packages and modules of npm anew
 	@python3 sandbox-image/lock.py sandbox-image/full
 	@cd sandbox-image/full/3-languages && rm -f package-lock.json && \
-		npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel error
+		npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund \
+		--loglevel error
