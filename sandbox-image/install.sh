@@ -1,8 +1,9 @@
-# Runs as root inside an image to which a layer is added, under sh -eu. The layer's parts lie below /run/berth: prepare.sh,
-# Debian packages in repo/, wheels and their list in wheels/, npm's modules in modules/, files in files/, setup.sh.
+# Runs as root inside an image to which a build adds a layer, under sh -eu. The layer's parts lie below /run/berth:
+# prepare.sh, Debian packages in repo/, wheels and their list in wheels/, npm's modules in modules/, files in files/,
+# setup.sh.
 #
-# A build of berth's own has no network here. A Dockerfile's has (BERTH_ONLINE=1): there prepare.sh and Debian's packages
-# come before, and pip fetches the wheels, by the same hashes.
+# A build by berth has no network here. A build from a Dockerfile has one (BERTH_ONLINE=1). There prepare.sh and Debian's
+# packages come earlier, and pip fetches the wheels, by the same hashes.
 
 exec >&2 # where progress is read from
 cd /run/berth
@@ -27,8 +28,9 @@ site=/usr/local/lib/python3.11/dist-packages
 if [ -d wheels ]; then
 	# A newer version of one of Debian's own packages goes before it; Debian's stays, for Debian's programs.
 	[ "${BERTH_ONLINE:-}" ] || set -- --no-index --find-links wheels
-	python3 -m pip install "$@" --require-hashes --only-binary :all: --no-deps --ignore-installed --no-compile --no-cache-dir \
-		--disable-pip-version-check --root-user-action ignore --progress-bar off --requirement wheels/wheels.txt
+	python3 -m pip install "$@" --require-hashes --only-binary :all: --no-deps --ignore-installed --no-compile \
+		--no-cache-dir --disable-pip-version-check --root-user-action ignore --progress-bar off \
+		--requirement wheels/wheels.txt
 	# The libraries' own test suites, as in the image below.
 	find "$site" -depth -type d -name tests -exec rm -r {} +
 fi
@@ -45,12 +47,13 @@ if [ -f setup.sh ]; then
 fi
 
 if [ -d "$site" ]; then
-	# Compile it: containers do not. A compiled module holds its source's time, so that has to be the one that the layer
-	# will have. What fails to compile are templates and other versions' Python.
+	# Compile it: containers do not. A compiled module holds its source's time, so the source must have the time of the
+	# layer. Only templates and code for other Python versions fail to compile.
 	echo "berth: compiling"
 	find "$site" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 	find "$site" -name '*.py' -print0 | LC_ALL=C sort -z |
-		env -u SOURCE_DATE_EPOCH PYTHONHASHSEED=0 xargs -0 -P "$(nproc)" -n 250 python3 -m compileall -qq --invalidation-mode timestamp || :
+		env -u SOURCE_DATE_EPOCH PYTHONHASHSEED=0 \
+			xargs -0 -P "$(nproc)" -n 250 python3 -m compileall -qq --invalidation-mode timestamp || :
 fi
 
 # Backups and logs that no container reads.

@@ -2,10 +2,11 @@
 
 Usage: lock.py DIR, as `make lock` does with sandbox-image/full.
 
-Each layer below DIR may have a wheels.in, with the packages that are wanted in it, any number to a line. All of them are resolved
-together, for the Python of the images; each layer's wheels.txt gets what its packages need and no layer below has, with the hash of
-the one wheel for each architecture. A package that has no wheel for the first architecture is an error; one that has none for
-another is marked for the first alone. Which index that comes from is the configuration of this machine's pip, and is not written down.
+Each layer below DIR may have a wheels.in, which lists the layer's packages, any number to a line. lock.py resolves all
+of them together, for the Python of the images. Each layer's wheels.txt gets the packages that the layer needs and no
+layer below has, with the hash of the one wheel for each architecture. A package without a wheel for the first
+architecture is an error. A package without a wheel for another architecture is marked for the first alone. The
+configuration of this machine's pip chooses the index, and no file records it.
 """
 
 import json
@@ -24,15 +25,18 @@ GLIBC = 36  # and its C library, 2.36
 ARCHITECTURES = ["x86_64", "aarch64"]  # as wheels call them; the first is the one that all must have
 
 ENVIRONMENT = {
-    "implementation_name": "cpython", "implementation_version": PYTHON, "os_name": "posix", "platform_machine": ARCHITECTURES[0],
-    "platform_python_implementation": "CPython", "platform_release": "", "platform_system": "Linux", "platform_version": "",
+    "implementation_name": "cpython", "implementation_version": PYTHON, "os_name": "posix",
+    "platform_machine": ARCHITECTURES[0], "platform_python_implementation": "CPython",
+    "platform_release": "", "platform_system": "Linux", "platform_version": "",
     "python_full_version": PYTHON, "python_version": "3.11", "sys_platform": "linux",
 }
 
 
 def main(root: Path) -> None:
     if platform.machine() != ARCHITECTURES[0]:
-        sys.exit(f"lock.py: run it on {ARCHITECTURES[0]}: pip reads conditions on the machine as those of the one it runs on")
+        sys.exit(
+            f"lock.py: run it on {ARCHITECTURES[0]}: pip reads conditions on the machine as those of the one it "
+            "runs on")
     layers = {f.parent: wanted(f) for f in sorted(root.glob("*/wheels.in"))}
     packages = resolve([r for requirements in layers.values() for r in requirements], ARCHITECTURES[0])
     found = {ARCHITECTURES[0]: packages} | {arch: available(packages, arch) for arch in ARCHITECTURES[1:]}
@@ -44,19 +48,22 @@ def main(root: Path) -> None:
 
 
 def wanted(path: Path) -> list[str]:
-    """The requirements of a wheels.in."""
+    """wanted returns the requirements of a wheels.in."""
     lines = [re.sub(r"(^|\s)#.*", "", line) for line in path.read_text().splitlines()]
     return [word for line in lines for word in line.split()]
 
 
 def resolve(requirements: list[str], arch: str, *options: str) -> dict[str, dict]:
-    """What pip would install, by name: its entry in pip's report."""
-    tags = [f"manylinux_2_{n}_{arch}" for n in range(5, GLIBC + 1)] + [f"manylinux{n}_{arch}" for n in ("1", "2010", "2014")]
+    """resolve returns the packages that pip would install: the entries of pip's report by name."""
+    tags = [f"manylinux_2_{n}_{arch}" for n in range(5, GLIBC + 1)] + [
+        f"manylinux{n}_{arch}" for n in ("1", "2010", "2014")]
     with tempfile.TemporaryDirectory() as tmp:
         wants, report = Path(tmp, "wants.txt"), Path(tmp, "report.json")
         wants.write_text("\n".join(requirements))
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--only-binary", ":all:",
-                   "--python-version", PYTHON, "--implementation", "cp", "--abi", "cp311", "--abi", "abi3", "--abi", "none",
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed",
+                   "--only-binary", ":all:",
+                   "--python-version", PYTHON, "--implementation", "cp",
+                   "--abi", "cp311", "--abi", "abi3", "--abi", "none",
                    "--target", tmp, "--report", str(report), "--requirement", str(wants), *options]
         for tag in tags:
             command += ["--platform", tag]
@@ -66,10 +73,11 @@ def resolve(requirements: list[str], arch: str, *options: str) -> dict[str, dict
 
 
 def available(packages: dict[str, dict], arch: str) -> dict[str, dict]:
-    """Those of the pinned packages that have a wheel for arch too."""
+    """available returns the pinned packages that also have a wheel for arch."""
     found = {}
     pins = {n: pin(n, p) for n, p in packages.items()}
-    # A wheel for any machine is for this one too; the rest are asked for one by one, as pip gives up at the first that is missing.
+    # A wheel for any machine fits arch too. The loop resolves the others one by one, because pip stops at the first
+    # missing wheel.
     for name, p in packages.items():
         if p["download_info"]["url"].endswith("-any.whl"):
             found[name] = p
@@ -86,7 +94,7 @@ def pin(name: str, package: dict) -> str:
 
 
 def closure(requirements: list[str], packages: dict[str, dict]) -> set[str]:
-    """The names of the requirements and of all that they need, extras included."""
+    """closure returns the names of the requirements and of all their dependencies, including extras."""
     seen: set[tuple[str, str]] = set()
     todo = [Requirement(r) for r in requirements]
     while todo:
@@ -107,7 +115,10 @@ def write(path: Path, names: list[str], found: dict[str, dict[str, dict]]) -> No
     first = ARCHITECTURES[0]
     lines = ["# Made by `make lock` from wheels.in. Each hash is of one wheel.", ""]
     for name in names:
-        hashes = {found[a][name]["download_info"]["archive_info"]["hashes"]["sha256"]: a for a in ARCHITECTURES if name in found[a]}
+        hashes = {
+            found[a][name]["download_info"]["archive_info"]["hashes"]["sha256"]: a
+            for a in ARCHITECTURES if name in found[a]
+        }
         only = "" if all(name in found[a] for a in ARCHITECTURES) else f' ; platform_machine == "{first}"'
         lines.append(" \\\n    ".join([pin(name, found[first][name]) + only, *(f"--hash=sha256:{h}" for h in hashes)]))
     path.write_text("\n".join(lines) + "\n")

@@ -1,5 +1,5 @@
-# matplotlib lists the fonts it finds at first import; do it once, here, for both users, as base does for Debian's version,
-# whose lists go.
+# matplotlib lists the fonts that it finds at its first import. Do that once, here, for both users. base did it for
+# Debian's version; those lists go.
 font_cache() {
 	rm -rf "$1/.cache/matplotlib"
 	HOME="$1" MPLBACKEND=Agg python3 -c 'import matplotlib.font_manager'
