@@ -204,8 +204,8 @@ def code_tool(tools: Iterable[Any], *, code_tools_allow: Optional[Iterable[str]]
     runner = bridge or BerthBridge()
 
     def execute_code(code: str) -> Dict[str, Any]:
-        """Runs Python code in a container and gives its output. The code may call the tools that it is allowed, by their
-        names or as tools.name.
+        """Runs Python code in a container and gives its output. The code may call the tools that it is allowed,
+        by their names or as tools.name.
 
         Args:
             code: The code. The value of its last expression is the result.
