@@ -1,4 +1,5 @@
-import matplotlib.pyplot as plt, numpy as np, pandas as pd, seaborn, altair, graphviz, holoviews, hvplot.pandas, wordcloud
+import matplotlib.pyplot as plt, numpy as np, pandas as pd, seaborn, altair, graphviz, holoviews, \
+    hvplot.pandas, wordcloud
 from bokeh.embed import file_html
 from bokeh.plotting import figure
 from bokeh.resources import INLINE

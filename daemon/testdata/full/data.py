@@ -11,7 +11,8 @@ with h5py.File("t.h5", "w") as f:
     f["grid"] = np.arange(100).reshape(10, 10)
 assert h5py.File("t.h5")["grid"][3, 4] == 34
 assert yaml.safe_load(yaml.safe_dump({"k": [1, "ä"]})) == {"k": [1, "ä"]}
-assert subprocess.run(["jq", "-c", ".a|add"], input='{"a":[1,2]}', capture_output=True, text=True, check=True).stdout == "3\n"
+assert subprocess.run(["jq", "-c", ".a|add"], input='{"a":[1,2]}',
+                      capture_output=True, text=True, check=True).stdout == "3\n"
 
 square = Polygon([(0, 0), (2, 0), (2, 2), (0, 2)])
 places = geopandas.GeoDataFrame({"name": ["in", "out"]}, geometry=[Point(1, 1), Point(5, 5)], crs="EPSG:4326")

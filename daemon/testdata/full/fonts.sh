@@ -1,4 +1,4 @@
-# Each script has a font of its own, not boxes. The lists of fonts are up to date: nobody makes them again at first use.
+# Each script has a font of its own, not boxes. The lists of fonts are up to date, so first use does not rebuild them.
 set -e
 for pair in 漢:CJK 한:CJK 汉:CJK あ:CJK ع:Arabic ह:Devanagari த:Tamil ก:Thai א:Hebrew Ж:Noto 😀:Emoji; do
 	fc-list ":charset=$(printf '%x' "'${pair%:*}")" family | grep -q "${pair#*:}" || { echo "no font for $pair"; exit 1; }

@@ -1,5 +1,5 @@
-# Every package that is promised, by the name that it is imported by. Each comes out of its compiled form, and from where
-# the image's own are: a Debian package of the same name must not come first.
+# Imports every promised package. Each must come from its compiled form and from the image's own directory: a Debian
+# package of the same name must not come first.
 import importlib, os, sys, warnings
 
 warnings.simplefilter("error", ImportWarning)

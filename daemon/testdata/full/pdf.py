@@ -15,7 +15,8 @@ assert "Quarterly report" in pypdf.PdfReader("made.pdf").pages[0].extract_text()
 assert "Quarterly report" in pdfplumber.open("made.pdf").pages[0].extract_text()
 assert "Quarterly report" in extract_text("made.pdf")
 assert "Quarterly report" in pymupdf.open("made.pdf")[0].get_text()
-assert "Quarterly report" in subprocess.run(["pdftotext", "made.pdf", "-"], check=True, capture_output=True, text=True).stdout
+assert "Quarterly report" in subprocess.run(["pdftotext", "made.pdf", "-"], check=True,
+                                            capture_output=True, text=True).stdout
 assert pdf2image.convert_from_path("made.pdf", dpi=50)[0].size[0] > 300
 
 with pikepdf.open("made.pdf") as doc:
@@ -27,10 +28,12 @@ assert locked.is_encrypted and locked.decrypt("secret") and len(locked.pages) ==
 Image.new("RGB", (60, 40), "green").save("green.jpg")
 open("green.pdf", "wb").write(img2pdf.convert("green.jpg"))
 assert pymupdf.open("green.pdf")[0].get_images()
-subprocess.run(["gs", "-q", "-dNOPAUSE", "-dBATCH", "-sDEVICE=pdfwrite", "-sOutputFile=joined.pdf", "made.pdf", "green.pdf"], check=True)
+subprocess.run(["gs", "-q", "-dNOPAUSE", "-dBATCH",
+                "-sDEVICE=pdfwrite", "-sOutputFile=joined.pdf", "made.pdf", "green.pdf"], check=True)
 assert len(pypdf.PdfReader("joined.pdf").pages) == 2
 
-table = Table([["city", "people"], ["Ulm", "128000"], ["Jena", "111000"]], style=[("GRID", (0, 0), (-1, -1), 1, colors.black)])
+table = Table([["city", "people"], ["Ulm", "128000"], ["Jena", "111000"]],
+              style=[("GRID", (0, 0), (-1, -1), 1, colors.black)])
 SimpleDocTemplate("table.pdf").build([table])
 assert pdfplumber.open("table.pdf").pages[0].extract_table()[1] == ["Ulm", "128000"]
 read = tabula.read_pdf("table.pdf", lattice=True, pages=1)[0]  # runs Java

@@ -16,11 +16,13 @@ assert measure.label(grey <= filters.threshold_otsu(grey)).max() == 1
 iio.imwrite("turned.png", np.rot90(iio.imread("dot.png")))
 assert Image.open("turned.png").size == (100, 200)
 
-subprocess.run(["convert", "dot.png", "-resize", "50%", "-bordercolor", "blue", "-border", "5", "small.png"], check=True)
+subprocess.run(["convert", "dot.png", "-resize", "50%", "-bordercolor", "blue", "-border", "5", "small.png"],
+               check=True)
 assert Image.open("small.png").size == (110, 60)
 subprocess.run(["convert", "dot.png", "dot.pdf"], check=True)  # Debian's policy forbids it
 subprocess.run(["convert", "-density", "72", "dot.pdf", "back.png"], check=True)
 assert Image.open("back.png").size == (200, 100)
-open("drawn.svg", "w").write('<svg xmlns="http://www.w3.org/2000/svg" width="30" height="20"><rect width="30" height="20" fill="red"/></svg>')
+open("drawn.svg", "w").write('<svg xmlns="http://www.w3.org/2000/svg" width="30" height="20">'
+                             '<rect width="30" height="20" fill="red"/></svg>')
 subprocess.run(["rsvg-convert", "-o", "drawn.png", "drawn.svg"], check=True)
 assert Image.open("drawn.png").getpixel((5, 5))[:3] == (255, 0, 0)

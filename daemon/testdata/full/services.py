@@ -1,6 +1,7 @@
-# The clients are made and, where they let themselves be looked at, would send what their provider reads. There is no network.
+# Makes each client and, where possible, checks what it would send to its provider. There is no network.
 import http.server, json, threading
-import anthropic, boto3, cohere, google.genai, groq, httpx, jsonschema, mistralai, openai, pydantic, requests, tenacity, together
+import anthropic, boto3, cohere, google.genai, groq, httpx, jsonschema, mistralai, openai, pydantic, requests, \
+    tenacity, together
 
 
 class Provider(http.server.BaseHTTPRequestHandler):

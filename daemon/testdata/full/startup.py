@@ -1,4 +1,4 @@
-# What Python loads before it does anything: nothing that an installed package asked for.
+# Checks that Python loads nothing at its start that an installed package asked for.
 import sys
 
 assert len(sys.modules) > 20

@@ -1,4 +1,4 @@
-"""The official Python client against a daemon. A line "PASS name" or "FAIL name why" for each thing that a user relies on."""
+"""Runs the official Python client against a daemon. Prints a line "PASS name" or "FAIL name why" for each check."""
 
 import asyncio
 import base64
@@ -18,7 +18,8 @@ def over_http():
 
 
 def over_pipes():
-    return Client(stdio_client(StdioServerParameters(command=os.environ["BERTH_BINARY"], args=["mcp"], env={**os.environ, "BERTH_HOST": URL})))
+    return Client(stdio_client(StdioServerParameters(
+        command=os.environ["BERTH_BINARY"], args=["mcp"], env={**os.environ, "BERTH_HOST": URL})))
 
 
 def text_of(result):
@@ -42,7 +43,8 @@ async def progress(client):
     async def hear(progress, total, message):
         heard.append(message)
 
-    await client.call_tool("bash", {"command": "for i in 1 2 3; do echo line $i; sleep 0.3; done"}, progress_callback=hear)
+    await client.call_tool("bash", {"command": "for i in 1 2 3; do echo line $i; sleep 0.3; done"},
+                           progress_callback=hear)
     assert "".join(heard) == "line 1\nline 2\nline 3\n" and len(heard) > 1, heard
 
 
@@ -57,7 +59,7 @@ async def cancel(client):
     await begun.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    # It is dead once it writes no more, for ten times as long as it would take.
+    # The command has ended if it writes nothing for ten times its write interval.
     look = {"code": "import time\na = open('/tmp/alive').read()\ntime.sleep(0.5)\na == open('/tmp/alive').read()"}
     for _ in range(20):
         if text_of(await client.call_tool("run_code", look)) == "True":

@@ -1,4 +1,4 @@
-// The official TypeScript client against a daemon. A line "PASS name" or "FAIL name why" for each thing that a user relies on.
+// Runs the official TypeScript client against a daemon. Prints a line "PASS name" or "FAIL name why" for each check.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
@@ -8,14 +8,17 @@ const { BERTH_URL, BERTH_API_KEY, BERTH_BINARY } = process.env;
 const headers = { "X-Api-Key": BERTH_API_KEY };
 
 async function overHTTP(query = "") {
-  const transport = new StreamableHTTPClientTransport(new URL(BERTH_URL + "/mcp" + query), { requestInit: { headers } });
+  const transport = new StreamableHTTPClientTransport(
+    new URL(BERTH_URL + "/mcp" + query), { requestInit: { headers } });
   const client = new Client({ name: "ts", version: "1" });
   await client.connect(transport);
   return { client, end: async () => { await transport.terminateSession(); await client.close(); } };
 }
 
 async function overPipes(...args) {
-  const transport = new StdioClientTransport({ command: BERTH_BINARY, args: ["mcp", ...args], env: { ...process.env, BERTH_HOST: BERTH_URL } });
+  const transport = new StdioClientTransport({
+    command: BERTH_BINARY, args: ["mcp", ...args], env: { ...process.env, BERTH_HOST: BERTH_URL },
+  });
   const client = new Client({ name: "ts-stdio", version: "1" });
   await client.connect(transport);
   return { client, end: () => client.close() };
@@ -38,7 +41,9 @@ async function gone(id) {
 const everything = {
   async tools({ client }) {
     const { tools } = await client.listTools();
-    assert.deepEqual(tools.map((t) => t.name), ["bash", "code_executor", "download_file", "run_code", "str_replace_based_edit_tool", "upload_file"]);
+    assert.deepEqual(tools.map((t) => t.name), [
+      "bash", "code_executor", "download_file", "run_code", "str_replace_based_edit_tool", "upload_file",
+    ]);
   },
   async shell({ client }) {
     await call(client, "bash", { command: "cd /tmp && word=kept" });
@@ -59,12 +64,14 @@ const everything = {
     const command = "while :; do date +%s%N >/tmp/alive; echo alive; sleep 0.05; done";
     const called = call(client, "bash", { command }, { signal: stop.signal, onprogress: () => stop.abort() });
     await assert.rejects(called);
-    // It is dead once it writes no more, for ten times as long as it would take.
+    // The command has ended if it writes nothing for ten times its write interval.
     const code = "import time\na = open('/tmp/alive').read()\ntime.sleep(0.5)\na == open('/tmp/alive').read()";
     for (let i = 0; textOf(await call(client, "run_code", { code })) !== "True"; i++) assert.ok(i < 20, "it goes on");
   },
   async code({ client }) {
-    const result = await call(client, "run_code", { code: "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nprint('out')\n6 * 7" });
+    const result = await call(client, "run_code", {
+      code: "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nprint('out')\n6 * 7",
+    });
     assert.deepEqual(result.structuredContent.logs.stdout, ["out\n"]);
     assert.equal(result.structuredContent.results[0], "42");
     const [image] = result.content.filter((c) => c.type === "image");
@@ -73,28 +80,37 @@ const everything = {
     const failed = await call(client, "run_code", { code: "1/0" });
     assert.ok(failed.isError);
     assert.equal(failed.structuredContent.error_detail.name, "ZeroDivisionError");
-    assert.deepEqual((await call(client, "run_code", { code: "[1, 2].map(x => x * 2)", language: "js" })).structuredContent.results, ["[ 2, 4 ]"]);
+    assert.deepEqual(
+      (await call(client, "run_code", { code: "[1, 2].map(x => x * 2)", language: "js" })).structuredContent.results,
+      ["[ 2, 4 ]"]);
   },
   async context({ client }) {
     await call(client, "run_code", { code: "x = 20", context: "main" });
-    assert.deepEqual((await call(client, "run_code", { code: "x + 1", context: "main" })).structuredContent.results, ["21"]);
+    assert.deepEqual(
+      (await call(client, "run_code", { code: "x + 1", context: "main" })).structuredContent.results, ["21"]);
     assert.ok((await call(client, "run_code", { code: "x" })).isError, "a fresh interpreter knows x");
   },
   async executor({ client }) {
     for (const language of ["python", "node"]) {
       const code = language === "node" ? "console.log('hi')" : "print('hi')";
-      assert.match(textOf(await call(client, "code_executor", { language, code })), /^## Code Execution Result\n[^]*hi\n/);
+      assert.match(
+        textOf(await call(client, "code_executor", { language, code })), /^## Code Execution Result\n[^]*hi\n/);
     }
   },
   async editor({ client }) {
     const path = "/workspace/note.txt";
     await call(client, "str_replace_based_edit_tool", { command: "create", path, file_text: "one\n" });
-    await call(client, "str_replace_based_edit_tool", { command: "str_replace", path, old_str: "one", new_str: "two" });
+    await call(
+      client, "str_replace_based_edit_tool", { command: "str_replace", path, old_str: "one", new_str: "two" });
     assert.match(textOf(await call(client, "str_replace_based_edit_tool", { command: "view", path })), /1\ttwo\n/);
-    assert.ok((await call(client, "str_replace_based_edit_tool", { command: "str_replace", path, old_str: "nope", new_str: "" })).isError);
+    assert.ok((await call(client, "str_replace_based_edit_tool", {
+      command: "str_replace", path, old_str: "nope", new_str: "",
+    })).isError);
   },
   async files({ client }) {
-    const result = await call(client, "bash", { command: "echo made >$OUTPUT_DIR/made.txt; printf '\\000\\377' >/workspace/raw" });
+    const result = await call(client, "bash", {
+      command: "echo made >$OUTPUT_DIR/made.txt; printf '\\000\\377' >/workspace/raw",
+    });
     const link = result.content.find((c) => c.type === "resource_link");
     assert.equal((await client.readResource({ uri: link.uri })).contents[0].text, "made\n");
     const uri = `berth://containers/${containerOf(result)}/workspace/raw`;
@@ -122,7 +138,9 @@ async function endOf(open) {
 }
 
 async function named(open) {
-  const made = await (await fetch(BERTH_URL + "/v1/containers", { method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: "{}" })).json();
+  const made = await (await fetch(BERTH_URL + "/v1/containers", {
+    method: "POST", headers: { ...headers, "Content-Type": "application/json" }, body: "{}",
+  })).json();
   const { client, end } = await open(made.id);
   assert.equal(containerOf(await call(client, "bash", { command: "true" })), made.id);
   await end();
@@ -139,7 +157,9 @@ async function report(name, check) {
 }
 
 const { tools, shell, progress, cancel, files } = everything; // what a bridge could get wrong
-for (const [way, open, checks] of [["http", overHTTP, everything], ["stdio", overPipes, { tools, shell, progress, cancel, files }]]) {
+for (const [way, open, checks] of [
+  ["http", overHTTP, everything], ["stdio", overPipes, { tools, shell, progress, cancel, files }],
+]) {
   const session = await open();
   for (const [name, check] of Object.entries(checks)) await report(`${way}/${name}`, () => check(session));
   await session.end();

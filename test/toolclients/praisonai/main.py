@@ -60,7 +60,8 @@ with BerthBridge() as bridge:
     def run(code, allow=("fetch", "price"), **more):
         return execute_code_with_tools(code, allowed_tools=list(allow), registry=registry, bridge=bridge, **more)
 
-    same("bare and namespace", run("print('hi')\nfetch('a') + tools.fetch(u='b', times=2)"), {"result": "'page a page b page b '", "stdout": "hi\n", "stderr": "", "success": True})
+    same("bare and namespace", run("print('hi')\nfetch('a') + tools.fetch(u='b', times=2)"), {
+        "result": "'page a page b page b '", "stdout": "hi\n", "stderr": "", "success": True})
     same("map and reduce", run("min(price(fetch(str(i))) for i in range(50))")["result"], "7")
     same("an import", run("import json, os\nos.getuid()")["result"], "1000")
     raises(PermissionError, lambda: run("tools.drop('x')"))
@@ -74,8 +75,10 @@ with BerthBridge() as bridge:
     same("an approval", run("drop('x')", allow=["drop"])["result"], "'dropped x'")
     raises(PermissionError, lambda: run("drop('y')", allow=["drop"]))  # one approval is for one call
     same("asked", [a["table"] for a in asked], ["x", "y"])
-    raises(PermissionError, lambda: run("try: fetch('x')\nexcept Exception: pass\n1", policy_hook=lambda name, arguments: ("not now", arguments)))
-    same("a rewrite", run("fetch('x')", policy_hook=lambda name, arguments: (None, {**arguments, "u": "z"}))["result"], "'page z '")
+    raises(PermissionError, lambda: run("try: fetch('x')\nexcept Exception: pass\n1",
+                                        policy_hook=lambda name, arguments: ("not now", arguments)))
+    same("a rewrite", run("fetch('x')", policy_hook=lambda name, arguments: (None, {**arguments, "u": "z"}))["result"],
+         "'page z '")
 
 raises(ValueError, lambda: code_tool([fetch], code_tools_allow=["tools"]))
 execute = code_tool([fetch, price], code_tools_allow=["fetch"])
