@@ -2,8 +2,8 @@
 # prepare.sh, Debian packages in repo/, wheels and their list in wheels/, npm's modules in modules/, files in files/,
 # setup.sh.
 #
-# A build by berth has no network here. A build from a Dockerfile has one (BERTH_ONLINE=1). There prepare.sh and Debian's
-# packages come earlier, and pip fetches the wheels, by the same hashes.
+# A build by berth has no network here. A build from a Dockerfile has one (BERTH_ONLINE=1). There prepare.sh and
+# Debian's packages come earlier, and pip fetches the wheels, by the same hashes.
 
 exec >&2 # where progress is read from
 cd /run/berth
