@@ -63,7 +63,8 @@ def keys():
 
 @row(3)
 def unknowns():
-    client.files.list(extra_query={"beta": "true", "color": "blue"}, extra_headers={"anthropic-beta": "nobody-knows-1999-01-01"})
+    client.files.list(extra_query={"beta": "true", "color": "blue"},
+                      extra_headers={"anthropic-beta": "nobody-knows-1999-01-01"})
 
 
 @row(4)
@@ -80,7 +81,7 @@ def error_codes():
 
 @row(7)
 def retries():
-    # How many attempts there were the server counts, and sdk_test.go checks.
+    # The server counts the attempts, and sdk_test.go checks the count.
     fails(lambda: client.files.retrieve_metadata("file_conflict"), anthropic.ConflictError)
     fails(lambda: client.files.retrieve_metadata("file_broken"), anthropic.InternalServerError)
     start = time.monotonic()
@@ -92,7 +93,8 @@ def retries():
 def metadata():
     f = upload("data.csv", "text/csv", b"a,b\n1,2\n")
     got = f.model_dump(exclude={"id", "created_at"})
-    want = {"type": "file", "filename": "data.csv", "mime_type": "text/csv", "size_bytes": 8, "downloadable": False, "expires_at": None}
+    want = {"type": "file", "filename": "data.csv", "mime_type": "text/csv", "size_bytes": 8,
+            "downloadable": False, "expires_at": None}
     assert got == want, got
     assert f.id.startswith("file_")
 
@@ -214,7 +216,7 @@ def kinds(message):
 
 
 def both(check):
-    """Has a check run with a whole answer and with a stream."""
+    """Runs a check with a whole answer and with a stream."""
     return lambda: [check(streamed) for streamed in (False, True)]
 
 

@@ -1,4 +1,4 @@
-// Uses the TypeScript helper as people do: functions of this process are tools of code in a container.
+// Uses the TypeScript helper as an application does: functions of this process are tools of code in a container.
 import { deepStrictEqual as same, rejects } from 'node:assert'
 import { createInterface } from 'node:readline'
 import { serve } from './index.js'
@@ -25,7 +25,7 @@ await rejects(serve(box, { page: () => 1 }, { apiKey: 'another' }))
 const server = await serve(box, {
   page: { description: 'A page.', parameters: { u: 'string', n: 'integer?' }, run: async ({ u, n = 3 }) => `page ${u} ${n}` },
   add: { inputSchema: { type: 'object', properties: { a: { type: 'number' }, b: { type: 'number' } }, required: ['a', 'b'] }, run: ({ a, b }) => ({ sum: a + b }) },
-  meet: async () => { // nobody comes back before eight are here
+  meet: async () => { // returns only when eight calls are here
     if (++here === 8) all.resolve()
     await all.promise
     return here
@@ -41,7 +41,7 @@ same(await run('(await Promise.all([...Array(8)].map(() => meet()))).join()', 'j
 for (const [code, error] of [['fail()', 'RuntimeError'], ['page(1)', 'ValueError'], ['page()', 'ValueError'], ["tools.hidden('x')", 'PermissionError']]) same(await run(code), error)
 same(await run("(await Promise.all([...Array(50).keys()].map(i => page(String(i))))).reduce((n, p) => n + p.length, 0)", 'js'), String(50 * 'page  3'.length + 90))
 
-// A command that outlives the daemon goes on with its calls, and so does this process.
+// A command that outlives the daemon continues its calls, and so does this process.
 const other = await create(['slow'])
 let began
 const called = new Promise(resolve => { began = resolve })
