@@ -58,7 +58,7 @@ class Server {
 
   constructor (url, key, tools) {
     [this.#url, this.#key, this.#tools] = [url, key, tools]
-    this.#ended.promise.catch(() => {}) // callers may ignore ended; callers may ignore ended
+    this.#ended.promise.catch(() => {}) // callers may ignore ended
   }
 
   get ended () { return this.#ended.promise }
