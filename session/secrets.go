@@ -19,7 +19,7 @@ import (
 type sealedFields struct {
 	Env          map[string]string        `json:"env,omitempty"`
 	Secrets      map[string]string        `json:"secrets,omitempty"`
-	Placeholders map[string]egress.Secret `json:"placeholders,omitempty"`
+	Placeholders map[string]egress.Secret `json:"swapped,omitempty"`
 	Tools        toolSecrets              `json:"tools,omitzero"`
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"berth/runtime/containerd"
 	"berth/runtime/launch"
+	"berth/test/needs"
 )
 
 func doctorConfig(dir string) containerd.Config {
@@ -25,6 +26,7 @@ func countMounts(t *testing.T) int {
 }
 
 func TestDoctor(t *testing.T) {
+	needs.Containers(t)
 	dir := t.TempDir()
 	before := countMounts(t)
 	for _, f := range Doctor(t.Context(), doctorConfig(filepath.Join(dir, "not", "there"))) {

@@ -10,9 +10,11 @@ import (
 
 	"berth/proto"
 	"berth/runtime/containerd"
+	"berth/test/needs"
 )
 
 func TestTry(t *testing.T) {
+	needs.Containers(t)
 	cfg := containerd.Config{BinDir: os.Getenv("BERTH_BIN")}
 	if cfg.BinDir == "" {
 		t.Fatal("BERTH_BIN is not set; run these tests with `make test`")

@@ -134,7 +134,7 @@ func (b hog) run(ctx context.Context, t *Target) (string, error) {
 // that the medians of all rounds can be compared.
 func (b hog) compare(ctx context.Context, t *Target, bomber, victim string) (quiet, loud []time.Duration, err error) {
 	for range rounds {
-		quiet, err := t.times(ctx, victim)
+		alone, err := t.times(ctx, victim)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -142,7 +142,7 @@ func (b hog) compare(ctx context.Context, t *Target, bomber, victim string) (qui
 		if err != nil {
 			return nil, nil, err
 		}
-		quiet, loud = append(quiet, quiet...), append(loud, beside...)
+		quiet, loud = append(quiet, alone...), append(loud, beside...)
 	}
 	return quiet, loud, nil
 }
