@@ -152,7 +152,8 @@ func callApproveCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(&cobra.Command{
 		Use: "approve CONTAINER CALL", Short: "Approve a call", Args: app.ArgCount(2, 2),
 		ValidArgsFunction: completeCalls(a, proto.CallParked),
-		Long: "Approve a call that waits for approval. The approval is valid for this call with the shown input only. " +
+		Long: "Approve a call that waits for approval. The approval is valid for this call with the shown input " +
+			"only. " +
 			"The audit log records it with the API key.",
 		RunE: onCall(a, func(ctx context.Context, c *client.Client, container, call string) error {
 			one, err := c.ApproveToolCall(ctx, container, call)

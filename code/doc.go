@@ -1,6 +1,6 @@
 // Package code runs code of a language in a session and gives back values, not only output.
 //
-//	Runner.Once     fresh: an interpreter of its own, in a container that is made for it and deleted, or in one that is there
+//	Runner.Once     a fresh interpreter, in a new container that is deleted afterwards or in an existing one
 //	Runner.Cell     in a context: a named interpreter of a session that keeps its variables from cell to cell
 //	Runner.Execute  as the code_executor tool has it: a program, hard limits, and one text
 //

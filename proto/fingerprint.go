@@ -11,8 +11,8 @@ import (
 const ManifestName = "manifest.json"
 
 // Fingerprint is a short digest of what a look at dir found, in the order of the list: path, type, size and inode
-// change time of all but directories. Who has two equal ones has seen no change in between. It is no defence: whoever
-// controls the directory can make two things look alike.
+// change time of all but directories. Two equal fingerprints mean that nothing changed in between.
+// They are no defence: a program that controls the directory can forge equal ones.
 func Fingerprint(dir string, list []FileInfo) string {
 	h := fnv.New128a()
 	var line []byte

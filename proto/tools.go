@@ -15,7 +15,7 @@ const (
 	ApprovalReview = "review" // each call waits until somebody approves that one call
 )
 
-// Kinds of whoever answers calls of tools.
+// Kinds of providers, which answer calls of tools.
 const (
 	ProviderClient = "client" // a client of the API, on a websocket of the container's
 	ProviderHTTP   = "http"   // a server that each call is posted to

@@ -329,7 +329,8 @@ func (s *Session) boundLocked(ctx context.Context) error {
 		return nil
 	case s.runningLocked():
 		return proto.Errorf(proto.Conflict, "", s.id, "container %s is at generation %d and generation %d is over; "+
-			"its files are kept, its processes are gone; send the request without a generation, or with the present one",
+			"its files are kept, its processes are gone; send the request without a generation, or with the present "+
+			"one",
 			s.id, s.rec.Generation, want)
 	}
 	return proto.Errorf(proto.Conflict, "", s.id, "container %s is stopped after generation %d, so generation %d "+

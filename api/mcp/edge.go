@@ -136,7 +136,7 @@ func (e *Edge) Close() error {
 	e.mu.Unlock()
 	for _, v := range all {
 		v.end()
-		_ = v.session.Close() // an error is of no use here
+		_ = v.session.Close() // its error changes nothing here
 	}
 	e.ending.Wait()
 	return nil

@@ -218,7 +218,8 @@ func egressDetail(x proto.AuditEgress, note string) string {
 func auditHeadCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "head", Short: "Print number and hash of the newest entry, to note elsewhere", Args: app.ArgCount(0, 0),
-		Long: "Print number and hash of the newest entry. Note the line somewhere else; `berth audit verify --head` takes it.",
+		Long: "Print number and hash of the newest entry. Note the line somewhere else; " +
+			"`berth audit verify --head` takes it.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			head, err := c.AuditHead(ctx)
 			if err != nil {

@@ -169,7 +169,8 @@ func skillNoun(a *app.App) app.Noun[client.Skill] {
 				term.Ago(k.UpdatedAt.Time)}
 		},
 		Argument: "SKILL", RemoveShort: "Remove skills with their versions", Complete: completeSkills(a),
-		RemoveLong: "Remove skills with all versions. A container that uses a skill keeps it until the container stops.",
-		Remove:     (*client.Client).DeleteSkill,
+		RemoveLong: "Remove skills with all versions. " +
+			"A container that uses a skill keeps it until the container stops.",
+		Remove: (*client.Client).DeleteSkill,
 	}
 }

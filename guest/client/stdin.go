@@ -33,7 +33,8 @@ func newStdin(p *Process) *stdin {
 }
 
 // Write writes b to the command's standard input. It returns when the data are taken, which depends on the command
-// reading, or with ctx's error if ctx ends first. The count is the number of bytes taken. Write fails with Conflict once
+// reading, or with ctx's error if ctx ends first. The count is the number of bytes taken. Write fails with Conflict
+// once
 // the input has no reader.
 func (p *Process) Write(ctx context.Context, b []byte) (int, error) {
 	if p.stdin == nil {

@@ -20,7 +20,7 @@
 //
 // And below /run/berth/<hash of the data directory>, which may go with a reboot:
 //
-//	d/<session>/                the bundle of a sandbox that runc runs: its configuration, runc's state and the guest's process number
+//	d/<session>/                the bundle of a sandbox that runc runs: configuration, runc's state, the guest's PID
 //	c, r                        containerd's and runsc's state
 //	s, t                        the shims' sockets, containerd's event socket
 //

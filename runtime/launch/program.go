@@ -45,7 +45,7 @@ const (
 // What a script says, as three numbers of eight bytes: which of these, and two more.
 const (
 	ScriptChild  = iota + 1 // the process number of its child, on the host
-	scriptFailed            // the address of the step that failed, or 0 if there is no process to do any, and the error's number
+	scriptFailed            // address of the step that failed (0: there is no process), and the error's number
 )
 
 const scriptWord = 24

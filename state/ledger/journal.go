@@ -25,7 +25,7 @@ import (
 //	epoch  8 bytes
 //	size   4 bytes, of the changes
 //	check  4 bytes: CRC-32C of all else
-//	changes, each: 0 or 1, size of the key, key; and for 1, which is a put: size of the value, value. Sizes are uvarints.
+//	changes, each: 0 or 1, size of the key, key; for 1 (a put) also size of the value, value. Sizes are uvarints.
 type journal struct {
 	f      *os.File
 	epoch  uint64

@@ -91,7 +91,8 @@ func (v *Vault) keyFile() ([]byte, error) {
 	for id := range v.keys {
 		if file.keys[id] == nil { // a restart would lose it, too
 			return nil, proto.Errorf(proto.Conflict, "", "secret-key", "the file secret-key was changed while the "+
-				"daemon runs, and is without a key that the daemon has (%s): put that back from a backup, then try again", id)
+				"daemon runs, and is without a key that the daemon has (%s): put that back from a backup, "+
+				"then try again", id)
 		}
 	}
 	if file.sealer != v.sealer || len(file.keys) != len(v.keys) {

@@ -22,5 +22,5 @@
 //	tool_calls       container/call ID                a call; see record
 //	tool_call_ids    container/exec/client's ID       the call's ID
 //	tool_calls_live  call ID                          container, while it is not over
-//	tool_offers      container/holder                 a provider session, so that calls under a later daemon wait for its holder
+//	tool_offers      container/holder                 a provider session; later daemons make calls wait for its holder
 package bridge

@@ -1,12 +1,13 @@
-// Package inside is what code in a container calls its session's tools with: a module of Python and one of
-// JavaScript, and a way for the guest's program to be the command `tools`. None of it decides anything. What it
-// speaks is HTTP on the container's loopback, to the address in BERTH_TOOLS:
+// Package inside has the means by which code in a container calls its session's tools: a Python module, a JavaScript
+// module, and the command `tools`, which is the guest's program under another name. None of them decides anything. They
+// speak HTTP on the container's loopback, to the address in BERTH_TOOLS:
 //
 //	GET  /v1/tools   {"tools": [{"name", "description", "input_schema", "async"}]}: what the session may call
-//	POST /v1/calls   {"calls": [{"id", "tool", "input"}]}: a line of JSON for each call as it ends, {"id", "result"} or {"id", "error": {"type", "message"}}
+//	POST /v1/calls   {"calls": [{"id", "tool", "input"}]}; the answer has a line of JSON for each call as it ends:
+//	                 {"id", "result"} or {"id", "error": {"type", "message"}}
 //
-// Whoever asks shows the words in BERTH_TOOLS_TOKEN. A request whose connection broke is made again with the same
-// ids. Calls that coroutines of one loop make in one go are one request.
+// Each request carries the token in BERTH_TOOLS_TOKEN. After a broken connection the request is repeated with the same
+// ids. Calls that coroutines of one loop make at once are one request.
 package inside
 
 import (
