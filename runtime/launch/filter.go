@@ -13,12 +13,12 @@ import (
 
 const ptraceGetFilter = 0x420c // PTRACE_SECCOMP_GET_FILTER
 
-// FilterOf is the filter of system calls that a process has, as the kernel runs it. The process must be one that runc
-// has set up and that has nothing to do yet: it stops for it, and verify is called when it cannot become another any
-// more. It takes root, a kernel with CONFIG_CHECKPOINT_RESTORE and a daemon that is not filtered itself.
+// FilterOf returns the system call filter of a process, as the kernel runs it. The process must be one that runc has
+// set up and that waits. FilterOf stops the process, and calls verify once the process number can no longer be
+// reused. It needs root, a kernel with CONFIG_CHECKPOINT_RESTORE and a daemon that has no filter itself.
 func FilterOf(pid int, verify func() error) (filter []unix.SockFilter, err error) {
 	done := make(chan struct{})
-	go mountns.OffMain(func() { // who traces is a thread
+	go mountns.OffMain(func() { // ptrace belongs to one thread
 		defer close(done)
 		filter, err = traceFilter(pid, verify)
 	})
@@ -58,11 +58,11 @@ func traceFilter(pid int, verify func() error) (filter []unix.SockFilter, err er
 	return filter, nil
 }
 
-// stopTime is what a process that waits may take to stop.
+// stopTime is the time limit for a waiting process to stop.
 const stopTime = time.Second
 
-// awaitStop waits for a process that this thread traces to stop. There is nothing to wait for it with and a time
-// limit, so it is asked.
+// awaitStop waits until a process that this thread traces has stopped. It polls, because the kernel has no wait for
+// this with a time limit.
 func awaitStop(pid int) error {
 	for end := time.Now().Add(stopTime); time.Now().Before(end); time.Sleep(100 * time.Microsecond) {
 		var status unix.WaitStatus

@@ -10,28 +10,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ScriptName is what the guest's program is called as, instead of being a guest, to start processes that run scripts.
+// ScriptName is the argv[0] that makes the guest's program a fork server instead of a guest. The fork server starts
+// processes that run setup programs.
 const ScriptName = "script"
 
-// NotAGuest is refused by guests that know nothing of this, before they do anything, and tells whoever lists
-// processes what it is.
+// NotAGuest is an argument that guests without a fork server refuse before they do anything. In a list of processes
+// it says what the process is.
 const NotAGuest = "-starts-containers-of-berth"
 
-// A starter starts processes that run scripts. It is a process, as the daemon itself is slow at that: whatever it
-// starts gets all that it has open, a socket of each sandbox among it, and has the kernel close it again. The starter
-// has three descriptors and some pages, and those that it starts are copies of it that execute nothing.
+// A ForkServer starts processes that run setup programs. It is a process of its own, because the daemon is slow at
+// starting processes: each child of the daemon gets copies of all open files, among them a socket of each sandbox,
+// and the kernel must close them again. The fork server has three descriptors and few pages. The processes that it
+// starts are copies of it and execute no other program.
 //
-// It is started when it is needed, and again if somebody has killed it. It ends with the daemon.
+// It is started on first use, and again if it was killed. It ends with the daemon.
 type ForkServer struct {
-	program string // the guest's
+	program string // path of the guest's program
 
 	mu   sync.Mutex
-	sock int // the daemon's end of the socket that the process reads; 0: there is no process
+	sock int // the daemon's end of the socket that the process reads; 0 if there is no process
 }
 
 func NewForkServer(program string) *ForkServer { return &ForkServer{program: program} }
 
-// Close ends the process. What it has started goes on.
+// Close ends the fork server. Processes that it has started go on.
 func (st *ForkServer) Close() {
 	if st == nil {
 		return
@@ -48,7 +50,7 @@ func (st *ForkServer) end() {
 	}
 }
 
-// begin starts the process.
+// begin starts the process of the fork server.
 func (st *ForkServer) begin() error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -56,7 +58,7 @@ func (st *ForkServer) begin() error {
 	}
 	own, its := pair[0], os.NewFile(uintptr(pair[1]), "starter")
 	defer its.Close()
-	null, err := os.Open(os.DevNull) // until a guest has its own, so that nothing else gets their numbers
+	null, err := os.Open(os.DevNull) // holds numbers 1 and 2 until a guest opens its own /dev/null
 	if err != nil {
 		unix.Close(own)
 		return err
@@ -64,7 +66,7 @@ func (st *ForkServer) begin() error {
 	defer null.Close()
 	process, err := os.StartProcess(st.program, []string{ScriptName, NotAGuest}, &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: []*os.File{its, null, null},
-		Sys: &syscall.SysProcAttr{Setsid: true}, // an interrupt at the daemon's terminal is not for it
+		Sys: &syscall.SysProcAttr{Setsid: true}, // keeps an interrupt at the daemon's terminal away
 	})
 	if err != nil {
 		unix.Close(own)
@@ -75,15 +77,16 @@ func (st *ForkServer) begin() error {
 	return nil
 }
 
-// The numbers of struct clone_args that are not 0; see clone3(2).
+// Indexes of the fields of struct clone_args that we set; see clone3(2).
 const (
 	cloneFlags  = 0
-	cloneSignal = 4 // at its end
+	cloneSignal = 4 // sent to the parent when the child ends
 	cloneCgroup = 10
-	cloneArgs   = 11 // how many there are
+	cloneArgs   = 11 // number of fields
 )
 
-// Start has a process run s, in a cgroup of v2 if group names one. It has the files more from scriptFDs on.
+// Start starts a process that runs s. If group names a cgroup of v2, the process starts in it. The process has the
+// files more, from descriptor scriptFDs on.
 func (st *ForkServer) Start(s *Program, group string, more ...*os.File) (_ *Process, err error) {
 	n := &Process{script: s}
 	var text, answers, asks, into *os.File
@@ -127,7 +130,7 @@ func (st *ForkServer) Start(s *Program, group string, more ...*os.File) (_ *Proc
 	return n, nil
 }
 
-// send gives the process a message. If it turns out to have ended, there is another.
+// send sends a message to the fork server. If the fork server has ended, send starts another one.
 func (st *ForkServer) send(message, rights []byte) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -9,56 +9,57 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A script is what a process does before it is a sandbox's guest: system calls, one after the other, of which the
-// last executes the guest. The program that runs it is a loop (cmd/berth-guest, called scriptName) without threads,
-// without a Go runtime and without knowledge: the daemon writes the script, with all that the calls point to, at the
-// addresses where that program will have it.
+// A Program is a setup program: what a process does before it becomes a sandbox's guest. It is a list of system
+// calls, of which the last executes the guest. A loop in the guest's program runs it (cmd/berth-guest, started as
+// ScriptName). The loop has no threads, no Go runtime and no knowledge of sandboxes. The daemon writes the setup
+// program, with all data that the calls point to, for the addresses at which the loop maps it.
 type Program struct {
 	steps []*Step
 	data  []byte
 }
 
-// A step is a system call. One that fails ends the script, unless the step says otherwise.
+// A Step is one system call. A call that fails ends the setup program, unless the step says otherwise.
 type Step struct {
-	what    string // for whoever reads of its failure
+	what    string // names the step in error messages
 	number  uintptr
 	args    [6]uint64
-	To      uint64     // the address that what it returns goes to; 0 for none
-	Skip    uint8      // how many steps are left out when it returns something else than 0
-	Zero    uint8      // the same when it returns 0; or stepFails
-	Fine    unix.Errno // counts as a return of something else than 0
-	Instead unix.Errno // leaves no step out
-	index   int        // in the script
+	To      uint64     // address to store the call's result at; 0 for none
+	Skip    uint8      // how many steps to skip if the result is not 0
+	Zero    uint8      // how many steps to skip if the result is 0; or stepFails
+	Fine    unix.Errno // an error that counts as a result other than 0
+	Instead unix.Errno // an error that skips no step
+	index   int        // in the program
 }
 
-// stepFails is for calls for which 0 is a failure.
+// stepFails, as Step.Zero, makes a result of 0 a failure.
 const stepFails = 0xff
 
-// Where a script is and how it is laid out; entry_amd64.s has the same numbers.
+// Address and layout of a setup program; entry_amd64.s has the same numbers.
 const (
 	scriptAt    = 0x10000000
 	ScriptSize  = 1 << 20
-	scriptSteps = 24 << 10 // bytes of the steps; behind them is what they point to
+	scriptSteps = 24 << 10 // bytes of the steps; the data that they point to follows
 	stepBytes   = 80
 )
 
-// What a script says, as three numbers of eight bytes: which of these, and two more.
+// First words of a message from a setup program. A message is three numbers of eight bytes: one of these, and two
+// more.
 const (
-	ScriptChild  = iota + 1 // the process number of its child, on the host
-	scriptFailed            // address of the step that failed (0: there is no process), and the error's number
+	ScriptChild  = iota + 1 // then the process number of its child, on the host
+	scriptFailed            // then the address of the failed step (0: there is no process), and the error's number
 )
 
 const scriptWord = 24
 
-// Descriptors of a script.
+// Descriptors of a setup program.
 const (
-	scriptFD  = 3 // itself
-	answerFD  = 4 // what it says goes there
-	askFD     = 5 // it waits for bytes from there
-	scriptFDs = 6 // where others begin
+	scriptFD  = 3 // the setup program itself
+	answerFD  = 4 // it writes its messages here
+	askFD     = 5 // it reads bytes to wait for from here
+	scriptFDs = 6 // the first of all other files
 )
 
-// errScriptLong is for sandboxes whose environment is too long.
+// errScriptLong is returned for sandboxes whose environment is too long.
 var errScriptLong = errors.New("the script is too long")
 
 // Do adds a system call.
@@ -69,7 +70,7 @@ func (s *Program) Do(what string, number uintptr, args ...uint64) *Step {
 	return st
 }
 
-// Argument is the address of argument n of st, for what a call before it returns.
+// Argument returns the address of argument n of st. An earlier call can store its result there.
 func (st *Step) Argument(n int) uint64 {
 	return scriptAt + uint64(st.index*stepBytes+8+8*n)
 }
@@ -84,10 +85,10 @@ func (s *Program) bytes(b []byte) uint64 {
 	return at
 }
 
-// Text adds a string as C has it.
+// Text adds a string that ends with a NUL byte and returns its address.
 func (s *Program) Text(t string) uint64 { return s.bytes(append([]byte(t), 0)) }
 
-// numbers adds numbers of eight bytes.
+// numbers adds numbers of eight bytes and returns their address.
 func (s *Program) numbers(list ...uint64) uint64 {
 	b := make([]byte, 0, 8*len(list))
 	for _, v := range list {
@@ -96,7 +97,7 @@ func (s *Program) numbers(list ...uint64) uint64 {
 	return s.bytes(b)
 }
 
-// texts adds strings and the vector of their addresses, with a 0 at its end.
+// texts adds strings and the vector of their addresses, which ends with a 0. It returns the address of the vector.
 func (s *Program) texts(list []string) uint64 {
 	vector := make([]uint64, 0, len(list)+1)
 	for _, t := range list {
@@ -105,19 +106,19 @@ func (s *Program) texts(list []string) uint64 {
 	return s.numbers(append(vector, 0)...)
 }
 
-// Say has the daemon told something.
+// Say adds a step that sends a message to the daemon. It returns the address of the message.
 func (s *Program) Say(what string, word, value uint64) (at uint64) {
 	at = s.numbers(word, value, 0)
 	s.Do(what, unix.SYS_WRITE, answerFD, at, scriptWord)
 	return at
 }
 
-// Wait waits until the daemon has written a byte. It fails when the daemon has gone.
+// Wait adds a step that waits until the daemon has written a byte. The step fails if the daemon has ended.
 func (s *Program) Wait(what string) {
 	s.Do(what, unix.SYS_READ, askFD, s.numbers(0), 1).Zero = stepFails
 }
 
-// file is the script as a file in memory.
+// file returns the setup program as a file in memory.
 func (s *Program) file() (*os.File, error) {
 	if len(s.steps)*stepBytes > scriptSteps || scriptSteps+len(s.data) > ScriptSize {
 		return nil, errScriptLong
@@ -147,7 +148,7 @@ func (s *Program) file() (*os.File, error) {
 	return f, nil
 }
 
-// failure is the error of a step that failed.
+// failure returns the error of the failed step at an address.
 func (s *Program) failure(at, errno uint64) error {
 	what := "making its process"
 	if i := (at - scriptAt) / stepBytes; at >= scriptAt && i < uint64(len(s.steps)) {

@@ -12,14 +12,14 @@ import (
 	"berth/runtime/diskpool"
 )
 
-// Class is how a runtime class is run.
+// A Class says how sandboxes of a runtime class are run.
 type Class struct {
-	Binary  string // what the daemon, or the shim, executes
+	Binary  string // the program that the daemon, or the shim, executes
 	Version string // of runc or runsc
-	Missing string // why the class cannot be had; empty if it can
+	Missing string // why the class is not available; empty if it is
 }
 
-// RuncClass accepts runc 1.2 or newer: older ones can be made to overwrite themselves from inside.
+// RuncClass accepts runc 1.2 or newer. A sandbox can make older versions overwrite their own program file.
 func RuncClass(dir string) Class {
 	info := Class{Binary: filepath.Join(dir, "runc")}
 	info.Version, info.Missing = ProgramVersion(info.Binary, "runc")
@@ -44,8 +44,8 @@ var gvisorFlags = []string{
 	"--network=none", "--host-uds=create", "--overlay2=none", "--platform=systrap", "--oci-seccomp",
 }
 
-// GvisorClass writes the script by which the shim runs runsc: the shim knows how to name a
-// binary, not how to give it flags.
+// GvisorClass writes the script by which the shim runs runsc. The shim can be given the name of a program, but no
+// flags for it.
 func GvisorClass(dir, data string) (Class, error) {
 	runsc := filepath.Join(dir, "runsc")
 	info := Class{Binary: filepath.Join(data, "runsc")}
@@ -60,7 +60,7 @@ func GvisorClass(dir, data string) (Class, error) {
 	return info, nil
 }
 
-// ProgramVersion is what "name --version" says, or why it cannot be run.
+// ProgramVersion returns what "name --version" prints, or why the program cannot be run.
 func ProgramVersion(path, name string) (version, missing string) {
 	if err := Executable(path); err != nil {
 		return "", name + " is missing from the program directory; build it with make runtimes"
@@ -91,7 +91,7 @@ func AtLeast(version string, major, minor int) bool {
 	return maj > major || maj == major && minr >= minor
 }
 
-// Executable says why path cannot be run, or nothing.
+// Executable returns an error that says why path cannot be run, or nil.
 func Executable(path string) error {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -103,7 +103,7 @@ func Executable(path string) error {
 	return nil
 }
 
-// shellQuote makes s one word for the shell: program directories may have spaces.
+// shellQuote quotes s as one word for the shell: program directories may have spaces.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

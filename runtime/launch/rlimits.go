@@ -8,15 +8,15 @@ import (
 	"berth/runtime/cgroup"
 )
 
-// Limits that nobody asks for. The kernel counts these two for each user namespace and again for the user who made
-// it, who is the same for all sandboxes, and gives that user the host's default. So one sandbox gets a part of it.
+// Limits that callers cannot set. The kernel counts both in each user namespace, and again for the user who made the
+// namespace. That user is the same for all sandboxes and has the host's default limit. So each sandbox gets a part.
 const (
 	QueuedSignals = 1024
-	MessageQueues = 160 << 10 // bytes; a POSIX queue takes 82 KB unless told otherwise
+	MessageQueues = 160 << 10 // bytes; a POSIX queue takes 82 KB by default
 )
 
-// rlimits bound what a single process takes. They stay within the daemon's own hard limits: raising those
-// takes a capability that not every machine gives.
+// rlimits returns the limits of a single process. They stay within the daemon's own hard limits: raising those takes
+// a capability that not every machine grants.
 func rlimits(class proto.RuntimeClass, l proto.Limits) []specs.POSIXRlimit {
 	list := []specs.POSIXRlimit{
 		rlimit("RLIMIT_NOFILE", uint64(l.OpenFiles)),
@@ -33,7 +33,7 @@ func rlimits(class proto.RuntimeClass, l proto.Limits) []specs.POSIXRlimit {
 	return list
 }
 
-// rlimitNumbers are the kernel's for the limits that we set. Package unix lacks two of them.
+// rlimitNumbers holds the kernel's numbers of the limits that we set. Package unix lacks two of them.
 var rlimitNumbers = map[string]int{
 	"RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NPROC": unix.RLIMIT_NPROC,
 	"RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_SIGPENDING": 11, "RLIMIT_MSGQUEUE": 12,

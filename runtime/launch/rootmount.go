@@ -11,7 +11,7 @@ import (
 	"berth/runtime/mountns"
 )
 
-// Root is what a sandbox's root file system is made of.
+// A Root says what a sandbox's root file system is made from.
 type Root struct {
 	Lowers      []string // the image's directories, topmost first; all below one directory
 	Upper, Work string
@@ -19,20 +19,21 @@ type Root struct {
 
 // Directories of a bundle.
 const (
-	BundleRoot  = "rootfs" // where the root file system is, in the mount namespace that runc gets and nowhere else
-	BundleLower = "lower"  // there, the image's layers with the sandbox's numbers
+	BundleRoot  = "rootfs" // mount point of the root file system, in the mount namespace of runc only
+	BundleLower = "lower"  // mount point of the id-mapped image layers, in the same namespace
 )
 
-// Mount mounts the root file system in bundle dir, as rootfs describes it for a shim. It is called in a mount
-// namespace of its own and changes the working directory of its thread. What a failure leaves goes with the namespace.
+// Mount mounts the root file system in bundle dir, as RootFS describes it for a shim. The caller must be in a mount
+// namespace of its own. Mount changes the working directory of the thread. After a failure, the mounts already made
+// go away with the namespace.
 func (l Root) Mount(dir string, b Spec) error {
 	users, err := usersOf(b)
 	if err != nil {
 		return err
 	}
 	defer users.Close()
-	// One mapped mount of the directory that holds all layers is enough for all of them. Relative to it their names
-	// are short: the kernel takes one page of options.
+	// One id-mapped mount of the directory that holds all layers serves all of them. Paths relative to it are short,
+	// and the kernel takes only one page of options.
 	all, lower := commonDir(l.Lowers), filepath.Join(dir, BundleLower)
 	if err := mountns.Bind(all, lower, unix.MOUNT_ATTR_RDONLY, users); err != nil {
 		return fmt.Errorf("mapping the layers: %w", err)
@@ -60,10 +61,10 @@ func (l Root) Mount(dir string, b Spec) error {
 		users    *os.File
 	}{
 		{b.Workspace, InsideWorkspace, 0, users},
-		{b.Run, InsideRun, harmless | unix.MOUNT_ATTR_NOEXEC, nil}, // the mapped root owns it on disk
+		{b.Run, InsideRun, harmless | unix.MOUNT_ATTR_NOEXEC, nil}, // on disk, the mapped root owns it
 		{b.Guest, insideGuest, harmless | unix.MOUNT_ATTR_RDONLY, nil},
 	} {
-		if m.from == "" { // a member of the warm pool gets its workspace later
+		if m.from == "" { // a pooled sandbox gets its workspace later
 			continue
 		}
 		if err := mountns.Bind(m.from, filepath.Join(root, m.to), m.attr, m.users); err != nil {
@@ -73,7 +74,7 @@ func (l Root) Mount(dir string, b Spec) error {
 	return nil
 }
 
-// detached makes the mount that mount makes, without a place.
+// detached makes the mount that Mount makes, without attaching it anywhere.
 func (l Root) detached(dir string, b Spec) (tree *os.File, err error) {
 	err = mountns.InOwn(func() error {
 		if err := l.Mount(dir, b); err != nil {
@@ -90,8 +91,8 @@ func (l Root) detached(dir string, b Spec) (tree *os.File, err error) {
 	return tree, err
 }
 
-// usersOf opens the user namespace whose mapping the sandbox's files get: that which it will run in, or, if runc is
-// to make that one, another with the same numbers.
+// usersOf opens the user namespace whose mapping the sandbox's files get. That is the namespace that the sandbox will
+// run in. If runc makes that one, usersOf opens another one with the same numbers.
 func usersOf(b Spec) (*os.File, error) {
 	if b.UserNamespace != "" {
 		return os.Open(b.UserNamespace)
@@ -99,7 +100,7 @@ func usersOf(b Spec) (*os.File, error) {
 	return NewUserNamespace(b.Starter, 0, b.FirstID)
 }
 
-// commonDir is the deepest directory that all dirs are below.
+// commonDir returns the deepest directory that contains all dirs.
 func commonDir(dirs []string) string {
 	common := filepath.Dir(dirs[0])
 	for _, d := range dirs[1:] {

@@ -18,23 +18,24 @@ import (
 	"berth/runtime/diskpool"
 )
 
-// Setup is what a Runtime knows of whether sandboxes can be set up by scripts. The filter of system calls is
-// runc's work, which knows how to make one of a list of names: the first sandbox of a daemon is made by runc, and has
-// the filter that all others get.
+// A Setup records whether sandboxes can be made by setup programs. runc compiles the system call filter, because it
+// can make one from a list of names. So runc makes the first sandbox of a daemon, and all others get the filter of
+// that one.
 type Setup struct {
-	Filter   atomic.Pointer[[]unix.SockFilter] // nil: not known
-	Failures atomic.Int32                      // one after the other
-	Why      atomic.Pointer[error]             // the last of them
-	Mounts   scriptMounts                      // without them there are no scripts
+	Filter   atomic.Pointer[[]unix.SockFilter] // nil if not known
+	Failures atomic.Int32                      // in a row
+	Why      atomic.Pointer[error]             // error of the last failure
+	Mounts   scriptMounts                      // required by all setup programs
 }
 
-// ManyFailures in a row are no accident.
+// ManyFailures is the number of failures in a row after which setup programs are given up.
 const ManyFailures = 3
 
-// Hopeless reports whether there is no use in scripts.
+// Hopeless reports whether setup programs are given up.
 func (s *Setup) Hopeless() bool { return s.Failures.Load() >= ManyFailures }
 
-// Open makes what all scripts need, at an existing directory. Without it there are none.
+// Open makes the mounts that all setup programs need, at an existing directory. If that fails, setup programs are
+// given up.
 func (s *Setup) Open(dir string, log *slog.Logger) {
 	var err error
 	if s.Mounts, err = openScriptMounts(dir); err != nil {
@@ -43,7 +44,7 @@ func (s *Setup) Open(dir string, log *slog.Logger) {
 	}
 }
 
-// Known is the filter, if scripts are of use.
+// Known returns the filter; nil if it is not known or setup programs are given up.
 func (s *Setup) Known() []unix.SockFilter {
 	if f := s.Filter.Load(); f != nil && !s.Hopeless() {
 		return *f
@@ -51,8 +52,8 @@ func (s *Setup) Known() []unix.SockFilter {
 	return nil
 }
 
-// Learn reads the filter of the first process of a sandbox, which runc has set up and which does nothing yet, unless
-// it is known. verify fails if the process is another one.
+// Learn reads the filter of a sandbox's first process, unless the filter is known. runc must have set up the process,
+// which must still be waiting. verify fails if the process number belongs to another process.
 func (s *Setup) Learn(log *slog.Logger, pid int, verify func() error) {
 	if !Supported || s.Hopeless() || s.Filter.Load() != nil {
 		return
@@ -65,7 +66,8 @@ func (s *Setup) Learn(log *slog.Logger, pid int, verify func() error) {
 	s.Filter.Store(&filter)
 }
 
-// Failed takes note of a script that was of no use where runc was. One that is too long says nothing of others.
+// Failed records that a setup program failed where runc succeeded. A setup program that is too long is not counted,
+// as it says nothing about others.
 func (s *Setup) Failed(log *slog.Logger, why error) {
 	if errors.Is(why, errScriptLong) {
 		return
@@ -78,28 +80,29 @@ func (s *Setup) Failed(log *slog.Logger, why error) {
 	log.Warn("containers are made by runc alone from now on", "err", why)
 }
 
-// Worked forgets the failures before a script that was of use, unless that came too late.
+// Worked sets the number of failures back to 0 after a setup program that succeeded, unless setup programs are given
+// up.
 func (s *Setup) Worked() {
 	if !s.Hopeless() {
 		s.Failures.Store(0)
 	}
 }
 
-// A scriptError says that a script was of no use. Nothing of it runs.
+// A SetupError says that a setup program failed. No process of the sandbox runs.
 type SetupError struct{ Err error }
 
 func (e SetupError) Error() string { return e.Err.Error() }
 
 func (e SetupError) Unwrap() error { return e.Err }
 
-// A prepared is what a script needs that has nothing to do with the disk. It is being made.
+// A Prepared is the part of a setup that does not depend on the disk. Prepare makes it in the background.
 type Prepared struct {
 	making errgroup.Group
 	groups *cgroup.Groups
 	script *Program
 }
 
-// Prepare begins to make the cgroups and the script of b.
+// Prepare starts to make the cgroups and the setup program of b.
 func Prepare(b Spec, filter []unix.SockFilter) *Prepared {
 	p := &Prepared{}
 	p.making.Go(func() (err error) {
@@ -112,7 +115,7 @@ func Prepare(b Spec, filter []unix.SockFilter) *Prepared {
 	return p
 }
 
-// Wait returns when it is made, or cannot be.
+// Wait returns when p is made or has failed.
 func (p *Prepared) Wait() error {
 	if p == nil {
 		return nil
@@ -120,13 +123,13 @@ func (p *Prepared) Wait() error {
 	return p.making.Wait()
 }
 
-// A nascent is a process that runs a script: a sandbox's first before it is the guest, or one that makes a user
-// namespace.
+// A Process runs a setup program. It is a sandbox's first process before it becomes the guest, or a process that
+// makes a user namespace.
 type Process struct {
 	script *Program
-	Ask    *os.File // bytes that the script waits for
-	Answer *os.File // what it says; ends when it has become the guest
-	PID    int      // on the host, once it is born
+	Ask    *os.File // carries the bytes that the setup program waits for
+	Answer *os.File // carries its messages; ends when it has become the guest
+	PID    int      // on the host, once known
 }
 
 func (n *Process) Close() {
@@ -136,7 +139,7 @@ func (n *Process) Close() {
 	}
 }
 
-// abandon has the script end, as it does when nobody is there to let it go on, and returns when it has.
+// abandon closes Ask, which ends the setup program, and returns when it has ended or the deadline of ctx has passed.
 func (n *Process) abandon(ctx context.Context) {
 	n.Ask.Close()
 	_ = n.bound(ctx)
@@ -144,8 +147,8 @@ func (n *Process) abandon(ctx context.Context) {
 	n.Close()
 }
 
-// Create begins to set up the sandbox of bundle dir, which goes on until its first process waits to become
-// the guest.
+// Create starts to set up the sandbox of bundle dir. The setup goes on until the first process waits to become the
+// guest.
 func (s *Setup) Create(ctx context.Context, dir, pidFile string, b Spec, root Root, p *Prepared) (
 	_ *Process, err error) {
 	user, err := os.Open(b.UserNamespace)
@@ -170,7 +173,7 @@ func (s *Setup) Create(ctx context.Context, dir, pidFile string, b Spec, root Ro
 			n.abandon(ctx)
 		}
 	}()
-	// Not before: while a process is started in a cgroup of v2, its limits would count for that too.
+	// Not earlier: the limits of a v2 cgroup would also apply to the start of the process in it.
 	if err := p.groups.Limit(); err != nil {
 		return nil, SetupError{err}
 	}
@@ -180,7 +183,7 @@ func (s *Setup) Create(ctx context.Context, dir, pidFile string, b Spec, root Ro
 	return n, diskpool.ReplaceFile(pidFile, []byte(strconv.Itoa(n.PID)), 0o600)
 }
 
-// born returns when the process is there that the script tells of.
+// born waits for the message with the process number, and stores the number in n.PID.
 func (n *Process) born(ctx context.Context) error {
 	if err := n.bound(ctx); err != nil {
 		return err
@@ -193,13 +196,14 @@ func (n *Process) born(ctx context.Context) error {
 	return err
 }
 
-// bound has what is awaited next come within ctx's time.
+// bound limits the next read of a message to the deadline of ctx.
 func (n *Process) bound(ctx context.Context) error {
 	end, _ := ctx.Deadline()
 	return n.Answer.SetReadDeadline(end)
 }
 
-// Hear returns what the script says next; io.EOF once it has become the guest, or was killed.
+// Hear returns the next message of the setup program. It returns io.EOF once the process has become the guest or was
+// killed.
 func (n *Process) Hear() (word, value uint64, err error) {
 	var b [scriptWord]byte
 	if _, err := io.ReadFull(n.Answer, b[:]); err != nil {
@@ -213,7 +217,7 @@ func (n *Process) Hear() (word, value uint64, err error) {
 	return word, value, nil
 }
 
-// LetGo returns when the first process has become the guest, which it may from now on.
+// LetGo lets the first process become the guest, and returns when it has.
 func (n *Process) LetGo(ctx context.Context) error {
 	if err := n.bound(ctx); err != nil {
 		return err
@@ -222,7 +226,7 @@ func (n *Process) LetGo(ctx context.Context) error {
 		return err
 	}
 	_, _, err := n.Hear()
-	if errors.Is(err, io.EOF) { // if it was killed, whoever waits for the guest sees that
+	if errors.Is(err, io.EOF) { // if it was killed, the caller that waits for the guest sees that
 		return nil
 	}
 	return fmt.Errorf("becoming the guest: %w", err)

@@ -11,38 +11,38 @@ import (
 	"berth/runtime/mountns"
 )
 
-// What is in the root of both mount namespaces that scripts use: three directories, and a file.
+// Contents of the root of both mount namespaces that setup programs use: three directories and a file.
 const (
-	BesideRoot = "/root" // the sandbox's root file system, until it covers all this; in the store, directories
+	BesideRoot = "/root" // the sandbox's root file system, until it covers the root; in the store, directories
 	BesideProc = "/proc"
 	BesideSys  = "/sys"
 	BesideNet  = "/net"
 )
 
-// Directories of the store. Nobody can write to them.
+// Directories of the store. They are read-only.
 const (
-	storeEmpty  = BesideRoot + "/empty"  // as it says
-	storeGroups = BesideRoot + "/cgroup" // what /sys/fs/cgroup is where there is v1: the places of hierarchies
+	storeEmpty  = BesideRoot + "/empty"  // an empty directory
+	storeGroups = BesideRoot + "/cgroup" // with cgroup v1, the sandbox's /sys/fs/cgroup: mount points of hierarchies
 )
 
-// scriptMounts are two mount namespaces that the scripts of a daemon use.
+// scriptMounts holds two mount namespaces that the setup programs of a daemon use.
 type scriptMounts struct {
-	// empty has nothing but a root that cannot be written to. Each sandbox has a copy of it, and covers that root by
-	// its own.
+	// empty has only a read-only root. Each sandbox gets a copy and covers that root with its own.
 	empty *os.File
-	// store has what sandboxes get copies of: a sysfs, at besideSys; the network that the sysfs shows, at besideNet,
-	// which has a loopback interface and nothing else, as that of each sandbox; the daemon's proc, at besideProc, for
-	// as long as they mount their own; and directories. The kernel keeps lists for each file system, and walks all of
-	// them for each cgroup that goes, so what is the same for all sandboxes is there once. See docs/decisions/0010.
+	// store holds what sandboxes get copies of. A sysfs is at BesideSys. The network that the sysfs shows is at
+	// BesideNet; it has only a loopback interface, like the network of each sandbox. The daemon's proc is at
+	// BesideProc; sandboxes need it until they have mounted their own. The rest are directories. The kernel keeps
+	// lists for each file system and walks all of them for each cgroup that is removed. So whatever is the same for
+	// all sandboxes exists once. See docs/decisions/0010.
 	store *os.File
 }
 
-// openScriptMounts makes them. They end with the files, and with the last sandbox that has copies. The directory dir
-// exists; nothing of it is changed.
+// openScriptMounts makes both namespaces. They end with their files and with the last sandbox that has copies. The
+// directory dir must exist; its contents on the host do not change.
 func openScriptMounts(dir string) (m scriptMounts, err error) {
 	m.empty, err = newMounts(dir, func(leave func() error) error { return leave() })
 	if err == nil {
-		points, _ := hierarchies() // in the store there are none to be seen
+		points, _ := hierarchies() // they are not visible in the store
 		m.store, err = newMounts(dir, func(leave func() error) error { return fillStore(leave, points) })
 	}
 	if err != nil {
@@ -57,7 +57,8 @@ func (m scriptMounts) Close() {
 	m.store.Close()
 }
 
-// newMounts makes a mount namespace as fill does on a thread of its own, from which the host is gone after leave.
+// newMounts makes a mount namespace and calls fill in it, on a thread of its own. After fill has called leave, the
+// host's mounts are gone from the namespace.
 func newMounts(dir string, fill func(leave func() error) error) (ns *os.File, err error) {
 	err = mountns.InOwn(func() (err error) {
 		if ns, err = os.Open(ofThread("mnt")); err != nil {
@@ -72,12 +73,12 @@ func newMounts(dir string, fill func(leave func() error) error) (ns *os.File, er
 	return ns, nil
 }
 
-// ofThread is where a namespace of this thread is.
+// ofThread returns the path of a namespace of this thread.
 func ofThread(kind string) string {
 	return fmt.Sprintf("/proc/self/task/%d/ns/%s", unix.Gettid(), kind)
 }
 
-// fillStore makes what the store has. The host has v1's hierarchies at points.
+// fillStore makes the contents of the store. points are the mount points of the host's v1 hierarchies.
 func fillStore(leave func() error, points []string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return err
@@ -136,7 +137,7 @@ func fillRoot(points []string) error {
 	})
 }
 
-// makeDirs makes directories, each after the one that it is in.
+// makeDirs makes directories. A parent must come before its children.
 func makeDirs(dirs ...string) error {
 	for _, dir := range dirs {
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -146,7 +147,7 @@ func makeDirs(dirs ...string) error {
 	return nil
 }
 
-// raiseLoopback makes the loopback interface of this thread's network usable.
+// raiseLoopback brings up the loopback interface of this thread's network.
 func raiseLoopback() error {
 	sock, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -161,10 +162,10 @@ func raiseLoopback() error {
 	return unix.IoctlIfreq(sock, unix.SIOCSIFFLAGS, lo)
 }
 
-// inert are the flags of file systems that have nothing to be used but names.
+// inert holds the mount flags of file systems that are used for their names only.
 const inert = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
-// mountNames mounts a file system at dir that has what fill makes there, and that nobody writes to afterwards.
+// mountNames mounts a file system at dir, calls fill to make its contents, and makes the file system read-only.
 func mountNames(dir string, fill func() error) error {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", inert, "mode=755"); err != nil {
 		return err
@@ -175,7 +176,8 @@ func mountNames(dir string, fill func() error) error {
 	return unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY|inert, "")
 }
 
-// leaveAllMounts has this thread's mount namespace, which nobody else has, lose all that is in it.
+// leaveAllMounts removes all of the host's mounts from this thread's mount namespace, which no other thread may
+// share.
 func leaveAllMounts(dir string) error {
 	in := func(name string) string { return filepath.Join(dir, name) }
 	err := mountNames(dir, func() error {

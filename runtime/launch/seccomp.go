@@ -10,16 +10,15 @@ import (
 	"berth/proto"
 )
 
-// DeniedSyscalls are taken out of containerd's default profile. Some are there only
-// for capabilities that we do not give; they are named all the same, so that no later
-// change of capabilities or of containerd lets them back in.
+// DeniedSyscalls are removed from containerd's default profile. Some of them need capabilities that we do not give.
+// They are listed anyway, so no later change of capabilities or of containerd allows them again.
 var DeniedSyscalls = []string{
 	// Kernel interfaces with a long record of holes and no use to a sandboxed program.
 	"bpf", "userfaultfd", "perf_event_open", "modify_ldt", "fanotify_init",
 	"io_uring_setup", "io_uring_enter", "io_uring_register",
-	// Keyrings are not namespaced by user alone and count against a host limit.
+	// Keyrings are not namespaced by user alone, and they count against a limit of the host.
 	"keyctl", "add_key", "request_key",
-	// Mounts and namespaces: what is mounted is our decision.
+	// Mounts and namespaces: we decide what is mounted.
 	"mount", "mount_setattr", "move_mount", "umount", "umount2", "open_tree", "open_tree_attr",
 	"fsopen", "fsconfig", "fsmount", "fspick", "pivot_root", "setns", "unshare",
 	"open_by_handle_at", "name_to_handle_at",
@@ -28,17 +27,18 @@ var DeniedSyscalls = []string{
 	"settimeofday", "stime", "quotactl", "quotactl_fd", "syslog", "init_module", "finit_module",
 	"delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff", "acct",
 	"lookup_dcookie", "vhangup",
-	// Hides the socket family behind a pointer, where a filter cannot look. Only programs of
-	// before 2016 for 32-bit machines need it.
+	// This call passes the socket family behind a pointer, which a filter cannot read. Only 32-bit programs from
+	// before 2016 need it.
 	"socketcall",
 }
 
-// ArgumentSyscalls are allowed by argument below, so the plain permission goes.
+// ArgumentSyscalls are allowed by argument below, so the plain permission is removed.
 var ArgumentSyscalls = []string{"socket", "socketpair", "ioctl"}
 
-// unknownToGVisor turns rules that answer ENOSYS into ones that gVisor understands. It answers EPERM wherever an
-// error is asked for, and the C library takes only ENOSYS of clone3 for "use clone": system(), popen() and
-// posix_spawn() would all fail. A call that is to be traced, with nobody to trace it, is ENOSYS under both kernels.
+// unknownToGVisor replaces rules that return ENOSYS by rules that gVisor understands. gVisor returns EPERM for every
+// rule that returns an error. The C library falls back to clone only if clone3 returns ENOSYS; otherwise system(),
+// popen() and posix_spawn() all fail. A call that is to be traced, without a tracer, returns ENOSYS under both
+// kernels.
 func unknownToGVisor(rules []specs.LinuxSyscall) {
 	for i := range rules {
 		if r := &rules[i]; r.Action == specs.ActErrno && r.ErrnoRet != nil && *r.ErrnoRet == uint(unix.ENOSYS) {
@@ -47,13 +47,13 @@ func unknownToGVisor(rules []specs.LinuxSyscall) {
 	}
 }
 
-// seccompProfile is the filter of PID 1, inherited by all: containerd's default less the lists
-// above. The default already returns ENOSYS for clone3, whose flags cannot be seen, and
-// refuses clone with any namespace flag.
+// seccompProfile returns the filter of PID 1, which all processes inherit: containerd's default without the calls
+// listed above. The default already returns ENOSYS for clone3, whose flags a filter cannot read, and refuses clone
+// with any namespace flag.
 func seccompProfile(spec *specs.Spec, class proto.RuntimeClass) *specs.LinuxSeccomp {
 	profile := seccomp.DefaultProfile(spec)
-	// The machine's own calling convention comes first, and stays alone: 32-bit programs do not
-	// run, and the kernel's second set of entry points, with its own record of holes, is shut.
+	// The machine's own architecture comes first and is the only one that stays. So 32-bit programs do not run, and
+	// the kernel's second set of entry points, with its own record of holes, is closed.
 	profile.Architectures = profile.Architectures[:1]
 	var kept []specs.LinuxSyscall
 	for _, rule := range profile.Syscalls {
@@ -73,8 +73,8 @@ func seccompProfile(spec *specs.Spec, class proto.RuntimeClass) *specs.LinuxSecc
 	return profile
 }
 
-// socketRules allow the families that programs without a network use. Of netlink only routing
-// (protocol 0), which getifaddrs needs and which cannot change anything without CAP_NET_ADMIN.
+// socketRules returns rules that allow the families that programs without a network use. Of netlink they allow only
+// routing (protocol 0): getifaddrs needs it, and it cannot change anything without CAP_NET_ADMIN.
 func socketRules() []specs.LinuxSyscall {
 	rules := []specs.LinuxSyscall{
 		allow("socketpair", equals(0, unix.AF_UNIX)),
@@ -92,12 +92,12 @@ const (
 	ficloneRange    = 0x4020940d
 )
 
-// ioctlRules allow every ioctl but those of btrfs. With them anybody may make a subvolume
-// in a directory they can write to, and it would start without our quota. Copying by
-// reference shares the magic number and is allowed back.
+// ioctlRules returns rules that allow every ioctl except those of btrfs. With the btrfs ioctls, any process may make
+// a subvolume in a directory that it can write to, and the subvolume would start without our quota. Copying by
+// reference has the same magic number and is allowed again.
 //
-// A filter has no "not equal in these bits", but a number differs from the magic if it does in at
-// least one bit, which is one masked comparison for each.
+// A filter cannot test "not equal in these bits". But a number differs from the magic number if at least one bit
+// differs, and each bit takes one masked comparison.
 func ioctlRules() []specs.LinuxSyscall {
 	rules := []specs.LinuxSyscall{
 		allow("ioctl", equals(1, ficlone)),

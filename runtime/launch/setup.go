@@ -21,19 +21,19 @@ import (
 	"berth/runtime/diskpool"
 )
 
-// Descriptors of a setup: namespaces that it joins, and
+// Descriptors of the setup program of a sandbox: namespaces that it joins, and a mount.
 const (
 	userFD  = scriptFDs + iota
 	storeFD // see scriptMounts
 	emptyFD
-	rootFD // a mount: the root file system, which has no place yet
+	rootFD // the root file system, a mount that is not attached yet
 )
 
-// setup is the script of a sandbox's first process: what runc would do for the same configuration.
-// TestScriptIsLikeRunc compares what comes of both.
+// setup returns the setup program of a sandbox's first process. It does what runc would do for the same
+// configuration. TestScriptIsLikeRunc compares the results of both.
 //
-// The process that begins it joins the user namespace and makes the others; a child, which is the first process of
-// the new PID namespace, does the rest, and becomes the guest once the daemon allows it.
+// The process that starts it joins the user namespace and makes the other namespaces. Its child is the first process
+// of the new PID namespace. The child does the rest and becomes the guest once the daemon allows it.
 func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter []unix.SockFilter) (*Program, error) {
 	if err := verifyNodes(); err != nil {
 		return nil, err
@@ -62,8 +62,8 @@ func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter
 	return s, nil
 }
 
-// verifyNodes looks whether the host's devices are what their names say. A plain file in place of one would be the
-// same for all sandboxes, and for all to write to.
+// verifyNodes checks that the host's device files are the devices of those names. A plain file in place of a device
+// would be shared by all sandboxes, and all of them could write to it.
 func verifyNodes() error {
 	for _, n := range cgroup.Nodes {
 		path := filepath.Join("/dev", n.Name)
@@ -78,49 +78,49 @@ func verifyNodes() error {
 	return nil
 }
 
-// enterCgroups moves the process into cgroups of v1. A thread that moves itself does not have the kernel wait until
-// all processors have noticed, some 10 ms, as it does for whoever moves a process.
+// enterCgroups moves the process into cgroups of v1. If a thread moves itself, the kernel does not wait until all
+// processors have noticed. Moving another process takes that wait, some 10 ms.
 func (s *Program) enterCgroups(dirs []string) {
 	for _, dir := range dirs {
 		s.write(dir+"/tasks", "0")
 	}
-	// Whatever processors the daemon keeps to, these are the cgroup's.
+	// The sandbox may use all processors of its cgroup, even if the daemon is bound to a few.
 	const processors = 8192
 	all := s.bytes(bytes.Repeat([]byte{0xff}, processors/8))
 	s.Do("having all processors", unix.SYS_SCHED_SETAFFINITY, 0, processors/8, all)
 }
 
-// write writes a file of the kernel's.
+// write adds steps that write text to a file of the kernel.
 func (s *Program) write(path, text string) {
 	open := s.Do("opening "+path, unix.SYS_OPENAT, AtCwd, s.Text(path), unix.O_WRONLY|unix.O_CLOEXEC)
 	write := s.Do("writing "+path, unix.SYS_WRITE, 0, s.Text(text), uint64(len(text)))
 	open.To = write.Argument(0)
 }
 
-// hostMounts are copies of the host's mounts, without a place yet.
+// hostMounts are copies of the host's mounts that are not attached yet.
 type hostMounts struct {
 	groups                       []groupMount
 	nodes                        []*Step
-	sys, net, proc, empty, above *Step // above is where groups have their places; nil with v2
+	sys, net, proc, empty, above *Step // above holds the mount points of groups; nil with v2
 }
 
 // A groupMount is a cgroup of v1.
 type groupMount struct {
-	name string // of the hierarchy
+	name string // of the v1 hierarchy
 	tree *Step
 }
 
-// copyMounts copies what the sandbox gets of the host's mounts and of the store, and leaves both.
+// copyMounts adds steps that copy the mounts that the sandbox gets from the host and the store, and leave both.
 func (s *Program) copyMounts(groups []string) (h hostMounts) {
 	points, v2 := hierarchies()
 	for _, point := range points {
 		i := slices.IndexFunc(groups, func(dir string) bool { return strings.HasPrefix(dir, point+"/") })
 		if i < 0 {
-			continue // no cgroup of it is the sandbox's
+			continue // the sandbox has no cgroup in this hierarchy
 		}
 		h.groups = append(h.groups, groupMount{filepath.Base(point), s.copyMount(groups[i])})
 	}
-	for _, n := range cgroup.Nodes { // which a sandbox cannot make
+	for _, n := range cgroup.Nodes { // a sandbox cannot make device files
 		h.nodes = append(h.nodes, s.copyMount("/dev/"+n.Name))
 	}
 	s.Do("going to the store of mounts", unix.SYS_SETNS, storeFD, unix.CLONE_NEWNS)
@@ -133,30 +133,30 @@ func (s *Program) copyMounts(groups []string) (h hostMounts) {
 	return h
 }
 
-// copyMount copies the mount at a path.
+// copyMount adds a step that copies the mount at a path.
 func (s *Program) copyMount(path string) *Step {
 	return s.Do("copying the mount of "+path, unix.SYS_OPEN_TREE, AtCwd, s.Text(path),
 		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 }
 
-// place gives a copy its place.
+// place adds a step that attaches a copied mount.
 func (s *Program) place(tree *Step, to string) {
 	tree.To = s.placeFD(0, to).Argument(0)
 }
 
-// placeFD gives the mount that a descriptor has its place.
+// placeFD adds a step that attaches the mount of a descriptor.
 func (s *Program) placeFD(fd uint64, to string) *Step {
 	return s.Do("mounting "+to, unix.SYS_MOVE_MOUNT, fd, s.Text(""), AtCwd, s.Text(to), unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// limit gives it limits, none of which is above what it has.
+// limit adds steps that set limits, none of which is above the present one.
 func (s *Program) limit(limits []specs.POSIXRlimit) {
 	for _, l := range limits {
 		s.Do("setting "+l.Type, unix.SYS_PRLIMIT64, 0, uint64(rlimitNumbers[l.Type]), s.numbers(l.Soft, l.Hard), 0)
 	}
 }
 
-// enterNamespaces joins the user namespace, as its root, and makes all others.
+// enterNamespaces adds steps that join the user namespace, as its root, and make all other namespaces.
 func (s *Program) enterNamespaces() {
 	s.Do("joining the user namespace", unix.SYS_SETNS, userFD, unix.CLONE_NEWUSER)
 	s.Do("leaving its groups", unix.SYS_SETGROUPS, 0, 0)
@@ -166,7 +166,8 @@ func (s *Program) enterNamespaces() {
 		unix.CLONE_NEWPID|unix.CLONE_NEWNS|unix.CLONE_NEWNET|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS|unix.CLONE_NEWCGROUP)
 }
 
-// beTheFirst goes on in a child, which is the first of the new PID namespace, and tells its number on the host.
+// beTheFirst adds steps that fork a child, the first process of the new PID namespace, and send its number on the
+// host to the daemon. The parent ends and the child continues.
 func (s *Program) beTheFirst() {
 	told := s.numbers(ScriptChild, 0, 0)
 	child := s.Do("making the first process", unix.SYS_CLONE, uint64(unix.SIGCHLD)|unix.CLONE_PARENT_SETTID, 0, told+8)
@@ -174,16 +175,16 @@ func (s *Program) beTheFirst() {
 	s.Do("telling its number", unix.SYS_WRITE, answerFD, told, scriptWord)
 	s.Do("ending", unix.SYS_EXIT_GROUP, 0)
 	s.Do("making a session", unix.SYS_SETSID)
-	// What else is in the keyring of the daemon's session is not for it. A kernel may have none.
+	// The sandbox must not get the keyring of the daemon's session. A kernel may have no keyrings.
 	const joinSession = 1
 	s.Do("making a keyring", unix.SYS_KEYCTL, joinSession, 0).Fine = unix.ENOSYS
 }
 
-// mountAll makes the file systems of the sandbox, below its root, and enters that. Everything is mounted by names
-// relative to the root, whose directories makeMountPoints has made: no link of an image's leads elsewhere.
+// mountAll adds steps that make the file systems of the sandbox, below its root, and enter that root. All mounts use
+// paths relative to the root, whose directories MakeMountPoints has made. So no symlink of an image leads elsewhere.
 func (s *Program) mountAll(spec *specs.Spec, h hostMounts) {
-	s.place(h.net, BesideNet)   // whose interface the sysfs shows for as long as somebody has the network
-	s.place(h.proc, BesideProc) // who has not all of one before its eyes may not mount another
+	s.place(h.net, BesideNet)   // the sysfs shows its interface while the network exists
+	s.place(h.proc, BesideProc) // the kernel allows a new proc only to a process that sees a whole one
 	s.placeFD(rootFD, BesideRoot)
 	s.Do("entering the root", unix.SYS_CHDIR, s.Text(BesideRoot))
 	for _, m := range spec.Mounts {
@@ -213,7 +214,8 @@ func (s *Program) mountAll(spec *specs.Spec, h hostMounts) {
 // AtCwd is AT_FDCWD.
 const AtCwd = ^uint64(99)
 
-// mount mounts a file system of the kernel. Below /dev its directory is made, in a file system that is the sandbox's.
+// mount adds steps that mount a file system of the kernel. Below /dev, which is a file system of the sandbox, they
+// make the mount point first.
 func (s *Program) mount(m specs.Mount) {
 	flags, data := mountOptions(m.Options)
 	to := strings.TrimPrefix(m.Destination, "/")
@@ -227,9 +229,10 @@ func (s *Program) mkdir(path string) {
 	s.Do("making "+path, unix.SYS_MKDIRAT, AtCwd, s.Text(path), 0o755)
 }
 
-// mountCgroups mounts the sandbox's cgroups. Of v1, those directories of the host's mounts: to mount the hierarchies
-// anew would look the same, for the kernel tells paths as the cgroup namespace has them, but make as many file
-// systems for each sandbox, and have the kernel look through those of all sandboxes for each.
+// mountCgroups adds steps that mount the sandbox's cgroups. With v1 they attach copies of the sandbox's directories
+// in the host's mounts. New mounts of the hierarchies would look the same, because the kernel shows paths relative to
+// the cgroup namespace. But they would make one file system per hierarchy for each sandbox, and the kernel would
+// search those of all sandboxes for each one.
 func (s *Program) mountCgroups(m specs.Mount, h hostMounts) {
 	flags, _ := mountOptions(m.Options)
 	to := strings.TrimPrefix(m.Destination, "/")
@@ -247,39 +250,40 @@ func (s *Program) mountCgroups(m specs.Mount, h hostMounts) {
 	}
 }
 
-// hierarchies are where the host has v1's hierarchies, or say that there is v2 alone. They stay as they are.
+// hierarchies returns the mount points of the host's v1 hierarchies, or says that the host has v2 only. The result is
+// read once.
 var hierarchies = sync.OnceValues(func() (points []string, v2 bool) {
 	if cgroups.IsCgroup2UnifiedMode() {
 		return nil, true
 	}
-	mounts, _ := cgroups.GetCgroupMounts(false) // without any there is nothing to mount
+	mounts, _ := cgroups.GetCgroupMounts(false) // without v1 hierarchies there is nothing to mount
 	for _, m := range mounts {
 		points = append(points, m.Mountpoint)
 	}
 	return points, false
 })
 
-// mountFlags are the options that are flags; all others are for the file system.
+// mountFlags maps the options that are flags. All other options are for the file system.
 var mountFlags = map[string]uint64{
 	"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "ro": unix.MS_RDONLY,
 	"strictatime": unix.MS_STRICTATIME, "relatime": unix.MS_RELATIME,
 }
 
-// mountOptions divides options as mount(2) wants them.
+// mountOptions splits options into the flags and the data of mount(2).
 func mountOptions(options []string) (flags uint64, data string) {
 	var rest []string
 	for _, o := range options {
 		if f, ok := mountFlags[o]; ok {
 			flags |= f
-		} else if o != "newinstance" { // all are, since Linux 4.7
+		} else if o != "newinstance" { // the default since Linux 4.7
 			rest = append(rest, o)
 		}
 	}
 	return flags, strings.Join(rest, ",")
 }
 
-// becomeRoot makes the working directory the root: what it covers has nothing. To exchange roots (pivot_root) would
-// come to the same, and have the kernel ask each thread of the machine for its root.
+// becomeRoot adds steps that make the working directory the root. The root that it covers is empty. pivot_root would
+// have the same result, but the kernel would then check the root of each thread of the machine.
 func (s *Program) becomeRoot() {
 	dot := s.Text(".")
 	s.Do("covering the empty root", unix.SYS_MOUNT, dot, s.Text("/"), 0, unix.MS_MOVE)
@@ -287,7 +291,7 @@ func (s *Program) becomeRoot() {
 	s.Do("setting the mask of modes", unix.SYS_UMASK, 0o022)
 }
 
-// raiseLoopback makes the one network interface that there is usable.
+// raiseLoopback adds steps that bring up the loopback interface, the only network interface.
 func (s *Program) raiseLoopback() {
 	lo := make([]byte, 40) // struct ifreq
 	copy(lo, "lo")
@@ -297,7 +301,7 @@ func (s *Program) raiseLoopback() {
 	open.To = up.Argument(0)
 }
 
-// protect makes what is at a path of the sandbox read-only.
+// protect adds steps that make a path of the sandbox read-only.
 func (s *Program) protect(path string) {
 	at := s.Text(path)
 	self := s.Do("mounting "+path, unix.SYS_MOUNT, at, at, 0, unix.MS_BIND|unix.MS_REC)
@@ -305,11 +309,12 @@ func (s *Program) protect(path string) {
 	s.Do("protecting "+path, unix.SYS_MOUNT_SETATTR, AtCwd, at, 0, s.numbers(unix.MOUNT_ATTR_RDONLY, 0, 0, 0), 32)
 }
 
-// hide covers what is at paths of the sandbox: a file by /dev/null, a directory by the empty one, which takes
-// nothing. The kernel waits for all processors after a mount that came to nothing, so what the host has there says
-// which of the two is tried first.
+// hide adds steps that cover paths of the sandbox: a file with /dev/null, a directory with the read-only empty one. A
+// mount that fails makes the kernel wait for all processors. So the type of the path on the host decides which of the
+// two is tried first.
 //
-// The empty directory has its place in the host's proc and is unmounted with that, as the kernel may wait then, too.
+// The empty directory is attached inside the host's proc and unmounted with it, because an unmount may make the
+// kernel wait, too.
 func (s *Program) hide(paths []string, empty *Step) {
 	const aside = BesideProc + "/fs"
 	s.place(empty, aside)
@@ -324,8 +329,7 @@ func (s *Program) hide(paths []string, empty *Step) {
 	s.Do("leaving the host's proc", unix.SYS_UMOUNT2, s.Text(BesideProc), unix.MNT_DETACH)
 }
 
-// maskedDirs are those of the masked paths that the host has directories at, once. What comes later costs time and
-// nothing else.
+// maskedDirs returns the masked paths that are directories on the host, read once. A later change costs only time.
 var maskedDirs = sync.OnceValue(func() map[string]bool {
 	dirs := map[string]bool{}
 	for _, path := range MaskedPaths {
@@ -334,7 +338,7 @@ var maskedDirs = sync.OnceValue(func() map[string]bool {
 	return dirs
 })
 
-// renounce gives up all that the sandbox's root does not have.
+// renounce adds steps that give up all privileges that the sandbox's root does not have.
 func (s *Program) renounce(p *specs.Process) error {
 	known, last := cap.Known(), lastCapability()
 	var kept uint64
@@ -352,7 +356,7 @@ func (s *Program) renounce(p *specs.Process) error {
 	}
 	s.Do("giving up ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL)
 	low, high := kept&0xffffffff, kept>>32
-	// Effective, permitted and inheritable, of the first 32 and then of the others.
+	// Effective, permitted and inheritable sets: the first 32 capabilities, then the others.
 	sets := s.numbers(low|low<<32, high<<32, high)
 	header := s.numbers(unix.LINUX_CAPABILITY_VERSION_3)
 	s.Do("limiting its capabilities", unix.SYS_CAPSET, header, sets)
@@ -360,7 +364,7 @@ func (s *Program) renounce(p *specs.Process) error {
 	return nil
 }
 
-// lastCapability is the highest that the kernel has.
+// lastCapability returns the highest capability of the kernel.
 var lastCapability = sync.OnceValue(func() int {
 	text, _ := os.ReadFile("/proc/sys/kernel/cap_last_cap")
 	if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
@@ -369,8 +373,8 @@ var lastCapability = sync.OnceValue(func() int {
 	return unix.CAP_LAST_CAP
 })
 
-// becomeGuest executes the guest, which has nothing open but the sandbox's /dev/null. The script's own descriptors
-// close as it begins, which the daemon hears.
+// becomeGuest adds steps that execute the guest. The guest has no open files except the sandbox's /dev/null. The
+// setup program's own descriptors close when the guest starts, and the daemon sees that.
 func (s *Program) becomeGuest(p *specs.Process, filter []unix.SockFilter) {
 	null := s.Text("/dev/null")
 	s.Do("closing files", unix.SYS_CLOSE_RANGE, 0, 2, 0)
@@ -385,14 +389,14 @@ func (s *Program) becomeGuest(p *specs.Process, filter []unix.SockFilter) {
 		program = append(program, f.Jt, f.Jf)
 		program = binary.NativeEndian.AppendUint32(program, f.K)
 	}
-	// runc loads it with this flag where the configuration says nothing.
+	// runc uses this flag if the configuration does not say otherwise.
 	const flags = unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 	s.Do("loading the filter of system calls", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
 		s.numbers(uint64(len(filter)), s.bytes(program)))
 	s.Do("executing the guest", unix.SYS_EXECVE, path, args, env)
 }
 
-// Supported reports whether this machine's programs run scripts.
+// Supported reports whether setup programs run on this architecture.
 const Supported = runtime.GOARCH == "amd64"
 
 func btoi(b bool) int {

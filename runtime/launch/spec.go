@@ -20,66 +20,66 @@ const (
 	insideGuest     = "/.berth/guest"
 	InsideRun       = "/.berth/run"
 	InsideWorkspace = "/workspace"
-	SocketName      = "guest.sock" // the guest listens on it in insideRun
+	SocketName      = "guest.sock" // the guest's socket in InsideRun
 
 	hostname = "berth"
 )
 
 const DefaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// capabilities are what root in a container needs to be of use: own, read and give away files,
-// become another user, end processes, listen on low ports and chroot. All count inside the
-// user namespace only. Left out of the usual set: MKNOD and NET_RAW (no devices, no network),
-// AUDIT_WRITE (the host's log), SETFCAP (no_new_privs makes file capabilities void).
+// capabilities are those that root in a container needs for ordinary work: own, read and give away files, become
+// another user, end processes, listen on low ports and chroot. All of them count inside the user namespace only. Left
+// out of the usual set: MKNOD and NET_RAW (no devices, no network), AUDIT_WRITE (the host's log), SETFCAP
+// (no_new_privs makes file capabilities void).
 var capabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID",
 	"CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT",
 }
 
-// MaskedPaths tell about the host or reach its hardware.
+// MaskedPaths are paths that reveal facts about the host or reach its hardware.
 var MaskedPaths = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys",
 	"/proc/key-users", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/slabinfo",
 	"/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap", "/sys/firmware",
 	"/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/vmcoreinfo", "/sys/fs/bpf",
-	// The host's command line, modules, disks with the files behind loop devices, serial numbers, and what
-	// other sandboxes use of the pool.
+	// These reveal the host's command line, modules, disks with the files behind loop devices, serial numbers, and
+	// how much of the pool other sandboxes use.
 	"/proc/cmdline", "/proc/modules", "/proc/diskstats", "/proc/partitions", "/proc/pressure", "/proc/config.gz",
 	"/sys/block", "/sys/devices/virtual/block", "/sys/devices/virtual/dmi", "/sys/class/dmi", "/sys/fs/btrfs",
 	"/sys/fs/ext4", "/sys/fs/xfs", "/sys/module",
 }
 
-// readonlyPaths also name the cgroup mount: with v1, runc mounts the controllers read-only but
-// leaves the directory that holds them open.
+// readonlyPaths include the cgroup mount: with v1, runc mounts the controllers read-only but leaves the directory
+// that holds them writable.
 var readonlyPaths = []string{
 	"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup",
 }
 
-// A blueprint is what newSpec needs to know about one sandbox. Paths are the host's.
+// A Spec is the input of OCISpec for one sandbox. Paths are the host's.
 type Spec struct {
 	ID        string
 	Session   session.Spec
-	Env       []string // of the image
-	Guest     string   // the guest binary
+	Env       []string // the image's environment
+	Guest     string   // path of the guest's program
 	Starter   *ForkServer
 	Run       string // the sandbox's run directory
 	Workspace string
-	FirstID   uint32 // of its UID and GID range
+	FirstID   uint32 // first ID of its UID and GID range
 
-	Recorded      func() error // returns when the container record is written; nothing runs before
-	UserNamespace string       // to join; "" has the runtime make one
-	ByRunc        bool         // not by a script
+	Recorded      func() error // returns when the container record is written; no process of the sandbox runs before
+	UserNamespace string       // path of the one to join; if empty, the runtime makes one
+	ByRunc        bool         // made by runc, not by a setup program
 }
 
-// OCISpec is the whole OCI configuration of a sandbox: nothing in it is asked of the
-// caller but numbers, and nothing of the image but its environment.
+// OCISpec returns the whole OCI configuration of a sandbox. It takes only numbers from the caller, and only the
+// environment from the image.
 func OCISpec(b Spec) *specs.Spec {
 	spec := plainSpec(b)
 	spec.Linux.Seccomp = seccompProfile(spec, b.Session.Class)
 	return spec
 }
 
-// plainSpec is newSpec without the filter of system calls, which takes some making.
+// plainSpec returns what OCISpec returns, without the system call filter, which takes time to make.
 func plainSpec(b Spec) *specs.Spec {
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.FirstID, Size: diskpool.IDRange}}
 	return &specs.Spec{
@@ -101,12 +101,13 @@ func plainSpec(b Spec) *specs.Spec {
 }
 
 func newProcess(b Spec) *specs.Process {
-	// More likely to be killed than anything of the host. Less needs CAP_SYS_RESOURCE.
+	// When memory runs out, the kernel kills the sandbox before processes of the host. A lower value needs
+	// CAP_SYS_RESOURCE.
 	oom := 500
 	caps := slices.Clone(capabilities)
 	limits := rlimits(b.Session.Class, b.Session.Limits)
 	if b.UserNamespace != "" {
-		limits = nil // setLimits does it
+		limits = nil // SetLimits sets them
 	}
 	args, env := guestCommand(b.Env)
 	return &specs.Process{
@@ -122,13 +123,13 @@ func newProcess(b Spec) *specs.Process {
 	}
 }
 
-// oneProcessor makes the guest's scheduler have one processor from its first moment on. The guest could take it by
-// itself, and does where this is not set, but the second one that it had until then leaves some 300 KiB behind. See
-// docs/decisions/0012.
+// oneProcessor limits the guest's scheduler to one processor from its start. The guest sets the limit itself if the
+// variable is missing, but its second processor then leaves some 300 KiB behind. See docs/decisions/0012.
 const oneProcessor = "GOMAXPROCS=1"
 
-// guestCommand is how the guest is started in a container of an image with that environment. The guest hands its
-// environment on to commands, all but oneProcessor; an image that has the variable itself keeps it.
+// guestCommand returns the arguments and the environment of the guest for an image with that environment. The guest
+// passes its environment on to commands, except oneProcessor. If the image sets that variable itself, its value
+// stays.
 func guestCommand(image []string) (args, env []string) {
 	args, env = []string{insideGuest}, ProcessEnv(image)
 	for _, kv := range env {
@@ -139,8 +140,8 @@ func guestCommand(image []string) (args, env []string) {
 	return append(args, "-own-gomaxprocs"), append(env, oneProcessor)
 }
 
-// ProcessEnv is the image's environment with a PATH, and a HOME for the guest; commands have their user's. The guest
-// hands it on to what it starts. Of a variable that is there twice the last counts.
+// ProcessEnv returns the image's environment with a PATH, and a HOME for the guest; commands have the HOME of their
+// user. The guest passes it on to the commands that it starts. If a variable occurs twice, the last value counts.
 func ProcessEnv(image []string) []string {
 	env := slices.Concat([]string{DefaultPath, "HOME=/"}, image)
 	last := map[string]int{}
@@ -157,7 +158,7 @@ func ProcessEnv(image []string) []string {
 	return kept
 }
 
-// ownNamespaces are one of each kind. The runtime makes them, all inside the user namespace.
+// ownNamespaces returns one namespace of each kind. The runtime makes them, all inside the user namespace.
 func ownNamespaces(user string) []specs.LinuxNamespace {
 	return []specs.LinuxNamespace{
 		{Type: specs.UserNamespace, Path: user}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
@@ -166,11 +167,11 @@ func ownNamespaces(user string) []specs.LinuxNamespace {
 	}
 }
 
-// maxTerminals bounds those of one sandbox. All sandboxes of a host share its 3,072 or so.
+// maxTerminals limits the terminals of one sandbox. All sandboxes of a host share some 3,072.
 const maxTerminals = "max=128"
 
-// KernelMounts are the file systems of the kernel. /tmp and /dev/shm live in the sandbox's
-// memory and are bounded well below it, files and all.
+// KernelMounts returns the mounts of kernel file systems. /tmp and /dev/shm take the sandbox's memory. Their limits,
+// for bytes and for files, are well below it.
 func KernelMounts(l proto.Limits) []specs.Mount {
 	return []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
@@ -188,7 +189,7 @@ func KernelMounts(l proto.Limits) []specs.Mount {
 }
 
 func tmpfs(bytes int64) []string {
-	// One inode per 16 KiB, as the kernel's default has it for a page-sized file.
+	// One inode per 16 KiB; the kernel's default is one per page.
 	return []string{"nosuid", "nodev", "mode=1777",
 		fmt.Sprintf("size=%d", bytes), fmt.Sprintf("nr_inodes=%d", max(bytes>>14, 1024))}
 }

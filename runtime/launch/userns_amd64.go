@@ -20,13 +20,13 @@ func startMaker(st *ForkServer, owner uint32) (pid int, leave func(), err error)
 		return 0, nil, err
 	}
 	return n.PID, func() {
-		_, _ = n.Ask.Write([]byte{0}) // it ends with the pipe, too
+		_, _ = n.Ask.Write([]byte{0}) // the process also ends when the pipe closes
 		n.Close()
 	}, nil
 }
 
-// makesUserNamespace is a script that becomes user owner, but keeps its capabilities, without which some hosts allow
-// nobody a namespace, and makes one.
+// makesUserNamespace returns a setup program that becomes user owner and makes a user namespace. It keeps its
+// capabilities, because some hosts allow no namespace without them.
 func makesUserNamespace(owner uint32) *Program {
 	const noFixup = 1 << 2 // SECBIT_NO_SETUID_FIXUP
 	const same = ^uint64(0)
