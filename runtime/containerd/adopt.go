@@ -18,18 +18,20 @@ import (
 	"berth/runtime/launch"
 )
 
-// What a daemon that was killed leaves of its pool is found by the label of the record, and taken over if it is as we
-// would make it: the daemon was this very program, which decides how a member is isolated, and had the same guest;
-// that answers, and no session's workspace is in it. All else goes.
+// A killed daemon leaves the sandboxes of its pool. The next daemon finds them by the label of the record. It takes a
+// sandbox over if it would make the sandbox the same way itself: the old daemon was this very program, which decides
+// how a pooled sandbox is isolated, and the sandbox runs the same guest. The guest must also answer, and no session's
+// workspace may be mounted. All others are removed.
 
-// A warmLabel is what the record of a member says of it.
+// A warmLabel is what the record of a pooled sandbox says about it.
 type warmLabel struct {
-	Daemon string       `json:"daemon"` // the program that made it; see program
-	Guest  string       `json:"guest"`  // the program in it, which is named by its content
+	Daemon string       `json:"daemon"` // the daemon's program that made it; see program
+	Guest  string       `json:"guest"`  // the guest's program, which is named by its content
 	Limits proto.Limits `json:"limits"`
 }
 
-// program names this program by its content, as Go's linker has written it into it. It is "" if that is not to be read.
+// program returns a hash of the build ID that Go's linker has written into this program; the build ID depends on the
+// program's content. It returns "" if the build ID cannot be read.
 var program = sync.OnceValue(func() string {
 	file, err := elf.Open("/proc/self/exe")
 	if err != nil {
@@ -53,7 +55,7 @@ func newWarmLabel(b launch.Spec) string {
 	return string(text)
 }
 
-// learnMember notes a record that a pool made and nobody has claimed.
+// learnMember records a sandbox that a pool made and no session has claimed.
 func (r *Runtime) learnMember(rec containers.Container) {
 	if _, ok := r.claims.session(rec.ID); ok || rec.Labels[labelWarm] == "" || !r.warm.on() {
 		return
@@ -64,7 +66,7 @@ func (r *Runtime) learnMember(rec containers.Container) {
 	r.warm.left = append(r.warm.left, rec)
 }
 
-// adopt goes through what was left.
+// adopt takes over or removes the sandboxes that earlier daemons left.
 func (p *warmPool) adopt(ctx context.Context) {
 	p.mu.Lock()
 	left := p.left
@@ -103,7 +105,7 @@ func (r *Runtime) adoptable(ctx context.Context, rec containers.Container) (*poo
 	return m, nil
 }
 
-// hasWorkspace reports whether something is mounted where workspaces are.
+// hasWorkspace reports whether something is mounted at the path of workspaces.
 func hasWorkspace(pid int) (bool, error) {
 	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	return strings.Contains(string(table), " "+launch.InsideWorkspace+" "), err

@@ -11,8 +11,8 @@ import (
 	"berth/session"
 )
 
-// takePooled serves the start of session id out of the warm pool. It reports false where that cannot be; then
-// nothing has changed but that a workspace may be there.
+// takePooled starts session id with a sandbox of the warm pool. It returns false if that fails; then nothing has
+// changed, except that the workspace may exist.
 func (r *Runtime) takePooled(ctx context.Context, id string, spec session.Spec) bool {
 	m := r.warm.take(spec)
 	if m == nil {
@@ -20,7 +20,7 @@ func (r *Runtime) takePooled(ctx context.Context, id string, spec session.Spec) 
 	}
 	if err := r.bindSandbox(ctx, m, id, spec); err != nil {
 		r.log.Debug("a warm container could not be used", "sandbox", m.name, "container", id, "err", err)
-		r.warm.discard(m) // half of it may be the session's already
+		r.warm.discard(m) // the session may be bound to it in part
 		return false
 	}
 	r.log.Debug("a warm container is claimed", "sandbox", m.name, "container", id)
@@ -29,11 +29,11 @@ func (r *Runtime) takePooled(ctx context.Context, id string, spec session.Spec) 
 	return true
 }
 
-// bindSandbox gives a member what makes it the session's, between asking its guest whether it is there and hearing the
-// answer. What comes first, the workspace, is how the next daemon knows that a member without a claim is not as it
-// was made.
+// bindSandbox binds a pooled sandbox to the session while the guest answers a handshake. It attaches the workspace
+// first. From that, the next daemon knows that a sandbox without a claim is no longer as it was made.
 func (r *Runtime) bindSandbox(ctx context.Context, m *pooledSandbox, id string, spec session.Spec) error {
-	// who leaves meanwhile is told later, by who has more to undo; and to watch for that costs more than the question
+	// A caller that leaves meanwhile gets its error later, from code that has more to undo. Watching ctx here would
+	// cost more than the handshake.
 	answer := make(chan error, 1)
 	go func() { answer <- m.handshake(context.WithoutCancel(ctx), r.cfg.Handshake) }()
 	err := r.attachWorkspace(m, spec)

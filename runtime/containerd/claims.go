@@ -10,24 +10,24 @@ import (
 	"berth/proto"
 )
 
-// A sandbox out of the warm pool was made before anybody knew for whom, so it has a name of its own. Which session it
-// serves is kept in its layer, see claimLink. What the links say is in memory as well.
+// A sandbox of the warm pool is made before its session is known, so it has a name of its own. A link in its layer
+// names the session that it serves, see diskpool.Pool.WriteClaim. The contents of the links are in memory as well.
 
-// A claim is a session's hold on a sandbox that has another name.
+// A claim says which sandbox serves a session if the sandbox has another name than the session.
 type claim struct {
 	sandbox   string
-	isolation *proto.Isolation // as it was seen when the sandbox was made; nil after a restart
-	conn      net.Conn         // to its guest, until it is dialled
+	isolation *proto.Isolation // as read when the sandbox was made; nil after a restart
+	conn      net.Conn         // to its guest, until the first Dial
 }
 
-// claims are all there are. The zero value holds none.
+// claims holds all claims. The zero value holds none.
 type claims struct {
 	mu sync.RWMutex // guards the maps
 	of map[string]claim
 	by map[string]string // sandbox to session
 }
 
-// sandbox is the name of the sandbox of session id: its own ID, unless it has claimed one.
+// sandbox returns the name of the sandbox of session id: the ID itself, unless the session has claimed a sandbox.
 func (c *claims) sandbox(id string) string {
 	if held, ok := c.get(id); ok {
 		return held.sandbox
@@ -42,7 +42,7 @@ func (c *claims) get(id string) (claim, bool) {
 	return held, ok
 }
 
-// session says who has claimed the sandbox of that name.
+// session returns the session that has claimed the sandbox of that name.
 func (c *claims) session(sandbox string) (id string, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -69,7 +69,7 @@ func (c *claims) drop(id string) {
 	delete(c.of, id)
 }
 
-// takeConn hands out the connection that is kept to the guest of session id, once; nil if there is none.
+// takeConn returns the connection that is kept to the guest of session id, once; nil if there is none.
 func (c *claims) takeConn(id string) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +96,7 @@ func (c *claims) close() {
 	}
 }
 
-// recordClaim writes a claim down. It is the last step of one: what was not written down was not told to anybody.
+// recordClaim writes a claim to disk. It is the last step of a claim: no caller learns of a claim before that.
 func (r *Runtime) recordClaim(id, workspace string, held claim) error {
 	if err := r.disk.WriteClaim(held.sandbox, id, workspace); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (r *Runtime) recordClaim(id, workspace string, held claim) error {
 	return nil
 }
 
-// learnClaims reads what daemons before us wrote down.
+// learnClaims reads the claims that earlier daemons wrote.
 func (r *Runtime) learnClaims() error {
 	layers, err := r.disk.Layers()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"berth/runtime/launch"
 )
 
-// findPrograms looks at what BinDir holds. Without shim, guest and runc there is nothing
-// to run; without runsc one class is missing.
+// findPrograms checks the programs in BinDir. The shim, the guest and runc are required. Without runsc, its class is
+// not available.
 func (r *Runtime) findPrograms() error {
 	for _, p := range []string{r.shim, r.cfg.Guest, r.cfg.Starter()} {
 		if err := launch.Executable(p); err != nil {
@@ -28,7 +28,7 @@ func (r *Runtime) findPrograms() error {
 	return nil
 }
 
-// pickClass is the class asked for, and never another.
+// pickClass returns the requested class, and never another.
 func (r *Runtime) pickClass(c proto.RuntimeClass) (launch.Class, error) {
 	info, ok := r.class[c]
 	if !ok {

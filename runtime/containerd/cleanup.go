@@ -20,9 +20,9 @@ import (
 	"berth/runtime/images"
 )
 
-// cleanUp removes what containerd no longer knows of sandbox id: it was killed in the middle of a
-// create, or the shim was. A shim that nobody is connected to may still be at work, so
-// processes go first, and what they were making after them.
+// cleanUp removes the parts of sandbox id that containerd no longer knows, because containerd or the shim was killed
+// in the middle of a create. A shim without a connection may still be at work. So cleanUp ends processes first, and
+// then removes what they were making.
 func (r *Runtime) cleanUp(ctx context.Context, id string) error {
 	if err := r.killRuntimes(ctx, id); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (r *Runtime) cleanUp(ctx context.Context, id string) error {
 		errs = nil
 	}
 	if errs != nil {
-		return errs // below it would be the image and the workspace
+		return errs // a removal would reach the image and the workspace below it
 	}
 	left, err := filepath.Glob(filepath.Join(r.run, "r", images.Namespace, "*"+id+"*"))
 	if err != nil {
@@ -50,23 +50,23 @@ func (r *Runtime) cleanUp(ctx context.Context, id string) error {
 	return errs
 }
 
-// bundles are the two directories that containerd has for sandbox id: its state, with the root file system, and its
-// work.
+// bundles returns the two directories that containerd has for sandbox id: its state, with the root file system, and
+// its work directory.
 func (r *Runtime) bundles(id string) [2]string {
 	work := filepath.Join(r.cfg.Dir, "ctr", "io.containerd.runtime.v2.task", images.Namespace, id)
 	return [2]string{filepath.Join(r.cfg.taskDir(), id), work}
 }
 
-// taskDir is where containerd has the state of sandboxes, by ID.
+// taskDir returns the directory in which containerd keeps the state of sandboxes, by ID.
 func (c Config) taskDir() string {
 	return filepath.Join(c.rundir(), "c", "io.containerd.runtime.v2.task", images.Namespace)
 }
 
-// finishRemovals removes the bundles that the containerd of a daemon that was killed was removing. It hides a bundle
-// before it empties it, and none looks at what is hidden again.
+// finishRemovals removes the bundles that the containerd of a killed daemon was removing. containerd hides a bundle
+// before it empties it, and does not look at hidden ones again.
 func (r *Runtime) finishRemovals() {
 	bundles, err := diskpool.Names(r.cfg.taskDir())
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // none was ever made
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the directory does not exist yet
 		r.log.Warn("the state of sandboxes cannot be listed", "err", err)
 	}
 	for _, name := range bundles {
@@ -79,12 +79,13 @@ func (r *Runtime) finishRemovals() {
 	}
 }
 
-// listBundles names what containerd and the daemon itself have directories for, by ID.
+// listBundles returns the IDs for which containerd or the daemon itself has directories.
 func (c Config) listBundles() ([]string, error) {
 	var all []string
 	for _, dir := range []string{c.taskDir(), c.directDir()} {
 		ids, err := diskpool.Names(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // none was ever made, or it is another containerd's matter
+		// the directory does not exist yet, or another containerd has it
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		all = append(all, ids...)
@@ -92,19 +93,18 @@ func (c Config) listBundles() ([]string, error) {
 	return all, nil
 }
 
-// hasBundle reports whether containerd has a directory for sandbox id: with one in the way, no sandbox of that ID
-// can be made.
+// hasBundle reports whether containerd has a directory for sandbox id. If it has, no sandbox of that ID can be made.
 func (r *Runtime) hasBundle(id string) bool {
 	paths := r.bundles(id)
 	return slices.ContainsFunc(paths[:], diskpool.Exists)
 }
 
-// deleteGrace is how long containerd's own clean-up after a dead shim may take. It runs as a
-// program of its own, beside us, and knows best what it has mounted.
+// deleteGrace is the time that containerd's own cleanup after a dead shim may take. The cleanup runs as a program of
+// its own and knows best what it has mounted.
 const deleteGrace = 5 * time.Second
 
-// killRuntimes kills shim and runtime processes of sandbox id, and what runs in its cgroups, until there
-// are none. One may start the next while we look, so a look that finds none is the end.
+// killRuntimes kills the shim and runtime processes of sandbox id, and the processes in its cgroups, until none are
+// left. A process may start another one during a search, so killRuntimes ends when a search finds none.
 func (r *Runtime) killRuntimes(ctx context.Context, id string) error {
 	patience := time.Now().Add(deleteGrace)
 	for {
@@ -129,11 +129,11 @@ func (r *Runtime) killRuntimes(ctx context.Context, id string) error {
 // A runtimeProcess is a shim or runtime that works on one sandbox.
 type runtimeProcess struct {
 	pid     int
-	deletes bool // it removes the sandbox
+	deletes bool // the process removes the sandbox
 }
 
-// runtimesOf finds the processes that run one of our runtime programs and name the sandbox among their
-// arguments. Both must hold: people's commands name sandboxes too.
+// runtimesOf finds the processes that run one of our runtime programs and name the sandbox among their arguments.
+// Both must hold, because users' commands name sandboxes, too.
 func (r *Runtime) runtimesOf(id string) []runtimeProcess {
 	procs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -158,8 +158,8 @@ func (r *Runtime) runtimesOf(id string) []runtimeProcess {
 	return found
 }
 
-// isRuntime reports whether exe is a program of ours that makes sandboxes. A rebuilt one counts: its
-// old file has lost its name but not its path in /proc.
+// isRuntime reports whether exe is one of our programs that make sandboxes. A rebuilt program counts: its old file
+// has lost its name but not its path in /proc.
 func (r *Runtime) isRuntime(exe string) bool {
 	for _, name := range []string{"containerd-shim-runc-v2", "runc", "runsc"} {
 		path, err := filepath.EvalSymlinks(filepath.Join(r.cfg.BinDir, name))

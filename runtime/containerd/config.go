@@ -15,41 +15,41 @@ import (
 	"berth/runtime/diskpool"
 )
 
-// A Config says where a Runtime keeps its things and what it may use.
+// A Config says where a Runtime keeps its data and what it may use.
 type Config struct {
-	// Dir is the data directory, absolute. It is made if missing and holds images,
-	// workspaces and layers. Required.
+	// Dir is the data directory, an absolute path. It is made if missing and holds images, workspaces and layers.
+	// Required.
 	Dir string
 
-	// BinDir holds containerd-shim-runc-v2, runc, runsc and berth-guest, absolute. A
-	// missing runsc only makes that class unavailable; the others are required.
+	// BinDir holds containerd-shim-runc-v2, runc, runsc and berth-guest. It is an absolute path. Without runsc only
+	// that class is unavailable; the other programs are required.
 	BinDir string
 
 	// Guest is the program that becomes PID 1. Empty means BinDir/berth-guest.
 	Guest string
 
-	// Address is the socket of a containerd that runs already. Empty means: run our own,
-	// inside this process. With an address the pool must be visible to that containerd,
-	// so the caller must not have moved to a private mount namespace.
+	// Address is the socket of a containerd that runs already. Empty means that the Runtime runs its own in this
+	// process. With an address, the pool must be visible to that containerd, so the caller must not have moved to a
+	// private mount namespace.
 	Address string
 
-	// PoolBytes is the size of the disk pool that is made if there is none. 0 means half
-	// of what is free below Dir, and at most 64 GiB. It is sparse: what is not used costs nothing.
+	// PoolBytes is the size of the disk pool that is made if there is none. 0 means half of the free space below Dir,
+	// and at most 64 GiB. The pool is sparse: unused space takes no disk.
 	PoolBytes int64
 
 	// FirstID is the first host UID and GID given to sandboxes, a multiple of 65,536.
 	// 0 means 0x70000000, which distributions keep free.
 	FirstID uint32
 
-	// Starts is how many sandboxes may be made at the same moment. More only makes each slower: they
-	// contend for the kernel's mount lock. 0 means twice the number of CPUs, at least 4.
+	// Starts is how many sandboxes may be made at the same time. A higher number makes each start slower, because
+	// starts contend for the kernel's mount lock. 0 means twice the number of CPUs, at least 4.
 	Starts int
 
-	// Warm keeps sandboxes ready for sessions to come. The zero value keeps none.
+	// Warm keeps sandboxes ready for later sessions. The zero value keeps none.
 	Warm Warm
 
-	// Handshake asks the guest at the other end of a connection whether it is there, and returns the connection that
-	// is kept and asked the next time. On failure it closes the connection. nil asks nothing.
+	// Handshake checks that the guest at the other end of a connection answers. It returns the connection to keep and
+	// to use the next time. On failure it closes the connection. nil means no check.
 	Handshake func(context.Context, net.Conn) (net.Conn, error)
 
 	// Log receives what an operator must know. nil means slog.Default().
@@ -58,15 +58,16 @@ type Config struct {
 
 const guestName = "berth-guest"
 
-// GuestProgram is where the guest comes from.
+// GuestProgram returns the path from which the guest is copied.
 func (c Config) GuestProgram() string {
 	return cmp.Or(c.Guest, filepath.Join(c.BinDir, guestName))
 }
 
-// Starter is the program of a starter: the guest that comes with the daemon, whatever sandboxes have.
+// Starter returns the path of the fork server's program: the guest that comes with the daemon, whichever guest
+// sandboxes run.
 func (c Config) Starter() string { return filepath.Join(c.BinDir, guestName) }
 
-// withDefaults checks c and fills what was left to us.
+// withDefaults checks c and fills in the defaults.
 func (c Config) withDefaults() (Config, error) {
 	if !filepath.IsAbs(c.Dir) || !filepath.IsAbs(c.BinDir) {
 		return c, proto.Errorf(proto.InvalidArgument, "opening the runtime", "",
@@ -90,16 +91,16 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// rundir is where sockets, containerd's state and the root file systems' mount points
-// go: below /run, under a name that depends on Dir alone. Not below Dir, because a sandbox's mapped
-// root must be able to walk there, and people keep data below directories like /root that
-// nobody may enter; and because a socket's path may have 107 characters only.
+// rundir returns the directory of sockets, containerd's state and the mount points of root file systems. It is below
+// /run, under a name that depends only on Dir. It is not below Dir, because a sandbox's mapped root must be able to
+// walk there, and users keep data below directories like /root that no other user may enter. Also, the path of a
+// socket may have only 107 characters.
 func (c Config) rundir() string {
 	sum := sha256.Sum256([]byte(c.Dir))
 	return filepath.Join("/run/berth", hex.EncodeToString(sum[:8]))
 }
 
-// makeDirs makes the directories that everything else expects.
+// makeDirs makes the directories that all other code expects.
 func (c Config) makeDirs() error {
 	for _, d := range []string{filepath.Join(c.Dir, "ctr"), c.rundir(), c.directDir()} {
 		if err := os.MkdirAll(d, 0o711); err != nil {

@@ -16,8 +16,8 @@ import (
 	"berth/runtime/launch"
 )
 
-// Dial connects to the guest of sandbox id. The first call after a start out of the warm pool returns the connection
-// that the pool has kept, as Config.Handshake has left it.
+// Dial connects to the guest of sandbox id. The first call after a start from the warm pool returns the connection
+// that the pool has kept, as Config.Handshake left it.
 func (r *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return nil, noSandbox("dial", id)
@@ -28,7 +28,7 @@ func (r *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	return r.dialAgain(ctx, id)
 }
 
-// dialAgain is Dial that always makes a connection.
+// dialAgain works like Dial, but always makes a new connection.
 func (r *Runtime) dialAgain(ctx context.Context, id string) (net.Conn, error) {
 	conn, err := dialGuest(ctx, r.runPath(r.claims.sandbox(id)))
 	switch {
@@ -39,7 +39,7 @@ func (r *Runtime) dialAgain(ctx context.Context, id string) (net.Conn, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, noSandbox("dial", id)
 	case errors.Is(err, unix.ECONNREFUSED):
-		// The socket's file outlives the guest. Stop will clear it away.
+		// The socket's file outlives the guest. Stop removes it.
 		return nil, proto.Errorf(proto.NotFound, "dial", id, "container %s has ended", id)
 	}
 	r.log.Warn("dialling a guest", "sandbox", id, "err", err)
@@ -51,9 +51,9 @@ func noSandbox(op, id string) error {
 	return proto.Errorf(proto.NotFound, op, id, "container %.64q is not running", id)
 }
 
-// dialGuest connects to guest.sock in dir. Root inside the sandbox owns that directory and
-// may put anything there, a symlink to some socket of the host for one. So the file is opened
-// without following anything, looked at, and connected to through its descriptor.
+// dialGuest connects to guest.sock in dir. Root inside the sandbox owns that directory and may put anything there,
+// for example a symlink to a socket of the host. So dialGuest opens the file without following symlinks, checks its
+// type, and connects through its descriptor.
 func dialGuest(ctx context.Context, dir string) (net.Conn, error) {
 	dirfd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -76,26 +76,26 @@ func dialGuest(ctx context.Context, dir string) (net.Conn, error) {
 	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// doorbells are those that nobody waits at. To close one has the kernel wait until all processors have noticed, some
-// 10 ms; to take down its watch has not.
+// doorbells keeps the inotify instances of idle doorbells. Closing one makes the kernel wait until all processors
+// have noticed, some 10 ms. Removing its watch does not.
 type doorbells struct {
 	idle chan *os.File // inotify instances without a watch
 }
 
-// idleDoorbells is how many are kept.
+// idleDoorbells is how many instances are kept.
 const idleDoorbells = 4
 
 func newDoorbells() doorbells { return doorbells{make(chan *os.File, idleDoorbells)} }
 
-// A doorbell tells when something appears in a directory.
+// A doorbell reports when something appears in a directory.
 type doorbell struct {
 	of    doorbells
-	file  *os.File // an inotify instance; nil if there is none to be had
+	file  *os.File // an inotify instance; nil if none was available
 	watch uint32
 }
 
-// hang watches dir. It must be there before what it waits for can. Where the machine has no inotify instance left,
-// the doorbell rings by the clock instead.
+// hang watches dir. Call it before the awaited file can appear. If the machine has no inotify instance left, the
+// doorbell polls instead.
 func (ds doorbells) hang(dir string) doorbell {
 	var file *os.File
 	select {
@@ -131,7 +131,7 @@ func (d doorbell) withFD(f func(fd int) error) error {
 	return err
 }
 
-// wait returns at the next event, or after at most the given time.
+// wait returns at the next event, or after the given time at most.
 func (d doorbell) wait(most time.Duration) {
 	if d.file == nil {
 		time.Sleep(min(most, 10*time.Millisecond))
@@ -142,18 +142,18 @@ func (d doorbell) wait(most time.Duration) {
 	_, _ = d.file.Read(buf[:])
 }
 
-// takeDown ends the watch. Nobody may wait any more.
+// takeDown ends the watch. No call of wait may be running.
 func (d doorbell) takeDown() {
 	if d.file == nil {
 		return
 	}
 	err := d.withFD(func(fd int) error {
-		_, err := unix.InotifyRmWatch(fd, d.watch) // fails if the directory has gone, and the watch with it
+		_, err := unix.InotifyRmWatch(fd, d.watch) // fails if the directory is gone; its watch is gone with it
 		if err != nil && err != unix.EINVAL {
 			return err
 		}
 		var buf [4096]byte
-		for err != unix.EAGAIN { // what it has told and nobody has heard
+		for err != unix.EAGAIN { // reads the remaining events
 			if _, err = unix.Read(fd, buf[:]); err != nil && err != unix.EAGAIN && err != unix.EINTR {
 				return err
 			}
@@ -170,7 +170,7 @@ func (d doorbell) takeDown() {
 	d.file.Close()
 }
 
-// close closes those that are idle.
+// close closes the idle instances.
 func (ds doorbells) close() {
 	for {
 		select {
@@ -182,17 +182,17 @@ func (ds doorbells) close() {
 	}
 }
 
-// awaitGuest returns once the guest in dir accepts a connection, or when gone is
-// closed or ctx ends. bell must have been made before the guest started.
+// awaitGuest returns once the guest in dir accepts a connection, or when gone is closed or ctx ends. bell must have
+// been made before the guest started.
 func awaitGuest(ctx context.Context, bell doorbell, dir string, gone <-chan struct{}) error {
-	// bind makes the file, listen follows a moment later and makes no event.
+	// bind makes the file. listen follows a moment later and causes no event.
 	const listenGrace = time.Millisecond
 	for {
 		conn, err := dialGuest(ctx, dir)
 		if err == nil {
 			return conn.Close()
 		}
-		wait := 50 * time.Millisecond // bounds how late the end of task or ctx is seen
+		wait := 50 * time.Millisecond // limits how late the end of the guest or of ctx is seen
 		switch {
 		case errors.Is(err, unix.ECONNREFUSED):
 			wait = listenGrace
@@ -210,8 +210,8 @@ func awaitGuest(ctx context.Context, bell doorbell, dir string, gone <-chan stru
 	}
 }
 
-// watchProcess closes the channel when process pid has ended or when forget is called. The kernel
-// is asked, not the runtime: its events may come late or not at all.
+// watchProcess returns a channel that is closed when process pid has ended or when forget is called. It asks the
+// kernel and not the runtime, whose events may come late or not at all.
 func watchProcess(pid int) (gone <-chan struct{}, forget func(), err error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -226,7 +226,7 @@ func watchProcess(pid int) (gone <-chan struct{}, forget func(), err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		// A pidfd becomes readable when its process ends; Close ends the wait too.
+		// A pidfd becomes readable when its process ends. Close ends the wait, too.
 		_ = raw.Read(func(fd uintptr) bool {
 			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 			return n > 0 || err != nil && err != unix.EINTR
@@ -237,8 +237,8 @@ func watchProcess(pid int) (gone <-chan struct{}, forget func(), err error) {
 
 var errGuestEnded = errors.New("the guest ended before it answered")
 
-// runPath is the directory that sandbox id sees as /.berth/run. It is part of the layer, since root inside may
-// write to it, and what it writes there must count against the limit.
+// runPath returns the directory that sandbox id sees as /.berth/run. It is part of the layer: root inside may write
+// to it, and those files must count against the disk limit.
 func (r *Runtime) runPath(id string) string {
 	return filepath.Join(r.disk.LayerPath(id), "run")
 }

@@ -23,33 +23,33 @@ import (
 	"berth/runtime/mountns"
 )
 
-// A direct sandbox is one that the daemon makes itself, with runc or by a script (scripted.go): containerd keeps its
-// record and nothing else, and no process but the sandbox's own stays behind. Its bundle, a directory below the run
-// directory, is made before anything runs and removed when nothing does, so it names what a crash has left half done.
-// See docs/decisions/0010.
+// A direct sandbox is one that the daemon makes itself, with runc or by a setup program (forked.go). containerd keeps
+// only its record, and no process except the sandbox's own stays behind. Its bundle is a directory below the run
+// directory. The bundle is made before any process runs and removed when none is left. So a bundle shows what a crash
+// has left half done. See docs/decisions/0010.
 
-// What is in a bundle, beside config.json.
+// Contents of a bundle, beside config.json.
 const (
-	bundleState = "state" // runc's own
-	bundleLog   = "log"   // what runc says, as JSON lines
-	bundlePID   = "pid"   // of the guest; from here on runc has nothing more to do
+	bundleState = "state" // runc's own state
+	bundleLog   = "log"   // runc's log, as JSON lines
+	bundlePID   = "pid"   // the guest's process number; once it exists, runc has finished
 )
 
-// runsDirect reports whether sandboxes of a class are direct. gVisor needs its shim, and a containerd that is
-// not ours knows sandboxes by theirs.
+// runsDirect reports whether sandboxes of a class are direct. gVisor needs its shim, and a containerd that is not
+// ours knows sandboxes by their shims.
 func (r *Runtime) runsDirect(class proto.RuntimeClass) bool {
 	return class == proto.ClassRunc && r.direct
 }
 
-// directDir holds the bundles of direct sandboxes, by ID.
+// directDir returns the directory of the bundles of direct sandboxes, by ID.
 func (c Config) directDir() string { return filepath.Join(c.rundir(), "d") }
 
 func (r *Runtime) directPath(id string) string { return filepath.Join(r.cfg.directDir(), id) }
 
-// isDirect reports whether there is a bundle of sandbox id.
+// isDirect reports whether sandbox id has a bundle.
 func (r *Runtime) isDirect(id string) bool { return diskpool.Exists(r.directPath(id)) }
 
-// launchByRunc is launch for a direct sandbox that runc makes.
+// launchByRunc launches a direct sandbox that runc makes.
 func (r *Runtime) launchByRunc(ctx context.Context, b launch.Spec, root launch.Root) error {
 	dir := r.directPath(b.ID)
 	if err := makeBundle(dir, b); err != nil {
@@ -78,8 +78,8 @@ func (r *Runtime) launchByRunc(ctx context.Context, b launch.Spec, root launch.R
 	return err
 }
 
-// makeBundle makes a bundle without a configuration. The sandbox's mapped root walks through it to its root file
-// system; no other user can.
+// makeBundle makes a bundle without a configuration. The sandbox's mapped root walks through the bundle to its root
+// file system; no other user can.
 func makeBundle(dir string, b launch.Spec) error {
 	for _, d := range []string{dir, filepath.Join(dir, launch.BundleRoot), filepath.Join(dir, launch.BundleLower)} {
 		if err := os.Mkdir(d, 0o710); err != nil {
@@ -89,8 +89,9 @@ func makeBundle(dir string, b launch.Spec) error {
 	return os.Chown(dir, 0, int(b.FirstID))
 }
 
-// createByRunc has runc make the sandbox up to the point where its first process waits to become the guest. The root
-// file system is mounted in a namespace that runc inherits and that ends with it: nobody else ever sees it.
+// createByRunc lets runc make the sandbox up to the point where its first process waits to become the guest. The root
+// file system is mounted in a namespace that runc inherits. The namespace ends with runc, and no other process ever
+// sees it.
 func (r *Runtime) createByRunc(ctx context.Context, dir string, b launch.Spec, root launch.Root) error {
 	config, err := json.Marshal(launch.OCISpec(b))
 	if err != nil {
@@ -105,10 +106,10 @@ func (r *Runtime) createByRunc(ctx context.Context, dir string, b launch.Spec, r
 		log, "--log-format", "json",
 		"create", "--bundle", dir, "--pid-file", pidFile+".new", b.ID)
 	cmd.Dir = dir
-	// Nothing of the daemon's environment is for runc, and some of it, as a service manager sets it, changes what
+	// runc gets nothing of the daemon's environment. Some variables that a service manager sets would change what
 	// runc does.
 	cmd.Env = []string{launch.DefaultPath}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt at the daemon's terminal is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // keeps an interrupt at the daemon's terminal away
 	err = mountns.InOwn(func() error {
 		if err := root.Mount(dir, b); err != nil {
 			return fmt.Errorf("mounting its root: %w", err)
@@ -121,25 +122,25 @@ func (r *Runtime) createByRunc(ctx context.Context, dir string, b launch.Spec, r
 	return os.Rename(pidFile+".new", pidFile)
 }
 
-// letGo makes the waiting first process the guest: it waits until somebody reads a pipe of runc's. All that "runc
-// start" would do is to read it; it would be one more program to start. The pipe must be kept open until the guest
-// runs.
+// letGo lets the waiting first process become the guest. The process waits until a reader opens a pipe of runc's.
+// "runc start" would only read that pipe, but it would be one more program to start. The caller must keep the pipe
+// open until the guest runs.
 func letGo(dir, id string) (*os.File, error) {
 	path := filepath.Join(dir, bundleState, id, "exec.fifo")
-	// Opened for both, it waits for nobody.
+	// Opening for reading and writing does not block.
 	pipe, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Remove(path); err != nil { // by this runc knows what runs
+	if err := os.Remove(path); err != nil { // tells runc that the sandbox runs
 		pipe.Close()
 		return nil, err
 	}
 	return pipe, nil
 }
 
-// readPID is the host's number of the first process of the sandbox that dir is the bundle of. It may have ended, and
-// another have its number: see livePID.
+// readPID returns the process number, on the host, of the first process of the sandbox with bundle dir. The process
+// may have ended and another process may have its number; see livePID.
 func readPID(dir string) (int, error) {
 	text, err := os.ReadFile(filepath.Join(dir, bundlePID))
 	if err != nil {
@@ -152,8 +153,8 @@ func readPID(dir string) (int, error) {
 	return pid, nil
 }
 
-// livePID is the first process of a direct sandbox, or an error of fs.ErrNotExist if it has ended. A number says
-// little: the process must be in the sandbox's cgroup, which nobody else gets into.
+// livePID returns the first process of a direct sandbox, or an error of fs.ErrNotExist if it has ended. The number
+// alone is not proof: the process must be in the sandbox's cgroup, which no other process enters.
 func (r *Runtime) livePID(id string) (int, error) {
 	pid, err := readPID(r.directPath(id))
 	if err == nil {
@@ -165,7 +166,7 @@ func (r *Runtime) livePID(id string) (int, error) {
 	return pid, nil
 }
 
-// isIn fails with an error of fs.ErrNotExist if a process is not in the cgroup of sandbox id.
+// isIn returns an error of fs.ErrNotExist if a process is not in the cgroup of sandbox id.
 func isIn(id string, pid int) error {
 	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -179,7 +180,7 @@ func isIn(id string, pid int) error {
 	return fmt.Errorf("process %d is another by now: %w", pid, fs.ErrNotExist)
 }
 
-// runcSaid is what runc logged of its failure in bundle dir, for our log.
+// runcSaid returns the errors that runc logged in bundle dir, for our log.
 func runcSaid(dir string) error {
 	log, err := os.ReadFile(filepath.Join(dir, bundleLog))
 	if err != nil {
@@ -203,7 +204,7 @@ func runcSaid(dir string) error {
 func (r *Runtime) endDirect(ctx context.Context, id string) error {
 	dir := r.directPath(id)
 	if _, err := os.Lstat(filepath.Join(dir, bundlePID)); err != nil {
-		// The daemon was killed while runc was at work, which may still be.
+		// The daemon was killed while runc was at work. runc may still be at work.
 		if err := r.killRuntimes(ctx, id); err != nil {
 			return err
 		}
@@ -212,12 +213,12 @@ func (r *Runtime) endDirect(ctx context.Context, id string) error {
 			return fmt.Errorf("ending the guest: %w", err)
 		}
 	}
-	cgroup.Kill(id) // what is not below the guest, if anything is
+	cgroup.Kill(id) // processes that are not children of the guest, if any
 	return os.RemoveAll(dir)
 }
 
-// killAndWait kills what is in the sandbox's cgroups and waits for the end of its first process, with which all
-// others of its PID namespace have ended.
+// killAndWait kills the processes in the sandbox's cgroups and waits for the end of its first process. All others of
+// its PID namespace have ended by then.
 func killAndWait(ctx context.Context, id string, pid int) error {
 	gone, forget, err := watchProcess(pid)
 	if errors.Is(err, unix.ESRCH) {
@@ -234,7 +235,7 @@ func killAndWait(ctx context.Context, id string, pid int) error {
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(100 * time.Millisecond): // something may have been starting
+		case <-time.After(100 * time.Millisecond): // a process may have been starting
 		}
 	}
 }

@@ -1,12 +1,12 @@
 // Package containerd is the session.Runtime of one Linux machine. It decides when a sandbox is started, taken from
-// the warm pool, paused and removed, and keeps the records of that. What a sandbox is made of and by is in packages
-// launch, diskpool, cgroup and images; package meter reads what it uses. The daemon opens a Runtime and package
-// session calls it.
+// the warm pool, paused and removed, and keeps the records of that. Packages launch, diskpool,
+// cgroup and images make the parts of a sandbox; package meter reads what it uses. The daemon opens a Runtime, and
+// package session calls it.
 //
-// containerd's server runs inside the daemon (embed.go) and is called without a socket. Nothing here is on the path
-// of a request: once Start has returned, the daemon talks to the guest over the socket that Dial opens.
+// containerd's server runs inside the daemon (embed.go) and is called without a socket. No request passes
+// through this package: once Start has returned, the daemon talks to the guest over the socket that Dial opens.
 //
-// What lies below the data directory:
+// Contents of the data directory:
 //
 //	ctr/                        containerd's own root: images, layers, its database
 //	lock                        held by the one daemon that may use this directory
@@ -15,23 +15,22 @@
 //	pool/bin/guest-<hash>       the guest binaries that sandboxes run
 //	pool/ws/<workspace>         one subvolume per workspace, limited by a qgroup
 //	pool/layer/<sandbox>/       one subvolume per sandbox: the overlay's upper and work, and run, mounted
-//	                            at /.berth/run, where the guest makes guest.sock; claim, a link that says whose it
-//	                            is, if it came out of the warm pool
+//	                            at /.berth/run, where the guest makes guest.sock; claim, a link that names the
+//	                            session, if the sandbox came from the warm pool
 //
-// And below /run/berth/<hash of the data directory>, which may go with a reboot:
+// Contents of /run/berth/<hash of the data directory>, which a reboot may delete:
 //
 //	d/<session>/                the bundle of a sandbox that runc runs: configuration, runc's state, the guest's PID
 //	c, r                        containerd's and runsc's state
 //	s, t                        the shims' sockets, containerd's event socket
 //
-// A sandbox is, in the order in which Start makes it: a container record that names its class, workspace and UID
-// range; the workspace; the layer; the run directory in it; the bundle and the process, or containerd's task. Stop
-// takes them away in the opposite order, so that whatever was interrupted can still be listed and removed by its
-// session's ID.
+// Start makes the parts of a sandbox in this order: a container record that names its class, workspace and UID range;
+// the workspace; the layer; the run directory in it; the bundle and the process, or containerd's task. Stop removes
+// them in the opposite order. So the rest of an interrupted call can still be listed and removed by its session's ID.
 //
-// A sandbox of the warm pool (warm.go) is made without a workspace and under a name of its own, and a Start claims it
-// (claim.go): the workspace is attached, limits are fitted, and the claim is written down.
+// A sandbox of the warm pool (warm.go) is made without a workspace and under a name of its own. A Start claims it
+// (bind.go): it attaches the workspace, fits the limits, and writes the claim to disk.
 //
-// A daemon that is killed leaves containers running, and gVisor's shims. The next one mounts the same loop device
-// again in its own mount namespace; it finds containers by their bundles, and shims by containerd's state.
+// A daemon that is killed leaves containers running, and gVisor's shims. The next daemon mounts the same loop device
+// again in its own mount namespace. It finds containers by their bundles, and shims by containerd's state.
 package containerd

@@ -13,8 +13,8 @@ import (
 
 var _ session.Dozer = (*Runtime)(nil)
 
-// Dozes asks the kernel: there is one process in the sandbox, which is PID 1 then, and it is the one that waits in
-// the guest's place. See session.Dozer.
+// Dozes asks the kernel. It returns true if the sandbox has a single process, which is then PID 1, and that process
+// is the one that waits in the guest's place. See session.Dozer.
 func (r *Runtime) Dozes(id string) bool {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return false

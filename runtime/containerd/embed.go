@@ -31,9 +31,9 @@ import (
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
 
-	// The parts of containerd that we use. Not among them: CRI, NRI, its gRPC and
-	// metrics servers, other snapshotters, restart and transfer; nor its mount manager, which asks
-	// the shim about itself at each create and which plain mounts do not need.
+	// The parts of containerd that we use. We leave out CRI, NRI, its gRPC and metrics servers, other snapshotters,
+	// restart and transfer. We also leave out its mount manager, which asks the shim about itself at each create and
+	// which plain mounts do not need.
 	_ "github.com/containerd/containerd/v2/core/runtime/v2"
 
 	_ "github.com/containerd/containerd/v2/plugins/content/local/plugin"
@@ -73,8 +73,8 @@ import (
 	_ "github.com/containerd/containerd/v2/plugins/snapshots/overlay/plugin"
 )
 
-// inProcess is the plugin that hands us containerd's services without a socket
-// between. It is asked for last, when all it needs is loaded.
+// inProcess is the plugin that gives us containerd's services without a socket between. We request it last, when all
+// that it needs is loaded.
 const inProcess plugin.Type = "berth.client.v1"
 
 func init() {
@@ -100,12 +100,11 @@ func init() {
 	})
 }
 
-// handOver carries the client from the plugin above to embed. Plugins are
-// registered for the whole process, so they cannot know which Runtime starts them.
+// handOver carries the client from the plugin above to embed. Plugins are registered for the whole process, so they
+// cannot know which Runtime starts them.
 var handOver = make(chan *client.Client, 1)
 
-// embed runs a containerd in this process. The returned function stops it; sandboxes
-// and their shims go on.
+// embed runs a containerd in this process. The returned function stops it; sandboxes and their shims go on.
 func embed(ctx context.Context, cfg Config) (*client.Client, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	if err := settleLayers(cfg); err != nil {
@@ -136,9 +135,8 @@ func embed(ctx context.Context, cfg Config) (*client.Client, func(), error) {
 	}
 }
 
-// embedConfig is containerd's configuration. Its database is synced (no_sync stays off): that
-// costs half a millisecond of some 70 for each start, and a database torn by a power cut would
-// cost all images.
+// embedConfig returns containerd's configuration. Its database is synced (no_sync stays off). That costs half a
+// millisecond of some 70 for each start. A database torn by a power cut would cost all images.
 func embedConfig(ctx context.Context, cfg Config) (*srvconfig.Config, error) {
 	run := cfg.rundir()
 	conf := &srvconfig.Config{
@@ -148,7 +146,7 @@ func embedConfig(ctx context.Context, cfg Config) (*srvconfig.Config, error) {
 		Plugins: map[string]any{
 			"io.containerd.server.v1.ttrpc": map[string]any{"address": filepath.Join(run, "t")},
 			"io.containerd.shim.v1.manager": map[string]any{"socket_dir": filepath.Join(run, "s")},
-			// Unset, shims would be told of some other containerd on this host.
+			// If unset, shims would be told the address of another containerd on this host.
 			"io.containerd.server.v1.grpc": map[string]any{"address": filepath.Join(run, "g")},
 		},
 		RequiredPlugins: []string{string(inProcess) + ".client"},
@@ -159,7 +157,7 @@ func embedConfig(ctx context.Context, cfg Config) (*srvconfig.Config, error) {
 	return conf, server.CreateTopLevelDirectories(conf)
 }
 
-// localServices gathers containerd's services as the client wants them.
+// localServices collects containerd's services in the form that the client takes.
 func localServices(ic *plugin.InitContext) (client.Opt, error) {
 	events, err := ic.GetSingle(plugins.EventPlugin)
 	if err != nil {

@@ -7,12 +7,12 @@ type Facts struct {
 	Pool       string                        `json:"pool"`               // PoolBtrfs, PoolLoop or PoolPlain
 	DiskLimits bool                          `json:"disk_limits"`        // false: a container can fill the disk
 	PoolWhy    string                        `json:"pool_why,omitempty"` // why there are no limits
-	Classes    map[proto.RuntimeClass]string `json:"classes"`            // what can be had, with its version
-	Missing    map[proto.RuntimeClass]string `json:"missing,omitempty"`  // what cannot, and why
+	Classes    map[proto.RuntimeClass]string `json:"classes"`            // available classes, with their versions
+	Missing    map[proto.RuntimeClass]string `json:"missing,omitempty"`  // classes that are not available, and why
 }
 
-// SetupFailure is why a sandbox was last made by runc although the fork server makes those of its class; nil if none
-// was.
+// SetupFailure returns why runc last made a sandbox that the fork server should have made; nil if that did not
+// happen.
 func (r *Runtime) SetupFailure() error {
 	if why := r.scripted.Why.Load(); why != nil {
 		return *why
@@ -23,7 +23,7 @@ func (r *Runtime) SetupFailure() error {
 // UsesForkServer reports whether the next sandbox of runc's class is made by the fork server.
 func (r *Runtime) UsesForkServer() bool { return r.scripted.Known() != nil }
 
-// Facts tells what sandboxes get here.
+// Facts returns what sandboxes get on this machine.
 func (r *Runtime) Facts() Facts {
 	f := Facts{
 		Pool: r.disk.Kind, DiskLimits: r.disk.Quota, PoolWhy: r.disk.Why,

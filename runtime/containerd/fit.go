@@ -13,8 +13,9 @@ import (
 	"berth/session"
 )
 
-// A warm sandbox was made with the limits of whoever asked last. Where the session's are others, they are set here,
-// from the same numbers that newSpec and rlimits give to one that is made for its session.
+// A pooled sandbox was made with the limits of the latest session at that time. If the session's limits differ, they
+// are set here. They come from the same numbers from which launch.OCISpec makes those of a sandbox that is made for
+// its session.
 
 // fitLimits changes the limits of m from those it has to those of spec. The sizes of its file systems in memory are
 // set by resize, from inside.
@@ -28,7 +29,7 @@ func (r *Runtime) fitLimits(m *pooledSandbox, spec session.Spec) error {
 		return fmt.Errorf("limiting a warm container: %w", err)
 	}
 	if had.Limits.OpenFiles != want.Limits.OpenFiles {
-		if !m.alive() { // its number may be another's by now
+		if !m.alive() { // another process may have its number by now
 			return errGuestEnded
 		}
 		if err := launch.SetLimits(m.spec(want), m.pid); err != nil {
@@ -41,7 +42,8 @@ func (r *Runtime) fitLimits(m *pooledSandbox, spec session.Spec) error {
 	return nil
 }
 
-// resize gives the file systems in memory the sizes that kernelMounts has for limits. Called inside the sandbox.
+// resize gives the file systems in memory the sizes that launch.KernelMounts has for these limits. Call it inside the
+// sandbox.
 func resize(had, want proto.Limits) error {
 	if had.MemoryBytes == want.MemoryBytes {
 		return nil
@@ -54,7 +56,7 @@ func resize(had, want proto.Limits) error {
 			return !strings.HasPrefix(o, "size=") &&
 				!strings.HasPrefix(o, "nr_inodes=")
 		})
-		// The flags of the mount are said again, or they would be taken off.
+		// A remount without the mount's flags would remove them.
 		if err := unix.Mount("", mnt.Destination, "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV,
 			strings.Join(sizes, ",")); err != nil {
 			return fmt.Errorf("resizing %s: %w", mnt.Destination, err)

@@ -10,7 +10,7 @@ import (
 	"berth/runtime/launch"
 )
 
-// prepareScript begins to make the cgroups and the script of b; nil if that is not to be set up by one.
+// prepareScript starts to make the cgroups and the setup program of b. It returns nil if no setup program makes b.
 func (r *Runtime) prepareScript(b launch.Spec) *launch.Prepared {
 	filter := r.scripted.Known()
 	if filter == nil || !r.ownCounts || !r.runsDirect(b.Session.Class) || b.ByRunc {
@@ -19,7 +19,7 @@ func (r *Runtime) prepareScript(b launch.Spec) *launch.Prepared {
 	return launch.Prepare(b, filter)
 }
 
-// launchByScript is launch for a direct sandbox that a script sets up, in a fraction of the time that runc takes.
+// launchByScript launches a direct sandbox by a setup program, in a fraction of the time that runc takes.
 func (r *Runtime) launchByScript(ctx context.Context, b launch.Spec, root launch.Root, p *launch.Prepared) error {
 	dir := r.directPath(b.ID)
 	if err := makeBundle(dir, b); err != nil {
@@ -43,17 +43,17 @@ func (r *Runtime) launchByScript(ctx context.Context, b launch.Spec, root launch
 	})
 }
 
-// learn reads the filter of sandbox id, which runc has set up and which does nothing yet.
+// learnFilter reads the filter of sandbox id, which runc has set up and whose first process still waits.
 func (r *Runtime) learnFilter(id string, pid int) {
 	s := &r.scripted
 	s.Learn(r.log, pid, func() error { return isIn(id, pid) })
 }
 
-// tryUserNamespace finds out whether namespaces can be made this way. Where they cannot, runc makes them; the
-// operator is told.
+// tryUserNamespace checks whether the fork server can make user namespaces. If it cannot, runc makes them, and a
+// warning is logged.
 func (r *Runtime) tryUserNamespace() {
 	ns, err := launch.NewUserNamespace(r.starter, r.ids.First, r.ids.First)
-	if err != nil { // it may be that somebody has ended the starter, of which there is another the next time
+	if err != nil { // the fork server may have been killed; the next call starts another one
 		ns, err = launch.NewUserNamespace(r.starter, r.ids.First, r.ids.First)
 	}
 	if err != nil {
@@ -66,7 +66,7 @@ func (r *Runtime) tryUserNamespace() {
 	r.ownCounts = true
 }
 
-// enterNamespace begins to make the user namespace of b, if it is ours to make.
+// enterNamespace starts to make the user namespace of b, unless the runtime makes it.
 func (r *Runtime) enterNamespace(b launch.Spec) *launch.OwnNamespace {
 	n := &launch.OwnNamespace{}
 	if r.ownCounts && b.Session.Class == proto.ClassRunc {

@@ -6,10 +6,10 @@ import (
 	"syscall"
 )
 
-// hearHangups has what this process starts find the signal of a hangup at its default. Where it was ignored when the
-// process was started, as by nohup, that is handed on: each guest starts its program a second time to undo it, and a
-// container that is made by a script has what one of runc's has not. What is heard is dropped, so that the process
-// outlives a hangup as before.
+// hearHangups resets the hangup signal to its default for all programs that this process starts. If the signal was
+// ignored when the process was started, as by nohup, programs inherit that. Then each guest starts its program a
+// second time to undo it, and a container made by a setup program differs from one made by runc. Received hangups are
+// dropped, so the process outlives a hangup as before.
 func hearHangups() {
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)

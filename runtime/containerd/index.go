@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// A index is the sandboxes that have a record in containerd or are claimed, with the workspace of each. The records
-// are nobody's but ours, and to read them takes time with each that there is; a sweep and every removal of a
-// workspace would.
+// An index lists the sandboxes that have a record in containerd or are claimed, with the workspace of each. Only we
+// write these records. Reading them takes time for each record, and each sweep and each removal of a workspace would
+// read all.
 type index struct {
 	mu         sync.Mutex        // guards workspaces
-	workspaces map[string]string // by sandbox; "" for one that was made for nobody yet
+	workspaces map[string]string // by sandbox; "" for one that has no session yet
 }
 
-// add remembers a sandbox whose record or claim was written or found. The record of one that was made for nobody says
-// nothing of the workspace that its claim has.
+// add remembers a sandbox whose record or claim was written or found. If a sandbox was made without a session, its
+// record does not say which workspace its claim has.
 func (r *index) add(sandbox, workspace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -34,14 +34,14 @@ func (r *index) drop(sandbox string) {
 	delete(r.workspaces, sandbox)
 }
 
-// sandboxes are all of them, in no order.
+// sandboxes returns all sandboxes, in no order.
 func (r *index) sandboxes() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.workspaces))
 }
 
-// user is the sandbox that has a workspace; "" if there is none.
+// user returns the sandbox that has a workspace; "" if there is none.
 func (r *index) user(workspace string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,11 +16,11 @@ import (
 
 var _ session.Inspector = (*Runtime)(nil)
 
-// Inspect asks the kernel about the process that is the sandbox: the guest under runc, gVisor's kernel under
-// gvisor. It fails with Unsupported where something is missing that every sandbox is promised: a sandbox that
-// is less than it was asked to be must not be used.
+// Inspect asks the kernel about the process that is the sandbox: the guest under runc, gVisor's kernel under gvisor.
+// It fails with Unsupported if the sandbox lacks something that every sandbox is promised. Such a sandbox must not be
+// used.
 func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, error) {
-	// of the same process, which nothing can change afterwards
+	// of the same process; its isolation cannot change
 	if held, ok := r.claims.get(id); ok && held.isolation != nil {
 		return *held.isolation, nil
 	}
@@ -37,11 +37,11 @@ func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, erro
 	if err != nil {
 		return iso, r.fail(ctx, "inspect", id, err)
 	}
-	iso.OwnCounts = iso.OwnCounts || gvisor // which has a kernel of its own that counts
+	iso.OwnCounts = iso.OwnCounts || gvisor // gVisor's own kernel counts
 	return iso, lacking(id, iso)
 }
 
-// firstProcess is the host's number of the process that is a sandbox.
+// firstProcess returns the number, on the host, of the process that is a sandbox.
 func (r *Runtime) firstProcess(ctx context.Context, name string) (int, error) {
 	if r.isDirect(name) {
 		return r.livePID(name)
@@ -53,7 +53,7 @@ func (r *Runtime) firstProcess(ctx context.Context, name string) (int, error) {
 	return int(task.Pid()), nil
 }
 
-// isolationOf reads what /proc has of a process.
+// isolationOf reads the isolation of a process from /proc.
 func isolationOf(pid int) (proto.Isolation, error) {
 	iso := proto.Isolation{HostUID: -1}
 	dir := fmt.Sprintf("/proc/%d/", pid)
@@ -88,7 +88,7 @@ func isolationOf(pid int) (proto.Isolation, error) {
 	return iso, nil
 }
 
-// ownerOf is the host's user who made a user namespace, and for whom it counts.
+// ownerOf returns the host's user who made a user namespace and for whom the kernel counts its resources.
 func ownerOf(path string) (uint32, error) {
 	ns, err := os.Open(path)
 	if err != nil {
@@ -103,7 +103,7 @@ func ownerOf(path string) (uint32, error) {
 	return uid, nil
 }
 
-// rootOf is what user 0 of a user namespace is outside; -1 if it is nobody there.
+// rootOf returns which user outside is user 0 of a user namespace; -1 if there is none.
 func rootOf(uidMap string) (int64, error) {
 	content, err := os.ReadFile(uidMap)
 	if err != nil {
@@ -117,7 +117,7 @@ func rootOf(uidMap string) (int64, error) {
 	return -1, nil
 }
 
-// onlyLoopback reads the interfaces of a network namespace: two lines of headings, then one for each.
+// onlyLoopback reads the interfaces of a network namespace: two lines of headings, then one line for each interface.
 func onlyLoopback(netDev string) (bool, error) {
 	content, err := os.ReadFile(netDev)
 	if err != nil {
@@ -132,7 +132,7 @@ func onlyLoopback(netDev string) (bool, error) {
 	return true, nil
 }
 
-// lacking names the first promise that iso does not keep.
+// lacking returns an error that names the first promise that iso does not keep.
 func lacking(id string, iso proto.Isolation) error {
 	for what, there := range map[string]bool{
 		"a user namespace of its own": iso.UserNamespace && iso.HostUID > 0,

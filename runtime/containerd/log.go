@@ -9,17 +9,17 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// logContext makes containerd's log lines come out of ours, as details: an error that matters comes back
-// from the call that failed and is logged by us, and containerd calls errors what is usual for us, such
-// as a shim that has gone.
+// logContext sends containerd's log lines to our log: fatal errors as errors, all others at debug level. An error
+// that matters also comes back from the call that failed, and we log it there. containerd logs events as errors that
+// are usual for us, such as a shim that is gone.
 func logContext(ctx context.Context, l *slog.Logger) context.Context {
 	inner := logrus.New()
 	inner.SetOutput(io.Discard)
-	inner.ExitFunc = func(int) {} // a fatal error of containerd's is no reason for the daemon to end
+	inner.ExitFunc = func(int) {} // a fatal error of containerd must not end the daemon
 	inner.SetLevel(logrus.InfoLevel)
 	inner.AddHook(slogHook{l.With("part", "containerd")})
 	entry := logrus.NewEntry(inner)
-	// Some of containerd's code has no context at hand and uses the global logger.
+	// Some code of containerd has no context and uses the global logger.
 	log.L = entry
 	return log.WithLogger(ctx, entry)
 }

@@ -8,7 +8,7 @@ import (
 
 var _ session.Meter = (*Runtime)(nil)
 
-// Measure reads the sandbox's cgroup and quotas, from outside. See session.Meter.
+// Measure reads the counters of the sandbox's cgroup and quotas, from outside. See session.Meter.
 func (r *Runtime) Measure(id, workspace string) session.Reading {
 	if !proto.ValidID(proto.ContainerPrefix, id) || !proto.ValidID(proto.WorkspacePrefix, workspace) {
 		return session.Reading{OOMKills: -1, PIDRefusals: -1}

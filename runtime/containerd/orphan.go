@@ -10,9 +10,9 @@ import (
 	"berth/runtime/images"
 )
 
-// Unpacked layers are known through containerd's database alone. If that is gone, as after a restore without it, they
-// are of no use to anybody but the sandboxes that still run on them; yet their names would be in the way of the
-// layers that the next import unpacks. So they are moved aside, and removed once no sandbox is left.
+// Only containerd's database knows the unpacked layers. If the database is gone, as after a restore without it, only
+// the sandboxes that still run on the layers can use them. But their names would block the layers that the next
+// import unpacks. So the layers are moved aside, and removed once no sandbox is left.
 
 const (
 	databaseFile = "io.containerd.metadata.v1.bolt/meta.db"
@@ -20,8 +20,8 @@ const (
 	orphanDir    = "orphaned-layers-"
 )
 
-// settleLayers brings the layers into the state that the database, or its absence, demands. Called before
-// containerd starts.
+// settleLayers removes layers that were moved aside earlier, and moves the layers aside if the database is gone. Call
+// it before containerd starts.
 func settleLayers(cfg Config) error {
 	root := filepath.Join(cfg.Dir, "ctr")
 	if err := dropOrphans(cfg, root); err != nil {
@@ -35,9 +35,10 @@ func settleLayers(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	err = os.Rename(filepath.Join(root, layersDir), filepath.Join(aside, "layers")) // mounts on them do not mind
+	// existing mounts of them keep working
+	err = os.Rename(filepath.Join(root, layersDir), filepath.Join(aside, "layers"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return os.Remove(aside) // the first start of all
+		return os.Remove(aside) // first start: there are no layers
 	}
 	if err == nil {
 		cfg.Log.Error("containerd's database is gone: every image has to be imported or pulled again; containers " +
@@ -46,7 +47,7 @@ func settleLayers(cfg Config) error {
 	return err
 }
 
-// dropOrphans removes what was moved aside, unless some sandbox may still be running on it.
+// dropOrphans removes the layers that were moved aside, unless a sandbox may still run on them.
 func dropOrphans(cfg Config, root string) error {
 	if running, err := cfg.listBundles(); len(running) > 0 || err != nil {
 		return err

@@ -12,20 +12,20 @@ import (
 	"berth/session"
 )
 
-// A paused sandbox is one whose processes a kernel has stand still: the host's, by the freezer of its cgroup, or
-// gVisor's own. That kernel keeps it across restarts of the daemon, and nobody else knows of it.
+// The processes of a paused sandbox are stopped by a kernel: the host's, by the freezer of its cgroup, or gVisor's
+// own. Only that kernel keeps the state, and keeps it across restarts of the daemon.
 
 var _ session.Pauser = (*Runtime)(nil)
 
-// A halter has the processes of one sandbox stand still and go on: a freezer, or a sentry.
+// A halter pauses and resumes the processes of one sandbox. It is a freezer or a sentry.
 type halter interface {
-	Pause(context.Context) error  // returns once they stand still; after an error some may
-	Resume(context.Context) error // has them go on; one that goes on does so still
+	Pause(context.Context) error  // returns once all are paused; after an error some may be
+	Resume(context.Context) error // resumes all; those that run keep running
 	Paused(context.Context) bool
-	Ended(context.Context) (bool, error) // there are none
+	Ended(context.Context) (bool, error) // no process is left
 }
 
-// Pause has every process of sandbox id stand still. See session.Pauser.
+// Pause pauses every process of sandbox id. See session.Pauser.
 func (r *Runtime) Pause(ctx context.Context, id string) error {
 	unlock, h, err := r.lockHalter(ctx, "pause", id)
 	if err != nil {
@@ -37,12 +37,12 @@ func (r *Runtime) Pause(ctx context.Context, id string) error {
 	}
 	if err := h.Pause(ctx); err != nil {
 		all := context.WithoutCancel(ctx)
-		return r.fail(all, "pause", id, errors.Join(err, h.Resume(all))) // half of it would be neither
+		return r.fail(all, "pause", id, errors.Join(err, h.Resume(all))) // a sandbox must not stay paused in part
 	}
 	return nil
 }
 
-// Resume has them go on. See session.Pauser.
+// Resume resumes every process of sandbox id. See session.Pauser.
 func (r *Runtime) Resume(ctx context.Context, id string) error {
 	unlock, h, err := r.lockHalter(ctx, "resume", id)
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *Runtime) Resume(ctx context.Context, id string) error {
 	return nil
 }
 
-// Paused asks the kernel. See session.Pauser.
+// Paused asks the kernel whether sandbox id is paused. See session.Pauser.
 func (r *Runtime) Paused(id string) bool {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return false
@@ -66,7 +66,8 @@ func (r *Runtime) Paused(id string) bool {
 	return err == nil && h.Paused(ctx)
 }
 
-// lockHalter finds that of a sandbox that is there, and keeps others from starting or stopping it meanwhile.
+// lockHalter returns the halter of a running sandbox. Until unlock is called, no other call can start or stop the
+// sandbox.
 func (r *Runtime) lockHalter(ctx context.Context, op, id string) (unlock func(), h halter, err error) {
 	absent := proto.Errorf(proto.NotFound, "", id, "container %.80q is not running", id)
 	if !proto.ValidID(proto.ContainerPrefix, id) {
@@ -86,7 +87,7 @@ func (r *Runtime) lockHalter(ctx context.Context, op, id string) (unlock func(),
 		err = proto.Errorf(proto.Unsupported, op, id, "containers cannot be paused here: %v", err)
 	case ended || errdefs.IsNotFound(err) || errors.Is(err, fs.ErrNotExist):
 		err = absent
-	case err != nil: // which says nothing of whether it is there
+	case err != nil: // the sandbox may exist or not
 		err = r.fail(ctx, op, id, err)
 	}
 	if err != nil {
@@ -96,7 +97,7 @@ func (r *Runtime) lockHalter(ctx context.Context, op, id string) (unlock func(),
 	return unlock, h, nil
 }
 
-// halter is that of a sandbox.
+// halter returns the halter of a sandbox.
 func (r *Runtime) halter(ctx context.Context, sandbox string) (halter, error) {
 	if !r.isDirect(sandbox) {
 		gvisor, err := r.isGVisor(ctx, sandbox)
@@ -110,8 +111,8 @@ func (r *Runtime) halter(ctx context.Context, sandbox string) (halter, error) {
 	return cgroup.FindFreezer(sandbox)
 }
 
-// releaseToEnd has a paused sandbox go on, so that it can be ended: a frozen process of v1 does not even die, nor one
-// that gVisor has halted.
+// releaseToEnd resumes a paused sandbox so that it can be ended. A process that is frozen under cgroup v1, or paused
+// by gVisor, cannot even be killed.
 func (r *Runtime) releaseToEnd(ctx context.Context, sandbox string) {
 	h, err := r.halter(ctx, sandbox)
 	if err != nil || !h.Paused(ctx) {

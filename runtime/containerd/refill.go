@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// handshakeTimeout is what a guest has to answer in. On a machine at its limits they have been slow; one that takes
-	// longer than this hangs.
+	// handshakeTimeout is the time that a guest has for a handshake. On an overloaded machine guests have been slow.
+	// A guest that takes longer than this hangs.
 	handshakeTimeout = 3 * time.Second
-	// probeEvery is how often each member is asked whether it is there.
+	// probeEvery is how often the guest of each pooled sandbox must answer a handshake.
 	probeEvery = 10 * time.Second
-	// tickEvery is how often the pool looks at what it has.
+	// tickEvery is how often the pool checks its sandboxes.
 	tickEvery = time.Second
-	// staleAfter is how long after its last use an image keeps members.
+	// staleAfter is how long an image keeps pooled sandboxes after its last use.
 	staleAfter = 10 * time.Minute
-	// quiet is how long no session must have come, and none have been about to get its own, before one is made, so
-	// that a burst has the machine to itself; and patience the longest that this is waited for.
+	// Before the pool makes a sandbox, it waits until no session has come, and no claim has been in progress, for the
+	// time quiet. So a burst has the machine to itself. patience is the longest such wait.
 	quiet, patience = 20 * time.Millisecond, 500 * time.Millisecond
-	// backOff is the wait after the first failure, which doubles with each more up to longBackOff.
+	// backOff is the wait after the first failure. It doubles with each further failure, up to longBackOff.
 	backOff, longBackOff = time.Second, time.Minute
 )
 
-// A demand is how many sessions came within some seconds, as a peak that fades to a half in about 25 of them.
+// A demand counts how many sessions came within the last seconds. Its peak falls to a half in about 25 seconds.
 type demand struct {
 	recent [5]int // by second, the present one first
 	peak   float64
@@ -51,7 +51,7 @@ func (d *demand) sum() (n int) {
 	return n
 }
 
-// tick is the end of a second.
+// tick ends a second.
 func (d *demand) tick() {
 	const fade = 0.973
 	d.peak = max(float64(d.sum()), d.peak*fade)
@@ -59,10 +59,10 @@ func (d *demand) tick() {
 	d.recent[0] = 0
 }
 
-// target is how many are wanted.
+// target returns how many pooled sandboxes are wanted.
 func (d *demand) target() int { return int(math.Round(d.peak)) }
 
-// start begins the pool's work.
+// start starts the goroutines that fill and check the pool.
 func (p *warmPool) start() {
 	if !p.on() {
 		return
@@ -74,7 +74,7 @@ func (p *warmPool) start() {
 	p.nudge(p.images)
 	p.wg.Go(func() {
 		p.adopt(ctx)
-		// sandboxes are made by one CPU in four, so that requests have the others
+		// One CPU in four makes sandboxes, so requests have the others.
 		for range max(1, runtime.NumCPU()/4) {
 			p.wg.Go(func() { p.fill(ctx) })
 		}
@@ -82,8 +82,8 @@ func (p *warmPool) start() {
 	})
 }
 
-// close ends the pool's work and removes all members, as far as that goes in the time a shutdown has; the next daemon
-// finds the others.
+// close stops the pool's goroutines and removes all pooled sandboxes, as far as the time of a shutdown allows. The
+// next daemon finds the rest.
 func (p *warmPool) close() {
 	p.mu.Lock()
 	stop := p.stop
@@ -106,7 +106,7 @@ func (p *warmPool) close() {
 	p.removePending(ctx)
 }
 
-// keep looks after what is there: every second, and when something changes.
+// keep checks the pool every second, and when images change.
 func (p *warmPool) keep(ctx context.Context) {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
@@ -125,7 +125,7 @@ func (p *warmPool) keep(ctx context.Context) {
 	}
 }
 
-// learnImages asks which images have names: those without get no members any more.
+// learnImages reads which images have names. Images without a name get no more pooled sandboxes.
 func (p *warmPool) learnImages(ctx context.Context) {
 	named, err := p.r.images.NamedDigests(ctx)
 	if err != nil {
@@ -149,7 +149,7 @@ func (p *warmPool) learnImages(ctx context.Context) {
 	p.trimLocked()
 }
 
-// age lets demand fade and drops what is too much.
+// age lets demand fade and drops surplus sandboxes.
 func (p *warmPool) age() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,7 +159,8 @@ func (p *warmPool) age() {
 	p.trimLocked()
 }
 
-// trimLocked drops members that are too many, oldest first: one of each image at a time, all of what nobody uses.
+// trimLocked drops surplus sandboxes, oldest first: one of each image per call, and all of images that are not in
+// use.
 func (p *warmPool) trimLocked() {
 	plan := p.planLocked()
 	for image, s := range p.shelves {
@@ -176,7 +177,7 @@ func (p *warmPool) trimLocked() {
 	}
 }
 
-// planLocked is how many members each image is to have: the first image first, then those that were used last.
+// planLocked returns how many sandboxes each image gets. The pinned image comes first, then the others by latest use.
 func (p *warmPool) planLocked() map[string]int {
 	order := make([]string, 0, len(p.shelves))
 	for image := range p.shelves {
@@ -192,7 +193,7 @@ func (p *warmPool) planLocked() map[string]int {
 		return p.shelves[b].used.Compare(p.shelves[a].used)
 	})
 	plan, room := make(map[string]int), p.cfg.Max
-	for _, image := range order { // everybody's least, then what more is asked for
+	for _, image := range order { // first the minimum of each, then the further demand
 		if s := p.shelves[image]; image == p.pinned || time.Since(s.used) < staleAfter {
 			plan[image] = min(p.cfg.Min, room)
 			room -= plan[image]
@@ -206,8 +207,8 @@ func (p *warmPool) planLocked() map[string]int {
 	return plan
 }
 
-// probe asks members whether they are there, each every probeEvery. They stay where they are meanwhile: a claim asks
-// by itself.
+// probe checks that the guests of pooled sandboxes answer, each every probeEvery. The sandboxes stay in the pool
+// meanwhile, because a claim makes its own check.
 func (p *warmPool) probe(ctx context.Context) {
 	p.mu.Lock()
 	var due []*pooledSandbox
@@ -228,7 +229,7 @@ func (p *warmPool) probe(ctx context.Context) {
 		p.mu.Lock()
 		m.seen = time.Now()
 		if s := p.shelves[m.image]; s != nil && !answers {
-			if i := slices.Index(s.ready, m); i >= 0 { // else somebody has it
+			if i := slices.Index(s.ready, m); i >= 0 { // otherwise a session has taken it
 				s.ready = slices.Delete(s.ready, i, i+1)
 				p.discardLocked(m)
 			}
@@ -237,7 +238,7 @@ func (p *warmPool) probe(ctx context.Context) {
 	}
 }
 
-// add puts a member that has just answered on its shelf.
+// add adds a sandbox whose guest has just answered to the pool of its image.
 func (p *warmPool) add(m *pooledSandbox) {
 	m.seen = time.Now()
 	p.mu.Lock()
@@ -246,7 +247,7 @@ func (p *warmPool) add(m *pooledSandbox) {
 	s.ready = append(s.ready, m)
 }
 
-// removePending removes what is to be removed; what cannot be is tried again.
+// removePending removes the sandboxes whose removal is pending. Those that cannot be removed stay pending.
 func (p *warmPool) removePending(ctx context.Context) {
 	p.removing.Lock()
 	defer p.removing.Unlock()
@@ -272,7 +273,7 @@ func (p *warmPool) removePending(ctx context.Context) {
 	p.pendingRemoval = append(p.pendingRemoval, left...)
 }
 
-// fill is one maker of members.
+// fill makes pooled sandboxes, one after the other, until ctx ends.
 func (p *warmPool) fill(ctx context.Context) {
 	best := time.Duration(math.MaxInt64)
 	for {
@@ -291,14 +292,16 @@ func (p *warmPool) fill(ctx context.Context) {
 		p.made(ctx, image, m, err)
 		took := time.Since(began)
 		best = min(best, took)
-		// What it took longer than it can was lost to others, and as much it lost for them; so they get it back.
+		// A start that takes longer than the fastest one competed with other work and slowed that work by the same
+		// time. The pause gives the time back.
 		if !pause(ctx, min(took-best, tickEvery)) {
 			return
 		}
 	}
 }
 
-// next says of which image a member is to be made, with what limits, and counts it as begun; "" if of none now.
+// next returns the image and the limits of the sandbox to make next, and counts it as being made. It returns "" if no
+// image needs one now.
 func (p *warmPool) next() (image string, limits proto.Limits) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -316,7 +319,7 @@ func (p *warmPool) next() (image string, limits proto.Limits) {
 	return image, limits
 }
 
-// made takes what came of a try.
+// made records the result of an attempt.
 func (p *warmPool) made(ctx context.Context, image string, m *pooledSandbox, err error) {
 	if err == nil {
 		p.add(m)
@@ -350,7 +353,7 @@ func (p *warmPool) awaitQuiet(ctx context.Context) {
 	}
 }
 
-// pause waits, and reports whether ctx still stands.
+// pause waits for d, and reports whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -365,7 +368,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// make makes a member, or leaves nothing of it.
+// make makes a pooled sandbox. After a failure, the sandbox is removed at once or by removePending.
 func (p *warmPool) make(ctx context.Context, image string, limits proto.Limits) (*pooledSandbox, error) {
 	var bits [16]byte
 	_, _ = rand.Read(bits[:]) // never fails
@@ -379,7 +382,7 @@ func (p *warmPool) make(ctx context.Context, image string, limits proto.Limits) 
 	}
 	if err != nil {
 		p.mu.Lock()
-		delete(p.own, name) // if something is left, it is everybody's to see
+		delete(p.own, name) // List must name the sandbox if parts are left
 		p.mu.Unlock()
 		return nil, err
 	}
@@ -392,8 +395,8 @@ func (p *warmPool) make(ctx context.Context, image string, limits proto.Limits) 
 	return m, err
 }
 
-// member gets hold of a sandbox that runs and belongs to nobody, once its guest has answered and it is seen to be
-// isolated.
+// member opens what the pool holds of a running sandbox without a session. It checks the isolation and waits until
+// the guest answers.
 func (r *Runtime) member(ctx context.Context, name, image string, limits proto.Limits) (_ *pooledSandbox, err error) {
 	m := &pooledSandbox{name: name, image: image, limits: limits}
 	defer func() {
@@ -424,7 +427,7 @@ func (r *Runtime) member(ctx context.Context, name, image string, limits proto.L
 	if err == nil {
 		err = m.handshake(ctx, r.cfg.Handshake)
 	}
-	if err == nil && !m.alive() { // then the files above may be of another process
+	if err == nil && !m.alive() { // the files above may belong to another process then
 		err = errGuestEnded
 	}
 	return m, err

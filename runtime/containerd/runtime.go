@@ -25,8 +25,7 @@ import (
 	"berth/session"
 )
 
-// A Runtime keeps sandboxes and images on this machine. It is a session.Runtime;
-// Images gives the other half.
+// A Runtime keeps sandboxes and images on this machine. It is a session.Runtime; Images returns the image store.
 type Runtime struct {
 	cfg     Config
 	log     *slog.Logger
@@ -38,7 +37,7 @@ type Runtime struct {
 	guest   string // path of the guest that new sandboxes run
 	starter *launch.ForkServer
 	class   map[proto.RuntimeClass]launch.Class
-	starts  chan struct{} // one slot per Start at work
+	starts  chan struct{} // one slot per running Start
 	locks   keylock.Set   // by session and workspace ID
 	index   index
 
@@ -47,20 +46,19 @@ type Runtime struct {
 	claims claims
 	gauges meter.Gauges
 
-	ownCounts bool // sandboxes' user namespaces are made by newUserNamespace
+	ownCounts bool // NewUserNamespace makes the user namespaces of sandboxes
 	direct    bool // sandboxes of runc's class have no shim; see runsDirect
 	scripted  launch.Setup
 	bells     doorbells
 
-	lock  *os.File // held for as long as the data directory is ours
+	lock  *os.File // held while this daemon uses the data directory
 	close func()   // stops containerd
 }
 
 var _ session.Runtime = (*Runtime)(nil)
 
-// Open makes the data directory ready, mounts the disk pool, starts or
-// connects to containerd, and learns what sandboxes are there. It changes none of them.
-// It fails with proto.Conflict if another daemon uses the directory.
+// Open prepares the data directory, mounts the disk pool, starts or connects to containerd, and finds the existing
+// sandboxes. It changes none of them. It fails with proto.Conflict if another daemon uses the directory.
 func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if cfg, err = cfg.withDefaults(); err != nil {
 		return nil, err
@@ -147,8 +145,8 @@ func (r *Runtime) endHeld(ctx context.Context) error {
 	return nil
 }
 
-// Close leaves all sandboxes of sessions running, for the next daemon to find, and removes those that no session has.
-// The Runtime is of no use afterwards, and a second Close does nothing.
+// Close leaves all sandboxes of sessions running for the next daemon, and removes the sandboxes without a session.
+// The Runtime must not be used afterwards; a second Close does nothing.
 func (r *Runtime) Close() error {
 	var errs error
 	r.warm.close()
@@ -174,8 +172,8 @@ func (r *Runtime) Close() error {
 	return errs
 }
 
-// removeRundir removes the run directory if no sandbox is left in it: a data directory that is used
-// once leaves nothing below /run. What is still busy stays, and the next Open finds its way about it.
+// removeRundir removes the run directory if no sandbox is left in it. So a data directory that is used once leaves
+// nothing below /run. Busy files stay, and the next Open copes with them.
 func (r *Runtime) removeRundir() {
 	if left, err := r.cfg.listBundles(); len(left) > 0 || err != nil {
 		return
@@ -184,8 +182,8 @@ func (r *Runtime) removeRundir() {
 	_ = os.RemoveAll(r.cfg.rundir())
 }
 
-// connect makes r.client. A context of its own: containerd lives until Close, not
-// until the end of the call that opened it.
+// connect sets r.client. It uses a context of its own, because containerd lives until Close, and not only until the
+// end of the call that opened it.
 func (r *Runtime) connect(ctx context.Context) (err error) {
 	if r.cfg.Address != "" {
 		r.client, err = client.New(r.cfg.Address, client.WithDefaultNamespace(images.Namespace))
@@ -204,7 +202,7 @@ func (r *Runtime) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// learn reads the UID ranges of the sandboxes that are there, and which of them a warm pool left.
+// learn reads the UID ranges of the existing sandboxes, and which of them a warm pool left.
 func (r *Runtime) learn(ctx context.Context) error {
 	records, err := r.client.ContainerService().List(r.ns(ctx))
 	if err != nil {
@@ -220,19 +218,20 @@ func (r *Runtime) learn(ctx context.Context) error {
 	return r.disk.LearnOwners(r.ids)
 }
 
-// Images is where the sandboxes of r get their root file systems from.
+// Images returns the store of the images from which r makes root file systems.
 func (r *Runtime) Images() *images.Store { return r.images }
 
-// ns is ctx as containerd wants it.
+// ns returns ctx with containerd's namespace.
 func (r *Runtime) ns(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, images.Namespace)
 }
 
-// lockWait bounds how long a daemon waits for the one before. One that was killed while it started a program has it
-// until the kernel has cleared the half-started child away, too.
+// lockWait limits how long a daemon waits for an earlier daemon's lock. If that daemon was killed while it started a
+// program, the half-started child holds the lock until the kernel has removed it.
 const lockWait = 2 * time.Second
 
-// lockDir keeps a second daemon away: two over one pool or one database would ruin both.
+// lockDir locks the data directory against a second daemon. Two daemons over one pool or one database would ruin
+// both.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -240,7 +239,7 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	for end := time.Now().Add(lockWait); err != nil && time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond) // the kernel tells nobody
+		time.Sleep(20 * time.Millisecond) // flock has no wait with a time limit
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err != nil {

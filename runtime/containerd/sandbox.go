@@ -33,21 +33,21 @@ const (
 	labelFirstID   = "berth/first-id"
 	labelWorkspace = "berth/workspace"
 	labelClass     = "berth/class"
-	labelWarm      = "berth/warm" // of those that the warm pool made; see warmLabel
+	labelWarm      = "berth/warm" // of sandboxes that the warm pool made; see warmLabel
 
-	// labelChain keeps an image's layers from containerd's garbage collector for as
-	// long as the sandbox is there, whatever becomes of the image's name.
+	// labelChain keeps an image's layers from containerd's garbage collector while the sandbox exists, even if the
+	// image loses its name.
 	labelChain = "containerd.io/gc.ref.snapshot." + images.Snapshotter
 )
 
 const (
-	// removeTimeout bounds the removal of a sandbox, which no longer depends on any caller.
+	// removeTimeout limits the removal of a sandbox, which does not end with the caller's context.
 	removeTimeout = 30 * time.Second
-	// endGrace is the part of it that a runtime has to end a sandbox itself, and then again once the kernel has
-	// killed all that ran in it. What is left after that is removed without the runtime.
+	// endGrace is the part of removeTimeout that a runtime has to end a sandbox itself, and again once the kernel has
+	// killed all its processes. What is left after that is removed without the runtime.
 	endGrace = 5 * time.Second
-	// startTimeout bounds each half of a start: what the runtime does, and the guest's first answer.
-	// On a machine at its limits a start has taken seconds.
+	// startTimeout limits each half of a start: the work of the runtime, and the wait for the guest's first answer.
+	// On an overloaded machine a start has taken seconds.
 	startTimeout = 30 * time.Second
 )
 
@@ -65,7 +65,7 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 		return err
 	}
 	defer unlock()
-	if err := ctx.Err(); err != nil { // the pool would not ask
+	if err := ctx.Err(); err != nil { // the pool does not check it
 		return err
 	}
 	if !spec.New {
@@ -82,7 +82,8 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 	return nil
 }
 
-// startCold makes the sandbox that the warm pool does not have, unless it has one by the time that it is our turn.
+// startCold makes a sandbox when the warm pool has none. If the pool has one once a start slot is free, it takes that
+// one.
 func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, class launch.Class) error {
 	select {
 	case r.starts <- struct{}{}:
@@ -90,7 +91,7 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// What is left of a sandbox that ended or was never finished goes first.
+	// First remove the rest of a sandbox that ended or was never finished.
 	if err := r.removeOf(ctx, id); err != nil {
 		return err
 	}
@@ -108,13 +109,13 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 	return err
 }
 
-// hasTraces reports whether there may be something of the sandbox of session id, without asking containerd.
+// hasTraces reports whether parts of the sandbox of session id may exist. It does not ask containerd.
 func (r *Runtime) hasTraces(id string) bool {
 	_, claimed := r.claims.get(id)
 	return claimed || r.ids.Has(id) || r.hasBundle(id) || r.isDirect(id) || diskpool.Exists(r.disk.LayerPath(id))
 }
 
-// removeOf takes away what there is of the sandbox of session id, claimed or its own.
+// removeOf removes the sandbox of session id, whether claimed or made for the session.
 func (r *Runtime) removeOf(ctx context.Context, id string) error {
 	if held, ok := r.claims.get(id); ok {
 		if err := r.removeSandbox(ctx, held.sandbox); err != nil {
@@ -125,7 +126,7 @@ func (r *Runtime) removeOf(ctx context.Context, id string) error {
 	return r.removeSandbox(ctx, id)
 }
 
-// makeOrUndo makes a sandbox, or leaves nothing of it. What a script cannot do runc does.
+// makeOrUndo makes a sandbox, or leaves nothing of it. If a setup program fails, runc makes the sandbox.
 func (r *Runtime) makeOrUndo(ctx context.Context, id string, spec session.Spec, class launch.Class) error {
 	err := r.tryToMake(ctx, id, spec, class, false)
 	var useless launch.SetupError
@@ -152,7 +153,7 @@ func (r *Runtime) tryToMake(ctx context.Context, id string, spec session.Spec, c
 // Stop ends and removes sandbox id. See session.Runtime.
 func (r *Runtime) Stop(ctx context.Context, id string) error {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
-		return nil // cannot exist
+		return nil // no such sandbox can exist
 	}
 	unlock, err := r.locks.Lock(ctx, id)
 	if err != nil {
@@ -188,11 +189,11 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 	return nil
 }
 
-// Alive fails if the runtime cannot do its work: containerd does not answer, or the disk pool is gone. It costs the
-// same however many sandboxes there are.
+// Alive returns an error if the runtime cannot do its work: containerd does not answer, or the disk pool is gone. Its
+// cost does not depend on the number of sandboxes.
 func (r *Runtime) Alive(ctx context.Context) error {
 	_, err := r.client.ContainerService().Get(r.ns(ctx), "none")
-	if errdefs.IsNotFound(err) { // which is an answer
+	if errdefs.IsNotFound(err) { // containerd has answered
 		_, err = os.Stat(r.disk.LayerDir())
 	}
 	if err != nil {
@@ -201,7 +202,7 @@ func (r *Runtime) Alive(ctx context.Context) error {
 	return nil
 }
 
-// List says what is here, half-made things included. See session.Runtime.
+// List returns the sandboxes and workspaces of this machine, also those made in part. See session.Runtime.
 func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	var inv session.Inventory
 	var err error
@@ -216,8 +217,8 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	return inv, nil
 }
 
-// checkSpec refuses what cannot be run before anything is made. Valid IDs are also
-// what makes it safe to use them as names of directories.
+// checkSpec refuses a spec that cannot be run, before anything is made. Only valid IDs are safe as names of
+// directories.
 func checkSpec(id string, spec session.Spec) error {
 	bad := func(item, why string) error {
 		return proto.Errorf(proto.InvalidArgument, "start", item, "%s", why)
@@ -243,8 +244,8 @@ func checkSpec(id string, spec session.Spec) error {
 	return nil
 }
 
-// lockBoth takes the session's lock and then its workspace's: Start and RemoveWorkspace of
-// one workspace must not overlap.
+// lockBoth takes the session's lock and then its workspace's. Start and RemoveWorkspace of one workspace must not
+// overlap.
 func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), error) {
 	first, err := r.locks.Lock(ctx, id)
 	if err != nil {
@@ -258,9 +259,9 @@ func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), e
 	return func() { second(); first() }, nil
 }
 
-// makeSandbox makes record, user namespace, disk and, for a script, cgroups, one beside the other, and then what
-// runs. What belongs to the session alone is its workspace; a spec without one is of a member of the warm pool, which
-// gets all that later.
+// makeSandbox makes record, user namespace, disk and, for a setup program, cgroups, all at the same time, and then
+// the process. Only the workspace belongs to the session alone. A spec without a workspace is for a pooled sandbox,
+// which gets one later.
 func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class launch.Class,
 	byRunc bool) error {
 	b := launch.Spec{
@@ -272,7 +273,7 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	}
 	namespace := r.enterNamespace(b)
 	defer namespace.Leave()
-	if !r.runsDirect(spec.Class) { // its record has the namespace
+	if !r.runsDirect(spec.Class) { // its record names the namespace
 		if b.UserNamespace, err = namespace.Path(); err != nil {
 			return err
 		}
@@ -281,12 +282,12 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	if err != nil {
 		return err
 	}
-	defer func() { _ = b.Recorded() }() // whoever undoes this must find it
+	defer func() { _ = b.Recorded() }() // the code that undoes this start must find the record
 	upper, work, err := r.makeDisk(&b)
 	if err != nil {
 		return err
 	}
-	prepared := r.prepareScript(b) // not before: what is on the disk names it for whoever removes what is left
+	prepared := r.prepareScript(b) // not earlier: later cleanup finds the cgroups by the sandbox's directories
 	defer prepared.Wait()
 	if err := errors.Join(launch.MakeMountPoints(upper, b.FirstID), makeRunDir(b.Run, b.FirstID)); err != nil {
 		return err
@@ -314,14 +315,14 @@ func (r *Runtime) makeDisk(b *launch.Spec) (upper, work string, err error) {
 	return r.disk.MakeLayer(b.ID, b.FirstID, b.Session.Limits.DiskBytes)
 }
 
-// launch makes PID 1 and waits until it answers: create has it wait and says its number on the host, start makes it the
-// guest.
+// launch makes PID 1 and waits until it answers. create makes the process, which then waits, and returns its number
+// on the host. start makes the process the guest.
 func (r *Runtime) launch(ctx context.Context, b launch.Spec, create func(context.Context) (pid int, err error),
 	start func(context.Context) error) error {
 	bell := r.bells.hang(b.Run)
 	defer bell.takeDown()
-	// Cancelling a runtime half way leaves what no call of ours can find, so it runs to its end;
-	// the context is looked at again below.
+	// If a runtime is cancelled half way, parts are left that no call of ours can find. So the runtime runs to its
+	// end, and ctx is checked again below.
 	run, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), startTimeout)
 	defer cancel()
 	pid, err := create(run)
@@ -339,7 +340,7 @@ func (r *Runtime) launch(ctx context.Context, b launch.Spec, create func(context
 	if err := b.Recorded(); err != nil {
 		return fmt.Errorf("writing its record: %w", err)
 	}
-	if err := ctx.Err(); err != nil { // before anything of the sandbox's runs
+	if err := ctx.Err(); err != nil { // before any code of the sandbox runs
 		return err
 	}
 	if err := start(run); err != nil {
@@ -350,11 +351,11 @@ func (r *Runtime) launch(ctx context.Context, b launch.Spec, create func(context
 	if err := awaitGuest(ctx, bell, b.Run, gone); err != nil {
 		return err
 	}
-	return ctx.Err() // a guest may have been there at once, and whoever asked for it have gone
+	return ctx.Err() // the guest may have answered at once, after the caller left
 }
 
-// makeRunDir makes what the sandbox sees as /.berth/run. Only the sandbox's own root can enter it from
-// inside: other users there must not reach the guest's socket.
+// makeRunDir makes the directory that the sandbox sees as /.berth/run. Inside, only the sandbox's own root can enter
+// it: other users must not reach the guest's socket.
 func makeRunDir(dir string, owner uint32) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -362,8 +363,8 @@ func makeRunDir(dir string, owner uint32) error {
 	return os.Chown(dir, int(owner), int(owner))
 }
 
-// pin finds the image and begins to write the container record, which keeps it. Until that is written no sweep can
-// look; nothing of the sandbox's runs before.
+// pin finds the image and starts to write the container record, which keeps the image. Until the record is written,
+// no sweep can run and no process of the sandbox runs.
 func (r *Runtime) pin(ctx context.Context, b *launch.Spec, class launch.Class) (images.Layers, error) {
 	root, unlock, err := r.images.Pin(ctx, b.Session.Image)
 	if err != nil {
@@ -380,7 +381,7 @@ func (r *Runtime) pin(ctx context.Context, b *launch.Spec, class launch.Class) (
 	return root, nil
 }
 
-// record writes the container record: from here on List names the sandbox.
+// record writes the container record. From then on, List names the sandbox.
 func (r *Runtime) record(ctx context.Context, b launch.Spec, root images.Layers, class launch.Class) error {
 	runtime, spec, err := r.runtimeOf(b, class)
 	if err != nil {
@@ -409,8 +410,9 @@ func (r *Runtime) record(ctx context.Context, b launch.Spec, root images.Layers,
 	return err
 }
 
-// runtimeOf is what a record says of how its sandbox is run. containerd asks for it and never looks at that of a
-// direct one, whose configuration is in its bundle; so it is as good as empty, for records are read often.
+// runtimeOf returns the part of a record that says how its sandbox is run. containerd requires it but never reads it
+// for a direct sandbox, whose configuration is in its bundle. So for those it is almost empty, because records are
+// read often.
 func (r *Runtime) runtimeOf(b launch.Spec, class launch.Class) (info containers.RuntimeInfo, spec typeurl.Any,
 	err error) {
 	if r.runsDirect(b.Session.Class) {
@@ -420,7 +422,7 @@ func (r *Runtime) runtimeOf(b launch.Spec, class launch.Class) (info containers.
 	info.Name = r.shim
 	info.Options, err = typeurl.MarshalAny(&options.Options{
 		BinaryName: class.Binary,
-		Root:       filepath.Join(r.run, "r"), // not that of other containerds on this host
+		Root:       filepath.Join(r.run, "r"), // not the directory of other containerds on this host
 	})
 	if err == nil {
 		spec, err = typeurl.MarshalAny(launch.OCISpec(b))
@@ -428,27 +430,26 @@ func (r *Runtime) runtimeOf(b launch.Spec, class launch.Class) (info containers.
 	return info, spec, err
 }
 
-// removeSandbox takes away whatever there is of sandbox id. It goes on past errors, so that
-// one stuck part does not keep the others.
+// removeSandbox removes all parts of sandbox id. It goes on after errors, so one stuck part does not keep the others.
 func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), removeTimeout)
 	defer cancel()
 	known, err := r.exists(ctx, id)
 	if err == nil && !known {
-		r.ids.Release(id) // of a start that came no further
-		r.index.drop(id)  // of a record that somebody else has removed
+		r.ids.Release(id) // of a start that ended before its record
+		r.index.drop(id)  // of a record that another program removed
 	}
 	if err != nil || !known {
 		return err
 	}
 	r.releaseToEnd(ctx, id)
-	defer r.gauges.Drop(id) // also of whoever looks meanwhile
+	defer r.gauges.Drop(id) // drops gauges that a reader opens meanwhile, too
 	errTask := r.endTask(ctx, id)
 	errLayer := r.disk.RemoveLayer(id)
 	if err := errors.Join(errTask, errLayer, cgroup.Remove(ctx, id)); err != nil {
 		return err
 	}
-	// Last, because it holds the UID range, which must not be given away before.
+	// The record comes last, because it holds the UID range, which must not be given away earlier.
 	err = r.client.ContainerService().Delete(ctx, id)
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
@@ -458,8 +459,8 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-// exists reports whether there is anything of sandbox id. The record is removed last, but what is on the disk may be
-// older, and containerd may be another one than before; so the disk counts too.
+// exists reports whether any part of sandbox id exists. The record is removed last. But files on disk may be older,
+// and containerd may be another one than before, so files count, too.
 func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
 	if r.hasBundle(id) || r.isDirect(id) || diskpool.Exists(r.disk.LayerPath(id)) {
 		return true, nil
@@ -471,8 +472,8 @@ func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
 	return err == nil, err
 }
 
-// fail logs what happened and returns what may be shown. Errors of ours pass through, and if the
-// caller went away that is all there is to say.
+// fail logs err and returns an error that may be shown to the caller. It returns our own errors as they are. If the
+// caller has left, it returns the error of ctx and logs nothing.
 func (r *Runtime) fail(ctx context.Context, op, item string, err error) error {
 	var known *proto.Error
 	if errors.As(err, &known) {

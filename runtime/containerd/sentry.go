@@ -11,23 +11,23 @@ import (
 	"berth/runtime/cgroup"
 )
 
-// A sentry is the kernel of a gVisor sandbox, asked by way of its shim, which knows what it was told. The host's
-// freezer is not for it: it traces the processes of its sandbox, and kills those that stand still, or ends
-// altogether, when they do not do what it expects of them.
+// A sentry is the kernel of a gVisor sandbox. We reach it through its shim, which remembers whether it was paused.
+// The host's freezer does not work here: gVisor's kernel traces the processes of its sandbox. If they do not react as
+// it expects, it kills them or ends altogether.
 type sentry struct {
 	task client.Task
-	ns   func(context.Context) context.Context // of containerd
+	ns   func(context.Context) context.Context // adds containerd's namespace
 }
 
 func (r *Runtime) sentry(ctx context.Context, sandbox string) (sentry, error) {
 	task, err := r.task(ctx, sandbox)
-	if errdefs.IsUnavailable(err) { // its shim is, and will be
+	if errdefs.IsUnavailable(err) { // its shim is unavailable, and will stay so
 		err = errdefs.ErrNotFound
 	}
 	return sentry{task, r.ns}, err
 }
 
-// errSlow is what is asked of a shim and takes too long. It comes about all the same.
+// errSlow says that a shim has not done what it was asked within the time. The shim still does it later.
 var errSlow = errors.New("the sandbox has not answered yet")
 
 func (y sentry) Pause(ctx context.Context) error { return y.ask(ctx, y.task.Pause) }
@@ -41,8 +41,8 @@ func (y sentry) Resume(ctx context.Context) error {
 	})
 }
 
-// ask has the shim do something, and waits for haltTimeout. The shim goes on with it whether or not anybody waits,
-// but kills its runtime in the middle if there is a deadline; so it gets none, and one thing after the other from us.
+// ask sends a request to the shim and waits for cgroup.HaltTimeout. The shim carries on even if no caller waits. But
+// with a deadline it would kill its runtime in the middle, so it gets none. We send one request at a time.
 func (y sentry) ask(ctx context.Context, do func(context.Context) error) error {
 	done := make(chan error, 1)
 	go func() { done <- do(y.ns(context.WithoutCancel(ctx))) }()
@@ -54,7 +54,7 @@ func (y sentry) ask(ctx context.Context, do func(context.Context) error) error {
 	}
 }
 
-// halted is true from the moment that it was asked to.
+// Paused returns true from the moment that a pause was requested.
 func (y sentry) Paused(ctx context.Context) bool {
 	status, err := y.task.Status(y.ns(ctx))
 	return err == nil && (status.Status == client.Paused || status.Status == client.Pausing)
@@ -63,7 +63,7 @@ func (y sentry) Paused(ctx context.Context) bool {
 func (y sentry) Ended(ctx context.Context) (bool, error) {
 	status, err := y.task.Status(y.ns(ctx))
 	switch {
-	case errdefs.IsUnavailable(err): // as for sentry
+	case errdefs.IsUnavailable(err): // as in Runtime.sentry
 		return true, nil
 	case err == nil && status.Status == client.Unknown: // the shim did not answer in time, or ctx has ended
 		return false, errors.Join(errSlow, ctx.Err())

@@ -9,10 +9,10 @@ import (
 	"sync"
 )
 
-// hearShims makes what shims say a detail of our log. containerd copies it to os.Stderr as it is, and one that is
-// shut down says hundreds of times that it was; among our lines that looks like an error of ours, and anything that
-// reads our log stumbles over lines of another form. What the Go runtime says when the process dies does not go
-// through os.Stderr and is seen as ever.
+// hearShims sends the output of shims to our log, at debug level. containerd copies it to os.Stderr unchanged. A shim
+// that is shut down says so hundreds of times. Among our lines that looks like an error of ours, and programs that
+// read our log fail on lines of another form. What the Go runtime prints when the process dies does not go through
+// os.Stderr and still appears.
 var hearShims = func() func(*slog.Logger) error {
 	var once sync.Once
 	return func(log *slog.Logger) (err error) {
@@ -29,7 +29,7 @@ var hearShims = func() func(*slog.Logger) error {
 	}
 }()
 
-// repeatLines logs each line of r, cut at 64 KiB, as long as the process lives: shims of several runtimes write to it.
+// repeatLines logs each line of r, cut at 64 KiB, until the process ends. Shims of several runtimes write to r.
 func repeatLines(r io.Reader, log *slog.Logger) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	for {

@@ -15,14 +15,14 @@ import (
 	"berth/runtime/launch"
 )
 
-// A shimmed sandbox is one that a shim of containerd's holds: gVisor's, all of them where the containerd is not ours,
-// and those of runc that an older daemon started.
+// A shimmed sandbox is held by a containerd shim. These are gVisor's sandboxes, all sandboxes if the containerd is
+// not ours, and sandboxes of runc that an older daemon started.
 
-// launchShimmed is launch for a shimmed sandbox.
+// launchShimmed launches a shimmed sandbox.
 func (r *Runtime) launchShimmed(ctx context.Context, b launch.Spec, rootfs client.NewTaskOpts) error {
 	var task client.Task
 	create := func(ctx context.Context) (int, error) {
-		if err := b.Recorded(); err != nil { // which containerd looks at
+		if err := b.Recorded(); err != nil { // containerd reads the record
 			return 0, err
 		}
 		c, err := r.client.LoadContainer(ctx, b.ID)
@@ -37,7 +37,7 @@ func (r *Runtime) launchShimmed(ctx context.Context, b launch.Spec, rootfs clien
 	return r.launch(ctx, b, create, func(ctx context.Context) error { return task.Start(ctx) })
 }
 
-// task is what runs of a shimmed sandbox.
+// task returns containerd's task of a shimmed sandbox.
 func (r *Runtime) task(ctx context.Context, name string) (client.Task, error) {
 	c, err := r.client.LoadContainer(r.ns(ctx), name)
 	if err != nil {
@@ -52,20 +52,20 @@ func (r *Runtime) isGVisor(ctx context.Context, name string) (bool, error) {
 	return info.Labels[labelClass] == string(proto.ClassGVisor), err
 }
 
-// endTask ends what runs of a sandbox, whoever started it: an older daemon had a shim for each.
+// endTask ends the processes of a sandbox, whichever daemon started it: an older daemon had a shim for each sandbox.
 func (r *Runtime) endTask(ctx context.Context, id string) error {
 	if r.isDirect(id) {
 		return r.endDirect(ctx, id)
 	}
 	clean, err := r.removeTask(ctx, id)
-	if !clean || r.hasBundle(id) { // containerd only logs it if a bundle cannot be removed
+	if !clean || r.hasBundle(id) { // if containerd cannot remove a bundle, it only logs that
 		err = errors.Join(err, r.cleanUp(ctx, id))
 	}
 	return err
 }
 
-// removeTask ends the sandbox by containerd's own means. clean means that it did all of
-// it: nothing of the runtime is left.
+// removeTask ends the sandbox through containerd. clean says that containerd did all of it and nothing of the runtime
+// is left.
 func (r *Runtime) removeTask(ctx context.Context, id string) (clean bool, err error) {
 	c, err := r.client.LoadContainer(ctx, id)
 	if errdefs.IsNotFound(err) {
@@ -74,16 +74,16 @@ func (r *Runtime) removeTask(ctx context.Context, id string) (clean bool, err er
 	if err != nil {
 		return false, err
 	}
-	// A runtime waits for its sandbox, which may take any time, and a shim that hangs answers nothing.
+	// A runtime waits for its sandbox, which may take any time, and a shim that hangs does not answer.
 	polite, cancel := context.WithTimeout(ctx, endGrace)
 	defer cancel()
 	task, err := c.Task(polite, nil)
 	switch {
 	case errdefs.IsNotFound(err):
 		return false, nil
-	// ours, or containerd's own for a shim
+	// our deadline, or containerd's own for a shim
 	case errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err):
-		return false, nil // scrub needs no shim
+		return false, nil // cleanUp needs no shim
 	case err != nil:
 		return false, err
 	}
@@ -95,8 +95,8 @@ func (r *Runtime) removeTask(ctx context.Context, id string) (clean bool, err er
 	return false, r.forceTask(ctx, task, id)
 }
 
-// forceTask ends a sandbox that its runtime cannot end, as runsc cannot once its kernel was killed for
-// lack of memory: it kills what is in the cgroup until the shim sees that nothing is left.
+// forceTask ends a sandbox that its runtime cannot end. runsc cannot once its kernel was killed for lack of memory.
+// forceTask kills the processes in the cgroup until the shim sees that none is left.
 func (r *Runtime) forceTask(ctx context.Context, task client.Task, id string) error {
 	forced, cancel := context.WithTimeout(ctx, endGrace)
 	defer cancel()
@@ -112,7 +112,7 @@ func (r *Runtime) forceTask(ctx context.Context, task client.Task, id string) er
 		case <-ctx.Done():
 			return fmt.Errorf("ending the sandbox: %w", err)
 		case <-forced.Done():
-			return nil // the shim hangs; scrub ends it too
+			return nil // the shim hangs; cleanUp ends it, too
 		case <-tick.C:
 		}
 	}

@@ -17,21 +17,21 @@ import (
 	"berth/session"
 )
 
-// The warm pool: sandboxes that run and whose guest has answered, for sessions that are still to come. A member
-// belongs to an image and to nobody; what makes it a session's is put in when it is claimed. Only runc sandboxes can
-// be had this way: gVisor's gofer knows the files it was started with and no others.
+// The warm pool holds running sandboxes, whose guests have answered, for later sessions. A pooled sandbox belongs to
+// an image and to no session. A claim adds everything that belongs to the session. Only runc sandboxes can be pooled:
+// gVisor's gofer knows only the files that it was started with.
 
 // A Warm says how many sandboxes are kept ready.
 type Warm struct {
-	// Min are kept of every image that is in use, and of Image always; Max are there at most, all images together.
-	// Max 0: there is no pool.
+	// Min is the number kept of every image that is in use, and of Image always. Max is the limit for all images
+	// together. With Max 0 there is no pool.
 	Min, Max int
 
-	Image  string       // name of the image that is in use from the start
-	Limits proto.Limits // that its first members are made with; claims for others take some microseconds more
+	Image  string       // name of the image that counts as in use from the start
+	Limits proto.Limits // of the first pooled sandboxes; claims with other limits take some microseconds more
 }
 
-// A member is a sandbox that waits for a session. Who holds it, pool or claim, owns it alone.
+// A pooledSandbox is a sandbox that waits for a session. Its holder, the pool or a claim, is its only owner.
 type pooledSandbox struct {
 	name   string
 	image  string // digest
@@ -39,21 +39,21 @@ type pooledSandbox struct {
 	pid    int
 	seen   time.Time // when its guest last answered
 
-	asking        sync.Mutex // held while the guest is asked
+	asking        sync.Mutex // held during a handshake with the guest
 	mu            sync.Mutex // guards conn
-	conn          net.Conn   // to its guest, which has answered; the session takes it over
+	conn          net.Conn   // to its guest, which has answered; the session takes it
 	isolation     proto.Isolation
 	process       *os.File // a pidfd
 	mounts, users *os.File // its namespaces
 }
 
-// alive reports whether its first process runs, which takes a microsecond to find out.
+// alive reports whether its first process runs. The check takes a microsecond.
 func (m *pooledSandbox) alive() bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(m.process.Fd()), Events: unix.POLLIN}}, 0)
 	return n == 0 && err == nil
 }
 
-// close lets go of what the daemon holds of it; the sandbox goes on.
+// close closes the files and the connection that the daemon holds; the sandbox goes on.
 func (m *pooledSandbox) close() {
 	m.closeFiles()
 	if conn := m.takeConn(); conn != nil {
@@ -61,7 +61,7 @@ func (m *pooledSandbox) close() {
 	}
 }
 
-// closeFiles lets go of all but the guest.
+// closeFiles closes all except the connection to the guest.
 func (m *pooledSandbox) closeFiles() {
 	for _, f := range []*os.File{m.process, m.mounts, m.users} {
 		if f != nil {
@@ -70,7 +70,7 @@ func (m *pooledSandbox) closeFiles() {
 	}
 }
 
-// handshake asks its guest whether it is there, within handshakeTimeout. One call waits for another.
+// handshake checks that its guest answers within handshakeTimeout. Calls wait for each other.
 func (m *pooledSandbox) handshake(ctx context.Context, shake func(context.Context, net.Conn) (net.Conn, error)) error {
 	m.asking.Lock()
 	defer m.asking.Unlock()
@@ -89,7 +89,7 @@ func (m *pooledSandbox) handshake(ctx context.Context, shake func(context.Contex
 	return err
 }
 
-// takeConn hands out the connection to its guest; nil if there is none.
+// takeConn returns the connection to its guest and gives up the ownership; nil if there is none.
 func (m *pooledSandbox) takeConn() net.Conn {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,7 +98,7 @@ func (m *pooledSandbox) takeConn() net.Conn {
 	return conn
 }
 
-// spec is what setLimits needs to know of it.
+// spec returns the launch.Spec that launch.SetLimits needs for it.
 func (m *pooledSandbox) spec(spec session.Spec) launch.Spec {
 	b := launch.Spec{ID: m.name, Session: spec}
 	if m.isolation.OwnCounts {
@@ -107,37 +107,37 @@ func (m *pooledSandbox) spec(spec session.Spec) launch.Spec {
 	return b
 }
 
-// A shelf is the members of one image.
+// An imagePool holds the pooled sandboxes of one image.
 type imagePool struct {
-	ready  []*pooledSandbox // the last one goes first: it was in use last
+	ready  []*pooledSandbox // taken from the end: that one was in use last
 	making int
-	limits proto.Limits // of the last session that wanted one, with the most open files that any of them had
-	used   time.Time    // when that was
+	limits proto.Limits // of the latest session that wanted one, with the highest OpenFiles of any session
+	used   time.Time    // time of the latest request
 	demand demand
 
-	failures int       // to make one, in a row
-	notUntil time.Time // when the next try is due after a failure
+	failures int       // failed attempts in a row
+	notUntil time.Time // no attempt before this time
 }
 
-// A warmPool is all shelves and who fills them. All its methods may be called of one that is off.
+// A warmPool holds the pools of all images and fills them. All methods work on a pool that is off.
 type warmPool struct {
 	r   *Runtime
 	cfg Warm
 
-	mu             sync.Mutex // guards what follows
+	mu             sync.Mutex // guards the fields below, up to misses
 	shelves        map[string]*imagePool
-	own            map[string]bool        // names of sandboxes that are the pool's: ready, being made, or going
-	pendingRemoval []string               // those of them that could not be removed yet
-	left           []containers.Container // those that daemons before us left, to be adopted or removed
-	pinned         string                 // digest of cfg.Image; "" if it is not here
-	claims         int                    // members that are being made somebody's
-	claimed        time.Time              // when one was last asked for, or a claim last ended
+	own            map[string]bool        // names of the pool's sandboxes: ready, being made, or being removed
+	pendingRemoval []string               // names in own that could not be removed yet
+	left           []containers.Container // sandboxes of earlier daemons, to be adopted or removed
+	pinned         string                 // digest of cfg.Image; "" if the image is missing
+	claims         int                    // number of claims in progress
+	claimed        time.Time              // time of the latest request, or of the end of the latest claim
 	hits           int64
 	misses         int64
 
-	removing sync.Mutex // held while doomed ones are removed: whoever gets it next knows that they are
+	removing sync.Mutex // held during pending removals; the next holder knows that they are done
 
-	kick   chan struct{} // there may be something to make
+	kick   chan struct{} // a sandbox may have to be made
 	images chan struct{} // names of images have changed
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
@@ -150,20 +150,20 @@ func newWarmPool(r *Runtime, cfg Warm) *warmPool {
 	}
 }
 
-// KeepWarm begins to fill the pool, in the background, until Close. Call it once sessions are served: whoever waits
-// for theirs goes first.
+// KeepWarm starts to fill the pool in the background, until Close. Call it once sessions are served, because waiting
+// sessions come first.
 func (r *Runtime) KeepWarm() { r.warm.start() }
 
 func (p *warmPool) on() bool { return p.cfg.Max > 0 }
 
-// owns reports whether a sandbox of that name is the pool's own and nobody else's business.
+// owns reports whether the sandbox of that name belongs to the pool only.
 func (p *warmPool) owns(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.own[name]
 }
 
-// take gives out a member for spec; nil if there is none. Release or discard follows.
+// take takes a pooled sandbox for spec; nil if there is none. The caller must call release or discard afterwards.
 func (p *warmPool) take(spec session.Spec) *pooledSandbox {
 	if !p.on() || spec.Class != proto.ClassRunc {
 		return nil
@@ -175,7 +175,7 @@ func (p *warmPool) take(spec session.Spec) *pooledSandbox {
 		return nil
 	}
 	n := len(s.ready)
-	// what a process may open can be lowered and, on most machines, never be raised again
+	// The limit of open files can be lowered. On most machines it can never be raised again.
 	if n == 0 || s.ready[n-1].limits.OpenFiles < spec.Limits.OpenFiles {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (p *warmPool) take(spec session.Spec) *pooledSandbox {
 	return m
 }
 
-// asked notes that a session wanted a sandbox, and whether it got one of ours.
+// asked records that a session wanted a sandbox, and whether the session got a pooled one.
 func (p *warmPool) asked(spec session.Spec, got bool) {
 	if !p.on() || spec.Class != proto.ClassRunc {
 		return
@@ -213,7 +213,7 @@ func (p *warmPool) asked(spec session.Spec, got bool) {
 	p.nudge(p.kick)
 }
 
-// shelf finds or makes the shelf of an image. Called with mu held.
+// shelf returns the pool of an image, and makes it if it is missing. Called with mu held.
 func (p *warmPool) shelf(image string) *imagePool {
 	s := p.shelves[image]
 	if s == nil {
@@ -226,14 +226,14 @@ func (p *warmPool) shelf(image string) *imagePool {
 func (p *warmPool) nudge(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:
-	default: // it rings already
+	default: // a signal is pending already
 	}
 }
 
-// imagesChanged has the pool look which images there are.
+// imagesChanged makes the pool read again which images exist.
 func (p *warmPool) imagesChanged() { p.nudge(p.images) }
 
-// release makes a member that was taken a session's: from here on its name and its guest are the claim's.
+// release hands a taken sandbox to its session. From then on its name and its guest belong to the claim.
 func (p *warmPool) release(m *pooledSandbox) {
 	m.closeFiles()
 	p.mu.Lock()
@@ -242,7 +242,7 @@ func (p *warmPool) release(m *pooledSandbox) {
 	p.claimedLocked()
 }
 
-// discard has a member that was taken removed in the background.
+// discard removes a taken sandbox in the background.
 func (p *warmPool) discard(m *pooledSandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,7 +250,7 @@ func (p *warmPool) discard(m *pooledSandbox) {
 	p.claimedLocked()
 }
 
-// claimedLocked notes the end of a claim.
+// claimedLocked records the end of a claim.
 func (p *warmPool) claimedLocked() {
 	p.claims--
 	p.claimed = time.Now()
@@ -262,8 +262,8 @@ func (p *warmPool) discardLocked(m *pooledSandbox) {
 	p.nudge(p.kick)
 }
 
-// forget removes all members of an image, now: none that is made uses it when this returns, unless it could not be
-// removed.
+// forget removes all pooled sandboxes of an image at once. When it returns, no finished one uses the image, unless
+// its removal failed.
 func (p *warmPool) forget(ctx context.Context, image string) {
 	p.mu.Lock()
 	if s := p.shelves[image]; s != nil && s.making == 0 {
@@ -273,10 +273,10 @@ func (p *warmPool) forget(ctx context.Context, image string) {
 		delete(p.shelves, image)
 	}
 	p.mu.Unlock()
-	p.removePending(ctx) // those too that were to go before
+	p.removePending(ctx) // earlier pending removals, too
 }
 
-// remove takes away a sandbox of the pool.
+// remove removes a sandbox of the pool.
 func (p *warmPool) remove(ctx context.Context, name string) error {
 	unlock, err := p.r.locks.Lock(ctx, name)
 	if err != nil {
@@ -292,13 +292,13 @@ func (p *warmPool) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// WarmCounts is what the pool holds and has done.
+// WarmCounts are the counts of the pool's sandboxes and of its hits.
 type WarmCounts struct {
-	Ready, Making map[string]int // by digest
-	Hits, Misses  int64          // sessions that got a member, and that could have but had to be started
+	Ready, Making map[string]int // by image digest
+	Hits, Misses  int64          // sessions that got a pooled sandbox; sessions that could have but were started cold
 }
 
-// WarmCounts counts the pool.
+// WarmCounts returns the counts of the pool.
 func (r *Runtime) WarmCounts() WarmCounts {
 	p := r.warm
 	p.mu.Lock()
@@ -310,14 +310,15 @@ func (r *Runtime) WarmCounts() WarmCounts {
 	return n
 }
 
-// inventory is names as sessions know them: claimed sandboxes by their sessions, those of the pool not at all.
+// inventory translates names for sessions: a claimed sandbox gets its session's ID, and the pool's sandboxes are left
+// out.
 func (r *Runtime) inventory(names []string) []string {
 	var ids []string
 	for _, name := range names {
 		if r.warm.owns(name) {
 			continue
 		}
-		// Asked second: a member is claimed before the pool lets go of it.
+		// Checked second, because a claim is recorded before the pool releases the sandbox.
 		if id, ok := r.claims.session(name); ok {
 			name = id
 		}
