@@ -7,7 +7,7 @@ import (
 	"berth/session"
 )
 
-// BenchmarkStart is one sandbox made and dialled; its removal is not counted.
+// BenchmarkStart measures making and dialling one sandbox, without its removal.
 func BenchmarkStart(b *testing.B) {
 	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
 		b.Run(string(class), func(b *testing.B) { benchmarkStart(b, class) })

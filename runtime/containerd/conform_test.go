@@ -11,7 +11,7 @@ import (
 	"berth/session/sessiontest"
 )
 
-// openReal opens a Runtime with the real guest and the base image, and with a warm pool, as the daemon has it.
+// openReal opens a Runtime with the real guest, the base image and a warm pool, as the daemon does.
 func openReal(t *testing.T) *Runtime {
 	t.Helper()
 	bin, archive := os.Getenv("BERTH_BIN"), os.Getenv("BERTH_BASE_IMAGE")
@@ -35,7 +35,7 @@ func openReal(t *testing.T) *Runtime {
 	return rt
 }
 
-// TestConformance runs the suite that every Runtime passes, on both classes.
+// TestConformance runs the suite that every Runtime must pass, on both classes.
 func TestConformance(t *testing.T) {
 	rt := openReal(t)
 	classes(t, func(t *testing.T, class proto.RuntimeClass) { sessiontest.Conform(t, rt, rt.Images(), class) })

@@ -14,8 +14,8 @@ import (
 	"berth/runtime/cgroup"
 )
 
-// TestNothingBesides: a sandbox of runc is its guest, its disk and its cgroup: no process and no mount of the host's
-// is there for it.
+// TestNothingBesides checks that a sandbox of runc has only its guest, its disk and its cgroup: no other process and
+// no mount of the host exists for it.
 func TestNothingBesides(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -39,7 +39,7 @@ func TestNothingBesides(t *testing.T) {
 	nothingOf(t, r, []string{id})
 }
 
-// TestNumberOfAnother: a process that has the number of a guest that ended is not taken for it.
+// TestNumberOfAnother checks that a process with the number of an ended guest is not taken for that guest.
 func TestNumberOfAnother(t *testing.T) {
 	r := openTest(t)
 	id, _ := startTest(t, r, proto.ClassRunc)
@@ -56,13 +56,14 @@ func TestNumberOfAnother(t *testing.T) {
 	if _, err := r.Inspect(t.Context(), id); err == nil {
 		t.Error("another process was inspected")
 	}
-	if err := r.Stop(t.Context(), id); err != nil { // or this test is no more
+	if err := r.Stop(t.Context(), id); err != nil { // a wrong number would make Stop kill this test
 		t.Fatal(err)
 	}
 	nothingOf(t, r, []string{id})
 }
 
-// TestRuncFails: what runc says is in our log, what a caller is told names nothing of the host, and nothing is left.
+// TestRuncFails checks that our log has runc's messages, that the caller's error reveals nothing of the host, and
+// that nothing is left.
 func TestRuncFails(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)

@@ -21,10 +21,10 @@ import (
 	"berth/session"
 )
 
-// TestPlainPool: without a pool containers run all the same, and Facts says what is lost.
+// TestPlainPool checks that containers run without a pool, and that Facts says what is missing.
 func TestPlainPool(t *testing.T) {
 	cfg := testConfig(t.TempDir())
-	cfg.PoolBytes = 1 << 20 // too small for a btrfs
+	cfg.PoolBytes = 1 << 20 // too small for btrfs
 	r := openWith(t, cfg)
 	if f := r.Facts(); f.Pool != diskpool.Plain || f.DiskLimits || f.PoolWhy == "" {
 		t.Fatalf("facts: %+v", f)
@@ -43,13 +43,13 @@ func TestPlainPool(t *testing.T) {
 	}
 }
 
-// TestRangeWithoutRecord: a sandbox that runs has its user IDs for itself although containerd's record of it is lost.
+// TestRangeWithoutRecord checks that a running sandbox keeps its user IDs even if containerd has lost its record.
 func TestRangeWithoutRecord(t *testing.T) {
 	dir := t.TempDir()
 	r := openIn(t, dir)
 	id, _ := startTest(t, r, proto.ClassRunc)
 	first := r.ids.Base(id)
-	// as "chown 1000 /" inside does
+	// as "chown 1000 /" does inside
 	if err := os.Chown(filepath.Join(r.disk.LayerPath(id), "upper"), int(first)+1000, int(first)); err != nil {
 		t.Fatal(err)
 	}
@@ -68,11 +68,11 @@ func TestRangeWithoutRecord(t *testing.T) {
 	}
 }
 
-// TestPoolIsRootsAlone: what a container's root makes in its workspace is root's on disk, set-user-ID programs too.
-// No other user of the host can run one, in a pool that is mounted and in one that is not.
+// TestPoolIsRootsAlone checks that root owns on disk what a container's root makes in its workspace, set-user-ID
+// programs included. No other user of the host can run one, whether the pool is mounted or not.
 func TestPoolIsRootsAlone(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // as /var/lib is
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // like /var/lib
 		t.Fatal(err)
 	}
 	plain := testConfig(filepath.Join(dir, "plain"))
@@ -120,7 +120,7 @@ func TestParallelStarts(t *testing.T) {
 	}
 }
 
-// TestSameStartTwice: two calls for one ID make one sandbox, and both succeed.
+// TestSameStartTwice checks that two calls for one ID make one sandbox, and that both succeed.
 func TestSameStartTwice(t *testing.T) {
 	r := openTest(t)
 	s := newDaemonSandbox(testImage(t, r), proto.ClassRunc)
@@ -138,7 +138,7 @@ func TestSameStartTwice(t *testing.T) {
 	}
 }
 
-// TestCanceledStart: a caller that goes away while a sandbox is made leaves nothing of it.
+// TestCanceledStart checks that nothing is left of a sandbox whose caller leaves while it is made.
 func TestCanceledStart(t *testing.T) {
 	r := openTest(t)
 	s := newDaemonSandbox(testImage(t, r), proto.ClassRunc)
@@ -208,8 +208,8 @@ func TestWorkspaceInUse(t *testing.T) {
 	}
 }
 
-// TestAfterReboot: when processes and /run are gone but the data directory is there, sandboxes are
-// listed, and start again with their workspace.
+// TestAfterReboot checks that sandboxes are listed, and start again with their workspace, when processes and /run are
+// gone but the data directory exists.
 func TestAfterReboot(t *testing.T) {
 	dir := t.TempDir()
 	r := openIn(t, dir)
@@ -229,7 +229,7 @@ func TestAfterReboot(t *testing.T) {
 	if err := mount.UnmountRecursive(r.run, 0); err != nil {
 		t.Fatal(err)
 	}
-	// Containerd, which a reboot would have ended with all else, may still tidy up after the shim that it lost.
+	// A reboot would have ended containerd, too. Here it may still clean up after the shim that it lost.
 	err := os.RemoveAll(r.run)
 	for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end); {
 		err = os.RemoveAll(r.run)
@@ -252,7 +252,7 @@ func TestAfterReboot(t *testing.T) {
 	}
 }
 
-// TestMissingClass: a class whose program is not there is refused by name and never replaced.
+// TestMissingClass checks that a class whose program is missing is refused by name and never replaced.
 func TestMissingClass(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	cfg.BinDir = t.TempDir()
@@ -280,7 +280,7 @@ func TestMissingClass(t *testing.T) {
 	}
 }
 
-// TestAlive: a runtime without its disk pool says so.
+// TestAlive checks that a runtime without its disk pool is not alive.
 func TestAlive(t *testing.T) {
 	r := openTest(t)
 	if err := r.Alive(t.Context()); err != nil {

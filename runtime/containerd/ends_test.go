@@ -10,13 +10,13 @@ import (
 	"berth/session/sessiontest"
 )
 
-// A told is a command and how its end must be told.
+// A told is a command and the end that must be reported for it.
 type told struct {
 	name, command string
 	timeout       float64
 	reason        proto.EndReason
 	code          int
-	message       string // that the end's message holds
+	message       string // part of the end's message
 	class         proto.RuntimeClass
 }
 
@@ -34,7 +34,7 @@ finally:
         os.waitpid(pid, 0)
 '`
 
-// TestEnds: each end is told as what it was, in this order in one container.
+// TestEnds checks that each end is reported with its true reason, in this order in one container.
 func TestEnds(t *testing.T) {
 	rt := openReal(t)
 	st := sessiontest.Over(t, rt, rt.Images(), session.Config{
@@ -95,7 +95,8 @@ func checkEnd(t *testing.T, s *session.Session, c told) {
 	}
 }
 
-// killedTree: what a killed tree has used is told, of those too that nobody waited for.
+// killedTree checks that the usage of a killed process tree is reported, including processes without a waiting
+// parent.
 func killedTree(t *testing.T, s *session.Session, class proto.RuntimeClass) {
 	const spin = `(setsid python3 -c '
 import resource

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestHearsHangups: what is started by a process that ignored hangups does not, once it hears them, and the process
-// outlives one.
+// TestHearsHangups checks that a process that ignored hangups no longer hands that on to its children once it calls
+// hearHangups, and that the process survives a hangup.
 func TestHearsHangups(t *testing.T) {
 	ignored := func() bool {
 		t.Helper()

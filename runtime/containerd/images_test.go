@@ -61,7 +61,7 @@ func FuzzImageName(f *testing.F) {
 	})
 }
 
-// dockerArchive is what "docker save" writes, older form.
+// dockerArchive returns an archive in the older form of "docker save".
 func dockerArchive(t *testing.T) []byte {
 	layer := tarOf(t, tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755})
 	conf := `{"architecture":"` + runtime.GOARCH + `","os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:` +
@@ -129,7 +129,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestNameMoves: what a name stood for a moment ago, it stands for no longer.
+// TestNameMoves checks that a name stands only for the image that it was given to last.
 func TestNameMoves(t *testing.T) {
 	r := openTest(t)
 	im := r.Images()
@@ -174,8 +174,8 @@ func TestNameMoves(t *testing.T) {
 	}
 }
 
-// TestImagePins: a digest stays startable when its name is gone or has moved, until a sweep is told
-// that nobody needs it.
+// TestImagePins checks that a digest stays startable when its name is gone or has moved, until a sweep finds that no
+// session needs it.
 func TestImagePins(t *testing.T) {
 	r := openTest(t)
 	im := r.Images()
@@ -216,7 +216,7 @@ func TestImagePins(t *testing.T) {
 	}
 }
 
-// TestHostileArchives: nothing but an error comes of them.
+// TestHostileArchives checks that hostile archives cause errors and nothing else.
 func TestHostileArchives(t *testing.T) {
 	r := openTest(t)
 	outside := filepath.Join(t.TempDir(), "outside")
@@ -225,7 +225,7 @@ func TestHostileArchives(t *testing.T) {
 	climb := strings.Repeat("../", 30) + outside
 	cases := map[string]struct {
 		archive []byte
-		code    proto.Code // empty: may succeed, as long as nothing is written outside
+		code    proto.Code // empty: may succeed if nothing is written outside
 	}{
 		"empty":     {nil, proto.InvalidArgument},
 		"noise":     {bytes.Repeat([]byte("noise"), 1000), proto.InvalidArgument},
@@ -258,8 +258,8 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-// TestHostileWorkspaceLink: an image that has /workspace as a symlink, or a file for /proc, gets real ones, and nothing
-// is made where the links point.
+// TestHostileWorkspaceLink checks that an image with /workspace as a symlink, or a file as /proc, gets real
+// directories, and that nothing is made where the links point.
 func TestHostileWorkspaceLink(t *testing.T) {
 	r := openTest(t)
 	layer := tarOf(t, tarFile{name: "workspace", kind: tar.TypeSymlink, link: "/etc"},
@@ -293,7 +293,7 @@ func TestImportCanceled(t *testing.T) {
 	}
 }
 
-// TestPull speaks the registry's protocol with a small real registry on loopback.
+// TestPull pulls from a small real registry on loopback.
 func TestPull(t *testing.T) {
 	r := openTest(t)
 	blobs := make(map[string][]byte)
@@ -323,7 +323,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// filesOf is what an archive holds.
+// filesOf returns the files of an archive.
 func filesOf(t *testing.T, archive []byte) (files []tarFile) {
 	t.Helper()
 	for tr := tar.NewReader(bytes.NewReader(archive)); ; {
@@ -361,14 +361,14 @@ func serveImage(blobs map[string][]byte, index []byte) http.Handler {
 	})
 }
 
-// TestImageReserve: an image that would leave too little of the disk is given up, with an error to act on, and leaves
-// nothing.
+// TestImageReserve checks that an image that would leave too little of the disk is given up. The error must help the
+// user, and nothing may be left.
 func TestImageReserve(t *testing.T) {
 	r := openTest(t)
 	whole := ociArchive(t)
-	r.images.Reserve = 1 << 62 // as if the disk were all but full
+	r.images.Reserve = 1 << 62 // as if the disk were almost full
 	in, out := io.Pipe()
-	go func() { // the archive comes no faster than the disk is looked at
+	go func() { // the archive comes no faster than the disk is checked
 		_, _ = out.Write(whole[:len(whole)/2])
 		time.Sleep(3 * images.ReserveEvery)
 		_, err := out.Write(whole[len(whole)/2:])
@@ -385,7 +385,7 @@ func TestImageReserve(t *testing.T) {
 	}
 }
 
-// TestUnusableImages: what no container could be made of is refused when it comes.
+// TestUnusableImages checks that an image of which no container can be made is refused at import.
 func TestUnusableImages(t *testing.T) {
 	r := openTest(t)
 	for what, archive := range map[string][]byte{
@@ -403,7 +403,8 @@ func TestUnusableImages(t *testing.T) {
 	}
 }
 
-// TestArchiveNamesADigest: an archive cannot call its image by the digest of another, which containers are pinned to.
+// TestArchiveNamesADigest checks that an archive cannot name its image by the digest of another, to which containers
+// are pinned.
 func TestArchiveNamesADigest(t *testing.T) {
 	r := openTest(t)
 	pinned := testImage(t, r)
@@ -428,7 +429,7 @@ func TestArchiveNamesADigest(t *testing.T) {
 
 const indexType, manifestType = "application/vnd.oci.image.index.v1+json", "application/vnd.oci.image.manifest.v1+json"
 
-// An entry is what an index says of something.
+// An entry is one descriptor of an index.
 type entry struct {
 	Type        string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -445,7 +446,7 @@ func entryOf(kind, body, name string) entry {
 	return e
 }
 
-// indexOf is an index of entries.
+// indexOf returns an index with these entries.
 func indexOf(t *testing.T, entries ...entry) string {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"schemaVersion": 2, "manifests": entries})
@@ -455,7 +456,8 @@ func indexOf(t *testing.T, entries ...entry) string {
 	return string(text)
 }
 
-// withIndex is the OCI archive of the tests with another index, and with what that one names besides.
+// withIndex returns the OCI archive of the tests with another index, and with the further blobs that this index
+// names.
 func withIndex(t *testing.T, index string, more ...string) []byte {
 	t.Helper()
 	files := filesOf(t, ociArchive(t))
@@ -470,7 +472,7 @@ func withIndex(t *testing.T, index string, more ...string) []byte {
 	return tarOf(t, files...)
 }
 
-// testIndex is the index of the tests' OCI archive.
+// testIndex returns the index of the tests' OCI archive.
 func testIndex(t *testing.T) (index string) {
 	t.Helper()
 	for _, f := range filesOf(t, ociArchive(t)) {
@@ -481,7 +483,7 @@ func testIndex(t *testing.T) (index string) {
 	return index
 }
 
-// testManifest is what that names.
+// testManifest returns the manifest that testIndex names.
 func testManifest(t *testing.T) (manifest string) {
 	t.Helper()
 	for _, f := range filesOf(t, ociArchive(t)) {
@@ -492,7 +494,8 @@ func testManifest(t *testing.T) (manifest string) {
 	return manifest
 }
 
-// TestIndexesOfIndexes: what an index names many times is read once, and what is named once too often is an error.
+// TestIndexesOfIndexes checks that a blob that an index names many times is read once, and that too many names are an
+// error.
 func TestIndexesOfIndexes(t *testing.T) {
 	r := openTest(t)
 	bomb := make([]string, images.MaxNesting)
@@ -537,7 +540,7 @@ func TestIndexesOfIndexes(t *testing.T) {
 	}
 }
 
-// TestSearchCanceled: nobody searches an image's indexes for a caller who went away.
+// TestSearchCanceled checks that the search of an image's indexes ends when the caller has left.
 func TestSearchCanceled(t *testing.T) {
 	r := openTest(t)
 	ctx, done, err := r.client.WithLease(r.ns(t.Context()))
@@ -559,7 +562,8 @@ func TestSearchCanceled(t *testing.T) {
 	}
 }
 
-// A flood is the start of an archive whose one blob has no end. It calls at once as many of its bytes have been read.
+// A flood is the start of an archive whose one blob is endless. It makes a call once that many of its bytes have been
+// read.
 type flood struct {
 	head *bytes.Buffer
 	read int64
@@ -595,12 +599,12 @@ func (f *flood) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestBlobWithoutEnd: a blob of any size is taken in no further when there is no room left for it, or nobody who
-// wants it.
+// TestBlobWithoutEnd checks that reading a blob of any size stops when the disk has no room left or the caller has
+// left.
 func TestBlobWithoutEnd(t *testing.T) {
 	r := openTest(t)
 	const little = 8 << 20
-	r.images.Reserve = 1 << 62 // as if the disk were all but full
+	r.images.Reserve = 1 << 62 // as if the disk were almost full
 	ctx, enough := r.images.KeepReserve(r.ns(t.Context()), "import image", "flood")
 	defer enough()
 	<-ctx.Done()
@@ -620,7 +624,7 @@ func TestBlobWithoutEnd(t *testing.T) {
 	}
 }
 
-// large are archives that have more of one description than is read.
+// large returns archives that each have one description larger than the limit.
 func large(t *testing.T) map[string][]byte {
 	blanks := strings.Repeat(" ", images.MaxDocument)
 	manifest := testManifest(t) + blanks
@@ -645,7 +649,7 @@ func large(t *testing.T) map[string][]byte {
 	}
 }
 
-// saidConfig is an archive whose manifest has a configuration of many values with it.
+// saidConfig returns an archive whose manifest contains a configuration of many values.
 func saidConfig(t *testing.T) []byte {
 	t.Helper()
 	var conf string
@@ -665,7 +669,7 @@ func saidConfig(t *testing.T) []byte {
 	return withIndex(t, indexOf(t, entryOf(manifestType, manifest, "")), manifest, many)
 }
 
-// TestLargeDescriptions: what is read whole of an image is bounded.
+// TestLargeDescriptions checks the limit on descriptions of an image that are read as a whole.
 func TestLargeDescriptions(t *testing.T) {
 	r := openTest(t)
 	for what, archive := range large(t) {
@@ -679,7 +683,7 @@ func TestLargeDescriptions(t *testing.T) {
 	}
 }
 
-// TestLargeArchives: what is kept in memory while an archive is read is bounded, too.
+// TestLargeArchives checks the limit on what is kept in memory while an archive is read.
 func TestLargeArchives(t *testing.T) {
 	r := openTest(t)
 	ctx, done, err := r.client.WithLease(r.ns(t.Context()))
@@ -719,7 +723,7 @@ func TestLargeArchives(t *testing.T) {
 	}
 }
 
-// TestPullLargeDescription: what an index names that is too large is not asked for.
+// TestPullLargeDescription checks that a blob that an index declares as too large is not requested.
 func TestPullLargeDescription(t *testing.T) {
 	r := openTest(t)
 	inner, manifest := testIndex(t)+strings.Repeat(" ", images.MaxDocument), testManifest(t)
@@ -743,7 +747,7 @@ func TestPullLargeDescription(t *testing.T) {
 	}
 }
 
-// TestPullAsksNobodyElse: what an image says of where its parts are is not followed.
+// TestPullAsksNobodyElse checks that addresses that an image gives for its parts are not used.
 func TestPullAsksNobodyElse(t *testing.T) {
 	r := openTest(t)
 	var asked atomic.Int32

@@ -7,7 +7,7 @@ import (
 	"berth/proto"
 )
 
-// TestIndexIsTheRecords: what is remembered of the records is what containerd has, after a restart too.
+// TestIndexIsTheRecords checks that the index equals the records of containerd, also after a restart.
 func TestIndexIsTheRecords(t *testing.T) {
 	dir := t.TempDir()
 	r := openIn(t, dir)

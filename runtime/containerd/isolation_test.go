@@ -20,7 +20,7 @@ import (
 	"berth/session"
 )
 
-// finalSpec is the OCI configuration that runc or runsc really got: what is in the bundle.
+// finalSpec returns the OCI configuration in the bundle, which runc or runsc really got.
 func finalSpec(t *testing.T, r *Runtime, id string) *specs.Spec {
 	t.Helper()
 	dir := r.directPath(id)
@@ -89,7 +89,7 @@ func seeProcess(t *testing.T, p *specs.Process, class proto.RuntimeClass) {
 			t.Errorf("%s can be raised from %d to %d", l.Type, l.Soft, l.Hard)
 		}
 	}
-	all := map[string]uint64{} // under runc setLimits gives them
+	all := map[string]uint64{} // under runc, launch.SetLimits sets them
 	if class == proto.ClassGVisor {
 		all = map[string]uint64{"RLIMIT_NOFILE": uint64(testLimits.OpenFiles), "RLIMIT_CORE": 0,
 			"RLIMIT_SIGPENDING": launch.QueuedSignals,
@@ -100,7 +100,7 @@ func seeProcess(t *testing.T, p *specs.Process, class proto.RuntimeClass) {
 	}
 }
 
-// TestRlimits: what the kernel says the guest may take, and what runs in it.
+// TestRlimits checks the kernel's limits of the guest and of the processes that it starts.
 func TestRlimits(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -119,7 +119,7 @@ func TestRlimits(t *testing.T) {
 	}
 }
 
-// limitIn finds a limit in what /proc says of a process.
+// limitIn finds a limit in the limits file of a process in /proc.
 func limitIn(t *testing.T, table, name string) (soft, hard uint64) {
 	t.Helper()
 	_, rest, _ := strings.Cut(table, name)
@@ -129,8 +129,9 @@ func limitIn(t *testing.T, table, name string) (soft, hard uint64) {
 	return soft, hard
 }
 
-// TestNamespaceOwner: who is root in a container owns its namespace, so that what the kernel counts for its users it
-// counts for nobody else; all its other namespaces belong to that one. Where that cannot be had, Inspect says so.
+// TestNamespaceOwner checks that the user who is root in a container owns its user namespace, and that this namespace
+// owns all others of the container. So the kernel counts the container's resources for that user only. Where that is
+// not possible, Inspect must say so.
 func TestNamespaceOwner(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -148,7 +149,7 @@ func TestNamespaceOwner(t *testing.T) {
 	}
 }
 
-// inspected is the isolation of a new sandbox.
+// inspected returns the isolation of a new sandbox.
 func inspected(t *testing.T, r *Runtime, class proto.RuntimeClass) proto.Isolation {
 	t.Helper()
 	id, _ := startTest(t, r, class)
@@ -180,8 +181,7 @@ func seeNamespaces(t *testing.T, l *specs.Linux, class proto.RuntimeClass) {
 	}
 }
 
-// seeMounts: nothing of the host is mounted by the configuration, and nothing lets devices or set-user-ID programs
-// work.
+// seeMounts checks that the configuration mounts nothing of the host and allows no devices or set-user-ID programs.
 func seeMounts(t *testing.T, mounts []specs.Mount) {
 	t.Helper()
 	for _, m := range mounts {
@@ -238,7 +238,7 @@ func seeResources(t *testing.T, l *specs.LinuxResources, class proto.RuntimeClas
 	}
 }
 
-// TestInspect: what is told of a sandbox's isolation is what the kernel has, and one that lacks something is refused.
+// TestInspect checks that the reported isolation is the kernel's, and that a sandbox that lacks something is refused.
 func TestInspect(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -292,8 +292,8 @@ func TestProbesFromInside(t *testing.T) {
 	}
 }
 
-// TestSpawn: what the C library tries first to start a program is answered so that it tries the next. Else system()
-// fails.
+// TestSpawn checks that the C library's first attempt to start a program gets the error that makes it try the next
+// one. Otherwise system() fails.
 func TestSpawn(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -336,7 +336,7 @@ func TestInside(t *testing.T) {
 		}
 		owners(t, r, id)
 		fileNumbers(t, r, id, spec)
-		// Programs such as mv copy when told that this is another file system, and only then.
+		// Programs such as mv copy only if the error says that this is another file system.
 		ask(t, r, id, guestRequest{Op: "write", Path: "/home/moved", Size: 10})
 		if got := ask(t, r, id, guestRequest{Op: "rename", Path: "/home/moved"}); !strings.Contains(
 			got.Err, "cross-device") {
@@ -345,7 +345,7 @@ func TestInside(t *testing.T) {
 	})
 }
 
-// owners checks that files of the image and the workspace have inside the numbers they were given.
+// owners checks that files of the image and the workspace have inside the owners that they were given.
 func owners(t *testing.T, r *Runtime, id string) {
 	t.Helper()
 	for path, want := range map[string]string{
@@ -360,7 +360,7 @@ func owners(t *testing.T, r *Runtime, id string) {
 	}
 }
 
-// fileNumbers checks the numbers on the host's disk, and that PID 1 can act for another user.
+// fileNumbers checks the owners on the host's disk, and that PID 1 can act for another user.
 func fileNumbers(t *testing.T, r *Runtime, id string, spec session.Spec) {
 	t.Helper()
 	for _, uid := range []int{0, 1000} {
@@ -382,7 +382,7 @@ func fileNumbers(t *testing.T, r *Runtime, id string, spec session.Spec) {
 	}
 }
 
-// TestHostIdentity: every process of a sandbox is, for the host, a user of the sandbox's own range.
+// TestHostIdentity checks that on the host every process of a sandbox runs as a user of the sandbox's own range.
 func TestHostIdentity(t *testing.T) {
 	r := openTest(t)
 	a, _ := startTest(t, r, proto.ClassRunc)

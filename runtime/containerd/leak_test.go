@@ -28,7 +28,7 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 		"layers":    len(entries(t, r.disk.LayerDir())),
 		"goroutine": runtime.NumGoroutine(),
 	}
-	// A pool may be at work meanwhile.
+	// A pool may be making sandboxes meanwhile.
 	h["ranges"] = r.ids.Count()
 	h["locks"] = r.locks.Len()
 	states, _ := filepath.Glob(filepath.Join(r.run, "r", images.Namespace, "*"+proto.ContainerPrefix+"*"))
@@ -90,8 +90,8 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	round(proto.ClassRunc) // what is made once and kept, by runc
-	round(proto.ClassRunc) // and by a script
+	round(proto.ClassRunc) // runc makes what is made once and kept
+	round(proto.ClassRunc) // the same by a setup program
 	round(proto.ClassGVisor)
 	before := holdings(t, r)
 	for i := range 20 {
@@ -102,7 +102,7 @@ func TestNothingIsLeft(t *testing.T) {
 		round(class)
 	}
 	noMore(t, r, before)
-	// No process and no mount is left to hold a namespace, and no cgroup to hold a process.
+	// No process or mount may hold a namespace, and no cgroup may hold a process.
 	nothingOf(t, r, made)
 	inv, err := r.List(t.Context())
 	if err != nil || len(inv.Sandboxes)+len(inv.Workspaces) > 0 {
@@ -110,7 +110,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestFailedStart: a start that fails half way leaves nothing, and says why in our words.
+// TestFailedStart checks that a start that fails half way leaves nothing, and that its error has our words.
 func TestFailedStart(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -129,8 +129,8 @@ func TestFailedStart(t *testing.T) {
 	noMore(t, r, before)
 }
 
-// noMore checks that of what before counts nothing more is held. What ends in the background,
-// such as a shim that was told to go, gets some seconds.
+// noMore checks that no more is held than before counts. Things that end in the background, such as a shim that was
+// told to end, get some seconds.
 func noMore(t *testing.T, r *Runtime, before map[string]int) {
 	t.Helper()
 	deadline := time.Now().Add(5 * time.Second)
@@ -156,7 +156,7 @@ func noMore(t *testing.T, r *Runtime, before map[string]int) {
 	}
 }
 
-// TestHalfMade: whatever part of a sandbox is there, List names it and Stop removes it.
+// TestHalfMade checks that List names a sandbox of which any part exists, and that Stop removes it.
 func TestHalfMade(t *testing.T) {
 	r := openTest(t)
 	onlyLayer := newID(proto.ContainerPrefix)
@@ -173,7 +173,7 @@ func TestHalfMade(t *testing.T) {
 	}
 }
 
-// TestHalfRemoved: the next daemon removes the rest of what containerd was removing when the last one was killed.
+// TestHalfRemoved checks that the next daemon finishes the removals of containerd that a kill interrupted.
 func TestHalfRemoved(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	r := openWith(t, cfg)

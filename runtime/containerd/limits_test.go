@@ -37,7 +37,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("512 MiB of 128 can be had: %v", got)
 		}
 		if class == proto.ClassGVisor {
-			return // its whole kernel counts as one process and is what the host kills
+			return // gVisor's whole kernel counts as one process, and the host kills that
 		}
 		if err != nil || !strings.Contains(got.Err, "killed") {
 			t.Errorf("the eater was not killed alone: %v %v", got, err)
@@ -48,7 +48,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// oomReport reads what tells of kills for lack of memory, where this kind of host has it.
+// oomReport reads the counter of kills for lack of memory, where this kind of host has one.
 func oomReport(t *testing.T, r *Runtime, id string) string {
 	t.Helper()
 	for _, path := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
@@ -75,8 +75,8 @@ func TestPidsAndCPU(t *testing.T) {
 	}
 }
 
-// TestWeight: all sandboxes together weigh as much as a process on each processor, or as all services do, also where
-// a daemon before had it otherwise.
+// TestWeight checks that all sandboxes together have the weight of one process on each processor, or of all services,
+// even if an earlier daemon set another weight.
 func TestWeight(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -100,8 +100,8 @@ func TestWeight(t *testing.T) {
 	})
 }
 
-// TestDiskLimits: workspace and layer each hold what they may and no more, and a full one does
-// not keep the sandbox from being removed.
+// TestDiskLimits checks the disk limits of workspace and layer, and that a full one does not block the removal of the
+// sandbox.
 func TestDiskLimits(t *testing.T) {
 	r := openTest(t)
 	if f := r.Facts(); f.Pool != diskpool.Loop && f.Pool != diskpool.Btrfs || !f.DiskLimits {
@@ -130,7 +130,7 @@ func TestDiskLimits(t *testing.T) {
 	})
 }
 
-// TestRunDirectory: what root writes beside the guest's socket counts against the disk limit.
+// TestRunDirectory checks that files that root writes beside the guest's socket count against the disk limit.
 func TestRunDirectory(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -144,7 +144,7 @@ func TestRunDirectory(t *testing.T) {
 	})
 }
 
-// TestMeasure: the meters show what was used and refused, from outside.
+// TestMeasure checks that the meters show, from outside, what was used and refused.
 func TestMeasure(t *testing.T) {
 	r := openTest(t)
 	id, spec := startTest(t, r, proto.ClassRunc)
@@ -160,8 +160,8 @@ func TestMeasure(t *testing.T) {
 	if after.OOMKills != 1 || after.PIDRefusals < 1 || !after.Workspace.Full() || after.Layer.Full() {
 		t.Errorf("after using all there is: %+v", after)
 	}
-	// What is kept open to measure is let go of with the sandbox, and one that is made anew under the same name
-	// begins at nothing.
+	// The files that are open for measuring close with the sandbox. The counters of a new sandbox with the same name
+	// start at zero.
 	if n := openGauges(t, id); n == 0 {
 		t.Error("nothing is kept open between two measurements")
 	}

@@ -29,8 +29,8 @@ import (
 	"berth/test/needs"
 )
 
-// The tests run the real containerd, runc, gVisor, btrfs and kernel. They need root
-// and what "make runtimes" builds, and fail where that is missing.
+// The tests run the real containerd, runc, gVisor, btrfs and kernel. They need root and the programs that "make
+// runtimes" builds, and fail where those are missing.
 
 var (
 	guestPath string // the test guest, built once
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(withGuest(m.Run))
 }
 
-// withGuest builds the test guest for the time of run.
+// withGuest builds the test guest, calls run, and removes the guest.
 func withGuest(run func() int) int {
 	dir, err := os.MkdirTemp("", "berth-guest-")
 	if err == nil {
@@ -81,7 +81,7 @@ func testConfig(dir string) Config {
 	}
 }
 
-// pingTest asks the test guest whether it is there.
+// pingTest checks that the test guest answers.
 func pingTest(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	ans, err := converse(ctx, conn, guestRequest{Op: "ping"})
 	if err == nil && ans.Text != "pong" {
@@ -93,7 +93,7 @@ func pingTest(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	return conn, nil
 }
 
-// openTest opens a Runtime in a directory of its own and takes away all it made at the end.
+// openTest opens a Runtime in a directory of its own. At the end it removes everything that the Runtime made.
 func openTest(t testing.TB) *Runtime {
 	t.Helper()
 	return openIn(t, t.TempDir())
@@ -118,7 +118,7 @@ func openWith(t testing.TB, cfg Config) *Runtime {
 		if err := r.Close(); err != nil {
 			t.Errorf("closing: %v", err)
 		}
-		_ = unix.Unmount(filepath.Join(r.run, "r", images.Namespace, "null-netns"), unix.MNT_DETACH) // runsc's
+		_ = unix.Unmount(filepath.Join(r.run, "r", images.Namespace, "null-netns"), unix.MNT_DETACH) // made by runsc
 		os.RemoveAll(r.run)
 	})
 	return r
@@ -138,7 +138,7 @@ func stopAll(t testing.TB, r *Runtime) {
 	}
 }
 
-// newID makes an ID as the core does.
+// newID makes an ID in the way of the core.
 func newID(prefix string) string {
 	var bits [16]byte
 	_, _ = rand.Read(bits[:])
@@ -187,8 +187,8 @@ type guestAnswer struct {
 	Probes map[string]string `json:"probes"`
 }
 
-// askTimeout is what a test guest has for an answer, on whatever machine: one that hangs fails its test, and not the
-// whole run.
+// askTimeout is the time that a test guest has for an answer, on any machine. A guest that hangs fails its own test
+// only.
 const askTimeout = 2 * time.Minute
 
 // ask sends one request to the test guest of sandbox id.
@@ -213,7 +213,7 @@ func tryAsk(ctx context.Context, r *Runtime, id string, req guestRequest) (guest
 }
 
 func converse(ctx context.Context, conn net.Conn, req guestRequest) (ans guestAnswer, err error) {
-	deadline, _ := ctx.Deadline() // the zero time is none
+	deadline, _ := ctx.Deadline() // the zero time means no deadline
 	_ = conn.SetDeadline(deadline)
 	if err := json.NewEncoder(conn).Encode(req); err != nil {
 		return ans, err
@@ -261,7 +261,7 @@ func sha(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ociArchive is an OCI archive of one layer with what a root file system has at the least.
+// ociArchive returns an OCI archive of one layer with the minimum of a root file system.
 func ociArchive(t testing.TB, env ...string) []byte {
 	t.Helper()
 	layer := tarOf(t,

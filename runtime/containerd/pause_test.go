@@ -12,8 +12,8 @@ import (
 	"berth/session/sessiontest"
 )
 
-// A process of several threads that executes a program needs them to end, and v1 has them stand still before they
-// can: such a container is paused all the same.
+// TestPauseBetweenPrograms pauses a process of several threads that executes a program. The threads must end first,
+// and v1 freezes them before they can. Such a container must be paused all the same.
 func TestPauseBetweenPrograms(t *testing.T) {
 	rt := openReal(t)
 	st := sessiontest.Over(t, rt, rt.Images(), session.Config{})
@@ -42,8 +42,8 @@ exec python3 again.py`})
 	}
 }
 
-// gVisor traces its processes: those that compute, and those that begin and end all the time, survive it when the
-// sandbox stands still and goes on.
+// TestPauseUnderGVisor checks that busy processes, and processes that start and end all the time, survive pauses
+// under gVisor, which traces its processes.
 func TestPauseUnderGVisor(t *testing.T) {
 	rt := openReal(t)
 	st := sessiontest.Over(t, rt, rt.Images(), session.Config{})
@@ -69,7 +69,7 @@ for _ in range(3): threading.Thread(target=count).start()'`,
 		if err := s.Pause(t.Context()); err != nil {
 			t.Fatalf("pause %d: %v", i, err)
 		}
-		time.Sleep(time.Duration(2*i) * time.Millisecond) // standing still for longer and longer
+		time.Sleep(time.Duration(2*i) * time.Millisecond) // longer in each round
 		if got := sessiontest.Bash(t, s, "bash -c 'ls / | wc -l'; test ! -e failed"); got.ReturnCode != 0 {
 			t.Fatalf("after pause %d: %+v", i, got)
 		}
@@ -81,8 +81,8 @@ for _ in range(3): threading.Thread(target=count).start()'`,
 	}
 }
 
-// TestPauseOfWhatCannotBeAsked: only a sandbox that has ended is said to be none. What a stopped shim knows nobody is
-// told, and what a dead one knew nobody will be.
+// TestPauseOfWhatCannotBeAsked checks that NotFound is returned only for a sandbox that has ended. While its shim is
+// stopped, the state is unknown. Once its shim is dead, the state is lost.
 func TestPauseOfWhatCannotBeAsked(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -109,7 +109,7 @@ func TestPauseOfWhatCannotBeAsked(t *testing.T) {
 	err := r.Resume(t.Context(), id)
 	for end := time.Now().Add(5 * time.Second); proto.CodeOf(err) != proto.NotFound &&
 		time.Now().Before(end); err = r.Resume(t.Context(), id) {
-		time.Sleep(50 * time.Millisecond) // containerd hears of it in its own time
+		time.Sleep(50 * time.Millisecond) // containerd sees the end of the shim with a delay
 	}
 	if proto.CodeOf(err) != proto.NotFound {
 		t.Errorf("once its shim is dead: %v", err)

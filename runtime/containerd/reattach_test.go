@@ -25,7 +25,7 @@ func tryStart(t *testing.T, r *Runtime, class proto.RuntimeClass) (string, error
 	})
 }
 
-// The daemon of TestKilledDaemon tells its parent which sandboxes it has made.
+// A daemonSandbox is what the daemon of TestKilledDaemon tells its parent about each sandbox that it has made.
 type daemonSandbox struct {
 	ID   string
 	Spec session.Spec
@@ -89,7 +89,7 @@ func testDaemon(dir string) int {
 	select {} // the parent kills us
 }
 
-// TestKilledDaemon: sandboxes outlive a daemon that is killed, and the next daemon has them.
+// TestKilledDaemon checks that sandboxes outlive a killed daemon, and that the next daemon finds them.
 func TestKilledDaemon(t *testing.T) {
 	dir := t.TempDir()
 	var made []daemonSandbox
@@ -112,7 +112,7 @@ func TestKilledDaemon(t *testing.T) {
 			got.Err != "" {
 			t.Errorf("its file is gone: %s", got.Err)
 		}
-		// The limit still holds, and the file system is the same one.
+		// The limit still holds, and the file system is the same.
 		if got := ask(t, r, s.ID, guestRequest{Op: "write", Path: "/workspace/big", Size: 64 << 20}); got.Err == "" {
 			t.Error("no disk limit after the restart")
 		}
@@ -131,7 +131,7 @@ func TestKilledDaemon(t *testing.T) {
 			t.Errorf("the new one answers %q", got)
 		}
 	}
-	// A sandbox of the old daemon is removed whole, and its workspace serves a new one.
+	// A sandbox of the old daemon is removed completely, and its workspace serves a new one.
 	old := made[0]
 	if err := r.Stop(t.Context(), old.ID); err != nil {
 		t.Fatalf("stopping an old one: %v", err)
@@ -151,14 +151,13 @@ func TestKilledDaemon(t *testing.T) {
 	nothingOf(t, r, ids)
 }
 
-// killedDaemon runs a daemon in dir and kills it some time after it has said its nth line, which
-// is returned.
+// killedDaemon runs a daemon in dir and kills it the time later after its nth line. It returns that line.
 func killedDaemon(t *testing.T, dir string, n int, later time.Duration, env ...string) string {
 	t.Helper()
 	return killedDaemonLines(t, dir, n, later, env...)[n-1]
 }
 
-// killedDaemonLines is killedDaemon, and returns all that it said.
+// killedDaemonLines works like killedDaemon, but returns all lines.
 func killedDaemonLines(t *testing.T, dir string, n int, later time.Duration, env ...string) []string {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image.tar")
@@ -185,11 +184,11 @@ func killedDaemonLines(t *testing.T, dir string, n int, later time.Duration, env
 		}
 		lines = append(lines, line)
 	}
-	time.Sleep(later) // which step it dies in is what the caller varies
+	time.Sleep(later) // the caller varies the step in which the daemon dies
 	if killErr := cmd.Process.Kill(); killErr != nil {
 		t.Fatal(killErr)
 	}
-	for err == nil { // what it said until then
+	for err == nil { // lines written until then
 		var line string
 		if line, err = in.ReadString('\n'); err == nil {
 			lines = append(lines, line)
@@ -202,8 +201,8 @@ func killedDaemonLines(t *testing.T, dir string, n int, later time.Duration, env
 	return lines
 }
 
-// TestKilledWhileStarting: wherever a daemon dies in the middle of a start, the next one can list and
-// remove what is there.
+// TestKilledWhileStarting checks that the next daemon can list and remove all parts, wherever in a start a daemon
+// dies.
 func TestKilledWhileStarting(t *testing.T) {
 	for _, later := range []time.Duration{0, 2 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond,
 		50 * time.Millisecond, 70 * time.Millisecond} {
@@ -224,7 +223,7 @@ func TestKilledWhileStarting(t *testing.T) {
 	}
 }
 
-// nothingOf checks that no part of any sandbox of r is left.
+// nothingOf checks that no part of any of these sandboxes of r is left.
 func nothingOf(t *testing.T, r *Runtime, ids []string) {
 	t.Helper()
 	noMore(t, r, map[string]int{
@@ -249,7 +248,7 @@ func loopsOver(t *testing.T, img string) int {
 	return n
 }
 
-// TestSecondDaemon: two daemons over one data directory would ruin both.
+// TestSecondDaemon checks that a second daemon cannot open a data directory: two would ruin it.
 func TestSecondDaemon(t *testing.T) {
 	r := openTest(t)
 	if _, err := Open(t.Context(), r.cfg); proto.CodeOf(err) != proto.Conflict {

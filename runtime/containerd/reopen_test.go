@@ -16,8 +16,8 @@ import (
 	"berth/runtime/diskpool"
 )
 
-// punch takes all blocks of the pool's file that hold zeros only, as copying the file with holes does. root is where
-// the pool is mounted. It is frozen meanwhile, or what it writes while a block is read would be lost too.
+// punch frees all blocks of the pool's file that hold only zeros, as a sparse copy of the file would. root is the
+// mount point of the pool. punch freezes the pool, because a write during the read of a block would be lost.
 func punch(t *testing.T, root, file string) {
 	t.Helper()
 	const freeze, thaw = 0xc0045877, 0xc0045878 // FIFREEZE and FITHAW of linux/fs.h
@@ -41,7 +41,7 @@ func punch(t *testing.T, root, file string) {
 	}()
 	const page = 4 << 10
 	zero, got := make([]byte, page), make([]byte, page)
-	for at := int64(0); ; at += page { // the blocks that were only allocated count as holes, so all are read
+	for at := int64(0); ; at += page { // blocks that are only allocated count as holes, so read all
 		_, err := img.ReadAt(got, at)
 		if errors.Is(err, io.EOF) {
 			return
@@ -55,14 +55,14 @@ func punch(t *testing.T, root, file string) {
 	}
 }
 
-// isReadOnly reports whether the file system of path can no longer be written.
+// isReadOnly reports whether the file system of path can no longer be written to.
 func isReadOnly(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Flags&unix.ST_RDONLY != 0
 }
 
-// TestEndedPoolIsReopened: a pool that turned read-only under running sandboxes is of use again from the next start
-// on, with what was written before.
+// TestEndedPoolIsReopened checks that a pool that turned read-only under running sandboxes works again from the next
+// start on, with the data that was written before.
 func TestEndedPoolIsReopened(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1000m"); err != nil {
@@ -98,7 +98,7 @@ func TestEndedPoolIsReopened(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer others.Close()
-	for range 10 { // the daemon writes to the disk too
+	for range 10 { // the daemon writes to the disk, too
 		room, _, _ := diskpool.DiskSpace(dir)
 		if err = unix.Fallocate(int(others.Fd()), 0, 0, room); !errors.Is(err, unix.ENOSPC) {
 			break

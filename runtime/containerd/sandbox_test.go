@@ -14,7 +14,7 @@ func classes(t *testing.T, run func(t *testing.T, class proto.RuntimeClass)) {
 	}
 }
 
-// ways runs a test with sandboxes that runc makes, that a script sets up, and that are gVisor's.
+// ways runs a test with sandboxes that runc makes, with those of a setup program, and with gVisor's.
 func ways(t *testing.T, r *Runtime, run func(t *testing.T, class proto.RuntimeClass)) {
 	t.Run("script", func(t *testing.T) {
 		learnFilter(t, r)

@@ -21,8 +21,9 @@ import (
 	"berth/runtime/mountns"
 )
 
-// TestScriptIsLikeRunc: nothing that can be seen in a container, or that the kernel has of it, tells whether runc
-// made it or a script. At last the daemon keeps to one processor, and containers do not.
+// TestScriptIsLikeRunc compares a container made by runc with one made by a setup program. Neither its contents nor
+// the kernel's data about it may differ. The last round binds the daemon to one processor; containers must not be
+// bound.
 func TestScriptIsLikeRunc(t *testing.T) {
 	r := needsScripts(t)
 	other := proto.Limits{CPUs: 0.25, MemoryBytes: 64 << 20, PIDs: 33, DiskBytes: 48 << 20, OpenFiles: 300}
@@ -50,7 +51,7 @@ func TestScriptIsLikeRunc(t *testing.T) {
 	}
 }
 
-// keepToOneProcessor has all threads of the test, and those that come, run on one processor until the test is over.
+// keepToOneProcessor binds all present and later threads of the test to one processor until the test ends.
 func keepToOneProcessor(t *testing.T) {
 	t.Helper()
 	var all, one unix.CPUSet
@@ -66,7 +67,7 @@ func keepToOneProcessor(t *testing.T) {
 	keep := func(set *unix.CPUSet) {
 		for _, name := range entries(t, "/proc/self/task") {
 			if tid, err := strconv.Atoi(name); err == nil {
-				_ = unix.SchedSetaffinity(tid, set) // it may have ended
+				_ = unix.SchedSetaffinity(tid, set) // the thread may have ended
 			}
 		}
 	}
@@ -74,7 +75,7 @@ func keepToOneProcessor(t *testing.T) {
 	t.Cleanup(func() { keep(&all) })
 }
 
-// needsScripts is a Runtime that makes sandboxes by scripts.
+// needsScripts returns a Runtime that makes sandboxes by setup programs.
 func needsScripts(t *testing.T) *Runtime {
 	t.Helper()
 	r := openTest(t)
@@ -82,7 +83,7 @@ func needsScripts(t *testing.T) *Runtime {
 	return r
 }
 
-// learnFilter has runc make a sandbox, so that the next ones are a script's.
+// learnFilter lets runc make a sandbox, so that setup programs make the next ones.
 func learnFilter(t *testing.T, r *Runtime) {
 	t.Helper()
 	if !launch.Supported || !r.ownCounts {
@@ -97,12 +98,12 @@ func learnFilter(t *testing.T, r *Runtime) {
 	}
 }
 
-// byScript reports whether a running sandbox was made by a script: runc leaves a configuration.
+// byScript reports whether a setup program made a running sandbox: runc leaves a configuration.
 func byScript(r *Runtime, id string) bool {
 	return r.isDirect(id) && !diskpool.Exists(filepath.Join(r.directPath(id), "config.json"))
 }
 
-// startByScript starts a sandbox that a script sets up, and returns its first process, too.
+// startByScript starts a sandbox by a setup program. It also returns the sandbox's first process.
 func startByScript(t *testing.T, r *Runtime) (id string, pid int) {
 	t.Helper()
 	id, _ = startTest(t, r, proto.ClassRunc)
@@ -116,7 +117,7 @@ func startByScript(t *testing.T, r *Runtime) (id string, pid int) {
 	return id, pid
 }
 
-// TestScriptFilter: what a script loads is what runc loads.
+// TestScriptFilter checks that a setup program loads the same filter as runc.
 func TestScriptFilter(t *testing.T) {
 	r := needsScripts(t)
 	want := r.scripted.Known()
@@ -137,8 +138,8 @@ func TestScriptFilter(t *testing.T) {
 	}
 }
 
-// TestScriptOfNoUse: where a script fails, before it begins or as it ends, runc makes the sandbox, and after three
-// that failed all others. Nothing of a script's is left.
+// TestScriptOfNoUse checks that runc makes the sandbox if a setup program fails, at its start or at its end. After
+// three failures runc makes all sandboxes. Nothing of a failed setup program may be left.
 func TestScriptOfNoUse(t *testing.T) {
 	r := needsScripts(t)
 	good := r.scripted.Known()
@@ -159,7 +160,7 @@ func TestScriptOfNoUse(t *testing.T) {
 	}
 	long, refused := make([]unix.SockFilter, launch.ScriptSize/8), []unix.SockFilter{{Code: 0xffff}}
 	for range launch.ManyFailures + 1 {
-		r.scripted.Filter.Store(&long) // as of an image with too many variables
+		r.scripted.Filter.Store(&long) // as for an image with too many variables
 		round(false)
 	}
 	if r.scripted.Why.Load() != nil {
@@ -168,12 +169,12 @@ func TestScriptOfNoUse(t *testing.T) {
 	for range launch.ManyFailures - 1 {
 		r.scripted.Filter.Store(&refused)
 		round(false)
-		if why := r.scripted.Why.Load(); why == nil || !errors.Is(*why, unix.EINVAL) { // which doctor tells
+		if why := r.scripted.Why.Load(); why == nil || !errors.Is(*why, unix.EINVAL) { // doctor reports this reason
 			t.Errorf("the reason is %v", why)
 		}
 	}
 	r.scripted.Filter.Store(&good)
-	round(true) // which makes good what was
+	round(true) // a success resets the count of failures
 	for range launch.ManyFailures {
 		if r.scripted.Hopeless() {
 			t.Fatal("given up early")
@@ -186,7 +187,8 @@ func TestScriptOfNoUse(t *testing.T) {
 	noMore(t, r, before)
 }
 
-// TestScriptSteps: steps are left out, put up with and given up as they say, and what fails is named.
+// TestScriptSteps checks how steps are skipped, how errors are accepted or end the program, and that a failed step is
+// named.
 func TestScriptSteps(t *testing.T) {
 	r := needsScripts(t)
 	next := uint64(0)
@@ -199,13 +201,13 @@ func TestScriptSteps(t *testing.T) {
 	}
 	s := &launch.Program{}
 	s.Do("returning something", unix.SYS_GETPID).Skip = 1
-	say(s) // 1: left out
+	say(s) // 1: skipped
 	s.Do("forgetting the mask", unix.SYS_UMASK, 0)
 	s.Do("returning 0", unix.SYS_UMASK, 0).Zero = 1
-	say(s) // 2: left out
+	say(s) // 2: skipped
 	fine := missing(s)
 	fine.Fine, fine.Skip = unix.ENOENT, 1
-	say(s) // 3: left out
+	say(s) // 3: skipped
 	instead := missing(s)
 	instead.Instead, instead.Skip = unix.ENOENT, 1
 	say(s) // 4
@@ -230,7 +232,7 @@ func TestScriptSteps(t *testing.T) {
 	}
 }
 
-// runAlone has a script do its steps as if the daemon had ended, and returns the numbers that it said and its end.
+// runAlone runs a setup program as if the daemon had ended. It returns the numbers of its messages and its error.
 func runAlone(t *testing.T, r *Runtime, s *launch.Program) (said []uint64, err error) {
 	t.Helper()
 	n, err := r.starter.Start(s, "")
@@ -248,8 +250,8 @@ func runAlone(t *testing.T, r *Runtime, s *launch.Program) (said []uint64, err e
 	}
 }
 
-// TestGuestEnvironment: of a variable that an image has twice the last counts, as with runc, and what is none is left
-// out.
+// TestGuestEnvironment checks that the last value of a duplicate variable counts, as with runc, and that invalid
+// entries are left out.
 func TestGuestEnvironment(t *testing.T) {
 	for _, c := range []struct{ image, want []string }{
 		{nil, []string{launch.DefaultPath, "HOME=/"}},
@@ -262,8 +264,8 @@ func TestGuestEnvironment(t *testing.T) {
 	}
 }
 
-// TestScriptKeepsItsNetworkInSysfs: the interface that a container sees in its sysfs stays when the daemon that made
-// it has gone.
+// TestScriptKeepsItsNetworkInSysfs checks that a container's interface stays in its sysfs after the daemon that made
+// the container has ended.
 func TestScriptKeepsItsNetworkInSysfs(t *testing.T) {
 	r := needsScripts(t)
 	_, pid := startByScript(t, r)
@@ -277,11 +279,11 @@ func TestScriptKeepsItsNetworkInSysfs(t *testing.T) {
 		t.Errorf("without the daemon it has the interfaces %v", got)
 	}
 	if state, err := os.ReadFile(filepath.Join(sys, "lo/operstate")); err != nil || string(state) != "unknown\n" {
-		t.Errorf("the interface is %q, %v", state, err) // as one is that is up
+		t.Errorf("the interface is %q, %v", state, err) // the state of an interface that is up
 	}
 }
 
-// TestScriptLeavesNothingBelow: whoever could take a container's root away would find nothing of the host under it.
+// TestScriptLeavesNothingBelow checks that nothing of the host is under a container's root mount.
 func TestScriptLeavesNothingBelow(t *testing.T) {
 	r := needsScripts(t)
 	_, pid := startByScript(t, r)
@@ -291,7 +293,7 @@ func TestScriptLeavesNothingBelow(t *testing.T) {
 	}
 	defer ns.Close()
 	var below []string
-	err = mountns.InOwn(func() error { // or else the working directory is that of other threads, too
+	err = mountns.InOwn(func() error { // otherwise other threads would share the working directory
 		enter := func() error { return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS) }
 		if err := errors.Join(enter(), unix.Unmount("/", unix.MNT_DETACH), enter()); err != nil {
 			return err
@@ -314,8 +316,9 @@ func TestScriptLeavesNothingBelow(t *testing.T) {
 	}
 }
 
-// TestScriptHasFewFileSystems: what is the same in all containers is one file system for them. Each more costs the
-// kernel time for each cgroup that goes, with a thousand containers some hundred microseconds.
+// TestScriptHasFewFileSystems checks that all containers share one file system for contents that are the same in all.
+// Each further file system costs the kernel time for each cgroup that is removed: with a thousand containers some
+// hundred microseconds.
 func TestScriptHasFewFileSystems(t *testing.T) {
 	r := needsScripts(t)
 	_, one := startByScript(t, r)
@@ -333,7 +336,7 @@ func TestScriptHasFewFileSystems(t *testing.T) {
 	}
 }
 
-// fileSystems are those of a process, by device, and where they are mounted.
+// fileSystems returns the mount points of a process by device.
 func fileSystems(t *testing.T, pid int) map[string][]string {
 	t.Helper()
 	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
@@ -348,12 +351,12 @@ func fileSystems(t *testing.T, pid int) map[string][]string {
 	return all
 }
 
-// networksHaveGone returns when the kernel has taken down the networks that nobody has: it does so one after the
-// other, some time later, and tells nobody.
+// networksHaveGone returns when the kernel has removed all unused networks. The kernel does that later, one by one,
+// and sends no event.
 func networksHaveGone(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	var last *os.File // what the sysfs of one shows, which had an end after all others
+	var last *os.File // from the sysfs of the network that ended last
 	err := mountns.InOwn(func() (err error) {
 		if err := errors.Join(unix.Unshare(unix.CLONE_NEWNET), unix.Mount("sysfs", dir, "sysfs", 0, "")); err != nil {
 			return err

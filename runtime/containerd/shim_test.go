@@ -12,8 +12,8 @@ import (
 	"berth/runtime/cgroup"
 )
 
-// shimmed runs a test with sandboxes of each class that a shim holds, as gVisor's are, and as runc's were when an
-// older daemon started them.
+// shimmed runs a test with sandboxes of each class that have a shim: gVisor's, and runc's as an older daemon started
+// them.
 func shimmed(t *testing.T, r *Runtime, run func(t *testing.T, class proto.RuntimeClass)) {
 	t.Helper()
 	r.direct = false
@@ -21,8 +21,8 @@ func shimmed(t *testing.T, r *Runtime, run func(t *testing.T, class proto.Runtim
 	classes(t, run)
 }
 
-// TestShimmedByOlderDaemon: a sandbox that was started under a shim goes on, is seen as it is, and is removed whole,
-// although new ones get none.
+// TestShimmedByOlderDaemon checks that a sandbox with a shim goes on, is reported as it is, and is removed
+// completely, although new sandboxes get no shim.
 func TestShimmedByOlderDaemon(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
@@ -61,12 +61,12 @@ func TestShimmedByOlderDaemon(t *testing.T) {
 	noMore(t, r, before)
 }
 
-// TestShimKilled: what becomes of a sandbox whose shim dies is that it ends, and it can be removed whole.
+// TestShimKilled checks that a sandbox whose shim dies ends, and that it can be removed completely.
 func TestShimKilled(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
 	shimmed(t, r, func(t *testing.T, class proto.RuntimeClass) {
-		first, _ := startTest(t, r, class) // runsc makes a network namespace for all its gofers and keeps it
+		first, _ := startTest(t, r, class) // runsc makes one network namespace for all its gofers and keeps it
 		if err := r.Stop(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func signalShim(t *testing.T, id string, signal unix.Signal) (found int) {
 	return found
 }
 
-// TestShimHangs: a sandbox whose shim answers nothing any more is ended and removed all the same, in a bounded time.
+// TestShimHangs checks that a sandbox whose shim hangs is ended and removed all the same, in bounded time.
 func TestShimHangs(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)

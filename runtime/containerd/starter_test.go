@@ -16,8 +16,7 @@ import (
 	"berth/runtime/launch"
 )
 
-// TestStarterComesAgain: a starter that somebody killed is missed by nobody, and one that is closed is gone with all
-// that it had.
+// TestStarterComesAgain checks that a killed fork server is replaced, and that a closed one ends and leaves nothing.
 func TestStarterComesAgain(t *testing.T) {
 	r := needsScripts(t)
 	for range 2 {
@@ -43,13 +42,13 @@ func TestStarterComesAgain(t *testing.T) {
 	r.starter.Close()
 }
 
-// TestStarterSaysWhyNot: who gets no process hears of it, and the next does.
+// TestStarterSaysWhyNot checks that a failed start returns its reason, and that the next start works.
 func TestStarterSaysWhyNot(t *testing.T) {
 	r := needsScripts(t)
 	before := startersOf(t)
 	s := &launch.Program{}
 	s.Do("ending", unix.SYS_EXIT_GROUP, 0)
-	n, err := r.starter.Start(s, t.TempDir()) // which is no cgroup
+	n, err := r.starter.Start(s, t.TempDir()) // the directory is no cgroup
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +67,8 @@ func TestStarterSaysWhyNot(t *testing.T) {
 	}
 }
 
-// TestStarterKeepsNothing: what it was given for others it has no longer once they run, and it waits for nobody who
-// has ended.
+// TestStarterKeepsNothing checks that the fork server keeps no files of the processes that it started, and no
+// zombies.
 func TestStarterKeepsNothing(t *testing.T) {
 	r := needsScripts(t)
 	for range 3 {
@@ -86,8 +85,8 @@ func TestStarterKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestUserNamespaceHasItsOwner: a user namespace belongs to whom it was made for, who is root in it, and nobody is in
-// it.
+// TestUserNamespaceHasItsOwner checks that a user namespace belongs to the user that it was made for, and that no
+// process is left in it.
 func TestUserNamespaceHasItsOwner(t *testing.T) {
 	r := openTest(t)
 	for _, owner := range []uint32{0, r.ids.First + 5} {
@@ -112,7 +111,7 @@ func TestUserNamespaceHasItsOwner(t *testing.T) {
 	}
 }
 
-// startersOf are the starters of this process.
+// startersOf returns the fork servers of this process.
 func startersOf(t *testing.T) (pids []int) {
 	t.Helper()
 	for _, p := range entries(t, "/proc") {
@@ -120,7 +119,7 @@ func startersOf(t *testing.T) (pids []int) {
 		if err != nil {
 			continue
 		}
-		line, _ := os.ReadFile("/proc/" + p + "/cmdline") // it may have ended
+		line, _ := os.ReadFile("/proc/" + p + "/cmdline") // the process may have ended
 		stat, _ := os.ReadFile("/proc/" + p + "/stat")
 		_, after, _ := strings.Cut(string(stat), ") ")
 		fields := strings.Fields(after)

@@ -21,7 +21,7 @@ import (
 	"berth/session"
 )
 
-// openWarm opens a Runtime whose pool holds two members of the test image.
+// openWarm opens a Runtime whose pool holds two sandboxes of the test image.
 func openWarm(t testing.TB, change ...func(*Config)) *Runtime {
 	t.Helper()
 	cfg := testConfig(t.TempDir())
@@ -36,7 +36,7 @@ func openWarm(t testing.TB, change ...func(*Config)) *Runtime {
 	return r
 }
 
-// awaitWarm waits until the pool has n members of the test image ready and makes no more.
+// awaitWarm waits until the pool has n sandboxes of the test image ready and makes no more.
 func awaitWarm(t testing.TB, r *Runtime, n int) {
 	t.Helper()
 	image := testImage(t, r)
@@ -51,7 +51,7 @@ func awaitWarm(t testing.TB, r *Runtime, n int) {
 	}
 }
 
-// awaitFilled waits until the pool has a member ready and makes no more.
+// awaitFilled waits until the pool has a sandbox ready and makes no more.
 func awaitFilled(t testing.TB, r *Runtime) {
 	t.Helper()
 	image := testImage(t, r)
@@ -66,8 +66,8 @@ func awaitFilled(t testing.TB, r *Runtime) {
 	}
 }
 
-// TestWarmStart: a session gets a member of the pool with its own workspace and limits in it, and nothing says that
-// it was not made for it.
+// TestWarmStart checks that a session gets a pooled sandbox with its own workspace and limits, and that nothing shows
+// that the sandbox was not made for it.
 func TestWarmStart(t *testing.T) {
 	r := openWarm(t)
 	id, spec := startTest(t, r, proto.ClassRunc)
@@ -110,7 +110,7 @@ func TestWarmStart(t *testing.T) {
 	awaitWarm(t, r, 2)
 }
 
-// BenchmarkWarmStart is a claim; neither the removal nor the making of members is counted.
+// BenchmarkWarmStart measures a claim, without the removal and the making of pooled sandboxes.
 func BenchmarkWarmStart(b *testing.B) {
 	r := openWarm(b, func(c *Config) { c.Warm.Min, c.Warm.Max = 8, 8 })
 	spec := session.Spec{Image: testImage(b, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix),
@@ -133,8 +133,8 @@ func BenchmarkWarmStart(b *testing.B) {
 	}
 }
 
-// TestWarmLimits: what a session may use is what it asked for, not what the member was made with; and it is a hit all
-// the same.
+// TestWarmLimits checks that a session gets the limits that it asked for, not those that the pooled sandbox was made
+// with, and that this counts as a hit.
 func TestWarmLimits(t *testing.T) {
 	r := openWarm(t)
 	limits := proto.Limits{CPUs: 0.5, MemoryBytes: 64 << 20, PIDs: 40, DiskBytes: 24 << 20, OpenFiles: 300}
@@ -163,7 +163,7 @@ func TestWarmLimits(t *testing.T) {
 		"Max open files"); soft != 300 || hard != 300 {
 		t.Errorf("%d open files, at most %d", soft, hard)
 	}
-	// More than the members have is a miss, once: the next ones have as much.
+	// A higher limit than the pooled sandboxes have is a miss, once: the next ones have that limit.
 	s = newDaemonSandbox(s.Spec.Image, proto.ClassRunc)
 	s.Spec.Limits.OpenFiles = testLimits.OpenFiles + 1
 	if err := r.Start(t.Context(), s.ID, s.Spec); err != nil {
@@ -178,7 +178,8 @@ func TestWarmLimits(t *testing.T) {
 	}
 }
 
-// TestWarmSick: a member that has ended, or whose guest does not answer, is given to nobody, and its place is filled.
+// TestWarmSick checks that no session gets a pooled sandbox that has ended or whose guest does not answer, and that
+// the pool replaces it.
 func TestWarmSick(t *testing.T) {
 	for name, signal := range map[string]unix.Signal{"ended": unix.SIGKILL, "hangs": unix.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
@@ -207,10 +208,10 @@ func TestWarmSick(t *testing.T) {
 	}
 }
 
-// TestWarmEnded: in the place of a member that has ended, which nobody has noticed yet, the next is given.
+// TestWarmEnded checks that a session gets the next sandbox if one has ended and the pool has not noticed yet.
 func TestWarmEnded(t *testing.T) {
 	r := openWarm(t, func(c *Config) { c.Warm.Min, c.Warm.Max = 2, 2 })
-	r.warm.stop() // or it notices first
+	r.warm.stop() // otherwise the pool would notice first
 	r.warm.wg.Wait()
 	ready := slices.Clone(r.warm.shelves[testImage(t, r)].ready)
 	next, ended := ready[0], ready[1]
@@ -223,8 +224,8 @@ func TestWarmEnded(t *testing.T) {
 	}
 }
 
-// awaitSick waits until no thread of a process answers any more: one that is busy elsewhere when the signal is sent
-// stops when it gets to it.
+// awaitSick waits until no thread of a process answers any more. A thread that is busy when the signal is sent stops
+// a little later.
 func awaitSick(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
@@ -238,7 +239,7 @@ func awaitSick(t *testing.T, pid int) {
 	}
 }
 
-// answers reports whether a thread is neither stopped nor at its end.
+// answers reports whether a thread is neither stopped nor ending.
 func answers(stat string) bool {
 	b, _ := os.ReadFile(stat)
 	_, rest, _ := strings.Cut(string(b), ") ")
@@ -254,7 +255,7 @@ func nothingNamed(t *testing.T, r *Runtime, name string) {
 	}
 }
 
-// TestWarmRemoval: one that cannot be removed keeps none of the others.
+// TestWarmRemoval checks that a sandbox that cannot be removed does not block the removal of others.
 func TestWarmRemoval(t *testing.T) {
 	r := openWarm(t)
 	image := testImage(t, r)
@@ -273,7 +274,7 @@ func TestWarmRemoval(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	immutable(unix.STATX_ATTR_IMMUTABLE) // which has the same value
+	immutable(unix.STATX_ATTR_IMMUTABLE) // the flag of the ioctl has the same value
 	r.warm.forget(t.Context(), image)
 	if !r.warm.owns(stuck) || r.warm.owns(other) {
 		t.Errorf("the stuck one is there: %t; the other one: %t", r.warm.owns(stuck), r.warm.owns(other))
@@ -284,8 +285,8 @@ func TestWarmRemoval(t *testing.T) {
 	nothingNamed(t, r, stuck)
 }
 
-// TestWarmLeft: of what a daemon left that died in the middle, a workspace made ahead is the user's all the same, and
-// what another program made is not taken.
+// TestWarmLeft checks what a daemon takes over from one that was killed: a workspace that was made ahead still
+// belongs to its user, and a sandbox that another program made is not adopted.
 func TestWarmLeft(t *testing.T) {
 	r := openWarm(t)
 	r.warm.mu.Lock()
@@ -325,14 +326,15 @@ func TestWarmLeft(t *testing.T) {
 	}
 }
 
-// TestWarmBrokenClaim: a claim that fails in the middle throws its member away, and the session is started cold.
+// TestWarmBrokenClaim checks that a claim that fails half way discards its sandbox, and that the session is started
+// cold.
 func TestWarmBrokenClaim(t *testing.T) {
 	r := openWarm(t)
 	r.warm.mu.Lock()
 	var names []string
 	for _, m := range r.warm.shelves[testImage(t, r)].ready {
 		names = append(names, m.name)
-		// so that it cannot be written down
+		// makes the write of the claim fail
 		if err := os.Mkdir(filepath.Join(r.disk.LayerPath(m.name), "claim"), 0o700); err != nil {
 			t.Error(err)
 		}
@@ -356,7 +358,7 @@ func TestWarmBrokenClaim(t *testing.T) {
 	}
 }
 
-// TestWarmImages: an image that loses its name loses its members, and is not kept by them.
+// TestWarmImages checks that an image that loses its name loses its pooled sandboxes, and that they do not keep it.
 func TestWarmImages(t *testing.T) {
 	r := openWarm(t)
 	image := testImage(t, r)
@@ -368,11 +370,12 @@ func TestWarmImages(t *testing.T) {
 		t.Errorf("swept %v, %v", gone, err)
 	}
 	nothingOf(t, r, nil)
-	testImage(t, r) // and again with its name
+	testImage(t, r) // and with its name again
 	awaitWarm(t, r, 2)
 }
 
-// TestWarmBroken: where members cannot be made, sessions are told what is wrong as ever, and the log says it once.
+// TestWarmBroken checks that sessions get the usual errors if pooled sandboxes cannot be made, and that the log says
+// it once.
 func TestWarmBroken(t *testing.T) {
 	var log lockedBuffer
 	broken := filepath.Join(t.TempDir(), "broken")
@@ -405,7 +408,7 @@ func TestWarmBroken(t *testing.T) {
 	}
 }
 
-// lockedBuffer is a log that is read while it is written.
+// A lockedBuffer is a log that is read while it is written.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -423,7 +426,8 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// TestWarmClose: a pool ends with its Runtime, whole; sessions' sandboxes that came out of it go on.
+// TestWarmClose checks that a pool ends completely with its Runtime, and that sandboxes that sessions took from it go
+// on.
 func TestWarmClose(t *testing.T) {
 	dir := t.TempDir()
 	with := func(c *Config) { c.Dir = dir }
@@ -440,7 +444,7 @@ func TestWarmClose(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	next := openIn(t, dir) // which has no pool
+	next := openIn(t, dir) // without a pool
 	if inv, err := next.List(t.Context()); err != nil || len(inv.Sandboxes) != 1 || inv.Sandboxes[0] != id {
 		t.Errorf("listed %+v, %v", inv, err)
 	}
@@ -459,8 +463,8 @@ func TestWarmClose(t *testing.T) {
 	nothingOf(t, next, []string{id, sandbox})
 }
 
-// TestWarmBurst: sessions that come together all get one sandbox each, out of the pool or not; the pool grows by what
-// was asked for, within its bound, and shrinks when nobody asks any more.
+// TestWarmBurst checks that sessions that come together get one sandbox each, from the pool or not. The pool grows by
+// the demand, within its limit, and shrinks when demand ends.
 func TestWarmBurst(t *testing.T) {
 	r := openWarm(t, func(c *Config) { c.Warm.Min, c.Warm.Max = 2, 5 })
 	var wg sync.WaitGroup
@@ -488,12 +492,12 @@ func TestWarmBurst(t *testing.T) {
 	stopAll(t, r)
 	awaitWarm(t, r, 5)
 	r.warm.mu.Lock()
-	r.warm.shelves[testImage(t, r)].demand = demand{} // as after minutes
+	r.warm.shelves[testImage(t, r)].demand = demand{} // as some minutes later
 	r.warm.mu.Unlock()
 	awaitWarm(t, r, 2)
 }
 
-// TestWarmPlan: who gets how many of what there may be.
+// TestWarmPlan checks how many sandboxes each image gets of the pool's limit.
 func TestWarmPlan(t *testing.T) {
 	p := newWarmPool(nil, Warm{Min: 2, Max: 8})
 	add := func(name string, ago time.Duration, asked int) {
@@ -526,8 +530,8 @@ func TestWarmPlan(t *testing.T) {
 	}
 }
 
-// While a member is being made somebody's, the pool makes no other, and not for a moment after that, but for its
-// patience.
+// TestWarmWaitsForClaims checks that the pool makes no sandbox during a claim and for a moment after it, up to the
+// time patience.
 func TestWarmWaitsForClaims(t *testing.T) {
 	p := newWarmPool(nil, Warm{Max: 1})
 	p.claims = 1

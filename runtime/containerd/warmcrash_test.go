@@ -15,8 +15,8 @@ import (
 
 var crashWarm = Warm{Min: 2, Max: 4, Image: "test", Limits: testLimits}
 
-// useWarm is the daemon of TestWarmCrashes: it starts and stops sandboxes, faster than its pool is filled, and tells
-// of each once it is started, with its name in its workspace, and before it is stopped.
+// useWarm is the daemon of TestWarmCrashes. It starts and stops sandboxes faster than its pool is filled. It reports
+// each one once it is started, with its name in its workspace, and again before it is stopped.
 func useWarm(ctx context.Context, r *Runtime, image string) error {
 	r.KeepWarm()
 	var say sync.Mutex
@@ -55,9 +55,9 @@ func useWarm(ctx context.Context, r *Runtime, image string) error {
 	return <-failed
 }
 
-// TestWarmCrashes: wherever a daemon dies while its pool is filled and claimed, the next one has every sandbox that
-// was told of, each with its own workspace, and of the others none that is anybody's; it takes over what the pool had
-// ready, and leaves nothing when it is told to end.
+// TestWarmCrashes kills a daemon at any point while its pool is filled and claimed. The next daemon must have every
+// sandbox that was reported, each with its own workspace, and no other sandbox with a session. It takes over the
+// ready sandboxes of the pool, and leaves nothing when it is told to end.
 func TestWarmCrashes(t *testing.T) {
 	adopted := 0
 	for range 5 {
@@ -97,7 +97,7 @@ func TestWarmCrashes(t *testing.T) {
 				t.Errorf("removing a workspace in use: %v", err)
 			}
 		}
-		for _, id := range inv.Sandboxes { // as the core does with those that it does not know
+		for _, id := range inv.Sandboxes { // the core does the same with unknown sandboxes
 			if _, ok := live[id]; !ok {
 				if err := r.Stop(t.Context(), id); err != nil {
 					t.Error(err)

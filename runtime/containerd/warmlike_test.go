@@ -17,8 +17,8 @@ import (
 	"berth/session"
 )
 
-// TestWarmIsLikeCold: nothing that can be seen in a container, or that the kernel has of it, tells whether it came
-// from the pool: neither with the limits that the member was made with nor with others.
+// TestWarmIsLikeCold compares a pooled sandbox with a cold one. Neither its contents nor the kernel's data about it
+// may differ, with the limits that the pooled sandbox was made with and with others.
 func TestWarmIsLikeCold(t *testing.T) {
 	cold, warm := openTest(t), openWarm(t)
 	other := proto.Limits{CPUs: 0.25, MemoryBytes: 64 << 20, PIDs: 33, DiskBytes: 48 << 20, OpenFiles: 300}
@@ -43,7 +43,7 @@ func TestWarmIsLikeCold(t *testing.T) {
 	}
 }
 
-// portrait is all that there is to be seen of a sandbox, without what differs between any two.
+// portrait returns everything that can be seen of a sandbox, without what differs between any two.
 func portrait(t *testing.T, r *Runtime, limits proto.Limits) map[string]string {
 	t.Helper()
 	spec := session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix),
@@ -65,7 +65,7 @@ func portrait(t *testing.T, r *Runtime, limits proto.Limits) map[string]string {
 	for _, dir := range []string{"/", "/workspace", "/tmp", "/dev", "/dev/shm", "/home", "/.berth", "/.berth/run",
 		"/proc/self/ns", "/sys/fs/cgroup"} {
 		seen["ls "+dir] = ask(t, r, id, guestRequest{Op: "list", Path: dir}).Text
-		if dir != "/sys/fs/cgroup" { // which belongs to a root, or to nobody as what is in it does
+		if dir != "/sys/fs/cgroup" { // its owner is root, or unmapped like the owner of its contents
 			seen["stat "+dir] = ask(t, r, id, guestRequest{Op: "stat", Path: dir}).Text
 		}
 	}
@@ -86,7 +86,7 @@ func portrait(t *testing.T, r *Runtime, limits proto.Limits) map[string]string {
 	return seen
 }
 
-// fromOutside adds what the host has of it.
+// fromOutside adds the host's data about the sandbox.
 func fromOutside(t *testing.T, r *Runtime, id string, spec session.Spec, seen map[string]string) {
 	t.Helper()
 	iso, err := r.Inspect(t.Context(), id)
@@ -121,7 +121,7 @@ var (
 	hierarchySource = regexp.MustCompile(`( - cgroup )\S+ `)
 )
 
-// plain takes out of what /proc says what no two sandboxes have in common: numbers of mounts and devices, names,
+// plain removes from text of /proc what differs between any two sandboxes: numbers of mounts and devices, names,
 // memory and time used.
 func plain(r *Runtime, path, text string) string {
 	text = ownNames.ReplaceAllString(strings.ReplaceAll(text, r.cfg.Dir, "DATA"), "$1")
@@ -134,15 +134,16 @@ func plain(r *Runtime, path, text string) string {
 			f[1] = "first"
 		case path == "/proc/self/mountinfo":
 			point := f[4]
-			if !strings.Contains(line, " tmpfs ") || strings.Contains(line, "mode=755") { // sizes of others count
+			// the sizes of all others must be equal
+			if !strings.Contains(line, " tmpfs ") || strings.Contains(line, "mode=755") {
 				line = numbers.ReplaceAllString(line, "N")
 			}
-			line = hierarchySource.ReplaceAllString(line, "$1") // what whoever mounted it called it
+			line = hierarchySource.ReplaceAllString(line, "$1") // the mount source, which is any text
 			if f = strings.Fields(owner.ReplaceAllString(line, "$1"))[3:]; strings.HasPrefix(f[2], "ro,") &&
 				strings.Contains(line, " - tmpfs ") {
-				f = []string{"read-only", point} // scripts take it from the store
+				f = []string{"read-only", point} // setup programs copy it from the store
 			}
-			// which this one covers
+			// mounts that this one covers
 			lines = slices.DeleteFunc(lines, func(l string) bool { return strings.Fields(l)[1] == f[1] })
 		case path == "/proc/self/status":
 			if !regexp.MustCompile(
@@ -163,7 +164,7 @@ func plain(r *Runtime, path, text string) string {
 	if path == "/proc/self/mountinfo" || path == "" {
 		slices.Sort(lines)
 	}
-	if path == "" { // a connection of before may not be closed yet
+	if path == "" { // an earlier connection may not be closed yet
 		lines = slices.Compact(lines)
 	}
 	return strings.Join(lines, "\n")

@@ -60,7 +60,7 @@ func fatal(err error) {
 	os.Exit(1)
 }
 
-// reap would take away exec's children, so it only sleeps: orphans are the real guest's business.
+// reap only sleeps, because reaping would take the children that package exec waits for. Only the real guest reaps.
 func reap() { select {} }
 
 func serve(c net.Conn) {
@@ -139,7 +139,7 @@ func handle(req request) answer {
 	return answer{Err: "unknown op " + req.Op}
 }
 
-// write makes a file of the given size and says how far it came.
+// write makes a file of the given size and returns how many bytes it has written.
 func write(path string, size int64) (int64, error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -221,7 +221,7 @@ func child(args []string) {
 	}
 }
 
-// fork starts n children and says how many it got.
+// fork starts n children and returns how many it got.
 func fork(n int) {
 	var got int
 	for range n {
