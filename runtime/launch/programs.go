@@ -63,7 +63,11 @@ func GvisorClass(dir, data string) (Class, error) {
 // ProgramVersion returns what "name --version" prints, or why the program cannot be run.
 func ProgramVersion(path, name string) (version, missing string) {
 	if err := Executable(path); err != nil {
-		return "", name + " is missing from the program directory; build it with make runtimes"
+		target := "runtimes"
+		if name == "runsc" {
+			target = "gvisor"
+		}
+		return "", name + " is missing from the program directory; build it with make " + target
 	}
 	out, err := exec.CommandContext(context.Background(), path, "--version").Output()
 	if err != nil {
