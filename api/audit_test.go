@@ -105,8 +105,8 @@ func TestFullAuditLogRefusesChanges(t *testing.T) {
 	}
 }
 
-// What a stream takes out is in the log while it flows: nobody may see to its end. Its header comes at once, also if
-// its first event does not.
+// A stream has its audit line while it flows, because its reader may never reach the end. The header is sent at once,
+// even if the first event comes later.
 func TestStreamsAreToldWhenTheyBegin(t *testing.T) {
 	dir := t.TempDir()
 	told := func() (outcomes []string) {

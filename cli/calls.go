@@ -62,8 +62,8 @@ func callsCommand(a *app.App) *cobra.Command {
 	return app.NewGroup(&cobra.Command{Use: "calls", Short: "Calls of tools by code in a container",
 		Long: `Calls of tools outside a container, made by code in it.
 
-A container whose code may call tools was created with --code-tool. Calls of a tool that is under review wait until somebody approves
-each of them; what waits is listed by "berth calls ls CONTAINER --state parked".`},
+A container whose code may call tools was created with --code-tool. Each call of a tool under review waits for
+a person's approval. "berth calls ls CONTAINER --state parked" lists the waiting calls.`},
 		callListCommand(a), callShowCommand(a), callApproveCommand(a), callRefuseCommand(a))
 }
 

@@ -23,7 +23,7 @@ func storedCommand(a *app.App) *cobra.Command {
 		Long: `Stored tools: code that is kept and run many times, on input that is checked against a schema.
 
 A tool is JSON with "name", "tool_type": "code_runner" and a "configuration"; its code is Python that defines run(input). Runs of a tool with
-"approval_action": "review" wait until somebody approves them.`},
+"approval_action": "review" wait for a person's approval.`},
 		tools.ListCommand(a), storedCreateCommand(a), storedShowCommand(a), storedUpdateCommand(a),
 		tools.RemoveCommand(a),
 		storedRunCommand(a), runsCommand(a), approveCommand(a), refuseCommand(a))

@@ -271,8 +271,7 @@ func TestGapsAreTold(t *testing.T) {
 	}
 }
 
-// A log that is followed does not end like a whole one when the daemon does, and whoever comes then is told to come
-// again.
+// When the daemon stops, a followed log does not end like a complete one, and new readers are asked to try again.
 func TestFollowedLogEndsWithTheDaemon(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)
