@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"berth/artifacts/inputs"
 	"berth/files"
 	"berth/proto"
 	"berth/session"
@@ -32,15 +33,13 @@ const (
 
 // Buckets of the ledger.
 const (
-	bucketJobs   = "jobs"
-	bucketExecs  = "job_execs"
-	bucketInputs = "inputs"
+	bucketJobs  = "jobs"
+	bucketExecs = "job_execs"
 )
 
 // A FileStore has the uploads and takes the outputs. files.Store is one.
 type FileStore interface {
-	// Open opens an owner's file; the caller closes it.
-	Open(ctx context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error)
+	inputs.Files
 	// Put stores the bytes of r.
 	Put(ctx context.Context, up files.Upload, r io.Reader) (proto.StoredFile, error)
 }
@@ -55,7 +54,8 @@ type Config struct {
 
 // Jobs has the manifests of all jobs. It implements session.Jobs.
 type Jobs struct {
-	cfg Config
+	*inputs.Set // implements Begin
+	cfg         Config
 
 	mu   sync.Mutex
 	open map[string]*job // by key: those in use, and idle ones while there is room
@@ -121,7 +121,8 @@ func New(cfg Config) *Jobs {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Jobs{cfg: cfg, open: map[string]*job{}}
+	return &Jobs{cfg: cfg, open: map[string]*job{},
+		Set: &inputs.Set{Files: cfg.Files, Ledger: cfg.Ledger, Log: cfg.Log}}
 }
 
 // jobKey is the key of a job in memory and in the ledger, where the jobs of a workspace share a prefix. Neither part
@@ -196,24 +197,19 @@ func (j *job) noteUse(s session.Files, now time.Time) {
 func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	prefix := workspace + "/"
 	// In this order: what is queued later sees that it was dropped, and the update deletes what was queued earlier.
-	js.closeWorkspace(prefix)
-	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
-		return errors.Join(
-			tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix),
-			tx.Delete(bucketInputs, workspace))
-	})
-}
-
-// closeWorkspace drops the jobs of a workspace from memory and prevents further writes.
-func (js *Jobs) closeWorkspace(prefix string) {
 	js.mu.Lock()
-	defer js.mu.Unlock()
 	for key, j := range js.open {
 		if strings.HasPrefix(key, prefix) {
 			j.dropped.Store(true)
 			js.dropFromMemory(j)
 		}
 	}
+	js.mu.Unlock()
+	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
+		return errors.Join(
+			tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix),
+			tx.Delete(inputs.Bucket, workspace))
+	})
 }
 
 // queueWrite queues a write of a job. In the ledger's order it comes before Drop, or it sees that the job was

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"berth/files"
+	"berth/files/filename"
 	"berth/proto"
 	"berth/session"
 	"berth/session/secrets"
@@ -40,9 +41,11 @@ func (js *Jobs) End(ctx context.Context, s session.Files, e proto.Exec, stderr s
 	defer done()
 	first := !j.known()
 	j.noteUse(s, js.cfg.Now())
-	j.addSpan(span{exec: e.ID, start: e.StartedAt.Time, end: e.EndedAt.Time})
+	// Spans are not in the ledger: a change from before a restart that is found after it has no exec.
+	j.recent = append(j.recent, span{exec: e.ID, start: e.StartedAt.Time, end: e.EndedAt.Time})
+	j.recent = j.recent[max(0, len(j.recent)-maxRecent):]
 
-	// After addSpan, so that the exec's own span is there for attribution. If the guest saw exactly what the manifest
+	// After that, so that the exec's own span is there for attribution. If the guest saw exactly what the manifest
 	// says, another listing would find nothing. But an old listing allows no write: manifest.json may be another
 	// program's by now.
 	if seen.Fingerprint == "" || seen.Fingerprint != j.fingerprint || !j.listed {
@@ -73,15 +76,6 @@ func (js *Jobs) failed(made session.Produced, e proto.Exec, err error) session.P
 	js.cfg.Log.Warn("recording what an exec made", "exec", e.ID, "error", err)
 	made.Notes = append(made.Notes, "the job's manifest could not be brought up to date: "+proto.AsError(err).Message)
 	return made
-}
-
-// addSpan keeps the newest spans. They are not in the ledger: a change from before a restart that is found after it
-// has no exec.
-func (j *job) addSpan(sp span) {
-	j.recent = append(j.recent, sp)
-	if n := len(j.recent) - maxRecent; n > 0 {
-		j.recent = slices.Delete(j.recent, 0, n)
-	}
 }
 
 // logExec adds the exec to the job's log of commands.
@@ -214,7 +208,7 @@ func (js *Jobs) publish(ctx context.Context, s session.Files, as string, j *job,
 	defer r.Close()
 	f, err := js.cfg.Files.Put(ctx, files.Upload{
 		// The scope ties the stored file to this container; lists can select by it.
-		Owner: s.Owner(), Filename: files.NameOf(rel), Downloadable: true, Scope: s.ID(), SizeBytes: fi.SizeBytes,
+		Owner: s.Owner(), Filename: filename.FromPath(rel), Downloadable: true, Scope: s.ID(), SizeBytes: fi.SizeBytes,
 	}, r)
 	if err != nil {
 		return f, err

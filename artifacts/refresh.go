@@ -3,6 +3,7 @@ package artifacts
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"mime"
 	"path"
 	"slices"
@@ -27,14 +28,6 @@ type cause struct {
 	path   string // the file or directory that the API call changed; "" is everything
 }
 
-// originOf is the origin of a file if the API call changed it, else "".
-func (c cause) originOf(rel string) string {
-	if c.path == "" || rel == c.path || strings.HasPrefix(rel, c.path+"/") {
-		return c.origin
-	}
-	return ""
-}
-
 // refresh compares the job's directory with the record and updates the record. It returns the new and changed paths.
 func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) ([]string, error) {
 	j.fingerprint, j.listing, j.ownsManifest = "", nil, false // until all of this has succeeded
@@ -50,7 +43,10 @@ func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) 
 	}
 	j.ownsManifest = !j.absent && js.mayList(ctx, s, j, list, truncated)
 	seen, changed, more := j.compare(list)
-	gone := j.dropMissing(seen)
+	before := len(j.rec.Files)
+	// Stored copies of files that are gone stay: only the owner deletes those.
+	maps.DeleteFunc(j.rec.Files, func(p string, _ entry) bool { return !seen[p] })
+	gone := len(j.rec.Files) < before
 	was := j.rec.Truncated
 	j.rec.Truncated = truncated || more
 	if len(changed) > 0 {
@@ -67,7 +63,12 @@ func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) 
 	}
 	j.listed = false
 	js.save(j)
-	return pathsOf(j, changed), nil
+	paths := make([]string, len(changed))
+	for i, fi := range changed {
+		paths[i] = j.rel(fi.Path)
+	}
+	slices.Sort(paths) // the answer does not depend on the order of the directory
+	return paths, nil
 }
 
 // noDirectory reports whether err says that dir does not exist or is no directory. A missing container has the same
@@ -124,27 +125,6 @@ func (j *job) rel(p string) string {
 	return rel
 }
 
-// dropMissing drops files that are gone. Their stored copies stay: only the owner deletes those.
-func (j *job) dropMissing(seen map[string]bool) (any bool) {
-	for p := range j.rec.Files {
-		if !seen[p] {
-			delete(j.rec.Files, p)
-			any = true
-		}
-	}
-	return any
-}
-
-// pathsOf is sorted, so that the answer does not depend on the order of the directory.
-func pathsOf(j *job, list []proto.FileInfo) []string {
-	paths := make([]string, len(list))
-	for i, fi := range list {
-		paths[i] = j.rel(fi.Path)
-	}
-	slices.Sort(paths)
-	return paths
-}
-
 // recordChanged records changed files with their hash and the exec that changed them.
 func (js *Jobs) recordChanged(ctx context.Context, s session.Files, j *job, by cause, changed []proto.FileInfo) error {
 	sums, err := hash(ctx, s, changed)
@@ -155,8 +135,8 @@ func (js *Jobs) recordChanged(ctx context.Context, s session.Files, j *job, by c
 		rel := j.rel(fi.Path)
 		was, known := j.rec.Files[rel]
 		// A change of the API has its own origin and no exec, even if one ran meanwhile.
-		origin, who := by.originOf(rel), ""
-		if origin == "" {
+		origin, who := by.origin, ""
+		if origin == "" || by.path != "" && rel != by.path && !strings.HasPrefix(rel, by.path+"/") {
 			origin, who = originProduced, j.execAt(by, fi.ChangedAt.Time)
 		}
 		next := entry{Changed: fi.ChangedAt.Time, Artifact: proto.Artifact{

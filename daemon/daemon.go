@@ -225,7 +225,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		d.cfg.Log.Error("containers and tools with secrets cannot be used", "error", err)
 	}
 	cfg.Vault, cfg.Mounts = d.secrets, d.skills
-	cfg.Egress = d.egress
+	cfg.Egress = sessionProxy{d.egress}
 	if err := d.openBridge(); err != nil {
 		return err
 	}
@@ -252,6 +252,14 @@ func (d *Daemon) openSkills(books *ledger.DB) (err error) {
 	cfg.Dir, cfg.Ledger, cfg.Log = filepath.Join(d.cfg.Dir, "skills"), books, d.cfg.Log
 	d.skills, err = skills.Open(cfg)
 	return err
+}
+
+// A sessionProxy is the proxy as sessions see it.
+type sessionProxy struct{ *egress.Proxy }
+
+// Gate returns the gate of one session.
+func (p sessionProxy) Gate(n proto.Network, secrets []egress.Secret, report func(egress.Report)) session.Service {
+	return p.Proxy.Gate(n, secrets, report)
 }
 
 // openEgress checks the flags for container networks. It opens no connection and no listener.
@@ -322,7 +330,7 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 			{Name: "keys", Schedule: every, Sweep: counted(d.keys.Sweep)},
 			{Name: "tools", Schedule: every, Sweep: counted(d.tools.Sweep)},
 			{Name: "turns", Schedule: every, Sweep: func(context.Context) (map[string]int, error) {
-				removed := d.gateway.Forget(gateway.AttemptTime) + d.hosts.Forget(gateway.AttemptTime)
+				removed := d.gateway.Forget(gateway.RepeatTime) + d.hosts.Forget(gateway.RepeatTime)
 				return map[string]int{"removed": removed}, nil
 			}},
 			{Name: "calls", Schedule: every, Sweep: counted(d.bridge.Sweep)},

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"berth/code"
-	"berth/egress/egresstest"
 	"berth/proto"
 	"berth/test/daemontest"
+	"berth/test/egresstest"
 	"berth/tools/toolstore"
 )
 

@@ -1,3 +1,5 @@
+// Package authority signs certificates for hosts that secrets go to. The proxy shows them to containers. The daemon
+// keeps the authority's key.
 package egress
 
 import (

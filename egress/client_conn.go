@@ -4,16 +4,9 @@ import (
 	"bufio"
 	"context"
 	"io"
-	"net"
 	"runtime/debug"
 	"time"
 )
-
-// A Conn is a connection that a program in the container made.
-type Conn interface {
-	net.Conn
-	CloseWrite() error // ends this direction; the other one goes on
-}
 
 // A clientConn is one connection from a container.
 type clientConn struct {
@@ -27,9 +20,6 @@ type clientConn struct {
 	ready  *tunnel // the tunnel to within, for the first request; nil later
 	opened bool    // it is inside TLS that the proxy ends
 }
-
-// headBytes bounds the head of a request, which is kept in memory.
-const headBytes = 32 << 10
 
 // Serve answers one connection of the container and closes it. It returns when ctx ends, at the latest.
 func (g *Gate) Serve(ctx context.Context, c Conn) {

@@ -67,9 +67,9 @@ func (d *Dialer) DialContext(ctx context.Context, _, hostPort string) (net.Conn,
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.gate.proxy.cfg.DialTimeout)
 	defer cancel()
-	addrs, err := d.gate.check(ctx, t)
+	addrs, err := d.gate.resolve(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	return d.gate.proxy.dial(ctx, t, addrs)
+	return d.gate.proxy.resolver.Dial(ctx, t, addrs)
 }

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"berth/egress/egresstest"
 	"berth/proto"
+	"berth/test/egresstest"
 )
 
 // A site is a proxy with one gate, as a container sees it.

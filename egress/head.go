@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bufio"
 	"bytes"
 	"strings"
 
@@ -13,16 +14,19 @@ type head struct {
 	bodied bool     // it announces a body
 }
 
+// headBytes bounds the head of a request, which is kept in memory.
+const headBytes = 32 << 10
+
 var headEnd = []byte("\r\n\r\n")
 
 // readHead waits for a complete head, which stays in the reader, and checks its bytes. A head that two programs may
 // read as two different requests is refused. It fails with io.EOF at the end of the connection.
-func (v *clientConn) readHead() (head, error) {
+func readHead(r *bufio.Reader) (head, error) {
 	for seen := 0; ; {
-		if _, err := v.r.Peek(seen + 1); err != nil {
+		if _, err := r.Peek(seen + 1); err != nil {
 			return head{}, err
 		}
-		b, _ := v.r.Peek(v.r.Buffered())
+		b, _ := r.Peek(r.Buffered())
 		if err := checkBytes(b, seen); err != nil {
 			return head{}, err
 		}

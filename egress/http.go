@@ -3,6 +3,7 @@ package egress
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"berth/proto"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // http answers the requests of a connection in turn. Each is checked by itself.
@@ -38,7 +41,7 @@ func (v *clientConn) http(ctx context.Context) {
 // request answers one request and reports whether another may follow.
 func (v *clientConn) request(ctx context.Context) bool {
 	v.setHeadDeadline()
-	h, err := v.readHead()
+	h, err := readHead(v.r)
 	v.clearDeadline()
 	var r *http.Request
 	if err == nil {
@@ -56,7 +59,14 @@ func (v *clientConn) request(ctx context.Context) bool {
 	if err == nil && isWebsocket(r.Header) && r.Body != http.NoBody {
 		err = badRequest("a request for a websocket has no body")
 	}
-	p, err := v.tunnelTo(ctx, r.Method, t, err)
+	p := v.ready // the tunnel that a CONNECT opened
+	v.ready = nil
+	switch {
+	case p == nil:
+		p, err = v.open(ctx, r.Method, t, err)
+	case err != nil:
+		p.abort(err)
+	}
 	if err != nil {
 		v.sendRefusal(err)
 		return false
@@ -130,20 +140,6 @@ func (v *clientConn) destination(r *http.Request, h head) (t Target, err error) 
 	return t, h.checkHost(t, !r.ProtoAtLeast(1, 1))
 }
 
-// tunnelTo opens a tunnel, or takes the one that a CONNECT opened.
-func (v *clientConn) tunnelTo(ctx context.Context, method string, t Target, err error) (*tunnel, error) {
-	if v.ready == nil {
-		return v.open(ctx, method, t, err)
-	}
-	p := v.ready
-	v.ready = nil
-	if err != nil {
-		p.abort(err)
-		return nil, err
-	}
-	return p, nil
-}
-
 // forward sends a request through p and the answer back. It reports whether the connection can take another request.
 func (v *clientConn) forward(ctx context.Context, r *http.Request, t Target, p *tunnel) bool {
 	out := r.Clone(ctx)
@@ -163,19 +159,24 @@ func (v *clientConn) forward(ctx context.Context, r *http.Request, t Target, p *
 	if r.Body != http.NoBody {
 		out.Body = body
 	}
-	hidden, err := v.gate.swaps.at(t, v.opened).insert(out, p)
-	if err != nil {
+	used, hidden, err := v.gate.secrets.Insert(out, t, v.opened)
+	if p.used = used; err != nil {
 		p.abort(err)
 		v.sendRefusal(err)
 		return false
 	}
 	host := Conn(p)
 	transport := &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (_ net.Conn, err error) {
-			if v.opened {
-				host, err = v.gate.proxy.encrypt(ctx, t, p)
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if !v.opened {
+				return host, nil
 			}
-			return host, err
+			cfg := v.gate.proxy.cfg
+			c := tls.Client(p, &tls.Config{ServerName: t.Host(), RootCAs: cfg.Roots, NextProtos: []string{"http/1.1"}})
+			ctx, cancel := context.WithTimeout(ctx, cfg.DialTimeout)
+			defer cancel()
+			host = c
+			return host, c.HandshakeContext(ctx)
 		},
 		DisableKeepAlives:  !upgrade, // otherwise it would undo the upgrade
 		DisableCompression: true, MaxResponseHeaderBytes: 256 << 10,
@@ -190,13 +191,23 @@ func (v *clientConn) forward(ctx context.Context, r *http.Request, t Target, p *
 		v.sendRefusal(distrust(t, err))
 		return false
 	}
-	hidden.redact(res)
+	hidden.Redact(res)
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		v.switched(res, host)
 		return false
 	}
 	whole := r.Body == http.NoBody || body.whole.Load()
 	return v.answer(r, res, whole && !r.Close && r.ProtoAtLeast(1, 1))
+}
+
+// distrust is the refusal for a host that gave no answer.
+func distrust(t Target, err error) error {
+	var bad *tls.CertificateVerificationError
+	if errors.As(err, &bad) {
+		return refuse(proto.Unavailable, "untrusted",
+			"the certificate of %s is not good, so no secret is sent there: %v", t, bad.Err)
+	}
+	return refuse(proto.Unavailable, "failed", "%s did not answer as it should", t)
 }
 
 // hostHeader is the target in the form of a Host header, which omits the default port.
@@ -318,17 +329,8 @@ func (b *clientBody) Close() error { return nil }
 
 // isWebsocket reports whether the client asks for a websocket, the only protocol that may follow a plain request.
 func isWebsocket(h http.Header) bool {
-	if !strings.EqualFold(h.Get("Upgrade"), "websocket") {
-		return false
-	}
-	for _, line := range h.Values("Connection") {
-		for word := range strings.SplitSeq(line, ",") {
-			if strings.EqualFold(strings.TrimSpace(word), "upgrade") {
-				return true
-			}
-		}
-	}
-	return false
+	return strings.EqualFold(h.Get("Upgrade"), "websocket") &&
+		httpguts.HeaderValuesContainsToken(h["Connection"], "upgrade")
 }
 
 // hops are headers between two neighbours only.

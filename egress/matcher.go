@@ -44,7 +44,7 @@ type fork struct {
 // A run is a chain of nodes; each is the child of the one before.
 type run struct{ first, depth int32 }
 
-func newFinder(words []word) *matcher {
+func newMatcher(words []word) *matcher {
 	total := 1
 	for _, w := range words {
 		total += len(w.find)

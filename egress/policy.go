@@ -80,8 +80,12 @@ func parseRule(text string) (Rule, error) {
 		return Rule{}, badTarget("%.80q: a star stands for one whole label, the first: *.example.com", text)
 	}
 	host, port, err := cutPort(rest)
-	if err == nil {
-		host, err = inASCII(host)
+	switch {
+	case err != nil:
+	case strings.IndexFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) >= 0:
+		host, err = parseName(host)
+	default:
+		err = checkText(host)
 	}
 	if err != nil {
 		return Rule{}, err
@@ -94,14 +98,6 @@ func parseRule(text string) (Rule, error) {
 		err = badTarget("%.80q would let too much through; a star needs two labels behind it", text)
 	}
 	return Rule{Name: t.Name, Addr: t.Addr, Wildcard: wildcard, Port: t.Port}, err
-}
-
-// inASCII is a host in the form of a request.
-func inASCII(host string) (string, error) {
-	if strings.IndexFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) >= 0 {
-		return parseName(host)
-	}
-	return host, checkText(host)
 }
 
 // String is the rule as written in a request.
@@ -139,4 +135,20 @@ func (r Rule) fits(t Target) bool {
 	}
 	_, parent, found := strings.Cut(t.Name, ".")
 	return found && parent == r.Name
+}
+
+// covers reports whether the policy allows all that a rule allows, at least at one of its ports.
+func (p Policy) covers(r Rule) bool {
+	if p.Mode == proto.NetworkOpen {
+		return true
+	}
+	return slices.ContainsFunc(p.Rules, func(own Rule) bool {
+		if own.Port != r.Port && own.Port != 0 && r.Port != 0 || own.Port != r.Port && !isWeb(max(own.Port, r.Port)) {
+			return false
+		}
+		if own.Wildcard && !r.Wildcard {
+			return own.fits(Target{Name: r.Name, Addr: r.Addr, Port: max(own.Port, r.Port, 80)})
+		}
+		return own.Name == r.Name && own.Addr == r.Addr && own.Wildcard == r.Wildcard
+	})
 }

@@ -1,14 +1,16 @@
+// Package proxy carries the outgoing traffic of containers: it speaks HTTP and SOCKS with their programs, checks each
+// request, connects to its target, and reports it. Package egress says what is allowed; the daemon makes one Proxy, and
+// sessions call it.
 package egress
 
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"log/slog"
-	"net"
 	"net/netip"
-	"sync"
 	"time"
 
 	"berth/proto"
@@ -42,8 +44,7 @@ type Config struct {
 // A Proxy carries the outgoing traffic of all containers.
 type Proxy struct {
 	cfg      Config
-	guard    *guard
-	resolver *net.Resolver
+	resolver *Resolver
 	places   chan struct{}
 }
 
@@ -64,18 +65,8 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, invalid("network-max", "%q is not a network mode; use %q, %q or %q", cfg.Most, proto.NetworkNone,
 			proto.NetworkAllowlist, proto.NetworkOpen)
 	}
-	p := &Proxy{cfg: cfg, guard: newGuard(cfg.Private), resolver: &net.Resolver{PreferGo: true},
-		places: make(chan struct{}, cfg.All)}
-	if cfg.Resolver != "" {
-		if host, port, err := net.SplitHostPort(cfg.Resolver); err != nil || host == "" || port == "" {
-			return nil, invalid("resolver", "%.200q is not the host:port of a name server", cfg.Resolver)
-		}
-		p.resolver.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, network, cfg.Resolver)
-		}
-	}
-	return p, nil
+	resolver, err := NewResolver(cfg.Private, cfg.Resolver, cfg.Log)
+	return &Proxy{cfg: cfg, resolver: resolver, places: make(chan struct{}, cfg.All)}, err
 }
 
 // mostConnections is the default of Config.All. Each connection takes two descriptors, one to each side.
@@ -106,27 +97,35 @@ func (p *Proxy) AllowList(asked proto.Network) (proto.Network, error) {
 		if r.Name != "" {
 			continue
 		}
-		if err := p.guard.check(r.Addr); err != nil {
+		if err := p.resolver.Check(r.Addr); err != nil {
 			return wire, invalid("network.allow", "network.allow: %s", err)
 		}
 	}
 	return wire, nil
 }
 
-// A Report describes one request: when it goes out or is refused, and when it is over.
-type Report struct {
-	Began, Over bool
-	Outcome     string // proto.AuditOK, or the code of the refusal
-	Note        string // the refusal in a sentence
-	proto.AuditEgress
+// AllowSecrets checks which secrets go to which hosts, for a container with a network in the form of AllowList, and
+// normalizes the hosts.
+func (p *Proxy) AllowSecrets(n proto.Network, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret,
+	error) {
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	policy, _, err := ParsePolicy(n)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.cfg.Authority == nil:
+		return nil, proto.Errorf(proto.Unsupported, "", "network_secrets", "this daemon puts no secrets into requests")
+	}
+	return CheckSecrets(policy, asked)
 }
 
 // A Gate controls the outgoing traffic of one container. Its methods are safe for concurrent use.
 type Gate struct {
 	proxy   *Proxy
 	policy  Policy
-	swaps   placeholders
-	matcher func() *matcher // of swaps
+	secrets *Placeholders
 	tell    func(Report)
 	places  chan struct{}
 	rate    *rate.Limiter
@@ -140,8 +139,8 @@ func (p *Proxy) Gate(n proto.Network, secrets []Secret, tell func(Report)) *Gate
 	if err != nil {
 		policy = Policy{}
 	}
-	perSecond, swaps := rate.Limit(p.cfg.PerSecond), newSwaps(secrets)
-	return &Gate{proxy: p, policy: policy, swaps: swaps, matcher: sync.OnceValue(swaps.matcher), tell: tell,
+	perSecond := rate.Limit(p.cfg.PerSecond)
+	return &Gate{proxy: p, policy: policy, secrets: NewPlaceholders(secrets), tell: tell,
 		places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond)))}
 }
 
@@ -155,69 +154,37 @@ func (g *Gate) Enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// check reports whether the target may be reached, and at which addresses.
-func (g *Gate) check(ctx context.Context, t Target) ([]netip.Addr, error) {
-	p := g.proxy
+// resolve checks whether the target may be reached, and returns its addresses.
+func (g *Gate) resolve(ctx context.Context, t Target) ([]netip.Addr, error) {
 	switch {
-	case !p.cfg.Most.Covers(g.policy.Mode):
+	case !g.proxy.cfg.Most.Covers(g.policy.Mode):
 		return nil, refuse(proto.PermissionDenied, "network_max", "the daemon does not give containers the network "+
 			"%q any more", g.policy.Mode)
 	case !g.policy.Allows(t):
 		return nil, refuse(proto.PermissionDenied, "not_allowed", "%s is not on this container's list; create one "+
 			"whose network.allow has it", t)
-	case t.Name == "":
-		return []netip.Addr{t.Addr}, p.guard.check(t.Addr)
 	}
-	list, err := p.resolver.LookupNetIP(ctx, "ip", t.Name+".") // the dot prevents a search list
+	return g.proxy.resolver.Resolve(ctx, t)
+}
+
+// leaf returns a certificate for a host.
+func (p *Proxy) leaf(t Target) (*tls.Certificate, error) {
+	a, err := p.cfg.Authority()
 	if err != nil {
-		return nil, unresolved(ctx, t, err)
+		p.cfg.Log.Error("there is no authority to sign for hosts that secrets go to", "error", err)
+		return nil, err
 	}
-	// One bad address among good ones is an attack.
-	for i, a := range list {
-		if list[i] = a.Unmap(); err == nil {
-			err = p.guard.check(a)
-		}
-	}
-	if r := (*refusal)(nil); errors.As(err, &r) {
-		return nil, refuse(r.code, r.reason, "%s leads to an address that is refused: %s", t.Name, r.text)
-	}
-	return list, nil
+	return a.leaf(t)
 }
 
-func unresolved(ctx context.Context, t Target, err error) error {
-	var dns *net.DNSError
-	switch {
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return refuse(proto.NotFound, "no_such_host", "there is no host %s", t.Name)
-	case ctx.Err() != nil || errors.As(err, &dns) && dns.IsTimeout:
-		return refuse(proto.TimedOut, "resolver_timeout", "no name server answered about %s in time", t.Name)
+// TrustedPEM is the certificate of the proxy's authority, which containers with secrets trust.
+func (p *Proxy) TrustedPEM() ([]byte, error) {
+	if p.cfg.Authority == nil {
+		return nil, errors.New("there is no authority")
 	}
-	return refuse(proto.Unavailable, "resolver_failed", "%s cannot be resolved now", t.Name)
-}
-
-// dial connects to the first address that accepts. Nothing is resolved here: only checked addresses are dialled.
-func (p *Proxy) dial(ctx context.Context, t Target, list []netip.Addr) (net.Conn, error) {
-	var d net.Dialer
-	for i, a := range list {
-		one, cancel := share(ctx, len(list)-i)
-		c, err := d.DialContext(one, "tcp", netip.AddrPortFrom(a, t.Port).String())
-		cancel()
-		if err == nil {
-			return c, nil
-		}
-		p.cfg.Log.Debug("dialling for a container", "address", a, "error", err)
+	a, err := p.cfg.Authority()
+	if err != nil {
+		return nil, err
 	}
-	if ctx.Err() != nil {
-		return nil, refuse(proto.TimedOut, "dial_timeout", "%s did not answer in time", t)
-	}
-	return nil, refuse(proto.Unavailable, "unreachable", "%s cannot be reached", t)
-}
-
-// share gives an address its part of the time left, so that the others can be tried.
-func share(ctx context.Context, among int) (context.Context, context.CancelFunc) {
-	end, ok := ctx.Deadline()
-	if !ok {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, time.Until(end)/time.Duration(among))
+	return a.PEM(), nil
 }

@@ -5,15 +5,15 @@ import (
 	"net/http"
 )
 
-// A redactor replaces secrets in a host's answer by their placeholders, as in "invalid key sk-…": a model must not
-// read them. It cannot stop a host that leaks them deliberately in another form. A nil redactor hides nothing.
-type redactor struct {
+// A Redactor replaces secrets in a host's answer by their placeholders, as in "invalid key sk-…": a model must not
+// read them. It cannot stop a host that leaks them deliberately in another form. A nil Redactor hides nothing.
+type Redactor struct {
 	parts []*matcher
 	hides []bool // by a secret's number
 }
 
 // word returns a word by its number among those of all parts, counted from 1.
-func (v *redactor) word(number uint16) *word {
+func (v *Redactor) word(number uint16) *word {
 	i := int(number) - 1
 	for _, f := range v.parts {
 		if i < len(f.words) {
@@ -27,14 +27,14 @@ func (v *redactor) word(number uint16) *word {
 // A sieve replaces words in one text. Among overlapping words the first wins, then the longest. It holds back only
 // what may be the beginning of a word.
 type sieve struct {
-	redactor *redactor
+	redactor *Redactor
 	at       []int32  // position in each part of the redactor
 	kept     []byte   // read, and possibly part of a word
 	found    []uint16 // for each byte of kept, the longest word that begins there; 0 is none
 	out      []byte   // ready for the caller
 }
 
-func (v *redactor) sieve() sieve { return sieve{redactor: v, at: make([]int32, len(v.parts))} }
+func (v *Redactor) sieve() sieve { return sieve{redactor: v, at: make([]int32, len(v.parts))} }
 
 // take reads more of the text and moves what is settled to out. With last, everything is.
 func (s *sieve) take(p []byte, last bool) {
@@ -96,14 +96,14 @@ func (s *sieve) known(i int, last bool) int {
 }
 
 // hide returns a text with its secrets hidden.
-func (v *redactor) hide(text string) string {
+func (v *Redactor) hide(text string) string {
 	s := v.sieve()
 	s.take([]byte(text), true)
 	return string(s.out)
 }
 
-// redact hides the secrets in an answer. A compressed body, which was not asked for, passes unchanged.
-func (v *redactor) redact(res *http.Response) {
+// Redact hides the secrets in an answer. A compressed body, which was not asked for, passes unchanged.
+func (v *Redactor) Redact(res *http.Response) {
 	if v == nil {
 		return
 	}
@@ -118,7 +118,7 @@ func (v *redactor) redact(res *http.Response) {
 		coding != "identity" || res.Request.Method == http.MethodHead {
 		return
 	}
-	res.Body, res.ContentLength = v.over(res.Body), -1
+	res.Body, res.ContentLength = &redactedBody{sieve: v.sieve(), body: res.Body}, -1
 }
 
 // A redactedBody replaces words while it streams. An event is passed on as soon as it has arrived.
@@ -128,10 +128,6 @@ type redactedBody struct {
 	read [16 << 10]byte
 	rest []byte // of out
 	err  error  // returned after it
-}
-
-func (v *redactor) over(body io.ReadCloser) *redactedBody {
-	return &redactedBody{sieve: v.sieve(), body: body}
 }
 
 func (b *redactedBody) Close() error { return b.body.Close() }

@@ -13,12 +13,17 @@ import (
 )
 
 // redactorOf hides texts, each with its number in its place.
-func redactorOf(texts ...string) *redactor {
+func redactorOf(texts ...string) *Redactor {
 	var words []word
 	for i, text := range texts {
 		words = append(words, word{find: []byte(text), with: fmt.Appendf(nil, "<%d>", i+1), secret: -1})
 	}
-	return &redactor{parts: []*matcher{newFinder(words)}}
+	return &Redactor{parts: []*matcher{newMatcher(words)}}
+}
+
+// bodyOf returns a body with its secrets hidden.
+func (v *Redactor) bodyOf(body io.ReadCloser) io.Reader {
+	return &redactedBody{sieve: v.sieve(), body: body}
 }
 
 // However a body is cut into pieces, it comes out the same.
@@ -28,33 +33,33 @@ func TestRedactedBody(t *testing.T) {
 	want := "<1> x<2> abca b<3><1>c<1> ab"
 	for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)),
 		iotest.HalfReader(strings.NewReader(text)), iotest.DataErrReader(strings.NewReader(text))} {
-		got, err := io.ReadAll(v.over(io.NopCloser(r)))
+		got, err := io.ReadAll(v.bodyOf(io.NopCloser(r)))
 		if err != nil || string(got) != want {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	}
 	long := bytes.Repeat([]byte("0123456789abcab"), 10_000)
-	got, err := io.ReadAll(v.over(io.NopCloser(bytes.NewReader(long))))
+	got, err := io.ReadAll(v.bodyOf(io.NopCloser(bytes.NewReader(long))))
 	if err != nil || string(got) != strings.ReplaceAll(string(long), "abcab", "<1>") {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if _, err := io.ReadAll(v.over(io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)))); err != io.ErrUnexpectedEOF {
+	if _, err := io.ReadAll(v.bodyOf(io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF)))); err != io.ErrUnexpectedEOF {
 		t.Errorf("a broken body: %v", err)
 	}
 }
 
 // A word of a secret that does not go there is none, and gives way to one that does.
 func TestRedactorOfSome(t *testing.T) {
-	shared := newFinder([]word{{find: []byte("same"), with: []byte("<1>"), secret: 0},
+	shared := newMatcher([]word{{find: []byte("same"), with: []byte("<1>"), secret: 0},
 		{find: []byte("same"), with: []byte("<2>"), secret: 1}, {find: []byte("samest"), with: []byte("<3>"),
 			secret: 0}})
-	own := newFinder([]word{{find: []byte("the same"), with: []byte("<4>"), secret: -1}})
+	own := newMatcher([]word{{find: []byte("the same"), with: []byte("<4>"), secret: -1}})
 	for _, tt := range []struct {
 		hides []bool
 		want  string
 	}{{[]bool{true, true}, "<3> <1> <4>"}, {[]bool{false, true}, "<2>st <2> <4>"},
 		{[]bool{false, false}, "samest same <4>"}} {
-		v := &redactor{parts: []*matcher{shared, own}, hides: tt.hides}
+		v := &Redactor{parts: []*matcher{shared, own}, hides: tt.hides}
 		if got := v.hide("samest same the same"); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.hides, got, tt.want)
 		}
@@ -107,7 +112,7 @@ func FuzzRedactedBody(f *testing.F) {
 			for i := range all {
 				all[i].next = 0
 			}
-			v.parts = []*matcher{newFinder(all[:cut]), newFinder(all[cut:])}
+			v.parts = []*matcher{newMatcher(all[:cut]), newMatcher(all[cut:])}
 		}
 		s := v.sieve()
 		for at := 0; at < len(text); {
@@ -149,14 +154,18 @@ func heavy() map[string]struct {
 		"almost": {near, text}, "not at all": {rare, bytes.Repeat([]byte("0123456789"), 26<<10)}}
 }
 
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
+
 // redactorFor hides secrets as those of a container.
-func redactorFor(secrets []string) *redactor {
-	var s placeholders
+func redactorFor(secrets []string) *Redactor {
+	var list []Secret
 	hides := make([]bool, len(secrets))
 	for i, text := range secrets {
-		s, hides[i] = append(s, placeholder{Secret: Secret{Value: text, Placeholder: secretShown}, number: i}), true
+		list, hides[i] = append(list, Secret{Value: text, Placeholder: "berth-secret-0123456789"}), true
 	}
-	return &redactor{parts: []*matcher{s.matcher()}, hides: hides}
+	return &Redactor{parts: []*matcher{NewPlaceholders(list).matcher()}, hides: hides}
 }
 
 // Whoever chooses the secrets, the answer and its pieces does not choose how long it takes: what is a moment here was
@@ -168,13 +177,13 @@ func TestRedactionTakesNoTime(t *testing.T) {
 			for what, text := range map[string]io.Reader{"whole": bytes.NewReader(load.text),
 				"byte by byte": iotest.OneByteReader(bytes.NewReader(load.text))} {
 				began := time.Now()
-				r := readerFunc(func(p []byte) (int, error) {
+				r := readFunc(func(p []byte) (int, error) {
 					if time.Since(began) > 20*time.Second {
 						return 0, errors.New("it takes too long")
 					}
 					return text.Read(p)
 				})
-				if _, err := io.Copy(io.Discard, v.over(io.NopCloser(r))); err != nil {
+				if _, err := io.Copy(io.Discard, v.bodyOf(io.NopCloser(r))); err != nil {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
@@ -189,7 +198,7 @@ func BenchmarkRedactedBody(b *testing.B) {
 			b.SetBytes(int64(len(load.text)))
 			b.ReportAllocs()
 			for b.Loop() {
-				_, _ = io.Copy(io.Discard, v.over(io.NopCloser(bytes.NewReader(load.text))))
+				_, _ = io.Copy(io.Discard, v.bodyOf(io.NopCloser(bytes.NewReader(load.text))))
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,21 +32,13 @@ func refusalOf(err error) *refusal {
 	return refuse(proto.Unavailable, "failed", "the host did not answer as it should")
 }
 
-// status is the refusal's in HTTP.
-func (r *refusal) status() int {
-	switch r.code {
-	case proto.InvalidArgument:
-		return http.StatusBadRequest
-	case proto.PermissionDenied:
-		return http.StatusForbidden
-	case proto.TooLarge:
-		return http.StatusRequestHeaderFieldsTooLarge
-	case proto.TimedOut:
-		return http.StatusGatewayTimeout
-	case proto.Unsupported:
-		return http.StatusNotImplemented
-	}
-	return http.StatusBadGateway
+// refusalStatus maps codes to HTTP statuses. The status of all other codes is 502.
+var refusalStatus = map[proto.Code]int{
+	proto.InvalidArgument:  http.StatusBadRequest,
+	proto.PermissionDenied: http.StatusForbidden,
+	proto.TooLarge:         http.StatusRequestHeaderFieldsTooLarge,
+	proto.TimedOut:         http.StatusGatewayTimeout,
+	proto.Unsupported:      http.StatusNotImplemented,
 }
 
 // answer is the refusal as an HTTP response, after which the connection is closed. The sentence is also in the status
@@ -59,5 +52,5 @@ func (r *refusal) answer() []byte {
 	}, r.text)
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nProxy-Status: "+
 		"berth; error=%s\r\nConnection: close\r\n\r\n%s\n",
-		r.status(), text, len(text)+1, r.reason, text)
+		cmp.Or(refusalStatus[r.code], http.StatusBadGateway), text, len(text)+1, r.reason, text)
 }

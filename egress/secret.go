@@ -1,3 +1,5 @@
+// Package placeholder puts network secrets in the place of their placeholders in requests, and hides the secrets in
+// answers. The proxy calls it for each request.
 package egress
 
 import (
@@ -8,17 +10,12 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 
 	"berth/proto"
 
 	"golang.org/x/net/http/httpguts"
 )
-
-// A Secret replaces its placeholder in requests. Code in the container has the placeholder only.
-type Secret struct {
-	Name, Placeholder, Value string
-	Hosts                    []string // as AllowSecrets returned them
-}
 
 // Bounds of a container's secrets.
 const (
@@ -28,19 +25,9 @@ const (
 	minSecretValue = 4       // shorter values would occur in every answer
 )
 
-// AllowSecrets checks which secrets go to which hosts, for a container with a network in the form of AllowList, and
-// normalizes the hosts.
-func (p *Proxy) AllowSecrets(n proto.Network, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret,
-	error) {
-	if len(asked) == 0 {
-		return nil, nil
-	}
-	policy, _, err := ParsePolicy(n)
+// CheckSecrets checks which secrets go to which hosts, for a container with this policy, and normalizes the hosts.
+func CheckSecrets(policy Policy, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret, error) {
 	switch {
-	case err != nil:
-		return nil, err
-	case p.cfg.Authority == nil:
-		return nil, proto.Errorf(proto.Unsupported, "", "network_secrets", "this daemon puts no secrets into requests")
 	case !policy.Mode.Covers(proto.NetworkAllowlist):
 		return nil, invalid("network_secrets", "network_secrets are for a container with a network, and this has "+
 			"none; set network, or give them as secrets")
@@ -50,7 +37,7 @@ func (p *Proxy) AllowSecrets(n proto.Network, asked map[string]proto.NetworkSecr
 	}
 	granted := map[string]proto.NetworkSecret{}
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
-		s := asked[name]
+		s, err := asked[name], error(nil)
 		if s.Hosts, err = checkSecret(policy, name, s); err != nil {
 			return nil, err
 		}
@@ -87,20 +74,10 @@ func checkSecret(policy Policy, name string, s proto.NetworkSecret) (hosts []str
 	return hosts, nil
 }
 
-// covers reports whether the policy allows all that a rule allows, at least at one of its ports.
-func (p Policy) covers(r Rule) bool {
-	if p.Mode == proto.NetworkOpen {
-		return true
-	}
-	return slices.ContainsFunc(p.Rules, func(own Rule) bool {
-		if own.Port != r.Port && own.Port != 0 && r.Port != 0 || own.Port != r.Port && !isWeb(max(own.Port, r.Port)) {
-			return false
-		}
-		if own.Wildcard && !r.Wildcard {
-			return own.fits(Target{Name: r.Name, Addr: r.Addr, Port: max(own.Port, r.Port, 80)})
-		}
-		return own.Name == r.Name && own.Addr == r.Addr && own.Wildcard == r.Wildcard
-	})
+// Placeholders are all secrets of a container.
+type Placeholders struct {
+	all     []placeholder
+	matcher func() *matcher // finds all of them; made at the first use
 }
 
 // A placeholder is a secret with the rules for its hosts.
@@ -110,10 +87,9 @@ type placeholder struct {
 	rules  []Rule
 }
 
-// placeholders are all secrets of a container. Without secrets they cost nothing.
-type placeholders []placeholder
-
-func newSwaps(list []Secret) (s placeholders) {
+// NewPlaceholders returns the secrets of a container, in the form of CheckSecrets.
+func NewPlaceholders(list []Secret) *Placeholders {
+	s := &Placeholders{}
 	for i, secret := range list {
 		one := placeholder{Secret: secret, number: i}
 		for _, text := range secret.Hosts {
@@ -121,18 +97,16 @@ func newSwaps(list []Secret) (s placeholders) {
 				one.rules = append(one.rules, r)
 			}
 		}
-		s = append(s, one)
+		s.all = append(s.all, one)
 	}
+	s.matcher = sync.OnceValue(func() *matcher {
+		var words []word
+		for _, one := range s.all {
+			words = appendForms(words, one.Value, one.Placeholder, one.number)
+		}
+		return newMatcher(words)
+	})
 	return s
-}
-
-// matcher finds all of them.
-func (s placeholders) matcher() *matcher {
-	var words []word
-	for _, one := range s {
-		words = appendForms(words, one.Value, one.Placeholder, one.number)
-	}
-	return newFinder(words)
 }
 
 // appendForms adds a text as it is, and in its JSON and URL forms.
@@ -150,11 +124,10 @@ func appendForms(words []word, text, with string, secret int) []word {
 // at returns the secrets that go to a target. In clear text a secret goes only where its list names the port: a plain
 // "example.com" does not allow eavesdropping. Naming port 443 does not either, whatever protocol the code speaks
 // there.
-func (s placeholders) at(t Target, encrypted bool) (some placeholders) {
-	for _, one := range s {
+func (s *Placeholders) at(t Target, encrypted bool) (some []placeholder) {
+	for _, one := range s.all {
 		if slices.ContainsFunc(one.rules, func(r Rule) bool {
-			return r.fits(t) && (encrypted || r.Port != 0 &&
-				r.Port != 443)
+			return r.fits(t) && (encrypted || r.Port != 0 && r.Port != 443)
 		}) {
 			some = append(some, one)
 		}
@@ -162,52 +135,61 @@ func (s placeholders) at(t Target, encrypted bool) (some placeholders) {
 	return some
 }
 
+// GoTo reports whether secrets go to a target over TLS.
+func (s *Placeholders) GoTo(t Target) bool { return len(s.at(t, true)) > 0 }
+
 // maxFilled bounds the bytes inserted into one request, however often it repeats a placeholder. Hosts accept no
 // longer head.
 const maxFilled = 64 << 10
 
 // A filling inserts secrets into one request.
 type filling struct {
-	placeholders
-	room int    // bytes that may still be inserted; negative if they did not suffice
-	used []bool // by index of the placeholder
-	own  []word // words to hide for this request alone
+	secrets []placeholder
+	room    int    // bytes that may still be inserted; negative if they did not suffice
+	used    []bool // by index of the placeholder
+	own     []word // words to hide for this request alone
 }
 
-// insert replaces the placeholders in a request: in headers, in a password for Basic authentication, in path and
-// query. A body is sent unchanged. The returned redactor removes the secrets from the answer.
-func (s placeholders) insert(out *http.Request, p *tunnel) (*redactor, error) {
-	if len(s) == 0 {
-		return nil, nil
+// Insert replaces the placeholders in a request to a target: in headers, in a password for Basic authentication, in
+// path and query. A body is sent unchanged. Insert returns the names of the secrets that it inserted. The redactor
+// removes the secrets from the answer.
+func (s *Placeholders) Insert(out *http.Request, t Target, encrypted bool) (used []string, hide *Redactor, err error) {
+	secrets := s.at(t, encrypted)
+	if len(secrets) == 0 {
+		return nil, nil, nil
 	}
-	f := &filling{placeholders: s, room: maxFilled, used: make([]bool, len(s))}
+	f := &filling{secrets: secrets, room: maxFilled, used: make([]bool, len(secrets))}
 	for name, lines := range out.Header {
 		for i, line := range lines {
 			lines[i] = f.header(name, line)
 		}
 	}
-	f.url(out.URL)
+	path := out.URL.EscapedPath()
+	if fresh := f.put(path, url.PathEscape); fresh != path {
+		out.URL.Path, out.URL.RawPath = f.put(out.URL.Path, asItIs), fresh
+	}
+	out.URL.RawQuery = f.put(out.URL.RawQuery, url.QueryEscape)
 	if f.room < 0 {
-		return nil, refuse(proto.TooLarge, "head_too_large", "the request would have more than %d bytes of secrets "+
-			"in it; use their placeholders in fewer places", maxFilled)
+		return nil, nil, refuse(proto.TooLarge, "head_too_large", "the request would have more than %d bytes of "+
+			"secrets in it; use their placeholders in fewer places", maxFilled)
 	}
 	out.Header.Set("Accept-Encoding", "identity") // otherwise the answer could not be searched
-	hide := &redactor{hides: make([]bool, len(p.gate.swaps)), parts: []*matcher{p.gate.matcher()}}
-	for i, one := range s {
+	hide = &Redactor{hides: make([]bool, len(s.all)), parts: []*matcher{s.matcher()}}
+	for i, one := range secrets {
 		hide.hides[one.number] = true
 		if f.used[i] {
-			p.used = append(p.used, one.Name)
+			used = append(used, one.Name)
 		}
 	}
 	if len(f.own) > 0 {
-		hide.parts = append(hide.parts, newFinder(f.own))
+		hide.parts = append(hide.parts, newMatcher(f.own))
 	}
-	return hide, nil
+	return used, hide, nil
 }
 
 // put returns a text with secrets inserted.
 func (f *filling) put(text string, escape func(string) string) string {
-	for i, one := range f.placeholders {
+	for i, one := range f.secrets {
 		n := strings.Count(text, one.Placeholder)
 		if n == 0 {
 			continue
@@ -239,13 +221,4 @@ func (f *filling) header(name, line string) string {
 	fresh = base64.StdEncoding.EncodeToString([]byte(fresh))
 	f.own = appendForms(f.own, fresh, code, -1)
 	return kind + " " + fresh
-}
-
-// url inserts secrets into a path and a query.
-func (f *filling) url(u *url.URL) {
-	path := u.EscapedPath()
-	if fresh := f.put(path, url.PathEscape); fresh != path {
-		u.Path, u.RawPath = f.put(u.Path, asItIs), fresh
-	}
-	u.RawQuery = f.put(u.RawQuery, url.QueryEscape)
 }

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -30,11 +31,18 @@ const (
 
 // socks answers a connection that speaks SOCKS 5.
 func (v *clientConn) socks(ctx context.Context) {
-	if v.shakeHands() != nil {
+	var methods [255]byte
+	if _, err := io.ReadFull(v.r, methods[:2]); err != nil {
+		return
+	}
+	if _, err := io.ReadFull(v.r, methods[:methods[1]]); err != nil {
+		return
+	}
+	if _, err := v.conn.Write([]byte{socksVersion, 0}); err != nil { // no authentication is needed
 		return
 	}
 	t, err := v.socksTarget()
-	if err != nil && !isRefusal(err) {
+	if err != nil && !errors.As(err, new(*refusal)) {
 		return // it has gone
 	}
 	v.clearDeadline()
@@ -47,24 +55,6 @@ func (v *clientConn) socks(ctx context.Context) {
 	if v.sendSocks(socksDone) == nil {
 		v.tunnel(ctx, t, p)
 	}
-}
-
-func isRefusal(err error) bool {
-	_, ok := err.(*refusal)
-	return ok
-}
-
-// shakeHands reads the client's methods and answers that no authentication is needed.
-func (v *clientConn) shakeHands() error {
-	var b [255]byte
-	if _, err := io.ReadFull(v.r, b[:2]); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(v.r, b[:b[1]]); err != nil {
-		return err
-	}
-	_, err := v.conn.Write([]byte{socksVersion, 0})
-	return err
 }
 
 // socksTarget reads what the client asks for.

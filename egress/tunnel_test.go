@@ -78,15 +78,6 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// A hello that hides a second name is refused.
-func TestEncryptedHello(t *testing.T) {
-	err := checkHello(&tls.ClientHelloInfo{ServerName: "a.example", Extensions: []uint16{0, echExtension}},
-		Target{Name: "a.example", Port: 443})
-	if err == nil || refusalOf(err).reason != "encrypted_hello" {
-		t.Error(err)
-	}
-}
-
 // HTTP inside a tunnel is read like any other: its Host header must be the target's, in each request.
 func TestHTTPInTunnel(t *testing.T) {
 	name, port := echo(t)

@@ -5,67 +5,9 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 
 	"berth/state/ledger"
 )
-
-// claims serialise work on one content. Between placing a content and counting it, no other goroutine may decide that
-// it is unused. A claim is held across I/O; the mutex is not.
-type claims struct {
-	mu   sync.Mutex // guards held
-	held map[string]chan struct{}
-}
-
-// acquire waits for the claim on a content. The returned function releases it.
-func (c *claims) acquire(ctx context.Context, hash string) (release func(), err error) {
-	for {
-		c.mu.Lock()
-		busy, ok := c.held[hash]
-		if !ok {
-			c.held[hash] = make(chan struct{})
-			c.mu.Unlock()
-			return func() { c.release(hash) }, nil
-		}
-		c.mu.Unlock()
-		select {
-		case <-busy:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-func (c *claims) release(hash string) {
-	c.mu.Lock()
-	busy := c.held[hash]
-	delete(c.held, hash)
-	c.mu.Unlock()
-	close(busy)
-}
-
-// place moves a complete temporary file to its content's name and makes that durable. If the content exists, place
-// does nothing. It replaces a damaged content, which repairs all its records.
-func (s *Store) place(tmp, hash string, size int64) error {
-	if s.hasBlob(hash, size) {
-		return nil
-	}
-	if err := ledger.SyncPath(tmp); err != nil {
-		return diskError("storing the upload", err)
-	}
-	if err := os.Rename(tmp, s.blobPath(hash)); err != nil {
-		return diskError("storing the upload", err)
-	}
-	if err := ledger.SyncPath(s.blobDir()); err != nil {
-		return diskError("storing the upload", err)
-	}
-	return nil
-}
-
-func (s *Store) hasBlob(hash string, size int64) bool {
-	fi, err := os.Lstat(s.blobPath(hash))
-	return err == nil && fi.Mode().IsRegular() && fi.Size() == size
-}
 
 // dropContent removes a content that no record counts and returns how many bytes that freed. It finishes even if the
 // caller has gone. On failure the content stays for the next Sweep.
@@ -78,7 +20,7 @@ func (s *Store) dropContent(ctx context.Context, hash string) int64 {
 }
 
 func (s *Store) tryDropContent(ctx context.Context, hash string) (removed bool, freed int64, err error) {
-	release, err := s.claims.acquire(ctx, hash)
+	release, err := s.contents.Lock(ctx, hash)
 	if err != nil {
 		return false, 0, err
 	}
@@ -120,7 +62,14 @@ func (s *Store) removeStrays(ctx context.Context) (n int, freed int64, err error
 	for ctx.Err() == nil {
 		names, err := dir.Readdirnames(1024)
 		for _, name := range names {
-			removed, size, err := s.removeStray(ctx, name)
+			needed, err := s.needed(name) // checked without the lock first, since nearly every content is needed
+			if err != nil {
+				return n, freed, err
+			}
+			if needed {
+				continue
+			}
+			removed, size, err := s.tryDropContent(ctx, name)
 			if err != nil {
 				return n, freed, err
 			}
@@ -136,12 +85,4 @@ func (s *Store) removeStrays(ctx context.Context) (n int, freed int64, err error
 		}
 	}
 	return n, freed, ctx.Err()
-}
-
-// removeStray checks without a claim first, since nearly every content is needed.
-func (s *Store) removeStray(ctx context.Context, hash string) (bool, int64, error) {
-	if needed, err := s.needed(hash); err != nil || needed {
-		return false, 0, err
-	}
-	return s.tryDropContent(ctx, hash)
 }

@@ -23,7 +23,10 @@ type account struct {
 
 // reserve takes n bytes or fails with QuotaExceeded.
 func (a *account) reserve(p payer, n int64) error {
-	most := a.limitOf(p.key)
+	var most int64 // of the key
+	if a.keyLimit != nil && p.key != "" {
+		most = a.keyLimit(p.key)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.limit > 0 && a.used[p.owner]+n > a.limit {
@@ -37,13 +40,6 @@ func (a *account) reserve(p payer, n int64) error {
 	a.used[p.owner] += n
 	a.byKey[p.key] += n
 	return nil
-}
-
-func (a *account) limitOf(key string) int64 {
-	if a.keyLimit == nil || key == "" {
-		return 0
-	}
-	return a.keyLimit(key)
 }
 
 func (a *account) release(p payer, n int64) {

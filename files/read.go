@@ -52,22 +52,17 @@ func (s *Store) Open(_ context.Context, owner, id string) (io.ReadSeekCloser, pr
 	}
 	f, err := os.Open(s.blobPath(rec.SHA256))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, rec.stored(), s.vanished(op, owner, id)
+		if _, err := s.get(op, owner, id); err != nil {
+			return nil, rec.stored(), err // it was deleted meanwhile
+		}
+		s.log.Error("file store: content is missing", "file", id)
+		return nil, rec.stored(), proto.Errorf(proto.Internal, op, id,
+			"The content of file `%s` is lost; delete the file and upload it again.", id)
 	}
 	if err != nil {
 		return nil, rec.stored(), fmt.Errorf("opening the content of %s: %w", id, err)
 	}
 	return f, rec.stored(), nil
-}
-
-// vanished distinguishes a concurrent delete from lost content.
-func (s *Store) vanished(op, owner, id string) error {
-	if _, err := s.get(op, owner, id); err != nil {
-		return err
-	}
-	s.log.Error("file store: content is missing", "file", id)
-	return proto.Errorf(proto.Internal, op, id,
-		"The content of file `%s` is lost; delete the file and upload it again.", id)
 }
 
 // A Query selects files. IDs excludes Limit and the cursors; AfterID and BeforeID exclude each other.

@@ -1,7 +1,6 @@
 package files
 
 import (
-	"encoding/json"
 	"time"
 
 	"berth/proto"
@@ -145,15 +144,4 @@ func notFound(op, id string) error {
 		id = id[:longestShownID] + "…"
 	}
 	return proto.Errorf(proto.NotFound, op, id, "File `%s` not found.", id)
-}
-
-func scanRecords(tx *ledger.Tx, fn func(record)) error {
-	return tx.Scan(bucketFiles, "", func(_ string, data []byte) (bool, error) {
-		var rec record
-		if err := json.Unmarshal(data, &rec); err != nil {
-			return false, err
-		}
-		fn(rec)
-		return true, nil
-	})
 }

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"berth/files/filename"
+	"berth/files/intake"
 	"berth/proto"
 	"berth/state/ledger"
 )
@@ -22,13 +24,26 @@ const (
 // An Upload describes a file, except for its bytes.
 type Upload struct {
 	Owner        string        // required
-	Filename     string        // only the last path component is kept; see CleanName
+	Filename     string        // only the last path component is kept; see filename.Clean
 	MIMEType     string        // empty: detected from the content
 	ExpiresIn    time.Duration // 0: kept until deleted; else MinExpiresIn to MaxExpiresIn
 	Downloadable bool          // made by code rather than uploaded
 	Scope        string        // container that made it
 	// size if it is known in advance, so that a huge sparse file is refused early; 0: unknown
 	SizeBytes int64
+}
+
+// check refuses what can be refused before the bytes arrive.
+func (up Upload) check() error {
+	if up.ExpiresIn != 0 && (up.ExpiresIn < MinExpiresIn || up.ExpiresIn > MaxExpiresIn) {
+		return proto.Errorf(proto.InvalidArgument, "upload", "expires_in_seconds",
+			"expires_in_seconds must be between %d and %d.", int(MinExpiresIn.Seconds()), int(MaxExpiresIn.Seconds()))
+	}
+	if err := filename.CheckMIMEType(up.MIMEType); err != nil {
+		return err
+	}
+	_, err := filename.Clean(up.Filename, up.MIMEType)
+	return err
 }
 
 // A Staged file has arrived completely but is not committed. Its Upload, except for the Owner, may be filled in until
@@ -78,6 +93,136 @@ func (s *Store) Stage(ctx context.Context, up Upload, r io.Reader) (*Staged, err
 	return st, nil
 }
 
+var errClosed = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down; try again when it is back.")
+
+// begin registers an upload, unless the store is closed.
+func (s *Store) begin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	s.active.Add(1)
+	return nil
+}
+
+// fill streams r to a temporary file. It checks the bytes against the limits as they arrive.
+func (st *Staged) fill(ctx context.Context, r io.Reader) error {
+	f, err := os.CreateTemp(st.store.tmpDir(), "upload-*")
+	if err != nil {
+		return diskError("making room for the upload", err)
+	}
+	defer f.Close()
+	st.path = f.Name()
+	st.sum, err = intake.Copy(f, r, func(p []byte) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, limit := int64(len(p)), st.store.cfg.MaxFileBytes
+		switch {
+		case n == 0: // no bytes are allowed even for an owner over its quota
+			return nil
+		case st.size+n > limit:
+			return proto.Errorf(proto.TooLarge, "upload", "file", "The file is larger than the limit of %d bytes.", limit)
+		}
+		if err := st.store.account.reserve(st.payer(), n); err != nil {
+			return err
+		}
+		st.held, st.size = st.held+n, st.size+n
+		st.head = append(st.head, p[:min(len(p), filename.SniffBytes-len(st.head))]...)
+		return nil
+	})
+	return diskError("", err)
+}
+
+// Commit makes the file exist: first the content, then the record.
+func (st *Staged) Commit(ctx context.Context) (proto.StoredFile, error) {
+	rec, err := st.record()
+	if err != nil {
+		return proto.StoredFile{}, err
+	}
+	release, err := st.store.contents.Lock(ctx, rec.SHA256)
+	if err != nil {
+		return proto.StoredFile{}, err
+	}
+	err = st.publish(rec)
+	release()
+	if err != nil {
+		st.store.dropContent(ctx, rec.SHA256)
+		return proto.StoredFile{}, err
+	}
+	st.held = 0 // the bytes now belong to the file
+	st.Close()
+	return rec.stored(), nil
+}
+
+// record completes the file's record. It makes the ID last, so IDs sort by the time of the commit, however long the
+// upload took.
+func (st *Staged) record() (record, error) {
+	up, now := st.Upload, st.store.now()
+	if err := up.check(); err != nil {
+		return record{}, err
+	}
+	if up.MIMEType == "" {
+		up.MIMEType = filename.Detect(st.head, up.Filename)
+	}
+	name, err := filename.Clean(up.Filename, up.MIMEType)
+	if err != nil {
+		return record{}, err
+	}
+	rec := record{
+		ID: proto.NewID(proto.FilePrefix), Owner: up.Owner, Key: st.key, Filename: name, MIMEType: up.MIMEType,
+		SizeBytes: st.size, SHA256: st.sum, CreatedAt: now, Downloadable: up.Downloadable, Scope: up.Scope,
+	}
+	if up.ExpiresIn > 0 {
+		rec.ExpiresAt = now.Add(up.ExpiresIn)
+	}
+	return rec, nil
+}
+
+// publish places the content and writes the record. The caller holds the lock of the content.
+func (st *Staged) publish(rec record) error {
+	if err := st.store.place(st.path, rec.SHA256, rec.SizeBytes); err != nil {
+		return err
+	}
+	return st.store.cfg.Ledger.Update(func(tx *ledger.Tx) error { return insert(tx, rec) })
+}
+
+// place moves a complete temporary file to its content's name and makes that durable. If the content exists, place
+// does nothing. It replaces a damaged content, which repairs all its records.
+func (s *Store) place(tmp, hash string, size int64) error {
+	if s.hasBlob(hash, size) {
+		return nil
+	}
+	if err := ledger.SyncPath(tmp); err != nil {
+		return diskError("storing the upload", err)
+	}
+	if err := os.Rename(tmp, s.blobPath(hash)); err != nil {
+		return diskError("storing the upload", err)
+	}
+	if err := ledger.SyncPath(s.blobDir()); err != nil {
+		return diskError("storing the upload", err)
+	}
+	return nil
+}
+
+func (s *Store) hasBlob(hash string, size int64) bool {
+	fi, err := os.Lstat(s.blobPath(hash))
+	return err == nil && fi.Mode().IsRegular() && fi.Size() == size
+}
+
+// diskError distinguishes a full disk, which an operator can fix, from a broken one. doing is put before other errors.
+func diskError(doing string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return proto.Errorf(proto.Unavailable, "upload", "",
+			"The daemon's disk is full; its operator has to make room.")
+	}
+	if err == nil || doing == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
 // Close removes a staged file that was not committed. It may be called after Commit, and twice.
 func (st *Staged) Close() {
 	if st.done {
@@ -92,90 +237,3 @@ func (st *Staged) Close() {
 }
 
 func (st *Staged) payer() payer { return payer{st.Upload.Owner, st.key} }
-
-// fill streams r to a temporary file.
-func (st *Staged) fill(ctx context.Context, r io.Reader) error {
-	f, err := os.CreateTemp(st.store.tmpDir(), "upload-*")
-	if err != nil {
-		return diskError("making room for the upload", err)
-	}
-	defer f.Close()
-	st.path = f.Name()
-	return st.take(ctx, f, r)
-}
-
-// Commit makes the file exist: first the content, then the record.
-func (st *Staged) Commit(ctx context.Context) (proto.StoredFile, error) {
-	rec, err := st.record()
-	if err != nil {
-		return proto.StoredFile{}, err
-	}
-	s := st.store
-	release, err := s.claims.acquire(ctx, rec.SHA256)
-	if err != nil {
-		return proto.StoredFile{}, err
-	}
-	err = st.publish(rec)
-	release()
-	if err != nil {
-		s.dropContent(ctx, rec.SHA256)
-		return proto.StoredFile{}, err
-	}
-	st.held = 0 // the bytes now belong to the file
-	st.Close()
-	return rec.stored(), nil
-}
-
-// publish does both steps of Commit. The caller holds the claim on the content.
-func (st *Staged) publish(rec record) error {
-	if err := st.store.place(st.path, rec.SHA256, rec.SizeBytes); err != nil {
-		return err
-	}
-	return st.store.cfg.Ledger.Update(func(tx *ledger.Tx) error { return insert(tx, rec) })
-}
-
-// record completes the file's record. It makes the ID last, so IDs sort by the time of the commit, however long the
-// upload took.
-func (st *Staged) record() (record, error) {
-	up, now := st.Upload, st.store.now()
-	if err := up.check(); err != nil {
-		return record{}, err
-	}
-	if up.MIMEType == "" {
-		up.MIMEType = detect(st.head, up.Filename)
-	}
-	name, err := CleanName(up.Filename, up.MIMEType)
-	if err != nil {
-		return record{}, err
-	}
-	rec := record{
-		ID: proto.NewID(proto.FilePrefix), Owner: up.Owner, Key: st.key, Filename: name, MIMEType: up.MIMEType,
-		SizeBytes: st.size, SHA256: st.sum, CreatedAt: now, Downloadable: up.Downloadable, Scope: up.Scope,
-	}
-	if up.ExpiresIn > 0 {
-		rec.ExpiresAt = now.Add(up.ExpiresIn)
-	}
-	return rec, nil
-}
-
-// check refuses what can be refused before the bytes arrive.
-func (up Upload) check() error {
-	if up.ExpiresIn != 0 && (up.ExpiresIn < MinExpiresIn || up.ExpiresIn > MaxExpiresIn) {
-		return proto.Errorf(proto.InvalidArgument, "upload", "expires_in_seconds",
-			"expires_in_seconds must be between %d and %d.", int(MinExpiresIn.Seconds()), int(MaxExpiresIn.Seconds()))
-	}
-	if err := checkMIMEType(up.MIMEType); err != nil {
-		return err
-	}
-	_, err := CleanName(up.Filename, up.MIMEType)
-	return err
-}
-
-// diskError distinguishes a full disk, which an operator can fix, from a broken one.
-func diskError(doing string, err error) error {
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return proto.Errorf(proto.Unavailable, "upload", "",
-			"The daemon's disk is full; its operator has to make room.")
-	}
-	return fmt.Errorf("%s: %w", doing, err)
-}

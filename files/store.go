@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"berth/proto"
+	"berth/state/keylock"
 	"berth/state/ledger"
 )
 
@@ -30,9 +31,11 @@ type Config struct {
 
 // A Store holds stored files. It is safe for concurrent use.
 type Store struct {
-	cfg       Config
-	log       *slog.Logger
-	claims    claims
+	cfg Config
+	log *slog.Logger
+	// contents locks each content by its hash. Between placing a content and counting it, no other goroutine may decide
+	// that the content is unused.
+	contents  keylock.Set
 	account   account
 	recovered Recovered
 
@@ -50,9 +53,12 @@ type Recovered struct {
 
 // Open opens the store in cfg.Dir. It makes disk and ledger agree after a crash and logs what it did.
 func Open(cfg Config) (*Store, error) {
-	s := &Store{cfg: cfg.withDefaults()}
-	s.log = s.cfg.Log
-	s.claims.held = map[string]chan struct{}{}
+	cfg.MaxFileBytes = cmp.Or(cfg.MaxFileBytes, DefaultMaxFileBytes)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Store{cfg: cfg, log: cfg.Log}
 	for _, dir := range []string{s.tmpDir(), s.blobDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, fmt.Errorf("making the file store's directory: %w", err)
@@ -62,19 +68,6 @@ func Open(cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("checking the file store: %w", err)
 	}
 	return s, nil
-}
-
-func (c Config) withDefaults() Config {
-	if c.MaxFileBytes == 0 {
-		c.MaxFileBytes = DefaultMaxFileBytes
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	return c
 }
 
 func (s *Store) tmpDir() string           { return filepath.Join(s.cfg.Dir, "tmp") }
@@ -102,9 +95,14 @@ func (s *Store) Close() error {
 
 // recover removes what a crash left and sums up the usage of each owner and key.
 func (s *Store) recover() error {
-	uploads, err := removeAll(s.tmpDir())
+	uploads, err := os.ReadDir(s.tmpDir())
 	if err != nil {
 		return err
+	}
+	for _, e := range uploads {
+		if err := os.RemoveAll(filepath.Join(s.tmpDir(), e.Name())); err != nil {
+			return err
+		}
 	}
 	strays, _, err := s.removeStrays(context.Background())
 	if err != nil {
@@ -112,25 +110,9 @@ func (s *Store) recover() error {
 	}
 	s.account = account{limit: s.cfg.QuotaBytes, keyLimit: s.cfg.KeyQuota, used: map[string]int64{},
 		byKey: map[string]int64{}}
-	missing, err := s.inspect()
-	if err != nil {
-		return err
-	}
-	s.recovered = Recovered{Uploads: uploads, Strays: strays, Missing: missing}
-	if uploads+strays > 0 {
-		s.log.Info("file store: removed what a crash left", "uploads", uploads, "contents", strays)
-	}
-	for _, id := range missing {
-		s.log.Error("file store: content is missing or damaged; delete the file or upload it again", "file", id)
-	}
-	return nil
-}
-
-// inspect reads all records. It sums up the bytes that each owner and key uses, and returns the IDs whose content is
-// not as recorded.
-func (s *Store) inspect() (missing []string, err error) {
+	var missing []string // IDs whose content is not as recorded
 	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		return scanRecords(tx, func(rec record) {
+		return ledger.Each(tx, bucketFiles, "", func(_ string, rec record) {
 			if rec.Dropped {
 				return
 			}
@@ -141,32 +123,15 @@ func (s *Store) inspect() (missing []string, err error) {
 			}
 		})
 	})
-	return missing, err
-}
-
-// removeAll empties a directory of plain files.
-func removeAll(dir string) (int, error) {
-	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-			return 0, err
-		}
+	s.recovered = Recovered{Uploads: len(uploads), Strays: strays, Missing: missing}
+	if len(uploads)+strays > 0 {
+		s.log.Info("file store: removed what a crash left", "uploads", len(uploads), "contents", strays)
 	}
-	return len(entries), nil
-}
-
-var errClosed = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting down; try again when it is back.")
-
-// begin registers an upload, unless the store is closed.
-func (s *Store) begin() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errClosed
+	for _, id := range missing {
+		s.log.Error("file store: content is missing or damaged; delete the file or upload it again", "file", id)
 	}
-	s.active.Add(1)
 	return nil
 }

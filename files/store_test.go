@@ -314,6 +314,7 @@ func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return l
 // TestBlocksStayInOrder checks that the stored content equals the upload, although several goroutines write and hash
 // blocks.
 func TestBlocksStayInOrder(t *testing.T) {
+	const blockBytes, blocks = 256 << 10, 6 // as in package intake
 	b := newBench(t, Config{})
 	content := make([]byte, 5*blocks*blockBytes/2+1)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content) // never fails

@@ -2,10 +2,8 @@ package gateway
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 
-	"berth/proto"
 	"berth/state/ledger"
 )
 
@@ -59,25 +57,6 @@ func (t *turn) writeRecord(begun string) {
 	}
 }
 
-// resumeJournal gives up the call that was running when an earlier daemon ended. It does not give up a command: a
-// command has an idempotency key, so running the call again returns the result of the first run.
-func (t *turn) resumeJournal() error {
-	rec := t.journal.saved
-	if rec == nil {
-		return nil
-	}
-	t.journal.saved = nil
-	pending := t.progress.pending
-	i := slices.IndexFunc(pending, func(c Call) bool { return c.ID == rec.Begun && c.Tool != Bash })
-	if i < 0 {
-		return nil
-	}
-	c := pending[i]
-	t.progress.pending = slices.Delete(pending, i, i+1)
-	return t.conv.Add(c, t.failCall(c, proto.Errorf(proto.Unavailable, "", c.ID,
-		"the daemon was restarted while the call ran")))
-}
-
 // readRecord returns the record of a turn, or nil if there is none.
 func (g *Gateway) readRecord(key string) *turnRecord {
 	var rec turnRecord
@@ -120,11 +99,11 @@ func (g *Gateway) eraseRecord(key string) {
 // dropRecord deletes the record of a turn that was not repeated. It also deletes the turn's container if the client
 // was not told the container's ID. The caller holds mu, so the record is deleted before a new turn with the same key
 // writes its own.
-func (as *attempts) dropRecord(key string, rec turnRecord) {
-	as.g.eraseRecord(key)
-	as.deletes.Go(func() {
-		if c, _ := as.g.cfg.Containers.Find(rec.Owner, rec.Container); c != nil && rec.Made && !rec.Heard {
-			as.g.deleteContainer(c)
+func (g *Gateway) dropRecord(key string, rec turnRecord) {
+	g.eraseRecord(key)
+	g.deletes.Go(func() {
+		if c, _ := g.cfg.Containers.Find(rec.Owner, rec.Container); c != nil && rec.Made && !rec.Heard {
+			g.deleteContainer(c)
 		}
 	})
 }

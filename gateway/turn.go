@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,10 +15,11 @@ import (
 // A turn is one request: rounds with the upstream, and the calls that run between them. Only one goroutine at a time
 // continues it. A failed turn keeps what it has done, and a repeated request continues from there.
 type turn struct {
-	g  *Gateway
-	id string // part of the idempotency keys of its commands
+	g    *Gateway
+	id   string        // part of the idempotency keys of its commands
+	key  string        // hash of its request; its key in the ledger
+	lock chan struct{} // holds one token: the right to continue the turn
 
-	key     string // key of its request in the ledger
 	journal struct {
 		saved   *turnRecord // record of an earlier daemon to continue from; nil: none
 		written bool        // the ledger has a record of the turn
@@ -33,6 +36,28 @@ type turn struct {
 		rounds   int
 		began    time.Time // when this request began to work on the turn
 	}
+
+	// Guarded by Gateway.mu.
+	users     int       // requests that use it
+	idleSince time.Time // zero while in use
+	bytes     int       // approximate size while idle
+}
+
+// A turnContainer is the container of a turn.
+type turnContainer struct {
+	c       Container       // nil: the turn has not needed one yet
+	created bool            // created for this turn
+	told    bool            // the client was told its ID
+	skills  json.RawMessage // mounted skills with their versions; nil: none were requested
+}
+
+// ref returns the reference to the container for answers and errors, or nil if there is none.
+func (tc *turnContainer) ref() *proto.ContainerRef {
+	if tc.c == nil {
+		return nil
+	}
+	ref := tc.c.Ref()
+	return &ref
 }
 
 // run continues the turn until there is an answer, and delivers it.
@@ -69,25 +94,138 @@ func (t *turn) run(ctx context.Context) error {
 	}
 }
 
-// prepare finds or creates the container if the request needs one from the beginning, and opens the conversation.
-func (t *turn) prepare(ctx context.Context) error {
+// prepare finds the container that the turn begins with, puts skills and files into it, and opens the conversation. It
+// creates a container only if there is something to put into it.
+func (t *turn) prepare(ctx context.Context) (err error) {
 	if t.progress.prepared {
 		return nil
 	}
-	opening, err := t.prepareContainer(ctx)
-	if err != nil {
+	if err := t.findContainer(); err != nil {
 		return err
 	}
-	if rec := t.journal.saved; rec != nil {
+	var opening Opening
+	if refs := t.request.Skills; len(refs) > 0 {
+		// Resolve before creating a container: a skill that does not exist is an error of the request.
+		if opening.Skills, err = t.g.ResolveSkills(ctx, t.request.Owner, refs); err != nil {
+			return err
+		}
+		c, err := t.ensureContainer(ctx)
+		if err != nil {
+			return err
+		}
+		mounted, err := c.MountSkills(ctx, refs)
+		if err != nil {
+			return err
+		}
+		if t.container.skills, err = json.Marshal(mounted); err != nil {
+			return err
+		}
+	}
+	if opening.Paths, err = t.provisionFiles(ctx); err != nil {
+		return err
+	}
+	rec := t.journal.saved
+	if rec != nil {
 		t.answer = Answer{Head: rec.Head, Content: rec.Content, Usage: rec.Usage, Final: rec.Final}
 	}
 	if t.progress.pending, err = t.conv.Open(opening); err != nil {
 		return err
 	}
-	if t.progress.prepared = true; t.journal.saved != nil {
-		t.journal.saved.Content, t.journal.saved.Final = nil, nil // t.answer holds them now
+	if t.progress.prepared = true; rec != nil {
+		rec.Content, rec.Final = nil, nil // t.answer holds them now
 	}
 	return nil
+}
+
+// findContainer sets the container that the turn begins with. A retry keeps the container that an earlier attempt at
+// the turn has created: the client does not know that container, so each retry would leak one. If it is gone or has
+// expired, a new one may be created.
+func (t *turn) findContainer() error {
+	tc, containers, owner := &t.container, t.g.cfg.Containers, t.request.Owner
+	if tc.c != nil {
+		if _, err := containers.Find(owner, tc.c.Ref().ID); err == nil {
+			return nil
+		}
+		if tc.created && !tc.told {
+			t.g.deleteContainer(tc.c)
+		}
+	}
+	tc.c, tc.created, tc.skills = nil, false, nil
+	if rec := t.journal.saved; rec != nil && rec.Container != "" { // an earlier daemon has created or found it
+		c, err := containers.Find(owner, rec.Container)
+		if c == nil {
+			return err
+		}
+		tc.c, tc.created, tc.skills = c, rec.Made, rec.Skills
+		return nil
+	}
+	if t.request.Container == "" {
+		return nil
+	}
+	c, err := t.g.FindContainer(owner, t.request.Container)
+	if err != nil {
+		return err
+	}
+	tc.c = c
+	return nil
+}
+
+// ensureContainer returns the container, and creates it if there is none.
+func (t *turn) ensureContainer(ctx context.Context) (Container, error) {
+	if t.container.c != nil {
+		return t.container.c, nil
+	}
+	c, err := t.g.cfg.Containers.Create(ctx, t.request.Owner)
+	if err != nil {
+		return nil, err
+	}
+	t.container.c, t.container.created = c, true
+	return c, nil
+}
+
+// provisionFiles puts the files of the request into the container, and returns their paths there by ID. Current files
+// must exist. It skips older files that were deleted since.
+func (t *turn) provisionFiles(ctx context.Context) (paths map[string]string, err error) {
+	if len(t.request.Files) == 0 {
+		return nil, nil
+	}
+	var stored []string
+	for _, f := range t.request.Files {
+		info, err := t.g.cfg.Files.Get(ctx, t.request.Owner, f.ID)
+		if err == nil && info.ExpiresAt != nil && !info.ExpiresAt.After(t.progress.began) {
+			err = proto.Errorf(proto.Expired, "", f.ID, "File `%s` has expired; upload it again.", f.ID)
+		}
+		switch {
+		case err == nil:
+			stored = append(stored, f.ID)
+		case f.Current:
+			return nil, err
+		}
+	}
+	c, err := t.ensureContainer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.PutFiles(ctx, stored)
+}
+
+// resumeJournal gives up the call that was running when an earlier daemon ended. It does not give up a command: a
+// command has an idempotency key, so running the call again returns the result of the first run.
+func (t *turn) resumeJournal() error {
+	rec := t.journal.saved
+	if rec == nil {
+		return nil
+	}
+	t.journal.saved = nil
+	pending := t.progress.pending
+	i := slices.IndexFunc(pending, func(c Call) bool { return c.ID == rec.Begun && c.Tool != Bash })
+	if i < 0 {
+		return nil
+	}
+	c := pending[i]
+	t.progress.pending = slices.Delete(pending, i, i+1)
+	return t.conv.Add(c, t.failCall(c, proto.Errorf(proto.Unavailable, "", c.ID,
+		"the daemon was restarted while the call ran")))
 }
 
 // runCalls runs each pending call once and adds its result to the answer. It reports whether code waits for the
@@ -220,4 +358,36 @@ func (t *turn) shrink() (bytes int) {
 		bytes += 3 * t.request.Size
 	}
 	return bytes
+}
+
+// FindContainer returns the container that a request names. Its error has the code that clients expect.
+func (g *Gateway) FindContainer(owner, id string) (Container, error) {
+	c, err := g.cfg.Containers.Find(owner, id)
+	if err == nil {
+		return c, nil
+	}
+	switch e := proto.AsError(err); e.Code {
+	case proto.NotFound:
+		return nil, &Refusal{"container_not_found", e}
+	case proto.Expired:
+		return nil, &Refusal{"container_expired", e}
+	}
+	return nil, err
+}
+
+// ResolveSkills finds the skills of a request.
+func (g *Gateway) ResolveSkills(ctx context.Context, owner string, refs []proto.SkillRef) ([]Skill, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	return g.cfg.Containers.ResolveSkills(ctx, owner, refs)
+}
+
+// deleteContainer deletes a container whose ID the client was never told.
+func (g *Gateway) deleteContainer(c Container) {
+	err := c.Delete(context.Background())
+	if err != nil && proto.CodeOf(err) != proto.NotFound {
+		g.cfg.Log.Warn("deleting the container of a turn that was given up; it is deleted when it expires", "container",
+			c.Ref().ID, "error", err)
+	}
 }

@@ -8,7 +8,7 @@ import (
 // WriteTurn writes the turn of a request to the ledger, as if the turn had created the container. written returns the
 // ID of the turn in the ledger.
 func (g *Gateway) WriteTurn(r Request, c Container) (id string, written func() string) {
-	t := g.attempts.enter(r).turn
+	t := g.enterTurn(r)
 	t.request = r
 	t.container.c, t.container.created = c, c != nil
 	t.writeRecord("")
@@ -21,7 +21,7 @@ func (g *Gateway) WriteTurn(r Request, c Container) (id string, written func() s
 }
 
 // WaitDeletes waits for running deletions of containers that no client knows.
-func (g *Gateway) WaitDeletes() { g.attempts.deletes.Wait() }
+func (g *Gateway) WaitDeletes() { g.deletes.Wait() }
 
 // A turn that is kept for retries keeps its request only as long as it needs it.
 func TestWhatIsKeptOfATurn(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"berth/egress"
 	"berth/proto"
 	"berth/session/secrets"
 	"berth/state/ledger"
@@ -21,7 +20,7 @@ type Config struct {
 	Images  Images
 	Ledger  *ledger.DB
 	Jobs    Jobs
-	Egress  *egress.Proxy          // for sessions with a network; nil: no session can have one
+	Egress  Proxy                  // for sessions with a network; nil: no session can have one
 	Tools   Tools                  // for sessions whose code may call tools; nil: none may
 	Vault   secrets.Vault          // for environments and secrets; nil: sessions can have neither
 	Quotas  Quotas                 // of API keys; nil: no quotas

@@ -37,6 +37,18 @@ func addProxy(env map[string]string) {
 	}
 }
 
+// A Proxy carries the traffic of sessions with a network. egress/proxy has one.
+type Proxy interface {
+	// AllowList checks the network that a request asks for, and whether the daemon grants it. It returns its normal form.
+	AllowList(asked proto.Network) (proto.Network, error)
+	// AllowSecrets checks which secrets go to which hosts, and normalizes the hosts. n is in normal form.
+	AllowSecrets(n proto.Network, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret, error)
+	// Gate returns the service that controls the traffic of one session. It reports each request.
+	Gate(n proto.Network, secrets []egress.Secret, report func(egress.Report)) Service
+	// TrustedPEM returns the certificate that sessions with secrets trust.
+	TrustedPEM() ([]byte, error)
+}
+
 // grant checks the network that a request asks for and normalises it; no network is the zero Network.
 func (c Config) grant(asked proto.Network) (n proto.Network, err error) {
 	switch {
@@ -83,7 +95,7 @@ func (s *Session) auditEgress(v egress.Report) {
 // daemon has opened to the guest in advance. A session without services has no listener, connection or goroutine for
 // this.
 
-// A Service answers connections to one port of a container's loopback. egress.Gate is one.
+// A Service answers connections to one port of a container's loopback. A gate of egress/proxy is one.
 type Service interface {
 	// Enter waits for a slot among the container's connections. The caller calls leave afterwards.
 	Enter(ctx context.Context) (leave func(), err error)

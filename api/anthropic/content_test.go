@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"berth/files"
+	"berth/files/filename"
 	"berth/proto"
 )
 
@@ -17,7 +17,7 @@ func FuzzContentHeaders(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, sent string) {
-		name, err := files.CleanName(sent, "")
+		name, err := filename.Clean(sent, "")
 		if err != nil {
 			return
 		}

@@ -8,6 +8,7 @@ import (
 
 	"berth/api"
 	"berth/files"
+	"berth/files/filename"
 	"berth/proto"
 )
 
@@ -67,17 +68,17 @@ func (f *form) readPart(d map[string]string, part partReader) error {
 }
 
 // stageFile stages the file. It makes all checks that need no content first.
-func (f *form) stageFile(part partReader, filename string) error {
+func (f *form) stageFile(part partReader, name string) error {
 	// The client chooses the media type. Without one the store looks at the content, except for clients that expect
 	// the hosted service to refuse it.
-	up := files.Upload{Owner: f.owner, Filename: filename, MIMEType: part.Header.Get("Content-Type")}
+	up := files.Upload{Owner: f.owner, Filename: name, MIMEType: part.Header.Get("Content-Type")}
 	switch {
 	case f.staged != nil:
 		return invalid("file", "The form has more than one file.")
 	case up.MIMEType == "" && shapeOf(f.r) == shapeLegacy:
 		return invalid("file", "The file part needs a Content-Type.")
 	}
-	if _, err := files.CleanName(filename, up.MIMEType); err != nil {
+	if _, err := filename.Clean(name, up.MIMEType); err != nil {
 		return err // before reading up to 500 MB
 	}
 	staged, err := f.Files.Stage(f.r.Context(), up, part)

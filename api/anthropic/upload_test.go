@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"berth/files"
+	"berth/files/filename"
 	"berth/proto"
 )
 
@@ -220,7 +221,7 @@ func FuzzParseDisposition(f *testing.F) {
 			}
 			return
 		}
-		name, err := files.CleanName(params["filename"], "text/plain")
+		name, err := filename.Clean(params["filename"], "text/plain")
 		if err != nil {
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"berth/files"
+	"berth/files/filename"
 	"berth/proto"
 	"berth/session"
 
@@ -134,7 +135,7 @@ func runDownload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	defer r.Close()
-	f, err := c.Files.Put(ctx, files.Upload{Owner: c.visit.owner, Filename: files.NameOf(name), Downloadable: true,
+	f, err := c.Files.Put(ctx, files.Upload{Owner: c.visit.owner, Filename: filename.FromPath(name), Downloadable: true,
 		Scope: s.ID(), SizeBytes: fi.SizeBytes}, r)
 	if err != nil {
 		return nil, err

@@ -114,7 +114,21 @@ func (c container) startClientCode(ctx context.Context, r gateway.Run, text stri
 	}
 	// Interrupt fails only if the code has ended.
 	run.startBudget(func() { _, _ = h.cfg.Code.Interrupt(runCtx, s.Owner(), s.ID(), contextName) })
-	h.runs.all.Go(func() { run.receiveCalls(runCtx) })
+	h.runs.all.Go(func() { // receive the calls of the code from the bridge
+		for {
+			batch, err := run.provider.Next(runCtx)
+			if err != nil {
+				return
+			}
+			select {
+			case run.batches <- batch:
+			case <-run.done:
+				return
+			case <-runCtx.Done():
+				return
+			}
+		}
+	})
 	h.runs.all.Go(func() {
 		defer close(run.done)
 		defer run.provider.Close()
@@ -133,23 +147,6 @@ func (run *codeRun) startBudget(interrupt func()) {
 			interrupt()
 		}
 	})
-}
-
-// receiveCalls receives the calls of the code from the bridge.
-func (run *codeRun) receiveCalls(ctx context.Context) {
-	for {
-		batch, err := run.provider.Next(ctx)
-		if err != nil {
-			return
-		}
-		select {
-		case run.batches <- batch:
-		case <-run.done:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // await waits until the code ends or calls tools. It returns the result of the code or the calls. If ctx ends first,
@@ -279,23 +276,14 @@ func (cs *codeRuns) remove(run *codeRun) {
 // fails if a turn is serving that code. next is the codeRun of the other code, or nil. makeRoom registers next, so
 // that of two concurrent calls one is refused.
 func (cs *codeRuns) makeRoom(containerID, callID string, next *codeRun) error {
-	idle, err := cs.replaceIdle(containerID, callID, next)
-	for _, run := range idle {
-		run.cancel()
-		<-run.done
-	}
-	return err
-}
-
-// replaceIdle removes the codeRuns of a container that wait for their client, and registers next.
-func (cs *codeRuns) replaceIdle(containerID, callID string, next *codeRun) (idle []*codeRun, err error) {
+	var idle []*codeRun
 	cs.mu.Lock()
-	defer cs.mu.Unlock()
 	for _, run := range cs.known {
 		switch {
 		case run.containerID != containerID || run.ended():
 		case run.idleSince.IsZero():
-			return nil, proto.Errorf(proto.TooMany, "", callID, "other code is running in the interpreter")
+			cs.mu.Unlock()
+			return proto.Errorf(proto.TooMany, "", callID, "other code is running in the interpreter")
 		default:
 			idle = append(idle, run)
 		}
@@ -304,7 +292,12 @@ func (cs *codeRuns) replaceIdle(containerID, callID string, next *codeRun) (idle
 	if next != nil {
 		cs.known = append(cs.known, next)
 	}
-	return idle, nil
+	cs.mu.Unlock()
+	for _, run := range idle {
+		run.cancel()
+		<-run.done
+	}
+	return nil
 }
 
 // expire ends code whose client did not return within that time. 0 ends all code. It returns how many pieces it

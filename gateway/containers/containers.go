@@ -7,6 +7,7 @@ package containers
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"berth/artifacts"
@@ -16,6 +17,7 @@ import (
 	"berth/session"
 	"berth/tools/bridge"
 	"berth/tools/skills"
+	"berth/tools/tooluse"
 )
 
 // Config configures a Host. All fields except Skills must be set.
@@ -140,4 +142,49 @@ func (c container) Run(ctx context.Context, r gateway.Run) (*gateway.Result, err
 		return c.runTool(ctx, r)
 	}
 	return c.runCode(ctx, r)
+}
+
+// toolNames maps tools to their names in package tooluse.
+var toolNames = map[gateway.Tool]string{
+	gateway.Bash:   "bash_code_execution",
+	gateway.Editor: "text_editor_code_execution",
+}
+
+// runTool runs a command or the editor. If the daemon is about to end, it leaves a running command to the next
+// daemon, which finds the command by its idempotency key.
+func (c container) runTool(ctx context.Context, r gateway.Run) (*gateway.Result, error) {
+	use := tooluse.Use{Type: "server_tool_use", ID: r.ID, Name: toolNames[r.Tool], Input: r.Input}
+	if r.Tool == gateway.Bash {
+		use.IdempotencyKey = r.Key
+	}
+	var started *session.Exec
+	var listeners sync.WaitGroup
+	use.Started = func(e *session.Exec) {
+		started = e
+		if r.Output != nil {
+			// an error means that the client has disconnected; the command continues
+			listeners.Go(func() {
+				_ = e.Follow(ctx, session.Cursor{}, func(ev proto.Event) error {
+					if ev.Type != proto.EventStdout && ev.Type != proto.EventStderr {
+						return nil
+					}
+					return r.Output(gateway.Output{Stream: string(ev.Type), Text: ev.Data, Bytes: ev.DataBase64})
+				})
+			})
+		}
+	}
+	res, err := tooluse.Run(ctx, c.s, use)
+	if err != nil && started != nil {
+		select {
+		case <-r.Draining:
+			return nil, err
+		default:
+		}
+		started.Abandon(ctx)
+	}
+	listeners.Wait()
+	if err != nil {
+		return &gateway.Result{Err: err}, nil
+	}
+	return &gateway.Result{Content: res.Content}, nil
 }

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"encoding/hex"
+	"regexp"
 	"strings"
 )
 
@@ -14,9 +15,12 @@ const (
 	hexPrefix = "0x"
 )
 
+// word matches the characters that are valid in IDs of server tools.
+var word = regexp.MustCompile(`^[0-9A-Za-z_]+$`)
+
 // serverID returns the client's ID of a call for the upstream's ID. upstreamID reverses it, so no mapping is stored.
 func serverID(id string) string {
-	if rest, ok := strings.CutPrefix(id, clientPrefix); ok && isWord(rest) && !strings.HasPrefix(rest, hexPrefix) {
+	if rest, ok := strings.CutPrefix(id, clientPrefix); ok && word.MatchString(rest) && !strings.HasPrefix(rest, hexPrefix) {
 		return serverPrefix + rest
 	}
 	return serverPrefix + hexPrefix + hex.EncodeToString([]byte(id))
@@ -35,14 +39,4 @@ func upstreamID(id string) string {
 		}
 	}
 	return clientPrefix + rest
-}
-
-// isWord reports whether s is not empty and has only characters that are valid in IDs of server tools.
-func isWord(s string) bool {
-	for _, c := range []byte(s) {
-		if c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -2,10 +2,13 @@ package messages
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"berth/gateway"
@@ -42,6 +45,49 @@ const (
 	stopPause = "pause_turn"
 	stopTools = "tool_use"
 )
+
+// retryHeader is a header of the client. All requests with the same value and the same body are one turn. SDKs send
+// no such header, but they mark repeated requests.
+const retryHeader = "Idempotency-Key"
+
+// liveHeader requests the output of running commands, as separate events in a streamed answer.
+const liveHeader = "berth-live-output"
+
+// answerTurn answers a request with the code execution tool.
+func (s *Service) answerTurn(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, q *query,
+	fail func(error) any) error {
+	client := &client{w: w}
+	retries, err := strconv.Atoi(q.Header.Get("X-Stainless-Retry-Count"))
+	repeated := err == nil && retries > 0 || q.Header.Get(retryHeader) != ""
+	r := gateway.Request{
+		Owner:    q.Owner,
+		Key:      sha256.Sum256([]byte(q.Owner + "\x00" + q.Header.Get(retryHeader) + "\x00" + string(q.Body))),
+		Repeated: repeated, Size: len(q.Body), Container: q.container.ID, Skills: q.container.Skills,
+		Files: q.files, Draining: q.Draining,
+	}
+	if q.stream {
+		client.stream = newStream(w)
+		r.Ping = client.stream.ping
+		if q.Header.Get(liveHeader) == "1" {
+			r.Output = client.stream.output
+		}
+	}
+	err = s.cfg.Turns.Answer(ctx, r, func(earlier gateway.Conversation, a *gateway.Answer) (gateway.Conversation,
+		func()) {
+		c, ok := earlier.(*conversation)
+		if !ok {
+			c = &conversation{s: s, answer: a}
+		}
+		return c, c.attach(q, up, client)
+	})
+	if err == nil || ctx.Err() != nil || client.stream == nil || !client.stream.sent() {
+		return err
+	}
+	if client.stream.send("error", mustJSON(fail(err))) != nil {
+		return err
+	}
+	return &Told{err}
+}
 
 // attach connects the conversation to the client of a request. Streams are kept alive until detach.
 func (c *conversation) attach(q *query, up *upstream.Upstream, cl *client) (detach func()) {
@@ -92,7 +138,11 @@ func (c *conversation) pendingCalls(pending []call) (calls []gateway.Call, err e
 		return nil, nil
 	}
 	var answers map[string]gateway.ClientAnswer
-	keyPrefix := c.q.keyPrefix()
+	sum := sha256.New() // the same in every request that continues that answer
+	for _, raw := range c.q.messages[:c.q.last+1] {
+		sum.Write(raw)
+	}
+	keyPrefix := "gateway/" + hex.EncodeToString(sum.Sum(nil)) + "/"
 	for _, p := range pending {
 		call := c.gatewayCall(p)
 		call.Key = keyPrefix + p.id
@@ -123,8 +173,10 @@ func (c *conversation) gatewayCall(p call) gateway.Call {
 		call.Tool = gateway.Python
 	}
 	if call.Tool == gateway.Python && (len(c.q.tools.remote) > 0 || c.history.calledTools(p)) {
-		call.Tools = &gateway.ClientTools{Tools: c.q.tools.clientTools(),
-			NewID: func() string { return proto.NewID(clientPrefix) }}
+		call.Tools = &gateway.ClientTools{NewID: func() string { return proto.NewID(clientPrefix) }}
+		for _, o := range c.q.tools.remote {
+			call.Tools.Tools = append(call.Tools.Tools, clientTool(o))
+		}
 	}
 	return call
 }
@@ -155,9 +207,14 @@ func (c *conversation) restoreAnswer(pending []gateway.Call) (calls []gateway.Ca
 
 // Ask requests one answer from the upstream.
 func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
-	body, err := c.s.embed(ctx, c.q.Owner, c.q.upstreamBody(c.history, c.isOpening()))
-	if err != nil {
-		return gateway.Round{}, err
+	// Opening: the upstream has not answered yet, neither in this turn nor in a turn that it continues.
+	opening := !c.asked && c.q.last < len(c.q.messages)-1
+	body := c.q.upstreamBody(c.history, opening)
+	if namesFiles(body) {
+		var err error
+		if body, err = c.s.embed(ctx, c.q.Owner, body); err != nil {
+			return gateway.Round{}, err
+		}
 	}
 	res, err := c.up.Do(ctx, upstream.Request{Path: c.q.Path, Query: c.q.Query, Header: c.q.upstreamHeader(),
 		Body: body})
@@ -189,8 +246,57 @@ func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
 	return c.addRound(r), nil
 }
 
-// isOpening reports whether the upstream has not answered yet, neither in this turn nor in a turn that it continues.
-func (c *conversation) isOpening() bool { return !c.asked && c.q.last < len(c.q.messages)-1 }
+// ourBetas are prefixes of beta values that concern the gateway and not the upstream.
+var ourBetas = []string{"code-execution-", "skills-", "message-threads-"}
+
+// upstreamHeader returns the client's headers that are sent to the upstream.
+func (q *query) upstreamHeader() http.Header {
+	h := q.Header.Clone()
+	h.Del("Accept-Encoding") // answers must be readable here
+	h.Del(liveHeader)
+	h.Del(retryHeader) // each round is a different request
+	h.Del("X-" + retryHeader)
+	var betas []string
+	for _, list := range h.Values("anthropic-beta") {
+		for beta := range strings.SplitSeq(list, ",") {
+			beta = strings.TrimSpace(beta)
+			if beta != "" && !slices.ContainsFunc(ourBetas, func(p string) bool { return strings.HasPrefix(beta, p) }) {
+				betas = append(betas, beta)
+			}
+		}
+	}
+	h.Del("anthropic-beta")
+	if len(betas) > 0 {
+		h.Set("anthropic-beta", strings.Join(betas, ","))
+	}
+	return h
+}
+
+// upstreamBody returns the request body of one round.
+func (q *query) upstreamBody(h *history, first bool) []byte {
+	o := q.body.without("container").with("messages", h.raw())
+	if q.tools.declared {
+		o = o.with("tools", joined(q.tools.upstream))
+	}
+	if q.tools.declared && o.has("tool_choice") {
+		o = o.with("tool_choice", q.tools.upstreamChoice(o.get("tool_choice"), first))
+	}
+	return o.raw()
+}
+
+// accountHeaders are prefixes of upstream headers that describe the client's account rather than one round.
+var accountHeaders = []string{"Anthropic-", "Retry-After"}
+
+// copyAccountHeaders copies the upstream's headers that describe the client's account.
+func copyAccountHeaders(w http.ResponseWriter, res *http.Response) {
+	for name, values := range res.Header {
+		for _, prefix := range accountHeaders {
+			if strings.HasPrefix(name, prefix) {
+				w.Header()[name] = values
+			}
+		}
+	}
+}
 
 // addRound adds a round to the history and to the answer. A streaming client has received it already.
 func (c *conversation) addRound(r *round) gateway.Round {
@@ -203,7 +309,7 @@ func (c *conversation) addRound(r *round) gateway.Round {
 	}
 	c.answer.Usage = addUsage(c.answer.Usage, r.usage)
 	c.last.message, c.last.delta = r.message, r.delta
-	if r.stopReason() != stopTools || len(r.calls) == 0 || r.mixed {
+	if r.message.text("stop_reason") != stopTools || len(r.calls) == 0 || r.mixed {
 		return gateway.Round{Done: true}
 	}
 	var next gateway.Round
@@ -283,26 +389,19 @@ func (c *conversation) Finish(e gateway.Ending) {
 	if isEmpty(c.answer.Usage) {
 		c.answer.Usage = noUsage
 	}
+	container := json.RawMessage("null")
+	if e.Container != nil {
+		container = object{}.with("id", e.Container.ID).with("expires_at", e.Container.ExpiresAt).
+			with("skills", e.Skills).raw()
+	}
 	o = o.with("id", head.get("id")).with("model", head.get("model")).with("stop_reason", stop)
 	for _, name := range []string{"stop_sequence", "stop_details"} {
 		if stop == stopPause || o.get(name) == nil {
 			o = o.with(name, nil)
 		}
 	}
-	c.answer.Final = o.with("content", joined(c.answer.Content)).with("usage", c.answer.Usage).with("container",
-		encodeContainer(e)).raw()
-}
-
-// encodeContainer returns the container member of a message.
-func encodeContainer(e gateway.Ending) json.RawMessage {
-	if e.Container == nil {
-		return json.RawMessage("null")
-	}
-	skills := e.Skills
-	if skills == nil {
-		skills = json.RawMessage("null")
-	}
-	return object{}.with("id", e.Container.ID).with("expires_at", e.Container.ExpiresAt).with("skills", skills).raw()
+	c.answer.Final = o.with("content", joined(c.answer.Content)).with("usage", c.answer.Usage).
+		with("container", container).raw()
 }
 
 // Deliver sends the client the parts of the answer that it has not received. It sends an answer in one JSON body only

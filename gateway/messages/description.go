@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -117,14 +119,9 @@ func (b *toolbox) functionName(name string) string {
 }
 
 // pythonName replaces characters of a tool's name that Python does not allow by underscores.
-func pythonName(name string) string {
-	return strings.Map(func(c rune) rune {
-		if isWord(string(c)) {
-			return c
-		}
-		return '_'
-	}, name)
-}
+func pythonName(name string) string { return notPython.ReplaceAllString(name, "_") }
+
+var notPython = regexp.MustCompile(`[^0-9A-Za-z_]`)
 
 // maxSchemaDepth limits the nesting of a schema, including references.
 const maxSchemaDepth = 64
@@ -158,34 +155,21 @@ func (w *refWalk) walk(node any, depth int) error {
 			}
 		}
 	case map[string]any:
-		if ref, ok := v["$ref"].(string); ok {
-			if err := w.followRef(ref, depth); err != nil {
+		ref, ok := v["$ref"].(string)
+		if ok && w.open[ref] {
+			return fmt.Errorf(
+				"the reference %.80q leads back to itself, which is not supported for tools that code may call", ref)
+		}
+		if ok && !w.done[ref] {
+			w.open[ref] = true
+			if err := w.walk(resolveRef(w.root, ref), depth+1); err != nil {
 				return err
 			}
+			delete(w.open, ref)
+			w.done[ref] = true
 		}
-		for _, e := range v {
-			if err := w.walk(e, depth+1); err != nil {
-				return err
-			}
-		}
+		return w.walk(slices.Collect(maps.Values(v)), depth)
 	}
-	return nil
-}
-
-func (w *refWalk) followRef(ref string, depth int) error {
-	switch {
-	case w.open[ref]:
-		return fmt.Errorf(
-			"the reference %.80q leads back to itself, which is not supported for tools that code may call", ref)
-	case w.done[ref]:
-		return nil
-	}
-	w.open[ref] = true
-	if err := w.walk(resolveRef(w.root, ref), depth+1); err != nil {
-		return err
-	}
-	delete(w.open, ref)
-	w.done[ref] = true
 	return nil
 }
 

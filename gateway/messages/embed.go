@@ -18,19 +18,19 @@ const maxEmbedded = 32 << 20
 // shownImages are the media types of images that models can read.
 var shownImages = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
+// namesFiles reports whether JSON may refer to stored files.
+func namesFiles(raw []byte) bool { return bytes.Contains(raw, []byte(`"file_id"`)) }
+
 // embed replaces references to stored files by their content. It changes images and documents with a source of the
 // type file, which no upstream could read. A file that is not stored here may belong to the upstream, so its
-// reference stays. embed returns a request without such references unchanged.
+// reference stays.
 func (s *Service) embed(ctx context.Context, owner string, body []byte) ([]byte, error) {
-	if !bytes.Contains(body, []byte(`"file_id"`)) {
-		return body, nil
-	}
 	o, err := parseObject(body)
 	if err != nil {
 		return nil, err
 	}
 	e := &embedding{files: s.cfg.Files, ctx: ctx, owner: owner, left: maxEmbedded}
-	messages, err := e.each(o.get("messages"), e.inside)
+	messages, err := e.each(o.get("messages"), e.content)
 	if err != nil || e.left == maxEmbedded {
 		return body, err
 	}
@@ -45,9 +45,19 @@ type embedding struct {
 	left  int64 // bytes left of maxEmbedded
 }
 
+// content embeds files in the content of a message or of a tool result. It returns nil if nothing changes.
+func (e *embedding) content(o object) (object, error) {
+	before := e.left
+	content, err := e.each(o.get("content"), e.block)
+	if err != nil || e.left == before {
+		return nil, err
+	}
+	return o.with("content", content), nil
+}
+
 // each applies change to each object of an array. It returns anything but an array unchanged.
 func (e *embedding) each(raw json.RawMessage, change func(object) (object, error)) (json.RawMessage, error) {
-	if len(raw) == 0 || raw[0] != '[' || !bytes.Contains(raw, []byte(`"file_id"`)) {
+	if len(raw) == 0 || raw[0] != '[' || !namesFiles(raw) {
 		return raw, nil
 	}
 	list, err := parseArray(raw)
@@ -70,21 +80,11 @@ func (e *embedding) each(raw json.RawMessage, change func(object) (object, error
 	return joined(list), nil
 }
 
-// inside embeds files in the content of a message or of a tool result. It returns nil if nothing changes.
-func (e *embedding) inside(o object) (object, error) {
-	before := e.left
-	content, err := e.each(o.get("content"), e.block)
-	if err != nil || e.left == before {
-		return nil, err
-	}
-	return o.with("content", content), nil
-}
-
 // block embeds a file in a content block. It returns nil if the block does not change.
 func (e *embedding) block(b object) (object, error) {
 	kind := b.text("type")
 	if kind == "tool_result" {
-		return e.inside(b)
+		return e.content(b)
 	}
 	source, err := parseObject(b.get("source"))
 	if err != nil || source.text("type") != "file" || kind != "image" && kind != "document" {

@@ -1,3 +1,6 @@
+// Package history translates the messages of a request to the form that the upstream gets. Calls of server tools
+// become calls of plain tools, and their results become part of the user message that follows. It also finds the calls
+// that have no result yet.
 package messages
 
 import (
@@ -43,6 +46,36 @@ const thisTurn = -1
 
 // resultSuffix ends the type of every block that has the result of a server tool.
 const resultSuffix = "_tool_result"
+
+// ourWords are strings of which every history with blocks of server tools has at least one.
+var ourWords = []string{`"` + toolBash + `"`, `"` + toolEditor + `"`, `"` + toolCode + `"`, `"container_upload"`}
+
+// usesTools reports whether messages have blocks of server tools. A request without the tool may continue a
+// conversation that had it. Its history must then be translated.
+func usesTools(messages json.RawMessage) bool {
+	if !slices.ContainsFunc(ourWords, func(w string) bool { return strings.Contains(string(messages), w) }) {
+		return false
+	}
+	list, err := parseArray(messages)
+	if err != nil {
+		return false
+	}
+	h := &history{}
+	for _, raw := range list {
+		o, err := parseObject(raw)
+		if err != nil {
+			return false
+		}
+		for _, b := range blocksOf(o) {
+			if b.text("type") == "container_upload" || b.text("type") == "server_tool_use" &&
+				isOwnTool(b.text("name")) ||
+				h.isResult(b) {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // newHistory translates the messages of a request.
 func newHistory(messages []json.RawMessage, paths map[string]string) (*history, error) {
@@ -118,8 +151,11 @@ func blocksOf(o object) (list []object) {
 // addMessage translates one message.
 func (h *history) addMessage(i int, o object, raw json.RawMessage) error {
 	role, content := o.text("role"), o.get("content")
+	// A user message must be merged into the last one if that was made of tool results.
+	last := h.last()
+	joins := role == "user" && last != nil && last.role == role && last.raw == nil
 	if len(content) == 0 || content[0] != '[' {
-		if last := h.last(); role == "user" && last != nil && last.role == role && last.raw == nil {
+		if joins {
 			last.content = append(last.content, textBlock(o.text("content"), nil))
 			return nil
 		}
@@ -130,21 +166,15 @@ func (h *history) addMessage(i int, o object, raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(blocks, h.translated) && !h.joins(role) {
+	if !slices.ContainsFunc(blocks, h.translated) && !joins {
 		h.list = append(h.list, message{raw: raw, base: o, role: role, content: blocks})
 		return nil
 	}
-	fresh := !h.joins(role)
+	fresh := !joins
 	for _, b := range blocks {
 		fresh = h.addBlock(i, role, b, fresh)
 	}
 	return nil
-}
-
-// joins reports whether a message must be merged into the last one, which was made of tool results.
-func (h *history) joins(role string) bool {
-	last := h.last()
-	return role == "user" && last != nil && last.role == role && last.raw == nil
 }
 
 func (h *history) last() *message {
@@ -179,8 +209,8 @@ func (h *history) isResult(o object) bool {
 	return ok && isOwnTool(name) && !h.foreign[o.text("tool_use_id")]
 }
 
-// addBlock adds a block of a message. fresh means that no block of that message was added yet; addBlock returns its
-// new value.
+// addBlock adds a block of a message: to the last message if that has the same role, and to a new one otherwise. fresh
+// means that no block of that message was added yet; addBlock returns its new value.
 func (h *history) addBlock(i int, role string, raw json.RawMessage, fresh bool) (still bool) {
 	o, err := parseObject(raw)
 	kind := o.text("type")
@@ -199,31 +229,21 @@ func (h *history) addBlock(i int, role string, raw json.RawMessage, fresh bool) 
 		raw = o.without("caller").raw()
 	case kind == "container_upload":
 		raw = h.uploadText(o)
-	default:
-		h.addResult(o)
+	default: // the result of a server tool
+		id := o.text("tool_use_id")
+		h.closed[id] = len(h.open)
+		h.answerCall(upstreamID(id), toolResult(o))
 		return fresh
 	}
-	h.appendBlock(role, raw, fresh)
-	if kind == "server_tool_use" {
-		h.where[upstreamID(o.text("id"))] = len(h.list) - 1
-	}
-	return false
-}
-
-// appendBlock appends a block to the last message if that has the same role, and to a new message otherwise.
-func (h *history) appendBlock(role string, raw json.RawMessage, fresh bool) {
 	if last := h.last(); fresh || last == nil || last.role != role || last.raw != nil {
 		h.list = append(h.list, newMessage(role))
 	}
 	last := h.last()
 	last.content = append(last.content, raw)
-}
-
-// addResult adds the result of a server tool call.
-func (h *history) addResult(o object) {
-	id := o.text("tool_use_id")
-	h.closed[id] = len(h.open)
-	h.answerCall(upstreamID(id), toolResult(o))
+	if kind == "server_tool_use" {
+		h.where[upstreamID(o.text("id"))] = len(h.list) - 1
+	}
+	return false
 }
 
 // abandon adds an error as the result of a call whose result the client does not send.

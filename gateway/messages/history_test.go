@@ -8,18 +8,6 @@ import (
 	"time"
 )
 
-func TestIDsAreTakenBack(t *testing.T) {
-	for _, id := range []string{"toolu_01AbC", "call_x-1", "toolu_a-b", "toolu_0xff", "srvtoolu_1", "", "é"} {
-		server := serverID(id)
-		if !isWord(server) || upstreamID(server) != id && id != "" {
-			t.Errorf("%q is %q and then %q", id, server, upstreamID(server))
-		}
-	}
-	if serverID("toolu_1") != "srvtoolu_1" || upstreamID("srvtoolu_0x") != "toolu_0x" {
-		t.Error("IDs that need not be written in another way are")
-	}
-}
-
 // translate returns the history of a request as the upstream gets it.
 func translate(t *testing.T, messages string) (string, []call) {
 	t.Helper()
@@ -148,22 +136,6 @@ func TestManyCalls(t *testing.T) {
 		if took := time.Since(began); took > 20*read {
 			t.Errorf("%s: it took %s, and reading it %s", name, took, read)
 		}
-	}
-}
-
-func TestManyFiles(t *testing.T) {
-	var files []json.RawMessage
-	for i := range 150_000 {
-		files = append(files, json.RawMessage(`{"type":"container_upload","file_id":"file_`+strconv.Itoa(i)+`"}`))
-	}
-	began := time.Now()
-	q := &query{messages: []json.RawMessage{object{}.with("role", "user").with("content", joined(files)).raw()},
-		last: -1}
-	if list, err := q.readFiles(); err != nil || len(list) != len(files) || !list[7].Current {
-		t.Errorf("%d files, %v", len(list), err)
-	}
-	if took := time.Since(began); took > 20*time.Second { // half a minute if each call is searched for among all
-		t.Errorf("it took %s", took)
 	}
 }
 

@@ -1,14 +1,25 @@
+// Package messages answers Messages requests that use the code execution tool. It translates between the dialect of
+// the client and the turns of package gateway.
+//
+//	request       without the tool it is passed through to the upstream, and so is the answer
+//	tools         the upstream gets plain tools in place of the code execution tool
+//	history       earlier calls and results, as the upstream gets them: tool_use and tool_result
+//	embed         the content of stored files in place of their IDs
+//	round         one answer of the upstream, in one piece or as a stream
+//	conversation  the turn: it adds rounds and results to the history and to the client's answer
+//	stream        a streamed answer; without one, the answer is one JSON body. Both have the same blocks
+//
+// Members of requests and answers that this package does not know are passed on unchanged: objects keep the order and
+// the bytes of their members. The Anthropic edge calls Service.Answer.
 package messages
 
 import (
 	"context"
-	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 
 	"berth/gateway"
 	"berth/gateway/upstream"
@@ -27,11 +38,6 @@ type Config struct {
 type Files interface {
 	Get(ctx context.Context, owner, id string) (proto.StoredFile, error)
 	Open(ctx context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error)
-}
-
-// A ToolChecker refuses tools that code cannot call. field names the tool in the error.
-type ToolChecker interface {
-	CheckTool(field string, t gateway.ClientTool) error
 }
 
 // A Service answers Messages requests.
@@ -73,7 +79,7 @@ func (s *Service) Answer(ctx context.Context, w http.ResponseWriter, r Request, 
 		return err
 	}
 	switch {
-	case q.isPlain():
+	case q.messages == nil:
 		return s.passThrough(ctx, w, up, r.Owner, upstream.Request{Path: r.Path, Query: r.Query, Header: r.Header,
 			Body: r.Body})
 	case r.Path == upstream.PathCountTokens:
@@ -82,51 +88,128 @@ func (s *Service) Answer(ctx context.Context, w http.ResponseWriter, r Request, 
 	return s.answerTurn(ctx, w, up, q, fail)
 }
 
-// retryHeader is a header of the client. All requests with the same value and the same body are one turn. SDKs send
-// no such header, but they mark repeated requests.
-const retryHeader = "Idempotency-Key"
-
-// repeated reports whether the client may have sent a request before.
-func repeated(h http.Header) bool {
-	n, err := strconv.Atoi(h.Get("X-Stainless-Retry-Count"))
-	return err == nil && n > 0 || h.Get(retryHeader) != ""
+// A query is a decoded request.
+type query struct {
+	Request
+	body      object
+	model     string
+	stream    bool
+	tools     toolbox
+	messages  []json.RawMessage // nil: the request is passed through to the upstream
+	last      int               // index of the last assistant message; -1: there is none
+	container queryContainer
+	files     []gateway.RequestFile // named by its container_upload blocks
 }
 
-// liveHeader requests the output of running commands, as separate events in a streamed answer.
-const liveHeader = "berth-live-output"
+// A queryContainer is the container member of a request.
+type queryContainer struct {
+	ID     string
+	Skills []proto.SkillRef
+}
 
-// answerTurn answers a request with the code execution tool.
-func (s *Service) answerTurn(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, q *query,
-	fail func(error) any) error {
-	client := &client{w: w}
-	r := gateway.Request{
-		Owner:    q.Owner,
-		Key:      sha256.Sum256([]byte(q.Owner + "\x00" + q.Header.Get(retryHeader) + "\x00" + string(q.Body))),
-		Repeated: repeated(q.Header), Size: len(q.Body), Container: q.container.ID, Skills: q.container.Skills,
-		Files: q.files, Draining: q.Draining,
+// readQuery decodes a request. It does not check what the upstream checks.
+func readQuery(r Request, check ToolChecker) (*query, error) {
+	body, err := parseObject(r.Body)
+	if err != nil {
+		return nil, err
 	}
-	if q.stream {
-		client.stream = newStream(w)
-		r.Ping = client.stream.ping
-		if q.Header.Get(liveHeader) == "1" {
-			r.Output = client.stream.output
+	q := &query{Request: r, body: body, model: body.text("model"), stream: string(body.get("stream")) == "true",
+		last: -1}
+	if q.model == "" {
+		return nil, invalid("model", "model: a request names the model that is to answer it")
+	}
+	if q.tools, err = readTools(body.get("tools"), check); err != nil {
+		return nil, err
+	}
+	if !q.tools.declared && !usesTools(body.get("messages")) {
+		return q, nil
+	}
+	return q, q.readMessages()
+}
+
+// readMessages reads the members that matter only for requests with the tool.
+func (q *query) readMessages() (err error) {
+	if q.messages, err = parseArray(q.body.get("messages")); err != nil || len(q.messages) == 0 {
+		return invalid("messages", "messages must be an array with at least one message")
+	}
+	for i, raw := range q.messages {
+		o, err := parseObject(raw)
+		if err != nil {
+			return invalid("messages", "messages.%d must be an object", i)
+		}
+		if o.text("role") == "assistant" {
+			q.last = i
 		}
 	}
-	err := s.cfg.Turns.Answer(ctx, r, func(earlier gateway.Conversation, a *gateway.Answer) (gateway.Conversation,
-		func()) {
-		c, ok := earlier.(*conversation)
-		if !ok {
-			c = &conversation{s: s, answer: a}
+	if q.body.has("thread") { // with this error code, SDKs send the whole history
+		return &gateway.Refusal{Code: "thread_unsupported_request", Err: proto.Errorf(proto.InvalidArgument, "",
+			"thread",
+			"thread: code execution works without message threads; send the whole history")}
+	}
+	if err := q.tools.checkChoice(q.body.get("tool_choice")); err != nil {
+		return err
+	}
+	if err := q.readContainer(); err != nil {
+		return err
+	}
+	q.files, err = q.readFiles()
+	return err
+}
+
+// readContainer reads the container member of a request.
+func (q *query) readContainer() error {
+	raw := q.body.get("container")
+	if !q.body.has("container") {
+		return nil
+	}
+	if json.Unmarshal(raw, &q.container.ID) == nil {
+		if q.container.ID == "" {
+			return invalid("container", "container is empty; leave it out to get a new one")
 		}
-		return c, c.attach(q, up, client)
-	})
-	if err == nil || ctx.Err() != nil || client.stream == nil || !client.stream.sent() {
-		return err
+		return nil
 	}
-	if client.stream.send("error", mustJSON(fail(err))) != nil {
-		return err
+	o, err := parseObject(raw)
+	if err != nil {
+		return invalid("container", "container must be an ID, or an object with id and skills")
 	}
-	return &Told{err}
+	if o.has("id") {
+		if q.container.ID = o.text("id"); q.container.ID == "" {
+			return invalid("container", "container.id must be the ID of a container; leave it out to get a new one")
+		}
+	}
+	if o.has("skills") {
+		if json.Unmarshal(o.get("skills"), &q.container.Skills) != nil {
+			return invalid("container",
+				"container.skills must be an array of skills, each with type, skill_id and version")
+		}
+	}
+	return nil
+}
+
+// readFiles returns the files that a request names, in order. Those of its last messages are current.
+func (q *query) readFiles() (list []gateway.RequestFile, err error) {
+	at := map[string]int{}
+	for i, raw := range q.messages {
+		o, err := parseObject(raw)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range blocksOf(o) {
+			if b.text("type") != "container_upload" {
+				continue
+			}
+			id := b.text("file_id")
+			if id == "" {
+				return nil, invalid("messages", "messages.%d: a container_upload block has the ID of a stored "+
+					"file as file_id", i)
+			}
+			if _, known := at[id]; !known {
+				at[id], list = len(list), append(list, gateway.RequestFile{ID: id})
+			}
+			list[at[id]].Current = list[at[id]].Current || i > q.last
+		}
+	}
+	return list, nil
 }
 
 // countTokens answers a request that counts the tokens of a turn's first round. It creates no container.
@@ -162,8 +245,10 @@ func (s *Service) countTokens(ctx context.Context, w http.ResponseWriter, up *up
 // owner's stored files.
 func (s *Service) passThrough(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, owner string,
 	r upstream.Request) (err error) {
-	if r.Body, err = s.embed(ctx, owner, r.Body); err != nil {
-		return err
+	if namesFiles(r.Body) {
+		if r.Body, err = s.embed(ctx, owner, r.Body); err != nil {
+			return err
+		}
 	}
 	res, err := up.Do(ctx, r)
 	if err != nil {
@@ -197,20 +282,6 @@ func copyResponse(w http.ResponseWriter, res *http.Response) error {
 		}
 		if err != nil {
 			return err
-		}
-	}
-}
-
-// accountHeaders are prefixes of upstream headers that describe the client's account rather than one round.
-var accountHeaders = []string{"Anthropic-", "Retry-After"}
-
-// copyAccountHeaders copies the upstream's headers that describe the client's account.
-func copyAccountHeaders(w http.ResponseWriter, res *http.Response) {
-	for name, values := range res.Header {
-		for _, prefix := range accountHeaders {
-			if strings.HasPrefix(name, prefix) {
-				w.Header()[name] = values
-			}
 		}
 	}
 }

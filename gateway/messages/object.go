@@ -1,3 +1,5 @@
+// Package rawjson reads and changes JSON objects without decoding the values of their members. The members keep their
+// order, and their bytes until they are set. The Messages dialect uses it to pass on what it does not know.
 package messages
 
 import (
@@ -24,7 +26,7 @@ func parseObject(raw []byte) (object, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(
 		true))
 	if kind := dec.PeekKind(); kind != '{' {
-		return nil, proto.Errorf(proto.InvalidArgument, "", "", "a JSON object was expected")
+		return nil, invalid("", "a JSON object was expected")
 	}
 	o := object{}
 	if _, err := dec.ReadToken(); err != nil {
@@ -52,8 +54,11 @@ func parseObject(raw []byte) (object, error) {
 	return o, nil
 }
 
-func badJSON(err error) error {
-	return proto.Errorf(proto.InvalidArgument, "", "", "Invalid JSON: %v.", err)
+func badJSON(err error) error { return invalid("", "Invalid JSON: %v.", err) }
+
+// invalid returns the error for a request that is wrong and would fail again.
+func invalid(field, format string, args ...any) error {
+	return proto.Errorf(proto.InvalidArgument, "", field, format, args...)
 }
 
 // parseArray splits an array into its elements.

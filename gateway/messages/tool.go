@@ -1,3 +1,5 @@
+// Package exectool knows the code execution tool of the Messages dialect: its versions, the plain tools that a model
+// gets in place of it, the client tools that code may call, and the IDs of calls. It does not run tools.
 package messages
 
 import (
@@ -36,8 +38,16 @@ const codeToolPrefix = "code_execution_"
 // direct is the caller of a tool without allowed_callers: the model itself.
 const direct = "direct"
 
+// callerType is the caller type of calls by code, also for later versions of the tool.
+const callerType = "code_execution_20260120"
+
 // isOwnTool reports whether a name is one of the server tools.
 func isOwnTool(name string) bool { return name == toolBash || name == toolEditor || name == toolCode }
+
+// A ToolChecker refuses tools that code cannot call. field names the tool in the error.
+type ToolChecker interface {
+	CheckTool(field string, t gateway.ClientTool) error
+}
 
 // A toolbox holds the tools of a request.
 type toolbox struct {
@@ -240,18 +250,18 @@ func (b *toolbox) checkChoice(raw json.RawMessage) error {
 	return nil
 }
 
-// clientTools returns the client tools that code may call.
-func (b *toolbox) clientTools() (list []gateway.ClientTool) {
-	for _, o := range b.remote {
-		list = append(list, clientTool(o))
-	}
-	return list
-}
-
+// clientTool returns a client tool in the gateway's form.
 func clientTool(o object) gateway.ClientTool {
-	return gateway.ClientTool{Name: o.text("name"), Description: o.text("description"), InputSchema: o.get(
-		"input_schema")}
+	return gateway.ClientTool{Name: o.text("name"), Description: o.text("description"),
+		InputSchema: o.get("input_schema")}
 }
 
-// callerType is the caller type of calls by code, also for later versions of the tool.
-const callerType = "code_execution_20260120"
+// clientBlock converts an upstream's block to what the client sees: calls of plain tools become calls of server
+// tools.
+func (b *toolbox) clientBlock(o object) object {
+	if o.text("type") != "tool_use" || !slices.Contains(b.tools, o.text("name")) {
+		return o
+	}
+	caller := object{}.with("type", direct)
+	return o.with("type", "server_tool_use").with("id", serverID(o.text("id"))).with("caller", caller.raw())
+}

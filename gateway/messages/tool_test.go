@@ -52,20 +52,6 @@ func TestToolChoiceIsForcedOnce(t *testing.T) {
 	}
 }
 
-func TestUsageIsSummed(t *testing.T) {
-	a := json.RawMessage(`{"input_tokens":1,"cache":{"x":2},"tier":"a","server_tool_use":null}`)
-	b := json.RawMessage(
-		`{"input_tokens":2,"output_tokens":0.5,"cache":{"x":3,"y":1},"tier":"b","server_tool_use":{"web_search_requests":1}}`)
-	const want = `{"input_tokens":3,"cache":{"x":5,"y":1},"tier":"b","server_tool_use":{"web_search_requests":1},"output_tokens":0.5}`
-	if got := string(addUsage(a, b)); got != want {
-		t.Errorf("%s", got)
-	}
-	if got := string(updateUsage(json.RawMessage(`{"input_tokens":9,"output_tokens":1}`), json.RawMessage(
-		`{"output_tokens":5,"input_tokens":null}`))); got != `{"input_tokens":9,"output_tokens":5}` {
-		t.Errorf("%s", got)
-	}
-}
-
 func TestSchemasThatLeadNowhere(t *testing.T) {
 	deep := strings.Repeat(`{"items":`, 100) + `{}` + strings.Repeat(`}`, 100)
 	wide := `{"$defs":{` // each refers to the next one twice
@@ -83,5 +69,17 @@ func TestSchemasThatLeadNowhere(t *testing.T) {
 		if err := checkRefs(json.RawMessage(schema)); (err != nil) != bad {
 			t.Errorf("%.80s: %v", schema, err)
 		}
+	}
+}
+
+func TestIDsAreTakenBack(t *testing.T) {
+	for _, id := range []string{"toolu_01AbC", "call_x-1", "toolu_a-b", "toolu_0xff", "srvtoolu_1", "", "é"} {
+		server := serverID(id)
+		if !word.MatchString(server) || upstreamID(server) != id && id != "" {
+			t.Errorf("%q is %q and then %q", id, server, upstreamID(server))
+		}
+	}
+	if serverID("toolu_1") != "srvtoolu_1" || upstreamID("srvtoolu_0x") != "toolu_0x" {
+		t.Error("IDs that need not be written in another way are")
 	}
 }

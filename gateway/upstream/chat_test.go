@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -19,9 +20,8 @@ func translated(t *testing.T, body string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI, Prefixes: []string{
-		"local/"}}).encodeRequest(
-		r)
+	u := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI, Prefixes: []string{"local/"}})
+	text, err := r.encode(u.trimModel(r.Model), u.isOpenAI())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestOfficialServiceWantsAnotherName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := only(t, Config{URL: "https://api.openai.com/v1", Kind: KindOpenAI}).encodeRequest(r)
+	text, err := r.encode(r.Model, only(t, Config{URL: "https://api.openai.com/v1", Kind: KindOpenAI}).isOpenAI())
 	if err != nil || !strings.Contains(string(text), `"max_completion_tokens":9`) ||
 		strings.Contains(string(text), `"max_tokens"`) {
 		t.Errorf("%v %s", err, text)
@@ -399,13 +399,16 @@ func TestAnswersOfServers(t *testing.T) {
 	}
 }
 
+// validID matches the IDs that Messages clients accept.
+var validID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
+
 func TestIDsOfCalls(t *testing.T) {
 	u := serve(t, 200, "application/json",
 		`{"choices":[{"message":{"tool_calls":[{"function":{"name":"f"}},{"id":"","function":{"name":"f"}},{"id":"functions.f:0","function":{"name":"f"}},{"id":"a","function":{"name":"f"}},{"id":"a","function":{"name":"f"}}]}}]}`)
 	seen := map[string]bool{}
 	for i, b := range answered(t, u, askedStops).Content {
 		id := b.(map[string]any)["id"].(string)
-		if seen[id] || !plainID(id) || (id == "a") != (i == 3) || i != 3 && !strings.HasPrefix(id, "toolu_") {
+		if seen[id] || !validID.MatchString(id) || (id == "a") != (i == 3) || i != 3 && !strings.HasPrefix(id, "toolu_") {
 			t.Errorf("call %d has the ID %q", i, id)
 		}
 		seen[id] = true

@@ -10,9 +10,9 @@ import (
 	"github.com/openai/openai-go/v3/packages/respjson"
 )
 
-// decodeCompletion converts a complete chat completions answer to a Messages answer.
-func decodeCompletion(c openai.ChatCompletion, model string, stops []string) (message, error) {
-	msg, said := newMessage(model), c.Choices[0].Message
+// decode converts a complete chat completions answer to a Messages answer.
+func (r *messagesRequest) decode(c openai.ChatCompletion) (message, error) {
+	msg, said := newMessage(r.Model), c.Choices[0].Message
 	if text := decodeThoughts(said.JSON.ExtraFields); text != "" {
 		msg.Content = append(msg.Content, thinkingBlock{Type: "thinking", Thinking: text})
 	}
@@ -31,7 +31,7 @@ func decodeCompletion(c openai.ChatCompletion, model string, stops []string) (me
 		msg.Content = append(msg.Content, b)
 	}
 	end := ending{finish: c.Choices[0].FinishReason, calls: len(uses) > 0, refused: said.Refusal != "",
-		stopped: decodeStop(c.Choices[0].JSON.ExtraFields, stops)}
+		stopped: decodeStop(c.Choices[0].JSON.ExtraFields, r.StopSequences)}
 	end.setStop(&msg)
 	msg.Usage = decodeUsage(c.Usage)
 	return msg, err

@@ -12,11 +12,17 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// encodeRequest converts a Messages request to a chat completions request.
-func (u *Upstream) encodeRequest(r *messagesRequest) ([]byte, error) {
-	p := openai.ChatCompletionNewParams{Model: u.trimModel(r.Model), Temperature: optional(r.Temperature),
-		TopP: optional(r.TopP)}
-	if u.isOpenAI() {
+// encode converts a Messages request to a chat completions request for a model. official means that the upstream is
+// the official OpenAI service. Its newer models refuse max_tokens; all other servers accept it.
+func (r *messagesRequest) encode(model string, official bool) ([]byte, error) {
+	p := openai.ChatCompletionNewParams{Model: model}
+	if r.Temperature != nil {
+		p.Temperature = param.NewOpt(*r.Temperature)
+	}
+	if r.TopP != nil {
+		p.TopP = param.NewOpt(*r.TopP)
+	}
+	if official {
 		p.MaxCompletionTokens = param.NewOpt(r.MaxTokens)
 	} else {
 		p.MaxTokens = param.NewOpt(r.MaxTokens)
@@ -34,8 +40,14 @@ func (u *Upstream) encodeRequest(r *messagesRequest) ([]byte, error) {
 	if err = encodeChoice(&p, r.ToolChoice); err != nil {
 		return nil, err
 	}
-	if err = encodeFormat(&p, r.OutputConfig); err != nil {
-		return nil, err
+	if c := r.OutputConfig; c != nil && c.Format != nil {
+		if c.Format.Type != "json_schema" {
+			return nil, cannotEncode("output_config.format, of the type %s", short(c.Format.Type))
+		}
+		p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
+			JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "answer", Strict: param.NewOpt(true),
+				Schema: json.RawMessage(c.Format.Schema)},
+		}
 	}
 	if r.Stream {
 		p.StreamOptions.IncludeUsage = param.NewOpt(true)
@@ -45,13 +57,6 @@ func (u *Upstream) encodeRequest(r *messagesRequest) ([]byte, error) {
 		text = slices.Concat([]byte(`{"stream":true,`), text[1:])
 	}
 	return text, err
-}
-
-func optional(f *float64) (o param.Opt[float64]) {
-	if f != nil {
-		o = param.NewOpt(*f)
-	}
-	return o
 }
 
 func encodeTools(list []tool) (out []openai.ChatCompletionToolUnionParam, err error) {
@@ -99,20 +104,6 @@ func encodeChoice(p *openai.ChatCompletionNewParams, c *toolChoice) error {
 	}
 	if c.DisableParallel {
 		p.ParallelToolCalls = param.NewOpt(false)
-	}
-	return nil
-}
-
-func encodeFormat(p *openai.ChatCompletionNewParams, c *outputConfig) error {
-	if c == nil || c.Format == nil {
-		return nil
-	}
-	if c.Format.Type != "json_schema" {
-		return cannotEncode("output_config.format, of the type %s", short(c.Format.Type))
-	}
-	p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
-		JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "answer", Strict: param.NewOpt(true),
-			Schema: json.RawMessage(c.Format.Schema)},
 	}
 	return nil
 }
@@ -187,23 +178,18 @@ func encodeUser(where string, list content) (out []openai.ChatCompletionMessageP
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s.content: it is empty", where)
 	}
-	if len(rest) > 0 {
-		out = append(out, userMessage(rest))
+	if len(rest) == 0 {
+		return out, nil
 	}
-	return out, nil
-}
-
-// userMessage returns a user message. If the parts are text only, its content is a string: not all servers accept
-// lists.
-func userMessage(parts []openai.ChatCompletionContentPartUnionParam) openai.ChatCompletionMessageParamUnion {
 	var plain []string
-	for _, p := range parts {
+	for _, p := range rest {
 		if p.OfText == nil {
-			return openai.UserMessage(parts)
+			return append(out, openai.UserMessage(rest)), nil
 		}
 		plain = append(plain, p.OfText.Text)
 	}
-	return openai.UserMessage(strings.Join(plain, "\n\n"))
+	// The content of a message with text only is a string: not all servers accept lists.
+	return append(out, openai.UserMessage(strings.Join(plain, "\n\n"))), nil
 }
 
 // encodeResult returns the text of a tool result, and its images with a note that says which result they belong to.
@@ -234,38 +220,38 @@ func encodeResult(where string, b block) (text string, shown []openai.ChatComple
 }
 
 // encodePart converts a block of a user message that is not a tool result.
-func encodePart(where string, b block) (openai.ChatCompletionContentPartUnionParam, error) {
-	s := b.Source
-	switch {
-	case b.Type == "text":
+func encodePart(where string, b block) (part openai.ChatCompletionContentPartUnionParam, err error) {
+	if b.Type == "text" {
 		return openai.TextContentPart(b.Text), nil
-	case b.Type == "image" && s != nil && s.Type == "base64":
-		return openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:" + s.MediaType +
-			";base64," + s.Data}), nil
-	case b.Type == "image" && s != nil && s.Type == "url":
-		return openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: s.URL}), nil
-	case b.Type == "document" && s != nil && s.Type == "text":
-		return openai.TextContentPart(document(b.Title, s.Data)), nil
-	case b.Type == "document" && s != nil && s.Type == "content":
-		text, err := texts(where+".source", s.Content)
-		return openai.TextContentPart(document(b.Title, text)), err
-	case b.Type == "document" && s != nil && s.Type == "base64":
+	}
+	if b.Source == nil {
+		return part, cannotEncode("%s, of the type %s", where, short(b.Type))
+	}
+	s, text := b.Source, ""
+	switch b.Type + " " + s.Type {
+	case "image base64", "image url":
+		url := s.URL
+		if s.Type == "base64" {
+			url = "data:" + s.MediaType + ";base64," + s.Data
+		}
+		return openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: url}), nil
+	case "document base64":
 		return openai.FileContentPart(openai.ChatCompletionContentPartFileFileParam{
-			Filename: param.NewOpt(cmp.Or(b.Title, "document.pdf")), FileData: param.NewOpt("data:" + s.MediaType +
-				";base64," + s.Data),
+			Filename: param.NewOpt(cmp.Or(b.Title, "document.pdf")),
+			FileData: param.NewOpt("data:" + s.MediaType + ";base64," + s.Data),
 		}), nil
-	case s != nil:
-		return openai.ChatCompletionContentPartUnionParam{},
-			cannotEncode("%s, of the type %s with a source of the type %s", where, short(b.Type), short(s.Type))
+	case "document text":
+		text = s.Data
+	case "document content":
+		text, err = texts(where+".source", s.Content)
+	default:
+		return part, cannotEncode("%s, of the type %s with a source of the type %s", where, short(b.Type),
+			short(s.Type))
 	}
-	return openai.ChatCompletionContentPartUnionParam{}, cannotEncode("%s, of the type %s", where, short(b.Type))
-}
-
-func document(title, text string) string {
-	if title == "" {
-		return text
+	if b.Title != "" {
+		text = b.Title + "\n\n" + text
 	}
-	return title + "\n\n" + text
+	return openai.TextContentPart(text), err
 }
 
 // encodeAssistant converts an assistant message to one message. It drops thinking blocks: chat completions have no
@@ -279,20 +265,15 @@ func encodeAssistant(where string, list content) ([]openai.ChatCompletionMessage
 			said = append(said, b.Text)
 		case "thinking", "redacted_thinking":
 		case "tool_use":
-			m.ToolCalls = append(m.ToolCalls, encodeCall(b))
+			m.ToolCalls = append(m.ToolCalls, openai.ChatCompletionMessageToolCallUnionParam{
+				OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
+					ID: b.ID, Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: b.Name,
+						Arguments: cmp.Or(string(b.Input), "{}")},
+				}})
 		default:
 			return nil, cannotEncode("%s.content.%d, of the type %s", where, i, short(b.Type))
 		}
 	}
 	m.Content.OfString = param.NewOpt(strings.Join(said, "\n\n")) // some servers require content beside calls, too
 	return []openai.ChatCompletionMessageParamUnion{{OfAssistant: &m}}, nil
-}
-
-func encodeCall(b block) openai.ChatCompletionMessageToolCallUnionParam {
-	return openai.ChatCompletionMessageToolCallUnionParam{
-		OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
-			ID: b.ID, Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: b.Name,
-				Arguments: cmp.Or(
-					string(b.Input), "{}")},
-		}}
 }

@@ -69,32 +69,6 @@ func jsonResponse(status int, h http.Header, text []byte) *http.Response {
 	}
 }
 
-// maxFault is how many bytes of an error body are read.
-const maxFault = 1 << 20
-
-// failed converts an error answer to the Messages dialect. read decodes the body in the upstream's dialect. A body
-// that read cannot decode, such as a proxy's error page, becomes the text of the message.
-func (u *Upstream) failed(res *http.Response, read func(text []byte) (envelope []byte, ok bool)) *http.Response {
-	text, _ := io.ReadAll(io.LimitReader(res.Body, maxFault)) // if the read fails, the message shows what was read
-	_ = res.Body.Close()
-	envelope, ok := read(text)
-	if !ok {
-		envelope = newFault(res.StatusCode, "The upstream %s answered %d: %s", u.cfg.Name, res.StatusCode,
-			plain(text)).envelope()
-	}
-	return jsonResponse(res.StatusCode, res.Header, envelope)
-}
-
-// messagesError returns an error body of the Messages dialect unchanged. ok reports whether it is one.
-func messagesError(text []byte) ([]byte, bool) {
-	var e struct {
-		Type  string
-		Error fault
-	}
-	ok := json.Unmarshal(text, &e) == nil && e.Type == "error" && e.Error.Type != ""
-	return text, ok
-}
-
 // plain returns text on one line, without control characters, and short enough for an error message.
 func plain(text []byte) string {
 	words := strings.FieldsFunc(strings.ToValidUTF8(string(text), ""), func(r rune) bool {
@@ -105,4 +79,12 @@ func plain(text []byte) string {
 		return "(nothing more)"
 	}
 	return short(strings.Join(words, " "))
+}
+
+// short shortens text for an error message.
+func short(text string) string {
+	if len(text) > 200 {
+		return strings.ToValidUTF8(text[:200], "") + "…"
+	}
+	return text
 }

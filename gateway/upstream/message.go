@@ -1,3 +1,5 @@
+// Package answer makes answers of the Messages dialect that no upstream has made: messages, streams of events, and
+// errors. The upstreams that speak another dialect use it.
 package upstream
 
 import (

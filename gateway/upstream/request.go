@@ -1,3 +1,5 @@
+// Package chat translates Messages requests to chat completions, and the answers back, whole or as a stream. It does
+// not send anything; package upstream does.
 package upstream
 
 import (

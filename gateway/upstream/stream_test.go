@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -114,7 +115,7 @@ func TestCallsWithoutIDs(t *testing.T) {
 				calling(`{`+index+`"function":{"name":"f","arguments":"{\"x\":2}"}}`))+done)
 		list := answered(t, u, strings.Replace(askedStops, `"model"`, `"stream":true,"model"`, 1)).Content
 		if len(list) != 2 || list[0].(map[string]any)["id"] == list[1].(map[string]any)["id"] ||
-			!plainID(list[0].(map[string]any)["id"].(string)) {
+			!validID.MatchString(list[0].(map[string]any)["id"].(string)) {
 			t.Errorf("%s%+v", index, list)
 		}
 	}
@@ -179,15 +180,22 @@ func TestBrokenStream(t *testing.T) {
 }
 
 func TestTooMuchIsCalled(t *testing.T) {
-	many := strings.TrimSuffix(strings.Repeat(`{"function":{"name":"f","arguments":"{}"}},`, maxCalls+1), ",")
+	many := strings.TrimSuffix(strings.Repeat(`{"function":{"name":"f","arguments":"{}"}},`, 1001), ",")
 	_, text := do(t, serve(t, 200, "text/event-stream", chunks("", calling(many))), head(), stream)
 	if _, f := assemble(t, text); f == nil || !strings.Contains(f.Message, "1000 calls") {
 		t.Errorf("%+v", f)
 	}
 }
 
+// newReader returns a reader for events, as translations have it.
+func newReader(r io.Reader) *sse.Reader {
+	return sse.NewReader(r, sse.Options{MaxEvent: eventLimit, Lenient: true})
+}
+
+const eventLimit = 16 << 20
+
 func TestEventsThatAreTooLong(t *testing.T) {
-	r := newReader(io.MultiReader(strings.NewReader("data: "), io.LimitReader(endless{}, maxEvent+1)))
+	r := newReader(io.MultiReader(strings.NewReader("data: "), io.LimitReader(endless{}, eventLimit+1)))
 	if _, err := r.Next(); err != sse.ErrEventTooLong {
 		t.Error(err)
 	}
@@ -250,6 +258,22 @@ func drain(t *testing.T, r io.Reader) (out []string) {
 	}
 }
 
+// translatedBody returns the translated body of an answer.
+func translatedBody(t *testing.T, stream bool, kind, text string) string {
+	t.Helper()
+	asked := &messagesRequest{Model: "m", StopSequences: []string{"END"}, Stream: stream}
+	res, err := asked.translate("up", &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {kind}},
+		Body: io.NopCloser(strings.NewReader(text))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
 // FuzzTranslation checks that any server stream becomes a stream in the right order with an end.
 func FuzzTranslation(f *testing.F) {
 	for _, seed := range []string{
@@ -263,13 +287,7 @@ func FuzzTranslation(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		tr := newTranslation("up", "m", []string{"END"})
-		tr.src = newReader(strings.NewReader(text))
-		out, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		assemble(t, string(out))
+		assemble(t, translatedBody(t, true, sse.ContentType, text))
 	})
 }
 
@@ -281,15 +299,18 @@ func FuzzCompletion(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	u := &Upstream{cfg: Config{Name: "up"}}
 	f.Fuzz(func(t *testing.T, text string) {
-		msg, err := u.readCompletion([]byte(text), &messagesRequest{Model: "m", StopSequences: []string{"END"}})
-		if err != nil {
+		var msg struct {
+			Type    string
+			Content []any
+		}
+		if err := json.Unmarshal([]byte(translatedBody(t, false, "application/json", text)), &msg); err != nil {
+			t.Fatal(err)
+		}
+		if msg.Type != "message" {
 			return
 		}
-		var out events
-		out.message(msg)
-		streamed, failed := assemble(t, out.String())
+		streamed, failed := assemble(t, translatedBody(t, true, "application/json", text))
 		if failed != nil {
 			t.Fatal(failed)
 		}
@@ -306,16 +327,12 @@ func FuzzRequest(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	s, err := Open([]Config{{URL: "http://a", Kind: KindOpenAI}}, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
 	f.Fuzz(func(t *testing.T, body string) {
 		r, err := readMessages([]byte(body))
 		if err != nil {
 			return
 		}
-		text, err := s.list[0].encodeRequest(r)
+		text, err := r.encode(r.Model, false)
 		if err != nil {
 			return
 		}

@@ -3,7 +3,9 @@ package upstream
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"time"
 
@@ -12,12 +14,54 @@ import (
 	"github.com/openai/openai-go/v3"
 )
 
-// maxEvent is the maximum size of one event, in bytes.
-const maxEvent = 16 << 20
+// maxAnswer is the maximum size in bytes of an answer that comes in one piece. maxEvent is that of one event.
+const (
+	maxAnswer = 64 << 20
+	maxEvent  = 16 << 20
+)
 
-// newReader returns a reader for events of chat completions.
-func newReader(r io.Reader) *sse.Reader {
-	return sse.NewReader(r, sse.Options{MaxEvent: maxEvent, Lenient: true})
+// translate converts the answer of a chat completions upstream to the answer of the request. upstream is its name in
+// messages. If the client wants a stream and the answer comes in one piece, translate makes a stream: some servers
+// cannot stream tool calls.
+func (r *messagesRequest) translate(upstream string, res *http.Response) (*http.Response, error) {
+	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); r.Stream && kind == sse.ContentType {
+		res.Body = &translation{upstream: upstream, msg: newMessage(r.Model), asked: r, closer: res.Body,
+			src: sse.NewReader(res.Body, sse.Options{MaxEvent: maxEvent, Lenient: true})}
+		res.ContentLength = -1
+		return res, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	_ = res.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	msg, err := r.readCompletion(text)
+	if err != nil {
+		return newFault(http.StatusBadGateway, "The upstream %s %v.", upstream, err).response(http.StatusBadGateway), nil
+	}
+	if !r.Stream {
+		return jsonResponse(http.StatusOK, res.Header, msg.json()), nil
+	}
+	out := &events{}
+	out.message(msg)
+	res.Header.Set("Content-Type", sse.ContentType)
+	res.Body, res.ContentLength = io.NopCloser(out), -1
+	return res, nil
+}
+
+// readCompletion decodes and checks an answer that comes in one piece.
+func (r *messagesRequest) readCompletion(text []byte) (message, error) {
+	if len(text) > maxAnswer {
+		return message{}, errors.New("gave an answer of more than 64 MiB")
+	}
+	var c openai.ChatCompletion
+	if err := json.Unmarshal(text, &c); err != nil {
+		return message{}, errors.New("gave an answer that is no JSON: " + plain(text))
+	}
+	if len(c.Choices) == 0 {
+		return message{}, errors.New("gave an answer without choices: " + plain(text))
+	}
+	return r.decode(c)
 }
 
 // A translation reads a stream of chat completions and returns a Messages stream. It forwards text and thoughts as
@@ -27,7 +71,7 @@ type translation struct {
 	upstream string
 	src      *sse.Reader
 	closer   io.Closer
-	stops    []string
+	asked    *messagesRequest
 
 	out       events
 	err       error // Read returns it once out is empty
@@ -36,10 +80,6 @@ type translation struct {
 	calls     calls
 	end       ending
 	lastWrite time.Time // when the client last received something
-}
-
-func newTranslation(upstream, model string, stops []string) *translation {
-	return &translation{upstream: upstream, msg: newMessage(model), stops: stops}
 }
 
 // Read returns a *proto.Error if the upstream's answer breaks off.
@@ -132,7 +172,7 @@ func (t *translation) readChoice(c openai.ChatCompletionChunkChoice) {
 		t.out.ping()
 	}
 	t.end.finish = cmp.Or(c.FinishReason, t.end.finish)
-	t.end.stopped = cmp.Or(decodeStop(c.JSON.ExtraFields, t.stops), t.end.stopped)
+	t.end.stopped = cmp.Or(decodeStop(c.JSON.ExtraFields, t.asked.StopSequences), t.end.stopped)
 }
 
 // finish writes the buffered calls and ends the message.
@@ -183,4 +223,34 @@ func statusIn(e map[string]json.RawMessage) int {
 		}
 	}
 	return http.StatusInternalServerError
+}
+
+// chatError returns a function that reads error bodies of chat completions. It knows the official form and those of
+// servers that send a string, a bare message or a detail.
+func chatError(status int) func([]byte) ([]byte, bool) {
+	return func(text []byte) ([]byte, bool) {
+		var e map[string]json.RawMessage
+		if json.Unmarshal(text, &e) != nil {
+			return nil, false
+		}
+		message := chatMessage(e)
+		return newFault(status, "%s", message).envelope(), message != ""
+	}
+}
+
+func chatMessage(e map[string]json.RawMessage) string {
+	for _, name := range []string{"error", "message", "detail"} {
+		var inner map[string]json.RawMessage
+		var text string
+		switch raw := e[name]; {
+		case raw == nil, string(raw) == "null":
+		case json.Unmarshal(raw, &text) == nil:
+			return text
+		case json.Unmarshal(raw, &inner) == nil && inner["message"] != nil:
+			return chatMessage(map[string]json.RawMessage{"message": inner["message"]})
+		default:
+			return plain(raw)
+		}
+	}
+	return ""
 }

@@ -10,14 +10,22 @@
 package upstream
 
 import (
+	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"berth/proto"
@@ -88,7 +96,14 @@ func Open(list []Config, log *slog.Logger) (*Set, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Set{transport: newTransport()}
+	s := &Set{transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSHandshakeTimeout: 10 * time.Second,
+		ForceAttemptHTTP2:   true,
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     90 * time.Second,
+	}}
 	seen := map[string]bool{}
 	for _, cfg := range list {
 		u, err := newUpstream(cfg, s.transport, log)
@@ -150,18 +165,6 @@ func basePath(kind, path string) string {
 	return cmp.Or(path, "/v1")
 }
 
-// newTransport returns the HTTP transport of all upstreams.
-func newTransport() *http.Transport {
-	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-		TLSHandshakeTimeout: 10 * time.Second,
-		ForceAttemptHTTP2:   true,
-		DisableCompression:  true,
-		MaxIdleConnsPerHost: 64,
-		IdleConnTimeout:     90 * time.Second,
-	}
-}
-
 // Close closes idle connections.
 func (s *Set) Close() error {
 	s.transport.CloseIdleConnections()
@@ -189,29 +192,19 @@ func (s *Set) For(model string) (*Upstream, error) {
 		return nil, proto.Errorf(proto.NotFound, "", "model", "No upstream is configured, so no model can be asked; "+
 			"the operator of the daemon gives one with --upstream.")
 	}
-	return nil, proto.Errorf(proto.NotFound, "", "model", "No upstream has the model %q; there are %s.", short(model),
-		strings.Join(s.models(), ", "))
-}
-
-func (s *Set) models() (list []string) {
+	var models []string
 	for _, u := range s.list {
 		for _, p := range u.cfg.Prefixes {
-			list = append(list, modelsOf(p))
+			models = append(models, modelsOf(p))
 		}
 	}
-	return slices.Sorted(slices.Values(list))
+	slices.Sort(models)
+	return nil, proto.Errorf(proto.NotFound, "", "model", "No upstream has the model %q; there are %s.", short(model),
+		strings.Join(models, ", "))
 }
 
 // modelsOf returns the pattern of the models that a prefix selects.
 func modelsOf(prefix string) string { return prefix + "*" }
-
-// short shortens text for an error message.
-func short(text string) string {
-	if len(text) > 200 {
-		return strings.ToValidUTF8(text[:200], "") + "…"
-	}
-	return text
-}
 
 // Do sends a request and returns its answer. The caller closes the body. The answer is in the Messages dialect: JSON,
 // or events if the request asks for a stream. An answer with a status of 400 or more has the error envelope. An error
@@ -220,17 +213,177 @@ func (u *Upstream) Do(ctx context.Context, r Request) (*http.Response, error) {
 	if u.cfg.Kind == KindOpenAI {
 		return u.doChat(ctx, r)
 	}
-	return u.doMessages(ctx, r)
-}
-
-// doMessages sends a request to a Messages upstream unchanged.
-func (u *Upstream) doMessages(ctx context.Context, r Request) (*http.Response, error) {
 	res, err := u.send(ctx, r.Path, r.Query, u.header(r.Header), u.cutModel(r.Body))
-	if err != nil {
-		return nil, err
-	}
-	if res.StatusCode >= http.StatusBadRequest {
+	if err == nil && res.StatusCode >= http.StatusBadRequest {
 		return u.failed(res, messagesError), nil
 	}
+	return res, err
+}
+
+// send makes one HTTP request and sends it once. net/http repeats it only if a reused connection was already closed
+// and no byte of the request was written.
+func (u *Upstream) send(ctx context.Context, path string, query url.Values, h http.Header, content []byte) (
+	*http.Response, error) {
+	to := *u.base
+	to.Path += path
+	to.RawQuery = query.Encode()
+	ctx, cancel := context.WithCancelCause(ctx)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(content))
+	if err != nil {
+		cancel(nil)
+		return nil, invalid("the request to %s cannot be made", u.cfg.Name)
+	}
+	req.Header = h
+	timer := time.AfterFunc(u.cfg.Timeout, func() {
+		cancel(u.errorf(proto.TimedOut, "did not begin to answer within %v", u.cfg.Timeout))
+	})
+	res, err := u.transport.RoundTrip(req)
+	timer.Stop()
+	if err != nil {
+		err = u.explain(ctx, err, "gave no answer")
+		cancel(nil)
+		return nil, err
+	}
+	res.Body = &body{u: u, ctx: ctx, cancel: cancel, src: res.Body}
+	if res.StatusCode >= 300 && res.StatusCode < 400 {
+		_ = res.Body.Close()
+		return nil, u.errorf(proto.Unavailable, "answers with a redirect (%d), which is not followed; the operator "+
+			"of the daemon has to give --upstream the URL that it leads to", res.StatusCode)
+	}
+	cleanAnswer(res.Header)
+	if res.Header.Get("Content-Encoding") == "gzip" { // some proxies compress although the request forbids it
+		res.Header.Del("Content-Encoding")
+		res.Header.Del("Content-Length")
+		res.Body, res.ContentLength = &gzipBody{u: u, src: res.Body}, -1
+	}
 	return res, nil
+}
+
+func (u *Upstream) errorf(code proto.Code, format string, args ...any) *proto.Error {
+	return proto.Errorf(code, "", "upstream", "The upstream "+u.cfg.Name+" "+format+".", args...)
+}
+
+// explain converts a failure to the error that the caller gets. The log gets the original error.
+func (u *Upstream) explain(ctx context.Context, err error, what string) error {
+	var own *proto.Error
+	switch cause := context.Cause(ctx); {
+	case errors.As(err, &own), errors.As(cause, &own):
+		return own
+	case errors.Is(cause, context.DeadlineExceeded):
+		return u.errorf(proto.TimedOut, "%s in time", what)
+	case cause != nil:
+		return proto.Errorf(proto.Canceled, "", "upstream",
+			"The request was canceled before the upstream %s had answered.", u.cfg.Name)
+	}
+	u.log.Warn("an upstream failed", "upstream", u.cfg.Name, "host", u.base.Host, "error", err)
+	return u.errorf(proto.Unavailable, "%s: %s", what, reason(err))
+}
+
+// reason describes a failed connection without revealing details of the internal network.
+func reason(err error) string {
+	var dns *net.DNSError
+	var cert *tls.CertificateVerificationError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &dns):
+		return "its name cannot be resolved"
+	case errors.As(err, &cert):
+		return "its certificate is not trusted"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the connection was refused"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "it cannot be connected to in time"
+	}
+	return "the connection broke"
+}
+
+// A body is the body of an answer. It limits the time of each read.
+type body struct {
+	u      *Upstream
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	src    io.ReadCloser
+	closed atomic.Bool
+}
+
+// Read returns a *proto.Error if the answer breaks off.
+func (b *body) Read(p []byte) (int, error) {
+	timer := time.AfterFunc(b.u.cfg.IdleTimeout, func() {
+		b.cancel(b.u.errorf(proto.TimedOut, "broke off: nothing came for %v", b.u.cfg.IdleTimeout))
+	})
+	n, err := b.src.Read(p)
+	timer.Stop()
+	if err == nil || err == io.EOF || b.closed.Load() {
+		return n, err
+	}
+	return n, b.u.explain(b.ctx, err, "broke off its answer")
+}
+
+// endTime and endSize limit how long, and for how many bytes, Close waits for the end of the body. The end of a
+// stream may come a moment after its last event.
+const (
+	endTime = 100 * time.Millisecond
+	endSize = 4 << 10
+)
+
+// Close makes the connection reusable if the body ends soon, and closes the connection otherwise.
+func (b *body) Close() error {
+	b.closed.Store(true)
+	timer := time.AfterFunc(endTime, func() { b.cancel(nil) })
+	_, _ = io.CopyN(io.Discard, b.src, endSize) // if the body has not ended by then, src.Close closes the connection
+	timer.Stop()
+	err := b.src.Close()
+	b.cancel(nil)
+	return err
+}
+
+// A gzipBody decompresses a body while it is read.
+type gzipBody struct {
+	u   *Upstream
+	src io.ReadCloser
+	out *gzip.Reader // nil until the first Read
+}
+
+// Read returns a *proto.Error if the answer breaks off.
+func (p *gzipBody) Read(b []byte) (n int, err error) {
+	if p.out == nil {
+		p.out, err = gzip.NewReader(p.src)
+	}
+	if err == nil {
+		n, err = p.out.Read(b)
+	}
+	var own *proto.Error
+	if err == nil || err == io.EOF || errors.As(err, &own) {
+		return n, err
+	}
+	return n, p.u.errorf(proto.Unavailable, "sent an answer that cannot be unpacked")
+}
+
+// Close closes the compressed body.
+func (p *gzipBody) Close() error { return p.src.Close() }
+
+// maxFault is how many bytes of an error body are read.
+const maxFault = 1 << 20
+
+// failed converts an error answer to the Messages dialect. read decodes the body in the upstream's dialect. A body
+// that read cannot decode, such as a proxy's error page, becomes the text of the message.
+func (u *Upstream) failed(res *http.Response, read func(text []byte) (envelope []byte, ok bool)) *http.Response {
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxFault)) // if the read fails, the message shows what was read
+	_ = res.Body.Close()
+	envelope, ok := read(text)
+	if !ok {
+		envelope = newFault(res.StatusCode, "The upstream %s answered %d: %s", u.cfg.Name, res.StatusCode,
+			plain(text)).envelope()
+	}
+	return jsonResponse(res.StatusCode, res.Header, envelope)
+}
+
+// messagesError returns an error body of the Messages dialect unchanged. ok reports whether it is one.
+func messagesError(text []byte) ([]byte, bool) {
+	var e struct {
+		Type  string
+		Error fault
+	}
+	ok := json.Unmarshal(text, &e) == nil && e.Type == "error" && e.Error.Type != ""
+	return text, ok
 }

@@ -19,7 +19,7 @@ import (
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
 	"berth/runtime/images"
-	"berth/runtime/keylock"
+	"berth/state/keylock"
 	"berth/runtime/launch"
 	"berth/runtime/meter"
 	"berth/session"

@@ -21,7 +21,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"berth/proto"
-	"berth/runtime/keylock"
+	"berth/state/keylock"
 	"berth/session"
 )
 

@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"berth/client"
-	"berth/egress/egresstest"
 	"berth/proto"
 	"berth/test/attack"
 	"berth/test/daemontest"
+	"berth/test/egresstest"
 	"berth/test/needs"
 )
 

@@ -11,7 +11,7 @@ import (
 	"berth/proto"
 )
 
-// A tunnel is one request under way: checked, connected and reported. It is the connection to the host; closing it
+// A hostConn is one request under way: checked, connected and reported. It is the connection to the host; closing it
 // reports the end.
 type tunnel struct {
 	net.Conn
@@ -27,7 +27,7 @@ type tunnel struct {
 	over           sync.Once
 }
 
-// open checks a request, connects to its target, and reports it as allowed or refused. The tunnel ends with ctx.
+// open checks a request, connects to its target, and reports it as allowed or refused. The connection ends with ctx.
 func (g *Gate) open(ctx context.Context, method string, t Target, alive func()) (*tunnel, error) {
 	if err := g.proxy.cfg.Ready(); err != nil {
 		return nil, refuse(proto.Unavailable, "no_log", "what goes out of containers cannot be written down now, so "+
@@ -36,9 +36,9 @@ func (g *Gate) open(ctx context.Context, method string, t Target, alive func()) 
 	var c net.Conn
 	dial, cancel := context.WithTimeout(ctx, g.proxy.cfg.DialTimeout)
 	defer cancel()
-	list, err := g.check(dial, t)
+	list, err := g.resolve(dial, t)
 	if err == nil {
-		c, err = g.proxy.dial(dial, t, list)
+		c, err = g.proxy.resolver.Dial(dial, t, list)
 	}
 	if err != nil {
 		return nil, g.refused(method, t, err)
@@ -68,14 +68,10 @@ func (g *Gate) refused(method string, t Target, err error) error {
 
 // Read implements net.Conn and counts.
 func (p *tunnel) Read(b []byte) (int, error) {
-	var n int
-	var err error
 	if p.in != nil {
-		n, err = p.in.Read(b)
-	} else {
-		n, err = p.take(b)
+		return p.in.Read(b)
 	}
-	return n, err
+	return p.take(b)
 }
 
 // take reads from the host itself.

@@ -1,5 +1,4 @@
-// Package egresstest gives tests a name server whose answers they choose, so that names can lead anywhere, and
-// elsewhere the next time.
+// Package egresstest gives tests a name server whose answers they choose, and may change between questions.
 package egresstest
 
 import (
@@ -24,7 +23,7 @@ type NameServer struct {
 	asked map[string]int // for addresses of IPv4
 }
 
-// NewNameServer starts one that knows no name. It ends with the test.
+// NewNameServer starts a name server that knows no name. It stops at the end of the test.
 func NewNameServer(t testing.TB) *NameServer {
 	t.Helper()
 	s, err := Start()
@@ -35,7 +34,7 @@ func NewNameServer(t testing.TB) *NameServer {
 	return s
 }
 
-// Start is NewNameServer for many tests. It ends with Close.
+// Start starts a name server for many tests. The caller closes it.
 func Start() (*NameServer, error) {
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -47,7 +46,7 @@ func Start() (*NameServer, error) {
 	return s, nil
 }
 
-// Close ends it.
+// Close stops the server.
 func (s *NameServer) Close() error {
 	err := s.conn.Close()
 	<-s.done
@@ -68,22 +67,22 @@ func (s *NameServer) serve() {
 	}
 }
 
-// Set says where a name leads: each answer is addresses with blanks between them, for one question after the other;
-// the last one stays.
+// Set sets the answers for a name, one for each question. An answer has addresses with blanks between them. The last
+// answer is repeated.
 func (s *NameServer) Set(name string, answers ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.names[name] = answers
 }
 
-// Asked is how often somebody asked for the name's addresses.
+// Asked returns how often the addresses of the name were requested.
 func (s *NameServer) Asked(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked[name]
 }
 
-// answer is a packet's answer; nil is none.
+// answer returns the answer to a packet, or nil if there is none.
 func (s *NameServer) answer(b []byte) []byte {
 	var m dnsmessage.Message
 	if m.Unpack(b) != nil || len(m.Questions) != 1 {
@@ -108,7 +107,7 @@ func (s *NameServer) answer(b []byte) []byte {
 	return packed
 }
 
-// next is the answer about a name. Questions come in pairs, for IPv4 and IPv6; the first counts.
+// next returns the answer about a name. Questions come in pairs, for IPv4 and IPv6; the first one is counted.
 func (s *NameServer) next(name string, kind dnsmessage.Type) (addrs []string, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +124,7 @@ func (s *NameServer) next(name string, kind dnsmessage.Type) (addrs []string, kn
 	return strings.Fields(answers[0]), true
 }
 
-// resource is one address as an answer, if it is of the kind that was asked for.
+// resource returns an address as an answer, if the question asks for its kind.
 func resource(q dnsmessage.Question, a netip.Addr) (r dnsmessage.Resource, ok bool) {
 	r.Header = dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
 	switch {

@@ -1,4 +1,4 @@
-package files
+package filename
 
 import (
 	"path"
@@ -8,30 +8,30 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzCleanName checks that an accepted name is valid for a browser, a shell and a file system.
-func FuzzCleanName(f *testing.F) {
+// FuzzClean checks that an accepted name is valid for a browser, a shell and a file system.
+func FuzzClean(f *testing.F) {
 	for _, s := range []string{"", "a.txt", "/etc/passwd", "../../x", "..", "a/", "a\r\nX: y", "\x00", "caf\u00e9",
 		"\u202Egnp.exe", `a"b`, strings.Repeat("n", 256), "\xff", "CON", " "} {
 		f.Add(s, "text/plain")
 	}
 	f.Fuzz(func(t *testing.T, sent, mimeType string) {
-		name, err := CleanName(sent, mimeType)
+		name, err := Clean(sent, mimeType)
 		if err != nil {
 			return
 		}
 		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\"`) ||
 			strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) ||
-			utf8.RuneCountInString(name) > maxNameLength {
+			utf8.RuneCountInString(name) > maxName {
 			t.Errorf("%q became %q", sent, name)
 		}
-		if again, err := CleanName(name, mimeType); err != nil || again != name {
+		if again, err := Clean(name, mimeType); err != nil || again != name {
 			t.Errorf("%q became %q, and that %q, %v", sent, name, again, err)
 		}
 	})
 }
 
-// FuzzNameOf checks that a file of a container can be stored whatever its name is.
-func FuzzNameOf(f *testing.F) {
+// FuzzFromPath checks that a file of a container can be stored whatever its name is.
+func FuzzFromPath(f *testing.F) {
 	for _, s := range []string{"a", "dir/b.txt", "new\nline", "bad\xff", `a:b?"|*\<>`, "\x7f\u0085", "\u202Ex",
 		strings.Repeat("é", 127), " ", "-rf", "..."} {
 		f.Add(s)
@@ -41,9 +41,20 @@ func FuzzNameOf(f *testing.F) {
 		if rel == "" || base == "/" || base == "." || base == ".." || len(base) > 255 {
 			return // no file can have this name
 		}
-		name := NameOf(rel)
-		if got, err := CleanName(name, ""); err != nil || got != name {
+		name := FromPath(rel)
+		if got, err := Clean(name, ""); err != nil || got != name {
 			t.Errorf("%q is stored as %q, which becomes %q: %v", rel, name, got, err)
 		}
 	})
+}
+
+func TestExtensions(t *testing.T) {
+	for mimeType, want := range map[string]string{"text/csv": "unnamed.csv", "text/csv; charset=utf-8": "unnamed.csv",
+		"application/octet-stream": "unnamed.bin",
+		"image/png":                "unnamed.png", "application/pdf": "unnamed.pdf", "text/plain": "unnamed.txt",
+		"application/x-nobody-knows": "unnamed.bin", "image/jpeg": "unnamed.jpg"} {
+		if got, err := Clean("", mimeType); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", mimeType, got, err, want)
+		}
+	}
 }

@@ -1,15 +1,14 @@
-package files
+// Package intake stores the bytes of an upload in a file and computes their hash. It reads, writes and hashes at the
+// same time. It does not know limits and records; the file store calls it.
+package intake
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"hash"
 	"io"
 	"os"
-
-	"berth/proto"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,13 +24,12 @@ const (
 // for the sync at the end.
 const startBytes = 8 << 20
 
-// An intake checks and stores the bytes of one upload. Blocks are read, then written, then hashed. Each step has its
-// own goroutine, since each takes about as long. An upload smaller than a block needs no goroutines.
+// An intake is one call of Copy. Blocks are read, then written, then hashed. Each step has its own goroutine, since
+// each takes about as long. An upload smaller than a block needs no goroutines.
 type intake struct {
-	ctx  context.Context
-	st   *Staged
-	file *os.File
-	hash hash.Hash
+	admit func(p []byte) error
+	file  *os.File
+	hash  hash.Hash
 
 	free    chan []byte
 	read    chan []byte
@@ -43,9 +41,10 @@ type intake struct {
 	err     error         // from writing
 }
 
-// take stores r up to its end. It fails with r's own error, a limit's or the disk's.
-func (st *Staged) take(ctx context.Context, file *os.File, r io.Reader) error {
-	in := &intake{ctx: ctx, st: st, file: file, hash: sha256.New(), broken: make(chan struct{})}
+// Copy stores r up to its end in the file and returns the SHA-256 in hex. admit is called for all bytes before they
+// are written, and may refuse them. Copy fails with the error of r, of admit, or of the file.
+func Copy(file *os.File, r io.Reader, admit func(p []byte) error) (sum string, err error) {
+	in := &intake{admit: admit, file: file, hash: sha256.New(), broken: make(chan struct{})}
 	block := make([]byte, blockBytes)
 	n, err := in.fill(block, r)
 	if err == nil {
@@ -54,10 +53,7 @@ func (st *Staged) take(ctx context.Context, file *os.File, r io.Reader) error {
 		err = in.store(block[:n])
 		in.hash.Write(block[:n])
 	}
-	if err == nil {
-		st.sum = hex.EncodeToString(in.hash.Sum(nil))
-	}
-	return err
+	return hex.EncodeToString(in.hash.Sum(nil)), err
 }
 
 // stream stores the rest of r, after a first block that is full.
@@ -67,10 +63,23 @@ func (in *intake) stream(block []byte, r io.Reader) error {
 		in.free <- nil // allocated when needed
 	}
 	hashed := make(chan struct{})
-	go in.storeAll()
+	go func() {
+		defer close(in.written)
+		for block := range in.read {
+			if in.err == nil {
+				if in.err = in.store(block); in.err != nil {
+					close(in.broken)
+				}
+			}
+			in.written <- block
+		}
+	}()
 	go func() {
 		defer close(hashed)
-		in.hashAll()
+		for block := range in.written {
+			in.hash.Write(block)
+			in.free <- block
+		}
 	}()
 	err := in.readAll(block, r)
 	close(in.read)
@@ -103,27 +112,7 @@ func (in *intake) readAll(block []byte, r io.Reader) error {
 	}
 }
 
-func (in *intake) storeAll() {
-	defer close(in.written)
-	for block := range in.read {
-		if in.err == nil {
-			if in.err = in.store(block); in.err != nil {
-				close(in.broken)
-			}
-		}
-		in.written <- block
-	}
-}
-
-func (in *intake) hashAll() {
-	for block := range in.written {
-		in.hash.Write(block)
-		in.free <- block
-	}
-}
-
-// fill fills a block like io.ReadFull, but returns the reader's own error and checks the bytes against the limits as
-// they arrive.
+// fill fills a block like io.ReadFull, but returns the reader's own error, and asks admit.
 func (in *intake) fill(block []byte, r io.Reader) (n int, err error) {
 	for n < len(block) && err == nil {
 		var m int
@@ -139,32 +128,10 @@ func (in *intake) fill(block []byte, r io.Reader) (n int, err error) {
 	return n, err
 }
 
-// admit checks more bytes against the limits before they are written.
-func (in *intake) admit(p []byte) error {
-	if err := in.ctx.Err(); err != nil {
-		return err
-	}
-	if len(p) == 0 { // no bytes are allowed even for an owner over its quota
-		return nil
-	}
-	st, n := in.st, int64(len(p))
-	limit := st.store.cfg.MaxFileBytes
-	if st.size+n > limit {
-		return proto.Errorf(proto.TooLarge, "upload", "file", "The file is larger than the limit of %d bytes.", limit)
-	}
-	if err := st.store.account.reserve(st.payer(), n); err != nil {
-		return err
-	}
-	st.held += n
-	st.size += n
-	st.head = append(st.head, p[:min(len(p), sniffBytes-len(st.head))]...)
-	return nil
-}
-
 // store writes one block.
 func (in *intake) store(p []byte) error {
 	if _, err := in.file.Write(p); err != nil {
-		return diskError("storing the upload", err)
+		return fmt.Errorf("storing the upload: %w", err)
 	}
 	in.stored += int64(len(p))
 	if in.stored-in.started >= startBytes {

@@ -1,4 +1,6 @@
-package files
+// Package filename decides the names and media types of stored files. The file store, its API and the publishers of
+// containers' files use it.
+package filename
 
 import (
 	"errors"
@@ -14,22 +16,22 @@ import (
 	"github.com/gabriel-vasile/mimetype"
 )
 
-// maxNameLength and maxMIMELength are in characters.
+// maxName and maxMIMEType are in characters.
 const (
-	maxNameLength = 255
-	maxMIMELength = 255
+	maxName     = 255
+	maxMIMEType = 255
 )
 
-// sniffBytes is how much of a content the type detection reads.
-const sniffBytes = 3072
+// SniffBytes is how many bytes of a content Detect reads.
+const SniffBytes = 3072
 
 // forbidden are the characters that no name may have, on any system.
 const forbidden = `<>:"|?*\/`
 
-// CleanName returns the name that a file keeps: the last component of what was sent. If that is empty, it returns
+// Clean returns the name that a file keeps: the last component of what was sent. If that is empty, it returns
 // "unnamed" with the extension of mimeType. It fails with InvalidArgument for names that a file system may not take:
 // forbidden characters, control characters, invalid UTF-8, "." and "..", or more than 255 characters.
-func CleanName(sent, mimeType string) (string, error) {
+func Clean(sent, mimeType string) (string, error) {
 	name := sent[strings.LastIndexByte(sent, '/')+1:]
 	if name == "" {
 		return "unnamed" + extension(mimeType), nil
@@ -40,9 +42,9 @@ func CleanName(sent, mimeType string) (string, error) {
 	return name, nil
 }
 
-// NameOf returns the name under which a container's file with this path is stored: the last component, with an
-// underscore for each character that CleanName refuses. Length and appearance stay.
-func NameOf(name string) string {
+// FromPath returns the name under which a container's file with this path is stored: the last component, with an
+// underscore for each character that Clean refuses. Length and appearance stay.
+func FromPath(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || strings.ContainsRune(forbidden, r) {
 			return '_'
@@ -56,8 +58,8 @@ func nameFault(name string) string {
 	switch {
 	case !utf8.ValidString(name):
 		return "it is not UTF-8"
-	case utf8.RuneCountInString(name) > maxNameLength:
-		return fmt.Sprintf("it is longer than %d characters", maxNameLength)
+	case utf8.RuneCountInString(name) > maxName:
+		return fmt.Sprintf("it is longer than %d characters", maxName)
 	case strings.ContainsAny(name, forbidden):
 		return "it contains one of the characters " + forbidden
 	case strings.ContainsFunc(name, unicode.IsControl):
@@ -68,19 +70,19 @@ func nameFault(name string) string {
 	return ""
 }
 
-// checkMIMEType accepts only what can be sent in a header when the file is downloaded.
-func checkMIMEType(t string) error {
+// CheckMIMEType accepts only what can be sent in a header when the file is downloaded.
+func CheckMIMEType(t string) error {
 	if t == "" {
 		return nil
 	}
 	base, _, err := mime.ParseMediaType(t)
 	strange := strings.ContainsFunc(t, func(r rune) bool { return r < ' ' || r > '~' })
 	sound := err == nil || errors.Is(err, mime.ErrInvalidMediaParameter)
-	if sound && !strange && len(t) <= maxMIMELength && strings.Contains(base, "/") {
+	if sound && !strange && len(t) <= maxMIMEType && strings.Contains(base, "/") {
 		return nil
 	}
 	return proto.Errorf(proto.InvalidArgument, "upload", "mime_type",
-		"The content type of the file must look like text/csv and have at most %d characters.", maxMIMELength)
+		"The content type of the file must look like text/csv and have at most %d characters.", maxMIMEType)
 }
 
 // extension returns the usual extension of a type, with its dot.
@@ -106,8 +108,8 @@ var textTypes = map[string]string{
 	".sql":  "application/sql", ".sh": "application/x-sh", ".r": "text/x-r", ".svg": "image/svg+xml",
 }
 
-// detect returns a type from the first bytes. If these are text, it uses the name too.
-func detect(head []byte, name string) string {
+// Detect returns a type from the first bytes. If these are text, it uses the name too.
+func Detect(head []byte, name string) string {
 	found, _, _ := strings.Cut(mimetype.Detect(head).String(), ";")
 	if found == "text/plain" {
 		if t, ok := textTypes[strings.ToLower(path.Ext(name))]; ok {

@@ -1,5 +1,5 @@
-// Package keylock provides locks by name whose waiters give up with their context. The runtime and its image store
-// use it; it does not interpret names.
+// Package keylock provides locks by name whose waiters give up with their context. It does not interpret names. The
+// runtime and its image store, the file store and the inputs of workspaces use it.
 package keylock
 
 import (

@@ -14,3 +14,29 @@
 // Each request is reported before its first byte leaves, and again at its end. The client follows redirects itself;
 // each is another request. A Policy is a plain value and does not say to whom it applies.
 package egress
+
+import (
+	"net"
+
+	"berth/proto"
+)
+
+// A Conn is a connection that a program in the container made.
+type Conn interface {
+	net.Conn
+	CloseWrite() error // ends this direction; the other one goes on
+}
+
+// A Secret replaces its placeholder in requests. Code in the container has the placeholder only.
+type Secret struct {
+	Name, Placeholder, Value string
+	Hosts                    []string // as AllowSecrets returned them
+}
+
+// A Report describes one request: when it goes out or is refused, and when it is over.
+type Report struct {
+	Began, Over bool
+	Outcome     string // proto.AuditOK, or the code of the refusal
+	Note        string // the refusal in a sentence
+	proto.AuditEgress
+}

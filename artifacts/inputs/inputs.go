@@ -1,0 +1,176 @@
+// Package inputs puts stored files into the $INPUT_DIR of a workspace, and records which file has which name there. It
+// reads the bytes from the file store and writes them through the session. Package artifacts offers it to sessions and
+// the gateway.
+package inputs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"path"
+	"strings"
+
+	"berth/proto"
+	"berth/session"
+	"berth/state/keylock"
+	"berth/state/ledger"
+)
+
+// Bucket maps the ID of a workspace to the names in its $INPUT_DIR. No other package writes to it, except that the
+// entries of removed workspaces are deleted.
+const Bucket = "inputs"
+
+// A Set puts stored files into workspaces. All exported fields must be set.
+type Set struct {
+	Files  Files
+	Ledger *ledger.DB
+	Log    *slog.Logger
+
+	locks keylock.Set // by workspace ID
+}
+
+// Files opens stored files.
+type Files interface {
+	// Open opens an owner's file; the caller closes it.
+	Open(ctx context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error)
+}
+
+// names maps names in a workspace's $INPUT_DIR to file IDs.
+type names map[string]string
+
+// Begin puts stored files into $INPUT_DIR under their own names. It does not copy a file that is there, and gives
+// different files of one name different names. If a file cannot be had, Begin removes those that it copied.
+func (in *Set) Begin(ctx context.Context, s *session.Session, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	unlock, err := in.locks.Lock(ctx, s.WorkspaceID())
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	taken, err := in.names(s.WorkspaceID())
+	if err != nil {
+		return err
+	}
+	var placed []string
+	for _, id := range ids {
+		name, fresh, err := in.place(ctx, s, taken, id)
+		if err != nil {
+			in.remove(ctx, s, placed)
+			return err
+		}
+		if fresh {
+			placed = append(placed, name)
+		}
+		taken[name] = id
+	}
+	// Wait for the ledger, unlike changes of manifests: the directory does not tell later which stored file has which
+	// name.
+	err = in.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(Bucket, s.WorkspaceID(), taken) })
+	if err != nil {
+		in.remove(ctx, s, placed)
+	}
+	return err
+}
+
+// names reads the ledger; without an entry it is an empty map, never nil.
+func (in *Set) names(workspace string) (names, error) {
+	n := names{}
+	err := in.Ledger.View(func(tx *ledger.Tx) error {
+		_, err := tx.Get(Bucket, workspace, &n)
+		return err
+	})
+	return n, err
+}
+
+// place copies one stored file into the container, unless it is there. It leaves files alone that code in the
+// container made or changed.
+func (in *Set) place(ctx context.Context, s *session.Session, taken names, id string) (name string, fresh bool,
+	err error) {
+	// Opened even if the copy is there: the stored file must still exist and be the owner's.
+	r, f, err := in.Files.Open(ctx, s.Owner(), id)
+	if err != nil {
+		return "", false, err
+	}
+	defer r.Close()
+	for n, has := range taken { // a workspace has few inputs
+		if has == id {
+			name = n
+		}
+	}
+	if name != "" {
+		// A copy appears whole or not at all, so what is there is the file as the code left it. Only a removed file
+		// is copied again.
+		_, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
+		if proto.CodeOf(err) != proto.NotFound {
+			return name, false, err
+		}
+	} else if name, err = taken.free(ctx, s, f.Filename); err != nil {
+		return "", false, err
+	}
+	_, err = s.WriteFile(ctx, proto.UserDefault, proto.InputDir+"/"+name, session.WriteOptions{Mode: 0o644}, r)
+	return name, err == nil, err
+}
+
+// maxName is the kernel's bound of a file name, in bytes.
+const maxName = 255
+
+// free returns a new name for a file: its own, with a number if that is taken, cut to maxName.
+func (taken names) free(ctx context.Context, s *session.Session, filename string) (string, error) {
+	// The Files API allows them as names; file systems reserve them.
+	if filename == "." || filename == ".." {
+		filename = "unnamed"
+	}
+	ext := path.Ext(filename)
+	stem := strings.TrimSuffix(filename, ext)
+	// A name that is mostly extension is cut like any other, or nothing of the stem would be left.
+	if len(ext) > maxName/2 {
+		stem, ext = filename, ""
+	}
+	for n := 1; ; n++ {
+		end := ext
+		if n > 1 {
+			end = fmt.Sprintf(" (%d)%s", n, ext)
+		}
+		// The cut may fall inside a character, whose rest is dropped.
+		name := strings.ToValidUTF8(stem[:min(len(stem), maxName-len(end))], "") + end
+		// A name stays taken even if the code has removed the file: the ledger has one file for a name.
+		if taken[name] != "" {
+			continue
+		}
+		// The code may have a file of its own with that name, which must not be overwritten.
+		_, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
+		if proto.CodeOf(err) == proto.NotFound {
+			return name, nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+// remove removes what a failed Begin copied.
+func (in *Set) remove(ctx context.Context, s *session.Session, names []string) {
+	ctx = context.WithoutCancel(ctx) // often the request has ended, which caused the failure
+	for _, n := range names {
+		// A copy left behind only takes room, so it is only logged.
+		if err := s.RemoveFile(ctx, proto.UserDefault, proto.InputDir+"/"+n, false); err != nil {
+			in.Log.Warn("removing an input file after a failure", "name", n, "error", err)
+		}
+	}
+}
+
+// Inputs returns the paths in the container of the stored files in $INPUT_DIR, by ID.
+func (in *Set) Inputs(s *session.Session) (map[string]string, error) {
+	taken, err := in.names(s.WorkspaceID())
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string]string{}
+	for name, id := range taken {
+		paths[id] = proto.InputDir + "/" + name
+	}
+	return paths, nil
+}
