@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"berth/egress"
+	"berth/egress/authority"
 	"berth/proto"
 	"berth/state/ledger"
 )
@@ -23,7 +23,7 @@ type authorityFile struct {
 	log  *slog.Logger
 
 	mu   sync.Mutex // guards made; held while the CA is read or created
-	made *egress.Authority
+	made *authority.Authority
 }
 
 func newAuthorityFile(dir string, log *slog.Logger) *authorityFile {
@@ -31,7 +31,7 @@ func newAuthorityFile(dir string, log *slog.Logger) *authorityFile {
 }
 
 // get returns the CA, and reads or creates it first if needed.
-func (f *authorityFile) get() (*egress.Authority, error) {
+func (f *authorityFile) get() (*authority.Authority, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.made != nil {
@@ -47,22 +47,22 @@ func (f *authorityFile) get() (*egress.Authority, error) {
 	return a, nil
 }
 
-func (f *authorityFile) open() (*egress.Authority, error) {
+func (f *authorityFile) open() (*authority.Authority, error) {
 	text, err := f.read()
 	if err == nil {
-		if a, err := egress.ReadAuthority(text); err == nil {
+		if a, err := authority.Read(text); err == nil {
 			return a, nil
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if text, err = egress.NewAuthority(); err != nil {
+	if text, err = authority.New(); err != nil {
 		return nil, err
 	}
 	if err := f.write(text); err != nil {
 		return nil, err
 	}
-	return egress.ReadAuthority(text)
+	return authority.Read(text)
 }
 
 // read reads the file. It refuses a file that other users can read.

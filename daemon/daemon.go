@@ -22,6 +22,7 @@ import (
 	"berth/code"
 	"berth/daemon/certs"
 	"berth/egress"
+	"berth/egress/proxy"
 	"berth/files"
 	"berth/gateway"
 	"berth/gateway/containers"
@@ -50,7 +51,7 @@ type Config struct {
 	TLSCert, TLSKey string // PEM files; "" means no TLS, unless TLSSelfSigned
 	TLSSelfSigned   bool   // TLS with a certificate that the daemon creates in Dir
 
-	Egress          egress.Config  // the most network access that containers can get
+	Egress          proxy.Config   // the most network access that containers can get
 	ToolCallbacks   []string       // servers that may receive tool calls of code; none: no server
 	EgressCA        string         // file of CAs to trust for hosts that receive secrets, beside the system's; "": none
 	Session         session.Config // limits and times; the daemon sets the other parts
@@ -101,7 +102,7 @@ type Daemon struct {
 	machine  machine
 	metrics  *metrics
 	audit    *audit.Log
-	egress   *egress.Proxy
+	egress   *proxy.Proxy
 	bridge   *bridge.Bridge
 }
 
@@ -255,7 +256,7 @@ func (d *Daemon) openSkills(books *ledger.DB) (err error) {
 }
 
 // A sessionProxy is the proxy as sessions see it.
-type sessionProxy struct{ *egress.Proxy }
+type sessionProxy struct{ *proxy.Proxy }
 
 // Gate returns the gate of one session.
 func (p sessionProxy) Gate(n proto.Network, secrets []egress.Secret, report func(egress.Report)) session.Service {
@@ -270,7 +271,7 @@ func (d *Daemon) openEgress() (err error) {
 	if cfg.Roots, err = readRoots(d.cfg.EgressCA); err != nil {
 		return err
 	}
-	d.egress, err = egress.New(cfg)
+	d.egress, err = proxy.New(cfg)
 	return err
 }
 
@@ -292,7 +293,7 @@ func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
 func (d *Daemon) openBridge() error {
 	cfg := bridge.Config{Ledger: d.books, Ready: d.audit.Ready, Log: d.cfg.Log}
 	if len(d.cfg.ToolCallbacks) > 0 {
-		dialer, err := egress.NewDialer(d.cfg.ToolCallbacks, d.cfg.Egress.Resolver)
+		dialer, err := proxy.NewDialer(d.cfg.ToolCallbacks, d.cfg.Egress.Resolver)
 		if err != nil {
 			return err
 		}

@@ -39,21 +39,21 @@ func ParsePolicy(asked proto.Network) (p Policy, wire proto.Network, err error) 
 		p.Mode = proto.NetworkNone
 	case proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen:
 	default:
-		return p, wire, invalid("network.mode", "network.mode %.64q is not known; use %q, %q or %q", asked.Mode,
+		return p, wire, Invalid("network.mode", "network.mode %.64q is not known; use %q, %q or %q", asked.Mode,
 			proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
 	}
 	if len(asked.Allow) > 0 && p.Mode != proto.NetworkAllowlist {
-		return p, wire, invalid("network.allow", "network.allow goes with the mode %q; leave it out, or the mode",
+		return p, wire, Invalid("network.allow", "network.allow goes with the mode %q; leave it out, or the mode",
 			proto.NetworkAllowlist)
 	}
 	if len(asked.Allow) > maxRules {
-		return p, wire, invalid("network.allow", "%d hosts are too many; %d is the limit", len(asked.Allow), maxRules)
+		return p, wire, Invalid("network.allow", "%d hosts are too many; %d is the limit", len(asked.Allow), maxRules)
 	}
 	wire.Mode = p.Mode
 	for i, text := range asked.Allow {
-		r, err := parseRule(text)
+		r, err := ParseRule(text)
 		if err != nil {
-			return p, wire, invalid("network.allow."+strconv.Itoa(i), "network.allow: %s", err)
+			return p, wire, Invalid("network.allow."+strconv.Itoa(i), "network.allow: %s", err)
 		}
 		if !slices.Contains(p.Rules, r) {
 			p.Rules, wire.Allow = append(p.Rules, r), append(wire.Allow, r.String())
@@ -62,22 +62,23 @@ func ParsePolicy(asked proto.Network) (p Policy, wire proto.Network, err error) 
 	return p, wire, nil
 }
 
-func invalid(item, format string, args ...any) error {
+// Invalid returns the error for a field of a request that is wrong.
+func Invalid(item, format string, args ...any) error {
 	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
 }
 
-// parseRule reads one entry of a list. Names may use any script.
-func parseRule(text string) (Rule, error) {
+// ParseRule reads one entry of a list. Names may use any script.
+func ParseRule(text string) (Rule, error) {
 	switch {
 	case strings.Contains(text, "://"):
-		return Rule{}, badTarget("%.80q has a scheme; write the host alone, such as example.com or example.com:8443",
+		return Rule{}, BadTarget("%.80q has a scheme; write the host alone, such as example.com or example.com:8443",
 			text)
 	case strings.ContainsAny(text, "/?#"):
-		return Rule{}, badTarget("%.80q has a path, and whole hosts are let through or not; write the host alone", text)
+		return Rule{}, BadTarget("%.80q has a path, and whole hosts are let through or not; write the host alone", text)
 	}
 	rest, wildcard := strings.CutPrefix(text, "*.")
 	if strings.Contains(rest, "*") {
-		return Rule{}, badTarget("%.80q: a star stands for one whole label, the first: *.example.com", text)
+		return Rule{}, BadTarget("%.80q: a star stands for one whole label, the first: *.example.com", text)
 	}
 	host, port, err := cutPort(rest)
 	switch {
@@ -95,7 +96,7 @@ func parseRule(text string) (Rule, error) {
 		t.Port, err = parsePort(port)
 	}
 	if err == nil && wildcard && !strings.Contains(t.Name, ".") {
-		err = badTarget("%.80q would let too much through; a star needs two labels behind it", text)
+		err = BadTarget("%.80q would let too much through; a star needs two labels behind it", text)
 	}
 	return Rule{Name: t.Name, Addr: t.Addr, Wildcard: wildcard, Port: t.Port}, err
 }
@@ -121,13 +122,14 @@ func (p Policy) Allows(t Target) bool {
 	case proto.NetworkOpen:
 		return true
 	case proto.NetworkAllowlist:
-		return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.fits(t) })
+		return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Fits(t) })
 	}
 	return false
 }
 
-func (r Rule) fits(t Target) bool {
-	if r.Port != t.Port && (r.Port != 0 || !isWeb(t.Port)) || r.Addr != t.Addr {
+// Fits reports whether the rule allows a target.
+func (r Rule) Fits(t Target) bool {
+	if r.Port != t.Port && (r.Port != 0 || !IsWeb(t.Port)) || r.Addr != t.Addr {
 		return false
 	}
 	if !r.Wildcard {
@@ -137,17 +139,17 @@ func (r Rule) fits(t Target) bool {
 	return found && parent == r.Name
 }
 
-// covers reports whether the policy allows all that a rule allows, at least at one of its ports.
-func (p Policy) covers(r Rule) bool {
+// Covers reports whether the policy allows all that a rule allows, at least at one of its ports.
+func (p Policy) Covers(r Rule) bool {
 	if p.Mode == proto.NetworkOpen {
 		return true
 	}
 	return slices.ContainsFunc(p.Rules, func(own Rule) bool {
-		if own.Port != r.Port && own.Port != 0 && r.Port != 0 || own.Port != r.Port && !isWeb(max(own.Port, r.Port)) {
+		if own.Port != r.Port && own.Port != 0 && r.Port != 0 || own.Port != r.Port && !IsWeb(max(own.Port, r.Port)) {
 			return false
 		}
 		if own.Wildcard && !r.Wildcard {
-			return own.fits(Target{Name: r.Name, Addr: r.Addr, Port: max(own.Port, r.Port, 80)})
+			return own.Fits(Target{Name: r.Name, Addr: r.Addr, Port: max(own.Port, r.Port, 80)})
 		}
 		return own.Name == r.Name && own.Addr == r.Addr && own.Wildcard == r.Wildcard
 	})

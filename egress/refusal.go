@@ -10,26 +10,27 @@ import (
 	"berth/proto"
 )
 
-// A refusal is the reason why a request goes nowhere.
-type refusal struct {
-	code   proto.Code // the error code, as everywhere
-	reason string     // one word, for metrics
-	text   string     // a sentence for the client: what is wrong, and the way out
+// A Refusal is the reason why a request goes nowhere.
+type Refusal struct {
+	Code   proto.Code // the error code, as everywhere
+	Reason string     // one word, for metrics
+	Text   string     // a sentence for the client: what is wrong, and the way out
 }
 
-func (r *refusal) Error() string { return r.text }
+func (r *Refusal) Error() string { return r.Text }
 
-func refuse(code proto.Code, reason, format string, args ...any) *refusal {
-	return &refusal{code, reason, fmt.Sprintf(format, args...)}
+// Refuse returns a refusal. reason is one word, for metrics.
+func Refuse(code proto.Code, reason, format string, args ...any) *Refusal {
+	return &Refusal{code, reason, fmt.Sprintf(format, args...)}
 }
 
-// refusalOf is err as a refusal. Unknown errors count as failures on the way.
-func refusalOf(err error) *refusal {
-	var r *refusal
+// RefusalOf is err as a refusal. Unknown errors count as failures on the way.
+func RefusalOf(err error) *Refusal {
+	var r *Refusal
 	if errors.As(err, &r) {
 		return r
 	}
-	return refuse(proto.Unavailable, "failed", "the host did not answer as it should")
+	return Refuse(proto.Unavailable, "failed", "the host did not answer as it should")
 }
 
 // refusalStatus maps codes to HTTP statuses. The status of all other codes is 502.
@@ -41,16 +42,16 @@ var refusalStatus = map[proto.Code]int{
 	proto.Unsupported:      http.StatusNotImplemented,
 }
 
-// answer is the refusal as an HTTP response, after which the connection is closed. The sentence is also in the status
+// Answer is the refusal as an HTTP response, after which the connection is closed. The sentence is also in the status
 // line, because clients show that for a failed CONNECT. All of it is printable ASCII.
-func (r *refusal) answer() []byte {
+func (r *Refusal) Answer() []byte {
 	text := strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {
 			return '?'
 		}
 		return c
-	}, r.text)
+	}, r.Text)
 	return fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nProxy-Status: "+
 		"berth; error=%s\r\nConnection: close\r\n\r\n%s\n",
-		cmp.Or(refusalStatus[r.code], http.StatusBadGateway), text, len(text)+1, r.reason, text)
+		cmp.Or(refusalStatus[r.Code], http.StatusBadGateway), text, len(text)+1, r.Reason, text)
 }

@@ -33,12 +33,23 @@ func (t Target) String() string {
 	return t.Host() + ":" + strconv.Itoa(int(t.Port))
 }
 
-// isWeb reports whether rules without a port mean this port. There, only TLS and HTTP are allowed.
-func isWeb(port uint16) bool { return port == 80 || port == 443 }
+// HostHeader is the target in the form of a Host header, which omits the default port.
+func (t Target) HostHeader(encrypted bool) string {
+	if encrypted && t.Port != 443 || !encrypted && t.Port != 80 {
+		return t.String()
+	}
+	if t.Addr.Is6() {
+		return "[" + t.Host() + "]"
+	}
+	return t.Host()
+}
 
-// parseTarget reads host:port from a request. A host has one spelling: anything that another program would read
+// IsWeb reports whether rules without a port mean this port. There, only TLS and HTTP are allowed.
+func IsWeb(port uint16) bool { return port == 80 || port == 443 }
+
+// ParseTarget reads host:port from a request. A host has one spelling: anything that another program would read
 // differently is refused. With port 0 the text must name a port.
-func parseTarget(text string, port uint16) (Target, error) {
+func ParseTarget(text string, port uint16) (Target, error) {
 	if err := checkText(text); err != nil {
 		return Target{}, err
 	}
@@ -54,7 +65,7 @@ func parseTarget(text string, port uint16) (Target, error) {
 	case given != "":
 		t.Port, err = parsePort(given)
 	case port == 0:
-		err = badTarget("%+q has no port", text)
+		err = BadTarget("%+q has no port", text)
 	default:
 		t.Port = port
 	}
@@ -64,12 +75,12 @@ func parseTarget(text string, port uint16) (Target, error) {
 // checkText refuses text that does not belong into host and port but means something to some program: user@host,
 // escapes, paths, line ends.
 func checkText(text string) error {
-	if len(text) > maxHostPort {
-		return badTarget("a host of %d bytes is too long", len(text))
+	if len(text) > MaxHostPort {
+		return BadTarget("a host of %d bytes is too long", len(text))
 	}
 	for _, c := range []byte(text) {
 		if c <= ' ' || c >= 0x7f || strings.IndexByte(`@%/\?#"<>`, c) >= 0 {
-			return badTarget("%+q holds a character that no host has; write it as name:port", text)
+			return BadTarget("%+q holds a character that no host has; write it as name:port", text)
 		}
 	}
 	return nil
@@ -83,19 +94,19 @@ func cutPort(text string) (host, port string, err error) {
 		return text, "", nil
 	}
 	if port = text[end+i+1:]; port == "" || strings.Contains(port, ":") {
-		return "", "", badTarget("%+q is not host:port; an IPv6 address stands in brackets", text)
+		return "", "", BadTarget("%+q is not host:port; an IPv6 address stands in brackets", text)
 	}
 	return text[:end+i], port, nil
 }
 
-// maxHostPort exceeds the longest name with its port, in bytes.
-const maxHostPort = 270
+// MaxHostPort exceeds the longest name with its port, in bytes.
+const MaxHostPort = 270
 
 // parsePort reads a port without sign, space or leading zeros.
 func parsePort(text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n == 0 || text != strconv.FormatUint(n, 10) {
-		return 0, badTarget("%+q is not a port; it must be from 1 to 65535", text)
+		return 0, BadTarget("%+q is not a port; it must be from 1 to 65535", text)
 	}
 	return uint16(n), nil
 }
@@ -106,14 +117,14 @@ func parseHost(text string) (Target, error) {
 		inner, closed := strings.CutSuffix(inner, "]")
 		addr, err := netip.ParseAddr(inner)
 		if err != nil || !closed || !addr.Is6() || addr.Zone() != "" {
-			return Target{}, badTarget("%+q is not an IPv6 address", text)
+			return Target{}, BadTarget("%+q is not an IPv6 address", text)
 		}
 		return Target{Addr: addr.Unmap()}, nil
 	}
 	if endsInNumber(text) {
 		addr, err := netip.ParseAddr(text)
 		if err != nil || !addr.Is4() {
-			return Target{}, badTarget("%+q is not an address as it is usually written, four decimal numbers "+
+			return Target{}, BadTarget("%+q is not an address as it is usually written, four decimal numbers "+
 				"without leading zeros", text)
 		}
 		return Target{Addr: addr}, nil
@@ -141,14 +152,15 @@ var names = idna.New(idna.MapForLookup(), idna.Transitional(false), idna.StrictD
 func parseName(text string) (string, error) {
 	name, err := names.ToASCII(strings.TrimSuffix(text, "."))
 	if err != nil || name == "" || strings.HasSuffix(name, ".") {
-		return "", badTarget("%+q is not a host name", text)
+		return "", BadTarget("%+q is not a host name", text)
 	}
 	if endsInNumber(name) { // digits of other scripts have become ASCII digits
-		return "", badTarget("%+q is not a host name", text)
+		return "", BadTarget("%+q is not a host name", text)
 	}
 	return name, nil
 }
 
-func badTarget(format string, args ...any) error {
-	return refuse(proto.InvalidArgument, "bad_target", format, args...)
+// BadTarget returns the refusal for a target that cannot be read.
+func BadTarget(format string, args ...any) error {
+	return Refuse(proto.InvalidArgument, "bad_target", format, args...)
 }

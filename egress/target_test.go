@@ -32,11 +32,11 @@ func TestTargets(t *testing.T) {
 		"１２７.0.0.1:80": "", "ｅxample.com:80": "", "bücher.example:80": "", strings.Repeat("a", 300) + ":80": "",
 		strings.Repeat("a", 64) + ".example:80": "",
 	} {
-		got, err := parseTarget(text, 0)
+		got, err := ParseTarget(text, 0)
 		switch {
 		case want == "" && err == nil:
 			t.Errorf("%q is read as %s", text, got)
-		case want == "" && refusalOf(err).reason != "bad_target":
+		case want == "" && RefusalOf(err).Reason != "bad_target":
 			t.Errorf("%q: %v", text, err)
 		case want != "" && (err != nil || got.String() != want):
 			t.Errorf("%q is read as %s, %v", text, got, err)
@@ -88,12 +88,12 @@ func TestPolicies(t *testing.T) {
 			t.Errorf("%v: the error names no field: %v", tt.asked, err)
 		}
 		for _, target := range strings.Fields(tt.yes) {
-			if to, err := parseTarget(target, 0); err != nil || !p.Allows(to) {
+			if to, err := ParseTarget(target, 0); err != nil || !p.Allows(to) {
 				t.Errorf("%v does not allow %s: %v", tt.asked, target, err)
 			}
 		}
 		for _, target := range strings.Fields(tt.no) {
-			if to, err := parseTarget(target, 0); err != nil || p.Allows(to) {
+			if to, err := ParseTarget(target, 0); err != nil || p.Allows(to) {
 				t.Errorf("%v allows %s: %v", tt.asked, target, err)
 			}
 		}
@@ -105,14 +105,14 @@ func FuzzTarget(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := parseTarget(text, 0)
+		got, err := ParseTarget(text, 0)
 		if err != nil {
-			if refusalOf(err).reason != "bad_target" {
+			if RefusalOf(err).Reason != "bad_target" {
 				t.Fatalf("%q: %v", text, err)
 			}
 			return
 		}
-		if again, err := parseTarget(got.String(), 0); err != nil || again != got {
+		if again, err := ParseTarget(got.String(), 0); err != nil || again != got {
 			t.Fatalf("%q is %s, and that is %s, %v", text, got, again, err)
 		}
 		if got.Port == 0 || got.Addr.Is4In6() || got.Name != strings.ToLower(got.Name) ||
@@ -127,11 +127,11 @@ func FuzzRule(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		r, err := parseRule(text)
+		r, err := ParseRule(text)
 		if err != nil {
 			return
 		}
-		if again, err := parseRule(r.String()); err != nil || again != r {
+		if again, err := ParseRule(r.String()); err != nil || again != r {
 			t.Fatalf("%q is %s, and that is %s, %v", text, r, again, err)
 		}
 	})

@@ -15,6 +15,6 @@
 //
 // The order of steps makes a crash harmless at any point. Put writes the content first, then the record, so a record
 // never lacks its content. Delete removes the record first, then the content. A crash in between leaves content that
-// no record counts; Open and Sweep remove it. Steps on one content exclude each other (a lock by hash), so a delete never
-// removes a content that a put relies on.
+// no record counts; Open and Sweep remove it. Steps on one content exclude each other (a lock by hash), so a delete
+// never removes a content that a put relies on.
 package files

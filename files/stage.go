@@ -123,7 +123,8 @@ func (st *Staged) fill(ctx context.Context, r io.Reader) error {
 		case n == 0: // no bytes are allowed even for an owner over its quota
 			return nil
 		case st.size+n > limit:
-			return proto.Errorf(proto.TooLarge, "upload", "file", "The file is larger than the limit of %d bytes.", limit)
+			return proto.Errorf(proto.TooLarge, "upload", "file", "The file is larger than the limit of %d bytes.",
+				limit)
 		}
 		if err := st.store.account.reserve(st.payer(), n); err != nil {
 			return err

@@ -12,6 +12,9 @@ import (
 	"strings"
 
 	"berth/gateway"
+	"berth/gateway/messages/exectool"
+	"berth/gateway/messages/history"
+	"berth/gateway/messages/rawjson"
 	"berth/gateway/upstream"
 	"berth/proto"
 )
@@ -26,11 +29,11 @@ type conversation struct {
 	up     *upstream.Upstream
 	client *client
 
-	history *history // nil until Open
-	asked   bool     // the upstream has answered in this turn
-	last    struct { // the last round
-		message object // without content and usage
-		delta   object // its message_delta; nil: the answer was not a stream
+	history *history.History // nil until Open
+	asked   bool             // the upstream has answered in this turn
+	last    struct {         // the last round
+		message rawjson.Object // without content and usage
+		delta   rawjson.Object // its message_delta; nil: the answer was not a stream
 	}
 }
 
@@ -83,7 +86,7 @@ func (s *Service) answerTurn(ctx context.Context, w http.ResponseWriter, up *ups
 	if err == nil || ctx.Err() != nil || client.stream == nil || !client.stream.sent() {
 		return err
 	}
-	if client.stream.send("error", mustJSON(fail(err))) != nil {
+	if client.stream.send("error", rawjson.Marshal(fail(err))) != nil {
 		return err
 	}
 	return &Told{err}
@@ -108,14 +111,14 @@ func (c *conversation) attach(q *query, up *upstream.Upstream, cl *client) (deta
 
 // Open translates the history of the request.
 func (c *conversation) Open(o gateway.Opening) (calls []gateway.Call, err error) {
-	c.q.tools.describe(describeSkills(o.Skills))
-	if c.history, err = newHistory(c.q.messages, o.Paths); err != nil {
+	c.q.tools.Describe(exectool.DescribeSkills(o.Skills))
+	if c.history, err = history.New(c.q.messages, o.Paths); err != nil {
 		return nil, err
 	}
-	pending := c.history.takePending(c.q.last)
-	if !c.q.tools.declared { // a request without the tool runs nothing
+	pending := c.history.TakePending(c.q.last)
+	if !c.q.tools.Declared { // a request without the tool runs nothing
 		for _, p := range pending {
-			c.history.abandon(p)
+			c.history.Abandon(p)
 		}
 		pending = nil
 	}
@@ -133,7 +136,7 @@ func (c *conversation) Open(o gateway.Opening) (calls []gateway.Call, err error)
 
 // pendingCalls returns calls of an earlier answer. Their keys are the same in every request that continues that
 // answer.
-func (c *conversation) pendingCalls(pending []call) (calls []gateway.Call, err error) {
+func (c *conversation) pendingCalls(pending []history.Call) (calls []gateway.Call, err error) {
 	if len(pending) == 0 {
 		return nil, nil
 	}
@@ -145,8 +148,8 @@ func (c *conversation) pendingCalls(pending []call) (calls []gateway.Call, err e
 	keyPrefix := "gateway/" + hex.EncodeToString(sum.Sum(nil)) + "/"
 	for _, p := range pending {
 		call := c.gatewayCall(p)
-		call.Key = keyPrefix + p.id
-		if c.history.calledTools(p) {
+		call.Key = keyPrefix + p.ID
+		if c.history.CalledTools(p) {
 			if answers == nil {
 				if answers, err = c.q.readAnswers(); err != nil {
 					return nil, err
@@ -162,20 +165,20 @@ func (c *conversation) pendingCalls(pending []call) (calls []gateway.Call, err e
 }
 
 // gatewayCall converts a call to the gateway's form.
-func (c *conversation) gatewayCall(p call) gateway.Call {
-	call := gateway.Call{ID: p.id, Tool: gateway.Program, Input: p.input}
+func (c *conversation) gatewayCall(p history.Call) gateway.Call {
+	call := gateway.Call{ID: p.ID, Tool: gateway.Program, Input: p.Input}
 	switch {
-	case p.name == toolBash:
+	case p.Name == exectool.ToolBash:
 		call.Tool = gateway.Bash
-	case p.name == toolEditor:
+	case p.Name == exectool.ToolEditor:
 		call.Tool = gateway.Editor
-	case c.q.tools.repl:
+	case c.q.tools.REPL:
 		call.Tool = gateway.Python
 	}
-	if call.Tool == gateway.Python && (len(c.q.tools.remote) > 0 || c.history.calledTools(p)) {
-		call.Tools = &gateway.ClientTools{NewID: func() string { return proto.NewID(clientPrefix) }}
-		for _, o := range c.q.tools.remote {
-			call.Tools.Tools = append(call.Tools.Tools, clientTool(o))
+	if call.Tool == gateway.Python && (len(c.q.tools.Remote) > 0 || c.history.CalledTools(p)) {
+		call.Tools = &gateway.ClientTools{NewID: func() string { return proto.NewID(exectool.ClientPrefix) }}
+		for _, o := range c.q.tools.Remote {
+			call.Tools.Tools = append(call.Tools.Tools, exectool.ClientTool(o))
 		}
 	}
 	return call
@@ -184,22 +187,22 @@ func (c *conversation) gatewayCall(p call) gateway.Call {
 // restoreAnswer adds the answer of an earlier daemon to the history. It returns the calls without a result: those of
 // pending, and those of that answer.
 func (c *conversation) restoreAnswer(pending []gateway.Call) (calls []gateway.Call, err error) {
-	if final, err := parseObject(c.answer.Final); err == nil {
-		if c.answer.Content, err = parseArray(final.get("content")); err != nil {
+	if final, err := rawjson.Parse(c.answer.Final); err == nil {
+		if c.answer.Content, err = rawjson.ParseArray(final.Get("content")); err != nil {
 			return nil, err
 		}
 	}
-	c.history.survey(thisTurn, object{}.with("content", joined(c.answer.Content)))
+	c.history.Survey(history.ThisTurn, rawjson.Object{}.With("content", rawjson.Join(c.answer.Content)))
 	fresh, answered := true, map[string]bool{}
 	for _, raw := range c.answer.Content {
-		c.asked = c.asked || !strings.HasSuffix(kindOf(raw), resultSuffix)
-		fresh = c.history.addBlock(thisTurn, "assistant", raw, fresh)
-		if o, err := parseObject(raw); err == nil {
-			answered[o.text("tool_use_id")] = true
+		c.asked = c.asked || !strings.HasSuffix(history.KindOf(raw), history.ResultSuffix)
+		fresh = c.history.AddBlock(history.ThisTurn, "assistant", raw, fresh)
+		if o, err := rawjson.Parse(raw); err == nil {
+			answered[o.Text("tool_use_id")] = true
 		}
 	}
 	calls = slices.DeleteFunc(pending, func(call gateway.Call) bool { return answered[call.ID] })
-	for _, p := range c.history.takeUnanswered() {
+	for _, p := range c.history.TakeUnanswered() {
 		calls = append(calls, c.gatewayCall(p))
 	}
 	return calls, nil
@@ -273,15 +276,15 @@ func (q *query) upstreamHeader() http.Header {
 }
 
 // upstreamBody returns the request body of one round.
-func (q *query) upstreamBody(h *history, first bool) []byte {
-	o := q.body.without("container").with("messages", h.raw())
-	if q.tools.declared {
-		o = o.with("tools", joined(q.tools.upstream))
+func (q *query) upstreamBody(h *history.History, first bool) []byte {
+	o := q.body.Without("container").With("messages", h.Raw())
+	if q.tools.Declared {
+		o = o.With("tools", rawjson.Join(q.tools.Upstream))
 	}
-	if q.tools.declared && o.has("tool_choice") {
-		o = o.with("tool_choice", q.tools.upstreamChoice(o.get("tool_choice"), first))
+	if q.tools.Declared && o.Has("tool_choice") {
+		o = o.With("tool_choice", q.tools.UpstreamChoice(o.Get("tool_choice"), first))
 	}
-	return o.raw()
+	return o.Raw()
 }
 
 // accountHeaders are prefixes of upstream headers that describe the client's account rather than one round.
@@ -301,15 +304,15 @@ func copyAccountHeaders(w http.ResponseWriter, res *http.Response) {
 // addRound adds a round to the history and to the answer. A streaming client has received it already.
 func (c *conversation) addRound(r *round) gateway.Round {
 	c.asked = true
-	c.history.survey(thisTurn, r.asMessage())
+	c.history.Survey(history.ThisTurn, r.asMessage())
 	fresh := true
 	for _, raw := range r.blocks {
 		c.answer.Content = append(c.answer.Content, raw)
-		fresh = c.history.addBlock(thisTurn, "assistant", raw, fresh)
+		fresh = c.history.AddBlock(history.ThisTurn, "assistant", raw, fresh)
 	}
 	c.answer.Usage = addUsage(c.answer.Usage, r.usage)
 	c.last.message, c.last.delta = r.message, r.delta
-	if r.message.text("stop_reason") != stopTools || len(r.calls) == 0 || r.mixed {
+	if r.message.Text("stop_reason") != stopTools || len(r.calls) == 0 || r.mixed {
 		return gateway.Round{Done: true}
 	}
 	var next gateway.Round
@@ -322,9 +325,10 @@ func (c *conversation) addRound(r *round) gateway.Round {
 // Add adds the result of a call, or the client calls that its code waits for.
 func (c *conversation) Add(call gateway.Call, res *gateway.Result) error {
 	for _, w := range res.Waiting {
-		caller := object{}.with("type", callerType).with("tool_id", call.ID)
-		block := object{}.with("type", "tool_use").with("id", w.ID).with("name", w.Tool).with("input", w.Input).with(
-			"caller", caller.raw()).raw()
+		caller := rawjson.Object{}.With("type", exectool.CallerType).With("tool_id", call.ID)
+		block := rawjson.Object{}.With("type", "tool_use").With("id", w.ID).With("name", w.Tool).With(
+			"input", w.Input).With(
+			"caller", caller.Raw()).Raw()
 		c.answer.Content = append(c.answer.Content, block)
 		if c.client.stream != nil {
 			// a client that disconnected gets the whole answer when it repeats the request
@@ -336,7 +340,7 @@ func (c *conversation) Add(call gateway.Call, res *gateway.Result) error {
 	}
 	block := encodeResult(call, res)
 	c.answer.Content = append(c.answer.Content, block)
-	c.history.addBlock(thisTurn, "assistant", block, false)
+	c.history.AddBlock(history.ThisTurn, "assistant", block, false)
 	if c.client.stream == nil {
 		return nil
 	}
@@ -344,14 +348,14 @@ func (c *conversation) Add(call gateway.Call, res *gateway.Result) error {
 }
 
 // setHead sets the head of the answer from the first round's message.
-func (c *conversation) setHead(message object) {
+func (c *conversation) setHead(message rawjson.Object) {
 	// set to null, because some clients update only members that the head has
-	head := message.filled(c.newHead()).filled(object{}.with("stop_details", nil).with("container", nil))
-	c.answer.Head = head.raw()
+	head := message.Filled(c.newHead()).Filled(rawjson.Object{}.With("stop_details", nil).With("container", nil))
+	c.answer.Head = head.Raw()
 }
 
 // begin sets the head of the answer, if there is none, and sends it to the client.
-func (c *conversation) begin(message object) error {
+func (c *conversation) begin(message rawjson.Object) error {
 	if c.answer.Head != nil {
 		return nil
 	}
@@ -363,10 +367,10 @@ func (c *conversation) begin(message object) error {
 }
 
 // newHead returns the head of a message that does not begin with an upstream's answer.
-func (c *conversation) newHead() object {
-	return object{}.with("id", proto.NewID("msg_")).with("type", "message").with("role", "assistant").with(
-		"model", c.q.model).with("content", json.RawMessage("[]")).
-		with("stop_reason", nil).with("stop_sequence", nil).with("usage", noUsage)
+func (c *conversation) newHead() rawjson.Object {
+	return rawjson.Object{}.With("id", proto.NewID("msg_")).With("type", "message").With("role", "assistant").With(
+		"model", c.q.model).With("content", json.RawMessage("[]")).
+		With("stop_reason", nil).With("stop_sequence", nil).With("usage", noUsage)
 }
 
 // noUsage is the usage if no upstream was asked, or if the upstream reports none.
@@ -374,8 +378,8 @@ var noUsage = json.RawMessage(`{"input_tokens":0,"output_tokens":0}`)
 
 // Finish completes the answer.
 func (c *conversation) Finish(e gateway.Ending) {
-	head, _ := parseObject(c.answer.Head) // cannot fail: the head was made here
-	stop := c.last.message.text("stop_reason")
+	head, _ := rawjson.Parse(c.answer.Head) // cannot fail: the head was made here
+	stop := c.last.message.Text("stop_reason")
 	switch e.Reason {
 	case gateway.Paused:
 		stop, c.last.delta = stopPause, nil
@@ -384,24 +388,24 @@ func (c *conversation) Finish(e gateway.Ending) {
 	}
 	o := c.last.message
 	if o == nil { // no upstream was asked in this process
-		o = head.without("usage")
+		o = head.Without("usage")
 	}
 	if isEmpty(c.answer.Usage) {
 		c.answer.Usage = noUsage
 	}
 	container := json.RawMessage("null")
 	if e.Container != nil {
-		container = object{}.with("id", e.Container.ID).with("expires_at", e.Container.ExpiresAt).
-			with("skills", e.Skills).raw()
+		container = rawjson.Object{}.With("id", e.Container.ID).With("expires_at", e.Container.ExpiresAt).
+			With("skills", e.Skills).Raw()
 	}
-	o = o.with("id", head.get("id")).with("model", head.get("model")).with("stop_reason", stop)
+	o = o.With("id", head.Get("id")).With("model", head.Get("model")).With("stop_reason", stop)
 	for _, name := range []string{"stop_sequence", "stop_details"} {
-		if stop == stopPause || o.get(name) == nil {
-			o = o.with(name, nil)
+		if stop == stopPause || o.Get(name) == nil {
+			o = o.With(name, nil)
 		}
 	}
-	c.answer.Final = o.with("content", joined(c.answer.Content)).with("usage", c.answer.Usage).
-		with("container", container).raw()
+	c.answer.Final = o.With("content", rawjson.Join(c.answer.Content)).With("usage", c.answer.Usage).
+		With("container", container).Raw()
 }
 
 // Deliver sends the client the parts of the answer that it has not received. It sends an answer in one JSON body only
@@ -435,17 +439,17 @@ func (c *conversation) Deliver() error {
 
 // deliverEnd ends a stream. Its message_delta is that of the last round, with the members that the turn has changed.
 func (c *conversation) deliverEnd() error {
-	final, err := parseObject(c.answer.Final)
+	final, err := rawjson.Parse(c.answer.Final)
 	if err != nil {
 		return err
 	}
-	inner, err := parseObject(c.last.delta.get("delta"))
+	inner, err := rawjson.Parse(c.last.delta.Get("delta"))
 	if err != nil {
-		inner = object{}
+		inner = rawjson.Object{}
 	}
 	for _, name := range []string{"stop_reason", "stop_sequence", "stop_details", "container"} {
-		inner = inner.with(name, final.get(name))
+		inner = inner.With(name, final.Get(name))
 	}
-	return c.client.stream.finish(c.last.delta.with("type", "message_delta").with("delta", inner.raw()).with("usage",
-		final.get("usage")))
+	return c.client.stream.finish(c.last.delta.With("type", "message_delta").With("delta", inner.Raw()).With("usage",
+		final.Get("usage")))
 }

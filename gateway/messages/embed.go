@@ -8,6 +8,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"berth/gateway/messages/rawjson"
 	"berth/proto"
 )
 
@@ -25,16 +26,16 @@ func namesFiles(raw []byte) bool { return bytes.Contains(raw, []byte(`"file_id"`
 // type file, which no upstream could read. A file that is not stored here may belong to the upstream, so its
 // reference stays.
 func (s *Service) embed(ctx context.Context, owner string, body []byte) ([]byte, error) {
-	o, err := parseObject(body)
+	o, err := rawjson.Parse(body)
 	if err != nil {
 		return nil, err
 	}
 	e := &embedding{files: s.cfg.Files, ctx: ctx, owner: owner, left: maxEmbedded}
-	messages, err := e.each(o.get("messages"), e.content)
+	messages, err := e.each(o.Get("messages"), e.content)
 	if err != nil || e.left == maxEmbedded {
 		return body, err
 	}
-	return o.with("messages", messages).raw(), nil
+	return o.With("messages", messages).Raw(), nil
 }
 
 // An embedding is the state of one call of embed.
@@ -46,26 +47,27 @@ type embedding struct {
 }
 
 // content embeds files in the content of a message or of a tool result. It returns nil if nothing changes.
-func (e *embedding) content(o object) (object, error) {
+func (e *embedding) content(o rawjson.Object) (rawjson.Object, error) {
 	before := e.left
-	content, err := e.each(o.get("content"), e.block)
+	content, err := e.each(o.Get("content"), e.block)
 	if err != nil || e.left == before {
 		return nil, err
 	}
-	return o.with("content", content), nil
+	return o.With("content", content), nil
 }
 
 // each applies change to each object of an array. It returns anything but an array unchanged.
-func (e *embedding) each(raw json.RawMessage, change func(object) (object, error)) (json.RawMessage, error) {
+func (e *embedding) each(raw json.RawMessage, change func(rawjson.Object) (rawjson.Object, error)) (json.RawMessage,
+	error) {
 	if len(raw) == 0 || raw[0] != '[' || !namesFiles(raw) {
 		return raw, nil
 	}
-	list, err := parseArray(raw)
+	list, err := rawjson.ParseArray(raw)
 	if err != nil {
 		return nil, err
 	}
 	for i, one := range list {
-		o, err := parseObject(one)
+		o, err := rawjson.Parse(one)
 		if err != nil {
 			continue // the upstream reports the error
 		}
@@ -74,31 +76,31 @@ func (e *embedding) each(raw json.RawMessage, change func(object) (object, error
 			return nil, err
 		}
 		if changed != nil {
-			list[i] = changed.raw()
+			list[i] = changed.Raw()
 		}
 	}
-	return joined(list), nil
+	return rawjson.Join(list), nil
 }
 
 // block embeds a file in a content block. It returns nil if the block does not change.
-func (e *embedding) block(b object) (object, error) {
-	kind := b.text("type")
+func (e *embedding) block(b rawjson.Object) (rawjson.Object, error) {
+	kind := b.Text("type")
 	if kind == "tool_result" {
 		return e.content(b)
 	}
-	source, err := parseObject(b.get("source"))
-	if err != nil || source.text("type") != "file" || kind != "image" && kind != "document" {
+	source, err := rawjson.Parse(b.Get("source"))
+	if err != nil || source.Text("type") != "file" || kind != "image" && kind != "document" {
 		return nil, nil
 	}
-	source, err = e.source(kind, source.text("file_id"))
+	source, err = e.source(kind, source.Text("file_id"))
 	if err != nil || source == nil {
 		return nil, err
 	}
-	return b.with("source", source.raw()), nil
+	return b.With("source", source.Raw()), nil
 }
 
 // source returns the source of an image or a document with the file's content, or nil if the file is not stored here.
-func (e *embedding) source(kind, id string) (object, error) {
+func (e *embedding) source(kind, id string) (rawjson.Object, error) {
 	if !proto.ValidID(proto.FilePrefix, id) {
 		return nil, nil
 	}
@@ -120,15 +122,16 @@ func (e *embedding) source(kind, id string) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	encoded := object{}.with("type", "base64").with("media_type", f.MIMEType).with("data", data)
+	encoded := rawjson.Object{}.With("type", "base64").With("media_type", f.MIMEType).With("data", data)
 	switch {
 	case kind == "image" && slices.Contains(shownImages, f.MIMEType), kind == "document" &&
 		f.MIMEType == "application/pdf":
 		return encoded, nil
 	case kind == "document" && utf8.Valid(data) && !bytes.ContainsRune(data, 0):
-		return object{}.with("type", "text").with("media_type", "text/plain").with("data", string(data)), nil
+		return rawjson.Object{}.With("type", "text").With("media_type", "text/plain").With("data", string(data)), nil
 	}
-	return nil, invalid("messages", "messages: file %s is %s, and no %s that a model can read: an image is JPEG, "+
-		"PNG, GIF or WebP, a document PDF or text. Give it to the container as a container_upload block.", id,
+	return nil, rawjson.Invalid("messages",
+		"messages: file %s is %s, and no %s that a model can read: an image is JPEG, "+
+			"PNG, GIF or WebP, a document PDF or text. Give it to the container as a container_upload block.", id,
 		f.MIMEType, kind)
 }

@@ -22,6 +22,9 @@ import (
 	"net/url"
 
 	"berth/gateway"
+	"berth/gateway/messages/exectool"
+	"berth/gateway/messages/history"
+	"berth/gateway/messages/rawjson"
 	"berth/gateway/upstream"
 	"berth/proto"
 )
@@ -31,7 +34,7 @@ type Config struct {
 	Turns     *gateway.Gateway
 	Upstreams *upstream.Set
 	Files     Files
-	Tools     ToolChecker
+	Tools     exectool.ToolChecker
 }
 
 // Files reads stored files.
@@ -91,10 +94,10 @@ func (s *Service) Answer(ctx context.Context, w http.ResponseWriter, r Request, 
 // A query is a decoded request.
 type query struct {
 	Request
-	body      object
+	body      rawjson.Object
 	model     string
 	stream    bool
-	tools     toolbox
+	tools     exectool.Toolbox
 	messages  []json.RawMessage // nil: the request is passed through to the upstream
 	last      int               // index of the last assistant message; -1: there is none
 	container queryContainer
@@ -108,20 +111,20 @@ type queryContainer struct {
 }
 
 // readQuery decodes a request. It does not check what the upstream checks.
-func readQuery(r Request, check ToolChecker) (*query, error) {
-	body, err := parseObject(r.Body)
+func readQuery(r Request, check exectool.ToolChecker) (*query, error) {
+	body, err := rawjson.Parse(r.Body)
 	if err != nil {
 		return nil, err
 	}
-	q := &query{Request: r, body: body, model: body.text("model"), stream: string(body.get("stream")) == "true",
+	q := &query{Request: r, body: body, model: body.Text("model"), stream: string(body.Get("stream")) == "true",
 		last: -1}
 	if q.model == "" {
-		return nil, invalid("model", "model: a request names the model that is to answer it")
+		return nil, rawjson.Invalid("model", "model: a request names the model that is to answer it")
 	}
-	if q.tools, err = readTools(body.get("tools"), check); err != nil {
+	if q.tools, err = exectool.ReadTools(body.Get("tools"), check); err != nil {
 		return nil, err
 	}
-	if !q.tools.declared && !usesTools(body.get("messages")) {
+	if !q.tools.Declared && !history.UsesTools(body.Get("messages")) {
 		return q, nil
 	}
 	return q, q.readMessages()
@@ -129,24 +132,24 @@ func readQuery(r Request, check ToolChecker) (*query, error) {
 
 // readMessages reads the members that matter only for requests with the tool.
 func (q *query) readMessages() (err error) {
-	if q.messages, err = parseArray(q.body.get("messages")); err != nil || len(q.messages) == 0 {
-		return invalid("messages", "messages must be an array with at least one message")
+	if q.messages, err = rawjson.ParseArray(q.body.Get("messages")); err != nil || len(q.messages) == 0 {
+		return rawjson.Invalid("messages", "messages must be an array with at least one message")
 	}
 	for i, raw := range q.messages {
-		o, err := parseObject(raw)
+		o, err := rawjson.Parse(raw)
 		if err != nil {
-			return invalid("messages", "messages.%d must be an object", i)
+			return rawjson.Invalid("messages", "messages.%d must be an object", i)
 		}
-		if o.text("role") == "assistant" {
+		if o.Text("role") == "assistant" {
 			q.last = i
 		}
 	}
-	if q.body.has("thread") { // with this error code, SDKs send the whole history
+	if q.body.Has("thread") { // with this error code, SDKs send the whole history
 		return &gateway.Refusal{Code: "thread_unsupported_request", Err: proto.Errorf(proto.InvalidArgument, "",
 			"thread",
 			"thread: code execution works without message threads; send the whole history")}
 	}
-	if err := q.tools.checkChoice(q.body.get("tool_choice")); err != nil {
+	if err := q.tools.CheckChoice(q.body.Get("tool_choice")); err != nil {
 		return err
 	}
 	if err := q.readContainer(); err != nil {
@@ -158,28 +161,29 @@ func (q *query) readMessages() (err error) {
 
 // readContainer reads the container member of a request.
 func (q *query) readContainer() error {
-	raw := q.body.get("container")
-	if !q.body.has("container") {
+	raw := q.body.Get("container")
+	if !q.body.Has("container") {
 		return nil
 	}
 	if json.Unmarshal(raw, &q.container.ID) == nil {
 		if q.container.ID == "" {
-			return invalid("container", "container is empty; leave it out to get a new one")
+			return rawjson.Invalid("container", "container is empty; leave it out to get a new one")
 		}
 		return nil
 	}
-	o, err := parseObject(raw)
+	o, err := rawjson.Parse(raw)
 	if err != nil {
-		return invalid("container", "container must be an ID, or an object with id and skills")
+		return rawjson.Invalid("container", "container must be an ID, or an object with id and skills")
 	}
-	if o.has("id") {
-		if q.container.ID = o.text("id"); q.container.ID == "" {
-			return invalid("container", "container.id must be the ID of a container; leave it out to get a new one")
+	if o.Has("id") {
+		if q.container.ID = o.Text("id"); q.container.ID == "" {
+			return rawjson.Invalid("container",
+				"container.id must be the ID of a container; leave it out to get a new one")
 		}
 	}
-	if o.has("skills") {
-		if json.Unmarshal(o.get("skills"), &q.container.Skills) != nil {
-			return invalid("container",
+	if o.Has("skills") {
+		if json.Unmarshal(o.Get("skills"), &q.container.Skills) != nil {
+			return rawjson.Invalid("container",
 				"container.skills must be an array of skills, each with type, skill_id and version")
 		}
 	}
@@ -190,17 +194,17 @@ func (q *query) readContainer() error {
 func (q *query) readFiles() (list []gateway.RequestFile, err error) {
 	at := map[string]int{}
 	for i, raw := range q.messages {
-		o, err := parseObject(raw)
+		o, err := rawjson.Parse(raw)
 		if err != nil {
 			return nil, err
 		}
-		for _, b := range blocksOf(o) {
-			if b.text("type") != "container_upload" {
+		for _, b := range history.Blocks(o) {
+			if b.Text("type") != "container_upload" {
 				continue
 			}
-			id := b.text("file_id")
+			id := b.Text("file_id")
 			if id == "" {
-				return nil, invalid("messages", "messages.%d: a container_upload block has the ID of a stored "+
+				return nil, rawjson.Invalid("messages", "messages.%d: a container_upload block has the ID of a stored "+
 					"file as file_id", i)
 			}
 			if _, known := at[id]; !known {
@@ -225,7 +229,7 @@ func (s *Service) countTokens(ctx context.Context, w http.ResponseWriter, up *up
 			paths[file.ID] = proto.InputDir + "/" + f.Filename
 		}
 	}
-	h, err := newHistory(q.messages, paths)
+	h, err := history.New(q.messages, paths)
 	if err != nil {
 		return err
 	}
@@ -233,9 +237,9 @@ func (s *Service) countTokens(ctx context.Context, w http.ResponseWriter, up *up
 	if err != nil {
 		return err
 	}
-	q.tools.describe(describeSkills(skills))
-	for _, c := range h.takePending(q.last) {
-		h.abandon(c)
+	q.tools.Describe(exectool.DescribeSkills(skills))
+	for _, c := range h.TakePending(q.last) {
+		h.Abandon(c)
 	}
 	return s.passThrough(ctx, w, up, q.Owner, upstream.Request{Path: q.Path, Query: q.Query, Header: q.upstreamHeader(),
 		Body: q.upstreamBody(h, true)})

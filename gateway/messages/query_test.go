@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"berth/gateway/messages/rawjson"
 )
 
 func TestUsageIsSummed(t *testing.T) {
@@ -27,7 +29,8 @@ func TestManyFiles(t *testing.T) {
 		files = append(files, json.RawMessage(`{"type":"container_upload","file_id":"file_`+strconv.Itoa(i)+`"}`))
 	}
 	began := time.Now()
-	q := &query{messages: []json.RawMessage{object{}.with("role", "user").with("content", joined(files)).raw()},
+	q := &query{messages: []json.RawMessage{rawjson.Object{}.With("role", "user").With("content",
+		rawjson.Join(files)).Raw()},
 		last: -1}
 	if list, err := q.readFiles(); err != nil || len(list) != len(files) || !list[7].Current {
 		t.Errorf("%d files, %v", len(list), err)

@@ -4,12 +4,16 @@ import (
 	"encoding/json"
 
 	"berth/gateway"
+	"berth/gateway/messages/exectool"
+	"berth/gateway/messages/history"
+	"berth/gateway/messages/rawjson"
 	"berth/proto"
 )
 
 // toolNames maps tools to their names for clients and models.
-var toolNames = map[gateway.Tool]string{gateway.Bash: toolBash, gateway.Editor: toolEditor, gateway.Python: toolCode,
-	gateway.Program: toolCode}
+var toolNames = map[gateway.Tool]string{gateway.Bash: exectool.ToolBash, gateway.Editor: exectool.ToolEditor,
+	gateway.Python:  exectool.ToolCode,
+	gateway.Program: exectool.ToolCode}
 
 // encodeResult returns the block with a call's result for the client.
 func encodeResult(call gateway.Call, res *gateway.Result) json.RawMessage {
@@ -21,14 +25,16 @@ func encodeResult(call gateway.Call, res *gateway.Result) json.RawMessage {
 	case res.Code != nil:
 		files := []json.RawMessage{}
 		for _, id := range res.Code.Files {
-			files = append(files, object{}.with("type", "code_execution_output").with("file_id", id).raw())
+			files = append(files, rawjson.Object{}.With("type", "code_execution_output").With("file_id", id).Raw())
 		}
-		content = object{}.with("type", "code_execution_result").with("stdout", res.Code.Stdout).
-			with("stderr", res.Code.Stderr).with("return_code", res.Code.ReturnCode).with("content", joined(files)).raw()
+		content = rawjson.Object{}.With("type", "code_execution_result").With("stdout", res.Code.Stdout).
+			With("stderr", res.Code.Stderr).With("return_code", res.Code.ReturnCode).With("content",
+			rawjson.Join(files)).Raw()
 	default:
-		content = mustJSON(res.Content)
+		content = rawjson.Marshal(res.Content)
 	}
-	return object{}.with("type", name+resultSuffix).with("tool_use_id", call.ID).with("content", content).raw()
+	return rawjson.Object{}.With("type", name+history.ResultSuffix).With("tool_use_id", call.ID).With("content",
+		content).Raw()
 }
 
 // encodeFailure returns the result content of a call that could not run, or whose outcome is unknown.
@@ -40,9 +46,9 @@ func encodeFailure(name string, err error) json.RawMessage {
 	case proto.InvalidArgument, proto.TooLarge:
 		code = proto.BlockInvalidInput
 	}
-	content := object{}.with("type", name+resultSuffix+"_error").with("error_code", code)
-	if name == toolEditor { // the other tools' results have no field for the reason
-		content = content.with("error_message", proto.AsError(err).Message)
+	content := rawjson.Object{}.With("type", name+history.ResultSuffix+"_error").With("error_code", code)
+	if name == exectool.ToolEditor { // the other tools' results have no field for the reason
+		content = content.With("error_message", proto.AsError(err).Message)
 	}
-	return content.raw()
+	return content.Raw()
 }

@@ -12,6 +12,9 @@ import (
 	"strings"
 
 	"berth/gateway"
+	"berth/gateway/messages/exectool"
+	"berth/gateway/messages/history"
+	"berth/gateway/messages/rawjson"
 	"berth/proto"
 	"berth/proto/sse"
 )
@@ -24,13 +27,13 @@ const (
 
 // A round is one answer of the upstream.
 type round struct {
-	message  object // without content and usage
+	message  rawjson.Object // without content and usage
 	blocks   []json.RawMessage
 	usage    json.RawMessage
-	calls    []call // of server tools, in order
-	delta    object // message_delta of a stream; nil: the answer was not a stream
-	mixed    bool   // the model also called client tools
-	complete bool   // the answer was read to its end
+	calls    []history.Call // of server tools, in order
+	delta    rawjson.Object // message_delta of a stream; nil: the answer was not a stream
+	mixed    bool           // the model also called client tools
+	complete bool           // the answer was read to its end
 }
 
 // readRound reads an answer. It forwards a stream to the client while it comes.
@@ -55,25 +58,25 @@ func (c *conversation) readMessage(body io.Reader) (*round, error) {
 	if len(raw) > maxAnswer {
 		return nil, longAnswer()
 	}
-	o, err := parseObject(raw)
+	o, err := rawjson.Parse(raw)
 	if err != nil {
 		return nil, brokenAnswer("it is no JSON object")
 	}
-	blocks, err := parseArray(o.get("content"))
+	blocks, err := rawjson.ParseArray(o.Get("content"))
 	if err != nil {
 		return nil, brokenAnswer("it has no content")
 	}
-	r := &round{message: o.without("content", "usage"), usage: o.get("usage"), complete: true}
-	if err := c.begin(o.with("content", json.RawMessage("[]")).with("stop_reason", nil).with("stop_sequence",
+	r := &round{message: o.Without("content", "usage"), usage: o.Get("usage"), complete: true}
+	if err := c.begin(o.With("content", json.RawMessage("[]")).With("stop_reason", nil).With("stop_sequence",
 		nil)); err != nil {
 		return nil, err
 	}
 	for _, raw := range blocks {
-		b, err := parseObject(raw)
+		b, err := rawjson.Parse(raw)
 		if err != nil {
 			return nil, brokenAnswer("a block of it is no object")
 		}
-		raw := c.q.tools.clientBlock(b).raw()
+		raw := c.q.tools.ClientBlock(b).Raw()
 		r.blocks = append(r.blocks, raw)
 		if c.client.stream != nil {
 			if err := c.client.stream.block(raw); err != nil {
@@ -94,7 +97,7 @@ type roundReader struct {
 
 // An openBlock is a block that has not ended.
 type openBlock struct {
-	block     object
+	block     rawjson.Object
 	at        int // index among the round's blocks
 	index     int // index in the client's stream
 	text      map[string]*strings.Builder
@@ -134,17 +137,17 @@ func (c *conversation) readStream(body io.Reader) (*round, error) {
 
 // readEvent handles the data of one event.
 func (in *roundReader) readEvent(data []byte) error {
-	o, err := parseObject(data)
+	o, err := rawjson.Parse(data)
 	if err != nil {
 		return brokenAnswer("an event of it is no JSON object")
 	}
-	switch kind := o.text("type"); kind {
+	switch kind := o.Text("type"); kind {
 	case "message_start":
-		message, err := parseObject(o.get("message"))
+		message, err := rawjson.Parse(o.Get("message"))
 		if err != nil {
 			return brokenAnswer("it begins with no message")
 		}
-		in.r.message, in.r.usage = message.without("content", "usage"), message.get("usage")
+		in.r.message, in.r.usage = message.Without("content", "usage"), message.Get("usage")
 		return in.c.begin(message)
 	case "content_block_start":
 		return in.startBlock(o)
@@ -163,25 +166,25 @@ func (in *roundReader) readEvent(data []byte) error {
 			in.out.ping()
 		}
 	default: // an event of a later version of the dialect
-		if in.out != nil && o.get("index") == nil {
+		if in.out != nil && o.Get("index") == nil {
 			return in.out.send(kind, data)
 		}
 	}
 	return nil
 }
 
-func (in *roundReader) startBlock(o object) error {
-	block, err := parseObject(o.get("content_block"))
+func (in *roundReader) startBlock(o rawjson.Object) error {
+	block, err := rawjson.Parse(o.Get("content_block"))
 	if err != nil {
 		return brokenAnswer("a block of it is no object")
 	}
-	b := &openBlock{block: in.c.q.tools.clientBlock(block), text: map[string]*strings.Builder{}, at: len(in.r.blocks)}
+	b := &openBlock{block: in.c.q.tools.ClientBlock(block), text: map[string]*strings.Builder{}, at: len(in.r.blocks)}
 	in.r.blocks = append(in.r.blocks, nil)
-	in.open[string(o.get("index"))] = b
+	in.open[string(o.Get("index"))] = b
 	if in.out == nil {
 		return nil
 	}
-	b.index, err = in.out.startBlock(b.block.raw())
+	b.index, err = in.out.startBlock(b.block.Raw())
 	return err
 }
 
@@ -193,24 +196,24 @@ var extendedMembers = map[string][2]string{
 	"signature_delta":  {"signature", "signature"},
 }
 
-func (in *roundReader) extendBlock(o object) error {
-	b := in.open[string(o.get("index"))]
-	delta, err := parseObject(o.get("delta"))
+func (in *roundReader) extendBlock(o rawjson.Object) error {
+	b := in.open[string(o.Get("index"))]
+	delta, err := rawjson.Parse(o.Get("delta"))
 	if b == nil || err != nil {
 		return brokenAnswer("a delta of it belongs to no block")
 	}
-	kind := delta.text("type")
+	kind := delta.Text("type")
 	switch member, ok := extendedMembers[kind]; {
 	case ok:
 		if b.text[member[1]] == nil {
 			b.text[member[1]] = &strings.Builder{}
 		}
-		b.text[member[1]].WriteString(delta.text(member[0]))
+		b.text[member[1]].WriteString(delta.Text(member[0]))
 	case kind == "citations_delta":
-		b.citations = append(b.citations, delta.get("citation"))
+		b.citations = append(b.citations, delta.Get("citation"))
 	default: // it replaces whole members, as the delta of a compaction does
-		for _, m := range delta.without("type") {
-			b.block = b.block.with(m.name, m.value)
+		for _, m := range delta.Without("type") {
+			b.block = b.block.With(m.Name, m.Value)
 		}
 	}
 	if in.out == nil {
@@ -219,14 +222,14 @@ func (in *roundReader) extendBlock(o object) error {
 	return in.out.delta(b.index, delta)
 }
 
-func (in *roundReader) endBlock(o object) error {
-	index := string(o.get("index"))
+func (in *roundReader) endBlock(o rawjson.Object) error {
+	index := string(o.Get("index"))
 	b := in.open[index]
 	if b == nil {
 		return brokenAnswer("a block of it ends twice")
 	}
 	delete(in.open, index)
-	in.r.blocks[b.at] = b.whole().raw()
+	in.r.blocks[b.at] = b.whole().Raw()
 	if in.out == nil {
 		return nil
 	}
@@ -234,60 +237,63 @@ func (in *roundReader) endBlock(o object) error {
 }
 
 // whole returns the block with all its deltas applied.
-func (b *openBlock) whole() object {
+func (b *openBlock) whole() rawjson.Object {
 	o := b.block
 	for name, text := range b.text {
 		switch input := json.RawMessage(text.String()); {
 		case name != "input":
-			o = o.with(name, o.text(name)+text.String())
+			o = o.With(name, o.Text(name)+text.String())
 		case json.Valid(input):
-			o = o.with(name, input)
+			o = o.With(name, input)
 		case len(input) > 0: // the input was cut off
-			o = o.with(name, json.RawMessage("{}"))
+			o = o.With(name, json.RawMessage("{}"))
 		}
 	}
 	if len(b.citations) > 0 {
-		o = o.with("citations", joined(b.citations))
+		o = o.With("citations", rawjson.Join(b.citations))
 	}
 	return o
 }
 
 // changeMessage applies the members that a stream sends at the end of a message.
-func (in *roundReader) changeMessage(o object) error {
-	delta, err := parseObject(o.get("delta"))
+func (in *roundReader) changeMessage(o rawjson.Object) error {
+	delta, err := rawjson.Parse(o.Get("delta"))
 	if err != nil {
 		return brokenAnswer("its message_delta has no delta")
 	}
-	for _, m := range append(delta, o.without("type", "delta", "usage")...) {
-		in.r.message = in.r.message.with(m.name, m.value)
+	for _, m := range append(delta, o.Without("type", "delta", "usage")...) {
+		in.r.message = in.r.message.With(m.Name, m.Value)
 	}
-	in.r.usage = updateUsage(in.r.usage, o.get("usage"))
+	in.r.usage = updateUsage(in.r.usage, o.Get("usage"))
 	in.r.delta = o
 	return nil
 }
 
 // asMessage returns the round as a message.
-func (r *round) asMessage() object { return object{}.with("content", joined(r.blocks)) }
+func (r *round) asMessage() rawjson.Object {
+	return rawjson.Object{}.With("content", rawjson.Join(r.blocks))
+}
 
 // collectCalls finds the calls of server tools among the blocks. It skips a call that already has its result: the
 // upstream has run it. It also corrects the stop reason, since some upstreams do not report that a model stopped to
 // call tools.
 func (r *round) collectCalls() {
-	for _, o := range blocksOf(r.asMessage()) {
-		switch name, kind := o.text("name"), o.text("type"); {
-		case kind == "server_tool_use" && isOwnTool(name):
-			r.calls = append(r.calls, call{id: o.text("id"), name: name, input: o.get("input"), at: thisTurn})
+	for _, o := range history.Blocks(r.asMessage()) {
+		switch name, kind := o.Text("name"), o.Text("type"); {
+		case kind == "server_tool_use" && exectool.IsOwnTool(name):
+			r.calls = append(r.calls, history.Call{ID: o.Text("id"), Name: name, Input: o.Get("input"),
+				At: history.ThisTurn})
 		case kind == "tool_use":
 			r.mixed = true
-		case strings.HasSuffix(kind, resultSuffix):
-			r.calls = slices.DeleteFunc(r.calls, func(c call) bool { return c.id == o.text("tool_use_id") })
+		case strings.HasSuffix(kind, history.ResultSuffix):
+			r.calls = slices.DeleteFunc(r.calls, func(c history.Call) bool { return c.ID == o.Text("tool_use_id") })
 		}
 	}
-	switch stop := r.message.text("stop_reason"); {
+	switch stop := r.message.Text("stop_reason"); {
 	case (stop == "" || stop == "end_turn") && (r.mixed || len(r.calls) > 0):
-		r.message = r.message.with("stop_reason", stopTools)
+		r.message = r.message.With("stop_reason", stopTools)
 	case stop == "":
-		r.message = r.message.with("stop_reason", "end_turn")
+		r.message = r.message.With("stop_reason", "end_turn")
 	}
 }
 
@@ -313,19 +319,19 @@ func readFailure(res *http.Response) *gateway.Interruption {
 func failureOf(body []byte) *gateway.Interruption {
 	i := &gateway.Interruption{Err: proto.Errorf(proto.Internal, "", "upstream",
 		"the upstream failed in the middle of the turn")}
-	o, err := parseObject(body)
+	o, err := rawjson.Parse(body)
 	if err != nil {
 		return i
 	}
-	if o, err = parseObject(o.get("error")); err != nil {
+	if o, err = rawjson.Parse(o.Get("error")); err != nil {
 		return i
 	}
-	i.Kind = o.text("type")
-	if m := o.text("message"); m != "" {
+	i.Kind = o.Text("type")
+	if m := o.Text("message"); m != "" {
 		i.Err.Message = m
 	}
-	if details, err := parseObject(o.get("details")); err == nil {
-		i.Code = details.text("error_code")
+	if details, err := rawjson.Parse(o.Get("details")); err == nil {
+		i.Code = details.Text("error_code")
 	}
 	return i
 }
@@ -346,15 +352,15 @@ func fold(a, b json.RawMessage, numbers func(a, b json.RawMessage) json.RawMessa
 	case isEmpty(b):
 		return a
 	}
-	x, errA := parseObject(a)
-	y, errB := parseObject(b)
+	x, errA := rawjson.Parse(a)
+	y, errB := rawjson.Parse(b)
 	if errA != nil || errB != nil {
 		return numbers(a, b)
 	}
 	for _, m := range y {
-		x = x.with(m.name, fold(x.get(m.name), m.value, numbers))
+		x = x.With(m.Name, fold(x.Get(m.Name), m.Value, numbers))
 	}
-	return x.raw()
+	return x.Raw()
 }
 
 func isEmpty(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
@@ -363,12 +369,12 @@ func isEmpty(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == 
 func addNumbers(a, b json.RawMessage) json.RawMessage {
 	if n, err := strconv.ParseInt(string(a), 10, 64); err == nil {
 		if m, err := strconv.ParseInt(string(b), 10, 64); err == nil {
-			return mustJSON(n + m)
+			return rawjson.Marshal(n + m)
 		}
 	}
 	var x, y float64
 	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
 		return b
 	}
-	return mustJSON(x + y)
+	return rawjson.Marshal(x + y)
 }

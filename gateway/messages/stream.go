@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"berth/gateway"
+	"berth/gateway/messages/rawjson"
 	"berth/proto/sse"
 )
 
@@ -96,7 +97,7 @@ func (s *stream) keepAlive() (stop func()) {
 
 // start begins the message.
 func (s *stream) start(message json.RawMessage) error {
-	return s.send("message_start", object{}.with("type", "message_start").with("message", message).raw())
+	return s.send("message_start", rawjson.Object{}.With("type", "message_start").With("message", message).Raw())
 }
 
 // startBlock begins a block and returns its index.
@@ -105,29 +106,29 @@ func (s *stream) startBlock(block json.RawMessage) (index int, err error) {
 	defer s.mu.Unlock()
 	index = s.next
 	s.next++
-	return index, s.sendLocked("content_block_start", object{}.with("type", "content_block_start").with("index",
-		index).with("content_block", block).raw())
+	return index, s.sendLocked("content_block_start", rawjson.Object{}.With("type", "content_block_start").With("index",
+		index).With("content_block", block).Raw())
 }
 
 // delta sends a delta of a block.
-func (s *stream) delta(index int, delta object) error {
-	return s.send("content_block_delta", object{}.with("type", "content_block_delta").with("index", index).with(
-		"delta", delta.raw()).raw())
+func (s *stream) delta(index int, delta rawjson.Object) error {
+	return s.send("content_block_delta", rawjson.Object{}.With("type", "content_block_delta").With("index", index).With(
+		"delta", delta.Raw()).Raw())
 }
 
 // endBlock ends a block.
 func (s *stream) endBlock(index int) error {
-	return s.send("content_block_stop", object{}.with("type", "content_block_stop").with("index", index).raw())
+	return s.send("content_block_stop", rawjson.Object{}.With("type", "content_block_stop").With("index", index).Raw())
 }
 
 // block sends a whole block. It sends members that grow in a stream as one delta, and a result as a whole.
 func (s *stream) block(raw json.RawMessage) error {
-	o, err := parseObject(raw)
+	o, err := rawjson.Parse(raw)
 	if err != nil {
 		return err
 	}
 	first, deltas := splitBlock(o)
-	index, err := s.startBlock(first.raw())
+	index, err := s.startBlock(first.Raw())
 	for _, d := range deltas {
 		if err == nil {
 			err = s.delta(index, d)
@@ -140,41 +141,41 @@ func (s *stream) block(raw json.RawMessage) error {
 }
 
 // splitBlock splits a block into the form that begins it in a stream, and the deltas that follow.
-func splitBlock(o object) (first object, deltas []object) {
+func splitBlock(o rawjson.Object) (first rawjson.Object, deltas []rawjson.Object) {
 	delta := func(kind, name string, value json.RawMessage) {
-		deltas = append(deltas, object{}.with("type", kind).with(name, value))
+		deltas = append(deltas, rawjson.Object{}.With("type", kind).With(name, value))
 	}
-	switch o.text("type") {
+	switch o.Text("type") {
 	case "text":
-		if o.text("text") != "" {
-			delta("text_delta", "text", o.get("text"))
+		if o.Text("text") != "" {
+			delta("text_delta", "text", o.Get("text"))
 		}
-		return o.with("text", ""), deltas
+		return o.With("text", ""), deltas
 	case "thinking":
-		delta("thinking_delta", "thinking", o.get("thinking"))
-		if o.has("signature") {
-			delta("signature_delta", "signature", o.get("signature"))
+		delta("thinking_delta", "thinking", o.Get("thinking"))
+		if o.Has("signature") {
+			delta("signature_delta", "signature", o.Get("signature"))
 		}
-		return o.with("thinking", "").with("signature", ""), deltas
+		return o.With("thinking", "").With("signature", ""), deltas
 	case "tool_use", "server_tool_use":
-		delta("input_json_delta", "partial_json", mustJSON(string(o.get("input"))))
-		return o.with("input", json.RawMessage("{}")), deltas
+		delta("input_json_delta", "partial_json", rawjson.Marshal(string(o.Get("input"))))
+		return o.With("input", json.RawMessage("{}")), deltas
 	}
 	return o, nil
 }
 
 // output sends the output of a running call, as an event that only berth defines.
 func (s *stream) output(c gateway.Call, out gateway.Output) error {
-	o := object{}.with("type", "berth_output").with("tool_use_id", c.ID).with("stream", out.Stream)
+	o := rawjson.Object{}.With("type", "berth_output").With("tool_use_id", c.ID).With("stream", out.Stream)
 	if out.Bytes != nil {
-		return s.send("berth_output", o.with("data_base64", out.Bytes).raw())
+		return s.send("berth_output", o.With("data_base64", out.Bytes).Raw())
 	}
-	return s.send("berth_output", o.with("text", out.Text).raw())
+	return s.send("berth_output", o.With("text", out.Text).Raw())
 }
 
 // finish ends the message.
-func (s *stream) finish(delta object) error {
-	if err := s.send("message_delta", delta.raw()); err != nil {
+func (s *stream) finish(delta rawjson.Object) error {
+	if err := s.send("message_delta", delta.Raw()); err != nil {
 		return err
 	}
 	return s.send("message_stop", []byte(`{"type":"message_stop"}`))

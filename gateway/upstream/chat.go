@@ -5,6 +5,9 @@ import (
 	"context"
 	"net/http"
 	"strings"
+
+	"berth/gateway/upstream/answer"
+	"berth/gateway/upstream/chat"
 )
 
 // chatPath is appended to a base URL that ends in /v1.
@@ -13,16 +16,17 @@ const chatPath = "/chat/completions"
 // doChat sends a request to a chat completions upstream. It refuses a request that chat completions cannot express.
 func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error) {
 	if r.Path != PathMessages {
-		return newFault(http.StatusBadRequest, "The upstream %s speaks chat completions, which cannot count tokens; "+
-			"the usage of an answer says how many there were.", u.cfg.Name).response(http.StatusBadRequest), nil
+		return answer.NewFault(http.StatusBadRequest,
+			"The upstream %s speaks chat completions, which cannot count tokens; "+
+				"the usage of an answer says how many there were.", u.cfg.Name).Response(http.StatusBadRequest), nil
 	}
-	asked, err := readMessages(r.Body)
+	asked, err := chat.ReadRequest(r.Body)
 	var text []byte
 	if err == nil {
-		text, err = asked.encode(u.trimModel(asked.Model), u.isOpenAI())
+		text, err = asked.Encode(u.trimModel(asked.Model), u.isOpenAI())
 	}
 	if err != nil {
-		return newFault(http.StatusBadRequest, "%v", err).response(http.StatusBadRequest), nil
+		return answer.NewFault(http.StatusBadRequest, "%v", err).Response(http.StatusBadRequest), nil
 	}
 	res, err := u.send(ctx, chatPath, nil, u.chatHeader(r.Header), text)
 	if err != nil {
@@ -30,9 +34,9 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 	}
 	res.Header = chatAnswerHeader(res.Header)
 	if res.StatusCode >= http.StatusBadRequest {
-		return u.failed(res, chatError(res.StatusCode)), nil
+		return u.failed(res, chat.ReadError(res.StatusCode)), nil
 	}
-	return asked.translate(u.cfg.Name, res)
+	return asked.Translate(u.cfg.Name, res)
 }
 
 // isOpenAI reports whether the upstream is the official OpenAI service.

@@ -10,18 +10,20 @@ import (
 	"strings"
 	"testing"
 
+	"berth/gateway/upstream/answer"
+	"berth/gateway/upstream/chat"
 	"berth/proto"
 )
 
 // translated returns a request as a chat completions upstream gets it.
 func translated(t *testing.T, body string) string {
 	t.Helper()
-	r, err := readMessages([]byte(body))
+	r, err := chat.ReadRequest([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	u := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI, Prefixes: []string{"local/"}})
-	text, err := r.encode(u.trimModel(r.Model), u.isOpenAI())
+	text, err := r.Encode(u.trimModel(r.Model), u.isOpenAI())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,11 +103,11 @@ func TestRequestOfChatCompletions(t *testing.T) {
 }
 
 func TestOfficialServiceWantsAnotherName(t *testing.T) {
-	r, err := readMessages([]byte(hello))
+	r, err := chat.ReadRequest([]byte(hello))
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := r.encode(r.Model, only(t, Config{URL: "https://api.openai.com/v1", Kind: KindOpenAI}).isOpenAI())
+	text, err := r.Encode(r.Model, only(t, Config{URL: "https://api.openai.com/v1", Kind: KindOpenAI}).isOpenAI())
 	if err != nil || !strings.Contains(string(text), `"max_completion_tokens":9`) ||
 		strings.Contains(string(text), `"max_tokens"`) {
 		t.Errorf("%v %s", err, text)
@@ -156,7 +158,7 @@ func TestWhatCannotBeExpressed(t *testing.T) {
 			continue
 		}
 		text, _ := io.ReadAll(res.Body)
-		var e struct{ Error fault }
+		var e struct{ Error answer.Fault }
 		if err := json.Unmarshal(text, &e); err != nil || res.StatusCode != http.StatusBadRequest ||
 			e.Error.Type != "invalid_request_error" || !strings.Contains(e.Error.Message, want) {
 			t.Errorf("%s: %d %s, want %s", body, res.StatusCode, text, want)
@@ -188,17 +190,18 @@ func TestChatConversation(t *testing.T) {
 			ask := fmt.Sprintf(
 				`{"model":"local/qwen","max_tokens":9,"stream":%v,"tools":[{"name":"bash","input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"go"}`, stream)
 			msg := answered(t, u, ask+"]}")
-			sameJSON(t, string(encode(msg.Content)),
+			sameJSON(t, string(answer.Encode(msg.Content)),
 				`[{"type":"thinking","thinking":"let me see","signature":""},{"type":"text","text":"I look <é>."},
 				{"type":"tool_use","id":"call_1","name":"bash","input":{"command":"date"}},{"type":"tool_use","id":"call_2","name":"bash","input":{"command":"id"}}]`)
-			if *msg.StopReason != "tool_use" || msg.Usage != (usage{Input: 4, CacheRead: 6, Output: 2}) ||
+			if *msg.StopReason != "tool_use" || msg.Usage != (answer.Usage{Input: 4, CacheRead: 6, Output: 2}) ||
 				msg.Model != "local/qwen" || !strings.HasPrefix(msg.ID, "msg_") {
 				t.Errorf("%+v, stop %s", msg, *msg.StopReason)
 			}
-			msg = answered(t, u, ask+`,{"role":"assistant","content":`+string(encode(msg.Content))+
+			msg = answered(t, u, ask+`,{"role":"assistant","content":`+string(answer.Encode(msg.Content))+
 				`},{"role":"user","content":[
 				{"type":"tool_result","tool_use_id":"call_1","content":"noon"},{"type":"tool_result","tool_use_id":"call_2","is_error":true,"content":"me"}]}]}`)
-			if *msg.StopReason != "max_tokens" || string(encode(msg.Content)) != `[{"text":"done","type":"text"}]` {
+			if *msg.StopReason != "max_tokens" ||
+				string(answer.Encode(msg.Content)) != `[{"text":"done","type":"text"}]` {
 				t.Errorf("%+v", msg)
 			}
 		})
@@ -206,14 +209,14 @@ func TestChatConversation(t *testing.T) {
 }
 
 // answered returns an upstream's answer. It assembles a streamed answer from its events.
-func answered(t *testing.T, u *Upstream, body string) message {
+func answered(t *testing.T, u *Upstream, body string) answer.Message {
 	t.Helper()
 	res, text := do(t, u, head(), body)
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", res.StatusCode, text)
 	}
 	if !strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
-		var msg message
+		var msg answer.Message
 		if err := json.Unmarshal([]byte(text), &msg); err != nil {
 			t.Fatalf("%v %s", err, text)
 		}
@@ -227,19 +230,19 @@ func answered(t *testing.T, u *Upstream, body string) message {
 }
 
 // assemble builds a message from its events and checks their order. An error event ends it.
-func assemble(t *testing.T, text string) (msg message, failed *fault) {
+func assemble(t *testing.T, text string) (msg answer.Message, failed *answer.Fault) {
 	t.Helper()
 	open, stopped, ended := -1, true, false
 	for chunk := range strings.SplitSeq(strings.TrimSuffix(text, "\n\n"), "\n\n") {
 		name, data, _ := strings.Cut(strings.TrimPrefix(chunk, "event: "), "\ndata: ")
 		var e struct {
 			Type    string
-			Message message
+			Message answer.Message
 			Index   int
 			Block   map[string]any `json:"content_block"`
 			Delta   map[string]any
-			Usage   usage
-			Error   fault
+			Usage   answer.Usage
+			Error   answer.Fault
 		}
 		if err := json.Unmarshal([]byte(data), &e); err != nil || e.Type != name || ended || failed != nil ||
 			(msg.ID == "") != (name == "message_start") {
@@ -385,13 +388,13 @@ func TestAnswersOfServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := serve(t, 200, "application/json; charset=utf-8", c.answer)
 			msg := answered(t, u, askedStops)
-			sameJSON(t, string(encode(msg.Content)), c.content)
+			sameJSON(t, string(answer.Encode(msg.Content)), c.content)
 			if *msg.StopReason != c.stop || c.stop == "stop_sequence" && *msg.StopSequence != "END" {
 				t.Errorf("stop reason %s", *msg.StopReason)
 			}
 			// A server that does not stream sends the same answer to a request for a stream.
 			streamed := answered(t, u, strings.Replace(askedStops, `"model"`, `"stream":true,"model"`, 1))
-			sameJSON(t, string(encode(streamed.Content)), c.content)
+			sameJSON(t, string(answer.Encode(streamed.Content)), c.content)
 			if *streamed.StopReason != c.stop || streamed.Usage != msg.Usage {
 				t.Errorf("streamed: %+v", streamed)
 			}
@@ -408,7 +411,8 @@ func TestIDsOfCalls(t *testing.T) {
 	seen := map[string]bool{}
 	for i, b := range answered(t, u, askedStops).Content {
 		id := b.(map[string]any)["id"].(string)
-		if seen[id] || !validID.MatchString(id) || (id == "a") != (i == 3) || i != 3 && !strings.HasPrefix(id, "toolu_") {
+		if seen[id] || !validID.MatchString(id) || (id == "a") != (i == 3) || i != 3 &&
+			!strings.HasPrefix(id, "toolu_") {
 			t.Errorf("call %d has the ID %q", i, id)
 		}
 		seen[id] = true
@@ -424,7 +428,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		``: "no JSON: (nothing more)",
 	} {
 		res, got := do(t, serve(t, 200, "application/json", text), head(), hello)
-		if want = string(encode(json.RawMessage(`"` + want + `"`))); res.StatusCode != http.StatusBadGateway ||
+		if want = string(answer.Encode(json.RawMessage(`"` + want + `"`))); res.StatusCode != http.StatusBadGateway ||
 			!strings.Contains(got, strings.NewReplacer("<", "\\u003c", ">", "\\u003e").Replace(
 				strings.Trim(want, `"`))) {
 			t.Errorf("%s: %d %s", text, res.StatusCode, got)
@@ -454,10 +458,10 @@ func TestErrorsOfChatCompletions(t *testing.T) {
 		res, text := do(t, serve(t, c.status, "application/json", c.text), head(), hello)
 		var e struct {
 			Type  string
-			Error fault
+			Error answer.Fault
 		}
 		if err := json.Unmarshal([]byte(text), &e); err != nil || res.StatusCode != c.status || e.Type != "error" ||
-			e.Error != (fault{c.kind, c.message}) {
+			e.Error != (answer.Fault{Type: c.kind, Message: c.message}) {
 			t.Errorf("%d %s: %d %s", c.status, c.text, res.StatusCode, text)
 		}
 		if res.Header.Get("Retry-After") != "7" || res.Header.Get("Request-Id") != "req_up" {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"berth/gateway/upstream/answer"
 )
 
 // Parse reads the value of an --upstream flag: [PREFIX=][openai+]URL.
@@ -16,7 +18,7 @@ func Parse(text string) (Config, error) {
 	head, _, ok := strings.Cut(text, "://")
 	if !ok {
 		return Config{}, invalid("%q is no upstream; write [PREFIX=]URL, such as claude-=https://api.example.com",
-			short(withoutUser(text)))
+			answer.Short(withoutUser(text)))
 	}
 	cfg := Config{Kind: KindMessages, URL: text}
 	if prefix, _, ok := strings.Cut(head, "="); ok {

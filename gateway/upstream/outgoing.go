@@ -3,12 +3,13 @@ package upstream
 import (
 	"bytes"
 	"encoding/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"maps"
 	"net/http"
 	"net/textproto"
 	"slices"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // ofConnection are headers that are not forwarded: they describe one connection, or the path from the client to

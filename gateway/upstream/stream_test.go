@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"berth/gateway/upstream/answer"
+	"berth/gateway/upstream/chat"
 	"berth/proto"
 	"berth/proto/sse"
 )
@@ -99,7 +101,7 @@ func TestStreamsOfServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := serve(t, 200, "text/event-stream; charset=utf-8", c.stream)
 			msg := answered(t, u, strings.Replace(askedStops, `"model"`, `"stream":true,"model"`, 1))
-			sameJSON(t, string(encode(msg.Content)), c.content)
+			sameJSON(t, string(answer.Encode(msg.Content)), c.content)
 			if *msg.StopReason != c.stop {
 				t.Errorf("stop reason %s", *msg.StopReason)
 			}
@@ -126,7 +128,7 @@ func TestUsageOfStreams(t *testing.T) {
 	u := serve(t, 200, "text/event-stream",
 		`data: {"choices":[{"index":0,"delta":{"content":"hi"}}],"usage":{"prompt_tokens":10,"completion_tokens":1}}`+
 			"\n\n"+chunks("stop")+last+done)
-	if got := answered(t, u, strings.Replace(askedStops, `"model"`, `"stream":true,"model"`, 1)).Usage; got != (usage{Input: 3, CacheRead: 7, Output: 4}) {
+	if got := answered(t, u, strings.Replace(askedStops, `"model"`, `"stream":true,"model"`, 1)).Usage; got != (answer.Usage{Input: 3, CacheRead: 7, Output: 4}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -151,7 +153,7 @@ func TestStreamsThatFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, text := do(t, serve(t, 200, "text/event-stream", c.stream), head(), stream)
-			if _, f := assemble(t, text); f == nil || *f != (fault{c.kind, c.message}) {
+			if _, f := assemble(t, text); f == nil || *f != (answer.Fault{Type: c.kind, Message: c.message}) {
 				t.Errorf("%+v in %s", f, text)
 			}
 		})
@@ -261,8 +263,9 @@ func drain(t *testing.T, r io.Reader) (out []string) {
 // translatedBody returns the translated body of an answer.
 func translatedBody(t *testing.T, stream bool, kind, text string) string {
 	t.Helper()
-	asked := &messagesRequest{Model: "m", StopSequences: []string{"END"}, Stream: stream}
-	res, err := asked.translate("up", &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {kind}},
+	asked := &chat.Request{Model: "m", StopSequences: []string{"END"}, Stream: stream}
+	res, err := asked.Translate("up", &http.Response{StatusCode: http.StatusOK, Header: http.Header{
+		"Content-Type": {kind}},
 		Body: io.NopCloser(strings.NewReader(text))})
 	if err != nil {
 		t.Fatal(err)
@@ -314,7 +317,7 @@ func FuzzCompletion(f *testing.F) {
 		if failed != nil {
 			t.Fatal(failed)
 		}
-		sameJSON(t, string(encode(streamed.Content)), string(encode(msg.Content)))
+		sameJSON(t, string(answer.Encode(streamed.Content)), string(answer.Encode(msg.Content)))
 	})
 }
 
@@ -328,11 +331,11 @@ func FuzzRequest(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		r, err := readMessages([]byte(body))
+		r, err := chat.ReadRequest([]byte(body))
 		if err != nil {
 			return
 		}
-		text, err := r.encode(r.Model, false)
+		text, err := r.Encode(r.Model, false)
 		if err != nil {
 			return
 		}
@@ -340,7 +343,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-func checkSaid(t *testing.T, r *messagesRequest, text []byte) {
+func checkSaid(t *testing.T, r *chat.Request, text []byte) {
 	t.Helper()
 	var said struct {
 		Model    string

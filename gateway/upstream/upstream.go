@@ -28,6 +28,7 @@ import (
 	"syscall"
 	"time"
 
+	"berth/gateway/upstream/answer"
 	"berth/proto"
 )
 
@@ -199,7 +200,8 @@ func (s *Set) For(model string) (*Upstream, error) {
 		}
 	}
 	slices.Sort(models)
-	return nil, proto.Errorf(proto.NotFound, "", "model", "No upstream has the model %q; there are %s.", short(model),
+	return nil, proto.Errorf(proto.NotFound, "", "model", "No upstream has the model %q; there are %s.",
+		answer.Short(model),
 		strings.Join(models, ", "))
 }
 
@@ -372,17 +374,17 @@ func (u *Upstream) failed(res *http.Response, read func(text []byte) (envelope [
 	_ = res.Body.Close()
 	envelope, ok := read(text)
 	if !ok {
-		envelope = newFault(res.StatusCode, "The upstream %s answered %d: %s", u.cfg.Name, res.StatusCode,
-			plain(text)).envelope()
+		envelope = answer.NewFault(res.StatusCode, "The upstream %s answered %d: %s", u.cfg.Name, res.StatusCode,
+			answer.OneLine(text)).Envelope()
 	}
-	return jsonResponse(res.StatusCode, res.Header, envelope)
+	return answer.JSONResponse(res.StatusCode, res.Header, envelope)
 }
 
 // messagesError returns an error body of the Messages dialect unchanged. ok reports whether it is one.
 func messagesError(text []byte) ([]byte, bool) {
 	var e struct {
 		Type  string
-		Error fault
+		Error answer.Fault
 	}
 	ok := json.Unmarshal(text, &e) == nil && e.Type == "error" && e.Error.Type != ""
 	return text, ok

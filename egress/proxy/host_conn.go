@@ -1,0 +1,121 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"berth/egress"
+	"berth/proto"
+)
+
+// A hostConn is one request under way: checked, connected and reported. It is the connection to the host; closing it
+// reports the end.
+type hostConn struct {
+	net.Conn
+	gate   *Gate
+	report egress.Report
+	began  time.Time
+	alive  func()    // called whenever bytes move in either direction
+	in     io.Reader // nil: Conn
+	free   func() bool
+	used   []string // names of secrets that were inserted
+
+	sent, received atomic.Int64
+	over           sync.Once
+}
+
+// openHost checks a request, connects to its target, and reports it as allowed or refused. The connection ends with ctx.
+func (g *Gate) openHost(ctx context.Context, method string, t egress.Target, alive func()) (*hostConn, error) {
+	if err := g.proxy.cfg.Ready(); err != nil {
+		return nil, egress.Refuse(proto.Unavailable, "no_log",
+			"what goes out of containers cannot be written down now, so "+
+				"nothing does")
+	}
+	var c net.Conn
+	dial, cancel := context.WithTimeout(ctx, g.proxy.cfg.DialTimeout)
+	defer cancel()
+	list, err := g.resolve(dial, t)
+	if err == nil {
+		c, err = g.proxy.resolver.Dial(dial, t, list)
+	}
+	if err != nil {
+		return nil, g.refused(method, t, err)
+	}
+	p := &hostConn{Conn: c, gate: g, began: time.Now(), alive: alive}
+	p.free = context.AfterFunc(ctx, func() { _ = c.Close() })
+	p.report = egress.Report{Began: true, Outcome: proto.AuditOK, AuditEgress: proto.AuditEgress{Method: method,
+		Host: t.Host(),
+		Port: t.Port}}
+	if remote, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		p.report.Address = remote.AddrPort().Addr().Unmap().String()
+	}
+	g.report(p.report)
+	return p, nil
+}
+
+// refused reports a refused request and returns its error. The target is zero if none could be read.
+func (g *Gate) refused(method string, t egress.Target, err error) error {
+	r := egress.RefusalOf(err)
+	v := egress.Report{Outcome: string(r.Code), Note: r.Text, AuditEgress: proto.AuditEgress{Method: method,
+		Reason: r.Reason,
+		Port:   t.Port}}
+	if t.Port != 0 {
+		v.Host = t.Host()
+	}
+	g.report(v)
+	return r
+}
+
+// Read implements net.Conn and counts.
+func (p *hostConn) Read(b []byte) (int, error) {
+	if p.in != nil {
+		return p.in.Read(b)
+	}
+	return p.take(b)
+}
+
+// take reads from the host itself.
+func (p *hostConn) take(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	p.received.Add(int64(n))
+	p.alive()
+	return n, err
+}
+
+// Write implements net.Conn and counts.
+func (p *hostConn) Write(b []byte) (int, error) {
+	// Counted before it is sent: the host may answer, and the request may end, before the sender runs again.
+	p.sent.Add(int64(len(b)))
+	n, err := p.Conn.Write(b)
+	p.sent.Add(int64(n - len(b)))
+	p.alive()
+	return n, err
+}
+
+// CloseWrite tells the host that nothing more follows.
+func (p *hostConn) CloseWrite() error { return p.Conn.(*net.TCPConn).CloseWrite() }
+
+// Close ends the tunnel and reports it, once.
+func (p *hostConn) Close() error { return p.end(nil) }
+
+// abort ends the tunnel because the client's traffic does not match its request.
+func (p *hostConn) abort(err error) { _ = p.end(egress.RefusalOf(err)) }
+
+func (p *hostConn) end(why *egress.Refusal) error {
+	p.free()
+	err := p.Conn.Close()
+	p.over.Do(func() {
+		v := p.report
+		v.Began, v.Over, v.Secrets = false, true, p.used
+		v.Sent, v.Received, v.Seconds = p.sent.Load(), p.received.Load(), time.Since(p.began).Seconds()
+		if why != nil {
+			v.Outcome, v.Reason, v.Note = string(why.Code), why.Reason, why.Text
+		}
+		p.gate.report(v)
+	})
+	return err
+}
