@@ -39,7 +39,8 @@ func addProxy(env map[string]string) {
 
 // A Proxy carries the traffic of sessions with a network. egress/proxy has one.
 type Proxy interface {
-	// AllowList checks the network that a request asks for, and whether the daemon grants it. It returns its normal form.
+	// AllowList checks the network that a request asks for, and whether the daemon grants it. It returns the network in
+	// normal form.
 	AllowList(asked proto.Network) (proto.Network, error)
 	// AllowSecrets checks which secrets go to which hosts, and normalizes the hosts. n is in normal form.
 	AllowSecrets(n proto.Network, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret, error)

@@ -28,7 +28,8 @@ type hostConn struct {
 	over           sync.Once
 }
 
-// openHost checks a request, connects to its target, and reports it as allowed or refused. The connection ends with ctx.
+// openHost checks a request, connects to its target, and reports it as allowed or refused. The connection ends with
+// ctx.
 func (g *Gate) openHost(ctx context.Context, method string, t egress.Target, alive func()) (*hostConn, error) {
 	if err := g.proxy.cfg.Ready(); err != nil {
 		return nil, egress.Refuse(proto.Unavailable, "no_log",
