@@ -25,6 +25,7 @@ import (
 	"berth/session/sessiontest"
 	"berth/state/vault"
 	"berth/tools/bridge"
+	"berth/tools/bridge/provider"
 	"berth/tools/toolstore"
 
 	"github.com/gorilla/websocket"
@@ -176,7 +177,7 @@ func (g guest) parkCall(t *testing.T, container string) string {
 	t.Helper()
 	owner := do[proto.Key](t, g, "GET", "/v1/keys/self", nil).Owner
 	if _, err := g.h.Bridge.Provide(owner, container, "test",
-		[]bridge.Tool{{Name: "pay", Approval: proto.ApprovalReview}}, time.Minute); err != nil {
+		[]provider.Tool{{Name: "pay", Approval: proto.ApprovalReview}}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	const ask = `body='{"calls":[{"id":"1","tool":"pay","input":{}}]}'; exec 3<>/dev/tcp/127.0.0.1/3129; printf 'POST /v1/calls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s' "$BERTH_TOOLS_TOKEN" ${#body} "$body" >&3; cat <&3`

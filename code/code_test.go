@@ -31,7 +31,7 @@ func newBench(t *testing.T, cfg session.Config) bench {
 // once runs code afresh and wants an answer.
 func (b bench) once(t *testing.T, req proto.Program) (res code.Outcome) {
 	t.Helper()
-	err := b.run.Once(context.Background(), sessiontest.Owner, code.Program{Program: req},
+	err := b.run.Once(context.Background(), sessiontest.Owner, req, nil,
 		func(r code.Outcome) error { res = r; return nil })
 	if err != nil {
 		t.Fatalf("%s: %v", req.Code, err)
@@ -171,15 +171,15 @@ func TestAFreshRunLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	err := b.run.Once(ctx, sessiontest.Owner,
-		code.Program{Program: proto.Program{Code: "import time\ntime.sleep(600)"}},
+		proto.Program{Code: "import time\ntime.sleep(600)"}, nil,
 		func(code.Outcome) error { return nil })
 	if err == nil {
 		t.Errorf("a client that went away: %v", err)
 	}
 	func() {
 		defer func() { _ = recover() }()
-		one := code.Program{Program: proto.Program{Code: "1"}}
-		_ = b.run.Once(context.Background(), sessiontest.Owner, one, func(code.Outcome) error {
+		one := proto.Program{Code: "1"}
+		_ = b.run.Once(context.Background(), sessiontest.Owner, one, nil, func(code.Outcome) error {
 			panic("the answer")
 		})
 	}()
@@ -327,7 +327,7 @@ func TestAnInterpreterThatDied(t *testing.T) {
 	b.cell(t, s, "main", "x = 1")
 	res := b.cell(t, s, "main", "print('last', flush=True)\nimport os\nos._exit(5)")
 	want{stdout: "last\n", err: "status 5", name: "exit"}.check(t, "an exit", res)
-	if len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "the next cell begins a fresh one") {
+	if len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "the next cell starts a fresh one") {
 		t.Errorf("%q", res.Notes)
 	}
 	res = b.cell(t, s, "main", "x")
@@ -466,13 +466,12 @@ func TestWhatIsRefused(t *testing.T) {
 		"max_output_bytes": {Code: "1", MaxOutputBytes: -1},
 		"timeout_seconds":  {Code: "1", TimeoutSeconds: -1},
 	} {
-		err := b.run.Once(ctx, sessiontest.Owner, code.Program{Program: req}, func(code.Outcome) error { return nil })
+		err := b.run.Once(ctx, sessiontest.Owner, req, nil, func(code.Outcome) error { return nil })
 		if proto.CodeOf(err) != proto.InvalidArgument || proto.AsError(err).Item != item {
 			t.Errorf("%s: %v", item, err)
 		}
 	}
-	err := b.run.Once(ctx, sessiontest.Owner, code.Program{
-		Program: proto.Program{Code: strings.Repeat("#", proto.MaxCode+1)}},
+	err := b.run.Once(ctx, sessiontest.Owner, proto.Program{Code: strings.Repeat("#", proto.MaxCode+1)}, nil,
 		func(code.Outcome) error { return nil })
 	if proto.CodeOf(err) != proto.TooLarge {
 		t.Error(err)
@@ -527,7 +526,7 @@ func TestCutOffByTheEndOfTheDaemon(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		text := "import time\nwith open('/tmp/up', 'w') as up: up.write('up')\ntime.sleep(1000)"
-		ended <- b.run.Once(ctx, sessiontest.Owner, code.Program{Program: proto.Program{Container: s.ID(), Code: text}},
+		ended <- b.run.Once(ctx, sessiontest.Owner, proto.Program{Container: s.ID(), Code: text}, nil,
 			func(code.Outcome) error { return nil })
 	}()
 	if _, err := s.Run(t.Context(), proto.Cmd{Command: "cat /tmp/up"}); err != nil {

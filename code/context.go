@@ -22,14 +22,12 @@ type NewContext struct {
 	Secrets map[string]string `json:"secrets,omitempty" schema:"secrets"`
 }
 
-// MaxContexts is how many contexts a container may have.
-const MaxContexts = 8
-
 // A notebook is a context: a name, and the interpreter that currently runs for it.
 type notebook struct {
-	s    *session.Session
-	ask  NewContext
-	lang language
+	s       *session.Session
+	ask     NewContext
+	lang    language
+	created time.Time
 
 	turn chan struct{} // holds one token: the right to run a cell, or to replace the interpreter
 
@@ -38,8 +36,6 @@ type notebook struct {
 	busy    bool
 	used    time.Time
 	stopped bool // it was deleted: no other interpreter may start
-
-	created time.Time
 }
 
 // info returns the context as callers see it.
@@ -50,12 +46,13 @@ func (n *notebook) info() Context {
 		Name: n.ask.Name, ContainerID: n.s.ID(), Language: n.lang.name, State: proto.ContextIdle,
 		CreatedAt: proto.At(n.created), LastUsedAt: proto.At(n.used),
 	}
-	in := n.in
-	if in != nil {
-		c.ExecID, c.Cells = in.exec.ID(), in.sent()
-	}
-	if in != nil && in.over() {
-		c.State, c.Note = proto.ContextEnded, in.endReason()
+	if in := n.in; in != nil {
+		in.mu.Lock()
+		c.ExecID, c.Cells = in.exec.ID(), in.cells
+		in.mu.Unlock()
+		if in.over() {
+			c.State, c.Note = proto.ContextEnded, in.endReason()
+		}
 	}
 	if n.busy {
 		c.State = proto.ContextBusy
@@ -63,39 +60,11 @@ func (n *notebook) info() Context {
 	return c
 }
 
-// sent returns how many cells an interpreter has received.
-func (in *interpreter) sent() int {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.cells
-}
-
-// over reports whether the interpreter has ended.
-func (in *interpreter) over() bool {
-	select {
-	case <-in.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// endReason says why an interpreter ended. The caller has seen that it has.
-func (in *interpreter) endReason() string {
-	if in.last == nil {
-		return "the daemon let go of it"
-	}
-	switch end := in.last.Exec.End; end.Reason {
-	case proto.EndExit:
-		return fmt.Sprintf("it exited with status %d", end.ReturnCode)
-	case proto.EndSignal:
-		return "it was ended by " + end.Signal
-	default:
-		if end.Message == "" {
-			return string(end.Reason)
-		}
-		return end.Message
-	}
+// interpreter returns the latest interpreter, or nil.
+func (n *notebook) interpreter() *interpreter {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.in
 }
 
 // acquire waits for the right to run a cell, or for the end of ctx. release gives the right back.
@@ -115,46 +84,47 @@ func (n *notebook) liveInterpreter(ctx context.Context, r *Runner) (in *interpre
 	in, stopped := n.in, n.stopped
 	n.mu.Unlock()
 	if stopped {
-		return nil, nil, n.missing()
+		return nil, nil, noContext(n.s.ID(), n.ask.Name)
 	}
 	if in != nil && !in.over() {
 		return in, nil, nil
 	}
 	if in != nil {
-		notes = []string{fmt.Sprintf("this is a fresh interpreter, without what cells before this one defined: of "+
-			"the earlier one, %s", in.endReason())}
+		notes = []string{fmt.Sprintf("this is a fresh interpreter, without the variables of earlier cells; the earlier "+
+			"interpreter ended: %s", in.endReason())}
 	}
-	if in, err = n.startInterpreter(ctx, r); err != nil {
-		return nil, nil, err
-	}
-	return in, notes, nil
-}
-
-// startInterpreter starts an interpreter. The caller has acquired the notebook.
-func (n *notebook) startInterpreter(ctx context.Context, r *Runner) (*interpreter, error) {
 	cmd := n.lang.command()
 	cmd.Shown = fmt.Sprintf("%s context %s", n.lang.name, n.ask.Name)
 	cmd.JobID, cmd.Env, cmd.Secrets = n.ask.JobID, n.ask.Env, n.ask.Secrets
-	cmd.OpenStdin, cmd.Resident = true, true
-	in, err := startInterpreter(ctx, n.s, n.lang, cmd)
-	if err != nil {
-		return nil, err
+	if in, err = r.startResident(ctx, n.s, n.lang, cmd); err != nil {
+		return nil, nil, err
 	}
-	r.wg.Go(func() { in.follow(r.ctx) })
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.in = in
 	if n.stopped { // deleted meanwhile
 		in.exec.Cancel(proto.EndKilled, "its context was deleted")
 	}
-	return in, nil
+	return in, notes, nil
+}
+
+// startFresh starts the interpreter of a new or restarted context, and checks that the image has it.
+func (n *notebook) startFresh(ctx context.Context, r *Runner) error {
+	release, err := n.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	in, _, err := n.liveInterpreter(ctx, r)
+	if err == nil && in.over() {
+		err = in.checkInstalled(n.s)
+	}
+	return err
 }
 
 // endInterpreter ends the interpreter, if there is one, and waits for its end.
 func (n *notebook) endInterpreter(ctx context.Context, why string) error {
-	n.mu.Lock()
-	in := n.in
-	n.mu.Unlock()
+	in := n.interpreter()
 	if in == nil || in.over() {
 		return nil
 	}
@@ -173,9 +143,7 @@ func (n *notebook) setBusy(busy bool) {
 	n.busy, n.used = busy, time.Now()
 }
 
-func (n *notebook) missing() error { return noContext(n.s.ID(), n.ask.Name) }
-
 func noContext(container, name string) error {
 	return proto.Errorf(proto.NotFound, "", name, "context %.80q does not exist in container %s; running a cell in "+
-		"it makes it", name, container)
+		"it creates it", name, container)
 }

@@ -11,8 +11,9 @@ import (
 	"berth/session"
 )
 
-// This file manages the list of contexts. It is in memory alone: the next daemon does not know them, and their
-// interpreters end with this one.
+// MaxContexts is how many contexts a container may have. Their list is in memory only: the next daemon does not know
+// them, and their interpreters end with this one.
+const MaxContexts = 8
 
 // Create creates a context and starts its interpreter.
 func (r *Runner) Create(ctx context.Context, owner, container string, ask NewContext) (Context, error) {
@@ -28,15 +29,7 @@ func (r *Runner) Create(ctx context.Context, owner, container string, ask NewCon
 		return Context{}, proto.Errorf(proto.AlreadyExists, "", ask.Name, "context %q exists in container %s "+
 			"already; run cells in it, or delete it first", ask.Name, s.ID())
 	}
-	release, err := n.acquire(ctx)
-	if err == nil {
-		defer release()
-		_, _, err = n.liveInterpreter(ctx, r)
-	}
-	if err == nil {
-		err = n.ready()
-	}
-	if err != nil {
+	if err := n.startFresh(ctx, r); err != nil {
 		r.forget(n)
 		return Context{}, err
 	}
@@ -87,15 +80,10 @@ func (r *Runner) Restart(ctx context.Context, owner, container, name string) (Co
 	if err := n.endInterpreter(ctx, "its context was restarted"); err != nil {
 		return Context{}, err
 	}
-	release, err := n.acquire(ctx)
-	if err != nil {
+	if err := n.startFresh(ctx, r); err != nil {
 		return Context{}, err
 	}
-	defer release()
-	if _, _, err := n.liveInterpreter(ctx, r); err != nil {
-		return Context{}, err
-	}
-	return n.info(), n.ready()
+	return n.info(), nil
 }
 
 // Interrupt interrupts the cell that runs in a context, as Ctrl-C does. The cell ends with an error, or ignores the
@@ -106,10 +94,13 @@ func (r *Runner) Interrupt(ctx context.Context, owner, container, name string) (
 		return Context{}, err
 	}
 	found := n.info()
-	if err := n.interrupt(ctx); err != nil {
-		return Context{}, err
+	n.mu.Lock()
+	in, busy := n.in, n.busy
+	n.mu.Unlock()
+	if in == nil || !busy || in.over() {
+		return found, nil
 	}
-	return found, nil
+	return found, in.exec.Signal(ctx, "SIGINT")
 }
 
 // find returns the context of that name.
@@ -152,7 +143,7 @@ func (r *Runner) open(s *session.Session, ask NewContext) (n *notebook, made boo
 		return nil, false, proto.Errorf(proto.Conflict, "", s.ID(), "container %s has %d contexts, which is its "+
 			"limit; delete one", s.ID(), len(all))
 	}
-	r.tidy()
+	r.dropOrphanedContexts()
 	now := time.Now()
 	n = &notebook{s: s, ask: ask, lang: lang, turn: make(chan struct{}, 1), created: now, used: now}
 	if all == nil {
@@ -178,11 +169,11 @@ func (r *Runner) forget(n *notebook) {
 	}
 }
 
-// tidy forgets the contexts of containers that are gone. mu is held. It runs whenever a context is created, so that
-// the list stays short.
-func (r *Runner) tidy() {
+// dropOrphanedContexts forgets the contexts of deleted containers. mu is held. It runs whenever a context is created,
+// so that the list stays short.
+func (r *Runner) dropOrphanedContexts() {
 	for id, all := range r.notebooks {
-		for _, n := range all {
+		for _, n := range all { // all belong to one owner
 			if _, err := r.sessions.Get(n.s.Owner(), id); err != nil {
 				delete(r.notebooks, id)
 			}

@@ -2,16 +2,15 @@
 //
 //	Runner.Once     a fresh interpreter, in a new container that is deleted afterwards or in an existing one
 //	Runner.Cell     in a context: a named interpreter of a session that keeps its variables from cell to cell
-//	Runner.Execute  as the code_executor tool has it: a program, hard limits, and one text
+//	Runner.Execute  the code_executor tool: a script, fixed limits, and one text as its result
 //
-// An interpreter is an ordinary exec of its session: a program of the image, and a driver for its language that is
-// given to it at its start (driver/). What the code prints is the exec's own output. What the driver tells, such as
-// the value of the last expression, comes among it, each piece marked with a number that the daemon drew for the
-// cell; protocol.go has the form. The code can see that number and tell what it likes, which then is its result:
-// nothing here is believed beyond that, and all of it is bounded.
+// An interpreter is an ordinary exec of its session: a program of the image, which receives a driver for its language
+// at its start (code/driver). What the code prints is the exec's own output. The driver reports results, such as the
+// value of the last expression, among that output; package code/cell tells the two apart.
 //
-//	scanner      tells what was printed from what was told
-//	cell         what one piece of code printed and told, bounded
 //	interpreter  an exec, its driver, and the cell that it runs now
-//	context      a name, and the interpreter that it stands for at the moment
+//	notebook     a context: a name, and the interpreter that currently runs for it
+//	prestarted   a container and an interpreter that wait for the next program
+//
+// The native, MCP and Messages edges call it. Stored tools (tools/toolstore) run through an interface of their own.
 package code

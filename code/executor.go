@@ -49,13 +49,13 @@ func (r *Runner) Execute(ctx context.Context, owner string, req Script,
 	answer func(text string, failed bool) error) error {
 	p, ok := scriptPrograms[req.Language]
 	if !ok {
-		return proto.Errorf(proto.InvalidArgument, "", "language", "language %.40q is not one of %s", req.Language,
+		return invalid("language", "language %.40q is not one of %s", req.Language,
 			strings.Join(ScriptLanguages, " and "))
 	}
 	if err := checkCode(req.Code); err != nil {
 		return err
 	}
-	s, err := r.findContainer(ctx, owner, Program{})
+	s, err := r.findContainer(ctx, owner, proto.Program{})
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (r *Runner) Execute(ctx context.Context, owner string, req Script,
 	}
 	cmd := proto.Cmd{Argv: []string{p.program, scriptDir + p.file}, TimeoutSeconds: executorTime.Seconds(),
 		MaxOutputBytes: window, OnOutputLimit: proto.OutputWait}
-	cmd.Shown = shownAs(language{name: req.Language}, req.Code)
+	cmd.Shown = shownAs(req.Language, req.Code)
 	done, err := execute(ctx, s, cmd)
 	if err != nil {
 		return err

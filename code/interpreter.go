@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"berth/code/cell"
 	"berth/proto"
 	"berth/session"
 )
@@ -15,6 +16,9 @@ import (
 // unread. The output of a cell is kept in the cell.
 const window = 128 << 10
 
+// maxBetween is how much of each stream is kept between two cells, in bytes. The oldest output is dropped.
+const maxBetween = 64 << 10
+
 // An interpreter is an exec that runs a driver, and the cell that it currently runs.
 type interpreter struct {
 	lang language
@@ -22,27 +26,23 @@ type interpreter struct {
 
 	mu      sync.Mutex // guards what follows
 	cells   int        // sent so far
-	cell    *cell      // nil: none runs
-	scan    [2]*scanner
-	between [2][]byte // printed since the last cell; the next one receives it
+	cell    *cell.Cell // nil: none runs
+	between [2][]byte  // printed since the last cell; the next one receives it
 
 	ended chan struct{}     // closed when the exec has ended, or is not followed any more; then these are set:
 	last  *proto.ExecResult // nil: it is not known
 	err   error             // why last is not known
 }
 
-// maxBetween is how much of each stream is kept between two cells, in bytes. The oldest output is dropped.
-const maxBetween = 64 << 10
-
 // maxShown limits the code in the record of an exec, in bytes.
 const maxShown = 16 << 10
 
 // shownAs is the name of code in the records of commands.
-func shownAs(lang language, code string) string {
+func shownAs(language, code string) string {
 	if len(code) > maxShown {
 		code = code[:maxShown] + "…"
 	}
-	return lang.name + ": " + code
+	return language + ": " + code
 }
 
 // command returns the command that runs an interpreter with its driver.
@@ -59,16 +59,26 @@ func startInterpreter(ctx context.Context, s *session.Session, lang language, cm
 	return &interpreter{lang: lang, exec: e, ended: make(chan struct{})}, nil
 }
 
+// startResident starts an interpreter that waits for cells, and follows it until the runner closes.
+func (r *Runner) startResident(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd) (
+	*interpreter, error) {
+	cmd.OpenStdin, cmd.Resident = true, true
+	in, err := startInterpreter(ctx, s, lang, cmd)
+	if err == nil {
+		r.wg.Go(func() { in.follow(r.ctx) })
+	}
+	return in, err
+}
+
 // attachCell gives further output to a cell, with what was printed since the last one.
-func (in *interpreter) attachCell(c *cell) (number int) {
+func (in *interpreter) attachCell(c *cell.Cell) (number int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.cell = c
 	in.cells++
 	for i, b := range in.between {
-		in.scan[i] = newScanner(c.nonce)
 		if len(b) > 0 {
-			c.print(proto.Stream(i+1), b)
+			c.Print(proto.Stream(i+1), b)
 		}
 		in.between[i] = nil
 	}
@@ -79,14 +89,10 @@ func (in *interpreter) attachCell(c *cell) (number int) {
 func (in *interpreter) detachCell() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.cell == nil {
-		return
+	if in.cell != nil {
+		in.cell.Finish()
+		in.cell = nil
 	}
-	for i, scan := range in.scan {
-		scan.flush(cellListener{in.cell, proto.Stream(i + 1)})
-	}
-	in.cell.out.Finish()
-	in.cell = nil
 }
 
 // follow reads all output of the interpreter until it ends, and then closes ended.
@@ -107,89 +113,77 @@ func (in *interpreter) follow(ctx context.Context) {
 func (in *interpreter) receiveOutput(s proto.Stream, b []byte) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	i := s - 1
-	if in.cell != nil && !in.cell.over(s) {
-		in.scan[i].feed(b, cellListener{in.cell, s})
+	if in.cell != nil && !in.cell.Ended(s) {
+		in.cell.Receive(s, b)
 		return
 	}
-	b = append(in.between[i], b...)
-	in.between[i] = append([]byte(nil), b[max(0, len(b)-maxBetween):]...)
+	b = append(in.between[s-1], b...)
+	in.between[s-1] = append([]byte(nil), b[max(0, len(b)-maxBetween):]...)
 }
 
-// over reports whether a stream of the cell has ended. Later output there belongs to the next cell.
-func (c *cell) over(s proto.Stream) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.ended[s-1]
-}
-
-// runOnce runs code as a program until its interpreter ends. If ctx ends first, it ends the interpreter.
-func runOnce(ctx context.Context, s *session.Session, lang language, cmd proto.Cmd, req Program) (Outcome, error) {
-	c := newCell(s, req.MaxOutputBytes)
-	defer c.close()
-	cmd.Stdin = string(request(c.nonce, 1, modeOnce, req.Code))
-	in, err := startInterpreter(ctx, s, lang, cmd)
-	if err != nil {
-		return Outcome{}, err
-	}
-	in.attachCell(c)
-	var listener sync.WaitGroup
-	if req.Each != nil {
-		// an error means that the client has gone; the code goes on
-		listener.Go(func() { _ = c.follow(ctx, in.exec.ID(), req.Each) })
-	}
-	in.follow(ctx)
-	in.detachCell()
-	listener.Wait()
-	if in.last == nil {
-		in.exec.Abandon(ctx)
-		return Outcome{}, in.err
-	}
-	if in.isMissing() {
-		return Outcome{}, lang.missing(s.Info().Image)
-	}
-	res := c.result()
-	describeOutcome(&res, *in.last)
-	return res, nil
-}
-
-// isMissing reports whether the image lacks the program of the language, or something that its driver needs. The
-// driver prints what is missing.
-func (in *interpreter) isMissing() bool {
-	end, x := in.last.Exec.End, in.last.Result.Result
-	if end.ReturnCode != 127 || x == nil {
+// over reports whether the interpreter has ended.
+func (in *interpreter) over() bool {
+	select {
+	case <-in.ended:
+		return true
+	default:
 		return false
 	}
-	return end.Reason == proto.EndNotStarted || strings.HasPrefix(x.Stderr, "berth: ") &&
-		strings.HasSuffix(x.Stderr, " is missing\n")
 }
 
-// describeOutcome adds to an outcome how the interpreter ended.
-func describeOutcome(r *Outcome, x proto.ExecResult) {
+// endReason says why an interpreter ended. The caller has seen that it has.
+func (in *interpreter) endReason() string {
+	if in.last == nil {
+		return "the daemon lost track of it"
+	}
+	switch end := in.last.Exec.End; {
+	case end.Reason == proto.EndExit:
+		return fmt.Sprintf("it exited with status %d", end.ReturnCode)
+	case end.Reason == proto.EndSignal:
+		return "it was ended by " + end.Signal
+	case end.Message == "":
+		return string(end.Reason)
+	default:
+		return end.Message
+	}
+}
+
+// checkInstalled fails if the interpreter ended because the image lacks the program of the language, or something
+// that its driver needs. The driver prints what is missing.
+func (in *interpreter) checkInstalled(s *session.Session) error {
+	if in.last == nil {
+		return nil
+	}
+	end, x := in.last.Exec.End, in.last.Result.Result
+	if end.ReturnCode != 127 || x == nil || end.Reason != proto.EndNotStarted &&
+		!(strings.HasPrefix(x.Stderr, "berth: ") && strings.HasSuffix(x.Stderr, " is missing\n")) {
+		return nil
+	}
+	image := s.Info().Image
+	return proto.Errorf(proto.Unsupported, "", "language", "image %s cannot run %s: it has no %s; use an image that "+
+		"has it, such as %s", image, in.lang.name, in.lang.program, in.lang.image)
+}
+
+// describeEnd adds to an outcome how the interpreter ended. Its end is the error, unless it was a success or the code
+// has reported an error itself.
+func describeEnd(r *Outcome, x proto.ExecResult) {
 	r.ExecID, r.DurationMS = x.Exec.ID, milliseconds(x.Exec.Duration(time.Time{}))
 	r.Notes = append(r.Notes, x.Notes...)
 	if x.Result.Result != nil {
 		r.Files = append(r.Files, x.Result.Result.Content...)
 	}
-	blameInterpreter(r, *x.Exec.End)
-}
-
-// blameInterpreter makes the end of the interpreter the error, unless it was a success or the code has reported an
-// error itself.
-func blameInterpreter(r *Outcome, end proto.End) {
+	end := x.Exec.End
 	code := end.ReturnCode
+	d := ErrorDetail{Name: string(end.Reason), Message: end.Message, ReturnCode: &code}
 	switch {
 	case end.Reason == proto.EndExit && (code == 0 || r.ErrorDetail != nil):
 		return
 	case end.Reason == proto.EndExit:
-		failOutcome(r, ErrorDetail{Name: "exit", Message: fmt.Sprintf("the code exited with status %d", code),
-			ReturnCode: &code})
+		d.Name, d.Message = "exit", fmt.Sprintf("the code exited with status %d", code)
 	case end.Reason == proto.EndSignal:
-		failOutcome(r, ErrorDetail{Name: "signal", Message: "the interpreter was ended by " + end.Signal,
-			ReturnCode: &code})
-	default:
-		failOutcome(r, ErrorDetail{Name: string(end.Reason), Message: end.Message, ReturnCode: &code})
+		d.Name, d.Message = "signal", "the interpreter was ended by "+end.Signal
 	}
+	cell.SetError(r, d)
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"berth/code/driver"
-	"berth/proto"
 )
 
 // onThree gives a program its requests on file descriptor 3, so that a cell cannot read them from its standard input.
@@ -23,12 +22,12 @@ d=$(mktemp -d) && printf %s "$0" >"$d/Driver.java" && exec java $o -Dberth.sourc
 type language struct {
 	name    string
 	aliases []string
-	program string   // that runs it
-	argv    []string // of an interpreter with its driver
-	image   string   // that has it
+	program string   // the program that runs it
+	argv    []string // the arguments of an interpreter with its driver
+	image   string   // an image that has the program
 }
 
-// languages are all of them.
+// languages lists all languages; the first is the default.
 var languages = []language{
 	{name: "python", aliases: []string{"python3", "py"}, program: "python3", argv: []string{"python3", "-c",
 		driver.Python, driver.PythonRich}, image: "base"},
@@ -44,7 +43,7 @@ var languages = []language{
 		image: "base"},
 }
 
-// Languages names those that code can be in, without their other names.
+// Languages lists the names of all languages, without their aliases.
 func Languages() []string {
 	names := make([]string, len(languages))
 	for i, l := range languages {
@@ -53,7 +52,7 @@ func Languages() []string {
 	return names
 }
 
-// Names are all names that languages have.
+// Names lists the names of all languages, with their aliases.
 func Names() (names []string) {
 	for _, l := range languages {
 		names = append(append(names, l.name), l.aliases...)
@@ -61,7 +60,7 @@ func Names() (names []string) {
 	return names
 }
 
-// languageOf finds one by any of its names; none is python.
+// languageOf finds a language by its name or an alias; "" is python.
 func languageOf(name string) (language, error) {
 	if name == "" {
 		return languages[0], nil
@@ -71,12 +70,6 @@ func languageOf(name string) (language, error) {
 			return l, nil
 		}
 	}
-	return language{}, proto.Errorf(proto.InvalidArgument, "", "language", "language %.40q is not known; use one of %s",
-		name, strings.Join(Languages(), ", "))
-}
-
-// missing is the error for an image that has no program for the language.
-func (l language) missing(image string) error {
-	return proto.Errorf(proto.Unsupported, "", "language", "image %s cannot run %s: it has no %s; use an image that "+
-		"has it, such as %s", image, l.name, l.program, l.image)
+	return language{}, invalid("language", "language %.40q is not known; use one of %s", name,
+		strings.Join(Languages(), ", "))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"berth/code/cell"
 	"berth/proto"
 	"berth/session"
 )
@@ -48,12 +49,9 @@ type Runner struct {
 
 // Open creates a runner.
 func Open(cfg Config) *Runner {
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
 	r := &Runner{sessions: cfg.Sessions, timeout: cmp.Or(cfg.Timeout, 5*time.Minute), mayPrestart: cfg.MayPrestart,
-		log:       cfg.Log,
-		notebooks: map[string]map[string]*notebook{}, ready: map[prestartKey]*prestarted{}}
+		log: cmp.Or(cfg.Log, slog.Default()), notebooks: map[string]map[string]*notebook{},
+		ready: map[prestartKey]*prestarted{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -66,10 +64,22 @@ func (r *Runner) Close() error {
 	return nil
 }
 
+// Wire types that this package reads and writes.
+type (
+	Cell        = proto.Cell
+	Outcome     = proto.Outcome
+	ErrorDetail = proto.ErrorDetail
+	Bundle      = proto.Bundle
+	Progress    = proto.Progress
+	Context     = proto.CodeContext
+)
+
 // Once runs a program in a fresh interpreter and gives the result to answer. Without a container in the request, Once
-// creates one. It deletes that container once answer has returned, even if the code or the client has failed.
-func (r *Runner) Once(ctx context.Context, owner string, req Program, answer func(Outcome) error) error {
-	lang, err := req.check()
+// creates one. It deletes that container once answer has returned, even if the code or the client has failed. each
+// gets the output while the code runs in a named container; it may be nil.
+func (r *Runner) Once(ctx context.Context, owner string, req proto.Program, each func(Progress) error,
+	answer func(Outcome) error) error {
+	lang, err := checkProgram(req)
 	if err != nil {
 		return err
 	}
@@ -91,38 +101,56 @@ func (r *Runner) Once(ctx context.Context, owner string, req Program, answer fun
 	if may { // the next one starts while this one is deleted
 		defer r.prestart(ctx, k, lang)
 	}
-	res, err := r.runProgram(ctx, sp, lang, req)
+	var res Outcome
+	if sp.in != nil {
+		res, err = r.runPrestarted(ctx, sp, req)
+	} else {
+		res, err = runFresh(ctx, sp.s, lang, req, each)
+	}
 	if err != nil {
 		return err
 	}
 	return answer(res)
 }
 
-// runProgram runs a program in the prestarted interpreter, or in one that it starts.
-func (r *Runner) runProgram(ctx context.Context, sp *prestarted, lang language, req Program) (Outcome, error) {
-	if sp.in != nil {
-		return r.runPrestarted(ctx, sp, req)
-	}
-	return r.runFresh(ctx, sp.s, lang, req)
-}
-
-// runFresh starts an interpreter and runs a program in it.
-func (r *Runner) runFresh(ctx context.Context, s *session.Session, lang language, req Program) (Outcome, error) {
+// runFresh starts an interpreter and runs a program in it. If ctx ends first, it ends the interpreter.
+func runFresh(ctx context.Context, s *session.Session, lang language, req proto.Program, each func(Progress) error) (
+	Outcome, error) {
+	c := cell.New(req.MaxOutputBytes, s.OutputBudget())
+	defer c.Close()
 	cmd := lang.command()
-	if cmd.Shown = req.Shown; cmd.Shown == "" {
-		cmd.Shown = shownAs(lang, req.Code)
-	}
+	cmd.Shown = cmp.Or(req.Shown, shownAs(lang.name, req.Code))
 	cmd.Files, cmd.Env, cmd.Secrets, cmd.TimeoutSeconds = req.Files, req.Env, req.Secrets, req.TimeoutSeconds
-	res, err := runOnce(ctx, s, lang, cmd, req)
-	if err == nil && req.Container != "" {
+	cmd.Stdin = string(c.Request(1, cell.ModeOnce, req.Code))
+	in, err := startInterpreter(ctx, s, lang, cmd)
+	if err != nil {
+		return Outcome{}, err
+	}
+	in.attachCell(c)
+	var listener sync.WaitGroup
+	// an error means that the client has gone; the code goes on
+	listener.Go(func() { _ = followCell(ctx, c, in.exec.ID(), each) })
+	in.follow(ctx)
+	in.detachCell()
+	listener.Wait()
+	if in.last == nil {
+		in.exec.Abandon(ctx)
+		return Outcome{}, in.err
+	}
+	if err := in.checkInstalled(s); err != nil {
+		return Outcome{}, err
+	}
+	res := c.Outcome()
+	describeEnd(&res, *in.last)
+	if req.Container != "" {
 		ref := s.Ref()
 		res.Container = &ref
 	}
-	return res, err
+	return res, nil
 }
 
 // findContainer returns the container that a request names, or creates one.
-func (r *Runner) findContainer(ctx context.Context, owner string, req Program) (*session.Session, error) {
+func (r *Runner) findContainer(ctx context.Context, owner string, req proto.Program) (*session.Session, error) {
 	if req.Container != "" {
 		return r.sessions.Get(owner, req.Container)
 	}
@@ -138,61 +166,64 @@ func (r *Runner) deleteContainer(ctx context.Context, owner string, s *session.S
 	}
 }
 
-// Cell returns the request as a cell of its context. It refuses options that a context cannot take.
-func (req Program) Cell() (Cell, error) {
-	switch {
-	case req.Container == "":
-		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "container", "a context belongs to a container; name "+
-			"it, or leave context out")
-	case req.Image != "":
-		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; "+
-			"leave it out where container names one")
-	case !req.Network.IsZero() || len(req.NetworkSecrets) > 0:
-		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "network", "network is for a container that is made; "+
-			"create the context's container with it")
-	case len(req.Env)+len(req.Secrets) > 0:
-		return Cell{}, proto.Errorf(proto.InvalidArgument, "", "env", "an interpreter that runs has its "+
-			"environment; create the context with env and secrets")
+// CellOf returns a program as a cell of its context. It refuses options that a context cannot take.
+func CellOf(p proto.Program) (Cell, error) {
+	if p.Container == "" {
+		return Cell{}, invalid("container", "a context belongs to a container; name it, or leave context out")
 	}
-	return Cell{Code: req.Code, Language: req.Language, Files: req.Files, TimeoutSeconds: req.TimeoutSeconds,
-		MaxOutputBytes: req.MaxOutputBytes}, nil
+	if err := checkContainer(p); err != nil {
+		return Cell{}, err
+	}
+	if len(p.Env)+len(p.Secrets) > 0 {
+		return Cell{}, invalid("env", "a running interpreter keeps its environment; create the context with env and "+
+			"secrets")
+	}
+	return Cell{Code: p.Code, Language: p.Language, Files: p.Files, TimeoutSeconds: p.TimeoutSeconds,
+		MaxOutputBytes: p.MaxOutputBytes}, nil
 }
 
-// check validates a request before anything is created for it.
-func (req Program) check() (language, error) {
-	if err := checkCode(req.Code); err != nil {
+// checkContainer refuses options for a new container beside the name of a container.
+func checkContainer(p proto.Program) error {
+	switch {
+	case p.Container != "" && p.Image != "":
+		return invalid("image", "image is for a new container; leave it out where container names one")
+	case p.Container != "" && (!p.Network.IsZero() || len(p.NetworkSecrets) > 0):
+		return invalid("network", "network is for a new container; a container that exists keeps its network")
+	}
+	return nil
+}
+
+// checkProgram validates a request before anything is created for it.
+func checkProgram(p proto.Program) (language, error) {
+	if err := checkCode(p.Code); err != nil {
 		return language{}, err
 	}
-	if req.MaxOutputBytes < 0 || req.MaxOutputBytes > maxOutput {
-		return language{}, proto.Errorf(proto.InvalidArgument, "", "max_output_bytes", "max_output_bytes must be "+
-			"from 1 to %d", maxOutput)
+	if p.MaxOutputBytes < 0 || p.MaxOutputBytes > cell.MaxOutput {
+		return language{}, invalid("max_output_bytes", "max_output_bytes must be from 1 to %d", cell.MaxOutput)
 	}
-	if t := req.TimeoutSeconds; !(t >= 0 && t <= maxTimeout.Seconds()) {
-		return language{}, proto.Errorf(proto.InvalidArgument, "", "timeout_seconds",
-			"timeout_seconds must be from 0 to %d", int64(maxTimeout.Seconds()))
+	if t := p.TimeoutSeconds; !(t >= 0 && t <= maxTimeout.Seconds()) {
+		return language{}, invalid("timeout_seconds", "timeout_seconds must be from 0 to %d",
+			int64(maxTimeout.Seconds()))
 	}
-	if req.Container != "" && req.Image != "" {
-		return language{}, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; "+
-			"leave it out where container names one")
+	if err := checkContainer(p); err != nil {
+		return language{}, err
 	}
-	if req.Container != "" && (!req.Network.IsZero() || len(req.NetworkSecrets) > 0) {
-		return language{}, proto.Errorf(proto.InvalidArgument, "", "network", "network is for a container that is "+
-			"made; leave it out where container names one, which keeps what it has")
-	}
-	return languageOf(req.Language)
+	return languageOf(p.Language)
 }
 
 func checkCode(code string) error {
 	switch {
 	case strings.TrimSpace(code) == "":
-		return proto.Errorf(proto.InvalidArgument, "", "code",
-			"there is no code to run; set code to the text of a program")
+		return invalid("code", "there is no code to run; set code to the text of a program")
 	case len(code) > proto.MaxCode:
 		return proto.Errorf(proto.TooLarge, "", "code", "the code has %d bytes; %d is the limit; put it into a file "+
 			"of a container and run that", len(code), proto.MaxCode)
 	case strings.ContainsRune(code, 0) || !utf8.ValidString(code):
-		return proto.Errorf(proto.InvalidArgument, "", "code",
-			"code must be UTF-8 without NUL bytes")
+		return invalid("code", "code must be UTF-8 without NUL bytes")
 	}
 	return nil
+}
+
+func invalid(item, format string, args ...any) error {
+	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
 }

@@ -19,6 +19,8 @@ import (
 	"berth/proto"
 	"berth/test/daemontest"
 	"berth/tools/bridge"
+	"berth/tools/bridge/provider"
+	"berth/tools/bridge/remote"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -78,12 +80,12 @@ func newHost(t *testing.T) *host {
 func (h *host) answer(t *testing.T, w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	mac := hmac.New(sha256.New, []byte(callbackSecret))
-	fmt.Fprintf(mac, "%s.%s", r.Header.Get(bridge.HeaderTimestamp), body)
-	if r.Header.Get(bridge.HeaderSignature) != "sha256="+hex.EncodeToString(mac.Sum(nil)) ||
+	fmt.Fprintf(mac, "%s.%s", r.Header.Get(remote.HeaderTimestamp), body)
+	if r.Header.Get(remote.HeaderSignature) != "sha256="+hex.EncodeToString(mac.Sum(nil)) ||
 		r.Header.Get("X-Mine") != "yes" {
 		t.Errorf("%v", r.Header)
 	}
-	var c bridge.Call
+	var c provider.Call
 	if err := json.Unmarshal(body, &c); err != nil || c.ID == "" || c.ExecID == "" || c.ContainerID == "" {
 		t.Errorf("%s %v", body, err)
 	}
@@ -183,7 +185,7 @@ func (h *host) testHTTP(t *testing.T, class proto.RuntimeClass) {
 		h.says(t, id, h.code(t, id, text), want)
 	}
 	away := h.container(t, h.grant(class, "/away"))
-	h.says(t, away, h.code(t, away, `print(call("add", a=1, b=1)["message"])`), "the server that answers add said 307")
+	h.says(t, away, h.code(t, away, `print(call("add", a=1, b=1)["message"])`), "the server that answers add responded with status 307")
 	plain := h.container(t, fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":536870912}}`, class))
 	res := bash(t, h.server, plain,
 		`env | grep -c BERTH_TOOLS; (exec 3<>/dev/tcp/127.0.0.1/3129) 2>/dev/null && echo there || echo nothing there`)

@@ -1,6 +1,9 @@
 package proto
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // MaxCode bounds the code of one run, in bytes.
 const MaxCode = 1 << 20
@@ -33,6 +36,8 @@ type Program struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" schema:"min=0 max=86400"`
 	// How much of each stream is kept; 0 is 1 MiB.
 	MaxOutputBytes int64 `json:"max_output_bytes,omitempty" schema:"min=0 max=16777216"`
+
+	Shown string `json:"-"` // recorded in place of the code; "": the code is recorded
 }
 
 // A Cell is code that runs in a context.
@@ -75,6 +80,18 @@ type Outcome struct {
 type Logs struct {
 	Stdout []string `json:"stdout"` // Line by line, each with its end.
 	Stderr []string `json:"stderr"`
+}
+
+// maxLogLines bounds the lines of one stream; the last entry has the rest.
+const maxLogLines = 100_000
+
+// LogLines splits a text into lines as Logs have them.
+func LogLines(text string) []string {
+	list := strings.SplitAfterN(text, "\n", maxLogLines)
+	if list[len(list)-1] == "" {
+		list = list[:len(list)-1]
+	}
+	return list
 }
 
 // An ErrorDetail describes how code failed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -117,4 +118,12 @@ func AsError(err error) *Error {
 			"free space in its data directory and send the request again"}
 	}
 	return &Error{Code: Internal, Message: "internal error; the daemon's log has the details under this request's ID"}
+}
+
+// Shorten cuts a text to at most that many bytes of whole characters, and marks the cut.
+func Shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }

@@ -9,6 +9,9 @@ import (
 // ReservedTool is the name by which code finds all tools; none may have it.
 const ReservedTool = "tools"
 
+// MaxToolName bounds the name of a tool that code calls, in bytes.
+const MaxToolName = 128
+
 // What stands before a call of a tool.
 const (
 	ApprovalAllow  = "allow"  // nothing

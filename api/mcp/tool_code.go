@@ -78,10 +78,9 @@ func (c *call) outcome(ctx context.Context, container string, in codeInput, each
 		return c.Code.Cell(ctx, c.visit.owner, container, in.Context, code.Cell{Code: in.Code, Language: in.Language,
 			Files: in.Files, TimeoutSeconds: in.TimeoutSeconds}, each)
 	}
-	program := code.Program{Each: each, Program: proto.Program{Code: in.Code, Language: in.Language,
-		Container: container,
-		Files:     in.Files, TimeoutSeconds: in.TimeoutSeconds}}
-	err = c.Code.Once(ctx, c.visit.owner, program, func(o code.Outcome) error { out = o; return nil })
+	program := proto.Program{Code: in.Code, Language: in.Language, Container: container, Files: in.Files,
+		TimeoutSeconds: in.TimeoutSeconds}
+	err = c.Code.Once(ctx, c.visit.owner, program, each, func(o code.Outcome) error { out = o; return nil })
 	return out, err
 }
 

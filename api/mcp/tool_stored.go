@@ -8,6 +8,7 @@ import (
 
 	"berth/proto"
 	"berth/tools/toolstore"
+	"berth/tools/toolstore/field"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -19,14 +20,14 @@ const metaRun = "berth/run"
 func storedTool(t toolstore.Tool) tool {
 	cfg := t.Configuration
 	row := &sdk.Tool{
-		Name: t.Name, Description: t.Description, InputSchema: toolstore.JSONSchema(cfg.InputSchema),
+		Name: t.Name, Description: t.Description, InputSchema: field.JSONSchema(cfg.InputSchema),
 		Annotations: &sdk.ToolAnnotations{DestructiveHint: yes(), OpenWorldHint: &cfg.AllowNetwork},
 	}
 	if t.ApprovalAction == toolstore.ApprovalReview {
 		row.Description = strings.TrimSpace(row.Description + "\nEach call waits until a person has approved it.")
 	}
 	if cfg.OutputSchema != nil {
-		row.OutputSchema = toolstore.JSONSchema(cfg.OutputSchema)
+		row.OutputSchema = field.JSONSchema(cfg.OutputSchema)
 	}
 	return tool{row, func(ctx context.Context, c *call) (*sdk.CallToolResult, error) { return runStored(ctx, c, t) }}
 }

@@ -12,6 +12,7 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/tools/toolstore"
+	"berth/tools/toolstore/field"
 	"berth/tools/tooluse"
 )
 
@@ -151,8 +152,8 @@ func namedBounds(i Info) map[string]schema {
 		"toolCode":       source(toolstore.MaxCode),
 		"language":       {"enum": languages},
 		"scriptLanguage": {"enum": anys(code.ScriptLanguages)},
-		"fieldType":      {"enum": anys(toolstore.FieldTypes)},
-		"itemsType":      {"enum": append([]any{""}, anys(toolstore.FieldTypes)...)},
+		"fieldType":      {"enum": anys(field.Types)},
+		"itemsType":      {"enum": append([]any{""}, anys(field.Types)...)},
 		"tool":           {"enum": anys(tooluse.Names())},
 		"object":         {"type": "object"},
 	}

@@ -10,15 +10,15 @@ import (
 
 // Without a container, the code gets one of its own, which is deleted after the answer. Code in a context is a cell.
 func (e *edge) runCode(c *call) error {
-	var req code.Program
-	if err := api.Decode(c.r, &req.Program); err != nil {
+	var req proto.Program
+	if err := api.Decode(c.r, &req); err != nil {
 		return err
 	}
 	answer := func(res code.Outcome) error { return c.jsonNow(res) }
 	if req.Context == "" {
-		return e.Code.Once(c.r.Context(), c.owner, req, answer)
+		return e.Code.Once(c.r.Context(), c.owner, req, nil, answer)
 	}
-	cell, err := req.Cell()
+	cell, err := code.CellOf(req)
 	if err != nil {
 		return err
 	}

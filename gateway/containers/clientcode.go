@@ -11,6 +11,8 @@ import (
 	"berth/gateway"
 	"berth/proto"
 	"berth/tools/bridge"
+	"berth/tools/bridge/codeapi"
+	"berth/tools/bridge/provider"
 )
 
 // callTime is how long code waits for the client's answer to one call.
@@ -28,8 +30,8 @@ const holderName = "messages"
 // refers to it. A request finds its codeRun by the IDs of the calls that it answers. No other client has these IDs.
 type codeRun struct {
 	containerID, callID string
-	newID               func() string      // returns a new call ID for the client
-	batches             chan []bridge.Call // calls that are to be sent to the client
+	newID               func() string        // returns a new call ID for the client
+	batches             chan []provider.Call // calls that are to be sent to the client
 	provider            *bridge.ProviderSession
 	cancel              context.CancelFunc
 	done                chan struct{} // closed when result is set
@@ -47,7 +49,7 @@ type codeRun struct {
 // A waitingCall is a call with its ID for the client.
 type waitingCall struct {
 	id   string
-	call bridge.Call
+	call provider.Call
 }
 
 // runClientCode serves code that calls client tools: it starts the code, or gives it the client's answers. It returns
@@ -97,13 +99,13 @@ func (c container) acquireCode(ctx context.Context, r gateway.Run, text string) 
 func (c container) startClientCode(ctx context.Context, r gateway.Run, text string) (*codeRun, error) {
 	h, s := c.h, c.s
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	run := &codeRun{containerID: s.ID(), callID: r.ID, newID: r.Tools.NewID, batches: make(chan []bridge.Call),
+	run := &codeRun{containerID: s.ID(), callID: r.ID, newID: r.Tools.NewID, batches: make(chan []provider.Call),
 		cancel: cancel, done: make(chan struct{}), lock: make(chan struct{}, 1)}
 	run.lock <- struct{}{}
 	if err := h.runs.makeRoom(s.ID(), r.ID, run); err != nil {
 		return nil, err
 	}
-	tools := make([]bridge.Tool, len(r.Tools.Tools))
+	tools := make([]provider.Tool, len(r.Tools.Tools))
 	for i, t := range r.Tools.Tools {
 		tools[i] = bridgeTool(t)
 	}
@@ -186,7 +188,7 @@ func (run *codeRun) giveAnswers(answers map[string]gateway.ClientAnswer) {
 		case !ok:
 			rest = append(rest, w)
 		case a.Failed:
-			_ = run.provider.Answer(w.call.ID, nil, &bridge.Failure{Type: bridge.RuntimeError, Message: a.Text})
+			_ = run.provider.Answer(w.call.ID, nil, &codeapi.Failure{Type: codeapi.RuntimeError, Message: a.Text})
 		default:
 			text, _ := json.Marshal(a.Text) // cannot fail: a string
 			_ = run.provider.Answer(w.call.ID, text, nil)

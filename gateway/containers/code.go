@@ -51,8 +51,7 @@ func (c container) runCode(ctx context.Context, r gateway.Run) (*gateway.Result,
 // runProgram runs code in a new interpreter.
 func (c container) runProgram(ctx context.Context, text string, progress func(code.Progress) error) *gateway.Result {
 	var res *gateway.Result
-	err := c.h.cfg.Code.Once(ctx, c.s.Owner(), code.Program{Each: progress,
-		Program: proto.Program{Code: text, Container: c.s.ID()}},
+	err := c.h.cfg.Code.Once(ctx, c.s.Owner(), proto.Program{Code: text, Container: c.s.ID()}, progress,
 		func(out code.Outcome) error {
 			res = codeResult(out)
 			return nil

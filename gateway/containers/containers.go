@@ -16,6 +16,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/tools/bridge"
+	"berth/tools/bridge/provider"
 	"berth/tools/skills"
 	"berth/tools/tooluse"
 )
@@ -95,15 +96,16 @@ func (h *Host) Create(ctx context.Context, owner string) (gateway.Container, err
 }
 
 // The bridge must accept as many tools as the gateway allows.
-const _ = uint(bridge.MaxTools - gateway.MaxClientTools)
+const _ = uint(provider.MaxTools - gateway.MaxClientTools)
 
 // CheckTool refuses a tool that code cannot call. field names the tool in the error.
 func (h *Host) CheckTool(field string, t gateway.ClientTool) error {
-	return bridge.Check(field, bridgeTool(t))
+	_, err := provider.Prepare(field, bridgeTool(t))
+	return err
 }
 
-func bridgeTool(t gateway.ClientTool) bridge.Tool {
-	return bridge.Tool{Name: t.Name, Description: t.Description, InputSchema: t.InputSchema, Async: true}
+func bridgeTool(t gateway.ClientTool) provider.Tool {
+	return provider.Tool{Name: t.Name, Description: t.Description, InputSchema: t.InputSchema, Async: true}
 }
 
 // A container is the session of a turn.

@@ -16,7 +16,7 @@ import (
 	"berth/gateway/messages"
 	"berth/proto"
 	"berth/session/sessiontest"
-	"berth/tools/bridge"
+	"berth/tools/bridge/provider"
 )
 
 // withRemote returns a request whose code may call the client's tool query.
@@ -146,7 +146,7 @@ func TestWhatDoesNotGoWithCallsByCode(t *testing.T) {
 	old := tool(nil)
 	old["tools"].([]any)[0].(map[string]any)["type"] = bash
 	many := tool(nil)
-	for i := range bridge.MaxTools {
+	for i := range provider.MaxTools {
 		more := maps.Clone(many["tools"].([]any)[1].(map[string]any))
 		more["name"] = fmt.Sprintf("query_%d", i)
 		many["tools"] = append(many["tools"].([]any), more)

@@ -1,13 +1,11 @@
-// Package approval holds what stored tools and tool calls from a container share: the decision of a person about
-// something parked, and the pruning of old records.
+// Package approval holds what stored tools and tool calls from a container share: a person's decision on a request that
+// waits for approval, the layout and listing of their records, and the pruning of old ones.
 //
-// The callers, tools/toolstore and tools/bridge, keep their own records and their own lists of what is parked; this
-// package stores nothing.
+// The callers, tools/toolstore and tools/bridge, have record types and buckets of their own.
 package approval
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"berth/proto"
@@ -20,10 +18,10 @@ const MaxReason = 1000
 type Request struct {
 	Kind      string // "run" or "call", for messages
 	ID        string
-	State     string // for messages
-	Parked    bool
+	State     string          // for messages
+	Parked    bool            // it waits for a decision
 	ExpiresAt *proto.Time     // set while Parked
-	Decision  *proto.Decision // the decision there is
+	Decision  *proto.Decision // an earlier decision
 	Gone      bool            // what waited has ended, so a decision is too late
 	TooLate   string          // continues "run <id>" in the error of a late decision
 }
@@ -37,7 +35,7 @@ func CheckReason(reason string) error {
 	return nil
 }
 
-// Late reports whether a parked request has waited beyond its deadline.
+// Late reports whether a request has waited beyond its deadline.
 func (r Request) Late(now time.Time) bool { return r.Parked && !now.Before(r.ExpiresAt.Time) }
 
 // Decide returns the decision of the caller in ctx. A request takes one decision, in time; each later one gets a
@@ -51,14 +49,12 @@ func (r Request) Decide(ctx context.Context, now time.Time, reason string) (*pro
 
 // Refused returns the error of a decision that came second or too late.
 func (r Request) Refused() error {
-	who := fmt.Sprintf("%s %s", r.Kind, r.ID)
 	switch {
 	case r.Parked:
-		return proto.Errorf(proto.Expired, "", r.ID, "%s %s", who, r.TooLate)
+		return proto.Errorf(proto.Expired, "", r.ID, "%s %s %s", r.Kind, r.ID, r.TooLate)
 	case r.Decision != nil:
-		return proto.Errorf(proto.Conflict, "", r.ID, "%s is %s: %s has already decided; an approval is for one %s",
-			who,
-			r.State, r.Decision.By, r.Kind)
+		return proto.Errorf(proto.Conflict, "", r.ID, "%s %s is %s: %s has already decided; an approval is for one %s",
+			r.Kind, r.ID, r.State, r.Decision.By, r.Kind)
 	}
-	return proto.Errorf(proto.Conflict, "", r.ID, "%s is %s and does not wait for approval", who, r.State)
+	return proto.Errorf(proto.Conflict, "", r.ID, "%s %s is %s and does not wait for approval", r.Kind, r.ID, r.State)
 }

@@ -7,19 +7,20 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/state/ledger"
+	"berth/tools/bridge/codeapi"
 )
 
-// begin finds the calls that a request names, or makes them. Each call signals ended when it is over. The caller must
-// leave each call in the end.
-func (d *dispatcher) begin(ctx context.Context, e *session.Exec, asks []ask, ended chan<- *call) []*call {
-	calls, fresh := d.enter(e, asks, ended)
+// startCalls finds the calls that a request names, or makes them. Each call signals ended when it is over. The caller
+// must leave each call in the end.
+func (d *dispatcher) startCalls(ctx context.Context, e *session.Exec, asked []codeapi.Call, ended chan<- *call) []*call {
+	calls, fresh := d.register(e, asked, ended)
 	if len(fresh) == 0 {
 		return calls
 	}
 	if err := d.admitAll(ctx, fresh); err != nil {
 		for _, c := range fresh {
 			if !c.isOver() {
-				d.finish(c, outcome{failure: fail(RuntimeError, "what code calls cannot be written down now, so no "+
+				d.finish(c, outcome{failure: codeapi.Fail(codeapi.RuntimeError, "calls cannot be recorded now, so no "+
 					"tool is called")})
 			}
 		}
@@ -30,11 +31,11 @@ func (d *dispatcher) begin(ctx context.Context, e *session.Exec, asks []ask, end
 	return calls
 }
 
-// enter returns the calls that a request names, and which of them are new here.
-func (d *dispatcher) enter(e *session.Exec, asks []ask, ended chan<- *call) (calls, fresh []*call) {
+// register returns the calls that a request names, and which of them are new here.
+func (d *dispatcher) register(e *session.Exec, asked []codeapi.Call, ended chan<- *call) (calls, fresh []*call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, a := range asks {
+	for _, a := range asked {
 		key := callKey{e.ID(), a.ID}
 		hash := d.s.Digest("tools.call\x00" + a.Tool + "\x00" + string(a.Input))
 		c := d.calls[key]
@@ -43,14 +44,14 @@ func (d *dispatcher) enter(e *session.Exec, asks []ask, ended chan<- *call) (cal
 		} else {
 			other := c
 			c = d.newCall(e, key, a, hash)
-			c.refused = a.refusal()
+			c.refused = a.Refusal()
 			fresh = append(fresh, c)
 			switch {
 			case other != nil:
 				c.refused = reused(a.ID)
 			case len(d.calls) >= maxFlight:
-				c.refused = fail(RuntimeError, "%d calls are under way, which is the limit; await some of them first",
-					maxFlight)
+				c.refused = codeapi.Fail(codeapi.RuntimeError, "%d calls are under way, which is the limit; await some "+
+					"of them first", maxFlight)
 			default:
 				d.calls[key] = c
 			}
@@ -61,11 +62,11 @@ func (d *dispatcher) enter(e *session.Exec, asks []ask, ended chan<- *call) (cal
 	return calls, fresh
 }
 
-func reused(id string) *Failure {
-	return fail(ValueError, "the id %.80q was used for another call; use a new one for each", id)
+func reused(id string) *codeapi.Failure {
+	return codeapi.Fail(codeapi.ValueError, "the id %.80q was used for another call; use a new one for each", id)
 }
 
-// admitAll judges new calls, approval excepted, and records those that go on. The others are over.
+// admitAll checks new calls, approval excepted, and records those that go on. The others are over.
 func (d *dispatcher) admitAll(ctx context.Context, fresh []*call) error {
 	if err := d.b.cfg.Ready(); err != nil {
 		return err
@@ -108,13 +109,13 @@ func (d *dispatcher) admitAll(ctx context.Context, fresh []*call) error {
 	})
 }
 
-// admit judges one call. known is the record that an earlier daemon made, or nil.
-func (d *dispatcher) admit(ctx context.Context, c *call, known *record) *Failure {
+// admit checks one call. known is the record that an earlier daemon made, or nil.
+func (d *dispatcher) admit(ctx context.Context, c *call, known *record) *codeapi.Failure {
 	if c.refused != nil {
 		return c.refused
 	}
 	if known != nil {
-		if failure := c.again(known); failure != nil {
+		if failure := c.resume(known); failure != nil {
 			return failure
 		}
 	}
@@ -123,10 +124,10 @@ func (d *dispatcher) admit(ctx context.Context, c *call, known *record) *Failure
 		return failure
 	}
 	if len(c.input) == 0 || c.input[0] != '{' {
-		return fail(ValueError, "the input of %s must be an object", c.rec.Tool)
+		return codeapi.Fail(codeapi.ValueError, "the input of %s must be an object", c.rec.Tool)
 	}
-	if err := to.input.check("input", c.input); err != nil {
-		return fail(ValueError, "%s does not take that: %s", c.rec.Tool, err)
+	if err := to.Input.Check("input", c.input); err != nil {
+		return codeapi.Fail(codeapi.ValueError, "the input of %s does not match its schema: %s", c.rec.Tool, err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,12 +136,12 @@ func (d *dispatcher) admit(ctx context.Context, c *call, known *record) *Failure
 		return nil
 	}
 	if d.spent[c.key.exec] >= int(to.most) {
-		return fail(RuntimeError, "this command has made %d calls, which is its limit", to.most)
+		return codeapi.Fail(codeapi.RuntimeError, "this command has made %d calls, which is its limit", to.most)
 	}
 	d.spent[c.key.exec]++
 	c.rec.Holder, c.rec.Shared = to.holder, to.shared
 	if c.rec.State = proto.CallRunning; to.review {
-		return c.park()
+		return c.awaitApproval()
 	}
 	c.rec.StartedAt = proto.AtOrNil(d.b.cfg.Now())
 	return nil
@@ -149,10 +150,10 @@ func (d *dispatcher) admit(ctx context.Context, c *call, known *record) *Failure
 // maxReviewed bounds the input of a call that a person has to read, in bytes.
 const maxReviewed = 64 << 10
 
-// park makes the call wait for approval. The caller holds the dispatcher's mu.
-func (c *call) park() *Failure {
+// awaitApproval makes the call wait for approval. The caller holds the dispatcher's mu.
+func (c *call) awaitApproval() *codeapi.Failure {
 	if len(c.input) > maxReviewed {
-		return fail(ValueError, "each call of %s is read by a person, so its input can have %d bytes at most, not %d",
+		return codeapi.Fail(codeapi.ValueError, "a person reads each call of %s, so its input may have at most %d bytes, not %d",
 			c.rec.Tool, maxReviewed, len(c.input))
 	}
 	b := c.dispatcher.b
@@ -164,8 +165,8 @@ func (c *call) park() *Failure {
 	return nil
 }
 
-// again continues a call that an earlier daemon recorded, if possible.
-func (c *call) again(known *record) *Failure {
+// resume continues a call that an earlier daemon recorded, if possible.
+func (c *call) resume(known *record) *codeapi.Failure {
 	c.dispatcher.mu.Lock()
 	defer c.dispatcher.mu.Unlock()
 	switch {
@@ -174,18 +175,18 @@ func (c *call) again(known *record) *Failure {
 	case known.State == proto.CallRefused:
 		return known.refusal()
 	case known.State.Over():
-		return fail(RuntimeError, "the call of %s has ended, and its result is gone", known.Tool)
+		return codeapi.Fail(codeapi.RuntimeError, "the call of %s has ended, and its result is gone", known.Tool)
 	}
 	c.rec, c.recorded = *known, true
 	if known.State == proto.CallRunning && !known.Shared {
 		c.rec.State = proto.CallLost
-		return fail(RuntimeError, "the daemon was restarted while %s ran; whether it did anything is unknown, so it "+
+		return codeapi.Fail(codeapi.RuntimeError, "the daemon was restarted while %s ran; whether it did anything is unknown, so it "+
 			"was not called again", known.Tool)
 	}
 	return nil
 }
 
-// launch continues calls that were judged. Calls that go to one provider session and wait for no approval are sent
+// launch continues calls that were admitted. Calls that go to one provider session and wait for no approval are sent
 // together.
 func (d *dispatcher) launch(fresh []*call) {
 	d.mu.Lock()

@@ -3,10 +3,11 @@ package bridge
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"berth/session"
 	"berth/state/ledger"
 	"berth/tools/approval"
+	"berth/tools/bridge/provider"
 )
 
 // Config is what Open needs. Ledger must be set.
@@ -34,21 +36,6 @@ type Config struct {
 	Now    func() time.Time // nil: time.Now
 }
 
-// A Tool is a function that code can call.
-type Tool struct {
-	Name         string          `json:"name"`
-	Description  string          `json:"description,omitempty"`
-	InputSchema  json.RawMessage `json:"input_schema,omitempty"`
-	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
-	// Python gets an async function that takes one dict and returns a string
-	Async    bool   `json:"async,omitempty"`
-	Approval string `json:"approval,omitempty"` // proto.ApprovalAllow (default) or proto.ApprovalReview
-}
-
-func toolOf(s proto.ToolSpec) Tool {
-	return Tool{Name: s.Name, Description: s.Description, InputSchema: s.InputSchema, OutputSchema: s.OutputSchema}
-}
-
 // A Bridge connects code in containers with all tools of a daemon. It implements session.Tools.
 type Bridge struct {
 	cfg    Config
@@ -56,7 +43,7 @@ type Bridge struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	server *http.Server
-	door   guestListener
+	guests guestListener
 	held   atomic.Int64 // bytes of inputs and results in memory
 
 	sessions *session.Sessions
@@ -70,18 +57,17 @@ type Bridge struct {
 
 // Open makes a bridge. Code in containers waits until Attach names the sessions.
 func Open(cfg Config) *Bridge {
-	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	if cfg.Ready == nil {
 		cfg.Ready = func() error { return nil }
 	}
-	cfg.ParkTime, cfg.Grace, cfg.PerMin = cmp.Or(cfg.ParkTime, 24*time.Hour), cmp.Or(cfg.Grace, 15*time.Second),
-		cmp.Or(cfg.PerMin, 1200)
+	cfg.Log, cfg.ParkTime = cmp.Or(cfg.Log, slog.Default()), cmp.Or(cfg.ParkTime, 24*time.Hour)
+	cfg.Grace, cfg.PerMin = cmp.Or(cfg.Grace, 15*time.Second), cmp.Or(cfg.PerMin, 1200)
 	b := &Bridge{cfg: cfg, dispatchers: map[string]*dispatcher{}, attached: make(chan struct{})}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.serve()
+	b.startServer()
 	return b
 }
 
@@ -95,14 +81,11 @@ func (b *Bridge) Attach(ss *session.Sessions) {
 func (b *Bridge) Close() error {
 	b.mu.Lock()
 	b.closed = true
-	desks := make([]*dispatcher, 0, len(b.dispatchers))
-	for _, d := range b.dispatchers {
-		desks = append(desks, d)
-	}
+	all := slices.Collect(maps.Values(b.dispatchers))
 	b.mu.Unlock()
 	b.cancel()
 	err := b.server.Close()
-	for _, d := range desks {
+	for _, d := range all {
 		d.close()
 	}
 	b.wg.Wait()
@@ -131,6 +114,11 @@ func (b *Bridge) enter() bool {
 	return !b.closed
 }
 
+// AllowList implements session.Tools.
+func (b *Bridge) AllowList(asked proto.CodeTools) (proto.CodeTools, error) {
+	return provider.AllowList(asked, b.cfg.Reach)
+}
+
 // Service is the server that a container's code finds on its loopback.
 func (b *Bridge) Service(s *session.Session) session.Service { return &service{b.dispatcher(s)} }
 
@@ -140,7 +128,7 @@ func (b *Bridge) dispatcher(s *session.Session) *dispatcher {
 	defer b.mu.Unlock()
 	d := b.dispatchers[s.ID()]
 	if d == nil {
-		d = newDesk(b, s)
+		d = newDispatcher(b, s)
 		b.dispatchers[s.ID()] = d
 	}
 	return d

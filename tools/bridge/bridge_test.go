@@ -12,6 +12,7 @@ import (
 	"berth/session"
 	"berth/session/sessiontest"
 	"berth/tools/bridge"
+	"berth/tools/bridge/provider"
 )
 
 const owner = sessiontest.Owner
@@ -122,7 +123,7 @@ func finish(t *testing.T, e *session.Exec) string {
 }
 
 // next is the offer's next batch.
-func next(t *testing.T, o *bridge.ProviderSession) []bridge.Call {
+func next(t *testing.T, o *bridge.ProviderSession) []provider.Call {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -151,11 +152,11 @@ func answerAll(t *testing.T, o *bridge.ProviderSession) {
 	}()
 }
 
-var add = bridge.Tool{Name: "add", Description: "adds", InputSchema: json.RawMessage(
+var add = provider.Tool{Name: "add", Description: "adds", InputSchema: json.RawMessage(
 	`{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"required":["a","b"]}`)}
 
 func (b *bench) offer(t *testing.T, s *session.Session, holder string, wait time.Duration,
-	tools ...bridge.Tool) *bridge.ProviderSession {
+	tools ...provider.Tool) *bridge.ProviderSession {
 	t.Helper()
 	o, err := b.Provide(owner, s.ID(), holder, tools, wait)
 	if err != nil {

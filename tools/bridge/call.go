@@ -9,6 +9,8 @@ import (
 	"berth/session"
 	"berth/state/ledger"
 	"berth/tools/approval"
+	"berth/tools/bridge/codeapi"
+	"berth/tools/bridge/provider"
 )
 
 // actCall is the audit action of a call that is over or was refused.
@@ -17,7 +19,7 @@ const actCall = "tools.call"
 // An outcome is how a call ended: a result or a failure.
 type outcome struct {
 	result  []byte
-	failure *Failure
+	failure *codeapi.Failure
 }
 
 // A call is one call under way. Each identifier that the code uses has one call, however often the code repeats it.
@@ -28,7 +30,7 @@ type call struct {
 	input      json.RawMessage
 	hash       string
 
-	refused *Failure // the call was refused before it was looked at
+	refused *codeapi.Failure // the call was refused before it was checked
 
 	ctx    context.Context // ends when no request waits for the call any more
 	cancel context.CancelFunc
@@ -49,7 +51,7 @@ type call struct {
 	end      outcome
 }
 
-func (d *dispatcher) newCall(e *session.Exec, key callKey, a ask, hash string) *call {
+func (d *dispatcher) newCall(e *session.Exec, key callKey, a codeapi.Call, hash string) *call {
 	c := &call{
 		dispatcher: d, exec: e, key: key, input: a.Input, hash: hash, held: int64(len(a.Input)),
 		verdict: make(chan record, 1), answered: make(chan outcome, 1), watchers: map[chan<- *call]bool{},
@@ -57,7 +59,7 @@ func (d *dispatcher) newCall(e *session.Exec, key callKey, a ask, hash string) *
 	c.ctx, c.cancel = context.WithCancel(d.b.ctx)
 	c.rec = record{Client: key.client, Hash: hash, ToolCall: ToolCall{
 		ID: proto.NewID(callPrefix), ContainerID: d.s.ID(), ExecID: e.ID(), Tool: a.Tool,
-		InputBytes: a.size, CreatedAt: proto.At(d.b.cfg.Now()),
+		InputBytes: a.Size(), CreatedAt: proto.At(d.b.cfg.Now()),
 	}}
 	return c
 }
@@ -68,9 +70,25 @@ func (c *call) isOver() bool {
 	return c.over
 }
 
-// shown is the call in the form that a provider gets.
-func (c *call) shown() Call {
-	return Call{ID: c.rec.ID, Tool: c.rec.Tool, Input: c.input, ContainerID: c.rec.ContainerID, ExecID: c.rec.ExecID}
+// forProvider is the call in the form that a provider gets.
+func (c *call) forProvider() provider.Call {
+	return provider.Call{ID: c.rec.ID, Tool: c.rec.Tool, Input: c.input, ContainerID: c.rec.ContainerID, ExecID: c.rec.ExecID}
+}
+
+// take reserves bytes for a call's result as they arrive.
+func (c *call) take(n int) error {
+	c.dispatcher.mu.Lock()
+	defer c.dispatcher.mu.Unlock()
+	if c.over || !c.dispatcher.keep(c, c.kept+int64(n)) {
+		return codeapi.AsError(noMemory(c.rec.Tool))
+	}
+	return nil
+}
+
+// noMemory is the failure of a call whose result exceeds the available memory.
+func noMemory(tool string) *codeapi.Failure {
+	return codeapi.Fail(codeapi.RuntimeError, "%s returned its result, but the results that the code has not fetched "+
+		"have reached the limit of %d bytes; fetch some of them first", tool, maxUntaken)
 }
 
 // watch makes the call signal its end. The caller holds the dispatcher's mu.
@@ -87,12 +105,12 @@ func (c *call) watch(ended chan<- *call) {
 
 // leave stops watching a call. A call whose end was delivered is forgotten. A call without watchers ends unless its
 // code comes back.
-func (d *dispatcher) leave(c *call, ended chan<- *call, told bool) {
+func (d *dispatcher) leave(c *call, ended chan<- *call, delivered bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(c.watchers, ended)
 	switch {
-	case c.over && told:
+	case c.over && delivered:
 		d.forget(c)
 	case len(c.watchers) == 0:
 		c.grace = time.AfterFunc(d.b.cfg.Grace, func() { d.abandon(c) })
@@ -113,12 +131,12 @@ func (d *dispatcher) forget(c *call) {
 
 // abandon ends a call whose code did not come back. Time in which the container is paused does not count.
 func (d *dispatcher) abandon(c *call) {
-	still := d.s.Paused()
+	paused := d.s.Paused()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case len(c.watchers) > 0:
-	case still:
+	case paused:
 		c.grace = time.AfterFunc(d.b.cfg.Grace, func() { d.abandon(c) })
 	case c.over:
 		d.forget(c)
@@ -142,7 +160,7 @@ func (c *call) run() {
 		return
 	}
 	if c.ctx.Err() != nil && out.failure == nil && out.result == nil {
-		out.failure = fail(RuntimeError, "the code no longer waits for the call of %s", c.rec.Tool)
+		out.failure = codeapi.Fail(codeapi.RuntimeError, "the code no longer waits for the call of %s", c.rec.Tool)
 	}
 	c.dispatcher.finish(c, out)
 }
@@ -165,10 +183,11 @@ func (c *call) perform() outcome {
 	case out.failure != nil:
 		out.result = nil
 	case out.result == nil && c.ctx.Err() == nil:
-		out.failure = late(c.rec.Tool, to.wait.Seconds())
+		out.failure = codeapi.Fail(codeapi.TimeoutError, "Calling tool ['%s'] timed out (no response after %gs).",
+			c.rec.Tool, to.wait.Seconds())
 	case out.result != nil:
-		if err := c.target().output.check("result", out.result); err != nil {
-			out = outcome{failure: fail(RuntimeError, "%s gave back what it should not: %s", c.rec.Tool, err)}
+		if err := c.target().Output.Check("result", out.result); err != nil {
+			out = outcome{failure: codeapi.Fail(codeapi.RuntimeError, "the result of %s does not match its schema: %s", c.rec.Tool, err)}
 		}
 	}
 	return out
@@ -182,18 +201,18 @@ func (c *call) target() target {
 }
 
 // approved waits until a person approves the call, if one has to, and reports whether it may go on.
-func (c *call) approved() (*Failure, bool) {
+func (c *call) approved() (*codeapi.Failure, bool) {
 	r, err := c.decision()
 	if err != nil {
-		return fail(RuntimeError, "the code no longer waits for the call of %s", c.rec.Tool), false
+		return codeapi.Fail(codeapi.RuntimeError, "the code no longer waits for the call of %s", c.rec.Tool), false
 	}
 	switch r.State {
 	case proto.CallExpired:
 		c.change(func(mine *record) { *mine = r })
-		return fail(PermissionError, "the call of %s was not approved in time", r.Tool), false
+		return codeapi.Fail(codeapi.PermissionError, "the call of %s was not approved in time", r.Tool), false
 	case proto.CallCanceled, proto.CallLost: // a sweep ended it before its code came back
 		c.change(func(mine *record) { *mine = r })
-		return fail(RuntimeError, "the call of %s was given up before it was made", r.Tool), false
+		return codeapi.Fail(codeapi.RuntimeError, "the call of %s was canceled before it was made", r.Tool), false
 	case proto.CallRefused:
 		c.change(func(mine *record) { *mine = r })
 		return r.refusal(), false
@@ -201,9 +220,9 @@ func (c *call) approved() (*Failure, bool) {
 		r.State, r.StartedAt = proto.CallRunning, proto.AtOrNil(c.dispatcher.b.cfg.Now())
 		c.change(func(mine *record) { *mine = r })
 		if err := c.dispatcher.b.cfg.Ledger.UpdateAsync(r.put); err != nil {
-			return fail(RuntimeError, "the call of %s cannot be written down now, so it is not made", r.Tool), false
+			return codeapi.Fail(codeapi.RuntimeError, "the call of %s cannot be recorded now, so it is not made", r.Tool), false
 		}
-		return c.seek() // approval took a person's time: the provider may be gone
+		return c.findProvider() // the provider may have gone since the call was made
 	}
 	return nil, true
 }
@@ -252,8 +271,8 @@ func (c *call) expire() (r record) {
 	return r
 }
 
-// seek finds the current provider of the call.
-func (c *call) seek() (*Failure, bool) {
+// findProvider finds the current provider of the call.
+func (c *call) findProvider() (*codeapi.Failure, bool) {
 	ctx, cancel := context.WithTimeout(c.ctx, listTime)
 	defer cancel()
 	to, failure := c.dispatcher.find(ctx, c.rec.Tool)
@@ -289,7 +308,7 @@ func (d *dispatcher) finish(c *call, out outcome) {
 	d.mu.Lock()
 	r, recorded := c.rec, c.recorded
 	if !d.keep(c, int64(len(out.result))) {
-		out = outcome{failure: noRoom(r.Tool)}
+		out = outcome{failure: noMemory(r.Tool)}
 		d.keep(c, 0)
 	}
 	d.mu.Unlock()
@@ -305,7 +324,8 @@ func (d *dispatcher) finish(c *call, out outcome) {
 	}
 	r.EndedAt, r.ResultBytes = proto.AtOrNil(now), int64(len(out.result))
 	if out.failure != nil {
-		r.Error = &CallError{Type: out.failure.Type, Message: cut(d.s.Hide(out.failure.Message), approval.MaxReason)}
+		r.Error = &CallError{Type: out.failure.Type, Message: proto.Shorten(d.s.Hide(out.failure.Message),
+			approval.MaxReason)}
 	}
 	if recorded {
 		if err := d.b.cfg.Ledger.UpdateAsync(r.close); err != nil {
@@ -329,7 +349,7 @@ func (d *dispatcher) finish(c *call, out outcome) {
 
 // audit writes a call's end into the audit log.
 func (d *dispatcher) audit(r record, recorded bool) {
-	x := proto.AuditCall{Tool: cut(d.s.Hide(r.Tool), maxName), Sent: r.InputBytes, Got: r.ResultBytes}
+	x := proto.AuditCall{Tool: proto.Shorten(d.s.Hide(r.Tool), proto.MaxToolName), Sent: r.InputBytes, Got: r.ResultBytes}
 	entry := proto.AuditEntry{Act: actCall, Outcome: proto.AuditOK, Actor: proto.ActorContainer, ExecID: r.ExecID,
 		Call: &x}
 	if recorded {
@@ -346,6 +366,7 @@ func (d *dispatcher) audit(r record, recorded bool) {
 
 // outcomes are the audit log's codes for failures.
 var outcomes = map[string]proto.Code{
-	PermissionError: proto.PermissionDenied, NameError: proto.NotFound, ValueError: proto.InvalidArgument,
-	TimeoutError: proto.TimedOut, RuntimeError: proto.Unavailable,
+	codeapi.PermissionError: proto.PermissionDenied, codeapi.NameError: proto.NotFound,
+	codeapi.ValueError: proto.InvalidArgument, codeapi.TimeoutError: proto.TimedOut,
+	codeapi.RuntimeError: proto.Unavailable,
 }

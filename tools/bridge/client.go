@@ -9,6 +9,7 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/tools/bridge/provider"
 )
 
 // The messages between an API client that answers calls and the daemon.
@@ -46,12 +47,12 @@ type DaemonMessage struct {
 
 // A Client is an API client that answers calls of one container. Its methods are called from one goroutine.
 type Client struct {
-	desk    *dispatcher
-	send    func(DaemonMessage) error
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	done    chan struct{}    // closed when the sender has ended; nil: it never started
-	session *ProviderSession // nil: the client has not said yet what it serves
+	dispatcher *dispatcher
+	send       func(DaemonMessage) error
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
+	done       chan struct{}    // closed when the sender has ended; nil: it never started
+	session    *ProviderSession // nil: the client has not listed its tools yet
 }
 
 // MayConnect returns why no client can answer calls of an owner's container, or nil.
@@ -68,7 +69,7 @@ func (b *Bridge) Connect(ctx context.Context, owner, container string, send func
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{desk: d, send: send}
+	c := &Client{dispatcher: d, send: send}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	return c, nil
 }
@@ -83,7 +84,7 @@ func (b *Bridge) findForClient(owner, container string) (*dispatcher, error) {
 	switch {
 	case granted.IsZero():
 		return nil, proto.Errorf(proto.Conflict, "", container, "container %s was created without code_tools, so "+
-			"its code may call nothing; create one with a list of tools", container)
+			"its code may call no tools; create one with a list of tools", container)
 	case granted.Provider.Type != proto.ProviderClient:
 		return nil, proto.Errorf(proto.Conflict, "", container, "calls of container %s are answered by a server "+
 			"(%s); create one with the provider %q", container, granted.Provider.Type, proto.ProviderClient)
@@ -98,7 +99,8 @@ func (c *Client) Handle(m ClientMessage) error {
 		return c.serve(m.Tools)
 	case msgResult, msgError:
 		if c.session == nil {
-			return invalid("type", "say first what is served, with a message of type %q", msgServe)
+			return invalid("type", "first list the tools that the client serves, with a message of type %q",
+				msgServe)
 		}
 		if m.Type == msgError && m.Error == nil {
 			return invalid("error", "a message of type %q needs error", msgError)
@@ -106,29 +108,24 @@ func (c *Client) Handle(m ClientMessage) error {
 		if m.Type == msgResult {
 			m.Error = nil
 		}
-		return c.session.Answer(m.CallID, m.Result, (*Failure)(m.Error))
+		return c.session.Answer(m.CallID, m.Result, m.Error)
 	}
 	return invalid("type", "type %.40q is not known; it is %s, %s or %s", m.Type, msgServe, msgResult, msgError)
 }
 
 // serve makes the client answer those of these tools that code may call.
 func (c *Client) serve(specs []proto.ToolSpec) error {
-	list := make([]Tool, len(specs))
-	for i, s := range specs {
-		list[i] = toolOf(s)
-	}
-	tools, err := prepareAll("tools", list)
+	tools, err := provider.PrepareSpecs("tools", specs)
 	if err != nil {
 		return err
 	}
-	d, names := c.desk, []string{}
+	d, names := c.dispatcher, []string{}
 	for _, t := range d.s.CodeTools().Allow {
 		if tools[t.Name] != nil {
 			names = append(names, t.Name)
 		}
 	}
-	unlisted := func(name string) bool { return !slices.Contains(names, name) }
-	maps.DeleteFunc(tools, func(name string, _ *tool) bool { return unlisted(name) })
+	maps.DeleteFunc(tools, func(name string, _ *provider.Prepared) bool { return !slices.Contains(names, name) })
 	if err := d.b.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return d.putClients(tx, tools) }); err != nil {
 		return err
 	}
@@ -143,10 +140,10 @@ func (c *Client) serve(specs []proto.ToolSpec) error {
 
 // putClients records what clients serve, plus these tools. A later daemon then makes calls of them wait for the
 // clients.
-func (d *dispatcher) putClients(tx *ledger.Tx, tools map[string]*tool) error {
+func (d *dispatcher) putClients(tx *ledger.Tx, tools map[string]*provider.Prepared) error {
 	all := maps.Clone(tools)
 	if all == nil {
-		all = map[string]*tool{}
+		all = map[string]*provider.Prepared{}
 	}
 	d.mu.Lock()
 	for _, o := range d.providers {
@@ -157,26 +154,25 @@ func (d *dispatcher) putClients(tx *ledger.Tx, tools map[string]*tool) error {
 		}
 	}
 	d.mu.Unlock()
-	var stored storedOffer
+	var stored storedSession
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		stored.Tools = append(stored.Tools, all[name].Tool)
 	}
 	key := d.s.ID() + "/" + anyClient
 	if len(all) == 0 {
-		return tx.Delete(bucketOffers, key)
+		return tx.Delete(bucketSessions, key)
 	}
-	return tx.Put(bucketOffers, key, stored)
+	return tx.Put(bucketSessions, key, stored)
 }
 
 // install routes calls of these tools to the client. Calls of tools that it no longer serves fail.
-func (c *Client) install(tools map[string]*tool) {
-	d := c.desk
+func (c *Client) install(tools map[string]*provider.Prepared) {
+	d := c.dispatcher
 	if c.session == nil {
-		c.session = d.newOffer(anyClient, tools, 0)
+		c.session = d.newSession(anyClient, tools, 0)
 		c.session.client = true
 		d.install(c.session, func(other *ProviderSession) bool {
-			return other.client && !other.here &&
-				other.within(tools)
+			return other.client && !other.here && other.within(tools)
 		})
 		c.done = make(chan struct{})
 		go c.run(c.session)
@@ -189,7 +185,7 @@ func (c *Client) install(tools map[string]*tool) {
 	d.handOver()
 	for id, one := range o.pending {
 		if t := tools[one.to.Name]; t != nil {
-			one.to.tool = t
+			one.to.Prepared = t
 			continue
 		}
 		delete(o.pending, id)
@@ -199,7 +195,7 @@ func (c *Client) install(tools map[string]*tool) {
 }
 
 // within reports whether tools contains all tools of the session.
-func (o *ProviderSession) within(tools map[string]*tool) bool {
+func (o *ProviderSession) within(tools map[string]*provider.Prepared) bool {
 	for name := range o.tools {
 		if tools[name] == nil {
 			return false
@@ -237,9 +233,9 @@ func (c *Client) Close() {
 	if c.session == nil {
 		return
 	}
-	c.desk.mu.Lock()
+	c.dispatcher.mu.Lock()
 	c.session.depart()
-	c.desk.mu.Unlock()
+	c.dispatcher.mu.Unlock()
 	<-c.done
 }
 
@@ -248,8 +244,8 @@ func (c *Client) Close() {
 func (o *ProviderSession) depart() {
 	if !o.over {
 		o.here = false
-		o.leaving = time.AfterFunc(max(o.desk.b.cfg.Grace, o.wait), o.Close)
-		o.desk.handOver()
+		o.leaving = time.AfterFunc(max(o.dispatcher.b.cfg.Grace, o.wait), o.Close)
+		o.dispatcher.handOver()
 	}
 }
 
@@ -262,10 +258,10 @@ func (d *dispatcher) handOver() {
 			if !o.client || o.here && o.tools[c.to.Name] != nil {
 				continue
 			}
-			if to := d.present(c.to.Name); to != nil {
+			if to := d.connectedClient(c.to.Name); to != nil {
 				delete(o.pending, id)
 				o.unqueue(c)
-				c.to.tool, c.to.from = to.tools[c.to.Name], to
+				c.to.Prepared, c.to.from = to.tools[c.to.Name], to
 				moved[to] = append(moved[to], c)
 			}
 		}
@@ -275,8 +271,8 @@ func (d *dispatcher) handOver() {
 	}
 }
 
-// present returns the newest session of a connected client that serves a tool.
-func (d *dispatcher) present(name string) *ProviderSession {
+// connectedClient returns the newest session of a connected client that serves a tool.
+func (d *dispatcher) connectedClient(name string) *ProviderSession {
 	for _, o := range d.providers {
 		if o.client && o.here && o.tools[name] != nil {
 			return o

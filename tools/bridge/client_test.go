@@ -10,6 +10,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/tools/bridge"
+	"berth/tools/bridge/provider"
 )
 
 // A person is a client that answers calls by hand.
@@ -280,7 +281,7 @@ func TestAllClientsUnderAnotherDaemon(t *testing.T) {
 func TestHolderThatStaysAway(t *testing.T) {
 	b := newBench(t, bridge.Config{Grace: 50 * time.Millisecond})
 	s := b.create(t, clientTools)
-	b.offer(t, s, "gateway", 100*time.Millisecond, bridge.Tool{Name: "fetch"})
+	b.offer(t, s, "gateway", 100*time.Millisecond, provider.Tool{Name: "fetch"})
 	b.restart(t)
 	s, err := b.st.Sessions.Get(owner, s.ID())
 	if err != nil {

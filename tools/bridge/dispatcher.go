@@ -10,6 +10,9 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/state/ledger"
+	"berth/tools/bridge/codeapi"
+	"berth/tools/bridge/provider"
+	"berth/tools/bridge/remote"
 
 	"golang.org/x/time/rate"
 )
@@ -42,14 +45,14 @@ type dispatcher struct {
 	spent     map[string]int     // admitted calls by command
 	held      int64              // bytes of inputs
 	kept      int64              // bytes of results that the code has not fetched yet
-	remote    remote             // a server that answers; nil: not connected yet
+	remote    remote.Server      // a server that answers; nil: not connected yet
 }
 
-func newDesk(b *Bridge, s *session.Session) *dispatcher {
+func newDispatcher(b *Bridge, s *session.Session) *dispatcher {
 	perSecond := rate.Limit(float64(b.cfg.PerMin) / 60)
 	return &dispatcher{
-		b: b, s: s, places: make(chan struct{}, maxConnections), rate: rate.NewLimiter(perSecond,
-			max(maxBatch, b.cfg.PerMin/2)),
+		b: b, s: s, places: make(chan struct{}, maxConnections),
+		rate:  rate.NewLimiter(perSecond, max(codeapi.MaxCalls, b.cfg.PerMin/2)),
 		calls: map[callKey]*call{}, spent: map[string]int{},
 	}
 }
@@ -62,10 +65,10 @@ func (d *dispatcher) load() error {
 	if d.loaded {
 		return nil
 	}
-	stored, spent := map[string]storedOffer{}, map[string]int{}
+	stored, spent := map[string]storedSession{}, map[string]int{}
 	err := d.b.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return errors.Join(
-			ledger.Each(tx, bucketOffers, d.s.ID()+"/", func(key string, o storedOffer) {
+			ledger.Each(tx, bucketSessions, d.s.ID()+"/", func(key string, o storedSession) {
 				stored[strings.TrimPrefix(key, d.s.ID()+"/")] = o
 			}),
 			tx.Scan(bucketIDs, d.s.ID()+"/", func(key string, _ []byte) (bool, error) {
@@ -83,11 +86,11 @@ func (d *dispatcher) load() error {
 	defer d.mu.Unlock()
 	d.spent = spent
 	for holder, o := range stored {
-		if tools, err := prepareAll("tools", o.Tools); err == nil {
-			offer := d.newOffer(holder, tools, o.Wait)
-			offer.client = holder == anyClient
-			d.providers = append(d.providers, offer)
-			offer.depart()
+		if tools, err := provider.PrepareAll("tools", o.Tools); err == nil {
+			earlier := d.newSession(holder, tools, o.Wait)
+			earlier.client = holder == anyClient
+			d.providers = append(d.providers, earlier)
+			earlier.depart()
 		}
 	}
 	d.loaded = true
@@ -101,7 +104,7 @@ func (d *dispatcher) close() {
 	d.remote = nil
 	d.mu.Unlock()
 	if r != nil {
-		r.close()
+		r.Close()
 	}
 }
 
@@ -119,8 +122,8 @@ func (d *dispatcher) runs(exec string) bool {
 	}
 }
 
-// reserve reserves an input's bytes, and reports whether they were available.
-func (d *dispatcher) reserve(n int64) bool {
+// Reserve reserves an input's bytes, and reports whether they were available. It implements codeapi.Memory.
+func (d *dispatcher) Reserve(n int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.held+n > maxHeld || !d.b.reserve(n) {
@@ -139,7 +142,8 @@ func (b *Bridge) reserve(n int64) bool {
 	return true
 }
 
-func (d *dispatcher) release(n int64) {
+// Release releases an input's bytes. It implements codeapi.Memory.
+func (d *dispatcher) Release(n int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.releaseLocked(n)
@@ -165,31 +169,22 @@ func (d *dispatcher) keep(c *call, n int64) bool {
 	return true
 }
 
-// take reserves bytes for a call's result as they arrive.
-func (c *call) take(n int) error {
-	c.dispatcher.mu.Lock()
-	defer c.dispatcher.mu.Unlock()
-	if c.over || !c.dispatcher.keep(c, c.kept+int64(n)) {
-		return errNoRoom
-	}
-	return nil
-}
-
-// noRoom is the failure of a call whose result exceeds the available memory.
-func noRoom(name string) *Failure {
-	return fail(RuntimeError, "%s gave its result, but those that were not taken yet have %d bytes, which is the "+
-		"limit; take them first", name, maxUntaken)
-}
-
 // A source answers calls.
 type source interface {
 	// answer has a call answered. It returns at once when ctx ends. The failure is in a form that code may get.
-	answer(ctx context.Context, c *call) (result []byte, failure *Failure)
+	answer(ctx context.Context, c *call) (result []byte, failure *codeapi.Failure)
+}
+
+// A serverSource is a server as a source.
+type serverSource struct{ remote.Server }
+
+func (s serverSource) answer(ctx context.Context, c *call) ([]byte, *codeapi.Failure) {
+	return s.Answer(ctx, c.forProvider(), c.take)
 }
 
 // A target is a tool and its provider.
 type target struct {
-	*tool
+	*provider.Prepared
 	from   source
 	wait   time.Duration
 	review bool
@@ -199,53 +194,85 @@ type target struct {
 }
 
 // find returns the provider of a tool, by the tool's exact name.
-func (d *dispatcher) find(ctx context.Context, name string) (target, *Failure) {
+func (d *dispatcher) find(ctx context.Context, name string) (target, *codeapi.Failure) {
 	if name == proto.ReservedTool {
-		return target{}, fail(ValueError, "%q is how code finds all tools, and no tool itself", name)
+		return target{}, codeapi.Fail(codeapi.ValueError, "%q is the list of all tools, and no tool itself", name)
 	}
-	if o, t := d.offered(name, ""); o != nil {
-		return target{tool: t, from: o, wait: o.wait, review: t.Approval == proto.ApprovalReview, most: maxCalls,
-			shared: true, holder: o.holder}, nil
+	if o, t := d.findSession(name, ""); o != nil {
+		return target{Prepared: t, from: o, wait: o.wait, review: t.Approval == proto.ApprovalReview,
+			most: provider.MaxCalls, shared: true, holder: o.holder}, nil
 	}
 	granted := d.s.CodeTools()
 	for _, allowed := range granted.Allow {
 		if allowed.Name == name {
-			return d.provided(ctx, granted, allowed)
+			return d.findAllowed(ctx, granted, allowed)
 		}
 	}
-	return target{}, fail(PermissionError, "%.80q is not among the tools that code in this container may call", name)
+	return target{}, codeapi.Fail(codeapi.PermissionError, "%.80q is not among the tools that code in this container "+
+		"may call", name)
 }
 
-// provided returns the provider of a tool that is on the container's allow-list.
-func (d *dispatcher) provided(ctx context.Context, granted proto.CodeTools, allowed proto.AllowedTool) (
-	target, *Failure) {
+// findAllowed returns the provider of a tool that is on the container's allow-list.
+func (d *dispatcher) findAllowed(ctx context.Context, granted proto.CodeTools, allowed proto.AllowedTool) (
+	target, *codeapi.Failure) {
 	to := target{wait: time.Duration(granted.TimeoutSeconds * float64(time.Second)),
 		review: allowed.Approval == proto.ApprovalReview, most: granted.MaxCalls}
 	if granted.Provider.Type == proto.ProviderClient {
-		o, t := d.offered(allowed.Name, anyClient)
+		o, t := d.findSession(allowed.Name, anyClient)
 		if o == nil {
-			return to, fail(NameError, "no client serves the tool %s now", allowed.Name)
+			return to, codeapi.Fail(codeapi.NameError, "no client serves the tool %s now", allowed.Name)
 		}
-		to.tool, to.from, to.shared = t, o, true
+		to.Prepared, to.from, to.shared = t, o, true
 		return to, nil
 	}
-	r, tools, failure := d.server(ctx)
-	if failure != nil {
-		return to, failure
+	server, err := d.connect()
+	if err != nil {
+		return to, codeapi.Fail(codeapi.RuntimeError, "the server that answers calls cannot be used: %s",
+			proto.AsError(err).Message)
 	}
-	if to.tool, to.from = tools[allowed.Name], r; to.tool == nil {
-		return to, fail(NameError, "the server that answers calls has no tool %s", allowed.Name)
+	tools, err := server.Tools(ctx)
+	if err != nil {
+		d.b.cfg.Log.Warn("asking a server for its tools", "container", d.s.ID(), "error", err)
+		return to, codeapi.Fail(codeapi.RuntimeError, "the server that answers calls does not list its tools; its "+
+			"owner can see why in the server's log")
+	}
+	to.Prepared, to.from = tools[allowed.Name], serverSource{server}
+	if to.Prepared == nil {
+		return to, codeapi.Fail(codeapi.NameError, "the server that answers calls has no tool %s", allowed.Name)
 	}
 	return to, nil
 }
 
-// offered returns the newest session that has a tool. With holder anyClient it is a client's session, a connected one
-// if possible; otherwise it is the holder's.
-func (d *dispatcher) offered(name, holder string) (*ProviderSession, *tool) {
+// connect returns the container's server, which is made at its first use.
+func (d *dispatcher) connect() (remote.Server, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.remote != nil {
+		return d.remote, nil
+	}
+	p, err := d.s.ToolProvider()
+	if err != nil {
+		return nil, err
+	}
+	if d.b.cfg.Dial == nil {
+		return nil, proto.Errorf(proto.PermissionDenied, "", "", "the daemon no longer sends calls to any server")
+	}
+	server, err := remote.New(remote.Config{Container: d.s.ID(), Provider: p, Allow: d.s.CodeTools().Allow,
+		Dial: d.b.cfg.Dial, Log: d.b.cfg.Log})
+	if err != nil {
+		return nil, err
+	}
+	d.remote = server
+	return server, nil
+}
+
+// findSession returns the newest session that has a tool. With holder anyClient it is a client's session, a connected
+// one if possible; otherwise it is the holder's.
+func (d *dispatcher) findSession(name, holder string) (*ProviderSession, *provider.Prepared) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if holder == anyClient {
-		if o := d.present(name); o != nil {
+		if o := d.connectedClient(name); o != nil {
 			return o, o.tools[name]
 		}
 	}
@@ -257,30 +284,18 @@ func (d *dispatcher) offered(name, holder string) (*ProviderSession, *tool) {
 	return nil, nil
 }
 
-// A Listed is a tool as code finds it.
-type Listed struct {
-	Name        string `json:"name"`
-	Description string `json:"description"`
-	InputSchema any    `json:"input_schema"`
-	Async       bool   `json:"async"`
-}
-
 // list returns the tools that code may call and that have a provider.
-func (d *dispatcher) list(ctx context.Context) ([]Listed, *Failure) {
-	list := []Listed{}
-	add := func(t *tool) {
-		var schema any = map[string]any{"type": "object"}
-		if len(t.InputSchema) > 0 {
-			schema = t.InputSchema
-		}
-		list = append(list, Listed{t.Name, t.Description, schema, t.Async})
+func (d *dispatcher) list(ctx context.Context) ([]codeapi.Listed, *codeapi.Failure) {
+	list, seen := []codeapi.Listed{}, map[string]bool{}
+	add := func(t *provider.Prepared) {
+		seen[t.Name] = true
+		list = append(list, codeapi.Listed{Name: t.Name, Description: t.Description, InputSchema: t.InputSchema,
+			Async: t.Async})
 	}
-	seen := map[string]bool{}
 	d.mu.Lock()
 	for _, o := range d.providers {
 		for name, t := range o.tools {
 			if !o.client && !seen[name] {
-				seen[name] = true
 				add(t)
 			}
 		}
@@ -291,9 +306,9 @@ func (d *dispatcher) list(ctx context.Context) ([]Listed, *Failure) {
 		if seen[allowed.Name] {
 			continue
 		}
-		if to, failure := d.provided(ctx, granted, allowed); failure == nil {
-			add(to.tool)
-		} else if failure.Type != NameError {
+		if to, failure := d.findAllowed(ctx, granted, allowed); failure == nil {
+			add(to.Prepared)
+		} else if failure.Type != codeapi.NameError {
 			return nil, failure
 		}
 	}

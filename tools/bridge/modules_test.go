@@ -14,14 +14,15 @@ import (
 	"berth/session"
 	"berth/session/sessiontest"
 	"berth/tools/bridge"
+	"berth/tools/bridge/provider"
 )
 
 // fetchTool takes a URL, and answers with a page about it.
-var fetchTool = bridge.Tool{Name: "fetch", Description: "Fetches a page.", InputSchema: json.RawMessage(
+var fetchTool = provider.Tool{Name: "fetch", Description: "Fetches a page.", InputSchema: json.RawMessage(
 	`{"type":"object","properties":{"u":{"type":"string"}},"required":["u"],"additionalProperties":false}`)}
 
 // query is a tool for coroutines.
-var query = bridge.Tool{Name: "query", Async: true, InputSchema: json.RawMessage(
+var query = provider.Tool{Name: "query", Async: true, InputSchema: json.RawMessage(
 	`{"type":"object","properties":{"sql":{"type":"string"}},"required":["sql"]}`)}
 
 // answerPages answers calls of these, and keeps how many came at once.
@@ -219,7 +220,7 @@ func TestDocumentedExample(t *testing.T) {
 	}
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
-	price := bridge.Tool{Name: "price", InputSchema: json.RawMessage(
+	price := provider.Tool{Name: "price", InputSchema: json.RawMessage(
 		`{"type":"object","properties":{"item":{"type":"string"}},"required":["item"]}`)}
 	o := b.offer(t, s, "gateway", time.Minute, price)
 	go func() {
@@ -319,7 +320,7 @@ E`)
 func TestBareNames(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
-	length := bridge.Tool{Name: "len", InputSchema: json.RawMessage(`{"type":"object"}`)}
+	length := provider.Tool{Name: "len", InputSchema: json.RawMessage(`{"type":"object"}`)}
 	o := b.offer(t, s, "gateway", time.Minute, fetchTool, query, length)
 	answerPages(t, o)
 	r := code.Open(code.Config{Sessions: b.st.Sessions})
@@ -340,7 +341,7 @@ func TestBareNames(t *testing.T) {
 		}
 	}
 	o.Close()
-	answerPages(t, b.offer(t, s, "gateway", time.Minute, query, bridge.Tool{Name: "late", InputSchema: json.RawMessage(
+	answerPages(t, b.offer(t, s, "gateway", time.Minute, query, provider.Tool{Name: "late", InputSchema: json.RawMessage(
 		`{"type":"object","properties":{"u":{"type":"string"}}}`)}))
 	for _, c := range []struct{ lang, text, want string }{
 		{"python", `late("1")`, "'page 1'"}, {"python", `fetch("1")`, "NameError"}, {"js", `await late('1')`,
@@ -366,7 +367,7 @@ func runCell(t *testing.T, r *code.Runner, s *session.Session, name, lang, text 
 
 // answerLate answers a number of calls. The first of them wait until as many as held have come.
 func answerLate(ctx context.Context, o *bridge.ProviderSession, calls, held int) {
-	var waiting []bridge.Call
+	var waiting []provider.Call
 	for seen := 0; seen < calls; {
 		batch, err := o.Next(ctx)
 		if err != nil {

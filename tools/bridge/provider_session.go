@@ -10,31 +10,21 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/tools/bridge/codeapi"
+	"berth/tools/bridge/provider"
 )
-
-// maxResult bounds the result of a call, in bytes.
-const maxResult = 4 << 20
 
 // anyClient stands for the holders of all sessions that API clients open.
 const anyClient = "~client"
 
-// A Call is a call in the form that its provider gets.
-type Call struct {
-	ID          string          `json:"call_id"`
-	Tool        string          `json:"tool"`
-	Input       json.RawMessage `json:"input"`
-	ContainerID string          `json:"container_id"`
-	ExecID      string          `json:"exec_id"`
-}
-
 // A ProviderSession is a set of tools that its holder answers. Its methods are safe for concurrent use.
 type ProviderSession struct {
-	desk   *dispatcher
-	holder string
-	client bool // an API client's: the container's allow-list applies to it
-	tools  map[string]*tool
-	wait   time.Duration
-	more   chan struct{} // has a token when queue is not empty or the session is over
+	dispatcher *dispatcher
+	holder     string
+	client     bool // an API client's: the container's allow-list applies to it
+	tools      map[string]*provider.Prepared
+	wait       time.Duration
+	more       chan struct{} // has a token when queue is not empty or the session is over
 
 	// What follows is guarded by dispatcher.mu.
 	queue   [][]*call        // batches that the holder has not fetched
@@ -46,10 +36,10 @@ type ProviderSession struct {
 	leaving *time.Timer // ends the session unless its holder comes back
 }
 
-// storedOffer is the ledger's record of a provider session.
-type storedOffer struct {
-	Tools []Tool        `json:"tools"`
-	Wait  time.Duration `json:"wait"`
+// storedSession is the ledger's record of a provider session.
+type storedSession struct {
+	Tools []provider.Tool `json:"tools"`
+	Wait  time.Duration   `json:"wait"`
 }
 
 // holderName is the pattern of a holder's name: it is part of a key in the ledger.
@@ -58,8 +48,8 @@ var holderName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
 // maxWait bounds how long a call may wait for its answer.
 const maxWait = 24 * time.Hour
 
-func (d *dispatcher) newOffer(holder string, tools map[string]*tool, wait time.Duration) *ProviderSession {
-	return &ProviderSession{desk: d, holder: holder, tools: tools, wait: wait, more: make(chan struct{}, 1),
+func (d *dispatcher) newSession(holder string, tools map[string]*provider.Prepared, wait time.Duration) *ProviderSession {
+	return &ProviderSession{dispatcher: d, holder: holder, tools: tools, wait: wait, more: make(chan struct{}, 1),
 		pending: map[string]*call{}}
 }
 
@@ -68,13 +58,13 @@ func (d *dispatcher) newOffer(holder string, tools map[string]*tool, wait time.D
 // with the same IDs. A call waits for at most wait. The container need not have been created with tools, and its
 // allow-list does not apply to these. A later daemon keeps the session for as long as a call may wait, unless its
 // holder comes back.
-func (b *Bridge) Provide(owner, containerID, holder string, tools []Tool, wait time.Duration) (*ProviderSession,
+func (b *Bridge) Provide(owner, containerID, holder string, tools []provider.Tool, wait time.Duration) (*ProviderSession,
 	error) {
 	if !holderName.MatchString(holder) || wait <= 0 || wait > maxWait {
-		return nil, invalid("holder", "an offer needs a holder's name of letters, digits, '_', '.', ':' and '-', "+
-			"and up to %s for each call", maxWait)
+		return nil, invalid("holder", "a provider session needs a holder's name of letters, digits, '_', '.', ':' "+
+			"and '-', and a wait of at most %s for each call", maxWait)
 	}
-	ready, err := prepareAll("tools", tools)
+	ready, err := provider.PrepareAll("tools", tools)
 	if err != nil {
 		return nil, err
 	}
@@ -86,20 +76,14 @@ func (b *Bridge) Provide(owner, containerID, holder string, tools []Tool, wait t
 		return nil, err
 	}
 	err = b.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
-		return tx.Put(bucketOffers, d.s.ID()+"/"+holder, storedOffer{tools, wait})
+		return tx.Put(bucketSessions, d.s.ID()+"/"+holder, storedSession{tools, wait})
 	})
 	if err != nil {
 		return nil, err
 	}
-	o := d.newOffer(holder, ready, wait)
+	o := d.newSession(holder, ready, wait)
 	d.install(o, func(old *ProviderSession) bool { return !old.client && old.holder == holder })
 	return o, nil
-}
-
-// Check refuses a tool that no provider session would take; at names it in the error.
-func Check(at string, t Tool) error {
-	_, err := prepare(at, t)
-	return err
 }
 
 // install puts a session in the place of earlier ones, and gives it their unanswered calls.
@@ -134,7 +118,7 @@ func (o *ProviderSession) yield(to *ProviderSession) (batch []*call) {
 	for id, c := range o.pending {
 		delete(o.pending, id)
 		if t := to.tools[c.to.Name]; t != nil {
-			c.to.tool, c.to.from = t, to
+			c.to.Prepared, c.to.from = t, to
 			batch = append(batch, c)
 		} else {
 			c.answered <- outcome{failure: gone(c.to.Name)}
@@ -145,8 +129,8 @@ func (o *ProviderSession) yield(to *ProviderSession) (batch []*call) {
 }
 
 // gone is the failure of a call of a tool that no longer has a provider.
-func gone(name string) *Failure {
-	return fail(RuntimeError, "the tool %s is not served any more: who answered it has gone", name)
+func gone(name string) *codeapi.Failure {
+	return codeapi.Fail(codeapi.RuntimeError, "the tool %s is no longer served: its provider has gone", name)
 }
 
 // end makes Next report the end of the session. The caller holds the dispatcher's mu.
@@ -181,13 +165,13 @@ func (o *ProviderSession) push(batch []*call) {
 	o.queue = append(o.queue, batch)
 	o.wake()
 	if o.client && !o.here { // it has gone since it was found
-		o.desk.handOver()
+		o.dispatcher.handOver()
 	}
 }
 
 // answer waits for the holder's answer. It hands the holder the call, unless that was done in a batch.
-func (o *ProviderSession) answer(ctx context.Context, c *call) ([]byte, *Failure) {
-	d := o.desk
+func (o *ProviderSession) answer(ctx context.Context, c *call) ([]byte, *codeapi.Failure) {
+	d := o.dispatcher
 	d.mu.Lock()
 	if !c.queued {
 		c.to.from.(*ProviderSession).push([]*call{c})
@@ -230,7 +214,7 @@ func (o *ProviderSession) unqueue(c *call) bool {
 
 // Next waits for calls: all calls of one request that go to this session, at once. It returns an error when ctx ends
 // or the session is over.
-func (o *ProviderSession) Next(ctx context.Context) ([]Call, error) {
+func (o *ProviderSession) Next(ctx context.Context) ([]provider.Call, error) {
 	for {
 		batch, _, err := o.next(ctx)
 		if err != nil || len(batch) > 0 {
@@ -240,13 +224,13 @@ func (o *ProviderSession) Next(ctx context.Context) ([]Call, error) {
 }
 
 // next is Next that also returns the IDs of calls whose answer is no longer needed.
-func (o *ProviderSession) next(ctx context.Context) (batch []Call, dropped []string, err error) {
+func (o *ProviderSession) next(ctx context.Context) (batch []provider.Call, dropped []string, err error) {
 	for {
-		o.desk.mu.Lock()
+		o.dispatcher.mu.Lock()
 		over := o.over
 		for len(o.queue) > 0 && len(batch) == 0 {
 			for _, c := range o.queue[0] {
-				batch = append(batch, c.shown())
+				batch = append(batch, c.forProvider())
 			}
 			o.queue = o.queue[1:]
 		}
@@ -254,18 +238,18 @@ func (o *ProviderSession) next(ctx context.Context) (batch []Call, dropped []str
 			o.wake()
 		}
 		dropped, o.dropped = o.dropped, nil
-		o.desk.mu.Unlock()
+		o.dispatcher.mu.Unlock()
 		switch {
 		case len(batch) > 0 || len(dropped) > 0:
 			return batch, dropped, nil
 		case over:
-			return nil, nil, proto.Errorf(proto.Canceled, "", o.holder, "the offer is over")
+			return nil, nil, proto.Errorf(proto.Canceled, "", o.holder, "the provider session is over")
 		}
 		select {
 		case <-o.more:
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()
-		case <-o.desk.b.ctx.Done():
+		case <-o.dispatcher.b.ctx.Done():
 			return nil, nil, proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down")
 		}
 	}
@@ -273,27 +257,27 @@ func (o *ProviderSession) next(ctx context.Context) (batch []Call, dropped []str
 
 // Answer ends a call, once: with a failure or with its result. The error is NotFound for a call that this session
 // does not have or that has ended. It is TooLarge for a result that is too large; the call then fails.
-func (o *ProviderSession) Answer(id string, result json.RawMessage, failure *Failure) error {
+func (o *ProviderSession) Answer(id string, result json.RawMessage, failure *codeapi.Failure) error {
 	if failure != nil {
-		failure = failure.bounded()
+		failure = codeapi.Bounded(failure)
 	}
 	var err error
 	switch {
 	case failure != nil:
-	case len(result) > maxResult:
-		err = proto.Errorf(proto.TooLarge, "", id, "the result has %d bytes; %d is the limit; give back less, or "+
-			"put it into a file", len(result), maxResult)
-		failure = fail(RuntimeError, "the result has %d bytes; %d is the limit", len(result), maxResult)
+	case len(result) > provider.MaxResult:
+		err = proto.Errorf(proto.TooLarge, "", id, "the result has %d bytes; %d is the limit; return less, or "+
+			"put it into a file", len(result), provider.MaxResult)
+		failure = codeapi.Fail(codeapi.RuntimeError, "the result has %d bytes; %d is the limit", len(result), provider.MaxResult)
 	case !json.Valid(result):
 		err = invalid("result", "the result of call %.80q is not JSON", id)
-		failure = fail(RuntimeError, "the tool gave back something that is not JSON")
+		failure = codeapi.Fail(codeapi.RuntimeError, "the tool returned something that is not JSON")
 	}
-	o.desk.mu.Lock()
-	defer o.desk.mu.Unlock()
+	o.dispatcher.mu.Lock()
+	defer o.dispatcher.mu.Unlock()
 	c := o.pending[id]
 	if c == nil {
-		return proto.Errorf(proto.NotFound, "", cut(id, 80), "call %.80q is not one that waits for an answer here; "+
-			"it may have ended or timed out", id)
+		return proto.Errorf(proto.NotFound, "", proto.Shorten(id, 80), "call %.80q does not wait for an answer here; it may "+
+			"have ended or timed out", id)
 	}
 	delete(o.pending, id)
 	c.answered <- outcome{result: result, failure: failure}
@@ -302,7 +286,7 @@ func (o *ProviderSession) Answer(id string, result json.RawMessage, failure *Fai
 
 // Close ends the session. Its waiting calls fail.
 func (o *ProviderSession) Close() {
-	d := o.desk
+	d := o.dispatcher
 	d.mu.Lock()
 	if o.over {
 		d.mu.Unlock()
@@ -321,5 +305,5 @@ func (o *ProviderSession) Close() {
 		return
 	}
 	d.mu.Unlock()
-	d.b.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return tx.Delete(bucketOffers, d.s.ID()+"/"+o.holder) })
+	d.b.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return tx.Delete(bucketSessions, d.s.ID()+"/"+o.holder) })
 }

@@ -1,22 +1,20 @@
 package bridge
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 
 	"berth/proto"
 	"berth/state/ledger"
 	"berth/tools/approval"
+	"berth/tools/bridge/codeapi"
 )
 
 // The ledger's buckets that this package owns.
 const (
-	bucketCalls  = "tool_calls"
-	bucketIDs    = "tool_call_ids"
-	bucketLive   = "tool_calls_live"
-	bucketOffers = "tool_offers"
+	bucketCalls    = "tool_calls"
+	bucketIDs      = "tool_call_ids"
+	bucketLive     = "tool_calls_live"
+	bucketSessions = "tool_offers"
 )
 
 // callPrefix begins the IDs of calls.
@@ -43,15 +41,16 @@ func (r record) key() string { return r.ContainerID + "/" + r.ID }
 
 func (r record) clientKey() string { return r.ContainerID + "/" + r.ExecID + "/" + r.Client }
 
+// records are the records of all calls.
+var records = approval.Records[record]{Bucket: bucketCalls, Live: bucketLive}
+
 // put writes a call, and whether it is live.
 func (r record) put(tx *ledger.Tx) error {
-	if err := tx.Put(bucketCalls, r.key(), r); err != nil {
-		return err
+	err := records.Put(tx, r.ContainerID, r.ID, r, r.State.Over())
+	if err == nil && !r.State.Over() {
+		err = tx.Put(bucketIDs, r.clientKey(), r.ID)
 	}
-	if r.State.Over() {
-		return tx.Delete(bucketLive, r.ID)
-	}
-	return errors.Join(tx.Put(bucketIDs, r.clientKey(), r.ID), tx.Put(bucketLive, r.ID, r.ContainerID))
+	return err
 }
 
 // close writes a call that is over. A decision that came while it ended stays in the record.
@@ -86,8 +85,8 @@ func findCall(tx *ledger.Tx, container, id string) (r record, err error) {
 		known, err = tx.Get(bucketCalls, container+"/"+id, &r)
 	}
 	if err == nil && !known {
-		err = proto.Errorf(proto.NotFound, "", cut(id, 80), "call %.80q does not exist; list those of the container",
-			id)
+		err = proto.Errorf(proto.NotFound, "", proto.Shorten(id, 80), "call %.80q does not exist; list the calls of "+
+			"the container to see which do", id)
 	}
 	return r, err
 }
@@ -114,50 +113,31 @@ type Filter struct {
 	Limit int    // 0 is 20
 }
 
-// maxPage bounds a list of calls, in bytes as stored in the ledger.
-const maxPage = 8 << 20
-
 // Calls lists the calls of an owner's container, newest first, and reports whether there are more.
 func (b *Bridge) Calls(owner, container string, f Filter) (list []ToolCall, more bool, err error) {
 	d, err := b.find(owner, container)
 	if err != nil {
 		return nil, false, err
 	}
-	before := ""
-	if f.After != "" {
-		if !proto.ValidID(callPrefix, f.After) {
-			return nil, false, invalid("after", "after: %.80q is not a call ID", f.After)
-		}
-		before = d.s.ID() + "/" + f.After
+	if f.After != "" && !proto.ValidID(callPrefix, f.After) {
+		return nil, false, invalid("after", "after: %.80q is not a call ID", f.After)
 	}
-	size, most := 0, cmp.Or(f.Limit, 20)
-	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		return tx.ScanBack(bucketCalls, d.s.ID()+"/", before, func(_ string, data []byte) (bool, error) {
-			var r record
-			if err := json.Unmarshal(data, &r); err != nil {
-				return false, err
-			}
-			if f.State != "" && f.State != r.State || f.Exec != "" && f.Exec != r.ExecID {
-				return true, nil
-			}
-			if size += len(data); len(list) == most || size > maxPage && len(list) > 0 {
-				more = true
-				return false, nil
-			}
-			list = append(list, r.ToolCall)
-			return true, nil
-		})
+	page, more, err := records.Page(b.cfg.Ledger, d.s.ID(), f.After, f.Limit, func(r record) bool {
+		return (f.State == "" || f.State == r.State) && (f.Exec == "" || f.Exec == r.ExecID)
 	})
+	for _, r := range page {
+		list = append(list, r.ToolCall)
+	}
 	return list, more, err
 }
 
-// Approve lets a parked call go on and returns its record. An approval counts for that one call. A second or late
+// Approve lets a call that waits for approval go on and returns its record. An approval counts for that one call. A second or late
 // decision gets a conflict.
 func (b *Bridge) Approve(ctx context.Context, owner, container, id string) (ToolCall, error) {
 	return b.decide(ctx, owner, container, id, proto.CallApproved, "")
 }
 
-// Refuse ends a parked call; its code gets a PermissionError.
+// Refuse ends a call that waits for approval; its code gets a PermissionError.
 func (b *Bridge) Refuse(ctx context.Context, owner, container, id string, why Refusal) (ToolCall, error) {
 	if err := approval.CheckReason(why.Reason); err != nil {
 		return ToolCall{}, err
@@ -165,7 +145,7 @@ func (b *Bridge) Refuse(ctx context.Context, owner, container, id string, why Re
 	return b.decide(ctx, owner, container, id, proto.CallRefused, why.Reason)
 }
 
-// decide moves a parked call to another state, once. The decision is on disk before the code learns it.
+// decide moves a call that waits for approval to another state, once. The decision is on disk before the code learns it.
 func (b *Bridge) decide(ctx context.Context, owner, container, id string, to proto.ToolCallState, reason string) (
 	ToolCall, error) {
 	d, err := b.find(owner, container)
@@ -188,7 +168,7 @@ func (b *Bridge) decide(ctx context.Context, owner, container, id string, to pro
 		}
 		r.State, r.Decision = to, decision
 		if to == proto.CallRefused {
-			r.EndedAt, r.Error = proto.AtOrNil(now), (*CallError)(r.refusal())
+			r.EndedAt, r.Error = proto.AtOrNil(now), r.refusal()
 		}
 		return r.put(tx)
 	})
@@ -199,9 +179,13 @@ func (b *Bridge) decide(ctx context.Context, owner, container, id string, to pro
 }
 
 // refusal is the failure that code gets for a call that a person refused.
-func (r record) refusal() *Failure {
+func (r record) refusal() *codeapi.Failure {
 	if r.Decision.Reason == "" {
-		return fail(PermissionError, "the call of %s was refused", r.Tool)
+		return codeapi.Fail(codeapi.PermissionError, "the call of %s was refused", r.Tool)
 	}
-	return fail(PermissionError, "the call of %s was refused: %s", r.Tool, r.Decision.Reason)
+	return codeapi.Fail(codeapi.PermissionError, "the call of %s was refused: %s", r.Tool, r.Decision.Reason)
+}
+
+func invalid(item, format string, args ...any) error {
+	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
 }

@@ -18,9 +18,10 @@ import (
 	"berth/session"
 	"berth/session/sessiontest"
 	"berth/tools/bridge"
+	"berth/tools/bridge/provider"
 )
 
-var pay = bridge.Tool{Name: "pay", Approval: proto.ApprovalReview}
+var pay = provider.Tool{Name: "pay", Approval: proto.ApprovalReview}
 
 // parked waits for a call that waits for a person.
 func (b *bench) parked(t *testing.T, s *session.Session) bridge.ToolCall {
@@ -304,7 +305,7 @@ func TestSchemas(t *testing.T) {
 		`{"type":"object","properties":{"a":{"pattern":"(a+)+$"}}}`:                  true,
 		`{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object"}`: true,
 	} {
-		o, err := b.Provide(owner, s.ID(), "x", []bridge.Tool{{Name: "t", InputSchema: json.RawMessage(schema)}},
+		o, err := b.Provide(owner, s.ID(), "x", []provider.Tool{{Name: "t", InputSchema: json.RawMessage(schema)}},
 			time.Minute)
 		if err == nil {
 			answerAll(t, o)
@@ -433,7 +434,7 @@ func TestUntakenResults(t *testing.T) {
 	s := b.create(t, proto.CodeTools{})
 	o := b.offer(t, s, "gateway", time.Minute, add)
 	large := json.RawMessage(`"` + strings.Repeat("x", 4<<20-2) + `"`)
-	answer := func(batch []bridge.Call) {
+	answer := func(batch []provider.Call) {
 		for _, c := range batch {
 			if err := o.Answer(c.ID, large, nil); err != nil {
 				t.Error(err)

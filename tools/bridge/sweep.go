@@ -10,6 +10,7 @@ import (
 	"berth/proto"
 	"berth/state/ledger"
 	"berth/tools/approval"
+	"berth/tools/bridge/codeapi"
 )
 
 // What is kept of ended calls for each container: at most this many, the newest. Calls of a running command stay.
@@ -26,10 +27,7 @@ type Swept struct {
 
 // Counts are the counts by the names that log and metrics have for them.
 func (w Swept) Counts() map[string]int {
-	return map[string]int{
-		"ended":     w.Ended,
-		"forgotten": w.Forgotten,
-	}
+	return map[string]int{"ended": w.Ended, "forgotten": w.Forgotten}
 }
 
 // Sweep ends calls of an earlier daemon that were not taken up again, and forgets old ones.
@@ -111,21 +109,7 @@ func (b *Bridge) stale(r record, now time.Time) proto.ToolCallState {
 func (b *Bridge) endStale(ctx context.Context) (n int, err error) {
 	now, live := b.cfg.Now(), []record{}
 	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		var keys []string
-		if err := ledger.Each(tx, bucketLive, "", func(id, container string) {
-			keys = append(keys, container+"/"+id)
-		}); err != nil {
-			return err
-		}
-		for _, key := range keys {
-			var r record
-			if known, err := tx.Get(bucketCalls, key, &r); err != nil {
-				return err
-			} else if known {
-				live = append(live, r)
-			}
-		}
-		return nil
+		return records.EachLive(tx, "", func(r record) error { live = append(live, r); return nil })
 	})
 	if err != nil {
 		return 0, err
@@ -158,7 +142,7 @@ func (b *Bridge) endOne(r record, now time.Time) (ended bool, err error) {
 		}
 		ended = true
 		fresh.EndedAt, fresh.Error = proto.AtOrNil(now),
-			(*CallError)(fail(RuntimeError, "the code did not come back for the call"))
+			codeapi.Fail(codeapi.RuntimeError, "the code did not come back for the call")
 		return fresh.put(tx)
 	})
 	if proto.CodeOf(err) == proto.NotFound {
@@ -191,7 +175,7 @@ func (b *Bridge) prune(now time.Time) (n int, err error) {
 				return err
 			}
 		}
-		return b.dropOffers(tx)
+		return b.dropSessions(tx)
 	})
 	return len(surplus), err
 }
@@ -211,10 +195,10 @@ func (b *Bridge) surplus(container string, list []record, now time.Time) []recor
 	return approval.Surplus(approval.Limits{Count: maxKept}, kept)
 }
 
-// dropOffers forgets the provider sessions of removed containers.
-func (b *Bridge) dropOffers(tx *ledger.Tx) error {
+// dropSessions forgets the provider sessions of removed containers.
+func (b *Bridge) dropSessions(tx *ledger.Tx) error {
 	var keys []string
-	if err := tx.Scan(bucketOffers, "", func(key string, _ []byte) (bool, error) {
+	if err := tx.Scan(bucketSessions, "", func(key string, _ []byte) (bool, error) {
 		if id, _, _ := strings.Cut(key, "/"); b.sessions.Any(id) == nil {
 			keys = append(keys, key)
 		}
@@ -223,7 +207,7 @@ func (b *Bridge) dropOffers(tx *ledger.Tx) error {
 		return err
 	}
 	for _, key := range keys {
-		if err := tx.Delete(bucketOffers, key); err != nil {
+		if err := tx.Delete(bucketSessions, key); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/tools/skills/content"
 )
 
 // A Draft is an unfinished upload of a skill's version. Create or Release turns it into a version. Until then it is a
@@ -29,8 +30,8 @@ type Draft struct {
 	dir   string          // directory of all files, as the client named it
 	seen  map[string]bool // paths of files (true) and of their parent directories (false)
 	files int
-	bytes int64  // total size of the files
-	front []byte // beginning of SKILL.md; nil: not received yet
+	bytes int64         // total size of the files
+	front content.Front // beginning of SKILL.md; nil: not received yet
 }
 
 // NewDraft begins an upload. The caller must close it.
@@ -72,36 +73,21 @@ func (d *Draft) Add(name string, program bool, r io.Reader) error {
 		program = true
 	}
 	h := &zip.FileHeader{Name: rest, Method: zip.Deflate, Modified: d.store.cfg.Now()}
-	h.SetMode(modeOf(program))
+	h.SetMode(content.Mode(program))
 	w, err := d.zip.CreateHeader(h)
 	if err != nil {
 		return diskError(err)
 	}
-	if rest == manifestName {
-		d.front = []byte{}
-		w = io.MultiWriter(w, frontOf{d})
+	if rest == content.File {
+		d.front = content.Front{}
+		w = io.MultiWriter(w, &d.front)
 	}
 	return d.copy(name, w, in)
 }
 
-func modeOf(program bool) fs.FileMode {
-	if program {
-		return 0o755
-	}
-	return 0o644
-}
-
-// frontOf is an io.Writer that keeps the beginning of what is written to it.
-type frontOf struct{ *Draft }
-
-func (f frontOf) Write(p []byte) (int, error) {
-	f.front = append(f.front, p[:min(len(p), maxManifest-len(f.front))]...)
-	return len(p), nil
-}
-
 // admit checks the path of a file before the file is read.
 func (d *Draft) admit(name string) (rest string, err error) {
-	dir, rest, err := splitPath(name)
+	dir, rest, err := content.SplitPath(name)
 	if err != nil {
 		return "", err
 	}
@@ -109,27 +95,25 @@ func (d *Draft) admit(name string) (rest string, err error) {
 		d.dir = dir
 	}
 	if dir != d.dir {
-		return "", proto.Errorf(proto.InvalidArgument, "", shown(name), "The file %.200q is not in %.80q, where "+
-			"others are; all files are in one directory.", name, d.dir)
+		return "", content.Invalid(name, "The file %.200q is not in the directory %.80q of the other files; all files "+
+			"must be in one directory.", name, d.dir)
 	}
 	if d.files++; d.files > d.store.cfg.MaxFiles {
-		return "", proto.Errorf(proto.TooLarge, "", shown(name), "A skill may have %d files; %.200q is one too many.",
-			d.store.cfg.MaxFiles, name)
+		return "", proto.Errorf(proto.TooLarge, "", shown(name), "A skill may have at most %d files; %.200q is one "+
+			"too many.", d.store.cfg.MaxFiles, name)
 	}
-	return rest, d.claim(name, rest)
+	return rest, d.reservePath(name, rest)
 }
 
-// claim refuses a path that was used before, and a path that is both a file and a directory.
-func (d *Draft) claim(name, rest string) error {
+// reservePath refuses a path that was used before, and a path that is both a file and a directory.
+func (d *Draft) reservePath(name, rest string) error {
 	if _, taken := d.seen[rest]; taken {
-		return proto.Errorf(proto.InvalidArgument, "", shown(name),
-			"The file %.200q comes twice, or is a directory as well.", name)
+		return content.Invalid(name, "The file %.200q is sent twice, or is also a directory.", name)
 	}
 	d.seen[rest] = true
 	for up := path.Dir(rest); up != "."; up = path.Dir(up) {
 		if d.seen[up] {
-			return proto.Errorf(proto.InvalidArgument, "", shown(name), "The file %.200q is in what is a file itself.",
-				name)
+			return content.Invalid(name, "The file %.200q is below another file.", name)
 		}
 		d.seen[up] = false
 	}
@@ -142,8 +126,8 @@ func (d *Draft) copy(name string, w io.Writer, r io.Reader) error {
 	n, err := io.Copy(w, io.LimitReader(r, most-d.bytes+1))
 	d.bytes += n
 	if d.bytes > most {
-		return proto.Errorf(proto.TooLarge, "", shown(name), "The files of a skill may have %d bytes together; with "+
-			"%.200q they have more.", most, name)
+		return proto.Errorf(proto.TooLarge, "", shown(name), "The files of a skill may have at most %d bytes "+
+			"together; with %.200q they have more.", most, name)
 	}
 	return diskError(err)
 }
@@ -172,8 +156,7 @@ func (d *Draft) AddZip(name string, r io.Reader) error {
 	}
 	z, err := zip.NewReader(spool, size)
 	if err != nil {
-		return proto.Errorf(proto.InvalidArgument, "", shown(name), "%.200q is not a zip archive that can be read.",
-			name)
+		return content.Invalid(name, "%.200q is not a readable zip archive.", name)
 	}
 	for _, f := range z.File {
 		if err := d.addZipped(f); err != nil {
@@ -216,8 +199,8 @@ func (d *Draft) addZipped(f *zip.File) error {
 		return nil
 	}
 	if !f.Mode().IsRegular() {
-		return proto.Errorf(proto.InvalidArgument, "", shown(f.Name), "The file %.200q is a link or a special file; "+
-			"a skill has ordinary files alone.", f.Name)
+		return content.Invalid(f.Name, "The file %.200q is a link or a special file; a skill may have ordinary files "+
+			"only.", f.Name)
 	}
 	in, err := f.Open()
 	if err == nil {
@@ -226,15 +209,15 @@ func (d *Draft) addZipped(f *zip.File) error {
 	}
 	if errors.Is(err, zip.ErrChecksum) || errors.Is(err, zip.ErrFormat) || errors.Is(err, zip.ErrAlgorithm) ||
 		errors.Is(err, io.ErrUnexpectedEOF) {
-		return proto.Errorf(proto.InvalidArgument, "", shown(f.Name), "The file %.200q of the archive is damaged, "+
-			"or packed in a way that is not known.", f.Name)
+		return content.Invalid(f.Name, "The file %.200q of the archive is damaged, or its compression is unknown.",
+			f.Name)
 	}
 	return err
 }
 
 // Create makes the draft the first version of a new skill. The default display name is the skill's name.
 func (d *Draft) Create(displayName string) (Skill, error) {
-	if err := checkDisplayName(displayName); err != nil {
+	if err := content.CheckDisplayName(displayName); err != nil {
 		return Skill{}, err
 	}
 	m, err := d.finish()
@@ -273,8 +256,8 @@ func (d *Draft) Release(ctx context.Context, id string) (Version, error) {
 			return err
 		}
 		if r.Name != m.Name {
-			return proto.Errorf(proto.InvalidArgument, "", d.dir+"/"+manifestName, "The name of skill `%s` is %q, "+
-				"and stays; that in %s/%s is %q.", id, r.Name, d.dir, manifestName, m.Name)
+			return content.Invalid(d.dir+"/"+content.File, "Skill `%s` keeps its name, %q; %s/%s has the name %q.", id,
+				r.Name, d.dir, content.File, m.Name)
 		}
 		all, err := versions(tx, id)
 		if err != nil {
@@ -293,16 +276,16 @@ func (d *Draft) Release(ctx context.Context, id string) (Version, error) {
 }
 
 // finish completes the archive and parses SKILL.md.
-func (d *Draft) finish() (manifest, error) {
+func (d *Draft) finish() (content.Manifest, error) {
 	switch {
 	case d.files == 0:
-		return manifest{}, proto.Errorf(proto.InvalidArgument, "", "files", "There are no files; send each as a "+
-			"part named files[], with its path as the filename, or one zip archive.")
+		return content.Manifest{}, content.Invalid("files", "There are no files; send each as a part named files[], "+
+			"with its path as the filename, or send one zip archive.")
 	case d.front == nil:
-		return manifest{}, proto.Errorf(proto.InvalidArgument, "", d.dir+"/"+manifestName,
-			"There is no %s/%s; a skill has it at the top of its directory.", d.dir, manifestName)
+		return content.Manifest{}, content.Invalid(d.dir+"/"+content.File, "There is no %s/%s; a skill must have it at "+
+			"the top of its directory.", d.dir, content.File)
 	}
-	m, err := parseManifest(d.dir, d.front)
+	m, err := content.Parse(d.dir, d.front)
 	if err != nil {
 		return m, err
 	}
@@ -314,7 +297,7 @@ func (d *Draft) finish() (manifest, error) {
 
 // publish moves the archive to its place and then writes the records with write. If that fails, publish removes the
 // archive.
-func (d *Draft) publish(m manifest, write func(*ledger.Tx, versionRecord) error) (versionRecord, error) {
+func (d *Draft) publish(m content.Manifest, write func(*ledger.Tx, versionRecord) error) (versionRecord, error) {
 	fi, err := d.file.Stat()
 	if err != nil {
 		return versionRecord{}, diskError(err)
@@ -370,7 +353,7 @@ func (s *Store) afford(tx *ledger.Tx, owner string, another bool, bytes int64) e
 // it. Other errors stay unchanged.
 func diskError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return proto.Errorf(proto.Unavailable, "", "", "The daemon's disk is full; its operator has to make room.")
+		return proto.Errorf(proto.Unavailable, "", "", "The daemon's disk is full; its operator must free space.")
 	}
 	var path *fs.PathError
 	if errors.As(err, &path) {

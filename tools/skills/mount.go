@@ -3,17 +3,17 @@ package skills
 import (
 	"archive/tar"
 	"archive/zip"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"strings"
-	"time"
 
 	"berth/proto"
 	"berth/session"
+	"berth/tools/skills/content"
 )
 
 // Mount mounts skills into a container, each at /skills/<name>/, owned by root. Skills that are mounted already stay;
@@ -25,21 +25,20 @@ func (s *Store) Mount(ctx context.Context, sess *session.Session, owner string, 
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	resolved, fixtures := make([]proto.SkillRef, len(list)), make([]session.Mount, len(list))
+	resolved, mounts := make([]proto.SkillRef, len(list)), make([]session.Mount, len(list))
 	for i, v := range list {
 		resolved[i] = proto.SkillRef{Type: v.Source, SkillID: v.SkillID, Version: v.ID}
-		fixtures[i] = session.Mount{Path: path.Join(s.cfg.Root, v.Name), Key: strings.Join(
-			[]string{v.Source, v.SkillID, v.ID}, "/")}
+		mounts[i] = session.Mount{Path: path.Join(s.cfg.Root, v.Name), Key: v.Source + "/" + v.SkillID + "/" + v.ID}
 	}
-	return resolved, sess.Provision(ctx, fixtures)
+	return resolved, sess.Provision(ctx, mounts)
 }
 
 // Resolve finds the skills for references. It refuses more skills than a container may have, and two skills with the
 // same name.
 func (s *Store) Resolve(ctx context.Context, owner string, refs []proto.SkillRef) ([]Version, error) {
 	if len(refs) > s.cfg.MaxRefs {
-		return nil, proto.Errorf(proto.InvalidArgument, "", "container.skills", "A container may have %d skills at "+
-			"once; these are %d.", s.cfg.MaxRefs, len(refs))
+		return nil, content.Invalid("container.skills", "A container may have at most %d skills, not %d.",
+			s.cfg.MaxRefs, len(refs))
 	}
 	names, list := map[string]string{}, make([]Version, len(refs))
 	for i, ref := range refs {
@@ -48,8 +47,8 @@ func (s *Store) Resolve(ctx context.Context, owner string, refs []proto.SkillRef
 			return nil, err
 		}
 		if other, taken := names[v.Name]; taken {
-			return nil, proto.Errorf(proto.InvalidArgument, "", shown(ref.SkillID), "The skills %q and %q have the "+
-				"same name, %q; name one of them.", other, ref.SkillID, v.Name)
+			return nil, content.Invalid(ref.SkillID, "The skills %q and %q have the same name, %q; use only one of "+
+				"them.", other, ref.SkillID, v.Name)
 		}
 		names[v.Name], list[i] = ref.SkillID, v
 	}
@@ -58,16 +57,13 @@ func (s *Store) Resolve(ctx context.Context, owner string, refs []proto.SkillRef
 
 func (s *Store) resolve(ctx context.Context, owner string, ref proto.SkillRef) (Version, error) {
 	if ref.Type != Custom && ref.Type != Provided {
-		return Version{}, proto.Errorf(proto.InvalidArgument, "", "container.skills", "The type %q of skill %q is "+
-			"not known; use %q or %q.", shown(ref.Type), shown(ref.SkillID), Custom, Provided)
+		return Version{}, content.Invalid("container.skills", "The type %q of skill %q is not known; use %q or %q.",
+			shown(ref.Type), shown(ref.SkillID), Custom, Provided)
 	}
 	if (ref.Type == Custom) != strings.HasPrefix(ref.SkillID, SkillPrefix) {
-		return Version{}, noSkill(ref.SkillID)
+		return Version{}, content.NoSkill(ref.SkillID)
 	}
-	if ref.Version == "" {
-		ref.Version = Latest
-	}
-	return s.Version(ctx, owner, ref.SkillID, ref.Version)
+	return s.Version(ctx, owner, ref.SkillID, cmp.Or(ref.Version, Latest))
 }
 
 // Tar returns the content of a version as a tar archive, for session.MountSource. For a provided skill it returns the
@@ -75,13 +71,13 @@ func (s *Store) resolve(ctx context.Context, owner string, ref proto.SkillRef) (
 func (s *Store) Tar(ctx context.Context, owner, key string) (io.ReadCloser, error) {
 	part := strings.SplitN(key, "/", 3)
 	if len(part) != 3 {
-		return nil, noSkill(key)
+		return nil, content.NoSkill(key)
 	}
 	if part[0] == Provided {
-		if s.shelf == nil {
-			return nil, noSkill(part[1])
+		if s.provided == nil {
+			return nil, content.NoSkill(part[1])
 		}
-		return piped(func(w io.Writer) error { return s.shelf.tar(ctx, part[1], w) }), nil
+		return piped(func(w io.Writer) error { return s.provided.Tar(ctx, part[1], w) }), nil
 	}
 	z, err := s.openArchive(ctx, owner, part[1], part[2])
 	if err != nil {
@@ -132,11 +128,6 @@ func (r *pipeReader) Close() error {
 	return err
 }
 
-func tarHeader(name string, mode fs.FileMode, size int64, at time.Time) *tar.Header {
-	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: int64(mode.Perm()), Size: size, ModTime: at.Truncate(
-		time.Second), Format: tar.FormatPAX}
-}
-
 // retar converts a stored zip archive to a tar archive.
 func retar(ctx context.Context, z *zip.ReadCloser, to io.Writer) error {
 	w := tar.NewWriter(to)
@@ -144,7 +135,7 @@ func retar(ctx context.Context, z *zip.ReadCloser, to io.Writer) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := w.WriteHeader(tarHeader(f.Name, f.Mode(), int64(f.UncompressedSize64), f.Modified)); err != nil {
+		if err := w.WriteHeader(content.TarHeader(f.Name, f.Mode(), int64(f.UncompressedSize64), f.Modified)); err != nil {
 			return err
 		}
 		in, err := f.Open()

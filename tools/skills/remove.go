@@ -4,8 +4,8 @@ import (
 	"context"
 	"os"
 
-	"berth/proto"
 	"berth/state/ledger"
+	"berth/tools/skills/content"
 )
 
 // Delete removes a skill with all its versions. If onlyEmpty is true, it refuses a skill that has versions.
@@ -22,8 +22,7 @@ func (s *Store) Delete(ctx context.Context, owner, id string, onlyEmpty bool) er
 			return err
 		}
 		if onlyEmpty && len(gone) > 0 {
-			return proto.Errorf(proto.InvalidArgument, "", id, "Skill `%s` has %d versions; delete those first.", id,
-				len(gone))
+			return content.Invalid(id, "Skill `%s` has %d versions; delete those first.", id, len(gone))
 		}
 		if err := tx.DeletePrefix(bucketVersions, id+"/"); err != nil {
 			return err
@@ -61,8 +60,8 @@ func (s *Store) DeleteVersion(ctx context.Context, owner, id, version string, ma
 		case gone.ID == "":
 			return noVersion(id, version)
 		case len(all) == 1 && !mayBeLast:
-			return proto.Errorf(proto.InvalidArgument, "", gone.ID, "Version `%s` is the only one of skill `%s`; "+
-				"delete the skill, or make another version first.", gone.ID, id)
+			return content.Invalid(gone.ID, "Version `%s` is the only one of skill `%s`; delete the skill, or create "+
+				"another version first.", gone.ID, id)
 		}
 		return tx.Delete(bucketVersions, ownKey(id, gone.ID))
 	})
@@ -77,7 +76,7 @@ func (s *Store) DeleteVersion(ctx context.Context, owner, id, version string, ma
 func (s *Store) mayChange(ctx context.Context, owner, id string) error {
 	k, err := s.Get(ctx, owner, id)
 	if err == nil && k.Source == Provided {
-		err = provided(id)
+		err = errProvided(id)
 	}
 	return err
 }

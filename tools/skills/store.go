@@ -14,6 +14,8 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/tools/skills/content"
+	"berth/tools/skills/provided"
 )
 
 // Buckets of the ledger that this package owns.
@@ -62,8 +64,8 @@ type Config struct {
 
 // A Store holds all skills of a daemon. It is safe for concurrent use.
 type Store struct {
-	cfg   Config
-	shelf *shelf // nil: no skills are provided
+	cfg      Config
+	provided *provided.Dir // nil: no skills are provided
 
 	drafts chan struct{} // holds one element for each running upload
 
@@ -113,33 +115,24 @@ type versionRecord struct {
 
 // Open opens the store and removes what a crash has left.
 func Open(cfg Config) (*Store, error) {
-	cfg = cfg.withDefaults()
+	cfg.MaxBytes, cfg.MaxFiles = cmp.Or(cfg.MaxBytes, 30<<20), cmp.Or(cfg.MaxFiles, 1000)
+	cfg.MaxRefs, cfg.Quota = cmp.Or(cfg.MaxRefs, 20), cmp.Or(cfg.Quota, 1<<30)
+	cfg.Root, cfg.Log = cmp.Or(cfg.Root, "/skills"), cmp.Or(cfg.Log, slog.Default())
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the directory of skills: %w", err)
+		return nil, fmt.Errorf("creating the directory of skills: %w", err)
 	}
 	s := &Store{cfg: cfg, drafts: make(chan struct{}, maxDrafts)}
 	if cfg.Provided != "" {
-		s.shelf = newShelf(cfg)
-		if err := s.shelf.check(); err != nil {
+		var err error
+		if s.provided, err = provided.Open(provided.Config{Path: cfg.Provided, MaxBytes: cfg.MaxBytes,
+			MaxFiles: cfg.MaxFiles, MaxList: maxSkills, Log: cfg.Log}); err != nil {
 			return nil, err
 		}
 	}
-	return s, s.tidy()
-}
-
-func (c Config) withDefaults() Config {
-	c.MaxBytes = cmp.Or(c.MaxBytes, 30<<20)
-	c.MaxFiles = cmp.Or(c.MaxFiles, 1000)
-	c.MaxRefs = cmp.Or(c.MaxRefs, 20)
-	c.Quota = cmp.Or(c.Quota, 1<<30)
-	c.Root = cmp.Or(c.Root, "/skills")
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	return c
+	return s, s.removeOrphans()
 }
 
 // MaxBytes returns the maximum size of one version.
@@ -147,8 +140,8 @@ func (s *Store) MaxBytes() int64 { return s.cfg.MaxBytes }
 
 func (s *Store) archive(version string) string { return filepath.Join(s.cfg.Dir, version+".zip") }
 
-// tidy removes drafts, and archives without a record.
-func (s *Store) tidy() error {
+// removeOrphans removes drafts, and archives without a record.
+func (s *Store) removeOrphans() error {
 	known := map[string]bool{}
 	err := s.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		return ledger.Each(tx, bucketVersions, "", func(_ string, v versionRecord) {
@@ -168,7 +161,7 @@ func (s *Store) tidy() error {
 			continue
 		}
 		if err := os.Remove(filepath.Join(s.cfg.Dir, e.Name())); err != nil {
-			return fmt.Errorf("removing what a crash left of a skill: %w", err)
+			return fmt.Errorf("removing an orphaned file of a skill: %w", err)
 		}
 	}
 	return nil
@@ -200,11 +193,11 @@ func ownKey(owner, id string) string { return owner + "/" + id }
 // find returns a skill of an owner. The error does not reveal whether another owner has the skill.
 func find(tx *ledger.Tx, owner, id string) (r skillRecord, err error) {
 	if !proto.ValidID(SkillPrefix, id) {
-		return r, noSkill(id)
+		return r, content.NoSkill(id)
 	}
 	known, err := tx.Get(bucketSkills, ownKey(owner, id), &r)
 	if err == nil && !known {
-		err = noSkill(id)
+		err = content.NoSkill(id)
 	}
 	return r, err
 }
@@ -226,9 +219,9 @@ func newest(list []versionRecord) (v versionRecord) {
 
 // Get returns a skill by its ID. The ID of a provided skill is its name.
 func (s *Store) Get(ctx context.Context, owner, id string) (k Skill, err error) {
-	if s.shelf != nil && !strings.HasPrefix(id, SkillPrefix) {
-		v, err := s.shelf.find(ctx, id)
-		return v.skill(), err
+	if s.isProvided(id) {
+		p, err := s.provided.Find(ctx, id)
+		return providedSkill(p), err
 	}
 	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		r, err := find(tx, owner, id)
@@ -242,6 +235,18 @@ func (s *Store) Get(ctx context.Context, owner, id string) (k Skill, err error) 
 	return k, err
 }
 
+// isProvided reports whether a skill with this ID could only be a provided one.
+func (s *Store) isProvided(id string) bool {
+	return s.provided != nil && !strings.HasPrefix(id, SkillPrefix)
+}
+
+// providedSkill returns the Skill of a provided skill, which has only one version.
+func providedSkill(p provided.Skill) Skill {
+	v := Version{ID: p.Version, SkillID: p.Name, Source: Provided, Name: p.Name, Description: p.Description,
+		Created: p.Modified}
+	return Skill{ID: p.Name, DisplayName: p.Name, Source: Provided, Latest: v, Created: v.Created, Updated: v.Created}
+}
+
 // List returns an owner's skills, newest first, followed by the provided skills, by name. source selects one of the
 // two kinds; "" selects both.
 func (s *Store) List(ctx context.Context, owner, source string) (list []Skill, err error) {
@@ -250,9 +255,9 @@ func (s *Store) List(ctx context.Context, owner, source string) (list []Skill, e
 			return nil, err
 		}
 	}
-	if s.shelf != nil && (source == "" || source == Provided) {
-		for _, v := range s.shelf.list(ctx) {
-			list = append(list, v.skill())
+	if s.provided != nil && (source == "" || source == Provided) {
+		for _, p := range s.provided.List(ctx) {
+			list = append(list, providedSkill(p))
 		}
 	}
 	return list, nil
@@ -281,12 +286,12 @@ func (s *Store) own(owner string) (list []Skill, err error) {
 
 // Versions returns all versions of a skill, newest first.
 func (s *Store) Versions(ctx context.Context, owner, id string) (list []Version, err error) {
-	if s.shelf != nil && !strings.HasPrefix(id, SkillPrefix) {
-		v, err := s.shelf.find(ctx, id)
+	if s.isProvided(id) {
+		p, err := s.provided.Find(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		return []Version{v}, nil
+		return []Version{providedSkill(p).Latest}, nil
 	}
 	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
 		r, err := find(tx, owner, id)
@@ -323,28 +328,15 @@ func (v Version) is(name string) bool {
 
 func (r versionRecord) is(name string) bool { return Version{ID: r.ID, Number: r.Number}.is(name) }
 
-// longestShown limits the text of a request that an error repeats.
-const longestShown = 100
-
-func shown(text string) string {
-	if len(text) > longestShown {
-		return text[:longestShown] + "…"
-	}
-	return text
-}
-
-func noSkill(id string) error {
-	return proto.Errorf(proto.NotFound, "", shown(id), "Skill %q not found; GET /v1/skills lists those that there are.",
-		shown(id))
-}
-
 func noVersion(skill, version string) error {
-	return proto.Errorf(proto.NotFound, "", shown(version), "Skill %q has no version %q; use \"latest\", or one of "+
-		"those that GET /v1/skills/%s/versions lists.", shown(skill), shown(version), shown(skill))
+	return proto.Errorf(proto.NotFound, "", shown(version), "Skill %q has no version %q; use \"latest\", or a version "+
+		"that GET /v1/skills/%s/versions lists.", shown(skill), shown(version), shown(skill))
 }
 
-// provided returns the error for changing a provided skill.
-func provided(id string) error {
+func shown(text string) string { return content.Shown(text) }
+
+// errProvided returns the error for changing a provided skill.
+func errProvided(id string) error {
 	return proto.Errorf(proto.PermissionDenied, "", shown(id), "Skill %q is provided by the daemon and cannot be "+
 		"changed; upload one of your own.", shown(id))
 }

@@ -9,7 +9,7 @@ import (
 	"berth/tools/approval"
 )
 
-// Approve starts a parked run and returns its record; the run goes on in the background. An approval counts for that
+// Approve starts a run that waits for approval and returns its record; the run goes on in the background. An approval counts for that
 // one run. A second or late decision gets a conflict.
 func (c *Store) Approve(ctx context.Context, owner, id string) (Run, error) {
 	rec, err := c.findRun(owner, id)
@@ -21,8 +21,8 @@ func (c *Store) Approve(ctx context.Context, owner, id string) (Run, error) {
 	}
 	r, v, err := c.find(owner, rec.ToolID, rec.Version)
 	if err != nil {
-		return Run{}, proto.Errorf(proto.Conflict, "", id, "version %d of tool %s is gone, so run %s cannot begin "+
-			"any more; refuse it", rec.Version, rec.Tool, id)
+		return Run{}, proto.Errorf(proto.Conflict, "", id, "version %d of tool %s was deleted, so run %s "+
+			"cannot start any more; refuse it", rec.Version, rec.Tool, id)
 	}
 	if err := c.checkContainer(r, v.Configuration, rec.Container); err != nil {
 		return Run{}, err
@@ -31,7 +31,7 @@ func (c *Store) Approve(ctx context.Context, owner, id string) (Run, error) {
 	if err != nil {
 		return Run{}, err
 	}
-	input, err := c.reveal(rec)
+	input, err := c.originalInput(rec)
 	if err != nil {
 		return Run{}, err
 	}
@@ -42,7 +42,7 @@ func (c *Store) Approve(ctx context.Context, owner, id string) (Run, error) {
 	return rec.Run, nil
 }
 
-// Refuse ends a parked run before it starts.
+// Refuse ends a run that waits for approval before it starts.
 func (c *Store) Refuse(ctx context.Context, owner, id string, why Refusal) (Run, error) {
 	if err := approval.CheckReason(why.Reason); err != nil {
 		return Run{}, err
@@ -51,7 +51,7 @@ func (c *Store) Refuse(ctx context.Context, owner, id string, why Refusal) (Run,
 	return rec.Run, err
 }
 
-// decide moves a parked run to another state, once.
+// decide moves a run that waits for approval to another state, once.
 func (c *Store) decide(ctx context.Context, owner, id string, to proto.ToolRunState, reason string) (
 	rec runRecord, err error) {
 	now := c.cfg.Now()
@@ -73,13 +73,12 @@ func (c *Store) decide(ctx context.Context, owner, id string, to proto.ToolRunSt
 
 // settle writes a decision.
 func (r *runRecord) settle(tx *ledger.Tx, to proto.ToolRunState, d Decision) error {
-	r.State, r.Decision = to, &d
+	r.State, r.Decision, r.Kept = to, &d, ""
 	if to == proto.RunRunning {
-		r.StartedAt, r.Kept = &d.At, ""
+		r.StartedAt = &d.At
 	} else {
 		r.EndedAt = &d.At
-		r.Kept = ""
-		r.Error = &RunError{Type: string(to), Message: fmt.Sprintf("the run was %s before it began", to)}
+		r.Error = &RunError{Type: string(to), Message: fmt.Sprintf("the run was %s before it started", to)}
 	}
 	return r.put(tx)
 }
@@ -89,7 +88,7 @@ func (r runRecord) approval() approval.Request {
 	a := approval.Request{Kind: "run", ID: r.ID, State: string(r.State), Parked: r.State == proto.RunParked,
 		ExpiresAt: r.ExpiresAt, Decision: r.Decision}
 	if a.Parked {
-		a.TooLate = fmt.Sprintf("waited for approval until %s, and that time is over; run the tool again",
+		a.TooLate = fmt.Sprintf("waited for approval until %s, which has passed; run the tool again",
 			r.ExpiresAt.Format("2006-01-02 15:04:05 MST"))
 	}
 	return a

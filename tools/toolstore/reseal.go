@@ -7,8 +7,8 @@ import (
 	"berth/state/ledger"
 )
 
-// Reseal seals the environments of all versions, and the sealed inputs of parked runs, with a new key; see
-// vault.Rotate. None of them is cached in memory, so a daemon may have the ledger open, but need not.
+// Reseal seals the environments of all versions, and the inputs of runs that wait for approval, with a new key; see
+// vault.Rotate. A daemon may have the ledger open, since it caches none of them.
 func Reseal(db *ledger.DB, reseal func(name, sealed string) (string, error)) (changed, closed int, err error) {
 	err = db.Update(func(tx *ledger.Tx) error {
 		changed, closed = 0, 0
@@ -38,7 +38,7 @@ func Reseal(db *ledger.DB, reseal func(name, sealed string) (string, error)) (ch
 			tool, _, _ := strings.Cut(key, "/")
 			err = errors.Join(err, again(tool, &v.Sealed, func() error { return tx.Put(bucketVersions, key, v) }))
 		}
-		return errors.Join(err, eachLive(tx, "", func(rec runRecord) error {
+		return errors.Join(err, runs.EachLive(tx, "", func(rec runRecord) error {
 			return again(rec.ID, &rec.Kept, func() error { return rec.put(tx) })
 		}))
 	})

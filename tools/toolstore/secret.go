@@ -1,15 +1,16 @@
 package toolstore
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"berth/code"
 	"berth/proto"
 	"berth/session/secrets"
+	"berth/tools/toolstore/field"
 )
 
 // seal seals a tool's environment for the ledger, under the tool's ID.
@@ -78,19 +79,44 @@ func CheckProviderKey(name, key string) error {
 		return fmt.Errorf("write NAME=KEY with one of %s", strings.Join(providers, ", "))
 	}
 	if len(key) < secrets.MinSecret {
-		return fmt.Errorf("%s is no key", name)
+		return fmt.Errorf("the value of %s is no key; a key has at least %d bytes", name, secrets.MinSecret)
 	}
 	return nil
 }
 
-// hideSecrets replaces a run's secrets in its record.
-func hideSecrets(r *Run, values map[string]string) {
+// hideInput hides secrets in a run before it is recorded. A run that waits for approval also keeps its original input,
+// sealed.
+func (c *Store) hideInput(rec *runRecord, env map[string]string) (err error) {
+	input := rec.Input
+	rec.hideSecrets(env)
+	if rec.State == proto.RunParked && !bytes.Equal(input, rec.Input) {
+		rec.Kept, err = c.cfg.Vault.Seal(rec.ID, input)
+	}
+	return err
+}
+
+// originalInput returns the input of a run that waited for approval.
+func (c *Store) originalInput(rec runRecord) ([]byte, error) {
+	if rec.Kept == "" {
+		return rec.Input, nil
+	}
+	return c.cfg.Vault.Unseal(rec.ID, rec.Kept)
+}
+
+// hideSecrets hides the secrets of an environment in a run.
+func (r *runRecord) hideSecrets(env map[string]string) {
+	values, _ := split(env)
 	hide := secrets.Hider(values)
 	if hide == nil {
 		return
 	}
-	r.Input, r.Output = hideIn(r.Input, hide), hideIn(r.Output, hide)
-	r.Logs.Stdout, r.Logs.Stderr = hideLines(r.Logs.Stdout, hide), hideLines(r.Logs.Stderr, hide)
+	r.Input, r.Output = hideInJSON(r.Input, hide), hideInJSON(r.Output, hide)
+	for _, list := range []*[]string{&r.Logs.Stdout, &r.Logs.Stderr} {
+		text := strings.Join(*list, "") // a secret may span several lines
+		if hidden := hide(text); hidden != text {
+			*list = proto.LogLines(hidden)
+		}
+	}
 	for i, note := range r.Notes {
 		r.Notes[i] = hide(note)
 	}
@@ -99,32 +125,21 @@ func hideSecrets(r *Run, values map[string]string) {
 	}
 }
 
-// hideLines hides secrets in lines taken together: a secret may span several.
-func hideLines(lines []string, hide func(string) string) []string {
-	text := strings.Join(lines, "")
-	if hidden := hide(text); hidden != text {
-		return code.Lines(hidden)
-	}
-	return lines
-}
-
-// hideIn hides secrets in the texts of a JSON value. The result is JSON.
-func hideIn(raw json.RawMessage, hide func(string) string) json.RawMessage {
+// hideInJSON hides secrets in the texts of a JSON value. The result is JSON.
+func hideInJSON(raw json.RawMessage, hide func(string) string) json.RawMessage {
 	if len(raw) == 0 {
 		return raw
 	}
-	v, err := parse("value", raw)
-	if err == nil {
-		raw, err = encode(mapStrings(v, hide))
-	}
-	if err != nil { // cannot fail: encode wrote it, or parse read it
+	raw, err := field.MapStrings(raw, hide)
+	if err != nil { // cannot fail: this package has written or checked the value
 		return json.RawMessage("null")
 	}
 	// a secret that is a number, or spans several values
-	if n := hide(string(raw)); n != string(raw) && json.Valid([]byte(n)) {
+	switch n := hide(string(raw)); {
+	case n == string(raw):
+		return raw
+	case json.Valid([]byte(n)):
 		return json.RawMessage(n)
-	} else if n != string(raw) {
-		return json.RawMessage(`"[redacted]"`)
 	}
-	return raw
+	return json.RawMessage(`"[redacted]"`)
 }

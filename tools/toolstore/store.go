@@ -11,12 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"berth/code"
 	"berth/proto"
 	"berth/session"
 	"berth/session/secrets"
 	"berth/state/ledger"
 	"berth/tools/approval"
+	"berth/tools/toolstore/program"
 )
 
 // The ledger's buckets that this package owns.
@@ -35,17 +35,27 @@ const (
 	maxVersions = 100  // of one tool: the newest
 )
 
+// checkTimeout bounds the check of a tool's code, in seconds.
+const checkTimeout = 20
+
 // Config is what Open needs. Ledger, Sessions, Code and Vault must be set.
 type Config struct {
 	Ledger       *ledger.DB
 	Sessions     *session.Sessions
-	Code         *code.Runner
+	Code         Runner
 	Vault        secrets.Vault
 	NetworkMax   proto.NetworkMode // the widest network that the daemon gives to containers; "" is none
 	ProviderKeys map[string]string // environment of every tool; its own variables override it; see CheckProviderKey
 	ParkTime     time.Duration     // how long a run waits for approval; 0 is 24 hours
 	Log          *slog.Logger      // nil: slog.Default
 	Now          func() time.Time  // nil: time.Now
+}
+
+// A Runner runs programs in interpreters, each in a container of its own or in the one that the program names.
+// *code.Runner is one.
+type Runner interface {
+	Once(ctx context.Context, owner string, p proto.Program, each func(proto.Progress) error,
+		answer func(proto.Outcome) error) error
 }
 
 // A Store holds all tools of a daemon, and their runs.
@@ -84,13 +94,10 @@ type versionRecord struct {
 
 // Open opens the stored tools. Runs that an earlier daemon left running are lost.
 func Open(cfg Config) (*Store, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.Default()
-	}
+	cfg.Log, cfg.ParkTime = cmp.Or(cfg.Log, slog.Default()), cmp.Or(cfg.ParkTime, 24*time.Hour)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	cfg.ParkTime = cmp.Or(cfg.ParkTime, 24*time.Hour)
 	c := &Store{cfg: cfg, changed: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, c.loseRuns()
@@ -111,39 +118,49 @@ func (c *Store) Create(ctx context.Context, owner string, req NewTool) (Tool, er
 	if err := req.check(); err != nil {
 		return Tool{}, err
 	}
-	note, err := c.compile(ctx, owner, req)
+	note, err := c.checkCode(ctx, owner, req)
 	if err != nil {
 		return Tool{}, err
 	}
-	now := c.cfg.Now()
-	r := toolRecord{ID: proto.NewID(toolPrefix), Owner: owner, Name: req.Name, Version: 1,
-		Created: now}
-	v, err := c.version(ctx, r, req)
+	r := toolRecord{ID: proto.NewID(toolPrefix), Owner: owner, Name: req.Name, Version: 1, Created: c.cfg.Now()}
+	v, err := c.newVersion(ctx, r, req)
 	if err != nil {
 		return Tool{}, err
 	}
 	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
-		if err := free(tx, owner, req.Name); err != nil {
+		if err := checkNewName(tx, owner, req.Name); err != nil {
 			return err
 		}
-		if err := v.named(); err != nil {
+		if err := v.checkHostNames(); err != nil {
 			return err
 		}
 		return putAll(tx, r, v)
 	})
-	return noted(r.info(v), note), err
+	return r.info(v, note...), err
 }
 
-// noted returns a tool with a note, if there is one.
-func noted(t Tool, note string) Tool {
-	if note != "" {
-		t.Notes = append(t.Notes, note)
+// checkCode has an interpreter check a tool's code without running it. If no interpreter is available, the tool is
+// stored all the same, with a note.
+func (c *Store) checkCode(ctx context.Context, owner string, t NewTool) (note []string, err error) {
+	var out proto.Outcome
+	req := proto.Program{Code: program.Source(t.Name, t.Configuration.Code, nil, true),
+		Shown: "checking tool " + t.Name, TimeoutSeconds: checkTimeout}
+	err = c.cfg.Code.Once(ctx, owner, req, nil, func(o proto.Outcome) error { out = o; return nil })
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
-	return t
+	if err != nil {
+		return []string{"the code was not checked, since no container was available: " + proto.AsError(err).Message}, nil
+	}
+	text, err := program.Checked(out)
+	if text != "" {
+		note = []string{text}
+	}
+	return note, err
 }
 
-// version makes the record of req as r's newest version.
-func (c *Store) version(ctx context.Context, r toolRecord, req NewTool) (versionRecord, error) {
+// newVersion makes the record of req as r's newest version.
+func (c *Store) newVersion(ctx context.Context, r toolRecord, req NewTool) (versionRecord, error) {
 	v := versionRecord{Version: r.Version, Description: req.Description, Configuration: req.Configuration,
 		ApprovalAction: req.ApprovalAction, Created: c.cfg.Now(), By: proto.CallerOf(ctx).KeyID}
 	v.EnvNames = slices.Sorted(maps.Keys(req.Configuration.EnvVariables))
@@ -171,8 +188,8 @@ func (c *Store) checkHosts(cfg Configuration) error {
 	return err
 }
 
-// named fails if hosts are given for an unknown variable.
-func (v versionRecord) named() error {
+// checkHostNames fails if hosts are given for an unknown variable.
+func (v versionRecord) checkHostNames() error {
 	for _, name := range slices.Sorted(maps.Keys(v.Configuration.EnvHosts)) {
 		if !slices.Contains(v.EnvNames, name) {
 			return invalid("configuration.env_hosts."+name, "configuration.env_hosts: there is no %.80q among "+
@@ -182,28 +199,27 @@ func (v versionRecord) named() error {
 	return nil
 }
 
-// free fails if a name is taken, or if the owner has too many tools.
-func free(tx *ledger.Tx, owner, name string) error {
+// checkNewName fails if a name is taken, or if the owner has too many tools.
+func checkNewName(tx *ledger.Tx, owner, name string) error {
 	var id string
 	taken, err := tx.Get(bucketNames, owner+"/"+name, &id)
 	if err != nil {
 		return err
 	}
 	if taken {
-		return proto.Errorf(proto.AlreadyExists, "", name, "there is a tool of the name %s already; change it, "+
-			"which makes a new version, or choose another name", name)
+		return proto.Errorf(proto.AlreadyExists, "", name, "a tool named %s exists already; change it, which "+
+			"makes a new version, or choose another name", name)
 	}
 	n := 0
 	if err := tx.Scan(bucketNames, owner+"/", func(string, []byte) (bool, error) {
 		n++
-		return true,
-			nil
+		return true, nil
 	}); err != nil {
 		return err
 	}
 	if n >= maxTools {
-		return proto.Errorf(proto.QuotaExceeded, "", name,
-			"there are %d tools, which is the limit of one owner; delete one", n)
+		return proto.Errorf(proto.QuotaExceeded, "", name, "there are %d tools, which is the limit of one owner; "+
+			"delete one", n)
 	}
 	return nil
 }
@@ -234,18 +250,18 @@ func (c *Store) Change(ctx context.Context, owner, name string, req ChangeTool) 
 	if err != nil {
 		return Tool{}, err
 	}
-	note := ""
+	var note []string
 	if req.Configuration != nil {
-		if note, err = c.compile(ctx, owner, next); err != nil {
+		if note, err = c.checkCode(ctx, owner, next); err != nil {
 			return Tool{}, err
 		}
 	}
-	made, err := c.version(ctx, r, next)
+	made, err := c.newVersion(ctx, r, next)
 	if err != nil {
 		return Tool{}, err
 	}
 	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error { return c.supersede(tx, owner, req, &r, &made) })
-	return noted(r.info(made), note), err
+	return r.info(made, note...), err
 }
 
 // supersede writes a version over the current one. What the request leaves out comes from the version that is current
@@ -267,7 +283,7 @@ func (c *Store) supersede(tx *ledger.Tx, owner string, req ChangeTool, r *toolRe
 	if req.Configuration == nil || req.Configuration.EnvVariables == nil {
 		made.EnvNames, made.Sealed = v.EnvNames, v.Sealed
 	}
-	if err := made.named(); err != nil {
+	if err := made.checkHostNames(); err != nil {
 		return err
 	}
 	now.Version++
@@ -304,8 +320,8 @@ func find(tx *ledger.Tx, owner, name string, version int64) (r toolRecord, v ver
 	}
 	known, err = tx.Get(bucketVersions, versionKey(r.ID, cmp.Or(version, r.Version)), &v)
 	if err == nil && !known {
-		err = proto.Errorf(proto.NotFound, "", "version", "tool %s has no version %d; its versions are listed with "+
-			"it, the newest %d are kept", r.Name, version, maxVersions)
+		err = proto.Errorf(proto.NotFound, "", "version", "tool %s has no version %d; the tool lists its "+
+			"versions, of which the newest %d are kept", r.Name, version, maxVersions)
 	}
 	return r, v, err
 }
@@ -313,10 +329,7 @@ func find(tx *ledger.Tx, owner, name string, version int64) (r toolRecord, v ver
 // Get describes a tool by its name or ID. Version 0 is the current one.
 func (c *Store) Get(owner, name string, version int64) (Tool, error) {
 	r, v, err := c.find(owner, name, version)
-	if err != nil {
-		return Tool{}, err
-	}
-	return r.info(v), nil
+	return r.info(v), err
 }
 
 // List describes an owner's tools, sorted by name.
@@ -355,7 +368,7 @@ func (c *Store) Versions(owner, name string) (list []Tool, err error) {
 	return list, err
 }
 
-// Delete removes a tool with its versions. Its runs stay; parked runs are refused.
+// Delete removes a tool with its versions. Its runs stay; those that wait for approval are refused.
 func (c *Store) Delete(ctx context.Context, owner, name string) (id string, err error) {
 	r, _, err := c.find(owner, name, 0)
 	if err != nil {
@@ -374,7 +387,7 @@ func (c *Store) Delete(ctx context.Context, owner, name string) (id string, err 
 		if err := tx.DeletePrefix(bucketVersions, r.ID+"/"); err != nil {
 			return err
 		}
-		return eachLive(tx, owner, func(run runRecord) error {
+		return runs.EachLive(tx, owner, func(run runRecord) error {
 			if run.ToolID != r.ID || run.State != proto.RunParked {
 				return nil
 			}

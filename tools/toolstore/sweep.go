@@ -2,6 +2,7 @@ package toolstore
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -17,7 +18,7 @@ const (
 	maxRunAge   = 30 * 24 * time.Hour
 )
 
-var keep = approval.Limits{Count: maxRuns, Bytes: maxRunBytes}
+var limits = approval.Limits{Count: maxRuns, Bytes: maxRunBytes}
 
 // Swept is what one Sweep did.
 type Swept struct {
@@ -27,37 +28,13 @@ type Swept struct {
 
 // Counts are the counts by the names that log and metrics have for them.
 func (w Swept) Counts() map[string]int {
-	return map[string]int{
-		"expired":   w.Expired,
-		"forgotten": w.Forgotten,
-	}
-}
-
-// eachLive calls fn with the parked and running runs of an owner; "" stands for all owners.
-func eachLive(tx *ledger.Tx, owner string, fn func(runRecord) error) error {
-	live := map[string]string{}
-	if err := ledger.Each(tx, bucketLive, "", func(id, whose string) { live[id] = whose }); err != nil {
-		return err
-	}
-	for id, whose := range live {
-		if owner != "" && whose != owner {
-			continue
-		}
-		var rec runRecord
-		if known, err := tx.Get(bucketRuns, whose+"/"+id, &rec); err != nil || !known {
-			return err
-		}
-		if err := fn(rec); err != nil {
-			return err
-		}
-	}
-	return nil
+	return map[string]int{"expired": w.Expired, "forgotten": w.Forgotten}
 }
 
 // loseRuns marks runs that an earlier daemon left running as lost.
 func (c *Store) loseRuns() error {
 	return c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
-		return eachLive(tx, "", func(rec runRecord) error {
+		return runs.EachLive(tx, "", func(rec runRecord) error {
 			if rec.State != proto.RunRunning {
 				return nil
 			}
@@ -79,14 +56,14 @@ func (c *Store) expire() (n int, err error) {
 	late := func(rec runRecord) bool { return rec.approval().Late(now) }
 	any := false
 	err = c.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		return eachLive(tx, "", func(rec runRecord) error { any = any || late(rec); return nil })
+		return runs.EachLive(tx, "", func(rec runRecord) error { any = any || late(rec); return nil })
 	})
 	if err != nil || !any {
 		return 0, err
 	}
 	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
 		n = 0
-		return eachLive(tx, "", func(rec runRecord) error {
+		return runs.EachLive(tx, "", func(rec runRecord) error {
 			if !late(rec) {
 				return nil
 			}
@@ -117,15 +94,27 @@ func (c *Store) prune(now time.Time) (n int, err error) {
 			}
 			return true, nil
 		})
-		for _, runs := range byOwner {
-			surplus = append(surplus, approval.Surplus(keep, runs)...)
+		for _, list := range byOwner {
+			surplus = append(surplus, approval.Surplus(limits, list)...)
 		}
 		return err
 	})
 	if err != nil || len(surplus) == 0 {
 		return 0, err
 	}
-	return len(surplus), c.cfg.Ledger.Update(func(tx *ledger.Tx) error { return forget(tx, surplus) })
+	return len(surplus), c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		for _, key := range surplus {
+			var rec runRecord
+			known, err := tx.Get(bucketRuns, key, &rec)
+			if err == nil && known && rec.Key != "" {
+				err = tx.Delete(bucketKeys, rec.retryKey())
+			}
+			if err := errors.Join(err, tx.Delete(bucketRuns, key)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // oldest is an ID that precedes those of all runs made from t on: IDs begin with their time in milliseconds.
@@ -136,23 +125,4 @@ func oldest(t time.Time) string {
 		bits[i] = byte(ms >> (40 - 8*i))
 	}
 	return proto.ID(runPrefix, bits)
-}
-
-func forget(tx *ledger.Tx, keys []string) error {
-	for _, key := range keys {
-		var rec runRecord
-		known, err := tx.Get(bucketRuns, key, &rec)
-		if err != nil || !known {
-			return err
-		}
-		if rec.Key != "" {
-			if err := tx.Delete(bucketKeys, rec.retryKey()); err != nil {
-				return err
-			}
-		}
-		if err := tx.Delete(bucketRuns, key); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -3,12 +3,13 @@ package toolstore
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"berth/proto"
+	"berth/tools/toolstore/field"
 )
 
 // Bounds of a tool.
@@ -16,21 +17,26 @@ const (
 	MaxCode  = 96 << 10 // bytes of its code
 	MaxInput = 96 << 10 // bytes of a run's input, as JSON
 
-	maxToolName   = 64 // bytes
-	maxEnv        = 64 // variables
-	maxEnvName    = 128
-	maxEnvValue   = 32 << 10 // bytes
-	maxTimeout    = 3600.0   // seconds
-	leastTimeout  = 0.1
-	usualTimeout  = 30.0
-	toolPrefix    = "tool_"
-	runPrefix     = "run_"
-	kindOfTool    = "code_runner"
-	kindOfConfig  = "CodeRunner"
-	pythonRuntime = "python"
+	maxEnv         = 64       // variables
+	maxEnvValue    = 32 << 10 // bytes
+	maxTimeout     = 3600.0   // seconds
+	leastTimeout   = 0.1
+	usualTimeout   = 30.0
+	maxDescription = field.MaxDescription // bytes
+	toolPrefix     = "tool_"
+	runPrefix      = "run_"
+	kindOfTool     = "code_runner"
+	kindOfConfig   = "CodeRunner"
+	pythonRuntime  = "python"
 )
 
-// ApprovalReview is the approval action that parks each run until a person decides.
+// The forms of names. A name of a tool must not look like the ID of one.
+var (
+	toolName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+	envName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+)
+
+// ApprovalReview is the approval action that makes each run wait until a person decides.
 const ApprovalReview = "review"
 
 // A NewTool is a tool to be stored.
@@ -58,23 +64,21 @@ type ChangeTool struct {
 func (t *NewTool) check() error {
 	switch {
 	case !validToolName(t.Name):
-		return invalid(
-			"name", "name: %.80q is not a valid tool name; use 1 to %d letters, digits, '_' and '-', beginning "+
-				"with a letter, and not the form of a tool's ID", t.Name, maxToolName)
+		return invalid("name", "name: %.80q is not a valid tool name; use 1 to 64 letters, digits, '_' and '-', "+
+			"beginning with a letter, and not the form of a tool's ID", t.Name)
 	case len(t.Description) > maxDescription || !utf8.ValidString(t.Description):
 		return invalid("description", "description must be text of at most %d bytes", maxDescription)
 	case t.ToolType != kindOfTool:
 		return invalid("tool_type", "tool_type: %.40q is not known; write %q", t.ToolType, kindOfTool)
 	case t.ApprovalAction != "" && t.ApprovalAction != ApprovalReview:
 		return invalid("approval_action", "approval_action: %.40q is not known; write %q, or leave it out for runs "+
-			"that nobody has to approve", t.ApprovalAction, ApprovalReview)
+			"without approval", t.ApprovalAction, ApprovalReview)
 	}
 	return checkConfiguration(&t.Configuration)
 }
 
 func validToolName(name string) bool {
-	return validName(name, "_-", maxToolName) && (name[0] > '9') && name[0] != '_' && name[0] != '-' &&
-		!proto.ValidID(toolPrefix, name)
+	return toolName.MatchString(name) && !proto.ValidID(toolPrefix, name)
 }
 
 func checkConfiguration(c *Configuration) error {
@@ -83,7 +87,7 @@ func checkConfiguration(c *Configuration) error {
 	}
 	switch {
 	case c.Type != kindOfConfig:
-		return invalid("configuration.type", "configuration.type: %.40q is not known; write %q, in just that case",
+		return invalid("configuration.type", "configuration.type: %.40q is not known; write %q, in exactly this case",
 			c.Type, kindOfConfig)
 	case c.Runtime != pythonRuntime:
 		return invalid("configuration.runtime", "configuration.runtime: %.40q is not known; tools are written in %q",
@@ -99,15 +103,15 @@ func checkConfiguration(c *Configuration) error {
 		return invalid("configuration.timeout_seconds", "configuration.timeout_seconds must be from %v to %v",
 			leastTimeout, maxTimeout)
 	}
-	if err := checkSchema("configuration.input_schema", c.InputSchema); err != nil {
+	if err := field.Check("configuration.input_schema", c.InputSchema); err != nil {
 		return err
 	}
-	if err := checkSchema("configuration.output_schema", c.OutputSchema); err != nil {
+	if err := field.Check("configuration.output_schema", c.OutputSchema); err != nil {
 		return err
 	}
 	if len(c.EnvHosts) > 0 && !c.AllowNetwork {
-		return invalid("configuration.env_hosts", "configuration.env_hosts goes with allow_network: without it the "+
-			"tool reaches no host")
+		return invalid("configuration.env_hosts", "configuration.env_hosts needs allow_network: without it the tool "+
+			"reaches no host")
 	}
 	return checkEnv(c.EnvVariables)
 }
@@ -120,11 +124,9 @@ func checkEnv(env map[string]string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		switch value := env[name]; {
-		case !validName(name, "_", maxEnvName) || name[0] <= '9':
-			return invalid(
-				at, "%s: %.80q is not a valid variable name; use letters, digits and '_', not beginning with a digit",
-				at,
-				name)
+		case !envName.MatchString(name):
+			return invalid(at, "%s: %.80q is not a valid variable name; use letters, digits and '_', not beginning "+
+				"with a digit", at, name)
 		case len(value) > maxEnvValue || strings.ContainsRune(value, 0) || !utf8.ValidString(value):
 			return invalid(at+"."+name, "%s.%s must be text of at most %d bytes without NUL", at, name, maxEnvValue)
 		}
@@ -138,9 +140,8 @@ func (c ChangeTool) on(r toolRecord, v versionRecord) (NewTool, error) {
 		ApprovalAction: v.ApprovalAction}
 	switch {
 	case c.Name != nil && *c.Name != r.Name:
-		return next,
-			invalid("name", "name: a tool keeps its name, which here is %s; make another tool, or leave name out",
-				r.Name)
+		return next, invalid("name", "name: a tool keeps its name, which here is %s; create another tool, or leave "+
+			"name out", r.Name)
 	case c.ToolType != nil && *c.ToolType != kindOfTool:
 		return next, invalid("tool_type", "tool_type: %.40q is not known; write %q", *c.ToolType, kindOfTool)
 	case c == ChangeTool{Name: c.Name, ToolType: c.ToolType}:
@@ -158,8 +159,8 @@ func (c ChangeTool) on(r toolRecord, v versionRecord) (NewTool, error) {
 	return next, next.check()
 }
 
-// info is a version in its public form.
-func (r toolRecord) info(v versionRecord) Tool {
+// info is a version in its public form, with notes.
+func (r toolRecord) info(v versionRecord, notes ...string) Tool {
 	c := v.Configuration
 	c.EnvVariables = nil
 	names := v.EnvNames
@@ -168,19 +169,18 @@ func (r toolRecord) info(v versionRecord) Tool {
 	}
 	return Tool{
 		ID: r.ID, Name: r.Name, Description: v.Description, ToolType: kindOfTool, Configuration: c,
-		ApprovalAction:   v.ApprovalAction,
-		EnvVariableNames: names, Version: v.Version, CreatedAt: proto.At(r.Created), UpdatedAt: proto.At(v.Created),
+		ApprovalAction: v.ApprovalAction, EnvVariableNames: names, Version: v.Version,
+		CreatedAt: proto.At(r.Created), UpdatedAt: proto.At(v.Created), Notes: notes,
 	}
 }
 
-// printable is a caller's text in a form that fits a message.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, s)
+func versionKey(tool string, n int64) string { return fmt.Sprintf("%s/%09d", tool, n) }
+
+func invalid(item, format string, args ...any) error {
+	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
 }
 
-func versionKey(tool string, n int64) string { return fmt.Sprintf("%s/%09d", tool, n) }
+func notFound(what, name string) error {
+	return proto.Errorf(proto.NotFound, "", proto.Shorten(name, 80), "%s %.80q does not exist; list the %ss to see "+
+		"which do", what, name, what)
+}

@@ -1,9 +1,11 @@
-package bridge
+package codeapi
 
 import (
+	"errors"
 	"fmt"
 	"slices"
-	"unicode/utf8"
+
+	"berth/proto"
 )
 
 // Types of failures, named as the exceptions that code gets.
@@ -18,20 +20,18 @@ const (
 var failureTypes = []string{PermissionError, NameError, ValueError, TimeoutError, RuntimeError}
 
 // A Failure is what code gets instead of a result: the type of an exception, and its message.
-type Failure struct {
-	Type    string `json:"type"`
-	Message string `json:"message"`
-}
+type Failure = proto.CallError
 
 // maxMessage bounds a failure's message, in bytes.
 const maxMessage = 8 << 10
 
-func fail(kind, format string, args ...any) *Failure {
-	return (&Failure{kind, fmt.Sprintf(format, args...)}).bounded()
+// Fail makes a failure.
+func Fail(kind, format string, args ...any) *Failure {
+	return Bounded(&Failure{Type: kind, Message: fmt.Sprintf(format, args...)})
 }
 
-// bounded is the failure in the size that code may get, whatever its origin.
-func (f *Failure) bounded() *Failure {
+// Bounded is the failure in the size that code may get, whatever its origin.
+func Bounded(f *Failure) *Failure {
 	out := *f
 	if !slices.Contains(failureTypes, out.Type) {
 		out.Type = RuntimeError
@@ -39,22 +39,20 @@ func (f *Failure) bounded() *Failure {
 	if out.Message == "" {
 		out.Message = "the tool failed and did not say why"
 	}
-	out.Message = cut(out.Message, maxMessage)
+	out.Message = proto.Shorten(out.Message, maxMessage)
 	return &out
 }
 
-// cut shortens a text to at most that many bytes of whole characters.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most] + "…"
-}
+type failureError struct{ *Failure }
 
-// late is the failure of a call that got no answer in time.
-func late(name string, seconds float64) *Failure {
-	return fail(TimeoutError, "Calling tool ['%s'] timed out (no response after %gs).", name, seconds)
+func (e failureError) Error() string { return e.Message }
+
+// AsError returns a failure in the form of an error.
+func AsError(f *Failure) error { return failureError{f} }
+
+// FailureOf returns the failure that an error carries, or nil.
+func FailureOf(err error) *Failure {
+	var e failureError
+	errors.As(err, &e)
+	return e.Failure
 }

@@ -1,4 +1,4 @@
-package toolstore
+package field
 
 import (
 	"bytes"
@@ -19,19 +19,22 @@ import (
 // much deeper.
 const maxDepth = 64
 
-// checkInput takes the fields of the schema out of an input and checks them. Other fields are dropped, and named in
-// dropped.
-func checkInput(schema []Field, raw []byte) (input map[string]any, dropped []string, err error) {
+// Input takes the fields of a list out of an input and checks them. Other fields are dropped, and named in dropped.
+func Input(schema []proto.ToolField, raw []byte) (input map[string]any, dropped []string, err error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte("{}")
 	}
-	given, err := parseObject("input", raw)
+	v, err := parse("input", raw)
 	if err != nil {
 		return nil, nil, err
 	}
+	given, ok := v.(map[string]any)
+	if !ok {
+		return nil, nil, invalid("input", "input must be an object, not %s", kindOf(v))
+	}
 	input, err = checkFields("input", schema, given)
 	for name := range given {
-		if !slices.ContainsFunc(schema, func(f Field) bool { return f.Name == name }) {
+		if !slices.ContainsFunc(schema, func(f proto.ToolField) bool { return f.Name == name }) {
 			dropped = append(dropped, name)
 		}
 	}
@@ -39,8 +42,8 @@ func checkInput(schema []Field, raw []byte) (input map[string]any, dropped []str
 	return input, dropped, err
 }
 
-// checkOutput checks the output of a tool. A nil schema allows everything; fields outside the schema stay.
-func checkOutput(schema []Field, raw []byte) error {
+// Output checks the output of a tool. A nil list allows everything; fields outside the list stay.
+func Output(schema []proto.ToolField, raw []byte) error {
 	v, err := parse("output", raw)
 	if err != nil || schema == nil {
 		return err
@@ -54,8 +57,8 @@ func checkOutput(schema []Field, raw []byte) error {
 	return err
 }
 
-// checkFields returns the fields of an object that the schema has. Null counts as absent.
-func checkFields(path string, schema []Field, object map[string]any) (map[string]any, error) {
+// checkFields returns the fields of an object that the list has. Null counts as absent.
+func checkFields(path string, schema []proto.ToolField, object map[string]any) (map[string]any, error) {
 	out := map[string]any{}
 	for _, f := range schema {
 		at, v := path+"."+f.Name, object[f.Name]
@@ -65,28 +68,21 @@ func checkFields(path string, schema []Field, object map[string]any) (map[string
 			}
 			continue
 		}
-		v, err := fieldValue(f, at, v)
+		v, err := typed(at, f.FieldType, v)
 		if err != nil {
 			return nil, err
+		}
+		if f.ItemsType != "" {
+			items := v.([]any)
+			for i := range items {
+				if items[i], err = typed(fmt.Sprintf("%s.%d", at, i), f.ItemsType, items[i]); err != nil {
+					return nil, err
+				}
+			}
 		}
 		out[f.Name] = v
 	}
 	return out, nil
-}
-
-// fieldValue is v in the field's type.
-func fieldValue(f Field, at string, v any) (any, error) {
-	v, err := typed(at, f.FieldType, v)
-	if err != nil || f.ItemsType == "" {
-		return v, err
-	}
-	items := v.([]any)
-	for i := range items {
-		if items[i], err = typed(fmt.Sprintf("%s.%d", at, i), f.ItemsType, items[i]); err != nil {
-			return nil, err
-		}
-	}
-	return items, nil
 }
 
 // typed is v if it has the type. A whole number written as 2.0 or 2e3 becomes one without a fraction.
@@ -146,18 +142,6 @@ func kindOf(v any) string {
 	return "an object"
 }
 
-func parseObject(path string, raw []byte) (map[string]any, error) {
-	v, err := parse(path, raw)
-	if err != nil {
-		return nil, err
-	}
-	object, ok := v.(map[string]any)
-	if !ok {
-		return nil, invalid(path, "%s must be an object, not %s", path, kindOf(v))
-	}
-	return object, nil
-}
-
 // parse reads one JSON value and keeps numbers as written. It refuses duplicate names, text that is not UTF-8, and
 // numbers beyond the range of floating point: they would not arrive as they were sent.
 func parse(path string, raw []byte) (v any, err error) {
@@ -174,14 +158,14 @@ func parse(path string, raw []byte) (v any, err error) {
 
 // checkValue bounds the content of a value.
 func checkValue(at string, v any, depth int) error {
+	short := proto.Shorten(at, 200)
 	if depth > maxDepth {
-		return invalid(cut(at, 200), "%s is nested more than %d levels deep; send it flatter, or as a file",
-			cut(at, 200), maxDepth)
+		return invalid(short, "%s is nested more than %d levels deep; send it flatter, or as a file", short, maxDepth)
 	}
 	switch v := v.(type) {
 	case json.Number:
 		if f, err := v.Float64(); err != nil || math.IsInf(f, 0) {
-			return invalid(cut(at, 200), "%s: the number %.40s is too large; send it as a string", cut(at, 200), v)
+			return invalid(short, "%s: the number %.40s is too large; send it as a string", short, v)
 		}
 	case []any:
 		for i, item := range v {
@@ -199,8 +183,8 @@ func checkValue(at string, v any, depth int) error {
 	return nil
 }
 
-// encode writes a value as compact JSON.
-func encode(v any) (json.RawMessage, error) {
+// Encode writes a value as compact JSON.
+func Encode(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -210,15 +194,15 @@ func encode(v any) (json.RawMessage, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
-// cut shortens a text to at most that many bytes of whole characters.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
+// MapStrings applies fn to each text in a JSON value, names included.
+func MapStrings(raw json.RawMessage, fn func(string) string) (json.RawMessage, error) {
+	v, err := parse("value", raw)
+	if err != nil {
+		return nil, err
 	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	return Encode(mapStrings(v, fn))
 }
 
-// mapStrings applies fn to each text in a value, names included.
 func mapStrings(v any, fn func(string) string) any {
 	switch v := v.(type) {
 	case string:
@@ -235,8 +219,4 @@ func mapStrings(v any, fn func(string) string) any {
 		return out
 	}
 	return v
-}
-
-func notFound(what, name string) error {
-	return proto.Errorf(proto.NotFound, "", cut(name, 80), "%s %.80q does not exist; list those there are", what, name)
 }

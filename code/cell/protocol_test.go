@@ -1,4 +1,4 @@
-package code
+package cell
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ type log struct {
 
 func (l *log) printed(b []byte) { l.out = append(l.out, b...) }
 
-func (l *log) told(kind byte, data []byte) { l.all = append(l.all, string(kind)+string(data)) }
+func (l *log) reported(kind byte, data []byte) { l.all = append(l.all, string(kind)+string(data)) }
 
-// However a stream comes in pieces, what was printed and what was told is the same, and nothing of it is lost.
+// However a stream comes in pieces, the printed and the reported bytes are the same, and none are lost.
 func FuzzScanner(f *testing.F) {
 	const nonce = "0123456789abcdef0123456789abcdef"
 	mark := "\x1e" + nonce

@@ -1,10 +1,11 @@
-package bridge
+package provider
 
 import (
 	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"berth/proto"
@@ -14,12 +15,11 @@ import (
 
 // Bounds of what a container may be given.
 const (
-	MaxTools       = 128       // tools that a container's code may call, and that one provider session has
-	maxName        = 128       // bytes
-	maxDescription = 16 << 10  // bytes
-	maxCalls       = 100_000   // of one command
-	maxSeconds     = 3600      // of one call
-	maxHeaders     = 32        //
+	MaxTools       = 128      // tools that a container's code may call, and that one provider session has
+	MaxCalls       = 100_000  // of one command
+	maxDescription = 16 << 10 // bytes
+	maxSeconds     = 3600     // of one call
+	maxHeaders     = 32
 	maxHeaderBytes = 8 << 10   // of all headers together
 	maxURL         = 2048      // bytes
 	minSecret      = 16        // bytes
@@ -32,44 +32,9 @@ const (
 	defaultSeconds = 60
 )
 
-func invalid(item, format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
-}
-
-// checkName checks the name of a tool. A name has one spelling.
-func checkName(at, name string) error {
-	switch {
-	case name == proto.ReservedTool:
-		return invalid(at, "%s: %q is how code finds all tools, so no tool can have that name; choose another", at,
-			name)
-	case !validName(name):
-		return invalid(
-			at, "%s: %.80q is not a valid tool name; use 1 to %d letters, digits, '_', '-' and '.', beginning "+
-				"with a letter, a digit or '_'", at, name, maxName)
-	}
-	return nil
-}
-
-func validName(name string) bool {
-	for i, c := range []byte(name) {
-		alnum := c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == '_'
-		if !alnum && (i == 0 || c != '-' && c != '.') {
-			return false
-		}
-	}
-	return name != "" && len(name) <= maxName
-}
-
-func checkApproval(at, approval string) error {
-	switch approval {
-	case "", proto.ApprovalAllow, proto.ApprovalReview:
-		return nil
-	}
-	return invalid(at, "%s: %.40q is not known; use %q or %q", at, approval, proto.ApprovalAllow, proto.ApprovalReview)
-}
-
-// AllowList checks what a request asks for and normalizes it.
-func (b *Bridge) AllowList(asked proto.CodeTools) (proto.CodeTools, error) {
+// AllowList checks what a request asks for and normalizes it. reach reports whether the operator allows calls to a
+// host and port; nil: calls go to no server.
+func AllowList(asked proto.CodeTools, reach func(hostPort string) error) (proto.CodeTools, error) {
 	asked.MaxCalls, asked.TimeoutSeconds = cmp.Or(asked.MaxCalls, defaultCalls), cmp.Or(asked.TimeoutSeconds,
 		defaultSeconds)
 	asked.Provider.Type = cmp.Or(asked.Provider.Type, proto.ProviderClient)
@@ -77,13 +42,13 @@ func (b *Bridge) AllowList(asked proto.CodeTools) (proto.CodeTools, error) {
 		return asked, err
 	}
 	switch {
-	case asked.MaxCalls < 1 || asked.MaxCalls > maxCalls:
-		return asked, invalid("code_tools.max_calls", "code_tools.max_calls must be from 1 to %d", maxCalls)
+	case asked.MaxCalls < 1 || asked.MaxCalls > MaxCalls:
+		return asked, invalid("code_tools.max_calls", "code_tools.max_calls must be from 1 to %d", MaxCalls)
 	case !(asked.TimeoutSeconds > 0 && asked.TimeoutSeconds <= maxSeconds):
 		return asked, invalid("code_tools.timeout_seconds", "code_tools.timeout_seconds must be above 0 and at most %d",
 			maxSeconds)
 	}
-	return asked, b.checkProvider(asked.Provider)
+	return asked, checkProvider(asked.Provider, reach)
 }
 
 func checkAllow(list []proto.AllowedTool) error {
@@ -109,13 +74,13 @@ func checkAllow(list []proto.AllowedTool) error {
 }
 
 // checkProvider checks the provider that a request names.
-func (b *Bridge) checkProvider(p proto.ToolProvider) error {
+func checkProvider(p proto.ToolProvider, reach func(hostPort string) error) error {
 	const at = "code_tools.provider"
 	switch p.Type {
 	case proto.ProviderClient:
 		if p.URL != "" || len(p.Headers) > 0 || p.Secret != "" || len(p.Tools) > 0 {
-			return invalid(at, "%s: one of type %q has nothing beside its type; the client says what it serves when "+
-				"it connects", at, p.Type)
+			return invalid(at, "%s: type %q allows no other fields; the client lists its tools when it "+
+				"connects", at, p.Type)
 		}
 		return nil
 	case proto.ProviderHTTP, proto.ProviderMCP:
@@ -123,7 +88,7 @@ func (b *Bridge) checkProvider(p proto.ToolProvider) error {
 		return invalid(at+".type", "%s.type: %.40q is not known; use %q, %q or %q", at, p.Type, proto.ProviderClient,
 			proto.ProviderHTTP, proto.ProviderMCP)
 	}
-	if err := b.checkURL(at+".url", p.URL); err != nil {
+	if err := checkURL(at+".url", p.URL, reach); err != nil {
 		return err
 	}
 	if err := checkHeaders(at+".headers", p.Headers); err != nil {
@@ -131,57 +96,49 @@ func (b *Bridge) checkProvider(p proto.ToolProvider) error {
 	}
 	if p.Type == proto.ProviderMCP {
 		if p.Secret != "" || len(p.Tools) > 0 {
-			return invalid(at, "%s: one of type %q has no secret and no tools; the server lists its tools itself, "+
-				"and headers can have its credentials", at, p.Type)
+			return invalid(at, "%s: type %q allows no secret and no tools; the server lists its tools itself, "+
+				"and headers can carry its credentials", at, p.Type)
 		}
 		return nil
 	}
 	if len(p.Secret) < minSecret || len(p.Secret) > maxHeaderBytes {
 		return invalid(at+".secret", "%s.secret must have %d to %d bytes: requests are signed with it, so that the "+
-			"server knows whom they are from", at, minSecret, maxHeaderBytes)
+			"server knows their sender", at, minSecret, maxHeaderBytes)
 	}
 	return checkSpecs(at+".tools", p.Tools)
 }
 
 // checkURL checks the target of calls and whether the daemon's operator allows it. The address is checked again at
 // each dial.
-func (b *Bridge) checkURL(at, text string) error {
+func checkURL(at, text string, reach func(hostPort string) error) error {
 	u, err := url.Parse(text)
 	if err != nil || len(text) > maxURL || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
 		u.Fragment != "" || u.Opaque != "" {
 		return invalid(at, "%s must be an http or https URL of a server, without a user, a password or a fragment", at)
 	}
-	if b.cfg.Reach == nil {
+	if reach == nil {
 		return proto.Errorf(proto.PermissionDenied, "", at, "%s: this daemon sends calls of tools to no server; its "+
 			"operator can allow some with --tools-callback", at)
 	}
-	if err := b.cfg.Reach(hostPort(u)); err != nil {
+	hostPort := u.Host
+	if u.Port() == "" {
+		hostPort += map[string]string{"http": ":80", "https": ":443"}[u.Scheme]
+	}
+	if err := reach(hostPort); err != nil {
 		return proto.Errorf(proto.CodeOf(err), "", at, "%s: %s", at, proto.AsError(err).Message)
 	}
 	return nil
 }
 
-// hostPort is the host and port of a URL.
-func hostPort(u *url.URL) string {
-	if u.Port() != "" {
-		return u.Host
-	}
-	if u.Scheme == "https" {
-		return u.Host + ":443"
-	}
-	return u.Host + ":80"
-}
-
-// ours are headers that only the daemon sets on a request.
-var ours = map[string]bool{"Host": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true,
-	"Connection": true, "Accept-Encoding": true,
-	"Upgrade": true, "Te": true, "Trailer": true, "Proxy-Authorization": true, "Proxy-Connection": true, "Expect": true}
+// reservedHeaders are headers that only the daemon sets on a request.
+var reservedHeaders = []string{"Host", "Content-Length", "Content-Type", "Transfer-Encoding", "Connection",
+	"Accept-Encoding", "Upgrade", "Te", "Trailer", "Proxy-Authorization", "Proxy-Connection", "Expect"}
 
 func checkHeaders(at string, headers map[string]string) error {
 	size := 0
 	for name, value := range headers {
 		canonical := http.CanonicalHeaderKey(name)
-		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) || ours[canonical] ||
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) || slices.Contains(reservedHeaders, canonical) ||
 			strings.HasPrefix(canonical, "Berth-") {
 			return invalid(at, "%s: %.80q cannot be set, or its value is not one that a header can have", at, name)
 		}
@@ -199,15 +156,14 @@ func checkSpecs(at string, specs []proto.ToolSpec) error {
 	if len(specs) == 0 {
 		return invalid(at, "%s: list the tools that the server answers, each with its name and input_schema", at)
 	}
-	size, list := 0, make([]Tool, len(specs))
-	for i, s := range specs {
+	size := 0
+	for _, s := range specs {
 		size += len(s.Description) + len(s.InputSchema) + len(s.OutputSchema)
-		list[i] = toolOf(s)
 	}
 	if size > maxSpecs {
 		return proto.Errorf(proto.TooLarge, "", at, "%s: descriptions and schemas have %d bytes; %d is the limit", at,
 			size, maxSpecs)
 	}
-	_, err := prepareAll(at, list)
+	_, err := PrepareSpecs(at, specs)
 	return err
 }

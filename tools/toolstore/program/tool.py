@@ -1,5 +1,5 @@
 # Runs a stored tool: executes its code in a module of its own and calls that module's run with the input. The result or
-# the failure is one JSON text; program.go of tools/toolstore reads it. With check it only checks the code.
+# the failure is one JSON text; program.go reads it. With check it only checks the code.
 def berth_tool(name, code, given, most, check):
     import json
     import os

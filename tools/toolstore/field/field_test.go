@@ -1,4 +1,4 @@
-package toolstore
+package field
 
 import (
 	"encoding/json"
@@ -10,11 +10,11 @@ import (
 )
 
 func TestSchemasAreChecked(t *testing.T) {
-	many := make([]Field, maxFields+1)
+	many := make([]proto.ToolField, maxFields+1)
 	for i := range many {
-		many[i] = Field{Name: strings.Repeat("f", 1+i%60) + string(rune('a'+i/60)), FieldType: "STRING"}
+		many[i] = proto.ToolField{Name: strings.Repeat("f", 1+i%60) + string(rune('a'+i/60)), FieldType: "STRING"}
 	}
-	for want, fields := range map[string][]Field{
+	for want, fields := range map[string][]proto.ToolField{
 		`s.0.field_type: "string" is not a type; types are upper case, so write "STRING"`: {
 			{Name: "a", FieldType: "string"}},
 		`s.1.field_type: "Integer" is not a type; types are upper case`: {
@@ -33,65 +33,20 @@ func TestSchemasAreChecked(t *testing.T) {
 			{Name: "a", FieldType: "STRING"}, {Name: "a", FieldType: "NUMBER"}},
 		`s has 129 fields; 128 is the limit`: many,
 	} {
-		if err := checkSchema("s", fields); proto.CodeOf(err) != proto.InvalidArgument ||
+		if err := Check("s", fields); proto.CodeOf(err) != proto.InvalidArgument ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	for _, kind := range FieldTypes {
-		if err := checkSchema("s", []Field{{Name: "a-b_c.D9", FieldType: kind}, {Name: "list", FieldType: "ARRAY",
+	for _, kind := range Types {
+		if err := Check("s", []proto.ToolField{{Name: "a-b_c.D9", FieldType: kind}, {Name: "list", FieldType: "ARRAY",
 			ItemsType: kind}}); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-func TestToolsAreChecked(t *testing.T) {
-	good := func() NewTool {
-		return NewTool{Name: "t", ToolType: "code_runner", Configuration: Configuration{Type: "CodeRunner",
-			Runtime: "python", Code: "def run(input): pass"}}
-	}
-	if tool := good(); tool.check() != nil {
-		t.Fatal(tool.check())
-	}
-	for item, spoil := range map[string]func(*NewTool){
-		"name":                          func(t *NewTool) { t.Name = "a/b" },
-		"description":                   func(t *NewTool) { t.Description = strings.Repeat("d", 5000) },
-		"tool_type":                     func(t *NewTool) { t.ToolType = "CODE_RUNNER" },
-		"approval_action":               func(t *NewTool) { t.ApprovalAction = "Review" },
-		"configuration.type":            func(t *NewTool) { t.Configuration.Type = "coderunner" },
-		"configuration.runtime":         func(t *NewTool) { t.Configuration.Runtime = "Python" },
-		"configuration.code":            func(t *NewTool) { t.Configuration.Code = " \n" },
-		"configuration.timeout_seconds": func(t *NewTool) { t.Configuration.TimeoutSeconds = -1 },
-		"configuration.env_variables": func(t *NewTool) {
-			t.Configuration.EnvVariables = map[string]string{
-				"1A": "x"}
-		},
-		"configuration.env_variables.A": func(t *NewTool) {
-			t.Configuration.EnvVariables = map[string]string{
-				"A": "\x00"}
-		},
-		"configuration.input_schema.0.name": func(t *NewTool) {
-			t.Configuration.InputSchema = []Field{
-				{FieldType: "STRING"}}
-		},
-		"configuration.output_schema.0.items_type": func(t *NewTool) {
-			t.Configuration.OutputSchema = []Field{{Name: "a", FieldType: "ARRAY", ItemsType: "x"}}
-		},
-	} {
-		tool := good()
-		spoil(&tool)
-		if err := tool.check(); proto.AsError(err).Item != item || !strings.Contains(proto.AsError(err).Message, item) {
-			t.Errorf("%s: %v", item, err)
-		}
-	}
-	large := good()
-	if large.Configuration.Code = strings.Repeat("x", MaxCode+1); proto.CodeOf(large.check()) != proto.TooLarge {
-		t.Errorf("%v", large.check())
-	}
-}
-
-var typedFields = []Field{
+var typedFields = []proto.ToolField{
 	{Name: "s", FieldType: "STRING"}, {Name: "i", FieldType: "INTEGER"}, {Name: "n", FieldType: "NUMBER"},
 	{Name: "b", FieldType: "BOOLEAN"},
 	{Name: "a", FieldType: "ARRAY"}, {Name: "o", FieldType: "OBJECT"}, {Name: "l", FieldType: "ARRAY",
@@ -107,8 +62,8 @@ func TestInputIsCheckedAndFiltered(t *testing.T) {
 		`{"must":"x","a":[1,"a",null],"o":{"z":[{}]},"x":1}`: `{"a":[1,"a",null],"must":"x","o":{"z":[{}]}}`,
 		`{"must":"x","s":null}`:                              `{"must":"x"}`,
 	} {
-		v, _, err := checkInput(typedFields, []byte(in))
-		if got, _ := encode(v); err != nil || string(got) != want {
+		v, _, err := Input(typedFields, []byte(in))
+		if got, _ := Encode(v); err != nil || string(got) != want {
 			t.Errorf("%s: %s %v", in, got, err)
 		}
 	}
@@ -125,7 +80,7 @@ func TestInputIsCheckedAndFiltered(t *testing.T) {
 		"{\"must\":\"\xff\"}":        "input", `{"must":"x","o":` + strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat(
 			"}", 71): "input.o" + strings.Repeat(".a", 64),
 	} {
-		if _, _, err := checkInput(typedFields, []byte(in)); proto.CodeOf(err) != proto.InvalidArgument ||
+		if _, _, err := Input(typedFields, []byte(in)); proto.CodeOf(err) != proto.InvalidArgument ||
 			proto.AsError(err).Item != item {
 			t.Errorf("%s: %v (%s), want one about %s", in, err, proto.AsError(err).Item, item)
 		}
@@ -137,7 +92,7 @@ func FuzzInput(f *testing.F) {
 	f.Add([]byte(`{"must":"x","i":2.0,"l":[1,2e1],"o":{"a":[null]},"b":true,"z":1}`))
 	f.Add([]byte(`{"must":"x","n":1e999}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		v, dropped, err := checkInput(typedFields, raw)
+		v, dropped, err := Input(typedFields, raw)
 		if err != nil {
 			if proto.CodeOf(err) != proto.InvalidArgument {
 				t.Fatal(err)
@@ -147,15 +102,15 @@ func FuzzInput(f *testing.F) {
 		if _, ok := v["must"].(string); !ok {
 			t.Fatalf("%s: required and missing", raw)
 		}
-		text, err := encode(v)
+		text, err := Encode(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, more, err := checkInput(typedFields, text)
+		again, more, err := Input(typedFields, text)
 		if err != nil || len(more) > 0 {
 			t.Fatalf("%s became %s: %v %v", raw, text, more, err)
 		}
-		if second, _ := encode(again); string(second) != string(text) {
+		if second, _ := Encode(again); string(second) != string(text) {
 			t.Fatalf("%s became %s", text, second)
 		}
 		for _, name := range dropped {
@@ -173,11 +128,11 @@ func FuzzSchema(f *testing.F) {
 			`[{"name":"a","field_type":"STRING","required":true},{"name":"b","field_type":"ARRAY","items_type":"OBJECT"}]`))
 	f.Add([]byte(`[{"name":"a","field_type":"string"}]`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		var fields []Field
+		var fields []proto.ToolField
 		if json.Unmarshal(raw, &fields) != nil {
 			return
 		}
-		if err := checkSchema("s", fields); err != nil {
+		if err := Check("s", fields); err != nil {
 			if e := proto.AsError(err); e.Code != proto.InvalidArgument || !strings.HasPrefix(e.Item, "s") ||
 				!strings.Contains(e.Message, e.Item) {
 				t.Fatalf("%v", err)
@@ -193,16 +148,4 @@ func FuzzSchema(f *testing.F) {
 			t.Fatalf("%v %v", out, err)
 		}
 	})
-}
-
-func TestProviderKeys(t *testing.T) {
-	for pair, want := range map[[2]string]string{
-		{"OPENAI_API_KEY", "sk-1234"}: "", {"x", "sk-1234"}: "one of OPENAI_API_KEY", {"", ""}: "one of",
-		{"GEMINI_API_KEY", "abc"}: "GEMINI_API_KEY is no key", {"GEMINI_API_KEY", ""}: "is no key",
-	} {
-		if err := CheckProviderKey(pair[0], pair[1]); (err == nil) != (want == "") || err != nil &&
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %v", pair, err)
-		}
-	}
 }

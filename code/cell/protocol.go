@@ -1,4 +1,4 @@
-package code
+package cell
 
 import (
 	"bytes"
@@ -29,8 +29,8 @@ const (
 
 // The modes.
 const (
-	modeOnce = "once" // the code is a program: the interpreter ends with it
-	modeCell = "cell"
+	ModeOnce = "once" // the code is a program: the interpreter ends with it
+	ModeCell = "cell"
 )
 
 // recordSeparator begins a record. Most output has none, so that finding records costs next to nothing.
@@ -50,15 +50,15 @@ func newNonce() string {
 	return hex.EncodeToString(b[:])
 }
 
-// request encodes a cell for a driver.
-func request(nonce string, number int, mode, code string) []byte {
-	return append(fmt.Appendf(nil, "%s %d %s %d\n", nonce, number, mode, len(code)), code...)
+// Request encodes the cell for a driver, as the given one of its interpreter's cells.
+func (c *Cell) Request(number int, mode, code string) []byte {
+	return append(fmt.Appendf(nil, "%s %d %s %d\n", c.nonce, number, mode, len(code)), code...)
 }
 
 // A listener receives the contents of one stream. Its arguments are valid until it returns.
 type listener interface {
 	printed(b []byte)
-	told(kind byte, data []byte)
+	reported(kind byte, data []byte)
 }
 
 // A scanner finds records in one stream.
@@ -137,7 +137,7 @@ func (s *scanner) record(b []byte, to listener) (n int, whole bool) {
 	if len(b) < begin+size {
 		return 0, false
 	}
-	to.told(kind, b[begin:begin+size])
+	to.reported(kind, b[begin:begin+size])
 	return begin + size, true
 }
 

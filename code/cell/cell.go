@@ -1,0 +1,234 @@
+// Package cell turns the two streams of an interpreter into the outcome of one cell: what the code printed, and the
+// results and errors that its driver reports among the output.
+//
+// protocol.go has the form of a report. Each report carries a number that the daemon draws for the cell. The code can
+// see that number and forge a report, which then is its own result; the daemon trusts nothing beyond that, and bounds
+// all of it. Package code sends cells to interpreters and feeds their output to this package.
+package cell
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"berth/guest/output"
+	"berth/proto"
+)
+
+// Limits of what one cell may return.
+const (
+	maxReported = 16 << 20 // bytes of all its results, and of its error
+	maxResults  = 200
+	maxParts    = 16 // media types of one result
+)
+
+// The output of each stream that a cell keeps by default, and the most that a request may ask for, in bytes. Both are
+// as for commands.
+const (
+	defaultOutput = 1 << 20
+	MaxOutput     = 16 << 20
+)
+
+// A Cell is one piece of code that runs, and its result so far.
+type Cell struct {
+	Out  *output.Output
+	Done chan struct{} // closed when both streams have ended
+
+	nonce    string
+	budget   *output.Budget // of all commands and cells
+	scanners [2]*scanner    // used by one goroutine, which calls Receive and Finish
+
+	mu      sync.Mutex // guards what follows
+	results []parts
+	failure parts
+	part    parts  // that names and data belong to at the moment; nil: none
+	name    string // of the data that follow
+	size    int    // of all that is kept
+	cut     bool   // something was left out
+	closed  bool   // its output is dropped from now on
+	ended   [2]bool
+}
+
+// parts are the named pieces of a result or an error.
+type parts map[string][]byte
+
+// New creates a cell that keeps limit bytes of each stream; 0 is the default. The bytes count against the budget. The
+// caller must close the cell.
+func New(limit int64, budget *output.Budget) *Cell {
+	c := &Cell{nonce: newNonce(), Out: output.New(cmp.Or(limit, defaultOutput), budget), budget: budget,
+		Done: make(chan struct{})}
+	c.scanners = [2]*scanner{newScanner(c.nonce), newScanner(c.nonce)}
+	return c
+}
+
+// Close releases the memory of the cell. Its interpreter may continue to print.
+func (c *Cell) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.Out.Drop()
+	c.budget.Take(-int64(c.size))
+	c.results, c.failure, c.part, c.size = nil, nil, nil, 0
+}
+
+// Receive takes the next bytes of a stream, with the reports among them.
+func (c *Cell) Receive(s proto.Stream, b []byte) { c.scanners[s-1].feed(b, listenerOf{c, s}) }
+
+// Finish ends the output. An incomplete report becomes output.
+func (c *Cell) Finish() {
+	for i, scan := range c.scanners {
+		scan.flush(listenerOf{c, proto.Stream(i + 1)})
+	}
+	c.Out.Finish()
+}
+
+// Ended reports whether a stream of the cell has ended. Later output there belongs to the next cell.
+func (c *Cell) Ended(s proto.Stream) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended[s-1]
+}
+
+// Print keeps printed output.
+func (c *Cell) Print(s proto.Stream, b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.Out.Write(s, b)
+	}
+}
+
+// A listenerOf receives the contents of one stream of a cell.
+type listenerOf struct {
+	*Cell
+	stream proto.Stream
+}
+
+func (l listenerOf) printed(b []byte) { l.Print(l.stream, b) }
+
+func (l listenerOf) reported(kind byte, data []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if kind == kindEnd {
+		if l.ended[l.stream-1] = true; l.ended[0] && l.ended[1] {
+			select {
+			case <-l.Done:
+			default:
+				close(l.Done)
+			}
+		}
+		return
+	}
+	if l.closed {
+		return
+	}
+	switch kind {
+	case kindResult:
+		if l.part, l.name = nil, ""; len(l.results) == maxResults || l.size >= maxReported {
+			l.cut = true
+			return
+		}
+		l.part = parts{}
+		l.results = append(l.results, l.part)
+	case kindError:
+		l.failure = parts{}
+		l.part, l.name = l.failure, ""
+	case kindName:
+		if l.name = ""; l.part == nil || len(l.part) == maxParts || !utf8.Valid(data) {
+			l.cut = true
+			return
+		}
+		l.name = string(data)
+		l.part[l.name] = nil
+	case kindData:
+		if l.part == nil || l.name == "" {
+			return
+		}
+		if l.size+len(data) > maxReported || !l.budget.Take(int64(len(data))) { // half an image is useless
+			delete(l.part, l.name)
+			l.name, l.cut = "", true
+			return
+		}
+		l.size += len(data)
+		l.part[l.name] = append(l.part[l.name], data...)
+	}
+}
+
+// Outcome returns the outcome of the cell so far.
+func (c *Cell) Outcome() proto.Outcome {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	res := proto.Outcome{Results: []string{}, Rich: []proto.Bundle{}, Files: []proto.BashOutput{}, Truncated: c.cut}
+	for _, p := range c.results {
+		b, text := p.bundle()
+		res.Rich, res.Results = append(res.Rich, b), append(res.Results, text)
+	}
+	var cut [2]bool
+	res.Logs.Stdout, cut[0] = lines(c.Out, proto.Stdout)
+	res.Logs.Stderr, cut[1] = lines(c.Out, proto.Stderr)
+	res.Truncated = res.Truncated || cut[0] || cut[1]
+	if c.cut {
+		res.Notes = append(res.Notes, fmt.Sprintf("some results were left out: one run keeps at most %d results and "+
+			"%d bytes of them, and fewer while the daemon is short of memory for output", maxResults, maxReported))
+	}
+	if p := c.failure; p != nil {
+		d := proto.ErrorDetail{Name: p.text("name"), Message: p.text("message"), Traceback: p.text("traceback")}
+		if code, err := strconv.Atoi(p.text("return_code")); err == nil {
+			d.ReturnCode = &code
+		}
+		SetError(&res, d)
+	}
+	return res
+}
+
+// SetError records in an outcome that the code failed.
+func SetError(r *proto.Outcome, d proto.ErrorDetail) {
+	r.ErrorDetail = &d
+	if r.Error = strings.TrimRight(d.Traceback, "\n"); r.Error == "" {
+		r.Error = strings.TrimPrefix(d.Name+": "+d.Message, ": ")
+	}
+}
+
+// text is a part as UTF-8.
+func (p parts) text(name string) string { return strings.ToValidUTF8(string(p[name]), "\uFFFD") }
+
+// shown are the media types that can stand for a result as text, the best first.
+var shown = []string{"text/plain", "text/markdown", "text/html", "application/json"}
+
+// bundle returns a result by media type, and its text.
+func (p parts) bundle() (b proto.Bundle, text string) {
+	b = proto.Bundle{}
+	for name, data := range p {
+		if strings.HasSuffix(name, "json") && json.Valid(data) {
+			b[name] = json.RawMessage(data)
+		} else if quoted, err := json.Marshal(p.text(name)); err == nil { // a string never fails
+			b[name] = quoted
+		}
+	}
+	for _, name := range shown {
+		if data, ok := p[name]; ok && len(data) > 0 {
+			return b, p.text(name)
+		}
+	}
+	for name := range p {
+		text = max(text, name)
+	}
+	if text == "" {
+		return b, ""
+	}
+	return b, "<" + text + ">"
+}
+
+// lines returns the lines that are kept of a stream, with their ends, and whether something was left out.
+func lines(out *output.Output, s proto.Stream) ([]string, bool) {
+	head, tail, dropped := out.Text(s)
+	text := string(head)
+	if dropped > 0 {
+		text += fmt.Sprintf("\n[output truncated: %d bytes left out]\n", dropped)
+	}
+	return proto.LogLines(strings.ToValidUTF8(text+string(tail), "\uFFFD")), dropped > 0
+}
