@@ -177,7 +177,7 @@ func (h *host) testHTTP(t *testing.T, class proto.RuntimeClass) {
 		`print(sum(l["result"]["sum"] for l in post([{"id": str(i), "tool": "add", "input": {"a": i, "b": 1}} for i in range(50)])))`: "1275",
 		`print(call("raise"))`:           `{'type': 'ValueError', 'message': 'no'}`,
 		`print(call("huge")["type"])`:    "RuntimeError",
-		`print(call("odd")["message"])`:  "odd gave back what it should not: result.sum: got string, want integer",
+		`print(call("odd")["message"])`:  "the result of odd does not match its schema: result.sum: got string, want integer",
 		`print(call("missing")["type"])`: "NameError",
 		`print(call("other")["type"])`:   "PermissionError",
 		`print(len([i for i in range(70) if "sum" in call("add", a=i, b=1)]), call("add", a=1, b=1)["message"])`: "60 this command has made 60 calls, which is its limit",

@@ -217,7 +217,7 @@ func TestOneBatch(t *testing.T) {
 	}
 }
 
-// What code gets for calls that are not made.
+// Calls that are not made fail with the type that code knows.
 func TestRefusals(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{Allow: []proto.AllowedTool{{Name: "fetch"}}})
@@ -228,7 +228,7 @@ func TestRefusals(t *testing.T) {
 		`call("add ", a=1, b=2)["error"]["type"]`:                                           "PermissionError",
 		`call("tools")["error"]["type"]`:                                                    "ValueError",
 		`call("fetch")["error"]["type"]`:                                                    "NameError",
-		`call("add", a="x", b=2)["error"]`:                                                  "{'type': 'ValueError', 'message': 'add does not take that: input.a: got string, want integer'}",
+		`call("add", a="x", b=2)["error"]`:                                                  "{'type': 'ValueError', 'message': 'the input of add does not match its schema: input.a: got string, want integer'}",
 		`call("add", a=1, b=2)["error"]`:                                                    "{'type': 'TimeoutError', 'message': \"Calling tool ['add'] timed out (no response after 1s).\"}",
 		`post([], token="exec_x.y")[0]["status"]`:                                           "401",
 		`post([], path="/v1/tools/")[0]["status"]`:                                          "404",
@@ -250,8 +250,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What is wrong with one call of a request is that call's error alone, whoever sends such requests, and takes no room
-// that it does not give back.
+// A wrong call of a request fails alone, whatever client sends it, and its memory is released.
 func TestOneWrongCallOfARequest(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -285,7 +284,7 @@ print(len(lines))`)
 	}
 }
 
-// A command that ends takes its calls with it; the holder's answer comes too late.
+// The end of a command cancels its calls. A later answer of the holder is refused.
 func TestEndOfTheCommand(t *testing.T) {
 	b := newBench(t, bridge.Config{Grace: time.Hour}) // that its connection breaks is not what ends it
 	s := b.create(t, proto.CodeTools{})
@@ -307,7 +306,7 @@ func TestEndOfTheCommand(t *testing.T) {
 	}
 }
 
-// An offer takes the place of an earlier one of its holder, with what that has not answered.
+// A new provider session replaces the earlier one of its holder, and gets its unanswered calls.
 func TestReplaced(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -332,8 +331,8 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// A call outlives the daemon, and so does the wait for its answer: whoever holds the offer then gets it again, by the
-// same ID.
+// A call outlives the daemon, and so does the wait for its answer. The holder that comes back gets the call again, with
+// the same ID.
 func TestRestart(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})

@@ -447,7 +447,7 @@ c.request("POST", "/v1/calls", json.dumps({"calls": [{"id": f"x{i}", "tool": "ad
 while not os.path.exists("go"):
     time.sleep(0.02)
 lines = [json.loads(line) for line in c.getresponse()]
-print(len(lines), sum("error" in l and "not taken yet" in l["error"]["message"] for l in lines) in range(10, 17))
+print(len(lines), sum("error" in l and "has not fetched" in l["error"]["message"] for l in lines) in range(10, 17))
 print(sum(len(l["result"]) == (4 << 20) - 2 for l in post([{"id": f"y{i}", "tool": "add", "input": {"a": i, "b": 0}} for i in range(24)])))`)
 	answer(next(t, o))
 	for over := 0; over < 48; time.Sleep(10 * time.Millisecond) {
@@ -487,10 +487,10 @@ func TestResultsOnTheirWay(t *testing.T) {
 	}})
 	e := start(t, s, `
 lines = post([{"id": f"x{i}", "tool": "fetch", "input": {}} for i in range(40)], again=False)
-print(len(lines), any("result" in l for l in lines), all("result" in l or "not taken yet" in l["error"]["message"] for l in lines))`)
+print(len(lines), any("result" in l for l in lines), all("result" in l or "has not fetched" in l["error"]["message"] for l in lines))`)
 	one := b.await(t, s, proto.CallFailed)
 	close(goOn)
-	if one.Error == nil || !strings.Contains(one.Error.Message, "not taken yet") {
+	if one.Error == nil || !strings.Contains(one.Error.Message, "has not fetched") {
 		t.Errorf("%+v", one)
 	}
 	if out := finish(t, e); out != "40 True True\n" {

@@ -1,4 +1,4 @@
-// Package inside has the means by which code in a container calls its session's tools: a Python module, a JavaScript
+// Package inside holds the means by which code in a container calls its session's tools: a Python module, a JavaScript
 // module, and the command `tools`, which is the guest's program under another name. None of them decides anything. They
 // speak HTTP on the container's loopback, to the address in BERTH_TOOLS:
 //
@@ -26,37 +26,37 @@ var (
 	Node string
 )
 
-// Dir is where all of it is in a container. The directory is root's: who runs as the user cannot change what others
-// load from it.
+// Dir is the directory of the modules and the command in a container. It belongs to root, so a command that runs as
+// the user cannot change what others load from it.
 const Dir = "/.berth/tools"
 
-// Lists are the variables in which commands find it, each a list of directories that ours are put behind. What a
-// caller has there goes first.
+// Lists are the variables in which commands find the directory. Each is a list of directories; ours is appended, so
+// that the caller's own come first.
 var Lists = []string{"PATH=" + Dir + "/bin", "PYTHONPATH=" + Dir + "/python", "NODE_PATH=" + Dir + "/node"}
 
-// members are the files by their names from the root, and links.
-var members = []tar.Header{
+// files lists the files and links, by their names from the root.
+var files = []tar.Header{
 	{Name: ".berth/tools/python/tools.py"},
 	{Name: ".berth/tools/node/tools/index.js"},
 	{Name: ".berth/tools/node/tools/package.json"},
 	{Name: ".berth/tools/bin/tools", Linkname: "../../guest"},
-	// An import does not look in NODE_PATH, but in node_modules of the directories above its file. In the root that
-	// would make it what npm installs into, for everybody who has no package of their own; so files import it by its
-	// path, which is to be short.
+	// An import ignores NODE_PATH and looks for node_modules in the directories above its file. A node_modules in the
+	// root would also receive what npm installs outside of a package, so files import the module by this short path.
 	{Name: ".berth/tools/tools.js", Linkname: "node/tools/index.js"},
 }
 
+// texts are the contents of the files.
 var texts = map[string]string{
 	".berth/tools/python/tools.py":         Python,
 	".berth/tools/node/tools/index.js":     Node,
 	".berth/tools/node/tools/package.json": `{"name": "tools", "main": "index.js"}` + "\n",
 }
 
-// Archive is all of it as a tar archive, for the root of a container.
+// Archive is the files and links as a tar archive, for the root of a container.
 var Archive = sync.OnceValue(func() []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	for _, h := range members {
+	for _, h := range files {
 		text := texts[h.Name]
 		h.Mode, h.Size, h.Typeflag = 0o644, int64(len(text)), tar.TypeReg
 		if h.Linkname != "" {
@@ -70,7 +70,7 @@ var Archive = sync.OnceValue(func() []byte {
 	return b.Bytes()
 })
 
-// must is for what cannot fail: a buffer takes everything.
+// must panics on an error that cannot happen: a buffer accepts every write.
 func must(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("the archive of tools: %v", err))

@@ -1,9 +1,9 @@
 // Package command is the command `tools`, by which shell scripts in a container call the tools of their session. The
-// guest's program is also this command, as it is in each container already; so nothing here links what the guest has
-// not got.
+// guest's program is also this command, since each container has it already. So nothing here imports a package that the
+// guest does not link, such as net/http.
 //
-//	tools                      what there is
-//	tools NAME --help          how it is called
+//	tools                      lists the tools
+//	tools NAME --help          describes one
 //	tools NAME u=1 --v 2 text  a call: properties by name, and the rest in the order of the tool's schema
 //	tools NAME '{"u": 1}'      the whole input; with - it is read from standard input
 package command
@@ -15,13 +15,15 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"berth/tools/bridge/inside/arguments"
 )
 
-// How it exits.
+// Exit codes.
 const (
 	exitOK      = 0
 	exitFailed  = 1  // the tool failed, or could not be reached
-	exitUsage   = 2  // the arguments are none of a call
+	exitUsage   = 2  // wrong arguments
 	exitRefused = 77 // the session may not call it; EX_NOPERM
 )
 
@@ -61,7 +63,7 @@ func (r Run) Do(args []string) int {
 		fmt.Fprint(r.Stdout, usage)
 		return exitOK
 	}
-	list, err := r.list()
+	list, err := r.listTools()
 	if err != nil {
 		return r.fail("", err)
 	}
@@ -72,25 +74,25 @@ func (r Run) Do(args []string) int {
 	case len(args) == 1 && args[0] == "--json":
 		return r.showJSON(list)
 	case strings.HasPrefix(args[0], "-"):
-		fmt.Fprintf(r.Stderr, "tools: %s is no option\n%s", args[0], usage)
+		fmt.Fprintf(r.Stderr, "tools: %s is not an option\n%s", args[0], usage)
 		return exitUsage
 	}
-	t := find(list, args[0])
-	if len(args) == 2 && t.listed && (args[1] == "--help" || args[1] == "-h") && !t.has("h") && !t.has("help") {
-		t.help(r.Stdout)
+	t := arguments.Find(list, args[0])
+	if len(args) == 2 && t.Listed && (args[1] == "--help" || args[1] == "-h") && !t.Has("h") && !t.Has("help") {
+		t.PrintHelp(r.Stdout)
 		return exitOK
 	}
 	return r.call(t, args[1:])
 }
 
-// call makes the call and prints what came of it.
-func (r Run) call(t tool, words []string) int {
-	input, err := t.input(words, r.Stdin)
+// call makes the call and prints its result.
+func (r Run) call(t arguments.Tool, words []string) int {
+	input, err := t.Input(words, r.Stdin)
 	if err != nil {
 		fmt.Fprintf(r.Stderr, "tools: %s: %v\n", t.Name, err)
 		return exitUsage
 	}
-	result, err := r.ask(t.Name, input)
+	result, err := r.callTool(t.Name, input)
 	if err != nil {
 		return r.fail(t.Name+": ", err)
 	}
@@ -107,7 +109,7 @@ func (r Run) call(t tool, words []string) int {
 	return exitOK
 }
 
-// fail says why something failed.
+// fail prints why something failed.
 func (r Run) fail(what string, err error) int {
 	fmt.Fprintf(r.Stderr, "tools: %s%v\n", what, err)
 	if f, ok := err.(*failure); ok && f.Type == permissionError {
@@ -116,8 +118,8 @@ func (r Run) fail(what string, err error) int {
 	return exitFailed
 }
 
-// show prints what there is.
-func (r Run) show(list []tool) {
+// show prints the tools.
+func (r Run) show(list []arguments.Tool) {
 	if len(list) == 0 {
 		fmt.Fprintln(r.Stderr, "tools: this session may call no tool")
 	}
@@ -126,11 +128,11 @@ func (r Run) show(list []tool) {
 		wide = max(wide, len(t.Name))
 	}
 	for _, t := range list {
-		fmt.Fprintln(r.Stdout, strings.TrimRight(fmt.Sprintf("%-*s  %s", wide, t.Name, t.summary()), " "))
+		fmt.Fprintln(r.Stdout, strings.TrimRight(fmt.Sprintf("%-*s  %s", wide, t.Name, t.Summary()), " "))
 	}
 }
 
-func (r Run) showJSON(list []tool) int {
+func (r Run) showJSON(list []arguments.Tool) int {
 	enc := json.NewEncoder(r.Stdout)
 	for _, t := range list {
 		if enc.Encode(t) != nil {

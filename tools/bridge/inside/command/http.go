@@ -12,28 +12,29 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"berth/tools/bridge/inside/arguments"
 )
 
-// What is read at most, in bytes.
+// Bounds of an answer.
 const (
-	maxHeadLine = 8 << 10
+	maxHeadLine = 8 << 10 // bytes
 	maxFields   = 64
-	maxBody     = 16 << 20 // a list, or a result
+	maxBody     = 16 << 20 // bytes of a list or a result
 )
 
-// How long a daemon that does not answer is tried again since it last did, and how long a pause between two tries
-// becomes.
+// How long requests to a daemon that is away are retried, and the longest pause between two tries.
 const (
 	patience     = 5 * time.Minute
 	longestPause = time.Second
 )
 
-// The clock that it waits by. Only tests have one of their own.
+// The clock; tests replace it.
 var now, sleep = time.Now, time.Sleep
 
 const permissionError = "PermissionError"
 
-// A failure is what the daemon says of a call that failed.
+// A failure is the daemon's description of a failed call.
 type failure struct {
 	Type    string `json:"type"`
 	Message string `json:"message"`
@@ -41,34 +42,40 @@ type failure struct {
 
 func (f *failure) Error() string { return f.Type + ": " + f.Message }
 
-// errBroken says that a connection ended before all was answered, or that the daemon is on its way out or in.
-var errBroken = errors.New("the connection to the daemon broke")
+var (
+	// errBroken means that the connection ended before the answer was complete, or that the daemon stops or starts.
+	errBroken  = errors.New("the connection to the daemon broke")
+	errNotHTTP = errors.New("the daemon did not answer in HTTP")
+)
 
-// list asks for the tools.
-func (r Run) list() ([]tool, error) {
+// listTools asks for the tools.
+func (r Run) listTools() ([]arguments.Tool, error) {
 	var list struct {
-		Tools []tool `json:"tools"`
+		Tools []arguments.Tool `json:"tools"`
 	}
-	body, err := r.insist("GET", "/v1/tools", nil)
+	body, err := r.request("GET", "/v1/tools", nil)
 	if err == nil {
 		err = json.Unmarshal(body, &list)
 	}
 	return list.Tools, err
 }
 
-// ask makes a call.
-func (r Run) ask(name string, input any) (json.RawMessage, error) {
+// callTool makes a call and returns its result.
+func (r Run) callTool(name string, input any) (json.RawMessage, error) {
 	type call struct {
 		ID    string `json:"id"`
 		Tool  string `json:"tool"`
 		Input any    `json:"input"`
 	}
-	one := call{newID(), name, input}
+	var id [16]byte
+	_, _ = rand.Read(id[:])                         // it never fails
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // a random UUID
+	one := call{fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]), name, input}
 	body, err := json.Marshal(map[string][]call{"calls": {one}})
 	if err != nil {
 		return nil, err
 	}
-	line, err := r.insist("POST", "/v1/calls", body)
+	line, err := r.request("POST", "/v1/calls", body)
 	if err != nil {
 		return nil, err
 	}
@@ -86,50 +93,32 @@ func (r Run) ask(name string, input any) (json.RawMessage, error) {
 	return answer.Result, nil
 }
 
-// newID is a random UUID.
-func newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
-// insist makes a request, again if the connection breaks: the daemon knows a call by its ID.
-func (r Run) insist(method, path string, body []byte) ([]byte, error) {
-	var all tries
+// request makes a request, and repeats it if the connection breaks: the daemon knows a call by its ID. A connection
+// that lasted for longer than a pause has waited for an answer, which may take a day. Its failure is a new one, and has
+// all of the patience again.
+func (r Run) request(method, path string, body []byte) ([]byte, error) {
+	var since time.Time // the first of the consecutive failures
+	var pause time.Duration
 	for {
 		began := now()
-		got, err := r.once(method, path, body)
+		got, err := r.try(method, path, body)
 		if !errors.Is(err, errBroken) {
 			return got, err
 		}
-		pause, again := all.failed(began, now())
-		if !again {
+		ended := now()
+		if since.IsZero() || ended.Sub(began) > longestPause {
+			since, pause = ended, longestPause/32
+		}
+		if ended.Sub(since) > patience {
 			return nil, err
 		}
-		sleep(pause) // there is nothing to wait for: the other side is away
+		pause = min(2*pause, longestPause)
+		sleep(pause)
 	}
 }
 
-// tries are those of one request that failed one right after the other.
-type tries struct {
-	since time.Time     // the first of them failed
-	pause time.Duration // before the next
-}
-
-// failed counts one more, and says how long to wait for the next, unless it was tried for long enough. One that had
-// its connection for longer than a pause waited for its answer, which may take a day: whatever broke it is new, and
-// has all of the patience again.
-func (t *tries) failed(began, ended time.Time) (pause time.Duration, again bool) {
-	if t.since.IsZero() || ended.Sub(began) > longestPause {
-		*t = tries{ended, longestPause / 32}
-	}
-	t.pause = min(2*t.pause, longestPause)
-	return t.pause, ended.Sub(t.since) <= patience
-}
-
-// once makes a request and gives back what was answered. The connection is for it alone.
-func (r Run) once(method, path string, body []byte) ([]byte, error) {
+// try makes a request over a connection of its own and returns the body of the answer.
+func (r Run) try(method, path string, body []byte) ([]byte, error) {
 	host, ok := strings.CutPrefix(r.URL, "http://")
 	if !ok {
 		return nil, errors.New("this command has no tools: BERTH_TOOLS is not in its environment")
@@ -148,11 +137,11 @@ func (r Run) once(method, path string, body []byte) ([]byte, error) {
 	}
 	req.WriteString("\r\n")
 	req.Write(body)
-	_, _ = c.Write(req.Bytes()) // what was answered before says why it could not be sent
+	_, _ = c.Write(req.Bytes()) // an answer that came before gives the reason
 	return readAnswer(bufio.NewReader(c))
 }
 
-// readAnswer reads a response.
+// readAnswer reads a response and returns its body.
 func readAnswer(r *bufio.Reader) ([]byte, error) {
 	first, err := readLine(r)
 	if err != nil {
@@ -161,31 +150,29 @@ func readAnswer(r *bufio.Reader) ([]byte, error) {
 	version, rest, _ := strings.Cut(first, " ")
 	status, err := strconv.Atoi(rest[:min(len(rest), 3)])
 	if err != nil || !strings.HasPrefix(version, "HTTP/1.") {
-		return nil, errors.New("the daemon did not answer in HTTP")
+		return nil, errNotHTTP
 	}
 	in, err := readFields(r)
 	if err != nil {
 		return nil, err
 	}
 	body, err := io.ReadAll(io.LimitReader(in, maxBody+1))
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", errBroken, err)
-	}
-	if len(body) > maxBody {
+	case len(body) > maxBody:
 		return nil, errors.New("the daemon answered more than a result can have")
-	}
-	if status != 200 {
+	case status != 200:
 		return nil, refusal(status, body)
-	}
-	if len(bytes.TrimSpace(body)) == 0 {
+	case len(bytes.TrimSpace(body)) == 0:
 		return nil, errBroken
 	}
 	return body, nil
 }
 
-// readFields reads the head, and gives what the body can be read from.
-func readFields(r *bufio.Reader) (io.Reader, error) {
-	var body io.Reader = r
+// readFields reads the head of a response and returns its body.
+func readFields(r *bufio.Reader) (body io.Reader, err error) {
+	body = r
 	for range maxFields {
 		line, err := readLine(r)
 		if err != nil {
@@ -196,16 +183,16 @@ func readFields(r *bufio.Reader) (io.Reader, error) {
 		case line == "":
 			return body, nil
 		case name == "transfer-encoding" && value == "chunked":
-			body = &chunks{r: r}
+			body = &chunkedBody{r: r}
 		case name == "content-length":
 			n, err := strconv.ParseInt(value, 10, 64)
 			if err != nil {
-				return nil, errors.New("the daemon did not answer in HTTP")
+				return nil, errNotHTTP
 			}
-			body = &measured{r, n}
+			body = &sizedBody{r, n}
 		}
 	}
-	return nil, errors.New("the daemon did not answer in HTTP")
+	return nil, errNotHTTP
 }
 
 func readLine(r *bufio.Reader) (string, error) {
@@ -220,14 +207,14 @@ func readLine(r *bufio.Reader) (string, error) {
 			return "", fmt.Errorf("%w: %w", errBroken, err)
 		}
 	}
-	return "", errors.New("the daemon did not answer in HTTP")
+	return "", errNotHTTP
 }
 
-// refusal is the error of a response that is none of calls.
+// refusal is the error of a response with another status than 200.
 func refusal(status int, body []byte) error {
-	var said struct{ Error failure }
-	_ = json.Unmarshal(body, &said) // it may be no JSON at all
-	f := &said.Error
+	var answer struct{ Error failure }
+	_ = json.Unmarshal(body, &answer) // it may be no JSON at all
+	f := &answer.Error
 	if f.Message == "" {
 		f.Message = fmt.Sprintf("the daemon answered with status %d", status)
 	}
@@ -245,31 +232,33 @@ func refusal(status int, body []byte) error {
 	return f
 }
 
-// A measured body has a length, and is broken if it ends before.
-type measured struct {
+// A sizedBody has a length, and is broken if it ends before.
+type sizedBody struct {
 	r    io.Reader
 	left int64
 }
 
-func (m *measured) Read(b []byte) (int, error) {
-	if m.left <= 0 {
+// Read implements io.Reader.
+func (s *sizedBody) Read(b []byte) (int, error) {
+	if s.left <= 0 {
 		return 0, io.EOF
 	}
-	n, err := m.r.Read(b[:min(int64(len(b)), m.left)])
-	if m.left -= int64(n); err == io.EOF && m.left > 0 {
+	n, err := s.r.Read(b[:min(int64(len(b)), s.left)])
+	if s.left -= int64(n); err == io.EOF && s.left > 0 {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
 }
 
-// chunks are a body that comes in such.
-type chunks struct {
+// A chunkedBody comes in chunks, each behind a line with its size.
+type chunkedBody struct {
 	r    *bufio.Reader
-	left int64
+	left int64 // of the chunk
 	over bool
 }
 
-func (c *chunks) Read(b []byte) (int, error) {
+// Read implements io.Reader.
+func (c *chunkedBody) Read(b []byte) (int, error) {
 	for c.left == 0 {
 		if c.over {
 			return 0, io.EOF
@@ -278,12 +267,12 @@ func (c *chunks) Read(b []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if line == "" { // the end of the chunk before it
+		if line == "" { // the end of the previous chunk
 			continue
 		}
 		size, _, _ := strings.Cut(line, ";")
 		if c.left, err = strconv.ParseInt(strings.TrimSpace(size), 16, 63); err != nil || c.left < 0 {
-			return 0, errors.New("the daemon did not answer in HTTP")
+			return 0, errNotHTTP
 		}
 		c.over = c.left == 0
 	}

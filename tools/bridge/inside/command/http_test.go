@@ -50,9 +50,9 @@ func TestReadAnswer(t *testing.T) {
 	}
 }
 
-// A daemon that goes is waited for from then on, each time that it does, and no longer.
+// Requests are retried for a fixed time from the moment that the daemon goes, each time that it goes.
 func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
-	// so long a connection was held before it broke, and so long all others break at once
+	// how long a connection lasts before it breaks, and for how long all others break at once
 	type outage struct{ after, lasts time.Duration }
 	for _, c := range []struct {
 		name    string
@@ -67,7 +67,7 @@ func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			clock := fakeClock(t)
-			// one request comes after the other, but nothing says so of those whose connection broke
+			// the requests are sequential, but handlers of broken connections may still run
 			var mu sync.Mutex
 			var gone, back time.Duration // of the last outage
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -83,7 +83,7 @@ func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
 				}
 				panic(http.ErrAbortHandler)
 			}))
-			got, err := Run{URL: srv.URL}.insist("POST", "/v1/calls", []byte("{}"))
+			got, err := Run{URL: srv.URL}.request("POST", "/v1/calls", []byte("{}"))
 			srv.Close()
 			mu.Lock()
 			waited := time.Duration(clock.Load()) - gone
@@ -98,7 +98,7 @@ func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
 	}
 }
 
-// fakeClock has the package live by a clock that only stands still or is put forward, and gives how far it is.
+// fakeClock replaces the package's clock by one that only sleep advances, and returns how far it is.
 func fakeClock(t *testing.T) *atomic.Int64 {
 	var passed atomic.Int64
 	began := time.Now()
@@ -115,21 +115,6 @@ func FuzzReadAnswer(f *testing.F) {
 		got, err := readAnswer(bufio.NewReader(strings.NewReader(raw)))
 		if err == nil && (len(got) == 0 || len(got) > len(raw)) {
 			t.Errorf("%d bytes of %d", len(got), len(raw))
-		}
-	})
-}
-
-// The words of a command line are an input, or an error, and nothing else.
-func FuzzInput(f *testing.F) {
-	list := []tool{{Name: "t", InputSchema: []byte(
-		`{"properties": {"a": {"type": "integer"}, "b": true, "on": {"type": "boolean"}, "n": {"type": ["null", "string"]}}}`)}}
-	f.Add("a=1\x00--b\x002\x00--on")
-	f.Add("{\"a\": 1}")
-	f.Fuzz(func(t *testing.T, line string) {
-		words := strings.Split(line, "\x00")
-		input, err := find(list, "t").input(words, strings.NewReader(line))
-		if (input == nil) == (err == nil) {
-			t.Errorf("%q: %v %v", words, input, err)
 		}
 	})
 }
