@@ -1,8 +1,9 @@
-// Package mcpclient asks a server that speaks the Model Context Protocol, over streamable HTTP, for its tools and has
-// it run them. It is what package bridge has of that protocol.
+// Package mcpclient lists and calls the tools of a server that speaks the Model Context Protocol over streamable HTTP.
+// tools/bridge/remote is the caller.
 package mcpclient
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,11 +30,11 @@ type Config struct {
 // maxTools bounds how many tools are read of a server's list.
 const maxTools = 1000
 
-// listFor is how long a list of tools is taken to be true.
+// listFor is how long a list of tools is cached.
 const listFor = time.Minute
 
-// A Client is one connection to a server, made when it is needed and made again when it is lost. Its methods are safe
-// for concurrent use.
+// A Client is one connection to a server. It is opened at its first use, and again after it was lost. Its methods are
+// safe for concurrent use.
 type Client struct {
 	cfg Config
 
@@ -42,12 +43,12 @@ type Client struct {
 	mu      sync.Mutex // guards what follows
 	session *session
 	tools   map[string]proto.ToolSpec
-	asked   time.Time
+	asked   time.Time // when tools was read
 	closed  bool
 }
 
-// A session with a server is closed once nobody uses it any more: those that are under way go on when it is lost to
-// the next.
+// A session with a server is closed after its last user: when the next call needs a new session, earlier calls go on
+// in this one.
 type session struct {
 	*mcp.ClientSession
 	users sync.WaitGroup // added to while it is the client's, under its mu
@@ -61,7 +62,7 @@ func New(cfg Config) *Client {
 	return &Client{cfg: cfg, turn: make(chan struct{}, 1)}
 }
 
-// connect is the session with the server, for one user, who is done with it in the end.
+// connect returns the session with the server, and counts one more user. The caller calls users.Done.
 func (c *Client) connect(ctx context.Context) (*session, error) {
 	select {
 	case c.turn <- struct{}{}:
@@ -69,7 +70,7 @@ func (c *Client) connect(ctx context.Context) (*session, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if s, err := c.known(); s != nil || err != nil {
+	if s, err := c.current(); s != nil || err != nil {
 		return s, err
 	}
 	client := mcp.NewClient(&mcp.Implementation{Name: "berth", Version: "1"}, nil)
@@ -91,8 +92,8 @@ func (c *Client) connect(ctx context.Context) (*session, error) {
 
 var errClosed = errors.New("the client is closed")
 
-// known is the session that there is, for one user more; nil: there is none.
-func (c *Client) known() (*session, error) {
+// current returns the session, and counts one more user; nil: there is none.
+func (c *Client) current() (*session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -104,20 +105,20 @@ func (c *Client) known() (*session, error) {
 	return c.session, nil
 }
 
-// lost forgets a session that failed, so that the next call makes a new one.
-func (c *Client) lost(s *session) {
+// drop forgets a session that failed, so that the next call opens a new one.
+func (c *Client) drop(s *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.session == s {
 		c.session = nil
 		go func() {
 			s.users.Wait()
-			_ = s.Close() // it may say goodbye over the network
+			_ = s.Close() // it may send a last request
 		}()
 	}
 }
 
-// Tools are those that the server lists, by name.
+// Tools returns the tools that the server lists, by name.
 func (c *Client) Tools(ctx context.Context) (map[string]proto.ToolSpec, error) {
 	c.mu.Lock()
 	if c.tools != nil && time.Since(c.asked) < listFor {
@@ -130,9 +131,9 @@ func (c *Client) Tools(ctx context.Context) (map[string]proto.ToolSpec, error) {
 		return nil, err
 	}
 	defer s.users.Done()
-	list, err := c.listOf(ctx, s.ClientSession)
+	list, err := c.list(ctx, s.ClientSession)
 	if err != nil {
-		c.lost(s)
+		c.drop(s)
 		return nil, err
 	}
 	c.mu.Lock()
@@ -141,10 +142,10 @@ func (c *Client) Tools(ctx context.Context) (map[string]proto.ToolSpec, error) {
 	return list, nil
 }
 
-func (c *Client) listOf(ctx context.Context, s *mcp.ClientSession) (map[string]proto.ToolSpec, error) {
+func (c *Client) list(ctx context.Context, s *mcp.ClientSession) (map[string]proto.ToolSpec, error) {
 	var left atomic.Int64
 	left.Store(c.cfg.MaxBytes)
-	ctx = taking(ctx, func(n int) error {
+	ctx = withTake(ctx, func(n int) error {
 		if left.Add(-int64(n)) < 0 {
 			return errTooLarge
 		}
@@ -180,32 +181,29 @@ func schemaOf(v any) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// Call has a tool run, once. take takes room for the bytes of the answer as they come, and its error ends the call.
-// refused is what a tool says that has failed; err says that it is not known what came of it.
+// Call calls a tool, once. take reserves memory for the bytes of the answer as they arrive; its error ends the call.
+// failed is the message of a tool that failed. err means that it is unknown what the call did.
 func (c *Client) Call(ctx context.Context, name string, input json.RawMessage, take func(n int) error) (
-	result json.RawMessage, refused string, err error) {
+	result json.RawMessage, failed string, err error) {
 	s, err := c.connect(ctx)
 	if err != nil {
 		return nil, "", err
 	}
 	defer s.users.Done()
-	res, err := s.CallTool(taking(ctx, take), &mcp.CallToolParams{Name: name, Arguments: input})
+	res, err := s.CallTool(withTake(ctx, take), &mcp.CallToolParams{Name: name, Arguments: input})
 	if err != nil {
-		c.lost(s)
+		c.drop(s)
 		return nil, "", err
 	}
 	if res.IsError {
-		if refused = textOf(res.Content); refused == "" {
-			refused = "the tool failed and did not say why"
-		}
-		return nil, refused, nil
+		return nil, cmp.Or(textOf(res.Content), "the tool failed and did not say why"), nil
 	}
 	result, err = resultOf(res)
 	return result, "", err
 }
 
-// resultOf is what a tool gave back: its structured content if it has that, the text of one that gives nothing but
-// text, or the content as the protocol has it.
+// resultOf returns the result of a tool: its structured content if it has any, its text if it has nothing but text, or
+// its content in the protocol's form.
 func resultOf(res *mcp.CallToolResult) (json.RawMessage, error) {
 	if res.StructuredContent != nil {
 		return json.Marshal(res.StructuredContent)

@@ -20,7 +20,7 @@ import (
 // maxBytes bounds the answers of these tests.
 const maxBytes = 1 << 20
 
-// badly is how a server answers a call of the tool bad.
+// badly has the ways in which a server answers a call of the tool bad.
 var badly = map[string]func(w http.ResponseWriter, r *http.Request){
 	"refused": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) },
 	"missing": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
@@ -59,10 +59,10 @@ func says(w http.ResponseWriter, kind, text string) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// room is where there always is some.
-func room(int) error { return nil }
+// noLimit is a take that always has memory.
+func noLimit(int) error { return nil }
 
-// A server answers all tools but bad as it should. A call of hold has entered, and goes on when it may.
+// A server answers all tools but bad correctly. A call of hold signals entered, and returns after goOn.
 type server struct {
 	*mcpclient.Client
 	entered, goOn chan struct{}
@@ -100,17 +100,17 @@ func newServer(t *testing.T, opts *mcp.StreamableHTTPOptions, bad func(http.Resp
 	return s
 }
 
-// hold calls hold, and gives what came of it.
+// hold calls hold, and sends its result.
 func (s *server) hold(ctx context.Context) <-chan string {
 	out := make(chan string, 1)
 	go func() {
-		result, refused, err := s.Call(ctx, "hold", []byte("{}"), room)
+		result, refused, err := s.Call(ctx, "hold", []byte("{}"), noLimit)
 		out <- fmt.Sprint(string(result), refused, err)
 	}()
 	return out
 }
 
-// One bad answer is that of its call alone: others that are under way, and those that come, have theirs.
+// A bad answer fails its own call alone. Other calls, under way or later, get their answers.
 func TestOneBadAnswer(t *testing.T) {
 	for kind, opts := range map[string]*mcp.StreamableHTTPOptions{"events": nil, "JSON": {JSONResponse: true},
 		"no session": {Stateless: true}} {
@@ -128,7 +128,7 @@ func TestOneBadAnswer(t *testing.T) {
 				}
 				short, stop := context.WithTimeout(ctx, patience)
 				defer stop()
-				if result, refused, err := s.Call(short, "bad", []byte("{}"), room); err == nil || ctx.Err() != nil {
+				if result, refused, err := s.Call(short, "bad", []byte("{}"), noLimit); err == nil || ctx.Err() != nil {
 					t.Errorf("%s %s %v", result, refused, err)
 				}
 				next := s.hold(ctx)
@@ -146,7 +146,7 @@ func TestOneBadAnswer(t *testing.T) {
 	}
 }
 
-// A list without an end is no list, whatever of it is wanted.
+// A list that never ends is an error, whichever tools are wanted.
 func TestEndlessList(t *testing.T) {
 	page := 0
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
