@@ -1,5 +1,5 @@
-// Runs cells of Java, statement by statement as JShell does, and tells their results; code/protocol.go has what it says and reads.
-// Where an image has it compiled, in /usr/lib/berth/java, it starts faster than from this source.
+// Runs cells of Java, statement by statement as JShell does, and reports their results. code/cell/protocol.go defines the
+// protocol. An image can have this file compiled, in /usr/lib/berth/java; it then starts faster than from this source.
 
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
@@ -30,9 +30,9 @@ import jdk.jshell.execution.LocalExecutionControlProvider;
 
 public class Driver {
     static final int PIECE = 3900;
-    static final int LONGEST = 1 << 20; // characters of a text; what is longer is cut
+    static final int LONGEST = 1 << 20; // maximum characters of a text; the rest is cut
 
-    // What a shell of Java has without asking.
+    // The imports that JShell has by default.
     static final String[] IMPORTS = {
         "java.io.*", "java.math.*", "java.net.*", "java.nio.file.*", "java.util.*", "java.util.concurrent.*", "java.util.function.*", "java.util.prefs.*",
         "java.util.regex.*", "java.util.stream.*",
@@ -52,7 +52,7 @@ public class Driver {
 
     void serve() throws IOException {
         String source = System.getProperty("berth.source");
-        if (source != null) { // it has been compiled, and is nobody's business
+        if (source != null) { // it is compiled by now, and user code does not need it
             new File(source, "Driver.java").delete();
             new File(source).delete();
         }
@@ -99,7 +99,7 @@ public class Driver {
         return b.toString(StandardCharsets.UTF_8);
     }
 
-    // put tells one thing, in pieces that no other process can write into.
+    // put writes one record, in pieces that are small enough for an atomic write.
     synchronized void put(OutputStream to, char kind, byte[] data) throws IOException {
         int at = 0;
         do {
@@ -133,7 +133,8 @@ public class Driver {
         return true;
     }
 
-    // cell runs the statements of a cell one after the other, and shows the value of the last if it is an expression. It reports whether it failed.
+    // cell runs the statements of a cell in order, and shows the value of the last one if it is an expression. It reports
+    // whether the cell failed.
     boolean cell(String code, boolean once) throws IOException {
         interrupted = false;
         String rest = code;
@@ -147,7 +148,7 @@ public class Driver {
             }
             String source = info.source();
             if (source == null || info.completeness() == Completeness.DEFINITELY_INCOMPLETE || info.completeness() == Completeness.UNKNOWN) {
-                source = rest; // the compiler says what is wrong with it
+                source = rest; // the compiler reports the error
             }
             rest = source == rest ? "" : info.remaining();
             running = true;
@@ -162,7 +163,7 @@ public class Driver {
             }
             for (SnippetEvent e : events) {
                 if (e.causeSnippet() != null) {
-                    continue; // another declaration that this one changed
+                    continue; // an earlier declaration that this one replaced
                 }
                 last = e;
                 if (e.status() == Snippet.Status.REJECTED) {
@@ -174,7 +175,7 @@ public class Driver {
                 all.add(e.snippet());
             }
         }
-        for (Snippet s : all) { // what came later may have defined what an earlier one needs, and so may a later cell
+        for (Snippet s : all) { // a later declaration, or a later cell, may define what an earlier one needs
             Snippet.Status status = shell.status(s);
             if (status == Snippet.Status.RECOVERABLE_NOT_DEFINED || status == Snippet.Status.RECOVERABLE_DEFINED && once) {
                 return unresolved(s);
@@ -196,7 +197,7 @@ public class Driver {
         field("text/plain", e.value());
     }
 
-    // rejected tells what the compiler has against a statement that begins at an offset of the cell.
+    // rejected reports the compiler's errors in a statement that begins at an offset of the cell.
     boolean rejected(String code, int begin, Snippet snippet) throws IOException {
         StringBuilder all = new StringBuilder();
         String first = null;
@@ -227,7 +228,7 @@ public class Driver {
         return fail("CompilationError", message, "error: " + message + "\n" + snippet.source());
     }
 
-    // thrown tells an exception with the frames that are the cell's.
+    // thrown reports an exception with the frames of the cell.
     boolean thrown(JShellException e) throws IOException {
         String name = e instanceof EvalException x ? x.getExceptionClassName() : e.getClass().getName();
         String message = e.getMessage();

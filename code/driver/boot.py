@@ -1,4 +1,4 @@
-# Runs cells of Python and reports their results. code/protocol.go defines the protocol. Each start of an interpreter
+# Runs cells of Python and reports their results. code/cell/protocol.go defines the protocol. Each start of an interpreter
 # compiles this file, and that is most of the start time that berth adds. So the file imports only modules that a bare
 # interpreter has already loaded. rich.py makes the results that need more than their repr. It comes as an argument and
 # is compiled at its first use.

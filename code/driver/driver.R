@@ -1,6 +1,6 @@
-# Runs cells of R and tells their results; code/protocol.go has what it says and reads. Requests come on standard input.
+# Runs cells of R and reports their results. code/cell/protocol.go defines the protocol. Requests come on standard input.
 local({
-  longest <- 262144L # characters of a text; what is longer is cut
+  longest <- 262144L # maximum characters of a text; the rest is cut
   requests <- file("stdin", "rb")
   mark <- name <- ""
   plots <- tempfile("plots")
@@ -22,7 +22,7 @@ local({
     rawToChar(bytes)
   }
 
-  # put tells one thing, in pieces that no other process can write into: R writes what cat is given as one at once.
+  # put writes one record, in pieces that are small enough for an atomic write: R writes the argument of cat at once.
   put <- function(kind, text = "", to = stdout()) {
     text <- enc2utf8(text)
     count <- nchar(text, "chars", allowNA = TRUE)
@@ -54,7 +54,7 @@ local({
     paste(out, collapse = "")
   }
 
-  # figures shows what was drawn, page by page.
+  # figures reports the figures that were drawn, page by page.
   figures <- function() {
     if (!"grDevices" %in% loadedNamespaces()) return()
     grDevices::graphics.off()
@@ -81,7 +81,7 @@ local({
     cat(if (length(texts) > 1L) "Warning messages:\n" else "Warning message:\n", paste0(texts, "\n"), sep = "", file = stderr())
   }
 
-  # evaluate runs one expression, and gives back its value and whether that is to be seen.
+  # evaluate runs one expression. It returns its value, and whether the value is visible.
   evaluate <- function(expression) {
     warnings <- list()
     on.exit(warned(warnings))
@@ -115,7 +115,7 @@ local({
     TRUE
   }
 
-  # cell runs one and reports whether it failed.
+  # cell runs one cell and reports whether it failed.
   cell <- function(code) {
     failed <- tryCatch({
       run(code)

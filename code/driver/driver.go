@@ -1,5 +1,5 @@
-// Package driver holds the programs that interpreters are given: they run cells of their language and tell the
-// results. It is apart from package code because images have one of them compiled.
+// Package driver holds the drivers of interpreters: programs, each in its own language, that run cells and report the
+// results. Package code gives them to interpreters, and sandbox-image compiles the one for Java.
 package driver
 
 import (
@@ -12,10 +12,10 @@ import (
 var (
 	//go:embed boot.py
 	Python string
-	// PythonRich is what a result of Python needs beyond its repr.
+	// PythonRich makes the results of Python that need more than their repr.
 	//go:embed rich.py
 	PythonRich string
-	// Node is for JavaScript and TypeScript.
+	// Node runs JavaScript and TypeScript.
 	//go:embed node.js
 	Node string
 	//go:embed driver.R
@@ -26,8 +26,8 @@ var (
 	Shell string
 )
 
-// JavaDir is where an image has Java compiled, as Driver.class, with its source beside it. It is named by the source,
-// so that no daemon runs the driver of another one.
+// JavaDir is the directory in which an image has the driver for Java compiled, as Driver.class, with its source. Its
+// name is a digest of the source, so that a daemon never runs the driver of another version.
 var JavaDir = "/usr/lib/berth/java/" + key(Java)
 
 func key(source string) string {

@@ -1,6 +1,6 @@
-// Runs cells of JavaScript and TypeScript and reports their results. code/protocol.go defines the protocol. Requests
-// come on file descriptor 3. The inspector of this same process evaluates the cells, because it supports what a console
-// needs: await at the top level, and repeated declarations.
+// Runs cells of JavaScript and TypeScript and reports their results. code/cell/protocol.go defines the protocol.
+// Requests come on file descriptor 3. The inspector of this same process evaluates the cells, because it supports what
+// a console needs: await at the top level, and repeated declarations.
 'use strict'
 ;(() => {
   const fs = require('fs')
@@ -10,7 +10,7 @@
   const inspector = require('inspector')
   const Module = require('module')
 
-  const longest = 1 << 20 // characters of a text; what is longer is cut
+  const longest = 1 << 20 // maximum characters of a text; the rest is cut
   const typed = process.argv[1] === 'ts'
   const session = new inspector.Session()
   const here = Module.createRequire(path.join(process.cwd(), 'cell.js'))

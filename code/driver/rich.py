@@ -3,7 +3,7 @@
 import _frozen_importlib_external as machinery
 import sys
 
-LONGEST = 1 << 20  # characters of a text; what is longer is cut
+LONGEST = 1 << 20  # maximum characters of a text; the rest is cut
 ROWS, COLUMNS = 1000, 200  # of a table
 TABLE = "application/vnd.berth.table+json"
 

@@ -1,4 +1,4 @@
-exec 3<&0 </dev/null # requests come on 3
+exec 3<&0 </dev/null # requests come on descriptor 3
 __berth_put() { printf '\036%s %s %d\n%s' "$__berth_nonce" "$1" "${#2}" "$2"; }
 __berth_end() {
 	trap '' INT

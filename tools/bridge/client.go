@@ -171,8 +171,13 @@ func (c *Client) install(tools map[string]*provider.Prepared) {
 	if c.session == nil {
 		c.session = d.newSession(anyClient, tools, 0)
 		c.session.client = true
-		d.install(c.session, func(other *ProviderSession) bool {
-			return other.client && !other.here && other.within(tools)
+		d.install(c.session, func(other *ProviderSession) bool { // whose tools the client has, too
+			for name := range other.tools {
+				if tools[name] == nil {
+					return false
+				}
+			}
+			return other.client && !other.here
 		})
 		c.done = make(chan struct{})
 		go c.run(c.session)
@@ -192,16 +197,6 @@ func (c *Client) install(tools map[string]*provider.Prepared) {
 		o.unqueue(one)
 		one.answered <- outcome{failure: gone(one.to.Name)}
 	}
-}
-
-// within reports whether tools contains all tools of the session.
-func (o *ProviderSession) within(tools map[string]*provider.Prepared) bool {
-	for name := range o.tools {
-		if tools[name] == nil {
-			return false
-		}
-	}
-	return true
 }
 
 // run sends the client its calls.

@@ -252,16 +252,13 @@ func (d *Draft) Release(ctx context.Context, id string) (Version, error) {
 	}
 	var r skillRecord
 	v, err := d.publish(m, func(tx *ledger.Tx, v versionRecord) (err error) {
-		if r, err = find(tx, d.owner, id); err != nil {
+		var all []versionRecord
+		if r, all, err = load(tx, d.owner, id); err != nil {
 			return err
 		}
 		if r.Name != m.Name {
 			return content.Invalid(d.dir+"/"+content.File, "Skill `%s` keeps its name, %q; %s/%s has the name %q.", id,
 				r.Name, d.dir, content.File, m.Name)
-		}
-		all, err := versions(tx, id)
-		if err != nil {
-			return err
 		}
 		if len(all) >= maxVersions {
 			return proto.Errorf(proto.QuotaExceeded, "", id, "Skill `%s` has %d versions, which is the limit; "+

@@ -15,10 +15,7 @@ func (s *Store) Delete(ctx context.Context, owner, id string, onlyEmpty bool) er
 	}
 	var gone []versionRecord
 	err := s.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
-		if _, err = find(tx, owner, id); err != nil {
-			return err
-		}
-		if gone, err = versions(tx, id); err != nil {
+		if _, gone, err = load(tx, owner, id); err != nil {
 			return err
 		}
 		if onlyEmpty && len(gone) > 0 {
@@ -43,11 +40,8 @@ func (s *Store) DeleteVersion(ctx context.Context, owner, id, version string, ma
 	var gone versionRecord
 	var r skillRecord
 	err := s.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
-		if r, err = find(tx, owner, id); err != nil {
-			return err
-		}
-		all, err := versions(tx, id)
-		if err != nil {
+		var all []versionRecord
+		if r, all, err = load(tx, owner, id); err != nil {
 			return err
 		}
 		gone = versionRecord{}

@@ -175,10 +175,11 @@ func (s *Store) number() int64 {
 	return s.last
 }
 
-func (r skillRecord) info(v versionRecord) Skill {
+// info describes a skill with its versions, newest first.
+func (r skillRecord) info(all ...versionRecord) Skill {
 	k := Skill{ID: r.ID, DisplayName: r.DisplayName, Source: Custom, Created: r.Created, Updated: r.Created}
-	if v.ID != "" {
-		k.Latest, k.Updated = r.version(v), v.Created
+	if len(all) > 0 {
+		k.Latest, k.Updated = r.version(all[0]), all[0].Created
 	}
 	return k
 }
@@ -190,16 +191,20 @@ func (r skillRecord) version(v versionRecord) Version {
 
 func ownKey(owner, id string) string { return owner + "/" + id }
 
-// find returns a skill of an owner. The error does not reveal whether another owner has the skill.
-func find(tx *ledger.Tx, owner, id string) (r skillRecord, err error) {
-	if !proto.ValidID(SkillPrefix, id) {
-		return r, content.NoSkill(id)
+// load returns a skill of an owner with its versions, newest first. The error does not reveal whether another owner has
+// the skill.
+func load(tx *ledger.Tx, owner, id string) (r skillRecord, all []versionRecord, err error) {
+	known := false
+	if proto.ValidID(SkillPrefix, id) {
+		known, err = tx.Get(bucketSkills, ownKey(owner, id), &r)
 	}
-	known, err := tx.Get(bucketSkills, ownKey(owner, id), &r)
 	if err == nil && !known {
 		err = content.NoSkill(id)
 	}
-	return r, err
+	if err == nil {
+		all, err = versions(tx, id)
+	}
+	return r, all, err
 }
 
 // versions returns the versions of a skill, newest first.
@@ -209,14 +214,6 @@ func versions(tx *ledger.Tx, skill string) (list []versionRecord, err error) {
 	return list, err
 }
 
-// newest returns the first of a list of versions, or the zero value if the list is empty.
-func newest(list []versionRecord) (v versionRecord) {
-	if len(list) > 0 {
-		v = list[0]
-	}
-	return v
-}
-
 // Get returns a skill by its ID. The ID of a provided skill is its name.
 func (s *Store) Get(ctx context.Context, owner, id string) (k Skill, err error) {
 	if s.isProvided(id) {
@@ -224,12 +221,8 @@ func (s *Store) Get(ctx context.Context, owner, id string) (k Skill, err error) 
 		return providedSkill(p), err
 	}
 	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		r, err := find(tx, owner, id)
-		if err != nil {
-			return err
-		}
-		list, err := versions(tx, id)
-		k = r.info(newest(list))
+		r, all, err := load(tx, owner, id)
+		k = r.info(all...)
 		return err
 	})
 	return k, err
@@ -251,7 +244,23 @@ func providedSkill(p provided.Skill) Skill {
 // two kinds; "" selects both.
 func (s *Store) List(ctx context.Context, owner, source string) (list []Skill, err error) {
 	if source == "" || source == Custom {
-		if list, err = s.own(owner); err != nil {
+		err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
+			var records []skillRecord
+			if err := ledger.Each(tx, bucketSkills, owner+"/", func(_ string, r skillRecord) {
+				records = append(records, r)
+			}); err != nil {
+				return err
+			}
+			for _, r := range slices.Backward(records) {
+				all, err := versions(tx, r.ID)
+				if err != nil {
+					return err
+				}
+				list = append(list, r.info(all...))
+			}
+			return nil
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -261,27 +270,6 @@ func (s *Store) List(ctx context.Context, owner, source string) (list []Skill, e
 		}
 	}
 	return list, nil
-}
-
-// own returns the skills that an owner has uploaded.
-func (s *Store) own(owner string) (list []Skill, err error) {
-	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		var records []skillRecord
-		if err := ledger.Each(tx, bucketSkills, owner+"/", func(_ string, r skillRecord) {
-			records = append(records, r)
-		}); err != nil {
-			return err
-		}
-		for _, r := range slices.Backward(records) {
-			all, err := versions(tx, r.ID)
-			if err != nil {
-				return err
-			}
-			list = append(list, r.info(newest(all)))
-		}
-		return nil
-	})
-	return list, err
 }
 
 // Versions returns all versions of a skill, newest first.
@@ -294,11 +282,7 @@ func (s *Store) Versions(ctx context.Context, owner, id string) (list []Version,
 		return []Version{providedSkill(p).Latest}, nil
 	}
 	err = s.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		r, err := find(tx, owner, id)
-		if err != nil {
-			return err
-		}
-		all, err := versions(tx, id)
+		r, all, err := load(tx, owner, id)
 		for _, v := range all {
 			list = append(list, r.version(v))
 		}

@@ -47,7 +47,7 @@ func runBash(ctx context.Context, s *session.Session, u *Use) (any, bool, error)
 func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	var in bashInput
 	if err := decode(u.Input, &in); err != nil {
-		return "Error: " + words(s, err), true, nil
+		return "Error: " + errorText(s, err), true, nil
 	}
 	if in.Restart {
 		return restartShell(ctx, s)
@@ -61,7 +61,7 @@ func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error
 	case err != nil && (fatal(s, err) || u.misused(err)):
 		return nil, false, err
 	case err != nil:
-		return "Error: " + words(s, err), true, nil
+		return "Error: " + errorText(s, err), true, nil
 	}
 	text, failed := shellText(res)
 	return text, failed, nil
@@ -96,7 +96,7 @@ func restartShell(ctx context.Context, s *session.Session) (any, bool, error) {
 	case err != nil && fatal(s, err):
 		return nil, false, err
 	case err != nil && proto.CodeOf(err) != proto.NotFound: // no shell is as good as a fresh one
-		return "Error: " + words(s, err), true, nil
+		return "Error: " + errorText(s, err), true, nil
 	}
 	return "Bash session restarted", false, nil
 }

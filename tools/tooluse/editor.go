@@ -46,7 +46,7 @@ func runEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, erro
 		return nil, false, err
 	}
 	if err != nil {
-		msg := words(s, err)
+		msg := errorText(s, err)
 		// The block may say file_not_found, unlike the block of bash. The message is added because a code alone does
 		// not say which text was not found, or how often.
 		return proto.EditorError{Type: proto.TypeEditorError, ErrorCode: blockError(err, proto.BlockFileNotFound),
@@ -84,7 +84,7 @@ func runTextEditor(ctx context.Context, s *session.Session, u *Use) (any, bool, 
 	case proto.CodeOf(err) == proto.NotFound:
 		return fmt.Sprintf("Error: File not found: the path %s does not exist", s.Hide(in.Path)), true, nil
 	case err != nil:
-		return "Error: " + words(s, err), true, nil
+		return "Error: " + errorText(s, err), true, nil
 	}
 	return content(in.Path, res), false, nil
 }

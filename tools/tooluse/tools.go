@@ -129,8 +129,8 @@ func fatal(s *session.Session, err error) bool {
 	return e.Item == s.ID() && e.Code != proto.TooMany && e.Code != proto.Unavailable
 }
 
-// words is the text of an error for the model, with secrets hidden.
-func words(s *session.Session, err error) string { return proto.AsError(s.HideError(err)).Message }
+// errorText is the text of an error for the model, with secrets hidden.
+func errorText(s *session.Session, err error) string { return proto.AsError(s.HideError(err)).Message }
 
 // blockError is the in-band code for an error. has lists the codes that the block may have beside the common ones.
 func blockError(err error, has ...proto.BlockError) proto.BlockError {

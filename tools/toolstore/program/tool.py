@@ -7,7 +7,7 @@ def berth_tool(name, code, given, most, check):
 
     filename = "<tool %s>" % name
 
-    class Told:
+    class Report:
         def __init__(self, **parts):
             self.text = json.dumps(parts)
 
@@ -18,7 +18,7 @@ def berth_tool(name, code, given, most, check):
             return {"application/vnd.berth.tool": self.text}
 
     def fail(kind, message, **more):
-        return Told(error=dict(more, type=kind, message=message))
+        return Report(error=dict(more, type=kind, message=message))
 
     # Clients of model providers. The first use makes them: their modules are slow to import, and most tools need none.
     class Client:
@@ -67,8 +67,8 @@ def berth_tool(name, code, given, most, check):
                     return True
         return False
 
-    def traced(e):
-        """traced returns a traceback without the frames above the tool's."""
+    def traceback_of(e):
+        """traceback_of returns a traceback without the frames above the tool's."""
         import traceback
         tb = e.__traceback__
         while tb is not None and tb.tb_frame.f_code.co_filename != filename:
@@ -76,7 +76,7 @@ def berth_tool(name, code, given, most, check):
         return "".join(traceback.format_exception(type(e), e, tb))
 
     def failed(e):
-        more = {"name": type(e).__name__, "traceback": traced(e)}
+        more = {"name": type(e).__name__, "traceback": traceback_of(e)}
         inner = e
         while inner.__traceback__ is None and inner.__context__ is not None:
             inner = inner.__context__
@@ -95,8 +95,8 @@ def berth_tool(name, code, given, most, check):
         return fail(
             "syntax_error" if isinstance(e, SyntaxError) and e.filename == filename else "exception", message, **more)
 
-    def unfit(value, path, above):
-        """unfit returns the path and the kind of a part that JSON cannot express, or None if there is none."""
+    def not_json(value, path, above):
+        """not_json returns the path and the kind of a part that JSON cannot express, or None if there is none."""
         if value is None or isinstance(value, (bool, int)):
             return None
         if isinstance(value, float):
@@ -106,20 +106,20 @@ def berth_tool(name, code, given, most, check):
                 value.encode()
                 return None
             except UnicodeEncodeError:
-                return path, "a text with half of a character"
+                return path, "a text with half of a character (a lone surrogate)"
         if id(value) in above:
-            return path, "an object that holds itself"
+            return path, "an object that contains itself"
         if isinstance(value, dict):
             for key, part in value.items():
                 if not isinstance(key, (str, int, float, bool, type(None))):
                     return path, "a dict with a key of type %s" % type(key).__name__
-                bad = unfit(key, path, above) or unfit(part, "%s.%s" % (path, key), above | {id(value)})
+                bad = not_json(key, path, above) or not_json(part, "%s.%s" % (path, key), above | {id(value)})
                 if bad:
                     return bad
             return None
         if isinstance(value, (list, tuple)):
             for i, part in enumerate(value):
-                bad = unfit(part, "%s.%d" % (path, i), above | {id(value)})
+                bad = not_json(part, "%s.%d" % (path, i), above | {id(value)})
                 if bad:
                     return bad
             return None
@@ -131,9 +131,9 @@ def berth_tool(name, code, given, most, check):
             size = len(text.encode())
         except (TypeError, ValueError, RecursionError, OverflowError) as e:
             try:
-                path, what = unfit(value, "output", frozenset()) or ("output", str(e))
+                path, what = not_json(value, "output", frozenset()) or ("output", str(e))
             except RecursionError:
-                path, what = "output", "a value that is nested too deep"
+                path, what = "output", "a value that is nested too deeply"
             return fail(
                 "not_serializable", "%s: run returned %s, which is not JSON; return text, numbers, booleans, None, "
                 "lists and dicts" % (path, what), field=path)
@@ -141,7 +141,7 @@ def berth_tool(name, code, given, most, check):
             return fail(
                 "output_too_large", "output has %d bytes of JSON; %d is the limit; write what is large to a file in "
                 "$OUTPUT_DIR" % (size, most), field="output")
-        return Told(output=text)
+        return Report(output=text)
 
     def run():
         compiled = compile(code, filename, "exec", dont_inherit=True)
@@ -149,7 +149,7 @@ def berth_tool(name, code, given, most, check):
             import ast
             if not defines_run(ast.parse(code).body):
                 return fail("no_run", "the code defines no function run")
-            return Told(output="null")
+            return Report(output="null")
         import linecache
         linecache.cache[filename] = (len(code), None, code.splitlines(True), filename)
         module = type(sys)("tool")
@@ -174,7 +174,7 @@ def berth_tool(name, code, given, most, check):
         if not isinstance(e.code, (int, type(None))):
             print(e.code, file=sys.stderr)
         return fail(
-            "exit", "the code exited with status %d and gave nothing back; return from run instead" % status,
+            "exit", "the code exited with status %d and returned nothing; return from run instead" % status,
             return_code=status)
     except BaseException as e:
         return failed(e)
