@@ -1,4 +1,4 @@
-// Package code runs code of a language in a session and gives back values, not only output.
+// Package code runs code of a language in a session and returns values, not only output.
 //
 //	Runner.Once     a fresh interpreter, in a new container that is deleted afterwards or in an existing one
 //	Runner.Cell     in a context: a named interpreter of a session that keeps its variables from cell to cell

@@ -38,8 +38,8 @@ const scriptDir = "/tmp/code_executor/"
 // An executed is the outcome of a script.
 type executed struct {
 	language string
-	out      [2][]byte // of each stream, as much as is kept
-	cut      bool      // it wrote more than is kept
+	out      [2][]byte // the beginning of each stream
+	cut      bool      // it wrote more than out has
 	exec     proto.Exec
 }
 
@@ -79,7 +79,7 @@ func (r *Runner) Execute(ctx context.Context, owner string, req Script,
 	return answer(done.markdown(), done.failed())
 }
 
-// errFull ends a listener that has as much as is kept.
+// errFull ends a listener that has received the maximum.
 var errFull = errors.New("full")
 
 // execute runs a command until it ends. It ends a command that writes too much.

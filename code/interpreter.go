@@ -13,7 +13,7 @@ import (
 )
 
 // window is how much of each stream an interpreter's exec keeps, in bytes. The interpreter blocks once that much is
-// unread. The output of a cell is kept in the cell.
+// unread. The cell keeps the output of the cell.
 const window = 128 << 10
 
 // maxBetween is how much of each stream is kept between two cells, in bytes. The oldest output is dropped.
@@ -70,7 +70,7 @@ func (r *Runner) startResident(ctx context.Context, s *session.Session, lang lan
 	return in, err
 }
 
-// attachCell gives further output to a cell, with what was printed since the last one.
+// attachCell directs further output to a cell, with the output since the last one.
 func (in *interpreter) attachCell(c *cell.Cell) (number int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

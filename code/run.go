@@ -178,7 +178,7 @@ func (in *interpreter) stopCell(c *cell.Cell) error {
 	}
 }
 
-// followCell gives what a cell prints to each, until its streams end. each may be nil.
+// followCell calls each with the output of a cell, until its streams end. each may be nil.
 func followCell(ctx context.Context, c *cell.Cell, exec string, each func(Progress) error) error {
 	if each == nil {
 		return nil

@@ -47,7 +47,7 @@ type Cell struct {
 	failure parts
 	part    parts  // that names and data belong to at the moment; nil: none
 	name    string // of the data that follow
-	size    int    // of all that is kept
+	size    int    // bytes of all results, and of the error
 	cut     bool   // something was left out
 	closed  bool   // its output is dropped from now on
 	ended   [2]bool
@@ -223,7 +223,7 @@ func (p parts) bundle() (b proto.Bundle, text string) {
 	return b, "<" + text + ">"
 }
 
-// lines returns the lines that are kept of a stream, with their ends, and whether something was left out.
+// lines returns the stored lines of a stream, with their ends, and whether some output was left out.
 func lines(out *output.Output, s proto.Stream) ([]string, bool) {
 	head, tail, dropped := out.Text(s)
 	text := string(head)

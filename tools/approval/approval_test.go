@@ -33,7 +33,7 @@ func TestDecide(t *testing.T) {
 }
 
 func TestSurplus(t *testing.T) {
-	list := []Kept[int]{{Record: 1, Pinned: true}, {Record: 2}, {Record: 3, Bytes: 7}, {Record: 4, Bytes: 3},
+	list := []Candidate[int]{{Record: 1, Pinned: true}, {Record: 2}, {Record: 3, Bytes: 7}, {Record: 4, Bytes: 3},
 		{Record: 5, Old: true}}
 	for _, tt := range []struct {
 		limits Limits

@@ -39,8 +39,8 @@ type Limits struct {
 	Bytes int // of the newest records together; 0 is no bound
 }
 
-// A Kept is a record as Surplus sees it.
-type Kept[T any] struct {
+// A Candidate is a record as Surplus sees it.
+type Candidate[T any] struct {
 	Record T
 	Bytes  int
 	Old    bool // beyond the age that its store keeps
@@ -48,7 +48,7 @@ type Kept[T any] struct {
 }
 
 // Surplus returns the records that are too old or exceed the limits, the newest first. list has the oldest first.
-func Surplus[T any](l Limits, list []Kept[T]) (surplus []T) {
+func Surplus[T any](l Limits, list []Candidate[T]) (surplus []T) {
 	count, size := 0, 0
 	for _, r := range slices.Backward(list) {
 		count, size = count+1, size+r.Bytes

@@ -175,7 +175,7 @@ func (c *call) resume(known *record) *codeapi.Failure {
 	case known.State == proto.CallRefused:
 		return known.refusal()
 	case known.State.Over():
-		return codeapi.Fail(codeapi.RuntimeError, "the call of %s has ended, and its result is gone", known.Tool)
+		return codeapi.Fail(codeapi.RuntimeError, "the call of %s has ended, and its result was discarded", known.Tool)
 	}
 	c.rec, c.recorded = *known, true
 	if known.State == proto.CallRunning && !known.Shared {

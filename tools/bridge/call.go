@@ -314,7 +314,7 @@ func (d *dispatcher) finish(c *call, out outcome) {
 	d.mu.Unlock()
 	now := d.b.cfg.Now()
 	switch {
-	case r.State.Over(): // the failure says it already
+	case r.State.Over(): // the state is set already
 	case out.failure == nil:
 		r.State = proto.CallSucceeded
 	case c.ctx.Err() != nil:

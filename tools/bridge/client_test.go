@@ -68,7 +68,7 @@ func (p person) result(t *testing.T, call, result string) {
 
 var clientTools = proto.CodeTools{Allow: []proto.AllowedTool{{Name: "fetch"}, {Name: "parse"}}}
 
-// A client that is gone for good takes its calls with it; so does one that does not serve a tool any more.
+// Calls fail when their client is gone for good, and when it no longer serves their tool.
 func TestClientLeaves(t *testing.T) {
 	b := newBench(t, bridge.Config{Grace: 100 * time.Millisecond})
 	s := b.create(t, clientTools)
@@ -87,8 +87,8 @@ func TestClientLeaves(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	p.Close()
-	want := "{'type': 'RuntimeError', 'message': 'the tool fetch is not served any more: who answered it has " +
-		"gone'}\nRuntimeError\nNameError\n"
+	want := "{'type': 'RuntimeError', 'message': 'the tool fetch is no longer served: its provider has gone'}\n" +
+		"RuntimeError\nNameError\n"
 	if out := finish(t, e); out != want {
 		t.Error(out)
 	}

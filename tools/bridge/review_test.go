@@ -113,7 +113,7 @@ print(post([first])[0]["error"]["message"])`)
 		t.Fatal(err)
 	}
 	if out := finish(
-		t, e); out != "3\nValueError\nthe call of pay has ended, and its result is gone\n" {
+		t, e); out != "3\nValueError\nthe call of pay has ended, and its result was discarded\n" {
 		t.Error(out)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"berth/tools/bridge/codeapi"
 )
 
-// What is kept of ended calls for each container: at most this many, the newest. Calls of a running command stay.
+// Bounds of the ended calls that are stored for each container; the newest stay, and calls of a running command.
 const (
 	maxKept    = 1000
 	maxKeptAge = 7 * 24 * time.Hour
@@ -187,9 +187,9 @@ func (b *Bridge) surplus(container string, list []record, now time.Time) []recor
 		return list
 	}
 	d := b.dispatcher(s)
-	kept := make([]approval.Kept[record], len(list))
+	kept := make([]approval.Candidate[record], len(list))
 	for i, r := range list {
-		kept[i] = approval.Kept[record]{Record: r, Old: now.Sub(r.CreatedAt.Time) > maxKeptAge,
+		kept[i] = approval.Candidate[record]{Record: r, Old: now.Sub(r.CreatedAt.Time) > maxKeptAge,
 			Pinned: !r.State.Over() || d.runs(r.ExecID)}
 	}
 	return approval.Surplus(approval.Limits{Count: maxKept}, kept)

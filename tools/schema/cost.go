@@ -53,7 +53,7 @@ func (w *costCounter) spend(n int64) {
 	}
 }
 
-// addSchemas counts one visit of a value with each of the schemas that is not nil, and all that follow from it.
+// addSchemas counts one visit of a value with each schema that is not nil, and the visits that follow from it.
 func (w *costCounter) addSchemas(v any, list ...*jsonschema.Schema) {
 	for _, s := range list {
 		if s != nil && w.err == nil {

@@ -80,7 +80,7 @@ var checking = semaphore.NewWeighted(maxChecked)
 // english is the language of the validator's messages.
 var english = message.NewPrinter(language.English)
 
-// Check says in a sentence what of a value does not fit; at names the value.
+// Check returns an error that says which part of a value does not match the schema; at names the value.
 func (s *Schema) Check(at string, raw json.RawMessage) error {
 	if s == nil {
 		return nil

@@ -213,7 +213,7 @@ func TestMountRefuses(t *testing.T) {
 		code proto.Code
 		says string
 	}{
-		"too many": {[]proto.SkillRef{one, one, one}, proto.InvalidArgument, "may have 2 skills"},
+		"too many": {[]proto.SkillRef{one, one, one}, proto.InvalidArgument, "may have at most 2 skills"},
 		"same name": {[]proto.SkillRef{one, {Type: skills.Custom, SkillID: twin.ID}}, proto.InvalidArgument,
 			`the same name, "notes"`},
 		"unknown": {[]proto.SkillRef{{Type: skills.Custom, SkillID: "skill_0000000000000000000000"}}, proto.NotFound,
@@ -250,27 +250,27 @@ func TestDraftRefuses(t *testing.T) {
 		"no manifest":       {[]string{"notes/readme.md", "x"}, "no notes/SKILL.md"},
 		"manifest below":    {[]string{"notes/a/SKILL.md", good}, "no notes/SKILL.md"},
 		"no directory":      {[]string{"SKILL.md", good}, `"SKILL.md" is in no directory`},
-		"two directories":   {[]string{"notes/SKILL.md", good, "other/x", "x"}, `"other/x" is not in "notes"`},
-		"climbing":          {[]string{"notes/../../etc/passwd", "x"}, "not plain"},
-		"absolute":          {[]string{"/notes/SKILL.md", good}, "not plain"},
+		"two directories":   {[]string{"notes/SKILL.md", good, "other/x", "x"}, `"other/x" is not in the directory "notes"`},
+		"climbing":          {[]string{"notes/../../etc/passwd", "x"}, "must be left out"},
+		"absolute":          {[]string{"/notes/SKILL.md", good}, "must be left out"},
 		"backslash":         {[]string{`notes\SKILL.md`, good}, "backslash"},
-		"twice":             {[]string{"notes/SKILL.md", good, "notes/SKILL.md", good}, "comes twice"},
-		"file as directory": {[]string{"notes/SKILL.md", good, "notes/SKILL.md/x", "x"}, "is a file itself"},
-		"directory as file": {[]string{"notes/a/b", "x", "notes/a", "x"}, "comes twice, or is a directory"},
+		"twice":             {[]string{"notes/SKILL.md", good, "notes/SKILL.md", good}, "is sent twice"},
+		"file as directory": {[]string{"notes/SKILL.md", good, "notes/SKILL.md/x", "x"}, "is below another file"},
+		"directory as file": {[]string{"notes/a/b", "x", "notes/a", "x"}, "is sent twice, or is also a directory"},
 		"too many": {[]string{"notes/1", "", "notes/2", "", "notes/3", "", "notes/4", ""},
-			`may have 3 files; "notes/4"`},
+			`may have at most 3 files; "notes/4"`},
 		"too large": {[]string{"notes/SKILL.md", good, "notes/big", strings.Repeat("x", 2000)},
 			`2000 bytes together; with "notes/big"`},
 		"no front matter": {[]string{"notes/SKILL.md", "# Notes\n"}, "notes/SKILL.md must begin with front matter"},
 		"endless":         {[]string{"notes/SKILL.md", "---\nname: notes\n"}, "without an end"},
 		"no YAML":         {[]string{"notes/SKILL.md", "---\nname: [\n---\n"}, "is not YAML"},
 		"no description":  {[]string{"notes/SKILL.md", "---\nname: notes\n---\n"}, "description is missing"},
-		"upper case":      {[]string{"notes/SKILL.md", front("Notes", "x")}, `"Notes" is not one`},
+		"upper case":      {[]string{"notes/SKILL.md", front("Notes", "x")}, `"Notes" is not valid`},
 		"long name":       {[]string{"notes/SKILL.md", front(strings.Repeat("n", 65), "x")}, "has 65 characters"},
 		"long description": {[]string{"notes/SKILL.md", front("notes", strings.Repeat("ü", 900)+strings.Repeat(
 			"x", 125))}, "has 1025 characters"},
 		"tag":                 {[]string{"notes/SKILL.md", front("notes", "Take <b>notes</b>.")}, `the tag "<b>"`},
-		"directory is no one": {[]string{"My Notes/SKILL.md", "---\ndescription: x\n---\n"}, `"My Notes" is not one`},
+		"directory is no one": {[]string{"My Notes/SKILL.md", "---\ndescription: x\n---\n"}, `"My Notes" is not valid`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := b.draft(t, tt.files...)
@@ -298,7 +298,7 @@ func TestVersions(t *testing.T) {
 	v2 := b.release(t, k.ID, "anything/SKILL.md", front("notes", "Two."))
 	d, _ := b.draft(t, "notes/SKILL.md", front("tables", "Renamed."))
 	if _, err := d.Release(ctx, k.ID); proto.CodeOf(err) != proto.InvalidArgument ||
-		!strings.Contains(err.Error(), `"notes", and stays`) {
+		!strings.Contains(err.Error(), `keeps its name, "notes"`) {
 		t.Errorf("a version of another name: %v", err)
 	}
 	list, err := b.skills.Versions(ctx, owner, k.ID)
@@ -536,7 +536,7 @@ func TestProvided(t *testing.T) {
 		list[0].Latest.Description != "Sheets." {
 		t.Fatalf("listed %+v, %v", list, err)
 	}
-	for id, part := range map[string]string{"broken": "front matter", "misnamed": `calls itself "named"`,
+	for id, part := range map[string]string{"broken": "front matter", "misnamed": `has the name "named"`,
 		"leading-out": `"passwd" of the provided skill "leading-out" is a link`, "linked": "not found",
 		"no-skill": "not found", "..": "not found"} {
 		if _, err := b.skills.Get(ctx, owner, id); err == nil || !strings.Contains(err.Error(), part) ||

@@ -111,7 +111,7 @@ func TestRefusedAndExpired(t *testing.T) {
 	refused(t, err, proto.Conflict, no.ID, "is refused")
 	now = now.Add(2 * time.Hour)
 	_, err = b.Approve(context.Background(), owner, late.ID)
-	refused(t, err, proto.Expired, late.ID, "is over")
+	refused(t, err, proto.Expired, late.ID, "has passed")
 	if done, err := b.Sweep(context.Background()); err != nil || done.Expired != 2 {
 		t.Errorf("%+v %v", done, err)
 	}

@@ -28,7 +28,7 @@ type (
 	Refusal       = proto.Refusal
 )
 
-// maxLogs bounds what is kept of each stream of a run, in bytes.
+// maxLogs bounds the output that is stored of each stream of a run, in bytes.
 const maxLogs = 64 << 10
 
 // A runRecord is the ledger's record of a run.

@@ -11,7 +11,7 @@ import (
 	"berth/tools/approval"
 )
 
-// What is kept of ended runs for each owner: at most this many, the newest.
+// Bounds of the ended runs that are stored for each owner; the newest stay.
 const (
 	maxRuns     = 1000
 	maxRunBytes = 64 << 20
@@ -86,10 +86,10 @@ func (c *Store) prune(now time.Time) (n int, err error) {
 		if err := ledger.Each(tx, bucketLive, "", func(id, _ string) { live[id] = true }); err != nil {
 			return err
 		}
-		byOwner, before := map[string][]approval.Kept[string]{}, oldest(now.Add(-maxRunAge))
+		byOwner, before := map[string][]approval.Candidate[string]{}, oldest(now.Add(-maxRunAge))
 		err := tx.Scan(bucketRuns, "", func(key string, data []byte) (bool, error) {
 			if owner, id, _ := strings.Cut(key, "/"); !live[id] {
-				byOwner[owner] = append(byOwner[owner], approval.Kept[string]{Record: key, Bytes: len(data),
+				byOwner[owner] = append(byOwner[owner], approval.Candidate[string]{Record: key, Bytes: len(data),
 					Old: id < before})
 			}
 			return true, nil

@@ -60,7 +60,7 @@ type ChangeTool struct {
 	ApprovalAction *string        `json:"approval_action,omitempty" schema:"enum=|review"`
 }
 
-// check says what is wrong with a tool, by the path of the first wrong field, and fills in defaults.
+// check returns an error about the first wrong field, which it names by its path, and fills in defaults.
 func (t *NewTool) check() error {
 	switch {
 	case !validToolName(t.Name):
@@ -93,10 +93,10 @@ func checkConfiguration(c *Configuration) error {
 		return invalid("configuration.runtime", "configuration.runtime: %.40q is not known; tools are written in %q",
 			c.Runtime, pythonRuntime)
 	case strings.TrimSpace(c.Code) == "":
-		return invalid("configuration.code", "configuration.code is missing; give Python that defines run(input)")
+		return invalid("configuration.code", "configuration.code is missing; send Python code that defines run(input)")
 	case len(c.Code) > MaxCode:
 		return proto.Errorf(proto.TooLarge, "", "configuration.code", "configuration.code has %d bytes; %d is the "+
-			"limit; have the code import what is large from a file of the run", len(c.Code), MaxCode)
+			"limit; let the code read large data from a file of the run", len(c.Code), MaxCode)
 	case strings.ContainsRune(c.Code, 0) || !utf8.ValidString(c.Code):
 		return invalid("configuration.code", "configuration.code must be UTF-8 without NUL bytes")
 	case !(c.TimeoutSeconds >= leastTimeout && c.TimeoutSeconds <= maxTimeout): // written so that NaN is refused

@@ -2,8 +2,8 @@
 // request, and writes results, failures and refusals. The client's side is in tools/bridge/inside, which describes the
 // messages.
 //
-// Requests come from code that nobody vouches for. Each byte that is kept of a request is reserved first, and a call
-// that is wrong is refused by itself. Package bridge decides what the calls may do.
+// Requests come from untrusted code. Each byte of a request that stays in memory is reserved first, and a wrong call is
+// refused by itself. Package bridge decides what the calls may do.
 package codeapi
 
 import (
@@ -58,7 +58,7 @@ func (c Call) Refusal() *Failure {
 	return f
 }
 
-// Memory bounds the bytes of requests that are kept.
+// Memory bounds the bytes of requests that stay in memory.
 type Memory interface {
 	Reserve(n int64) bool // reports whether the bytes were available
 	Release(n int64)
@@ -93,7 +93,7 @@ func (t *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lenient accepts what is wrong within a call, so that the error stays that call's alone.
+// lenient accepts faults within a call, so that the error concerns that call alone.
 var lenient = v2.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 
 // ReadCalls reads {"calls": […]}, one call after another. The memory of the inputs stays reserved, and the caller

@@ -1,4 +1,4 @@
-// Package content checks what is in a skill: its file SKILL.md, the paths of its files, and their modes.
+// Package content checks the content of a skill: its file SKILL.md, the paths of its files, and their modes.
 //
 // Package skills calls it for uploads, and tools/skills/provided for the directory of provided skills.
 package content
@@ -138,7 +138,7 @@ func SplitPath(name string) (dir, rest string, err error) {
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) || strings.Contains(name, `\`):
 		return "", "", bad("has a path with a backslash or a control character, or that is not UTF-8")
 	case path.Clean(name) != name || path.IsAbs(name) || strings.HasPrefix(name, "../") || name == "..":
-		return "", "", bad(`has a path with "/" at its beginning, "." or "..", which must be left out`)
+		return "", "", bad(`has a path with "/" at its beginning, "." or ".."; these must be left out`)
 	case strings.Count(name, "/") > maxDepth:
 		return "", "", bad("is more than 16 directories deep")
 	}

@@ -48,7 +48,7 @@ type Skill struct {
 	Modified    time.Time
 }
 
-// A cached is what is known of one subdirectory.
+// A cached is the state of one subdirectory when it was read last.
 type cached struct {
 	stat  [sha256.Size]byte // digest of names, sizes and modification times
 	skill Skill

@@ -30,9 +30,9 @@ var driver string
 // reportType is the media type of the driver's report.
 const reportType = "application/vnd.berth.tool"
 
-// Bounds of what is kept of a run, in bytes.
+// Bounds of the parts of a run that are stored, in bytes.
 const (
-	maxOutput    = 256 << 10 // of what run gave back, as JSON
+	maxOutput    = 256 << 10 // of the value that run returned, as JSON
 	maxMessage   = 8 << 10   // of an error's
 	maxTraceback = 16 << 10
 )
