@@ -90,8 +90,9 @@ func (n *notebook) liveInterpreter(ctx context.Context, r *Runner) (in *interpre
 		return in, nil, nil
 	}
 	if in != nil {
-		notes = []string{fmt.Sprintf("this is a fresh interpreter, without the variables of earlier cells; the earlier "+
-			"interpreter ended: %s", in.endReason())}
+		notes = []string{
+			fmt.Sprintf("this is a fresh interpreter, without the variables of earlier cells; the earlier "+
+				"interpreter ended: %s", in.endReason())}
 	}
 	cmd := n.lang.command()
 	cmd.Shown = fmt.Sprintf("%s context %s", n.lang.name, n.ask.Name)

@@ -35,7 +35,8 @@ const (
 )
 
 // prestartKeyFor returns the key of a prestarted interpreter for a program, and whether the program may use one.
-func (r *Runner) prestartKeyFor(ctx context.Context, owner string, req proto.Program, lang language) (prestartKey, bool) {
+func (r *Runner) prestartKeyFor(ctx context.Context, owner string, req proto.Program, lang language) (prestartKey,
+	bool) {
 	k := prestartKey{owner, proto.CallerOf(ctx).KeyID, req.Image, lang.name}
 	plain := req.Container == "" && len(req.Env)+len(req.Secrets)+len(req.NetworkSecrets) == 0 && req.Network.IsZero()
 	return k, r.mayPrestart != nil && plain && r.mayPrestart(k.key)

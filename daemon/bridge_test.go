@@ -175,9 +175,10 @@ func (h *host) testHTTP(t *testing.T, class proto.RuntimeClass) {
 	id := h.container(t, h.grant(class, "/call"))
 	for text, want := range map[string]string{
 		`print(sum(l["result"]["sum"] for l in post([{"id": str(i), "tool": "add", "input": {"a": i, "b": 1}} for i in range(50)])))`: "1275",
-		`print(call("raise"))`:           `{'type': 'ValueError', 'message': 'no'}`,
-		`print(call("huge")["type"])`:    "RuntimeError",
-		`print(call("odd")["message"])`:  "the result of odd does not match its schema: result.sum: got string, want integer",
+		`print(call("raise"))`:        `{'type': 'ValueError', 'message': 'no'}`,
+		`print(call("huge")["type"])`: "RuntimeError",
+		`print(call("odd")["message"])`: "the result of odd does not match its schema: result.sum: got string, " +
+			"want integer",
 		`print(call("missing")["type"])`: "NameError",
 		`print(call("other")["type"])`:   "PermissionError",
 		`print(len([i for i in range(70) if "sum" in call("add", a=i, b=1)]), call("add", a=1, b=1)["message"])`: "60 this command has made 60 calls, which is its limit",
@@ -185,7 +186,8 @@ func (h *host) testHTTP(t *testing.T, class proto.RuntimeClass) {
 		h.says(t, id, h.code(t, id, text), want)
 	}
 	away := h.container(t, h.grant(class, "/away"))
-	h.says(t, away, h.code(t, away, `print(call("add", a=1, b=1)["message"])`), "the server that answers add responded with status 307")
+	h.says(t, away, h.code(t, away, `print(call("add", a=1, b=1)["message"])`), "the server that answers add "+
+		"responded with status 307")
 	plain := h.container(t, fmt.Sprintf(`{"runtime_class":%q,"limits":{"memory_bytes":536870912}}`, class))
 	res := bash(t, h.server, plain,
 		`env | grep -c BERTH_TOOLS; (exec 3<>/dev/tcp/127.0.0.1/3129) 2>/dev/null && echo there || echo nothing there`)

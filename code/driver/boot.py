@@ -1,7 +1,7 @@
-# Runs cells of Python and reports their results. code/cell/protocol.go defines the protocol. Each start of an interpreter
-# compiles this file, and that is most of the start time that berth adds. So the file imports only modules that a bare
-# interpreter has already loaded. rich.py makes the results that need more than their repr. It comes as an argument and
-# is compiled at its first use.
+# Runs cells of Python and reports their results. code/cell/protocol.go defines the protocol. Each start of an
+# interpreter compiles this file, and that is most of the start time that berth adds. So the file imports only modules
+# that a bare interpreter has already loaded. rich.py makes the results that need more than their repr. It comes as an
+# argument and is compiled at its first use.
 def boot():
     import sys
     import posix

@@ -12,7 +12,8 @@ import (
 
 // startCalls finds the calls that a request names, or makes them. Each call signals ended when it is over. The caller
 // must leave each call in the end.
-func (d *dispatcher) startCalls(ctx context.Context, e *session.Exec, asked []codeapi.Call, ended chan<- *call) []*call {
+func (d *dispatcher) startCalls(ctx context.Context, e *session.Exec, asked []codeapi.Call,
+	ended chan<- *call) []*call {
 	calls, fresh := d.register(e, asked, ended)
 	if len(fresh) == 0 {
 		return calls
@@ -50,8 +51,9 @@ func (d *dispatcher) register(e *session.Exec, asked []codeapi.Call, ended chan<
 			case other != nil:
 				c.refused = reused(a.ID)
 			case len(d.calls) >= maxFlight:
-				c.refused = codeapi.Fail(codeapi.RuntimeError, "%d calls are under way, which is the limit; await some "+
-					"of them first", maxFlight)
+				c.refused = codeapi.Fail(codeapi.RuntimeError,
+					"%d calls are under way, which is the limit; await some "+
+						"of them first", maxFlight)
 			default:
 				d.calls[key] = c
 			}
@@ -153,7 +155,8 @@ const maxReviewed = 64 << 10
 // awaitApproval makes the call wait for approval. The caller holds the dispatcher's mu.
 func (c *call) awaitApproval() *codeapi.Failure {
 	if len(c.input) > maxReviewed {
-		return codeapi.Fail(codeapi.ValueError, "a person reads each call of %s, so its input may have at most %d bytes, not %d",
+		return codeapi.Fail(codeapi.ValueError, "a person reads each call of %s, so its input may have at most %d "+
+			"bytes, not %d",
 			c.rec.Tool, maxReviewed, len(c.input))
 	}
 	b := c.dispatcher.b
@@ -180,7 +183,8 @@ func (c *call) resume(known *record) *codeapi.Failure {
 	c.rec, c.recorded = *known, true
 	if known.State == proto.CallRunning && !known.Shared {
 		c.rec.State = proto.CallLost
-		return codeapi.Fail(codeapi.RuntimeError, "the daemon was restarted while %s ran; whether it did anything is unknown, so it "+
+		return codeapi.Fail(codeapi.RuntimeError, "the daemon was restarted while %s ran; whether it did anything "+
+			"is unknown, so it "+
 			"was not called again", known.Tool)
 	}
 	return nil

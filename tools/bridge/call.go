@@ -72,7 +72,8 @@ func (c *call) isOver() bool {
 
 // forProvider is the call in the form that a provider gets.
 func (c *call) forProvider() provider.Call {
-	return provider.Call{ID: c.rec.ID, Tool: c.rec.Tool, Input: c.input, ContainerID: c.rec.ContainerID, ExecID: c.rec.ExecID}
+	return provider.Call{ID: c.rec.ID, Tool: c.rec.Tool, Input: c.input, ContainerID: c.rec.ContainerID,
+		ExecID: c.rec.ExecID}
 }
 
 // take reserves bytes for a call's result as they arrive.
@@ -187,7 +188,8 @@ func (c *call) perform() outcome {
 			c.rec.Tool, to.wait.Seconds())
 	case out.result != nil:
 		if err := c.target().Output.Check("result", out.result); err != nil {
-			out = outcome{failure: codeapi.Fail(codeapi.RuntimeError, "the result of %s does not match its schema: %s", c.rec.Tool, err)}
+			out = outcome{failure: codeapi.Fail(codeapi.RuntimeError, "the result of %s does not match its schema: %s",
+				c.rec.Tool, err)}
 		}
 	}
 	return out
@@ -220,7 +222,8 @@ func (c *call) approved() (*codeapi.Failure, bool) {
 		r.State, r.StartedAt = proto.CallRunning, proto.AtOrNil(c.dispatcher.b.cfg.Now())
 		c.change(func(mine *record) { *mine = r })
 		if err := c.dispatcher.b.cfg.Ledger.UpdateAsync(r.put); err != nil {
-			return codeapi.Fail(codeapi.RuntimeError, "the call of %s cannot be recorded now, so it is not made", r.Tool), false
+			return codeapi.Fail(codeapi.RuntimeError, "the call of %s cannot be recorded now, so it is not made",
+				r.Tool), false
 		}
 		return c.findProvider() // the provider may have gone since the call was made
 	}
@@ -349,7 +352,8 @@ func (d *dispatcher) finish(c *call, out outcome) {
 
 // audit writes a call's end into the audit log.
 func (d *dispatcher) audit(r record, recorded bool) {
-	x := proto.AuditCall{Tool: proto.Shorten(d.s.Hide(r.Tool), proto.MaxToolName), Sent: r.InputBytes, Got: r.ResultBytes}
+	x := proto.AuditCall{Tool: proto.Shorten(d.s.Hide(r.Tool), proto.MaxToolName), Sent: r.InputBytes,
+		Got: r.ResultBytes}
 	entry := proto.AuditEntry{Act: actCall, Outcome: proto.AuditOK, Actor: proto.ActorContainer, ExecID: r.ExecID,
 		Call: &x}
 	if recorded {

@@ -341,8 +341,9 @@ func TestBareNames(t *testing.T) {
 		}
 	}
 	o.Close()
-	answerPages(t, b.offer(t, s, "gateway", time.Minute, query, provider.Tool{Name: "late", InputSchema: json.RawMessage(
-		`{"type":"object","properties":{"u":{"type":"string"}}}`)}))
+	answerPages(t, b.offer(t, s, "gateway", time.Minute, query, provider.Tool{Name: "late",
+		InputSchema: json.RawMessage(
+			`{"type":"object","properties":{"u":{"type":"string"}}}`)}))
 	for _, c := range []struct{ lang, text, want string }{
 		{"python", `late("1")`, "'page 1'"}, {"python", `fetch("1")`, "NameError"}, {"js", `await late('1')`,
 			"'page 1'"}, {"js", `fetch.toString().includes('Fetches')`, "false"},

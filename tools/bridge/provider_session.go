@@ -48,7 +48,8 @@ var holderName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,128}$`)
 // maxWait bounds how long a call may wait for its answer.
 const maxWait = 24 * time.Hour
 
-func (d *dispatcher) newSession(holder string, tools map[string]*provider.Prepared, wait time.Duration) *ProviderSession {
+func (d *dispatcher) newSession(holder string, tools map[string]*provider.Prepared,
+	wait time.Duration) *ProviderSession {
 	return &ProviderSession{dispatcher: d, holder: holder, tools: tools, wait: wait, more: make(chan struct{}, 1),
 		pending: map[string]*call{}}
 }
@@ -58,7 +59,8 @@ func (d *dispatcher) newSession(holder string, tools map[string]*provider.Prepar
 // with the same IDs. A call waits for at most wait. The container need not have been created with tools, and its
 // allow-list does not apply to these. A later daemon keeps the session for as long as a call may wait, unless its
 // holder comes back.
-func (b *Bridge) Provide(owner, containerID, holder string, tools []provider.Tool, wait time.Duration) (*ProviderSession,
+func (b *Bridge) Provide(owner, containerID, holder string, tools []provider.Tool, wait time.Duration) (
+	*ProviderSession,
 	error) {
 	if !holderName.MatchString(holder) || wait <= 0 || wait > maxWait {
 		return nil, invalid("holder", "a provider session needs a holder's name of letters, digits, '_', '.', ':' "+
@@ -267,7 +269,8 @@ func (o *ProviderSession) Answer(id string, result json.RawMessage, failure *cod
 	case len(result) > provider.MaxResult:
 		err = proto.Errorf(proto.TooLarge, "", id, "the result has %d bytes; %d is the limit; return less, or "+
 			"put it into a file", len(result), provider.MaxResult)
-		failure = codeapi.Fail(codeapi.RuntimeError, "the result has %d bytes; %d is the limit", len(result), provider.MaxResult)
+		failure = codeapi.Fail(codeapi.RuntimeError, "the result has %d bytes; %d is the limit", len(result),
+			provider.MaxResult)
 	case !json.Valid(result):
 		err = invalid("result", "the result of call %.80q is not JSON", id)
 		failure = codeapi.Fail(codeapi.RuntimeError, "the tool returned something that is not JSON")
@@ -276,7 +279,8 @@ func (o *ProviderSession) Answer(id string, result json.RawMessage, failure *cod
 	defer o.dispatcher.mu.Unlock()
 	c := o.pending[id]
 	if c == nil {
-		return proto.Errorf(proto.NotFound, "", proto.Shorten(id, 80), "call %.80q does not wait for an answer here; it may "+
+		return proto.Errorf(proto.NotFound, "", proto.Shorten(id, 80), "call %.80q does not wait for an answer "+
+			"here; it may "+
 			"have ended or timed out", id)
 	}
 	delete(o.pending, id)

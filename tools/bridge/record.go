@@ -131,8 +131,8 @@ func (b *Bridge) Calls(owner, container string, f Filter) (list []ToolCall, more
 	return list, more, err
 }
 
-// Approve lets a call that waits for approval go on and returns its record. An approval counts for that one call. A second or late
-// decision gets a conflict.
+// Approve lets a call that waits for approval go on and returns its record. An approval counts for that one call. A
+// second or late decision gets a conflict.
 func (b *Bridge) Approve(ctx context.Context, owner, container, id string) (ToolCall, error) {
 	return b.decide(ctx, owner, container, id, proto.CallApproved, "")
 }
@@ -145,7 +145,8 @@ func (b *Bridge) Refuse(ctx context.Context, owner, container, id string, why Re
 	return b.decide(ctx, owner, container, id, proto.CallRefused, why.Reason)
 }
 
-// decide moves a call that waits for approval to another state, once. The decision is on disk before the code learns it.
+// decide moves a call that waits for approval to another state, once. The decision is on disk before the code learns
+// it.
 func (b *Bridge) decide(ctx context.Context, owner, container, id string, to proto.ToolCallState, reason string) (
 	ToolCall, error) {
 	d, err := b.find(owner, container)

@@ -5,8 +5,8 @@
 // checks together. tools/bridge and its packages call it.
 //
 // The validator is santhosh-tekuri/jsonschema, because its compiled form is public: the count walks it. The MCP SDK
-// brings a second library, google/jsonschema-go, whose compiled form is private. Only api/mcp uses that one, to describe
-// its own tools in the SDK's type; nothing is validated there.
+// brings a second library, google/jsonschema-go, whose compiled form is private. Only api/mcp uses that one, to
+// describe its own tools in the SDK's type; nothing is validated there.
 package schema
 
 import (
@@ -110,7 +110,8 @@ func (s *Schema) Check(at string, raw json.RawMessage) error {
 			bad = bad.Causes[0]
 		}
 		path := strings.Join(append([]string{at}, bad.InstanceLocation...), ".")
-		return fmt.Errorf("%s: %s", proto.Shorten(path, 200), proto.Shorten(bad.ErrorKind.LocalizedString(english), 300))
+		return fmt.Errorf("%s: %s", proto.Shorten(path, 200), proto.Shorten(bad.ErrorKind.LocalizedString(english),
+			300))
 	}
 	return err
 }

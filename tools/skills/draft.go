@@ -279,8 +279,9 @@ func (d *Draft) finish() (content.Manifest, error) {
 		return content.Manifest{}, content.Invalid("files", "There are no files; send each as a part named files[], "+
 			"with its path as the filename, or send one zip archive.")
 	case d.front == nil:
-		return content.Manifest{}, content.Invalid(d.dir+"/"+content.File, "There is no %s/%s; a skill must have it at "+
-			"the top of its directory.", d.dir, content.File)
+		return content.Manifest{}, content.Invalid(d.dir+"/"+content.File,
+			"There is no %s/%s; a skill must have it at "+
+				"the top of its directory.", d.dir, content.File)
 	}
 	m, err := content.Parse(d.dir, d.front)
 	if err != nil {

@@ -135,7 +135,8 @@ func retar(ctx context.Context, z *zip.ReadCloser, to io.Writer) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := w.WriteHeader(content.TarHeader(f.Name, f.Mode(), int64(f.UncompressedSize64), f.Modified)); err != nil {
+		if err := w.WriteHeader(content.TarHeader(f.Name, f.Mode(), int64(f.UncompressedSize64),
+			f.Modified)); err != nil {
 			return err
 		}
 		in, err := f.Open()

@@ -246,11 +246,12 @@ func TestDraftRefuses(t *testing.T) {
 		files []string
 		says  string
 	}{
-		"nothing":           {nil, "no files"},
-		"no manifest":       {[]string{"notes/readme.md", "x"}, "no notes/SKILL.md"},
-		"manifest below":    {[]string{"notes/a/SKILL.md", good}, "no notes/SKILL.md"},
-		"no directory":      {[]string{"SKILL.md", good}, `"SKILL.md" is in no directory`},
-		"two directories":   {[]string{"notes/SKILL.md", good, "other/x", "x"}, `"other/x" is not in the directory "notes"`},
+		"nothing":        {nil, "no files"},
+		"no manifest":    {[]string{"notes/readme.md", "x"}, "no notes/SKILL.md"},
+		"manifest below": {[]string{"notes/a/SKILL.md", good}, "no notes/SKILL.md"},
+		"no directory":   {[]string{"SKILL.md", good}, `"SKILL.md" is in no directory`},
+		"two directories": {[]string{"notes/SKILL.md", good, "other/x", "x"},
+			`"other/x" is not in the directory "notes"`},
 		"climbing":          {[]string{"notes/../../etc/passwd", "x"}, "must be left out"},
 		"absolute":          {[]string{"/notes/SKILL.md", good}, "must be left out"},
 		"backslash":         {[]string{`notes\SKILL.md`, good}, "backslash"},

@@ -9,8 +9,8 @@ import (
 	"berth/tools/approval"
 )
 
-// Approve starts a run that waits for approval and returns its record; the run goes on in the background. An approval counts for that
-// one run. A second or late decision gets a conflict.
+// Approve starts a run that waits for approval and returns its record; the run goes on in the background. An approval
+// counts for that one run. A second or late decision gets a conflict.
 func (c *Store) Approve(ctx context.Context, owner, id string) (Run, error) {
 	rec, err := c.findRun(owner, id)
 	if err != nil {

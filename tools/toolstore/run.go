@@ -39,7 +39,8 @@ type runRecord struct {
 	Asked []string `json:"asked,omitempty"` // stored files
 	Key   string   `json:"key,omitempty"`   // idempotency key
 	Hash  string   `json:"hash,omitempty"`  // of the request that came with it
-	// for a run that waits for approval, whose Input has secrets replaced: the original input, sealed under the run's ID
+	// for a run that waits for approval, whose Input has secrets replaced: the original input, sealed under the run's
+	// ID
 	Kept string `json:"kept,omitempty"`
 }
 
@@ -281,8 +282,9 @@ func (c *Store) perform(ctx context.Context, rec *runRecord, v versionRecord, en
 }
 
 func lostError() *RunError {
-	return &RunError{Type: string(proto.EndLost), Message: "the daemon ended during the run; how far the code came is " +
-		"unknown, so it was not started again; run the tool again if that does no harm"}
+	return &RunError{Type: string(proto.EndLost),
+		Message: "the daemon ended during the run; how far the code came is " +
+			"unknown, so it was not started again; run the tool again if that does no harm"}
 }
 
 // notify wakes all callers that wait for a run.

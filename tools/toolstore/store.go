@@ -150,7 +150,8 @@ func (c *Store) checkCode(ctx context.Context, owner string, t NewTool) (note []
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		return []string{"the code was not checked, since no container was available: " + proto.AsError(err).Message}, nil
+		return []string{"the code was not checked, since no container was available: " + proto.AsError(err).Message},
+			nil
 	}
 	text, err := program.Checked(out)
 	if text != "" {

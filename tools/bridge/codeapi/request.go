@@ -180,7 +180,8 @@ func readCall(dec *jsontext.Decoder) (c Call, err error) {
 		c.wrong = AsError(Fail(ValueError, "a call must be valid Unicode, and no object in it may have a name twice"))
 	}
 	if c.wrong != nil {
-		c.Tool, c.Input = proto.Shorten(c.Tool, proto.MaxToolName), nil // otherwise they would stay in memory unreserved
+		c.Tool, c.Input = proto.Shorten(c.Tool, proto.MaxToolName),
+			nil // otherwise they would stay in memory unreserved
 	}
 	return c, nil
 }

@@ -97,13 +97,14 @@ except PermissionError as e: print(e)`, "who are you?\n"},
 			`(tools secret; echo $?; tools missing; echo $?; tools add x; echo $?; tools add 1 2 3; echo $?; tools add --a; echo $?; tools --nothing; echo $?; echo no | tools add -; echo $?) 2>&1 | grep -v '^usage\|^   '`,
 			"tools: secret: PermissionError: tool secret is not on the list\n77\ntools: missing: NameError: tool " +
 				"missing is not registered\n1\ntools: add: ValueError: a is missing\n1\n" +
-				"tools: add: \"3\" is one argument too many; see tools add --help\n2\ntools: add: --a has no value; see tools " +
-				"add --help\n2\ntools: --nothing is not an option\n2\ntools: add: standard input is not a JSON object " +
-				"of at most 4194304 bytes\n2\n"},
+				"tools: add: \"3\" is one argument too many; see tools add --help\n2\n" +
+				"tools: add: --a has no value; see tools add --help\n2\ntools: --nothing is not an option\n2\n" +
+				"tools: add: standard input is not a JSON object of at most 4194304 bytes\n2\n"},
 		{"unlisted", "bash",
 			`(tools missing tea; echo $?; tools missing --help; echo $?; tools missing item=tea; echo $?) 2>&1 | sed 's/; write it as.*//'`,
 			"tools: missing: no provider serves the tool missing now, so the meaning of \"tea\" is unknown\n2\n" +
-				"tools: missing: no provider serves the tool missing now, so the meaning of \"--help\" is unknown\n2\n" +
+				"tools: missing: no provider serves the tool missing now, so the meaning of \"--help\" is " +
+				"unknown\n2\n" +
 				"tools: missing: NameError: tool missing is not registered\n1\n"},
 		{"token", "bash", `BERTH_TOOLS_TOKEN=another tools add 1 2>&1; echo $?; BERTH_TOOLS= tools 2>&1; echo $?`,
 			"tools: PermissionError: who are you?\n77\ntools: this command has no tools: BERTH_TOOLS is not in its " +

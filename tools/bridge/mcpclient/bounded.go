@@ -119,8 +119,9 @@ func (l *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// An eventStream passes on the messages of a stream of events, each without its ID, and ends at the first event that is
-// no message. Without IDs, the SDK does not ask for the rest of a stream that was cut off, which would break the session.
+// An eventStream passes on the messages of a stream of events, each without its ID, and ends at the first event that
+// is no message. Without IDs, the SDK does not ask for the rest of a stream that was cut off, which would break the
+// session.
 type eventStream struct {
 	io.Closer
 	in    *sse.Reader

@@ -138,7 +138,8 @@ func checkHeaders(at string, headers map[string]string) error {
 	size := 0
 	for name, value := range headers {
 		canonical := http.CanonicalHeaderKey(name)
-		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) || slices.Contains(reservedHeaders, canonical) ||
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) ||
+			slices.Contains(reservedHeaders, canonical) ||
 			strings.HasPrefix(canonical, "Berth-") {
 			return invalid(at, "%s: %.80q cannot be set, or its value is not one that a header can have", at, name)
 		}

@@ -77,7 +77,8 @@ func PrepareAll(at string, list []Tool) (map[string]*Prepared, error) {
 			return nil, err
 		}
 		if out[t.Name] != nil {
-			return nil, invalid(here+".name", "%s.name: the tool %s is listed twice; leave one of them out", here, t.Name)
+			return nil, invalid(here+".name", "%s.name: the tool %s is listed twice; leave one of them out", here,
+				t.Name)
 		}
 		out[t.Name] = ready
 	}

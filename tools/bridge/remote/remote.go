@@ -1,5 +1,5 @@
-// Package remote has servers answer calls of tools: a server that gets each call as a POST, or one that speaks the Model
-// Context Protocol.
+// Package remote has servers answer calls of tools: a server that gets each call as a POST, or one that speaks the
+// Model Context Protocol.
 //
 // Package bridge makes one Server for each container whose allow-list names a server, and checks calls and results.
 package remote

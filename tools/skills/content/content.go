@@ -175,7 +175,8 @@ func Invalid(item, format string, args ...any) error {
 
 // NoSkill returns the error for a skill that does not exist.
 func NoSkill(id string) error {
-	return proto.Errorf(proto.NotFound, "", Shown(id), "Skill %q not found; GET /v1/skills lists the skills that exist.",
+	return proto.Errorf(proto.NotFound, "", Shown(id),
+		"Skill %q not found; GET /v1/skills lists the skills that exist.",
 		Shown(id))
 }
 

@@ -1,5 +1,5 @@
-// Package provided reads the skills that the operator of the daemon provides to all owners: a directory with one skill in
-// each subdirectory.
+// Package provided reads the skills that the operator of the daemon provides to all owners: a directory with one
+// skill in each subdirectory.
 //
 // Each request reads the directory, so a change takes effect without a restart. The version of a provided skill is a
 // digest of its content. Package skills is the caller.
@@ -194,7 +194,8 @@ func unreadable(name, path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return proto.Errorf(proto.Unavailable, "", content.Shown(path), "The file %.200q of the provided skill %q cannot be read.",
+	return proto.Errorf(proto.Unavailable, "", content.Shown(path), "The file %.200q of the provided skill %q "+
+		"cannot be read.",
 		path, name)
 }
 
@@ -236,8 +237,9 @@ func copyFile(ctx context.Context, name string, root *os.Root, f treeFile, w io.
 	defer in.Close()
 	_, err = io.CopyN(w, in, f.size)
 	if err == io.EOF {
-		return proto.Errorf(proto.Unavailable, "", content.Shown(f.path), "The provided skill %q is being changed; send the "+
-			"request again.", name)
+		return proto.Errorf(proto.Unavailable, "", content.Shown(f.path),
+			"The provided skill %q is being changed; send the "+
+				"request again.", name)
 	}
 	return err
 }

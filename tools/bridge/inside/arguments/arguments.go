@@ -1,6 +1,6 @@
 // Package arguments turns the arguments of the command `tools` into the input of a call, by the tool's schema: values
-// by name, and others in the order of the schema's properties. Package command of tools/bridge/inside is the caller. The
-// guest links this package, so it imports little.
+// by name, and others in the order of the schema's properties. Package command of tools/bridge/inside is the caller.
+// The guest links this package, so it imports little.
 package arguments
 
 import (
