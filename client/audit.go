@@ -22,12 +22,7 @@ type AuditFilter struct {
 
 func (f AuditFilter) query() url.Values {
 	// Empty keys are left out: an older daemon refuses keys that it does not know, even empty ones.
-	q := url.Values{}
-	for name, v := range map[string]string{"container": f.Container, "actor": f.Actor, "owner": f.Owner, "act": f.Act} {
-		if v != "" {
-			q.Set(name, v)
-		}
-	}
+	q := chosen(map[string]string{"container": f.Container, "actor": f.Actor, "owner": f.Owner, "act": f.Act}, 0)
 	for name, t := range map[string]time.Time{"since": f.Since, "until": f.Until} {
 		if !t.IsZero() {
 			// With nanoseconds, as in the log. Cut to seconds, "since" would return earlier entries.
@@ -99,7 +94,6 @@ func (c *Client) auditLines(ctx context.Context, f AuditFilter, header map[strin
 }
 
 // AuditHead returns the end of the audit log's hash chain.
-func (c *Client) AuditHead(ctx context.Context) (head proto.AuditHead, err error) {
-	err = c.get(ctx, at("audit", "head"), nil, &head)
-	return head, err
+func (c *Client) AuditHead(ctx context.Context) (proto.AuditHead, error) {
+	return get[proto.AuditHead](ctx, c, at("audit", "head"), nil)
 }

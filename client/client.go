@@ -25,6 +25,8 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -247,17 +249,42 @@ func (c *Client) decode(ctx context.Context, r io.Reader, out any) error {
 }
 
 // get sends a GET request and decodes the JSON answer.
-func (c *Client) get(ctx context.Context, path string, query url.Values, out any) error {
-	_, err := c.call(ctx, request{method: http.MethodGet, path: path, query: query}, out)
-	return err
+func get[T any](ctx context.Context, c *Client, path string, query url.Values) (out T, err error) {
+	_, err = c.call(ctx, request{method: http.MethodGet, path: path, query: query}, &out)
+	return out, err
+}
+
+// list sends a GET request and returns the items of the answer.
+func list[T any](ctx context.Context, c *Client, path string, query url.Values) ([]T, error) {
+	page, err := get[struct {
+		Data []T `json:"data"`
+	}](ctx, c, path, query)
+	return page.Data, err
 }
 
 // post sends JSON and decodes the JSON answer. A nil body is sent as an empty object, which every endpoint accepts.
-func (c *Client) post(ctx context.Context, path string, body, out any) error {
+func post[T any](ctx context.Context, c *Client, path string, body any) (out T, err error) {
 	if body == nil {
 		body = struct{}{}
 	}
-	_, err := c.call(ctx, request{method: http.MethodPost, path: path, body: body}, out)
+	_, err = c.call(ctx, request{method: http.MethodPost, path: path, body: body}, &out)
+	return out, err
+}
+
+// patch sends JSON in a PATCH request and decodes the JSON answer.
+func patch[T any](ctx context.Context, c *Client, path string, body any) (out T, err error) {
+	_, err = c.call(ctx, request{method: http.MethodPatch, path: path, body: body}, &out)
+	return out, err
+}
+
+// do sends a request without a query and ignores the content of the answer. A POST request has an empty object, which
+// every endpoint accepts.
+func (c *Client) do(ctx context.Context, method, path string) error {
+	r := request{method: method, path: path}
+	if method == http.MethodPost {
+		r.body = struct{}{}
+	}
+	_, err := c.call(ctx, r, nil)
 	return err
 }
 
@@ -273,4 +300,28 @@ func chosen(values map[string]string, limit int) url.Values {
 		q.Set("limit", strconv.Itoa(limit))
 	}
 	return q
+}
+
+// tls returns the TLS configuration with the CAs that the client trusts. Verification cannot be turned off: use CA
+// for a private certificate.
+func (c Config) tls() (*tls.Config, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12}
+	switch {
+	// With CA, no other CA is trusted: a public CA could sign a certificate for the same host.
+	case c.CA != nil:
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(c.CA) {
+			return nil, proto.Errorf(proto.InvalidArgument, "", "ca", "the CA file holds no PEM certificate")
+		}
+	case c.CAToo != nil:
+		roots, err := x509.SystemCertPool()
+		if err != nil {
+			roots = x509.NewCertPool()
+		}
+		// A file without a certificate is no error here. It is used in addition to the system's CAs, and the
+		// handshake reports a missing one.
+		roots.AppendCertsFromPEM(c.CAToo)
+		t.RootCAs = roots
+	}
+	return t, nil
 }

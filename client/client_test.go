@@ -337,11 +337,11 @@ func TestUploadsSayTheirLength(t *testing.T) {
 	}
 }
 
-// TestWhatIsLentIsTakenBack checks that the caller can use its reader again after the request.
-func TestWhatIsLentIsTakenBack(t *testing.T) {
+// TestRevoke checks that the caller can use its reader again after the request.
+func TestRevoke(t *testing.T) {
 	in := strings.NewReader("abc")
-	l := &lent{r: in}
-	l.takeBack()
+	l := &revocable{r: in}
+	l.revoke()
 	if n, err := l.Read(make([]byte, 3)); n != 0 || err == nil || in.Len() != 3 {
 		t.Errorf("%d bytes were read: %v", n, err)
 	}

@@ -11,9 +11,8 @@ import (
 )
 
 // RunCode runs code and waits for its outcome.
-func (c *Client) RunCode(ctx context.Context, req proto.Program) (res proto.Outcome, err error) {
-	err = c.post(ctx, at("run_code"), req, &res)
-	return res, err
+func (c *Client) RunCode(ctx context.Context, req proto.Program) (proto.Outcome, error) {
+	return post[proto.Outcome](ctx, c, at("run_code"), req)
 }
 
 // maxProgress is longer than any event of a cell, in bytes. The last event has all results.
@@ -56,25 +55,20 @@ func (c *Client) RunCell(ctx context.Context, container, name string, req proto.
 
 // Contexts lists a container's contexts, by name.
 func (c *Client) Contexts(ctx context.Context, container string) ([]proto.CodeContext, error) {
-	var page struct {
-		Data []proto.CodeContext `json:"data"`
-	}
-	err := c.get(ctx, at("containers", container, "contexts"), nil, &page)
-	return page.Data, err
+	return list[proto.CodeContext](ctx, c, at("containers", container, "contexts"), nil)
 }
 
 // InterruptContext interrupts the cell that runs in a context.
 func (c *Client) InterruptContext(ctx context.Context, container, name string) error {
-	return c.post(ctx, at("containers", container, "contexts", name, "interrupt"), nil, nil)
+	return c.do(ctx, http.MethodPost, at("containers", container, "contexts", name, "interrupt"))
 }
 
 // RestartContext replaces a context's interpreter by a new one.
 func (c *Client) RestartContext(ctx context.Context, container, name string) error {
-	return c.post(ctx, at("containers", container, "contexts", name, "restart"), nil, nil)
+	return c.do(ctx, http.MethodPost, at("containers", container, "contexts", name, "restart"))
 }
 
 // DeleteContext deletes a context and ends its interpreter.
 func (c *Client) DeleteContext(ctx context.Context, container, name string) error {
-	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("containers", container, "contexts", name)}, nil)
-	return err
+	return c.do(ctx, http.MethodDelete, at("containers", container, "contexts", name))
 }

@@ -13,9 +13,8 @@ import (
 const pageSize = 1000
 
 // Create creates a container.
-func (c *Client) Create(ctx context.Context, req proto.CreateContainer) (con proto.Container, err error) {
-	err = c.post(ctx, at("containers"), req, &con)
-	return con, err
+func (c *Client) Create(ctx context.Context, req proto.CreateContainer) (proto.Container, error) {
+	return post[proto.Container](ctx, c, at("containers"), req)
 }
 
 // A Filter selects containers. The zero Filter matches all that have not expired.
@@ -37,12 +36,12 @@ func (c *Client) Containers(ctx context.Context, f Filter) ([]proto.Container, e
 	// appears twice.
 	var all []proto.Container
 	for {
-		var page struct {
+		page, err := get[struct {
 			Data      []proto.Container `json:"data"`
 			HasMore   bool              `json:"has_more"`
 			NextAfter *string           `json:"next_after"`
-		}
-		if err := c.get(ctx, at("containers"), q, &page); err != nil {
+		}](ctx, c, at("containers"), q)
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, page.Data...)
@@ -55,9 +54,8 @@ func (c *Client) Containers(ctx context.Context, f Filter) ([]proto.Container, e
 }
 
 // Container returns a container's description.
-func (c *Client) Container(ctx context.Context, id string) (con proto.Container, err error) {
-	err = c.get(ctx, at("containers", id), nil, &con)
-	return con, err
+func (c *Client) Container(ctx context.Context, id string) (proto.Container, error) {
+	return get[proto.Container](ctx, c, at("containers", id), nil)
 }
 
 // Start starts a stopped container.
@@ -81,19 +79,17 @@ func (c *Client) Resume(ctx context.Context, id string) (proto.Container, error)
 }
 
 // move changes the state of a container.
-func (c *Client) move(ctx context.Context, id, how string) (con proto.Container, err error) {
-	err = c.post(ctx, at("containers", id, how), nil, &con)
-	return con, err
+func (c *Client) move(ctx context.Context, id, how string) (proto.Container, error) {
+	return post[proto.Container](ctx, c, at("containers", id, how), nil)
 }
 
 // Extend extends a container's lease to at least the given seconds from now. With 0 seconds it renews the lease by
 // the idle timeout.
-func (c *Client) Extend(ctx context.Context, id string, seconds int64) (con proto.Container, err error) {
+func (c *Client) Extend(ctx context.Context, id string, seconds int64) (proto.Container, error) {
 	body := struct {
 		Seconds int64 `json:"seconds,omitempty"`
 	}{seconds}
-	err = c.post(ctx, at("containers", id, "extend"), body, &con)
-	return con, err
+	return post[proto.Container](ctx, c, at("containers", id, "extend"), body)
 }
 
 // A Deleted is the result of a deletion. WorkspaceKept is what the daemon found afterwards, not what was requested.
@@ -116,15 +112,10 @@ func (c *Client) Delete(ctx context.Context, id string, keepWorkspace bool) (d D
 
 // Workspaces lists the workspaces of the key's owner, newest first.
 func (c *Client) Workspaces(ctx context.Context) ([]proto.Workspace, error) {
-	var list struct {
-		Data []proto.Workspace `json:"data"`
-	}
-	err := c.get(ctx, at("workspaces"), nil, &list)
-	return list.Data, err
+	return list[proto.Workspace](ctx, c, at("workspaces"), nil)
 }
 
 // DeleteWorkspace deletes a workspace that no container uses.
 func (c *Client) DeleteWorkspace(ctx context.Context, id string) error {
-	_, err := c.call(ctx, request{method: http.MethodDelete, path: at("workspaces", id)}, nil)
-	return err
+	return c.do(ctx, http.MethodDelete, at("workspaces", id))
 }

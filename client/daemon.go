@@ -23,24 +23,22 @@ type Info struct {
 }
 
 // Info returns the daemon's description of itself.
-func (c *Client) Info(ctx context.Context) (info Info, err error) {
-	err = c.get(ctx, at("info"), nil, &info)
-	return info, err
+func (c *Client) Info(ctx context.Context) (Info, error) {
+	return get[Info](ctx, c, at("info"), nil)
 }
 
 // Sweep runs all sweeps of the daemon now. With strangers, the daemon first removes workspaces that its ledger does
 // not know. The result has the counts of each sweep, such as counts["sessions"]["stopped"].
-func (c *Client) Sweep(ctx context.Context, strangers bool) (counts map[string]map[string]int, err error) {
+func (c *Client) Sweep(ctx context.Context, strangers bool) (map[string]map[string]int, error) {
 	path := at("sweep")
 	if strangers {
 		path += "?strangers=true"
 	}
-	err = c.post(ctx, path, nil, &counts)
-	return counts, err
+	return post[map[string]map[string]int](ctx, c, path, nil)
 }
 
 // Ping checks whether the daemon is healthy.
-func (c *Client) Ping(ctx context.Context) error { return c.get(ctx, "/healthz", nil, nil) }
+func (c *Client) Ping(ctx context.Context) error { return c.do(ctx, http.MethodGet, "/healthz") }
 
 // Metrics returns the daemon's metrics in the text format of Prometheus.
 func (c *Client) Metrics(ctx context.Context) (string, error) {
@@ -51,4 +49,21 @@ func (c *Client) Metrics(ctx context.Context) (string, error) {
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	return string(text), c.broken(ctx, err)
+}
+
+// A Rotation is the result of a change of the keys that seal secrets.
+type Rotation struct {
+	KeyID    string `json:"key_id"`   // ID of the key that seals now
+	Keys     int    `json:"keys"`     // number of keys in the file
+	Resealed int    `json:"resealed"` // records sealed with the new key
+	Closed   int    `json:"closed"`   // records that no key in the file opens
+}
+
+// RotateVault creates a new key and seals all secrets with it. With forget, it removes the old keys instead.
+func (c *Client) RotateVault(ctx context.Context, forget bool) (Rotation, error) {
+	act := "rotate"
+	if forget {
+		act = "forget"
+	}
+	return post[Rotation](ctx, c, at("vault", act), nil)
 }

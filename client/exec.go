@@ -17,32 +17,25 @@ import (
 const pollSeconds = 30
 
 // Launch starts a background command.
-func (c *Client) Launch(ctx context.Context, container string, cmd proto.Cmd) (e proto.Exec, err error) {
+func (c *Client) Launch(ctx context.Context, container string, cmd proto.Cmd) (proto.Exec, error) {
 	cmd.Background = true
-	err = c.post(ctx, at("containers", container, "exec"), cmd, &e)
-	return e, err
+	return post[proto.Exec](ctx, c, at("containers", container, "exec"), cmd)
 }
 
 // Run runs a command and waits for its end in one request. The daemon ends the command if ctx ends or the connection
 // breaks.
-func (c *Client) Run(ctx context.Context, container string, cmd proto.Cmd) (res proto.ExecResult, err error) {
-	err = c.post(ctx, at("containers", container, "exec"), cmd, &res)
-	return res, err
+func (c *Client) Run(ctx context.Context, container string, cmd proto.Cmd) (proto.ExecResult, error) {
+	return post[proto.ExecResult](ctx, c, at("containers", container, "exec"), cmd)
 }
 
 // Execs lists a container's running and remembered commands.
 func (c *Client) Execs(ctx context.Context, container string) ([]proto.Exec, error) {
-	var list struct {
-		Data []proto.Exec `json:"data"`
-	}
-	err := c.get(ctx, at("containers", container, "execs"), nil, &list)
-	return list.Data, err
+	return list[proto.Exec](ctx, c, at("containers", container, "execs"), nil)
 }
 
 // Exec returns the description of a command.
-func (c *Client) Exec(ctx context.Context, container, exec string) (e proto.Exec, err error) {
-	err = c.get(ctx, at("containers", container, "execs", exec), nil, &e)
-	return e, err
+func (c *Client) Exec(ctx context.Context, container, exec string) (proto.Exec, error) {
+	return get[proto.Exec](ctx, c, at("containers", container, "execs", exec), nil)
 }
 
 // Wait waits for a command's end without a time limit; use ctx to set one. Status 202 means that the command still
@@ -63,12 +56,11 @@ func (c *Client) Wait(ctx context.Context, container, exec string) (res proto.Ex
 }
 
 // Signal sends a signal, given by name, to a command.
-func (c *Client) Signal(ctx context.Context, container, exec, signal string) (e proto.Exec, err error) {
+func (c *Client) Signal(ctx context.Context, container, exec, signal string) (proto.Exec, error) {
 	body := struct {
 		Signal string `json:"signal"`
 	}{signal}
-	err = c.post(ctx, at("containers", container, "execs", exec, "signal"), body, &e)
-	return e, err
+	return post[proto.Exec](ctx, c, at("containers", container, "execs", exec, "signal"), body)
 }
 
 // stdinPiece is how much standard input one request carries, in bytes.
@@ -138,15 +130,10 @@ func (c *Client) Logs(ctx context.Context, container, exec, stream string) (body
 
 // Jobs lists the jobs in a container's workspace.
 func (c *Client) Jobs(ctx context.Context, container string) ([]proto.JobSummary, error) {
-	var list struct {
-		Data []proto.JobSummary `json:"data"`
-	}
-	err := c.get(ctx, at("containers", container, "jobs"), nil, &list)
-	return list.Data, err
+	return list[proto.JobSummary](ctx, c, at("containers", container, "jobs"), nil)
 }
 
 // Manifest lists the files in a job's directory and the exec that made each.
-func (c *Client) Manifest(ctx context.Context, container, job string) (m proto.Manifest, err error) {
-	err = c.get(ctx, at("containers", container, "jobs", job, "manifest"), nil, &m)
-	return m, err
+func (c *Client) Manifest(ctx context.Context, container, job string) (proto.Manifest, error) {
+	return get[proto.Manifest](ctx, c, at("containers", container, "jobs", job, "manifest"), nil)
 }

@@ -9,7 +9,6 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,14 +45,14 @@ type Upload struct {
 func (c *Client) UploadFile(ctx context.Context, up Upload) (f File, err error) {
 	var frame bytes.Buffer
 	form := multipart.NewWriter(&frame)
-	if err := up.begin(form); err != nil {
+	if err := up.writeHead(form); err != nil {
 		return f, err
 	}
-	begun := frame.Len()
+	headLen := frame.Len()
 	if err := form.Close(); err != nil { // the closing boundary tells the daemon that nothing was cut off
 		return f, err
 	}
-	head, tail := frame.Bytes()[:begun], frame.Bytes()[begun:]
+	head, tail := frame.Bytes()[:headLen], frame.Bytes()[headLen:]
 	r := request{method: http.MethodPost, path: at("files"), header: map[string]string{
 		"Content-Type": form.FormDataContentType()}}
 	maps.Copy(r.header, filesVersion)
@@ -61,33 +60,34 @@ func (c *Client) UploadFile(ctx context.Context, up Upload) (f File, err error) 
 	if up.Size > 0 {
 		r.size, content = int64(frame.Len())+up.Size, &exactly{content, up.Size}
 	}
-	body := &lent{r: io.MultiReader(bytes.NewReader(head), content, bytes.NewReader(tail))}
-	defer body.takeBack()
+	body := &revocable{r: io.MultiReader(bytes.NewReader(head), content, bytes.NewReader(tail))}
+	defer body.revoke()
 	r.raw = body
 	_, err = c.call(ctx, r, &f)
 	return f, err
 }
 
-// A lent reader belongs to a request until it is taken back. The transport may read on after the answer has come.
-type lent struct {
+// A revocable reader returns errors once it is revoked. The transport may read on after the answer has come, when the
+// caller uses the reader behind it again.
+type revocable struct {
 	mu sync.Mutex
 	r  io.Reader
 }
 
-func (l *lent) Read(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.r == nil {
+func (r *revocable) Read(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.r == nil {
 		return 0, io.ErrClosedPipe
 	}
-	return l.r.Read(p)
+	return r.r.Read(p)
 }
 
-// takeBack waits for a read in progress and ends all later ones.
-func (l *lent) takeBack() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.r = nil
+// revoke waits for a read in progress. All later reads fail.
+func (r *revocable) revoke() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.r = nil
 }
 
 // An exactly reader returns a fixed number of bytes. It ignores further ones, and fails if there are fewer.
@@ -111,9 +111,9 @@ func (e *exactly) Read(p []byte) (int, error) {
 // start a new header.
 var quoteEscaper = strings.NewReplacer("\\", "\\\\", `"`, "\\\"", "\r", "%0D", "\n", "%0A")
 
-// begin writes the form up to the file's content. The fields come first, so that the daemon knows them before the
+// writeHead writes the form up to the file's content. The fields come first, so that the daemon knows them before the
 // content.
-func (up Upload) begin(form *multipart.Writer) error {
+func (up Upload) writeHead(form *multipart.Writer) error {
 	if up.ExpiresInSeconds > 0 {
 		if err := form.WriteField("expires_in_seconds", strconv.FormatInt(up.ExpiresInSeconds, 10)); err != nil {
 			return err
@@ -131,23 +131,7 @@ func (up Upload) begin(form *multipart.Writer) error {
 
 // Files lists stored files, newest first.
 func (c *Client) Files(ctx context.Context) ([]File, error) {
-	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
-	var all []File
-	for {
-		var page struct {
-			Data     []File  `json:"data"`
-			NextPage *string `json:"next_page"`
-		}
-		if _, err := c.call(ctx, request{method: http.MethodGet, path: at("files"), query: q, header: filesVersion},
-			&page); err != nil {
-			return nil, err
-		}
-		all = append(all, page.Data...)
-		if page.NextPage == nil || *page.NextPage == "" {
-			return all, nil
-		}
-		q.Set("page", *page.NextPage)
-	}
+	return pages[File](ctx, c, at("files"))
 }
 
 // File returns the description of a stored file.

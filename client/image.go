@@ -14,11 +14,7 @@ import (
 
 // Images lists the daemon's images.
 func (c *Client) Images(ctx context.Context) ([]proto.Image, error) {
-	var list struct {
-		Data []proto.Image `json:"data"`
-	}
-	err := c.get(ctx, at("images"), nil, &list)
-	return list.Data, err
+	return list[proto.Image](ctx, c, at("images"), nil)
 }
 
 // ImportImage sends an OCI or Docker archive of size bytes (0: unknown). With an empty name, the image gets the name

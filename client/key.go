@@ -8,30 +8,23 @@ import (
 )
 
 // CreateKey creates an API key. Only this answer contains its secret.
-func (c *Client) CreateKey(ctx context.Context, req proto.CreateKey) (k proto.NewKey, err error) {
-	err = c.post(ctx, at("keys"), req, &k)
-	return k, err
+func (c *Client) CreateKey(ctx context.Context, req proto.CreateKey) (proto.NewKey, error) {
+	return post[proto.NewKey](ctx, c, at("keys"), req)
 }
 
 // Keys lists API keys, newest first, including revoked ones.
 func (c *Client) Keys(ctx context.Context) ([]proto.Key, error) {
-	var list struct {
-		Data []proto.Key `json:"data"`
-	}
-	err := c.get(ctx, at("keys"), nil, &list)
-	return list.Data, err
+	return list[proto.Key](ctx, c, at("keys"), nil)
 }
 
 // KeyStatus returns an API key and its usage. The ID "self" is the key of this client.
-func (c *Client) KeyStatus(ctx context.Context, id string) (k proto.KeyStatus, err error) {
-	err = c.get(ctx, at("keys", id), nil, &k)
-	return k, err
+func (c *Client) KeyStatus(ctx context.Context, id string) (proto.KeyStatus, error) {
+	return get[proto.KeyStatus](ctx, c, at("keys", id), nil)
 }
 
 // ChangeKey changes an API key's name or quota.
-func (c *Client) ChangeKey(ctx context.Context, id string, req proto.ChangeKey) (k proto.Key, err error) {
-	_, err = c.call(ctx, request{method: http.MethodPatch, path: at("keys", id), body: req}, &k)
-	return k, err
+func (c *Client) ChangeKey(ctx context.Context, id string, req proto.ChangeKey) (proto.Key, error) {
+	return patch[proto.Key](ctx, c, at("keys", id), req)
 }
 
 // RevokeKey revokes an API key for good. It returns the key as lists show it from then on.

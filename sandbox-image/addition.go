@@ -3,6 +3,7 @@ package sandboximage
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,7 +41,7 @@ type addition struct {
 	prepare  string            // shell script run inside, first; may be empty
 	setup    string            // shell script run inside, last; may be empty
 	tree     fs.FS             // the directory itself
-	lent     map[string]string // files from other packages, by their path in the image
+	borrowed map[string]string // files from other packages, by their path in the image
 	hash     string            // of everything
 }
 
@@ -146,17 +147,46 @@ func parseAddition(fsys fs.FS, dir, name string) (addition, error) {
 	if a.hash, err = hashTree(fsys, dir); err != nil {
 		return a, err
 	}
-	if a.lent = lent[name]; a.lent != nil {
-		for _, file := range slices.Sorted(maps.Keys(a.lent)) {
-			a.hash = chainKey(a.hash, file, a.lent[file])
+	if a.borrowed = borrowed[name]; a.borrowed != nil {
+		for _, file := range slices.Sorted(maps.Keys(a.borrowed)) {
+			a.hash = chainKey(a.hash, file, a.borrowed[file])
 		}
 	}
 	return a, nil
 }
 
-// lent holds files that layers get from other packages, by the layer's name. The program that starts Java for package
+// checkModules refuses npm modules that are not all pinned by hash, and a lock file that names where they were
+// downloaded.
+func checkModules(wanted, lock string) error {
+	if wanted == "" && lock == "" {
+		return nil
+	}
+	var l struct {
+		Packages map[string]struct {
+			Integrity, Resolved string
+		}
+	}
+	if err := json.Unmarshal([]byte(lock), &l); err != nil {
+		return fmt.Errorf("%s: %w", npmLockFile, err)
+	}
+	if len(l.Packages) < 2 { // "" is the list of wanted modules
+		return fmt.Errorf("%s pins nothing", npmLockFile)
+	}
+	for name, p := range l.Packages {
+		if name != "" && p.Integrity == "" {
+			return fmt.Errorf("%s: %s has no integrity", npmLockFile, name)
+		}
+		if p.Resolved != "" {
+			return fmt.Errorf("%s: %s says where it was downloaded from; make it with omit-lockfile-registry-resolved",
+				npmLockFile, name)
+		}
+	}
+	return nil
+}
+
+// borrowed holds files that layers get from other packages, by the layer's name. The program that starts Java for package
 // code is compiled in the image, which halves its start.
-var lent = map[string]map[string]string{
+var borrowed = map[string]map[string]string{
 	"languages": {driver.JavaDir + "/Driver.java": driver.Java},
 }
 
@@ -167,7 +197,7 @@ func (a addition) writeFiles(dir string) error {
 			return err
 		}
 	}
-	for name, text := range a.lent {
+	for name, text := range a.borrowed {
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err

@@ -25,15 +25,16 @@ const sources = "etc/apt/sources.list.d/debian.sources"
 // An apt resolves and downloads packages with the host's apt and its configuration, but with its own lists, cache and
 // empty "installed" state.
 type apt struct {
-	*build
+	*Env
+	files    fs.FS    // the definition's files
 	dir      string   // in the cache
 	override []string // options that replace the host's sources; empty if those serve
 	updated  bool     // the lists were fetched by this build
 }
 
 // newApt prepares the directory.
-func newApt(b *build) (*apt, error) {
-	a := &apt{build: b, dir: filepath.Join(b.cache, "apt")}
+func newApt(e *Env, files fs.FS) (*apt, error) {
+	a := &apt{Env: e, files: files, dir: filepath.Join(e.Cache, "apt")}
 	for _, dir := range []string{"lists/partial", "archives/partial", "sources"} {
 		if err := os.MkdirAll(filepath.Join(a.dir, dir), 0o755); err != nil {
 			return nil, ioError("the package cache", err)
@@ -103,7 +104,7 @@ func (a *apt) run(ctx context.Context, count func(done, total int64), tool strin
 		args: all,
 		// The rest is inherited: it may name a proxy.
 		env: append(os.Environ(), "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"),
-		log: a.log,
+		log: a.Log,
 		status: func(line string) {
 			if done, total, ok := parseStatus(line); ok && count != nil {
 				count(done, total)
@@ -158,12 +159,12 @@ func (a *apt) update(ctx context.Context) error {
 	if a.updated {
 		return nil
 	}
-	a.step(Step{Name: StepUpdating})
+	a.Step(Step{Name: StepUpdating})
 	public, err := a.publicSources()
 	if err != nil {
 		return err
 	}
-	count := func(done, total int64) { a.step(Step{Name: StepUpdating, Done: done, Total: total}) }
+	count := func(done, total int64) { a.Step(Step{Name: StepUpdating, Done: done, Total: total}) }
 	for _, a.override = range [][]string{nil, public} {
 		_, err = a.run(ctx, count, "apt-get", "update")
 		if ctx.Err() != nil {
@@ -189,7 +190,7 @@ func (a *apt) hasSuite(ctx context.Context) bool {
 
 // publicSources writes Debian's own mirrors as a source list and returns the options to use it.
 func (a *apt) publicSources() ([]string, error) {
-	text, err := fs.ReadFile(a.def.files, sources)
+	text, err := fs.ReadFile(a.files, sources)
 	if err != nil {
 		return nil, ioError("the image definition", err)
 	}
@@ -224,7 +225,7 @@ func (a *apt) download(ctx context.Context, pkgs packageSet) error {
 	count := func(done, total int64) {
 		// apt counts packages from the cache inconsistently; the number left is reliable
 		have = max(have, min(all-(total-done), all))
-		a.step(Step{Name: StepDownloading, Done: have, Total: all})
+		a.Step(Step{Name: StepDownloading, Done: have, Total: all})
 	}
 	count(0, need)
 	if need == 0 {

@@ -31,10 +31,18 @@ const (
 // containerdName is the annotation in which containerd's importer looks for the image's name.
 const containerdName = "io.containerd.image.name"
 
-// writeArchive replaces the file at path with an OCI archive of the image. layers has the lowest first; packages is
-// the fingerprint of the packages they were made from.
-func (b *build) writeArchive(path string, layers []blob, packages string) error {
-	config, err := encode(v1.MediaTypeImageConfig, b.config(layers))
+// An imageInfo says what an archive is to say about its image.
+type imageInfo struct {
+	name     string
+	ref      string   // name for importers
+	key      string   // of the definition
+	env      []string // environment of containers
+	packages string   // fingerprint of the packages
+}
+
+// writeArchive replaces the file at path with an OCI archive of the image. layers has the lowest first.
+func writeArchive(path string, info imageInfo, layers []blob) error {
+	config, err := encode(v1.MediaTypeImageConfig, configOf(info, layers))
 	if err != nil {
 		return err
 	}
@@ -52,7 +60,7 @@ func (b *build) writeArchive(path string, layers []blob, packages string) error 
 	if err != nil {
 		return err
 	}
-	index, err := encode(v1.MediaTypeImageIndex, b.index(manifest.Descriptor, packages, count))
+	index, err := encode(v1.MediaTypeImageIndex, indexOf(info, manifest.Descriptor, count))
 	if err != nil {
 		return err
 	}
@@ -99,14 +107,14 @@ func encode(mediaType string, v any) (document, error) {
 	return document{d, data}, err
 }
 
-// config is the image's configuration of containers.
-func (b *build) config(layers []blob) v1.Image {
+// configOf returns the image's configuration of containers.
+func configOf(info imageInfo, layers []blob) v1.Image {
 	image := v1.Image{
 		Created:  &layers[len(layers)-1].epoch,
 		Platform: platform(),
 		Config: v1.ImageConfig{
 			User:       "1000:1000", // numbers need no lookup in the image's passwd
-			Env:        b.def.env,
+			Env:        info.env,
 			Cmd:        []string{"/bin/bash"},
 			WorkingDir: "/workspace",
 		},
@@ -115,7 +123,7 @@ func (b *build) config(layers []blob) v1.Image {
 	for _, l := range layers {
 		image.RootFS.DiffIDs = append(image.RootFS.DiffIDs, l.diffID)
 		image.History = append(image.History, v1.History{Created: &l.epoch, CreatedBy: "berth image build " +
-			b.def.name, Comment: l.name})
+			info.name, Comment: l.name})
 	}
 	return image
 }
@@ -129,15 +137,15 @@ func platform() v1.Platform {
 	return p
 }
 
-// index names the image and records what it was made from.
-func (b *build) index(manifest v1.Descriptor, packages string, count int) v1.Index {
+// indexOf names the image and records what it was made from.
+func indexOf(info imageInfo, manifest v1.Descriptor, count int) v1.Index {
 	p := platform()
 	manifest.Platform = &p
 	manifest.Annotations = map[string]string{
-		v1.AnnotationRefName: b.def.name,
-		containerdName:       Ref(b.def.name),
-		keyAnnotation:        b.def.key,
-		packagesAnnotation:   packages,
+		v1.AnnotationRefName: info.name,
+		containerdName:       info.ref,
+		keyAnnotation:        info.key,
+		packagesAnnotation:   info.packages,
 		countAnnotation:      strconv.Itoa(count),
 	}
 	return v1.Index{
@@ -194,41 +202,24 @@ func blobName(d digest.Digest) string {
 	return v1.ImageBlobsDir + "/" + d.Algorithm().String() + "/" + d.Encoded()
 }
 
-// reuse describes the archive at path if it is whole and was made from the definition with this key. It does not read
-// the layers: archives appear whole, by renaming.
-func reuse(path, key string) (Result, bool) {
+// findArchive reads the archive at path. ok is true if it is whole and was made from the definition with this key. It
+// does not read the layers: archives appear whole, by renaming.
+func findArchive(path, key string) (a archive, ok bool) {
 	a, err := readArchive(path)
 	if err != nil || a.entry.Annotations[keyAnnotation] != key {
-		return Result{}, false
+		return a, false
 	}
-	r := Result{Path: path, Digest: a.entry.Digest.String(), Size: a.size, Reused: true,
-		Ref: a.entry.Annotations[containerdName]}
-	r.Packages, _ = strconv.Atoi(a.entry.Annotations[countAnnotation])
 	for _, l := range a.manifest.Layers {
 		if a.blobs[l.Digest].size != l.Size {
-			return Result{}, false
+			return a, false
 		}
-		made := layerOf(l)
-		if made.name == "" {
-			made.name = a.entry.Annotations[v1.AnnotationRefName]
-		}
-		r.Layers = append(r.Layers, Layer{Name: made.name, Digest: l.Digest.String(), Size: l.Size,
-			Unpacked: made.unpacked})
 	}
-	return r, len(r.Layers) > 0
-}
-
-// fingerprint returns the fingerprint of the packages in the archive at path; empty if it cannot be read.
-func fingerprint(path string) string {
-	a, err := readArchive(path)
-	if err != nil {
-		return ""
-	}
-	return a.entry.Annotations[packagesAnnotation]
+	return a, len(a.manifest.Layers) > 0
 }
 
 // An archive is the content of one without its layers.
 type archive struct {
+	path     string
 	entry    v1.Descriptor // the image in the index
 	manifest v1.Manifest
 	config   v1.Image
@@ -239,12 +230,24 @@ type archive struct {
 // An extent is the place of a blob in the file.
 type extent struct{ offset, size int64 }
 
-// layers returns the layers of the archive at path, lowest first.
-func (a archive) layers(path string) []blob {
+// name returns the name of the image.
+func (a archive) name() string { return a.entry.Annotations[v1.AnnotationRefName] }
+
+// packages returns the fingerprint of the packages that the image was made from.
+func (a archive) packages() string { return a.entry.Annotations[packagesAnnotation] }
+
+// packageCount returns the number of Debian packages in the image.
+func (a archive) packageCount() int {
+	n, _ := strconv.Atoi(a.entry.Annotations[countAnnotation])
+	return n
+}
+
+// layers returns the layers, lowest first.
+func (a archive) layers() []blob {
 	var list []blob
 	for i, d := range a.manifest.Layers {
 		l := layerOf(d)
-		l.path, l.offset = path, a.blobs[d.Digest].offset
+		l.path, l.offset = a.path, a.blobs[d.Digest].offset
 		if l.name == "" && i < len(a.config.RootFS.DiffIDs) && a.config.Created != nil {
 			l.diffID, l.epoch = a.config.RootFS.DiffIDs[i], *a.config.Created
 		}
@@ -258,7 +261,7 @@ const smallBlob = 1 << 20
 
 // readArchive reads the headers and small parts of the archive at path, and seeks over the rest.
 func readArchive(path string) (archive, error) {
-	a := archive{blobs: map[digest.Digest]extent{}}
+	a := archive{path: path, blobs: map[digest.Digest]extent{}}
 	f, err := os.Open(path)
 	if err != nil {
 		return a, err

@@ -2,9 +2,7 @@ package sandboximage
 
 import (
 	"context"
-	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -58,7 +56,7 @@ func (b *build) bootstrap(ctx context.Context, dir, root string, count int, epoc
 			"BERTH_PREPARE=" + b.def.prepare,
 			"BERTH_SETUP=" + b.def.setup,
 		},
-		log:     b.log,
+		log:     b.Log,
 		line:    p.line,
 		private: true,
 	}
@@ -89,34 +87,15 @@ func (p *installation) line(line string) {
 	}
 	if name, ok := item("Unpacking "); ok {
 		p.unpacked = min(p.unpacked+1, p.total)
-		p.step(Step{Name: StepUnpacking, Item: name, Done: p.unpacked, Total: p.total})
+		p.Step(Step{Name: StepUnpacking, Item: name, Done: p.unpacked, Total: p.total})
 	} else if name, ok := item("Setting up "); ok {
 		p.configured = min(p.configured+1, p.total)
-		p.step(Step{Name: StepConfiguring, Item: name, Done: p.configured, Total: p.total})
+		p.Step(Step{Name: StepConfiguring, Item: name, Done: p.configured, Total: p.total})
 	} else if name, ok := strings.CutPrefix(line, "Processing ./wheels/"); ok {
 		name, _, _ = strings.Cut(name, "-")
 		p.installed = min(p.installed+1, p.wheels)
-		p.step(Step{Name: StepInstalling, Item: name, Done: p.installed, Total: p.wheels})
+		p.Step(Step{Name: StepInstalling, Item: name, Done: p.installed, Total: p.wheels})
 	} else if strings.HasPrefix(line, "I: running --customize-hook") || strings.HasPrefix(line, "berth: ") {
-		p.step(Step{Name: StepFinishing})
+		p.Step(Step{Name: StepFinishing})
 	}
-}
-
-// writeFiles writes files into the new directory dir. Embedded files have no modes: all are
-// 0644 and their directories 0755.
-func writeFiles(dir string, files fs.FS) error {
-	return fs.WalkDir(files, ".", func(p string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(dir, filepath.FromSlash(path.Clean(p)))
-		if e.IsDir() {
-			return os.Mkdir(target, 0o755)
-		}
-		data, err := fs.ReadFile(files, p)
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(target, data, 0o644)
-	})
 }

@@ -42,11 +42,15 @@
 package sandboximage
 
 import (
+	"cmp"
 	"context"
+	"embed"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 
 	"berth/proto"
 )
@@ -54,9 +58,6 @@ import (
 // DefaultCacheDir is where builds keep downloads and archives unless Options say otherwise. Builds
 // run as root, so it is one place for the whole machine.
 const DefaultCacheDir = "/var/cache/berth"
-
-// Op names this package's work in its errors.
-const op = "building image"
 
 // Options say what to build and where to put it.
 type Options struct {
@@ -93,6 +94,37 @@ type Layer struct {
 	Digest   string // of the compressed blob
 	Size     int64  // compressed bytes
 	Unpacked int64  // bytes of its tar stream
+}
+
+// definitions holds one directory per image. A new image is a new directory, named here.
+//
+//go:embed base full
+var definitions embed.FS
+
+// Names returns the images that Build can make, sorted.
+func Names() []string {
+	entries, err := definitions.ReadDir(".")
+	if err != nil {
+		panic(err) // the embedded root always reads
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// load reads and checks the definition called name.
+func load(name string) (definition, error) {
+	if !slices.Contains(Names(), name) {
+		return definition{}, proto.Errorf(proto.InvalidArgument, op, name,
+			"there is no image definition called %q; there is %s", name, strings.Join(Names(), ", "))
+	}
+	d, err := parse(definitions, name)
+	if err != nil {
+		return definition{}, proto.Errorf(proto.Internal, op, name, "image definition %q is broken: %v", name, err)
+	}
+	return d, nil
 }
 
 // Ref returns the name under which an image is stored and imported. It belongs to no registry.
@@ -143,13 +175,13 @@ func buildLocked(ctx context.Context, o Options, def definition) (Result, error)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return Result{}, ioError("the cache directory", err)
 	}
-	b := &build{def: def, cache: cache, refresh: o.Refresh, log: o.Log, progress: o.Progress}
-	unlock, err := b.lock(ctx)
+	b := &build{Env: &Env{Cache: cache, Log: o.Log, Progress: o.Progress}, def: def, refresh: o.Refresh}
+	unlock, err := b.Lock(ctx)
 	if err != nil {
 		return Result{}, err
 	}
 	defer unlock()
-	r, err := b.cached(ctx)
+	r, err := b.Cached(ctx)
 	if err != nil || o.Out == "" {
 		return r, err
 	}
@@ -162,15 +194,12 @@ func buildLocked(ctx context.Context, o Options, def definition) (Result, error)
 
 // A build makes one image. It holds the cache's lock.
 type build struct {
-	def      definition
-	cache    string
-	refresh  bool
-	log      io.Writer
-	progress func(Step)
-	layer    string // Step.Layer
+	*Env
+	def     definition
+	refresh bool
 }
 
-func (b *build) archive() string { return filepath.Join(b.cache, b.def.name+".tar") }
+func (b *build) archive() string { return filepath.Join(b.Cache, b.def.name+".tar") }
 
 // cached returns the archive in the cache, and rebuilds it if it does not fit.
 func (b *build) cached(ctx context.Context) (Result, error) {
@@ -180,7 +209,7 @@ func (b *build) cached(ctx context.Context) (Result, error) {
 	if b.def.from != nil {
 		return b.extend(ctx)
 	}
-	a, err := newApt(b)
+	a, err := newApt(b.Env, b.def.files)
 	if err != nil {
 		return Result{}, err
 	}
@@ -188,8 +217,8 @@ func (b *build) cached(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if r, ok := reuse(b.archive(), b.def.key); ok && fingerprint(r.Path) == pkgs.fingerprint() {
-		return r, nil
+	if a, ok := findArchive(b.archive(), b.def.key); ok && a.packages() == pkgs.fingerprint() {
+		return resultOf(a), nil
 	}
 	if err := a.download(ctx, pkgs); err != nil {
 		return Result{}, err
@@ -202,7 +231,7 @@ func (b *build) assemble(ctx context.Context, a *apt, pkgs packageSet) (Result, 
 	if err := b.removeStale(); err != nil {
 		return Result{}, ioError("the cache directory", err)
 	}
-	dir, err := os.MkdirTemp(b.cache, "build-")
+	dir, err := os.MkdirTemp(b.Cache, "build-")
 	if err != nil {
 		return Result{}, ioError("the build directory", err)
 	}
@@ -218,7 +247,7 @@ func (b *build) assemble(ctx context.Context, a *apt, pkgs packageSet) (Result, 
 	if err := b.bootstrap(ctx, dir, root, len(pkgs), epoch); err != nil {
 		return Result{}, err
 	}
-	layer, err := b.pack(ctx, root, filepath.Join(dir, "layer"), epoch, nil)
+	layer, err := packLayer(ctx, b.Env, root, filepath.Join(dir, "layer"), epoch, nil)
 	if err != nil {
 		return Result{}, err
 	}
@@ -228,22 +257,41 @@ func (b *build) assemble(ctx context.Context, a *apt, pkgs packageSet) (Result, 
 
 // finish writes the archive of the layers, lowest first. packages is the fingerprint of their packages.
 func (b *build) finish(layers []blob, packages string) (Result, error) {
-	if err := b.writeArchive(b.archive(), layers, packages); err != nil {
+	if err := writeArchive(b.archive(), imageInfo{
+		name: b.def.name, ref: Ref(b.def.name), key: b.def.key, env: b.def.env, packages: packages}, layers); err != nil {
 		return Result{}, ioError("the archive", err)
 	}
-	r, ok := reuse(b.archive(), b.def.key)
+	a, ok := findArchive(b.archive(), b.def.key)
 	if !ok {
 		return Result{}, proto.Errorf(proto.Internal, op, b.def.name, "the archive just written does not read back; "+
 			"is the disk healthy?")
 	}
+	r := resultOf(a)
 	r.Reused = false
 	return r, nil
+}
+
+// reuse describes the archive at path if it is whole and was made from the definition with this key.
+func reuse(path, key string) (Result, bool) {
+	a, ok := findArchive(path, key)
+	return resultOf(a), ok
+}
+
+// resultOf describes an archive of an earlier build.
+func resultOf(a archive) Result {
+	r := Result{Path: a.path, Digest: a.entry.Digest.String(), Size: a.size, Reused: true,
+		Ref: a.entry.Annotations[containerdName], Packages: a.packageCount()}
+	for _, l := range a.layers() {
+		r.Layers = append(r.Layers, Layer{Name: cmp.Or(l.name, a.name()), Digest: l.digest.String(), Size: l.size,
+			Unpacked: l.unpacked})
+	}
+	return r
 }
 
 // removeStale removes the remains of killed builds. Their mounts ended with their mount namespace, so nothing of the
 // host is below.
 func (b *build) removeStale() error {
-	left, err := filepath.Glob(filepath.Join(b.cache, "build-*"))
+	left, err := filepath.Glob(filepath.Join(b.Cache, "build-*"))
 	for _, dir := range left {
 		if err := os.RemoveAll(dir); err != nil {
 			return err

@@ -63,30 +63,6 @@ func TestBuildWithoutRoot(t *testing.T) {
 	}
 }
 
-// TestLock has a second build wait for the first, be told so, and give up when its caller does.
-func TestLock(t *testing.T) {
-	cache := t.TempDir()
-	unlock, err := (&build{cache: cache}).lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	second := &build{cache: cache, progress: func(s Step) {
-		if s.Name == StepWaiting {
-			cancel()
-		}
-	}}
-	if _, err := second.lock(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("second build, canceled while it waits: %v", err)
-	}
-	unlock()
-	unlock, err = second.lock(t.Context())
-	if err != nil {
-		t.Fatalf("after the first build: %v", err)
-	}
-	unlock()
-}
-
 // TestBuildInterrupted cancels a build of a tiny image in the middle of its installation. It shares
 // the downloads of the real cache.
 func TestBuildInterrupted(t *testing.T) {
@@ -97,33 +73,33 @@ func TestBuildInterrupted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	b := &build{def: def, cache: DefaultCacheDir, progress: func(s Step) {
+	b := &build{def: def, Env: &Env{Cache: DefaultCacheDir, Progress: func(s Step) {
 		if s.Name == StepConfiguring {
 			cancel()
 		}
-	}}
-	if err := os.MkdirAll(b.cache, 0o755); err != nil {
+	}}}
+	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	unlock, err := b.lock(t.Context())
+	unlock, err := b.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if _, err := b.cached(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := b.Cached(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a canceled build: %v", err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(b.cache, "build-*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(b.Cache, "build-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	if _, err := os.Stat(b.archive()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an archive of a canceled build: %v", err)
 	}
 	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil ||
-		strings.Contains(string(mounts), b.cache+"/build-") {
+		strings.Contains(string(mounts), b.Cache+"/build-") {
 		t.Errorf("mounts left behind (%v)", err)
 	}
-	if pids := processesBelow(t, b.cache+"/build-"); len(pids) > 0 {
+	if pids := processesBelow(t, b.Cache+"/build-"); len(pids) > 0 {
 		t.Errorf("processes left behind: %v", pids)
 	}
 }

@@ -2,7 +2,6 @@ package sandboximage
 
 import (
 	"crypto/sha256"
-	"embed"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
@@ -11,14 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-
-	"berth/proto"
 )
-
-// definitions holds one directory per image. A new image is a new directory, named here.
-//
-//go:embed base full
-var definitions embed.FS
 
 // format is part of every key. Raise it when the code makes something else of the same definition.
 const format = "berth image 1"
@@ -37,32 +29,6 @@ type definition struct {
 
 	from      *definition // the image that this one extends; nil: none
 	additions []addition  // in order, each becomes a layer
-}
-
-// Names returns the images that Build can make, sorted.
-func Names() []string {
-	entries, err := definitions.ReadDir(".")
-	if err != nil {
-		panic(err) // the embedded root always reads
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
-// load reads and checks the definition called name.
-func load(name string) (definition, error) {
-	if !slices.Contains(Names(), name) {
-		return definition{}, proto.Errorf(proto.InvalidArgument, op, name,
-			"there is no image definition called %q; there is %s", name, strings.Join(Names(), ", "))
-	}
-	d, err := parse(definitions, name)
-	if err != nil {
-		return definition{}, proto.Errorf(proto.Internal, op, name, "image definition %q is broken: %v", name, err)
-	}
-	return d, nil
 }
 
 // parse reads the definition in directory name of fsys.

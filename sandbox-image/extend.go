@@ -23,7 +23,7 @@ type stack struct {
 	*build
 	apt    *apt
 	wheels *wheelhouse
-	shelf  *shelf
+	cache  *layerCache
 	dir    string // of this build
 	root   string // the tree, in dir
 	layers []blob // lowest first
@@ -43,12 +43,12 @@ func (b *build) extend(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	defer os.RemoveAll(s.dir)
-	if err := s.begin(ctx, below); err != nil {
+	if err := s.putBase(ctx, below); err != nil {
 		return Result{}, err
 	}
 	for _, a := range b.def.additions {
-		b.layer = a.name
-		if err := s.add(ctx, a); err != nil {
+		b.Layer = a.name
+		if err := s.addLayer(ctx, a); err != nil {
 			return Result{}, err
 		}
 	}
@@ -62,16 +62,16 @@ func (b *build) newStack() (*stack, error) {
 	}
 	s := &stack{build: b}
 	var err error
-	if s.shelf, err = b.shelf(); err != nil {
+	if s.cache, err = openLayerCache(filepath.Join(b.Cache, "layers"), b.archive()); err != nil {
 		return nil, ioError("the layer cache", err)
 	}
-	if s.wheels, err = b.wheelhouse(); err != nil {
+	if s.wheels, err = newWheelhouse(b.Env); err != nil {
 		return nil, err
 	}
-	if s.apt, err = newApt(b); err != nil {
+	if s.apt, err = newApt(b.Env, b.def.files); err != nil {
 		return nil, err
 	}
-	if s.dir, err = os.MkdirTemp(b.cache, "build-"); err != nil {
+	if s.dir, err = os.MkdirTemp(b.Cache, "build-"); err != nil {
 		return nil, ioError("the build directory", err)
 	}
 	s.root = filepath.Join(s.dir, "root")
@@ -82,8 +82,8 @@ func (b *build) newStack() (*stack, error) {
 	return s, nil
 }
 
-// begin takes the layers of the image below.
-func (s *stack) begin(ctx context.Context, below Result) error {
+// putBase takes the layers of the image below.
+func (s *stack) putBase(ctx context.Context, below Result) error {
 	if err := os.Mkdir(s.root, 0o755); err != nil {
 		return ioError("the image's tree", err)
 	}
@@ -91,23 +91,23 @@ func (s *stack) begin(ctx context.Context, below Result) error {
 	if err != nil {
 		return ioError("the image below", err)
 	}
-	for _, l := range a.layers(below.Path) {
+	for _, l := range a.layers() {
 		l.name, l.packages = s.def.from.name, below.Packages
 		// The next layers build on its contents, so these are its key.
 		l.key = chainKey("", l.digest.String())
-		if err := s.lay(ctx, l); err != nil {
+		if err := s.putLayer(ctx, l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lay unpacks a finished layer on top.
-func (s *stack) lay(ctx context.Context, l blob) error {
-	if err := s.unpack(ctx, l, s.root); ctx.Err() != nil {
+// putLayer unpacks a finished layer on top.
+func (s *stack) putLayer(ctx context.Context, l blob) error {
+	if err := unpackLayer(ctx, s.Env, l, s.root); ctx.Err() != nil {
 		return ctx.Err()
 	} else if err != nil {
-		s.shelf.drop(l)
+		s.cache.remove(l)
 		return proto.Errorf(proto.Internal, op, l.name, "the layer %s of an earlier build cannot be read (%v); "+
 			"remove %s.tar from the cache directory and run it again",
 			l.name, err, s.def.name)
@@ -118,31 +118,31 @@ func (s *stack) lay(ctx context.Context, l blob) error {
 
 func (s *stack) top() blob { return s.layers[len(s.layers)-1] }
 
-// add puts the layer on top, from the cache if its input is the same.
-func (s *stack) add(ctx context.Context, a addition) error {
+// addLayer puts the layer on top, from the cache if its input is the same.
+func (s *stack) addLayer(ctx context.Context, a addition) error {
 	pkgs, err := s.resolve(ctx, a)
 	if err != nil {
 		return err
 	}
 	key := chainKey(s.top().key, a.hash, installScript, pkgs.fingerprint())
-	if l, ok := s.shelf.find(key); ok {
-		return s.lay(ctx, l)
+	if l, ok := s.cache.find(key); ok {
+		return s.putLayer(ctx, l)
 	}
 	before, err := stampTree(s.root)
 	if err != nil {
 		return ioError("the image's tree", err)
 	}
-	epoch, err := s.make(ctx, a, pkgs)
+	epoch, err := s.makeLayer(ctx, a, pkgs)
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(s.dir, "layer")
-	l, err := s.pack(ctx, s.root, path, epoch, before)
+	l, err := packLayer(ctx, s.Env, s.root, path, epoch, before)
 	if err != nil {
 		return err
 	}
 	l.name, l.key, l.packages = a.name, key, len(pkgs)
-	if l, err = s.shelf.keep(l); err != nil {
+	if l, err = s.cache.add(l); err != nil {
 		return ioError("the layer cache", err)
 	}
 	s.layers = append(s.layers, l)
@@ -161,8 +161,8 @@ func (s *stack) resolve(ctx context.Context, a addition) (packageSet, error) {
 	return s.apt.resolve(ctx, string(status), a.packages)
 }
 
-// make downloads what the layer needs and installs it. It returns the time of the layer's newest file.
-func (s *stack) make(ctx context.Context, a addition, pkgs packageSet) (time.Time, error) {
+// makeLayer downloads what the layer needs and installs it. It returns the time of the layer's newest file.
+func (s *stack) makeLayer(ctx context.Context, a addition, pkgs packageSet) (time.Time, error) {
 	part := filepath.Join(s.dir, "part")
 	if err := os.Mkdir(part, 0o755); err != nil {
 		return time.Time{}, ioError("the build directory", err)
@@ -190,11 +190,11 @@ func (s *stack) gather(ctx context.Context, dir string, a addition, pkgs package
 			epoch = made
 		}
 	}
-	if list := ours(a.wheels); len(list) > 0 {
+	if list := forHost(a.wheels); len(list) > 0 {
 		if err := s.wheels.fetch(ctx, list); err != nil {
 			return epoch, err
 		}
-		if err := s.wheels.lay(filepath.Join(dir, "wheels"), list); err != nil {
+		if err := s.wheels.link(filepath.Join(dir, "wheels"), list); err != nil {
 			return epoch, ioError("the wheels", err)
 		}
 	}
@@ -242,7 +242,7 @@ exec chroot "$1" /bin/sh -eu /run/berth/install.sh
 
 // install runs install.sh inside the tree.
 func (s *stack) install(ctx context.Context, part string, a addition, count int, epoch time.Time) error {
-	p := &installation{build: s.build, total: int64(count), wheels: int64(len(ours(a.wheels)))}
+	p := &installation{build: s.build, total: int64(count), wheels: int64(len(forHost(a.wheels)))}
 	cmd := command{
 		path: "/bin/sh",
 		args: []string{"-euc", enter, "sh", s.root, part},
@@ -257,7 +257,7 @@ func (s *stack) install(ctx context.Context, part string, a addition, count int,
 			"PYTHONDONTWRITEBYTECODE=1",
 			"SOURCE_DATE_EPOCH=" + strconv.FormatInt(epoch.Unix(), 10),
 		},
-		log:     s.log,
+		log:     s.Log,
 		line:    p.line,
 		offline: true,
 	}
@@ -278,8 +278,9 @@ func (s *stack) finish() (Result, error) {
 		keys[i] = l.key
 	}
 	all := chainKey("", keys...)
-	r, ok := reuse(s.archive(), s.def.key)
-	if !ok || fingerprint(r.Path) != all {
+	old, ok := findArchive(s.archive(), s.def.key)
+	r := resultOf(old)
+	if !ok || old.packages() != all {
 		var err error
 		if r, err = s.build.finish(s.layers, all); err != nil {
 			return Result{}, err
@@ -289,10 +290,10 @@ func (s *stack) finish() (Result, error) {
 	for _, a := range s.def.additions {
 		wheels = append(wheels, a.wheels...)
 	}
-	if err := s.wheels.tidy(wheels); err != nil {
+	if err := s.wheels.removeOthers(wheels); err != nil {
 		return Result{}, ioError("the wheel cache", err)
 	}
-	if err := s.shelf.clear(); err != nil {
+	if err := s.cache.clear(); err != nil {
 		return Result{}, ioError("the layer cache", err)
 	}
 	return r, nil

@@ -38,7 +38,7 @@ func TestExtend(t *testing.T) {
 
 	fsys["larger/2-rest/setup.sh"].Data = []byte(setup)
 	again, steps := extensionOf(t, fsys), []string{}
-	again.progress = func(s Step) { steps = append(steps, s.Layer+" "+s.Name) }
+	again.Progress = func(s Step) { steps = append(steps, s.Layer+" "+s.Name) }
 	r, err := again.cached(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestExtend(t *testing.T) {
 		t.Errorf("the second build did %q", slices.Compact(steps))
 	}
 	checkExtension(t, r)
-	if left, _ := filepath.Glob(filepath.Join(b.cache, "layers", "*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(b.Cache, "layers", "*")); len(left) > 0 {
 		t.Errorf("layers left beside the archive: %q", left)
 	}
 
@@ -66,23 +66,23 @@ func extensionOf(t *testing.T, fsys fstest.MapFS) *build {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &build{def: def, cache: DefaultCacheDir}
+	return &build{def: def, Env: &Env{Cache: DefaultCacheDir}}
 }
 
 // extension is a build in the real cache, locked, that leaves nothing there.
 func extension(t *testing.T, fsys fstest.MapFS) (b *build, unlock func()) {
 	t.Helper()
 	b = extensionOf(t, fsys)
-	if err := os.MkdirAll(b.cache, 0o755); err != nil {
+	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	release, err := b.lock(t.Context())
+	release, err := b.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return b, func() {
 		os.Remove(b.archive())
-		os.Remove(filepath.Join(b.cache, "tiny.tar"))
+		os.Remove(filepath.Join(b.Cache, "tiny.tar"))
 		release()
 	}
 }
@@ -108,7 +108,7 @@ func checkExtension(t *testing.T, r Result) {
 	}
 	root := t.TempDir()
 	for _, l := range layers {
-		if err := (&build{}).unpack(t.Context(), l, root); err != nil {
+		if err := unpackLayer(t.Context(), &Env{}, l, root); err != nil {
 			t.Fatal(err)
 		}
 	}

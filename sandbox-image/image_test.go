@@ -327,8 +327,7 @@ func checkNothingOf(t *testing.T, root string, words []string) {
 // checkRepacks packs the unpacked tree again: the same bytes must come out, so nothing was lost on
 // the way, and nothing depends on when and where it is packed.
 func checkRepacks(t *testing.T, root string, r Result, image v1.Image) {
-	b := &build{}
-	again, err := b.pack(t.Context(), root, filepath.Join(t.TempDir(), "layer"), *image.Created, nil)
+	again, err := packLayer(t.Context(), &Env{}, root, filepath.Join(t.TempDir(), "layer"), *image.Created, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

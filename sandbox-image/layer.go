@@ -47,9 +47,9 @@ func (l blob) open() (io.ReadCloser, error) {
 // empty lists directories whose contents belong to the machine or the runtime, not to an image.
 var empty = map[string]bool{"dev": true, "proc": true, "sys": true, "run": true, "tmp": true}
 
-// pack writes the tree below root as a compressed layer to path: all of it, or the changes since before. Equal trees
+// packLayer writes the tree below root as a compressed layer to path: all of it, or the changes since before. Equal trees
 // give equal bytes: entries are sorted, times are in seconds and at most epoch.
-func (b *build) pack(ctx context.Context, root, path string, epoch time.Time, before stamps) (blob, error) {
+func packLayer(ctx context.Context, e *Env, root, path string, epoch time.Time, before stamps) (blob, error) {
 	total, err := treeSize(root, before)
 	if err != nil {
 		return blob{}, ioError("the image's tree", err)
@@ -66,7 +66,7 @@ func (b *build) pack(ctx context.Context, root, path string, epoch time.Time, be
 		return blob{}, ioError("the layer", err)
 	}
 	t := &tree{
-		ctx: ctx, build: b, root: root, epoch: epoch, total: total, before: before,
+		ctx: ctx, Env: e, root: root, epoch: epoch, total: total, before: before,
 		w:     tar.NewWriter(io.MultiWriter(z, plain.Hash(), &unpacked)),
 		links: map[inode]string{},
 	}
@@ -103,7 +103,7 @@ type inode struct{ dev, ino uint64 }
 
 // A tree is a directory being written to a tar stream.
 type tree struct {
-	*build
+	*Env
 	ctx    context.Context
 	root   string
 	epoch  time.Time
@@ -173,7 +173,7 @@ func (t *tree) entry(name string, info fs.FileInfo) error {
 	}
 	if info.Mode().IsRegular() {
 		t.done += info.Size()
-		t.step(Step{Name: StepPacking, Item: name, Done: t.done, Total: t.total, Bytes: true})
+		t.Step(Step{Name: StepPacking, Item: name, Done: t.done, Total: t.total, Bytes: true})
 	}
 	if h.Typeflag != tar.TypeReg {
 		return nil

@@ -50,8 +50,7 @@ var testEpoch = time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
 
 func packTree(t *testing.T, root string) blob {
 	t.Helper()
-	b := &build{}
-	layer, err := b.pack(context.Background(), root, filepath.Join(t.TempDir(), "layer"), testEpoch, nil)
+	layer, err := packLayer(context.Background(), &Env{}, root, filepath.Join(t.TempDir(), "layer"), testEpoch, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,61 +128,8 @@ func TestPackStable(t *testing.T) {
 func TestPackCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	b := &build{}
-	if _, err := b.pack(ctx, makeTree(t, "bin/a", "bin/b", "bin/c"), filepath.Join(t.TempDir(), "l"), testEpoch,
+	if _, err := packLayer(ctx, &Env{}, makeTree(t, "bin/a", "bin/b", "bin/c"), filepath.Join(t.TempDir(), "l"), testEpoch,
 		nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("pack with a canceled context: %v", err)
-	}
-}
-
-func TestReuse(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "tiny.tar")
-	def, err := parse(tiny(), "tiny")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &build{def: def}
-	layer := packTree(t, makeTree(t, "bin/a", "bin/b", "bin/c"))
-	layer.packages = 1
-	set := packageSet{{name: "bash", version: "1", arch: "all", sha256: sum}}
-	if err := b.writeArchive(path, []blob{layer}, set.fingerprint()); err != nil {
-		t.Fatal(err)
-	}
-	r, ok := reuse(path, def.key)
-	if !ok || r.Packages != 1 || len(r.Layers) != 1 ||
-		r.Layers[0] != (Layer{"tiny", layer.digest.String(), layer.size, layer.unpacked}) {
-		t.Errorf("reuse = %+v, %t", r, ok)
-	}
-	if fingerprint(path) != set.fingerprint() {
-		t.Error("the archive names other packages than it was made of")
-	}
-	if _, ok := reuse(path, "another key"); ok {
-		t.Error("the archive passes for another definition's")
-	}
-	if err := os.Truncate(path, r.Size-layer.size/2-4096); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := reuse(path, def.key); ok {
-		t.Error("a truncated archive passes for a whole one")
-	}
-}
-
-func TestReplaceFile(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "out")
-	if err := os.WriteFile(path, []byte("old"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	fail := errors.New("no")
-	err := replaceFile(path, func(f *os.File) error {
-		f.WriteString("half")
-		return fail
-	})
-	if data, _ := os.ReadFile(path); string(data) != "old" || !errors.Is(err, fail) {
-		t.Errorf("after a failed write: %q, error %v", data, err)
-	}
-	if left, _ := os.ReadDir(dir); len(left) != 1 {
-		t.Errorf("%d files left, want 1", len(left))
 	}
 }

@@ -18,18 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unpack unpacks one of our layers over the tree below root, and checks the digest of its bytes.
-func (b *build) unpack(ctx context.Context, layer blob, root string) error {
+// unpackLayer unpacks a layer over the tree below root, and checks the digest of its bytes.
+func unpackLayer(ctx context.Context, e *Env, layer blob, root string) error {
 	stored, err := layer.open()
 	if err != nil {
 		return err
 	}
 	defer stored.Close()
 	read := digest.Canonical.Digester()
-	count := &counted{r: io.TeeReader(stored, read.Hash()), tell: func(n int64) {
-		b.step(Step{Name: StepUnpackingLayer, Done: n, Total: layer.size, Bytes: true})
-	}}
-	z, err := zstd.NewReader(count)
+	var count counter
+	report := writerFunc(func() {
+		e.Step(Step{Name: StepUnpackingLayer, Done: int64(count), Total: layer.size, Bytes: true})
+	})
+	z, err := zstd.NewReader(io.TeeReader(stored, io.MultiWriter(read.Hash(), &count, report)))
 	if err != nil {
 		return err
 	}
@@ -48,18 +49,12 @@ func (b *build) unpack(ctx context.Context, layer blob, root string) error {
 	return nil
 }
 
-// A counted reader reports how much was read.
-type counted struct {
-	r    io.Reader
-	n    int64
-	tell func(int64)
-}
+// A writerFunc is called for each write.
+type writerFunc func()
 
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	c.tell(c.n)
-	return n, err
+func (f writerFunc) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
 }
 
 // An unpacking is a tar stream being written to a tree.

@@ -1,0 +1,61 @@
+package sandboximage
+
+import (
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+)
+
+// replaceFile replaces the file at path with the output of write, or leaves it unchanged.
+func replaceFile(path string, write func(*os.File) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // fails once renamed
+	defer f.Close()
+	if err := write(f); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// copyFile makes dst a copy of src, without copying bytes if the file system can.
+func copyFile(dst, src string) error {
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	return replaceFile(dst, func(out *os.File) error {
+		_, err := io.Copy(out, in)
+		return err
+	})
+}
+
+// writeFiles writes files into the new directory dir. Embedded files have no modes: all are
+// 0644 and their directories 0755.
+func writeFiles(dir string, files fs.FS) error {
+	return fs.WalkDir(files, ".", func(p string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(dir, filepath.FromSlash(path.Clean(p)))
+		if e.IsDir() {
+			return os.Mkdir(target, 0o755)
+		}
+		data, err := fs.ReadFile(files, p)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(target, data, 0o644)
+	})
+}
