@@ -8,10 +8,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
-	"strings"
 	"time"
+
+	"berth/proto"
 )
 
 // Tar writes the directory dir as a tar archive, with names relative to dir and without owners. It packs links as
@@ -97,26 +97,13 @@ func (p *packing) link(name string, fi fs.FileInfo) error {
 	if err != nil {
 		return err
 	}
-	if !inner(name, target) {
+	if !proto.LinkStaysInside(name, target) {
 		p.skipped(name, leadsOut)
 		return nil
 	}
 	h := header(name, tar.TypeSymlink, fi)
 	h.Linkname = target
 	return p.w.WriteHeader(h)
-}
-
-// inner reports whether a link stays inside, by the rule of the container. A target with ".." after a directory name
-// is not inside: the directory may be a link, so the result is unknown.
-func inner(name, target string) bool {
-	down := false
-	for part := range strings.SplitSeq(target, "/") {
-		if part == ".." && down {
-			return false
-		}
-		down = down || part != ".." && part != "." && part != ""
-	}
-	return !path.IsAbs(target) && filepath.IsLocal(path.Join(path.Dir(name), target))
 }
 
 // file packs the file as it is when opened.

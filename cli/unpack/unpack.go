@@ -47,7 +47,7 @@ func Tar(dst string, r io.Reader, leftOut func(name string)) error {
 		if err != nil {
 			return err
 		}
-		if name, ok := missing(h); ok {
+		if name, ok := proto.LeftOutName(h); ok {
 			leftOut(name)
 			continue
 		}
@@ -65,21 +65,12 @@ func Read(r io.Reader, leftOut func(name string)) error {
 		if err != nil {
 			break
 		}
-		if name, ok := missing(h); ok {
+		if name, ok := proto.LeftOutName(h); ok {
 			leftOut(name)
 		}
 	}
 	_, err := io.Copy(io.Discard, r)
 	return err
-}
-
-// missing returns the name of a file that the archive lists as left out, in a comment. ok is false for another
-// header.
-func missing(h *tar.Header) (name string, ok bool) {
-	if h.Typeflag != tar.TypeXGlobalHeader {
-		return "", false
-	}
-	return strings.CutPrefix(h.PAXRecords[proto.ArchiveComment], proto.ArchiveLeftOut)
 }
 
 // An unpacker unpacks into one directory.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -13,27 +12,14 @@ import (
 	"berth/proto"
 )
 
-// Absolute makes path absolute. A relative path is relative to the workspace.
-func (s *FS) Absolute(path string) string {
-	if filepath.IsAbs(path) {
-		return filepath.Clean(path)
-	}
-	return filepath.Join(s.workspace, path)
-}
-
-// inWorkspace reports whether an absolute clean path lies in the workspace.
-func (s *FS) inWorkspace(path string) bool {
-	return path == s.workspace || strings.HasPrefix(path, s.workspace+"/")
-}
-
 // WorkingDir checks a working directory, and makes it if it is missing and in the workspace.
 func (s *FS) WorkingDir(id user.User, dir string) (string, error) {
 	path := s.Absolute(dir)
 	if dir == "" {
-		path = s.workspace
+		path = string(s.Workspace)
 	}
 	err := id.Do(func() error { return canEnter(path) })
-	if errors.Is(err, unix.ENOENT) && s.inWorkspace(path) {
+	if errors.Is(err, unix.ENOENT) && s.Has(path) {
 		if err = s.makeShared(id, path); err == nil {
 			err = id.Do(func() error { return canEnter(path) })
 		}
@@ -46,7 +32,7 @@ func (s *FS) WorkingDir(id user.User, dir string) (string, error) {
 			id.Name, path)
 	case errors.Is(err, unix.ENOENT):
 		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s does not exist; only "+
-			"those below %s are made", path, s.workspace)
+			"those below %s are made", path, s.Workspace)
 	case errors.Is(err, unix.ENOTDIR):
 		return "", proto.Errorf(proto.InvalidArgument, "exec", path, "the working directory %s is not a directory",
 			path)
@@ -69,7 +55,7 @@ func (s *FS) makeShared(id user.User, path string) error {
 	}
 	err := user.Do(func() error { return os.MkdirAll(path, 0o755) })
 	if errors.Is(err, unix.EACCES) && id.Name == proto.UserRoot {
-		err = id.Do(func() error { return s.makeNoLinks(path) })
+		err = id.Do(func() error { return s.MakeDir(path) })
 	}
 	return err
 }
@@ -80,7 +66,7 @@ func (s *FS) FreshDir(id user.User, path string) error {
 	if id.Do(func() error { return s.newDir(id, path) }) == nil {
 		return nil // the usual case: the parent exists and has no such entry
 	}
-	if parent := filepath.Dir(path); s.inWorkspace(parent) {
+	if parent := filepath.Dir(path); s.Has(parent) {
 		if err := s.makeShared(id, parent); err != nil {
 			return wire.FileError("exec", parent, err)
 		}
@@ -97,12 +83,25 @@ func (s *FS) FreshDir(id user.User, path string) error {
 	return wire.FileError("exec", path, err)
 }
 
+// freshNoLinks removes what is at path without following links, and makes an empty directory there.
+func (s *FS) freshNoLinks(path string) error {
+	at, name, err := s.OpenParent(path)
+	if err == nil {
+		err = (&remover{}).remove(at, name)
+		_ = unix.Close(at)
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return s.MakeDir(path)
+}
+
 // newDir makes a directory in an existing one.
 func (s *FS) newDir(id user.User, path string) error {
 	if id.Name != proto.UserRoot {
 		return unix.Mkdir(path, 0o755)
 	}
-	at, name, err := s.openParent(path)
+	at, name, err := s.OpenParent(path)
 	if err != nil {
 		return err
 	}
@@ -133,7 +132,7 @@ func (s *FS) RemoveEmptyDir(id user.User, path string) {
 		if id.Name != proto.UserRoot {
 			return unix.Rmdir(path)
 		}
-		at, name, err := s.openParent(path)
+		at, name, err := s.OpenParent(path)
 		if err != nil {
 			return err
 		}

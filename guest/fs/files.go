@@ -1,21 +1,19 @@
 package fs
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
-	"sync/atomic"
-	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/fs/access"
 	"berth/guest/output"
 	"berth/guest/user"
 	"berth/guest/wire"
@@ -29,7 +27,7 @@ const listingBytes = 128 << 10
 func (k *handler) file(id user.User, req *wire.Request) error {
 	switch req.Op {
 	case wire.OpHash:
-		return k.conn.SendReply(k.s.hash(id, req.Paths))
+		return k.conn.SendReply(k.s.hash(id, req.Paths), nil)
 	case wire.OpEdit:
 		if req.Edit == nil {
 			return wire.ErrFrame
@@ -54,7 +52,7 @@ func (k *handler) file(id user.User, req *wire.Request) error {
 		}
 		return k.conn.SendReply(nil, err)
 	case wire.OpEdit:
-		return k.conn.SendReply(k.s.edit(id, path, req.Edit))
+		return k.conn.SendReply(k.s.editor.Run(id, path, req.Edit))
 	}
 	return k.transfer(id, req, path)
 }
@@ -94,132 +92,19 @@ func (s *FS) pathOf(op string, raw []byte) (string, error) {
 	return s.Absolute(path), nil
 }
 
-// info converts the lstat result of path.
-func info(path string, st *unix.Stat_t) proto.FileInfo {
-	fi := proto.FileInfo{
-		Path: path, Type: typeOf(st.Mode), SizeBytes: st.Size, Mode: fmt.Sprintf("%04o", st.Mode&0o7777),
-		UID: st.Uid, GID: st.Gid,
-		ModifiedAt: proto.At(time.Unix(st.Mtim.Unix())), ChangedAt: proto.At(time.Unix(st.Ctim.Unix())),
-	}
-	if !utf8.ValidString(path) {
-		fi.RawPath = []byte(path)
-		fi.Path = strings.ToValidUTF8(path, "\uFFFD")
-	}
-	return fi
-}
-
-// typeOf translates the type bits of a mode.
-func typeOf(mode uint32) proto.FileType {
-	switch mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return proto.TypeFile
-	case unix.S_IFDIR:
-		return proto.TypeDirectory
-	case unix.S_IFLNK:
-		return proto.TypeSymlink
-	}
-	return proto.TypeOther
-}
-
-// infoAt describes the entry name of the open directory dir, whose path is given.
-func infoAt(dir int, name, path string) (proto.FileInfo, error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return proto.FileInfo{}, err
-	}
-	fi := info(path, &st)
-	if fi.Type == proto.TypeSymlink {
-		to, _ := linkAt(dir, name)
-		fi.Target = strings.ToValidUTF8(to, "\uFFFD")
-	}
-	return fi, nil
-}
-
-// linkAt returns the target of a link as raw bytes, which need not be UTF-8.
-func linkAt(dir int, name string) (string, error) {
-	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(dir, name, buf)
-	return string(buf[:max(n, 0)]), err
-}
-
 // stat describes one file.
 func (s *FS) stat(id user.User, path string) (fi proto.FileInfo, err error) {
 	err = id.Do(func() (err error) {
-		fi, err = infoAt(unix.AT_FDCWD, path, path)
+		fi, err = access.InfoAt(unix.AT_FDCWD, path, path)
 		return err
 	})
 	return fi, wire.FileError(wire.OpStat, path, err)
 }
 
-// dirFlags open a directory for reading.
-const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
-
-// OpenDir opens a directory. It follows a link at the end only if follow is set.
-func OpenDir(at int, name string, follow bool) (*os.File, error) {
-	if follow {
-		fd, err := unix.Openat(at, name, dirFlags, 0)
-		return os.NewFile(uintptr(fd), name), err
-	}
-	fd, err := OpenEntry(at, name)
-	return os.NewFile(uintptr(fd), name), err // nil for an invalid descriptor
-}
-
-// OpenEntry opens a directory that is an entry of another for reading. It never follows a link.
-func OpenEntry(at int, name string) (int, error) {
-	if fd, err := openStraight(at, name); err != unix.ENOSYS {
-		return fd, err
-	}
-	is, err := stepInto(at, name)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(is)
-	return unix.Openat(is, ".", dirFlags, 0)
-}
-
-// noOpenat2 is set if the kernel lacks the call, as gVisor does, or a filter denies it.
-var noOpenat2 atomic.Bool
-
-// openStraight opens a directory for reading in one system call, without following links. A link at the end or on the
-// way returns unix.ENOTDIR. unix.ENOSYS means that the caller must open it in steps.
-func openStraight(at int, path string) (int, error) {
-	if noOpenat2.Load() {
-		return -1, unix.ENOSYS
-	}
-	fd, err := unix.Openat2(at, path, &unix.OpenHow{Flags: dirFlags, Resolve: unix.RESOLVE_NO_SYMLINKS})
-	switch err {
-	case unix.ENOSYS, unix.EPERM:
-		noOpenat2.Store(true)
-		err = unix.ENOSYS
-	case unix.ELOOP:
-		err = unix.ENOTDIR
-	}
-	return fd, err
-}
-
-// stepInto opens a directory that is an entry of another, as a base for further steps. A link returns unix.ENOTDIR.
-// stepInto checks the type of the open descriptor: under gVisor O_DIRECTORY follows links in spite of O_NOFOLLOW.
-func stepInto(at int, name string) (int, error) {
-	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, err
-	}
-	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
-	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		err = unix.ENOTDIR
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
-}
-
 // list describes the entries of a directory.
 func list(id user.User, path string, most int) (files []proto.FileInfo, truncated bool, err error) {
 	err = id.Do(func() error {
-		d, err := OpenDir(unix.AT_FDCWD, path, true)
+		d, err := access.OpenDir(unix.AT_FDCWD, path, true)
 		if err != nil {
 			return err
 		}
@@ -231,7 +116,7 @@ func list(id user.User, path string, most int) (files []proto.FileInfo, truncate
 		truncated = len(names) > most
 		sort.Strings(names)
 		for _, name := range names[:min(len(names), most)] {
-			fi, err := infoAt(int(d.Fd()), name, filepath.Join(path, name))
+			fi, err := access.InfoAt(int(d.Fd()), name, filepath.Join(path, name))
 			if err == nil { // otherwise it was removed in the meantime
 				files = append(files, fi)
 			}
@@ -266,7 +151,7 @@ func (s *FS) walk(id user.User, dir string, most int) ([]proto.FileInfo, bool, e
 
 // from walks dir and everything below it.
 func (w *walker) from(s *FS, dir string) error {
-	d, err := s.openNoLinks(dir)
+	d, err := s.OpenDirFD(dir)
 	if err != nil {
 		return err
 	}
@@ -288,7 +173,7 @@ func (w *walker) sorted() []proto.FileInfo {
 // walk reads one open directory. Below the first directory it leaves out what it cannot read, and paths that are too
 // long for the kernel.
 func (w *walker) walk(d int, path string, depth int) error {
-	entries, err := ReadEntries(d, w.buf, w.left+1)
+	entries, err := access.ReadEntries(d, w.buf, w.left+1)
 	if err != nil {
 		return err
 	}
@@ -296,7 +181,7 @@ func (w *walker) walk(d int, path string, depth int) error {
 		entries, w.truncated = entries[:w.left], true
 	}
 	w.left -= len(entries)
-	slices.SortFunc(entries, func(a, b dirEntry) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(entries, func(a, b access.DirEntry) int { return strings.Compare(a.Name, b.Name) })
 	for _, e := range entries {
 		child := filepath.Join(path, e.Name)
 		if len(child) >= unix.PathMax { // the walk uses descriptors and reaches entries whose paths are too long
@@ -306,7 +191,7 @@ func (w *walker) walk(d int, path string, depth int) error {
 		if child == w.prune && w.removeEmpty(d, e.Name) {
 			continue
 		}
-		if e.kind == unix.DT_DIR { // a directory is not listed, so no stat is needed
+		if e.Kind == unix.DT_DIR { // a directory is not listed, so no stat is needed
 			w.descend(d, e.Name, child, depth+1)
 		} else {
 			w.addEntry(d, e.Name, child, depth)
@@ -329,7 +214,7 @@ func (w *walker) removeEmpty(at int, name string) bool {
 
 // addEntry describes an entry that is not a directory, or whose type is unknown.
 func (w *walker) addEntry(d int, name, child string, depth int) {
-	fi, err := infoAt(d, name, child)
+	fi, err := access.InfoAt(d, name, child)
 	switch {
 	case err != nil:
 	case fi.Type == proto.TypeDirectory:
@@ -348,9 +233,9 @@ func (w *walker) descend(d int, name, path string, depth int) {
 		w.truncated = true
 		return
 	}
-	sub, err := OpenEntry(d, name)
+	sub, err := access.OpenEntry(d, name)
 	if err != nil {
-		w.truncated = w.truncated || !isMissing(err) // it may have been removed
+		w.truncated = w.truncated || !access.IsMissing(err) // it may have been removed
 		return
 	}
 	defer unix.Close(sub)
@@ -404,107 +289,37 @@ func move(id user.User, from, to string) error {
 	return wire.FileError(wire.OpMove, item, err)
 }
 
-// openRegular opens regular files only. An open FIFO would wait for its other end, and an open device may have any
-// effect.
-func openRegular(path string, flags int) (*os.File, *unix.Stat_t, error) {
-	fd, err := unix.Open(path, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, err
+// hash hashes files. It leaves the result empty for files that cannot be hashed.
+func (s *FS) hash(id user.User, paths [][]byte) []string {
+	sums := make([]string, len(paths))
+	for i, raw := range paths {
+		if path, err := s.pathOf(wire.OpHash, raw); err == nil {
+			sums[i] = s.hashFile(id, path)
+		}
 	}
-	return regular(fd, path)
+	return sums
 }
 
-// regular makes a file of an open descriptor if it is a regular file, and closes it otherwise.
-func regular(fd int, path string) (*os.File, *unix.Stat_t, error) {
-	var st unix.Stat_t
-	err := unix.Fstat(fd, &st)
+// hashFile returns the SHA-256 of a regular file in hex, or "". It follows no link, because the daemon uses the
+// result for its manifest index.
+func (s *FS) hashFile(id user.User, path string) string {
+	f, st, err := s.OpenFile(id, path)
 	if err != nil {
-		_ = unix.Close(fd)
-		return nil, nil, err
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return os.NewFile(uintptr(fd), path), &st, nil
-	case unix.S_IFDIR:
-		err = unix.EISDIR
-	default:
-		err = unix.ENXIO
-	}
-	_ = unix.Close(fd)
-	return nil, nil, err
-}
-
-// openAs is openRegular with id's permissions.
-func openAs(id user.User, path string, flags int) (f *os.File, st *unix.Stat_t, err error) {
-	err = id.Do(func() (err error) {
-		f, st, err = openRegular(path, flags)
-		return err
-	})
-	return f, st, err
-}
-
-// read sends a part of a file.
-func (k *handler) read(id user.User, req *wire.Request, path string) error {
-	open := func() (*os.File, *unix.Stat_t, error) { return openAs(id, path, unix.O_RDONLY) }
-	if req.NoLinks {
-		open = func() (*os.File, *unix.Stat_t, error) { return k.s.fileNoLinks(id, path) }
-	}
-	f, st, err := open()
-	if err != nil {
-		return k.conn.SendReply(nil, wire.FileError(wire.OpRead, path, err))
+		return ""
 	}
 	defer f.Close()
-	if req.Offset < 0 {
-		return k.conn.SendReply(nil, proto.Errorf(proto.InvalidArgument, wire.OpRead, path, "the offset is negative"))
+	if st.Size > wire.MaxHash {
+		return ""
 	}
-	length := max(0, st.Size-req.Offset)
-	if req.Count >= 0 {
-		length = min(length, req.Count)
-	}
-	head := wire.Opened{Info: info(path, st), Length: length}
-	if req.Handover && length >= handoverBytes && wire.CanHandOver(int(f.Fd())) {
-		return k.handOver(f, head)
-	}
-	if err := k.conn.SendJSON(wire.FrameReply, head); err != nil {
-		return err
-	}
-	switch err := k.send(io.NewSectionReader(f, req.Offset, length), length); {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return k.conn.SendReply(nil, wire.FileShrunk(path))
-	case err != nil:
-		return err
-	}
-	return k.conn.Send(wire.FrameClose, nil)
-}
-
-// send sends length bytes as a body.
-func (k *handler) send(r io.Reader, length int64) error {
+	sum := sha256.New()
 	buf := output.NewBuffer()
 	defer buf.Free()
-	for length > 0 {
-		b := buf.Data()[:min(length, output.BufferBytes)]
-		if _, err := io.ReadFull(r, b); err != nil {
-			return wire.UnexpectedEOF(err)
-		}
-		if err := k.conn.Send(wire.FrameBody, b); err != nil {
-			return err
-		}
-		length -= int64(len(b))
+	// A growing file is hashed up to the size that it had.
+	if _, err := io.CopyBuffer(onlyWriter{sum}, io.LimitReader(f, st.Size), buf.Data()); err != nil {
+		return ""
 	}
-	return nil
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// isMissing reports whether err says that a file is not there.
-func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
-
-// handoverBytes is the length from which a handover costs less than frames.
-const handoverBytes = wire.BodyBytes
-
-// handOver answers a read with the file itself.
-func (k *handler) handOver(f *os.File, head wire.Opened) error {
-	head.Handover = true
-	if err := k.conn.SendJSONWith(wire.FrameReply, head, []int{int(f.Fd())}); err != nil {
-		return err
-	}
-	return k.conn.Send(wire.FrameClose, nil)
-}
+// onlyWriter hides other methods, so that io.CopyBuffer uses the buffer.
+type onlyWriter struct{ io.Writer }

@@ -4,22 +4,23 @@
 package fs
 
 import (
-	"sync"
-
+	"berth/guest/fs/access"
+	"berth/guest/fs/editor"
 	"berth/guest/user"
 	"berth/guest/wire"
 )
 
 // FS works on the files of one container. It is safe for concurrent use.
 type FS struct {
-	workspace string
-	users     user.Users
-	editing   sync.Mutex // held from the read of a file to its replacement; see edit
+	access.Workspace
+	users  user.Users
+	editor *editor.Editor
 }
 
 // NewFS makes an FS for a container whose workspace is at that absolute path.
 func NewFS(workspace string, users user.Users) *FS {
-	return &FS{workspace: workspace, users: users}
+	w := access.Workspace(workspace)
+	return &FS{Workspace: w, users: users, editor: editor.New(w)}
 }
 
 // handler serves one request on files over its connection.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/fs/access"
 	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
@@ -40,7 +41,7 @@ func (s *FS) remove(id user.User, path string, recursive bool) error {
 // removeTree removes path and everything below it. Only the directories above path are reached by name. The rest goes
 // by descriptors, which never lead through a link.
 func removeTree(path string) error {
-	parent, err := OpenDir(unix.AT_FDCWD, filepath.Dir(path), true)
+	parent, err := access.OpenDir(unix.AT_FDCWD, filepath.Dir(path), true)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (r *remover) remove(at int, name string) error {
 	if err != unix.EISDIR && err != unix.EPERM {
 		return err
 	}
-	d, derr := OpenDir(at, name, false)
+	d, derr := access.OpenDir(at, name, false)
 	if derr != nil {
 		if derr == unix.ENOTDIR || derr == unix.ELOOP {
 			return err // EPERM, but not for a directory
@@ -125,7 +126,7 @@ func (r *remover) entry(d *os.File, name string, depth int) error {
 		}
 		return err
 	}
-	sub, err := OpenDir(at, name, false)
+	sub, err := access.OpenDir(at, name, false)
 	if err != nil {
 		return err
 	}

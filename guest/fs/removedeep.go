@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/fs/access"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -20,7 +21,7 @@ type level struct {
 // deeper than the number of descriptors, so removeDeep has one directory open at a time and goes back by "..". It
 // checks that ".." is the directory that it came from. If not, another process has moved the tree.
 func removeDeep(at int, name string) error {
-	d, err := OpenDir(at, name, false)
+	d, err := access.OpenDir(at, name, false)
 	if err != nil {
 		return err
 	}
@@ -82,13 +83,13 @@ func descend(d *os.File, sub string, above []level) (*os.File, []level, error) {
 	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
 		return nil, above, err
 	}
-	next, err := OpenDir(int(d.Fd()), sub, false)
+	next, err := access.OpenDir(int(d.Fd()), sub, false)
 	return next, append(above, level{st.Dev, st.Ino, sub}), err
 }
 
 // ascend opens the directory above d, which must be up, and removes d from it.
 func ascend(d *os.File, up level) (*os.File, error) {
-	parent, err := OpenDir(int(d.Fd()), "..", false)
+	parent, err := access.OpenDir(int(d.Fd()), "..", false)
 	if err != nil {
 		return nil, err
 	}

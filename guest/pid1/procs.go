@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/guest/fs"
+	"berth/guest/fs/access"
 	"berth/guest/user"
 	"berth/guest/wire"
 )
@@ -31,7 +31,7 @@ func pids() []int {
 		return nil
 	}
 	defer unix.Close(fd)
-	entries, _ := fs.ReadEntries(fd, make([]byte, 8192), math.MaxInt) // the entries before an error
+	entries, _ := access.ReadEntries(fd, make([]byte, 8192), math.MaxInt) // the entries before an error
 	var list []int
 	for _, e := range entries {
 		if e.Name[0] < '0' || e.Name[0] > '9' {

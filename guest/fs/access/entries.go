@@ -1,4 +1,4 @@
-package fs
+package access
 
 import (
 	"bytes"
@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dirEntry is a name in a directory and its type, unix.DT_UNKNOWN if the file system does not report one.
-type dirEntry struct {
+// DirEntry is a name in a directory and its type, unix.DT_UNKNOWN if the file system does not report one.
+type DirEntry struct {
 	Name string
-	kind byte
+	Kind byte
 }
 
 // ReadEntries reads up to most entries of an open directory. It is for directories that are read with each command.
 // Package os makes more system calls, since its files may use the poller.
-func ReadEntries(d int, buf []byte, most int) (list []dirEntry, err error) {
+func ReadEntries(d int, buf []byte, most int) (list []DirEntry, err error) {
 	for len(list) < most {
 		n, err := unix.Getdents(d, buf)
 		if err == unix.EINTR {
@@ -33,7 +33,7 @@ func ReadEntries(d int, buf []byte, most int) (list []dirEntry, err error) {
 const direntHeader = 19
 
 // appendEntries adds the entries that the kernel has written, except "." and "..".
-func appendEntries(list []dirEntry, b []byte) []dirEntry {
+func appendEntries(list []DirEntry, b []byte) []DirEntry {
 	for len(b) > direntHeader {
 		size := int(binary.NativeEndian.Uint16(b[16:]))
 		if size <= direntHeader || size > len(b) {
@@ -41,7 +41,7 @@ func appendEntries(list []dirEntry, b []byte) []dirEntry {
 		}
 		name, _, _ := bytes.Cut(b[direntHeader:size], []byte{0})
 		if s := string(name); s != "." && s != ".." {
-			list = append(list, dirEntry{s, b[18]})
+			list = append(list, DirEntry{s, b[18]})
 		}
 		b = b[size:]
 	}

@@ -1,8 +1,7 @@
-package fs
+package access
 
 import (
 	"cmp"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,22 +11,38 @@ import (
 	"berth/guest/user"
 )
 
+// A Workspace is the path of a container's workspace. Its Open and Make methods follow no link below it.
+//
 // The daemon itself also works with root's permissions in directories that the ordinary user may rearrange at any
 // moment. No link may lead this work elsewhere: neither a link at the end of the path nor one that replaces a
 // directory on the way. So each step starts from the previous directory. (Where openat2 exists, it does this in one
 // call, for directories that are read with each command. gVisor has no openat2.)
+type Workspace string
 
-// openParent opens the parent directory of a clean absolute path, as a base for further steps. It follows no link
+// Absolute makes path absolute. A relative path is relative to the workspace.
+func (w Workspace) Absolute(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(string(w), path)
+}
+
+// Has reports whether an absolute clean path lies in the workspace.
+func (w Workspace) Has(path string) bool {
+	return path == string(w) || strings.HasPrefix(path, string(w)+"/")
+}
+
+// OpenParent opens the parent directory of a clean absolute path, as a base for further steps. It follows no link
 // below the workspace. The path of the workspace itself is trusted, because the container's maker set it. name is the
 // path's last part, or "." for the workspace.
-func (s *FS) openParent(path string) (at int, name string, err error) {
-	at, rest, err := s.openBase(path)
+func (w Workspace) OpenParent(path string) (at int, name string, err error) {
+	at, rest, err := w.openBase(path)
 	if err != nil || rest == "." {
 		return at, rest, err
 	}
 	parts := strings.Split(rest, "/")
 	for _, part := range parts[:len(parts)-1] {
-		next, err := stepInto(at, part)
+		next, err := StepInto(at, part)
 		_ = unix.Close(at)
 		if err != nil {
 			return -1, "", err
@@ -39,24 +54,24 @@ func (s *FS) openParent(path string) (at int, name string, err error) {
 
 // openBase opens the directory from which a clean absolute path must be free of links, and returns the rest of the
 // path.
-func (s *FS) openBase(path string) (at int, rest string, err error) {
+func (w Workspace) openBase(path string) (at int, rest string, err error) {
 	base, rest := "/", path
-	if s.inWorkspace(path) {
-		base, rest = s.workspace, path[len(s.workspace):]
+	if w.Has(path) {
+		base, rest = string(w), path[len(string(w)):]
 	}
 	at, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	return at, cmp.Or(strings.TrimPrefix(rest, "/"), "."), err
 }
 
-// makeNoLinks makes a directory and its parents without following links.
-func (s *FS) makeNoLinks(path string) error {
+// MakeDir makes a directory and its parents without following links.
+func (w Workspace) MakeDir(path string) error {
 	parent := filepath.Dir(path)
-	if parent != path && s.inWorkspace(parent) {
-		if err := s.makeNoLinks(parent); err != nil {
+	if parent != path && w.Has(parent) {
+		if err := w.MakeDir(parent); err != nil {
 			return err
 		}
 	}
-	at, name, err := s.openParent(path)
+	at, name, err := w.OpenParent(path)
 	if err != nil {
 		return err
 	}
@@ -64,38 +79,25 @@ func (s *FS) makeNoLinks(path string) error {
 	if err := unix.Mkdirat(at, name, 0o755); err != nil && err != unix.EEXIST {
 		return err
 	}
-	dir, err := stepInto(at, name)
+	dir, err := StepInto(at, name)
 	if err == nil {
 		_ = unix.Close(dir)
 	}
 	return err
 }
 
-// freshNoLinks removes what is at path without following links, and makes an empty directory there.
-func (s *FS) freshNoLinks(path string) error {
-	at, name, err := s.openParent(path)
-	if err == nil {
-		err = (&remover{}).remove(at, name)
-		_ = unix.Close(at)
-	}
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return err
-	}
-	return s.makeNoLinks(path)
-}
-
-// dirNoLinks is openNoLinks that returns a file.
-func (s *FS) dirNoLinks(path string) (*os.File, error) {
-	fd, err := s.openNoLinks(path)
+// OpenDir is OpenDirFD that returns a file.
+func (w Workspace) OpenDir(path string) (*os.File, error) {
+	fd, err := w.OpenDirFD(path)
 	return os.NewFile(uintptr(fd), path), err // nil for an invalid descriptor
 }
 
-// openNoLinks opens a directory for reading without following links.
-func (s *FS) openNoLinks(path string) (int, error) {
+// OpenDirFD opens a directory for reading without following links.
+func (w Workspace) OpenDirFD(path string) (int, error) {
 	if fd, err := openStraight(unix.AT_FDCWD, path); err == nil {
 		return fd, nil // the usual case: no link leads to the workspace either
 	}
-	base, rest, err := s.openBase(path)
+	base, rest, err := w.openBase(path)
 	if err != nil {
 		return -1, err
 	}
@@ -103,7 +105,7 @@ func (s *FS) openNoLinks(path string) (int, error) {
 	if fd, err := openStraight(base, rest); err != unix.ENOSYS {
 		return fd, err
 	}
-	at, name, err := s.openParent(path)
+	at, name, err := w.OpenParent(path)
 	if err != nil {
 		return -1, err
 	}
@@ -111,10 +113,10 @@ func (s *FS) openNoLinks(path string) (int, error) {
 	return OpenEntry(at, name)
 }
 
-// fileNoLinks is openAs for reading a regular file without following links.
-func (s *FS) fileNoLinks(id user.User, path string) (f *os.File, st *unix.Stat_t, err error) {
+// OpenFile is openAs for reading a regular file without following links.
+func (w Workspace) OpenFile(id user.User, path string) (f *os.File, st *unix.Stat_t, err error) {
 	err = id.Do(func() error {
-		at, name, err := s.openParent(path)
+		at, name, err := w.OpenParent(path)
 		if err != nil {
 			return err
 		}
@@ -127,22 +129,4 @@ func (s *FS) fileNoLinks(id user.User, path string) (f *os.File, st *unix.Stat_t
 		return err
 	})
 	return f, st, err
-}
-
-// placeNoLinks prepares in to be written to a name in an existing directory. It replaces whatever has that name, also
-// a link.
-func (in *newFile) placeNoLinks(s *FS, path string) error {
-	in.path = path
-	at, name, err := s.openParent(path)
-	if err != nil {
-		return err
-	}
-	in.dir, in.name = at, name
-	var st unix.Stat_t
-	if err := unix.Fstatat(in.dir, in.name, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil &&
-		st.Mode&unix.S_IFMT == unix.S_IFREG {
-		in.before = &st
-	}
-	in.temp = tempName()
-	return nil
 }

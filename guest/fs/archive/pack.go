@@ -1,10 +1,11 @@
-package fs
+// Package archive packs a directory of a container as a tar archive, and unpacks an archive into one. Archives come
+// from users, so unpacking never leaves the directory and creates neither devices nor privileged files. Package
+// guest/fs sends and receives the archives; package proto has the rules that the client keeps too.
+package archive
 
 import (
 	"archive/tar"
-	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path"
@@ -14,59 +15,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/fs/access"
 	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
 )
 
-// errCaller wraps errors of the connection, to distinguish them from errors of files.
-var errCaller = errors.New("sending to the daemon")
-
-// tar sends a directory as an archive.
-func (k *handler) tar(id user.User, dir string, noLinks bool) error {
-	var d *os.File
-	err := id.Do(func() (err error) {
-		if noLinks {
-			d, err = k.s.dirNoLinks(dir)
-		} else {
-			d, err = OpenDir(unix.AT_FDCWD, dir, true)
-		}
-		return err
-	})
-	if err != nil {
-		return k.conn.SendReply(nil, wire.FileError(wire.OpTar, dir, err))
-	}
-	defer d.Close()
-	if err := k.conn.SendJSON(wire.FrameReply, nil); err != nil {
-		return err
-	}
-	out := bufio.NewWriterSize(bodyWriter{k.conn}, wire.BodyBytes)
-	p := &packer{id: id, w: tar.NewWriter(out)}
-	err = errors.Join(p.pack(d, dir, "", 0), p.w.Close())
-	if err != nil && !errors.Is(err, errCaller) {
-		return k.conn.SendReply(nil, wire.FileError(wire.OpTar, dir, err))
-	}
-	if err == nil {
-		err = out.Flush()
-	}
-	if err != nil {
-		return err
-	}
-	return k.conn.Send(wire.FrameClose, nil)
-}
-
-// bodyWriter sends what is written to it as frames.
-type bodyWriter struct{ conn *wire.Conn }
-
-func (w bodyWriter) Write(b []byte) (int, error) {
-	for sent := 0; sent < len(b); {
-		n := min(len(b)-sent, wire.MaxFrame)
-		if err := w.conn.Send(wire.FrameBody, b[sent:sent+n]); err != nil {
-			return sent, fmt.Errorf("%w: %v", errCaller, err)
-		}
-		sent += n
-	}
-	return len(b), nil
+// Pack writes the content of the open directory d, whose path is dir, to w as a tar archive. It reads as a user. Names
+// in the archive are relative to the directory.
+func Pack(w io.Writer, id user.User, d *os.File, dir string) error {
+	p := &packer{id: id, w: tar.NewWriter(w)}
+	return errors.Join(p.pack(d, dir, "", 0), p.w.Close())
 }
 
 // packer writes a tree into an archive.
@@ -108,11 +67,11 @@ func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 	var f *os.File
 	var st unix.Stat_t
 	err := p.id.Do(func() (err error) {
-		if fi, err = infoAt(int(d.Fd()), base, where); err != nil {
+		if fi, err = access.InfoAt(int(d.Fd()), base, where); err != nil {
 			return err
 		}
 		if fi.Type == proto.TypeSymlink {
-			to, err = linkAt(int(d.Fd()), base)
+			to, err = access.LinkAt(int(d.Fd()), base)
 			return err
 		}
 		if fi.Type != proto.TypeFile && fi.Type != proto.TypeDirectory {
@@ -129,7 +88,7 @@ func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 		defer f.Close()
 	}
 	switch {
-	case isMissing(err):
+	case access.IsMissing(err):
 		return nil // it was removed in the meantime
 	case err != nil:
 		return wire.FileError(wire.OpTar, where, err)
@@ -137,8 +96,7 @@ func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 		return p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to, Mode: 0o777,
 			ModTime: fi.ModifiedAt.Time})
 	case f == nil:
-		return p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{
-			proto.ArchiveComment: proto.ArchiveLeftOut + name}})
+		return p.w.WriteHeader(proto.LeftOutHeader(name))
 	}
 	return p.open(f, &st, where, name, depth)
 }

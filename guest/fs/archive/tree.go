@@ -1,10 +1,12 @@
-package fs
+package archive
 
 import (
 	"errors"
 	"path"
 	"path/filepath"
 	"strings"
+
+	"berth/guest/fs/access"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,7 +30,7 @@ func (t *tree) close() { _ = unix.Close(t.fd) }
 // resolved. If grow is set, parent makes missing directories. It follows links that stay inside the tree; other links
 // return errOutside.
 func (t *tree) parent(name string, grow bool) (at int, real string, err error) {
-	for range maxLinks {
+	for range access.MaxLinks {
 		at, again, err := t.descend(name, grow)
 		if err != nil || again == "" {
 			return at, name, err
@@ -45,10 +47,10 @@ func (t *tree) descend(name string, grow bool) (at int, again string, err error)
 	}
 	parts := strings.Split(name, "/")
 	for i, part := range parts[:len(parts)-1] {
-		next, err := stepInto(at, part)
-		if grow && isMissing(err) {
+		next, err := access.StepInto(at, part)
+		if grow && access.IsMissing(err) {
 			if err = unix.Mkdirat(at, part, 0o755); err == nil || err == unix.EEXIST {
-				next, err = stepInto(at, part)
+				next, err = access.StepInto(at, part)
 			}
 		}
 		if err == unix.ENOTDIR {
@@ -66,7 +68,7 @@ func (t *tree) descend(name string, grow bool) (at int, again string, err error)
 // throughLink resolves the i-th part of parts, if it is a link in the open directory at that leads into the tree, and
 // returns the new name.
 func throughLink(at int, parts []string, i int) (string, error) {
-	to, err := linkAt(at, parts[i])
+	to, err := access.LinkAt(at, parts[i])
 	if err != nil {
 		return "", unix.ENOTDIR // neither a link nor a directory
 	}

@@ -1,4 +1,4 @@
-package fs
+package archive
 
 import (
 	"archive/tar"
@@ -7,11 +7,11 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/fs/access"
 	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
@@ -25,48 +25,9 @@ const (
 	defaultUntarFiles = 1_000_000
 )
 
-// untar receives an archive. The reply before the body tells the client to go on. So a directory that cannot be made
-// is reported before the client sends anything.
-func (k *handler) untar(id user.User, req *wire.Request, dir string) error {
-	u := &unpacker{limits: req.Untar}
-	if u.limits.Bytes <= 0 {
-		u.limits.Bytes = defaultUntarBytes
-	}
-	if u.limits.Files <= 0 {
-		u.limits.Files = defaultUntarFiles
-	}
-	err := id.Do(func() (err error) {
-		if err = os.MkdirAll(dir, 0o755); err == nil {
-			u.root, err = openTree(dir)
-		}
-		return err
-	})
-	if err != nil {
-		return k.conn.SendReply(nil, wire.FileError(wire.OpUntar, dir, err))
-	}
-	defer u.root.close()
-	if err := k.conn.SendJSON(wire.FrameReply, nil); err != nil {
-		return err
-	}
-	b := &body{conn: k.conn}
-	// One Do on one thread for all members: they arrive too fast to switch credentials for each.
-	if err := id.Do(func() error { return u.unpack(b) }); err != nil {
-		return b.fail(k, u.explain(err))
-	}
-	// A tar ends with zeros up to the writer's block size, often 10 KiB. Unread, they would be mistaken for the next
-	// request.
-	for b.err == nil { // padding after the end of the archive
-		b.rest = nil
-		b.fill()
-	}
-	if b.err != io.EOF {
-		return b.err
-	}
-	return k.conn.SendReply(nil, nil)
-}
-
-// unpacker unpacks an archive below root and cannot leave it.
-type unpacker struct {
+// An Unpacker unpacks one archive below a directory and cannot leave it.
+type Unpacker struct {
+	id     user.User
 	root   *tree
 	limits wire.UntarLimits
 	bytes  int64
@@ -75,9 +36,40 @@ type unpacker struct {
 	dirs   []*tar.Header
 }
 
+// NewUnpacker makes the directory if it is missing, and opens it. The caller closes the Unpacker. Limits of 0 or less
+// are the defaults.
+func NewUnpacker(id user.User, dir string, limits wire.UntarLimits) (*Unpacker, error) {
+	if limits.Bytes <= 0 {
+		limits.Bytes = defaultUntarBytes
+	}
+	if limits.Files <= 0 {
+		limits.Files = defaultUntarFiles
+	}
+	u := &Unpacker{id: id, limits: limits}
+	err := id.Do(func() (err error) {
+		if err = os.MkdirAll(dir, 0o755); err == nil {
+			u.root, err = openTree(dir)
+		}
+		return err
+	})
+	return u, err
+}
+
+// Close closes the directory.
+func (u *Unpacker) Close() { u.root.close() }
+
+// Unpack unpacks the archive that r reads, in one go on one thread: members arrive too fast to switch credentials for
+// each. Its error names the member that was refused. What was unpacked before stays.
+func (u *Unpacker) Unpack(r io.Reader) error {
+	if err := u.id.Do(func() error { return u.unpack(r) }); err != nil {
+		return u.explain(err)
+	}
+	return nil
+}
+
 // unpack reads the archive to its end. It checks the member limit before it unpacks a member, so that the number in
 // the error is correct.
-func (u *unpacker) unpack(r io.Reader) error {
+func (u *Unpacker) unpack(r io.Reader) error {
 	tr := tar.NewReader(r)
 	for {
 		h, err := tr.Next()
@@ -102,7 +94,7 @@ func (u *unpacker) unpack(r io.Reader) error {
 
 // one unpacks one member. It checks names as text, and it takes every step to a member through the tree, which
 // follows no link out. Each check alone has been bypassed in other programs.
-func (u *unpacker) one(h *tar.Header, r io.Reader) error {
+func (u *Unpacker) one(h *tar.Header, r io.Reader) error {
 	name, err := memberName(h.Name)
 	if err != nil {
 		return err
@@ -159,7 +151,7 @@ func memberName(name string) (string, error) {
 
 // place unpacks a member that is not a directory as an entry of a directory. name has no links, so that it shows how
 // deep the entry is.
-func (u *unpacker) place(at int, name string, h *tar.Header, r io.Reader) error {
+func (u *Unpacker) place(at int, name string, h *tar.Header, r io.Reader) error {
 	base := path.Base(name)
 	switch h.Typeflag {
 	case tar.TypeSymlink:
@@ -176,7 +168,7 @@ func makeRoom(at int, base, member string) error {
 	var st unix.Stat_t
 	err := unix.Fstatat(at, base, &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
-	case isMissing(err):
+	case access.IsMissing(err):
 		return nil
 	case err != nil:
 		return err
@@ -187,14 +179,14 @@ func makeRoom(at int, base, member string) error {
 }
 
 // file unpacks a regular file. The file gets its name only when it is complete.
-func (u *unpacker) file(at int, base string, h *tar.Header, r io.Reader) error {
+func (u *Unpacker) file(at int, base string, h *tar.Header, r io.Reader) error {
 	// The difference cannot overflow. The sum could, with a size of nearly 2^63.
 	if h.Size > u.limits.Bytes-u.bytes {
 		return proto.Errorf(proto.TooLarge, wire.OpUntar, h.Name, "the archive unpacks to more than %d bytes",
 			u.limits.Bytes)
 	}
 	u.bytes += h.Size
-	temp := tempName()
+	temp := access.TempName()
 	// With O_EXCL the kernel does not follow a link of that name.
 	fd, err := unix.Openat(at, temp, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -227,8 +219,8 @@ func setTime(at int, base string, h *tar.Header) error {
 
 // symlink unpacks a link that stays inside. It refuses a link that leads out, because a later member or a command
 // would follow it.
-func (u *unpacker) symlink(at int, name string, h *tar.Header) error {
-	if path.IsAbs(h.Linkname) || upAgain(h.Linkname) || !filepath.IsLocal(path.Join(path.Dir(name), h.Linkname)) {
+func (u *Unpacker) symlink(at int, name string, h *tar.Header) error {
+	if !proto.LinkStaysInside(name, h.Linkname) {
 		return refuse(h.Name, "is a link that leads out of the directory")
 	}
 	if err := makeRoom(at, path.Base(name), h.Name); err != nil {
@@ -237,22 +229,9 @@ func (u *unpacker) symlink(at int, name string, h *tar.Header) error {
 	return unix.Symlinkat(h.Linkname, at, path.Base(name))
 }
 
-// upAgain reports whether a path goes down and then up. The result of such a path depends on which names below are
-// links.
-func upAgain(to string) bool {
-	down := false
-	for part := range strings.SplitSeq(to, "/") {
-		if part == ".." && down {
-			return true
-		}
-		down = down || part != ".." && part != "." && part != ""
-	}
-	return false
-}
-
 // hardlink unpacks another name of an earlier member. It links only to a regular file inside: with a hard link to
 // anything else, a write to one name would change the other.
-func (u *unpacker) hardlink(at int, base string, h *tar.Header) error {
+func (u *Unpacker) hardlink(at int, base string, h *tar.Header) error {
 	old, err := memberName(h.Linkname)
 	if err != nil {
 		return refuse(h.Name, "is a link that leads out of the directory")
@@ -289,7 +268,7 @@ func sameEntry(from int, name string, at int, base string) bool {
 
 // dates sets the modes and times of directories, which unpacking into them changed. It goes from the last to the
 // first, so that it sets a directory's time after its content's.
-func (u *unpacker) dates() error {
+func (u *Unpacker) dates() error {
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		if err := u.date(u.dirs[i]); err != nil {
 			return err
@@ -299,7 +278,7 @@ func (u *unpacker) dates() error {
 }
 
 // date opens the directory again by name, because one descriptor per directory would use up the descriptors.
-func (u *unpacker) date(h *tar.Header) error {
+func (u *Unpacker) date(h *tar.Header) error {
 	name, err := memberName(h.Name)
 	if err != nil {
 		return err
@@ -317,7 +296,7 @@ func (u *unpacker) date(h *tar.Header) error {
 
 // explain adds to an error the member's name and the number of members unpacked before. What was unpacked before
 // stays, so the count tells a caller how far it came.
-func (u *unpacker) explain(err error) error {
+func (u *Unpacker) explain(err error) error {
 	member := wire.CleanText(strings.ToValidUTF8(u.member, "\uFFFD"), 1024)
 	var e *proto.Error
 	if !errors.As(err, &e) {

@@ -1,4 +1,7 @@
-package fs
+// Package editor runs the commands of the text editor tool in a container: view, create, str_replace and insert. Its
+// error messages are those that models know from this tool. Package guest/fs calls it; package guest/fs/hunk describes
+// the changes.
+package editor
 
 import (
 	"bufio"
@@ -11,9 +14,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/fs/access"
+	"berth/guest/fs/hunk"
 	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
@@ -25,23 +31,32 @@ const (
 	maxScan = 1 << 30  // bytes of a file that is read for a range of its lines
 )
 
+// An Editor runs the commands of the editor tool on the files of one container. It is safe for concurrent use.
+type Editor struct {
+	workspace access.Workspace
+	editing   sync.Mutex // held from the read of a file to its replacement; see Run
+}
+
+// New makes an editor for a container with this workspace.
+func New(w access.Workspace) *Editor { return &Editor{workspace: w} }
+
 // viewDepth is the depth of a directory view.
 const viewDepth = 2
 
-// edit runs one command of the editor. A view changes nothing and takes no lock, so a long view does not block edits.
-func (s *FS) edit(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+// Run runs one command of the editor. A view changes nothing and takes no lock, so a long view does not block edits.
+func (e *Editor) Run(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	if in.Command == "view" {
-		return s.view(id, path, in)
+		return e.view(id, path, in)
 	}
-	s.editing.Lock() // from the read to the write; otherwise one of two concurrent edits would undo the other
-	defer s.editing.Unlock()
+	e.editing.Lock() // from the read to the write; otherwise one of two concurrent edits would undo the other
+	defer e.editing.Unlock()
 	switch in.Command {
 	case "create":
-		return s.create(id, path, in)
+		return e.create(id, path, in)
 	case "str_replace":
-		return s.strReplace(id, path, in)
+		return e.strReplace(id, path, in)
 	case "insert":
-		return s.insert(id, path, in)
+		return e.insert(id, path, in)
 	}
 	return proto.EditorResult{}, invalid("command", "unknown command %q; use view, create, str_replace or insert",
 		wire.CleanText(in.Command, 64))
@@ -58,7 +73,7 @@ func editError(path string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case isMissing(err), errors.Is(err, unix.ENOTDIR):
+	case access.IsMissing(err), errors.Is(err, unix.ENOTDIR):
 		return proto.Errorf(proto.NotFound, wire.OpEdit, path,
 			"The path %s does not exist. Please provide a valid path.",
 			path)
@@ -73,8 +88,8 @@ func editError(path string, err error) error {
 
 // view shows a file or a directory. It opens the file as the user and uses only that descriptor from then on, because
 // the path may lead elsewhere at any time.
-func (s *FS) view(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
-	f, st, err := openAs(id, path, unix.O_RDONLY)
+func (e *Editor) view(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+	f, st, err := access.OpenAs(id, path, unix.O_RDONLY)
 	if errors.Is(err, unix.EISDIR) {
 		if len(in.ViewRange) > 0 {
 			return proto.EditorResult{}, invalid("view_range", "The `view_range` parameter is not allowed when "+
@@ -276,7 +291,7 @@ func (c *cutter) check(r []int) error {
 func viewDir(id user.User, path string) ([]proto.FileInfo, error) {
 	files := []proto.FileInfo{}
 	err := id.Do(func() error {
-		d, err := OpenDir(unix.AT_FDCWD, path, true)
+		d, err := access.OpenDir(unix.AT_FDCWD, path, true)
 		if err != nil {
 			return err
 		}
@@ -302,7 +317,7 @@ func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]pr
 			continue
 		}
 		child := filepath.Join(path, name)
-		fi, err := infoAt(int(d.Fd()), name, child)
+		fi, err := access.InfoAt(int(d.Fd()), name, child)
 		if err != nil {
 			continue // removed in the meantime
 		}
@@ -310,7 +325,7 @@ func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]pr
 		if fi.Type != proto.TypeDirectory || depth == viewDepth {
 			continue
 		}
-		sub, err := OpenDir(int(d.Fd()), name, false)
+		sub, err := access.OpenDir(int(d.Fd()), name, false)
 		if err != nil {
 			continue // listed, but not readable
 		}
@@ -321,11 +336,11 @@ func viewLevel(d *os.File, path string, depth int, files []proto.FileInfo) ([]pr
 }
 
 // create makes a file, or replaces its content.
-func (s *FS) create(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+func (e *Editor) create(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	if in.FileText == nil {
 		return proto.EditorResult{}, invalid("file_text", "Parameter `file_text` is required for command: create")
 	}
-	before, err := s.replaceFile(id, path, []byte(*in.FileText), nil)
+	before, err := e.replaceFile(id, path, []byte(*in.FileText), nil)
 	if err != nil {
 		return proto.EditorResult{}, err
 	}
@@ -335,8 +350,8 @@ func (s *FS) create(id user.User, path string, in *proto.EditorInput) (proto.Edi
 // replaceFile writes a whole file and reports whether the file existed before. If was is set, the file must still be
 // in that state. The text goes to a temporary file beside it, which is then renamed: a reader sees the old file or
 // the new one, never a mix.
-func (s *FS) replaceFile(id user.User, path string, text []byte, was *unix.Stat_t) (bool, error) {
-	file, err := s.createTemp(id, path, wire.WriteOptions{})
+func (e *Editor) replaceFile(id user.User, path string, text []byte, was *unix.Stat_t) (bool, error) {
+	file, err := e.workspace.Create(id, path, wire.WriteOptions{})
 	if err != nil {
 		// For a directory, the error of opening for writing says less than the message that models know.
 		if proto.CodeOf(err) == proto.InvalidArgument {
@@ -347,23 +362,23 @@ func (s *FS) replaceFile(id user.User, path string, text []byte, was *unix.Stat_
 		return false, err
 	}
 	if _, err := file.Write(text); err != nil {
-		file.drop()
+		file.Drop()
 		return false, wire.FileError(wire.OpEdit, path, err)
 	}
 	// The lock excludes only other edits. A command may write to the file at any time.
-	if was != nil && !file.unchanged(was) {
-		file.drop()
+	if was != nil && !file.Unchanged(was) {
+		file.Drop()
 		return false, proto.Errorf(proto.Conflict, wire.OpEdit, path,
 			"%s was changed by a command while it was edited. "+
 				"View it and edit again.", path)
 	}
-	_, err = file.commit()
-	return file.before != nil, err
+	_, err = file.Commit()
+	return file.Replaces(), err
 }
 
 // load reads a file that is to be changed, and returns the state that it had.
 func load(id user.User, path string) ([]byte, *unix.Stat_t, error) {
-	f, st, err := openAs(id, path, unix.O_RDONLY)
+	f, st, err := access.OpenAs(id, path, unix.O_RDONLY)
 	if err != nil {
 		return nil, nil, editError(path, err)
 	}
@@ -380,7 +395,7 @@ func load(id user.User, path string) ([]byte, *unix.Stat_t, error) {
 }
 
 // strReplace replaces the only occurrence of old_str.
-func (s *FS) strReplace(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+func (e *Editor) strReplace(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	// An empty old_str matches everywhere, so it is refused like a missing one.
 	if in.OldStr == nil || *in.OldStr == "" {
 		return proto.EditorResult{}, invalid("old_str", "Parameter `old_str` is required for command: str_replace, "+
@@ -406,15 +421,16 @@ func (s *FS) strReplace(id user.User, path string, in *proto.EditorInput) (proto
 	}
 	after := make([]byte, 0, len(text)-len(old)+len(replacement))
 	after = append(append(append(after, text[:at]...), replacement...), text[at+len(old):]...)
-	return s.changed(id, path, was, text, after)
+	return e.changed(id, path, was, text, after)
 }
 
 // changed writes the new text and describes the change. It fails if a command has changed the file since it was read.
-func (s *FS) changed(id user.User, path string, was *unix.Stat_t, before, after []byte) (proto.EditorResult, error) {
-	if _, err := s.replaceFile(id, path, after, was); err != nil {
+func (e *Editor) changed(id user.User, path string, was *unix.Stat_t, before, after []byte) (proto.EditorResult,
+	error) {
+	if _, err := e.replaceFile(id, path, after, was); err != nil {
 		return proto.EditorResult{}, err
 	}
-	h := hunk(before, after)
+	h := hunk.Between(before, after)
 	return proto.EditorResult{Replace: &h}, nil
 }
 
@@ -455,7 +471,7 @@ func matches(text, old []byte) (lines string, n int) {
 }
 
 // insert puts text after a line.
-func (s *FS) insert(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
+func (e *Editor) insert(id user.User, path string, in *proto.EditorInput) (proto.EditorResult, error) {
 	add := in.InsertText
 	if add == nil {
 		add = in.NewStr // the name in older versions of the tool
@@ -470,13 +486,13 @@ func (s *FS) insert(id user.User, path string, in *proto.EditorInput) (proto.Edi
 	if err != nil {
 		return proto.EditorResult{}, err
 	}
-	n, lines := *in.InsertLine, countLines(text)
+	n, lines := *in.InsertLine, hunk.CountLines(text)
 	if n < 0 || n > lines {
 		return proto.EditorResult{}, invalid("insert_line", "Invalid `insert_line` parameter: %d. It should be "+
 			"within the range of lines of the file: [0, %d]", n, lines)
 	}
-	at := lineStart(text, n)
-	return s.changed(id, path, was, text, inserted(text[:at], text[at:], *add))
+	at := hunk.LineStart(text, n)
+	return e.changed(id, path, was, text, inserted(text[:at], text[at:], *add))
 }
 
 // inserted puts text on lines of its own between two parts of a text, and adds missing newlines. An empty text

@@ -1,4 +1,6 @@
-package fs
+// Package hunk describes the change from one text to another as one hunk of a unified diff, with the numbers that
+// diff -U3 gives. Package guest/fs/editor uses it. It reads and writes no files.
+package hunk
 
 import (
 	"bytes"
@@ -21,12 +23,12 @@ const noNewline = `\ No newline at end of file`
 // alone. A line takes far more memory here than its bytes, which may be two.
 const maxHunkLines = 100_000
 
-// hunk describes the change from before to after as one unified-diff hunk, with the numbers of diff -U3.
+// Between describes the change from before to after as one unified-diff hunk, with the numbers of diff -U3.
 //
-// hunk first removes equal lines at both ends, all but a few. In the rest it keeps as many lines unchanged as
+// Between first removes equal lines at both ends, all but a few. In the rest it keeps as many lines unchanged as
 // possible. It moves each run of changed lines among equal ones as diff does. If the changes are far apart, diff
-// makes several hunks. hunk makes one, from the first change to the last, since a consumer gets one set of numbers.
-func hunk(before, after []byte) proto.EditorReplace {
+// makes several hunks. Between makes one, from the first change to the last, since a consumer gets one set of numbers.
+func Between(before, after []byte) proto.EditorReplace {
 	r := proto.EditorReplace{Type: proto.TypeEditorStrReplace, Lines: []string{}}
 	if bytes.Equal(before, after) {
 		return numbered(r, 0, 0, 0, 0) // nothing changed, and diff prints nothing
@@ -36,7 +38,7 @@ func hunk(before, after []byte) proto.EditorReplace {
 	head, tail := equalBytes(before, after, 2*hunkContext)
 	above := bytes.Count(before[:head], []byte{'\n'})
 	before, after = before[head:len(before)-tail], after[head:len(after)-tail]
-	if n, m := countLines(before), countLines(after); n+m > maxHunkLines {
+	if n, m := CountLines(before), CountLines(after); n+m > maxHunkLines {
 		return numbered(r, above, n, above, m)
 	}
 	a, b := splitLines(before), splitLines(after)
@@ -85,7 +87,7 @@ func equalBytes(a, b []byte, keep int) (head, tail int) {
 		if head > 0 {
 			head = bytes.LastIndexByte(a[:head-1], '\n') + 1
 		}
-		tail -= lineStart(a[len(a)-tail:], 1)
+		tail -= LineStart(a[len(a)-tail:], 1)
 	}
 	return head, tail
 }
@@ -93,8 +95,8 @@ func equalBytes(a, b []byte, keep int) (head, tail int) {
 // startsLine reports whether a line begins at byte i.
 func startsLine(text []byte, i int) bool { return i == 0 || text[i-1] == '\n' }
 
-// countLines returns how many lines splitLines would make.
-func countLines(text []byte) int {
+// CountLines returns how many lines splitLines would make.
+func CountLines(text []byte) int {
 	n := bytes.Count(text, []byte{'\n'})
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		n++
@@ -102,8 +104,8 @@ func countLines(text []byte) int {
 	return n
 }
 
-// lineStart returns where the line after the first n lines begins, or the end of the text.
-func lineStart(text []byte, n int) (at int) {
+// LineStart returns where the line after the first n lines begins, or the end of the text.
+func LineStart(text []byte, n int) (at int) {
 	for ; n > 0 && at < len(text); n-- {
 		end := bytes.IndexByte(text[at:], '\n')
 		if end < 0 {

@@ -1,0 +1,129 @@
+package editor
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"berth/guest/fs/access"
+	"berth/guest/fs/hunk"
+	"berth/guest/user"
+	"berth/guest/wire"
+	"berth/proto"
+)
+
+// What a command wrote between the reading and the writing of an edit is not undone by it.
+func TestEditorSeesChanges(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	must(t, os.WriteFile(path, []byte("one"), 0o644))
+	root := user.NewUsers(1000, 1000).Root
+	s := New(access.Workspace(dir))
+	_, was, err := load(root, path)
+	must(t, err)
+	must(t, os.WriteFile(path, []byte("three"), 0o644))
+	_, err = s.replaceFile(root, path, []byte("two"), was)
+	wantCode(t, err, proto.Conflict)
+	if b, err := os.ReadFile(path); err != nil || string(b) != "three" {
+		t.Errorf("%q %v", b, err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("%v", entries)
+	}
+}
+
+// An insertion keeps all that was there, and a replacement is what it says.
+func FuzzEditor(f *testing.F) {
+	f.Add([]byte("a\nb\n"), "b", "c", 1)
+	f.Add([]byte("a\r\nb"), "\r\n", "", 2)
+	f.Add([]byte("aaa"), "aa", "\xff", 0)
+	f.Add([]byte(""), "x", "\n", 0)
+	dir := f.TempDir()
+	root := user.NewUsers(1000, 1000).Root
+	s := New(access.Workspace(dir))
+	f.Fuzz(func(t *testing.T, text []byte, old, now string, line int) {
+		path := filepath.Join(dir, "f")
+		must(t, os.WriteFile(path, text, 0o644))
+		_, err := s.Run(root, path, &proto.EditorInput{Command: "str_replace", OldStr: &old, NewStr: &now})
+		got, rerr := os.ReadFile(path)
+		must(t, rerr)
+		want := text
+		if err == nil {
+			want = bytes.Replace(text, []byte(old), []byte(now), 1)
+		}
+		if !bytes.Equal(got, want) || err == nil && bytes.Count(text, []byte(old)) != 1 {
+			t.Errorf("%q for %q in %q gives %q, %v", now, old, text, got, err)
+		}
+		must(t, os.WriteFile(path, text, 0o644))
+		_, err = s.Run(root, path, &proto.EditorInput{Command: "insert", InsertLine: &line, InsertText: &now})
+		got, rerr = os.ReadFile(path)
+		must(t, rerr)
+		if err == nil && (!bytes.Contains(got, []byte(now)) || len(got) < len(text)+len(now) ||
+			len(got) > len(text)+len(now)+2) || err != nil && !bytes.Equal(got, text) {
+			t.Errorf("%q at %d of %q gives %q, %v", now, line, text, got, err)
+		}
+	})
+}
+
+// FuzzViewRange checks that a range of lines that is accepted begins at line 1 or later and is not reversed.
+func FuzzViewRange(f *testing.F) {
+	for _, s := range []string{`{}`, `{"op":"edit","path":"eA==","edit":{"command":"view","view_range":[1,-1]}}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var req wire.Request
+		if wire.Decode(raw, &req) != nil {
+			return
+		}
+		if req.Edit != nil && len(req.Edit.ViewRange) > 0 {
+			if first, last, err := rangeOf(req.Edit.ViewRange); err == nil && (first < 1 || last < first) {
+				t.Errorf("lines %d to %d", first, last)
+			}
+		}
+	})
+}
+
+func TestEditorInsert(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	root := user.NewUsers(1000, 1000).Root
+	s := New(access.Workspace(dir))
+	for _, c := range []struct {
+		before string
+		line   int
+		text   string
+		after  string
+	}{
+		{"a\nb\n", 0, "x\n", "x\na\nb\n"}, {"a\nb\n", 1, "x", "a\nx\nb\n"}, {"a\nb\n", 2, "x\n", "a\nb\nx\n"},
+		{"a\nb\n", 2, "x", "a\nb\nx"}, {"a\nb", 2, "x\n", "a\nb\nx\n"}, {"", 0, "x\n", "x\n"}, {"a\n", 1, "", "a\n"},
+	} {
+		must(t, os.WriteFile(path, []byte(c.before), 0o644))
+		r, err := s.Run(root, path, &proto.EditorInput{Command: "insert", Path: path, InsertLine: &c.line,
+			InsertText: &c.text})
+		must(t, err)
+		if got, err := os.ReadFile(path); err != nil || string(got) != c.after {
+			t.Errorf("%+v: got %q", c, got)
+		}
+		if want := hunk.Between([]byte(c.before), []byte(c.after)); !reflect.DeepEqual(*r.Replace, want) {
+			t.Errorf("%+v: got %+v, want %+v", c, *r.Replace, want)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantCode fails unless err has the code, and returns its message.
+func wantCode(t testing.TB, err error, code proto.Code) string {
+	t.Helper()
+	if proto.CodeOf(err) != code {
+		t.Fatalf("got error %v (%s), want %s", err, proto.CodeOf(err), code)
+	}
+	return err.Error()
+}
