@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -184,8 +182,8 @@ func checkModules(wanted, lock string) error {
 	return nil
 }
 
-// borrowed holds files that layers get from other packages, by the layer's name. The program that starts Java for package
-// code is compiled in the image, which halves its start.
+// borrowed holds files that layers get from other packages, by the layer's name. The program that starts Java for
+// package code is compiled in the image, which halves its start.
 var borrowed = map[string]map[string]string{
 	"languages": {driver.JavaDir + "/Driver.java": driver.Java},
 }
@@ -197,16 +195,7 @@ func (a addition) writeFiles(dir string) error {
 			return err
 		}
 	}
-	for name, text := range a.borrowed {
-		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return writeTexts(dir, a.borrowed)
 }
 
 // files returns the files that the layer copies over what it installs; nil if it has none.

@@ -8,7 +8,11 @@ import (
 	"testing/fstest"
 )
 
-const otherSum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+// Two hashes.
+const (
+	wheelSum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	otherSum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+)
 
 // larger is a definition that adds to tiny one of everything.
 func larger() fstest.MapFS {
@@ -19,7 +23,7 @@ func larger() fstest.MapFS {
 		"larger/1-tools/packages.txt": {Data: []byte("jq\n")},
 		"larger/1-tools/prepare.sh":   {Data: []byte(":\n")},
 		"larger/1-tools/files/etc/y":  {Data: []byte("y\n")},
-		"larger/2-python/wheels.txt": {Data: []byte("# made\nsix==1.17.0 \\\n    --hash=sha256:" + sum +
+		"larger/2-python/wheels.txt": {Data: []byte("# made\nsix==1.17.0 \\\n    --hash=sha256:" + wheelSum +
 			" \\\n    --hash=sha256:" + otherSum + "\n")},
 		"larger/2-python/setup.sh":   {Data: []byte(":\n")},
 		"larger/3-node/package.json": {Data: []byte(`{"dependencies":{"x":"1"}}`)},
@@ -49,7 +53,7 @@ func TestParseExtension(t *testing.T) {
 		python.files() != nil {
 		t.Errorf("tools %+v", tools)
 	}
-	if want := (wheel{name: "six", pin: "six==1.17.0", hashes: []string{sum, otherSum}}); len(python.wheels) != 1 ||
+	if want := (wheel{name: "six", pin: "six==1.17.0", hashes: []string{wheelSum, otherSum}}); len(python.wheels) != 1 ||
 		python.wheels[0].line() != want.line() {
 		t.Errorf("wheels %+v", python.wheels)
 	}
@@ -114,7 +118,7 @@ func TestExtensionKey(t *testing.T) {
 }
 
 func TestParseWheels(t *testing.T) {
-	hash := " --hash=sha256:" + sum
+	hash := " --hash=sha256:" + wheelSum
 	list, err := parseWheels("a==1" + hash + "\nb.c-d==2.0.post1+x!3 ; platform_machine == \"x86_64\" \\\n   " + hash +
 		hash + "\n")
 	if err != nil || len(list) != 2 || list[1].name != "b.c-d" || list[1].only != "x86_64" || len(list[1].hashes) != 2 {
@@ -122,21 +126,21 @@ func TestParseWheels(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"a", "a==1", "a>=1" + hash, "A==1" + hash, "--index-url=x", "a==1 --hash=md5:x", "a==1 --hash=sha256:" +
-			sum[1:], "a==1" + hash + " -r x",
+			wheelSum[1:], "a==1" + hash + " -r x",
 		"a @ http://host/a.whl" + hash, "a==1" + hash + "\na==2" + hash, "a==1 ; python_version > \"3\"" + hash,
 	} {
 		if list, err := parseWheels(bad); err == nil {
 			t.Errorf("parseWheels(%q) gives %+v", bad, list)
 		}
 	}
-	if got := ours([]wheel{{name: "a"}, {name: "b", only: machine()}, {name: "c", only: "vax"}}); len(got) != 2 ||
+	if got := forHost([]wheel{{name: "a"}, {name: "b", only: machine()}, {name: "c", only: "vax"}}); len(got) != 2 ||
 		got[1].name != "b" {
 		t.Errorf("of this machine: %+v", got)
 	}
 }
 
 func FuzzParseWheels(f *testing.F) {
-	f.Add("a==1 \\\n --hash=sha256:" + sum)
+	f.Add("a==1 \\\n --hash=sha256:" + wheelSum)
 	f.Fuzz(func(t *testing.T, text string) {
 		list, err := parseWheels(text)
 		if err != nil {

@@ -40,10 +40,9 @@ func newApt(e *Env, files fs.FS) (*apt, error) {
 			return nil, ioError("the package cache", err)
 		}
 	}
-	for name, text := range map[string]string{"status": "", "preferences": preferences(), "apt.conf": a.config()} {
-		if err := os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o644); err != nil {
-			return nil, ioError("the package cache", err)
-		}
+	texts := map[string]string{"status": "", "preferences": preferences(), "apt.conf": a.config()}
+	if err := writeTexts(a.dir, texts); err != nil {
+		return nil, ioError("the package cache", err)
 	}
 	return a, nil
 }

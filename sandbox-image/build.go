@@ -181,7 +181,7 @@ func buildLocked(ctx context.Context, o Options, def definition) (Result, error)
 		return Result{}, err
 	}
 	defer unlock()
-	r, err := b.Cached(ctx)
+	r, err := b.cached(ctx)
 	if err != nil || o.Out == "" {
 		return r, err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +15,21 @@ import (
 	"berth/proto"
 	"berth/test/needs"
 )
+
+func TestNamesLoad(t *testing.T) {
+	if !slices.Contains(Names(), "base") {
+		t.Fatalf("Names() = %v, without base", Names())
+	}
+	for _, name := range Names() {
+		if _, err := load(name); err != nil {
+			t.Errorf("load(%q): %v", name, err)
+		}
+	}
+	_, err := load("nonesuch")
+	if !errors.Is(err, &proto.Error{Code: proto.InvalidArgument}) || !strings.Contains(err.Error(), "base") {
+		t.Errorf("load of an unknown image: %v; want InvalidArgument that lists the known", err)
+	}
+}
 
 func TestBuildRefuses(t *testing.T) {
 	for _, c := range []struct {
@@ -32,8 +48,8 @@ func TestBuildRefuses(t *testing.T) {
 }
 
 func TestBuildWithoutTools(t *testing.T) {
-	def, err := parse(larger(), "larger")
-	if list := def.tools(); err != nil || len(list) != len(tools)+2 || list[len(list)-2] != pip ||
+	def, err := load("full")
+	if list := toolsOf(def); err != nil || len(list) != len(tools)+2 || list[len(list)-2] != pip ||
 		list[len(list)-1] != npm {
 		t.Errorf("an image with wheels and modules needs %v, %v", list, err)
 	}
@@ -67,7 +83,7 @@ func TestBuildWithoutRoot(t *testing.T) {
 // the downloads of the real cache.
 func TestBuildInterrupted(t *testing.T) {
 	needRoot(t)
-	def, err := parse(tiny(), "tiny")
+	def, err := parse(tinyImage(), "tiny")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +102,7 @@ func TestBuildInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if _, err := b.Cached(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := b.cached(ctx); !errors.Is(err, context.Canceled) {
 		t.Fatalf("a canceled build: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(b.Cache, "build-*")); len(left) > 0 {

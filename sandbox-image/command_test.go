@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"berth/test/needs"
 )
 
 // fifoVariable makes the test binary run sleeper on the FIFO it names, instead of tests.
@@ -64,7 +66,8 @@ func await(t *testing.T, c chan struct{}, what string) {
 // TestCommandDiesWithUs kills a process that runs a tool: the tool's children have to go too, or
 // they would write into a cache that the next build uses.
 func TestCommandDiesWithUs(t *testing.T) {
-	needRoot(t)
+	needs.Root(t)
+	needs.Time(t)
 	path, opened, gone := makeFIFO(t)
 	self := exec.Command(os.Args[0])
 	self.Env = append(os.Environ(), fifoVariable+"="+path)
@@ -80,7 +83,8 @@ func TestCommandDiesWithUs(t *testing.T) {
 }
 
 func TestCommandCanceled(t *testing.T) {
-	needRoot(t)
+	needs.Root(t)
+	needs.Time(t)
 	path, opened, gone := makeFIFO(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)

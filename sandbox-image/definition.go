@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -74,9 +73,6 @@ func lines(text string) []string {
 	}
 	return out
 }
-
-// packageName is Debian policy's rule. It also keeps options for apt out of the list.
-var packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
 
 func packageNames(text string) ([]string, error) {
 	var names []string

@@ -1,14 +1,11 @@
 package sandboximage
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
-
-	"berth/proto"
 )
 
 // tiny is a definition of as little as a Debian system can be.
@@ -22,21 +19,6 @@ func tiny() fstest.MapFS {
 		"tiny/files/etc/x":  {Data: []byte("x\n")},
 
 		"tiny/files/etc/apt/sources.list.d/debian.sources": {Data: []byte("Types: deb\n")},
-	}
-}
-
-func TestNamesLoad(t *testing.T) {
-	if !slices.Contains(Names(), "base") {
-		t.Fatalf("Names() = %v, without base", Names())
-	}
-	for _, name := range Names() {
-		if _, err := load(name); err != nil {
-			t.Errorf("load(%q): %v", name, err)
-		}
-	}
-	_, err := load("nonesuch")
-	if !errors.Is(err, &proto.Error{Code: proto.InvalidArgument}) || !strings.Contains(err.Error(), "base") {
-		t.Errorf("load of an unknown image: %v; want InvalidArgument that lists the known", err)
 	}
 }
 

@@ -80,22 +80,15 @@ func dockerfileOf(def, root definition) ([]byte, error) {
 
 // writeRoot writes the input of the bottom image.
 func writeRoot(def definition, dir string) error {
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	texts := map[string]string{"dpkg.cfg": def.dpkg, "prepare.sh": def.prepare, setupFile: def.setup}
+	if err := writeTexts(dir, texts); err != nil {
 		return err
-	}
-	for name, text := range map[string]string{"dpkg.cfg": def.dpkg, "prepare.sh": def.prepare, setupFile: def.setup} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return err
-		}
 	}
 	return writeFiles(filepath.Join(dir, filesDir), def.files)
 }
 
 // writeStep writes the input of a layer in the form that install.sh expects.
 func writeStep(a addition, dir string) error {
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
 	text := map[string]string{"install.sh": installScript}
 	for _, name := range []string{prepareFile, setupFile, npmFile, npmLockFile, wheelsFile} {
 		data, err := fs.ReadFile(a.tree, name)
@@ -110,14 +103,8 @@ func writeStep(a addition, dir string) error {
 		}
 		text[name] = string(data)
 	}
-	for name, data := range text {
-		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(file, []byte(data), 0o644); err != nil {
-			return err
-		}
+	if err := writeTexts(dir, text); err != nil {
+		return err
 	}
 	return a.writeFiles(filepath.Join(dir, filesDir))
 }

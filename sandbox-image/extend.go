@@ -211,10 +211,8 @@ func (s *stack) write(dir string, a addition) error {
 	text := map[string]string{"install.sh": installScript, "packages": strings.Join(a.packages, "\n"),
 		prepareFile: a.prepare, setupFile: a.setup}
 	maps.DeleteFunc(text, func(_, data string) bool { return data == "" })
-	for name, data := range text {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
-			return ioError("the build directory", err)
-		}
+	if err := writeTexts(dir, text); err != nil {
+		return ioError("the build directory", err)
 	}
 	if err := a.writeFiles(filepath.Join(dir, filesDir)); err != nil {
 		return ioError("the image's files", err)

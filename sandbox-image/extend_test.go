@@ -15,7 +15,7 @@ import (
 // and what comes out is what was asked for. It shares the downloads of the real cache.
 func TestExtend(t *testing.T) {
 	needRoot(t)
-	fsys := tiny()
+	fsys := tinyImage()
 	fsys["tiny/packages.txt"].Data = []byte("bash coreutils apt\n")
 	setup := "test \"$(grep -c : /proc/net/dev)\" = 1 # no network but its own\nrm /etc/y\necho made >/etc/z\n"
 	for name, text := range map[string]string{
@@ -60,6 +60,20 @@ func TestExtend(t *testing.T) {
 	}
 }
 
+// tinyImage is a definition of as little as a Debian system can be.
+func tinyImage() fstest.MapFS {
+	return fstest.MapFS{
+		"tiny/packages.txt": {Data: []byte("bash dash coreutils\n")},
+		"tiny/env.txt":      {Data: []byte("LANG=C.UTF-8\n")},
+		"tiny/dpkg.cfg":     {Data: []byte("path-exclude=/usr/share/doc/*\n")},
+		"tiny/prepare.sh":   {Data: []byte(":\n")},
+		"tiny/setup.sh":     {Data: []byte(":\n")},
+		"tiny/files/etc/x":  {Data: []byte("x\n")},
+
+		"tiny/files/etc/apt/sources.list.d/debian.sources": {Data: []byte("Types: deb\n")},
+	}
+}
+
 func extensionOf(t *testing.T, fsys fstest.MapFS) *build {
 	t.Helper()
 	def, err := parse(fsys, "larger")
@@ -101,7 +115,7 @@ func checkExtension(t *testing.T, r Result) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers := a.layers(r.Path)
+	layers := a.layers()
 	if !slices.Contains(a.config.Config.Env, "MORE=1") || len(a.config.RootFS.DiffIDs) != 3 ||
 		a.config.RootFS.DiffIDs[2] != layers[2].diffID {
 		t.Errorf("configuration %+v", a.config)

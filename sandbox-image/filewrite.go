@@ -59,3 +59,17 @@ func writeFiles(dir string, files fs.FS) error {
 		return os.WriteFile(target, data, 0o644)
 	})
 }
+
+// writeTexts writes files with these contents below dir. It makes missing directories.
+func writeTexts(dir string, texts map[string]string) error {
+	for name, text := range texts {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}

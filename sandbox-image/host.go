@@ -24,8 +24,8 @@ var (
 	npm = tool{"npm", "npm"}
 )
 
-// tools returns the programs that a build of the definition runs.
-func (d definition) tools() []tool {
+// toolsOf returns the programs that a build of the definition runs.
+func toolsOf(d definition) []tool {
 	list := slices.Clone(tools)
 	if slices.ContainsFunc(d.additions, func(a addition) bool { return len(a.wheels) > 0 }) {
 		list = append(list, pip)
@@ -42,7 +42,7 @@ func checkHost(d definition) error {
 		return proto.Errorf(proto.PermissionDenied, op, "",
 			"building an image creates files of many owners and needs root; run it again with sudo")
 	}
-	for _, t := range d.tools() {
+	for _, t := range toolsOf(d) {
 		if _, err := exec.LookPath(t.program); err != nil {
 			return missing(t.pkg)
 		}

@@ -47,8 +47,8 @@ func (l blob) open() (io.ReadCloser, error) {
 // empty lists directories whose contents belong to the machine or the runtime, not to an image.
 var empty = map[string]bool{"dev": true, "proc": true, "sys": true, "run": true, "tmp": true}
 
-// packLayer writes the tree below root as a compressed layer to path: all of it, or the changes since before. Equal trees
-// give equal bytes: entries are sorted, times are in seconds and at most epoch.
+// packLayer writes the tree below root as a compressed layer to path: all of it, or the changes since before. Equal
+// trees give equal bytes: entries are sorted, times are in seconds and at most epoch.
 func packLayer(ctx context.Context, e *Env, root, path string, epoch time.Time, before stamps) (blob, error) {
 	total, err := treeSize(root, before)
 	if err != nil {

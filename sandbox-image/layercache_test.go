@@ -2,7 +2,9 @@ package sandboximage
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestLayerCache(t *testing.T) {
@@ -11,7 +13,14 @@ func TestLayerCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := packTree(t, makeTree(t, "bin/a", "bin/b", "bin/c"))
+	root, epoch := t.TempDir(), time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+	if err := os.WriteFile(filepath.Join(root, "a"), []byte("a file"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l, err := packLayer(t.Context(), &Env{}, root, filepath.Join(t.TempDir(), "layer"), epoch, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	l.name, l.key, l.packages = "tools", "k", 3
 	if _, err := s.add(l); err != nil {
 		t.Fatal(err)
@@ -21,7 +30,7 @@ func TestLayerCache(t *testing.T) {
 	}
 	got, ok := s.find("k")
 	if _, other := s.find("x"); !ok || other || got.digest != l.digest || got.diffID != l.diffID || got.packages != 3 ||
-		!got.epoch.Equal(testEpoch) || got.unpacked != l.unpacked {
+		!got.epoch.Equal(epoch) || got.unpacked != l.unpacked {
 		t.Fatalf("found %+v, %t; kept %+v", got, ok, l)
 	}
 	if err := os.Truncate(got.path, got.size-1); err != nil {

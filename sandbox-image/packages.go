@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,9 @@ type pkg struct {
 func (p pkg) cacheName() string {
 	return p.name + "_" + strings.ReplaceAll(p.version, ":", "%3a") + "_" + p.arch + ".deb"
 }
+
+// packageName is Debian policy's rule. It also keeps options for apt out of the list.
+var packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+$`)
 
 // A packageSet is all packages of an image, in the order of installation.
 type packageSet []pkg
