@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -29,7 +28,7 @@ type attachment struct {
 	c         *client.Client
 	container string
 	cmd       proto.Cmd
-	print     *printer
+	print     *term.Printer
 	caught    <-chan os.Signal // signals for the command once run is called; from catch
 
 	live    *client.Live
@@ -95,7 +94,7 @@ func (t *attachment) follow(ctx context.Context, give context.CancelCauseFunc) (
 				return proto.ExecResult{}, ev.Error
 			}
 		default:
-			if err := t.print.event(ev); err != nil {
+			if err := t.print.Print(ev); err != nil {
 				return proto.ExecResult{}, err
 			}
 		}
@@ -239,52 +238,4 @@ func (t *attachment) resize() {
 	if t.cmd.TTY != nil {
 		_ = t.live.Resize(t.exec, term.WindowSize())
 	}
-}
-
-// A printer writes a command's output unchanged and counts its bytes. It is for one goroutine at a time.
-type printer struct {
-	out, err io.Writer // where the two streams go; nil discards one
-	had      [2]int64  // offsets in stdout and stderr up to which all output was received or lost
-	lost     [2]int64
-}
-
-// event prints one output event and ignores other events.
-func (p *printer) event(ev proto.Event) error {
-	i, w := 0, p.out
-	if ev.Type == proto.EventStderr || ev.Type == proto.EventGap && ev.Stream == proto.Stderr.String() {
-		i, w = 1, p.err
-	}
-	switch ev.Type {
-	case proto.EventGap:
-		// Counted here and reported at the end: a message amid the output could land in the middle of a file.
-		p.lost[i] += ev.Until - ev.Offset
-		p.had[i] = ev.Until
-		return nil
-	case proto.EventStdout, proto.EventStderr:
-		data := ev.DataBase64
-		if ev.Data != "" {
-			data = []byte(ev.Data)
-		}
-		p.had[i] = ev.Offset + int64(len(data))
-		// Discarded output counts too: a new connection continues at had.
-		if w == nil {
-			return nil
-		}
-		_, err := w.Write(data)
-		return err
-	}
-	return nil
-}
-
-// missed describes missing output. It returns "" if all came.
-func (p *printer) missed() string {
-	switch {
-	case p.lost[0] == 0 && p.lost[1] == 0:
-		return ""
-	case p.lost[1] == 0:
-		return fmt.Sprintf("%d bytes of stdout are missing", p.lost[0])
-	case p.lost[0] == 0:
-		return fmt.Sprintf("%d bytes of stderr are missing", p.lost[1])
-	}
-	return fmt.Sprintf("%d bytes of stdout and %d of stderr are missing", p.lost[0], p.lost[1])
 }

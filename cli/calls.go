@@ -67,19 +67,6 @@ a person's approval. "berth calls ls CONTAINER --state parked" lists the waiting
 		callListCommand(a), callShowCommand(a), callApproveCommand(a), callRefuseCommand(a))
 }
 
-// onCall returns a command's function that runs fn. The first two arguments are a container and one of its calls.
-func onCall(a *app.App, fn func(ctx context.Context, c *client.Client, container, call string) error) func(
-	*cobra.Command,
-	[]string) error {
-	return a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-		container, err := a.FindContainer(ctx, c, args[0])
-		if err != nil {
-			return err
-		}
-		return fn(ctx, c, container, args[1])
-	})
-}
-
 // callListCommand returns `berth calls ls`.
 func callListCommand(a *app.App) *cobra.Command {
 	var f client.CallFilter
@@ -87,49 +74,33 @@ func callListCommand(a *app.App) *cobra.Command {
 		Use: "ls [flags] CONTAINER", Aliases: []string{"list"}, Short: "List calls, newest first", Args: app.ArgCount(
 			1, 1),
 		ValidArgsFunction: a.CompleteContainers(1),
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			container, err := a.FindContainer(ctx, c, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, container string, _ []string) error {
 			list, err := c.ToolCalls(ctx, container, f)
 			if err != nil {
 				return err
 			}
-			return printCalls(a, list)
+			return term.PrintList(&a.Output, list, []string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT",
+				"ERROR"}, callRow)
 		}),
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.State, "state", "", "only calls in this state, such as parked")
 	fs.StringVar(&f.Exec, "exec", "", "only calls of this command")
 	fs.IntVar(&f.Limit, "limit", 0, "maximum number of entries, 1 to 100 (default 20)")
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(callStates(),
-		cobra.ShellCompDirectiveNoFileComp))
+	app.CompleteFlag(cmd, "state", proto.ToolCallStates...)
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
-func callStates() (all []cobra.Completion) {
-	for _, s := range proto.ToolCallStates {
-		all = append(all, string(s))
+func callRow(call proto.ToolCall) []string {
+	took, what := "-", ""
+	if call.EndedAt != nil {
+		took = call.EndedAt.Sub(call.CreatedAt.Time).Round(time.Millisecond).String()
 	}
-	return all
-}
-
-func printCalls(a *app.App, list []proto.ToolCall) error {
-	rows := make([][]string, len(list))
-	for i, one := range list {
-		took, what := "-", ""
-		if one.EndedAt != nil {
-			took = one.EndedAt.Sub(one.CreatedAt.Time).Round(time.Millisecond).String()
-		}
-		if one.Error != nil {
-			what = one.Error.Type + ": " + one.Error.Message
-		}
-		rows[i] = []string{one.ID, one.Tool, string(one.State), term.Ago(one.CreatedAt.Time), took, one.ExecID,
-			term.Short(string(one.Input), 40), term.Short(what, 40)}
+	if call.Error != nil {
+		what = call.Error.Type + ": " + call.Error.Message
 	}
-	return a.PrintList(term.NotNil(list), []string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT", "ERROR"},
-		rows)
+	return []string{call.ID, call.Tool, string(call.State), term.Ago(call.CreatedAt.Time), took, call.ExecID,
+		term.Short(string(call.Input), 40), term.Short(what, 40)}
 }
 
 // callShowCommand returns `berth calls show`.
@@ -137,12 +108,8 @@ func callShowCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(&cobra.Command{
 		Use: "show CONTAINER CALL", Short: "Show a call, as JSON", Args: app.ArgCount(2, 2),
 		ValidArgsFunction: completeCalls(a, ""),
-		RunE: onCall(a, func(ctx context.Context, c *client.Client, container, call string) error {
-			one, err := c.ToolCall(ctx, container, call)
-			if err != nil {
-				return err
-			}
-			return a.PrintJSON(one)
+		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, container string, args []string) error {
+			return a.PrintDetails(c.ToolCall(ctx, container, args[1]))
 		}),
 	})
 }
@@ -152,15 +119,11 @@ func callApproveCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(&cobra.Command{
 		Use: "approve CONTAINER CALL", Short: "Approve a call", Args: app.ArgCount(2, 2),
 		ValidArgsFunction: completeCalls(a, proto.CallParked),
-		Long: "Approve a call that waits for approval. The approval is valid for this call with the shown input " +
-			"only. " +
+		Long: "Approve a call that waits for approval. The approval is valid for this call with the shown input only. " +
 			"The audit log records it with the API key.",
-		RunE: onCall(a, func(ctx context.Context, c *client.Client, container, call string) error {
-			one, err := c.ApproveToolCall(ctx, container, call)
-			if err != nil {
-				return err
-			}
-			return reportCall(a, one)
+		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, container string, args []string) error {
+			call, err := c.ApproveToolCall(ctx, container, args[1])
+			return a.PrintResult(call, call.ID, err)
 		}),
 	})
 }
@@ -171,32 +134,21 @@ func callRefuseCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "refuse [flags] CONTAINER CALL", Short: "Refuse a call that waits for approval; its code gets a " +
 			"PermissionError", Args: app.ArgCount(2, 2), ValidArgsFunction: completeCalls(a, proto.CallParked),
-		RunE: onCall(a, func(ctx context.Context, c *client.Client, container, call string) error {
-			one, err := c.RefuseToolCall(ctx, container, call, why)
-			if err != nil {
-				return err
-			}
-			return reportCall(a, one)
+		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, container string, args []string) error {
+			call, err := c.RefuseToolCall(ctx, container, args[1], why)
+			return a.PrintResult(call, call.ID, err)
 		}),
 	}
 	cmd.Flags().StringVar(&why.Reason, "reason", "", "reason to give to the code that made the call")
 	return a.AddJSONFlag(cmd)
 }
 
-func reportCall(a *app.App, one proto.ToolCall) error {
-	if a.JSON {
-		return a.PrintJSON(one)
-	}
-	return a.PrintIDs(one.ID)
-}
-
 // completeCalls suggests a container, then its calls in the given state.
 func completeCalls(a *app.App, state proto.ToolCallState) cobra.CompletionFunc {
-	return a.CompleteWithin(func(ctx context.Context, c *client.Client, container string) (all []cobra.Completion) {
-		list, _ := c.ToolCalls(ctx, container, client.CallFilter{State: string(state)})
-		for _, one := range list {
-			all = append(all, app.Suggestion(one.ID, one.Tool, string(one.State), term.Ago(one.CreatedAt.Time)))
-		}
-		return all
+	list := func(c *client.Client, ctx context.Context, container string) ([]proto.ToolCall, error) {
+		return c.ToolCalls(ctx, container, client.CallFilter{State: string(state)})
+	}
+	return app.CompleteListOf(a, list, func(call proto.ToolCall) cobra.Completion {
+		return app.Suggestion(call.ID, call.Tool, string(call.State), term.Ago(call.CreatedAt.Time))
 	})
 }

@@ -28,13 +28,16 @@ func codeCommand(a *app.App) *cobra.Command {
 		Args: app.ArgCount(0, 2), ValidArgsFunction: completeCode(a),
 		Long: `Run code. Print its output and the value of its last expression.
 
-Without CONTAINER the code runs in a container of its own, which is deleted afterwards. With --context it is a cell of an interpreter that keeps its
-variables for the next one. The code is FILE, the text of -c, or standard input. The exit status is 1 if the code failed, or its own,
-and 125 if what it printed did not all come: the daemon keeps 1 MiB of each stream. Long output belongs into files of $OUTPUT_DIR.
-Without --context nothing is printed before the code ends, and an interrupt loses all of it; cells are printed as they run.
+Without CONTAINER the code runs in a new container, which is deleted afterwards. With --context it runs as a cell of an
+interpreter that keeps its variables for the next cell. The code is FILE, the text of -c, or standard input.
+
+If the code fails, the exit status is the code's own, or else 1. It is 125 if output is missing: the daemon keeps 1 MiB
+of each stream, so write long output to files in $OUTPUT_DIR.
+
+The output of a cell is printed while it runs. Without --context it is printed at the end, and an interrupt loses it.
 
 Languages: ` + strings.Join(proto.CodeLanguages, ", ") +
-			`. Without --language the name of FILE tells it; otherwise it is python.`,
+			`. Without --language the extension of FILE decides; otherwise it is python.`,
 		Example: `  berth code -c '6*7'
   berth code --figures . plot.py
   berth code --context main CONTAINER -c 'x = 1'
@@ -45,9 +48,8 @@ Languages: ` + strings.Join(proto.CodeLanguages, ", ") +
 		return runCode(ctx, a, c, f, args)
 	})
 	f.register(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("language", cobra.FixedCompletions(proto.CodeLanguages,
-		cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
+	app.CompleteFlag(cmd, "language", proto.CodeLanguages...)
+	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages())
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))
 }
 
@@ -198,9 +200,9 @@ func runCell(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, co
 	if err := f.makeRoom(); err != nil {
 		return err
 	}
-	print := newPrinter(a)
+	print := a.NewPrinter()
 	res, err := c.RunCell(ctx, container, f.context, cell, func(p proto.Progress) error {
-		return print.event(proto.Event{Type: proto.EventType(p.Type), Stream: p.Stream, Offset: p.Offset,
+		return print.Print(proto.Event{Type: proto.EventType(p.Type), Stream: p.Stream, Offset: p.Offset,
 			Until: p.Until, Data: p.Data, DataBase64: p.DataBase64})
 	})
 	if err != nil {
@@ -211,7 +213,7 @@ func runCell(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, co
 
 // reportOutcome prints the outcome of code, saves its figures and returns the exit status. It saves figures last: a
 // failed write then hides nothing else. If the code failed, the status is the code's own.
-func reportOutcome(a *app.App, res proto.Outcome, figures string, printed *printer) error {
+func reportOutcome(a *app.App, res proto.Outcome, figures string, printed *term.Printer) error {
 	err := printOutcome(a, res, printed)
 	lost := saveFigures(a, res, figures)
 	var exit app.ExitError
@@ -227,7 +229,7 @@ func reportOutcome(a *app.App, res proto.Outcome, figures string, printed *print
 
 // printOutcome prints the outcome of code and returns the exit status. It prints the output too, unless printed did
 // that already.
-func printOutcome(a *app.App, res proto.Outcome, printed *printer) error {
+func printOutcome(a *app.App, res proto.Outcome, printed *term.Printer) error {
 	if a.JSON {
 		if err := a.PrintJSON(res); err != nil {
 			return err
@@ -258,11 +260,11 @@ func printOutcome(a *app.App, res proto.Outcome, printed *printer) error {
 	const whole = "; what code writes into $OUTPUT_DIR is stored whole"
 	switch {
 	case printed == nil && res.Truncated:
-		return warnIncomplete(a, "some of the output or of the results is missing: the daemon keeps the beginning and "+
+		return a.WarnIncomplete("some of the output or of the results is missing: the daemon keeps the beginning and "+
 			"the end of long ones"+whole, failed(res))
 	// Truncated only describes the part that was kept.
-	case printed != nil && printed.missed() != "":
-		return warnIncomplete(a, printed.missed()+": they came faster than they could be printed"+whole, failed(res))
+	case printed != nil && printed.Missed() != "":
+		return a.WarnIncomplete(printed.Missed()+": they came faster than they could be printed"+whole, failed(res))
 	}
 	return failed(res)
 }
@@ -342,32 +344,15 @@ func completeCode(a *app.App) cobra.CompletionFunc {
 
 // contextsCommand returns `berth contexts`.
 func contextsCommand(a *app.App) *cobra.Command {
-	list := &cobra.Command{
-		Use: "ls CONTAINER", Aliases: []string{"list"}, Short: "List a container's contexts", Args: app.ArgCount(1, 1),
-		ValidArgsFunction: a.CompleteContainers(1),
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.FindContainer(ctx, c, args[0])
-			if err != nil {
-				return err
-			}
-			all, err := c.Contexts(ctx, id)
-			if err != nil {
-				return err
-			}
-			if a.JSON {
-				return a.PrintJSON(term.NotNil(all))
-			}
-			rows := make([][]string, len(all))
-			for i, n := range all {
-				rows[i] = []string{n.Name, n.Language, n.State, fmt.Sprint(n.Cells), term.Ago(n.LastUsedAt.Time),
-					n.Note}
-			}
-			return a.Table([]string{"NAME", "LANGUAGE", "STATE", "CELLS", "USED", "NOTE"}, rows)
-		}),
+	contexts := app.Noun[proto.CodeContext]{
+		ListShort: "List a container's contexts", ListOf: (*client.Client).Contexts,
+		Head: []string{"NAME", "LANGUAGE", "STATE", "CELLS", "USED", "NOTE"},
+		Row: func(n proto.CodeContext) []string {
+			return []string{n.Name, n.Language, n.State, fmt.Sprint(n.Cells), term.Ago(n.LastUsedAt.Time), n.Note}
+		},
 	}
 	return app.NewGroup(&cobra.Command{Use: "contexts", Aliases: []string{"context"},
-		Short: "Contexts: interpreters that " +
-			"keep their variables"}, a.AddJSONFlag(list),
+		Short: "Contexts: interpreters that keep their variables"}, contexts.ListCommand(a),
 		contextCommand(a, "rm", "Delete a context and end its interpreter", (*client.Client).DeleteContext),
 		contextCommand(a, "interrupt", "Interrupt the cell that runs in a context, as Ctrl-C does",
 			(*client.Client).InterruptContext),
@@ -375,31 +360,18 @@ func contextsCommand(a *app.App) *cobra.Command {
 }
 
 // contextCommand returns a command that changes a context and prints its name.
-func contextCommand(a *app.App, name, short string, do func(*client.Client, context.Context, string,
+func contextCommand(a *app.App, name, short string, change func(*client.Client, context.Context, string,
 	string) error) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " CONTAINER CONTEXT", Short: short, Args: app.ArgCount(2, 2), ValidArgsFunction: completeContexts(
-			a),
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.FindContainer(ctx, c, args[0])
-			if err != nil {
-				return err
-			}
-			if err := do(c, ctx, id, args[1]); err != nil {
+		Use: name + " CONTAINER CONTEXT", Short: short, Args: app.ArgCount(2, 2),
+		ValidArgsFunction: app.CompleteListOf(a, (*client.Client).Contexts, func(n proto.CodeContext) cobra.Completion {
+			return app.Suggestion(n.Name, n.Language, n.State)
+		}),
+		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, args []string) error {
+			if err := change(c, ctx, id, args[1]); err != nil {
 				return err
 			}
 			return a.PrintIDs(args[1])
 		}),
 	}
-}
-
-// completeContexts suggests a container, then one of its contexts.
-func completeContexts(a *app.App) cobra.CompletionFunc {
-	return a.CompleteWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
-		list, _ := c.Contexts(ctx, id)
-		for _, n := range list {
-			all = append(all, app.Suggestion(n.Name, n.Language, n.State))
-		}
-		return all
-	})
 }

@@ -29,13 +29,7 @@ func createCommand(a *app.App) *cobra.Command {
 				return err
 			}
 			con, err := c.Create(ctx, req)
-			if err != nil {
-				return app.AddImageHint(a, err)
-			}
-			if a.JSON {
-				return a.PrintJSON(con)
-			}
-			return a.PrintIDs(con.ID)
+			return a.PrintResult(con, con.ID, app.AddImageHint(a, err))
 		}),
 	}
 	f.register(cmd)
@@ -48,28 +42,25 @@ func createCommand(a *app.App) *cobra.Command {
 func listCommand(a *app.App) *cobra.Command {
 	var all bool
 	var filter client.Filter
-	cmd := &cobra.Command{
-		Use: "ls [flags]", Aliases: []string{"list"}, Short: "List containers", Args: app.ArgCount(0, 0),
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
-			list, err := listContainers(ctx, a, c, filter, all)
-			if err != nil {
-				return err
-			}
-			return printContainers(a, list)
-		}),
-	}
+	cmd := app.Noun[proto.Container]{
+		ListShort: "List containers", Quiet: "print IDs only",
+		List: func(c *client.Client, ctx context.Context) ([]proto.Container, error) {
+			return listContainers(ctx, c, filter, all)
+		},
+		Head: []string{"ID", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"},
+		Row:  containerRow,
+	}.ListCommand(a)
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "include expired containers")
 	cmd.Flags().StringArrayVarP(&filter.Labels, "label", "l", nil,
 		"only containers with this label, key=value (may be repeated)")
 	cmd.Flags().StringVar((*string)(&filter.State), "state", "", "only containers in this state: running, stopped, "+
 		"paused, expired")
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
+	return cmd
 }
 
 // listContainers lists the containers that match the filter. With all, it adds expired containers, which are
 // otherwise never listed. all has no effect if the filter has a state.
-func listContainers(ctx context.Context, a *app.App, c *client.Client, f client.Filter, all bool) ([]proto.Container,
-	error) {
+func listContainers(ctx context.Context, c *client.Client, f client.Filter, all bool) ([]proto.Container, error) {
 	list, err := c.Containers(ctx, f)
 	if err != nil || !all || f.State != "" {
 		return list, err
@@ -82,30 +73,15 @@ func listContainers(ctx context.Context, a *app.App, c *client.Client, f client.
 	return list, err
 }
 
-// printContainers prints a list in the requested format. It prints whole IDs, because other commands take them. A
-// stopped container has no idle timeout, so its row shows when it and its files are removed.
-func printContainers(a *app.App, list []proto.Container) error {
-	switch {
-	case a.JSON:
-		return a.PrintJSON(term.NotNil(list))
-	case a.Quiet:
-		for _, con := range list {
-			if err := a.PrintIDs(con.ID); err != nil {
-				return err
-			}
-		}
-		return nil
+// containerRow returns the table row of a container, with its whole ID, because other commands take that. A stopped
+// container has no idle timeout, so its row shows when it and its files are removed.
+func containerRow(con proto.Container) []string {
+	expires := con.ExpiresAt.Time
+	if con.State == proto.StateStopped { // only the maximum lifetime counts for it
+		expires = con.MaxExpiresAt.Time
 	}
-	rows := make([][]string, len(list))
-	for i, con := range list {
-		expires := term.Left(con.ExpiresAt.Time)
-		if con.State == proto.StateStopped { // only the maximum lifetime counts for it
-			expires = term.Left(con.MaxExpiresAt.Time)
-		}
-		rows[i] = []string{con.ID, string(con.State), con.Image, string(con.RuntimeClass), string(con.Network.Mode),
-			term.Ago(con.CreatedAt.Time), expires, term.LabelText(con.Labels)}
-	}
-	return a.Table([]string{"ID", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"}, rows)
+	return []string{con.ID, string(con.State), con.Image, string(con.RuntimeClass), string(con.Network.Mode),
+		term.Ago(con.CreatedAt.Time), term.Left(expires), term.LabelText(con.Labels)}
 }
 
 // inspectCommand returns `berth inspect`. It prints a list even for one container, as docker does, so scripts need no
@@ -130,73 +106,61 @@ func inspectCommand(a *app.App) *cobra.Command {
 
 // changeCommand returns a command that changes each container and prints the result. It prints IDs as changes happen,
 // but JSON only at the end, since the JSON must be one value.
-func changeCommand(a *app.App, use, what string, fn func(context.Context, *client.Client, string) (proto.Container,
+func changeCommand(a *app.App, use, short string, change func(*client.Client, context.Context, string) (proto.Container,
 	error)) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use + " CONTAINER…", Short: what, Args: app.ArgCount(1, -1), ValidArgsFunction: a.CompleteContainers(-1),
+		Use: use + " CONTAINER…", Short: short, Args: app.ArgCount(1, -1), ValidArgsFunction: a.CompleteContainers(-1),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []proto.Container
 			err := a.EachContainer(ctx, c, args, func(id string) error {
-				con, err := fn(ctx, c, id)
+				con, err := change(c, ctx, id)
 				if err != nil {
 					return err
 				}
-				if list = append(list, con); a.JSON {
-					return nil
-				}
-				return a.PrintIDs(con.ID)
+				list = append(list, con)
+				return printUnlessJSON(a, con.ID)
 			})
-			if a.JSON {
-				return errors.Join(a.PrintJSON(term.NotNil(list)), err)
-			}
-			return err
+			return printChanged(a, list, err)
 		}),
 	}
 	return a.AddJSONFlag(cmd)
 }
 
-// startCommand returns `berth start`. Any use starts a stopped container. This command is for users who want to wait
-// for the start beforehand.
-func startCommand(a *app.App) *cobra.Command {
-	return changeCommand(a, "start", "Start stopped containers again", func(ctx context.Context, c *client.Client,
-		id string) (proto.Container, error) {
-		return c.Start(ctx, id)
-	})
+// printUnlessJSON prints an ID. With --json it prints nothing, because printChanged prints all results at the end.
+func printUnlessJSON(a *app.App, id string) error {
+	if a.JSON {
+		return nil
+	}
+	return a.PrintIDs(id)
 }
 
-// stopCommand returns `berth stop`. It ends all commands of the container, including background ones. The lifetime
-// continues: a stopped container is removed when it expires.
-func stopCommand(a *app.App) *cobra.Command {
-	return changeCommand(a, "stop", "Stop containers; their files stay", func(ctx context.Context, c *client.Client,
-		id string) (proto.Container, error) {
-		return c.Stop(ctx, id)
-	})
+// printChanged prints, with --json, the results of a command that changed several items. It returns err too.
+func printChanged[T any](a *app.App, list []T, err error) error {
+	if a.JSON {
+		return errors.Join(a.PrintJSON(term.NotNil(list)), err)
+	}
+	return err
 }
 
-// pauseCommand returns `berth pause`.
-func pauseCommand(a *app.App) *cobra.Command {
-	cmd := changeCommand(a, "pause", "Pause containers until their next use", func(ctx context.Context,
-		c *client.Client, id string) (proto.Container, error) {
-		return c.Pause(ctx, id)
-	})
-	cmd.Long = "Pause containers with the commands that run in them. Paused containers use no CPU and keep their " +
+// stateCommands returns `berth start`, stop, pause and resume. Any use starts a stopped container; the command start is
+// for users who want to wait for that beforehand. stop ends all commands of the container, including background ones.
+// The lifetime continues: a stopped container is removed when it expires.
+func stateCommands(a *app.App) []*cobra.Command {
+	pause := changeCommand(a, "pause", "Pause containers until their next use", (*client.Client).Pause)
+	pause.Long = "Pause containers with the commands that run in them. Paused containers use no CPU and keep their " +
 		"memory. Any use resumes them, and so does `berth resume`. Their idle time keeps counting."
-	return cmd
-}
-
-// resumeCommand returns `berth resume`.
-func resumeCommand(a *app.App) *cobra.Command {
-	return changeCommand(a, "resume", "Resume paused containers", func(ctx context.Context, c *client.Client,
-		id string) (proto.Container, error) {
-		return c.Resume(ctx, id)
-	})
+	return []*cobra.Command{
+		changeCommand(a, "start", "Start stopped containers again", (*client.Client).Start),
+		changeCommand(a, "stop", "Stop containers; their files stay", (*client.Client).Stop), pause,
+		changeCommand(a, "resume", "Resume paused containers", (*client.Client).Resume),
+	}
 }
 
 // extendCommand returns `berth extend`. It extends only the idle timeout. max_expires_at is fixed, so that every
 // container ends.
 func extendCommand(a *app.App) *cobra.Command {
 	var by time.Duration
-	cmd := changeCommand(a, "extend", "Give containers more time", func(ctx context.Context, c *client.Client,
+	cmd := changeCommand(a, "extend", "Give containers more time", func(c *client.Client, ctx context.Context,
 		id string) (proto.Container, error) {
 		seconds, err := term.ParseSeconds("by", by)
 		if err != nil {
@@ -233,15 +197,10 @@ func removeCommand(a *app.App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if list = append(list, d); a.JSON {
-					return nil
-				}
-				return a.PrintIDs(id)
+				list = append(list, d)
+				return printUnlessJSON(a, id)
 			})
-			if a.JSON {
-				return errors.Join(a.PrintJSON(term.NotNil(list)), err)
-			}
-			return err
+			return printChanged(a, list, err)
 		}),
 	}
 	cmd.Flags().BoolVarP(&force, "force", "f", false,

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,12 +25,15 @@ func execCommand(a *app.App) *cobra.Command {
 		Use: "exec [flags] CONTAINER COMMAND [ARG…]", Short: "Run a command in a container",
 		Long: `Run a command in a container and stream its output. The exit status is the command's.
 
-A stopped container is started. With --shell the command runs in a shell that keeps its directory and variables for the next one.
-Signals are passed on; the third interrupt gives up on a command that ignores them, and the daemon ends it.
+A stopped container is started first. With --shell the command runs in a persistent shell, which keeps its directory
+and variables for the next command. Signals are passed on to the command. At the third interrupt berth stops waiting,
+and the daemon ends the command.
 
-With --idempotency-key the command goes on without berth. When the daemon is restarted, berth waits for it and goes on where it was; and without -t
-an interrupt, SIGTERM or SIGHUP is not passed on and ends berth alone, while "berth kill" ends the command. The same command line again finds the
-same run: its output from the beginning, and its exit status. Both need the input of -i, if there is any, to have been passed on.`,
+With --idempotency-key the command continues when berth ends:
+  - If the daemon restarts, berth waits for it and then continues with the output.
+  - Without -t, an interrupt, SIGTERM or SIGHUP ends berth and not the command; "berth kill" ends the command.
+  - The same command line finds the same run again: its whole output and its exit status.
+The first two need all input of -i to have been sent.`,
 		Example: `  berth exec -it CONTAINER bash
   berth exec --shell main CONTAINER cd /tmp
   berth exec -c 'ls | wc -l' CONTAINER
@@ -71,15 +74,9 @@ func execCommandLine(ctx context.Context, a *app.App, c *client.Client, f execFl
 	}
 	if f.detach {
 		e, err := c.Launch(ctx, container, cmd)
-		if err != nil {
-			return err
-		}
-		if a.JSON {
-			return a.PrintJSON(e)
-		}
-		return a.PrintIDs(e.ID)
+		return a.PrintResult(e, e.ID, err)
 	}
-	print := newPrinter(a)
+	print := a.NewPrinter()
 	// A live connection is needed, because signals, input and output travel in both directions at once.
 	caught, stop := catch()
 	at := &attachment{c: c, container: container, cmd: cmd, print: print, caught: caught}
@@ -112,17 +109,8 @@ func rejoinExec(ctx context.Context, a *app.App, at *attachment) (res proto.Exec
 	return res, app.WithSignal(ctx, err)
 }
 
-// newPrinter returns a printer for standard output and standard error. With --json it discards output, because the
-// printed result contains it.
-func newPrinter(a *app.App) *printer {
-	if a.JSON {
-		return &printer{}
-	}
-	return &printer{out: a.Stdout, err: a.Stderr}
-}
-
 // concludeExec prints remarks about a command that has ended, and returns its exit status.
-func concludeExec(a *app.App, res proto.ExecResult, print *printer) error {
+func concludeExec(a *app.App, res proto.ExecResult, print *term.Printer) error {
 	if a.JSON {
 		if err := a.PrintJSON(res); err != nil {
 			return err
@@ -139,19 +127,10 @@ func concludeExec(a *app.App, res proto.ExecResult, print *printer) error {
 		printRemarks(a, res)
 	}
 	err := ended(res.Exec)
-	if missed := print.missed(); missed != "" {
-		return warnIncomplete(a, missed+
+	if missed := print.Missed(); missed != "" {
+		return a.WarnIncomplete(missed+
 			": they came faster than they could be printed; --max-output has the daemon keep "+
 			"more, and `berth cp` loses nothing", err)
-	}
-	return err
-}
-
-// warnIncomplete reports missing output, even if quiet, because it is a failure. err is the command's other result.
-func warnIncomplete(a *app.App, what string, err error) error {
-	fmt.Fprintln(a.Stderr, "berth: "+what)
-	if err == nil && !term.IsTerminal(os.Stdout) {
-		return app.ExitError{Status: app.StatusFailed} // a reader of our output must not take it as complete
 	}
 	return err
 }
@@ -190,53 +169,25 @@ func psCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ps CONTAINER", Short: "List running and finished commands of a container", Args: app.ArgCount(1, 1),
 		ValidArgsFunction: a.CompleteContainers(1),
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			id, err := a.FindContainer(ctx, c, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, _ []string) error {
 			list, err := c.Execs(ctx, id)
 			if err != nil {
 				return err
 			}
-			return printExecs(a, list, running)
+			if running {
+				list = slices.DeleteFunc(list, func(e proto.Exec) bool { return e.State != proto.ExecRunning })
+			}
+			return term.PrintList(&a.Output, list, []string{"ID", "STATE", "STARTED", "TOOK", "JOB", "COMMAND"}, execRow)
 		}),
 	}
 	cmd.Flags().BoolVar(&running, "running", false, "running commands only")
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
-// printExecs prints a list in the requested format, oldest first, so that the newest is next to the prompt. For a
-// running command it shows the time so far.
-func printExecs(a *app.App, list []proto.Exec, running bool) error {
-	// Never nil, so that --json prints [] and not null.
-	shown := []proto.Exec{}
-	for _, e := range list {
-		if !running || e.State == proto.ExecRunning {
-			shown = append(shown, e)
-		}
-	}
-	if a.JSON {
-		return a.PrintJSON(shown)
-	}
-	var rows [][]string
-	for _, e := range shown {
-		if a.Quiet {
-			if err := a.PrintIDs(e.ID); err != nil {
-				return err
-			}
-			continue
-		}
-		rows = append(rows, []string{
-			e.ID, term.EndText(e), term.Ago(e.StartedAt.Time), units.HumanDuration(max(0, e.Duration(time.Now()))),
-			e.JobID,
-			term.Short(term.CommandText(e), 60),
-		})
-	}
-	if a.Quiet {
-		return nil
-	}
-	return a.Table([]string{"ID", "STATE", "STARTED", "TOOK", "JOB", "COMMAND"}, rows)
+// execRow returns the table row of a command. For a running command it shows the time so far.
+func execRow(e proto.Exec) []string {
+	took := units.HumanDuration(max(0, e.Duration(time.Now())))
+	return []string{e.ID, term.EndText(e), term.Ago(e.StartedAt.Time), took, e.JobID, term.Short(term.CommandText(e), 60)}
 }
 
 // killCommand returns `berth kill`. The default signal is SIGKILL, as in docker. It ends all processes that the
@@ -245,7 +196,7 @@ func killCommand(a *app.App) *cobra.Command {
 	var signal string
 	cmd := &cobra.Command{
 		Use: "kill [flags] CONTAINER EXEC", Short: "Send a signal to a command", Args: app.ArgCount(2, 2),
-		ValidArgsFunction: a.CompleteExecs,
+		ValidArgsFunction: a.CompleteExecs(),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			container, exec, err := a.FindContainerAndExec(ctx, c, args)
 			if err != nil {
@@ -253,13 +204,7 @@ func killCommand(a *app.App) *cobra.Command {
 			}
 			// Users may type signals in any case. The daemon knows them in capitals, with and without SIG.
 			e, err := c.Signal(ctx, container, exec, strings.ToUpper(signal))
-			if err != nil {
-				return err
-			}
-			if a.JSON {
-				return a.PrintJSON(e)
-			}
-			return a.PrintIDs(e.ID)
+			return a.PrintResult(e, e.ID, err)
 		}),
 	}
 	cmd.Flags().StringVarP(&signal, "signal", "s", "SIGKILL", "name of the signal; SIGKILL ends the whole process tree")
@@ -270,9 +215,8 @@ func killCommand(a *app.App) *cobra.Command {
 // then distinguish a failed command from a failed wait.
 func waitCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "wait CONTAINER [EXEC]", Short: "Wait for a command to end and print its return code", Args: app.ArgCount(
-			1, 2),
-		ValidArgsFunction: a.CompleteExecs,
+		Use: "wait CONTAINER [EXEC]", Short: "Wait for a command to end and print its return code",
+		Args: app.ArgCount(1, 2), ValidArgsFunction: a.CompleteExecs(),
 		Long: "Wait for a command to end, by default the newest, and print its return code, as docker does. " +
 			"Interpreters of `berth code --context` do not count as the newest.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
@@ -288,15 +232,12 @@ func waitCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.JSON {
-				return a.PrintJSON(res)
-			}
 			// A command that never ran has no return code. No command can return -1.
 			code := -1
 			if res.Exec.End != nil {
 				code = res.Exec.End.ReturnCode
 			}
-			return a.PrintIDs(strconv.Itoa(code))
+			return a.PrintResult(res, strconv.Itoa(code), nil)
 		}),
 	}
 	return a.AddJSONFlag(cmd)
@@ -309,18 +250,18 @@ func logsCommand(a *app.App) *cobra.Command {
 	stream := "both"
 	cmd := &cobra.Command{
 		Use: "logs [flags] CONTAINER [EXEC]", Short: "Print the output of a command", Args: app.ArgCount(1, 2),
-		ValidArgsFunction: a.CompleteExecs,
+		ValidArgsFunction: a.CompleteExecs(),
 		Long: "Print the output of a command, by default the newest: standard output to standard output, standard " +
 			"error to standard error. Interpreters of\n`berth code --context` do not count as the newest.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			print := newPrinter(a)
+			print := a.NewPrinter()
 			// Checked before any request. A stream that is not wanted is discarded.
 			switch stream {
 			case "both":
 			case "stdout":
-				print.err = nil
+				print.Stderr = nil
 			case "stderr":
-				print.out = nil
+				print.Stdout = nil
 			default:
 				return proto.Errorf(proto.InvalidArgument, "", "stream", "--stream is stdout, stderr or both, not %q",
 					stream)
@@ -339,7 +280,7 @@ func logsCommand(a *app.App) *cobra.Command {
 
 // showLogs prints a command's output. A live connection keeps the order of the two streams. Without follow, a running
 // command is read stream by stream instead, because a live connection does not show when all past output has come.
-func showLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *printer,
+func showLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *term.Printer,
 	follow bool) error {
 	e, err := c.Exec(ctx, container, exec)
 	if err != nil {
@@ -350,7 +291,7 @@ func showLogs(ctx context.Context, a *app.App, c *client.Client, container, exec
 	} else {
 		err = snapshot(ctx, c, container, exec, print)
 	}
-	if missed := print.missed(); missed != "" && err == nil {
+	if missed := print.Missed(); missed != "" && err == nil {
 		fmt.Fprintf(a.Stderr, "berth: %s: the daemon keeps the beginning and the end of long outputs\n", missed)
 	}
 	return err
@@ -358,9 +299,9 @@ func showLogs(ctx context.Context, a *app.App, c *client.Client, container, exec
 
 // snapshot prints the output so far of each stream. The order between the two is lost. It does not request a stream
 // that --stream excludes.
-func snapshot(ctx context.Context, c *client.Client, container, exec string, print *printer) error {
+func snapshot(ctx context.Context, c *client.Client, container, exec string, print *term.Printer) error {
 	// Stream numbers start at 1 in package proto.
-	for i, w := range []io.Writer{print.out, print.err} {
+	for i, w := range []io.Writer{print.Stdout, print.Stderr} {
 		if w == nil {
 			continue
 		}
@@ -369,7 +310,7 @@ func snapshot(ctx context.Context, c *client.Client, container, exec string, pri
 			return err
 		}
 		// The log starts at the first byte kept. The bytes before it are lost.
-		print.lost[i] = start
+		print.Lost[i] = start
 		_, err = io.Copy(w, body)
 		body.Close()
 		if err != nil {
@@ -381,19 +322,19 @@ func snapshot(ctx context.Context, c *client.Client, container, exec string, pri
 
 // followLogs follows an exec to its end. It reconnects if the connection breaks, such as after a long pause of a
 // pager or a restart of the daemon. It continues at the offsets of the printer, so no output is requested twice.
-func followLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *printer) error {
+func followLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *term.Printer) error {
 	// Kept apart from the error that RetryWhileDown sees: a final error, such as a full disk behind the printer, must
 	// not look like a daemon that is down.
 	var last error
 	err := a.RetryWhileDown(ctx, func() (on bool, err error) {
 		// Any new byte is progress, and restarts the time that the daemon has to return.
-		before := print.had
+		before := print.Had
 		end, err := attach(ctx, c, container, exec, print)
 		if end {
 			last = err
 			return false, nil
 		}
-		return print.had != before, err
+		return print.Had != before, err
 	})
 	if err != nil {
 		return err
@@ -403,14 +344,14 @@ func followLogs(ctx context.Context, a *app.App, c *client.Client, container, ex
 
 // attach follows an exec on one connection. end is true if a new connection would not help: the command ended, the
 // daemon returned an error, or output cannot be written.
-func attach(ctx context.Context, c *client.Client, container, exec string, print *printer) (end bool, err error) {
+func attach(ctx context.Context, c *client.Client, container, exec string, print *term.Printer) (end bool, err error) {
 	live, err := c.Live(ctx, container)
 	if err != nil {
 		return false, err
 	}
 	defer live.Close()
 	// Start where the last connection broke off, so that nothing is printed twice.
-	if err := live.Attach(execRef, exec, print.had[0], print.had[1]); err != nil {
+	if err := live.Attach(execRef, exec, print.Had[0], print.Had[1]); err != nil {
 		return false, err
 	}
 	for {
@@ -423,7 +364,7 @@ func attach(ctx context.Context, c *client.Client, container, exec string, print
 		case ev.Type == proto.EventError:
 			return true, ev.Error
 		}
-		if err := print.event(ev); err != nil {
+		if err := print.Print(ev); err != nil {
 			return true, err
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,26 +31,6 @@ type containerFlags struct {
 	open                          int64
 	idle, lifetime                time.Duration
 	typed                         *pflag.FlagSet // the flags that were given
-}
-
-// networkFlags say what a container may connect to.
-type networkFlags struct {
-	mode  string
-	allow []string
-}
-
-func (f *networkFlags) register(cmd *cobra.Command) {
-	fs := cmd.Flags()
-	fs.StringVar(&f.mode, "network", "", "network mode: none, allowlist (with --allow) or open (any public host); "+
-		"default none")
-	fs.StringArrayVar(&f.allow, "allow", nil, "host that the container may reach, such as api.github.com, "+
-		"*.example.com or db.example.com:5432 (may be repeated)")
-	_ = cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]cobra.Completion{"none", "allowlist",
-		"open"}, cobra.ShellCompDirectiveNoFileComp))
-}
-
-func (f *networkFlags) request() proto.Network {
-	return proto.Network{Mode: proto.NetworkMode(f.mode), Allow: f.allow}
 }
 
 // register adds the flags to a command. They have docker's names where docker has the same option. Zero values mean
@@ -139,42 +118,6 @@ func (f *containerFlags) store(ctx context.Context, a *app.App, c *client.Client
 		ids, uploaded = append(ids, file.ID), append(uploaded, file.ID)
 	}
 	return ids, uploaded, nil
-}
-
-// parseLabels parses key=value. A name is stored as a label too, so the API needs no field for it.
-func parseLabels(list []string, name string) (map[string]string, error) {
-	labels := map[string]string{}
-	for _, l := range list {
-		k, v, ok := strings.Cut(l, "=")
-		if !ok || k == "" {
-			return nil, proto.Errorf(proto.InvalidArgument, "", "label", "--label %q is not key=value", l)
-		}
-		labels[k] = v
-	}
-	if name != "" {
-		// --name wins over a label with that key, because it is more specific.
-		labels[app.NameLabel] = name
-	}
-	return labels, nil
-}
-
-// parseEnv parses NAME=value, and NAME alone for a variable of the local environment. As in docker, an unset NAME is
-// left out and is no error.
-func parseEnv(list []string) (map[string]string, error) {
-	env := map[string]string{}
-	for _, e := range list {
-		k, v, ok := strings.Cut(e, "=")
-		if k == "" {
-			return nil, proto.Errorf(proto.InvalidArgument, "", "env", "--env %q is not NAME=value", e)
-		}
-		if !ok {
-			if v, ok = os.LookupEnv(k); !ok {
-				continue
-			}
-		}
-		env[k] = v
-	}
-	return env, nil
 }
 
 // execFlags say which command to run and how.
@@ -293,8 +236,7 @@ func (f *execFlags) terminal(cmd *proto.Cmd) error {
 
 // completeContainerFlags adds completion for the container flags. Registering fails only for an unknown flag.
 func completeContainerFlags(a *app.App, cmd *cobra.Command) {
-	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
-	_ = cmd.RegisterFlagCompletionFunc("workspace", a.CompleteWorkspaces)
-	_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions([]cobra.Completion{"runc", "gvisor"},
-		cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages())
+	_ = cmd.RegisterFlagCompletionFunc("workspace", a.CompleteWorkspaces())
+	app.CompleteFlag(cmd, "class", "runc", "gvisor")
 }

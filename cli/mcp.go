@@ -18,12 +18,13 @@ func mcpCommand(a *app.App) *cobra.Command {
 	var container, image string
 	cmd := &cobra.Command{
 		Use: "mcp", Short: "Serve the Model Context Protocol on standard input and output", Args: app.ArgCount(0, 0),
-		Long: `Connect a client of the Model Context Protocol, such as a desktop application, to the daemon: the client starts this program
-and speaks with it over standard input and output. Clients that speak HTTP need no program; their URL is the daemon's, with /mcp behind it.
+		Long: `Connect a client of the Model Context Protocol, such as a desktop application, to the daemon. The client starts
+this program and talks to it over standard input and output. A client that speaks HTTP does not need it: it uses the
+daemon's URL followed by /mcp.
 
-Tools: bash, str_replace_based_edit_tool, run_code, upload_file and download_file work in a container of the session's own, which is made when it is first
-needed and deleted when the client ends this program; or in the one that --container names, which stays. code_executor and your stored tools have a
-container for each call.`,
+The tools bash, str_replace_based_edit_tool, run_code, upload_file and download_file share one container. It is created
+at its first use and deleted when the client ends this program. With --container they use that container, which stays.
+code_executor and your stored tools get a new container for each call.`,
 		Example: `  # in the client's list of servers
   {"mcpServers": {"berth": {"command": "berth", "args": ["mcp", "--api-key-file", "/home/me/berth-key"]}}}`,
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) (err error) {
@@ -47,6 +48,6 @@ container for each call.`,
 	f.StringVar(&image, "image", "", "image of the session's new container")
 	cmd.MarkFlagsMutuallyExclusive("container", "image")
 	_ = cmd.RegisterFlagCompletionFunc("container", a.CompleteContainers(-1))
-	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
+	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages())
 	return cmd
 }

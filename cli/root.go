@@ -99,9 +99,8 @@ type appKey struct{}
 // commands returns all client commands, by group.
 func commands(a *app.App) []*cobra.Command {
 	groups := map[string][]*cobra.Command{
-		"containers": {runCommand(a), createCommand(a), listCommand(a), inspectCommand(a), startCommand(a),
-			stopCommand(a), pauseCommand(a), resumeCommand(a),
-			extendCommand(a), removeCommand(a), data.CopyCommand(a), data.WorkspacesCommand(a)},
+		"containers": append(stateCommands(a), runCommand(a), createCommand(a), listCommand(a), inspectCommand(a),
+			extendCommand(a), removeCommand(a), data.CopyCommand(a), data.WorkspacesCommand(a)),
 		"execs": {execCommand(a), codeCommand(a), contextsCommand(a), psCommand(a), logsCommand(a),
 			waitCommand(a), killCommand(a), data.JobsCommand(a), toolCommand(a), storedCommand(a), callsCommand(a),
 			mcpCommand(a)},

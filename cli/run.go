@@ -73,7 +73,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if r.exec.detach {
 		return r.launch(ctx, cmd)
 	}
-	print := newPrinter(r.App)
+	print := r.NewPrinter()
 	at := &attachment{c: r.c, container: r.made.ID, cmd: cmd, print: print, caught: r.caught}
 	res, err := at.run(ctx)
 	if r.rm || !at.started { // a container that never ran a command is useless

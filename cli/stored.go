@@ -20,10 +20,10 @@ import (
 func storedCommand(a *app.App) *cobra.Command {
 	tools := toolNoun(a)
 	return app.NewGroup(&cobra.Command{Use: "tools", Short: "Stored tools: code that is stored once and run many times",
-		Long: `Stored tools: code that is kept and run many times, on input that is checked against a schema.
+		Long: `Stored tools: code that is stored once and run many times. Its input is checked against a schema.
 
-A tool is JSON with "name", "tool_type": "code_runner" and a "configuration"; its code is Python that defines run(input). Runs of a tool with
-"approval_action": "review" wait for a person's approval.`},
+A tool is JSON with "name", "tool_type": "code_runner" and a "configuration". Its code is Python that defines
+run(input). Runs of a tool with "approval_action": "review" wait for a person's approval.`},
 		tools.ListCommand(a), storedCreateCommand(a), storedShowCommand(a), storedUpdateCommand(a),
 		tools.RemoveCommand(a),
 		storedRunCommand(a), runsCommand(a), approveCommand(a), refuseCommand(a))
@@ -75,13 +75,9 @@ func storedShowCommand(a *app.App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.PrintList(term.NotNil(list), toolHead, toolRows(list))
+				return term.PrintList(&a.Output, list, toolHead, toolRow)
 			}
-			t, err := c.Tool(ctx, args[0], version)
-			if err != nil {
-				return err
-			}
-			return a.PrintJSON(t)
+			return a.PrintDetails(c.Tool(ctx, args[0], version))
 		}),
 	}
 	cmd.Flags().Int64Var(&version, "version", 0, "version to show (default: the current one)")
@@ -94,8 +90,8 @@ func storedUpdateCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "update TOOL FILE", Short: "Make a new version of a tool", Args: app.ArgCount(2, 2),
 		ValidArgsFunction: completeTools(a),
-		Long: `Make a new version of a tool. FILE is JSON with what is to be different: "description", "configuration" or "approval_action"; "-" is
-standard input. A configuration without env_variables keeps those that there are.`,
+		Long: `Make a new version of a tool. FILE is JSON with the members to change: "description", "configuration" or
+"approval_action"; "-" is standard input. A configuration without env_variables keeps the present ones.`,
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			body, err := readBlock(args[1])
 			if err != nil {
@@ -117,10 +113,10 @@ func storedRunCommand(a *app.App) *cobra.Command {
 	var req proto.ToolRunRequest
 	var input string
 	cmd := &cobra.Command{
-		Use: "run [flags] TOOL", Short: "Run a tool and print what it gives back", Args: app.ArgCount(1, 1),
+		Use: "run [flags] TOOL", Short: "Run a tool and print its result", Args: app.ArgCount(1, 1),
 		ValidArgsFunction: completeTools(a),
-		Long: `Run a tool and print what it gives back, as JSON. A run that has to wait for approval is printed by its ID, with status 0.
-A run that fails has status 1.`,
+		Long: `Run a tool and print its result as JSON. If the run needs approval, its ID is printed and the exit status is 0.
+If the run fails, the exit status is 1.`,
 		Example: "  berth tools run media_probe --input '{\"path\": \"/workspace/a.mp4\"}'\n  berth tools run " +
 			"media_probe --input @input.json --container box",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) (err error) {
@@ -151,10 +147,10 @@ A run that fails has status 1.`,
 	fs.StringVar(&req.Image, "image", "", "image of the container that is made")
 	fs.StringSliceVar(&req.Files, "file", nil, "stored file to put into $INPUT_DIR, by its ID or its filename (may "+
 		"be repeated)")
-	fs.BoolVarP(&req.Background, "detach", "d", false, "print the run's ID as soon as it has begun")
+	fs.BoolVarP(&req.Background, "detach", "d", false, "print the run's ID as soon as it starts")
 	_ = cmd.RegisterFlagCompletionFunc("container", a.CompleteContainers(-1))
-	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages)
-	_ = cmd.RegisterFlagCompletionFunc("file", a.CompleteFiles)
+	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages())
+	_ = cmd.RegisterFlagCompletionFunc("file", a.CompleteFiles())
 	return a.AddJSONFlag(cmd)
 }
 
@@ -171,17 +167,16 @@ func readInput(text string) (json.RawMessage, error) {
 
 // reportRun prints a run. If the run failed, the exit status says so.
 func reportRun(a *app.App, run proto.ToolRun) error {
+	var err error
 	if a.JSON {
-		if err := a.PrintJSON(run); err != nil {
-			return err
-		}
-	} else if err := printRun(a, run); err != nil {
-		return err
+		err = a.PrintJSON(run)
+	} else {
+		err = printRun(a, run)
 	}
-	if run.State.Over() && run.State != proto.RunSucceeded {
-		return app.ExitError{Status: 1}
+	if err == nil && run.State.Over() && run.State != proto.RunSucceeded {
+		err = app.ExitError{Status: 1}
 	}
-	return nil
+	return err
 }
 
 func printRun(a *app.App, run proto.ToolRun) error {
@@ -223,17 +218,14 @@ func runsCommand(a *app.App) *cobra.Command {
 				if wait {
 					show = c.AwaitToolRun
 				}
-				run, err := show(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				return a.PrintJSON(run)
+				return a.PrintDetails(show(ctx, args[0]))
 			}
 			list, err := c.ToolRuns(ctx, f)
 			if err != nil {
 				return err
 			}
-			return printRuns(a, list)
+			return term.PrintList(&a.Output, list, []string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT",
+				"OUTPUT"}, runRow)
 		}),
 	}
 	fs := cmd.Flags()
@@ -243,30 +235,17 @@ func runsCommand(a *app.App) *cobra.Command {
 	fs.IntVar(&f.Limit, "limit", 0, "maximum number of entries, 1 to 100 (default 20)")
 	fs.BoolVar(&wait, "wait", false, "wait until the run is over")
 	_ = cmd.RegisterFlagCompletionFunc("tool", completeTools(a))
-	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(stateNames(),
-		cobra.ShellCompDirectiveNoFileComp))
+	app.CompleteFlag(cmd, "state", proto.ToolRunStates...)
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
-func stateNames() (all []cobra.Completion) {
-	for _, s := range proto.ToolRunStates {
-		all = append(all, string(s))
+func runRow(r proto.ToolRun) []string {
+	what := string(r.Output)
+	if r.Error != nil {
+		what = r.Error.Type + ": " + r.Error.Message
 	}
-	return all
-}
-
-func printRuns(a *app.App, list []proto.ToolRun) error {
-	rows := make([][]string, len(list))
-	for i, r := range list {
-		what := string(r.Output)
-		if r.Error != nil {
-			what = r.Error.Type + ": " + r.Error.Message
-		}
-		rows[i] = []string{r.ID, r.Tool, strconv.FormatInt(r.Version, 10), string(r.State), term.Ago(r.CreatedAt.Time),
-			fmt.Sprintf("%.0f ms", r.DurationMS), term.Short(string(r.Input), 40), term.Short(what, 40)}
-	}
-	return a.PrintList(term.NotNil(list), []string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT",
-		"OUTPUT"}, rows)
+	return []string{r.ID, r.Tool, strconv.FormatInt(r.Version, 10), string(r.State), term.Ago(r.CreatedAt.Time),
+		fmt.Sprintf("%.0f ms", r.DurationMS), term.Short(string(r.Input), 40), term.Short(what, 40)}
 }
 
 // approveCommand returns `berth tools approve`.
@@ -275,8 +254,8 @@ func approveCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "approve [flags] RUN", Short: "Let a run begin that waits for approval", Args: app.ArgCount(1, 1),
 		ValidArgsFunction: completeRuns(a, proto.RunParked),
-		Long: "Let a run begin that waits for approval. The approval is for this one run, and goes into the audit " +
-			"log with the API key.",
+		Long: "Let a run begin that waits for approval. The approval is valid for this run only. The audit log records it " +
+			"with the API key.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			run, err := c.ApproveToolRun(ctx, args[0])
 			if err == nil && wait {
@@ -288,7 +267,7 @@ func approveCommand(a *app.App) *cobra.Command {
 			return reportRun(a, run)
 		}),
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is over, and print what it gave back")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the run is over, and print its result")
 	return a.AddJSONFlag(cmd)
 }
 
@@ -300,16 +279,10 @@ func refuseCommand(a *app.App) *cobra.Command {
 		ValidArgsFunction: completeRuns(a, proto.RunParked),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			run, err := c.RefuseToolRun(ctx, args[0], why)
-			if err != nil {
-				return err
-			}
-			if a.JSON {
-				return a.PrintJSON(run)
-			}
-			return a.PrintIDs(run.ID)
+			return a.PrintResult(run, run.ID, err)
 		}),
 	}
-	cmd.Flags().StringVar(&why.Reason, "reason", "", "why, for whoever asked for the run")
+	cmd.Flags().StringVar(&why.Reason, "reason", "", "reason to give to the caller of the tool")
 	return a.AddJSONFlag(cmd)
 }
 
@@ -319,12 +292,8 @@ func completeTools(a *app.App) cobra.CompletionFunc {
 		if cmd.Name() == "update" && len(args) == 1 {
 			return nil, cobra.ShellCompDirectiveDefault // a local file
 		}
-		return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
-			list, _ := c.Tools(ctx)
-			for _, t := range list {
-				all = append(all, app.Suggestion(t.Name, term.Short(t.Description, 60)))
-			}
-			return all
+		return app.CompleteList(a, (*client.Client).Tools, func(t proto.Tool) cobra.Completion {
+			return app.Suggestion(t.Name, term.Short(t.Description, 60))
 		})(cmd, args, toComplete)
 	}
 }
@@ -359,11 +328,4 @@ var toolHead = []string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIP
 func toolRow(t proto.Tool) []string {
 	return []string{t.Name, t.ID, strconv.FormatInt(t.Version, 10), cmp.Or(t.ApprovalAction, "-"),
 		term.Ago(t.UpdatedAt.Time), term.Short(t.Description, 50)}
-}
-
-func toolRows(list []proto.Tool) (rows [][]string) {
-	for _, t := range list {
-		rows = append(rows, toolRow(t))
-	}
-	return rows
 }

@@ -22,11 +22,14 @@ func toolCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "tool [CONTAINER] BLOCK", Short: "Give a model's tool-use block to a container and print the result block",
 		Args: app.ArgCount(1, 2), ValidArgsFunction: a.CompleteContainers(1),
-		Long: `Run a model's tool-use block as the model wrote it, and print the block that answers it. Tools: bash_code_execution,
-text_editor_code_execution, bash, str_replace_based_edit_tool.
+		Long: `Run a model's tool-use block and print the result block. The block is passed on unchanged. Tools:
+bash_code_execution, text_editor_code_execution, bash, str_replace_based_edit_tool.
 
-BLOCK is a file with the block's JSON; "-" is standard input. Without CONTAINER a new one is made, which the result names.`,
-		Example: `  echo '{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}}' | berth tool CONTAINER -`,
+BLOCK is a file with the block's JSON; "-" is standard input. Without CONTAINER a new one is created. The result names
+it.`,
+		Example: `  berth tool CONTAINER - <<'END'
+  {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "ls"}}
+  END`,
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) (err error) {
 			container := ""
 			// The block is always the last argument, so that the container can be omitted.

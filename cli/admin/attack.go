@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -24,16 +25,16 @@ func AttackCommand(a *app.App) *cobra.Command {
 	var o attack.Options
 	class, list := "all", false
 	cmd := &cobra.Command{
-		Use: "attack", Short: "Attack the daemon and its containers, and say what got through", Args: app.ArgCount(
-			0, 0),
-		Long: `Try to break the daemon and the containers it makes, from outside over its API and from inside a container, and say what got
-through.
+		Use: "attack", Short: "Attack the daemon and its containers, and say what got through",
+		Args: app.ArgCount(0, 0),
+		Long: `Attack the daemon over its API and from inside containers, and report which attacks got through.
 
-It makes containers, images, files and keys with the API key it is given, and removes them when it is done. It fills what the limits of containers
-allow: processes, memory, disk, connections. The daemon and its host are busy while it runs, so do not run it beside work that
-matters. The API key should be an administrator's; what needs one cannot be tried without.
+The command creates containers, images, files and keys with its API key, and removes them at the end. It uses all
+processes, memory, disk and connections that the limits of a container allow. The daemon and its host are busy
+meanwhile, so do not run it beside important work. Use an administrator's API key: some attacks need one.
 
-The exit status is 0 if every attack was held, 1 if something got through, 2 if nothing did but something could not be tried.`,
+The exit status is 0 if every attack was held, and 1 if one got through. It is 2 if none got through but some could not
+be tried.`,
 		Example: `  berth attack --quick
   berth attack --class gvisor --only escape/ --only syscalls/
   berth attack --list`,
@@ -121,17 +122,7 @@ func runAttacks(ctx context.Context, a *app.App, c *client.Client, o attack.Opti
 		return err
 	}
 	// A printing error comes first: a status without its table is not reliable.
-	return firstError(printAttacks(a, reports, time.Since(began)), err, attackStatus(reports))
-}
-
-// firstError returns the first error that is not nil.
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(printAttacks(a, reports, time.Since(began)), err, attackStatus(reports))
 }
 
 // attackStatus returns the exit status. A successful attack counts more than one that could not be tried. The latter

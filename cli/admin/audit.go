@@ -26,8 +26,9 @@ func AuditCommand(a *app.App) *cobra.Command {
 	cmd := app.NewGroup(&cobra.Command{Use: "audit", Short: "The log of who did what to which container",
 		Long: `The log of who did what to which container.
 
-Each entry holds the hash of the one before, so that cut, changed, moved and added entries are found. The daemon's ledger knows the
-newest one. Who notes what 'berth audit head' prints somewhere else can tell later even if both were rewritten.`},
+Each entry has the hash of the entry before it. That shows if entries were removed, changed, moved or added. The
+daemon's ledger has the number and hash of the newest entry. Note the output of 'berth audit head' on another machine:
+it shows later whether both the log and the ledger were rewritten.`},
 		auditTailCommand(a), auditExportCommand(a), auditHeadCommand(a), auditVerifyCommand(a))
 	cmd.PersistentFlags().StringVar(&a.Dir, "data", a.Dir, "data directory: 'verify' reads the log there; the "+
 		"others find the daemon's address, API key and certificate there")
@@ -42,14 +43,13 @@ type auditFlags struct {
 
 func (f *auditFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.filter.Container, "container", "", "only what was done to this container; one that is gone by "+
-		"its whole ID")
-	fs.StringVar(&f.filter.Actor, "actor", "", "only what this API key (its ID), or a part of the daemon, did")
-	fs.StringVar(&f.filter.Owner, "owner", "", "only what concerns this owner")
-	fs.StringVar(&f.filter.Act, "act", "", "only this act, such as exec.end; \"exec.\" is all that begin so")
+	fs.StringVar(&f.filter.Container, "container", "", "only actions on this container; a deleted one needs its whole ID")
+	fs.StringVar(&f.filter.Actor, "actor", "", "only actions of this API key (its ID) or part of the daemon")
+	fs.StringVar(&f.filter.Owner, "owner", "", "only actions that concern this owner")
+	fs.StringVar(&f.filter.Act, "act", "", "only this action, such as exec.end; \"exec.\" means all that begin with it")
 	fs.StringVar(&f.since, "since", "",
-		"only from then on: a time such as 2006-01-02T15:04:05Z, or how long ago, such as 2h")
-	fs.StringVar(&f.until, "until", "", "only before then")
+		"only from this time on: a time such as 2006-01-02T15:04:05Z, or how long ago, such as 2h")
+	fs.StringVar(&f.until, "until", "", "only before this time")
 }
 
 // read parses the times.
@@ -131,8 +131,8 @@ func auditTailCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	f.register(cmd)
-	cmd.Flags().IntVarP(&f.filter.Last, "lines", "n", 20, "how many; 0 is all")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is added")
+	cmd.Flags().IntVarP(&f.filter.Last, "lines", "n", 20, "number of entries; 0 means all")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new entries")
 	return a.AddJSONFlag(cmd)
 }
 
@@ -222,13 +222,7 @@ func auditHeadCommand(a *app.App) *cobra.Command {
 			"`berth audit verify --head` takes it.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			head, err := c.AuditHead(ctx)
-			if err != nil {
-				return err
-			}
-			if a.JSON {
-				return a.PrintJSON(head)
-			}
-			return a.PrintIDs(fmt.Sprintf("%d:%s", head.Seq, head.Hash))
+			return a.PrintResult(head, fmt.Sprintf("%d:%s", head.Seq, head.Hash), err)
 		}),
 	}
 	return a.AddJSONFlag(cmd)
@@ -246,10 +240,11 @@ func auditVerifyCommand(a *app.App) *cobra.Command {
 	var heads []string
 	cmd := &cobra.Command{
 		Use: "verify [flags]", Short: "Check the whole log in a data directory", Args: app.ArgCount(0, 0),
-		Long: `Check the whole log in a data directory, which needs no daemon, and the rights to read it.
+		Long: `Check the whole log in a data directory. That needs the right to read the directory, but no daemon.
 
-Every entry is checked, that each follows on the one before, and that the log reaches as far as the ledger knows; beside a daemon that runs, as
-far as the daemon says. The first entry that is not right is named, and the exit status is 1.`,
+The command checks every entry, and that each follows the entry before it. It also checks that the log has the newest
+entry that the ledger knows. If a daemon runs, it asks the daemon for that entry. For a wrong log it prints the first
+wrong entry, and the exit status is 1.`,
 		Example: "  sudo berth audit verify\n  sudo berth audit verify --data /srv/berth --head 4711:9f86d081884c7d65…",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return auditVerify(cmd.Context(), a, heads)

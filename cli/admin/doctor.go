@@ -21,8 +21,9 @@ func DoctorCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check whether this machine can run containers, and say how to fix problems",
 		Args: app.ArgCount(0, 0),
-		Long: `Check this machine: kernel, cgroups, namespaces, runtimes, disk and limits; start a container of each runtime class, in a
-place of its own that is removed again; and have the daemon, if one runs, do so too. The exit status is 1 if something must be mended.`,
+		Long: `Check this machine: kernel, cgroups, namespaces, runtimes, disk and limits. Start a container of each runtime
+class, in a directory that is removed afterwards. If a daemon runs, it does so too. The exit status is 1 if there is a
+problem that must be fixed.`,
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			r := &rounds{App: a, c: c, found: []app.Finding{}}
 			if err := a.Config.Doctor(ctx, o, func(f app.Finding) { r.report(ctx, f) }); err != nil {

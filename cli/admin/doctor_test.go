@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"berth/cli/app"
-	"berth/cli/term"
 	"bytes"
 	"context"
 	"errors"
@@ -11,6 +9,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"berth/cli/app"
+	"berth/cli/term"
 )
 
 // TestInterruptedDoctor checks that findings after an interruption are ignored.

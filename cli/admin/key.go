@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,12 +20,12 @@ import (
 // KeyCommand returns `berth key`.
 func KeyCommand(a *app.App) *cobra.Command {
 	return app.NewGroup(&cobra.Command{Use: "key", Aliases: []string{"keys"},
-		Short: "API keys: who may use the daemon, " +
-			"and how much",
+		Short: "API keys: who may use the daemon, and how much",
 		Long: `API keys: who may use the daemon, and how much.
 
-Everything that is made with a key belongs to the key's owner. Keys of one owner share it, those of another do not see it. Keys are
-made, changed and revoked with an admin's key, such as the one that the daemon makes at its first start.`},
+Everything that is created with a key belongs to the key's owner. All keys of this owner can use it; keys of other
+owners cannot see it. Only an admin's key can create, change and revoke keys. The daemon creates one at its first
+start.`},
 		keyCreateCommand(a), keyListCommand(a), keyInspectCommand(a), keySetCommand(a), keyRevokeCommand(a))
 }
 
@@ -100,15 +101,12 @@ func keyCreateCommand(a *app.App) *cobra.Command {
 			}
 			return a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 				k, err := c.CreateKey(ctx, req)
-				if err != nil {
-					return err
+				if err == nil && !a.JSON {
+					// People need the ID to revoke the key. It is printed even if the secret is redirected.
+					fmt.Fprintf(a.Stderr, "%s, of owner %s; the secret is not shown again\n", k.ID,
+						term.Printable(k.Owner))
 				}
-				if a.JSON {
-					return a.PrintJSON(k)
-				}
-				// People need the ID to revoke the key. It is printed even if the secret is redirected.
-				fmt.Fprintf(a.Stderr, "%s, of owner %s; the secret is not shown again\n", k.ID, term.Printable(k.Owner))
-				return a.PrintIDs(k.Secret)
+				return a.PrintResult(k, k.Secret, err)
 			})(cmd, args)
 		},
 	}
@@ -124,34 +122,22 @@ func keyCreateCommand(a *app.App) *cobra.Command {
 // keyListCommand returns `berth key ls`. Lists have no secrets, because the daemon does not store them.
 func keyListCommand(a *app.App) *cobra.Command {
 	var all bool
-	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List API keys, newest first", Args: app.ArgCount(0, 0),
-		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
+	cmd := app.Noun[proto.Key]{
+		ListShort: "List API keys, newest first", Quiet: "print IDs only",
+		List: func(c *client.Client, ctx context.Context) ([]proto.Key, error) {
 			list, err := c.Keys(ctx)
-			if err != nil {
-				return err
+			if !all { // revoked keys stay in the daemon's list and would soon be most of it
+				list = slices.DeleteFunc(list, func(k proto.Key) bool { return keyState(k, time.Now()) != "active" })
 			}
-			var shown []proto.Key
-			var rows [][]string
-			var names []string
-			for _, k := range list {
-				// Revoked keys stay in the daemon's list and would soon be most of it.
-				if state := keyState(k, time.Now()); all || state == "active" {
-					shown, names = append(shown, k), append(names, k.ID)
-					rows = append(rows, []string{k.ID, k.Name, k.Owner, keyRole(k), state, used(k), quotaText(k.Quota)})
-				}
-			}
-			if a.JSON {
-				return a.PrintJSON(term.NotNil(shown))
-			}
-			if a.Quiet {
-				return a.PrintIDs(names...)
-			}
-			return a.Table([]string{"ID", "NAME", "OWNER", "ROLE", "STATE", "LAST USED", "QUOTA"}, rows)
-		}),
-	}
+			return list, err
+		},
+		Head: []string{"ID", "NAME", "OWNER", "ROLE", "STATE", "LAST USED", "QUOTA"},
+		Row: func(k proto.Key) []string {
+			return []string{k.ID, k.Name, k.Owner, keyRole(k), keyState(k, time.Now()), used(k), quotaText(k.Quota)}
+		},
+	}.ListCommand(a)
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "include revoked and expired keys")
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
+	return cmd
 }
 
 // keyState returns a key's state in one word. The daemon decides by its own clock, so the word may be wrong for a
@@ -289,13 +275,7 @@ func keySetCommand(a *app.App) *cobra.Command {
 			}
 			return a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 				k, err := c.ChangeKey(ctx, args[0], req)
-				if err != nil {
-					return err
-				}
-				if a.JSON {
-					return a.PrintJSON(k)
-				}
-				return a.PrintIDs(k.ID)
+				return a.PrintResult(k, k.ID, err)
 			})(cmd, args)
 		},
 	}
@@ -309,9 +289,10 @@ func keyRevokeCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "revoke KEY…", Aliases: []string{"rm", "delete"}, Short: "Revoke keys for good, at once",
 		Args: app.ArgCount(1, -1), ValidArgsFunction: completeKeys(a),
-		Long: `Revoke keys for good, at once: requests and connections of theirs that are under way end. What was made with them stays their owner's.
+		Long: `Revoke keys for good, at once. Their running requests and connections end. Everything created with them stays
+with their owner.
 
-The key in the daemon's key file is revoked by replacing the file and restarting the daemon.`,
+To revoke the key in the daemon's key file, replace the file and restart the daemon.`,
 		Example: "  berth key revoke key_…\n  berth key ls --all",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var errs []error

@@ -14,16 +14,17 @@ import (
 // VaultCommand returns `berth vault`.
 func VaultCommand(a *app.App) *cobra.Command {
 	return app.NewGroup(&cobra.Command{Use: "vault", Short: "The keys that secrets are sealed with on disk",
-		Long: `The keys that secrets of containers and of stored tools are sealed with on disk: the file secret-key in the data directory.
+		Long: `The keys that seal secrets of containers and of stored tools on disk. They are in the file secret-key in the
+data directory.
 
-Both commands ask the daemon, with an admin's key. With --data they work on the directory of a daemon that does not run.`},
-		rotateCommand(a, "rotate", false, "Make a new key, and seal all secrets anew",
-			"Make a new key, and seal all secrets anew with it. Older keys stay in the file, since copies of the "+
-				"ledger need them: see forget."),
-		rotateCommand(a, "forget", true, "Take all keys but the newest out of the file",
-			"Seal with the newest key what is not yet, and take all others out of the file. Secrets in copies of "+
-				"the ledger that were made before the last\nrotation can then not be opened any more, unless you "+
-				"kept a copy of the file."))
+Both commands ask the daemon, with an admin's key. With --data they change the directory of a daemon that is not
+running.`},
+		rotateCommand(a, "rotate", false, "Make a new key, and seal all secrets again",
+			"Make a new key, and seal all secrets again with it. Older keys stay in the file, because copies of the "+
+				"ledger need them; see forget."),
+		rotateCommand(a, "forget", true, "Remove all keys but the newest from the file",
+			"Seal all secrets with the newest key, and remove the other keys from the file. Secrets in copies of "+
+				"the ledger\nfrom before the last rotation can then be opened only with a copy of the old file."))
 }
 
 // rotateCommand returns `berth vault rotate` or `berth vault forget`.
@@ -61,7 +62,7 @@ func printRotation(a *app.App, done client.Rotation) error {
 		return a.PrintJSON(done)
 	}
 	if done.Closed > 0 {
-		fmt.Fprintf(a.Stderr, "%d records are sealed with keys that are not in the file, and stay closed\n",
+		fmt.Fprintf(a.Stderr, "%d records are sealed with keys that are not in the file, and cannot be opened\n",
 			done.Closed)
 	}
 	return a.Table([]string{"KEY", "KEYS IN THE FILE", "SEALED ANEW"},

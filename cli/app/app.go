@@ -48,6 +48,19 @@ func (a *App) WithClient(fn action) func(*cobra.Command, []string) error {
 	}
 }
 
+// WithContainer is WithClient for a command whose first argument is a container. fn gets the container's ID, and all
+// arguments.
+func (a *App) WithContainer(fn func(ctx context.Context, c *client.Client, id string, args []string) error) func(
+	*cobra.Command, []string) error {
+	return a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+		id, err := a.FindContainer(ctx, c, args[0])
+		if err != nil {
+			return err
+		}
+		return fn(ctx, c, id, args)
+	})
+}
+
 // NewClient returns a client according to the flags. It does not connect, so it is cheap if no request follows.
 func (a *App) NewClient() (*client.Client, error) {
 	key, err := a.apiKey()

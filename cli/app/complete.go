@@ -7,6 +7,7 @@ import (
 
 	"berth/cli/term"
 	"berth/client"
+	"berth/proto"
 
 	"github.com/spf13/cobra"
 )
@@ -49,6 +50,16 @@ func Suggestion(id string, words ...string) cobra.Completion {
 	return cobra.CompletionWithDesc(term.Printable(id), term.Printable(strings.Join(words, " ")))
 }
 
+// CompleteFlag suggests fixed values for a flag.
+func CompleteFlag[S ~string](cmd *cobra.Command, flag string, values ...S) {
+	all := make([]cobra.Completion, len(values))
+	for i, v := range values {
+		all[i] = string(v)
+	}
+	// Registering fails only for an unknown flag.
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // CompleteContainers suggests container IDs and names for the first most arguments. A negative most means all
 // arguments.
 func (a *App) CompleteContainers(most int) cobra.CompletionFunc {
@@ -73,79 +84,62 @@ func SuggestContainers(ctx context.Context, c *client.Client, suffix string) (al
 	return all
 }
 
-// CompleteWithin suggests a container, then the suggestions of within for that container.
-func (a *App) CompleteWithin(within func(ctx context.Context, c *client.Client,
-	container string) []cobra.Completion) cobra.CompletionFunc {
-	return a.Suggest(func(ctx context.Context, c *client.Client, args []string) []cobra.Completion {
+// CompleteList suggests the items of a list.
+func CompleteList[T any](a *App, list func(*client.Client, context.Context) ([]T, error),
+	suggestion func(T) cobra.Completion) cobra.CompletionFunc {
+	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
+		items, _ := list(c, ctx)
+		for _, item := range items {
+			all = append(all, suggestion(item))
+		}
+		return all
+	})
+}
+
+// CompleteListOf suggests a container, then the items of a list of that container.
+func CompleteListOf[T any](a *App, list func(*client.Client, context.Context, string) ([]T, error),
+	suggestion func(T) cobra.Completion) cobra.CompletionFunc {
+	return a.Suggest(func(ctx context.Context, c *client.Client, args []string) (all []cobra.Completion) {
 		switch len(args) {
 		case 0:
 			return SuggestContainers(ctx, c, "")
 		case 1:
 			if id, err := a.FindContainer(ctx, c, args[0]); err == nil {
-				return within(ctx, c, id)
+				items, _ := list(c, ctx, id)
+				for _, item := range items {
+					all = append(all, suggestion(item))
+				}
 			}
 		}
-		return nil
+		return all
 	})
 }
 
 // CompleteExecs suggests a container, then one of its execs.
-func (a *App) CompleteExecs(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.CompleteWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
-		list, _ := c.Execs(ctx, id)
-		for _, e := range list {
-			all = append(all, Suggestion(e.ID, term.EndText(e), term.Short(term.CommandText(e), 40)))
-		}
-		return all
-	})(cmd, args, toComplete)
-}
-
-// CompleteJobs suggests a container, then one of its jobs.
-func (a *App) CompleteJobs(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.CompleteWithin(func(ctx context.Context, c *client.Client, id string) (all []cobra.Completion) {
-		list, _ := c.Jobs(ctx, id)
-		for _, j := range list {
-			all = append(all, Suggestion(j.JobID, term.Ago(j.UpdatedAt.Time)))
-		}
-		return all
-	})(cmd, args, toComplete)
+func (a *App) CompleteExecs() cobra.CompletionFunc {
+	return CompleteListOf(a, (*client.Client).Execs, func(e proto.Exec) cobra.Completion {
+		return Suggestion(e.ID, term.EndText(e), term.Short(term.CommandText(e), 40))
+	})
 }
 
 // CompleteFiles suggests stored files by ID, since filenames may be equal.
-func (a *App) CompleteFiles(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
-		list, _ := c.Files(ctx)
-		for _, f := range list {
-			all = append(all, Suggestion(f.ID, f.Filename, term.Size(f.SizeBytes)))
-		}
-		return all
-	})(cmd, args, toComplete)
+func (a *App) CompleteFiles() cobra.CompletionFunc {
+	return CompleteList(a, (*client.Client).Files, func(f client.File) cobra.Completion {
+		return Suggestion(f.ID, f.Filename, term.Size(f.SizeBytes))
+	})
 }
 
 // CompleteImages suggests images by name.
-func (a *App) CompleteImages(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
-		list, _ := c.Images(ctx)
-		for _, i := range list {
-			all = append(all, Suggestion(i.Name, term.Size(i.SizeBytes)))
-		}
-		return all
-	})(cmd, args, toComplete)
+func (a *App) CompleteImages() cobra.CompletionFunc {
+	return CompleteList(a, (*client.Client).Images, func(i proto.Image) cobra.Completion {
+		return Suggestion(i.Name, term.Size(i.SizeBytes))
+	})
 }
 
 // CompleteWorkspaces suggests workspaces. The description names the container that uses the workspace, since such a
 // workspace cannot be given to another container.
-func (a *App) CompleteWorkspaces(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion,
-	cobra.ShellCompDirective) {
-	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
-		list, _ := c.Workspaces(ctx)
-		for _, w := range list {
-			all = append(all, Suggestion(w.ID, w.ContainerID))
-		}
-		return all
-	})(cmd, args, toComplete)
+func (a *App) CompleteWorkspaces() cobra.CompletionFunc {
+	return CompleteList(a, (*client.Client).Workspaces, func(w proto.Workspace) cobra.Completion {
+		return Suggestion(w.ID, w.ContainerID)
+	})
 }

@@ -191,3 +191,12 @@ func AddImageHint(a *App, err error) error {
 	}
 	return err
 }
+
+// WarnIncomplete reports missing output, even if quiet, because it is a failure. err is the command's other result.
+func (a *App) WarnIncomplete(what string, err error) error {
+	fmt.Fprintln(a.Stderr, "berth: "+what)
+	if err == nil && !term.IsTerminal(os.Stdout) {
+		return ExitError{Status: StatusFailed} // a reader of our output must not take it as complete
+	}
+	return err
+}

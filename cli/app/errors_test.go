@@ -1,15 +1,16 @@
 package app
 
 import (
-	"berth/cli/term"
-	"berth/client"
-	"berth/proto"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"syscall"
 	"testing"
+
+	"berth/cli/term"
+	"berth/client"
+	"berth/proto"
 )
 
 // TestReport checks that an error has its hint on a separate line, and cannot control the terminal.

@@ -9,14 +9,15 @@ import (
 	"berth/client"
 )
 
-// A Noun is a kind of item with the commands ls and rm.
+// A Noun is a kind of item. It makes the commands that all kinds have: ls and rm.
 type Noun[T any] struct {
 	// ls
 	ListShort string
 	List      func(c *client.Client, ctx context.Context) ([]T, error)
-	Head      []string         // head of the table; the first column is the ID
-	Row       func(T) []string // the table row of one item
-	Quiet     string           // help of --quiet; "": ls has no --quiet
+	ListOf    func(c *client.Client, ctx context.Context, container string) ([]T, error) // in place of List
+	Head      []string                                                                   // first the ID
+	Row       func(T) []string                                                           // the table row of one item
+	Quiet     string                                                                     // help of --quiet; "": none
 
 	// rm
 	Argument    string // in the usage: "FILE"
@@ -27,7 +28,7 @@ type Noun[T any] struct {
 	Remove      func(c *client.Client, ctx context.Context, id string) error
 }
 
-// ListCommand returns `berth NOUN ls`.
+// ListCommand returns `berth NOUN ls`. With ListOf, the command has the argument CONTAINER.
 func (n Noun[T]) ListCommand(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: n.ListShort, Args: ArgCount(0, 0),
@@ -36,12 +37,18 @@ func (n Noun[T]) ListCommand(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rows := make([][]string, len(list))
-			for i, item := range list {
-				rows[i] = n.Row(item)
-			}
-			return a.PrintList(term.NotNil(list), n.Head, rows)
+			return term.PrintList(&a.Output, list, n.Head, n.Row)
 		}),
+	}
+	if n.ListOf != nil {
+		cmd.Use, cmd.Args, cmd.ValidArgsFunction = "ls CONTAINER", ArgCount(1, 1), a.CompleteContainers(1)
+		cmd.RunE = a.WithContainer(func(ctx context.Context, c *client.Client, id string, _ []string) error {
+			list, err := n.ListOf(c, ctx, id)
+			if err != nil {
+				return err
+			}
+			return term.PrintList(&a.Output, list, n.Head, n.Row)
+		})
 	}
 	if n.Quiet != "" {
 		a.AddQuietFlag(cmd, n.Quiet)

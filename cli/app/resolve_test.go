@@ -1,9 +1,10 @@
 package app
 
 import (
-	"berth/proto"
 	"strings"
 	"testing"
+
+	"berth/proto"
 )
 
 func TestPick(t *testing.T) {

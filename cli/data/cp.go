@@ -27,15 +27,16 @@ func CopyCommand(a *app.App) *cobra.Command {
 	var user string
 	cmd := &cobra.Command{
 		Use: "cp [flags] SRC DST", Short: "Copy files and directories between here and a container",
-		Long: `Copy a file or directory. One of SRC and DST is CONTAINER:PATH, the other a path here; a path that is not
-absolute is below /workspace. A destination that is a directory receives the source under its own name, and DIR/. stands for
-what a directory holds.
+		Long: `Copy a file or directory. One of SRC and DST is CONTAINER:PATH, the other is a local path. A relative PATH in
+the container is below /workspace. If the destination is a directory, the copy in it has the name of the source.
+DIR/. means the contents of a directory.
 
-"-" is standard input or output. From a container, a file is written as it is and a directory as a tar archive; to a
-container, the input becomes the file DST, or is unpacked as a tar archive if DST is a directory.
+"-" is standard input or output. From a container, a file is written unchanged and a directory as a tar archive. To a
+container, the input becomes the file DST. If DST is a directory, the input is unpacked there as a tar archive.
 
-Owners are not kept. What a container made is never written outside DST. Of a directory, pipes, sockets and devices are left out, and on the
-way into a container links that lead out of it too; each is named on standard error, and the exit status is 0 all the same.`,
+Owners are not kept. Nothing is written outside DST. Pipes, sockets and devices in a directory are left out, and so are
+links that lead out of a directory on its way into a container. Their names are printed on standard error. The exit
+status is 0 nevertheless.`,
 		Example: `  berth cp data.csv CONTAINER:inputs/
   berth cp CONTAINER:/workspace/report ./report
   berth cp CONTAINER:/workspace - | tar t`,

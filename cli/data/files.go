@@ -1,6 +1,7 @@
 package data
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -22,8 +23,7 @@ func FilesCommand(a *app.App) *cobra.Command {
 	files := fileNoun(a)
 	return app.NewGroup(&cobra.Command{
 		Use: "files", Short: "Stored files",
-		Long: "Stored files have an ID and outlive containers. A container can have uploaded files in its " +
-			"$INPUT_DIR; " +
+		Long: "Stored files have an ID and outlive containers. A container can have uploaded files in its $INPUT_DIR; " +
 			"files that commands write to $OUTPUT_DIR are stored.",
 	}, files.ListCommand(a), filesPutCommand(a), filesGetCommand(a), filesInfoCommand(a), files.RemoveCommand(a))
 }
@@ -124,8 +124,9 @@ func filesGetCommand(a *app.App) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "get [flags] FILE [DST]", Short: "Download a stored file", Args: app.ArgCount(1, 2),
-		ValidArgsFunction: a.CompleteFiles,
-		Long:              `Download a stored file, named by its ID or its filename. It keeps its name in the current directory unless DST says otherwise; "-" is standard output.`,
+		ValidArgsFunction: a.CompleteFiles(),
+		Long: "Download a stored file, given by its ID or its filename. Without DST it is written to the current " +
+			"directory\nunder its filename. \"-\" is standard output.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := a.FindFile(ctx, c, args[0])
 			if err != nil {
@@ -152,7 +153,7 @@ func fetchFile(ctx context.Context, a *app.App, c *client.Client, id, dst string
 	}
 	target := dst
 	if dst != "-" {
-		if target, err = fileTarget(orDot(dst), info.Filename); err != nil {
+		if target, err = fileTarget(cmp.Or(dst, "."), info.Filename); err != nil {
 			return err
 		}
 		if !force && loses(target) {
@@ -193,19 +194,11 @@ func loses(target string) bool {
 	return err != nil || fi.Mode().IsRegular()
 }
 
-// orDot returns dst, or "." if it is empty.
-func orDot(dst string) string {
-	if dst == "" {
-		return "."
-	}
-	return dst
-}
-
 // filesInfoCommand returns `berth files info`. It prints no table, because the fields would not fit a line of `ls`.
 func filesInfoCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "info FILE…", Short: "Print details of stored files as JSON", Args: app.ArgCount(1, -1),
-		ValidArgsFunction: a.CompleteFiles,
+		ValidArgsFunction: a.CompleteFiles(),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []client.File
 			for _, name := range args {
@@ -237,7 +230,7 @@ func fileNoun(a *app.App) app.Noun[client.File] {
 			}
 			return []string{f.ID, f.Filename, f.MIMEType, term.Size(f.SizeBytes), term.Ago(f.CreatedAt.Time), expires}
 		},
-		Argument: "FILE", RemoveShort: "Delete stored files", Complete: a.CompleteFiles, Find: a.FindFile,
+		Argument: "FILE", RemoveShort: "Delete stored files", Complete: a.CompleteFiles(), Find: a.FindFile,
 		Remove: (*client.Client).DeleteFile,
 	}
 }

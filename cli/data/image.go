@@ -41,16 +41,17 @@ func imageBuildCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "build [flags] [NAME]", Short: "Build one of berth's own images and import it into the daemon",
 		Args: app.ArgCount(0, 1),
-		Long: `Build an image from Debian packages, without a registry, and give it to the daemon. It needs root. An archive of an
-earlier build is used again as long as it fits.
+		Long: `Build an image from Debian packages, without a registry, and import it into the daemon. The build needs root.
+If the archive of an earlier build fits, it is used again.
 
-  base   Debian 12 with Python 3.11, pandas, matplotlib, Node, git, jq and what scripts take for granted (the default)
-  full   base, and R, Java with JShell, TypeScript, LibreOffice, ffmpeg, ImageMagick, tesseract, pandoc, fonts of all
-         scripts, and nearly 180 Python packages for numbers, charts, pictures, PDF, office documents, maps and model providers
+  base   Debian 12 with Python 3.11, pandas, matplotlib, Node, git, jq and the usual tools of scripts (the default)
+  full   base with R, Java and JShell, TypeScript, LibreOffice, ffmpeg, ImageMagick, tesseract, pandoc, fonts of all
+         scripts, and nearly 180 Python packages for numbers, charts, pictures, PDF, office documents, maps and model
+         providers
 
-full is made in layers. What a layer needs is fetched by this machine's apt, pip and npm, checked against pinned hashes
-and kept in the cache, as each finished layer is: a build that failed goes on where it stopped. It takes 1.4 GB of
-downloads, some 10 GB of disk while it runs, and 12 minutes or more.
+full is built in layers. The apt, pip and npm of this machine download the packages of a layer and check their pinned
+hashes. Downloads and finished layers stay in the cache, so a failed build continues where it stopped. The build
+downloads 1.4 GB, needs about 10 GB of disk while it runs, and takes 12 minutes or more.
 
 With --output the archive is only written to a file, and no daemon is needed.`,
 		ValidArgs: sandboximage.Names(),
@@ -77,9 +78,9 @@ func imageDockerfileCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "dockerfile NAME DIR", Short: "Write one of berth's own images as a Dockerfile", Args: app.ArgCount(2, 2),
 		ValidArgs: sandboximage.Names(),
-		Long: `Write one of berth's own images as a Dockerfile, with the files that it copies, into a new directory: for those who build
-images elsewhere and keep them in a registry. It has the same lists as "berth image build". Python packages and modules
-of npm are checked against the same hashes; Debian packages come in the versions of the day.`,
+		Long: `Write one of berth's own images as a Dockerfile, with the files that it copies, into a new directory. Use it to
+build the image elsewhere and to store it in a registry. The lists are those of "berth image build". Python packages and
+npm modules are checked against the same hashes. Debian packages have the versions of the day.`,
 		Example: `  berth image dockerfile full ./full
   docker build -t berth-full ./full`,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -113,14 +114,11 @@ func buildImage(ctx context.Context, a *app.App, c *client.Client, o sandboximag
 		printLayers(a, built)
 	}
 	if o.Out != "" {
-		if a.JSON {
-			return a.PrintJSON(built)
-		}
-		return a.PrintIDs(built.Path)
+		return a.PrintResult(built, built.Path, nil)
 	}
 	// Digest and name must both match: the same image under another name is not what the user asked for.
 	if img, ok := hasImage(ctx, a, c, o.Name, built.Digest); ok {
-		return printImage(a, img)
+		return a.PrintResult(img, img.Name, nil)
 	}
 	return importArchive(ctx, a, c, o.Name, built.Path)
 }
@@ -160,8 +158,8 @@ func hasImage(ctx context.Context, a *app.App, c *client.Client, name, digest st
 func imageImportCommand(a *app.App) *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use: "import [flags] ARCHIVE", Aliases: []string{"load"}, Short: "Import an image from an OCI or Docker " +
-			"archive", Args: app.ArgCount(1, 1),
+		Use: "import [flags] ARCHIVE", Aliases: []string{"load"},
+		Short: "Import an image from an OCI or Docker archive", Args: app.ArgCount(1, 1),
 		Long: `Import an image from an OCI or Docker archive: a tar file, which may be compressed. "-" is standard input.`,
 		Example: `  berth image import --name tools image.tar
   docker save debian:12 | berth image import -`,
@@ -197,18 +195,7 @@ func importArchive(ctx context.Context, a *app.App, c *client.Client, name, path
 	// The step is called "sending" until the daemon reports a step.
 	img, err := c.ImportImage(ctx, name, bar.Reader(in, "sending "+filepath.Base(path), total), total, bar.Image)
 	bar.End()
-	if err != nil {
-		return err
-	}
-	return printImage(a, img)
-}
-
-// printImage prints an image's name for `berth run --image`.
-func printImage(a *app.App, img proto.Image) error {
-	if a.JSON {
-		return a.PrintJSON(img)
-	}
-	return a.PrintIDs(img.Name)
+	return a.PrintResult(img, img.Name, err)
 }
 
 // imagePullCommand returns `berth image pull`. The daemon pulls the image, so the daemon must reach the registry.
@@ -221,10 +208,7 @@ func imagePullCommand(a *app.App) *cobra.Command {
 			defer bar.End()
 			img, err := c.PullImage(ctx, args[0], bar.Image)
 			bar.End()
-			if err != nil {
-				return err
-			}
-			return printImage(a, img)
+			return a.PrintResult(img, img.Name, err)
 		}),
 	}
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
@@ -240,7 +224,7 @@ func imageNoun(a *app.App) app.Noun[proto.Image] {
 			return []string{img.Name, shortDigest(img.Digest), img.Platform, term.Size(img.SizeBytes),
 				term.Ago(img.CreatedAt)}
 		},
-		Argument: "IMAGE", RemoveShort: "Remove images; containers keep what they use", Complete: a.CompleteImages,
+		Argument: "IMAGE", RemoveShort: "Remove images; containers keep what they use", Complete: a.CompleteImages(),
 		Remove: (*client.Client).RemoveImage,
 	}
 }

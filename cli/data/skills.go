@@ -22,10 +22,10 @@ func SkillsCommand(a *app.App) *cobra.Command {
 	skills := skillNoun(a)
 	return app.NewGroup(&cobra.Command{Use: "skills", Aliases: []string{"skill"}, Short: "Skills: directories with a " +
 		"SKILL.md, for containers",
-		Long: `Skills: directories with a SKILL.md, which says what the skill is for, and whatever else it needs.
+		Long: `Skills: directories with a SKILL.md, which describes the skill, and the files that the skill needs.
 
-A request to /v1/messages names the skills that its container is to have; they are at /skills/NAME/ there. Beside those that you add there may
-be some that the daemon provides (serve --skills).`},
+A request to /v1/messages names the skills for its container. They are in its directory /skills/NAME/. The list has the
+skills that you add and those that the daemon provides (serve --skills).`},
 		skills.ListCommand(a), skillsAddCommand(a), skillsShowCommand(a), skills.RemoveCommand(a))
 }
 
@@ -33,8 +33,8 @@ be some that the daemon provides (serve --skills).`},
 func skillsAddCommand(a *app.App) *cobra.Command {
 	var to, name string
 	cmd := &cobra.Command{
-		Use: "add [flags] DIR", Short: "Store a skill, or a new version of one, and print its ID", Args: app.ArgCount(
-			1, 1),
+		Use: "add [flags] DIR", Short: "Store a skill, or a new version of one, and print its ID",
+		Args:    app.ArgCount(1, 1),
 		Long:    `Store a skill and print its ID. DIR is a directory with a SKILL.md at its top, or a zip archive of one.`,
 		Example: "  berth skills add ./pdf-forms\n  berth skills add --to skill_… ./pdf-forms",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
@@ -44,10 +44,10 @@ func skillsAddCommand(a *app.App) *cobra.Command {
 			}
 			if to != "" {
 				v, err := c.CreateSkillVersion(ctx, to, files)
-				return printMade(a, v, v.ID, err)
+				return a.PrintResult(v, v.ID, err)
 			}
 			k, err := c.CreateSkill(ctx, name, files)
-			return printMade(a, k, k.ID, err)
+			return a.PrintResult(k, k.ID, err)
 		}),
 	}
 	cmd.Flags().StringVar(&to, "to", "", "ID of a skill; store a new version of it")
@@ -55,17 +55,6 @@ func skillsAddCommand(a *app.App) *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("to", "name")
 	_ = cmd.RegisterFlagCompletionFunc("to", completeSkills(a))
 	return a.AddJSONFlag(cmd)
-}
-
-// printMade prints a new item: as JSON, or only its ID.
-func printMade(a *app.App, made any, id string, err error) error {
-	if err != nil {
-		return err
-	}
-	if a.JSON {
-		return a.PrintJSON(made)
-	}
-	return a.PrintIDs(id)
 }
 
 // skillFiles returns the files of a directory with their paths in the skill. Links and special files are errors; it
@@ -122,14 +111,10 @@ func skillsShowCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.JSON {
-				return a.PrintJSON(term.NotNil(list))
-			}
-			rows := make([][]string, len(list))
-			for i, v := range list {
-				rows[i] = []string{v.ID, v.Name, term.Ago(v.CreatedAt.Time), term.Short(v.Description, 60)}
-			}
-			return a.Table([]string{"VERSION", "NAME", "CREATED", "DESCRIPTION"}, rows)
+			return term.PrintList(&a.Output, list, []string{"VERSION", "NAME", "CREATED", "DESCRIPTION"},
+				func(v client.SkillVersion) []string {
+					return []string{v.ID, v.Name, term.Ago(v.CreatedAt.Time), term.Short(v.Description, 60)}
+				})
 		}),
 	}
 	cmd.Flags().StringVar(&content, "content", "", "write the files of this version, or of \"latest\", to standard "+
@@ -149,12 +134,8 @@ func skillContent(ctx context.Context, a *app.App, c *client.Client, id, version
 
 // completeSkills suggests skills by ID.
 func completeSkills(a *app.App) cobra.CompletionFunc {
-	return a.Suggest(func(ctx context.Context, c *client.Client, _ []string) (all []cobra.Completion) {
-		list, _ := c.Skills(ctx)
-		for _, k := range list {
-			all = append(all, app.Suggestion(k.ID, k.DisplayName))
-		}
-		return all
+	return app.CompleteList(a, (*client.Client).Skills, func(k client.Skill) cobra.Completion {
+		return app.Suggestion(k.ID, k.DisplayName)
 	})
 }
 

@@ -20,7 +20,7 @@ func WorkspacesCommand(a *app.App) *cobra.Command {
 		Row: func(w proto.Workspace) []string {
 			return []string{w.ID, term.Ago(w.CreatedAt.Time), cmp.Or(w.ContainerID, "-")}
 		},
-		Argument: "WORKSPACE", RemoveShort: "Delete workspaces with their files", Complete: a.CompleteWorkspaces,
+		Argument: "WORKSPACE", RemoveShort: "Delete workspaces with their files", Complete: a.CompleteWorkspaces(),
 		Remove: (*client.Client).DeleteWorkspace,
 	}
 	return app.NewGroup(&cobra.Command{Use: "workspaces", Aliases: []string{"workspace"},

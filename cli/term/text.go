@@ -72,20 +72,40 @@ func (o *Output) Table(head []string, rows [][]string) error {
 	return w.Flush()
 }
 
-// PrintList prints a list in the requested format: as JSON, as its first column only, or as a table.
-func (o *Output) PrintList(list any, head []string, rows [][]string) error {
+// PrintList prints a list in the requested format: as JSON, as the first column only, or as a table.
+func PrintList[T any](o *Output, list []T, head []string, row func(T) []string) error {
+	if o.JSON {
+		return o.PrintJSON(NotNil(list))
+	}
+	rows := make([][]string, len(list))
+	ids := make([]string, len(list))
+	for i, item := range list {
+		rows[i] = row(item)
+		ids[i] = rows[i][0]
+	}
+	if o.Quiet {
+		return o.PrintIDs(ids...)
+	}
+	return o.Table(head, rows)
+}
+
+// PrintResult prints what a request returned: as JSON, or only its ID. It returns err if the request failed.
+func (o *Output) PrintResult(result any, id string, err error) error {
 	switch {
+	case err != nil:
+		return err
 	case o.JSON:
-		return o.PrintJSON(list)
-	case !o.Quiet:
-		return o.Table(head, rows)
+		return o.PrintJSON(result)
 	}
-	for _, row := range rows {
-		if err := o.PrintIDs(row[0]); err != nil {
-			return err
-		}
+	return o.PrintIDs(id)
+}
+
+// PrintDetails prints what a request returned as JSON. It returns err if the request failed.
+func (o *Output) PrintDetails(result any, err error) error {
+	if err != nil {
+		return err
 	}
-	return nil
+	return o.PrintJSON(result)
 }
 
 // PrintJSON prints v, indented.
