@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"berth/cli/app"
+	"berth/cli/flags"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
@@ -52,7 +53,7 @@ The first two need all input of -i to have been sent.`,
 	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "run the command at most once: the same key with the same "+
 		"command names the same run")
 	cmd.Flags().StringVar(&f.shell, "shell", "", "name of a persistent shell to run it in; the first use creates it")
-	cmd.Flags().StringArrayVar(&f.secrets, "secret", nil, secretUsage)
+	cmd.Flags().StringArrayVar(&f.secrets, "secret", nil, flags.SecretUsage)
 	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil,
 		"environment variable: NAME=value, or NAME for its value here (may be repeated)")
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))

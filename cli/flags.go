@@ -12,7 +12,9 @@ import (
 
 	"berth/cli/app"
 	"berth/cli/data"
+	"berth/cli/flags"
 	"berth/cli/term"
+	"berth/cli/tools"
 	"berth/client"
 	"berth/proto"
 )
@@ -21,8 +23,8 @@ import (
 // in its errors.
 type containerFlags struct {
 	image, name, class, workspace string
-	network                       networkFlags
-	tools                         toolFlags
+	network                       flags.Network
+	tools                         tools.Flags
 	labels, env, secrets, files   []string
 	secretHosts                   []string
 	cpus                          float64
@@ -43,8 +45,8 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label, key=value (may be repeated)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable of its commands: NAME=value, or NAME for its "+
 		"value here (may be repeated)")
-	fs.StringArrayVar(&f.secrets, "secret", nil, secretUsage)
-	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, secretHostUsage)
+	fs.StringArrayVar(&f.secrets, "secret", nil, flags.SecretUsage)
+	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, flags.SecretHostUsage)
 	fs.StringVar(&f.class, "class", "", "runtime class: runc or gvisor")
 	fs.Float64Var(&f.cpus, "cpus", 0, "CPUs, such as 0.5")
 	fs.StringVarP(&f.memory, "memory", "m", "", "memory, such as 512m")
@@ -55,8 +57,8 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.DurationVar(&f.lifetime, "lifetime", 0, "delete it this long after its creation, such as 24h")
 	fs.StringArrayVar(&f.files, "file", nil, "file for $INPUT_DIR: the ID of a stored file, or a local file to upload "+
 		"(may be repeated)")
-	f.network.register(cmd)
-	f.tools.register(cmd)
+	f.network.Register(cmd)
+	f.tools.Register(cmd)
 	fs.StringVar(&f.workspace, "workspace", "", "existing workspace to use")
 }
 
@@ -64,7 +66,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Client) (req proto.CreateContainer,
 	uploaded []string, err error) {
 	req = proto.CreateContainer{Image: f.image, RuntimeClass: proto.RuntimeClass(f.class), WorkspaceID: f.workspace}
-	req.Network = f.network.request()
+	req.Network = f.network.Request()
 	req.Limits.CPUs, req.Limits.PIDs, req.Limits.OpenFiles = f.cpus, f.pids, f.open
 	// Files come last, so that a mistake in another flag is found before an upload.
 	for _, step := range []func() error{
@@ -76,11 +78,14 @@ func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Clie
 			req.MaxLifetimeSeconds, err = term.ParseSeconds("lifetime", f.lifetime)
 			return err
 		},
-		func() (err error) { req.Labels, err = parseLabels(f.labels, f.name); return err },
-		func() (err error) { req.Env, err = parseEnv(f.env); return err },
-		func() (err error) { req.Secrets, err = parseSecrets(f.secrets); return err },
-		func() (err error) { req.CodeTools, err = f.tools.request(); return err },
-		func() (err error) { req.NetworkSecrets, err = parseSecretHosts(f.secretHosts, req.Secrets); return err },
+		func() (err error) { req.Labels, err = flags.Labels(f.labels, f.name); return err },
+		func() (err error) { req.Env, err = flags.Env(f.env); return err },
+		func() (err error) { req.Secrets, err = flags.Secrets(f.secrets); return err },
+		func() (err error) { req.CodeTools, err = f.tools.Request(); return err },
+		func() (err error) {
+			req.NetworkSecrets, err = flags.SecretHosts(f.secretHosts, req.Secrets)
+			return err
+		},
 		func() (err error) { req.Files, uploaded, err = f.store(ctx, a, c); return err },
 	} {
 		if err := step(); err != nil {
@@ -160,10 +165,10 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 		JobID: f.job, Cwd: f.cwd, User: f.user, Shell: f.shell, Background: f.detach, IdempotencyKey: f.key,
 		TimeoutSeconds: f.timeout.Seconds(), MaxOutputBytes: keptOutput,
 	}
-	if cmd.Env, err = parseEnv(f.env); err != nil {
+	if cmd.Env, err = flags.Env(f.env); err != nil {
 		return cmd, err
 	}
-	if cmd.Secrets, err = parseSecrets(f.secrets); err != nil {
+	if cmd.Secrets, err = flags.Secrets(f.secrets); err != nil {
 		return cmd, err
 	}
 	// A command with a key continues without us, and must not block when no client reads its output.

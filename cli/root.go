@@ -15,8 +15,10 @@ import (
 
 	"berth/cli/admin"
 	"berth/cli/app"
+	"berth/cli/code"
 	"berth/cli/data"
 	"berth/cli/term"
+	"berth/cli/tools"
 )
 
 // GroupOther is the ID of the help group for commands about the daemon or the program itself.
@@ -101,9 +103,9 @@ func commands(a *app.App) []*cobra.Command {
 	groups := map[string][]*cobra.Command{
 		"containers": append(stateCommands(a), runCommand(a), createCommand(a), listCommand(a), inspectCommand(a),
 			extendCommand(a), removeCommand(a), data.CopyCommand(a), data.WorkspacesCommand(a)),
-		"execs": {execCommand(a), codeCommand(a), contextsCommand(a), psCommand(a), logsCommand(a),
-			waitCommand(a), killCommand(a), data.JobsCommand(a), toolCommand(a), storedCommand(a), callsCommand(a),
-			mcpCommand(a)},
+		"execs": {execCommand(a), code.Command(a), code.ContextsCommand(a), psCommand(a), logsCommand(a),
+			waitCommand(a), killCommand(a), data.JobsCommand(a), tools.ToolCommand(a), tools.StoredCommand(a), tools.CallsCommand(a),
+			tools.MCPCommand(a)},
 		"data": {data.FilesCommand(a), data.SkillsCommand(a), data.ImageCommand(a)},
 		GroupOther: {admin.KeyCommand(a), admin.AuditCommand(a), admin.VaultCommand(a), admin.GCCommand(a),
 			admin.VersionCommand(a),

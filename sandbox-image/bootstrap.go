@@ -9,23 +9,24 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/sandbox-image/buildenv"
 )
 
 // bootstrap installs the packages of the repository in dir, count of them, into root, and
 // finishes the tree as the definition says.
 func (b *build) bootstrap(ctx context.Context, dir, root string, count int, epoch time.Time) error {
 	files := filepath.Join(dir, "files")
-	if err := writeFiles(files, b.def.files); err != nil {
-		return ioError("the image's files", err)
+	if err := buildenv.WriteFiles(files, b.def.Files); err != nil {
+		return buildenv.IOError("the image's files", err)
 	}
 	options := filepath.Join(dir, "dpkg.cfg")
-	if err := os.WriteFile(options, []byte(b.def.dpkg), 0o644); err != nil {
-		return ioError("the build directory", err)
+	if err := os.WriteFile(options, []byte(b.def.Dpkg), 0o644); err != nil {
+		return buildenv.IOError("the build directory", err)
 	}
 	p := &installation{build: b, total: int64(count)}
-	cmd := command{
-		path: "mmdebstrap",
-		args: []string{
+	cmd := buildenv.Command{
+		Path: "mmdebstrap",
+		Args: []string{
 			// In its own process and mount namespaces, so that all of it dies together. For root
 			// this mode does not mean a user namespace.
 			"--mode=unshare",
@@ -36,7 +37,7 @@ func (b *build) bootstrap(ctx context.Context, dir, root string, count int, epoc
 			// architecture is the host's.
 			"--skip=check/signed-by,check/qemu",
 			"--dpkgopt=" + options,
-			"--include=" + strings.Join(b.def.packages, " "),
+			"--include=" + strings.Join(b.def.Packages, " "),
 			`--essential-hook=chroot "$1" /bin/sh -euc "$BERTH_PREPARE"`,
 			`--customize-hook=cp -R --preserve=mode "$BERTH_FILES/." "$1/"`,
 			`--customize-hook=chroot "$1" /bin/sh -euc "$BERTH_SETUP"`,
@@ -46,24 +47,24 @@ func (b *build) bootstrap(ctx context.Context, dir, root string, count int, epoc
 			"deb [trusted=yes] copy:" + filepath.Join(dir, "repo") + " ./",
 		},
 		// None of the host's environment, or it would reach the packages' scripts.
-		env: []string{
+		Env: []string{
 			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 			"LC_ALL=C.UTF-8",
 			"TZ=UTC",
 			"HOME=/root",
 			"SOURCE_DATE_EPOCH=" + strconv.FormatInt(epoch.Unix(), 10),
 			"BERTH_FILES=" + files,
-			"BERTH_PREPARE=" + b.def.prepare,
-			"BERTH_SETUP=" + b.def.setup,
+			"BERTH_PREPARE=" + b.def.Prepare,
+			"BERTH_SETUP=" + b.def.Setup,
 		},
-		log:     b.Log,
-		line:    p.line,
-		private: true,
+		Log:     b.Log,
+		Line:    p.line,
+		Private: true,
 	}
-	if _, err := cmd.run(ctx); ctx.Err() != nil {
+	if _, err := cmd.Run(ctx); ctx.Err() != nil {
 		return ctx.Err()
 	} else if err != nil {
-		return proto.Errorf(proto.Internal, op, b.def.name, "installing the packages failed (%v); the build log has "+
+		return proto.Errorf(proto.Internal, buildenv.Op, b.def.Name, "installing the packages failed (%v); the build log has "+
 			"the details", err)
 	}
 	return nil
@@ -87,15 +88,15 @@ func (p *installation) line(line string) {
 	}
 	if name, ok := item("Unpacking "); ok {
 		p.unpacked = min(p.unpacked+1, p.total)
-		p.Step(Step{Name: StepUnpacking, Item: name, Done: p.unpacked, Total: p.total})
+		p.Step(buildenv.Step{Name: buildenv.StepUnpacking, Item: name, Done: p.unpacked, Total: p.total})
 	} else if name, ok := item("Setting up "); ok {
 		p.configured = min(p.configured+1, p.total)
-		p.Step(Step{Name: StepConfiguring, Item: name, Done: p.configured, Total: p.total})
+		p.Step(buildenv.Step{Name: buildenv.StepConfiguring, Item: name, Done: p.configured, Total: p.total})
 	} else if name, ok := strings.CutPrefix(line, "Processing ./wheels/"); ok {
 		name, _, _ = strings.Cut(name, "-")
 		p.installed = min(p.installed+1, p.wheels)
-		p.Step(Step{Name: StepInstalling, Item: name, Done: p.installed, Total: p.wheels})
+		p.Step(buildenv.Step{Name: buildenv.StepInstalling, Item: name, Done: p.installed, Total: p.wheels})
 	} else if strings.HasPrefix(line, "I: running --customize-hook") || strings.HasPrefix(line, "berth: ") {
-		p.Step(Step{Name: StepFinishing})
+		p.Step(buildenv.Step{Name: buildenv.StepFinishing})
 	}
 }

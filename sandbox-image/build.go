@@ -53,6 +53,11 @@ import (
 	"strings"
 
 	"berth/proto"
+	"berth/sandbox-image/buildenv"
+	"berth/sandbox-image/debian"
+	"berth/sandbox-image/layer"
+	"berth/sandbox-image/ociarchive"
+	"berth/sandbox-image/recipe"
 )
 
 // DefaultCacheDir is where builds keep downloads and archives unless Options say otherwise. Builds
@@ -76,6 +81,9 @@ type Options struct {
 	// Progress is called for every step, often, from one goroutine at a time. Nil: not called.
 	Progress func(Step)
 }
+
+// A Step is the progress of a build.
+type Step = buildenv.Step
 
 // A Result describes a finished archive.
 type Result struct {
@@ -115,14 +123,14 @@ func Names() []string {
 }
 
 // load reads and checks the definition called name.
-func load(name string) (definition, error) {
+func load(name string) (recipe.Definition, error) {
 	if !slices.Contains(Names(), name) {
-		return definition{}, proto.Errorf(proto.InvalidArgument, op, name,
+		return recipe.Definition{}, proto.Errorf(proto.InvalidArgument, buildenv.Op, name,
 			"there is no image definition called %q; there is %s", name, strings.Join(Names(), ", "))
 	}
-	d, err := parse(definitions, name)
+	d, err := recipe.Parse(definitions, name)
 	if err != nil {
-		return definition{}, proto.Errorf(proto.Internal, op, name, "image definition %q is broken: %v", name, err)
+		return recipe.Definition{}, proto.Errorf(proto.Internal, buildenv.Op, name, "image definition %q is broken: %v", name, err)
 	}
 	return d, nil
 }
@@ -147,12 +155,12 @@ func Build(ctx context.Context, o Options) (Result, error) {
 	}
 	if o.Out != "" && !o.Refresh {
 		// The common case needs neither root nor the lock: the archive is there.
-		if r, ok := reuse(o.Out, def.key); ok {
+		if r, ok := reuse(o.Out, def.Key); ok {
 			return r, nil
 		}
 	}
 	if !plainPath.MatchString(o.CacheDir) {
-		return Result{}, proto.Errorf(proto.InvalidArgument, op, "CacheDir",
+		return Result{}, proto.Errorf(proto.InvalidArgument, buildenv.Op, "CacheDir",
 			"the cache directory's path has characters that apt's configuration cannot hold; choose one of letters, "+
 				"digits and ._-+/")
 	}
@@ -166,16 +174,16 @@ func Build(ctx context.Context, o Options) (Result, error) {
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9._+/-]+$`)
 
 // buildLocked waits for the lock, brings the cache's archive up to date, and then writes Out.
-func buildLocked(ctx context.Context, o Options, def definition) (Result, error) {
+func buildLocked(ctx context.Context, o Options, def recipe.Definition) (Result, error) {
 	cache, err := filepath.Abs(o.CacheDir)
 	if err != nil {
-		return Result{}, ioError("the cache directory", err)
+		return Result{}, buildenv.IOError("the cache directory", err)
 	}
 	// apt's unprivileged user needs access to the downloads.
 	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return Result{}, ioError("the cache directory", err)
+		return Result{}, buildenv.IOError("the cache directory", err)
 	}
-	b := &build{Env: &Env{Cache: cache, Log: o.Log, Progress: o.Progress}, def: def, refresh: o.Refresh}
+	b := &build{Env: &buildenv.Env{Cache: cache, Log: o.Log, Progress: o.Progress}, def: def, refresh: o.Refresh}
 	unlock, err := b.Lock(ctx)
 	if err != nil {
 		return Result{}, err
@@ -185,8 +193,8 @@ func buildLocked(ctx context.Context, o Options, def definition) (Result, error)
 	if err != nil || o.Out == "" {
 		return r, err
 	}
-	if err := copyFile(o.Out, r.Path); err != nil {
-		return Result{}, ioError("the archive", err)
+	if err := buildenv.CopyFile(o.Out, r.Path); err != nil {
+		return Result{}, buildenv.IOError("the archive", err)
 	}
 	r.Path = o.Out
 	return r, nil
@@ -194,76 +202,76 @@ func buildLocked(ctx context.Context, o Options, def definition) (Result, error)
 
 // A build makes one image. It holds the cache's lock.
 type build struct {
-	*Env
-	def     definition
+	*buildenv.Env
+	def     recipe.Definition
 	refresh bool
 }
 
-func (b *build) archive() string { return filepath.Join(b.Cache, b.def.name+".tar") }
+func (b *build) archive() string { return filepath.Join(b.Cache, b.def.Name+".tar") }
 
 // cached returns the archive in the cache, and rebuilds it if it does not fit.
 func (b *build) cached(ctx context.Context) (Result, error) {
-	if r, ok := reuse(b.archive(), b.def.key); ok && !b.refresh {
+	if r, ok := reuse(b.archive(), b.def.Key); ok && !b.refresh {
 		return r, nil
 	}
-	if b.def.from != nil {
+	if b.def.From != nil {
 		return b.extend(ctx)
 	}
-	a, err := newApt(b.Env, b.def.files)
+	a, err := debian.NewApt(b.Env, b.def.Files)
 	if err != nil {
 		return Result{}, err
 	}
-	pkgs, err := a.resolve(ctx, "", append([]string{"?essential"}, b.def.packages...))
+	pkgs, err := a.Resolve(ctx, "", append([]string{"?essential"}, b.def.Packages...))
 	if err != nil {
 		return Result{}, err
 	}
-	if a, ok := findArchive(b.archive(), b.def.key); ok && a.packages() == pkgs.fingerprint() {
+	if a, ok := ociarchive.Find(b.archive(), b.def.Key); ok && a.Packages() == pkgs.Fingerprint() {
 		return resultOf(a), nil
 	}
-	if err := a.download(ctx, pkgs); err != nil {
+	if err := a.Download(ctx, pkgs); err != nil {
 		return Result{}, err
 	}
 	return b.assemble(ctx, a, pkgs)
 }
 
 // assemble installs the downloaded packages and packs the tree, in a directory that it always removes.
-func (b *build) assemble(ctx context.Context, a *apt, pkgs packageSet) (Result, error) {
+func (b *build) assemble(ctx context.Context, a *debian.Apt, pkgs debian.PackageSet) (Result, error) {
 	if err := b.removeStale(); err != nil {
-		return Result{}, ioError("the cache directory", err)
+		return Result{}, buildenv.IOError("the cache directory", err)
 	}
 	dir, err := os.MkdirTemp(b.Cache, "build-")
 	if err != nil {
-		return Result{}, ioError("the build directory", err)
+		return Result{}, buildenv.IOError("the build directory", err)
 	}
 	defer os.RemoveAll(dir)
 	if err := os.Chmod(dir, 0o755); err != nil {
-		return Result{}, ioError("the build directory", err)
+		return Result{}, buildenv.IOError("the build directory", err)
 	}
-	epoch, err := a.repository(filepath.Join(dir, "repo"), pkgs)
+	epoch, err := a.Repository(filepath.Join(dir, "repo"), pkgs)
 	if err != nil {
-		return Result{}, ioError("the package repository", err)
+		return Result{}, buildenv.IOError("the package repository", err)
 	}
 	root := filepath.Join(dir, "root")
 	if err := b.bootstrap(ctx, dir, root, len(pkgs), epoch); err != nil {
 		return Result{}, err
 	}
-	layer, err := packLayer(ctx, b.Env, root, filepath.Join(dir, "layer"), epoch, nil)
+	packed, err := layer.Pack(ctx, b.Env, root, filepath.Join(dir, "layer"), epoch, nil)
 	if err != nil {
 		return Result{}, err
 	}
-	layer.packages = len(pkgs)
-	return b.finish([]blob{layer}, pkgs.fingerprint())
+	packed.Packages = len(pkgs)
+	return b.finish([]layer.Layer{packed}, pkgs.Fingerprint())
 }
 
 // finish writes the archive of the layers, lowest first. packages is the fingerprint of their packages.
-func (b *build) finish(layers []blob, packages string) (Result, error) {
-	if err := writeArchive(b.archive(), imageInfo{
-		name: b.def.name, ref: Ref(b.def.name), key: b.def.key, env: b.def.env, packages: packages}, layers); err != nil {
-		return Result{}, ioError("the archive", err)
+func (b *build) finish(layers []layer.Layer, packages string) (Result, error) {
+	if err := ociarchive.Write(b.archive(), ociarchive.Image{
+		Name: b.def.Name, Ref: Ref(b.def.Name), Key: b.def.Key, Env: b.def.Env, Packages: packages}, layers); err != nil {
+		return Result{}, buildenv.IOError("the archive", err)
 	}
-	a, ok := findArchive(b.archive(), b.def.key)
+	a, ok := ociarchive.Find(b.archive(), b.def.Key)
 	if !ok {
-		return Result{}, proto.Errorf(proto.Internal, op, b.def.name, "the archive just written does not read back; "+
+		return Result{}, proto.Errorf(proto.Internal, buildenv.Op, b.def.Name, "the archive just written does not read back; "+
 			"is the disk healthy?")
 	}
 	r := resultOf(a)
@@ -273,17 +281,17 @@ func (b *build) finish(layers []blob, packages string) (Result, error) {
 
 // reuse describes the archive at path if it is whole and was made from the definition with this key.
 func reuse(path, key string) (Result, bool) {
-	a, ok := findArchive(path, key)
+	a, ok := ociarchive.Find(path, key)
 	return resultOf(a), ok
 }
 
 // resultOf describes an archive of an earlier build.
-func resultOf(a archive) Result {
-	r := Result{Path: a.path, Digest: a.entry.Digest.String(), Size: a.size, Reused: true,
-		Ref: a.entry.Annotations[containerdName], Packages: a.packageCount()}
-	for _, l := range a.layers() {
-		r.Layers = append(r.Layers, Layer{Name: cmp.Or(l.name, a.name()), Digest: l.digest.String(), Size: l.size,
-			Unpacked: l.unpacked})
+func resultOf(a ociarchive.Archive) Result {
+	r := Result{Path: a.Path, Digest: a.Entry.Digest.String(), Size: a.Size, Reused: true,
+		Ref: a.Entry.Annotations[ociarchive.ContainerdName], Packages: a.PackageCount()}
+	for _, l := range a.Layers() {
+		r.Layers = append(r.Layers, Layer{Name: cmp.Or(l.Name, a.Name()), Digest: l.Digest.String(), Size: l.Size,
+			Unpacked: l.Unpacked})
 	}
 	return r
 }

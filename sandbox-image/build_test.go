@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/sandbox-image/buildenv"
+	"berth/sandbox-image/recipe"
 	"berth/test/needs"
 )
 
@@ -83,14 +85,14 @@ func TestBuildWithoutRoot(t *testing.T) {
 // the downloads of the real cache.
 func TestBuildInterrupted(t *testing.T) {
 	needRoot(t)
-	def, err := parse(tinyImage(), "tiny")
+	def, err := recipe.Parse(tinyImage(), "tiny")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	b := &build{def: def, Env: &Env{Cache: DefaultCacheDir, Progress: func(s Step) {
-		if s.Name == StepConfiguring {
+	b := &build{def: def, Env: &buildenv.Env{Cache: DefaultCacheDir, Progress: func(s buildenv.Step) {
+		if s.Name == buildenv.StepConfiguring {
 			cancel()
 		}
 	}}}
@@ -146,7 +148,7 @@ func base(t *testing.T) Result {
 	t.Helper()
 	needRoot(t)
 	start, last := time.Now(), ""
-	r, err := Build(t.Context(), Options{Name: "base", Progress: func(s Step) {
+	r, err := Build(t.Context(), Options{Name: "base", Progress: func(s buildenv.Step) {
 		if s.Name != last {
 			t.Logf("%6.1fs %s %s %d/%d", time.Since(start).Seconds(), s.Name, s.Item, s.Done, s.Total)
 			last = s.Name

@@ -11,6 +11,9 @@ import (
 	"text/template"
 
 	"berth/proto"
+	"berth/sandbox-image/buildenv"
+	"berth/sandbox-image/debian"
+	"berth/sandbox-image/recipe"
 )
 
 // WriteDockerfile writes the image as a Dockerfile, with all files that it copies, into dir, which is made or must be
@@ -22,30 +25,30 @@ func WriteDockerfile(name, dir string) error {
 		return err
 	}
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
-		return proto.Errorf(proto.InvalidArgument, op, "DIR", "the directory is not empty; name a new one")
+		return proto.Errorf(proto.InvalidArgument, buildenv.Op, "DIR", "the directory is not empty; name a new one")
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return ioError("the directory", err)
+		return buildenv.IOError("the directory", err)
 	}
 	if err := writeContext(def, dir); err != nil {
-		return ioError("the directory", err)
+		return buildenv.IOError("the directory", err)
 	}
 	return nil
 }
 
 // writeContext writes the Dockerfile and, below dir, the directories that its steps copy.
-func writeContext(def definition, dir string) error {
+func writeContext(def recipe.Definition, dir string) error {
 	root := def
-	if def.from != nil {
-		root = *def.from
+	if def.From != nil {
+		root = *def.From
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := writeRoot(root, filepath.Join(dir, root.name)); err != nil {
+	if err := writeRoot(root, filepath.Join(dir, root.Name)); err != nil {
 		return err
 	}
-	for _, a := range def.additions {
-		if err := writeStep(a, filepath.Join(dir, a.name)); err != nil {
+	for _, a := range def.Additions {
+		if err := writeStep(a, filepath.Join(dir, a.Name)); err != nil {
 			return err
 		}
 	}
@@ -65,48 +68,48 @@ type dockerStep struct {
 }
 
 // dockerfileOf returns the Dockerfile of def, whose bottom image is root.
-func dockerfileOf(def, root definition) ([]byte, error) {
+func dockerfileOf(def, root recipe.Definition) ([]byte, error) {
 	var steps []dockerStep
-	for _, a := range def.additions {
-		steps = append(steps, dockerStep{a.name, wrap(a.packages), a.prepare != "", a.npm})
+	for _, a := range def.Additions {
+		steps = append(steps, dockerStep{a.Name, wrap(a.Packages), a.Prepare != "", a.NPM})
 	}
 	var text bytes.Buffer
 	err := dockerfile.Execute(&text, map[string]any{
-		"Name": def.name, "Suite": suite, "Root": dockerStep{Name: root.name, Debian: wrap(root.packages)},
-		"Steps": steps, "Env": def.env,
+		"Name": def.Name, "Suite": debian.Suite, "Root": dockerStep{Name: root.Name, Debian: wrap(root.Packages)},
+		"Steps": steps, "Env": def.Env,
 	})
 	return text.Bytes(), err
 }
 
 // writeRoot writes the input of the bottom image.
-func writeRoot(def definition, dir string) error {
-	texts := map[string]string{"dpkg.cfg": def.dpkg, "prepare.sh": def.prepare, setupFile: def.setup}
-	if err := writeTexts(dir, texts); err != nil {
+func writeRoot(def recipe.Definition, dir string) error {
+	texts := map[string]string{"dpkg.cfg": def.Dpkg, "prepare.sh": def.Prepare, recipe.SetupFile: def.Setup}
+	if err := buildenv.WriteTexts(dir, texts); err != nil {
 		return err
 	}
-	return writeFiles(filepath.Join(dir, filesDir), def.files)
+	return buildenv.WriteFiles(filepath.Join(dir, recipe.FilesDir), def.Files)
 }
 
 // writeStep writes the input of a layer in the form that install.sh expects.
-func writeStep(a addition, dir string) error {
+func writeStep(a recipe.Layer, dir string) error {
 	text := map[string]string{"install.sh": installScript}
-	for _, name := range []string{prepareFile, setupFile, npmFile, npmLockFile, wheelsFile} {
-		data, err := fs.ReadFile(a.tree, name)
+	for _, name := range []string{recipe.PrepareFile, recipe.SetupFile, recipe.NPMFile, recipe.NPMLockFile, recipe.WheelsFile} {
+		data, err := fs.ReadFile(a.Tree, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if name == wheelsFile {
-			name = path.Join("wheels", wheelsFile)
+		if name == recipe.WheelsFile {
+			name = path.Join("wheels", recipe.WheelsFile)
 		}
 		text[name] = string(data)
 	}
-	if err := writeTexts(dir, text); err != nil {
+	if err := buildenv.WriteTexts(dir, text); err != nil {
 		return err
 	}
-	return a.writeFiles(filepath.Join(dir, filesDir))
+	return a.WriteFiles(filepath.Join(dir, recipe.FilesDir))
 }
 
 // wrap breaks a list of words into continued lines.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"berth/proto"
+	"berth/sandbox-image/recipe"
 )
 
 // TestDockerfile writes each image's: all that it installs is in it, and all that it copies lies beside it.
@@ -26,12 +27,12 @@ func TestDockerfile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wanted := def.packages
-		if def.from != nil {
-			wanted = def.from.packages
+		wanted := def.Packages
+		if def.From != nil {
+			wanted = def.From.Packages
 		}
-		for _, a := range def.additions {
-			wanted = append(wanted, a.packages...)
+		for _, a := range def.Additions {
+			wanted = append(wanted, a.Packages...)
 		}
 		words := strings.Fields(text)
 		for _, w := range wanted {
@@ -48,7 +49,7 @@ func TestDockerfile(t *testing.T) {
 				}
 			}
 		}
-		for _, env := range def.env {
+		for _, env := range def.Env {
 			if !strings.Contains(text, "ENV "+env+"\n") {
 				t.Errorf("%s: it does not set %s", name, env)
 			}
@@ -64,16 +65,16 @@ func TestDockerfile(t *testing.T) {
 }
 
 // checkSteps compares the lists of pinned packages with the definition's.
-func checkSteps(t *testing.T, def definition, dir string) {
+func checkSteps(t *testing.T, def recipe.Definition, dir string) {
 	t.Helper()
-	for _, a := range def.additions {
-		if len(a.wheels) == 0 {
+	for _, a := range def.Additions {
+		if len(a.Wheels) == 0 {
 			continue
 		}
-		data, err := os.ReadFile(filepath.Join(dir, a.name, "wheels", wheelsFile))
-		list, parseErr := parseWheels(string(data))
-		if err != nil || parseErr != nil || len(list) != len(a.wheels) {
-			t.Errorf("%s: %d wheels of %d, %v, %v", a.name, len(list), len(a.wheels), err, parseErr)
+		data, err := os.ReadFile(filepath.Join(dir, a.Name, "wheels", recipe.WheelsFile))
+		list, parseErr := recipe.ParseWheels(string(data))
+		if err != nil || parseErr != nil || len(list) != len(a.Wheels) {
+			t.Errorf("%s: %d wheels of %d, %v, %v", a.Name, len(list), len(a.Wheels), err, parseErr)
 		}
 	}
 }

@@ -2,7 +2,14 @@ package sandboximage
 
 import (
 	"context"
-	_ "embed" // for installScript
+
+	"berth/sandbox-image/buildenv"
+	"berth/sandbox-image/debian"
+	"berth/sandbox-image/layer"
+	"berth/sandbox-image/ociarchive"
+	"berth/sandbox-image/recipe"
+
+	_ "embed"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +20,8 @@ import (
 	"berth/proto"
 )
 
+// for installScript
+
 // installScript makes a layer, from inside.
 //
 //go:embed install.sh
@@ -21,19 +30,19 @@ var installScript string
 // A stack is an unfinished image: the tree of the layers so far, and those layers.
 type stack struct {
 	*build
-	apt    *apt
+	apt    *debian.Apt
 	wheels *wheelhouse
-	cache  *layerCache
-	dir    string // of this build
-	root   string // the tree, in dir
-	layers []blob // lowest first
+	cache  *ociarchive.Cache
+	dir    string        // of this build
+	root   string        // the tree, in dir
+	layers []layer.Layer // lowest first
 }
 
 // extend builds an image that extends another.
 func (b *build) extend(ctx context.Context) (Result, error) {
 	// The image below comes first: its build has its own directory, and removes the remains of other builds.
 	lower := *b
-	lower.def = *b.def.from
+	lower.def = *b.def.From
 	below, err := lower.cached(ctx)
 	if err != nil {
 		return Result{}, err
@@ -46,8 +55,8 @@ func (b *build) extend(ctx context.Context) (Result, error) {
 	if err := s.putBase(ctx, below); err != nil {
 		return Result{}, err
 	}
-	for _, a := range b.def.additions {
-		b.Layer = a.name
+	for _, a := range b.def.Additions {
+		b.Layer = a.Name
 		if err := s.addLayer(ctx, a); err != nil {
 			return Result{}, err
 		}
@@ -58,26 +67,26 @@ func (b *build) extend(ctx context.Context) (Result, error) {
 // newStack makes the directory and opens the cached layers.
 func (b *build) newStack() (*stack, error) {
 	if err := b.removeStale(); err != nil {
-		return nil, ioError("the cache directory", err)
+		return nil, buildenv.IOError("the cache directory", err)
 	}
 	s := &stack{build: b}
 	var err error
-	if s.cache, err = openLayerCache(filepath.Join(b.Cache, "layers"), b.archive()); err != nil {
-		return nil, ioError("the layer cache", err)
+	if s.cache, err = ociarchive.OpenCache(filepath.Join(b.Cache, "layers"), b.archive()); err != nil {
+		return nil, buildenv.IOError("the layer cache", err)
 	}
 	if s.wheels, err = newWheelhouse(b.Env); err != nil {
 		return nil, err
 	}
-	if s.apt, err = newApt(b.Env, b.def.files); err != nil {
+	if s.apt, err = debian.NewApt(b.Env, b.def.Files); err != nil {
 		return nil, err
 	}
 	if s.dir, err = os.MkdirTemp(b.Cache, "build-"); err != nil {
-		return nil, ioError("the build directory", err)
+		return nil, buildenv.IOError("the build directory", err)
 	}
 	s.root = filepath.Join(s.dir, "root")
 	// apt's unprivileged user needs access.
 	if err := os.Chmod(s.dir, 0o755); err != nil {
-		return nil, ioError("the build directory", err)
+		return nil, buildenv.IOError("the build directory", err)
 	}
 	return s, nil
 }
@@ -85,16 +94,16 @@ func (b *build) newStack() (*stack, error) {
 // putBase takes the layers of the image below.
 func (s *stack) putBase(ctx context.Context, below Result) error {
 	if err := os.Mkdir(s.root, 0o755); err != nil {
-		return ioError("the image's tree", err)
+		return buildenv.IOError("the image's tree", err)
 	}
-	a, err := readArchive(below.Path)
+	a, err := ociarchive.Read(below.Path)
 	if err != nil {
-		return ioError("the image below", err)
+		return buildenv.IOError("the image below", err)
 	}
-	for _, l := range a.layers() {
-		l.name, l.packages = s.def.from.name, below.Packages
+	for _, l := range a.Layers() {
+		l.Name, l.Packages = s.def.From.Name, below.Packages
 		// The next layers build on its contents, so these are its key.
-		l.key = chainKey("", l.digest.String())
+		l.Key = recipe.ChainKey("", l.Digest.String())
 		if err := s.putLayer(ctx, l); err != nil {
 			return err
 		}
@@ -103,69 +112,69 @@ func (s *stack) putBase(ctx context.Context, below Result) error {
 }
 
 // putLayer unpacks a finished layer on top.
-func (s *stack) putLayer(ctx context.Context, l blob) error {
-	if err := unpackLayer(ctx, s.Env, l, s.root); ctx.Err() != nil {
+func (s *stack) putLayer(ctx context.Context, l layer.Layer) error {
+	if err := layer.Unpack(ctx, s.Env, l, s.root); ctx.Err() != nil {
 		return ctx.Err()
 	} else if err != nil {
-		s.cache.remove(l)
-		return proto.Errorf(proto.Internal, op, l.name, "the layer %s of an earlier build cannot be read (%v); "+
+		s.cache.Remove(l)
+		return proto.Errorf(proto.Internal, buildenv.Op, l.Name, "the layer %s of an earlier build cannot be read (%v); "+
 			"remove %s.tar from the cache directory and run it again",
-			l.name, err, s.def.name)
+			l.Name, err, s.def.Name)
 	}
 	s.layers = append(s.layers, l)
 	return nil
 }
 
-func (s *stack) top() blob { return s.layers[len(s.layers)-1] }
+func (s *stack) top() layer.Layer { return s.layers[len(s.layers)-1] }
 
 // addLayer puts the layer on top, from the cache if its input is the same.
-func (s *stack) addLayer(ctx context.Context, a addition) error {
+func (s *stack) addLayer(ctx context.Context, a recipe.Layer) error {
 	pkgs, err := s.resolve(ctx, a)
 	if err != nil {
 		return err
 	}
-	key := chainKey(s.top().key, a.hash, installScript, pkgs.fingerprint())
-	if l, ok := s.cache.find(key); ok {
+	key := recipe.ChainKey(s.top().Key, a.Hash, installScript, pkgs.Fingerprint())
+	if l, ok := s.cache.Find(key); ok {
 		return s.putLayer(ctx, l)
 	}
-	before, err := stampTree(s.root)
+	before, err := layer.StampTree(s.root)
 	if err != nil {
-		return ioError("the image's tree", err)
+		return buildenv.IOError("the image's tree", err)
 	}
 	epoch, err := s.makeLayer(ctx, a, pkgs)
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(s.dir, "layer")
-	l, err := packLayer(ctx, s.Env, s.root, path, epoch, before)
+	l, err := layer.Pack(ctx, s.Env, s.root, path, epoch, before)
 	if err != nil {
 		return err
 	}
-	l.name, l.key, l.packages = a.name, key, len(pkgs)
-	if l, err = s.cache.add(l); err != nil {
-		return ioError("the layer cache", err)
+	l.Name, l.Key, l.Packages = a.Name, key, len(pkgs)
+	if l, err = s.cache.Add(l); err != nil {
+		return buildenv.IOError("the layer cache", err)
 	}
 	s.layers = append(s.layers, l)
 	return nil
 }
 
 // resolve decides which Debian packages the layer needs beyond those below.
-func (s *stack) resolve(ctx context.Context, a addition) (packageSet, error) {
-	if len(a.packages) == 0 {
+func (s *stack) resolve(ctx context.Context, a recipe.Layer) (debian.PackageSet, error) {
+	if len(a.Packages) == 0 {
 		return nil, nil
 	}
 	status, err := os.ReadFile(filepath.Join(s.root, "var/lib/dpkg/status"))
 	if err != nil {
-		return nil, ioError("the packages of the image below", err)
+		return nil, buildenv.IOError("the packages of the image below", err)
 	}
-	return s.apt.resolve(ctx, string(status), a.packages)
+	return s.apt.Resolve(ctx, string(status), a.Packages)
 }
 
 // makeLayer downloads what the layer needs and installs it. It returns the time of the layer's newest file.
-func (s *stack) makeLayer(ctx context.Context, a addition, pkgs packageSet) (time.Time, error) {
+func (s *stack) makeLayer(ctx context.Context, a recipe.Layer, pkgs debian.PackageSet) (time.Time, error) {
 	part := filepath.Join(s.dir, "part")
 	if err := os.Mkdir(part, 0o755); err != nil {
-		return time.Time{}, ioError("the build directory", err)
+		return time.Time{}, buildenv.IOError("the build directory", err)
 	}
 	defer os.RemoveAll(part)
 	epoch, err := s.gather(ctx, part, a, pkgs)
@@ -176,29 +185,29 @@ func (s *stack) makeLayer(ctx context.Context, a addition, pkgs packageSet) (tim
 }
 
 // gather puts the layer's input below dir, where install.sh expects it.
-func (s *stack) gather(ctx context.Context, dir string, a addition, pkgs packageSet) (epoch time.Time, err error) {
-	epoch = s.top().epoch
+func (s *stack) gather(ctx context.Context, dir string, a recipe.Layer, pkgs debian.PackageSet) (epoch time.Time, err error) {
+	epoch = s.top().Epoch
 	if len(pkgs) > 0 {
-		if err := s.apt.download(ctx, pkgs); err != nil {
+		if err := s.apt.Download(ctx, pkgs); err != nil {
 			return epoch, err
 		}
-		made, err := s.apt.repository(filepath.Join(dir, "repo"), pkgs)
+		made, err := s.apt.Repository(filepath.Join(dir, "repo"), pkgs)
 		if err != nil {
-			return epoch, ioError("the package repository", err)
+			return epoch, buildenv.IOError("the package repository", err)
 		}
 		if made.After(epoch) {
 			epoch = made
 		}
 	}
-	if list := forHost(a.wheels); len(list) > 0 {
+	if list := recipe.ForHost(a.Wheels); len(list) > 0 {
 		if err := s.wheels.fetch(ctx, list); err != nil {
 			return epoch, err
 		}
 		if err := s.wheels.link(filepath.Join(dir, "wheels"), list); err != nil {
-			return epoch, ioError("the wheels", err)
+			return epoch, buildenv.IOError("the wheels", err)
 		}
 	}
-	if a.npm {
+	if a.NPM {
 		if err := s.modules(ctx, filepath.Join(dir, "modules"), a); err != nil {
 			return epoch, err
 		}
@@ -207,15 +216,15 @@ func (s *stack) gather(ctx context.Context, dir string, a addition, pkgs package
 }
 
 // write writes the layer's own files.
-func (s *stack) write(dir string, a addition) error {
-	text := map[string]string{"install.sh": installScript, "packages": strings.Join(a.packages, "\n"),
-		prepareFile: a.prepare, setupFile: a.setup}
+func (s *stack) write(dir string, a recipe.Layer) error {
+	text := map[string]string{"install.sh": installScript, "packages": strings.Join(a.Packages, "\n"),
+		recipe.PrepareFile: a.Prepare, recipe.SetupFile: a.Setup}
 	maps.DeleteFunc(text, func(_, data string) bool { return data == "" })
-	if err := writeTexts(dir, text); err != nil {
-		return ioError("the build directory", err)
+	if err := buildenv.WriteTexts(dir, text); err != nil {
+		return buildenv.IOError("the build directory", err)
 	}
-	if err := a.writeFiles(filepath.Join(dir, filesDir)); err != nil {
-		return ioError("the image's files", err)
+	if err := a.WriteFiles(filepath.Join(dir, recipe.FilesDir)); err != nil {
+		return buildenv.IOError("the image's files", err)
 	}
 	return nil
 }
@@ -239,13 +248,13 @@ exec chroot "$1" /bin/sh -eu /run/berth/install.sh
 `
 
 // install runs install.sh inside the tree.
-func (s *stack) install(ctx context.Context, part string, a addition, count int, epoch time.Time) error {
-	p := &installation{build: s.build, total: int64(count), wheels: int64(len(forHost(a.wheels)))}
-	cmd := command{
-		path: "/bin/sh",
-		args: []string{"-euc", enter, "sh", s.root, part},
+func (s *stack) install(ctx context.Context, part string, a recipe.Layer, count int, epoch time.Time) error {
+	p := &installation{build: s.build, total: int64(count), wheels: int64(len(recipe.ForHost(a.Wheels)))}
+	cmd := buildenv.Command{
+		Path: "/bin/sh",
+		Args: []string{"-euc", enter, "sh", s.root, part},
 		// None of the host's environment, or it would reach the packages' scripts.
-		env: []string{
+		Env: []string{
 			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 			"LC_ALL=C.UTF-8",
 			"TZ=UTC",
@@ -255,15 +264,15 @@ func (s *stack) install(ctx context.Context, part string, a addition, count int,
 			"PYTHONDONTWRITEBYTECODE=1",
 			"SOURCE_DATE_EPOCH=" + strconv.FormatInt(epoch.Unix(), 10),
 		},
-		log:     s.Log,
-		line:    p.line,
-		offline: true,
+		Log:     s.Log,
+		Line:    p.line,
+		Offline: true,
 	}
-	if _, err := cmd.run(ctx); ctx.Err() != nil {
+	if _, err := cmd.Run(ctx); ctx.Err() != nil {
 		return ctx.Err()
 	} else if err != nil {
-		return proto.Errorf(proto.Internal, op, a.name,
-			"installing the layer %s failed (%v); the build log has the details", a.name, err)
+		return proto.Errorf(proto.Internal, buildenv.Op, a.Name,
+			"installing the layer %s failed (%v); the build log has the details", a.Name, err)
 	}
 	return nil
 }
@@ -273,26 +282,26 @@ func (s *stack) install(ctx context.Context, part string, a addition, count int,
 func (s *stack) finish() (Result, error) {
 	keys := make([]string, len(s.layers))
 	for i, l := range s.layers {
-		keys[i] = l.key
+		keys[i] = l.Key
 	}
-	all := chainKey("", keys...)
-	old, ok := findArchive(s.archive(), s.def.key)
+	all := recipe.ChainKey("", keys...)
+	old, ok := ociarchive.Find(s.archive(), s.def.Key)
 	r := resultOf(old)
-	if !ok || old.packages() != all {
+	if !ok || old.Packages() != all {
 		var err error
 		if r, err = s.build.finish(s.layers, all); err != nil {
 			return Result{}, err
 		}
 	}
-	var wheels []wheel
-	for _, a := range s.def.additions {
-		wheels = append(wheels, a.wheels...)
+	var wheels []recipe.Wheel
+	for _, a := range s.def.Additions {
+		wheels = append(wheels, a.Wheels...)
 	}
 	if err := s.wheels.removeOthers(wheels); err != nil {
-		return Result{}, ioError("the wheel cache", err)
+		return Result{}, buildenv.IOError("the wheel cache", err)
 	}
-	if err := s.cache.clear(); err != nil {
-		return Result{}, ioError("the layer cache", err)
+	if err := s.cache.Clear(); err != nil {
+		return Result{}, buildenv.IOError("the layer cache", err)
 	}
 	return r, nil
 }

@@ -9,6 +9,10 @@ import (
 	"testing/fstest"
 
 	"berth/proto"
+	"berth/sandbox-image/buildenv"
+	"berth/sandbox-image/layer"
+	"berth/sandbox-image/ociarchive"
+	"berth/sandbox-image/recipe"
 )
 
 // TestExtend makes an image of two layers over a small one, the second of which fails at first. The first is kept,
@@ -38,13 +42,13 @@ func TestExtend(t *testing.T) {
 
 	fsys["larger/2-rest/setup.sh"].Data = []byte(setup)
 	again, steps := extensionOf(t, fsys), []string{}
-	again.Progress = func(s Step) { steps = append(steps, s.Layer+" "+s.Name) }
+	again.Progress = func(s buildenv.Step) { steps = append(steps, s.Layer+" "+s.Name) }
 	r, err := again.cached(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(steps, "tools "+StepUnpacking) || !slices.Contains(steps, "tools "+StepUnpackingLayer) ||
-		!slices.Contains(steps, "rest "+StepPacking) {
+	if slices.Contains(steps, "tools "+buildenv.StepUnpacking) || !slices.Contains(steps, "tools "+buildenv.StepUnpackingLayer) ||
+		!slices.Contains(steps, "rest "+buildenv.StepPacking) {
 		t.Errorf("the second build did %q", slices.Compact(steps))
 	}
 	checkExtension(t, r)
@@ -55,7 +59,7 @@ func TestExtend(t *testing.T) {
 	again.refresh = true // nothing is newer: the layers of the archive are taken
 	steps = nil
 	if same, err := again.cached(t.Context()); err != nil || same.Digest != r.Digest ||
-		slices.Contains(steps, "rest "+StepPacking) {
+		slices.Contains(steps, "rest "+buildenv.StepPacking) {
 		t.Errorf("refreshed: %+v, %v, by %q", same, err, slices.Compact(steps))
 	}
 }
@@ -76,11 +80,11 @@ func tinyImage() fstest.MapFS {
 
 func extensionOf(t *testing.T, fsys fstest.MapFS) *build {
 	t.Helper()
-	def, err := parse(fsys, "larger")
+	def, err := recipe.Parse(fsys, "larger")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &build{def: def, Env: &Env{Cache: DefaultCacheDir}}
+	return &build{def: def, Env: &buildenv.Env{Cache: DefaultCacheDir}}
 }
 
 // extension is a build in the real cache, locked, that leaves nothing there.
@@ -111,18 +115,18 @@ func checkExtension(t *testing.T, r Result) {
 	if !slices.Equal(names, []string{"tiny", "tools", "rest"}) || r.Reused {
 		t.Fatalf("layers %q, %+v", names, r)
 	}
-	a, err := readArchive(r.Path)
+	a, err := ociarchive.Read(r.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers := a.layers()
-	if !slices.Contains(a.config.Config.Env, "MORE=1") || len(a.config.RootFS.DiffIDs) != 3 ||
-		a.config.RootFS.DiffIDs[2] != layers[2].diffID {
-		t.Errorf("configuration %+v", a.config)
+	layers := a.Layers()
+	if !slices.Contains(a.Config.Config.Env, "MORE=1") || len(a.Config.RootFS.DiffIDs) != 3 ||
+		a.Config.RootFS.DiffIDs[2] != layers[2].DiffID {
+		t.Errorf("configuration %+v", a.Config)
 	}
 	root := t.TempDir()
 	for _, l := range layers {
-		if err := unpackLayer(t.Context(), &Env{}, l, root); err != nil {
+		if err := layer.Unpack(t.Context(), &buildenv.Env{}, l, root); err != nil {
 			t.Fatal(err)
 		}
 	}

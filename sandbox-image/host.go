@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"berth/proto"
+	"berth/sandbox-image/buildenv"
+	"berth/sandbox-image/recipe"
 )
 
 // A tool is a program that a build runs, with its Debian package.
@@ -25,26 +27,26 @@ var (
 )
 
 // toolsOf returns the programs that a build of the definition runs.
-func toolsOf(d definition) []tool {
+func toolsOf(d recipe.Definition) []tool {
 	list := slices.Clone(tools)
-	if slices.ContainsFunc(d.additions, func(a addition) bool { return len(a.wheels) > 0 }) {
+	if slices.ContainsFunc(d.Additions, func(a recipe.Layer) bool { return len(a.Wheels) > 0 }) {
 		list = append(list, pip)
 	}
-	if slices.ContainsFunc(d.additions, func(a addition) bool { return a.npm }) {
+	if slices.ContainsFunc(d.Additions, func(a recipe.Layer) bool { return a.NPM }) {
 		list = append(list, npm)
 	}
 	return list
 }
 
 // checkHost reports missing requirements of a build before minutes of work.
-func checkHost(d definition) error {
+func checkHost(d recipe.Definition) error {
 	if os.Geteuid() != 0 {
-		return proto.Errorf(proto.PermissionDenied, op, "",
+		return proto.Errorf(proto.PermissionDenied, buildenv.Op, "",
 			"building an image creates files of many owners and needs root; run it again with sudo")
 	}
 	for _, t := range toolsOf(d) {
 		if _, err := exec.LookPath(t.program); err != nil {
-			return missing(t.pkg)
+			return buildenv.Missing(t.pkg)
 		}
 	}
 	return nil

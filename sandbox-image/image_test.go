@@ -19,6 +19,12 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/opencontainers/go-digest"
+
+	"berth/sandbox-image/buildenv"
+	"berth/sandbox-image/debian"
+	"berth/sandbox-image/layer"
+	"berth/sandbox-image/ociarchive"
+
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -43,7 +49,7 @@ func checkArchive(t *testing.T, r Result) (v1.Image, []byte) {
 	files := readArchiveFiles(t, r.Path)
 	get := func(d v1.Descriptor) []byte {
 		t.Helper()
-		data := files[blobName(d.Digest)]
+		data := files[ociarchive.BlobName(d.Digest)]
 		if int64(len(data)) != d.Size || digest.FromBytes(data) != d.Digest {
 			t.Fatalf("blob %s: %d bytes of digest %s", d.Digest, len(data), digest.FromBytes(data))
 		}
@@ -256,11 +262,11 @@ func checkClean(t *testing.T, root string) {
 	if err != nil || len(stub) < 1000 {
 		t.Errorf("py3compile is still the one that does nothing (%v)", err)
 	}
-	want, err := definitions.ReadFile("base/files/" + sources)
+	want, err := definitions.ReadFile("base/files/" + debian.Sources)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := os.ReadFile(filepath.Join(root, sources)); err != nil || !bytes.Equal(got, want) {
+	if got, err := os.ReadFile(filepath.Join(root, debian.Sources)); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("apt sources of the image: %q, %v", got, err)
 	}
 	checkNothingOf(t, root, hostWords(t))
@@ -327,12 +333,12 @@ func checkNothingOf(t *testing.T, root string, words []string) {
 // checkRepacks packs the unpacked tree again: the same bytes must come out, so nothing was lost on
 // the way, and nothing depends on when and where it is packed.
 func checkRepacks(t *testing.T, root string, r Result, image v1.Image) {
-	again, err := packLayer(t.Context(), &Env{}, root, filepath.Join(t.TempDir(), "layer"), *image.Created, nil)
+	again, err := layer.Pack(t.Context(), &buildenv.Env{}, root, filepath.Join(t.TempDir(), "layer"), *image.Created, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again.diffID != image.RootFS.DiffIDs[0] || again.digest.String() != r.Layers[0].Digest {
-		t.Errorf("packed again: %s (%s), was %s (%s)", again.digest, again.diffID, r.Layers[0].Digest,
+	if again.DiffID != image.RootFS.DiffIDs[0] || again.Digest.String() != r.Layers[0].Digest {
+		t.Errorf("packed again: %s (%s), was %s (%s)", again.Digest, again.DiffID, r.Layers[0].Digest,
 			image.RootFS.DiffIDs[0])
 	}
 }
@@ -341,7 +347,7 @@ func checkRepacks(t *testing.T, root string, r Result, image v1.Image) {
 func checkReused(t *testing.T, r Result) {
 	out := filepath.Join(t.TempDir(), "out.tar")
 	for range 2 { // from the cache, then from out itself
-		again, err := Build(t.Context(), Options{Name: "base", Out: out, Progress: func(s Step) {
+		again, err := Build(t.Context(), Options{Name: "base", Out: out, Progress: func(s buildenv.Step) {
 			t.Errorf("a build that has nothing to do does %+v", s)
 		}})
 		if err != nil || !again.Reused || again.Digest != r.Digest || again.Path != out {

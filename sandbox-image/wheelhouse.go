@@ -12,21 +12,23 @@ import (
 	"strings"
 
 	"berth/proto"
+	"berth/sandbox-image/buildenv"
+	"berth/sandbox-image/recipe"
 )
 
 // A wheelhouse is the cache's directory of downloaded wheels.
 type wheelhouse struct {
-	*Env
+	*buildenv.Env
 	dir  string
 	have map[string]string // names of the files, by their SHA-256
 }
 
 // newWheelhouse opens the directory. Files are identified by their contents, not their names: a damaged file is not
 // taken for a wheel.
-func newWheelhouse(e *Env) (*wheelhouse, error) {
+func newWheelhouse(e *buildenv.Env) (*wheelhouse, error) {
 	h := &wheelhouse{Env: e, dir: filepath.Join(e.Cache, "wheels"), have: map[string]string{}}
 	if err := os.MkdirAll(h.dir, 0o755); err != nil {
-		return nil, ioError("the wheel cache", err)
+		return nil, buildenv.IOError("the wheel cache", err)
 	}
 	return h, h.scan()
 }
@@ -35,7 +37,7 @@ func newWheelhouse(e *Env) (*wheelhouse, error) {
 func (h *wheelhouse) scan() error {
 	entries, err := os.ReadDir(h.dir)
 	if err != nil {
-		return ioError("the wheel cache", err)
+		return buildenv.IOError("the wheel cache", err)
 	}
 	known := map[string]bool{}
 	for _, name := range h.have {
@@ -47,7 +49,7 @@ func (h *wheelhouse) scan() error {
 		}
 		sum, err := fileSum(filepath.Join(h.dir, e.Name()))
 		if err != nil {
-			return ioError("the wheel cache", err)
+			return buildenv.IOError("the wheel cache", err)
 		}
 		h.have[sum] = e.Name()
 	}
@@ -66,8 +68,8 @@ func fileSum(path string) (string, error) {
 }
 
 // file returns the wheel's file if it is here.
-func (h *wheelhouse) file(w wheel) (string, bool) {
-	for _, hash := range w.hashes {
+func (h *wheelhouse) file(w recipe.Wheel) (string, bool) {
+	for _, hash := range w.Hashes {
 		if name, ok := h.have[hash]; ok {
 			return name, true
 		}
@@ -81,53 +83,53 @@ const wheelBatch = 12
 
 // fetch downloads the missing wheels of the list with the host's pip and its configuration. pip checks the hashes and
 // runs no downloaded code.
-func (h *wheelhouse) fetch(ctx context.Context, list []wheel) error {
-	missing := slices.DeleteFunc(slices.Clone(list), func(w wheel) bool { _, ok := h.file(w); return ok })
+func (h *wheelhouse) fetch(ctx context.Context, list []recipe.Wheel) error {
+	missing := slices.DeleteFunc(slices.Clone(list), func(w recipe.Wheel) bool { _, ok := h.file(w); return ok })
 	done, all := int64(len(list)-len(missing)), int64(len(list))
-	h.Step(Step{Name: StepDownloading, Done: done, Total: all})
+	h.Step(buildenv.Step{Name: buildenv.StepDownloading, Done: done, Total: all})
 	for batch := range slices.Chunk(missing, wheelBatch) {
 		begun := done
 		err := h.download(ctx, batch, func(item string) {
-			h.Step(Step{Name: StepDownloading, Item: item, Done: begun, Total: all})
+			h.Step(buildenv.Step{Name: buildenv.StepDownloading, Item: item, Done: begun, Total: all})
 			begun = min(begun+1, done+int64(len(batch)))
 		})
 		if err != nil {
 			return err
 		}
 		done += int64(len(batch))
-		h.Step(Step{Name: StepDownloading, Done: done, Total: all})
+		h.Step(buildenv.Step{Name: buildenv.StepDownloading, Done: done, Total: all})
 	}
 	return nil
 }
 
 // download fetches one batch into a directory of its own, and moves it here once it is whole.
-func (h *wheelhouse) download(ctx context.Context, batch []wheel, begin func(item string)) error {
+func (h *wheelhouse) download(ctx context.Context, batch []recipe.Wheel, begin func(item string)) error {
 	dir, err := os.MkdirTemp(h.Cache, "build-wheels-")
 	if err != nil {
-		return ioError("the wheel cache", err)
+		return buildenv.IOError("the wheel cache", err)
 	}
 	defer os.RemoveAll(dir)
-	wants := filepath.Join(dir, wheelsFile)
+	wants := filepath.Join(dir, recipe.WheelsFile)
 	var text strings.Builder
 	for _, w := range batch {
-		text.WriteString(w.line())
+		text.WriteString(w.Line())
 	}
 	if err := os.WriteFile(wants, []byte(text.String()), 0o644); err != nil {
-		return ioError("the wheel cache", err)
+		return buildenv.IOError("the wheel cache", err)
 	}
-	cmd := command{
-		path: pip.program,
-		args: slices.Concat([]string{
+	cmd := buildenv.Command{
+		Path: pip.program,
+		Args: slices.Concat([]string{
 			"download", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--progress-bar", "off",
 			"--no-cache-dir",
 			"--disable-pip-version-check", "--dest", filepath.Join(dir, "got"), "--requirement", wants,
 		}, pipPlatform()),
-		env:    append(os.Environ(), "LC_ALL=C.UTF-8"),
-		log:    h.Log,
-		output: func(line string) { beginWheel(line, begin) },
+		Env:    append(os.Environ(), "LC_ALL=C.UTF-8"),
+		Log:    h.Log,
+		Output: func(line string) { beginWheel(line, begin) },
 	}
-	if _, err := cmd.run(ctx); err != nil {
-		return unavailable(ctx, "the Python packages cannot be downloaded", err)
+	if _, err := cmd.Run(ctx); err != nil {
+		return buildenv.Unavailable(ctx, "the Python packages cannot be downloaded", err)
 	}
 	return h.addFiles(filepath.Join(dir, "got"), batch)
 }
@@ -155,23 +157,23 @@ func pipPlatform() []string {
 	args := []string{"--python-version", pythonVersion, "--implementation", "cp", "--abi", "cp311", "--abi", "abi3",
 		"--abi", "none"}
 	for minor := 5; minor <= newestGlibc; minor++ {
-		args = append(args, "--platform", fmt.Sprintf("manylinux_2_%d_%s", minor, machine()))
+		args = append(args, "--platform", fmt.Sprintf("manylinux_2_%d_%s", minor, recipe.Machine()))
 	}
 	for _, old := range []string{"1", "2010", "2014"} {
-		args = append(args, "--platform", "manylinux"+old+"_"+machine())
+		args = append(args, "--platform", "manylinux"+old+"_"+recipe.Machine())
 	}
 	return args
 }
 
 // addFiles moves downloaded files here, and checks that the batch is complete.
-func (h *wheelhouse) addFiles(dir string, batch []wheel) error {
+func (h *wheelhouse) addFiles(dir string, batch []recipe.Wheel) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return ioError("the wheel cache", err)
+		return buildenv.IOError("the wheel cache", err)
 	}
 	for _, e := range entries {
 		if err := os.Rename(filepath.Join(dir, e.Name()), filepath.Join(h.dir, e.Name())); err != nil {
-			return ioError("the wheel cache", err)
+			return buildenv.IOError("the wheel cache", err)
 		}
 	}
 	if err := h.scan(); err != nil {
@@ -179,15 +181,15 @@ func (h *wheelhouse) addFiles(dir string, batch []wheel) error {
 	}
 	for _, w := range batch {
 		if _, ok := h.file(w); !ok {
-			return proto.Errorf(proto.Unavailable, op, w.name, "Python package %s did not arrive; run it again, "+
-				"what was downloaded is kept", w.name)
+			return proto.Errorf(proto.Unavailable, buildenv.Op, w.Name, "Python package %s did not arrive; run it again, "+
+				"what was downloaded is kept", w.Name)
 		}
 	}
 	return nil
 }
 
 // link links the wheels of the list into dir, under their own names, and writes the list for pip beside them.
-func (h *wheelhouse) link(dir string, list []wheel) error {
+func (h *wheelhouse) link(dir string, list []recipe.Wheel) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
@@ -197,13 +199,13 @@ func (h *wheelhouse) link(dir string, list []wheel) error {
 		if err := os.Link(filepath.Join(h.dir, name), filepath.Join(dir, name)); err != nil {
 			return err
 		}
-		text.WriteString(w.line())
+		text.WriteString(w.Line())
 	}
-	return os.WriteFile(filepath.Join(dir, wheelsFile), []byte(text.String()), 0o644)
+	return os.WriteFile(filepath.Join(dir, recipe.WheelsFile), []byte(text.String()), 0o644)
 }
 
 // removeOthers removes the wheels that are not in the list.
-func (h *wheelhouse) removeOthers(list []wheel) error {
+func (h *wheelhouse) removeOthers(list []recipe.Wheel) error {
 	keep := map[string]bool{}
 	for _, w := range list {
 		if name, ok := h.file(w); ok {

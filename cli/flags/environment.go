@@ -1,0 +1,66 @@
+package flags
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"berth/cli/app"
+	"berth/proto"
+)
+
+// A Network says what a container may connect to.
+type Network struct {
+	mode  string
+	allow []string
+}
+
+func (f *Network) Register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.mode, "network", "", "network mode: none, allowlist (with --allow) or open (any public host); "+
+		"default none")
+	fs.StringArrayVar(&f.allow, "allow", nil, "host that the container may reach, such as api.github.com, "+
+		"*.example.com or db.example.com:5432 (may be repeated)")
+	app.CompleteFlag(cmd, "network", "none", "allowlist", "open")
+}
+
+func (f *Network) Request() proto.Network {
+	return proto.Network{Mode: proto.NetworkMode(f.mode), Allow: f.allow}
+}
+
+// Labels parses key=value. A name is stored as a label too, so the API needs no field for it.
+func Labels(list []string, name string) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, l := range list {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok || k == "" {
+			return nil, proto.Errorf(proto.InvalidArgument, "", "label", "--label %q is not key=value", l)
+		}
+		labels[k] = v
+	}
+	if name != "" {
+		// --name wins over a label with that key, because it is more specific.
+		labels[app.NameLabel] = name
+	}
+	return labels, nil
+}
+
+// Env parses NAME=value, and NAME alone for a variable of the local environment. As in docker, an unset NAME is
+// left out and is no error.
+func Env(list []string) (map[string]string, error) {
+	env := map[string]string{}
+	for _, e := range list {
+		k, v, ok := strings.Cut(e, "=")
+		if k == "" {
+			return nil, proto.Errorf(proto.InvalidArgument, "", "env", "--env %q is not NAME=value", e)
+		}
+		if !ok {
+			if v, ok = os.LookupEnv(k); !ok {
+				continue
+			}
+		}
+		env[k] = v
+	}
+	return env, nil
+}
