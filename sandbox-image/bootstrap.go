@@ -64,8 +64,8 @@ func (b *build) bootstrap(ctx context.Context, dir, root string, count int, epoc
 	if _, err := cmd.Run(ctx); ctx.Err() != nil {
 		return ctx.Err()
 	} else if err != nil {
-		return proto.Errorf(proto.Internal, buildenv.Op, b.def.Name, "installing the packages failed (%v); the build log has "+
-			"the details", err)
+		return proto.Errorf(proto.Internal, buildenv.Op, b.def.Name,
+			"installing the packages failed (%v); the build log has the details", err)
 	}
 	return nil
 }

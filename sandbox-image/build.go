@@ -130,7 +130,8 @@ func load(name string) (recipe.Definition, error) {
 	}
 	d, err := recipe.Parse(definitions, name)
 	if err != nil {
-		return recipe.Definition{}, proto.Errorf(proto.Internal, buildenv.Op, name, "image definition %q is broken: %v", name, err)
+		return recipe.Definition{}, proto.Errorf(proto.Internal, buildenv.Op, name,
+			"image definition %q is broken: %v", name, err)
 	}
 	return d, nil
 }
@@ -271,8 +272,8 @@ func (b *build) finish(layers []layer.Layer, packages string) (Result, error) {
 	}
 	a, ok := ociarchive.Find(b.archive(), b.def.Key)
 	if !ok {
-		return Result{}, proto.Errorf(proto.Internal, buildenv.Op, b.def.Name, "the archive just written does not read back; "+
-			"is the disk healthy?")
+		return Result{}, proto.Errorf(proto.Internal, buildenv.Op, b.def.Name,
+			"the archive just written does not read back; is the disk healthy?")
 	}
 	r := resultOf(a)
 	r.Reused = false

@@ -93,7 +93,8 @@ func writeRoot(def recipe.Definition, dir string) error {
 // writeStep writes the input of a layer in the form that install.sh expects.
 func writeStep(a recipe.Layer, dir string) error {
 	text := map[string]string{"install.sh": installScript}
-	for _, name := range []string{recipe.PrepareFile, recipe.SetupFile, recipe.NPMFile, recipe.NPMLockFile, recipe.WheelsFile} {
+	for _, name := range []string{recipe.PrepareFile, recipe.SetupFile, recipe.NPMFile, recipe.NPMLockFile,
+		recipe.WheelsFile} {
 		data, err := fs.ReadFile(a.Tree, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

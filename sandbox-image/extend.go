@@ -185,7 +185,8 @@ func (s *stack) makeLayer(ctx context.Context, a recipe.Layer, pkgs debian.Packa
 }
 
 // gather puts the layer's input below dir, where install.sh expects it.
-func (s *stack) gather(ctx context.Context, dir string, a recipe.Layer, pkgs debian.PackageSet) (epoch time.Time, err error) {
+func (s *stack) gather(ctx context.Context, dir string, a recipe.Layer, pkgs debian.PackageSet) (epoch time.Time,
+	err error) {
 	epoch = s.top().Epoch
 	if len(pkgs) > 0 {
 		if err := s.apt.Download(ctx, pkgs); err != nil {

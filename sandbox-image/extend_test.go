@@ -47,7 +47,8 @@ func TestExtend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.Contains(steps, "tools "+buildenv.StepUnpacking) || !slices.Contains(steps, "tools "+buildenv.StepUnpackingLayer) ||
+	if slices.Contains(steps, "tools "+buildenv.StepUnpacking) ||
+		!slices.Contains(steps, "tools "+buildenv.StepUnpackingLayer) ||
 		!slices.Contains(steps, "rest "+buildenv.StepPacking) {
 		t.Errorf("the second build did %q", slices.Compact(steps))
 	}

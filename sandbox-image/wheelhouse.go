@@ -181,8 +181,8 @@ func (h *wheelhouse) addFiles(dir string, batch []recipe.Wheel) error {
 	}
 	for _, w := range batch {
 		if _, ok := h.file(w); !ok {
-			return proto.Errorf(proto.Unavailable, buildenv.Op, w.Name, "Python package %s did not arrive; run it again, "+
-				"what was downloaded is kept", w.Name)
+			return proto.Errorf(proto.Unavailable, buildenv.Op, w.Name,
+				"Python package %s did not arrive; run the build again; finished downloads are used again", w.Name)
 		}
 	}
 	return nil

@@ -130,8 +130,8 @@ func TestPackStable(t *testing.T) {
 func TestPackCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Pack(ctx, &buildenv.Env{}, makeTree(t, "bin/a", "bin/b", "bin/c"), filepath.Join(t.TempDir(), "l"), testEpoch,
-		nil); !errors.Is(err, context.Canceled) {
+	tree, path := makeTree(t, "bin/a", "bin/b", "bin/c"), filepath.Join(t.TempDir(), "l")
+	if _, err := Pack(ctx, &buildenv.Env{}, tree, path, testEpoch, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("pack with a canceled context: %v", err)
 	}
 }

@@ -83,7 +83,9 @@ func TestLayerIsTheDifference(t *testing.T) {
 	whole, err := Pack(t.Context(), &buildenv.Env{}, root, filepath.Join(t.TempDir(), "layer"), testEpoch, nil)
 	check(err)
 	laid := t.TempDir()
-	check(Unpack(t.Context(), &buildenv.Env{}, below, laid), Unpack(t.Context(), &buildenv.Env{}, middle, laid), Unpack(t.Context(), &buildenv.Env{}, top, laid))
+	for _, l := range []Layer{below, middle, top} {
+		check(Unpack(t.Context(), &buildenv.Env{}, l, laid))
+	}
 	if again := packTree(t, laid); again.Digest != whole.Digest {
 		t.Errorf("the layers over each other give %s, want %s", again.Digest, whole.Digest)
 	}

@@ -1,5 +1,5 @@
-// Package ociarchive writes the layers of an image as an OCI archive, reads such an archive without its layers, and keeps
-// finished layers of an unfinished image in a cache. Package sandboximage uses it.
+// Package ociarchive writes the layers of an image as an OCI archive, reads such an archive without its layers, and
+// keeps finished layers of an unfinished image in a cache. Package sandboximage uses it.
 package ociarchive
 
 import (
