@@ -178,7 +178,8 @@ func psCommand(a *app.App) *cobra.Command {
 			if running {
 				list = slices.DeleteFunc(list, func(e proto.Exec) bool { return e.State != proto.ExecRunning })
 			}
-			return term.PrintList(&a.Output, list, []string{"ID", "STATE", "STARTED", "TOOK", "JOB", "COMMAND"}, execRow)
+			return term.PrintList(&a.Output, list, []string{"ID", "STATE", "STARTED", "TOOK", "JOB", "COMMAND"},
+				execRow)
 		}),
 	}
 	cmd.Flags().BoolVar(&running, "running", false, "running commands only")
@@ -188,7 +189,8 @@ func psCommand(a *app.App) *cobra.Command {
 // execRow returns the table row of a command. For a running command it shows the time so far.
 func execRow(e proto.Exec) []string {
 	took := units.HumanDuration(max(0, e.Duration(time.Now())))
-	return []string{e.ID, term.EndText(e), term.Ago(e.StartedAt.Time), took, e.JobID, term.Short(term.CommandText(e), 60)}
+	return []string{e.ID, term.EndText(e), term.Ago(e.StartedAt.Time), took, e.JobID,
+		term.Short(term.CommandText(e), 60)}
 }
 
 // killCommand returns `berth kill`. The default signal is SIGKILL, as in docker. It ends all processes that the

@@ -267,7 +267,8 @@ func (b *build) assemble(ctx context.Context, a *debian.Apt, pkgs debian.Package
 // finish writes the archive of the layers, lowest first. packages is the fingerprint of their packages.
 func (b *build) finish(layers []layer.Layer, packages string) (Result, error) {
 	if err := ociarchive.Write(b.archive(), ociarchive.Image{
-		Name: b.def.Name, Ref: Ref(b.def.Name), Key: b.def.Key, Env: b.def.Env, Packages: packages}, layers); err != nil {
+		Name: b.def.Name, Ref: Ref(b.def.Name), Key: b.def.Key, Env: b.def.Env, Packages: packages},
+		layers); err != nil {
 		return Result{}, buildenv.IOError("the archive", err)
 	}
 	a, ok := ociarchive.Find(b.archive(), b.def.Key)

@@ -117,8 +117,9 @@ func (s *stack) putLayer(ctx context.Context, l layer.Layer) error {
 		return ctx.Err()
 	} else if err != nil {
 		s.cache.Remove(l)
-		return proto.Errorf(proto.Internal, buildenv.Op, l.Name, "the layer %s of an earlier build cannot be read (%v); "+
-			"remove %s.tar from the cache directory and run it again",
+		return proto.Errorf(proto.Internal, buildenv.Op, l.Name,
+			"the layer %s of an earlier build cannot be read (%v); "+
+				"remove %s.tar from the cache directory and run it again",
 			l.Name, err, s.def.Name)
 	}
 	s.layers = append(s.layers, l)

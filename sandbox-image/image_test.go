@@ -333,7 +333,8 @@ func checkNothingOf(t *testing.T, root string, words []string) {
 // checkRepacks packs the unpacked tree again: the same bytes must come out, so nothing was lost on
 // the way, and nothing depends on when and where it is packed.
 func checkRepacks(t *testing.T, root string, r Result, image v1.Image) {
-	again, err := layer.Pack(t.Context(), &buildenv.Env{}, root, filepath.Join(t.TempDir(), "layer"), *image.Created, nil)
+	again, err := layer.Pack(t.Context(), &buildenv.Env{}, root, filepath.Join(t.TempDir(), "layer"), *image.Created,
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}

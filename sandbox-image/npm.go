@@ -34,6 +34,7 @@ func (s *stack) modules(ctx context.Context, dir string, a recipe.Layer) error {
 		return buildenv.IOError("the modules of npm", err)
 	}
 	size, err := layer.TreeSize(dir, nil)
-	s.Step(buildenv.Step{Name: buildenv.StepDownloading, Item: fmt.Sprintf("modules of npm %.1f MB", float64(size)/1e6)})
+	s.Step(buildenv.Step{Name: buildenv.StepDownloading, Item: fmt.Sprintf("modules of npm %.1f MB",
+		float64(size)/1e6)})
 	return err
 }

@@ -43,7 +43,8 @@ type auditFlags struct {
 
 func (f *auditFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.filter.Container, "container", "", "only actions on this container; a deleted one needs its whole ID")
+	fs.StringVar(&f.filter.Container, "container", "",
+		"only actions on this container; a deleted one needs its whole ID")
 	fs.StringVar(&f.filter.Actor, "actor", "", "only actions of this API key (its ID) or part of the daemon")
 	fs.StringVar(&f.filter.Owner, "owner", "", "only actions that concern this owner")
 	fs.StringVar(&f.filter.Act, "act", "", "only this action, such as exec.end; \"exec.\" means all that begin with it")

@@ -23,8 +23,8 @@ func FilesCommand(a *app.App) *cobra.Command {
 	files := fileNoun(a)
 	return app.NewGroup(&cobra.Command{
 		Use: "files", Short: "Stored files",
-		Long: "Stored files have an ID and outlive containers. A container can have uploaded files in its $INPUT_DIR; " +
-			"files that commands write to $OUTPUT_DIR are stored.",
+		Long: "Stored files have an ID and outlive containers. A container can have uploaded files in its " +
+			"$INPUT_DIR; files that commands write to $OUTPUT_DIR are stored.",
 	}, files.ListCommand(a), filesPutCommand(a), filesGetCommand(a), filesInfoCommand(a), files.RemoveCommand(a))
 }
 

@@ -119,8 +119,8 @@ func callApproveCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(&cobra.Command{
 		Use: "approve CONTAINER CALL", Short: "Approve a call", Args: app.ArgCount(2, 2),
 		ValidArgsFunction: completeCalls(a, proto.CallParked),
-		Long: "Approve a call that waits for approval. The approval is valid for this call with the shown input only. " +
-			"The audit log records it with the API key.",
+		Long: "Approve a call that waits for approval. The approval is valid for this call with the shown input " +
+			"only. The audit log records it with the API key.",
 		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, container string, args []string) error {
 			call, err := c.ApproveToolCall(ctx, container, args[1])
 			return a.PrintResult(call, call.ID, err)

@@ -254,8 +254,8 @@ func approveCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "approve [flags] RUN", Short: "Let a run begin that waits for approval", Args: app.ArgCount(1, 1),
 		ValidArgsFunction: completeRuns(a, proto.RunParked),
-		Long: "Let a run begin that waits for approval. The approval is valid for this run only. The audit log records it " +
-			"with the API key.",
+		Long: "Let a run begin that waits for approval. The approval is valid for this run only. The audit log " +
+			"records it with the API key.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			run, err := c.ApproveToolRun(ctx, args[0])
 			if err == nil && wait {

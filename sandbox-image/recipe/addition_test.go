@@ -53,7 +53,8 @@ func TestParseExtension(t *testing.T) {
 		python.files() != nil {
 		t.Errorf("tools %+v", tools)
 	}
-	if want := (Wheel{Name: "six", pin: "six==1.17.0", Hashes: []string{wheelSum, otherSum}}); len(python.Wheels) != 1 ||
+	if want := (Wheel{Name: "six", pin: "six==1.17.0", Hashes: []string{wheelSum, otherSum}}); len(
+		python.Wheels) != 1 ||
 		python.Wheels[0].Line() != want.Line() {
 		t.Errorf("wheels %+v", python.Wheels)
 	}
