@@ -11,7 +11,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // refused fails the test unless an answer is a 429 that says when to come back, and returns after how many seconds.

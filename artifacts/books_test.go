@@ -16,9 +16,9 @@ import (
 	"berth/files"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/state/ledger"
 	"berth/test/needs"
+	"berth/test/sessiontest"
 
 	"golang.org/x/sys/unix"
 )
@@ -361,7 +361,7 @@ func TestInputsThatCannotBeRecordedAreTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = os.WriteFile(path.Join(disk, "filler"), make([]byte, 1<<20), 0o600)
-	if err := other.Begin(ctx, s, []string{f.ID}); err == nil {
+	if err := other.Begin(ctx, s.Files, []string{f.ID}); err == nil {
 		t.Fatal("the books were written on a full disk")
 	}
 	if out := sessiontest.Bash(t, s, `ls "$INPUT_DIR" 2>/dev/null | wc -l`).Stdout; out != "0\n" {

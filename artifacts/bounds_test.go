@@ -9,8 +9,8 @@ import (
 	"berth/artifacts"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/state/ledger"
+	"berth/test/sessiontest"
 )
 
 // heaviest is the size of the largest record of a bucket.

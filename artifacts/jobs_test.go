@@ -16,7 +16,7 @@ import (
 	"berth/files"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 func artifact(t *testing.T, m proto.Manifest, path string) proto.Artifact {

@@ -11,7 +11,7 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // A bench is a stack with a runner over it.

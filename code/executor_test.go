@@ -10,7 +10,7 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // took is the one part of the text that differs from run to run.

@@ -9,6 +9,7 @@ import (
 	"berth/code/cell"
 	"berth/proto"
 	"berth/session"
+	"berth/session/events"
 )
 
 // How long a cell has to react to an interrupt before its interpreter is ended, and how long that end may take.
@@ -186,8 +187,9 @@ func followCell(ctx context.Context, c *cell.Cell, exec string, each func(Progre
 	if err := each(Progress{Type: proto.ProgressStart, ExecID: exec}); err != nil {
 		return err
 	}
-	return session.FollowOutput(ctx, c.Out, exec, func(ev proto.Event) error {
+	f := events.Follower{ID: exec, Event: func(ev proto.Event) error {
 		return each(Progress{Type: string(ev.Type), Stream: ev.Stream, Offset: ev.Offset, Until: ev.Until,
 			Data: ev.Data, DataBase64: ev.DataBase64})
-	})
+	}}
+	return f.Follow(ctx, c.Out, &session.Cursor{})
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -12,7 +13,7 @@ import (
 
 	"berth/egress/authority"
 	"berth/proto"
-	"berth/state/ledger"
+	"berth/state/durable"
 )
 
 // An authorityFile holds the CA that signs the proxy's certificates for hosts that receive secrets. The CA is created
@@ -59,7 +60,11 @@ func (f *authorityFile) open() (*authority.Authority, error) {
 	if text, err = authority.New(); err != nil {
 		return nil, err
 	}
-	if err := f.write(text); err != nil {
+	err = durable.WriteFile(f.path, 0o600, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	return authority.Read(text)
@@ -75,21 +80,6 @@ func (f *authorityFile) read() ([]byte, error) {
 		return nil, err
 	}
 	return os.ReadFile(f.path)
-}
-
-// write replaces the file atomically and syncs it to disk.
-func (f *authorityFile) write(text []byte) error {
-	fresh := f.path + ".new"
-	if err := os.WriteFile(fresh, text, 0o600); err != nil {
-		return err
-	}
-	if err := ledger.SyncPath(fresh); err != nil {
-		return err
-	}
-	if err := os.Rename(fresh, f.path); err != nil {
-		return err
-	}
-	return ledger.SyncPath(filepath.Dir(f.path))
 }
 
 // readRoots returns the system's CAs and those in a file.

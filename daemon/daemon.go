@@ -31,6 +31,7 @@ import (
 	"berth/gc"
 	"berth/proto"
 	"berth/session"
+	"berth/session/loopback"
 	"berth/state/audit"
 	"berth/state/keys"
 	"berth/state/ledger"
@@ -215,10 +216,8 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	}
 	d.keep(d.machine.close)
 	cfg := d.cfg.Session
-	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = d.cfg.Dir, d.machine.Runtime, d.machine.images,
-		books,
-		jobs, d.cfg.Log
-	cfg.Quotas = d.keys
+	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger = d.cfg.Dir, d.machine.Runtime, d.machine.images, books
+	cfg.Jobs, cfg.Log, cfg.Quotas = jobs, d.cfg.Log, d.keys
 	if d.secrets, err = vault.Open(filepath.Join(d.cfg.Dir, secretKeyFile), books); err != nil {
 		return err
 	}
@@ -259,7 +258,7 @@ func (d *Daemon) openSkills(books *ledger.DB) (err error) {
 type sessionProxy struct{ *proxy.Proxy }
 
 // Gate returns the gate of one session.
-func (p sessionProxy) Gate(n proto.Network, secrets []egress.Secret, report func(egress.Report)) session.Service {
+func (p sessionProxy) Gate(n proto.Network, secrets []egress.Secret, report func(egress.Report)) loopback.Service {
 	return p.Proxy.Gate(n, secrets, report)
 }
 
@@ -337,7 +336,11 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 			{Name: "calls", Schedule: every, Sweep: counted(d.bridge.Sweep)},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
 			{Name: "ledger", Schedule: "@hourly", Sweep: func(context.Context) (map[string]int, error) {
-				return backUp(books)
+				kept, err := books.Backup(backupAge)
+				if kept {
+					return map[string]int{"kept": 1}, err
+				}
+				return map[string]int{"kept": 0}, err
 			}},
 		},
 	})
@@ -350,15 +353,6 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 // backupAge is the minimum age of the newest backup before the ledger is backed up again. Without it, a daemon that
 // restarts often would push out all older backups. It is below one hour, so that the hourly schedule is not skipped.
 const backupAge = 50 * time.Minute
-
-// backUp backs up the ledger. It is the hourly ledger task.
-func backUp(books *ledger.DB) (map[string]int, error) {
-	kept, err := books.Backup(backupAge)
-	if kept {
-		return map[string]int{"kept": 1}, err
-	}
-	return map[string]int{"kept": 0}, err
-}
 
 // counted wraps a sweep so that it returns its counts by name.
 func counted[T interface{ Counts() map[string]int }](sweep func(context.Context) (T, error)) func(
@@ -398,8 +392,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.machine.images, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys,
-				Audit:   d.audit,
-				Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
+				Audit: d.audit, Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
 			}, operations, hosted),
 		},
 	})

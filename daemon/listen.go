@@ -15,9 +15,6 @@ import (
 // TLSDir returns the directory of the daemon's own certificate in a data directory.
 func TLSDir(dir string) string { return filepath.Join(dir, "tls") }
 
-// CAFile returns the path of the CA that clients must trust if the daemon created its own certificate.
-func CAFile(dir string) string { return certs.CAFile(TLSDir(dir)) }
-
 // URLFile returns the path of the file in which a running daemon publishes its URL.
 func URLFile(dir string) string { return filepath.Join(dir, "url") }
 

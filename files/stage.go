@@ -12,6 +12,7 @@ import (
 	"berth/files/filename"
 	"berth/files/intake"
 	"berth/proto"
+	"berth/state/durable"
 	"berth/state/ledger"
 )
 
@@ -195,13 +196,13 @@ func (s *Store) place(tmp, hash string, size int64) error {
 	if s.hasBlob(hash, size) {
 		return nil
 	}
-	if err := ledger.SyncPath(tmp); err != nil {
+	if err := durable.Sync(tmp); err != nil {
 		return diskError("storing the upload", err)
 	}
 	if err := os.Rename(tmp, s.blobPath(hash)); err != nil {
 		return diskError("storing the upload", err)
 	}
-	if err := ledger.SyncPath(s.blobDir()); err != nil {
+	if err := durable.Sync(s.blobDir()); err != nil {
 		return diskError("storing the upload", err)
 	}
 	return nil

@@ -7,8 +7,8 @@ import (
 	"berth/gateway/containers"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/state/ledger"
+	"berth/test/sessiontest"
 )
 
 // A turn that replaces one of an earlier daemon keeps its record, even while the container of the old turn is being

@@ -57,6 +57,10 @@ type Cmd struct {
 	Resident bool `json:"-"`
 }
 
+// Outlives reports whether the command goes on when its client or the daemon goes away: its guest keeps it until a
+// daemon has stored its end. One with an idempotency key does, since its client may come back for it.
+func (c Cmd) Outlives() bool { return c.Detach || c.Background || c.IdempotencyKey != "" }
+
 // What happens to a command that writes more than MaxOutputBytes.
 const (
 	OutputTruncate = "truncate"

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"berth/proto"
@@ -37,36 +38,32 @@ func withCallerOf(core, ctx context.Context) context.Context {
 	return proto.WithRequestID(proto.WithCaller(core, proto.CallerOf(ctx)), proto.RequestIDOf(ctx))
 }
 
-// auditAct audits an action on the session.
-func (s *Session) auditAct(ctx context.Context, act, note string) {
+// auditAction audits an action on the session.
+func (s *Session) auditAction(ctx context.Context, action, note string) {
 	e := auditEntryFor(ctx)
-	e.Act, e.Owner, e.ContainerID, e.Note = act, s.owner, s.id, note
+	e.Act, e.Owner, e.ContainerID, e.Note = action, s.owner, s.id, note
 	s.core.cfg.Audit(e)
 }
 
 // auditGeneration audits the start of a generation.
 func (s *Session) auditGeneration(ctx context.Context) {
 	r := s.record()
-	s.auditAct(ctx, actionStart, "generation "+strconv.FormatInt(r.Generation, 10)+", image "+r.Image+", class "+
+	s.auditAction(ctx, actionStart, "generation "+strconv.FormatInt(r.Generation, 10)+", image "+r.Image+", class "+
 		string(r.Class))
 }
 
 // maxAudited bounds the command in an audit entry, and all its produced paths together, in bytes.
 const maxAudited = 16 << 10
 
-// auditStart audits the start of the command.
-func (e *Exec) auditStart() { e.auditAct(actionExecBegin, e.Info(), Produced{}) }
-
-// auditEnd audits the end of the command.
-func (e *Exec) auditEnd(info proto.Exec, made Produced) { e.auditAct(actionExecEnd, info, made) }
-
-func (e *Exec) auditAct(act string, info proto.Exec, made Produced) {
+// auditExec audits the start or the end of the command.
+func (e *Exec) auditExec(action string, info proto.Exec, made Produced) {
 	entry := e.by
 	if entry.Actor == "" { // started under another daemon
 		entry = proto.AuditEntry{Actor: cmp.Or(e.key, proto.ActorReconcile), Outcome: proto.AuditOK}
 	}
+	command := cmp.Or(info.Command, strings.Join(info.Argv, " "))
 	x := proto.AuditExec{
-		JobID: info.JobID, User: info.User, Command: secrets.RedactCut(commandLine(info), maxAudited),
+		JobID: info.JobID, User: info.User, Command: secrets.RedactCut(command, maxAudited),
 		StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes,
 		Produced: e.redactor.HideAll(SomeOf(made.Paths, maxAudited)), FileIDs: made.FileIDs,
 	}
@@ -74,14 +71,14 @@ func (e *Exec) auditAct(act string, info proto.Exec, made Produced) {
 		x.Reason, x.ReturnCode, x.CPUSeconds, x.Seconds = info.End.Reason, info.End.ReturnCode, info.End.CPUSeconds,
 			info.Duration(time.Time{}).Seconds()
 	}
-	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID, entry.Exec = act, e.s.owner, e.s.id, e.id, &x
+	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID, entry.Exec = action, e.s.owner, e.s.id, e.id, &x
 	e.s.core.cfg.Audit(entry)
 }
 
 // AuditText audits an action of a running command, such as a cell of an interpreter. It hides secrets in text.
-func (e *Exec) AuditText(ctx context.Context, act, text string) {
+func (e *Exec) AuditText(ctx context.Context, action, text string) {
 	entry, info := auditEntryFor(ctx), e.Info()
-	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID = act, e.s.owner, e.s.id, e.id
+	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID = action, e.s.owner, e.s.id, e.id
 	entry.Exec = &proto.AuditExec{JobID: info.JobID, User: info.User, Command: secrets.RedactCut(e.redactor.Hide(text),
 		maxAudited)}
 	e.s.core.cfg.Audit(entry)

@@ -11,7 +11,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // soloRuntime checks that no session ever has two sandboxes: it counts a start while a sandbox exists.

@@ -1,15 +1,16 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"os"
 	"strings"
 	"time"
 
 	"berth/proto"
 	"berth/session/secrets"
+	"berth/session/validate"
 	"berth/state/ledger"
 )
 
@@ -57,56 +58,16 @@ type Config struct {
 // what small hosts allow in total (fs.file-max), so that one container cannot use up all descriptors of the host.
 var DefaultLimits = proto.Limits{CPUs: 1, MemoryBytes: 5 << 30, PIDs: 512, DiskBytes: 5 << 30, OpenFiles: 4096}
 
-// LeastLimits are the lowest limits that a request may ask for. With less no container starts.
-var LeastLimits = proto.Limits{CPUs: 0.01, MemoryBytes: 16 << 20, PIDs: 16, DiskBytes: 16 << 20, OpenFiles: 256}
-
-// Bounds of what a request may ask for.
-const (
-	minIdle, maxIdle         = time.Second, 30 * 24 * time.Hour
-	minLifetime, maxLifetime = time.Second, 365 * 24 * time.Hour
-	maxExecTimeout           = 24 * time.Hour
-	maxOutputLimit           = 16 << 20
-	maxCommand               = 1 << 20 // bytes of command text, or of all arguments
-	maxEnv                   = 256     // entries
-	maxEnvBytes              = 128 << 10
-	maxLabels                = 64
-	maxLabelBytes            = 256
-)
-
 // keptExecs is how many ended execs a session remembers; keptOutput is how many bytes of their output stay in memory.
 const (
 	keptExecs  = 100
 	keptOutput = 4 << 20
 )
 
-// Check refuses a default that no request may ask for, since every request that relies on it would fail. The item of
-// the error is the request's field, and the message follows the value.
+// Check refuses defaults that no request may ask for; see validate.Defaults.
 func (c Config) Check() error {
 	c = c.withDefaults()
-	return cmp.Or(
-		checkLeast("limits.cpus", c.Limits.CPUs, LeastLimits.CPUs),
-		checkLeast("limits.memory_bytes", c.Limits.MemoryBytes, LeastLimits.MemoryBytes),
-		checkLeast("limits.pids", c.Limits.PIDs, LeastLimits.PIDs),
-		checkLeast("limits.disk_bytes", c.Limits.DiskBytes, LeastLimits.DiskBytes),
-		checkLeast("limits.open_files", c.Limits.OpenFiles, LeastLimits.OpenFiles),
-		checkDefault("idle_timeout_seconds", c.IdleTimeout, minIdle, maxIdle),
-		checkDefault("max_lifetime_seconds", c.MaxLifetime, minLifetime, maxLifetime),
-		checkDefault("timeout_seconds", c.ExecTimeout, 0, maxExecTimeout),
-	)
-}
-
-func checkLeast[T int64 | float64](field string, v, least T) error {
-	if !(v >= least) { // NaN fails this comparison too
-		return invalid(field, "is too little for a container; %v is the least", least)
-	}
-	return nil
-}
-
-func checkDefault(field string, d, lo, hi time.Duration) error {
-	if d < lo || d > hi {
-		return invalid(field, "is not from %v to %v", lo, hi)
-	}
-	return nil
+	return validate.Defaults(c.Limits, c.IdleTimeout, c.MaxLifetime, c.ExecTimeout)
 }
 
 func (c Config) withDefaults() Config {
@@ -152,6 +113,14 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
+// seconds converts a number of seconds to a duration, as long as one can be.
+func seconds(s float64) time.Duration {
+	if s >= math.MaxInt64/float64(time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(s * float64(time.Second))
+}
+
 // hostBoot returns the boot ID of the host, or "" if the kernel does not tell.
 func hostBoot() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -167,7 +136,7 @@ func hostBoot() string {
 type Jobs interface {
 	// Begin puts stored files into $INPUT_DIR. If one of them cannot be had, it fails with the item's name and leaves
 	// nothing new behind.
-	Begin(ctx context.Context, s *Session, files []string) error
+	Begin(ctx context.Context, f Files, files []string) error
 	// End is called for an exec that ended while the guest still answered. It publishes the top-level files of
 	// $OUTPUT_DIR and updates the job's manifest. seen is the state of the job's directory at that end.
 	End(ctx context.Context, f Files, e proto.Exec, stderrTail string, seen DirectoryState) Produced
@@ -199,3 +168,9 @@ type Quotas interface {
 
 // unbounded is for a daemon without quotas.
 type unbounded struct{}
+
+func (unbounded) MaxSessions(string) int64 { return 0 }
+
+func (unbounded) MayRun(string) error { return nil }
+
+func (unbounded) Ran(string, float64) {}

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"berth/proto"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 func TestRuntimeWithoutContainersConforms(t *testing.T) {

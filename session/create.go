@@ -1,11 +1,14 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	"berth/proto"
+	"berth/session/validate"
 	"berth/state/ledger"
 )
 
@@ -29,25 +32,17 @@ func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.Crea
 	if err != nil {
 		return nil, false, err
 	}
-	for {
-		s, t, err := ss.findOrReserveCreate(owner, r)
-		switch {
-		case err != nil:
-			return nil, false, err
-		case s != nil:
-			s.awaitHandshake()
-			return s, true, s.usable()
-		case t == nil:
-			defer ss.finishPendingCreate(owner, r)
-			s, err := ss.create(ctx, owner, req, r)
-			return s, false, err
-		}
-		select {
-		case <-t.done:
-		case <-ctx.Done():
-			return nil, false, ctx.Err()
-		}
+	s, err = findOrReserve(ctx, func() (*Session, *pendingRequest, error) { return ss.findOrReserveCreate(owner, r) })
+	switch {
+	case err != nil:
+		return nil, false, err
+	case s != nil:
+		s.awaitHandshake()
+		return s, true, s.usable()
 	}
+	defer ss.finishPendingCreate(owner, r)
+	s, err = ss.create(ctx, owner, req, r)
+	return s, false, err
 }
 
 // findOrReserveCreate finds the session of an earlier request with this key, or the creation that runs. If there is
@@ -99,7 +94,7 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 		ss.undoCreate(s)
 		return nil, err
 	}
-	s.auditAct(ctx, actionCreate, "workspace "+s.workspace)
+	s.auditAction(ctx, actionCreate, "workspace "+s.workspace)
 	return s, nil
 }
 
@@ -107,8 +102,8 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 func (c Config) newRecord(owner string, req proto.CreateContainer) (record, error) {
 	r := record{
 		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
-		Fleeting: req.Fleeting, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env), Secrets: maps.Clone(
-			req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
+		Fleeting: req.Fleeting, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env),
+		Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
 		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
 	}
 	setDefault(&r.Image, c.Image)
@@ -120,16 +115,9 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 	r.Tools, refused = c.grantTools(req.CodeTools)
 	r.holdToolSecrets()
 	r.NetworkSecrets, kept = c.grantNetworkSecrets(r.Network, req)
-	for _, check := range []error{
-		checkClass(r.Class),
-		checkSpan("idle_timeout_seconds", r.Idle, minIdle, maxIdle),
-		checkSpan("max_lifetime_seconds", r.Lifetime, minLifetime, maxLifetime),
-		checkLabels(r.Labels), checkEnv(r.Env), checkSecrets(r.Secrets, r.Env), checkLimits(req.Limits, c.Limits),
-		denied, refused, kept,
-	} {
-		if check != nil {
-			return record{}, check
-		}
+	err := cmp.Or(validate.Container(req, r.Class, r.Idle, r.Lifetime, c.Limits), denied, refused, kept)
+	if err != nil {
+		return record{}, err
 	}
 	return r, nil
 }
@@ -137,7 +125,7 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 // register gives the record its IDs and writes it in state creating, as generation 1. The record is on disk by the
 // time the sandbox runs; see startSandbox.
 func (ss *Sessions) register(rec record) (*Session, error) {
-	now := ss.clock.now()
+	now := ss.clock.Now()
 	rec.ID, rec.Job = proto.NewID(proto.ContainerPrefix), proto.NewID(proto.JobPrefix)
 	rec.Created, rec.LastUsed, rec.Generation, rec.Host = now, now, 1, ss.host
 	if err := ss.seal(&rec); err != nil {
@@ -195,6 +183,40 @@ func (ss *Sessions) attachWorkspace(rec *record) (workspaceRecord, error) {
 	return ws, nil
 }
 
+// checkRoom fails with TooMany if the daemon, or the API key that makes the session, has as many sessions as allowed.
+// Called with mu held, under which the session is then added, so that two requests cannot take one slot.
+func (ss *Sessions) checkRoom(key string) error {
+	if n := ss.index.all; n >= int64(ss.cfg.MaxSessions) {
+		return proto.Errorf(proto.TooMany, "", "", "this daemon has %d containers, which is its limit; delete one "+
+			"or wait for one to expire", n).
+			After(ss.untilRoom(func(*Session) bool { return true }))
+	}
+	if key == "" {
+		return nil
+	}
+	if most, n := ss.cfg.Quotas.MaxSessions(key), ss.index.live[key]; most > 0 && n >= most {
+		return proto.Errorf(proto.TooMany, "", key, "this API key has %d containers, and its quota is %d; delete "+
+			"one or wait for one to expire", n, most).
+			After(ss.untilRoom(func(s *Session) bool { return s.key == key }))
+	}
+	return nil
+}
+
+// longestWait bounds the time that a client is told to wait until a session expires, since a session may be deleted
+// earlier.
+const longestWait = time.Minute
+
+// untilRoom returns the time until the first of the counted sessions expires. Called with mu held.
+func (ss *Sessions) untilRoom(counts func(*Session) bool) time.Duration {
+	wait, now := longestWait, ss.clock.Now()
+	for _, s := range ss.byID {
+		if s.counted && counts(s) {
+			wait = min(wait, s.record().cap().Sub(now))
+		}
+	}
+	return wait
+}
+
 // startNew starts a session that was just created and puts its inputs in place. It does not start a session that a
 // client found in a list and deleted meanwhile: its sandbox would never be removed.
 func (s *Session) startNew(ctx context.Context, files []string) error {
@@ -209,12 +231,12 @@ func (s *Session) startNew(ctx context.Context, files []string) error {
 	if err != nil || len(files) == 0 {
 		return err
 	}
-	release, err := s.use(ctx)
+	release, err := s.use(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := s.core.cfg.Jobs.Begin(ctx, s, files); err != nil {
+	if err := s.core.cfg.Jobs.Begin(ctx, s.Files, files); err != nil {
 		return err
 	}
 	return s.changeAsync(func(r *record) { r.InputsMissing = false })
@@ -224,8 +246,8 @@ func (s *Session) startNew(ctx context.Context, files []string) error {
 func (ss *Sessions) undoCreate(s *Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ss.ctx), ss.cfg.StartTimeout)
 	defer cancel()
-	s.markFailedCreate()
-	if err := ss.remove(ctx, s, false); err != nil && !s.gone() {
+	s.set(&s.failedCreate, true)
+	if err := ss.remove(ctx, s, false); err != nil && !s.is(&s.removed) {
 		ss.cfg.Log.Error("undoing a container that did not start; a sweep will try again", "container", s.id, "error",
 			err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // TestDozeIdle checks that a session dozes after enough idle time, not before and not while it runs a command, and

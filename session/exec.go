@@ -11,7 +11,11 @@ import (
 	"berth/guest/client"
 	"berth/guest/output"
 	"berth/proto"
+	"berth/session/events"
+	"berth/session/execstore"
+	"berth/session/limits"
 	"berth/session/secrets"
+	"berth/session/validate"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,7 +28,7 @@ type Exec struct {
 	by       proto.AuditEntry  // who started it; set before runToEnd
 	redactor *secrets.Redactor // hides its secrets and those of its session
 	cmd      proto.Cmd
-	out      *output.Output
+	out      *execstore.Output
 
 	endRequests chan endRequest // holds the first request to end it early
 	ended       chan struct{}   // closed when result is set
@@ -35,7 +39,7 @@ type Exec struct {
 	due     time.Time  // when it is ended, by the monotonic clock; set before runToEnd, as is overdue
 	overdue endRequest // why it is ended then
 
-	before *Reading // the resource counters at its start; nil: not read; set before runToEnd
+	before *limits.Reading // the resource counters at its start; nil: not read; set before runToEnd
 
 	retry             retry     // the idempotency key it can be asked for with again
 	mayHaveStarted    bool      // the guest may have received it; set before runToEnd
@@ -43,9 +47,6 @@ type Exec struct {
 
 	number  int  // in the order of starts, from 1; 0 while it starts; guarded by s.mu
 	counted bool // its output counts in s.keptBytes; guarded by s.mu
-
-	keeping   sync.Mutex // held while its output is moved to disk or removed from it; locked before mu
-	forgotten bool       // its output is no longer needed; guarded by keeping
 
 	mu             sync.Mutex     // guards the fields below
 	guest          *client.Client // the guest of its generation; nil until it has started
@@ -55,13 +56,9 @@ type Exec struct {
 	ago            time.Duration  // how long ago it ended when the guest reported that
 	dirState       DirectoryState // the state of its job's directory at its end
 	made           Produced
-	result         *proto.ExecResult
-	clientInformed bool // a client has got the result
-
-	unstored bool    // it has ended, and its end or output could not be written to disk
-	saved    int64   // bytes of its output on disk
-	spooled  bool    // its output is on disk only, and each reader makes the result from it
-	again    *reread // its output while it is in memory again for followers; nil: no follower
+	result         *proto.ExecResult // nil while it runs, and when its output is on disk only: readers then make it
+	clientInformed bool              // a client has got the result
+	unstored       bool              // it has ended, and its end or output could not be written to disk
 }
 
 // An endRequest is a request to end an exec before it ends by itself.
@@ -89,23 +86,12 @@ func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replaye
 	if err != nil {
 		return nil, false, err
 	}
-	for {
-		e, t, err := s.findOrReserveExec(r)
-		switch {
-		case err != nil:
-			return nil, false, err
-		case e != nil:
-			return e, true, nil
-		case t == nil:
-			e, err := s.startKeyed(ctx, cmd, r)
-			return e, false, err
-		}
-		select {
-		case <-t.done:
-		case <-ctx.Done():
-			return nil, false, ctx.Err()
-		}
+	e, err = findOrReserve(ctx, func() (*Exec, *pendingRequest, error) { return s.findOrReserveExec(r) })
+	if e != nil || err != nil {
+		return e, e != nil, err
 	}
+	e, err = s.startKeyed(ctx, cmd, r)
+	return e, false, err
 }
 
 // startKeyed starts a command with an idempotency key. It goes on if the client stops waiting, since a start can take
@@ -234,7 +220,7 @@ func (e *Exec) Info() proto.Exec {
 }
 
 // Outlives reports whether the exec goes on when its client or the daemon goes away.
-func (e *Exec) Outlives() bool { return durable(e.cmd) }
+func (e *Exec) Outlives() bool { return e.cmd.Outlives() }
 
 // Done returns a channel that is closed when the exec has ended and its end is recorded.
 func (e *Exec) Done() <-chan struct{} { return e.ended }
@@ -268,13 +254,80 @@ func (e *Exec) Finish(ctx context.Context) (proto.ExecResult, error) {
 func (e *Exec) readResult() proto.ExecResult {
 	e.mu.Lock()
 	e.clientInformed = true
-	if !e.spooled {
+	if e.result != nil {
 		defer e.mu.Unlock()
 		return *e.result
 	}
 	info, made := e.info, e.made
 	e.mu.Unlock()
-	return e.resultOf(e.readOutput(info), &info, made)
+	return e.resultOf(e.out.Read(), &info, made)
+}
+
+// A Piece is output as written, or a gap in it.
+type Piece = output.Piece
+
+// A Cursor is a reader's position: the bytes of each stream that it has read.
+type Cursor = output.Cursor
+
+// Follow calls fn with the exec's events from the given position on: its start, all kept output, and its exit, with
+// the result that Wait returns. It returns after the exit, when fn fails, or when ctx ends. The command does not wait
+// for a slow fn: output that fn misses for good becomes a gap event.
+func (e *Exec) Follow(ctx context.Context, from Cursor, fn func(proto.Event) error) error {
+	return e.follow(ctx, from, events.Follower{ID: e.id, Event: fn})
+}
+
+// FollowRaw works like Follow, but passes output to out, possibly split within a character, and the rest to fn.
+// message is the data after the header of proto.AppendOutput. Both are valid until out returns and must not be
+// changed.
+func (e *Exec) FollowRaw(ctx context.Context, from Cursor, fn func(proto.Event) error,
+	out func(p Piece, message []byte) error) error {
+	return e.follow(ctx, from, events.Follower{ID: e.id, Event: fn, Raw: out})
+}
+
+func (e *Exec) follow(ctx context.Context, from Cursor, f events.Follower) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.s.core.ctx, func() {
+		if e.cmd.Outlives() { // it goes on without this daemon, so no result will come
+			cancel()
+		}
+	})()
+	out, done, err := e.out.Open(&from)
+	if err != nil {
+		return err
+	}
+	defer done()
+	info := e.Info()
+	if err := f.Event(proto.Event{Type: proto.EventStart, ExecID: e.id, Exec: &info}); err != nil {
+		return err
+	}
+	if err := f.Follow(ctx, out, &from); err != nil {
+		return err
+	}
+	res, err := e.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	return f.Event(proto.Event{Type: proto.EventExit, ExecID: e.id, Result: &res})
+}
+
+// CheckCursor fails if a cursor is beyond the output: it belongs to another exec.
+func (e *Exec) CheckCursor(c Cursor) error {
+	stdout, stderr := e.out.Totals()
+	if p := e.process(); p != nil { // after a restart of the daemon the rest is still to come
+		o, r := p.Written()
+		stdout, stderr = max(stdout, o), max(stderr, r)
+	}
+	for _, s := range []struct {
+		stream   proto.Stream
+		at, have int64
+	}{{proto.Stdout, c.Stdout, stdout}, {proto.Stderr, c.Stderr, stderr}} {
+		if s.at < 0 || s.at > s.have {
+			return validate.Error("offset", "%s of exec %s has %d bytes; offset %d is not among them", s.stream, e.id,
+				s.have, s.at)
+		}
+	}
+	return nil
 }
 
 // Cancel ends the command with its whole process tree. The first reason counts; Wait reports the end.
@@ -284,7 +337,7 @@ func (e *Exec) Cancel(reason proto.EndReason, why string) {
 	default:
 	}
 	// nothing in this daemon waits for a paused exec of an earlier daemon until its session is resumed
-	if e.s.isPaused() {
+	if e.s.is(&e.s.paused) {
 		_ = e.s.core.goTracked(nil, func() { _ = e.s.resume(e.s.core.ctx) })
 	}
 }
@@ -311,7 +364,7 @@ func (e *Exec) Signal(ctx context.Context, name string) error {
 	sig := unix.SignalNum(full)
 	switch {
 	case sig == 0:
-		return invalid("signal", "signal %.32q is not known; use a name such as SIGTERM", name)
+		return validate.Error("signal", "signal %.32q is not known; use a name such as SIGTERM", name)
 	case sig == syscall.SIGKILL:
 		e.Cancel(proto.EndKilled, "it was killed through the API")
 		return nil
@@ -381,7 +434,3 @@ func (e *Exec) hasEnded() bool {
 		return false
 	}
 }
-
-// durable reports whether a command outlives its client and the daemon: its guest keeps it until a daemon has stored
-// its end. A command with an idempotency key is durable, since its client may come back for it.
-func durable(cmd proto.Cmd) bool { return cmd.Detach || cmd.Background || cmd.IdempotencyKey != "" }

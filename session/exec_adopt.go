@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"berth/guest/client"
-	"berth/guest/output"
 	"berth/guest/wire"
 	"berth/proto"
 	"berth/session/secrets"
@@ -47,22 +46,18 @@ func (s *Session) loadExec(r execRecord) *Exec {
 	}
 	r = s.recordLost(r)
 	e := s.loadEndedExec(r)
-	e.auditEnd(r.Exec, e.made)
+	e.auditExec(actionExecEnd, r.Exec, e.made)
 	return e
 }
 
 // loadEndedExec makes an ended exec from its record and its output on disk.
 func (s *Session) loadEndedExec(r execRecord) *Exec {
-	e := &Exec{s: s, redactor: s.redactor, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec, endRequests: make(
-		chan endRequest, 1),
-		ended: make(chan struct{}), leftRunning: make(chan struct{})}
-	e.out, _ = output.Load(nil, r.Exec.StdoutBytes, r.Exec.StderrBytes, nil)
-	if fi, err := os.Stat(e.outputPath()); err == nil {
-		e.saved = fi.Size()
-		s.core.spooled.Add(e.saved)
+	e := &Exec{
+		s: s, redactor: s.redactor, id: r.Exec.ID, key: r.Key, retry: r.Retry, info: r.Exec,
+		out:         s.core.outputs.Load(r.Exec.ID, r.Exec.StdoutBytes, r.Exec.StderrBytes),
+		made:        Produced{FileIDs: r.Files, Notes: r.Notes},
+		endRequests: make(chan endRequest, 1), ended: make(chan struct{}), leftRunning: make(chan struct{}),
 	}
-	e.spooled = true // output that is not on disk shows as a gap
-	e.made = Produced{FileIDs: r.Files, Notes: r.Notes}
 	close(e.ended)
 	return e
 }
@@ -73,9 +68,8 @@ func (s *Session) loadRunningExec(r execRecord) *Exec {
 	e := &Exec{
 		redactor: s.loadRedactor(r),
 		s:        s, id: r.Exec.ID, key: r.Key, retry: r.Retry, cmd: *r.Run, info: r.Exec, boot: r.Guest, host: r.Host,
-		out: output.New(r.Run.MaxOutputBytes, s.core.memory), endRequests: make(chan endRequest, 1),
-		ended:       make(chan struct{}),
-		leftRunning: make(chan struct{}),
+		out:         s.core.outputs.New(r.Exec.ID, r.Run.MaxOutputBytes, s.core.memory),
+		endRequests: make(chan endRequest, 1), ended: make(chan struct{}), leftRunning: make(chan struct{}),
 	}
 	e.cmd.Command, e.cmd.Argv, e.cmd.Shell, e.cmd.JobID, e.cmd.User = r.Exec.Command, r.Exec.Argv, r.Exec.Shell,
 		r.Exec.JobID, r.Exec.User
@@ -107,6 +101,14 @@ func (s *Session) recordLost(r execRecord) execRecord {
 	s.removeUnrecordedOutput(r)
 	s.core.cfg.Ledger.UpdateLater(s.putExec(r))
 	return r
+}
+
+// removeUnrecordedOutput removes output that was kept before a crash prevented the record of the end. No record
+// describes it, and the guest still has the output of what runs.
+func (s *Session) removeUnrecordedOutput(r execRecord) {
+	if err := s.core.outputs.Remove(r.Exec.ID); err != nil {
+		s.core.cfg.Log.Warn("removing output of an exec whose end is not known", "exec", r.Exec.ID, "error", err)
+	}
 }
 
 // unattachedExecs returns the durable execs of an earlier daemon that this one has no process for.
@@ -208,7 +210,7 @@ func (e *Exec) forgetInGuest() {
 	e.mu.Lock()
 	g, proc, keep := e.guest, e.proc, e.unstored
 	e.mu.Unlock()
-	if !durable(e.cmd) || proc == nil || keep {
+	if !e.cmd.Outlives() || proc == nil || keep {
 		return
 	}
 	forgetIn(g, e.id)
@@ -244,7 +246,7 @@ func replayEnds(dir string, db *ledger.DB) error {
 		err = db.Update(func(tx *ledger.Tx) error { return applyEnds(tx, data) })
 	}
 	if err != nil {
-		return fmt.Errorf("recording ends that were told before a crash: %w", err)
+		return fmt.Errorf("recording ends that clients got before a crash: %w", err)
 	}
 	return os.Remove(path)
 }

@@ -18,8 +18,8 @@ import (
 	"berth/guest/wire"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/state/ledger"
+	"berth/test/sessiontest"
 )
 
 // again returns a session and one of its execs after a restart.

@@ -2,18 +2,266 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
+	"berth/guest/client"
 	"berth/guest/output"
 	"berth/guest/wire"
 	"berth/proto"
+	"berth/session/limits"
 
 	"golang.org/x/sys/unix"
 )
+
+// This file has the end of a command, in order: runToEnd waits for its process, or ends it; recordEnd records the end,
+// publishes it and releases the session.
+
+// setDeadline sets when the command must end, and the reason: its own limit, or the session's cap. The limit counts
+// from the start of the process.
+func (e *Exec) setDeadline() {
+	left := e.s.record().cap().Sub(e.s.core.clock.Now())
+	limit, proc := seconds(e.cmd.TimeoutSeconds)-e.ran, e.process()
+	if e.cmd.TimeoutSeconds == 0 || left < limit || proc != nil && proc.Ended() {
+		e.due, e.overdue = time.Now().Add(left), endRequest{proto.EndExpired, "the container's time was over"}
+		return
+	}
+	e.due, e.overdue = time.Now().Add(limit), endRequest{proto.EndTimeout, "it ran longer than timeout_seconds"}
+}
+
+// killGrace is how long a killed process may take to exit before its guest counts as lost.
+const killGrace = 10 * time.Second
+
+// runToEnd waits for the end of the command, records it and releases the session.
+func (e *Exec) runToEnd(release func()) {
+	end, ended := e.awaitEnd()
+	if !ended {
+		close(e.leftRunning)
+		release()
+		return
+	}
+	end = e.explainEnd(end)
+	e.out.Finish()
+	e.recordEnd(end, release)
+	e.forgetInGuest()
+}
+
+// awaitEnd waits for the process to end, or ends it. It returns false if the command goes on without this daemon.
+func (e *Exec) awaitEnd() (end proto.End, ok bool) {
+	proc := e.process()
+	if proc == nil {
+		return e.endWithoutProcess, true
+	}
+	var leaving <-chan struct{} // closed when this daemon ends and the command goes on without it
+	if e.cmd.Outlives() {
+		leaving = e.s.core.ctx.Done()
+	}
+	timer := time.NewTimer(time.Until(e.due))
+	defer timer.Stop()
+	select {
+	case <-proc.Done():
+		return e.preferRequestedEnd(e.exited(proc)), true
+	case <-timer.C:
+		return e.kill(proc, e.overdue), true
+	case want := <-e.endRequests:
+		return e.kill(proc, want), true
+	case <-leaving:
+		return end, false
+	}
+}
+
+// exited returns the end of a process that has exited.
+func (e *Exec) exited(proc *client.Process) proto.End {
+	x, err := proc.Wait(context.Background())
+	e.mu.Lock()
+	e.ago, e.dirState = x.Ago, DirectoryState{Fingerprint: x.Seen}
+	e.mu.Unlock()
+	return endOf(x, err)
+}
+
+// kill kills the whole process tree and waits for its exit. A guest that takes longer than killGrace is lost.
+func (e *Exec) kill(proc *client.Process, want endRequest) proto.End {
+	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
+	defer cancel()
+	e.out.Release()     // else the guest could not send the rest of the output
+	_ = e.s.resume(ctx) // frozen processes do not exit
+	_ = proc.Kill(ctx)  // the exit below is what counts
+	select {
+	case <-proc.Done():
+		return endedOnRequest(e.exited(proc), want)
+	case <-ctx.Done():
+		proc.Drop() // no output may follow the end
+		return endedOnRequest(endOf(wire.Exit{}, ctx.Err()), want)
+	}
+}
+
+// endedOnRequest returns the end of a process that was ended for want.
+func endedOnRequest(end proto.End, want endRequest) proto.End {
+	if end.ReturnCode < 0 || end.ReturnCode == 128+int(syscall.SIGKILL) || end.Reason == proto.EndLost {
+		end.ReturnCode, end.Signal = 128+int(syscall.SIGKILL), unix.SignalName(syscall.SIGKILL)
+	}
+	end.Reason, end.Message = want.reason, want.why
+	return end
+}
+
+// preferRequestedEnd returns the end of a process that exited before it was killed. If its sandbox was stopped on
+// request, or it had written too much by then, that is the reason.
+func (e *Exec) preferRequestedEnd(end proto.End) proto.End {
+	select {
+	case want := <-e.endRequests:
+		if end.Reason == proto.EndLost || end.Signal == unix.SignalName(syscall.SIGKILL) ||
+			want.reason == proto.EndOutputLimit {
+			return endedOnRequest(end, want)
+		}
+	default:
+	}
+	return end
+}
+
+// endOf translates the guest's exit status.
+func endOf(x wire.Exit, err error) proto.End {
+	if err != nil {
+		return proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended under it"}
+	}
+	end := proto.End{Reason: proto.EndExit, ReturnCode: x.Code, Leftover: x.Leftover, CPUSeconds: x.CPU.Seconds(),
+		PeakBytes: x.PeakBytes}
+	if x.Signal != 0 {
+		end.Reason, end.Signal = proto.EndSignal, unix.SignalName(x.Signal)
+	}
+	if x.OutOfMemory {
+		end.Reason, end.Message = proto.EndOutOfMemory, "the container reached its memory limit"
+	}
+	return end
+}
+
+// explainEnd adds the limit that caused an end, if one did.
+func (e *Exec) explainEnd(end proto.End) proto.End {
+	proc := e.process()
+	if proc == nil {
+		return end
+	}
+	rec := e.s.record()
+	o := limits.Observation{Before: e.before, After: limits.Unknown, Limits: rec.Limits, Class: rec.Class, Tail: e.tail}
+	if end.Reason == proto.EndLost || end.ReturnCode != 0 {
+		o.After = e.s.measure() // at once: the sandbox may be removed soon
+	}
+	if end.Reason != proto.EndLost {
+		select {
+		case <-proc.Done():
+			o.Exit, _ = proc.Wait(context.Background())
+		default: // the process was given up
+		}
+	}
+	return o.Explain(end)
+}
+
+// recordTimeout bounds the work after a command's end: outputs and the manifest.
+const recordTimeout = 2 * time.Minute
+
+// recordEnd is the only function that makes an end known. In this order it
+//
+//   - records: the job's manifest and outputs, the CPU time of the API key, the ledger, the audit log;
+//   - publishes: the result that Wait returns;
+//   - releases: memory, the place among the running execs, the session.
+//
+// Then it closes e.ended. A caller that learns of the end finds the session without the command.
+func (e *Exec) recordEnd(end proto.End, release func()) {
+	e.mu.Lock()
+	info := e.info
+	at := e.s.core.cfg.Now().Add(-e.ago)
+	e.mu.Unlock()
+	if at.Before(info.StartedAt.Time) {
+		at = info.StartedAt.Time
+	}
+	info.State, info.EndedAt, info.End = proto.ExecEnded, proto.AtOrNil(at), &end
+	info.StdoutBytes, info.StderrBytes = e.out.Totals()
+
+	made := e.recordJob(info)
+	end.Message, made.Notes = e.redactor.Hide(end.Message), e.redactor.HideAll(made.Notes)
+	res := e.resultOf(e.out.Output, &info, made)
+	// The key pays before the end is written, so every known end was paid for. The guest is not trusted: it cannot
+	// charge more than the container's CPUs had in that time.
+	most := info.Duration(time.Time{}).Seconds()*e.s.record().Limits.CPUs + grain
+	e.s.core.cfg.Quotas.Ran(e.key, min(end.CPUSeconds, most))
+	e.storeEnd(info, made)
+	e.auditExec(actionExecEnd, info, made)
+
+	e.mu.Lock()
+	made.Paths = nil // the manifest and the audit log have them
+	e.info, e.made, e.result = info, made, &res
+	e.mu.Unlock()
+
+	e.s.trimEnded(e)
+	e.s.core.freeMemory(e) // the next command may need the memory
+	// Before the release: a pause between the two would count another user of the session as this command.
+	e.s.removeRunning(e)
+	release()
+	close(e.ended)
+}
+
+// storeEnd writes the end, and the output of a durable exec. The end of a durable exec is on disk when it returns;
+// other ends survive the death of the daemon. If there is no room, a sweep tries again, and the guest keeps a durable
+// exec until then.
+func (e *Exec) storeEnd(info proto.Exec, made Produced) {
+	rec := execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason),
+		Notes: made.Notes}
+	write, kept := e.s.core.cfg.Ledger.UpdateAsync, error(nil)
+	if e.cmd.Outlives() {
+		write = e.s.core.cfg.Ledger.Update
+		if kept = e.out.Spool(); kept != nil {
+			e.s.core.cfg.Log.Error("keeping the output of an exec", "exec", e.id, "error", kept)
+		}
+	}
+	err := write(e.s.putExec(rec))
+	if proto.CodeOf(err) == proto.NotFound { // the session goes, so no client will ask
+		err = nil
+	}
+	if err != nil {
+		e.s.core.cfg.Log.Error("recording the end of an exec; a sweep will try again", "exec", e.id, "error", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unstored = err != nil || errors.Is(kept, syscall.ENOSPC)
+}
+
+// storeEnds writes down the ends that could not be written when they came.
+func (s *Session) storeEnds() {
+	for _, e := range s.Execs() {
+		e.mu.Lock()
+		info, made, again := e.info, e.made, e.unstored
+		e.mu.Unlock()
+		if again && info.End != nil {
+			e.storeEnd(info, made)
+			e.forgetInGuest()
+		}
+	}
+}
+
+// recordJob brings the job's manifest up to date and publishes outputs, if the guest can still be asked.
+func (e *Exec) recordJob(info proto.Exec) Produced {
+	switch info.End.Reason {
+	case proto.EndLost, proto.EndHostRestart, proto.EndStopped, proto.EndExpired:
+		return Produced{}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
+	defer cancel()
+	e.mu.Lock()
+	g, dir := e.guest, e.dirState
+	e.mu.Unlock()
+	// outputs count against the quota of the exec's key
+	ctx = proto.WithCaller(ctx, proto.Caller{Owner: e.s.owner, KeyID: e.key})
+	return e.s.core.cfg.Jobs.End(ctx, Files{s: e.s, bound: g}, info, e.tail(proto.Stderr, stderrTail), dir)
+}
+
+// stderrTail is how much of standard error a manifest quotes, in bytes.
+const stderrTail = 2 << 10
+
+// grain is what the kernel's count of CPU time may be ahead of the clock, in seconds.
+const grain = 0.1
 
 // resultOf builds the result of an exec, and notes in info whether output was left out.
 func (e *Exec) resultOf(out *output.Output, info *proto.Exec, made Produced) proto.ExecResult {
@@ -67,14 +315,6 @@ func (e *Exec) tail(s proto.Stream, n int) string {
 	return e.redactor.Tail(validText(all), n)
 }
 
-// commandLine returns a command in readable form.
-func commandLine(info proto.Exec) string {
-	if info.Command != "" {
-		return info.Command
-	}
-	return strings.Join(info.Argv, " ")
-}
-
 // validText returns b as valid UTF-8.
 func validText(b []byte) string {
 	if utf8.Valid(b) {
@@ -82,160 +322,3 @@ func validText(b []byte) string {
 	}
 	return strings.ToValidUTF8(string(b), "\uFFFD")
 }
-
-// What programs print when the kernel refuses them space or processes. A limit gets the blame only for an end that
-// fits it; see docs/decisions.
-var (
-	saysDisk = regexp.MustCompile(`No space left on device|Disk quota exceeded|ENOSPC|EDQUOT`)
-	saysPIDs = regexp.MustCompile(
-		`Resource temporarily unavailable|EAGAIN|[Cc]an(no|')t (start|create)( a)?( new)? (thread|process)|` +
-			`[Cc]annot fork|unable to create (new )?native thread|failed to create new OS thread|pthread_create`)
-	saysFork = regexp.MustCompile(`(?i)(fork|clone|thread|spawn|subprocess)[^\n]*Resource temporarily unavailable|` +
-		`BlockingIOError: \[Errno 11\]|can't start new thread|[Cc]annot fork|failed to create new OS thread`)
-)
-
-// diagnosedTail is how many bytes at the end of each stream are searched.
-const diagnosedTail = 4 << 10
-
-// A diagnosis finds the limit that an exec ran into.
-type diagnosis struct {
-	e             *Exec
-	x             wire.Exit
-	before, after Reading
-	known         bool // before is known
-}
-
-// explainEnd adds the limit that caused an end, if one did.
-func (e *Exec) explainEnd(end proto.End) proto.End {
-	proc := e.process()
-	if proc == nil {
-		return end
-	}
-	f := diagnosis{e: e, after: unread}
-	if end.Reason == proto.EndLost || end.ReturnCode != 0 {
-		f.after = e.s.measure() // at once: the sandbox may be removed soon
-	}
-	if end.Reason != proto.EndLost {
-		select {
-		case <-proc.Done():
-			f.x, _ = proc.Wait(context.Background())
-		default: // the process was given up
-		}
-	}
-	if e.before != nil {
-		f.before, f.known = *e.before, true
-	}
-	return f.explain(end)
-}
-
-func (f *diagnosis) explain(end proto.End) proto.End {
-	if f.x.NoOutputDir {
-		end.Message = joinSentences(end.Message,
-			"$OUTPUT_DIR could not be made, since /workspace is full; remove something there")
-	}
-	switch end.Reason {
-	case proto.EndLost:
-		return f.lost(end)
-	case proto.EndExit, proto.EndSignal:
-		if end.ReturnCode != 0 {
-			return f.failed(end)
-		}
-	case proto.EndTimeout, proto.EndKilled, proto.EndCanceled, proto.EndOutputLimit:
-		if f.refused() {
-			end.Message = joinSentences(end.Message, f.pidMessage())
-		}
-		if full := f.full(true); full != "" {
-			end.Message = joinSentences(end.Message, full)
-		}
-	}
-	return end
-}
-
-// lost distinguishes a sandbox that the kernel killed at a limit from one that vanished.
-func (f *diagnosis) lost(end proto.End) proto.End {
-	killed := proto.End{ReturnCode: 128 + int(syscall.SIGKILL), Signal: unix.SignalName(syscall.SIGKILL)}
-	switch {
-	case !f.known:
-	case f.before.OOMKills >= 0 && f.after.OOMKills > f.before.OOMKills:
-		killed.Reason = proto.EndOutOfMemory
-		killed.Message = fmt.Sprintf("the container reached its memory limit of %d bytes (limits.memory_bytes) and "+
-			"was ended with all that ran in it; its next use starts it again with its files",
-			f.limits().MemoryBytes)
-		return killed
-	case f.refused():
-		killed.Reason = proto.EndPIDLimit
-		killed.Message = f.pidMessage() + "; it was ended with all that ran in it, and its next use starts it again " +
-			"with its files"
-		return killed
-	}
-	return end
-}
-
-// failed finds the limit that made a command fail, if one did.
-func (f *diagnosis) failed(end proto.End) proto.End {
-	said := f.e.tail(proto.Stderr, diagnosedTail) + "\n" + f.e.tail(proto.Stdout, diagnosedTail)
-	silent := f.e.tail(proto.Stderr, 1) == "" // a command that prints a reason failed for that reason
-	gvisor := f.e.s.record().Class == proto.ClassGVisor
-	switch {
-	case f.refused() && (silent || saysPIDs.MatchString(said)), gvisor && saysFork.MatchString(said):
-		end.Reason, end.Message = proto.EndPIDLimit, f.pidMessage()
-	case f.full(true) != "" && (silent || saysDisk.MatchString(said)):
-		end.Reason, end.Message = proto.EndDiskQuota, f.full(true)
-	case f.full(false) != "" && saysDisk.MatchString(said):
-		end.Reason, end.Message = proto.EndDiskQuota, f.full(false)
-	case saysDisk.MatchString(said):
-		end.Message = joinSentences(end.Message, "its output tells of a full disk, which is not full now"+f.usage())
-	}
-	return end
-}
-
-// refused reports whether the container was refused a process while the exec ran.
-func (f *diagnosis) refused() bool {
-	return f.x.ForksRefused || f.known && f.before.PIDRefusals >= 0 && f.after.PIDRefusals > f.before.PIDRefusals
-}
-
-func (f *diagnosis) limits() proto.Limits { return f.e.s.record().Limits }
-
-func (f *diagnosis) pidMessage() string {
-	return fmt.Sprintf("the container reached its limit of %d processes and threads (limits.pids); end some, or "+
-		"create a container with more", f.limits().PIDs)
-}
-
-// full describes what is full now, or is "". With onlyNew, what was full at the start of the exec does not count.
-func (f *diagnosis) full(onlyNew bool) string {
-	newly := func(before bool) bool { return !onlyNew || !before }
-	shared := "of limits.disk_bytes; remove something, or create a container with a higher limit"
-	memory := "which is in memory and bounded by limits.memory_bytes; remove something, or work in /workspace"
-	before := f.before
-	if !f.known { // unknown counts as full before
-		before = f.after
-	}
-	x, b, a := f.x, before, f.after
-	switch {
-	case a.Workspace.Full() && newly(b.Workspace.Full()):
-		return fmt.Sprintf("/workspace is full: it uses %d of %d bytes %s", a.Workspace.Used, a.Workspace.Limit, shared)
-	case a.Layer.Full() && newly(b.Layer.Full()):
-		return fmt.Sprintf("the container's disk outside /workspace is full: it uses %d of %d bytes %s", a.Layer.Used,
-			a.Layer.Limit, shared)
-	case x.Full&wire.ShortTmp != 0 && newly(x.FullBefore&wire.ShortTmp != 0):
-		return "/tmp is full, " + memory
-	case x.Full&wire.ShortShm != 0 && newly(x.FullBefore&wire.ShortShm != 0):
-		return "/dev/shm is full, " + memory
-	case a.Pool.Full() && newly(b.Pool.Full()):
-		return "the disk pool that all containers share is full; ask the operator to make room, or remove " +
-			"containers and workspaces"
-	}
-	return ""
-}
-
-// usage describes how full the disks are, if that is known.
-func (f *diagnosis) usage() string {
-	if f.after.Workspace.Limit == 0 {
-		return ""
-	}
-	return fmt.Sprintf(": /workspace uses %d of %d bytes, the rest of the disk %d of %d",
-		f.after.Workspace.Used, f.after.Workspace.Limit, f.after.Layer.Used, f.after.Layer.Limit)
-}
-
-// joinSentences appends a sentence to a message.
-func joinSentences(message, more string) string { return strings.TrimPrefix(message+"; "+more, "; ") }

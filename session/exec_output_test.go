@@ -12,7 +12,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // followed returns everything that an exec wrote to stdout, and how many bytes were reported missing to a follower.

@@ -28,7 +28,7 @@ func (s *Session) Users() int {
 }
 
 // Spooled returns how many bytes of output count as being in files.
-func (ss *Sessions) Spooled() int64 { return ss.spooled.Load() }
+func (ss *Sessions) Spooled() int64 { return ss.outputs.OnDisk() }
 
 // MoveOut moves the output of an ended exec to disk, as a trim of its session does.
 func (e *Exec) MoveOut() { e.moveOut() }
@@ -48,7 +48,7 @@ func (s *Session) RunThen(ctx context.Context, cmd proto.Cmd, released func()) e
 	if err := s.checkExec(ctx, &cmd); err != nil {
 		return err
 	}
-	release, err := s.use(ctx)
+	release, err := s.use(ctx, cmd.Generation)
 	if err != nil {
 		return err
 	}

@@ -17,9 +17,10 @@ import (
 	"berth/files"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/session/limits"
 	"berth/state/ledger"
 	"berth/test/needs"
+	"berth/test/sessiontest"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,11 +35,11 @@ type faultyRuntime struct {
 	listed          func() // after List
 }
 
-func (f *faultyRuntime) Measure(id, workspace string) session.Reading {
+func (f *faultyRuntime) Measure(id, workspace string) limits.Reading {
 	if f.measuring != nil {
 		f.measuring()
 	}
-	return session.Reading{}
+	return limits.Reading{}
 }
 
 func (f *faultyRuntime) Stop(ctx context.Context, id string) error {
@@ -88,11 +89,11 @@ type heldJobs struct {
 	begin  func() // before inputs are put in place
 }
 
-func (h *heldJobs) Begin(ctx context.Context, s *session.Session, files []string) error {
+func (h *heldJobs) Begin(ctx context.Context, f session.Files, files []string) error {
 	if h.begin != nil {
 		h.begin()
 	}
-	return h.Jobs.Begin(ctx, s, files)
+	return h.Jobs.Begin(ctx, f, files)
 }
 
 func (h *heldJobs) End(ctx context.Context, s session.Files, e proto.Exec, tail string,

@@ -20,7 +20,13 @@ import (
 type Files struct {
 	s     *Session
 	bound *client.Client // the guest of that generation; nil: any generation
+	// the only generation that the files are for; 0: any
+	generation int64
 }
+
+// InGeneration returns access to the files of one generation. If another generation runs, its methods fail with a
+// Conflict that names both, and start nothing. 0 is any generation.
+func (s *Session) InGeneration(generation int64) Files { return Files{s: s, generation: generation} }
 
 // Owner returns the owner, the only one who may use the session.
 func (f Files) Owner() string { return f.s.owner }
@@ -53,8 +59,7 @@ func (f Files) List(ctx context.Context, as, path string) (list []proto.FileInfo
 func (f Files) Walk(ctx context.Context, as, path string, limit int) (list []proto.FileInfo, truncated bool,
 	err error) {
 	err = f.withGuest(ctx, func(g *client.Client) error {
-		list, truncated, err = g.Walk(ctx, as, path,
-			limit)
+		list, truncated, err = g.Walk(ctx, as, path, limit)
 		return err
 	})
 	return list, truncated, err
@@ -68,61 +73,47 @@ func (f Files) Hash(ctx context.Context, as string, paths []string) (sums map[st
 
 // ReadFile opens n bytes of a file from offset on; n < 0 reads to the end. The session is in use until the reader is
 // closed.
-func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (io.ReadCloser, proto.FileInfo,
-	error) {
-	return f.read(ctx, func(g *client.Client) (io.ReadCloser, proto.FileInfo, error) {
-		return g.Read(ctx, as, path, offset, n)
+func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (r io.ReadCloser, fi proto.FileInfo,
+	err error) {
+	r, err = f.open(ctx, func(g *client.Client) (r io.ReadCloser, err error) {
+		r, fi, err = g.Read(ctx, as, path, offset, n)
+		return r, err
 	})
+	return r, fi, err
 }
 
 // ReadFileNoLinks reads a whole file for work without a request, such as publishing. A link in the path is
 // InvalidArgument, so code in the container cannot redirect the read.
-func (f Files) ReadFileNoLinks(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
-	return f.read(ctx, func(g *client.Client) (io.ReadCloser, proto.FileInfo, error) {
-		return g.ReadNoLinks(ctx, as, path)
+func (f Files) ReadFileNoLinks(ctx context.Context, as, path string) (r io.ReadCloser, fi proto.FileInfo, err error) {
+	r, err = f.open(ctx, func(g *client.Client) (r io.ReadCloser, err error) {
+		r, fi, err = g.ReadNoLinks(ctx, as, path)
+		return r, err
 	})
-}
-
-func (f Files) read(ctx context.Context, open func(*client.Client) (io.ReadCloser, proto.FileInfo, error)) (
-	io.ReadCloser, proto.FileInfo, error) {
-	release, err := f.use(ctx)
-	if err != nil {
-		return nil, proto.FileInfo{}, err
-	}
-	g, err := f.s.clientFor(ctx, nil)
-	if err != nil {
-		release()
-		return nil, proto.FileInfo{}, err
-	}
-	r, fi, err := open(g)
-	if err != nil {
-		release()
-		return nil, fi, f.guestError(ctx, g, err)
-	}
-	return &heldReader{r, release}, fi, nil
+	return r, fi, err
 }
 
 // Tar streams a directory as a tar archive. The session is in use until the reader is closed.
 func (f Files) Tar(ctx context.Context, as, path string) (io.ReadCloser, error) {
-	return f.tar(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
+	return f.open(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
 }
 
 // TarNoLinks works like Tar, but a link in the path is InvalidArgument: code in the container may have made it.
 func (f Files) TarNoLinks(ctx context.Context, as, path string) (io.ReadCloser, error) {
-	return f.tar(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.TarNoLinks(ctx, as, path) })
+	return f.open(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.TarNoLinks(ctx, as, path) })
 }
 
-func (f Files) tar(ctx context.Context, open func(*client.Client) (io.ReadCloser, error)) (io.ReadCloser, error) {
+// open opens a reader of the guest. The session is in use until the reader is closed.
+func (f Files) open(ctx context.Context, fn func(*client.Client) (io.ReadCloser, error)) (io.ReadCloser, error) {
 	release, err := f.use(ctx)
 	if err != nil {
 		return nil, err
 	}
-	g, err := f.s.clientFor(ctx, nil)
+	g, err := f.s.clientFor(f.generation, nil)
 	if err != nil {
 		release()
 		return nil, err
 	}
-	r, err := open(g)
+	r, err := fn(g)
 	if err != nil {
 		release()
 		return nil, f.guestError(ctx, g, err)
@@ -243,7 +234,7 @@ func (f Files) CloseShell(ctx context.Context, name string) error {
 
 // changed tells Jobs about a file that an operation with g wrote or removed.
 func (f Files) changed(ctx context.Context, g *client.Client, path, origin string) {
-	f.s.core.cfg.Jobs.Changed(ctx, Files{f.s, g}, path, origin)
+	f.s.core.cfg.Jobs.Changed(ctx, Files{s: f.s, bound: g}, path, origin)
 }
 
 // use holds the session for one operation, until release.
@@ -251,7 +242,7 @@ func (f Files) use(ctx context.Context) (release func(), err error) {
 	if f.bound != nil {
 		return f.s.useGeneration(ctx, f.bound)
 	}
-	return f.s.use(ctx)
+	return f.s.use(ctx, f.generation)
 }
 
 // withGuest runs fn while the session is in use.
@@ -261,7 +252,7 @@ func (f Files) withGuest(ctx context.Context, fn func(*client.Client) error) err
 		return err
 	}
 	defer release()
-	g, err := f.s.clientFor(ctx, nil)
+	g, err := f.s.clientFor(f.generation, nil)
 	if err != nil {
 		return err
 	}

@@ -4,31 +4,32 @@ import (
 	"context"
 	"errors"
 	"net"
+	"time"
 
 	"berth/guest/client"
 	"berth/guest/wire"
 )
 
-// A greetedConn is a guest connection after its handshake. A Runtime with pooled sandboxes holds one for each. It
+// A identifiedConn is a guest connection after its handshake. A Runtime with pooled sandboxes holds one for each. It
 // returns the connection from its first Dial after Start, so the session needs no handshake of its own.
-type greetedConn struct {
+type identifiedConn struct {
 	net.Conn
 	client *client.Client // over Conn
 	hello  wire.Hello
 }
 
 // Close closes the client and its connections.
-func (c *greetedConn) Close() error { return c.client.Close() }
+func (c *identifiedConn) Close() error { return c.client.Close() }
 
 // Handshake asks the guest at the other end of conn who it is, and returns the connection to keep. A Runtime with
 // pooled sandboxes calls it after the start of a sandbox. It calls it again with the kept connection to check that
 // the guest still answers. A process that has started is not enough: the guest must answer over its socket. It must
 // also be PID 1, or it could neither reap orphans nor see all processes. On failure Handshake closes conn.
 func Handshake(ctx context.Context, conn net.Conn) (net.Conn, error) {
-	c, ok := conn.(*greetedConn)
+	c, ok := conn.(*identifiedConn)
 	if !ok {
 		dialled := false
-		c = &greetedConn{Conn: conn}
+		c = &identifiedConn{Conn: conn}
 		c.client = client.NewClient(func(context.Context) (net.Conn, error) {
 			if dialled {
 				return nil, errors.New("the guest's connection broke")
@@ -42,16 +43,12 @@ func Handshake(ctx context.Context, conn net.Conn) (net.Conn, error) {
 		err = errors.New("the guest is not the first process of its container")
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.Close(), closeOnce(conn))
+		err = errors.Join(err, c.Close())
+		_ = conn.Close() // the client may have closed it already
+		return nil, err
 	}
 	c.hello = hello
 	return c, nil
-}
-
-// closeOnce closes a connection that the client may have closed already.
-func closeOnce(conn net.Conn) error {
-	_ = conn.Close()
-	return nil
 }
 
 // identifyGuest does the handshake with a guest that was just started.
@@ -60,11 +57,115 @@ func (s *Session) identifyGuest(ctx context.Context) (wire.Hello, error) {
 	if err != nil {
 		return wire.Hello{}, err
 	}
-	if c, ok := conn.(*greetedConn); ok {
+	if c, ok := conn.(*identifiedConn); ok {
 		s.client().TakeOver(c.client)
 		return c.hello, nil
 	}
 	_ = conn.Close() // the client dials itself
+	return s.client().Hello(ctx)
+}
+
+const (
+	handshakeParallel = 2 // guests that HandshakeAll connects to at a time
+	// delay of HandshakeAll after startup: clients that waited for the daemon go first
+	handshakeDelay = 500 * time.Millisecond
+)
+
+// HandshakeAll reconnects to the guests of the sessions that Open took over, in the background. The caller calls it
+// once it serves requests; a request for a session does its handshake at once.
+func (ss *Sessions) HandshakeAll() {
+	list := ss.takenOver
+	ss.takenOver = nil
+	next := make(chan *Session, len(list))
+	for _, s := range list {
+		next <- s
+	}
+	close(next)
+	for range min(handshakeParallel, len(list)) {
+		ss.wg.Go(func() {
+			select {
+			case <-time.After(handshakeDelay):
+			case <-ss.ctx.Done():
+			}
+			for s := range next {
+				if ss.ctx.Err() != nil || s.is(&s.leaseRenewed) {
+					continue
+				}
+				if unlock, free := s.tryLockTransition(); free {
+					s.handshakeIfAwake()
+					unlock()
+				}
+			}
+		})
+	}
+}
+
+// awaitHandshake returns after the handshake with the guest of a session that was taken over. A paused session does
+// its handshake when it is resumed.
+func (s *Session) awaitHandshake() {
+	if !s.needsHandshake.Load() {
+		return
+	}
+	if unlock, err := s.lockTransition(s.core.ctx); err == nil { // does the handshake
+		unlock()
+	}
+}
+
+// handshakeIfAwake does the handshake if it is due and the session is not paused. Called with transition held.
+func (s *Session) handshakeIfAwake() {
+	if s.needsHandshake.Load() && !s.is(&s.paused) {
+		s.handshake()
+	}
+}
+
+// handshake adopts the execs of an earlier daemon, or finds that the sandbox is gone. Called with transition held. If
+// this daemon closes meanwhile, the next one does the handshake.
+func (s *Session) handshake() {
+	ctx := s.core.ctx
+	hello, err := s.helloWithRetry(ctx)
+	s.mu.Lock()
+	if err == nil && !s.leaseRenewed {
+		s.touch()
+	}
+	s.mu.Unlock()
+	if err == nil {
+		err = s.adoptExecs(ctx, hello)
+	}
+	if err == nil {
+		s.restorePorts(ctx)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	defer s.needsHandshake.Store(false) // last: a goroutine that sees false does not wait
+	if err == nil {
+		return
+	}
+	s.core.cfg.Log.Warn("a container does not answer; its next use starts it again", "container", s.id, "error", err)
+	s.endUnattached()
+	// Recorded first: once needsHandshake is reset, readers believe a record that says it runs.
+	if err = s.recordEndedMeanwhile(ctx); err == nil {
+		err = s.stopSandbox(ctx)
+	}
+	if err != nil {
+		s.core.cfg.Log.Error("stopping a container that does not answer; a sweep will try again", "container", s.id,
+			"error", err)
+	}
+}
+
+// helloWithRetry says hello to the session's guest. It asks a slow guest as often as sweeps would.
+func (s *Session) helloWithRetry(ctx context.Context) (hello wire.Hello, err error) {
+	for range maxMissedHellos {
+		if hello, err = s.hello(ctx); !timedOut(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return hello, err
+}
+
+func (s *Session) hello(ctx context.Context) (wire.Hello, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
 	return s.client().Hello(ctx)
 }
 

@@ -12,8 +12,8 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/state/ledger"
+	"berth/test/sessiontest"
 )
 
 // TestOpenReaderDoesNotOutliveTheCap checks that a reader that is never closed does not keep a container past its
@@ -304,7 +304,7 @@ func TestWorkIsBoundToItsGeneration(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCode(t, bound(1), proto.Conflict, "at generation 2 and generation 1")
-	_, err = s.WriteFile(session.InGeneration(ctx, 1), "", "/workspace/x", session.WriteOptions{}, nil)
+	_, err = s.InGeneration(1).WriteFile(ctx, "", "/workspace/x", session.WriteOptions{}, nil)
 	wantCode(t, err, proto.Conflict, "generation 1")
 	wantCode(t, old.Write(ctx, []byte("x")), proto.Conflict, old.ID())
 	wantCode(t, old.Signal(ctx, "TERM"), proto.Conflict, old.ID())

@@ -8,7 +8,6 @@ import (
 	"berth/guest/client"
 	"berth/guest/wire"
 	"berth/proto"
-	"berth/session/secrets"
 )
 
 // lockTransition takes the transition lock, or gives up when ctx ends. It completes the handshake of a session that
@@ -63,18 +62,6 @@ func (s *Session) ensureStarted(ctx context.Context) error {
 	}
 }
 
-// restartFor starts a lost session again for e and returns the client of the new generation. It fails if ctx is bound
-// to the old one.
-func (s *Session) restartFor(ctx context.Context, e *Exec) (*client.Client, error) {
-	if _, err := s.clientFor(ctx, nil); err != nil {
-		return nil, err
-	}
-	if err := s.ensureStarted(ctx); err != nil {
-		return nil, err
-	}
-	return s.clientFor(ctx, e)
-}
-
 // startGeneration starts the sandbox as the next generation. If that fails, it removes the sandbox. Called with
 // transition held.
 func (s *Session) startGeneration(ctx context.Context) error {
@@ -125,24 +112,17 @@ func (s *Session) startSandbox(ctx context.Context) error {
 	if err := s.servePorts(ctx); err != nil {
 		return err
 	}
-	if s.core.cfg.Egress != nil && len(s.record().NetworkSecrets) > 0 {
-		authority, err := s.core.cfg.Egress.TrustedPEM()
-		if err != nil {
-			return err
-		}
-		if err := secrets.InstallCA(ctx, s.client(), authority); err != nil {
-			return err
-		}
+	if err := s.installCA(ctx); err != nil {
+		return err
 	}
-	fixtures := s.reprovision(ctx)
+	mounts := s.reprovision(ctx)
 	s.setBoot(hello.Boot)
-	now := s.core.clock.now() // the lease begins after the start, however long that took
+	now := s.core.clock.Now() // the lease begins after the start, however long that took
 	if err := onDisk(); err != nil {
 		return err
 	}
 	err = s.changeAsync(func(r *record) {
-		r.State, r.LastUsed, r.Isolation, r.Mounts = proto.StateRunning, now, iso,
-			fixtures
+		r.State, r.LastUsed, r.Isolation, r.Mounts = proto.StateRunning, now, iso, mounts
 	})
 	if err == nil {
 		s.auditGeneration(ctx)
@@ -209,7 +189,7 @@ func (s *Session) markStopping(onlyIdle bool) bool {
 	if s.rec.State != proto.StateRunning {
 		return false
 	}
-	if onlyIdle && (s.users > 0 || s.core.clock.now().Before(s.rec.expires())) {
+	if onlyIdle && (s.users > 0 || s.core.clock.Now().Before(s.rec.expires())) {
 		return false
 	}
 	s.stopping = true
@@ -231,7 +211,7 @@ func (s *Session) finishStop(ctx context.Context, reason proto.EndReason, why st
 	}
 	s.resumeToEnd(ctx)
 	s.endExecs(reason, why, true)
-	s.auditAct(ctx, actionStop, why)
+	s.auditAction(ctx, actionStop, why)
 	return true, s.stopSandbox(ctx)
 }
 
@@ -271,12 +251,12 @@ func (s *Session) markSandboxGone() {
 		s.endUnattached()
 		s.needsHandshake.Store(false)
 	}
-	s.markResumed()
+	s.set(&s.paused, false)
 }
 
 // closeGuest closes this generation's connections.
 func (s *Session) closeGuest() {
-	s.closePorts()
+	s.ports.Close()
 	s.client().Close()
 }
 
@@ -331,7 +311,7 @@ func (s *Session) stopLost(ctx context.Context, g *client.Client) bool {
 	s.core.cfg.Log.Warn("container lost; its next use starts it again", "container", s.id)
 	if _, err := s.finishStop(context.WithoutCancel(ctx), proto.EndLost,
 		"the container ended unexpectedly"); err != nil {
-		if !s.gone() { // it may have been deleted meanwhile
+		if !s.is(&s.removed) { // it may have been deleted meanwhile
 			s.core.cfg.Log.Error("stopping a container that was lost", "container", s.id, "error", err)
 		}
 		return false
@@ -341,3 +321,172 @@ func (s *Session) stopLost(ctx context.Context, g *client.Client) bool {
 
 // helloTimeout is how long a guest may take to answer before it counts as lost.
 const helloTimeout = 5 * time.Second
+
+// pause pauses the session and reports whether it did. With onlyIdle it does so only if the session is idle, for the
+// sweeper. Called with transition held.
+func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
+	if s.core.pauser == nil {
+		return false, proto.Errorf(proto.Unsupported, "", s.id, "containers cannot be paused here")
+	}
+	if did, err := s.markPaused(onlyIdle); !did {
+		return false, err
+	}
+	s.ports.Close() // the peers cannot be told to wait
+	if err := s.core.pauser.Pause(ctx, s.id); err != nil {
+		s.set(&s.paused, false)
+		s.restorePorts(ctx)
+		return false, err
+	}
+	note := ""
+	if onlyIdle {
+		note = "the container was idle"
+	}
+	s.auditAction(ctx, actionPause, note)
+	return true, nil
+}
+
+// markPaused marks the session, if it may be paused, so that the next use resumes it.
+func (s *Session) markPaused(onlyIdle bool) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.paused {
+		return false, nil
+	}
+	if err := s.usableLocked(); err != nil {
+		return false, err
+	}
+	if !s.runningLocked() {
+		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is %s; only one that runs can be paused",
+			s.id, s.rec.State)
+	}
+	// A running command can wait. Other operations wait for the guest and would count it as lost.
+	if s.users > s.holdingExecs() || onlyIdle && s.users > 0 {
+		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is in use: a command is starting, or "+
+			"files are on their way; try again", s.id)
+	}
+	s.paused = true
+	return true, nil
+}
+
+// stillPaused reports whether the runtime has it as paused, too. A sandbox that has ended is not paused.
+func (s *Session) stillPaused() bool {
+	return s.is(&s.paused) && s.core.pauser.Paused(s.id)
+}
+
+// resume resumes a paused session; it returns at once if the session is not paused. If the sandbox has ended
+// meanwhile, the session is stopped.
+func (s *Session) resume(ctx context.Context) error {
+	if !s.is(&s.paused) {
+		return nil
+	}
+	unlock, err := s.lockTransition(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := s.resumeLocked(ctx); err != nil {
+		return err
+	}
+	if s.state() == proto.StateRunning {
+		s.restorePorts(ctx)
+	}
+	return nil
+}
+
+// resumeOrStart resumes a session for a use. If the sandbox ended while the session was paused, it starts the session
+// again, unless the use is for the generation that ended.
+func (s *Session) resumeOrStart(ctx context.Context, generation int64) error {
+	if err := s.resume(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	runs, err := s.runningLocked(), s.boundLocked(generation)
+	s.mu.Unlock()
+	if runs || err != nil {
+		return err
+	}
+	return s.ensureStarted(ctx)
+}
+
+// resumeLocked does the work of resume, with transition held. Everything that ends a sandbox holds that lock, and a
+// command that it ends would wait for it.
+func (s *Session) resumeLocked(ctx context.Context) error {
+	if !s.is(&s.paused) {
+		return nil
+	}
+	err := s.core.pauser.Resume(ctx, s.id)
+	over := proto.CodeOf(err) == proto.NotFound
+	if err != nil && !over {
+		return err
+	}
+	// before a command can start in it, which the handshake would take for an unknown process
+	if s.needsHandshake.Load() {
+		s.handshake()
+	}
+	if over { // recorded before it counts as resumed, so that no user believes that it runs
+		if err := s.stopVanished(ctx); err != nil {
+			return err
+		}
+	}
+	s.set(&s.paused, false)
+	if !over {
+		s.auditAction(ctx, actionResume, "")
+	}
+	return nil
+}
+
+// stopVanished stops a session whose sandbox the runtime does not find. It asks the guest first, since a runtime that
+// cannot look reports the same: a paused guest does not answer, and one that is gone refuses the connection. Called
+// with transition held.
+func (s *Session) stopVanished(ctx context.Context) error {
+	if s.state() != proto.StateRunning {
+		return nil
+	}
+	_, err := s.hello(s.core.ctx)
+	switch {
+	case err == nil || s.core.ctx.Err() != nil:
+		return nil
+	case timedOut(err):
+		return proto.Errorf(proto.Unavailable, "", s.id, "container %s is paused and could not be resumed; try again",
+			s.id)
+	case !s.stopLost(ctx, s.client()) && s.state() == proto.StateRunning:
+		return proto.Errorf(proto.Unavailable, "", s.id, "container %s ended while it was paused, and that could "+
+			"not be written down; try again", s.id)
+	}
+	return nil
+}
+
+// resumeToEnd resumes a session that is about to be ended in any case. Called with transition held.
+func (s *Session) resumeToEnd(ctx context.Context) {
+	if err := s.resumeLocked(ctx); err != nil {
+		s.core.cfg.Log.Warn("resuming a container to end it", "container", s.id, "error", err)
+	}
+}
+
+// repause pauses a session again that Close had to resume to end its commands.
+func (s *Session) repause() error {
+	if s.is(&s.paused) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.core.cfg.StartTimeout)
+	defer cancel()
+	err := s.core.pauser.Pause(ctx, s.id)
+	if proto.CodeOf(err) == proto.NotFound {
+		return nil
+	}
+	return err
+}
+
+// pauseIdle pauses an idle session for the sweeper. It leaves a session in use alone. Called with transition held.
+func (ss *Sessions) pauseIdle(ctx context.Context, s *Session, done *Swept) error {
+	if s.needsHandshake.Load() || s.client().Dozes() { // a dozing guest runs nothing that could be paused
+		return nil
+	}
+	did, err := s.pause(ctx, true)
+	countIf(&done.Paused, did)
+	switch proto.CodeOf(err) {
+	case proto.Conflict, proto.NotFound, proto.Expired: // in use, lost or over, which others handle
+		return nil
+	}
+	return err
+}

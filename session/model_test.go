@@ -12,7 +12,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 
 	"pgregory.net/rapid"
 )

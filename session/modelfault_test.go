@@ -13,8 +13,8 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/state/ledger"
+	"berth/test/sessiontest"
 
 	"pgregory.net/rapid"
 )

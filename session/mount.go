@@ -31,7 +31,7 @@ type MountSource interface {
 // with another key is replaced, and mounts that are not in the list stay as they are.
 func (s *Session) Provision(ctx context.Context, list []Mount) error {
 	if s.core.cfg.Mounts == nil {
-		return proto.Errorf(proto.Unsupported, "", s.id, "this daemon has nothing to furnish containers with")
+		return proto.Errorf(proto.Unsupported, "", s.id, "this daemon has no files to mount in containers")
 	}
 	return s.withGuest(ctx, func(g *client.Client) error { return s.provisionMounts(ctx, g, list) })
 }
@@ -78,7 +78,7 @@ func (s *Session) reprovision(ctx context.Context) []Mount {
 		if err == nil {
 			f.Generation = rec.Generation
 		} else {
-			s.core.cfg.Log.Warn("a container was started without something that it was furnished with", "container",
+			s.core.cfg.Log.Warn("a container was started without one of its mounts", "container",
 				s.id, "path", f.Path, "error", err)
 		}
 		if proto.CodeOf(err) != proto.NotFound {
@@ -100,7 +100,7 @@ const provisionTimeout = 30 * time.Second
 // provisionMount unpacks a tree beside its path and moves it there, so that no program sees a part of it.
 func (s *Session) provisionMount(ctx context.Context, g *client.Client, f Mount) error {
 	if s.core.cfg.Mounts == nil {
-		return proto.Errorf(proto.Unsupported, "", f.Path, "this daemon has nothing to furnish containers with")
+		return proto.Errorf(proto.Unsupported, "", f.Path, "this daemon has no files to mount in containers")
 	}
 	archive, err := s.core.cfg.Mounts.Tar(ctx, s.owner, f.Key)
 	if err != nil {

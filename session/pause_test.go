@@ -13,7 +13,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // TestPauseIdle checks that the policy pauses a session after enough idle time, not before and not while it runs a
@@ -125,8 +125,8 @@ func TestAPausedSandboxThatDiedIsStartedNotResumed(t *testing.T) {
 			}
 			is(s, proto.StateRunning, 2)
 			s = died()
-			if err := s.Start(session.InGeneration(ctx, 1)); proto.CodeOf(err) != proto.Conflict {
-				t.Errorf("starting what is over: %v", err)
+			if err := s.InGeneration(1).Mkdir(ctx, "", "/workspace/d"); proto.CodeOf(err) != proto.Conflict {
+				t.Errorf("using the files of a generation that is over: %v", err)
 			}
 			is(s, proto.StateStopped, 1)
 			s = died()

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"berth/guest/wire"
 	"berth/proto"
 	"berth/state/ledger"
 )
@@ -17,8 +18,11 @@ import (
 func (ss *Sessions) load() error {
 	execs := map[string][]execRecord{}
 	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		var ahead time.Duration
+		_, err := tx.Get(bucketClock, clockKey, &ahead)
+		ss.clock.Restore(ahead)
 		return errors.Join(
-			ss.clock.load(tx),
+			err,
 			ledger.Each(tx, bucketSessions, "", func(id string, r record) {
 				r.Delete = r.Delete || r.Fleeting // the daemon that made it has ended
 				ss.byID[id] = newSession(ss, r)
@@ -36,22 +40,22 @@ func (ss *Sessions) load() error {
 	ss.openRecords()
 	for _, s := range ss.byID {
 		ss.index.add(s, s.rec, s.rec.State == proto.StateExpired)
-		ss.clock.notBefore(s.rec.latest())
+		ss.clock.NotBefore(s.rec.latest())
 	}
+	known := map[string]bool{}
 	for id, list := range execs {
 		if s := ss.byID[id]; s != nil {
 			s.loadExecs(list)
+			for _, e := range s.Execs() {
+				known[e.id] = true
+			}
 		}
 	}
-	return ss.clearOutput()
+	return ss.outputs.RemoveUnknown(known)
 }
 
-const (
-	reconcileParallel = 8 // sandboxes that are reconciled at a time
-	meetParallel      = 2 // guests that HandshakeAll connects to at a time
-	// delay of HandshakeAll after startup: clients that waited for the daemon go first
-	meetAfter = 500 * time.Millisecond
-)
+// reconcileParallel is how many sandboxes are reconciled at a time.
+const reconcileParallel = 8
 
 // reconcile makes ledger and runtime agree after a restart, whatever the last daemon was doing. It undoes half-made
 // sessions, finishes removals, and removes what belongs to no session. HandshakeAll or the next use reconnects to
@@ -68,7 +72,7 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, reconcileParallel)
-	for _, s := range ss.snapshot() {
+	for _, s := range slices.Collect(maps.Values(ss.byID)) {
 		if there[s.id] && s.takeOver() {
 			ss.takenOver = append(ss.takenOver, s)
 			continue
@@ -99,7 +103,7 @@ func (ss *Sessions) reconcileSession(ctx context.Context, s *Session, there bool
 	case rec.Delete:
 		return ss.finishRemove(ctx, s)
 	case ss.incomplete(rec):
-		s.markFailedCreate()
+		s.set(&s.failedCreate, true)
 		return ss.finishRemove(ctx, s)
 	case rec.State == proto.StateExpired:
 		return ss.leaveTombstone(ctx, s)
@@ -120,7 +124,7 @@ func (s *Session) recordEndedMeanwhile(ctx context.Context) error {
 	if err := s.changeAsync(func(r *record) { r.State = proto.StateStopped }); err != nil {
 		return err
 	}
-	s.auditAct(ctx, actionStop, guestRestarted)
+	s.auditAction(ctx, actionStop, guestRestarted)
 	return nil
 }
 
@@ -160,102 +164,4 @@ func (s *Session) stillDozing() bool {
 
 func (s *Session) stillDozingLocked() bool {
 	return s.needsHandshake.Load() && len(s.running) == 0 && s.core.dozer != nil && s.core.dozer.Dozes(s.id)
-}
-
-// HandshakeAll reconnects to the guests of the sessions that Open took over, in the background. The caller calls it
-// once it serves requests; a request for a session does its handshake at once.
-func (ss *Sessions) HandshakeAll() {
-	list := ss.takenOver
-	ss.takenOver = nil
-	next := make(chan *Session, len(list))
-	for _, s := range list {
-		next <- s
-	}
-	close(next)
-	for range min(meetParallel, len(list)) {
-		ss.wg.Go(func() {
-			select {
-			case <-time.After(meetAfter):
-			case <-ss.ctx.Done():
-			}
-			for s := range next {
-				if ss.ctx.Err() != nil || s.is(&s.leaseRenewed) {
-					continue
-				}
-				if unlock, free := s.tryLockTransition(); free {
-					s.handshakeIfAwake()
-					unlock()
-				}
-			}
-		})
-	}
-}
-
-// awaitHandshake returns after the handshake with the guest of a session that was taken over. A paused session does
-// its handshake when it is resumed.
-func (s *Session) awaitHandshake() {
-	if !s.needsHandshake.Load() {
-		return
-	}
-	if unlock, err := s.lockTransition(s.core.ctx); err == nil { // does the handshake
-		unlock()
-	}
-}
-
-// handshakeIfAwake does the handshake if it is due and the session is not paused. Called with transition held.
-func (s *Session) handshakeIfAwake() {
-	if s.needsHandshake.Load() && !s.isPaused() {
-		s.handshake()
-	}
-}
-
-// handshake adopts the execs of an earlier daemon, or finds that the sandbox is gone. Called with transition held. If
-// this daemon closes meanwhile, the next one does the handshake.
-func (s *Session) handshake() {
-	ctx := s.core.ctx
-	hello, err := s.helloWithRetry(ctx)
-	s.mu.Lock()
-	if err == nil && !s.leaseRenewed {
-		s.touch()
-	}
-	s.mu.Unlock()
-	if err == nil {
-		err = s.adoptExecs(ctx, hello)
-	}
-	if err == nil {
-		s.restorePorts(ctx)
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	defer s.needsHandshake.Store(false) // last: a goroutine that sees false does not wait
-	if err == nil {
-		return
-	}
-	s.core.cfg.Log.Warn("a container does not answer; its next use starts it again", "container", s.id, "error", err)
-	s.endUnattached()
-	// Recorded first: once needsHandshake is reset, readers believe a record that says it runs.
-	if err = s.recordEndedMeanwhile(ctx); err == nil {
-		err = s.stopSandbox(ctx)
-	}
-	if err != nil {
-		s.core.cfg.Log.Error("stopping a container that does not answer; a sweep will try again", "container", s.id,
-			"error", err)
-	}
-}
-
-// helloWithRetry says hello to the session's guest. It asks a slow guest as often as sweeps would.
-func (s *Session) helloWithRetry(ctx context.Context) (hello wire.Hello, err error) {
-	for range maxMissedHellos {
-		if hello, err = s.hello(ctx); !timedOut(err) || ctx.Err() != nil {
-			break
-		}
-	}
-	return hello, err
-}
-
-func (s *Session) hello(ctx context.Context) (wire.Hello, error) {
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
-	defer cancel()
-	return s.client().Hello(ctx)
 }

@@ -13,6 +13,8 @@ const (
 	bucketSessions   = "sessions"
 	bucketWorkspaces = "workspaces"
 	bucketExecs      = "execs"
+	bucketClock      = "clock" // one duration under clockKey: how far the wall clock is ahead of the lease clock
+	clockKey         = "ahead"
 )
 
 // A record is a session in the ledger.
@@ -59,6 +61,21 @@ type record struct {
 	InputsMissing bool      `json:"unfilled,omitempty"` // not all of its inputs are in place yet
 }
 
+// cap returns when the session is removed with its files.
+func (r record) cap() time.Time { return r.Created.Add(r.Lifetime) }
+
+// expires returns when the session stops if it is not used: the end of the rolling lease, at most the cap.
+func (r record) expires() time.Time {
+	t := r.LastUsed.Add(r.Idle)
+	if r.Lease.After(t) {
+		t = r.Lease
+	}
+	if c := r.cap(); t.After(c) {
+		return c
+	}
+	return t
+}
+
 // unusedFor reports whether the session was unused for d; d of 0 means never.
 func (r record) unusedFor(d time.Duration, now time.Time) bool {
 	return d > 0 && !now.Before(r.LastUsed.Add(d))
@@ -103,16 +120,14 @@ func (r record) networkSecretValues() map[string]string {
 // shownNetworkSecrets returns the network secrets without their values.
 func (r record) shownNetworkSecrets() map[string]proto.NetworkSecret {
 	return mapValues(r.NetworkSecrets, func(s egress.Secret) proto.NetworkSecret {
-		return proto.NetworkSecret{
-			Hosts: slices.Clone(s.Hosts)}
+		return proto.NetworkSecret{Hosts: slices.Clone(s.Hosts)}
 	})
 }
 
 // dropSecrets drops the secrets of a session that will never run again.
 func (r *record) dropSecrets() {
-	r.Env, r.Secrets, r.NetworkSecrets, r.toolSecrets, r.Sealed, r.Names, r.ClearEnv, r.unsealErr = nil, nil, nil,
-		toolSecrets{},
-		"", nil, nil, nil
+	r.Env, r.ClearEnv, r.Secrets, r.NetworkSecrets, r.toolSecrets = nil, nil, nil, nil, toolSecrets{}
+	r.Sealed, r.Names, r.unsealErr = "", nil, nil
 }
 
 // hasTools reports whether code in the session may call tools, now or after OpenTools.

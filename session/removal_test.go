@@ -9,8 +9,8 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/state/ledger"
+	"berth/test/sessiontest"
 )
 
 // droppedJobs wraps Jobs and notes an end that is recorded after they were dropped.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/session/validate"
 	"berth/state/ledger"
 )
 
@@ -28,11 +30,11 @@ const (
 // newRetry identifies a request with this key. The JSON form of request must differ for different requests.
 func (ss *Sessions) newRetry(key string, request any) (retry, error) {
 	if len(key) > proto.MaxRetryKey {
-		return retry{}, invalid("idempotency_key", "the idempotency key has %d bytes; %d is the limit", len(key),
+		return retry{}, validate.Error("idempotency_key", "the idempotency key has %d bytes; %d is the limit", len(key),
 			proto.MaxRetryKey)
 	}
 	if !proto.ValidRetryKey(key) {
-		return retry{}, invalid("idempotency_key", "the idempotency key must be printable ASCII")
+		return retry{}, validate.Error("idempotency_key", "the idempotency key must be printable ASCII")
 	}
 	b, err := json.Marshal(request)
 	if err != nil {
@@ -56,6 +58,22 @@ type pendingRequest struct {
 	done chan struct{} // closed when the start has succeeded or failed
 }
 
+// findOrReserve returns what an earlier request with the same key made, or nil if the caller has to make it. find
+// returns that, or a request that is being served; findOrReserve waits for the latter.
+func findOrReserve[T any](ctx context.Context, find func() (*T, *pendingRequest, error)) (*T, error) {
+	for {
+		found, pending, err := find()
+		if found != nil || pending == nil || err != nil {
+			return found, err
+		}
+		select {
+		case <-pending.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 // The bucket with the sealed key of all digests, under digestName.
 const (
 	bucketDigest = "digest"
@@ -70,8 +88,7 @@ const (
 func (ss *Sessions) openDigest() error {
 	var sealed string
 	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		_, err := tx.Get(bucketDigest, digestName,
-			&sealed)
+		_, err := tx.Get(bucketDigest, digestName, &sealed)
 		return err
 	})
 	if err != nil {

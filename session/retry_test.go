@@ -7,9 +7,9 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/state/ledger"
 	"berth/state/vault"
+	"berth/test/sessiontest"
 )
 
 // digests returns the digests of requests with idempotency keys in the ledger.

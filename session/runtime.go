@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"berth/proto"
+	"berth/session/limits"
 )
 
 // A Runtime makes sandboxes: with containerd on this machine, and later with Kubernetes. The pool, the images on disk
@@ -102,37 +103,14 @@ type Inspector interface {
 type Meter interface {
 	// Measure reads the counters of sandbox id and its workspace. It is fast, never fails, and takes no value
 	// from inside the sandbox. It marks unknown values as unknown.
-	Measure(id, workspace string) Reading
+	Measure(id, workspace string) limits.Reading
 }
-
-// A Reading has a Meter's values at one moment.
-type Reading struct {
-	OOMKills    int64 // processes that the kernel killed for memory since the start; -1 unknown
-	PIDRefusals int64 // processes and threads that the kernel refused since then; -1 unknown
-	Workspace   Space
-	Layer       Space // the writable layer: everything that is neither in the workspace nor in memory
-	Pool        Space // shared by workspaces and layers
-}
-
-// unread is the Reading of a Runtime that is no Meter.
-var unread = Reading{OOMKills: -1, PIDRefusals: -1}
-
-// A Space is a file system with a limit, in bytes. The zero Space means unknown.
-type Space struct{ Used, Limit int64 }
-
-// spareBytes is how much may be free in a space that programs find full. A file system refuses a write that does not
-// fit as a whole, and reserves more for a change than the change takes. Measured: a flood of empty files stops with
-// some 300 KB left, one of data with 16 KB.
-const spareBytes = 1 << 20
-
-// Full reports whether the space has less than spareBytes free.
-func (s Space) Full() bool { return s.Limit > 0 && s.Limit-s.Used < spareBytes }
 
 // measure returns the Meter's Reading of the session.
-func (s *Session) measure() Reading {
+func (s *Session) measure() limits.Reading {
 	m, ok := s.core.cfg.Runtime.(Meter)
 	if !ok {
-		return unread
+		return limits.Unknown
 	}
 	return m.Measure(s.id, s.workspace)
 }

@@ -9,6 +9,7 @@ import (
 	"berth/egress"
 	"berth/proto"
 	"berth/session/secrets"
+	"berth/session/validate"
 	"berth/state/ledger"
 
 	"github.com/google/uuid"
@@ -22,9 +23,6 @@ type sealedFields struct {
 	Placeholders map[string]egress.Secret `json:"swapped,omitempty"`
 	Tools        toolSecrets              `json:"tools,omitzero"`
 }
-
-// maxSecret bounds a secret, in bytes.
-const maxSecret = 64 << 10
 
 // seal seals the secret fields of a record that has its ID.
 func (ss *Sessions) seal(r *record) error {
@@ -101,14 +99,13 @@ func (c Config) grantNetworkSecrets(n proto.Network, req proto.CreateContainer) 
 		_, plain := req.Env[name]
 		_, secret := req.Secrets[name]
 		if plain || secret {
-			return nil, invalid("network_secrets", "network secret %.64q: env or secrets have that name too; leave "+
-				"one of them out", name)
+			return nil, validate.Error("network_secrets", "network secret %.64q: env or secrets have that name too; "+
+				"leave one of them out", name)
 		}
 		placeholders[name] = egress.Secret{Name: name, Placeholder: proto.ID(placeholderPrefix, uuid.New()),
-			Value: s.Value,
-			Hosts: s.Hosts}
+			Value: s.Value, Hosts: s.Hosts}
 	}
-	return placeholders, checkEnv(record{NetworkSecrets: placeholders}.placeholders())
+	return placeholders, validate.Env(record{NetworkSecrets: placeholders}.placeholders())
 }
 
 // CheckNetworkSecrets checks whether a container with that network may have these secrets.
@@ -188,10 +185,7 @@ type Resealer = func(name, sealed string) (string, error)
 
 // Reseal reseals the secrets of all sessions and of durable commands, and the key of digests, while they are in use.
 func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
-	ss.mu.RLock()
-	all := ss.snapshot()
-	ss.mu.RUnlock()
-	for _, s := range all {
+	for _, s := range ss.all() {
 		fresh, err := resealed(s.id, s.record().Sealed, reseal)
 		switch {
 		case err != nil:
@@ -217,10 +211,8 @@ func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 
 // Reseal does the work of Sessions.Reseal for a ledger that no daemon has open.
 func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
-	changed, closed, err = resealBucket(db, bucketSessions, reseal, func(r *record) (string, *string) {
-		return r.ID,
-			&r.Sealed
-	})
+	changed, closed, err = resealBucket(db, bucketSessions, reseal,
+		func(r *record) (string, *string) { return r.ID, &r.Sealed })
 	if err != nil {
 		return changed, closed, err
 	}
@@ -236,10 +228,8 @@ func resealOthers(db *ledger.DB, reseal Resealer) (changed, closed int, err erro
 	if err != nil {
 		return changed, closed, err
 	}
-	n, bad, err := resealBucket(db, bucketDigest, reseal, func(sealed *string) (string, *string) {
-		return digestName,
-			sealed
-	})
+	n, bad, err := resealBucket(db, bucketDigest, reseal,
+		func(sealed *string) (string, *string) { return digestName, sealed })
 	return changed + n, closed + bad, err
 }
 

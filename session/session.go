@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -12,7 +13,9 @@ import (
 	"berth/guest/client"
 	"berth/guest/output"
 	"berth/proto"
+	"berth/session/loopback"
 	"berth/session/secrets"
+	"berth/session/validate"
 	"berth/state/ledger"
 )
 
@@ -34,7 +37,8 @@ type Session struct {
 	// transition is a lock for start, stop, pause, expire and remove. A goroutine may hold it across I/O, so another
 	// can give up waiting for it. It is taken before mu.
 	transition chan struct{}
-	unclean    bool // its sandbox could not be stopped and may still run; guarded by transition
+	ports      *loopback.Ports // of the present generation
+	unclean    bool            // its sandbox could not be stopped and may still run; guarded by transition
 
 	// saving serialises changes of the record, so that none builds on a change that then fails. It is held while the
 	// ledger writes, and taken after transition and before mu.
@@ -61,8 +65,6 @@ type Session struct {
 	execStarted  chan struct{}              // closed when an exec starts
 	pendingExecs map[string]*pendingRequest // execs with an idempotency key that are being started, by key
 	lastStop     stopCause                  // why the last generation was stopped
-	// cancels what is served on the container's loopback, by port; nil: nothing is served
-	servedPorts map[uint16]func()
 }
 
 func newSession(core *Sessions, rec record) *Session {
@@ -71,6 +73,7 @@ func newSession(core *Sessions, rec record) *Session {
 		core:     core, id: rec.ID, owner: rec.Owner, workspace: rec.Workspace, rec: rec, saved: rec.LastUsed,
 		transition: make(chan struct{}, 1), execStarted: make(chan struct{}),
 		pendingExecs: map[string]*pendingRequest{},
+		ports:        loopback.NewPorts(core.ctx, func(fn func()) error { return core.goTracked(nil, fn) }),
 	}
 	s.Files = Files{s: s}
 	s.guest = s.newGuest()
@@ -80,7 +83,7 @@ func newSession(core *Sessions, rec record) *Session {
 func (s *Session) newGuest() *client.Client {
 	return client.NewClient(func(ctx context.Context) (net.Conn, error) {
 		c, err := s.dial(ctx)
-		if g, ok := c.(*greetedConn); ok { // of a start that came no further
+		if g, ok := c.(*identifiedConn); ok { // of a start that came no further
 			_ = g.Close()
 			c, err = s.dial(ctx)
 		}
@@ -111,14 +114,14 @@ func (s *Session) DefaultJob() string { return s.record().Job }
 
 // Ref names this session in results, with its expiry as of now.
 func (s *Session) Ref() proto.ContainerRef {
-	return proto.ContainerRef{ID: s.id, ExpiresAt: proto.At(s.core.clock.shown(s.record().expires()))}
+	return proto.ContainerRef{ID: s.id, ExpiresAt: proto.At(s.core.clock.Wall(s.record().expires()))}
 }
 
 // Info describes the session.
 func (s *Session) Info() proto.Container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, shown := s.rec, func(t time.Time) proto.Time { return proto.At(s.core.clock.shown(t)) }
+	r, shown := s.rec, func(t time.Time) proto.Time { return proto.At(s.core.clock.Wall(t)) }
 	if s.paused && r.State == proto.StateRunning {
 		r.State = proto.StatePaused
 	}
@@ -145,11 +148,11 @@ func (s *Session) Info() proto.Container {
 func (s *Session) OutputBudget() *output.Budget { return s.core.memory }
 
 // Paused reports whether the session is paused.
-func (s *Session) Paused() bool { return s.isPaused() }
+func (s *Session) Paused() bool { return s.is(&s.paused) }
 
 // Start starts the session if it does not run.
 func (s *Session) Start(ctx context.Context) error {
-	release, err := s.use(ctx)
+	release, err := s.use(ctx, 0)
 	if err == nil {
 		release()
 	}
@@ -171,14 +174,40 @@ func (s *Session) Hold(ctx context.Context, files []string) (release func(), err
 	if err := s.core.cfg.mayRun(ctx); err != nil {
 		return nil, err
 	}
-	if release, err = s.use(ctx); err != nil || len(files) == 0 {
+	if release, err = s.use(ctx, 0); err != nil || len(files) == 0 {
 		return release, err
 	}
-	if err := s.core.cfg.Jobs.Begin(ctx, s, files); err != nil {
+	if err := s.core.cfg.Jobs.Begin(ctx, s.Files, files); err != nil {
 		release()
 		return nil, err
 	}
 	return release, nil
+}
+
+// Extend renews the lease and moves its end to at least d from now, at most to the cap. d of 0 only renews it.
+func (s *Session) Extend(d time.Duration) (proto.Container, error) {
+	if d != 0 {
+		if err := validate.Idle("seconds", d); err != nil {
+			return proto.Container{}, err
+		}
+	}
+	s.mu.Lock()
+	err := s.usableLocked()
+	if err != nil {
+		s.mu.Unlock()
+		return proto.Container{}, err
+	}
+	s.users++ // else a sweep could stop it between its look at the lease and the write below
+	s.mu.Unlock()
+	defer s.release()
+	now := s.core.clock.Now()
+	err = s.change(func(r *record) {
+		r.LastUsed = now
+		if t := now.Add(d); d > 0 && t.After(r.Lease) {
+			r.Lease = t
+		}
+	})
+	return s.Info(), err
 }
 
 // Only the runtime knows for certain which sandboxes are paused. The record says "running" all the while, and a later
@@ -203,7 +232,7 @@ func (s *Session) Pause(ctx context.Context) error {
 // whose sandbox ended while it was paused, since its processes cannot go on. Start starts it.
 func (s *Session) Resume(ctx context.Context) error {
 	s.mu.Lock()
-	err := s.resumableLocked(ctx)
+	err := s.resumableLocked()
 	if err == nil {
 		s.users++
 		s.touch()
@@ -218,10 +247,10 @@ func (s *Session) Resume(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.resumableLocked(ctx)
+	return s.resumableLocked()
 }
 
-func (s *Session) resumableLocked(ctx context.Context) error {
+func (s *Session) resumableLocked() error {
 	if err := s.usableLocked(); err != nil {
 		return err
 	}
@@ -229,29 +258,29 @@ func (s *Session) resumableLocked(ctx context.Context) error {
 		return proto.Errorf(proto.Conflict, "", s.id, "container %s is %s, not paused; start it, or just use it", s.id,
 			s.rec.State)
 	}
-	return s.boundLocked(ctx)
+	return nil
 }
 
 // use starts or resumes the session's sandbox and holds it until release. Every operation on a session runs between
-// the two; both ends renew the lease.
-func (s *Session) use(ctx context.Context) (release func(), err error) {
+// the two; both ends renew the lease. An operation that is for one generation fails with a Conflict if another one
+// runs, and starts nothing; generation 0 is any.
+func (s *Session) use(ctx context.Context, generation int64) (release func(), err error) {
 	s.mu.Lock()
-	if err := s.usableLocked(); err != nil {
-		s.mu.Unlock()
-		return nil, err
-	}
-	if err := s.boundLocked(ctx); err != nil {
+	err = cmp.Or(s.usableLocked(), s.boundLocked(generation))
+	if err != nil {
 		s.mu.Unlock()
 		return nil, err
 	}
 	s.users++
 	s.touch()
-	ready := s.resumeOrStart
-	if !s.runningLocked() {
-		ready = s.ensureStarted
-	}
+	runs := s.runningLocked()
 	s.mu.Unlock()
-	if err := ready(ctx); err != nil {
+	if runs {
+		err = s.resumeOrStart(ctx, generation)
+	} else {
+		err = s.ensureStarted(ctx)
+	}
+	if err != nil {
 		s.release()
 		return nil, err
 	}
@@ -286,6 +315,24 @@ func (s *Session) release() {
 	s.touch()
 }
 
+// touch renews the lease in memory; the sweeper writes it. Called with mu held.
+func (s *Session) touch() {
+	if now := s.core.clock.Now(); now.After(s.rec.LastUsed) {
+		s.rec.LastUsed = now
+	}
+}
+
+// persistTouch writes the lease if it has moved, so that a crash loses at most the time between two sweeps.
+func (s *Session) persistTouch(rec record) error {
+	s.mu.Lock()
+	saved := s.saved
+	s.mu.Unlock()
+	if !rec.LastUsed.After(saved) {
+		return nil
+	}
+	return s.saveRecord()
+}
+
 // usable returns the error that says why the session cannot be used, or nil.
 func (s *Session) usable() error {
 	s.mu.Lock()
@@ -298,32 +345,19 @@ func (s *Session) usableLocked() error {
 	case s.removed || s.rec.Delete:
 		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist; send the request without a "+
 			"container to get a new one", s.id)
-	case s.rec.State == proto.StateExpired || !s.core.clock.now().Before(s.rec.cap()):
+	case s.rec.State == proto.StateExpired || !s.core.clock.Now().Before(s.rec.cap()):
 		return proto.Errorf(proto.Expired, "", s.id, "container %s expired at %s and its files are gone; send the "+
 			"request without a container to get a new one",
-			s.id, s.core.clock.shown(s.rec.cap()).UTC().Format(time.RFC3339))
+			s.id, s.core.clock.Wall(s.rec.cap()).UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
 func (s *Session) runningLocked() bool { return s.rec.State == proto.StateRunning && !s.stopping }
 
-type generationKey struct{}
-
-// InGeneration binds operations with ctx to one generation of a container. If another generation runs, they fail with
-// a Conflict that names both, and start nothing. 0 binds to none. The HTTP edge puts the generation of a request
-// there, so that no handler can forget it.
-func InGeneration(ctx context.Context, generation int64) context.Context {
-	if generation == 0 {
-		return ctx
-	}
-	return context.WithValue(ctx, generationKey{}, generation)
-}
-
-// boundLocked returns the error for a ctx that is bound to another generation than the present one. Called with mu
-// held.
-func (s *Session) boundLocked(ctx context.Context) error {
-	want, _ := ctx.Value(generationKey{}).(int64)
+// boundLocked returns the error for an operation on another generation than the one that runs; want 0 is any. Called
+// with mu held.
+func (s *Session) boundLocked(want int64) error {
 	switch {
 	case want == 0 || s.runningLocked() && s.rec.Generation == want:
 		return nil
@@ -346,12 +380,12 @@ func (s *Session) client() *client.Client {
 	return s.guest
 }
 
-// clientFor returns the client of the present generation's guest. It fails if ctx is bound to another generation: the
+// clientFor returns the client of the present generation's guest. It fails if that is not the wanted generation: the
 // container may have been stopped and started since use. It tells exec e, which may be nil, in which generation it
 // runs.
-func (s *Session) clientFor(ctx context.Context, e *Exec) (*client.Client, error) {
+func (s *Session) clientFor(want int64, e *Exec) (*client.Client, error) {
 	s.mu.Lock()
-	g, n, err := s.guest, s.rec.Generation, s.boundLocked(ctx)
+	g, n, err := s.guest, s.rec.Generation, s.boundLocked(want)
 	s.mu.Unlock()
 	if e != nil {
 		e.mu.Lock()
@@ -369,30 +403,18 @@ func (s *Session) record() record {
 
 func (s *Session) state() proto.State { return s.record().State }
 
-func (s *Session) gone() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.removed
-}
-
-func (s *Session) markGone() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.removed = true
-}
-
-// markFailedCreate makes the sweeper remove the session if its creator cannot.
-func (s *Session) markFailedCreate() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.failedCreate = true
-}
-
 // is reads one of the session's flags.
 func (s *Session) is(mark *bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return *mark
+}
+
+// set sets one of the session's flags.
+func (s *Session) set(mark *bool, value bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*mark = value
 }
 
 // change changes the record and returns once the change is on disk. Readers see it only then. fn gets a copy. If the
@@ -411,7 +433,7 @@ func (s *Session) changeWith(write func(func(*ledger.Tx) error) error, fn func(*
 	defer s.saving.Unlock()
 	var next record
 	err := write(func(tx *ledger.Tx) error {
-		if s.gone() {
+		if s.is(&s.removed) {
 			return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist", s.id)
 		}
 		next = s.record()
@@ -443,7 +465,7 @@ func (s *Session) deleteRecord() error {
 		return errors.Join(tx.DeletePrefix(bucketExecs, s.id+"/"), tx.Delete(bucketSessions, s.id))
 	})
 	if err == nil {
-		s.markGone()
+		s.set(&s.removed, true)
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // A clock is moved by the test.

@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"berth/guest/output"
 	"berth/proto"
+	"berth/session/execstore"
+	"berth/session/lease"
+	"berth/session/validate"
 	"berth/state/ledger"
 )
 
@@ -21,15 +25,14 @@ type Sessions struct {
 	cfg    Config
 	pauser Pauser // the runtime, or nil if it cannot pause: then no session is paused
 	dozer  Dozer  // the runtime, or nil if it cannot tell which guests doze: then the next daemon wakes all of them
-	clock  *leaseClock
+	clock  *lease.Clock
 
 	// ctx ends when Close begins. Work that outlives a request runs on it.
 	ctx     context.Context
 	cancel  context.CancelFunc
 	host    string         // boot ID of the host
 	memory  *output.Budget // for the output of execs; results of ended ones take as much again
-	spooled atomic.Int64   // bytes of output in files
-	reread  atomic.Int64   // bytes of that output that is in memory again for followers
+	outputs *execstore.Store
 
 	freeingMemory atomic.Bool // a goroutine runs makeRoom
 
@@ -52,31 +55,24 @@ type Sessions struct {
 // it serves requests.
 func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	cfg = cfg.withDefaults()
-	if err := os.MkdirAll(filepath.Join(cfg.Dir, outputDir), 0o700); err != nil {
-		return nil, fmt.Errorf("making the output directory: %w", err)
+	outputs, err := execstore.Open(execstore.Config{Dir: filepath.Join(cfg.Dir, "output"), Disk: cfg.OutputDisk,
+		Memory: cfg.OutputMemory / 2, Log: cfg.Log})
+	if err != nil {
+		return nil, err
 	}
-	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2),
-		byID: map[string]*Session{}, index: newIndex(), workspaces: map[string]workspaceRecord{},
-		pendingCreates: map[string]*pendingRequest{}}
-	ss.clock = &leaseClock{wall: cfg.Now, elapsed: cfg.Elapsed}
+	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2), outputs: outputs,
+		clock: lease.NewClock(cfg.Now, cfg.Elapsed), byID: map[string]*Session{}, index: newIndex(),
+		workspaces: map[string]workspaceRecord{}, pendingCreates: map[string]*pendingRequest{}}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
 	ss.pauser, _ = cfg.Runtime.(Pauser)
 	ss.dozer, _ = cfg.Runtime.(Dozer)
-	if err := ss.loadAndReconcile(ctx); err != nil {
-		return nil, err
-	}
-	return ss, nil
-}
-
-// loadAndReconcile loads the records and makes them agree with what runs.
-func (ss *Sessions) loadAndReconcile(ctx context.Context) error {
-	if err := errors.Join(ss.openDigest(), replayEnds(ss.cfg.Dir, ss.cfg.Ledger), ss.load()); err != nil {
-		return fmt.Errorf("reading sessions: %w", err)
+	if err := errors.Join(ss.openDigest(), replayEnds(cfg.Dir, cfg.Ledger), ss.load()); err != nil {
+		return nil, fmt.Errorf("reading sessions: %w", err)
 	}
 	if err := ss.reconcile(ctx); err != nil {
-		return fmt.Errorf("reconciling sessions: %w", err)
+		return nil, fmt.Errorf("reconciling sessions: %w", err)
 	}
-	return nil
+	return ss, nil
 }
 
 // Close ends what runs and detaches from the sandboxes without stopping them; the next daemon takes them over.
@@ -84,15 +80,15 @@ func (ss *Sessions) loadAndReconcile(ctx context.Context) error {
 func (ss *Sessions) Close() error {
 	ss.mu.Lock()
 	ss.closed = true
-	all := ss.snapshot()
+	all := slices.Collect(maps.Values(ss.byID))
 	ss.mu.Unlock()
-	paused := slices.DeleteFunc(slices.Clone(all), func(s *Session) bool { return !s.isPaused() })
+	paused := slices.DeleteFunc(slices.Clone(all), func(s *Session) bool { return !s.is(&s.paused) })
 	for _, s := range all {
 		s.endExecs(proto.EndStopped, "the daemon was shut down", false)
 	}
 	ss.cancel()
 	ss.wg.Wait()
-	errs := []error{ss.clock.save(ss.cfg.Ledger)}
+	errs := []error{ss.saveClock()}
 	for _, s := range all {
 		errs = append(errs, s.detach())
 	}
@@ -131,10 +127,10 @@ type Filter struct {
 func (ss *Sessions) List(owner string, f Filter) (page []proto.Container, more bool, err error) {
 	setDefault(&f.Limit, 100)
 	if f.Limit < 1 || f.Limit > 1000 {
-		return nil, false, invalid("limit", "limit must be from 1 to 1000")
+		return nil, false, validate.Error("limit", "limit must be from 1 to 1000")
 	}
 	if f.After != "" && !proto.ValidID(proto.ContainerPrefix, f.After) {
-		return nil, false, invalid("after", "after %.80q is not a container ID", f.After)
+		return nil, false, validate.Error("after", "after %.80q is not a container ID", f.After)
 	}
 	ss.mu.RLock()
 	all := ss.index.before(owner, f.After)
@@ -174,7 +170,7 @@ func (ss *Sessions) Delete(ctx context.Context, owner, id string, keep bool) err
 	}
 	err = ss.remove(context.WithoutCancel(ctx), s, keep)
 	if err == nil {
-		s.auditAct(ctx, actionDelete, "")
+		s.auditAction(ctx, actionDelete, "")
 	}
 	return err
 }
@@ -187,7 +183,7 @@ func (ss *Sessions) remove(ctx context.Context, s *Session, keep bool) error {
 		return err
 	}
 	defer unlock()
-	if s.gone() {
+	if s.is(&s.removed) {
 		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist", s.id)
 	}
 	if rec := s.record(); rec.State == proto.StateExpired || rec.Delete && !rec.Keep {
@@ -243,7 +239,7 @@ func (ss *Sessions) releaseAll(ctx context.Context, s *Session) error {
 
 // forget removes a session from memory.
 func (ss *Sessions) forget(s *Session) {
-	s.markGone()
+	s.set(&s.removed, true)
 	retry := s.record().Retry.Key
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -260,9 +256,7 @@ func (ss *Sessions) forget(s *Session) {
 
 // StopAll stops every running session. The files stay, and the next use starts a session again.
 func (ss *Sessions) StopAll(ctx context.Context) error {
-	ss.mu.RLock()
-	all := ss.snapshot()
-	ss.mu.RUnlock()
+	all := ss.all()
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, reconcileParallel)
@@ -279,11 +273,8 @@ func (ss *Sessions) StopAll(ctx context.Context) error {
 
 // Digests returns the digests of images that sessions may need to start again, without duplicates.
 func (ss *Sessions) Digests() []string {
-	ss.mu.RLock()
-	all := ss.snapshot()
-	ss.mu.RUnlock()
 	var list []string
-	for _, s := range all {
+	for _, s := range ss.all() {
 		if r := s.record(); r.State != proto.StateExpired && !slices.Contains(list, r.Digest) {
 			list = append(list, r.Digest)
 		}
@@ -301,7 +292,8 @@ type Counts struct {
 // Counts counts now.
 func (ss *Sessions) Counts() Counts {
 	ss.mu.RLock()
-	all, c := ss.snapshot(), Counts{ByState: map[proto.State]int{}, Workspaces: len(ss.workspaces)}
+	all := slices.Collect(maps.Values(ss.byID))
+	c := Counts{ByState: map[proto.State]int{}, Workspaces: len(ss.workspaces)}
 	ss.mu.RUnlock()
 	for _, s := range all {
 		info := s.Info()
@@ -309,6 +301,20 @@ func (ss *Sessions) Counts() Counts {
 		c.RunningExecs += info.RunningExecs
 	}
 	return c
+}
+
+// KeySessions returns the number of sessions of an API key that have not expired.
+func (ss *Sessions) KeySessions(key string) int64 {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	return ss.index.live[key]
+}
+
+// saveClock writes how far the lease clock is behind the wall clock, if that has changed.
+func (ss *Sessions) saveClock() error {
+	return ss.clock.Save(func(ahead time.Duration) error {
+		return ss.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucketClock, clockKey, ahead) })
+	})
 }
 
 // goTracked runs first and then fn on a goroutine that Close waits for. Close either refuses both, or finds what
@@ -330,13 +336,11 @@ func shuttingDown() error {
 	return proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down")
 }
 
-// snapshot returns all sessions. Called with mu held.
-func (ss *Sessions) snapshot() []*Session {
-	all := make([]*Session, 0, len(ss.byID))
-	for _, s := range ss.byID {
-		all = append(all, s)
-	}
-	return all
+// all returns all sessions.
+func (ss *Sessions) all() []*Session {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	return slices.Collect(maps.Values(ss.byID))
 }
 
 func (ss *Sessions) find(id string) *Session {

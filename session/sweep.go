@@ -48,9 +48,7 @@ func (w Swept) Counts() map[string]int {
 func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 	var done Swept
 	var errs []error
-	ss.mu.RLock()
-	all := ss.snapshot()
-	ss.mu.RUnlock()
+	all := ss.all()
 	remembered := ss.remembered(all)
 	for _, s := range all {
 		if ctx.Err() != nil {
@@ -60,7 +58,7 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 			errs = append(errs, fmt.Errorf("sweeping %s: %w", s.id, err))
 		}
 	}
-	errs = append(errs, ss.clock.save(ss.cfg.Ledger), ss.sweepGuests(ctx, all, &done), ss.sweepUnknown(ctx, &done),
+	errs = append(errs, ss.saveClock(), ss.sweepGuests(ctx, all, &done), ss.sweepUnknown(ctx, &done),
 		ctx.Err())
 	return done, errors.Join(errs...)
 }
@@ -68,7 +66,7 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 // remembered returns a time: the IDs of sessions that expired after it are remembered. That is for Tombstone, and for
 // at most MaxSessions of them.
 func (ss *Sessions) remembered(all []*Session) time.Time {
-	since := ss.clock.now().Add(-ss.cfg.Tombstone)
+	since := ss.clock.Now().Add(-ss.cfg.Tombstone)
 	var ended []time.Time
 	for _, s := range all {
 		if r := s.record(); r.State == proto.StateExpired && r.Ended.After(since) {
@@ -104,10 +102,10 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Ti
 	if !s.stillDozing() {
 		s.handshakeIfAwake()
 	}
-	if s.gone() {
+	if s.is(&s.removed) {
 		return nil
 	}
-	now, rec := ss.clock.now(), s.record()
+	now, rec := ss.clock.Now(), s.record()
 	if rec.Delete || s.is(&s.failedCreate) {
 		return ss.sweepRemoval(ctx, s, &done.Finished)
 	}
@@ -151,7 +149,7 @@ func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error 
 	err := ss.finishRemove(ctx, s)
 	countIf(n, err == nil)
 	if err == nil && s.record().Delete {
-		s.auditAct(ctx, actionDelete, "an earlier removal was finished")
+		s.auditAction(ctx, actionDelete, "an earlier removal was finished")
 	}
 	return err
 }
@@ -163,7 +161,7 @@ const capGrace = 5 * time.Minute
 // expire removes a session past its cap, except for its record, which distinguishes its ID from an unknown one.
 // Called with transition held.
 func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
-	now := ss.clock.now()
+	now := ss.clock.Now()
 	s.mu.Lock()
 	used := s.users > 0 && now.Before(s.rec.cap().Add(capGrace))
 	s.mu.Unlock()
@@ -171,8 +169,7 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 		return nil // usable refuses new users from the cap on, so this passes
 	}
 	if err := s.changeAsync(func(r *record) {
-		r.State, r.Ended = proto.StateExpired,
-			now
+		r.State, r.Ended = proto.StateExpired, now
 		r.dropSecrets()
 	}); err != nil {
 		return err
@@ -181,7 +178,7 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 	ss.index.expired(s)
 	ss.mu.Unlock()
 	done.Expired++
-	s.auditAct(ctx, actionExpire, "")
+	s.auditAction(ctx, actionExpire, "")
 	return ss.leaveTombstone(ctx, s)
 }
 
@@ -286,7 +283,7 @@ func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept
 func (s *Session) checkGuest(ctx context.Context) (lost, dozing bool) {
 	g := s.client()
 	// a sweep completes the handshake of all that neither doze nor are paused before it comes here
-	if s.stillPaused() || g.Dozes() || s.needsHandshake.Load() && !s.isPaused() {
+	if s.stillPaused() || g.Dozes() || s.needsHandshake.Load() && !s.is(&s.paused) {
 		return false, false
 	}
 	dozing, err := s.dozeOrHello(ctx, g)
@@ -320,7 +317,7 @@ func (s *Session) dozeOrHello(ctx context.Context, g *client.Client) (dozing boo
 func (s *Session) mayDoze() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.users == 0 && s.rec.unusedFor(s.core.cfg.DozeAfter, s.core.clock.now())
+	return s.users == 0 && s.rec.unusedFor(s.core.cfg.DozeAfter, s.core.clock.Now())
 }
 
 // countMissedHello counts a missed answer, and reports whether there were enough in a row. A refused connection is

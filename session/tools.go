@@ -8,6 +8,7 @@ import (
 
 	"berth/guest/wire"
 	"berth/proto"
+	"berth/session/loopback"
 	"berth/tools/bridge/inside"
 )
 
@@ -30,7 +31,7 @@ type Tools interface {
 	// AllowList checks and normalises what a request asks for.
 	AllowList(asked proto.CodeTools) (proto.CodeTools, error)
 	// Service answers the calls of a container's code. It is made for each start of the container.
-	Service(s *Session) Service
+	Service(s *Session) loopback.Service
 }
 
 // grantTools returns the tools that a request asks for, normalised, or nil.
@@ -89,7 +90,7 @@ func (s *Session) ToolProvider() (proto.ToolProvider, error) {
 func (c Config) offers(rec record) bool { return c.Tools != nil && rec.hasTools() }
 
 // toolService returns the service for tool calls of the session's present generation, or nil.
-func (s *Session) toolService(rec record) Service {
+func (s *Session) toolService(rec record) loopback.Service {
 	if s.core.cfg.offers(rec) {
 		return s.core.cfg.Tools.Service(s)
 	}
@@ -99,7 +100,7 @@ func (s *Session) toolService(rec record) Service {
 // OpenTools lets code in the session call tools, even if the session was created without any. Commands that start
 // from now on have the address in their environment, in this generation and later ones.
 func (s *Session) OpenTools(ctx context.Context) error {
-	release, err := s.use(ctx)
+	release, err := s.use(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -126,14 +127,14 @@ func (s *Session) OpenTools(ctx context.Context) error {
 // their place.
 func (s *Session) serveTools(ctx context.Context, rec record) error {
 	service := s.toolService(rec)
-	if service == nil || s.portServed(toolsPort) {
+	if service == nil || s.ports.Served(toolsPort) {
 		return nil
 	}
 	err := s.client().Untar(ctx, proto.UserRoot, "/", bytes.NewReader(inside.Archive()), wire.UntarLimits{})
 	if err != nil && ctx.Err() == nil {
 		s.core.cfg.Log.Warn("a container has not got all modules for its tools", "container", s.id, "error", err)
 	}
-	return s.servePort(ctx, toolsPort, service)
+	return s.ports.Serve(ctx, s.guestListen(), toolsPort, service)
 }
 
 // toolLists returns search paths for a command, with which it finds the modules.

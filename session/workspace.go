@@ -71,10 +71,8 @@ func (ss *Sessions) releaseWorkspace(ctx context.Context, s *Session) error {
 		return ss.removeWorkspace(ctx, ws)
 	}
 	ws.Session, ws.Kept = "", true
-	if err := ss.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
-		return tx.Put(bucketWorkspaces, ws.ID,
-			ws)
-	}); err != nil {
+	err := ss.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return tx.Put(bucketWorkspaces, ws.ID, ws) })
+	if err != nil {
 		return err
 	}
 	ss.mu.Lock()
@@ -92,10 +90,8 @@ func (ss *Sessions) removeWorkspace(ctx context.Context, ws workspaceRecord) err
 	if err := ss.cfg.Runtime.RemoveWorkspace(ctx, ws.ID); err != nil {
 		return fmt.Errorf("removing %s: %w", ws.ID, err)
 	}
-	if err := ss.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
-		return tx.Delete(bucketWorkspaces,
-			ws.ID)
-	}); err != nil {
+	err := ss.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return tx.Delete(bucketWorkspaces, ws.ID) })
+	if err != nil {
 		return err
 	}
 	ss.mu.Lock()
@@ -135,7 +131,7 @@ func (ss *Sessions) sweepOrphanedWorkspaces(ctx context.Context, onDisk []string
 		return fmt.Errorf("reading what was set aside: %w", err)
 	}
 	var fresh, over []string
-	now := ss.clock.now()
+	now := ss.clock.Now()
 	for _, id := range onDisk {
 		if known[id] || ss.knowsWorkspace(id) {
 			continue

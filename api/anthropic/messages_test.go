@@ -12,8 +12,8 @@ import (
 	"berth/gateway/messages"
 	"berth/gateway/upstream"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/test/scripted"
+	"berth/test/sessiontest"
 )
 
 // talks are what models say to the SDKs' programs, by their names. Each begins again when it is over.

@@ -19,9 +19,9 @@ import (
 	"berth/api"
 	"berth/files"
 	"berth/proto"
-	"berth/session/sessiontest"
 	"berth/test/clients"
 	"berth/test/needs"
+	"berth/test/sessiontest"
 )
 
 // An sdk is an unmodified official SDK and a program of ours below sdktest/ that uses it.

@@ -11,7 +11,7 @@ import (
 
 	"berth/api"
 	"berth/proto"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 func TestSessionHasItsOwnContainer(t *testing.T) {

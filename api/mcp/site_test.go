@@ -13,7 +13,7 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )

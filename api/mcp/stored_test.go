@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"berth/proto"
-	"berth/session/sessiontest"
 	"berth/state/vault"
+	"berth/test/sessiontest"
 	"berth/tools/toolstore"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"

@@ -13,7 +13,7 @@ import (
 
 	"berth/files"
 	"berth/proto"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"

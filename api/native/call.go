@@ -45,11 +45,7 @@ func (r row) route() api.Route {
 			for _, name := range namedKeys {
 				api.Note(req.Context(), q.Get(name))
 			}
-			in := &call{w, req, c.Owner, q}
-			// The generation travels in the context to every use of the container, so that no handler can forget the
-			// check.
-			in.r = req.WithContext(session.InGeneration(req.Context(), in.whole(ofGeneration.Name)))
-			return r.handle(in)
+			return r.handle(&call{w, req, c.Owner, q})
 		},
 	}
 }
@@ -144,6 +140,26 @@ func (e *edge) inSession(handle func(*call, *session.Session) error) handler {
 			return err
 		}
 		return handle(c, s)
+	}
+}
+
+// files returns the files of the container that the path names, bound to the generation that the query names.
+func (e *edge) files(c *call) (session.Files, error) {
+	s, err := e.session(c)
+	if s == nil || err != nil {
+		return session.Files{}, err
+	}
+	return s.InGeneration(c.whole(ofGeneration.Name)), nil
+}
+
+// inFiles returns a handler that works on the files of the container that the path names.
+func (e *edge) inFiles(handle func(*call, session.Files) error) handler {
+	return func(c *call) error {
+		f, err := e.files(c)
+		if err != nil {
+			return err
+		}
+		return handle(c, f)
 	}
 }
 

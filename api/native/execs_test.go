@@ -13,7 +13,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 func TestExecAnswers(t *testing.T) {

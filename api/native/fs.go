@@ -14,7 +14,7 @@ import (
 )
 
 // For a range, the opener is called twice. Each call resolves the path again in the container.
-func (e *edge) readContent(c *call, s *session.Session) error {
+func (e *edge) readContent(c *call, s session.Files) error {
 	return c.sendFile(func(offset, n int64) (io.ReadCloser, proto.FileInfo, error) {
 		return s.ReadFile(c.r.Context(), c.as(), c.query.Get("path"), offset, n)
 	})
@@ -45,7 +45,7 @@ func (e *edge) writeContent(c *call) error {
 	if err := c.wholeBody(); err != nil {
 		return err
 	}
-	s, err := e.session(c)
+	s, err := e.files(c)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ type deletedPath struct {
 }
 
 // The path is returned as it was given, so that the client recognizes it.
-func (e *edge) removeContent(c *call, s *session.Session) error {
+func (e *edge) removeContent(c *call, s session.Files) error {
 	path := c.query.Get("path")
 	if err := s.RemoveFile(c.r.Context(), c.as(), path, c.flag("recursive")); err != nil {
 		return err
@@ -78,7 +78,7 @@ type listing struct {
 	Truncated bool             `json:"truncated"` // The directory holds more than a list may.
 }
 
-func (e *edge) listDirectory(c *call, s *session.Session) error {
+func (e *edge) listDirectory(c *call, s session.Files) error {
 	data, truncated, err := s.List(c.r.Context(), c.as(), c.query.Get("path"))
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (e *edge) listDirectory(c *call, s *session.Session) error {
 }
 
 // statFile does not follow a link at the end of the path; list and content do.
-func (e *edge) statFile(c *call, s *session.Session) error {
+func (e *edge) statFile(c *call, s session.Files) error {
 	fi, err := s.Stat(c.r.Context(), c.as(), c.query.Get("path"))
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (e *edge) moveFile(c *call) error {
 	if err != nil {
 		return err
 	}
-	s, err := e.session(c)
+	s, err := e.files(c)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (e *edge) makeDirectory(c *call) error {
 	if err != nil {
 		return err
 	}
-	s, err := e.session(c)
+	s, err := e.files(c)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func checkAs(as string) (string, error) {
 }
 
 // An error of Tar itself comes before the header. A later one can only break the connection.
-func (e *edge) readTar(c *call, s *session.Session) error {
+func (e *edge) readTar(c *call, s session.Files) error {
 	r, err := s.Tar(c.r.Context(), c.as(), c.query.Get("path"))
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (e *edge) writeTar(c *call) error {
 	if err := c.wholeBody(); err != nil {
 		return err
 	}
-	s, err := e.session(c)
+	s, err := e.files(c)
 	if err != nil {
 		return err
 	}

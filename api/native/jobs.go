@@ -34,7 +34,7 @@ func (e *edge) addInputs(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := e.Jobs.Begin(c.r.Context(), s, req.Files); err != nil {
+	if err := e.Jobs.Begin(c.r.Context(), s.Files, req.Files); err != nil {
 		return err
 	}
 	return c.json(http.StatusOK, inputDir{proto.InputDir})

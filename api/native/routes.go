@@ -389,7 +389,7 @@ func (e *edge) fileRows() []row {
 	}
 	part := map[string]string{"Content-Range": "Which bytes these are, of how many."}
 	rows := []row{
-		{"GET", at + "/content", api.InPath, e.inSession(e.readContent), openapi.Operation{
+		{"GET", at + "/content", api.InPath, e.inFiles(e.readContent), openapi.Operation{
 			ID: "readFile", Tag: tag,
 			Summary: "Read a file.",
 			Query:   []openapi.Param{pathParam, asParam},
@@ -414,7 +414,7 @@ func (e *edge) fileRows() []row {
 			},
 			Body: raw(octets), Optional: true, Answers: ok(proto.FileInfo{}), Fails: inGuest,
 		}},
-		{"DELETE", at + "/content", api.InPath, e.inSession(e.removeContent), openapi.Operation{
+		{"DELETE", at + "/content", api.InPath, e.inFiles(e.removeContent), openapi.Operation{
 			ID: "removeFile", Tag: tag,
 			Summary: "Remove a file or a directory. Links are removed, not followed.",
 			Query: []openapi.Param{
@@ -424,13 +424,13 @@ func (e *edge) fileRows() []row {
 			},
 			Answers: ok(deletedPath{}), Fails: inGuest,
 		}},
-		{"GET", at + "/list", api.InPath, e.inSession(e.listDirectory), openapi.Operation{
+		{"GET", at + "/list", api.InPath, e.inFiles(e.listDirectory), openapi.Operation{
 			ID: "listDirectory", Tag: tag,
 			Summary: "List a directory, sorted by name.",
 			Query:   []openapi.Param{pathParam, asParam},
 			Answers: ok(listing{}), Fails: inGuest,
 		}},
-		{"GET", at + "/stat", api.InPath, e.inSession(e.statFile), openapi.Operation{
+		{"GET", at + "/stat", api.InPath, e.inFiles(e.statFile), openapi.Operation{
 			ID: "statFile", Tag: tag,
 			Summary: "Describe a file. A link at the end of the path is not followed.",
 			Query:   []openapi.Param{pathParam, asParam},
@@ -446,7 +446,7 @@ func (e *edge) fileRows() []row {
 			Summary: "Create a directory and its parents.",
 			Body:    js(directory{}), Answers: ok(directory{}), Fails: inGuest,
 		}},
-		{"GET", at + "/tar", api.InPath, e.inSession(e.readTar), openapi.Operation{
+		{"GET", at + "/tar", api.InPath, e.inFiles(e.readTar), openapi.Operation{
 			ID: "readTar", Tag: tag,
 			Summary: "Read a directory as a tar archive.",
 			Query:   []openapi.Param{pathParam, asParam},

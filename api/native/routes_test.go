@@ -15,7 +15,7 @@ import (
 	"berth/files"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 	"berth/tools/tooluse"
 )
 

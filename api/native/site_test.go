@@ -18,7 +18,7 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 
 	"github.com/prometheus/client_golang/prometheus"
 )

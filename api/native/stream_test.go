@@ -13,8 +13,8 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/state/audit"
+	"berth/test/sessiontest"
 )
 
 // An sse is one event as it came.

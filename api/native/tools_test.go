@@ -8,8 +8,8 @@ import (
 
 	"berth/code"
 	"berth/proto"
-	"berth/session/sessiontest"
 	"berth/state/vault"
+	"berth/test/sessiontest"
 	"berth/tools/toolstore"
 )
 

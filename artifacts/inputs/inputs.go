@@ -41,7 +41,7 @@ type names map[string]string
 
 // Begin puts stored files into $INPUT_DIR under their own names. It does not copy a file that is there, and gives
 // different files of one name different names. If a file cannot be had, Begin removes those that it copied.
-func (in *Set) Begin(ctx context.Context, s *session.Session, ids []string) error {
+func (in *Set) Begin(ctx context.Context, s session.Files, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (in *Set) names(workspace string) (names, error) {
 
 // place copies one stored file into the container, unless it is there. It leaves files alone that code in the
 // container made or changed.
-func (in *Set) place(ctx context.Context, s *session.Session, taken names, id string) (name string, fresh bool,
+func (in *Set) place(ctx context.Context, s session.Files, taken names, id string) (name string, fresh bool,
 	err error) {
 	// Opened even if the copy is there: the stored file must still exist and be the owner's.
 	r, f, err := in.Files.Open(ctx, s.Owner(), id)
@@ -118,7 +118,7 @@ func (in *Set) place(ctx context.Context, s *session.Session, taken names, id st
 const maxName = 255
 
 // free returns a new name for a file: its own, with a number if that is taken, cut to maxName.
-func (taken names) free(ctx context.Context, s *session.Session, filename string) (string, error) {
+func (taken names) free(ctx context.Context, s session.Files, filename string) (string, error) {
 	// The Files API allows them as names; file systems reserve them.
 	if filename == "." || filename == ".." {
 		filename = "unnamed"
@@ -152,7 +152,7 @@ func (taken names) free(ctx context.Context, s *session.Session, filename string
 }
 
 // remove removes what a failed Begin copied.
-func (in *Set) remove(ctx context.Context, s *session.Session, names []string) {
+func (in *Set) remove(ctx context.Context, s session.Files, names []string) {
 	ctx = context.WithoutCancel(ctx) // often the request has ended, which caused the failure
 	for _, n := range names {
 		// A copy left behind only takes room, so it is only logged.

@@ -8,7 +8,8 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/session/validate"
+	"berth/test/sessiontest"
 )
 
 // TestServeFlagsAreInTheManual checks that the manual documents every flag of serve.
@@ -58,7 +59,7 @@ func TestServeRefusesWhatNoContainerCanHave(t *testing.T) {
 
 // TestLeastLimits checks that a daemon's limits have the same minimum as those of requests.
 func TestLeastLimits(t *testing.T) {
-	least := session.LeastLimits
+	least := validate.LeastLimits
 	if err := (session.Config{Limits: least, IdleTimeout: 1e9, MaxLifetime: 1e9}).Check(); err != nil {
 		t.Error(err)
 	}

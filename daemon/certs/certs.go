@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -188,19 +189,10 @@ func (c Config) hosts() []string {
 	own, _ := os.Hostname() // without a name, clients use an address
 	list := []string{"localhost", "127.0.0.1", "::1"}
 	for _, h := range append([]string{own}, c.Hosts...) {
-		if h = cmp.Or(strings.Trim(h, "[]"), "localhost"); !has(list, h) {
+		h = cmp.Or(strings.Trim(h, "[]"), "localhost")
+		if !slices.ContainsFunc(list, func(x string) bool { return strings.EqualFold(x, h) }) { // as DNS compares
 			list = append(list, h)
 		}
 	}
 	return list
-}
-
-// has reports whether list contains s, ignoring case as DNS does.
-func has(list []string, s string) bool {
-	for _, x := range list {
-		if strings.EqualFold(x, s) {
-			return true
-		}
-	}
-	return false
 }

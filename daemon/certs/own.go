@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"berth/state/durable"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/big"
 	"net"
@@ -188,22 +190,12 @@ func (c Config) sign(ca *x509.Certificate, key *ecdsa.PrivateKey) ([]byte, error
 	return x509.CreateCertificate(rand.Reader, t, ca, key.Public(), key)
 }
 
-// writeFile writes a file atomically. If the daemon is killed meanwhile, no partial key is left. The mode is set
-// before the rename, so other users can never read a private key under its name.
+// writeFile writes PEM blocks of one kind. If the daemon is killed meanwhile, no partial key is left.
 func writeFile(path, kind string, mode os.FileMode, ders ...[]byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // created with mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	for _, der := range ders {
-		if err := pem.Encode(f, &pem.Block{Type: kind, Bytes: der}); err != nil {
-			return err
+	return durable.WriteFile(path, mode, func(w io.Writer) (err error) {
+		for _, der := range ders {
+			err = errors.Join(err, pem.Encode(w, &pem.Block{Type: kind, Bytes: der}))
 		}
-	}
-	if err := errors.Join(f.Chmod(mode), f.Sync()); err != nil {
 		return err
-	}
-	return os.Rename(f.Name(), path)
+	})
 }

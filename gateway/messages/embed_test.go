@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"berth/files"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // byID returns a block whose content is a stored file.

@@ -21,9 +21,9 @@ import (
 	"berth/gateway/upstream"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/state/ledger"
 	"berth/test/scripted"
+	"berth/test/sessiontest"
 	"berth/tools/bridge"
 	"berth/tools/skills"
 )

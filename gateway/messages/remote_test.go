@@ -15,7 +15,7 @@ import (
 
 	"berth/gateway/messages"
 	"berth/proto"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 	"berth/tools/bridge/provider"
 )
 

@@ -10,7 +10,7 @@ import (
 	"berth/files"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 const bash = "code_execution_20250825"

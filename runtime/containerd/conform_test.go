@@ -8,7 +8,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // openReal opens a Runtime with the real guest, the base image and a warm pool, as the daemon does.

@@ -7,7 +7,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // A told is a command and the end that must be reported for it.

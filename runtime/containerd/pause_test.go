@@ -9,7 +9,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 )
 
 // TestPauseBetweenPrograms pauses a process of several threads that executes a program. The threads must end first,

@@ -11,7 +11,7 @@ import (
 
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
-	"berth/session"
+	"berth/session/limits"
 )
 
 // A Gauge holds the kernel's files about one sandbox open. They are read for every command, and opening them takes
@@ -45,7 +45,7 @@ type Gauges struct {
 
 // Read reads the gauge of a sandbox. It opens a gauge if there is none, or if the present one cannot be read or is
 // for another workspace.
-func (gs *Gauges) Read(sandbox, workspace string, open func() *Gauge) session.Reading {
+func (gs *Gauges) Read(sandbox, workspace string, open func() *Gauge) limits.Reading {
 	gs.mu.Lock()
 	g := gs.of[sandbox]
 	gs.mu.Unlock()
@@ -154,10 +154,10 @@ func (g *Gauge) whole() bool {
 
 // read returns everything except the space of the pool. It reports false if a file that was opened cannot be read any
 // more.
-func (g *Gauge) read() (reading session.Reading, ok bool) {
+func (g *Gauge) read() (reading limits.Reading, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	reading = session.Reading{OOMKills: -1, PIDRefusals: -1}
+	reading = limits.Unknown
 	if g.closed {
 		return reading, false
 	}
@@ -201,7 +201,7 @@ const metaBytes = 512 << 20
 
 // read returns how much of its limit the subvolume uses. The kernel counts writes in the qgroup only when it commits,
 // so read adds the bytes that are reserved until then. Both numbers are in sysfs since Linux 5.9.
-func (q *quotaGauge) read(space *session.Space) bool {
+func (q *quotaGauge) read(space *limits.Space) bool {
 	if q.limit == nil {
 		return true
 	}
@@ -220,7 +220,7 @@ func (q *quotaGauge) read(space *session.Space) bool {
 		}
 	}
 	if ok {
-		*space = session.Space{Used: used, Limit: limit}
+		*space = limits.Space{Used: used, Limit: limit}
 	}
 	return ok
 }

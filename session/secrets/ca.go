@@ -1,13 +1,9 @@
 package secrets
 
 import (
-	"bytes"
-	"context"
 	"io"
 	"maps"
 
-	"berth/guest/client"
-	"berth/guest/wire"
 	"berth/proto"
 )
 
@@ -40,9 +36,11 @@ var imageCAFiles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/
 const maxCABytes = 4 << 20
 
 // InstallCA makes the container of a new guest trust the proxy's CA, beside the CAs of its image. The image's own
-// file gets the CA too, for programs that read nothing else.
-func InstallCA(ctx context.Context, g *client.Client, authority []byte) error {
-	file, all, err := readImageCA(ctx, g)
+// file gets the CA too, for programs that read nothing else. read and write work on files of the container, as root;
+// read opens at most that many bytes.
+func InstallCA(authority []byte, read func(path string, most int64) (io.ReadCloser, error),
+	write func(path string, text []byte) error) error {
+	file, all, err := readImageCA(read)
 	if err != nil {
 		return err
 	}
@@ -52,8 +50,7 @@ func InstallCA(ctx context.Context, g *client.Client, authority []byte) error {
 		files[file] = all
 	}
 	for path, text := range files {
-		if _, err := g.Write(ctx, proto.UserRoot, path, wire.WriteOptions{Mode: 0o644}, bytes.NewReader(
-			text)); err != nil {
+		if err := write(path, text); err != nil {
 			return err
 		}
 	}
@@ -61,9 +58,9 @@ func InstallCA(ctx context.Context, g *client.Client, authority []byte) error {
 }
 
 // readImageCA reads the CA file of the image. file is "" if the image has none.
-func readImageCA(ctx context.Context, g *client.Client) (file string, text []byte, err error) {
+func readImageCA(read func(string, int64) (io.ReadCloser, error)) (file string, text []byte, err error) {
 	for _, path := range imageCAFiles {
-		r, _, err := g.Read(ctx, proto.UserRoot, path, 0, maxCABytes)
+		r, err := read(path, maxCABytes)
 		if proto.CodeOf(err) == proto.NotFound {
 			continue
 		}

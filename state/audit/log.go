@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/state/durable"
 	"berth/state/ledger"
 )
 
@@ -362,7 +363,7 @@ func (o *output) rotate() error {
 	_ = o.f.Close() // synced
 	o.f, o.size, o.synced = f, 0, 0
 	o.number++
-	return ledger.SyncPath(o.dir)
+	return durable.Sync(o.dir)
 }
 
 func (o *output) sync() error {

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -32,15 +33,7 @@ func (f Filter) takes(e proto.AuditEntry) bool {
 // Read calls fn with the raw lines that f selects, oldest first. It skips lines that are not valid entries; Verify
 // reports those.
 func Read(dir string, f Filter, fn func(line []byte) error) error {
-	p := place{number: 1}
-	if f.Last == 0 {
-		return p.read(dir, f, fn)
-	}
-	kept := ring{size: f.Last}
-	if err := p.read(dir, f, func(line []byte) error { kept.add(line); return nil }); err != nil {
-		return err
-	}
-	return kept.each(fn)
+	return (&place{number: 1}).readFirst(dir, f, fn)
 }
 
 // A place is a position in the log.
@@ -80,30 +73,21 @@ func (p *place) read(dir string, f Filter, fn func(line []byte) error) error {
 	return nil
 }
 
-// A ring keeps the last lines.
-type ring struct {
-	size  int
-	lines [][]byte
-	next  int // position of the oldest once it is full
-}
-
-func (r *ring) add(line []byte) {
-	line = append([]byte(nil), line...)
-	if len(r.lines) < r.size {
-		r.lines = append(r.lines, line)
-		return
+// readFirst reads like read, and passes on only the newest f.Last lines, or all if that is 0.
+func (p *place) readFirst(dir string, f Filter, fn func(line []byte) error) error {
+	if f.Last == 0 {
+		return p.read(dir, f, fn)
 	}
-	r.lines[r.next] = line
-	r.next = (r.next + 1) % r.size
-}
-
-func (r *ring) each(fn func([]byte) error) error {
-	for i := range r.lines {
-		if err := fn(r.lines[(r.next+i)%len(r.lines)]); err != nil {
-			return err
-		}
+	var newest [][]byte
+	err := p.read(dir, f, func(line []byte) error {
+		newest = append(newest, bytes.Clone(line))
+		newest = newest[max(0, len(newest)-f.Last):]
+		return nil
+	})
+	for i := 0; i < len(newest) && err == nil; i++ {
+		err = fn(newest[i])
 	}
-	return nil
+	return err
 }
 
 // Read is Read of this log. With follow it continues with new entries, until ctx ends or fn fails.
@@ -111,16 +95,8 @@ func (l *Log) Read(ctx context.Context, f Filter, follow bool, fn func(line []by
 	if !follow {
 		return Read(l.cfg.Dir, f, fn)
 	}
-	kept := ring{size: f.Last}
-	first := fn
-	if f.Last > 0 {
-		first = func(line []byte) error { kept.add(line); return nil }
-	}
 	p, grown := place{number: 1}, l.growth()
-	err := p.read(l.cfg.Dir, f, first)
-	if err == nil {
-		err = kept.each(fn)
-	}
+	err := p.readFirst(l.cfg.Dir, f, fn)
 	for err == nil {
 		select {
 		case <-grown:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/state/durable"
 	"berth/state/ledger"
 )
 
@@ -101,7 +102,7 @@ func (l *Log) openCurrent(list []segment, torn int64) error {
 		err = errors.Join(f.Truncate(fi.Size()-torn), f.Sync())
 	}
 	if err == nil {
-		err = ledger.SyncPath(l.cfg.Dir)
+		err = durable.Sync(l.cfg.Dir)
 	}
 	if err != nil {
 		return errors.Join(err, f.Close())
@@ -203,8 +204,7 @@ func (a Anchor) Head() Head {
 // PeekAnchor reads the anchor of a data directory whose daemon does not run. See ledger.Peek for errors otherwise.
 func PeekAnchor(ledgerFile string) (a Anchor, ok bool, err error) {
 	err = ledger.Peek(ledgerFile, func(tx *ledger.Tx) (err error) {
-		ok, err = tx.Get(bucket, anchorKey,
-			&a)
+		ok, err = tx.Get(bucket, anchorKey, &a)
 		return err
 	})
 	return a, ok, err

@@ -14,9 +14,9 @@ import (
 // maxSecret bounds how much of a wrong key is hashed, in bytes.
 const maxSecret = 4096
 
-// nobody is the entry that a wrong key is compared with, so that it costs as much as a right one. Its secret is
+// unknownKey is the entry that a wrong key is compared with, so that it costs as much as a right one. Its secret is
 // unknown.
-var nobody = &entry{rec: newRecord(newSecret(), time.Time{})}
+var unknownKey = &entry{rec: newRecord(newSecret(), time.Time{})}
 
 // errWrong is the answer to every unusable key. It does not reveal whether the key was ever valid.
 var errWrong = proto.Errorf(proto.Unauthenticated, "", "", "Invalid API key.")
@@ -28,7 +28,7 @@ func (s *Store) Authenticate(_ context.Context, secret string) (proto.Caller, er
 	s.mu.RLock()
 	e := s.byHash[h]
 	if e == nil {
-		e = nobody
+		e = unknownKey
 	}
 	rec := e.rec
 	s.mu.RUnlock()

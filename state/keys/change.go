@@ -3,6 +3,7 @@ package keys
 import (
 	"context"
 	"math"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -151,19 +152,10 @@ func checkCreate(req proto.CreateKey) error {
 }
 
 func checkName(name string) error {
-	if len(name) > maxName || !utf8.ValidString(name) || containsControl(name) {
+	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
 		return invalid("name", "name %.80q: use printable text of at most %d bytes", name, maxName)
 	}
 	return nil
-}
-
-func containsControl(s string) bool {
-	for _, r := range s {
-		if unicode.IsControl(r) {
-			return true
-		}
-	}
-	return false
 }
 
 // validOwner limits owners to characters that need no escaping in logs, lists and ledger keys.

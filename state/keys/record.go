@@ -114,9 +114,8 @@ func (e *entry) lastUsed() time.Time {
 func (e *entry) info() proto.Key {
 	r := e.rec
 	return proto.Key{
-		ID: r.ID, Name: r.Name, Owner: r.Owner, Admin: r.Admin, File: r.File, Quota: r.Quota, CreatedAt: proto.At(
-			r.Created),
-		ExpiresAt: proto.AtOrNil(r.Expires), LastUsedAt: proto.AtOrNil(e.lastUsed()), RevokedAt: proto.AtOrNil(
-			r.Revoked),
+		ID: r.ID, Name: r.Name, Owner: r.Owner, Admin: r.Admin, File: r.File, Quota: r.Quota,
+		CreatedAt: proto.At(r.Created), ExpiresAt: proto.AtOrNil(r.Expires),
+		LastUsedAt: proto.AtOrNil(e.lastUsed()), RevokedAt: proto.AtOrNil(r.Revoked),
 	}
 }

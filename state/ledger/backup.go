@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"berth/state/durable"
 	"errors"
 	"fmt"
 	"os"
@@ -27,7 +28,7 @@ func (db *DB) Copy(path string) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
-	return SyncPath(path)
+	return durable.Sync(path)
 }
 
 // checkpointNow waits for commitMu and makes a checkpoint.
@@ -72,7 +73,7 @@ func (db *DB) Backup(age time.Duration) (bool, error) {
 		return false, err
 	}
 	db.backedUp.Store(now)
-	return true, SyncPath(filepath.Dir(path))
+	return true, durable.Sync(filepath.Dir(path))
 }
 
 // copyChecked copies to a path where an incomplete copy may remain, and verifies the result.
@@ -133,14 +134,4 @@ func remedy(path string) string {
 	}
 	return fmt.Sprintf("there is no good backup in the data directory; restore %s from one of yours, or move it, "+
 		"its journal and its backups aside to start empty: workspaces are then set aside, stored files removed", name)
-}
-
-// SyncPath flushes a file, or the names in a directory, to disk. A power cut then cannot take them back.
-func SyncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,6 +19,7 @@ import (
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
+	"berth/state/ledger/journal"
 	"berth/test/needs"
 )
 
@@ -161,8 +163,8 @@ func TestLedgerIsAMap(t *testing.T) {
 // behind is not.
 func TestTornJournal(t *testing.T) {
 	db, _ := open(t)
-	ends := []int64{0}
-	for i := range 6 {
+	const updates = 6
+	for i := range updates {
 		err := db.UpdateAsync(func(tx *Tx) error {
 			return errors.Join(tx.Put("b", fmt.Sprintf("%02d/1", i), "one"), tx.Put("b", fmt.Sprintf("%02d/2", i),
 				"two"))
@@ -170,33 +172,37 @@ func TestTornJournal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ends = append(ends, db.journal.at)
 	}
 	path := journalPath(asKilled(t, db))
-	journal, err := os.ReadFile(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at := range ends[len(ends)-1] + 1 {
-		updates := -1
+	epoch, ends := binary.LittleEndian.Uint64(text), []int{0} // of the frames
+	for i := range updates {
+		ends = append(ends, ends[i]+journal.HeaderSize+int(binary.LittleEndian.Uint32(text[ends[i]+8:])))
+	}
+	for at := range ends[updates] + 1 {
+		whole := -1
 		for _, end := range ends {
 			if end <= at {
-				updates++
+				whole++
 			}
 		}
-		cut, flipped := journal[:at], bytes.Clone(journal)
+		cut, flipped := text[:at], bytes.Clone(text)
 		flipped[at] ^= 0x10
-		for how, journal := range map[string][]byte{"cut": cut, "flipped": flipped} {
-			if err := os.WriteFile(path, journal, 0o600); err != nil {
+		for how, text := range map[string][]byte{"cut": cut, "flipped": flipped} {
+			if err := os.WriteFile(path, text, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			over, err := replay(path, db.journal.epoch, nil)
+			var over *node
+			err := journal.Replay(path, epoch, func(key string, value []byte) { over = over.put(key, value) })
 			n := 0
 			for w := over.from("", false); w.at() != nil; w.next() {
 				n++
 			}
-			if err != nil || n != 2*updates {
-				t.Fatalf("%s at %d: %d records, want %d; %v", how, at, n, 2*updates, err)
+			if err != nil || n != 2*whole {
+				t.Fatalf("%s at %d: %d records, want %d; %v", how, at, n, 2*whole, err)
 			}
 		}
 	}

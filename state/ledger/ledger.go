@@ -35,6 +35,8 @@
 package ledger
 
 import (
+	"berth/state/durable"
+	"berth/state/ledger/journal"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,7 +77,7 @@ type DB struct {
 	syncMu sync.Mutex // held while the journal is synced; locked before commitMu
 
 	commitMu sync.Mutex // held while updates are committed; guards what follows
-	journal  *journal
+	journal  *journal.Journal
 
 	state   sync.RWMutex // guards pending, and bolt against a checkpoint that pending does not show yet
 	pending *node        // changes that the database does not have yet; a change needs commitMu too
@@ -128,19 +130,22 @@ func Open(path string) (*DB, error) {
 	return db, nil
 }
 
+// journalPath is the path of the journal for the ledger at path.
+func journalPath(path string) string { return path + ".log" }
+
 // openJournal moves what the last daemon left in the journal into the database.
 func (db *DB) openJournal(path string) (err error) {
 	err = db.bolt.View(func(tx *bbolt.Tx) error { db.pending, err = journaled(tx, path); return err })
 	if err != nil {
 		return err
 	}
-	if db.journal, err = openJournal(path); err != nil {
+	if db.journal, err = journal.Open(path, durable.Sync); err != nil {
 		return err
 	}
 	if err := db.checkpoint(db.pending); err != nil {
-		return errors.Join(err, db.journal.f.Close())
+		return errors.Join(err, db.journal.Close())
 	}
-	db.journal.prepare()
+	db.journal.Prepare()
 	return nil
 }
 
@@ -154,7 +159,9 @@ func journaled(tx *bbolt.Tx, path string) (*node, error) {
 	if err := json.Unmarshal(b.Get([]byte(keyEpoch)), &epoch); err != nil {
 		return nil, nil // a backup, which is complete by itself
 	}
-	return replay(path, epoch, nil)
+	var over *node
+	err := journal.Replay(path, epoch, func(key string, value []byte) { over = over.put(key, value) })
+	return over, err
 }
 
 // mapped is the address space in bytes that the file gets at the start. If the file outgrows it, bbolt waits for all
@@ -170,7 +177,7 @@ func openAndWalk(path string) (bolt *bbolt.DB, err error) {
 		if err != nil {
 			return err
 		}
-		bolt.AllocSize = journalSize // otherwise the file would be as large as the mapping, full of holes
+		bolt.AllocSize = journal.MaxSize // otherwise the file would be as large as the mapping, full of holes
 		whole := false
 		defer func() {
 			if !whole {
@@ -236,7 +243,7 @@ func (db *DB) Close() error {
 	defer db.syncMu.Unlock()
 	err := db.close()
 	db.answerWaiting()
-	return errors.Join(err, db.journal.f.Close(), db.bolt.Close())
+	return errors.Join(err, db.journal.Close(), db.bolt.Close())
 }
 
 // close commits the queue and writes everything into the database. If that fails, the changes stay in the journal and
@@ -249,7 +256,7 @@ func (db *DB) close() error {
 	if db.checkpointPending() == nil {
 		return nil
 	}
-	return db.journal.sync()
+	return db.journal.Sync()
 }
 
 // SizeBytes is the size of the database file.
@@ -410,13 +417,13 @@ func (db *DB) commitNext() bool {
 
 // commit runs a group of updates and answers those that need no sync.
 func (db *DB) commit(group []*update) {
-	tx := &Tx{bolt: db.bolt, over: db.pending, seal: db.journal.seal}
+	tx := &Tx{bolt: db.bolt, over: db.pending, seal: db.journal.Seal}
 	for _, u := range group {
 		u.err = tx.run(u.fn)
 	}
 	tx.close()
 	err := db.commitChanges(tx.over, tx.out)
-	dirty := db.journal.dirty()
+	dirty := db.journal.Dirty()
 	var owed []*update
 	for _, u := range group {
 		u.kept = true
@@ -439,7 +446,7 @@ func (db *DB) commit(group []*update) {
 // commitChanges makes changes the ledger's content: by frames in the journal or, if the journal is full or broken, by
 // a checkpoint.
 func (db *DB) commitChanges(over *node, frames []byte) error {
-	if err := db.journal.add(frames); err != nil {
+	if err := db.journal.Add(frames); err != nil {
 		return db.checkpoint(over)
 	}
 	if over != db.pending {
@@ -466,11 +473,13 @@ func (db *DB) checkpoint(over *node) error {
 		return store(tx, &node{key: bucketJournal + separator + keyEpoch, value: strconv.AppendUint(nil, epoch, 10)})
 	})
 	if err != nil {
-		db.journal.broken = db.journal.broken || db.epoch() == epoch
+		if db.epoch() == epoch {
+			db.journal.Break()
+		}
 		return err
 	}
 	db.pending = nil
-	db.journal.restart(epoch)
+	db.journal.Restart(epoch)
 	return nil
 }
 

@@ -54,17 +54,12 @@ func (db *DB) answerWaiting() bool {
 // syncWritten returns nil when everything written is on disk: in the journal or, if that fails, in the database. The
 // caller holds syncMu and not commitMu.
 func (db *DB) syncWritten() error {
-	written := db.journal.written.Load()
-	if written == db.journal.synced.Load() {
-		return nil // a checkpoint did it
-	}
-	if db.journal.sync() == nil {
-		db.journal.synced.Store(written)
+	if db.journal.Sync() == nil {
 		return nil
 	}
 	db.commitMu.Lock()
 	defer db.commitMu.Unlock()
-	db.journal.broken = true // the kernel reports the error only once
+	db.journal.Break() // the kernel reports the error only once
 	return db.checkpointPending()
 }
 

@@ -2,9 +2,11 @@ package ledger
 
 import (
 	"errors"
-	"os"
 	"sync"
 	"testing"
+
+	"berth/state/durable"
+	"berth/state/ledger/journal"
 )
 
 func putting(key string) func(*Tx) error {
@@ -41,14 +43,13 @@ func TestAsyncUpdatesDoNotWaitForSyncs(t *testing.T) {
 	if seen := all(t, db.View, "b", ""); len(seen) != 5 {
 		t.Errorf("readers see %v", seen)
 	}
-	before := db.journal.synced.Load()
 	db.syncMu.Unlock()
 	db.wakeIfWaiting() // as whoever has synced does
 	updates.Wait()
 	if err := wait(); err != nil {
 		t.Error(err)
 	}
-	if db.journal.synced.Load() == before {
+	if db.journal.Dirty() {
 		t.Error("they were answered without a sync")
 	}
 	if have := all(t, reopen(t, asKilled(t, db)).View, "b", ""); len(have) != 5 {
@@ -59,21 +60,21 @@ func TestAsyncUpdatesDoNotWaitForSyncs(t *testing.T) {
 // Where the journal cannot be synced the database gets what is in it, before anybody is told that it is on disk.
 func TestSyncFails(t *testing.T) {
 	db, _ := open(t)
-	was := db.journal.f
-	defer was.Close()
-	zero, err := os.OpenFile("/dev/zero", os.O_RDWR, 0) // takes all that is written, and cannot be synced
+	was := db.journal
+	zero, err := journal.Open("/dev/zero", durable.Sync) // takes all that is written, and cannot be synced
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer zero.Close()
 	db.commitMu.Lock()
-	db.journal.f = zero
+	db.journal = zero
 	db.commitMu.Unlock()
 	if err := errors.Join(db.UpdateAsync(putting("async")), db.Update(putting("update")),
 		db.Update(putting("again"))); err != nil {
 		t.Fatal(err)
 	}
 	db.commitMu.Lock()
-	db.journal.f = was
+	db.journal = was
 	db.commitMu.Unlock()
 	if have := all(t, reopen(t, asKilled(t, db)).View, "b", ""); len(have) != 3 {
 		t.Errorf("after a kill there is %v", have)

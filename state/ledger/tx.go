@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"berth/state/ledger/journal"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,13 +33,13 @@ func (tx *Tx) run(fn func(*Tx) error) (err error) {
 		if r := recover(); r != nil { // a panic must not discard other callers' updates
 			err = fmt.Errorf("ledger update panicked: %v", r)
 		}
-		if err != nil || len(tx.out) == begin+headerSize {
+		if err != nil || len(tx.out) == begin+journal.HeaderSize {
 			tx.over, tx.out = over, tx.out[:begin]
 			return
 		}
 		tx.seal(tx.out[begin:])
 	}()
-	tx.out = append(tx.out, make([]byte, headerSize)...)
+	tx.out = append(tx.out, make([]byte, journal.HeaderSize)...)
 	return fn(tx)
 }
 
@@ -85,7 +86,7 @@ func (tx *Tx) set(bucket, key string, data []byte) error {
 		return berrors.ErrValueTooLarge
 	}
 	name := bucket + separator + key
-	tx.over, tx.out = tx.over.put(name, data), appendChange(tx.out, name, data)
+	tx.over, tx.out = tx.over.put(name, data), journal.AppendChange(tx.out, name, data)
 	return nil
 }
 

@@ -5,11 +5,11 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
 	"strings"
 
 	"berth/proto"
+	"berth/state/durable"
 	"berth/state/ledger"
 )
 
@@ -124,25 +124,13 @@ func (v *Vault) replace(data []byte) error {
 	return v.db.Update(func(tx *ledger.Tx) error { return tx.Put(bucket, currentKey, keyRecord{next.sealer}) })
 }
 
-// writeKeys puts a complete file into place.
+// writeKeys puts a complete file into place. It is on disk before a key in it seals anything: a secret that outlives
+// its key is lost.
 func writeKeys(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".secret-key-*") // 0600
-	if err != nil {
+	return durable.WriteFile(path, 0o600, func(w io.Writer) error {
+		_, err := w.Write(data)
 		return err
-	}
-	defer os.Remove(f.Name())
-	defer f.Close()
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	// On disk before it gets its name, and the name before it seals anything: a secret that outlives its key is lost.
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return ledger.SyncPath(filepath.Dir(path))
+	})
 }
 
 // sweep seals everything with the newest key.

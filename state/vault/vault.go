@@ -62,11 +62,11 @@ type keyRecord struct {
 // returns errors of the file.
 func Open(path string, db *ledger.DB) (*Vault, error) {
 	var known keyRecord
-	if err := db.View(func(tx *ledger.Tx) error {
-		_, err := tx.Get(bucket, currentKey,
-			&known)
+	err := db.View(func(tx *ledger.Tx) error {
+		_, err := tx.Get(bucket, currentKey, &known)
 		return err
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
 	v := &Vault{path: path, db: db, keys: map[string]cipher.AEAD{}}
@@ -86,7 +86,7 @@ func (v *Vault) load(path string, known keyRecord) error {
 		return unusable("it is missing")
 	}
 	if missing || err == nil && fi.Mode().IsRegular() && fi.Size() == 0 {
-		if err := makeKey(path); err != nil {
+		if err := writeKeys(path, newLine()); err != nil {
 			return fmt.Errorf("making the secret key: %w", err)
 		}
 	}
@@ -165,10 +165,6 @@ func keyID(key []byte) string {
 	sum := sha256.Sum256(append([]byte(keyWord+" id "), key...))
 	return hex.EncodeToString(sum[:4])
 }
-
-// makeKey puts a complete file into place. A crash then leaves neither half a key nor a ledger record of a missing
-// key.
-func makeKey(path string) error { return writeKeys(path, newLine()) }
 
 // Problem returns why the vault is unusable, or nil.
 func (v *Vault) Problem() error { return v.broken }

@@ -14,6 +14,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
+	"berth/session/loopback"
 	"berth/state/ledger"
 	"berth/tools/approval"
 	"berth/tools/bridge/provider"
@@ -120,7 +121,7 @@ func (b *Bridge) AllowList(asked proto.CodeTools) (proto.CodeTools, error) {
 }
 
 // Service is the server that a container's code finds on its loopback.
-func (b *Bridge) Service(s *session.Session) session.Service { return &service{b.dispatcher(s)} }
+func (b *Bridge) Service(s *session.Session) loopback.Service { return &service{b.dispatcher(s)} }
 
 // dispatcher returns the container's dispatcher, which is made at first use.
 func (b *Bridge) dispatcher(s *session.Session) *dispatcher {

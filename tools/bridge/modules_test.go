@@ -12,7 +12,7 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 	"berth/tools/bridge"
 	"berth/tools/bridge/provider"
 )

@@ -16,7 +16,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
+	"berth/test/sessiontest"
 	"berth/tools/bridge"
 	"berth/tools/bridge/provider"
 )

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"berth/proto"
+	"berth/state/durable"
 	"berth/state/ledger"
 	"berth/tools/skills/content"
 )
@@ -309,7 +310,7 @@ func (d *Draft) publish(m content.Manifest, write func(*ledger.Tx, versionRecord
 	_ = d.file.Close()
 	d.file = nil
 	<-s.drafts
-	err = ledger.SyncPath(s.cfg.Dir)
+	err = durable.Sync(s.cfg.Dir)
 	if err == nil {
 		err = s.cfg.Ledger.Update(func(tx *ledger.Tx) error { return write(tx, v) })
 	}

@@ -15,8 +15,8 @@ import (
 	"berth/code"
 	"berth/proto"
 	"berth/session"
-	"berth/session/sessiontest"
 	"berth/state/vault"
+	"berth/test/sessiontest"
 	"berth/tools/toolstore"
 )
 

@@ -1,4 +1,4 @@
-package session
+package events
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ func FuzzFollowerNeverSplitsACharacter(f *testing.F) {
 	f.Add([]byte{0xff, 0xc3, 0xa9, 0xf0, 0x9f, 0x98}, uint8(2))
 	f.Fuzz(func(t *testing.T, data []byte, step uint8) {
 		var back []byte
-		fo := follower{fn: func(e proto.Event) error {
+		fo := Follower{Event: func(e proto.Event) error {
 			if e.Offset != int64(len(back)) {
 				t.Fatalf("offset %d after %d bytes", e.Offset, len(back))
 			}

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -9,67 +8,13 @@ import (
 	"berth/state/ledger"
 )
 
-// storeEnds writes down the ends that could not be written when they came.
-func (s *Session) storeEnds() {
-	for _, e := range s.Execs() {
-		e.mu.Lock()
-		info, made, again := e.info, e.made, e.unstored
-		e.mu.Unlock()
-		if again && info.End != nil {
-			e.storeEnd(info, made)
-			e.forgetInGuest()
-		}
-	}
-}
-
-// putExec writes an exec's record, unless its session is being removed: then the record would never be removed.
-func (s *Session) putExec(rec execRecord) func(*ledger.Tx) error {
-	return func(tx *ledger.Tx) error {
-		r := s.record()
-		if s.gone() || r.Delete || r.State == proto.StateExpired {
-			return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist any more", s.id)
-		}
-		return tx.Put(bucketExecs, execKey(s.id, rec.Exec.ID), rec)
-	}
-}
-
-// storedCmd returns the part of a command that a later daemon needs to wait for its end. Parts that may hold secrets
-// stay out.
-func storedCmd(cmd proto.Cmd) *proto.Cmd {
-	if !durable(cmd) {
-		return nil
-	}
-	return &proto.Cmd{
-		OpenStdin: cmd.OpenStdin, TTY: cmd.TTY, Background: cmd.Background, Detach: cmd.Detach,
-		IdempotencyKey: cmd.IdempotencyKey, TimeoutSeconds: cmd.TimeoutSeconds, MaxOutputBytes: cmd.MaxOutputBytes,
-		OnOutputLimit: cmd.OnOutputLimit,
-	}
-}
-
-// sealEnvironment seals the command's own environment and secrets. A later daemon, under which the command may end,
-// needs them to hide them.
-func (e *Exec) sealEnvironment() string {
-	if !durable(e.cmd) || len(e.cmd.Env)+len(e.cmd.Secrets) == 0 {
-		return ""
-	}
-	text, err := json.Marshal(sealedFields{Env: e.cmd.Env, Secrets: e.cmd.Secrets})
-	var sealed string
-	if err == nil {
-		sealed, err = e.s.core.cfg.Vault.Seal(e.id, text)
-	}
-	if err != nil {
-		e.s.core.cfg.Log.Warn("sealing the environment of a command", "exec", e.id, "error", err)
-	}
-	return sealed
-}
-
 // removeExec removes an exec from the list that did not start, or that is to be forgotten.
 func (s *Session) removeExec(e *Exec) {
 	is := func(x *Exec) bool { return x == e }
 	s.mu.Lock()
 	s.execs, s.running = slices.DeleteFunc(s.execs, is), slices.DeleteFunc(s.running, is)
 	s.mu.Unlock()
-	if err := e.discard(); err != nil { // the next start of the daemon removes the file
+	if err := e.out.Discard(); err != nil { // the next start of the daemon removes the file
 		s.core.cfg.Log.Warn("removing the kept output of an exec", "exec", e.id, "error", err)
 	}
 	forget := func(tx *ledger.Tx) error { return tx.Delete(bucketExecs, execKey(s.id, e.id)) }
@@ -117,7 +62,7 @@ func (s *Session) endExecs(reason proto.EndReason, why string, all bool) {
 	list := slices.Clone(s.execs)
 	s.mu.Unlock()
 	for _, e := range list {
-		if e.process() != nil && (all || !durable(e.cmd)) {
+		if e.process() != nil && (all || !e.cmd.Outlives()) {
 			e.Cancel(reason, why)
 		}
 	}
@@ -128,7 +73,7 @@ func (s *Session) dropExecs() error {
 	list := s.Execs()
 	for _, e := range list {
 		<-e.ended
-		if err := e.discard(); err != nil {
+		if err := e.out.Discard(); err != nil {
 			return err
 		}
 	}
@@ -218,6 +163,19 @@ func (s *Session) recountKept() {
 	}
 }
 
+// moveOut moves an ended exec's output from memory to disk, if the disk has room and no follower reads it.
+func (e *Exec) moveOut() {
+	moved := e.out.MoveToDisk(func(err error) {
+		e.s.core.cfg.Log.Warn("output does not fit on disk and is dropped", "exec", e.id, "error", err)
+		e.dropOutput()
+	})
+	if moved {
+		e.mu.Lock()
+		e.result = nil
+		e.mu.Unlock()
+	}
+}
+
 // dropOutput frees the memory of an ended exec's output, unless a client still has to get it. The result then says
 // that output was left out.
 func (e *Exec) dropOutput() {
@@ -227,6 +185,40 @@ func (e *Exec) dropOutput() {
 		return
 	}
 	e.out.Drop()
-	res := e.resultOf(e.out, &e.info, e.made)
+	res := e.resultOf(e.out.Output, &e.info, e.made)
 	e.result = &res
+}
+
+// freeMemory moves output to disk when memory gets short. It moves the output of the exec that is about to end at
+// once. One goroutine moves the output of earlier execs, so no command waits for the output of others.
+func (ss *Sessions) freeMemory(ending *Exec) {
+	if ss.memory.Used() < ss.cfg.OutputMemory/4 {
+		return
+	}
+	ending.moveOut()
+	if ss.freeingMemory.Swap(true) {
+		return
+	}
+	err := ss.goTracked(nil, func() {
+		defer ss.freeingMemory.Store(false)
+		ss.makeRoom()
+	})
+	if err != nil { // the daemon is closing
+		ss.freeingMemory.Store(false)
+	}
+}
+
+// makeRoom moves output of ended execs to disk until half of freeMemory's threshold is free.
+func (ss *Sessions) makeRoom() {
+	for _, s := range ss.all() {
+		for _, e := range s.Execs() {
+			if ss.ctx.Err() != nil || ss.memory.Used() < ss.cfg.OutputMemory/8 {
+				return
+			}
+			if e.hasEnded() {
+				e.moveOut()
+			}
+		}
+		s.recountKept()
+	}
 }

@@ -2,29 +2,23 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"strings"
-	"syscall"
-	"time"
 
 	"berth/guest/client"
 	"berth/guest/output"
 	"berth/guest/wire"
 	"berth/proto"
 	"berth/session/secrets"
-
-	"golang.org/x/sys/unix"
+	"berth/session/validate"
+	"berth/state/ledger"
 )
 
-// This file has the life of one command, in order:
-//
-//	startExec    checks the command, uses the session, lists the exec, starts the process
-//	runToEnd     waits for the process, or ends it
-//	recordEnd    records the end, publishes it and releases the session
-//
-// exec_end.go finds out what an end means. exec_store.go keeps ended execs.
+// This file has the start of a command, in order: startExec checks it, uses the session, lists the exec and starts the
+// process. exec_end.go waits for its end.
 
 // startExec starts a command that no earlier request with the same key has started. The exec is in the session's list
 // when it returns.
@@ -34,8 +28,7 @@ func (s *Session) startExec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exe
 	if err := s.checkExec(ctx, &cmd); err != nil {
 		return nil, err
 	}
-	ctx = InGeneration(ctx, cmd.Generation)
-	release, err := s.use(ctx)
+	release, err := s.use(ctx, cmd.Generation)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +49,7 @@ func (s *Session) startExec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exe
 	}
 	e.setDeadline()
 	err = s.core.goTracked(func() { s.publishStart(e) }, func() {
-		e.auditStart()
+		e.auditExec(actionExecBegin, e.Info(), Produced{})
 		e.runToEnd(release)
 	})
 	if err != nil {
@@ -68,11 +61,39 @@ func (s *Session) startExec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exe
 	return e, nil
 }
 
+// checkExec checks whether the session may run the command now, and fills in its defaults.
+func (s *Session) checkExec(ctx context.Context, cmd *proto.Cmd) error {
+	rec, cfg := s.record(), &s.core.cfg
+	if rec.unsealErr != nil {
+		return rec.unsealErr
+	}
+	setDefault(&cmd.JobID, rec.Job)
+	setDefault(&cmd.User, proto.UserDefault)
+	setDefault(&cmd.MaxOutputBytes, cfg.MaxOutput)
+	setDefault(&cmd.OnOutputLimit, proto.OutputTruncate)
+	if cmd.TimeoutSeconds == 0 && !cmd.Background && !cmd.Resident {
+		cmd.TimeoutSeconds = cfg.ExecTimeout.Seconds()
+	}
+	if err := validate.Command(cmd); err != nil {
+		return err
+	}
+	return cfg.mayRun(ctx)
+}
+
+// mayRun fails with TooMany if the API key of ctx has no CPU time left. Running commands go on.
+func (c Config) mayRun(ctx context.Context) error {
+	if key := proto.CallerOf(ctx).KeyID; key != "" {
+		return c.Quotas.MayRun(key)
+	}
+	return nil
+}
+
 // newExec makes the exec of a command that is about to start.
 func (s *Session) newExec(cmd proto.Cmd, r retry, redactor *secrets.Redactor) *Exec {
+	id := proto.NewID(proto.ExecPrefix)
 	e := &Exec{
-		s: s, id: proto.NewID(proto.ExecPrefix), cmd: cmd, retry: r, redactor: redactor,
-		out:         output.New(cmd.MaxOutputBytes, s.core.memory),
+		s: s, id: id, cmd: cmd, retry: r, redactor: redactor,
+		out:         s.core.outputs.New(id, cmd.MaxOutputBytes, s.core.memory),
 		endRequests: make(chan endRequest, 1), ended: make(chan struct{}), leftRunning: make(chan struct{}),
 	}
 	if cmd.OnOutputLimit == proto.OutputWait {
@@ -108,10 +129,10 @@ func (s *Session) addExec(e *Exec) error {
 // endWithoutProcess says.
 func (e *Exec) startProcess(ctx context.Context) error {
 	s := e.s
-	if err := s.core.cfg.Jobs.Begin(ctx, s, e.cmd.Files); err != nil {
+	if err := s.core.cfg.Jobs.Begin(ctx, s.InGeneration(e.cmd.Generation), e.cmd.Files); err != nil {
 		return err
 	}
-	g, err := s.clientFor(ctx, e)
+	g, err := s.clientFor(e.cmd.Generation, e)
 	if err != nil {
 		return err
 	}
@@ -127,7 +148,14 @@ func (e *Exec) startProcess(ctx context.Context) error {
 	if err := s.stoppedOnRequest(g); err != nil {
 		return err
 	}
-	if g, err = s.restartFor(ctx, e); err != nil {
+	// start it again, unless the command is for the lost generation
+	if _, err := s.clientFor(e.cmd.Generation, nil); err != nil {
+		return err
+	}
+	if err := s.ensureStarted(ctx); err != nil {
+		return err
+	}
+	if g, err = s.clientFor(e.cmd.Generation, e); err != nil {
 		return err
 	}
 	return e.lostIfStarted(e.startAndRecord(ctx, g))
@@ -163,7 +191,7 @@ func (e *Exec) startAndRecord(ctx context.Context, g *client.Client) error {
 	e.mu.Lock()
 	e.guest, e.proc = g, proc
 	e.mu.Unlock()
-	if proc != nil && e.cmd.Stdin != "" && !durable(e.cmd) {
+	if proc != nil && e.cmd.Stdin != "" && !e.cmd.Outlives() {
 		err := e.s.core.goTracked(nil, func() { // the process may read slowly; its death ends the write
 			_, _ = proc.Write(context.Background(), []byte(e.cmd.Stdin))
 			_ = proc.CloseStdin()
@@ -186,10 +214,51 @@ func (e *Exec) startAndRecord(ctx context.Context, g *client.Client) error {
 func (e *Exec) recordStart() (wait func() error) {
 	put := e.s.putExec(execRecord{Exec: e.Info(), Key: e.key, Retry: e.retry, Run: storedCmd(e.cmd),
 		Host: e.s.core.host, Guest: e.s.guestBoot(), Sealed: e.sealEnvironment()})
-	if durable(e.cmd) {
+	if e.cmd.Outlives() {
 		return e.s.core.cfg.Ledger.StartUpdate(put)
 	}
 	return func() error { return e.s.core.cfg.Ledger.UpdateAsync(put) }
+}
+
+// putExec writes an exec's record, unless its session is being removed: then the record would never be removed.
+func (s *Session) putExec(rec execRecord) func(*ledger.Tx) error {
+	return func(tx *ledger.Tx) error {
+		r := s.record()
+		if s.is(&s.removed) || r.Delete || r.State == proto.StateExpired {
+			return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist any more", s.id)
+		}
+		return tx.Put(bucketExecs, execKey(s.id, rec.Exec.ID), rec)
+	}
+}
+
+// storedCmd returns the part of a command that a later daemon needs to wait for its end. Parts that may hold secrets
+// stay out.
+func storedCmd(cmd proto.Cmd) *proto.Cmd {
+	if !cmd.Outlives() {
+		return nil
+	}
+	return &proto.Cmd{
+		OpenStdin: cmd.OpenStdin, TTY: cmd.TTY, Background: cmd.Background, Detach: cmd.Detach,
+		IdempotencyKey: cmd.IdempotencyKey, TimeoutSeconds: cmd.TimeoutSeconds, MaxOutputBytes: cmd.MaxOutputBytes,
+		OnOutputLimit: cmd.OnOutputLimit,
+	}
+}
+
+// sealEnvironment seals the command's own environment and secrets. A later daemon, under which the command may end,
+// needs them to hide them.
+func (e *Exec) sealEnvironment() string {
+	if !e.cmd.Outlives() || len(e.cmd.Env)+len(e.cmd.Secrets) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(sealedFields{Env: e.cmd.Env, Secrets: e.cmd.Secrets})
+	var sealed string
+	if err == nil {
+		sealed, err = e.s.core.cfg.Vault.Seal(e.id, text)
+	}
+	if err != nil {
+		e.s.core.cfg.Log.Warn("sealing the environment of a command", "exec", e.id, "error", err)
+	}
+	return sealed
 }
 
 // lostIfStarted returns the error of a start that failed. If the process may exist and a retry may ask for it, the
@@ -227,7 +296,7 @@ func (e *Exec) guestCommand() wire.Command {
 		ID: e.id, Argv: e.cmd.Argv, Text: e.cmd.Command, Shell: e.cmd.Shell, Dir: dir, Output: out, Job: dir,
 		User: e.cmd.User, Stdin: e.cmd.OpenStdin || e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
 	}
-	if durable(e.cmd) {
+	if e.cmd.Outlives() {
 		c.Keep = e.cmd.MaxOutputBytes
 		if e.cmd.Stdin != "" { // the guest has all input and need not wait for a daemon
 			c.Stdin, c.Input = false, []byte(e.cmd.Stdin)
@@ -299,211 +368,3 @@ func (e *Exec) limitOutput(over bool) {
 		e.Cancel(proto.EndOutputLimit, "it wrote more than max_output_bytes")
 	}
 }
-
-// setDeadline sets when the command must end, and the reason: its own limit, or the session's cap. The limit counts
-// from the start of the process.
-func (e *Exec) setDeadline() {
-	left := e.s.record().cap().Sub(e.s.core.clock.now())
-	limit, proc := seconds(e.cmd.TimeoutSeconds)-e.ran, e.process()
-	if e.cmd.TimeoutSeconds == 0 || left < limit || proc != nil && proc.Ended() {
-		e.due, e.overdue = time.Now().Add(left), endRequest{proto.EndExpired, "the container's time was over"}
-		return
-	}
-	e.due, e.overdue = time.Now().Add(limit), endRequest{proto.EndTimeout, "it ran longer than timeout_seconds"}
-}
-
-// killGrace is how long a killed process may take to exit before its guest counts as lost.
-const killGrace = 10 * time.Second
-
-// runToEnd waits for the end of the command, records it and releases the session.
-func (e *Exec) runToEnd(release func()) {
-	end, ended := e.awaitEnd()
-	if !ended {
-		close(e.leftRunning)
-		release()
-		return
-	}
-	end = e.explainEnd(end)
-	e.out.Finish()
-	e.recordEnd(end, release)
-	e.forgetInGuest()
-}
-
-// awaitEnd waits for the process to end, or ends it. It returns false if the command goes on without this daemon.
-func (e *Exec) awaitEnd() (end proto.End, ok bool) {
-	proc := e.process()
-	if proc == nil {
-		return e.endWithoutProcess, true
-	}
-	var leaving <-chan struct{} // closed when this daemon ends and the command goes on without it
-	if durable(e.cmd) {
-		leaving = e.s.core.ctx.Done()
-	}
-	timer := time.NewTimer(time.Until(e.due))
-	defer timer.Stop()
-	select {
-	case <-proc.Done():
-		return e.preferRequestedEnd(e.exited(proc)), true
-	case <-timer.C:
-		return e.kill(proc, e.overdue), true
-	case want := <-e.endRequests:
-		return e.kill(proc, want), true
-	case <-leaving:
-		return end, false
-	}
-}
-
-// exited returns the end of a process that has exited.
-func (e *Exec) exited(proc *client.Process) proto.End {
-	x, err := proc.Wait(context.Background())
-	e.mu.Lock()
-	e.ago, e.dirState = x.Ago, DirectoryState{Fingerprint: x.Seen}
-	e.mu.Unlock()
-	return endOf(x, err)
-}
-
-// kill kills the whole process tree and waits for its exit. A guest that takes longer than killGrace is lost.
-func (e *Exec) kill(proc *client.Process, want endRequest) proto.End {
-	ctx, cancel := context.WithTimeout(context.Background(), killGrace)
-	defer cancel()
-	e.out.Release()     // else the guest could not send the rest of the output
-	_ = e.s.resume(ctx) // frozen processes do not exit
-	_ = proc.Kill(ctx)  // the exit below is what counts
-	select {
-	case <-proc.Done():
-		return endedOnRequest(e.exited(proc), want)
-	case <-ctx.Done():
-		proc.Drop() // no output may follow the end
-		return endedOnRequest(endOf(wire.Exit{}, ctx.Err()), want)
-	}
-}
-
-// endedOnRequest returns the end of a process that was ended for want.
-func endedOnRequest(end proto.End, want endRequest) proto.End {
-	if end.ReturnCode < 0 || end.ReturnCode == 128+int(syscall.SIGKILL) || end.Reason == proto.EndLost {
-		end.ReturnCode, end.Signal = 128+int(syscall.SIGKILL), unix.SignalName(syscall.SIGKILL)
-	}
-	end.Reason, end.Message = want.reason, want.why
-	return end
-}
-
-// preferRequestedEnd returns the end of a process that exited before it was killed. If its sandbox was stopped on
-// request, or it had written too much by then, that is the reason.
-func (e *Exec) preferRequestedEnd(end proto.End) proto.End {
-	select {
-	case want := <-e.endRequests:
-		if end.Reason == proto.EndLost || end.Signal == unix.SignalName(syscall.SIGKILL) ||
-			want.reason == proto.EndOutputLimit {
-			return endedOnRequest(end, want)
-		}
-	default:
-	}
-	return end
-}
-
-// endOf translates the guest's exit status.
-func endOf(x wire.Exit, err error) proto.End {
-	if err != nil {
-		return proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended under it"}
-	}
-	end := proto.End{Reason: proto.EndExit, ReturnCode: x.Code, Leftover: x.Leftover, CPUSeconds: x.CPU.Seconds(),
-		PeakBytes: x.PeakBytes}
-	if x.Signal != 0 {
-		end.Reason, end.Signal = proto.EndSignal, unix.SignalName(x.Signal)
-	}
-	if x.OutOfMemory {
-		end.Reason, end.Message = proto.EndOutOfMemory, "the container reached its memory limit"
-	}
-	return end
-}
-
-// recordTimeout bounds the work after a command's end: outputs and the manifest.
-const recordTimeout = 2 * time.Minute
-
-// recordEnd is the only function that makes an end known. In this order it
-//
-//   - records: the job's manifest and outputs, the CPU time of the API key, the ledger, the audit log;
-//   - publishes: the result that Wait returns;
-//   - releases: memory, the place among the running execs, the session.
-//
-// Then it closes e.ended. A caller that learns of the end finds the session without the command.
-func (e *Exec) recordEnd(end proto.End, release func()) {
-	e.mu.Lock()
-	info := e.info
-	at := e.s.core.cfg.Now().Add(-e.ago)
-	e.mu.Unlock()
-	if at.Before(info.StartedAt.Time) {
-		at = info.StartedAt.Time
-	}
-	info.State, info.EndedAt, info.End = proto.ExecEnded, proto.AtOrNil(at), &end
-	info.StdoutBytes, info.StderrBytes = e.out.Totals()
-
-	made := e.recordJob(info)
-	end.Message, made.Notes = e.redactor.Hide(end.Message), e.redactor.HideAll(made.Notes)
-	res := e.resultOf(e.out, &info, made)
-	// The key pays before the end is written, so every known end was paid for. The guest is not trusted: it cannot
-	// charge more than the container's CPUs had in that time.
-	most := info.Duration(time.Time{}).Seconds()*e.s.record().Limits.CPUs + grain
-	e.s.core.cfg.Quotas.Ran(e.key, min(end.CPUSeconds, most))
-	e.storeEnd(info, made)
-	e.auditEnd(info, made)
-
-	e.mu.Lock()
-	made.Paths = nil // the manifest and the audit log have them
-	e.info, e.made, e.result = info, made, &res
-	e.mu.Unlock()
-
-	e.s.trimEnded(e)
-	e.s.core.freeMemory(e) // the next command may need the memory
-	// Before the release: a pause between the two would count another user of the session as this command.
-	e.s.removeRunning(e)
-	release()
-	close(e.ended)
-}
-
-// storeEnd writes the end, and the output of a durable exec. The end of a durable exec is on disk when it returns;
-// other ends survive the death of the daemon. If there is no room, a sweep tries again, and the guest keeps a durable
-// exec until then.
-func (e *Exec) storeEnd(info proto.Exec, made Produced) {
-	rec := execRecord{Exec: info, Key: e.key, Retry: e.retry, Files: made.FileIDs, Error: blockError(info.End.Reason),
-		Notes: made.Notes}
-	write, kept := e.s.core.cfg.Ledger.UpdateAsync, error(nil)
-	if durable(e.cmd) {
-		write = e.s.core.cfg.Ledger.Update
-		if kept = e.spool(); kept != nil {
-			e.s.core.cfg.Log.Error("keeping the output of an exec", "exec", e.id, "error", kept)
-		}
-	}
-	err := write(e.s.putExec(rec))
-	if proto.CodeOf(err) == proto.NotFound { // the session goes, so no client will ask
-		err = nil
-	}
-	if err != nil {
-		e.s.core.cfg.Log.Error("recording the end of an exec; a sweep will try again", "exec", e.id, "error", err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.unstored = err != nil || errors.Is(kept, syscall.ENOSPC)
-}
-
-// recordJob brings the job's manifest up to date and publishes outputs, if the guest can still be asked.
-func (e *Exec) recordJob(info proto.Exec) Produced {
-	switch info.End.Reason {
-	case proto.EndLost, proto.EndHostRestart, proto.EndStopped, proto.EndExpired:
-		return Produced{}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
-	defer cancel()
-	e.mu.Lock()
-	g, dir := e.guest, e.dirState
-	e.mu.Unlock()
-	// outputs count against the quota of the exec's key
-	ctx = proto.WithCaller(ctx, proto.Caller{Owner: e.s.owner, KeyID: e.key})
-	return e.s.core.cfg.Jobs.End(ctx, Files{e.s, g}, info, e.tail(proto.Stderr, stderrTail), dir)
-}
-
-// stderrTail is how much of standard error a manifest quotes, in bytes.
-const stderrTail = 2 << 10
-
-// grain is what the kernel's count of CPU time may be ahead of the clock, in seconds.
-const grain = 0.1

@@ -1,4 +1,4 @@
-package session
+package validate
 
 import (
 	"strings"
