@@ -311,7 +311,8 @@ func TestInterruptsOfOtherLanguages(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if timedOut := res.ErrorDetail != nil && res.ErrorDetail.Name == "timeout"; timedOut != (cell.Code == c.busy) || len(res.Notes) > 0 {
+			timedOut := res.ErrorDetail != nil && res.ErrorDetail.Name == "timeout"
+			if timedOut != (cell.Code == c.busy) || len(res.Notes) > 0 {
 				t.Errorf("%s: %+v, %q", cell.Code, res.ErrorDetail, res.Notes)
 			}
 			if out := strings.Join(res.Logs.Stdout, ""); cell.Code == c.look && out != c.want {

@@ -74,7 +74,14 @@ func (r *Runner) prestart(ctx context.Context, k prestartKey, lang language) {
 		return
 	}
 	sp := &prestarted{ready: make(chan struct{})}
-	sp.old = time.AfterFunc(prestartTime, func() { r.expirePrestarted(k, sp) })
+	sp.old = time.AfterFunc(prestartTime, func() { // no program has used it
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.ready[k] == sp && r.ctx.Err() == nil {
+			delete(r.ready, k)
+			r.wg.Go(func() { r.deletePrestarted(sp) })
+		}
+	})
 	r.ready[k] = sp
 	on := proto.WithCaller(r.ctx, proto.CallerOf(ctx))
 	r.wg.Go(func() {
@@ -96,17 +103,6 @@ func (r *Runner) startPrestarted(ctx context.Context, k prestartKey, lang langua
 	cmd.Shown = lang.name + " interpreter for run_code"
 	sp.in, err = r.startResident(ctx, sp.s, lang, cmd)
 	return err
-}
-
-// expirePrestarted deletes a prestarted interpreter that no program has used.
-func (r *Runner) expirePrestarted(k prestartKey, sp *prestarted) {
-	r.mu.Lock()
-	mine := r.ready[k] == sp && r.ctx.Err() == nil
-	if mine {
-		delete(r.ready, k)
-		r.wg.Go(func() { r.deletePrestarted(sp) })
-	}
-	r.mu.Unlock()
 }
 
 // deletePrestarted deletes a prestarted interpreter once it has started.

@@ -8,6 +8,8 @@ package cell
 
 import (
 	"cmp"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -59,7 +61,9 @@ type parts map[string][]byte
 // New creates a cell that keeps limit bytes of each stream; 0 is the default. The bytes count against the budget. The
 // caller must close the cell.
 func New(limit int64, budget *output.Budget) *Cell {
-	c := &Cell{nonce: newNonce(), Out: output.New(cmp.Or(limit, defaultOutput), budget), budget: budget,
+	var nonce [16]byte  // which output does not contain by chance
+	rand.Read(nonce[:]) // never fails
+	c := &Cell{nonce: hex.EncodeToString(nonce[:]), Out: output.New(cmp.Or(limit, defaultOutput), budget), budget: budget,
 		Done: make(chan struct{})}
 	c.scanners = [2]*scanner{newScanner(c.nonce), newScanner(c.nonce)}
 	return c

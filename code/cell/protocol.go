@@ -2,8 +2,6 @@ package cell
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"slices"
 )
@@ -42,13 +40,6 @@ const (
 	maxPiece  = 4000
 	maxHeader = len(" k 4000\n")
 )
-
-// newNonce returns a random number that output does not contain by chance.
-func newNonce() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
-}
 
 // Request encodes the cell for a driver, as the given one of its interpreter's cells.
 func (c *Cell) Request(number int, mode, code string) []byte {

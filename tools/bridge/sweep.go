@@ -57,19 +57,15 @@ func (b *Bridge) dropDispatchers() {
 		d.close()
 	}
 	for _, d := range left {
-		d.dropSpent()
-	}
-}
-
-func (d *dispatcher) dropSpent() {
-	d.mu.Lock()
-	spent := maps.Clone(d.spent)
-	d.mu.Unlock()
-	for exec := range spent {
-		if !d.runs(exec) {
-			d.mu.Lock()
-			delete(d.spent, exec)
-			d.mu.Unlock()
+		d.mu.Lock()
+		spent := maps.Clone(d.spent)
+		d.mu.Unlock()
+		for exec := range spent {
+			if !d.runs(exec) {
+				d.mu.Lock()
+				delete(d.spent, exec)
+				d.mu.Unlock()
+			}
 		}
 	}
 }

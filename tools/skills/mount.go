@@ -42,7 +42,14 @@ func (s *Store) Resolve(ctx context.Context, owner string, refs []proto.SkillRef
 	}
 	names, list := map[string]string{}, make([]Version, len(refs))
 	for i, ref := range refs {
-		v, err := s.resolve(ctx, owner, ref)
+		switch {
+		case ref.Type != Custom && ref.Type != Provided:
+			return nil, content.Invalid("container.skills", "The type %q of skill %q is not known; use %q or %q.",
+				shown(ref.Type), shown(ref.SkillID), Custom, Provided)
+		case (ref.Type == Custom) != strings.HasPrefix(ref.SkillID, SkillPrefix):
+			return nil, content.NoSkill(ref.SkillID)
+		}
+		v, err := s.Version(ctx, owner, ref.SkillID, cmp.Or(ref.Version, Latest))
 		if err != nil {
 			return nil, err
 		}
@@ -53,17 +60,6 @@ func (s *Store) Resolve(ctx context.Context, owner string, refs []proto.SkillRef
 		names[v.Name], list[i] = ref.SkillID, v
 	}
 	return list, nil
-}
-
-func (s *Store) resolve(ctx context.Context, owner string, ref proto.SkillRef) (Version, error) {
-	if ref.Type != Custom && ref.Type != Provided {
-		return Version{}, content.Invalid("container.skills", "The type %q of skill %q is not known; use %q or %q.",
-			shown(ref.Type), shown(ref.SkillID), Custom, Provided)
-	}
-	if (ref.Type == Custom) != strings.HasPrefix(ref.SkillID, SkillPrefix) {
-		return Version{}, content.NoSkill(ref.SkillID)
-	}
-	return s.Version(ctx, owner, ref.SkillID, cmp.Or(ref.Version, Latest))
 }
 
 // Tar returns the content of a version as a tar archive, for session.MountSource. For a provided skill it returns the

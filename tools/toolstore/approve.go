@@ -31,9 +31,11 @@ func (c *Store) Approve(ctx context.Context, owner, id string) (Run, error) {
 	if err != nil {
 		return Run{}, err
 	}
-	input, err := c.originalInput(rec)
-	if err != nil {
-		return Run{}, err
+	input := []byte(rec.Input)
+	if rec.Kept != "" { // with secrets, which Input has replaced
+		if input, err = c.cfg.Vault.Unseal(rec.ID, rec.Kept); err != nil {
+			return Run{}, err
+		}
 	}
 	if rec, err = c.decide(ctx, owner, id, proto.RunRunning, ""); err != nil {
 		return Run{}, err

@@ -13,18 +13,6 @@ import (
 	"berth/tools/toolstore/field"
 )
 
-// seal seals a tool's environment for the ledger, under the tool's ID.
-func (c *Store) seal(tool string, env map[string]string) (string, error) {
-	if len(env) == 0 {
-		return "", nil
-	}
-	text, err := json.Marshal(env)
-	if err != nil {
-		return "", err
-	}
-	return c.cfg.Vault.Seal(tool, text)
-}
-
 // environment is the environment of a version's process: the deployment's provider keys, overridden by its own
 // variables.
 func (c *Store) environment(tool string, v versionRecord) (map[string]string, error) {
@@ -93,14 +81,6 @@ func (c *Store) hideInput(rec *runRecord, env map[string]string) (err error) {
 		rec.Kept, err = c.cfg.Vault.Seal(rec.ID, input)
 	}
 	return err
-}
-
-// originalInput returns the input of a run that waited for approval.
-func (c *Store) originalInput(rec runRecord) ([]byte, error) {
-	if rec.Kept == "" {
-		return rec.Input, nil
-	}
-	return c.cfg.Vault.Unseal(rec.ID, rec.Kept)
 }
 
 // hideSecrets hides the secrets of an environment in a run.

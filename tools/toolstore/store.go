@@ -3,6 +3,7 @@ package toolstore
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -100,7 +101,15 @@ func Open(cfg Config) (*Store, error) {
 	}
 	c := &Store{cfg: cfg, changed: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	return c, c.loseRuns()
+	return c, cfg.Ledger.Update(func(tx *ledger.Tx) error {
+		return runs.EachLive(tx, "", func(rec runRecord) error {
+			if rec.State != proto.RunRunning {
+				return nil
+			}
+			rec.State, rec.Error, rec.EndedAt, rec.Kept = proto.RunLost, lostError(), proto.AtOrNil(cfg.Now()), ""
+			return rec.put(tx)
+		})
+	})
 }
 
 // Close ends the runs under way; they are lost.
@@ -169,8 +178,14 @@ func (c *Store) newVersion(ctx context.Context, r toolRecord, req NewTool) (vers
 	if err := c.checkHosts(req.Configuration); err != nil {
 		return v, err
 	}
-	var err error
-	v.Sealed, err = c.seal(r.ID, req.Configuration.EnvVariables)
+	env := req.Configuration.EnvVariables
+	if len(env) == 0 {
+		return v, nil
+	}
+	text, err := json.Marshal(env)
+	if err == nil {
+		v.Sealed, err = c.cfg.Vault.Seal(r.ID, text)
+	}
 	return v, err
 }
 

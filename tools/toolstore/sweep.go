@@ -31,19 +31,6 @@ func (w Swept) Counts() map[string]int {
 	return map[string]int{"expired": w.Expired, "forgotten": w.Forgotten}
 }
 
-// loseRuns marks runs that an earlier daemon left running as lost.
-func (c *Store) loseRuns() error {
-	return c.cfg.Ledger.Update(func(tx *ledger.Tx) error {
-		return runs.EachLive(tx, "", func(rec runRecord) error {
-			if rec.State != proto.RunRunning {
-				return nil
-			}
-			rec.State, rec.Error, rec.EndedAt, rec.Kept = proto.RunLost, lostError(), proto.AtOrNil(c.cfg.Now()), ""
-			return rec.put(tx)
-		})
-	})
-}
-
 // Sweep ends runs that waited too long for approval, and forgets old ones.
 func (c *Store) Sweep(_ context.Context) (done Swept, err error) {
 	done.Expired, done.Forgotten, err = c.sweeper.Sweep(c.cfg.Now(), c.expire, c.prune)
