@@ -28,7 +28,7 @@ func newBench(t *testing.T, cfg session.Config) bench {
 	return bench{st, r}
 }
 
-// once runs code afresh and wants an answer.
+// once runs a program, which must give an outcome.
 func (b bench) once(t *testing.T, req proto.Program) (res code.Outcome) {
 	t.Helper()
 	err := b.run.Once(context.Background(), sessiontest.Owner, req, nil,
@@ -39,7 +39,7 @@ func (b bench) once(t *testing.T, req proto.Program) (res code.Outcome) {
 	return res
 }
 
-// cell runs code in a context and wants an answer.
+// cell runs code in a context, which must give an outcome.
 func (b bench) cell(t *testing.T, s *session.Session, name, text string) code.Outcome {
 	t.Helper()
 	res, err := b.run.Cell(context.Background(), sessiontest.Owner, s.ID(), name, code.Cell{Code: text}, nil)
@@ -49,7 +49,7 @@ func (b bench) cell(t *testing.T, s *session.Session, name, text string) code.Ou
 	return res
 }
 
-// A want is what a result must have. Error is a part of the text.
+// A want is an expected outcome. err is a part of the error's text.
 type want struct {
 	results        []string
 	stdout, stderr string
@@ -255,7 +255,7 @@ func TestContextsKeepVariables(t *testing.T) {
 	}
 }
 
-// A step is a cell and what comes of it.
+// A step is a cell and its expected outcome.
 type step struct {
 	text string
 	want want
@@ -348,7 +348,7 @@ func TestAnInterpreterThatDied(t *testing.T) {
 	}
 }
 
-// What code has put into $OUTPUT_DIR is named when its interpreter ends, and not before.
+// Files in $OUTPUT_DIR are listed when the interpreter ends, and not before.
 func TestFilesOfAnInterpreterThatEnds(t *testing.T) {
 	b := newBench(t, session.Config{})
 	s := b.Create(t, proto.CreateContainer{})
@@ -369,8 +369,7 @@ func TestInterruptAndTimeoutKeepTheInterpreter(t *testing.T) {
 	done := make(chan code.Outcome, 1)
 	began := make(chan struct{})
 	go func() {
-		// Not in the middle of an import: Python drops an interrupt there that comes while it calls back for a lock
-		// that is no more.
+		// An interrupt during an import can get lost: Python drops it inside a callback for a lock that was deleted.
 		res, _ := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "main",
 			code.Cell{Code: "import time\nprint('on', flush=True)\ntime.sleep(600)"}, func(ev code.Progress) error {
 				if ev.Data == "on\n" {
@@ -490,7 +489,8 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// What cells keep counts with what commands keep, and is given back: with little room they make do with less.
+// The output of cells counts against the same budget as that of commands, and is released. With little memory left,
+// cells keep less.
 func TestCellsShareTheRoomForOutput(t *testing.T) {
 	b := newBench(t, session.Config{OutputMemory: 2 << 20})
 	s := b.Create(t, proto.CreateContainer{})
@@ -516,7 +516,7 @@ func TestCellsShareTheRoomForOutput(t *testing.T) {
 	}
 }
 
-// Code that the end of the daemon cuts off is not remembered as code whose client went away.
+// Code that is cut off by the end of the daemon is not recorded as code whose client went away.
 func TestCutOffByTheEndOfTheDaemon(t *testing.T) {
 	b := newBench(t, session.Config{})
 	s := b.Create(t, proto.CreateContainer{})

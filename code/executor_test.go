@@ -13,7 +13,7 @@ import (
 	"berth/test/sessiontest"
 )
 
-// took is the one part of the text that differs from run to run.
+// took is the part of the text that differs between runs.
 var took = regexp.MustCompile(`\d+ ms`)
 
 func (b bench) script(t *testing.T, language, text string) (out string) {

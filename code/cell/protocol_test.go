@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A log is a listener that keeps what it got.
+// A log is a listener that stores what it receives.
 type log struct {
 	out []byte
 	all []string

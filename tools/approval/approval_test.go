@@ -10,7 +10,7 @@ import (
 	"berth/proto"
 )
 
-// A request takes one decision, before its deadline, while what waits is still there.
+// A request takes one decision, before its deadline, and only while its command runs.
 func TestDecide(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	soon, past := proto.At(now.Add(time.Second)), proto.At(now)
@@ -49,7 +49,7 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// Records are pruned once every ten minutes, and not where ending them failed.
+// Records are pruned every ten minutes, and not after a failed pass.
 func TestSweep(t *testing.T) {
 	var s Sweeper
 	now, failed := time.Now(), error(nil)

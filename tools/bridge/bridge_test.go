@@ -45,7 +45,7 @@ func newBench(t *testing.T, cfg bridge.Config) *bench {
 	return b
 }
 
-// restart is one of the daemon.
+// restart replaces the daemon by a new one.
 func (b *bench) restart(t *testing.T) {
 	t.Helper()
 	if err := b.Close(); err != nil {
@@ -55,14 +55,14 @@ func (b *bench) restart(t *testing.T) {
 	b.Attach(b.st.Sessions)
 }
 
-// create makes a container whose code may call these.
+// create creates a container whose code may call these tools.
 func (b *bench) create(t *testing.T, tools proto.CodeTools) *session.Session {
 	t.Helper()
 	return b.st.Create(t, proto.CreateContainer{CodeTools: tools})
 }
 
-// caller is a program in the container that makes one request, as often as it takes, and prints each line of the
-// answer as it comes.
+// caller is a program in the container that makes one request, repeats it if the connection breaks, and prints each
+// line of the answer as it comes.
 const caller = `
 import http.client, json, os, sys, time
 def post(calls, path="/v1/calls", token=None, again=True):
@@ -95,7 +95,7 @@ def call(tool, **input):
     return post([{"id": f"{os.getpid()}-{n}", "tool": tool, "input": input}])[0]
 `
 
-// python runs a program and gives what it prints.
+// python runs a program and returns its output.
 func python(t *testing.T, s *session.Session, text string) string {
 	t.Helper()
 	res := start(t, s, text)
@@ -122,7 +122,7 @@ func finish(t *testing.T, e *session.Exec) string {
 	return res.Result.Result.Stdout
 }
 
-// next is the offer's next batch.
+// next returns the session's next batch.
 func next(t *testing.T, o *bridge.ProviderSession) []provider.Call {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -134,7 +134,7 @@ func next(t *testing.T, o *bridge.ProviderSession) []provider.Call {
 	return batch
 }
 
-// answerAll answers calls of an offer: the sum of a and b.
+// answerAll answers the calls of a session with the sum of a and b.
 func answerAll(t *testing.T, o *bridge.ProviderSession) {
 	t.Helper()
 	go func() {
@@ -165,7 +165,7 @@ func (b *bench) offer(t *testing.T, s *session.Session, holder string, wait time
 	return o
 }
 
-// A container that was given no tool finds nothing: no variable, and no port.
+// A container without tools has neither the variable nor the port.
 func TestNoToolNoDoor(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{Provider: proto.ToolProvider{Type: proto.ProviderClient}})
@@ -286,7 +286,7 @@ print(len(lines))`)
 
 // The end of a command cancels its calls. A later answer of the holder is refused.
 func TestEndOfTheCommand(t *testing.T) {
-	b := newBench(t, bridge.Config{Grace: time.Hour}) // that its connection breaks is not what ends it
+	b := newBench(t, bridge.Config{Grace: time.Hour}) // the broken connection must not end the call
 	s := b.create(t, proto.CodeTools{})
 	o := b.offer(t, s, "gateway", time.Minute, add)
 	e := start(t, s, `call("add", a=1, b=2)`)

@@ -94,7 +94,7 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
-// A call that failed before its client was given it is not given to it any more.
+// A call that fails before its client has received it is never sent to the client.
 func TestCallFailsBeforeItsClientHasIt(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, clientTools)
@@ -141,7 +141,7 @@ print(call("parse")["result"])`)
 	}
 }
 
-// Of two clients the newer one is asked; and one is told when nobody waits any more.
+// The newer of two clients gets the calls. It learns of a call that no request waits for any more.
 func TestTwoClients(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, clientTools)
@@ -165,7 +165,7 @@ func TestTwoClients(t *testing.T) {
 	}
 }
 
-// A client comes back after the daemon was restarted, later than the code did, and has its call again.
+// A client that reconnects after a restart of the daemon, later than the code, gets its call again.
 func TestClientUnderAnotherDaemon(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, clientTools)
@@ -194,7 +194,7 @@ func TestClientUnderAnotherDaemon(t *testing.T) {
 	}
 }
 
-// What a client says that makes no sense is refused by name.
+// A wrong message of a client is refused with the name of the wrong field.
 func TestClientMessages(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, clientTools)
@@ -220,8 +220,7 @@ func TestClientMessages(t *testing.T) {
 	}
 }
 
-// What a client was asked that goes is asked of another that is there and serves the same tool, and so is what comes
-// next.
+// The calls of a client that goes, and later calls, go to another connected client with the same tool.
 func TestAnotherClientTakesOver(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, clientTools)
@@ -241,7 +240,7 @@ func TestAnotherClientTakesOver(t *testing.T) {
 	}
 }
 
-// A client that comes gets what waits for one that has gone, also where it serves less than that one did.
+// A client gets the calls that wait for a client that has gone, even if it serves fewer tools than that client.
 func TestClientServesLess(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, clientTools)
@@ -260,7 +259,7 @@ func TestClientServesLess(t *testing.T) {
 	}
 }
 
-// A later daemon knows what all clients served, and not only the last.
+// A later daemon knows the tools of all clients, not only those of the last one.
 func TestAllClientsUnderAnotherDaemon(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, clientTools)
@@ -277,7 +276,7 @@ func TestAllClientsUnderAnotherDaemon(t *testing.T) {
 	}
 }
 
-// An offer of an earlier daemon's whose holder does not come again does not hide the container's own tools.
+// A provider session of an earlier daemon whose holder does not return stops hiding the container's own tools.
 func TestHolderThatStaysAway(t *testing.T) {
 	b := newBench(t, bridge.Config{Grace: 50 * time.Millisecond})
 	s := b.create(t, clientTools)

@@ -7,7 +7,7 @@ import (
 	"berth/tools/bridge/codeapi"
 )
 
-// Begin has a command call a tool, and gives what the call has of the daemon's while it is under way.
+// Begin makes a command call a tool, and returns the context of that call.
 func (b *Bridge) Begin(s *session.Session, e *session.Exec, tool string) context.Context {
 	ended := make(chan *call, 2)
 	c := b.dispatcher(s).startCalls(context.Background(), e, []codeapi.Call{codeapi.NewCall("1", tool, []byte("{}"))},
@@ -16,7 +16,7 @@ func (b *Bridge) Begin(s *session.Session, e *session.Exec, tool string) context
 	return c.ctx
 }
 
-// Queued is how many calls a client is to be given yet.
+// Queued returns how many calls the client has not received yet.
 func (c *Client) Queued() (n int) {
 	c.dispatcher.mu.Lock()
 	defer c.dispatcher.mu.Unlock()

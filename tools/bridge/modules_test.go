@@ -17,7 +17,7 @@ import (
 	"berth/tools/bridge/provider"
 )
 
-// fetchTool takes a URL, and answers with a page about it.
+// fetchTool takes a URL and returns a page.
 var fetchTool = provider.Tool{Name: "fetch", Description: "Fetches a page.", InputSchema: json.RawMessage(
 	`{"type":"object","properties":{"u":{"type":"string"}},"required":["u"],"additionalProperties":false}`)}
 
@@ -25,7 +25,7 @@ var fetchTool = provider.Tool{Name: "fetch", Description: "Fetches a page.", Inp
 var query = provider.Tool{Name: "query", Async: true, InputSchema: json.RawMessage(
 	`{"type":"object","properties":{"sql":{"type":"string"}},"required":["sql"]}`)}
 
-// answerPages answers calls of these, and keeps how many came at once.
+// answerPages answers calls of these tools, and sends the size of each batch.
 func answerPages(t *testing.T, o *bridge.ProviderSession) (batches chan int) {
 	t.Helper()
 	batches = make(chan int, 1000)
@@ -47,8 +47,8 @@ func answerPages(t *testing.T, o *bridge.ProviderSession) (batches chan int) {
 	return batches
 }
 
-// A container has the modules once it has tools, and the same program maps over fifty calls and reduces what they
-// give in each language.
+// A container with tools has the modules, and the same program maps over fifty calls and reduces their results in
+// each language.
 func TestFiftyInOneScript(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -95,7 +95,7 @@ node map.mjs`, 1},
 	}
 }
 
-// A script may call more at once than the daemon has under way: the rest waits in the modules, and none fails.
+// A script may make more calls at once than the daemon allows: the modules hold the rest back, and none fails.
 func TestMoreThanMayBeUnderWay(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -112,7 +112,7 @@ E`,
 Promise.all([...Array(300).keys()].map(i => tools.fetch("x"))).then(all => console.log(all.reduce((n, p) => n + p.length, 0)))'`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			go answerLate(t.Context(), o, 300, 192) // three requests, which are as many as there may be
+			go answerLate(t.Context(), o, 300, 192) // three requests, which is the maximum
 			if res := sessiontest.Bash(t, s, text); res.Stdout != "1200\n" || res.Stderr != "" {
 				t.Errorf("%s%s", res.Stdout, res.Stderr)
 			}
@@ -120,8 +120,8 @@ Promise.all([...Array(300).keys()].map(i => tools.fetch("x"))).then(all => conso
 	}
 }
 
-// Calls whose inputs have more bytes together than one request takes, or than may be under way at once, all go
-// through. None is answered before as many are under way as there may be.
+// Calls succeed even if their inputs together exceed the size of one request or the limit for all requests under way.
+// The first answers wait until the maximum is under way.
 func TestMoreBytesThanMayBeUnderWay(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -146,7 +146,7 @@ Promise.all([...Array(30).keys()].map(i => tools.fetch("x".repeat(900_000)))).th
 	}
 }
 
-// wrongCalls are words of the daemon for calls that are wrong in themselves.
+// wrongCalls has the daemon's messages for calls that are wrong whatever the tool is.
 var wrongCalls = map[string]string{
 	"large":   "an input has at most 1048576 bytes; put what is larger into a file",
 	"deep":    "the input of a call is nested more than 64 levels deep",
@@ -154,8 +154,8 @@ var wrongCalls = map[string]string{
 	"unicode": "a call must be valid Unicode, and no object in it may have a name twice",
 }
 
-// A call that is wrong fails alone, in the same words wherever it comes from; those that are made together with it
-// are answered.
+// A wrong call fails alone, with the same message in each language; the calls that are made together with it are
+// answered.
 func TestAWrongCallFailsAlone(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -228,7 +228,7 @@ func TestDocumentedExample(t *testing.T) {
 			for _, c := range batch {
 				var in struct{ Item string }
 				_ = json.Unmarshal(c.Input, &in)
-				// the number of an item is its price
+				// an item's price is its number
 				_ = o.Answer(c.ID, json.RawMessage(strings.TrimPrefix(in.Item, "item-")), nil)
 			}
 		}
@@ -247,8 +247,7 @@ func TestDocumentedExample(t *testing.T) {
 	}
 }
 
-// What finds the modules: commands, those that root runs, kept shells that were begun before, and what the caller has
-// of its own comes first.
+// Commands find the modules, also as root and in shells that started earlier. The caller's own modules come first.
 func TestModulesAreFound(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -289,7 +288,7 @@ func TestModulesAreFound(t *testing.T) {
 	}
 }
 
-// Whatever code does to what it has been given, the daemon says no.
+// The daemon refuses tools that are not on the list, however code reaches for them.
 func TestReflection(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -316,7 +315,7 @@ E`)
 	}
 }
 
-// Cells have the tools as bare names, which follow the list and take nothing away.
+// Cells have the tools as global names. The names follow the list and replace no other name.
 func TestBareNames(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -366,7 +365,7 @@ func runCell(t *testing.T, r *code.Runner, s *session.Session, name, lang, text 
 	return strings.Join(res.Results, " ")
 }
 
-// answerLate answers a number of calls. The first of them wait until as many as held have come.
+// answerLate answers a number of calls. The first ones wait until held calls are under way.
 func answerLate(ctx context.Context, o *bridge.ProviderSession, calls, held int) {
 	var waiting []provider.Call
 	for seen := 0; seen < calls; {

@@ -23,7 +23,7 @@ import (
 
 var pay = provider.Tool{Name: "pay", Approval: proto.ApprovalReview}
 
-// parked waits for a call that waits for a person.
+// parked waits until a call waits for approval.
 func (b *bench) parked(t *testing.T, s *session.Session) bridge.ToolCall {
 	t.Helper()
 	return b.await(t, s, proto.CallParked)
@@ -44,7 +44,7 @@ func (b *bench) await(t *testing.T, s *session.Session, state proto.ToolCallStat
 	return bridge.ToolCall{}
 }
 
-// One of many decisions about a call counts, and it is for that call alone.
+// Of several decisions about a call one counts, and it is for that call alone.
 func TestOneDecision(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -89,8 +89,8 @@ func TestOneDecision(t *testing.T) {
 	}
 }
 
-// Approved while nobody was there to be told; and another input under the same name is another call, which nobody
-// approved.
+// A call may be approved while its code is disconnected. Another input with the same id is another call, which needs
+// an approval of its own.
 func TestApprovalUnderAnotherDaemon(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -118,7 +118,7 @@ print(post([first])[0]["error"]["message"])`)
 	}
 }
 
-// What nobody decides about in time is over, and so is a call whose command has ended.
+// A call expires if it is not approved in time, and ends with its command.
 func TestTooLate(t *testing.T) {
 	b := newBench(t, bridge.Config{ParkTime: 200 * time.Millisecond})
 	s := b.create(t, proto.CodeTools{})
@@ -133,7 +133,8 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// The code's connection may break; when it does not come back in time, its call ends, and whoever answers is told.
+// The code's connection may break. If the code does not come back in time, its call ends, and the provider learns
+// that.
 func TestGrace(t *testing.T) {
 	b := newBench(t, bridge.Config{Grace: 100 * time.Millisecond})
 	s := b.create(t, proto.CodeTools{})
@@ -157,7 +158,7 @@ time.sleep(60)`)
 	}
 }
 
-// Calls that the code hung up on, and that nobody answers, are not under way any more once they have ended.
+// Calls that the code hung up on do not count as under way once they have ended, even if no provider answers.
 func TestHungUp(t *testing.T) {
 	b := newBench(t, bridge.Config{Grace: 20 * time.Millisecond})
 	s := b.create(t, proto.CodeTools{})
@@ -187,7 +188,7 @@ print(last.get("result", last.get("error")))`)
 	}
 }
 
-// Who asks for the list more often than it may be asked for is told so.
+// Code that asks for the list too often is told so.
 func TestListTooOften(t *testing.T) {
 	b := newBench(t, bridge.Config{PerMin: 1})
 	s := b.create(t, proto.CodeTools{})
@@ -200,7 +201,7 @@ print(listed())`); !strings.Contains(out, "asks more often than it may") {
 	}
 }
 
-// A call that is refused leaves nothing in the daemon.
+// A refused call leaves nothing in the daemon's memory.
 func TestRefusedCallIsOver(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -211,7 +212,7 @@ func TestRefusedCallIsOver(t *testing.T) {
 	}
 }
 
-// Who may call what is the command's, while it runs, in its own container.
+// Only a running command may call tools, with its own token, in its own container.
 func TestTokens(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s, other := b.create(t, proto.CodeTools{}), b.create(t, proto.CodeTools{})
@@ -251,7 +252,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// Each command has its budget.
+// Each command has its own budget of calls.
 func TestBudget(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{Allow: []proto.AllowedTool{{Name: "fetch"}}, MaxCalls: 3})
@@ -285,7 +286,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Schemas that would have the daemon go round and round, or somewhere else, are refused or harmless.
+// Schemas that recurse without end, or refer to files and servers, are refused or harmless.
 func TestSchemas(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -322,7 +323,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// What an earlier daemon left and nobody comes back for is ended and, in the end, forgotten.
+// A sweep ends calls of an earlier daemon that their code does not take up again, and later forgets them.
 func TestSweep(t *testing.T) {
 	now := time.Now()
 	b := newBench(t, bridge.Config{Now: func() time.Time { return now }})
@@ -350,7 +351,7 @@ func TestSweep(t *testing.T) {
 	o.Close()
 }
 
-// A decision that is made while the code comes back for its call is heard, and stays written.
+// A decision that is made while the code reconnects reaches the call and stays recorded.
 func TestDecidedWhileComingBack(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -370,7 +371,7 @@ with ThreadPoolExecutor(40) as pool:
 		if _, err := b.Refuse(context.Background(), owner, s.ID(), one.ID, bridge.Refusal{}); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Millisecond) // so that some come in before, and some behind
+		time.Sleep(2 * time.Millisecond) // so that some decisions come before the code, and some after it
 	}
 	s, _ = b.st.Sessions.Get(owner, s.ID())
 	e, err := s.FindExec(e.ID())
@@ -388,7 +389,7 @@ with ThreadPoolExecutor(40) as pool:
 	}
 }
 
-// A decision at the last moment counts, or it is too late for it; not both.
+// A decision at the last moment either counts or is too late, never both.
 func TestDecidedAtTheLastMoment(t *testing.T) {
 	b := newBench(t, bridge.Config{ParkTime: 300 * time.Millisecond})
 	s := b.create(t, proto.CodeTools{})
@@ -396,7 +397,7 @@ func TestDecidedAtTheLastMoment(t *testing.T) {
 	for i := range 8 {
 		e := start(t, s, `print(call("pay", a=1, b=2).get("result"))`)
 		one := b.parked(t, s)
-		// the moment is what this is about
+		// the decision has to come close to the deadline
 		time.Sleep(time.Until(one.ExpiresAt.Time) - time.Duration(i)*500*time.Microsecond)
 		_, err := b.Approve(context.Background(), owner, s.ID(), one.ID)
 		want, state := "3\n", proto.CallSucceeded
@@ -412,7 +413,7 @@ func TestDecidedAtTheLastMoment(t *testing.T) {
 	}
 }
 
-// What an offer had not given out when another took its place is the other's alone.
+// Calls that a session's holder has not fetched go to the session that replaces it, and only there.
 func TestOfferTakesAll(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -428,7 +429,7 @@ func TestOfferTakesAll(t *testing.T) {
 	}
 }
 
-// Results that the code does not take are bounded together, and there is room again once it has.
+// Results that the code has not fetched are bounded together. Fetching them frees the memory.
 func TestUntakenResults(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{})
@@ -469,7 +470,7 @@ print(sum(len(l["result"]) == (4 << 20) - 2 for l in post([{"id": f"y{i}", "tool
 	}
 }
 
-// What a server has said of results that are not whole yet is bounded with those that the code has not taken.
+// The bound for results counts the received part of answers that are not complete yet.
 func TestResultsOnTheirWay(t *testing.T) {
 	goOn := make(chan struct{})
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -498,7 +499,7 @@ print(len(lines), any("result" in l for l in lines), all("result" in l or "has n
 	}
 }
 
-// Of two clients one goes for good; what the other serves is known to the next daemon, before that client is back.
+// When one of two clients goes for good, the next daemon knows the other's tools before that client reconnects.
 func TestOneOfTwoClientsGoes(t *testing.T) {
 	b := newBench(t, bridge.Config{Grace: 50 * time.Millisecond})
 	s := b.create(t, proto.CodeTools{Allow: []proto.AllowedTool{{Name: "first"}, {Name: "second"}}})

@@ -12,7 +12,7 @@ import (
 	"berth/tools/toolstore"
 )
 
-// parked is a run of a tool under review.
+// parked starts a run that waits for approval.
 func (b *bench) parked(t *testing.T, in string) toolstore.Run {
 	t.Helper()
 	run, _, err := b.Run(context.Background(), owner, "careful", toolstore.RunRequest{Input: json.RawMessage(in)})
@@ -151,7 +151,7 @@ func TestARunUnderARestartIsLost(t *testing.T) {
 	}
 }
 
-// Whoever asks is told that the run waits, however early somebody decides about it.
+// The caller learns that the run waits, even if somebody decides at once.
 func TestParkedWhoeverDecidesAtOnce(t *testing.T) {
 	b := newBench(t, toolstore.Config{})
 	b.careful(t)

@@ -57,7 +57,7 @@ func (b *bench) close() {
 	_ = b.run.Close()
 }
 
-// reopen is a restart of the daemon.
+// reopen restarts the daemon.
 func (b *bench) reopen(t *testing.T) {
 	t.Helper()
 	b.close()
@@ -65,7 +65,7 @@ func (b *bench) reopen(t *testing.T) {
 	b.open(t)
 }
 
-// tool is one with this code; adjust may change what is asked for.
+// tool returns a tool with this code; adjust may change it.
 func tool(name, text string, adjust ...func(*toolstore.NewTool)) toolstore.NewTool {
 	req := toolstore.NewTool{Name: name, ToolType: "code_runner", Configuration: toolstore.Configuration{
 		Type: "CodeRunner", Runtime: "python", Code: text}}
@@ -102,7 +102,7 @@ func (b *bench) make(t *testing.T, req toolstore.NewTool) toolstore.Tool {
 	return made
 }
 
-// do runs a tool and wants an answer.
+// do runs a tool, which must not return an error.
 func (b *bench) do(t *testing.T, name, in string) toolstore.Run {
 	t.Helper()
 	run, _, err := b.Run(context.Background(), owner, name, toolstore.RunRequest{Input: json.RawMessage(in)})
@@ -112,7 +112,7 @@ func (b *bench) do(t *testing.T, name, in string) toolstore.Run {
 	return run
 }
 
-// text is JSON written in one way.
+// text returns JSON in a canonical form.
 func text(raw json.RawMessage) string {
 	var v any
 	var b bytes.Buffer
@@ -124,7 +124,7 @@ func text(raw json.RawMessage) string {
 	return strings.TrimSpace(b.String())
 }
 
-// refused wants an error with a code and an item, whose words say the way out.
+// refused checks the code, the item and a part of the message of an error.
 func refused(t *testing.T, err error, code proto.Code, item, words string) {
 	t.Helper()
 	var e *proto.Error
@@ -172,7 +172,7 @@ func TestRunGivesBackWhatTheCodeReturns(t *testing.T) {
 	}
 }
 
-// A failure is what a run that fails must say.
+// A failure is the expected error of a run.
 type failure struct {
 	text                 string
 	kind, message, field string
@@ -397,7 +397,7 @@ func TestHostsOfVariables(t *testing.T) {
 	_, err := b.Create(context.Background(), owner, tool("fetch", "def run(input): return 1",
 		hosts(false, map[string]string{"KEY": "value"})))
 	refused(t, err, proto.InvalidArgument, "configuration.env_hosts", "allow_network")
-	// There is no proxy under this bench; TestSecretsAtTheProxy has one.
+	// This bench has no proxy; TestSecretsAtTheProxy has one.
 	_, err = b.Create(context.Background(), owner, tool("fetch", "def run(input): return 1",
 		hosts(true, map[string]string{"KEY": "value"})))
 	refused(t, err, proto.Unsupported, "configuration.env_hosts", "network")

@@ -7,7 +7,7 @@ import (
 	"berth/proto"
 )
 
-// A block of a model's is read or refused by name, whatever it says.
+// Any block of a model is read, or refused with the name of the wrong field.
 func FuzzBlock(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"server_tool_use","id":"srvtoolu_1","name":"bash_code_execution","input":{"command":"ls"}}`,

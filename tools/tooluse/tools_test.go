@@ -13,7 +13,7 @@ import (
 	"berth/tools/tooluse"
 )
 
-// use runs one tool and gives its result back as the JSON a model would see.
+// use runs one tool and returns its result as the JSON that a model would see.
 func use(t *testing.T, s *session.Session, name, input string) map[string]any {
 	t.Helper()
 	res, err := tooluse.Run(context.Background(), s, tooluse.Use{Type: "tool_use", ID: "toolu_1", Name: name,
@@ -143,8 +143,7 @@ func TestBlocksThatAreNone(t *testing.T) {
 	}
 }
 
-// TestRelativePaths: what bash makes without naming a directory the editors find under the same name, and the other
-// way round.
+// TestRelativePaths: bash and the editors resolve a relative path to the same file.
 func TestRelativePaths(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
@@ -164,7 +163,7 @@ func TestRelativePaths(t *testing.T) {
 	}
 }
 
-// TestErrorsHideSecrets: a model may ask for what it was told, and the answer is no place for it.
+// TestErrorsHideSecrets: a model may name a secret, and the error must not show it.
 func TestErrorsHideSecrets(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{Secrets: map[string]string{"TOK": "hunter2secret"}})

@@ -1,4 +1,4 @@
-// Package inside_test runs what a container gets with real interpreters.
+// Package inside_test runs the modules and the command with real interpreters.
 package inside_test
 
 import (
@@ -47,7 +47,7 @@ import tools
 for f in (lambda: tools.secret(1), lambda: getattr(tools, "sec" + "ret")(), lambda: tools["../add"](), lambda: tools.missing(), lambda: tools.broken(), lambda: tools.add("x"),
           lambda: tools.add(1, 2, 3), lambda: tools.add(1, a=1), lambda: tools.echo(url=object()), lambda: tools.echo(n=float("nan"))):
     try: print(f())
-    except Exception as e: print(type(e).__name__, str(e).split(": nan")[0])`, // newer ones say which
+    except Exception as e: print(type(e).__name__, str(e).split(": nan")[0])`, // newer versions name the number
 			"PermissionError tool secret is not on the list\nPermissionError tool secret is not on the " +
 				"list\nPermissionError tool ../add is not on the list\nNameError tool missing is not " +
 				"registered\nRuntimeError it broke\n" +
@@ -120,7 +120,7 @@ except PermissionError as e: print(e)`, "who are you?\n"},
 	}
 }
 
-// spread has fifty tools called at once, in each language. A call of meet waits for another one.
+// spread calls fifty tools at once, in each language. A call of meet waits for another call.
 var spread = map[string]string{
 	"python": `
 import asyncio, tools
@@ -163,7 +163,7 @@ func TestFifty(t *testing.T) {
 	}
 }
 
-// A connection that breaks is made again, for what was not answered, with the same ids.
+// After a broken connection, the calls without an answer are sent again with the same ids.
 func TestBroken(t *testing.T) {
 	for name, text := range map[string]string{
 		"python": `
@@ -186,8 +186,8 @@ print(tools.add(1)); asyncio.run(main())`,
 	}
 }
 
-// A daemon that goes is waited for from then on, each time that it does, and no longer. The modules' patience is less
-// than a connection is held here.
+// Retries go on for a fixed time from the moment that the daemon goes, each time that it goes. Connections last
+// longer here than that time.
 func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
 	const python = `
 import asyncio, tools
@@ -230,7 +230,7 @@ t.add(1).catch(e => console.log(e.name, e.message.slice(0, 27), skipped > 300e3,
 	}
 }
 
-// Calls are cut into requests by their bytes, too: three of them are to have room together, and each call to be in one.
+// Calls are spread over requests by their bytes, too: three requests stay within the daemon's limit.
 func TestRequestsAreNotTooLarge(t *testing.T) {
 	for name, c := range map[string]struct{ language, text string }{
 		"python": {"python", `
@@ -262,7 +262,7 @@ Promise.all(sizes.map(n => query({ sql: 'x'.repeat(n) }))).then(all => console.l
 	}
 }
 
-// The module of Python reads a response whatever pieces it comes in, and knows a whole one from one that was cut off.
+// The Python module reads a response in pieces of any size, and detects one that was cut off.
 func TestPieces(t *testing.T) {
 	out, errs, _ := newPeer(t).run(t, "python3", "-c", `
 import tools
@@ -286,7 +286,7 @@ for raw in (b"", top, top + b"Content-Length: 5\r\n\r\n{}\n[", top + b"Transfer-
 	}
 }
 
-// A daemon that is busy is asked again; one that cannot say what there is says why.
+// A busy daemon is asked again. An error of the list is shown.
 func TestBusy(t *testing.T) {
 	for name, text := range map[string]string{
 		"python": "import tools\ntry: print(tools.add(1))\nexcept Exception as e: print(type(e).__name__, e)",
@@ -308,7 +308,7 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// Who is interrupted, or does not wait any more, hangs up. The tool hung answers once that was seen.
+// Interrupted or cancelled code closes its connection. The tool hung answers after that.
 func TestCanceled(t *testing.T) {
 	for name, c := range map[string]struct{ language, text string }{
 		"sync": {"python", `

@@ -20,18 +20,18 @@ import (
 	"berth/tools/bridge/inside/command"
 )
 
-// A peer speaks the wire that the daemon speaks with what is inside, where a test needs what a daemon does not do: to
-// break off, and to say which requests came.
+// A peer is a daemon for tests of what a daemon does not do on demand: it breaks connections, and reports the
+// requests that it got.
 type peer struct {
 	*httptest.Server
 	mu      sync.Mutex // guards what follows
 	batches [][]call
-	breaks  int           // so many requests break off after their first answer
-	holds   time.Duration // or after that, before any answer
-	busy    int           // so many requests are put off
-	fails   int           // the status of every answer, if there is one
+	breaks  int // how many requests break after their first answer
+	holds   time.Duration // nonzero: they break after this time, before any answer
+	busy    int // how many requests are answered with 503
+	fails   int // nonzero: the status of every answer
 	meet    chan struct{}
-	extra   bool // a tool more is on the list
+	extra   bool // the list has one more tool
 	hung    chan struct{}
 }
 
@@ -86,7 +86,7 @@ func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.answer(w, r, req.Calls)
 }
 
-// off is the status of a daemon that is busy, or cannot reach whoever has the list, or 0.
+// off returns the status of a busy or failing daemon, or 0.
 func (p *peer) off() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *peer) answer(w http.ResponseWriter, r *http.Request, calls []call) {
 	p.breaks--
 	p.mu.Unlock()
 	if breaks && p.holds > 0 {
-		time.Sleep(p.holds) // it is how long a connection was there that matters
+		time.Sleep(p.holds) // the connection has to last this long
 		panic(http.ErrAbortHandler)
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
@@ -113,7 +113,7 @@ func (p *peer) answer(w http.ResponseWriter, r *http.Request, calls []call) {
 	}
 	for range calls {
 		line := <-lines
-		_, _ = w.Write(line[:len(line)/2]) // a chunk of its own for each half
+		_, _ = w.Write(line[:len(line)/2]) // each half is a chunk
 		_ = http.NewResponseController(w).Flush()
 		_, _ = w.Write(line[len(line)/2:])
 		_ = http.NewResponseController(w).Flush()
@@ -138,7 +138,7 @@ func (p *peer) line(r *http.Request, c call) []byte {
 		}
 	case "echo", "get-it", "len", "late":
 		out["result"] = c.Input
-	case "meet": // another call that is made at the same time
+	case "meet": // waits for another concurrent call
 		select {
 		case p.meet <- struct{}{}:
 		case <-p.meet:
@@ -169,7 +169,7 @@ func (p *peer) line(r *http.Request, c call) []byte {
 	return append(b, '\n')
 }
 
-// count is how many requests and calls came, and how many different calls these were.
+// count returns the number of requests, of calls, and of different calls.
 func (p *peer) count() (requests, calls, distinct int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +183,7 @@ func (p *peer) count() (requests, calls, distinct int) {
 	return requests, calls, len(ids)
 }
 
-// unpack puts what a container gets into a directory, as if that were its root, with this program as its guest.
+// unpack extracts the archive into a directory, as the root of a container, with this program as the guest.
 func unpack(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -223,7 +223,7 @@ func errorsFirst(list ...error) error {
 	return nil
 }
 
-// TestMain is the guest's program, where it is called as the command.
+// TestMain is the guest's program if it is started as the command.
 func TestMain(m *testing.M) {
 	if args, ok := command.Asked(os.Args); ok {
 		os.Exit(command.Main(args))
@@ -231,7 +231,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// run runs a program with the tools of p, and gives what it wrote.
+// run runs a program with the tools of p, and returns its output.
 func (p *peer) run(t *testing.T, argv ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	root := unpack(t)
@@ -250,7 +250,7 @@ func (p *peer) run(t *testing.T, argv ...string) (stdout, stderr string, status 
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// languages are how a program is run, by its language.
+// languages has the command line that runs a program, by language.
 var languages = map[string]func(text string) []string{
 	"python": func(text string) []string { return []string{"python3", "-c", text} },
 	"node":   func(text string) []string { return []string{"node", "-e", text} },

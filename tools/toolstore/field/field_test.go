@@ -87,7 +87,7 @@ func TestInputIsCheckedAndFiltered(t *testing.T) {
 	}
 }
 
-// FuzzInput checks that what is let through fits the schema, and stays as it is when it is checked again.
+// FuzzInput checks that an accepted input fits the schema, and does not change when it is checked again.
 func FuzzInput(f *testing.F) {
 	f.Add([]byte(`{"must":"x","i":2.0,"l":[1,2e1],"o":{"a":[null]},"b":true,"z":1}`))
 	f.Add([]byte(`{"must":"x","n":1e999}`))
@@ -121,7 +121,7 @@ func FuzzInput(f *testing.F) {
 	})
 }
 
-// FuzzSchema checks that a schema is either refused by a path that is in it, or one by which values can be checked.
+// FuzzSchema checks that a schema is either refused with a path in it, or usable for checks.
 func FuzzSchema(f *testing.F) {
 	f.Add(
 		[]byte(
