@@ -63,8 +63,8 @@ type parts map[string][]byte
 func New(limit int64, budget *output.Budget) *Cell {
 	var nonce [16]byte  // which output does not contain by chance
 	rand.Read(nonce[:]) // never fails
-	c := &Cell{nonce: hex.EncodeToString(nonce[:]), Out: output.New(cmp.Or(limit, defaultOutput), budget), budget: budget,
-		Done: make(chan struct{})}
+	c := &Cell{nonce: hex.EncodeToString(nonce[:]), Out: output.New(cmp.Or(limit, defaultOutput), budget),
+		budget: budget, Done: make(chan struct{})}
 	c.scanners = [2]*scanner{newScanner(c.nonce), newScanner(c.nonce)}
 	return c
 }

@@ -166,7 +166,7 @@ func (b *bench) offer(t *testing.T, s *session.Session, holder string, wait time
 }
 
 // A container without tools has neither the variable nor the port.
-func TestNoToolNoDoor(t *testing.T) {
+func TestContainerWithoutTools(t *testing.T) {
 	b := newBench(t, bridge.Config{})
 	s := b.create(t, proto.CodeTools{Provider: proto.ToolProvider{Type: proto.ProviderClient}})
 	out := sessiontest.Bash(

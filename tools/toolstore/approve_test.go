@@ -152,7 +152,7 @@ func TestARunUnderARestartIsLost(t *testing.T) {
 }
 
 // The caller learns that the run waits, even if somebody decides at once.
-func TestParkedWhoeverDecidesAtOnce(t *testing.T) {
+func TestRunWaitsEvenIfDecidedAtOnce(t *testing.T) {
 	b := newBench(t, toolstore.Config{})
 	b.careful(t)
 	stop, over := make(chan struct{}), make(chan struct{})

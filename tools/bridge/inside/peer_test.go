@@ -26,10 +26,10 @@ type peer struct {
 	*httptest.Server
 	mu      sync.Mutex // guards what follows
 	batches [][]call
-	breaks  int // how many requests break after their first answer
+	breaks  int           // how many requests break after their first answer
 	holds   time.Duration // nonzero: they break after this time, before any answer
-	busy    int // how many requests are answered with 503
-	fails   int // nonzero: the status of every answer
+	busy    int           // how many requests are answered with 503
+	fails   int           // nonzero: the status of every answer
 	meet    chan struct{}
 	extra   bool // the list has one more tool
 	hung    chan struct{}
