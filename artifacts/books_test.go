@@ -93,7 +93,7 @@ func TestUploadIsNotBlamedForOthersFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for { // until the command has written; stat is the event that a file system has
+	for { // until the command has written; the loop uses stat, since a file system reports no events
 		if _, err := s.Stat(ctx, proto.UserDefault, "/workspace/j/mine"); err == nil {
 			break
 		}
@@ -143,7 +143,7 @@ func TestWeirdNames(t *testing.T) {
 		}
 	}
 	if names["2"] == "" && !strings.Contains(strings.Join(res.Notes, "\n"), "bad") {
-		t.Errorf("a file was neither stored nor told of: %v, notes %q", names, res.Notes)
+		t.Errorf("a file was neither stored nor reported: %v, notes %q", names, res.Notes)
 	}
 	data, err := json.Marshal(manifest(t, st, s, s.DefaultJob()))
 	if err != nil || !json.Valid(data) {
@@ -169,7 +169,8 @@ func TestManyFilesDoNotHideOutputs(t *testing.T) {
 	}
 }
 
-// A command left behind swaps an output between the look and the read.
+// TestReplacedOutputsAreReadAsTheirUser runs a background command that replaces an output between listing and
+// reading.
 func TestReplacedOutputsAreReadAsTheirUser(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -212,8 +213,8 @@ func TestJobOfRootHasItsManifest(t *testing.T) {
 	}
 }
 
-// manifest.json is a name that programs have files of their own under. Those are not written over, and listed like
-// all others.
+// TestManifestOfSomebodyElse checks that a program's own manifest.json is listed like any other file and not
+// overwritten.
 func TestManifestOfSomebodyElse(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -241,22 +242,22 @@ func TestManifestOfSomebodyElse(t *testing.T) {
 			t.Errorf("%s it is %q, listed %v", when, got, listed())
 		}
 	}
-	// Uploaded before there was a job.
+	// The file is uploaded before there is a job.
 	if _, err := s.WriteFile(ctx, proto.UserDefault, at, session.WriteOptions{}, strings.NewReader("up")); err != nil {
 		t.Fatal(err)
 	}
 	is("uploaded,", run("echo x >a"), "up", true)
-	// With the name free, it is ours again.
+	// The name is free again, so the manifest is written.
 	run("rm manifest.json; echo x >b")
 	if out := run("true"); !strings.Contains(out, `"path": "b"`) || listed() {
 		t.Errorf("with the name free it is %q", out)
 	}
-	// A command writes over ours, beside something else.
+	// A command overwrites the manifest and makes another file.
 	run("echo own >manifest.json; echo x >c")
 	is("written over,", run("echo x >d"), "own\n", true)
 	run("ln -sf a manifest.json; echo x >e")
 	is("replaced by a link,", run("echo x >f"), "x\n", true)
-	// A command writes over ours, and does nothing else, when it is due to be written again.
+	// A command only overwrites the manifest, when the manifest is due to be written again.
 	run("rm manifest.json; echo x >h")
 	if _, err := st.Jobs.Publish(ctx, s, "j", "h"); err != nil {
 		t.Fatal(err)
@@ -273,7 +274,7 @@ func TestManifestOfSomebodyElse(t *testing.T) {
 		t.Errorf("a command that made it alone made %q, %v", m.Execs[len(m.Execs)-1].Produced, err)
 	}
 	run("rm manifest.json; echo x >k")
-	// Copied from another job with its own.
+	// The file is the manifest of another job.
 	if res, err := s.Run(ctx, proto.Cmd{Command: "echo x >f; rm ../j/manifest.json", JobID: "other"}); err != nil ||
 		len(res.Notes) > 0 {
 		t.Fatal(res.Notes, err)
@@ -285,7 +286,7 @@ func TestManifestOfSomebodyElse(t *testing.T) {
 	}
 }
 
-// After a restart of the daemon a manifest is known for one of ours.
+// TestManifestIsKnownAfterARestart checks that a restarted daemon recognises its manifest.
 func TestManifestIsKnownAfterARestart(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -353,7 +354,7 @@ func TestInputsThatCannotBeRecordedAreTakenBack(t *testing.T) {
 	}
 	t.Cleanup(func() { books.Close() })
 	other := artifacts.New(artifacts.Config{Files: st.Files, Ledger: books})
-	known := map[string]string{} // so much that what the ledger's files have left cannot take it a second time
+	known := map[string]string{} // so large that the ledger's disk has no room for a second copy
 	for i := range 1000 {
 		known[fmt.Sprint("known", i)] = "file_0000000000000000000000"
 	}
@@ -415,7 +416,7 @@ func TestDeletedContainerLeavesNoBooks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_ = st.Ledger.Update(func(*ledger.Tx) error { return nil }) // behind all that was queued
+	_ = st.Ledger.Update(func(*ledger.Tx) error { return nil }) // waits for all queued writes
 	for _, bucket := range []string{"jobs", "job_execs", "inputs", "execs", "sessions", "workspaces"} {
 		if n := records(t, st, bucket, ""); n != 0 {
 			t.Errorf("%d records are left in %s", n, bucket)
@@ -423,8 +424,8 @@ func TestDeletedContainerLeavesNoBooks(t *testing.T) {
 	}
 }
 
-// A command that is canceled as its container goes is booked when the container cannot be asked any more. That is not
-// to say that its files are gone.
+// TestEndAfterRemovalLeavesTheBooksOfAKeptWorkspace checks a command that is canceled while its container is removed.
+// Its end is recorded when the container no longer answers. That must not count as the removal of its files.
 func TestEndAfterRemovalLeavesTheBooksOfAKeptWorkspace(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})

@@ -13,10 +13,10 @@ import (
 	"berth/test/sessiontest"
 )
 
-// heaviest is the size of the largest record of a bucket.
+// heaviest returns the size of the largest record of a bucket.
 func heaviest(t *testing.T, st *sessiontest.Stack, bucket string) (most int) {
 	t.Helper()
-	err := st.Ledger.Update(func(tx *ledger.Tx) error { // behind all that is queued
+	err := st.Ledger.Update(func(tx *ledger.Tx) error { // waits for all queued writes
 		return tx.Scan(bucket, "", func(_ string, value []byte) (bool, error) {
 			most = max(most, len(value))
 			return true, nil
@@ -28,13 +28,13 @@ func heaviest(t *testing.T, st *sessiontest.Stack, bucket string) (most int) {
 	return most
 }
 
-// Code decides how long the paths are that the books would keep.
+// TestLongPathsDoNotFillTheBooks checks that long paths, which code chooses, do not make the records large.
 func TestLongPathsDoNotFillTheBooks(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
 	for job, script := range map[string]string{
-		// Below what a path can name, where only a descriptor gets to. 200 files there have paths of 10 MB.
+		// Deeper than a path can name; only descriptors reach it. 200 files there have paths of 10 MB.
 		"deep": `
 import os
 for i in range(195):

@@ -18,15 +18,6 @@ const (
 	spanBytes = 128
 )
 
-// bytes is the approximate memory of the manifest.
-func (j *job) bytes() int {
-	n := jobBytes + fileBytes*len(j.rec.Files) + spanBytes*len(j.recent)
-	for _, e := range j.newest {
-		n += lineBytes + len(e.Command) + len(e.Stderr) + pathBytes*len(e.Produced)
-	}
-	return n
-}
-
 // releaseJob ends the use of a job by a goroutine that held or awaited its lock. A job that never existed is not kept
 // in memory, since clients can ask for any ID.
 func (js *Jobs) releaseJob(j *job) {
@@ -35,7 +26,10 @@ func (js *Jobs) releaseJob(j *job) {
 	if j.users == 0 && js.open[j.key] == j {
 		if j.known() {
 			js.uses++
-			j.used, j.weight = js.uses, j.bytes()
+			j.used, j.weight = js.uses, jobBytes+fileBytes*len(j.rec.Files)+spanBytes*len(j.recent)
+			for _, e := range j.newest {
+				j.weight += lineBytes + len(e.Command) + len(e.Stderr) + pathBytes*len(e.Produced)
+			}
 			js.idle += j.weight
 		} else {
 			js.dropFromMemory(j)

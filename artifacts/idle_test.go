@@ -22,7 +22,7 @@ func openJobs(t *testing.T) *Jobs {
 	return New(Config{Ledger: books})
 }
 
-// Any ID can be asked for, as often as somebody likes.
+// TestUnknownJobsAreNotKept checks that requests for unknown job IDs take no memory.
 func TestUnknownJobsAreNotKept(t *testing.T) {
 	js := openJobs(t)
 	for i := range 1000 {
@@ -45,11 +45,11 @@ func TestUnknownJobsAreNotKept(t *testing.T) {
 	}
 }
 
-// share is how many of the jobs of these tests find room together, about.
+// share is approximately how many jobs of these tests fit into the memory limit.
 const share = 64
 
-// use fills a job's books if they are new, and returns how many files they had. It is quick, so that what it queues
-// for the ledger is not there by itself.
+// use fills the record of a new job. It returns how many files the record had. It does not wait for the ledger, so
+// its queued writes are still pending.
 func use(t *testing.T, js *Jobs, id string) int {
 	t.Helper()
 	j, done, err := js.lockJob(context.Background(), "w", id)
@@ -67,7 +67,7 @@ func use(t *testing.T, js *Jobs, id string) int {
 	return n
 }
 
-// What was used once must not stay in memory for ever, and nothing of its files be lost.
+// TestIdleBooksArePutAway checks that idle jobs leave memory, and that none of their files is lost.
 func TestIdleBooksArePutAway(t *testing.T) {
 	js := openJobs(t)
 	const many = 2 * share

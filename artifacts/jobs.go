@@ -125,7 +125,7 @@ func New(cfg Config) *Jobs {
 		Set: &inputs.Set{Files: cfg.Files, Ledger: cfg.Ledger, Log: cfg.Log}}
 }
 
-// jobKey is the key of a job in memory and in the ledger, where the jobs of a workspace share a prefix. Neither part
+// jobKey returns the key of a job in memory and in the ledger, where the jobs of a workspace share a prefix. Neither part
 // may hold a slash.
 func jobKey(workspace, id string) string { return workspace + "/" + id }
 
@@ -206,8 +206,7 @@ func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	}
 	js.mu.Unlock()
 	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
-		return errors.Join(
-			tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix),
+		return errors.Join(tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix),
 			tx.Delete(inputs.Bucket, workspace))
 	})
 }

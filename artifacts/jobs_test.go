@@ -176,7 +176,7 @@ func TestPublishAndUnknownJobs(t *testing.T) {
 	}
 }
 
-// What the guest has seen at a command's end spares the walk only where the books say the same already.
+// TestSightSparesTheWalk checks that the directory is not listed if the guest's fingerprint equals the recorded one.
 func TestSightSparesTheWalk(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -190,7 +190,8 @@ func TestSightSparesTheWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := proto.Fingerprint(proto.JobDir("job1"), list)
-	sessiontest.Bash(t, s, "echo two >/workspace/job1/b") // of another job, which leaves this one's books alone
+	// a file of another job, which does not change this one's record
+	sessiontest.Bash(t, s, "echo two >/workspace/job1/b")
 	if made := st.Jobs.End(ctx, s.Files, r.Exec, "", session.DirectoryState{Fingerprint: known}); made.Paths != nil ||
 		made.Notes != nil {
 		t.Errorf("the directory was walked: %+v", made)
@@ -217,7 +218,8 @@ func stored(t *testing.T, st *sessiontest.Stack) int {
 	return len(page.Files)
 }
 
-// A command's outputs are those of its own directory, which is fresh and empty when the command starts.
+// TestOutputsOfOneCommand checks that a command's outputs are the files of its own output directory, which is new and
+// empty when the command starts.
 func TestOutputsOfOneCommand(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -262,7 +264,7 @@ func TestOutputsOfOneCommand(t *testing.T) {
 	}
 }
 
-// What was stored while an interpreter ran is not stored again when it ends.
+// TestOutputsAreStoredOnce checks that files stored while an interpreter ran are not stored again when it ends.
 func TestOutputsAreStoredOnce(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
@@ -274,7 +276,7 @@ func TestOutputsAreStoredOnce(t *testing.T) {
 	}
 	at := proto.OutputDir(e.Info().JobID, e.Info().ID)
 	appears := func(name string) {
-		for { // stat is the event that a file system has
+		for { // the loop uses stat, since a file system reports no events
 			if fi, err := s.Stat(ctx, proto.UserDefault, at+"/"+name); err == nil && fi.SizeBytes == 2 {
 				return
 			}
@@ -298,7 +300,7 @@ func TestOutputsAreStoredOnce(t *testing.T) {
 	if n := stored(t, st); n != 2 || len(got) != 2 || got[0].FileID != made.FileIDs[0] {
 		t.Errorf("%d files are stored; %+v after %+v", n, got, made)
 	}
-	// A daemon that died before it wrote down the end has its next one book that again.
+	// If a daemon dies before it has recorded the end, the next daemon records it again.
 	next := artifacts.New(artifacts.Config{Files: st.Files, Ledger: st.Ledger})
 	again := next.End(ctx, s.Files, res.Exec, "", session.DirectoryState{})
 	if n := stored(t, st); n != 2 || len(again.FileIDs) != 2 || again.FileIDs[0] != got[0].FileID ||

@@ -66,24 +66,19 @@ func (js *Jobs) writeManifest(ctx context.Context, s session.Files, as string, j
 	if proto.CodeOf(err) == proto.PermissionDenied && as == proto.UserRoot {
 		fi, err = s.WriteManifest(ctx, as, j.manifestPath(), bytes.NewReader(data))
 	}
-	if j.listed = err == nil; j.listed {
-		j.manifestKey = markOf(fi)
-		j.wrote(fi)
+	if j.listed = err == nil; !j.listed {
+		return err
 	}
-	return err
-}
-
-// wrote adds the manifest that was just written to the listing, and updates the fingerprint.
-func (j *job) wrote(fi proto.FileInfo) {
-	if j.fingerprint == "" {
-		return
+	j.manifestKey = markOf(fi)
+	if j.fingerprint != "" { // add the manifest that was just written to the listing
+		if i, there := j.manifestIn(j.listing); there {
+			j.listing[i] = fi
+		} else {
+			j.listing = slices.Insert(j.listing, i, fi)
+		}
+		j.fingerprint = proto.Fingerprint(proto.JobDir(j.rec.ID), j.listing)
 	}
-	if i, there := j.manifestIn(j.listing); there {
-		j.listing[i] = fi
-	} else {
-		j.listing = slices.Insert(j.listing, i, fi)
-	}
-	j.fingerprint = proto.Fingerprint(proto.JobDir(j.rec.ID), j.listing)
+	return nil
 }
 
 // manifestIn returns the index of manifest.json in a list, or where it belongs. Lists are sorted by path.

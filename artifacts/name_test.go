@@ -8,7 +8,7 @@ import (
 	"berth/proto"
 )
 
-// A path is below the directory of the job that it is said to belong to.
+// FuzzSplit checks that a path is below the directory of the job that split returns.
 func FuzzSplit(f *testing.F) {
 	for _, s := range []string{"/workspace/j/f", "j/f", "/workspace/../etc", "..", "/workspace", "/workspace/j/../k/f",
 		"/workspaces/j/f", "\x00", "/workspace//j/./f/"} {

@@ -171,7 +171,7 @@ func (js *Jobs) publishOutputs(ctx context.Context, s session.Files, j *job, e p
 	}
 }
 
-// outputs are the regular files at the top of dir, sorted. If the manifest is truncated, they are listed in the
+// outputs returns the regular files at the top of dir, sorted. If the manifest is truncated, they are listed in the
 // container.
 func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string) (paths []string, err error) {
 	// The manifest ends at MaxFiles in the order of the walk, which may be before the outputs.
@@ -274,7 +274,7 @@ func (js *Jobs) Changed(ctx context.Context, s session.Files, p, origin string) 
 	}
 }
 
-// split is the job of a path in a container, and the path below the job's directory.
+// split returns the job of a path in a container, and the path below the job's directory.
 func split(p string) (job, rel string) {
 	clean := path.Clean(p)
 	// Relative paths of the API start at the workspace.

@@ -116,7 +116,7 @@ func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []pr
 	return seen, changed, more
 }
 
-// rel is a path relative to the job's directory, or "" for a path elsewhere.
+// rel returns a path relative to the job's directory, or "" for a path elsewhere.
 func (j *job) rel(p string) string {
 	rel, ok := strings.CutPrefix(p, proto.JobDir(j.rec.ID)+"/")
 	if !ok {
@@ -157,7 +157,7 @@ func (js *Jobs) recordChanged(ctx context.Context, s session.Files, j *job, by c
 	return nil
 }
 
-// hash is the SHA-256 of the regular files in list, and "" for the others.
+// hash returns the SHA-256 of the regular files in list, and "" for the others.
 func hash(ctx context.Context, s session.Files, list []proto.FileInfo) ([]string, error) {
 	sums := make([]string, len(list))
 	var at []int
@@ -184,7 +184,7 @@ func hash(ctx context.Context, s session.Files, list []proto.FileInfo) ([]string
 	return sums, nil
 }
 
-// execAt is the exec during which a file changed: the one that just ended if it fits, else the latest that fits, else
+// execAt returns the exec during which a file changed: the one that just ended if it fits, else the latest that fits, else
 // "" (a running command changed it).
 func (j *job) execAt(by cause, at time.Time) string {
 	// Execs may overlap. The one that just ended comes first, since its client waits for the list of its files.
@@ -204,7 +204,7 @@ func within(at, start, end time.Time) bool {
 	return !at.Before(start.Add(-timestampSlack)) && (end.IsZero() || !at.After(end.Add(timestampSlack)))
 }
 
-// mediaType goes by the name, since opening thousands of files would take too long.
+// mediaType returns the type for a name, since opening thousands of files would take too long.
 func mediaType(name string) string {
 	switch ext := strings.ToLower(path.Ext(name)); ext {
 	// Fixed types for common files: the mime tables of machines differ, and a manifest should not.

@@ -74,7 +74,7 @@ func ParseRule(text string) (Rule, error) {
 		return Rule{}, BadTarget("%.80q has a scheme; write the host alone, such as example.com or example.com:8443",
 			text)
 	case strings.ContainsAny(text, "/?#"):
-		return Rule{}, BadTarget("%.80q has a path, and whole hosts are let through or not; write the host alone", text)
+		return Rule{}, BadTarget("%.80q has a path; the list has whole hosts, so write the host alone", text)
 	}
 	rest, wildcard := strings.CutPrefix(text, "*.")
 	if strings.Contains(rest, "*") {
@@ -96,12 +96,12 @@ func ParseRule(text string) (Rule, error) {
 		t.Port, err = parsePort(port)
 	}
 	if err == nil && wildcard && !strings.Contains(t.Name, ".") {
-		err = BadTarget("%.80q would let too much through; a star needs two labels behind it", text)
+		err = BadTarget("%.80q would allow too many hosts; two labels must follow the star", text)
 	}
 	return Rule{Name: t.Name, Addr: t.Addr, Wildcard: wildcard, Port: t.Port}, err
 }
 
-// String is the rule as written in a request.
+// String returns the rule as written in a request.
 func (r Rule) String() string {
 	host := Target{Name: r.Name, Addr: r.Addr}.Host()
 	if r.Addr.Is6() {

@@ -10,7 +10,7 @@ import (
 	"berth/proto"
 )
 
-// A Refusal is the reason why a request goes nowhere.
+// A Refusal says why a request is not forwarded.
 type Refusal struct {
 	Code   proto.Code // the error code, as everywhere
 	Reason string     // one word, for metrics
@@ -24,13 +24,13 @@ func Refuse(code proto.Code, reason, format string, args ...any) *Refusal {
 	return &Refusal{code, reason, fmt.Sprintf(format, args...)}
 }
 
-// RefusalOf is err as a refusal. Unknown errors count as failures on the way.
+// RefusalOf returns err as a refusal. Unknown errors count as failures on the way.
 func RefusalOf(err error) *Refusal {
 	var r *Refusal
 	if errors.As(err, &r) {
 		return r
 	}
-	return Refuse(proto.Unavailable, "failed", "the host did not answer as it should")
+	return Refuse(proto.Unavailable, "failed", "the host gave no valid answer")
 }
 
 // refusalStatus maps codes to HTTP statuses. The status of all other codes is 502.
@@ -42,7 +42,7 @@ var refusalStatus = map[proto.Code]int{
 	proto.Unsupported:      http.StatusNotImplemented,
 }
 
-// Answer is the refusal as an HTTP response, after which the connection is closed. The sentence is also in the status
+// Answer returns the refusal as an HTTP response, after which the connection is closed. The sentence is also in the status
 // line, because clients show that for a failed CONNECT. All of it is printable ASCII.
 func (r *Refusal) Answer() []byte {
 	text := strings.Map(func(c rune) rune {

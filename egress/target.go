@@ -17,7 +17,7 @@ type Target struct {
 	Port uint16
 }
 
-// Host is the target's name or address.
+// Host returns the target's name or address.
 func (t Target) Host() string {
 	if t.Name != "" {
 		return t.Name
@@ -25,7 +25,7 @@ func (t Target) Host() string {
 	return t.Addr.String()
 }
 
-// String is host:port, an IPv6 address in brackets.
+// String returns host:port, with an IPv6 address in brackets.
 func (t Target) String() string {
 	if t.Addr.Is6() {
 		return netip.AddrPortFrom(t.Addr, t.Port).String()
@@ -33,7 +33,7 @@ func (t Target) String() string {
 	return t.Host() + ":" + strconv.Itoa(int(t.Port))
 }
 
-// HostHeader is the target in the form of a Host header, which omits the default port.
+// HostHeader returns the target in the form of a Host header, which omits the default port.
 func (t Target) HostHeader(encrypted bool) string {
 	if encrypted && t.Port != 443 || !encrypted && t.Port != 80 {
 		return t.String()

@@ -8,7 +8,7 @@ import (
 	"berth/proto"
 )
 
-// There is one reading of each target, and what has two is refused.
+// TestTargets checks that each target has one reading. A target with two readings is refused.
 func TestTargets(t *testing.T) {
 	for text, want := range map[string]string{
 		"example.com:443": "example.com:443", "EXAMPLE.com:80": "example.com:80", "example.com.:80": "example.com:80",
@@ -48,7 +48,7 @@ func TestPolicies(t *testing.T) {
 	list := func(allow ...string) proto.Network { return proto.Network{Mode: proto.NetworkAllowlist, Allow: allow} }
 	for _, tt := range []struct {
 		asked proto.Network
-		want  string // "" is refused
+		want  string // "" if the target is refused
 		yes   string // targets that it allows
 		no    string
 	}{

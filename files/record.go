@@ -1,6 +1,7 @@
 package files
 
 import (
+	"errors"
 	"time"
 
 	"berth/proto"
@@ -63,27 +64,15 @@ func ownerKey(owner, id string) string { return owner + "\x00" + id }
 
 // insert writes a new record and counts its content.
 func insert(tx *ledger.Tx, rec record) error {
-	if err := tx.Put(bucketFiles, rec.ID, rec); err != nil {
-		return err
-	}
-	if err := tx.Put(bucketOwners, ownerKey(rec.Owner, rec.ID), rec.Scope); err != nil {
-		return err
-	}
-	if err := putDue(tx, rec); err != nil {
-		return err
-	}
-	return count(tx, rec.SHA256, +1)
+	return errors.Join(tx.Put(bucketFiles, rec.ID, rec), tx.Put(bucketOwners, ownerKey(rec.Owner, rec.ID), rec.Scope),
+		putDue(tx, rec), count(tx, rec.SHA256, +1))
 }
 
 // remove undoes insert.
 func remove(tx *ledger.Tx, rec record) error {
-	if err := tx.Delete(bucketFiles, rec.ID); err != nil {
-		return err
-	}
-	if err := tx.Delete(bucketOwners, ownerKey(rec.Owner, rec.ID)); err != nil {
-		return err
-	}
-	if err := tx.Delete(bucketDue, rec.dueKey()); err != nil || rec.Dropped {
+	err := errors.Join(tx.Delete(bucketFiles, rec.ID), tx.Delete(bucketOwners, ownerKey(rec.Owner, rec.ID)),
+		tx.Delete(bucketDue, rec.dueKey()))
+	if err != nil || rec.Dropped {
 		return err
 	}
 	return count(tx, rec.SHA256, -1)
@@ -91,17 +80,9 @@ func remove(tx *ledger.Tx, rec record) error {
 
 // drop marks an expired record as one without content and sets when Sweep removes it.
 func drop(tx *ledger.Tx, rec record) error {
-	if err := tx.Delete(bucketDue, rec.dueKey()); err != nil {
-		return err
-	}
+	err := tx.Delete(bucketDue, rec.dueKey())
 	rec.Dropped = true
-	if err := tx.Put(bucketFiles, rec.ID, rec); err != nil {
-		return err
-	}
-	if err := putDue(tx, rec); err != nil {
-		return err
-	}
-	return count(tx, rec.SHA256, -1)
+	return errors.Join(err, tx.Put(bucketFiles, rec.ID, rec), putDue(tx, rec), count(tx, rec.SHA256, -1))
 }
 
 func putDue(tx *ledger.Tx, rec record) error {

@@ -157,7 +157,7 @@ func (f *matcher) open(at int32, most int) int32 {
 	return at
 }
 
-// depth is the length of a prefix.
+// depth returns the length of a prefix.
 func (f *matcher) depth(at int32) int {
 	if at == 0 {
 		return 0

@@ -35,7 +35,8 @@ func TestWhereSecretsGo(t *testing.T) {
 	}
 }
 
-// A name and a password that are both secrets are hidden as they were sent, and no part of what was put in comes back.
+// TestTwoSecretsInOnePassword checks Basic authentication whose name and password are both secrets. The answer
+// repeats neither of them.
 func TestTwoSecretsInOnePassword(t *testing.T) {
 	list := []egress.Secret{{Name: "USER", Placeholder: "placeholder-1", Value: "first-value", Hosts: []string{
 		"example.com"}}, {Name: "PASSWORD", Placeholder: "placeholder-2",

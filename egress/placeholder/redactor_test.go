@@ -14,7 +14,7 @@ import (
 	"berth/egress"
 )
 
-// redactorOf hides texts, each with its number in its place.
+// redactorOf replaces each text by its number.
 func redactorOf(texts ...string) *Redactor {
 	var words []word
 	for i, text := range texts {
@@ -28,7 +28,7 @@ func (v *Redactor) bodyOf(body io.ReadCloser) io.Reader {
 	return &redactedBody{sieve: v.sieve(), body: body}
 }
 
-// However a body is cut into pieces, it comes out the same.
+// TestRedactedBody checks that the pieces in which a body arrives do not change the result.
 func TestRedactedBody(t *testing.T) {
 	v := redactorOf("abcab", "abcabcd", "cab ")
 	text := "abcab xabcabcd abca bcab abcabcabcab ab"
@@ -50,7 +50,7 @@ func TestRedactedBody(t *testing.T) {
 	}
 }
 
-// A word of a secret that does not go there is none, and gives way to one that does.
+// TestRedactorOfSome checks that only secrets that go to the host are hidden in its answer.
 func TestRedactorOfSome(t *testing.T) {
 	shared := newMatcher([]word{{find: []byte("same"), with: []byte("<1>"), secret: 0},
 		{find: []byte("same"), with: []byte("<2>"), secret: 1}, {find: []byte("samest"), with: []byte("<3>"),
@@ -68,8 +68,8 @@ func TestRedactorOfSome(t *testing.T) {
 	}
 }
 
-// plainly is what a veil is to do, told as plainly as can be: from left to right, the longest word that begins
-// somewhere is replaced, and nothing is told from where a word may have begun that is not whole, unless the text is.
+// plainly is a simple reference implementation of a redactor. It replaces, from left to right, the longest word that
+// begins at each position. It holds back text that may be the beginning of a word, unless last is set.
 func plainly(texts []string, text string, last bool) string {
 	var out strings.Builder
 	for text != "" {
@@ -93,7 +93,7 @@ func plainly(texts []string, text string, last bool) string {
 	return out.String()
 }
 
-// In every piece of every text the same is hidden, and as much is told, as plainly.
+// FuzzRedactedBody compares the redactor with plainly, for texts in pieces of any size.
 func FuzzRedactedBody(f *testing.F) {
 	f.Add("abcab abcabcd", "abcab xabcabcd abca bcab", uint8(1))
 	f.Add("abcd bc cde", "zabcabcdebc", uint8(2))
@@ -109,7 +109,7 @@ func FuzzRedactedBody(f *testing.F) {
 			texts = slices.Compact(texts)
 		}
 		v := redactorOf(texts...)
-		if cut := len(texts) / 2; piece%2 == 1 { // in two parts, of which none has what the other has, it is the same
+		if cut := len(texts) / 2; piece%2 == 1 { // the result is the same if the words are in two parts
 			all := v.parts[0].words
 			for i := range all {
 				all[i].next = 0
@@ -135,7 +135,7 @@ func FuzzRedactedBody(f *testing.F) {
 	})
 }
 
-// heavy are secrets, and a text to be looked through for them, that someone may choose who wants it to take long.
+// heavy returns secrets and texts that make a naive search slow.
 func heavy() map[string]struct {
 	secrets []string
 	text    []byte
@@ -160,7 +160,7 @@ type readFunc func([]byte) (int, error)
 
 func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 
-// redactorFor hides secrets as those of a container.
+// redactorFor hides the secrets of a container.
 func redactorFor(secrets []string) *Redactor {
 	var list []egress.Secret
 	hides := make([]bool, len(secrets))
@@ -170,8 +170,8 @@ func redactorFor(secrets []string) *Redactor {
 	return &Redactor{parts: []*matcher{New(list).matcher()}, hides: hides}
 }
 
-// Whoever chooses the secrets, the answer and its pieces does not choose how long it takes: what is a moment here was
-// minutes when each word was looked for by itself.
+// TestRedactionTakesNoTime checks that the choice of secrets, answer and pieces cannot make the redactor slow. A
+// search for each word separately took minutes.
 func TestRedactionTakesNoTime(t *testing.T) {
 	for name, load := range heavy() {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +209,8 @@ func BenchmarkRedactedBody(b *testing.B) {
 func BenchmarkFinder(b *testing.B) {
 	var most []string
 	for i := range maxSecrets {
-		most = append(most, fmt.Sprintf("%02d ", i)+strings.Repeat("<", maxSecretValue-3)) // no byte has longer forms
+		// no byte has longer encoded forms
+		most = append(most, fmt.Sprintf("%02d ", i)+strings.Repeat("<", maxSecretValue-3))
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -30,9 +30,8 @@ const (
 func Check(policy egress.Policy, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret, error) {
 	switch {
 	case !policy.Mode.Covers(proto.NetworkAllowlist):
-		return nil, egress.Invalid("network_secrets",
-			"network_secrets are for a container with a network, and this has "+
-				"none; set network, or give them as secrets")
+		return nil, egress.Invalid("network_secrets", "network_secrets are for a container with a network, and this "+
+			"has none; set network, or give them as secrets")
 	case len(asked) > maxSecrets:
 		return nil, egress.Invalid("network_secrets", "%d network secrets are too many; %d is the limit", len(asked),
 			maxSecrets)
@@ -54,16 +53,13 @@ func checkSecret(policy egress.Policy, name string, s proto.NetworkSecret) (host
 	switch {
 	case len(s.Value) < minSecretValue || len(s.Value) > maxSecretValue:
 		return nil, egress.Invalid(item, "network secret %.64q: its value must have %d to %d bytes", name,
-			minSecretValue,
-			maxSecretValue)
+			minSecretValue, maxSecretValue)
 	case !httpguts.ValidHeaderFieldValue(s.Value) || strings.TrimSpace(s.Value) != s.Value:
-		return nil, egress.Invalid(item,
-			"network secret %.64q: its value cannot stand in the head of a request: it has a "+
-				"control character, or a blank at an end", name)
+		return nil, egress.Invalid(item, "network secret %.64q: its value cannot stand in the head of a request: it "+
+			"has a control character, or a blank at an end", name)
 	case len(s.Hosts) == 0 || len(s.Hosts) > maxSecretHosts:
-		return nil, egress.Invalid(item+".hosts",
-			"network secret %.64q: it needs 1 to %d hosts that it may go to, such as "+
-				"api.example.com", name, maxSecretHosts)
+		return nil, egress.Invalid(item+".hosts", "network secret %.64q: it needs 1 to %d hosts that it may go to, "+
+			"such as api.example.com", name, maxSecretHosts)
 	}
 	for _, text := range s.Hosts {
 		r, err := egress.ParseRule(text)

@@ -56,7 +56,7 @@ func (g *Gate) Serve(ctx context.Context, c egress.Conn) {
 // others.
 func (v *clientConn) recoverPanic() {
 	if p := recover(); p != nil {
-		v.gate.proxy.cfg.Log.Error("a container's connection was served badly", "panic", p, "stack",
+		v.gate.proxy.cfg.Log.Error("serving a container's connection panicked", "panic", p, "stack",
 			string(debug.Stack()))
 		v.cancel()
 	}

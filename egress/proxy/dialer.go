@@ -47,9 +47,8 @@ func NewDialer(list []string, resolver string) (*Dialer, error) {
 func (d *Dialer) Reach(hostPort string) error {
 	t, err := egress.ParseTarget(hostPort, 0)
 	if err == nil && !d.gate.policy.Allows(t) {
-		err = egress.Refuse(proto.PermissionDenied, "not_allowed",
-			"%s is not among the servers that the daemon's operator "+
-				"lets calls of tools go to; they can list it with --tools-callback", t)
+		err = egress.Refuse(proto.PermissionDenied, "not_allowed", "%s is not among the servers that tool calls may "+
+			"go to; the daemon's operator can list it with --tools-callback", t)
 	}
 	if err != nil {
 		r := egress.RefusalOf(err)

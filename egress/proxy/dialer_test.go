@@ -8,7 +8,8 @@ import (
 	"berth/proto"
 )
 
-// A dialer connects to what is listed, and to what is not public only where the list says so in so many words.
+// TestDialer checks that a dialer connects to listed targets only, and to private addresses only if the list names
+// them.
 func TestDialer(t *testing.T) {
 	ln, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

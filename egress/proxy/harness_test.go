@@ -30,7 +30,7 @@ type site struct {
 	news   chan struct{}
 }
 
-// newSite makes one. 127.0.0.1 may be reached, and no other address of loopback.
+// newSite returns a site whose proxy allows 127.0.0.1 and no other loopback address.
 func newSite(t *testing.T, cfg Config, n proto.Network, secrets ...egress.Secret) *site {
 	t.Helper()
 	s := &site{t: t, names: egresstest.NewNameServer(t), news: make(chan struct{}, 1000)}
@@ -55,7 +55,7 @@ func (s *site) tell(v egress.Report) {
 	s.news <- struct{}{}
 }
 
-// serve takes connections, as the daemon does those of a container.
+// serve accepts connections, as the daemon does for a container.
 func (s *site) serve() {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -79,13 +79,13 @@ func (s *site) serve() {
 			wg.Go(func() {
 				defer leave()
 				s.gate.Serve(ctx, struct{ egress.Conn }{
-					c.(*net.TCPConn)}) // without WriteTo, as the container's have none
+					c.(*net.TCPConn)}) // without WriteTo, like the connections of containers
 			})
 		}
 	})
 }
 
-// client is an HTTP client that uses the proxy.
+// client returns an HTTP client that uses the proxy.
 func (s *site) client() *http.Client {
 	u := &url.URL{Scheme: "http", Host: s.addr}
 	tr := &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return u, nil }}
@@ -93,7 +93,7 @@ func (s *site) client() *http.Client {
 	return &http.Client{Transport: tr, Timeout: 10 * time.Second}
 }
 
-// dial is a connection to the proxy, and a reader of it.
+// dial returns a connection to the proxy, and a reader of it.
 func (s *site) dial() (*net.TCPConn, *bufio.Reader) {
 	s.t.Helper()
 	c, err := net.Dial("tcp", s.addr)
@@ -105,7 +105,7 @@ func (s *site) dial() (*net.TCPConn, *bufio.Reader) {
 	return c.(*net.TCPConn), bufio.NewReader(c)
 }
 
-// await waits until a visit of which fits has been told of.
+// await waits for a report that fits.
 func (s *site) await(what string, fits func(egress.Report) bool) egress.Report {
 	s.t.Helper()
 	late := time.After(10 * time.Second)
@@ -122,18 +122,18 @@ func (s *site) await(what string, fits func(egress.Report) bool) egress.Report {
 		select {
 		case <-s.news:
 		case <-late:
-			s.t.Fatalf("nobody was told of %s, but of %+v", what, all)
+			s.t.Fatalf("no report of %s, only %+v", what, all)
 		}
 	}
 }
 
-// refusedFor waits for a refusal, or a passage that was cut, for that reason.
+// refusedFor waits for the report of a refused or aborted request with that reason.
 func (s *site) refusedFor(reason string) egress.Report {
 	s.t.Helper()
 	return s.await(reason, func(v egress.Report) bool { return v.Reason == reason && !v.Began })
 }
 
-// echo is a server that says what it was asked.
+// echo starts a server that answers with the request that it received.
 func echo(t *testing.T) (name, port string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -32,9 +32,8 @@ type hostConn struct {
 // ctx.
 func (g *Gate) openHost(ctx context.Context, method string, t egress.Target, alive func()) (*hostConn, error) {
 	if err := g.proxy.cfg.Ready(); err != nil {
-		return nil, egress.Refuse(proto.Unavailable, "no_log",
-			"what goes out of containers cannot be written down now, so "+
-				"nothing does")
+		return nil, egress.Refuse(proto.Unavailable, "no_log", "requests of containers cannot be audited now, so "+
+			"they are refused")
 	}
 	var c net.Conn
 	dial, cancel := context.WithTimeout(ctx, g.proxy.cfg.DialTimeout)

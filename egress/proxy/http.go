@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// http answers the requests of a connection in turn. Each is checked by itself.
+// http answers the requests of a connection in turn. Each is checked separately.
 func (v *clientConn) http(ctx context.Context) {
 	defer func() {
 		if v.ready != nil {
@@ -119,7 +119,7 @@ func (v *clientConn) sendRefusal(err error) {
 	_, _ = io.CopyN(io.Discard, v.r, lingerBytes)
 }
 
-// destination is the target of a plain request. Its Host header must name the same host.
+// destination returns the target of a plain request. Its Host header must name the same host.
 func (v *clientConn) destination(r *http.Request, h sniff.Head) (t egress.Target, err error) {
 	authority, absolute := strings.CutPrefix(strings.ToLower(r.RequestURI), "http://")
 	switch {
@@ -137,9 +137,8 @@ func (v *clientConn) destination(r *http.Request, h sniff.Head) (t egress.Target
 			r.RequestURI)
 	}
 	if v.within != nil && t != *v.within {
-		return t, egress.Refuse(proto.PermissionDenied, "host_mismatch",
-			"the connection is to %s and the request to %s",
-			v.within, t)
+		return t, egress.Refuse(proto.PermissionDenied, "host_mismatch", "the connection is to %s and the request to "+
+			"%s", v.within, t)
 	}
 	return t, h.CheckHost(t, !r.ProtoAtLeast(1, 1))
 }
@@ -204,14 +203,14 @@ func (v *clientConn) forward(ctx context.Context, r *http.Request, t egress.Targ
 	return v.answer(r, res, whole && !r.Close && r.ProtoAtLeast(1, 1))
 }
 
-// distrust is the refusal for a host that gave no answer.
+// distrust returns the refusal for a host that gave no answer.
 func distrust(t egress.Target, err error) error {
 	var bad *tls.CertificateVerificationError
 	if errors.As(err, &bad) {
 		return egress.Refuse(proto.Unavailable, "untrusted",
-			"the certificate of %s is not good, so no secret is sent there: %v", t, bad.Err)
+			"the certificate of %s cannot be verified, so no secret is sent there: %v", t, bad.Err)
 	}
-	return egress.Refuse(proto.Unavailable, "failed", "%s did not answer as it should", t)
+	return egress.Refuse(proto.Unavailable, "failed", "%s gave no valid answer", t)
 }
 
 // answer sends the host's answer to the client as it arrives, and reports whether the connection stays usable. If the
@@ -326,7 +325,7 @@ func isWebsocket(h http.Header) bool {
 		httpguts.HeaderValuesContainsToken(h["Connection"], "upgrade")
 }
 
-// hops are headers between two neighbours only.
+// hops are headers that concern one connection only.
 var hops = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te",
 	"Trailer", "Transfer-Encoding", "Upgrade"}
 

@@ -67,14 +67,13 @@ func New(cfg Config) (*Proxy, error) {
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 5*time.Minute)
 	if _, _, err := egress.ParsePolicy(proto.Network{Mode: cfg.Most}); err != nil {
 		return nil, egress.Invalid("network-max", "%q is not a network mode; use %q, %q or %q", cfg.Most,
-			proto.NetworkNone,
-			proto.NetworkAllowlist, proto.NetworkOpen)
+			proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
 	}
 	resolver, err := resolve.New(cfg.Private, cfg.Resolver, cfg.Log)
 	return &Proxy{cfg: cfg, resolver: resolver, places: make(chan struct{}, cfg.All)}, err
 }
 
-// mostConnections is the default of Config.All. Each connection takes two descriptors, one to each side.
+// mostConnections returns the default of Config.All. Each connection takes two descriptors, one to each side.
 func mostConnections() int {
 	const most = 8192
 	var limit unix.Rlimit
@@ -84,7 +83,7 @@ func mostConnections() int {
 	return max(1, int(min(most, limit.Cur/4)))
 }
 
-// Most is the widest network that a container may be given.
+// Most returns the widest network that a container may be given.
 func (p *Proxy) Most() proto.NetworkMode { return p.cfg.Most }
 
 // AllowList checks what a request asks for, whether the daemon grants it, and normalizes it.
@@ -163,13 +162,11 @@ func (g *Gate) Enter(ctx context.Context) (leave func(), err error) {
 func (g *Gate) resolve(ctx context.Context, t egress.Target) ([]netip.Addr, error) {
 	switch {
 	case !g.proxy.cfg.Most.Covers(g.policy.Mode):
-		return nil, egress.Refuse(proto.PermissionDenied, "network_max",
-			"the daemon does not give containers the network "+
-				"%q any more", g.policy.Mode)
+		return nil, egress.Refuse(proto.PermissionDenied, "network_max", "the daemon does not give containers the "+
+			"network %q any more", g.policy.Mode)
 	case !g.policy.Allows(t):
-		return nil, egress.Refuse(proto.PermissionDenied, "not_allowed", "%s is not on this container's list; "+
-			"create one "+
-			"whose network.allow has it", t)
+		return nil, egress.Refuse(proto.PermissionDenied, "not_allowed", "%s is not on this container's list; create "+
+			"one whose network.allow has it", t)
 	}
 	return g.proxy.resolver.Resolve(ctx, t)
 }
@@ -184,7 +181,7 @@ func (p *Proxy) leaf(t egress.Target) (*tls.Certificate, error) {
 	return a.Leaf(t)
 }
 
-// TrustedPEM is the certificate of the proxy's authority, which containers with secrets trust.
+// TrustedPEM returns the certificate of the proxy's authority, which containers with secrets trust.
 func (p *Proxy) TrustedPEM() ([]byte, error) {
 	if p.cfg.Authority == nil {
 		return nil, errors.New("there is no authority")

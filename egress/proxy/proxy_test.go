@@ -20,7 +20,7 @@ import (
 	"berth/proto"
 )
 
-// allow is a list with the hosts of a test.
+// allow returns an allow-list with these hosts.
 func allow(list ...string) proto.Network {
 	return proto.Network{Mode: proto.NetworkAllowlist, Allow: list}
 }
@@ -39,7 +39,8 @@ func get(t *testing.T, c *http.Client, url string) (int, string) {
 	return res.StatusCode, string(b)
 }
 
-// A plain request gets there and back, is told of twice, and leaves what was between client and proxy behind.
+// TestPlainRequest checks that a plain request and its answer pass, that both are reported, and that the host does
+// not get the headers between client and proxy.
 func TestPlainRequest(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{}, allow(name+":"+port))
@@ -73,7 +74,7 @@ func TestPlainRequest(t *testing.T) {
 	}
 }
 
-// Each request of a connection is judged by itself, and so is each step of a redirect.
+// TestEachRequestIsJudged checks that each request of a connection is judged separately, and so is each redirect.
 func TestEachRequestIsJudged(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{}, allow(name+":"+port, "inner.example:"+port))
@@ -113,7 +114,7 @@ func raw(s *site, text string) (int, string) {
 	return res.StatusCode, string(b)
 }
 
-// Requests that could be read in two ways are refused, and told of.
+// TestRawRequests checks that requests that could be read in two ways are refused and reported.
 func TestRawRequests(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{PerSecond: 1000, HeadTimeout: 300 * time.Millisecond}, allow(name+":"+port))
@@ -182,7 +183,7 @@ func TestRawRequests(t *testing.T) {
 	}
 }
 
-// A refusal tells the client why, where clients look: in the status line.
+// TestRefusalIsExplained checks that the status line of a refusal contains the reason, since clients look there.
 func TestRefusalIsExplained(t *testing.T) {
 	s := newSite(t, Config{}, allow("a.example"))
 	c, r := s.dial()
@@ -193,8 +194,8 @@ func TestRefusalIsExplained(t *testing.T) {
 	}
 }
 
-// A name is resolved once for each request, and what was judged is what is dialled: one that turns to another address
-// in between gains nothing.
+// TestRebinding checks that a name is resolved once for each request, and that the checked address is the one that is
+// dialled. A name that changes its address in between gains nothing.
 func TestRebinding(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{}, allow("*.evil.example:"+port, name+":"+port))
@@ -222,13 +223,13 @@ func TestRebinding(t *testing.T) {
 		s.refusedFor("no_such_host").Outcome != string(proto.NotFound) {
 		t.Errorf("%d %s", status, text)
 	}
-	// Names that are not on the list are not asked about: a question carries data.
+	// Names that are not on the list are not resolved: a DNS question can carry data.
 	if _, _ = get(t, c, "http://secret.other.example/"); s.names.Asked("secret.other.example") != 0 {
 		t.Error("a name that may not be reached was resolved")
 	}
 }
 
-// Open lets any public host through, and still nothing private.
+// TestOpen checks that the open mode allows any public host and no private address.
 func TestOpen(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{}, proto.Network{Mode: proto.NetworkOpen})
@@ -244,18 +245,18 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Where nothing can be written down, nothing goes out.
+// TestNoLogNoWay checks that no request goes out while the audit log cannot be written.
 func TestNoLogNoWay(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{Ready: func() error { return errors.New("the disk is full") }}, allow(name+":"+port))
 	s.names.Set(name, "127.0.0.1")
 	if status, text := get(t, s.client(), "http://"+name+":"+port+"/"); status != 502 ||
-		!strings.Contains(text, "written down") {
+		!strings.Contains(text, "cannot be audited") {
 		t.Errorf("%d %s", status, text)
 	}
 }
 
-// What the operator gives bounds what is asked for, at once and later.
+// TestMost checks that the operator's limit holds when a container is created, and later.
 func TestMost(t *testing.T) {
 	for most, fits := range map[proto.NetworkMode]string{"": "none", proto.NetworkNone: "none",
 		proto.NetworkAllowlist: "none allowlist", proto.NetworkOpen: "none allowlist open"} {
@@ -291,7 +292,8 @@ func TestMost(t *testing.T) {
 	}
 }
 
-// Silence ends a connection, more than so many wait, and all end with their gate.
+// TestLimits checks that a silent connection ends, that connections over the limit wait, and that all end with their
+// gate.
 func TestLimits(t *testing.T) {
 	hold := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-hold }))
@@ -303,7 +305,7 @@ func TestLimits(t *testing.T) {
 	begin := time.Now()
 	first, firstReader := connect(s, "web.example:"+port)
 	_, _ = connect(s, "web.example:"+port)
-	third, r := s.dial() // waits for a place
+	third, r := s.dial() // waits for a free place
 	fmt.Fprintf(third, "CONNECT web.example:%s HTTP/1.1\r\nHost: web.example:%s\r\n\r\n", port, port)
 	if _, err := r.ReadString('\n'); err != nil || time.Since(begin) < 400*time.Millisecond {
 		t.Errorf("the third was answered after %s, %v", time.Since(begin), err)
@@ -318,7 +320,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// As long as something goes, a connection stays.
+// TestTrafficKeepsAlive checks that a connection with traffic stays open.
 func TestTrafficKeepsAlive(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -347,7 +349,7 @@ func TestTrafficKeepsAlive(t *testing.T) {
 	}
 }
 
-// One container's connections leave room for others', and all together for the daemon.
+// TestAllConnections checks the limit for the connections of all containers together.
 func TestAllConnections(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{All: 1, Connections: 10}, allow(name+":"+port))
@@ -369,7 +371,7 @@ func TestAllConnections(t *testing.T) {
 	}
 }
 
-// So many requests of a container go out in a second.
+// TestRate checks the limit of requests per second of one container.
 func TestRate(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{PerSecond: 5}, allow(name+":"+port)) // 20 at once
@@ -385,7 +387,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// host is a server that reads the head of each request, says something, and goes on to read.
+// host starts a server that reads the head of each request, sends a text, and continues to read.
 func host(t *testing.T, says string) (port string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -416,7 +418,8 @@ func host(t *testing.T, says string) (port string) {
 	return port
 }
 
-// A client is told no more of an answer's length than it can understand, and nothing follows a head that has no body.
+// TestWhereAnswersEnd checks that a client gets only framing that its HTTP version knows, and no body after a head
+// that announces none.
 func TestWhereAnswersEnd(t *testing.T) {
 	const pieces = "Transfer-Encoding: chunked\r\n"
 	whole := "HTTP/1.1 200 OK\r\n" + pieces + "\r\n6\r\nonetwo\r\n0\r\n\r\n"
@@ -450,8 +453,8 @@ func TestWhereAnswersEnd(t *testing.T) {
 	}
 }
 
-// A host that switches protocols while a body is on its way to it leaves the client one reader, and the client hears
-// of the refusal.
+// TestSwitchBeforeTheBodyIsSent checks a host that switches protocols while the proxy still sends it a body. The
+// client's connection keeps a single reader, and the client gets the refusal.
 func TestSwitchBeforeTheBodyIsSent(t *testing.T) {
 	for _, tt := range []struct {
 		name, head, reason string
@@ -468,7 +471,7 @@ func TestSwitchBeforeTheBodyIsSent(t *testing.T) {
 				fmt.Fprintf(c, "POST http://web.example:%s/ HTTP/1.1\r\nHost: web.example:%s\r\n%sContent-Length: "+
 					"400000\r\n\r\n", port, port, tt.head)
 				if tt.head == "" {
-					_, _ = c.Write(make([]byte, 20_000)) // the rest of it is waited for when the host answers
+					_, _ = c.Write(make([]byte, 20_000)) // the proxy waits for the rest while the host answers
 				}
 				res, err := http.ReadResponse(r, nil)
 				if err != nil || res.StatusCode < 400 || !strings.HasSuffix(res.Header.Get("Proxy-Status"), "error="+
@@ -487,7 +490,7 @@ func TestSwitchBeforeTheBodyIsSent(t *testing.T) {
 	}
 }
 
-// A frail connection breaks at its so manieth read or write.
+// A frail connection panics at a certain read or write.
 type frail struct {
 	egress.Conn
 	reads, writes int
@@ -507,7 +510,7 @@ func (c *frail) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A panic in any goroutine of a visitor ends that visitor, and is logged.
+// TestPanicEndsItsVisitor checks that a panic in any goroutine of a connection ends that connection and is logged.
 func TestPanicEndsItsVisitor(t *testing.T) {
 	port := host(t, "hello")
 	listed, all := allow("web.example:"+port), proto.Network{Mode: proto.NetworkOpen}
@@ -548,7 +551,7 @@ func TestPanicEndsItsVisitor(t *testing.T) {
 	}
 }
 
-// pair is a connection, from both ends.
+// pair returns both ends of a connection.
 func pair(t *testing.T) (client, proxy *net.TCPConn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

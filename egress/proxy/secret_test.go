@@ -25,13 +25,13 @@ import (
 	"berth/proto"
 )
 
-// The secret of these tests, and what stands for it.
+// The secret of these tests and its placeholder.
 const (
 	secretValue = `s3cr"t/va+lue`
 	secretShown = "berth-secret-0123456789"
 )
 
-// A recorder is a host over TLS that remembers what it was sent, and tells it again.
+// A recorder is a TLS server that records requests and repeats them in its answers.
 type recorder struct {
 	*httptest.Server
 	port string
@@ -101,7 +101,7 @@ func (r *recorder) last(t *testing.T) string {
 	return r.seen[len(r.seen)-1]
 }
 
-// authority makes one and the pool of who trusts it.
+// newAuthority returns an authority and a pool that trusts it.
 func newAuthority(t *testing.T) (*authority.Authority, *x509.CertPool) {
 	t.Helper()
 	text, err := authority.New()
@@ -119,8 +119,8 @@ func newAuthority(t *testing.T) (*authority.Authority, *x509.CertPool) {
 	return a, trusted
 }
 
-// An answer that breaks off in the middle is not taken for a whole one, whatever becomes of the connection: where
-// secrets are hidden, nobody knows its length.
+// TestHalfAnAnswerIsNotTheWhole checks that a client never takes a truncated answer for a complete one, even if the
+// connection ends normally. When secrets are hidden, the length of the answer is unknown.
 func TestHalfAnAnswerIsNotTheWhole(t *testing.T) {
 	plain := newRecorder(t, httptest.NewServer)
 	at := "example.com:" + plain.port
@@ -152,12 +152,13 @@ func TestHalfAnAnswerIsNotTheWhole(t *testing.T) {
 	}
 }
 
-// Where the end of the connection is that of the answer, TLS tells whether it is whole: an alert says that all was
-// said.
+// TestHalfAnAnswerToAnOlderClient checks answers that end with their connection. In TLS, a closing alert tells the
+// client that the answer is complete.
 func TestHalfAnAnswerToAnOlderClient(t *testing.T) {
 	v := newVault(t, open, atPort)
 	cfg := v.client.Transport.(*http.Transport).TLSClientConfig.Clone()
-	cfg.ServerName, cfg.MaxVersion = "example.com", tls.VersionTLS12 // in which a record shows that it is an alert
+	// in this version a record shows that it is an alert
+	cfg.ServerName, cfg.MaxVersion = "example.com", tls.VersionTLS12
 	for _, tt := range []struct {
 		path, body string
 		last       byte // kind of record
@@ -166,7 +167,7 @@ func TestHalfAnAnswerToAnOlderClient(t *testing.T) {
 		var seen bytes.Buffer
 		inner := tls.Client(&readFrom{c, bufio.NewReader(io.TeeReader(r, &seen))}, cfg)
 		fmt.Fprintf(inner, "GET %s HTTP/1.0\r\n\r\n", tt.path)
-		text, err := io.ReadAll(inner) // which Go ends in the same way without the alert
+		text, err := io.ReadAll(inner) // Go ends in the same way without the alert
 		var last byte
 		for records := seen.Bytes(); len(records) >= 5; {
 			last, records = records[0], records[5+int(binary.BigEndian.Uint16(records[3:])):]
@@ -177,7 +178,7 @@ func TestHalfAnAnswerToAnOlderClient(t *testing.T) {
 	}
 }
 
-// A vault is a site with a secret for example.com, and a client that trusts the proxy alone.
+// A vault is a site with a secret for example.com, and a client that trusts only the proxy's authority.
 type vault struct {
 	*site
 	host   *recorder
@@ -203,7 +204,7 @@ func atPort(port string) []string { return []string{"example.com:" + port} }
 
 var open = proto.Network{Mode: proto.NetworkOpen}
 
-// get asks for a URL of the host's, with the placeholder where it may be.
+// get requests a URL of the host. change may put the placeholder into the request.
 func (v *vault) get(t *testing.T, path string, change func(*http.Request)) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequest("GET", "https://example.com:"+v.host.port+path, nil)
@@ -243,12 +244,12 @@ func TestSecretIsPutIn(t *testing.T) {
 	if _, body := v.get(t, "/json", nil); body != `{"error":"bad key `+secretShown+"\"}\n" {
 		t.Errorf("the client saw %s", body)
 	}
-	// Of a connection that is kept each request is one.
+	// Each request of a reused connection is reported.
 	v.get(t, "/again", nil)
 	visit := v.await("the end of the second", func(v egress.Report) bool { return v.Over && v.Method == "GET" })
 	if !slices.Equal(visit.Secrets, []string{"KEY"}) || visit.Host != "example.com" || visit.Outcome != proto.AuditOK ||
 		visit.Sent == 0 {
-		t.Errorf("told of %+v", visit)
+		t.Errorf("reported %+v", visit)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -286,7 +287,7 @@ func TestSecretStreams(t *testing.T) {
 	defer res.Body.Close()
 	want := "first\nkey " + secretShown + "\n"
 	got := make([]byte, len(want))
-	// the host says no more, and does not end
+	// the host sends no more and does not end its answer
 	if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != want {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -300,7 +301,7 @@ func TestSecretGoesNowhereElse(t *testing.T) {
 	pool.AddCert(other.Certificate())
 	client := v.site.client()
 	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: pool, ServerName: "example.com"}
-	// Another port, another name, and clear text: tunnels and requests that are none of the secret's.
+	// The secret does not go to another port or another name, and not in clear text.
 	for _, u := range []string{"https://example.com:" + other.port + "/", "http://example.com:" + plain.port + "/",
 		"http://other.test:" + plain.port + "/"} {
 		req, _ := http.NewRequest("GET", u, nil)
@@ -318,7 +319,7 @@ func TestSecretGoesNowhereElse(t *testing.T) {
 			t.Errorf("%s saw %s", u, got)
 		}
 	}
-	// Inside of the opened connection the host is what was asked for, or nothing.
+	// Inside the opened connection, a request to another host is refused.
 	req, _ := http.NewRequest("GET", "https://example.com:"+v.host.port+"/", nil)
 	req.Header.Set("X-Key", secretShown)
 	req.Host = "other.test"
@@ -332,7 +333,7 @@ func TestSecretGoesNowhereElse(t *testing.T) {
 	}
 }
 
-// In clear text a secret goes where its list names the port, and nowhere else.
+// TestSecretInClearText checks that a secret goes out in clear text only if its list names the port.
 func TestSecretInClearText(t *testing.T) {
 	plain := newRecorder(t, httptest.NewServer)
 	for rule, want := range map[string]string{"example.com:" + plain.port: secretValue, "example.com": secretShown} {
@@ -352,7 +353,8 @@ func TestSecretInClearText(t *testing.T) {
 	}
 }
 
-// What has a bad certificate, or another name in its hello, gets nothing.
+// TestSecretNeedsTheRightHost checks that a host with a bad certificate gets no secret, and that a hello with another
+// name is refused.
 func TestSecretNeedsTheRightHost(t *testing.T) {
 	v := newVault(t, open, atPort)
 	v.gate.proxy.cfg.Roots = x509.NewCertPool()
@@ -366,7 +368,7 @@ func TestSecretNeedsTheRightHost(t *testing.T) {
 	}
 	v.await("its end", func(v egress.Report) bool { return v.Over && v.Reason == "sni_mismatch" })
 
-	// A client that does not trust the authority hears that it does not.
+	// A client that does not trust the authority gets a certificate error.
 	c := v.site.client()
 	if _, err := c.Get("https://example.com:" + v.host.port + "/"); err == nil ||
 		!strings.Contains(err.Error(), "certificate") {
@@ -420,7 +422,7 @@ func TestAllowSecrets(t *testing.T) {
 	}
 }
 
-// A secret that is asked for often makes no request of any size.
+// TestTooManySecretsInARequest checks that repeated placeholders cannot make a request arbitrarily large.
 func TestTooManySecretsInARequest(t *testing.T) {
 	plain := newRecorder(t, httptest.NewServer)
 	s := newSite(t, Config{}, open, egress.Secret{Name: "KEY", Placeholder: secretShown, Value: strings.Repeat(

@@ -44,7 +44,7 @@ func (v *clientConn) socks(ctx context.Context) {
 	}
 	t, err := v.socksTarget()
 	if err != nil && !errors.As(err, new(*egress.Refusal)) {
-		return // it has gone
+		return // the client has disconnected
 	}
 	v.clearDeadline()
 	p, err := v.openHost(ctx, "SOCKS5", t, err)
@@ -80,7 +80,7 @@ func (v *clientConn) socksTarget() (egress.Target, error) {
 	}
 	if command != socksConnect {
 		return egress.Target{}, egress.Refuse(proto.Unsupported, "unsupported",
-			"of SOCKS commands there is CONNECT alone")
+			"CONNECT is the only supported SOCKS command")
 	}
 	port := int(b[n])<<8 | int(b[n+1])
 	host := string(b[:n])

@@ -83,7 +83,7 @@ func (v *clientConn) carryTunnel(ctx context.Context, t egress.Target, p *hostCo
 }
 
 func notWeb(t egress.Target) error {
-	return egress.Refuse(proto.PermissionDenied, "not_web", "over %s neither TLS nor HTTP was spoken", t)
+	return egress.Refuse(proto.PermissionDenied, "not_web", "the traffic to %s is neither TLS nor HTTP", t)
 }
 
 // abort ends a tunnel and its connection.
@@ -159,9 +159,8 @@ func (v *clientConn) openTLS(ctx context.Context, t egress.Target, p *hostConn) 
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return v.gate.proxy.leaf(t) },
 	})
 	if err := inner.HandshakeContext(ctx); err != nil {
-		v.abort(p, egress.Refuse(proto.PermissionDenied, "client_tls", "the client did not take the daemon's "+
-			"certificate for "+
-			"%s, to which a secret goes; it must trust the authorities in $SSL_CERT_FILE", t))
+		v.abort(p, egress.Refuse(proto.PermissionDenied, "client_tls", "the client did not accept the daemon's "+
+			"certificate for %s, to which a secret goes; it must trust the authorities in $SSL_CERT_FILE", t))
 		return
 	}
 	v.clearDeadline()

@@ -18,7 +18,7 @@ import (
 	"berth/proto"
 )
 
-// secure is a TLS server on 127.0.0.1, and a client configuration that trusts it.
+// secure starts a TLS server on 127.0.0.1. It returns a client configuration that trusts the server.
 func secure(t *testing.T) (port string, client *tls.Config) {
 	t.Helper()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +41,7 @@ func connect(s *site, target string) (*net.TCPConn, *bufio.Reader) {
 	return c, r
 }
 
-// A hello must name the host that was asked for.
+// TestHello checks that a TLS hello must name the host of the CONNECT request.
 func TestHello(t *testing.T) {
 	port, trust := secure(t)
 	s := newSite(t, Config{}, allow("example.com:"+port, "127.0.0.1:"+port))
@@ -79,7 +79,7 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// HTTP inside a tunnel is read like any other: its Host header must be the target's, in each request.
+// TestHTTPInTunnel checks that each HTTP request inside a tunnel needs the target's name in its Host header.
 func TestHTTPInTunnel(t *testing.T) {
 	name, port := echo(t)
 	s := newSite(t, Config{}, allow(name+":"+port, "other.example:"+port))
@@ -104,7 +104,7 @@ func TestHTTPInTunnel(t *testing.T) {
 		"GET http://other.example:" + port + "/ HTTP/1.1\r\nHost: other.example:" + port + "\r\n\r\n"} {
 		c, r := connect(s, host)
 		_, _ = io.WriteString(c, trick)
-		// else the host has said so
+		// otherwise the answer is the host's
 		if res, err := http.ReadResponse(r, nil); err != nil || res.StatusCode < 400 ||
 			res.Header.Get("Proxy-Status") == "" {
 			t.Errorf("%q: %v %v", trick, res, err)
@@ -112,8 +112,8 @@ func TestHTTPInTunnel(t *testing.T) {
 	}
 }
 
-// What is neither TLS nor HTTP passes where a port is listed for it, whoever speaks first, and each side may be done
-// before the other.
+// TestOtherProtocols checks that other protocols pass at listed ports, whichever side sends first and whichever side
+// ends first.
 func TestOtherProtocols(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -130,7 +130,7 @@ func TestOtherProtocols(t *testing.T) {
 			go func() {
 				defer c.Close()
 				_, _ = io.WriteString(c, <-banner)
-				b, _ := io.ReadAll(c) // until the client has said all
+				b, _ := io.ReadAll(c) // until the client has ended its side
 				fmt.Fprintf(c, "%d bytes", len(b))
 			}()
 		}
@@ -157,7 +157,7 @@ func TestOtherProtocols(t *testing.T) {
 	}
 }
 
-// At the ports of the web nothing but TLS and HTTP passes, whoever speaks first.
+// TestWebPortsAreForTheWeb checks that only TLS and HTTP pass at ports 80 and 443, whichever side sends first.
 func TestWebPortsAreForTheWeb(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:443")
 	if err != nil {
@@ -187,7 +187,7 @@ func TestWebPortsAreForTheWeb(t *testing.T) {
 	s.refusedFor("bad_hello")
 }
 
-// socks asks for a connection and returns the answer's code.
+// socks sends a SOCKS request and returns the code of the answer.
 func socks(s *site, request string) (byte, *net.TCPConn, *bufio.Reader) {
 	s.t.Helper()
 	c, r := s.dial()
@@ -235,7 +235,7 @@ func TestSOCKS(t *testing.T) {
 	}
 }
 
-// readFrom is a connection with a reader of what was read ahead.
+// readFrom is a connection whose reader has read ahead.
 type readFrom struct {
 	net.Conn
 	r *bufio.Reader
@@ -243,7 +243,7 @@ type readFrom struct {
 
 func (c *readFrom) Read(b []byte) (int, error) { return c.r.Read(b) }
 
-// A websocket passes, and what streams comes as it is sent.
+// TestStreams checks that a websocket passes, and that streamed data is forwarded as it comes.
 func TestStreams(t *testing.T) {
 	more := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

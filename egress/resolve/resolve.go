@@ -100,14 +100,13 @@ func (r *Resolver) Check(a netip.Addr) error {
 	// a range that contains it was not meant for it
 	case r.isOwn(a) && !slices.Contains(r.private, netip.PrefixFrom(a, a.BitLen())):
 		return egress.Refuse(proto.PermissionDenied, "private_address",
-			"%s is the daemon's own host; its operator can "+
-				"allow it by itself", a)
+			"%s is an address of the daemon's host; the operator "+
+				"can allow this single address", a)
 	case slices.ContainsFunc(r.private, func(p netip.Prefix) bool { return p.Contains(a) }):
 		return nil
 	case a.Zone() != "" || r.public.SafeAddr(a) != nil:
-		return egress.Refuse(proto.PermissionDenied, "private_address",
-			"%s is not a public address; the operator of the "+
-				"daemon can allow it", a)
+		return egress.Refuse(proto.PermissionDenied, "private_address", "%s is not a public address; the operator of "+
+			"the daemon can allow it", a)
 	}
 	return nil
 }

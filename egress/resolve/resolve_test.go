@@ -19,7 +19,8 @@ func newResolver(t *testing.T, private []netip.Prefix) *Resolver {
 	return r
 }
 
-// What is not public is refused, in every form, and metadata services even where the operator allows their network.
+// TestGuard checks that addresses that are not public are refused in every form, and metadata services even if the
+// operator allows their network.
 func TestGuard(t *testing.T) {
 	g := newResolver(t, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("169.254.0.0/16"),
 		netip.MustParsePrefix("127.0.0.1/32")})
@@ -41,7 +42,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// The host's own addresses are not somewhere else, public or not.
+// TestGuardKnowsTheHost checks that the host's own addresses are refused, whether they are public or not.
 func TestGuardKnowsTheHost(t *testing.T) {
 	g := newResolver(t, nil)
 	if g.isOwn(netip.MustParseAddr("8.8.8.8")) || !g.isOwn(netip.MustParseAddr("127.0.0.1")) {
@@ -51,7 +52,7 @@ func TestGuardKnowsTheHost(t *testing.T) {
 	if err := g.Check(netip.MustParseAddr("8.8.8.8")); err == nil {
 		t.Error("an address of the host may be reached")
 	}
-	// who allows a range has not thought of what listens here
+	// a range that contains the address was not meant for it
 	for text, want := range map[string]bool{"8.0.0.0/8": false, "8.8.8.8/32": true, "::/0": false} {
 		g.private = []netip.Prefix{netip.MustParsePrefix(text)}
 		if err := g.Check(netip.MustParseAddr("8.8.8.8")); (err == nil) != want {
@@ -60,7 +61,8 @@ func TestGuardKnowsTheHost(t *testing.T) {
 	}
 }
 
-// What a translator sends on is judged by where that goes, also where the translator's addresses are allowed.
+// TestGuardLooksBehindTranslators checks that the address behind a translator is checked too, even if the
+// translator's addresses are allowed.
 func TestGuardLooksBehindTranslators(t *testing.T) {
 	g := newResolver(t, []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")})
 	for text, want := range map[string]bool{"64:ff9b::808:808": true, "64:ff9b::a9fe:a9fe": false,

@@ -53,7 +53,7 @@ func checkBytes(b []byte, seen int) error {
 		c := b[i]
 		bare := c == '\n' && (i == 0 || b[i-1] != '\r') || c != '\n' && i > 0 && b[i-1] == '\r'
 		if bare || c < ' ' && c != '\r' && c != '\n' && c != '\t' || c == 0x7f {
-			return BadRequest("the head of the request holds the byte 0x%02x where none may be", c)
+			return BadRequest("the head of the request has the byte 0x%02x, which is not allowed there", c)
 		}
 	}
 	return nil
@@ -79,7 +79,7 @@ func parseHead(text string) (h Head, err error) {
 	}
 	h.Bodied = length+coding > 0
 	if length+coding > 1 {
-		return h, BadRequest("the request says more than once how long it is")
+		return h, BadRequest("the request states the length of its body more than once")
 	}
 	return h, nil
 }
@@ -95,15 +95,13 @@ func (h Head) CheckHost(t egress.Target, optional bool) error {
 		return nil
 	}
 	if len(h.hosts) != 1 {
-		return egress.Refuse(proto.PermissionDenied, "host_mismatch",
-			"the request has %d Host headers; it must have one",
-			len(h.hosts))
+		return egress.Refuse(proto.PermissionDenied, "host_mismatch", "the request has %d Host headers; it must have "+
+			"one", len(h.hosts))
 	}
 	got, err := egress.ParseTarget(h.hosts[0], t.Port)
 	if err == nil && got == t || err == nil && got.Port == 80 && egress.IsWeb(t.Port) && got.Host() == t.Host() {
 		return nil
 	}
 	return egress.Refuse(proto.PermissionDenied, "host_mismatch", "the request goes to %s and its Host header says %+q",
-		t,
-		h.hosts[0])
+		t, h.hosts[0])
 }

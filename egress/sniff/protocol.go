@@ -86,8 +86,8 @@ func CheckHello(ctx context.Context, r io.Reader, t egress.Target) error {
 		return nil, errors.New("the hello is read")
 	}}).HandshakeContext(ctx)
 	if hello == nil {
-		return egress.Refuse(proto.InvalidArgument, "bad_hello", "what begins like TLS is not: %s", strings.TrimPrefix(
-			err.Error(), "tls: "))
+		return egress.Refuse(proto.InvalidArgument, "bad_hello", "the connection begins like TLS but is not: %s",
+			strings.TrimPrefix(err.Error(), "tls: "))
 	}
 	return compareName(hello, t)
 }
@@ -105,9 +105,8 @@ func compareName(hello *tls.ClientHelloInfo, t egress.Target) error {
 		return egress.Refuse(proto.PermissionDenied, "no_sni", "the TLS hello to %s does not say which host it is for",
 			t)
 	default:
-		return egress.Refuse(proto.PermissionDenied, "sni_mismatch", "the connection is to %s and the TLS hello "+
-			"says %+.260q",
-			t, name)
+		return egress.Refuse(proto.PermissionDenied, "sni_mismatch", "the connection is to %s and the TLS hello says "+
+			"%+.260q", t, name)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"berth/egress"
 )
 
-// A hello that hides a second name is refused.
+// TestEncryptedHello checks that a hello with an encrypted second name is refused.
 func TestEncryptedHello(t *testing.T) {
 	err := compareName(&tls.ClientHelloInfo{ServerName: "a.example", Extensions: []uint16{0, echExtension}},
 		egress.Target{Name: "a.example", Port: 443})

@@ -16,9 +16,8 @@ const chatPath = "/chat/completions"
 // doChat sends a request to a chat completions upstream. It refuses a request that chat completions cannot express.
 func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error) {
 	if r.Path != PathMessages {
-		return answer.NewFault(http.StatusBadRequest,
-			"The upstream %s speaks chat completions, which cannot count tokens; "+
-				"the usage of an answer says how many there were.", u.cfg.Name).Response(http.StatusBadRequest), nil
+		return answer.NewFault(http.StatusBadRequest, "The upstream %s speaks chat completions, which cannot count "+
+			"tokens; the usage of an answer says how many there were.", u.cfg.Name).Response(http.StatusBadRequest), nil
 	}
 	asked, err := chat.ReadRequest(r.Body)
 	var text []byte

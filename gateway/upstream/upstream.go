@@ -201,8 +201,7 @@ func (s *Set) For(model string) (*Upstream, error) {
 	}
 	slices.Sort(models)
 	return nil, proto.Errorf(proto.NotFound, "", "model", "No upstream has the model %q; there are %s.",
-		answer.Short(model),
-		strings.Join(models, ", "))
+		answer.Short(model), strings.Join(models, ", "))
 }
 
 // modelsOf returns the pattern of the models that a prefix selects.

@@ -150,9 +150,8 @@ func readCallers(i int, o rawjson.Object) (callers []string, err error) {
 	}
 	for _, c := range callers {
 		if _, ok := versions[c]; !ok && c != direct {
-			return nil, rawjson.Invalid(
-				"tools", "tools.%d.allowed_callers: %.80q is not known; use \"direct\" or the type "+
-					"of the code execution tool", i, c)
+			return nil, rawjson.Invalid("tools", "tools.%d.allowed_callers: %.80q is not known; use \"direct\" or the "+
+				"type of the code execution tool", i, c)
 		}
 	}
 	return callers, nil
@@ -167,9 +166,8 @@ func (b *Toolbox) addRemote(i int, o rawjson.Object, check ToolChecker) error {
 			"tools", "tools.%d.allowed_callers: code can call tools with code_execution_20260120 or "+
 				"later; declare that, or leave allowed_callers out", i)
 	case o.Text("type") != "" && o.Text("type") != "custom":
-		return rawjson.Invalid(
-			"tools", "tools.%d.allowed_callers: code can call tools with an input_schema of their own, not %.80s", i,
-			o.Text("type"))
+		return rawjson.Invalid("tools", "tools.%d.allowed_callers: code can call tools with an input_schema of their "+
+			"own, not %.80s", i, o.Text("type"))
 	case string(o.Get("strict")) == "true":
 		return rawjson.Invalid(
 			"tools", "tools.%d: strict is not supported for a tool that code may call; leave one of "+
@@ -177,9 +175,8 @@ func (b *Toolbox) addRemote(i int, o rawjson.Object, check ToolChecker) error {
 	case name == "":
 		return rawjson.Invalid("tools", "tools.%d has no name", i)
 	case len(b.Remote) == gateway.MaxClientTools:
-		return rawjson.Invalid(
-			"tools", "tools.%d: code may call %d tools at most; leave allowed_callers out of the others", i,
-			gateway.MaxClientTools)
+		return rawjson.Invalid("tools", "tools.%d: code may call %d tools at most; leave allowed_callers out of the "+
+			"others", i, gateway.MaxClientTools)
 	}
 	// checked first: it limits the size of the schema
 	if err := check.CheckTool(fmt.Sprintf("tools.%d", i), ClientTool(o)); err != nil {
@@ -253,9 +250,8 @@ func (b *Toolbox) CheckChoice(raw json.RawMessage) error {
 	}
 	forced := slices.ContainsFunc(b.Remote, func(r rawjson.Object) bool { return r.Text("name") == o.Text("name") })
 	if o.Text("type") == "tool" && forced {
-		return rawjson.Invalid("tool_choice",
-			"tool_choice: %.80q may be called by code, so it cannot be forced; let the "+
-				"model choose", o.Text("name"))
+		return rawjson.Invalid("tool_choice", "tool_choice: %.80q may be called by code, so it cannot be forced; let "+
+			"the model choose", o.Text("name"))
 	}
 	return nil
 }
