@@ -119,7 +119,14 @@ func (js *Jobs) mayList(ctx context.Context, s session.Files, j *job, list []pro
 		return false
 	}
 	if is := markOf(fi); j.manifestKey != is {
-		if !js.isManifest(ctx, s, j) {
+		r, _, err := s.ReadFileNoLinks(ctx, proto.UserRoot, j.manifestPath())
+		if err != nil {
+			return false
+		}
+		defer r.Close()
+		head := make([]byte, 256)
+		n, _ := io.ReadFull(r, head) // a shorter file is no manifest
+		if !manifestHead.Match(head[:n]) {
 			return false
 		}
 		j.manifestKey = is
@@ -130,15 +137,3 @@ func (js *Jobs) mayList(ctx context.Context, s session.Files, j *job, list []pro
 // manifestHead matches the beginning of every manifest, of any job: a directory may have been copied with its
 // manifest.
 var manifestHead = regexp.MustCompile(`^\{\n  "job_id": "[A-Za-z0-9_-]+",\n  "workspace_id": "`)
-
-// isManifest reports whether we wrote manifest.json. It reports false if the file cannot be read.
-func (js *Jobs) isManifest(ctx context.Context, s session.Files, j *job) bool {
-	r, _, err := s.ReadFileNoLinks(ctx, proto.UserRoot, j.manifestPath())
-	if err != nil {
-		return false
-	}
-	defer r.Close()
-	head := make([]byte, 256)
-	n, _ := io.ReadFull(r, head) // a shorter file is no manifest
-	return manifestHead.Match(head[:n])
-}

@@ -90,11 +90,20 @@ func (s *Store) List(_ context.Context, owner string, q Query) (Page, error) {
 	}
 	page := Page{Files: []proto.StoredFile{}}
 	err := s.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		ids, more, err := q.find(tx, owner)
+		var ids []string // in the order of the list
+		var err error
+		switch {
+		case len(q.IDs) > 0:
+			ids = unique(q.IDs)
+			slices.Reverse(ids)
+		case q.BeforeID != "":
+			ids, page.More, err = q.newer(tx, owner)
+		default:
+			ids, page.More, err = q.older(tx, owner)
+		}
 		if err != nil {
 			return err
 		}
-		page.More = more
 		page.Files, err = q.load(tx, owner, ids)
 		return err
 	})
@@ -117,19 +126,6 @@ func (q Query) check() error {
 		return proto.Errorf(proto.InvalidArgument, op, "ids", "At most %d different ids may be given.", MaxIDs)
 	}
 	return nil
-}
-
-// find selects IDs in the order of the list.
-func (q Query) find(tx *ledger.Tx, owner string) (ids []string, more bool, err error) {
-	switch {
-	case len(q.IDs) > 0:
-		ids = unique(q.IDs)
-		slices.Reverse(ids)
-		return ids, false, nil
-	case q.BeforeID != "":
-		return q.newer(tx, owner)
-	}
-	return q.older(tx, owner)
 }
 
 // older walks down from AfterID, or from the top.

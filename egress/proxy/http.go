@@ -47,7 +47,9 @@ func (v *clientConn) request(ctx context.Context) bool {
 	v.clearDeadline()
 	var r *http.Request
 	if err == nil {
-		r, err = v.parse()
+		if r, err = http.ReadRequest(v.r); err != nil {
+			err = sniff.BadRequest("the request is not HTTP: %s", strings.TrimPrefix(err.Error(), "net/http: "))
+		}
 	}
 	if r == nil {
 		v.refuseHead(ctx, err)
@@ -75,15 +77,6 @@ func (v *clientConn) request(ctx context.Context) bool {
 	}
 	defer p.Close()
 	return v.forward(ctx, r, t, p)
-}
-
-// parse lets net/http read the request whose head readHead found complete.
-func (v *clientConn) parse() (*http.Request, error) {
-	r, err := http.ReadRequest(v.r)
-	if err != nil {
-		return nil, sniff.BadRequest("the request is not HTTP: %s", strings.TrimPrefix(err.Error(), "net/http: "))
-	}
-	return r, nil
 }
 
 // refuseHead answers bytes that are no valid request. A silent client gets no answer.

@@ -6,7 +6,6 @@ package proxy
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"log/slog"
@@ -169,16 +168,6 @@ func (g *Gate) resolve(ctx context.Context, t egress.Target) ([]netip.Addr, erro
 			"one whose network.allow has it", t)
 	}
 	return g.proxy.resolver.Resolve(ctx, t)
-}
-
-// leaf returns a certificate for a host.
-func (p *Proxy) leaf(t egress.Target) (*tls.Certificate, error) {
-	a, err := p.cfg.Authority()
-	if err != nil {
-		p.cfg.Log.Error("there is no authority to sign for hosts that secrets go to", "error", err)
-		return nil, err
-	}
-	return a.Leaf(t)
 }
 
 // TrustedPEM returns the certificate of the proxy's authority, which containers with secrets trust.

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -30,6 +31,10 @@ const (
 	socksNoCommand   = 7
 )
 
+// socksCodes maps codes of refusals to answers. All other refusals are socksUnreachable.
+var socksCodes = map[proto.Code]byte{proto.PermissionDenied: socksNotAllowed, proto.InvalidArgument: socksNotAllowed,
+	proto.Unsupported: socksNoCommand}
+
 // socks answers a connection that speaks SOCKS 5.
 func (v *clientConn) socks(ctx context.Context) {
 	var methods [255]byte
@@ -49,7 +54,7 @@ func (v *clientConn) socks(ctx context.Context) {
 	v.clearDeadline()
 	p, err := v.openHost(ctx, "SOCKS5", t, err)
 	if err != nil {
-		v.sendSocks(socksCode(egress.RefusalOf(err)))
+		v.sendSocks(cmp.Or(socksCodes[egress.RefusalOf(err).Code], socksUnreachable))
 		return
 	}
 	defer p.Close()
@@ -95,14 +100,4 @@ func (v *clientConn) socksTarget() (egress.Target, error) {
 func (v *clientConn) sendSocks(code byte) error {
 	_, err := v.conn.Write([]byte{socksVersion, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
 	return err
-}
-
-func socksCode(r *egress.Refusal) byte {
-	switch r.Code {
-	case proto.PermissionDenied, proto.InvalidArgument:
-		return socksNotAllowed
-	case proto.Unsupported:
-		return socksNoCommand
-	}
-	return socksUnreachable
 }

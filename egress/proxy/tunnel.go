@@ -155,8 +155,15 @@ func (v *clientConn) openTLS(ctx context.Context, t egress.Target, p *hostConn) 
 		return
 	}
 	inner := tls.Server(&replayed{v.conn, said}, &tls.Config{
-		NextProtos:     []string{"http/1.1"},
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return v.gate.proxy.leaf(t) },
+		NextProtos: []string{"http/1.1"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			a, err := v.gate.proxy.cfg.Authority()
+			if err != nil {
+				v.gate.proxy.cfg.Log.Error("opening the authority for hosts that secrets go to", "error", err)
+				return nil, err
+			}
+			return a.Leaf(t)
+		},
 	})
 	if err := inner.HandshakeContext(ctx); err != nil {
 		v.abort(p, egress.Refuse(proto.PermissionDenied, "client_tls", "the client did not accept the daemon's "+

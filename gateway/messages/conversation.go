@@ -17,6 +17,7 @@ import (
 	"berth/gateway/messages/rawjson"
 	"berth/gateway/upstream"
 	"berth/proto"
+	"berth/proto/sse"
 )
 
 // A conversation is a turn in the Messages dialect. It implements gateway.Conversation.
@@ -69,7 +70,7 @@ func (s *Service) answerTurn(ctx context.Context, w http.ResponseWriter, up *ups
 		Files: q.files, Draining: q.Draining,
 	}
 	if q.stream {
-		client.stream = newStream(w)
+		client.stream = &stream{w: sse.NewWriter(w)}
 		r.Ping = client.stream.ping
 		if q.Header.Get(liveHeader) == "1" {
 			r.Output = client.stream.output
@@ -236,7 +237,11 @@ func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
 		return gateway.Round{}, gateway.ErrAnswered
 	}
 	if !sent {
-		copyAccountHeaders(c.client.w, res)
+		for name, values := range res.Header {
+			if slices.ContainsFunc(accountHeaders, func(p string) bool { return strings.HasPrefix(name, p) }) {
+				c.client.w.Header()[name] = values
+			}
+		}
 	}
 	r, err := c.readRound(res)
 	var failed errUpstreamFailed
@@ -289,17 +294,6 @@ func (q *query) upstreamBody(h *history.History, first bool) []byte {
 
 // accountHeaders are prefixes of upstream headers that describe the client's account rather than one round.
 var accountHeaders = []string{"Anthropic-", "Retry-After"}
-
-// copyAccountHeaders copies the upstream's headers that describe the client's account.
-func copyAccountHeaders(w http.ResponseWriter, res *http.Response) {
-	for name, values := range res.Header {
-		for _, prefix := range accountHeaders {
-			if strings.HasPrefix(name, prefix) {
-				w.Header()[name] = values
-			}
-		}
-	}
-}
 
 // addRound adds a round to the history and to the answer. A streaming client has received it already.
 func (c *conversation) addRound(r *round) gateway.Round {

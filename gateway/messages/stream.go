@@ -2,7 +2,6 @@ package messages
 
 import (
 	"encoding/json"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -24,8 +23,6 @@ type stream struct {
 	next   int   // index of the next block
 	err    error // of the first failed write
 }
-
-func newStream(w http.ResponseWriter) *stream { return &stream{w: sse.NewWriter(w)} }
 
 // send writes one event.
 func (s *stream) send(name string, data []byte) error {

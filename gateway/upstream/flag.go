@@ -16,9 +16,9 @@ import (
 //	local/=openai+http://127.0.0.1:8080/v1      models local/*, without that prefix; it speaks chat completions
 func Parse(text string) (Config, error) {
 	head, _, ok := strings.Cut(text, "://")
-	if !ok {
+	if !ok { // the user part of a malformed URL may hold a key
 		return Config{}, invalid("%q is no upstream; write [PREFIX=]URL, such as claude-=https://api.example.com",
-			answer.Short(withoutUser(text)))
+			answer.Short(text[strings.LastIndexByte(text, '@')+1:]))
 	}
 	cfg := Config{Kind: KindMessages, URL: text}
 	if prefix, _, ok := strings.Cut(head, "="); ok {
@@ -36,14 +36,6 @@ func Parse(text string) (Config, error) {
 	}
 	_, err := newUpstream(cfg, nil, nil)
 	return cfg, err
-}
-
-// withoutUser removes the user part of a malformed URL, since it may hold a key.
-func withoutUser(text string) string {
-	if i := strings.LastIndexByte(text, '@'); i >= 0 {
-		return text[i+1:]
-	}
-	return text
 }
 
 // WithKeys sets the keys of upstreams. keys maps a model prefix to a key; "*" is the prefix of the upstream for all

@@ -265,7 +265,16 @@ func (h *History) answerCall(id string, result json.RawMessage) {
 		return
 	}
 	m := h.messageBehind(at)
-	m.prepareResults()
+	if m.raw != nil && m.content == nil {
+		m.content = []json.RawMessage{textBlock(m.base.Text("content"), nil)}
+	}
+	if m.raw = nil; m.results == nil { // results come first, also those that the client sent
+		n := slices.IndexFunc(m.content, func(raw json.RawMessage) bool { return KindOf(raw) != "tool_result" })
+		if n < 0 {
+			n = len(m.content)
+		}
+		m.results, m.content = slices.Clip(m.content[:n]), m.content[n:]
+	}
 	m.results = append(m.results, result)
 }
 
@@ -288,21 +297,6 @@ func (h *History) messageBehind(at int) *message {
 
 func newMessage(role string) message {
 	return message{role: role, base: rawjson.Object{}.With("role", role)}
-}
-
-// prepareResults prepares a message so that results can be added to it.
-func (m *message) prepareResults() {
-	if m.raw != nil && m.content == nil {
-		m.content = []json.RawMessage{textBlock(m.base.Text("content"), nil)}
-	}
-	if m.raw = nil; m.results != nil {
-		return
-	}
-	n := slices.IndexFunc(m.content, func(raw json.RawMessage) bool { return KindOf(raw) != "tool_result" })
-	if n < 0 {
-		n = len(m.content)
-	}
-	m.results, m.content = slices.Clip(m.content[:n]), m.content[n:]
 }
 
 // TakePending returns the calls of the last assistant message that have no result. last is the number of that

@@ -3,6 +3,7 @@ package chat
 import (
 	"encoding/json"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -192,6 +193,9 @@ func (c *call) whole() bool {
 	return json.Valid([]byte(c.text()))
 }
 
+// clientID matches the IDs that Messages clients accept.
+var clientID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
+
 // blocks returns the calls as Messages blocks. It replaces an ID that is missing, malformed or not unique.
 func (c *calls) blocks() (out []answer.ToolUseBlock, err error) {
 	seen := map[string]bool{}
@@ -200,20 +204,13 @@ func (c *calls) blocks() (out []answer.ToolUseBlock, err error) {
 			return nil, errors.New("called a tool without a name")
 		}
 		id := at.id
-		if !plainID(id) || seen[id] {
+		if !clientID.MatchString(id) || seen[id] {
 			id = answer.NewID("toolu_")
 		}
 		seen[id] = true
 		out = append(out, answer.ToolUseBlock{Type: "tool_use", ID: id, Name: at.name, Input: input(at.text())})
 	}
 	return out, nil
-}
-
-// plainID reports whether Messages clients accept an ID.
-func plainID(id string) bool {
-	return id != "" && len(id) <= 256 && !strings.ContainsFunc(id, func(r rune) bool {
-		return r != '_' && r != '-' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
-	})
 }
 
 // input returns the arguments of a call as a JSON object. If the model wrote something else, the object holds that
