@@ -84,7 +84,7 @@ func (s *Service) answerTurn(ctx context.Context, w http.ResponseWriter, up *ups
 		}
 		return c, c.attach(q, up, client)
 	})
-	if err == nil || ctx.Err() != nil || client.stream == nil || !client.stream.sent() {
+	if err == nil || ctx.Err() != nil || !client.stream.sent() {
 		return err
 	}
 	if client.stream.send("error", rawjson.Marshal(fail(err))) != nil {
@@ -100,10 +100,7 @@ func (c *conversation) attach(q *query, up *upstream.Upstream, cl *client) (deta
 	}
 	c.q, c.up, c.client = q, up, cl
 	c.last.delta = nil
-	stop := func() {}
-	if cl.stream != nil {
-		stop = cl.stream.keepAlive()
-	}
+	stop := cl.stream.keepAlive()
 	return func() {
 		stop()
 		c.client = nil
@@ -226,7 +223,7 @@ func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
 		return gateway.Round{}, err
 	}
 	defer res.Body.Close()
-	sent := c.client.stream != nil && c.client.stream.sent()
+	sent := c.client.stream.sent()
 	if res.StatusCode >= http.StatusBadRequest {
 		if sent || len(c.answer.Content) > 0 { // a retry of the whole request would repeat work
 			return gateway.Round{}, readFailure(res)
@@ -324,10 +321,8 @@ func (c *conversation) Add(call gateway.Call, res *gateway.Result) error {
 			"input", w.Input).With(
 			"caller", caller.Raw()).Raw()
 		c.answer.Content = append(c.answer.Content, block)
-		if c.client.stream != nil {
-			// a client that disconnected gets the whole answer when it repeats the request
-			_ = c.client.stream.block(block)
-		}
+		// a client that disconnected gets the whole answer when it repeats the request
+		_ = c.client.stream.block(block)
 	}
 	if res.Waiting != nil {
 		return nil
@@ -335,9 +330,6 @@ func (c *conversation) Add(call gateway.Call, res *gateway.Result) error {
 	block := encodeResult(call, res)
 	c.answer.Content = append(c.answer.Content, block)
 	c.history.AddBlock(history.ThisTurn, "assistant", block, false)
-	if c.client.stream == nil {
-		return nil
-	}
 	return c.client.stream.block(block)
 }
 
@@ -354,9 +346,6 @@ func (c *conversation) begin(message rawjson.Object) error {
 		return nil
 	}
 	c.setHead(message)
-	if c.client.stream == nil {
-		return nil
-	}
 	return c.client.stream.start(c.answer.Head)
 }
 

@@ -60,7 +60,7 @@ func (c *conversation) readMessage(body io.Reader) (*round, error) {
 	}
 	o, err := rawjson.Parse(raw)
 	if err != nil {
-		return nil, brokenAnswer("it is no JSON object")
+		return nil, brokenAnswer("it is not a JSON object")
 	}
 	blocks, err := rawjson.ParseArray(o.Get("content"))
 	if err != nil {
@@ -74,14 +74,12 @@ func (c *conversation) readMessage(body io.Reader) (*round, error) {
 	for _, raw := range blocks {
 		b, err := rawjson.Parse(raw)
 		if err != nil {
-			return nil, brokenAnswer("a block of it is no object")
+			return nil, brokenAnswer("one of its blocks is not an object")
 		}
 		raw := c.q.tools.ClientBlock(b).Raw()
 		r.blocks = append(r.blocks, raw)
-		if c.client.stream != nil {
-			if err := c.client.stream.block(raw); err != nil {
-				return nil, err
-			}
+		if err := c.client.stream.block(raw); err != nil {
+			return nil, err
 		}
 	}
 	return r, nil
@@ -91,7 +89,7 @@ func (c *conversation) readMessage(body io.Reader) (*round, error) {
 type roundReader struct {
 	c    *conversation
 	r    *round
-	out  *stream               // to the client; nil: the answer is one JSON body
+	out  *stream               // to the client
 	open map[string]*openBlock // by index in the upstream's stream
 }
 
@@ -139,13 +137,13 @@ func (c *conversation) readStream(body io.Reader) (*round, error) {
 func (in *roundReader) readEvent(data []byte) error {
 	o, err := rawjson.Parse(data)
 	if err != nil {
-		return brokenAnswer("an event of it is no JSON object")
+		return brokenAnswer("one of its events is not a JSON object")
 	}
 	switch kind := o.Text("type"); kind {
 	case "message_start":
 		message, err := rawjson.Parse(o.Get("message"))
 		if err != nil {
-			return brokenAnswer("it begins with no message")
+			return brokenAnswer("it does not begin with a message")
 		}
 		in.r.message, in.r.usage = message.Without("content", "usage"), message.Get("usage")
 		return in.c.begin(message)
@@ -162,11 +160,9 @@ func (in *roundReader) readEvent(data []byte) error {
 	case "error":
 		return errUpstreamFailed{data}
 	case "ping":
-		if in.out != nil {
-			in.out.ping()
-		}
+		in.out.ping()
 	default: // an event of a later version of the dialect
-		if in.out != nil && o.Get("index") == nil {
+		if o.Get("index") == nil {
 			return in.out.send(kind, data)
 		}
 	}
@@ -176,14 +172,11 @@ func (in *roundReader) readEvent(data []byte) error {
 func (in *roundReader) startBlock(o rawjson.Object) error {
 	block, err := rawjson.Parse(o.Get("content_block"))
 	if err != nil {
-		return brokenAnswer("a block of it is no object")
+		return brokenAnswer("one of its blocks is not an object")
 	}
 	b := &openBlock{block: in.c.q.tools.ClientBlock(block), text: map[string]*strings.Builder{}, at: len(in.r.blocks)}
 	in.r.blocks = append(in.r.blocks, nil)
 	in.open[string(o.Get("index"))] = b
-	if in.out == nil {
-		return nil
-	}
 	b.index, err = in.out.startBlock(b.block.Raw())
 	return err
 }
@@ -200,7 +193,7 @@ func (in *roundReader) extendBlock(o rawjson.Object) error {
 	b := in.open[string(o.Get("index"))]
 	delta, err := rawjson.Parse(o.Get("delta"))
 	if b == nil || err != nil {
-		return brokenAnswer("a delta of it belongs to no block")
+		return brokenAnswer("one of its deltas belongs to no block")
 	}
 	kind := delta.Text("type")
 	switch member, ok := extendedMembers[kind]; {
@@ -216,9 +209,6 @@ func (in *roundReader) extendBlock(o rawjson.Object) error {
 			b.block = b.block.With(m.Name, m.Value)
 		}
 	}
-	if in.out == nil {
-		return nil
-	}
 	return in.out.delta(b.index, delta)
 }
 
@@ -226,13 +216,10 @@ func (in *roundReader) endBlock(o rawjson.Object) error {
 	index := string(o.Get("index"))
 	b := in.open[index]
 	if b == nil {
-		return brokenAnswer("a block of it ends twice")
+		return brokenAnswer("one of its blocks ends twice")
 	}
 	delete(in.open, index)
 	in.r.blocks[b.at] = b.whole().Raw()
-	if in.out == nil {
-		return nil
-	}
 	return in.out.endBlock(b.index)
 }
 

@@ -14,7 +14,8 @@ import (
 // pingEvery is the interval of pings in a stream. Clients and proxies may rely on ten seconds.
 const pingEvery = 5 * time.Second
 
-// A stream is a streamed answer. It is safe for concurrent use. After a failed write it ignores all further calls.
+// A stream is a streamed answer. It is safe for concurrent use. After a failed write it ignores all further calls. A
+// nil stream ignores all calls: the answer is one JSON body.
 type stream struct {
 	mu     sync.Mutex // guards the fields below
 	w      *sse.Writer
@@ -26,6 +27,9 @@ type stream struct {
 
 // send writes one event.
 func (s *stream) send(name string, data []byte) error {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sendLocked(name, data)
@@ -52,6 +56,9 @@ func (s *stream) sendLocked(name string, data []byte) error {
 
 // sent reports whether the client has received anything.
 func (s *stream) sent() bool {
+	if s == nil {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.header
@@ -66,6 +73,9 @@ func (s *stream) started() bool {
 
 // ping sends a ping if the message has begun.
 func (s *stream) ping() {
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begun {
@@ -75,6 +85,9 @@ func (s *stream) ping() {
 
 // keepAlive sends pings until stop is called.
 func (s *stream) keepAlive() (stop func()) {
+	if s == nil {
+		return func() {}
+	}
 	done := make(chan struct{})
 	var pings sync.WaitGroup
 	pings.Go(func() {
@@ -99,6 +112,9 @@ func (s *stream) start(message json.RawMessage) error {
 
 // startBlock begins a block and returns its index.
 func (s *stream) startBlock(block json.RawMessage) (index int, err error) {
+	if s == nil {
+		return 0, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	index = s.next
