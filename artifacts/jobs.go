@@ -125,8 +125,8 @@ func New(cfg Config) *Jobs {
 		Set: &inputs.Set{Files: cfg.Files, Ledger: cfg.Ledger, Log: cfg.Log}}
 }
 
-// jobKey returns the key of a job in memory and in the ledger, where the jobs of a workspace share a prefix. Neither part
-// may hold a slash.
+// jobKey returns the key of a job in memory and in the ledger, where the jobs of a workspace share a prefix. Neither
+// part may hold a slash.
 func jobKey(workspace, id string) string { return workspace + "/" + id }
 
 // lockJob loads a job and locks it. The caller calls the returned function on every path. Waiting ends with ctx.

@@ -184,8 +184,8 @@ func hash(ctx context.Context, s session.Files, list []proto.FileInfo) ([]string
 	return sums, nil
 }
 
-// execAt returns the exec during which a file changed: the one that just ended if it fits, else the latest that fits, else
-// "" (a running command changed it).
+// execAt returns the exec during which a file changed: the one that just ended if it fits, else the latest that fits,
+// else "" (a running command changed it).
 func (j *job) execAt(by cause, at time.Time) string {
 	// Execs may overlap. The one that just ended comes first, since its client waits for the list of its files.
 	if e := by.exec; e.ID != "" && within(at, e.StartedAt.Time, e.EndedAt.Time) {

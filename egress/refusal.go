@@ -42,8 +42,8 @@ var refusalStatus = map[proto.Code]int{
 	proto.Unsupported:      http.StatusNotImplemented,
 }
 
-// Answer returns the refusal as an HTTP response, after which the connection is closed. The sentence is also in the status
-// line, because clients show that for a failed CONNECT. All of it is printable ASCII.
+// Answer returns the refusal as an HTTP response, after which the connection is closed. The sentence is also in the
+// status line, because clients show that for a failed CONNECT. All of it is printable ASCII.
 func (r *Refusal) Answer() []byte {
 	text := strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {
