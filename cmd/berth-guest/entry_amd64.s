@@ -1,3 +1,6 @@
+// The program's entry. The Go fallback is main, for a program that was linked without -E main.entry: it executes a
+// dozing guest again at once, and is no fork server.
+
 #include "textflag.h"
 
 // A pollfd has 4 bytes of descriptor, 2 of requested events, 2 of returned events.
@@ -5,33 +8,8 @@
 #define hungUp 0x10 // POLLHUP
 #define interrupted -4 // EINTR
 
-#define sysRead 0
-#define sysWrite 1
 #define sysPoll 7
-#define sysMmap 9
-#define sysRtSigaction 13
-#define sysRecvmsg 47
 #define sysExecve 59
-#define sysExitGroup 231
-#define sysClone3 435
-#define sysCloseRange 436
-
-#define childDied 17 // SIGCHLD
-#define noWait 2 // SA_NOCLDWAIT
-
-// Scripts and their starter: see program.go and forkserver.go in runtime/launch.
-#define scriptAt 0x10000000
-#define scriptSize 0x100000
-#define readWrite 3 // PROT_READ, PROT_WRITE
-#define privateThere 0x100002 // MAP_PRIVATE, MAP_FIXED_NOREPLACE
-#define starterFD 0
-#define scriptFD 3
-#define answerFD 4
-#define startBytes 88 // struct clone_args
-#define startRights 64 // of control messages
-#define isError -4095 // and above
-#define failed 2 // scriptFailed
-#define fails 0xff // stepFails
 
 // entry is where the kernel starts the program. It jumps to the Go runtime's entry, except for two program names
 // that it handles without the runtime, with one page of stack: wire.DozeName, "doze" (see doze.go), and "script"
@@ -91,136 +69,7 @@ wake:
 script:
 	CMPL	3(SI), $0x00747069 // "ipt"
 	JNE	run
-	SUBQ	$256, SP
-	MOVQ	$0, 0(SP)
-	MOVQ	$noWait, 8(SP)
-	MOVQ	$0, 16(SP)
-	MOVQ	$0, 24(SP)
-	MOVQ	$childDied, DI
-	MOVQ	SP, SI
-	XORL	DX, DX
-	MOVQ	$8, R10
-	MOVQ	$sysRtSigaction, AX
-	SYSCALL
-
-start: // receive a message: header at 0, its one iovec at 56, descriptors at 72, struct clone_args at 136
-	MOVQ	$0, 0(SP)
-	MOVQ	$0, 8(SP)
-	LEAQ	56(SP), AX
-	MOVQ	AX, 16(SP)
-	MOVQ	$1, 24(SP)
-	LEAQ	72(SP), AX
-	MOVQ	AX, 32(SP)
-	MOVQ	$startRights, 40(SP)
-	MOVQ	$0, 48(SP)
-	LEAQ	136(SP), AX
-	MOVQ	AX, 56(SP)
-	MOVQ	$startBytes, 64(SP)
-	MOVQ	$starterFD, DI
-	MOVQ	SP, SI
-	XORL	DX, DX
-	MOVQ	$sysRecvmsg, AX
-	SYSCALL
-	TESTQ	AX, AX
-	JLE	exit
-	LEAQ	136(SP), DI
-	MOVQ	$startBytes, SI
-	MOVQ	$sysClone3, AX
-	SYSCALL
-	TESTQ	AX, AX
-	JZ	begin
-	CMPQ	AX, $isError
-	JCS	started
-	NEGQ	AX
-	MOVQ	$failed, 0(SP)
-	MOVQ	$0, 8(SP)
-	MOVQ	AX, 16(SP)
-	MOVQ	$answerFD, DI
-	MOVQ	SP, SI
-	MOVQ	$24, DX
-	MOVQ	$sysWrite, AX
-	SYSCALL
-
-started: // close the descriptors of the message: they belong to the script
-	MOVQ	$scriptFD, DI
-	MOVQ	$0xffffffff, SI
-	XORL	DX, DX
-	MOVQ	$sysCloseRange, AX
-	SYSCALL
-	JMP	start
-
-exit:
-	NEGQ	AX
-	MOVQ	AX, DI
-	MOVQ	$sysExitGroup, AX
-	SYSCALL
-
-begin:
-	MOVQ	$scriptAt, DI
-	MOVQ	$scriptSize, SI
-	MOVQ	$readWrite, DX
-	MOVQ	$privateThere, R10
-	MOVQ	$scriptFD, R8
-	XORL	R9, R9
-	MOVQ	$sysMmap, AX
-	SYSCALL
-	CMPQ	AX, $isError
-	JCC	exit
-	MOVQ	AX, R14
-
-step: // R14 is the step's address
-	MOVQ	0(R14), AX
-	MOVQ	8(R14), DI
-	MOVQ	16(R14), SI
-	MOVQ	24(R14), DX
-	MOVQ	32(R14), R10
-	MOVQ	40(R14), R8
-	MOVQ	48(R14), R9
-	SYSCALL
-	CMPQ	AX, $isError
-	JCC	refused
-	MOVQ	56(R14), DI
-	TESTQ	DI, DI
-	JZ	stored
-	MOVQ	AX, (DI)
-
-stored:
-	MOVBQZX	64(R14), CX // number of steps to skip
-	TESTQ	AX, AX
-	JNZ	onward
-	MOVBQZX	65(R14), CX // the same if the call returned 0
-	CMPL	CX, $fails
-	JEQ	broken
-
-onward:
-	INCQ	CX
-	IMULQ	$80, CX
-	ADDQ	CX, R14
-	JMP	step
-
-refused:
-	NEGQ	AX
-	MOVBQZX	64(R14), CX
-	MOVWQZX	66(R14), DX // an error that counts as success
-	CMPQ	AX, DX
-	JEQ	onward
-	XORL	CX, CX
-	MOVWQZX	68(R14), DX // an error after which no step is skipped
-	CMPQ	AX, DX
-	JEQ	onward
-
-broken:
-	SUBQ	$24, SP
-	MOVQ	$failed, 0(SP)
-	MOVQ	R14, 8(SP)
-	MOVQ	AX, 16(SP)
-	MOVQ	$answerFD, DI
-	MOVQ	SP, SI
-	MOVQ	$24, DX
-	MOVQ	$sysWrite, AX
-	SYSCALL
-	MOVQ	$-1, AX
-	JMP	exit
+	JMP	·forkServer(SB)
 
 run:
 	JMP	_rt0_amd64_linux(SB)

@@ -1,3 +1,6 @@
+// The program's entry. The Go fallback is main, for a program that was linked without -E main.entry: it executes a
+// dozing guest again at once, and makes no user namespace, so that runc makes it.
+
 #include "textflag.h"
 
 // The same numbers as in entry_amd64.s.

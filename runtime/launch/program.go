@@ -34,7 +34,7 @@ type Step struct {
 // stepFails, as Step.Zero, makes a result of 0 a failure.
 const stepFails = 0xff
 
-// Address and layout of a setup program; entry_amd64.s has the same numbers.
+// Address and layout of a setup program; steps_amd64.s of cmd/berth-guest has the same numbers.
 const (
 	scriptAt    = 0x10000000
 	ScriptSize  = 1 << 20

@@ -1,3 +1,5 @@
+// The entry point of 32-bit programs. The Go fallback is syscalls_other.go, for machines without that entry point.
+
 #include "textflag.h"
 
 // func callInt80(number, a, b, c uintptr) uintptr
