@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/guest/pid1"
+	"berth/guest/signals"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -51,11 +52,11 @@ func doze(env []string) pid1.Dozer {
 			}
 			defer unix.Close(fd)
 		}
-		if err := pid1.RestoreSignals(); err != nil {
+		if err := signals.Restore(); err != nil {
 			return err
 		}
 		err = syscall.Exec(path, args, env)
-		return errors.Join(err, pid1.IgnoreSignals())
+		return errors.Join(err, signals.Ignore())
 	}
 }
 

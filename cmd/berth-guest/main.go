@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/guest/pid1"
+	"berth/guest/signals"
 	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/tools/bridge/inside/command"
@@ -55,12 +56,11 @@ func main() {
 	cfg := config{}
 	flag.StringVar(&cfg.socket, "socket", "/.berth/run/guest.sock", "unix socket to listen on")
 	flag.StringVar(&cfg.workspace, "workspace", "/workspace", "directory of the workspace")
-	flag.StringVar(&cfg.root, "root", "/", "root of the image, whose user list is completed")
+	flag.StringVar(&cfg.root, "root", "/", "root of the image; a missing user is added to its /etc/passwd")
 	flag.IntVar(&cfg.uid, "uid", 1000, "user and group ID of commands")
-	flag.BoolVar(&cfg.mayGain, "allow-new-privileges", false, "let set-user-ID programs work, sudo for one")
-	flag.BoolVar(&cfg.ownProcs, "own-gomaxprocs", false, "GOMAXPROCS in the environment is the guest's own, and not "+
-		"for commands")
-	flag.StringVar(&cfg.woken, wokenFlag, "", "what it was before it dozed; it says so itself")
+	flag.BoolVar(&cfg.mayGain, "allow-new-privileges", false, "let set-user-ID programs such as sudo gain privileges")
+	flag.BoolVar(&cfg.ownProcs, "own-gomaxprocs", false, "do not pass GOMAXPROCS of the environment on to commands")
+	flag.StringVar(&cfg.woken, wokenFlag, "", "state of the guest before it dozed; the guest sets this itself")
 	flag.Parse()
 	if flag.NArg() == 1 {
 		cfg.socket = flag.Arg(0)
@@ -80,21 +80,13 @@ type config struct {
 	ownProcs                bool
 }
 
-// env returns the environment that commands inherit.
-func (c config) env() []string {
-	if c.ownProcs {
-		_ = os.Unsetenv("GOMAXPROCS")
-	}
-	return os.Environ()
-}
-
 // run serves until ctx ends. For PID 1 ctx never ends.
 func run(ctx context.Context, cfg config) error {
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(memoryLimit)
 	runtime.GOMAXPROCS(min(maxProcs, runtime.NumCPU()))
 	log := slog.New(slog.NewTextHandler(stderr{}, nil))
-	if err := pid1.IgnoreSignals(); err != nil {
+	if err := signals.Ignore(); err != nil {
 		log.Error("preparing for signals", "err", err)
 	}
 	if err := limitTimerSlack(); err != nil {
@@ -103,7 +95,10 @@ func run(ctx context.Context, cfg config) error {
 	harden(log, cfg.mayGain)
 	opt := pid1.ServerOptions{Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid,
 		Init: true, Doze: doze(os.Environ()), NoZygotes: os.Getenv("BERTH_ZYGOTES") == "off"}
-	opt.Env = cfg.env()
+	if cfg.ownProcs {
+		_ = os.Unsetenv("GOMAXPROCS")
+	}
+	opt.Env = os.Environ() // of commands
 	ln, err := begin(log, cfg, &opt)
 	if err != nil {
 		return err
@@ -166,19 +161,19 @@ func harden(log *slog.Logger, mayGain bool) {
 
 // adopt gives a new workspace to the user. A new workspace is empty and belongs to root.
 func adopt(dir string, uid int) error {
-	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) {
+	const flags = os.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
+	f, err := os.OpenFile(dir, flags, 0)
+	if errors.Is(err, os.ErrNotExist) {
 		if err = os.MkdirAll(dir, 0o755); err == nil {
-			fd, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			f, err = os.OpenFile(dir, flags, 0)
 		}
 	}
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), dir)
 	defer f.Close()
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return err
 	}
 	if names, _ := f.Readdirnames(1); len(names) > 0 || st.Uid != 0 {

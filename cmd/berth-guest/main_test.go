@@ -17,14 +17,14 @@ import (
 
 	"berth/guest/client"
 	"berth/guest/wire"
+	"berth/guest/zygote"
 	"berth/proto"
 	"berth/test/needs"
 )
 
-// setup makes a namespace look like a container: a user list of its own, its processes in /proc, and the few
-// capabilities that root has there.
+// setup makes a namespace look like a container: with its own user list, its own /proc, and few capabilities.
 const setup = `set -e
-trap '' HUP # as a daemon under nohup has its children start
+trap '' HUP # as under a daemon that nohup started
 mount --make-rprivate /
 mount -t proc proc /proc
 mount -t tmpfs tmpfs /dev/shm
@@ -44,8 +44,8 @@ func build(t testing.TB, path string) {
 	}
 }
 
-// start runs the real program as PID 1, as small as it is shipped.
-func start(t testing.TB) (*client.Client, *exec.Cmd, string) {
+// start runs the real program as PID 1, as small as it is shipped, with env added to its environment.
+func start(t testing.TB, env ...string) (*client.Client, *exec.Cmd, string) {
 	t.Helper()
 	needs.Root(t) // for PID and mount namespaces
 	dir, err := os.MkdirTemp("", "berth-guest-cmd-")
@@ -58,7 +58,8 @@ func start(t testing.TB) (*client.Client, *exec.Cmd, string) {
 	build(t, filepath.Join(dir, "guest"))
 	cmd := exec.Command("bash", "-c", setup, dir)
 	cmd.Stderr = os.Stderr
-	// The container's users are strangers to the host, so that what the daemon hands in belongs to nobody there.
+	cmd.Env = append(os.Environ(), env...)
+	// The host's users do not exist in the container, so files of the daemon belong to no user there.
 	const first, count = 100_000, 65_536
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: first, Size: count}}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -97,7 +98,7 @@ func dial(t testing.TB, dir string) *client.Client {
 	return c
 }
 
-// status is what the kernel says of a process.
+// status returns the fields of /proc/PID/status.
 func status(t testing.TB, pid int) map[string]string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
@@ -139,7 +140,8 @@ func TestPrepares(t *testing.T) {
 	}
 }
 
-// Where the daemon's pipes belong to a stranger, and root may not look at others' processes, all must work.
+// TestStranger checks commands, kills, terminals, files and shells where the daemon's user does not exist in the
+// container, and root may not read other users' processes.
 func TestStranger(t *testing.T) {
 	c, _, _ := start(t)
 	out, _ := execute(t, c, wire.Command{Text: "echo a >/dev/stdout; echo b >/dev/stderr; echo c | tee /dev/stderr"})
@@ -160,7 +162,7 @@ func TestStranger(t *testing.T) {
 			t.Errorf("%s: %v", user, err)
 		}
 		if out, _ := execute(t, c, wire.Command{Text: "pgrep -a sleep"}); out != "" {
-			t.Errorf("%s: left %q", user, out)
+			t.Errorf("%s: a kill left %q", user, out)
 		}
 	}
 	out, _ = execute(t, c, wire.Command{Text: "stty size; tty | cut -c1-9; echo x >$(tty)", TTY: &proto.WindowSize{
@@ -185,7 +187,7 @@ func TestStranger(t *testing.T) {
 	}
 }
 
-// Nothing that the container's root can send ends the guest.
+// TestEndures checks that no signal from root of the container ends the guest.
 func TestEndures(t *testing.T) {
 	c, _, _ := start(t)
 	before, err := c.Hello(context.Background())
@@ -199,15 +201,15 @@ func TestEndures(t *testing.T) {
 	}
 	after, err := c.Hello(context.Background())
 	if err != nil || after != before {
-		t.Errorf("it is another one now: %+v, %v", after, err)
+		t.Errorf("another guest answers now: %+v, %v", after, err)
 	}
 }
 
-// Commands have the kernel's own timer slack, whatever the thread has that started the guest, after the guest has
-// dozed too: those of a program that is executed and those of a bash that was started ahead.
+// TestTimerSlack checks that commands have the kernel's default timer slack, although the thread that started the
+// guest has more. It checks executed programs and prestarted ones, before and after a doze.
 func TestTimerSlack(t *testing.T) {
-	runtime.LockOSThread() // for good: the thread goes with what follows
-	const more = 200_000   // as a thread has that a daemon's own monitor has made
+	runtime.LockOSThread() // without unlock: the thread ends with the test
+	const more = 200_000   // as set by the monitor of a daemon
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, more, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +231,31 @@ func TestTimerSlack(t *testing.T) {
 	look()
 }
 
-// Root in the container cannot look into the guest, which has the same user.
+// TestZygotesSwitch checks that BERTH_ZYGOTES=off starts no zygote, that commands work without one, and that there is
+// one otherwise.
+func TestZygotesSwitch(t *testing.T) {
+	if !zygote.Works {
+		t.Skip("zygotes are for another architecture")
+	}
+	for value, want := range map[string]bool{"off": false, "on": true} {
+		c, _, _ := start(t, "BERTH_ZYGOTES="+value)
+		found := false
+		// A zygote starts right after the second command.
+		for deadline := time.Now().Add(2 * time.Second); !found && time.Now().Before(deadline); {
+			if out, x := execute(t, c, wire.Command{Text: "echo $((6*7))"}); out != "42\n" || x.Code != 0 {
+				t.Fatalf("%s: a command: %q %+v", value, out, x)
+			}
+			list, _ := execute(t, c, wire.Command{User: "root", Argv: []string{"ps", "-eo", "args="}})
+			found = strings.Contains(list, zygote.WaitingText)
+		}
+		if found != want {
+			t.Errorf("BERTH_ZYGOTES=%s: a zygote runs: %t", value, found)
+		}
+	}
+}
+
+// TestUndumpable checks that root of the container cannot read the memory of the guest, although the guest is root
+// too.
 func TestUndumpable(t *testing.T) {
 	c, _, _ := start(t)
 	out, _ := execute(t, c, wire.Command{User: "root", Text: "cat /proc/1/maps 2>/dev/null; echo $?"})
@@ -238,7 +264,7 @@ func TestUndumpable(t *testing.T) {
 	}
 }
 
-// TestSmall keeps the guest's cost in sight: there is one of it in each container.
+// TestSmall limits the size of the program and what it links: each container has one.
 func TestSmall(t *testing.T) {
 	c, cmd, dir := start(t)
 	for range 50 {
@@ -264,7 +290,7 @@ func TestSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkExecTrue is a command through the guest, as it is shipped.
+// BenchmarkExecTrue measures a command through the guest.
 func BenchmarkExecTrue(b *testing.B) {
 	c, _, _ := start(b)
 	for b.Loop() {
@@ -274,7 +300,7 @@ func BenchmarkExecTrue(b *testing.B) {
 	}
 }
 
-// BenchmarkShellTrue is a call on a persistent shell.
+// BenchmarkShellTrue measures a call on a persistent shell.
 func BenchmarkShellTrue(b *testing.B) {
 	c, _, _ := start(b)
 	for b.Loop() {
@@ -284,7 +310,7 @@ func BenchmarkShellTrue(b *testing.B) {
 	}
 }
 
-// BenchmarkBareBashTrue is what there is to be compared with.
+// BenchmarkBareBashTrue measures the same command without a guest, to compare with.
 func BenchmarkBareBashTrue(b *testing.B) {
 	for b.Loop() {
 		if err := exec.Command("bash", "-c", "true").Run(); err != nil {

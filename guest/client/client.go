@@ -115,7 +115,9 @@ func (c *Client) Hello(ctx context.Context) (wire.Hello, error) {
 // to an unknown guest. The returned function waits for the answer until its own context ends. Each step takes at most
 // wait. The caller must call the function exactly once, because it holds a connection until then.
 func (c *Client) Ask(ctx context.Context, wait time.Duration) (hear func(context.Context) (wire.Hello, error)) {
-	w, err := c.getWithin(ctx, wait)
+	within, cancel := context.WithTimeout(ctx, wait)
+	w, err := c.get(within)
+	cancel()
 	if err != nil {
 		return func(context.Context) (wire.Hello, error) { return wire.Hello{}, err }
 	}
@@ -204,28 +206,32 @@ func readHello(w *wire.Conn) (h wire.Hello, err error) {
 // handshake asks an unknown guest to identify itself. The guest proves that it received the descriptor by writing to
 // it: on some sandboxes descriptors vanish on the way without an error.
 func (c *Client) handshake(w *wire.Conn) (wire.Hello, error) {
-	var h wire.Hello
-	r, sent, err := probePipe(w)
+	req, fds := &wire.Request{Op: wire.OpHello}, []int(nil)
+	var probe, sent *os.File // nil if the connection cannot carry descriptors
+	if w.UnixConn != nil {
+		var err error
+		if probe, sent, err = os.Pipe(); err != nil {
+			return wire.Hello{}, err
+		}
+		defer probe.Close()
+		req.Pipes, fds = 1, []int{int(sent.Fd())} // Fd makes the file blocking, as a descriptor that crosses must be
+	}
+	err := w.SendRequest(req, fds)
+	_ = sent.Close() // fails if there is none
+	if err != nil {
+		return wire.Hello{}, wire.Fail(w, err)
+	}
+	h, err := readHello(w)
 	if err != nil {
 		return h, err
 	}
-	req := &wire.Request{Op: wire.OpHello}
-	if r != nil {
-		defer r.Close()
-		req.Pipes = 1
-		// Fd makes the file blocking, as a descriptor that crosses must be
-		err = w.SendRequest(req, []int{int(sent.Fd())})
-		_ = sent.Close()
+	if probe != nil && h.Pipes { // the guest's byte comes before its answer, so this does not wait
+		_ = probe.SetReadDeadline(time.Now().Add(time.Second))
+		n, _ := probe.Read(make([]byte, 1))
+		h.Pipes = n == 1
 	} else {
-		err = w.SendRequest(req, nil)
+		h.Pipes = false
 	}
-	if err != nil {
-		return h, wire.Fail(w, err)
-	}
-	if h, err = readHello(w); err != nil {
-		return h, err
-	}
-	h.Pipes = h.Pipes && r != nil && probed(r)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.doubt, c.pipes, c.hello = false, supportOf(h), h
@@ -241,23 +247,6 @@ func supportOf(h wire.Hello) support {
 		return pinged
 	}
 	return supported
-}
-
-// probePipe makes a pipe for handshake. The files are nil if the connection cannot carry descriptors.
-func probePipe(w *wire.Conn) (r, sent *os.File, err error) {
-	if w.UnixConn == nil {
-		return nil, nil, nil
-	}
-	return os.Pipe()
-}
-
-// probed reports whether the guest's byte has arrived. The guest writes it before the answer, so probed does not
-// wait.
-func probed(r *os.File) bool {
-	_ = r.SetReadDeadline(time.Now().Add(time.Second))
-	var b [1]byte
-	n, _ := r.Read(b[:])
-	return n == 1
 }
 
 // crossing reports whether descriptors can cross. It asks the guest once.
@@ -338,16 +327,6 @@ func (c *Client) get(ctx context.Context) (*wire.Conn, error) {
 	if w, err := c.getIdle(ctx); w != nil || err != nil {
 		return w, err
 	}
-	return c.connect(ctx)
-}
-
-// getWithin is get that makes a new connection within wait. Taking an idle connection needs no wait.
-func (c *Client) getWithin(ctx context.Context, wait time.Duration) (*wire.Conn, error) {
-	if w, err := c.getIdle(ctx); w != nil || err != nil {
-		return w, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
 	return c.connect(ctx)
 }
 

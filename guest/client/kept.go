@@ -37,7 +37,7 @@ func (c *Client) Claim(ctx context.Context, ids []string) (have []string, err er
 	}
 	for _, id := range have {
 		if !slices.Contains(ids, id) {
-			return nil, proto.Errorf(proto.Unavailable, "guest", "", "the container's guest answered nonsense; "+
+			return nil, proto.Errorf(proto.Unavailable, "guest", "", "the container's guest sent an invalid answer; "+
 				"restart the container")
 		}
 	}

@@ -18,11 +18,7 @@ type Listener struct {
 // Listen makes the guest listen on a port of the container's loopback, if it does not yet, and gives it a connection
 // for the next program that connects there. Each Listener serves one connection.
 func (c *Client) Listen(ctx context.Context, port uint16) (*Listener, error) {
-	nc, err := c.dial(ctx) // a new one: idle connections are for commands
-	if err != nil {
-		return nil, dialError(ctx, err)
-	}
-	w, err := c.add(wire.NewConn(nc, false))
+	w, err := c.connect(ctx) // a new one: idle connections are for commands
 	if err != nil {
 		return nil, err
 	}

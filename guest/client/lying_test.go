@@ -45,19 +45,13 @@ func liar(t testing.TB, say []byte) *Client {
 	c := NewClient(func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		nc, err := d.DialContext(ctx, "unix", ln.Addr().String())
-		return plainConn{nc}, err
+		return plainConn{Conn: nc}, err
 	})
 	t.Cleanup(func() { _ = ln.Close(); _ = c.Close(); <-done })
 	return c
 }
 
-func say(kind wire.FrameKind, body string) []byte {
-	var h [wire.HeaderBytes]byte
-	wire.PutHeader(&h, kind, len(body))
-	return append(h[:], body...)
-}
-
-// A guest that lies is found out, and its connection dropped.
+// TestLyingGuest checks that an invalid answer is an error, and that the client drops the connection.
 func TestLyingGuest(t *testing.T) {
 	endless := bytes.Repeat(say(wire.FrameReply, `{"files":[{"path":"/x"}],"more":true}`), 20_000)
 	for name, c := range map[string]struct {
@@ -101,28 +95,28 @@ func TestLyingGuest(t *testing.T) {
 	}
 }
 
-// foundOut wants an error that says that the guest was lost, and its connection dropped.
+// foundOut checks that err says that the guest was lost, and that the connection was dropped.
 func foundOut(t *testing.T, c *Client, err error) {
 	t.Helper()
 	wantCode(t, err, proto.Unavailable)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.idle) != 0 {
-		t.Error("its connection is kept")
+		t.Error("the client keeps the connection")
 	}
 }
 
-// What is in strings is text, however many commas it has.
-func TestTextHasNoParts(t *testing.T) {
+// TestCommasInStrings checks that commas in strings do not count as parts of JSON.
+func TestCommasInStrings(t *testing.T) {
 	c := liar(t, inParts(`{"view":{"content":"`+strings.Repeat(`,[{\"\\`, wire.MaxParts)+`"}}`))
 	r, err := c.Edit(short(t), "user", proto.EditorInput{Command: "view", Path: "x"})
 	must(t, err)
 	if want := strings.Repeat(`,[{"\`, wire.MaxParts); r.View == nil || r.View.Content != want {
-		t.Error("the text is another")
+		t.Error("the text has changed")
 	}
 }
 
-// inParts is a reply that is too long for one frame.
+// inParts returns a reply that is too long for one frame.
 func inParts(body string) (said []byte) {
 	for len(body) > wire.MaxFrame {
 		said = append(said, say(wire.FramePart, body[:wire.MaxFrame])...)
@@ -131,7 +125,7 @@ func inParts(body string) (said []byte) {
 	return append(said, say(wire.FrameReply, body)...)
 }
 
-// A list of long names is cut, and its rest is not taken for the next answer.
+// TestLongListIsCut checks that a list of long names is cut, and that its rest does not become the next answer.
 func TestLongListIsCut(t *testing.T) {
 	checkLeaks(t)
 	const each = 100_000
@@ -180,7 +174,7 @@ func exec1(c *Client, ctx context.Context) error {
 	return err
 }
 
-// What a guest says in an error may end up in logs and answers.
+// TestErrorsAreCleaned checks that a guest's error text is cut and cleaned, since it appears in logs and answers.
 func TestErrorsAreCleaned(t *testing.T) {
 	c := liar(t, say(wire.FrameError, `{"code":"unauthenticated","item":"a\u001b[31m","message":"`+strings.Repeat(
 		"x", 100_000)+`\u0007"}`))
@@ -191,7 +185,7 @@ func TestErrorsAreCleaned(t *testing.T) {
 	}
 }
 
-// A guest that says nothing is given up on when the caller's patience ends.
+// TestSilentGuest checks that every request to a silent guest ends with its context.
 func TestSilentGuest(t *testing.T) {
 	c := liar(t, nil)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -246,8 +240,8 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
-// A guest that is being killed loses its connections one by one. Once the first is gone, no command is sent over
-// another one before the guest has said that it is there: nobody would know whether it began.
+// TestDyingGuest checks that after one lost connection no command is sent before the guest has answered. A guest that
+// is being killed loses its connections one by one, and the client could not tell whether the command started.
 func TestDyingGuest(t *testing.T) {
 	checkLeaks(t)
 	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -282,18 +276,18 @@ func TestDyingGuest(t *testing.T) {
 	c := NewClient(func(ctx context.Context) (net.Conn, error) {
 		var d net.Dialer
 		nc, err := d.DialContext(ctx, "unix", ln.Addr().String())
-		return plainConn{nc}, err
+		return plainConn{Conn: nc}, err
 	})
 	if _, err := c.Hello(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := exec1(c, t.Context()); err == nil || NotStarted(err) {
-		t.Errorf("a command that may have begun: %v", err)
+		t.Errorf("a command that may have started: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if err := exec1(c, ctx); !NotStarted(err) {
-		t.Errorf("a command that did not begin: %v", err)
+		t.Errorf("a command that did not start: %v", err)
 	}
 	must(t, c.Close())
 	must(t, ln.Close())
@@ -311,8 +305,8 @@ func TestDyingGuest(t *testing.T) {
 	}
 }
 
-// What a guest does with the ends of pipes that it gets changes nothing about ours: its reads of them may wait, and
-// ours never do.
+// TestReadsDoNotWaitForTheGuest checks that a guest cannot make the daemon's reads block by changing the ends of
+// pipes that it has.
 func TestReadsDoNotWaitForTheGuest(t *testing.T) {
 	p, err := newCommandPipes(false)
 	must(t, err)
@@ -326,7 +320,7 @@ func TestReadsDoNotWaitForTheGuest(t *testing.T) {
 		flags := 0
 		must(t, raw.Control(func(fd uintptr) { flags, err = unix.FcntlInt(fd, unix.F_GETFL, 0) }))
 		if must(t, err); flags&unix.O_NONBLOCK == 0 {
-			t.Error("a read of ours would wait for as long as the guest likes")
+			t.Error("the guest can make a read of the daemon block")
 		}
 	}
 	_, err = unix.Write(p.send[0], []byte("x"))
@@ -347,9 +341,8 @@ func TestReadsDoNotWaitForTheGuest(t *testing.T) {
 	}
 }
 
-// Only a guest that has said that it understands it is asked in a word who it is, and one that answers with anything
-// but that loses its connection.
-func TestAskedInAWord(t *testing.T) {
+// TestPing checks that only a guest that announced pings is pinged, and that any other answer drops the connection.
+func TestPing(t *testing.T) {
 	for name, c := range map[string]struct {
 		how   support
 		bytes []byte
@@ -376,7 +369,7 @@ func TestAskedInAWord(t *testing.T) {
 	}
 }
 
-// How a guest is asked follows from what it says in Hello, also where it is a guest before 0.1 and says a version.
+// TestSupportOfGuests checks how Hello decides whether a guest is pinged, also for guests before 0.1.
 func TestSupportOfGuests(t *testing.T) {
 	if got := supportOf(wire.Hello{Pipes: true, Ping: true}); got != pinged {
 		t.Errorf("of a guest that can be pinged: %d", got)
@@ -392,7 +385,7 @@ func TestSupportOfGuests(t *testing.T) {
 	}
 }
 
-// A command that ends of a signal has got it, whichever of the two its caller comes to know of first.
+// TestSignalThatEnds checks that a signal that ends its command succeeds, in whatever order the two are reported.
 func TestSignalThatEnds(t *testing.T) {
 	for range 100 {
 		p, wait := Process{done: make(chan struct{})}, make(chan error, 1)
@@ -405,8 +398,8 @@ func TestSignalThatEnds(t *testing.T) {
 	wantCode(t, p.acknowledged(t.Context(), make(chan error, 1)), proto.Conflict)
 }
 
-// A guest that lies about what it keeps is found out.
-func TestLyingAboutWhatIsKept(t *testing.T) {
+// TestLyingAboutKept checks that implausible frames of a kept command drop the connection.
+func TestLyingAboutKept(t *testing.T) {
 	piece := func(stream byte, at string, data string) []byte { return say(wire.FrameKept, string(stream)+at+data) }
 	zero, far := strings.Repeat("\x00", 8), "\x7f"+strings.Repeat("\x00", 7)
 	for name, bytes := range map[string][]byte{
@@ -429,8 +422,8 @@ func TestLyingAboutWhatIsKept(t *testing.T) {
 	wantCode(t, err, proto.Unavailable)
 }
 
-// A guest that lies about a connection is dropped, and takes no memory.
-func TestLyingRelay(t *testing.T) {
+// TestLyingListener checks that invalid frames end a forwarded connection without taking memory.
+func TestLyingListener(t *testing.T) {
 	ok := say(wire.FrameReply, "{}")
 	for name, then := range map[string][]byte{
 		"huge frame": {'B', 0xff, 0xff, 0xff, 0xff}, "empty frame": say(wire.FrameBody, ""), "wrong frame": say(
@@ -455,7 +448,7 @@ func TestLyingRelay(t *testing.T) {
 	}
 }
 
-// A guest that hands over what could keep the daemon waiting, or what it was not asked for, is not believed.
+// TestLyingHandover checks that the client refuses descriptors that could block it or that it did not request.
 func TestLyingHandover(t *testing.T) {
 	dir := t.TempDir()
 	open := func(name string, flags int) int {
@@ -506,7 +499,7 @@ func TestLyingHandover(t *testing.T) {
 			client.mu.Lock()
 			defer client.mu.Unlock()
 			if len(client.idle) != 0 || len(client.live) != 0 {
-				t.Error("its connection is kept")
+				t.Error("the client keeps the connection")
 			}
 		})
 	}

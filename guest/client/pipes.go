@@ -22,78 +22,44 @@ type commandPipes struct {
 // guest could make the daemon's reads block forever.
 func newCommandPipes(stdin bool) (*commandPipes, error) {
 	p := &commandPipes{}
-	for i := range p.out {
-		r, w, err := wire.Pipe()
-		if err != nil {
-			p.drop()
-			return nil, err
-		}
-		p.send, p.close = append(p.send, w), append(p.close, w)
-		if p.out[i], err = wire.Pollable(r, "output"); err != nil {
-			p.drop()
-			return nil, err
-		}
-		if r, err = unix.Open("/proc/self/fd/"+strconv.Itoa(r), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC,
-			0); err != nil {
-			p.drop()
-			return nil, err
-		}
-		p.send, p.close = append(p.send, r), append(p.close, r)
-	}
-	if !stdin {
-		return p, nil
-	}
-	r, w, err := wire.Pipe()
+	err := p.open(stdin)
 	if err != nil {
 		p.drop()
 		return nil, err
 	}
-	p.send, p.close = append(p.send, r), append(p.close, r)
-	if p.stdin, err = wire.Pollable(w, "stdin"); err != nil {
-		p.drop()
-	}
-	return p, err
+	return p, nil
 }
 
-// prestartedPipes holds pipes for later commands, so that a command need not wait for its own. They are made after
-// the end of a command was reported, when no caller waits.
-var prestartedPipes = make(chan *commandPipes, 4)
-
-// takePipes is newCommandPipes that returns at once if prestarted pipes are available.
-func takePipes(stdin bool) (*commandPipes, error) {
-	if stdin {
-		return newCommandPipes(true)
-	}
-	select {
-	case p := <-prestartedPipes:
-		return p, nil
-	default:
-		return newCommandPipes(false)
-	}
-}
-
-// refillPipes makes as many prestarted pipes as there is room for. So an idle daemon always has the same number of
-// them.
-func refillPipes() {
-	for len(prestartedPipes) < cap(prestartedPipes) {
-		p, err := newCommandPipes(false)
+func (p *commandPipes) open(stdin bool) error {
+	for i := range p.out {
+		r, w, err := wire.Pipe()
 		if err != nil {
-			return // the command that needs pipes will get the error
+			return err
 		}
-		select {
-		case prestartedPipes <- p:
-		default:
-			p.drop()
+		p.give(w)
+		if p.out[i], err = wire.Pollable(r, "output"); err != nil {
+			return err
 		}
+		r, err = unix.Open("/proc/self/fd/"+strconv.Itoa(r), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		p.give(r)
 	}
+	if !stdin {
+		return nil
+	}
+	r, w, err := wire.Pipe()
+	if err != nil {
+		return err
+	}
+	p.give(r)
+	p.stdin, err = wire.Pollable(w, "stdin")
+	return err
 }
 
-// ClosePipes closes the prestarted pipes. It is for tests that count descriptors.
-func ClosePipes() {
-	for len(prestartedPipes) > 0 {
-		(<-prestartedPipes).drop()
-	}
-}
+// give adds a descriptor for the guest.
+func (p *commandPipes) give(fd int) { p.send, p.close = append(p.send, fd), append(p.close, fd) }
 
 // sent closes the descriptors that only the guest needs.
 func (p *commandPipes) sent() {
@@ -103,8 +69,11 @@ func (p *commandPipes) sent() {
 	p.close = nil
 }
 
-// drop closes everything.
+// drop closes everything. It does nothing if p is nil.
 func (p *commandPipes) drop() {
+	if p == nil {
+		return
+	}
 	p.sent()
 	for _, f := range append(p.out[:], p.stdin) {
 		if f != nil {

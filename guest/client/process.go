@@ -97,7 +97,7 @@ func (c *Client) startProcess(ctx context.Context, p *Process, sink Sink, stdin 
 		if p.kept && !p.again && w.Broken {
 			p.giveUp() // it may have started, and no caller will know of it
 		}
-		p.close()
+		p.pipes.drop()
 		c.put(w)
 		return nil, preferContextError(ctx, err)
 	}
@@ -108,7 +108,7 @@ func (c *Client) startProcess(ctx context.Context, p *Process, sink Sink, stdin 
 func (p *Process) sendStart(cmd *wire.Command, cross bool, sent func()) error {
 	if cross {
 		var err error
-		if p.pipes, err = takePipes(cmd.Stdin); err != nil {
+		if p.pipes, err = newCommandPipes(cmd.Stdin); err != nil {
 			return notStartedError{proto.Errorf(proto.TooMany, "exec", "", "the daemon has no file descriptors "+
 				"left; try later")}
 		}
@@ -297,17 +297,7 @@ func (p *Process) end(x wire.Exit, err error) {
 	p.client.put(p.conn)
 	close(p.done)
 	runtime.Gosched() // yield to the waiters first: no caller waits for the code below
-	p.close()
-	if p.pipes != nil {
-		refillPipes()
-	}
-}
-
-// close closes the files of the process.
-func (p *Process) close() {
-	if p.pipes != nil {
-		p.pipes.drop()
-	}
+	p.pipes.drop()
 }
 
 // PID returns the process ID in the container's own numbering. For a call on a persistent shell it is the shell's.

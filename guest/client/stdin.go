@@ -104,12 +104,30 @@ func (s *stdin) writeFrames(ctx context.Context, b []byte) (int, error) {
 
 // taken waits until the command's own pipe has all sent data. Then none of it is lost if this daemon dies.
 func (s *stdin) taken(ctx context.Context) error {
+	return s.awaitRoom(ctx, func() bool { return s.room == wire.StdinWindow })
+}
+
+// take waits until there is room to send and takes up to n bytes of the room.
+func (s *stdin) take(ctx context.Context, n int) (got int, err error) {
+	err = s.awaitRoom(ctx, func() bool {
+		got = 0
+		if !s.closed {
+			got = min(n, s.room)
+			s.room -= got
+		}
+		return got > 0
+	})
+	return got, err
+}
+
+// awaitRoom calls enough with mu held until it returns true. It fails when the input is closed or ctx ends.
+func (s *stdin) awaitRoom(ctx context.Context, enough func() bool) error {
 	for {
 		s.mu.Lock()
-		all, closed := s.room == wire.StdinWindow, s.closed
+		ok, closed := enough(), s.closed
 		s.mu.Unlock()
 		switch {
-		case all:
+		case ok:
 			return nil
 		case closed:
 			return s.explain(os.ErrClosed)
@@ -120,30 +138,6 @@ func (s *stdin) taken(ctx context.Context) error {
 			return wire.CommandEnded()
 		case <-ctx.Done():
 			return ctx.Err()
-		}
-	}
-}
-
-// take waits until there is room to send and takes up to n bytes of the room.
-func (s *stdin) take(ctx context.Context, n int) (int, error) {
-	for {
-		s.mu.Lock()
-		got := min(n, s.room)
-		s.room -= got
-		closed := s.closed
-		s.mu.Unlock()
-		if closed {
-			return 0, s.explain(os.ErrClosed)
-		}
-		if got > 0 {
-			return got, nil
-		}
-		select {
-		case <-s.more:
-		case <-s.p.done:
-			return 0, wire.CommandEnded()
-		case <-ctx.Done():
-			return 0, ctx.Err()
 		}
 	}
 }
@@ -198,7 +192,7 @@ func (s *stdin) explain(err error) error {
 	case err == nil:
 		return nil
 	case wire.PeerGone(err), errors.Is(err, os.ErrClosed):
-		return proto.Errorf(proto.Conflict, "exec", "", "nobody reads the command's standard input any more")
+		return proto.Errorf(proto.Conflict, "exec", "", "the command no longer reads its standard input")
 	}
 	return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest went away")
 }

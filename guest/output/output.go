@@ -76,9 +76,7 @@ func New(limit int64, budget *Budget) *Output {
 // Write appends b. It never blocks on a reader, unless the output is held. It reports whether the
 // stream is over the limit.
 func (o *Output) Write(s proto.Stream, b []byte) (over bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.write(s, b)
+	return o.WriteAt(s, 0, b)
 }
 
 // WriteAt is Write for bytes at offset at of the stream. The offset is the stream's end or later. The bytes between

@@ -9,13 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/guest/user"
+	"berth/guest/proc"
 	"berth/guest/wire"
 	"berth/proto"
 )
-
-// execIDVariable is the environment variable that every process of a command has.
-const execIDVariable = "BERTH_EXEC_ID"
 
 // defaultPath is the PATH for images that set none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -23,15 +20,45 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // maxArgument is the kernel's limit for one argument (MAX_ARG_STRLEN), less the terminating NUL.
 const maxArgument = 128<<10 - 1
 
+// startCommand starts a command for the caller. On an error of the command it answers the caller; its own error ends
+// the connection.
+func (k *caller) startCommand(req *wire.Request, fds []int) error {
+	cmd := req.Command
+	if cmd == nil || req.Pipes != len(fds) || cmd.Keep > 0 && len(fds) > 0 {
+		wire.CloseAll(fds)
+		return wire.ErrFrame
+	}
+	p, err := k.s.plan(cmd)
+	if err != nil {
+		wire.CloseAll(fds)
+		return k.reply(nil, err)
+	}
+	e := &execution{s: k.s, by: k, cancel: make(chan struct{}), ended: make(chan struct{}), plan: p}
+	k.exec = e
+	if cmd.Job != "" {
+		e.job = k.s.fs.Absolute(cmd.Job)
+	}
+	if cmd.Shell != "" {
+		wire.CloseAll(fds)
+		e.startFeed(cmd)
+		k.s.wg.Go(func() {
+			defer k.s.survive(k.conn)
+			e.onShell(cmd, p)
+		})
+		return nil
+	}
+	if err := e.start(cmd, fds); err != nil {
+		k.exec = nil
+		e.removeOutputDir()
+		return k.reply(nil, err)
+	}
+	return nil
+}
+
 // A plan is a command that is ready to start.
 type plan struct {
-	id      user.User
-	path    string  // of the program
-	statKey statKey // of the program file
-	argv    []string
-	env     []string
-	dir     string
-	text    []byte // a script too long for an argument; the child reads it from descriptor 3
+	proc.Program
+	text []byte // a script too long for an argument; the child reads it from descriptor 3
 
 	output      string // its output directory; "" for none
 	noOutputDir bool   // the disk is full; the command runs anyway, since it may free space
@@ -46,9 +73,9 @@ func (s *Server) plan(cmd *wire.Command) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{id: id.Current()}
+	p := &plan{Program: proc.Program{User: id.Current()}}
 	err = id.Do(func() error { return s.prepare(p, cmd) })
-	p.id = id
+	p.User = id
 	if err != nil {
 		return nil, err
 	}
@@ -58,21 +85,21 @@ func (s *Server) plan(cmd *wire.Command) (*plan, error) {
 // prepare does the work of plan on a thread that already acts as the command's user. Switching the user back and
 // forth costs more than most of this work.
 func (s *Server) prepare(p *plan, cmd *wire.Command) (err error) {
-	if p.dir, err = s.fs.WorkingDir(p.id, cmd.Dir); err != nil {
+	if p.Dir, err = s.fs.WorkingDir(p.User, cmd.Dir); err != nil {
 		return err
 	}
-	p.env = s.environment(p, cmd)
+	p.Env = s.environment(p, cmd)
 	if cmd.Text != "" {
 		err = p.shell(cmd)
 	} else {
-		p.argv = cmd.Argv
-		p.path, err = p.program(cmd.Argv[0])
+		p.Argv = cmd.Argv
+		p.Path, err = p.program(cmd.Argv[0])
 	}
 	if err != nil || cmd.Output == "" {
 		return err
 	}
 	p.output = s.fs.Absolute(cmd.Output)
-	err = s.fs.FreshDir(p.id, p.output) // last, so that a command that cannot run leaves no directory
+	err = s.fs.FreshDir(p.User, p.output) // last, so that a command that cannot run leaves no directory
 	if p.noOutputDir = proto.CodeOf(err) == proto.QuotaExceeded; p.noOutputDir {
 		return nil
 	}
@@ -88,7 +115,7 @@ func check(cmd *wire.Command) error {
 	case len(cmd.Argv) > 0 && cmd.Argv[0] == "":
 		return bad("argv", "argv[0] is empty; it names the program")
 	case cmd.Keep < 0 || cmd.Keep > maxKeep:
-		return bad("keep", "so much output cannot be kept")
+		return bad("keep", "keep is 0 to 64 MiB")
 	case cmd.Input != nil && (cmd.Stdin || cmd.Keep == 0):
 		return bad("input", "input is for commands that are kept, and excludes stdin")
 	case cmd.Shell != "" && cmd.Text == "":
@@ -124,10 +151,10 @@ func (s *Server) environment(p *plan, cmd *wire.Command) []string {
 	if env.get("PATH") == "" {
 		env.set("PATH", defaultPath)
 	}
-	env.set("HOME", p.id.Home)
-	env.set("USER", p.id.Name)
-	env.set("LOGNAME", p.id.Name)
-	env.set("PWD", p.dir)
+	env.set("HOME", p.User.Home)
+	env.set("USER", p.User.Name)
+	env.set("LOGNAME", p.User.Name)
+	env.set("PWD", p.Dir)
 	if env.get("SHELL") == "" && s.bash != "" {
 		env.set("SHELL", s.bash) // without SHELL, bash reads the list of users at each start
 	}
@@ -143,7 +170,7 @@ func (s *Server) environment(p *plan, cmd *wire.Command) []string {
 		env.add(k, v)
 	}
 	if cmd.ID != "" {
-		env.set(execIDVariable, cmd.ID)
+		env.set(proc.ExecIDVariable, cmd.ID)
 	}
 	return env.list
 }
@@ -202,23 +229,23 @@ func (p *plan) shell(cmd *wire.Command) error {
 			"the command's PATH leads to no bash, which commands and persistent shells need; if the image has none, "+
 				"install it (apt-get install bash, apk add bash) or run a program by argv")
 	}
-	p.path = path
+	p.Path = path
 	if cmd.Shell != "" {
-		p.argv = []string{name, "--norc", "--noprofile", "-c", shellDriver}
+		p.Argv = []string{name, "--norc", "--noprofile", "-c", shellDriver}
 		return nil
 	}
 	if len(cmd.Text) <= maxArgument {
-		p.argv = []string{name, "-c", cmd.Text}
+		p.Argv = []string{name, "-c", cmd.Text}
 		return nil
 	}
-	p.argv, p.text = []string{name, "/proc/self/fd/3"}, []byte(cmd.Text)
+	p.Argv, p.text = []string{name, "/proc/self/fd/3"}, []byte(cmd.Text)
 	return nil
 }
 
 // program finds a program as execvp would, with the user's permissions.
 func (p *plan) program(name string) (string, error) {
 	var path string
-	err := p.id.Do(func() (err error) {
+	err := p.User.Do(func() (err error) {
 		path, err = p.search(name)
 		return err
 	})
@@ -227,7 +254,7 @@ func (p *plan) program(name string) (string, error) {
 		return path, nil
 	case errors.Is(err, unix.EACCES):
 		return "", proto.Errorf(proto.PermissionDenied, "exec", name, "%s is not executable for user %s", name,
-			p.id.Name)
+			p.User.Name)
 	case errors.Is(err, unix.EISDIR):
 		return "", proto.Errorf(proto.PermissionDenied, "exec", name, "%s is a directory, not a program", name)
 	}
@@ -239,13 +266,13 @@ func (p *plan) search(name string) (_ string, err error) {
 	if strings.Contains(name, "/") {
 		path := name
 		if !filepath.IsAbs(path) {
-			path = filepath.Join(p.dir, path)
+			path = filepath.Join(p.Dir, path)
 		}
-		p.statKey, err = executable(path)
+		p.StatKey, err = executable(path)
 		return path, err
 	}
 	path := ""
-	for _, kv := range p.env {
+	for _, kv := range p.Env {
 		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
 			path = v
 		}
@@ -253,10 +280,10 @@ func (p *plan) search(name string) (_ string, err error) {
 	found := error(unix.ENOENT)
 	for _, dir := range filepath.SplitList(path) {
 		if !filepath.IsAbs(dir) {
-			dir = filepath.Join(p.dir, dir)
+			dir = filepath.Join(p.Dir, dir)
 		}
 		file := filepath.Join(dir, name)
-		if p.statKey, err = executable(file); err == nil {
+		if p.StatKey, err = executable(file); err == nil {
 			return file, nil
 		}
 		if errors.Is(err, unix.EACCES) {
@@ -267,36 +294,36 @@ func (p *plan) search(name string) (_ string, err error) {
 }
 
 // executable reports whether the calling user may run path, and returns the stat key of the file.
-func executable(path string) (statKey, error) {
+func executable(path string) (proc.StatKey, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return statKey{}, err
+		return proc.StatKey{}, err
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return statKey{}, unix.EISDIR
+		return proc.StatKey{}, unix.EISDIR
 	}
-	return statKeyOf(&st), unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+	return proc.StatKeyOf(&st), unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
 }
 
 // notStarted explains why the kernel refused to run an existing program.
-func notStarted(p *plan, err error) error {
+func notStarted(p *proc.Program, err error) error {
 	var no syscall.Errno
 	errors.As(err, &no)
 	switch no {
 	case unix.ENOENT, unix.ENOTDIR:
-		return proto.Errorf(proto.NotFound, "exec", p.path, "%s cannot start: the interpreter or loader that it "+
-			"names is not in this image", p.path)
+		return proto.Errorf(proto.NotFound, "exec", p.Path, "%s cannot start: the interpreter or loader that it "+
+			"names is not in this image", p.Path)
 	case unix.ENOEXEC:
-		return proto.Errorf(proto.InvalidArgument, "exec", p.path,
-			"%s is not a program for this machine, and has no #! line", p.path)
+		return proto.Errorf(proto.InvalidArgument, "exec", p.Path,
+			"%s is not a program for this machine, and has no #! line", p.Path)
 	case unix.E2BIG:
-		return proto.Errorf(proto.TooLarge, "exec", p.path, "arguments and environment are too large together; pass "+
+		return proto.Errorf(proto.TooLarge, "exec", p.Path, "arguments and environment are too large together; pass "+
 			"data by a file or standard input")
 	case unix.EACCES, unix.EPERM:
-		return proto.Errorf(proto.PermissionDenied, "exec", p.path, "%s may not be run", p.path)
+		return proto.Errorf(proto.PermissionDenied, "exec", p.Path, "%s may not be run", p.Path)
 	case unix.EAGAIN, unix.ENOMEM:
-		return proto.Errorf(proto.TooMany, "exec", p.path, "the container's limit of processes or memory is "+
+		return proto.Errorf(proto.TooMany, "exec", p.Path, "the container's limit of processes or memory is "+
 			"reached; end what runs in it, or stop the container: its next use starts it again with its files")
 	}
-	return wire.FileError("exec", p.path, err)
+	return wire.FileError("exec", p.Path, err)
 }

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/proc"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -25,14 +26,14 @@ func (k *caller) control(kind wire.FrameKind, body []byte) error {
 		e.letGo()
 		return nil
 	}
-	if e.over() {
+	if e.ending.Load() {
 		return nil
 	}
 	switch kind {
 	case wire.FrameStdin:
-		return e.feed.push(body)
+		return e.feed.Push(body)
 	case wire.FrameEOF:
-		e.feed.end()
+		e.feed.End()
 		return nil
 	case wire.FrameSignal:
 		return k.acknowledge(body, 2, func(v []uint32) error { return e.signal(unix.Signal(v[1])) })
@@ -44,12 +45,10 @@ func (k *caller) control(kind wire.FrameKind, body []byte) error {
 			return err
 		}
 		through := e.act()
-		k.s.wg.Add(1)
-		go func() {
-			defer k.s.wg.Done()
+		k.s.wg.Go(func() {
 			defer through()
 			k.ack(v[0], e.kill())
-		}()
+		})
 		return nil
 	}
 	return wire.ErrFrame
@@ -90,12 +89,12 @@ func (e *execution) signal(sig unix.Signal) error {
 	if o == nil {
 		return wire.CommandEnded()
 	}
-	if o.shell {
+	if o.Shell {
 		return e.s.signalShell(o, sig)
 	}
-	err := e.s.kill(-o.pid, sig)
-	if fg := e.foreground(); fg > 0 && fg != o.pid {
-		err = e.s.kill(-fg, sig)
+	err := e.s.procs.Kill(-o.PID, sig)
+	if fg := e.foreground(); fg > 0 && fg != o.PID {
+		err = e.s.procs.Kill(-fg, sig)
 	}
 	if err == unix.ESRCH {
 		return wire.CommandEnded()
@@ -104,17 +103,15 @@ func (e *execution) signal(sig unix.Signal) error {
 }
 
 // signalShell signals what a shell runs. It signals the shell itself only if that runs nothing but its own builtins.
-func (s *Server) signalShell(o *group, sig unix.Signal) error {
+func (s *Server) signalShell(g *proc.Group, sig unix.Signal) error {
 	sent := false
-	for _, p := range s.newSearch(o).victims() {
-		if p.pid != o.pid {
-			sent = s.kill(p.pid, sig) == nil || sent
-		}
+	for _, pid := range s.procs.Others(g) {
+		sent = s.procs.Kill(pid, sig) == nil || sent
 	}
 	if sent {
 		return nil
 	}
-	return wire.FileError("signal", "the shell", s.kill(o.pid, sig))
+	return wire.FileError("signal", "the shell", s.procs.Kill(g.PID, sig))
 }
 
 // killAll kills the command without a request of the caller.
@@ -123,14 +120,37 @@ func (e *execution) killAll() error {
 	return e.kill()
 }
 
+// kill ends all processes of the command and returns when they are gone.
+func (e *execution) kill() error {
+	e.mu.Lock()
+	e.killed = true
+	g := e.group
+	e.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	return e.s.procs.KillTree(g)
+}
+
+// act registers an action on the command. The end is sent only after the returned function was called, so that
+// acknowledgements come first.
+func (e *execution) act() (through func()) {
+	c := make(chan struct{})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.acts = append(e.acts, c)
+	return func() { close(c) }
+}
+
 // hangUp ends the caller's running command, since the caller can no longer do so. A kept command continues.
 func (k *caller) hangUp() {
 	e := k.exec
 	if e == nil {
 		return
 	}
-	if l := k.linked(); l != nil {
-		k.unlink(l)
+	if l := k.link.Load(); l != nil {
+		l.stop()
+		k.giveUp(l.k)
 		return
 	}
 	close(e.cancel)
@@ -138,7 +158,7 @@ func (k *caller) hangUp() {
 		k.giveUp(kp)
 		return
 	}
-	if !e.over() {
+	if !e.ending.Load() {
 		if err := e.killAll(); err != nil {
 			k.s.log.Warn("killing the command of a lost connection", "err", err)
 			return

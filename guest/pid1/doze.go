@@ -30,7 +30,7 @@ func (k *caller) doze(ctx context.Context) error {
 	s := k.s
 	conn, ok := k.conn.Conn.(*net.UnixConn)
 	if !ok || s.opt.Doze == nil || s.acceptGate.ln == nil {
-		return k.reply(nil, proto.Errorf(proto.Unsupported, "doze", "", "this guest stays awake"))
+		return k.reply(nil, proto.Errorf(proto.Unsupported, "doze", "", "this guest cannot doze"))
 	}
 	// Clients that connect from now on wait in the accept queue until the guest wakes.
 	open, err := s.acceptGate.close(ctx)
@@ -38,8 +38,8 @@ func (k *caller) doze(ctx context.Context) error {
 		return err
 	}
 	defer open()
-	s.zygotes.endAll()
-	defer s.zygotes.open()
+	s.zygotes.Close()
+	defer s.zygotes.Reopen()
 	if s.inUse() {
 		return k.reply(nil, proto.Errorf(proto.Conflict, "doze", "", "the container is in use"))
 	}
@@ -64,9 +64,9 @@ func (s *Server) inUse() bool {
 		}
 	}
 	s.mu.Lock()
-	n := len(s.live) + len(s.shells)
+	n := len(s.shells)
 	s.mu.Unlock()
-	return n > 0 || s.keeps.some() || !s.childless()
+	return n+s.procs.Groups() > 0 || s.keeps.some() || !s.procs.Childless()
 }
 
 // connectionDone records the end of a connection.
@@ -128,7 +128,7 @@ func (d *acceptGate) wait(ctx context.Context) {
 }
 
 // some reports whether any command is kept.
-func (ks *keeps) some() bool {
+func (ks *keptCommands) some() bool {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	return len(ks.all) > 0

@@ -1,139 +1,97 @@
 package pid1
 
 import (
-	"context"
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/input"
 	"berth/guest/output"
-	"berth/guest/user"
+	"berth/guest/proc"
 	"berth/guest/wire"
+	"berth/guest/zygote"
 	"berth/proto"
 )
 
 // An execution is a command that runs for a caller.
 type execution struct {
-	s           *Server
-	by          *caller // the caller that started it
-	group       *group  // nil while the command waits for its turn on a shell
-	tty         *os.File
-	outs        []*os.File     // read ends of stdout and stderr
-	given       []int          // read ends that the caller reads; kept to go on reading for processes left behind
-	pumps       []*output.Pump // for outputs that the guest reads itself
-	feed        *feeder        // stdin that comes as frames; nil for other stdin
-	keep        []int          // write ends that the guest holds until the command has ended
-	before      counters       // counters at the start
-	id          user.User      // the user of the command
-	output      string         // its output directory; "" for none
-	job         string         // the job directory to check after the end
-	plan        *plan          // nil for a call on a shell
-	kind        kind           // of the zygote for such commands; zero if there can be none
-	noOutputDir bool           // its output directory could not be made because the disk is full
+	s      *Server
+	by     *caller     // the caller that started it
+	group  *proc.Group // nil while the command waits for its turn on a shell
+	tty    *os.File
+	outs   []*os.File     // read ends of stdout and stderr
+	given  []int          // read ends that the caller reads; kept to go on reading for processes left behind
+	pumps  []*output.Pump // for outputs that the guest reads itself
+	feed   *input.Feeder  // stdin that comes as frames; nil for other stdin
+	keep   []int          // write ends that the guest holds until the command has ended
+	before proc.Counters  // counters at the start
+	plan   *plan
+	job    string      // the job directory to check after the end
+	kind   zygote.Kind // of the zygote for such commands; zero if there can be none
 
 	cancel chan struct{} // closed when the caller has disconnected
 	ended  chan struct{} // closed after the end was sent to the caller, or sending it failed
-	ending atomic.Bool   // set just before the end is sent
+	ending atomic.Bool   // set just before the end is sent; the caller may then start another command
 
 	mu     sync.Mutex
-	kept   *kept           // nil if the command ends with its caller's connection
+	kept   *keptCommand    // nil if the command ends with its caller's connection
 	killed bool            // killed by the guest on request
 	acts   []chan struct{} // kills, signals and resizes; each channel is closed after the acknowledgement
 	held   []*os.File      // outs that a process still has open, until the caller has read its output
 }
 
-// over reports whether the command has ended and the caller may start another.
-func (e *execution) over() bool { return e.ending.Load() }
-
-// startCommand starts a command for the caller.
-func (k *caller) startCommand(ctx context.Context, req *wire.Request, fds []int) error {
-	if req.Command == nil || req.Pipes != len(fds) || req.Command.Keep > 0 && len(fds) > 0 {
-		wire.CloseAll(fds)
-		return wire.ErrFrame
-	}
-	e := &execution{s: k.s, by: k, cancel: make(chan struct{}), ended: make(chan struct{})}
-	p, err := k.s.plan(req.Command)
-	if err != nil {
-		wire.CloseAll(fds)
-		return k.reply(nil, err)
-	}
-	k.exec = e
-	e.id, e.output, e.noOutputDir = p.id, p.output, p.noOutputDir
-	if req.Command.Job != "" {
-		e.job = k.s.fs.Absolute(req.Command.Job)
-	}
-	if req.Command.Shell != "" {
-		wire.CloseAll(fds)
-		e.startFeed(req.Command)
-		k.s.wg.Add(1)
-		go func() {
-			defer k.s.wg.Done()
-			defer k.s.survive(k.conn)
-			e.onShell(req.Command, p)
-		}()
-		return nil
-	}
-	deaths, err := e.startKept(req.Command, p, fds)
-	if err != nil {
-		k.exec = nil
-		e.removeOutputDir()
-		return k.reply(nil, err)
-	}
-	e.announce(wire.Started{PID: e.group.pid, Pipes: len(fds) > 0})
-	e.pump(req.Command.TTY != nil, len(fds) > 0)
-	k.s.wg.Add(1)
-	go func() {
-		defer k.s.wg.Done()
-		defer k.s.survive(k.conn)
-		d := <-deaths
-		e.finish(d)
-	}()
-	return nil
-}
-
-// startKept starts the process. It first reserves a place among the kept commands if the command is to be kept.
-func (e *execution) startKept(cmd *wire.Command, p *plan, fds []int) (deaths <-chan exitStatus, err error) {
+// start starts the process and follows it to its end. It first reserves a place among the kept commands if the command
+// is to be kept.
+func (e *execution) start(cmd *wire.Command, fds []int) (err error) {
 	if cmd.Keep > 0 {
 		if e.kept, err = e.s.keeps.add(e.s, cmd); err != nil {
 			wire.CloseAll(fds)
-			return nil, err
+			return err
 		}
 	}
-	if deaths, err = e.startProcess(cmd, p, fds); err != nil {
+	deaths, err := e.startProcess(cmd, fds)
+	if err != nil {
 		e.kept.started(nil)
+		return err
 	}
-	return deaths, err
+	e.announce(wire.Started{PID: e.group.PID, Pipes: len(fds) > 0})
+	e.pump(cmd.TTY != nil, len(fds) > 0)
+	e.s.wg.Go(func() {
+		defer e.s.survive(e.by.conn)
+		e.finish(<-deaths)
+	})
+	return nil
 }
 
-// startProcess connects the descriptors and starts the process.
-func (e *execution) startProcess(cmd *wire.Command, p *plan, fds []int) (<-chan exitStatus, error) {
+// startProcess connects the descriptors and starts the process: in a prestarted process of a zygote if there is one,
+// and otherwise by fork and exec.
+func (e *execution) startProcess(cmd *wire.Command, fds []int) (<-chan proc.ExitStatus, error) {
+	p := e.plan
 	pl, err := e.plumb(cmd, p, fds)
 	if err != nil {
 		return nil, err
 	}
 	defer wire.CloseAll(pl.child)
-	pl.kind = p.kind(pl)
-	e.before = e.s.countersBefore()
-	o := &group{id: cmd.ID}
-	deaths, err := e.s.startProcess(p, o, pl)
+	z, g := e.s.zygotes, &proc.Group{ID: cmd.ID}
+	e.kind = z.Kind(&p.Program, pl.Files)
+	e.before = e.s.procs.Counters(nil)
+	deaths, err := e.s.procs.Start(&p.Program, g, pl.Files, func() (<-chan proc.ExitStatus, bool) {
+		return z.Start(e.kind, g, &p.Program, pl.Files)
+	})
 	if err != nil {
 		e.unplumb()
-		return nil, notStarted(p, err)
+		return nil, notStarted(&p.Program, err)
 	}
-	e.group, e.plan, e.kind = o, p, pl.kind
+	e.group = g
 	return deaths, nil
 }
 
 // A childIO is the set of descriptors for a child. The field child holds those that the guest must close.
 type childIO struct {
-	files []int // 0, 1, 2 and the following ones
+	proc.Files
 	child []int
-	tty   bool
-	kind  kind // of the zygote whose prestarted process may get them; zero for none
 }
 
 // plumb makes the child's descriptors from those of the request, from new pipes, or from a terminal.
@@ -143,13 +101,18 @@ func (e *execution) plumb(cmd *wire.Command, p *plan, fds []int) (pl childIO, er
 		wire.CloseAll(fds)
 		pl, err = e.plumbTTY(cmd, p)
 	case len(fds) == 4 || len(fds) == 5:
-		pl, err = e.plumbGiven(cmd, fds)
+		pl = e.plumbGiven(fds)
 	default:
 		wire.CloseAll(fds)
-		pl, err = e.plumbOwn(cmd, p)
+		pl, err = e.plumbOwn(cmd)
+	}
+	if err == nil && pl.FDs[0] < 0 {
+		// opened anew: commands that share an open file would share its locks
+		pl.FDs[0], err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		pl.child = append(pl.child, pl.FDs[0])
 	}
 	if err == nil && p.text != nil {
-		err = pl.addText(p)
+		err = pl.addText(p.text)
 	}
 	if err != nil {
 		wire.CloseAll(pl.child)
@@ -161,77 +124,25 @@ func (e *execution) plumb(cmd *wire.Command, p *plan, fds []int) (pl childIO, er
 }
 
 // plumbGiven uses the descriptors of the request.
-func (e *execution) plumbGiven(cmd *wire.Command, fds []int) (childIO, error) {
-	pl := childIO{child: []int{fds[0], fds[2]}, files: []int{-1, fds[0], fds[2]}}
+func (e *execution) plumbGiven(fds []int) (pl childIO) {
+	pl.child, pl.FDs = []int{fds[0], fds[2]}, []int{-1, fds[0], fds[2]}
 	if len(fds) == 5 {
 		pl.child = append(pl.child, fds[4])
-		pl.files[0] = fds[4]
+		pl.FDs[0] = fds[4]
 	}
 	e.given = []int{fds[1], fds[3]}
-	return pl, e.s.nullInput(&pl)
-}
-
-// nullInput gives the child /dev/null as stdin if it has none.
-func (s *Server) nullInput(pl *childIO) (err error) {
-	if pl.files[0] >= 0 {
-		return nil
-	}
-	var fd int
-	select {
-	case fd = <-s.nulls:
-	default:
-		if fd, err = openNull(); err != nil {
-			return err
-		}
-	}
-	pl.files[0], pl.child = fd, append(pl.child, fd)
-	return nil
-}
-
-func openNull() (int, error) { return unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0) }
-
-// openSpareNull opens the next /dev/null for nullInput.
-func (s *Server) openSpareNull() {
-	if len(s.nulls) > 0 {
-		return
-	}
-	fd, err := openNull()
-	if err != nil {
-		return // the next nullInput reports the error
-	}
-	select {
-	case s.nulls <- fd:
-	default:
-		_ = unix.Close(fd)
-	}
-}
-
-// addText gives the child a script as descriptor 3.
-func (pl *childIO) addText(p *plan) error {
-	fd, err := unix.MemfdCreate("script", unix.MFD_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	pl.files, pl.child = append(pl.files, fd), append(pl.child, fd)
-	for b := p.text; len(b) > 0; {
-		n, err := unix.Write(fd, b)
-		if err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	return nil
+	return pl
 }
 
 // plumbOwn makes pipes, and sends their data as frames.
-func (e *execution) plumbOwn(cmd *wire.Command, p *plan) (pl childIO, err error) {
-	pl.files = []int{-1, -1, -1}
+func (e *execution) plumbOwn(cmd *wire.Command) (pl childIO, err error) {
+	pl.FDs = []int{-1, -1, -1}
 	for i := range 2 {
 		r, w, err := wire.Pipe()
 		if err != nil {
 			return pl, err
 		}
-		pl.files[1+i], pl.child = w, append(pl.child, w)
+		pl.FDs[1+i], pl.child = w, append(pl.child, w)
 		f, err := wire.Pollable(r, "output")
 		if err != nil {
 			return pl, err
@@ -243,15 +154,73 @@ func (e *execution) plumbOwn(cmd *wire.Command, p *plan) (pl childIO, err error)
 		if err != nil {
 			return pl, err
 		}
-		pl.files[0], pl.child = r, append(pl.child, r)
+		pl.FDs[0], pl.child = r, append(pl.child, r)
 		f, err := wire.Pollable(w, "stdin")
 		if err != nil {
 			return pl, err
 		}
 		e.startFeed(cmd)
-		e.feed.open(f, f.Close)
+		e.feed.Open(f, f.Close)
 	}
-	return pl, e.s.nullInput(&pl)
+	return pl, nil
+}
+
+// addText gives the child a script as descriptor 3.
+func (pl *childIO) addText(text []byte) error {
+	fd, err := unix.MemfdCreate("script", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	pl.FDs, pl.child = append(pl.FDs, fd), append(pl.child, fd)
+	for len(text) > 0 {
+		n, err := unix.Write(fd, text)
+		if err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	return nil
+}
+
+// startFeed prepares for stdin that comes as frames.
+func (e *execution) startFeed(cmd *wire.Command) {
+	if !cmd.HasInput() {
+		return
+	}
+	e.feed = input.New(func(n uint32, epoch int) {
+		if kp := e.keptAs(); kp != nil {
+			kp.credit(n, epoch)
+		} else {
+			_ = e.by.conn.Send(wire.FrameCredit, wire.EncodeNumbers(n))
+		}
+	})
+	if cmd.Input != nil {
+		e.feed.Fill(cmd.Input)
+	}
+}
+
+// unplumb closes the guest's ends.
+func (e *execution) unplumb() {
+	if e.feed != nil {
+		e.feed.Stop()
+	}
+	for _, f := range e.outs {
+		_ = f.Close()
+	}
+	wire.CloseAll(e.keep)
+	wire.CloseAll(e.given)
+	e.outs, e.keep, e.given = nil, nil, nil
+}
+
+// announce tells the caller that its command runs. It connects the caller to a kept command.
+func (e *execution) announce(first wire.Started) {
+	say := func() error { return e.by.conn.SendJSON(wire.FrameStarted, first) }
+	if e.kept == nil {
+		_ = say() // the reader of the connection sees an error too, and kills the command
+		return
+	}
+	e.kept.started(e)
+	e.by.link.Store(e.kept.connect(e.by.conn, [2]int64{}, say))
 }
 
 // pump starts to send the output as frames, unless the caller reads it directly. It continues after the caller has
@@ -275,102 +244,56 @@ func (e *execution) pump(tty, direct bool) {
 	}
 }
 
-// startFeed prepares for stdin that comes as frames.
-func (e *execution) startFeed(cmd *wire.Command) {
-	if !cmd.HasInput() {
-		return
-	}
-	e.feed = newFeeder(func(n uint32, epoch int) {
-		if kp := e.keptAs(); kp != nil {
-			kp.credit(n, epoch)
-		} else {
-			_ = e.by.conn.Send(wire.FrameCredit, wire.EncodeNumbers(n))
-		}
-	})
-	if cmd.Input != nil {
-		e.feed.fill(cmd.Input)
-	}
-}
-
-// unplumb closes the guest's ends.
-func (e *execution) unplumb() {
-	if e.feed != nil {
-		e.feed.stop()
-	}
-	for _, f := range e.outs {
-		_ = f.Close()
-	}
-	wire.CloseAll(e.keep)
-	wire.CloseAll(e.given)
-	e.outs, e.keep, e.given = nil, nil, nil
-}
-
-// startProcess starts the planned program and registers its process group.
-func (s *Server) startProcess(p *plan, o *group, pl childIO) (<-chan exitStatus, error) {
-	s.spawn.Lock()
-	defer s.spawn.Unlock()
-	o.start = bootTicks() - 1 // the clock of /proc is coarse: a start time one tick early is never too late
-	o.mark = nextTag()
-	s.reaper.openAccount(o)
-	deaths, ok := s.zygotes.startCommand(o, p, pl)
-	if !ok {
-		var err error
-		if o.pid, deaths, err = s.forkExec(p, pl, o.mark); err != nil {
-			s.reaper.closeAccount(o)
-			return nil, err
-		}
-		s.lastPID.started(o.pid)
-	}
-	s.newest.Store(int64(o.pid))
-	s.addGroup(o)
-	s.counterCache.invalidate() // another goroutine may have found nothing running before the group was registered
-	return deaths, nil
-}
-
-// forkExec forks a child of the guest that executes the planned program.
-func (s *Server) forkExec(p *plan, pl childIO, m tag) (pid int, deaths <-chan exitStatus, err error) {
-	attr := &syscall.ProcAttr{
-		Dir: p.dir, Env: p.env, Files: make([]uintptr, len(pl.files)),
-		Sys: &syscall.SysProcAttr{Setsid: true, Credential: p.id.Credential(), Setctty: pl.tty},
-	}
-	for i, fd := range pl.files {
-		attr.Files[i] = uintptr(fd)
-	}
-	m.stamp()
-	s.shield.with(func() {
-		pid, deaths, err = s.reaper.startChild(func() (int, error) { return syscall.ForkExec(p.path, p.argv, attr) })
-	})
-	return pid, deaths, err
-}
-
 // finish sends the exit status of the process to the caller, after all of its output.
-func (e *execution) finish(d exitStatus) {
+func (e *execution) finish(d proc.ExitStatus) {
 	e.awaitActs()
-	x := exitOf(d)
-	e.explain(&x)
-	since, alone := e.s.counterCache.version(), false
-	x.Leftover, alone = e.s.leftover(e.group)
-	e.s.removeGroup(e.group)
+	x := e.s.procs.Ended(e.group, d, e.before, e.wasKilled)
 	e.checkJobDir(&x)
-	newest := e.s.newest.Load()
+	newest := e.s.procs.Newest()
 	e.report(x)
-	e.s.zygotes.refillIfEmpty(e.kind)
-	time.Sleep(afterExitDelay)
-	if e.s.newest.Load() == newest { // otherwise the next command has started already
-		e.s.openSpareNull()
-		e.s.zygotes.refillAll(e.kind)
-	}
-	if alone {
-		e.s.counterCache.store(since, e.s.readCounters)
-	}
-	e.s.zygotes.startIfFrequent(e.kind, e.plan)
+	e.s.zygotes.Prepare(e.kind, &e.plan.Program, newest)
 }
 
-// afterExitDelay is how long the guest stays idle after it has sent the end of a command. In this time the daemon
-// answers its client, which takes about 0.3 ms. The guest cannot see when that is done. Preparing the next command
-// immediately delayed this answer: it cost 10 to 20 % of the time of a small command on two processors. Preparation
-// that is still due when the next command arrives would delay that command, so it waits for its end.
-const afterExitDelay = 500 * time.Microsecond
+// awaitActs waits for the actions that have started until now.
+func (e *execution) awaitActs() {
+	e.mu.Lock()
+	acts := e.acts
+	e.acts = nil
+	e.mu.Unlock()
+	for _, c := range acts {
+		<-c
+	}
+}
+
+func (e *execution) wasKilled() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.killed
+}
+
+// checkJobDir reads the fingerprint of the command's job and removes the command's output directory if that is empty.
+// Commands of a job would become slower and slower if each left a directory behind. The directory stays while a
+// process of the command runs, since that may still write there.
+func (e *execution) checkJobDir(x *wire.Exit) {
+	x.NoOutputDir = e.plan.noOutputDir
+	empty := ""
+	if x.Leftover == 0 && !e.shellIsIn(e.plan.output) {
+		empty = e.plan.output
+	}
+	if e.job != "" && e.kept == nil { // the end of a kept command may be read later, when the job has changed
+		x.Seen, empty = e.s.fs.Fingerprint(e.job, empty)
+	}
+	if empty != "" {
+		e.removeOutputDir()
+	}
+}
+
+// removeOutputDir removes the command's output directory if it is empty, under the same rules as FreshDir.
+func (e *execution) removeOutputDir() {
+	if e.plan.output != "" {
+		e.s.fs.RemoveEmptyDir(e.plan.User, e.plan.output)
+	}
+}
 
 // report sends the end and closes descriptors that are no longer needed.
 func (e *execution) report(x wire.Exit) {
@@ -378,7 +301,7 @@ func (e *execution) report(x wire.Exit) {
 		p.Finish()
 	}
 	if e.feed != nil {
-		e.feed.stop()
+		e.feed.Stop()
 	}
 	wire.CloseAll(e.keep)
 	open, shut := e.stillOpen()
@@ -408,8 +331,8 @@ func (e *execution) stillOpen() (open []*os.File, shut []int) {
 			_ = f.Close()
 		}
 	}
-	for i, written := range haveWriters(e.given) {
-		if fd := e.given[i]; !written {
+	for _, fd := range e.given {
+		if !hasWriter(fd) {
 			shut = append(shut, fd)
 		} else if f, err := wire.Pollable(fd, "output"); err == nil {
 			open = append(open, f)
@@ -419,28 +342,20 @@ func (e *execution) stillOpen() (open []*os.File, shut []int) {
 	return open, shut
 }
 
-// fileHasWriter is haveWriters for one file.
+// fileHasWriter is hasWriter for a file.
 func fileHasWriter(f *os.File) (writer bool) {
 	raw, err := f.SyscallConn()
 	if err == nil {
-		_ = raw.Control(func(fd uintptr) { writer = haveWriters([]int{int(fd)})[0] })
+		_ = raw.Control(func(fd uintptr) { writer = hasWriter(int(fd)) })
 	}
 	return writer
 }
 
-// haveWriters reports for each pipe whether its write end is open.
-func haveWriters(fds []int) []bool {
-	all, p := make([]bool, len(fds)), make([]unix.PollFd, len(fds))
-	for i, fd := range fds {
-		p[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-	}
-	if _, err := unix.Poll(p, 0); err != nil {
-		return all
-	}
-	for i := range p {
-		all[i] = p[i].Revents&unix.POLLHUP == 0
-	}
-	return all
+// hasWriter reports whether the write end of a pipe is open.
+func hasWriter(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	_, err := unix.Poll(p, 0)
+	return err == nil && p[0].Revents&unix.POLLHUP == 0
 }
 
 // letGo goes on reading for the processes left behind once the caller has stopped reading.
@@ -451,53 +366,5 @@ func (e *execution) letGo() {
 	e.mu.Unlock()
 	for _, f := range held {
 		go output.Discard(f) // ends when the last of those processes ends
-	}
-}
-
-// exitOf translates a kernel exit status.
-func exitOf(d exitStatus) wire.Exit {
-	x := wire.Exit{
-		CPU:       time.Duration(d.usage.Utime.Nano() + d.usage.Stime.Nano()),
-		PeakBytes: d.usage.Maxrss << 10,
-	}
-	if d.status.Signaled() {
-		x.Signal = d.status.Signal()
-		x.Code = 128 + int(x.Signal)
-		return x
-	}
-	x.Code = d.status.ExitStatus()
-	return x
-}
-
-// kill ends all processes of the command and returns when they are gone.
-func (e *execution) kill() error {
-	e.mu.Lock()
-	e.killed = true
-	o := e.group
-	e.mu.Unlock()
-	if o == nil {
-		return nil
-	}
-	return e.s.killTree(o)
-}
-
-// act registers an action on the command. The end is sent only after the returned function was called, so that
-// acknowledgements come first.
-func (e *execution) act() (through func()) {
-	c := make(chan struct{})
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.acts = append(e.acts, c)
-	return func() { close(c) }
-}
-
-// awaitActs waits for the actions that have started until now.
-func (e *execution) awaitActs() {
-	e.mu.Lock()
-	acts := e.acts
-	e.acts = nil
-	e.mu.Unlock()
-	for _, c := range acts {
-		<-c
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"berth/guest/client"
+	"berth/guest/forward"
 	"berth/proto"
 )
 
@@ -128,7 +129,7 @@ func TestRelayPort(t *testing.T) {
 	if text := wantCode(t, err, proto.Conflict); !strings.Contains(text, fmt.Sprint(taken)) {
 		t.Error(text)
 	}
-	for range maxPorts - 1 {
+	for range forward.MaxPorts - 1 {
 		line, err := w.Listen(short(t), freePort(t))
 		must(t, err)
 		defer line.Close()

@@ -5,13 +5,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,8 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/guest/client"
+	"berth/guest/signals"
 	"berth/guest/wire"
 	"berth/proto"
+	"berth/test/guesttest"
 	"berth/test/needs"
 )
 
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 
 // beInit runs the guest of a test.
 func beInit(dir string) error {
-	if err := IgnoreSignals(); err != nil { // first, since it may execute the program again
+	if err := signals.Ignore(); err != nil { // first, since it may execute the program again
 		return err
 	}
 	_ = os.Unsetenv(initVariable)
@@ -166,14 +166,11 @@ func (w *world) dialer(frames bool) func(context.Context) (net.Conn, error) {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "unix", filepath.Join(w.dir, "guest.sock"))
 		if err == nil && frames {
-			c = plainConn{c}
+			c = guesttest.PlainConn{Conn: c}
 		}
 		return c, err
 	}
 }
-
-// A plainConn hides that it is a unix socket.
-type plainConn struct{ net.Conn }
 
 func (w *world) close() {
 	if w.Client != nil {
@@ -274,68 +271,11 @@ func (w *world) alive(text string) string {
 	return strings.Join(found, "")
 }
 
-// short returns a context that ends a test which hangs.
-func short(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually polls a condition that sends no event.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-}
-
-// checkLeaks fails the test if it leaves goroutines or descriptors behind.
-func checkLeaks(t *testing.T) {
-	t.Helper()
-	client.ClosePipes()
-	goroutines, fds := runtime.NumGoroutine(), openFiles(t)
-	t.Cleanup(func() {
-		deadline := time.Now().Add(5 * time.Second)
-		for client.ClosePipes(); runtime.NumGoroutine() > goroutines || openFiles(t) > fds; client.ClosePipes() {
-			if time.Now().After(deadline) {
-				buf := make([]byte, 1<<20)
-				t.Errorf("left %d goroutines and %d descriptors\n%s", runtime.NumGoroutine()-goroutines,
-					openFiles(t)-fds, buf[:runtime.Stack(buf, true)])
-				return
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-	})
-}
-
-func openFiles(t testing.TB) int {
-	entries, err := os.ReadDir("/proc/self/fd")
-	must(t, err)
-	return len(entries)
-}
-
-// wantCode fails unless err has the code. It returns the message.
-func wantCode(t testing.TB, err error, code proto.Code) string {
-	t.Helper()
-	if proto.CodeOf(err) != code {
-		t.Fatalf("got error %v (%s), want %s", err, proto.CodeOf(err), code)
-	}
-	return err.Error()
-}
-
-// frame returns an encoded frame.
-func frame(kind wire.FrameKind, body string) []byte {
-	b := binary.BigEndian.AppendUint32([]byte{byte(kind)}, uint32(len(body)))
-	return append(b, body...)
-}
+var (
+	short      = guesttest.Short
+	must       = guesttest.Must
+	eventually = guesttest.Eventually
+	checkLeaks = guesttest.CheckLeaks
+	wantCode   = guesttest.WantCode
+	frame      = guesttest.Frame
+)

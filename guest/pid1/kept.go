@@ -23,9 +23,9 @@ const maxKept = 256
 // maxBarred limits the IDs that may not be used any more.
 const maxBarred = 4096
 
-// A kept is a command that outlives the connection that started it. The guest stores its output and its end until the
-// daemon has read and forgotten them.
-type kept struct {
+// A keptCommand is a command that outlives the connection that started it. The guest stores its output and its end
+// until the daemon has read and forgotten them.
+type keptCommand struct {
 	s     *Server
 	id    string
 	out   *output.Output
@@ -37,14 +37,13 @@ type kept struct {
 	at   time.Time  // when it ended
 	from time.Time  // when it started; valid after begun
 
-	linking sync.Mutex // held while a link is made
-	mu      sync.Mutex // guards the fields below
-	link    *link      // to the connected caller; nil if there is none
+	linking sync.Mutex           // held while a link is made
+	link    atomic.Pointer[link] // to the connected caller; nil if there is none
 }
 
 // A link sends the output and end of a kept command over one connection.
 type link struct {
-	k      *kept
+	k      *keptCommand
 	conn   *wire.Conn
 	epoch  int           // of the command's standard input
 	at     output.Cursor // what the other side has received
@@ -53,10 +52,10 @@ type link struct {
 	told   atomic.Bool // the end is about to be sent, so the connection is free for the next request
 }
 
-// keeps are the kept commands of a guest.
-type keeps struct {
+// keptCommands are the kept commands of a guest.
+type keptCommands struct {
 	mu     sync.Mutex
-	all    map[string]*kept
+	all    map[string]*keptCommand
 	barred map[string]struct{} // IDs that the daemon has given up; they never start
 	budget *output.Budget      // made for the first kept command, since the memory limit is set after the guest's start
 	closed bool
@@ -68,8 +67,8 @@ const (
 	mostKept    = 64 << 20
 )
 
-func newKeeps() *keeps {
-	return &keeps{all: map[string]*kept{}, barred: map[string]struct{}{}}
+func newKeptCommands() *keptCommands {
+	return &keptCommands{all: map[string]*keptCommand{}, barred: map[string]struct{}{}}
 }
 
 // memory returns how many bytes the container may use, as far as the guest can see.
@@ -92,7 +91,7 @@ func memory() int64 {
 }
 
 // add reserves a place for a command that is about to start.
-func (ks *keeps) add(s *Server, cmd *wire.Command) (*kept, error) {
+func (ks *keptCommands) add(s *Server, cmd *wire.Command) (*keptCommand, error) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	_, barred := ks.barred[cmd.ID]
@@ -111,14 +110,14 @@ func (ks *keeps) add(s *Server, cmd *wire.Command) (*kept, error) {
 	if ks.budget == nil {
 		ks.budget = output.NewBudget(min(memory()/memoryShare, mostKept))
 	}
-	k := &kept{s: s, id: cmd.ID, out: output.New(cmd.Keep, ks.budget), begun: make(chan struct{}),
+	k := &keptCommand{s: s, id: cmd.ID, out: output.New(cmd.Keep, ks.budget), begun: make(chan struct{}),
 		ended: make(chan struct{})}
 	ks.all[cmd.ID] = k
 	return k, nil
 }
 
 // started records that e runs, or with nil that the start failed.
-func (k *kept) started(e *execution) {
+func (k *keptCommand) started(e *execution) {
 	if k == nil {
 		return
 	}
@@ -130,7 +129,7 @@ func (k *kept) started(e *execution) {
 }
 
 // drop frees the place of a command and its memory.
-func (ks *keeps) drop(k *kept) {
+func (ks *keptCommands) drop(k *keptCommand) {
 	ks.mu.Lock()
 	if ks.all[k.id] == k {
 		delete(ks.all, k.id)
@@ -139,50 +138,42 @@ func (ks *keeps) drop(k *kept) {
 	k.out.Drop()
 }
 
-func (ks *keeps) find(id string) *kept {
+func (ks *keptCommands) find(id string) *keptCommand {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	return ks.all[id]
 }
 
 // finish records the end.
-func (k *kept) finish(x wire.Exit) {
+func (k *keptCommand) finish(x wire.Exit) {
 	k.exit, k.at = x, time.Now()
 	close(k.ended)
 	k.out.Finish()
 }
 
 // credit grants the sender n bytes of standard input, if it is still connected.
-func (k *kept) credit(n uint32, epoch int) {
-	k.mu.Lock()
-	l := k.link
-	k.mu.Unlock()
-	if l != nil && l.epoch == epoch {
+func (k *keptCommand) credit(n uint32, epoch int) {
+	if l := k.link.Load(); l != nil && l.epoch == epoch {
 		_ = l.conn.Send(wire.FrameCredit, wire.EncodeNumbers(n))
 	}
 }
 
 // connect starts to send the command's output and end to c, from the offsets that the other side has. It closes an
 // existing link, which belongs to an earlier daemon. first writes the answer that precedes the output.
-func (k *kept) connect(c *wire.Conn, have [2]int64, first func() error) *link {
+func (k *keptCommand) connect(c *wire.Conn, have [2]int64, first func() error) *link {
 	k.linking.Lock()
 	defer k.linking.Unlock()
-	k.mu.Lock()
-	old := k.link
-	k.mu.Unlock()
-	if old != nil {
+	if old := k.link.Load(); old != nil {
 		_ = old.conn.Close()
 		old.stop()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &link{
-		k: k, conn: c, epoch: k.e.feed.renew(), cancel: cancel, done: make(chan struct{}),
+		k: k, conn: c, epoch: k.e.feed.Renew(), cancel: cancel, done: make(chan struct{}),
 		at: output.Cursor{Stdout: have[0], Stderr: have[1]},
 	}
 	_ = first() // the reader of the connection sees an error too
-	k.mu.Lock()
-	k.link = l
-	k.mu.Unlock()
+	k.link.Store(l)
 	// here and not in the goroutine: that may start after the command has written more than the guest keeps
 	k.out.Attach(&l.at)
 	k.out.Hold()
@@ -203,7 +194,7 @@ func (l *link) run(ctx context.Context) {
 	<-l.k.ended
 	x := l.k.exit
 	x.Ago = time.Since(l.k.at)
-	l.leave()
+	l.k.link.CompareAndSwap(l, nil)
 	l.told.Store(true) // before the other side can see the end and ask for the next command
 	_ = l.conn.SendJSON(wire.FrameDone, wire.Done{Exit: x})
 }
@@ -231,16 +222,7 @@ func (l *link) send(ctx context.Context) bool {
 func (l *link) stop() {
 	l.cancel()
 	<-l.done
-	l.leave()
-}
-
-// leave removes l as the current link of its command.
-func (l *link) leave() {
-	l.k.mu.Lock()
-	defer l.k.mu.Unlock()
-	if l.k.link == l {
-		l.k.link = nil
-	}
+	l.k.link.CompareAndSwap(l, nil)
 }
 
 // attach connects the caller to a kept command.
@@ -255,8 +237,8 @@ func (k *caller) attach(req *wire.Request) error {
 			wire.CleanText(req.ID, 128)))
 	}
 	k.exec = kp.e
-	k.setLink(kp.connect(k.conn, req.Have, func() error {
-		first := wire.Started{PID: kp.e.group.pid, Ran: time.Since(kp.from), NoInput: kp.e.feed.deaf()}
+	k.link.Store(kp.connect(k.conn, req.Have, func() error {
+		first := wire.Started{PID: kp.e.group.PID, Ran: time.Since(kp.from), NoInput: kp.e.feed.Deaf()}
 		first.Out[0], first.Out[1] = kp.out.Totals()
 		select {
 		case <-kp.ended:
@@ -268,26 +250,8 @@ func (k *caller) attach(req *wire.Request) error {
 	return nil
 }
 
-func (k *caller) linked() *link {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.link
-}
-
-func (k *caller) setLink(l *link) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.link = l
-}
-
-// unlink is hangUp for a kept command.
-func (k *caller) unlink(l *link) {
-	l.stop()
-	k.giveUp(l.k)
-}
-
 // giveUp ends a kept command if the caller asked for that before it disconnected.
-func (k *caller) giveUp(kp *kept) {
+func (k *caller) giveUp(kp *keptCommand) {
 	if !k.quit {
 		return
 	}
@@ -296,19 +260,8 @@ func (k *caller) giveUp(kp *kept) {
 	}
 }
 
-// announce tells the caller that its command runs. It connects the caller to a kept command.
-func (e *execution) announce(first wire.Started) {
-	say := func() error { return e.by.conn.SendJSON(wire.FrameStarted, first) }
-	if e.kept == nil {
-		_ = say() // the reader of the connection sees an error too, and kills the command
-		return
-	}
-	e.kept.started(e)
-	e.by.setLink(e.kept.connect(e.by.conn, [2]int64{}, say))
-}
-
 // keptAs returns the kept command of e, or nil if e ends with its caller's connection.
-func (e *execution) keptAs() *kept {
+func (e *execution) keptAs() *keptCommand {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.kept
@@ -337,7 +290,7 @@ func (s *Server) claim(ids []string) []string {
 	}
 	ks.mu.Unlock()
 	if err := s.forgetKept(orphans); err != nil {
-		s.log.Warn("ending commands that nobody knows of", "err", err)
+		s.log.Warn("ending commands that the daemon does not know", "err", err)
 	}
 	return have
 }
@@ -360,9 +313,9 @@ func (s *Server) forgetKept(ids []string) error {
 }
 
 // end ends the command, if it runs.
-func (k *kept) end() error {
+func (k *keptCommand) end() error {
 	<-k.begun
-	if k.e == nil || k.e.over() {
+	if k.e == nil || k.e.ending.Load() {
 		return nil
 	}
 	k.out.Release()

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"berth/guest/proc"
 	"berth/guest/wire"
+	"berth/guest/zygote"
 	"berth/proto"
 )
 
@@ -127,7 +129,7 @@ func TestReaping(t *testing.T) {
 		r := w.run(wire.Command{Argv: []string{"ps", "-eo", "stat=,args="}})
 		n := 0
 		for line := range strings.Lines(r.stdout) {
-			if !strings.Contains(line, waitingText) {
+			if !strings.Contains(line, zygote.WaitingText) {
 				n++
 			}
 		}
@@ -149,7 +151,7 @@ func TestProtected(t *testing.T) {
 	// The guest restores its own score just after a start.
 	r := w.bash("read own </proc/self/oom_score_adj; for i in {1..500}; do read guest </proc/1/oom_score_adj; [ " +
 		"$guest != $own ] && break; sleep 0.01; done; echo $own $guest")
-	if adj := strings.Fields(r.stdout); len(adj) != 2 || number(t, adj[0]) != number(t, adj[1])+childScore {
+	if adj := strings.Fields(r.stdout); len(adj) != 2 || number(t, adj[0]) != number(t, adj[1])+proc.ChildScore {
 		t.Errorf("the guest should be the last to go when memory is short: %q %q", r.stdout, r.stderr)
 	}
 }
@@ -158,17 +160,4 @@ func number(t *testing.T, s string) int {
 	n, err := strconv.Atoi(s)
 	must(t, err)
 	return n
-}
-
-func TestParseStat(t *testing.T) {
-	line := "12 (a) R 1 (b) S 7 8 9 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 12345 99 0\n"
-	p, ok := parseStat(12, []byte(line))
-	if want := (proc{12, 7, 8, 9, 'S', 12345, 100}); !ok || p != want {
-		t.Errorf("got %+v, want %+v", p, want)
-	}
-	for _, bad := range []string{"", "1 (x", "1 (x)", "1 (x) S 1 2"} {
-		if _, ok := parseStat(1, []byte(bad)); ok {
-			t.Errorf("took %q", bad)
-		}
-	}
 }

@@ -55,11 +55,6 @@ func TestSocketIsRoots(t *testing.T) {
 	}
 }
 
-func FuzzStat(f *testing.F) {
-	f.Add([]byte("1 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20\n"))
-	f.Fuzz(func(t *testing.T, b []byte) { parseStat(1, b) })
-}
-
 // TestAnswersBothHellos checks that a hello request and a ping return the same boot ID.
 func TestAnswersBothHellos(t *testing.T) {
 	w := newWorld(t, false)

@@ -1,9 +1,11 @@
-// Package pid1 is the guest: the program that runs as PID 1 of a container. It serves the daemon's requests, starts
-// and ends commands, keeps persistent shells and reaps orphans. The program berth-guest calls Serve. Both ends of a
-// connection share the package guest/wire. The daemon's end is guest/client, which this package does not link.
+// Package pid1 is the guest: the program that runs as PID 1 of a container. It serves the daemon's requests: it runs
+// commands, connects their descriptors, keeps commands and shells that outlive a connection, and dozes. The processes
+// themselves are guest/proc's, files are guest/fs's. The program berth-guest calls Serve. Both ends of a connection
+// share the package guest/wire. The daemon's end is guest/client, which this package does not link.
 package pid1
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -20,9 +22,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/forward"
 	"berth/guest/fs"
+	"berth/guest/proc"
 	"berth/guest/user"
 	"berth/guest/wire"
+	"berth/guest/zygote"
 	"berth/proto"
 )
 
@@ -41,7 +46,7 @@ type ServerOptions struct {
 	// ZygoteRest is how long a zygote lives without a command; default 30 s. A zygote starts when two of its commands
 	// come within ZygoteRest.
 	ZygoteRest time.Duration
-	NoZygotes  bool // execute the program of each command; see zygote.go
+	NoZygotes  bool // execute the program of each command
 
 	Doze Dozer    // nil: never doze
 	Past State    // state of a guest that wakes; zero for a new guest
@@ -50,34 +55,21 @@ type ServerOptions struct {
 
 // A Server is a running guest.
 type Server struct {
-	opt    ServerOptions
-	log    *slog.Logger
-	ids    user.Users
-	pid    int
-	init   bool
-	hello  wire.Hello
-	bash   string // customary path of bash; "" if there is none
-	reaper *reaper
-	shield *shield
-	oom    *tally // counts kills for lack of memory
-	forks  *tally // counts refused processes
-	// /dev/null, opened for the next command without input: commands that share one would share its locks
-	nulls        chan int
-	counterCache counterCache
-	newest       atomic.Int64 // PID of the latest process started
-	lastPID      *lastPID
-	fs           *fs.FS
-	zygotes      *zygotes
-	spawn        sync.Mutex // held while a child starts: it inherits limits that are set on the guest for it
+	opt     ServerOptions
+	log     *slog.Logger
+	ids     user.Users
+	hello   wire.Hello
+	bash    string // customary path of bash; "" if there is none
+	procs   *proc.Table
+	fs      *fs.FS
+	zygotes *zygote.Zygotes
+	scratch scratch
 
-	mu     sync.Mutex
-	live   map[*group]struct{}
+	mu     sync.Mutex // guards shells
 	shells map[string]*shell
-	given  map[tag]struct{} // tags of all processes started; nil for PID 1, whose exit ends all processes
 
-	keeps           *keeps
-	scratch         scratch
-	listeners       listeners
+	keeps           *keptCommands
+	ports           forward.Ports
 	acceptGate      acceptGate
 	callers         atomic.Int32   // connections that are being served
 	connectionEnded chan struct{}  // signals that a connection has ended
@@ -89,7 +81,7 @@ type Server struct {
 func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s := newServer(opt)
 	s.acceptGate = newAcceptGate(ln)
-	endReaper := s.startReaper()
+	endReaper := s.procs.Reap()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
@@ -101,22 +93,12 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s.closeKept()
 	s.wg.Wait()
 	s.closeShells()
-	s.zygotes.endAll()
+	s.zygotes.Close()
 	s.shellCleanups.Wait()
-	s.killRest()
+	s.procs.KillRest()
 	s.scratch.remove()
 	endReaper()
-	if s.shield != nil {
-		_ = s.shield.f.Close()
-	}
-	s.oom.close()
-	s.forks.close()
-	s.lastPID.close()
-	select {
-	case fd := <-s.nulls:
-		_ = unix.Close(fd)
-	default:
-	}
+	s.procs.Close()
 	return err
 }
 
@@ -127,63 +109,32 @@ func newServer(opt ServerOptions) *Server {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	if opt.Workspace == "" {
-		opt.Workspace = "/workspace"
-	}
-	if opt.UID == 0 {
-		opt.UID = 1000
-	}
-	if opt.GID == 0 {
-		opt.GID = opt.UID
-	}
-	if opt.ZygoteRest == 0 {
-		opt.ZygoteRest = 30 * time.Second
-	}
+	opt.Workspace = cmp.Or(opt.Workspace, "/workspace")
+	opt.UID = cmp.Or(opt.UID, 1000)
+	opt.GID = cmp.Or(opt.GID, opt.UID)
+	opt.ZygoteRest = cmp.Or(opt.ZygoteRest, 30*time.Second)
+	ids := user.NewUsers(opt.UID, opt.GID)
 	s := &Server{
-		opt: opt, log: opt.Log, init: opt.Init, pid: os.Getpid(),
-		ids: user.NewUsers(opt.UID, opt.GID), reaper: newReaper(opt.Init),
-		live: map[*group]struct{}{}, shells: map[string]*shell{}, oom: newTally("oom_kill", oomFiles...),
-		forks: newTally("max", forkFiles...), keeps: newKeeps(), lastPID: newLastPID(), nulls: make(chan int, 1),
-		scratch: scratch{want: opt.Scratch}, connectionEnded: make(chan struct{}, 1),
+		opt: opt, log: opt.Log, ids: ids, procs: proc.NewTable(ids, opt.Init), fs: fs.NewFS(opt.Workspace, ids),
+		shells: map[string]*shell{}, keeps: newKeptCommands(), scratch: scratch{want: opt.Scratch},
+		connectionEnded: make(chan struct{}, 1),
 	}
-	s.zygotes, s.fs = newZygotes(s), fs.NewFS(opt.Workspace, s.ids)
+	s.zygotes = zygote.New(zygote.Options{Table: s.procs, Log: opt.Log, Rest: opt.ZygoteRest,
+		Off: opt.NoZygotes || !opt.Init})
 	if _, err := executable(customBash); err == nil {
 		s.bash = customBash
 	}
 	if opt.Init {
-		s.shield = newShield()
 		// The starter of PID 1 may have left it descriptors that commands must not get.
 		_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
-	}
-	if s.pid != 1 {
-		s.given = map[tag]struct{}{}
 	}
 	past := opt.Past
 	if past == (State{}) {
 		past = State{Boot: random(), StartedAt: proto.At(time.Now())}
 	}
-	s.hello = wire.Hello{Ping: true, Boot: past.Boot, Version: opt.Version, PID: s.pid, StartedAt: past.StartedAt,
-		Kernel: kernel()}
+	s.hello = wire.Hello{Ping: true, Boot: past.Boot, Version: opt.Version, PID: os.Getpid(),
+		StartedAt: past.StartedAt, Kernel: kernel()}
 	return s
-}
-
-// startReaper reaps the children of the process until end is called.
-func (s *Server) startReaper() (end func()) {
-	if !s.init {
-		return func() {}
-	}
-	if s.pid != 1 {
-		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-	}
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		s.reaper.reapUntil(stop)
-	}()
-	return func() {
-		close(stop)
-		<-done
-	}
 }
 
 // accept serves connections until the listener is closed.
@@ -220,26 +171,6 @@ func (s *Server) admit(ctx context.Context, nc net.Conn) {
 		defer s.connectionDone()
 		s.serve(ctx, wire.NewConn(nc, true))
 	})
-}
-
-// killRest ends the processes that commands left behind. PID 1 need not: the kernel kills them when PID 1 exits.
-func (s *Server) killRest() {
-	if s.given == nil {
-		return
-	}
-	for range 100 {
-		found := false
-		for _, p := range processes() {
-			if _, ours := s.given[tagOf(p.pid)]; ours && !p.dead() {
-				found = true
-				_ = s.kill(p.pid, unix.SIGKILL)
-			}
-		}
-		if !found {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
 }
 
 // serve answers the requests of one connection.
@@ -281,11 +212,9 @@ func (s *Server) survive(c *wire.Conn) {
 type caller struct {
 	s    *Server
 	conn *wire.Conn
-	exec *execution // the latest command, which may have ended
-	quit bool       // the command ends with the connection, although it is kept
-
-	mu   sync.Mutex // guards link
-	link *link      // to the latest command, if it is kept
+	exec *execution           // the latest command, which may have ended
+	quit bool                 // the command ends with the connection, although it is kept
+	link atomic.Pointer[link] // to the latest command, if it is kept
 }
 
 // handle handles one frame. An error ends the connection.
@@ -300,7 +229,7 @@ func (k *caller) handle(ctx context.Context, kind wire.FrameKind, body []byte) e
 		return k.conn.Send(wire.FramePong, []byte(k.s.hello.Boot))
 	}
 	k.exec = nil
-	k.setLink(nil)
+	k.link.Store(nil)
 	var req wire.Request
 	if err := req.Parse(body); err != nil {
 		return err
@@ -309,16 +238,15 @@ func (k *caller) handle(ctx context.Context, kind wire.FrameKind, body []byte) e
 	// received them already, so no code before this touches them.
 	fds := k.conn.Descriptors()
 	if req.Op == wire.OpExec {
-		return k.startCommand(ctx, &req, fds)
+		return k.startCommand(&req, fds)
 	}
 	defer wire.CloseAll(fds)
 	switch req.Op {
 	case wire.OpListen:
-		return k.servePortForward(ctx, req.Port)
+		return k.s.ports.Serve(ctx, k.conn, req.Port, &k.s.wg)
 	case wire.OpDoze:
 		return k.doze(ctx)
 	}
-	defer k.s.counterCache.enter()()
 	return k.answer(&req, fds)
 }
 
@@ -327,10 +255,10 @@ func (k *caller) busy() bool {
 	if k.exec == nil {
 		return false
 	}
-	if l := k.linked(); l != nil {
+	if l := k.link.Load(); l != nil {
 		return !l.told.Load()
 	}
-	return !k.exec.over()
+	return !k.exec.ending.Load()
 }
 
 // answer handles a request that is complete when answer returns.
@@ -368,35 +296,6 @@ func (s *Server) answerHello(req *wire.Request, fds []int) wire.Hello {
 		h.Pipes = err == nil
 	}
 	return h
-}
-
-// groups lists all groups.
-func (s *Server) groups() []*group {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]*group, 0, len(s.live))
-	for o := range s.live {
-		all = append(all, o)
-	}
-	return all
-}
-
-// addGroup registers a group.
-func (s *Server) addGroup(o *group) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.live[o] = struct{}{}
-	if s.given != nil && o.mark != 0 {
-		s.given[o.mark] = struct{}{}
-	}
-}
-
-// removeGroup removes a group whose process has ended.
-func (s *Server) removeGroup(o *group) {
-	s.reaper.closeAccount(o)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.live, o)
 }
 
 // A scratch is a directory that only root may change and every user may traverse.

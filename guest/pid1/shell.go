@@ -2,15 +2,19 @@ package pid1
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"sort"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"berth/guest/output"
+	"berth/guest/proc"
 	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
@@ -54,10 +58,10 @@ type shell struct {
 	status  *output.Pump // from bash: exit statuses of calls
 	answers chan answer
 
-	o     *group
-	turn  chan struct{} // holds a token while a call runs
-	gone  chan struct{} // closed when its bash has ended
-	death exitStatus    // valid after gone
+	o     *proc.Group
+	turn  chan struct{}   // holds a token while a call runs
+	gone  chan struct{}   // closed when its bash has ended
+	death proc.ExitStatus // valid after gone
 
 	sent map[string]string // variables that calls have set; the call whose turn it is may change it
 
@@ -76,7 +80,7 @@ func (e *execution) onShell(cmd *wire.Command, p *plan) {
 	}
 	if err != nil {
 		if e.feed != nil {
-			e.feed.stop()
+			e.feed.Stop()
 		}
 		e.removeOutputDir()
 		e.ending.Store(true)
@@ -88,7 +92,7 @@ func (e *execution) onShell(cmd *wire.Command, p *plan) {
 // acquire waits for the caller's turn on the named shell. It starts the shell if there is none.
 func (s *Server) acquire(cmd *wire.Command, p *plan, cancel <-chan struct{}) (*shell, bool, error) {
 	for {
-		sh, fresh, err := s.shellNamed(cmd.Shell, p.id)
+		sh, fresh, err := s.shellNamed(cmd.Shell, p.User)
 		if err != nil {
 			return nil, false, err
 		}
@@ -118,7 +122,7 @@ func (s *Server) acquire(cmd *wire.Command, p *plan, cancel <-chan struct{}) (*s
 // abandon ends a shell whose start has failed.
 func (s *Server) abandon(sh *shell) {
 	if sh.o != nil {
-		_ = s.killTree(sh.o) // cleanUp runs at its end
+		_ = s.procs.KillTree(sh.o) // cleanUp runs at its end
 	} else {
 		s.forget(sh)
 		close(sh.gone)
@@ -187,20 +191,20 @@ func (sh *shell) start(p *plan) error {
 		wire.CloseAll([]int{ctlR, ctlW, statusR, statusW})
 		return wire.FileError("shell", os.DevNull, err)
 	}
-	pl := childIO{files: []int{null, null, null, ctlR, statusW}}
-	o := &group{shell: true}
-	deaths, err := sh.s.startProcess(p, o, pl)
+	files := proc.Files{FDs: []int{null, null, null, ctlR, statusW}}
+	o := &proc.Group{Shell: true}
+	deaths, err := sh.s.procs.Start(&p.Program, o, files, nil)
 	wire.CloseAll([]int{null, ctlR, statusW})
 	if err != nil {
 		wire.CloseAll([]int{ctlW, statusR})
-		return notStarted(p, err)
+		return notStarted(&p.Program, err)
 	}
 	sh.o = o
 	return sh.listen(ctlW, statusR, deaths)
 }
 
 // listen connects to the bash that was started.
-func (sh *shell) listen(ctlW, statusR int, deaths <-chan exitStatus) error {
+func (sh *shell) listen(ctlW, statusR int, deaths <-chan proc.ExitStatus) error {
 	ctl, err := wire.Pollable(ctlW, "calls")
 	if err == nil {
 		sh.ctl = ctl
@@ -218,7 +222,7 @@ func (sh *shell) listen(ctlW, statusR int, deaths <-chan exitStatus) error {
 }
 
 // cleanUp cleans up after the shell's bash.
-func (sh *shell) cleanUp(d exitStatus) {
+func (sh *shell) cleanUp(d proc.ExitStatus) {
 	sh.death = d
 	if sh.status != nil {
 		sh.status.Finish() // output from before its death counts
@@ -228,7 +232,7 @@ func (sh *shell) cleanUp(d exitStatus) {
 		_ = sh.ctl.Close()
 	}
 	sh.s.forget(sh)
-	sh.s.removeGroup(sh.o)
+	sh.s.procs.Remove(sh.o)
 	close(sh.gone)
 	sh.turn <- struct{}{} // the last call needs the files until it ends
 	_ = os.RemoveAll(sh.dir)
@@ -287,11 +291,34 @@ func (sh *shell) info() (wire.ShellInfo, bool) {
 	if calls == 0 {
 		return wire.ShellInfo{}, false
 	}
-	dir, _ := workingDirOf(sh.id, sh.o.pid)
+	dir, _ := workingDirOf(sh.id, sh.o.PID)
 	return wire.ShellInfo{
-		Name: sh.name, PID: sh.o.pid, User: sh.id.Name, Dir: dir, Busy: len(sh.turn) > 0,
+		Name: sh.name, PID: sh.o.PID, User: sh.id.Name, Dir: dir, Busy: len(sh.turn) > 0,
 		Calls: calls, StartedAt: proto.At(sh.started),
 	}, true
+}
+
+// shellIsIn reports whether a running shell has its working directory in dir. It also reports true if that is
+// unknown.
+func (e *execution) shellIsIn(dir string) bool {
+	if e.group == nil || !e.group.Shell {
+		return false
+	}
+	at, err := workingDirOf(e.plan.User, e.group.PID)
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	return at == dir || strings.HasPrefix(at, dir+"/")
+}
+
+// workingDirOf returns the working directory of a user's process. It acts as the user, since root without
+// CAP_SYS_PTRACE may not read it.
+func workingDirOf(id user.User, pid int) (dir string, err error) {
+	err = id.Do(func() error {
+		dir, err = os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd")
+		return err
+	})
+	return dir, err
 }
 
 // closeShell ends a shell and waits until it is gone.
@@ -305,7 +332,7 @@ func (s *Server) closeShell(name string) error {
 	if _, started := sh.info(); !started {
 		return proto.Errorf(proto.Conflict, "shell", name, "shell %q is just being started", wire.CleanText(name, 256))
 	}
-	err := s.killTree(sh.o)
+	err := s.procs.KillTree(sh.o)
 	if err == nil {
 		<-sh.gone
 	}

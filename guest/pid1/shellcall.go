@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/proc"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -24,37 +25,32 @@ type shellCall struct {
 	cpu   uint64            // ticks that the shell used before the call
 }
 
-// call runs one text. An error means that the text was not started. The shell runs one call at a time. Every return
-// path gives the turn back; otherwise the shell would accept no further call.
+// call runs one text. An error means that the text was not started. The shell runs one call at a time, and
+// its turn ends with call.
 func (e *execution) call(sh *shell, cmd *wire.Command, fresh bool) error {
+	defer func() { <-sh.turn }()
 	c, err := sh.prepare(cmd)
 	if err != nil {
-		<-sh.turn
 		return err
 	}
 	if err := e.listenTo(c); err != nil {
 		e.unplumb()
 		c.remove()
-		<-sh.turn
 		return sh.fileError(err)
 	}
 	// Processes that run now do not belong to this call. They are subtracted from what the call leaves behind.
-	e.before = e.s.readCounters()
-	e.before.orphans = e.s.reaper.account(sh.o)
+	e.before = e.s.procs.Counters(sh.o)
 	// The CPU time of the shell until now belongs to earlier calls.
-	if table, ok := readProc(sh.o.pid); ok {
-		c.cpu = table.cpu
-	}
+	c.cpu = proc.TicksOf(sh.o.PID)
 	if err := e.adopt(sh.o, cmd); err != nil {
 		e.unplumb()
 		c.remove()
-		<-sh.turn
 		return err
 	}
 	// If bash has ended already, the wait below detects that.
 	_, _ = sh.ctl.WriteString(c.base + "\n")
 	maps.Copy(sh.sent, c.sends) // only now: a call that was not started has set no variables
-	e.announce(wire.Started{PID: sh.o.pid, Fresh: fresh})
+	e.announce(wire.Started{PID: sh.o.PID, Fresh: fresh})
 	e.pump(false, false)
 	opened := e.openInput(c)
 	code, alive := sh.await(c.n)
@@ -69,22 +65,21 @@ func (e *execution) call(sh *shell, cmd *wire.Command, fresh bool) error {
 		}
 	}
 	x := sh.exit(c, code, alive)
-	e.explain(&x)
+	e.s.procs.Explain(&x, sh.o, e.before, e.wasKilled)
 	// Bash may have ended without opening its stdin. The goroutine of openInput would then wait forever.
 	if cmd.HasInput() {
 		c.unblock(opened)
 	}
-	x.Leftover, _ = e.s.leftover(sh.o)
+	x.Leftover = e.s.procs.Leftover(sh.o)
 	e.checkJobDir(&x)
 	c.remove()
 	e.report(x)
-	<-sh.turn
 	return nil
 }
 
 // adopt makes o the group that a kill of the execution ends. It fails if the caller has disconnected. If the caller
 // disconnects later, the kill finds o. A call that is to be kept is kept from here on.
-func (e *execution) adopt(o *group, cmd *wire.Command) (err error) {
+func (e *execution) adopt(o *proc.Group, cmd *wire.Command) (err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
@@ -137,7 +132,7 @@ func (sh *shell) exports(cmd *wire.Command) (string, map[string]string) {
 	env := cmd.Env
 	if cmd.ID != "" {
 		// The capacity is cut to the length, so that append copies and does not change the caller's slice.
-		env = append(env[:len(env):len(env)], execIDVariable+"="+cmd.ID)
+		env = append(env[:len(env):len(env)], proc.ExecIDVariable+"="+cmd.ID)
 	}
 	for _, kv := range env {
 		k, v, _ := strings.Cut(kv, "=")
@@ -238,7 +233,7 @@ func (e *execution) openInput(c *shellCall) <-chan struct{} {
 			return
 		}
 		if f, err := wire.Pollable(fd, "stdin"); err == nil {
-			e.feed.open(f, f.Close)
+			e.feed.Open(f, f.Close)
 		}
 	}()
 	return opened
@@ -285,12 +280,12 @@ func (sh *shell) await(n int) (code int, alive bool) {
 func (sh *shell) exit(c *shellCall, code int, alive bool) wire.Exit {
 	if alive {
 		x := wire.Exit{Code: code}
-		if now, ok := readProc(sh.o.pid); ok && now.cpu > c.cpu {
-			x.CPU = time.Duration(now.cpu-c.cpu) * (time.Second / 100)
+		if now := proc.TicksOf(sh.o.PID); now > c.cpu {
+			x.CPU = time.Duration(now-c.cpu) * (time.Second / 100)
 		}
 		return x
 	}
-	x := exitOf(sh.death)
+	x := sh.death.Exit()
 	x.CPU = max(0, x.CPU-time.Duration(c.cpu)*(time.Second/100))
 	x.ShellEnded = true
 	if code >= 0 {

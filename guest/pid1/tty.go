@@ -6,6 +6,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"berth/guest/proc"
 	"berth/guest/wire"
 	"berth/proto"
 )
@@ -25,10 +26,10 @@ func (e *execution) plumbTTY(cmd *wire.Command, p *plan) (childIO, error) {
 		_ = master.Close()
 		return childIO{}, err
 	}
-	pl := childIO{files: []int{fd, fd, fd}, child: []int{fd}, tty: true}
+	pl := childIO{Files: proc.Files{FDs: []int{fd, fd, fd}, TTY: true}, child: []int{fd}}
 	_ = unix.SetNonblock(fd, false) // package os set it to non-blocking, which programs do not expect
-	if !p.id.Self {
-		_ = unix.Fchown(fd, p.id.UID, -1) // programs can then open it by name
+	if !p.User.Self {
+		_ = unix.Fchown(fd, p.User.UID, -1) // programs can then open it by name
 	}
 	_ = pty.Setsize(master, &pty.Winsize{Rows: cmd.TTY.Rows, Cols: cmd.TTY.Cols})
 	e.tty, e.outs = master, []*os.File{master}
@@ -39,7 +40,7 @@ func (e *execution) plumbTTY(cmd *wire.Command, p *plan) (childIO, error) {
 			return pl, err
 		}
 		e.startFeed(cmd)
-		e.feed.open(in, func() error { _, err := in.Write([]byte{endOfFile}); return err })
+		e.feed.Open(in, func() error { _, err := in.Write([]byte{endOfFile}); return err })
 	}
 	return pl, nil
 }

@@ -2,7 +2,6 @@ package pid1
 
 import (
 	"context"
-	"debug/elf"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,19 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/guest/wire"
+	"berth/guest/zygote"
 	"berth/proto"
 )
 
 // ahead runs commands until the user's next commands are prestarted processes of a zygote.
 func (w *world) ahead(user string) {
 	w.t.Helper()
-	if !zygotesWork {
+	if !zygote.Works {
 		w.t.Skip("zygotes are for another architecture")
 	}
-	eventually(w.t, "a command is started ahead",
+	eventually(w.t, "a command is prestarted",
 		func() bool { return w.run(wire.Command{Text: showObject, User: user}).stdout != "0\n" })
 	// the process is prestarted after the answer
-	eventually(w.t, "a zygote and its spare wait", func() bool { return len(w.waiting()) >= 2 })
+	eventually(w.t, "a zygote and its prestarted process wait", func() bool { return len(w.waiting()) >= 2 })
 }
 
 // waiting lists bash's zygotes and prestarted processes, in the order of their start.
@@ -38,7 +38,7 @@ func (w *world) waiting() (pids []int) { return w.waitingAs("bash") }
 func (w *world) waitingAs(program string) (pids []int) {
 	for _, name := range w.count(program) {
 		args, err := os.ReadFile(filepath.Join("/proc", name, "cmdline"))
-		if err == nil && strings.Contains(string(args), waitingText) {
+		if err == nil && strings.Contains(string(args), zygote.WaitingText) {
 			pids = append(pids, pidOf(name))
 		}
 	}
@@ -70,7 +70,7 @@ func TestZygoteLooksTheSame(t *testing.T) {
 		return varies.ReplaceAllString(r.stdout, "$1")
 	}
 	if r := w.bash(showObject); r.stdout != "0\n" {
-		t.Fatalf("the first command was started ahead: %q", r.stdout)
+		t.Fatalf("the first command was prestarted: %q", r.stdout)
 	}
 	want := plain()
 	w.ahead("")
@@ -79,7 +79,7 @@ func TestZygoteLooksTheSame(t *testing.T) {
 		is, was := strings.Split(got, "\n"), strings.Split(want, "\n")
 		for i := range min(len(is), len(was)) {
 			if is[i] != was[i] {
-				t.Errorf("started ahead it has %q, and executed %q", is[i], was[i])
+				t.Errorf("prestarted it has %q, and executed %q", is[i], was[i])
 			}
 		}
 		if len(is) != len(was) {
@@ -87,7 +87,7 @@ func TestZygoteLooksTheSame(t *testing.T) {
 		}
 	}
 	if r := w.bash(showObject); r.stdout == "0\n" {
-		t.Error("no command was started ahead")
+		t.Error("no command was prestarted")
 	}
 }
 
@@ -116,7 +116,7 @@ print('memfd:ahead' in open('/proc/self/maps').read())
 // TestZygotePython checks that a Python that is run by argv is prestarted too, with any number of arguments, and sees
 // the same as one that is executed.
 func TestZygotePython(t *testing.T) {
-	if !zygotesWork {
+	if !zygote.Works {
 		t.Skip("zygotes are for another architecture")
 	}
 	w := newWorld(t, false)
@@ -138,19 +138,19 @@ func TestZygotePython(t *testing.T) {
 			return lines[:len(lines)-1], lines[len(lines)-1] == "True"
 		}
 		want, ahead := look()
-		eventually(t, "it is started ahead", func() bool {
+		eventually(t, "it is prestarted", func() bool {
 			var is []string
 			is, ahead = look()
 			if !slices.Equal(is, want) {
-				t.Fatalf("started ahead (%t) it finds\n%q\nand executed\n%q", ahead, is, want)
+				t.Fatalf("prestarted (%t) it finds\n%q\nand executed\n%q", ahead, is, want)
 			}
 			return ahead
 		})
 	}
-	eventually(t, "a zygote and a spare wait", func() bool { return len(w.waitingAs("python3")) == 2 })
+	eventually(t, "a zygote and a prestarted process wait", func() bool { return len(w.waitingAs("python3")) == 2 })
 	many := append([]string{"python3", "-c", "import sys; print(len(sys.argv))"},
-		strings.Fields(strings.Repeat("many ", 2*zygoteSlots))...)
-	if r := w.run(wire.Command{Argv: many}); r.stdout != fmt.Sprintln(1+2*zygoteSlots) {
+		strings.Fields(strings.Repeat("many ", 2*zygote.Slots))...)
+	if r := w.run(wire.Command{Argv: many}); r.stdout != fmt.Sprintln(1+2*zygote.Slots) {
 		t.Errorf("more arguments than there are places for: %+v", r)
 	}
 	a, b := w.run(wire.Command{Argv: []string{"python3", "-c", "print(hash('a'))"}}),
@@ -167,7 +167,7 @@ func TestZygotePythonScript(t *testing.T) {
 	bin := filepath.Join(w.dir, "bin")
 	must(t, os.Mkdir(bin, 0o755))
 	must(t, os.WriteFile(filepath.Join(bin, "python3"), []byte("#!/bin/bash\necho wrapped \"$@\"\n"), 0o755))
-	for range 2 * maxFailures {
+	for range 2 * zygote.MaxFailures {
 		if r := w.run(wire.Command{Argv: []string{"python3", "x"},
 			Env: []string{"PATH=" + bin + ":/usr/bin:/bin"}}); r.stdout != "wrapped x\n" || r.stderr != "" {
 			t.Fatalf("%+v", r)
@@ -202,7 +202,7 @@ func TestZygoteKeepsCommandsApart(t *testing.T) {
 func TestZygoteLeavesOthersAlone(t *testing.T) {
 	w := newWorld(t, false)
 	w.ahead("")
-	many := make([]string, 2*zygoteSlots)
+	many := make([]string, 2*zygote.Slots)
 	for i := range many {
 		many[i] = fmt.Sprintf("V%d=%d", i, i)
 	}
@@ -210,7 +210,7 @@ func TestZygoteLeavesOthersAlone(t *testing.T) {
 		"for the dynamic linker": {Env: []string{"LD_DEBUG_OUTPUT=/dev/null"}},
 		"for the C library":      {Env: []string{"GLIBC_TUNABLES=glibc.malloc.check=0"}},
 		"many variables":         {Env: many},
-		"much text":              {Env: []string{"X=" + strings.Repeat("x", maxMessage)}},
+		"much text":              {Env: []string{"X=" + strings.Repeat("x", zygote.MaxMessage)}},
 		"root":                   {User: proto.UserRoot},
 	} {
 		cmd.Text = showObject + "; env | wc -c; true"
@@ -219,8 +219,8 @@ func TestZygoteLeavesOthersAlone(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	long := "echo " + strings.Repeat("y", maxMessage) + "; " + showObject
-	if r := w.bash(long); len(r.stdout) != maxMessage+len("\n0\n") || !strings.HasSuffix(r.stdout, "\n0\n") {
+	long := "echo " + strings.Repeat("y", zygote.MaxMessage) + "; " + showObject
+	if r := w.bash(long); len(r.stdout) != zygote.MaxMessage+len("\n0\n") || !strings.HasSuffix(r.stdout, "\n0\n") {
 		t.Errorf("a long text: %d bytes, %q", len(r.stdout), r.stderr)
 	}
 	if r := w.bash(showObject); r.stdout == "0\n" {
@@ -290,9 +290,9 @@ func TestZygoteProtected(t *testing.T) {
 	}
 }
 
-// TestZygoteIsNobodys checks that waiting processes belong to no command. They are not counted as left behind, and a
-// kill of a command does not end them.
-func TestZygoteIsNobodys(t *testing.T) {
+// TestZygoteBelongsToNoCommand checks that waiting processes belong to no command. They are not counted as left
+// behind, and a kill of a command does not end them.
+func TestZygoteBelongsToNoCommand(t *testing.T) {
 	w := newWorld(t, false)
 	w.ahead("")
 	before := w.waiting()
@@ -357,7 +357,7 @@ func TestZygoteKeepsUp(t *testing.T) {
 	for range 20 {
 		w.bash("true")
 	}
-	eventually(t, "a zygote and two spares wait", func() bool { return len(w.waiting()) == 1+maxPrestarted })
+	eventually(t, "a zygote and two more wait", func() bool { return len(w.waiting()) == 1+zygote.MaxPrestarted })
 	var waited []string
 	for _, pid := range w.waiting()[1:] {
 		waited = append(waited, insideAs(t, pid))
@@ -394,36 +394,11 @@ func TestZygoteIsOfThisBash(t *testing.T) {
 		w.run(cmd)
 	}
 	if r := w.run(cmd); r.stdout == "0\n"+own+"\n" {
-		t.Fatalf("no command was started ahead: %q", r.stdout)
+		t.Fatalf("no command was prestarted: %q", r.stdout)
 	}
 	copyBash()
 	if r := w.run(cmd); r.stdout != "0\n"+own+"\n" {
 		t.Errorf("a bash that is gone was used: %q", r.stdout)
-	}
-}
-
-// TestZygoteObject checks that no process can write to the object, and that no memory of it is both writable and
-// executable.
-func TestZygoteObject(t *testing.T) {
-	if !zygotesWork {
-		t.Skip("zygotes are for another architecture")
-	}
-	fd, err := newZygoteObject()
-	must(t, err)
-	file := os.NewFile(uintptr(fd), "object")
-	defer file.Close()
-	if _, err := unix.Pwrite(fd, []byte{1}, objectCode); err != unix.EPERM {
-		t.Errorf("writing into it: %v", err)
-	}
-	f, err := elf.NewFile(file)
-	must(t, err)
-	if f.Type != elf.ET_DYN || len(f.Progs) != 4 {
-		t.Fatalf("it is %v with %d parts", f.Type, len(f.Progs))
-	}
-	for _, p := range f.Progs {
-		if p.Flags&(elf.PF_W|elf.PF_X) == elf.PF_W|elf.PF_X {
-			t.Errorf("%v is %v", p.Type, p.Flags)
-		}
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package user describes the users of a container that the guest acts as: the ordinary user and root. It switches the
 // calling thread to a user, so that the kernel checks that user's permissions. It also adds the ordinary user to an
-// image's passwd file. guest/fs and guest/pid1 call it.
+// image's passwd file. guest/fs, guest/proc and guest/pid1 call it.
 package user
 
 import (

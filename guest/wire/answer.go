@@ -150,7 +150,7 @@ func Fail(w *Conn, err error) error {
 	switch {
 	case errors.Is(err, ErrFrame):
 		return proto.Errorf(proto.Unavailable, "guest", "",
-			"the container's guest answered nonsense; restart the container")
+			"the container's guest sent an invalid answer; restart the container")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return proto.Errorf(proto.Unavailable, "guest", "", "the container's guest does not answer; try again, or "+
 			"restart the container")

@@ -162,13 +162,27 @@ func (c *Conn) sendLocked(kind FrameKind, body []byte) error {
 }
 
 // SendJSON writes v as one message and cuts a long one into parts.
-func (c *Conn) SendJSON(kind FrameKind, v any) error {
+func (c *Conn) SendJSON(kind FrameKind, v any) error { return c.SendJSONWith(kind, v, nil) }
+
+// SendJSONWith is SendJSON with descriptors. They travel with the first bytes, so that a short write of a long message
+// can neither separate nor repeat them.
+func (c *Conn) SendJSONWith(kind FrameKind, v any, fds []int) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	c.write.Lock()
 	defer c.write.Unlock()
+	if len(fds) > 0 {
+		first := min(len(b), readBuffer-HeaderBytes)
+		if first == len(b) {
+			return c.sendDescriptors(kind, b, fds)
+		}
+		if err := c.sendDescriptors(FramePart, b[:first], fds); err != nil {
+			return err
+		}
+		b = b[first:]
+	}
 	for len(b) > MaxFrame {
 		if err := c.sendLocked(FramePart, b[:MaxFrame]); err != nil {
 			return err
@@ -176,6 +190,21 @@ func (c *Conn) SendJSON(kind FrameKind, v any) error {
 		b = b[MaxFrame:]
 	}
 	return c.sendLocked(kind, b)
+}
+
+// sendDescriptors writes one short frame with descriptors. Called with write held.
+func (c *Conn) sendDescriptors(kind FrameKind, body []byte, fds []int) error {
+	if c.UnixConn == nil {
+		return errNoDescriptors
+	}
+	var h [HeaderBytes]byte
+	PutHeader(&h, kind, len(body))
+	frame := append(h[:], body...)
+	n, _, err := c.UnixConn.WriteMsgUnix(frame, unix.UnixRights(fds...), nil)
+	if err == nil && n < len(frame) {
+		_, err = c.Conn.Write(frame[n:])
+	}
+	return err
 }
 
 // SendReply writes the answer to a request: v, or err if it is not nil.
@@ -188,55 +217,5 @@ func (c *Conn) SendReply(v any, err error) error {
 
 // SendRequest writes a request, with descriptors if there are any.
 func (c *Conn) SendRequest(req *Request, fds []int) error {
-	if len(fds) == 0 {
-		return c.SendJSON(FrameRequest, req)
-	}
 	return c.SendJSONWith(FrameRequest, req, fds)
-}
-
-// SendJSONWith writes v as one message with descriptors.
-func (c *Conn) SendJSONWith(kind FrameKind, v any, fds []int) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return c.sendWith(kind, b, fds)
-}
-
-// sendWith writes a message with descriptors.
-func (c *Conn) sendWith(last FrameKind, b []byte, fds []int) error {
-	if c.UnixConn == nil {
-		return errNoDescriptors
-	}
-	// The descriptors travel with the first bytes, so that a short write of a long request can neither separate nor
-	// repeat them.
-	first := min(len(b), readBuffer-HeaderBytes)
-	kind := FramePart
-	if first == len(b) {
-		kind = last
-	}
-	var h [HeaderBytes]byte
-	PutHeader(&h, kind, first)
-	c.write.Lock()
-	piece := append(h[:], b[:first]...)
-	n, _, err := c.UnixConn.WriteMsgUnix(piece, unix.UnixRights(fds...), nil)
-	if err == nil && n < len(piece) {
-		_, err = c.Conn.Write(piece[n:])
-	}
-	c.write.Unlock()
-	if err != nil || first == len(b) {
-		return err
-	}
-	return c.sendTail(last, b[first:])
-}
-
-// sendTail sends the rest of a request that sendWith began.
-func (c *Conn) sendTail(last FrameKind, b []byte) error {
-	for len(b) > MaxFrame {
-		if err := c.Send(FramePart, b[:MaxFrame]); err != nil {
-			return err
-		}
-		b = b[MaxFrame:]
-	}
-	return c.Send(last, b)
 }

@@ -130,18 +130,13 @@ func DecodeNumbers(b []byte, n int) ([]uint32, []byte, error) {
 		return nil, nil, fmt.Errorf("%w: %d bytes are too few", ErrFrame, len(b))
 	}
 	v := make([]uint32, n)
-	for i := range v {
-		v[i] = binary.BigEndian.Uint32(b[4*i:])
-	}
-	return v, b[4*n:], nil
+	_, err := binary.Decode(b, binary.BigEndian, v)
+	return v, b[4*n:], err
 }
 
 // EncodeNumbers is the reverse of DecodeNumbers.
 func EncodeNumbers(v ...uint32) []byte {
-	b := make([]byte, 0, 16)
-	for _, n := range v {
-		b = binary.BigEndian.AppendUint32(b, n)
-	}
+	b, _ := binary.Append(nil, binary.BigEndian, v) // numbers have a fixed size
 	return b
 }
 

@@ -1,4 +1,7 @@
-package pid1
+// Package input feeds a command's standard input that arrives as frames. It holds at most one window of bytes, and
+// says what may follow. guest/pid1 uses it where the daemon cannot pass a pipe: for terminals, persistent shells, kept
+// commands, and connections that carry no descriptors.
+package input
 
 import (
 	"os"
@@ -7,9 +10,9 @@ import (
 	"berth/guest/wire"
 )
 
-// A feeder passes stdin that comes as frames to the command. It holds at most one window, the limit of bytes that the
+// A Feeder passes stdin that comes as frames to the command. It holds at most one window, the limit of bytes that the
 // daemon may send without credit.
-type feeder struct {
+type Feeder struct {
 	credit func(n uint32, epoch int) // n bytes were passed on; 0: the command no longer reads
 
 	mu      sync.Mutex
@@ -25,14 +28,15 @@ type feeder struct {
 	file    *os.File
 }
 
-func newFeeder(credit func(uint32, int)) *feeder {
-	f := &feeder{credit: credit}
+// New makes a Feeder that reports with credit.
+func New(credit func(uint32, int)) *Feeder {
+	f := &Feeder{credit: credit}
 	f.cond = sync.NewCond(&f.mu)
 	return f
 }
 
-// push queues bytes from the daemon. More than the window is an error.
-func (f *feeder) push(b []byte) error {
+// Push queues bytes from the daemon. More than the window is an error.
+func (f *Feeder) Push(b []byte) error {
 	if f == nil {
 		return nil // the command was started without stdin: drop the bytes
 	}
@@ -47,15 +51,15 @@ func (f *feeder) push(b []byte) error {
 	return nil
 }
 
-// fill sets the whole input before the feeder is opened.
-func (f *feeder) fill(b []byte) {
+// Fill sets the whole input before the Feeder is opened.
+func (f *Feeder) Fill(b []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.queue, f.owed, f.stale, f.eof = b, len(b), len(b), true
 }
 
-// renew starts a new epoch for another daemon, which does not know which bytes are queued.
-func (f *feeder) renew() (epoch int) {
+// Renew starts a new epoch for another daemon, which does not know which bytes are queued.
+func (f *Feeder) Renew() (epoch int) {
 	if f == nil {
 		return 0
 	}
@@ -66,8 +70,8 @@ func (f *feeder) renew() (epoch int) {
 	return f.epoch
 }
 
-// deaf reports whether more input would be lost.
-func (f *feeder) deaf() bool {
+// Deaf reports whether more input would be lost.
+func (f *Feeder) Deaf() bool {
 	if f == nil {
 		return true
 	}
@@ -77,7 +81,7 @@ func (f *feeder) deaf() bool {
 }
 
 // passed counts n bytes that were passed on. It returns how many of them earn credit.
-func (f *feeder) passed(n int) (earned uint32, epoch int) {
+func (f *Feeder) passed(n int) (earned uint32, epoch int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	old := min(n, f.stale)
@@ -87,15 +91,15 @@ func (f *feeder) passed(n int) (earned uint32, epoch int) {
 }
 
 // breakOff records that the command no longer reads.
-func (f *feeder) breakOff() (epoch int) {
+func (f *Feeder) breakOff() (epoch int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.broken = true
 	return f.epoch
 }
 
-// end records that the daemon sends no more.
-func (f *feeder) end() {
+// End records that the daemon sends no more.
+func (f *Feeder) End() {
 	if f == nil {
 		return
 	}
@@ -105,16 +109,16 @@ func (f *feeder) end() {
 	f.cond.Signal()
 }
 
-// open starts to write to file. It calls finish after the last byte.
-func (f *feeder) open(file *os.File, finish func() error) {
+// Open starts to write to file. It calls finish after the last byte.
+func (f *Feeder) Open(file *os.File, finish func() error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.opened, f.file = true, file
 	go f.run(file, finish)
 }
 
-// stop ends the feeder and drops the bytes that are left.
-func (f *feeder) stop() {
+// Stop ends the Feeder and drops the bytes that are left.
+func (f *Feeder) Stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stopped = true
@@ -124,8 +128,8 @@ func (f *feeder) stop() {
 	f.cond.Signal()
 }
 
-// run writes the queue until the input ends or the feeder is stopped.
-func (f *feeder) run(file *os.File, finish func() error) {
+// run writes the queue until the input ends or the Feeder is stopped.
+func (f *Feeder) run(file *os.File, finish func() error) {
 	defer file.Close()
 	for {
 		b := f.take()
@@ -144,7 +148,7 @@ func (f *feeder) run(file *os.File, finish func() error) {
 }
 
 // take waits for bytes to write. It returns nil when no more will come.
-func (f *feeder) take() []byte {
+func (f *Feeder) take() []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.queue) == 0 && !f.eof && !f.stopped {

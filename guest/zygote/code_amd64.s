@@ -1,5 +1,6 @@
-// The code that a zygote runs. The Go fallback is Server.forkExec: without a zygote, and on machines other than amd64,
+// The code that a zygote runs. The Go fallback is proc.Table.Start: without a zygote, and on machines other than amd64,
 // each command is forked and executed.
+
 #include "textflag.h"
 
 #define sysSendto 44
@@ -12,7 +13,7 @@
 #define isError -4095 // results from here on are errors
 
 // zygoteCode is called by the dynamic linker in a zygote. It uses nothing of Go and runs from a copy that
-// zygoteobject.go makes. Its data begins 0xf000 bytes after its start. zygoteobject.go has the offsets in the data.
+// object.go makes. Its data begins 0xf000 bytes after its start. object.go has the offsets in the data.
 //
 // R12: the data. R13: the message. R14: the call. R15: 1 in a child, otherwise 0.
 TEXT zygoteCode<>(SB),NOSPLIT|NOFRAME,$0
@@ -142,8 +143,8 @@ exit:
 	LONG	$0x646e6521
 	RET
 
-// func zygoteText() unsafe.Pointer
-TEXT ·zygoteText(SB),NOSPLIT,$0-8
+// func codeAddress() unsafe.Pointer
+TEXT ·codeAddress(SB),NOSPLIT,$0-8
 	LEAQ	zygoteCode<>(SB), AX
 	MOVQ	AX, ret+0(FP)
 	RET

@@ -1,4 +1,4 @@
-package pid1
+package zygote
 
 import (
 	"encoding/binary"
@@ -7,16 +7,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/proc"
 	"berth/guest/wire"
 )
 
 // A waiter is a program that waits for messages: a zygote, or a prestarted process, which a zygote has forked and
 // which waits for a command.
 type waiter struct {
-	o    *group
+	o    *proc.Group
 	conn int           // the guest's end of its socket
 	wait time.Duration // timeout of an answer
-	died <-chan exitStatus
+	died <-chan proc.ExitStatus
 	gone chan struct{} // closed when it has ended and was cleaned up
 }
 
@@ -31,7 +32,7 @@ func newWaiter() (w *waiter, far int, err error) {
 		wire.CloseAll(pair[:])
 		return nil, -1, err
 	}
-	return &waiter{o: &group{zygote: true}, conn: pair[0], wait: answerTimeout, gone: make(chan struct{})}, pair[1], nil
+	return &waiter{o: &proc.Group{}, conn: pair[0], wait: answerTimeout, gone: make(chan struct{})}, pair[1], nil
 }
 
 // soon is how long receive blocks in a raw read that Go's scheduler does not know of. Nearly always the answer
@@ -89,8 +90,8 @@ func (w *waiter) do(m *message) error {
 	return w.done()
 }
 
-// startCommand makes a prestarted process become a command.
-func (w *waiter) startCommand(message []byte, files []int) error {
+// become makes a prestarted process become a command.
+func (w *waiter) become(message []byte, files []int) error {
 	if err := w.send(message, files...); err != nil {
 		return err
 	}

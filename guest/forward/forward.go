@@ -1,11 +1,15 @@
-package pid1
+// Package forward lets programs in a container reach the daemon through the container's loopback: the proxy of a
+// session with a network, and the tools that code may call. The guest listens on these ports and passes each
+// connection to the daemon. The daemon opens connections for that in advance, which wait here until a program
+// connects. The guest listens only after the daemon has asked for a port. guest/pid1 calls it; guest/client has the
+// daemon's end.
+package forward
 
 import (
 	"context"
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -15,85 +19,24 @@ import (
 	"berth/proto"
 )
 
-// A container whose session has a network reaches its proxy on loopback. A container whose code may call tools
-// reaches those on loopback too. The guest listens on these ports and passes each connection to the daemon. The
-// daemon opens connections for that in advance: they wait here until a client connects. The guest listens only after
-// the daemon has asked for a port.
-
-// A listeners has a portListener for each port of loopback that the daemon has asked for.
-type listeners struct {
-	mu    sync.Mutex // guards the fields below
-	ports map[uint16]*portListener
+// Ports are the ports of loopback that the daemon has asked for. The zero value has none.
+type Ports struct {
+	mu    sync.Mutex
+	calls map[uint16]chan *net.TCPConn // connections made in the container, by port
 }
 
-// maxPorts limits the ports. A daemon asks for fewer.
-const maxPorts = 8
+// MaxPorts limits the ports. A daemon asks for fewer.
+const MaxPorts = 8
 
-// A portListener accepts the connections to one port of loopback.
-type portListener struct {
-	ln    *net.TCPListener
-	calls chan *net.TCPConn
-}
-
-// listen listens on that port, unless the guest does already, and returns the port's connections.
-func (s *listeners) listen(ctx context.Context, port uint16, wg *sync.WaitGroup) (<-chan *net.TCPConn, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o := s.ports[port]; o != nil {
-		return o.calls, nil
-	}
-	if len(s.ports) >= maxPorts {
-		return nil, proto.Errorf(proto.TooMany, "listen", "", "the guest listens on %d ports, which is its limit",
-			len(s.ports))
-	}
-	ln, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}),
-		port)))
-	if err != nil {
-		if errors.Is(err, unix.EADDRINUSE) {
-			return nil, proto.Errorf(proto.Conflict, "listen", "", "port %d of the container's loopback is taken by "+
-				"a program of the image", port)
-		}
-		return nil, proto.Errorf(proto.Unavailable, "listen", "", "the guest cannot listen on port %d of loopback",
-			port)
-	}
-	o := &portListener{ln, make(chan *net.TCPConn)}
-	if s.ports == nil {
-		s.ports = map[uint16]*portListener{}
-	}
-	s.ports[port] = o
-	wg.Go(func() { o.take(ctx) })
-	return o.calls, nil
-}
-
-// take accepts connections and gives each to a waiting portForward. While none waits, connections wait in the
-// kernel's queue.
-func (o *portListener) take(ctx context.Context) {
-	defer context.AfterFunc(ctx, func() { _ = o.ln.Close() })()
-	for {
-		c, err := o.ln.AcceptTCP()
-		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			time.Sleep(10 * time.Millisecond) // out of descriptors, which is temporary
-			continue
-		}
-		select {
-		case o.calls <- c:
-		case <-ctx.Done():
-			_ = c.Close()
-		}
-	}
-}
-
-// servePortForward assigns this daemon connection to the next connection made in the container. It returns when
-// either side has ended. The daemon connection cannot be used again then.
-func (k *caller) servePortForward(ctx context.Context, port uint16) error {
-	calls, err := k.s.listeners.listen(ctx, port, &k.s.wg)
-	if err := k.reply(struct{}{}, err); err != nil || calls == nil {
+// Serve assigns this daemon connection to the next connection made in the container to that port. It returns when
+// either side has ended. The daemon connection cannot be used again then. A goroutine that outlives Serve ends with
+// ctx, and wg counts it.
+func (s *Ports) Serve(ctx context.Context, conn *wire.Conn, port uint16, wg *sync.WaitGroup) error {
+	calls, err := s.listen(ctx, port, wg)
+	if err := conn.SendReply(struct{}{}, err); err != nil || calls == nil {
 		return err
 	}
-	r := portForward{conn: k.conn, gone: make(chan struct{}), taken: make(chan struct{})}
+	r := portForward{conn: conn, gone: make(chan struct{}), taken: make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -103,6 +46,56 @@ func (k *caller) servePortForward(ctx context.Context, port uint16) error {
 	r.end()
 	<-done
 	return err
+}
+
+// listen listens on that port, unless the guest does already, and returns the port's connections.
+func (s *Ports) listen(ctx context.Context, port uint16, wg *sync.WaitGroup) (<-chan *net.TCPConn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if calls := s.calls[port]; calls != nil {
+		return calls, nil
+	}
+	if len(s.calls) >= MaxPorts {
+		return nil, proto.Errorf(proto.TooMany, "listen", "", "the guest listens on %d ports, which is its limit",
+			len(s.calls))
+	}
+	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(port)})
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, proto.Errorf(proto.Conflict, "listen", "", "port %d of the container's loopback is taken by "+
+			"a program of the image", port)
+	}
+	if err != nil {
+		return nil, proto.Errorf(proto.Unavailable, "listen", "", "the guest cannot listen on port %d of loopback",
+			port)
+	}
+	calls := make(chan *net.TCPConn)
+	if s.calls == nil {
+		s.calls = map[uint16]chan *net.TCPConn{}
+	}
+	s.calls[port] = calls
+	wg.Go(func() { acceptCalls(ctx, ln, calls) })
+	return calls, nil
+}
+
+// acceptCalls accepts connections and gives each to a waiting portForward. While none waits, connections wait in the
+// kernel's queue.
+func acceptCalls(ctx context.Context, ln *net.TCPListener, calls chan<- *net.TCPConn) {
+	defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
+	for {
+		c, err := ln.AcceptTCP()
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // out of descriptors, which is temporary
+			continue
+		}
+		select {
+		case calls <- c:
+		case <-ctx.Done():
+			_ = c.Close()
+		}
+	}
 }
 
 // A portForward relays one connection from the container to the daemon.

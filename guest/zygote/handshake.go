@@ -1,4 +1,4 @@
-package pid1
+package zygote
 
 import (
 	"cmp"
@@ -37,7 +37,7 @@ func kernelFits() bool {
 // loaded the code, and its C library must keep its thread ID where the guest expects it. The kernel must let a
 // process set the addresses of its arguments, so that process lists show the command.
 func (g *zygote) handshake() error {
-	g.wait = zygoteStart
+	g.wait = startTimeout
 	n, err := g.number()
 	if err != nil {
 		return err
@@ -96,19 +96,19 @@ func (g *zygote) readLayout() error {
 	m.call(callCopy, facts+24, g.data(dataEnviron), 8)
 	m.call(unix.SYS_GET_ROBUST_LIST, 0, facts+32, facts+40)
 	m.call(unix.SYS_OPENAT, here, m.put([]byte("/proc/self/stat\x00")), unix.O_RDONLY, 0)
-	m.call(unix.SYS_READ, zygoteGiven, facts+factBytes, statBytes-1)
+	m.call(unix.SYS_READ, givenFD, facts+factBytes, statBytes-1)
 	m.say(facts, factBytes+statBytes)
 	if err := g.send(m.bytes()); err != nil {
 		return err
 	}
 	b := make([]byte, factBytes+statBytes)
 	if n, err := g.receive(b); err != nil || n != len(b) {
-		return fmt.Errorf("what was started ahead says %d bytes of itself: %w", n, cmp.Or(err, wire.ErrFrame))
+		return fmt.Errorf("the zygote answered %d bytes about its layout: %w", n, cmp.Or(err, wire.ErrFrame))
 	}
 	le := binary.LittleEndian
 	g.tid = le.Uint64(b)
-	if own := le.Uint64(b[8:]); own != uint64(g.o.pid) {
-		return fmt.Errorf("what was started ahead is process %d for itself and %d for us", own, g.o.pid)
+	if own := le.Uint64(b[8:]); own != uint64(g.o.PID) {
+		return fmt.Errorf("the zygote is process %d for itself and %d for the guest", own, g.o.PID)
 	}
 	if g.environ = le.Uint64(b[24:]); g.environ == 0 {
 		return errors.New("this C library has no environ")
@@ -124,7 +124,7 @@ func (g *zygote) readLayout() error {
 // checkLayout checks that the values at these addresses are the expected ones.
 func (g *zygote) checkLayout() error {
 	m := &message{at: g.at}
-	size := 8 * (1 + zygoteArgs + 1 + g.slots + 1) // of the vector on the stack
+	size := 8 * (1 + fixedArgs + 1 + g.slots + 1) // of the vector on the stack
 	m.say(g.tid, 4)
 	m.say(g.environ, 8)
 	m.say(g.mm.stack, uint64(size))
@@ -133,20 +133,20 @@ func (g *zygote) checkLayout() error {
 	}
 	b := make([]byte, size)
 	n, err := g.receive(b)
-	if err != nil || n != 4 || int(binary.LittleEndian.Uint32(b)) != g.o.pid {
-		return fmt.Errorf("this C library keeps something else where it has the kernel clear its thread's number: %w",
+	if err != nil || n != 4 || int(binary.LittleEndian.Uint32(b)) != g.o.PID {
+		return fmt.Errorf("the address that the kernel clears does not hold the thread ID of this C library: %w",
 			cmp.Or(err, wire.ErrFrame))
 	}
-	const vars = 1 + zygoteArgs + 1 // index of the first variable
+	const vars = 1 + fixedArgs + 1 // index of the first variable
 	n, err = g.receive(b)
 	if err != nil || n != 8 || binary.LittleEndian.Uint64(b) != g.mm.stack+8*vars {
-		return fmt.Errorf("this C library has its environ elsewhere: %w", cmp.Or(err, wire.ErrFrame))
+		return fmt.Errorf("environ of this C library is not at the expected address: %w", cmp.Or(err, wire.ErrFrame))
 	}
 	n, err = g.receive(b)
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
-	if err != nil || n != size || word(0) != zygoteArgs || word(vars-2) == 0 || word(vars-1) != 0 ||
+	if err != nil || n != size || word(0) != fixedArgs || word(vars-2) == 0 || word(vars-1) != 0 ||
 		word(vars+g.slots-1) == 0 || word(vars+g.slots) != 0 {
-		return fmt.Errorf("the arguments of what was started ahead are not where the kernel says: %w",
+		return fmt.Errorf("the arguments of the zygote are not where the kernel says: %w",
 			cmp.Or(err, wire.ErrFrame))
 	}
 	return nil
@@ -165,7 +165,7 @@ func (g *zygote) protect() error {
 // tryTouch finds out which memory of a prestarted process can be mapped in advance. A start of Python needs nearly
 // all of its memory, one page fault at a time. A small command of bash needs too little.
 func (g *zygote) tryTouch() {
-	if g.kind.program == bashProgram {
+	if g.kind.program == bash {
 		return
 	}
 	for _, t := range []struct {

@@ -1,4 +1,4 @@
-package pid1
+package zygote
 
 import (
 	"encoding/binary"
@@ -81,21 +81,18 @@ func (m *message) putStrings(vector []uint64, list []string) ([]uint64, extent) 
 
 // putNumbers adds numbers of eight bytes each, and returns their address.
 func (m *message) putNumbers(list ...uint64) uint64 {
-	b := make([]byte, 0, 8*len(list))
-	for _, v := range list {
-		b = binary.LittleEndian.AppendUint64(b, v)
-	}
+	b, _ := binary.Append(nil, binary.LittleEndian, list) // numbers have a fixed size
 	return m.put(b)
 }
 
 // say adds a call that sends size bytes at an address to the guest.
 func (m *message) say(at, size uint64) {
-	m.call(unix.SYS_SENDTO, zygoteSocket, at, size, unix.MSG_NOSIGNAL)
+	m.call(unix.SYS_SENDTO, socketFD, at, size, unix.MSG_NOSIGNAL)
 }
 
 // bytes returns the encoded message, or nil if it is too long.
 func (m *message) bytes() []byte {
-	if m.call(callEnd); len(m.calls) > maxCalls || messageData+len(m.data) > maxMessage {
+	if m.call(callEnd); len(m.calls) > maxCalls || messageData+len(m.data) > MaxMessage {
 		return nil
 	}
 	b := make([]byte, messageData+len(m.data))

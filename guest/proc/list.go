@@ -1,20 +1,18 @@
-package pid1
+package proc
 
 import (
 	"bytes"
-	"math"
 	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
-	"berth/guest/fs/access"
 	"berth/guest/user"
 	"berth/guest/wire"
 )
 
-// A proc is one line of the process table.
-type proc struct {
+// A process is one line of the process table.
+type process struct {
 	pid, ppid, pgrp, sid int
 	state                byte
 	start                uint64 // ticks since boot
@@ -22,32 +20,40 @@ type proc struct {
 }
 
 // dead reports whether a process has ended but was not reaped yet.
-func (p proc) dead() bool { return p.state == 'Z' || p.state == 'X' }
+func (p process) dead() bool { return p.state == 'Z' || p.state == 'X' }
 
 // pids lists the processes that /proc shows.
-func pids() []int {
+func pids() (list []int) {
 	fd, err := unix.Open("/proc", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
 	defer unix.Close(fd)
-	entries, _ := access.ReadEntries(fd, make([]byte, 8192), math.MaxInt) // the entries before an error
-	var list []int
-	for _, e := range entries {
-		if e.Name[0] < '0' || e.Name[0] > '9' {
+	buf := make([]byte, 8192)
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if err == unix.EINTR {
 			continue
 		}
-		if pid, err := strconv.Atoi(e.Name); err == nil {
-			list = append(list, pid)
+		if err != nil || n <= 0 {
+			return list
+		}
+		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			if name[0] < '0' || name[0] > '9' {
+				continue
+			}
+			if pid, err := strconv.Atoi(name); err == nil {
+				list = append(list, pid)
+			}
 		}
 	}
-	return list
 }
 
 // processes reads the process table.
-func processes() []proc {
+func processes() []process {
 	list := pids()
-	table := make([]proc, 0, len(list))
+	table := make([]process, 0, len(list))
 	for _, pid := range list {
 		if p, ok := readProc(pid); ok {
 			table = append(table, p)
@@ -56,32 +62,44 @@ func processes() []proc {
 	return table
 }
 
-// readProc reads the entry of one process; false if the process is gone.
-func readProc(pid int) (proc, bool) {
-	var buf [1024]byte
-	n, err := readInto("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+// readProc reads the entry of one process without Go's poller and its locks; false if the process is gone.
+func readProc(pid int) (process, bool) {
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return proc{}, false
+		return process{}, false
+	}
+	defer unix.Close(fd)
+	var buf [1024]byte
+	n, err := wire.ReadRetry(fd, buf[:])
+	if err != nil {
+		return process{}, false
 	}
 	return parseStat(pid, buf[:n])
 }
 
+// TicksOf returns the CPU time of a process in ticks of 10 ms, with that of children that it waited for. It returns 0
+// if the process is gone.
+func TicksOf(pid int) uint64 {
+	p, _ := readProc(pid)
+	return p.cpu
+}
+
 // parseStat parses a line of /proc/N/stat. The command's name is in parentheses and may contain any character, so
 // parseStat counts the fields from the last closing parenthesis.
-func parseStat(pid int, line []byte) (proc, bool) {
+func parseStat(pid int, line []byte) (process, bool) {
 	i := bytes.LastIndexByte(line, ')')
 	if i < 0 {
-		return proc{}, false
+		return process{}, false
 	}
 	f := bytes.Fields(line[i+1:])
 	if len(f) < 20 || len(f[0]) != 1 {
-		return proc{}, false
+		return process{}, false
 	}
 	number := func(i int) uint64 {
 		n, _ := strconv.ParseUint(string(f[i]), 10, 64)
 		return n
 	}
-	return proc{
+	return process{
 		pid: pid, state: f[0][0],
 		ppid: int(number(1)), pgrp: int(number(2)), sid: int(number(3)),
 		cpu:   number(11) + number(12) + number(13) + number(14),
@@ -89,15 +107,8 @@ func parseStat(pid int, line []byte) (proc, bool) {
 	}, true
 }
 
-// readInto reads the beginning of a file without Go's poller and its locks.
-func readInto(path string, buf []byte) (int, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(fd)
-	return wire.ReadRetry(fd, buf)
-}
+// ExecIDVariable is the environment variable that every process of a command has.
+const ExecIDVariable = "BERTH_EXEC_ID"
 
 // environID returns the BERTH_EXEC_ID of a process's environment at its start, or "".
 func environID(ids user.Users, pid int) string {
@@ -109,7 +120,7 @@ func environID(ids user.Users, pid int) string {
 	if read() != nil && ids.Default.Do(read) != nil {
 		return ""
 	}
-	key := []byte(execIDVariable + "=")
+	key := []byte(ExecIDVariable + "=")
 	for _, kv := range bytes.Split(b, []byte{0}) {
 		if v, ok := bytes.CutPrefix(kv, key); ok {
 			return string(v)

@@ -1,4 +1,4 @@
-package pid1
+package zygote
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 // A zygote gets the code that it executes as a shared object. The guest writes the object here: two pages of a file
 // in memory, which LD_PRELOAD names to the dynamic linker. The linker calls the code after it has loaded everything
-// else. The code carries out the messages that it receives over a socket (see zygotemessage.go).
+// else. The code carries out the messages that it receives over a socket (see message.go).
 
 // Offsets in the object. The code contains the same numbers.
 const (
@@ -23,30 +23,23 @@ const (
 	dataUse      = 0x310   // address of its uselocale
 	dataLength   = 0x318   // address of its mblen
 	dataMessage  = 0x1000  // the received message
-	objectEnd    = objectData + dataMessage + maxMessage
-	maxMessage   = 0xf000 // bytes
+	objectEnd    = objectData + dataMessage + MaxMessage
+	MaxMessage   = 0xf000 // bytes
 	controlBytes = 64     // for the descriptors of a message
 )
 
 // The descriptors of a zygote. Those of a message come after them.
 const (
-	zygoteSocket = 3
-	zygoteObject = 4 // open until the zygote begins
-	zygoteGiven  = 4
+	socketFD = 3
+	objectFD = 4 // open until the zygote begins
+	givenFD  = 4
 )
 
 // endOfText marks the end of the code.
 var endOfText = []byte("bert!end")
 
-// zygoteCode returns the code as it is in this program.
-func zygoteCode() []byte {
-	text := unsafe.Slice((*byte)(zygoteText()), objectCode)
-	code, _, _ := bytes.Cut(text, endOfText)
-	return code
-}
-
-// newZygoteObject writes the object into a sealed file in memory.
-func newZygoteObject() (fd int, err error) {
+// newObject writes the object into a sealed file in memory.
+func newObject() (fd int, err error) {
 	const mayExecute = 0x10 // MFD_EXEC, since Linux 6.3
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	if fd, err = unix.MemfdCreate("ahead", flags|mayExecute); err == unix.EINVAL {
@@ -55,7 +48,7 @@ func newZygoteObject() (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	head, data := zygoteImage()
+	head, data := objectImage()
 	_, err = unix.Pwrite(fd, head, 0)
 	if err == nil {
 		_, err = unix.Pwrite(fd, data, objectData)
@@ -99,10 +92,10 @@ var wantedSymbols = []struct {
 	{"environ", weakObject, dataEnviron},
 }
 
-// zygoteImage returns the two parts of the object. The first has the headers and the code. The second has the dynamic
+// objectImage returns the two parts of the object. The first has the headers and the code. The second has the dynamic
 // section and the data of the code.
-func zygoteImage() (head, data []byte) {
-	code := zygoteCode()
+func objectImage() (head, data []byte) {
+	code, _, _ := bytes.Cut(unsafe.Slice((*byte)(codeAddress()), objectCode), endOfText)
 	const programs = 4
 	// an empty hash table, since no program looks up a symbol here
 	const hash = elfHeaderBytes + programs*programBytes
@@ -112,9 +105,7 @@ func zygoteImage() (head, data []byte) {
 		table = le.AppendUint32(table, uint32(len(strings)))
 		table = append(table, want.kind)
 		table = append(table, make([]byte, symbolBytes-5)...)
-		for _, v := range []uint64{objectData + want.at, uint64(i+1)<<32 | elfAddress, 0} {
-			relocated = le.AppendUint64(relocated, v)
-		}
+		relocated, _ = binary.Append(relocated, le, []uint64{objectData + want.at, uint64(i+1)<<32 | elfAddress, 0})
 		strings = append(append(strings, want.name...), 0)
 	}
 	counts := []uint32{1 /* bucket */, uint32(1 + len(wantedSymbols)), 0}
@@ -128,43 +119,31 @@ func zygoteImage() (head, data []byte) {
 	}
 
 	head = append(head, "\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00"...)
-	for _, v := range []uint16{3 /* shared */, elfMachine} {
-		head = le.AppendUint16(head, v)
-	}
-	head = le.AppendUint32(head, 1)
-	for _, v := range []uint64{0, elfHeaderBytes, 0} { // entry, programs, sections
-		head = le.AppendUint64(head, v)
-	}
-	head = le.AppendUint32(head, 0)
-	for _, v := range []uint16{elfHeaderBytes, programBytes, programs, 0, 0, 0} {
-		head = le.AppendUint16(head, v)
-	}
+	add := func(v any) { head, _ = binary.Append(head, le, v) } // of fixed size
+	add([]uint16{3 /* shared */, elfMachine})
+	add(uint32(1))
+	add([]uint64{0, elfHeaderBytes, 0}) // entry, programs, sections
+	add(uint32(0))
+	add([]uint16{elfHeaderBytes, programBytes, programs, 0, 0, 0})
 	program := func(kind, flags uint32, at, inFile, inMemory, align uint64) {
-		head = le.AppendUint32(head, kind)
-		head = le.AppendUint32(head, flags)
-		for _, v := range []uint64{at, at, at, inFile, inMemory, align} {
-			head = le.AppendUint64(head, v)
-		}
+		add([]uint32{kind, flags})
+		add([]uint64{at, at, at, inFile, inMemory, align})
 	}
 	text, known := uint64(objectCode+len(code)), uint64(8*len(dynamic))
 	program(ptLoad, pfR|pfX, 0, text, text, objectData)
 	program(ptLoad, pfR|pfW, objectData, dataPiece+16, objectEnd-objectData, objectData)
 	program(ptDynamic, pfR|pfW, objectData, known, known, 8)
 	program(ptStack, pfR|pfW, 0, 0, 0, 16)
-	for _, v := range counts {
-		head = le.AppendUint32(head, v)
-	}
+	add(counts)
 	head = append(head, make([]byte, int(symbols)-len(head))...)
 	head = append(append(head, table...), relocated...)
 	head = append(head, strings...)
 	head = append(head, make([]byte, objectCode-len(head))...)
 	head = append(head, code...)
 
-	for _, v := range dynamic {
-		data = le.AppendUint64(data, v)
-	}
+	data, _ = binary.Append(data, le, dynamic)
 	data = append(data, make([]byte, dataPiece+16-len(data))...)
 	le.PutUint64(data[dataHeader+24:], 1) // msg_iovlen
-	le.PutUint64(data[dataPiece+8:], maxMessage)
+	le.PutUint64(data[dataPiece+8:], MaxMessage)
 	return head, data
 }

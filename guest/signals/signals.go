@@ -1,4 +1,6 @@
-package pid1
+// Package signals protects the guest from signals that would end it, and keeps its commands free of that protection.
+// The program berth-guest calls Ignore at its start, and Restore before it executes another program in its place.
+package signals
 
 import (
 	"errors"
@@ -25,15 +27,15 @@ const (
 	handleIgnore  = 1
 )
 
-// IgnoreSignals makes the process ignore every signal that could end it. It may execute the program again, so it must
+// Ignore makes the process ignore every signal that could end it. It may execute the program again, so it must
 // be called first.
 //
 // It uses os/signal only under gVisor, since that occupies three threads that wait without use. Signals that are
 // ignored here are not ignored in a child. The Go runtime installed handlers for these signals at its start, and
-// resets every signal with a handler in a child. It does not know that IgnoreSignals has replaced the handlers. The
+// resets every signal with a handler in a child. It does not know that Ignore has replaced the handlers. The
 // runtime installs no handler for a signal that is ignored at its start, and a child would inherit such a signal as
-// ignored. In that case IgnoreSignals restores the default action and executes the program again.
-func IgnoreSignals() error {
+// ignored. In that case Ignore restores the default action and executes the program again.
+func Ignore() error {
 	found, err := defaultSignals()
 	if err == errSignalsHidden {
 		catchSignals()
@@ -59,9 +61,9 @@ func IgnoreSignals() error {
 	return nil
 }
 
-// RestoreSignals undoes IgnoreSignals before the process executes another program. That program would inherit the
+// Restore undoes Ignore before the process executes another program. That program would inherit the
 // ignored signals, and a guest that it executes later would have to start twice.
-func RestoreSignals() error {
+func Restore() error {
 	_, err := defaultSignals()
 	if err == errSignalsHidden {
 		err = nil
@@ -94,7 +96,7 @@ func keepName() {
 	}
 }
 
-// catchSignals catches the signals that IgnoreSignals ignores on other kernels. gVisor does not protect PID 1 from
+// catchSignals catches the signals that Ignore ignores on other kernels. gVisor does not protect PID 1 from
 // any signal. Catching is the only way to block stop signals that a child does not inherit.
 func catchSignals() {
 	dropped := make(chan os.Signal, 1)
