@@ -13,7 +13,7 @@ import (
 	"berth/proto"
 )
 
-// dozes waits until the process that c's guest is only waits. The guest answers before that.
+// dozes makes c's guest doze, and waits until it does. The guest answers before that.
 func dozes(t *testing.T, c *client.Client, pid int) {
 	t.Helper()
 	if err := c.Doze(t.Context()); err != nil || !c.Dozes() {
@@ -21,21 +21,21 @@ func dozes(t *testing.T, c *client.Client, pid int) {
 	}
 	for deadline := time.Now().Add(20 * time.Second); !waits(t, pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("it stays awake")
+			t.Fatal("the guest does not doze")
 		}
 	}
 }
 
-// waits reports whether the process has no memory to speak of, and one thread.
+// waits reports whether the process has nearly no memory and one thread.
 func waits(t *testing.T, pid int) bool {
 	t.Helper()
 	fields := status(t, pid)
-	// which is not told in the middle of an exec
+	// /proc lacks the field during an exec
 	anon, err := strconv.Atoi(strings.TrimSuffix(fields["RssAnon"], " kB"))
 	return err == nil && anon <= 16 && fields["Threads"] == "1"
 }
 
-// A guest that has dozed is the one that it was, whoever wakes it.
+// TestDozes checks that a guest is the same after a doze, over an old connection and over a new one.
 func TestDozes(t *testing.T) {
 	c, cmd, dir := start(t)
 	pid, ctx := cmd.Process.Pid, t.Context()
@@ -54,13 +54,13 @@ func TestDozes(t *testing.T) {
 		}
 	}
 	if !waits(t, pid) || !c.Dozes() {
-		t.Error("a signal wakes it")
+		t.Error("a signal wakes the guest")
 	}
 	if after, err := c.Hello(ctx); err != nil || after != before {
 		t.Errorf("woken over the same connection: %+v, was %+v; %v", after, before, err)
 	}
 	if c.Dozes() || waits(t, pid) {
-		t.Error("it answers, and is not awake")
+		t.Error("the guest answers while it dozes")
 	}
 	if is, _ := execute(t, c, wire.Command{User: "root", Text: looks}); is != was {
 		t.Errorf("a command finds\n%s, before\n%s", is, was)
@@ -79,14 +79,14 @@ func TestDozes(t *testing.T) {
 	over := dial(t, dir)
 	over.TakeOver(c)
 	if over.Dozes() {
-		t.Error("a client that has taken over a connection, and nothing else, says that the guest dozes")
+		t.Error("a client that has only taken over a connection reports that the guest dozes")
 	}
 	c = over
 	if err := c.Close(); err != nil { // as when the daemon ends
 		t.Fatal(err)
 	}
 	if !waits(t, pid) {
-		t.Error("that the other side hangs up wakes it")
+		t.Error("the end of a connection wakes the guest")
 	}
 	next := dial(t, dir)
 	if after, err := next.Hello(ctx); err != nil || after != before {
@@ -94,24 +94,24 @@ func TestDozes(t *testing.T) {
 	}
 	dozes(t, next, pid)
 	if out, _ := execute(t, dial(t, dir), wire.Command{Text: "echo two"}); out != "two\n" {
-		t.Errorf("woken by one while another stands: %q", out)
+		t.Errorf("woken by a second connection: %q", out)
 	}
 	if out, _ := execute(t, next, wire.Command{Text: "echo one"}); out != "one\n" {
-		t.Errorf("the other, which it had over its sleep: %q", out)
+		t.Errorf("over the connection that outlived the doze: %q", out)
 	}
 	cmdline, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if n := strings.Count(string(cmdline), "-"+wokenFlag+"="); err != nil || n != 1 {
-		t.Errorf("it is told %d times that it woke: %q %v", n, cmdline, err)
+		t.Errorf("the command line has the flag %d times: %q %v", n, cmdline, err)
 	}
 }
 
-// What was sent to a guest that dozes, by somebody who has hung up since, is not done whenever it wakes.
-func TestDozesOverWhatIsGivenUp(t *testing.T) {
+// TestDozeDropsOldRequests checks that a dozing guest drops the request of a client that has disconnected since.
+func TestDozeDropsOldRequests(t *testing.T) {
 	c, cmd, dir := start(t)
 	pid := cmd.Process.Pid
-	execute(t, c, wire.Command{Text: "true"}) // so that it is known how commands are sent
+	execute(t, c, wire.Command{Text: "true"}) // the client then knows whether descriptors can cross
 	dozes(t, c, pid)
-	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil { // as one that gets no processor
+	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil { // as if it got no CPU time
 		t.Fatal(err)
 	}
 	sent, over := make(chan struct{}), make(chan error)
@@ -125,20 +125,20 @@ func TestDozesOverWhatIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-over; err == nil {
-		t.Error("it was started")
+		t.Error("the command was started")
 	}
 	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	if !waits(t, pid) {
-		t.Error("it wakes for it")
+		t.Error("the dropped request wakes the guest")
 	}
 	if out, _ := execute(t, dial(t, dir), wire.Command{Text: "ls"}); out != "" {
-		t.Errorf("what was given up is done: there is %q", out)
+		t.Errorf("the dropped request was carried out: there is %q", out)
 	}
 }
 
-// One that has something to remember, or somebody to serve, stays awake and goes on with it.
+// TestStaysAwake checks that a guest with state, processes or other connections does not doze.
 func TestStaysAwake(t *testing.T) {
 	c, cmd, dir := start(t)
 	ctx := t.Context()
@@ -149,7 +149,7 @@ func TestStaysAwake(t *testing.T) {
 			t.Errorf("%s: %v", why, err)
 		}
 		if out, _ := execute(t, c, wire.Command{Text: "echo on"}); out != "on\n" {
-			t.Errorf("%s: then a command has %q", why, out)
+			t.Errorf("%s: a command then prints %q", why, out)
 		}
 	}
 
@@ -160,7 +160,7 @@ func TestStaysAwake(t *testing.T) {
 	refused("a command")
 	other := dial(t, dir)
 	if err := other.Doze(ctx); proto.CodeOf(err) != proto.Conflict {
-		t.Errorf("a command of somebody else's: %v", err)
+		t.Errorf("while another connection runs a command: %v", err)
 	}
 	_ = other.Close()
 	if err := p.Kill(ctx); err != nil {
@@ -177,7 +177,7 @@ func TestStaysAwake(t *testing.T) {
 	execute(t, c, wire.Command{Shell: "s", Text: "x=5"})
 	refused("a shell")
 	if out, _ := execute(t, c, wire.Command{Shell: "s", Text: "echo $x"}); out != "5\n" {
-		t.Errorf("what the shell had is %q", out)
+		t.Errorf("the shell has lost its state: %q", out)
 	}
 	if err := c.CloseShell(ctx, "s"); err != nil {
 		t.Fatal(err)
@@ -193,12 +193,12 @@ func TestStaysAwake(t *testing.T) {
 
 	dozes(t, c, cmd.Process.Pid)
 	if out, x := execute(t, c, wire.Command{Shell: "s", Text: "echo again"}); out != "again\n" || x.Code != 0 {
-		t.Errorf("a shell after all that: %q %+v", out, x)
+		t.Errorf("a shell at the end: %q %+v", out, x)
 	}
 }
 
-// Whoever comes while it is on its way to sleep is served: none of these commands is lost or run twice.
-func TestDozesWhileWanted(t *testing.T) {
+// TestDozesUnderLoad checks that no command is lost or run twice when it arrives just as the guest begins to doze.
+func TestDozesUnderLoad(t *testing.T) {
 	c, _, dir := start(t)
 	ctx, others := t.Context(), make([]*client.Client, 3)
 	for i := range others {
@@ -229,7 +229,7 @@ func TestDozesWhileWanted(t *testing.T) {
 		if out != strconv.Itoa(i)+"\n" || x.Code != 0 {
 			t.Fatalf("command %d: %q %+v", i, out, x)
 		}
-		if i%20 == 0 { // so that nobody stands in the way for a while
+		if i%20 == 0 { // no other connection prevents a doze for a while
 			for _, o := range others {
 				_ = o.Close()
 			}
@@ -241,7 +241,7 @@ func TestDozesWhileWanted(t *testing.T) {
 	}
 	close(stop)
 	if n := <-done; n == 0 {
-		t.Error("it never dozed")
+		t.Error("the guest never dozed")
 	} else {
 		t.Logf("it dozed %d times", n)
 	}
@@ -251,7 +251,7 @@ func TestDozesWhileWanted(t *testing.T) {
 	}
 }
 
-// BenchmarkWake is a command that wakes the guest; TestDozes has what it saves.
+// BenchmarkWake measures a command that wakes the guest.
 func BenchmarkWake(b *testing.B) {
 	c, _, _ := start(b)
 	for b.Loop() {
@@ -259,7 +259,7 @@ func BenchmarkWake(b *testing.B) {
 		if err := c.Doze(b.Context()); err != nil {
 			b.Fatal(err)
 		}
-		time.Sleep(5 * time.Millisecond) // it answers before it dozes
+		time.Sleep(5 * time.Millisecond) // the guest answers before it dozes
 		b.StartTimer()
 		if _, x := execute(b, c, wire.Command{Text: "true"}); x.Code != 0 {
 			b.Fatal(x)

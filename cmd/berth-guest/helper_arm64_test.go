@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// What makes a user namespace is in it, as whom it was told, until its standard input ends, and small.
+// TestMakesUserNamespace checks that the helper stays in its namespace as the requested user until its standard input
+// ends, and that the Go runtime does not start.
 func TestMakesUserNamespace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "guest")
 	build(t, path)
@@ -34,39 +35,39 @@ func TestMakesUserNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
-		t.Fatalf("it said nothing: %v", err)
+		t.Fatalf("the helper does not answer: %v", err)
 	}
 	if uids := strings.Fields(status(t, cmd.Process.Pid)["Uid"]); len(uids) < 2 || uids[1] != fmt.Sprint(owner) {
-		t.Errorf("it is user %q", uids)
+		t.Errorf("the helper runs as user %q", uids)
 	}
 	if !waits(t, cmd.Process.Pid) {
-		t.Error("the Go runtime has begun")
+		t.Error("the Go runtime has started")
 	}
 	own, _ := os.Readlink("/proc/self/ns/user")
 	made, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
 	if err != nil || made == own {
-		t.Errorf("its namespace is %s, ours is %s: %v", made, own, err)
+		t.Errorf("its namespace is %s, that of the test %s: %v", made, own, err)
 	}
 	in.Close()
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the helper ended with %v", err)
 	}
 }
 
-// Where it cannot, it says why by its exit status.
+// TestMakerSaysWhyNot checks that the exit status is the number of the error.
 func TestMakerSaysWhyNot(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "guest")
 	build(t, path)
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for who is not root
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // the helper runs as another user
 		t.Fatal(err)
 	}
 	cmd := &exec.Cmd{Path: path, Args: []string{helperName}, Env: []string{}, Stdin: strings.NewReader(
 		"\x05\x00\x00\x00")}
-	// who cannot become another
+	// a user who may not become another one
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.Output()
 	if len(out) > 0 || cmd.ProcessState.ExitCode() != int(syscall.EPERM) {
-		t.Errorf("it said %q and ended with %v", out, err)
+		t.Errorf("the helper wrote %q and ended with %v", out, err)
 	}
 }

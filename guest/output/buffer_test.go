@@ -10,7 +10,7 @@ import (
 	"berth/proto"
 )
 
-// filled is a buffer of one letter, with a prefix that tells where it is to stand.
+// filled returns a buffer of one letter. Its prefix is its offset.
 func filled(s proto.Stream, at int64, letter byte) *Buffer {
 	b := NewBuffer()
 	copy(b.Data(), bytes.Repeat([]byte{letter}, BufferBytes))
@@ -18,14 +18,14 @@ func filled(s proto.Stream, at int64, letter byte) *Buffer {
 	return b
 }
 
-// A reader in raw sees each piece with what stands before it.
+// A reader checks each piece and its prefix.
 type rawReader struct {
 	got  [2][]byte
 	lent int // pieces that came in a buffer
 	gaps int64
 }
 
-// read reads everything, in pieces of most bytes.
+// read reads everything, in pieces of at most most bytes.
 func (r *rawReader) read(t *testing.T, o *Output, c *Cursor, most int) {
 	room := []byte("room")
 	for {
@@ -41,17 +41,17 @@ func (r *rawReader) read(t *testing.T, o *Output, c *Cursor, most int) {
 			r.lent++
 			if want := fmt.Appendf(nil, "%v at %d:", p.Stream, p.Offset); !bytes.HasPrefix(p.Whole, want) ||
 				!bytes.Equal(p.Whole[len(want):], p.Data) {
-				t.Errorf("before piece %v at %d stands %q", p.Stream, p.Offset, p.Whole[:len(p.Whole)-len(p.Data)])
+				t.Errorf("piece %v at %d has the prefix %q", p.Stream, p.Offset, p.Whole[:len(p.Whole)-len(p.Data)])
 			}
 		} else if p.Until == 0 && !bytes.Equal(b, append([]byte("room"), p.Data...)) {
-			t.Errorf("piece %v at %d is not behind what was in the room", p.Stream, p.Offset)
+			t.Errorf("piece %v at %d does not follow the bytes that were in the slice", p.Stream, p.Offset)
 		}
 		r.got[p.Stream-1] = append(r.got[p.Stream-1], p.Data...)
 	}
 }
 
-// Buffers come as they are, in order with what is copied, to readers at any pace and from any place, and a writer
-// that is held waits for them.
+// TestBuffersReachTheirReaders checks that readers at any pace and offset get buffers without a copy, in order with
+// copied output, and that a lossless writer waits for them.
 func TestBuffersReachTheirReaders(t *testing.T) {
 	o := New(2<<20, nil)
 	o.Hold()
@@ -102,7 +102,7 @@ func TestBuffersReachTheirReaders(t *testing.T) {
 			t.Errorf("reader %d was lent %d buffers of %d", i, r.lent, kept)
 		}
 		if cursors[i].lent != nil {
-			t.Errorf("reader %d has a buffer still", i)
+			t.Errorf("reader %d still has a buffer", i)
 		}
 	}
 	middle := readers[0].got[0][len(want[0])-BufferBytes/2-len(want[0])%7:]
@@ -114,8 +114,8 @@ func TestBuffersReachTheirReaders(t *testing.T) {
 	}
 }
 
-// What a reader was lent stays as it is while the output goes on without it, and can be used again when both are done
-// with it.
+// TestLentBuffersStay checks that a lent buffer stays unchanged while the output drops it, and is free once reader
+// and output are done with it.
 func TestLentBuffersStay(t *testing.T) {
 	o := New(2<<20, nil)
 	o.Write(proto.Stdout, make([]byte, 2<<20)) // the head is full, and the tail begun
@@ -133,13 +133,13 @@ func TestLentBuffersStay(t *testing.T) {
 	o.Attach(&c)
 	_, p, _, err := o.Append(context.Background(), &c, nil, 1<<20)
 	if err != nil || &p.Data[0] != &first.Data()[0] {
-		t.Fatalf("a piece of %d bytes that is not the buffer, %v", len(p.Data), err)
+		t.Fatalf("a piece of %d bytes is not the buffer, %v", len(p.Data), err)
 	}
 	for i := range 40 {
 		write(byte('b' + i%20))
 	}
 	if head, tail, _ := o.Text(proto.Stdout); bytes.IndexByte(append(head, tail...), 'a') >= 0 {
-		t.Fatal("the output has not gone on")
+		t.Fatal("the output still keeps the buffer")
 	}
 	if first.uses != 1 || len(bytes.Trim(p.Data, "a")) > 0 {
 		t.Fatalf("a lent buffer has %d uses, and %d other bytes", first.uses, len(bytes.Trim(p.Data, "a")))
@@ -153,15 +153,14 @@ func TestLentBuffersStay(t *testing.T) {
 		t.Fatalf("a buffer that is kept and was lent has %d uses, %v", last.uses, err)
 	}
 	if o.Detach(&c); last.uses != 1 {
-		t.Errorf("behind its reader a buffer has %d uses", last.uses)
+		t.Errorf("after its reader a buffer has %d uses", last.uses)
 	}
 	if total, _ := o.Totals(); total != at || o.Kept() > 2<<20+2*BufferBytes {
 		t.Errorf("%d bytes, of which %d are kept", total, o.Kept())
 	}
 }
 
-// Buffers are kept where there is room for some, and behind the head, which is not to be larger than asked for.
-// Either way all of it is written.
+// TestBuffersThatAreCopied checks that a buffer is copied where the output has no room for several, and in the head.
 func TestBuffersThatAreCopied(t *testing.T) {
 	tight := New(2<<20, NewBudget(1<<20))
 	tight.Write(proto.Stdout, make([]byte, 3<<20))
@@ -186,7 +185,7 @@ func TestBuffersThatAreCopied(t *testing.T) {
 	}
 }
 
-// A file of them is read back like any other, and behind a gap they stand where they belong.
+// TestBuffersAreSaved checks that saved buffers are loaded at their offsets, also after a gap.
 func TestBuffersAreSaved(t *testing.T) {
 	o := New(4<<20, nil)
 	o.Write(proto.Stdout, bytes.Repeat([]byte{'x'}, 3<<20))

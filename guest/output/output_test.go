@@ -11,7 +11,7 @@ import (
 	"berth/proto"
 )
 
-// collect reads all that a cursor gets and checks that offsets have no holes but the gaps told.
+// collect reads everything from a cursor, and checks that the offsets have no holes other than the reported gaps.
 func collect(t *testing.T, o *Output, from Cursor) (got [2][]byte, gaps int64) {
 	t.Helper()
 	at := [2]int64{from.Stdout, from.Stderr}
@@ -96,7 +96,7 @@ func TestReadersAtAnyPaceSeeTheSame(t *testing.T) {
 	for range cap(done) {
 		got := <-done
 		if !bytes.Equal(got[0], want[0]) || !bytes.Equal(got[1], want[1]) {
-			t.Error("a reader saw something else than was written")
+			t.Error("a reader got other bytes than were written")
 		}
 	}
 }
@@ -137,7 +137,8 @@ func TestDroppedOutputShowsAsAGap(t *testing.T) {
 	}
 }
 
-// A lossless writer is held up by its slowest reader, and by nobody once it is released.
+// TestLosslessOutputWaitsForItsReaders checks that a lossless writer waits for its slowest reader until it is
+// released.
 func TestLosslessOutputWaitsForItsReaders(t *testing.T) {
 	o := New(64<<10, nil)
 	o.Hold()
@@ -185,7 +186,7 @@ func TestLosslessOutputWaitsForItsReaders(t *testing.T) {
 		}
 	}
 	if whole == 0 { // the first to come had everything; a later one may have missed the beginning
-		t.Error("no reader had all of it")
+		t.Error("no reader got everything")
 	}
 }
 
@@ -204,8 +205,8 @@ func TestReleaseEndsTheWait(t *testing.T) {
 	}
 }
 
-// What was lost on the way is a gap, and what is kept on both its sides stays in order.
-func TestWhatIsSkippedIsAGap(t *testing.T) {
+// TestGapInWriting checks that lost bytes show as a gap, and that the output on both sides stays in order.
+func TestGapInWriting(t *testing.T) {
 	o := New(1<<20, nil)
 	o.Write(proto.Stdout, []byte("one"))
 	o.WriteAt(proto.Stdout, 10, []byte("two"))
@@ -247,7 +248,7 @@ func TestSavedOutputComesBack(t *testing.T) {
 		}
 		torn, err := Load(bytes.NewReader(file.Bytes()[:rng.IntN(file.Len()+1)]), stdout, stderr, nil)
 		if a, b := torn.Totals(); a != stdout || b != stderr {
-			t.Fatalf("a torn file tells %d and %d bytes, %v", a, b, err)
+			t.Fatalf("a cut file has %d and %d bytes, %v", a, b, err)
 		}
 		collect(t, torn, Cursor{})
 	}
@@ -271,9 +272,9 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// A piece counts as what it takes beside its one byte, so a program that changes streams with every byte passes no
-// bound.
-func TestPiecesCount(t *testing.T) {
+// TestSmallPiecesCount checks that the overhead of a piece counts, so that a program that changes streams with every
+// byte stays within the bound.
+func TestSmallPiecesCount(t *testing.T) {
 	const pieces = 4 * maxChunks
 	b := NewBudget(1 << 30)
 	var before, after runtime.MemStats
@@ -299,7 +300,7 @@ func TestPiecesCount(t *testing.T) {
 	}
 }
 
-// Where memory is short, outputs of many pieces make do with as little as others, however small their limit.
+// TestPiecesAreSqueezed checks that outputs of many small pieces shrink like others when memory is short.
 func TestPiecesAreSqueezed(t *testing.T) {
 	const room = 64 << 10
 	for _, limit := range []int64{squeezed / 2, 1 << 20} {
@@ -318,7 +319,8 @@ func TestPiecesAreSqueezed(t *testing.T) {
 	}
 }
 
-// Many outputs together stay within their budget, but for the little that each may keep.
+// TestBudgetBoundsAllOutputs checks that many outputs together stay within their budget, apart from what each may
+// always keep.
 func TestBudgetBoundsAllOutputs(t *testing.T) {
 	const limit, each, many = 4 << 20, 1 << 20, 16
 	b := NewBudget(limit)
