@@ -4,10 +4,14 @@
 package fs
 
 import (
+	"os"
+	"strings"
+
 	"berth/guest/fs/access"
 	"berth/guest/fs/editor"
 	"berth/guest/user"
 	"berth/guest/wire"
+	"berth/proto"
 )
 
 // FS works on the files of one container. It is safe for concurrent use.
@@ -31,5 +35,61 @@ type handler struct {
 
 // Serve serves a request on files as a user of the container. An error ends the connection.
 func (s *FS) Serve(conn *wire.Conn, id user.User, req *wire.Request) error {
-	return (&handler{s: s, conn: conn}).file(id, req)
+	switch {
+	case req.Op == wire.OpHash:
+		return conn.SendReply(s.hash(id, req.Paths), nil)
+	case req.Op == wire.OpEdit && req.Edit == nil:
+		return wire.ErrFrame
+	}
+	path, err := s.pathOf(req.Op, req.Path)
+	if err != nil {
+		return conn.SendReply(nil, err)
+	}
+	k := &handler{s: s, conn: conn}
+	switch req.Op {
+	case wire.OpStat:
+		return conn.SendReply(s.stat(id, path))
+	case wire.OpMkdir:
+		err := id.Do(func() error { return os.MkdirAll(path, 0o755) })
+		return conn.SendReply(nil, wire.FileError(req.Op, path, err))
+	case wire.OpRemove:
+		return conn.SendReply(nil, s.remove(id, path, req.Recursive))
+	case wire.OpMove:
+		to, err := s.pathOf(req.Op, req.To)
+		if err == nil {
+			err = move(id, path, to)
+		}
+		return conn.SendReply(nil, err)
+	case wire.OpEdit:
+		return conn.SendReply(s.editor.Run(id, path, req.Edit))
+	case wire.OpList:
+		files, truncated, err := list(id, path, clamp(req.Max, wire.MaxList))
+		return k.list(files, truncated, wire.FileError(req.Op, path, err))
+	case wire.OpWalk:
+		files, truncated, err := s.walk(id, path, clamp(req.Max, wire.MaxWalk))
+		return k.list(files, truncated, wire.FileError(req.Op, path, err))
+	case wire.OpRead:
+		return k.read(id, req, path)
+	case wire.OpTar:
+		return k.tar(id, path, req.NoLinks)
+	case wire.OpWrite:
+		return k.write(id, req, path)
+	case wire.OpUntar:
+		return k.untar(id, req, path)
+	}
+	return wire.ErrFrame
+}
+
+func clamp(n, most int) int { return min(max(n, 0), most) }
+
+// pathOf checks a path and makes it absolute.
+func (s *FS) pathOf(op string, raw []byte) (string, error) {
+	path := string(raw)
+	switch {
+	case path == "":
+		return "", proto.Errorf(proto.InvalidArgument, op, "path", "the path is empty")
+	case strings.IndexByte(path, 0) >= 0:
+		return "", proto.Errorf(proto.InvalidArgument, op, "path", "the path holds a NUL byte")
+	}
+	return s.Absolute(path), nil
 }

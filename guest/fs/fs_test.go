@@ -13,7 +13,8 @@ import (
 	"berth/guest/wire"
 )
 
-// A tree is removed where nothing can be renamed, however deep it is, and not by way of what was moved meanwhile.
+// TestRemoveDeep removes a very deep tree without renaming anything. It also checks that a removal does not go on above
+// a directory that was moved in the meantime.
 func TestRemoveDeep(t *testing.T) {
 	dir := t.TempDir()
 	top, err := os.Open(dir)
@@ -43,7 +44,7 @@ for i in range(3000):
 	}
 }
 
-// A path that is taken is absolute, clean and without NUL.
+// FuzzPath checks that an accepted path is absolute, clean and without NUL bytes.
 func FuzzPath(f *testing.F) {
 	for _, s := range []string{"", ".", "..", "/", "a/../../b", "//x//", "/workspace/../etc", "a\x00b", "\xff/..",
 		strings.Repeat("../", 100), "a/./b/"} {
@@ -62,8 +63,7 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// Requests on files of any form are refused or answered, by a guest that works on an empty directory as nobody in
-// particular.
+// FuzzFileRequest checks that the limit of a list stays in its bounds for every request that can be decoded.
 func FuzzFileRequest(f *testing.F) {
 	for _, s := range []string{`{}`, `{"op":"stat","path":"Lw=="}`,
 		`{"op":"edit","path":"eA==","edit":{"command":"view","view_range":[1,-1]}}`,

@@ -147,7 +147,7 @@ func (w bodyWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// untar receives an archive. The reply before the body tells the client to go on. So a directory that cannot be made
+// untar receives an archive. The reply before the body tells the client to continue. So a directory that cannot be made
 // is reported before the client sends anything.
 func (k *handler) untar(id user.User, req *wire.Request, dir string) error {
 	u, err := archive.NewUnpacker(id, dir, req.Untar)
@@ -232,7 +232,7 @@ func (b *body) fill() {
 	}
 }
 
-// fail ends an upload that cannot go on. If the connection is usable, fail tells the daemon why, and discards the
+// fail ends an upload that cannot continue. If the connection is usable, fail tells the daemon why, and discards the
 // data that the daemon sends until it receives that.
 func (b *body) fail(k *handler, why error) error {
 	if b.err != nil && b.err != io.EOF {

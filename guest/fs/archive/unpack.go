@@ -310,7 +310,7 @@ func (u *Unpacker) explain(err error) error {
 			errors.As(wire.FileError(wire.OpUntar, member, err), &e)
 		}
 	}
-	told := *e
-	told.Message += fmt.Sprintf("; %d members before it were unpacked", u.files)
-	return &told
+	counted := *e
+	counted.Message += fmt.Sprintf("; %d members before it were unpacked", u.files)
+	return &counted
 }

@@ -12,8 +12,8 @@ import (
 	"berth/proto"
 )
 
-// Whatever an archive holds, and whatever links are there already, nothing outside the directory is made, changed or
-// linked to. Its seeds are in testdata/fuzz.
+// FuzzUntar checks that no archive makes, changes or links to anything outside the directory, even if the directory has
+// a link that leads out. Its seeds are in testdata/fuzz.
 func FuzzUntar(f *testing.F) {
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		base := t.TempDir()
@@ -41,7 +41,7 @@ func FuzzUntar(f *testing.F) {
 	})
 }
 
-// staysInside checks that no link below dir leads out of it, but for the one that was planted.
+// staysInside checks that no link below dir leads out of it, except the one that the test made.
 func staysInside(t *testing.T, dir string) {
 	t.Helper()
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

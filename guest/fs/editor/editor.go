@@ -208,7 +208,7 @@ func viewText(f *os.File, path string, size int64, lines []int) (*proto.EditorVi
 	}, nil
 }
 
-// endless stands for the end of a file whose number of lines is not known yet.
+// endless means the end of a file whose number of lines is not known yet.
 const endless = int(^uint(0) >> 1)
 
 // rangeOf checks a view_range as far as possible without the file.
@@ -369,8 +369,7 @@ func (e *Editor) replaceFile(id user.User, path string, text []byte, was *unix.S
 	if was != nil && !file.Unchanged(was) {
 		file.Drop()
 		return false, proto.Errorf(proto.Conflict, wire.OpEdit, path,
-			"%s was changed by a command while it was edited. "+
-				"View it and edit again.", path)
+			"%s was changed by a command while it was edited. View it and edit again.", path)
 	}
 	_, err = file.Commit()
 	return file.Replaces(), err

@@ -14,7 +14,7 @@ import (
 	"berth/proto"
 )
 
-// What a command wrote between the reading and the writing of an edit is not undone by it.
+// TestEditorSeesChanges checks that an edit fails if a command changed the file after the edit read it.
 func TestEditorSeesChanges(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
@@ -34,7 +34,7 @@ func TestEditorSeesChanges(t *testing.T) {
 	}
 }
 
-// An insertion keeps all that was there, and a replacement is what it says.
+// FuzzEditor checks that an insertion keeps the old text, and that a replacement changes only the text it names.
 func FuzzEditor(f *testing.F) {
 	f.Add([]byte("a\nb\n"), "b", "c", 1)
 	f.Add([]byte("a\r\nb"), "\r\n", "", 2)

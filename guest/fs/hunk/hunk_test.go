@@ -14,8 +14,8 @@ import (
 	"berth/proto"
 )
 
-// Edits of many kinds give the hunk that diff -U3 gives. These texts are of six different lines only, to try
-// all that can happen among equal ones; diff's own short cuts then lead it elsewhere once in a thousand.
+// TestHunkEqualsDiff checks that random edits give the hunk of diff -U3. The texts have only six different lines, so
+// that many lines are equal. Heuristics of diff give another result in about one of a thousand cases.
 func TestHunkEqualsDiff(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	alphabet := []string{"a", "b", "c", "", "  x", "a\r"}
@@ -57,7 +57,7 @@ func TestHunkEqualsDiff(t *testing.T) {
 	}
 }
 
-// Lines of their own, as real files mostly have: then the hunk is diff's to the letter.
+// TestHunkOfDistinctLines checks that the hunk is exactly that of diff if all lines differ, as in most files.
 func TestHunkOfDistinctLines(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))
 	for range 500 {
@@ -88,7 +88,7 @@ func TestHunkOfDistinctLines(t *testing.T) {
 	}
 }
 
-// A change of more lines than are shown is told by its numbers.
+// TestHunkOfVeryManyLines checks that a change of too many lines is reported by its numbers alone.
 func TestHunkOfVeryManyLines(t *testing.T) {
 	r := Between([]byte("a\nb\nc\n"), []byte("a\n"+strings.Repeat("\n", maxHunkLines)+"c\n"))
 	if len(r.Lines) != 0 || r.Lines == nil || *r.OldStart != 1 || *r.OldLines != 3 || *r.NewStart != 1 ||
@@ -97,6 +97,7 @@ func TestHunkOfVeryManyLines(t *testing.T) {
 	}
 }
 
+// FuzzHunk checks that the lines of a hunk match its numbers.
 func FuzzHunk(f *testing.F) {
 	f.Add([]byte("a\nb\nc\n"), []byte("a\nx\nc"))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
@@ -119,7 +120,7 @@ func FuzzHunk(f *testing.F) {
 	})
 }
 
-// compareWithDiff checks that a hunk is diff's, to the letter.
+// compareWithDiff checks that a hunk equals that of diff.
 func compareWithDiff(t *testing.T, before, after string, h proto.EditorReplace) {
 	t.Helper()
 	d := diffU3(t, before, after)
@@ -138,13 +139,13 @@ func TestHunkOfInsertions(t *testing.T) {
 	}
 }
 
-// A diffHunk is what diff says, if it is one hunk.
+// A diffHunk is the output of diff, if it is one hunk.
 type diffHunk struct {
 	numbers [4]int
 	lines   string
 }
 
-// diffU3 runs the real one; nil if it makes several hunks.
+// diffU3 runs diff. It returns nil if diff makes several hunks.
 func diffU3(t *testing.T, before, after string) *diffHunk {
 	t.Helper()
 	dir := t.TempDir()
