@@ -76,7 +76,7 @@ type installation struct {
 	*build
 	total                int64
 	unpacked, configured int64
-	wheels, installed    int64 // Python packages, and those of them that pip has begun
+	wheels, installed    int64 // Python packages, and those that pip has started
 }
 
 // line counts packages: "Unpacking bash (5.2.15-2) ...", "Setting up bash (5.2.15-2) ...".

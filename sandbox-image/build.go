@@ -30,7 +30,7 @@
 // of the layers below, without network, and what changed there is the layer. A finished layer is kept, so that a
 // build that failed, or whose definition changed further up, goes on from there.
 //
-// The cache directory (DefaultCacheDir unless told otherwise):
+// The cache directory (DefaultCacheDir by default):
 //
 //	lock             held by the one build that runs
 //	apt/             package lists and downloaded packages, shared by all images
@@ -47,6 +47,7 @@ import (
 	"embed"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -169,6 +170,48 @@ func Build(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	return buildLocked(ctx, o, def)
+}
+
+// A tool is a program that a build runs, with its Debian package.
+type tool struct{ program, pkg string }
+
+// tools are what every build runs.
+var tools = []tool{
+	{"mmdebstrap", "mmdebstrap"},
+	{"apt-get", "apt"},
+	{"dpkg", "dpkg"},
+}
+
+// Programs that fetch wheels and npm modules.
+var (
+	pip = tool{"pip3", "python3-pip"}
+	npm = tool{"npm", "npm"}
+)
+
+// toolsOf returns the programs that a build of the definition runs.
+func toolsOf(d recipe.Definition) []tool {
+	list := slices.Clone(tools)
+	if slices.ContainsFunc(d.Additions, func(a recipe.Layer) bool { return len(a.Wheels) > 0 }) {
+		list = append(list, pip)
+	}
+	if slices.ContainsFunc(d.Additions, func(a recipe.Layer) bool { return a.NPM }) {
+		list = append(list, npm)
+	}
+	return list
+}
+
+// checkHost reports missing requirements of a build before minutes of work.
+func checkHost(d recipe.Definition) error {
+	if os.Geteuid() != 0 {
+		return proto.Errorf(proto.PermissionDenied, buildenv.Op, "",
+			"building an image creates files of many owners and needs root; run it again with sudo")
+	}
+	for _, t := range toolsOf(d) {
+		if _, err := exec.LookPath(t.program); err != nil {
+			return buildenv.Missing(t.pkg)
+		}
+	}
+	return nil
 }
 
 // plainPath matches paths that need no quoting in the formats of apt and mmdebstrap.

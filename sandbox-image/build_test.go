@@ -62,7 +62,7 @@ func TestBuildWithoutTools(t *testing.T) {
 	}
 }
 
-// TestBuildWithoutRoot takes root from the one thread that asks.
+// TestBuildWithoutRoot builds in a thread that has given up root.
 func TestBuildWithoutRoot(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()

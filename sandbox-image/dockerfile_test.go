@@ -11,7 +11,7 @@ import (
 	"berth/sandbox-image/recipe"
 )
 
-// TestDockerfile writes each image's: all that it installs is in it, and all that it copies lies beside it.
+// TestDockerfile checks that the Dockerfile of each image installs everything, and that the files it copies are there.
 func TestDockerfile(t *testing.T) {
 	for _, name := range Names() {
 		dir := filepath.Join(t.TempDir(), "new")

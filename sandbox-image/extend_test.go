@@ -15,8 +15,8 @@ import (
 	"berth/sandbox-image/recipe"
 )
 
-// TestExtend makes an image of two layers over a small one, the second of which fails at first. The first is kept,
-// and what comes out is what was asked for. It shares the downloads of the real cache.
+// TestExtend builds an image of two layers over a small one. The second layer fails at first; the next build uses the
+// finished first layer. The test shares the downloads of the real cache.
 func TestExtend(t *testing.T) {
 	needRoot(t)
 	fsys := tinyImage()

@@ -28,7 +28,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TestBase builds the base image, or takes the cache's, and tries everything on it.
+// TestBase builds the base image, or takes it from the cache, and checks its programs and files.
 func TestBase(t *testing.T) {
 	r := base(t)
 	t.Logf("%d packages, archive %d bytes, layers %+v", r.Packages, r.Size, r.Layers)

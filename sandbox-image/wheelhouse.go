@@ -88,10 +88,10 @@ func (h *wheelhouse) fetch(ctx context.Context, list []recipe.Wheel) error {
 	done, all := int64(len(list)-len(missing)), int64(len(list))
 	h.Step(buildenv.Step{Name: buildenv.StepDownloading, Done: done, Total: all})
 	for batch := range slices.Chunk(missing, wheelBatch) {
-		begun := done
+		started := done
 		err := h.download(ctx, batch, func(item string) {
-			h.Step(buildenv.Step{Name: buildenv.StepDownloading, Item: item, Done: begun, Total: all})
-			begun = min(begun+1, done+int64(len(batch)))
+			h.Step(buildenv.Step{Name: buildenv.StepDownloading, Item: item, Done: started, Total: all})
+			started = min(started+1, done+int64(len(batch)))
 		})
 		if err != nil {
 			return err

@@ -63,8 +63,8 @@ func await(t *testing.T, c chan struct{}, what string) {
 	}
 }
 
-// TestCommandDiesWithUs kills a process that runs a tool: the tool's children have to go too, or
-// they would write into a cache that the next build uses.
+// TestCommandDiesWithUs kills a process that runs a tool. The children of the tool must end too: otherwise they would
+// write into the cache of the next build.
 func TestCommandDiesWithUs(t *testing.T) {
 	needs.Root(t)
 	needs.Time(t)

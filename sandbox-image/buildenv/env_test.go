@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestLock has a second build wait for the first, be told so, and give up when its caller does.
+// TestLock checks that a second build waits for the first, reports that, and stops waiting when its context ends.
 func TestLock(t *testing.T) {
 	cache := t.TempDir()
 	unlock, err := (&Env{Cache: cache}).Lock(t.Context())

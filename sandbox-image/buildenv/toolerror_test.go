@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFirstError feeds what tools say when they fail: what reaches the caller must be the cause, and
-// neither a password nor a host path.
+// TestFirstError checks that the error of a failed tool names the cause, and contains neither a password nor a path of
+// the host.
 func TestFirstError(t *testing.T) {
 	for _, c := range []struct {
 		lines []string

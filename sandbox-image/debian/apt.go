@@ -242,7 +242,7 @@ func (a *Apt) Download(ctx context.Context, pkgs PackageSet) error {
 	}
 	if left := a.absent(pkgs); len(left) > 0 {
 		return proto.Errorf(proto.Unavailable, buildenv.Op, left[0].name,
-			"package %s did not arrive; run it again, what was downloaded is kept", left[0].name)
+			"package %s did not arrive; run the build again; finished downloads are used again", left[0].name)
 	}
 	if _, err := a.run(ctx, nil, "apt-get", "autoclean"); err != nil {
 		return buildenv.Unavailable(ctx, "the package cache cannot be cleaned", err)

@@ -17,7 +17,7 @@ type stamp struct {
 	changed syscall.Timespec
 }
 
-// stamps are those of a whole tree, by name; they determine what a layer contains. nil stands for an empty tree.
+// stamps are those of a whole tree, by name. They determine what a layer contains. nil means an empty tree.
 type stamps map[string]stamp
 
 // StampTree takes the stamps of all files below root.

@@ -12,7 +12,7 @@ import (
 	"berth/sandbox-image/buildenv"
 )
 
-// TestUnpackPacked lays a layer out again: packed once more, it gives the same bytes, so nothing is lost on the way.
+// TestUnpackPacked checks that an unpacked layer, packed again, gives the same bytes.
 func TestUnpackPacked(t *testing.T) {
 	layer := packTree(t, makeTree(t, "bin/a", "bin/b", "bin/c"))
 	root := t.TempDir()
@@ -45,8 +45,7 @@ func TestUnpackRefuses(t *testing.T) {
 	}
 }
 
-// TestLayerIsTheDifference changes a tree in every way that there is, packs what changed, and lays it over the tree
-// as it was.
+// TestLayerIsTheDifference changes a tree in every possible way, packs the changes, and unpacks them over the old tree.
 func TestLayerIsTheDifference(t *testing.T) {
 	root := makeTree(t, "bin/a", "bin/b", "bin/c", "home/kept", "home/gone")
 	p := func(name string) string { return filepath.Join(root, name) }

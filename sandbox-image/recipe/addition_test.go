@@ -94,7 +94,7 @@ func TestParseExtensionRefuses(t *testing.T) {
 	}
 }
 
-// TestExtensionKey changes each file in turn, of the image below too.
+// TestExtensionKey checks that a change of any file, also of the image below, changes the key.
 func TestExtensionKey(t *testing.T) {
 	d, err := Parse(larger(), "larger")
 	if err != nil {

@@ -59,7 +59,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestKey changes each file in turn: an archive must not pass for another definition's.
+// TestKey checks that a change of any file changes the key.
 func TestKey(t *testing.T) {
 	d, err := Parse(tiny(), "tiny")
 	if err != nil {
