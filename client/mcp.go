@@ -19,8 +19,8 @@ import (
 // maxMessage bounds one message of a Bridge's client, in bytes. The daemon has the same limit.
 const maxMessage = 4 << 20
 
-// farewell is the time for the daemon to end a session, which includes the deletion of the session's container.
-const farewell = 30 * time.Second
+// endTimeout is the time for the daemon to end a session, which includes the deletion of the session's container.
+const endTimeout = 30 * time.Second
 
 // A Bridge transfers messages of the Model Context Protocol between the daemon and a client that uses pipes, with one
 // message a line. It adds no function of its own: all answers come from the daemon.
@@ -63,7 +63,7 @@ func (m rpcMessage) isCall() bool { return m.Method != "" && len(m.ID) > 0 }
 // Run transfers messages until in ends and all calls are answered, or until ctx ends. Then it ends the session.
 func (b *Bridge) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	b.out = out
-	defer b.leave(ctx)
+	defer b.endSession(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lines := make(chan []byte)
@@ -74,7 +74,7 @@ func (b *Bridge) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	for {
 		select {
 		case line := <-lines:
-			b.take(ctx, line, &calls)
+			b.sendMessage(ctx, line, &calls)
 		case err := <-failed:
 			return err
 		case <-ctx.Done():
@@ -105,22 +105,22 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 	return scan.Err()
 }
 
-// take sends one message to the daemon. Calls run concurrently. Other messages and initialize are sent in order.
-func (b *Bridge) take(ctx context.Context, line []byte, calls *sync.WaitGroup) {
+// sendMessage sends one message to the daemon. Calls run concurrently. Other messages and initialize are sent in order.
+func (b *Bridge) sendMessage(ctx context.Context, line []byte, calls *sync.WaitGroup) {
 	var m rpcMessage
 	if err := json.Unmarshal(line, &m); err != nil {
 		b.write(rpcFailure(nil, -32700, "the message is not JSON of the protocol: "+err.Error()))
 		return
 	}
 	if !m.isCall() || m.Method == "initialize" {
-		b.carry(ctx, m, line)
+		b.exchange(ctx, m, line)
 		return
 	}
-	calls.Go(func() { b.carry(ctx, m, line) })
+	calls.Go(func() { b.exchange(ctx, m, line) })
 }
 
-// carry sends a message and passes on the answer. If the daemon does not know the session, carry renews it, once.
-func (b *Bridge) carry(ctx context.Context, m rpcMessage, line []byte) {
+// exchange sends a message and passes on the answer. If the daemon does not know the session, exchange renews it, once.
+func (b *Bridge) exchange(ctx context.Context, m rpcMessage, line []byte) {
 	session := b.current()
 	err := b.post(ctx, m, line, b.pass)
 	if errors.Is(err, errNoSession) && m.Method != "initialize" {
@@ -184,10 +184,10 @@ func (b *Bridge) post(ctx context.Context, m rpcMessage, line []byte, pass func(
 	}
 	defer res.Body.Close()
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return b.refused(req, res, m, pass)
+		return b.refusal(req, res, m, pass)
 	}
 	if m.Method == "initialize" {
-		b.begun(res, line)
+		b.recordSession(res, line)
 	}
 	answered := !m.isCall()
 	err = eachMessage(res, func(data []byte) {
@@ -196,7 +196,7 @@ func (b *Bridge) post(ctx context.Context, m rpcMessage, line []byte, pass func(
 			return
 		}
 		answered = answered || got.Method == ""
-		b.agreed(m, got)
+		b.recordVersion(m, got)
 		pass(data)
 	})
 	if err == nil && !answered {
@@ -225,9 +225,9 @@ func (b *Bridge) request(ctx context.Context, method string, body io.Reader) (*h
 	return req, nil
 }
 
-// refused returns the error of a request that the daemon refused. If the body answers the message itself, refused
+// refusal returns the error of a request that the daemon refused. If the body answers the message itself, refusal
 // passes it on.
-func (b *Bridge) refused(req *http.Request, res *http.Response, asked rpcMessage, pass func([]byte)) error {
+func (b *Bridge) refusal(req *http.Request, res *http.Response, asked rpcMessage, pass func([]byte)) error {
 	data, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody)) // a truncated body is handled like any other
 	if res.StatusCode == http.StatusNotFound && req.Header.Get("Mcp-Session-Id") != "" {
 		return errNoSession
@@ -244,15 +244,15 @@ func (b *Bridge) refused(req *http.Request, res *http.Response, asked rpcMessage
 	}
 }
 
-// begun records the ID of a new session and the client's initialize message.
-func (b *Bridge) begun(res *http.Response, hello []byte) {
+// recordSession records the ID of a new session and the client's initialize message.
+func (b *Bridge) recordSession(res *http.Response, hello []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.session, b.hello, b.version = res.Header.Get("Mcp-Session-Id"), hello, ""
 }
 
-// agreed records the negotiated protocol version, which later requests name.
-func (b *Bridge) agreed(asked, got rpcMessage) {
+// recordVersion records the negotiated protocol version, which later requests name.
+func (b *Bridge) recordVersion(asked, got rpcMessage) {
 	if asked.Method == "initialize" && got.Result.ProtocolVersion != "" {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -313,12 +313,12 @@ func (b *Bridge) note(text string) {
 	}
 }
 
-// leave ends the session, even after an error or a cancellation.
-func (b *Bridge) leave(ctx context.Context) {
+// endSession ends the session, even after an error or a cancellation.
+func (b *Bridge) endSession(ctx context.Context) {
 	if b.current() == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	req, err := b.request(ctx, http.MethodDelete, nil)
 	if err != nil {
