@@ -143,7 +143,7 @@ func printChanged[T any](a *app.App, list []T, err error) error {
 }
 
 // stateCommands returns `berth start`, stop, pause and resume. Any use starts a stopped container; the command start is
-// for users who want to wait for that beforehand. stop ends all commands of the container, including background ones.
+// for users who want to wait for the start. stop ends all commands of the container, including background ones.
 // The lifetime continues: a stopped container is removed when it expires.
 func stateCommands(a *app.App) []*cobra.Command {
 	pause := changeCommand(a, "pause", "Pause containers until their next use", (*client.Client).Pause)

@@ -79,17 +79,17 @@ func execCommandLine(ctx context.Context, a *app.App, c *client.Client, f execFl
 	}
 	print := a.NewPrinter()
 	// A live connection is needed, because signals, input and output travel in both directions at once.
-	caught, stop := catch()
+	caught, stop := catchSignals()
 	at := &attachment{c: c, container: container, cmd: cmd, print: print, caught: caught}
 	res, err := at.run(ctx)
 	stop()
 	// Without a key the command ended with the connection, so it cannot be rejoined. With unsent input it cannot
 	// either: the daemon may have read any part of the input, and the command would wait for the rest forever.
-	if f.key != "" && at.exec != "" && app.IsDaemonGone(err) && !at.owed.Load() {
+	if f.key != "" && at.exec != "" && app.IsDaemonGone(err) && !at.stdinUnsent.Load() {
 		res, err = rejoinExec(ctx, a, at)
 	}
 	if err != nil {
-		return at.left(err)
+		return at.addContinueHint(err)
 	}
 	return concludeExec(a, res, print)
 }
@@ -246,8 +246,8 @@ func waitCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// logsCommand returns `berth logs`. It prints what the daemon kept, even for a command that ended long ago or whose
-// client disconnected.
+// logsCommand returns `berth logs`. It prints the output that the daemon stored, even for a command that ended long ago
+// or whose client disconnected.
 func logsCommand(a *app.App) *cobra.Command {
 	var follow bool
 	stream := "both"
@@ -326,7 +326,7 @@ func snapshot(ctx context.Context, c *client.Client, container, exec string, pri
 // followLogs follows an exec to its end. It reconnects if the connection breaks, such as after a long pause of a
 // pager or a restart of the daemon. It continues at the offsets of the printer, so no output is requested twice.
 func followLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *term.Printer) error {
-	// Kept apart from the error that RetryWhileDown sees: a final error, such as a full disk behind the printer, must
+	// Separate from the error that RetryWhileDown sees: a final error, such as a full disk behind the printer, must
 	// not look like a daemon that is down.
 	var last error
 	err := a.RetryWhileDown(ctx, func() (on bool, err error) {

@@ -192,7 +192,7 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 
 // program sets the program: a text for bash, or a program with arguments and no shell, which needs no quoting.
 func (f *execFlags) program(cmd *proto.Cmd, args []string) error {
-	if len(args) > 0 && args[0] == "--" { // "exec BOX -- ls": many users type it, and no program is called "--"
+	if len(args) > 0 && args[0] == "--" { // "exec CONTAINER -- ls": many users type it, and no program is called "--"
 		args = args[1:]
 	}
 	switch {

@@ -37,7 +37,7 @@ standard output. With -t and no command, bash is run.`,
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))
 }
 
-// A runner is one `berth run`. It records what it created at once, so that tidy can delete it after any error.
+// A runner is one `berth run`. It records what it created at once, so that deleteMade can delete it after any error.
 type runner struct {
 	*app.App
 	container containerFlags
@@ -65,7 +65,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 			"not; use --lifetime with --detach")
 	}
 	var stop func()
-	r.caught, stop = catch()
+	r.caught, stop = catchSignals()
 	defer stop()
 	if err := r.create(ctx); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	at := &attachment{c: r.c, container: r.made.ID, cmd: cmd, print: print, caught: r.caught}
 	res, err := at.run(ctx)
 	if r.rm || !at.started { // a container that never ran a command is useless
-		r.tidy(ctx)
+		r.deleteMade(ctx)
 	}
 	if err != nil {
 		return err
@@ -87,26 +87,10 @@ func (r *runner) run(ctx context.Context, args []string) error {
 
 // interruptible runs do until the user interrupts it. It is for the time before there is a command to signal.
 func (r *runner) interruptible(ctx context.Context, do func(ctx context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case sig := <-r.caught:
-				if ends(sig) {
-					cancel(app.Interruption{Signal: sig.(syscall.Signal)})
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
+	ctx, stop := app.UntilSignal(ctx, syscall.SIGHUP)
+	defer stop()
 	err := do(ctx)
-	cancel(nil)
-	<-done
-	// Return the interruption even if do succeeded: the signal is consumed, and the command would not get it.
+	// Return the interruption even if do succeeded: the user does not want the command any more.
 	if cause := context.Cause(ctx); errors.Is(cause, app.ErrInterrupted) {
 		return cause
 	}
@@ -120,7 +104,7 @@ func (r *runner) create(ctx context.Context) (err error) {
 	}
 	err = r.interruptible(ctx, func(ctx context.Context) error {
 		req, uploaded, err := r.container.request(ctx, r.App, r.c)
-		// Set it also after an error, so that tidy deletes the uploads.
+		// Set it also after an error, so that deleteMade deletes the uploads.
 		r.uploaded = uploaded
 		if err == nil {
 			r.made, err = r.c.Create(ctx, req)
@@ -128,7 +112,7 @@ func (r *runner) create(ctx context.Context) (err error) {
 		return err
 	})
 	if err != nil {
-		r.tidy(ctx)
+		r.deleteMade(ctx)
 		return app.AddImageHint(r.App, err)
 	}
 	// Print the ID before the command runs, so that it is known even if berth is killed.
@@ -147,7 +131,7 @@ func (r *runner) launch(ctx context.Context, cmd proto.Cmd) error {
 		return err
 	})
 	if err != nil {
-		r.tidy(ctx)
+		r.deleteMade(ctx)
 		return err
 	}
 	if r.JSON {
@@ -159,9 +143,9 @@ func (r *runner) launch(ctx context.Context, cmd proto.Cmd) error {
 	return r.PrintIDs(r.made.ID)
 }
 
-// tidy deletes what the run created, even after an interruption. It prints what it could not delete, because that
+// deleteMade deletes what the run created, even after an interruption. It prints what it could not delete, because that
 // still counts against the user's quota.
-func (r *runner) tidy(ctx context.Context) {
+func (r *runner) deleteMade(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), app.CleanupTimeout)
 	defer cancel()
 	if r.made.ID != "" {

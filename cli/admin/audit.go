@@ -35,7 +35,7 @@ it shows later whether both the log and the ledger were rewritten.`},
 	return cmd
 }
 
-// auditFlags select entries. Both times stay text until read, which names the flag in its errors.
+// auditFlags select entries. Both times stay text until parse, which names the flag in its errors.
 type auditFlags struct {
 	filter       client.AuditFilter
 	since, until string
@@ -53,21 +53,14 @@ func (f *auditFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.until, "until", "", "only before this time")
 }
 
-// read parses the times.
-func (f *auditFlags) read() (err error) {
+// parse parses the times and resolves the container's name. The log contains only IDs.
+func (f *auditFlags) parse(ctx context.Context, a *app.App, c *client.Client) (err error) {
 	if f.filter.Since, err = parseMoment("since", f.since); err == nil {
 		f.filter.Until, err = parseMoment("until", f.until)
 	}
-	return err
-}
-
-// auditFilter parses the flags and resolves the container's name. The log contains only IDs.
-func auditFilter(ctx context.Context, a *app.App, c *client.Client, f *auditFlags) error {
-	if err := f.read(); err != nil || f.filter.Container == "" {
-		return err
+	if err == nil && f.filter.Container != "" {
+		f.filter.Container, err = a.FindContainer(ctx, c, f.filter.Container)
 	}
-	id, err := a.FindContainer(ctx, c, f.filter.Container)
-	f.filter.Container = id
 	return err
 }
 
@@ -121,7 +114,7 @@ func auditTailCommand(a *app.App) *cobra.Command {
 				return proto.Errorf(proto.InvalidArgument, "", "lines", "--lines must not be negative, and is %d; "+
 					"0 shows all entries", f.filter.Last)
 			}
-			if err := auditFilter(ctx, a, c, &f); err != nil {
+			if err := f.parse(ctx, a, c); err != nil {
 				return err
 			}
 			if follow {
@@ -146,7 +139,7 @@ func auditExportCommand(a *app.App) *cobra.Command {
 		Args:    app.ArgCount(0, 0),
 		Example: "  berth audit export --since 24h >yesterday.jsonl",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
-			if err := auditFilter(ctx, a, c, &f); err != nil {
+			if err := f.parse(ctx, a, c); err != nil {
 				return err
 			}
 			return c.Audit(ctx, f.filter, func(line []byte) error { return printRaw(a, line) })

@@ -19,8 +19,8 @@ func GCCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "gc", Short: "Remove what has expired now", Args: app.ArgCount(0, 0),
 		Long: "Run all sweeps of the daemon now. The daemon also runs them periodically.\n\n" +
-			"Workspaces that the ledger does not know, as after a restore from a backup, are kept aside for 7 days; " +
-			"--strangers removes them now.",
+			"After a restore from a backup, the ledger may not know some workspaces. They are moved aside and\n" +
+			"removed after 7 days. --strangers removes them now.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			counts, err := c.Sweep(ctx, strangers)
 			if err != nil {
@@ -40,8 +40,7 @@ func GCCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&strangers, "strangers", false,
-		"also remove workspaces that are kept aside because the ledger "+
-			"does not know them")
+		"also remove the workspaces that were moved aside because the ledger does not know them")
 	return a.AddJSONFlag(cmd)
 }
 

@@ -192,7 +192,6 @@ func cpuTime(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
 }
 
-// keyInspectCommand returns `berth key inspect`.
 func keyInspectCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "inspect [KEY]", Short: "Show a key and its usage; without an ID, the key in use",
@@ -247,7 +246,6 @@ func keyRows(k proto.KeyStatus) [][]string {
 	return rows
 }
 
-// keySetCommand returns `berth key set`.
 func keySetCommand(a *app.App) *cobra.Command {
 	var name string
 	var quota quotaFlags

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -84,25 +85,33 @@ func ambiguous(kind, text string, found []string) error {
 		"give more of its ID; "+shortened)
 }
 
-// FindContainer returns a container's ID.
-func (a *App) FindContainer(ctx context.Context, c *client.Client, text string) (string, error) {
-	if proto.ValidID(proto.ContainerPrefix, text) {
-		return text, nil // the daemon's error says more about a deleted container than a list
-	}
-	// The daemon knows only IDs. Names and parts of IDs are resolved here, among containers that have not expired.
-	list, err := c.Containers(ctx, client.Filter{})
+// find returns the ID of the item in a list that text means. of returns the ID and name of an item. lister is the
+// command that lists the items, for a hint. err is the error of the list.
+func find[T any](kind, prefix, text, lister string, list []T, err error, of func(T) candidate) (string, error) {
 	if err != nil {
 		return "", err
 	}
 	all := make([]candidate, len(list))
-	for i, con := range list {
-		all[i] = candidate{con.ID, con.Labels[NameLabel]}
+	for i, item := range list {
+		all[i] = of(item)
 	}
-	id, err := pick("container", proto.ContainerPrefix, text, all)
+	id, err := pick(kind, prefix, text, all)
 	if proto.CodeOf(err) == proto.NotFound {
-		return "", WithHint(err, "`berth ls` lists them")
+		return "", WithHint(err, "`"+lister+"` lists them")
 	}
 	return id, err
+}
+
+// FindContainer returns a container's ID. The daemon knows only IDs, so names and parts of IDs are looked up among the
+// containers that have not expired.
+func (a *App) FindContainer(ctx context.Context, c *client.Client, text string) (string, error) {
+	if proto.ValidID(proto.ContainerPrefix, text) {
+		return text, nil // the daemon's error says more about a deleted container than a list
+	}
+	list, err := c.Containers(ctx, client.Filter{})
+	return find("container", proto.ContainerPrefix, text, "berth ls", list, err, func(con proto.Container) candidate {
+		return candidate{con.ID, con.Labels[NameLabel]}
+	})
 }
 
 // IsNotFound reports whether err means that no item has this name. It is false for a failed lookup: a server other
@@ -117,21 +126,12 @@ func (a *App) FindExec(ctx context.Context, c *client.Client, container, text st
 		return text, nil
 	}
 	list, err := c.Execs(ctx, container)
-	if err != nil {
-		return "", err
-	}
-	if text == "" {
+	if err == nil && text == "" {
 		return newest(container, list)
 	}
-	all := make([]candidate, len(list))
-	for i, e := range list {
-		all[i] = candidate{id: e.ID}
-	}
-	id, err := pick("exec", proto.ExecPrefix, text, all)
-	if proto.CodeOf(err) == proto.NotFound {
-		return "", WithHint(err, "`berth ps "+container+"` lists them")
-	}
-	return id, err
+	return find("exec", proto.ExecPrefix, text, "berth ps "+container, list, err, func(e proto.Exec) candidate {
+		return candidate{id: e.ID}
+	})
 }
 
 // newest returns the last exec of a list that is sorted oldest first. It skips interpreters: the user did not start
@@ -180,16 +180,40 @@ func (a *App) FindFile(ctx context.Context, c *client.Client, text string) (stri
 		return text, nil
 	}
 	list, err := c.Files(ctx)
-	if err != nil {
-		return "", err
+	return find("stored file", proto.FilePrefix, text, "berth files ls", list, err, func(f client.File) candidate {
+		return candidate{f.ID, f.Filename}
+	})
+}
+
+// EachContainer calls fn for every named container. An error for one container does not stop the others. The errors
+// are joined, and each is printed on its own line.
+func (a *App) EachContainer(ctx context.Context, c *client.Client, names []string, fn func(id string) error) error {
+	return EachName(ctx, names, func(name string) error {
+		id, err := a.FindContainer(ctx, c, name)
+		if err != nil {
+			return err
+		}
+		return fn(id)
+	})
+}
+
+// EachName is EachContainer for names that fn resolves itself.
+func EachName(ctx context.Context, names []string, fn func(name string) error) error {
+	var errs []error
+	for _, name := range names {
+		err := fn(name)
+		// Ten names without a daemon should cause one error, not ten.
+		if ctx.Err() != nil || IsFatal(err) {
+			return errors.Join(append(errs, err)...)
+		}
+		errs = append(errs, err)
 	}
-	all := make([]candidate, len(list))
-	for i, f := range list {
-		all[i] = candidate{f.ID, f.Filename}
-	}
-	id, err := pick("stored file", proto.FilePrefix, text, all)
-	if proto.CodeOf(err) == proto.NotFound {
-		return "", WithHint(err, "`berth files ls` lists them")
-	}
-	return id, err
+	return errors.Join(errs...)
+}
+
+// IsFatal reports whether the next attempt would fail in the same way: no daemon, or an unknown key, fails for every
+// name.
+func IsFatal(err error) bool {
+	var dial *client.DialError
+	return errors.As(err, &dial) || proto.CodeOf(err) == proto.Unauthenticated && err != nil
 }

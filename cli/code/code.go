@@ -357,7 +357,8 @@ func ContextsCommand(a *app.App) *cobra.Command {
 		contextCommand(a, "rm", "Delete a context and end its interpreter", (*client.Client).DeleteContext),
 		contextCommand(a, "interrupt", "Interrupt the cell that runs in a context, as Ctrl-C does",
 			(*client.Client).InterruptContext),
-		contextCommand(a, "restart", "Begin a context's interpreter afresh", (*client.Client).RestartContext))
+		contextCommand(a, "restart", "Restart a context's interpreter; its variables are lost",
+			(*client.Client).RestartContext))
 }
 
 // contextCommand returns a command that changes a context and prints its name.

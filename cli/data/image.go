@@ -73,7 +73,6 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
-// imageDockerfileCommand returns `berth image dockerfile`.
 func imageDockerfileCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "dockerfile NAME DIR", Short: "Write one of berth's own images as a Dockerfile", Args: app.ArgCount(2, 2),

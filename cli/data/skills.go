@@ -29,7 +29,6 @@ skills that you add and those that the daemon provides (serve --skills).`},
 		skills.ListCommand(a), skillsAddCommand(a), skillsShowCommand(a), skills.RemoveCommand(a))
 }
 
-// skillsAddCommand returns `berth skills add`.
 func skillsAddCommand(a *app.App) *cobra.Command {
 	var to, name string
 	cmd := &cobra.Command{
@@ -97,7 +96,6 @@ func skillFiles(dir string) (list []client.SkillFile, err error) {
 	return list, err
 }
 
-// skillsShowCommand returns `berth skills show`.
 func skillsShowCommand(a *app.App) *cobra.Command {
 	var content string
 	cmd := &cobra.Command{
@@ -150,8 +148,8 @@ func skillNoun(a *app.App) app.Noun[client.Skill] {
 				term.Ago(k.UpdatedAt.Time)}
 		},
 		Argument: "SKILL", RemoveShort: "Remove skills with their versions", Complete: completeSkills(a),
-		RemoveLong: "Remove skills with all versions. " +
-			"A container that uses a skill keeps it until the container stops.",
-		Remove: (*client.Client).DeleteSkill,
+		RemoveLong: "Remove skills with all versions. A container that uses a skill keeps it until the container " +
+			"stops.",
+		Remove:     (*client.Client).DeleteSkill,
 	}
 }

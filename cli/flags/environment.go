@@ -16,6 +16,7 @@ type Network struct {
 	allow []string
 }
 
+// Register adds the flags to a command.
 func (f *Network) Register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.mode, "network", "", "network mode: none, allowlist (with --allow) or open (any public host); "+
@@ -25,6 +26,7 @@ func (f *Network) Register(cmd *cobra.Command) {
 	app.CompleteFlag(cmd, "network", "none", "allowlist", "open")
 }
 
+// Request returns the network of a request.
 func (f *Network) Request() proto.Network {
 	return proto.Network{Mode: proto.NetworkMode(f.mode), Allow: f.allow}
 }

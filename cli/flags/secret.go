@@ -9,8 +9,7 @@ import (
 )
 
 const SecretUsage = "secret environment variable of its commands: NAME for its value here, NAME=@FILE for the " +
-	"content of " +
-	"a file (may be repeated)"
+	"content of a file (may be repeated)"
 
 const SecretHostUsage = "NAME=HOST: commands see a placeholder for this secret; the proxy inserts the secret into " +
 	"requests to the host (may be repeated)"

@@ -23,7 +23,7 @@ type Progress struct {
 	mu     sync.Mutex
 	bar    *progressbar.ProgressBar
 	step   string
-	theirs bool // the daemon has reported a step of its own
+	remote bool // the daemon has reported a step of its own
 	over   bool // End was called
 }
 
@@ -107,7 +107,7 @@ func (p *Progress) Image(s proto.ImageProgress) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.theirs = true
+	p.remote = true
 	p.show(s.Stage, s.Item, s.Done, s.Total, true)
 }
 
@@ -116,7 +116,7 @@ func (p *Progress) Image(s proto.ImageProgress) {
 func (p *Progress) Sent(name string, done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.theirs {
+	if !p.remote {
 		p.show(name, "", done, total, true)
 	}
 }

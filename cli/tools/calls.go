@@ -21,6 +21,7 @@ type Flags struct {
 	whole string
 }
 
+// Register adds the flags to a command.
 func (f *Flags) Register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.names, "code-tool", nil, "tool that code in the container may call: NAME, or NAME:review "+
@@ -67,7 +68,6 @@ a person's approval. "berth calls ls CONTAINER --state parked" lists the waiting
 		callListCommand(a), callShowCommand(a), callApproveCommand(a), callRefuseCommand(a))
 }
 
-// callListCommand returns `berth calls ls`.
 func callListCommand(a *app.App) *cobra.Command {
 	var f client.CallFilter
 	cmd := &cobra.Command{
@@ -103,7 +103,6 @@ func callRow(call proto.ToolCall) []string {
 		term.Short(string(call.Input), 40), term.Short(what, 40)}
 }
 
-// callShowCommand returns `berth calls show`.
 func callShowCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(&cobra.Command{
 		Use: "show CONTAINER CALL", Short: "Show a call, as JSON", Args: app.ArgCount(2, 2),
@@ -114,7 +113,6 @@ func callShowCommand(a *app.App) *cobra.Command {
 	})
 }
 
-// callApproveCommand returns `berth calls approve`.
 func callApproveCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(&cobra.Command{
 		Use: "approve CONTAINER CALL", Short: "Approve a call", Args: app.ArgCount(2, 2),
@@ -128,7 +126,6 @@ func callApproveCommand(a *app.App) *cobra.Command {
 	})
 }
 
-// callRefuseCommand returns `berth calls refuse`.
 func callRefuseCommand(a *app.App) *cobra.Command {
 	var why proto.Refusal
 	cmd := &cobra.Command{

@@ -29,7 +29,6 @@ run(input). Runs of a tool with "approval_action": "review" wait for a person's 
 		storedRunCommand(a), runsCommand(a), approveCommand(a), refuseCommand(a))
 }
 
-// storedCreateCommand returns `berth tools create`.
 func storedCreateCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create FILE", Short: "Store a tool and print its ID", Args: app.ArgCount(1, 1),
@@ -41,28 +40,23 @@ func storedCreateCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			made, err := c.CreateTool(ctx, body)
-			if err != nil {
-				return err
-			}
-			return printMadeTool(a, made)
+			created, err := c.CreateTool(ctx, body)
+			return printNewTool(a, created, err)
 		}),
 	}
 	return a.AddJSONFlag(cmd)
 }
 
-// printMadeTool prints a new tool. Its notes are for people and go to standard error.
-func printMadeTool(a *app.App, t proto.Tool) error {
-	if a.JSON {
-		return a.PrintJSON(t)
+// printNewTool prints a new tool or version. Its notes are for people and go to standard error.
+func printNewTool(a *app.App, t proto.Tool, err error) error {
+	if !a.JSON {
+		for _, note := range t.Notes {
+			fmt.Fprintln(a.Stderr, term.Printable(note))
+		}
 	}
-	for _, note := range t.Notes {
-		fmt.Fprintln(a.Stderr, term.Printable(note))
-	}
-	return a.PrintIDs(t.ID)
+	return a.PrintResult(t, t.ID, err)
 }
 
-// storedShowCommand returns `berth tools show`.
 func storedShowCommand(a *app.App) *cobra.Command {
 	var version int64
 	var all bool
@@ -85,7 +79,6 @@ func storedShowCommand(a *app.App) *cobra.Command {
 	return a.AddJSONFlag(cmd)
 }
 
-// storedUpdateCommand returns `berth tools update`.
 func storedUpdateCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "update TOOL FILE", Short: "Make a new version of a tool", Args: app.ArgCount(2, 2),
@@ -97,11 +90,8 @@ func storedUpdateCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			now, err := c.ChangeTool(ctx, args[0], body)
-			if err != nil {
-				return err
-			}
-			return printMadeTool(a, now)
+			changed, err := c.ChangeTool(ctx, args[0], body)
+			return printNewTool(a, changed, err)
 		}),
 	}
 	return a.AddJSONFlag(cmd)
@@ -118,7 +108,7 @@ func storedRunCommand(a *app.App) *cobra.Command {
 		Long: `Run a tool and print its result as JSON. If the run needs approval, its ID is printed and the exit status is 0.
 If the run fails, the exit status is 1.`,
 		Example: "  berth tools run media_probe --input '{\"path\": \"/workspace/a.mp4\"}'\n  berth tools run " +
-			"media_probe --input @input.json --container box",
+			"media_probe --input @input.json --container work",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) (err error) {
 			if req.Input, err = readInput(input); err != nil {
 				return err
@@ -134,10 +124,7 @@ If the run fails, the exit status is 1.`,
 				}
 			}
 			run, err := c.RunTool(ctx, args[0], req)
-			if err != nil {
-				return err
-			}
-			return reportRun(a, run)
+			return reportRun(a, run, err)
 		}),
 	}
 	fs := cmd.Flags()
@@ -165,12 +152,14 @@ func readInput(text string) (json.RawMessage, error) {
 	return json.RawMessage(text), nil
 }
 
-// reportRun prints a run. If the run failed, the exit status says so.
-func reportRun(a *app.App, run proto.ToolRun) error {
-	var err error
-	if a.JSON {
+// reportRun prints a run. If the run failed, the exit status says so. It returns err if there is no run.
+func reportRun(a *app.App, run proto.ToolRun, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case a.JSON:
 		err = a.PrintJSON(run)
-	} else {
+	default:
 		err = printRun(a, run)
 	}
 	if err == nil && run.State.Over() && run.State != proto.RunSucceeded {
@@ -204,7 +193,6 @@ func printRun(a *app.App, run proto.ToolRun) error {
 	return a.PrintJSON(run.Output)
 }
 
-// runsCommand returns `berth tools runs`.
 func runsCommand(a *app.App) *cobra.Command {
 	var f client.RunFilter
 	var wait bool
@@ -248,7 +236,6 @@ func runRow(r proto.ToolRun) []string {
 		fmt.Sprintf("%.0f ms", r.DurationMS), term.Short(string(r.Input), 40), term.Short(what, 40)}
 }
 
-// approveCommand returns `berth tools approve`.
 func approveCommand(a *app.App) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
@@ -261,17 +248,13 @@ func approveCommand(a *app.App) *cobra.Command {
 			if err == nil && wait {
 				run, err = c.AwaitToolRun(ctx, run.ID)
 			}
-			if err != nil {
-				return err
-			}
-			return reportRun(a, run)
+			return reportRun(a, run, err)
 		}),
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the run is over, and print its result")
 	return a.AddJSONFlag(cmd)
 }
 
-// refuseCommand returns `berth tools refuse`.
 func refuseCommand(a *app.App) *cobra.Command {
 	var why proto.Refusal
 	cmd := &cobra.Command{

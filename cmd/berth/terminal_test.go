@@ -265,7 +265,7 @@ func TestLeavingACommandWithAKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := statusOf(t, r.Wait()); got != 128+int(sig) ||
-			!strings.Contains(r.stderr.String(), "hint: the command goes on; the same command line again finds it") {
+			!strings.Contains(r.stderr.String(), "hint: the command continues; the same command line finds it again") {
 			t.Errorf("%v: status %d, %s", sig, got, r.stderr.String())
 		}
 		u.berth(t, "exec", "-d", "-c", "echo word > $JOB_DIR/go", c)
