@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"berth/artifacts/inputs"
 	"berth/files"
 	"berth/proto"
 	"berth/session"
@@ -33,13 +32,15 @@ const (
 
 // Buckets of the ledger.
 const (
-	bucketJobs  = "jobs"
-	bucketExecs = "job_execs"
+	bucketJobs   = "jobs"
+	bucketExecs  = "job_execs"
+	bucketInputs = "inputs"
 )
 
 // A FileStore has the uploads and takes the outputs. files.Store is one.
 type FileStore interface {
-	inputs.Files
+	// Open opens an owner's file; the caller closes it.
+	Open(ctx context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error)
 	// Put stores the bytes of r.
 	Put(ctx context.Context, up files.Upload, r io.Reader) (proto.StoredFile, error)
 }
@@ -54,8 +55,8 @@ type Config struct {
 
 // Jobs has the manifests of all jobs. It implements session.Jobs.
 type Jobs struct {
-	*inputs.Set // implements Begin
-	cfg         Config
+	*inputs // implements Begin
+	cfg     Config
 
 	mu   sync.Mutex
 	open map[string]*job // by key: those in use, and idle ones while there is room
@@ -122,7 +123,7 @@ func New(cfg Config) *Jobs {
 		cfg.Now = time.Now
 	}
 	return &Jobs{cfg: cfg, open: map[string]*job{},
-		Set: &inputs.Set{Files: cfg.Files, Ledger: cfg.Ledger, Log: cfg.Log}}
+		inputs: &inputs{files: cfg.Files, ledger: cfg.Ledger, log: cfg.Log}}
 }
 
 // jobKey returns the key of a job in memory and in the ledger, where the jobs of a workspace share a prefix. Neither
@@ -207,7 +208,7 @@ func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	js.mu.Unlock()
 	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
 		return errors.Join(tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix),
-			tx.Delete(inputs.Bucket, workspace))
+			tx.Delete(bucketInputs, workspace))
 	})
 }
 

@@ -1,12 +1,8 @@
-// Package inputs puts stored files into the $INPUT_DIR of a workspace, and records which file has which name there. It
-// reads the bytes from the file store and writes them through the session. Package artifacts offers it to sessions and
-// the gateway.
-package inputs
+package artifacts
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"path"
 	"strings"
@@ -17,23 +13,12 @@ import (
 	"berth/state/ledger"
 )
 
-// Bucket maps the ID of a workspace to the names in its $INPUT_DIR. No other package writes to it, except that the
-// entries of removed workspaces are deleted.
-const Bucket = "inputs"
-
-// A Set puts stored files into workspaces. All exported fields must be set.
-type Set struct {
-	Files  Files
-	Ledger *ledger.DB
-	Log    *slog.Logger
-
-	locks keylock.Set // by workspace ID
-}
-
-// Files opens stored files.
-type Files interface {
-	// Open opens an owner's file; the caller closes it.
-	Open(ctx context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error)
+// inputs puts stored files into the $INPUT_DIR of a workspace, and records which file has which name there.
+type inputs struct {
+	files  FileStore
+	ledger *ledger.DB
+	log    *slog.Logger
+	locks  keylock.Set // by workspace ID
 }
 
 // names maps names in a workspace's $INPUT_DIR to file IDs.
@@ -41,7 +26,7 @@ type names map[string]string
 
 // Begin puts stored files into $INPUT_DIR under their own names. It does not copy a file that is there, and gives
 // different files of one name different names. If a file cannot be had, Begin removes those that it copied.
-func (in *Set) Begin(ctx context.Context, s session.Files, ids []string) error {
+func (in *inputs) Begin(ctx context.Context, s session.Files, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -68,7 +53,7 @@ func (in *Set) Begin(ctx context.Context, s session.Files, ids []string) error {
 	}
 	// Wait for the ledger, unlike changes of manifests: the directory does not tell later which stored file has which
 	// name.
-	err = in.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(Bucket, s.WorkspaceID(), taken) })
+	err = in.ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucketInputs, s.WorkspaceID(), taken) })
 	if err != nil {
 		in.remove(ctx, s, placed)
 	}
@@ -76,10 +61,10 @@ func (in *Set) Begin(ctx context.Context, s session.Files, ids []string) error {
 }
 
 // names reads the ledger; without an entry it is an empty map, never nil.
-func (in *Set) names(workspace string) (names, error) {
+func (in *inputs) names(workspace string) (names, error) {
 	n := names{}
-	err := in.Ledger.View(func(tx *ledger.Tx) error {
-		_, err := tx.Get(Bucket, workspace, &n)
+	err := in.ledger.View(func(tx *ledger.Tx) error {
+		_, err := tx.Get(bucketInputs, workspace, &n)
 		return err
 	})
 	return n, err
@@ -87,10 +72,10 @@ func (in *Set) names(workspace string) (names, error) {
 
 // place copies one stored file into the container, unless it is there. It leaves files alone that code in the
 // container made or changed.
-func (in *Set) place(ctx context.Context, s session.Files, taken names, id string) (name string, fresh bool,
+func (in *inputs) place(ctx context.Context, s session.Files, taken names, id string) (name string, fresh bool,
 	err error) {
 	// Opened even if the copy is there: the stored file must still exist and be the owner's.
-	r, f, err := in.Files.Open(ctx, s.Owner(), id)
+	r, f, err := in.files.Open(ctx, s.Owner(), id)
 	if err != nil {
 		return "", false, err
 	}
@@ -152,18 +137,18 @@ func (taken names) free(ctx context.Context, s session.Files, filename string) (
 }
 
 // remove removes what a failed Begin copied.
-func (in *Set) remove(ctx context.Context, s session.Files, names []string) {
+func (in *inputs) remove(ctx context.Context, s session.Files, names []string) {
 	ctx = context.WithoutCancel(ctx) // often the request has ended, which caused the failure
 	for _, n := range names {
 		// A copy left behind only takes room, so it is only logged.
 		if err := s.RemoveFile(ctx, proto.UserDefault, proto.InputDir+"/"+n, false); err != nil {
-			in.Log.Warn("removing an input file after a failure", "name", n, "error", err)
+			in.log.Warn("removing an input file after a failure", "name", n, "error", err)
 		}
 	}
 }
 
 // Inputs returns the paths in the container of the stored files in $INPUT_DIR, by ID.
-func (in *Set) Inputs(s *session.Session) (map[string]string, error) {
+func (in *inputs) Inputs(s *session.Session) (map[string]string, error) {
 	taken, err := in.names(s.WorkspaceID())
 	if err != nil {
 		return nil, err
