@@ -139,7 +139,7 @@ var mayImport = map[string][]string{
 	"gateway/upstream/answer":   {},
 	"gateway/upstream/chat":     {"proto/sse", "gateway/upstream/answer"},
 	"gateway/messages/rawjson":  {"proto"},
-	"gateway/messages/exectool": {"proto", "gateway", "gateway/messages/rawjson"},
+	"gateway/messages/exectool": {"proto", "gateway/messages/rawjson"},
 	"gateway/messages/history":  {"proto", "gateway/messages/exectool", "gateway/messages/rawjson"},
 	// The guest's packages, inside the container.
 	"guest/proc":    {"proto", "guest/wire", "guest/user"},

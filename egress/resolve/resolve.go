@@ -99,9 +99,8 @@ func (r *Resolver) Check(a netip.Addr) error {
 				"container may reach", a)
 	// a range that contains it was not meant for it
 	case r.isOwn(a) && !slices.Contains(r.private, netip.PrefixFrom(a, a.BitLen())):
-		return egress.Refuse(proto.PermissionDenied, "private_address",
-			"%s is an address of the daemon's host; the operator "+
-				"can allow this single address", a)
+		return egress.Refuse(proto.PermissionDenied, "private_address", "%s is an address of the daemon's host; the "+
+			"operator can allow this single address", a)
 	case slices.ContainsFunc(r.private, func(p netip.Prefix) bool { return p.Contains(a) }):
 		return nil
 	case a.Zone() != "" || r.public.SafeAddr(a) != nil:

@@ -109,7 +109,7 @@ func (c *conversation) attach(q *query, up *upstream.Upstream, cl *client) (deta
 
 // Open translates the history of the request.
 func (c *conversation) Open(o gateway.Opening) (calls []gateway.Call, err error) {
-	c.q.tools.Describe(exectool.DescribeSkills(o.Skills))
+	c.q.tools.Describe(describeSkills(o.Skills))
 	if c.history, err = history.New(c.q.messages, o.Paths); err != nil {
 		return nil, err
 	}
@@ -176,10 +176,16 @@ func (c *conversation) gatewayCall(p history.Call) gateway.Call {
 	if call.Tool == gateway.Python && (len(c.q.tools.Remote) > 0 || c.history.CalledTools(p)) {
 		call.Tools = &gateway.ClientTools{NewID: func() string { return proto.NewID(exectool.ClientPrefix) }}
 		for _, o := range c.q.tools.Remote {
-			call.Tools.Tools = append(call.Tools.Tools, exectool.ClientTool(o))
+			call.Tools.Tools = append(call.Tools.Tools, clientTool(o))
 		}
 	}
 	return call
+}
+
+// clientTool returns a client tool in the gateway's form.
+func clientTool(o rawjson.Object) gateway.ClientTool {
+	return gateway.ClientTool{Name: o.Text("name"), Description: o.Text("description"),
+		InputSchema: o.Get("input_schema")}
 }
 
 // restoreAnswer adds the answer of an earlier daemon to the history. It returns the calls without a result: those of

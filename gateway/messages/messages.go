@@ -17,9 +17,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"path"
+	"strings"
 
 	"berth/gateway"
 	"berth/gateway/messages/exectool"
@@ -34,7 +37,7 @@ type Config struct {
 	Turns     *gateway.Gateway
 	Upstreams *upstream.Set
 	Files     Files
-	Tools     exectool.ToolChecker
+	Tools     ToolChecker
 }
 
 // Files reads stored files.
@@ -42,6 +45,14 @@ type Files interface {
 	Get(ctx context.Context, owner, id string) (proto.StoredFile, error)
 	Open(ctx context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error)
 }
+
+// A ToolChecker refuses tools that code cannot call. field names the tool in the error.
+type ToolChecker interface {
+	CheckTool(field string, t gateway.ClientTool) error
+}
+
+// The gateway must accept as many tools as a request may have.
+const _ = uint(gateway.MaxClientTools - exectool.MaxRemote)
 
 // A Service answers Messages requests.
 type Service struct{ cfg Config }
@@ -111,7 +122,7 @@ type queryContainer struct {
 }
 
 // readQuery decodes a request. It does not check what the upstream checks.
-func readQuery(r Request, check exectool.ToolChecker) (*query, error) {
+func readQuery(r Request, check ToolChecker) (*query, error) {
 	body, err := rawjson.Parse(r.Body)
 	if err != nil {
 		return nil, err
@@ -121,7 +132,8 @@ func readQuery(r Request, check exectool.ToolChecker) (*query, error) {
 	if q.model == "" {
 		return nil, rawjson.Invalid("model", "model: a request names the model that is to answer it")
 	}
-	if q.tools, err = exectool.ReadTools(body.Get("tools"), check); err != nil {
+	checkTool := func(field string, tool rawjson.Object) error { return check.CheckTool(field, clientTool(tool)) }
+	if q.tools, err = exectool.ReadTools(body.Get("tools"), checkTool); err != nil {
 		return nil, err
 	}
 	if !q.tools.Declared && !history.UsesTools(body.Get("messages")) {
@@ -237,7 +249,7 @@ func (s *Service) countTokens(ctx context.Context, w http.ResponseWriter, up *up
 	if err != nil {
 		return err
 	}
-	q.tools.Describe(exectool.DescribeSkills(skills))
+	q.tools.Describe(describeSkills(skills))
 	for _, c := range h.TakePending(q.last) {
 		h.Abandon(c)
 	}
@@ -288,4 +300,21 @@ func copyResponse(w http.ResponseWriter, res *http.Response) error {
 			return err
 		}
 	}
+}
+
+// skillsDir is the directory of skills in a container.
+const skillsDir = "/skills"
+
+// describeSkills describes the container's skills to the model, or returns "" if there are none.
+func describeSkills(list []gateway.Skill) string {
+	if len(list) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\n\nThe container has skills: directories with instructions, scripts and other files for certain " +
+		"work. Before such work, read the skill's SKILL.md.\n")
+	for _, s := range list {
+		fmt.Fprintf(&b, "\n%s: %s", path.Join(skillsDir, s.Name, "SKILL.md"), s.Description)
+	}
+	return b.String()
 }

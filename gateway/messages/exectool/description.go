@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
 
-	"berth/gateway"
 	"berth/gateway/messages/rawjson"
 	"berth/proto"
 )
@@ -81,23 +79,6 @@ func (b *Toolbox) describeFunctions() string {
 		fmt.Fprintf(&t, "input: %s\n", o.Get("input_schema"))
 	}
 	return t.String()
-}
-
-// skillsDir is the directory of skills in a container.
-const skillsDir = "/skills"
-
-// DescribeSkills describes the container's skills to the model, or returns "" if there are none.
-func DescribeSkills(list []gateway.Skill) string {
-	if len(list) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	b.WriteString("\n\nThe container has skills: directories with instructions, scripts and other files for certain " +
-		"work. Before such work, read the skill's SKILL.md.\n")
-	for _, s := range list {
-		fmt.Fprintf(&b, "\n%s: %s", path.Join(skillsDir, s.Name, "SKILL.md"), s.Description)
-	}
-	return b.String()
 }
 
 // pythonWords are keywords and builtins of Python. Code cannot call a tool by such a name.

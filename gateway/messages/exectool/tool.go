@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"berth/gateway"
 	"berth/gateway/messages/rawjson"
 )
 
@@ -45,10 +44,11 @@ const CallerType = "code_execution_20260120"
 // IsOwnTool reports whether a name is one of the server tools.
 func IsOwnTool(name string) bool { return name == ToolBash || name == ToolEditor || name == ToolCode }
 
-// A ToolChecker refuses tools that code cannot call. field names the tool in the error.
-type ToolChecker interface {
-	CheckTool(field string, t gateway.ClientTool) error
-}
+// MaxRemote is the maximum number of client tools that code may call.
+const MaxRemote = 128
+
+// A Check refuses a client tool that code cannot call. field names the tool in the error.
+type Check func(field string, tool rawjson.Object) error
 
 // A Toolbox holds the tools of a request.
 type Toolbox struct {
@@ -60,7 +60,7 @@ type Toolbox struct {
 }
 
 // ReadTools reads the tools of a request. Without a code execution tool, they are sent to the upstream unchanged.
-func ReadTools(raw json.RawMessage, check ToolChecker) (b Toolbox, err error) {
+func ReadTools(raw json.RawMessage, check Check) (b Toolbox, err error) {
 	if raw == nil || string(raw) == "null" {
 		return b, nil
 	}
@@ -111,7 +111,7 @@ func (b *Toolbox) declareTool(i int, o rawjson.Object) error {
 
 // addTool adds a tool to those of the upstream, unless only code may call it. The place of the code execution tool
 // stays empty until describe.
-func (b *Toolbox) addTool(i int, o rawjson.Object, raw json.RawMessage, check ToolChecker) error {
+func (b *Toolbox) addTool(i int, o rawjson.Object, raw json.RawMessage, check Check) error {
 	if strings.HasPrefix(o.Text("type"), CodeToolPrefix) {
 		b.Upstream = append(b.Upstream, nil)
 		return nil
@@ -158,7 +158,7 @@ func readCallers(i int, o rawjson.Object) (callers []string, err error) {
 }
 
 // addRemote adds a client tool that code may call.
-func (b *Toolbox) addRemote(i int, o rawjson.Object, check ToolChecker) error {
+func (b *Toolbox) addRemote(i int, o rawjson.Object, check Check) error {
 	name := o.Text("name")
 	switch {
 	case !b.REPL:
@@ -174,12 +174,12 @@ func (b *Toolbox) addRemote(i int, o rawjson.Object, check ToolChecker) error {
 				"strict and allowed_callers out", i)
 	case name == "":
 		return rawjson.Invalid("tools", "tools.%d has no name", i)
-	case len(b.Remote) == gateway.MaxClientTools:
+	case len(b.Remote) == MaxRemote:
 		return rawjson.Invalid("tools", "tools.%d: code may call %d tools at most; leave allowed_callers out of the "+
-			"others", i, gateway.MaxClientTools)
+			"others", i, MaxRemote)
 	}
 	// checked first: it limits the size of the schema
-	if err := check.CheckTool(fmt.Sprintf("tools.%d", i), ClientTool(o)); err != nil {
+	if err := check(fmt.Sprintf("tools.%d", i), o); err != nil {
 		return err
 	}
 	if err := checkRefs(o.Get("input_schema")); err != nil {
@@ -254,12 +254,6 @@ func (b *Toolbox) CheckChoice(raw json.RawMessage) error {
 			"the model choose", o.Text("name"))
 	}
 	return nil
-}
-
-// ClientTool returns a client tool in the gateway's form.
-func ClientTool(o rawjson.Object) gateway.ClientTool {
-	return gateway.ClientTool{Name: o.Text("name"), Description: o.Text("description"),
-		InputSchema: o.Get("input_schema")}
 }
 
 // ClientBlock converts an upstream's block to what the client sees: calls of plain tools become calls of server
