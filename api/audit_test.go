@@ -99,7 +99,7 @@ func TestFullAuditLogRefusesChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := 0
-	err = audit.Read(dir, audit.Filter{Act: "POST /change"}, func([]byte) error { told++; return nil })
+	err = audit.Read(dir, audit.Filter{Action: "POST /change"}, func([]byte) error { told++; return nil })
 	if r, verr := audit.Verify(dir); err != nil || verr != nil || r.Bad != nil || told != done-1 { // one only looked
 		t.Errorf("%d entries of %d changes: %+v %v %v", told, done-1, r.Bad, err, verr)
 	}
@@ -110,7 +110,7 @@ func TestFullAuditLogRefusesChanges(t *testing.T) {
 func TestStreamsAreToldWhenTheyBegin(t *testing.T) {
 	dir := t.TempDir()
 	told := func() (outcomes []string) {
-		err := audit.Read(dir, audit.Filter{Act: "follow"}, func(line []byte) error {
+		err := audit.Read(dir, audit.Filter{Action: "follow"}, func(line []byte) error {
 			var e proto.AuditEntry
 			err := json.Unmarshal(line, &e)
 			outcomes = append(outcomes, e.Outcome)

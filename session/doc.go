@@ -15,8 +15,16 @@
 //
 // After a crash, reconcile finishes or undoes what was half done, on the next Open.
 //
+// The context of a call carries its caller; see proto.WithCaller. Audit entries name the caller, Create counts the
+// session for the caller's API key, and Exec and Hold check and charge its CPU time. Nothing else in a context changes
+// what a call does.
+//
 //	in scope                                out of scope
-//	lease, limits, ownership, exec, output  HTTP, wire dialects (api/...)
-//	what a crash left (reconcile)           containers, images, disks (runtime/containerd)
+//	ownership, exec, recovery               HTTP, wire dialects (api/...)
+//	when a lease ends, what is kept         containers, images, disks (runtime/containerd)
 //	secrets of sessions (session/secrets)   stored files, manifests (files, artifacts)
+//
+// Beside it stand packages with one subject each, which only the core calls: validate (requests), limits (which limit
+// ended a command), execstore (output of ended commands), loopback (ports served in a container), lease (the clock of
+// leases), events (output as events; package code calls it too).
 package session

@@ -19,9 +19,8 @@ func (e *edge) auditHead(c *call) error {
 // Only admins reach this: the owner in the filter is a choice of the caller, not a bound.
 func (e *edge) readAudit(c *call) error {
 	f := audit.Filter{
-		Container: c.query.Get("container"), Actor: c.query.Get("actor"), Owner: c.query.Get("owner"), Act: c.query.Get(
-			"act"),
-		Since: c.moment("since"), Until: c.moment("until"), Last: int(c.whole("last")),
+		Container: c.query.Get("container"), Actor: c.query.Get("actor"), Owner: c.query.Get("owner"),
+		Action: c.query.Get("act"), Since: c.moment("since"), Until: c.moment("until"), Last: int(c.whole("last")),
 	}
 	// Check before writing: after the first byte of a 200 no error can be sent.
 	after, err := c.lastEntry()

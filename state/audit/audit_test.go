@@ -428,7 +428,7 @@ func TestFullQueue(t *testing.T) {
 	}
 	s.fill(1).close()
 	lost := int64(0)
-	_ = Read(s.dir, Filter{Act: "log.lost"}, func(line []byte) error {
+	_ = Read(s.dir, Filter{Action: "log.lost"}, func(line []byte) error {
 		e, _ := decode(line)
 		_, err := fmt.Sscanf(e.Note, "%d entries", &lost)
 		return err
@@ -467,9 +467,9 @@ func TestFilter(t *testing.T) {
 		ContainerID: "container_7"})
 	s.close()
 	for want, f := range map[int]Filter{
-		32: {}, 2: {Container: "container_7"}, 1: {Actor: "sweeper"}, 31: {Act: "container."},
-		30: {Act: "container.create"},
-		5:  {Act: "container.", Last: 5}, 0: {Until: time.Unix(1, 0)},
+		32: {}, 2: {Container: "container_7"}, 1: {Actor: "sweeper"}, 31: {Action: "container."},
+		30: {Action: "container.create"},
+		5:  {Action: "container.", Last: 5}, 0: {Until: time.Unix(1, 0)},
 	} {
 		n, last := 0, int64(0)
 		err := Read(s.dir, f, func(line []byte) error {
@@ -503,7 +503,7 @@ func TestCrowdLosesNoEntry(t *testing.T) {
 	wg.Wait()
 	s.close()
 	n := 0
-	if err := Read(s.dir, Filter{Act: "crowd"}, func([]byte) error { n++; return nil }); err != nil || n != many*each {
+	if err := Read(s.dir, Filter{Action: "crowd"}, func([]byte) error { n++; return nil }); err != nil || n != many*each {
 		t.Errorf("%d of %d entries: %v", n, many*each, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"berth/proto"
@@ -14,18 +15,18 @@ type Filter struct {
 	Container string
 	Actor     string // an API key's ID, or another actor
 	Owner     string
-	Act       string    // "exec.end"; a prefix that ends in "." selects all actions below it
+	Action    string    // "exec.end"; a prefix that ends in "." selects all actions below it
 	Since     time.Time // at or after
 	Until     time.Time // before
 	Last      int       // at most this many of the selected entries, the newest; 0 is all
 }
 
 func (f Filter) takes(e proto.AuditEntry) bool {
-	below := len(f.Act) > 0 && f.Act[len(f.Act)-1] == '.' && len(e.Act) > len(f.Act) && e.Act[:len(f.Act)] == f.Act
+	below := strings.HasSuffix(f.Action, ".") && strings.HasPrefix(e.Act, f.Action) && e.Act != f.Action
 	return (f.Container == "" || e.ContainerID == f.Container) &&
 		(f.Actor == "" || e.Actor == f.Actor) &&
 		(f.Owner == "" || e.Owner == f.Owner) &&
-		(f.Act == "" || e.Act == f.Act || below) &&
+		(f.Action == "" || e.Act == f.Action || below) &&
 		(f.Since.IsZero() || !e.Time.Before(f.Since)) &&
 		(f.Until.IsZero() || e.Time.Before(f.Until))
 }
