@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"berth/proto"
 )
@@ -95,6 +96,21 @@ func (s *Server) fail(x *exchange, err error) {
 	}
 }
 
+// hide replaces the secrets of the container that the path of the request names.
+func (s *Server) hide(x *exchange, text string) string {
+	if s.cfg.Hide == nil || x.container == "" {
+		return text
+	}
+	return s.cfg.Hide(x.container, text)
+}
+
+// hideIn hides secrets in an error, which may repeat a path or a name from the client.
+func (s *Server) hideIn(x *exchange, err *proto.Error) *proto.Error {
+	out := *err
+	out.Message, out.Item = s.hide(x, err.Message), s.hide(x, err.Item)
+	return &out
+}
+
 // maxHeededRetry is the longest wait that SDKs honor, in seconds. After a longer one they would come back too soon.
 const maxHeededRetry = 60
 
@@ -134,4 +150,9 @@ func JSON(w http.ResponseWriter, status int, v any) error {
 	w.WriteHeader(status)
 	_, err = w.Write(body)
 	return err
+}
+
+// Shortened cuts and cleans a string of the client for an error. 80 bytes are enough to recognize it.
+func Shortened(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), 80)], "")
 }

@@ -73,6 +73,30 @@ func Draining(ctx context.Context) <-chan struct{} {
 	return ch
 }
 
+// IsDraining reports whether the server of ctx's request shuts down.
+func IsDraining(ctx context.Context) bool {
+	select {
+	case <-Draining(ctx):
+		return true
+	default:
+		return false
+	}
+}
+
+// UntilDraining returns a context that also ends when the server begins to shut down. It is for answers that may take
+// hours, which would delay the shutdown. The caller must cancel it to end its goroutine.
+func UntilDraining(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-Draining(ctx):
+			cancel()
+		case <-out.Done():
+		}
+	}()
+	return out, cancel
+}
+
 // Unwrap is for http.ResponseController.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 

@@ -2,9 +2,7 @@ package api
 
 import (
 	"fmt"
-	"net"
 	"net/http"
-	"path"
 	"strings"
 
 	"berth/api/openapi"
@@ -153,16 +151,7 @@ func (s *Server) mount(e *Edge) (err error) {
 		if !strings.Contains(route.Pattern, "{") {
 			t.literal[route.Pattern] = true
 		}
-		t.mux.HandleFunc(route.Method+" "+route.Pattern, func(w http.ResponseWriter, r *http.Request) {
-			x := w.(*exchange)
-			if t.hides(route.Pattern, r.URL.Path) {
-				r.Pattern = ""
-				s.endRequest(x, t.refuse(x))
-				return
-			}
-			x.r, x.edge, x.container = r, e, route.containerInPath(r)
-			s.endRequest(x, s.serveRoute(x, e, route))
-		})
+		t.mux.HandleFunc(route.Method+" "+route.Pattern, s.serveOn(t, e, route))
 	}
 	return nil
 }
@@ -171,47 +160,6 @@ func (s *Server) mount(e *Edge) (err error) {
 // wildcards, such as /keys/{id}.
 func (t *table) hides(pattern, path string) bool {
 	return strings.Contains(pattern, "{") && t.literal[path]
-}
-
-// dispatch sends a request to its route. The mux would redirect paths that are not clean, so it never sees them.
-func (s *Server) dispatch(x *exchange) {
-	x.table = s.tableFor(x.r.Host)
-	if !isClean(x.r) {
-		s.endRequest(x, noRoute(x, nil))
-		return
-	}
-	x.table.mux.ServeHTTP(x, x.r)
-}
-
-// isClean is false for "*", too, which is no path.
-func isClean(r *http.Request) bool {
-	p := r.URL.EscapedPath()
-	return r.RequestURI != "*" && (p == path.Clean(p) || p == path.Clean(p)+"/")
-}
-
-// tableFor returns the table with the most specific host pattern that matches the Host header of a request.
-func (s *Server) tableFor(host string) (best *table) {
-	if len(s.tables) == 1 {
-		return s.tables[0]
-	}
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.ToLower(host), ".")
-	_, parent, _ := strings.Cut(host, ".")
-	for _, t := range s.tables {
-		switch t.host {
-		case host:
-			return t
-		case "*." + parent:
-			best = t
-		case "":
-			if best == nil {
-				best = t
-			}
-		}
-	}
-	return best
 }
 
 // refuse is the error for a request that no route of the table serves.

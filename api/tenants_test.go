@@ -59,12 +59,12 @@ func newHouse(t *testing.T, core session.Config) *house {
 		Life: h.Keys.Life, Log: log})
 	t.Cleanup(func() { clients.Close() })
 	operations := api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil })
-	hosted := anthropic.New(anthropic.Config{Files: h.Files})
+	hosted := anthropic.New(anthropic.Config{Files: h.Files, MaxFileBytes: h.Files.MaxFileBytes()})
 	h.edges = []api.Edge{
 		clients.Edge(), operations, hosted,
 		native.New(native.Config{
 			Sessions: h.Sessions, Code: runner, Tools: tools, Bridge: h.Bridge, Jobs: h.Jobs, Files: h.Files,
-			Images: h.Images, Keys: h.Keys, Log: log,
+			Images: h.Images, Keys: h.Keys, Quotas: h.Keys, Log: log,
 			Sweep: func(context.Context) (map[string]map[string]int, error) { return nil, nil },
 		}, operations, hosted),
 	}

@@ -19,8 +19,8 @@ const (
 
 // A Script is the input of the code_executor tool: a program that runs as a file.
 type Script struct {
-	Language string `json:"language" schema:"scriptLanguage"` // python or node.
-	Code     string `json:"code" schema:"code"`
+	Language string `json:"language" schema:"enum=python|node"` // python or node.
+	Code     string `json:"code" schema:"maxLength=1048576 source"`
 }
 
 // ScriptLanguages are the languages of the code_executor tool.

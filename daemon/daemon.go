@@ -383,7 +383,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	})
 	d.keep(clients)
 	operations := api.Ops(d.metrics.registry, d.ready)
-	hosted := anthropic.New(anthropic.Config{Files: store, Skills: d.skills, StrictDownloads: d.cfg.StrictDownloads,
+	hosted := anthropic.New(anthropic.Config{Files: store, MaxFileBytes: store.MaxFileBytes(), Skills: d.skills,
+		SkillChanges: d.skills, MaxSkillBytes: d.skills.MaxBytes(), StrictDownloads: d.cfg.StrictDownloads,
 		Messages: messages.New(messages.Config{Turns: d.gateway, Upstreams: d.models, Files: store, Tools: d.hosts})})
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
@@ -392,7 +393,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.machine.images, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys,
-				Audit: d.audit, Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log, Info: d.info(store),
+				Quotas: d.keys, Audit: d.audit, Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
+				Info: d.info(store),
 			}, operations, hosted),
 		},
 	})

@@ -63,8 +63,9 @@ type dying struct{}
 func (dying) Read([]byte) (int, error) { die(); return 0, nil }
 
 func stage(s *Store, content string) (*Staged, record) {
-	st, err := s.Stage(context.Background(), Upload{Owner: "ann"}, strings.NewReader(content))
+	pending, err := s.Stage(context.Background(), Upload{Owner: "ann"}, strings.NewReader(content))
 	must(err)
+	st := pending.(*Staged)
 	rec, err := st.record()
 	must(err)
 	return st, rec

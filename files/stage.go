@@ -62,6 +62,13 @@ type Staged struct {
 	done  bool
 }
 
+// A Pending file is a Staged file as an edge sees it. Stores on other machines have their own.
+type Pending interface {
+	ExpireIn(d time.Duration) // sets the ExpiresIn of its Upload
+	Commit(ctx context.Context) (proto.StoredFile, error)
+	Close()
+}
+
 // Put stores r up to its end. It fails with TooLarge or QuotaExceeded as soon as a limit is exceeded, with
 // InvalidArgument for a name, type or expiry that is not allowed, or with r's error. A failed Put leaves nothing.
 func (s *Store) Put(ctx context.Context, up Upload, r io.Reader) (proto.StoredFile, error) {
@@ -78,7 +85,7 @@ func (s *Store) Put(ctx context.Context, up Upload, r io.Reader) (proto.StoredFi
 
 // Stage stores r up to its end in a temporary file. The caller closes the Staged. The file counts against the quota
 // of the API key that ctx has.
-func (s *Store) Stage(ctx context.Context, up Upload, r io.Reader) (*Staged, error) {
+func (s *Store) Stage(ctx context.Context, up Upload, r io.Reader) (Pending, error) {
 	if limit := s.cfg.MaxFileBytes; up.SizeBytes > limit {
 		return nil, proto.Errorf(proto.TooLarge, "upload", "file", "The file has %d bytes; the limit of a stored "+
 			"file is %d bytes.", up.SizeBytes, limit)
@@ -224,6 +231,9 @@ func diskError(doing string, err error) error {
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
+
+// ExpireIn sets the expiry, which a form may send after the file.
+func (st *Staged) ExpireIn(d time.Duration) { st.Upload.ExpiresIn = d }
 
 // Close removes a staged file that was not committed. It may be called after Commit, and twice.
 func (st *Staged) Close() {

@@ -276,7 +276,7 @@ func TestBrokenUploadLeavesNothing(t *testing.T) {
 	if err != nil || b.Usage("ann") != 6 {
 		t.Fatalf("staged: %v, usage %d", err, b.Usage("ann"))
 	}
-	st.Upload.ExpiresIn = time.Second
+	st.ExpireIn(time.Second)
 	_, err = st.Commit(t.Context())
 	wantCode(t, err, proto.InvalidArgument)
 	st.Close()

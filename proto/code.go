@@ -13,7 +13,7 @@ var CodeLanguages = []string{"python", "js", "ts", "r", "java", "bash"}
 
 // A Program is code that runs in a fresh interpreter, or in a context.
 type Program struct {
-	Code string `json:"code" schema:"code"` // At most 1 MiB.
+	Code string `json:"code" schema:"maxLength=1048576 source"` // At most 1 MiB.
 	// python (default) or another language of the list; other names of a language are accepted.
 	Language string `json:"language,omitempty" schema:"language"`
 	// Run it in this container. Without it, the code runs in a container of its own, which is deleted afterwards.
@@ -42,7 +42,7 @@ type Program struct {
 
 // A Cell is code that runs in a context.
 type Cell struct {
-	Code string `json:"code" schema:"code"` // At most 1 MiB.
+	Code string `json:"code" schema:"maxLength=1048576 source"` // At most 1 MiB.
 	// Language of a context that is made for the cell, default python. A context with another language is a conflict.
 	Language string `json:"language,omitempty" schema:"language"`
 	// IDs of stored files to put into $INPUT_DIR first.

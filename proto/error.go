@@ -76,6 +76,11 @@ func Errorf(code Code, op, item, format string, args ...any) *Error {
 	return &Error{Code: code, Op: op, Item: item, Message: fmt.Sprintf(format, args...)}
 }
 
+// Invalid makes an Error with the code InvalidArgument. The item names what is wrong: a field, a query key or a header.
+func Invalid(item, format string, args ...any) *Error {
+	return Errorf(InvalidArgument, "", item, format, args...)
+}
+
 // CodeOf is the code of the first Error in err's chain. Context errors map to Canceled and TimedOut, a full disk of
 // the daemon's own to Unavailable; anything else is Internal. A nil error has no code.
 func CodeOf(err error) Code {

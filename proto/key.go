@@ -73,7 +73,7 @@ type CreateKey struct {
 	// For people, at most 128 bytes; need not be unique.
 	Name string `json:"name,omitempty" schema:"maxLength=128 printable"`
 	// 1 to 64 letters, digits, '.', '-' and '_'; default the owner of the key that asks.
-	Owner string `json:"owner,omitempty" schema:"owner"`
+	Owner string `json:"owner,omitempty" schema:"pattern=^([0-9A-Za-z][0-9A-Za-z._-]{0,63})?$"`
 	Admin bool   `json:"admin,omitempty"`
 	// 0 is never.
 	ExpiresInSeconds int64 `json:"expires_in_seconds,omitempty" schema:"min=0 max=315360000"`

@@ -31,7 +31,7 @@ type Network struct {
 	Mode NetworkMode `json:"mode,omitempty" schema:"enum=|none|allowlist|open"`
 	// Hosts such as api.github.com, api.example.com:8443 or *.example.com, where the star stands for one label.
 	// Without a port, 80 and 443 are allowed.
-	Allow []string `json:"allow,omitempty" schema:"allow"`
+	Allow []string `json:"allow,omitempty" schema:"maxItems=256 hosts"`
 }
 
 // SetShort is Network where a mode alone stands for it.

@@ -22,7 +22,7 @@ type ToolConfiguration struct {
 	Type    string `json:"type" schema:"const=CodeRunner"` // "CodeRunner"
 	Runtime string `json:"runtime" schema:"const=python"`  // "python"
 	// Python that defines run(input), at most 96 KiB.
-	Code string `json:"code" schema:"toolCode"`
+	Code string `json:"code" schema:"maxLength=98304 source"`
 	// The fields that an input may have; others are dropped.
 	InputSchema []ToolField `json:"input_schema,omitempty" schema:"maxItems=128"`
 	// If set, run has to return an object with these fields; it may have more.
@@ -42,12 +42,12 @@ type ToolConfiguration struct {
 // A ToolField is one field of a stored tool's input or output. A schema is a flat list of fields: the code itself has
 // to check what is inside objects.
 type ToolField struct {
-	Name        string `json:"name" schema:"fieldName"`
-	FieldType   string `json:"field_type" schema:"fieldType"`
+	Name        string `json:"name" schema:"pattern=^[0-9A-Za-z_.-]{1,64}$"`
+	FieldType   string `json:"field_type" schema:"enum=STRING|INTEGER|NUMBER|BOOLEAN|ARRAY|OBJECT"`
 	Required    bool   `json:"required,omitempty"`
 	Description string `json:"description,omitempty" schema:"maxLength=4096"`
 	// Type of the items of an ARRAY; without it they may be anything.
-	ItemsType string `json:"items_type,omitempty" schema:"itemsType"`
+	ItemsType string `json:"items_type,omitempty" schema:"enum=|STRING|INTEGER|NUMBER|BOOLEAN|ARRAY|OBJECT"`
 }
 
 // A ToolRunRequest asks for a run of a stored tool.

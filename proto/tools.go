@@ -28,7 +28,7 @@ const (
 // CodeTools are the tools of the host that code in a container may call. Only listed tools can be called.
 type CodeTools struct {
 	// Exact names of tools, or objects with name and approval; at most 128. The name "tools" is reserved.
-	Allow []AllowedTool `json:"allow,omitempty" schema:"allowedTools"`
+	Allow []AllowedTool `json:"allow,omitempty" schema:"maxItems=128 callables"`
 	// Maximum number of calls of one command or one context, 1 to 100,000; 0 is the default, 1000.
 	MaxCalls int64 `json:"max_calls,omitempty" schema:"min=0 max=100000"`
 	// Time limit of one call, without its wait for approval, up to 3600; 0 is the default, 60.

@@ -13,7 +13,8 @@
 package anthropic
 
 import (
-	"fmt"
+	"context"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -25,50 +26,59 @@ import (
 	"berth/tools/skills"
 )
 
-// A Config is what the edge serves.
+// A Config is what the edge serves. Files must be set.
 type Config struct {
-	Files    *files.Store
-	Skills   *skills.Store     // nil: no Skills API
-	Messages *messages.Service // nil: no Messages API
+	Files         FileStore
+	MaxFileBytes  int64             // of one stored file
+	Skills        SkillReader       // nil: no Skills API
+	SkillChanges  SkillWriter       // set if Skills is
+	MaxSkillBytes int64             // of one upload of a skill
+	Messages      *messages.Service // nil: no Messages API
 
 	// StrictDownloads refuses to return files that were uploaded rather than made by code, as the hosted service
 	// does. It is off by default, since its users complain about that most.
 	StrictDownloads bool
 }
 
+// A FileStore keeps stored files. Package files has one.
+type FileStore interface {
+	Stage(ctx context.Context, up files.Upload, r io.Reader) (files.Pending, error)
+	Get(ctx context.Context, owner, id string) (proto.StoredFile, error)
+	List(ctx context.Context, owner string, q files.Query) (files.Page, error)
+	Open(ctx context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error)
+	Delete(ctx context.Context, owner, id string) error
+}
+
+// A SkillReader has skills. Package skills has one.
+type SkillReader interface {
+	Get(ctx context.Context, owner, id string) (skills.Skill, error)
+	List(ctx context.Context, owner, source string) ([]skills.Skill, error)
+	Version(ctx context.Context, owner, id, version string) (skills.Version, error)
+	Versions(ctx context.Context, owner, id string) ([]skills.Version, error)
+	WriteZip(ctx context.Context, owner, id, version string, ready func(skills.Version), to io.Writer) error
+}
+
+// A SkillWriter changes skills. Package skills has one.
+type SkillWriter interface {
+	NewDraft(ctx context.Context, owner string) (skills.Upload, error)
+	Delete(ctx context.Context, owner, id string, onlyEmpty bool) error
+	DeleteVersion(ctx context.Context, owner, id, version string, mayBeLast bool) (skills.Version, error)
+}
+
 // An edge has the handlers.
 type edge struct{ Config }
-
-// formOverhead is how much a form may have besides the file: boundaries, part headers and other fields, in bytes.
-const formOverhead = 1 << 20
 
 // New makes the edge. It also renders the errors for paths below /v1 that no other edge has.
 func New(cfg Config) api.Edge {
 	e := edge{cfg}
-	made := api.Edge{
-		Name:     "anthropic",
-		Prefixes: []string{"/v1"},
-		Dialect:  dialect,
-		Check:    check,
-		Routes: append([]api.Route{
-			{Method: "POST", Pattern: "/v1/files", Where: api.None, Handle: e.upload, Act: "file.upload",
-				MaxBodyBytes: cfg.Files.MaxFileBytes() + formOverhead},
-			{Method: "GET", Pattern: "/v1/files", Where: api.None, Handle: e.list},
-			{Method: "GET", Pattern: "/v1/files/{file_id}", Where: api.None, Handle: e.metadata},
-			{Method: "GET", Pattern: "/v1/files/{file_id}/content", Where: api.None,
-				Handle: e.download, Act: "file.download"},
-			{Method: "DELETE", Pattern: "/v1/files/{file_id}", Where: api.None, Handle: e.delete, Act: "file.delete"},
-		}, e.skillRoutes()...),
+	made := api.Edge{Name: "anthropic", Prefixes: []string{"/v1"}, Dialect: dialect, Check: check,
+		Routes: e.files().routes()}
+	if cfg.Skills != nil {
+		made.Routes = append(made.Routes, e.skills().routes()...)
 	}
 	if cfg.Messages != nil {
-		made.Routes = append(made.Routes,
-			api.Route{Method: "POST", Pattern: "/v1/messages", Where: api.InBody, Handle: e.answerMessages,
-				Act: "messages", MaxBodyBytes: maxMessages},
-			api.Route{Method: "POST", Pattern: "/v1/messages/count_tokens", Where: api.None, Handle: e.answerMessages,
-				Act: "messages.count_tokens", MaxBodyBytes: maxMessages},
-		)
+		made.Routes = append(made.Routes, e.messages().routes()...)
 	}
-	document(made.Routes)
 	return made
 }
 
@@ -81,12 +91,12 @@ func check(r *http.Request) error {
 	encoding := r.Header.Get("Content-Encoding")
 	switch {
 	case version == "":
-		return proto.Errorf(proto.InvalidArgument, "", "anthropic-version", "anthropic-version: header is required")
+		return proto.Invalid("anthropic-version", "anthropic-version: header is required")
 	case !slices.Contains(versions, version):
-		return proto.Errorf(proto.InvalidArgument, "", "anthropic-version",
-			"anthropic-version: %.40q is not a known version; use one of %s", version, strings.Join(versions, ", "))
+		return proto.Invalid("anthropic-version", "anthropic-version: %.40q is not a known version; use one of %s",
+			version, strings.Join(versions, ", "))
 	case encoding != "" && encoding != "identity":
-		return coded{"request_body_encoding_unsupported", proto.Errorf(proto.InvalidArgument, "", "Content-Encoding",
+		return coded{"request_body_encoding_unsupported", proto.Invalid("Content-Encoding",
 			"Compressed request bodies are not supported; send the body as it is.")}
 	}
 	return nil
@@ -103,20 +113,21 @@ const (
 
 // shapeOf follows the beta header. The files beta has precedence, since its clients know nothing newer.
 func shapeOf(r *http.Request) shape {
-	betas := strings.Join(r.Header.Values("anthropic-beta"), ",")
-	found := shapeGA
-	for beta := range strings.SplitSeq(betas, ",") {
-		switch strings.TrimSpace(beta) {
-		case "files-api-2025-04-14":
-			return shapeLegacy
-		case "managed-agents-2026-04-01":
-			found = shapeHybrid
-		}
+	switch {
+	case hasBeta(r, "files-api-2025-04-14"):
+		return shapeLegacy
+	case hasBeta(r, "managed-agents-2026-04-01"):
+		return shapeHybrid
 	}
-	return found
+	return shapeGA
 }
 
-// invalid is an error of a request that will stay wrong.
-func invalid(field, format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "", field, "%s", fmt.Sprintf(format, args...))
+// hasBeta reports whether a client asks for a beta version.
+func hasBeta(r *http.Request, name string) bool {
+	for beta := range strings.SplitSeq(strings.Join(r.Header.Values("anthropic-beta"), ","), ",") {
+		if strings.TrimSpace(beta) == name {
+			return true
+		}
+	}
+	return false
 }

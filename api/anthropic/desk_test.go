@@ -71,7 +71,8 @@ func newDesk(t *testing.T, store files.Config, strict bool, change ...func(*api.
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := New(Config{Files: d.files, Skills: kept, StrictDownloads: strict})
+	e := New(Config{Files: d.files, MaxFileBytes: d.files.MaxFileBytes(), Skills: kept, SkillChanges: kept,
+		MaxSkillBytes: kept.MaxBytes(), StrictDownloads: strict})
 	for _, f := range change {
 		f(&e)
 	}

@@ -16,7 +16,7 @@ const statusOverloaded = 529
 // dialect writes errors as the hosted service does. An expired file is a 404 with an error_code, where the native
 // edge answers 410. A full quota is a 400 with an error_code, since SDKs would retry a 429 in vain.
 var dialect = api.Dialect{
-	Body: envelope,
+	Body: func(f api.Failure) any { return envelopeOf(f) },
 	Status: map[proto.Code]int{
 		proto.InvalidArgument:  http.StatusBadRequest,
 		proto.Unauthenticated:  http.StatusUnauthorized,
@@ -79,18 +79,20 @@ type errorBody struct {
 	Details *errorDetails `json:"details,omitempty"`
 }
 
-// envelope returns the body of every error.
-func envelope(f api.Failure) any {
+// An envelope is the body of every error.
+type envelope struct {
+	Type      string    `json:"type" schema:"const=error"`
+	Error     errorBody `json:"error"`
+	RequestID string    `json:"request_id"`
+}
+
+func envelopeOf(f api.Failure) envelope {
 	body := errorBody{typeOf(f.Status), f.Err.Message, detailsOf(f)}
 	var i *gateway.Interruption
 	if errors.As(f.Cause, &i) && i.Kind != "" {
 		body.Type = i.Kind
 	}
-	return struct {
-		Type      string    `json:"type"`
-		Error     errorBody `json:"error"`
-		RequestID string    `json:"request_id"`
-	}{"error", body, f.RequestID}
+	return envelope{"error", body, f.RequestID}
 }
 
 func typeOf(status int) string {

@@ -13,10 +13,10 @@ import (
 // A file has the fields of a file in all dialects.
 type file struct {
 	ID           string     `json:"id"`
-	Type         string     `json:"type"`
+	Type         string     `json:"type" schema:"const=file"`
 	Filename     string     `json:"filename"`
 	MIMEType     string     `json:"mime_type"`
-	SizeBytes    int64      `json:"size_bytes"`
+	SizeBytes    int64      `json:"size_bytes" schema:"min=0"`
 	CreatedAt    proto.Time `json:"created_at"`
 	Downloadable bool       `json:"downloadable"`
 }
@@ -71,16 +71,19 @@ func (e edge) metadata(w http.ResponseWriter, r *http.Request, c api.Caller) err
 	return api.JSON(w, http.StatusOK, describe(f, shapeOf(r)))
 }
 
+// A deletedFile is the answer to a deletion.
+type deletedFile struct {
+	ID   string `json:"id"`
+	Type string `json:"type" schema:"const=file_deleted"`
+}
+
 // delete removes a file for good.
 func (e edge) delete(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	id := r.PathValue("file_id")
 	if err := e.Files.Delete(r.Context(), c.Owner, id); err != nil {
 		return err
 	}
-	return api.JSON(w, http.StatusOK, struct {
-		ID   string `json:"id"`
-		Type string `json:"type"`
-	}{id, "file_deleted"})
+	return api.JSON(w, http.StatusOK, deletedFile{id, "file_deleted"})
 }
 
 // download sends the whole content: the dialect has no ranges.
@@ -91,7 +94,7 @@ func (e edge) download(w http.ResponseWriter, r *http.Request, c api.Caller) err
 	}
 	defer content.Close()
 	if e.StrictDownloads && !f.Downloadable {
-		return coded{"file_not_downloadable", proto.Errorf(proto.InvalidArgument, "", f.ID,
+		return coded{"file_not_downloadable", proto.Invalid(f.ID,
 			"File `%s` is not downloadable: it was uploaded, not made by code.", f.ID)}
 	}
 	setContentHeaders(w.Header(), f)

@@ -66,7 +66,7 @@ func parseQuery(v url.Values, s shape) (q files.Query, err error) {
 	q.IDs = append(v["ids[]"], v["ids"]...)
 	// A list by IDs has one page.
 	if len(q.IDs) > 0 && (v.Has("page") || v.Has("limit")) {
-		return q, invalid("ids", "ids[] cannot be combined with page or limit.")
+		return q, proto.Invalid("ids", "ids[] cannot be combined with page or limit.")
 	}
 	return q, nil
 }
@@ -79,7 +79,7 @@ func parseLimit(v url.Values) (int, error) {
 	}
 	n, err := strconv.Atoi(v.Get("limit"))
 	if err != nil || n < 1 || n > files.MaxLimit {
-		return 0, invalid("limit", "limit must be a whole number from 1 to %d.", files.MaxLimit)
+		return 0, proto.Invalid("limit", "limit must be a whole number from 1 to %d.", files.MaxLimit)
 	}
 	return n, nil
 }
@@ -89,12 +89,12 @@ func parseCursors(v url.Values, s shape) (after, before string, err error) {
 	after, before = v.Get("after_id"), v.Get("before_id")
 	// Refuse them, since a beta client that lost its header would read the first page forever.
 	if s == shapeGA && (after != "" || before != "") {
-		return "", "", invalid("before_id",
+		return "", "", proto.Invalid("before_id",
 			"before_id and after_id belong to beta versions of this endpoint; use page.")
 	}
 	for _, id := range []string{after, before} {
 		if id != "" && !proto.ValidID(proto.FilePrefix, id) {
-			return "", "", invalid("before_id", "before_id and after_id must be IDs of files.")
+			return "", "", proto.Invalid("before_id", "before_id and after_id must be IDs of files.")
 		}
 	}
 	// For the oldest clients page is an unknown key.
@@ -102,7 +102,7 @@ func parseCursors(v url.Values, s shape) (after, before string, err error) {
 		return after, before, nil
 	}
 	if after != "" || before != "" {
-		return "", "", invalid("page", "page cannot be combined with before_id or after_id.")
+		return "", "", proto.Invalid("page", "page cannot be combined with before_id or after_id.")
 	}
 	after, err = parsePage(v.Get("page"))
 	return after, "", err
@@ -112,7 +112,7 @@ func parseCursors(v url.Values, s shape) (after, before string, err error) {
 func parsePage(page string) (string, error) {
 	// A cursor is the ID of a file with another prefix, so it needs no state and never expires.
 	if !proto.ValidID(pagePrefix, page) {
-		return "", invalid("page", "page is not one that this endpoint gave out as next_page.")
+		return "", proto.Invalid("page", "page is not one that this endpoint gave out as next_page.")
 	}
 	return proto.FilePrefix + strings.TrimPrefix(page, pagePrefix), nil
 }

@@ -48,7 +48,7 @@ func serve(dir string) error {
 		return err
 	}
 	defer store.Close()
-	srv, err := api.New(api.Config{Auth: twoKeys{}, Edges: []api.Edge{New(Config{Files: store})}})
+	srv, err := api.New(api.Config{Auth: twoKeys{}, Edges: []api.Edge{New(Config{Files: store, MaxFileBytes: store.MaxFileBytes()})}})
 	if err != nil {
 		return err
 	}

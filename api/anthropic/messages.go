@@ -21,7 +21,7 @@ func (e edge) answerMessages(w http.ResponseWriter, r *http.Request, c api.Calle
 	}
 	req := messages.Request{Owner: c.Owner, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header, Body: body,
 		Draining: api.Draining(r.Context())}
-	fail := func(err error) any { return envelope(dialect.Failure(api.RequestID(r.Context()), err)) }
+	fail := func(err error) any { return envelopeOf(dialect.Failure(api.RequestID(r.Context()), err)) }
 	err = e.Messages.Answer(r.Context(), w, req, fail)
 	var told *messages.Told
 	if errors.As(err, &told) { // the stream has told the client

@@ -74,7 +74,8 @@ func newStudio(t *testing.T) *studio {
 		Bridge: st.Bridge})
 	turns := gateway.New(gateway.Config{Containers: host, Files: st.Files, Ledger: st.Ledger, MaxRounds: 2})
 	service := messages.New(messages.Config{Turns: turns, Upstreams: set, Files: st.Files, Tools: host})
-	srv, err := api.New(api.Config{Auth: st.Keys, Edges: []api.Edge{New(Config{Files: st.Files, Messages: service})}})
+	srv, err := api.New(api.Config{Auth: st.Keys, Edges: []api.Edge{New(Config{Files: st.Files,
+		MaxFileBytes: st.Files.MaxFileBytes(), Messages: service})}})
 	if err != nil {
 		t.Fatal(err)
 	}

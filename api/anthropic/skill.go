@@ -22,48 +22,13 @@ import (
 //	none                display_name, latest_version_id   skver_…                       a skill, with its versions
 //	skills-2025-10-02   display_title, latest_version     a number, and its directory   versions, and then the skill
 
-// skillRoutes are the routes of the Skills API.
-func (e edge) skillRoutes() []api.Route {
-	if e.Skills == nil {
-		return nil
-	}
-	most := e.Skills.MaxBytes() + formOverhead
-	return []api.Route{
-		{Method: "POST", Pattern: "/v1/skills", Where: api.None,
-			Handle: e.createSkill, Act: "skill.create", MaxBodyBytes: most},
-		{Method: "GET", Pattern: "/v1/skills", Where: api.None, Handle: e.listSkills},
-		{Method: "GET", Pattern: "/v1/skills/{skill_id}", Where: api.None, Handle: e.getSkill},
-		{Method: "DELETE", Pattern: "/v1/skills/{skill_id}", Where: api.None,
-			Handle: e.deleteSkill, Act: "skill.delete"},
-		{Method: "POST", Pattern: "/v1/skills/{skill_id}/versions", Where: api.None,
-			Handle: e.createSkillVersion, Act: "skill.change",
-			MaxBodyBytes: most},
-		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions", Where: api.None, Handle: e.listSkillVersions},
-		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions/{version}", Where: api.None,
-			Handle: e.getSkillVersion},
-		{Method: "GET", Pattern: "/v1/skills/{skill_id}/versions/{version}/content", Where: api.None,
-			Handle: e.downloadSkill,
-			Act:    "skill.download"},
-		{Method: "DELETE", Pattern: "/v1/skills/{skill_id}/versions/{version}", Where: api.None,
-			Handle: e.deleteSkillVersion,
-			Act:    "skill.delete_version"},
-	}
-}
-
 // olderSkills reports whether a client uses the older dialect.
-func olderSkills(r *http.Request) bool {
-	for beta := range strings.SplitSeq(strings.Join(r.Header.Values("anthropic-beta"), ","), ",") {
-		if strings.TrimSpace(beta) == "skills-2025-10-02" {
-			return true
-		}
-	}
-	return false
-}
+func olderSkills(r *http.Request) bool { return hasBeta(r, "skills-2025-10-02") }
 
 // A skill has the fields of a skill in both dialects.
 type skill struct {
 	ID        string     `json:"id"`
-	Type      string     `json:"type"`
+	Type      string     `json:"type" schema:"const=skill"`
 	CreatedAt proto.Time `json:"created_at"`
 	UpdatedAt proto.Time `json:"updated_at"`
 }
@@ -76,7 +41,7 @@ type skillGA struct {
 }
 
 type skillSource struct {
-	Type string `json:"type"`
+	Type string `json:"type" schema:"enum=custom|anthropic"`
 }
 
 // LatestVersion is null if no version is left, which only clients of this dialect can cause.
@@ -111,7 +76,7 @@ func olderName(v skills.Version) string {
 // A skillVersion has the fields of a version in both dialects.
 type skillVersion struct {
 	ID          string     `json:"id"`
-	Type        string     `json:"type"`
+	Type        string     `json:"type" schema:"const=skill_version"`
 	SkillID     string     `json:"skill_id"`
 	CreatedAt   proto.Time `json:"created_at"`
 	Name        string     `json:"name"`
@@ -159,7 +124,7 @@ func (e edge) listSkills(w http.ResponseWriter, r *http.Request, c api.Caller) e
 	q := r.URL.Query()
 	source := q.Get("source")
 	if source != "" && source != skills.Custom && source != skills.Provided {
-		return invalid("source", "source must be %q or %q.", skills.Custom, skills.Provided)
+		return proto.Invalid("source", "source must be %q or %q.", skills.Custom, skills.Provided)
 	}
 	list, err := e.Skills.List(r.Context(), c.Owner, source)
 	if err != nil {
@@ -194,8 +159,8 @@ func skillPage[T any](w http.ResponseWriter, q url.Values, list []T, id func(T) 
 		last, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(q.Get("page"), pagePrefix))
 		at := slices.IndexFunc(list, func(v T) bool { return id(v) == string(last) })
 		if err != nil || at < 0 {
-			return invalid("page", "page is not one that this endpoint gave out as next_page, or what it follows "+
-				"was deleted; begin again without it.")
+			return proto.Invalid("page", "page is not one that this endpoint gave out as next_page, or what it "+
+				"follows was deleted; begin again without it.")
 		}
 		list = list[at+1:]
 	}
@@ -211,23 +176,29 @@ func skillPage[T any](w http.ResponseWriter, q url.Values, list []T, id func(T) 
 	return api.JSON(w, http.StatusOK, page)
 }
 
-// A skillDeleted is the answer to a deletion.
-type skillDeleted struct {
-	ID   string `json:"id"`
-	Type string `json:"type"`
-}
+// The answers to deletions.
+type (
+	deletedSkill struct {
+		ID   string `json:"id"`
+		Type string `json:"type" schema:"const=skill_deleted"`
+	}
+	deletedVersion struct {
+		ID   string `json:"id"`
+		Type string `json:"type" schema:"const=skill_version_deleted"`
+	}
+)
 
 func (e edge) deleteSkill(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	id := r.PathValue("skill_id")
-	if err := e.Skills.Delete(r.Context(), c.Owner, id, olderSkills(r)); err != nil {
+	if err := e.SkillChanges.Delete(r.Context(), c.Owner, id, olderSkills(r)); err != nil {
 		return err
 	}
-	return api.JSON(w, http.StatusOK, skillDeleted{id, "skill_deleted"})
+	return api.JSON(w, http.StatusOK, deletedSkill{id, "skill_deleted"})
 }
 
 func (e edge) deleteSkillVersion(w http.ResponseWriter, r *http.Request, c api.Caller) error {
 	older := olderSkills(r)
-	v, err := e.Skills.DeleteVersion(r.Context(), c.Owner, r.PathValue("skill_id"), r.PathValue("version"), older)
+	v, err := e.SkillChanges.DeleteVersion(r.Context(), c.Owner, r.PathValue("skill_id"), r.PathValue("version"), older)
 	if err != nil {
 		return err
 	}
@@ -235,7 +206,7 @@ func (e edge) deleteSkillVersion(w http.ResponseWriter, r *http.Request, c api.C
 	if older {
 		id = olderName(v)
 	}
-	return api.JSON(w, http.StatusOK, skillDeleted{id, "skill_version_deleted"})
+	return api.JSON(w, http.StatusOK, deletedVersion{id, "skill_version_deleted"})
 }
 
 // downloadSkill sends the files of a version as one zip archive.

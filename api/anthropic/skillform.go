@@ -7,12 +7,13 @@ import (
 	"unicode/utf8"
 
 	"berth/api"
+	"berth/proto"
 	"berth/tools/skills"
 )
 
 // A skillForm is an upload of a skill: files, each with its path as its filename, or one zip archive.
 type skillForm struct {
-	*skills.Draft
+	skills.Upload
 	title string
 	parts int
 	zip   bool
@@ -57,11 +58,11 @@ func (e edge) readSkill(r *http.Request, c api.Caller) (*skillForm, error) {
 	if err != nil {
 		return nil, err
 	}
-	draft, err := e.Skills.NewDraft(r.Context(), c.Owner)
+	draft, err := e.SkillChanges.NewDraft(r.Context(), c.Owner)
 	if err != nil {
 		return nil, err
 	}
-	f := &skillForm{Draft: draft}
+	f := &skillForm{Upload: draft}
 	if err := eachPart(parts, maxSkillParts, f.readPart); err != nil {
 		f.Close()
 		return nil, err
@@ -92,7 +93,7 @@ func (f *skillForm) readTitle(field string, part partReader) error {
 		return err
 	}
 	if !utf8.Valid(text) {
-		return invalid(field, "%s is not UTF-8.", field)
+		return proto.Invalid(field, "%s is not UTF-8.", field)
 	}
 	f.title = string(text)
 	return nil
@@ -103,7 +104,7 @@ func (f *skillForm) readTitle(field string, part partReader) error {
 func (f *skillForm) addFile(name string, part partReader) error {
 	archive := !strings.Contains(name, "/") && strings.HasSuffix(strings.ToLower(name), ".zip")
 	if f.zip || archive && f.parts > 0 {
-		return invalid("files", "A zip archive must be the only file of the form.")
+		return proto.Invalid("files", "A zip archive must be the only file of the form.")
 	}
 	f.parts++
 	if archive {

@@ -45,7 +45,7 @@ type form struct {
 	edge
 	r       *http.Request
 	owner   string
-	staged  *files.Staged
+	staged  files.Pending
 	expires time.Duration
 }
 
@@ -74,9 +74,9 @@ func (f *form) stageFile(part partReader, name string) error {
 	up := files.Upload{Owner: f.owner, Filename: name, MIMEType: part.Header.Get("Content-Type")}
 	switch {
 	case f.staged != nil:
-		return invalid("file", "The form has more than one file.")
+		return proto.Invalid("file", "The form has more than one file.")
 	case up.MIMEType == "" && shapeOf(f.r) == shapeLegacy:
-		return invalid("file", "The file part needs a Content-Type.")
+		return proto.Invalid("file", "The file part needs a Content-Type.")
 	}
 	if _, err := filename.Clean(name, up.MIMEType); err != nil {
 		return err // before reading up to 500 MB
@@ -90,7 +90,7 @@ func (f *form) stageFile(part partReader, name string) error {
 func (f *form) readExpiry(part partReader) error {
 	const field = "expires_in_seconds"
 	if f.expires != 0 {
-		return invalid(field, "%s is given twice.", field)
+		return proto.Invalid(field, "%s is given twice.", field)
 	}
 	// Cut, not refused: 256 digits are out of range below.
 	text, err := io.ReadAll(io.LimitReader(part, maxFieldBytes))
@@ -101,7 +101,7 @@ func (f *form) readExpiry(part partReader) error {
 	seconds, err := strconv.ParseInt(string(text), 10, 32)
 	f.expires = time.Duration(seconds) * time.Second
 	if err != nil || f.expires < files.MinExpiresIn || f.expires > files.MaxExpiresIn {
-		return invalid(field, "%s must be a whole number from %.0f to %.0f.", field, files.MinExpiresIn.Seconds(),
+		return proto.Invalid(field, "%s must be a whole number from %.0f to %.0f.", field, files.MinExpiresIn.Seconds(),
 			files.MaxExpiresIn.Seconds())
 	}
 	return nil
@@ -110,9 +110,9 @@ func (f *form) readExpiry(part partReader) error {
 // commit creates the file from all fields together.
 func (f *form) commit() (proto.StoredFile, error) {
 	if f.staged == nil {
-		return proto.StoredFile{}, invalid("file", "The form has no part named file.")
+		return proto.StoredFile{}, proto.Invalid("file", "The form has no part named file.")
 	}
 	// Set it now: the field may have come after the file.
-	f.staged.Upload.ExpiresIn = f.expires
+	f.staged.ExpireIn(f.expires)
 	return f.staged.Commit(f.r.Context())
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"berth/api"
+	"berth/api/strictjson"
 	"berth/proto"
 	"berth/session"
 
@@ -159,7 +159,7 @@ func (c *call) input(v any) error {
 	if len(bytes.TrimSpace(in)) == 0 {
 		in = json.RawMessage("{}")
 	}
-	return api.DecodeBytes(in, v)
+	return strictjson.DecodeBytes(in, v)
 }
 
 // useContainer selects the container of the call: the one that the input names, or the session's.

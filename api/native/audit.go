@@ -11,13 +11,13 @@ import (
 	"berth/state/audit"
 )
 
-func (e *edge) auditHead(c *call) error {
+func (e *edge) auditHead(*call) (proto.AuditHead, error) {
 	seq, hash := e.Audit.Head()
-	return c.json(http.StatusOK, proto.AuditHead{Seq: seq, Hash: hash})
+	return proto.AuditHead{Seq: seq, Hash: hash}, nil
 }
 
 // Only admins reach this: the owner in the filter is a choice of the caller, not a bound.
-func (e *edge) readAudit(c *call) error {
+func (e *edge) readAudit(c *call) (any, error) {
 	f := audit.Filter{
 		Container: c.query.Get("container"), Actor: c.query.Get("actor"), Owner: c.query.Get("owner"),
 		Action: c.query.Get("act"), Since: c.moment("since"), Until: c.moment("until"), Last: int(c.whole("last")),
@@ -25,14 +25,14 @@ func (e *edge) readAudit(c *call) error {
 	// Check before writing: after the first byte of a 200 no error can be sent.
 	after, err := c.lastEntry()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.wantsEvents() {
-		return e.followAudit(c, f, after)
+		return nil, e.followAudit(c, f, after)
 	}
 	rawBody(c.w.Header(), lineType)
 	c.w.WriteHeader(http.StatusOK)
-	return e.Audit.Read(c.r.Context(), f, false, func(line []byte) error { _, err := c.Write(line); return err })
+	return nil, e.Audit.Read(c.ctx(), f, false, func(line []byte) error { _, err := c.Write(line); return err })
 }
 
 // followAudit runs until the client or the daemon leaves, which is a failure of neither. A header asks for it, not a
@@ -51,7 +51,7 @@ func (e *edge) followAudit(c *call, f audit.Filter, after int64) error {
 		}
 		return es.SendRaw(strconv.FormatInt(entry.Seq, 10), "", bytes.TrimSuffix(line, []byte("\n")))
 	})
-	if draining(c.r.Context()) {
+	if api.IsDraining(c.ctx()) {
 		return nil
 	}
 	return err
@@ -66,8 +66,7 @@ func (c *call) lastEntry() (int64, error) {
 	// 63 bits fit an int64, and ParseUint refuses a sign
 	n, err := strconv.ParseUint(last, 10, 63)
 	if err != nil {
-		return 0, invalid("Last-Event-ID", "Last-Event-ID %.80q is not the ID of an event of this stream; leave it "+
-			"out to begin at the start.", last)
+		return 0, badEventID(last)
 	}
 	return int64(n), nil
 }

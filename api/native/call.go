@@ -1,9 +1,8 @@
 package native
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
+	"context"
 	"io"
 	"mime"
 	"net/http"
@@ -11,30 +10,20 @@ import (
 	"strings"
 
 	"berth/api"
+	"berth/api/strictjson"
 	"berth/proto"
 	"berth/session"
 )
 
-// A call is one request in a handler. It ends with the request.
-type call struct {
-	w     http.ResponseWriter
-	r     *http.Request
-	owner string
-	query url.Values // checked: only keys of the route, with valid values
-}
-
-// A handler serves one route.
-type handler func(*call) error
-
 // route converts the row to a route of the server.
 func (r row) route() api.Route {
 	return api.Route{
-		Method: r.method, Pattern: r.path, Where: r.where, MaxBodyBytes: cmp.Or(bodyLimits[r.ID], maxJSON),
+		Method: r.method, Pattern: r.path, Where: r.where(), MaxBodyBytes: cmp.Or(bodyLimits[r.ID], maxJSON),
 		Public: r.Public, Media: r.media(), Doc: &r.Operation,
 		Act: r.auditAction(), Covered: coreAudited[r.ID],
-		Handle: func(w http.ResponseWriter, req *http.Request, c api.Caller) error {
+		Handle: func(w http.ResponseWriter, req *http.Request, caller api.Caller) error {
 			// Check this before the query, so that other callers learn nothing about the route.
-			if r.Admin && !c.Admin {
+			if r.Admin && !caller.Admin {
 				return proto.Errorf(proto.PermissionDenied, "", "", "This needs an admin's API key; this one is not.")
 			}
 			q, err := r.parseQuery(req.URL.RawQuery)
@@ -45,9 +34,88 @@ func (r row) route() api.Route {
 			for _, name := range namedKeys {
 				api.Note(req.Context(), q.Get(name))
 			}
-			return r.handle(&call{w, req, c.Owner, q})
+			c := &call{w: w, r: req, owner: caller.Owner, query: q, status: r.status}
+			v, err := r.handle(c)
+			if err != nil || v == nil {
+				return err
+			}
+			return c.json(c.status, v)
 		},
 	}
+}
+
+// A call is one request in a handler. It ends with the request.
+type call struct {
+	w      http.ResponseWriter
+	r      *http.Request
+	owner  string
+	query  url.Values // checked: only keys of the route, with valid values
+	status int        // of an answer in JSON; a handler may change it
+}
+
+// A handler serves one route. It returns what to answer as JSON; nil: it has written the answer.
+type handler func(*call) (any, error)
+
+// An action is a handler with the JSON types of its request and its answer, for the OpenAPI document.
+type action struct {
+	handle       handler
+	status       int
+	body, answer any  // values of these types; nil: none, or no JSON
+	optional     bool // the body may be left out
+	once         bool // takes an idempotency key
+}
+
+// get serves requests without a JSON body. An answer of type any is one that the row describes, or none.
+func get[A any](do func(*call) (A, error)) action {
+	var answer A
+	return action{status: http.StatusOK, answer: answer, handle: func(c *call) (any, error) { return do(c) }}
+}
+
+// take serves requests with a JSON body. Decoding comes first: a body that cannot be read is a 400, whatever the path
+// names.
+func take[B, A any](do func(*call, B) (A, error)) action {
+	var body B
+	a := get(func(c *call) (answer A, err error) {
+		var req B
+		if err := strictjson.Decode(c.r, &req); err != nil {
+			return answer, err
+		}
+		return do(c, req)
+	})
+	a.body = body
+	return a
+}
+
+// mayTake is take for a body that may be left out.
+func mayTake[B, A any](do func(*call, B) (A, error)) action {
+	var body B
+	a := get(func(c *call) (answer A, err error) {
+		var req B
+		if err := strictjson.DecodeOptional(c.r, &req); err != nil {
+			return answer, err
+		}
+		return do(c, req)
+	})
+	a.body, a.optional = body, true
+	return a
+}
+
+// created answers with the status 201.
+func (a action) created() action {
+	a.status = http.StatusCreated
+	return a
+}
+
+// accepted answers with the status 202.
+func (a action) accepted() action {
+	a.status = http.StatusAccepted
+	return a
+}
+
+// repeatable documents that requests may have an idempotency key.
+func (a action) repeatable() action {
+	a.once = true
+	return a
 }
 
 // namedKeys are the query keys that the audit log records as items.
@@ -88,59 +156,63 @@ func rawBody(h http.Header, mediaType string) {
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 }
 
-// list answers with {"data": […]}.
-func list[T any](c *call, items []T) error {
-	// Clients iterate over data, so it is never null.
-	if items == nil {
-		items = []T{}
-	}
-	return c.json(http.StatusOK, page[T]{items})
-}
-
 // A page is a list in one piece.
 type page[T any] struct {
 	Data []T `json:"data"`
 }
 
-// decodeOptional is api.Decode for an optional body.
-func (c *call) decodeOptional(v any) error {
-	// The server has limited the body.
-	data, err := io.ReadAll(c.r.Body)
-	if err != nil || len(bytes.TrimSpace(data)) == 0 {
-		return err
+// list makes a page. Clients iterate over data, so it is never null.
+func list[T any](items []T, err error) (page[T], error) {
+	if items == nil {
+		items = []T{}
 	}
-	return api.DecodeBytes(data, v)
+	return page[T]{items}, err
 }
 
-// decodeLoosely is api.Decode for a block of a model: unknown fields are ignored.
-func (c *call) decodeLoosely(v any) error {
-	var raw json.RawMessage
-	if err := api.Decode(c.r, &raw); err != nil {
-		return err
-	}
-	// Messages of this decoder name Go types, which mean nothing to the caller.
-	if err := json.Unmarshal(raw, v); err != nil {
-		return proto.Errorf(proto.InvalidArgument, "", "", "The request body is not a tool-use block: it needs "+
-			"type, id and name as strings.")
-	}
-	return nil
+// One page of a list.
+type partOf[T any] struct {
+	Data    []T  `json:"data"`
+	HasMore bool `json:"has_more"`
+	// Value of after for the next page; null on the last one.
+	NextAfter *string `json:"next_after"`
 }
+
+// listPart makes one page of a list. The next one begins after an ID, not at a number, so that new entries do not
+// shift it.
+func listPart[T any](data []T, more bool, err error, id func(*T) *string) (partOf[T], error) {
+	p := partOf[T]{Data: data, HasMore: more}
+	if data == nil {
+		p.Data = []T{}
+	}
+	if more {
+		p.NextAfter = id(&data[len(data)-1])
+	}
+	return p, err
+}
+
+func (c *call) ctx() context.Context { return c.r.Context() }
+
+// path returns the value of a wildcard of the path.
+func (c *call) path(wildcard string) string { return c.r.PathValue(wildcard) }
+
+// id returns the ID that most paths have.
+func (c *call) id() string { return c.r.PathValue("id") }
 
 // session returns the container that the path names. A container of another owner is not found, exactly like one that
 // never existed, so that IDs reveal nothing about other owners.
 func (e *edge) session(c *call) (*session.Session, error) {
-	return e.Sessions.Get(c.owner, c.r.PathValue("id"))
+	return e.Sessions.Get(c.owner, c.id())
 }
 
-// inSession returns a handler that works in the container that the path names.
-func (e *edge) inSession(handle func(*call, *session.Session) error) handler {
-	return func(c *call) error {
+// getIn is get in the container that the path names.
+func getIn[A any](e *edge, do func(*call, *session.Session) (A, error)) action {
+	return get(func(c *call) (answer A, err error) {
 		s, err := e.session(c)
 		if err != nil {
-			return err
+			return answer, err
 		}
-		return handle(c, s)
-	}
+		return do(c, s)
+	})
 }
 
 // files returns the files of the container that the path names, bound to the generation that the query names.
@@ -152,15 +224,15 @@ func (e *edge) files(c *call) (session.Files, error) {
 	return s.InGeneration(c.whole(ofGeneration.Name)), nil
 }
 
-// inFiles returns a handler that works on the files of the container that the path names.
-func (e *edge) inFiles(handle func(*call, session.Files) error) handler {
-	return func(c *call) error {
+// getFiles is get for the files of the container that the path names.
+func getFiles[A any](e *edge, do func(*call, session.Files) (A, error)) action {
+	return get(func(c *call) (answer A, err error) {
 		f, err := e.files(c)
 		if err != nil {
-			return err
+			return answer, err
 		}
-		return handle(c, f)
-	}
+		return do(c, f)
+	})
 }
 
 // exec returns the command that the path names.
@@ -169,7 +241,7 @@ func (e *edge) exec(c *call) (*session.Exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.FindExec(c.r.PathValue("exec"))
+	return s.FindExec(c.path("exec"))
 }
 
 // wantsEvents reports whether the client asked for server-sent events.

@@ -9,39 +9,27 @@ import (
 )
 
 // Without a container, the code gets one of its own, which is deleted after the answer. Code in a context is a cell.
-func (e *edge) runCode(c *call) error {
-	var req proto.Program
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
+func (e *edge) runCode(c *call, req proto.Program) (any, error) {
 	answer := func(res code.Outcome) error { return c.jsonNow(res) }
 	if req.Context == "" {
-		return e.Code.Once(c.r.Context(), c.owner, req, nil, answer)
+		return nil, e.Code.Once(c.ctx(), c.owner, req, nil, answer)
 	}
 	cell, err := code.CellOf(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	res, err := e.Code.Cell(c.r.Context(), c.owner, req.Container, req.Context, cell, nil)
+	res, err := e.Code.Cell(c.ctx(), c.owner, req.Container, req.Context, cell, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return answer(res)
+	return nil, answer(res)
 }
 
-func (e *edge) runCell(c *call) error {
-	var req code.Cell
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
+func (e *edge) runCell(c *call, req code.Cell) (any, error) {
 	if c.wantsEvents() {
-		return e.streamCell(c, req)
+		return nil, e.streamCell(c, req)
 	}
-	res, err := e.Code.Cell(c.r.Context(), c.owner, c.r.PathValue("id"), c.r.PathValue("name"), req, nil)
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, res)
+	return e.Code.Cell(c.ctx(), c.owner, c.id(), c.path("name"), req, nil)
 }
 
 // streamCell sends the output of a cell as server-sent events. The answer starts with the cell, so that earlier
@@ -59,14 +47,14 @@ func (e *edge) streamCell(c *call, req code.Cell) error {
 			es.Close()
 		}
 	}()
-	res, err := e.Code.Cell(c.r.Context(), c.owner, c.r.PathValue("id"), c.r.PathValue("name"), req, send)
+	res, err := e.Code.Cell(c.ctx(), c.owner, c.id(), c.path("name"), req, send)
 	switch {
 	case err == nil:
 		return send(code.Progress{Type: proto.ProgressResult, Result: &res})
 	case es == nil || es.Context().Err() != nil:
 		return err
 	}
-	api.NoteFailure(c.r.Context(), err)
+	api.NoteFailure(c.ctx(), err)
 	return send(code.Progress{Type: proto.ProgressError, Error: proto.AsError(err)})
 }
 
@@ -76,12 +64,8 @@ type execution struct {
 	Text string `json:"text"`
 }
 
-func (e *edge) executeCode(c *call) error {
-	var req code.Script
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
-	return e.Code.Execute(c.r.Context(), c.owner, req, func(text string, _ bool) error {
+func (e *edge) executeCode(c *call, req code.Script) (any, error) {
+	return nil, e.Code.Execute(c.ctx(), c.owner, req, func(text string, _ bool) error {
 		return c.jsonNow(execution{text})
 	})
 }
@@ -94,55 +78,27 @@ func (c *call) jsonNow(v any) error {
 	return http.NewResponseController(c.w).Flush()
 }
 
-func (e *edge) createContext(c *call) error {
-	var req code.NewContext
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
-	api.Note(c.r.Context(), shortened(req.Name))
-	made, err := e.Code.Create(c.r.Context(), c.owner, c.r.PathValue("id"), req)
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusCreated, made)
+func (e *edge) createContext(c *call, req code.NewContext) (code.Context, error) {
+	api.Note(c.ctx(), api.Shortened(req.Name))
+	return e.Code.Create(c.ctx(), c.owner, c.id(), req)
 }
 
-func (e *edge) listContexts(c *call) error {
-	all, err := e.Code.List(c.owner, c.r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return list(c, all)
+func (e *edge) listContexts(c *call) (page[code.Context], error) {
+	return list(e.Code.List(c.owner, c.id()))
 }
 
-func (e *edge) getContext(c *call) error {
-	one, err := e.Code.Get(c.owner, c.r.PathValue("id"), c.r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, one)
+func (e *edge) getContext(c *call) (code.Context, error) {
+	return e.Code.Get(c.owner, c.id(), c.path("name"))
 }
 
-func (e *edge) deleteContext(c *call) error {
-	name := c.r.PathValue("name")
-	if err := e.Code.Delete(c.r.Context(), c.owner, c.r.PathValue("id"), name); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, deletedName{name, true})
+func (e *edge) deleteContext(c *call) (deletedName, error) {
+	return deletedName{c.path("name"), true}, e.Code.Delete(c.ctx(), c.owner, c.id(), c.path("name"))
 }
 
-func (e *edge) interruptContext(c *call) error {
-	now, err := e.Code.Interrupt(c.r.Context(), c.owner, c.r.PathValue("id"), c.r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, now)
+func (e *edge) interruptContext(c *call) (code.Context, error) {
+	return e.Code.Interrupt(c.ctx(), c.owner, c.id(), c.path("name"))
 }
 
-func (e *edge) restartContext(c *call) error {
-	now, err := e.Code.Restart(c.r.Context(), c.owner, c.r.PathValue("id"), c.r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, now)
+func (e *edge) restartContext(c *call) (code.Context, error) {
+	return e.Code.Restart(c.ctx(), c.owner, c.id(), c.path("name"))
 }

@@ -2,7 +2,6 @@ package native
 
 import (
 	"context"
-	"net/http"
 
 	"berth/proto"
 )
@@ -16,43 +15,31 @@ type Rotation struct {
 	Closed int `json:"closed"`
 }
 
-// A rotate changes the keys of the vault.
-type rotate func(context.Context) (Rotation, error)
-
-// changeKeys returns a handler that changes the keys of the vault, if the daemon has one.
-func (e *edge) changeKeys(act func() rotate) handler {
-	return func(c *call) error {
-		do := act()
-		if do == nil {
-			return proto.Errorf(proto.Unsupported, "", "vault", "this daemon keeps no keys for secrets")
+// changeVault returns a handler that changes the keys of the vault, if the daemon has one.
+func changeVault(change func(context.Context) (Rotation, error)) func(*call) (Rotation, error) {
+	return func(c *call) (Rotation, error) {
+		if change == nil {
+			return Rotation{}, proto.Errorf(proto.Unsupported, "", "vault", "this daemon keeps no keys for secrets")
 		}
-		done, err := do(c.r.Context())
-		if err != nil {
-			return err
-		}
-		return c.json(http.StatusOK, done)
+		return change(c.ctx())
 	}
 }
 
-func (e *edge) info(c *call) error { return c.json(http.StatusOK, e.Info) }
+func (e *edge) info(*call) (Info, error) { return e.Info, nil }
 
 // The document is public, so that it can be read without a key.
-func (e *edge) openAPI(c *call) error {
+func (e *edge) openAPI(c *call) (any, error) {
 	c.w.Header().Set("Content-Type", "application/json")
 	_, err := c.w.Write(e.document)
-	return err
+	return nil, err
 }
 
 // Orphaned workspaces are removed first, so that the sweeps count what is left.
-func (e *edge) sweep(c *call) error {
+func (e *edge) sweep(c *call) (map[string]map[string]int, error) {
 	if c.flag("strangers") {
-		if _, err := e.Sessions.RemoveOrphanedWorkspaces(c.r.Context()); err != nil {
-			return err
+		if _, err := e.Sessions.RemoveOrphanedWorkspaces(c.ctx()); err != nil {
+			return nil, err
 		}
 	}
-	counts, err := e.Sweep(c.r.Context())
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, counts)
+	return e.Sweep(c.ctx())
 }

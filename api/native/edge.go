@@ -7,8 +7,8 @@
 //
 //	call      one request: its checked query, its decoded body, its answer
 //	stream    server-sent events and logs: one follower per request
-//	live      a websocket: one reader, one follower per command, queues for input alone
-//	document  the OpenAPI document
+//
+// The live websocket is package live's, and the texts and bounds of the OpenAPI document are package document's.
 //
 // A slow client delays its own follower and nothing else. The follower then continues further on in the kept output,
 // and reports what it missed in a gap event.
@@ -18,21 +18,27 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"berth/api"
+	"berth/api/live"
+	"berth/api/native/document"
+	"berth/api/openapi"
 	"berth/artifacts"
 	"berth/code"
 	"berth/proto"
 	"berth/session"
 	"berth/state/audit"
-	"berth/state/keys"
 	"berth/tools/bridge"
 	"berth/tools/toolstore"
+	"berth/tools/tooluse"
 )
 
-// A Config is what the edge serves. Sessions, Code, Tools, Bridge, Jobs, Files, Images, Keys and Sweep must be set.
+// A Config is what the edge serves. Sessions, Code, Tools, Bridge, Jobs, Files, Images, Keys, Quotas and Sweep must be
+// set.
 type Config struct {
 	Sessions *session.Sessions
 	Code     *code.Runner
@@ -41,7 +47,8 @@ type Config struct {
 	Jobs     *artifacts.Jobs
 	Files    FileStore
 	Images   session.Images
-	Keys     *keys.Store
+	Keys     KeyStore
+	Quotas   Quotas
 	Audit    *audit.Log // nil: the audit log cannot be read here
 	// runs all sweeps now; returns counts by sweep and action
 	Sweep   func(context.Context) (map[string]map[string]int, error)
@@ -59,6 +66,22 @@ type Config struct {
 type FileStore interface {
 	MaxFileBytes() int64
 	KeyUsage(keyID string) int64 // bytes of the files that a key made
+}
+
+// A KeyStore keeps API keys. Package keys has one.
+type KeyStore interface {
+	Create(caller proto.Caller, req proto.CreateKey) (proto.NewKey, error)
+	List() []proto.Key
+	Get(id string) (proto.Key, error)
+	Change(id string, req proto.ChangeKey) (proto.Key, error)
+	Revoke(ctx context.Context, id string) (proto.Key, error)
+}
+
+// Quotas count what API keys use. Package keys has them.
+type Quotas interface {
+	Admit(id string) error // counts a request against the key's rate
+	CPUSeconds(id string) float64
+	CPUResetsAt() time.Time
 }
 
 // Info is what a daemon reports about itself. The edge fills zero fields with the defaults of the core.
@@ -116,6 +139,39 @@ func New(cfg Config, others ...api.Edge) api.Edge {
 		}
 		out.Routes = append(out.Routes, r.route())
 	}
-	e.document = document(e.Info, append([]api.Edge{out}, others...))
+	e.document = document.Build(document.Config{
+		Version: e.Info.Version, Limits: e.Info.DefaultLimits, NetworkMax: e.Info.NetworkMax, Names: typeNames,
+		Messages: []any{live.Message{}, bridge.ClientMessage{}}, Answers: []any{bridge.DaemonMessage{}},
+		Bounds: map[string]openapi.Schema{
+			"language": {"enum": append([]string{""}, code.Names()...)},
+			"tool":     {"enum": tooluse.Names()},
+		},
+	}, append([]api.Edge{out}, others...)...)
 	return out
+}
+
+// typeNames are the documented names of generic types of this package.
+var typeNames = map[reflect.Type]string{
+	reflect.TypeFor[partOf[proto.Container]](): "ContainerPage",
+	reflect.TypeFor[partOf[proto.ToolCall]]():  "CallPage",
+	reflect.TypeFor[partOf[proto.ToolRun]]():   "ToolRunPage",
+}
+
+// live serves the live websocket of a container.
+func (e *edge) live(c *call) (any, error) {
+	s, err := e.session(c)
+	if err != nil {
+		return nil, err
+	}
+	// From here on there is no HTTP answer; errors are events.
+	sock, err := api.Upgrade(c.w, c.r, e.Socket)
+	if err != nil {
+		return nil, err
+	}
+	// Keep the ID, not the key: Admit looks at the quota at the time of the command.
+	key := proto.CallerOf(c.ctx()).KeyID
+	live.Serve(live.Config{Session: s, Socket: sock, Watch: c.flag("watch"),
+		Admit: func() error { return e.Quotas.Admit(key) },
+		Log:   e.Log.With("request_id", api.RequestID(c.ctx()))})
+	return nil, nil
 }

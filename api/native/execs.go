@@ -11,17 +11,13 @@ import (
 	"berth/session"
 )
 
-func (e *edge) runCommand(c *call) error {
-	var cmd proto.Cmd
-	if err := api.Decode(c.r, &cmd); err != nil {
-		return err
-	}
+func (e *edge) runCommand(c *call, cmd proto.Cmd) (any, error) {
 	if err := c.readRetryKey(&cmd.IdempotencyKey); err != nil {
-		return err
+		return nil, err
 	}
 	s, err := e.session(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return runAndAnswer(c, s, cmd)
 }
@@ -29,24 +25,21 @@ func (e *edge) runCommand(c *call) error {
 // runAndAnswer runs a command and answers as requested: with events, at once, or at the end of the command. Events
 // take precedence over background: a client that asks for both may watch the start and leave, and the command keeps
 // running.
-func runAndAnswer(c *call, s *session.Session, cmd proto.Cmd) error {
-	x, replayed, err := s.ExecOnce(c.r.Context(), cmd)
+func runAndAnswer(c *call, s *session.Session, cmd proto.Cmd) (any, error) {
+	x, replayed, err := s.ExecOnce(c.ctx(), cmd)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.setReplayed(replayed)
 	switch {
 	case c.wantsEvents():
-		return streamExec(c, x)
+		return nil, streamExec(c, x)
 	case cmd.Background:
-		return c.json(http.StatusAccepted, x.Info())
+		c.status = http.StatusAccepted
+		return x.Info(), nil
 	}
 	// A client that goes away ends its command, unless the command is to outlive it.
-	res, err := x.Finish(c.r.Context())
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, res)
+	return x.Finish(c.ctx())
 }
 
 // ephemeralLifetime removes an ephemeral container whose deletion a crash of the daemon prevented. It is longer than
@@ -64,18 +57,18 @@ type oneShot struct {
 func (o *oneShot) check() error {
 	// The key would be overwritten, and a repeated request would get another container.
 	if inner := o.Create.IdempotencyKey; inner != "" && inner != o.IdempotencyKey {
-		return invalid("create.idempotency_key", "create.idempotency_key is for POST /v1/containers; here one key "+
-			"is for the container and the command: send it as idempotency_key beside create, or as the header %s.",
+		return proto.Invalid("create.idempotency_key", "create.idempotency_key is for POST /v1/containers; here one "+
+			"key is for the container and the command: send it as idempotency_key beside create, or as the header %s.",
 			keyHeader)
 	}
 	if o.Ephemeral && (o.Background || o.Detach) {
-		return invalid("ephemeral", "ephemeral deletes the container when the answer is there, so it cannot be "+
+		return proto.Invalid("ephemeral", "ephemeral deletes the container when the answer is there, so it cannot be "+
 			"combined with background or detach.")
 	}
 	// A repeated request could only learn that the result is gone.
 	if o.Ephemeral && o.IdempotencyKey != "" {
-		return invalid("ephemeral", "ephemeral deletes the result with the container, so it cannot be combined with "+
-			"an idempotency key; delete the container yourself.")
+		return proto.Invalid("ephemeral", "ephemeral deletes the result with the container, so it cannot be combined "+
+			"with an idempotency key; delete the container yourself.")
 	}
 	// A lifetime from the client is kept, even if it is shorter than the command.
 	if o.Ephemeral && o.Create.MaxLifetimeSeconds == 0 {
@@ -84,30 +77,30 @@ func (o *oneShot) check() error {
 	return nil
 }
 
-func (e *edge) runOnce(c *call) error {
-	var req oneShot
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
+func (e *edge) runOnce(c *call, req oneShot) (any, error) {
 	if err := c.readRetryKey(&req.IdempotencyKey); err != nil {
-		return err
+		return nil, err
 	}
 	if err := req.check(); err != nil {
-		return err
+		return nil, err
 	}
 	req.Create.IdempotencyKey = req.IdempotencyKey // one key for both
-	s, replayed, err := e.Sessions.CreateOnce(c.r.Context(), c.owner, req.Create)
+	s, replayed, err := e.Sessions.CreateOnce(c.ctx(), c.owner, req.Create)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	err = runAndAnswer(c, s, req.Cmd)
+	// Answer here: the deletion below comes after the answer.
+	answer, err := runAndAnswer(c, s, req.Cmd)
+	if err == nil && answer != nil {
+		err = c.json(c.status, answer)
+	}
 	if replayed { // another request created it
-		return err
+		return nil, err
 	}
 	if req.Ephemeral || err != nil && c.isOrphaned(s, req.IdempotencyKey) {
 		e.deleteContainerNow(c, s) // no client knows it, or it was ephemeral
 	}
-	return err
+	return nil, err
 }
 
 // isOrphaned reports whether no client will come for the container that a failed request has created.
@@ -117,55 +110,57 @@ func (c *call) isOrphaned(s *session.Session, key string) bool {
 		return false
 	}
 	// With a key, the client comes back, or a second request of it is about to start the command.
-	return key == "" || c.r.Context().Err() == nil
+	return key == "" || c.ctx().Err() == nil
 }
 
 // deleteContainerNow deletes a container even if its client has gone.
 func (e *edge) deleteContainerNow(c *call, s *session.Session) {
-	err := e.Sessions.Delete(context.WithoutCancel(c.r.Context()), c.owner, s.ID(), false)
+	err := e.Sessions.Delete(context.WithoutCancel(c.ctx()), c.owner, s.ID(), false)
 	if err != nil && proto.CodeOf(err) != proto.NotFound {
-		e.Log.Error("deleting a container that nobody is to use again; a sweep will try again", "container", s.ID(),
+		e.Log.Error("deleting a container that is no longer needed; a sweep will try again", "container", s.ID(),
 			"error", err)
 	}
 }
 
 // Each description is right by itself; together they are no snapshot.
-func (e *edge) listExecs(c *call, s *session.Session) error {
+func (e *edge) listExecs(_ *call, s *session.Session) (page[proto.Exec], error) {
 	var infos []proto.Exec
 	for _, x := range s.Execs() {
 		infos = append(infos, x.Info())
 	}
-	return list(c, infos)
+	return list(infos, nil)
 }
 
-func (e *edge) getExec(c *call) error {
+func (e *edge) getExec(c *call) (now proto.Exec, err error) {
 	x, err := e.exec(c)
 	if err != nil {
-		return err
+		return now, err
 	}
-	return c.json(http.StatusOK, x.Info())
+	return x.Info(), nil
 }
 
 // A 202 tells the client to ask again. It comes at once without wait_seconds, and early when the daemon shuts down.
-func (e *edge) execResult(c *call) error {
+func (e *edge) execResult(c *call) (any, error) {
 	x, err := e.exec(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := untilDrain(c.r.Context())
+	ctx, cancel := c.untilWaited()
 	defer cancel()
-	ctx, stop := context.WithTimeout(ctx, time.Duration(c.whole("wait_seconds"))*time.Second)
-	defer stop()
 	_, err = x.Wait(ctx)
 	// Ask for the state again: the command may have ended just when the time ran out.
-	if err != nil && c.r.Context().Err() == nil && x.Info().State == proto.ExecRunning {
-		return c.json(http.StatusAccepted, x.Info())
+	if err != nil && c.ctx().Err() == nil && x.Info().State == proto.ExecRunning {
+		c.status = http.StatusAccepted
+		return x.Info(), nil
 	}
-	res, err := x.Wait(c.r.Context()) // returns at once, unless the client has gone
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, res)
+	return x.Wait(c.ctx()) // returns at once, unless the client has gone
+}
+
+// untilWaited returns a context that ends after the requested wait, or when the server begins to shut down.
+func (c *call) untilWaited() (context.Context, context.CancelFunc) {
+	ctx, cancel := api.UntilDraining(c.ctx())
+	ctx, stop := context.WithTimeout(ctx, time.Duration(c.whole(waitSeconds.Name))*time.Second)
+	return ctx, func() { stop(); cancel() }
 }
 
 // The name of a signal.
@@ -174,45 +169,26 @@ type signalRequest struct {
 	Signal string `json:"signal" schema:"signal"`
 }
 
-func (e *edge) signalExec(c *call) error {
-	var req signalRequest
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
+func (e *edge) signalExec(c *call, req signalRequest) (now proto.Exec, err error) {
 	x, err := e.exec(c)
 	if err != nil {
-		return err
+		return now, err
 	}
-	if err := x.Signal(c.r.Context(), req.Signal); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, x.Info())
+	err = x.Signal(c.ctx(), req.Signal)
+	return x.Info(), err
 }
 
-func (e *edge) resizeExec(c *call) error {
-	var size proto.WindowSize
-	if err := api.Decode(c.r, &size); err != nil {
-		return err
-	}
-	if err := checkSize(size); err != nil {
-		return err
-	}
-	x, err := e.exec(c)
-	if err != nil {
-		return err
-	}
-	if err := x.Resize(c.r.Context(), size); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, x.Info())
-}
-
-// checkSize refuses 0. The kernel would take it, and programs read it as an unknown size.
-func checkSize(size proto.WindowSize) error {
+// A size of 0 is refused. The kernel would take it, and programs read it as an unknown size.
+func (e *edge) resizeExec(c *call, size proto.WindowSize) (now proto.Exec, err error) {
 	if size.Rows == 0 || size.Cols == 0 {
-		return invalid("rows", "rows and cols must be at least 1.")
+		return now, proto.Invalid("rows", "rows and cols must be at least 1.")
 	}
-	return nil
+	x, err := e.exec(c)
+	if err != nil {
+		return now, err
+	}
+	err = x.Resize(c.ctx(), size)
+	return x.Info(), err
 }
 
 // How many bytes standard input took.
@@ -225,20 +201,17 @@ type written struct {
 const stdinPiece = 512 << 10
 
 // The answer comes when the command has taken all of it, which slows down a fast client.
-func (e *edge) writeStdin(c *call) error {
+func (e *edge) writeStdin(c *call) (done written, err error) {
 	x, err := e.exec(c)
 	if err != nil {
-		return err
+		return done, err
 	}
-	n, err := copyToStdin(c.r.Context(), x, c.r.Body)
+	done.Bytes, err = copyToStdin(c.ctx(), x, c.r.Body)
 	// After all was written: an earlier end of input would cut it off.
 	if err == nil && c.flag("close") {
 		err = x.CloseStdin()
 	}
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, written{n})
+	return done, err
 }
 
 // copyToStdin writes all of r to the standard input of a command, as fast as the command reads.
@@ -269,16 +242,13 @@ type shell struct {
 	StartedAt proto.Time `json:"started_at"`
 }
 
-func (e *edge) listShells(c *call, s *session.Session) error {
-	infos, err := s.Shells(c.r.Context())
-	if err != nil {
-		return err
-	}
+func (e *edge) listShells(c *call, s *session.Session) (page[shell], error) {
+	infos, err := s.Shells(c.ctx())
 	var shells []shell
 	for _, i := range infos {
 		shells = append(shells, shell{i.Name, i.User, i.PID, i.Busy, i.Dir, i.Calls, i.StartedAt})
 	}
-	return list(c, shells)
+	return list(shells, err)
 }
 
 // The answer to the deletion of what has a name and no ID.
@@ -287,15 +257,12 @@ type deletedName struct {
 	Deleted bool   `json:"deleted"` // Always true.
 }
 
-func (e *edge) closeShell(c *call, s *session.Session) error {
+func (e *edge) closeShell(c *call, s *session.Session) (deletedName, error) {
 	// A name that no shell can have is not found rather than invalid, since it is part of the path.
-	name := c.r.PathValue("name")
+	name := c.path("name")
 	if !proto.ValidJobID(name) {
-		return proto.Errorf(proto.NotFound, "", shortened(name), "shell %.80q does not exist in container %s",
-			name, s.ID())
+		return deletedName{}, proto.Errorf(proto.NotFound, "", api.Shortened(name), "shell %.80q does not exist in "+
+			"container %s", name, s.ID())
 	}
-	if err := s.CloseShell(c.r.Context(), name); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, deletedName{name, true})
+	return deletedName{name, true}, s.CloseShell(c.ctx(), name)
 }

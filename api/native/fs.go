@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,16 +15,16 @@ import (
 )
 
 // For a range, the opener is called twice. Each call resolves the path again in the container.
-func (e *edge) readContent(c *call, s session.Files) error {
-	return c.sendFile(func(offset, n int64) (io.ReadCloser, proto.FileInfo, error) {
-		return s.ReadFile(c.r.Context(), c.as(), c.query.Get("path"), offset, n)
+func (e *edge) readContent(c *call, s session.Files) (any, error) {
+	return nil, c.sendFile(func(offset, n int64) (io.ReadCloser, proto.FileInfo, error) {
+		return s.ReadFile(c.ctx(), c.as(), c.query.Get("path"), offset, n)
 	})
 }
 
 // setFileHeaders describes a file in the headers. A cache must ask again each time, since code changes files at any
 // time.
 func setFileHeaders(h http.Header, fi proto.FileInfo) {
-	rawBody(h, "application/octet-stream")
+	rawBody(h, octets)
 	h.Set("Accept-Ranges", "bytes")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Last-Modified", fi.ModifiedAt.UTC().Format(http.TimeFormat))
@@ -36,25 +37,21 @@ func (c *call) wholeBody() error {
 	if len(c.r.Header.Values("Content-Range")) == 0 {
 		return nil
 	}
-	return invalid("Content-Range", "Content-Range says that the body is a part, and parts are not taken here; send "+
-		"the whole of it, without that header.")
+	return proto.Invalid("Content-Range", "Content-Range says that the body is a part, and parts are not accepted; "+
+		"send the whole content, without that header.")
 }
 
 // The guest gets the body as it arrives; the daemon never holds a whole file in memory.
-func (e *edge) writeContent(c *call) error {
+func (e *edge) writeContent(c *call) (fi proto.FileInfo, err error) {
 	if err := c.wholeBody(); err != nil {
-		return err
+		return fi, err
 	}
 	s, err := e.files(c)
 	if err != nil {
-		return err
+		return fi, err
 	}
-	fi, err := s.WriteFile(c.r.Context(), c.as(), c.query.Get("path"), session.WriteOptions{Mode: c.mode("mode"),
+	return s.WriteFile(c.ctx(), c.as(), c.query.Get("path"), session.WriteOptions{Mode: c.mode("mode"),
 		Hash: c.flag("hash")}, c.r.Body)
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, fi)
 }
 
 // The answer to the removal of a file or directory.
@@ -64,12 +61,9 @@ type deletedPath struct {
 }
 
 // The path is returned as it was given, so that the client recognizes it.
-func (e *edge) removeContent(c *call, s session.Files) error {
+func (e *edge) removeContent(c *call, s session.Files) (deletedPath, error) {
 	path := c.query.Get("path")
-	if err := s.RemoveFile(c.r.Context(), c.as(), path, c.flag("recursive")); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, deletedPath{path, true})
+	return deletedPath{path, true}, s.RemoveFile(c.ctx(), c.as(), path, c.flag("recursive"))
 }
 
 // What a directory holds.
@@ -78,24 +72,17 @@ type listing struct {
 	Truncated bool             `json:"truncated"` // The directory holds more than a list may.
 }
 
-func (e *edge) listDirectory(c *call, s session.Files) error {
-	data, truncated, err := s.List(c.r.Context(), c.as(), c.query.Get("path"))
-	if err != nil {
-		return err
-	}
+func (e *edge) listDirectory(c *call, s session.Files) (listing, error) {
+	data, truncated, err := s.List(c.ctx(), c.as(), c.query.Get("path"))
 	if data == nil {
 		data = []proto.FileInfo{}
 	}
-	return c.json(http.StatusOK, listing{data, truncated})
+	return listing{data, truncated}, err
 }
 
 // statFile does not follow a link at the end of the path; list and content do.
-func (e *edge) statFile(c *call, s session.Files) error {
-	fi, err := s.Stat(c.r.Context(), c.as(), c.query.Get("path"))
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, fi)
+func (e *edge) statFile(c *call, s session.Files) (proto.FileInfo, error) {
+	return s.Stat(c.ctx(), c.as(), c.query.Get("path"))
 }
 
 // The old and the new path of a file.
@@ -106,28 +93,17 @@ type move struct {
 }
 
 // Both paths are in the container, and its kernel checks what the user may do.
-func (e *edge) moveFile(c *call) error {
-	var req move
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
+func (e *edge) moveFile(c *call, req move) (move, error) {
 	if req.From == "" || req.To == "" {
-		return invalid("from", "from and to must name a file and its new path.")
+		return req, proto.Invalid("from", "from and to must name a file and its new path.")
 	}
 	// The handler notes paths of a body; those of a query are noted for every route.
-	api.Note(c.r.Context(), req.From+" to "+req.To)
-	as, err := checkAs(req.As)
+	api.Note(c.ctx(), req.From+" to "+req.To)
+	s, err := e.filesAs(c, &req.As)
 	if err != nil {
-		return err
+		return req, err
 	}
-	s, err := e.files(c)
-	if err != nil {
-		return err
-	}
-	if err := s.MoveFile(c.r.Context(), as, req.From, req.To); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, move{req.From, req.To, as})
+	return req, s.MoveFile(c.ctx(), req.As, req.From, req.To)
 }
 
 // A directory.
@@ -136,71 +112,55 @@ type directory struct {
 	As   string `json:"as,omitempty" schema:"enum=|user|root"` // user (default) or root.
 }
 
-func (e *edge) makeDirectory(c *call) error {
-	var req directory
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
+func (e *edge) makeDirectory(c *call, req directory) (directory, error) {
 	if req.Path == "" {
-		return invalid("path", "path must name the directory to make.")
+		return req, proto.Invalid("path", "path must name the directory to make.")
 	}
-	api.Note(c.r.Context(), req.Path)
-	as, err := checkAs(req.As)
+	api.Note(c.ctx(), req.Path)
+	s, err := e.filesAs(c, &req.As)
 	if err != nil {
-		return err
+		return req, err
 	}
-	s, err := e.files(c)
-	if err != nil {
-		return err
-	}
-	if err := s.Mkdir(c.r.Context(), as, req.Path); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, directory{req.Path, as})
+	return req, s.Mkdir(c.ctx(), req.As, req.Path)
 }
 
-// checkAs returns the user that a body names. Numeric users are refused: their meaning depends on the image, and 0
-// would be root.
-func checkAs(as string) (string, error) {
-	switch as {
-	case "":
-		return proto.UserDefault, nil
-	case proto.UserDefault, proto.UserRoot:
-		return as, nil
+// filesAs is files for a body that names a user, and fills in the default. Numeric users are refused: their
+// meaning depends on the image, and 0 would be root.
+func (e *edge) filesAs(c *call, as *string) (session.Files, error) {
+	*as = cmp.Or(*as, proto.UserDefault)
+	if *as != proto.UserDefault && *as != proto.UserRoot {
+		return session.Files{}, proto.Invalid("as", "as %.80q: use %q or %q.", *as, proto.UserDefault, proto.UserRoot)
 	}
-	return "", invalid("as", "as %.80q: use %q or %q.", as, proto.UserDefault, proto.UserRoot)
+	return e.files(c)
 }
 
 // An error of Tar itself comes before the header. A later one can only break the connection.
-func (e *edge) readTar(c *call, s session.Files) error {
-	r, err := s.Tar(c.r.Context(), c.as(), c.query.Get("path"))
+func (e *edge) readTar(c *call, s session.Files) (any, error) {
+	return nil, c.sendTar(s.Tar(c.ctx(), c.as(), c.query.Get("path")))
+}
+
+// sendTar sends an archive and closes it.
+func (c *call) sendTar(r io.ReadCloser, err error) error {
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	return c.sendTar(r)
-}
-
-func (c *call) sendTar(r io.Reader) error {
-	rawBody(c.w.Header(), "application/x-tar")
-	_, err := io.Copy(c, r)
+	rawBody(c.w.Header(), tarType)
+	_, err = io.Copy(c, r)
 	return err
 }
 
 // The container unpacks the members as the user in as.
-func (e *edge) writeTar(c *call) error {
+func (e *edge) writeTar(c *call) (done directory, err error) {
 	if err := c.wholeBody(); err != nil {
-		return err
+		return done, err
 	}
 	s, err := e.files(c)
 	if err != nil {
-		return err
+		return done, err
 	}
-	path := c.query.Get("path")
-	if err := s.Untar(c.r.Context(), c.as(), path, c.r.Body); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, directory{path, c.as()})
+	done = directory{c.query.Get("path"), c.as()}
+	return done, s.Untar(c.ctx(), done.As, done.Path, c.r.Body)
 }
 
 // contentLength sets the length of a body.
@@ -260,7 +220,7 @@ func (c *call) sendPart(open opener, want span) error {
 		// RFC 9110 wants this for a 416: a client that resumes learns that it has everything.
 		h.Set("Content-Range", fmt.Sprintf("bytes */%d", fi.SizeBytes))
 		return api.WithStatus(http.StatusRequestedRangeNotSatisfiable,
-			invalid("Range", "The file has %d bytes; the range lies behind them.", fi.SizeBytes))
+			proto.Invalid("Range", "The file has %d bytes; the range lies behind them.", fi.SizeBytes))
 	}
 	if r, fi, err = open(first, n); err != nil {
 		return err

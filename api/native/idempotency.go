@@ -19,18 +19,6 @@ var keyParam = openapi.Param{Name: keyHeader, Pattern: "^[ -~]{1,255}$", Descrip
 var replays = map[string]string{replayedHeader: "true where the answer is that of an earlier request with the same " +
 	"Idempotency-Key."}
 
-// withReplays adds these headers to an operation.
-func withReplays(o openapi.Operation) openapi.Operation {
-	o.Header = append(o.Header, keyParam)
-	for status, forms := range o.Answers {
-		for i := range forms {
-			forms[i].Headers = replays
-		}
-		o.Answers[status] = forms
-	}
-	return o
-}
-
 // readRetryKey copies the key of the header to the field of the body. Both are supported: HTTP libraries know the
 // header, and a websocket message only has a body.
 func (c *call) readRetryKey(field *string) error {
@@ -40,9 +28,9 @@ func (c *call) readRetryKey(field *string) error {
 	}
 	switch key := values[0]; {
 	case len(values) > 1 || key == "" || !proto.ValidRetryKey(key):
-		return invalid(keyHeader, "%s is one key of 1 to 255 printable ASCII characters.", keyHeader)
+		return proto.Invalid(keyHeader, "%s is one key of 1 to 255 printable ASCII characters.", keyHeader)
 	case *field != "" && *field != key:
-		return invalid(keyHeader, "The header %s and idempotency_key in the body differ; send one.", keyHeader)
+		return proto.Invalid(keyHeader, "The header %s and idempotency_key in the body differ; send one.", keyHeader)
 	default:
 		*field = key
 		return nil
@@ -54,14 +42,4 @@ func (c *call) setReplayed(is bool) {
 	if is {
 		c.w.Header().Set(replayedHeader, "true")
 	}
-}
-
-// checkKeyTool refuses a key for a tool that cannot honor it. The error names the header, since a tool-use block has
-// no field for a key.
-func checkKeyTool(key, tool string) error {
-	if key == "" || tool == "bash" || tool == "bash_code_execution" {
-		return nil
-	}
-	return proto.Errorf(proto.InvalidArgument, "", keyHeader, "%s is for the bash tools; an edit that is sent again "+
-		"is refused by the editor itself where it was done", keyHeader)
 }

@@ -1,7 +1,6 @@
 package native
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -13,13 +12,7 @@ import (
 )
 
 // Images belong to the daemon, not to an owner: every key sees and may use all of them.
-func (e *edge) listImages(c *call) error {
-	images, err := e.Images.List(c.r.Context())
-	if err != nil {
-		return err
-	}
-	return list(c, images)
-}
+func (e *edge) listImages(c *call) (page[session.Image], error) { return list(e.Images.List(c.ctx())) }
 
 // The name of an image of a registry.
 type pull struct {
@@ -27,32 +20,25 @@ type pull struct {
 	Ref string `json:"ref" schema:"image"`
 }
 
-func (e *edge) pullImage(c *call) error {
-	var req pull
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
+func (e *edge) pullImage(c *call, req pull) (any, error) {
 	if req.Ref == "" {
-		return invalid("ref", "ref must name the image to pull, such as debian:12.")
+		return nil, proto.Invalid("ref", "ref must name the image to pull, such as debian:12.")
 	}
-	api.Note(c.r.Context(), req.Ref)
-	return e.reportProgress(c, func(ctx context.Context, report func(session.ImageProgress)) (session.Image, error) {
-		return e.Images.Pull(ctx, req.Ref, report)
+	api.Note(c.ctx(), req.Ref)
+	return nil, e.reportProgress(c, func(report func(session.ImageProgress)) (session.Image, error) {
+		return e.Images.Pull(c.ctx(), req.Ref, report)
 	})
 }
 
-func (e *edge) importImage(c *call) error {
-	return e.reportProgress(c, func(ctx context.Context, report func(session.ImageProgress)) (session.Image, error) {
-		return e.Images.Import(ctx, c.query.Get("name"), c.r.Body, report)
+func (e *edge) importImage(c *call) (any, error) {
+	return nil, e.reportProgress(c, func(report func(session.ImageProgress)) (session.Image, error) {
+		return e.Images.Import(c.ctx(), c.query.Get("name"), c.r.Body, report)
 	})
 }
 
-func (e *edge) removeImage(c *call) error {
+func (e *edge) removeImage(c *call) (deletedName, error) {
 	ref := c.query.Get("ref")
-	if err := e.Images.Remove(c.r.Context(), ref); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, deletedName{ref, true})
+	return deletedName{ref, true}, e.Images.Remove(c.ctx(), ref)
 }
 
 // One line of the answer to an import or a pull: a step, or at the end the image or an error.
@@ -63,18 +49,17 @@ type imageLine struct {
 }
 
 // reportProgress runs work and reports it line by line. An error before the first line is an ordinary error.
-func (e *edge) reportProgress(c *call,
-	work func(context.Context, func(session.ImageProgress)) (session.Image, error)) error {
+func (e *edge) reportProgress(c *call, work func(func(session.ImageProgress)) (session.Image, error)) error {
 	lines := &lineWriter{c: c, rc: http.NewResponseController(c.w)}
 	// Errors of writeLine are dropped: a client that has gone ends the context of the request, and with it the work.
-	img, err := work(c.r.Context(), func(p session.ImageProgress) { _ = lines.writeLine(imageLine{ImageProgress: &p}) })
+	img, err := work(func(p session.ImageProgress) { _ = lines.writeLine(imageLine{ImageProgress: &p}) })
 	switch {
 	case err != nil && !lines.hasBegun():
 		return err
 	case err != nil:
-		e.Log.Warn("an image did not arrive", "request_id", api.RequestID(c.r.Context()), "error", err)
-		// The status was 200, so metrics and the audit log are told separately.
-		api.NoteFailure(c.r.Context(), err)
+		e.Log.Warn("importing or pulling an image failed", "request_id", api.RequestID(c.ctx()), "error", err)
+		// The status was 200, so the audit log does not have the failure yet.
+		api.NoteFailure(c.ctx(), err)
 		err = lines.writeLine(imageLine{Error: proto.AsError(err)})
 	default:
 		err = lines.writeLine(imageLine{Image: &img})

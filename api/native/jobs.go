@@ -1,7 +1,6 @@
 package native
 
 import (
-	"net/http"
 	"strings"
 
 	"berth/api"
@@ -20,46 +19,31 @@ type inputDir struct {
 }
 
 // It can be called again: files that are there are not copied twice.
-func (e *edge) addInputs(c *call) error {
-	var req inputs
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
+func (e *edge) addInputs(c *call, req inputs) (dir inputDir, err error) {
 	// An empty list is allowed; a missing one is a mistake.
 	if req.Files == nil {
-		return invalid("files", "files must list the stored files to put there.")
+		return dir, proto.Invalid("files", "files must list the stored files to put there.")
 	}
-	api.Note(c.r.Context(), strings.Join(req.Files, " "))
+	api.Note(c.ctx(), strings.Join(req.Files, " "))
 	s, err := e.session(c)
 	if err != nil {
-		return err
+		return dir, err
 	}
-	if err := e.Jobs.Begin(c.r.Context(), s.Files, req.Files); err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, inputDir{proto.InputDir})
+	return inputDir{proto.InputDir}, e.Jobs.Begin(c.ctx(), s.Files, req.Files)
 }
 
-func (e *edge) listJobs(c *call, s *session.Session) error {
-	jobs, err := e.Jobs.List(s)
-	if err != nil {
-		return err
-	}
-	return list(c, jobs)
+func (e *edge) listJobs(_ *call, s *session.Session) (page[proto.JobSummary], error) {
+	return list(e.Jobs.List(s))
 }
 
 // The manifest looks at files and needs the guest. listJobs only reads the ledger.
-func (e *edge) jobManifest(c *call, s *session.Session) error {
-	m, err := e.Jobs.Manifest(c.r.Context(), s, c.r.PathValue("job"))
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, m)
+func (e *edge) jobManifest(c *call, s *session.Session) (proto.Manifest, error) {
+	return e.Jobs.Manifest(c.ctx(), s, c.path("job"))
 }
 
 // The path of a file of a job.
 type publication struct {
-	Path string `json:"path" schema:"minLength=1 belowJob"` // Below the job's directory.
+	Path string `json:"path" schema:"minLength=1 pattern=^[^/\\x00][^\\x00]*$"` // Below the job's directory.
 }
 
 // A file of a job that became a stored file.
@@ -74,50 +58,40 @@ type published struct {
 }
 
 // Publishing twice stores the file twice: the file may have changed, and stored files never do.
-func (e *edge) publishFile(c *call) error {
-	var req publication
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
+func (e *edge) publishFile(c *call, req publication) (done published, err error) {
 	s, err := e.session(c)
 	if err != nil {
-		return err
+		return done, err
 	}
-	api.Note(c.r.Context(), req.Path)
+	api.Note(c.ctx(), req.Path)
 	job, err := c.job(s)
 	if err != nil {
-		return err
+		return done, err
 	}
-	f, err := e.Jobs.Publish(c.r.Context(), s, job, req.Path)
+	f, err := e.Jobs.Publish(c.ctx(), s, job, req.Path)
 	if err != nil {
-		return err
+		return done, err
 	}
-	api.Note(c.r.Context(), f.ID)
-	return c.json(http.StatusCreated, published{f.ID, f.Filename, f.MIMEType, f.SizeBytes, f.SHA256, f.CreatedAt,
-		f.ExpiresAt})
+	api.Note(c.ctx(), f.ID)
+	return published{f.ID, f.Filename, f.MIMEType, f.SizeBytes, f.SHA256, f.CreatedAt, f.ExpiresAt}, nil
 }
 
 // job returns the job that the path names. A name that no job can have is a 404, since it is part of the path.
 func (c *call) job(s *session.Session) (string, error) {
-	job := c.r.PathValue("job")
+	job := c.path("job")
 	if !proto.ValidJobID(job) {
-		return "", proto.Errorf(proto.NotFound, "", shortened(job), "job %.80q does not exist in container %s",
+		return "", proto.Errorf(proto.NotFound, "", api.Shortened(job), "job %.80q does not exist in container %s",
 			job, s.ID())
 	}
 	return job, nil
 }
 
 // Root reads, since files of a job may be closed to the default user; the caller owns the container.
-func (e *edge) jobTar(c *call, s *session.Session) error {
+func (e *edge) jobTar(c *call, s *session.Session) (any, error) {
 	job, err := c.job(s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// Links on the way to the directory are not followed, since root reads.
-	r, err := s.TarNoLinks(c.r.Context(), proto.UserRoot, proto.JobDir(job))
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return c.sendTar(r)
+	return nil, c.sendTar(s.TarNoLinks(c.ctx(), proto.UserRoot, proto.JobDir(job)))
 }

@@ -1,7 +1,6 @@
 package native
 
 import (
-	"net/http"
 	"time"
 
 	"berth/api"
@@ -9,65 +8,49 @@ import (
 )
 
 // The key store decides what the caller may create: only an admin may create keys for other owners.
-func (e *edge) createKey(c *call) error {
-	var req proto.CreateKey
-	if err := c.decodeOptional(&req); err != nil {
-		return err
-	}
-	k, err := e.Keys.Create(proto.CallerOf(c.r.Context()), req)
+func (e *edge) createKey(c *call, req proto.CreateKey) (proto.NewKey, error) {
+	k, err := e.Keys.Create(proto.CallerOf(c.ctx()), req)
 	if err != nil {
-		return err
+		return k, err
 	}
-	api.Note(c.r.Context(), k.ID)
+	api.Note(c.ctx(), k.ID)
 	// No cache may keep the secret.
 	c.w.Header().Set("Cache-Control", "no-store")
-	return c.json(http.StatusCreated, k)
+	return k, nil
 }
 
 // Revoked keys are listed, too: the audit log only has their IDs.
-func (e *edge) listKeys(c *call) error { return list(c, e.Keys.List()) }
+func (e *edge) listKeys(*call) (page[proto.Key], error) { return list(e.Keys.List(), nil) }
 
 // getKey describes a valid key. Only the list has revoked ones.
-func (e *edge) getKey(c *call) error {
-	id := c.r.PathValue("id")
+func (e *edge) getKey(c *call) (proto.KeyStatus, error) {
+	id := c.id()
 	if k, err := e.Keys.Get(id); err == nil && k.RevokedAt != nil {
-		return proto.Errorf(proto.NotFound, "", id, "API key %s was revoked at %s; the list of all keys still has it",
-			id, k.RevokedAt.Format(time.RFC3339))
+		return proto.KeyStatus{}, proto.Errorf(proto.NotFound, "", id, "API key %s was revoked at %s; the list of all "+
+			"keys still has it", id, k.RevokedAt.Format(time.RFC3339))
 	}
-	return e.keyStatus(c, id)
+	return e.keyStatus(id)
 }
 
 // ownKey describes the caller's key.
-func (e *edge) ownKey(c *call) error { return e.keyStatus(c, proto.CallerOf(c.r.Context()).KeyID) }
-
-func (e *edge) keyStatus(c *call, id string) error {
-	k, err := e.Keys.Get(id)
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, proto.KeyStatus{Key: k, Usage: proto.KeyUsage{
-		Sessions: e.Sessions.KeySessions(id), StorageBytes: e.Files.KeyUsage(id),
-		CPUSecondsToday: e.Keys.CPUSeconds(id), CPUResetsAt: proto.At(e.Keys.CPUResetsAt()),
-	}})
+func (e *edge) ownKey(c *call) (proto.KeyStatus, error) {
+	return e.keyStatus(proto.CallerOf(c.ctx()).KeyID)
 }
 
-func (e *edge) changeKey(c *call) error {
-	var req proto.ChangeKey
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
-	k, err := e.Keys.Change(c.r.PathValue("id"), req)
+func (e *edge) keyStatus(id string) (proto.KeyStatus, error) {
+	k, err := e.Keys.Get(id)
 	if err != nil {
-		return err
+		return proto.KeyStatus{}, err
 	}
-	return c.json(http.StatusOK, k)
+	return proto.KeyStatus{Key: k, Usage: proto.KeyUsage{
+		Sessions: e.Sessions.KeySessions(id), StorageBytes: e.Files.KeyUsage(id),
+		CPUSecondsToday: e.Quotas.CPUSeconds(id), CPUResetsAt: proto.At(e.Quotas.CPUResetsAt()),
+	}}, nil
+}
+
+func (e *edge) changeKey(c *call, req proto.ChangeKey) (proto.Key, error) {
+	return e.Keys.Change(c.id(), req)
 }
 
 // It returns when no further request with the key is accepted and running ones have been told to end.
-func (e *edge) revokeKey(c *call) error {
-	k, err := e.Keys.Revoke(c.r.Context(), c.r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, k)
-}
+func (e *edge) revokeKey(c *call) (proto.Key, error) { return e.Keys.Revoke(c.ctx(), c.id()) }

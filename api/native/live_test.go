@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"berth/api/live"
 	"berth/proto"
 	"berth/session"
 
@@ -111,7 +112,7 @@ func (w *wire) until(typ proto.EventType) (list []sse) {
 
 func (w *wire) start(ref string, cmd proto.Cmd) proto.Exec {
 	w.t.Helper()
-	w.send(message{Type: msgExec, Ref: ref, Cmd: &cmd})
+	w.send(live.Message{Type: live.TypeExec, Ref: ref, Cmd: &cmd})
 	ev := w.next()
 	if ev.Type != proto.EventStart || ev.Ref != ref || ev.Exec.ID != ev.ExecID {
 		w.t.Fatalf("%+v", ev)
@@ -126,8 +127,8 @@ func TestLiveExec(t *testing.T) {
 	at := s.container(t)
 	w := s.live(t, at)
 	x := w.start("r1", proto.Cmd{Command: "echo one; echo two >&2; read l; printf \"$l\"; exit 5", OpenStdin: true})
-	w.send(message{Type: msgStdin, ExecID: x.ID, Data: "thr"})
-	w.send(message{Type: msgStdin, ExecID: x.ID, DataBase64: []byte("ee\n"), Close: true})
+	w.send(live.Message{Type: live.TypeStdin, ExecID: x.ID, Data: "thr"})
+	w.send(live.Message{Type: live.TypeStdin, ExecID: x.ID, DataBase64: []byte("ee\n"), Close: true})
 	list := w.until(proto.EventExit)
 	if text, _ := output(t, list, "stdout", 0); text != "one\nthree" {
 		t.Errorf("%q", text)
@@ -148,17 +149,17 @@ func TestLiveExecIsFollowedOnce(t *testing.T) {
 	w := s.live(t, s.container(t))
 	cmd := proto.Cmd{Command: "read l; echo $l", OpenStdin: true, IdempotencyKey: "once"}
 	x := w.start("r1", cmd)
-	w.send(message{Type: msgExec, Ref: "r2", Cmd: &cmd})
+	w.send(live.Message{Type: live.TypeExec, Ref: "r2", Cmd: &cmd})
 	if ev := w.next(); ev.Type != proto.EventError || ev.Ref != "r2" || ev.Error.Code != proto.Conflict ||
 		ev.Error.Item != x.ID {
 		t.Fatalf("%+v", ev)
 	}
-	w.send(message{Type: msgStdin, ExecID: x.ID, Data: "a line\n", Close: true})
+	w.send(live.Message{Type: live.TypeStdin, ExecID: x.ID, Data: "a line\n", Close: true})
 	list := w.until(proto.EventExit)
 	if text, _ := output(t, list, "stdout", 0); text != "a line\n" {
 		t.Errorf("%q", text)
 	}
-	w.send(message{Type: msgExec, Ref: "r3", Cmd: &cmd})
+	w.send(live.Message{Type: live.TypeExec, Ref: "r3", Cmd: &cmd})
 	if ev := w.next(); ev.Type != proto.EventStart || ev.Ref != "r3" || ev.Exec.ID != x.ID {
 		t.Errorf("once it has ended: %+v", ev)
 	}
@@ -170,11 +171,11 @@ func TestLiveBinary(t *testing.T) {
 	at := s.container(t)
 	w := s.live(t, at)
 	command := `printf 'a\377\303'; head -c 300000 /dev/zero >&2; printf '\244'; exit 5`
-	w.send(message{Type: msgExec, Ref: "r", Cmd: &proto.Cmd{Command: command}, Binary: true})
+	w.send(live.Message{Type: live.TypeExec, Ref: "r", Cmd: &proto.Cmd{Command: command}, Binary: true})
 	id, end := "", proto.Event{}
 	for _, again := range []bool{false, true} {
 		if again {
-			w.send(message{Type: msgAttach, Ref: "r", ExecID: id, StdoutOffset: 1, Binary: true})
+			w.send(live.Message{Type: live.TypeAttach, Ref: "r", ExecID: id, StdoutOffset: 1, Binary: true})
 		}
 		got := [3][]byte{}
 		if again {
@@ -208,7 +209,7 @@ func TestLiveBinary(t *testing.T) {
 			t.Errorf("again %v: %q, %d bytes of stderr, %+v", again, got[1], len(got[2]), end.Result.Exec.End)
 		}
 	}
-	w.send(message{Type: msgStdin, Ref: "x", ExecID: id, Data: "x", Binary: true})
+	w.send(live.Message{Type: live.TypeStdin, Ref: "x", ExecID: id, Data: "x", Binary: true})
 	if ev := w.next(); ev.Type != proto.EventError || ev.Error.Item != "binary" {
 		t.Errorf("%+v", ev)
 	}
@@ -221,7 +222,7 @@ func TestLiveMultiplexes(t *testing.T) {
 	b := w.start("b", proto.Cmd{Command: "cat >&2", OpenStdin: true})
 	say := func(x proto.Exec, text string, stream proto.EventType) {
 		t.Helper()
-		w.send(message{Type: msgStdin, ExecID: x.ID, Data: text})
+		w.send(live.Message{Type: live.TypeStdin, ExecID: x.ID, Data: text})
 		if ev := w.next(); ev.ExecID != x.ID || ev.Type != stream || ev.Data != text {
 			t.Fatalf("%+v", ev)
 		}
@@ -230,12 +231,12 @@ func TestLiveMultiplexes(t *testing.T) {
 		say(a, fmt.Sprint("a", i), proto.EventStdout)
 		say(b, fmt.Sprint("b", i), proto.EventStderr)
 	}
-	w.send(message{Type: msgSignal, ExecID: a.ID, Signal: "SIGINT"})
+	w.send(live.Message{Type: live.TypeSignal, ExecID: a.ID, Signal: "SIGINT"})
 	if ev := w.next(); ev.Type != proto.EventExit || ev.ExecID != a.ID || ev.Result.Exec.End.Signal != "SIGINT" {
 		t.Fatalf("%+v", ev)
 	}
 	say(b, "still", proto.EventStderr)
-	w.send(message{Type: msgStdin, ExecID: b.ID, Close: true})
+	w.send(live.Message{Type: live.TypeStdin, ExecID: b.ID, Close: true})
 	if ev := w.next(); ev.Type != proto.EventExit || ev.ExecID != b.ID ||
 		ev.Result.Result.Result.Stderr != "b0b1b2still" {
 		t.Fatalf("%+v", ev)
@@ -256,7 +257,7 @@ func TestLiveTerminal(t *testing.T) {
 		t.Errorf("%q", seen)
 	}
 	for n := range 20 {
-		w.send(message{Type: msgResize, ExecID: x.ID, Rows: uint16(30 + n), Cols: 100})
+		w.send(live.Message{Type: live.TypeResize, ExecID: x.ID, Rows: uint16(30 + n), Cols: 100})
 	}
 	text, _ := output(t, w.until(proto.EventExit), "stdout", int64(len(seen)))
 	if !strings.Contains(text, " 100") {
@@ -270,14 +271,14 @@ func TestResizesKeepTheirOrder(t *testing.T) {
 	w := s.live(t, s.container(t))
 	x := w.start("", proto.Cmd{Command: `cat; stty size`, TTY: &proto.WindowSize{Rows: 24, Cols: 80}})
 	for n := range 200 {
-		w.send(message{Type: msgResize, ExecID: x.ID, Rows: uint16(n + 1), Cols: 77})
+		w.send(live.Message{Type: live.TypeResize, ExecID: x.ID, Rows: uint16(n + 1), Cols: 77})
 	}
 	// Answers come in order of their lane, so an error behind the resizes says that they are done.
-	w.send(message{Type: msgSignal, ExecID: x.ID, Signal: "SIGNOTHING"})
+	w.send(live.Message{Type: live.TypeSignal, ExecID: x.ID, Signal: "SIGNOTHING"})
 	if ev := w.next(); ev.Type != proto.EventError {
 		t.Fatalf("%+v", ev)
 	}
-	w.send(message{Type: msgStdin, ExecID: x.ID, Data: "\x04"})
+	w.send(live.Message{Type: live.TypeStdin, ExecID: x.ID, Data: "\x04"})
 	if text, _ := output(t, w.until(proto.EventExit), "stdout", 0); !strings.Contains(text, "200 77") {
 		t.Errorf("%q", text)
 	}
@@ -317,7 +318,7 @@ func TestLiveRefusals(t *testing.T) {
 		{`{"ref":"r","type":"resize","exec_id":"` + x + `","rows":1,"cols":1}`, proto.Conflict, x},
 		{`{"ref":"r","type":"resize","exec_id":"` + x + `","rows":1}`, proto.InvalidArgument, ""},
 		{`{"ref":"r","type":"watch","exec_id":"` + x + `"}`, proto.InvalidArgument, "exec_id"},
-		{`{"ref":"` + strings.Repeat("r", maxRef+1) + `","type":"watch"}`, proto.InvalidArgument, "ref"},
+		{`{"ref":"` + strings.Repeat("r", 128+1) + `","type":"watch"}`, proto.InvalidArgument, "ref"},
 	} {
 		if err := w.WriteMessage(websocket.TextMessage, []byte(tt.text)); err != nil {
 			t.Fatal(err)
@@ -341,7 +342,7 @@ func TestLiveLateJoiner(t *testing.T) {
 	x := s.launch(t, at, proto.Cmd{Command: "echo 0123456789; read l; echo $l", OpenStdin: true})
 	a, b := s.live(t, at), s.live(t, at)
 	for offset, w := range map[int64]*wire{0: a, 4: b} {
-		w.send(message{Type: msgAttach, Ref: "j", ExecID: x.ID, StdoutOffset: offset})
+		w.send(live.Message{Type: live.TypeAttach, Ref: "j", ExecID: x.ID, StdoutOffset: offset})
 		if ev := w.next(); ev.Type != proto.EventStart || ev.Ref != "j" {
 			t.Fatalf("%+v", ev)
 		}
@@ -353,16 +354,16 @@ func TestLiveLateJoiner(t *testing.T) {
 			got += ev.Data
 		}
 	}
-	a.send(message{Type: msgAttach, Ref: "again", ExecID: x.ID})
+	a.send(live.Message{Type: live.TypeAttach, Ref: "again", ExecID: x.ID})
 	if ev := a.next(); ev.Type != proto.EventError || ev.Ref != "again" || ev.Error.Code != proto.Conflict {
 		t.Errorf("%+v", ev)
 	}
-	b.send(message{Type: msgStdin, ExecID: x.ID, Data: "bye\n"})
+	b.send(live.Message{Type: live.TypeStdin, ExecID: x.ID, Data: "bye\n"})
 	ra, rb := last(a.until(proto.EventExit)), last(b.until(proto.EventExit))
 	same(t, *ra.Result, *rb.Result)
 	late := s.live(t, at)
 	for range 2 { // a command that was followed to its end can be followed again
-		late.send(message{Type: msgAttach, ExecID: x.ID})
+		late.send(live.Message{Type: live.TypeAttach, ExecID: x.ID})
 		list := late.until(proto.EventExit)
 		if text, _ := output(t, list, "stdout", 0); text != "0123456789\nbye\n" {
 			t.Errorf("%q", text)
@@ -386,7 +387,7 @@ func TestLiveWatch(t *testing.T) {
 		t.Fatalf("%+v", ev)
 	}
 	for i := range 10 {
-		w.send(message{Type: msgExec, Ref: "own", Cmd: &proto.Cmd{Command: fmt.Sprint("echo own", i)}})
+		w.send(live.Message{Type: live.TypeExec, Ref: "own", Cmd: &proto.Cmd{Command: fmt.Sprint("echo own", i)}})
 		list := w.until(proto.EventExit)
 		if text, _ := output(t, list, "stdout", 0); text != fmt.Sprintf("own%d\n", i) || list[0].Ref != "own" ||
 			len(list) != 3 {
@@ -399,7 +400,7 @@ func TestLiveWatch(t *testing.T) {
 		last(list).ExecID != other.Exec.ID {
 		t.Errorf("%+v", list)
 	}
-	w.send(message{Type: msgStdin, ExecID: running.ID, Data: "\n"})
+	w.send(live.Message{Type: live.TypeStdin, ExecID: running.ID, Data: "\n"})
 	if ev := last(w.until(proto.EventExit)); ev.ExecID != running.ID {
 		t.Errorf("%+v", ev)
 	}
@@ -413,7 +414,7 @@ func TestSocketGone(t *testing.T) {
 	detached := w.start("", proto.Cmd{Command: "sleep 1000", Detach: true})
 	background := w.start("", proto.Cmd{Command: "sleep 1000", Background: true})
 	other := s.launch(t, at, proto.Cmd{Command: "sleep 1000"})
-	w.send(message{Type: msgAttach, ExecID: other.ID})
+	w.send(live.Message{Type: live.TypeAttach, ExecID: other.ID})
 	w.next()
 	w.Close()
 	s.done.wait()
@@ -435,10 +436,10 @@ func TestSocketsLeaveNoGoroutines(t *testing.T) {
 	x := s.launch(t, at, proto.Cmd{Command: "cat /dev/zero", MaxOutputBytes: 1 << 20})
 	use := func() {
 		w, _ := s.dial(t, at+"/live?watch=true")
-		w.send(message{Type: msgExec, Cmd: &proto.Cmd{Command: "cat /dev/zero", MaxOutputBytes: 1 << 20,
+		w.send(live.Message{Type: live.TypeExec, Cmd: &proto.Cmd{Command: "cat /dev/zero", MaxOutputBytes: 1 << 20,
 			OpenStdin: true}})
-		w.send(message{Type: msgStdin, ExecID: x.ID, Data: "x"})
-		w.send(message{Type: msgAttach, ExecID: x.ID})
+		w.send(live.Message{Type: live.TypeStdin, ExecID: x.ID, Data: "x"})
+		w.send(live.Message{Type: live.TypeAttach, ExecID: x.ID})
 		w.until(proto.EventStdout)
 		w.Close()
 		s.done.wait()
@@ -482,7 +483,7 @@ func TestSlowReaders(t *testing.T) {
 	var wires []*wire
 	for range 50 {
 		w := s.live(t, at)
-		w.send(message{Type: msgAttach, ExecID: x.ID})
+		w.send(live.Message{Type: live.TypeAttach, ExecID: x.ID})
 		w.next()
 		w.schema = nil
 		wires = append(wires, w)
@@ -531,7 +532,7 @@ func TestDeadPeer(t *testing.T) {
 	s := siteWith(t, session.Config{}, func(c *Config) { c.Socket.WriteTimeout = 200 * time.Millisecond })
 	at := s.container(t)
 	w := s.live(t, at)
-	w.send(message{Type: msgExec, Cmd: &proto.Cmd{Command: "yes", MaxOutputBytes: 1 << 20}})
+	w.send(live.Message{Type: live.TypeExec, Cmd: &proto.Cmd{Command: "yes", MaxOutputBytes: 1 << 20}})
 	s.done.wait() // it never reads
 	list := must[page[proto.Exec]](t, s, "GET", at+"/execs", nil).Data
 	if got := s.ended(t, at, list[0].ID); got.Exec.End.Reason != proto.EndCanceled {
@@ -551,13 +552,13 @@ func TestLiveStdinIsBounded(t *testing.T) {
 	for i := range blocks {
 		block := strings.Repeat(string(rune('A'+i)), size)
 		sent.WriteString(block)
-		w.send(message{Type: msgStdin, Ref: fmt.Sprint(i), ExecID: x.ID, Data: block})
+		w.send(live.Message{Type: live.TypeStdin, Ref: fmt.Sprint(i), ExecID: x.ID, Data: block})
 	}
-	w.send(message{Type: msgStdin, Ref: fmt.Sprint(blocks), ExecID: x.ID, Close: true})
+	w.send(live.Message{Type: live.TypeStdin, Ref: fmt.Sprint(blocks), ExecID: x.ID, Close: true})
 	ev := w.next()
 	var first int
 	if _, err := fmt.Sscan(ev.Ref, &first); err != nil || ev.Type != proto.EventError ||
-		ev.Error.Code != proto.TooMany || first*size < maxWaiting {
+		ev.Error.Code != proto.TooMany || first*size < live.MaxWaiting {
 		t.Fatalf("%+v %+v", ev, ev.Error)
 	}
 	for i := first + 1; i <= blocks; i++ {
@@ -573,7 +574,7 @@ func TestLiveStdinIsBounded(t *testing.T) {
 	if got.String() != sent.String()[:first*size] {
 		t.Error("what was taken did not arrive as it was sent")
 	}
-	w.send(message{Type: msgStdin, Ref: "late", ExecID: x.ID, Data: "z"})
+	w.send(live.Message{Type: live.TypeStdin, Ref: "late", ExecID: x.ID, Data: "z"})
 	if ev := w.next(); ev.Type != proto.EventError || ev.Ref != "late" {
 		t.Errorf("%+v", ev)
 	}
@@ -600,7 +601,7 @@ func TestOrigins(t *testing.T) {
 func TestTooLargeMessage(t *testing.T) {
 	s := newSite(t)
 	w := s.live(t, s.container(t))
-	w.send(message{Type: msgExec, Cmd: &proto.Cmd{Command: strings.Repeat("#", maxJSON)}})
+	w.send(live.Message{Type: live.TypeExec, Cmd: &proto.Cmd{Command: strings.Repeat("#", maxJSON)}})
 	if _, _, err := w.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseMessageTooBig) {
 		t.Errorf("%v", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"testing"
 
 	"berth/api"
+	"berth/api/native/document"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -286,7 +287,7 @@ func TestSchemasCompile(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write descriptions.json from the doc comments of types")
+var update = flag.Bool("update", false, "write the files of package document from the source")
 
 // Descriptions of types and fields are their doc comments. This test keeps descriptions.json equal to those of the
 // types that the document has; run it with -update after changing one.
@@ -294,23 +295,34 @@ func TestDescriptionsAreTheComments(t *testing.T) {
 	s := newSite(t)
 	schemas := readDocument(t, s.URL).raw["components"].(map[string]any)["schemas"].(map[string]any)
 	documented := func(typ string) bool { return schemas[strings.ToUpper(typ[:1])+typ[1:]] != nil }
-	for t, name := range typeNames {
-		schemas[t.Name()] = schemas[name]
+	for _, names := range []map[reflect.Type]string{typeNames, document.Names} {
+		for t, name := range names {
+			typ, _, _ := strings.Cut(t.Name(), "[")
+			schemas[strings.ToUpper(typ[:1])+typ[1:]] = schemas[name]
+		}
 	}
 	want := map[string]string{}
-	for _, pkg := range []string{"api/native", "code", "proto", "tools/bridge", "tools/toolstore", "tools/tooluse"} {
+	for _, pkg := range []string{"api/live", "api/native", "api/native/document", "code", "proto", "tools/bridge",
+		"tools/toolstore", "tools/tooluse"} {
 		addComments(t, want, pkg, documented)
 	}
+	compareOrUpdate(t, "document/descriptions.json", want)
+}
+
+// compareOrUpdate compares a file of package document with what the source says, or writes it.
+func compareOrUpdate(t *testing.T, file string, want any) {
+	t.Helper()
 	text, err := json.MarshalIndent(want, "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text = append(text, '\n'); *update {
-		if err := os.WriteFile("descriptions.json", text, 0o644); err != nil {
+		if err := os.WriteFile(file, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
-	} else if !bytes.Equal(text, descriptions) {
-		t.Error("descriptions.json is not what the comments of types say; run this test with -update")
+	}
+	if has, err := os.ReadFile(file); err != nil || !bytes.Equal(text, has) {
+		t.Errorf("%s is not what the source says (%v); run this test with -update", file, err)
 	}
 }
 
@@ -358,8 +370,9 @@ func addComments(t *testing.T, to map[string]string, pkg string, wanted func(typ
 	}
 }
 
-// The enums are the constants of package proto, all of them.
-func TestEnumsAreComplete(t *testing.T) {
+// The values of string types are the constants of package proto, all of them, in the order of their declaration. The
+// name begins like that of TestDescriptionsAreTheComments, so that one -run with -update writes both files.
+func TestDescriptionsOfEnums(t *testing.T) {
 	declared := map[string][]string{}
 	sources, err := filepath.Glob("../../proto/*.go")
 	if err != nil || len(sources) == 0 {
@@ -376,24 +389,14 @@ func TestEnumsAreComplete(t *testing.T) {
 				return true
 			}
 			if lit, ok := v.Values[0].(*ast.BasicLit); ok && lit.Kind == token.STRING {
-				typ := fmt.Sprint(v.Type)
+				typ := fmt.Sprint("berth/proto.", v.Type)
 				text, _ := strconv.Unquote(lit.Value)
 				declared[typ] = append(declared[typ], text)
 			}
 			return true
 		})
 	}
-	for typ, vals := range enums {
-		if typ.PkgPath() != "berth/proto" {
-			continue
-		}
-		want, got := declared[typ.Name()], names(vals)
-		slices.Sort(want)
-		slices.Sort(got)
-		if !reflect.DeepEqual(want, got) {
-			t.Errorf("%s: the document has %v, package proto %v", typ, got, want)
-		}
-	}
+	compareOrUpdate(t, "document/enums.json", declared)
 }
 
 // The judge itself: what is not documented must not pass.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/api"
 	"berth/api/openapi"
 	"berth/proto"
 )
@@ -17,12 +18,13 @@ func (r row) parseQuery(raw string) (url.Values, error) {
 	// r.URL.Query would drop what it cannot read.
 	q, err := url.ParseQuery(raw)
 	if err != nil {
-		return nil, invalid("", "The query string cannot be read: escape ';' and '%%' as %%3B and %%25.")
+		return nil, proto.Invalid("", "The query string cannot be read: escape ';' and '%%' as %%3B and %%25.")
 	}
 	for name, values := range q {
 		i := slices.IndexFunc(r.Query, func(p openapi.Param) bool { return p.Name == name })
 		if i < 0 {
-			return nil, invalid(shortened(name), "Unknown query key %.80q; this endpoint takes %s.", name, r.keys())
+			return nil, proto.Invalid(api.Shortened(name), "Unknown query key %.80q; this endpoint takes %s.", name,
+				r.keys())
 		}
 		if err := checkParam(r.Query[i], values); err != nil {
 			return nil, err
@@ -31,7 +33,7 @@ func (r row) parseQuery(raw string) (url.Values, error) {
 	for _, p := range r.Query {
 		// Empty counts as missing: no required key allows an empty value.
 		if p.Required && q.Get(p.Name) == "" {
-			return nil, invalid(p.Name, "The query key %q is required.", p.Name)
+			return nil, proto.Invalid(p.Name, "The query key %q is required.", p.Name)
 		}
 	}
 	return q, nil
@@ -52,20 +54,20 @@ func (r row) keys() string {
 // checkParam checks the values of a query key.
 func checkParam(p openapi.Param, values []string) error {
 	if len(values) > 1 && !p.Repeat {
-		return invalid(p.Name, "The query key %q is given %d times.", p.Name, len(values))
+		return proto.Invalid(p.Name, "The query key %q is given %d times.", p.Name, len(values))
 	}
 	v := values[0]
 	switch {
 	case p.Choices != nil && !slices.Contains(p.Choices, v):
-		return invalid(p.Name, "%s must be one of %s, not %.80q.", p.Name, strings.Join(p.Choices, ", "), v)
+		return proto.Invalid(p.Name, "%s must be one of %s, not %.80q.", p.Name, strings.Join(p.Choices, ", "), v)
 	case p.Kind == openapi.Whole && !isWhole(v, p.Max):
-		return invalid(p.Name, "%s must be a whole number from 0%s, not %.80q.", p.Name, upTo(p.Max), v)
+		return proto.Invalid(p.Name, "%s must be a whole number from 0%s, not %.80q.", p.Name, upTo(p.Max), v)
 	case p.Kind == openapi.Flag && v != "true" && v != "false":
-		return invalid(p.Name, "%s must be true or false, not %.80q.", p.Name, v)
+		return proto.Invalid(p.Name, "%s must be true or false, not %.80q.", p.Name, v)
 	case p.Kind == openapi.Date && !isMoment(v):
-		return invalid(p.Name, "%s must be a time such as 2006-01-02T15:04:05Z, not %.80q.", p.Name, v)
+		return proto.Invalid(p.Name, "%s must be a time such as 2006-01-02T15:04:05Z, not %.80q.", p.Name, v)
 	case p.Kind == openapi.Mode && !isMode(v):
-		return invalid(p.Name, "%s must be octal permission bits such as 0644, not %.80q.", p.Name, v)
+		return proto.Invalid(p.Name, "%s must be octal permission bits such as 0644, not %.80q.", p.Name, v)
 	}
 	return nil
 }
@@ -130,18 +132,9 @@ func (c *call) labels() (map[string]string, error) {
 		k, v, ok := strings.Cut(pair, "=")
 		// A repeated pair is harmless; two values for one key could never match.
 		if old, twice := labels[k]; !ok || k == "" || twice && old != v {
-			return nil, invalid("label", "label %.80q: write label=key=value, each key once.", pair)
+			return nil, proto.Invalid("label", "label %.80q: write label=key=value, each key once.", pair)
 		}
 		labels[k] = v
 	}
 	return labels, nil
-}
-
-// shortened cuts and cleans a string of the client for an error. 80 bytes are enough to recognize it.
-func shortened(s string) string {
-	return strings.ToValidUTF8(s[:min(len(s), 80)], "")
-}
-
-func invalid(item, format string, args ...any) *proto.Error {
-	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
 }

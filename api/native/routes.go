@@ -2,22 +2,23 @@ package native
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 
 	"berth/api"
+	"berth/api/native/document"
 	"berth/api/openapi"
 	"berth/code"
 	"berth/proto"
 	"berth/session"
-	"berth/tools/bridge"
-	"berth/tools/toolstore"
 	"berth/tools/tooluse"
 )
 
 // A row is one route and its part of the OpenAPI document. Requests are checked against the same query parameters.
+// The types of JSON bodies come from the handler.
 type row struct {
 	method, path string
-	where        api.Place
-	handle       handler
+	action
 	openapi.Operation
 }
 
@@ -29,15 +30,62 @@ const maxJSON = 2 << 20
 var bodyLimits = map[string]int64{"writeStdin": -1, "writeFile": -1, "writeTar": -1, "importImage": -1,
 	"runTool": runBody}
 
+// namesContainer are the operations whose body may name a container.
+var namesContainer = map[string]bool{"runCode": true, "runTool": true}
+
+// where returns where the ID of the route's container stands.
+func (r row) where() api.Place {
+	switch {
+	case namesContainer[r.ID]:
+		return api.InBody
+	case strings.Contains(r.path+"/", "/containers/{id}/"):
+		return api.InPath
+	}
+	return api.None
+}
+
+// documented returns the row with what the document has from its handler.
+func (r row) documented() row {
+	if r.body != nil {
+		r.Body, r.Optional = js(r.body), r.optional
+	}
+	if r.answer != nil {
+		r.Answers = answers(r.status, js(r.answer))
+	}
+	if r.once {
+		r.Header = append(r.Header, keyParam)
+		for _, forms := range r.Answers {
+			for i := range forms {
+				forms[i].Headers = replays
+			}
+		}
+	}
+	return r
+}
+
 func js(v any) []openapi.Content { return []openapi.Content{{Media: "application/json", Of: v}} }
 
-func raw(media string) []openapi.Content { return []openapi.Content{{Media: media}} }
+func raw(media ...string) (list []openapi.Content) {
+	for _, m := range media {
+		list = append(list, openapi.Content{Media: m})
+	}
+	return list
+}
 
-// Answers with one JSON form.
-func ok(v any) map[int][]openapi.Content { return map[int][]openapi.Content{http.StatusOK: js(v)} }
+// answers are those of a route with one status.
+func answers(status int, forms []openapi.Content) map[int][]openapi.Content {
+	return map[int][]openapi.Content{status: forms}
+}
 
-func created(v any) map[int][]openapi.Content {
-	return map[int][]openapi.Content{http.StatusCreated: js(v)}
+// endOrState are the answers of a route that waits: the result, or the state if there is no result yet.
+func endOrState(result, state any) map[int][]openapi.Content {
+	return map[int][]openapi.Content{http.StatusOK: js(result), http.StatusAccepted: js(state)}
+}
+
+// withEvents adds a stream of events of this type to the answers of status 200.
+func withEvents(to map[int][]openapi.Content, event any) map[int][]openapi.Content {
+	to[http.StatusOK] = append(to[http.StatusOK], openapi.Content{Media: eventType, Of: event})
+	return to
 }
 
 // Media types.
@@ -52,121 +100,118 @@ const (
 var (
 	// 503: the daemon shuts down.
 	basic     = []int{400, 401, 413, 429, 500, 503}
-	namesItem = append([]int{404}, basic...) // names an item of the caller
+	namesItem = also(basic, 404) // names an item of the caller
 	// 410 differs from 404, so that a client knows that the container existed and has expired.
-	inContainer = append([]int{410}, namesItem...) // names a container
+	inContainer = also(namesItem, 410) // names a container
 	// 403: the user may not do this in the container. 409: wrong state. 501: not possible in such a container. 503,
 	// 504: the guest does not answer, or not in time. 507: the disk or a quota is full.
-	inGuest = append([]int{403, 409, 501, 504, 507}, inContainer...) // asks the container to do something
+	inGuest = also(inContainer, 403, 409, 501, 504, 507) // asks the container to do something
 )
+
+func also(common []int, more ...int) []int { return slices.Concat(common, more) }
 
 // Parameters of several routes.
 var (
 	asParam = openapi.Param{Name: "as", Description: "User in the container who accesses the file.",
 		Choices: []string{proto.UserDefault, proto.UserRoot}}
-	pathParam = openapi.Param{Name: "path", Required: true, Pattern: noNUL, Description: "A path " +
+	pathParam = openapi.Param{Name: "path", Required: true, Pattern: document.NoNUL, Description: "A path " +
 		"inside the container: absolute, or relative to /workspace. Its bytes need not be UTF-8."}
 	ofGeneration = openapi.Param{Name: "generation", Kind: openapi.Whole, Description: "Generation of " +
 		"the container that the request is for; 0 is any. If another generation runs, or none, the answer is a 409 " +
 		"and nothing is done."}
 	lastEvent = openapi.Param{Name: "Last-Event-ID", Pattern: "^([0-9]{1,18}-[0-9]{1,18}(-end)?)?$",
 		Description: "ID of the last event that the client has; the stream continues after it."}
+	shortPage = openapi.Param{Name: "limit", Kind: openapi.Whole, Max: 100, Description: "Maximum length of the " +
+		"page, 1 to 100; 0 is the default, 20. A page of large entries has fewer."}
+	waitSeconds = openapi.Param{Name: "wait_seconds", Kind: openapi.Whole, Max: 86400}
 )
+
+// about returns the parameter with a description.
+func about(p openapi.Param, description string) openapi.Param {
+	p.Description = description
+	return p
+}
+
+// pageAfter is the parameter that continues a list after the item with this ID.
+func pageAfter(prefix, item string) openapi.Param {
+	return openapi.Param{Name: "after", Pattern: "^(" + prefix + "[0-9A-Za-z]{22})?$",
+		Description: "ID of a " + item + ": the page starts after it."}
+}
 
 // rows returns all routes of this edge.
 func (e *edge) rows() []row {
 	var all []row
-	for _, part := range [][]row{e.containerRows(), e.execRows(), e.codeRows(), e.toolRows(), e.callRows(),
-		e.fileRows(), e.jobRows(), e.hostRows(), e.keyRows(), e.vaultRows(), e.auditRows()} {
-		all = append(all, part...)
+	for _, group := range []struct {
+		tag  string // the heading in the document
+		rows []row
+	}{
+		{"containers", e.containerRows()}, {"commands", e.execRows()}, {"code", e.codeRows()},
+		{"stored tools", e.toolRows()}, {"tools of code", e.callRows()}, {"files in containers", e.fileRows()},
+		{"jobs", e.jobRows()}, {"daemon", e.daemonRows()}, {"API keys", e.keyRows()}, {"audit", e.auditRows()},
+	} {
+		for _, r := range group.rows {
+			r.Tag = group.tag
+			all = append(all, r.documented())
+		}
 	}
 	return all
 }
 
 func (e *edge) containerRows() []row {
-	const tag = "containers"
+	const one = "/v1/containers/{id}"
 	return []row{
-		{"POST", "/v1/containers", api.None, e.createContainer, withReplays(openapi.Operation{
-			ID: "createContainer", Tag: tag,
-			Summary: "Create a container.",
-			Body:    js(proto.CreateContainer{}), Optional: true, Answers: created(proto.Container{}), Fails: inGuest,
-		})},
-		{"GET", "/v1/containers", api.None, e.listContainers, openapi.Operation{
-			ID: "listContainers", Tag: tag,
-			Summary: "List containers, newest first.",
+		{"POST", "/v1/containers", mayTake(e.createContainer).created().repeatable(), openapi.Operation{
+			ID: "createContainer", Summary: "Create a container.", Fails: inGuest,
+		}},
+		{"GET", "/v1/containers", get(e.listContainers), openapi.Operation{
+			ID: "listContainers", Summary: "List containers, newest first.", Fails: basic,
 			Query: []openapi.Param{
 				{Name: "label", Repeat: true, Pattern: "^[^=]+=", Description: "key=value that a container must " +
 					"have. May be repeated; all must match."},
 				{Name: "state", Description: "Only containers in this state; default all but expired ones.",
-					Choices: names(states)},
+					Choices: document.Values[proto.State]()},
 				{Name: "limit", Kind: openapi.Whole, Max: 1000, Description: "Maximum length of the page, 1 to " +
 					"1000; 0 is the default, 100."},
-				{Name: "after", Pattern: "^(container_[0-9A-Za-z]{22})?$", Description: "ID of a container: the " +
-					"page starts after it."},
+				pageAfter(proto.ContainerPrefix, "container"),
 			},
-			Answers: ok(containerPage{}), Fails: basic,
 		}},
-		{"GET", "/v1/containers/{id}", api.InPath, e.inSession(e.getContainer), openapi.Operation{
-			ID: "getContainer", Tag: tag,
-			Summary:     "Describe a container.",
+		{"GET", one, getIn(e, e.getContainer), openapi.Operation{
+			ID: "getContainer", Summary: "Describe a container.", Fails: inContainer,
 			Description: "For an expired container the answer is a 410 that names it.",
-			Answers:     ok(proto.Container{}), Fails: inContainer,
 		}},
-		{"DELETE", "/v1/containers/{id}", api.InPath, e.deleteContainer, openapi.Operation{
-			ID: "deleteContainer", Tag: tag,
-			Summary: "End a container's commands and remove it with its workspace.",
+		{"DELETE", one, get(e.deleteContainer), openapi.Operation{
+			ID: "deleteContainer", Summary: "End a container's commands and remove it with its workspace.",
+			Fails: namesItem,
 			Query: []openapi.Param{
 				{Name: "keep_workspace", Kind: openapi.Flag, Description: "Keep the workspace for another " +
 					"container."},
 			},
-			Answers: ok(deletedContainer{}), Fails: namesItem,
 		}},
-		{"POST", "/v1/containers/{id}/extend", api.InPath, e.extendContainer, openapi.Operation{
-			ID: "extendContainer", Tag: tag,
-			Summary: "Extend the lease of a container, at most to max_expires_at.",
-			Body:    js(extension{}), Optional: true, Answers: ok(proto.Container{}), Fails: inContainer,
+		{"POST", one + "/extend", mayTake(e.extendContainer), openapi.Operation{
+			ID: "extendContainer", Summary: "Extend the lease of a container, at most to max_expires_at.",
+			Fails: inContainer,
 		}},
-		{"POST", "/v1/containers/{id}/start", api.InPath, e.changeState((*session.Session).Start), openapi.Operation{
-			ID: "startContainer", Tag: tag,
-			Summary: "Start a stopped container. Any other use starts it, too.",
-			Answers: ok(proto.Container{}), Fails: inGuest,
+		{"POST", one + "/start", getIn(e, changeState((*session.Session).Start)), openapi.Operation{
+			ID: "startContainer", Summary: "Start a stopped container. Any other use starts it, too.", Fails: inGuest,
 		}},
-		{"POST", "/v1/containers/{id}/stop", api.InPath, e.changeState((*session.Session).Stop), openapi.Operation{
-			ID: "stopContainer", Tag: tag,
-			Summary: "End a container's processes and keep its files.",
-			Answers: ok(proto.Container{}), Fails: inGuest,
+		{"POST", one + "/stop", getIn(e, changeState((*session.Session).Stop)), openapi.Operation{
+			ID: "stopContainer", Summary: "End a container's processes and keep its files.", Fails: inGuest,
 		}},
-		{"POST", "/v1/containers/{id}/pause", api.InPath, e.changeState((*session.Session).Pause), openapi.Operation{
-			ID: "pauseContainer", Tag: tag,
-			Summary: "Pause the processes of a container until its next use.",
+		{"POST", one + "/pause", getIn(e, changeState((*session.Session).Pause)), openapi.Operation{
+			ID: "pauseContainer", Summary: "Pause the processes of a container until its next use.", Fails: inGuest,
 			Description: "If the container is stopped, or a command is starting in it or files are being copied, " +
 				"the answer is a 409.",
-			Answers: ok(proto.Container{}), Fails: inGuest,
 		}},
-		{"POST", "/v1/containers/{id}/resume", api.InPath, e.changeState((*session.Session).Resume), openapi.Operation{
-			ID: "resumeContainer", Tag: tag,
-			Summary:     "Resume a paused container. Any other use resumes it, too.",
+		{"POST", one + "/resume", getIn(e, changeState((*session.Session).Resume)), openapi.Operation{
+			ID: "resumeContainer", Summary: "Resume a paused container. Any other use resumes it, too.", Fails: inGuest,
 			Description: "For a stopped container the answer is a 409.",
-			Answers:     ok(proto.Container{}), Fails: inGuest,
 		}},
-		{"GET", "/v1/workspaces", api.None, e.listWorkspaces, openapi.Operation{
-			ID: "listWorkspaces", Tag: tag,
-			Summary: "List workspaces, newest first.",
-			Answers: ok(page[proto.Workspace]{}), Fails: basic,
+		{"GET", "/v1/workspaces", get(e.listWorkspaces), openapi.Operation{
+			ID: "listWorkspaces", Summary: "List workspaces, newest first.", Fails: basic,
 		}},
-		{"DELETE", "/v1/workspaces/{id}", api.None, e.deleteWorkspace, openapi.Operation{
-			ID: "deleteWorkspace", Tag: tag,
-			Summary: "Remove a workspace that no container uses.",
-			Answers: ok(deletion{}), Fails: append([]int{409}, namesItem...),
+		{"DELETE", "/v1/workspaces/{id}", get(e.deleteWorkspace), openapi.Operation{
+			ID: "deleteWorkspace", Summary: "Remove a workspace that no container uses.", Fails: also(namesItem, 409),
 		}},
-	}
-}
-
-// runAnswers are the answers of a route that runs a command.
-func runAnswers() map[int][]openapi.Content {
-	return map[int][]openapi.Content{
-		http.StatusOK:       append(js(proto.ExecResult{}), openapi.Content{Media: eventType, Of: proto.Event{}}),
-		http.StatusAccepted: js(proto.Exec{}),
 	}
 }
 
@@ -176,46 +221,38 @@ const runMore = "The answer is the result when the command has ended, whatever i
 	"command ends when its client goes away, unless it has \"detach\", \"background\" or an idempotency key. Such " +
 	"a command also survives a restart of the daemon."
 
+// runAnswers are the answers of a route that runs a command.
+func runAnswers() map[int][]openapi.Content {
+	return withEvents(endOrState(proto.ExecResult{}, proto.Exec{}), proto.Event{})
+}
+
 func (e *edge) execRows() []row {
-	const tag, at = "commands", "/v1/containers/{id}/execs/{exec}"
+	const in, one = "/v1/containers/{id}", "/v1/containers/{id}/execs/{exec}"
 	return []row{
-		{"POST", "/v1/exec", api.None, e.runOnce, withReplays(openapi.Operation{
-			ID: "runOnce", Tag: tag,
-			Summary: "Create a container and run a command in it.",
+		{"POST", "/v1/exec", take(e.runOnce).repeatable(), openapi.Operation{
+			ID: "runOnce", Summary: "Create a container and run a command in it.", Fails: inGuest,
 			Description: runMore + " An idempotency key covers the container and the command, so create has none " +
 				"of its own.",
-			Body: js(oneShot{}), Answers: runAnswers(), Fails: inGuest,
-		})},
-		{"POST", "/v1/containers/{id}/exec", api.InPath, e.runCommand, withReplays(openapi.Operation{
-			ID: "run", Tag: tag,
-			Summary:     "Run a command.",
-			Description: runMore,
-			Body:        js(proto.Cmd{}), Answers: runAnswers(), Fails: inGuest,
-		})},
-		{"GET", "/v1/containers/{id}/execs", api.InPath, e.inSession(e.listExecs), openapi.Operation{
-			ID: "listExecs", Tag: tag,
+			Answers: runAnswers(),
+		}},
+		{"POST", in + "/exec", take(e.runCommand).repeatable(), openapi.Operation{
+			ID: "run", Summary: "Run a command.", Description: runMore, Answers: runAnswers(), Fails: inGuest,
+		}},
+		{"GET", in + "/execs", getIn(e, e.listExecs), openapi.Operation{
+			ID: "listExecs", Fails: inContainer,
 			Summary: "List a container's commands, running and recorded, in the order of their start.",
-			Answers: ok(page[proto.Exec]{}), Fails: inContainer,
 		}},
-		{"GET", at, api.InPath, e.getExec, openapi.Operation{
-			ID: "getExec", Tag: tag,
-			Summary: "Describe a command.",
-			Answers: ok(proto.Exec{}), Fails: inContainer,
+		{"GET", one, get(e.getExec), openapi.Operation{
+			ID: "getExec", Summary: "Describe a command.", Fails: inContainer,
 		}},
-		{"GET", at + "/result", api.InPath, e.execResult, openapi.Operation{
-			ID: "getExecResult", Tag: tag,
-			Summary: "Get the result of a command, and wait for it if requested.",
-			Query: []openapi.Param{
-				{Name: "wait_seconds", Kind: openapi.Whole, Max: 86400, Description: "How long to wait for the " +
-					"end. If the command still runs then, the answer is a 202."},
-			},
-			Answers: map[int][]openapi.Content{http.StatusOK: js(proto.ExecResult{}),
-				http.StatusAccepted: js(proto.Exec{})},
-			Fails: inContainer,
+		{"GET", one + "/result", get(e.execResult), openapi.Operation{
+			ID: "getExecResult", Summary: "Get the result of a command, and wait for it if requested.",
+			Query: []openapi.Param{about(waitSeconds, "How long to wait for the end. If the command still runs then, "+
+				"the answer is a 202.")},
+			Answers: endOrState(proto.ExecResult{}, proto.Exec{}), Fails: inContainer,
 		}},
-		{"GET", at + "/logs", api.InPath, e.execLogs, openapi.Operation{
-			ID: "getExecLogs", Tag: tag,
-			Summary: "Read the raw output of a command.",
+		{"GET", one + "/logs", get(e.execLogs), openapi.Operation{
+			ID: "getExecLogs", Summary: "Read the raw output of a command.", Fails: also(inContainer, 416),
 			Description: "The first and the last part of each stream are kept. A line in square brackets marks a " +
 				"gap between them. With offset, the answer has bytes of the stream alone and ends at a gap. The " +
 				"next answer, from the offset after the last byte, has the header Berth-Log-Start with the offset " +
@@ -229,132 +266,95 @@ func (e *edge) execRows() []row {
 					"output is refused."},
 				{Name: "follow", Kind: openapi.Flag, Description: "Continue until the command has ended."},
 			},
-			Answers: map[int][]openapi.Content{http.StatusOK: {
-				{Media: octets,
-					Headers: map[string]string{
-						logStart: "Offset of the first byte, if the requested one is no longer kept."}}}},
-			Fails: append([]int{416},
-				inContainer...),
+			Answers: answers(http.StatusOK, []openapi.Content{{Media: octets, Headers: map[string]string{
+				logStart: "Offset of the first byte, if the requested one is no longer kept."}}}),
 		}},
-		{"GET", at + "/events", api.InPath, e.execEvents, openapi.Operation{
-			ID: "followExec", Tag: tag,
-			Summary: "Follow a command from its beginning or a position to its end.",
+		{"GET", one + "/events", get(e.execEvents), openapi.Operation{
+			ID: "followExec", Summary: "Follow a command from its beginning or a position to its end.",
 			Query: []openapi.Param{
 				{Name: "stdout_offset", Kind: openapi.Whole, Description: "Bytes of stdout that the client has."},
 				{Name: "stderr_offset", Kind: openapi.Whole, Description: "Bytes of stderr that the client has."},
 			},
-			Header: []openapi.Param{lastEvent},
-			Answers: map[int][]openapi.Content{http.StatusOK: {{Media: eventType, Of: proto.Event{}}},
-				http.StatusNoContent: nil}, Fails: inContainer,
+			Header:  []openapi.Param{lastEvent},
+			Answers: withEvents(answers(http.StatusNoContent, nil), proto.Event{}), Fails: inContainer,
 		}},
-		{"POST", at + "/signal", api.InPath, e.signalExec, openapi.Operation{
-			ID: "signalExec", Tag: tag,
-			Summary: "Send a signal to a command.",
-			Body:    js(signalRequest{}), Answers: ok(proto.Exec{}), Fails: inGuest,
+		{"POST", one + "/signal", take(e.signalExec), openapi.Operation{
+			ID: "signalExec", Summary: "Send a signal to a command.", Fails: inGuest,
 		}},
-		{"POST", at + "/stdin", api.InPath, e.writeStdin, openapi.Operation{
-			ID: "writeStdin", Tag: tag,
-			Summary: "Write to the standard input of a command, as fast as it reads.",
+		{"POST", one + "/stdin", get(e.writeStdin), openapi.Operation{
+			ID: "writeStdin", Summary: "Write to the standard input of a command, as fast as it reads.",
 			Query: []openapi.Param{
 				{Name: "close", Kind: openapi.Flag, Description: "Close standard input afterwards."},
 			},
-			Body: raw(octets), Optional: true, Answers: ok(written{}), Fails: inGuest,
+			Body: raw(octets), Optional: true, Fails: inGuest,
 		}},
-		{"POST", at + "/resize", api.InPath, e.resizeExec, openapi.Operation{
-			ID: "resizeExec", Tag: tag,
-			Summary: "Set the size of a command's terminal.",
-			Body:    js(proto.WindowSize{}), Answers: ok(proto.Exec{}), Fails: inGuest,
+		{"POST", one + "/resize", take(e.resizeExec), openapi.Operation{
+			ID: "resizeExec", Summary: "Set the size of a command's terminal.", Fails: inGuest,
 		}},
-		{"GET", "/v1/containers/{id}/shells", api.InPath, e.inSession(e.listShells), openapi.Operation{
-			ID: "listShells", Tag: tag,
-			Summary: "List a container's persistent shells.",
-			Answers: ok(page[shell]{}), Fails: inGuest,
+		{"GET", in + "/shells", getIn(e, e.listShells), openapi.Operation{
+			ID: "listShells", Summary: "List a container's persistent shells.", Fails: inGuest,
 		}},
-		{"DELETE", "/v1/containers/{id}/shells/{name}", api.InPath, e.inSession(e.closeShell), openapi.Operation{
-			ID: "closeShell", Tag: tag,
-			Summary: "End a persistent shell and its processes.",
-			Answers: ok(deletedName{}), Fails: inGuest,
+		{"DELETE", in + "/shells/{name}", getIn(e, e.closeShell), openapi.Operation{
+			ID: "closeShell", Summary: "End a persistent shell and its processes.", Fails: inGuest,
 		}},
-		{"GET", "/v1/containers/{id}/live", api.InPath, e.live, openapi.Operation{
-			ID: "live", Tag: tag,
-			Summary:     "Open a websocket for many commands at once.",
-			Description: liveMore,
+		{"GET", in + "/live", get(e.live), openapi.Operation{
+			ID: "live", Summary: "Open a websocket for many commands at once.", Description: liveMore,
 			Query: []openapi.Param{
 				{Name: "watch", Kind: openapi.Flag, Description: "Also follow the commands of others."},
 			},
-			Answers: map[int][]openapi.Content{http.StatusSwitchingProtocols: nil}, Fails: append([]int{403, 426},
-				inContainer...),
+			Answers: answers(http.StatusSwitchingProtocols, nil), Fails: also(inContainer, 403, 426),
 		}},
-		{"POST", "/v1/tool_use", api.None, e.useToolOnce, withReplays(openapi.Operation{
-			ID: "useToolOnce", Tag: tag, Loose: true,
-			Summary: "Create a container and execute a model's tool-use block in it.",
-			Body:    js(tooluse.Use{}), Answers: ok(tooluse.Result{}), Fails: inGuest,
-		})},
-		{"POST", "/v1/containers/{id}/tool_use", api.InPath, e.useTool, withReplays(openapi.Operation{
-			ID: "useTool", Tag: tag, Loose: true,
-			Summary: "Execute a model's tool-use block.",
+		{"POST", "/v1/tool_use", get(e.useToolOnce).repeatable(), openapi.Operation{
+			ID: "useToolOnce", Summary: "Create a container and execute a model's tool-use block in it.",
+			Body: js(tooluse.Use{}), Loose: true, Fails: inGuest,
+		}},
+		{"POST", in + "/tool_use", get(e.useTool).repeatable(), openapi.Operation{
+			ID: "useTool", Summary: "Execute a model's tool-use block.",
 			Description: "Send the block as the model wrote it. The result block reports failures of the tool. " +
 				"Idempotency-Key is for the bash tools.",
-			Body: js(tooluse.Use{}), Answers: ok(tooluse.Result{}), Fails: inGuest,
-		})},
+			Body: js(tooluse.Use{}), Loose: true, Fails: inGuest,
+		}},
 	}
 }
 
 func (e *edge) codeRows() []row {
-	const tag, at = "code", "/v1/containers/{id}/contexts"
+	const all, one = "/v1/containers/{id}/contexts", "/v1/containers/{id}/contexts/{name}"
 	return []row{
-		{"POST", "/v1/run_code", api.InBody, e.runCode, openapi.Operation{
-			ID: "runCode", Tag: tag,
-			Summary:     "Run code and get the value of its last expression.",
-			Description: codeMore,
-			Body:        js(proto.Program{}), Answers: ok(code.Outcome{}), Fails: inGuest,
+		{"POST", "/v1/run_code", take(e.runCode), openapi.Operation{
+			ID: "runCode", Summary: "Run code and get the value of its last expression.", Description: codeMore,
+			Answers: answers(http.StatusOK, js(code.Outcome{})), Fails: inGuest,
 		}},
-		{"POST", "/v1/code_executor", api.None, e.executeCode, openapi.Operation{
-			ID: "executeCode", Tag: tag,
-			Summary: "Run a script as the code_executor tool does, and get one Markdown text.",
+		{"POST", "/v1/code_executor", take(e.executeCode), openapi.Operation{
+			ID: "executeCode", Summary: "Run a script as the code_executor tool does, and get one Markdown text.",
 			Description: "The script runs as a file, in a container of its own that is deleted afterwards: 15 " +
 				"seconds, and 64 KiB of each stream.",
-			Body: js(code.Script{}), Answers: ok(execution{}), Fails: inGuest,
+			Answers: answers(http.StatusOK, js(execution{})), Fails: inGuest,
 		}},
-		{"POST", at, api.InPath, e.createContext, openapi.Operation{
-			ID: "createContext", Tag: tag,
-			Summary: "Start a named interpreter that keeps its variables.",
+		{"POST", all, take(e.createContext).created(), openapi.Operation{
+			ID: "createContext", Summary: "Start a named interpreter that keeps its variables.", Fails: inGuest,
 			Description: "A cell in an unknown context creates the context, too. A container has at most 8 " +
 				"contexts. They end with the daemon.",
-			Body: js(code.NewContext{}), Answers: created(code.Context{}), Fails: inGuest,
 		}},
-		{"GET", at, api.InPath, e.listContexts, openapi.Operation{
-			ID: "listContexts", Tag: tag,
-			Summary: "List a container's contexts, by name.",
-			Answers: ok(page[code.Context]{}), Fails: inContainer,
+		{"GET", all, get(e.listContexts), openapi.Operation{
+			ID: "listContexts", Summary: "List a container's contexts, by name.", Fails: inContainer,
 		}},
-		{"GET", at + "/{name}", api.InPath, e.getContext, openapi.Operation{
-			ID: "getContext", Tag: tag,
-			Summary: "Describe a context.",
-			Answers: ok(code.Context{}), Fails: inContainer,
+		{"GET", one, get(e.getContext), openapi.Operation{
+			ID: "getContext", Summary: "Describe a context.", Fails: inContainer,
 		}},
-		{"DELETE", at + "/{name}", api.InPath, e.deleteContext, openapi.Operation{
-			ID: "deleteContext", Tag: tag,
-			Summary: "End a context with its interpreter and its running cell.",
-			Answers: ok(deletedName{}), Fails: inGuest,
+		{"DELETE", one, get(e.deleteContext), openapi.Operation{
+			ID: "deleteContext", Summary: "End a context with its interpreter and its running cell.", Fails: inGuest,
 		}},
-		{"POST", at + "/{name}/run", api.InPath, e.runCell, openapi.Operation{
-			ID: "runCell", Tag: tag,
-			Summary:     "Run a cell in a context.",
-			Description: cellMore,
-			Body:        js(code.Cell{}), Answers: map[int][]openapi.Content{http.StatusOK: append(js(code.Outcome{}),
-				openapi.Content{Media: eventType, Of: code.Progress{}})}, Fails: inGuest,
+		{"POST", one + "/run", take(e.runCell), openapi.Operation{
+			ID: "runCell", Summary: "Run a cell in a context.", Description: cellMore,
+			Answers: withEvents(answers(http.StatusOK, js(code.Outcome{})), code.Progress{}), Fails: inGuest,
 		}},
-		{"POST", at + "/{name}/interrupt", api.InPath, e.interruptContext, openapi.Operation{
-			ID: "interruptContext", Tag: tag,
-			Summary:     "Interrupt the running cell of a context, like Ctrl-C.",
+		{"POST", one + "/interrupt", get(e.interruptContext), openapi.Operation{
+			ID: "interruptContext", Summary: "Interrupt the running cell of a context, like Ctrl-C.", Fails: inGuest,
 			Description: "The variables stay. If no cell runs, nothing happens.",
-			Answers:     ok(code.Context{}), Fails: inGuest,
 		}},
-		{"POST", at + "/{name}/restart", api.InPath, e.restartContext, openapi.Operation{
-			ID: "restartContext", Tag: tag,
+		{"POST", one + "/restart", get(e.restartContext), openapi.Operation{
+			ID: "restartContext", Fails: inGuest,
 			Summary: "End the interpreter of a context with its running cell, and start a new one.",
-			Answers: ok(code.Context{}), Fails: inGuest,
 		}},
 	}
 }
@@ -382,261 +382,205 @@ const liveMore = "Messages are JSON text in both directions. The client sends Me
 	"sends its API key as the subprotocol berth.key.<base64url of the key>, in addition to berth.v1."
 
 func (e *edge) fileRows() []row {
-	const tag, at = "files in containers", "/v1/containers/{id}/fs"
-	file := map[string]string{
+	const at = "/v1/containers/{id}/fs"
+	headers := map[string]string{
 		"Berth-File-Mode": "Octal permission bits.", "Berth-File-Modified": "Time of the last change, RFC 3339.",
 		"Last-Modified": "The same in whole seconds.", "Accept-Ranges": "bytes",
 	}
 	part := map[string]string{"Content-Range": "Which bytes these are, of how many."}
+	file := []openapi.Param{pathParam, asParam}
 	rows := []row{
-		{"GET", at + "/content", api.InPath, e.inFiles(e.readContent), openapi.Operation{
-			ID: "readFile", Tag: tag,
-			Summary: "Read a file.",
-			Query:   []openapi.Param{pathParam, asParam},
+		{"GET", at + "/content", getFiles(e, e.readContent), openapi.Operation{
+			ID: "readFile", Summary: "Read a file.", Query: file,
 			Header: []openapi.Param{
 				{Name: "Range", Description: "One range of bytes, such as bytes=0-99, bytes=100- or bytes=-100. " +
 					"With If-Range the answer is the whole file, since no header identifies its version reliably."},
 			},
-			Answers: map[int][]openapi.Content{http.StatusOK: {{Media: octets, Headers: file}},
-				http.StatusPartialContent: {{Media: octets, Headers: part}}}, Fails: append([]int{416}, inGuest...),
+			Answers: map[int][]openapi.Content{http.StatusOK: {{Media: octets, Headers: headers}},
+				http.StatusPartialContent: {{Media: octets, Headers: part}}}, Fails: also(inGuest, 416),
 		}},
-		{"PUT", at + "/content", api.InPath, e.writeContent, openapi.Operation{
-			ID: "writeFile", Tag: tag,
-			Summary:     "Write a file atomically, and create its directories.",
+		{"PUT", at + "/content", get(e.writeContent), openapi.Operation{
+			ID: "writeFile", Summary: "Write a file atomically, and create its directories.",
 			Description: "A body with Content-Range is refused: it is only a part of a file.",
-			Query: []openapi.Param{
-				pathParam,
-				asParam,
+			Query: []openapi.Param{pathParam, asParam,
 				{Name: "mode", Kind: openapi.Mode, Description: "Octal permission bits; default 0644 for a new " +
 					"file, and unchanged for an existing one."},
 				{Name: "hash", Kind: openapi.Flag, Description: "Also return the SHA-256 of the file, which takes " +
 					"longer than writing it."},
 			},
-			Body: raw(octets), Optional: true, Answers: ok(proto.FileInfo{}), Fails: inGuest,
+			Body: raw(octets), Optional: true, Fails: inGuest,
 		}},
-		{"DELETE", at + "/content", api.InPath, e.inFiles(e.removeContent), openapi.Operation{
-			ID: "removeFile", Tag: tag,
-			Summary: "Remove a file or a directory. Links are removed, not followed.",
-			Query: []openapi.Param{
-				pathParam,
-				asParam,
+		{"DELETE", at + "/content", getFiles(e, e.removeContent), openapi.Operation{
+			ID: "removeFile", Summary: "Remove a file or a directory. Links are removed, not followed.", Fails: inGuest,
+			Query: []openapi.Param{pathParam, asParam,
 				{Name: "recursive", Kind: openapi.Flag, Description: "Remove a directory with its content."},
 			},
-			Answers: ok(deletedPath{}), Fails: inGuest,
 		}},
-		{"GET", at + "/list", api.InPath, e.inFiles(e.listDirectory), openapi.Operation{
-			ID: "listDirectory", Tag: tag,
-			Summary: "List a directory, sorted by name.",
-			Query:   []openapi.Param{pathParam, asParam},
-			Answers: ok(listing{}), Fails: inGuest,
+		{"GET", at + "/list", getFiles(e, e.listDirectory), openapi.Operation{
+			ID: "listDirectory", Summary: "List a directory, sorted by name.", Query: file, Fails: inGuest,
 		}},
-		{"GET", at + "/stat", api.InPath, e.inFiles(e.statFile), openapi.Operation{
-			ID: "statFile", Tag: tag,
-			Summary: "Describe a file. A link at the end of the path is not followed.",
-			Query:   []openapi.Param{pathParam, asParam},
-			Answers: ok(proto.FileInfo{}), Fails: inGuest,
+		{"GET", at + "/stat", getFiles(e, e.statFile), openapi.Operation{
+			ID: "statFile", Summary: "Describe a file. A link at the end of the path is not followed.",
+			Query: file, Fails: inGuest,
 		}},
-		{"POST", at + "/move", api.InPath, e.moveFile, openapi.Operation{
-			ID: "moveFile", Tag: tag,
-			Summary: "Rename a file or directory.",
-			Body:    js(move{}), Answers: ok(move{}), Fails: inGuest,
+		{"POST", at + "/move", take(e.moveFile), openapi.Operation{
+			ID: "moveFile", Summary: "Rename a file or directory.", Fails: inGuest,
 		}},
-		{"POST", at + "/mkdir", api.InPath, e.makeDirectory, openapi.Operation{
-			ID: "makeDirectory", Tag: tag,
-			Summary: "Create a directory and its parents.",
-			Body:    js(directory{}), Answers: ok(directory{}), Fails: inGuest,
+		{"POST", at + "/mkdir", take(e.makeDirectory), openapi.Operation{
+			ID: "makeDirectory", Summary: "Create a directory and its parents.", Fails: inGuest,
 		}},
-		{"GET", at + "/tar", api.InPath, e.inFiles(e.readTar), openapi.Operation{
-			ID: "readTar", Tag: tag,
-			Summary: "Read a directory as a tar archive.",
-			Query:   []openapi.Param{pathParam, asParam},
-			Answers: map[int][]openapi.Content{http.StatusOK: raw(tarType)}, Fails: inGuest,
+		{"GET", at + "/tar", getFiles(e, e.readTar), openapi.Operation{
+			ID: "readTar", Summary: "Read a directory as a tar archive.", Query: file,
+			Answers: answers(http.StatusOK, raw(tarType)), Fails: inGuest,
 		}},
-		{"PUT", at + "/tar", api.InPath, e.writeTar, openapi.Operation{
-			ID: "writeTar", Tag: tag,
-			Summary: "Unpack a tar archive into a directory, which is created.",
+		{"PUT", at + "/tar", get(e.writeTar), openapi.Operation{
+			ID: "writeTar", Summary: "Unpack a tar archive into a directory, which is created.", Query: file,
 			Description: "Members that would leave the directory, and devices, are refused by name. Members before " +
 				"them have been unpacked then. A body with Content-Range is refused: it is only a part of an " +
 				"archive.",
-			Query: []openapi.Param{pathParam, asParam},
-			Body:  append(raw(tarType), raw(octets)...), Answers: ok(directory{}), Fails: inGuest,
+			Body: raw(tarType, octets), Fails: inGuest,
 		}},
 	}
 	for i := range rows {
-		rows[i].Query = append(rows[i].Query, ofGeneration)
+		rows[i].Query = slices.Concat(rows[i].Query, []openapi.Param{ofGeneration})
 	}
 	return rows
 }
 
 func (e *edge) jobRows() []row {
-	const tag, at = "jobs", "/v1/containers/{id}/jobs"
+	const all, one = "/v1/containers/{id}/jobs", "/v1/containers/{id}/jobs/{job}"
 	return []row{
-		{"POST", "/v1/containers/{id}/inputs", api.InPath, e.addInputs, openapi.Operation{
-			ID: "addInputs", Tag: tag,
-			Summary: "Put stored files into $INPUT_DIR.",
-			Body:    js(inputs{}), Answers: ok(inputDir{}), Fails: inGuest,
+		{"POST", "/v1/containers/{id}/inputs", take(e.addInputs), openapi.Operation{
+			ID: "addInputs", Summary: "Put stored files into $INPUT_DIR.", Fails: inGuest,
 		}},
-		{"GET", at, api.InPath, e.inSession(e.listJobs), openapi.Operation{
-			ID: "listJobs", Tag: tag,
-			Summary: "List the jobs of a container's workspace, newest first.",
-			Answers: ok(page[proto.JobSummary]{}), Fails: inContainer,
+		{"GET", all, getIn(e, e.listJobs), openapi.Operation{
+			ID: "listJobs", Summary: "List the jobs of a container's workspace, newest first.", Fails: inContainer,
 		}},
-		{"GET", at + "/{job}/manifest", api.InPath, e.inSession(e.jobManifest), openapi.Operation{
-			ID: "getManifest", Tag: tag,
-			Summary: "List the content of a job's directory, and which command made it.",
-			Answers: ok(proto.Manifest{}), Fails: inGuest,
+		{"GET", one + "/manifest", getIn(e, e.jobManifest), openapi.Operation{
+			ID: "getManifest", Summary: "List the content of a job's directory, and which command made it.",
+			Fails: inGuest,
 		}},
-		{"POST", at + "/{job}/publish", api.InPath, e.publishFile, openapi.Operation{
-			ID: "publishFile", Tag: tag,
-			Summary: "Publish a file of a job as a stored file.",
-			Body:    js(publication{}), Answers: created(published{}), Fails: inGuest,
+		{"POST", one + "/publish", take(e.publishFile).created(), openapi.Operation{
+			ID: "publishFile", Summary: "Publish a file of a job as a stored file.", Fails: inGuest,
 		}},
-		{"GET", at + "/{job}/tar", api.InPath, e.inSession(e.jobTar), openapi.Operation{
-			ID: "readJob", Tag: tag,
-			Summary: "Read a job's directory as a tar archive.",
-			Answers: map[int][]openapi.Content{http.StatusOK: raw(tarType)}, Fails: inGuest,
+		{"GET", one + "/tar", getIn(e, e.jobTar), openapi.Operation{
+			ID: "readJob", Summary: "Read a job's directory as a tar archive.",
+			Answers: answers(http.StatusOK, raw(tarType)), Fails: inGuest,
 		}},
 	}
 }
 
-func (e *edge) hostRows() []row {
-	const tag = "daemon"
-	lines := map[int][]openapi.Content{http.StatusOK: {{Media: lineType, Of: imageLine{}}}}
+func (e *edge) daemonRows() []row {
+	lines := answers(http.StatusOK, []openapi.Content{{Media: lineType, Of: imageLine{}}})
 	const linesMore = "Each line of the answer is a JSON object: the steps, and at the end the image or the " +
 		"error. A failure before the first step is an ordinary error."
-	imageFails := append([]int{501, 503, 504, 507}, namesItem...)
+	imageFails, vaultFails := also(namesItem, 501, 503, 504, 507), also(basic, 409, 501, 503)
 	return []row{
-		{"GET", "/v1/images", api.None, e.listImages, openapi.Operation{
-			ID: "listImages", Tag: tag,
-			Summary: "List images.",
-			Answers: ok(page[session.Image]{}), Fails: basic,
+		{"GET", "/v1/images", get(e.listImages), openapi.Operation{
+			ID: "listImages", Summary: "List images.", Fails: basic,
 		}},
-		{"POST", "/v1/images/import", api.None, e.importImage, openapi.Operation{
-			ID: "importImage", Tag: tag, Admin: true,
-			Summary:     "Import an OCI or Docker archive.",
-			Description: linesMore,
+		{"POST", "/v1/images/import", get(e.importImage), openapi.Operation{
+			ID: "importImage", Summary: "Import an OCI or Docker archive.", Admin: true, Description: linesMore,
 			Query: []openapi.Param{
 				{Name: "name", Description: "Name of the image; default the name in the archive."},
 			},
-			Body: append(raw(tarType), raw(octets)...), Answers: lines, Fails: imageFails,
+			Body: raw(tarType, octets), Answers: lines, Fails: imageFails,
 		}},
-		{"POST", "/v1/images/pull", api.None, e.pullImage, openapi.Operation{
-			ID: "pullImage", Tag: tag, Admin: true,
-			Summary:     "Pull an image from a registry.",
-			Description: linesMore,
-			Body:        js(pull{}), Answers: lines, Fails: imageFails,
+		{"POST", "/v1/images/pull", take(e.pullImage), openapi.Operation{
+			ID: "pullImage", Summary: "Pull an image from a registry.", Admin: true, Description: linesMore,
+			Answers: lines, Fails: imageFails,
 		}},
-		{"DELETE", "/v1/images", api.None, e.removeImage, openapi.Operation{
-			ID: "removeImage", Tag: tag, Admin: true,
-			Summary: "Remove the name of an image. Running containers keep their image.",
-			Query:   []openapi.Param{{Name: "ref", Required: true, Description: "Name of the image."}},
-			Answers: ok(deletedName{}), Fails: append([]int{409, 501}, namesItem...),
+		{"DELETE", "/v1/images", get(e.removeImage), openapi.Operation{
+			ID: "removeImage", Summary: "Remove the name of an image. Running containers keep their image.",
+			Admin: true, Fails: also(namesItem, 409, 501),
+			Query: []openapi.Param{{Name: "ref", Required: true, Description: "Name of the image."}},
 		}},
-		{"POST", "/v1/sweep", api.None, e.sweep, openapi.Operation{
-			ID: "sweep", Tag: tag, Admin: true,
-			Summary:     "Run all sweeps now.",
+		{"POST", "/v1/sweep", get(e.sweep), openapi.Operation{
+			ID: "sweep", Summary: "Run all sweeps now.", Admin: true, Fails: basic,
 			Description: "The answer has counts by sweep and action.",
 			Query: []openapi.Param{
 				{Name: "strangers", Kind: openapi.Flag, Description: "First remove orphaned workspaces: those that " +
 					"were set aside because the ledger does not know them."},
 			},
-			Answers: ok(map[string]map[string]int{}), Fails: basic,
 		}},
-		{"GET", "/v1/info", api.None, e.info, openapi.Operation{
-			ID: "info", Tag: tag,
-			Summary: "Describe the daemon.",
-			Answers: ok(Info{}), Fails: basic,
+		{"GET", "/v1/info", get(e.info), openapi.Operation{
+			ID: "info", Summary: "Describe the daemon.", Fails: basic,
 		}},
-		{"GET", "/openapi.json", api.None, e.openAPI, openapi.Operation{
-			ID: "openAPI", Tag: tag, Public: true,
-			Summary: "This document.",
-			Answers: ok(map[string]any{}), Fails: []int{400, 413, 500},
+		{"GET", "/openapi.json", get(e.openAPI), openapi.Operation{
+			ID: "openAPI", Summary: "This document.", Public: true, Fails: []int{400, 413, 500},
+			Answers: answers(http.StatusOK, js(openapi.Schema{})),
+		}},
+		{"POST", "/v1/vault/rotate", get(changeVault(e.Rotate)), openapi.Operation{
+			ID: "rotateVault", Summary: "Create a new key for secrets and seal all secrets with it.", Admin: true,
+			Description: "Older keys stay in the file, for copies of the ledger.", Fails: vaultFails,
+		}},
+		{"POST", "/v1/vault/forget", get(changeVault(e.Forget)), openapi.Operation{
+			ID: "forgetVaultKeys", Summary: "Remove all keys for secrets except the newest from the file.", Admin: true,
+			Description: "Secrets in older copies of the ledger cannot be opened afterwards.", Fails: vaultFails,
 		}},
 	}
 }
 
 func (e *edge) keyRows() []row {
-	const tag, at = "API keys", "/v1/keys/{id}"
+	const all, one = "/v1/keys", "/v1/keys/{id}"
 	return []row{
-		{"POST", "/v1/keys", api.None, e.createKey, openapi.Operation{
-			ID: "createKey", Tag: tag, Admin: true,
-			Summary: "Create an API key. Only this answer has its secret.",
-			Body:    js(proto.CreateKey{}), Optional: true, Answers: created(proto.NewKey{}), Fails: basic,
+		{"POST", all, mayTake(e.createKey).created(), openapi.Operation{
+			ID: "createKey", Summary: "Create an API key. Only this answer has its secret.", Admin: true, Fails: basic,
 		}},
-		{"GET", "/v1/keys", api.None, e.listKeys, openapi.Operation{
-			ID: "listKeys", Tag: tag, Admin: true,
-			Summary: "List API keys, newest first, including revoked ones.",
-			Answers: ok(page[proto.Key]{}), Fails: basic,
+		{"GET", all, get(e.listKeys), openapi.Operation{
+			ID: "listKeys", Summary: "List API keys, newest first, including revoked ones.", Admin: true, Fails: basic,
 		}},
-		{"GET", "/v1/keys/self", api.None, e.ownKey, openapi.Operation{
-			ID: "getOwnKey", Tag: tag,
-			Summary: "Describe the key of the request, and its use of its quota.",
-			Answers: ok(proto.KeyStatus{}), Fails: namesItem,
+		{"GET", "/v1/keys/self", get(e.ownKey), openapi.Operation{
+			ID: "getOwnKey", Summary: "Describe the key of the request, and its use of its quota.", Fails: namesItem,
 		}},
-		{"GET", at, api.None, e.getKey, openapi.Operation{
-			ID: "getKey", Tag: tag, Admin: true,
-			Summary: "Describe an API key, and its use of its quota.",
-			Answers: ok(proto.KeyStatus{}), Fails: namesItem,
+		{"GET", one, get(e.getKey), openapi.Operation{
+			ID: "getKey", Summary: "Describe an API key, and its use of its quota.", Admin: true, Fails: namesItem,
 		}},
-		{"PATCH", at, api.None, e.changeKey, openapi.Operation{
-			ID: "changeKey", Tag: tag, Admin: true,
-			Summary: "Change the name or the quota of an API key at once.",
+		{"PATCH", one, take(e.changeKey), openapi.Operation{
+			ID: "changeKey", Summary: "Change the name or the quota of an API key at once.", Admin: true,
 			Description: "Fields that are left out stay unchanged. A bound of 0 is removed; removing " +
 				"requests_per_second also removes burst. A bound below the current use removes nothing and refuses " +
 				"more.",
-			Body: js(proto.ChangeKey{}), Answers: ok(proto.Key{}), Fails: append([]int{409}, namesItem...),
+			Fails: also(namesItem, 409),
 		}},
-		{"DELETE", at, api.None, e.revokeKey, openapi.Operation{
-			ID: "revokeKey", Tag: tag, Admin: true,
-			Summary: "Revoke an API key permanently and at once.",
+		{"DELETE", one, get(e.revokeKey), openapi.Operation{
+			ID: "revokeKey", Summary: "Revoke an API key permanently and at once.", Admin: true,
 			Description: "Running requests and websockets of the key end. The owner keeps what was made with the " +
 				"key.",
-			Answers: ok(proto.Key{}), Fails: append([]int{409}, namesItem...),
+			Fails: also(namesItem, 409),
 		}},
 	}
 }
 
 func (e *edge) callRows() []row {
-	const tag, at = "tools of code", "/v1/containers/{id}/tool_calls"
-	decided := append([]int{409}, inContainer...)
+	const all, one = "/v1/containers/{id}/tool_calls", "/v1/containers/{id}/tool_calls/{call}"
+	decided := also(inContainer, 409)
 	return []row{
-		{"GET", "/v1/containers/{id}/tools", api.InPath, e.serveTools, openapi.Operation{
-			ID: "serveTools", Tag: tag,
-			Summary:     "Open a websocket to answer the tool calls of code in a container.",
+		{"GET", "/v1/containers/{id}/tools", get(e.serveTools), openapi.Operation{
+			ID: "serveTools", Summary: "Open a websocket to answer the tool calls of code in a container.",
 			Description: serveMore,
-			Answers:     map[int][]openapi.Content{http.StatusSwitchingProtocols: nil}, Fails: append([]int{403, 426},
-				decided...),
+			Answers:     answers(http.StatusSwitchingProtocols, nil), Fails: also(decided, 403, 426),
 		}},
-		{"GET", at, api.InPath, e.listCalls, openapi.Operation{
-			ID: "listToolCalls", Tag: tag,
-			Summary: "List the calls that code in a container made, newest first.",
+		{"GET", all, get(e.listCalls), openapi.Operation{
+			ID: "listToolCalls", Summary: "List the calls that code in a container made, newest first.",
+			Fails: inContainer,
 			Query: []openapi.Param{
 				{Name: "state", Description: "Only calls in this state; parked calls wait for approval.",
-					Choices: names(proto.ToolCallStates)},
+					Choices: document.Values[proto.ToolCallState]()},
 				{Name: "exec", Pattern: "^(exec_[0-9A-Za-z]{22})?$", Description: "Only calls of this command."},
-				{Name: "limit", Kind: openapi.Whole, Max: 100, Description: "Maximum length of the page, 1 to 100; " +
-					"0 is the default, 20. A page of large entries has fewer."},
-				{Name: "after", Pattern: "^(call_[0-9A-Za-z]{22})?$", Description: "ID of a call: the page starts " +
-					"after it."},
+				shortPage, pageAfter("call_", "call"),
 			},
-			Answers: ok(callPage{}), Fails: inContainer,
 		}},
-		{"GET", at + "/{call}", api.InPath, e.getCall, openapi.Operation{
-			ID: "getToolCall", Tag: tag,
-			Summary: "Describe a call.",
-			Answers: ok(bridge.ToolCall{}), Fails: inContainer,
+		{"GET", one, get(e.getCall), openapi.Operation{
+			ID: "getToolCall", Summary: "Describe a call.", Fails: inContainer,
 		}},
-		{"POST", at + "/{call}/approve", api.InPath, e.approveCall, openapi.Operation{
-			ID: "approveToolCall", Tag: tag,
-			Summary: "Approve a parked call.",
+		{"POST", one + "/approve", get(e.approveCall), openapi.Operation{
+			ID: "approveToolCall", Summary: "Approve a parked call.", Fails: decided,
 			Description: "An approval is for one call with the input that is shown. Only the first decision " +
 				"counts: later ones are a 409. A decision after the deadline is a 410.",
-			Answers: ok(bridge.ToolCall{}), Fails: decided,
 		}},
-		{"POST", at + "/{call}/refuse", api.InPath, e.refuseCall, openapi.Operation{
-			ID: "refuseToolCall", Tag: tag,
-			Summary: "Refuse a parked call. Its code gets a PermissionError.",
-			Body:    js(bridge.Refusal{}), Optional: true, Answers: ok(bridge.ToolCall{}), Fails: decided,
+		{"POST", one + "/refuse", mayTake(e.refuseCall), openapi.Operation{
+			ID: "refuseToolCall", Summary: "Refuse a parked call. Its code gets a PermissionError.", Fails: decided,
 		}},
 	}
 }
@@ -650,91 +594,57 @@ const serveMore = "For a container whose code_tools have the provider \"client\"
 	"type error, and the connection stays open."
 
 func (e *edge) toolRows() []row {
-	const tag, at, runs = "stored tools", "/v1/tools/{name}", "/v1/tool_runs"
-	version := openapi.Param{Name: "version", Kind: openapi.Whole,
-		Description: "One of its versions; without it, the current one."}
-	changes := append([]int{409}, namesItem...)
+	const one, runs, run = "/v1/tools/{name}", "/v1/tool_runs", "/v1/tool_runs/{id}"
+	changes := also(namesItem, 409)
 	return []row{
-		{"POST", "/v1/tools", api.None, e.createTool, openapi.Operation{
-			ID: "createTool", Tag: tag,
-			Summary:     "Store a tool.",
-			Description: toolMore,
-			Body:        js(toolstore.NewTool{}), Answers: created(toolstore.Tool{}),
-			Fails: append([]int{409, 503, 507},
-				basic...),
+		{"POST", "/v1/tools", take(e.createTool).created(), openapi.Operation{
+			ID: "createTool", Summary: "Store a tool.", Description: toolMore, Fails: also(basic, 409, 503, 507),
 		}},
-		{"GET", "/v1/tools", api.None, e.listTools, openapi.Operation{
-			ID: "listTools", Tag: tag,
-			Summary: "List tools, by name.",
-			Answers: ok(page[toolstore.Tool]{}), Fails: basic,
+		{"GET", "/v1/tools", get(e.listTools), openapi.Operation{
+			ID: "listTools", Summary: "List tools, by name.", Fails: basic,
 		}},
-		{"GET", at, api.None, e.getTool, openapi.Operation{
-			ID: "getTool", Tag: tag,
-			Summary: "Describe a tool, by its name or ID.",
-			Query:   []openapi.Param{version},
-			Answers: ok(toolstore.Tool{}), Fails: namesItem,
+		{"GET", one, get(e.getTool), openapi.Operation{
+			ID: "getTool", Summary: "Describe a tool, by its name or ID.", Fails: namesItem,
+			Query: []openapi.Param{{Name: "version", Kind: openapi.Whole,
+				Description: "One of its versions; without it, the current one."}},
 		}},
-		{"PATCH", at, api.None, e.changeTool, openapi.Operation{
-			ID: "changeTool", Tag: tag,
-			Summary: "Create a new version of a tool.",
+		{"PATCH", one, take(e.changeTool), openapi.Operation{
+			ID: "changeTool", Summary: "Create a new version of a tool.", Fails: also(changes, 503),
 			Description: "Fields that are left out stay unchanged. A configuration is replaced as a whole; without " +
 				"env_variables it keeps the present ones, and with {} it has none.",
-			Body: js(toolstore.ChangeTool{}), Answers: ok(toolstore.Tool{}), Fails: append([]int{503}, changes...),
 		}},
-		{"DELETE", at, api.None, e.deleteTool, openapi.Operation{
-			ID: "deleteTool", Tag: tag,
+		{"DELETE", one, get(e.deleteTool), openapi.Operation{
+			ID: "deleteTool", Fails: namesItem,
 			Summary: "Remove a tool with its versions. Its runs stay; runs that wait for approval are refused.",
-			Answers: ok(deletion{}), Fails: namesItem,
 		}},
-		{"GET", at + "/versions", api.None, e.toolVersions, openapi.Operation{
-			ID: "listToolVersions", Tag: tag,
-			Summary: "List the versions of a tool, newest first.",
-			Answers: ok(page[toolstore.Tool]{}), Fails: namesItem,
+		{"GET", one + "/versions", get(e.toolVersions), openapi.Operation{
+			ID: "listToolVersions", Summary: "List the versions of a tool, newest first.", Fails: namesItem,
 		}},
-		{"POST", at + "/run", api.InBody, e.runTool, withReplays(openapi.Operation{
-			ID: "runTool", Tag: tag,
-			Summary:     "Run a tool on an input.",
-			Description: toolRunMore,
-			Body:        js(toolstore.RunRequest{}), Optional: true,
-			Answers: map[int][]openapi.Content{http.StatusOK: js(toolstore.Run{}),
-				http.StatusAccepted: js(toolstore.Run{})},
-			Fails: append([]int{409, 410, 501,
-				503}, namesItem...),
-		})},
-		{"GET", runs, api.None, e.listToolRuns, openapi.Operation{
-			ID: "listToolRuns", Tag: tag,
-			Summary: "List runs of tools, newest first.",
+		{"POST", one + "/run", mayTake(e.runTool).repeatable(), openapi.Operation{
+			ID: "runTool", Summary: "Run a tool on an input.", Description: toolRunMore,
+			Answers: endOrState(proto.ToolRun{}, proto.ToolRun{}), Fails: also(namesItem, 409, 410, 501, 503),
+		}},
+		{"GET", runs, get(e.listToolRuns), openapi.Operation{
+			ID: "listToolRuns", Summary: "List runs of tools, newest first.", Fails: basic,
 			Query: []openapi.Param{
 				{Name: "tool", Description: "Only runs of this tool, by name or ID."},
-				{Name: "state", Description: "Only runs in this state.", Choices: names(proto.ToolRunStates)},
-				{Name: "limit", Kind: openapi.Whole, Max: 100, Description: "Maximum length of the page, 1 to 100; " +
-					"0 is the default, 20. A page of large entries has fewer."},
-				{Name: "after", Pattern: "^(run_[0-9A-Za-z]{22})?$", Description: "ID of a run: the page starts " +
-					"after it."},
+				{Name: "state", Description: "Only runs in this state.",
+					Choices: document.Values[proto.ToolRunState]()},
+				shortPage, pageAfter("run_", "run"),
 			},
-			Answers: ok(toolRunPage{}), Fails: basic,
 		}},
-		{"GET", runs + "/{id}", api.None, e.getToolRun, openapi.Operation{
-			ID: "getToolRun", Tag: tag,
-			Summary: "Describe a run, and wait for its end if requested.",
-			Query: []openapi.Param{
-				{Name: "wait_seconds", Kind: openapi.Whole, Max: 86400, Description: "How long to wait for the end."},
-			},
-			Answers: ok(toolstore.Run{}), Fails: namesItem,
+		{"GET", run, get(e.getToolRun), openapi.Operation{
+			ID: "getToolRun", Summary: "Describe a run, and wait for its end if requested.", Fails: namesItem,
+			Query: []openapi.Param{about(waitSeconds, "How long to wait for the end.")},
 		}},
-		{"POST", runs + "/{id}/approve", api.None, e.approveToolRun, openapi.Operation{
-			ID: "approveToolRun", Tag: tag,
-			Summary: "Approve a parked run. It runs in the background.",
+		{"POST", run + "/approve", get(e.approveToolRun).accepted(), openapi.Operation{
+			ID: "approveToolRun", Summary: "Approve a parked run. It runs in the background.",
 			Description: "An approval is for one run. Only the first decision counts: later ones are a 409. A " +
 				"decision after the deadline is a 410.",
-			Answers: map[int][]openapi.Content{http.StatusAccepted: js(toolstore.Run{})}, Fails: append([]int{409,
-				410, 501, 503}, namesItem...),
+			Fails: also(namesItem, 409, 410, 501, 503),
 		}},
-		{"POST", runs + "/{id}/refuse", api.None, e.refuseToolRun, openapi.Operation{
-			ID: "refuseToolRun", Tag: tag,
-			Summary: "Refuse a parked run.",
-			Body:    js(toolstore.Refusal{}), Optional: true, Answers: ok(toolstore.Run{}), Fails: append([]int{409,
-				410}, namesItem...),
+		{"POST", run + "/refuse", mayTake(e.refuseToolRun), openapi.Operation{
+			ID: "refuseToolRun", Summary: "Refuse a parked run.", Fails: also(namesItem, 409, 410),
 		}},
 	}
 }
@@ -749,37 +659,16 @@ const toolRunMore = "The answer is the run after its end, whether it succeeded o
 	"dropped, which a note reports. A run that waits for approval or has \"background\": true is a 202 at once. A " +
 	"run ends when its client goes away, unless it has \"background\" or an idempotency key."
 
-func (e *edge) vaultRows() []row {
-	const tag = "daemon"
-	fails := append([]int{409, 501, 503}, basic...)
-	return []row{
-		{"POST", "/v1/vault/rotate", api.None, e.changeKeys(func() rotate { return e.Rotate }), openapi.Operation{
-			ID: "rotateVault", Tag: tag, Admin: true,
-			Summary:     "Create a new key for secrets and seal all secrets with it.",
-			Description: "Older keys stay in the file, for copies of the ledger.",
-			Answers:     ok(Rotation{}), Fails: fails,
-		}},
-		{"POST", "/v1/vault/forget", api.None, e.changeKeys(func() rotate { return e.Forget }), openapi.Operation{
-			ID: "forgetVaultKeys", Tag: tag, Admin: true,
-			Summary:     "Remove all keys for secrets except the newest from the file.",
-			Description: "Secrets in older copies of the ledger cannot be opened afterwards.",
-			Answers:     ok(Rotation{}), Fails: fails,
-		}},
-	}
-}
-
 // auditRows are for admins, since the log concerns every owner. A daemon without a log neither serves nor documents
 // them.
 func (e *edge) auditRows() []row {
 	if e.Audit == nil {
 		return nil
 	}
-	const tag = "audit"
-	admins := append([]int{403}, basic...)
+	admins := also(basic, 403)
 	return []row{
-		{"GET", "/v1/audit", api.None, e.readAudit, openapi.Operation{
-			ID: "readAudit", Tag: tag, Admin: true,
-			Summary: "Read the audit log, oldest entry first.",
+		{"GET", "/v1/audit", get(e.readAudit), openapi.Operation{
+			ID: "readAudit", Summary: "Read the audit log, oldest entry first.", Admin: true, Fails: admins,
 			Description: "Each line of the answer is an entry, byte for byte as in the log, so that hashes can be " +
 				"checked. With Accept: text/event-stream the answer continues with new entries: the data of each " +
 				"event is an entry, and its ID the number of the entry, for Last-Event-ID.",
@@ -795,19 +684,14 @@ func (e *edge) auditRows() []row {
 				{Name: "last", Kind: openapi.Whole, Max: 100_000, Description: "Only this many entries from the " +
 					"end; 0 is all. Ignored with Last-Event-ID."},
 			},
-			Header: []openapi.Param{
-				{Name: "Last-Event-ID", Pattern: "^[0-9]{0,18}$", Description: "ID of the last event that the " +
-					"client has; the stream continues after it."},
-			},
-			Answers: map[int][]openapi.Content{http.StatusOK: {
-				{Media: lineType, Of: proto.AuditEntry{}},
-				{Media: eventType, Of: proto.AuditEntry{}}}},
-			Fails: admins,
+			Header: []openapi.Param{about(openapi.Param{Name: lastEvent.Name, Pattern: "^[0-9]{0,18}$"},
+				lastEvent.Description)},
+			Answers: withEvents(answers(http.StatusOK, []openapi.Content{{Media: lineType, Of: proto.AuditEntry{}}}),
+				proto.AuditEntry{}),
 		}},
-		{"GET", "/v1/audit/head", api.None, e.auditHead, openapi.Operation{
-			ID: "auditHead", Tag: tag, Admin: true,
-			Summary: "Read the end of the audit log's chain, to be recorded elsewhere.",
-			Answers: ok(proto.AuditHead{}), Fails: admins,
+		{"GET", "/v1/audit/head", get(e.auditHead), openapi.Operation{
+			ID: "auditHead", Summary: "Read the end of the audit log's chain, to be recorded elsewhere.", Admin: true,
+			Fails: admins,
 		}},
 	}
 }

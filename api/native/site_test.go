@@ -78,6 +78,7 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	s := &site{Stack: stack}
 	cfg := Config{
 		Keys:     s.Keys,
+		Quotas:   s.Keys,
 		Bridge:   s.Bridge,
 		Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images, Version: "1.2.3",
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),

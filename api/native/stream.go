@@ -9,68 +9,37 @@ import (
 	"strings"
 
 	"berth/api"
+	"berth/api/live"
 	"berth/proto"
 	"berth/session"
 )
-
-// untilDrain returns a context that also ends when the server begins to shut down. It is for answers that may take
-// hours, which would delay the shutdown. The caller must cancel it to end its goroutine.
-func untilDrain(ctx context.Context) (context.Context, context.CancelFunc) {
-	out, cancel := context.WithCancel(ctx)
-	go func() {
-		select {
-		case <-api.Draining(ctx):
-			cancel()
-		case <-out.Done():
-		}
-	}()
-	return out, cancel
-}
-
-// draining reports whether the daemon is leaving, rather than the client, which would end its command.
-func draining(ctx context.Context) bool {
-	select {
-	case <-api.Draining(ctx):
-		return true
-	default:
-		return false
-	}
-}
 
 // streamExec sends the events of a new command.
 func streamExec(c *call, x *session.Exec) error {
 	err := followExec(c, x, session.Cursor{})
 	if err != nil {
-		abandonExec(c.r.Context(), x)
+		live.Abandon(c.ctx(), x)
 	}
 	return err
 }
 
-// abandonExec ends a command whose client has gone, unless the command is to outlive it. At shutdown the daemon has
-// gone, not the client, and the core records that.
-func abandonExec(ctx context.Context, x *session.Exec) {
-	if !x.Outlives() && !draining(ctx) {
-		x.Abandon(ctx)
-	}
-}
-
-func (e *edge) execEvents(c *call) error {
+func (e *edge) execEvents(c *call) (any, error) {
 	x, err := e.exec(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	from, err := c.resumePosition()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if from == nil { // the client had the end; this status tells an EventSource not to reconnect
 		c.w.WriteHeader(http.StatusNoContent)
-		return nil
+		return nil, nil
 	}
 	if err := x.CheckCursor(*from); err != nil {
-		return err
+		return nil, err
 	}
-	return followExec(c, x, *from)
+	return nil, followExec(c, x, *from)
 }
 
 // followExec sends the events of a command until its exit. The ID of each event is a position for Last-Event-ID.
@@ -84,7 +53,7 @@ func followExec(c *call, x *session.Exec, from session.Cursor) error {
 		return es.SendID(eventID(at, ev), string(ev.Type), ev)
 	})
 	switch {
-	case err != nil && draining(c.r.Context()):
+	case err != nil && api.IsDraining(c.ctx()):
 		return nil // a reconnecting client continues after its last event
 	case es.Context().Err() != nil:
 		return context.Canceled
@@ -133,13 +102,17 @@ func (c *call) resumePosition() (*session.Cursor, error) {
 	stdout, err1 := strconv.ParseUint(out, 10, 63)
 	stderr, err2 := strconv.ParseUint(errs, 10, 63)
 	if !ok || err1 != nil || err2 != nil {
-		return nil, invalid("Last-Event-ID", "Last-Event-ID %.80q is not the ID of an event of this stream; leave "+
-			"it out to begin at the start.", last)
+		return nil, badEventID(last)
 	}
 	if ended {
 		return nil, nil
 	}
 	return &session.Cursor{Stdout: int64(stdout), Stderr: int64(stderr)}, nil
+}
+
+func badEventID(last string) error {
+	return proto.Invalid(lastEvent.Name, "Last-Event-ID %.80q is not the ID of an event of this stream; leave it out "+
+		"to begin at the start.", last)
 }
 
 // A logWriter writes the output of a command as it is. Positions count bytes of each stream from 0.
@@ -161,36 +134,36 @@ var errLogCut = proto.Errorf(proto.Unavailable, "", "", "The daemon is shutting 
 // logStart is the header with the offset of the first byte, if it is not the requested one.
 const logStart = "Berth-Log-Start"
 
-func (e *edge) execLogs(c *call) error {
+func (e *edge) execLogs(c *call) (any, error) {
 	x, err := e.exec(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l, err := newLogWriter(c, x.Info())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// A 416, not a 400: the offset is well-formed and behind the output.
 	if err := x.CheckCursor(l.asked()); err != nil {
-		return api.WithStatus(http.StatusRequestedRangeNotSatisfiable, proto.AsError(err))
+		return nil, api.WithStatus(http.StatusRequestedRangeNotSatisfiable, proto.AsError(err))
 	}
-	ctx, cancel := untilDrain(c.r.Context())
+	ctx, cancel := api.UntilDraining(c.ctx())
 	defer cancel()
 	if !l.follow {
 		cancel() // then Follow returns the present output and ends where it would wait
 	}
 	err = x.Follow(ctx, l.at, l.event)
-	cut := errors.Is(err, context.Canceled) && c.r.Context().Err() == nil
+	cut := errors.Is(err, context.Canceled) && c.ctx().Err() == nil
 	switch {
 	case cut && l.follow:
-		return errLogCut // a normal end would mean that this is all
+		return nil, errLogCut // a normal end would mean that this is all
 	case cut || errors.Is(err, errHaveAll):
 		err = nil
 	}
 	if err == nil {
 		l.begin(0)
 	}
-	return err
+	return nil, err
 }
 
 func newLogWriter(c *call, info proto.Exec) (*logWriter, error) {
@@ -208,7 +181,8 @@ func newLogWriter(c *call, info proto.Exec) (*logWriter, error) {
 	default:
 		l.stream = "both"
 		if l.exact {
-			return nil, invalid("offset", "offset counts the bytes of one stream; set stream to stdout or stderr.")
+			return nil, proto.Invalid("offset",
+				"offset counts the bytes of one stream; set stream to stdout or stderr.")
 		}
 	}
 	return l, nil
@@ -267,7 +241,7 @@ func (l *logWriter) start() error {
 	if !l.follow || l.at.Stdout < l.goal.Stdout || l.at.Stderr < l.goal.Stderr {
 		return nil
 	}
-	if draining(l.c.r.Context()) {
+	if api.IsDraining(l.c.ctx()) {
 		return errLogCut // the status can still be sent
 	}
 	l.begin(0)
@@ -281,13 +255,13 @@ func (l *logWriter) begin(start int64) {
 	}
 	l.begun = true
 	h := l.c.w.Header()
-	rawBody(h, "application/octet-stream")
+	rawBody(h, octets)
 	h.Set("X-Accel-Buffering", "no")
 	if start > 0 {
 		h.Set(logStart, strconv.FormatInt(start, 10))
 	}
 	if l.follow {
-		api.NoteStarted(l.c.r.Context())
+		api.NoteStarted(l.c.ctx())
 	}
 	l.c.w.WriteHeader(http.StatusOK)
 }

@@ -1,9 +1,7 @@
 package native
 
 import (
-	"context"
 	"net/http"
-	"time"
 
 	"berth/api"
 	"berth/proto"
@@ -13,141 +11,71 @@ import (
 // runBody bounds the body of a run's request, in bytes: an input and its envelope.
 const runBody = toolstore.MaxInput + 64<<10
 
-// One page of a list.
-type toolRunPage struct {
-	Data    []toolstore.Run `json:"data"`
-	HasMore bool            `json:"has_more"`
-	// Value of after for the next page; null on the last one.
-	NextAfter *string `json:"next_after"`
+func (e *edge) createTool(c *call, req toolstore.NewTool) (made proto.Tool, err error) {
+	api.Note(c.ctx(), api.Shortened(req.Name))
+	if made, err = e.Tools.Create(c.ctx(), c.owner, req); err == nil {
+		api.Note(c.ctx(), made.ID)
+	}
+	return made, err
 }
 
-func (e *edge) createTool(c *call) error {
-	var req toolstore.NewTool
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
-	api.Note(c.r.Context(), shortened(req.Name))
-	made, err := e.Tools.Create(c.r.Context(), c.owner, req)
-	if err != nil {
-		return err
-	}
-	api.Note(c.r.Context(), made.ID)
-	return c.json(http.StatusCreated, made)
+func (e *edge) listTools(c *call) (page[proto.Tool], error) { return list(e.Tools.List(c.owner)) }
+
+func (e *edge) getTool(c *call) (proto.Tool, error) {
+	return e.Tools.Get(c.owner, c.path("name"), c.whole("version"))
 }
 
-func (e *edge) listTools(c *call) error {
-	all, err := e.Tools.List(c.owner)
-	if err != nil {
-		return err
-	}
-	return list(c, all)
+func (e *edge) changeTool(c *call, req toolstore.ChangeTool) (proto.Tool, error) {
+	return e.Tools.Change(c.ctx(), c.owner, c.path("name"), req)
 }
 
-func (e *edge) getTool(c *call) error {
-	one, err := e.Tools.Get(c.owner, c.r.PathValue("name"), c.whole("version"))
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, one)
+func (e *edge) deleteTool(c *call) (deletion, error) {
+	id, err := e.Tools.Delete(c.ctx(), c.owner, c.path("name"))
+	return deletion{id, true}, err
 }
 
-func (e *edge) changeTool(c *call) error {
-	var req toolstore.ChangeTool
-	if err := api.Decode(c.r, &req); err != nil {
-		return err
-	}
-	now, err := e.Tools.Change(c.r.Context(), c.owner, c.r.PathValue("name"), req)
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, now)
+func (e *edge) toolVersions(c *call) (page[proto.Tool], error) {
+	return list(e.Tools.Versions(c.owner, c.path("name")))
 }
 
-func (e *edge) deleteTool(c *call) error {
-	id, err := e.Tools.Delete(c.r.Context(), c.owner, c.r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, deletion{id, true})
-}
-
-func (e *edge) toolVersions(c *call) error {
-	all, err := e.Tools.Versions(c.owner, c.r.PathValue("name"))
-	if err != nil {
-		return err
-	}
-	return list(c, all)
-}
-
-func (e *edge) runTool(c *call) error {
-	var req toolstore.RunRequest
-	if err := c.decodeOptional(&req); err != nil {
-		return err
-	}
+func (e *edge) runTool(c *call, req proto.ToolRunRequest) (any, error) {
 	if err := c.readRetryKey(&req.IdempotencyKey); err != nil {
-		return err
+		return nil, err
 	}
-	run, replayed, err := e.Tools.Run(c.r.Context(), c.owner, c.r.PathValue("name"), req)
+	run, replayed, err := e.Tools.Run(c.ctx(), c.owner, c.path("name"), req)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	api.Note(c.r.Context(), run.ID)
+	api.Note(c.ctx(), run.ID)
 	c.setReplayed(replayed)
-	status := http.StatusOK
 	if !run.State.Over() {
-		status = http.StatusAccepted
+		c.status = http.StatusAccepted
 	}
-	return c.json(status, run)
+	return run, nil
 }
 
-func (e *edge) listToolRuns(c *call) error {
+func (e *edge) listToolRuns(c *call) (partOf[proto.ToolRun], error) {
 	data, more, err := e.Tools.Runs(c.owner, toolstore.Filter{
 		Tool: c.query.Get("tool"), State: proto.ToolRunState(c.query.Get("state")), After: c.query.Get("after"),
 		Limit: int(c.whole("limit")),
 	})
-	if err != nil {
-		return err
-	}
-	p := toolRunPage{Data: data, HasMore: more}
-	if data == nil {
-		p.Data = []toolstore.Run{}
-	}
-	if more {
-		p.NextAfter = &data[len(data)-1].ID
-	}
-	return c.json(http.StatusOK, p)
+	return listPart(data, more, err, func(r *proto.ToolRun) *string { return &r.ID })
 }
 
-func (e *edge) getToolRun(c *call) error {
-	ctx, cancel := untilDrain(c.r.Context())
+func (e *edge) getToolRun(c *call) (proto.ToolRun, error) {
+	ctx, cancel := c.untilWaited()
 	defer cancel()
-	ctx, stop := context.WithTimeout(ctx, time.Duration(c.whole("wait_seconds"))*time.Second)
-	defer stop()
-	run, err := e.Tools.Await(ctx, c.owner, c.r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	return c.json(http.StatusOK, run)
+	return e.Tools.Await(ctx, c.owner, c.id())
 }
 
-func (e *edge) approveToolRun(c *call) error {
-	run, err := e.Tools.Approve(c.r.Context(), c.owner, c.r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	api.Note(c.r.Context(), run.Tool)
-	return c.json(http.StatusAccepted, run)
+func (e *edge) approveToolRun(c *call) (proto.ToolRun, error) {
+	run, err := e.Tools.Approve(c.ctx(), c.owner, c.id())
+	api.Note(c.ctx(), run.Tool)
+	return run, err
 }
 
-func (e *edge) refuseToolRun(c *call) error {
-	var req toolstore.Refusal
-	if err := c.decodeOptional(&req); err != nil {
-		return err
-	}
-	run, err := e.Tools.Refuse(c.r.Context(), c.owner, c.r.PathValue("id"), req)
-	if err != nil {
-		return err
-	}
-	api.Note(c.r.Context(), run.Tool)
-	return c.json(http.StatusOK, run)
+func (e *edge) refuseToolRun(c *call, req proto.Refusal) (proto.ToolRun, error) {
+	run, err := e.Tools.Refuse(c.ctx(), c.owner, c.id(), req)
+	api.Note(c.ctx(), run.Tool)
+	return run, err
 }

@@ -1,72 +1,82 @@
 package native
 
 import (
-	"net/http"
+	"encoding/json"
 
 	"berth/api"
+	"berth/api/strictjson"
 	"berth/proto"
 	"berth/tools/tooluse"
 )
 
 // A mistake in the input of the block is a result for the model with status 200. An error means that there is no
 // result for the model.
-func (e *edge) useTool(c *call) error {
+func (e *edge) useTool(c *call) (none tooluse.Result, err error) {
 	var use tooluse.Use
 	if err := c.decodeLoosely(&use); err != nil {
-		return err
+		return none, err
 	}
-	api.Note(c.r.Context(), use.Name)
-	if err := c.toolKey(&use); err != nil {
-		return err
+	api.Note(c.ctx(), use.Name)
+	if err := c.readToolKey(&use); err != nil {
+		return none, err
 	}
 	s, err := e.session(c)
 	if err != nil {
-		return err
+		return none, err
 	}
-	res, err := tooluse.Run(c.r.Context(), s, use)
-	if err != nil {
-		return err
-	}
-	c.setReplayed(res.Replayed)
-	return c.json(http.StatusOK, res)
+	res, err := tooluse.Run(c.ctx(), s, use)
+	c.setReplayed(err == nil && res.Replayed)
+	return res, err
 }
 
 // The container has the defaults of the daemon and stays: the result names it, so that the next block can be sent
 // there.
-func (e *edge) useToolOnce(c *call) error {
+func (e *edge) useToolOnce(c *call) (none tooluse.Result, err error) {
 	var use tooluse.Use
 	if err := c.decodeLoosely(&use); err != nil {
-		return err
+		return none, err
 	}
-	api.Note(c.r.Context(), use.Name)
+	api.Note(c.ctx(), use.Name)
 	if err := tooluse.Check(use); err != nil {
-		return err // before creating a container for it
+		return none, err // before creating a container for it
 	}
-	if err := c.toolKey(&use); err != nil {
-		return err
+	if err := c.readToolKey(&use); err != nil {
+		return none, err
 	}
 	// One key for the container and the command, so that a repeated request finds both.
-	s, replayed, err := e.Sessions.CreateOnce(c.r.Context(), c.owner, proto.CreateContainer{
+	s, replayed, err := e.Sessions.CreateOnce(c.ctx(), c.owner, proto.CreateContainer{
 		IdempotencyKey: use.IdempotencyKey})
 	if err != nil {
-		return err
+		return none, err
 	}
-	res, err := tooluse.Run(c.r.Context(), s, use)
+	res, err := tooluse.Run(c.ctx(), s, use)
 	if err != nil && !replayed && c.isOrphaned(s, use.IdempotencyKey) {
 		e.deleteContainerNow(c, s)
 	}
-	if err != nil {
-		return err
-	}
-	c.setReplayed(res.Replayed)
-	return c.json(http.StatusOK, res)
+	c.setReplayed(err == nil && res.Replayed)
+	return res, err
 }
 
-// toolKey reads the idempotency key for a tool that can honor it. Only the header can carry the key: a model writes
-// the block, and must not decide what counts as a repetition.
-func (c *call) toolKey(use *tooluse.Use) error {
-	if err := c.readRetryKey(&use.IdempotencyKey); err != nil {
+// decodeLoosely is strictjson.Decode for a block of a model: unknown fields are ignored.
+func (c *call) decodeLoosely(v any) error {
+	var raw json.RawMessage
+	if err := strictjson.Decode(c.r, &raw); err != nil {
 		return err
 	}
-	return checkKeyTool(use.IdempotencyKey, use.Name)
+	// Messages of this decoder name Go types, which mean nothing to the caller.
+	if err := json.Unmarshal(raw, v); err != nil {
+		return proto.Invalid("", "The request body is not a tool-use block: it needs type, id and name as strings.")
+	}
+	return nil
+}
+
+// readToolKey reads the idempotency key for a tool that can honor it. Only the header can carry the key: a model
+// writes the block, and must not decide what counts as a repetition.
+func (c *call) readToolKey(use *tooluse.Use) error {
+	err := c.readRetryKey(&use.IdempotencyKey)
+	if err != nil || use.IdempotencyKey == "" || use.Name == "bash" || use.Name == "bash_code_execution" {
+		return err
+	}
+	return proto.Invalid(keyHeader, "%s is for the bash tools; an edit that is sent again is refused by the editor "+
+		"itself where it was done", keyHeader)
 }

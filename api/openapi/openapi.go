@@ -1,11 +1,11 @@
 // Package openapi builds an OpenAPI 3.1 document from route tables and Go types.
 //
 // An edge describes each of its routes with an Operation. Schemas come from the Go types of bodies by reflection:
-// names and omission follow their json tags, bounds their schema tags (see bounds.go), and descriptions their doc
+// names and omission follow their json tags, bounds their schema tags (see schema.go), and descriptions their doc
 // comments, which a test of package native collects. What the server does to every route, such as 415 for a wrong
 // media type, is added here.
 //
-// The package knows no route and no type of the API. Package native builds the document, at its start.
+// The package knows no route and no type of the API. Package native/document calls it.
 package openapi
 
 import (
@@ -51,9 +51,14 @@ type Operation struct {
 // A Content is one form that a body can have.
 type Content struct {
 	Media   string
-	Of      any               // a value of its JSON type, or its Schema; nil for bytes
+	Of      any               // a value of its JSON type, its Schema, or Forms; nil for bytes
+	Data    any               // the same for the elements of its field data, where the type does not say
 	Headers map[string]string // of an answer: description by name
 }
+
+// Forms are types of a body of which a header selects one. OpenAPI cannot express that: the schema has the fields of
+// all, and requires those that all of them require.
+type Forms []any
 
 // A Kind is what the value of a parameter must be.
 type Kind int
@@ -93,14 +98,14 @@ type Link struct {
 type Config struct {
 	Title, Version, Description string
 
-	Failure  any                     // a value of the error type of routes that name no other
-	Messages []any                   // values of types of websocket messages from clients
-	Answers  []any                   // values of types of websocket messages to clients
-	Links    []Link                  //
+	Failure  any   // a value of the error type of routes that name no other
+	Messages []any // values of types of websocket messages from clients
+	Answers  []any // values of types of websocket messages to clients
+	Links    []Link
 	Names    map[reflect.Type]string // names of types where they are not those of Go
 	Named    map[string]Schema       // what schema tags name
 	Types    map[string]Schema       // rules for whole types, and types that embed them, by name
-	Enums    map[reflect.Type][]any  // values of string types that have few
+	Enums    map[string][]string     // values of string types that have few, by "package.Type"
 	Special  map[reflect.Type]Schema // types whose JSON is not what their fields say
 	OneOf    map[reflect.Type][]any  // types that are written as one of several, by values of those
 	Comments map[string]string       // descriptions by "package.Type" and "package.Type.Field"
@@ -276,22 +281,19 @@ func headers(contents []Content) Schema {
 func (b builder) forms(contents []Content) Schema {
 	out := Schema{}
 	for _, c := range contents {
-		switch of := c.Of.(type) {
-		case nil:
+		if c.Of == nil {
 			out[c.Media] = Schema{}
-		case Schema:
-			if len(of) == 0 {
-				of = Schema{"type": "object"}
-			}
-			out[c.Media] = Schema{"schema": of}
-		default:
-			s := b.of(of)
-			if c.Media == "text/event-stream" { // one event, whose data is JSON
-				s = Object([]string{"data"}, Schema{"event": Schema{"type": "string"}, "id": Schema{"type": "string"},
-					"data": Schema{"type": "string", "contentMediaType": "application/json", "contentSchema": s}})
-			}
-			out[c.Media] = Schema{"schema": s}
+			continue
 		}
+		s := b.of(c.Of)
+		if c.Data != nil {
+			s["properties"].(Schema)["data"].(Schema)["items"] = b.of(c.Data)
+		}
+		if _, typed := c.Of.(Schema); c.Media == "text/event-stream" && !typed { // one event, whose data is JSON
+			s = Object([]string{"data"}, Schema{"event": Schema{"type": "string"}, "id": Schema{"type": "string"},
+				"data": Schema{"type": "string", "contentMediaType": "application/json", "contentSchema": s}})
+		}
+		out[c.Media] = Schema{"schema": s}
 	}
 	return out
 }

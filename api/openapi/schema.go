@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -17,13 +18,46 @@ type builder struct {
 }
 
 // of is the schema of a value's type.
-func (b builder) of(v any) Schema { return b.schema(reflect.TypeOf(v)) }
+func (b builder) of(v any) Schema {
+	switch v := v.(type) {
+	case Schema:
+		if len(v) == 0 {
+			return Schema{"type": "object"}
+		}
+		return v
+	case Forms:
+		return b.merge(v)
+	}
+	return b.schema(reflect.TypeOf(v))
+}
+
+// merge describes several types of one body.
+func (b builder) merge(forms Forms) Schema {
+	properties := Schema{}
+	var required []string
+	for i, v := range forms {
+		of, needs := Schema{}, []string{}
+		b.collect(reflect.TypeOf(v), of, &needs)
+		for name, s := range of {
+			if other, known := properties[name]; known && !reflect.DeepEqual(other, s) {
+				s = Schema{"anyOf": []any{other, s}}
+			}
+			properties[name] = s
+		}
+		if i == 0 {
+			required = needs
+		}
+		required = slices.DeleteFunc(required, func(name string) bool { return !slices.Contains(needs, name) })
+	}
+	slices.Sort(required)
+	return Object(required, properties)
+}
 
 func (b builder) schema(t reflect.Type) Schema {
 	if s, ok := b.Special[t]; ok {
 		return maps.Clone(s) // bounds are written into it
 	}
-	if values, ok := b.Enums[t]; ok {
+	if values, ok := b.Enums[commentKey(t, "")]; ok {
 		return Schema{"type": "string", "enum": values}
 	}
 	if parts, ok := b.OneOf[t]; ok {
@@ -171,7 +205,7 @@ func fieldsOf(t reflect.Type) func(func(field) bool) {
 		for i := range t.NumField() {
 			f := t.Field(i)
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name == "-" || !f.IsExported() {
+			if name == "-" || !f.IsExported() && !f.Anonymous {
 				continue
 			}
 			out := field{StructField: f, name: name, optional: strings.Contains(options, "omit"),
@@ -186,7 +220,70 @@ func fieldsOf(t reflect.Type) func(func(field) bool) {
 	}
 }
 
-// commentKey is where Config.Comments has the description of a type, or of one of its fields.
+// commentKey is where Config.Comments has the description of a type, or of one of its fields. The types that a generic
+// type is made for do not count.
 func commentKey(t reflect.Type, field string) string {
-	return strings.TrimSuffix(t.PkgPath()+"."+t.Name()+"."+field, ".")
+	name, _, _ := strings.Cut(t.Name(), "[")
+	return strings.TrimSuffix(t.PkgPath()+"."+name+"."+field, ".")
+}
+
+// numeric are the terms of a schema tag that take a number, and what JSON Schema calls them.
+var numeric = map[string]string{
+	"min": "minimum", "max": "maximum",
+	"minLength": "minLength", "maxLength": "maxLength",
+	"minItems": "minItems", "maxItems": "maxItems", "maxProperties": "maxProperties",
+}
+
+// bound narrows the schema of a field by the terms of its schema tag, which are separated by spaces:
+//
+//	max=86400         a bound; so are min, minLength, maxLength, minItems, maxItems and maxProperties
+//	orZero=0.1:3600   0, which stands for the default, or a number in this range, whose end may be missing
+//	enum=|user|root   one of these strings; the first one here is empty
+//	const=python      this string
+//	pattern=^[a-z]+$  text of this form, which has no space
+//	or=networkMode    what Config.Named has by this name may stand in place of the field's type
+//	noNUL             what Config.Named has by this name
+//
+// The core enforces the same bounds. A fuzzer that follows the document compares the two.
+func (b builder) bound(s Schema, tag, field string) Schema {
+	var instead Schema
+	for term := range strings.FieldsSeq(tag) {
+		name, value, _ := strings.Cut(term, "=")
+		switch {
+		case numeric[name] != "":
+			s[numeric[name]] = json.Number(value)
+		case name == "orZero":
+			least, most, _ := strings.Cut(value, ":")
+			maps.Copy(s, OrZero(json.Number(least), json.Number(most)))
+		case name == "enum":
+			s["enum"] = strings.Split(value, "|")
+		case name == "const", name == "pattern":
+			s[name] = value
+		case name == "or":
+			instead = b.named(value, field)
+		default:
+			maps.Copy(s, b.named(name, field))
+		}
+	}
+	if instead != nil {
+		return Schema{"oneOf": []any{instead, s}}
+	}
+	return s
+}
+
+// OrZero allows 0, which stands for the default, and numbers from least to most; "" is no upper bound.
+func OrZero(least, most json.Number) Schema {
+	bounds := Schema{"minimum": least}
+	if most != "" {
+		bounds["maximum"] = most
+	}
+	return Schema{"anyOf": []any{Schema{"const": 0}, bounds}}
+}
+
+func (b builder) named(name, field string) Schema {
+	s, ok := b.Named[name]
+	if !ok {
+		panic(fmt.Sprintf("the schema tag of %s names %q, which there is not", field, name))
+	}
+	return s
 }

@@ -36,7 +36,8 @@ func newDaemon(t testing.TB) *httptest.Server {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return []api.Edge{anthropic.New(anthropic.Config{Files: st.Files, Skills: store})}
+		return []api.Edge{anthropic.New(anthropic.Config{Files: st.Files,
+			MaxFileBytes: st.Files.MaxFileBytes(), Skills: store, SkillChanges: store, MaxSkillBytes: store.MaxBytes()})}
 	})
 }
 

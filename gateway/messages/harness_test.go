@@ -112,7 +112,8 @@ func (s *site) serve() {
 	s.service = messages.New(messages.Config{Turns: s.turns, Upstreams: s.cfg.Upstreams, Files: s.cfg.Files,
 		Tools: s.host})
 	srv, err := api.New(api.Config{Auth: s.Keys, Edges: []api.Edge{
-		anthropic.New(anthropic.Config{Files: s.Files, Messages: s.service})}})
+		anthropic.New(anthropic.Config{Files: s.Files, MaxFileBytes: s.Files.MaxFileBytes(),
+			Messages: s.service})}})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -63,7 +63,8 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 		api.Ops(registry, func(context.Context) error { return nil }),
 		native.New(native.Config{
 			Sessions: st.Sessions, Code: runner, Tools: stored, Bridge: st.Bridge, Jobs: st.Jobs, Files: st.Files,
-			Images: st.Images, Keys: st.Keys, Audit: log, Version: "v-daemon", Log: slog.New(slog.DiscardHandler),
+			Images: st.Images, Keys: st.Keys, Quotas: st.Keys, Audit: log, Version: "v-daemon",
+			Log: slog.New(slog.DiscardHandler),
 			Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
 				done, err := st.Sessions.Sweep(ctx)
 				return map[string]map[string]int{"sessions": {"stopped": done.Stopped, "expired": done.Expired}}, err

@@ -35,8 +35,17 @@ type Draft struct {
 	front content.Front // beginning of SKILL.md; nil: not received yet
 }
 
+// An Upload is a Draft as an edge sees it. Stores on other machines have their own.
+type Upload interface {
+	Add(name string, program bool, r io.Reader) error
+	AddZip(name string, r io.Reader) error
+	Create(displayName string) (Skill, error)
+	Release(ctx context.Context, id string) (Version, error)
+	Close()
+}
+
 // NewDraft begins an upload. The caller must close it.
-func (s *Store) NewDraft(ctx context.Context, owner string) (*Draft, error) {
+func (s *Store) NewDraft(ctx context.Context, owner string) (Upload, error) {
 	select {
 	case s.drafts <- struct{}{}:
 	default:

@@ -63,7 +63,7 @@ func front(name, description string) string {
 }
 
 // draft adds files, given as alternating path and text.
-func (b *bench) draft(t *testing.T, files ...string) (*skills.Draft, error) {
+func (b *bench) draft(t *testing.T, files ...string) (skills.Upload, error) {
 	t.Helper()
 	d, err := b.skills.NewDraft(t.Context(), owner)
 	if err != nil {
@@ -413,7 +413,7 @@ func TestZipOfManyEntries(t *testing.T) {
 
 func TestZip(t *testing.T) {
 	b := newBench(t, func(c *skills.Config) { c.MaxBytes = 100_000 })
-	add := func(r io.Reader) (*skills.Draft, error) {
+	add := func(r io.Reader) (skills.Upload, error) {
 		d, err := b.draft(t)
 		if err != nil {
 			t.Fatal(err)
@@ -468,7 +468,7 @@ func TestZip(t *testing.T) {
 
 func TestUploadsUnderWayAreBounded(t *testing.T) {
 	b := newBench(t, nil)
-	var open []*skills.Draft
+	var open []skills.Upload
 	for {
 		d, err := b.skills.NewDraft(t.Context(), owner)
 		if err != nil {

@@ -1,14 +1,11 @@
-package native
+package live
 
-import (
-	"berth/proto"
-)
+import "berth/proto"
 
-// Bounds of what waits for one command: bytes of standard input, and messages. Clients with more input use POST
-// …/stdin, which blocks instead.
+// Bounds of what waits for one command. Clients with more input use POST …/stdin, which blocks instead.
 const (
-	maxWaiting = 1 << 20
-	maxJobs    = 1024
+	MaxWaiting = 1 << 20 // bytes of standard input
+	maxJobs    = 1024    // messages
 )
 
 // A queueKey names a queue. Each exec has one for standard input, which may block for long, and one for other
@@ -27,12 +24,12 @@ type queue struct {
 }
 
 type job struct {
-	m  message
+	m  Message
 	do func() error
 }
 
 // enqueue adds a job to a queue.
-func (l *liveSocket) enqueue(key queueKey, m message, do func() error) error {
+func (l *connection) enqueue(key queueKey, m Message, do func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln, there := l.queues[key]
@@ -56,7 +53,7 @@ func (l *liveSocket) enqueue(key queueKey, m message, do func() error) error {
 // checkRoom refuses a message that does not fit. A single message always fits.
 func (ln *queue) checkRoom(key queueKey, size int) error {
 	// The socket has bounded the size of a message, so one always fits an empty queue.
-	full := len(ln.jobs) >= maxJobs || len(ln.jobs) > 0 && ln.bytes+size > maxWaiting
+	full := len(ln.jobs) >= maxJobs || len(ln.jobs) > 0 && ln.bytes+size > MaxWaiting
 	switch {
 	case full && !key.stdin:
 		return proto.Errorf(proto.TooMany, "", key.exec, "%d messages wait to be passed on to exec %s; send fewer",
@@ -71,7 +68,7 @@ func (ln *queue) checkRoom(key queueKey, size int) error {
 }
 
 // runQueue runs the jobs of a queue until it is empty.
-func (l *liveSocket) runQueue(key queueKey, ln *queue) {
+func (l *connection) runQueue(key queueKey, ln *queue) {
 	for {
 		l.mu.Lock()
 		j := ln.jobs[0]
@@ -87,7 +84,7 @@ func (l *liveSocket) runQueue(key queueKey, ln *queue) {
 }
 
 // nextJob removes the job that is done and reports whether there is another one.
-func (l *liveSocket) nextJob(key queueKey, ln *queue, done job) bool {
+func (l *connection) nextJob(key queueKey, ln *queue, done job) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln.jobs = ln.jobs[1:]

@@ -1,4 +1,4 @@
-package api
+package strictjson
 
 import (
 	"encoding/json"
@@ -56,7 +56,7 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 			len(err.Error()) > 400 {
 			t.Errorf("%s\n got %v\nwant %s", shown, err, want)
 		}
-		if err != nil && strings.Contains(err.Error(), "api.") {
+		if err != nil && strings.Contains(err.Error(), "strictjson.") {
 			t.Errorf("%s: the message names a Go type: %v", shown, err)
 		}
 	}

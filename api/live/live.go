@@ -1,4 +1,9 @@
-package native
+// Package live serves the websocket of one container. A client starts commands on it, attaches to others, writes to
+// their standard input, sends signals, and watches what other clients run.
+//
+// In: the messages, the followers of commands, the queues for input. Out: the websocket itself and the authentication,
+// which are package api's, and the commands, which are package session's. Package native calls Serve.
+package live
 
 import (
 	"context"
@@ -19,13 +24,19 @@ const (
 	maxWatched  = 128 // commands of others
 )
 
-// A liveSocket is one websocket. Its handler is the reader. Each followed command has a goroutine, which blocks in
+// A Config is what a websocket serves.
+type Config struct {
+	Session *session.Session
+	Socket  *api.Socket
+	Admit   func() error // counts a command against the rate limit of the client's key
+	Watch   bool         // also follow the commands of other clients
+	Log     *slog.Logger
+}
+
+// A connection is one websocket. Its handler is the reader. Each followed command has a goroutine, which blocks in
 // Send while the client is slow. Only standard input is queued, with a bound.
-type liveSocket struct {
-	s          *session.Session
-	admit      func() error // counts a command against the rate limit
-	sock       *api.Socket
-	log        *slog.Logger
+type connection struct {
+	Config
 	ctx        context.Context // ends with the socket
 	wg         sync.WaitGroup  // all goroutines of this socket
 	slots      chan struct{}   // holds one token for each followed command, up to maxFollowed
@@ -39,45 +50,24 @@ type liveSocket struct {
 	queues    map[queueKey]*queue
 }
 
-func (e *edge) live(c *call) error {
-	s, err := e.session(c)
-	if err != nil {
-		return err
-	}
-	// From here on there is no HTTP answer; errors are events.
-	sock, err := api.Upgrade(c.w, c.r, e.Socket)
-	if err != nil {
-		return err
-	}
-	// Keep the ID, not the key: admit looks at the quota at the time of the command.
-	key := proto.CallerOf(c.r.Context()).KeyID
-	l := newLiveSocket(s, sock, e.Log.With("request_id", api.RequestID(c.r.Context())))
-	l.admit = func() error { return e.Keys.Admit(key) }
-	l.serve(c.flag("watch"))
-	return nil
-}
-
-func newLiveSocket(s *session.Session, sock *api.Socket, log *slog.Logger) *liveSocket {
-	return &liveSocket{
-		s: s, sock: sock, log: log, ctx: sock.Context(),
+// Serve reads messages until the websocket ends, and returns when all goroutines of the connection have.
+func Serve(cfg Config) {
+	l := &connection{
+		Config: cfg, ctx: cfg.Socket.Context(),
 		slots: make(chan struct{}, maxFollowed), watchSlots: make(chan struct{}, maxWatched),
 		following: map[string]bool{}, own: map[string]bool{}, starting: map[chan struct{}]struct{}{},
 		queues: map[queueKey]*queue{},
 	}
-}
-
-// serve reads messages until the socket ends, and returns when all its goroutines have.
-func (l *liveSocket) serve(watch bool) {
-	ref := l.s.Ref()
+	ref := l.Session.Ref()
 	// The first event tells the client its container.
 	l.send(proto.Event{Type: proto.EventReady, Container: &ref})
-	if watch {
+	if l.Watch {
 		l.watch()
 	}
 	for {
 		// Only this goroutine reads. Slow work goes to other goroutines, so that a signal never waits behind unread
 		// input.
-		data, err := l.sock.Read()
+		data, err := l.Socket.Read()
 		if err != nil {
 			break
 		}
@@ -90,29 +80,29 @@ func (l *liveSocket) serve(watch bool) {
 		}
 	}
 	// Close ends the context, which ends the followers that Wait waits for.
-	l.sock.Close(websocket.CloseNormalClosure, "")
+	l.Socket.Close(websocket.CloseNormalClosure, "")
 	l.wg.Wait()
 }
 
 // handle processes a message at once or passes it to a queue.
-func (l *liveSocket) handle(m message) error {
+func (l *connection) handle(m Message) error {
 	switch m.Type {
-	case msgExec:
+	case TypeExec:
 		return l.exec(m)
-	case msgWatch:
+	case TypeWatch:
 		l.watch()
 		return nil
 	}
-	x, err := l.s.FindExec(m.ExecID)
+	x, err := l.Session.FindExec(m.ExecID)
 	if err != nil {
 		return err
 	}
 	switch m.Type {
-	case msgAttach:
+	case TypeAttach:
 		return l.attach(m, x)
-	case msgStdin:
+	case TypeStdin:
 		return l.enqueue(queueKey{m.ExecID, true}, m, func() error { return l.stdin(x, m) })
-	case msgSignal:
+	case TypeSignal:
 		return l.enqueue(queueKey{m.ExecID, false}, m, func() error { return x.Signal(l.ctx, m.Signal) })
 	}
 	return l.enqueue(queueKey{m.ExecID, false}, m, func() error {
@@ -120,7 +110,7 @@ func (l *liveSocket) handle(m message) error {
 	})
 }
 
-func (l *liveSocket) stdin(x *session.Exec, m message) error {
+func (l *connection) stdin(x *session.Exec, m Message) error {
 	if b := m.input(); len(b) > 0 {
 		if err := x.Write(l.ctx, b); err != nil {
 			return err
@@ -133,20 +123,21 @@ func (l *liveSocket) stdin(x *session.Exec, m message) error {
 }
 
 // send sends an event. An error ends the socket, so only followers look at it.
-func (l *liveSocket) send(ev proto.Event) error { return l.sock.Send(ev) }
+func (l *connection) send(ev proto.Event) error { return l.Socket.Send(ev) }
 
 // sendError answers a message that failed. The connection stays open.
-func (l *liveSocket) sendError(m message, err error) {
+func (l *connection) sendError(m Message, err error) {
 	// These errors do not pass the HTTP server, so secrets are replaced here.
-	err = l.s.HideError(err)
+	err = l.Session.HideError(err)
 	if proto.CodeOf(err) == proto.Internal {
-		l.log.Error("a message on a live connection failed", "type", m.Type, "error", err)
+		l.Log.Error("a message on a live connection failed", "type", m.Type, "error", err)
 	}
-	_ = l.send(proto.Event{Type: proto.EventError, Ref: m.Ref, ExecID: shortened(m.ExecID), Error: proto.AsError(err)})
+	_ = l.send(proto.Event{Type: proto.EventError, Ref: m.Ref, ExecID: api.Shortened(m.ExecID),
+		Error: proto.AsError(err)})
 }
 
 // takeSlot takes a token of a followed command, or fails.
-func (l *liveSocket) takeSlot() error {
+func (l *connection) takeSlot() error {
 	select {
 	case l.slots <- struct{}{}:
 		return nil
@@ -157,9 +148,9 @@ func (l *liveSocket) takeSlot() error {
 }
 
 // exec starts a command and follows it.
-func (l *liveSocket) exec(m message) error {
+func (l *connection) exec(m Message) error {
 	// Without this, one connection could start any number of commands past the rate limit.
-	if err := l.admit(); err != nil {
+	if err := l.Admit(); err != nil {
 		return err
 	}
 	if err := l.takeSlot(); err != nil {
@@ -172,7 +163,7 @@ func (l *liveSocket) exec(m message) error {
 	l.mu.Unlock()
 	l.wg.Go(func() {
 		defer func() { <-l.slots }()
-		x, err := l.s.Exec(l.ctx, *m.Cmd)
+		x, err := l.Session.Exec(l.ctx, *m.Cmd)
 		if follows := l.started(begun, x); err == nil && follows { // an idempotency key may name an earlier command
 			err = alreadyFollowed(x)
 		}
@@ -182,7 +173,7 @@ func (l *liveSocket) exec(m message) error {
 		}
 		// A foreground command belongs to the connection that started it.
 		if err := l.follow(x, session.Cursor{}, m); err != nil {
-			abandonExec(l.ctx, x)
+			Abandon(l.ctx, x)
 		}
 	})
 	return nil
@@ -190,7 +181,7 @@ func (l *liveSocket) exec(m message) error {
 
 // started records which exec a message started, nil if none, so that the watcher skips it. It returns true if the
 // exec is already followed.
-func (l *liveSocket) started(begun chan struct{}, x *session.Exec) (follows bool) {
+func (l *connection) started(begun chan struct{}, x *session.Exec) (follows bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.starting, begun)
@@ -211,7 +202,7 @@ func alreadyFollowed(x *session.Exec) error {
 }
 
 // Each return before the goroutine starts gives the slot back.
-func (l *liveSocket) attach(m message, x *session.Exec) error {
+func (l *connection) attach(m Message, x *session.Exec) error {
 	if err := l.takeSlot(); err != nil {
 		return err
 	}
@@ -231,8 +222,16 @@ func (l *liveSocket) attach(m message, x *session.Exec) error {
 	return nil
 }
 
+// Abandon ends a command whose client has gone, unless the command is to outlive it. At shutdown the daemon has gone,
+// not the client, and the core records that.
+func Abandon(ctx context.Context, x *session.Exec) {
+	if !x.Outlives() && !api.IsDraining(ctx) {
+		x.Abandon(ctx)
+	}
+}
+
 // startFollowing marks an exec as followed. It returns false if it already is.
-func (l *liveSocket) startFollowing(id string) bool {
+func (l *connection) startFollowing(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.following[id] {
@@ -243,7 +242,7 @@ func (l *liveSocket) startFollowing(id string) bool {
 }
 
 // follow sends the events of an exec that startFollowing has marked. The first event has the ref of the message.
-func (l *liveSocket) follow(x *session.Exec, from session.Cursor, m message) error {
+func (l *connection) follow(x *session.Exec, from session.Cursor, m Message) error {
 	leave := sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -261,14 +260,13 @@ func (l *liveSocket) follow(x *session.Exec, from session.Cursor, m message) err
 		return x.Follow(l.ctx, from, event)
 	}
 	return x.FollowRaw(l.ctx, from, event, func(_ session.Piece, message []byte) error {
-		return l.sock.SendBinary(
-			message)
+		return l.Socket.SendBinary(message)
 	})
 }
 
 // watch starts to follow what others run in the container: running commands from their beginning, and later ones. A
 // second call does nothing, since the message and the query key may both ask for it.
-func (l *liveSocket) watch() {
+func (l *connection) watch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watching {
@@ -283,10 +281,10 @@ func (l *liveSocket) watch() {
 
 // watchAll runs until the socket ends, whose context NextExecs observes. It skips commands that ended earlier: their
 // logs can be read.
-func (l *liveSocket) watchAll() {
+func (l *connection) watchAll() {
 	seen, first := 0, true
 	for {
-		fresh, n, err := l.s.NextExecs(l.ctx, seen)
+		fresh, n, err := l.Session.NextExecs(l.ctx, seen)
 		if err != nil || !l.awaitStarting() {
 			return
 		}
@@ -303,7 +301,7 @@ func (l *liveSocket) watchAll() {
 }
 
 // awaitStarting waits until every exec that this socket is starting has an ID, so that the watcher knows it.
-func (l *liveSocket) awaitStarting() bool {
+func (l *connection) awaitStarting() bool {
 	l.mu.Lock()
 	var pending []chan struct{}
 	for begun := range l.starting {
@@ -321,7 +319,7 @@ func (l *liveSocket) awaitStarting() bool {
 }
 
 // watchOne follows an exec of another client as soon as a token is free. It returns false if the socket has ended.
-func (l *liveSocket) watchOne(x *session.Exec) bool {
+func (l *connection) watchOne(x *session.Exec) bool {
 	l.mu.Lock()
 	own := l.own[x.ID()]
 	delete(l.own, x.ID())
@@ -336,7 +334,7 @@ func (l *liveSocket) watchOne(x *session.Exec) bool {
 	}
 	l.wg.Go(func() {
 		defer func() { <-l.watchSlots }()
-		_ = l.follow(x, session.Cursor{}, message{})
+		_ = l.follow(x, session.Cursor{}, Message{})
 	})
 	return true
 }

@@ -1,4 +1,8 @@
-package api
+// Package strictjson decodes the JSON that clients send, and says in a sentence what is wrong with it.
+//
+// In: the rules for values, and the texts of errors. Out: what the fields mean; their owner checks that. The edges call
+// it for bodies, messages and inputs of tools.
+package strictjson
 
 import (
 	"bytes"
@@ -9,6 +13,7 @@ import (
 	"math"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,10 +34,19 @@ func Decode(r *http.Request, v any) error {
 	return DecodeBytes(data, v)
 }
 
+// DecodeOptional is Decode for a body that may be left out. Then it leaves v unchanged.
+func DecodeOptional(r *http.Request, v any) error {
+	data, err := io.ReadAll(r.Body)
+	if err != nil || len(bytes.TrimSpace(data)) == 0 {
+		return err
+	}
+	return DecodeBytes(data, v)
+}
+
 // DecodeBytes is Decode for data from elsewhere, such as a websocket.
 func DecodeBytes(data []byte, v any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
-		return invalidJSON("", "The request body is empty; it must be a JSON value.")
+		return proto.Invalid("", "The request body is empty; it must be a JSON value.")
 	}
 	err := json.Unmarshal(data, v, json.RejectUnknownMembers(true), exactValues)
 	var syntax *jsontext.SyntacticError
@@ -45,7 +59,7 @@ func DecodeBytes(data []byte, v any) error {
 	case errors.As(err, &syntax):
 		return explainSyntax(syntax)
 	}
-	return invalidJSON("", "The request body cannot be read as JSON.")
+	return proto.Invalid("", "The request body cannot be read as JSON.")
 }
 
 // exactValues makes the decoder strict where JSON and Go differ. Null is refused except in raw values: a client
@@ -113,9 +127,9 @@ func isRaw(v any) bool {
 func explainSyntax(e *jsontext.SyntacticError) error {
 	field := fieldName(e.JSONPointer)
 	if errors.Is(e.Err, jsontext.ErrDuplicateName) {
-		return invalidJSON(field, "The field %q is given twice (byte %d).", field, e.ByteOffset)
+		return proto.Invalid(field, "The field %q is given twice (byte %d).", field, e.ByteOffset)
 	}
-	return invalidJSON(field, "Invalid JSON at byte %d: %v.", e.ByteOffset, e.Err)
+	return proto.Invalid(field, "Invalid JSON at byte %d: %v.", e.ByteOffset, e.Err)
 }
 
 func explainMeaning(e *json.SemanticError) error {
@@ -123,14 +137,14 @@ func explainMeaning(e *json.SemanticError) error {
 	var own *proto.Error
 	switch {
 	case errors.Is(e.Err, json.ErrUnknownName):
-		return invalidJSON(field, "Unknown field %q (byte %d).", field, e.ByteOffset)
+		return proto.Invalid(field, "Unknown field %q (byte %d).", field, e.ByteOffset)
 	case errors.As(e.Err, &own):
 		return own
 	case field == "":
-		return invalidJSON(field, "The request body must be %s, not %s.", wantedKind(e.GoType), foundValue(e))
+		return proto.Invalid(field, "The request body must be %s, not %s.", wantedKind(e.GoType), foundValue(e))
 	}
-	return invalidJSON(field, "The field %q must be %s, not %s (byte %d).", field, wantedKind(e.GoType), foundValue(e),
-		e.ByteOffset)
+	return proto.Invalid(field, "The field %q must be %s, not %s (byte %d).", field, wantedKind(e.GoType),
+		foundValue(e), e.ByteOffset)
 }
 
 // foundValue describes the value that stands in place of the wanted one.
@@ -156,18 +170,11 @@ const longestShownField = 200
 
 // fieldName writes a JSON pointer with dots: limits.cpus, files.2.
 func fieldName(p jsontext.Pointer) string {
-	name := strings.Join(tokens(p), ".")
+	name := strings.Join(slices.Collect(p.Tokens()), ".")
 	if len(name) > longestShownField {
 		name = strings.ToValidUTF8(name[:longestShownField], "") + "…"
 	}
 	return name
-}
-
-func tokens(p jsontext.Pointer) (list []string) {
-	for token := range p.Tokens() {
-		list = append(list, token)
-	}
-	return list
 }
 
 // wantedKind describes the JSON that a Go type accepts.
@@ -194,8 +201,4 @@ func wantedKind(t reflect.Type) string {
 		return fmt.Sprintf("a whole number from 0 to %d", uint64(1)<<(t.Bits()-1)-1+uint64(1)<<(t.Bits()-1))
 	}
 	return "something else"
-}
-
-func invalidJSON(field, format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "", field, format, args...)
 }
