@@ -161,10 +161,9 @@ func (e *edge) containerRows() []row {
 	const one = "/v1/containers/{id}"
 	return []row{
 		{"POST", "/v1/containers", mayTake(e.createContainer).created().repeatable(), openapi.Operation{
-			ID: "createContainer", Summary: "Create a container.", Fails: inGuest,
-		}},
-		{"GET", "/v1/containers", get(e.listContainers), openapi.Operation{
-			ID: "listContainers", Summary: "List containers, newest first.", Fails: basic,
+			ID: "createContainer", Summary: "Create a container.", Fails: inGuest}},
+		{"GET", "/v1/containers", get(e.listContainers), openapi.Operation{ID: "listContainers",
+			Summary: "List containers, newest first.", Fails: basic,
 			Query: []openapi.Param{
 				{Name: "label", Repeat: true, Pattern: "^[^=]+=", Description: "key=value that a container must " +
 					"have. May be repeated; all must match."},
@@ -173,45 +172,36 @@ func (e *edge) containerRows() []row {
 				{Name: "limit", Kind: openapi.Whole, Max: 1000, Description: "Maximum length of the page, 1 to " +
 					"1000; 0 is the default, 100."},
 				pageAfter(proto.ContainerPrefix, "container"),
-			},
-		}},
-		{"GET", one, getIn(e, e.getContainer), openapi.Operation{
-			ID: "getContainer", Summary: "Describe a container.", Fails: inContainer,
-			Description: "For an expired container the answer is a 410 that names it.",
-		}},
-		{"DELETE", one, get(e.deleteContainer), openapi.Operation{
-			ID: "deleteContainer", Summary: "End a container's commands and remove it with its workspace.",
+			}}},
+		{"GET", one, getIn(e, e.getContainer), openapi.Operation{ID: "getContainer",
+			Summary: "Describe a container.", Fails: inContainer,
+			Description: "For an expired container the answer is a 410 that names it."}},
+		{"DELETE", one, get(e.deleteContainer), openapi.Operation{ID: "deleteContainer",
+			Summary: "End a container's commands and remove it with its workspace.",
 			Fails: namesItem,
 			Query: []openapi.Param{
 				{Name: "keep_workspace", Kind: openapi.Flag, Description: "Keep the workspace for another " +
 					"container."},
-			},
-		}},
-		{"POST", one + "/extend", mayTake(e.extendContainer), openapi.Operation{
-			ID: "extendContainer", Summary: "Extend the lease of a container, at most to max_expires_at.",
-			Fails: inContainer,
-		}},
+			}}},
+		{"POST", one + "/extend", mayTake(e.extendContainer), openapi.Operation{ID: "extendContainer",
+			Summary: "Extend the lease of a container, at most to max_expires_at.",
+			Fails: inContainer}},
 		{"POST", one + "/start", getIn(e, changeState((*session.Session).Start)), openapi.Operation{
 			ID: "startContainer", Summary: "Start a stopped container. Any other use starts it, too.", Fails: inGuest,
 		}},
-		{"POST", one + "/stop", getIn(e, changeState((*session.Session).Stop)), openapi.Operation{
-			ID: "stopContainer", Summary: "End a container's processes and keep its files.", Fails: inGuest,
-		}},
+		{"POST", one + "/stop", getIn(e, changeState((*session.Session).Stop)), openapi.Operation{ID: "stopContainer",
+			Summary: "End a container's processes and keep its files.", Fails: inGuest}},
 		{"POST", one + "/pause", getIn(e, changeState((*session.Session).Pause)), openapi.Operation{
 			ID: "pauseContainer", Summary: "Pause the processes of a container until its next use.", Fails: inGuest,
 			Description: "If the container is stopped, or a command is starting in it or files are being copied, " +
-				"the answer is a 409.",
-		}},
+				"the answer is a 409."}},
 		{"POST", one + "/resume", getIn(e, changeState((*session.Session).Resume)), openapi.Operation{
 			ID: "resumeContainer", Summary: "Resume a paused container. Any other use resumes it, too.", Fails: inGuest,
-			Description: "For a stopped container the answer is a 409.",
-		}},
-		{"GET", "/v1/workspaces", get(e.listWorkspaces), openapi.Operation{
-			ID: "listWorkspaces", Summary: "List workspaces, newest first.", Fails: basic,
-		}},
-		{"DELETE", "/v1/workspaces/{id}", get(e.deleteWorkspace), openapi.Operation{
-			ID: "deleteWorkspace", Summary: "Remove a workspace that no container uses.", Fails: also(namesItem, 409),
-		}},
+			Description: "For a stopped container the answer is a 409."}},
+		{"GET", "/v1/workspaces", get(e.listWorkspaces), openapi.Operation{ID: "listWorkspaces",
+			Summary: "List workspaces, newest first.", Fails: basic}},
+		{"DELETE", "/v1/workspaces/{id}", get(e.deleteWorkspace), openapi.Operation{ID: "deleteWorkspace",
+			Summary: "Remove a workspace that no container uses.", Fails: also(namesItem, 409)}},
 	}
 }
 
@@ -229,30 +219,25 @@ func runAnswers() map[int][]openapi.Content {
 func (e *edge) execRows() []row {
 	const in, one = "/v1/containers/{id}", "/v1/containers/{id}/execs/{exec}"
 	return []row{
-		{"POST", "/v1/exec", take(e.runOnce).repeatable(), openapi.Operation{
-			ID: "runOnce", Summary: "Create a container and run a command in it.", Fails: inGuest,
+		{"POST", "/v1/exec", take(e.runOnce).repeatable(), openapi.Operation{ID: "runOnce",
+			Summary: "Create a container and run a command in it.", Fails: inGuest,
 			Description: runMore + " An idempotency key covers the container and the command, so create has none " +
 				"of its own.",
-			Answers: runAnswers(),
-		}},
-		{"POST", in + "/exec", take(e.runCommand).repeatable(), openapi.Operation{
-			ID: "run", Summary: "Run a command.", Description: runMore, Answers: runAnswers(), Fails: inGuest,
-		}},
-		{"GET", in + "/execs", getIn(e, e.listExecs), openapi.Operation{
-			ID: "listExecs", Fails: inContainer,
-			Summary: "List a container's commands, running and recorded, in the order of their start.",
-		}},
-		{"GET", one, get(e.getExec), openapi.Operation{
-			ID: "getExec", Summary: "Describe a command.", Fails: inContainer,
-		}},
-		{"GET", one + "/result", get(e.execResult), openapi.Operation{
-			ID: "getExecResult", Summary: "Get the result of a command, and wait for it if requested.",
+			Answers: runAnswers()}},
+		{"POST", in + "/exec", take(e.runCommand).repeatable(), openapi.Operation{ID: "run",
+			Summary: "Run a command.", Description: runMore, Answers: runAnswers(), Fails: inGuest}},
+		{"GET", in + "/execs", getIn(e, e.listExecs), openapi.Operation{ID: "listExecs",
+			Fails: inContainer,
+			Summary: "List a container's commands, running and recorded, in the order of their start."}},
+		{"GET", one, get(e.getExec), openapi.Operation{ID: "getExec",
+			Summary: "Describe a command.", Fails: inContainer}},
+		{"GET", one + "/result", get(e.execResult), openapi.Operation{ID: "getExecResult",
+			Summary: "Get the result of a command, and wait for it if requested.",
 			Query: []openapi.Param{about(waitSeconds, "How long to wait for the end. If the command still runs then, "+
 				"the answer is a 202.")},
-			Answers: endOrState(proto.ExecResult{}, proto.Exec{}), Fails: inContainer,
-		}},
-		{"GET", one + "/logs", get(e.execLogs), openapi.Operation{
-			ID: "getExecLogs", Summary: "Read the raw output of a command.", Fails: also(inContainer, 416),
+			Answers: endOrState(proto.ExecResult{}, proto.Exec{}), Fails: inContainer}},
+		{"GET", one + "/logs", get(e.execLogs), openapi.Operation{ID: "getExecLogs",
+			Summary: "Read the raw output of a command.", Fails: also(inContainer, 416),
 			Description: "The first and the last part of each stream are kept. A line in square brackets marks a " +
 				"gap between them. With offset, the answer has bytes of the stream alone and ends at a gap. The " +
 				"next answer, from the offset after the last byte, has the header Berth-Log-Start with the offset " +
@@ -267,95 +252,76 @@ func (e *edge) execRows() []row {
 				{Name: "follow", Kind: openapi.Flag, Description: "Continue until the command has ended."},
 			},
 			Answers: answers(http.StatusOK, []openapi.Content{{Media: octets, Headers: map[string]string{
-				logStart: "Offset of the first byte, if the requested one is no longer kept."}}}),
-		}},
-		{"GET", one + "/events", get(e.execEvents), openapi.Operation{
-			ID: "followExec", Summary: "Follow a command from its beginning or a position to its end.",
+				logStart: "Offset of the first byte, if the requested one is no longer kept."}}})}},
+		{"GET", one + "/events", get(e.execEvents), openapi.Operation{ID: "followExec",
+			Summary: "Follow a command from its beginning or a position to its end.",
 			Query: []openapi.Param{
 				{Name: "stdout_offset", Kind: openapi.Whole, Description: "Bytes of stdout that the client has."},
 				{Name: "stderr_offset", Kind: openapi.Whole, Description: "Bytes of stderr that the client has."},
 			},
 			Header:  []openapi.Param{lastEvent},
-			Answers: withEvents(answers(http.StatusNoContent, nil), proto.Event{}), Fails: inContainer,
-		}},
-		{"POST", one + "/signal", take(e.signalExec), openapi.Operation{
-			ID: "signalExec", Summary: "Send a signal to a command.", Fails: inGuest,
-		}},
-		{"POST", one + "/stdin", get(e.writeStdin), openapi.Operation{
-			ID: "writeStdin", Summary: "Write to the standard input of a command, as fast as it reads.",
+			Answers: withEvents(answers(http.StatusNoContent, nil), proto.Event{}), Fails: inContainer}},
+		{"POST", one + "/signal", take(e.signalExec), openapi.Operation{ID: "signalExec",
+			Summary: "Send a signal to a command.", Fails: inGuest}},
+		{"POST", one + "/stdin", get(e.writeStdin), openapi.Operation{ID: "writeStdin",
+			Summary: "Write to the standard input of a command, as fast as it reads.",
 			Query: []openapi.Param{
 				{Name: "close", Kind: openapi.Flag, Description: "Close standard input afterwards."},
 			},
-			Body: raw(octets), Optional: true, Fails: inGuest,
-		}},
-		{"POST", one + "/resize", take(e.resizeExec), openapi.Operation{
-			ID: "resizeExec", Summary: "Set the size of a command's terminal.", Fails: inGuest,
-		}},
-		{"GET", in + "/shells", getIn(e, e.listShells), openapi.Operation{
-			ID: "listShells", Summary: "List a container's persistent shells.", Fails: inGuest,
-		}},
-		{"DELETE", in + "/shells/{name}", getIn(e, e.closeShell), openapi.Operation{
-			ID: "closeShell", Summary: "End a persistent shell and its processes.", Fails: inGuest,
-		}},
-		{"GET", in + "/live", get(e.live), openapi.Operation{
-			ID: "live", Summary: "Open a websocket for many commands at once.", Description: liveMore,
+			Body: raw(octets), Optional: true, Fails: inGuest}},
+		{"POST", one + "/resize", take(e.resizeExec), openapi.Operation{ID: "resizeExec",
+			Summary: "Set the size of a command's terminal.", Fails: inGuest}},
+		{"GET", in + "/shells", getIn(e, e.listShells), openapi.Operation{ID: "listShells",
+			Summary: "List a container's persistent shells.", Fails: inGuest}},
+		{"DELETE", in + "/shells/{name}", getIn(e, e.closeShell), openapi.Operation{ID: "closeShell",
+			Summary: "End a persistent shell and its processes.", Fails: inGuest}},
+		{"GET", in + "/live", get(e.live), openapi.Operation{ID: "live",
+			Summary: "Open a websocket for many commands at once.", Description: liveMore,
 			Query: []openapi.Param{
 				{Name: "watch", Kind: openapi.Flag, Description: "Also follow the commands of others."},
 			},
-			Answers: answers(http.StatusSwitchingProtocols, nil), Fails: also(inContainer, 403, 426),
-		}},
-		{"POST", "/v1/tool_use", get(e.useToolOnce).repeatable(), openapi.Operation{
-			ID: "useToolOnce", Summary: "Create a container and execute a model's tool-use block in it.",
-			Body: js(tooluse.Use{}), Loose: true, Fails: inGuest,
-		}},
-		{"POST", in + "/tool_use", get(e.useTool).repeatable(), openapi.Operation{
-			ID: "useTool", Summary: "Execute a model's tool-use block.",
+			Answers: answers(http.StatusSwitchingProtocols, nil), Fails: also(inContainer, 403, 426)}},
+		{"POST", "/v1/tool_use", get(e.useToolOnce).repeatable(), openapi.Operation{ID: "useToolOnce",
+			Summary: "Create a container and execute a model's tool-use block in it.",
+			Body: js(tooluse.Use{}), Loose: true, Fails: inGuest}},
+		{"POST", in + "/tool_use", get(e.useTool).repeatable(), openapi.Operation{ID: "useTool",
+			Summary: "Execute a model's tool-use block.",
 			Description: "Send the block as the model wrote it. The result block reports failures of the tool. " +
 				"Idempotency-Key is for the bash tools.",
-			Body: js(tooluse.Use{}), Loose: true, Fails: inGuest,
-		}},
+			Body: js(tooluse.Use{}), Loose: true, Fails: inGuest}},
 	}
 }
 
 func (e *edge) codeRows() []row {
 	const all, one = "/v1/containers/{id}/contexts", "/v1/containers/{id}/contexts/{name}"
 	return []row{
-		{"POST", "/v1/run_code", take(e.runCode), openapi.Operation{
-			ID: "runCode", Summary: "Run code and get the value of its last expression.", Description: codeMore,
-			Answers: answers(http.StatusOK, js(code.Outcome{})), Fails: inGuest,
-		}},
-		{"POST", "/v1/code_executor", take(e.executeCode), openapi.Operation{
-			ID: "executeCode", Summary: "Run a script as the code_executor tool does, and get one Markdown text.",
+		{"POST", "/v1/run_code", take(e.runCode), openapi.Operation{ID: "runCode",
+			Summary: "Run code and get the value of its last expression.", Description: codeMore,
+			Answers: answers(http.StatusOK, js(code.Outcome{})), Fails: inGuest}},
+		{"POST", "/v1/code_executor", take(e.executeCode), openapi.Operation{ID: "executeCode",
+			Summary: "Run a script as the code_executor tool does, and get one Markdown text.",
 			Description: "The script runs as a file, in a container of its own that is deleted afterwards: 15 " +
 				"seconds, and 64 KiB of each stream.",
-			Answers: answers(http.StatusOK, js(execution{})), Fails: inGuest,
-		}},
-		{"POST", all, take(e.createContext).created(), openapi.Operation{
-			ID: "createContext", Summary: "Start a named interpreter that keeps its variables.", Fails: inGuest,
+			Answers: answers(http.StatusOK, js(execution{})), Fails: inGuest}},
+		{"POST", all, take(e.createContext).created(), openapi.Operation{ID: "createContext",
+			Summary: "Start a named interpreter that keeps its variables.", Fails: inGuest,
 			Description: "A cell in an unknown context creates the context, too. A container has at most 8 " +
-				"contexts. They end with the daemon.",
-		}},
-		{"GET", all, get(e.listContexts), openapi.Operation{
-			ID: "listContexts", Summary: "List a container's contexts, by name.", Fails: inContainer,
-		}},
-		{"GET", one, get(e.getContext), openapi.Operation{
-			ID: "getContext", Summary: "Describe a context.", Fails: inContainer,
-		}},
-		{"DELETE", one, get(e.deleteContext), openapi.Operation{
-			ID: "deleteContext", Summary: "End a context with its interpreter and its running cell.", Fails: inGuest,
-		}},
-		{"POST", one + "/run", take(e.runCell), openapi.Operation{
-			ID: "runCell", Summary: "Run a cell in a context.", Description: cellMore,
-			Answers: withEvents(answers(http.StatusOK, js(code.Outcome{})), code.Progress{}), Fails: inGuest,
-		}},
-		{"POST", one + "/interrupt", get(e.interruptContext), openapi.Operation{
-			ID: "interruptContext", Summary: "Interrupt the running cell of a context, like Ctrl-C.", Fails: inGuest,
-			Description: "The variables stay. If no cell runs, nothing happens.",
-		}},
-		{"POST", one + "/restart", get(e.restartContext), openapi.Operation{
-			ID: "restartContext", Fails: inGuest,
-			Summary: "End the interpreter of a context with its running cell, and start a new one.",
-		}},
+				"contexts. They end with the daemon."}},
+		{"GET", all, get(e.listContexts), openapi.Operation{ID: "listContexts",
+			Summary: "List a container's contexts, by name.", Fails: inContainer}},
+		{"GET", one, get(e.getContext), openapi.Operation{ID: "getContext",
+			Summary: "Describe a context.", Fails: inContainer}},
+		{"DELETE", one, get(e.deleteContext), openapi.Operation{ID: "deleteContext",
+			Summary: "End a context with its interpreter and its running cell.", Fails: inGuest}},
+		{"POST", one + "/run", take(e.runCell), openapi.Operation{ID: "runCell",
+			Summary: "Run a cell in a context.", Description: cellMore,
+			Answers: withEvents(answers(http.StatusOK, js(code.Outcome{})), code.Progress{}), Fails: inGuest}},
+		{"POST", one + "/interrupt", get(e.interruptContext), openapi.Operation{ID: "interruptContext",
+			Summary: "Interrupt the running cell of a context, like Ctrl-C.", Fails: inGuest,
+			Description: "The variables stay. If no cell runs, nothing happens."}},
+		{"POST", one + "/restart", get(e.restartContext), openapi.Operation{ID: "restartContext",
+			Fails: inGuest,
+			Summary: "End the interpreter of a context with its running cell, and start a new one."}},
 	}
 }
 
@@ -390,17 +356,16 @@ func (e *edge) fileRows() []row {
 	part := map[string]string{"Content-Range": "Which bytes these are, of how many."}
 	file := []openapi.Param{pathParam, asParam}
 	rows := []row{
-		{"GET", at + "/content", getFiles(e, e.readContent), openapi.Operation{
-			ID: "readFile", Summary: "Read a file.", Query: file,
+		{"GET", at + "/content", getFiles(e, e.readContent), openapi.Operation{ID: "readFile",
+			Summary: "Read a file.", Query: file,
 			Header: []openapi.Param{
 				{Name: "Range", Description: "One range of bytes, such as bytes=0-99, bytes=100- or bytes=-100. " +
 					"With If-Range the answer is the whole file, since no header identifies its version reliably."},
 			},
 			Answers: map[int][]openapi.Content{http.StatusOK: {{Media: octets, Headers: headers}},
-				http.StatusPartialContent: {{Media: octets, Headers: part}}}, Fails: also(inGuest, 416),
-		}},
-		{"PUT", at + "/content", get(e.writeContent), openapi.Operation{
-			ID: "writeFile", Summary: "Write a file atomically, and create its directories.",
+				http.StatusPartialContent: {{Media: octets, Headers: part}}}, Fails: also(inGuest, 416)}},
+		{"PUT", at + "/content", get(e.writeContent), openapi.Operation{ID: "writeFile",
+			Summary: "Write a file atomically, and create its directories.",
 			Description: "A body with Content-Range is refused: it is only a part of a file.",
 			Query: []openapi.Param{pathParam, asParam,
 				{Name: "mode", Kind: openapi.Mode, Description: "Octal permission bits; default 0644 for a new " +
@@ -408,38 +373,30 @@ func (e *edge) fileRows() []row {
 				{Name: "hash", Kind: openapi.Flag, Description: "Also return the SHA-256 of the file, which takes " +
 					"longer than writing it."},
 			},
-			Body: raw(octets), Optional: true, Fails: inGuest,
-		}},
-		{"DELETE", at + "/content", getFiles(e, e.removeContent), openapi.Operation{
-			ID: "removeFile", Summary: "Remove a file or a directory. Links are removed, not followed.", Fails: inGuest,
+			Body: raw(octets), Optional: true, Fails: inGuest}},
+		{"DELETE", at + "/content", getFiles(e, e.removeContent), openapi.Operation{ID: "removeFile",
+			Summary: "Remove a file or a directory. Links are removed, not followed.", Fails: inGuest,
 			Query: []openapi.Param{pathParam, asParam,
 				{Name: "recursive", Kind: openapi.Flag, Description: "Remove a directory with its content."},
-			},
-		}},
-		{"GET", at + "/list", getFiles(e, e.listDirectory), openapi.Operation{
-			ID: "listDirectory", Summary: "List a directory, sorted by name.", Query: file, Fails: inGuest,
-		}},
-		{"GET", at + "/stat", getFiles(e, e.statFile), openapi.Operation{
-			ID: "statFile", Summary: "Describe a file. A link at the end of the path is not followed.",
-			Query: file, Fails: inGuest,
-		}},
-		{"POST", at + "/move", take(e.moveFile), openapi.Operation{
-			ID: "moveFile", Summary: "Rename a file or directory.", Fails: inGuest,
-		}},
-		{"POST", at + "/mkdir", take(e.makeDirectory), openapi.Operation{
-			ID: "makeDirectory", Summary: "Create a directory and its parents.", Fails: inGuest,
-		}},
-		{"GET", at + "/tar", getFiles(e, e.readTar), openapi.Operation{
-			ID: "readTar", Summary: "Read a directory as a tar archive.", Query: file,
-			Answers: answers(http.StatusOK, raw(tarType)), Fails: inGuest,
-		}},
-		{"PUT", at + "/tar", get(e.writeTar), openapi.Operation{
-			ID: "writeTar", Summary: "Unpack a tar archive into a directory, which is created.", Query: file,
+			}}},
+		{"GET", at + "/list", getFiles(e, e.listDirectory), openapi.Operation{ID: "listDirectory",
+			Summary: "List a directory, sorted by name.", Query: file, Fails: inGuest}},
+		{"GET", at + "/stat", getFiles(e, e.statFile), openapi.Operation{ID: "statFile",
+			Summary: "Describe a file. A link at the end of the path is not followed.",
+			Query: file, Fails: inGuest}},
+		{"POST", at + "/move", take(e.moveFile), openapi.Operation{ID: "moveFile",
+			Summary: "Rename a file or directory.", Fails: inGuest}},
+		{"POST", at + "/mkdir", take(e.makeDirectory), openapi.Operation{ID: "makeDirectory",
+			Summary: "Create a directory and its parents.", Fails: inGuest}},
+		{"GET", at + "/tar", getFiles(e, e.readTar), openapi.Operation{ID: "readTar",
+			Summary: "Read a directory as a tar archive.", Query: file,
+			Answers: answers(http.StatusOK, raw(tarType)), Fails: inGuest}},
+		{"PUT", at + "/tar", get(e.writeTar), openapi.Operation{ID: "writeTar",
+			Summary: "Unpack a tar archive into a directory, which is created.", Query: file,
 			Description: "Members that would leave the directory, and devices, are refused by name. Members before " +
 				"them have been unpacked then. A body with Content-Range is refused: it is only a part of an " +
 				"archive.",
-			Body: raw(tarType, octets), Fails: inGuest,
-		}},
+			Body: raw(tarType, octets), Fails: inGuest}},
 	}
 	for i := range rows {
 		rows[i].Query = slices.Concat(rows[i].Query, []openapi.Param{ofGeneration})
@@ -450,23 +407,18 @@ func (e *edge) fileRows() []row {
 func (e *edge) jobRows() []row {
 	const all, one = "/v1/containers/{id}/jobs", "/v1/containers/{id}/jobs/{job}"
 	return []row{
-		{"POST", "/v1/containers/{id}/inputs", take(e.addInputs), openapi.Operation{
-			ID: "addInputs", Summary: "Put stored files into $INPUT_DIR.", Fails: inGuest,
-		}},
-		{"GET", all, getIn(e, e.listJobs), openapi.Operation{
-			ID: "listJobs", Summary: "List the jobs of a container's workspace, newest first.", Fails: inContainer,
-		}},
-		{"GET", one + "/manifest", getIn(e, e.jobManifest), openapi.Operation{
-			ID: "getManifest", Summary: "List the content of a job's directory, and which command made it.",
-			Fails: inGuest,
-		}},
-		{"POST", one + "/publish", take(e.publishFile).created(), openapi.Operation{
-			ID: "publishFile", Summary: "Publish a file of a job as a stored file.", Fails: inGuest,
-		}},
-		{"GET", one + "/tar", getIn(e, e.jobTar), openapi.Operation{
-			ID: "readJob", Summary: "Read a job's directory as a tar archive.",
-			Answers: answers(http.StatusOK, raw(tarType)), Fails: inGuest,
-		}},
+		{"POST", "/v1/containers/{id}/inputs", take(e.addInputs), openapi.Operation{ID: "addInputs",
+			Summary: "Put stored files into $INPUT_DIR.", Fails: inGuest}},
+		{"GET", all, getIn(e, e.listJobs), openapi.Operation{ID: "listJobs",
+			Summary: "List the jobs of a container's workspace, newest first.", Fails: inContainer}},
+		{"GET", one + "/manifest", getIn(e, e.jobManifest), openapi.Operation{ID: "getManifest",
+			Summary: "List the content of a job's directory, and which command made it.",
+			Fails: inGuest}},
+		{"POST", one + "/publish", take(e.publishFile).created(), openapi.Operation{ID: "publishFile",
+			Summary: "Publish a file of a job as a stored file.", Fails: inGuest}},
+		{"GET", one + "/tar", getIn(e, e.jobTar), openapi.Operation{ID: "readJob",
+			Summary: "Read a job's directory as a tar archive.",
+			Answers: answers(http.StatusOK, raw(tarType)), Fails: inGuest}},
 	}
 }
 
@@ -476,79 +428,64 @@ func (e *edge) daemonRows() []row {
 		"error. A failure before the first step is an ordinary error."
 	imageFails, vaultFails := also(namesItem, 501, 503, 504, 507), also(basic, 409, 501, 503)
 	return []row{
-		{"GET", "/v1/images", get(e.listImages), openapi.Operation{
-			ID: "listImages", Summary: "List images.", Fails: basic,
-		}},
-		{"POST", "/v1/images/import", get(e.importImage), openapi.Operation{
-			ID: "importImage", Summary: "Import an OCI or Docker archive.", Admin: true, Description: linesMore,
+		{"GET", "/v1/images", get(e.listImages), openapi.Operation{ID: "listImages",
+			Summary: "List images.", Fails: basic}},
+		{"POST", "/v1/images/import", get(e.importImage), openapi.Operation{ID: "importImage",
+			Summary: "Import an OCI or Docker archive.", Admin: true, Description: linesMore,
 			Query: []openapi.Param{
 				{Name: "name", Description: "Name of the image; default the name in the archive."},
 			},
-			Body: raw(tarType, octets), Answers: lines, Fails: imageFails,
-		}},
-		{"POST", "/v1/images/pull", take(e.pullImage), openapi.Operation{
-			ID: "pullImage", Summary: "Pull an image from a registry.", Admin: true, Description: linesMore,
-			Answers: lines, Fails: imageFails,
-		}},
-		{"DELETE", "/v1/images", get(e.removeImage), openapi.Operation{
-			ID: "removeImage", Summary: "Remove the name of an image. Running containers keep their image.",
+			Body: raw(tarType, octets), Answers: lines, Fails: imageFails}},
+		{"POST", "/v1/images/pull", take(e.pullImage), openapi.Operation{ID: "pullImage",
+			Summary: "Pull an image from a registry.", Admin: true, Description: linesMore,
+			Answers: lines, Fails: imageFails}},
+		{"DELETE", "/v1/images", get(e.removeImage), openapi.Operation{ID: "removeImage",
+			Summary: "Remove the name of an image. Running containers keep their image.",
 			Admin: true, Fails: also(namesItem, 409, 501),
-			Query: []openapi.Param{{Name: "ref", Required: true, Description: "Name of the image."}},
-		}},
-		{"POST", "/v1/sweep", get(e.sweep), openapi.Operation{
-			ID: "sweep", Summary: "Run all sweeps now.", Admin: true, Fails: basic,
+			Query: []openapi.Param{{Name: "ref", Required: true, Description: "Name of the image."}}}},
+		{"POST", "/v1/sweep", get(e.sweep), openapi.Operation{ID: "sweep",
+			Summary: "Run all sweeps now.", Admin: true, Fails: basic,
 			Description: "The answer has counts by sweep and action.",
 			Query: []openapi.Param{
 				{Name: "strangers", Kind: openapi.Flag, Description: "First remove orphaned workspaces: those that " +
 					"were set aside because the ledger does not know them."},
-			},
-		}},
-		{"GET", "/v1/info", get(e.info), openapi.Operation{
-			ID: "info", Summary: "Describe the daemon.", Fails: basic,
-		}},
-		{"GET", "/openapi.json", get(e.openAPI), openapi.Operation{
-			ID: "openAPI", Summary: "This document.", Public: true, Fails: []int{400, 413, 500},
-			Answers: answers(http.StatusOK, js(openapi.Schema{})),
-		}},
-		{"POST", "/v1/vault/rotate", get(changeVault(e.Rotate)), openapi.Operation{
-			ID: "rotateVault", Summary: "Create a new key for secrets and seal all secrets with it.", Admin: true,
-			Description: "Older keys stay in the file, for copies of the ledger.", Fails: vaultFails,
-		}},
-		{"POST", "/v1/vault/forget", get(changeVault(e.Forget)), openapi.Operation{
-			ID: "forgetVaultKeys", Summary: "Remove all keys for secrets except the newest from the file.", Admin: true,
-			Description: "Secrets in older copies of the ledger cannot be opened afterwards.", Fails: vaultFails,
-		}},
+			}}},
+		{"GET", "/v1/info", get(e.info), openapi.Operation{ID: "info",
+			Summary: "Describe the daemon.", Fails: basic}},
+		{"GET", "/openapi.json", get(e.openAPI), openapi.Operation{ID: "openAPI",
+			Summary: "This document.", Public: true, Fails: []int{400, 413, 500},
+			Answers: answers(http.StatusOK, js(openapi.Schema{}))}},
+		{"POST", "/v1/vault/rotate", get(changeVault(e.Rotate)), openapi.Operation{ID: "rotateVault",
+			Summary: "Create a new key for secrets and seal all secrets with it.", Admin: true,
+			Description: "Older keys stay in the file, for copies of the ledger.", Fails: vaultFails}},
+		{"POST", "/v1/vault/forget", get(changeVault(e.Forget)), openapi.Operation{ID: "forgetVaultKeys",
+			Summary: "Remove all keys for secrets except the newest from the file.", Admin: true,
+			Description: "Secrets in older copies of the ledger cannot be opened afterwards.", Fails: vaultFails}},
 	}
 }
 
 func (e *edge) keyRows() []row {
 	const all, one = "/v1/keys", "/v1/keys/{id}"
 	return []row{
-		{"POST", all, mayTake(e.createKey).created(), openapi.Operation{
-			ID: "createKey", Summary: "Create an API key. Only this answer has its secret.", Admin: true, Fails: basic,
-		}},
-		{"GET", all, get(e.listKeys), openapi.Operation{
-			ID: "listKeys", Summary: "List API keys, newest first, including revoked ones.", Admin: true, Fails: basic,
-		}},
-		{"GET", "/v1/keys/self", get(e.ownKey), openapi.Operation{
-			ID: "getOwnKey", Summary: "Describe the key of the request, and its use of its quota.", Fails: namesItem,
-		}},
-		{"GET", one, get(e.getKey), openapi.Operation{
-			ID: "getKey", Summary: "Describe an API key, and its use of its quota.", Admin: true, Fails: namesItem,
-		}},
-		{"PATCH", one, take(e.changeKey), openapi.Operation{
-			ID: "changeKey", Summary: "Change the name or the quota of an API key at once.", Admin: true,
+		{"POST", all, mayTake(e.createKey).created(), openapi.Operation{ID: "createKey",
+			Summary: "Create an API key. Only this answer has its secret.", Admin: true, Fails: basic}},
+		{"GET", all, get(e.listKeys), openapi.Operation{ID: "listKeys",
+			Summary: "List API keys, newest first, including revoked ones.", Admin: true, Fails: basic}},
+		{"GET", "/v1/keys/self", get(e.ownKey), openapi.Operation{ID: "getOwnKey",
+			Summary: "Describe the key of the request, and its use of its quota.", Fails: namesItem}},
+		{"GET", one, get(e.getKey), openapi.Operation{ID: "getKey",
+			Summary: "Describe an API key, and its use of its quota.", Admin: true, Fails: namesItem}},
+		{"PATCH", one, take(e.changeKey), openapi.Operation{ID: "changeKey",
+			Summary: "Change the name or the quota of an API key at once.", Admin: true,
 			Description: "Fields that are left out stay unchanged. A bound of 0 is removed; removing " +
 				"requests_per_second also removes burst. A bound below the current use removes nothing and refuses " +
 				"more.",
-			Fails: also(namesItem, 409),
-		}},
-		{"DELETE", one, get(e.revokeKey), openapi.Operation{
-			ID: "revokeKey", Summary: "Revoke an API key permanently and at once.", Admin: true,
+			Fails: also(namesItem, 409)}},
+		{"DELETE", one, get(e.revokeKey), openapi.Operation{ID: "revokeKey",
+			Summary: "Revoke an API key permanently and at once.", Admin: true,
 			Description: "Running requests and websockets of the key end. The owner keeps what was made with the " +
 				"key.",
-			Fails: also(namesItem, 409),
-		}},
+			Fails: also(namesItem, 409)}},
 	}
 }
 
@@ -556,32 +493,27 @@ func (e *edge) callRows() []row {
 	const all, one = "/v1/containers/{id}/tool_calls", "/v1/containers/{id}/tool_calls/{call}"
 	decided := also(inContainer, 409)
 	return []row{
-		{"GET", "/v1/containers/{id}/tools", get(e.serveTools), openapi.Operation{
-			ID: "serveTools", Summary: "Open a websocket to answer the tool calls of code in a container.",
+		{"GET", "/v1/containers/{id}/tools", get(e.serveTools), openapi.Operation{ID: "serveTools",
+			Summary: "Open a websocket to answer the tool calls of code in a container.",
 			Description: serveMore,
-			Answers:     answers(http.StatusSwitchingProtocols, nil), Fails: also(decided, 403, 426),
-		}},
-		{"GET", all, get(e.listCalls), openapi.Operation{
-			ID: "listToolCalls", Summary: "List the calls that code in a container made, newest first.",
+			Answers:     answers(http.StatusSwitchingProtocols, nil), Fails: also(decided, 403, 426)}},
+		{"GET", all, get(e.listCalls), openapi.Operation{ID: "listToolCalls",
+			Summary: "List the calls that code in a container made, newest first.",
 			Fails: inContainer,
 			Query: []openapi.Param{
 				{Name: "state", Description: "Only calls in this state; parked calls wait for approval.",
 					Choices: document.Values[proto.ToolCallState]()},
 				{Name: "exec", Pattern: "^(exec_[0-9A-Za-z]{22})?$", Description: "Only calls of this command."},
 				shortPage, pageAfter("call_", "call"),
-			},
-		}},
-		{"GET", one, get(e.getCall), openapi.Operation{
-			ID: "getToolCall", Summary: "Describe a call.", Fails: inContainer,
-		}},
-		{"POST", one + "/approve", get(e.approveCall), openapi.Operation{
-			ID: "approveToolCall", Summary: "Approve a parked call.", Fails: decided,
+			}}},
+		{"GET", one, get(e.getCall), openapi.Operation{ID: "getToolCall",
+			Summary: "Describe a call.", Fails: inContainer}},
+		{"POST", one + "/approve", get(e.approveCall), openapi.Operation{ID: "approveToolCall",
+			Summary: "Approve a parked call.", Fails: decided,
 			Description: "An approval is for one call with the input that is shown. Only the first decision " +
-				"counts: later ones are a 409. A decision after the deadline is a 410.",
-		}},
-		{"POST", one + "/refuse", mayTake(e.refuseCall), openapi.Operation{
-			ID: "refuseToolCall", Summary: "Refuse a parked call. Its code gets a PermissionError.", Fails: decided,
-		}},
+				"counts: later ones are a 409. A decision after the deadline is a 410."}},
+		{"POST", one + "/refuse", mayTake(e.refuseCall), openapi.Operation{ID: "refuseToolCall",
+			Summary: "Refuse a parked call. Its code gets a PermissionError.", Fails: decided}},
 	}
 }
 
@@ -597,55 +529,44 @@ func (e *edge) toolRows() []row {
 	const one, runs, run = "/v1/tools/{name}", "/v1/tool_runs", "/v1/tool_runs/{id}"
 	changes := also(namesItem, 409)
 	return []row{
-		{"POST", "/v1/tools", take(e.createTool).created(), openapi.Operation{
-			ID: "createTool", Summary: "Store a tool.", Description: toolMore, Fails: also(basic, 409, 503, 507),
-		}},
-		{"GET", "/v1/tools", get(e.listTools), openapi.Operation{
-			ID: "listTools", Summary: "List tools, by name.", Fails: basic,
-		}},
-		{"GET", one, get(e.getTool), openapi.Operation{
-			ID: "getTool", Summary: "Describe a tool, by its name or ID.", Fails: namesItem,
+		{"POST", "/v1/tools", take(e.createTool).created(), openapi.Operation{ID: "createTool",
+			Summary: "Store a tool.", Description: toolMore, Fails: also(basic, 409, 503, 507)}},
+		{"GET", "/v1/tools", get(e.listTools), openapi.Operation{ID: "listTools",
+			Summary: "List tools, by name.", Fails: basic}},
+		{"GET", one, get(e.getTool), openapi.Operation{ID: "getTool",
+			Summary: "Describe a tool, by its name or ID.", Fails: namesItem,
 			Query: []openapi.Param{{Name: "version", Kind: openapi.Whole,
-				Description: "One of its versions; without it, the current one."}},
-		}},
-		{"PATCH", one, take(e.changeTool), openapi.Operation{
-			ID: "changeTool", Summary: "Create a new version of a tool.", Fails: also(changes, 503),
+				Description: "One of its versions; without it, the current one."}}}},
+		{"PATCH", one, take(e.changeTool), openapi.Operation{ID: "changeTool",
+			Summary: "Create a new version of a tool.", Fails: also(changes, 503),
 			Description: "Fields that are left out stay unchanged. A configuration is replaced as a whole; without " +
-				"env_variables it keeps the present ones, and with {} it has none.",
-		}},
-		{"DELETE", one, get(e.deleteTool), openapi.Operation{
-			ID: "deleteTool", Fails: namesItem,
-			Summary: "Remove a tool with its versions. Its runs stay; runs that wait for approval are refused.",
-		}},
-		{"GET", one + "/versions", get(e.toolVersions), openapi.Operation{
-			ID: "listToolVersions", Summary: "List the versions of a tool, newest first.", Fails: namesItem,
-		}},
-		{"POST", one + "/run", mayTake(e.runTool).repeatable(), openapi.Operation{
-			ID: "runTool", Summary: "Run a tool on an input.", Description: toolRunMore,
-			Answers: endOrState(proto.ToolRun{}, proto.ToolRun{}), Fails: also(namesItem, 409, 410, 501, 503),
-		}},
-		{"GET", runs, get(e.listToolRuns), openapi.Operation{
-			ID: "listToolRuns", Summary: "List runs of tools, newest first.", Fails: basic,
+				"env_variables it keeps the present ones, and with {} it has none."}},
+		{"DELETE", one, get(e.deleteTool), openapi.Operation{ID: "deleteTool",
+			Fails: namesItem,
+			Summary: "Remove a tool with its versions. Its runs stay; runs that wait for approval are refused."}},
+		{"GET", one + "/versions", get(e.toolVersions), openapi.Operation{ID: "listToolVersions",
+			Summary: "List the versions of a tool, newest first.", Fails: namesItem}},
+		{"POST", one + "/run", mayTake(e.runTool).repeatable(), openapi.Operation{ID: "runTool",
+			Summary: "Run a tool on an input.", Description: toolRunMore,
+			Answers: endOrState(proto.ToolRun{}, proto.ToolRun{}), Fails: also(namesItem, 409, 410, 501, 503)}},
+		{"GET", runs, get(e.listToolRuns), openapi.Operation{ID: "listToolRuns",
+			Summary: "List runs of tools, newest first.", Fails: basic,
 			Query: []openapi.Param{
 				{Name: "tool", Description: "Only runs of this tool, by name or ID."},
 				{Name: "state", Description: "Only runs in this state.",
 					Choices: document.Values[proto.ToolRunState]()},
 				shortPage, pageAfter("run_", "run"),
-			},
-		}},
-		{"GET", run, get(e.getToolRun), openapi.Operation{
-			ID: "getToolRun", Summary: "Describe a run, and wait for its end if requested.", Fails: namesItem,
-			Query: []openapi.Param{about(waitSeconds, "How long to wait for the end.")},
-		}},
-		{"POST", run + "/approve", get(e.approveToolRun).accepted(), openapi.Operation{
-			ID: "approveToolRun", Summary: "Approve a parked run. It runs in the background.",
+			}}},
+		{"GET", run, get(e.getToolRun), openapi.Operation{ID: "getToolRun",
+			Summary: "Describe a run, and wait for its end if requested.", Fails: namesItem,
+			Query: []openapi.Param{about(waitSeconds, "How long to wait for the end.")}}},
+		{"POST", run + "/approve", get(e.approveToolRun).accepted(), openapi.Operation{ID: "approveToolRun",
+			Summary: "Approve a parked run. It runs in the background.",
 			Description: "An approval is for one run. Only the first decision counts: later ones are a 409. A " +
 				"decision after the deadline is a 410.",
-			Fails: also(namesItem, 409, 410, 501, 503),
-		}},
-		{"POST", run + "/refuse", mayTake(e.refuseToolRun), openapi.Operation{
-			ID: "refuseToolRun", Summary: "Refuse a parked run.", Fails: also(namesItem, 409, 410),
-		}},
+			Fails: also(namesItem, 409, 410, 501, 503)}},
+		{"POST", run + "/refuse", mayTake(e.refuseToolRun), openapi.Operation{ID: "refuseToolRun",
+			Summary: "Refuse a parked run.", Fails: also(namesItem, 409, 410)}},
 	}
 }
 
@@ -667,8 +588,8 @@ func (e *edge) auditRows() []row {
 	}
 	admins := also(basic, 403)
 	return []row{
-		{"GET", "/v1/audit", get(e.readAudit), openapi.Operation{
-			ID: "readAudit", Summary: "Read the audit log, oldest entry first.", Admin: true, Fails: admins,
+		{"GET", "/v1/audit", get(e.readAudit), openapi.Operation{ID: "readAudit",
+			Summary: "Read the audit log, oldest entry first.", Admin: true, Fails: admins,
 			Description: "Each line of the answer is an entry, byte for byte as in the log, so that hashes can be " +
 				"checked. With Accept: text/event-stream the answer continues with new entries: the data of each " +
 				"event is an entry, and its ID the number of the entry, for Last-Event-ID.",
@@ -687,12 +608,10 @@ func (e *edge) auditRows() []row {
 			Header: []openapi.Param{about(openapi.Param{Name: lastEvent.Name, Pattern: "^[0-9]{0,18}$"},
 				lastEvent.Description)},
 			Answers: withEvents(answers(http.StatusOK, []openapi.Content{{Media: lineType, Of: proto.AuditEntry{}}}),
-				proto.AuditEntry{}),
-		}},
-		{"GET", "/v1/audit/head", get(e.auditHead), openapi.Operation{
-			ID: "auditHead", Summary: "Read the end of the audit log's chain, to be recorded elsewhere.", Admin: true,
-			Fails: admins,
-		}},
+				proto.AuditEntry{})}},
+		{"GET", "/v1/audit/head", get(e.auditHead), openapi.Operation{ID: "auditHead",
+			Summary: "Read the end of the audit log's chain, to be recorded elsewhere.", Admin: true,
+			Fails: admins}},
 	}
 }
 
