@@ -60,7 +60,7 @@ lint: # static checks of the sources
 	@go test . # the house rules
 
 check: lint ## formatting, vet, staticcheck, house rules, what only arm64 compiles, known vulnerabilities
-	@CGO_ENABLED=0 GOARCH=arm64 go build -trimpath ./guest/... ./runtime/launch ./cmd/berth-guest
+	@CGO_ENABLED=0 GOARCH=arm64 go build -trimpath ./guest/... ./runtime/launch ./runtime/forkserver ./cmd/berth-guest
 	@out=$$(go run $(GOVULNCHECK) ./... 2>&1) || case "$$out" in \
 		*"fetching vulnerabilities"*|*"no such host"*|*"403 Forbidden"*) \
 			echo "note: govulncheck was left out: its database cannot be reached from here" ;; \

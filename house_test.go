@@ -32,8 +32,9 @@ var mayImport = map[string][]string{
 	"guest/wire":           {"proto"},
 	"guest/client":         {"proto", "guest/wire", "guest/output"},
 	"guest/user":           {"proto", "guest/wire"},
+	"guest/removetree":     {},
 	"guest/fs": {"proto", "guest/wire", "guest/output", "guest/user", "guest/fs/access", "guest/fs/archive",
-		"guest/fs/editor"},
+		"guest/fs/editor", "guest/removetree"},
 	"files": {"proto", "state/ledger", "state/keylock", "files/filename", "files/intake",
 		"state/durable"},
 	"session/secrets":   {"proto"},
@@ -46,7 +47,7 @@ var mayImport = map[string][]string{
 	"session": {"proto", "tools/bridge/inside", "egress", "guest/client", "guest/wire", "state/ledger",
 		"guest/output", "session/secrets", "session/events", "session/execstore", "session/lease",
 		"session/limits", "session/loopback", "session/validate"},
-	"test/sessiontest": {"test/needs", "proto", "tools/bridge", "egress", "guest/client", "guest/wire",
+	"test/sessiontest": {"session/limits", "test/needs", "proto", "tools/bridge", "egress", "guest/client", "guest/wire",
 		"state/ledger", "state/keys", "files",
 		"session", "artifacts", "state/vault"},
 	"tools/approval": {"proto", "state/ledger"},
@@ -157,18 +158,24 @@ var mayImport = map[string][]string{
 	"test/guesttest": {"proto", "guest/wire"},
 
 	// The runtime's packages.
-	"runtime/containerd": {"proto", "session", "runtime/diskpool", "runtime/cgroup", "runtime/meter",
-		"runtime/mountns", "runtime/images", "runtime/warmpool", "runtime/launch", "state/keylock",
-		"session/limits"},
-	"runtime/diskpool": {"proto"},
-	"runtime/cgroup":   {"proto"},
-	"runtime/meter":    {"session/limits", "runtime/diskpool", "runtime/cgroup"},
-	"runtime/mountns":  {},
-	"runtime/images":   {"proto", "session", "runtime/diskpool", "state/keylock"},
-	"runtime/launch":   {"proto", "session", "runtime/diskpool", "runtime/cgroup", "runtime/mountns"},
-	"runtime/warmpool": {"proto", "session"},
-	"runtime/doctor": {"proto", "session", "runtime/containerd", "runtime/diskpool", "runtime/cgroup",
-		"runtime/mountns", "runtime/launch"},
+	"runtime/containerd": {"proto", "guest/removetree", "session", "runtime/diskpool", "runtime/cgroup", "runtime/meter",
+		"runtime/mountns", "runtime/images", "runtime/inprocess", "runtime/isolation", "runtime/warmpool",
+		"runtime/launch", "runtime/forkserver", "runtime/ocispec", "state/keylock", "session/limits"},
+	"runtime/btrfs":      {},
+	"runtime/diskpool":   {"proto", "guest/removetree", "runtime/btrfs"},
+	"runtime/cgroup":     {"proto"},
+	"runtime/meter":      {"session/limits", "runtime/btrfs", "runtime/diskpool", "runtime/cgroup"},
+	"runtime/mountns":    {},
+	"runtime/isolation":  {"proto"},
+	"runtime/inprocess":  {"runtime/images"},
+	"runtime/images":     {"proto", "runtime/diskpool", "state/keylock"},
+	"runtime/ocispec":    {"proto", "runtime/diskpool", "runtime/cgroup", "runtime/mountns"},
+	"runtime/forkserver": {"runtime/diskpool"},
+	"runtime/launch": {"proto", "runtime/diskpool", "runtime/cgroup", "runtime/forkserver", "runtime/mountns",
+		"runtime/ocispec"},
+	"runtime/warmpool": {"proto"},
+	"runtime/doctor": {"proto", "session", "runtime/containerd", "runtime/btrfs", "runtime/diskpool", "runtime/cgroup",
+		"runtime/forkserver", "runtime/mountns", "runtime/launch"},
 
 	// Rooms below guest/fs, cli and sandbox-image.
 	"guest/fs/access":          {"proto", "guest/wire", "guest/user"},
@@ -187,8 +194,9 @@ var mayImport = map[string][]string{
 
 // onlyIn names outside modules that one package alone may import.
 var onlyIn = map[string][]string{
-	"github.com/containerd/": {"runtime/containerd", "runtime/images", "runtime/diskpool", "runtime/launch",
-		"runtime/doctor", "test/bench"}, // diskpool: loop devices; launch: the seccomp profile; doctor: mounts
+	"github.com/containerd/": {"runtime/containerd", "runtime/inprocess", "runtime/images", "runtime/diskpool",
+		"runtime/launch", "runtime/ocispec",
+		"runtime/doctor", "test/bench"}, // diskpool: loop devices; ocispec: the seccomp profile; doctor: mounts
 	"github.com/modelcontextprotocol/": {"api/mcp", "tools/bridge/mcpclient"},
 	"github.com/openai/":               {"gateway/upstream/chat"},
 	"go.etcd.io/bbolt":                 {"state/ledger"},
@@ -262,9 +270,9 @@ func TestImports(t *testing.T) {
 // linked says which packages of guest a program may link: the daemon no code of PID 1, and PID 1 none of the daemon's
 // end. A trailing /... stands for a package and all below it.
 var linked = map[string][]string{
-	"cmd/berth": {"guest/client", "guest/output", "guest/wire"},
+	"cmd/berth": {"guest/client", "guest/output", "guest/removetree", "guest/wire"},
 	"cmd/berth-guest": {"guest/forward", "guest/fs/...", "guest/input", "guest/output", "guest/pid1", "guest/proc",
-		"guest/signals", "guest/user", "guest/wire", "guest/zygote"},
+		"guest/removetree", "guest/signals", "guest/user", "guest/wire", "guest/zygote"},
 }
 
 func TestEachEndOfTheWireIsAlone(t *testing.T) {

@@ -169,5 +169,5 @@ func (s *Session) hello(ctx context.Context) (wire.Hello, error) {
 	return s.client().Hello(ctx)
 }
 
-// Dozes reports whether process pid is the placeholder of a dozing guest. It is for runtimes; see Dozer.
+// Dozes reports whether process pid is the placeholder of a dozing guest. It is for runtimes; see Runtime.Dozes.
 func Dozes(pid int) bool { return client.IsDoze(pid) }

@@ -132,12 +132,9 @@ func (s *Session) startSandbox(ctx context.Context) error {
 
 // inspect finds out how the new sandbox is isolated.
 func (s *Session) inspect(ctx context.Context, hello wire.Hello) (proto.Isolation, error) {
-	iso := proto.Isolation{HostUID: -1}
-	if i, ok := s.core.cfg.Runtime.(Inspector); ok {
-		var err error
-		if iso, err = i.Inspect(ctx, s.id); err != nil {
-			return iso, err
-		}
+	iso, err := s.core.cfg.Runtime.Inspect(ctx, s.id)
+	if err != nil {
+		return iso, err
 	}
 	if s.record().connected() && iso.Network == string(proto.NetworkNone) {
 		iso.Network = proto.ThroughProxy
@@ -325,14 +322,11 @@ const helloTimeout = 5 * time.Second
 // pause pauses the session and reports whether it did. With onlyIdle it does so only if the session is idle, for the
 // sweeper. Called with transition held.
 func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
-	if s.core.pauser == nil {
-		return false, proto.Errorf(proto.Unsupported, "", s.id, "containers cannot be paused here")
-	}
 	if did, err := s.markPaused(onlyIdle); !did {
 		return false, err
 	}
 	s.ports.Close() // the peers cannot be told to wait
-	if err := s.core.pauser.Pause(ctx, s.id); err != nil {
+	if err := s.core.cfg.Runtime.Pause(ctx, s.id); err != nil {
 		s.set(&s.paused, false)
 		s.restorePorts(ctx)
 		return false, err
@@ -370,7 +364,7 @@ func (s *Session) markPaused(onlyIdle bool) (bool, error) {
 
 // stillPaused reports whether the runtime has it as paused, too. A sandbox that has ended is not paused.
 func (s *Session) stillPaused() bool {
-	return s.is(&s.paused) && s.core.pauser.Paused(s.id)
+	return s.is(&s.paused) && s.core.cfg.Runtime.Paused(s.id)
 }
 
 // resume resumes a paused session; it returns at once if the session is not paused. If the sandbox has ended
@@ -414,7 +408,7 @@ func (s *Session) resumeLocked(ctx context.Context) error {
 	if !s.is(&s.paused) {
 		return nil
 	}
-	err := s.core.pauser.Resume(ctx, s.id)
+	err := s.core.cfg.Runtime.Resume(ctx, s.id)
 	over := proto.CodeOf(err) == proto.NotFound
 	if err != nil && !over {
 		return err
@@ -470,7 +464,7 @@ func (s *Session) repause() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.core.cfg.StartTimeout)
 	defer cancel()
-	err := s.core.pauser.Pause(ctx, s.id)
+	err := s.core.cfg.Runtime.Pause(ctx, s.id)
 	if proto.CodeOf(err) == proto.NotFound {
 		return nil
 	}

@@ -145,7 +145,7 @@ func (s *Session) takeOver() bool {
 	if s.rec.State != proto.StateRunning || s.rec.Delete || s.core.incomplete(s.rec) {
 		return false
 	}
-	s.paused = s.core.pauser != nil && s.core.pauser.Paused(s.id)
+	s.paused = s.core.cfg.Runtime.Paused(s.id)
 	s.needsHandshake.Store(true)
 	if s.leaseRenewed = s.paused || s.stillDozingLocked(); s.leaseRenewed {
 		s.touch() // the lease does not count the time without a daemon
@@ -163,5 +163,5 @@ func (s *Session) stillDozing() bool {
 }
 
 func (s *Session) stillDozingLocked() bool {
-	return s.needsHandshake.Load() && len(s.running) == 0 && s.core.dozer != nil && s.core.dozer.Dozes(s.id)
+	return s.needsHandshake.Load() && len(s.running) == 0 && s.core.cfg.Runtime.Dozes(s.id)
 }

@@ -32,14 +32,10 @@ type Runtime interface {
 
 	// List returns what exists, for reconciliation.
 	List(ctx context.Context) (Inventory, error)
-}
 
-// A Pauser is a Runtime that can pause a sandbox in memory and resume it. Only the Runtime knows whether a sandbox is
-// paused. The state outlives the daemon. Stop works on a paused sandbox as on any other.
-type Pauser interface {
-	// Pause returns once no process of the sandbox runs. A paused sandbox stays paused. Pause fails with
-	// proto.NotFound if there is no sandbox, and with proto.Unsupported if the host cannot pause. On any failure the
-	// sandbox continues.
+	// Pause returns once no process of the sandbox runs. A paused sandbox stays paused, also when the daemon ends;
+	// Stop works on it as on any other. Pause fails with proto.NotFound if there is no sandbox, and with
+	// proto.Unsupported if the runtime or the host cannot pause. On any failure the sandbox continues.
 	Pause(ctx context.Context, id string) error
 	// Resume continues a sandbox; a running one keeps running. Resume fails with proto.NotFound if there is no
 	// sandbox, or if it has ended.
@@ -47,12 +43,19 @@ type Pauser interface {
 	// Paused reports whether the sandbox is paused. It is fast: some reads from memory, or a request to another
 	// program of the host.
 	Paused(id string) bool
-}
 
-// A Dozer is a Runtime that can report whether a sandbox's guest dozes (see wire.Dozer) without waking it.
-type Dozer interface {
-	// Dozes reports whether the guest dozes: it exists and runs nothing. Dozes is fast: some reads from memory.
+	// Dozes reports whether the sandbox's guest dozes, without waking it: it exists and runs nothing. Dozes is fast:
+	// some reads from memory. A runtime that cannot tell returns false; the next daemon then wakes the guest.
 	Dozes(id string) bool
+
+	// Inspect reports how a running sandbox is isolated. Anything not reported counts as absent: we never claim
+	// isolation that was not verified. A HostUID of -1 means unknown.
+	Inspect(ctx context.Context, id string) (proto.Isolation, error)
+
+	// Measure reads, from outside of the sandbox, what sandbox id and its workspace have used and were refused. It is
+	// fast, never fails, and takes no value from inside the sandbox. A runtime that cannot measure returns
+	// limits.Unknown; then only the guest's view explains an end.
+	Measure(id, workspace string) limits.Reading
 }
 
 // A Spec is the input of Runtime.Start. All fields but New are set.
@@ -92,25 +95,5 @@ type (
 	ImageProgress = proto.ImageProgress
 )
 
-// An Inspector is a Runtime that can report how a running sandbox is isolated. Anything not reported counts as
-// absent: we never claim isolation that was not verified.
-type Inspector interface {
-	Inspect(ctx context.Context, id string) (proto.Isolation, error)
-}
-
-// A Meter is a Runtime that can also report, from outside of a sandbox, the resources that the sandbox has used and
-// was refused. Without a Meter only the guest's view explains an end.
-type Meter interface {
-	// Measure reads the counters of sandbox id and its workspace. It is fast, never fails, and takes no value
-	// from inside the sandbox. It marks unknown values as unknown.
-	Measure(id, workspace string) limits.Reading
-}
-
-// measure returns the Meter's Reading of the session.
-func (s *Session) measure() limits.Reading {
-	m, ok := s.core.cfg.Runtime.(Meter)
-	if !ok {
-		return limits.Unknown
-	}
-	return m.Measure(s.id, s.workspace)
-}
+// measure returns the Reading of the session.
+func (s *Session) measure() limits.Reading { return s.core.cfg.Runtime.Measure(s.id, s.workspace) }

@@ -22,10 +22,8 @@ import (
 
 // Sessions is the collection of all sessions of a daemon.
 type Sessions struct {
-	cfg    Config
-	pauser Pauser // the runtime, or nil if it cannot pause: then no session is paused
-	dozer  Dozer  // the runtime, or nil if it cannot tell which guests doze: then the next daemon wakes all of them
-	clock  *lease.Clock
+	cfg   Config
+	clock *lease.Clock
 
 	// ctx ends when Close begins. Work that outlives a request runs on it.
 	ctx     context.Context
@@ -64,8 +62,6 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 		clock: lease.NewClock(cfg.Now, cfg.Elapsed), byID: map[string]*Session{}, index: newIndex(),
 		workspaces: map[string]workspaceRecord{}, pendingCreates: map[string]*pendingRequest{}}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
-	ss.pauser, _ = cfg.Runtime.(Pauser)
-	ss.dozer, _ = cfg.Runtime.(Dozer)
 	if err := errors.Join(ss.openDigest(), replayEnds(cfg.Dir, cfg.Ledger), ss.load()); err != nil {
 		return nil, fmt.Errorf("reading sessions: %w", err)
 	}

@@ -1,4 +1,4 @@
-// The fork server, which starts processes for runtime/launch. The Go fallback is there: without a fork server, runc
+// The fork server, which starts processes for runtime/forkserver. The Go fallback is there: without a fork server, runc
 // starts the containers. The messages are those of its forkserver.go.
 
 #include "textflag.h"

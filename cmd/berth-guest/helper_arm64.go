@@ -5,5 +5,5 @@ package main
 // reads the user who is to own the namespace from standard input (four bytes). It becomes that user but keeps its
 // capabilities, because some hosts allow no namespace without them. It makes the namespace, writes a byte to standard
 // output, and ends when standard input ends. On failure its exit status is the error's number. The Go runtime does
-// not start, because that takes ten times as long. The other side is in runtime/launch.
+// not start, because that takes ten times as long. The other side is in runtime/forkserver.
 const helperName = "userns"

@@ -1,4 +1,4 @@
-// The steps of a process that the fork server has made. The Go fallback is in runtime/launch: without a fork server,
+// The steps of a process that the fork server has made. The Go fallback is in runtime/forkserver: without a fork server,
 // runc starts the containers. The layout of a step is that of program.go there.
 
 #include "textflag.h"

@@ -10,7 +10,7 @@ import (
 // findPrograms checks the programs in BinDir. The shim, the guest and runc are required. Without runsc, its class is
 // not available.
 func (r *Runtime) findPrograms() error {
-	for _, p := range []string{r.shim, r.cfg.Guest, r.cfg.Starter()} {
+	for _, p := range []string{r.shimPath, r.cfg.Guest, r.cfg.Starter()} {
 		if err := launch.Executable(p); err != nil {
 			return proto.Errorf(proto.Unsupported, "opening the runtime", filepath.Base(p),
 				"%s is missing from the program directory; build it with make", filepath.Base(p))

@@ -11,14 +11,44 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/shim"
 	"golang.org/x/sys/unix"
 
+	"berth/guest/removetree"
+	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
 	"berth/runtime/images"
 )
+
+// task returns containerd's task of a sandbox that has a shim.
+func (r *Runtime) task(ctx context.Context, name string) (client.Task, error) {
+	c, err := r.client.LoadContainer(r.ns(ctx), name)
+	if err != nil {
+		return nil, err
+	}
+	return c.Task(r.ns(ctx), nil)
+}
+
+// isGVisor reports whether a sandbox is of that class.
+func (r *Runtime) isGVisor(ctx context.Context, name string) (bool, error) {
+	info, err := r.client.ContainerService().Get(r.ns(ctx), name)
+	return info.Labels[labelClass] == string(proto.ClassGVisor), err
+}
+
+// endTask ends the processes of a sandbox, whichever daemon started it: an older daemon had a shim for each sandbox.
+func (r *Runtime) endTask(ctx context.Context, id string) error {
+	if r.bundles.Has(id) {
+		return r.bundles.End(ctx, id, r.killRuntimes)
+	}
+	clean, err := r.shim.End(ctx, id)
+	if !clean || r.hasTaskDir(id) { // if containerd cannot remove a bundle, it only logs that
+		err = errors.Join(err, r.cleanUp(ctx, id))
+	}
+	return err
+}
 
 // cleanUp removes the parts of sandbox id that containerd no longer knows, because containerd or the shim was killed
 // in the middle of a create. A shim without a connection may still be at work. So cleanUp ends processes first, and
@@ -27,8 +57,8 @@ func (r *Runtime) cleanUp(ctx context.Context, id string) error {
 	if err := r.killRuntimes(ctx, id); err != nil {
 		return err
 	}
-	bundles := r.bundles(id)
-	state := bundles[0]
+	dirs := r.taskDirs(id)
+	state := dirs[0]
 	errs := mount.UnmountRecursive(filepath.Join(state, "rootfs"), 0)
 	if errors.Is(errs, fs.ErrNotExist) {
 		errs = nil
@@ -44,15 +74,15 @@ func (r *Runtime) cleanUp(ctx context.Context, id string) error {
 		false); err == nil {
 		left = append(left, strings.TrimPrefix(socket, "unix://"))
 	}
-	for _, path := range append(left, bundles[:]...) {
+	for _, path := range append(left, dirs[:]...) {
 		errs = errors.Join(errs, os.RemoveAll(path))
 	}
 	return errs
 }
 
-// bundles returns the two directories that containerd has for sandbox id: its state, with the root file system, and
+// taskDirs returns the two directories that containerd has for sandbox id: its state, with the root file system, and
 // its work directory.
-func (r *Runtime) bundles(id string) [2]string {
+func (r *Runtime) taskDirs(id string) [2]string {
 	work := filepath.Join(r.cfg.Dir, "ctr", "io.containerd.runtime.v2.task", images.Namespace, id)
 	return [2]string{filepath.Join(r.cfg.taskDir(), id), work}
 }
@@ -73,7 +103,7 @@ func (r *Runtime) finishRemovals() {
 		if !strings.HasPrefix(name, ".") {
 			continue
 		}
-		if err := diskpool.RemoveTree(filepath.Join(r.cfg.taskDir(), name)); err != nil {
+		if err := removetree.All(filepath.Join(r.cfg.taskDir(), name)); err != nil {
 			r.log.Warn("what is left of a sandbox cannot be removed", "err", err)
 		}
 	}
@@ -82,7 +112,7 @@ func (r *Runtime) finishRemovals() {
 // listBundles returns the IDs for which containerd or the daemon itself has directories.
 func (c Config) listBundles() ([]string, error) {
 	var all []string
-	for _, dir := range []string{c.taskDir(), c.directDir()} {
+	for _, dir := range []string{c.taskDir(), c.bundleDir()} {
 		ids, err := diskpool.Names(dir)
 		// the directory does not exist yet, or another containerd has it
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -93,9 +123,9 @@ func (c Config) listBundles() ([]string, error) {
 	return all, nil
 }
 
-// hasBundle reports whether containerd has a directory for sandbox id. If it has, no sandbox of that ID can be made.
-func (r *Runtime) hasBundle(id string) bool {
-	paths := r.bundles(id)
+// hasTaskDir reports whether containerd has a directory for sandbox id. If it has, no sandbox of that ID can be made.
+func (r *Runtime) hasTaskDir(id string) bool {
+	paths := r.taskDirs(id)
 	return slices.ContainsFunc(paths[:], diskpool.Exists)
 }
 

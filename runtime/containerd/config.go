@@ -13,6 +13,7 @@ import (
 
 	"berth/proto"
 	"berth/runtime/diskpool"
+	"berth/runtime/warmpool"
 )
 
 // A Config says where a Runtime keeps its data and what it may use.
@@ -48,13 +49,15 @@ type Config struct {
 	// Warm keeps sandboxes ready for later sessions. The zero value keeps none.
 	Warm Warm
 
-	// Handshake checks that the guest at the other end of a connection answers. It returns the connection to keep and
-	// to use the next time. On failure it closes the connection. nil means no check.
-	Handshake func(context.Context, net.Conn) (net.Conn, error)
+	// Handshake checks that a guest answers. nil means no check.
+	Handshake warmpool.Handshake
 
 	// Log receives what an operator must know. nil means slog.Default().
 	Log *slog.Logger
 }
+
+// Warm says how many sandboxes the warm pool keeps.
+type Warm = warmpool.Size
 
 const guestName = "berth-guest"
 
@@ -84,7 +87,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Handshake == nil {
 		c.Handshake = func(_ context.Context, conn net.Conn) (net.Conn, error) { return conn, nil }
 	}
-	c.Warm.Min = min(c.Warm.Min, c.Warm.Max)
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
@@ -100,9 +102,12 @@ func (c Config) rundir() string {
 	return filepath.Join("/run/berth", hex.EncodeToString(sum[:8]))
 }
 
+// bundleDir returns the directory of the bundles of sandboxes without a shim.
+func (c Config) bundleDir() string { return filepath.Join(c.rundir(), "d") }
+
 // makeDirs makes the directories that all other code expects.
 func (c Config) makeDirs() error {
-	for _, d := range []string{filepath.Join(c.Dir, "ctr"), c.rundir(), c.directDir()} {
+	for _, d := range []string{filepath.Join(c.Dir, "ctr"), c.rundir(), c.bundleDir()} {
 		if err := os.MkdirAll(d, 0o711); err != nil {
 			return err
 		}

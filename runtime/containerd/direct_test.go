@@ -28,7 +28,7 @@ func TestNothingBesides(t *testing.T) {
 	noMore(t, r, alone)
 	for _, dir := range cgroup.Dirs(id) {
 		procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-		if pid, perr := r.livePID(id); err != nil || perr != nil || strings.TrimSpace(string(procs)) != strconv.Itoa(
+		if pid, perr := r.bundles.LivePID(id); err != nil || perr != nil || strings.TrimSpace(string(procs)) != strconv.Itoa(
 			pid) {
 			t.Errorf("%s holds %q, and the guest is %d (%v %v)", dir, procs, pid, err, perr)
 		}
@@ -43,14 +43,14 @@ func TestNothingBesides(t *testing.T) {
 func TestNumberOfAnother(t *testing.T) {
 	r := openTest(t)
 	id, _ := startTest(t, r, proto.ClassRunc)
-	if _, err := r.livePID(id); err != nil {
+	if _, err := r.bundles.LivePID(id); err != nil {
 		t.Fatal(err)
 	}
 	another := strconv.Itoa(os.Getpid())
-	if err := os.WriteFile(filepath.Join(r.directPath(id), bundlePID), []byte(another), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(r.bundles.Path(id), "pid"), []byte(another), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if pid, err := r.livePID(id); !errors.Is(err, fs.ErrNotExist) {
+	if pid, err := r.bundles.LivePID(id); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the guest is taken for process %d: %v", pid, err)
 	}
 	if _, err := r.Inspect(t.Context(), id); err == nil {
@@ -68,6 +68,7 @@ func TestRuncFails(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
 	before := holdings(t, r)
+	defer runcAlone(r)()
 	class := r.class[proto.ClassRunc]
 	good := class.Binary
 	class.Binary = filepath.Join(t.TempDir(), "runc")

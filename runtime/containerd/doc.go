@@ -1,9 +1,9 @@
 // Package containerd is the session.Runtime of one Linux machine. It decides when a sandbox is started, taken from
-// the warm pool, paused and removed, and keeps the records of that. Packages launch, diskpool,
-// cgroup and images make the parts of a sandbox; package meter reads what it uses. The daemon opens a Runtime, and
+// the warm pool, paused and removed, and keeps the records of that. Packages images, diskpool, cgroup and launch make
+// the parts of a sandbox, warmpool keeps started ones, and meter reads what they use. The daemon opens a Runtime, and
 // package session calls it.
 //
-// containerd's server runs inside the daemon (embed.go) and is called without a socket. No request passes
+// containerd's server runs inside the daemon (package inprocess) and is called without a socket. No request passes
 // through this package: once Start has returned, the daemon talks to the guest over the socket that Dial opens.
 //
 // Contents of the data directory:
@@ -28,8 +28,8 @@
 // the workspace; the layer; the run directory in it; the bundle and the process, or containerd's task. Stop removes
 // them in the opposite order. So the rest of an interrupted call can still be listed and removed by its session's ID.
 //
-// A sandbox of the warm pool (warm.go) is made without a workspace and under a name of its own. A Start claims it
-// (bind.go): it attaches the workspace, fits the limits, and writes the claim to disk.
+// A sandbox of the warm pool is made without a workspace and under a name of its own. A Start claims it (pooled.go): it
+// attaches the workspace, sets the limits, and writes the claim to disk.
 //
 // A daemon that is killed leaves containers running, and gVisor's shims. The next daemon mounts the same loop device
 // again in its own mount namespace. It finds containers by their bundles, and shims by containerd's state.

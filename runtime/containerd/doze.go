@@ -11,10 +11,8 @@ import (
 	"berth/session"
 )
 
-var _ session.Dozer = (*Runtime)(nil)
-
 // Dozes asks the kernel. It returns true if the sandbox has a single process, which is then PID 1, and that process
-// is the one that waits in the guest's place. See session.Dozer.
+// is the one that waits in the guest's place. See session.Runtime.
 func (r *Runtime) Dozes(id string) bool {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return false

@@ -144,9 +144,12 @@ func TestCanceledStart(t *testing.T) {
 	s := newDaemonSandbox(testImage(t, r), proto.ClassRunc)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	bell := r.bells.hang(r.cfg.directDir())
-	defer bell.takeDown()
-	go func() { bell.wait(time.Minute); cancel() }() // when its bundle appears
+	go func() {
+		for !r.bundles.Has(s.ID) && ctx.Err() == nil {
+			time.Sleep(50 * time.Microsecond)
+		}
+		cancel()
+	}()
 	if err := r.Start(ctx, s.ID, s.Spec); proto.CodeOf(err) != proto.Canceled {
 		t.Errorf("starting for nobody: %v", err)
 	}

@@ -14,14 +14,11 @@ type Facts struct {
 // SetupFailure returns why runc last made a sandbox that the fork server should have made; nil if that did not
 // happen.
 func (r *Runtime) SetupFailure() error {
-	if why := r.scripted.Why.Load(); why != nil {
+	if why := r.forked.Why.Load(); why != nil {
 		return *why
 	}
 	return nil
 }
-
-// UsesForkServer reports whether the next sandbox of runc's class is made by the fork server.
-func (r *Runtime) UsesForkServer() bool { return r.scripted.Known() != nil }
 
 // Facts returns what sandboxes get on this machine.
 func (r *Runtime) Facts() Facts {

@@ -16,16 +16,17 @@ import (
 	"berth/proto"
 	"berth/runtime/diskpool"
 	"berth/runtime/images"
-	"berth/runtime/launch"
+	"berth/runtime/isolation"
+	"berth/runtime/ocispec"
 	"berth/session"
 )
 
 // finalSpec returns the OCI configuration in the bundle, which runc or runsc really got.
 func finalSpec(t *testing.T, r *Runtime, id string) *specs.Spec {
 	t.Helper()
-	dir := r.directPath(id)
-	if !r.isDirect(id) {
-		dir = r.bundles(id)[0]
+	dir := r.bundles.Path(id)
+	if !r.bundles.Has(id) {
+		dir = r.taskDirs(id)[0]
 	}
 	content, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
@@ -41,6 +42,7 @@ func finalSpec(t *testing.T, r *Runtime, id string) *specs.Spec {
 func TestSpec(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
+	defer runcAlone(r)() // which leaves its configuration
 	classes(t, func(t *testing.T, class proto.RuntimeClass) {
 		id, _ := startTest(t, r, class)
 		spec := finalSpec(t, r, id)
@@ -50,7 +52,7 @@ func TestSpec(t *testing.T) {
 		seeSeccomp(t, spec.Linux.Seccomp)
 		seeResources(t, spec.Linux.Resources, class)
 		for _, path := range append([]string{"/proc/kcore", "/proc/keys", "/proc/cmdline", "/sys/firmware",
-			"/sys/fs/btrfs"}, launch.MaskedPaths...) {
+			"/sys/fs/btrfs"}, ocispec.MaskedPaths...) {
 			if !slices.Contains(spec.Linux.MaskedPaths, path) {
 				t.Errorf("%s is not masked", path)
 			}
@@ -89,11 +91,11 @@ func seeProcess(t *testing.T, p *specs.Process, class proto.RuntimeClass) {
 			t.Errorf("%s can be raised from %d to %d", l.Type, l.Soft, l.Hard)
 		}
 	}
-	all := map[string]uint64{} // under runc, launch.SetLimits sets them
+	all := map[string]uint64{} // under runc, ocispec.SetRlimits sets them
 	if class == proto.ClassGVisor {
 		all = map[string]uint64{"RLIMIT_NOFILE": uint64(testLimits.OpenFiles), "RLIMIT_CORE": 0,
-			"RLIMIT_SIGPENDING": launch.QueuedSignals,
-			"RLIMIT_MSGQUEUE":   launch.MessageQueues, "RLIMIT_NPROC": uint64(testLimits.PIDs)}
+			"RLIMIT_SIGPENDING": ocispec.QueuedSignals,
+			"RLIMIT_MSGQUEUE":   ocispec.MessageQueues, "RLIMIT_NPROC": uint64(testLimits.PIDs)}
 	}
 	if !maps.Equal(limits, all) {
 		t.Errorf("limits of processes %v, want %v", limits, all)
@@ -110,7 +112,7 @@ func TestRlimits(t *testing.T) {
 		got := ask(t, r, id, guestRequest{Op: "read", Path: "/proc/self/limits"})
 		for name, want := range map[string]uint64{"Max open files": uint64(testLimits.OpenFiles),
 			"Max core file size":  0,
-			"Max pending signals": launch.QueuedSignals, "Max msgqueue size": launch.MessageQueues} {
+			"Max pending signals": ocispec.QueuedSignals, "Max msgqueue size": ocispec.MessageQueues} {
 			soft, hard := limitIn(t, got.Text, name)
 			if hard != want || soft != want {
 				t.Errorf("%s: %d, at most %d; want %d", name, soft, hard, want)
@@ -207,10 +209,10 @@ func seeSeccomp(t *testing.T, s *specs.LinuxSeccomp) {
 		t.Fatal("no seccomp filter, or one that allows by default, or of more than one way to call the kernel")
 	}
 	never := append([]string{"bpf", "io_uring_setup", "userfaultfd", "keyctl", "add_key", "perf_event_open", "mount",
-		"setns", "unshare", "open_by_handle_at", "init_module", "kexec_load", "reboot"}, launch.DeniedSyscalls...)
+		"setns", "unshare", "open_by_handle_at", "init_module", "kexec_load", "reboot"}, ocispec.DeniedSyscalls...)
 	for _, rule := range s.Syscalls {
 		for _, name := range rule.Names {
-			bad := slices.Contains(never, name) || slices.Contains(launch.ArgumentSyscalls, name) && len(rule.Args) == 0
+			bad := slices.Contains(never, name) || slices.Contains(ocispec.ArgumentSyscalls, name) && len(rule.Args) == 0
 			if rule.Action == specs.ActAllow && bad {
 				t.Errorf("seccomp allows %s", name)
 			}
@@ -250,8 +252,9 @@ func TestInspect(t *testing.T) {
 			t.Errorf("%+v, %v", iso, err)
 		}
 	})
-	own, err := isolationOf(os.Getpid())
-	if err != nil || own.UserNamespace || own.HostUID != 0 || proto.CodeOf(lacking("it", own)) != proto.Unsupported {
+	own, err := isolation.Of(os.Getpid())
+	if err != nil || own.UserNamespace || own.HostUID != 0 ||
+		proto.CodeOf(isolation.Lacking("it", own)) != proto.Unsupported {
 		t.Errorf("this very process is told to be isolated: %+v, %v", own, err)
 	}
 }
@@ -389,7 +392,7 @@ func TestHostIdentity(t *testing.T) {
 	b, _ := startTest(t, r, proto.ClassRunc)
 	seen := make(map[uint32]bool)
 	for _, id := range []string{a, b} {
-		pid, err := r.livePID(id)
+		pid, err := r.bundles.LivePID(id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -417,10 +420,10 @@ func TestHostileSocket(t *testing.T) {
 	if _, err := r.Dial(t.Context(), id); proto.CodeOf(err) != proto.Unavailable {
 		t.Errorf("dialling a symlink: %v", err)
 	}
-	if err := os.Remove(filepath.Join(r.runPath(id), launch.SocketName)); err != nil {
+	if err := os.Remove(filepath.Join(r.runPath(id), ocispec.SocketName)); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mkfifo(filepath.Join(r.runPath(id), launch.SocketName), 0o600); err != nil {
+	if err := unix.Mkfifo(filepath.Join(r.runPath(id), ocispec.SocketName), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Dial(t.Context(), id); proto.CodeOf(err) != proto.Unavailable {

@@ -22,9 +22,9 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 	t.Helper()
 	h := map[string]int{
 		"mounts":    lines(t, "/proc/self/mountinfo"),
-		"fds":       len(entries(t, "/proc/self/fd")) - len(r.bells.idle),
+		"fds":       len(entries(t, "/proc/self/fd")),
 		"sockets":   len(entries(t, filepath.Join(r.run, "s"))),
-		"bundles":   len(entries(t, r.cfg.taskDir())) + len(entries(t, r.cfg.directDir())),
+		"bundles":   len(entries(t, r.cfg.taskDir())) + len(entries(t, r.cfg.bundleDir())),
 		"layers":    len(entries(t, r.disk.LayerDir())),
 		"goroutine": runtime.NumGoroutine(),
 	}

@@ -12,7 +12,7 @@ import (
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
-	"berth/runtime/launch"
+	"berth/runtime/ocispec"
 )
 
 func listenUnix(t *testing.T, path string) net.Listener {
@@ -136,7 +136,7 @@ func TestRunDirectory(t *testing.T) {
 	testImage(t, r)
 	ways(t, r, func(t *testing.T, class proto.RuntimeClass) {
 		id, _ := startTest(t, r, class)
-		big := ask(t, r, id, guestRequest{Op: "write", Path: filepath.Join(launch.InsideRun, "big"), Size: 64 << 20})
+		big := ask(t, r, id, guestRequest{Op: "write", Path: filepath.Join(ocispec.InsideRun, "big"), Size: 64 << 20})
 		if !strings.Contains(big.Err, "quota") && !strings.Contains(big.Err, "no space") ||
 			big.Number > testLimits.DiskBytes {
 			t.Errorf("it took %d bytes of 32 MiB: %q", big.Number, big.Err)

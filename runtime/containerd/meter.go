@@ -3,13 +3,10 @@ package containerd
 import (
 	"berth/proto"
 	"berth/runtime/meter"
-	"berth/session"
 	"berth/session/limits"
 )
 
-var _ session.Meter = (*Runtime)(nil)
-
-// Measure reads the counters of the sandbox's cgroup and quotas, from outside. See session.Meter.
+// Measure reads the counters of the sandbox's cgroup and quotas, from outside. See session.Runtime.
 func (r *Runtime) Measure(id, workspace string) limits.Reading {
 	if !proto.ValidID(proto.ContainerPrefix, id) || !proto.ValidID(proto.WorkspacePrefix, workspace) {
 		return limits.Unknown

@@ -9,13 +9,10 @@ import (
 
 	"berth/proto"
 	"berth/runtime/cgroup"
-	"berth/session"
 )
 
 // The processes of a paused sandbox are stopped by a kernel: the host's, by the freezer of its cgroup, or gVisor's
 // own. Only that kernel keeps the state, and keeps it across restarts of the daemon.
-
-var _ session.Pauser = (*Runtime)(nil)
 
 // A halter pauses and resumes the processes of one sandbox. It is a freezer or a sentry.
 type halter interface {
@@ -25,7 +22,7 @@ type halter interface {
 	Ended(context.Context) (bool, error) // no process is left
 }
 
-// Pause pauses every process of sandbox id. See session.Pauser.
+// Pause pauses every process of sandbox id. See session.Runtime.
 func (r *Runtime) Pause(ctx context.Context, id string) error {
 	unlock, h, err := r.lockHalter(ctx, "pause", id)
 	if err != nil {
@@ -42,7 +39,7 @@ func (r *Runtime) Pause(ctx context.Context, id string) error {
 	return nil
 }
 
-// Resume resumes every process of sandbox id. See session.Pauser.
+// Resume resumes every process of sandbox id. See session.Runtime.
 func (r *Runtime) Resume(ctx context.Context, id string) error {
 	unlock, h, err := r.lockHalter(ctx, "resume", id)
 	if err != nil {
@@ -55,7 +52,7 @@ func (r *Runtime) Resume(ctx context.Context, id string) error {
 	return nil
 }
 
-// Paused asks the kernel whether sandbox id is paused. See session.Pauser.
+// Paused asks the kernel whether sandbox id is paused. See session.Runtime.
 func (r *Runtime) Paused(id string) bool {
 	if !proto.ValidID(proto.ContainerPrefix, id) {
 		return false
@@ -99,7 +96,7 @@ func (r *Runtime) lockHalter(ctx context.Context, op, id string) (unlock func(),
 
 // halter returns the halter of a sandbox.
 func (r *Runtime) halter(ctx context.Context, sandbox string) (halter, error) {
-	if !r.isDirect(sandbox) {
+	if !r.bundles.Has(sandbox) {
 		gvisor, err := r.isGVisor(ctx, sandbox)
 		if err != nil {
 			return nil, err

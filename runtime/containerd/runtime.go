@@ -18,44 +18,52 @@ import (
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
+	"berth/runtime/forkserver"
 	"berth/runtime/images"
-	"berth/state/keylock"
+	"berth/runtime/inprocess"
 	"berth/runtime/launch"
 	"berth/runtime/meter"
+	"berth/runtime/ocispec"
+	"berth/runtime/warmpool"
 	"berth/session"
+	"berth/state/keylock"
 )
 
 // A Runtime keeps sandboxes and images on this machine. It is a session.Runtime; Images returns the image store.
 type Runtime struct {
-	cfg     Config
-	log     *slog.Logger
-	run     string // cfg.rundir()
-	client  *client.Client
-	disk    *diskpool.Pool
-	ids     *diskpool.IDRanges
-	shim    string // path of the runc shim
-	guest   string // path of the guest that new sandboxes run
-	starter *launch.ForkServer
-	class   map[proto.RuntimeClass]launch.Class
-	starts  chan struct{} // one slot per running Start
-	locks   keylock.Set   // by session and workspace ID
-	index   index
+	cfg      Config
+	log      *slog.Logger
+	run      string // cfg.rundir()
+	client   *client.Client
+	disk     *diskpool.Pool
+	ids      *diskpool.IDRanges
+	shimPath string // of the runc shim
+	guest    string // path of the guest that new sandboxes run
+	server   *forkserver.Server
+	class    map[proto.RuntimeClass]launch.Class
+	starts   chan struct{} // one slot per running Start
+	locks    keylock.Set   // by session and workspace ID
+	index    index
 
 	images *images.Store
-	warm   *warmPool
+	warm   *warmpool.Pool // set by Open
 	claims claims
 	gauges meter.Gauges
 
 	ownCounts bool // NewUserNamespace makes the user namespaces of sandboxes
 	direct    bool // sandboxes of runc's class have no shim; see runsDirect
-	scripted  launch.Setup
-	bells     doorbells
+	bundles   launch.Bundles
+	forked    launch.Forked
+	shim      launch.Shim
 
 	lock  *os.File // held while this daemon uses the data directory
 	close func()   // stops containerd
 }
 
-var _ session.Runtime = (*Runtime)(nil)
+var (
+	_ session.Runtime = (*Runtime)(nil)
+	_ session.Images  = (*images.Store)(nil)
+)
 
 // Open prepares the data directory, mounts the disk pool, starts or connects to containerd, and finds the existing
 // sandboxes. It changes none of them. It fails with proto.Conflict if another daemon uses the directory.
@@ -69,10 +77,9 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	hearHangups()
 	r := &Runtime{
 		cfg: cfg, log: cfg.Log, run: cfg.rundir(), ids: diskpool.NewIDRanges(cfg.FirstID),
-		starts: make(chan struct{}, cfg.Starts), bells: newDoorbells(),
-		shim: filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"), direct: cfg.Address == "",
+		starts: make(chan struct{}, cfg.Starts), bundles: launch.Bundles(cfg.bundleDir()),
+		shimPath: filepath.Join(cfg.BinDir, "containerd-shim-runc-v2"), direct: cfg.Address == "",
 	}
-	r.warm = newWarmPool(r, cfg.Warm)
 	defer func() {
 		if err != nil {
 			_ = r.Close()
@@ -102,17 +109,21 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 			return nil, fmt.Errorf("copying the program that starts processes: %w", err)
 		}
 	}
-	r.starter = launch.NewForkServer(program)
+	r.server = forkserver.New(program)
 	r.tryUserNamespace()
-	if launch.Supported && r.ownCounts {
-		r.scripted.Open(r.cfg.directDir(), r.log)
+	if r.ownCounts {
+		r.forked.Open(r.bundles, r.server, r.log)
 	}
 	if err := r.connect(ctx); err != nil {
 		return nil, err
 	}
+	r.shim = launch.Shim{Client: r.client, Log: r.log}
+	r.warm = warmpool.New(warmpool.Config{
+		Size: cfg.Warm, Guest: r.guest, Workspace: ocispec.InsideWorkspace, Handshake: cfg.Handshake, Log: r.log,
+	}, poolMaker{r})
 	r.images = images.New(images.Config{
-		Client: r.client, Log: r.log, Dir: cfg.Dir, Shared: cfg.Address != "", Changed: r.warm.imagesChanged,
-		Release: r.warm.forget,
+		Client: r.client, Log: r.log, Dir: cfg.Dir, Shared: cfg.Address != "", Changed: r.warm.ImagesChanged,
+		Release: r.warm.Forget,
 	})
 	if err := r.learnClaims(); err != nil {
 		return nil, err
@@ -124,6 +135,23 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 		r.log.Warn("removing guests of earlier builds", "err", err)
 	}
 	return r, nil
+}
+
+// tryUserNamespace checks whether the fork server can make user namespaces. If it cannot, runc makes them, and a
+// warning is logged.
+func (r *Runtime) tryUserNamespace() {
+	ns, err := forkserver.NewUserNamespace(r.server, r.ids.First, r.ids.First)
+	if err != nil { // the fork server may have been killed; the next call starts another one
+		ns, err = forkserver.NewUserNamespace(r.server, r.ids.First, r.ids.First)
+	}
+	if err != nil {
+		r.log.Warn(
+			"containers share the host's inotify limits, so that one can use them up; berth doctor says what to do",
+			"err", err)
+		return
+	}
+	ns.Close()
+	r.ownCounts = true
 }
 
 // endHeld ends the sandboxes that keep a pool mounted to which the kernel no longer writes.
@@ -149,12 +177,13 @@ func (r *Runtime) endHeld(ctx context.Context) error {
 // The Runtime must not be used afterwards; a second Close does nothing.
 func (r *Runtime) Close() error {
 	var errs error
-	r.warm.close()
+	if r.warm != nil {
+		r.warm.Close()
+	}
 	r.claims.close()
 	r.gauges.Close()
-	r.bells.close()
-	r.scripted.Mounts.Close()
-	r.starter.Close()
+	r.forked.Mounts.Close()
+	r.server.Close()
 	if r.client != nil {
 		errs = r.client.Close()
 	}
@@ -182,8 +211,7 @@ func (r *Runtime) removeRundir() {
 	_ = os.RemoveAll(r.cfg.rundir())
 }
 
-// connect sets r.client. It uses a context of its own, because containerd lives until Close, and not only until the
-// end of the call that opened it.
+// connect sets r.client.
 func (r *Runtime) connect(ctx context.Context) (err error) {
 	if r.cfg.Address != "" {
 		r.client, err = client.New(r.cfg.Address, client.WithDefaultNamespace(images.Namespace))
@@ -193,12 +221,10 @@ func (r *Runtime) connect(ctx context.Context) (err error) {
 		}
 		return nil
 	}
-	if err := hearShims(r.log); err != nil {
-		return err
-	}
 	r.finishRemovals()
-	ctx = logContext(context.WithoutCancel(ctx), r.log)
-	r.client, r.close, err = embed(ctx, r.cfg)
+	r.client, r.close, err = inprocess.Start(ctx, inprocess.Config{
+		Dir: r.cfg.Dir, Run: r.run, Log: r.log, Running: r.cfg.listBundles,
+	})
 	return err
 }
 
@@ -213,7 +239,9 @@ func (r *Runtime) learn(ctx context.Context) error {
 			r.ids.Learn(rec.ID, uint32(base))
 		}
 		r.index.add(rec.ID, rec.Labels[labelWorkspace])
-		r.learnMember(rec)
+		if _, claimed := r.claims.session(rec.ID); !claimed {
+			r.warm.Learn(warmpool.Left{Name: rec.ID, Image: rec.Image, Label: rec.Labels[labelWarm]})
+		}
 	}
 	return r.disk.LearnOwners(r.ids)
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/api/types/runc/options"
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
@@ -23,8 +22,11 @@ import (
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
+	"berth/runtime/forkserver"
 	"berth/runtime/images"
 	"berth/runtime/launch"
+	"berth/runtime/ocispec"
+	"berth/runtime/warmpool"
 	"berth/session"
 )
 
@@ -33,7 +35,7 @@ const (
 	labelFirstID   = "berth/first-id"
 	labelWorkspace = "berth/workspace"
 	labelClass     = "berth/class"
-	labelWarm      = "berth/warm" // of sandboxes that the warm pool made; see warmLabel
+	labelWarm      = "berth/warm" // of sandboxes that the warm pool made; see warmpool.Label
 
 	// labelChain keeps an image's layers from containerd's garbage collector while the sandbox exists, even if the
 	// image loses its name.
@@ -41,11 +43,9 @@ const (
 )
 
 const (
-	// removeTimeout limits the removal of a sandbox, which does not end with the caller's context.
+	// removeTimeout limits the removal of a sandbox, which does not end with the caller's context. Twice
+	// launch.EndGrace of that is for the runtime.
 	removeTimeout = 30 * time.Second
-	// endGrace is the part of removeTimeout that a runtime has to end a sandbox itself, and again once the kernel has
-	// killed all its processes. What is left after that is removed without the runtime.
-	endGrace = 5 * time.Second
 	// startTimeout limits each half of a start: the work of the runtime, and the wait for the guest's first answer.
 	// On an overloaded machine a start has taken seconds.
 	startTimeout = 30 * time.Second
@@ -103,8 +103,8 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 		r.disk.AcknowledgeErrors()
 		err = r.makeOrUndo(ctx, id, spec, class)
 	}
-	if err == nil {
-		r.warm.asked(spec, false)
+	if err == nil && spec.Class == proto.ClassRunc {
+		r.warm.Missed(spec.Image, spec.Limits)
 	}
 	return err
 }
@@ -112,7 +112,7 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 // hasTraces reports whether parts of the sandbox of session id may exist. It does not ask containerd.
 func (r *Runtime) hasTraces(id string) bool {
 	_, claimed := r.claims.get(id)
-	return claimed || r.ids.Has(id) || r.hasBundle(id) || r.isDirect(id) || diskpool.Exists(r.disk.LayerPath(id))
+	return claimed || r.ids.Has(id) || r.hasTaskDir(id) || r.bundles.Has(id) || diskpool.Exists(r.disk.LayerPath(id))
 }
 
 // removeOf removes the sandbox of session id, whether claimed or made for the session.
@@ -136,7 +136,7 @@ func (r *Runtime) makeOrUndo(ctx context.Context, id string, spec session.Spec, 
 	if err := r.tryToMake(ctx, id, spec, class, true); err != nil {
 		return errors.Join(err, useless)
 	}
-	r.scripted.Failed(r.log, useless)
+	r.forked.Failed(useless)
 	return nil
 }
 
@@ -259,14 +259,12 @@ func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), e
 	return func() { second(); first() }, nil
 }
 
-// makeSandbox makes record, user namespace, disk and, for a setup program, cgroups, all at the same time, and then
-// the process. Only the workspace belongs to the session alone. A spec without a workspace is for a pooled sandbox,
-// which gets one later.
+// makeSandbox makes record, user namespace and disk, all at the same time, and then the process. Only the workspace
+// belongs to the session alone. A spec without a workspace is for a pooled sandbox, which gets one later.
 func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class launch.Class,
 	byRunc bool) error {
-	b := launch.Spec{
-		ID: id, Session: spec, Guest: r.guest, Starter: r.starter, Run: r.runPath(id), ByRunc: byRunc,
-	}
+	b := &launch.Sandbox{Spec: ocispec.Spec{ID: id, Class: spec.Class, Limits: spec.Limits}, Guest: r.guest,
+		Server: r.server, Run: r.runPath(id)}
 	var err error
 	if b.FirstID, err = r.ids.Take(id); err != nil {
 		return err
@@ -278,61 +276,78 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 			return err
 		}
 	}
-	chain, err := r.pin(ctx, &b, class)
-	if err != nil {
+	if err := r.pin(ctx, b, spec, class); err != nil {
 		return err
 	}
 	defer func() { _ = b.Recorded() }() // the code that undoes this start must find the record
-	upper, work, err := r.makeDisk(&b)
-	if err != nil {
-		return err
-	}
-	prepared := r.prepareScript(b) // not earlier: later cleanup finds the cgroups by the sandbox's directories
-	defer prepared.Wait()
-	if err := errors.Join(launch.MakeMountPoints(upper, b.FirstID), makeRunDir(b.Run, b.FirstID)); err != nil {
+	if err := r.makeDisk(b, spec); err != nil {
 		return err
 	}
 	if b.UserNamespace, err = namespace.Path(); err != nil {
 		return err
 	}
-	root := launch.Root{Lowers: chain.Lowers, Upper: upper, Work: work}
-	switch {
-	case prepared != nil:
-		return r.launchByScript(ctx, b, root, prepared)
-	case r.runsDirect(spec.Class):
-		return r.launchByRunc(ctx, b, root)
+	return r.launch(ctx, b, r.launcher(spec.Class, byRunc))
+}
+
+// enterNamespace starts to make the user namespace of b, unless the runtime makes it.
+func (r *Runtime) enterNamespace(b *launch.Sandbox) *forkserver.OwnNamespace {
+	n := &forkserver.OwnNamespace{}
+	if r.ownCounts && b.Class == proto.ClassRunc {
+		n.Making.Go(func() (err error) {
+			n.File, err = forkserver.NewUserNamespace(b.Server, b.FirstID, b.FirstID)
+			return err
+		})
 	}
-	return r.launchShimmed(ctx, b, client.WithRootFS(launch.RootFS(b, chain.Lowers, upper, work)))
+	return n
 }
 
 // makeDisk makes the sandbox's directories on the disk.
-func (r *Runtime) makeDisk(b *launch.Spec) (upper, work string, err error) {
-	if spec := b.Session; spec.Workspace != "" {
+func (r *Runtime) makeDisk(b *launch.Sandbox, spec session.Spec) (err error) {
+	if spec.Workspace != "" {
 		if b.Workspace, err = r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes); err != nil {
-			return "", "", err
+			return err
 		}
 	}
-	return r.disk.MakeLayer(b.ID, b.FirstID, b.Session.Limits.DiskBytes)
+	if b.Upper, b.Work, err = r.disk.MakeLayer(b.ID, b.FirstID, spec.Limits.DiskBytes); err != nil {
+		return err
+	}
+	return errors.Join(launch.MakeMountPoints(b.Upper, b.FirstID), makeRunDir(b.Run, b.FirstID))
 }
 
-// launch makes PID 1 and waits until it answers. create makes the process, which then waits, and returns its number
-// on the host. start makes the process the guest.
-func (r *Runtime) launch(ctx context.Context, b launch.Spec, create func(context.Context) (pid int, err error),
-	start func(context.Context) error) error {
-	bell := r.bells.hang(b.Run)
-	defer bell.takeDown()
+// runsDirect reports whether sandboxes of a class have no shim. gVisor needs its shim, and a containerd that is not
+// ours knows sandboxes by their shims.
+func (r *Runtime) runsDirect(class proto.RuntimeClass) bool {
+	return class == proto.ClassRunc && r.direct
+}
+
+// launcher chooses how a sandbox of a class is started.
+func (r *Runtime) launcher(class proto.RuntimeClass, byRunc bool) launch.Launcher {
+	switch {
+	case !r.runsDirect(class):
+		return r.shim
+	case byRunc || !r.ownCounts || !r.forked.Usable():
+		return launch.Runc{Binary: r.class[proto.ClassRunc].Binary, Bundles: r.bundles}
+	}
+	return &r.forked
+}
+
+// launch starts the first process of b and waits until its guest answers.
+func (r *Runtime) launch(ctx context.Context, b *launch.Sandbox, launcher launch.Launcher) error {
 	// If a runtime is cancelled half way, parts are left that no call of ours can find. So the runtime runs to its
 	// end, and ctx is checked again below.
 	run, cancel := context.WithTimeout(r.ns(context.WithoutCancel(ctx)), startTimeout)
 	defer cancel()
-	pid, err := create(run)
+	first, err := launcher.Create(run, b)
+	if first != nil {
+		defer first.Close()
+	}
 	if err != nil {
 		return fmt.Errorf("creating the sandbox: %w", err)
 	}
 	if err := errors.Join(cgroup.SetWeight(), cgroup.InheritProcessors()); err != nil {
 		return fmt.Errorf("preparing the cgroup of all sandboxes: %w", err)
 	}
-	gone, forget, err := watchProcess(pid)
+	gone, forget, err := launch.WatchProcess(first.PID)
 	if err != nil {
 		return fmt.Errorf("watching the guest: %w", err)
 	}
@@ -343,12 +358,12 @@ func (r *Runtime) launch(ctx context.Context, b launch.Spec, create func(context
 	if err := ctx.Err(); err != nil { // before any code of the sandbox runs
 		return err
 	}
-	if err := start(run); err != nil {
+	if err := first.Start(run); err != nil {
 		return fmt.Errorf("starting the guest: %w", err)
 	}
 	ctx, stop := context.WithTimeout(ctx, startTimeout)
 	defer stop()
-	if err := awaitGuest(ctx, bell, b.Run, gone); err != nil {
+	if err := awaitGuest(ctx, b.Run, gone); err != nil {
 		return err
 	}
 	return ctx.Err() // the guest may have answered at once, after the caller left
@@ -365,47 +380,48 @@ func makeRunDir(dir string, owner uint32) error {
 
 // pin finds the image and starts to write the container record, which keeps the image. Until the record is written,
 // no sweep can run and no process of the sandbox runs.
-func (r *Runtime) pin(ctx context.Context, b *launch.Spec, class launch.Class) (images.Layers, error) {
-	root, unlock, err := r.images.Pin(ctx, b.Session.Image)
+func (r *Runtime) pin(ctx context.Context, b *launch.Sandbox, spec session.Spec, class launch.Class) error {
+	root, unlock, err := r.images.Pin(ctx, spec.Image)
 	if err != nil {
-		return root, err
+		return err
 	}
-	b.Env = root.Env
+	b.Env, b.Lowers = root.Env, root.Lowers
 	var writing errgroup.Group
-	record := *b
+	record := *b // other fields are set meanwhile
 	writing.Go(func() error {
 		defer unlock()
-		return r.record(ctx, record, root, class)
+		return r.record(ctx, &record, spec, root.Id, class)
 	})
 	b.Recorded = writing.Wait
-	return root, nil
+	return nil
 }
 
 // record writes the container record. From then on, List names the sandbox.
-func (r *Runtime) record(ctx context.Context, b launch.Spec, root images.Layers, class launch.Class) error {
-	runtime, spec, err := r.runtimeOf(b, class)
+func (r *Runtime) record(ctx context.Context, b *launch.Sandbox, spec session.Spec, chain string,
+	class launch.Class) error {
+	runtime, config, err := r.runtimeOf(b, class)
 	if err != nil {
 		return err
 	}
 	labels := map[string]string{
 		labelFirstID: strconv.FormatUint(uint64(b.FirstID), 10),
-		labelClass:   string(b.Session.Class),
-		labelChain:   root.Id,
+		labelClass:   string(spec.Class),
+		labelChain:   chain,
 	}
-	if b.Session.Workspace != "" {
-		labels[labelWorkspace] = b.Session.Workspace
+	if spec.Workspace != "" {
+		labels[labelWorkspace] = spec.Workspace
 	} else {
-		labels[labelWarm] = newWarmLabel(b)
+		labels[labelWarm] = warmpool.NewLabel(b.Guest, spec.Limits)
 	}
 	_, err = r.client.ContainerService().Create(r.ns(ctx), containers.Container{
 		ID:      b.ID,
-		Image:   images.DigestName(b.Session.Image),
+		Image:   images.DigestName(spec.Image),
 		Labels:  labels,
 		Runtime: runtime,
-		Spec:    spec,
+		Spec:    config,
 	})
 	if err == nil {
-		r.index.add(b.ID, b.Session.Workspace)
+		r.index.add(b.ID, spec.Workspace)
 	}
 	return err
 }
@@ -413,19 +429,19 @@ func (r *Runtime) record(ctx context.Context, b launch.Spec, root images.Layers,
 // runtimeOf returns the part of a record that says how its sandbox is run. containerd requires it but never reads it
 // for a direct sandbox, whose configuration is in its bundle. So for those it is almost empty, because records are
 // read often.
-func (r *Runtime) runtimeOf(b launch.Spec, class launch.Class) (info containers.RuntimeInfo, spec typeurl.Any,
+func (r *Runtime) runtimeOf(b *launch.Sandbox, class launch.Class) (info containers.RuntimeInfo, spec typeurl.Any,
 	err error) {
-	if r.runsDirect(b.Session.Class) {
+	if r.runsDirect(b.Class) {
 		spec, err = typeurl.MarshalAny(&specs.Spec{Version: specs.Version})
 		return containers.RuntimeInfo{Name: class.Binary}, spec, err
 	}
-	info.Name = r.shim
+	info.Name = r.shimPath
 	info.Options, err = typeurl.MarshalAny(&options.Options{
 		BinaryName: class.Binary,
 		Root:       filepath.Join(r.run, "r"), // not the directory of other containerds on this host
 	})
 	if err == nil {
-		spec, err = typeurl.MarshalAny(launch.OCISpec(b))
+		spec, err = typeurl.MarshalAny(ocispec.New(b.Spec))
 	}
 	return info, spec, err
 }
@@ -462,7 +478,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 // exists reports whether any part of sandbox id exists. The record is removed last. But files on disk may be older,
 // and containerd may be another one than before, so files count, too.
 func (r *Runtime) exists(ctx context.Context, id string) (bool, error) {
-	if r.hasBundle(id) || r.isDirect(id) || diskpool.Exists(r.disk.LayerPath(id)) {
+	if r.hasTaskDir(id) || r.bundles.Has(id) || diskpool.Exists(r.disk.LayerPath(id)) {
 		return true, nil
 	}
 	_, err := r.client.ContainerService().Get(ctx, id)

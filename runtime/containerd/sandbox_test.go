@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"berth/proto"
-	"berth/runtime/launch"
 )
 
 func classes(t *testing.T, run func(t *testing.T, class proto.RuntimeClass)) {
@@ -17,11 +16,10 @@ func classes(t *testing.T, run func(t *testing.T, class proto.RuntimeClass)) {
 // ways runs a test with sandboxes that runc makes, with those of a setup program, and with gVisor's.
 func ways(t *testing.T, r *Runtime, run func(t *testing.T, class proto.RuntimeClass)) {
 	t.Run("script", func(t *testing.T) {
-		learnFilter(t, r)
+		needsSetupPrograms(t, r)
 		run(t, proto.ClassRunc)
 	})
-	r.scripted.Failures.Store(launch.ManyFailures)
-	defer r.scripted.Failures.Store(0)
+	defer runcAlone(r)()
 	classes(t, run)
 }
 

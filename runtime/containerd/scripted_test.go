@@ -17,8 +17,10 @@ import (
 
 	"berth/proto"
 	"berth/runtime/diskpool"
+	"berth/runtime/forkserver"
 	"berth/runtime/launch"
 	"berth/runtime/mountns"
+	"berth/runtime/ocispec"
 )
 
 // TestScriptIsLikeRunc compares a container made by runc with one made by a setup program. Neither its contents nor
@@ -31,13 +33,11 @@ func TestScriptIsLikeRunc(t *testing.T) {
 		if i == 2 {
 			keepToOneProcessor(t)
 		}
-		r.scripted.Filter.Store(nil)
+		again := runcAlone(r)
 		want := portrait(t, r, limits)
-		if r.scripted.Filter.Load() == nil {
-			t.Fatal("no filter was learned from what runc made")
-		}
+		again()
 		have := portrait(t, r, limits)
-		if r.scripted.Failures.Load() != 0 {
+		if r.forked.Failures.Load() != 0 {
 			t.Fatal("the script failed, so that runc made both")
 		}
 		for what, w := range want {
@@ -79,28 +79,30 @@ func keepToOneProcessor(t *testing.T) {
 func needsScripts(t *testing.T) *Runtime {
 	t.Helper()
 	r := openTest(t)
-	learnFilter(t, r)
+	needsSetupPrograms(t, r)
 	return r
 }
 
-// learnFilter lets runc make a sandbox, so that setup programs make the next ones.
-func learnFilter(t *testing.T, r *Runtime) {
+// needsSetupPrograms skips a test where runc makes all sandboxes.
+func needsSetupPrograms(t *testing.T, r *Runtime) {
 	t.Helper()
-	if !launch.Supported || !r.ownCounts {
+	if !forkserver.Supported || !r.ownCounts {
 		t.Skip("this machine runs no scripts")
 	}
-	id, _ := startTest(t, r, proto.ClassRunc)
-	if err := r.Stop(t.Context(), id); err != nil {
-		t.Fatal(err)
+	if !r.forked.Usable() {
+		t.Fatalf("setup programs are not used: %v", r.SetupFailure())
 	}
-	if r.scripted.Filter.Load() == nil {
-		t.Fatal("no filter was learned from what runc made")
-	}
+}
+
+// runcAlone makes runc make all sandboxes until again is called.
+func runcAlone(r *Runtime) (again func()) {
+	filter := r.forked.Filter.Swap(nil)
+	return func() { r.forked.Filter.Store(filter) }
 }
 
 // byScript reports whether a setup program made a running sandbox: runc leaves a configuration.
 func byScript(r *Runtime, id string) bool {
-	return r.isDirect(id) && !diskpool.Exists(filepath.Join(r.directPath(id), "config.json"))
+	return r.bundles.Has(id) && !diskpool.Exists(filepath.Join(r.bundles.Path(id), "config.json"))
 }
 
 // startByScript starts a sandbox by a setup program. It also returns the sandbox's first process.
@@ -110,39 +112,19 @@ func startByScript(t *testing.T, r *Runtime) (id string, pid int) {
 	if !byScript(r, id) {
 		t.Fatal("runc made the sandbox")
 	}
-	pid, err := r.livePID(id)
+	pid, err := r.bundles.LivePID(id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return id, pid
 }
 
-// TestScriptFilter checks that a setup program loads the same filter as runc.
-func TestScriptFilter(t *testing.T) {
-	r := needsScripts(t)
-	want := r.scripted.Known()
-	id, pid := startByScript(t, r)
-	got, err := launch.FilterOf(pid, func() error { return isIn(id, pid) })
-	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("it has %d instructions, runc's has %d; %v", len(got), len(want), err)
-	}
-	if got := ask(t, r, id, guestRequest{Op: "ping"}).Text; got != "pong" {
-		t.Errorf("after that it answers %q", got)
-	}
-	not := errors.New("not this one")
-	if _, err := launch.FilterOf(pid, func() error { return not }); !errors.Is(err, not) {
-		t.Errorf("the filter of another was read: %v", err)
-	}
-	if got := ask(t, r, id, guestRequest{Op: "ping"}).Text; got != "pong" {
-		t.Errorf("after that it answers %q", got)
-	}
-}
-
 // TestScriptOfNoUse checks that runc makes the sandbox if a setup program fails, at its start or at its end. After
 // three failures runc makes all sandboxes. Nothing of a failed setup program may be left.
 func TestScriptOfNoUse(t *testing.T) {
 	r := needsScripts(t)
-	good := r.scripted.Known()
+	good := r.forked.Filter.Load()
+	testImage(t, r)
 	before := holdings(t, r)
 	round := func(want bool) {
 		t.Helper()
@@ -158,31 +140,32 @@ func TestScriptOfNoUse(t *testing.T) {
 		}
 		nothingOf(t, r, []string{id})
 	}
-	long, refused := make([]unix.SockFilter, launch.ScriptSize/8), []unix.SockFilter{{Code: 0xffff}}
-	for range launch.ManyFailures + 1 {
-		r.scripted.Filter.Store(&long) // as for an image with too many variables
+	long, refused := make([]unix.SockFilter, forkserver.ScriptSize/8), []unix.SockFilter{{Code: 0xffff}}
+	const mostFailures = 3
+	for range mostFailures + 1 {
+		r.forked.Filter.Store(&long) // as for an image with too many variables
 		round(false)
 	}
-	if r.scripted.Why.Load() != nil {
+	if r.forked.Why.Load() != nil {
 		t.Error("what is one image's counts for all")
 	}
-	for range launch.ManyFailures - 1 {
-		r.scripted.Filter.Store(&refused)
+	for range mostFailures - 1 {
+		r.forked.Filter.Store(&refused)
 		round(false)
-		if why := r.scripted.Why.Load(); why == nil || !errors.Is(*why, unix.EINVAL) { // doctor reports this reason
+		if why := r.forked.Why.Load(); why == nil || !errors.Is(*why, unix.EINVAL) { // doctor reports this reason
 			t.Errorf("the reason is %v", why)
 		}
 	}
-	r.scripted.Filter.Store(&good)
+	r.forked.Filter.Store(good)
 	round(true) // a success resets the count of failures
-	for range launch.ManyFailures {
-		if r.scripted.Hopeless() {
+	for range mostFailures {
+		if r.forked.GivenUp() {
 			t.Fatal("given up early")
 		}
-		r.scripted.Filter.Store(&refused)
+		r.forked.Filter.Store(&refused)
 		round(false)
 	}
-	r.scripted.Filter.Store(&good)
+	r.forked.Filter.Store(good)
 	round(false)
 	noMore(t, r, before)
 }
@@ -192,14 +175,14 @@ func TestScriptOfNoUse(t *testing.T) {
 func TestScriptSteps(t *testing.T) {
 	r := needsScripts(t)
 	next := uint64(0)
-	say := func(s *launch.Program) {
+	say := func(s *forkserver.Program) {
 		next++
-		s.Say("saying", launch.ScriptChild, next)
+		s.Say("saying", forkserver.ScriptChild, next)
 	}
-	missing := func(s *launch.Program) *launch.Step {
+	missing := func(s *forkserver.Program) *forkserver.Step {
 		return s.Do("opening what is not there", unix.SYS_OPENAT, launch.AtCwd, s.Text("/no/such/file"), unix.O_RDONLY)
 	}
-	s := &launch.Program{}
+	s := &forkserver.Program{}
 	s.Do("returning something", unix.SYS_GETPID).Skip = 1
 	say(s) // 1: skipped
 	s.Do("forgetting the mask", unix.SYS_UMASK, 0)
@@ -222,7 +205,7 @@ func TestScriptSteps(t *testing.T) {
 		!strings.Contains(err.Error(), "opening what is not there") {
 		t.Errorf("it said %v and %v", said, err)
 	}
-	s, next = &launch.Program{}, 0
+	s, next = &forkserver.Program{}, 0
 	say(s)
 	s.Wait("waiting")
 	say(s)
@@ -233,9 +216,9 @@ func TestScriptSteps(t *testing.T) {
 }
 
 // runAlone runs a setup program as if the daemon had ended. It returns the numbers of its messages and its error.
-func runAlone(t *testing.T, r *Runtime, s *launch.Program) (said []uint64, err error) {
+func runAlone(t *testing.T, r *Runtime, s *forkserver.Program) (said []uint64, err error) {
 	t.Helper()
-	n, err := r.starter.Start(s, "")
+	n, err := r.server.Start(s, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,11 +237,11 @@ func runAlone(t *testing.T, r *Runtime, s *launch.Program) (said []uint64, err e
 // entries are left out.
 func TestGuestEnvironment(t *testing.T) {
 	for _, c := range []struct{ image, want []string }{
-		{nil, []string{launch.DefaultPath, "HOME=/"}},
+		{nil, []string{ocispec.DefaultPath, "HOME=/"}},
 		{[]string{"A=1", "PATH=/x", "A=2", "HOME=", "=3", "no", "B=\x00"}, []string{"HOME=/", "PATH=/x", "A=2"}},
-		{[]string{"HOME=/a", "HOME=/b"}, []string{launch.DefaultPath, "HOME=/b"}},
+		{[]string{"HOME=/a", "HOME=/b"}, []string{ocispec.DefaultPath, "HOME=/b"}},
 	} {
-		if got := launch.ProcessEnv(c.image); !slices.Equal(got, c.want) {
+		if got := ocispec.ProcessEnv(c.image); !slices.Equal(got, c.want) {
 			t.Errorf("%q: %q", c.image, got)
 		}
 	}
@@ -273,7 +256,7 @@ func TestScriptKeepsItsNetworkInSysfs(t *testing.T) {
 	if got := entries(t, sys); !slices.Equal(got, []string{"lo"}) {
 		t.Errorf("it has the interfaces %v", got)
 	}
-	r.scripted.Mounts.Close()
+	r.forked.Mounts.Close()
 	networksHaveGone(t)
 	if got := entries(t, sys); !slices.Equal(got, []string{"lo"}) {
 		t.Errorf("without the daemon it has the interfaces %v", got)

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/forkserver"
+	"berth/runtime/isolation"
 	"berth/runtime/launch"
 )
 
@@ -37,18 +39,18 @@ func TestStarterComesAgain(t *testing.T) {
 		}
 	}
 	last := startersOf(t)
-	r.starter.Close()
+	r.server.Close()
 	gone(t, last[0])
-	r.starter.Close()
+	r.server.Close()
 }
 
 // TestStarterSaysWhyNot checks that a failed start returns its reason, and that the next start works.
 func TestStarterSaysWhyNot(t *testing.T) {
 	r := needsScripts(t)
 	before := startersOf(t)
-	s := &launch.Program{}
+	s := &forkserver.Program{}
 	s.Do("ending", unix.SYS_EXIT_GROUP, 0)
-	n, err := r.starter.Start(s, t.TempDir()) // the directory is no cgroup
+	n, err := r.server.Start(s, t.TempDir()) // the directory is no cgroup
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +58,7 @@ func TestStarterSaysWhyNot(t *testing.T) {
 	if _, _, err := n.Hear(); !errors.Is(err, unix.EBADF) || !strings.Contains(err.Error(), "making its process") {
 		t.Errorf("it said %v", err)
 	}
-	if _, err := r.starter.Start(s, filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := r.server.Start(s, filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a directory: %v", err)
 	}
 	if id, _ := startTest(t, r, proto.ClassRunc); !byScript(r, id) {
@@ -90,15 +92,15 @@ func TestStarterKeepsNothing(t *testing.T) {
 func TestUserNamespaceHasItsOwner(t *testing.T) {
 	r := openTest(t)
 	for _, owner := range []uint32{0, r.ids.First + 5} {
-		ns, err := launch.NewUserNamespace(r.starter, owner, r.ids.First)
+		ns, err := forkserver.NewUserNamespace(r.server, owner, r.ids.First)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer ns.Close()
-		if uid, err := ownerOf(launch.NamespacePath(ns)); err != nil || uid != owner {
+		if uid, err := isolation.Owner(forkserver.NamespacePath(ns)); err != nil || uid != owner {
 			t.Errorf("it belongs to user %d, not %d: %v", uid, owner, err)
 		}
-		name, err := os.Readlink(launch.NamespacePath(ns))
+		name, err := os.Readlink(forkserver.NamespacePath(ns))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +125,7 @@ func startersOf(t *testing.T) (pids []int) {
 		stat, _ := os.ReadFile("/proc/" + p + "/stat")
 		_, after, _ := strings.Cut(string(stat), ") ")
 		fields := strings.Fields(after)
-		if string(line) == launch.ScriptName+"\x00"+launch.NotAGuest+"\x00" && len(fields) > 1 &&
+		if string(line) == forkserver.ScriptName+"\x00"+forkserver.NotAGuest+"\x00" && len(fields) > 1 &&
 			fields[1] == strconv.Itoa(os.Getpid()) {
 			pids = append(pids, pid)
 		}
@@ -134,7 +136,7 @@ func startersOf(t *testing.T) (pids []int) {
 // gone waits until a process has ended.
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	ended, forget, err := watchProcess(pid)
+	ended, forget, err := launch.WatchProcess(pid)
 	if errors.Is(err, unix.ESRCH) {
 		return
 	}

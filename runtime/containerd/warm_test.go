@@ -2,6 +2,7 @@ package containerd
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
+	"berth/runtime/warmpool"
 	"berth/session"
 )
 
@@ -184,25 +186,22 @@ func TestWarmSick(t *testing.T) {
 	for name, signal := range map[string]unix.Signal{"ended": unix.SIGKILL, "hangs": unix.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
 			r := openWarm(t, func(c *Config) { c.Warm.Min, c.Warm.Max = 1, 1 })
-			r.warm.mu.Lock()
-			sick := r.warm.shelves[testImage(t, r)].ready[0]
-			err := unix.Kill(sick.pid, signal)
-			r.warm.mu.Unlock()
-			if err != nil {
+			sick := r.warm.Ready(testImage(t, r))[0]
+			if err := unix.Kill(sick.PID, signal); err != nil {
 				t.Fatal(err)
 			}
-			awaitSick(t, sick.pid)
+			awaitSick(t, sick.PID)
 			id, _ := startTest(t, r, proto.ClassRunc)
-			if r.claims.sandbox(id) == sick.name {
+			if r.claims.sandbox(id) == sick.Name {
 				t.Error("it was given out")
 			}
 			if got := ask(t, r, id, guestRequest{Op: "ping"}); got.Text != "pong" {
 				t.Errorf("%+v", got)
 			}
-			for end := time.Now().Add(time.Minute); r.warm.owns(sick.name) && time.Now().Before(end); {
+			for end := time.Now().Add(time.Minute); r.warm.Owns(sick.Name) && time.Now().Before(end); {
 				time.Sleep(10 * time.Millisecond)
 			}
-			nothingNamed(t, r, sick.name)
+			nothingNamed(t, r, sick.Name)
 			awaitWarm(t, r, 1)
 		})
 	}
@@ -211,16 +210,15 @@ func TestWarmSick(t *testing.T) {
 // TestWarmEnded checks that a session gets the next sandbox if one has ended and the pool has not noticed yet.
 func TestWarmEnded(t *testing.T) {
 	r := openWarm(t, func(c *Config) { c.Warm.Min, c.Warm.Max = 2, 2 })
-	r.warm.stop() // otherwise the pool would notice first
-	r.warm.wg.Wait()
-	ready := slices.Clone(r.warm.shelves[testImage(t, r)].ready)
+	r.warm.Stop() // otherwise the pool would notice first
+	ready := r.warm.Ready(testImage(t, r))
 	next, ended := ready[0], ready[1]
-	if err := unix.Kill(ended.pid, unix.SIGKILL); err != nil {
+	if err := unix.Kill(ended.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	awaitSick(t, ended.pid)
-	if id, _ := startTest(t, r, proto.ClassRunc); r.claims.sandbox(id) != next.name {
-		t.Errorf("%s was given, and neither %s nor, rightly, %s", r.claims.sandbox(id), ended.name, next.name)
+	awaitSick(t, ended.PID)
+	if id, _ := startTest(t, r, proto.ClassRunc); r.claims.sandbox(id) != next.Name {
+		t.Errorf("%s was given, and neither %s nor, rightly, %s", r.claims.sandbox(id), ended.Name, next.Name)
 	}
 }
 
@@ -249,7 +247,7 @@ func answers(stat string) bool {
 // nothingNamed checks that nothing is left of a sandbox.
 func nothingNamed(t *testing.T, r *Runtime, name string) {
 	t.Helper()
-	if r.ids.Has(name) || r.hasBundle(name) || len(cgroup.Dirs(name)) > 0 ||
+	if r.ids.Has(name) || r.hasTaskDir(name) || len(cgroup.Dirs(name)) > 0 ||
 		slices.Contains(entries(t, r.disk.LayerDir()), name) {
 		t.Errorf("something is left of %s: %v", name, cgroup.Dirs(name))
 	}
@@ -259,10 +257,8 @@ func nothingNamed(t *testing.T, r *Runtime, name string) {
 func TestWarmRemoval(t *testing.T) {
 	r := openWarm(t)
 	image := testImage(t, r)
-	r.warm.mu.Lock()
-	members := slices.Clone(r.warm.shelves[image].ready)
-	r.warm.mu.Unlock()
-	stuck, other := members[0].name, members[1].name
+	pooled := r.warm.Ready(image)
+	stuck, other := pooled[0].Name, pooled[1].Name
 	layer, err := os.Open(r.disk.LayerPath(stuck))
 	if err != nil {
 		t.Fatal(err)
@@ -275,13 +271,13 @@ func TestWarmRemoval(t *testing.T) {
 		}
 	}
 	immutable(unix.STATX_ATTR_IMMUTABLE) // the flag of the ioctl has the same value
-	r.warm.forget(t.Context(), image)
-	if !r.warm.owns(stuck) || r.warm.owns(other) {
-		t.Errorf("the stuck one is there: %t; the other one: %t", r.warm.owns(stuck), r.warm.owns(other))
+	r.warm.Forget(t.Context(), image)
+	if !r.warm.Owns(stuck) || r.warm.Owns(other) {
+		t.Errorf("the stuck one is there: %t; the other one: %t", r.warm.Owns(stuck), r.warm.Owns(other))
 	}
 	nothingNamed(t, r, other)
 	immutable(0)
-	r.warm.removePending(t.Context())
+	r.warm.RemovePending(t.Context())
 	nothingNamed(t, r, stuck)
 }
 
@@ -289,9 +285,7 @@ func TestWarmRemoval(t *testing.T) {
 // belongs to its user, and a sandbox that another program made is not adopted.
 func TestWarmLeft(t *testing.T) {
 	r := openWarm(t)
-	r.warm.mu.Lock()
-	m := r.warm.shelves[testImage(t, r)].ready[0]
-	r.warm.mu.Unlock()
+	m := r.warm.Ready(testImage(t, r))[0]
 	id := newID(proto.WorkspacePrefix)
 	path, err := r.disk.MakeWorkspace(id, testLimits.DiskBytes)
 	if err != nil {
@@ -310,19 +304,24 @@ func TestWarmLeft(t *testing.T) {
 	if err := r.disk.RemoveWorkspace(id); err != nil {
 		t.Error(err)
 	}
-	rec, err := r.client.ContainerService().Get(r.ns(t.Context()), m.name)
+	rec, err := r.client.ContainerService().Get(r.ns(t.Context()), m.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	adopted, err := r.adoptable(t.Context(), rec)
+	left := warmpool.Left{Name: rec.ID, Image: rec.Image, Label: rec.Labels[labelWarm]}
+	adopted, err := r.warm.Adopt(t.Context(), left)
 	if err != nil {
 		t.Fatal(err)
 	}
-	adopted.close()
-	rec.Labels[labelWarm] = strings.Replace(rec.Labels[labelWarm], program(), "0000000000000000", 1)
-	if adopted, err := r.adoptable(t.Context(), rec); err == nil {
+	adopted.Close()
+	var label warmpool.Label
+	if err := json.Unmarshal([]byte(left.Label), &label); err != nil {
+		t.Fatal(err)
+	}
+	left.Label = strings.Replace(left.Label, label.Daemon, "0000000000000000", 1)
+	if adopted, err := r.warm.Adopt(t.Context(), left); err == nil {
 		t.Error("one that another program made is taken over")
-		adopted.close()
+		adopted.Close()
 	}
 }
 
@@ -330,23 +329,21 @@ func TestWarmLeft(t *testing.T) {
 // cold.
 func TestWarmBrokenClaim(t *testing.T) {
 	r := openWarm(t)
-	r.warm.mu.Lock()
 	var names []string
-	for _, m := range r.warm.shelves[testImage(t, r)].ready {
-		names = append(names, m.name)
+	for _, m := range r.warm.Ready(testImage(t, r)) {
+		names = append(names, m.Name)
 		// makes the write of the claim fail
-		if err := os.Mkdir(filepath.Join(r.disk.LayerPath(m.name), "claim"), 0o700); err != nil {
+		if err := os.Mkdir(filepath.Join(r.disk.LayerPath(m.Name), "claim"), 0o700); err != nil {
 			t.Error(err)
 		}
 	}
-	r.warm.mu.Unlock()
 	id, spec := startTest(t, r, proto.ClassRunc)
 	if n := r.WarmCounts(); n.Hits != 0 || n.Misses != 1 || r.claims.sandbox(id) != id {
 		t.Errorf("%+v, %s", n, r.claims.sandbox(id))
 	}
 	fileNumbers(t, r, id, spec)
 	stopAll(t, r)
-	for end := time.Now().Add(time.Minute); (r.warm.owns(names[0]) || r.warm.owns(names[1])) &&
+	for end := time.Now().Add(time.Minute); (r.warm.Owns(names[0]) || r.warm.Owns(names[1])) &&
 		time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -389,11 +386,7 @@ func TestWarmBroken(t *testing.T) {
 	image := testImage(t, r)
 	r.KeepWarm()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		r.warm.mu.Lock()
-		s := r.warm.shelves[image]
-		enough := s != nil && s.failures > 1
-		r.warm.mu.Unlock()
-		if enough {
+		if r.WarmCounts().Failures[image] > 1 {
 			break
 		}
 	}
@@ -491,65 +484,6 @@ func TestWarmBurst(t *testing.T) {
 	}
 	stopAll(t, r)
 	awaitWarm(t, r, 5)
-	r.warm.mu.Lock()
-	r.warm.shelves[testImage(t, r)].demand = demand{} // as some minutes later
-	r.warm.mu.Unlock()
+	r.warm.ForgetDemand() // as some minutes later
 	awaitWarm(t, r, 2)
-}
-
-// TestWarmPlan checks how many sandboxes each image gets of the pool's limit.
-func TestWarmPlan(t *testing.T) {
-	p := newWarmPool(nil, Warm{Min: 2, Max: 8})
-	add := func(name string, ago time.Duration, asked int) {
-		s := p.shelf(name)
-		s.used = time.Now().Add(-ago)
-		for range asked {
-			s.demand.note()
-		}
-	}
-	p.pinned = "first"
-	p.shelf("first")
-	add("busy", time.Second, 20)
-	add("once", time.Minute, 1)
-	add("old", time.Hour, 0)
-	if got := p.planLocked(); got["first"] != 2 || got["busy"] != 4 || got["once"] != 2 || got["old"] != 0 {
-		t.Errorf("%v", got)
-	}
-	d := p.shelves["busy"].demand
-	for range 5 {
-		d.tick()
-	}
-	if d.target() < 17 || d.target() > 20 {
-		t.Errorf("5 s after a burst of 20 there are to be %d", d.target())
-	}
-	for range 120 {
-		d.tick()
-	}
-	if d.target() > 2 {
-		t.Errorf("two minutes after it %d", d.target())
-	}
-}
-
-// TestWarmWaitsForClaims checks that the pool makes no sandbox during a claim and for a moment after it, up to the
-// time patience.
-func TestWarmWaitsForClaims(t *testing.T) {
-	p := newWarmPool(nil, Warm{Max: 1})
-	p.claims = 1
-	began := time.Now()
-	var ended time.Time
-	time.AfterFunc(2*quiet, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.claimedLocked()
-		ended = p.claimed
-	})
-	p.awaitQuiet(t.Context())
-	if time.Since(began) >= patience {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if ended.IsZero() || time.Since(ended) < quiet {
-		t.Errorf("it waited for %s; the claim ended at %s", time.Since(began), ended)
-	}
 }

@@ -78,7 +78,7 @@ func TestWarmCrashes(t *testing.T) {
 		cfg := testConfig(dir)
 		cfg.Warm = crashWarm
 		r := openWith(t, cfg)
-		left := len(r.warm.left)
+		left := r.warm.LeftBehind()
 		inv, err := r.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -105,22 +105,20 @@ func TestWarmCrashes(t *testing.T) {
 			}
 		}
 		awaitWarm(t, r, 2)
-		r.warm.mu.Lock()
-		for _, m := range r.warm.shelves[testImage(t, r)].ready {
-			if used[m.name] {
-				t.Errorf("%s is a session's and in the pool", m.name)
+		for _, m := range r.warm.Ready(testImage(t, r)) {
+			if used[m.Name] {
+				t.Errorf("%s is a session's and in the pool", m.Name)
 			}
-			if has, err := hasWorkspace(m.pid); has || err != nil {
-				t.Errorf("%s was a session's and is in the pool: %v", m.name, err)
+			if has, err := r.warm.HasWorkspace(m); has || err != nil {
+				t.Errorf("%s was a session's and is in the pool: %v", m.Name, err)
 			}
 		}
 		adopted += min(left, 2)
-		r.warm.mu.Unlock()
 		if inv, err = r.List(t.Context()); err != nil || len(inv.Sandboxes) != len(live) {
 			t.Errorf("%d sandboxes of %d sessions, %v", len(inv.Sandboxes), len(live), err)
 		}
 		stopAll(t, r)
-		r.warm.close()
+		r.warm.Close()
 		nothingOf(t, r, nil)
 		if err := r.Close(); err != nil {
 			t.Error(err)

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"berth/runtime/btrfs"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -76,8 +78,8 @@ type backing struct {
 	keep int64 // bytes of the disk that stay free for others
 	log  *slog.Logger
 
-	records []extent  // the file system's own records
-	backed  time.Time // when all records last had blocks; zero if some have none
+	records []btrfs.Extent // the file system's own records
+	backed  time.Time      // when all records last had blocks; zero if some have none
 	// vague: the disk below allocates only on write, so its numbers say little about what files take
 	vague    bool
 	balloon  []int64   // size of each balloon file; the index is the file's name
@@ -89,9 +91,6 @@ type backing struct {
 	stop chan struct{}
 	done sync.WaitGroup
 }
-
-// An extent is a range of bytes of the pool's file.
-type extent struct{ at, length int64 }
 
 // back starts a backing for the pool in img, which is mounted at root. When back returns, records have blocks.
 func back(root, img, fsid string, log *slog.Logger) (*backing, error) {
@@ -202,15 +201,15 @@ func readOnly(path string) bool {
 // keepRecords allocates blocks for the records. On a disk that cannot allocate ahead of a write, records get blocks
 // when they are written, as files do.
 func (b *backing) keepRecords() error {
-	list, err := chunks(b.root)
+	list, err := btrfs.Chunks(b.root)
 	if err != nil {
 		return err
 	}
-	var wanted []extent
+	var wanted []btrfs.Extent
 	for _, c := range list {
-		for _, at := range c.at {
-			if c.records {
-				wanted = append(wanted, extent{int64(at), int64(c.length)})
+		for _, at := range c.At {
+			if c.Records {
+				wanted = append(wanted, btrfs.Extent{At: int64(at), Length: int64(c.Length)})
 			}
 		}
 	}
@@ -219,8 +218,8 @@ func (b *backing) keepRecords() error {
 	}
 	b.records, b.backed = wanted, time.Time{}
 	for _, e := range wanted {
-		for at := e.at; at < e.at+e.length; at += recordsPiece {
-			length := min(recordsPiece, e.at+e.length-at)
+		for at := e.At; at < e.At+e.Length; at += recordsPiece {
+			length := min(recordsPiece, e.At+e.Length-at)
 			err := allocate(b.img, unix.FALLOC_FL_KEEP_SIZE, at, length)
 			if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 				return fmt.Errorf("keeping room for the file system's own records: %w", err)
@@ -246,7 +245,7 @@ func allocate(f *os.File, mode uint32, at, length int64) error {
 // recordBytes returns the total length of the records.
 func (b *backing) recordBytes() (sum int64) {
 	for _, e := range b.records {
-		sum += e.length
+		sum += e.Length
 	}
 	return sum
 }
@@ -281,7 +280,7 @@ func (b *backing) enlargeRecords() {
 		return
 	}
 	if all, err := b.space("metadata", "total_bytes"); err == nil && all < b.recordsNext()/2 {
-		_ = balanceRecords(b.root) // on failure there is less room for small files when the disk below is full
+		_ = btrfs.BalanceRecords(b.root) // on failure there is less room for small files when the disk below is full
 	}
 }
 
@@ -356,16 +355,16 @@ func (b *backing) giveBack() error {
 	if err != nil || surplus < b.unneeded+trimFrom || len(b.balloon) > 0 {
 		return err
 	}
-	list, err := chunks(b.root)
+	list, err := btrfs.Chunks(b.root)
 	unused := b.unused(list)
 	for _, chunk := range list {
 		if c, err = b.fileSpace(); err != nil {
 			return err
 		}
-		if chunk.records || c.free()+unused < int64(chunk.length)+trimBeside {
+		if chunk.Records || c.free()+unused < int64(chunk.Length)+trimBeside {
 			continue
 		}
-		if err := trim(b.root, chunk, trimLeast); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+		if err := btrfs.Trim(b.root, chunk, trimLeast); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 			return fmt.Errorf("giving back what was removed: %w", err)
 		}
 	}
@@ -377,17 +376,17 @@ func (b *backing) giveBack() error {
 }
 
 // unused returns how many bytes belong to no chunk.
-func (b *backing) unused(list []chunk) int64 {
+func (b *backing) unused(list []btrfs.Chunk) int64 {
 	unused := b.size
 	for _, chunk := range list {
-		unused -= int64(chunk.length) * int64(len(chunk.at))
+		unused -= int64(chunk.Length) * int64(len(chunk.At))
 	}
 	return max(0, unused)
 }
 
 // room returns how many bytes the disk below has for files, and how many bytes the file system counts as free.
 func (b *backing) room() (room, free int64, err error) {
-	list, err := chunks(b.root)
+	list, err := btrfs.Chunks(b.root)
 	c, cerr := b.fileSpace()
 	growth, gerr := b.growth()
 	host, _, herr := DiskSpace(b.img.Name())
@@ -519,24 +518,24 @@ func (b *backing) addPiece(size int64) error {
 		return err
 	}
 	b.balloon[last] += size
-	return b.empty(f, extent{at, size})
+	return b.empty(f, btrfs.Extent{At: at, Length: size})
 }
 
 // empty frees the blocks below a part of the balloon. That part was just allocated and holds nothing, and the file
 // system cannot give its place to another file.
-func (b *backing) empty(f *os.File, part extent) error {
-	places, err := unwritten(f, part)
+func (b *backing) empty(f *os.File, part btrfs.Extent) error {
+	places, err := btrfs.Unwritten(f, part)
 	if err != nil {
 		return err
 	}
-	list, err := chunks(b.root)
+	list, err := btrfs.Chunks(b.root)
 	if err != nil {
 		return err
 	}
 	for _, place := range places {
 		for _, at := range onDevice(list, place) {
 			if err := allocate(b.img, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at,
-				place.length); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+				place.Length); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 				return err
 			}
 		}
@@ -546,14 +545,14 @@ func (b *backing) empty(f *os.File, part extent) error {
 
 // onDevice translates a place from the file system's addresses to those of the device. It returns nothing unless the
 // place lies in one chunk for files.
-func onDevice(list []chunk, place extent) (at []int64) {
+func onDevice(list []btrfs.Chunk, place btrfs.Extent) (at []int64) {
 	for _, c := range list {
-		first := int64(c.logical)
-		if c.records || place.at < first || place.at+place.length > first+int64(c.length) {
+		first := int64(c.Logical)
+		if c.Records || place.At < first || place.At+place.Length > first+int64(c.Length) {
 			continue
 		}
-		for _, begin := range c.at {
-			at = append(at, int64(begin)+place.at-first)
+		for _, begin := range c.At {
+			at = append(at, int64(begin)+place.At-first)
 		}
 	}
 	return at
@@ -573,7 +572,7 @@ func (b *backing) deflate(size int64) error {
 	if !removed {
 		return nil
 	}
-	if err := awaitSync(b.root); err != nil { // the space counts as taken until then
+	if err := btrfs.AwaitSync(b.root); err != nil { // the space counts as taken until then
 		return fmt.Errorf("giving free space: %w", err)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/runtime/btrfs"
 
 	"golang.org/x/sys/unix"
 )
@@ -145,7 +146,7 @@ func TestFullDiskBelowPool(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if err := awaitSync(d.root); err != nil {
+	if err := btrfs.AwaitSync(d.root); err != nil {
 		t.Fatal(err)
 	}
 	for range 5 { // each write takes from the balloon what the one before gave to the disk
@@ -165,10 +166,10 @@ func TestFullDiskBelowPool(t *testing.T) {
 	for n := range 2000 { // each takes room for records, and commits take more
 		_ = os.WriteFile(filepath.Join(ws, fmt.Sprint("small", n)), []byte("some"), 0o600)
 		if n%200 == 0 {
-			_ = awaitSync(d.root)
+			_ = btrfs.AwaitSync(d.root)
 		}
 	}
-	if err := awaitSync(d.root); err != nil || readOnly(d.root) {
+	if err := btrfs.AwaitSync(d.root); err != nil || readOnly(d.root) {
 		t.Fatalf("a full disk below ended the pool: %v", err)
 	}
 	free()
@@ -183,14 +184,14 @@ func TestFullDiskBelowPool(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if err := awaitSync(d.root); err != nil {
+	if err := btrfs.AwaitSync(d.root); err != nil {
 		t.Fatal(err)
 	}
 	b.look()
 	var st unix.Stat_t
 	kept := int64(0)
 	for _, e := range b.records {
-		kept += e.length
+		kept += e.Length
 	}
 	if err := unix.Stat(b.img.Name(), &st); err != nil || st.Blocks*512 < kept || st.Blocks*512 > kept+trimFrom {
 		t.Errorf("with all removed the pool has %d MiB of the disk, %d of them for its own records: %v",
@@ -342,7 +343,7 @@ func TestUpgradeOnFullDisk(t *testing.T) {
 	}
 	free := fillDisk(t, dir, 13<<20) // which is what records take, and little more
 	d := unwatched(t, dir)
-	if err := awaitSync(d.root); err != nil || readOnly(d.root) {
+	if err := btrfs.AwaitSync(d.root); err != nil || readOnly(d.root) {
 		t.Errorf("the pool has ended: %v", err)
 	}
 	free()

@@ -12,9 +12,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"berth/guest/removetree"
+	"berth/runtime/btrfs"
 )
 
 // sessionUser owns a new workspace. The guest runs commands as this user by default.
@@ -201,7 +203,7 @@ func (d *Pool) make(path string) (bool, error) {
 	var err error
 	if d.Kind == Plain {
 		err = os.Mkdir(path, 0o755)
-	} else if err = createSubvolume(path); err == nil {
+	} else if err = btrfs.CreateSubvolume(path); err == nil {
 		// The process's umask decides the mode of a new subvolume.
 		err = os.Chmod(path, 0o755)
 	}
@@ -213,10 +215,10 @@ func (d *Pool) make(path string) (bool, error) {
 
 // Limit limits path to bytes if the pool has quotas.
 func (d *Pool) Limit(path string, bytes int64) error {
-	if !d.Quota || !isSubvolume(path) {
+	if !d.Quota || !btrfs.IsSubvolume(path) {
 		return nil
 	}
-	if err := limitSubvolume(path, bytes); err != nil {
+	if err := btrfs.LimitSubvolume(path, bytes); err != nil {
 		return fmt.Errorf("limiting its size: %w", err)
 	}
 	return nil
@@ -224,13 +226,13 @@ func (d *Pool) Limit(path string, bytes int64) error {
 
 // remove removes path with its content. A missing path is no error.
 func (d *Pool) remove(path string) error {
-	if !isSubvolume(path) {
-		return RemoveTree(path)
+	if !btrfs.IsSubvolume(path) {
+		return removetree.All(path)
 	}
-	id, idErr := SubvolumeID(path)
-	if err := destroySubvolume(path); err != nil {
+	id, idErr := btrfs.SubvolumeID(path)
+	if err := btrfs.DestroySubvolume(path); err != nil {
 		// A subvolume inside prevents the removal at once; the content can still be removed entry by entry.
-		if rerr := RemoveTree(path); rerr != nil {
+		if rerr := removetree.All(path); rerr != nil {
 			return errors.Join(err, rerr)
 		}
 	}
@@ -268,13 +270,7 @@ func (d *Pool) PoolSpace() Space {
 
 // Fsid returns the name of the pool's file system in sysfs. It asks the kernel once.
 func (d *Pool) Fsid() string {
-	d.named.Do(func() {
-		var info [1024]byte // struct btrfs_ioctl_fs_info_args: two numbers of eight bytes, then the UUID
-		if err := dirIoctl(d.root, btrfsFSInfo, unsafe.Pointer(&info)); err == nil {
-			h := hex.EncodeToString(info[16:32])
-			d.name = h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
-		}
-	})
+	d.named.Do(func() { d.name = btrfs.Fsid(d.root) })
 	return d.name
 }
 

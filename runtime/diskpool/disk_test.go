@@ -3,14 +3,13 @@ package diskpool
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"berth/proto"
+	"berth/runtime/btrfs"
 
 	"golang.org/x/sys/unix"
 )
@@ -116,126 +115,12 @@ func TestRangeOfLayer(t *testing.T) {
 	}
 }
 
-// deepen makes a chain of nested directories in dir and calls in for the last of them.
-func deepen(t *testing.T, dir string, depth int, in func(at int) error) {
-	t.Helper()
-	d, err := openDir(unix.AT_FDCWD, dir)
-	for range depth {
-		if err == nil {
-			err = unix.Mkdirat(int(d.Fd()), "d", 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		above := d
-		d, err = openDir(int(above.Fd()), "d")
-		above.Close()
-	}
-	if err == nil {
-		defer d.Close()
-		err = in(int(d.Fd()))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// spareDescriptors limits the process to n descriptors more than it has, for the time of the test.
-func spareDescriptors(t *testing.T, n int) {
-	t.Helper()
-	var was unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
-		t.Fatal(err)
-	}
-	highest := 0
-	for _, fd := range listDir(t, "/proc/self/fd") {
-		if n, err := strconv.Atoi(fd); err == nil {
-			highest = max(highest, n)
-		}
-	}
-	low := unix.Rlimit{Cur: uint64(highest + n), Max: was.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &low); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) })
-}
-
-// TestRemoveTree checks that a tree of any depth and width is removed with few descriptors, and that the targets of
-// its links stay.
-func TestRemoveTree(t *testing.T) {
-	dir := t.TempDir()
-	d := &Pool{root: dir, Kind: Plain}
-	outside, tree := filepath.Join(dir, "outside"), filepath.Join(dir, "tree")
-	kept := filepath.Join(outside, "kept")
-	if err := errors.Join(os.Mkdir(outside, 0o755), os.WriteFile(kept, nil, 0o600), os.Mkdir(tree, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	fill := func(at int) error {
-		err := unix.Symlinkat(outside, at, "link")
-		for i := range 1100 { // more than one read returns
-			err = errors.Join(err, unix.Mknodat(at, fmt.Sprint("file ", i), unix.S_IFREG|0o600, 0))
-		}
-		for i := range 20 { // directories that are not empty
-			name := fmt.Sprint("dir\n", i)
-			err = errors.Join(err, unix.Mkdirat(at, name, 0), unix.Mkdirat(at, name+"/.berth-removing-1", 0o755),
-				unix.Symlinkat(kept, at, name+"/link"))
-		}
-		return errors.Join(err, unix.Mknodat(at, "pipe", unix.S_IFIFO, 0))
-	}
-	for _, depth := range []int{0, openLevels, openLevels + 1, 2000} {
-		sub := filepath.Join(tree, fmt.Sprint(depth))
-		if err := os.Mkdir(sub, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		deepen(t, sub, depth, fill)
-	}
-	if err := errors.Join(os.Symlink(outside, filepath.Join(dir, "link")), os.WriteFile(filepath.Join(dir, "file"), nil,
-		0o600)); err != nil {
-		t.Fatal(err)
-	}
-	spareDescriptors(t, 100)
-	for _, name := range []string{"tree", "link", "file", "nothing", "nothing/below"} {
-		path := filepath.Join(dir, name)
-		if err := d.remove(path); err != nil || Exists(path) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if left := listDir(t, dir); len(left) != 1 || !Exists(kept) {
-		t.Errorf("left %v", left)
-	}
-}
-
-// TestRemoveTreeStopsAtMounts checks that RemoveTree removes nothing of a file system that is mounted in the tree.
-func TestRemoveTreeStopsAtMounts(t *testing.T) {
-	for _, depth := range []int{0, openLevels + 10} {
-		tree, elsewhere := filepath.Join(t.TempDir(), "tree"), t.TempDir()
-		kept := filepath.Join(elsewhere, "kept")
-		if err := errors.Join(os.Mkdir(tree, 0o755), os.WriteFile(kept, nil, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		deepen(t, tree, depth, func(at int) error { return unix.Mkdirat(at, "mnt", 0o755) })
-		mnt := filepath.Join(tree, strings.Repeat("d/", depth), "mnt")
-		if err := unix.Mount(elsewhere, mnt, "", unix.MS_BIND, ""); err != nil {
-			t.Fatal(err)
-		}
-		if err := RemoveTree(tree); !errors.Is(err, unix.EBUSY) || !Exists(kept) {
-			t.Errorf("removed with what is mounted there: %v", err)
-		}
-		if err := unix.Unmount(mnt, 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := RemoveTree(tree); err != nil || Exists(tree) {
-			t.Errorf("afterwards: %v", err)
-		}
-	}
-}
-
 // TestRemoveNestedSubvolumes checks that a subvolume with other subvolumes inside is removed.
 func TestRemoveNestedSubvolumes(t *testing.T) {
 	d := newLoopPool(t)
 	path, err := d.MakeWorkspace("ws", 1<<20)
 	if err == nil {
-		err = createSubvolume(filepath.Join(path, "inner"))
+		err = btrfs.CreateSubvolume(filepath.Join(path, "inner"))
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(path, "inner", "file"), nil, 0o600)

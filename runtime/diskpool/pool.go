@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"berth/runtime/btrfs"
+
 	"github.com/containerd/containerd/v2/core/mount"
 	"golang.org/x/sys/unix"
 )
@@ -135,14 +137,14 @@ func (d *Pool) holds() bool {
 
 // attach mounts a btrfs at d.root, if possible.
 func (d *Pool) attach(dir string, size int64) error {
-	if !IsBtrfs(dir) && IsBtrfs(d.root) && readOnly(d.root) { // it failed earlier, and is mounted anew
+	if !btrfs.Is(dir) && btrfs.Is(d.root) && readOnly(d.root) { // it failed earlier, and is mounted anew
 		if err := unix.Unmount(d.root, unix.MNT_DETACH); err != nil {
 			return err
 		}
 	}
-	if IsBtrfs(d.root) {
+	if btrfs.Is(d.root) {
 		// Either the data directory is on btrfs, or the pool is still mounted here.
-		if d.Kind = Btrfs; !IsBtrfs(dir) {
+		if d.Kind = Btrfs; !btrfs.Is(dir) {
 			d.Kind, d.mounted = Loop, true
 		}
 		return nil

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"berth/runtime/btrfs"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -19,17 +21,17 @@ const quotaTries = 3
 func (d *Pool) openQuota() error {
 	err := errors.New("quotas are on and hold nothing")
 	for range quotaTries {
-		if serr := setQuota(d.root, btrfsQuotaEnable); serr != nil {
+		if serr := btrfs.SetQuota(d.root, btrfs.QuotaEnable); serr != nil {
 			return serr
 		}
-		_ = awaitRescan(d.root) // EINVAL if there was nothing to count
+		_ = btrfs.AwaitRescan(d.root) // EINVAL if there was nothing to count
 		if err = d.proveQuota(); err == nil {
 			return nil
 		}
 		if d.used() { // turning quotas off would remove the limits of existing directories
 			return err
 		}
-		if serr := setQuota(d.root, btrfsQuotaDisable); serr != nil {
+		if serr := btrfs.SetQuota(d.root, btrfs.QuotaDisable); serr != nil {
 			return errors.Join(err, serr)
 		}
 	}
@@ -43,17 +45,17 @@ const proofLimit, proofBytes = 1 << 20, 4 << 20
 // proveQuota writes more to a limited subvolume than its limit, and fails if the kernel accepts that.
 func (d *Pool) proveQuota() error {
 	path := filepath.Join(d.root, "quota-proof")
-	_ = destroySubvolume(path) // left by a daemon that was killed here
-	err := createSubvolume(path)
+	_ = btrfs.DestroySubvolume(path) // left by a daemon that was killed here
+	err := btrfs.CreateSubvolume(path)
 	if errors.Is(err, unix.ENOSPC) { // a full pool proves nothing, and keeps its limits
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("trying the quotas: %w", err)
 	}
-	id, idErr := SubvolumeID(path)
+	id, idErr := btrfs.SubvolumeID(path)
 	defer func() { _ = d.remove(path) }()
-	if err := limitSubvolume(path, proofLimit); err != nil {
+	if err := btrfs.LimitSubvolume(path, proofLimit); err != nil {
 		return fmt.Errorf("trying the quotas: %w", err)
 	}
 	err = os.WriteFile(filepath.Join(path, "file"), bytes.Repeat([]byte{1}, proofBytes), 0o600)

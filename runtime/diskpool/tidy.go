@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"berth/runtime/btrfs"
 )
 
 // The kernel frees a removed subvolume in the background, after the next commit of the file system. By itself it
@@ -54,7 +56,7 @@ func (d *Pool) staleQgroups() (stale []uint64) {
 	for _, group := range groups {
 		number, ok := strings.CutPrefix(group, "0_")
 		id, err := strconv.ParseUint(number, 10, 64)
-		if ok && err == nil && id >= btrfsFirstFree && subvolumeGone(d.root, id) {
+		if ok && err == nil && id >= btrfs.FirstFree && btrfs.SubvolumeGone(d.root, id) {
 			stale = append(stale, id)
 		}
 	}
@@ -77,7 +79,7 @@ func (d *Pool) armTidy() {
 // tidyUp drops the qgroups that can be dropped and starts the commit that the others wait for.
 func (d *Pool) tidyUp() {
 	less := d.sweep()
-	_, _ = startSync(d.root) // on failure the kernel commits later by itself
+	_, _ = btrfs.StartSync(d.root) // on failure the kernel commits later by itself
 	t := &d.tidy
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,7 +99,7 @@ func (d *Pool) sweep() bool {
 	t.mu.Unlock()
 	var left []uint64
 	for _, id := range ids {
-		if dropQgroup(d.root, id) != nil {
+		if btrfs.DropQgroup(d.root, id) != nil {
 			left = append(left, id)
 		}
 	}

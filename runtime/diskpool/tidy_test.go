@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/runtime/btrfs"
 )
 
 // TestRemovedIsFreed checks that the space of a removed directory is freed soon, before the file system's own next
@@ -75,7 +76,7 @@ func TestStaleQgroups(t *testing.T) {
 			err = os.WriteFile(filepath.Join(path, "file"), nil, 0o600)
 		}
 		if err == nil {
-			paths[name], err = SubvolumeID(path)
+			paths[name], err = btrfs.SubvolumeID(path)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -87,7 +88,7 @@ func TestStaleQgroups(t *testing.T) {
 	// the kernel keeps the rest until this is closed
 	open, err := os.Open(filepath.Join(d.WorkspacePath("gone"), "file"))
 	if err == nil {
-		err = destroySubvolume(d.WorkspacePath("gone"))
+		err = btrfs.DestroySubvolume(d.WorkspacePath("gone"))
 	}
 	if err != nil {
 		t.Fatal(err)

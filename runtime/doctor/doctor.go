@@ -11,9 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/btrfs"
 	"berth/runtime/cgroup"
 	"berth/runtime/containerd"
 	"berth/runtime/diskpool"
+	"berth/runtime/forkserver"
 	"berth/runtime/launch"
 )
 
@@ -126,9 +128,9 @@ func checkUserNamespaces(program string) Finding {
 		return Finding{"user namespaces", Fail, "none", "root in a container must be nobody on the host",
 			"use a kernel built with CONFIG_USER_NS"}
 	}
-	st := launch.NewForkServer(program)
+	st := forkserver.New(program)
 	defer st.Close()
-	ns, err := launch.NewUserNamespace(st, trialFirstID, trialFirstID)
+	ns, err := forkserver.NewUserNamespace(st, trialFirstID, trialFirstID)
 	if err != nil {
 		return Finding{"user namespaces", Warn, "only root's own: " + err.Error(), "containers share the host's " +
 			"inotify and namespace limits, so that one can use them up for all",
@@ -197,7 +199,7 @@ func checkPool(cfg containerd.Config) Finding {
 		}
 		dir = filepath.Dir(dir)
 	}
-	if diskpool.IsBtrfs(dir) {
+	if btrfs.Is(dir) {
 		return good(name, "the data directory is on btrfs")
 	}
 	if !knownFilesystem("btrfs") {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/runtime/diskpool"
-	"berth/runtime/launch"
+	"berth/runtime/forkserver"
 	"berth/runtime/mountns"
 )
 
@@ -21,7 +21,7 @@ func checkMounts(ctx context.Context) []Finding {
 	var overlayErr, mapErr error
 	if err := aside(ctx, func(dir string) {
 		overlayErr = tryOverlay(dir, nil)
-		ids := launch.IDMapping(diskpool.DefaultFirst)
+		ids := forkserver.IDMapping(diskpool.DefaultFirst)
 		mapErr = tryOverlay(dir, []string{"uidmap=" + ids, "gidmap=" + ids})
 	}); err != nil {
 		overlayErr, mapErr = err, err

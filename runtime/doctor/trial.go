@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -90,11 +89,6 @@ func try(ctx context.Context, r *containerd.Runtime, cfg containerd.Config, imag
 	}()
 	if err := r.Start(ctx, id, spec); err != nil {
 		return err
-	}
-	if r.UsesForkServer() { // runc made the first sandbox; the fork server makes the next
-		if err := errors.Join(r.Stop(ctx, id), r.Start(ctx, id, spec)); err != nil {
-			return err
-		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()

@@ -22,7 +22,6 @@ import (
 
 	"berth/proto"
 	"berth/state/keylock"
-	"berth/session"
 )
 
 // ourPlatform matches exactly this machine's platform. A 32-bit image would run here too, but no caller wants that.
@@ -39,7 +38,7 @@ type Config struct {
 	Release func(ctx context.Context, digest string) // removes the pooled sandboxes of an image before its removal
 }
 
-// A Store holds the images of a Runtime, unpacked. It is a session.Images.
+// A Store holds the images of a Runtime, unpacked. It is a session.Images, as package containerd checks.
 type Store struct {
 	cfg      Config
 	locks    keylock.Set // by digest
@@ -48,8 +47,6 @@ type Store struct {
 	resolved resolved
 	Reserve  int64 // bytes that images leave free; see hasReserve
 }
-
-var _ session.Images = (*Store)(nil)
 
 // New makes a Store.
 func New(cfg Config) *Store { return &Store{cfg: cfg, Reserve: reserveOf(cfg.Dir)} }
@@ -79,7 +76,7 @@ func (i *Store) fail(ctx context.Context, op, item string, err error) error {
 }
 
 // Resolve finds an image by name or digest. See session.Images.
-func (i *Store) Resolve(ctx context.Context, ref string) (session.Image, error) {
+func (i *Store) Resolve(ctx context.Context, ref string) (proto.Image, error) {
 	img, changes, ok := i.resolved.get(ref)
 	if ok {
 		return img, nil
@@ -92,22 +89,22 @@ func (i *Store) Resolve(ctx context.Context, ref string) (session.Image, error) 
 }
 
 // lookUp asks containerd for the image ref.
-func (i *Store) lookUp(ctx context.Context, ref string) (session.Image, error) {
+func (i *Store) lookUp(ctx context.Context, ref string) (proto.Image, error) {
 	name, err := FullName("resolve image", ref)
 	if err != nil {
-		return session.Image{}, err
+		return proto.Image{}, err
 	}
 	ctx = ns(ctx)
 	rec, err := i.cfg.Client.ImageService().Get(ctx, name)
 	if errdefs.IsNotFound(err) {
-		return session.Image{}, noImage("resolve image", ref)
+		return proto.Image{}, noImage("resolve image", ref)
 	}
 	if err != nil {
-		return session.Image{}, i.fail(ctx, "resolve image", ref, err)
+		return proto.Image{}, i.fail(ctx, "resolve image", ref, err)
 	}
 	img, err := i.describe(ctx, rec)
 	if err != nil {
-		return session.Image{}, i.fail(ctx, "resolve image", ref, err)
+		return proto.Image{}, i.fail(ctx, "resolve image", ref, err)
 	}
 	return img, nil
 }
@@ -119,13 +116,13 @@ func noImage(op, ref string) error {
 }
 
 // List lists the named images, sorted by name. See session.Images.
-func (i *Store) List(ctx context.Context) ([]session.Image, error) {
+func (i *Store) List(ctx context.Context) ([]proto.Image, error) {
 	ctx = ns(ctx)
 	recs, err := i.cfg.Client.ImageService().List(ctx)
 	if err != nil {
 		return nil, i.fail(ctx, "list images", "", err)
 	}
-	var out []session.Image
+	var out []proto.Image
 	for _, rec := range recs {
 		if isDigestName(rec.Name) {
 			continue
@@ -136,22 +133,22 @@ func (i *Store) List(ctx context.Context) ([]session.Image, error) {
 		}
 		out = append(out, img)
 	}
-	slices.SortFunc(out, func(a, b session.Image) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b proto.Image) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
 // Import imports an image archive. See session.Images.
-func (i *Store) Import(ctx context.Context, name string, in io.Reader, progress func(session.ImageProgress)) (
-	session.Image, error) {
+func (i *Store) Import(ctx context.Context, name string, in io.Reader, progress func(proto.ImageProgress)) (
+	proto.Image, error) {
 	const op = "import image"
 	if name != "" {
 		if _, err := FullName(op, name); err != nil || isDigestName(name) {
-			return session.Image{}, badName(op, name)
+			return proto.Image{}, badName(op, name)
 		}
 	}
 	ctx, done, err := i.cfg.Client.WithLease(ns(ctx))
 	if err != nil {
-		return session.Image{}, i.fail(ctx, op, name, err)
+		return proto.Image{}, i.fail(ctx, op, name, err)
 	}
 	defer done(context.WithoutCancel(ctx))
 	ctx, enough := i.KeepReserve(ctx, op, name)
@@ -159,16 +156,16 @@ func (i *Store) Import(ctx context.Context, name string, in io.Reader, progress 
 	count := &counter{in: in, progress: progress}
 	index, err := i.ReadArchive(ctx, count)
 	if err != nil {
-		return session.Image{}, i.ArchiveError(ctx, op, name, err)
+		return proto.Image{}, i.ArchiveError(ctx, op, name, err)
 	}
-	report(progress, session.ImageProgress{Stage: "importing", Done: count.done, Total: count.done})
+	report(progress, proto.ImageProgress{Stage: "importing", Done: count.done, Total: count.done})
 	found, err := i.PickManifest(ctx, index)
 	if err != nil {
-		return session.Image{}, i.ArchiveError(ctx, op, name, err)
+		return proto.Image{}, i.ArchiveError(ctx, op, name, err)
 	}
 	if name == "" {
 		if name = found.name; name == "" {
-			return session.Image{}, proto.Errorf(proto.InvalidArgument, op, "name",
+			return proto.Image{}, proto.Errorf(proto.InvalidArgument, op, "name",
 				"the archive does not name its image; give it a name")
 		}
 	}
@@ -333,33 +330,33 @@ func imageNameOf(desc ocispec.Descriptor) string {
 // install unpacks a manifest whose content is stored, and names it. It moves the name last, so a name never points at
 // an image that cannot be started.
 func (i *Store) install(ctx context.Context, op, name string, desc ocispec.Descriptor,
-	progress func(session.ImageProgress)) (session.Image, error) {
+	progress func(proto.ImageProgress)) (proto.Image, error) {
 	full, err := FullName(op, name)
 	if err != nil || isDigestName(full) { // a digest as a name would move a pinned image
-		return session.Image{}, badName(op, name)
+		return proto.Image{}, badName(op, name)
 	}
 	if err := i.checkImage(ctx, op, name, desc); err != nil {
-		return session.Image{}, err
+		return proto.Image{}, err
 	}
 	keep := images.SetChildrenLabels(i.cfg.Client.ContentStore(), i.documents().children)
 	if _, err := keep(ctx, desc); err != nil { // a manifest's children have no children themselves
-		return session.Image{}, i.ArchiveError(ctx, op, name, err)
+		return proto.Image{}, i.ArchiveError(ctx, op, name, err)
 	}
-	report(progress, session.ImageProgress{Stage: "unpacking", Item: shortDigest(desc.Digest.String())})
+	report(progress, proto.ImageProgress{Stage: "unpacking", Item: shortDigest(desc.Digest.String())})
 	img := client.NewImageWithPlatform(i.cfg.Client, images.Image{Target: desc}, platforms.All)
 	if err := img.Unpack(ctx, Snapshotter); err != nil {
-		return session.Image{}, i.ArchiveError(ctx, op, name, fmt.Errorf("unpacking: %w", err))
+		return proto.Image{}, i.ArchiveError(ctx, op, name, fmt.Errorf("unpacking: %w", err))
 	}
 	rec, err := i.nameBoth(ctx, full, desc)
 	if err != nil {
-		return session.Image{}, i.fail(ctx, op, name, err)
+		return proto.Image{}, i.fail(ctx, op, name, err)
 	}
 	i.cfg.Changed()
 	out, err := i.describe(ctx, rec)
 	if err != nil {
-		return session.Image{}, i.fail(ctx, op, name, err)
+		return proto.Image{}, i.fail(ctx, op, name, err)
 	}
-	report(progress, session.ImageProgress{Stage: "done", Item: shortDigest(out.Digest), Done: out.SizeBytes,
+	report(progress, proto.ImageProgress{Stage: "done", Item: shortDigest(out.Digest), Done: out.SizeBytes,
 		Total: out.SizeBytes})
 	return out, nil
 }
@@ -488,12 +485,12 @@ func (i *Store) sweepImage(ctx context.Context, digest string) (bool, error) {
 }
 
 // describe converts a record to the caller's form.
-func (i *Store) describe(ctx context.Context, rec images.Image) (session.Image, error) {
+func (i *Store) describe(ctx context.Context, rec images.Image) (proto.Image, error) {
 	c, err := i.contentOf(ctx, rec)
 	if err != nil {
-		return session.Image{}, err
+		return proto.Image{}, err
 	}
-	return session.Image{
+	return proto.Image{
 		Name: ShortName(rec.Name), Digest: rec.Target.Digest.String(), CreatedAt: rec.UpdatedAt.UTC(),
 		Platform: c.platform, SizeBytes: c.size,
 	}, nil

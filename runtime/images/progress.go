@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/session"
+	"berth/proto"
 )
 
 // progressStep is how many bytes an import reads between two reports.
@@ -16,7 +16,7 @@ const progressStep = 4 << 20
 // counter reports how much of an archive has been read.
 type counter struct {
 	in             io.Reader
-	progress       func(session.ImageProgress)
+	progress       func(proto.ImageProgress)
 	done, reported int64
 }
 
@@ -25,13 +25,13 @@ func (c *counter) Read(p []byte) (int, error) {
 	c.done += int64(n)
 	if c.done-c.reported >= progressStep {
 		c.reported = c.done
-		report(c.progress, session.ImageProgress{Stage: "importing", Done: c.done})
+		report(c.progress, proto.ImageProgress{Stage: "importing", Done: c.done})
 	}
 	return n, err
 }
 
 // report calls progress, which may be nil.
-func report(progress func(session.ImageProgress), p session.ImageProgress) {
+func report(progress func(proto.ImageProgress), p proto.ImageProgress) {
 	if progress != nil {
 		progress(p)
 	}

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"berth/proto"
-	"berth/session"
 )
 
 const (
@@ -28,36 +27,36 @@ const (
 
 // Pull fetches an image from its registry. See session.Images. Registries on this machine may speak plain HTTP; all
 // others must speak TLS.
-func (i *Store) Pull(ctx context.Context, ref string, progress func(session.ImageProgress)) (session.Image, error) {
+func (i *Store) Pull(ctx context.Context, ref string, progress func(proto.ImageProgress)) (proto.Image, error) {
 	const op = "pull image"
 	full, err := FullName(op, ref)
 	if err != nil || isDigestName(ref) {
-		return session.Image{}, badName(op, ref)
+		return proto.Image{}, badName(op, ref)
 	}
 	ctx, done, err := i.cfg.Client.WithLease(ns(ctx))
 	if err != nil {
-		return session.Image{}, i.fail(ctx, op, ref, err)
+		return proto.Image{}, i.fail(ctx, op, ref, err)
 	}
 	defer done(context.WithoutCancel(ctx))
 	ctx, enough := i.KeepReserve(ctx, op, ref)
 	defer enough()
 	// before the request to the registry, which may take long and whose failure is not the caller's mistake
 	if progress != nil {
-		progress(session.ImageProgress{Stage: "resolving", Item: ref})
+		progress(proto.ImageProgress{Stage: "resolving", Item: ref})
 	}
 	desc, err := i.fetch(ctx, full, progress)
 	if err != nil {
-		return session.Image{}, i.pullError(ctx, op, ref, err)
+		return proto.Image{}, i.pullError(ctx, op, ref, err)
 	}
 	found, err := i.PickManifest(ctx, desc)
 	if err != nil {
-		return session.Image{}, i.pullError(ctx, op, ref, err)
+		return proto.Image{}, i.pullError(ctx, op, ref, err)
 	}
 	return i.install(ctx, op, ref, found.desc, progress)
 }
 
 // fetch stores the content of ref for this machine.
-func (i *Store) fetch(ctx context.Context, ref string, progress func(session.ImageProgress)) (ocispec.Descriptor,
+func (i *Store) fetch(ctx context.Context, ref string, progress func(proto.ImageProgress)) (ocispec.Descriptor,
 	error) {
 	resolver := docker.NewResolver(docker.ResolverOptions{
 		Hosts: docker.ConfigureDefaultRegistries(docker.WithPlainHTTP(docker.MatchLocalhost)),
@@ -105,7 +104,7 @@ func (b *blobs) snapshot() []ocispec.Descriptor {
 
 // watchFetch reports the progress of every layer until the caller calls the returned function, which reports once
 // more.
-func watchFetch(ctx context.Context, cs content.Store, seen *blobs, progress func(session.ImageProgress)) func() {
+func watchFetch(ctx context.Context, cs content.Store, seen *blobs, progress func(proto.ImageProgress)) func() {
 	if progress == nil {
 		return func() {}
 	}
@@ -128,12 +127,12 @@ func watchFetch(ctx context.Context, cs content.Store, seen *blobs, progress fun
 }
 
 // reportFetch reports how much of every layer is stored. A layer whose fetch has not begun counts as 0.
-func reportFetch(ctx context.Context, cs content.Store, seen *blobs, progress func(session.ImageProgress)) {
+func reportFetch(ctx context.Context, cs content.Store, seen *blobs, progress func(proto.ImageProgress)) {
 	for _, d := range seen.snapshot() {
 		if !images.IsLayerType(d.MediaType) {
 			continue
 		}
-		p := session.ImageProgress{Stage: "fetching", Item: shortDigest(d.Digest.String()), Total: d.Size}
+		p := proto.ImageProgress{Stage: "fetching", Item: shortDigest(d.Digest.String()), Total: d.Size}
 		if st, err := cs.Status(ctx, remotes.MakeRefKey(ctx, d)); err == nil {
 			p.Done = st.Offset
 		} else if _, err := cs.Info(ctx, d.Digest); err == nil {

@@ -1,10 +1,12 @@
-// Package launch makes the first process of a sandbox: its OCI configuration, root file system, user namespace and
-// system call filter. It also has the fork server, which starts that process by a setup program in a fraction of the
-// time that runc takes.
+// Package launch starts the first process of a sandbox. There are three ways, behind the interface Launcher:
 //
-// A setup program is a list of system calls that a process of the fork server executes. cmd/berth-guest has the loop,
-// in assembly. Where setup programs do not work, runc makes the sandbox from the same configuration.
+//   - Forked (forked.go): a setup program of the fork server does what runc would do. This is the usual way for
+//     class runc, and takes a fraction of runc's time. Package forkserver says what that buys and how it is switched
+//     off.
+//   - Runc (runc.go): runc makes the sandbox without a shim. It is used where setup programs do not work or fail.
+//   - Shim (shim.go): a containerd shim holds the sandbox. gVisor needs it, and so does a containerd that other
+//     programs use, too.
 //
-// Package containerd, the caller, decides when a sandbox starts and manages it afterwards. Package doctor calls this
-// package to examine a host.
+// All make the same sandbox from the same OCI configuration, see package ocispec. Package containerd, the caller,
+// decides when a sandbox starts, prepares its disk, and manages it afterwards. Package doctor checks the programs.
 package launch

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,11 +18,16 @@ import (
 
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
+	"berth/runtime/forkserver"
+	"berth/runtime/ocispec"
 )
+
+// A setupProgram is the setup program of a sandbox's first process. Its methods add steps.
+type setupProgram struct{ forkserver.Program }
 
 // Descriptors of the setup program of a sandbox: namespaces that it joins, and a mount.
 const (
-	userFD  = scriptFDs + iota
+	userFD  = forkserver.FirstFD + iota
 	storeFD // see scriptMounts
 	emptyFD
 	rootFD // the root file system, a mount that is not attached yet
@@ -34,11 +38,12 @@ const (
 //
 // The process that starts it joins the user namespace and makes the other namespaces. Its child is the first process
 // of the new PID namespace. The child does the rest and becomes the guest once the daemon allows it.
-func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter []unix.SockFilter) (*Program, error) {
+func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter []unix.SockFilter) (
+	*forkserver.Program, error) {
 	if err := verifyNodes(); err != nil {
 		return nil, err
 	}
-	s := &Program{}
+	s := &setupProgram{}
 	s.enterCgroups(groups)
 	s.write("/proc/self/oom_score_adj", strconv.Itoa(*spec.Process.OOMScoreAdj))
 	s.limit(limits)
@@ -59,7 +64,7 @@ func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter
 	}
 	s.Wait("waiting until it may become the guest")
 	s.becomeGuest(spec.Process, filter)
-	return s, nil
+	return &s.Program, nil
 }
 
 // verifyNodes checks that the host's device files are the devices of those names. A plain file in place of a device
@@ -80,18 +85,18 @@ func verifyNodes() error {
 
 // enterCgroups moves the process into cgroups of v1. If a thread moves itself, the kernel does not wait until all
 // processors have noticed. Moving another process takes that wait, some 10 ms.
-func (s *Program) enterCgroups(dirs []string) {
+func (s *setupProgram) enterCgroups(dirs []string) {
 	for _, dir := range dirs {
 		s.write(dir+"/tasks", "0")
 	}
 	// The sandbox may use all processors of its cgroup, even if the daemon is bound to a few.
 	const processors = 8192
-	all := s.bytes(bytes.Repeat([]byte{0xff}, processors/8))
+	all := s.Bytes(bytes.Repeat([]byte{0xff}, processors/8))
 	s.Do("having all processors", unix.SYS_SCHED_SETAFFINITY, 0, processors/8, all)
 }
 
 // write adds steps that write text to a file of the kernel.
-func (s *Program) write(path, text string) {
+func (s *setupProgram) write(path, text string) {
 	open := s.Do("opening "+path, unix.SYS_OPENAT, AtCwd, s.Text(path), unix.O_WRONLY|unix.O_CLOEXEC)
 	write := s.Do("writing "+path, unix.SYS_WRITE, 0, s.Text(text), uint64(len(text)))
 	open.To = write.Argument(0)
@@ -100,18 +105,18 @@ func (s *Program) write(path, text string) {
 // hostMounts are copies of the host's mounts that are not attached yet.
 type hostMounts struct {
 	groups                       []groupMount
-	nodes                        []*Step
-	sys, net, proc, empty, above *Step // above holds the mount points of groups; nil with v2
+	nodes                        []*forkserver.Step
+	sys, net, proc, empty, above *forkserver.Step // above holds the mount points of groups; nil with v2
 }
 
 // A groupMount is a cgroup of v1.
 type groupMount struct {
 	name string // of the v1 hierarchy
-	tree *Step
+	tree *forkserver.Step
 }
 
 // copyMounts adds steps that copy the mounts that the sandbox gets from the host and the store, and leave both.
-func (s *Program) copyMounts(groups []string) (h hostMounts) {
+func (s *setupProgram) copyMounts(groups []string) (h hostMounts) {
 	points, v2 := hierarchies()
 	for _, point := range points {
 		i := slices.IndexFunc(groups, func(dir string) bool { return strings.HasPrefix(dir, point+"/") })
@@ -134,30 +139,31 @@ func (s *Program) copyMounts(groups []string) (h hostMounts) {
 }
 
 // copyMount adds a step that copies the mount at a path.
-func (s *Program) copyMount(path string) *Step {
+func (s *setupProgram) copyMount(path string) *forkserver.Step {
 	return s.Do("copying the mount of "+path, unix.SYS_OPEN_TREE, AtCwd, s.Text(path),
 		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 }
 
 // place adds a step that attaches a copied mount.
-func (s *Program) place(tree *Step, to string) {
+func (s *setupProgram) place(tree *forkserver.Step, to string) {
 	tree.To = s.placeFD(0, to).Argument(0)
 }
 
 // placeFD adds a step that attaches the mount of a descriptor.
-func (s *Program) placeFD(fd uint64, to string) *Step {
+func (s *setupProgram) placeFD(fd uint64, to string) *forkserver.Step {
 	return s.Do("mounting "+to, unix.SYS_MOVE_MOUNT, fd, s.Text(""), AtCwd, s.Text(to), unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 // limit adds steps that set limits, none of which is above the present one.
-func (s *Program) limit(limits []specs.POSIXRlimit) {
+func (s *setupProgram) limit(limits []specs.POSIXRlimit) {
 	for _, l := range limits {
-		s.Do("setting "+l.Type, unix.SYS_PRLIMIT64, 0, uint64(rlimitNumbers[l.Type]), s.numbers(l.Soft, l.Hard), 0)
+		s.Do("setting "+l.Type, unix.SYS_PRLIMIT64, 0, uint64(ocispec.RlimitNumbers[l.Type]),
+			s.Numbers(l.Soft, l.Hard), 0)
 	}
 }
 
 // enterNamespaces adds steps that join the user namespace, as its root, and make all other namespaces.
-func (s *Program) enterNamespaces() {
+func (s *setupProgram) enterNamespaces() {
 	s.Do("joining the user namespace", unix.SYS_SETNS, userFD, unix.CLONE_NEWUSER)
 	s.Do("leaving its groups", unix.SYS_SETGROUPS, 0, 0)
 	s.Do("becoming root's group", unix.SYS_SETRESGID, 0, 0, 0)
@@ -168,11 +174,11 @@ func (s *Program) enterNamespaces() {
 
 // beTheFirst adds steps that fork a child, the first process of the new PID namespace, and send its number on the
 // host to the daemon. The parent ends and the child continues.
-func (s *Program) beTheFirst() {
-	told := s.numbers(ScriptChild, 0, 0)
+func (s *setupProgram) beTheFirst() {
+	told := s.Numbers(forkserver.ScriptChild, 0, 0)
 	child := s.Do("making the first process", unix.SYS_CLONE, uint64(unix.SIGCHLD)|unix.CLONE_PARENT_SETTID, 0, told+8)
 	child.Zero = 2
-	s.Do("telling its number", unix.SYS_WRITE, answerFD, told, scriptWord)
+	s.Do("telling its number", unix.SYS_WRITE, forkserver.AnswerFD, told, forkserver.MessageSize)
 	s.Do("ending", unix.SYS_EXIT_GROUP, 0)
 	s.Do("making a session", unix.SYS_SETSID)
 	// The sandbox must not get the keyring of the daemon's session. A kernel may have no keyrings.
@@ -182,7 +188,7 @@ func (s *Program) beTheFirst() {
 
 // mountAll adds steps that make the file systems of the sandbox, below its root, and enter that root. All mounts use
 // paths relative to the root, whose directories MakeMountPoints has made. So no symlink of an image leads elsewhere.
-func (s *Program) mountAll(spec *specs.Spec, h hostMounts) {
+func (s *setupProgram) mountAll(spec *specs.Spec, h hostMounts) {
 	s.place(h.net, BesideNet)   // the sysfs shows its interface while the network exists
 	s.place(h.proc, BesideProc) // the kernel allows a new proc only to a process that sees a whole one
 	s.placeFD(rootFD, BesideRoot)
@@ -216,7 +222,7 @@ const AtCwd = ^uint64(99)
 
 // mount adds steps that mount a file system of the kernel. Below /dev, which is a file system of the sandbox, they
 // make the mount point first.
-func (s *Program) mount(m specs.Mount) {
+func (s *setupProgram) mount(m specs.Mount) {
 	flags, data := mountOptions(m.Options)
 	to := strings.TrimPrefix(m.Destination, "/")
 	if filepath.Dir(to) == "dev" {
@@ -225,7 +231,7 @@ func (s *Program) mount(m specs.Mount) {
 	s.Do("mounting "+m.Destination, unix.SYS_MOUNT, s.Text(m.Source), s.Text(to), s.Text(m.Type), flags, s.Text(data))
 }
 
-func (s *Program) mkdir(path string) {
+func (s *setupProgram) mkdir(path string) {
 	s.Do("making "+path, unix.SYS_MKDIRAT, AtCwd, s.Text(path), 0o755)
 }
 
@@ -233,7 +239,7 @@ func (s *Program) mkdir(path string) {
 // in the host's mounts. New mounts of the hierarchies would look the same, because the kernel shows paths relative to
 // the cgroup namespace. But they would make one file system per hierarchy for each sandbox, and the kernel would
 // search those of all sandboxes for each one.
-func (s *Program) mountCgroups(m specs.Mount, h hostMounts) {
+func (s *setupProgram) mountCgroups(m specs.Mount, h hostMounts) {
 	flags, _ := mountOptions(m.Options)
 	to := strings.TrimPrefix(m.Destination, "/")
 	if _, v2 := hierarchies(); v2 {
@@ -241,7 +247,7 @@ func (s *Program) mountCgroups(m specs.Mount, h hostMounts) {
 		return
 	}
 	s.place(h.above, to)
-	attributes := s.numbers(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY,
+	attributes := s.Numbers(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_RDONLY,
 		0, 0, 0)
 	for _, g := range h.groups {
 		dir := to + "/" + g.name
@@ -284,7 +290,7 @@ func mountOptions(options []string) (flags uint64, data string) {
 
 // becomeRoot adds steps that make the working directory the root. The root that it covers is empty. pivot_root would
 // have the same result, but the kernel would then check the root of each thread of the machine.
-func (s *Program) becomeRoot() {
+func (s *setupProgram) becomeRoot() {
 	dot := s.Text(".")
 	s.Do("covering the empty root", unix.SYS_MOUNT, dot, s.Text("/"), 0, unix.MS_MOVE)
 	s.Do("changing the root", unix.SYS_CHROOT, dot)
@@ -292,21 +298,21 @@ func (s *Program) becomeRoot() {
 }
 
 // raiseLoopback adds steps that bring up the loopback interface, the only network interface.
-func (s *Program) raiseLoopback() {
+func (s *setupProgram) raiseLoopback() {
 	lo := make([]byte, 40) // struct ifreq
 	copy(lo, "lo")
 	binary.NativeEndian.PutUint16(lo[unix.IFNAMSIZ:], unix.IFF_UP)
 	open := s.Do("asking for the network", unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	up := s.Do("raising the loopback interface", unix.SYS_IOCTL, 0, unix.SIOCSIFFLAGS, s.bytes(lo))
+	up := s.Do("raising the loopback interface", unix.SYS_IOCTL, 0, unix.SIOCSIFFLAGS, s.Bytes(lo))
 	open.To = up.Argument(0)
 }
 
 // protect adds steps that make a path of the sandbox read-only.
-func (s *Program) protect(path string) {
+func (s *setupProgram) protect(path string) {
 	at := s.Text(path)
 	self := s.Do("mounting "+path, unix.SYS_MOUNT, at, at, 0, unix.MS_BIND|unix.MS_REC)
 	self.Fine, self.Skip = unix.ENOENT, 1
-	s.Do("protecting "+path, unix.SYS_MOUNT_SETATTR, AtCwd, at, 0, s.numbers(unix.MOUNT_ATTR_RDONLY, 0, 0, 0), 32)
+	s.Do("protecting "+path, unix.SYS_MOUNT_SETATTR, AtCwd, at, 0, s.Numbers(unix.MOUNT_ATTR_RDONLY, 0, 0, 0), 32)
 }
 
 // hide adds steps that cover paths of the sandbox: a file with /dev/null, a directory with the read-only empty one. A
@@ -315,7 +321,7 @@ func (s *Program) protect(path string) {
 //
 // The empty directory is attached inside the host's proc and unmounted with it, because an unmount may make the
 // kernel wait, too.
-func (s *Program) hide(paths []string, empty *Step) {
+func (s *setupProgram) hide(paths []string, empty *forkserver.Step) {
 	const aside = BesideProc + "/fs"
 	s.place(empty, aside)
 	covers := [2]uint64{s.Text("dev/null"), s.Text(aside)}
@@ -332,14 +338,14 @@ func (s *Program) hide(paths []string, empty *Step) {
 // maskedDirs returns the masked paths that are directories on the host, read once. A later change costs only time.
 var maskedDirs = sync.OnceValue(func() map[string]bool {
 	dirs := map[string]bool{}
-	for _, path := range MaskedPaths {
+	for _, path := range ocispec.MaskedPaths {
 		dirs[path] = cgroup.IsDir(path)
 	}
 	return dirs
 })
 
 // renounce adds steps that give up all privileges that the sandbox's root does not have.
-func (s *Program) renounce(p *specs.Process) error {
+func (s *setupProgram) renounce(p *specs.Process) error {
 	known, last := cap.Known(), lastCapability()
 	var kept uint64
 	for _, name := range p.Capabilities.Bounding {
@@ -357,8 +363,8 @@ func (s *Program) renounce(p *specs.Process) error {
 	s.Do("giving up ambient capabilities", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL)
 	low, high := kept&0xffffffff, kept>>32
 	// Effective, permitted and inheritable sets: the first 32 capabilities, then the others.
-	sets := s.numbers(low|low<<32, high<<32, high)
-	header := s.numbers(unix.LINUX_CAPABILITY_VERSION_3)
+	sets := s.Numbers(low|low<<32, high<<32, high)
+	header := s.Numbers(unix.LINUX_CAPABILITY_VERSION_3)
 	s.Do("limiting its capabilities", unix.SYS_CAPSET, header, sets)
 	s.Do("renouncing new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
 	return nil
@@ -375,14 +381,14 @@ var lastCapability = sync.OnceValue(func() int {
 
 // becomeGuest adds steps that execute the guest. The guest has no open files except the sandbox's /dev/null. The
 // setup program's own descriptors close when the guest starts, and the daemon sees that.
-func (s *Program) becomeGuest(p *specs.Process, filter []unix.SockFilter) {
+func (s *setupProgram) becomeGuest(p *specs.Process, filter []unix.SockFilter) {
 	null := s.Text("/dev/null")
 	s.Do("closing files", unix.SYS_CLOSE_RANGE, 0, 2, 0)
 	for range 3 {
 		s.Do("opening /dev/null", unix.SYS_OPENAT, AtCwd, null, unix.O_RDWR)
 	}
 	s.Do("closing files for the guest", unix.SYS_CLOSE_RANGE, 3, 1<<32-1, unix.CLOSE_RANGE_CLOEXEC)
-	args, env, path := s.texts(p.Args), s.texts(p.Env), s.Text(p.Args[0])
+	args, env, path := s.Texts(p.Args), s.Texts(p.Env), s.Text(p.Args[0])
 	var program []byte
 	for _, f := range filter {
 		program = binary.NativeEndian.AppendUint16(program, f.Code)
@@ -392,12 +398,9 @@ func (s *Program) becomeGuest(p *specs.Process, filter []unix.SockFilter) {
 	// runc uses this flag if the configuration does not say otherwise.
 	const flags = unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 	s.Do("loading the filter of system calls", unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
-		s.numbers(uint64(len(filter)), s.bytes(program)))
+		s.Numbers(uint64(len(filter)), s.Bytes(program)))
 	s.Do("executing the guest", unix.SYS_EXECVE, path, args, env)
 }
-
-// Supported reports whether setup programs run on this architecture.
-const Supported = runtime.GOARCH == "amd64"
 
 func btoi(b bool) int {
 	if b {

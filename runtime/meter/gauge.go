@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/runtime/btrfs"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
 	"berth/session/limits"
@@ -138,7 +139,7 @@ func quotaOf(d *diskpool.Pool, path string) *quotaGauge {
 	if !d.Quota {
 		return &quotaGauge{none: true}
 	}
-	id, err := diskpool.SubvolumeID(path)
+	id, err := btrfs.SubvolumeID(path)
 	if err != nil {
 		return &quotaGauge{}
 	}
@@ -246,7 +247,7 @@ type page struct {
 const pageBytes = 512
 
 func openPage(path string) *page {
-	fd, err := diskpool.OpenAgain(path, unix.O_RDONLY|unix.O_CLOEXEC)
+	fd, err := btrfs.OpenAgain(path, unix.O_RDONLY|unix.O_CLOEXEC)
 	if err != nil {
 		return nil
 	}

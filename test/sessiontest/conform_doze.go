@@ -66,7 +66,7 @@ grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|
 	if done, err := st.Sessions.Sweep(ctx); err != nil || done.Lost != 0 || told && done.Dozing != 0 {
 		t.Errorf("the next daemon: swept %+v, %v", done, err)
 	}
-	if told && !c.rt.(session.Dozer).Dozes(s.ID()) {
+	if told && !c.rt.Dozes(s.ID()) {
 		t.Error("the next daemon woke it")
 	}
 	var err error
@@ -87,7 +87,7 @@ grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|
 		t.Fatal(err)
 	}
 
-	if _, ok := c.rt.(session.Pauser); ok {
+	if c.canPause() {
 		asleep("before a pause")
 		if err := s.Pause(ctx); err != nil {
 			t.Fatal(err)
@@ -106,11 +106,10 @@ grep -v locks /proc/self/limits; grep -E 'NoNewPrivs|Seccomp|Cap|Sig[BI]|Groups|
 // runtime cannot see that from outside.
 func (c conformance) tellsDoze(t *testing.T, id string) bool {
 	t.Helper()
-	d, ok := c.rt.(session.Dozer)
-	if !ok || c.class == proto.ClassGVisor {
+	if c.class == proto.ClassGVisor {
 		return false
 	}
-	for deadline := time.Now().Add(20 * time.Second); !d.Dozes(id); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !c.rt.Dozes(id); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the runtime does not see it doze")
 		}

@@ -12,13 +12,16 @@ import (
 
 	"berth/guest/client"
 	"berth/proto"
-	"berth/session"
+	"berth/session/limits"
 )
 
-var (
-	_ session.Pauser = (*Runtime)(nil)
-	_ session.Dozer  = (*Runtime)(nil)
-)
+// Inspect reports no isolation, since these sandboxes have none that counts.
+func (rt *Runtime) Inspect(context.Context, string) (proto.Isolation, error) {
+	return proto.Isolation{HostUID: -1}, nil
+}
+
+// Measure reports nothing, since these sandboxes have no limits.
+func (rt *Runtime) Measure(string, string) limits.Reading { return limits.Unknown }
 
 // Pause stops every process of a sandbox by signal. It stops the guest first, so the guest starts no more processes.
 // A real runtime uses the kernel's freezer, which programs do not see. The core cannot distinguish the two.

@@ -1,7 +1,11 @@
-package diskpool
+// Package btrfs has the ioctls of btrfs that the disk pool needs: for subvolumes, quotas, commits, and chunks, the
+// ranges of the device that hold file content or the file system's own records. An ioctl takes microseconds; the
+// btrfs program would take milliseconds to start, for every create. Packages diskpool and meter call this package.
+package btrfs
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"math"
 	"os"
 	"path/filepath"
@@ -9,9 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// This file has the btrfs ioctls that disk.go needs. An ioctl takes microseconds; the btrfs program would take
-// milliseconds to start, for every create.
 
 // ioctl numbers of linux/btrfs.h: magic 0x94 in bits 8–15, the argument's size in
 // bits 16–29, direction in bits 30–31.
@@ -30,10 +31,10 @@ const (
 	btrfsWaitSync     = 0x40089416
 	fileTrim          = 0xc0185879 // FITRIM of linux/fs.h
 	fileMap           = 0xc020660b // FS_IOC_FIEMAP of linux/fs.h
-	btrfsQuotaEnable  = 1
-	btrfsQuotaDisable = 2
+	QuotaEnable       = 1
+	QuotaDisable      = 2
 	btrfsLimitRfer    = 1 << 0
-	btrfsFirstFree    = 256 // object ID of every subvolume's root directory
+	FirstFree         = 256 // object ID of every subvolume's root directory
 	btrfsNameMax      = 4087
 	btrfsRootTree     = 1 // object ID of the tree of trees
 	// type of the item in it that names a subvolume's parent; removed with the subvolume, before the content
@@ -41,7 +42,7 @@ const (
 	btrfsChunkTree   = 3   // object ID of the tree of chunks,
 	btrfsFirstChunk  = 256 // the one object in it
 	btrfsChunkItem   = 228 // and the type of its items, whose offsets are the chunks' logical addresses
-	// types of chunks that hold records; chunks that have only the other bit hold file content
+	// types of chunks that hold records; Chunks that have only the other bit hold file content
 	btrfsMetadata        = 1<<1 | 1<<2
 	btrfsBalanceSystem   = 1 << 1
 	btrfsBalanceMetadata = 1 << 2
@@ -99,25 +100,25 @@ type fileMapArgs struct {
 	}
 }
 
-// IsBtrfs reports whether path lies on btrfs.
-func IsBtrfs(path string) bool {
+// Is reports whether path lies on btrfs.
+func Is(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && st.Type == btrfsMagic
 }
 
-// isSubvolume reports whether path is the root of a subvolume.
-func isSubvolume(path string) bool {
+// IsSubvolume reports whether path is the root of a subvolume.
+func IsSubvolume(path string) bool {
 	var st unix.Stat_t
-	return unix.Lstat(path, &st) == nil && st.Ino == btrfsSubvolRootIno && IsBtrfs(path)
+	return unix.Lstat(path, &st) == nil && st.Ino == btrfsSubvolRootIno && Is(path)
 }
 
-// createSubvolume makes the subvolume path. An existing one is an error, EEXIST.
-func createSubvolume(path string) error {
+// CreateSubvolume makes the subvolume path. An existing one is an error, EEXIST.
+func CreateSubvolume(path string) error {
 	return subvolIoctl(path, btrfsSubvolCreate)
 }
 
-// destroySubvolume removes the subvolume path with its content, at once.
-func destroySubvolume(path string) error {
+// DestroySubvolume removes the subvolume path with its content, at once.
+func DestroySubvolume(path string) error {
 	return subvolIoctl(path, btrfsSnapDestroy)
 }
 
@@ -129,25 +130,25 @@ func subvolIoctl(path string, req uint) error {
 	return dirIoctl(filepath.Dir(path), req, unsafe.Pointer(&args))
 }
 
-// setQuota turns qgroups on or off. It is no error if they are so already.
-func setQuota(root string, cmd uint64) error {
+// SetQuota turns qgroups on or off. It is no error if they are so already.
+func SetQuota(root string, cmd uint64) error {
 	args := btrfsQuotaArgs{cmd: cmd}
 	return dirIoctl(root, btrfsQuotaCtl, unsafe.Pointer(&args))
 }
 
-// awaitRescan waits until the kernel has counted the data from before qgroups were turned on.
-func awaitRescan(root string) error { return dirIoctl(root, btrfsRescanWait, nil) }
+// AwaitRescan waits until the kernel has counted the data from before qgroups were turned on.
+func AwaitRescan(root string) error { return dirIoctl(root, btrfsRescanWait, nil) }
 
-// limitSubvolume bounds the bytes that the subvolume path refers to, its metadata included. A flood of empty files
+// LimitSubvolume bounds the bytes that the subvolume path refers to, its metadata included. A flood of empty files
 // hits the limit too.
-func limitSubvolume(path string, bytes int64) error {
+func LimitSubvolume(path string, bytes int64) error {
 	args := btrfsLimitArgs{flags: btrfsLimitRfer, maxRfer: uint64(bytes)}
 	return dirIoctl(path, btrfsQgroupLimit, unsafe.Pointer(&args))
 }
 
-// dropQgroup removes the qgroup of a removed subvolume. Kernels before 6.11 keep such a qgroup for ever; newer ones
+// DropQgroup removes the qgroup of a removed subvolume. Kernels before 6.11 keep such a qgroup for ever; newer ones
 // remove it themselves and answer ENOENT.
-func dropQgroup(root string, id uint64) error {
+func DropQgroup(root string, id uint64) error {
 	args := btrfsQgroupCreateArgs{create: 0, qgroup: id}
 	err := dirIoctl(root, btrfsQgroupCreate, unsafe.Pointer(&args))
 	if err == unix.ENOENT {
@@ -156,15 +157,15 @@ func dropQgroup(root string, id uint64) error {
 	return err
 }
 
-// startSync starts a commit of the file system in the background. The kernel frees removed data only after a commit.
-func startSync(root string) (transaction uint64, err error) {
+// StartSync starts a commit of the file system in the background. The kernel frees removed data only after a commit.
+func StartSync(root string) (transaction uint64, err error) {
 	err = dirIoctl(root, btrfsStartSync, unsafe.Pointer(&transaction))
 	return transaction, err
 }
 
-// awaitSync commits the file system and waits for the end of the commit.
-func awaitSync(root string) error {
-	transaction, err := startSync(root)
+// AwaitSync commits the file system and waits for the end of the commit.
+func AwaitSync(root string) error {
+	transaction, err := StartSync(root)
 	if err != nil {
 		return err
 	}
@@ -173,13 +174,13 @@ func awaitSync(root string) error {
 
 // SubvolumeID returns the number of the subvolume path, which is also the number of its qgroup.
 func SubvolumeID(path string) (uint64, error) {
-	args := btrfsLookupArgs{object: btrfsFirstFree}
+	args := btrfsLookupArgs{object: FirstFree}
 	err := dirIoctl(path, btrfsInoLookup, unsafe.Pointer(&args))
 	return args.tree, err
 }
 
-// subvolumeGone reports whether the file system of root has no subvolume with that number.
-func subvolumeGone(root string, id uint64) bool {
+// SubvolumeGone reports whether the file system of root has no subvolume with that number.
+func SubvolumeGone(root string, id uint64) bool {
 	args := btrfsSearchArgs{
 		tree: btrfsRootTree, minObject: id, maxObject: id, minType: btrfsRootBackref, maxType: btrfsRootBackref,
 		maxOffset: math.MaxUint64, maxTransaction: math.MaxUint64, items: 1,
@@ -188,19 +189,19 @@ func subvolumeGone(root string, id uint64) bool {
 	return err == nil && args.items == 0
 }
 
-// A chunk is a range of the file system's own addresses, either for file content or for records, with its place on
+// A Chunk is a range of the file system's own addresses, either for file content or for records, with its place on
 // the device. Units are bytes.
-type chunk struct {
-	logical, length uint64
-	records         bool
-	at              []uint64 // offsets on the device; more than one if the chunk is stored twice
+type Chunk struct {
+	Logical, Length uint64
+	Records         bool
+	At              []uint64 // offsets on the device; more than one if the chunk is stored twice
 }
 
-// chunks lists the chunks that the file system of root has allocated.
-func chunks(root string) ([]chunk, error) {
+// Chunks lists the Chunks that the file system of root has allocated.
+func Chunks(root string) ([]Chunk, error) {
 	// bytes of a result's header, of a chunk item before its stripes, and of a stripe
 	const header, stripes, stripe = 32, 48, 32
-	var all []chunk
+	var all []Chunk
 	args := btrfsSearchArgs{
 		tree: btrfsChunkTree, minObject: btrfsFirstChunk, maxObject: btrfsFirstChunk, minType: btrfsChunkItem,
 		maxType:   btrfsChunkItem,
@@ -213,40 +214,40 @@ func chunks(root string) ([]chunk, error) {
 		}
 		rest := args.buf[:]
 		for range args.items {
-			c := chunk{logical: binary.NativeEndian.Uint64(rest[16:])}
+			c := Chunk{Logical: binary.NativeEndian.Uint64(rest[16:])}
 			item := rest[header:][:binary.NativeEndian.Uint32(rest[28:])]
-			c.length = binary.LittleEndian.Uint64(item)
-			c.records = binary.LittleEndian.Uint64(item[24:])&btrfsMetadata != 0
+			c.Length = binary.LittleEndian.Uint64(item)
+			c.Records = binary.LittleEndian.Uint64(item[24:])&btrfsMetadata != 0
 			for n := range int(binary.LittleEndian.Uint16(item[44:])) {
-				c.at = append(c.at, binary.LittleEndian.Uint64(item[stripes+n*stripe+8:]))
+				c.At = append(c.At, binary.LittleEndian.Uint64(item[stripes+n*stripe+8:]))
 			}
 			all = append(all, c)
-			args.minOffset = c.logical + 1
+			args.minOffset = c.Logical + 1
 			rest = rest[header+len(item):]
 		}
 	}
 }
 
-// trim returns free space to the device below: that of the chunk c, in pieces of least bytes or more, and the space
+// Trim returns free space to the device below: that of the chunk c, in pieces of least bytes or more, and the space
 // that belongs to no chunk.
-func trim(root string, c chunk, least uint64) error {
-	args := struct{ start, length, least uint64 }{c.logical, c.length, least}
+func Trim(root string, c Chunk, least uint64) error {
+	args := struct{ start, length, least uint64 }{c.Logical, c.Length, least}
 	return dirIoctl(root, fileTrim, unsafe.Pointer(&args))
 }
 
-// balanceRecords rewrites all records, into chunks of the size that the kernel uses now.
-func balanceRecords(root string) error {
+// BalanceRecords rewrites all records, into Chunks of the size that the kernel uses now.
+func BalanceRecords(root string) error {
 	args := btrfsBalanceArgs{flags: btrfsBalanceSystem | btrfsBalanceMetadata}
 	return dirIoctl(root, btrfsBalance, unsafe.Pointer(&args))
 }
 
-// unwritten returns the file system's addresses of those ranges of part that are allocated and were never written.
-func unwritten(f *os.File, part extent) ([]extent, error) {
+// Unwritten returns the file system's addresses of those ranges of part that are allocated and were never written.
+func Unwritten(f *os.File, part Extent) ([]Extent, error) {
 	// FIEMAP_EXTENT_LAST and _UNWRITTEN; with other flags the place may be unknown or shared
 	const isLast, never = 0x1, 0x800
-	var found []extent
-	for end := part.at + part.length; part.at < end; {
-		args := fileMapArgs{start: uint64(part.at), length: uint64(end - part.at), room: fileMapRoom}
+	var found []Extent
+	for end := part.At + part.Length; part.At < end; {
+		args := fileMapArgs{start: uint64(part.At), length: uint64(end - part.At), room: fileMapRoom}
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fileMap, uintptr(unsafe.Pointer(&args))); errno != 0 {
 			return nil, errno
 		}
@@ -255,13 +256,26 @@ func unwritten(f *os.File, part extent) ([]extent, error) {
 		}
 		for _, e := range args.extents[:args.mapped] {
 			// An extent that begins before the part is older than it.
-			if skip := max(0, part.at-int64(e.logical)); e.flags&^isLast == never && skip < int64(e.length) {
-				found = append(found, extent{int64(e.physical) + skip, min(int64(e.length)-skip, end-part.at)})
+			if skip := max(0, part.At-int64(e.logical)); e.flags&^isLast == never && skip < int64(e.length) {
+				found = append(found, Extent{int64(e.physical) + skip, min(int64(e.length)-skip, end-part.At)})
 			}
-			part.at = int64(e.logical + e.length)
+			part.At = int64(e.logical + e.length)
 		}
 	}
 	return found, nil
+}
+
+// An Extent is a range of bytes of a file or of a device.
+type Extent struct{ At, Length int64 }
+
+// Fsid returns the name of the file system of root in sysfs; "" if that is not btrfs.
+func Fsid(root string) string {
+	var info [1024]byte // struct btrfs_ioctl_fs_info_args: two numbers of eight bytes, then the UUID
+	if err := dirIoctl(root, btrfsFSInfo, unsafe.Pointer(&info)); err != nil {
+		return ""
+	}
+	h := hex.EncodeToString(info[16:32])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
 // dirIoctl calls an ioctl on the directory dir, which must not be a link.

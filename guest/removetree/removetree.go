@@ -1,4 +1,11 @@
-package diskpool
+// Package removetree removes directory trees of any depth. It works with descriptors and never follows a link below
+// the directory that it starts from.
+//
+// Containers can leave directories that are nested deeper than the number of descriptors that a process may have.
+// os.RemoveAll opens one descriptor for each level: it would fail, and leave no descriptors for the rest of the
+// process while it runs. Package guest/fs removes trees in containers; runtime/diskpool and runtime/containerd remove
+// those that containers left on the host.
+package removetree
 
 import (
 	"errors"
@@ -9,19 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Containers can leave directories that are nested deeper than the daemon may have descriptors. os.RemoveAll opens
-// one descriptor for each level: it would fail, and leave no descriptors for the rest of the daemon while it runs.
-
 // openLevels is how many levels of a tree are open at a time. Below these levels only one directory is open.
 const openLevels = 50
 
-// RemoveTree removes path with its content. A missing path is no error. RemoveTree works with descriptors and never
-// follows a link. A file system that is mounted in the tree is an error, and its files stay.
-func RemoveTree(path string) error {
+// ErrMoved means that another process moved a directory of the tree during the removal.
+var ErrMoved = errors.New("the tree was moved while it was being removed")
+
+// All removes path with its content. A missing path is no error. The parent directory must not be a link. A file
+// system that is mounted in the tree is an error, and its files stay.
+func All(path string) error {
 	parent, err := openDir(unix.AT_FDCWD, filepath.Dir(path))
 	if err == nil {
 		defer parent.Close()
-		err = removeBelow(parent, filepath.Base(path), 0)
+		err = Entry(int(parent.Fd()), filepath.Base(path))
 	}
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return &os.PathError{Op: "remove", Path: path, Err: err}
@@ -29,13 +36,16 @@ func RemoveTree(path string) error {
 	return nil
 }
 
-// removeBelow removes the entry name of d with its content. The entry is depth levels below the top.
-func removeBelow(d *os.File, name string, depth int) error {
-	full, err := removeEntry(d, name)
-	if !full || err != nil {
+// Entry works like All for the entry name of an open directory. A missing entry is unix.ENOENT.
+func Entry(dir int, name string) error { return removeBelow(dir, name, 0) }
+
+// removeBelow removes the entry name of a directory with its content. The entry is depth levels below the top.
+func removeBelow(dir int, name string, depth int) error {
+	full, err := removeEntry(dir, name)
+	if !full {
 		return err
 	}
-	sub, err := openDir(int(d.Fd()), name)
+	sub, err := openDir(dir, name)
 	if err != nil {
 		return err
 	}
@@ -48,18 +58,22 @@ func removeBelow(d *os.File, name string, depth int) error {
 	if err != nil {
 		return err
 	}
-	return unix.Unlinkat(int(d.Fd()), name, unix.AT_REMOVEDIR)
+	return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
 }
 
-// removeEntry removes the entry name of d, unless it is a directory that is not empty; then it reports full.
-func removeEntry(d *os.File, name string) (full bool, err error) {
-	err = unix.Unlinkat(int(d.Fd()), name, 0)
+// removeEntry removes the entry name of a directory, unless that is a directory with content; then it reports full.
+// An error beside it means that the directory cannot be removed, but its content may be: a sticky parent protects the
+// directory alone.
+func removeEntry(dir int, name string) (full bool, err error) {
+	err = unix.Unlinkat(dir, name, 0)
 	if err != unix.EISDIR && err != unix.EPERM {
 		return false, err
 	}
-	switch derr := unix.Unlinkat(int(d.Fd()), name, unix.AT_REMOVEDIR); derr {
+	switch derr := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); derr {
 	case unix.ENOTEMPTY, unix.EEXIST:
 		return true, nil
+	case unix.EPERM:
+		return true, derr
 	case unix.ENOTDIR: // EPERM was meant
 		return false, err
 	default:
@@ -82,7 +96,7 @@ func emptyDir(d *os.File, depth int) error {
 			}
 			again = true
 			for _, name := range list {
-				if err := removeBelow(d, name, depth); err != nil && err != unix.ENOENT {
+				if err := removeBelow(int(d.Fd()), name, depth); err != nil && err != unix.ENOENT {
 					return err
 				}
 			}
@@ -147,12 +161,12 @@ func clearDir(d *os.File) (string, error) {
 			return "", err
 		}
 		for _, name := range list {
-			full, err := removeEntry(d, name)
-			if full {
-				return name, nil
-			}
+			full, err := removeEntry(int(d.Fd()), name)
 			if err != nil && err != unix.ENOENT {
 				return "", err
+			}
+			if full {
+				return name, nil
 			}
 		}
 	}
@@ -166,7 +180,7 @@ func openAbove(d *os.File, up place) (*os.File, error) {
 	}
 	if at, err := placeOf(above); err != nil || at != up {
 		_ = above.Close()
-		return nil, errors.Join(err, errors.New("somebody moved it meanwhile"))
+		return nil, errors.Join(err, ErrMoved)
 	}
 	return above, nil
 }

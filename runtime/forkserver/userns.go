@@ -1,4 +1,4 @@
-package launch
+package forkserver
 
 import (
 	"fmt"
@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"berth/runtime/diskpool"
-	"berth/runtime/mountns"
 )
 
 // The kernel counts some resources per user: inotify and fanotify instances and watches, and namespaces of every
@@ -29,7 +27,7 @@ const makerTime = 10 * time.Second
 //
 // The daemon cannot make the namespace itself. A process with threads gets another user namespace only by a fork. A
 // fork copies all page tables of the daemon, and the daemon then faults at each page that it writes to.
-func NewUserNamespace(st *ForkServer, owner, firstID uint32) (*os.File, error) {
+func NewUserNamespace(st *Server, owner, firstID uint32) (*os.File, error) {
 	ns, err := makeUserNamespace(st, owner, fmt.Sprintf("0 %d %d", firstID, diskpool.IDRange))
 	if err != nil {
 		return nil, fmt.Errorf("making a user namespace as user %d: %w", owner, err)
@@ -37,7 +35,7 @@ func NewUserNamespace(st *ForkServer, owner, firstID uint32) (*os.File, error) {
 	return ns, nil
 }
 
-func makeUserNamespace(st *ForkServer, owner uint32, mapping string) (*os.File, error) {
+func makeUserNamespace(st *Server, owner uint32, mapping string) (*os.File, error) {
 	pid, leave, err := startMaker(st, owner)
 	if err != nil {
 		return nil, err
@@ -80,39 +78,4 @@ func (n *OwnNamespace) Path() (string, error) {
 func (n *OwnNamespace) Leave() {
 	_ = n.Making.Wait()
 	n.File.Close()
-}
-
-// SetLimits gives a sandbox's first process its limits before it runs anything. runc cannot do that: setting the
-// limits of another process takes CAP_SYS_RESOURCE over its namespace. Root has that over all namespaces or, on
-// machines like ours, only over those that it made. The owner of the namespace has it, too.
-func SetLimits(b Spec, pid int) error {
-	done := make(chan error, 1)
-	go mountns.OffMain(func() { done <- setLimitsAs(b, pid) })
-	if err := <-done; err != nil {
-		return fmt.Errorf("limiting the guest: %w", err)
-	}
-	return nil
-}
-
-// SetLimitsOfNew calls SetLimits after a runtime has made the sandbox. It does nothing if the runtime makes the user
-// namespace, because the runtime then sets the limits, too.
-func SetLimitsOfNew(b Spec, pid int) error {
-	if b.UserNamespace == "" {
-		return nil
-	}
-	return SetLimits(b, pid)
-}
-
-// setLimitsAs makes this thread the namespace's owner and sets the limits. The thread must end afterwards.
-func setLimitsAs(b Spec, pid int) error {
-	// The functions of package syscall would change every thread.
-	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(b.FirstID), ^uintptr(0)); errno != 0 {
-		return errno
-	}
-	for _, l := range rlimits(b.Session.Class, b.Session.Limits) {
-		if err := unix.Prlimit(pid, rlimitNumbers[l.Type], &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
-			return fmt.Errorf("%s: %w", l.Type, err)
-		}
-	}
-	return nil
 }

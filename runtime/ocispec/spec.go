@@ -1,4 +1,7 @@
-package launch
+// Package ocispec makes the OCI configuration of a sandbox: its process, namespaces, mounts, limits and system call
+// filter. It takes only numbers from the caller, and only the environment from the image. Package launch gives the
+// configuration to runc or runsc, or does what it says itself.
+package ocispec
 
 import (
 	"fmt"
@@ -12,12 +15,11 @@ import (
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
-	"berth/session"
 )
 
 // Paths inside a sandbox.
 const (
-	insideGuest     = "/.berth/guest"
+	InsideGuest     = "/.berth/guest"
 	InsideRun       = "/.berth/run"
 	InsideWorkspace = "/workspace"
 	SocketName      = "guest.sock" // the guest's socket in InsideRun
@@ -55,45 +57,39 @@ var readonlyPaths = []string{
 	"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger", "/sys/fs/cgroup",
 }
 
-// A Spec is the input of OCISpec for one sandbox. Paths are the host's.
+// A Spec is the input of one sandbox's configuration.
 type Spec struct {
-	ID        string
-	Session   session.Spec
-	Env       []string // the image's environment
-	Guest     string   // path of the guest's program
-	Starter   *ForkServer
-	Run       string // the sandbox's run directory
-	Workspace string
-	FirstID   uint32 // first ID of its UID and GID range
+	ID      string
+	Class   proto.RuntimeClass
+	Limits  proto.Limits
+	Env     []string // the image's environment
+	FirstID uint32   // first ID of its UID and GID range
 
-	Recorded      func() error // returns when the container record is written; no process of the sandbox runs before
-	UserNamespace string       // path of the one to join; if empty, the runtime makes one
-	ByRunc        bool         // made by runc, not by a setup program
+	UserNamespace string // path of the one to join; if empty, the runtime makes one
 }
 
-// OCISpec returns the whole OCI configuration of a sandbox. It takes only numbers from the caller, and only the
-// environment from the image.
-func OCISpec(b Spec) *specs.Spec {
-	spec := plainSpec(b)
-	spec.Linux.Seccomp = seccompProfile(spec, b.Session.Class)
+// New returns the whole OCI configuration of a sandbox.
+func New(b Spec) *specs.Spec {
+	spec := WithoutFilter(b)
+	spec.Linux.Seccomp = seccompProfile(spec, b.Class)
 	return spec
 }
 
-// plainSpec returns what OCISpec returns, without the system call filter, which takes time to make.
-func plainSpec(b Spec) *specs.Spec {
+// WithoutFilter returns what New returns, without the system call filter, which takes time to make.
+func WithoutFilter(b Spec) *specs.Spec {
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.FirstID, Size: diskpool.IDRange}}
 	return &specs.Spec{
 		Version:  specs.Version,
 		Hostname: hostname,
 		Root:     &specs.Root{Path: "rootfs"},
 		Process:  newProcess(b),
-		Mounts:   KernelMounts(b.Session.Limits),
+		Mounts:   KernelMounts(b.Limits),
 		Linux: &specs.Linux{
 			CgroupsPath:   path.Join("/", cgroup.Parent, b.ID),
 			Namespaces:    ownNamespaces(b.UserNamespace),
 			UIDMappings:   ids,
 			GIDMappings:   ids,
-			Resources:     cgroup.Resources(b.Session.Class, b.Session.Limits),
+			Resources:     cgroup.Resources(b.Class, b.Limits),
 			MaskedPaths:   slices.Clone(MaskedPaths),
 			ReadonlyPaths: slices.Clone(readonlyPaths),
 		},
@@ -105,9 +101,9 @@ func newProcess(b Spec) *specs.Process {
 	// CAP_SYS_RESOURCE.
 	oom := 500
 	caps := slices.Clone(capabilities)
-	limits := rlimits(b.Session.Class, b.Session.Limits)
+	limits := Rlimits(b.Class, b.Limits)
 	if b.UserNamespace != "" {
-		limits = nil // SetLimits sets them
+		limits = nil // SetRlimits sets them
 	}
 	args, env := guestCommand(b.Env)
 	return &specs.Process{
@@ -131,7 +127,7 @@ const oneProcessor = "GOMAXPROCS=1"
 // passes its environment on to commands, except oneProcessor. If the image sets that variable itself, its value
 // stays.
 func guestCommand(image []string) (args, env []string) {
-	args, env = []string{insideGuest}, ProcessEnv(image)
+	args, env = []string{InsideGuest}, ProcessEnv(image)
 	for _, kv := range env {
 		if strings.HasPrefix(kv, "GOMAXPROCS=") {
 			return args, env

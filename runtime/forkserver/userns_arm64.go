@@ -1,4 +1,4 @@
-package launch
+package forkserver
 
 import (
 	"encoding/binary"
@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// makerName is the argv[0] that makes the guest's program create a user namespace instead of being a guest. The program
-// does so before the Go runtime starts.
+// makerName is the argv[0] that makes the guest's program create a user namespace instead of being a guest. The
+// program does so before the Go runtime starts.
 const makerName = "userns"
 
 // startMaker starts a process that makes a user namespace and stays in it until it may leave. It is a process of its
 // own, because setup programs do not run on this architecture.
-func startMaker(st *ForkServer, owner uint32) (pid int, leave func(), err error) {
+func startMaker(st *Server, owner uint32) (pid int, leave func(), err error) {
 	asks, ask, err := os.Pipe()
 	if err != nil {
 		return 0, nil, err

@@ -6,9 +6,12 @@ import (
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/mount"
+
+	"berth/runtime/forkserver"
+	"berth/runtime/ocispec"
 )
 
-// RootFS returns the mounts that make up everything of a sandbox's file system that comes from the host. The shim
+// rootMounts returns the mounts that make up everything of a sandbox's file system that comes from the host. The shim
 // mounts them as the host's root, before the runtime enters the user namespace. So no directory on the way needs to
 // be open to other users.
 //
@@ -16,8 +19,8 @@ import (
 // the workspace keep on disk the owners that they have inside, and the next sandbox, with another range, uses them as
 // they are. The runtime could map them as well (uidMappings of an OCI mount), but then containerd asks runc before
 // each create whether runc can do that.
-func RootFS(b Spec, lowers []string, upper, work string) []mount.Mount {
-	ids := IDMapping(b.FirstID)
+func rootMounts(b *Sandbox) []mount.Mount {
+	ids := forkserver.IDMapping(b.FirstID)
 	mapped := []string{"uidmap=" + ids, "gidmap=" + ids}
 	mounts := []mount.Mount{
 		{
@@ -25,26 +28,31 @@ func RootFS(b Spec, lowers []string, upper, work string) []mount.Mount {
 			// each removal would sync the whole pool.
 			Type: "overlay", Source: "overlay",
 			Options: append([]string{
-				"lowerdir=" + strings.Join(lowers, ":"), "upperdir=" + upper, "workdir=" + work, "volatile", "nodev",
+				"lowerdir=" + strings.Join(b.Lowers, ":"), "upperdir=" + b.Upper, "workdir=" + b.Work, "volatile",
+				"nodev",
 			}, mapped...),
 		},
 		// On disk, the mapped root owns this directory.
-		{Type: "bind", Source: b.Run, Target: InsideRun, Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
-		{Type: "bind", Source: b.Guest, Target: insideGuest, Options: []string{"bind", "ro", "nosuid", "nodev"}},
+		{Type: "bind", Source: b.Run, Target: ocispec.InsideRun,
+			Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
+		{Type: "bind", Source: b.Guest, Target: ocispec.InsideGuest,
+			Options: []string{"bind", "ro", "nosuid", "nodev"}},
 	}
 	if b.Workspace == "" { // a pooled sandbox gets its workspace later
 		return mounts
 	}
 	return append(mounts, mount.Mount{
-		Type: "bind", Source: b.Workspace, Target: InsideWorkspace,
+		Type: "bind", Source: b.Workspace, Target: ocispec.InsideWorkspace,
 		Options: append([]string{"bind", "rw"}, mapped...),
 	})
 }
 
-// MakeMountPoints makes the mount points that RootFS and the runtime use. It makes them in the layer, and so above
-// the image's files: a symlink of the image at /workspace or /proc leads nowhere, and a file there causes no failure.
+// MakeMountPoints makes the mount points that rootMounts and the runtime use. It makes them in the layer, and so
+// above the image's files: a symlink of the image at /workspace or /proc leads nowhere, and a file there causes no
+// failure.
 func MakeMountPoints(upper string, owner uint32) error {
-	for _, dir := range []string{"/.berth", InsideRun, InsideWorkspace, "/proc", "/sys", "/dev", "/tmp"} {
+	for _, dir := range []string{"/.berth", ocispec.InsideRun, ocispec.InsideWorkspace, "/proc", "/sys", "/dev",
+		"/tmp"} {
 		path := filepath.Join(upper, dir)
 		if err := os.Mkdir(path, 0o755); err != nil {
 			return err
@@ -53,5 +61,5 @@ func MakeMountPoints(upper string, owner uint32) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(upper, insideGuest), nil, 0o755)
+	return os.WriteFile(filepath.Join(upper, ocispec.InsideGuest), nil, 0o755)
 }

@@ -1,4 +1,4 @@
-package containerd
+package launch
 
 import (
 	"context"
@@ -16,84 +16,77 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
-	"berth/runtime/launch"
 	"berth/runtime/mountns"
+	"berth/runtime/ocispec"
 )
 
-// A direct sandbox is one that the daemon makes itself, with runc or by a setup program (forked.go). containerd keeps
-// only its record, and no process except the sandbox's own stays behind. Its bundle is a directory below the run
-// directory. The bundle is made before any process runs and removed when none is left. So a bundle shows what a crash
-// has left half done. See docs/decisions/0010.
+// Bundles is the directory of the bundles of sandboxes that have no shim, by ID. Forked and Runc make those
+// sandboxes. containerd keeps only their record, and no process except the sandbox's own stays behind. A bundle is
+// made before any process runs and removed when none is left. So a bundle shows what a crash has left half done.
+type Bundles string
 
-// Contents of a bundle, beside config.json.
+// Contents of a bundle, beside config.json and the mount points of the root file system.
 const (
 	bundleState = "state" // runc's own state
 	bundleLog   = "log"   // runc's log, as JSON lines
 	bundlePID   = "pid"   // the guest's process number; once it exists, runc has finished
 )
 
-// runsDirect reports whether sandboxes of a class are direct. gVisor needs its shim, and a containerd that is not
-// ours knows sandboxes by their shims.
-func (r *Runtime) runsDirect(class proto.RuntimeClass) bool {
-	return class == proto.ClassRunc && r.direct
+// Path returns the bundle of sandbox id.
+func (d Bundles) Path(id string) string { return filepath.Join(string(d), id) }
+
+// Has reports whether sandbox id has a bundle.
+func (d Bundles) Has(id string) bool { return diskpool.Exists(d.Path(id)) }
+
+// make makes a bundle without a configuration. The sandbox's mapped root walks through the bundle to its root file
+// system; no other user can.
+func (d Bundles) make(b *Sandbox) (dir string, err error) {
+	dir = d.Path(b.ID)
+	for _, sub := range []string{"", bundleRoot, bundleLower} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o710); err != nil {
+			return "", fmt.Errorf("making the bundle: %w", err)
+		}
+	}
+	if err := os.Chown(dir, 0, int(b.FirstID)); err != nil {
+		return "", fmt.Errorf("making the bundle: %w", err)
+	}
+	return dir, nil
 }
 
-// directDir returns the directory of the bundles of direct sandboxes, by ID.
-func (c Config) directDir() string { return filepath.Join(c.rundir(), "d") }
+// Runc starts sandboxes of its class by runc, without a shim.
+type Runc struct {
+	Binary  string
+	Bundles Bundles
+}
 
-func (r *Runtime) directPath(id string) string { return filepath.Join(r.cfg.directDir(), id) }
-
-// isDirect reports whether sandbox id has a bundle.
-func (r *Runtime) isDirect(id string) bool { return diskpool.Exists(r.directPath(id)) }
-
-// launchByRunc launches a direct sandbox that runc makes.
-func (r *Runtime) launchByRunc(ctx context.Context, b launch.Spec, root launch.Root) error {
-	dir := r.directPath(b.ID)
-	if err := makeBundle(dir, b); err != nil {
-		return fmt.Errorf("making the bundle: %w", err)
+// Create lets runc make the sandbox up to the point where its first process waits. See Launcher.
+func (l Runc) Create(ctx context.Context, b *Sandbox) (*Waiting, error) {
+	dir, err := l.Bundles.make(b)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.run(ctx, dir, b); err != nil {
+		return nil, errors.Join(err, runcSaid(dir))
+	}
+	pid, err := readPID(dir)
+	if err != nil {
+		return nil, err
 	}
 	var pipe *os.File
-	defer func() { _ = pipe.Close() }() // if it was opened
-	create := func(ctx context.Context) (int, error) {
-		if err := r.createByRunc(ctx, dir, b, root); err != nil {
-			return 0, err
-		}
-		pid, err := readPID(dir)
-		if err != nil {
-			return 0, err
-		}
-		r.learnFilter(b.ID, pid)
-		return pid, launch.SetLimitsOfNew(b, pid)
-	}
-	err := r.launch(ctx, b, create, func(context.Context) (err error) {
+	start := func(context.Context) (err error) {
 		pipe, err = letGo(dir, b.ID)
 		return err
-	})
-	if err != nil {
-		err = errors.Join(err, runcSaid(dir))
 	}
-	return err
+	return &Waiting{PID: pid, Start: start, Close: func() { _ = pipe.Close() }}, setRlimits(b, pid)
 }
 
-// makeBundle makes a bundle without a configuration. The sandbox's mapped root walks through the bundle to its root
-// file system; no other user can.
-func makeBundle(dir string, b launch.Spec) error {
-	for _, d := range []string{dir, filepath.Join(dir, launch.BundleRoot), filepath.Join(dir, launch.BundleLower)} {
-		if err := os.Mkdir(d, 0o710); err != nil {
-			return err
-		}
-	}
-	return os.Chown(dir, 0, int(b.FirstID))
-}
-
-// createByRunc lets runc make the sandbox up to the point where its first process waits to become the guest. The root
+// run calls "runc create". The root
 // file system is mounted in a namespace that runc inherits. The namespace ends with runc, and no other process ever
 // sees it.
-func (r *Runtime) createByRunc(ctx context.Context, dir string, b launch.Spec, root launch.Root) error {
-	config, err := json.Marshal(launch.OCISpec(b))
+func (l Runc) run(ctx context.Context, dir string, b *Sandbox) error {
+	config, err := json.Marshal(ocispec.New(b.Spec))
 	if err != nil {
 		return err
 	}
@@ -102,16 +95,16 @@ func (r *Runtime) createByRunc(ctx context.Context, dir string, b launch.Spec, r
 	}
 	log := filepath.Join(dir, bundleLog)
 	pidFile := filepath.Join(dir, bundlePID)
-	cmd := exec.CommandContext(ctx, r.class[proto.ClassRunc].Binary, "--root", filepath.Join(dir, bundleState), "--log",
+	cmd := exec.CommandContext(ctx, l.Binary, "--root", filepath.Join(dir, bundleState), "--log",
 		log, "--log-format", "json",
 		"create", "--bundle", dir, "--pid-file", pidFile+".new", b.ID)
 	cmd.Dir = dir
 	// runc gets nothing of the daemon's environment. Some variables that a service manager sets would change what
 	// runc does.
-	cmd.Env = []string{launch.DefaultPath}
+	cmd.Env = []string{ocispec.DefaultPath}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // keeps an interrupt at the daemon's terminal away
 	err = mountns.InOwn(func() error {
-		if err := root.Mount(dir, b); err != nil {
+		if err := mountRoot(dir, b); err != nil {
 			return fmt.Errorf("mounting its root: %w", err)
 		}
 		return cmd.Run()
@@ -140,7 +133,7 @@ func letGo(dir, id string) (*os.File, error) {
 }
 
 // readPID returns the process number, on the host, of the first process of the sandbox with bundle dir. The process
-// may have ended and another process may have its number; see livePID.
+// may have ended and another process may have its number; see LivePID.
 func readPID(dir string) (int, error) {
 	text, err := os.ReadFile(filepath.Join(dir, bundlePID))
 	if err != nil {
@@ -153,10 +146,10 @@ func readPID(dir string) (int, error) {
 	return pid, nil
 }
 
-// livePID returns the first process of a direct sandbox, or an error of fs.ErrNotExist if it has ended. The number
+// LivePID returns the first process of a direct sandbox, or an error of fs.ErrNotExist if it has ended. The number
 // alone is not proof: the process must be in the sandbox's cgroup, which no other process enters.
-func (r *Runtime) livePID(id string) (int, error) {
-	pid, err := readPID(r.directPath(id))
+func (d Bundles) LivePID(id string) (int, error) {
+	pid, err := readPID(d.Path(id))
 	if err == nil {
 		err = isIn(id, pid)
 	}
@@ -200,15 +193,15 @@ func runcSaid(dir string) error {
 	return errors.New("runc: " + strings.Join(said, "; "))
 }
 
-// endDirect ends every process of a direct sandbox and removes its bundle.
-func (r *Runtime) endDirect(ctx context.Context, id string) error {
-	dir := r.directPath(id)
+// End ends every process of sandbox id and removes its bundle. killRunc kills a runc that is still at work on it.
+func (d Bundles) End(ctx context.Context, id string, killRunc func(ctx context.Context, id string) error) error {
+	dir := d.Path(id)
 	if _, err := os.Lstat(filepath.Join(dir, bundlePID)); err != nil {
 		// The daemon was killed while runc was at work. runc may still be at work.
-		if err := r.killRuntimes(ctx, id); err != nil {
+		if err := killRunc(ctx, id); err != nil {
 			return err
 		}
-	} else if pid, err := r.livePID(id); err == nil {
+	} else if pid, err := d.LivePID(id); err == nil {
 		if err := killAndWait(ctx, id, pid); err != nil {
 			return fmt.Errorf("ending the guest: %w", err)
 		}
@@ -220,7 +213,7 @@ func (r *Runtime) endDirect(ctx context.Context, id string) error {
 // killAndWait kills the processes in the sandbox's cgroups and waits for the end of its first process. All others of
 // its PID namespace have ended by then.
 func killAndWait(ctx context.Context, id string, pid int) error {
-	gone, forget, err := watchProcess(pid)
+	gone, forget, err := WatchProcess(pid)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
 	}
@@ -238,4 +231,29 @@ func killAndWait(ctx context.Context, id string, pid int) error {
 		case <-time.After(100 * time.Millisecond): // a process may have been starting
 		}
 	}
+}
+
+// WatchProcess returns a channel that is closed when process pid has ended or when forget is called. It asks the
+// kernel and not the runtime, whose events may come late or not at all.
+func WatchProcess(pid int) (gone <-chan struct{}, forget func(), err error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, nil, err
+	}
+	file := os.NewFile(uintptr(fd), "pidfd")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return nil, nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		// A pidfd becomes readable when its process ends. Close ends the wait, too.
+		_ = raw.Read(func(fd uintptr) bool {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n > 0 || err != nil && err != unix.EINTR
+		})
+	}()
+	return ended, func() { file.Close(); <-ended }, nil
 }

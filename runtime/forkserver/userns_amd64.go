@@ -1,4 +1,4 @@
-package launch
+package forkserver
 
 import (
 	"context"
@@ -8,14 +8,14 @@ import (
 )
 
 // startMaker starts a process that makes a user namespace and stays in it until it may leave.
-func startMaker(st *ForkServer, owner uint32) (pid int, leave func(), err error) {
+func startMaker(st *Server, owner uint32) (pid int, leave func(), err error) {
 	n, err := st.Start(makesUserNamespace(owner), "")
 	if err != nil {
 		return 0, nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), makerTime)
 	defer cancel()
-	if err := n.born(ctx); err != nil {
+	if err := n.Born(ctx); err != nil {
 		n.Close()
 		return 0, nil, err
 	}

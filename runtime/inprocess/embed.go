@@ -1,25 +1,22 @@
-package containerd
+// Package inprocess runs containerd's server inside the daemon and calls it without a socket. It sends what
+// containerd and its shims log to our log, and moves layers aside that only a lost database knew. Package containerd,
+// the runtime, is its only caller.
+package inprocess
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
-	"berth/runtime/images"
-
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
-
 	diffapi "github.com/containerd/containerd/api/services/diff/v1"
-
 	imagesapi "github.com/containerd/containerd/api/services/images/v1"
-
 	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
-
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/cmd/containerd/server"
-
 	srvconfig "github.com/containerd/containerd/v2/cmd/containerd/server/config"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/introspection"
@@ -35,42 +32,26 @@ import (
 	// restart and transfer. We also leave out its mount manager, which asks the shim about itself at each create and
 	// which plain mounts do not need.
 	_ "github.com/containerd/containerd/v2/core/runtime/v2"
-
 	_ "github.com/containerd/containerd/v2/plugins/content/local/plugin"
-
 	_ "github.com/containerd/containerd/v2/plugins/diff/walking/plugin"
-
 	_ "github.com/containerd/containerd/v2/plugins/events"
-
 	_ "github.com/containerd/containerd/v2/plugins/gc"
-
 	_ "github.com/containerd/containerd/v2/plugins/leases"
-
 	_ "github.com/containerd/containerd/v2/plugins/metadata"
-
 	_ "github.com/containerd/containerd/v2/plugins/server/ttrpc"
-
 	_ "github.com/containerd/containerd/v2/plugins/services/containers"
-
 	_ "github.com/containerd/containerd/v2/plugins/services/content"
-
 	_ "github.com/containerd/containerd/v2/plugins/services/diff"
-
 	_ "github.com/containerd/containerd/v2/plugins/services/events"
-
 	_ "github.com/containerd/containerd/v2/plugins/services/images"
-
 	_ "github.com/containerd/containerd/v2/plugins/services/introspection"
-
 	_ "github.com/containerd/containerd/v2/plugins/services/namespaces"
-
 	_ "github.com/containerd/containerd/v2/plugins/services/snapshots"
-
 	_ "github.com/containerd/containerd/v2/plugins/services/tasks"
-
 	_ "github.com/containerd/containerd/v2/plugins/services/warning"
-
 	_ "github.com/containerd/containerd/v2/plugins/snapshots/overlay/plugin"
+
+	"berth/runtime/images"
 )
 
 // inProcess is the plugin that gives us containerd's services without a socket between. We request it last, when all
@@ -100,28 +81,43 @@ func init() {
 	})
 }
 
-// handOver carries the client from the plugin above to embed. Plugins are registered for the whole process, so they
+// handOver carries the client from the plugin above to Start. Plugins are registered for the whole process, so they
 // cannot know which Runtime starts them.
 var handOver = make(chan *client.Client, 1)
 
-// embed runs a containerd in this process. The returned function stops it; sandboxes and their shims go on.
-func embed(ctx context.Context, cfg Config) (*client.Client, func(), error) {
-	ctx, cancel := context.WithCancel(ctx)
+// A Config says where a containerd keeps its data. All fields are required.
+type Config struct {
+	Dir string // the daemon's data directory
+	Run string // directory of its state and sockets
+	Log *slog.Logger
+
+	Running func() ([]string, error) // lists the sandboxes that may run on its layers
+}
+
+// Start runs a containerd in this process until stop is called; sandboxes and their shims go on. It lives longer than
+// the call that ctx belongs to.
+func Start(ctx context.Context, cfg Config) (_ *client.Client, stop func(), err error) {
+	if err := logShims(cfg.Log); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(logContext(context.WithoutCancel(ctx), cfg.Log))
+	defer func() {
+		if err != nil {
+			cancel()
+		}
+	}()
 	if err := settleLayers(cfg); err != nil {
-		cancel()
 		return nil, nil, err
 	}
 	conf, err := embedConfig(ctx, cfg)
 	if err != nil {
-		cancel()
 		return nil, nil, err
 	}
 	srv, err := server.New(ctx, conf)
 	if err != nil {
-		cancel()
 		return nil, nil, fmt.Errorf("loading containerd: %w", err)
 	}
-	stop := func() { cancel(); srv.Stop() }
+	stop = func() { cancel(); srv.Stop() }
 	select {
 	case c := <-handOver:
 		if err := srv.Start(ctx); err != nil {
@@ -138,7 +134,7 @@ func embed(ctx context.Context, cfg Config) (*client.Client, func(), error) {
 // embedConfig returns containerd's configuration. Its database is synced (no_sync stays off). That costs half a
 // millisecond of some 70 for each start. A database torn by a power cut would cost all images.
 func embedConfig(ctx context.Context, cfg Config) (*srvconfig.Config, error) {
-	run := cfg.rundir()
+	run := cfg.Run
 	conf := &srvconfig.Config{
 		Version: version.ConfigVersion,
 		Root:    filepath.Join(cfg.Dir, "ctr"),

@@ -1,10 +1,11 @@
-package launch
+package forkserver
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +35,9 @@ type Step struct {
 // stepFails, as Step.Zero, makes a result of 0 a failure.
 const stepFails = 0xff
 
+// Supported reports whether setup programs run on this architecture.
+const Supported = runtime.GOARCH == "amd64"
+
 // Address and layout of a setup program; steps_amd64.s of cmd/berth-guest has the same numbers.
 const (
 	scriptAt    = 0x10000000
@@ -49,18 +53,19 @@ const (
 	scriptFailed            // then the address of the failed step (0: there is no process), and the error's number
 )
 
-const scriptWord = 24
+// MessageSize is the size of a message in bytes.
+const MessageSize = 24
 
 // Descriptors of a setup program.
 const (
-	scriptFD  = 3 // the setup program itself
-	answerFD  = 4 // it writes its messages here
-	askFD     = 5 // it reads bytes to wait for from here
-	scriptFDs = 6 // the first of all other files
+	scriptFD = 3 // the setup program itself
+	AnswerFD = 4 // it writes its messages here
+	askFD    = 5 // it reads bytes to wait for from here
+	FirstFD  = 6 // the first of all other files
 )
 
-// errScriptLong is returned for sandboxes whose environment is too long.
-var errScriptLong = errors.New("the script is too long")
+// ErrTooLong is returned for sandboxes whose environment is too long.
+var ErrTooLong = errors.New("the script is too long")
 
 // Do adds a system call.
 func (s *Program) Do(what string, number uintptr, args ...uint64) *Step {
@@ -75,8 +80,8 @@ func (st *Step) Argument(n int) uint64 {
 	return scriptAt + uint64(st.index*stepBytes+8+8*n)
 }
 
-// bytes adds data and returns its address.
-func (s *Program) bytes(b []byte) uint64 {
+// Bytes adds data and returns its address.
+func (s *Program) Bytes(b []byte) uint64 {
 	at := scriptAt + scriptSteps + uint64(len(s.data))
 	s.data = append(s.data, b...)
 	for len(s.data)%8 != 0 {
@@ -86,42 +91,42 @@ func (s *Program) bytes(b []byte) uint64 {
 }
 
 // Text adds a string that ends with a NUL byte and returns its address.
-func (s *Program) Text(t string) uint64 { return s.bytes(append([]byte(t), 0)) }
+func (s *Program) Text(t string) uint64 { return s.Bytes(append([]byte(t), 0)) }
 
-// numbers adds numbers of eight bytes and returns their address.
-func (s *Program) numbers(list ...uint64) uint64 {
+// Numbers adds numbers of eight bytes and returns their address.
+func (s *Program) Numbers(list ...uint64) uint64 {
 	b := make([]byte, 0, 8*len(list))
 	for _, v := range list {
 		b = binary.NativeEndian.AppendUint64(b, v)
 	}
-	return s.bytes(b)
+	return s.Bytes(b)
 }
 
-// texts adds strings and the vector of their addresses, which ends with a 0. It returns the address of the vector.
-func (s *Program) texts(list []string) uint64 {
+// Texts adds strings and the vector of their addresses, which ends with a 0. It returns the address of the vector.
+func (s *Program) Texts(list []string) uint64 {
 	vector := make([]uint64, 0, len(list)+1)
 	for _, t := range list {
 		vector = append(vector, s.Text(t))
 	}
-	return s.numbers(append(vector, 0)...)
+	return s.Numbers(append(vector, 0)...)
 }
 
 // Say adds a step that sends a message to the daemon. It returns the address of the message.
 func (s *Program) Say(what string, word, value uint64) (at uint64) {
-	at = s.numbers(word, value, 0)
-	s.Do(what, unix.SYS_WRITE, answerFD, at, scriptWord)
+	at = s.Numbers(word, value, 0)
+	s.Do(what, unix.SYS_WRITE, AnswerFD, at, MessageSize)
 	return at
 }
 
 // Wait adds a step that waits until the daemon has written a byte. The step fails if the daemon has ended.
 func (s *Program) Wait(what string) {
-	s.Do(what, unix.SYS_READ, askFD, s.numbers(0), 1).Zero = stepFails
+	s.Do(what, unix.SYS_READ, askFD, s.Numbers(0), 1).Zero = stepFails
 }
 
 // file returns the setup program as a file in memory.
 func (s *Program) file() (*os.File, error) {
 	if len(s.steps)*stepBytes > scriptSteps || scriptSteps+len(s.data) > ScriptSize {
-		return nil, errScriptLong
+		return nil, ErrTooLong
 	}
 	b := make([]byte, scriptSteps, scriptSteps+len(s.data))
 	ne := binary.NativeEndian

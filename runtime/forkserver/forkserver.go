@@ -1,4 +1,17 @@
-package launch
+// Package forkserver starts processes that run setup programs: lists of system calls with all their arguments. It is
+// a speed layer.
+//
+// What it does: the daemon writes a setup program (program.go), and a process of its own, the fork server, forks a
+// copy of itself that executes it. cmd/berth-guest has the loop, in assembly. Package launch uses it to make the
+// first process of a sandbox, and this package itself to make the user namespaces of sandboxes (userns.go).
+//
+// What it buys: a cold create took 53 ms with runc and takes 11 ms with a setup program (docs/notes/creates.md, row
+// cold of docs/benchmarks.md).
+//
+// How it is switched off: with BERTH_FORKSERVER=off in the daemon's environment, runc starts all sandboxes. The fork
+// server then makes user namespaces only, which must belong to the sandbox's user. It runs on amd64 alone; on arm64
+// runc starts all sandboxes, and a small helper makes the namespaces. See docs/decisions/0010.
+package forkserver
 
 import (
 	"encoding/binary"
@@ -18,23 +31,24 @@ const ScriptName = "script"
 // it says what the process is.
 const NotAGuest = "-starts-containers-of-berth"
 
-// A ForkServer starts processes that run setup programs. It is a process of its own, because the daemon is slow at
+// A Server starts processes that run setup programs. It is a process of its own, because the daemon is slow at
 // starting processes: each child of the daemon gets copies of all open files, among them a socket of each sandbox,
 // and the kernel must close them again. The fork server has three descriptors and few pages. The processes that it
 // starts are copies of it and execute no other program.
 //
 // It is started on first use, and again if it was killed. It ends with the daemon.
-type ForkServer struct {
+type Server struct {
 	program string // path of the guest's program
 
 	mu   sync.Mutex
 	sock int // the daemon's end of the socket that the process reads; 0 if there is no process
 }
 
-func NewForkServer(program string) *ForkServer { return &ForkServer{program: program} }
+// New returns a Server that runs the guest's program.
+func New(program string) *Server { return &Server{program: program} }
 
 // Close ends the fork server. Processes that it has started go on.
-func (st *ForkServer) Close() {
+func (st *Server) Close() {
 	if st == nil {
 		return
 	}
@@ -43,7 +57,7 @@ func (st *ForkServer) Close() {
 	st.end()
 }
 
-func (st *ForkServer) end() {
+func (st *Server) end() {
 	if st.sock != 0 {
 		unix.Close(st.sock)
 		st.sock = 0
@@ -51,7 +65,7 @@ func (st *ForkServer) end() {
 }
 
 // begin starts the process of the fork server.
-func (st *ForkServer) begin() error {
+func (st *Server) begin() error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -86,8 +100,8 @@ const (
 )
 
 // Start starts a process that runs s. If group names a cgroup of v2, the process starts in it. The process has the
-// files more, from descriptor scriptFDs on.
-func (st *ForkServer) Start(s *Program, group string, more ...*os.File) (_ *Process, err error) {
+// files more, from descriptor FirstFD on.
+func (st *Server) Start(s *Program, group string, more ...*os.File) (_ *Process, err error) {
 	n := &Process{script: s}
 	var text, answers, asks, into *os.File
 	defer func() {
@@ -131,7 +145,7 @@ func (st *ForkServer) Start(s *Program, group string, more ...*os.File) (_ *Proc
 }
 
 // send sends a message to the fork server. If the fork server has ended, send starts another one.
-func (st *ForkServer) send(message, rights []byte) error {
+func (st *Server) send(message, rights []byte) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	for {

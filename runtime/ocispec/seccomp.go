@@ -1,9 +1,10 @@
-package launch
+package ocispec
 
 import (
 	"slices"
 
 	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/elastic/go-seccomp-bpf/arch"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,8 @@ var DeniedSyscalls = []string{
 	"settimeofday", "stime", "quotactl", "quotactl_fd", "syslog", "init_module", "finit_module",
 	"delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff", "acct",
 	"lookup_dcookie", "vhangup",
+	// Newer than newestCall, although its number is lower.
+	"uretprobe",
 	// This call passes the socket family behind a pointer, which a filter cannot read. Only 32-bit programs from
 	// before 2016 need it.
 	"socketcall",
@@ -48,8 +51,8 @@ func unknownToGVisor(rules []specs.LinuxSyscall) {
 }
 
 // seccompProfile returns the filter of PID 1, which all processes inherit: containerd's default without the calls
-// listed above. The default already returns ENOSYS for clone3, whose flags a filter cannot read, and refuses clone
-// with any namespace flag.
+// listed above and without calls that are newer than newestCall. The default already returns ENOSYS for clone3, whose
+// flags a filter cannot read, and refuses clone with any namespace flag.
 func seccompProfile(spec *specs.Spec, class proto.RuntimeClass) *specs.LinuxSeccomp {
 	profile := seccomp.DefaultProfile(spec)
 	// The machine's own architecture comes first and is the only one that stays. So 32-bit programs do not run, and
@@ -58,8 +61,8 @@ func seccompProfile(spec *specs.Spec, class proto.RuntimeClass) *specs.LinuxSecc
 	var kept []specs.LinuxSyscall
 	for _, rule := range profile.Syscalls {
 		rule.Names = slices.DeleteFunc(slices.Clone(rule.Names), func(name string) bool {
-			return rule.Action == specs.ActAllow &&
-				(slices.Contains(DeniedSyscalls, name) || slices.Contains(ArgumentSyscalls, name))
+			return rule.Action == specs.ActAllow && (slices.Contains(DeniedSyscalls, name) ||
+				slices.Contains(ArgumentSyscalls, name) || arch.X86_64.SyscallNames[name] > newestCall)
 		})
 		if len(rule.Names) > 0 {
 			kept = append(kept, rule)

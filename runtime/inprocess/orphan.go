@@ -1,4 +1,4 @@
-package containerd
+package inprocess
 
 import (
 	"errors"
@@ -49,7 +49,7 @@ func settleLayers(cfg Config) error {
 
 // dropOrphans removes the layers that were moved aside, unless a sandbox may still run on them.
 func dropOrphans(cfg Config, root string) error {
-	if running, err := cfg.listBundles(); len(running) > 0 || err != nil {
+	if running, err := cfg.Running(); len(running) > 0 || err != nil {
 		return err
 	}
 	orphans, err := filepath.Glob(filepath.Join(root, orphanDir+"*"))
