@@ -178,14 +178,14 @@ func (e *edge) containerRows() []row {
 			Description: "For an expired container the answer is a 410 that names it."}},
 		{"DELETE", one, get(e.deleteContainer), openapi.Operation{ID: "deleteContainer",
 			Summary: "End a container's commands and remove it with its workspace.",
-			Fails: namesItem,
+			Fails:   namesItem,
 			Query: []openapi.Param{
 				{Name: "keep_workspace", Kind: openapi.Flag, Description: "Keep the workspace for another " +
 					"container."},
 			}}},
 		{"POST", one + "/extend", mayTake(e.extendContainer), openapi.Operation{ID: "extendContainer",
 			Summary: "Extend the lease of a container, at most to max_expires_at.",
-			Fails: inContainer}},
+			Fails:   inContainer}},
 		{"POST", one + "/start", getIn(e, changeState((*session.Session).Start)), openapi.Operation{
 			ID: "startContainer", Summary: "Start a stopped container. Any other use starts it, too.", Fails: inGuest,
 		}},
@@ -227,7 +227,7 @@ func (e *edge) execRows() []row {
 		{"POST", in + "/exec", take(e.runCommand).repeatable(), openapi.Operation{ID: "run",
 			Summary: "Run a command.", Description: runMore, Answers: runAnswers(), Fails: inGuest}},
 		{"GET", in + "/execs", getIn(e, e.listExecs), openapi.Operation{ID: "listExecs",
-			Fails: inContainer,
+			Fails:   inContainer,
 			Summary: "List a container's commands, running and recorded, in the order of their start."}},
 		{"GET", one, get(e.getExec), openapi.Operation{ID: "getExec",
 			Summary: "Describe a command.", Fails: inContainer}},
@@ -283,7 +283,7 @@ func (e *edge) execRows() []row {
 			Answers: answers(http.StatusSwitchingProtocols, nil), Fails: also(inContainer, 403, 426)}},
 		{"POST", "/v1/tool_use", get(e.useToolOnce).repeatable(), openapi.Operation{ID: "useToolOnce",
 			Summary: "Create a container and execute a model's tool-use block in it.",
-			Body: js(tooluse.Use{}), Loose: true, Fails: inGuest}},
+			Body:    js(tooluse.Use{}), Loose: true, Fails: inGuest}},
 		{"POST", in + "/tool_use", get(e.useTool).repeatable(), openapi.Operation{ID: "useTool",
 			Summary: "Execute a model's tool-use block.",
 			Description: "Send the block as the model wrote it. The result block reports failures of the tool. " +
@@ -320,7 +320,7 @@ func (e *edge) codeRows() []row {
 			Summary: "Interrupt the running cell of a context, like Ctrl-C.", Fails: inGuest,
 			Description: "The variables stay. If no cell runs, nothing happens."}},
 		{"POST", one + "/restart", get(e.restartContext), openapi.Operation{ID: "restartContext",
-			Fails: inGuest,
+			Fails:   inGuest,
 			Summary: "End the interpreter of a context with its running cell, and start a new one."}},
 	}
 }
@@ -365,7 +365,7 @@ func (e *edge) fileRows() []row {
 			Answers: map[int][]openapi.Content{http.StatusOK: {{Media: octets, Headers: headers}},
 				http.StatusPartialContent: {{Media: octets, Headers: part}}}, Fails: also(inGuest, 416)}},
 		{"PUT", at + "/content", get(e.writeContent), openapi.Operation{ID: "writeFile",
-			Summary: "Write a file atomically, and create its directories.",
+			Summary:     "Write a file atomically, and create its directories.",
 			Description: "A body with Content-Range is refused: it is only a part of a file.",
 			Query: []openapi.Param{pathParam, asParam,
 				{Name: "mode", Kind: openapi.Mode, Description: "Octal permission bits; default 0644 for a new " +
@@ -383,7 +383,7 @@ func (e *edge) fileRows() []row {
 			Summary: "List a directory, sorted by name.", Query: file, Fails: inGuest}},
 		{"GET", at + "/stat", getFiles(e, e.statFile), openapi.Operation{ID: "statFile",
 			Summary: "Describe a file. A link at the end of the path is not followed.",
-			Query: file, Fails: inGuest}},
+			Query:   file, Fails: inGuest}},
 		{"POST", at + "/move", take(e.moveFile), openapi.Operation{ID: "moveFile",
 			Summary: "Rename a file or directory.", Fails: inGuest}},
 		{"POST", at + "/mkdir", take(e.makeDirectory), openapi.Operation{ID: "makeDirectory",
@@ -413,7 +413,7 @@ func (e *edge) jobRows() []row {
 			Summary: "List the jobs of a container's workspace, newest first.", Fails: inContainer}},
 		{"GET", one + "/manifest", getIn(e, e.jobManifest), openapi.Operation{ID: "getManifest",
 			Summary: "List the content of a job's directory, and which command made it.",
-			Fails: inGuest}},
+			Fails:   inGuest}},
 		{"POST", one + "/publish", take(e.publishFile).created(), openapi.Operation{ID: "publishFile",
 			Summary: "Publish a file of a job as a stored file.", Fails: inGuest}},
 		{"GET", one + "/tar", getIn(e, e.jobTar), openapi.Operation{ID: "readJob",
@@ -441,7 +441,7 @@ func (e *edge) daemonRows() []row {
 			Answers: lines, Fails: imageFails}},
 		{"DELETE", "/v1/images", get(e.removeImage), openapi.Operation{ID: "removeImage",
 			Summary: "Remove the name of an image. Running containers keep their image.",
-			Admin: true, Fails: also(namesItem, 409, 501),
+			Admin:   true, Fails: also(namesItem, 409, 501),
 			Query: []openapi.Param{{Name: "ref", Required: true, Description: "Name of the image."}}}},
 		{"POST", "/v1/sweep", get(e.sweep), openapi.Operation{ID: "sweep",
 			Summary: "Run all sweeps now.", Admin: true, Fails: basic,
@@ -494,12 +494,12 @@ func (e *edge) callRows() []row {
 	decided := also(inContainer, 409)
 	return []row{
 		{"GET", "/v1/containers/{id}/tools", get(e.serveTools), openapi.Operation{ID: "serveTools",
-			Summary: "Open a websocket to answer the tool calls of code in a container.",
+			Summary:     "Open a websocket to answer the tool calls of code in a container.",
 			Description: serveMore,
 			Answers:     answers(http.StatusSwitchingProtocols, nil), Fails: also(decided, 403, 426)}},
 		{"GET", all, get(e.listCalls), openapi.Operation{ID: "listToolCalls",
 			Summary: "List the calls that code in a container made, newest first.",
-			Fails: inContainer,
+			Fails:   inContainer,
 			Query: []openapi.Param{
 				{Name: "state", Description: "Only calls in this state; parked calls wait for approval.",
 					Choices: document.Values[proto.ToolCallState]()},
@@ -542,7 +542,7 @@ func (e *edge) toolRows() []row {
 			Description: "Fields that are left out stay unchanged. A configuration is replaced as a whole; without " +
 				"env_variables it keeps the present ones, and with {} it has none."}},
 		{"DELETE", one, get(e.deleteTool), openapi.Operation{ID: "deleteTool",
-			Fails: namesItem,
+			Fails:   namesItem,
 			Summary: "Remove a tool with its versions. Its runs stay; runs that wait for approval are refused."}},
 		{"GET", one + "/versions", get(e.toolVersions), openapi.Operation{ID: "listToolVersions",
 			Summary: "List the versions of a tool, newest first.", Fails: namesItem}},
