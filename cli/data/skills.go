@@ -150,6 +150,6 @@ func skillNoun(a *app.App) app.Noun[client.Skill] {
 		Argument: "SKILL", RemoveShort: "Remove skills with their versions", Complete: completeSkills(a),
 		RemoveLong: "Remove skills with all versions. A container that uses a skill keeps it until the container " +
 			"stops.",
-		Remove:     (*client.Client).DeleteSkill,
+		Remove: (*client.Client).DeleteSkill,
 	}
 }
