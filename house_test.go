@@ -146,14 +146,15 @@ var mayImport = map[string][]string{
 	"gateway/messages/exectool": {"proto", "gateway/messages/rawjson"},
 	"gateway/messages/history":  {"proto", "gateway/messages/exectool", "gateway/messages/rawjson"},
 	// The guest's packages, inside the container.
-	"guest/proc":    {"proto", "guest/wire", "guest/user"},
-	"guest/zygote":  {"guest/wire", "guest/proc"},
+	"guest/gosched": {},
+	"guest/proc":    {"proto", "guest/gosched", "guest/wire", "guest/user"},
+	"guest/zygote":  {"guest/gosched", "guest/wire", "guest/proc"},
 	"guest/input":   {"guest/wire"},
 	"guest/forward": {"proto", "guest/wire"},
 	"guest/signals": {},
 	"guest/pid1": {"proto", "guest/wire", "guest/output", "guest/user", "guest/fs", "guest/proc", "guest/zygote",
 		"guest/input", "guest/forward"},
-	"cmd/berth-guest": {"proto", "guest/wire", "guest/pid1", "guest/signals", "guest/user",
+	"cmd/berth-guest": {"proto", "guest/gosched", "guest/wire", "guest/pid1", "guest/signals", "guest/user",
 		"tools/bridge/inside/command"},
 	"test/guesttest": {"proto", "guest/wire"},
 
@@ -271,7 +272,7 @@ func TestImports(t *testing.T) {
 // end. A trailing /... stands for a package and all below it.
 var linked = map[string][]string{
 	"cmd/berth": {"guest/client", "guest/output", "guest/removetree", "guest/wire"},
-	"cmd/berth-guest": {"guest/forward", "guest/fs/...", "guest/input", "guest/output", "guest/pid1", "guest/proc",
+	"cmd/berth-guest": {"guest/forward", "guest/fs/...", "guest/gosched", "guest/input", "guest/output", "guest/pid1", "guest/proc",
 		"guest/removetree", "guest/signals", "guest/user", "guest/wire", "guest/zygote"},
 }
 

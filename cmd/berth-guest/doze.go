@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/gosched"
 	"berth/guest/pid1"
 	"berth/guest/signals"
 	"berth/guest/wire"
@@ -55,7 +56,7 @@ func doze(env []string) pid1.Dozer {
 		if err := signals.Restore(); err != nil {
 			return err
 		}
-		err = syscall.Exec(path, args, env)
+		gosched.WithCommandSlack(func() { err = syscall.Exec(path, args, env) })
 		return errors.Join(err, signals.Ignore())
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/gosched"
 	"berth/guest/pid1"
 	"berth/guest/signals"
 	"berth/guest/user"
@@ -89,7 +90,7 @@ func run(ctx context.Context, cfg config) error {
 	if err := signals.Ignore(); err != nil {
 		log.Error("preparing for signals", "err", err)
 	}
-	if err := limitTimerSlack(); err != nil {
+	if err := gosched.Tune(); err != nil {
 		log.Error("setting the timer slack", "err", err)
 	}
 	harden(log, cfg.mayGain)
@@ -120,23 +121,6 @@ func begin(log *slog.Logger, cfg config, opt *pid1.ServerOptions) (ln net.Listen
 		log.Warn("preparing the workspace", "err", err)
 	}
 	return listen(cfg.socket)
-}
-
-// timerSlack is the kernel's default timer slack, in nanoseconds.
-const timerSlack = 50_000
-
-// limitTimerSlack sets the timer slack of all threads, and so of all commands, to at most the kernel's default. The
-// daemon may have started the guest on a thread with more slack.
-func limitTimerSlack() error {
-	found, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	if err != nil || found <= timerSlack {
-		return nil // gVisor's kernel has no timer slack
-	}
-	if _, _, errno := syscall.AllThreadsSyscall6(syscall.SYS_PRCTL, unix.PR_SET_TIMERSLACK, timerSlack, 0, 0, 0,
-		0); errno != 0 {
-		return errno
-	}
-	return nil
 }
 
 // stderr is os.Stderr without Go's special case: Go ends the program if the reader of os.Stderr is gone.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/guest/client"
+	"berth/guest/gosched"
 	"berth/guest/wire"
 	"berth/guest/zygote"
 	"berth/proto"
@@ -205,30 +207,40 @@ func TestEndures(t *testing.T) {
 	}
 }
 
-// TestTimerSlack checks that commands have the kernel's default timer slack, although the thread that started the
-// guest has more. It checks executed programs and prestarted ones, before and after a doze.
+// TestTimerSlack checks that the kernel may wake Go's monitor thread late unless BERTH_GOSCHED=off, and that commands
+// have the kernel's own timer slack in any case: those of an executed program and those of a prestarted bash, also after
+// the guest has dozed.
 func TestTimerSlack(t *testing.T) {
-	runtime.LockOSThread() // without unlock: the thread ends with the test
-	const more = 200_000   // as set by the monitor of a daemon
+	runtime.LockOSThread() // for good: the thread ends with the test
+	const more = 200_000   // what a daemon's monitor thread has, and so threads that it started
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, more, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	c, cmd, _ := start(t)
-	const ordinary = "50000"
-	look := func() {
-		t.Helper()
-		for range 5 {
-			for _, what := range []wire.Command{{Text: "cat /proc/self/timerslack_ns"},
-				{Argv: []string{"cat", "/proc/self/timerslack_ns"}}} {
-				if out, _ := execute(t, c, what); out != ordinary+"\n" {
-					t.Errorf("%+v has a timer slack of %q", what, out)
+	for value, monitor := range map[string]time.Duration{"on": gosched.MonitorSlack, "off": gosched.CommandSlack} {
+		c, cmd, _ := start(t, "BERTH_GOSCHED="+value)
+		look := func() {
+			t.Helper()
+			for range 5 {
+				for _, what := range []wire.Command{{Text: "cat /proc/self/timerslack_ns"},
+					{Argv: []string{"cat", "/proc/self/timerslack_ns"}}} {
+					if out, _ := execute(t, c, what); out != fmt.Sprintln(gosched.CommandSlack.Nanoseconds()) {
+						t.Errorf("%s: %+v has a timer slack of %q", value, what, out)
+					}
 				}
 			}
+			threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", cmd.Process.Pid))
+			if err != nil || len(threads) < 2 {
+				t.Fatalf("%s: %d threads, %v", value, len(threads), err)
+			}
+			got, err := os.ReadFile("/proc/" + threads[1].Name() + "/timerslack_ns") // Go starts its monitor first
+			if err != nil || string(got) != fmt.Sprintln(monitor.Nanoseconds()) {
+				t.Errorf("%s: the monitor thread has a timer slack of %q, %v", value, got, err)
+			}
 		}
+		look()
+		dozes(t, c, cmd.Process.Pid)
+		look()
 	}
-	look()
-	dozes(t, c, cmd.Process.Pid)
-	look()
 }
 
 // TestZygotesSwitch checks that BERTH_ZYGOTES=off starts no zygote, that commands work without one, and that there is

@@ -2,7 +2,7 @@ package proc
 
 import (
 	"os"
-	"runtime"
+	"os/signal"
 	"sync"
 	"time"
 	"unsafe"
@@ -58,13 +58,12 @@ type reaper struct {
 	orphans  map[*Group]*usage // resource use of orphans by group; guarded by mu
 	watched  map[int]func()    // called at the death of a child that no goroutine waits for; guarded by mu
 	assigned map[int]*usage    // the account of a process that is being killed; guarded by mu
-	born     chan struct{}     // holds a token when there may be a child again
 }
 
 func newReaper(all bool) *reaper {
 	return &reaper{all: all, children: map[int]chan ExitStatus{}, orphans: map[*Group]*usage{},
 		watched:  map[int]func(){},
-		assigned: map[int]*usage{}, born: make(chan struct{}, 1)}
+		assigned: map[int]*usage{}}
 }
 
 // Reap reaps the children of the process until end is called.
@@ -86,33 +85,26 @@ func (r *reaper) Reap() (end func()) {
 	}
 }
 
-// reapUntil reaps until stop is closed. While the guest has no child there are no orphans either: all other processes
-// descend from its children.
+// reapUntil reaps until stop is closed. It learns of deaths from SIGCHLD, since a thread that waits in the kernel for a
+// child keeps the guest's only processor until Go's monitor thread takes it away.
 func (r *reaper) reapUntil(stop <-chan struct{}) {
+	deaths := make(chan os.Signal, 1)
+	signal.Notify(deaths, unix.SIGCHLD)
+	defer signal.Stop(deaths)
 	for {
-		pid, err := nextDead(0)
-		switch {
-		case err == unix.EINTR:
-		case err != nil: // no children
-			select {
-			case <-r.born:
-			case <-stop:
-				return
-			}
-		default:
-			r.reap(pid)
-			// The goroutine that waited for this exit status runs next, on this thread. The reaper's next wait blocks
-			// in the kernel, and the scheduler would need about 250 µs to find another goroutine to run.
-			runtime.Gosched()
+		r.reapDead()
+		select {
+		case <-deaths:
+		case <-stop:
+			return
 		}
 	}
 }
 
-// nextDead waits until a child is dead and does not reap it. The kernel does not reuse the PID of a zombie. With
-// WNOHANG it does not wait, and returns 0 if none is dead.
-func nextDead(flags int) (int, error) {
+// nextDead returns a child that is dead, or 0, and does not reap it. The kernel does not reuse the PID of a zombie.
+func nextDead() (int, error) {
 	var info unix.Siginfo
-	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|flags, nil)
+	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
 	// si_pid, which package unix does not name, follows three 32-bit numbers and their padding on 64-bit machines.
 	const offset = 16
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), offset))), err
@@ -167,10 +159,6 @@ func (r *reaper) startChild(fn func() (pid int, err error)) (int, <-chan ExitSta
 func (r *reaper) addChild(pid int) <-chan ExitStatus {
 	ch := make(chan ExitStatus, 1)
 	r.children[pid] = ch
-	select {
-	case r.born <- struct{}{}:
-	default:
-	}
 	return ch
 }
 
@@ -298,7 +286,7 @@ func (r *reaper) assign(pid int, o *Group) {
 // the PID of a zombie.
 func (r *reaper) reapDead() {
 	for r.all {
-		pid, err := nextDead(unix.WNOHANG)
+		pid, err := nextDead()
 		if err == unix.EINTR {
 			continue
 		}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/gosched"
 	"berth/guest/user"
 	"berth/guest/wire"
 )
@@ -109,7 +110,9 @@ func (t *Table) forkExec(p *Program, files Files, tag Tag) (pid int, deaths <-ch
 	}
 	tag.stamp()
 	t.shield.with(func() {
-		pid, deaths, err = t.startChild(func() (int, error) { return syscall.ForkExec(p.Path, p.Argv, attr) })
+		gosched.WithCommandSlack(func() {
+			pid, deaths, err = t.startChild(func() (int, error) { return syscall.ForkExec(p.Path, p.Argv, attr) })
+		})
 	})
 	return pid, deaths, err
 }
@@ -183,7 +186,7 @@ func (t *Table) Childless() bool {
 	if !t.all || t.pid != 1 {
 		return false
 	}
-	_, err := nextDead(unix.WNOHANG)
+	_, err := nextDead()
 	return err == unix.ECHILD
 }
 

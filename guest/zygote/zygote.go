@@ -34,6 +34,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/gosched"
 	"berth/guest/proc"
 	"berth/guest/wire"
 )
@@ -232,7 +233,7 @@ func (z *Zygotes) Prepare(k Kind, p *proc.Program, newest int64) {
 			_ = z.addPrestarted(g)
 		}
 	})
-	time.Sleep(afterExitDelay)
+	gosched.Sleep(afterExitDelay)
 	if z.table.Newest() == newest { // otherwise the next command has started already
 		z.with(k, func(g *zygote) {
 			for !g.ended && len(g.prestarted) < g.want && z.addPrestarted(g) == nil {
