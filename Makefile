@@ -45,7 +45,7 @@ test: all gvisor setup-test check ## run every test, real containers included
 	@./bin/berth image build base --output .cache/images/base.tar
 	@echo "running the tests"
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
-		sh -ec 'go test -race -count=1 -timeout 20m ./...; cd test/bench; go test -race -count=1 -timeout 20m ./...'
+		mk/test
 
 quick: lint ## formatting, vet, staticcheck, house rules, and every test that needs no root and no container
 	@go test -short ./...

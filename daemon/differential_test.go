@@ -9,11 +9,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"berth/proto"
+
+	"golang.org/x/sys/unix"
 )
 
 // sameEnv is the environment of commands in both places. The working directory is the job's directory in the
@@ -44,7 +47,7 @@ func TestInsideIsAsOutside(t *testing.T) {
 						t.Fatal(err)
 					}
 					script := "mkdir empty && cd empty\n" + string(text)
-					want, got := outside(t, script), inside(t, c.ID, script)
+					want, got := outside(t, class, script), inside(t, c.ID, script)
 					if got != want {
 						t.Errorf("inside and outside differ:\n%s", difference(t, want, got))
 					}
@@ -59,9 +62,23 @@ func outcome(stdout, stderr string, code int) string {
 	return fmt.Sprintf("%s--- stderr\n%s--- code %d\n", stdout, stderr, code)
 }
 
-// outside runs a script on the host, as an unprivileged user in an empty directory.
-func outside(t *testing.T, text string) string {
+// outside runs a script on the host, as an unprivileged user in an empty directory. A command under gVisor starts with
+// niceness 0, and with runc it has that of the daemon, which is this process.
+func outside(t *testing.T, class proto.RuntimeClass, text string) string {
 	t.Helper()
+	if class == proto.ClassGVisor {
+		runtime.LockOSThread() // a child has the niceness of the thread that starts it
+		defer runtime.UnlockOSThread()
+		raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		niceness := 20 - raw // the system call returns 1 to 40
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Setpriority(unix.PRIO_PROCESS, 0, niceness)
+	}
 	dir, err := os.MkdirTemp("", "berth-outside-")
 	if err != nil {
 		t.Fatal(err)
