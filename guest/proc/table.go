@@ -150,7 +150,8 @@ func (t *Table) Explain(x *wire.Exit, g *Group, before Counters, killed func() b
 }
 
 // Leftover counts the processes of g without its own, after that has ended or while it is a shell between two calls.
-// Nearly always there is none, which the list of PIDs shows: it has only known processes and older ones.
+// Nearly always there is none, which the kernel's latest PID shows, or the list of PIDs: there are only known processes
+// and older ones.
 func (t *Table) Leftover(g *Group) int {
 	if t.Childless() {
 		return 0
@@ -159,12 +160,20 @@ func (t *Table) Leftover(g *Group) int {
 	for _, other := range t.allGroups() {
 		known[other.PID] = true
 	}
-	wrapped := sync.OnceValue(func() bool {
-		latest := t.latestPID()
-		return int(t.newest.Load()) < g.PID || latest != 0 && latest < g.PID
-	})
+	latest := t.latestPID()
+	// The list of PIDs takes five times as long. The numbers do not wrap within a second.
+	if bootTicks()-g.start < 100 && latest >= g.PID && latest < g.PID+len(known) {
+		newer := g.PID + 1
+		for known[newer] {
+			newer++
+		}
+		if newer > latest {
+			return 0 // the guest itself made every process after that of g
+		}
+	}
+	wrapped := int(t.newest.Load()) < g.PID || latest != 0 && latest < g.PID
 	for _, pid := range pids() {
-		if !known[pid] && (pid > g.PID || wrapped()) { // lower PIDs are older, unless the numbers have wrapped
+		if !known[pid] && (pid > g.PID || wrapped) { // lower PIDs are older, unless the numbers have wrapped
 			return len(t.Others(g))
 		}
 	}
