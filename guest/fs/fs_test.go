@@ -46,4 +46,3 @@ func FuzzFileRequest(f *testing.F) {
 		}
 	})
 }
-
