@@ -274,7 +274,10 @@ func (rt *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", filepath.Join(sb.dir, "s", socketName))
-	if err != nil {
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return nil, ctx.Err()
+	case err != nil:
 		return nil, proto.Errorf(proto.Unavailable, "", id, "container %s does not answer", id)
 	}
 	return c, nil
