@@ -56,7 +56,7 @@ func TestEnds(t *testing.T) {
 			reason: proto.EndDiskQuota, code: 1, message: "/tmp is full"},
 		{name: "room in /tmp", command: "rm /tmp/big", reason: proto.EndExit},
 		{name: "words alone", command: "echo No space left on device >&2; exit 5", reason: proto.EndExit, code: 5,
-			message: "not full now"},
+			message: "no disk is full now"},
 		{name: "refused processes", command: forkUntilRefused, reason: proto.EndPIDLimit, code: 1,
 			message: "limits.pids"},
 		{name: "words alone, of processes", command: "echo fork: Resource temporarily unavailable >&2; exit 6",
