@@ -32,9 +32,8 @@ var mayImport = map[string][]string{
 	"guest/wire":           {"proto"},
 	"guest/client":         {"proto", "guest/wire", "guest/output"},
 	"guest/user":           {"proto", "guest/wire"},
-	"guest/removetree":     {},
 	"guest/fs": {"proto", "guest/wire", "guest/output", "guest/user", "guest/fs/access", "guest/fs/archive",
-		"guest/fs/editor", "guest/removetree"},
+		"guest/fs/editor"},
 	"files": {"proto", "state/ledger", "state/keylock", "files/filename", "files/intake",
 		"state/durable"},
 	"session/secrets":   {"proto"},
@@ -159,11 +158,12 @@ var mayImport = map[string][]string{
 	"test/guesttest": {"proto", "guest/wire"},
 
 	// The runtime's packages.
-	"runtime/containerd": {"proto", "guest/removetree", "session", "runtime/diskpool", "runtime/cgroup", "runtime/meter",
+	"runtime/containerd": {"proto", "runtime/removetree", "session", "runtime/diskpool", "runtime/cgroup", "runtime/meter",
 		"runtime/mountns", "runtime/images", "runtime/inprocess", "runtime/isolation", "runtime/warmpool",
 		"runtime/launch", "runtime/forkserver", "runtime/ocispec", "state/keylock", "session/limits"},
 	"runtime/btrfs":      {},
-	"runtime/diskpool":   {"proto", "guest/removetree", "runtime/btrfs"},
+	"runtime/removetree": {},
+	"runtime/diskpool":   {"proto", "runtime/removetree", "runtime/btrfs"},
 	"runtime/cgroup":     {"proto"},
 	"runtime/meter":      {"session/limits", "runtime/btrfs", "runtime/diskpool", "runtime/cgroup"},
 	"runtime/mountns":    {},
@@ -271,9 +271,9 @@ func TestImports(t *testing.T) {
 // linked says which packages of guest a program may link: the daemon no code of PID 1, and PID 1 none of the daemon's
 // end. A trailing /... stands for a package and all below it.
 var linked = map[string][]string{
-	"cmd/berth": {"guest/client", "guest/output", "guest/removetree", "guest/wire"},
+	"cmd/berth": {"guest/client", "guest/output", "guest/wire"},
 	"cmd/berth-guest": {"guest/forward", "guest/fs/...", "guest/gosched", "guest/input", "guest/output", "guest/pid1", "guest/proc",
-		"guest/removetree", "guest/signals", "guest/user", "guest/wire", "guest/zygote"},
+		"guest/signals", "guest/user", "guest/wire", "guest/zygote"},
 }
 
 func TestEachEndOfTheWireIsAlone(t *testing.T) {

@@ -87,7 +87,7 @@ func (s *FS) FreshDir(id user.User, path string) error {
 func (s *FS) freshNoLinks(path string) error {
 	at, name, err := s.OpenParent(path)
 	if err == nil {
-		err = removeEntry(at, name)
+		err = (&remover{}).remove(at, name)
 		_ = unix.Close(at)
 	}
 	if err != nil && !errors.Is(err, unix.ENOENT) {

@@ -1,13 +1,48 @@
 package fs
 
 import (
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"berth/guest/user"
 	"berth/guest/wire"
 )
+
+// TestRemoveDeep removes a very deep tree without renaming anything. It also checks that a removal does not go on above
+// a directory that was moved in the meantime.
+func TestRemoveDeep(t *testing.T) {
+	dir := t.TempDir()
+	top, err := os.Open(dir)
+	must(t, err)
+	defer top.Close()
+	if out, err := exec.Command("python3", "-c", `
+import os, sys
+os.chdir(sys.argv[1])
+os.mkdir("tree"); os.chdir("tree")
+for i in range(3000):
+    open("file", "w").close(); os.mkdir("a"); os.mkdir("empty"); os.symlink("/etc", "link")
+    os.chdir("a")`, dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	must(t, removeDeep(int(top.Fd()), "tree"))
+	if _, err := os.Lstat(filepath.Join(dir, "tree")); !os.IsNotExist(err) {
+		t.Errorf("it is there: %v", err)
+	}
+	must(t, os.MkdirAll(filepath.Join(dir, "a", "b", "c"), 0o755))
+	c, err := os.Open(filepath.Join(dir, "a", "b"))
+	must(t, err)
+	defer c.Close()
+	var st unix.Stat_t
+	must(t, unix.Stat(dir, &st))
+	if _, err := ascend(c, level{st.Dev, st.Ino, "a"}); err == nil {
+		t.Error("it went on above a tree that was moved")
+	}
+}
 
 // FuzzPath checks that an accepted path is absolute, clean and without NUL bytes.
 func FuzzPath(f *testing.F) {
@@ -45,4 +80,11 @@ func FuzzFileRequest(f *testing.F) {
 			t.Errorf("%d entries", n)
 		}
 	})
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

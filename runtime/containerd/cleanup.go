@@ -16,7 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/shim"
 	"golang.org/x/sys/unix"
 
-	"berth/guest/removetree"
+	"berth/runtime/removetree"
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"

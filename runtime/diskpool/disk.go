@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/guest/removetree"
+	"berth/runtime/removetree"
 	"berth/runtime/btrfs"
 )
 

@@ -3,8 +3,8 @@
 //
 // Containers can leave directories that are nested deeper than the number of descriptors that a process may have.
 // os.RemoveAll opens one descriptor for each level: it would fail, and leave no descriptors for the rest of the
-// process while it runs. Package guest/fs removes trees in containers; runtime/diskpool and runtime/containerd remove
-// those that containers left on the host.
+// process while it runs. runtime/diskpool and runtime/containerd remove such trees on the host. In containers guest/fs
+// removes trees by other steps: gVisor's kernel follows a link that is put in place of a directory while it is opened.
 package removetree
 
 import (

@@ -80,9 +80,9 @@ func spareDescriptors(t *testing.T, n int) {
 	t.Cleanup(func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &was) })
 }
 
-// TestAll checks that a tree of any depth and width is removed with few descriptors, and that the targets of
+// TestRemoveTree checks that a tree of any depth and width is removed with few descriptors, and that the targets of
 // its links stay.
-func TestAll(t *testing.T) {
+func TestRemoveTree(t *testing.T) {
 	dir := t.TempDir()
 	outside, tree := filepath.Join(dir, "outside"), filepath.Join(dir, "tree")
 	kept := filepath.Join(outside, "kept")
