@@ -73,30 +73,25 @@ func get[A any](do func(*call) (A, error)) action {
 
 // take serves requests with a JSON body. Decoding comes first: a body that cannot be read is a 400, whatever the path
 // names.
-func take[B, A any](do func(*call, B) (A, error)) action {
+func take[B, A any](do func(*call, B) (A, error)) action { return decode(strictjson.Decode, do) }
+
+// mayTake is take for a body that may be left out.
+func mayTake[B, A any](do func(*call, B) (A, error)) action {
+	a := decode(strictjson.DecodeOptional, do)
+	a.optional = true
+	return a
+}
+
+func decode[B, A any](read func(*http.Request, any) error, do func(*call, B) (A, error)) action {
 	var body B
 	a := get(func(c *call) (answer A, err error) {
 		var req B
-		if err := strictjson.Decode(c.r, &req); err != nil {
+		if err := read(c.r, &req); err != nil {
 			return answer, err
 		}
 		return do(c, req)
 	})
 	a.body = body
-	return a
-}
-
-// mayTake is take for a body that may be left out.
-func mayTake[B, A any](do func(*call, B) (A, error)) action {
-	var body B
-	a := get(func(c *call) (answer A, err error) {
-		var req B
-		if err := strictjson.DecodeOptional(c.r, &req); err != nil {
-			return answer, err
-		}
-		return do(c, req)
-	})
-	a.body, a.optional = body, true
 	return a
 }
 
