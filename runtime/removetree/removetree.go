@@ -19,8 +19,8 @@ import (
 // openLevels is how many levels of a tree are open at a time. Below these levels only one directory is open.
 const openLevels = 50
 
-// ErrMoved means that another process moved a directory of the tree during the removal.
-var ErrMoved = errors.New("the tree was moved while it was being removed")
+// errMoved means that another process moved a directory of the tree during the removal.
+var errMoved = errors.New("the tree was moved while it was being removed")
 
 // All removes path with its content. A missing path is no error. The parent directory must not be a link. A file
 // system that is mounted in the tree is an error, and its files stay.
@@ -28,16 +28,13 @@ func All(path string) error {
 	parent, err := openDir(unix.AT_FDCWD, filepath.Dir(path))
 	if err == nil {
 		defer parent.Close()
-		err = Entry(int(parent.Fd()), filepath.Base(path))
+		err = removeBelow(int(parent.Fd()), filepath.Base(path), 0)
 	}
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return &os.PathError{Op: "remove", Path: path, Err: err}
 	}
 	return nil
 }
-
-// Entry works like All for the entry name of an open directory. A missing entry is unix.ENOENT.
-func Entry(dir int, name string) error { return removeBelow(dir, name, 0) }
 
 // removeBelow removes the entry name of a directory with its content. The entry is depth levels below the top.
 func removeBelow(dir int, name string, depth int) error {
@@ -180,7 +177,7 @@ func openAbove(d *os.File, up place) (*os.File, error) {
 	}
 	if at, err := placeOf(above); err != nil || at != up {
 		_ = above.Close()
-		return nil, errors.Join(err, ErrMoved)
+		return nil, errors.Join(err, errMoved)
 	}
 	return above, nil
 }
