@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	daemonsched "berth/daemon/gosched"
 	"berth/guest/client"
 	"berth/guest/gosched"
 	"berth/guest/wire"
@@ -208,8 +209,8 @@ func TestEndures(t *testing.T) {
 }
 
 // TestTimerSlack checks that the kernel may wake Go's monitor thread late unless BERTH_GOSCHED=off, and that commands
-// have the kernel's own timer slack in any case: those of an executed program and those of a prestarted bash, also after
-// the guest has dozed.
+// have the kernel's own timer slack in any case: those of an executed program and those of a prestarted bash, also
+// after the guest has dozed.
 func TestTimerSlack(t *testing.T) {
 	runtime.LockOSThread() // for good: the thread ends with the test
 	const more = 200_000   // what a daemon's monitor thread has, and so threads that it started
@@ -228,7 +229,11 @@ func TestTimerSlack(t *testing.T) {
 					}
 				}
 			}
-			got, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", monitorThread(t, cmd.Process.Pid)))
+			tid, err := daemonsched.MonitorThread(cmd.Process.Pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", tid))
 			if err != nil || string(got) != fmt.Sprintln(monitor.Nanoseconds()) {
 				t.Errorf("%s: the monitor thread has a timer slack of %q, %v", value, got, err)
 			}
@@ -237,27 +242,6 @@ func TestTimerSlack(t *testing.T) {
 		dozes(t, c, cmd.Process.Pid)
 		look()
 	}
-}
-
-// monitorThread returns the thread ID of Go's monitor thread, the first thread that the runtime starts.
-func monitorThread(t *testing.T, pid int) (monitor int) {
-	t.Helper()
-	const numbers = 1 << 22 // the kernel's largest thread ID, after which it counts from the start again
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil || len(entries) < 2 {
-		t.Fatalf("%d threads, %v", len(entries), err)
-	}
-	least := numbers
-	for _, e := range entries {
-		tid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if after := (tid - pid + numbers) % numbers; tid != pid && after < least {
-			monitor, least = tid, after
-		}
-	}
-	return monitor
 }
 
 // TestZygotesSwitch checks that BERTH_ZYGOTES=off starts no zygote, that commands work without one, and that there is

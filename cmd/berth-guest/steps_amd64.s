@@ -1,5 +1,5 @@
-// The steps of a process that the fork server has made. The Go fallback is in runtime/forkserver: without a fork server,
-// runc starts the containers. The layout of a step is that of program.go there.
+// The steps of a process that the fork server has made. The Go fallback is in runtime/forkserver: without a fork
+// server, runc starts the containers. The layout of a step is that of program.go there.
 
 #include "textflag.h"
 

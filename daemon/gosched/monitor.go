@@ -13,27 +13,27 @@ const monitorSlack = 200_000
 
 // slowMonitor gives Go's monitor thread that timer slack.
 func slowMonitor() error {
-	tid, err := monitorThread()
+	tid, err := MonitorThread(os.Getpid())
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(fmt.Sprintf("/proc/%d/timerslack_ns", tid), []byte(strconv.Itoa(monitorSlack)), 0)
 }
 
-// monitorThread is the thread ID of Go's monitor thread: the first thread that the runtime makes.
-func monitorThread() (int, error) {
+// MonitorThread returns the thread ID of the monitor thread of a Go process: the first thread that the runtime starts.
+func MonitorThread(pid int) (int, error) {
 	const numbers = 1 << 22 // the kernel's largest thread ID, after which it counts from the start again
-	entries, err := os.ReadDir("/proc/self/task")
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
 		return 0, err
 	}
-	first, found, least := os.Getpid(), 0, numbers
+	found, least := 0, numbers
 	for _, e := range entries {
 		tid, err := strconv.Atoi(e.Name())
-		if err != nil || tid == first {
+		if err != nil || tid == pid {
 			continue
 		}
-		if after := (tid - first + numbers) % numbers; after < least {
+		if after := (tid - pid + numbers) % numbers; after < least {
 			found, least = tid, after
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // The thread that is taken for Go's monitor is one that sleeps in the kernel's simplest way, as no other of Go's
 // does, and it has the slack then.
 func TestSlowMonitor(t *testing.T) {
-	tid, err := monitorThread()
+	tid, err := MonitorThread(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
