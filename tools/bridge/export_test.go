@@ -10,8 +10,8 @@ import (
 // Begin makes a command call a tool, and returns the context of that call.
 func (b *Bridge) Begin(s *session.Session, e *session.Exec, tool string) context.Context {
 	ended := make(chan *call, 2)
-	c := b.dispatcher(s).startCalls(context.Background(), e, []codeapi.Call{codeapi.NewCall("1", tool, []byte("{}"))},
-		ended)[0]
+	requested := []codeapi.Call{{ID: "1", Tool: tool, Input: []byte("{}")}}
+	c := b.dispatcher(s).startCalls(context.Background(), e, requested, ended)[0]
 	b.dispatcher(s).leave(<-ended, ended, true)
 	return c.ctx
 }

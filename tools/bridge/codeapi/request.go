@@ -41,11 +41,6 @@ type Call struct {
 	wrong error // why this call alone is refused; its input was not kept. nil: it is not
 }
 
-// NewCall makes a call without reading it.
-func NewCall(id, tool string, input []byte) Call {
-	return Call{ID: id, Tool: tool, Input: input, size: int64(len(input))}
-}
-
 // Size returns the bytes of the input, also if the input was not kept.
 func (c Call) Size() int64 { return c.size }
 
