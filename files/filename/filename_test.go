@@ -52,7 +52,7 @@ func TestExtensions(t *testing.T) {
 	for mimeType, want := range map[string]string{"text/csv": "unnamed.csv", "text/csv; charset=utf-8": "unnamed.csv",
 		"application/octet-stream": "unnamed.bin",
 		"image/png":                "unnamed.png", "application/pdf": "unnamed.pdf", "text/plain": "unnamed.txt",
-		"application/x-nobody-knows": "unnamed.bin", "image/jpeg": "unnamed.jpg"} {
+		"application/x-unknown": "unnamed.bin", "image/jpeg": "unnamed.jpg"} {
 		if got, err := Clean("", mimeType); err != nil || got != want {
 			t.Errorf("%s: %q, %v; want %q", mimeType, got, err, want)
 		}

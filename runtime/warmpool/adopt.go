@@ -89,7 +89,7 @@ func (p *Pool) adopt(ctx context.Context) {
 			p.add(s)
 			continue
 		}
-		p.cfg.Log.Debug("a warm container of the daemon before is of no use", "sandbox", left.Name, "err", err)
+		p.cfg.Log.Debug("removing a pooled container that an earlier daemon made", "sandbox", left.Name, "err", err)
 		p.removeLater(left.Name)
 	}
 	p.RemovePending(ctx)

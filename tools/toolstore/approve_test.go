@@ -151,7 +151,8 @@ func TestARunUnderARestartIsLost(t *testing.T) {
 	}
 }
 
-// The caller learns that the run waits, even if somebody decides at once.
+// TestRunWaitsEvenIfDecidedAtOnce checks that the answer says that the run waits for approval, also when the decision
+// comes at once.
 func TestRunWaitsEvenIfDecidedAtOnce(t *testing.T) {
 	b := newBench(t, toolstore.Config{})
 	b.careful(t)
