@@ -49,7 +49,7 @@ func (r *Runner) Execute(ctx context.Context, owner string, req Script,
 	answer func(text string, failed bool) error) error {
 	p, ok := scriptPrograms[req.Language]
 	if !ok {
-		return invalid("language", "language %.40q is not one of %s", req.Language,
+		return proto.Invalid("language", "language %.40q is not one of %s", req.Language,
 			strings.Join(ScriptLanguages, " and "))
 	}
 	if err := checkCode(req.Code); err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"berth/code/driver"
+	"berth/proto"
 )
 
 // onThree gives a program its requests on file descriptor 3, so that a cell cannot read them from its standard input.
@@ -70,6 +71,6 @@ func languageOf(name string) (language, error) {
 			return l, nil
 		}
 	}
-	return language{}, invalid("language", "language %.40q is not known; use one of %s", name,
+	return language{}, proto.Invalid("language", "language %.40q is not known; use one of %s", name,
 		strings.Join(Languages(), ", "))
 }

@@ -169,14 +169,15 @@ func (r *Runner) deleteContainer(ctx context.Context, owner string, s *session.S
 // CellOf returns a program as a cell of its context. It refuses options that a context cannot take.
 func CellOf(p proto.Program) (Cell, error) {
 	if p.Container == "" {
-		return Cell{}, invalid("container", "a context belongs to a container; name it, or leave context out")
+		return Cell{}, proto.Invalid("container", "a context belongs to a container; name it, or leave context out")
 	}
 	if err := checkContainer(p); err != nil {
 		return Cell{}, err
 	}
 	if len(p.Env)+len(p.Secrets) > 0 {
-		return Cell{}, invalid("env", "a running interpreter keeps its environment; create the context with env and "+
-			"secrets")
+		return Cell{}, proto.Invalid("env",
+			"a running interpreter keeps its environment; create the context with env and "+
+				"secrets")
 	}
 	return Cell{Code: p.Code, Language: p.Language, Files: p.Files, TimeoutSeconds: p.TimeoutSeconds,
 		MaxOutputBytes: p.MaxOutputBytes}, nil
@@ -186,9 +187,9 @@ func CellOf(p proto.Program) (Cell, error) {
 func checkContainer(p proto.Program) error {
 	switch {
 	case p.Container != "" && p.Image != "":
-		return invalid("image", "image is for a new container; leave it out where container names one")
+		return proto.Invalid("image", "image is for a new container; leave it out where container names one")
 	case p.Container != "" && (!p.Network.IsZero() || len(p.NetworkSecrets) > 0):
-		return invalid("network", "network is for a new container; a container that exists keeps its network")
+		return proto.Invalid("network", "network is for a new container; a container that exists keeps its network")
 	}
 	return nil
 }
@@ -199,10 +200,10 @@ func checkProgram(p proto.Program) (language, error) {
 		return language{}, err
 	}
 	if p.MaxOutputBytes < 0 || p.MaxOutputBytes > cell.MaxOutput {
-		return language{}, invalid("max_output_bytes", "max_output_bytes must be from 1 to %d", cell.MaxOutput)
+		return language{}, proto.Invalid("max_output_bytes", "max_output_bytes must be from 1 to %d", cell.MaxOutput)
 	}
 	if t := p.TimeoutSeconds; !(t >= 0 && t <= maxTimeout.Seconds()) {
-		return language{}, invalid("timeout_seconds", "timeout_seconds must be from 0 to %d",
+		return language{}, proto.Invalid("timeout_seconds", "timeout_seconds must be from 0 to %d",
 			int64(maxTimeout.Seconds()))
 	}
 	if err := checkContainer(p); err != nil {
@@ -214,16 +215,12 @@ func checkProgram(p proto.Program) (language, error) {
 func checkCode(code string) error {
 	switch {
 	case strings.TrimSpace(code) == "":
-		return invalid("code", "there is no code to run; set code to the text of a program")
+		return proto.Invalid("code", "there is no code to run; set code to the text of a program")
 	case len(code) > proto.MaxCode:
 		return proto.Errorf(proto.TooLarge, "", "code", "the code has %d bytes; %d is the limit; put it into a file "+
 			"of a container and run that", len(code), proto.MaxCode)
 	case strings.ContainsRune(code, 0) || !utf8.ValidString(code):
-		return invalid("code", "code must be UTF-8 without NUL bytes")
+		return proto.Invalid("code", "code must be UTF-8 without NUL bytes")
 	}
 	return nil
-}
-
-func invalid(item, format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
 }

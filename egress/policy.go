@@ -39,32 +39,28 @@ func ParsePolicy(asked proto.Network) (p Policy, wire proto.Network, err error) 
 		p.Mode = proto.NetworkNone
 	case proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen:
 	default:
-		return p, wire, Invalid("network.mode", "network.mode %.64q is not known; use %q, %q or %q", asked.Mode,
+		return p, wire, proto.Invalid("network.mode", "network.mode %.64q is not known; use %q, %q or %q", asked.Mode,
 			proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
 	}
 	if len(asked.Allow) > 0 && p.Mode != proto.NetworkAllowlist {
-		return p, wire, Invalid("network.allow", "network.allow goes with the mode %q; leave it out, or the mode",
+		return p, wire, proto.Invalid("network.allow", "network.allow goes with the mode %q; leave it out, or the mode",
 			proto.NetworkAllowlist)
 	}
 	if len(asked.Allow) > maxRules {
-		return p, wire, Invalid("network.allow", "%d hosts are too many; %d is the limit", len(asked.Allow), maxRules)
+		return p, wire, proto.Invalid("network.allow", "%d hosts are too many; %d is the limit", len(asked.Allow),
+			maxRules)
 	}
 	wire.Mode = p.Mode
 	for i, text := range asked.Allow {
 		r, err := ParseRule(text)
 		if err != nil {
-			return p, wire, Invalid("network.allow."+strconv.Itoa(i), "network.allow: %s", err)
+			return p, wire, proto.Invalid("network.allow."+strconv.Itoa(i), "network.allow: %s", err)
 		}
 		if !slices.Contains(p.Rules, r) {
 			p.Rules, wire.Allow = append(p.Rules, r), append(wire.Allow, r.String())
 		}
 	}
 	return p, wire, nil
-}
-
-// Invalid returns the error for a field of a request that is wrong.
-func Invalid(item, format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
 }
 
 // ParseRule reads one entry of a list. Names may use any script.

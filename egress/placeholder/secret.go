@@ -30,10 +30,10 @@ const (
 func Check(policy egress.Policy, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret, error) {
 	switch {
 	case !policy.Mode.Covers(proto.NetworkAllowlist):
-		return nil, egress.Invalid("network_secrets", "network_secrets are for a container with a network, and this "+
+		return nil, proto.Invalid("network_secrets", "network_secrets are for a container with a network, and this "+
 			"has none; set network, or give them as secrets")
 	case len(asked) > maxSecrets:
-		return nil, egress.Invalid("network_secrets", "%d network secrets are too many; %d is the limit", len(asked),
+		return nil, proto.Invalid("network_secrets", "%d network secrets are too many; %d is the limit", len(asked),
 			maxSecrets)
 	}
 	granted := map[string]proto.NetworkSecret{}
@@ -52,22 +52,22 @@ func checkSecret(policy egress.Policy, name string, s proto.NetworkSecret) (host
 	item := "network_secrets." + name
 	switch {
 	case len(s.Value) < minSecretValue || len(s.Value) > maxSecretValue:
-		return nil, egress.Invalid(item, "network secret %.64q: its value must have %d to %d bytes", name,
+		return nil, proto.Invalid(item, "network secret %.64q: its value must have %d to %d bytes", name,
 			minSecretValue, maxSecretValue)
 	case !httpguts.ValidHeaderFieldValue(s.Value) || strings.TrimSpace(s.Value) != s.Value:
-		return nil, egress.Invalid(item, "network secret %.64q: its value cannot stand in the head of a request: it "+
+		return nil, proto.Invalid(item, "network secret %.64q: its value cannot stand in the head of a request: it "+
 			"has a control character, or a blank at an end", name)
 	case len(s.Hosts) == 0 || len(s.Hosts) > maxSecretHosts:
-		return nil, egress.Invalid(item+".hosts", "network secret %.64q: it needs 1 to %d hosts that it may go to, "+
+		return nil, proto.Invalid(item+".hosts", "network secret %.64q: it needs 1 to %d hosts that it may go to, "+
 			"such as api.example.com", name, maxSecretHosts)
 	}
 	for _, text := range s.Hosts {
 		r, err := egress.ParseRule(text)
 		if err != nil {
-			return nil, egress.Invalid(item+".hosts", "network secret %.64q: %s", name, err)
+			return nil, proto.Invalid(item+".hosts", "network secret %.64q: %s", name, err)
 		}
 		if !policy.Covers(r) {
-			return nil, egress.Invalid(item+".hosts", "network secret %.64q: %s is not on the list of hosts that the "+
+			return nil, proto.Invalid(item+".hosts", "network secret %.64q: %s is not on the list of hosts that the "+
 				"container may reach; add it to network.allow", name, r)
 		}
 		hosts = append(hosts, r.String())

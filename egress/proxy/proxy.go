@@ -65,7 +65,7 @@ func New(cfg Config) (*Proxy, error) {
 	cfg.HeadTimeout = cmp.Or(cfg.HeadTimeout, 30*time.Second)
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 5*time.Minute)
 	if _, _, err := egress.ParsePolicy(proto.Network{Mode: cfg.Most}); err != nil {
-		return nil, egress.Invalid("network-max", "%q is not a network mode; use %q, %q or %q", cfg.Most,
+		return nil, proto.Invalid("network-max", "%q is not a network mode; use %q, %q or %q", cfg.Most,
 			proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
 	}
 	resolver, err := resolve.New(cfg.Private, cfg.Resolver, cfg.Log)
@@ -101,7 +101,7 @@ func (p *Proxy) AllowList(asked proto.Network) (proto.Network, error) {
 			continue
 		}
 		if err := p.resolver.Check(r.Addr); err != nil {
-			return wire, egress.Invalid("network.allow", "network.allow: %s", err)
+			return wire, proto.Invalid("network.allow", "network.allow: %s", err)
 		}
 	}
 	return wire, nil

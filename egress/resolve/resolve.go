@@ -37,7 +37,7 @@ func New(private []netip.Prefix, server string, log *slog.Logger) (*Resolver, er
 		public: ssrf.New(ssrf.WithAnyPort(), ssrf.WithAnyNetwork())}
 	if server != "" {
 		if host, port, err := net.SplitHostPort(server); err != nil || host == "" || port == "" {
-			return nil, egress.Invalid("resolver", "%.200q is not the host:port of a name server", server)
+			return nil, proto.Invalid("resolver", "%.200q is not the host:port of a name server", server)
 		}
 		r.names.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			var d net.Dialer

@@ -8,13 +8,14 @@ import (
 	"berth/gateway"
 	"berth/gateway/messages/history"
 	"berth/gateway/messages/rawjson"
+	"berth/proto"
 )
 
 // readAnswers returns the client's answers to calls by code, by call ID. A request with such answers may contain
 // nothing else.
 func (q *query) readAnswers() (map[string]gateway.ClientAnswer, error) {
 	if q.container.ID == "" {
-		return nil, rawjson.Invalid("container", "container_id is required when there are pending tool uses generated "+
+		return nil, proto.Invalid("container", "container_id is required when there are pending tool uses generated "+
 			"by code execution with tools.")
 	}
 	last, err := rawjson.Parse(q.messages[q.last])
@@ -44,7 +45,7 @@ func (q *query) readAnswers() (map[string]gateway.ClientAnswer, error) {
 			}
 			id := b.Text("tool_use_id")
 			if !slices.Contains(asked, id) {
-				return nil, rawjson.Invalid("messages", "messages.%d: there is no tool_use block %.80q in the message "+
+				return nil, proto.Invalid("messages", "messages.%d: there is no tool_use block %.80q in the message "+
 					"before this tool_result", q.last+1+i, id)
 			}
 			all[id] = gateway.ClientAnswer{Text: text, Failed: string(b.Get("is_error")) == "true"}
@@ -52,7 +53,7 @@ func (q *query) readAnswers() (map[string]gateway.ClientAnswer, error) {
 	}
 	for _, id := range asked {
 		if _, ok := all[id]; !ok {
-			return nil, rawjson.Invalid("messages", "messages.%d: the tool_use block %.80q has no tool_result; answer "+
+			return nil, proto.Invalid("messages", "messages.%d: the tool_use block %.80q has no tool_result; answer "+
 				"it, with is_error if there is no result", q.last+1, id)
 		}
 	}
@@ -60,7 +61,7 @@ func (q *query) readAnswers() (map[string]gateway.ClientAnswer, error) {
 }
 
 func onlyResults(i int) error {
-	return rawjson.Invalid("messages", "messages.%d: while code waits for tools that it has called, a user message "+
+	return proto.Invalid("messages", "messages.%d: while code waits for tools that it has called, a user message "+
 		"must hold only tool_result blocks with text; send other content once the code has ended", i)
 }
 

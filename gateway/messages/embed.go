@@ -130,7 +130,7 @@ func (e *embedding) source(kind, id string) (rawjson.Object, error) {
 	case kind == "document" && utf8.Valid(data) && !bytes.ContainsRune(data, 0):
 		return rawjson.Object{}.With("type", "text").With("media_type", "text/plain").With("data", string(data)), nil
 	}
-	return nil, rawjson.Invalid("messages", "messages: file %s is %s, and no %s that a model can read: an image is "+
+	return nil, proto.Invalid("messages", "messages: file %s is %s, and no %s that a model can read: an image is "+
 		"JPEG, PNG, GIF or WebP, a document PDF or text. Give it to the container as a container_upload block.", id,
 		f.MIMEType, kind)
 }

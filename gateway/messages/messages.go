@@ -130,7 +130,7 @@ func readQuery(r Request, check ToolChecker) (*query, error) {
 	q := &query{Request: r, body: body, model: body.Text("model"), stream: string(body.Get("stream")) == "true",
 		last: -1}
 	if q.model == "" {
-		return nil, rawjson.Invalid("model", "model: a request names the model that is to answer it")
+		return nil, proto.Invalid("model", "model: a request names the model that is to answer it")
 	}
 	checkTool := func(field string, tool rawjson.Object) error { return check.CheckTool(field, clientTool(tool)) }
 	if q.tools, err = exectool.ReadTools(body.Get("tools"), checkTool); err != nil {
@@ -145,12 +145,12 @@ func readQuery(r Request, check ToolChecker) (*query, error) {
 // readMessages reads the members that matter only for requests with the tool.
 func (q *query) readMessages() (err error) {
 	if q.messages, err = rawjson.ParseArray(q.body.Get("messages")); err != nil || len(q.messages) == 0 {
-		return rawjson.Invalid("messages", "messages must be an array with at least one message")
+		return proto.Invalid("messages", "messages must be an array with at least one message")
 	}
 	for i, raw := range q.messages {
 		o, err := rawjson.Parse(raw)
 		if err != nil {
-			return rawjson.Invalid("messages", "messages.%d must be an object", i)
+			return proto.Invalid("messages", "messages.%d must be an object", i)
 		}
 		if o.Text("role") == "assistant" {
 			q.last = i
@@ -179,23 +179,23 @@ func (q *query) readContainer() error {
 	}
 	if json.Unmarshal(raw, &q.container.ID) == nil {
 		if q.container.ID == "" {
-			return rawjson.Invalid("container", "container is empty; leave it out to get a new one")
+			return proto.Invalid("container", "container is empty; leave it out to get a new one")
 		}
 		return nil
 	}
 	o, err := rawjson.Parse(raw)
 	if err != nil {
-		return rawjson.Invalid("container", "container must be an ID, or an object with id and skills")
+		return proto.Invalid("container", "container must be an ID, or an object with id and skills")
 	}
 	if o.Has("id") {
 		if q.container.ID = o.Text("id"); q.container.ID == "" {
-			return rawjson.Invalid("container",
+			return proto.Invalid("container",
 				"container.id must be the ID of a container; leave it out to get a new one")
 		}
 	}
 	if o.Has("skills") {
 		if json.Unmarshal(o.Get("skills"), &q.container.Skills) != nil {
-			return rawjson.Invalid("container",
+			return proto.Invalid("container",
 				"container.skills must be an array of skills, each with type, skill_id and version")
 		}
 	}
@@ -216,7 +216,7 @@ func (q *query) readFiles() (list []gateway.RequestFile, err error) {
 			}
 			id := b.Text("file_id")
 			if id == "" {
-				return nil, rawjson.Invalid("messages", "messages.%d: a container_upload block has the ID of a stored "+
+				return nil, proto.Invalid("messages", "messages.%d: a container_upload block has the ID of a stored "+
 					"file as file_id", i)
 			}
 			if _, known := at[id]; !known {

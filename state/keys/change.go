@@ -132,20 +132,16 @@ func (s *Store) Revoke(ctx context.Context, id string) (proto.Key, error) {
 	return s.info(e), nil
 }
 
-func invalid(field, format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "", field, format, args...)
-}
-
 func checkCreate(req proto.CreateKey) error {
 	if err := checkName(req.Name); err != nil {
 		return err
 	}
 	if !validOwner(req.Owner) {
-		return invalid("owner", "owner %.80q: use 1 to %d letters, digits, '.', '-' and '_', beginning with a "+
+		return proto.Invalid("owner", "owner %.80q: use 1 to %d letters, digits, '.', '-' and '_', beginning with a "+
 			"letter or digit", req.Owner, maxOwner)
 	}
 	if req.ExpiresInSeconds < 0 || req.ExpiresInSeconds > maxLifetime {
-		return invalid("expires_in_seconds",
+		return proto.Invalid("expires_in_seconds",
 			"expires_in_seconds must be from 1 to %d, or 0 for a key that does not expire", maxLifetime)
 	}
 	return checkQuota(req.Quota)
@@ -153,7 +149,7 @@ func checkCreate(req proto.CreateKey) error {
 
 func checkName(name string) error {
 	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return invalid("name", "name %.80q: use printable text of at most %d bytes", name, maxName)
+		return proto.Invalid("name", "name %.80q: use printable text of at most %d bytes", name, maxName)
 	}
 	return nil
 }
@@ -174,19 +170,19 @@ func checkQuota(q proto.Quota) error {
 	real := func(x, least, most float64) bool { return x == 0 || x >= least && x <= most } // false for NaN
 	switch {
 	case !whole(q.Sessions, maxCount):
-		return invalid("quota.sessions", "quota.sessions must be from 1 to %d, or 0 for no bound", maxCount)
+		return proto.Invalid("quota.sessions", "quota.sessions must be from 1 to %d, or 0 for no bound", maxCount)
 	case !real(q.CPUSecondsPerDay, 0.001, 1e12):
-		return invalid("quota.cpu_seconds_per_day",
+		return proto.Invalid("quota.cpu_seconds_per_day",
 			"quota.cpu_seconds_per_day must be from 0.001 on, or 0 for no bound")
 	case !whole(q.StorageBytes, math.MaxInt64):
-		return invalid("quota.storage_bytes", "quota.storage_bytes must be from 1 on, or 0 for no bound")
+		return proto.Invalid("quota.storage_bytes", "quota.storage_bytes must be from 1 on, or 0 for no bound")
 	case !real(q.RequestsPerSecond, 0.001, maxCount):
-		return invalid("quota.requests_per_second",
+		return proto.Invalid("quota.requests_per_second",
 			"quota.requests_per_second must be from 0.001 to %d, or 0 for no bound", maxCount)
 	case !whole(q.Burst, maxCount):
-		return invalid("quota.burst", "quota.burst must be from 1 to %d, or 0 for one second's worth", maxCount)
+		return proto.Invalid("quota.burst", "quota.burst must be from 1 to %d, or 0 for one second's worth", maxCount)
 	case q.Burst > 0 && q.RequestsPerSecond == 0:
-		return invalid("quota.burst", "quota.burst goes with quota.requests_per_second; set that too")
+		return proto.Invalid("quota.burst", "quota.burst goes with quota.requests_per_second; set that too")
 	}
 	return nil
 }

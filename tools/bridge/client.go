@@ -99,18 +99,18 @@ func (c *Client) Handle(m ClientMessage) error {
 		return c.serve(m.Tools)
 	case msgResult, msgError:
 		if c.session == nil {
-			return invalid("type", "first list the tools that the client serves, with a message of type %q",
+			return proto.Invalid("type", "first list the tools that the client serves, with a message of type %q",
 				msgServe)
 		}
 		if m.Type == msgError && m.Error == nil {
-			return invalid("error", "a message of type %q needs error", msgError)
+			return proto.Invalid("error", "a message of type %q needs error", msgError)
 		}
 		if m.Type == msgResult {
 			m.Error = nil
 		}
 		return c.session.Answer(m.CallID, m.Result, m.Error)
 	}
-	return invalid("type", "type %.40q is not known; it is %s, %s or %s", m.Type, msgServe, msgResult, msgError)
+	return proto.Invalid("type", "type %.40q is not known; it is %s, %s or %s", m.Type, msgServe, msgResult, msgError)
 }
 
 // serve makes the client answer those of these tools that code may call.

@@ -63,8 +63,9 @@ func (b *Bridge) Provide(owner, containerID, holder string, tools []provider.Too
 	*ProviderSession,
 	error) {
 	if !holderName.MatchString(holder) || wait <= 0 || wait > maxWait {
-		return nil, invalid("holder", "a provider session needs a holder's name of letters, digits, '_', '.', ':' "+
-			"and '-', and a wait of at most %s for each call", maxWait)
+		return nil, proto.Invalid("holder",
+			"a provider session needs a holder's name of letters, digits, '_', '.', ':' "+
+				"and '-', and a wait of at most %s for each call", maxWait)
 	}
 	ready, err := provider.PrepareAll("tools", tools)
 	if err != nil {
@@ -272,7 +273,7 @@ func (o *ProviderSession) Answer(id string, result json.RawMessage, failure *cod
 		failure = codeapi.Fail(codeapi.RuntimeError, "the result has %d bytes; %d is the limit", len(result),
 			provider.MaxResult)
 	case !json.Valid(result):
-		err = invalid("result", "the result of call %.80q is not JSON", id)
+		err = proto.Invalid("result", "the result of call %.80q is not JSON", id)
 		failure = codeapi.Fail(codeapi.RuntimeError, "the tool returned something that is not JSON")
 	}
 	o.dispatcher.mu.Lock()

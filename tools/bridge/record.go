@@ -120,7 +120,7 @@ func (b *Bridge) Calls(owner, container string, f Filter) (list []ToolCall, more
 		return nil, false, err
 	}
 	if f.After != "" && !proto.ValidID(callPrefix, f.After) {
-		return nil, false, invalid("after", "after: %.80q is not a call ID", f.After)
+		return nil, false, proto.Invalid("after", "after: %.80q is not a call ID", f.After)
 	}
 	page, more, err := records.Page(b.cfg.Ledger, d.s.ID(), f.After, f.Limit, func(r record) bool {
 		return (f.State == "" || f.State == r.State) && (f.Exec == "" || f.Exec == r.ExecID)
@@ -185,8 +185,4 @@ func (r record) refusal() *codeapi.Failure {
 		return codeapi.Fail(codeapi.PermissionError, "the call of %s was refused", r.Tool)
 	}
 	return codeapi.Fail(codeapi.PermissionError, "the call of %s was refused: %s", r.Tool, r.Decision.Reason)
-}
-
-func invalid(item, format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
 }

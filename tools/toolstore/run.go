@@ -102,11 +102,14 @@ func (c *Store) newRun(ctx context.Context, r toolRecord, v versionRecord, req R
 		return runRecord{}, proto.Errorf(proto.TooLarge, "", "input", "input has %d bytes; %d is the limit; upload "+
 			"what is large as a file and name it in files", len(req.Input), MaxInput)
 	case req.Version < 0:
-		return runRecord{}, invalid("version", "version must be one of the tool's, or left out for the current one")
+		return runRecord{}, proto.Invalid("version", "version must be one of the tool's, or left out for the "+
+			"current one")
 	case req.Container != "" && req.Image != "":
-		return runRecord{}, invalid("image", "image is for a new container; leave it out where container names one")
+		return runRecord{}, proto.Invalid(
+			"image", "image is for a new container; leave it out where container names one")
 	case !proto.ValidRetryKey(req.IdempotencyKey):
-		return runRecord{}, invalid("idempotency_key", "the idempotency key must be 1 to %d printable ASCII characters",
+		return runRecord{}, proto.Invalid("idempotency_key",
+			"the idempotency key must be 1 to %d printable ASCII characters",
 			proto.MaxRetryKey)
 	}
 	if err := c.checkContainer(r, v.Configuration, req.Container); err != nil {
@@ -349,7 +352,7 @@ type Filter struct {
 // Runs lists an owner's runs, newest first, and reports whether there are more.
 func (c *Store) Runs(owner string, f Filter) (list []Run, more bool, err error) {
 	if f.After != "" && !proto.ValidID(runPrefix, f.After) {
-		return nil, false, invalid("after", "after: %.80q is not a run ID", f.After)
+		return nil, false, proto.Invalid("after", "after: %.80q is not a run ID", f.After)
 	}
 	page, more, err := runs.Page(c.cfg.Ledger, owner, f.After, f.Limit, func(r runRecord) bool {
 		return (f.Tool == "" || f.Tool == r.Tool || f.Tool == r.ToolID) && (f.State == "" || f.State == r.State)

@@ -208,7 +208,7 @@ func (c *Store) checkHosts(cfg Configuration) error {
 func (v versionRecord) checkHostNames() error {
 	for _, name := range slices.Sorted(maps.Keys(v.Configuration.EnvHosts)) {
 		if !slices.Contains(v.EnvNames, name) {
-			return invalid("configuration.env_hosts."+name, "configuration.env_hosts: there is no %.80q among "+
+			return proto.Invalid("configuration.env_hosts."+name, "configuration.env_hosts: there is no %.80q among "+
 				"env_variables; leave it out, or give its value", name)
 		}
 	}

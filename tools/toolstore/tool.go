@@ -64,15 +64,16 @@ type ChangeTool struct {
 func (t *NewTool) check() error {
 	switch {
 	case !validToolName(t.Name):
-		return invalid("name", "name: %.80q is not a valid tool name; use 1 to 64 letters, digits, '_' and '-', "+
+		return proto.Invalid("name", "name: %.80q is not a valid tool name; use 1 to 64 letters, digits, '_' and '-', "+
 			"beginning with a letter, and not the form of a tool's ID", t.Name)
 	case len(t.Description) > maxDescription || !utf8.ValidString(t.Description):
-		return invalid("description", "description must be text of at most %d bytes", maxDescription)
+		return proto.Invalid("description", "description must be text of at most %d bytes", maxDescription)
 	case t.ToolType != kindOfTool:
-		return invalid("tool_type", "tool_type: %.40q is not known; write %q", t.ToolType, kindOfTool)
+		return proto.Invalid("tool_type", "tool_type: %.40q is not known; write %q", t.ToolType, kindOfTool)
 	case t.ApprovalAction != "" && t.ApprovalAction != ApprovalReview:
-		return invalid("approval_action", "approval_action: %.40q is not known; write %q, or leave it out for runs "+
-			"without approval", t.ApprovalAction, ApprovalReview)
+		return proto.Invalid("approval_action",
+			"approval_action: %.40q is not known; write %q, or leave it out for runs "+
+				"without approval", t.ApprovalAction, ApprovalReview)
 	}
 	return checkConfiguration(&t.Configuration)
 }
@@ -87,20 +88,23 @@ func checkConfiguration(c *Configuration) error {
 	}
 	switch {
 	case c.Type != kindOfConfig:
-		return invalid("configuration.type", "configuration.type: %.40q is not known; write %q, in exactly this case",
+		return proto.Invalid("configuration.type",
+			"configuration.type: %.40q is not known; write %q, in exactly this case",
 			c.Type, kindOfConfig)
 	case c.Runtime != pythonRuntime:
-		return invalid("configuration.runtime", "configuration.runtime: %.40q is not known; tools are written in %q",
+		return proto.Invalid("configuration.runtime",
+			"configuration.runtime: %.40q is not known; tools are written in %q",
 			c.Runtime, pythonRuntime)
 	case strings.TrimSpace(c.Code) == "":
-		return invalid("configuration.code", "configuration.code is missing; send Python code that defines run(input)")
+		return proto.Invalid("configuration.code",
+			"configuration.code is missing; send Python code that defines run(input)")
 	case len(c.Code) > MaxCode:
 		return proto.Errorf(proto.TooLarge, "", "configuration.code", "configuration.code has %d bytes; %d is the "+
 			"limit; let the code read large data from a file of the run", len(c.Code), MaxCode)
 	case strings.ContainsRune(c.Code, 0) || !utf8.ValidString(c.Code):
-		return invalid("configuration.code", "configuration.code must be UTF-8 without NUL bytes")
+		return proto.Invalid("configuration.code", "configuration.code must be UTF-8 without NUL bytes")
 	case !(c.TimeoutSeconds >= leastTimeout && c.TimeoutSeconds <= maxTimeout): // written so that NaN is refused
-		return invalid("configuration.timeout_seconds", "configuration.timeout_seconds must be from %v to %v",
+		return proto.Invalid("configuration.timeout_seconds", "configuration.timeout_seconds must be from %v to %v",
 			leastTimeout, maxTimeout)
 	}
 	if err := field.Check("configuration.input_schema", c.InputSchema); err != nil {
@@ -110,8 +114,9 @@ func checkConfiguration(c *Configuration) error {
 		return err
 	}
 	if len(c.EnvHosts) > 0 && !c.AllowNetwork {
-		return invalid("configuration.env_hosts", "configuration.env_hosts needs allow_network: without it the tool "+
-			"reaches no host")
+		return proto.Invalid("configuration.env_hosts",
+			"configuration.env_hosts needs allow_network: without it the tool "+
+				"reaches no host")
 	}
 	return checkEnv(c.EnvVariables)
 }
@@ -120,15 +125,17 @@ func checkConfiguration(c *Configuration) error {
 func checkEnv(env map[string]string) error {
 	const at = "configuration.env_variables"
 	if len(env) > maxEnv {
-		return invalid(at, "%s has %d variables; %d is the limit", at, len(env), maxEnv)
+		return proto.Invalid(at, "%s has %d variables; %d is the limit", at, len(env), maxEnv)
 	}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		switch value := env[name]; {
 		case !envName.MatchString(name):
-			return invalid(at, "%s: %.80q is not a valid variable name; use letters, digits and '_', not beginning "+
-				"with a digit", at, name)
+			return proto.Invalid(
+				at, "%s: %.80q is not a valid variable name; use letters, digits and '_', not beginning "+
+					"with a digit", at, name)
 		case len(value) > maxEnvValue || strings.ContainsRune(value, 0) || !utf8.ValidString(value):
-			return invalid(at+"."+name, "%s.%s must be text of at most %d bytes without NUL", at, name, maxEnvValue)
+			return proto.Invalid(at+"."+name, "%s.%s must be text of at most %d bytes without NUL", at, name,
+				maxEnvValue)
 		}
 	}
 	return nil
@@ -140,12 +147,13 @@ func (c ChangeTool) on(r toolRecord, v versionRecord) (NewTool, error) {
 		ApprovalAction: v.ApprovalAction}
 	switch {
 	case c.Name != nil && *c.Name != r.Name:
-		return next, invalid("name", "name: a tool keeps its name, which here is %s; create another tool, or leave "+
-			"name out", r.Name)
+		return next, proto.Invalid("name",
+			"name: a tool keeps its name, which here is %s; create another tool, or leave "+
+				"name out", r.Name)
 	case c.ToolType != nil && *c.ToolType != kindOfTool:
-		return next, invalid("tool_type", "tool_type: %.40q is not known; write %q", *c.ToolType, kindOfTool)
+		return next, proto.Invalid("tool_type", "tool_type: %.40q is not known; write %q", *c.ToolType, kindOfTool)
 	case c == ChangeTool{Name: c.Name, ToolType: c.ToolType}:
-		return next, invalid("", "there is nothing to change; give description, configuration or approval_action")
+		return next, proto.Invalid("", "there is nothing to change; give description, configuration or approval_action")
 	}
 	if c.Description != nil {
 		next.Description = *c.Description
@@ -175,10 +183,6 @@ func (r toolRecord) info(v versionRecord, notes ...string) Tool {
 }
 
 func versionKey(tool string, n int64) string { return fmt.Sprintf("%s/%09d", tool, n) }
-
-func invalid(item, format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
-}
 
 func notFound(what, name string) error {
 	return proto.Errorf(proto.NotFound, "", proto.Shorten(name, 80), "%s %.80q does not exist; list the %ss to see "+

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"berth/gateway/messages/rawjson"
+	"berth/proto"
 )
 
 // Names of the server tools. Models and clients use the same names.
@@ -66,12 +67,12 @@ func ReadTools(raw json.RawMessage, check Check) (b Toolbox, err error) {
 	}
 	list, err := rawjson.ParseArray(raw)
 	if err != nil {
-		return b, rawjson.Invalid("tools", "tools must be an array of objects")
+		return b, proto.Invalid("tools", "tools must be an array of objects")
 	}
 	b.all = make([]rawjson.Object, len(list))
 	for i, raw := range list {
 		if b.all[i], err = rawjson.Parse(raw); err != nil {
-			return b, rawjson.Invalid("tools", "tools.%d must be an object", i)
+			return b, proto.Invalid("tools", "tools.%d must be an object", i)
 		}
 		if err := b.declareTool(i, b.all[i]); err != nil {
 			return b, err
@@ -97,13 +98,13 @@ func (b *Toolbox) declareTool(i int, o rawjson.Object) error {
 	v, ok := versions[kind]
 	switch {
 	case !ok:
-		return rawjson.Invalid("tools", "tools.%d: type %.80q is not known; use code_execution_20260521 or one of the "+
+		return proto.Invalid("tools", "tools.%d: type %.80q is not known; use code_execution_20260521 or one of the "+
 			"earlier ones", i, kind)
 	case b.Declared:
-		return rawjson.Invalid("tools", "tools.%d: a request may have one code execution tool; leave one of them out",
+		return proto.Invalid("tools", "tools.%d: a request may have one code execution tool; leave one of them out",
 			i)
 	case o.Has("name") && o.Text("name") != ToolCode:
-		return rawjson.Invalid("tools", "tools.%d: the name of %s is %q, not %.80q", i, kind, ToolCode, o.Text("name"))
+		return proto.Invalid("tools", "tools.%d: the name of %s is %q, not %.80q", i, kind, ToolCode, o.Text("name"))
 	}
 	b.version, b.Declared = v, true
 	return nil
@@ -117,7 +118,7 @@ func (b *Toolbox) addTool(i int, o rawjson.Object, raw json.RawMessage, check Ch
 		return nil
 	}
 	if name := o.Text("name"); slices.Contains(b.tools, name) {
-		return rawjson.Invalid("tools", "tools.%d: the name %s belongs to the code execution tool; use another", i,
+		return proto.Invalid("tools", "tools.%d: the name %s belongs to the code execution tool; use another", i,
 			name)
 	}
 	callers, err := readCallers(i, o)
@@ -145,12 +146,12 @@ func readCallers(i int, o rawjson.Object) (callers []string, err error) {
 		return []string{direct}, nil
 	}
 	if json.Unmarshal(o.Get("allowed_callers"), &callers) != nil || len(callers) == 0 {
-		return nil, rawjson.Invalid("tools", "tools.%d.allowed_callers must be a list of callers, such as [\"direct\"]",
+		return nil, proto.Invalid("tools", "tools.%d.allowed_callers must be a list of callers, such as [\"direct\"]",
 			i)
 	}
 	for _, c := range callers {
 		if _, ok := versions[c]; !ok && c != direct {
-			return nil, rawjson.Invalid("tools", "tools.%d.allowed_callers: %.80q is not known; use \"direct\" or the "+
+			return nil, proto.Invalid("tools", "tools.%d.allowed_callers: %.80q is not known; use \"direct\" or the "+
 				"type of the code execution tool", i, c)
 		}
 	}
@@ -162,20 +163,20 @@ func (b *Toolbox) addRemote(i int, o rawjson.Object, check Check) error {
 	name := o.Text("name")
 	switch {
 	case !b.REPL:
-		return rawjson.Invalid(
+		return proto.Invalid(
 			"tools", "tools.%d.allowed_callers: code can call tools with code_execution_20260120 or "+
 				"later; declare that, or leave allowed_callers out", i)
 	case o.Text("type") != "" && o.Text("type") != "custom":
-		return rawjson.Invalid("tools", "tools.%d.allowed_callers: code can call tools with an input_schema of their "+
+		return proto.Invalid("tools", "tools.%d.allowed_callers: code can call tools with an input_schema of their "+
 			"own, not %.80s", i, o.Text("type"))
 	case string(o.Get("strict")) == "true":
-		return rawjson.Invalid(
+		return proto.Invalid(
 			"tools", "tools.%d: strict is not supported for a tool that code may call; leave one of "+
 				"strict and allowed_callers out", i)
 	case name == "":
-		return rawjson.Invalid("tools", "tools.%d has no name", i)
+		return proto.Invalid("tools", "tools.%d has no name", i)
 	case len(b.Remote) == MaxRemote:
-		return rawjson.Invalid("tools", "tools.%d: code may call %d tools at most; leave allowed_callers out of the "+
+		return proto.Invalid("tools", "tools.%d: code may call %d tools at most; leave allowed_callers out of the "+
 			"others", i, MaxRemote)
 	}
 	// checked first: it limits the size of the schema
@@ -183,10 +184,10 @@ func (b *Toolbox) addRemote(i int, o rawjson.Object, check Check) error {
 		return err
 	}
 	if err := checkRefs(o.Get("input_schema")); err != nil {
-		return rawjson.Invalid("tools", "tools.%d.input_schema: %v", i, err)
+		return proto.Invalid("tools", "tools.%d.input_schema: %v", i, err)
 	}
 	if slices.ContainsFunc(b.Remote, func(r rawjson.Object) bool { return r.Text("name") == name }) {
-		return rawjson.Invalid("tools", "tools.%d: there is a tool %s already; leave one of them out", i, name)
+		return proto.Invalid("tools", "tools.%d: there is a tool %s already; leave one of them out", i, name)
 	}
 	b.Remote = append(b.Remote, o)
 	return nil
@@ -244,13 +245,13 @@ func (b *Toolbox) CheckChoice(raw json.RawMessage) error {
 		return nil
 	}
 	if string(o.Get("disable_parallel_tool_use")) == "true" {
-		return rawjson.Invalid("tool_choice",
+		return proto.Invalid("tool_choice",
 			"tool_choice: disable_parallel_tool_use is not supported with tools that code "+
 				"may call; leave it out")
 	}
 	forced := slices.ContainsFunc(b.Remote, func(r rawjson.Object) bool { return r.Text("name") == o.Text("name") })
 	if o.Text("type") == "tool" && forced {
-		return rawjson.Invalid("tool_choice", "tool_choice: %.80q may be called by code, so it cannot be forced; let "+
+		return proto.Invalid("tool_choice", "tool_choice: %.80q may be called by code, so it cannot be forced; let "+
 			"the model choose", o.Text("name"))
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"berth/gateway/messages/exectool"
 	"berth/gateway/messages/rawjson"
+	"berth/proto"
 )
 
 // A History is a conversation in the form that the upstream gets. Calls of server tools become calls of plain tools.
@@ -89,7 +90,7 @@ func New(messages []json.RawMessage, paths map[string]string) (*History, error) 
 	for i, raw := range messages {
 		o, err := rawjson.Parse(raw)
 		if err != nil {
-			return nil, rawjson.Invalid("messages", "messages.%d must be an object", i)
+			return nil, proto.Invalid("messages", "messages.%d must be an object", i)
 		}
 		all[i] = o
 		h.Survey(i, o)

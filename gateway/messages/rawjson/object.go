@@ -26,7 +26,7 @@ func Parse(raw []byte) (Object, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(
 		true))
 	if kind := dec.PeekKind(); kind != '{' {
-		return nil, Invalid("", "a JSON object was expected")
+		return nil, proto.Invalid("", "a JSON object was expected")
 	}
 	o := Object{}
 	if _, err := dec.ReadToken(); err != nil {
@@ -54,12 +54,7 @@ func Parse(raw []byte) (Object, error) {
 	return o, nil
 }
 
-func badJSON(err error) error { return Invalid("", "Invalid JSON: %v.", err) }
-
-// Invalid returns the error for a request that is wrong and would fail again.
-func Invalid(field, format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "", field, format, args...)
-}
+func badJSON(err error) error { return proto.Invalid("", "Invalid JSON: %v.", err) }
 
 // ParseArray splits an array into its elements.
 func ParseArray(raw []byte) (list []json.RawMessage, err error) {

@@ -43,9 +43,10 @@ func AllowList(asked proto.CodeTools, reach func(hostPort string) error) (proto.
 	}
 	switch {
 	case asked.MaxCalls < 1 || asked.MaxCalls > MaxCalls:
-		return asked, invalid("code_tools.max_calls", "code_tools.max_calls must be from 1 to %d", MaxCalls)
+		return asked, proto.Invalid("code_tools.max_calls", "code_tools.max_calls must be from 1 to %d", MaxCalls)
 	case !(asked.TimeoutSeconds > 0 && asked.TimeoutSeconds <= maxSeconds):
-		return asked, invalid("code_tools.timeout_seconds", "code_tools.timeout_seconds must be above 0 and at most %d",
+		return asked, proto.Invalid("code_tools.timeout_seconds",
+			"code_tools.timeout_seconds must be above 0 and at most %d",
 			maxSeconds)
 	}
 	return asked, checkProvider(asked.Provider, reach)
@@ -53,7 +54,7 @@ func AllowList(asked proto.CodeTools, reach func(hostPort string) error) (proto.
 
 func checkAllow(list []proto.AllowedTool) error {
 	if len(list) > MaxTools {
-		return invalid("code_tools.allow", "%d tools are too many; %d is the limit", len(list), MaxTools)
+		return proto.Invalid("code_tools.allow", "%d tools are too many; %d is the limit", len(list), MaxTools)
 	}
 	seen := map[string]bool{}
 	for i, t := range list {
@@ -65,7 +66,7 @@ func checkAllow(list []proto.AllowedTool) error {
 			return err
 		}
 		if seen[t.Name] {
-			return invalid(at, "%s: the tool %s is there already; leave one of them out", at, t.Name)
+			return proto.Invalid(at, "%s: the tool %s is there already; leave one of them out", at, t.Name)
 		}
 		seen[t.Name] = true
 		list[i].Approval = cmp.Or(t.Approval, proto.ApprovalAllow)
@@ -79,13 +80,14 @@ func checkProvider(p proto.ToolProvider, reach func(hostPort string) error) erro
 	switch p.Type {
 	case proto.ProviderClient:
 		if p.URL != "" || len(p.Headers) > 0 || p.Secret != "" || len(p.Tools) > 0 {
-			return invalid(at, "%s: type %q allows no other fields; the client lists its tools when it "+
+			return proto.Invalid(at, "%s: type %q allows no other fields; the client lists its tools when it "+
 				"connects", at, p.Type)
 		}
 		return nil
 	case proto.ProviderHTTP, proto.ProviderMCP:
 	default:
-		return invalid(at+".type", "%s.type: %.40q is not known; use %q, %q or %q", at, p.Type, proto.ProviderClient,
+		return proto.Invalid(at+".type", "%s.type: %.40q is not known; use %q, %q or %q", at, p.Type,
+			proto.ProviderClient,
 			proto.ProviderHTTP, proto.ProviderMCP)
 	}
 	if err := checkURL(at+".url", p.URL, reach); err != nil {
@@ -96,14 +98,15 @@ func checkProvider(p proto.ToolProvider, reach func(hostPort string) error) erro
 	}
 	if p.Type == proto.ProviderMCP {
 		if p.Secret != "" || len(p.Tools) > 0 {
-			return invalid(at, "%s: type %q allows no secret and no tools; the server lists its tools itself, "+
+			return proto.Invalid(at, "%s: type %q allows no secret and no tools; the server lists its tools itself, "+
 				"and headers can carry its credentials", at, p.Type)
 		}
 		return nil
 	}
 	if len(p.Secret) < minSecret || len(p.Secret) > maxHeaderBytes {
-		return invalid(at+".secret", "%s.secret must have %d to %d bytes: requests are signed with it, so that the "+
-			"server knows their sender", at, minSecret, maxHeaderBytes)
+		return proto.Invalid(at+".secret",
+			"%s.secret must have %d to %d bytes: requests are signed with it, so that the "+
+				"server knows their sender", at, minSecret, maxHeaderBytes)
 	}
 	return checkSpecs(at+".tools", p.Tools)
 }
@@ -114,7 +117,8 @@ func checkURL(at, text string, reach func(hostPort string) error) error {
 	u, err := url.Parse(text)
 	if err != nil || len(text) > maxURL || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil ||
 		u.Fragment != "" || u.Opaque != "" {
-		return invalid(at, "%s must be an http or https URL of a server, without a user, a password or a fragment", at)
+		return proto.Invalid(
+			at, "%s must be an http or https URL of a server, without a user, a password or a fragment", at)
 	}
 	if reach == nil {
 		return proto.Errorf(proto.PermissionDenied, "", at, "%s: this daemon sends calls of tools to no server; its "+
@@ -141,12 +145,13 @@ func checkHeaders(at string, headers map[string]string) error {
 		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) ||
 			slices.Contains(reservedHeaders, canonical) ||
 			strings.HasPrefix(canonical, "Berth-") {
-			return invalid(at, "%s: %.80q cannot be set, or its value is not one that a header can have", at, name)
+			return proto.Invalid(at, "%s: %.80q cannot be set, or its value is not one that a header can have", at,
+				name)
 		}
 		size += len(name) + len(value)
 	}
 	if len(headers) > maxHeaders || size > maxHeaderBytes {
-		return invalid(at, "%s: %d headers of %d bytes are too many; %d of %d bytes together are the limit", at,
+		return proto.Invalid(at, "%s: %d headers of %d bytes are too many; %d of %d bytes together are the limit", at,
 			len(headers), size, maxHeaders, maxHeaderBytes)
 	}
 	return nil
@@ -155,7 +160,7 @@ func checkHeaders(at string, headers map[string]string) error {
 // checkSpecs checks the tools of a server that does not list them itself.
 func checkSpecs(at string, specs []proto.ToolSpec) error {
 	if len(specs) == 0 {
-		return invalid(at, "%s: list the tools that the server answers, each with its name and input_schema", at)
+		return proto.Invalid(at, "%s: list the tools that the server answers, each with its name and input_schema", at)
 	}
 	size := 0
 	for _, s := range specs {

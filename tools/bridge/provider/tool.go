@@ -67,7 +67,7 @@ func Prepare(at string, t Tool) (*Prepared, error) {
 // PrepareAll prepares a list of tools, by name.
 func PrepareAll(at string, list []Tool) (map[string]*Prepared, error) {
 	if len(list) > MaxTools {
-		return nil, invalid(at, "%d tools are too many; %d is the limit", len(list), MaxTools)
+		return nil, proto.Invalid(at, "%d tools are too many; %d is the limit", len(list), MaxTools)
 	}
 	out := map[string]*Prepared{}
 	for i, t := range list {
@@ -77,7 +77,7 @@ func PrepareAll(at string, list []Tool) (map[string]*Prepared, error) {
 			return nil, err
 		}
 		if out[t.Name] != nil {
-			return nil, invalid(here+".name", "%s.name: the tool %s is listed twice; leave one of them out", here,
+			return nil, proto.Invalid(here+".name", "%s.name: the tool %s is listed twice; leave one of them out", here,
 				t.Name)
 		}
 		out[t.Name] = ready
@@ -105,9 +105,9 @@ var toolName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
 func checkName(at, name string) error {
 	switch {
 	case name == proto.ReservedTool:
-		return invalid(at, "%s: %q is reserved: code lists its tools with it; choose another name", at, name)
+		return proto.Invalid(at, "%s: %q is reserved: code lists its tools with it; choose another name", at, name)
 	case !toolName.MatchString(name):
-		return invalid(at, "%s: %.80q is not a valid tool name; use 1 to %d letters, digits, '_', '-' and '.', "+
+		return proto.Invalid(at, "%s: %.80q is not a valid tool name; use 1 to %d letters, digits, '_', '-' and '.', "+
 			"beginning with a letter, a digit or '_'", at, name, proto.MaxToolName)
 	}
 	return nil
@@ -118,9 +118,6 @@ func checkApproval(at, approval string) error {
 	case "", proto.ApprovalAllow, proto.ApprovalReview:
 		return nil
 	}
-	return invalid(at, "%s: %.40q is not known; use %q or %q", at, approval, proto.ApprovalAllow, proto.ApprovalReview)
-}
-
-func invalid(item, format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
+	return proto.Invalid(at, "%s: %.40q is not known; use %q or %q", at, approval, proto.ApprovalAllow,
+		proto.ApprovalReview)
 }

@@ -37,20 +37,22 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 // Check checks a list of fields; path is its place in the request.
 func Check(path string, fields []proto.ToolField) error {
 	if len(fields) > maxFields {
-		return invalid(path, "%s has %d fields; %d is the limit", path, len(fields), maxFields)
+		return proto.Invalid(path, "%s has %d fields; %d is the limit", path, len(fields), maxFields)
 	}
 	seen := map[string]int{}
 	for i, f := range fields {
 		at := fmt.Sprintf("%s.%d", path, i)
 		switch {
 		case !validName.MatchString(f.Name):
-			return invalid(at+".name", "%s.name: %.80q is not a valid field name; use 1 to 64 letters, digits, '_', "+
+			return proto.Invalid(at+".name", "%s.name: %.80q is not a valid field name; use 1 to 64 letters, "+
+				"digits, '_', "+
 				"'-' and '.'", at, f.Name)
 		case len(f.Description) > MaxDescription:
-			return invalid(at+".description", "%s.description has %d bytes; %d is the limit", at, len(f.Description),
+			return proto.Invalid(at+".description", "%s.description has %d bytes; %d is the limit", at,
+				len(f.Description),
 				MaxDescription)
 		case f.ItemsType != "" && f.FieldType != typeArray:
-			return invalid(at+".items_type", "%s.items_type: only a field of type %s has items; leave it out", at,
+			return proto.Invalid(at+".items_type", "%s.items_type: only a field of type %s has items; leave it out", at,
 				typeArray)
 		}
 		if err := checkType(at+".field_type", f.FieldType); err != nil {
@@ -62,7 +64,8 @@ func Check(path string, fields []proto.ToolField) error {
 			}
 		}
 		if first, twice := seen[f.Name]; twice {
-			return invalid(at+".name", "%s.name: the field %q is there already, as %s.%d; leave one of them out", at,
+			return proto.Invalid(at+".name", "%s.name: the field %q is there already, as %s.%d; leave one of them out",
+				at,
 				f.Name, path, first)
 		}
 		seen[f.Name] = i
@@ -76,13 +79,9 @@ func checkType(at, name string) error {
 		return nil
 	}
 	if upper := strings.ToUpper(name); slices.Contains(Types, upper) {
-		return invalid(at, "%s: %q is not a type; types are upper case, so write %q", at, name, upper)
+		return proto.Invalid(at, "%s: %q is not a type; types are upper case, so write %q", at, name, upper)
 	}
-	return invalid(at, "%s: %.40q is not a type; use one of %s", at, name, strings.Join(Types, ", "))
-}
-
-func invalid(item, format string, args ...any) error {
-	return proto.Errorf(proto.InvalidArgument, "", item, format, args...)
+	return proto.Invalid(at, "%s: %.40q is not a type; use one of %s", at, name, strings.Join(Types, ", "))
 }
 
 // JSONSchema returns a list of fields as JSON Schema (2020-12). The schema allows additional fields: an input drops

@@ -30,7 +30,7 @@ func Input(schema []proto.ToolField, raw []byte) (input map[string]any, dropped 
 	}
 	given, ok := v.(map[string]any)
 	if !ok {
-		return nil, nil, invalid("input", "input must be an object, not %s", kindOf(v))
+		return nil, nil, proto.Invalid("input", "input must be an object, not %s", kindOf(v))
 	}
 	input, err = checkFields("input", schema, given)
 	for name := range given {
@@ -50,7 +50,7 @@ func Output(schema []proto.ToolField, raw []byte) error {
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		return invalid("output", "output must be an object with the fields of output_schema, not %s; have run "+
+		return proto.Invalid("output", "output must be an object with the fields of output_schema, not %s; have run "+
 			"return a dict", kindOf(v))
 	}
 	_, err = checkFields("output", schema, object)
@@ -64,7 +64,8 @@ func checkFields(path string, schema []proto.ToolField, object map[string]any) (
 		at, v := path+"."+f.Name, object[f.Name]
 		if v == nil {
 			if f.Required {
-				return nil, invalid(at, "%s is required and is missing; give it a value of type %s", at, f.FieldType)
+				return nil, proto.Invalid(at, "%s is required and is missing; give it a value of type %s", at,
+					f.FieldType)
 			}
 			continue
 		}
@@ -102,12 +103,12 @@ func typed(at, name string, v any) (any, error) {
 	case typeInteger:
 		if n, is := v.(json.Number); is {
 			if v, ok = whole(n); !ok {
-				return nil, invalid(at, "%s must be of type %s, not %.40s", at, name, n)
+				return nil, proto.Invalid(at, "%s must be of type %s, not %.40s", at, name, n)
 			}
 		}
 	}
 	if !ok {
-		return nil, invalid(at, "%s must be of type %s, not %s", at, name, kindOf(v))
+		return nil, proto.Invalid(at, "%s must be of type %s, not %s", at, name, kindOf(v))
 	}
 	return v, nil
 }
@@ -146,12 +147,12 @@ func kindOf(v any) string {
 // numbers beyond the range of floating point: they would not arrive as they were sent.
 func parse(path string, raw []byte) (v any, err error) {
 	if !jsontext.Value(raw).IsValid() {
-		return nil, invalid(path, "%s is not valid JSON, has a name twice in one object, or is not UTF-8", path)
+		return nil, proto.Invalid(path, "%s is not valid JSON, has a name twice in one object, or is not UTF-8", path)
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	if err := dec.Decode(&v); err != nil {
-		return nil, invalid(path, "%s is not valid JSON", path)
+		return nil, proto.Invalid(path, "%s is not valid JSON", path)
 	}
 	return v, checkValue(path, v, 0)
 }
@@ -160,12 +161,13 @@ func parse(path string, raw []byte) (v any, err error) {
 func checkValue(at string, v any, depth int) error {
 	short := proto.Shorten(at, 200)
 	if depth > maxDepth {
-		return invalid(short, "%s is nested more than %d levels deep; send it flatter, or as a file", short, maxDepth)
+		return proto.Invalid(short, "%s is nested more than %d levels deep; send it flatter, or as a file", short,
+			maxDepth)
 	}
 	switch v := v.(type) {
 	case json.Number:
 		if f, err := v.Float64(); err != nil || math.IsInf(f, 0) {
-			return invalid(short, "%s: the number %.40s is too large; send it as a string", short, v)
+			return proto.Invalid(short, "%s: the number %.40s is too large; send it as a string", short, v)
 		}
 	case []any:
 		for i, item := range v {
