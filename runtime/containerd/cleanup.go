@@ -16,11 +16,11 @@ import (
 	"github.com/containerd/containerd/v2/pkg/shim"
 	"golang.org/x/sys/unix"
 
-	"berth/runtime/removetree"
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
 	"berth/runtime/images"
+	"berth/runtime/removetree"
 )
 
 // task returns containerd's task of a sandbox that has a shim.

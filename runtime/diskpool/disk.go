@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"berth/runtime/removetree"
 	"berth/runtime/btrfs"
+	"berth/runtime/removetree"
 )
 
 // sessionUser owns a new workspace. The guest runs commands as this user by default.
