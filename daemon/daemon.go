@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/api"
@@ -56,6 +57,7 @@ type Config struct {
 	ToolCallbacks   []string       // servers that may receive tool calls of code; none: no server
 	EgressCA        string         // file of CAs to trust for hosts that receive secrets, beside the system's; "": none
 	Session         session.Config // limits and times; the daemon sets the other parts
+	AcceptLoss      Losses         // damage in spite of which the daemon starts
 	PoolBytes       int64          // size of a new disk pool; 0: half of the free space
 	FileQuota       int64          // bytes of stored files per owner; 0 is no limit
 	MaxFileBytes    int64          // maximum size of one stored file; 0 is 500 MiB
@@ -81,6 +83,27 @@ type Config struct {
 	Pprof string // loopback address for profiles of this process; "": none
 
 	Log *slog.Logger // nil: slog.Default
+}
+
+// Losses are kinds of damage to the data directory that an operator accepts. Otherwise the daemon does not start.
+type Losses struct {
+	Journal    bool // the ledger's journal has lost acknowledged updates
+	Workspaces bool // the disk pool has lost workspaces
+}
+
+// Accept adds the kinds in text, which are separated by commas.
+func (l *Losses) Accept(text string) error {
+	for kind := range strings.SplitSeq(text, ",") {
+		switch kind {
+		case "journal":
+			l.Journal = true
+		case "workspaces":
+			l.Workspaces = true
+		default:
+			return fmt.Errorf("%q is not journal or workspaces", kind)
+		}
+	}
+	return nil
 }
 
 // A Daemon is a running daemon.
@@ -155,16 +178,10 @@ func (d *Daemon) open(ctx context.Context) error {
 		}
 		d.keep(p)
 	}
-	books, err := ledger.Open(filepath.Join(d.cfg.Dir, "ledger.db"))
-	if err != nil {
+	if err := d.openRecords(); err != nil {
 		return err
 	}
-	d.keep(books)
-	d.books = books
-	if d.audit, err = audit.Open(audit.Config{Dir: d.cfg.Dir, Ledger: books, Log: d.cfg.Log}); err != nil {
-		return err
-	}
-	d.keep(d.audit)
+	books := d.books
 	if d.keys, err = keys.Open(keys.Config{Ledger: books, Secret: secret, Log: d.cfg.Log}); err != nil {
 		return err
 	}
@@ -203,6 +220,27 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	return d.openServer(jobs, store, sweeper)
+}
+
+// openRecords opens the ledger and the audit log.
+func (d *Daemon) openRecords() (err error) {
+	open := ledger.Open
+	if d.cfg.AcceptLoss.Journal {
+		open = ledger.OpenLossy
+	}
+	if d.books, err = open(filepath.Join(d.cfg.Dir, "ledger.db")); err != nil {
+		return err
+	}
+	d.keep(d.books)
+	if lost := d.books.Lost(); lost != "" {
+		d.cfg.Log.Error("records are lost, as --accept-loss=journal permits; what was made or changed since the "+
+			"ledger's last checkpoint is unknown", "found", lost)
+	}
+	if d.audit, err = audit.Open(audit.Config{Dir: d.cfg.Dir, Ledger: d.books, Log: d.cfg.Log}); err != nil {
+		return err
+	}
+	d.keep(d.audit)
+	return nil
 }
 
 // keep adds a closer in front of the others: the last part opened is the first closed.

@@ -115,6 +115,9 @@ the daemon ends; the next start attaches to them again.`,
 		"commands that no longer fits in memory (default 4 GiB)")
 	f.IntVar(&cfg.Session.MaxExecs, "max-execs", 0, "maximum number of running commands in one container "+
 		"(default 64)")
+	f.Func("accept-loss", "start although data was lost: journal, if the ledger's journal is damaged, or "+
+		"workspaces, if the disk pool lacks some; for one start, as the daemon's error says (default: refuse)",
+		cfg.AcceptLoss.Accept)
 	f.Int64Var(&cfg.PoolBytes, "pool-bytes", 0, "size of the disk pool when it is created (default: half of the "+
 		"free space, at most 64 GiB)")
 	f.Int64Var(&cfg.FileQuota, "file-quota-bytes", 0, "maximum bytes of stored files of one owner (default no "+

@@ -507,3 +507,71 @@ func TestCrowdLosesNoEntry(t *testing.T) {
 		t.Errorf("%d of %d entries: %v", n, many*each, err)
 	}
 }
+
+// TestFirstEntryFollowsTheAnchor checks that the ledger knows of a new daemon before the first entry is written.
+// Otherwise a power cut between the two would make that entry look like one added after the end.
+func TestFirstEntryFollowsTheAnchor(t *testing.T) {
+	s := newSite(t, 0).open().fill(1).close()
+	entries := len(s.lines(current))
+	s.cfg.Now = func() time.Time { // called for each entry before it is written
+		if a, _, err := ReadAnchor(s.db); err != nil || a.Closed && len(s.lines(current)) == entries {
+			t.Errorf("before the first entry the ledger says %+v; %v", a, err)
+		}
+		return time.Now()
+	}
+	if _, err := Open(s.cfg); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLostRecordsAreNotTheLogsFault checks that a ledger that lost its newest anchors does not make the log look
+// damaged.
+func TestLostRecordsAreNotTheLogsFault(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "ledger.db")
+	db, err := ledger.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	s := &site{t: t, dir: dir, db: db, cfg: Config{Dir: dir, Ledger: db}}
+	s.open().fill(3).close()
+	if err := db.Copy(filepath.Join(dir, "copy")); err != nil { // with an anchor that says that the log is closed
+		t.Fatal(err)
+	}
+	s.open().fill(3).abandon()
+	db.Close()
+	lossy := filepath.Join(dir, "lossy.db")
+	if err := os.Rename(filepath.Join(dir, "copy"), lossy); err != nil {
+		t.Fatal(err)
+	}
+	killed, err := ledger.Open(lossy) // never closed, so it needs its journal
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer killed.Close()
+	other := filepath.Join(dir, "other.db")
+	text, err := os.ReadFile(lossy)
+	if err == nil {
+		err = os.WriteFile(other, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledger.Open(other); err == nil {
+		t.Fatal("a ledger without its journal is taken")
+	}
+	if s.db, err = ledger.OpenLossy(other); err != nil {
+		t.Fatal(err)
+	}
+	defer s.db.Close()
+	s.cfg.Ledger = s.db
+	s.open().close()
+	if e := lastNote(t, s); e.Outcome != proto.AuditOK || !strings.Contains(e.Note, "the ledger lost records") ||
+		!strings.Contains(e.Note, "4 entries after the last one that it still knows are there") {
+		t.Errorf("%+v", e)
+	}
+	if r := s.verify(); r.Bad != nil {
+		t.Errorf("%+v", r.Bad)
+	}
+}

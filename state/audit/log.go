@@ -81,6 +81,9 @@ func Open(cfg Config) (*Log, error) {
 	l := &Log{cfg: cfg, stop: make(chan struct{}), grown: make(chan struct{})}
 	l.turn = sync.NewCond(&l.mu)
 	found, err := l.recover()
+	if err == nil {
+		err = l.unclose()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the audit log: %w", err)
 	}

@@ -49,6 +49,17 @@ func (l *Log) anchor(closed bool) error {
 	return write(func(tx *ledger.Tx) error { return tx.Put(bucket, anchorKey, a) })
 }
 
+// unclose records on disk that a daemon continues the log. It comes before the first entry: otherwise a power cut
+// between the two would make that entry look like one that nobody wrote in order.
+func (l *Log) unclose() error {
+	a, _, err := ReadAnchor(l.cfg.Ledger)
+	if err != nil || !a.Closed {
+		return err
+	}
+	a.Closed = false
+	return l.cfg.Ledger.Update(func(tx *ledger.Tx) error { return tx.Put(bucket, anchorKey, a) })
+}
+
 // A finding is what Open found.
 type finding struct {
 	outcome string
@@ -81,7 +92,7 @@ func (l *Log) recover() (finding, error) {
 		l.written = head{a.Seq, a.Hash}
 	}
 	l.chained = l.written
-	return end.judge(a, anchored), nil
+	return end.judge(a, anchored, l.cfg.Ledger.Lost()), nil
 }
 
 // openCurrent opens the segment to write to and cuts torn bytes off its end.
@@ -157,8 +168,8 @@ func lastEnd(now *snapshot, a Anchor) (end, error) {
 	return e, nil
 }
 
-// judge describes what was found.
-func (e end) judge(a Anchor, anchored bool) finding {
+// judge describes what was found. lost is what the ledger has lost, perhaps newer anchors.
+func (e end) judge(a Anchor, anchored bool, lost string) finding {
 	if !anchored && e.seq == 0 && e.torn == 0 && e.bad == 0 {
 		return finding{proto.AuditOK, "a new log"}
 	}
@@ -171,13 +182,18 @@ func (e end) judge(a Anchor, anchored bool) finding {
 	if e.bad > 0 {
 		damage("%d lines of the last segment are no valid entries", e.bad)
 	}
+	if lost != "" {
+		said = append(said, "the ledger lost records ("+lost+")")
+	}
 	switch {
-	case !anchored:
+	case !anchored && lost == "":
 		damage("the ledger does not know this log")
 	case e.seq < a.Seq:
 		damage("entries %d to %d, which the ledger knows, are missing", e.seq+1, a.Seq)
 	case a.Seq > 0 && !e.anchored:
 		damage("entry %d is not the one that the ledger knows", a.Seq)
+	case lost != "":
+		said = append(said, fmt.Sprintf("%d entries after the last one that it still knows are there", e.seq-a.Seq))
 	case a.Closed && e.seq > a.Seq:
 		damage("entries %d to %d were added after the daemon had ended", a.Seq+1, e.seq)
 	case !a.Closed:
@@ -188,7 +204,7 @@ func (e end) judge(a Anchor, anchored bool) finding {
 	}
 	if e.torn > 0 {
 		said = append(said, fmt.Sprintf("a torn line of %d bytes at the end was cut off", e.torn))
-		if a.Closed {
+		if a.Closed && lost == "" {
 			f.outcome = outcomeDamaged
 		}
 	}

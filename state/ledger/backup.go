@@ -2,10 +2,12 @@ package ledger
 
 import (
 	"berth/state/durable"
+	"berth/state/ledger/journal"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -44,9 +46,12 @@ func detachJournal(path string) error {
 	if err != nil {
 		return err
 	}
-	err = bolt.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(bucketJournal)) })
+	err = bolt.Update(forgetJournal)
 	return errors.Join(err, bolt.Close())
 }
+
+// forgetJournal makes a database complete by itself.
+func forgetJournal(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(bucketJournal)) }
 
 // Backup makes a copy the newest backup and reports whether it did. It does not if the newest backup is younger than
 // age, or if the ledger has not changed since. The copy is read to its end before it replaces another.
@@ -134,4 +139,15 @@ func remedy(path string) string {
 	}
 	return fmt.Sprintf("there is no good backup in the data directory; restore %s from one of yours, or move it, "+
 		"its journal and its backups aside to start empty: workspaces are then set aside, stored files removed", name)
+}
+
+// damagedSuffix is added to the name of a damaged journal that OpenLossy has accepted.
+const damagedSuffix = ".damaged"
+
+// journalRemedy says what to do about a damaged journal.
+func journalRemedy(d *journal.Damage) string {
+	return fmt.Sprintf("it has updates that were acknowledged and are not in %s yet: put the right %s back if there "+
+		"is one of the same moment, or start the daemon once with --accept-loss=journal; it then keeps what is "+
+		"before the damage, and the file as %s; containers and files that are newer are then unknown, and their "+
+		"workspaces are set aside", strings.TrimSuffix(d.File, filepath.Ext(d.File)), d.File, d.File+damagedSuffix)
 }

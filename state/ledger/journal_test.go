@@ -3,6 +3,7 @@ package ledger
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -159,13 +160,22 @@ func TestLedgerIsAMap(t *testing.T) {
 	}
 }
 
-// Wherever the journal is cut off, or is damaged, what is before that is there, whole updates only, and what is
-// behind is not.
+// Wherever the journal is damaged, what is before that is there, whole updates only, and what is behind is not. It is
+// an error if an update was acknowledged that is not there, and none if the damage is the end of the last write. After
+// a power cut, that is all that was not synced.
 func TestTornJournal(t *testing.T) {
 	db, _ := open(t)
-	const updates = 6
+	const updates, synced = 6, 3
 	for i := range updates {
-		err := db.UpdateAsync(func(tx *Tx) error {
+		do := db.Update
+		if i >= synced {
+			do = db.UpdateAsync
+		}
+		if i == synced {
+			db.syncMu.Lock()
+			defer db.syncMu.Unlock()
+		}
+		err := do(func(tx *Tx) error {
 			return errors.Join(tx.Put("b", fmt.Sprintf("%02d/1", i), "one"), tx.Put("b", fmt.Sprintf("%02d/2", i),
 				"two"))
 		})
@@ -173,38 +183,148 @@ func TestTornJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	path := journalPath(asKilled(t, db))
+	killed := asKilled(t, db)
+	path := journalPath(killed)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	epoch, ends := binary.LittleEndian.Uint64(text), []int{0} // of the frames
+	start := startOf(t, killed)
+	ends := []int{0} // of the frames
 	for i := range updates {
 		ends = append(ends, ends[i]+journal.HeaderSize+int(binary.LittleEndian.Uint32(text[ends[i]+8:])))
 	}
+	afterPowerCut := start
+	afterPowerCut.Boot = "another"
 	for at := range ends[updates] + 1 {
-		whole := -1
-		for _, end := range ends {
-			if end <= at {
-				whole++
-			}
+		whole := 0
+		for ends[whole+1] <= at && whole+1 < updates {
+			whole++
+		}
+		if at == ends[updates] {
+			whole = updates
 		}
 		cut, flipped := text[:at], bytes.Clone(text)
 		flipped[at] ^= 0x10
-		for how, text := range map[string][]byte{"cut": cut, "flipped": flipped} {
-			if err := os.WriteFile(path, text, 0o600); err != nil {
+		for _, tt := range []struct {
+			how     string
+			text    []byte
+			start   journal.Start
+			damaged bool
+		}{
+			{"cut", cut, start, true},
+			{"cut, with an earlier build's start", cut, journal.Start{Epoch: start.Epoch}, false},
+			{"flipped", flipped, start, whole < updates-1 || at < 8},
+			{"flipped, with an earlier build's start", flipped, journal.Start{Epoch: start.Epoch}, whole < updates-1},
+			{"flipped by a power cut", flipped, afterPowerCut, whole < synced},
+		} {
+			if err := os.WriteFile(path, tt.text, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			var over *node
-			err := journal.Replay(path, epoch, func(key string, value []byte) { over = over.put(key, value) })
+			err := journal.Replay(path, tt.start, func(key string, value []byte) { over = over.put(key, value) })
 			n := 0
 			for w := over.from("", false); w.at() != nil; w.next() {
 				n++
 			}
-			if err != nil || n != 2*whole {
-				t.Fatalf("%s at %d: %d records, want %d; %v", how, at, n, 2*whole, err)
+			var damage *journal.Damage
+			if errors.As(err, &damage) != tt.damaged || n != 2*whole || damage == nil && err != nil {
+				t.Fatalf("%s at %d: %d records, want %d; %v, want damage: %v", tt.how, at, n, 2*whole, err, tt.damaged)
+			}
+			if damage != nil && damage.At != int64(ends[whole]) {
+				t.Fatalf("%s at %d: the damage is said to be at %d", tt.how, at, damage.At)
 			}
 		}
+	}
+}
+
+// startOf returns the start of the epoch that the database at path records.
+func startOf(t *testing.T, path string) (start journal.Start) {
+	t.Helper()
+	bolt, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: lockWait})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bolt.Close()
+	err = bolt.View(func(tx *bbolt.Tx) error {
+		return json.Unmarshal(tx.Bucket([]byte(bucketJournal)).Get([]byte(keyStart)), &start)
+	})
+	if err != nil || start.Epoch == 0 || start.Boot == "" || start.Size != journal.MaxSize {
+		t.Fatalf("the database records %+v; %v", start, err)
+	}
+	return start
+}
+
+// A ledger whose journal is damaged is refused, with what to do. OpenLossy takes what is whole.
+func TestDamagedJournalIsRefused(t *testing.T) {
+	for how, tt := range map[string]struct {
+		damage func(path string, text []byte) error
+		kept   int // of three records
+	}{
+		"missing": {func(path string, _ []byte) error { return os.Remove(path) }, 0},
+		"empty":   {func(path string, _ []byte) error { return os.Truncate(path, 0) }, 0},
+		"short":   {func(path string, _ []byte) error { return os.Truncate(path, journal.MaxSize-1) }, 3},
+		"zeroed": {func(path string, text []byte) error {
+			return os.WriteFile(path, make([]byte, len(text)), 0o600)
+		}, 0},
+		"another ledger's": {func(path string, text []byte) error {
+			return os.WriteFile(path, append([]byte("12345678"), text[8:]...), 0o600)
+		}, 0},
+		"flipped": {func(path string, text []byte) error {
+			text[journal.HeaderSize+3+int(binary.LittleEndian.Uint32(text[8:]))+journal.HeaderSize] ^= 1
+			return os.WriteFile(path, text, 0o600)
+		}, 1},
+	} {
+		t.Run(how, func(t *testing.T) {
+			db, _ := open(t)
+			for _, key := range []string{"1", "2", "3"} {
+				if err := db.Update(putting(key)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			path := asKilled(t, db)
+			text, err := os.ReadFile(journalPath(path))
+			if err == nil {
+				err = tt.damage(journalPath(path), text)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = Open(path)
+			for _, err := range []error{err, Peek(path, func(*Tx) error { return nil })} {
+				if err == nil || !strings.Contains(err.Error(), "ledger.db.log is damaged") ||
+					!strings.Contains(err.Error(), "--accept-loss=journal") {
+					t.Fatalf("opened: %v", err)
+				}
+			}
+			lossy, err := OpenLossy(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if have := all(t, lossy.View, "b", ""); len(have) != tt.kept || lossy.Lost() == "" {
+				t.Errorf("%d records are kept, want %d; lost: %q", len(have), tt.kept, lossy.Lost())
+			}
+			if _, err := os.Stat(journalPath(path) + damagedSuffix); err != nil && how != "missing" {
+				t.Errorf("the damaged journal: %v", err)
+			}
+			if err := errors.Join(lossy.Update(putting("4")), lossy.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if again := reopen(t, path); len(all(t, again.View, "b", "")) != tt.kept+1 || again.Lost() != "" {
+				t.Errorf("afterwards: %v, lost: %q", all(t, again.View, "b", ""), again.Lost())
+			}
+		})
+	}
+}
+
+// A ledger that was closed in order needs no journal.
+func TestClosedLedgerNeedsNoJournal(t *testing.T) {
+	db, path := open(t)
+	if err := errors.Join(db.Update(putting("1")), db.Close(), os.Remove(journalPath(path))); err != nil {
+		t.Fatal(err)
+	}
+	if have := all(t, reopen(t, path).View, "b", ""); len(have) != 1 {
+		t.Errorf("there is %v", have)
 	}
 }
 

@@ -24,7 +24,7 @@
 //	tools/, tool_names/, tool_versions/, tool_runs/, tool_runs_live/, tool_run_keys/  see package toolstore
 //	strays/     <workspace id>          when session found an orphaned workspace
 //	clock/      ahead                   of session's clock
-//	journal/    epoch                   the ledger's own
+//	journal/    epoch, start            the ledger's own
 //
 // An update is durable once its frame is in the journal and the journal is synced. That is one append and one sync of
 // allocated blocks. Concurrent updates share a sync; a lone update does not wait to share. Async updates wait for no
@@ -63,10 +63,12 @@ const maxGroup = 256
 // asyncFlushDelay is how long an async update may stay in the page cache before it is synced.
 const asyncFlushDelay = 100 * time.Millisecond
 
-// The bucket and the key of the journal's epoch in the database.
+// The bucket in the database that says which frames of the journal count. A database without it needs no journal: a
+// backup, or the database of a daemon that ended in order.
 const (
 	bucketJournal = "journal"
 	keyEpoch      = "epoch"
+	keyStart      = "start" // a journal.Start; only if its epoch is that of keyEpoch
 )
 
 // A DB is an open ledger.
@@ -94,6 +96,8 @@ type DB struct {
 	done           chan struct{}
 
 	backedUp atomic.Int64 // the version that the newest backup holds
+
+	lost string // what OpenLossy accepted
 }
 
 type update struct {
@@ -108,8 +112,17 @@ type update struct {
 var ErrClosed = errors.New("the ledger is closed")
 
 // Open opens or creates the ledger at path, mode 0600, and reads it to its end. It fails if another process has it
-// open or if it is damaged.
-func Open(path string) (*DB, error) {
+// open or if it or its journal is damaged.
+func Open(path string) (*DB, error) { return openAt(path, false) }
+
+// OpenLossy is Open, but a damaged or missing journal does not make it fail. What is whole before the damage counts.
+// The journal is kept beside the new one, and Lost says what was found.
+func OpenLossy(path string) (*DB, error) { return openAt(path, true) }
+
+// Lost says which damage OpenLossy accepted; "" if there was none.
+func (db *DB) Lost() string { return db.lost }
+
+func openAt(path string, lossy bool) (*DB, error) {
 	if err := refuseLost(path); err != nil {
 		return nil, err
 	}
@@ -123,7 +136,7 @@ func Open(path string) (*DB, error) {
 	db := &DB{bolt: bolt, persist: bolt.Update, kick: make(chan struct{}, 1), flush: time.NewTimer(asyncFlushDelay),
 		stop: make(chan struct{}), done: make(chan struct{})}
 	db.flush.Stop()
-	if err := db.openJournal(journalPath(path)); err != nil {
+	if err := db.openJournal(journalPath(path), lossy); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the ledger's journal: %w", err), bolt.Close())
 	}
 	go db.write()
@@ -134,23 +147,33 @@ func Open(path string) (*DB, error) {
 func journalPath(path string) string { return path + ".log" }
 
 // openJournal moves what the last daemon left in the journal into the database.
-func (db *DB) openJournal(path string) (err error) {
+func (db *DB) openJournal(path string, lossy bool) (err error) {
 	err = db.bolt.View(func(tx *bbolt.Tx) error { db.pending, err = journaled(tx, path); return err })
+	var damage *journal.Damage
+	if errors.As(err, &damage) {
+		if !lossy {
+			return fmt.Errorf("%w; %s", err, journalRemedy(damage))
+		}
+		db.lost = damage.Error()
+		if err = os.Rename(path, path+damagedSuffix); errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+	}
 	if err != nil {
 		return err
 	}
 	if db.journal, err = journal.Open(path, durable.Sync); err != nil {
 		return err
 	}
+	db.journal.Prepare()
 	if err := db.checkpoint(db.pending); err != nil {
 		return errors.Join(err, db.journal.Close())
 	}
-	db.journal.Prepare()
 	return nil
 }
 
-// journaled returns what the journal at path adds to a database.
-func journaled(tx *bbolt.Tx, path string) (*node, error) {
+// journaled returns what the journal at path adds to a database. If it is damaged, that is what is before the damage.
+func journaled(tx *bbolt.Tx, path string) (over *node, err error) {
 	b := tx.Bucket([]byte(bucketJournal))
 	if b == nil {
 		return nil, nil
@@ -159,8 +182,12 @@ func journaled(tx *bbolt.Tx, path string) (*node, error) {
 	if err := json.Unmarshal(b.Get([]byte(keyEpoch)), &epoch); err != nil {
 		return nil, nil // a backup, which is complete by itself
 	}
-	var over *node
-	err := journal.Replay(path, epoch, func(key string, value []byte) { over = over.put(key, value) })
+	start := journal.Start{Epoch: epoch}
+	var recorded journal.Start
+	if json.Unmarshal(b.Get([]byte(keyStart)), &recorded) == nil && recorded.Epoch == epoch {
+		start = recorded // an earlier build leaves the start of an epoch before its own
+	}
+	err = journal.Replay(path, start, func(key string, value []byte) { over = over.put(key, value) })
 	return over, err
 }
 
@@ -254,6 +281,7 @@ func (db *DB) close() error {
 	for db.commitNext() {
 	}
 	if db.checkpointPending() == nil {
+		_ = db.bolt.Update(forgetJournal) // the next Open then does without the journal, or replays what is done
 		return nil
 	}
 	return db.journal.Sync()
@@ -464,11 +492,18 @@ func (db *DB) checkpoint(over *node) error {
 	db.state.Lock() // a reader must not see the database's new state below the old changes
 	defer db.state.Unlock()
 	epoch := rand.Uint64()
-	err := db.persist(func(tx *bbolt.Tx) error {
+	start, err := json.Marshal(db.journal.Begin(epoch))
+	if err != nil {
+		return err
+	}
+	err = db.persist(func(tx *bbolt.Tx) error {
 		for w := over.from("", false); w.at() != nil; w.next() {
 			if err := store(tx, w.at()); err != nil {
 				return err
 			}
+		}
+		if err := store(tx, &node{key: bucketJournal + separator + keyStart, value: start}); err != nil {
+			return err
 		}
 		return store(tx, &node{key: bucketJournal + separator + keyEpoch, value: strconv.AppendUint(nil, epoch, 10)})
 	})

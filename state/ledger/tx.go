@@ -17,7 +17,7 @@ type Tx struct {
 	read *bbolt.Tx // opened when needed: most updates only write
 	over *node
 	out  []byte // frames for the journal
-	seal func(frame []byte)
+	seal func(frame []byte) []byte
 }
 
 // errReadOnly is the error of a write in a View.
@@ -37,7 +37,7 @@ func (tx *Tx) run(fn func(*Tx) error) (err error) {
 			tx.over, tx.out = over, tx.out[:begin]
 			return
 		}
-		tx.seal(tx.out[begin:])
+		tx.out = append(tx.out[:begin], tx.seal(tx.out[begin:])...)
 	}()
 	tx.out = append(tx.out, make([]byte, journal.HeaderSize)...)
 	return fn(tx)

@@ -22,7 +22,7 @@ func TestFramesKeepTheirFormat(t *testing.T) {
 	defer j.Close()
 	j.Restart(epoch)
 	frame := AppendChange(AppendChange(make([]byte, HeaderSize), "b\x00k1", []byte(`"1"`)), "b\x00k2", nil)
-	j.Seal(frame)
+	frame = j.Seal(frame)
 	if err := j.Add(frame); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestFramesKeepTheirFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
-	err = Replay(path, epoch, func(key string, value []byte) { got[key] = string(value) })
+	err = Replay(path, Start{Epoch: epoch}, func(key string, value []byte) { got[key] = string(value) })
 	if want := map[string]string{"b\x00k1": `"1"`, "b\x00k2": ""}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("replay gives %q, not %q; %v", got, want, err)
 	}

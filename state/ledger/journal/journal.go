@@ -1,17 +1,16 @@
 // Package journal has the file in which updates of the ledger wait for the database: append, sync, and replay after a
 // crash.
 //
-// In scope: the format of the file, its size, and which part of it is on disk. Out of scope: what the updates mean,
-// when they move to the database, and who waits for a sync. Package ledger, the only caller, decides that. Its lock
-// commitMu guards a Journal; only Dirty and Sync may run without it.
+// In scope: the format of the file, its size, which part of it is on disk, and what is damage. Out of scope: what the
+// updates mean, when they move to the database, who waits for a sync, and what to do about damage. Package ledger, the
+// only caller, decides that. Its lock commitMu guards a Journal; only Dirty and Sync may run without it.
 package journal
 
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
-	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -32,13 +31,19 @@ import (
 //	size   4 bytes, of the changes
 //	check  4 bytes: CRC-32C of all else
 //	changes, each: 0 or 1, size of the key, key; for 1 (a put) also size of the value, value. Sizes are uvarints.
+//
+// The removal of a key that begins with a zero byte is a mark: the rest of the key is the end, in decimal, of what was
+// on disk when the frame was made. It is how Replay knows a frame that was on disk and is damaged from one that a
+// power cut kept from the disk.
 type Journal struct {
 	f      *os.File
 	epoch  uint64
-	at     int64 // where the next frame goes
-	broken bool  // a sync failed: it is unknown which frames of this epoch are on disk
+	before uint64 // the epoch of the file's first frame when this epoch began
+	at     int64  // where the next frame goes
+	broken bool   // a sync failed: it is unknown which frames of this epoch are on disk
 
-	written, synced atomic.Uint64 // number of writes, and how many of them are on disk
+	written, synced atomic.Int64 // bytes ever written, and how many of them are on disk
+	began           int64        // value of written at which the epoch began
 }
 
 // Dirty reports whether written frames are not yet on disk.
@@ -70,22 +75,62 @@ func Open(path string, syncDir func(dir string) error) (*Journal, error) {
 	return &Journal{f: f}, nil
 }
 
-// Prepare allocates the journal's space on disk, so that no sync has to. On a small disk the file grows as it is
-// written instead.
+// Prepare gives the file its full size, and allocates its space on disk, so that no sync has to. On a small disk the
+// space is allocated as the file is written instead. The content stays.
 func (j *Journal) Prepare() {
-	fi, err := j.f.Stat()
-	if err != nil || fi.Size() >= MaxSize || unix.Fallocate(int(j.f.Fd()), 0, 0, MaxSize) != nil {
+	var st unix.Stat_t
+	if unix.Fstat(int(j.f.Fd()), &st) != nil || st.Size >= MaxSize && st.Blocks*512 >= MaxSize {
 		return
 	}
-	// Blocks that are allocated but never written would make the first sync update the file system's metadata.
-	_, _ = j.f.WriteAt(make([]byte, MaxSize-fi.Size()), fi.Size())
+	if st.Size < MaxSize && j.f.Truncate(MaxSize) != nil {
+		return
+	}
+	if unix.Fallocate(int(j.f.Fd()), 0, 0, MaxSize) == nil {
+		// Blocks that are allocated but never written would make the first sync update the file system's metadata.
+		text := make([]byte, MaxSize)
+		if n, err := j.f.ReadAt(text, 0); err == nil {
+			_, _ = j.f.WriteAt(text[:n], 0)
+		}
+	}
 	_ = j.f.Sync()
+}
+
+// Begin returns the description of a new epoch as the database records it before Restart.
+func (j *Journal) Begin(epoch uint64) Start {
+	s := Start{Epoch: epoch, Boot: bootID()}
+	if j.at > 0 && j.synced.Load() <= j.began && j.Sync() != nil {
+		return s // a power cut could bring back the first frame of an epoch before this one
+	}
+	if s.Before = j.firstEpoch(); s.Before == 0 { // a new file, which must differ from one that lost its content
+		s.Before = rand.Uint64() | 1
+		if j.writeFirst(s.Before) != nil {
+			return Start{Epoch: epoch, Boot: s.Boot}
+		}
+	}
+	if fi, err := j.f.Stat(); err == nil {
+		s.Size = min(fi.Size(), MaxSize)
+	}
+	return s
+}
+
+// firstEpoch returns the epoch of the file's first frame; 0 if it has none.
+func (j *Journal) firstEpoch() uint64 {
+	var text [8]byte
+	_, _ = j.f.ReadAt(text[:], 0)
+	return binary.LittleEndian.Uint64(text[:])
+}
+
+// writeFirst writes an epoch where the first frame has its own, and syncs it.
+func (j *Journal) writeFirst(epoch uint64) error {
+	_, err := j.f.WriteAt(binary.LittleEndian.AppendUint64(nil, epoch), 0)
+	return errors.Join(err, j.f.Sync())
 }
 
 // Restart begins a new epoch. Nothing of the last epoch is needed any more.
 func (j *Journal) Restart(epoch uint64) {
-	j.epoch, j.at, j.broken = epoch, 0, false
-	j.synced.Store(j.written.Load())
+	j.epoch, j.before, j.at, j.broken = epoch, j.firstEpoch(), 0, false
+	j.began = j.written.Load()
+	j.synced.Store(j.began)
 }
 
 // Add writes whole frames. When it returns they survive the death of the daemon, but not a power cut. If it fails,
@@ -97,13 +142,22 @@ func (j *Journal) Add(frames []byte) error {
 	if len(frames) == 0 {
 		return nil
 	}
-	if _, err := j.f.WriteAt(frames, j.at); err != nil {
-		_, _ = j.f.WriteAt(make([]byte, HeaderSize), j.at) // the first of them may be complete
+	if n, err := j.f.WriteAt(frames, j.at); err != nil {
+		j.erase(n)
 		return err
 	}
 	j.at += int64(len(frames))
-	j.written.Add(1)
+	j.written.Add(int64(len(frames)))
 	return nil
+}
+
+// erase overwrites n bytes behind the last frame: some of the frames in them may be complete.
+func (j *Journal) erase(n int) {
+	text := make([]byte, max(n, HeaderSize))
+	if j.at == 0 {
+		binary.LittleEndian.PutUint64(text, j.before) // the file stays one that Replay knows
+	}
+	_, _ = j.f.WriteAt(text, j.at)
 }
 
 // Sync returns nil when everything written before is on disk.
@@ -129,11 +183,15 @@ func (j *Journal) Break() { j.broken = true }
 // Close closes the file.
 func (j *Journal) Close() error { return j.f.Close() }
 
-// Seal completes a frame that consists of an empty header and changes.
-func (j *Journal) Seal(frame []byte) {
+// Seal completes a frame that consists of an empty header and changes, and returns it.
+func (j *Journal) Seal(frame []byte) []byte {
+	if onDisk := j.synced.Load() - j.began; onDisk > 0 {
+		frame = appendMark(frame, onDisk)
+	}
 	binary.LittleEndian.PutUint64(frame, j.epoch)
 	binary.LittleEndian.PutUint32(frame[8:], uint32(len(frame)-HeaderSize))
 	binary.LittleEndian.PutUint32(frame[12:], frameCheck(frame))
+	return frame
 }
 
 func frameCheck(frame []byte) uint32 {
@@ -151,70 +209,4 @@ func AppendChange(frame []byte, key string, value []byte) []byte {
 		frame = append(binary.AppendUvarint(frame, uint64(len(value))), value...)
 	}
 	return frame
-}
-
-// Replay calls put with the changes of one epoch from the journal at path; a nil value deletes the key. It stops at the
-// first incomplete frame: no caller got an answer for that update or any later one.
-func Replay(path string, epoch uint64, put func(key string, value []byte)) error {
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxSize))
-	if err != nil {
-		return fmt.Errorf("reading the ledger's journal: %w", err)
-	}
-	for len(data) >= HeaderSize && binary.LittleEndian.Uint64(data) == epoch {
-		size := int64(binary.LittleEndian.Uint32(data[8:])) + HeaderSize
-		if size > int64(len(data)) {
-			break
-		}
-		frame := data[:size]
-		if binary.LittleEndian.Uint32(frame[12:]) != frameCheck(frame) {
-			break
-		}
-		changes, ok := parse(frame[HeaderSize:])
-		if !ok {
-			break
-		}
-		for _, c := range changes {
-			put(string(c.key), c.value)
-		}
-		data = data[size:]
-	}
-	return nil
-}
-
-type change struct{ key, value []byte }
-
-// parse returns the changes of one frame, all or none.
-func parse(text []byte) (changes []change, ok bool) {
-	for len(text) > 0 {
-		put := text[0] == 1
-		var c change
-		if c.key, text, ok = cutBytes(text[1:]); !ok {
-			return nil, false
-		}
-		if put {
-			if c.value, text, ok = cutBytes(text); !ok {
-				return nil, false
-			}
-		}
-		changes = append(changes, c)
-	}
-	return changes, true
-}
-
-// cutBytes reads a size and that many bytes from b. What it reads is never nil.
-func cutBytes(b []byte) (taken, rest []byte, ok bool) {
-	size, n := binary.Uvarint(b)
-	if n <= 0 || size > uint64(len(b)-n) {
-		return nil, nil, false
-	}
-	end := n + int(size)
-	return b[n:end:end], b[end:], true
 }
