@@ -53,11 +53,13 @@ type Cell struct {
 	MaxOutputBytes int64 `json:"max_output_bytes,omitempty" schema:"min=0 max=16777216"`
 }
 
-// An Outcome is the result of running code. Other systems answer with the first three fields.
+// An Outcome is the result of running code. Other systems answer with results, logs and error.
 type Outcome struct {
 	// The value of the last expression, preceded by what else the code showed, as text.
 	Results []string `json:"results"`
-	Logs    Logs     `json:"logs"`
+	// Index in results of the value of the last expression, which is the last result. Absent: the code gave no value.
+	MainResult *int `json:"main_result,omitempty"`
+	Logs       Logs `json:"logs"`
 	// The traceback or another explanation, in one text.
 	Error string `json:"error,omitempty"`
 

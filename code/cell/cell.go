@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,8 +47,10 @@ type Cell struct {
 
 	mu      sync.Mutex // guards what follows
 	results []parts
+	main    int // index in results of the value of the last expression; -1: it has none
 	failure parts
 	part    parts  // that names and data belong to at the moment; nil: none
+	kept    bool   // part is the main result or the error, for which other results make room
 	name    string // of the data that follow
 	size    int    // bytes of all results, and of the error
 	cut     bool   // something was left out
@@ -64,7 +67,7 @@ func New(limit int64, budget *output.Budget) *Cell {
 	var nonce [16]byte  // which output does not contain by chance
 	rand.Read(nonce[:]) // never fails
 	c := &Cell{nonce: hex.EncodeToString(nonce[:]), Out: output.New(cmp.Or(limit, defaultOutput), budget),
-		budget: budget, Done: make(chan struct{})}
+		budget: budget, Done: make(chan struct{}), main: -1}
 	c.scanners = [2]*scanner{newScanner(c.nonce), newScanner(c.nonce)}
 	return c
 }
@@ -76,7 +79,7 @@ func (c *Cell) Close() {
 	c.closed = true
 	c.Out.Drop()
 	c.budget.Take(-int64(c.size))
-	c.results, c.failure, c.part, c.size = nil, nil, nil, 0
+	c.results, c.main, c.failure, c.part, c.size = nil, -1, nil, nil, 0
 }
 
 // Receive takes the next bytes of a stream, with the reports among them.
@@ -132,42 +135,104 @@ func (l listenerOf) reported(kind byte, data []byte) {
 	}
 	switch kind {
 	case kindResult:
-		if l.part, l.name = nil, ""; len(l.results) == maxResults || l.size >= maxReported {
-			l.cut = true
-			return
-		}
-		l.part = parts{}
-		l.results = append(l.results, l.part)
+		l.beginResult(string(data) == resultValue)
 	case kindError:
+		l.release(l.failure)
 		l.failure = parts{}
-		l.part, l.name = l.failure, ""
+		l.part, l.kept, l.name = l.failure, true, ""
 	case kindName:
 		if l.name = ""; l.part == nil || len(l.part) == maxParts || !utf8.Valid(data) {
 			l.cut = true
 			return
 		}
 		l.name = string(data)
+		l.dropPart(l.name)
 		l.part[l.name] = nil
 	case kindData:
-		if l.part == nil || l.name == "" {
-			return
-		}
-		if l.size+len(data) > maxReported || !l.budget.Take(int64(len(data))) { // half an image is useless
-			delete(l.part, l.name)
-			l.name, l.cut = "", true
-			return
-		}
-		l.size += len(data)
-		l.part[l.name] = append(l.part[l.name], data...)
+		l.addData(data)
 	}
 }
 
-// Outcome returns the outcome of the cell so far.
+// beginResult begins a result. Beyond the limit, the result is left out; the main one takes the place of another.
+func (c *Cell) beginResult(main bool) {
+	c.part, c.kept, c.name = nil, main, ""
+	full := len(c.results) == maxResults || !main && c.size >= maxReported
+	c.cut = c.cut || full
+	if full && !main {
+		return
+	}
+	if main {
+		if c.main = -1; full {
+			c.dropResult()
+		}
+		c.main = len(c.results)
+	}
+	c.part = parts{}
+	c.results = append(c.results, c.part)
+}
+
+// addData adds to the data that have the present name. Without room for all of them, none are kept: half an image is
+// useless.
+func (c *Cell) addData(data []byte) {
+	if c.part == nil || c.name == "" {
+		return
+	}
+	for c.size+len(data) > maxReported || !c.budget.Take(int64(len(data))) {
+		c.cut = true
+		if !c.kept || !c.dropResult() {
+			c.dropPart(c.name)
+			c.name = ""
+			return
+		}
+	}
+	c.size += len(data)
+	c.part[c.name] = append(c.part[c.name], data...)
+}
+
+// dropResult drops the last result that is not the main one, and reports whether there was one.
+func (c *Cell) dropResult() bool {
+	i := len(c.results) - 1
+	if i == c.main {
+		i--
+	}
+	if i < 0 {
+		return false
+	}
+	c.release(c.results[i])
+	if c.results = slices.Delete(c.results, i, i+1); c.main > i {
+		c.main--
+	}
+	return true
+}
+
+// dropPart drops the data of a name.
+func (c *Cell) dropPart(name string) {
+	c.release(parts{name: c.part[name]})
+	delete(c.part, name)
+}
+
+// release gives back the memory of parts.
+func (c *Cell) release(p parts) {
+	n := 0
+	for _, data := range p {
+		n += len(data)
+	}
+	c.size -= n
+	c.budget.Take(-int64(n))
+}
+
+// Outcome returns the outcome of the cell so far. The main result is the last one.
 func (c *Cell) Outcome() proto.Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	res := proto.Outcome{Results: []string{}, Rich: []proto.Bundle{}, Files: []proto.BashOutput{}, Truncated: c.cut}
-	for _, p := range c.results {
+	all := slices.Clone(c.results)
+	if c.main >= 0 {
+		all = append(slices.Delete(all, c.main, c.main+1), c.results[c.main])
+		last := len(all) - 1
+		res.MainResult = &last
+	}
+	for _, p := range all {
 		b, text := p.bundle()
 		res.Rich, res.Results = append(res.Rich, b), append(res.Results, text)
 	}
@@ -183,6 +248,9 @@ func (c *Cell) Outcome() proto.Outcome {
 		d := proto.ErrorDetail{Name: p.text("name"), Message: p.text("message"), Traceback: p.text("traceback")}
 		if code, err := strconv.Atoi(p.text("return_code")); err == nil {
 			d.ReturnCode = &code
+		}
+		if d.Name == "" && d.Message == "" && d.Traceback == "" {
+			d.Message = "the code failed; the daemon had no room for its error"
 		}
 		SetError(&res, d)
 	}

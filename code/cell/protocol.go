@@ -25,6 +25,9 @@ const (
 	kindEnd    = 'z' // ends the cell, on each of the two streams
 )
 
+// resultValue is the DATA of the main result: the value of the last expression.
+const resultValue = "value"
+
 // The modes.
 const (
 	ModeOnce = "once" // the code is a program: the interpreter ends with it
