@@ -128,15 +128,16 @@ def boot():
         def cell(self, text):
             exits = failed = None
             try:
-                try:
-                    self.run(text)
-                finally:
-                    if self.module is not None:
-                        self.module.finish()
+                self.run(text)
             except SystemExit as e:
                 exits = e
             except BaseException as e:
                 failed = e
+            if self.module is not None:
+                try:
+                    self.module.finish()
+                except BaseException as e:
+                    failed = self.module.first(failed, e)
             if posix.getpid() != self.pid:  # a process that the cell forked has reached the end
                 self.flush()
                 posix._exit(0 if exits is None and failed is None else 1)

@@ -75,14 +75,27 @@ def mime(value):
     parts = {"text/plain": text(repr(value))}
     if kind in (dict, list):
         parts["application/json"] = encoded(value)
-    elif kind.__module__.startswith("pandas.") and hasattr(value, "to_json"):
-        parts[TABLE] = table(value)
+    elif str(kind.__module__).startswith("pandas.") and hasattr(value, "to_json"):
+        parts.update(attempt(lambda: {TABLE: table(value)}))
     if kind is not type and hasattr(kind, "_repr_mimebundle_"):
-        parts.update(bundle(value._repr_mimebundle_()))
+        parts.update(attempt(lambda: bundle(value._repr_mimebundle_(include=None, exclude=None))))
     for method, name in METHODS.items():
         if kind is not type and hasattr(kind, method) and not parts.get(name):
-            parts.update(bundle({name: getattr(value, method)()}))
+            parts.update(attempt(lambda: bundle({name: getattr(value, method)()})))
     return {name: part for name, part in parts.items() if part is not None}
+
+
+def attempt(forms):
+    """attempt returns further forms of a value, or none if making them fails. It prints the error then, as IPython
+    does: the value is shown without them.
+    """
+    try:
+        return forms()
+    except NotImplementedError:  # by convention: this value has no such form
+        return {}
+    except Exception as error:
+        tell(error)
+        return {}
 
 
 def bundle(parts):
@@ -130,19 +143,50 @@ def drawn(fig):
     import io
     out = io.BytesIO()
     parts = {"text/plain": repr(fig)}
-    fig.savefig(out, format="png", bbox_inches="tight")
-    parts["image/png"] = text(out.getvalue())
     pyplot = sys.modules.get("matplotlib.pyplot")
-    if pyplot is not None:
-        pyplot.close(fig)
+    try:
+        fig.savefig(out, format="png", bbox_inches="tight")
+    finally:
+        if pyplot is not None:
+            pyplot.close(fig)
+    parts["image/png"] = text(out.getvalue())
     return parts
 
 
 def finish():
-    """finish shows the figures that a cell left open."""
+    """finish shows the figures that a cell left open, and closes all of them.
+
+    A figure that cannot be drawn does not keep the others from being shown. Its error is raised at the end.
+    """
     pyplot = sys.modules.get("matplotlib.pyplot")
-    for number in pyplot.get_fignums() if hasattr(pyplot, "get_fignums") else ():
-        driver.bundle("figure", drawn(pyplot.figure(number)))
+    failed = None
+    try:
+        for number in pyplot.get_fignums() if hasattr(pyplot, "get_fignums") else ():
+            try:
+                driver.bundle("figure", drawn(pyplot.figure(number)))
+            except Exception as error:
+                failed = first(failed, error)
+    finally:
+        if hasattr(pyplot, "close"):
+            pyplot.close("all")
+    if failed is not None:
+        raise failed
+
+
+def first(failed, error):
+    """first returns the error that the cell reports: failed, or else error. It prints an error that is not reported."""
+    if failed is None or failed is error:
+        return error
+    tell(error)
+    return failed
+
+
+def tell(error):
+    """tell prints an exception that does not end the cell."""
+    try:
+        sys.stderr.write(trace(error))
+    except Exception:  # the cell replaced its standard error
+        pass
 
 
 class Wrapped:
@@ -204,17 +248,20 @@ def wait(coroutine):
 
 
 def own(stack):
-    """own removes the frames above the cell's from a stack."""
+    """own removes the frames above the cell's from a stack, and those of this file."""
+    first = stack[0].filename if stack else ""
     for n, frame in enumerate(stack):
         if frame.filename.startswith("<cell "):
             del stack[:n]
-            return
-    if stack and stack[0].filename == "<string>":
-        del stack[:]
+            break
+    else:
+        if first in ("<string>", "<berth>"):
+            del stack[:]
+    stack[:] = [frame for frame in stack if frame.filename != "<berth>"]
 
 
-def fail(error):
-    """fail reports the exception of a cell."""
+def trace(error):
+    """trace returns the traceback of an exception, without the driver's frames."""
     import linecache
     import traceback
     remember()
@@ -228,11 +275,16 @@ def fail(error):
         seen.add(id(part))
         own(part.stack)
         chain += [part.__cause__, part.__context__] + list(getattr(part, "exceptions", None) or ())
+    return "".join(told.format())
+
+
+def fail(error):
+    """fail reports the exception of a cell."""
     try:
         message = str(error)
     except Exception:
         message = "<no text: str() of the exception failed>"
     driver.put(b"e")
-    for name, value in (("name", type(error).__name__), ("message", message), ("traceback", "".join(told.format()))):
+    for name, value in (("name", type(error).__name__), ("message", message), ("traceback", trace(error))):
         driver.put(b"m", name)
         driver.put(b"d", text(value))
