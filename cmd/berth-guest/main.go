@@ -43,6 +43,9 @@ const (
 	maxProcs = 1
 )
 
+// init keeps main on the main thread, which has to be the parent of all commands, see pid1.Serve.
+func init() { runtime.LockOSThread() }
+
 func main() {
 	switch os.Args[0] { // reached only if the program was linked without the entry
 	case wire.DozeName:

@@ -77,16 +77,23 @@ type Server struct {
 	shellCleanups   sync.WaitGroup // persistent shells
 }
 
-// Serve answers requests from ln until ctx ends. Then it kills all processes that it started, and returns nil.
-func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
+// Serve answers requests from ln until ctx ends. Then it kills all processes that it started, and returns nil. PID 1
+// calls it on its main thread.
+func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) (err error) {
 	s := newServer(opt)
+	s.procs.Serve(func() { err = s.run(ctx, ln) })
+	s.procs.Close()
+	return err
+}
+
+// run answers requests until ctx ends, and then ends what is left.
+func (s *Server) run(ctx context.Context, ln net.Listener) error {
 	s.acceptGate = newAcceptGate(ln)
-	endReaper := s.procs.Reap()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
-	if opt.Conn != nil {
-		s.admit(ctx, opt.Conn)
+	if s.opt.Conn != nil {
+		s.admit(ctx, s.opt.Conn)
 	}
 	err := s.accept(ctx, ln)
 	cancel()
@@ -97,8 +104,6 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) error {
 	s.shellCleanups.Wait()
 	s.procs.KillRest()
 	s.scratch.remove()
-	endReaper()
-	s.procs.Close()
 	return err
 }
 

@@ -5,7 +5,6 @@ import (
 	"os/signal"
 	"sync"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -48,9 +47,10 @@ func (u *usage) add(v usage) {
 
 // A reaper waits for all children. As PID 1 it waits for every process that dies, orphans included. It passes the
 // exit status of the guest's own children to their starters. No other code in the process may wait. When it is not
-// PID 1, it waits only for the children that the guest started.
+// PID 1, it waits only for the children that the guest started. Children end by exits and signals alone, see release.
 type reaper struct {
-	all bool
+	all  bool
+	home homeThread
 
 	// mu is held while a child starts, so that the child is in children before its exit status is looked up.
 	mu       sync.Mutex
@@ -61,28 +61,28 @@ type reaper struct {
 }
 
 func newReaper(all bool) *reaper {
-	return &reaper{all: all, children: map[int]chan ExitStatus{}, orphans: map[*Group]*usage{},
-		watched:  map[int]func(){},
-		assigned: map[int]*usage{}}
+	return &reaper{all: all, home: homeThread{make(chan func())}, children: map[int]chan ExitStatus{},
+		orphans: map[*Group]*usage{}, watched: map[int]func(){}, assigned: map[int]*usage{}}
 }
 
-// Reap reaps the children of the process until end is called.
-func (r *reaper) Reap() (end func()) {
+// Serve calls fn, which may start children, and reaps until fn returns. It keeps the calling goroutine's thread as the
+// parent of all children, so PID 1 calls it on its main thread.
+func (r *reaper) Serve(fn func()) {
 	if !r.all {
-		return func() {}
+		r.home.serve(fn)
+		return
 	}
 	if os.Getpid() != 1 {
 		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		r.reapUntil(stop)
-	}()
-	return func() {
+	r.home.serve(func() {
+		stop := make(chan struct{})
+		var reaping sync.WaitGroup
+		reaping.Go(func() { r.reapUntil(stop) })
+		fn()
 		close(stop)
-		<-done
-	}
+		reaping.Wait()
+	})
 }
 
 // reapUntil reaps until stop is closed. It learns of deaths from SIGCHLD, since a thread that waits in the kernel for a
@@ -99,15 +99,6 @@ func (r *reaper) reapUntil(stop <-chan struct{}) {
 			return
 		}
 	}
-}
-
-// nextDead returns a child that is dead, or 0, and does not reap it. The kernel does not reuse the PID of a zombie.
-func nextDead() (int, error) {
-	var info unix.Siginfo
-	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
-	// si_pid, which package unix does not name, follows three 32-bit numbers and their padding on 64-bit machines.
-	const offset = 16
-	return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), offset))), err
 }
 
 // reap reaps pid and sends its exit status to its starter.
@@ -139,17 +130,19 @@ func (r *reaper) reap(pid int) {
 	}
 }
 
-// startChild starts a child with fn. The channel gets the exit status.
+// startChild starts a child with fn, on the home thread. The channel gets the exit status.
 func (r *reaper) startChild(fn func() (pid int, err error)) (int, <-chan ExitStatus, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pid, err := fn()
+	var pid int
+	var err error
+	r.home.run(func() { pid, err = fn() })
 	if err != nil {
 		return 0, nil, err
 	}
 	if !r.all {
 		ch := make(chan ExitStatus, 1)
-		go waitFor(pid, ch)
+		go r.waitFor(pid, ch)
 		return pid, ch, nil
 	}
 	return pid, r.addChild(pid), nil
@@ -170,8 +163,7 @@ func (r *reaper) AdoptChild(pid int) (<-chan ExitStatus, error) {
 	if r.children[pid] != nil {
 		return nil, wire.ErrFrame
 	}
-	var info unix.Siginfo
-	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil); err != nil {
+	if _, err := waitable(unix.P_PID, pid); err != nil {
 		return nil, err
 	}
 	return r.addChild(pid), nil
@@ -209,12 +201,16 @@ func (r *reaper) KillChild(pid int, deaths <-chan ExitStatus, whom int) {
 	}
 }
 
-// waitFor waits for one child.
-func waitFor(pid int, ch chan<- ExitStatus) {
+// waitFor waits for the end of one child.
+func (r *reaper) waitFor(pid int, ch chan<- ExitStatus) {
 	var d ExitStatus
 	for {
 		_, err := unix.Wait4(pid, &d.status, 0, &d.usage)
-		if err != unix.EINTR {
+		switch {
+		case err == unix.EINTR:
+		case err == nil && d.status.Stopped():
+			r.release(pid)
+		default:
 			ch <- d
 			return
 		}
@@ -282,17 +278,19 @@ func (r *reaper) assign(pid int, o *Group) {
 	}
 }
 
-// reapDead reaps all children that are dead already. It looks up a PID before it reaps it: the kernel does not reuse
-// the PID of a zombie.
+// reapDead reaps all children that are dead already, and releases those that a trace has stopped. It looks up a PID
+// before it reaps it: the kernel does not reuse the PID of a zombie.
 func (r *reaper) reapDead() {
 	for r.all {
-		pid, err := nextDead()
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil || pid == 0 {
+		child, err := waitable(unix.P_ALL, 0)
+		switch {
+		case err == unix.EINTR:
+		case err != nil || child.pid == 0:
 			return
+		case child.ended():
+			r.reap(int(child.pid))
+		default:
+			r.releaseStopped(int(child.pid))
 		}
-		r.reap(pid)
 	}
 }

@@ -110,8 +110,9 @@ func (t *Table) forkExec(p *Program, files Files, tag Tag) (pid int, deaths <-ch
 	}
 	tag.stamp()
 	t.shield.with(func() {
-		gosched.WithCommandSlack(func() {
-			pid, deaths, err = t.startChild(func() (int, error) { return syscall.ForkExec(p.Path, p.Argv, attr) })
+		pid, deaths, err = t.startChild(func() (pid int, err error) {
+			gosched.WithCommandSlack(func() { pid, err = syscall.ForkExec(p.Path, p.Argv, attr) })
+			return pid, err
 		})
 	})
 	return pid, deaths, err
@@ -195,7 +196,7 @@ func (t *Table) Childless() bool {
 	if !t.all || t.pid != 1 {
 		return false
 	}
-	_, err := nextDead()
+	_, err := waitable(unix.P_ALL, 0)
 	return err == unix.ECHILD
 }
 

@@ -18,6 +18,7 @@ type told struct {
 	code          int
 	message       string // part of the end's message
 	class         proto.RuntimeClass
+	user          string
 }
 
 const forkUntilRefused = `python3 -c '
@@ -32,6 +33,13 @@ finally:
     for pid in made:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+'`
+
+// signalTraced has the guest trace it, which a user may not do under gVisor, and gets a signal.
+const signalTraced = `python3 -c '
+import ctypes, os, signal
+ctypes.CDLL(None).ptrace(0, 0, 0, 0)
+os.kill(os.getpid(), signal.SIGUSR1)
 '`
 
 // TestEnds checks that each end is reported with its true reason, in this order in one container.
@@ -64,6 +72,9 @@ func TestEnds(t *testing.T) {
 		{name: "memory", command: "python3 -c 'x = bytearray(1 << 30)'", reason: proto.EndOutOfMemory, code: 137,
 			message: "memory limit"},
 		{name: "a crash like it", command: "kill -KILL $$", reason: proto.EndSignal, code: 137},
+		{name: "a signal for a traced process", command: signalTraced, reason: proto.EndSignal, code: 138},
+		{name: "a signal for a traced process of root", command: signalTraced, reason: proto.EndSignal, code: 138,
+			user: "root"},
 		{name: "its files are there", command: "cat file", reason: proto.EndExit},
 		{name: "time", command: "sleep 100", timeout: 0.5, reason: proto.EndTimeout, code: 137},
 	}
@@ -84,7 +95,8 @@ func TestEnds(t *testing.T) {
 
 func checkEnd(t *testing.T, s *session.Session, c told) {
 	t.Helper()
-	res, err := s.Run(t.Context(), proto.Cmd{Command: c.command, TimeoutSeconds: c.timeout})
+	res, err := s.Run(t.Context(), proto.Cmd{Command: c.command, TimeoutSeconds: c.timeout,
+		User: c.user})
 	if err != nil {
 		t.Errorf("%s: %v", c.name, err)
 		return
