@@ -39,12 +39,29 @@ const talks = `{"conversations": [
 			{"type": "tool_use", "id": "toolu_s", "name": "bash_code_execution", "input": {"command": "echo ran"}},
 			{"type": "tool_use", "id": "toolu_c", "name": "weather", "input": {"city": "Riga"}}]}},
 		{"expect": {"messages": 3, "last": [{"tool_use_id": "toolu_c"}, {"tool_use_id": "toolu_s", "content": "ran\n"}]}, "answer": {"content": [{"type": "text", "text": "Done."}]}}]},
-	{"when": {"model": "runner"}, "plain": true, "loop": true, "turns": [
+	{"when": {"model": "runner", "path": "/v1/messages"}, "plain": true, "loop": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo kept >/workspace/n"}}]}},
 		{"answer": {"content": [{"type": "tool_use", "name": "weather", "input": {"city": "Riga"}}]}},
 		{"expect": {"last": [{"type": "tool_result", "content": {"$any": true}}]}, "answer": {"content": [{"type": "tool_use", "name": "weather", "input": {"city": "Oslo"}}]}},
 		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "cat /workspace/n"}}]}},
-		{"expect": {"last": [{"content": "kept\n"}]}, "answer": {"content": [{"type": "text", "text": "Done."}]}}]}
+		{"expect": {"last": [{"content": "kept\n"}]}, "answer": {"content": [{"type": "text", "text": "Done."}]}}]},
+	{"when": {"model": "claude-code", "body": {"/tools/0": {"$any": true}}}, "loop": true, "turns": [
+		{"expect": {"tools": ["Bash"]}, "answer": {"content": [{"type": "tool_use", "name": "Bash", "input": {"command": "echo kept >note", "description": "Keep a note"}}]}},
+		{"answer": {"content": [{"type": "text", "text": "It is kept."}]}}]},
+	{"when": {"model": "claude-code"}, "loop": true, "turns": [
+		{"answer": {"content": [{"type": "text", "text": "{\"title\": \"A note\"}"}]}}]},
+	{"when": {"model": "threads", "path": "/v1/messages"}, "loop": true, "turns": [
+		{"expect": {"messages": 1, "tools": ["weather"]}, "answer": {"content": [{"type": "tool_use", "name": "weather", "input": {"city": "Riga"}}]}},
+		{"expect": {"messages": 3, "tools": ["weather"], "last": [{"type": "tool_result"}]}, "answer": {"content": [{"type": "text", "text": "Done."}]}}]},
+	{"when": {"model": "threads", "path": "/v1/chat/completions"}, "loop": true, "turns": [
+		{"expect": {"messages": 1, "tools": ["weather"]}, "answer": {"content": [{"type": "tool_use", "name": "weather", "input": {"city": "Riga"}}]}},
+		{"expect": {"messages": 3, "last": [{"role": "tool"}]}, "answer": {"content": [{"type": "text", "text": "Done."}]}}]},
+	{"when": {"model": "runner", "path": "/v1/chat/completions"}, "loop": true, "turns": [
+		{"expect": {"tools": ["bash_code_execution", "weather"], "body": {"/context_management": null}}, "answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo kept >/workspace/n"}}]}},
+		{"answer": {"content": [{"type": "tool_use", "name": "weather", "input": {"city": "Riga"}}]}},
+		{"expect": {"last": [{"role": "tool", "content": {"$contains": "Riga: rain"}}]}, "answer": {"content": [{"type": "tool_use", "name": "weather", "input": {"city": "Oslo"}}]}},
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "cat /workspace/n"}}]}},
+		{"expect": {"last": [{"role": "tool", "content": "kept\n"}]}, "answer": {"content": [{"type": "text", "text": "Done."}]}}]}
 ]}`
 
 // A studio is the edge with a gateway over real sessions, and the model that it asks.
@@ -65,7 +82,8 @@ func newStudio(t *testing.T) *studio {
 	s := &studio{model: scripted.New(script)}
 	model := httptest.NewServer(s.model)
 	t.Cleanup(model.Close)
-	set, err := upstream.Open([]upstream.Config{{URL: model.URL}}, nil)
+	set, err := upstream.Open([]upstream.Config{{URL: model.URL}, {URL: model.URL, Kind: upstream.KindOpenAI,
+		Prefixes: []string{"chat/"}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,11 +36,18 @@ var sdks = []sdk{
 	{"gov1old", []string{"19", "skills"}, goProgram("gov1old")},
 	{"gov2", []string{"1", "4", "6", "7", "8", "9", "10", "11", "12", "16", "18", "21", "22", "24", "skills", "44",
 		"45", "46", "47", "48"}, goProgram("gov2")},
-	{"typescript", []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24", "skills", "44", "45", "46", "47",
-		"48"}, nodeProgram},
-	{"python", []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24", "skills",
-		"44", "45", "46", "47", "48"}, pythonProgram},
+	{"typescript", rowsOfNode, nodeProgram},
+	{"typescript newest", rowsOfNode, newestNodeProgram},
+	{"python", rowsOfPython, pythonProgram},
+	{"python newest", rowsOfPython, newestPythonProgram},
 }
+
+var (
+	rowsOfNode = []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24", "skills", "44", "45", "46", "47", "48",
+		"thread", "chat"}
+	rowsOfPython = []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24", "skills",
+		"44", "45", "46", "47", "48", "thread", "chat"}
+)
 
 func TestSDKs(t *testing.T) {
 	needs.Time(t)
@@ -174,10 +181,27 @@ func pythonProgram(t *testing.T) *exec.Cmd {
 	return exec.CommandContext(t.Context(), filepath.Join(dir, "venv", "bin", "python"), filepath.Join(dir, "main.py"))
 }
 
+// The newest versions, whatever they are: users install them.
+
+func newestNodeProgram(t *testing.T) *exec.Cmd {
+	dir, _ := clients.InstallNewest(t, clients.NPM("@anthropic-ai/sdk"), program("ts", "main.mjs"))
+	return exec.CommandContext(t.Context(), tool(t, "node"), filepath.Join(dir, "main.mjs"))
+}
+
+func newestPythonProgram(t *testing.T) *exec.Cmd {
+	dir, _ := clients.InstallNewest(t, clients.PyPI("anthropic"), program("py", "main.py"))
+	return exec.CommandContext(t.Context(), filepath.Join(dir, "venv", "bin", "python"), filepath.Join(dir, "main.py"))
+}
+
+// program is the path of a test's own program.
+func program(parts ...string) string {
+	return filepath.Join(append([]string{"..", "..", "test", "sdktest"}, parts...)...)
+}
+
 // install gives the directory in which the program and its SDK are.
 func install(t *testing.T, name, command string) string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", "test", "sdktest", name, "*.*"))
+	files, err := filepath.Glob(program(name, "*.*"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s: %v", name, err)
 	}

@@ -39,7 +39,8 @@ A script is JSON. Its turns are played in their order, one for each request:
 What is expected may be left out. {"$from": POINTER} takes a value from the request, {"$from": POINTER, "match": REGEXP} the part of its text that
 fits. An answer may also be {"error": {"status": 529, "message": "…"}}, have "headers", "usage", "stop_reason", "pauses" such as
 [{"before_event": 3, "for": "1s"}], and a "cut" such as {"after_events": 4, "by": "break"}. Several conversations, each for the requests that fit
-its "when", are {"conversations": [{"when": {"model": "a"}, "turns": […]}, …]}. The package test/scripted documents all of it.`,
+its "when", are {"conversations": [{"when": {"model": "a"}, "turns": […]}, …]}. Message threads are kept, and refused where "plain" is true, as an
+API without them does. The package test/scripted documents all of it.`,
 		Example: "  berth upstream-script script.json --listen 127.0.0.1:9000\n  berth serve --upstream " +
 			"http://127.0.0.1:9000",
 		Args: cobra.ExactArgs(1),

@@ -34,6 +34,9 @@ func (q *query) readAnswers() (map[string]gateway.ClientAnswer, error) {
 		if err != nil {
 			return nil, err
 		}
+		if o.Text("role") == "system" { // says nothing about the calls
+			continue
+		}
 		blocks := history.Blocks(o)
 		if len(blocks) == 0 {
 			return nil, onlyResults(q.last + 1 + i)

@@ -2,6 +2,7 @@ package messages_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -72,6 +73,37 @@ func TestArgumentsThatAreNoJSON(t *testing.T) {
 		if m.types() != "server_tool_use bash_code_execution_tool_result text" ||
 			m.result(t, 1)["error_code"] != "invalid_tool_input" || m.StopReason != "end_turn" {
 			t.Errorf("%s, %+v", m.types(), m)
+		}
+	})
+}
+
+// TestWhatNewClientsSend sends what newer clients add to their requests: system turns, settings that chat completions
+// cannot express, and a thread.
+func TestWhatNewClientsSend(t *testing.T) {
+	both(t, func(t *testing.T, stream bool) {
+		s := newChatSite(t, `{"turns": [
+			{"expect": {"messages": 2, "last": [{"role": "user", "content": "go"}, {"role": "system", "content": "be brief"}], "tools": ["bash_code_execution"], "body": {"/context_management": null, "/tools/0/defer_loading": null}},
+			 "answer": {"content": [{"type": "tool_use", "id": "call_a", "name": "bash_code_execution", "input": {"command": "echo out"}}]}},
+			{"expect": {"messages": 4, "last": [{"role": "tool", "content": "out\n"}]}, "answer": {"content": [{"type": "text", "text": "Done."}]}}]}`)
+		ask := body(bash, "go", "stream", stream, "context_management", map[string]any{"edits": []any{map[string]any{
+			"type": "clear_tool_uses_20250919"}}})
+		ask["messages"] = append(ask["messages"].([]any), map[string]any{"role": "system", "content": "be brief"})
+		ask["tools"].([]any)[0].(map[string]any)["defer_loading"] = true
+		for _, thread := range []string{"create", "continue"} {
+			ask["thread"] = map[string]any{"type": thread}
+			if r := s.send(encode(t, ask)); r.status != http.StatusBadRequest ||
+				r.msg.Error.Details.ErrorCode != "thread_unsupported_request" {
+				t.Errorf("%s: %d %s", thread, r.status, r.body)
+			}
+			ask["thread"] = nil
+		}
+		r := s.ask(ask)
+		s.played()
+		if r.msg.types() != "server_tool_use bash_code_execution_tool_result text" {
+			t.Errorf("%s, %+v", r.msg.types(), r.msg)
+		}
+		if got := r.header.Get(upstream.IgnoredHeader); got != "context_management, tools.defer_loading" {
+			t.Errorf("%s: %q", upstream.IgnoredHeader, got)
 		}
 	})
 }

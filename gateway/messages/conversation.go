@@ -295,8 +295,9 @@ func (q *query) upstreamBody(h *history.History, first bool) []byte {
 	return o.Raw()
 }
 
-// accountHeaders are prefixes of upstream headers that describe the client's account rather than one round.
-var accountHeaders = []string{"Anthropic-", "Retry-After"}
+// accountHeaders are prefixes of upstream headers that describe the client's account, or all rounds, rather than one
+// round.
+var accountHeaders = []string{"Anthropic-", "Retry-After", upstream.IgnoredHeader}
 
 // addRound adds a round to the history and to the answer. A streaming client has received it already.
 func (c *conversation) addRound(r *round) gateway.Round {

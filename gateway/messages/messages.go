@@ -144,6 +144,10 @@ func readQuery(r Request, check ToolChecker) (*query, error) {
 
 // readMessages reads the members that matter only for requests with the tool.
 func (q *query) readMessages() (err error) {
+	if q.body.Has("thread") { // with this error code, SDKs send the whole history
+		return &gateway.Refusal{Code: "thread_unsupported_request", Err: proto.Errorf(proto.InvalidArgument, "",
+			"thread", "thread: code execution works without message threads; send the whole history")}
+	}
 	if q.messages, err = rawjson.ParseArray(q.body.Get("messages")); err != nil || len(q.messages) == 0 {
 		return proto.Invalid("messages", "messages must be an array with at least one message")
 	}
@@ -155,11 +159,6 @@ func (q *query) readMessages() (err error) {
 		if o.Text("role") == "assistant" {
 			q.last = i
 		}
-	}
-	if q.body.Has("thread") { // with this error code, SDKs send the whole history
-		return &gateway.Refusal{Code: "thread_unsupported_request", Err: proto.Errorf(proto.InvalidArgument, "",
-			"thread",
-			"thread: code execution works without message threads; send the whole history")}
 	}
 	if err := q.tools.CheckChoice(q.body.Get("tool_choice")); err != nil {
 		return err

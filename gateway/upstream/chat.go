@@ -3,6 +3,7 @@ package upstream
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -13,7 +14,8 @@ import (
 // chatPath is appended to a base URL that ends in /v1.
 const chatPath = "/chat/completions"
 
-// doChat sends a request to a chat completions upstream. It refuses a request that chat completions cannot express.
+// doChat sends a request to a chat completions upstream. It refuses a request whose answer would be another one because
+// chat completions cannot express it.
 func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error) {
 	if r.Path != PathMessages {
 		return answer.NewFault(http.StatusBadRequest, "The upstream %s speaks chat completions, which cannot count "+
@@ -25,18 +27,27 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 		text, err = asked.Encode(u.trimModel(asked.Model), u.isOpenAI())
 	}
 	if err != nil {
-		return answer.NewFault(http.StatusBadRequest, "%v", err).Response(http.StatusBadRequest), nil
+		f := answer.NewFault(http.StatusBadRequest, "%v", err)
+		if errors.Is(err, chat.ErrThread) { // with this code, SDKs send the whole history
+			f.Details = &answer.Details{ErrorCode: "thread_unsupported_request"}
+		}
+		return f.Response(http.StatusBadRequest), nil
 	}
 	res, err := u.send(ctx, chatPath, nil, u.chatHeader(r.Header), text)
 	if err != nil {
 		return nil, err
 	}
 	res.Header = chatAnswerHeader(res.Header)
+	setKey(res.Header, IgnoredHeader, strings.Join(asked.Ignored(), ", "))
 	if res.StatusCode >= http.StatusBadRequest {
 		return u.failed(res, chat.ReadError(res.StatusCode)), nil
 	}
 	return asked.Translate(u.cfg.Name, res)
 }
+
+// IgnoredHeader is a header of answers. It names the parts of the request that the upstream's dialect cannot express
+// and that were left out.
+const IgnoredHeader = "Berth-Ignored"
 
 // isOpenAI reports whether the upstream is the official OpenAI service.
 func (u *Upstream) isOpenAI() bool {

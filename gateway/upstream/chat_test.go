@@ -92,6 +92,29 @@ func TestRequestOfChatCompletions(t *testing.T) {
 				ask +
 					`,{"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"a plot\n(image: see below)"},
 				{"role":"user","content":[{"type":"text","text":"The image in the result of the tool call a:"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]}`)},
+		"system turns": {
+			message(ask + `,{"role":"system","content":"a","clear_at":"next_user_message"},{"role":"system","content":[{"type":"text","text":"b"}]},{"role":"user","content":"and?"},
+				{"role":"system","content":"c","clear_at":"next_user_message"},{"role":"system","output_config":{"effort":"low"}}`),
+			said(ask + `,{"role":"system","content":"b"},{"role":"user","content":"and?"},{"role":"system","content":"c"}`)},
+		"tools that come and go": {
+			`{"model":"m","max_tokens":9,"tools":[{"name":"f","input_schema":{"type":"object"}},{"name":"g","input_schema":{"type":"object"},"defer_loading":true},{"name":"h","input_schema":{}}],"messages":[` + ask +
+				`,{"role":"system","content":[{"type":"tool_removal","tool":{"type":"tool_reference","name":"f"}},{"type":"tool_removal","tool":{"type":"tool_reference","name":"h"}},{"type":"text","text":"s"}]},
+				{"role":"user","content":"x"},{"role":"system","content":[{"type":"tool_addition","tool":{"type":"tool_definition","definition":{"name":"i","description":"d","input_schema":{"type":"object"}}}},
+				{"type":"tool_addition","tool":{"type":"tool_reference","name":"f"}},{"type":"tool_addition","tool":{"type":"tool_reference","name":"g"}}]}]}`,
+			`{"model":"m","max_tokens":9,"messages":[` + ask + `,{"role":"system","content":"s"},{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"g","parameters":{"type":"object"}}},
+				{"type":"function","function":{"name":"i","description":"d","parameters":{"type":"object"}}},{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]}`},
+		"a search for tools": {message(ask +
+			`,{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"tool_search_tool_bm25","input":{"query":"x"}},{"type":"tool_search_tool_result","tool_use_id":"s","content":{"type":"tool_search_tool_search_result","tool_references":[{"type":"tool_reference","tool_name":"f"}]}},
+				{"type":"fallback","from":{},"to":{}},{"type":"tool_use","id":"a","name":"find","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"tool_reference","tool_name":"f"}]}]}`),
+			said(ask + `,{"role":"assistant","content":"","tool_calls":[{"id":"a","type":"function","function":{"name":"find","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"The tool f can be called now."}`)},
+		"an earlier name of the format": {`{"model":"m","max_tokens":9,"messages":[` + ask + `],"output_format":{"type":"json_schema","schema":{"type":"object"}}}`,
+			`{"model":"m","max_tokens":9,"messages":[` + ask +
+				`],"response_format":{"type":"json_schema","json_schema":{"name":"answer","strict":true,"schema":{"type":"object"}}}}`},
+		"search results and a summary": {message(`{"role":"user","content":[{"type":"search_result","title":"T","source":"https://a.example","content":[{"type":"text","text":"found"}],"citations":{"enabled":true}},{"type":"text","text":"see"}]},
+				{"role":"assistant","content":[{"type":"compaction","content":"before"},{"type":"tool_use","id":"a","name":"f","input":{}}]},
+				{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"search_result","title":"U","source":"s","content":[{"type":"text","text":"more"}]}]}]}`),
+			said(`{"role":"user","content":"T\n\nhttps://a.example\n\nfound\n\nsee"},{"role":"assistant","content":"before","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]},
+				{"role":"tool","tool_call_id":"a","content":"U\n\ns\n\nmore"}`)},
 		"documents": {
 			message(
 				`{"role":"user","content":[{"type":"document","title":"T","source":{"type":"text","media_type":"text/plain","data":"body"}},{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"AAAA"}}]}`),
@@ -121,11 +144,9 @@ func TestWhatCannotBeExpressed(t *testing.T) {
 	}
 	message := func(m string) string { return `{"model":"m","max_tokens":9,"messages":[` + m + `]}` }
 	for body, want := range map[string]string{
-		with(
-			`"top_k":3`): "top_k: this model's upstream speaks chat completions",
-		with(`"container":"container_1"`):                        "container: ",
+		with(`"container":"container_1"`):                        "container: this model's upstream speaks chat completions",
 		with(`"mcp_servers":[{}]`):                               "mcp_servers: ",
-		with(`"context_management":{"edits":[{}]}`):              "context_management: ",
+		with(`"compaction":{"type":"summarize"}`):                "compaction: ",
 		with(`"tools":[{"type":"bash_20250124","name":"bash"}]`): "tools.0, of the type bash_20250124: ",
 		with(
 			`"tools":[{"name":"x","input_schema":{},"allowed_callers":["code_execution_20260120"]}]`): "tools.0.allowed_callers: ",
@@ -139,7 +160,11 @@ func TestWhatCannotBeExpressed(t *testing.T) {
 		message(
 			`{"role":"user","content":[{"type":"image","source":{"type":"file","file_id":"f"}}]}`): "messages.0.content.0, of the type image with a source of the type file: ",
 		message(
-			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"search_result"}]}]}`): "messages.0.content.0.content.0, of the type search_result: ",
+			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"browser_state"}]}]}`): "messages.0.content.0.content.0, of the type browser_state: ",
+		message(
+			`{"role":"user","content":"x"},{"role":"system","content":[{"type":"tool_addition","tool":{"type":"mcp_toolset_reference"}}]}`): "messages.1.content.0.tool: ",
+		message(
+			`{"role":"user","content":"x"},{"role":"system","content":[{"type":"tool_addition","tool":{"type":"tool_definition","definition":{"type":"web_search_20260318","name":"web_search"}}}]}`): "messages.1.content.0.tool.definition, of the type web_search_20260318: ",
 		message(
 			`{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"server_tool_use","id":"s","name":"n","input":{}}]},{"role":"user","content":"x"}`): "messages.1.content.0, of the type server_tool_use: ",
 		message(
@@ -171,6 +196,49 @@ func TestWhatCannotBeExpressed(t *testing.T) {
 	if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusBadRequest ||
 		!strings.Contains(string(text), "cannot count tokens") {
 		t.Errorf("count_tokens: %d %s", res.StatusCode, text)
+	}
+}
+
+// TestWhatIsLeftOut checks that what cannot be expressed, and changes no answer, is named in a header of the answer.
+func TestWhatIsLeftOut(t *testing.T) {
+	const ask = `"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}`
+	for body, want := range map[string]string{
+		`{` + ask + `]}`: "",
+		`{` + ask + `],"context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},"top_k":3,"thinking":{"type":"adaptive"},
+			"output_config":{"effort":"high","task_budget":null},"fallbacks":[],"not_known_yet":{"a":1},"bad\r\nname":1}`: "context_management, not_known_yet, output_config.effort, thinking, top_k",
+		`{` + ask + `],"tools":[{"name":"f","input_schema":{"type":"object"},"defer_loading":true,"eager_input_streaming":true,"input_examples":[]},
+			{"type":"tool_search_tool_regex_20251119","name":"tool_search_tool_regex"},
+			{"name":"g","input_schema":{"type":"object"},"allowed_callers":["direct","code_execution_20260120"]}]}`: "tools.allowed_callers, tools.defer_loading, tools.eager_input_streaming, tools.tool_search_tool_regex",
+		`{` + ask + `,{"role":"system","output_config":{"effort":"low"}}]}`:                                                                  "messages.output_config.effort",
+		`{` + ask + `,{"role":"user","content":[{"type":"document","citations":{"enabled":true},"source":{"type":"text","data":"body"}}]}]}`: "messages.citations",
+	} {
+		for _, stream := range []bool{false, true} {
+			_, addr := play(t, `{"turns": [{"expect": {"body": {"/context_management": null, "/top_k": null, "/thinking": null, "/not_known_yet": null,
+				"/tools/0/function/defer_loading": null, "/tools/2": null}}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+			u := only(t, Config{URL: addr, Kind: KindOpenAI})
+			if stream {
+				body = strings.Replace(body, `"max_tokens"`, `"stream":true,"max_tokens"`, 1)
+			}
+			res, text := do(t, u, head(), body)
+			if got := res.Header.Get(IgnoredHeader); res.StatusCode != http.StatusOK || got != want {
+				t.Errorf("%s: %d, left out %q, want %q: %s", body, res.StatusCode, got, want, text)
+			}
+		}
+	}
+}
+
+// TestThreadIsRefused checks for the code on which SDKs send the whole history.
+func TestThreadIsRefused(t *testing.T) {
+	u := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI})
+	for _, body := range []string{
+		`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}],"thread":{"type":"create"}}`,
+		`{"model":"m","max_tokens":9,"messages":[],"thread":{"type":"continue","previous_message_id":"msg_1"}}`,
+	} {
+		res, text := do(t, u, head(), body)
+		if res.StatusCode != http.StatusBadRequest ||
+			!strings.Contains(text, `"details":{"error_code":"thread_unsupported_request"}`) {
+			t.Errorf("%s: %d %s", body, res.StatusCode, text)
+		}
 	}
 }
 

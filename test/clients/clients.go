@@ -55,11 +55,11 @@ func install(name, command string, files []string) (dir string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	lock, err := os.Create(filepath.Join(dir, "lock"))
-	if err == nil {
-		defer lock.Close()
-		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	unlock, err := lock(dir)
+	if err != nil {
+		return "", err
 	}
+	defer unlock()
 	for base, data := range contents {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, base), data, 0o644))
 	}
@@ -67,6 +67,19 @@ func install(name, command string, files []string) (dir string, err error) {
 		return "", err
 	}
 	return dir, installOnce(dir, command)
+}
+
+// lock keeps other test processes out of a directory until unlock is called.
+func lock(dir string) (unlock func(), err error) {
+	f, err := os.Create(filepath.Join(dir, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
 }
 
 // installOnce runs the command, unless it succeeded in this directory before.

@@ -62,9 +62,17 @@ func malformedTools(r *received, plain bool) string {
 // and that each result has its tool_use in the previous one.
 func malformedMessages(list []any, plain bool) string {
 	var open []string // IDs of the tool_use blocks in the previous message
+	var last any      // role of the previous message
 	for i, m := range list {
 		role, _ := at(m, "/role")
 		content, _ := at(m, "/content")
+		if role == "system" {
+			if wrong := malformedSystem(m, last); wrong != "" {
+				return fmt.Sprintf("/messages/%d, a system message, %s", i, wrong)
+			}
+			continue
+		}
+		last = role
 		uses, results, wrong := toolIDs(blocks(content), plain)
 		switch {
 		case wrong != "":
@@ -84,6 +92,24 @@ func malformedMessages(list []any, plain bool) string {
 	}
 	if len(open) > 0 {
 		return fmt.Sprintf("/messages ends with tool_use blocks without results: %q", open)
+	}
+	return ""
+}
+
+// malformedSystem checks a system message, which changes instructions, tools or settings in the middle of a
+// conversation. last is the role of the message before it and before other system messages.
+func malformedSystem(m, last any) string {
+	if last != "user" {
+		return "does not follow a message of the user"
+	}
+	content, _ := at(m, "/content")
+	for _, b := range blocks(content) {
+		if kind, _ := at(b, "/type"); kind != "text" && kind != "tool_addition" && kind != "tool_removal" {
+			return "has a block that is none of its: " + brief(b)
+		}
+	}
+	if settings, _ := at(m, "/output_config"); len(blocks(content)) == 0 && settings == nil {
+		return "is empty"
 	}
 	return ""
 }

@@ -31,7 +31,8 @@
 //	{"$join": ["a", {"$from": "…"}]}                the texts, joined
 //
 // In addition, each request must be one that the real API accepts: each tool_use has its tool_result in the next
-// message, and so on.
+// message, and so on. Messages with the role system may follow those of the user. Message threads work: a request that
+// continues one is matched as if it had all messages. A plain conversation refuses threads.
 package scripted
 
 import (
@@ -112,6 +113,7 @@ type Error struct {
 	Status  int    `json:"status"`
 	Type    string `json:"type,omitempty"` // "" is api_error
 	Message string `json:"message,omitempty"`
+	Code    string `json:"code,omitempty"` // "": the error has none
 }
 
 // A Raw is an answer with a literal body. Chunks are sent one after the other.

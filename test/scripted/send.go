@@ -26,6 +26,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, got *received, a A
 		if msg, err = s.message(got, a); err != nil {
 			return err
 		}
+		s.keepThread(got, msg)
 	}
 	if out.wait(0) != nil {
 		return nil
@@ -161,11 +162,18 @@ func (e Error) body(path string) any {
 	if kind == "" {
 		kind = "api_error"
 	}
-	if path == chatPath {
-		return map[string]any{"error": map[string]any{"message": e.Message, "type": kind, "code": nil, "param": nil}}
+	var code any
+	if e.Code != "" {
+		code = e.Code
 	}
-	return map[string]any{"type": "error", "error": map[string]any{"type": kind, "message": e.Message},
-		"request_id": "req_scripted"}
+	if path == chatPath {
+		return map[string]any{"error": map[string]any{"message": e.Message, "type": kind, "code": code, "param": nil}}
+	}
+	inner := map[string]any{"type": kind, "message": e.Message}
+	if code != nil {
+		inner["details"] = map[string]any{"error_code": code}
+	}
+	return map[string]any{"type": "error", "error": inner, "request_id": "req_scripted"}
 }
 
 // event returns a server-sent event; the name may be "".

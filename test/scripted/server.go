@@ -37,6 +37,8 @@ type Server struct {
 	errs   []error
 	made   int // number of generated IDs
 	points map[string]*point
+
+	threads map[string]*thread // by the ID of the answer that the next request continues
 }
 
 // A talk is a conversation and its position.
@@ -53,13 +55,15 @@ type point struct {
 
 // New returns a server for a script that Load has read.
 func New(s *Script) *Server {
-	srv := &Server{mux: http.NewServeMux(), run: rand.Text()[:10], points: map[string]*point{}}
+	srv := &Server{mux: http.NewServeMux(), run: rand.Text()[:10], points: map[string]*point{},
+		threads: map[string]*thread{}}
 	for _, c := range s.Conversations {
 		srv.talks = append(srv.talks, &talk{Conversation: c})
 	}
 	for _, path := range []string{messagesPath, countPath, chatPath} {
 		srv.mux.HandleFunc("POST "+path, srv.answer)
 	}
+	srv.mux.HandleFunc("HEAD /", http.NotFound) // how some clients look whether a server is there
 	srv.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		err := srv.fail(fmt.Errorf("%s %s is nothing that a script answers; there are POST %s, %s and %s", r.Method,
 			r.URL.Path, messagesPath, countPath, chatPath))
@@ -208,6 +212,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 	got, err := s.read(w, r)
 	var a Answer
 	if err == nil {
+		if e := s.joinThread(got); e != nil {
+			refuse(w, r.URL.Path, *e)
+			return
+		}
 		a, err = s.play(got)
 	}
 	if err == nil {
@@ -226,6 +234,9 @@ func (s *Server) play(got *received) (Answer, error) {
 	t, err := s.find(got)
 	if err != nil {
 		return Answer{}, err
+	}
+	if t.Plain && !got.chat() && got.value("/thread") != nil { // no mistake: clients ask, and go on without it
+		return Answer{Error: refuseThread("thread_unsupported_request", "thread: a plain API has none")}, nil
 	}
 	if wrong := malformed(got, t.Plain); wrong != "" {
 		return Answer{}, fmt.Errorf("conversation %s: no API would take this: %s", t.Name, wrong)

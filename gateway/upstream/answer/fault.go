@@ -13,8 +13,14 @@ import (
 
 // A Fault is the content of an error envelope.
 type Fault struct {
-	Type    string `json:"type"`
-	Message string `json:"message"`
+	Type    string   `json:"type"`
+	Message string   `json:"message"`
+	Details *Details `json:"details,omitempty"`
+}
+
+// Details tell programs more about an error.
+type Details struct {
+	ErrorCode string `json:"error_code"` // such as "thread_unsupported_request", which SDKs act on
 }
 
 // faultTypes maps HTTP statuses to error types of the Messages dialect.
@@ -36,7 +42,7 @@ const statusOverloaded = 529
 
 // NewFault returns the error for an HTTP status.
 func NewFault(status int, format string, args ...any) Fault {
-	f := Fault{faultTypes[status], fmt.Sprintf(format, args...)}
+	f := Fault{Type: faultTypes[status], Message: fmt.Sprintf(format, args...)}
 	if f.Type == "" && status < http.StatusInternalServerError {
 		f.Type = "invalid_request_error"
 	} else if f.Type == "" {

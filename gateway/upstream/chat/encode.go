@@ -33,23 +33,17 @@ func (r *Request) Encode(model string, official bool) ([]byte, error) {
 		p.Stop.OfStringArray = r.StopSequences
 	}
 	var err error
-	if p.Messages, err = encodeMessages(r); err != nil {
+	if p.Messages, err = r.encodeMessages(); err != nil {
 		return nil, err
 	}
-	if p.Tools, err = encodeTools(r.Tools); err != nil {
+	if p.Tools, err = r.encodeTools(); err != nil {
 		return nil, err
 	}
 	if err = encodeChoice(&p, r.ToolChoice); err != nil {
 		return nil, err
 	}
-	if c := r.OutputConfig; c != nil && c.Format != nil {
-		if c.Format.Type != "json_schema" {
-			return nil, cannotEncode("output_config.format, of the type %s", answer.Short(c.Format.Type))
-		}
-		p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
-			JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "answer", Strict: param.NewOpt(true),
-				Schema: json.RawMessage(c.Format.Schema)},
-		}
+	if err = encodeFormat(&p, r); err != nil {
+		return nil, err
 	}
 	if r.Stream {
 		p.StreamOptions.IncludeUsage = param.NewOpt(true)
@@ -61,31 +55,113 @@ func (r *Request) Encode(model string, official bool) ([]byte, error) {
 	return text, err
 }
 
-func encodeTools(list []tool) (out []openai.ChatCompletionToolUnionParam, err error) {
-	for i, t := range list {
-		switch {
-		case t.Type != "" && t.Type != "custom":
-			return nil, cannotEncode("tools.%d, of the type %s", i, answer.Short(t.Type))
-		case t.DeferLoading:
-			return nil, cannotEncode("tools.%d.defer_loading", i)
-		case slices.ContainsFunc(t.AllowedCallers, func(c string) bool { return c != "direct" }):
-			return nil, cannotEncode("tools.%d.allowed_callers", i)
-		case t.Name == "":
-			return nil, fmt.Errorf("tools.%d.name: it is missing", i)
+// encodeFormat converts the JSON schema of the answer.
+func encodeFormat(p *openai.ChatCompletionNewParams, r *Request) error {
+	name, f := "output_format", r.OutputFormat
+	if c := r.OutputConfig; c != nil && c.Format != nil {
+		name, f = "output_config.format", c.Format
+	}
+	if f == nil {
+		return nil
+	}
+	if f.Type != "json_schema" {
+		return cannotEncode("%s, of the type %s", name, answer.Short(f.Type))
+	}
+	p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{
+		JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "answer", Strict: param.NewOpt(true),
+			Schema: json.RawMessage(f.Schema)},
+	}
+	return nil
+}
+
+// toolSearch begins the types of the tools that find deferred tools. They are dropped: the model gets all tools.
+const toolSearch = "tool_search_tool_"
+
+// encodeTools converts the tools that the model has after all messages, which may add and remove some.
+func (r *Request) encodeTools() (out []openai.ChatCompletionToolUnionParam, err error) {
+	list, err := r.currentTools()
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range list {
+		if strings.HasPrefix(t.Type, toolSearch) {
+			r.ignore("tools." + t.Name)
+			continue
 		}
-		f := shared.FunctionDefinitionParam{Name: t.Name, Parameters: shared.FunctionParameters{}}
-		for name, value := range t.InputSchema {
-			f.Parameters[name] = json.RawMessage(value)
-		}
-		if t.Description != "" {
-			f.Description = param.NewOpt(t.Description)
-		}
-		if t.Strict != nil {
-			f.Strict = param.NewOpt(*t.Strict)
+		f, err := r.encodeTool(t)
+		if err != nil {
+			return nil, err
 		}
 		out = append(out, openai.ChatCompletionFunctionTool(f))
 	}
 	return out, nil
+}
+
+// A namedTool is a tool and where the request has it.
+type namedTool struct {
+	*tool
+	where string
+}
+
+// currentTools applies the blocks tool_addition and tool_removal to the tools.
+func (r *Request) currentTools() (list []namedTool, err error) {
+	for i := range r.Tools {
+		list = append(list, namedTool{&r.Tools[i], fmt.Sprintf("tools.%d", i)})
+	}
+	removed := map[string]namedTool{}
+	for i, m := range r.Messages {
+		for k, b := range m.Content {
+			if b.Type != "tool_addition" && b.Type != "tool_removal" {
+				continue
+			}
+			where := fmt.Sprintf("messages.%d.content.%d.tool", i, k)
+			if b.Tool == nil || b.Tool.Type != "tool_reference" && b.Tool.Definition == nil {
+				return nil, cannotEncode("%s", where)
+			}
+			name, added := b.Tool.Name, removed[b.Tool.Name]
+			if b.Tool.Definition != nil {
+				name, added = b.Tool.Definition.Name, namedTool{b.Tool.Definition, where + ".definition"}
+			}
+			at := slices.IndexFunc(list, func(t namedTool) bool { return t.Name == name })
+			switch {
+			case b.Type == "tool_removal" && at >= 0:
+				removed[name] = list[at]
+				list = slices.Delete(list, at, at+1)
+			case b.Type == "tool_addition" && at >= 0 && b.Tool.Definition != nil:
+				list[at] = added
+			case b.Type == "tool_addition" && at < 0 && added.tool != nil:
+				list = append(list, added)
+			}
+		}
+	}
+	return list, nil
+}
+
+// encodeTool converts a tool of the client.
+func (r *Request) encodeTool(t namedTool) (f shared.FunctionDefinitionParam, err error) {
+	switch {
+	case t.Type != "" && t.Type != "custom":
+		return f, cannotEncode("%s, of the type %s", t.where, answer.Short(t.Type))
+	case len(t.AllowedCallers) > 0 && !slices.Contains(t.AllowedCallers, "direct"):
+		return f, cannotEncode("%s.allowed_callers", t.where)
+	case t.Name == "":
+		return f, fmt.Errorf("%s.name: it is missing", t.where)
+	}
+	if slices.ContainsFunc(t.AllowedCallers, func(c string) bool { return c != "direct" }) {
+		r.ignore("tools.allowed_callers")
+	}
+	r.ignoreAll("tools.", t.Others)
+	f = shared.FunctionDefinitionParam{Name: t.Name, Parameters: shared.FunctionParameters{}}
+	for name, value := range t.InputSchema {
+		f.Parameters[name] = json.RawMessage(value)
+	}
+	if t.Description != "" {
+		f.Description = param.NewOpt(t.Description)
+	}
+	if t.Strict != nil {
+		f.Strict = param.NewOpt(*t.Strict)
+	}
+	return f, nil
 }
 
 // choices maps values of tool_choice from Messages to chat completions.
@@ -111,7 +187,7 @@ func encodeChoice(p *openai.ChatCompletionNewParams, c *toolChoice) error {
 }
 
 // encodeMessages converts the system text and all messages.
-func encodeMessages(r *Request) (out []openai.ChatCompletionMessageParamUnion, err error) {
+func (r *Request) encodeMessages() (out []openai.ChatCompletionMessageParamUnion, err error) {
 	if len(r.System) > 0 {
 		text, err := texts("system", r.System)
 		if err != nil {
@@ -124,15 +200,13 @@ func encodeMessages(r *Request) (out []openai.ChatCompletionMessageParamUnion, e
 		var said []openai.ChatCompletionMessageParamUnion
 		switch m.Role {
 		case "user":
-			said, err = encodeUser(where, m.Content)
+			said, err = r.encodeUser(where, m.Content)
 		case "assistant":
-			said, err = encodeAssistant(where, m.Content)
+			said, err = r.encodeAssistant(where, m.Content)
 		case "system":
-			var text string
-			text, err = texts(where, m.Content)
-			said = append(said, openai.SystemMessage(text))
+			said, err = r.encodeSystem(where, i)
 		default:
-			err = fmt.Errorf("%s.role: it is %q; there are user and assistant", where, answer.Short(m.Role))
+			err = fmt.Errorf("%s.role: it is %q; there are user, assistant and system", where, answer.Short(m.Role))
 		}
 		if err != nil {
 			return nil, err
@@ -143,6 +217,24 @@ func encodeMessages(r *Request) (out []openai.ChatCompletionMessageParamUnion, e
 		return nil, cannotEncode("messages.%d, the beginning of an answer that is to be continued", len(r.Messages)-1)
 	}
 	return out, nil
+}
+
+// encodeSystem converts a system message in the middle of the conversation. It drops one that a later user message
+// clears, and what remains without text: changes of tools are applied to the tools, and settings have no equivalent.
+func (r *Request) encodeSystem(where string, i int) (out []openai.ChatCompletionMessageParamUnion, err error) {
+	m := r.Messages[i]
+	if m.ClearAt == "next_user_message" &&
+		slices.ContainsFunc(r.Messages[i+1:], func(later turn) bool { return later.Role == "user" }) {
+		return nil, nil
+	}
+	r.ignoreAll("messages.output_config.", m.OutputConfig)
+	text, err := texts(where, slices.DeleteFunc(slices.Clone(m.Content), func(b block) bool {
+		return b.Type == "tool_addition" || b.Type == "tool_removal"
+	}))
+	if err == nil && text != "" {
+		out = append(out, openai.SystemMessage(text))
+	}
+	return out, err
 }
 
 // texts joins text blocks. It refuses blocks of any other type.
@@ -159,19 +251,19 @@ func texts(where string, list content) (string, error) {
 
 // encodeUser converts a user message: first each tool result as a message of its own, then all other blocks as one
 // message. A tool message can hold text only, so images of results go into that last message.
-func encodeUser(where string, list content) (out []openai.ChatCompletionMessageParamUnion, err error) {
+func (r *Request) encodeUser(where string, list content) (out []openai.ChatCompletionMessageParamUnion, err error) {
 	var rest []openai.ChatCompletionContentPartUnionParam
 	for i, b := range list {
 		at := fmt.Sprintf("%s.content.%d", where, i)
 		if b.Type == "tool_result" {
-			text, shown, err := encodeResult(at, b)
+			text, shown, err := r.encodeResult(at, b)
 			if err != nil {
 				return nil, err
 			}
 			out, rest = append(out, openai.ToolMessage(text, b.ToolUseID)), append(rest, shown...)
 			continue
 		}
-		part, err := encodePart(at, b)
+		part, err := r.encodePart(at, b)
 		if err != nil {
 			return nil, err
 		}
@@ -195,20 +287,22 @@ func encodeUser(where string, list content) (out []openai.ChatCompletionMessageP
 }
 
 // encodeResult returns the text of a tool result, and its images with a note that says which result they belong to.
-func encodeResult(where string, b block) (text string, shown []openai.ChatCompletionContentPartUnionParam, err error) {
+func (r *Request) encodeResult(where string, b block) (text string,
+	shown []openai.ChatCompletionContentPartUnionParam, err error) {
 	var parts []string
 	for i, inner := range b.Content {
 		at := fmt.Sprintf("%s.content.%d", where, i)
-		if inner.Type == "text" {
-			parts = append(parts, inner.Text)
+		if inner.Type == "tool_reference" { // the model has all tools from the beginning
+			parts = append(parts, "The tool "+inner.ToolName+" can be called now.")
 			continue
 		}
-		if inner.Type != "image" && inner.Type != "document" {
-			return "", nil, cannotEncode("%s, of the type %s", at, answer.Short(inner.Type))
-		}
-		part, err := encodePart(at, inner)
+		part, err := r.encodePart(at, inner)
 		if err != nil {
 			return "", nil, err
+		}
+		if part.OfText != nil && inner.Type != "document" {
+			parts = append(parts, part.OfText.Text)
+			continue
 		}
 		parts = append(parts, "("+inner.Type+": see below)")
 		shown = append(shown, openai.TextContentPart("The "+inner.Type+" in the result of the tool call "+b.ToolUseID+
@@ -222,15 +316,14 @@ func encodeResult(where string, b block) (text string, shown []openai.ChatComple
 }
 
 // encodePart converts a block of a user message that is not a tool result.
-func encodePart(where string, b block) (part openai.ChatCompletionContentPartUnionParam, err error) {
-	if b.Type == "text" {
-		return openai.TextContentPart(b.Text), nil
-	}
-	if b.Source == nil {
-		return part, cannotEncode("%s, of the type %s", where, answer.Short(b.Type))
-	}
+func (r *Request) encodePart(where string, b block) (part openai.ChatCompletionContentPartUnionParam, err error) {
 	s, text := b.Source, ""
-	switch b.Type + " " + s.Type {
+	if enabled := (struct{ Enabled bool }{}); json.Unmarshal(b.Citations, &enabled) == nil && enabled.Enabled {
+		r.ignore("messages.citations")
+	}
+	switch strings.TrimSuffix(b.Type+" "+s.Type, " ") {
+	case "text":
+		return openai.TextContentPart(b.Text), nil
 	case "image base64", "image url":
 		url := s.URL
 		if s.Type == "base64" {
@@ -238,6 +331,9 @@ func encodePart(where string, b block) (part openai.ChatCompletionContentPartUni
 		}
 		return openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: url}), nil
 	case "document base64":
+		if b.Context != "" {
+			r.ignore("messages.context")
+		}
 		return openai.FileContentPart(openai.ChatCompletionContentPartFileFileParam{
 			Filename: param.NewOpt(cmp.Or(b.Title, "document.pdf")),
 			FileData: param.NewOpt("data:" + s.MediaType + ";base64," + s.Data),
@@ -246,27 +342,39 @@ func encodePart(where string, b block) (part openai.ChatCompletionContentPartUni
 		text = s.Data
 	case "document content":
 		text, err = texts(where+".source", s.Content)
+	case "search_result":
+		text, err = texts(where, b.Content)
 	default:
+		if s.Type == "" {
+			return part, cannotEncode("%s, of the type %s", where, answer.Short(b.Type))
+		}
 		return part, cannotEncode("%s, of the type %s with a source of the type %s", where, answer.Short(b.Type),
 			answer.Short(s.Type))
 	}
-	if b.Title != "" {
-		text = b.Title + "\n\n" + text
+	var parts []string
+	for _, p := range []string{b.Title, s.Name, b.Context, text} {
+		if p != "" {
+			parts = append(parts, p)
+		}
 	}
-	return openai.TextContentPart(text), err
+	return openai.TextContentPart(strings.Join(parts, "\n\n")), err
 }
 
 // encodeAssistant converts an assistant message to one message. It drops thinking blocks: chat completions have no
-// field for them that all servers accept.
-func encodeAssistant(where string, list content) ([]openai.ChatCompletionMessageParamUnion, error) {
+// field for them that all servers accept. It also drops searches for tools, and the marks of fallbacks.
+func (r *Request) encodeAssistant(where string, list content) ([]openai.ChatCompletionMessageParamUnion, error) {
 	var m openai.ChatCompletionAssistantMessageParam
 	var said []string
 	for i, b := range list {
-		switch b.Type {
-		case "text":
+		switch {
+		case b.Type == "text":
 			said = append(said, b.Text)
-		case "thinking", "redacted_thinking":
-		case "tool_use":
+		case b.Type == "compaction" && len(b.Content) > 0: // the summary of earlier messages
+			said = append(said, b.Content[0].Text)
+		case b.Type == "thinking", b.Type == "redacted_thinking", b.Type == "fallback",
+			b.Type == "server_tool_use" && strings.HasPrefix(b.Name, toolSearch),
+			b.Type == "tool_search_tool_result":
+		case b.Type == "tool_use":
 			m.ToolCalls = append(m.ToolCalls, openai.ChatCompletionMessageToolCallUnionParam{
 				OfFunction: &openai.ChatCompletionMessageFunctionToolCallParam{
 					ID: b.ID, Function: openai.ChatCompletionMessageFunctionToolCallFunctionParam{Name: b.Name,

@@ -269,9 +269,8 @@ def mixed(streamed):
     assert kinds(following) == ["bash_code_execution_result", "text"] and following.content[0].tool_use_id == m.content[0].id, following
 
 
-@row(48)
-@both
-def runner(streamed):
+def run(model, tools, streamed, **more):
+    """Has the SDK run a conversation with a tool of its own, to its end."""
     asked = []
 
     @anthropic.beta_tool
@@ -280,8 +279,33 @@ def runner(streamed):
         asked.append(city)
         return city + ": rain"
 
-    turns = talker.beta.messages.tool_runner(**{**ask("runner"), "tools": [CODE, weather], "stream": streamed})
+    turns = talker.beta.messages.tool_runner(**{**ask(model), "tools": [*tools, weather], "stream": streamed, **more})
     last = None
     for turn in turns:
         last = turn.get_final_message() if streamed else turn
-    assert asked == ["Riga", "Oslo"] and last.stop_reason == "end_turn" and last.content[1].content.stdout == "kept\n", (asked, last)
+    assert last.stop_reason == "end_turn", last
+    return asked, last
+
+
+@row(48)
+@both
+def runner(streamed):
+    asked, last = run("runner", [CODE], streamed)
+    assert asked == ["Riga", "Oslo"] and last.content[1].content.stdout == "kept\n", (asked, last)
+
+
+@row("thread")
+@both
+def threads(streamed):
+    # Newer versions send new messages only, and all of them where there are no threads.
+    for model in ("threads", "chat/threads"):
+        asked, _ = run(model, [], streamed)
+        assert asked == ["Riga"], (model, asked)
+
+
+@row("chat")
+@both
+def chat(streamed):
+    asked, last = run("chat/runner", [{**CODE, "defer_loading": True}], streamed,
+                      context_management={"edits": [{"type": "clear_tool_uses_20250919"}]})
+    assert asked == ["Riga", "Oslo"] and last.content[1].content.stdout == "kept\n", (asked, last)

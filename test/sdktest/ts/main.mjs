@@ -224,24 +224,48 @@ await row(
   }),
 );
 
+// run has the SDK run a conversation with a tool of its own, to its end.
+async function run(model, tools, streamed, more = {}) {
+  const asked = [];
+  const weather = {
+    ...weatherTool,
+    type: "custom",
+    run: async ({ city }) => {
+      asked.push(city);
+      return `${city}: rain`;
+    },
+    parse: (x) => x,
+  };
+  const runner = talker.beta.messages.toolRunner({ ...ask(model), tools: [...tools, weather], stream: streamed, ...more });
+  let last;
+  for await (const turn of runner) last = streamed ? await turn.finalMessage() : turn;
+  assert.equal(last.stop_reason, "end_turn");
+  return { asked, last };
+}
+
 await row(
   48,
   both(async (streamed) => {
-    let asked = 0;
-    const weather = {
-      ...weatherTool,
-      type: "custom",
-      run: async ({ city }) => {
-        asked++;
-        return `${city}: rain`;
-      },
-      parse: (x) => x,
-    };
-    const runner = talker.beta.messages.toolRunner({ ...ask("runner"), tools: [codeTool, weather], stream: streamed });
-    let last;
-    for await (const turn of runner) last = streamed ? await turn.finalMessage() : turn;
-    assert.equal(asked, 2);
-    assert.equal(last.stop_reason, "end_turn");
+    const { asked, last } = await run("runner", [codeTool], streamed);
+    assert.deepEqual(asked, ["Riga", "Oslo"]);
+    assert.equal(last.content[1].content.stdout, "kept\n");
+  }),
+);
+
+// Newer versions send new messages only, and all of them where there are no threads.
+await row(
+  "thread",
+  both(async (streamed) => {
+    for (const model of ["threads", "chat/threads"]) assert.deepEqual((await run(model, [], streamed)).asked, ["Riga"], model);
+  }),
+);
+
+await row(
+  "chat",
+  both(async (streamed) => {
+    const more = { context_management: { edits: [{ type: "clear_tool_uses_20250919" }] } };
+    const { asked, last } = await run("chat/runner", [{ ...codeTool, defer_loading: true }], streamed, more);
+    assert.deepEqual(asked, ["Riga", "Oslo"]);
     assert.equal(last.content[1].content.stdout, "kept\n");
   }),
 );
