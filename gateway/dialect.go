@@ -16,7 +16,7 @@ type Conversation interface {
 	Open(Opening) ([]Call, error)
 
 	// Ask requests one answer from the upstream. It forwards the answer to the client while it comes, and adds it to
-	// Answer. It returns ErrAnswered if the client already has the upstream's own answer.
+	// Answer.
 	Ask(ctx context.Context) (Round, error)
 
 	// Add adds the result of a call to the history and to Answer, and sends it to the client.
@@ -77,8 +77,8 @@ const (
 	ClientCalled               // code waits for client tools
 )
 
-// ErrAnswered means that the client has received the upstream's own answer.
-var ErrAnswered = errors.New("answered by the upstream")
+// ErrClientGone means that the client cannot be told anything, because it has disconnected.
+var ErrClientGone = errors.New("the client has disconnected")
 
 // A Tool is the kind of tool that a call runs.
 type Tool string

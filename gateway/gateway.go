@@ -1,7 +1,7 @@
 // Package gateway runs model turns: it lets any model behind an HTTP API work in a container.
 //
-//	turn          one request: rounds with the upstream, and the tool calls that run between them. If the client
-//	              repeats the request, the turn continues, and no call runs twice
+//	turn          one request: rounds with the upstream, and the tool calls that run between them
+//	index         the turns that a later request may continue, so that no call runs twice
 //	round         one answer of the upstream
 //	journal       what the ledger stores of a turn, so that a later daemon can continue it
 //	Conversation  the turn in the dialect of its client
@@ -15,16 +15,12 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"berth/proto"
 	"berth/state/ledger"
-
-	"github.com/google/uuid"
 )
 
 // Config configures a Gateway. All fields except the limits and Log must be set.
@@ -43,12 +39,12 @@ type Gateway struct {
 	cfg     Config
 	deletes sync.WaitGroup // running deletions of containers
 
-	mu        sync.Mutex // guards the fields below
-	known     map[string]*turn
-	idle      []*turn // known turns that no request uses, oldest first
+	mu        sync.Mutex         // guards the fields below
+	known     map[string][]*turn // by identity.index
+	idle      []*turn            // known turns that no request uses, oldest first
 	idleBytes int
 	closed    bool
-	previous  map[string]turnRecord // turns of earlier daemons that no request has repeated yet, by key
+	previous  map[string]turnRecord // turns of earlier daemons that no request has continued yet, by key in the ledger
 }
 
 // New returns a Gateway. It reads from the ledger the turns of earlier daemons.
@@ -58,7 +54,7 @@ func New(cfg Config) *Gateway {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	g := &Gateway{cfg: cfg, known: map[string]*turn{}}
+	g := &Gateway{cfg: cfg, known: map[string][]*turn{}}
 	g.previous = g.readRecords()
 	return g
 }
@@ -71,7 +67,7 @@ func (g *Gateway) Close() error {
 	g.closed = true
 	for _, t := range g.idle {
 		if !t.journal.written {
-			g.forget(t)
+			_ = g.forget(t) // waited for below
 		}
 	}
 	g.idle = nil
@@ -82,8 +78,10 @@ func (g *Gateway) Close() error {
 // A Request holds what the gateway needs from a client's request.
 type Request struct {
 	Owner     string           // owner of the API key
-	Key       [32]byte         // hash of everything that identifies the turn
-	Repeated  bool             // the client reports that it may have sent the request before
+	Key       [32]byte         // hash of Owner, RetryKey and the body
+	RetryKey  string           // idempotency key of the client; "": none
+	Client    [32]byte         // hash of what the repetitions of a request have in common besides the body
+	Attempt   int              // how many times the client has sent the request before, as it reports
 	Size      int              // bytes of the request's body
 	Container string           // container ID; "": a container is created when one is needed
 	Skills    []proto.SkillRef // to mount into the container
@@ -113,122 +111,42 @@ type Output struct {
 	Bytes  []byte // used instead of Text if the output is not UTF-8
 }
 
-// Answer runs the turn of a request. If the request is Repeated, that is the turn of the earlier request with the
-// same key. attach connects the turn to the client. Answer returns nil once the client has its answer. A failure
-// after work was done is an *Interruption.
+// Answer runs the turn of a request. That is a new turn, or the one that the request continues, which may be one of an
+// earlier daemon: with a RetryKey, the turn of that key; without one, a turn that its client left before it had its
+// answer. attach connects the turn to the client. Answer returns nil once the client has its answer. A failure after
+// work was done is an *Interruption.
 func (g *Gateway) Answer(ctx context.Context, r Request, attach Attach) error {
-	t := g.enterTurn(r)
-	defer g.leaveTurn(t)
+	for {
+		t, err := g.enterTurn(ctx, r)
+		if err != nil {
+			return err
+		}
+		over, err := g.answer(ctx, t, r, attach)
+		g.leaveTurn(ctx, t)
+		if !over {
+			return err
+		}
+	}
+}
+
+// answer continues a turn for a request. over means that the turn is not the request's, because the client that seemed
+// to have left it has its answer.
+func (g *Gateway) answer(ctx context.Context, t *turn, r Request, attach Attach) (over bool, err error) {
 	select {
 	case t.lock <- struct{}{}:
 		defer func() { <-t.lock }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
+	}
+	if t.isOver() {
+		return true, nil
 	}
 	conv, detach := attach(t.conv, &t.answer)
 	defer detach()
 	t.request, t.conv, t.progress.began, t.progress.rounds = r, conv, time.Now(), 0
-	return t.outcome(ctx, t.run(ctx))
-}
-
-// enterTurn returns the turn of a request. If the request is repeated, that is the existing turn, which may be one of
-// an earlier daemon. Otherwise it is a new one. The caller must call leaveTurn.
-func (g *Gateway) enterTurn(r Request) *turn {
-	key := hex.EncodeToString(r.Key[:])
+	err = t.outcome(ctx, t.run(ctx))
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	t := g.known[key]
-	if t == nil || !r.Repeated {
-		t = &turn{g: g, id: uuid.NewString(), key: key, lock: make(chan struct{}, 1)}
-		g.known[key] = t
-		old, ok := g.previous[key]
-		delete(g.previous, key)
-		switch {
-		case ok && r.Repeated:
-			if rec := g.readRecord(key); rec != nil {
-				t.id, t.journal.saved, t.journal.written, t.container.told = rec.ID, rec, true, rec.Heard
-			}
-		case ok:
-			g.dropRecord(key, old)
-		}
-	}
-	if t.users++; !t.idleSince.IsZero() {
-		g.removeIdle(t)
-	}
-	return t
-}
-
-// Limits for the turns that are remembered while no request uses them: their number and their bytes.
-const (
-	maxIdle      = 1000
-	maxIdleBytes = 128 << 20
-)
-
-// leaveTurn ends the use that enterTurn began. It forgets a turn that did nothing.
-func (g *Gateway) leaveTurn(t *turn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if t.users--; t.users > 0 {
-		return
-	}
-	if len(t.answer.Content) == 0 && !t.container.created || g.closed || g.known[t.key] != t {
-		g.forget(t)
-		return
-	}
-	t.bytes, t.idleSince = t.shrink(), time.Now()
-	g.idle, g.idleBytes = append(g.idle, t), g.idleBytes+t.bytes
-	g.trim(maxIdle, maxIdleBytes)
-}
-
-// trim forgets the oldest idle turns until the limits hold. The caller holds mu.
-func (g *Gateway) trim(count, bytes int) {
-	for len(g.idle) > 0 && (len(g.idle) > count || g.idleBytes > bytes) {
-		oldest := g.idle[0]
-		g.removeIdle(oldest)
-		g.forget(oldest)
-	}
-}
-
-// removeIdle removes a turn from the idle ones. The caller holds mu.
-func (g *Gateway) removeIdle(t *turn) {
-	if i := slices.Index(g.idle, t); i >= 0 {
-		g.idle = slices.Delete(g.idle, i, i+1)
-		g.idleBytes -= t.bytes
-	}
-	t.idleSince = time.Time{}
-}
-
-// forget drops a turn. It also deletes the container that was created for the turn, if the client was not told the
-// container's ID. The caller holds mu.
-func (g *Gateway) forget(t *turn) {
-	if g.known[t.key] == t {
-		delete(g.known, t.key)
-		if t.journal.written && !g.closed {
-			g.eraseRecord(t.key)
-		}
-	}
-	if t.container.created && !t.container.told {
-		g.deletes.Go(func() { g.deleteContainer(t.container.c) })
-	}
-}
-
-// RepeatTime is how long an unused turn is remembered so that a client can repeat its request.
-const RepeatTime = 10 * time.Minute
-
-// Forget drops turns that were not repeated for that long, and returns how many.
-func (g *Gateway) Forget(after time.Duration) (n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for len(g.idle) > 0 && time.Since(g.idle[0].idleSince) >= after {
-		n++
-		g.trim(len(g.idle)-1, g.idleBytes)
-	}
-	for key, rec := range g.previous {
-		if time.Since(rec.At) >= after {
-			delete(g.previous, key)
-			g.dropRecord(key, rec)
-			n++
-		}
-	}
-	return n
+	t.over = t.identity.retryKey == "" && t.answered(err)
+	return false, err
 }

@@ -11,12 +11,16 @@ import (
 	"berth/test/sessiontest"
 )
 
-// A turn that replaces one of an earlier daemon keeps its record, even while the container of the old turn is being
-// deleted.
-func TestTurnInThePlaceOfAnEarlierDaemons(t *testing.T) {
-	for name, meanwhile := range map[string]func(*gateway.Gateway){
-		"at once":   func(*gateway.Gateway) {},
-		"forgotten": func(g *gateway.Gateway) { g.Forget(0) },
+// A turn that equals one of an earlier daemon keeps its record, even while the container of the old turn is being
+// deleted. The new turn does not delete that container: the client of the old turn may still come for its answer.
+func TestTurnBesideAnEarlierDaemons(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after func(*gateway.Gateway)
+		gone          bool
+	}{
+		"remembered":       {func(*gateway.Gateway) {}, func(*gateway.Gateway) {}, false},
+		"forgotten before": {func(g *gateway.Gateway) { g.Forget(0) }, func(*gateway.Gateway) {}, true},
+		"forgotten after":  {func(*gateway.Gateway) {}, func(g *gateway.Gateway) { g.Forget(0) }, true},
 	} {
 		st := sessiontest.New(t, session.Config{})
 		made := st.Create(t, proto.CreateContainer{})
@@ -29,10 +33,11 @@ func TestTurnInThePlaceOfAnEarlierDaemons(t *testing.T) {
 			return gateway.New(gateway.Config{Containers: host, Ledger: st.Ledger})
 		}
 		r := gateway.Request{Owner: sessiontest.Owner}
-		open().WriteTurn(r, found)
+		open().WriteTurn(t.Context(), r, found)
 		g := open()
-		meanwhile(g)
-		id, written := g.WriteTurn(r, nil)
+		c.before(g)
+		id, written := g.WriteTurn(t.Context(), r, nil)
+		c.after(g)
 		g.WaitDeletes()
 		// flushes asynchronous writes
 		if err := st.Ledger.Update(func(*ledger.Tx) error { return nil }); err != nil {
@@ -41,8 +46,9 @@ func TestTurnInThePlaceOfAnEarlierDaemons(t *testing.T) {
 		if got := written(); got != id {
 			t.Errorf("%s: turn %q is written down, want %q", name, got, id)
 		}
-		if _, err := st.Sessions.Get(sessiontest.Owner, made.ID()); proto.CodeOf(err) != proto.NotFound {
-			t.Errorf("%s: the container of the earlier one is there: %v", name, err)
+		_, err = st.Sessions.Get(sessiontest.Owner, made.ID())
+		if gone := proto.CodeOf(err) == proto.NotFound; gone != c.gone {
+			t.Errorf("%s: the container of the earlier one: %v", name, err)
 		}
 	}
 }

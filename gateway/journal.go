@@ -7,7 +7,7 @@ import (
 	"berth/state/ledger"
 )
 
-// bucketTurns maps the hex hash of a request to a turnRecord. No other package uses this bucket.
+// bucketTurns maps the key of a turn to its turnRecord. No other package uses this bucket.
 const bucketTurns = "gateway_turns"
 
 // maxRecord is the maximum size of a turn's record, in bytes. A larger turn is lost when the daemon ends.
@@ -16,6 +16,10 @@ const maxRecord = 8 << 20
 // A turnRecord is the stored state of a turn. It lets a later daemon continue the turn without repeating work.
 type turnRecord struct {
 	ID        string            `json:"id"`
+	Request   string            `json:"request,omitempty"`   // identity.request; "": the key of the record
+	RetryKey  string            `json:"retry_key,omitempty"` // identity.retryKey
+	Client    string            `json:"client,omitempty"`    // identity.client
+	Attempt   int               `json:"attempt,omitempty"`   // of the last request
 	Owner     string            `json:"owner"`
 	Container string            `json:"container,omitempty"`
 	Made      bool              `json:"made,omitempty"`  // the container was created for this turn
@@ -27,12 +31,33 @@ type turnRecord struct {
 	Begun     string            `json:"begun,omitempty"` // ID of the running call
 	Final     json.RawMessage   `json:"final,omitempty"`
 	At        time.Time         `json:"at"`
+
+	finished bool // Final was set before readRecords dropped it
+}
+
+// identity returns the identity of the turn, as far as the record has it. Version 0.1.0 wrote one record for all equal
+// requests. Its key is the hash of the request, which covers the idempotency key. asked is the identity of a request.
+func (rec *turnRecord) identity(key string, asked identity) identity {
+	switch {
+	case rec.Request != "":
+		return identity{rec.Request, rec.RetryKey, rec.Client}
+	case key == asked.request:
+		return identity{key, asked.retryKey, ""}
+	}
+	return identity{request: key}
+}
+
+// over reports whether the client of the turn may have its answer, so that a request without an idempotency key must
+// not continue the turn. Version 0.1.0 kept the records of answered turns.
+func (rec *turnRecord) over(asked identity) bool {
+	return rec.Request == "" && rec.finished && asked.retryKey == ""
 }
 
 // writeRecord writes the turn to the ledger: before a call runs, with the call's ID in begun, and after all calls
 // have run. A turn whose record cannot be written continues. It is lost only if the daemon dies before the turn ends.
 func (t *turn) writeRecord(begun string) {
-	rec := turnRecord{ID: t.id, Owner: t.request.Owner, Made: t.container.created, Heard: t.container.told,
+	rec := turnRecord{ID: t.id, Request: t.identity.request, RetryKey: t.identity.retryKey, Client: t.identity.client,
+		Attempt: t.request.Attempt, Owner: t.request.Owner, Made: t.container.created, Heard: t.container.told,
 		Skills: t.container.skills, Head: t.answer.Head, Content: t.answer.Content, Usage: t.answer.Usage, Begun: begun,
 		At: time.Now()}
 	if ref := t.container.ref(); ref != nil {
@@ -79,6 +104,7 @@ func (g *Gateway) readRecords() map[string]turnRecord {
 		return tx.Scan(bucketTurns, "", func(key string, data []byte) (bool, error) {
 			var rec turnRecord
 			if json.Unmarshal(data, &rec) == nil {
+				rec.finished = len(rec.Final) > 0
 				rec.Content, rec.Final = nil, nil
 			}
 			all[key] = rec
@@ -96,9 +122,8 @@ func (g *Gateway) eraseRecord(key string) {
 	g.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return tx.Delete(bucketTurns, key) })
 }
 
-// dropRecord deletes the record of a turn that was not repeated. It also deletes the turn's container if the client
-// was not told the container's ID. The caller holds mu, so the record is deleted before a new turn with the same key
-// writes its own.
+// dropRecord deletes the record of a turn that no request has continued. It also deletes the turn's container if the
+// client was not told the container's ID.
 func (g *Gateway) dropRecord(key string, rec turnRecord) {
 	g.eraseRecord(key)
 	g.deletes.Go(func() {

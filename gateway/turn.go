@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -15,10 +16,11 @@ import (
 // A turn is one request: rounds with the upstream, and the calls that run between them. Only one goroutine at a time
 // continues it. A failed turn keeps what it has done, and a repeated request continues from there.
 type turn struct {
-	g    *Gateway
-	id   string        // part of the idempotency keys of its commands
-	key  string        // hash of its request; its key in the ledger
-	lock chan struct{} // holds one token: the right to continue the turn
+	g        *Gateway
+	id       string        // part of the idempotency keys of its commands
+	key      string        // its key in the ledger
+	identity identity      // does not change
+	lock     chan struct{} // holds one token: the right to continue the turn
 
 	journal struct {
 		saved   *turnRecord // record of an earlier daemon to continue from; nil: none
@@ -38,9 +40,12 @@ type turn struct {
 	}
 
 	// Guarded by Gateway.mu.
-	users     int       // requests that use it
-	idleSince time.Time // zero while in use
-	bytes     int       // approximate size while idle
+	users     int             // requests that use it
+	client    context.Context // of the last request that used it; ends when that client disconnects
+	attempt   int             // of that request
+	over      bool            // its client has its answer, and no other request may continue it
+	idleSince time.Time       // zero while in use
+	bytes     int             // approximate size while idle
 }
 
 // A turnContainer is the container of a turn.
@@ -65,7 +70,7 @@ func (t *turn) run(ctx context.Context) error {
 	if err := t.prepare(ctx); err != nil {
 		return err
 	}
-	if err := t.conv.Deliver(); err != nil || t.answer.Final != nil {
+	if err := t.deliver(ctx); err != nil || t.answer.Final != nil {
 		return err
 	}
 	if err := t.resumeJournal(); err != nil {
@@ -77,10 +82,10 @@ func (t *turn) run(ctx context.Context) error {
 			return err
 		}
 		if waiting {
-			return t.finish(ClientCalled)
+			return t.finish(ctx, ClientCalled)
 		}
 		if p := &t.progress; p.rounds > 0 && (p.rounds >= t.g.cfg.MaxRounds || time.Since(p.began) >= t.g.cfg.MaxTurn) {
-			return t.finish(Paused)
+			return t.finish(ctx, Paused)
 		}
 		round, err := t.conv.Ask(ctx)
 		if err != nil {
@@ -88,7 +93,7 @@ func (t *turn) run(ctx context.Context) error {
 		}
 		t.progress.rounds++
 		if round.Done {
-			return t.finish(Completed)
+			return t.finish(ctx, Completed)
 		}
 		t.progress.pending = round.Calls
 	}
@@ -99,6 +104,9 @@ func (t *turn) run(ctx context.Context) error {
 func (t *turn) prepare(ctx context.Context) (err error) {
 	if t.progress.prepared {
 		return nil
+	}
+	if rec := t.journal.saved; rec != nil && rec.Final != nil { // only to be delivered; its container may be gone
+		return t.open(Opening{})
 	}
 	if err := t.findContainer(); err != nil {
 		return err
@@ -124,6 +132,11 @@ func (t *turn) prepare(ctx context.Context) (err error) {
 	if opening.Paths, err = t.provisionFiles(ctx); err != nil {
 		return err
 	}
+	return t.open(opening)
+}
+
+// open opens the conversation, with the answer of an earlier daemon if there is one.
+func (t *turn) open(opening Opening) (err error) {
 	rec := t.journal.saved
 	if rec != nil {
 		t.answer = Answer{Head: rec.Head, Content: rec.Content, Usage: rec.Usage, Final: rec.Final}
@@ -296,10 +309,25 @@ func (t *turn) failCall(c Call, err error) *Result {
 }
 
 // finish completes the answer, writes it to the ledger and delivers it.
-func (t *turn) finish(reason Reason) error {
+func (t *turn) finish(ctx context.Context, reason Reason) error {
 	t.conv.Finish(Ending{Reason: reason, Container: t.container.ref(), Skills: t.container.skills})
-	if t.container.told = true; t.journal.written {
+	// The record comes first: a later daemon must not delete a container that the client knows.
+	t.container.told = t.container.told || ctx.Err() == nil
+	if t.journal.written {
 		t.writeRecord("")
+	}
+	return t.deliver(ctx)
+}
+
+// deliver sends the client the answer so far. It sends nothing to a client that has disconnected.
+func (t *turn) deliver(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if t.answer.Final != nil && !t.container.told {
+		if t.container.told = true; t.journal.written {
+			t.writeRecord("")
+		}
 	}
 	return t.conv.Deliver()
 }
@@ -308,14 +336,12 @@ func (t *turn) finish(reason Reason) error {
 func (t *turn) interruption(ctx context.Context, err error) error {
 	var i *Interruption
 	switch {
-	case errors.Is(err, ErrAnswered):
-		return err
 	case errors.As(err, &i):
 		i.Container = t.container.ref()
 		return i
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case len(t.answer.Content) == 0:
+	case len(t.answer.Content) == 0, errors.Is(err, ErrClientGone):
 		return err
 	}
 	return &Interruption{Container: t.container.ref(), Err: proto.AsError(err)}
@@ -325,10 +351,11 @@ func (t *turn) interruption(ctx context.Context, err error) error {
 func (t *turn) outcome(ctx context.Context, err error) error {
 	var i *Interruption
 	switch {
-	case err == nil || errors.Is(err, ErrAnswered):
+	case err == nil:
 		return nil
-	case ctx.Err() != nil:
-		return proto.Errorf(proto.Canceled, "", "", "the client disconnected in the middle of a turn")
+	case ctx.Err() != nil || errors.Is(err, ErrClientGone):
+		return fmt.Errorf("%w: %w", ErrClientGone, proto.Errorf(proto.Canceled, "", "",
+			"the client disconnected in the middle of a turn"))
 	case errors.As(err, &i):
 		if t.container.told = true; t.journal.written {
 			t.writeRecord("") // record it: a later daemon must not delete a container that the client knows
@@ -336,6 +363,22 @@ func (t *turn) outcome(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// answered reports whether the client of a request has its answer. err is the outcome. The client receives an error as
+// its answer, too.
+func (t *turn) answered(err error) bool {
+	var i *Interruption
+	switch {
+	case err == nil, errors.As(err, &i):
+		return true
+	case errors.Is(err, ErrClientGone):
+		return false
+	}
+	return !t.hasWork() // otherwise the client has to try again to get the work
+}
+
+// hasWork reports whether the turn has done anything that a later request can use.
+func (t *turn) hasWork() bool { return len(t.answer.Content) > 0 || t.journal.saved != nil }
 
 // shrink drops the state that the turn does not need until its request is repeated. It returns approximately how many
 // bytes remain. A finished turn needs only its answer. An unfinished turn keeps its conversation, or, if it was not

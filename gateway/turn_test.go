@@ -1,14 +1,18 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 )
 
 // WriteTurn writes the turn of a request to the ledger, as if the turn had created the container. written returns the
 // ID of the turn in the ledger.
-func (g *Gateway) WriteTurn(r Request, c Container) (id string, written func() string) {
-	t := g.enterTurn(r)
+func (g *Gateway) WriteTurn(ctx context.Context, r Request, c Container) (id string, written func() string) {
+	t, err := g.enterTurn(ctx, r)
+	if err != nil {
+		panic(err)
+	}
 	t.request = r
 	t.container.c, t.container.created = c, c != nil
 	t.writeRecord("")

@@ -19,8 +19,8 @@ func (e edge) answerMessages(w http.ResponseWriter, r *http.Request, c api.Calle
 	if err != nil {
 		return err
 	}
-	req := messages.Request{Owner: c.Owner, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header, Body: body,
-		Draining: api.Draining(r.Context())}
+	req := messages.Request{Owner: c.Owner, KeyID: c.KeyID, Path: r.URL.Path, Query: r.URL.Query(),
+		Header: r.Header, Body: body, Draining: api.Draining(r.Context())}
 	fail := func(err error) any { return envelopeOf(dialect.Failure(api.RequestID(r.Context()), err)) }
 	err = e.Messages.Answer(r.Context(), w, req, fail)
 	var told *messages.Told

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -50,9 +51,12 @@ const (
 	stopTools = "tool_use"
 )
 
-// retryHeader is a header of the client. All requests with the same value and the same body are one turn. SDKs send
-// no such header, but they mark repeated requests.
-const retryHeader = "Idempotency-Key"
+// Headers of clients that repeat a request. All requests with the same retryHeader and the same body are one turn.
+// SDKs send no such header. They count in attemptHeader how many times they have sent the request before.
+const (
+	retryHeader   = "Idempotency-Key"
+	attemptHeader = "X-Stainless-Retry-Count"
+)
 
 // liveHeader requests the output of running commands, as separate events in a streamed answer.
 const liveHeader = "berth-live-output"
@@ -61,13 +65,9 @@ const liveHeader = "berth-live-output"
 func (s *Service) answerTurn(ctx context.Context, w http.ResponseWriter, up *upstream.Upstream, q *query,
 	fail func(error) any) error {
 	client := &client{w: w}
-	retries, err := strconv.Atoi(q.Header.Get("X-Stainless-Retry-Count"))
-	repeated := err == nil && retries > 0 || q.Header.Get(retryHeader) != ""
-	r := gateway.Request{
-		Owner:    q.Owner,
-		Key:      sha256.Sum256([]byte(q.Owner + "\x00" + q.Header.Get(retryHeader) + "\x00" + string(q.Body))),
-		Repeated: repeated, Size: len(q.Body), Container: q.container.ID, Skills: q.container.Skills,
-		Files: q.files, Draining: q.Draining,
+	r, err := q.turnRequest()
+	if err != nil {
+		return err
 	}
 	if q.stream {
 		client.stream = &stream{w: sse.NewWriter(w)}
@@ -84,13 +84,39 @@ func (s *Service) answerTurn(ctx context.Context, w http.ResponseWriter, up *ups
 		}
 		return c, c.attach(q, up, client)
 	})
-	if err == nil || ctx.Err() != nil || !client.stream.sent() {
+	var refused errUpstreamRefused
+	switch {
+	case errors.As(err, &refused):
+		return copyResponse(w, refused.res)
+	case err == nil || ctx.Err() != nil || !client.stream.sent():
 		return err
 	}
 	if client.stream.send("error", rawjson.Marshal(fail(err))) != nil {
 		return err
 	}
 	return &Told{err}
+}
+
+// turnRequest returns the request in the gateway's form.
+func (q *query) turnRequest() (r gateway.Request, err error) {
+	key := q.Header.Get(retryHeader)
+	if len(q.Header.Values(retryHeader)) > 1 || !proto.ValidRetryKey(key) {
+		return r, proto.Invalid(retryHeader, "%s is one key of 1 to %d printable ASCII characters.", retryHeader,
+			proto.MaxRetryKey)
+	}
+	attempt, err := strconv.Atoi(q.Header.Get(attemptHeader))
+	if err != nil || attempt < 0 {
+		attempt = 0
+	}
+	client := []string{q.KeyID, q.Query.Encode()}
+	for _, name := range []string{"anthropic-version", "anthropic-beta"} { // what the answer depends on
+		client = append(client, strings.Join(q.Header.Values(name), ","))
+	}
+	return gateway.Request{
+		Owner: q.Owner, Key: sha256.Sum256([]byte(q.Owner + "\x00" + key + "\x00" + string(q.Body))), RetryKey: key,
+		Client: sha256.Sum256([]byte(strings.Join(client, "\x00"))), Attempt: attempt, Size: len(q.Body),
+		Container: q.container.ID, Skills: q.container.Skills, Files: q.files, Draining: q.Draining,
+	}, nil
 }
 
 // attach connects the conversation to the client of a request. Streams are kept alive until detach.
@@ -212,6 +238,12 @@ func (c *conversation) restoreAnswer(pending []gateway.Call) (calls []gateway.Ca
 	return calls, nil
 }
 
+// errUpstreamRefused is the answer of an upstream that refuses the first round. It is passed on unchanged, once nothing
+// is left of the turn.
+type errUpstreamRefused struct{ res *http.Response }
+
+func (errUpstreamRefused) Error() string { return "the upstream has refused the request" }
+
 // Ask requests one answer from the upstream.
 func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
 	// Opening: the upstream has not answered yet, neither in this turn nor in a turn that it continues.
@@ -228,16 +260,19 @@ func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
 	if err != nil {
 		return gateway.Round{}, err
 	}
-	defer res.Body.Close()
+	refused := false
+	defer func() {
+		if !refused {
+			_ = res.Body.Close()
+		}
+	}()
 	sent := c.client.stream.sent()
 	if res.StatusCode >= http.StatusBadRequest {
 		if sent || len(c.answer.Content) > 0 { // a retry of the whole request would repeat work
 			return gateway.Round{}, readFailure(res)
 		}
-		if err := copyResponse(c.client.w, res); err != nil {
-			return gateway.Round{}, err
-		}
-		return gateway.Round{}, gateway.ErrAnswered
+		refused = true
+		return gateway.Round{}, errUpstreamRefused{res}
 	}
 	if !sent {
 		for name, values := range res.Header {
@@ -408,8 +443,10 @@ func (c *conversation) Deliver() error {
 		}
 		c.client.w.Header().Set("Content-Type", "application/json")
 		c.client.w.WriteHeader(http.StatusOK)
-		_, err := c.client.w.Write(append(slices.Clip(c.answer.Final), '\n'))
-		return err
+		if _, err := c.client.w.Write(append(slices.Clip(c.answer.Final), '\n')); err != nil {
+			return fmt.Errorf("%w: %w", gateway.ErrClientGone, err)
+		}
+		return nil
 	}
 	if c.answer.Head != nil && !out.started() {
 		if err := out.start(c.answer.Head); err != nil {

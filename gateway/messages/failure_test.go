@@ -94,6 +94,14 @@ func (s *site) only() *session.Session {
 	return c
 }
 
+// none fails the test if there is a container.
+func (s *site) none() {
+	s.t.Helper()
+	if list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{}); err != nil || len(list) > 0 {
+		s.t.Fatalf("there are containers: %+v, %v", list, err)
+	}
+}
+
 // If a container is deleted while it works, the model gets a result that says so.
 func TestContainerGoesInTheMiddle(t *testing.T) {
 	for name, end := range map[string]func(s *site, c *session.Session) error{
@@ -157,11 +165,6 @@ func TestClientGoesAndComesAgain(t *testing.T) {
 		if out := sessiontest.Bash(t, c, "cat /workspace/n"); out.Stdout != "begun\n" {
 			t.Errorf("it ran more than once: %q", out.Stdout)
 		}
-		third := s.read(must(http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count",
-			"2")))).msg
-		if third.types() != m.types() || third.ID != m.ID || third.StopReason != m.StopReason {
-			t.Errorf("sent again it is %+v", third)
-		}
 	})
 }
 
@@ -172,7 +175,7 @@ func must(res *http.Response, err error) *http.Response {
 	return res
 }
 
-// Two concurrent tries of one request are one turn.
+// Two concurrent requests with one idempotency key are one turn.
 func TestTwoTriesAtOnce(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; while ! test -e /workspace/go; do sleep 0.05; done; cat /workspace/n"}}]}},
@@ -181,7 +184,7 @@ func TestTwoTriesAtOnce(t *testing.T) {
 	answers := make(chan reply, 2)
 	try := func(count string) {
 		answers <- s.read(must(http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count",
-			count))))
+			count, "Idempotency-Key", "k"))))
 	}
 	go try("0")
 	c := s.only()
@@ -287,7 +290,7 @@ func (s *site) withUpload() []byte {
 	return encode(s.t, req)
 }
 
-// A turn that cannot begin yet has one container, no matter how often it is sent, and then begins in that container.
+// A turn that cannot begin yet leaves no container, no matter how often it is sent, and then begins in one.
 func TestTriesToBeginHaveOneContainer(t *testing.T) {
 	s := newSite(t, `{"plain": true, "turns": [
 		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "cat \"$INPUT_DIR/a.csv\""}}]}},
@@ -298,62 +301,19 @@ func TestTriesToBeginHaveOneContainer(t *testing.T) {
 		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
 			t.Fatalf("%d %s", r.status, r.body)
 		}
-	}
-	list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{})
-	if err != nil || len(list) != 1 {
-		t.Fatalf("%d containers, %v", len(list), err)
+		s.none()
 	}
 	allow(true)
 	m := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "3").msg
 	s.played()
 	if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil ||
-		m.Container.ID != list[0].ID {
+		m.Container.ID != s.only().ID() {
 		t.Errorf("%+v", m)
 	}
 }
 
-// What a turn created is deleted if the turn never began.
-func TestNothingIsLeftOfATurnThatNeverBegan(t *testing.T) {
-	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
-	key, _ := s.meter()
-	sent := s.withUpload()
-	for _, count := range []string{"0", "1"} {
-		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
-			t.Fatalf("%d %s", r.status, r.body)
-		}
-	}
-	s.forget()
-	within(t, 20*time.Second, "no container is left", func() bool {
-		list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{})
-		return err == nil && len(list) == 0
-	})
-}
-
-// A container that expires before its turn could begin is deleted, and a new one can be created.
-func TestContainerExpiresBeforeItsTurnBegins(t *testing.T) {
-	s := newSiteOver(t, session.Config{MaxLifetime: time.Second},
-		`{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
-	key, _ := s.meter()
-	sent := s.withUpload()
-	var made []string
-	for _, count := range []string{"0", "1", "2"} {
-		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
-			t.Fatalf("%d %s", r.status, r.body)
-		}
-		list, _, err := s.Sessions.List(sessiontest.Owner, session.Filter{})
-		if err != nil || len(list) != 1 || len(made) > 0 && made[len(made)-1] == list[0].ID {
-			t.Fatalf("%+v %v, after %v", list, err, made)
-		}
-		made = append(made, list[0].ID)
-		within(t, 20*time.Second, "its time is over", func() bool {
-			_, err := s.Sessions.Get(sessiontest.Owner, list[0].ID)
-			return proto.CodeOf(err) == proto.Expired
-		})
-	}
-}
-
 // begunBefore prepares a turn that an earlier daemon began, and whose container the client knows. The turn is sent
-// twice while it cannot continue. The third answer of the script would end it.
+// twice, with its idempotency key, while it cannot continue. The third answer of the script would end it.
 func begunBefore(t *testing.T) (s *site, c *session.Session, sent []byte, key string, allow func(bool)) {
 	t.Helper()
 	s = newSite(t, `{"plain": true, "turns": [
@@ -363,15 +323,15 @@ func begunBefore(t *testing.T) (s *site, c *session.Session, sent []byte, key st
 	key, allow = s.meter()
 	allow(true)
 	sent = s.withUpload()
-	if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "0"); r.status != 529 ||
+	if r := s.send(sent, "X-Api-Key", key, "Idempotency-Key", "k"); r.status != 529 ||
 		r.msg.Error.Details.Container == nil {
 		t.Fatalf("%d %s", r.status, r.body)
 	}
 	c = s.only()
 	s.restart()
 	allow(false)
-	for _, count := range []string{"1", "2"} {
-		if r := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", count); r.status != 429 {
+	for range 2 {
+		if r := s.send(sent, "X-Api-Key", key, "Idempotency-Key", "k"); r.status != 429 {
 			t.Fatalf("%d %s", r.status, r.body)
 		}
 	}
@@ -382,7 +342,7 @@ func begunBefore(t *testing.T) (s *site, c *session.Session, sent []byte, key st
 func TestTurnOfTheDaemonBeforeGoesOnLater(t *testing.T) {
 	s, c, sent, key, allow := begunBefore(t)
 	allow(true)
-	m := s.send(sent, "X-Api-Key", key, "X-Stainless-Retry-Count", "3").msg
+	m := s.send(sent, "X-Api-Key", key, "Idempotency-Key", "k").msg
 	s.played()
 	if m.types() != "server_tool_use bash_code_execution_tool_result text" || m.Container == nil ||
 		m.Container.ID != c.ID() {

@@ -63,6 +63,7 @@ func New(cfg Config) *Service { return &Service{cfg} }
 // A Request is a request as the client sent it.
 type Request struct {
 	Owner  string // owner of the API key
+	KeyID  string // ID of the API key
 	Path   string // "/v1/messages" or "/v1/messages/count_tokens"
 	Query  url.Values
 	Header http.Header

@@ -112,7 +112,7 @@ func TestFailuresOfTheClientsTools(t *testing.T) {
 		t.Errorf("%d %s", r.status, r.body)
 	}
 	for range 2 { // a retry gets the same answer
-		if m := s.ask(next, "X-Stainless-Retry-Count", "1").msg; m.types() != "code_execution_tool_result text" {
+		if m := s.ask(next, "Idempotency-Key", "k").msg; m.types() != "code_execution_tool_result text" {
 			t.Errorf("%+v", m)
 		}
 	}
@@ -185,7 +185,11 @@ func (e ear) Write(p []byte) (int, error) {
 // listen sends a request and receives the answer with an ear.
 func (s *site) listen(ctx context.Context, req map[string]any, on func(p []byte) error) error {
 	s.t.Helper()
-	r := messages.Request{Owner: sessiontest.Owner, Path: "/v1/messages", Header: http.Header{
+	caller, err := s.Keys.Authenticate(ctx, sessiontest.Secret)
+	if err != nil {
+		return err
+	}
+	r := messages.Request{Owner: caller.Owner, KeyID: caller.KeyID, Path: "/v1/messages", Header: http.Header{
 		"Anthropic-Version": {"2023-06-01"}}, Body: encode(s.t, req)}
 	return s.service.Answer(ctx, ear{httptest.NewRecorder(), on}, r, func(err error) any { return err.Error() })
 }

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -50,7 +51,9 @@ func (s *stream) sendLocked(name string, data []byte) error {
 	if name == "message_start" {
 		s.begun = true
 	}
-	s.err = s.w.Write(sse.Event{Name: name, Data: []byte(oneLine.Replace(string(data)))})
+	if err := s.w.Write(sse.Event{Name: name, Data: []byte(oneLine.Replace(string(data)))}); err != nil {
+		s.err = fmt.Errorf("%w: %w", gateway.ErrClientGone, err)
+	}
 	return s.err
 }
 
