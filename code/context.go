@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"berth/code/cell"
 	"berth/proto"
 	"berth/session"
 )
@@ -109,7 +110,8 @@ func (n *notebook) liveInterpreter(ctx context.Context, r *Runner) (in *interpre
 	return in, notes, nil
 }
 
-// startFresh starts the interpreter of a new or restarted context, and checks that the image has it.
+// startFresh starts the interpreter of a new or restarted context and waits until it is ready: an image without it is
+// an error. An empty cell, which is not counted, ends when the driver has started.
 func (n *notebook) startFresh(ctx context.Context, r *Runner) error {
 	release, err := n.acquire(ctx)
 	if err != nil {
@@ -117,10 +119,18 @@ func (n *notebook) startFresh(ctx context.Context, r *Runner) error {
 	}
 	defer release()
 	in, _, err := n.liveInterpreter(ctx, r)
-	if err == nil && in.over() {
-		err = in.checkInstalled(n.s)
+	if err != nil {
+		return err
 	}
-	return err
+	c := cell.New(0, n.s.OutputBudget())
+	defer c.Close()
+	if _, err := in.runCell(ctx, c, 0, "", r.timeout, nil); err != nil {
+		return err
+	}
+	if in.over() {
+		return in.checkInstalled(n.s)
+	}
+	return nil
 }
 
 // endInterpreter ends the interpreter, if there is one, and waits for its end.

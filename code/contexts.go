@@ -31,6 +31,7 @@ func (r *Runner) Create(ctx context.Context, owner, container string, ask NewCon
 	}
 	if err := n.startFresh(ctx, r); err != nil {
 		r.forget(n)
+		_ = n.endInterpreter(context.WithoutCancel(ctx), "its context was not created") // it ends with its container
 		return Context{}, err
 	}
 	return n.info(), nil

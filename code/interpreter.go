@@ -70,19 +70,25 @@ func (r *Runner) startResident(ctx context.Context, s *session.Session, lang lan
 	return in, err
 }
 
+// nextNumber counts a cell and returns its number.
+func (in *interpreter) nextNumber() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.cells++
+	return in.cells
+}
+
 // attachCell directs further output to a cell, with the output since the last one.
-func (in *interpreter) attachCell(c *cell.Cell) (number int) {
+func (in *interpreter) attachCell(c *cell.Cell) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.cell = c
-	in.cells++
 	for i, b := range in.between {
 		if len(b) > 0 {
 			c.Print(proto.Stream(i+1), b)
 		}
 		in.between[i] = nil
 	}
-	return in.cells
 }
 
 // detachCell ends attachCell: the cell receives no more output.
@@ -119,6 +125,18 @@ func (in *interpreter) receiveOutput(s proto.Stream, b []byte) {
 	}
 	b = append(in.between[s-1], b...)
 	in.between[s-1] = append([]byte(nil), b[max(0, len(b)-maxBetween):]...)
+}
+
+// endUnsendable ends an interpreter that has not received a cell, unless it ends by itself, and waits for its end.
+func (in *interpreter) endUnsendable() {
+	timer := time.NewTimer(interruptTime)
+	defer timer.Stop()
+	select {
+	case <-in.ended: // it was ending, which is why
+	case <-timer.C: // a part of the cell may have arrived
+		in.exec.Cancel(proto.EndLost, "a cell could not be sent to it")
+		<-in.ended
+	}
 }
 
 // over reports whether the interpreter has ended.

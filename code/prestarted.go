@@ -136,14 +136,15 @@ func (r *Runner) runPrestarted(ctx context.Context, sp *prestarted, req proto.Pr
 	in, c := sp.in, cell.New(req.MaxOutputBytes, sp.s.OutputBudget())
 	defer c.Close()
 	in.exec.AuditText(ctx, actCell, cmp.Or(req.Shown, in.lang.name+": "+req.Code))
-	number := in.attachCell(c)
+	number := in.nextNumber()
+	in.attachCell(c)
 	go func() { // it ends with the interpreter
 		err := in.exec.Write(r.ctx, c.Request(number, cell.ModeOnce, req.Code))
 		if err == nil {
 			err = in.exec.CloseStdin()
 		}
-		if err != nil { // if the interpreter has ended, this does nothing
-			in.exec.Cancel(proto.EndLost, "the code could not be sent to its interpreter")
+		if err != nil {
+			in.endUnsendable()
 		}
 	}()
 	timer := time.NewTimer(r.timeLimit(req.TimeoutSeconds))
@@ -160,8 +161,12 @@ func (r *Runner) runPrestarted(ctx context.Context, sp *prestarted, req proto.Pr
 	if in.last == nil {
 		return Outcome{}, in.err
 	}
+	if err := in.checkInstalled(sp.s); err != nil {
+		return Outcome{}, err
+	}
 	res := c.Outcome()
 	describeEnd(&res, *in.last)
+	nameMissing(&res, sp.s)
 	res.DurationMS = milliseconds(time.Since(began))
 	return res, nil
 }

@@ -44,8 +44,8 @@ func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Ce
 	}
 	defer release()
 	res, err := n.runCell(ctx, r, req, each)
-	if err != nil && made && n.info().ExecID == "" { // its interpreter never started
-		r.forget(n)
+	if err != nil && made && (n.info().ExecID == "" || proto.CodeOf(err) == proto.Unsupported) {
+		r.forget(n) // its interpreter never started
 	}
 	return res, err
 }
@@ -67,7 +67,7 @@ func (n *notebook) runCell(ctx context.Context, r *Runner, req Cell, each func(P
 	began := time.Now()
 	c := cell.New(req.MaxOutputBytes, n.s.OutputBudget())
 	defer c.Close()
-	timedOut, err := in.runCell(ctx, c, req.Code, r.timeLimit(req.TimeoutSeconds), each)
+	timedOut, err := in.runCell(ctx, c, in.nextNumber(), req.Code, r.timeLimit(req.TimeoutSeconds), each)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -91,6 +91,7 @@ func (n *notebook) runCell(ctx context.Context, r *Runner, req Cell, each func(P
 		cell.SetError(&res, ErrorDetail{Name: string(proto.EndTimeout), Traceback: traceback,
 			Message: "the cell ran longer than timeout_seconds"})
 	}
+	nameMissing(&res, n.s)
 	ref := n.s.Ref()
 	res.Container, res.Context, res.ExecID = &ref, n.ask.Name, in.exec.ID()
 	res.DurationMS = milliseconds(time.Since(began))
@@ -106,11 +107,11 @@ func (r *Runner) timeLimit(seconds float64) time.Duration {
 }
 
 // runCell sends a cell to its interpreter and waits until the cell ends, or ends it.
-func (in *interpreter) runCell(ctx context.Context, c *cell.Cell, text string, limit time.Duration,
+func (in *interpreter) runCell(ctx context.Context, c *cell.Cell, number int, text string, limit time.Duration,
 	each func(Progress) error) (timedOut bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	number := in.attachCell(c)
+	in.attachCell(c)
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
@@ -141,9 +142,8 @@ func (in *interpreter) awaitCell(ctx context.Context, c *cell.Cell, sent <-chan 
 		case <-in.ended:
 			return false, in.err
 		case err := <-sent:
-			if err != nil && ctx.Err() == nil { // a part of it may have arrived
-				in.exec.Cancel(proto.EndLost, "a cell could not be sent to it")
-				<-in.ended
+			if err != nil && ctx.Err() == nil {
+				in.endUnsendable()
 				return false, in.err
 			}
 			sent = nil

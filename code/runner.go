@@ -78,7 +78,7 @@ type (
 // creates one. It deletes that container once answer has returned, even if the code or the client has failed. each
 // gets the output while the code runs in a named container; it may be nil.
 func (r *Runner) Once(ctx context.Context, owner string, req proto.Program, each func(Progress) error,
-	answer func(Outcome) error) error {
+	answer func(Outcome) error) (err error) {
 	lang, err := checkProgram(req)
 	if err != nil {
 		return err
@@ -98,8 +98,12 @@ func (r *Runner) Once(ctx context.Context, owner string, req proto.Program, each
 	if req.Container == "" {
 		defer r.deleteContainer(ctx, owner, sp.s)
 	}
-	if may { // the next one starts while this one is deleted
-		defer r.prestart(ctx, k, lang)
+	if may {
+		defer func() {
+			if proto.CodeOf(err) != proto.Unsupported { // the image has the language
+				r.prestart(ctx, k, lang) // while this container is deleted
+			}
+		}()
 	}
 	var res Outcome
 	if sp.in != nil {
@@ -142,6 +146,7 @@ func runFresh(ctx context.Context, s *session.Session, lang language, req proto.
 	}
 	res := c.Outcome()
 	describeEnd(&res, *in.last)
+	nameMissing(&res, s)
 	if req.Container != "" {
 		ref := s.Ref()
 		res.Container = &ref

@@ -46,17 +46,68 @@ func TestCodeInContainers(t *testing.T) {
 			}
 		}
 	}
-	for _, language := range []string{"ts", "r", "java"} {
-		err := call[struct{ Error proto.Error }](t, base, 501, "POST", "/v1/run_code",
-			asJSON(t, proto.Program{Code: "1", Language: language})).Error
-		if err.Item != "language" || !strings.Contains(err.Message, "such as full") {
-			t.Errorf("%s in the base image: %+v", language, err)
-		}
-	}
 	got := call[struct{ Text string }](t, base, 200, "POST", "/v1/code_executor",
 		asJSON(t, code.Script{Language: "node", Code: "console.log(6 * 7)"}))
 	if !strings.Contains(got.Text, "```\n42\n```") {
 		t.Errorf("%q", got.Text)
+	}
+}
+
+// An image that lacks a language gives the same error each time, wherever the code was to run.
+func TestALanguageThatTheImageLacks(t *testing.T) {
+	c := call[proto.Container](t, base, 201, "POST", "/v1/containers", "{}")
+	t.Cleanup(func() { _, _, _ = base.Do("DELETE", "/v1/containers/"+c.ID, nil) })
+	contexts := "/v1/containers/" + c.ID + "/contexts"
+	for _, language := range []string{"ts", "r", "java"} {
+		for _, ask := range []struct {
+			path string
+			body any
+		}{
+			{"/v1/run_code", proto.Program{Code: "1", Language: language}},
+			{"/v1/run_code", proto.Program{Code: "1", Language: language, Container: c.ID}},
+			{contexts, code.NewContext{Name: "made", Language: language}},
+			{contexts + "/cell/run", code.Cell{Code: "1", Language: language}},
+		} {
+			for range 3 { // the first may prestart an interpreter for the next
+				err := call[struct{ Error proto.Error }](t, base, 501, "POST", ask.path, asJSON(t, ask.body)).Error
+				if err.Item != "language" || !strings.Contains(err.Message, "such as full") {
+					t.Errorf("%s by %s: %+v", language, ask.path, err)
+				}
+			}
+		}
+	}
+	if list := call[struct{ Data []code.Context }](t, base, 200, "GET", contexts, "").Data; len(list) != 0 {
+		t.Errorf("contexts are left: %+v", list)
+	}
+}
+
+// The error of code that misses something names the image that has it.
+func TestWhatTheImageLacksIsNamed(t *testing.T) {
+	for _, c := range []struct{ language, text, lacks string }{
+		{"python", "import docx", "Python module docx"},
+		{"python", "from docx.shared import Pt", "Python module docx"},
+		{"python", "try:\n  import cv2.aruco\nexcept ImportError: raise RuntimeError('x')", "Python module cv2"},
+		{"python", "import subprocess\nsubprocess.run(['pandoc', '-v'])", "program pandoc"},
+		{"python", "import subprocess\nsubprocess.run('pandoc -v', shell=True, check=True)", "program pandoc"},
+		{"js", "require('typescript')", "Node module typescript"},
+		{"js", "await import('esbuild')", "Node module esbuild"},
+		{"js", "require('child_process').execFileSync('ffmpeg')", "program ffmpeg"},
+		{"bash", "soffice --version", "program soffice"},
+		{"python", "import nosuchmodule", ""},
+		{"python", "open('dot')", ""},
+		{"bash", "nosuchprogram", ""},
+	} {
+		res := runCode(t, proto.Program{Code: c.text, Language: c.language})
+		if res.ErrorDetail == nil {
+			t.Errorf("%s: no error", c.text)
+			continue
+		}
+		hint := "the image has no " + c.lacks + "; the image full has it"
+		for _, text := range []string{res.Error, res.ErrorDetail.Message} {
+			if c.lacks != "" && !strings.Contains(text, hint) || c.lacks == "" && strings.Contains(text, "full") {
+				t.Errorf("%s: %s", c.text, text)
+			}
+		}
 	}
 }
 

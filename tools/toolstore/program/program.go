@@ -19,6 +19,7 @@ import (
 	"unicode"
 
 	"berth/proto"
+	"berth/sandbox-image/contents"
 	"berth/tools/toolstore/field"
 )
 
@@ -136,8 +137,8 @@ func (e *reportError) bounded() *proto.ToolRunError {
 	out.Type, out.Name, out.Field = cmp.Or(cut(e.Type, 64), errorException), cut(e.Name, 200), cut(e.Field, 200)
 	out.Message, out.Traceback = cut(e.Message, maxMessage), cut(e.Traceback, maxTraceback)
 	advice := "run the tool in an image that has it"
-	if slices.Contains(programsOfFull, e.Program) || slices.Contains(modulesOfFull, e.Module) {
-		advice = "the image full has it"
+	if contents.Program(e.Program) || contents.Module(e.Module) {
+		advice = "the image " + contents.Image + " has it"
 	}
 	switch {
 	case e.Program != "":
@@ -147,13 +148,3 @@ func (e *reportError) bounded() *proto.ToolRunError {
 	}
 	return &out
 }
-
-// What the image full has beyond base, as far as tools are known to need it.
-var (
-	programsOfFull = []string{"ffmpeg", "ffprobe", "convert", "identify", "magick", "gs", "pdftotext", "pdftoppm",
-		"pdfinfo", "tesseract", "pandoc", "soffice", "libreoffice", "dot", "node", "npm", "npx", "tsc", "Rscript", "R",
-		"java", "javac", "jshell"}
-	modulesOfFull = []string{"openai", "anthropic", "google", "groq", "cohere", "mistralai", "together", "boto3",
-		"botocore", "requests", "httpx", "tenacity", "pydantic", "jsonschema", "numpy", "pandas", "PIL", "docx",
-		"docxtpl", "pptx", "reportlab", "scipy", "sklearn", "matplotlib", "aiohttp", "bs4", "yaml", "lxml", "openpyxl"}
-)
