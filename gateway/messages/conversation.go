@@ -139,13 +139,14 @@ func (c *conversation) Open(o gateway.Opening) (calls []gateway.Call, err error)
 	if c.history, err = history.New(c.q.messages, o.Paths); err != nil {
 		return nil, err
 	}
-	pending := c.history.TakePending(c.q.last)
-	if !c.q.tools.Declared { // a request without the tool runs nothing
-		for _, p := range pending {
+	pending := slices.DeleteFunc(c.history.TakePending(c.q.last), func(p history.Call) bool {
+		// a request without the tool runs nothing
+		run := c.q.tools.Declared && c.s.deferred.mayRun(c.q.Owner, p)
+		if !run {
 			c.history.Abandon(p)
 		}
-		pending = nil
-	}
+		return !run
+	})
 	if calls, err = c.pendingCalls(pending); err != nil {
 		return nil, err
 	}
@@ -346,6 +347,13 @@ func (c *conversation) addRound(r *round) gateway.Round {
 	c.answer.Usage = addUsage(c.answer.Usage, r.usage)
 	c.last.message, c.last.delta = r.message, r.delta
 	if r.message.Text("stop_reason") != stopTools || len(r.calls) == 0 || r.mixed {
+		for _, p := range r.calls {
+			input := p.Input
+			if r.message.Text("stop_reason") != stopTools {
+				input = nil
+			}
+			c.s.deferred.add(c.q.Owner, p.ID, input)
+		}
 		return gateway.Round{Done: true}
 	}
 	var next gateway.Round

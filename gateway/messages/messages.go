@@ -3,6 +3,7 @@
 //
 //	request       without the tool it is passed through to the upstream, and so is the answer
 //	tools         the upstream gets plain tools in place of the code execution tool
+//	deferred      calls that clients have got without a result
 //	history       earlier calls and results, as the upstream gets them: tool_use and tool_result
 //	embed         the content of stored files in place of their IDs
 //	round         one answer of the upstream, in one piece or as a stream
@@ -55,10 +56,13 @@ type ToolChecker interface {
 const _ = uint(gateway.MaxClientTools - exectool.MaxRemote)
 
 // A Service answers Messages requests.
-type Service struct{ cfg Config }
+type Service struct {
+	cfg      Config
+	deferred callLog
+}
 
 // New returns a Service.
-func New(cfg Config) *Service { return &Service{cfg} }
+func New(cfg Config) *Service { return &Service{cfg: cfg} }
 
 // A Request is a request as the client sent it.
 type Request struct {

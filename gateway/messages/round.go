@@ -49,6 +49,20 @@ func (c *conversation) readRound(res *http.Response) (r *round, err error) {
 	return r, err
 }
 
+// forgo records that the calls of a stream which broke off are not to be run. The client has received parts of them.
+func (in *roundReader) forgo() {
+	for _, raw := range in.r.blocks {
+		if b, err := rawjson.Parse(raw); err == nil && b.Text("type") == "server_tool_use" {
+			in.c.s.deferred.add(in.c.q.Owner, b.Text("id"), nil)
+		}
+	}
+	for _, b := range in.open {
+		if b.block.Text("type") == "server_tool_use" {
+			in.c.s.deferred.add(in.c.q.Owner, b.block.Text("id"), nil)
+		}
+	}
+}
+
 // readMessage reads an answer that is one JSON message.
 func (c *conversation) readMessage(body io.Reader) (*round, error) {
 	raw, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
@@ -108,8 +122,13 @@ type errUpstreamFailed struct{ body []byte }
 func (errUpstreamFailed) Error() string { return "the upstream sent an error in its stream" }
 
 // readStream reads a round event by event.
-func (c *conversation) readStream(body io.Reader) (*round, error) {
+func (c *conversation) readStream(body io.Reader) (r *round, err error) {
 	in := &roundReader{c: c, r: &round{}, out: c.client.stream, open: map[string]*openBlock{}}
+	defer func() {
+		if err != nil {
+			in.forgo()
+		}
+	}()
 	events := sse.NewReader(body, sse.Options{MaxEvent: maxEvent, MaxStream: maxAnswer})
 	for !in.r.complete {
 		e, err := events.Next()

@@ -25,6 +25,9 @@ type History struct {
 	foreign map[string]bool // IDs of calls whose results only another server can decrypt
 	hidden  map[string]bool // IDs of calls by code, which are not sent to the upstream
 	makers  map[string]int  // the last message with client calls made by a piece of code, by the ID of the code's call
+
+	asked    map[int][]string // IDs of the client calls of each message
+	answered map[string]int   // the last message with a tool_result for a client call, by the call's ID
 }
 
 // A message is one message for the upstream.
@@ -85,7 +88,7 @@ func UsesTools(messages json.RawMessage) bool {
 // New translates the messages of a request.
 func New(messages []json.RawMessage, paths map[string]string) (*History, error) {
 	h := &History{paths: paths, closed: map[string]int{}, where: map[string]int{}, foreign: map[string]bool{},
-		hidden: map[string]bool{}, makers: map[string]int{}}
+		hidden: map[string]bool{}, makers: map[string]int{}, asked: map[int][]string{}, answered: map[string]int{}}
 	all := make([]rawjson.Object, len(messages))
 	for i, raw := range messages {
 		o, err := rawjson.Parse(raw)
@@ -112,9 +115,14 @@ func (h *History) Survey(i int, o rawjson.Object) {
 			if err == nil && strings.HasPrefix(content.Text("type"), "encrypted_") {
 				h.foreign[b.Text("tool_use_id")] = true
 			}
-		case kind == "tool_use" && makerOf(b) != "":
-			h.hidden[b.Text("id")] = true
-			h.makers[makerOf(b)] = i
+		case kind == "tool_use":
+			h.asked[i] = append(h.asked[i], b.Text("id"))
+			if makerOf(b) != "" {
+				h.hidden[b.Text("id")] = true
+				h.makers[makerOf(b)] = i
+			}
+		case kind == "tool_result":
+			h.answered[b.Text("tool_use_id")] = i
 		}
 	}
 }
@@ -251,11 +259,11 @@ func (h *History) AddBlock(i int, role string, raw json.RawMessage, fresh bool) 
 	return false
 }
 
-// Abandon adds an error as the result of a call whose result the client does not send.
+// Abandon adds an error as the result of a call that is not run, or whose result the client does not send.
 func (h *History) Abandon(c Call) {
 	id := exectool.UpstreamID(c.ID)
 	h.answerCall(id, rawjson.Object{}.With("type", "tool_result").With("tool_use_id", id).With("content",
-		"Error: there is no result of this call.").With("is_error", true).Raw())
+		"Error: this call was not run, or it was stopped before it had a result.").With("is_error", true).Raw())
 }
 
 // answerCall puts a tool_result where the upstream expects it: into the user message after the call. It does nothing
@@ -300,8 +308,9 @@ func newMessage(role string) message {
 	return message{role: role, base: rawjson.Object{}.With("role", role)}
 }
 
-// TakePending returns the calls of the last assistant message that have no result. last is the number of that
-// message. The client has abandoned the calls of earlier messages: they get an error as their result.
+// TakePending returns the calls that the last assistant message has deferred: it also calls tools of the client, whose
+// results have come. last is the number of that message. All other calls without a result are abandoned: the client
+// has stopped the answer, or the model has reached a limit, so nobody has decided that they should run.
 func (h *History) TakePending(last int) (calls []Call) {
 	from := last // first message with calls to run: code may have called tools over several messages
 	open := h.TakeUnanswered()
@@ -310,8 +319,13 @@ func (h *History) TakePending(last int) (calls []Call) {
 			from = c.At
 		}
 	}
+	deferred := len(h.asked[last]) > 0 && !slices.ContainsFunc(h.asked[last], func(id string) bool {
+		at, ok := h.answered[id]
+		return !ok || at < last
+	})
 	for _, c := range open {
-		if c.At == last || c.At == from {
+		// code waits for its calls even if their results have not come
+		if at, ok := h.makers[c.ID]; ok && at == last || deferred && (c.At == last || c.At == from) {
 			calls = append(calls, c)
 			continue
 		}

@@ -46,6 +46,8 @@ const (
 	own  = `{"type":"tool_use","id":"toolu_c","name":"mine","input":{}}`
 	done = `{"type":"tool_result","tool_use_id":"toolu_c","content":"ok"}`
 	hi   = `{"role":"user","content":"hi"}`
+
+	notRun = `{"type":"tool_result","tool_use_id":"toolu_a","content":"Error: this call was not run, or it was stopped before it had a result.","is_error":true}`
 )
 
 func TestHistoryAsTheUpstreamGetsIt(t *testing.T) {
@@ -77,10 +79,23 @@ func TestHistoryAsTheUpstreamGetsIt(t *testing.T) {
 			`]},{"role":"user","content":[` + done + `]}]`, pending: 1,
 			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `,` + own + `]},{"role":"user","content":[` +
 				done + `]}]`},
+		"declined": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `]},` + hi + `]`,
+			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `]},{"role":"user","content":[` + notRun +
+				`,{"type":"text","text":"hi"}]}]`},
+		"cut off, and nothing follows": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `]}]`,
+			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `]},{"role":"user","content":[` + notRun + `]}]`},
+		"declined with the client's own call": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,` + own +
+			`]},` + hi + `]`,
+			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `,` + own + `]},{"role":"user","content":[` +
+				notRun + `,{"type":"text","text":"hi"}]}]`},
+		"one of two calls has its result": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `,` + useB + `,` +
+			resB + `]},` + hi + `]`,
+			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `,` + upB + `]},{"role":"user","content":[` +
+				ansB + `,` + notRun + `,{"type":"text","text":"hi"}]}]`},
 		"given up long ago": {in: `[` + hi + `,{"role":"assistant","content":[` + useA + `]},` + hi +
 			`,{"role":"assistant","content":[{"type":"text","text":"t"}]},` + hi + `]`,
 			out: `[` + hi + `,{"role":"assistant","content":[` + upA +
-				`]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_a","content":"Error: there is no result of this call.","is_error":true},{"type":"text","text":"hi"}]},{"role":"assistant","content":[{"type":"text","text":"t"}]},` + hi + `]`},
+				`]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_a","content":"Error: this call was not run, or it was stopped before it had a result.","is_error":true},{"type":"text","text":"hi"}]},{"role":"assistant","content":[{"type":"text","text":"t"}]},` + hi + `]`},
 		"calls that code made": {in: `[` + hi + `,{"role":"assistant","content":[` + useA +
 			`,{"type":"tool_use","id":"toolu_p","name":"q","input":{},"caller":{"type":"code_execution_20260120","tool_id":"srvtoolu_a"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_p","content":"r"}]},{"role":"assistant","content":[` + resA + `,{"type":"text","text":"t"}]}]`,
 			out: `[` + hi + `,{"role":"assistant","content":[` + upA + `]},{"role":"user","content":[` + ansA +
