@@ -93,7 +93,7 @@ var mayImport = map[string][]string{
 		"tools/skills", "tools/bridge/codeapi", "tools/bridge/provider"},
 	"api/anthropic": {"proto", "api", "api/openapi", "files", "gateway", "gateway/messages",
 		"tools/skills", "files/filename"},
-	"api/mcp": {"proto", "api", "api/strictjson", "session", "files", "artifacts", "tools/tooluse", "code",
+	"api/mcp": {"proto", "proto/sse", "api", "api/strictjson", "session", "files", "artifacts", "tools/tooluse", "code",
 		"tools/toolstore", "files/filename", "tools/toolstore/field"},
 	"sandbox-image": {"proto", "sandbox-image/buildenv", "sandbox-image/debian", "sandbox-image/layer",
 		"sandbox-image/ociarchive", "sandbox-image/recipe"},

@@ -107,9 +107,10 @@ func Open(cfg Config) *Edge {
 var privateCache = sdk.Cacheable{CacheScope: "private"}
 
 // instructions are for the model of the client.
-const instructions = `berth runs commands and code in a Linux container of this session's own: it is made when it is first needed, keeps its files between calls, and goes with the session.
-bash is a persistent shell; run_code runs a fresh interpreter, or one that keeps its variables if context names it. Both see the same files, below /workspace.
-Files that are put into $OUTPUT_DIR are stored and come back as links.`
+const instructions = `berth runs commands and code in a Linux container that belongs to this session. The container is created at its first use, keeps its files between calls, and is deleted with the session.
+bash is a persistent shell. run_code starts a new interpreter, or continues the one that context names, which keeps its variables. Both use the same files, below /workspace.
+Files in $OUTPUT_DIR are stored and returned as links.
+A long text is cut in its middle. A large picture or file is a link. Read a link with resources/read; append ?offset=BYTES&length=BYTES to its URI to read a part.`
 
 // Edge returns the edge for a server to mount.
 func (e *Edge) Edge() api.Edge {
@@ -156,8 +157,8 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	}
 	// the SDK would run every message of a batch, past the rate limit
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
-		return messageError{noID, jsonrpc.CodeInvalidRequest, proto.Errorf(proto.InvalidArgument, "", "body",
-			"each message is a request of its own; send those of a batch one by one")}
+		return messageError{noID, jsonrpc.CodeInvalidRequest, proto.Invalid("body",
+			"batches are not supported; send each message as a request of its own")}
 	}
 	v, p, err := e.sessionOf(r, c)
 	if err != nil {
@@ -181,8 +182,9 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	r.Header.Set(wireHeader, id)
 	r.Header.Set(containerHeader, p.container)
 	r.Header.Set(imageHeader, p.image)
-	l := &responseFilter{ResponseWriter: w}
+	l := newAnswerWriter(w, r, methodOf(body))
 	e.http.ServeHTTP(l, r)
+	l.finish()
 	// the daemon shuts down, which the SDK does not report
 	if cause := context.Cause(ctx); proto.CodeOf(cause) == proto.Unavailable {
 		return messageError{id: idOf(body), error: cause}
@@ -190,6 +192,7 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	if l.refusal != nil {
 		return l.answer(body)
 	}
+	l.sendHeld()
 	return nil
 }
 
@@ -211,11 +214,11 @@ func (e *Edge) sessionOf(r *http.Request, c api.Caller) (*mcpSession, place, err
 	case v != nil:
 		return v, place{}, nil
 	case id != "":
-		return nil, place{}, proto.Errorf(proto.NotFound, "", sessionHeader, "there is no such session, or no "+
-			"longer; send initialize to begin a new one")
+		return nil, place{}, proto.Errorf(proto.NotFound, "", sessionHeader, "the session does not exist or has "+
+			"ended; send initialize to start a new one")
 	case r.Method != http.MethodPost:
-		return nil, place{}, proto.Errorf(proto.InvalidArgument, "", sessionHeader, "the request needs the header "+
-			"%s, with the ID that initialize answered", sessionHeader)
+		return nil, place{}, proto.Invalid(sessionHeader, "the header %s is missing; set it to the session ID that "+
+			"initialize returned", sessionHeader)
 	case full != nil:
 		return nil, place{}, full
 	}
@@ -244,8 +247,8 @@ func (e *Edge) sessionLimit(owner string) error {
 	if count < maxSessions {
 		return nil
 	}
-	return proto.Errorf(proto.TooMany, "", "sessions", "there are %d sessions already, which is the limit; end one "+
-		"with DELETE, or wait until idle ones do", count)
+	return proto.Errorf(proto.TooMany, "", "sessions", "the limit of %d sessions is reached; end one with DELETE, or "+
+		"wait until idle sessions end", count)
 }
 
 // Headers with which a client chooses the container of a new session.
@@ -262,7 +265,7 @@ func (e *Edge) requestedPlace(r *http.Request, c api.Caller) (place, error) {
 	p := place{container: r.Header.Get(containerHeader), image: r.Header.Get(imageHeader)}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return p, proto.Errorf(proto.InvalidArgument, "", "query", "the query of the URL cannot be read")
+		return p, proto.Invalid("query", "the query of the URL is malformed; percent-encode its values")
 	}
 	for key, values := range query {
 		switch key {
@@ -271,16 +274,14 @@ func (e *Edge) requestedPlace(r *http.Request, c api.Caller) (place, error) {
 		case "image":
 			p.image = values[0]
 		default:
-			return p, proto.Errorf(proto.InvalidArgument, "", "query", "query key %.80q is not known; there are "+
-				"container and image", key)
+			return p, proto.Invalid("query", "query key %.80q is unknown; use container or image", key)
 		}
 	}
 	if p.container == "" {
 		return p, nil
 	}
 	if p.image != "" {
-		return p, proto.Errorf(proto.InvalidArgument, "", "image", "image is for a container that is made; leave it "+
-			"out where container names one")
+		return p, proto.Invalid("image", "image applies to a new container only; leave it out if container names one")
 	}
 	_, err = e.Sessions.Get(c.Owner, p.container)
 	return p, err

@@ -17,7 +17,9 @@ func (e *Edge) receive(next sdk.MethodHandler) sdk.MethodHandler {
 		case *sdk.InitializeParams:
 			return e.initialize(req, func() (sdk.Result, error) { return next(ctx, method, req) })
 		case *sdk.ListToolsParams:
-			return inSession(e, ctx, req, e.listTools)
+			return inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.ListToolsResult, error) {
+				return e.listTools(ctx, v, p)
+			})
 		case *sdk.CallToolParamsRaw:
 			return inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.CallToolResult, error) {
 				return e.callTool(ctx, v, req.GetSession().(*sdk.ServerSession), p)

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -12,42 +11,13 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// A responseFilter is the http.ResponseWriter of the SDK. It holds back refusals of the SDK: they are plain text,
-// which does not tell a client which message was wrong.
-type responseFilter struct {
-	http.ResponseWriter
-	refusal *bytes.Buffer // nil: the SDK has accepted the message
-}
-
-// maxRefusal bounds how much of a refusal is kept, in bytes.
+// maxRefusal bounds how much of a refusal of the SDK is kept, in bytes. Refusals are plain text, which does not tell a
+// client which message was wrong.
 const maxRefusal = 1 << 10
-
-func (l *responseFilter) WriteHeader(status int) {
-	if status == http.StatusBadRequest && strings.HasPrefix(l.Header().Get("Content-Type"), "text/plain") {
-		l.refusal = &bytes.Buffer{}
-		return
-	}
-	l.ResponseWriter.WriteHeader(status)
-}
-
-// Write removes the name of the event with the position for reconnecting. The protocol has no such name, and clients
-// warn about unknown ones.
-func (l *responseFilter) Write(p []byte) (int, error) {
-	if l.refusal != nil {
-		l.refusal.Write(p[:min(len(p), maxRefusal-l.refusal.Len())])
-		return len(p), nil
-	}
-	rest := bytes.TrimPrefix(p, []byte("event: prime\n"))
-	n, err := l.ResponseWriter.Write(rest)
-	return n + len(p) - len(rest), err
-}
-
-// Unwrap is for http.ResponseController.
-func (l *responseFilter) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 // answer replaces a refusal. An unknown notification is accepted, as the protocol wants. A request gets an error with
 // its ID, with status 200, since clients do not read other answers.
-func (l *responseFilter) answer(body []byte) error {
+func (l *answerWriter) answer(body []byte) error {
 	text := strings.TrimSpace(l.refusal.String())
 	var m struct {
 		ID     json.RawMessage `json:"id"`

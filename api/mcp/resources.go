@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -23,29 +25,40 @@ const (
 	fileURI      = scheme + "://files/"      // followed by the ID of a stored file
 	containerURI = scheme + "://containers/" // followed by the ID of a container and a path
 
-	fileTemplate      = fileURI + "{id}"
-	workspaceTemplate = containerURI + "{container}/workspace/{+path}"
-	manifestTemplate  = containerURI + "{container}/jobs/{job}/manifest.json"
+	fileTemplate      = fileURI + "{id}" + rangeTemplate
+	workspaceTemplate = containerURI + "{container}/workspace/{+path}" + rangeTemplate
+	manifestTemplate  = containerURI + "{container}/jobs/{job}/manifest.json" + rangeTemplate
+
+	rangeTemplate = "{?offset,length}" // in bytes
 )
 
-// maxResource bounds a resource, in bytes. It travels in one message, in base64 if it is not text.
-const maxResource = 4 << 20
+// Bounds of a resource or a range of it. It travels in one message of type application/json, in base64 if it is not
+// text. Clients bound the events of a stream, and messages over pipes: the TypeScript SDK takes 10 MiB there.
+const (
+	maxResource     = 4 << 20 // bytes
+	maxResourceJSON = 8 << 20 // bytes of text as JSON; a text with too many control characters is sent as base64
+)
 
 // pageSize is the number of resources on a page.
 const pageSize = 100
 
 // addTemplates registers the resource templates.
 func (e *Edge) addTemplates() {
-	type reader func(ctx context.Context, v *mcpSession, uri string) (*sdk.ResourceContents, error)
-	add := func(t *sdk.ResourceTemplate, read reader) {
+	add := func(t *sdk.ResourceTemplate, read func(_ context.Context, v *mcpSession, uri string, part span) (
+		*sdk.ResourceContents, error)) {
 		e.server.AddResourceTemplate(t, func(ctx context.Context, req *sdk.ReadResourceRequest) (
 			*sdk.ReadResourceResult, error) {
 			res, err := inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.ReadResourceResult,
 				error) {
-				c, err := read(ctx, v, req.Params.URI)
+				uri, part, err := splitRange(req.Params.URI)
 				if err != nil {
 					return nil, err
 				}
+				c, err := read(ctx, v, uri, part)
+				if err != nil {
+					return nil, err
+				}
+				c.URI = req.Params.URI
 				return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{c}}, nil
 			})
 			if err != nil {
@@ -55,13 +68,50 @@ func (e *Edge) addTemplates() {
 		})
 	}
 	add(&sdk.ResourceTemplate{Name: "file", Title: "Stored file", URITemplate: fileTemplate,
-		Description: "A stored file: one that was uploaded, or that a command put into $OUTPUT_DIR. Up to 4 MiB."},
+		Description: "A stored file: uploaded, or put into $OUTPUT_DIR by a command. " + rangeHelp},
 		e.readStored)
 	add(&sdk.ResourceTemplate{Name: "workspace", Title: "File of a container", URITemplate: workspaceTemplate,
-		Description: "A file below /workspace of a container. Up to 4 MiB."}, e.readWorkspace)
+		Description: "A file below /workspace of a container. " + rangeHelp}, e.readWorkspace)
 	add(&sdk.ResourceTemplate{Name: "manifest", Title: "Manifest of a job", URITemplate: manifestTemplate,
 		MIMEType:    "application/json",
-		Description: "What a job's directory holds, and which command made it."}, e.readManifest)
+		Description: "The files of a job's directory, and which command made them."}, e.readManifest)
+}
+
+// rangeHelp tells clients how to read large resources.
+const rangeHelp = "Up to 4 MiB at once; read a larger file in ranges with ?offset=BYTES&length=BYTES."
+
+// A span is a range of a resource, in bytes.
+type span struct{ offset, length int64 }
+
+// whole is the range of a URI without one.
+var whole = span{0, -1}
+
+// splitRange splits a URI into the resource and the requested range of it. A question mark that is part of a file's
+// name stays if no range follows it.
+func splitRange(uri string) (resource string, part span, err error) {
+	i := strings.LastIndexByte(uri, '?')
+	if i < 0 {
+		return uri, whole, nil
+	}
+	query, err := url.ParseQuery(uri[i+1:])
+	if err != nil || len(query) == 0 {
+		return uri, whole, nil
+	}
+	part = span{0, maxResource}
+	for key, values := range query {
+		at, given := map[string]*int64{"offset": &part.offset, "length": &part.length}[key], values[len(values)-1]
+		if at == nil {
+			return uri, whole, nil
+		}
+		if *at, err = strconv.ParseInt(given, 10, 64); err != nil || *at < 0 {
+			return "", whole, proto.Invalid("uri", "%s must be a number of bytes, not %.40q", key, given)
+		}
+	}
+	if part.length > maxResource {
+		return "", whole, proto.Errorf(proto.TooLarge, "", "uri", "length must be at most %d; read the next range in "+
+			"another request", maxResource)
+	}
+	return uri[:i], part, nil
 }
 
 // listResources lists the stored files of the owner, newest first.
@@ -88,7 +138,8 @@ func (e *Edge) listResources(ctx context.Context, v *mcpSession, p *sdk.ListReso
 }
 
 // readStored reads a stored file.
-func (e *Edge) readStored(ctx context.Context, v *mcpSession, uri string) (_ *sdk.ResourceContents, err error) {
+func (e *Edge) readStored(ctx context.Context, v *mcpSession, uri string, part span) (_ *sdk.ResourceContents,
+	err error) {
 	id := strings.TrimPrefix(uri, fileURI)
 	defer func() { e.audit(ctx, proto.AuditEntry{Act: "file.download", Item: id, Outcome: outcome(err)}) }()
 	r, f, err := e.Files.Open(ctx, v.owner, id)
@@ -96,11 +147,15 @@ func (e *Edge) readStored(ctx context.Context, v *mcpSession, uri string) (_ *sd
 		return nil, err
 	}
 	defer r.Close()
-	return contentsOf(uri, f.MIMEType, f.SizeBytes, r)
+	if _, err := r.Seek(min(part.offset, f.SizeBytes), io.SeekStart); err != nil {
+		return nil, err
+	}
+	return contentsOf(uri, f.MIMEType, f.SizeBytes, part, r)
 }
 
 // readWorkspace reads a file of a container.
-func (e *Edge) readWorkspace(ctx context.Context, v *mcpSession, uri string) (_ *sdk.ResourceContents, err error) {
+func (e *Edge) readWorkspace(ctx context.Context, v *mcpSession, uri string, part span) (_ *sdk.ResourceContents,
+	err error) {
 	id, rest, err := parts(uri, "/workspace/")
 	if err != nil {
 		return nil, err
@@ -113,16 +168,17 @@ func (e *Edge) readWorkspace(ctx context.Context, v *mcpSession, uri string) (_ 
 	if err != nil {
 		return nil, err
 	}
-	r, f, err := s.ReadFile(ctx, proto.UserDefault, name, 0, -1)
+	r, f, err := s.ReadFile(ctx, proto.UserDefault, name, part.offset, part.length)
 	if err != nil {
 		return nil, s.HideError(err)
 	}
 	defer r.Close()
-	return contentsOf(uri, mime.TypeByExtension(path.Ext(name)), f.SizeBytes, r)
+	return contentsOf(uri, mime.TypeByExtension(path.Ext(name)), f.SizeBytes, part, r)
 }
 
 // readManifest reads what a job's directory holds.
-func (e *Edge) readManifest(ctx context.Context, v *mcpSession, uri string) (_ *sdk.ResourceContents, err error) {
+func (e *Edge) readManifest(ctx context.Context, v *mcpSession, uri string, part span) (_ *sdk.ResourceContents,
+	err error) {
 	id, rest, err := parts(uri, "/jobs/")
 	if err != nil {
 		return nil, err
@@ -139,7 +195,9 @@ func (e *Edge) readManifest(ctx context.Context, v *mcpSession, uri string) (_ *
 	if err != nil {
 		return nil, s.HideError(err)
 	}
-	return &sdk.ResourceContents{URI: uri, MIMEType: "application/json", Text: string(encode(m))}, nil
+	data := encode(m)
+	from := data[min(part.offset, int64(len(data))):]
+	return contentsOf(uri, "application/json", int64(len(data)), part, bytes.NewReader(from))
 }
 
 // parts splits a URI into the container and the rest after the mark.
@@ -155,18 +213,32 @@ func parts(uri, mark string) (container, rest string, err error) {
 	return container, rest, nil
 }
 
-// contentsOf reads r as text if it is text, and as bytes otherwise.
-func contentsOf(uri, media string, size int64, r io.Reader) (*sdk.ResourceContents, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxResource+1))
+// metaRange is the key of the range of a resource in the metadata of its content.
+const metaRange = "berth/range"
+
+// contentsOf reads the part of a resource at which r begins: as text if the part is text, as bytes otherwise. size is
+// that of the whole resource.
+func contentsOf(uri, media string, size int64, part span, r io.Reader) (*sdk.ResourceContents, error) {
+	limit := int64(maxResource)
+	if part != whole {
+		limit = part.length
+	}
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > maxResource {
-		return nil, proto.Errorf(proto.TooLarge, "", "uri", "%s has %d bytes, and no more than %d can be read here; "+
-			"download it over the HTTP API", uri, size, maxResource)
-	}
 	out := &sdk.ResourceContents{URI: uri, MIMEType: media}
-	if isText(data) {
+	switch {
+	case part != whole:
+		data = data[:min(limit, int64(len(data)))]
+		out.Meta = sdk.Meta{metaRange: map[string]int64{"offset": part.offset, "length": int64(len(data)),
+			"size": size}}
+	case int64(len(data)) > limit:
+		return nil, proto.Errorf(proto.TooLarge, "", "uri", "%.200s has %d bytes, and at most %d can be read at once; "+
+			"read it in ranges, such as %.200s", uri, size, maxResource, rangeOf(uri))
+	}
+	// the SDK omits an empty text, and clients refuse a content with neither text nor blob
+	if len(data) > 0 && isText(data) && jsonLen(string(data)) <= maxResourceJSON {
 		out.Text = string(data)
 		return out, nil
 	}
@@ -174,18 +246,28 @@ func contentsOf(uri, media string, size int64, r io.Reader) (*sdk.ResourceConten
 	return out, nil
 }
 
+// rangeOf returns the URI of the first range of a resource.
+func rangeOf(uri string) string { return fmt.Sprintf("%s?offset=0&length=%d", uri, maxResource) }
+
 func isText(data []byte) bool { return utf8.Valid(data) && !slices.Contains(data, 0) }
 
 // link adds a stored file to a result.
 func (c *call) link(ctx context.Context, res *sdk.CallToolResult, id string) {
 	f, err := c.Files.Get(ctx, c.visit.owner, id)
 	if err != nil { // deleted in the meantime
-		c.notes = append(c.notes, fmt.Sprintf("the file %s is not there any more", id))
+		c.notes = append(c.notes, fmt.Sprintf("the file %s was deleted in the meantime", id))
 		return
 	}
 	res.Content = append(res.Content, linkTo(f))
 }
 
+// linkTo returns a link to a stored file. The description of a large one says how to read it.
 func linkTo(f proto.StoredFile) *sdk.ResourceLink {
-	return &sdk.ResourceLink{URI: fileURI + f.ID, Name: f.Filename, MIMEType: f.MIMEType, Size: &f.SizeBytes}
+	uri := fileURI + f.ID
+	l := &sdk.ResourceLink{URI: uri, Name: f.Filename, MIMEType: f.MIMEType, Size: &f.SizeBytes}
+	if f.SizeBytes > maxResource {
+		l.Description = fmt.Sprintf("%d bytes; read it in ranges of at most %d bytes, such as %s", f.SizeBytes,
+			maxResource, rangeOf(uri))
+	}
+	return l
 }

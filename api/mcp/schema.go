@@ -31,7 +31,7 @@ func text1(what string) schema  { return schema{"type": "string", "description":
 func flag(what string) schema   { return schema{"type": "boolean", "description": what} }
 func number(what string) schema { return schema{"type": "number", "minimum": 0, "description": what} }
 
-func whole(what string) schema {
+func integer(what string) schema {
 	s := schema{"type": "integer"}
 	if what != "" {
 		s["description"] = what

@@ -71,14 +71,25 @@ func commonTool(name string) *tool {
 // commonTools are the tools of every owner, by name.
 var commonTools = []tool{bashTool, executorTool, downloadTool, codeTool, editorTool, uploadTool}
 
-// listTools returns one page, since there are few tools.
-func (e *Edge) listTools(_ context.Context, v *mcpSession) (*sdk.ListToolsResult, error) {
+// maxToolPage bounds a page of the tool list, in bytes of its JSON. Stored tools have schemas of any length.
+const maxToolPage = 512 << 10
+
+// listTools returns a page of the tools. The cursor is the name of the last tool before the page.
+func (e *Edge) listTools(_ context.Context, v *mcpSession, p *sdk.ListToolsParams) (*sdk.ListToolsResult, error) {
 	all, err := e.toolsOf(v.owner)
 	if err != nil {
 		return nil, err
 	}
 	res := &sdk.ListToolsResult{Cacheable: privateCache, Tools: []*sdk.Tool{}}
+	size := 0
 	for _, t := range all {
+		if p != nil && p.Cursor != "" && t.Name <= p.Cursor {
+			continue
+		}
+		if size += len(encode(t.Tool)); size > maxToolPage && len(res.Tools) > 0 {
+			res.NextCursor = res.Tools[len(res.Tools)-1].Name
+			break
+		}
 		res.Tools = append(res.Tools, t.Tool)
 	}
 	return res, nil
@@ -93,6 +104,8 @@ type call struct {
 	session *session.Session // the container that it uses; nil: none yet
 	notes   []string         // for the reader of the result
 	items   []string         // for the audit log: the tool and its objects
+
+	embedded int // bytes of JSON of pictures and contents of files in the result
 }
 
 // callTool runs a tool. Failures are part of the result, which a model can read; only an unknown tool is an error.
@@ -104,15 +117,17 @@ func (e *Edge) callTool(ctx context.Context, v *mcpSession, client *sdk.ServerSe
 	}
 	c := &call{Edge: e, visit: v, client: client, params: p, items: []string{p.Name}}
 	res, err := t.run(ctx, c)
+	if err == nil {
+		c.label(res)
+	} else {
+		res = c.failed(err)
+	}
+	c.fit(res)
 	e.audit(ctx, proto.AuditEntry{Act: "tool.use", Item: strings.Join(c.items, " "), ContainerID: c.containerID(),
 		Outcome: outcome(err)})
-	if err != nil {
-		if proto.CodeOf(err) == proto.Internal && ctx.Err() == nil {
-			e.Log.Error("a tool call failed", "tool", p.Name, "request_id", proto.RequestIDOf(ctx), "error", err)
-		}
-		return c.failed(err), nil
+	if proto.CodeOf(err) == proto.Internal && ctx.Err() == nil {
+		e.Log.Error("a tool call failed", "tool", p.Name, "request_id", proto.RequestIDOf(ctx), "error", err)
 	}
-	c.label(res)
 	return res, nil
 }
 
@@ -203,9 +218,10 @@ func (c *call) failed(err error) *sdk.CallToolResult {
 	if c.session != nil {
 		err = c.session.HideError(err)
 	}
-	e := proto.AsError(err)
-	res := &sdk.CallToolResult{IsError: true, Content: []sdk.Content{text("Error: " + e.Message)},
-		Meta: sdk.Meta{metaError: e}}
+	e := *proto.AsError(err)
+	res := &sdk.CallToolResult{IsError: true, Content: []sdk.Content{text("Error: " + e.Message)}}
+	e.Message, e.Item = proto.Shorten(e.Message, minText), proto.Shorten(e.Item, minText)
+	res.Meta = sdk.Meta{metaError: &e}
 	c.label(res)
 	return res
 }
@@ -227,11 +243,7 @@ func joined(parts ...string) string {
 	return cmp.Or(b.String(), "(no output)")
 }
 
-// encode marshals v, which cannot fail for the types used here.
-func encode(v any) json.RawMessage {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return json.RawMessage("null")
-	}
-	return b
+// missing is the error for a missing field.
+func missing(field, want string) error {
+	return proto.Errorf(proto.InvalidArgument, "", field, "%s is missing; set it to %s", field, want)
 }

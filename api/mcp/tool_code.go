@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"mime"
+	"path"
 	"slices"
 	"strings"
 
@@ -62,11 +65,12 @@ func runCode(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	res := &sdk.CallToolResult{IsError: out.Error != "", Content: []sdk.Content{text(readable(out))}}
-	res.Content = append(res.Content, images(out.Rich)...)
+	res.Content = append(res.Content, c.images(ctx, out.Rich)...)
 	for _, f := range out.Files {
 		c.link(ctx, res, f.FileID)
 	}
 	out.Rich = withoutImages(out.Rich)
+	c.cutOutcome(ctx, res, &out)
 	res.StructuredContent = encode(out)
 	return res, nil
 }
@@ -103,15 +107,15 @@ func readable(out code.Outcome) string {
 var shown = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 // images returns the images of the results, each once.
-func images(rich []code.Bundle) (out []sdk.Content) {
-	for _, b := range rich {
-		for _, mime := range shown {
+func (c *call) images(ctx context.Context, rich []code.Bundle) (out []sdk.Content) {
+	for i, b := range rich {
+		for _, media := range shown {
 			var data string
-			if json.Unmarshal(b[mime], &data) != nil {
+			if json.Unmarshal(b[media], &data) != nil {
 				continue
 			}
 			if raw, err := base64.StdEncoding.DecodeString(data); err == nil {
-				out = append(out, &sdk.ImageContent{MIMEType: mime, Data: raw})
+				out = append(out, c.picture(ctx, fmt.Sprintf("result-%d.%s", i+1, path.Base(media)), media, raw))
 				break
 			}
 		}
@@ -124,8 +128,103 @@ func withoutImages(rich []code.Bundle) []code.Bundle {
 	out := []code.Bundle{}
 	for _, b := range rich {
 		b = maps.Clone(b)
-		maps.DeleteFunc(b, func(mime string, _ json.RawMessage) bool { return slices.Contains(shown, mime) })
+		maps.DeleteFunc(b, func(media string, _ json.RawMessage) bool { return slices.Contains(shown, media) })
 		out = append(out, b)
 	}
 	return out
+}
+
+// maxRichLinks bounds the forms of results that are stored, since they do not fit into the answer.
+const maxRichLinks = 16
+
+// cutOutcome makes an outcome small enough for structured content. The text of the answer has what is cut here. Forms
+// of results that are too large become links.
+func (c *call) cutOutcome(ctx context.Context, res *sdk.CallToolResult, out *code.Outcome) {
+	if len(encode(out)) <= 2*maxTwice {
+		return
+	}
+	for _, lines := range []*[]string{&out.Logs.Stdout, &out.Logs.Stderr} {
+		*lines = cutLines(*lines, maxTwice)
+	}
+	each := maxTwice / max(1, len(out.Results)) // there are at most 200
+	out.Results = slices.Clone(out.Results)
+	for i := range out.Results {
+		out.Results[i] = cutText(out.Results[i], each)
+	}
+	out.Error = cutText(out.Error, maxTwice)
+	if d := out.ErrorDetail; d != nil {
+		short := *d
+		short.Message, short.Traceback = cutText(d.Message, minText), cutText(d.Traceback, maxTwice)
+		out.ErrorDetail = &short
+	}
+	size, links := len(encode(out)), 0
+	for i, b := range out.Rich {
+		for _, media := range largestFirst(b) {
+			data := b[media]
+			if size <= maxStructured/2 {
+				return
+			}
+			if media != "text/plain" && links < maxRichLinks {
+				links++
+				name, content := storedForm(i, media, data)
+				res.Content = append(res.Content, c.storedLink(ctx, fmt.Sprintf("Result %d as %s", i+1, media), name,
+					media, content))
+			}
+			delete(b, media) // b is a copy, which withoutImages made
+			size -= len(data)
+			out.Truncated = true
+		}
+	}
+}
+
+// storedForm returns the name and the content of a file with one form of a result.
+func storedForm(i int, media string, data json.RawMessage) (name string, content []byte) {
+	name = fmt.Sprintf("result-%d", i+1)
+	if ext, err := mime.ExtensionsByType(media); err == nil && len(ext) > 0 {
+		name += ext[0]
+	}
+	var s string
+	if strings.HasSuffix(media, "json") || json.Unmarshal(data, &s) != nil {
+		return name, data
+	}
+	if raw, err := base64.StdEncoding.DecodeString(s); err == nil && !strings.HasPrefix(media, "text/") {
+		return name, raw
+	}
+	return name, []byte(s)
+}
+
+var executorTool = tool{&sdk.Tool{
+	Name: "code_executor", Title: "Execute a script",
+	Description: "Runs a script of Python or Node in a fresh container and answers with its exit code and output as " +
+		"Markdown. At most 15 seconds and 64 KB of each stream; nothing is kept between calls.",
+	Annotations: &sdk.ToolAnnotations{DestructiveHint: no(), OpenWorldHint: no()},
+	InputSchema: object([]string{"language", "code"}, fields{
+		"language": choice("What the script is written in.", code.ScriptLanguages...),
+		"code":     text1("The script."),
+	}),
+}, runExecutor}
+
+func runExecutor(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
+	var in code.Script
+	if err := c.input(&in); err != nil {
+		return nil, err
+	}
+	switch {
+	case in.Language == "":
+		return nil, missing("language", "python or node")
+	case in.Code == "":
+		return nil, missing("code", "the text of a script")
+	}
+	var err error
+	res := &sdk.CallToolResult{}
+	c.newProgress(ctx).runReporting(func() {
+		err = c.Code.Execute(ctx, c.visit.owner, in, func(markdown string, failed bool) error {
+			res.Content, res.IsError = []sdk.Content{text(markdown)}, failed
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
 }

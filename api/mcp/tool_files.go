@@ -19,8 +19,8 @@ import (
 
 var uploadTool = tool{&sdk.Tool{
 	Name: "upload_file", Title: "Put a file into the container",
-	Description: "Writes a file in the container: one that is stored already, by its ID, or the content given here " +
-		"as text or base64. What is there under that path is replaced.",
+	Description: "Writes a file in the container: a stored file, by its ID, or content given as text or base64. " +
+		"An existing file is replaced.",
 	Annotations: &sdk.ToolAnnotations{DestructiveHint: yes(), IdempotentHint: true, OpenWorldHint: no()},
 	InputSchema: object([]string{"path"}, fields{
 		"path":      text1("Where to: absolute, or relative to /workspace."),
@@ -99,8 +99,8 @@ func inWorkspace(p string) string {
 
 var downloadTool = tool{&sdk.Tool{
 	Name: "download_file", Title: "Get a file out of the container",
-	Description: "Stores a file of the container, so that it outlives it, and answers with a link. What is small " +
-		"comes along: as text, as an image, or as bytes.",
+	Description: "Stores a file of the container, so that it outlives the container, and returns a link. A small " +
+		"file is also returned as text, as an image, or as bytes.",
 	Annotations: &sdk.ToolAnnotations{DestructiveHint: no(), OpenWorldHint: no()},
 	InputSchema: object([]string{"path"}, fields{
 		"path":      text1("The file: absolute, or relative to /workspace."),
@@ -155,9 +155,12 @@ func (c *call) along(ctx context.Context, res *sdk.CallToolResult, f proto.Store
 		return err
 	}
 	defer r.Close()
-	got, err := contentsOf(fileURI+f.ID, f.MIMEType, f.SizeBytes, r)
+	got, err := contentsOf(fileURI+f.ID, f.MIMEType, f.SizeBytes, whole, r)
 	if err != nil {
 		return err
+	}
+	if !c.takeRoom(len(encode(got))) {
+		return nil // the link is enough
 	}
 	for _, m := range shown {
 		if strings.HasPrefix(f.MIMEType, m) && got.Blob != nil {

@@ -45,7 +45,7 @@ func runStored(ctx context.Context, c *call, t toolstore.Tool) (res *sdk.CallToo
 	if err != nil {
 		return nil, err
 	}
-	return c.told(ctx, run), nil
+	return c.told(ctx, t, run), nil
 }
 
 // decided waits for a person's decision. If the client stops waiting, the run is refused, so that no one approves it
@@ -57,26 +57,21 @@ func (c *call) decided(ctx context.Context, run toolstore.Run) (toolstore.Run, e
 	}
 	// A run that was approved at this moment continues; the list of runs has it.
 	_, _ = c.Tools.Refuse(context.WithoutCancel(ctx), c.visit.owner, run.ID, toolstore.Refusal{
-		Reason: "the client waits for it no more"})
+		Reason: "the client stopped waiting"})
 	return over, context.Cause(ctx)
 }
 
 // told formats a finished run for a model.
-func (c *call) told(ctx context.Context, run toolstore.Run) *sdk.CallToolResult {
+func (c *call) told(ctx context.Context, t toolstore.Tool, run toolstore.Run) *sdk.CallToolResult {
 	res := &sdk.CallToolResult{IsError: run.State != proto.RunSucceeded,
 		Meta: sdk.Meta{metaRun: map[string]any{"id": run.ID, "version": run.Version, "state": run.State}}}
 	out, warned := strings.Join(run.Logs.Stdout, ""), strings.Join(run.Logs.Stderr, "")
 	if res.IsError {
 		res.Content = []sdk.Content{text(joined(out, warned, whyNot(run)))}
 	} else {
-		res.Content = []sdk.Content{text(string(run.Output))}
+		c.addOutput(ctx, res, t, run.Output)
 		if out+warned != "" {
 			res.Content = append(res.Content, text("Printed:\n"+joined(out, warned)))
-		}
-		// Structured content must be an object.
-		var object map[string]any
-		if json.Unmarshal(run.Output, &object) == nil && object != nil {
-			res.StructuredContent = run.Output
 		}
 	}
 	for _, f := range run.Files {
@@ -84,6 +79,31 @@ func (c *call) told(ctx context.Context, run toolstore.Run) *sdk.CallToolResult 
 	}
 	c.notes = append(c.notes, run.Notes...)
 	return res
+}
+
+// addOutput adds the output of a run: as text, and as structured content if it is an object. A large output is not
+// sent twice: the schema of the tool decides where it is whole.
+func (c *call) addOutput(ctx context.Context, res *sdk.CallToolResult, t toolstore.Tool, output json.RawMessage) {
+	var object map[string]any
+	isObject := json.Unmarshal(output, &object) == nil && object != nil
+	size, declared := len(encode(output)), t.Configuration.OutputSchema != nil // markup is escaped
+	large := size > maxTwice
+	switch {
+	case size > maxStructured:
+		// without structured content, clients refuse the result of a tool with a schema unless it is an error
+		res.IsError = declared
+		res.Content = []sdk.Content{text(fmt.Sprintf("The run succeeded. Its output has %d bytes and is the stored "+
+			"file below.", len(output))), c.storedLink(ctx, "The output", t.Name+"-output.json", "application/json",
+			output)}
+	case large && isObject && declared:
+		res.Content = []sdk.Content{text(cutText(string(output), maxTwice))}
+		res.StructuredContent = output
+	default:
+		res.Content = []sdk.Content{text(string(output))}
+		if isObject && !large {
+			res.StructuredContent = output
+		}
+	}
 }
 
 // whyNot explains why there is no output.

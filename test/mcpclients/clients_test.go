@@ -1,5 +1,5 @@
-// Package mcpclients_test has the official clients of the Model Context Protocol use the real daemon: the TypeScript
-// and the Python SDK, the inspector's command line, and the protocol's conformance suite.
+// Package mcpclients_test has the official clients of the Model Context Protocol use the real daemon: both generations
+// of the TypeScript and the Python SDK, the inspector's command line, and the protocol's conformance suite.
 package mcpclients_test
 
 import (
@@ -26,16 +26,24 @@ import (
 
 func TestClients(t *testing.T) {
 	needs.Containers(t)
-	node, python := install(t, "ts", clients.Node), install(t, "py", clients.Python)
+	node, python, python1 := install(t, "ts", clients.Node), install(t, "py", clients.Python), install(t, "py1",
+		clients.Python)
 	d, err := daemontest.New("--stop-on-exit")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	t.Run("typescript", func(t *testing.T) { program(t, d, "node", filepath.Join(node, "main.mjs")) })
+	interpreter := func(dir string) string { return filepath.Join(dir, "venv", "bin", "python") }
+	t.Run("typescript", func(t *testing.T) { program(t, d, 13, "node", filepath.Join(node, "main.mjs")) })
 	t.Run("python", func(t *testing.T) {
-		program(t, d, filepath.Join(python, "venv", "bin", "python"), filepath.Join(python, "main.py"))
+		program(t, d, 13, interpreter(python), filepath.Join(python, "main.py"))
 	})
+	large := filepath.Join(python, "main.large.py")
+	t.Run("large/python1", func(t *testing.T) { program(t, d, 14, interpreter(python1), large) })
+	t.Run("large/python2", func(t *testing.T) { program(t, d, 14, interpreter(python), large) })
+	large = filepath.Join(node, "main.large.mjs")
+	t.Run("large/typescript1", func(t *testing.T) { program(t, d, 8, "node", large, "sdk") })
+	t.Run("large/typescript2", func(t *testing.T) { program(t, d, 8, "node", large, "client") })
 	t.Run("inspector", func(t *testing.T) { inspect(t, d, node) })
 	t.Run("conformance", func(t *testing.T) { conform(t, d, node) })
 	t.Run("restart", func(t *testing.T) { restart(t, d) })
@@ -52,8 +60,8 @@ func environ(d *daemontest.Daemon) []string {
 	return append(os.Environ(), "BERTH_URL="+d.URL, "BERTH_HOST="+d.URL, "BERTH_API_KEY="+d.Key, "BERTH_BINARY="+bin)
 }
 
-// program runs a client's program and makes a subtest of each line that it reports.
-func program(t *testing.T, d *daemontest.Daemon, name string, args ...string) {
+// program runs a client's program and makes a subtest of each line that it reports. There must be at least that many.
+func program(t *testing.T, d *daemontest.Daemon, least int, name string, args ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -74,7 +82,7 @@ func program(t *testing.T, d *daemontest.Daemon, name string, args ...string) {
 			}
 		})
 	}
-	if count < 13 {
+	if count < least {
 		t.Errorf("it reported on %d things", count)
 	}
 }
