@@ -2,10 +2,12 @@ package code
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"berth/proto"
 	"berth/session"
@@ -35,18 +37,23 @@ var scriptPrograms = map[string]struct{ program, file, install string }{
 // scriptDir is the directory of a script's file. It is not in the workspace, whose manifest would list the file.
 const scriptDir = "/tmp/code_executor/"
 
-// An executed is the outcome of a script.
+// A Report is the outcome of a script.
+type Report struct {
+	Text   string // Markdown, in the form that clients of the tool know
+	Failed bool   // the script did not end with exit code 0
+	Note   string // why the script was ended, if the text cannot say it; "" otherwise
+}
+
+// An executed is a script that has ended.
 type executed struct {
 	language string
 	out      [2][]byte // the beginning of each stream
-	cut      bool      // it wrote more than out has
 	exec     proto.Exec
 }
 
-// Execute is the code_executor tool. It runs a script in a container of its own, and gives answer a Markdown text and
-// whether the script failed. The container is deleted once answer has returned.
-func (r *Runner) Execute(ctx context.Context, owner string, req Script,
-	answer func(text string, failed bool) error) error {
+// Execute is the code_executor tool. It runs a script in a container of its own, and gives answer the report. The
+// container is deleted once answer has returned.
+func (r *Runner) Execute(ctx context.Context, owner string, req Script, answer func(Report) error) error {
 	p, ok := scriptPrograms[req.Language]
 	if !ok {
 		return proto.Invalid("language", "language %.40q is not one of %s", req.Language,
@@ -76,31 +83,28 @@ func (r *Runner) Execute(ctx context.Context, owner string, req Script,
 			"daemon use image base", s.Info().Image, p.program, p.install)
 	}
 	done.language = req.Language
-	return answer(done.markdown(), done.failed())
+	return answer(Report{Text: done.markdown(), Failed: done.failed(), Note: done.note()})
 }
 
-// errFull ends a listener that has received the maximum.
-var errFull = errors.New("full")
-
-// execute runs a command until it ends. It ends a command that writes too much.
+// execute runs a command until it ends. It kills a command that writes too much to standard output. Of standard error,
+// it only drops what is too much: the command goes on.
 func execute(ctx context.Context, s *session.Session, cmd proto.Cmd) (done executed, err error) {
 	e, err := s.Exec(ctx, cmd)
 	if err != nil {
 		return done, err
 	}
+	full := false
 	err = e.FollowRaw(ctx, session.Cursor{}, func(proto.Event) error { return nil },
 		func(p session.Piece, _ []byte) error {
 			kept := &done.out[p.Stream-1]
 			*kept = append(*kept, p.Data[:min(len(p.Data), executorOutput+1-len(*kept))]...)
-			if done.cut = len(*kept) > executorOutput; done.cut {
-				return errFull
+			if p.Stream == proto.Stdout && len(*kept) > executorOutput && !full {
+				full = true
+				e.Cancel(proto.EndOutputLimit, "it wrote more than 64 KiB")
 			}
 			return nil
 		})
-	switch {
-	case errors.Is(err, errFull):
-		e.Cancel(proto.EndOutputLimit, "it wrote more than 64 KiB")
-	case err != nil:
+	if err != nil {
 		e.Abandon(ctx)
 		return done, err
 	}
@@ -114,42 +118,65 @@ func (d executed) failed() bool {
 	return d.exec.End.Reason != proto.EndExit || d.exec.End.ReturnCode != 0
 }
 
-// markdown returns the text of the tool.
-func (d executed) markdown() string {
-	var b strings.Builder
-	took := d.exec.Duration(time.Time{}).Milliseconds()
-	fmt.Fprintf(&b, "## Code Execution Result\n\n**Language:** %s | **Exit code:** %d | **Time:** %d ms\n", d.language,
-		d.exec.End.ReturnCode, took)
+// note explains an end that has no place in the text of the tool.
+func (d executed) note() string {
 	switch end := d.exec.End; end.Reason {
-	case proto.EndExit, proto.EndOutputLimit, proto.EndSignal:
-	case proto.EndTimeout:
-		fmt.Fprintf(&b, "\n**Timed out** after %d s\n", int(executorTime.Seconds()))
+	case proto.EndExit, proto.EndOutputLimit, proto.EndSignal, proto.EndTimeout:
+		return ""
 	default:
-		fmt.Fprintf(&b, "\n**Ended early** (%s): %s\n", end.Reason, end.Message)
+		return fmt.Sprintf("the script was ended (%s): %s", end.Reason, end.Message)
 	}
-	b.WriteString("\n### stdout\n\n" + fenced(d.out[0]))
-	if len(d.out[1]) > 0 {
-		b.WriteString("\n### stderr\n\n" + fenced(d.out[1]))
-	}
-	return b.String()
 }
 
-// fenced puts output between fences that are longer than any fence in it.
-func fenced(out []byte) string {
-	if len(out) == 0 {
-		return "*(empty)*\n"
+// markdown returns the text of the tool. Clients parse it, so each character counts.
+func (d executed) markdown() string {
+	end, exitCode := d.exec.End, "N/A" // of a script that was killed
+	if end.Reason == proto.EndExit {
+		exitCode = strconv.Itoa(end.ReturnCode)
 	}
-	mark := ""
+	lines := []string{"## Code Execution Result", fmt.Sprintf("**Language:** %s  |  **Exit Code:** %s  |  **Time:** "+
+		"%dms", d.language, exitCode, d.exec.Duration(time.Time{}).Milliseconds())}
+	if end.Reason == proto.EndTimeout {
+		lines = append(lines, "", fmt.Sprintf("⚠️ **TIMED OUT** after %d seconds.", int(executorTime.Seconds())))
+	}
+	lines = append(lines, "", "### stdout")
+	if stdout := shownOutput(d.out[0], "[OUTPUT TRUNCATED]"); stdout != "" {
+		lines = append(lines, fenced(stdout))
+	} else {
+		lines = append(lines, "*(empty)*")
+	}
+	if stderr := shownOutput(d.out[1], "[STDERR TRUNCATED]"); stderr != "" {
+		lines = append(lines, "", "### stderr", fenced(stderr))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// shownOutput returns a stream without white space at its end. A stream that was cut ends with the mark, and does not
+// end within a character.
+func shownOutput(out []byte, mark string) string {
 	if len(out) > executorOutput {
-		out, mark = out[:executorOutput], "[OUTPUT TRUNCATED]\n"
+		out = out[:executorOutput]
+		for i := 1; i < utf8.UTFMax; i++ {
+			if last := out[len(out)-i:]; utf8.RuneStart(last[0]) {
+				if !utf8.FullRune(last) {
+					out = out[:len(out)-i]
+				}
+				break
+			}
+		}
+		return strings.ToValidUTF8(string(out), "\uFFFD") + "\n" + mark
 	}
-	text := strings.ToValidUTF8(string(out), "\uFFFD")
-	if !strings.HasSuffix(text, "\n") {
-		text += "\n"
-	}
+	return strings.TrimRightFunc(strings.ToValidUTF8(string(out), "\uFFFD"), isBlank)
+}
+
+// isBlank reports whether a character is white space as the original tool has it, which is JavaScript's.
+func isBlank(r rune) bool { return unicode.IsSpace(r) && r != '\u0085' || r == '\uFEFF' }
+
+// fenced puts text between fences that are longer than any fence in it.
+func fenced(text string) string {
 	fence := "```"
 	for strings.Contains(text, fence) {
 		fence += "`"
 	}
-	return fence + "\n" + text + mark + fence + "\n"
+	return fence + "\n" + text + "\n" + fence
 }

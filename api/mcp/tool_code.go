@@ -218,8 +218,11 @@ func runExecutor(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	var err error
 	res := &sdk.CallToolResult{}
 	c.newProgress(ctx).runReporting(func() {
-		err = c.Code.Execute(ctx, c.visit.owner, in, func(markdown string, failed bool) error {
-			res.Content, res.IsError = []sdk.Content{text(markdown)}, failed
+		err = c.Code.Execute(ctx, c.visit.owner, in, func(r code.Report) error {
+			res.Content, res.IsError = []sdk.Content{text(r.Text)}, r.Failed
+			if r.Note != "" {
+				c.notes = append(c.notes, r.Note)
+			}
 			return nil
 		})
 	})

@@ -62,11 +62,17 @@ func (e *edge) streamCell(c *call, req code.Cell) error {
 type execution struct {
 	// Language, exit code and time, and what the script printed, as Markdown.
 	Text string `json:"text"`
+	// Why the script was ended, if the text cannot say it.
+	Notes []string `json:"notes,omitempty"`
 }
 
 func (e *edge) executeCode(c *call, req code.Script) (any, error) {
-	return nil, e.Code.Execute(c.ctx(), c.owner, req, func(text string, _ bool) error {
-		return c.jsonNow(execution{text})
+	return nil, e.Code.Execute(c.ctx(), c.owner, req, func(r code.Report) error {
+		out := execution{Text: r.Text}
+		if r.Note != "" {
+			out.Notes = []string{r.Note}
+		}
+		return c.jsonNow(out)
 	})
 }
 
