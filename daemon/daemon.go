@@ -249,13 +249,17 @@ func (d *Daemon) keep(c io.Closer) { d.closers = slices.Insert(d.closers, 0, c) 
 // openSessions opens the runtime, the vault and the core. The vault comes before the core: a container with secrets
 // can only be started again when its secrets can be read.
 func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artifacts.Jobs) (err error) {
-	if d.machine, err = openMachine(ctx, d.cfg); err != nil {
+	hasFiles, err := session.HasWorkspaces(books)
+	if err != nil {
+		return err
+	}
+	if d.machine, err = openMachine(ctx, d.cfg, hasFiles); err != nil {
 		return err
 	}
 	d.keep(d.machine.close)
 	cfg := d.cfg.Session
 	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger = d.cfg.Dir, d.machine.Runtime, d.machine.images, books
-	cfg.Jobs, cfg.Log, cfg.Quotas = jobs, d.cfg.Log, d.keys
+	cfg.Jobs, cfg.Log, cfg.Quotas, cfg.AcceptLoss = jobs, d.cfg.Log, d.keys, d.cfg.AcceptLoss.Workspaces
 	if d.secrets, err = vault.Open(filepath.Join(d.cfg.Dir, secretKeyFile), books); err != nil {
 		return err
 	}

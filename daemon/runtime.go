@@ -32,11 +32,12 @@ type machine struct {
 	close  io.Closer
 }
 
-// openMachine opens the containerd runtime of this machine.
-func openMachine(ctx context.Context, cfg Config) (machine, error) {
+// openMachine opens the containerd runtime of this machine. hasFiles: there are workspaces on it.
+func openMachine(ctx context.Context, cfg Config, hasFiles bool) (machine, error) {
 	r, err := containerd.Open(ctx, containerd.Config{
 		Dir: filepath.Join(cfg.Dir, "runtime"), BinDir: cfg.BinDir, Address: cfg.Address,
-		PoolBytes: cfg.PoolBytes, Log: cfg.Log, Handshake: session.Handshake,
+		HasFiles: hasFiles && !cfg.AcceptLoss.Workspaces, PoolBytes: cfg.PoolBytes, Log: cfg.Log,
+		Handshake: session.Handshake,
 		Warm: containerd.Warm{Min: cfg.WarmMin, Max: cfg.WarmMax, Image: cfg.Session.Image,
 			Limits: cfg.Session.Limits},
 	})

@@ -51,6 +51,7 @@ type Config struct {
 	StartTimeout time.Duration // bound of one sandbox start; 0 is 60 s
 	// how long the ID of an expired session answers "expired", before "not found"; 0 is 7 days
 	Tombstone  time.Duration
+	AcceptLoss bool          // open although the disk lacks workspaces; otherwise that is an error
 	OrphanKeep time.Duration // how long a workspace that the ledger does not know is kept; 0 is 7 days
 }
 

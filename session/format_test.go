@@ -6,6 +6,7 @@ import (
 
 	"berth/egress"
 	"berth/proto"
+	"berth/session/inventory"
 	"berth/test/stored"
 )
 
@@ -31,7 +32,7 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		{record{}, "id owner key retry state generation image digest class workspace job labels sealed secret_names env " +
 			"tools offered limits network fixtures isolation host created last_used idle lifetime lease ended delete " +
 			"keep fleeting unfilled"},
-		{workspaceRecord{}, "id owner created session kept key"},
+		{workspaceRecord{}, "id owner created session kept key lost"},
 		{execRecord{}, "exec key retry sealed run host guest files error notes"},
 		{retry{}, "key hash"},
 		{Mount{}, "path key generation"},
@@ -50,7 +51,7 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 	}
 	const buckets = "sessions workspaces execs digest/requests strays clock/ahead"
 	if got := bucketSessions + " " + bucketWorkspaces + " " + bucketExecs + " " + bucketDigest + "/" + digestName + " " +
-		bucketOrphaned + " " + bucketClock + "/" + clockKey; got != buckets {
+		inventory.Bucket + " " + bucketClock + "/" + clockKey; got != buckets {
 		t.Errorf("the buckets are %s, not %s", got, buckets)
 	}
 }

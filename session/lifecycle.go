@@ -94,7 +94,7 @@ func (s *Session) startSandbox(ctx context.Context) error {
 		}
 	}
 	onDisk, spec := s.core.onDisk(), s.record().spec()
-	spec.New = fresh
+	spec.New, spec.HasFiles = fresh, !fresh || s.core.keepsWorkspace(s.workspace)
 	if err := s.core.cfg.Runtime.Start(ctx, s.id, spec); err != nil {
 		return err
 	}

@@ -66,6 +66,9 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing sandboxes: %w", err)
 	}
+	if err := ss.checkWorkspaces(inv); err != nil {
+		return err
+	}
 	there := map[string]bool{}
 	for _, id := range inv.Sandboxes {
 		there[id] = true
@@ -73,7 +76,7 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, reconcileParallel)
 	for _, s := range slices.Collect(maps.Values(ss.byID)) {
-		if there[s.id] && s.takeOver() {
+		if there[s.id] && !ss.workspaces[s.workspace].Lost && s.takeOver() {
 			ss.takenOver = append(ss.takenOver, s)
 			continue
 		}

@@ -155,9 +155,10 @@ type workspaceRecord struct {
 	ID      string    `json:"id"`
 	Owner   string    `json:"owner"`
 	Created time.Time `json:"created"`
-	Session string    `json:"session"`       // the session that has it; "": none
-	Kept    bool      `json:"kept"`          // outlives its session
-	Key     string    `json:"key,omitempty"` // the API key that its first session was made with
+	Session string    `json:"session"`        // the session that has it; "": none
+	Kept    bool      `json:"kept"`           // outlives its session
+	Key     string    `json:"key,omitempty"`  // the API key that its first session was made with
+	Lost    bool      `json:"lost,omitempty"` // it was made and is not on disk, and the operator accepted that
 	going   bool      // a request is removing it
 }
 

@@ -58,19 +58,29 @@ type Runtime interface {
 	Measure(id, workspace string) limits.Reading
 }
 
-// A Spec is the input of Runtime.Start. All fields but New are set.
+// A Spec is the input of Runtime.Start. All fields but New and HasFiles are set.
 type Spec struct {
 	Image     string             // digest of an image that Images holds, "sha256:…"
 	Class     proto.RuntimeClass // isolation; the Runtime never replaces it by another
 	Workspace string             // workspace_…; mounted at /workspace, made if missing
 	Limits    proto.Limits       // no field is zero
 	New       bool               // no sandbox of this ID was started before, so Start need not look for one
+	// the workspace was made before: Start fails with proto.NotFound if it is missing, and makes none
+	HasFiles bool
+}
+
+// WorkspaceGone is the error of Start for a workspace that was made and is missing.
+func WorkspaceGone(workspace string) error {
+	return proto.Errorf(proto.NotFound, "", workspace, "the files of workspace %s are gone from the daemon's disk "+
+		"pool, so that its container cannot start; delete the container and make a new one", workspace)
 }
 
 // An Inventory lists what a Runtime holds at one moment.
 type Inventory struct {
 	Sandboxes  []string // session IDs of sandboxes that run, or are half made
 	Workspaces []string // workspace IDs on disk
+	Pool       string   // where the workspaces are, for messages
+	LostWrites bool     // the disk has lost the writes of some time up to now
 }
 
 // Images provides a Runtime's root file systems. People write references ("base", "debian:12"); sessions keep

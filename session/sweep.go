@@ -223,8 +223,9 @@ func (ss *Sessions) removeUnknown(ctx context.Context, inv Inventory, known map[
 		countIf(&done.Workspaces, err == nil)
 		errs = append(errs, err)
 	}
-	errs = append(errs, ss.sweepOrphanedWorkspaces(ctx, inv.Workspaces, known, done))
-	return errors.Join(errs...)
+	fresh, removed, err := ss.orphans().Sweep(ctx, ss.clock.Now(), inv.Workspaces, known)
+	done.Strays, done.Workspaces = done.Strays+fresh, done.Workspaces+removed
+	return errors.Join(append(errs, err)...)
 }
 
 // sweepSandbox stops a sandbox of no session, or one that its session could not stop.

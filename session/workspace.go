@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/session/inventory"
 	"berth/state/ledger"
 )
 
@@ -114,104 +115,63 @@ func (ss *Sessions) unusedWorkspaces() []workspaceRecord {
 	return list
 }
 
-// An orphaned workspace is on disk and not in the ledger. No crash causes that, since a workspace is recorded before
-// it is made and until it is removed. So the ledger is another one than that of the workspace, such as one restored
-// from a backup. Orphaned workspaces hold people's files, so they stay untouched for OrphanKeep. If the right ledger
-// comes back in that time, nothing is lost.
-
-// bucketOrphaned has orphaned workspaces by ID, with the lease clock's time of their discovery.
-const bucketOrphaned = "strays"
-
-// sweepOrphanedWorkspaces records new orphaned workspaces, forgets those that are known again or gone, and removes
-// those that were kept for long enough.
-func (ss *Sessions) sweepOrphanedWorkspaces(ctx context.Context, onDisk []string, known map[string]bool,
-	done *Swept) error {
-	noted, err := ss.orphanedWorkspaces()
-	if err != nil {
-		return fmt.Errorf("reading what was set aside: %w", err)
-	}
-	var fresh, over []string
-	now := ss.clock.Now()
-	for _, id := range onDisk {
-		if known[id] || ss.knowsWorkspace(id) {
-			continue
-		}
-		switch found, ok := noted[id]; {
-		case !ok:
-			fresh = append(fresh, id)
-		case now.Sub(found) >= ss.cfg.OrphanKeep:
-			over = append(over, id)
-		}
-	}
-	var back []string // gone, or known again
-	for id := range noted {
-		if !slices.Contains(onDisk, id) || ss.knowsWorkspace(id) {
-			back = append(back, id)
-		}
-	}
-	if err := ss.recordOrphaned(fresh, back, now); err != nil {
-		return err
-	}
-	if done.Strays += len(fresh); len(fresh) > 0 {
-		ss.cfg.Log.Warn("workspaces that the ledger does not know are set aside; was it restored from a backup? "+
-			"`berth gc --strangers` removes them",
-			"workspaces", len(fresh), "kept_for", ss.cfg.OrphanKeep)
-	}
-	return ss.removeOrphaned(ctx, over, done)
-}
-
-// orphanedWorkspaces has the time of discovery by workspace ID.
-func (ss *Sessions) orphanedWorkspaces() (map[string]time.Time, error) {
-	noted := map[string]time.Time{}
-	err := ss.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		return ledger.Each(tx, bucketOrphaned, "", func(id string, found time.Time) { noted[id] = found })
-	})
-	return noted, err
-}
-
-func (ss *Sessions) recordOrphaned(fresh, back []string, now time.Time) error {
-	if len(fresh)+len(back) == 0 {
-		return nil
-	}
-	return ss.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
-		for _, id := range fresh {
-			err = errors.Join(err, tx.Put(bucketOrphaned, id, now))
-		}
-		for _, id := range back {
-			err = errors.Join(err, tx.Delete(bucketOrphaned, id))
-		}
-		return err
-	})
-}
-
-func (ss *Sessions) removeOrphaned(ctx context.Context, ids []string, done *Swept) error {
-	var errs []error
-	for _, id := range ids {
-		err := ss.cfg.Runtime.RemoveWorkspace(ctx, id)
-		countIf(&done.Workspaces, err == nil)
-		if err == nil {
-			err = ss.recordOrphaned(nil, []string{id}, time.Time{})
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+// orphans returns the workspaces that are on disk alone.
+func (ss *Sessions) orphans() inventory.Orphans {
+	return inventory.Orphans{Ledger: ss.cfg.Ledger, Keep: ss.cfg.OrphanKeep, Log: ss.cfg.Log, Known: ss.knowsWorkspace,
+		Remove: ss.cfg.Runtime.RemoveWorkspace}
 }
 
 // RemoveOrphanedWorkspaces removes all orphaned workspaces now and returns their number.
 func (ss *Sessions) RemoveOrphanedWorkspaces(ctx context.Context) (int, error) {
-	noted, err := ss.orphanedWorkspaces()
-	if err != nil {
-		return 0, err
-	}
-	var ids []string
-	for id := range noted {
-		if !ss.knowsWorkspace(id) {
-			ids = append(ids, id)
+	return ss.orphans().RemoveAll(ctx)
+}
+
+// HasWorkspaces reports whether a ledger has workspaces that are on disk as far as it knows.
+func HasWorkspaces(db *ledger.DB) (has bool, err error) {
+	err = db.View(func(tx *ledger.Tx) error {
+		return ledger.Each(tx, bucketWorkspaces, "", func(_ string, w workspaceRecord) { has = has || !w.Lost })
+	})
+	return has, err
+}
+
+// checkWorkspaces fails if the disk lacks workspaces that were made. With AcceptLoss it marks them as lost.
+func (ss *Sessions) checkWorkspaces(inv Inventory) error {
+	var made []inventory.Workspace
+	var latest time.Time
+	for _, w := range ss.workspaces {
+		s := ss.byID[w.Session]
+		if s == nil && !w.Kept || w.Lost {
+			continue
 		}
+		if s != nil {
+			rec := s.record()
+			if used := rec.latest(); used.After(latest) {
+				latest = used
+			}
+			if rec.Delete || rec.State == proto.StateExpired || rec.State == proto.StateCreating {
+				continue
+			}
+			inv.LostWrites = inv.LostWrites || !ss.sameHost(rec.Host)
+		}
+		made = append(made, inventory.Workspace{ID: w.ID, Created: w.Created})
 	}
-	var done Swept
-	err = ss.removeOrphaned(ctx, ids, &done)
-	return done.Workspaces, err
+	missing := inventory.Missing(made, inv.Workspaces, inv.LostWrites, latest)
+	switch {
+	case len(missing) == 0:
+		return nil
+	case !ss.cfg.AcceptLoss:
+		return inventory.MissingError(inv.Pool, missing)
+	}
+	ss.cfg.Log.Error("workspaces are lost, as --accept-loss=workspaces permits", "workspaces", missing)
+	return ss.cfg.Ledger.Update(func(tx *ledger.Tx) (err error) {
+		for _, id := range missing {
+			w := ss.workspaces[id]
+			w.Lost = true
+			ss.workspaces[id] = w
+			err = errors.Join(err, tx.Put(bucketWorkspaces, id, w))
+		}
+		return err
+	})
 }
 
 func (ss *Sessions) knowsWorkspace(id string) bool {
@@ -219,6 +179,13 @@ func (ss *Sessions) knowsWorkspace(id string) bool {
 	defer ss.mu.RUnlock()
 	_, ok := ss.workspaces[id]
 	return ok
+}
+
+// keepsWorkspace reports whether a workspace was kept for another session.
+func (ss *Sessions) keepsWorkspace(id string) bool {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	return ss.workspaces[id].Kept
 }
 
 // keepWorkspace marks the workspace of s as kept. It fails with TooMany if as many workspaces are kept as there may

@@ -34,6 +34,8 @@ type Config struct {
 	// private mount namespace.
 	Address string
 
+	// HasFiles: there are workspaces in the pool, so that a missing pool is an error and no new one is made.
+	HasFiles bool
 	// PoolBytes is the size of the disk pool that is made if there is none. 0 means half of the free space below Dir,
 	// and at most 64 GiB. The pool is sparse: unused space takes no disk.
 	PoolBytes int64

@@ -50,11 +50,12 @@ type Runtime struct {
 	claims claims
 	gauges meter.Gauges
 
-	ownCounts bool // NewUserNamespace makes the user namespaces of sandboxes
-	direct    bool // sandboxes of runc's class have no shim; see runsDirect
-	bundles   launch.Bundles
-	forked    launch.Forked
-	shim      launch.Shim
+	lostWrites bool // the pool was opened as it was before its file system failed
+	ownCounts  bool // NewUserNamespace makes the user namespaces of sandboxes
+	direct     bool // sandboxes of runc's class have no shim; see runsDirect
+	bundles    launch.Bundles
+	forked     launch.Forked
+	shim       launch.Shim
 
 	lock  *os.File // held while this daemon uses the data directory
 	close func()   // stops containerd
@@ -91,13 +92,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.findPrograms(); err != nil {
 		return nil, err
 	}
-	r.disk, err = diskpool.Open(cfg.Dir, cfg.PoolBytes, r.log)
-	if errors.Is(err, diskpool.ErrHeld) {
-		if err = r.endHeld(ctx); err == nil {
-			r.disk, err = diskpool.Reopen(cfg.Dir, cfg.PoolBytes, r.log)
-		}
-	}
-	if err != nil {
+	if err := r.openDisk(ctx); err != nil {
 		return nil, fmt.Errorf("opening the disk pool: %w", err)
 	}
 	if r.guest, err = r.disk.KeepGuest(cfg.Guest); err != nil {
@@ -135,6 +130,23 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 		r.log.Warn("removing guests of earlier builds", "err", err)
 	}
 	return r, nil
+}
+
+// openDisk opens the disk pool.
+func (r *Runtime) openDisk(ctx context.Context) (err error) {
+	if r.cfg.HasFiles {
+		if err := diskpool.CheckThere(r.cfg.Dir); err != nil {
+			return err
+		}
+	}
+	r.disk, err = diskpool.Open(r.cfg.Dir, r.cfg.PoolBytes, r.log)
+	if errors.Is(err, diskpool.ErrHeld) {
+		if err = r.endHeld(ctx); err == nil {
+			r.lostWrites = true
+			r.disk, err = diskpool.Reopen(r.cfg.Dir, r.cfg.PoolBytes, r.log)
+		}
+	}
+	return err
 }
 
 // tryUserNamespace checks whether the fork server can make user namespaces. If it cannot, runc makes them, and a

@@ -73,6 +73,9 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 			return conn.Close()
 		}
 	}
+	if spec.HasFiles && !diskpool.Exists(r.disk.WorkspacePath(spec.Workspace)) {
+		return session.WorkspaceGone(spec.Workspace)
+	}
 	if (spec.New || !r.hasTraces(id)) && r.takePooled(ctx, id, spec) {
 		return nil
 	}
@@ -209,6 +212,7 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	layers, err1 := r.disk.Layers()
 	bundles, err2 := r.cfg.listBundles()
 	bundles = slices.DeleteFunc(bundles, func(id string) bool { return !proto.ValidID(proto.ContainerPrefix, id) })
+	inv.Pool, inv.LostWrites = r.disk.Place(), r.lostWrites
 	inv.Workspaces, err = r.disk.Workspaces()
 	if err := errors.Join(err, err1, err2); err != nil {
 		return inv, r.fail(ctx, "list", "", err)

@@ -45,6 +45,17 @@ func CheckBytes(size int64) error {
 	return nil
 }
 
+// CheckThere fails if there is no pool in dir. It is for callers that know of workspaces: Open would make a new one.
+func CheckThere(dir string) error {
+	d := &Pool{root: filepath.Join(dir, "pool")}
+	if Exists(poolFile(dir)) || d.holds() {
+		return nil
+	}
+	return fmt.Errorf("the containers' files were in %s, which is missing: put it back, or start the daemon once with "+
+		"--accept-loss=workspaces; it then makes a new pool, and containers that had files say so at their next use",
+		poolFile(dir))
+}
+
 // Open makes or finds the pool in dir. Without a suitable file system a new pool falls back to plain directories and
 // reports the reason. A pool that exists is used as it is, or Open fails: a new pool in its place would lack the
 // containers' files.
@@ -61,7 +72,7 @@ func Open(dir string, size int64, log *slog.Logger) (_ *Pool, err error) {
 	err = d.attach(dir, size)
 	if img := poolFile(dir); err != nil && Exists(img) {
 		return nil, fmt.Errorf("the containers' files are in %s, which cannot be used (%w): mend that, or move the "+
-			"file away to begin without them", img, err)
+			"file away and use --accept-loss=workspaces to begin without them", img, err)
 	}
 	if d.mounted {
 		if d.backing, err = back(d.root, poolFile(dir), d.Fsid(), log); err != nil {
@@ -123,6 +134,14 @@ func poolFile(dir string) string { return filepath.Join(dir, "pool.img") }
 func Exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+// Place returns the path of what the pool is in.
+func (d *Pool) Place() string {
+	if d.mounted {
+		return poolFile(filepath.Dir(d.root))
+	}
+	return d.root
 }
 
 // holds reports whether the pool's directories contain anything of a container.

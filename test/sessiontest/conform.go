@@ -167,6 +167,14 @@ func (c conformance) workspace(t *testing.T) {
 	if _, err := h.Stat(ctx, proto.UserDefault, "/tmp/x"); proto.CodeOf(err) != proto.NotFound {
 		t.Fatalf("what was outside the workspace stayed: %v", err)
 	}
+	gone := c.spec(t)
+	gone.HasFiles = true
+	if err := c.rt.Start(ctx, proto.NewID(proto.ContainerPrefix), gone); proto.CodeOf(err) != proto.NotFound {
+		t.Fatalf("starting over a workspace that is gone: %v", err)
+	}
+	if inv, err := c.rt.List(ctx); err != nil || slices.Contains(inv.Workspaces, gone.Workspace) {
+		t.Fatalf("it was made: %+v %v", inv, err)
+	}
 }
 
 // absent asks for sandboxes that never existed, and for workspaces whose names are paths. A name that reached the

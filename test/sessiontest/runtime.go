@@ -164,6 +164,9 @@ func (rt *Runtime) Start(ctx context.Context, id string, spec session.Spec) erro
 		sb.remove()
 		delete(rt.run, id)
 	}
+	if _, err := os.Stat(rt.workspace(spec.Workspace)); spec.HasFiles && err != nil {
+		return session.WorkspaceGone(spec.Workspace)
+	}
 	sb, err := rt.start(ctx, id, spec)
 	if err != nil {
 		return err

@@ -74,9 +74,20 @@ func OverWith(t testing.TB, rt session.Runtime, images session.Images, cfg sessi
 // the daemon, after which sandboxes still run, from one of the host, after which none does.
 func (st *Stack) Reboot() { st.cfg.Boot += "again" }
 
+// AcceptLoss makes the next Open take a runtime that lacks workspaces, or refuse it again.
+func (st *Stack) AcceptLoss(accept bool) { st.cfg.AcceptLoss = accept }
+
 // Open opens the core as a daemon does at its start, in the same order and with the same parts, but without the
 // edges, the audit log and the sweeper. Tests sweep by themselves at a time of their choice.
 func (st *Stack) Open(t testing.TB) {
+	t.Helper()
+	if err := st.TryOpen(t); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TryOpen is Open for a core that may refuse. What was opened is closed then.
+func (st *Stack) TryOpen(t testing.TB) error {
 	t.Helper()
 	// Warnings go to the test's log, beside the failure that they explain.
 	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -106,12 +117,15 @@ func (st *Stack) Open(t testing.TB) {
 		cfg.Tools = st.Bridge
 	}
 	if st.Sessions, err = session.Open(context.Background(), cfg); err != nil {
-		t.Fatal(err)
+		st.Sessions = nil
+		st.closeParts(t)
+		return err
 	}
 	if st.Bridge != nil {
 		st.Bridge.Attach(st.Sessions)
 	}
 	st.Sessions.HandshakeAll()
+	return nil
 }
 
 // Close closes the core as a daemon does at its end. Sandboxes keep running.
@@ -120,17 +134,26 @@ func (st *Stack) Close(t testing.TB) {
 	if st.Sessions == nil {
 		return
 	}
-	// The reverse order of opening: the ledger goes last, since the others write to it when they close.
-	open := []io.Closer{st.Sessions, st.Files, st.Keys, st.Ledger}
+	if err := st.Sessions.Close(); err != nil {
+		t.Error(err)
+	}
+	st.closeParts(t)
+	st.Sessions = nil
+}
+
+// closeParts closes what the sessions use, in the reverse order of opening: the ledger goes last, since the others
+// write to it when they close.
+func (st *Stack) closeParts(t testing.TB) {
+	t.Helper()
+	open := []io.Closer{st.Files, st.Keys, st.Ledger}
 	if st.Bridge != nil {
-		open = slices.Insert(open, 1, io.Closer(st.Bridge))
+		open = slices.Insert(open, 0, io.Closer(st.Bridge))
 	}
 	for _, c := range open {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	st.Sessions = nil
 }
 
 // Reopen calls Close and Open: a restart of the daemon. Durability tests call it between two steps: whatever a daemon
