@@ -47,7 +47,7 @@ func listCommand(a *app.App) *cobra.Command {
 		List: func(c *client.Client, ctx context.Context) ([]proto.Container, error) {
 			return listContainers(ctx, c, filter, all)
 		},
-		Head: []string{"ID", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"},
+		Head: []string{"ID", "NAME", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"},
 		Row:  containerRow,
 	}.ListCommand(a)
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "include expired containers")
@@ -80,7 +80,7 @@ func containerRow(con proto.Container) []string {
 	if con.State == proto.StateStopped { // only the maximum lifetime counts for it
 		expires = con.MaxExpiresAt.Time
 	}
-	return []string{con.ID, string(con.State), con.Image, string(con.RuntimeClass), string(con.Network.Mode),
+	return []string{con.ID, app.ContainerName(con), string(con.State), con.Image, string(con.RuntimeClass), string(con.Network.Mode),
 		term.Ago(con.CreatedAt.Time), term.Left(expires), term.LabelText(con.Labels)}
 }
 

@@ -23,7 +23,8 @@ import (
 func execCommand(a *app.App) *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
-		Use: "exec [flags] CONTAINER COMMAND [ARG…]", Short: "Run a command in a container",
+		Use: "exec [flags] CONTAINER COMMAND [ARG…]", SuggestFor: []string{"attach", "shell", "ssh"},
+		Short: "Run a command in a container",
 		Long: `Run a command in a container and stream its output. The exit status is the command's.
 
 A stopped container is started first. With --shell the command runs in a persistent shell, which keeps its directory
@@ -252,7 +253,8 @@ func logsCommand(a *app.App) *cobra.Command {
 	var follow bool
 	stream := "both"
 	cmd := &cobra.Command{
-		Use: "logs [flags] CONTAINER [EXEC]", Short: "Print the output of a command", Args: app.ArgCount(1, 2),
+		Use: "logs [flags] CONTAINER [EXEC]", SuggestFor: []string{"attach", "follow", "tail"},
+		Short: "Print the output of a command", Args: app.ArgCount(1, 2),
 		ValidArgsFunction: a.CompleteExecs(),
 		Long: "Print the output of a command, by default the newest: standard output to standard output, standard " +
 			"error to standard error. Interpreters of\n`berth code --context` do not count as the newest.",

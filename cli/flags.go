@@ -41,7 +41,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	f.typed = fs
 	fs.StringVar(&f.image, "image", "", "image, as listed by 'berth image ls' (default: the daemon's)")
-	fs.StringVar(&f.name, "name", "", "name of the container; sets the label \"name\"")
+	fs.StringVar(&f.name, "name", "", "name for it, which no other container of yours may have")
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label, key=value (may be repeated)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable of its commands: NAME=value, or NAME for its "+
 		"value here (may be repeated)")
@@ -65,7 +65,8 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 // request builds the request. It uploads local files first and returns their IDs.
 func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Client) (req proto.CreateContainer,
 	uploaded []string, err error) {
-	req = proto.CreateContainer{Image: f.image, RuntimeClass: proto.RuntimeClass(f.class), WorkspaceID: f.workspace}
+	req = proto.CreateContainer{Image: f.image, RuntimeClass: proto.RuntimeClass(f.class), WorkspaceID: f.workspace,
+		Name: f.name}
 	req.Network = f.network.Request()
 	req.Limits.CPUs, req.Limits.PIDs, req.Limits.OpenFiles = f.cpus, f.pids, f.open
 	// Files come last, so that a mistake in another flag is found before an upload.
@@ -78,7 +79,7 @@ func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Clie
 			req.MaxLifetimeSeconds, err = term.ParseSeconds("lifetime", f.lifetime)
 			return err
 		},
-		func() (err error) { req.Labels, err = flags.Labels(f.labels, f.name); return err },
+		func() (err error) { req.Labels, err = flags.Labels(f.labels); return err },
 		func() (err error) { req.Env, err = flags.Env(f.env); return err },
 		func() (err error) { req.Secrets, err = flags.Secrets(f.secrets); return err },
 		func() (err error) { req.CodeTools, err = f.tools.Request(); return err },

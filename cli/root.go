@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -43,8 +45,9 @@ A container is called by its ID, by the name that --name gave it, or by a part o
   berth exec CONTAINER ls -l /workspace`,
 		Version: cfg.Version,
 		// Otherwise cobra prints pages of help for every error, and the error scrolls off the screen.
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		SilenceUsage:       true,
+		SilenceErrors:      true,
+		DisableSuggestions: true, // see suggest
 	}
 	f := root.PersistentFlags()
 	f.StringVar(&a.Host, "host", os.Getenv("BERTH_HOST"), "URL of the daemon (BERTH_HOST); default: that of the "+
@@ -131,5 +134,23 @@ func Run(root *cobra.Command) int {
 	if !ok {
 		panic("cli: Run needs the command that New made")
 	}
-	return a.ReportError(root.ExecuteContext(ctx))
+	return a.ReportError(suggest(root, root.ExecuteContext(ctx)))
+}
+
+// suggest adds commands to the error for an unknown command. Cobra would add them itself, but also "attack" for
+// "attach": an attack is not to be started by a slip of the hand.
+func suggest(root *cobra.Command, err error) error {
+	var typed string
+	if err == nil {
+		return nil
+	}
+	if n, _ := fmt.Sscanf(err.Error(), "unknown command %q for \"berth\"", &typed); n == 0 {
+		return err
+	}
+	root.SuggestionsMinimumDistance = 2
+	found := slices.DeleteFunc(root.SuggestionsFor(typed), func(s string) bool { return s == "attack" })
+	if len(found) == 0 {
+		return app.WithHint(err, "`berth help` lists the commands")
+	}
+	return app.WithHint(err, "did you mean `berth "+strings.Join(found, "` or `berth ")+"`?")
 }

@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -286,6 +287,15 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	d.bridge.Attach(d.sessions)
 	d.metrics.watch(d.sessions, d.machine.host)
 	return nil
+}
+
+// MissingImage returns the name of the image of containers that name none, if the daemon does not have it, or "".
+func (d *Daemon) MissingImage(ctx context.Context) string {
+	name := cmp.Or(d.cfg.Session.Image, session.DefaultImage)
+	if _, err := d.machine.images.Resolve(ctx, name); proto.CodeOf(err) == proto.NotFound {
+		return name
+	}
+	return ""
 }
 
 // openSkills opens the skills. The sessions use them and are opened later.

@@ -26,6 +26,10 @@ type CreateContainer struct {
 	RuntimeClass RuntimeClass `json:"runtime_class,omitempty" schema:"enum=|runc|gvisor"`
 	// Kept workspace that no live container uses; without it a new one is created.
 	WorkspaceID string `json:"workspace_id,omitempty"`
+	// Name among the containers of its owner, in place of the ID on the command line: 1 to 63 letters, digits, "_", "."
+	// and "-", the first a letter or digit. No two containers of an owner have the same name; a taken one is refused
+	// with already_exists. Expiry and deletion free it.
+	Name string `json:"name,omitempty" schema:"pattern=^([0-9A-Za-z][0-9A-Za-z_.-]{0,62})?$"`
 	// At most 64, to list containers by.
 	Labels map[string]string `json:"labels,omitempty" schema:"labels"`
 	Env    map[string]string `json:"env,omitempty" schema:"env"` // Environment of every command.
@@ -61,6 +65,7 @@ type CreateContainer struct {
 // A Container describes a container.
 type Container struct {
 	ID           string            `json:"id"`
+	Name         string            `json:"name,omitempty"` // Left out where it has none.
 	State        State             `json:"state"`
 	Image        string            `json:"image"`
 	ImageDigest  string            `json:"image_digest"`

@@ -2,6 +2,10 @@ package proto
 
 import "time"
 
+// OwnImages begins the names that berth's own images have in their archives, so that another program that loads one
+// does not take it for an image of a registry. In the daemon they have the rest as their name, such as "base".
+const OwnImages = "localhost/berth/"
+
 // An Image is an unpacked root file system that containers can start from.
 type Image struct {
 	Name      string    `json:"name"`       // as given at import or pull

@@ -138,7 +138,7 @@ func load(name string) (recipe.Definition, error) {
 }
 
 // Ref returns the name under which an image is stored and imported. It belongs to no registry.
-func Ref(name string) string { return "localhost/berth/" + name + ":latest" }
+func Ref(name string) string { return proto.OwnImages + name + ":latest" }
 
 // Build makes the image, or finds in milliseconds that the archive of an earlier build still fits. Call it whenever
 // the archive is needed. One build runs at a time per cache directory; others wait. It needs root and mmdebstrap. An

@@ -14,6 +14,9 @@ import (
 	"berth/state/ledger"
 )
 
+// DefaultImage is the name of the image of containers that name none, unless the daemon has another default.
+const DefaultImage = "base"
+
 // Config is what Open needs. Runtime, Images, Ledger, Jobs and Dir must be set.
 type Config struct {
 	Dir     string // for kept output of ended commands; made if missing
@@ -34,7 +37,7 @@ type Config struct {
 	Elapsed func() time.Duration
 	Boot    string // boot ID of the host; "": asks the kernel
 
-	Image       string             // default image; "" is "base"
+	Image       string             // default image; "" is DefaultImage
 	Class       proto.RuntimeClass // default class; "" is runc
 	Limits      proto.Limits       // defaults of a request; zero fields come from DefaultLimits
 	IdleTimeout time.Duration      // default rolling lease; 0 is 5 minutes, as in the hosted tool
@@ -90,7 +93,7 @@ func (c Config) withDefaults() Config {
 	if c.Audit == nil {
 		c.Audit = func(proto.AuditEntry) {}
 	}
-	setDefault(&c.Image, "base")
+	setDefault(&c.Image, DefaultImage)
 	setDefault(&c.Class, proto.ClassRunc)
 	c.Limits = c.Limits.Or(DefaultLimits)
 	setDefault(&c.IdleTimeout, 5*time.Minute)

@@ -50,7 +50,7 @@ func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.Crea
 func (ss *Sessions) findOrReserveCreate(owner string, r retry) (*Session, *pendingRequest, error) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	at := retryKey(owner, r.Key)
+	at := ownerKey(owner, r.Key)
 	if t := ss.pendingCreates[at]; t != nil {
 		return nil, t, t.same(r)
 	}
@@ -66,7 +66,7 @@ func (ss *Sessions) findOrReserveCreate(owner string, r retry) (*Session, *pendi
 func (ss *Sessions) finishPendingCreate(owner string, r retry) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	at := retryKey(owner, r.Key)
+	at := ownerKey(owner, r.Key)
 	close(ss.pendingCreates[at].done)
 	delete(ss.pendingCreates, at)
 }
@@ -102,7 +102,7 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 func (c Config) newRecord(owner string, req proto.CreateContainer) (record, error) {
 	r := record{
 		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
-		Fleeting: req.Fleeting, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env),
+		Fleeting: req.Fleeting, Name: req.Name, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env),
 		Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
 		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
 	}
@@ -157,13 +157,13 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 	return s, nil
 }
 
-// attachWorkspace checks the limits on sessions and attaches the requested workspace, or a new one. Called with mu
+// attachWorkspace checks the limits on sessions and the name, and attaches the requested workspace, or a new one. Called with mu
 // held.
 func (ss *Sessions) attachWorkspace(rec *record) (workspaceRecord, error) {
 	if ss.closed {
 		return workspaceRecord{}, shuttingDown()
 	}
-	if err := ss.checkRoom(rec.Key); err != nil {
+	if err := cmp.Or(ss.checkRoom(rec.Key), ss.checkName(rec.Owner, rec.Name)); err != nil {
 		return workspaceRecord{}, err
 	}
 	if rec.Workspace == "" {
@@ -205,6 +205,16 @@ func (ss *Sessions) checkRoom(key string) error {
 // longestWait bounds the time that a client is told to wait until a session expires, since a session may be deleted
 // earlier.
 const longestWait = time.Minute
+
+// checkName fails with AlreadyExists if another live session of the owner has the name. Called with mu held, under
+// which the session is then added, so that two requests cannot take one name.
+func (ss *Sessions) checkName(owner, name string) error {
+	if s := ss.index.byName[ownerKey(owner, name)]; s != nil {
+		return proto.Errorf(proto.AlreadyExists, "", name, "the name %q belongs to container %s; delete that or take "+
+			"another name", name, s.id)
+	}
+	return nil
+}
 
 // untilRoom returns the time until the first of the counted sessions expires. Called with mu held.
 func (ss *Sessions) untilRoom(counts func(*Session) bool) time.Duration {

@@ -24,6 +24,7 @@ type record struct {
 	Key   string `json:"key,omitempty"` // the API key it was made with
 	// the idempotency key it can be asked for with again
 	Retry          retry                    `json:"retry,omitzero"`
+	Name           string                   `json:"name,omitempty"` // unique among the owner's live sessions
 	State          proto.State              `json:"state"`
 	Generation     int64                    `json:"generation"`
 	Image          string                   `json:"image"`

@@ -25,6 +25,7 @@ type Session struct {
 
 	core      *Sessions
 	id, owner string
+	name      string // "" for none
 	workspace string
 	redactor  *secrets.Redactor // hides the session's secrets
 
@@ -70,7 +71,7 @@ type Session struct {
 func newSession(core *Sessions, rec record) *Session {
 	s := &Session{
 		redactor: rec.redactor(),
-		core:     core, id: rec.ID, owner: rec.Owner, workspace: rec.Workspace, rec: rec, saved: rec.LastUsed,
+		core:     core, id: rec.ID, owner: rec.Owner, name: rec.Name, workspace: rec.Workspace, rec: rec, saved: rec.LastUsed,
 		transition: make(chan struct{}, 1), execStarted: make(chan struct{}),
 		pendingExecs: map[string]*pendingRequest{},
 		ports:        loopback.NewPorts(core.ctx, func(fn func()) error { return core.goTracked(nil, fn) }),
@@ -130,12 +131,11 @@ func (s *Session) Info() proto.Container {
 		labels = map[string]string{}
 	}
 	return proto.Container{
-		CodeTools: r.shownTools(),
-		ID:        r.ID, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
-		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Network: r.network(), Isolation: r.Isolation,
-		Generation: r.Generation,
-		CreatedAt:  shown(r.Created), LastUsedAt: shown(r.LastUsed), ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(
-			r.cap()),
+		ID: r.ID, Name: r.Name, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
+		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Network: r.network(), CodeTools: r.shownTools(),
+		Isolation: r.Isolation, Generation: r.Generation,
+		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed),
+		ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(r.cap()),
 		RunningExecs:       s.holdingExecs(), // an interpreter that waits for its next cell does not count
 		SecretNames:        append([]string{}, r.Names...),
 		NetworkSecrets:     r.shownNetworkSecrets(),

@@ -151,6 +151,53 @@ func TestOtherOwnersSessionDoesNotExist(t *testing.T) {
 	wantCode(t, err, proto.NotFound, s.WorkspaceID())
 }
 
+// TestNameBelongsToOneContainer checks that many requests for one name at once make one container, that the name stays
+// taken after a restart, and that deletion and expiry free it. Other owners have names of their own.
+func TestNameBelongsToOneContainer(t *testing.T) {
+	ctx, clock := context.Background(), newClock()
+	st := sessiontest.New(t, session.Config{Now: clock.Now})
+	named := func(owner string) (*session.Session, error) {
+		return st.Sessions.Create(ctx, owner, proto.CreateContainer{Name: "box", MaxLifetimeSeconds: 60})
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var made []*session.Session
+	for range 16 {
+		wg.Go(func() {
+			s, err := named(sessiontest.Owner)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				made = append(made, s)
+			} else {
+				wantCode(t, err, proto.AlreadyExists, "box")
+			}
+		})
+	}
+	wg.Wait()
+	if len(made) != 1 || made[0].Info().Name != "box" {
+		t.Fatalf("%d requests got the name", len(made))
+	}
+	if _, err := named("somebody-else"); err != nil {
+		t.Fatal(err)
+	}
+
+	st.Reopen(t)
+	_, err := named(sessiontest.Owner)
+	wantCode(t, err, proto.AlreadyExists, "box")
+	if err := st.Sessions.Delete(ctx, sessiontest.Owner, made[0].ID(), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := named(sessiontest.Owner); err != nil {
+		t.Fatal(err)
+	}
+	clock.Add(2 * time.Minute)
+	sweep(t, st)
+	if _, err := named(sessiontest.Owner); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestListPagesAndFilters(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	var ids []string

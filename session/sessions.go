@@ -369,16 +369,18 @@ func (ss *Sessions) onDisk() (wait func() error) {
 type index struct {
 	byOwner map[string][]*Session // sorted by ID, which is by time of creation
 	byRetry map[string]*Session   // the newest by owner and idempotency key
+	byName  map[string]*Session   // those that have not expired, by owner and name
 	live    map[string]int64      // number of sessions that have not expired, by API key
 	all     int64                 // number of them, of all keys
 }
 
 func newIndex() index {
-	return index{byOwner: map[string][]*Session{}, byRetry: map[string]*Session{}, live: map[string]int64{}}
+	return index{byOwner: map[string][]*Session{}, byRetry: map[string]*Session{}, byName: map[string]*Session{},
+		live: map[string]int64{}}
 }
 
-// retryKey returns the key of byRetry.
-func retryKey(owner, key string) string { return owner + "\x00" + key }
+// ownerKey returns the key of byRetry and byName.
+func ownerKey(owner, key string) string { return owner + "\x00" + key }
 
 // add adds a new session.
 func (x *index) add(s *Session, rec record, expired bool) {
@@ -386,24 +388,30 @@ func (x *index) add(s *Session, rec record, expired bool) {
 	at, _ := slices.BinarySearchFunc(list, s.id, func(s *Session, id string) int { return strings.Compare(s.id, id) })
 	x.byOwner[s.owner] = slices.Insert(list, at, s)
 	if rec.Retry.Key != "" {
-		at := retryKey(s.owner, rec.Retry.Key)
+		at := ownerKey(s.owner, rec.Retry.Key)
 		if old := x.byRetry[at]; old == nil || old.id < s.id {
 			x.byRetry[at] = s
 		}
 	}
 	if !expired {
 		s.counted, s.key = true, rec.Key
+		if s.name != "" {
+			x.byName[ownerKey(s.owner, s.name)] = s
+		}
 		x.live[rec.Key]++
 		x.all++
 	}
 }
 
-// expired removes a session from the counts, if it is in them.
+// expired removes a session from the counts, if it is in them, and frees its name.
 func (x *index) expired(s *Session) {
 	if !s.counted {
 		return
 	}
 	s.counted = false
+	if at := ownerKey(s.owner, s.name); x.byName[at] == s {
+		delete(x.byName, at)
+	}
 	x.all--
 	if x.live[s.key]--; x.live[s.key] == 0 {
 		delete(x.live, s.key)
@@ -419,7 +427,7 @@ func (x *index) remove(s *Session, retry string) {
 	} else {
 		x.byOwner[s.owner] = list
 	}
-	if at := retryKey(s.owner, retry); x.byRetry[at] == s {
+	if at := ownerKey(s.owner, retry); x.byRetry[at] == s {
 		delete(x.byRetry, at)
 	}
 }

@@ -77,7 +77,7 @@ func SuggestContainers(ctx context.Context, c *client.Client, suffix string) (al
 	list, _ := c.Containers(ctx, client.Filter{})
 	for _, con := range list {
 		all = append(all, Suggestion(con.ID+suffix, string(con.State), con.Image, term.LabelText(con.Labels)))
-		if name := con.Labels[NameLabel]; name != "" {
+		if name := ContainerName(con); name != "" {
 			all = append(all, Suggestion(name+suffix, con.ID))
 		}
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +11,6 @@ import (
 	"berth/client"
 	"berth/proto"
 )
-
-// NameLabel is the label that --name sets. Containers can be found by it.
-const NameLabel = "name"
 
 // The fewest characters that identify an ID, without the prefix of its kind. IDs begin with the time: IDs of one day
 // share about five characters, and eight characters are a hundredth of a second. People tell IDs apart by their ends.
@@ -110,9 +108,12 @@ func (a *App) FindContainer(ctx context.Context, c *client.Client, text string) 
 	}
 	list, err := c.Containers(ctx, client.Filter{})
 	return find("container", proto.ContainerPrefix, text, "berth ls", list, err, func(con proto.Container) candidate {
-		return candidate{con.ID, con.Labels[NameLabel]}
+		return candidate{con.ID, ContainerName(con)}
 	})
 }
+
+// ContainerName returns a container's name. Before containers had names, --name set the label "name".
+func ContainerName(con proto.Container) string { return cmp.Or(con.Name, con.Labels["name"]) }
 
 // IsNotFound reports whether err means that no item has this name. It is false for a failed lookup: a server other
 // than a daemon answers NotFound too.

@@ -31,8 +31,8 @@ func (f *Network) Request() proto.Network {
 	return proto.Network{Mode: proto.NetworkMode(f.mode), Allow: f.allow}
 }
 
-// Labels parses key=value. A name is stored as a label too, so the API needs no field for it.
-func Labels(list []string, name string) (map[string]string, error) {
+// Labels parses key=value.
+func Labels(list []string) (map[string]string, error) {
 	labels := map[string]string{}
 	for _, l := range list {
 		k, v, ok := strings.Cut(l, "=")
@@ -40,10 +40,6 @@ func Labels(list []string, name string) (map[string]string, error) {
 			return nil, proto.Errorf(proto.InvalidArgument, "", "label", "--label %q is not key=value", l)
 		}
 		labels[k] = v
-	}
-	if name != "" {
-		// --name wins over a label with that key, because it is more specific.
-		labels[app.NameLabel] = name
 	}
 	return labels, nil
 }

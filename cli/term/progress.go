@@ -59,7 +59,7 @@ func (p *Progress) show(step, item string, done, total int64, bytes bool) {
 		p.bar.ChangeMax64(total)
 	}
 	if item != "" {
-		p.bar.Describe(Short(Printable(step+" "+item), 40))
+		p.bar.Describe(Short(Printable(step+" "+item), descriptionWidth(p.width())))
 	}
 	_ = p.bar.Set64(done) // a terminal error must not fail the transfer
 }
@@ -75,11 +75,38 @@ func (p *Progress) begin(step string, total int64, bytes bool) {
 	if total <= 0 {
 		total = -1
 	}
+	width := p.width()
 	p.bar = progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(p.o.Stderr), progressbar.OptionSetDescription(Short(Printable(step), 40)),
+		progressbar.OptionSetWriter(p.o.Stderr),
+		progressbar.OptionSetDescription(Short(Printable(step), descriptionWidth(width))),
 		progressbar.OptionShowBytes(bytes), progressbar.OptionShowCount(), progressbar.OptionSetWidth(30),
+		progressbar.OptionSetElapsedTime(width >= timesWidth), progressbar.OptionSetPredictTime(width >= timesWidth),
 		progressbar.OptionThrottle(65*time.Millisecond), progressbar.OptionClearOnFinish(),
 		progressbar.OptionSpinnerType(14))
+}
+
+// The bar itself shrinks to what is left of a line, but its texts do not, and a line that wraps is drawn anew below
+// itself each time. Beside the description there are at most 35 columns of percentage, counts and rate, and 18 of times.
+const (
+	countsWidth = 35
+	timesWidth  = 64 // with fewer columns there are no times
+)
+
+// descriptionWidth returns how many columns a description may take on a terminal of that width.
+func descriptionWidth(width int) int {
+	rest := width - countsWidth
+	if width >= timesWidth {
+		rest -= 18
+	}
+	return min(max(rest, 6), 40)
+}
+
+// width returns the columns of the terminal. It may be resized at any time.
+func (p *Progress) width() int {
+	if width, _, err := term.GetSize(int(os.Stderr.Fd())); err == nil && width > 0 {
+		return width
+	}
+	return 80
 }
 
 // End removes the bar for good. It may be called more than once: commands defer it, and also call it before they

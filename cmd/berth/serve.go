@@ -71,7 +71,7 @@ the daemon ends; the next start attaches to them again.`,
 		"directory of berth-guest, runc, runsc and the shim (default: the directory of berth)")
 	f.StringVar(&cfg.Address, "containerd", "", "socket of a running containerd to use instead of the embedded "+
 		"one")
-	f.StringVar(&cfg.Session.Image, "image", "base", "image of containers that name none")
+	f.StringVar(&cfg.Session.Image, "image", session.DefaultImage, "image of containers that name none")
 	f.DurationVar(&cfg.Session.IdleTimeout, "idle-timeout", 0, "stop a container after this much idle time "+
 		"(default 5m)")
 	f.DurationVar(&cfg.Session.PauseAfter, "pause-idle-after", 0, "pause a container after this much idle time; "+
@@ -238,6 +238,9 @@ func serve(cmd *cobra.Command, cfg daemon.Config) (err error) {
 	// port 0. The key is never logged, only the path of its file.
 	cfg.Log.Info("berth is ready", append([]any{"url", d.URL(), "key_file", daemon.KeyFile(cfg.Dir), "version",
 		cfg.Version}, tlsFacts(d)...)...)
+	if name := d.MissingImage(ctx); name != "" {
+		cfg.Log.Warn("there is no image for containers yet", "image", name, "do", "berth image build base")
+	}
 	// Close runs even if Run failed. The first error explains the shutdown.
 	err = d.Run(ctx)
 	if cerr := d.Close(); err == nil {

@@ -9,12 +9,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"berth/proto"
 
@@ -65,7 +67,8 @@ const patience = 30 * time.Second
 // A screen is the user's side of a terminal.
 type screen struct {
 	*os.File
-	seen bytes.Buffer
+	seen bytes.Buffer // since the last match of expect
+	all  bytes.Buffer
 }
 
 // expect reads until the text since the last match matches pattern.
@@ -80,6 +83,7 @@ func (s *screen) expect(t *testing.T, pattern string) {
 		}
 		n, err := s.Read(buf)
 		s.seen.Write(buf[:n])
+		s.all.Write(buf[:n])
 		if err != nil {
 			t.Fatalf("waiting for %q: %v; the screen has %q", pattern, err, s.seen.String())
 		}
@@ -197,6 +201,27 @@ func TestRunOnTerminal(t *testing.T) {
 	}
 	if left := u.berth(t, "ls", "-q"); left != "" {
 		t.Errorf("left: %s", left)
+	}
+}
+
+// TestProgressFitsTheTerminal checks that no state of a progress bar is wider than the terminal, on which each new state
+// would then begin on a new line.
+func TestProgressFitsTheTerminal(t *testing.T) {
+	u := newUser(t)
+	file := filepath.Join(t.TempDir(), "measurements-of-all-stations-of-the-northern-network-in-2026.parquet")
+	if err := os.WriteFile(file, make([]byte, 64<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, width := range []int{100, 80, 50, 40} {
+		s, _ := on(t, u.command("files", "put", file), &pty.Winsize{Rows: 24, Cols: uint16(width)})
+		s.expect(t, `\d% \|.*MB`)
+		s.expect(t, `file_\w{22}\r\n`)
+		drawn := regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`).ReplaceAllString(s.all.String(), "")
+		for _, line := range strings.FieldsFunc(drawn, func(r rune) bool { return r == '\r' || r == '\n' }) {
+			if n := utf8.RuneCountInString(line); n > width {
+				t.Errorf("%d columns of %d: %q", n, width, line)
+			}
+		}
 	}
 }
 

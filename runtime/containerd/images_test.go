@@ -62,7 +62,7 @@ func FuzzImageName(f *testing.F) {
 }
 
 // dockerArchive returns an archive in the older form of "docker save".
-func dockerArchive(t *testing.T) []byte {
+func dockerArchive(t *testing.T, tag string) []byte {
 	layer := tarOf(t, tarFile{name: "etc/", kind: tar.TypeDir, mode: 0o755})
 	conf := `{"architecture":"` + runtime.GOARCH + `","os":"linux","rootfs":{"type":"layers","diff_ids":["sha256:` +
 		sha(layer) + `"]}}`
@@ -70,7 +70,7 @@ func dockerArchive(t *testing.T) []byte {
 		tarFile{name: "layer/layer.tar", body: string(layer), mode: 0o644},
 		tarFile{name: "conf.json", body: conf, mode: 0o644},
 		tarFile{name: "manifest.json",
-			body: `[{"Config":"conf.json","RepoTags":["docked:2"],"Layers":["layer/layer.tar"]}]`, mode: 0o644},
+			body: `[{"Config":"conf.json","RepoTags":["` + tag + `"],"Layers":["layer/layer.tar"]}]`, mode: 0o644},
 	)
 }
 
@@ -97,7 +97,9 @@ func TestImport(t *testing.T) {
 	im := r.Images()
 	oci := ociArchive(t)
 	for name, archive := range map[string][]byte{
-		"named:1": oci, "docked:2": dockerArchive(t),
+		"named:1": oci, "docked:2": dockerArchive(t, "docked:2"),
+		// what "berth image build base --output" writes
+		"base": dockerArchive(t, "localhost/berth/base:latest"),
 	} {
 		var stages []string
 		img, err := im.Import(t.Context(), "", bytes.NewReader(archive), func(p session.ImageProgress) {
@@ -118,7 +120,7 @@ func TestImport(t *testing.T) {
 		}
 	}
 	list, err := im.List(t.Context())
-	if err != nil || len(list) != 4 || list[0].Name != "docked:2" {
+	if err != nil || len(list) != 5 || list[0].Name != "base" || list[1].Name != "docked:2" {
 		t.Errorf("listed %+v, %v", list, err)
 	}
 	if err := im.Remove(t.Context(), list[0].Digest); proto.CodeOf(err) != proto.InvalidArgument {
@@ -142,7 +144,7 @@ func TestNameMoves(t *testing.T) {
 		return img
 	}
 	var last session.Image
-	for _, archive := range [][]byte{ociArchive(t), dockerArchive(t), ociArchive(t)} {
+	for _, archive := range [][]byte{ociArchive(t), dockerArchive(t, "docked:2"), ociArchive(t)} {
 		img, err := im.Import(t.Context(), "moving", bytes.NewReader(archive), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -628,7 +630,7 @@ func TestBlobWithoutEnd(t *testing.T) {
 func large(t *testing.T) map[string][]byte {
 	blanks := strings.Repeat(" ", images.MaxDocument)
 	manifest := testManifest(t) + blanks
-	docker := dockerArchive(t)
+	docker := dockerArchive(t, "docked:2")
 	files := filesOf(t, docker)
 	for i := range files {
 		if files[i].name == "conf.json" {
@@ -713,7 +715,7 @@ func TestLargeArchives(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := r.images.ReadArchive(ctx, bytes.NewReader(dockerArchive(t))); err != nil {
+	if _, err := r.images.ReadArchive(ctx, bytes.NewReader(dockerArchive(t, "docked:2"))); err != nil {
 		t.Errorf("one of usual size: %v", err)
 	}
 	store := &images.Archived{Store: r.client.ContentStore(), Configs: images.MaxDescriptors - 1}

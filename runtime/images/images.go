@@ -164,7 +164,8 @@ func (i *Store) Import(ctx context.Context, name string, in io.Reader, progress 
 		return proto.Image{}, i.ArchiveError(ctx, op, name, err)
 	}
 	if name == "" {
-		if name = found.name; name == "" {
+		// The daemon's own images have short names, whether they were sent by "image build" or come from a file.
+		if name = strings.TrimPrefix(found.name, proto.OwnImages); name == "" {
 			return proto.Image{}, proto.Errorf(proto.InvalidArgument, op, "name",
 				"the archive does not name its image; give it a name")
 		}

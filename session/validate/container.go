@@ -29,6 +29,7 @@ const (
 	maxEnv                   = 256     // entries
 	maxEnvBytes              = 128 << 10
 	maxSecret                = 64 << 10 // bytes
+	maxName                  = 63       // bytes; a host name is no longer
 	maxLabels                = 64
 	maxLabelBytes            = 256
 )
@@ -76,7 +77,7 @@ func Container(req proto.CreateContainer, class proto.RuntimeClass, idle, lifeti
 			proto.ClassGVisor)
 	}
 	return cmp.Or(Idle("idle_timeout_seconds", idle),
-		checkSpan("max_lifetime_seconds", lifetime, minLifetime, maxLifetime), checkLabels(req.Labels),
+		checkSpan("max_lifetime_seconds", lifetime, minLifetime, maxLifetime), checkName(req.Name), checkLabels(req.Labels),
 		Env(req.Env), checkSecrets(req.Secrets, req.Env), checkLimits(req.Limits, most))
 }
 
@@ -108,6 +109,23 @@ func checkLimit[T int64 | float64](field string, n, least, most T) error {
 	}
 	return Error(field, "%s must be from %v to %v, which is this daemon's limit", field, least, most)
 }
+
+// checkName checks the name of a container. An ID is no name: it would stand for two containers.
+func checkName(name string) error {
+	if name == "" {
+		return nil
+	}
+	if len(name) > maxName || strings.Trim(name, nameBytes) != "" || strings.ContainsRune("_.-", rune(name[0])) {
+		return Error("name", "name %.64q must be 1 to %d letters, digits, '_', '.' and '-', the first a letter or digit",
+			name, maxName)
+	}
+	if proto.ValidID(proto.ContainerPrefix, name) {
+		return Error("name", "name %q is an ID; choose another", name)
+	}
+	return nil
+}
+
+const nameBytes = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_.-"
 
 func checkLabels(labels map[string]string) error {
 	if len(labels) > maxLabels {
