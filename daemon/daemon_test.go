@@ -479,3 +479,22 @@ func TestNoNetworkAndTheBaseImageWorks(t *testing.T) {
 		t.Errorf("400 MiB went into a workspace of 256: %+v", r)
 	}
 }
+
+// TestStartNamesTheMissingImage checks that the log of a first start says which image is missing and what to type.
+func TestStartNamesTheMissingImage(t *testing.T) {
+	d := &daemontest.Daemon{Dir: t.TempDir(), Flags: []string{"--image", "nosuch", "--stop-on-exit"}}
+	t.Cleanup(func() { d.Close() })
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// The line follows the one for which Start waits.
+	deadline := time.Now().Add(time.Minute)
+	for !strings.Contains(d.Log(), `image=nosuch do="berth image build base"`) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log does not name the image:\n%s", d.Log())
+		}
+		if _, _, err := d.Do("GET", "/v1/info", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
