@@ -36,7 +36,7 @@ var languages = []language{
 		"-e", driver.Node, "js"}, image: "base"},
 	{name: "ts", aliases: []string{"typescript"}, program: "node with esbuild or typescript", argv: []string{"sh", "-c",
 		onThree, "node", "-e", driver.Node, "ts"}, image: "full"},
-	{name: "r", aliases: []string{"R"}, program: "Rscript", argv: []string{"Rscript", "--no-init-file", "-e",
+	{name: "r", program: "Rscript", argv: []string{"Rscript", "--no-init-file", "-e",
 		"eval(parse(text = commandArgs(TRUE)[1]))", driver.R}, image: "full"},
 	{name: "java", aliases: []string{"jshell"}, program: "java with jdk.jshell", argv: []string{"sh", "-c", javaStart,
 		driver.Java, driver.JavaDir}, image: "full"},
@@ -61,13 +61,13 @@ func Names() (names []string) {
 	return names
 }
 
-// languageOf finds a language by its name or an alias; "" is python.
+// languageOf finds a language by its name or an alias, in any case; "" is python.
 func languageOf(name string) (language, error) {
 	if name == "" {
 		return languages[0], nil
 	}
 	for _, l := range languages {
-		if l.name == name || slices.Contains(l.aliases, name) {
+		if l.name == strings.ToLower(name) || slices.Contains(l.aliases, strings.ToLower(name)) {
 			return l, nil
 		}
 	}

@@ -168,7 +168,7 @@ type schema = openapi.Schema
 
 var binary = schema{"type": "string", "format": "binary"}
 
-func orNull(s schema) schema { return schema{"anyOf": []any{s, schema{"type": "null"}}} }
+func orNull(s schema) schema { return openapi.OrNull(s) }
 
 func arrayOf(items schema) schema { return schema{"type": "array", "items": items} }
 

@@ -150,11 +150,15 @@ func New(cfg Config, others ...api.Edge) api.Edge {
 	return out
 }
 
-// typeNames are the documented names of generic types of this package.
+// typeNames are the documented names of generic types of this package, and of types named New…: generators for Go give
+// the maker of a Tool that name.
 var typeNames = map[reflect.Type]string{
 	reflect.TypeFor[partOf[proto.Container]](): "ContainerPage",
 	reflect.TypeFor[partOf[proto.ToolCall]]():  "CallPage",
 	reflect.TypeFor[partOf[proto.ToolRun]]():   "ToolRunPage",
+	reflect.TypeFor[code.NewContext]():         "CreateContext",
+	reflect.TypeFor[toolstore.NewTool]():       "CreateTool",
+	reflect.TypeFor[proto.NewKey]():            "KeyAndSecret",
 }
 
 // live serves the live websocket of a container.

@@ -132,6 +132,7 @@ func Document(cfg Config, entries []Entry) []byte {
 	body, err := json.MarshalIndent(Schema{
 		"openapi":  "3.1.0",
 		"info":     Schema{"title": cfg.Title, "version": cfg.Version, "description": cfg.Description},
+		"servers":  []any{Schema{"url": "/"}}, // relative to where the document came from
 		"security": []any{Schema{"key": []string{}}, Schema{"bearer": []string{}}},
 		"paths":    paths,
 		"components": Schema{"schemas": b.schemas, "securitySchemes": Schema{
@@ -249,21 +250,17 @@ func (b builder) responses(e Entry) Schema {
 			fails = append(fails, http.StatusUnsupportedMediaType)
 		}
 	}
-	plain := Schema{"text/plain": Schema{}} // net/http answers what is no HTTP, before there is a request
 	for _, status := range fails {
 		content := b.forms([]Content{{Media: "application/json", Of: failure}})
 		a := Schema{"description": http.StatusText(status), "content": content}
-		switch status {
-		case http.StatusBadRequest:
-			content["text/plain"] = Schema{}
-		case http.StatusTooManyRequests:
+		if status == http.StatusTooManyRequests {
 			a["headers"] = headers([]Content{{Headers: map[string]string{
 				"Retry-After": "Seconds until it makes sense to try again."}}})
 		}
 		out[strconv.Itoa(status)] = a
 	}
-	const large = http.StatusRequestHeaderFieldsTooLarge
-	out[strconv.Itoa(large)] = Schema{"description": http.StatusText(large), "content": plain}
+	const large = http.StatusRequestHeaderFieldsTooLarge // from net/http, before there is a request; its text is no JSON
+	out[strconv.Itoa(large)] = Schema{"description": http.StatusText(large)}
 	return out
 }
 
@@ -277,12 +274,12 @@ func headers(contents []Content) Schema {
 	return out
 }
 
-// forms describes the forms of a body by media type. Bytes have no schema.
+// forms describes the forms of a body by media type.
 func (b builder) forms(contents []Content) Schema {
 	out := Schema{}
 	for _, c := range contents {
 		if c.Of == nil {
-			out[c.Media] = Schema{}
+			out[c.Media] = Schema{"schema": Schema{"type": "string", "format": "binary"}}
 			continue
 		}
 		s := b.of(c.Of)

@@ -149,11 +149,34 @@ func (b builder) collect(t reflect.Type, properties Schema, required *[]string) 
 func (b builder) field(of reflect.Type, f field) Schema {
 	s := b.bound(b.schema(f.Type), f.Tag.Get("schema"), fmt.Sprintf("%s.%s", of, f.Name))
 	if f.Type.Kind() == reflect.Pointer && !f.optional { // always written, and so null at times
-		s = Schema{"anyOf": []any{s, Schema{"type": "null"}}}
+		s = OrNull(s)
 	}
 	if d := b.Comments[commentKey(of, f.Name)]; d != "" {
 		s["description"] = d
 	}
+	return apart(s)
+}
+
+// apart moves a reference out of a schema that has more than it. OpenAPI 3.1 allows both in one place, but generators
+// of clients drop one or the other.
+func apart(s Schema) Schema {
+	ref, ok := s["$ref"]
+	if !ok || len(s) == 1 {
+		return s
+	}
+	delete(s, "$ref")
+	s["allOf"] = []any{Schema{"$ref": ref}}
+	return s
+}
+
+// OrNull allows null besides.
+func OrNull(s Schema) Schema {
+	name, ok := s["type"].(string)
+	if !ok || s["enum"] != nil {
+		return Schema{"anyOf": []any{s, Schema{"type": "null"}}}
+	}
+	s = maps.Clone(s)
+	s["type"] = []any{name, "null"}
 	return s
 }
 
@@ -266,18 +289,19 @@ func (b builder) bound(s Schema, tag, field string) Schema {
 		}
 	}
 	if instead != nil {
-		return Schema{"oneOf": []any{instead, s}}
+		return Schema{"oneOf": []any{instead, apart(s)}}
 	}
 	return s
 }
 
-// OrZero allows 0, which stands for the default, and numbers from least to most; "" is no upper bound.
+// OrZero allows 0, which stands for the default, and numbers from least to most; "" is no upper bound. It says so
+// without alternatives, of which generators of clients make types.
 func OrZero(least, most json.Number) Schema {
-	bounds := Schema{"minimum": least}
+	bounds := Schema{"minimum": 0, "not": Schema{"exclusiveMinimum": 0, "exclusiveMaximum": least}}
 	if most != "" {
 		bounds["maximum"] = most
 	}
-	return Schema{"anyOf": []any{Schema{"const": 0}, bounds}}
+	return bounds
 }
 
 func (b builder) named(name, field string) Schema {

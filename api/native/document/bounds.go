@@ -98,8 +98,11 @@ func (c Config) networks() schema {
 	if !c.NetworkMax.Covers(proto.NetworkAllowlist) {
 		return noList
 	}
-	return schema{"anyOf": []any{noList,
-		schema{"properties": schema{"mode": schema{"enum": []any{"", proto.NetworkAllowlist}}}}}}
+	return schema{
+		"if":   schema{"required": []string{"allow"}, "properties": schema{"allow": schema{"minItems": 1}}},
+		"then": schema{"properties": schema{"mode": schema{"enum": []any{"", proto.NetworkAllowlist}}}},
+		"else": noList,
+	}
 }
 
 // given is an object with a non-empty string of this name.
@@ -119,14 +122,13 @@ var typeRules = map[string]schema{
 		}},
 	}},
 	// The other one may be present and empty, since some clients always send every field.
-	"Cmd": {"oneOf": []any{
-		schema{"required": []string{"command"}, "properties": schema{"command": schema{"minLength": 1},
-			"argv": schema{"maxItems": 0}}},
-		schema{"required": []string{"argv"}, "properties": schema{"argv": schema{"minItems": 1},
-			"command": schema{"maxLength": 0}}},
-	}},
-	"Field": {"anyOf": []any{
-		schema{"properties": schema{"field_type": schema{"const": "ARRAY"}}},
-		schema{"properties": schema{"items_type": schema{"const": ""}}},
-	}},
+	"Cmd": {
+		"if":   schema{"required": []string{"argv"}, "properties": schema{"argv": schema{"minItems": 1}}},
+		"then": schema{"properties": schema{"command": schema{"maxLength": 0}}},
+		"else": given("command"),
+	},
+	"ToolField": {
+		"if":   given("items_type"),
+		"then": schema{"required": []string{"field_type"}, "properties": schema{"field_type": schema{"const": "ARRAY"}}},
+	},
 }

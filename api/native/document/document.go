@@ -27,7 +27,7 @@ type Config struct {
 	Messages   []any                   // values of types of websocket messages from clients
 	Answers    []any                   // values of types of websocket messages to clients
 	Bounds     map[string]schema       // more bounds that schema tags name
-	Names      map[reflect.Type]string // more names of types
+	Names      map[reflect.Type]string // names of types, where they are not those of Go
 }
 
 // descriptions are the doc comments of the types of bodies and of their fields. enumsJSON has the constants of string
@@ -59,30 +59,17 @@ func Values[T ~string]() []string {
 func Build(cfg Config, edges ...api.Edge) []byte {
 	named := cfg.bounds()
 	maps.Copy(named, cfg.Bounds)
-	names := maps.Clone(Names)
-	maps.Copy(names, cfg.Names)
 	return openapi.Document(openapi.Config{
 		Title: "berth", Version: cfg.Version,
 		Description: "Stateful Linux containers for agents and the people who run them. Unknown fields and query " +
 			"keys are refused by name, except by the routes of hosted APIs (/v1/files, /v1/skills, /v1/messages). " +
 			"Every answer has a Request-Id header.",
 		Failure: failure{}, Messages: cfg.Messages, Answers: cfg.Answers,
-		Links: links, Names: names, Named: named, Types: typeRules,
+		Links: links, Names: cfg.Names, Named: named, Types: typeRules,
 		Enums: enums, Special: special, Comments: comments,
 		OneOf: map[reflect.Type][]any{
 			reflect.TypeFor[proto.BashContent](): {proto.BashResult{}, proto.BashError{}}},
 	}, api.Documented(edges...))
-}
-
-// Names are the documented names of types that have a longer name in Go, since package proto holds all of them.
-var Names = map[reflect.Type]string{
-	reflect.TypeFor[proto.CodeContext]():       "Context",
-	reflect.TypeFor[proto.JobSummary]():        "Summary",
-	reflect.TypeFor[proto.ToolConfiguration](): "Configuration",
-	reflect.TypeFor[proto.ToolField]():         "Field",
-	reflect.TypeFor[proto.ToolRun]():           "Run",
-	reflect.TypeFor[proto.ToolRunError]():      "RunError",
-	reflect.TypeFor[proto.ToolRunRequest]():    "RunRequest",
 }
 
 // special holds types whose JSON does not follow from their fields.
