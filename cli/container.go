@@ -80,8 +80,8 @@ func containerRow(con proto.Container) []string {
 	if con.State == proto.StateStopped { // only the maximum lifetime counts for it
 		expires = con.MaxExpiresAt.Time
 	}
-	return []string{con.ID, app.ContainerName(con), string(con.State), con.Image, string(con.RuntimeClass), string(con.Network.Mode),
-		term.Ago(con.CreatedAt.Time), term.Left(expires), term.LabelText(con.Labels)}
+	return []string{con.ID, app.ContainerName(con), string(con.State), con.Image, string(con.RuntimeClass),
+		string(con.Network.Mode), term.Ago(con.CreatedAt.Time), term.Left(expires), term.LabelText(con.Labels)}
 }
 
 // inspectCommand returns `berth inspect`. It prints a list even for one container, as docker does, so scripts need no

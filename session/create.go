@@ -157,8 +157,8 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 	return s, nil
 }
 
-// attachWorkspace checks the limits on sessions and the name, and attaches the requested workspace, or a new one. Called with mu
-// held.
+// attachWorkspace checks the limits on sessions and the name, and attaches the requested workspace, or a new one.
+// Called with mu held.
 func (ss *Sessions) attachWorkspace(rec *record) (workspaceRecord, error) {
 	if ss.closed {
 		return workspaceRecord{}, shuttingDown()

@@ -71,7 +71,8 @@ type Session struct {
 func newSession(core *Sessions, rec record) *Session {
 	s := &Session{
 		redactor: rec.redactor(),
-		core:     core, id: rec.ID, owner: rec.Owner, name: rec.Name, workspace: rec.Workspace, rec: rec, saved: rec.LastUsed,
+		core:     core, id: rec.ID, owner: rec.Owner, name: rec.Name, workspace: rec.Workspace,
+		rec: rec, saved: rec.LastUsed,
 		transition: make(chan struct{}, 1), execStarted: make(chan struct{}),
 		pendingExecs: map[string]*pendingRequest{},
 		ports:        loopback.NewPorts(core.ctx, func(fn func()) error { return core.goTracked(nil, fn) }),

@@ -259,7 +259,7 @@ func (b builder) responses(e Entry) Schema {
 		}
 		out[strconv.Itoa(status)] = a
 	}
-	const large = http.StatusRequestHeaderFieldsTooLarge // from net/http, before there is a request; its text is no JSON
+	const large = http.StatusRequestHeaderFieldsTooLarge // net/http answers, before there is a request, and not in JSON
 	out[strconv.Itoa(large)] = Schema{"description": http.StatusText(large)}
 	return out
 }

@@ -86,7 +86,8 @@ func (p *Progress) begin(step string, total int64, bytes bool) {
 }
 
 // The bar itself shrinks to what is left of a line, but its texts do not, and a line that wraps is drawn anew below
-// itself each time. Beside the description there are at most 35 columns of percentage, counts and rate, and 18 of times.
+// itself each time. Beside the description there are at most 35 columns of percentage, counts and rate, and 18 of
+// times.
 const (
 	countsWidth = 35
 	timesWidth  = 64 // with fewer columns there are no times

@@ -77,7 +77,8 @@ func Container(req proto.CreateContainer, class proto.RuntimeClass, idle, lifeti
 			proto.ClassGVisor)
 	}
 	return cmp.Or(Idle("idle_timeout_seconds", idle),
-		checkSpan("max_lifetime_seconds", lifetime, minLifetime, maxLifetime), checkName(req.Name), checkLabels(req.Labels),
+		checkSpan("max_lifetime_seconds", lifetime, minLifetime, maxLifetime), checkName(req.Name),
+		checkLabels(req.Labels),
 		Env(req.Env), checkSecrets(req.Secrets, req.Env), checkLimits(req.Limits, most))
 }
 
@@ -116,8 +117,8 @@ func checkName(name string) error {
 		return nil
 	}
 	if len(name) > maxName || strings.Trim(name, nameBytes) != "" || strings.ContainsRune("_.-", rune(name[0])) {
-		return Error("name", "name %.64q must be 1 to %d letters, digits, '_', '.' and '-', the first a letter or digit",
-			name, maxName)
+		return Error("name", "name %.64q must be 1 to %d letters, digits, '_', '.' and '-', the first a letter or "+
+			"digit", name, maxName)
 	}
 	if proto.ValidID(proto.ContainerPrefix, name) {
 		return Error("name", "name %q is an ID; choose another", name)

@@ -129,6 +129,7 @@ var typeRules = map[string]schema{
 	},
 	"ToolField": {
 		"if":   given("items_type"),
-		"then": schema{"required": []string{"field_type"}, "properties": schema{"field_type": schema{"const": "ARRAY"}}},
+		"then": schema{"required": []string{"field_type"},
+			"properties": schema{"field_type": schema{"const": "ARRAY"}}},
 	},
 }
