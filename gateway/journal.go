@@ -60,8 +60,8 @@ func (t *turn) writeRecord(begun string) {
 		Attempt: t.request.Attempt, Owner: t.request.Owner, Made: t.container.created, Heard: t.container.told,
 		Skills: t.container.skills, Head: t.answer.Head, Content: t.answer.Content, Usage: t.answer.Usage, Begun: begun,
 		At: time.Now()}
-	if ref := t.container.ref(); ref != nil {
-		rec.Container = ref.ID
+	if t.container.c != nil {
+		rec.Container = t.container.c.Ref().ID
 	}
 	if t.answer.Final != nil {
 		rec.Content, rec.Final = nil, t.answer.Final

@@ -54,14 +54,18 @@ type turnContainer struct {
 	created bool            // created for this turn
 	told    bool            // the client was told its ID
 	skills  json.RawMessage // mounted skills with their versions; nil: none were requested
+	lost    string          // ID of a container that has gone and is to be replaced; "": none
+	note    string          // to be shown with the next result that can show it; "": none
 }
 
-// ref returns the reference to the container for answers and errors, or nil if there is none.
-func (tc *turnContainer) ref() *proto.ContainerRef {
-	if tc.c == nil {
+// containerRef returns the reference to the container for answers and errors. It returns nil if there is none, or if
+// it has gone, so that the client does not continue with a container that does not exist.
+func (t *turn) containerRef() *proto.ContainerRef {
+	c := t.container.c
+	if c == nil || t.isGone(c) {
 		return nil
 	}
-	ref := tc.c.Ref()
+	ref := c.Ref()
 	return &ref
 }
 
@@ -105,7 +109,11 @@ func (t *turn) prepare(ctx context.Context) (err error) {
 	if t.progress.prepared {
 		return nil
 	}
-	if rec := t.journal.saved; rec != nil && rec.Final != nil { // only to be delivered; its container may be gone
+	if rec := t.journal.saved; rec != nil && t.answer.Head == nil {
+		t.answer = Answer{Head: rec.Head, Content: rec.Content, Usage: rec.Usage, Final: rec.Final}
+		rec.Content, rec.Final = nil, nil // t.answer holds them now
+	}
+	if t.answer.Final != nil { // only to be delivered; its container may be gone
 		return t.open(Opening{})
 	}
 	if err := t.findContainer(); err != nil {
@@ -121,11 +129,7 @@ func (t *turn) prepare(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		mounted, err := c.MountSkills(ctx, refs)
-		if err != nil {
-			return err
-		}
-		if t.container.skills, err = json.Marshal(mounted); err != nil {
+		if err := t.mountSkills(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -135,19 +139,11 @@ func (t *turn) prepare(ctx context.Context) (err error) {
 	return t.open(opening)
 }
 
-// open opens the conversation, with the answer of an earlier daemon if there is one.
+// open opens the conversation.
 func (t *turn) open(opening Opening) (err error) {
-	rec := t.journal.saved
-	if rec != nil {
-		t.answer = Answer{Head: rec.Head, Content: rec.Content, Usage: rec.Usage, Final: rec.Final}
-	}
-	if t.progress.pending, err = t.conv.Open(opening); err != nil {
-		return err
-	}
-	if t.progress.prepared = true; rec != nil {
-		rec.Content, rec.Final = nil, nil // t.answer holds them now
-	}
-	return nil
+	t.progress.pending, err = t.conv.Open(opening)
+	t.progress.prepared = err == nil
+	return err
 }
 
 // findContainer sets the container that the turn begins with. A retry keeps the container that an earlier attempt at
@@ -166,6 +162,10 @@ func (t *turn) findContainer() error {
 	tc.c, tc.created, tc.skills = nil, false, nil
 	if rec := t.journal.saved; rec != nil && rec.Container != "" { // an earlier daemon has created or found it
 		c, err := containers.Find(owner, rec.Container)
+		if c == nil && proto.CodeOf(err) == proto.NotFound {
+			tc.lost = rec.Container
+			return nil
+		}
 		if c == nil {
 			return err
 		}
@@ -183,17 +183,55 @@ func (t *turn) findContainer() error {
 	return nil
 }
 
-// ensureContainer returns the container, and creates it if there is none.
+// ensureContainer returns the container. If there is none, or if it has gone since the turn began, it creates one.
 func (t *turn) ensureContainer(ctx context.Context) (Container, error) {
-	if t.container.c != nil {
-		return t.container.c, nil
+	tc := &t.container
+	lost := tc.lost
+	if tc.c != nil {
+		if !t.isGone(tc.c) {
+			return tc.c, nil
+		}
+		lost = tc.c.Ref().ID
 	}
 	c, err := t.g.cfg.Containers.Create(ctx, t.request.Owner)
 	if err != nil {
 		return nil, err
 	}
-	t.container.c, t.container.created = c, true
-	return c, nil
+	if tc.c != nil && tc.created && !tc.told {
+		t.g.deleteContainer(tc.c) // it has expired
+	}
+	tc.c, tc.created, tc.told, tc.lost = c, true, false, ""
+	t.writeRecord("") // a later daemon deletes the container if no request continues the turn
+	if lost == "" {
+		return c, nil
+	}
+	tc.note = "the container " + lost + " is gone, with its files and processes; this ran in the new container " +
+		c.Ref().ID
+	if err := t.mountSkills(ctx, c); err != nil {
+		return nil, err
+	}
+	_, err = t.provisionFiles(ctx)
+	return c, err
+}
+
+// isGone reports whether a container was deleted or has expired.
+func (t *turn) isGone(c Container) bool {
+	_, err := t.g.cfg.Containers.Find(t.request.Owner, c.Ref().ID)
+	code := proto.CodeOf(err)
+	return code == proto.NotFound || code == proto.Expired
+}
+
+// mountSkills mounts the skills of the request.
+func (t *turn) mountSkills(ctx context.Context, c Container) error {
+	if len(t.request.Skills) == 0 {
+		return nil
+	}
+	mounted, err := c.MountSkills(ctx, t.request.Skills)
+	if err != nil {
+		return err
+	}
+	t.container.skills, err = json.Marshal(mounted)
+	return err
 }
 
 // provisionFiles puts the files of the request into the container, and returns their paths there by ID. Current files
@@ -294,6 +332,9 @@ func (t *turn) runCall(ctx context.Context, c Call) (*Result, error) {
 	if res != nil && res.Err != nil {
 		return t.failCall(c, res.Err), err
 	}
+	if res != nil && c.Tool != Editor && res.Waiting == nil { // results of the editor have no place for it
+		res.Note, t.container.note = t.container.note, ""
+	}
 	return res, err
 }
 
@@ -310,7 +351,11 @@ func (t *turn) failCall(c Call, err error) *Result {
 
 // finish completes the answer, writes it to the ledger and delivers it.
 func (t *turn) finish(ctx context.Context, reason Reason) error {
-	t.conv.Finish(Ending{Reason: reason, Container: t.container.ref(), Skills: t.container.skills})
+	end := Ending{Reason: reason, Container: t.containerRef()}
+	if end.Container != nil {
+		end.Skills = t.container.skills
+	}
+	t.conv.Finish(end)
 	// The record comes first: a later daemon must not delete a container that the client knows.
 	t.container.told = t.container.told || ctx.Err() == nil
 	if t.journal.written {
@@ -337,14 +382,16 @@ func (t *turn) interruption(ctx context.Context, err error) error {
 	var i *Interruption
 	switch {
 	case errors.As(err, &i):
-		i.Container = t.container.ref()
+		if t.hasWork() { // otherwise the container is deleted
+			i.Container = t.containerRef()
+		}
 		return i
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case len(t.answer.Content) == 0, errors.Is(err, ErrClientGone):
 		return err
 	}
-	return &Interruption{Container: t.container.ref(), Err: proto.AsError(err)}
+	return &Interruption{Container: t.containerRef(), Err: proto.AsError(err)}
 }
 
 // outcome converts the error of the turn to the error that Answer returns.
@@ -356,7 +403,7 @@ func (t *turn) outcome(ctx context.Context, err error) error {
 	case ctx.Err() != nil || errors.Is(err, ErrClientGone):
 		return fmt.Errorf("%w: %w", ErrClientGone, proto.Errorf(proto.Canceled, "", "",
 			"the client disconnected in the middle of a turn"))
-	case errors.As(err, &i):
+	case errors.As(err, &i) && i.Container != nil:
 		if t.container.told = true; t.journal.written {
 			t.writeRecord("") // record it: a later daemon must not delete a container that the client knows
 		}
@@ -378,7 +425,11 @@ func (t *turn) answered(err error) bool {
 }
 
 // hasWork reports whether the turn has done anything that a later request can use.
-func (t *turn) hasWork() bool { return len(t.answer.Content) > 0 || t.journal.saved != nil }
+func (t *turn) hasWork() bool {
+	rec := t.journal.saved // holds the work until the turn is prepared
+	return len(t.answer.Content) > 0 || t.answer.Final != nil ||
+		rec != nil && (len(rec.Content) > 0 || rec.Final != nil)
+}
 
 // shrink drops the state that the turn does not need until its request is repeated. It returns approximately how many
 // bytes remain. A finished turn needs only its answer. An unfinished turn keeps its conversation, or, if it was not

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"encoding/json"
+	"strings"
 
 	"berth/gateway"
 	"berth/gateway/messages/exectool"
@@ -32,6 +33,13 @@ func encodeResult(call gateway.Call, res *gateway.Result) json.RawMessage {
 			rawjson.Join(files)).Raw()
 	default:
 		content = rawjson.Marshal(res.Content)
+	}
+	if o, err := rawjson.Parse(content); err == nil && res.Note != "" && o.Has("stderr") {
+		stderr := o.Text("stderr")
+		if stderr != "" && !strings.HasSuffix(stderr, "\n") {
+			stderr += "\n"
+		}
+		content = o.With("stderr", stderr+"["+res.Note+"]\n").Raw()
 	}
 	return rawjson.Object{}.With("type", name+history.ResultSuffix).With("tool_use_id", call.ID).With("content",
 		content).Raw()

@@ -133,6 +133,17 @@ func (s *site) release() {
 // leave sends a request and disconnects while its command runs. It returns the container.
 func (s *site) leave(sent []byte, header ...string) *session.Session {
 	s.t.Helper()
+	return s.leaveWhen(sent, func(c *session.Session) {
+		within(s.t, 20*time.Second, "a command", func() bool {
+			fi, err := c.Stat(s.t.Context(), proto.UserDefault, "/workspace/n")
+			return err == nil && fi.SizeBytes > 0
+		})
+	}, header...)
+}
+
+// leaveWhen sends a request and disconnects when wait returns. It returns the container.
+func (s *site) leaveWhen(sent []byte, wait func(*session.Session), header ...string) *session.Session {
+	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	gone := make(chan struct{})
 	go func() {
@@ -143,10 +154,7 @@ func (s *site) leave(sent []byte, header ...string) *session.Session {
 		}
 	}()
 	c := s.only()
-	within(s.t, 20*time.Second, "a command", func() bool {
-		fi, err := c.Stat(s.t.Context(), proto.UserDefault, "/workspace/n")
-		return err == nil && fi.SizeBytes > 0
-	})
+	wait(c)
 	cancel()
 	<-gone
 	return c
@@ -233,19 +241,7 @@ func TestTurnIsLeftTwice(t *testing.T) {
 			{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
 		sent := encode(t, body(bash, "go", "stream", stream))
 		left := s.leave(sent, "X-Stainless-Retry-Count", "0")
-		ctx, cancel := context.WithCancel(t.Context())
-		gone := make(chan struct{})
-		go func() {
-			defer close(gone)
-			if res, err := http.DefaultClient.Do(s.request("/v1/messages", sent, "X-Stainless-Retry-Count",
-				"1").WithContext(ctx)); err == nil {
-				_, _ = io.Copy(io.Discard, res.Body)
-				res.Body.Close()
-			}
-		}()
-		<-s.model.Reached("never")
-		cancel()
-		<-gone
+		s.leaveWhen(sent, func(*session.Session) { <-s.model.Reached("never") }, "X-Stainless-Retry-Count", "1")
 		m := s.ask(body(bash, "go", "stream", stream), "X-Stainless-Retry-Count", "2").msg
 		s.played()
 		if m.Container == nil || m.Container.ID != left.ID() || len(s.containers()) != 1 {
