@@ -1,6 +1,9 @@
 package proto
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Users that a command can run as inside a container.
 const (
@@ -60,6 +63,9 @@ type Cmd struct {
 // Outlives reports whether the command goes on when its client or the daemon goes away: its guest keeps it until a
 // daemon has stored its end. One with an idempotency key does, since its client may come back for it.
 func (c Cmd) Outlives() bool { return c.Detach || c.Background || c.IdempotencyKey != "" }
+
+// OutputTruncated returns the text that stands where n bytes of output were left out.
+func OutputTruncated(n int64) string { return fmt.Sprintf("\n[output truncated: %d bytes left out]\n", n) }
 
 // What happens to a command that writes more than MaxOutputBytes.
 const (

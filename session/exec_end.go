@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"syscall"
 	"time"
@@ -265,8 +264,8 @@ const grain = 0.1
 
 // resultOf builds the result of an exec, and notes in info whether output was left out.
 func (e *Exec) resultOf(out *output.Output, info *proto.Exec, made Produced) proto.ExecResult {
-	stdout, cut1 := text(out, proto.Stdout)
-	stderr, cut2 := text(out, proto.Stderr)
+	stdout, cut1 := out.Result(proto.Stdout)
+	stderr, cut2 := out.Result(proto.Stderr)
 	info.Truncated = cut1 || cut2
 	res := proto.ExecResult{Exec: *info, Notes: made.Notes}
 	if code := blockError(info.End.Reason); code != "" {
@@ -296,16 +295,6 @@ func blockError(r proto.EndReason) proto.BlockError {
 		return proto.BlockUnavailable
 	}
 	return ""
-}
-
-// text returns a stream's text for the result, and whether its middle part is missing.
-func text(out *output.Output, s proto.Stream) (string, bool) {
-	head, tail, dropped := out.Text(s)
-	if dropped == 0 {
-		return strings.ToValidUTF8(string(head)+string(tail), "\uFFFD"), false
-	}
-	mark := fmt.Sprintf("\n[output truncated: %d bytes left out]\n", dropped)
-	return strings.ToValidUTF8(string(head)+mark+string(tail), "\uFFFD"), true
 }
 
 // tail returns the last n bytes of what a stream kept, without secrets.

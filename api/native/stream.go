@@ -224,8 +224,7 @@ func (l *logWriter) event(ev proto.Event) error {
 			// the client counts bytes: it asks again from here and learns where the output continues
 			return errHaveAll
 		}
-		if err := l.write(fmt.Sprintf("\n[output truncated: %d bytes left out]\n", ev.Until-ev.Offset),
-			nil); err != nil {
+		if err := l.write(proto.OutputTruncated(ev.Until-ev.Offset), nil); err != nil {
 			return err
 		}
 	}

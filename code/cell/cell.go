@@ -297,10 +297,6 @@ func (p parts) bundle() (b proto.Bundle, text string) {
 
 // lines returns the stored lines of a stream, with their ends, and whether some output was left out.
 func lines(out *output.Output, s proto.Stream) ([]string, bool) {
-	head, tail, dropped := out.Text(s)
-	text := string(head)
-	if dropped > 0 {
-		text += fmt.Sprintf("\n[output truncated: %d bytes left out]\n", dropped)
-	}
-	return proto.LogLines(strings.ToValidUTF8(text+string(tail), "\uFFFD")), dropped > 0
+	text, cut := out.Result(s)
+	return proto.LogLines(text), cut
 }

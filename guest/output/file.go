@@ -21,6 +21,9 @@ func (o *Output) Save(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	for c := (Cursor{}); ; {
 		o.mu.Lock()
+		if !c.begun {
+			o.admit(&c)
+		}
 		_, p, ok := o.take(&c, nil, ChunkBytes, false)
 		o.mu.Unlock()
 		if !ok {

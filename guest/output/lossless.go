@@ -9,7 +9,7 @@ import "berth/proto"
 func (o *Output) Hold() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.lossless = true
+	o.lossless, o.whole = true, true
 }
 
 // Attach counts c as a reader until Detach. The caller then reads with c.

@@ -4,6 +4,7 @@ package output
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"sync"
 
@@ -39,6 +40,7 @@ type Output struct {
 
 	// The fields below are for lossless output; see lossless.go.
 	lossless bool
+	whole    bool                 // it has been lossless: also late readers get all that is kept
 	followed bool                 // there has been a reader
 	readers  map[*Cursor]struct{} // the current readers
 	progress chan struct{}        // closed when a reader advances, attaches or detaches
@@ -113,7 +115,7 @@ func (o *Output) place(st *streamOutput, b []byte) int {
 	sec := &st.head
 	last := o.growable(sec)
 	if st.split || sec.size >= o.room/2 || last == nil && len(sec.chunks) >= o.most() {
-		st.split = true
+		o.split(st)
 		sec = &st.tail
 		last = o.growable(sec)
 	}
@@ -127,6 +129,28 @@ func (o *Output) place(st *streamOutput, b []byte) int {
 	st.total += int64(n)
 	st.trim(o.room/2, o.most())
 	return n
+}
+
+// split ends the head of a stream. A character that has begun there moves to the tail, so that dropping output between
+// the two divides none. Called with mu held.
+func (o *Output) split(st *streamOutput) {
+	if st.split {
+		return
+	}
+	st.split = true
+	if len(st.head.chunks) == 0 {
+		return
+	}
+	last := st.head.chunks[len(st.head.chunks)-1]
+	if n := Incomplete(last.data); n > 0 {
+		begun := last.data[len(last.data)-n:]
+		last.data = last.data[:len(last.data)-n]
+		st.head.size -= int64(n)
+		st.total -= int64(n)
+		o.begin(st, &st.tail, &chunk{data: slices.Clone(begun)})
+		st.tail.size += int64(n)
+		st.total += int64(n)
+	}
 }
 
 // begin adds a new chunk after all others. Called with mu held.
@@ -228,26 +252,14 @@ func (o *Output) size() (n int64) {
 	return n
 }
 
-// Text returns the kept head and tail of a stream, and the number of bytes dropped between them.
-func (o *Output) Text(s proto.Stream) (head, tail []byte, dropped int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	st := &o.streams[s-1]
-	for _, c := range st.head.chunks {
-		head = append(head, c.data...)
-	}
-	for _, c := range st.tail.chunks {
-		tail = append(tail, c.data...)
-	}
-	return head, tail, st.total - int64(len(head)) - int64(len(tail))
-}
-
 // Cursor is a reader's position: the number of bytes that it has read of each stream. The zero Cursor is the start.
 type Cursor struct {
 	Stdout, Stderr int64
 
-	seq  int64
-	lent *Buffer // the buffer of the last piece
+	seq   int64
+	lent  *Buffer // the buffer of the last piece
+	begun bool
+	cuts  [2]cut // by stream
 }
 
 // Piece is the next part for a reader: output, or a gap from Offset to Until that is no longer kept.
@@ -278,6 +290,9 @@ func (o *Output) next(ctx context.Context, c *Cursor, b []byte, most int, lend b
 	for {
 		o.mu.Lock()
 		c.giveBack()
+		if !c.begun {
+			o.admit(c)
+		}
 		b, p, ok = o.take(c, b, most, lend)
 		o.advance()
 		done, changed := o.done, o.changed
@@ -293,6 +308,14 @@ func (o *Output) next(ctx context.Context, c *Cursor, b []byte, most int, lend b
 	}
 }
 
+// admit begins to read for c. A reader who comes after the end gets what a result shows. Called with mu held.
+func (o *Output) admit(c *Cursor) {
+	c.begun, c.cuts = true, [2]cut{noCut, noCut}
+	if o.done && !o.whole {
+		o.limited(c)
+	}
+}
+
 // take is Append without the wait. Called with mu held.
 func (o *Output) take(c *Cursor, b []byte, most int, lend bool) ([]byte, Piece, bool) {
 	for {
@@ -303,16 +326,20 @@ func (o *Output) take(c *Cursor, b []byte, most int, lend bool) ([]byte, Piece, 
 		}
 		have := c.of(s)
 		end := ch.off + int64(len(ch.data))
+		left := c.cuts[s-1]
 		switch {
-		case ch.off > *have: // the middle was dropped
-			p := Piece{Stream: s, Offset: *have, Until: ch.off}
-			*have = ch.off
+		case ch.off > *have || *have >= left.head && *have < left.tail: // the middle was dropped
+			p := Piece{Stream: s, Offset: *have, Until: max(o.streams[s-1].forward(ch.off), left.tail)}
+			*have = p.Until
 			return b, p, true
 		case end > *have:
 			p, at := Piece{Stream: s, Offset: *have}, len(b)
 			if lend && ch.buffer != nil && ch.off == *have {
 				*have, c.seq, p.Data, p.Whole = end, ch.seq, ch.data, c.lend(ch)
 				return b, p, true
+			}
+			if *have < left.head {
+				most = int(min(int64(most), left.head-*have))
 			}
 			for ok := true; ok; ch, ok = o.after(ch, s, most-(len(b)-at)) {
 				more := ch.data[*have-ch.off:]

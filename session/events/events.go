@@ -60,8 +60,8 @@ func (f *Follower) next(ctx context.Context, out *output.Output, from *output.Cu
 func (f *Follower) piece(p output.Piece) error {
 	i := p.Stream - 1
 	if p.Until > 0 {
-		if err := f.flushStream(p.Stream); err != nil {
-			return err
+		if len(f.held[i]) > 0 { // the rest of the character is lost
+			p.Offset, f.held[i] = f.at[i], nil
 		}
 		return f.Event(proto.Event{Type: proto.EventGap, ExecID: f.ID, Stream: p.Stream.String(), Offset: p.Offset,
 			Until: p.Until})
@@ -77,7 +77,7 @@ func (f *Follower) piece(p output.Piece) error {
 	if len(f.held[i]) > 0 {
 		data, off = append(f.held[i], data...), f.at[i]
 	}
-	cut := len(data) - incomplete(data)
+	cut := len(data) - output.Incomplete(data)
 	f.held[i], f.at[i] = data[cut:], off+int64(cut)
 	return f.emit(p.Stream, off, data[:cut])
 }
@@ -106,17 +106,4 @@ func (f *Follower) emit(s proto.Stream, off int64, data []byte) error {
 		e.DataBase64 = data
 	}
 	return f.Event(e)
-}
-
-// incomplete returns the length of the unfinished character at the end of b, 0 to 3.
-func incomplete(b []byte) int {
-	for n := 1; n <= min(len(b), utf8.UTFMax-1); n++ {
-		if c := b[len(b)-n]; utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-n:]) {
-				return n
-			}
-			return 0
-		}
-	}
-	return 0
 }

@@ -2,6 +2,7 @@ package events
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -39,4 +40,37 @@ func FuzzFollowerNeverSplitsACharacter(f *testing.F) {
 			t.Fatalf("%q came back as %q, %v", data, back, err)
 		}
 	})
+}
+
+// TestGapDropsTheBegunCharacter checks that a gap never divides a character: a follower that falls behind within one
+// gets neither its beginning nor its end.
+func TestGapDropsTheBegunCharacter(t *testing.T) {
+	out := output.New(4<<10, nil)
+	out.Write(proto.Stdout, []byte("é"[:1]))
+	from, got := output.Cursor{}, []proto.Event(nil)
+	f := Follower{ID: "exec_1", Event: func(e proto.Event) error { got = append(got, e); return nil }}
+	p, _, err := out.Next(t.Context(), &from)
+	if err == nil {
+		err = f.piece(p)
+	}
+	if err != nil || len(got) > 0 {
+		t.Fatal(got, err)
+	}
+	out.Write(proto.Stdout, []byte(strings.Repeat("é", 200_000)[1:]))
+	out.Finish()
+	if err := f.Follow(t.Context(), out, &from); err != nil {
+		t.Fatal(err)
+	}
+	gaps := 0
+	for _, e := range got {
+		if e.DataBase64 != nil || strings.Trim(e.Data, "é") != "" || e.Offset%2 != 0 || e.Until%2 != 0 {
+			t.Errorf("an event divides a character: %.80v", e)
+		}
+		if e.Type == proto.EventGap {
+			gaps++
+		}
+	}
+	if gaps != 1 {
+		t.Errorf("%d gaps in %d events", gaps, len(got))
+	}
 }
