@@ -45,6 +45,7 @@ var PlainStatus = map[proto.Code]int{
 	proto.Unauthenticated:  http.StatusUnauthorized,
 	proto.PermissionDenied: http.StatusForbidden,
 	proto.NotFound:         http.StatusNotFound,
+	proto.MethodNotAllowed: http.StatusMethodNotAllowed,
 	proto.AlreadyExists:    http.StatusConflict,
 	proto.Conflict:         http.StatusConflict,
 	proto.Expired:          http.StatusGone,
@@ -81,7 +82,7 @@ func (d Dialect) Failure(id string, err error) Failure {
 func (s *Server) fail(x *exchange, err error) {
 	edge := x.edge
 	if edge == nil {
-		edge = x.table.edgeOf(x.r.URL.Path)
+		edge = x.table.edgeOf(x.r)
 	}
 	f := edge.Dialect.Failure(x.id, err)
 	f.Err = s.hideIn(x, f.Err)

@@ -166,7 +166,7 @@ func (s *Server) logRequest(x *exchange) {
 	s.meter.observe(x, took)
 	attrs := []slog.Attr{
 		slog.String("method", x.r.Method), slog.String("route", x.route()), slog.Int("status", x.status),
-		slog.Duration("took", took), slog.Int64("bytes", x.bytes),
+		slog.Float64("took_seconds", took.Seconds()), slog.Int64("bytes", x.bytes),
 		slog.String("owner", x.owner), slog.String("request_id", x.id),
 	}
 	level := slog.LevelInfo

@@ -88,6 +88,7 @@ type Edge struct {
 	Host string
 
 	Prefixes []string // of paths whose errors this edge renders, "/v1/files"; the longest match is used
+	Header   string   // errors of unknown paths are in this edge's dialect if the request has this header; may be empty
 	Routes   []Route
 	Dialect  Dialect
 	Check    func(r *http.Request) error // runs for each request to its routes, after the API key; may be nil
@@ -176,8 +177,7 @@ func noRoute(x *exchange, allowed []string) error {
 	}
 	list := strings.Join(allowed, ", ")
 	x.Header().Set("Allow", list)
-	return statusError{http.StatusMethodNotAllowed,
-		proto.Errorf(proto.InvalidArgument, "", "", "This endpoint does not take this method; it takes %s.", list)}
+	return proto.Errorf(proto.MethodNotAllowed, "", "", "This endpoint does not take this method; it takes %s.", list)
 }
 
 // methods are those that a route can have, for the Allow header.
@@ -203,12 +203,16 @@ func (t *table) allowed(r *http.Request) (list []string, edge *Edge) {
 	return list, edge
 }
 
-// edgeOf returns the edge with the longest prefix of path, or one with the plain dialect.
-func (t *table) edgeOf(path string) *Edge {
+// edgeOf returns the edge with the longest prefix of the path, or else the one whose header the request has, or one
+// with the plain dialect.
+func (t *table) edgeOf(r *http.Request) *Edge {
 	best, length := &Edge{Dialect: Plain}, -1
 	for _, e := range t.edges {
+		if length < 0 && e.Header != "" && r.Header.Get(e.Header) != "" {
+			best = e
+		}
 		for _, prefix := range e.Prefixes {
-			if len(prefix) > length && hasPathPrefix(path, prefix) {
+			if len(prefix) > length && hasPathPrefix(r.URL.Path, prefix) {
 				best, length = e, len(prefix)
 			}
 		}

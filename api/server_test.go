@@ -114,7 +114,7 @@ func failing() Edge {
 	fail := func(err error) Handler {
 		return func(http.ResponseWriter, *http.Request, Caller) error { return err }
 	}
-	return Edge{Prefixes: []string{"/v1/shout"}, Dialect: shout, Routes: []Route{
+	return Edge{Prefixes: []string{"/v1/shout"}, Header: "Loud", Dialect: shout, Routes: []Route{
 		{Method: "GET", Pattern: "/v1/shout/who", Where: None,
 			Handle: func(w http.ResponseWriter, _ *http.Request, c Caller) error {
 				return JSON(w, 200, c)
@@ -175,8 +175,11 @@ func TestErrorsAreRenderedOnceInTheDialectOfThePath(t *testing.T) {
 		{"GET", "/elsewhere", "", nil, 404, `{"error":{"code":"not_found"`, ""},
 		{"GET", "/v1/shout//who", "", nil, 404, `"shout"`, ""},
 		{"GET", "/v1/shout/../shout/who", "", nil, 404, `"shout"`, ""},
+		{"GET", "/v1/nothing", "", nil, 404, `"error":{"code":"not_found","message":"There is no such endpoint`, ""},
+		{"GET", "/v1/nothing", "", []string{"Loud", "very"}, 404, `"shout":"There is no such endpoint`, ""},
 		{"DELETE", "/v1/shout/who", "", nil, 405, `"shout":"This endpoint does not take`, "Allow=GET, HEAD"},
 		{"GET", "/v1/shout/echo", "", nil, 405, `"shout"`, "Allow=POST"},
+		{"POST", "/healthz", "", nil, 405, `"error":{"code":"method_not_allowed","message":"This endpoint`, ""},
 		{"GET", "/v1/shout/secret", "", nil, 500, `"shout":"internal error`, "X-Should-Retry=false"},
 		{"GET", "/v1/shout/conflict", "", nil, 409, `"shout":"Taken."`, "X-Should-Retry=false"},
 		{"GET", "/v1/shout/busy", "", nil, 429, `"shout":"Later."`, "Retry-After=1"},

@@ -132,7 +132,7 @@ func (c *Collector) sweep(ctx context.Context, t Task) (map[string]int, error) {
 	if c.cfg.Report != nil {
 		c.cfg.Report(t.Name, counts, took, err)
 	}
-	args := []any{"task", t.Name, "took", took}
+	args := []any{"task", t.Name, "took_seconds", took.Seconds()}
 	sum := 0
 	for name, n := range counts {
 		args, sum = append(args, name, n), sum+n

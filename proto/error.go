@@ -16,21 +16,22 @@ type Code string
 
 // The codes. A new one needs a row in every edge's table.
 const (
-	InvalidArgument  Code = "invalid_argument"  // the request is wrong and will stay wrong
-	Unauthenticated  Code = "unauthenticated"   // no API key, or not one of ours
-	PermissionDenied Code = "permission_denied" // known caller, forbidden act
-	NotFound         Code = "not_found"         // no such item, or not this caller's
-	AlreadyExists    Code = "already_exists"    // the name is taken
-	Conflict         Code = "conflict"          // the item is in a state that forbids this; it may pass
-	Expired          Code = "expired"           // the item was there and its time is over
-	TooLarge         Code = "too_large"         // over a size limit
-	TooMany          Code = "too_many_requests" // over a rate or concurrency limit; try later
-	QuotaExceeded    Code = "quota_exceeded"    // over a storage quota; free something first
-	TimedOut         Code = "deadline_exceeded" // took longer than its limit
-	Canceled         Code = "canceled"          // the caller went away or asked to stop
-	Unavailable      Code = "unavailable"       // a part we depend on does not answer; try later
-	Unsupported      Code = "unsupported"       // this build, host or image cannot do it
-	Internal         Code = "internal"          // our fault
+	InvalidArgument  Code = "invalid_argument"   // the request is wrong and will stay wrong
+	Unauthenticated  Code = "unauthenticated"    // no API key, or not one of ours
+	PermissionDenied Code = "permission_denied"  // known caller, forbidden act
+	NotFound         Code = "not_found"          // no such item, or not this caller's
+	MethodNotAllowed Code = "method_not_allowed" // the path is known, and does not take this HTTP method
+	AlreadyExists    Code = "already_exists"     // the name is taken
+	Conflict         Code = "conflict"           // the item is in a state that forbids this; it may pass
+	Expired          Code = "expired"            // the item was there and its time is over
+	TooLarge         Code = "too_large"          // over a size limit
+	TooMany          Code = "too_many_requests"  // over a rate or concurrency limit; try later
+	QuotaExceeded    Code = "quota_exceeded"     // over a storage quota; free something first
+	TimedOut         Code = "deadline_exceeded"  // took longer than its limit
+	Canceled         Code = "canceled"           // the caller went away or asked to stop
+	Unavailable      Code = "unavailable"        // a part we depend on does not answer; try later
+	Unsupported      Code = "unsupported"        // this build, host or image cannot do it
+	Internal         Code = "internal"           // our fault
 )
 
 // An Error crosses guest, core and edges unchanged. Item names the thing the

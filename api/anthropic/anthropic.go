@@ -68,11 +68,11 @@ type SkillWriter interface {
 // An edge has the handlers.
 type edge struct{ Config }
 
-// New makes the edge. It also renders the errors for paths below /v1 that no other edge has.
+// New makes the edge. It also renders the errors of unknown paths for its SDKs, which send a version.
 func New(cfg Config) api.Edge {
 	e := edge{cfg}
-	made := api.Edge{Name: "anthropic", Prefixes: []string{"/v1"}, Dialect: dialect, Check: check,
-		Routes: e.files().routes()}
+	made := api.Edge{Name: "anthropic", Prefixes: []string{"/v1/files", "/v1/skills", "/v1/messages", "/v1/models"},
+		Header: "anthropic-version", Dialect: dialect, Check: check, Routes: e.files().routes()}
 	if cfg.Skills != nil {
 		made.Routes = append(made.Routes, e.skills().routes()...)
 	}

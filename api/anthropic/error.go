@@ -22,6 +22,7 @@ var dialect = api.Dialect{
 		proto.Unauthenticated:  http.StatusUnauthorized,
 		proto.PermissionDenied: http.StatusForbidden,
 		proto.NotFound:         http.StatusNotFound,
+		proto.MethodNotAllowed: http.StatusMethodNotAllowed,
 		proto.AlreadyExists:    http.StatusConflict,
 		proto.Conflict:         http.StatusConflict,
 		proto.Expired:          http.StatusNotFound,
