@@ -1,6 +1,8 @@
 package messages_test
 
 import (
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -29,17 +31,56 @@ func oddSite(t *testing.T, kind, answer string) *site {
 		func(c *config) { c.Upstreams = set })
 }
 
-// Some upstreams use the same ID in each round.
+// Some upstreams use the same ID in each round, and several times in one. The client and the upstream get others.
 func TestTheSameIDInEachRound(t *testing.T) {
 	both(t, func(t *testing.T, stream bool) {
 		s := newSite(t, `{"plain": true, "turns": [
 			{"answer": {"content": [{"type": "tool_use", "id": "call_0", "name": "bash_code_execution", "input": {"command": "echo one"}}]}},
-			{"answer": {"content": [{"type": "tool_use", "id": "call_0", "name": "bash_code_execution", "input": {"command": "echo two"}}]}},
-			{"expect": {"last": [{"content": "two\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
-		m := s.ask(body(bash, "go", "stream", stream)).msg
+			{"answer": {"content": [{"type": "tool_use", "id": "call_0", "name": "bash_code_execution", "input": {"command": "echo two"}}, {"type": "tool_use", "id": "call_0", "name": "bash_code_execution", "input": {"command": "echo three"}}]}},
+			{"expect": {"last": [{"content": "two\n"}, {"content": "three\n"}]}, "answer": {"content": [{"type": "tool_use", "id": "call_0", "name": "own", "input": {}}]}},
+			{"expect": {"last": [{"content": "four"}]}, "answer": {"content": [{"type": "tool_use", "id": "call_0", "name": "own", "input": {}}]}},
+			{"expect": {"last": [{"content": "five"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+		req, all := withOwn("go", "stream", stream), []map[string]any{}
+		for _, answer := range []string{"four", "five"} {
+			m := s.ask(req).msg
+			all = append(all, m.Content...)
+			req = again(req, m, []any{map[string]any{"type": "tool_result",
+				"tool_use_id": m.Content[len(m.Content)-1]["id"], "content": answer}})
+		}
+		s.ask(req)
 		s.played()
-		if m.result(t, 1)["stdout"] != "one\n" || m.result(t, 3)["stdout"] != "two\n" {
-			t.Errorf("%+v", m)
+		ids, results := map[any]bool{}, map[any]any{}
+		for _, b := range all {
+			switch b["type"] {
+			case "server_tool_use", "tool_use":
+				if ids[b["id"]] {
+					t.Errorf("two calls are %s", b["id"])
+				}
+				ids[b["id"]] = true
+			default:
+				results[b["tool_use_id"]] = b["content"].(map[string]any)["stdout"]
+			}
+		}
+		if len(ids) != 5 || len(results) != 3 || !ids["srvtoolu_0x"+hex.EncodeToString([]byte("call_0"))] {
+			t.Errorf("%v %v", ids, results)
+		}
+		sent := map[any]bool{}
+		var last struct {
+			Messages []struct{ Content any }
+		}
+		if err := json.Unmarshal(s.model.Requests()[4], &last); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range last.Messages {
+			blocks, _ := m.Content.([]any)
+			for _, b := range blocks {
+				if id := b.(map[string]any)["id"]; id != nil {
+					sent[id] = true
+				}
+			}
+		}
+		if len(sent) != 5 {
+			t.Errorf("the upstream gets %v", sent)
 		}
 	})
 }

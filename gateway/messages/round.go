@@ -90,13 +90,21 @@ func (c *conversation) readMessage(body io.Reader) (*round, error) {
 		if err != nil {
 			return nil, brokenAnswer("one of its blocks is not an object")
 		}
-		raw := c.q.tools.ClientBlock(b).Raw()
+		raw := c.clientBlock(b).Raw()
 		r.blocks = append(r.blocks, raw)
 		if err := c.client.stream.block(raw); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
+}
+
+// clientBlock converts a block of the upstream to what the client sees.
+func (c *conversation) clientBlock(o rawjson.Object) rawjson.Object {
+	if o.Text("type") == "tool_use" {
+		o = o.With("id", c.history.UniqueID(o.Text("id")))
+	}
+	return c.q.tools.ClientBlock(o)
 }
 
 // A roundReader reads a streamed round and forwards its events to the client.
@@ -193,7 +201,7 @@ func (in *roundReader) startBlock(o rawjson.Object) error {
 	if err != nil {
 		return brokenAnswer("one of its blocks is not an object")
 	}
-	b := &openBlock{block: in.c.q.tools.ClientBlock(block), text: map[string]*strings.Builder{}, at: len(in.r.blocks)}
+	b := &openBlock{block: in.c.clientBlock(block), text: map[string]*strings.Builder{}, at: len(in.r.blocks)}
 	in.r.blocks = append(in.r.blocks, nil)
 	in.open[string(o.Get("index"))] = b
 	b.index, err = in.out.startBlock(b.block.Raw())

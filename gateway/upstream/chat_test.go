@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -484,6 +485,25 @@ func TestIDsOfCalls(t *testing.T) {
 			t.Errorf("call %d has the ID %q", i, id)
 		}
 		seen[id] = true
+	}
+}
+
+// Some servers number the calls of each answer from 0. Clients get other IDs.
+func TestIDsOfCallsInEachAnswer(t *testing.T) {
+	const call = `[{"index":0,"id":"call_0","function":{"name":"f","arguments":"{}"}}]`
+	for kind, text := range map[string]string{
+		"application/json":  `{"choices":[{"message":{"tool_calls":` + call + `}}]}`,
+		"text/event-stream": `data: {"choices":[{"index":0,"delta":{"tool_calls":` + call + "}}]}\n\ndata: [DONE]\n\n",
+	} {
+		u := serve(t, 200, kind, text)
+		body := `{"model":"m","max_tokens":9,"stream":` + strconv.FormatBool(kind != "application/json") +
+			`,"messages":[{"role":"user","content":"x"}%s]}`
+		first := answered(t, u, fmt.Sprintf(body, "")).Content[0].(map[string]any)["id"]
+		second := answered(t, u, fmt.Sprintf(body, `,{"role":"assistant","content":[{"type":"tool_use","id":"call_0",`+
+			`"name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_0"}]}`)).Content[0]
+		if id, _ := second.(map[string]any)["id"].(string); first != "call_0" || !strings.HasPrefix(id, "toolu_") {
+			t.Errorf("%s: %v and %v", kind, first, second)
+		}
 	}
 }
 

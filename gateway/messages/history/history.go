@@ -26,6 +26,7 @@ type History struct {
 	hidden  map[string]bool // IDs of calls by code, which are not sent to the upstream
 	makers  map[string]int  // the last message with client calls made by a piece of code, by the ID of the code's call
 
+	ids      map[string]bool  // of all calls of tools, as the upstream gets them
 	asked    map[int][]string // IDs of the client calls of each message
 	answered map[string]int   // the last message with a tool_result for a client call, by the call's ID
 }
@@ -88,7 +89,8 @@ func UsesTools(messages json.RawMessage) bool {
 // New translates the messages of a request.
 func New(messages []json.RawMessage, paths map[string]string) (*History, error) {
 	h := &History{paths: paths, closed: map[string]int{}, where: map[string]int{}, foreign: map[string]bool{},
-		hidden: map[string]bool{}, makers: map[string]int{}, asked: map[int][]string{}, answered: map[string]int{}}
+		hidden: map[string]bool{}, makers: map[string]int{}, ids: map[string]bool{}, asked: map[int][]string{},
+		answered: map[string]int{}}
 	all := make([]rawjson.Object, len(messages))
 	for i, raw := range messages {
 		o, err := rawjson.Parse(raw)
@@ -115,7 +117,10 @@ func (h *History) Survey(i int, o rawjson.Object) {
 			if err == nil && strings.HasPrefix(content.Text("type"), "encrypted_") {
 				h.foreign[b.Text("tool_use_id")] = true
 			}
+		case kind == "server_tool_use":
+			h.ids[exectool.UpstreamID(b.Text("id"))] = true
 		case kind == "tool_use":
+			h.ids[b.Text("id")] = true
 			h.asked[i] = append(h.asked[i], b.Text("id"))
 			if makerOf(b) != "" {
 				h.hidden[b.Text("id")] = true
@@ -125,6 +130,16 @@ func (h *History) Survey(i int, o rawjson.Object) {
 			h.answered[b.Text("tool_use_id")] = i
 		}
 	}
+}
+
+// UniqueID returns the ID of a new call of the upstream, or another one if the ID is missing or was there before. Some
+// upstreams number the calls of each answer from 0, and clients find results by the IDs of calls.
+func (h *History) UniqueID(id string) string {
+	if id == "" || h.ids[id] {
+		id = proto.NewID(exectool.ClientPrefix)
+	}
+	h.ids[id] = true
+	return id
 }
 
 // makerOf returns the ID of the call whose code made a call, or "" if the model made it.

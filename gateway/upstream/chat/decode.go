@@ -29,7 +29,7 @@ func (r *Request) decode(c openai.ChatCompletion) (answer.Message, error) {
 		made.list = append(made.list, &call{id: t.ID, name: t.Function.Name, args: decodeArguments(
 			t.Function.JSON.Arguments)})
 	}
-	uses, err := made.blocks()
+	uses, err := made.blocks(r.callIDs())
 	for _, b := range uses {
 		msg.Content = append(msg.Content, b)
 	}
@@ -196,9 +196,22 @@ func (c *call) whole() bool {
 // clientID matches the IDs that Messages clients accept.
 var clientID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
 
-// blocks returns the calls as Messages blocks. It replaces an ID that is missing, malformed or not unique.
-func (c *calls) blocks() (out []answer.ToolUseBlock, err error) {
-	seen := map[string]bool{}
+// callIDs returns the IDs of the calls in the history of the request.
+func (r *Request) callIDs() map[string]bool {
+	ids := map[string]bool{}
+	for _, m := range r.Messages {
+		for _, b := range m.Content {
+			if b.Type == "tool_use" {
+				ids[b.ID] = true
+			}
+		}
+	}
+	return ids
+}
+
+// blocks returns the calls as Messages blocks. It replaces an ID that is missing, malformed or not unique: some servers
+// number the calls of each answer from 0. seen holds the IDs of earlier calls.
+func (c *calls) blocks(seen map[string]bool) (out []answer.ToolUseBlock, err error) {
 	for _, at := range c.list {
 		if at.name == "" {
 			return nil, errors.New("called a tool without a name")
