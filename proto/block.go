@@ -80,9 +80,10 @@ func (c *BashContent) UnmarshalJSON(b []byte) error {
 // An EditorInput is the input of the editor tools, hosted and client-side alike. Which fields
 // count depends on Command; a nil pointer is an absent field.
 type EditorInput struct {
-	Command    string  `json:"command"` // view, create, str_replace, insert
-	Path       string  `json:"path"`
-	ViewRange  []int   `json:"view_range,omitempty"` // [first, last], 1-indexed; last -1 is the end
+	Command string `json:"command"` // view, create, str_replace, insert
+	Path    string `json:"path"`
+	// [first, last], 1-indexed; last -1 is the end
+	ViewRange  []int   `json:"view_range,omitempty" says:"a list of two integers"`
 	FileText   *string `json:"file_text,omitempty"`
 	OldStr     *string `json:"old_str,omitempty"`
 	NewStr     *string `json:"new_str,omitempty"`

@@ -1,16 +1,14 @@
 package mcp
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 
-	"berth/api/strictjson"
 	"berth/proto"
 	"berth/session"
+	"berth/tools/toolinput"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -168,14 +166,8 @@ func (c *call) containerID() string {
 	return c.session.ID()
 }
 
-// input decodes the input of the tool. Errors name the field.
-func (c *call) input(v any) error {
-	in := c.params.Arguments
-	if len(bytes.TrimSpace(in)) == 0 {
-		in = json.RawMessage("{}")
-	}
-	return strictjson.DecodeBytes(in, v)
-}
+// input decodes the input of the tool. Errors name the argument.
+func (c *call) input(v any) error { return toolinput.DecodeKnown(c.params.Arguments, v) }
 
 // useContainer selects the container of the call: the one that the input names, or the session's.
 func (c *call) useContainer(ctx context.Context, named string) (*session.Session, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -41,6 +42,16 @@ type uploadInput struct {
 
 // open opens the content that an input names.
 func (in uploadInput) open(ctx context.Context, c *call) (io.ReadCloser, error) {
+	if in.FileID != "" || in.Text != nil && *in.Text != "" { // then what is empty is as good as left out
+		if in.Base64 != nil && *in.Base64 == "" {
+			in.Base64 = nil
+		}
+	}
+	if in.FileID != "" || in.Base64 != nil {
+		if in.Text != nil && *in.Text == "" {
+			in.Text = nil
+		}
+	}
 	given := 0
 	for _, is := range []bool{in.FileID != "", in.Text != nil, in.Base64 != nil} {
 		if is {
@@ -51,17 +62,17 @@ func (in uploadInput) open(ctx context.Context, c *call) (io.ReadCloser, error) 
 	case in.Path == "":
 		return nil, missing("path", "where to put the file")
 	case given != 1:
-		return nil, proto.Errorf(proto.InvalidArgument, "", "file_id", "set one of file_id, text and base64, and no "+
-			"more than one")
+		return nil, proto.Invalid("file_id", "set exactly one of file_id, text and base64")
 	case in.FileID != "":
 		r, _, err := c.Files.Open(ctx, c.visit.owner, strings.TrimPrefix(in.FileID, fileURI))
 		return r, err
 	case in.Text != nil:
 		return io.NopCloser(strings.NewReader(*in.Text)), nil
 	}
-	data, err := base64.StdEncoding.DecodeString(*in.Base64)
-	if err != nil {
-		return nil, proto.Errorf(proto.InvalidArgument, "", "base64", "base64 is not base64: %v", err)
+	data, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(*in.Base64, "= \r\n"))
+	var at base64.CorruptInputError
+	if errors.As(err, &at) {
+		return nil, proto.Invalid("base64", "base64 is malformed at byte %d; send a text as text", int64(at))
 	}
 	return io.NopCloser(bytes.NewReader(data)), nil
 }

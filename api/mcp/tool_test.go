@@ -238,6 +238,63 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// Clients in strict mode send null, or nothing, for what they leave out, and models send other types than they should.
+func TestInputsAsModelsWriteThem(t *testing.T) {
+	s := newSite(t, nil)
+	cs := s.session(t)
+	for _, c := range []struct {
+		tool, args, want string
+	}{
+		{"bash", `{"command":"echo hi","restart":null,"timeout_seconds":null,"container":null}`, "hi\n"},
+		{"bash", `{"command":"echo hi","restart":"false","timeout_seconds":"5","container":""}`, "hi\n"},
+		{"bash", `{"command":"","restart":"true"}`, "restarted"},
+		{"run_code", `{"code":"6*7","language":null,"context":null,"files":null,"timeout_seconds":null,"container":null}`,
+			"42"},
+		{"run_code", `{"code":"6*7","language":"","context":"","files":[],"timeout_seconds":"10"}`, "42"},
+		{"str_replace_based_edit_tool", `{"command":"create","path":"/workspace/a","file_text":"1\n2\n3\n","old_str":null,"new_str":null,"insert_line":null,"insert_text":null,"view_range":null,"container":null}`,
+			"created"},
+		{"str_replace_based_edit_tool", `{"command":"view","path":"/workspace/a","view_range":["2","3"]}`, "     2\t2\n"},
+		{"str_replace_based_edit_tool", `{"command":"view","path":"/workspace/a","view_range":"[2, -1]"}`, "     3\t3\n"},
+		{"str_replace_based_edit_tool", `{"command":"view","path":"/workspace/a","view_range":[]}`, "     1\t1\n"},
+		{"str_replace_based_edit_tool", `{"command":"insert","path":"/workspace/a","insert_line":"1","insert_text":"x\n"}`,
+			"     2\tx\n"},
+		{"upload_file", `{"path":"b","text":"x","file_id":null,"base64":null,"container":null}`, "1 bytes"},
+		{"upload_file", `{"path":"b","text":"","file_id":"","base64":"eHk"}`, "2 bytes"},
+		{"upload_file", `{"path":"b","text":"","base64":""}`, "0 bytes"},
+		{"download_file", `{"path":"b","container":null}`, ""},
+		{"code_executor", `{"language":"python","code":"print(6*7)"}`, "42"},
+	} {
+		res, text := use(t, cs, c.tool, argsOf(t, c.args))
+		if res.IsError || !strings.Contains(text, c.want) {
+			t.Errorf("%s %s: %q", c.tool, c.args, text)
+		}
+	}
+	for _, c := range []struct{ tool, args, want string }{
+		{"str_replace_based_edit_tool", `{"command":"view","path":"/a","view_range":"all"}`,
+			`view_range must be a list of two integers, not the string "all"`},
+		{"str_replace_based_edit_tool", `{"command":"view","path":"/workspace/a","view_range":[1,2,3]}`,
+			"It should be a list of two integers"},
+		{"bash", `{"command":["ls"]}`, `command must be a string, not the list ["ls"]`},
+		{"bash", `{"command":null}`, "command is missing"},
+		{"bash", `{"command":"ls","timeout_seconds":"soon"}`, "timeout_seconds must be a number"},
+		{"bash", `{"command":"ls","cmd":"x"}`, `argument "cmd" is unknown; the tool has command, container`},
+		{"code_executor", `{"language":"python","code":null}`, "code is missing"},
+		{"upload_file", `{"path":"b","base64":"%"}`, "base64 is malformed at byte 0"},
+	} {
+		if res, text := use(t, cs, c.tool, argsOf(t, c.args)); !res.IsError || !strings.Contains(text, c.want) {
+			t.Errorf("%s %s: %q", c.tool, c.args, text)
+		}
+	}
+}
+
+func argsOf(t *testing.T, text string) (args map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &args); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return args
+}
+
 // Schemas are what clients check calls and answers with.
 func TestSchemas(t *testing.T) {
 	s := newSite(t, nil)

@@ -44,7 +44,7 @@ func (in bashInput) check() error {
 	switch {
 	case !in.Restart && (in.Command == nil || *in.Command == ""):
 		return proto.Invalid("command", "command is missing; set it to a bash command, or set restart to true")
-	case in.Restart && in.Command != nil:
+	case in.Restart && in.Command != nil && *in.Command != "":
 		return proto.Invalid("restart", "restart takes no command; send the command in a second call")
 	case !(in.TimeoutSeconds >= 0 && in.TimeoutSeconds <= maxTimeout) || math.IsNaN(in.TimeoutSeconds):
 		return proto.Invalid("timeout_seconds", "timeout_seconds must be from 0 to %d", maxTimeout)
@@ -68,10 +68,7 @@ func runBash(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	n := c.newProgress(ctx)
 	follow, wait := n.follow(ctx)
 	use := tooluse.Use{Type: "tool_use", ID: "mcp", Name: "bash", TimeoutSeconds: in.TimeoutSeconds,
-		Input: encode(struct {
-			Command *string `json:"command,omitempty"`
-			Restart bool    `json:"restart,omitempty"`
-		}{in.Command, in.Restart})}
+		Input: encode(bashInput{Command: in.Command, Restart: in.Restart})}
 	use.Started = func(x *session.Exec) { began = x; follow(x) }
 	var done tooluse.Result
 	n.runReporting(func() {

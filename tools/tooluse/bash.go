@@ -8,6 +8,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
+	"berth/tools/toolinput"
 )
 
 // shellName is the persistent shell that the client-side bash tool works in.
@@ -28,7 +29,7 @@ func bashError(code proto.BlockError) proto.BashError {
 // runBash is the hosted tool: a fresh bash for each call, typed content.
 func runBash(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	var in bashInput
-	if err := decode(u.Input, &in); err != nil || in.Command == nil || *in.Command == "" {
+	if err := toolinput.Decode(u.Input, &in); err != nil || in.Command == nil || *in.Command == "" {
 		// The hosted tool has only error codes and no text, so the answer cannot say what was wrong with the input.
 		return bashError(proto.BlockInvalidInput), false, nil
 	}
@@ -46,7 +47,7 @@ func runBash(ctx context.Context, s *session.Session, u *Use) (any, bool, error)
 // errors begin with "Error: ", since this tool's result has no codes.
 func runShell(ctx context.Context, s *session.Session, u *Use) (any, bool, error) {
 	var in bashInput
-	if err := decode(u.Input, &in); err != nil {
+	if err := toolinput.Decode(u.Input, &in); err != nil {
 		return "Error: " + errorText(s, err), true, nil
 	}
 	if in.Restart {

@@ -8,6 +8,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
+	"berth/tools/toolinput"
 )
 
 // hostedVerbs are the commands of the hosted editor. The client-side tool has insert, too.
@@ -16,7 +17,7 @@ var hostedVerbs = map[string]bool{"view": true, "create": true, "str_replace": t
 // editorInput decodes the input. The oldest editors send insert's text as new_str.
 func editorInput(input json.RawMessage) (proto.EditorInput, error) {
 	var in proto.EditorInput
-	if err := decode(input, &in); err != nil {
+	if err := toolinput.Decode(input, &in); err != nil {
 		return in, err
 	}
 	// Only if the newer field is absent: an empty text is a text.

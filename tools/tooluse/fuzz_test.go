@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"berth/proto"
+	"berth/tools/toolinput"
 )
 
 // Any block of a model is read, or refused with the name of the wrong field.
@@ -33,7 +34,7 @@ func FuzzBlock(f *testing.F) {
 			return
 		}
 		var in bashInput
-		if err := decode(u.Input, &in); err != nil && proto.CodeOf(err) != proto.InvalidArgument {
+		if err := toolinput.Decode(u.Input, &in); err != nil && proto.CodeOf(err) != proto.InvalidArgument {
 			t.Fatal(err)
 		}
 		edit, err := editorInput(u.Input)

@@ -10,7 +10,6 @@
 package tooluse
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -99,18 +98,6 @@ func Run(ctx context.Context, s *session.Session, u Use) (Result, error) {
 	}
 	return Result{Type: t.result, ToolUseID: u.ID, Content: content, IsError: failed, Container: s.Ref(),
 		Replayed: u.replayed}, nil
-}
-
-// decode reads a tool's input. It ignores unknown fields: models add some now and then.
-func decode(input json.RawMessage, v any) error {
-	// A block without input counts as one with an empty input, so that the tool itself names the missing field.
-	if len(bytes.TrimSpace(input)) == 0 {
-		input = json.RawMessage("{}")
-	}
-	if err := json.Unmarshal(input, v); err != nil {
-		return proto.Errorf(proto.InvalidArgument, "", "input", "the input is not what the tool takes: %v", err)
-	}
-	return nil
 }
 
 // fatal reports whether err concerns the session or the caller rather than this use. Text from a model may look like

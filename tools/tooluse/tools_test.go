@@ -256,3 +256,37 @@ func TestEndsThatACommandDidNotBringAbout(t *testing.T) {
 		t.Errorf("an empty file: %v", m)
 	}
 }
+
+// Models send numbers as strings and null for what they leave out, and add arguments that no tool has.
+func TestInputsAsModelsWriteThem(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	use(t, s, "bash", `{"command":"seq 9 >/workspace/s.txt"}`)
+	for input, want := range map[string]string{
+		`{"command":"view","path":"/workspace/s.txt","view_range":["2","3"]}`:                          "     2\t2\n     3\t3\n",
+		`{"command":"view","path":"/workspace/s.txt","view_range":"[2, 3]","description":"two lines"}`: "     2\t2\n     3\t3\n",
+		`{"command":"insert","path":"/workspace/s.txt","insert_line":"9","insert_text":"x\n"}`:         "    10\tx\n",
+		`{"command":"view","path":"/workspace/s.txt","view_range":null,"old_str":null}`:                "     1\t1\n",
+	} {
+		m := use(t, s, "str_replace_based_edit_tool", input)
+		if text, _ := m["content"].(string); m["is_error"] != nil || !strings.Contains(text, want) {
+			t.Errorf("%s: %v", input, m)
+		}
+	}
+	for input, want := range map[string]string{
+		`{"command":"echo hi","restart":"false"}`:                        "hi\n",
+		`{"command":"echo hi","restart":null,"timeout":5000,"other":{}}`: "hi\n",
+	} {
+		if m := use(t, s, "bash", input); m["content"] != want {
+			t.Errorf("%s: %v", input, m)
+		}
+	}
+	if c := content(t, use(t, s, "text_editor_code_execution",
+		`{"command":"view","path":"/workspace/s.txt","view_range":["1","2"],"file_text":null}`)); c["content"] != "1\n2" {
+		t.Errorf("%v", c)
+	}
+	m := use(t, s, "str_replace_based_edit_tool", `{"command":"view","path":"/workspace/s.txt","view_range":{"from":1}}`)
+	if m["content"] != "Error: view_range must be a list of two integers, not an object" || m["is_error"] != true {
+		t.Errorf("%v", m)
+	}
+}
