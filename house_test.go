@@ -69,7 +69,7 @@ var mayImport = map[string][]string{
 	"code/driver":   {},
 	"code": {"proto", "code/cell", "code/driver", "sandbox-image/contents", "session",
 		"session/events"},
-	"code/cell":     {"proto", "guest/output"},
+	"code/cell": {"proto", "guest/output"},
 	"tools/skills": {"proto", "state/ledger", "session", "tools/skills/content",
 		"tools/skills/provided", "state/durable"},
 	"tools/skills/content":  {"proto"},

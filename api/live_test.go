@@ -83,6 +83,13 @@ func TestSocketOrigin(t *testing.T) {
 			t.Errorf("origin %q: %d %s", origin, res.StatusCode, body)
 		}
 	}
+	// a page under a name that was made to mean this machine
+	if conn, res, err := dial(s, "Host", "evil.example", "Origin", "http://evil.example"); err == nil {
+		conn.Close()
+		t.Error("a rebound origin is let in")
+	} else if res == nil || res.StatusCode != 403 {
+		t.Errorf("a rebound origin: %v", err)
+	}
 	if conn, _, err := dial(s); err != nil {
 		t.Errorf("no origin: %v", err)
 	} else {

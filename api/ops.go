@@ -43,30 +43,47 @@ func (m *meter) observe(x *exchange, took time.Duration) {
 	}
 }
 
-// Ops is the edge for operators. GET /healthz answers 200, or the error of ready. GET /metrics answers the metrics of
-// g. Both need no API key and reveal nothing about any owner.
-func Ops(g prometheus.Gatherer, ready func(context.Context) error) Edge {
-	metrics := promhttp.HandlerFor(g, promhttp.HandlerOpts{})
+// An OpsConfig is what Ops serves.
+type OpsConfig struct {
+	Metrics     prometheus.Gatherer
+	Ready       func(context.Context) error
+	Open        bool // /metrics needs no key
+	OpenLocally bool // only programs of this machine can connect, and /metrics needs no key from them
+}
+
+// Ops is the edge for operators. GET /healthz answers 200, or the error of Ready. GET /metrics answers the metrics.
+// They reveal nothing about any owner.
+func Ops(cfg OpsConfig) Edge {
+	metrics := promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{})
 	return Edge{
 		Name:    "operations",
 		Dialect: Plain,
 		Routes: []Route{
-			{Method: "GET", Pattern: "/healthz", Where: None, Public: true, Handle: health(ready),
+			{Method: "GET", Pattern: "/healthz", Where: None, Public: true, Handle: health(cfg.Ready),
 				Doc: &openapi.Operation{ID: "health", Tag: "daemon", Public: true,
 					Summary: "Report whether the daemon is ready.", Fails: []int{500, 503},
 					Answers: map[int][]openapi.Content{http.StatusOK: {{Media: "application/json",
 						Of: openapi.Object([]string{"status"},
 							openapi.Schema{"status": openapi.Schema{"const": "ok"}})}}}}},
-			{Method: "GET", Pattern: "/metrics", Where: None, Public: true,
+			{Method: "GET", Pattern: "/metrics", Where: None, Keyless: cfg.keyless,
 				Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
 					metrics.ServeHTTP(w, r)
 					return nil
 				},
-				Doc: &openapi.Operation{ID: "metrics", Tag: "daemon", Public: true,
-					Summary: "Read metrics in the format of Prometheus.", Fails: []int{500},
+				Doc: &openapi.Operation{ID: "metrics", Tag: "daemon",
+					Summary: "Read metrics in the format of Prometheus.",
+					Description: "Needs no key where the daemon listens on loopback, under a name of loopback, or if " +
+						"it runs with `--open-metrics`.",
+					Fails:   []int{500},
 					Answers: map[int][]openapi.Content{http.StatusOK: {{Media: "text/plain"}}}}},
 		},
 	}
+}
+
+// keyless reports whether /metrics needs no key. On loopback, a proxy may pass on requests of others, and a web page
+// may come from a name that leads here; both have another host.
+func (c OpsConfig) keyless(r *http.Request) bool {
+	return c.Open || c.OpenLocally && IsOwnName(r.Host) && Origins(nil).Check(r) == nil
 }
 
 func health(ready func(context.Context) error) Handler {

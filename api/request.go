@@ -102,7 +102,7 @@ func (s *Server) serveOn(t *table, e *Edge, route Route) http.HandlerFunc {
 // serveRoute authenticates and checks a request, and runs the handler of its route.
 func (s *Server) serveRoute(x *exchange, e *Edge, route Route) (err error) {
 	var c Caller
-	if !route.Public {
+	if !route.Public && (route.Keyless == nil || !route.Keyless(x.r)) {
 		if c, err = s.authenticate(x.r); err != nil {
 			s.auditRefusedKey(x, err)
 			return err

@@ -72,7 +72,8 @@ func newSite(t *testing.T, edges ...Edge) *site {
 	s := &site{log: &logBuffer{}, reg: prometheus.NewRegistry()}
 	var err error
 	s.server, err = New(Config{
-		Auth: oneKey(testKey), Edges: append(edges, Ops(s.reg, func(context.Context) error { return nil })),
+		Auth: oneKey(testKey), Edges: append(edges, Ops(OpsConfig{Metrics: s.reg, Open: true,
+			Ready: func(context.Context) error { return nil }})),
 		Metrics: s.reg, Log: slog.New(slog.NewJSONHandler(s.log, nil)), MaxBodyBytes: 1000,
 	})
 	if err != nil {

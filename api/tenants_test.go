@@ -58,7 +58,8 @@ func newHouse(t *testing.T, core session.Config) *house {
 	clients := mcp.Open(mcp.Config{Sessions: h.Sessions, Code: runner, Jobs: h.Jobs, Files: h.Files,
 		Life: h.Keys.Life, Log: log})
 	t.Cleanup(func() { clients.Close() })
-	operations := api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil })
+	operations := api.Ops(api.OpsConfig{Metrics: prometheus.NewRegistry(),
+		Ready: func(context.Context) error { return nil }})
 	hosted := anthropic.New(anthropic.Config{Files: h.Files, MaxFileBytes: h.Files.MaxFileBytes()})
 	h.edges = []api.Edge{
 		clients.Edge(), operations, hosted,

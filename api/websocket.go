@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -21,8 +20,7 @@ const Subprotocol = "berth.v1"
 
 // A SocketConfig bounds a websocket.
 type SocketConfig struct {
-	// "https://app.example.org" may connect; so may the same origin and clients without an origin
-	Origins         []string
+	Origins         Origins       // of web pages that may connect
 	MaxMessageBytes int64         // of one message from a client; 0 is 1 MiB
 	PingEvery       time.Duration // 0 is 30 s; a client that is silent for three times as long is disconnected
 	WriteTimeout    time.Duration // 0 is 1 minute; a client that takes nothing for this long is disconnected
@@ -47,14 +45,13 @@ func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket,
 		return nil, WithStatus(http.StatusUpgradeRequired, proto.Errorf(proto.InvalidArgument, "", "Upgrade",
 			"This endpoint speaks websocket only; connect with a websocket client."))
 	}
-	if !cfg.allowsOrigin(r) {
-		return nil, proto.Errorf(proto.PermissionDenied, "", "Origin", "Web pages of this origin may not connect; "+
-			"the daemon's operator can allow it.")
+	if err := cfg.Origins.Check(r); err != nil {
+		return nil, err
 	}
 	var refused error
 	up := websocket.Upgrader{
 		Subprotocols: []string{Subprotocol},
-		CheckOrigin:  func(*http.Request) bool { return true }, // allowsOrigin has checked it
+		CheckOrigin:  func(*http.Request) bool { return true }, // Origins.Check has checked it
 		Error: func(_ http.ResponseWriter, _ *http.Request, _ int, reason error) {
 			refused = proto.Errorf(proto.InvalidArgument, "", "", "The websocket handshake is not right: %v.", reason)
 		},
@@ -67,21 +64,6 @@ func Upgrade(w http.ResponseWriter, r *http.Request, cfg SocketConfig) (*Socket,
 		return nil, err
 	}
 	return newSocket(r.Context(), conn, cfg), nil
-}
-
-// allowsOrigin checks the origin. Only browsers send one, and pages cannot forge it.
-func (c SocketConfig) allowsOrigin(r *http.Request) bool {
-	origins := r.Header.Values("Origin")
-	if len(origins) == 0 {
-		return true
-	}
-	for _, allowed := range c.Origins {
-		if strings.EqualFold(allowed, origins[0]) {
-			return true
-		}
-	}
-	u, err := url.Parse(origins[0])
-	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
 func newSocket(ctx context.Context, conn *websocket.Conn, cfg SocketConfig) *Socket {

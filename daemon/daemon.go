@@ -63,7 +63,8 @@ type Config struct {
 	FileQuota       int64          // bytes of stored files per owner; 0 is no limit
 	MaxFileBytes    int64          // maximum size of one stored file; 0 is 500 MiB
 	StrictDownloads bool           // uploaded files cannot be downloaded, as in the hosted API
-	Origins         []string       // web origins that may open websockets, beside the daemon's own
+	Origins         []string       // web origins that may open websockets and use /mcp
+	OpenMetrics     bool           // /metrics needs no key, also where the port is not loopback
 	SweepEvery      time.Duration  // interval between sweeps; 0 is 10 s
 	WarmMin         int            // started containers to keep ready for new sessions, for each image in use
 	WarmMax         int            // maximum of them over all images; 0 keeps none
@@ -434,7 +435,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
 	})
 	d.keep(clients)
-	operations := api.Ops(d.metrics.registry, d.ready)
+	operations := api.Ops(api.OpsConfig{Metrics: d.metrics.registry, Ready: d.ready, Open: d.cfg.OpenMetrics,
+		OpenLocally: isLoopback(d.listener)})
 	hosted := anthropic.New(anthropic.Config{Files: store, MaxFileBytes: store.MaxFileBytes(), Skills: d.skills,
 		SkillChanges: d.skills, MaxSkillBytes: d.skills.MaxBytes(), StrictDownloads: d.cfg.StrictDownloads,
 		Messages: messages.New(messages.Config{Turns: d.gateway, Upstreams: d.models, Files: store, Tools: d.hosts})})

@@ -43,13 +43,19 @@ func (d *Daemon) listen() (err error) {
 		return fmt.Errorf("listening: %w; choose another --listen, or stop what has the port", err)
 	}
 	d.keep(quietCloser{d.listener})
-	if a, ok := d.listener.Addr().(*net.TCPAddr); d.certs == nil && ok && !a.IP.IsLoopback() {
+	if d.certs == nil && !isLoopback(d.listener) {
 		d.cfg.Log.Warn("API KEYS AND DATA CROSS THE NETWORK IN CLEAR TEXT: this address can be reached from other "+
 			"machines, and there is no TLS; "+
 			"use --tls-self-signed or --tls-cert, or listen on 127.0.0.1 behind a proxy that has TLS", "address",
-			a.String())
+			d.listener.Addr().String())
 	}
 	return nil
+}
+
+// isLoopback reports whether only programs of this machine can connect.
+func isLoopback(l net.Listener) bool {
+	a, ok := l.Addr().(*net.TCPAddr)
+	return ok && a.IP.IsLoopback()
 }
 
 // hostsOf returns the hosts that clients may use for a listening address: its host, or all addresses that this

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"time"
 
+	"berth/api"
 	"berth/proto"
 )
 
@@ -31,7 +32,7 @@ func profile(address string, log *slog.Logger) (*profiler, error) {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "pprof", "--pprof cannot listen: %v; give a free port "+
 			"such as 127.0.0.1:6060", err)
 	}
-	if a, ok := listener.Addr().(*net.TCPAddr); !ok || !a.IP.IsLoopback() {
+	if !isLoopback(listener) {
 		return nil, errors.Join(proto.Errorf(proto.InvalidArgument, "", "pprof", "--pprof %s can be reached from "+
 			"other machines, and asks for no key; listen on 127.0.0.1", address), listener.Close())
 	}
@@ -41,7 +42,14 @@ func profile(address string, log *slog.Logger) (*profiler, error) {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	p := &profiler{listener: listener, server: &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second},
+	local := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !api.IsOwnName(r.Host) { // a web page under a name that leads here
+			http.Error(w, "open this under an address of loopback", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+	p := &profiler{listener: listener, server: &http.Server{Handler: local, ReadHeaderTimeout: 10 * time.Second},
 		done: make(chan struct{})}
 	go func() {
 		defer close(p.done)

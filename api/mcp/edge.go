@@ -8,11 +8,8 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -49,7 +46,7 @@ type Config struct {
 	Life     func(keyID string) context.Context // ends when the key is no longer valid
 	Audit    api.Auditor                        // gets tool calls and file reads; nil: no audit
 	Version  string                             // of the daemon; "" is proto.Version
-	Origins  []string                           // of web pages that may send requests, besides those from loopback
+	Origins  api.Origins                        // of web pages that may send requests
 	Idle     time.Duration                      // an unused MCP session ends after this; 0 is a day
 	Log      *slog.Logger                       // nil: slog.Default
 }
@@ -97,7 +94,7 @@ func Open(cfg Config) *Edge {
 	e.http = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return e.server },
 		&sdk.StreamableHTTPOptions{
 			EventStore: events, SessionTimeout: cfg.Idle, MaxRequestBodyBytes: maxMessage,
-			// check examines the origin, and web pages have no key; this protection would refuse a local proxy.
+			// Edge's Check examines the origin, and web pages have no key; this protection would refuse a local proxy.
 			DisableLocalhostProtection: true,
 		})
 	return e
@@ -118,7 +115,7 @@ func (e *Edge) Edge() api.Edge {
 		Name:     "mcp",
 		Prefixes: []string{endpoint},
 		Dialect:  dialect,
-		Check:    e.check,
+		Check:    e.Origins.Check,
 		Routes: []api.Route{
 			{Method: "POST", Pattern: endpoint, Where: api.InHeader, Handle: e.serve, Act: "mcp.message",
 				Covered: true, Media: []string{"application/json"}, MaxBodyBytes: maxMessage},
@@ -286,25 +283,6 @@ func (e *Edge) requestedPlace(r *http.Request, c api.Caller) (place, error) {
 	_, err = e.Sessions.Get(c.Owner, p.container)
 	return p, err
 }
-
-// check refuses requests that a foreign web page sends from a browser. Only browsers send an origin, and pages cannot
-// forge it. A page whose host name resolves to this machine has that name in Host, too, so equal names only count if
-// no one else can own them.
-func (e *Edge) check(r *http.Request) error {
-	origin := r.Header.Get("Origin")
-	if origin == "" || slices.ContainsFunc(e.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
-		return nil
-	}
-	if u, err := url.Parse(origin); err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host) &&
-		isOwnName(u.Hostname()) {
-		return nil
-	}
-	return proto.Errorf(proto.PermissionDenied, "", "Origin", "the origin %.80q may not send requests here; allow "+
-		"it with --origin", origin)
-}
-
-// isOwnName reports whether a host is an address or localhost.
-func isOwnName(host string) bool { return host == "localhost" || net.ParseIP(host) != nil }
 
 // dialect writes errors outside the protocol in the shape of the protocol.
 var dialect = api.Dialect{Status: api.PlainStatus, Body: func(f api.Failure) any {

@@ -56,10 +56,9 @@ type Config struct {
 	Forget  func(context.Context) (Rotation, error) // removes older keys
 	Version string                                  // of the daemon; "" is proto.Version
 	Info    Info                                    // the settings in /v1/info
-	// origins of web pages that may open the live websocket, besides the daemon's own
-	Origins []string
-	Socket  api.SocketConfig // other bounds of the live websocket
-	Log     *slog.Logger     // nil: slog.Default
+	Origins api.Origins                             // of web pages that may open websockets
+	Socket  api.SocketConfig                        // other bounds of the live websocket
+	Log     *slog.Logger                            // nil: slog.Default
 }
 
 // A FileStore knows the bounds and the use of stored files. Package files has one.

@@ -112,7 +112,8 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 
 // operations is the edge for those who run the daemon.
 func operations() api.Edge {
-	return api.Ops(prometheus.NewRegistry(), func(context.Context) error { return nil })
+	return api.Ops(api.OpsConfig{Metrics: prometheus.NewRegistry(),
+		Ready: func(context.Context) error { return nil }})
 }
 
 // listen answers on one more address, as the daemon does, until shutdown is called, which returns once all requests

@@ -134,6 +134,8 @@ the daemon ends; the next start attaches to them again.`,
 	f.IntVar(&cfg.Skills.MaxRefs, "max-skills", 0, "maximum number of skills in one container (default 20)")
 	f.StringSliceVar(&cfg.Origins, "origin", nil, "web origin that may open websockets and use /mcp (may be "+
 		"repeated)")
+	f.BoolVar(&cfg.OpenMetrics, "open-metrics", false, "serve /metrics without an API key, also where the port is "+
+		"not on loopback")
 	f.DurationVar(&cfg.SweepEvery, "sweep-every", 0, "interval between sweeps that remove what has expired "+
 		"(default 10s)")
 	f.IntVar(&cfg.WarmMin, "warm-min", 2, "number of started containers kept in the pool for each image in use")

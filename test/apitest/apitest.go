@@ -60,7 +60,8 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 	}
 	t.Cleanup(func() { _ = stored.Close() })
 	edges := []api.Edge{
-		api.Ops(registry, func(context.Context) error { return nil }),
+		api.Ops(api.OpsConfig{Metrics: registry, OpenLocally: true,
+			Ready: func(context.Context) error { return nil }}),
 		native.New(native.Config{
 			Sessions: st.Sessions, Code: runner, Tools: stored, Bridge: st.Bridge, Jobs: st.Jobs, Files: st.Files,
 			Images: st.Images, Keys: st.Keys, Quotas: st.Keys, Audit: log, Version: "v-daemon",

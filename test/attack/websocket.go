@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -29,7 +30,7 @@ var _ = register(
 	Case{
 		Group: 42, Name: "websocket/foreign-origin",
 		Tries: "connect as a web page of another origin would, with the right key, from null, from a sibling " +
-			"domain, with two origins",
+			"domain, with two origins, under a rebound name",
 		Wants: "403",
 		Run:   foreignOrigin,
 	},
@@ -113,15 +114,22 @@ func foreignOrigin(ctx context.Context, t *Target) (string, error) {
 	// Names that begin or end like the host's own are for checks that compare parts of the text.
 	origins := []string{"https://attacker.example", "null", "http://" + u.Host + ".attacker.example",
 		"http://attacker.example/" + u.Host, "http://" + u.Host + "@attacker.example", "file://", "://", ""}
+	tries := make([]http.Header, 0, len(origins)+2)
 	for _, origin := range origins {
+		tries = append(tries, http.Header{"Origin": {origin}})
+	}
+	// DNS rebinding: the page's own name leads to the daemon, so that both headers have it.
+	tries = append(tries, http.Header{"Origin": {"http://attacker.example"}, "Host": {"attacker.example"}},
+		http.Header{"Origin": {"http://" + u.Host, "https://attacker.example"}})
+	for _, try := range tries {
 		h := t.KeyHeader()
-		h["Origin"] = []string{origin}
-		if err := t.refusedSocket(ctx, con.ID, fmt.Sprintf("origin %q", origin), h, "",
+		maps.Copy(h, try)
+		if err := t.refusedSocket(ctx, con.ID, fmt.Sprintf("origin %q", try), h, "",
 			http.StatusForbidden); err != nil {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%d origins, all 403", len(origins)), nil
+	return fmt.Sprintf("%d origins, all 403", len(tries)), nil
 }
 
 // socketWithoutKey tries invalid keys in all places of a handshake.

@@ -1,0 +1,86 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TestOrigins checks which pages may send requests. A name that an attacker made lead here is the Host of his page, too.
+func TestOrigins(t *testing.T) {
+	allowed := Origins{"https://app.example"}
+	for _, c := range []struct {
+		host   string
+		origin []string
+		ok     bool
+	}{
+		{"127.0.0.1:7117", nil, true},
+		{"rebound.example:7117", nil, true}, // no browser
+		{"127.0.0.1:7117", []string{"http://127.0.0.1:7117"}, true},
+		{"[::1]:7117", []string{"http://[::1]:7117"}, true},
+		{"localhost:7117", []string{"http://LocalHost:7117"}, true},
+		{"localhost", []string{"https://localhost"}, true},
+		{"10.1.2.3:7117", []string{"https://10.1.2.3:7117"}, true},
+		{"127.0.0.1:7117", []string{"https://APP.example"}, true},
+		{"rebound.example:7117", []string{"http://rebound.example:7117"}, false},
+		{"rebound.example", []string{"http://rebound.example"}, false},
+		{"localhost.rebound.example", []string{"http://localhost.rebound.example"}, false},
+		{"127.0.0.1.rebound.example", []string{"http://127.0.0.1.rebound.example"}, false},
+		{"127.0.0.1:7117", []string{"http://127.0.0.1:8000"}, false},
+		{"127.0.0.1:7117", []string{"https://evil.example"}, false},
+		{"127.0.0.1:7117", []string{"http://127.0.0.1:7117", "https://evil.example"}, false},
+		{"127.0.0.1:7117", []string{"null"}, false},
+		{"127.0.0.1:7117", []string{""}, false},
+		{"", []string{"http://"}, false},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Host, r.Header["Origin"] = c.host, c.origin
+		if err := allowed.Check(r); (err == nil) != c.ok {
+			t.Errorf("host %s, origin %q: %v", c.host, c.origin, err)
+		}
+	}
+}
+
+// TestMetricsNeedAKey checks that only programs of this machine read /metrics without a key, unless the operator has
+// opened it, and that no web page does.
+func TestMetricsNeedAKey(t *testing.T) {
+	local := OpsConfig{OpenLocally: true}
+	for _, c := range []struct {
+		cfg               OpsConfig
+		host, origin, key string
+		want              int
+	}{
+		{local, "127.0.0.1:7117", "", "", 200},
+		{local, "localhost:7117", "", "", 200},
+		{local, "rebound.example:7117", "", "", 401},
+		{local, "proxy.example", "", testKey, 200},
+		{local, "127.0.0.1:7117", "https://evil.example", "", 401},
+		{OpsConfig{}, "127.0.0.1:7117", "", "", 401},
+		{OpsConfig{}, "127.0.0.1:7117", "", "wrong", 401},
+		{OpsConfig{}, "127.0.0.1:7117", "", testKey, 200},
+		{OpsConfig{Open: true}, "berth.example:7117", "", "", 200},
+	} {
+		c.cfg.Metrics, c.cfg.Ready = prometheus.NewRegistry(), func(context.Context) error { return nil }
+		s, err := New(Config{Auth: oneKey(testKey), Edges: []Edge{Ops(c.cfg)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]int{"/metrics": c.want, "/healthz": http.StatusOK} {
+			r := httptest.NewRequest("GET", path, nil)
+			r.Host = c.host
+			if c.origin != "" {
+				r.Header.Set("Origin", c.origin)
+			}
+			if c.key != "" {
+				r.Header.Set("X-Api-Key", c.key)
+			}
+			w := httptest.NewRecorder()
+			if s.ServeHTTP(w, r); w.Code != want {
+				t.Errorf("%+v: %s is %d, not %d", c, path, w.Code, want)
+			}
+		}
+	}
+}
