@@ -74,7 +74,7 @@ func (r Route) containerInPath(req *http.Request) string {
 func Wildcards(pattern string) (names []string) {
 	for part := range strings.SplitSeq(pattern, "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
-			names = append(names, strings.TrimSuffix(name, "}"))
+			names = append(names, strings.TrimSuffix(strings.TrimSuffix(name, "}"), "..."))
 		}
 	}
 	return names

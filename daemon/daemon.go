@@ -29,6 +29,7 @@ import (
 	"berth/gateway"
 	"berth/gateway/containers"
 	"berth/gateway/messages"
+	"berth/gateway/messages/batches"
 	"berth/gateway/upstream"
 	"berth/gc"
 	"berth/proto"
@@ -437,9 +438,10 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	d.keep(clients)
 	operations := api.Ops(api.OpsConfig{Metrics: d.metrics.registry, Ready: d.ready, Open: d.cfg.OpenMetrics,
 		OpenLocally: isLoopback(d.listener)})
+	asked := messages.New(messages.Config{Turns: d.gateway, Upstreams: d.models, Files: store, Tools: d.hosts})
 	hosted := anthropic.New(anthropic.Config{Files: store, MaxFileBytes: store.MaxFileBytes(), Skills: d.skills,
 		SkillChanges: d.skills, MaxSkillBytes: d.skills.MaxBytes(), StrictDownloads: d.cfg.StrictDownloads,
-		Messages: messages.New(messages.Config{Turns: d.gateway, Upstreams: d.models, Files: store, Tools: d.hosts})})
+		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		Edges: []api.Edge{

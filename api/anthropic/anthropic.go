@@ -22,6 +22,7 @@ import (
 	"berth/api"
 	"berth/files"
 	"berth/gateway/messages"
+	"berth/gateway/messages/batches"
 	"berth/proto"
 	"berth/tools/skills"
 )
@@ -34,6 +35,7 @@ type Config struct {
 	SkillChanges  SkillWriter       // set if Skills is
 	MaxSkillBytes int64             // of one upload of a skill
 	Messages      *messages.Service // nil: no Messages API
+	Batches       *batches.Service  // set if Messages is
 
 	// StrictDownloads refuses to return files that were uploaded rather than made by code, as the hosted service
 	// does. It is off by default, since its users complain about that most.
@@ -78,6 +80,11 @@ func New(cfg Config) api.Edge {
 	}
 	if cfg.Messages != nil {
 		made.Routes = append(made.Routes, e.messages().routes()...)
+		made.Routes = append(made.Routes, e.batches().routes()...)
+		made.Routes = append(made.Routes, e.models().routes()...)
+		// Names of models may have slashes, which not all clients escape.
+		made.Routes = append(made.Routes, api.Route{Method: "GET", Pattern: modelsPath + "/{model_id...}",
+			Where: api.None, Handle: e.getModel})
 	}
 	return made
 }
@@ -85,21 +92,33 @@ func New(cfg Config) api.Edge {
 // versions are those of the older and the newer SDKs. Files look the same in both.
 var versions = []string{"2023-06-01", "2026-10-21"}
 
-// check verifies the headers of every request.
+// check verifies the headers of every request. Reading one stored file or the list of models needs no version: other
+// clients than the SDKs read them, too, and they look the same in all versions.
 func check(r *http.Request) error {
 	version := r.Header.Get("anthropic-version")
 	encoding := r.Header.Get("Content-Encoding")
 	switch {
+	case version == "" && anyVersion(r.Method, r.URL.Path):
 	case version == "":
 		return proto.Invalid("anthropic-version", "anthropic-version: header is required")
 	case !slices.Contains(versions, version):
 		return proto.Invalid("anthropic-version", "anthropic-version: %.40q is not a known version; use one of %s",
 			version, strings.Join(versions, ", "))
-	case encoding != "" && encoding != "identity":
+	}
+	if encoding != "" && encoding != "identity" {
 		return coded{"request_body_encoding_unsupported", proto.Invalid("Content-Encoding",
 			"Compressed request bodies are not supported; send the body as it is.")}
 	}
 	return nil
+}
+
+// modelsPath is the path of the list of models.
+const modelsPath = "/v1/models"
+
+// anyVersion reports whether a request needs no version.
+func anyVersion(method, path string) bool {
+	return (method == http.MethodGet || method == http.MethodHead) && (strings.HasPrefix(path, "/v1/files/") ||
+		path == modelsPath || strings.HasPrefix(path, modelsPath+"/"))
 }
 
 // A shape is one of the three dialects of lists.

@@ -25,6 +25,13 @@ func TestRows1to5Transport(t *testing.T) {
 	get("Authorization", "", "X-Api-Key", "wrong").wantError(t, 401, "authentication_error", "")
 	get("anthropic-version", "2023-06-01").wantOK(t)
 	get("anthropic-version", "").wantError(t, 400, "invalid_request_error", "")
+	one := "/v1/files/" + d.produce(t, "made").ID
+	for _, path := range []string{one, one + "/content"} { // whoever has the ID may read it with any HTTP client
+		d.do(t, "GET", path, nil, "anthropic-version", "").wantOK(t)
+		d.do(t, "HEAD", path, nil, "anthropic-version", "").wantOK(t)
+		d.do(t, "GET", path, nil, "anthropic-version", "2024-01-01").wantError(t, 400, "invalid_request_error", "")
+	}
+	d.do(t, "DELETE", one, nil, "anthropic-version", "").wantError(t, 400, "invalid_request_error", "")
 	get("anthropic-version", "2024-01-01").wantError(t, 400, "invalid_request_error", "")
 	get("Content-Encoding", "gzip").wantError(t, 400, "invalid_request_error", "request_body_encoding_unsupported")
 	get("anthropic-beta", "code-execution-2025-08-25, nobody-knows-1999-01-01").wantOK(t)

@@ -8,6 +8,7 @@ import (
 	"berth/api"
 	"berth/gateway"
 	"berth/gateway/messages"
+	"berth/proto"
 )
 
 // maxMessages bounds the body of a Messages request, in bytes, as the hosted service does.
@@ -48,4 +49,20 @@ func statusOf(w http.ResponseWriter, err error) error {
 		return err
 	}
 	return api.WithStatus(i.Status, err)
+}
+
+// listModels lists the models of all upstreams.
+func (e edge) listModels(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	return e.Messages.Models(r.Context(), w, messages.Request{Owner: c.Owner, Query: r.URL.Query(), Header: r.Header},
+		"")
+}
+
+// getModel describes one model.
+func (e edge) getModel(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	name := r.PathValue("model_id")
+	if name == "" {
+		return proto.Errorf(proto.NotFound, "", "model", "A path has the name of a model after %s/.", modelsPath)
+	}
+	return e.Messages.Models(r.Context(), w, messages.Request{Owner: c.Owner, Query: r.URL.Query(), Header: r.Header},
+		name)
 }

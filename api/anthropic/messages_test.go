@@ -10,6 +10,7 @@ import (
 	"berth/gateway"
 	"berth/gateway/containers"
 	"berth/gateway/messages"
+	"berth/gateway/messages/batches"
 	"berth/gateway/upstream"
 	"berth/session"
 	"berth/test/scripted"
@@ -93,7 +94,8 @@ func newStudio(t *testing.T) *studio {
 	turns := gateway.New(gateway.Config{Containers: host, Files: st.Files, Ledger: st.Ledger, MaxRounds: 2})
 	service := messages.New(messages.Config{Turns: turns, Upstreams: set, Files: st.Files, Tools: host})
 	srv, err := api.New(api.Config{Auth: st.Keys, Edges: []api.Edge{New(Config{Files: st.Files,
-		MaxFileBytes: st.Files.MaxFileBytes(), Messages: service})}})
+		MaxFileBytes: st.Files.MaxFileBytes(), Messages: service,
+		Batches: batches.New(batches.Config{Upstreams: set, Ledger: st.Ledger, Messages: service})})}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"berth/api"
 	"berth/api/openapi"
+	"berth/gateway/messages/batches"
 )
 
 // A row is one route and its part of the OpenAPI document.
@@ -36,8 +37,8 @@ func (g group) routes() (list []api.Route) {
 		}
 		o := r.Operation
 		o.Tag, o.Fails, o.Failure, o.Description = g.tag, g.fails, envelope{}, g.more+o.Description
-		o.Header = []openapi.Param{{Name: "anthropic-version", Required: true, Choices: versions,
-			Description: "The version of the API that the client speaks."}}
+		o.Header = []openapi.Param{{Name: "anthropic-version", Required: !anyVersion(r.method, r.pattern),
+			Choices: versions, Description: "The version of the API that the client speaks."}}
 		route.Doc = &o
 		list = append(list, route)
 	}
@@ -55,6 +56,13 @@ var pages = []openapi.Param{
 	{Name: "limit", Kind: openapi.Whole, Min: 1, Max: 1000,
 		Description: "Maximum length of the page; the default is 20."},
 	{Name: "page", Description: "next_page of the previous answer."},
+}
+
+// idPages are the query keys of lists whose pages begin at an ID.
+var idPages = []openapi.Param{
+	pages[0],
+	{Name: "after_id", Description: "Begins behind this entry."},
+	{Name: "before_id", Description: "Ends before this entry."},
 }
 
 // Bodies of which a header selects the form.
@@ -160,6 +168,56 @@ func (e edge) messages() group {
 			{"POST", "/v1/messages/count_tokens", e.answerMessages, "messages.count_tokens", openapi.Operation{
 				ID: "countTokens", Summary: "Count the tokens of a request.", Body: request, Answers: ok(tokens)}},
 		}}
+}
+
+// batches are the routes of message batches. Their bodies are described as far as berth reads them.
+func (e edge) batches() group {
+	const all, one = batches.Path, batches.Path + "/{message_batch_id}"
+	text := schema{"type": "string"}
+	batch := openapi.Object([]string{"id", "type", "processing_status"}, schema{"id": text,
+		"type": schema{"const": "message_batch"}, "processing_status": text, "results_url": orNull(text)})
+	request := openapi.Object([]string{"custom_id", "params"}, schema{"custom_id": text,
+		"params": schema{"type": "object"}})
+	list := openapi.Object([]string{"data", "has_more", "first_id", "last_id"}, schema{"data": arrayOf(batch),
+		"has_more": schema{"type": "boolean"}, "first_id": orNull(text), "last_id": orNull(text)})
+	deleted := openapi.Object([]string{"id", "type"}, schema{"id": text,
+		"type": schema{"const": "message_batch_deleted"}})
+	return group{"message batches", "Goes to the upstream that has the models. An anthropic-version header is " +
+		"required. Errors have the envelope of the hosted API. ", fails, maxMessages, []row{
+		{"POST", all, e.createBatch, "messages.batch", openapi.Operation{ID: "createMessageBatch",
+			Summary: "Send many requests to be answered later.", Body: inJSON(openapi.Object([]string{"requests"},
+				schema{"requests": arrayOf(request)})), Answers: ok(batch),
+			Description: "Code execution does not run in batches. All models must be of one upstream."}},
+		{"GET", all, e.listBatches, "", openapi.Operation{ID: "listMessageBatches",
+			Summary: "List the message batches of the caller, newest first.", Query: idPages, Answers: ok(list)}},
+		{"GET", one, e.getBatch, "", openapi.Operation{ID: "getMessageBatch", Summary: "Describe a message batch.",
+			Answers: ok(batch)}},
+		{"DELETE", one, e.getBatch, "messages.batch_delete", openapi.Operation{ID: "deleteMessageBatch",
+			Summary: "Delete a message batch that has ended.", Answers: ok(deleted)}},
+		{"POST", one + "/cancel", e.cancelBatch, "messages.batch_cancel", openapi.Operation{ID: "cancelMessageBatch",
+			Summary: "Cancel a message batch.", Answers: ok(batch)}},
+		{"GET", one + "/results", e.batchResults, "messages.batch_results", openapi.Operation{
+			ID: "getMessageBatchResults", Summary: "Read the answers of a message batch as JSON lines.",
+			Answers: bytesOf("application/x-jsonl")}},
+	}}
+}
+
+// models are the routes of the list of models.
+func (e edge) models() group {
+	text := schema{"type": "string"}
+	model := openapi.Object([]string{"id", "type", "display_name", "created_at"}, schema{"id": text,
+		"type": schema{"const": "model"}, "display_name": text, "created_at": schema{"type": "string",
+			"format": "date-time"}})
+	list := openapi.Object([]string{"data", "has_more", "first_id", "last_id"}, schema{"data": arrayOf(model),
+		"has_more": schema{"type": "boolean"}, "first_id": orNull(text), "last_id": orNull(text)})
+	return group{"models", "Errors have the envelope of the hosted API. ", fails, maxMessages, []row{
+		{"GET", modelsPath, e.listModels, "", openapi.Operation{ID: "listModels",
+			Summary: "List the models of all upstreams.", Query: idPages, Answers: ok(list),
+			Description: "Each model has the name that requests use. The header Berth-Unavailable of the answer " +
+				"names upstreams that gave no list."}},
+		{"GET", modelsPath + "/{model_id}", e.getModel, "", openapi.Operation{ID: "getModel",
+			Summary: "Describe a model.", Answers: ok(model)}},
+	}}
 }
 
 // Shorthands for forms of bodies and their schemas.

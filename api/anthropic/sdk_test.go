@@ -44,9 +44,9 @@ var sdks = []sdk{
 
 var (
 	rowsOfNode = []string{"1", "4", "6", "7", "9", "11", "16", "21", "22", "24", "skills", "44", "45", "46", "47", "48",
-		"thread", "chat"}
+		"thread", "chat", "models"}
 	rowsOfPython = []string{"1", "3", "4", "6", "7", "9", "10", "11", "12", "16", "18", "19", "21", "22", "24", "skills",
-		"44", "45", "46", "47", "48", "thread", "chat"}
+		"44", "45", "46", "47", "48", "thread", "chat", "models"}
 )
 
 func TestSDKs(t *testing.T) {

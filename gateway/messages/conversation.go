@@ -87,7 +87,7 @@ func (s *Service) answerTurn(ctx context.Context, w http.ResponseWriter, up *ups
 	var refused errUpstreamRefused
 	switch {
 	case errors.As(err, &refused):
-		return copyResponse(w, refused.res)
+		return CopyResponse(w, refused.res)
 	case err == nil || ctx.Err() != nil || !client.stream.sent():
 		return err
 	}

@@ -274,11 +274,44 @@ func (s *Service) passThrough(ctx context.Context, w http.ResponseWriter, up *up
 	if err != nil {
 		return err
 	}
-	return copyResponse(w, res)
+	return CopyResponse(w, res)
 }
 
-// copyResponse copies an upstream's answer to the client, each piece as it comes.
-func copyResponse(w http.ResponseWriter, res *http.Response) error {
+// Models answers a request for the models of all upstreams, or for one of them. name is "" for all.
+func (s *Service) Models(ctx context.Context, w http.ResponseWriter, r Request, name string) error {
+	var res *http.Response
+	var err error
+	if name == "" {
+		res, err = s.cfg.Upstreams.Models(ctx, r.Header, r.Query)
+	} else {
+		res, err = s.cfg.Upstreams.Model(ctx, r.Header, name)
+	}
+	if err != nil {
+		return err
+	}
+	return CopyResponse(w, res)
+}
+
+// Batched returns a request of a message batch as the upstream gets it: with the content of stored files. It refuses
+// code execution, which needs a request of its own. where names the request in the error.
+func (s *Service) Batched(ctx context.Context, owner, where string, params []byte) ([]byte, error) {
+	q, err := readQuery(Request{Owner: owner, Path: upstream.PathMessages, Header: http.Header{}, Body: params},
+		s.cfg.Tools)
+	if err != nil {
+		return nil, proto.Invalid(where, "%s: %s", where, proto.AsError(err).Message)
+	}
+	if q.messages != nil {
+		return nil, proto.Invalid(where, "%s: code execution does not run in message batches; send the request to %s",
+			where, upstream.PathMessages)
+	}
+	if !namesFiles(params) {
+		return params, nil
+	}
+	return s.embed(ctx, owner, params)
+}
+
+// CopyResponse copies an upstream's answer to the client, each piece as it comes.
+func CopyResponse(w http.ResponseWriter, res *http.Response) error {
 	defer res.Body.Close()
 	h := w.Header()
 	for name, values := range res.Header {

@@ -24,7 +24,7 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 	asked, err := chat.ReadRequest(r.Body)
 	var text []byte
 	if err == nil {
-		text, err = asked.Encode(u.trimModel(asked.Model), u.isOpenAI())
+		text, err = asked.Encode(u.OwnName(asked.Model), u.isOpenAI())
 	}
 	if err != nil {
 		f := answer.NewFault(http.StatusBadRequest, "%v", err)
@@ -33,7 +33,7 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 		}
 		return f.Response(http.StatusBadRequest), nil
 	}
-	res, err := u.send(ctx, chatPath, nil, u.chatHeader(r.Header), text)
+	res, err := u.send(ctx, http.MethodPost, chatPath, nil, u.chatHeader(r.Header), text)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func translated(t *testing.T, body string) string {
 		t.Fatal(err)
 	}
 	u := only(t, Config{URL: "http://127.0.0.1:1", Kind: KindOpenAI, Prefixes: []string{"local/"}})
-	text, err := r.Encode(u.trimModel(r.Model), u.isOpenAI())
+	text, err := r.Encode(u.OwnName(r.Model), u.isOpenAI())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,15 +122,15 @@ func (u *Upstream) cutModel(body []byte) []byte {
 	if start == end || json.Unmarshal(body[start:end], &model) != nil {
 		return body // the upstream reports the error
 	}
-	text, _ := json.Marshal(u.trimModel(model)) // cannot fail: model is a string
+	text, _ := json.Marshal(u.OwnName(model)) // cannot fail: model is a string
 	return slices.Concat(body[:start], text, body[end:])
 }
 
 // isRoutingPrefix reports whether a prefix only selects the upstream and is not part of the model's name.
 func isRoutingPrefix(prefix string) bool { return strings.HasSuffix(prefix, "/") }
 
-// trimModel returns the name that the upstream has for a model.
-func (u *Upstream) trimModel(model string) string {
+// OwnName returns the name that the upstream has for a model of requests.
+func (u *Upstream) OwnName(model string) string {
 	longest := ""
 	for _, p := range u.cfg.Prefixes {
 		if isRoutingPrefix(p) && strings.HasPrefix(model, p) && len(p) > len(longest) {

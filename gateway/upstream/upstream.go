@@ -72,6 +72,7 @@ const (
 
 // A Request is a Messages request. Do removes headers that are not meant for the upstream.
 type Request struct {
+	Method string // "" is POST
 	Path   string
 	Query  url.Values
 	Header http.Header
@@ -204,6 +205,18 @@ func (s *Set) For(model string) (*Upstream, error) {
 		answer.Short(model), strings.Join(models, ", "))
 }
 
+// All returns the upstreams in the order of their configuration.
+func (s *Set) All() []*Upstream { return s.list }
+
+// Kind returns the dialect of the upstream.
+func (u *Upstream) Kind() string { return u.cfg.Kind }
+
+// Prefix returns the first of the prefixes that select the upstream's models. No other upstream has it.
+func (u *Upstream) Prefix() string { return u.cfg.Prefixes[0] }
+
+// HasKey reports whether all callers use one key of the operator. Otherwise each caller's own key is passed on.
+func (u *Upstream) HasKey() bool { return u.cfg.Key != "" }
+
 // modelsOf returns the pattern of the models that a prefix selects.
 func modelsOf(prefix string) string { return prefix + "*" }
 
@@ -214,22 +227,34 @@ func (u *Upstream) Do(ctx context.Context, r Request) (*http.Response, error) {
 	if u.cfg.Kind == KindOpenAI {
 		return u.doChat(ctx, r)
 	}
-	res, err := u.send(ctx, r.Path, r.Query, u.header(r.Header), u.cutModel(r.Body))
+	if r.Method != "" && r.Method != http.MethodPost {
+		return u.passed(u.send(ctx, r.Method, r.Path, r.Query, u.header(r.Header), r.Body))
+	}
+	return u.passed(u.send(ctx, http.MethodPost, r.Path, r.Query, u.header(r.Header), u.cutModel(r.Body)))
+}
+
+// passed makes an error of a Messages upstream readable for every client.
+func (u *Upstream) passed(res *http.Response, err error) (*http.Response, error) {
 	if err == nil && res.StatusCode >= http.StatusBadRequest {
 		return u.failed(res, messagesError), nil
 	}
 	return res, err
 }
 
+// get makes one GET request.
+func (u *Upstream) get(ctx context.Context, path string, query url.Values, h http.Header) (*http.Response, error) {
+	h.Del("Content-Type")
+	return u.send(ctx, http.MethodGet, path, query, h, nil)
+}
+
 // send makes one HTTP request and sends it once. net/http repeats it only if a reused connection was already closed
-// and no byte of the request was written.
-func (u *Upstream) send(ctx context.Context, path string, query url.Values, h http.Header, content []byte) (
+// and no byte of the request was written. path is escaped.
+func (u *Upstream) send(ctx context.Context, method, path string, query url.Values, h http.Header, content []byte) (
 	*http.Response, error) {
-	to := *u.base
-	to.Path += path
+	to := *u.base.JoinPath(path)
 	to.RawQuery = query.Encode()
 	ctx, cancel := context.WithCancelCause(ctx)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), bytes.NewReader(content))
+	req, err := http.NewRequestWithContext(ctx, method, to.String(), bytes.NewReader(content))
 	if err != nil {
 		cancel(nil)
 		return nil, invalid("the request to %s cannot be made", u.cfg.Name)

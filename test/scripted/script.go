@@ -1,6 +1,6 @@
 // Package scripted is a server that plays a script in place of a model. It serves POST /v1/messages,
 // /v1/messages/count_tokens and /v1/chat/completions, as JSON and as a stream. It sends the answers of the script and
-// checks the requests. Tests and the demo run whole conversations against it, without a model.
+// checks the requests. GET /v1/models lists the models that the script names. Tests and the demo run whole conversations against it, without a model.
 //
 // A script is JSON. It has conversations. Each has turns, which are played in order, one for each request.
 //

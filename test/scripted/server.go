@@ -20,6 +20,7 @@ const (
 	messagesPath = "/v1/messages"
 	countPath    = "/v1/messages/count_tokens"
 	chatPath     = "/v1/chat/completions"
+	modelsPath   = "/v1/models"
 )
 
 // A Server plays a script. It is safe for concurrent use. The turns of a conversation are played in the order in
@@ -63,13 +64,46 @@ func New(s *Script) *Server {
 	for _, path := range []string{messagesPath, countPath, chatPath} {
 		srv.mux.HandleFunc("POST "+path, srv.answer)
 	}
-	srv.mux.HandleFunc("HEAD /", http.NotFound) // how some clients look whether a server is there
+	srv.mux.HandleFunc("GET "+modelsPath, srv.models)
+	srv.mux.HandleFunc("GET "+modelsPath+"/{id}", srv.models)
 	srv.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead { // how some clients look whether a server is there
+			http.NotFound(w, r)
+			return
+		}
 		err := srv.fail(fmt.Errorf("%s %s is nothing that a script answers; there are POST %s, %s and %s", r.Method,
 			r.URL.Path, messagesPath, countPath, chatPath))
 		refuse(w, r.URL.Path, Error{Status: http.StatusNotFound, Type: "not_found_error", Message: err.Error()})
 	})
 	return srv
+}
+
+// models answers with the models that the conversations name, or with the one in the path.
+func (s *Server) models(w http.ResponseWriter, r *http.Request) {
+	list, seen := []any{}, map[string]bool{}
+	for _, t := range s.talks {
+		name := t.When.Model
+		if name == "" || seen[name] {
+			continue
+		}
+		seen[name] = true
+		model := map[string]any{"id": name, "object": "model", "created": 0, "owned_by": "script"}
+		if r.Header.Get("anthropic-version") != "" {
+			model = map[string]any{"type": "model", "id": name, "display_name": name,
+				"created_at": "1970-01-01T00:00:00Z"}
+		}
+		if list = append(list, model); name == r.PathValue("id") {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(encode(model))
+			return
+		}
+	}
+	if r.PathValue("id") != "" {
+		refuse(w, messagesPath, Error{Status: http.StatusNotFound, Type: "not_found_error", Message: "no such model"})
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(encode(map[string]any{"object": "list", "data": list, "has_more": false}))
 }
 
 // ServeHTTP answers a request with the next turn of its conversation.

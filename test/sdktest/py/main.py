@@ -309,3 +309,14 @@ def chat(streamed):
     asked, last = run("chat/runner", [{**CODE, "defer_loading": True}], streamed,
                       context_management={"edits": [{"type": "clear_tool_uses_20250919"}]})
     assert asked == ["Riga", "Oslo"] and last.content[1].content.stdout == "kept\n", (asked, last)
+
+
+@row("models")
+def models():
+    ids = [m.id for m in talker.models.list(limit=3)]
+    for name in ("runner", "chat/runner"):
+        assert name in ids, ids
+        m = talker.models.retrieve(name)
+        assert m.id == name and m.type == "model" and m.created_at, m
+    assert len(set(ids)) == len(ids), ids
+    fails(lambda: talker.models.retrieve("chat/none"), anthropic.NotFoundError)

@@ -269,3 +269,17 @@ await row(
     assert.equal(last.content[1].content.stdout, "kept\n");
   }),
 );
+
+await row("models", async () => {
+  const ids = [];
+  for await (const m of talker.models.list({ limit: 3 })) ids.push(m.id);
+  for (const id of ["runner", "chat/runner"]) {
+    assert.ok(ids.includes(id), String(ids));
+    const m = await talker.models.retrieve(id);
+    assert.equal(m.id, id);
+    assert.equal(m.type, "model");
+    assert.ok(new Date(m.created_at).getTime() >= 0);
+  }
+  assert.equal(new Set(ids).size, ids.length);
+  await fails(talker.models.retrieve("chat/none"), 404);
+});
