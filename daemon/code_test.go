@@ -177,7 +177,18 @@ var programsOfFull = map[string][]listing{
 	"ts": {
 		{text: "enum E {A = 1, B}; interface P {x: number}; const p: P = {x: E.B}; p", result: "{ x: 2 }"},
 		{text: "const x: number = ;", err: "<cell-1>:1\nconst x: number = ;\nSyntaxError: "},
-		{text: "function f<T>(a: T): T { throw new Error('t') }\nf<string>('a')", err: "Error: t\n    at f (<cell-1>:"},
+		{text: "function f<T>(a: T): T { throw new Error('t') }\nf<string>('a')",
+			err: "Error: t\n    at f (<cell-1>:1:32)\n    at <cell-1>:2:1"},
+		{text: "interface A {\n  a: string\n}\n\nfunction f(a: A): never {\n  throw new Error(a.a)\n}\nf({a: 'six'})",
+			err: "Error: six\n    at f (<cell-1>:6:9)\n    at <cell-1>:8:1"},
+		{text: "interface A {\n}\n\nlet x = 1;\nlet x = 2", err: "<cell-1>:5\nlet x = 2\nSyntaxError: "},
+		{text: "type A =\n  1\n\nsetTimeout((): void => { throw new Error('late') }, 1); 0", result: "0", err: "<cell-1>:4:32"},
+		{text: "enum E { A }\n\ntry { null.x } catch (e: any) { console.log(e.stack.split('\\n')[1]) }",
+			stdout: "    at <cell-1>:3:12\n"},
+		{text: "interface A {\n}\nimport { type Stats, existsSync } from 'fs'\nimport type { B } from './b'\n" +
+			"export const there: boolean = existsSync('/'); there", result: "true"},
+		{text: "interface A {\n}\nimport './nosuch.mjs'", err: "<cell-1>:3\nError [ERR_MODULE_NOT_FOUND]"},
+		{text: "import x from 'data:text/javascript,export default 1' with { type: 'json' }", err: "not of type \"json\""},
 	},
 	"r": {
 		{text: "x <- c(1, 2, 3)\nx\nmean(x)", result: "[1] 2", stdout: "[1] 1 2 3\n"},
@@ -196,6 +207,25 @@ var programsOfFull = map[string][]listing{
 		{text: "class A extends B {}\nclass B {}\nnew A() instanceof B", result: "true"},
 		{text: "System.exit(4);", err: "status 4"},
 	},
+}
+
+// testTypeScriptContext interrupts a context at its time limit, which must keep it.
+func testTypeScriptContext(t *testing.T) {
+	at := "/v1/containers/" + createFrom(t, "full") + "/contexts/main/run"
+	cell := func(text string, seconds float64) code.Outcome {
+		t.Helper()
+		return call[code.Outcome](t, base, 200, "POST", at, asJSON(t, code.Cell{Code: text, Language: "ts",
+			TimeoutSeconds: seconds}))
+	}
+	cell("let x: number = 1", 0)
+	for _, busy := range []string{"while (true) {}", "await new Promise<void>(() => {})"} {
+		if res := cell(busy, 0.5); res.ErrorDetail == nil || res.ErrorDetail.Name != "timeout" || len(res.Notes) > 0 {
+			t.Errorf("%s: %+v", busy, res)
+		}
+		if res := cell("x += 1 as number; x", 0); res.Error != "" || len(res.Results) != 1 || len(res.Notes) > 0 {
+			t.Errorf("after %s: %+v", busy, res)
+		}
+	}
 }
 
 // testLanguages runs, in the full image, the languages that base does not have. See TestFullImage.

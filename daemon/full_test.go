@@ -36,6 +36,7 @@ func TestFullImage(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), func(t *testing.T) { trial(t, full, path) })
 	}
 	t.Run("code", testLanguages)
+	t.Run("a context of TypeScript", testTypeScriptContext)
 	t.Run("media_probe", func(t *testing.T) {
 		run := mediaProbe(t, "full")
 		if text := string(run.Output); text != `{"seconds":2}` && text != `{"seconds":2.0}` || len(run.Files) != 1 {

@@ -5,6 +5,7 @@ package driver
 import (
 	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"encoding/hex"
 )
 
@@ -15,9 +16,12 @@ var (
 	// PythonRich makes the results of Python that need more than their repr.
 	//go:embed rich.py
 	PythonRich string
-	// Node runs JavaScript and TypeScript.
+	// Node runs JavaScript and TypeScript. It takes as arguments the language (js or ts), NodeModules and Acorn.
 	//go:embed node.js
 	Node string
+	// NodeModules rewrites module syntax.
+	//go:embed modules.js
+	NodeModules string
 	//go:embed driver.R
 	R string
 	//go:embed Driver.java
@@ -25,6 +29,15 @@ var (
 	//go:embed shell.sh
 	Shell string
 )
+
+// acorn is dist/acorn.js of the npm package acorn 8.19.0, unchanged, packed by gzip -9n. Its license is in
+// acorn.LICENSE.
+//
+//go:embed acorn.js.gz
+var acorn []byte
+
+// Acorn is the parser of JavaScript that NodeModules uses: packed by gzip, in base64.
+var Acorn = base64.StdEncoding.EncodeToString(acorn)
 
 // JavaDir is the directory in which an image has the driver for Java compiled, as Driver.class, with its source. Its
 // name is a digest of the source, so that a daemon never runs the driver of another version.

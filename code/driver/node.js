@@ -11,7 +11,9 @@
   const Module = require('module')
 
   const longest = 1 << 20 // maximum characters of a text; the rest is cut
-  const typed = process.argv[1] === 'ts'
+  // The arguments are the language, modules.js, and the parser acorn, packed.
+  const [, language, modulesSource, acornPacked] = process.argv
+  const typed = language === 'ts'
   const session = new inspector.Session()
   const here = Module.createRequire(path.join(process.cwd(), 'cell.js'))
   let mark, name, once, running
@@ -60,10 +62,16 @@
     parts(kind, list)
   }
 
+  // unloaded are the lines of import statements that failed, by their errors.
+  const unloaded = new WeakMap()
+
   // stack returns an error's stack down to the cell, without the driver's frames below it.
   const stack = error => {
-    const text = String(error.stack)
-    const lines = text.split('\n')
+    const lines = String(error.stack).split('\n')
+    const line = unloaded.get(error) // its import stands elsewhere than the statement that replaces it
+    if (line !== undefined) {
+      return [`${name}:${line}`, ...lines.filter(l => !/^\s+at .*(<cell-|\[eval|node:)/.test(l))].join('\n')
+    }
     let last = -1
     lines.forEach((line, i) => {
       if (line.includes('<cell-')) last = i
@@ -107,39 +115,52 @@
       : Number(remote.unserializableValue)
   }
 
-  // statement first matches comments and strings, so it finds no import inside one. Then it matches import statements
-  // at the beginning of a line, import calls, and the export keyword, which imports drops.
-  const texts = String.raw`\/\*[\s\S]*?\*\/|\/\/.*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|` + '`(?:\\\\.|[^`\\\\])*`'
-  const from = String.raw`(['"])([^'"\n]+)`
-  const statement = new RegExp(
-    `${texts}|^[ \\t]*import\\s+(?:([\\w$*\\s,{}]+?)\\s*from\\s*)?${from}\\2[ \\t]*;?|(?<![\\w.$])import\\s*\\(|` +
-    '^export\\s+(?:default\\s+)?(?=(?:const|let|var|function|class|async)\\b)', 'gm')
-
-  // imports replaces import statements, which only a module may have, by awaited import calls, which a cell may have.
-  const imports = code => {
-    if (!/import|export/.test(code)) return code
-    return code.replace(statement, (all, what, _, module) => {
-      if (/^export\s/.test(all)) return ''
-      if (module === undefined) return /^import\s*\(/.test(all) ? 'globalThis[Symbol.for("berth")].import(' : all
-      const load = `await globalThis[Symbol.for("berth")].import(${JSON.stringify(module)});`
-      if (!what) return load
-      const braces = /\{([^}]*)\}/.exec(what)
-      const out = []
-      for (const part of what.replace(/\{[^}]*\}/, '').split(',').map(s => s.trim()).filter(Boolean)) {
-        const all = /^\*\s*as\s+(\S+)$/.exec(part)
-        out.push(all ? `const ${all[1]} = ${load}` : `const { default: ${part} } = ${load}`)
-      }
-      if (braces) out.push(`const {${braces[1].replace(/\s+as\s+/g, ': ')}} = ${load}`)
-      return out.join(' ') + '\n'.repeat(all.split('\n').length - 1)
-    })
+  // modules returns code whose module syntax is replaced; see modules.js. Code that the parser does not understand is
+  // left as it is, since a newer node may understand it; invalid is the parser's error.
+  let rewrite, invalid
+  const modules = code => {
+    invalid = undefined
+    if (!/\b(?:import|export)\b/.test(code)) return code
+    try {
+      rewrite ??= vm.runInThisContext(modulesSource, { filename: 'node:berth/modules' })(
+        acorn(), 'globalThis[Symbol.for("berth")]')
+      return rewrite(code)
+    } catch (e) {
+      if (e.pos === undefined && !(e instanceof RangeError)) throw e // RangeError: it is nested too deeply
+      invalid = e
+      return code
+    }
+  }
+  const acorn = () => {
+    const source = require('zlib').gunzipSync(Buffer.from(acornPacked, 'base64')).toString()
+    const exports = {}
+    vm.runInThisContext(`(function (exports, module) {${source}\n})`, { filename: 'node:berth/acorn' })(exports, {})
+    return exports
   }
 
-  // javascript returns TypeScript code without its types. It uses the compiler that the image has: esbuild or
-  // typescript.
+  // misplaced returns a syntax error with its place: the line, counted from 1, of the cell's text.
+  const misplaced = (message, line, text) => Object.assign(new SyntaxError(message), {
+    stack: `${name}:${line}\n${text.split('\n')[line - 1] ?? ''}\nSyntaxError: ${message}`
+  })
+
+  // maps are the source maps of the cells in TypeScript, by name. mapped replaces the places in a stack by those in the
+  // text of the cells.
+  const maps = new Map()
+  const place = (cell, line, column) => {
+    const entry = maps.get(cell)?.findEntry(line - 1, column - 1)
+    return entry?.originalLine === undefined ? [line, column] : [entry.originalLine + 1, entry.originalColumn + 1]
+  }
+  const mapped = text => text.replace(/(<cell-\d+>):(\d+):(\d+)/g, (_, cell, line, column) =>
+    `${cell}:${place(cell, Number(line), Number(column)).join(':')}`)
+
+  // javascript returns TypeScript code without its types, and keeps the source map. It uses the compiler that the image
+  // has: esbuild or typescript.
   let compile
   const javascript = code => {
     compile ??= compiler()
-    return compile(code)
+    const [out, map] = compile(code)
+    maps.set(name, new Module.SourceMap(JSON.parse(map)))
+    return out
   }
   const compiler = () => {
     const found = n => {
@@ -151,56 +172,56 @@
         }
       }
     }
+    // With a worker, esbuild keeps a child process, which an interrupt of a cell would end.
+    const worker = process.env.ESBUILD_WORKER_THREADS
+    process.env.ESBUILD_WORKER_THREADS = '0'
     const esbuild = found('esbuild')
-    if (esbuild) {
-      return code => {
-        try {
-          return esbuild.transformSync(code, {
-            loader: 'ts',
-            target: 'es2022',
-            sourcefile: name,
-            logLevel: 'silent',
-            tsconfigRaw: { compilerOptions: { verbatimModuleSyntax: true } }
-          }).code
-        } catch (e) {
-          const at = e.errors?.[0]
-          throw at
-            ? Object.assign(new SyntaxError(at.text), {
-              stack: `${name}:${at.location?.line}\n${at.location?.lineText}\nSyntaxError: ${at.text}`
-            })
-            : e
-        }
-      }
-    }
+    if (worker === undefined) delete process.env.ESBUILD_WORKER_THREADS
+    else process.env.ESBUILD_WORKER_THREADS = worker
+    if (esbuild) return withEsbuild(esbuild)
     const ts = found('typescript')
-    if (!ts?.transpileModule) { // typescript 7 has no transpileModule
-      write(2, Buffer.from('berth: typescript is missing\n'))
-      process.exit(127)
-    }
-    return code => {
-      const options = {
-        target: ts.ScriptTarget.ES2022,
-        module: ts.ModuleKind.ESNext,
-        isolatedModules: true,
-        verbatimModuleSyntax: true
-      }
-      const out = ts.transpileModule(code, { compilerOptions: options, reportDiagnostics: true, fileName: 'cell.ts' })
-      const bad = out.diagnostics?.find(d => d.category === ts.DiagnosticCategory.Error)
-      if (bad) {
-        const { line } = bad.file.getLineAndCharacterOfPosition(bad.start)
-        const text = ts.flattenDiagnosticMessageText(bad.messageText, '\n')
-        throw Object.assign(new SyntaxError(text), {
-          stack: `${name}:${line + 1}\n${code.split('\n')[line]}\nSyntaxError: ${text}`
-        })
-      }
-      return out.outputText.replace(/^export \{\};?$/m, '')
+    if (ts?.transpileModule) return withTypescript(ts) // typescript 7 has no transpileModule
+    write(2, Buffer.from('berth: typescript is missing\n'))
+    process.exit(127)
+  }
+  const withEsbuild = esbuild => code => {
+    try {
+      const out = esbuild.transformSync(code, {
+        loader: 'ts',
+        target: 'es2022',
+        supported: { 'import-attributes': true, 'import-assertions': true },
+        sourcefile: name,
+        sourcemap: 'external',
+        logLevel: 'silent',
+        tsconfigRaw: { compilerOptions: { verbatimModuleSyntax: true } }
+      })
+      return [out.code, out.map]
+    } catch (e) {
+      const at = e.errors?.[0]
+      throw at ? misplaced(at.text, at.location?.line ?? 1, code) : e.signal === 'SIGINT' ? interruption() : e
     }
   }
+  const withTypescript = ts => code => {
+    const options = {
+      target: ts.ScriptTarget.ES2022,
+      module: ts.ModuleKind.ESNext,
+      isolatedModules: true,
+      verbatimModuleSyntax: true,
+      sourceMap: true
+    }
+    const out = ts.transpileModule(code, { compilerOptions: options, reportDiagnostics: true, fileName: 'cell.ts' })
+    const bad = out.diagnostics?.find(d => d.category === ts.DiagnosticCategory.Error)
+    if (bad) {
+      const { line } = bad.file.getLineAndCharacterOfPosition(bad.start)
+      throw misplaced(ts.flattenDiagnosticMessageText(bad.messageText, '\n'), line + 1, code)
+    }
+    return [out.outputText.replace(/^\/\/# sourceMappingURL=.*$/m, ''), out.sourceMapText]
+  }
 
-  const cell = async code => {
-    code = imports(typed ? javascript(code) : code)
+  const cell = async text => {
     const ended = new Promise((_, reject) => { running = reject })
     ended.catch(() => {})
+    const code = modules(typed ? javascript(text) : text)
     let begun
     box.begin = () => {
       begun = post('Runtime.evaluate', {
@@ -219,11 +240,15 @@
     const { result, exceptionDetails: thrown } = await Promise.race([begun, ended])
     if (!thrown) return real(result)
     const error = thrown.exception ? await real(thrown.exception) : new Error(thrown.text)
-    if (util.types.isNativeError(error) && !String(error.stack).includes('<cell-')) {
-      error.stack = `${name}:${thrown.lineNumber + 1}\n${code.split('\n')[thrown.lineNumber] ?? ''}\n` +
-        `${error.name}: ${error.message}`
+    if (thrown.scriptId === undefined || !(error instanceof SyntaxError)) throw error
+    // The cell was not compiled. If the parser did not understand it either, its module syntax was not replaced, and
+    // node complains of that.
+    if (invalid?.pos === undefined) {
+      throw misplaced(error.message, place(name, thrown.lineNumber + 1, thrown.columnNumber + 1)[0], text)
     }
-    throw error
+    const lines = code.slice(0, invalid.pos).split('\n')
+    const [line] = place(name, lines.length, lines.at(-1).length + 1)
+    throw misplaced(invalid.message.replace(/ \(\d+:\d+\)$/, ''), line, text)
   }
 
   const interruption = () => Object.assign(new Error('the cell was interrupted'), {
@@ -319,10 +344,49 @@
     process.exit(0)
   }
 
+  // box is what the code that replaces module syntax calls.
   const box = {
-    import: name => name === 'tools' && toolbox ? toolbox : import(/^\.{0,2}\//.test(name) ? path.resolve(name) : name)
+    import: (name, options) => name === 'tools' && toolbox
+      ? toolbox
+      : import(/^\.{0,2}\//.test(name) ? path.resolve(name) : name, options),
+
+    // load imports a module and returns what an import statement declares: the cell's names, by those of the module.
+    // line is where the statement stands.
+    load: async (source, wanted, attributes, line) => {
+      const own = {}
+      try {
+        const options = { with: attributes, assert: attributes } // node 18 reads assert
+        const found = await (Object.keys(attributes).length ? box.import(source, options) : box.import(source))
+        for (const [local, exported] of Object.entries(wanted)) {
+          own[local] = exported === '*' ? found : found[exported] ?? found.default?.[exported]
+          if (own[local] === undefined && !(exported in found) && !typed) { // a type is not there
+            throw new SyntaxError(`The requested module '${source}' does not provide an export named '${exported}'`)
+          }
+        }
+      } catch (e) {
+        if (util.types.isNativeError(e)) unloaded.set(e, place(name, line, 1)[0])
+        throw e
+      }
+      return own
+    },
+    get meta () {
+      const filename = path.resolve('cell.js')
+      const url = require('url').pathToFileURL(filename).href
+      return { url, filename, dirname: process.cwd(), resolve: name => here.resolve(name) }
+    }
   }
   Object.defineProperty(globalThis, Symbol.for('berth'), { value: box })
+  if (typed) {
+    Error.prepareStackTrace = (error, frames) => {
+      let head
+      try {
+        head = String(error)
+      } catch {
+        head = 'Error'
+      }
+      return mapped([head, ...frames.map(f => `    at ${f}`)].join('\n'))
+    }
+  }
   session.connect()
   process.argv.splice(1)
   serve()
