@@ -556,6 +556,40 @@ func TestCutOffByTheEndOfTheDaemon(t *testing.T) {
 	}
 }
 
+// TestContextOfAnEarlierDaemon checks that the first cell of a context says that its variables went with the daemon
+// before, unless the context was deleted there.
+func TestContextOfAnEarlierDaemon(t *testing.T) {
+	b := newBench(t, session.Config{})
+	s := b.Create(t, proto.CreateContainer{})
+	cell := func(name string) []string { return b.cell(t, s, name, "x = 1").Notes }
+	for _, name := range []string{"kept", "deleted"} {
+		if notes := cell(name); len(notes) > 0 {
+			t.Errorf("a new context: %q", notes)
+		}
+	}
+	if err := b.run.Delete(t.Context(), sessiontest.Owner, s.ID(), "deleted"); err != nil {
+		t.Fatal(err)
+	}
+	b.Reopen(t)
+	b.run = code.Open(code.Config{Sessions: b.Sessions})
+	t.Cleanup(func() { b.run.Close() })
+	var err error
+	if s, err = b.Sessions.Get(sessiontest.Owner, s.ID()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"deleted", "new"} {
+		if notes := cell(name); len(notes) > 0 {
+			t.Errorf("context %s: %q", name, notes)
+		}
+	}
+	if notes := cell("kept"); len(notes) != 1 || !strings.Contains(notes[0], "this is a fresh interpreter") {
+		t.Errorf("got %q", notes)
+	}
+	if notes := cell("kept"); len(notes) > 0 {
+		t.Errorf("told again: %q", notes)
+	}
+}
+
 func TestLanguagesAreThoseOfTheWire(t *testing.T) {
 	if !slices.Equal(code.Languages(), proto.CodeLanguages) {
 		t.Errorf("%v and %v", code.Languages(), proto.CodeLanguages)

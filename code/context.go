@@ -3,6 +3,7 @@ package code
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,13 +91,16 @@ func (n *notebook) liveInterpreter(ctx context.Context, r *Runner) (in *interpre
 	if in != nil && !in.over() {
 		return in, nil, nil
 	}
-	if in != nil {
-		notes = []string{
-			fmt.Sprintf("this is a fresh interpreter, without the variables of earlier cells; the earlier "+
-				"interpreter ended: %s", in.endReason())}
-	}
 	cmd := n.lang.command()
 	cmd.Shown = fmt.Sprintf("%s context %s", n.lang.name, n.ask.Name)
+	why := n.earlierEnd(cmd.Shown)
+	if in != nil {
+		why = in.endReason()
+	}
+	if why != "" {
+		notes = []string{"this is a fresh interpreter, without the variables of earlier cells; the earlier " +
+			"interpreter ended: " + why}
+	}
 	cmd.JobID, cmd.Env, cmd.Secrets = n.ask.JobID, n.ask.Env, n.ask.Secrets
 	if in, err = r.startResident(ctx, n.s, n.lang, cmd); err != nil {
 		return nil, nil, err
@@ -108,6 +112,20 @@ func (n *notebook) liveInterpreter(ctx context.Context, r *Runner) (in *interpre
 		in.exec.Cancel(proto.EndKilled, "its context was deleted")
 	}
 	return in, notes, nil
+}
+
+// earlierEnd says why the latest interpreter ended that an earlier daemon ran for a context of this name. It returns ""
+// if there was none, or if it was ended on request.
+func (n *notebook) earlierEnd(shown string) string {
+	for _, e := range slices.Backward(n.s.Execs()) {
+		if info := e.Info(); info.Command == shown {
+			if info.End == nil || info.End.Reason == proto.EndKilled {
+				return ""
+			}
+			return endReason(*info.End)
+		}
+	}
+	return ""
 }
 
 // startFresh starts the interpreter of a new or restarted context and waits until it is ready: an image without it is

@@ -154,7 +154,11 @@ func (in *interpreter) endReason() string {
 	if in.last == nil {
 		return "the daemon lost track of it"
 	}
-	switch end := in.last.Exec.End; {
+	return endReason(*in.last.Exec.End)
+}
+
+func endReason(end proto.End) string {
+	switch {
 	case end.Reason == proto.EndExit:
 		return fmt.Sprintf("it exited with status %d", end.ReturnCode)
 	case end.Reason == proto.EndSignal:

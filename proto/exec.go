@@ -65,7 +65,9 @@ type Cmd struct {
 func (c Cmd) Outlives() bool { return c.Detach || c.Background || c.IdempotencyKey != "" }
 
 // OutputTruncated returns the text that stands where n bytes of output were left out.
-func OutputTruncated(n int64) string { return fmt.Sprintf("\n[output truncated: %d bytes left out]\n", n) }
+func OutputTruncated(n int64) string {
+	return fmt.Sprintf("\n[output truncated: %d bytes left out]\n", n)
+}
 
 // What happens to a command that writes more than MaxOutputBytes.
 const (

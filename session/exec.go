@@ -55,6 +55,7 @@ type Exec struct {
 	ran            time.Duration  // how long it ran before this daemon attached to it
 	ago            time.Duration  // how long ago it ended when the guest reported that
 	dirState       DirectoryState // the state of its job's directory at its end
+	shellEnded     bool           // its persistent shell ended with it
 	made           Produced
 	result         *proto.ExecResult // nil while it runs, and when its output is on disk only: readers then make it
 	clientInformed bool              // a client has got the result

@@ -13,6 +13,7 @@ import (
 	"berth/guest/wire"
 	"berth/proto"
 	"berth/session/limits"
+	"berth/session/shells"
 
 	"golang.org/x/sys/unix"
 )
@@ -77,7 +78,7 @@ func (e *Exec) awaitEnd() (end proto.End, ok bool) {
 func (e *Exec) exited(proc *client.Process) proto.End {
 	x, err := proc.Wait(context.Background())
 	e.mu.Lock()
-	e.ago, e.dirState = x.Ago, DirectoryState{Fingerprint: x.Seen}
+	e.ago, e.dirState, e.shellEnded = x.Ago, DirectoryState{Fingerprint: x.Seen}, x.ShellEnded
 	e.mu.Unlock()
 	return endOf(x, err)
 }
@@ -180,6 +181,7 @@ func (e *Exec) recordEnd(end proto.End, release func()) {
 	info.StdoutBytes, info.StderrBytes = e.out.Totals()
 
 	made := e.recordJob(info)
+	made.Notes = append(e.shellNotes(), made.Notes...)
 	end.Message, made.Notes = e.redactor.Hide(end.Message), e.redactor.HideAll(made.Notes)
 	res := e.resultOf(e.out.Output, &info, made)
 	// The key pays before the end is written, so every known end was paid for. The guest is not trusted: it cannot
@@ -200,6 +202,29 @@ func (e *Exec) recordEnd(end proto.End, release func()) {
 	e.s.removeRunning(e)
 	release()
 	close(e.ended)
+}
+
+// shellNotes says if a persistent shell was lost, before the command or with it.
+func (e *Exec) shellNotes() (notes []string) {
+	name := e.cmd.Shell
+	if proc := e.process(); name != "" && proc != nil && proc.Fresh() && !e.s.closedShells.Take(name) {
+		var earlier []shells.Call
+		for _, other := range e.s.Execs() {
+			if other == e {
+				break
+			}
+			other.mu.Lock()
+			earlier = append(earlier, shells.Call{Info: other.info, Notes: other.made.Notes})
+			other.mu.Unlock()
+		}
+		notes = shells.Anew(name, earlier)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shellEnded {
+		notes = append(notes, shells.Ended(name))
+	}
+	return notes
 }
 
 // storeEnd writes the end, and the output of a durable exec. The end of a durable exec is on disk when it returns;

@@ -546,3 +546,56 @@ func TestLosslessExecWaitsForWhoFollows(t *testing.T) {
 	_, err = s.Exec(ctx, proto.Cmd{Command: "true", Background: true, OnOutputLimit: proto.OutputWait})
 	wantCode(t, err, proto.InvalidArgument, "on_output_limit")
 }
+
+// TestLostShellIsTold checks that the end of a persistent shell is told once: by the command that ended the shell, or
+// else by the next command in it, also after a restart of the daemon. An end on request is not told.
+func TestLostShellIsTold(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	step := func(text, want string) {
+		t.Helper()
+		notes := run(t, s, proto.Cmd{Command: text, Shell: "main", TimeoutSeconds: 30}).Notes
+		if want == "" && len(notes) > 0 || want != "" && (len(notes) != 1 || !strings.Contains(notes[0], want)) {
+			t.Errorf("%s: %q, want %q", text, notes, want)
+		}
+	}
+	const ended, anew = `shell "main" ended with this command`, `shell "main" was started anew`
+	for _, text := range []string{"exit 3", "set -e; false; true", "exec true", "kill -9 $$", "set -u; echo $none"} {
+		step("X=1", "")
+		step(text, ended)
+		step("echo next", "")
+	}
+	if notes := run(t, s, proto.Cmd{Command: "sleep 1000", Shell: "main", TimeoutSeconds: 0.1}).Notes; len(notes) != 1 {
+		t.Errorf("a time limit: %q", notes)
+	}
+	step("X=1", "")
+	if err := s.CloseShell(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	step("X=1", "")
+	for _, lose := range []func(){
+		func() {
+			if err := s.Stop(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func() { run(t, s, proto.Cmd{Command: "pkill -9 -f '^bash.*__berth_call'", User: "root"}) },
+	} {
+		lose()
+		step("echo next", anew)
+		step("X=1", "")
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	st.Reopen(t)
+	var err error
+	if s, err = st.Sessions.Get(sessiontest.Owner, s.ID()); err != nil {
+		t.Fatal(err)
+	}
+	step("echo next", anew)
+	step("exit", ended)
+	if notes := run(t, s, proto.Cmd{Command: "true", Shell: "other"}).Notes; len(notes) > 0 {
+		t.Errorf("a new shell: %q", notes)
+	}
+}

@@ -229,7 +229,11 @@ func (f Files) Shells(ctx context.Context) (list []wire.ShellInfo, err error) {
 
 // CloseShell ends a persistent shell and what runs in it.
 func (f Files) CloseShell(ctx context.Context, name string) error {
-	return f.withGuest(ctx, func(g *client.Client) error { return g.CloseShell(ctx, name) })
+	err := f.withGuest(ctx, func(g *client.Client) error { return g.CloseShell(ctx, name) })
+	if err == nil {
+		f.s.closedShells.Add(name)
+	}
+	return err
 }
 
 // changed tells Jobs about a file that an operation with g wrote or removed.

@@ -15,6 +15,7 @@ import (
 	"berth/proto"
 	"berth/session/loopback"
 	"berth/session/secrets"
+	"berth/session/shells"
 	"berth/session/validate"
 	"berth/state/ledger"
 )
@@ -37,9 +38,10 @@ type Session struct {
 
 	// transition is a lock for start, stop, pause, expire and remove. A goroutine may hold it across I/O, so another
 	// can give up waiting for it. It is taken before mu.
-	transition chan struct{}
-	ports      *loopback.Ports // of the present generation
-	unclean    bool            // its sandbox could not be stopped and may still run; guarded by transition
+	transition   chan struct{}
+	closedShells shells.Closed
+	ports        *loopback.Ports // of the present generation
+	unclean      bool            // its sandbox could not be stopped and may still run; guarded by transition
 
 	// saving serialises changes of the record, so that none builds on a change that then fails. It is held while the
 	// ledger writes, and taken after transition and before mu.

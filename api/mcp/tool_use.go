@@ -91,7 +91,6 @@ func (c *call) links(ctx context.Context, res *sdk.CallToolResult, x *session.Ex
 	if err != nil { // the client has gone
 		return
 	}
-	c.notes = append(c.notes, done.Notes...)
 	if done.Result.Result != nil {
 		for _, f := range done.Result.Result.Content {
 			c.link(ctx, res, f.FileID)

@@ -112,6 +112,7 @@ func shellText(res proto.ExecResult) (text string, failed bool) {
 		if r.ReturnCode != 0 {
 			join(&b, fmt.Sprintf("[exit code: %d]", r.ReturnCode))
 		}
+		joinNotes(&b, res.Notes)
 		return b.String(), r.ReturnCode != 0
 	}
 	// The command was ended. Its output until then often shows the model why.
@@ -120,7 +121,16 @@ func shellText(res proto.ExecResult) (text string, failed bool) {
 		join(&b, res.Partial.Stderr)
 	}
 	join(&b, "Error: "+endText(res.Exec))
+	if res.Exec.End.Reason != proto.EndTimeout { // its text says already what became of the shell
+		joinNotes(&b, res.Notes)
+	}
 	return b.String(), true
+}
+
+func joinNotes(b *strings.Builder, notes []string) {
+	for _, note := range notes {
+		join(b, "["+note+"]")
+	}
 }
 
 // endText tells the model why its command ended early and what that means for the shell.
