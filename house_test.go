@@ -68,7 +68,7 @@ var mayImport = map[string][]string{
 		"files/filename", "state/keylock"},
 	"tools/toolinput": {"proto"},
 	"tools/tooluse":   {"proto", "session", "tools/toolinput"},
-	"code/driver":   {},
+	"code/driver":     {},
 	"code": {"proto", "code/cell", "code/driver", "sandbox-image/contents", "session",
 		"session/events"},
 	"code/cell": {"proto", "guest/output"},

@@ -1,6 +1,10 @@
 package proto
 
-import "encoding/json"
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
 
 // A Tool is one version of a stored tool.
 type Tool struct {
@@ -19,16 +23,18 @@ type Tool struct {
 
 // A ToolConfiguration says what a stored tool runs, and how.
 type ToolConfiguration struct {
-	Type    string `json:"type" schema:"const=CodeRunner"` // "CodeRunner"
-	Runtime string `json:"runtime" schema:"const=python"`  // "python"
+	Type string `json:"type" schema:"const=CodeRunner"` // "CodeRunner"
+	// "python", which is the default.
+	Runtime string `json:"runtime,omitempty" schema:"enum=|python"`
 	// Python that defines run(input), at most 96 KiB.
 	Code string `json:"code" schema:"maxLength=98304 source"`
-	// The fields that an input may have; others are dropped.
-	InputSchema []ToolField `json:"input_schema,omitempty" schema:"maxItems=128"`
+	// The fields that an input may have; others are dropped. Without it, the whole input is passed.
+	InputSchema []ToolField `json:"input_schema,omitzero" schema:"maxItems=128"`
 	// If set, run has to return an object with these fields; it may have more.
 	OutputSchema []ToolField `json:"output_schema,omitzero" schema:"maxItems=128"`
-	// Environment of the tool's process alone. The values are sealed on disk and never returned.
-	EnvVariables map[string]string `json:"env_variables,omitempty" schema:"toolEnv"`
+	// Environment of the tool's process alone. The values are sealed on disk and never returned. It may also be a list
+	// of objects with name and value.
+	EnvVariables ToolEnv `json:"env_variables,omitempty" schema:"toolEnv"`
 	// 0.1 to 3600; 0 is the default, 30.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitzero" schema:"orZero=0.1:3600"`
 	// Whether it may reach any public host through the proxy of the daemon; otherwise it reaches nothing. Where the
@@ -39,15 +45,61 @@ type ToolConfiguration struct {
 	EnvHosts map[string][]string `json:"env_hosts,omitempty"`
 }
 
-// A ToolField is one field of a stored tool's input or output. A schema is a flat list of fields: the code itself has
-// to check what is inside objects.
+// ToolEnv is the environment of a stored tool.
+type ToolEnv map[string]string
+
+// A ToolVariable is one variable of an environment that is sent as a list.
+type ToolVariable struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// UnmarshalJSON reads an object, or a list of objects with name and value.
+func (e *ToolEnv) UnmarshalJSON(data []byte) error {
+	const at = "configuration.env_variables"
+	if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '[' {
+		if json.Unmarshal(data, (*map[string]string)(e)) != nil {
+			return Invalid(at, "%s must be an object of strings, or a list of objects with name and value", at)
+		}
+		return nil
+	}
+	var list []ToolVariable
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if d.Decode(&list) != nil {
+		return Invalid(at, "%s: an item of the list must be an object with the strings name and value", at)
+	}
+	*e = ToolEnv{}
+	for i, v := range list {
+		if _, twice := (*e)[v.Name]; twice {
+			return Invalid(fmt.Sprintf("%s.%d.name", at, i), "%s.%d.name: %.80q is there already", at, i, v.Name)
+		}
+		(*e)[v.Name] = v.Value
+	}
+	return nil
+}
+
+// A ToolField is one field of a stored tool's input or output, of an OBJECT in it, or an item of an ARRAY.
 type ToolField struct {
-	Name        string `json:"name" schema:"pattern=^[0-9A-Za-z_.-]{1,64}$"`
+	// Ignored in items_schema, which may leave it out.
+	Name        string `json:"name,omitempty" schema:"pattern=^([0-9A-Za-z_.-]{1,64})?$"`
 	FieldType   string `json:"field_type" schema:"enum=STRING|INTEGER|NUMBER|BOOLEAN|ARRAY|OBJECT"`
 	Required    bool   `json:"required,omitempty"`
+	Title       string `json:"title,omitempty"`
 	Description string `json:"description,omitempty" schema:"maxLength=4096"`
-	// Type of the items of an ARRAY; without it they may be anything.
+	// The fields of an OBJECT; others are dropped from an input. Without it they may be anything.
+	Properties []ToolField `json:"properties,omitempty" schema:"maxItems=128"`
+	// The items of an ARRAY; without it and items_type they may be anything.
+	ItemsSchema *ToolField `json:"items_schema,omitempty"`
+	// Type of the items of an ARRAY, if there is no more to say about them.
 	ItemsType string `json:"items_type,omitempty" schema:"enum=|STRING|INTEGER|NUMBER|BOOLEAN|ARRAY|OBJECT"`
+	// The values that are allowed; default all.
+	EnumValues []json.RawMessage `json:"enum_values,omitempty" schema:"maxItems=256"`
+	Format     string            `json:"format,omitempty"`    // For readers; it is not checked.
+	Minimum    *float64          `json:"minimum,omitempty"`   // Of an INTEGER or NUMBER.
+	Maximum    *float64          `json:"maximum,omitempty"`   // Of an INTEGER or NUMBER.
+	MinItems   *int64            `json:"min_items,omitempty"` // Of an ARRAY.
+	MaxItems   *int64            `json:"max_items,omitempty"` // Of an ARRAY.
 }
 
 // A ToolRunRequest asks for a run of a stored tool.
@@ -64,6 +116,9 @@ type ToolRunRequest struct {
 	// The same key with the same request returns the same run, for as long as that is kept.
 	IdempotencyKey string `json:"idempotency_key,omitempty" schema:"retryKey"`
 }
+
+// NullIsAbsent makes the decoder take null for any of these fields that is left out. The input stays as it is.
+func (ToolRunRequest) NullIsAbsent() (depth int) { return 1 }
 
 // A ToolRun is one run of a stored tool. Values of the tool's secrets are replaced in all fields.
 type ToolRun struct {

@@ -9,6 +9,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/tools/toolinput"
+	"berth/tools/toolstore"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -19,8 +20,8 @@ type tool struct {
 	run func(context.Context, *call) (*sdk.CallToolResult, error)
 }
 
-// toolsOf returns the tools of an owner by name: the common ones and the stored ones, except stored tools with the
-// name of a common one.
+// toolsOf returns the tools of an owner by name: the common ones and the stored ones, except stored tools that have the
+// name of a common one or do not run.
 func (e *Edge) toolsOf(owner string) ([]tool, error) {
 	if e.Tools == nil {
 		return commonTools, nil
@@ -31,7 +32,7 @@ func (e *Edge) toolsOf(owner string) ([]tool, error) {
 	}
 	all := slices.Clone(commonTools)
 	for _, t := range stored {
-		if commonTool(t.Name) == nil {
+		if commonTool(t.Name) == nil && t.ApprovalAction != toolstore.ApprovalDeny {
 			all = append(all, storedTool(t))
 		}
 	}

@@ -548,7 +548,7 @@ func (e *edge) toolRows() []row {
 			Summary: "List the versions of a tool, newest first.", Fails: namesItem}},
 		{"POST", one + "/run", mayTake(e.runTool).repeatable(), openapi.Operation{ID: "runTool",
 			Summary: "Run a tool on an input.", Description: toolRunMore,
-			Answers: endOrState(proto.ToolRun{}, proto.ToolRun{}), Fails: also(namesItem, 409, 410, 501, 503)}},
+			Answers: endOrState(proto.ToolRun{}, proto.ToolRun{}), Fails: also(namesItem, 403, 409, 410, 501, 503)}},
 		{"GET", runs, get(e.listToolRuns), openapi.Operation{ID: "listToolRuns",
 			Summary: "List runs of tools, newest first.", Fails: basic,
 			Query: []openapi.Param{
@@ -571,9 +571,9 @@ func (e *edge) toolRows() []row {
 }
 
 const toolMore = "The code defines run(input). Its syntax and the presence of run are checked before it is " +
-	"stored. input_schema and output_schema are flat lists of fields; types are upper case. The values of " +
+	"stored. input_schema and output_schema are lists of fields; types are upper case. The values of " +
 	"env_variables are sealed on disk and never returned. With \"approval_action\": \"review\" each run waits " +
-	"until a person approves it."
+	"until a person approves it; with \"deny\" each run is a 403. Fields may be null where they may be left out."
 
 const toolRunMore = "The answer is the run after its end, whether it succeeded or failed. An input that " +
 	"does not fit input_schema is a 400 that names the field, and no run. Fields that the schema does not have are " +

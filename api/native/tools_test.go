@@ -1,6 +1,8 @@
 package native
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -94,6 +96,87 @@ func TestStoredTools(t *testing.T) {
 	must[toolstore.Run](t, s, "GET", at, nil)
 }
 
+// What consoles and SDKs of code runners send beside the required keys.
+func TestShapesOfStoredTools(t *testing.T) {
+	s := newSite(t)
+	const form = `{"name":"%s","tool_type":"code_runner"%s,"configuration":{"type":"CodeRunner","code":"import os\ndef run(input): return {'got': input, 'env': os.environ.get('TOKEN')}"%s}}`
+	schemaOf := func(more string) string {
+		return fmt.Sprintf(`,"input_schema":[{"name":"a","field_type":"STRING"},{"name":"v",%s}]`, more)
+	}
+	for i, c := range []struct {
+		tool, configuration string
+		input, got          string // what run receives; "" is a 400 that names the item
+		item                string
+	}{
+		{"", "", `{"a":{"b":[1,null]},"n":null}`, `{"a":{"b":[1,null]},"n":null}`, ""},
+		{"", `,"input_schema":null,"output_schema":null,"env_variables":null,"timeout_seconds":null,"allow_network":null`,
+			`{"a":1}`, `{"a":1}`, ""},
+		{`,"description":null,"approval_action":null`, `,"runtime":null`, `{}`, `{}`, ""},
+		{`,"approval_action":"allow"`, `,"runtime":"python"`, `{}`, `{}`, ""},
+		{"", `,"input_schema":[]`, `{"a":1}`, `{}`, ""},
+		{"", `,"env_variables":[{"name":"TOKEN","value":"list"}]`, `{}`, `{}`, ""},
+		{"", `,"env_variables":[]`, `{}`, `{}`, ""},
+		{"", schemaOf(`"field_type":"STRING","title":"A title","description":"d","required":true,"format":"email","enum_values":["x","y"],"items_type":null,"properties":null,"items_schema":null,"minimum":null,"maximum":null,"min_items":null,"max_items":null`),
+			`{"v":"x","z":1}`, `{"v":"x"}`, ""},
+		{"", schemaOf(`"field_type":"STRING","enum_values":["x","y"]`), `{"v":"z"}`, "", "input.v"},
+		{"", schemaOf(`"field_type":"INTEGER","minimum":1,"maximum":10,"enum_values":null`), `{"v":10}`, `{"v":10}`, ""},
+		{"", schemaOf(`"field_type":"INTEGER","minimum":1,"maximum":10`), `{"v":11}`, "", "input.v"},
+		{"", schemaOf(`"field_type":"NUMBER","minimum":0.5`), `{"v":0.25}`, "", "input.v"},
+		{"", schemaOf(`"field_type":"INTEGER","enum_values":["1","2"]`), `{"v":2}`, `{"v":2}`, ""},
+		{"", schemaOf(`"field_type":"ARRAY","items_type":"INTEGER","min_items":1,"max_items":2`), `{"v":[1,2]}`, `{"v":[1,2]}`, ""},
+		{"", schemaOf(`"field_type":"ARRAY","items_type":"INTEGER","min_items":1`), `{"v":[]}`, "", "input.v"},
+		{"", schemaOf(`"field_type":"ARRAY","max_items":2`), `{"v":[1,2,3]}`, "", "input.v"},
+		{"", schemaOf(`"field_type":"ARRAY","items_schema":{"field_type":"OBJECT","properties":[{"name":"n","field_type":"INTEGER","required":true}]}`),
+			`{"v":[{"n":1,"x":2},{"n":3}]}`, `{"v":[{"n":1},{"n":3}]}`, ""},
+		{"", schemaOf(`"field_type":"ARRAY","items_schema":{"name":"item","field_type":"OBJECT","properties":[{"name":"n","field_type":"INTEGER","required":true}]}`),
+			`{"v":[{"n":1},{}]}`, "", "input.v.1.n"},
+		{"", schemaOf(`"field_type":"ARRAY","items_schema":{"field_type":"ARRAY","items_schema":{"field_type":"STRING","enum_values":["x"]}}`),
+			`{"v":[["x"],["x","y"]]}`, "", "input.v.1.1"},
+		{"", schemaOf(`"field_type":"OBJECT","properties":[{"name":"o","field_type":"OBJECT","properties":[{"name":"b","field_type":"BOOLEAN","required":true}]}]`),
+			`{"v":{"o":{"b":true,"more":1},"more":{}}}`, `{"v":{"o":{"b":true}}}`, ""},
+		{"", schemaOf(`"field_type":"OBJECT","properties":[{"name":"o","field_type":"OBJECT","properties":[{"name":"b","field_type":"BOOLEAN","required":true}]}]`),
+			`{"v":{"o":{"b":"true"}}}`, "", "input.v.o.b"},
+		{"", schemaOf(`"field_type":"OBJECT","properties":[]`), `{"v":{"any":[1]}}`, `{"v":{"any":[1]}}`, ""},
+	} {
+		name := fmt.Sprintf("shape_%d", i)
+		res, text := s.do(t, "POST", "/v1/tools", fmt.Sprintf(form, name, c.tool, c.configuration))
+		if res.StatusCode != http.StatusCreated {
+			t.Errorf("%s%s: %d %s", c.tool, c.configuration, res.StatusCode, text)
+			continue
+		}
+		res, text = s.do(t, "POST", "/v1/tools/"+name+"/run", `{"input":`+c.input+`,"version":null,"container":null}`)
+		var run struct {
+			Output struct {
+				Got json.RawMessage
+				Env *string
+			}
+			Error *proto.Error
+		}
+		if err := json.Unmarshal([]byte(text), &run); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		switch {
+		case c.got != "" && (res.StatusCode != http.StatusOK || string(run.Output.Got) != c.got),
+			c.got == "" && (res.StatusCode != http.StatusBadRequest || run.Error.Item != c.item):
+			t.Errorf("%s %s: %d %s", c.configuration, c.input, res.StatusCode, text)
+		case strings.Contains(c.configuration, "TOKEN") && (run.Output.Env == nil):
+			t.Errorf("%s: no environment: %s", c.configuration, text)
+		}
+	}
+	if res, text := s.do(t, "POST", "/v1/tools", fmt.Sprintf(form, "denied", `,"approval_action":"deny"`,
+		"")); res.StatusCode != http.StatusCreated {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	if res, text := s.do(t, "POST", "/v1/tools/denied/run", `{"input":{}}`); res.StatusCode != http.StatusForbidden ||
+		!strings.Contains(text, "approval_action deny") {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	if res, text := s.do(t, "PATCH", "/v1/tools/denied", `{"approval_action":"allow","name":null,"description":null,"configuration":null}`); res.StatusCode != http.StatusOK {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	must[toolstore.Run](t, s, "POST", "/v1/tools/denied/run", `{}`)
+}
+
 func TestBadStoredTools(t *testing.T) {
 	s := newSite(t)
 	spoiled := func(old, new string) string {
@@ -113,8 +196,17 @@ func TestBadStoredTools(t *testing.T) {
 		{spoiled(`"python"`, `"ruby"`), 400, "configuration.runtime"},
 		{spoiled(`"tool_type":"code_runner"`, `"tool_type":"CodeRunner"`), 400, "tool_type"},
 		{spoiled(`"required":true`, `"required":"yes"`), 400, "configuration.input_schema.0.required"},
-		{spoiled(`"field_type":"STRING"`, `"field_type":"OBJECT","properties":[]`), 400,
+		{spoiled(`"field_type":"STRING"`, `"field_type":"STRING","properties":[{"name":"a","field_type":"STRING"}]`), 400,
 			"configuration.input_schema.0.properties"},
+		{spoiled(`"field_type":"STRING"`, `"field_type":"OBJECT","properties":[{"name":"a","field_type":"text"}]`), 400,
+			"configuration.input_schema.0.properties.0.field_type"},
+		{spoiled(`"field_type":"STRING"`, `"field_type":"ARRAY","items_schema":{"field_type":"OBJECT","properties":[{"name":"a b","field_type":"STRING"}]}`), 400,
+			"configuration.input_schema.0.items_schema.properties.0.name"},
+		{spoiled(`"name":"path"`, `"name":null`), 400, "configuration.input_schema.0.name"},
+		{spoiled(`{"PROBE_TOKEN":"probe-token-123"}`, `[{"name":"A","value":"probe-token"},{"name":"A","value":"probe-token"}]`), 400,
+			"configuration.env_variables.1.name"},
+		{spoiled(`{"PROBE_TOKEN":"probe-token-123"}`, `[{"key":"A","value":"probe-token"}]`), 400, "configuration.env_variables"},
+		{spoiled(`"tool_type"`, `"approval_action":"never","tool_type"`), 400, "approval_action"},
 		{spoiled(`"name":"path"`, `"name":"path","name":"path"`), 400, "configuration.input_schema.0.name"},
 		{spoiled(`"input_schema":[`, `"input_schema":[{"name":"path","field_type":"NUMBER"},`), 400,
 			"is there already"},

@@ -197,6 +197,9 @@ func (b builder) sealType(t reflect.Type) {
 		return
 	}
 	if s, named := b.schemas[b.name(t)]; named && b.Special[t] == nil {
+		if s["additionalProperties"] == false { // a type may contain itself
+			return
+		}
 		s["additionalProperties"] = false
 	}
 	for f := range fieldsOf(t) {

@@ -48,6 +48,9 @@ func DecodeBytes(data []byte, v any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return proto.Invalid("", "The request body is empty; it must be a JSON value.")
 	}
+	if n, ok := v.(interface{ NullIsAbsent() (depth int) }); ok {
+		data = blankNulls(data, n.NullIsAbsent())
+	}
 	err := json.Unmarshal(data, v, json.RejectUnknownMembers(true), exactValues)
 	var syntax *jsontext.SyntacticError
 	var meaning *json.SemanticError
@@ -60,6 +63,49 @@ func DecodeBytes(data []byte, v any) error {
 		return explainSyntax(syntax)
 	}
 	return proto.Invalid("", "The request body cannot be read as JSON.")
+}
+
+// blankNulls replaces the members of objects that are null by blanks, so that all other bytes keep their places. A type
+// asks for it by a method NullIsAbsent, which returns how many levels of objects and arrays this concerns. Data that is
+// not JSON stays as it is.
+func blankNulls(data []byte, depth int) []byte {
+	d := jsontext.NewDecoder(bytes.NewReader(data))
+	var out []byte // a copy, once there is a null
+	nameAt := int64(0)
+	for {
+		start := d.InputOffset()
+		token, err := d.ReadToken()
+		if err != nil {
+			if errors.Is(err, io.EOF) && out != nil {
+				return out
+			}
+			return data
+		}
+		kind, n := d.StackIndex(d.StackDepth())
+		inObject := kind == '{' && n > 0
+		switch {
+		case inObject && n%2 == 1:
+			nameAt = start
+		case inObject && token.Kind() == 'n' && d.StackDepth() <= depth:
+			if out == nil {
+				out = bytes.Clone(data)
+			}
+			blankMember(out, int(nameAt), int(d.InputOffset()))
+		}
+	}
+}
+
+// blankMember blanks a member of an object, from the end of what is before its name to the end of its value, and one
+// comma beside it.
+func blankMember(data []byte, from, to int) {
+	for i := from; i < to; i++ {
+		data[i] = ' '
+	}
+	if from > 0 && bytes.HasSuffix(bytes.TrimRight(data[:from], " \t\r\n"), []byte("{")) { // it was the first one
+		if rest := bytes.TrimLeft(data[to:], " \t\r\n"); len(rest) > 0 && rest[0] == ',' {
+			data[len(data)-len(rest)] = ' '
+		}
+	}
 }
 
 // exactValues makes the decoder strict where JSON and Go differ. Null is refused except in raw values: a client

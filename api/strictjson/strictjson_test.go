@@ -79,6 +79,55 @@ func TestDecodeNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
+// A nullable sample takes null for what is left out.
+type nullable struct {
+	sample
+	Raw json.RawMessage `json:"raw"`
+	Sub []nullable      `json:"sub"`
+}
+
+func (nullable) NullIsAbsent() (depth int) { return 3 }
+
+func TestNullIsAbsentWhereATypeSaysSo(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"name":null}`:                                `{}`,
+		`{"name":null,"count":1}`:                      `{"count":1}`,
+		`{"count":1,"name":null}`:                      `{"count":1}`,
+		`{"count":1,"name":null }`:                     `{"count":1}`,
+		`{"name":null,"files":null , "limits" : null}`: `{}`,
+		`{ "files" : null , "count":1,"labels":null,"limits":null,"name":"x"}`: `{"count":1,"name":"x"}`,
+		`{"sub":[{"name":null,"count":2},{"limits":null}]}`:                    `{"sub":[{"count":2},{}]}`,
+		`{"labels":{"a":null,"b":"1"}}`:                                        `{"labels":{"b":"1"}}`,
+		`{"raw":null,"name":"null,"}`:                                          `{"name":"null,"}`,
+	} {
+		var got, plain nullable
+		if err := DecodeBytes([]byte(body), &got); err != nil {
+			t.Errorf("%s: %v", body, err)
+			continue
+		}
+		if err := DecodeBytes([]byte(want), &plain); err != nil {
+			t.Fatal(err)
+		}
+		a, _ := json.Marshal(got)
+		if b, _ := json.Marshal(plain); string(a) != string(b) {
+			t.Errorf("%s: %s, want %s", body, a, b)
+		}
+	}
+	for body, want := range map[string]string{
+		`null`:                               `must be an object, not null`,
+		`{"files":[null]}`:                   `"files.0" must be a string, not null`,
+		`{"raw":null,"count":"x"}`:           `"count" must be a whole number, not a string (byte 20)`,
+		`{"nmae":null,"count":"x"}`:          `"count"`,
+		`{"sub":[{"sub":[{"count":null}]}]}`: `must be a whole number, not null`, // deeper than it says
+		`{"count":1,,"name":null}`:           `Invalid JSON`,
+	} {
+		var got nullable
+		if err := DecodeBytes([]byte(body), &got); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", body, err, want)
+		}
+	}
+}
+
 // The wire types of the project must be decodable by the strict decoder.
 func TestDecodeWireTypes(t *testing.T) {
 	for _, v := range []any{&proto.Cmd{}, &proto.CreateContainer{}, &proto.EditorInput{}, &proto.Event{},

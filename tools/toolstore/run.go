@@ -98,6 +98,9 @@ func (c *Store) Run(ctx context.Context, owner, name string, req RunRequest) (ru
 // newRun makes the record of a request: the input is checked, and nothing has started.
 func (c *Store) newRun(ctx context.Context, r toolRecord, v versionRecord, req RunRequest) (runRecord, error) {
 	switch {
+	case v.ApprovalAction == ApprovalDeny:
+		return runRecord{}, proto.Errorf(proto.PermissionDenied, "", r.Name, "tool %s has the approval_action deny "+
+			"and does not run; change it to allow or review", r.Name)
 	case len(req.Input) > MaxInput:
 		return runRecord{}, proto.Errorf(proto.TooLarge, "", "input", "input has %d bytes; %d is the limit; upload "+
 			"what is large as a file and name it in files", len(req.Input), MaxInput)

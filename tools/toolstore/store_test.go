@@ -413,3 +413,25 @@ func TestClientGoesAway(t *testing.T) {
 		t.Errorf("%+v %+v %v", run, run.Error, err)
 	}
 }
+
+// Clients of model providers are objects of the providers' classes, made before the code runs if the code names them.
+func TestClientsAreRealObjects(t *testing.T) {
+	b := newBench(t, toolstore.Config{})
+	s := b.st.Create(t, proto.CreateContainer{})
+	sessiontest.Bash(t, s, "printf 'class OpenAI:\\n  def __init__(self, api_key): self.key = api_key\\n' "+
+		">/workspace/openai.py")
+	const text = "import openai, sys\ndef run(input):\n  both = {'is': isinstance(openai_client, openai.OpenAI), " +
+		"'type': type(openai_client).__name__, 'same': client.openai is openai_client, 'key': len(openai_client.key)}\n" +
+		"  try: client.anthropic.messages\n  except RuntimeError as e: both['why'] = str(e)[:36]\n" +
+		"  return both"
+	if _, err := b.Create(t.Context(), owner, tool("clients", text, func(n *toolstore.NewTool) {
+		n.Configuration.EnvVariables = map[string]string{"OPENAI_API_KEY": "sk-12345", "PYTHONPATH": "/workspace"}
+	})); err != nil {
+		t.Fatal(err)
+	}
+	run, _, err := b.Run(t.Context(), owner, "clients", toolstore.RunRequest{Container: s.ID()})
+	if want := `{"is":true,"key":8,"same":true,"type":"OpenAI","why":"anthropic_client needs ANTHROPIC_API"}`; err !=
+		nil || string(run.Output) != want {
+		t.Errorf("%v %+v %s", err, run.Error, run.Output)
+	}
+}

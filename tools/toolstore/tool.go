@@ -1,8 +1,10 @@
 package toolstore
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,8 +38,14 @@ var (
 	envName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
-// ApprovalReview is the approval action that makes each run wait until a person decides.
-const ApprovalReview = "review"
+// Approval actions. No action is like allow.
+const (
+	ApprovalAllow  = "allow"  // runs start at once
+	ApprovalReview = "review" // each run waits until a person decides
+	ApprovalDeny   = "deny"   // the tool does not run
+)
+
+var approvalActions = []string{"", ApprovalAllow, ApprovalReview, ApprovalDeny}
 
 // A NewTool is a tool to be stored.
 type NewTool struct {
@@ -45,9 +53,12 @@ type NewTool struct {
 	Description   string        `json:"description,omitempty" schema:"maxLength=4096"`
 	ToolType      string        `json:"tool_type" schema:"const=code_runner"` // "code_runner"
 	Configuration Configuration `json:"configuration"`
-	// review: each run waits until a person approves it.
-	ApprovalAction string `json:"approval_action,omitempty" schema:"enum=|review"`
+	// review: each run waits until a person approves it. deny: each run is refused. Default: allow.
+	ApprovalAction string `json:"approval_action,omitempty" schema:"enum=|allow|review|deny"`
 }
+
+// NullIsAbsent makes the decoder take null for any field that is left out, at any depth.
+func (NewTool) NullIsAbsent() (depth int) { return math.MaxInt }
 
 // A ChangeTool asks for a new version of a tool. What is left out stays as it is.
 type ChangeTool struct {
@@ -57,8 +68,11 @@ type ChangeTool struct {
 	Description *string `json:"description,omitempty" schema:"maxLength=4096"`
 	// The whole configuration; without env_variables, the present ones stay.
 	Configuration  *Configuration `json:"configuration,omitempty"`
-	ApprovalAction *string        `json:"approval_action,omitempty" schema:"enum=|review"`
+	ApprovalAction *string        `json:"approval_action,omitempty" schema:"enum=|allow|review|deny"`
 }
+
+// NullIsAbsent makes the decoder take null for any field that is left out, at any depth.
+func (ChangeTool) NullIsAbsent() (depth int) { return math.MaxInt }
 
 // check returns an error about the first wrong field, which it names by its path, and fills in defaults.
 func (t *NewTool) check() error {
@@ -70,10 +84,9 @@ func (t *NewTool) check() error {
 		return proto.Invalid("description", "description must be text of at most %d bytes", maxDescription)
 	case t.ToolType != kindOfTool:
 		return proto.Invalid("tool_type", "tool_type: %.40q is not known; write %q", t.ToolType, kindOfTool)
-	case t.ApprovalAction != "" && t.ApprovalAction != ApprovalReview:
-		return proto.Invalid("approval_action",
-			"approval_action: %.40q is not known; write %q, or leave it out for runs "+
-				"without approval", t.ApprovalAction, ApprovalReview)
+	case !slices.Contains(approvalActions, t.ApprovalAction):
+		return proto.Invalid("approval_action", "approval_action: %.40q is not known; use allow, review or deny",
+			t.ApprovalAction)
 	}
 	return checkConfiguration(&t.Configuration)
 }
@@ -83,9 +96,8 @@ func validToolName(name string) bool {
 }
 
 func checkConfiguration(c *Configuration) error {
-	if c.TimeoutSeconds == 0 {
-		c.TimeoutSeconds = usualTimeout
-	}
+	c.TimeoutSeconds = cmp.Or(c.TimeoutSeconds, usualTimeout)
+	c.Runtime = cmp.Or(c.Runtime, pythonRuntime)
 	switch {
 	case c.Type != kindOfConfig:
 		return proto.Invalid("configuration.type",

@@ -68,7 +68,8 @@ func Build(cfg Config, edges ...api.Edge) []byte {
 		Links: links, Names: cfg.Names, Named: named, Types: typeRules,
 		Enums: enums, Special: special, Comments: comments,
 		OneOf: map[reflect.Type][]any{
-			reflect.TypeFor[proto.BashContent](): {proto.BashResult{}, proto.BashError{}}},
+			reflect.TypeFor[proto.BashContent](): {proto.BashResult{}, proto.BashError{}},
+			reflect.TypeFor[proto.ToolEnv]():     {map[string]string{}, []proto.ToolVariable{}}},
 	}, api.Documented(edges...))
 }
 

@@ -144,7 +144,7 @@ func FuzzSchema(f *testing.F) {
 			object[f.Name] = map[string]any{"STRING": "x", "INTEGER": json.Number("1"), "NUMBER": json.Number("1.5"),
 				"BOOLEAN": true, "ARRAY": []any{}, "OBJECT": map[string]any{}}[f.FieldType]
 		}
-		if out, err := checkFields("input", fields, maps.Clone(object)); err != nil || len(out) != len(object) {
+		if out, err := new(checker).fields("input", fields, maps.Clone(object)); err != nil || len(out) != len(object) {
 			t.Fatalf("%v %v", out, err)
 		}
 	})

@@ -19,7 +19,8 @@ import (
 // much deeper.
 const maxDepth = 64
 
-// Input takes the fields of a list out of an input and checks them. Other fields are dropped, and named in dropped.
+// Input takes the fields of a list out of an input and checks them, also those of objects in it. Other fields are
+// dropped, and named in dropped. A nil list takes the whole input.
 func Input(schema []proto.ToolField, raw []byte) (input map[string]any, dropped []string, err error) {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte("{}")
@@ -32,14 +33,13 @@ func Input(schema []proto.ToolField, raw []byte) (input map[string]any, dropped 
 	if !ok {
 		return nil, nil, proto.Invalid("input", "input must be an object, not %s", kindOf(v))
 	}
-	input, err = checkFields("input", schema, given)
-	for name := range given {
-		if !slices.ContainsFunc(schema, func(f proto.ToolField) bool { return f.Name == name }) {
-			dropped = append(dropped, name)
-		}
+	if schema == nil {
+		return given, nil, nil
 	}
-	slices.Sort(dropped)
-	return input, dropped, err
+	c := checker{root: "input."}
+	input, err = c.fields("input", schema, given)
+	slices.Sort(c.dropped)
+	return input, c.dropped, err
 }
 
 // Output checks the output of a tool. A nil list allows everything; fields outside the list stay.
@@ -53,12 +53,21 @@ func Output(schema []proto.ToolField, raw []byte) error {
 		return proto.Invalid("output", "output must be an object with the fields of output_schema, not %s; have run "+
 			"return a dict", kindOf(v))
 	}
-	_, err = checkFields("output", schema, object)
+	_, err = new(checker).fields("output", schema, object)
 	return err
 }
 
-// checkFields returns the fields of an object that the list has. Null counts as absent.
-func checkFields(path string, schema []proto.ToolField, object map[string]any) (map[string]any, error) {
+// A checker checks values against fields, and collects what it drops.
+type checker struct {
+	root    string // the beginning of paths, which dropped leaves out
+	dropped []string
+}
+
+// maxDropped bounds how many dropped fields are named.
+const maxDropped = 100
+
+// fields returns the fields of an object that the list has. Null counts as absent.
+func (c *checker) fields(path string, schema []proto.ToolField, object map[string]any) (map[string]any, error) {
 	out := map[string]any{}
 	for _, f := range schema {
 		at, v := path+"."+f.Name, object[f.Name]
@@ -69,21 +78,102 @@ func checkFields(path string, schema []proto.ToolField, object map[string]any) (
 			}
 			continue
 		}
-		v, err := typed(at, f.FieldType, v)
+		v, err := c.field(at, f, v)
 		if err != nil {
 			return nil, err
 		}
-		if f.ItemsType != "" {
-			items := v.([]any)
-			for i := range items {
-				if items[i], err = typed(fmt.Sprintf("%s.%d", at, i), f.ItemsType, items[i]); err != nil {
-					return nil, err
-				}
-			}
-		}
 		out[f.Name] = v
 	}
+	for name := range object {
+		known := slices.ContainsFunc(schema, func(f proto.ToolField) bool { return f.Name == name })
+		if !known && len(c.dropped) < maxDropped {
+			c.dropped = append(c.dropped, strings.TrimPrefix(path+"."+name, c.root))
+		}
+	}
 	return out, nil
+}
+
+// field returns a value that fits a field.
+func (c *checker) field(at string, f proto.ToolField, v any) (any, error) {
+	v, err := typed(at, f.FieldType, v)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkBounds(at, f, v); err != nil {
+		return nil, err
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		if len(f.Properties) > 0 {
+			return c.fields(at, f.Properties, v)
+		}
+	case []any:
+		item := f.ItemsSchema
+		if item == nil && f.ItemsType != "" {
+			item = &proto.ToolField{FieldType: f.ItemsType}
+		}
+		for i := range v {
+			if item == nil {
+				break
+			}
+			if v[i], err = c.field(fmt.Sprintf("%s.%d", at, i), *item, v[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return v, nil
+}
+
+// checkBounds checks a value of the right type against the bounds of its field.
+func checkBounds(at string, f proto.ToolField, v any) error {
+	switch v := v.(type) {
+	case json.Number:
+		n, err := v.Float64()
+		switch {
+		case err != nil:
+			return proto.Invalid(at, "%s: the number %.40s is too large", at, v)
+		case f.Minimum != nil && n < *f.Minimum:
+			return proto.Invalid(at, "%s must be at least %v, not %.40s", at, *f.Minimum, v)
+		case f.Maximum != nil && n > *f.Maximum:
+			return proto.Invalid(at, "%s must be at most %v, not %.40s", at, *f.Maximum, v)
+		}
+	case []any:
+		switch n := int64(len(v)); {
+		case f.MinItems != nil && n < *f.MinItems:
+			return proto.Invalid(at, "%s must have at least %d items, not %d", at, *f.MinItems, n)
+		case f.MaxItems != nil && n > *f.MaxItems:
+			return proto.Invalid(at, "%s must have at most %d items, not %d", at, *f.MaxItems, n)
+		}
+	}
+	if len(f.EnumValues) == 0 {
+		return nil
+	}
+	var allowed []string
+	for _, raw := range f.EnumValues {
+		if isValue(raw, v) {
+			return nil
+		}
+		allowed = append(allowed, string(raw))
+	}
+	return proto.Invalid(at, "%s must be one of %s", at, proto.Shorten(strings.Join(allowed, ", "), 400))
+}
+
+// isValue reports whether an enumerated value is v. A number or truth value may be enumerated as a string.
+func isValue(raw json.RawMessage, v any) bool {
+	given, err := Encode(v)
+	if err != nil {
+		return false
+	}
+	want := jsontext.Value(slices.Clone(raw))
+	if want.Canonicalize() != nil {
+		return false
+	}
+	got := jsontext.Value(given)
+	if got.Canonicalize() != nil {
+		return false
+	}
+	var quoted string
+	return string(want) == string(got) || json.Unmarshal(raw, &quoted) == nil && quoted == string(got)
 }
 
 // typed is v if it has the type. A whole number written as 2.0 or 2e3 becomes one without a fraction.

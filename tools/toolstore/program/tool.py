@@ -20,7 +20,9 @@ def berth_tool(name, code, given, most, check):
     def fail(kind, message, **more):
         return Report(error=dict(more, type=kind, message=message))
 
-    # Clients of model providers. The first use makes them: their modules are slow to import, and most tools need none.
+    # Clients of model providers. Their modules are slow to import, and most tools need none: a client is made before the
+    # code runs if the code names it. Otherwise, or if it cannot be made, this stands for it until its first use, which
+    # says what is missing.
     class Client:
         def __init__(self, title, key, module, make):
             self.__dict__.update(title=title, key=key, module=module, make=make, real=None)
@@ -31,6 +33,18 @@ def berth_tool(name, code, given, most, check):
             if self.real is None:
                 self.__dict__["real"] = self.begin()
             return getattr(self.real, attribute)
+
+        @property
+        def __class__(self):  # for isinstance
+            return Client if self.real is None else type(self.real)
+
+        def object(self):
+            if self.real is None:
+                try:
+                    self.__dict__["real"] = self.begin()
+                except Exception:  # its first use raises it again
+                    return self
+            return self.real
 
         def begin(self):
             if not os.environ.get(self.key):
@@ -50,6 +64,24 @@ def berth_tool(name, code, given, most, check):
         Client("anthropic_client", "ANTHROPIC_API_KEY", "anthropic", lambda m, key: m.Anthropic(api_key=key)),
         Client("gemini_client", "GEMINI_API_KEY", "google.genai", lambda m, key: m.Client(api_key=key)),
     )
+
+    # The clients by provider: client.openai, client.anthropic, client.gemini.
+    class Clients:
+        def __getattr__(self, attribute):
+            for client in clients:
+                if client.title == attribute + "_client":
+                    return client.object()
+            raise AttributeError("client has openai, anthropic and gemini, and no %s" % attribute)
+
+        def __dir__(self):
+            return [client.title[:-len("_client")] for client in clients]
+
+    def names(compiled):
+        found = set(compiled.co_names)
+        for part in compiled.co_consts:
+            if isinstance(part, type(compiled)):
+                found |= names(part)
+        return found
 
     def defines_run(body):
         import ast
@@ -155,8 +187,10 @@ def berth_tool(name, code, given, most, check):
         module = type(sys)("tool")
         module.__file__ = filename
         sys.modules["tool"] = module
+        used = names(compiled)
         for client in clients:
-            module.__dict__[client.title] = client
+            module.__dict__[client.title] = client.object() if client.title in used else client
+        module.__dict__["client"] = Clients()
         exec(compiled, module.__dict__)
         function = module.__dict__.get("run")
         if not callable(function):
