@@ -255,6 +255,73 @@ func goesOn(t *testing.T, sig syscall.Signal) {
 	}
 }
 
+// TestEqualTurnsGoOnWithTheNextDaemon kills the daemon while two equal questions run, each with two commands at the same
+// time. The retry of each must get the results of its own commands.
+func TestEqualTurnsGoOnWithTheNextDaemon(t *testing.T) {
+	const command = `{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/$N; until test -e /workspace/go; do sleep 0.1; done; cat /workspace/$N"}}`
+	both := strings.ReplaceAll(command, "$N", "a") + "," + strings.ReplaceAll(command, "$N", "b")
+	model := withModel(t, `{"plain": true, "turns": [{"repeat": 2, "answer": {"content": [`+both+`]}},
+		{"repeat": 2, "expect": {"last": [{"content": "x\n"}, {"content": "x\n"}]}, "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	type end struct {
+		answer turnAnswer
+		err    error
+	}
+	ends := make(chan end, 2)
+	send := func(retry string) {
+		_, a, err := turn("", bashTool, retry)
+		ends <- end{a, err}
+	}
+	before := containerIDs(t)
+	go send("0")
+	go send("0")
+	var made []string
+	eventually(t, "four commands", func() bool {
+		made = slices.DeleteFunc(containerIDs(t), func(id string) bool { return slices.Contains(before, id) })
+		n := 0
+		for _, id := range made {
+			n += call[proto.Container](t, base, 200, "GET", "/v1/containers/"+id, "").RunningExecs
+		}
+		return n == 4
+	})
+	base.restart(t, syscall.SIGKILL)
+	for range 2 {
+		if e := <-ends; e.err == nil {
+			t.Error("a request outlived its daemon")
+		}
+	}
+	go send("1")
+	go send("1")
+	for _, id := range made {
+		bash(t, base, id, "touch /workspace/go")
+		t.Cleanup(func() { _, _, _ = base.Do("DELETE", "/v1/containers/"+id, nil) })
+	}
+	var used []string
+	for range 2 {
+		e := <-ends
+		if e.err != nil || len(e.answer.Content) != 5 || e.answer.Container == nil {
+			t.Fatalf("%v %+v", e.err, e.answer)
+		}
+		used = append(used, e.answer.Container.ID)
+	}
+	slices.Sort(used)
+	if slices.Sort(made); !slices.Equal(used, made) {
+		t.Errorf("the answers have the containers %v, those of the questions are %v", used, made)
+	}
+	if err := model.Err(); err != nil || model.Left() > 0 {
+		t.Error(err, model.Left())
+	}
+}
+
+// containerIDs returns the IDs of all containers.
+func containerIDs(t *testing.T) (ids []string) {
+	t.Helper()
+	list := call[struct{ Data []proto.Container }](t, base, 200, "GET", "/v1/containers?limit=1000", "")
+	for _, c := range list.Data {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
 // TestContainerDiesInATurn kills a container during a command. The result must say so, and the turn continues in the
 // same container with its files.
 func TestContainerDiesInATurn(t *testing.T) {

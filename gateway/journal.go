@@ -28,7 +28,8 @@ type turnRecord struct {
 	Head      json.RawMessage   `json:"head,omitempty"`
 	Content   []json.RawMessage `json:"content,omitempty"` // empty if Final is set
 	Usage     json.RawMessage   `json:"usage,omitempty"`
-	Begun     string            `json:"begun,omitempty"` // ID of the running call
+	Running   []string          `json:"running,omitempty"` // IDs of the running calls
+	Begun     string            `json:"begun,omitempty"`   // ID of the running call; version 0.1.0 wrote it
 	Final     json.RawMessage   `json:"final,omitempty"`
 	At        time.Time         `json:"at"`
 
@@ -53,13 +54,16 @@ func (rec *turnRecord) over(asked identity) bool {
 	return rec.Request == "" && rec.finished && asked.retryKey == ""
 }
 
-// writeRecord writes the turn to the ledger: before a call runs, with the call's ID in begun, and after all calls
-// have run. A turn whose record cannot be written continues. It is lost only if the daemon dies before the turn ends.
-func (t *turn) writeRecord(begun string) {
+// writeRecord writes the turn to the ledger: before calls run, with these calls in running, and after all calls have
+// run. A turn whose record cannot be written continues. It is lost only if the daemon dies before the turn ends.
+func (t *turn) writeRecord(running ...*pendingCall) {
 	rec := turnRecord{ID: t.id, Request: t.identity.request, RetryKey: t.identity.retryKey, Client: t.identity.client,
 		Attempt: t.request.Attempt, Owner: t.request.Owner, Made: t.container.created, Heard: t.container.told,
-		Skills: t.container.skills, Head: t.answer.Head, Content: t.answer.Content, Usage: t.answer.Usage, Begun: begun,
+		Skills: t.container.skills, Head: t.answer.Head, Content: t.answer.Content, Usage: t.answer.Usage,
 		At: time.Now()}
+	for _, c := range running {
+		rec.Running = append(rec.Running, c.ID)
+	}
 	if t.container.c != nil {
 		rec.Container = t.container.c.Ref().ID
 	}

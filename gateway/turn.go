@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
-	"strconv"
 	"time"
 
 	"berth/proto"
@@ -34,7 +31,7 @@ type turn struct {
 
 	progress struct {
 		prepared bool
-		pending  []Call // to run next
+		pending  []*pendingCall // to run next, in order
 		rounds   int
 		began    time.Time // when this request began to work on the turn
 	}
@@ -77,9 +74,7 @@ func (t *turn) run(ctx context.Context) error {
 	if err := t.deliver(ctx); err != nil || t.answer.Final != nil {
 		return err
 	}
-	if err := t.resumeJournal(); err != nil {
-		return err
-	}
+	t.resumeJournal()
 	for {
 		waiting, err := t.runCalls(ctx)
 		if err != nil {
@@ -99,7 +94,7 @@ func (t *turn) run(ctx context.Context) error {
 		if round.Done {
 			return t.finish(ctx, Completed)
 		}
-		t.progress.pending = round.Calls
+		t.setPending(round.Calls)
 	}
 }
 
@@ -140,8 +135,9 @@ func (t *turn) prepare(ctx context.Context) (err error) {
 }
 
 // open opens the conversation.
-func (t *turn) open(opening Opening) (err error) {
-	t.progress.pending, err = t.conv.Open(opening)
+func (t *turn) open(opening Opening) error {
+	calls, err := t.conv.Open(opening)
+	t.setPending(calls)
 	t.progress.prepared = err == nil
 	return err
 }
@@ -201,7 +197,7 @@ func (t *turn) ensureContainer(ctx context.Context) (Container, error) {
 		t.g.deleteContainer(tc.c) // it has expired
 	}
 	tc.c, tc.created, tc.told, tc.lost = c, true, false, ""
-	t.writeRecord("") // a later daemon deletes the container if no request continues the turn
+	t.writeRecord() // a later daemon deletes the container if no request continues the turn
 	if lost == "" {
 		return c, nil
 	}
@@ -260,95 +256,6 @@ func (t *turn) provisionFiles(ctx context.Context) (paths map[string]string, err
 	return c.PutFiles(ctx, stored)
 }
 
-// resumeJournal gives up the call that was running when an earlier daemon ended. It does not give up a command: a
-// command has an idempotency key, so running the call again returns the result of the first run.
-func (t *turn) resumeJournal() error {
-	rec := t.journal.saved
-	if rec == nil {
-		return nil
-	}
-	t.journal.saved = nil
-	pending := t.progress.pending
-	i := slices.IndexFunc(pending, func(c Call) bool { return c.ID == rec.Begun && c.Tool != Bash })
-	if i < 0 {
-		return nil
-	}
-	c := pending[i]
-	t.progress.pending = slices.Delete(pending, i, i+1)
-	return t.conv.Add(c, t.failCall(c, proto.Errorf(proto.Unavailable, "", c.ID,
-		"the daemon was restarted while the call ran")))
-}
-
-// runCalls runs each pending call once and adds its result to the answer. It reports whether code waits for the
-// client.
-func (t *turn) runCalls(ctx context.Context) (waiting bool, err error) {
-	if len(t.progress.pending) == 0 {
-		return false, ctx.Err()
-	}
-	for len(t.progress.pending) > 0 {
-		if err := ctx.Err(); err != nil {
-			return false, err
-		}
-		c := t.progress.pending[0]
-		if t.request.Ping != nil {
-			t.request.Ping()
-		}
-		res, err := t.runCall(ctx, c)
-		if res == nil {
-			return false, err
-		}
-		t.progress.pending = t.progress.pending[1:] // even if the result cannot be sent to the client
-		if err := t.conv.Add(c, res); err != nil {
-			return false, err
-		}
-		if res.Waiting != nil {
-			return true, nil
-		}
-	}
-	t.writeRecord("")
-	return false, ctx.Err()
-}
-
-// runCall runs one call. If the call cannot run, the reason becomes its result, and the conversation continues. A nil
-// result means that the turn cannot continue for now.
-func (t *turn) runCall(ctx context.Context, c Call) (*Result, error) {
-	container, err := t.ensureContainer(ctx)
-	if err != nil {
-		if ctx.Err() != nil { // a repeated request runs the call
-			return nil, ctx.Err()
-		}
-		return t.failCall(c, err), nil
-	}
-	t.writeRecord(c.ID)
-	r := Run{Call: c, Draining: t.request.Draining}
-	if c.Key == "" { // some models use the same ID in each round; the position in the answer makes the key unique
-		r.Key = "gateway/" + t.id + "/" + strconv.Itoa(len(t.answer.Content)) + "/" + c.ID
-	}
-	r.Key = r.Key[:min(len(r.Key), proto.MaxRetryKey)]
-	if show := t.request.Output; show != nil {
-		r.Output = func(o Output) error { return show(c, o) }
-	}
-	res, err := container.Run(ctx, r)
-	if res != nil && res.Err != nil {
-		return t.failCall(c, res.Err), err
-	}
-	if res != nil && c.Tool != Editor && res.Waiting == nil { // results of the editor have no place for it
-		res.Note, t.container.note = t.container.note, ""
-	}
-	return res, err
-}
-
-// failCall returns the result of a call that could not run, or whose outcome is unknown.
-func (t *turn) failCall(c Call, err error) *Result {
-	level := slog.LevelWarn // logged, since not every result has a field for the reason
-	switch proto.CodeOf(err) {
-	case proto.InvalidArgument, proto.TooLarge, proto.Canceled:
-		level = slog.LevelDebug
-	}
-	t.g.cfg.Log.Log(context.Background(), level, "running a call of a turn", "tool", c.Tool, "error", err)
-	return &Result{Err: err}
-}
-
 // finish completes the answer, writes it to the ledger and delivers it.
 func (t *turn) finish(ctx context.Context, reason Reason) error {
 	end := Ending{Reason: reason, Container: t.containerRef()}
@@ -359,7 +266,7 @@ func (t *turn) finish(ctx context.Context, reason Reason) error {
 	// The record comes first: a later daemon must not delete a container that the client knows.
 	t.container.told = t.container.told || ctx.Err() == nil
 	if t.journal.written {
-		t.writeRecord("")
+		t.writeRecord()
 	}
 	return t.deliver(ctx)
 }
@@ -371,7 +278,7 @@ func (t *turn) deliver(ctx context.Context) error {
 	}
 	if t.answer.Final != nil && !t.container.told {
 		if t.container.told = true; t.journal.written {
-			t.writeRecord("")
+			t.writeRecord()
 		}
 	}
 	return t.conv.Deliver()
@@ -405,7 +312,7 @@ func (t *turn) outcome(ctx context.Context, err error) error {
 			"the client disconnected in the middle of a turn"))
 	case errors.As(err, &i) && i.Container != nil:
 		if t.container.told = true; t.journal.written {
-			t.writeRecord("") // record it: a later daemon must not delete a container that the client knows
+			t.writeRecord() // record it: a later daemon must not delete a container that the client knows
 		}
 	}
 	return err

@@ -15,7 +15,7 @@ func (g *Gateway) WriteTurn(ctx context.Context, r Request, c Container) (id str
 	}
 	t.request = r
 	t.container.c, t.container.created = c, c != nil
-	t.writeRecord("")
+	t.writeRecord()
 	return t.id, func() string {
 		if rec := g.readRecord(t.key); rec != nil {
 			return rec.ID
