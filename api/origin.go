@@ -29,11 +29,16 @@ func (o Origins) Check(r *http.Request) error {
 }
 
 func (o Origins) allow(origin, host string) bool {
-	if slices.ContainsFunc(o, func(allowed string) bool { return strings.EqualFold(allowed, origin) }) {
+	if o.lists(origin) {
 		return true
 	}
 	u, err := url.Parse(origin)
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, host) && IsOwnName(host)
+}
+
+// lists reports whether an origin is one of these.
+func (o Origins) lists(origin string) bool {
+	return slices.ContainsFunc(o, func(allowed string) bool { return strings.EqualFold(allowed, origin) })
 }
 
 // IsOwnName reports whether a host, with or without a port, is an address or localhost. A web page can bring no other

@@ -51,6 +51,9 @@ func (s *Server) dispatch(x *exchange) {
 		s.endRequest(x, noRoute(x, nil))
 		return
 	}
+	if s.shareAnswer(x) {
+		return
+	}
 	x.table.mux.ServeHTTP(x, x.r)
 }
 

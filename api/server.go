@@ -35,7 +35,9 @@ var errShutdown = proto.Errorf(proto.Unavailable, "", "", "The daemon is shuttin
 type Config struct {
 	Auth  Authenticator
 	Edges []Edge
-	Audit Auditor // nil: nothing is audited
+	// of web pages that may read answers; see cors.go
+	Origins Origins
+	Audit   Auditor // nil: nothing is audited
 	// replaces the secrets of a container in text; nil: nothing is replaced
 	Hide         func(container, text string) string
 	Metrics      prometheus.Registerer // nil: none

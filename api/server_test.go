@@ -67,6 +67,9 @@ func (b *logBuffer) String() string {
 	return b.buf.String()
 }
 
+// testOrigin is an origin whose pages may use the API.
+const testOrigin = "https://app.example.org"
+
 func newSite(t *testing.T, edges ...Edge) *site {
 	t.Helper()
 	s := &site{log: &logBuffer{}, reg: prometheus.NewRegistry()}
@@ -75,6 +78,7 @@ func newSite(t *testing.T, edges ...Edge) *site {
 		Auth: oneKey(testKey), Edges: append(edges, Ops(OpsConfig{Metrics: s.reg, Open: true,
 			Ready: func(context.Context) error { return nil }})),
 		Metrics: s.reg, Log: slog.New(slog.NewJSONHandler(s.log, nil)), MaxBodyBytes: 1000,
+		Origins: Origins{testOrigin},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -430,5 +434,41 @@ func TestShutdownCutsOff(t *testing.T) {
 	}
 	if strings.Contains(log.String(), "client went away") || strings.Contains(log.String(), "canceled") {
 		t.Errorf("the client is blamed: %s", log)
+	}
+}
+
+// TestPagesOfAnOriginMayReadAnswers checks both questions that a browser asks before a page of another origin may use
+// the API: the preflight, which has no API key, and the header of the answer.
+func TestPagesOfAnOriginMayReadAnswers(t *testing.T) {
+	const page = testOrigin
+	s := newSite(t, failing())
+	preflight := []string{"X-Api-Key", "", "Origin", page, "Access-Control-Request-Method", "POST",
+		"Access-Control-Request-Headers", "content-type,x-api-key"}
+	res, body := s.do(t, "OPTIONS", "/v1/shout/echo", "", preflight...)
+	for name, want := range map[string]string{"Access-Control-Allow-Origin": page, "Access-Control-Allow-Methods": "POST",
+		"Access-Control-Allow-Headers": "content-type,x-api-key", "Vary": "Origin"} {
+		if got := res.Header.Get(name); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+	if res.StatusCode != 204 || body != "" {
+		t.Errorf("the preflight is answered %d %q", res.StatusCode, body)
+	}
+
+	for status, header := range map[int][]string{200: {"Origin", page}, 401: {"Origin", page, "X-Api-Key", ""}} {
+		res, _ := s.do(t, "GET", "/v1/shout/who", "", header...)
+		if res.StatusCode != status || res.Header.Get("Access-Control-Allow-Origin") != page ||
+			!strings.Contains(res.Header.Get("Access-Control-Expose-Headers"), "Request-Id") {
+			t.Errorf("%d with %v, want %d", res.StatusCode, res.Header, status)
+		}
+	}
+	for _, refused := range [][]string{{"OPTIONS", "/v1/shout/echo", "https://other.example.org"},
+		{"OPTIONS", "/v1/nothing", page}, {"GET", "/v1/shout/who", "null"}} {
+		preflight[3] = refused[2]
+		res, _ := s.do(t, refused[0], refused[1], "", preflight...)
+		if res.Header.Get("Access-Control-Allow-Methods") != "" || res.StatusCode == 204 ||
+			refused[2] != page && res.Header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%v: %d with %v", refused, res.StatusCode, res.Header)
+		}
 	}
 }

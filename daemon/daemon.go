@@ -64,7 +64,7 @@ type Config struct {
 	FileQuota       int64          // bytes of stored files per owner; 0 is no limit
 	MaxFileBytes    int64          // maximum size of one stored file; 0 is 500 MiB
 	StrictDownloads bool           // uploaded files cannot be downloaded, as in the hosted API
-	Origins         []string       // web origins that may open websockets and use /mcp
+	Origins         []string       // web origins whose pages may use the API
 	OpenMetrics     bool           // /metrics needs no key, also where the port is not loopback
 	SweepEvery      time.Duration  // interval between sweeps; 0 is 10 s
 	WarmMin         int            // started containers to keep ready for new sessions, for each image in use
@@ -444,6 +444,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
+		Origins: d.cfg.Origins,
 		Edges: []api.Edge{
 			operations, hosted, clients.Edge(),
 			native.New(native.Config{

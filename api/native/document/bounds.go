@@ -128,7 +128,7 @@ var typeRules = map[string]schema{
 		"else": given("command"),
 	},
 	"ToolField": {
-		"if":   given("items_type"),
+		"if": given("items_type"),
 		"then": schema{"required": []string{"field_type"},
 			"properties": schema{"field_type": schema{"const": "ARRAY"}}},
 	},
