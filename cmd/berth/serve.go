@@ -132,8 +132,8 @@ the daemon ends; the next start attaches to them again.`,
 	f.Int64Var(&cfg.Skills.Quota, "skill-quota-bytes", 0, "maximum bytes of the packed skills that one owner "+
 		"uploads (default 1 GiB)")
 	f.IntVar(&cfg.Skills.MaxRefs, "max-skills", 0, "maximum number of skills in one container (default 20)")
-	f.StringSliceVar(&cfg.Origins, "origin", nil, "web origin whose pages may use the API, websockets and /mcp included (may be "+
-		"repeated)")
+	f.StringSliceVar(&cfg.Origins, "origin", nil, "web origin whose pages may use the API, websockets and /mcp "+
+		"included (may be repeated)")
 	f.BoolVar(&cfg.OpenMetrics, "open-metrics", false, "serve /metrics without an API key, also where the port is "+
 		"not on loopback")
 	f.DurationVar(&cfg.SweepEvery, "sweep-every", 0, "interval between sweeps that remove what has expired "+
