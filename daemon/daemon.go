@@ -34,6 +34,7 @@ import (
 	"berth/gc"
 	"berth/proto"
 	"berth/session"
+	"berth/session/inventory"
 	"berth/session/loopback"
 	"berth/state/audit"
 	"berth/state/keys"
@@ -252,7 +253,7 @@ func (d *Daemon) keep(c io.Closer) { d.closers = slices.Insert(d.closers, 0, c) 
 // openSessions opens the runtime, the vault and the core. The vault comes before the core: a container with secrets
 // can only be started again when its secrets can be read.
 func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artifacts.Jobs) (err error) {
-	hasFiles, err := session.HasWorkspaces(books)
+	hasFiles, err := inventory.HasWorkspaces(books)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"berth/proto"
 	"berth/test/daemontest"
@@ -104,5 +105,36 @@ func TestTenantInARealContainer(t *testing.T) {
 	if status, out := as(t, base.Daemon, ann.Secret, "POST", "/v1/containers",
 		""); status != http.StatusTooManyRequests {
 		t.Errorf("a second container: %d %s", status, out)
+	}
+}
+
+// TestBackgroundIsCharged checks that CPU time of a process that outlives its command is charged to the command's key,
+// as the kernel counts it.
+func TestBackgroundIsCharged(t *testing.T) {
+	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
+		t.Run(string(class), func(t *testing.T) {
+			k := newKey(t, base.Daemon, `{"owner": "default", "quota": {"cpu_seconds_per_day": 3}}`)
+			status, out := as(t, base.Daemon, k.Secret, "POST", "/v1/containers",
+				`{"limits":{"cpus":1,"memory_bytes":268435456},"runtime_class":"`+string(class)+`"}`)
+			var c proto.Container
+			if err := json.Unmarshal(out, &c); err != nil || status != http.StatusCreated {
+				t.Fatalf("%d %s", status, out)
+			}
+			defer call[any](t, base, 200, "DELETE", "/v1/containers/"+c.ID, "")
+			at := "/v1/containers/" + c.ID + "/exec"
+			if status, out = as(t, base.Daemon, k.Secret, "POST", at,
+				`{"command":"setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &"}`); status != http.StatusOK {
+				t.Fatalf("%d %s", status, out)
+			}
+			for end := time.Now().Add(time.Minute); ; {
+				status, out = as(t, base.Daemon, k.Secret, "POST", at, `{"command":"sleep 0.2"}`)
+				if status == http.StatusTooManyRequests {
+					break
+				}
+				if status != http.StatusOK || time.Now().After(end) {
+					t.Fatalf("the quota is not used up: %d %s", status, out)
+				}
+			}
+		})
 	}
 }

@@ -167,7 +167,7 @@ type Produced struct {
 type Quotas interface {
 	MaxSessions(key string) int64       // sessions that have not expired, at a time; 0: no bound
 	MayRun(key string) error            // TooMany if the key's CPU time is used up
-	Ran(key string, cpuSeconds float64) // charges the key for an exec that ended
+	Ran(key string, cpuSeconds float64) // charges the key for CPU time
 }
 
 // unbounded is for a daemon without quotas.

@@ -14,8 +14,6 @@ import (
 	"berth/proto"
 	"berth/session/limits"
 	"berth/session/shells"
-
-	"golang.org/x/sys/unix"
 )
 
 // This file has the end of a command, in order: runToEnd waits for its process, or ends it; recordEnd records the end,
@@ -80,7 +78,7 @@ func (e *Exec) exited(proc *client.Process) proto.End {
 	e.mu.Lock()
 	e.ago, e.dirState, e.shellEnded = x.Ago, DirectoryState{Fingerprint: x.Seen}, x.ShellEnded
 	e.mu.Unlock()
-	return endOf(x, err)
+	return limits.EndOf(x, err)
 }
 
 // kill kills the whole process tree and waits for its exit. A guest that takes longer than killGrace is lost.
@@ -92,20 +90,11 @@ func (e *Exec) kill(proc *client.Process, want endRequest) proto.End {
 	_ = proc.Kill(ctx)  // the exit below is what counts
 	select {
 	case <-proc.Done():
-		return endedOnRequest(e.exited(proc), want)
+		return limits.OnRequest(e.exited(proc), want.reason, want.why)
 	case <-ctx.Done():
 		proc.Drop() // no output may follow the end
-		return endedOnRequest(endOf(wire.Exit{}, ctx.Err()), want)
+		return limits.OnRequest(limits.EndOf(wire.Exit{}, ctx.Err()), want.reason, want.why)
 	}
-}
-
-// endedOnRequest returns the end of a process that was ended for want.
-func endedOnRequest(end proto.End, want endRequest) proto.End {
-	if end.ReturnCode < 0 || end.ReturnCode == 128+int(syscall.SIGKILL) || end.Reason == proto.EndLost {
-		end.ReturnCode, end.Signal = 128+int(syscall.SIGKILL), unix.SignalName(syscall.SIGKILL)
-	}
-	end.Reason, end.Message = want.reason, want.why
-	return end
 }
 
 // preferRequestedEnd returns the end of a process that exited before it was killed. If its sandbox was stopped on
@@ -113,27 +102,11 @@ func endedOnRequest(end proto.End, want endRequest) proto.End {
 func (e *Exec) preferRequestedEnd(end proto.End) proto.End {
 	select {
 	case want := <-e.endRequests:
-		if end.Reason == proto.EndLost || end.Signal == unix.SignalName(syscall.SIGKILL) ||
+		if end.Reason == proto.EndLost || end.Signal == "SIGKILL" ||
 			want.reason == proto.EndOutputLimit {
-			return endedOnRequest(end, want)
+			return limits.OnRequest(end, want.reason, want.why)
 		}
 	default:
-	}
-	return end
-}
-
-// endOf translates the guest's exit status.
-func endOf(x wire.Exit, err error) proto.End {
-	if err != nil {
-		return proto.End{Reason: proto.EndLost, ReturnCode: -1, Message: "the container ended under it"}
-	}
-	end := proto.End{Reason: proto.EndExit, ReturnCode: x.Code, Leftover: x.Leftover, CPUSeconds: x.CPU.Seconds(),
-		PeakBytes: x.PeakBytes}
-	if x.Signal != 0 {
-		end.Reason, end.Signal = proto.EndSignal, unix.SignalName(x.Signal)
-	}
-	if x.OutOfMemory {
-		end.Reason, end.Message = proto.EndOutOfMemory, "the container reached its memory limit"
 	}
 	return end
 }
@@ -187,7 +160,7 @@ func (e *Exec) recordEnd(end proto.End, release func()) {
 	// The key pays before the end is written, so every known end was paid for. The guest is not trusted: it cannot
 	// charge more than the container's CPUs had in that time.
 	most := info.Duration(time.Time{}).Seconds()*e.s.record().Limits.CPUs + grain
-	e.s.core.cfg.Quotas.Ran(e.key, min(end.CPUSeconds, most))
+	e.s.chargeCPU(e, min(end.CPUSeconds, most))
 	e.storeEnd(info, made)
 	e.auditExec(actionExecEnd, info, made)
 

@@ -6,6 +6,7 @@ import (
 
 	"berth/egress"
 	"berth/proto"
+	"berth/session/cpu"
 	"berth/session/inventory"
 	"berth/test/stored"
 )
@@ -29,10 +30,11 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		record any
 		names  string
 	}{
-		{record{}, "id owner key retry state generation image digest class workspace job labels sealed secret_names env " +
+		{record{}, "id owner key retry name state generation image digest class workspace job labels sealed secret_names env " +
 			"tools offered limits network fixtures isolation host created last_used idle lifetime lease ended delete " +
 			"keep fleeting unfilled"},
 		{workspaceRecord{}, "id owner created session kept key lost"},
+		{cpu.State{}, "generation charged key"},
 		{execRecord{}, "exec key retry sealed run host guest files error notes"},
 		{retry{}, "key hash"},
 		{Mount{}, "path key generation"},
@@ -49,9 +51,9 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 	} {
 		stored.CheckNames(t, row.record, row.names)
 	}
-	const buckets = "sessions workspaces execs digest/requests strays clock/ahead"
+	const buckets = "sessions workspaces execs digest/requests strays session_cpu clock/ahead"
 	if got := bucketSessions + " " + bucketWorkspaces + " " + bucketExecs + " " + bucketDigest + "/" + digestName + " " +
-		inventory.Bucket + " " + bucketClock + "/" + clockKey; got != buckets {
+		inventory.Bucket + " " + cpu.Bucket + " " + bucketClock + "/" + clockKey; got != buckets {
 		t.Errorf("the buckets are %s, not %s", got, buckets)
 	}
 }

@@ -117,6 +117,7 @@ func (s *Session) startSandbox(ctx context.Context) error {
 	}
 	mounts := s.reprovision(ctx)
 	s.setBoot(hello.Boot)
+	s.cpu.Begin(s.record().Generation, s.core.cfg.Runtime.CPUSeconds(s.id))
 	now := s.core.clock.Now() // the lease begins after the start, however long that took
 	if err := onDisk(); err != nil {
 		return err
@@ -234,6 +235,7 @@ func (s *Session) stoppedOnRequest(g *client.Client) error {
 // stopSandbox removes the sandbox, and notes if that failed. Called with transition held.
 func (s *Session) stopSandbox(ctx context.Context) error {
 	s.closeGuest()
+	s.chargeCPU(nil, 0)
 	err := s.core.cfg.Runtime.Stop(ctx, s.id)
 	if s.unclean = err != nil; err == nil {
 		s.markSandboxGone()

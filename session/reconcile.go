@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/session/cpu"
 	"berth/state/ledger"
 )
 
@@ -26,6 +27,11 @@ func (ss *Sessions) load() error {
 			ledger.Each(tx, bucketSessions, "", func(id string, r record) {
 				r.Delete = r.Delete || r.Fleeting // the daemon that made it has ended
 				ss.byID[id] = newSession(ss, r)
+			}),
+			ledger.Each(tx, cpu.Bucket, "", func(id string, was cpu.State) {
+				if s := ss.byID[id]; s != nil {
+					s.cpu.Restore(was)
+				}
 			}),
 			ledger.Each(tx, bucketWorkspaces, "", func(id string, w workspaceRecord) { ss.workspaces[id] = w }),
 			ledger.Each(tx, bucketExecs, "", func(key string, r execRecord) {

@@ -6,12 +6,13 @@ import (
 
 	"berth/egress"
 	"berth/proto"
+	"berth/session/inventory"
 )
 
 // Buckets of the ledger.
 const (
 	bucketSessions   = "sessions"
-	bucketWorkspaces = "workspaces"
+	bucketWorkspaces = inventory.BucketWorkspaces
 	bucketExecs      = "execs"
 	bucketClock      = "clock" // one duration under clockKey: how far the wall clock is ahead of the lease clock
 	clockKey         = "ahead"

@@ -56,6 +56,9 @@ type Runtime interface {
 	// fast, never fails, and takes no value from inside the sandbox. A runtime that cannot measure returns
 	// limits.Unknown; then only the guest's view explains an end.
 	Measure(id, workspace string) limits.Reading
+	// CPUSeconds reads, from outside of the sandbox, how much CPU time all its processes have used. It is as fast as
+	// Measure and returns -1 if it is unknown.
+	CPUSeconds(id string) float64
 }
 
 // A Spec is the input of Runtime.Start. All fields but New and HasFiles are set.
@@ -67,12 +70,6 @@ type Spec struct {
 	New       bool               // no sandbox of this ID was started before, so Start need not look for one
 	// the workspace was made before: Start fails with proto.NotFound if it is missing, and makes none
 	HasFiles bool
-}
-
-// WorkspaceGone is the error of Start for a workspace that was made and is missing.
-func WorkspaceGone(workspace string) error {
-	return proto.Errorf(proto.NotFound, "", workspace, "the files of workspace %s are gone from the daemon's disk "+
-		"pool, so that its container cannot start; delete the container and make a new one", workspace)
 }
 
 // An Inventory lists what a Runtime holds at one moment.

@@ -13,6 +13,7 @@ import (
 	"berth/guest/client"
 	"berth/guest/output"
 	"berth/proto"
+	"berth/session/cpu"
 	"berth/session/loopback"
 	"berth/session/secrets"
 	"berth/session/shells"
@@ -68,6 +69,8 @@ type Session struct {
 	execStarted  chan struct{}              // closed when an exec starts
 	pendingExecs map[string]*pendingRequest // execs with an idempotency key that are being started, by key
 	lastStop     stopCause                  // why the last generation was stopped
+
+	cpu cpu.Meter // what of its CPU time is charged
 }
 
 func newSession(core *Sessions, rec record) *Session {
@@ -465,7 +468,8 @@ func (s *Session) deleteRecord() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	err := s.core.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
-		return errors.Join(tx.DeletePrefix(bucketExecs, s.id+"/"), tx.Delete(bucketSessions, s.id))
+		return errors.Join(tx.DeletePrefix(bucketExecs, s.id+"/"), tx.Delete(cpu.Bucket, s.id),
+			tx.Delete(bucketSessions, s.id))
 	})
 	if err == nil {
 		s.set(&s.removed, true)

@@ -216,6 +216,7 @@ func (ss *Sessions) finishRemove(ctx context.Context, s *Session) error {
 func (ss *Sessions) releaseAll(ctx context.Context, s *Session) error {
 	decided := ss.onDisk() // the decision is on disk before any file goes
 	s.resumeToEnd(ctx)
+	s.chargeCPU(nil, 0)
 	if err := ss.cfg.Runtime.Stop(ctx, s.id); err != nil {
 		return fmt.Errorf("stopping %s: %w", s.id, err)
 	}

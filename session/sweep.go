@@ -122,6 +122,7 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Ti
 		return ss.expire(ctx, s, done)
 	}
 	if rec.State == proto.StateRunning {
+		s.chargeCPU(nil, 0)
 		switch {
 		case !now.Before(rec.expires()):
 			stopped, err := s.stopIdle(ctx)

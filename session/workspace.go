@@ -126,14 +126,6 @@ func (ss *Sessions) RemoveOrphanedWorkspaces(ctx context.Context) (int, error) {
 	return ss.orphans().RemoveAll(ctx)
 }
 
-// HasWorkspaces reports whether a ledger has workspaces that are on disk as far as it knows.
-func HasWorkspaces(db *ledger.DB) (has bool, err error) {
-	err = db.View(func(tx *ledger.Tx) error {
-		return ledger.Each(tx, bucketWorkspaces, "", func(_ string, w workspaceRecord) { has = has || !w.Lost })
-	})
-	return has, err
-}
-
 // checkWorkspaces fails if the disk lacks workspaces that were made. With AcceptLoss it marks them as lost.
 func (ss *Sessions) checkWorkspaces(inv Inventory) error {
 	var made []inventory.Workspace

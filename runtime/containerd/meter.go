@@ -16,3 +16,11 @@ func (r *Runtime) Measure(id, workspace string) limits.Reading {
 	reading.Pool = limits.Space(r.disk.PoolSpace())
 	return reading
 }
+
+// CPUSeconds reads the CPU time of the sandbox's cgroup. See session.Runtime.
+func (r *Runtime) CPUSeconds(id string) float64 {
+	if !proto.ValidID(proto.ContainerPrefix, id) {
+		return -1
+	}
+	return meter.CPUSeconds(r.claims.sandbox(id))
+}

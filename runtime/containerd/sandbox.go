@@ -28,6 +28,7 @@ import (
 	"berth/runtime/ocispec"
 	"berth/runtime/warmpool"
 	"berth/session"
+	"berth/session/inventory"
 )
 
 // Labels of a container record.
@@ -74,7 +75,7 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 		}
 	}
 	if spec.HasFiles && !diskpool.Exists(r.disk.WorkspacePath(spec.Workspace)) {
-		return session.WorkspaceGone(spec.Workspace)
+		return inventory.Gone(spec.Workspace)
 	}
 	if (spec.New || !r.hasTraces(id)) && r.takePooled(ctx, id, spec) {
 		return nil

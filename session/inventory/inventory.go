@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/proto"
 	"berth/state/ledger"
 )
 
@@ -118,6 +119,26 @@ func (o Orphans) remove(ctx context.Context, ids []string) (removed int, err err
 		err = errors.Join(err, gone)
 	}
 	return removed, err
+}
+
+// BucketWorkspaces has the workspaces of the ledger. Package session knows the whole of a record.
+const BucketWorkspaces = "workspaces"
+
+// HasWorkspaces reports whether a ledger has workspaces that are on disk as far as it knows.
+func HasWorkspaces(db *ledger.DB) (has bool, err error) {
+	type record struct {
+		Lost bool `json:"lost"`
+	}
+	err = db.View(func(tx *ledger.Tx) error {
+		return ledger.Each(tx, BucketWorkspaces, "", func(_ string, w record) { has = has || !w.Lost })
+	})
+	return has, err
+}
+
+// Gone is the error for a workspace that was made and is missing.
+func Gone(workspace string) error {
+	return proto.Errorf(proto.NotFound, "", workspace, "the files of workspace %s are gone from the daemon's disk "+
+		"pool, so that its container cannot start; delete the container and make a new one", workspace)
 }
 
 // A Workspace is one that was made according to the ledger.

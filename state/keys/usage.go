@@ -48,7 +48,7 @@ func (s *Store) MayRun(id string) error {
 		most, nextDay(now).Format(time.RFC3339)).After(nextDay(now).Sub(now))
 }
 
-// CPUSeconds returns the CPU time of the key's commands that ended today.
+// CPUSeconds returns the CPU time that the key was charged today.
 func (s *Store) CPUSeconds(id string) float64 {
 	day := dayOf(s.cfg.Now())
 	s.spending.Lock()
@@ -62,8 +62,8 @@ func (s *Store) CPUSeconds(id string) float64 {
 // CPUResetsAt returns when CPU budgets are full again.
 func (s *Store) CPUResetsAt() time.Time { return nextDay(s.cfg.Now()) }
 
-// Ran charges a key for an ended command. The ledger writes charges and ends of commands in the same order: a crash
-// that loses the charge loses the command's end too.
+// Ran charges a key for CPU time, of an ended command or of processes that one left behind. The ledger writes charges
+// and ends of commands in the same order: a crash that loses the charge loses the command's end too.
 func (s *Store) Ran(id string, cpuSeconds float64) {
 	if id == "" || !(cpuSeconds > 0) { // also NaN: a guest can report any value
 		return

@@ -23,6 +23,7 @@
 //	key_usage/  <key id>                keys.spent
 //	tools/, tool_names/, tool_versions/, tool_runs/, tool_runs_live/, tool_run_keys/  see package toolstore
 //	strays/     <workspace id>          when session found an orphaned workspace
+//	session_cpu/ <container id>         cpu.State
 //	clock/      ahead                   of session's clock
 //	journal/    epoch, start            the ledger's own
 //

@@ -23,6 +23,23 @@ func (rt *Runtime) Inspect(context.Context, string) (proto.Isolation, error) {
 // Measure reports nothing, since these sandboxes have no limits.
 func (rt *Runtime) Measure(string, string) limits.Reading { return limits.Unknown }
 
+// CPUSeconds returns what SetCPUSeconds has set; there is no cgroup.
+func (rt *Runtime) CPUSeconds(id string) float64 {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if seconds, ok := rt.cpu[id]; ok {
+		return seconds
+	}
+	return -1
+}
+
+// SetCPUSeconds sets the CPU time that sandbox id has used.
+func (rt *Runtime) SetCPUSeconds(id string, seconds float64) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.cpu[id] = seconds
+}
+
 // Pause stops every process of a sandbox by signal. It stops the guest first, so the guest starts no more processes.
 // A real runtime uses the kernel's freezer, which programs do not see. The core cannot distinguish the two.
 func (rt *Runtime) Pause(_ context.Context, id string) error {

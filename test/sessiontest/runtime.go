@@ -21,6 +21,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
+	"berth/session/inventory"
 	"berth/test/needs"
 
 	"golang.org/x/sys/unix"
@@ -47,6 +48,7 @@ type Runtime struct {
 	mu  sync.Mutex
 	run map[string]*sandbox
 	not map[string]error // Start fails with these errors; see FailStart
+	cpu map[string]float64
 }
 
 // A sandbox is one guest with its namespaces. Its process is the first of its PID namespace: the kernel ends all
@@ -68,7 +70,7 @@ func NewRuntime(t testing.TB) *Runtime {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt := &Runtime{dir: dir, guest: GuestBinary(t), run: map[string]*sandbox{}, not: map[string]error{}}
+	rt := &Runtime{dir: dir, guest: GuestBinary(t), run: map[string]*sandbox{}, not: map[string]error{}, cpu: map[string]float64{}}
 	t.Cleanup(func() {
 		inv, _ := rt.List(context.Background())
 		for _, id := range inv.Sandboxes {
@@ -165,7 +167,7 @@ func (rt *Runtime) Start(ctx context.Context, id string, spec session.Spec) erro
 		delete(rt.run, id)
 	}
 	if _, err := os.Stat(rt.workspace(spec.Workspace)); spec.HasFiles && err != nil {
-		return session.WorkspaceGone(spec.Workspace)
+		return inventory.Gone(spec.Workspace)
 	}
 	sb, err := rt.start(ctx, id, spec)
 	if err != nil {
