@@ -151,7 +151,7 @@ func (t *turn) runCall(ctx context.Context, container Container, c *pendingCall)
 	if c.err = ctx.Err(); c.err != nil {
 		return
 	}
-	r := Run{Call: c.Call, Draining: t.request.Draining}
+	r := Run{Call: c.Call, Draining: t.request.Draining, Wanted: t.isWanted}
 	if show := t.request.Output; show != nil {
 		r.Output = func(o Output) error { return show(c.Call, o) }
 	}

@@ -169,7 +169,7 @@ type Container interface {
 	// PutFiles puts stored files into the input directory. It returns the paths of all files there, by ID.
 	PutFiles(ctx context.Context, ids []string) (paths map[string]string, err error)
 	// Run runs a call. A nil Result means that the call was left unfinished, because ctx has ended or the daemon is
-	// about to end.
+	// about to end. Its command may then go on: another Run with the same Key gets the result.
 	Run(ctx context.Context, r Run) (*Result, error)
 	Delete(ctx context.Context) error
 }
@@ -179,6 +179,7 @@ type Run struct {
 	Call
 	Output   func(Output) error // receives the output of the call; nil: none is wanted
 	Draining <-chan struct{}    // closed when the daemon is about to end; nil: never
+	Wanted   func() bool        // reports whether another request waits for the result; nil: none does
 }
 
 // A Refusal is an error with its own code for clients.

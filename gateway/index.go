@@ -86,6 +86,13 @@ func (t *turn) isOver() bool {
 	return t.over
 }
 
+// isWanted reports whether another request waits for the turn.
+func (t *turn) isWanted() bool {
+	t.g.mu.Lock()
+	defer t.g.mu.Unlock()
+	return t.users > 1
+}
+
 // findTurn returns the known turn that a request continues, or nil. A request with an idempotency key may share a turn
 // with others. One without may only take over a turn that its client has left. Of several such turns it takes the one
 // with the latest attempt before it. The caller holds mu.

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"berth/gateway/messages"
 	"berth/proto"
 	"berth/session"
 	"berth/test/sessiontest"
@@ -306,6 +308,45 @@ func TestIdempotencyKey(t *testing.T) {
 		if r := s.send(encode(t, body(bash, "go")), "Idempotency-Key", key); r.status != 400 {
 			t.Errorf("%q: %d %s", key, r.status, r.body)
 		}
+	}
+}
+
+// A waiting context tells when something first waits for its end.
+type waiting struct {
+	context.Context
+	once  *sync.Once
+	waits chan struct{}
+}
+
+func (w waiting) Done() <-chan struct{} {
+	w.once.Do(func() { close(w.waits) })
+	return w.Context.Done()
+}
+
+// If one of two requests with the same key leaves, the other one gets the result of the command that runs.
+func TestOneOfTwoWithAKeyLeaves(t *testing.T) {
+	s := newSite(t, slowCommand)
+	sent := encode(t, body(bash, "go"))
+	second, ended := httptest.NewRecorder(), make(chan error, 1)
+	c := s.leaveWhen(sent, func(c *session.Session) {
+		within(t, 20*time.Second, "a command", func() bool { return c.Info().RunningExecs == 1 })
+		ctx := waiting{t.Context(), &sync.Once{}, make(chan struct{})}
+		go func() {
+			ended <- s.service.Answer(ctx, second, messages.Request{Owner: sessiontest.Owner, Path: "/v1/messages",
+				Header: http.Header{"Idempotency-Key": {"k"}, "Anthropic-Version": {"2023-06-01"}}, Body: sent}, nil)
+		}()
+		<-ctx.waits // for the turn, which the first request uses
+	}, "Idempotency-Key", "k")
+	within(t, 20*time.Second, "the second request has the turn", func() bool {
+		sessiontest.Bash(t, c, "touch /workspace/go")
+		return len(ended) == 1
+	})
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	r := s.read(second.Result())
+	if apart(t, r); r.msg.Container.ID != c.ID() {
+		t.Errorf("%s", r.body)
 	}
 }
 
