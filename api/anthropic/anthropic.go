@@ -68,11 +68,14 @@ type SkillWriter interface {
 }
 
 // An edge has the handlers.
-type edge struct{ Config }
+type edge struct {
+	Config
+	intake *intake // of Messages requests
+}
 
 // New makes the edge. It also renders the errors of unknown paths for its SDKs, which send a version.
 func New(cfg Config) api.Edge {
-	e := edge{cfg}
+	e := edge{cfg, &intake{}}
 	made := api.Edge{Name: "anthropic", Prefixes: []string{"/v1/files", "/v1/skills", "/v1/messages", "/v1/models"},
 		Header: "anthropic-version", Dialect: dialect, Check: check, Routes: e.files().routes()}
 	if cfg.Skills != nil {

@@ -2,7 +2,6 @@ package anthropic
 
 import (
 	"errors"
-	"io"
 	"net/http"
 
 	"berth/api"
@@ -16,10 +15,11 @@ const maxMessages = 32 << 20
 
 // answerMessages answers a Messages request. The edge writes the errors of turns like all others.
 func (e edge) answerMessages(w http.ResponseWriter, r *http.Request, c api.Caller) error {
-	body, err := io.ReadAll(r.Body)
+	body, release, err := e.intake.readBody(r, c.Owner)
 	if err != nil {
 		return err
 	}
+	defer release()
 	req := messages.Request{Owner: c.Owner, KeyID: c.KeyID, Path: r.URL.Path, Query: r.URL.Query(),
 		Header: r.Header, Body: body, Draining: api.Draining(r.Context())}
 	fail := func(err error) any { return envelopeOf(dialect.Failure(api.RequestID(r.Context()), err)) }

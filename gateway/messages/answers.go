@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"berth/gateway"
-	"berth/gateway/messages/history"
 	"berth/gateway/messages/rawjson"
 	"berth/proto"
 )
@@ -18,32 +17,23 @@ func (q *query) readAnswers() (map[string]gateway.ClientAnswer, error) {
 		return nil, proto.Invalid("container", "container_id is required when there are pending tool uses generated "+
 			"by code execution with tools.")
 	}
-	last, err := rawjson.Parse(q.messages[q.last])
-	if err != nil {
-		return nil, err
-	}
 	var asked []string // calls in the last assistant message
-	for _, b := range history.Blocks(last) {
-		if b.Text("type") == "tool_use" {
+	for _, b := range q.messages[q.last].Blocks {
+		if b.Kind == "tool_use" {
 			asked = append(asked, b.Text("id"))
 		}
 	}
 	all := map[string]gateway.ClientAnswer{}
-	for i, raw := range q.messages[q.last+1:] {
-		o, err := rawjson.Parse(raw)
-		if err != nil {
-			return nil, err
-		}
-		if o.Text("role") == "system" { // says nothing about the calls
+	for i, m := range q.messages[q.last+1:] {
+		if m.Role == "system" { // says nothing about the calls
 			continue
 		}
-		blocks := history.Blocks(o)
-		if len(blocks) == 0 {
+		if len(m.Blocks) == 0 {
 			return nil, onlyResults(q.last + 1 + i)
 		}
-		for _, b := range blocks {
+		for _, b := range m.Blocks {
 			text, ok := textOf(b.Get("content"))
-			if b.Text("type") != "tool_result" || !ok {
+			if b.Kind != "tool_result" || !ok {
 				return nil, onlyResults(q.last + 1 + i)
 			}
 			id := b.Text("tool_use_id")

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -113,10 +114,18 @@ func (q *query) turnRequest() (r gateway.Request, err error) {
 		client = append(client, strings.Join(q.Header.Values(name), ","))
 	}
 	return gateway.Request{
-		Owner: q.Owner, Key: sha256.Sum256([]byte(q.Owner + "\x00" + key + "\x00" + string(q.Body))), RetryKey: key,
+		Owner: q.Owner, Key: hashRequest(q.Owner, key, q.Body), RetryKey: key,
 		Client: sha256.Sum256([]byte(strings.Join(client, "\x00"))), Attempt: attempt, Size: len(q.Body),
 		Container: q.container.ID, Skills: q.container.Skills, Files: q.files, Draining: q.Draining,
 	}, nil
+}
+
+// hashRequest returns the hash of what identifies a turn. It does not copy the body.
+func hashRequest(owner, key string, body []byte) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	io.WriteString(h, owner+"\x00"+key+"\x00")
+	h.Write(body)
+	return [sha256.Size]byte(h.Sum(nil))
 }
 
 // attach connects the conversation to the client of a request. Streams are kept alive until detach.
@@ -136,9 +145,7 @@ func (c *conversation) attach(q *query, up *upstream.Upstream, cl *client) (deta
 // Open translates the history of the request.
 func (c *conversation) Open(o gateway.Opening) (calls []gateway.Call, err error) {
 	c.q.tools.Describe(describeSkills(o.Skills))
-	if c.history, err = history.New(c.q.messages, o.Paths); err != nil {
-		return nil, err
-	}
+	c.history = history.New(c.q.messages, o.Paths)
 	pending := slices.DeleteFunc(c.history.TakePending(c.q.last), func(p history.Call) bool {
 		// a request without the tool runs nothing
 		run := c.q.tools.Declared && c.s.deferred.mayRun(c.q.Owner, p)
@@ -167,8 +174,8 @@ func (c *conversation) pendingCalls(pending []history.Call) (calls []gateway.Cal
 	}
 	var answers map[string]gateway.ClientAnswer
 	sum := sha256.New() // the same in every request that continues that answer
-	for _, raw := range c.q.messages[:c.q.last+1] {
-		sum.Write(raw)
+	for _, m := range c.q.messages[:c.q.last+1] {
+		sum.Write(m.Raw)
 	}
 	keyPrefix := "gateway/" + hex.EncodeToString(sum.Sum(nil)) + "/"
 	for _, p := range pending {
@@ -223,11 +230,11 @@ func (c *conversation) restoreAnswer(pending []gateway.Call) (calls []gateway.Ca
 			return nil, err
 		}
 	}
-	c.history.Survey(history.ThisTurn, rawjson.Object{}.With("content", rawjson.Join(c.answer.Content)))
+	c.history.Survey(history.ThisTurn, history.BlocksOf(c.answer.Content))
 	fresh, answered := true, map[string]bool{}
 	for _, raw := range c.answer.Content {
-		c.asked = c.asked || !strings.HasSuffix(history.KindOf(raw), history.ResultSuffix)
-		fresh = c.history.AddBlock(history.ThisTurn, "assistant", raw, fresh)
+		c.asked = c.asked || !strings.HasSuffix(history.BlockOf(raw).Kind, history.ResultSuffix)
+		fresh = c.history.AddBlock(history.ThisTurn, "assistant", history.BlockOf(raw), fresh)
 		if o, err := rawjson.Parse(raw); err == nil {
 			answered[o.Text("tool_use_id")] = true
 		}
@@ -321,14 +328,14 @@ func (q *query) upstreamHeader() http.Header {
 
 // upstreamBody returns the request body of one round.
 func (q *query) upstreamBody(h *history.History, first bool) []byte {
-	o := q.body.Without("container").With("messages", h.Raw())
+	o := q.body.Without("container")
 	if q.tools.Declared {
 		o = o.With("tools", rawjson.Join(q.tools.Upstream))
 	}
 	if q.tools.Declared && o.Has("tool_choice") {
 		o = o.With("tool_choice", q.tools.UpstreamChoice(o.Get("tool_choice"), first))
 	}
-	return o.Raw()
+	return o.With("messages", nil).RawWith("messages", h)
 }
 
 // accountHeaders are prefixes of upstream headers that describe the client's account, or all rounds, rather than one
@@ -338,11 +345,11 @@ var accountHeaders = []string{"Anthropic-", "Retry-After", upstream.IgnoredHeade
 // addRound adds a round to the history and to the answer. A streaming client has received it already.
 func (c *conversation) addRound(r *round) gateway.Round {
 	c.asked = true
-	c.history.Survey(history.ThisTurn, r.asMessage())
+	c.history.Survey(history.ThisTurn, history.BlocksOf(r.blocks))
 	fresh := true
 	for _, raw := range r.blocks {
 		c.answer.Content = append(c.answer.Content, raw)
-		fresh = c.history.AddBlock(history.ThisTurn, "assistant", raw, fresh)
+		fresh = c.history.AddBlock(history.ThisTurn, "assistant", history.BlockOf(raw), fresh)
 	}
 	c.answer.Usage = addUsage(c.answer.Usage, r.usage)
 	c.last.message, c.last.delta = r.message, r.delta
@@ -379,7 +386,7 @@ func (c *conversation) Add(call gateway.Call, res *gateway.Result) error {
 	}
 	block := encodeResult(call, res)
 	c.answer.Content = append(c.answer.Content, block)
-	c.history.AddBlock(history.ThisTurn, "assistant", block, false)
+	c.history.AddBlock(history.ThisTurn, "assistant", history.BlockOf(block), false)
 	return c.client.stream.block(block)
 }
 

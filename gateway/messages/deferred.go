@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -31,6 +32,7 @@ const (
 
 // add remembers a call. input is nil if the call must not be run: it was not deferred.
 func (l *callLog) add(owner, id string, input json.RawMessage) {
+	input = bytes.Clone(input) // it is part of a whole answer
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := callKey{owner, id}

@@ -114,7 +114,7 @@ type query struct {
 	model     string
 	stream    bool
 	tools     exectool.Toolbox
-	messages  []json.RawMessage // nil: the request is passed through to the upstream
+	messages  []history.Message // nil: the request is passed through to the upstream
 	last      int               // index of the last assistant message; -1: there is none
 	container queryContainer
 	files     []gateway.RequestFile // named by its container_upload blocks
@@ -141,8 +141,13 @@ func readQuery(r Request, check ToolChecker) (*query, error) {
 	if q.tools, err = exectool.ReadTools(body.Get("tools"), checkTool); err != nil {
 		return nil, err
 	}
-	if !q.tools.Declared && !history.UsesTools(body.Get("messages")) {
-		return q, nil
+	if !q.tools.Declared {
+		if !history.MayUseTools(body.Get("messages")) {
+			return q, nil
+		}
+		if list, err := history.Read(body.Get("messages")); err != nil || !history.UsesTools(list) {
+			return q, nil // the upstream reports the error
+		}
 	}
 	return q, q.readMessages()
 }
@@ -153,15 +158,11 @@ func (q *query) readMessages() (err error) {
 		return &gateway.Refusal{Code: "thread_unsupported_request", Err: proto.Errorf(proto.InvalidArgument, "",
 			"thread", "thread: code execution works without message threads; send the whole history")}
 	}
-	if q.messages, err = rawjson.ParseArray(q.body.Get("messages")); err != nil || len(q.messages) == 0 {
-		return proto.Invalid("messages", "messages must be an array with at least one message")
+	if q.messages, err = history.Read(q.body.Get("messages")); err != nil {
+		return err
 	}
-	for i, raw := range q.messages {
-		o, err := rawjson.Parse(raw)
-		if err != nil {
-			return proto.Invalid("messages", "messages.%d must be an object", i)
-		}
-		if o.Text("role") == "assistant" {
+	for i, m := range q.messages {
+		if m.Role == "assistant" {
 			q.last = i
 		}
 	}
@@ -209,13 +210,9 @@ func (q *query) readContainer() error {
 // readFiles returns the files that a request names, in order. Those of its last messages are current.
 func (q *query) readFiles() (list []gateway.RequestFile, err error) {
 	at := map[string]int{}
-	for i, raw := range q.messages {
-		o, err := rawjson.Parse(raw)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range history.Blocks(o) {
-			if b.Text("type") != "container_upload" {
+	for i, m := range q.messages {
+		for _, b := range m.Blocks {
+			if b.Kind != "container_upload" {
 				continue
 			}
 			id := b.Text("file_id")
@@ -245,10 +242,7 @@ func (s *Service) countTokens(ctx context.Context, w http.ResponseWriter, up *up
 			paths[file.ID] = proto.InputDir + "/" + f.Filename
 		}
 	}
-	h, err := history.New(q.messages, paths)
-	if err != nil {
-		return err
-	}
+	h := history.New(q.messages, paths)
 	skills, err := s.cfg.Turns.ResolveSkills(ctx, q.Owner, q.container.Skills)
 	if err != nil {
 		return err

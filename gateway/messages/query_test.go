@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"berth/gateway/messages/history"
 	"berth/gateway/messages/rawjson"
 )
 
@@ -29,9 +30,12 @@ func TestManyFiles(t *testing.T) {
 		files = append(files, json.RawMessage(`{"type":"container_upload","file_id":"file_`+strconv.Itoa(i)+`"}`))
 	}
 	began := time.Now()
-	q := &query{messages: []json.RawMessage{rawjson.Object{}.With("role", "user").With("content",
-		rawjson.Join(files)).Raw()},
-		last: -1}
+	list, err := history.Read(rawjson.Join([]json.RawMessage{rawjson.Object{}.With("role", "user").With("content",
+		rawjson.Join(files)).Raw()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &query{messages: list, last: -1}
 	if list, err := q.readFiles(); err != nil || len(list) != len(files) || !list[7].Current {
 		t.Errorf("%d files, %v", len(list), err)
 	}

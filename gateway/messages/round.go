@@ -283,23 +283,18 @@ func (in *roundReader) changeMessage(o rawjson.Object) error {
 	return nil
 }
 
-// asMessage returns the round as a message.
-func (r *round) asMessage() rawjson.Object {
-	return rawjson.Object{}.With("content", rawjson.Join(r.blocks))
-}
-
 // collectCalls finds the calls of server tools among the blocks. It skips a call that already has its result: the
 // upstream has run it. It also corrects the stop reason, since some upstreams do not report that a model stopped to
 // call tools.
 func (r *round) collectCalls() {
-	for _, o := range history.Blocks(r.asMessage()) {
-		switch name, kind := o.Text("name"), o.Text("type"); {
-		case kind == "server_tool_use" && exectool.IsOwnTool(name):
+	for _, o := range history.BlocksOf(r.blocks) {
+		switch name := o.Text("name"); {
+		case o.Kind == "server_tool_use" && exectool.IsOwnTool(name):
 			r.calls = append(r.calls, history.Call{ID: o.Text("id"), Name: name, Input: o.Get("input"),
 				At: history.ThisTurn})
-		case kind == "tool_use":
+		case o.Kind == "tool_use":
 			r.mixed = true
-		case strings.HasSuffix(kind, history.ResultSuffix):
+		case strings.HasSuffix(o.Kind, history.ResultSuffix):
 			r.calls = slices.DeleteFunc(r.calls, func(c history.Call) bool { return c.ID == o.Text("tool_use_id") })
 		}
 	}

@@ -4,9 +4,11 @@
 package history
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
+	"unicode"
 
 	"berth/gateway/messages/exectool"
 	"berth/gateway/messages/rawjson"
@@ -34,6 +36,7 @@ type History struct {
 // A message is one message for the upstream.
 type message struct {
 	raw     json.RawMessage // as the client sent it; nil: it is built from base, results and content
+	blocks  []Block         // of raw
 	base    rawjson.Object
 	role    string
 	results []json.RawMessage // tool results at the beginning of the content
@@ -59,25 +62,18 @@ const ResultSuffix = "_tool_result"
 var ourWords = []string{`"` + exectool.ToolBash + `"`, `"` + exectool.ToolEditor + `"`, `"` + exectool.ToolCode + `"`,
 	`"container_upload"`}
 
+// MayUseTools reports whether messages may have blocks of server tools. It only looks for words of theirs.
+func MayUseTools(messages json.RawMessage) bool {
+	return slices.ContainsFunc(ourWords, func(w string) bool { return bytes.Contains(messages, []byte(w)) })
+}
+
 // UsesTools reports whether messages have blocks of server tools. A request without the tool may continue a
 // conversation that had it. Its history must then be translated.
-func UsesTools(messages json.RawMessage) bool {
-	if !slices.ContainsFunc(ourWords, func(w string) bool { return strings.Contains(string(messages), w) }) {
-		return false
-	}
-	list, err := rawjson.ParseArray(messages)
-	if err != nil {
-		return false
-	}
+func UsesTools(messages []Message) bool {
 	h := &History{}
-	for _, raw := range list {
-		o, err := rawjson.Parse(raw)
-		if err != nil {
-			return false
-		}
-		for _, b := range Blocks(o) {
-			if b.Text("type") == "container_upload" || b.Text("type") == "server_tool_use" &&
-				exectool.IsOwnTool(b.Text("name")) ||
+	for _, m := range messages {
+		for _, b := range m.Blocks {
+			if b.Kind == "container_upload" || b.Kind == "server_tool_use" && exectool.IsOwnTool(b.Text("name")) ||
 				h.isResult(b) {
 				return true
 			}
@@ -87,46 +83,40 @@ func UsesTools(messages json.RawMessage) bool {
 }
 
 // New translates the messages of a request.
-func New(messages []json.RawMessage, paths map[string]string) (*History, error) {
+func New(messages []Message, paths map[string]string) *History {
 	h := &History{paths: paths, closed: map[string]int{}, where: map[string]int{}, foreign: map[string]bool{},
 		hidden: map[string]bool{}, makers: map[string]int{}, ids: map[string]bool{}, asked: map[int][]string{},
 		answered: map[string]int{}}
-	all := make([]rawjson.Object, len(messages))
-	for i, raw := range messages {
-		o, err := rawjson.Parse(raw)
-		if err != nil {
-			return nil, proto.Invalid("messages", "messages.%d must be an object", i)
-		}
-		all[i] = o
-		h.Survey(i, o)
+	for i, m := range messages {
+		h.Survey(i, m.Blocks)
 	}
-	for i, o := range all {
-		if err := h.addMessage(i, o, messages[i]); err != nil {
-			return nil, err
-		}
+	h.list = make([]message, 0, len(messages)+2)
+	for i, m := range messages {
+		h.addMessage(i, m)
 	}
-	return h, nil
+	return h
 }
 
 // Survey finds the calls that must not be translated. It runs before addMessage.
-func (h *History) Survey(i int, o rawjson.Object) {
-	for _, b := range Blocks(o) {
-		switch kind := b.Text("type"); {
-		case strings.HasSuffix(kind, ResultSuffix):
-			content, err := rawjson.Parse(b.Get("content"))
-			if err == nil && strings.HasPrefix(content.Text("type"), "encrypted_") {
+func (h *History) Survey(i int, blocks []Block) {
+	for _, b := range blocks {
+		switch {
+		case strings.HasSuffix(b.Kind, ResultSuffix):
+			content := b.Get("content")
+			if strings.HasPrefix(rawjson.Text(rawjson.Member(content, "type")), "encrypted_") {
 				h.foreign[b.Text("tool_use_id")] = true
 			}
-		case kind == "server_tool_use":
+		case b.Kind == "server_tool_use":
 			h.ids[exectool.UpstreamID(b.Text("id"))] = true
-		case kind == "tool_use":
-			h.ids[b.Text("id")] = true
-			h.asked[i] = append(h.asked[i], b.Text("id"))
-			if makerOf(b) != "" {
-				h.hidden[b.Text("id")] = true
-				h.makers[makerOf(b)] = i
+		case b.Kind == "tool_use":
+			id := b.Text("id")
+			h.ids[id] = true
+			h.asked[i] = append(h.asked[i], id)
+			if maker := makerOf(b); maker != "" {
+				h.hidden[id] = true
+				h.makers[maker] = i
 			}
-		case kind == "tool_result":
+		case b.Kind == "tool_result":
 			h.answered[b.Text("tool_use_id")] = i
 		}
 	}
@@ -143,12 +133,12 @@ func (h *History) UniqueID(id string) string {
 }
 
 // makerOf returns the ID of the call whose code made a call, or "" if the model made it.
-func makerOf(b rawjson.Object) string {
-	caller, err := rawjson.Parse(b.Get("caller"))
-	if err != nil || !strings.HasPrefix(caller.Text("type"), exectool.CodeToolPrefix) {
+func makerOf(b Block) string {
+	caller := b.Get("caller")
+	if !strings.HasPrefix(rawjson.Text(rawjson.Member(caller, "type")), exectool.CodeToolPrefix) {
 		return ""
 	}
-	return caller.Text("tool_id")
+	return rawjson.Text(rawjson.Member(caller, "tool_id"))
 }
 
 // CalledTools reports whether the code of a call has called client tools and waits for their answers. Some models use
@@ -158,51 +148,27 @@ func (h *History) CalledTools(c Call) bool {
 	return ok && c.At != ThisTurn && at >= c.At
 }
 
-// Blocks returns the blocks of a message that are objects.
-func Blocks(o rawjson.Object) (list []rawjson.Object) {
-	raw := o.Get("content")
-	if len(raw) == 0 || raw[0] != '[' {
-		return nil
-	}
-	blocks, err := rawjson.ParseArray(raw)
-	if err != nil {
-		return nil
-	}
-	for _, b := range blocks {
-		if o, err := rawjson.Parse(b); err == nil {
-			list = append(list, o)
-		}
-	}
-	return list
-}
-
 // addMessage translates one message.
-func (h *History) addMessage(i int, o rawjson.Object, raw json.RawMessage) error {
-	role, content := o.Text("role"), o.Get("content")
+func (h *History) addMessage(i int, m Message) {
 	// A user message must be merged into the last one if that was made of tool results.
 	last := h.last()
-	joins := role == "user" && last != nil && last.role == role && last.raw == nil
-	if len(content) == 0 || content[0] != '[' {
+	joins := m.Role == "user" && last != nil && last.role == m.Role && last.raw == nil
+	if m.Blocks == nil {
 		if joins {
-			last.content = append(last.content, textBlock(o.Text("content"), nil))
-			return nil
+			last.content = append(last.content, textBlock(rawjson.Text(rawjson.Member(m.Raw, "content")), nil))
+			return
 		}
-		h.list = append(h.list, message{raw: raw, base: o, role: role})
-		return nil
+		h.list = append(h.list, message{raw: m.Raw, role: m.Role})
+		return
 	}
-	blocks, err := rawjson.ParseArray(content)
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(blocks, h.translated) && !joins {
-		h.list = append(h.list, message{raw: raw, base: o, role: role, content: blocks})
-		return nil
+	if !slices.ContainsFunc(m.Blocks, h.translated) && !joins {
+		h.list = append(h.list, message{raw: m.Raw, role: m.Role, blocks: m.Blocks})
+		return
 	}
 	fresh := !joins
-	for _, b := range blocks {
-		fresh = h.AddBlock(i, role, b, fresh)
+	for _, b := range m.Blocks {
+		fresh = h.AddBlock(i, m.Role, b, fresh)
 	}
-	return nil
 }
 
 func (h *History) last() *message {
@@ -213,54 +179,54 @@ func (h *History) last() *message {
 }
 
 // translated reports whether a block is sent to the upstream in another form, or not at all.
-func (h *History) translated(raw json.RawMessage) bool {
-	o, err := rawjson.Parse(raw)
-	if err != nil {
+func (h *History) translated(b Block) bool {
+	switch b.Kind {
+	case "text":
 		return false
-	}
-	switch o.Text("type") {
 	case "server_tool_use":
-		return exectool.IsOwnTool(o.Text("name")) && !h.foreign[o.Text("id")]
+		return exectool.IsOwnTool(b.Text("name")) && (len(h.foreign) == 0 || !h.foreign[b.Text("id")])
 	case "tool_use":
-		return o.Get("caller") != nil
+		return b.Get("caller") != nil
 	case "tool_result":
-		return h.hidden[o.Text("tool_use_id")]
+		return len(h.hidden) > 0 && h.hidden[b.Text("tool_use_id")]
 	case "container_upload":
 		return true
 	}
-	return h.isResult(o)
+	return h.isResult(b)
 }
 
 // isResult reports whether a block is the result of a server tool.
-func (h *History) isResult(o rawjson.Object) bool {
-	name, ok := strings.CutSuffix(o.Text("type"), ResultSuffix)
-	return ok && exectool.IsOwnTool(name) && !h.foreign[o.Text("tool_use_id")]
+func (h *History) isResult(b Block) bool {
+	name, ok := strings.CutSuffix(b.Kind, ResultSuffix)
+	return ok && exectool.IsOwnTool(name) && (len(h.foreign) == 0 || !h.foreign[b.Text("tool_use_id")])
 }
 
 // AddBlock adds a block of a message: to the last message if that has the same role, and to a new one otherwise. fresh
 // means that no block of that message was added yet; addBlock returns its new value.
-func (h *History) AddBlock(i int, role string, raw json.RawMessage, fresh bool) (still bool) {
-	o, err := rawjson.Parse(raw)
-	kind := o.Text("type")
+func (h *History) AddBlock(i int, role string, b Block, fresh bool) (still bool) {
+	raw, upstreamID := b.Raw, ""
 	switch {
-	case err != nil || !h.translated(raw):
+	case !h.translated(b):
 		// upstreams refuse empty texts, although they send them
-		if role == "assistant" && kind == "text" && strings.TrimSpace(o.Text("text")) == "" {
+		if role == "assistant" && b.Kind == "text" && isBlank(b.Get("text")) {
 			return fresh
 		}
-	case kind == "server_tool_use":
-		h.open = append(h.open, Call{o.Text("id"), o.Text("name"), o.Get("input"), i})
-		raw = o.Without("caller").With("type", "tool_use").With("id", exectool.UpstreamID(o.Text("id"))).Raw()
-	case kind == "tool_use" && h.hidden[o.Text("id")], kind == "tool_result":
+	case b.Kind == "server_tool_use":
+		id := b.Text("id")
+		upstreamID = exectool.UpstreamID(id)
+		h.open = append(h.open, Call{id, b.Text("name"), b.Get("input"), i})
+		raw = rawjson.Rewrite(b.Raw, "caller", rawjson.Change{Name: "type", Value: toolUse}, rawjson.Change{Name: "id",
+			Value: rawjson.Marshal(upstreamID)})
+	case b.Kind == "tool_use" && h.hidden[b.Text("id")], b.Kind == "tool_result":
 		return fresh
-	case kind == "tool_use":
-		raw = o.Without("caller").Raw()
-	case kind == "container_upload":
-		raw = h.uploadText(o)
+	case b.Kind == "tool_use":
+		raw = rawjson.Rewrite(b.Raw, "caller")
+	case b.Kind == "container_upload":
+		raw = h.uploadText(b)
 	default: // the result of a server tool
-		id := o.Text("tool_use_id")
+		id := b.Text("tool_use_id")
 		h.closed[id] = len(h.open)
-		h.answerCall(exectool.UpstreamID(id), toolResult(o))
+		h.answerCall(exectool.UpstreamID(id), toolResult(b.object()))
 		return fresh
 	}
 	if last := h.last(); fresh || last == nil || last.role != role || last.raw != nil {
@@ -268,10 +234,18 @@ func (h *History) AddBlock(i int, role string, raw json.RawMessage, fresh bool) 
 	}
 	last := h.last()
 	last.content = append(last.content, raw)
-	if kind == "server_tool_use" {
-		h.where[exectool.UpstreamID(o.Text("id"))] = len(h.list) - 1
+	if upstreamID != "" {
+		h.where[upstreamID] = len(h.list) - 1
 	}
 	return false
+}
+
+// isBlank reports whether a text in JSON has white space only.
+func isBlank(raw json.RawMessage) bool {
+	const blank = ` "\trnfvu0185a2` // what escapes of white space consist of, and quotes
+	return len(raw) < 2 || bytes.IndexFunc(raw, func(r rune) bool {
+		return !unicode.IsSpace(r) && !strings.ContainsRune(blank, r)
+	}) < 0 && strings.TrimSpace(rawjson.Text(raw)) == ""
 }
 
 // Abandon adds an error as the result of a call that is not run, or whose result the client does not send.
@@ -289,17 +263,31 @@ func (h *History) answerCall(id string, result json.RawMessage) {
 		return
 	}
 	m := h.messageBehind(at)
-	if m.raw != nil && m.content == nil {
-		m.content = []json.RawMessage{textBlock(m.base.Text("content"), nil)}
-	}
-	if m.raw = nil; m.results == nil { // results come first, also those that the client sent
-		n := slices.IndexFunc(m.content, func(raw json.RawMessage) bool { return KindOf(raw) != "tool_result" })
+	m.open()
+	if m.results == nil { // results come first, also those that the client sent
+		n := slices.IndexFunc(m.content, func(raw json.RawMessage) bool { return BlockOf(raw).Kind != "tool_result" })
 		if n < 0 {
 			n = len(m.content)
 		}
 		m.results, m.content = slices.Clip(m.content[:n]), m.content[n:]
 	}
 	m.results = append(m.results, result)
+}
+
+// open prepares a message for changes: from then on it is built from its parts.
+func (m *message) open() {
+	if m.raw == nil {
+		return
+	}
+	m.base, _ = rawjson.Known(m.raw)
+	for _, b := range m.blocks {
+		m.content = append(m.content, b.Raw)
+	}
+	if m.blocks == nil {
+		m.content = []json.RawMessage{textBlock(m.base.Text("content"), nil)}
+	}
+	m.base = m.base.With("content", nil)
+	m.raw, m.blocks = nil, nil
 }
 
 // messageBehind returns the user message after another one, and creates it if there is none. Between two assistant
@@ -319,9 +307,25 @@ func (h *History) messageBehind(at int) *message {
 	return m.reply
 }
 
-func newMessage(role string) message {
-	return message{role: role, base: rawjson.Object{}.With("role", role)}
+// bases are the members of messages that are built here, by role.
+var bases = map[string]rawjson.Object{}
+
+func init() {
+	for _, role := range []string{"user", "assistant"} {
+		bases[role] = rawjson.Object{}.With("role", role).With("content", nil)
+	}
 }
+
+func newMessage(role string) message {
+	base := bases[role]
+	if base == nil {
+		base = rawjson.Object{}.With("role", role).With("content", nil)
+	}
+	return message{role: role, base: base}
+}
+
+// toolUse is the type of a call as the upstream gets it.
+var toolUse = json.RawMessage(`"tool_use"`)
 
 // TakePending returns the calls that the last assistant message has deferred: it also calls tools of the client, whose
 // results have come. last is the number of that message. All other calls without a result are abandoned: the client
@@ -361,7 +365,7 @@ func (h *History) TakeUnanswered() (calls []Call) {
 }
 
 // uploadText returns a text block that tells the model about a file in the container.
-func (h *History) uploadText(o rawjson.Object) json.RawMessage {
+func (h *History) uploadText(o Block) json.RawMessage {
 	id := o.Text("file_id")
 	path := h.paths[id]
 	text := "The user gave a file, " + path + " in the container ($INPUT_DIR)."
@@ -371,33 +375,81 @@ func (h *History) uploadText(o rawjson.Object) json.RawMessage {
 	return textBlock(text, o.Get("cache_control"))
 }
 
-// Raw returns the history as JSON.
-func (h *History) Raw() json.RawMessage {
-	list := make([]json.RawMessage, 0, len(h.list))
-	for _, m := range h.list {
-		list = append(list, m.asJSON())
-		if m.reply != nil {
-			list = append(list, m.reply.asJSON())
+// Size returns how many bytes AppendTo appends at most.
+func (h *History) Size() int {
+	size := 2
+	for i := range h.list {
+		size += h.list[i].size() + 1
+		if reply := h.list[i].reply; reply != nil {
+			size += reply.size() + 1
 		}
 	}
-	return rawjson.Join(list)
+	return size
 }
 
-// asJSON returns the message as JSON.
-func (m message) asJSON() json.RawMessage {
+// AppendTo appends the history as JSON.
+func (h *History) AppendTo(b []byte) []byte {
+	b = append(b, '[')
+	for i := range h.list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = h.list[i].appendTo(b)
+		if reply := h.list[i].reply; reply != nil {
+			b = reply.appendTo(append(b, ','))
+		}
+	}
+	return append(b, ']')
+}
+
+// Raw returns the history as JSON.
+func (h *History) Raw() json.RawMessage { return h.AppendTo(make([]byte, 0, h.Size())) }
+
+func (m *message) size() int {
 	if m.raw != nil {
-		return m.raw
+		return len(m.raw)
 	}
-	return m.base.With("content", rawjson.Join(slices.Concat(m.results, m.content))).Raw()
+	size := 2
+	for _, o := range m.base {
+		size += len(o.Name) + len(o.Value) + 4
+	}
+	return size + contentOf(*m).Size()
 }
 
-// KindOf returns the type of a block, or "" if there is none.
-func KindOf(raw json.RawMessage) string {
-	o, err := rawjson.Parse(raw)
-	if err != nil {
-		return ""
+func (m *message) appendTo(b []byte) []byte {
+	if m.raw != nil {
+		return append(b, m.raw...)
 	}
-	return o.Text("type")
+	return m.base.AppendWith(b, "content", contentOf(*m))
+}
+
+// contentOf writes the content of a message that is built from its parts.
+type contentOf message
+
+// Size returns how many bytes AppendTo appends.
+func (m contentOf) Size() int {
+	size := 2
+	for _, list := range [][]json.RawMessage{m.results, m.content} {
+		for _, raw := range list {
+			size += len(raw) + 1
+		}
+	}
+	return size
+}
+
+// AppendTo appends the blocks.
+func (m contentOf) AppendTo(b []byte) []byte {
+	b = append(b, '[')
+	begin := len(b)
+	for _, list := range [][]json.RawMessage{m.results, m.content} {
+		for _, raw := range list {
+			if len(b) > begin {
+				b = append(b, ',')
+			}
+			b = append(b, raw...)
+		}
+	}
+	return append(b, ']')
 }
 
 // textBlock returns a text block with the cache_control of the block that it replaces.

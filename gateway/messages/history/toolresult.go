@@ -46,6 +46,9 @@ type resultFields struct {
 
 // resultContent returns the content of the tool_result, a text or blocks, and whether the call failed.
 func resultContent(raw json.RawMessage) (content any, failed bool) {
+	if out := plainOutput(raw); out != nil {
+		return out, false
+	}
 	var s resultFields
 	if json.Unmarshal(raw, &s) != nil {
 		return string(raw), true
@@ -63,6 +66,28 @@ func resultContent(raw json.RawMessage) (content any, failed bool) {
 		return "The file has been edited:\n" + strings.Join(s.Lines, "\n"), false
 	}
 	return s.outputText(), s.ReturnCode != 0
+}
+
+// emptyMembers are members of results, each with its value if there is nothing.
+var emptyMembers = [][2]string{{"stderr", `""`}, {"return_code", "0"}, {"content", "[]"}}
+
+// plainOutput returns the output of a command or a program as it stands in the result, if the model gets nothing else.
+// Most results are of this kind, so it saves decoding and encoding them.
+func plainOutput(raw json.RawMessage) json.RawMessage {
+	kind := rawjson.Text(rawjson.Member(raw, "type"))
+	if kind != proto.TypeBashResult && kind != exectool.ToolCode+"_result" {
+		return nil
+	}
+	for _, empty := range emptyMembers {
+		if value := rawjson.Member(raw, empty[0]); value != nil && string(value) != empty[1] {
+			return nil
+		}
+	}
+	out := rawjson.Member(raw, "stdout")
+	if len(out) < 3 || out[0] != '"' || len(out) > maxText {
+		return nil
+	}
+	return out
 }
 
 // failureTexts maps error codes to texts for the model.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 
 	"berth/proto"
 
@@ -21,45 +22,46 @@ type member struct {
 	Value json.RawMessage
 }
 
-// Parse splits an object into its members. It does not decode their values.
+// Parse checks that a text is an object, and splits it into its members. Their values are parts of the text. They are
+// known to be valid.
 func Parse(raw []byte) (Object, error) {
-	dec := jsontext.NewDecoder(bytes.NewReader(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(
-		true))
-	if kind := dec.PeekKind(); kind != '{' {
+	if i := skipSpace(raw, 0); i >= len(raw) || raw[i] != '{' {
 		return nil, proto.Invalid("", "a JSON object was expected")
 	}
-	o := Object{}
-	if _, err := dec.ReadToken(); err != nil {
-		return nil, badJSON(err)
+	if err := check(raw); err != nil {
+		return nil, err
 	}
-	for dec.PeekKind() == '"' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return nil, badJSON(err)
-		}
-		m := member{Name: name.String()}
-		value, err := dec.ReadValue()
-		if err != nil {
-			return nil, badJSON(err)
-		}
-		m.Value = bytes.Clone(value)
-		o = append(o, m)
-	}
-	if _, err := dec.ReadToken(); err != nil {
-		return nil, badJSON(err)
+	o, _ := Known(raw)
+	return o, nil
+}
+
+// check returns an error unless a text is one JSON value.
+func check(raw []byte) error {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(
+		true))
+	if _, err := dec.ReadValue(); err != nil {
+		return badJSON(err)
 	}
 	if rest := bytes.TrimSpace(raw[dec.InputOffset():]); len(rest) > 0 {
-		return nil, badJSON(fmt.Errorf("%.20q follows its end", rest))
+		return badJSON(fmt.Errorf("%.20q follows its end", rest))
 	}
-	return o, nil
+	return nil
 }
 
 func badJSON(err error) error { return proto.Invalid("", "Invalid JSON: %v.", err) }
 
-// ParseArray splits an array into its elements.
+// ParseArray checks that a text is an array, and splits it into its elements. null has none. They are parts of the
+// text.
 func ParseArray(raw []byte) (list []json.RawMessage, err error) {
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, badJSON(err)
+	if err := check(raw); err != nil {
+		return nil, err
+	}
+	if string(bytes.TrimSpace(raw)) == "null" {
+		return nil, nil
+	}
+	list, ok := Elements(raw)
+	if !ok {
+		return nil, proto.Invalid("", "a JSON array was expected")
 	}
 	return list, nil
 }
@@ -81,12 +83,10 @@ func (o Object) Has(name string) bool {
 }
 
 // Text returns a string member, or "" if there is none or it is not a string.
-func (o Object) Text(name string) (s string) {
-	if json.Unmarshal(o.Get(name), &s) != nil {
-		return ""
-	}
-	return s
-}
+func (o Object) Text(name string) (s string) { return textOf(o.Get(name)) }
+
+// Text returns the text of a value that is a string, or "".
+func Text(raw json.RawMessage) string { return textOf(raw) }
 
 // With returns the object with a member set: at its old place, or at the end if it is new.
 func (o Object) With(name string, value any) Object {
@@ -122,27 +122,63 @@ func (o Object) Without(names ...string) Object {
 	return slices.DeleteFunc(slices.Clone(o), func(m member) bool { return slices.Contains(names, m.Name) })
 }
 
+// A Writer is a value that is written into a text of which the size is known before.
+type Writer interface {
+	Size() int // bytes that AppendTo appends at most
+	AppendTo(b []byte) []byte
+}
+
 // Raw returns the object as JSON.
-func (o Object) Raw() json.RawMessage {
-	var b bytes.Buffer
-	b.WriteByte('{')
+func (o Object) Raw() json.RawMessage { return o.RawWith("", nil) }
+
+// RawWith returns the object as JSON, with the value of one of its members written by w.
+func (o Object) RawWith(name string, w Writer) json.RawMessage {
+	size := 2
+	for _, m := range o {
+		size += len(m.Name) + len(m.Value) + 4
+	}
+	if w != nil {
+		size += w.Size()
+	}
+	return o.AppendWith(make([]byte, 0, size), name, w)
+}
+
+// AppendWith appends the object as JSON, with the value of one of its members written by w.
+func (o Object) AppendWith(b []byte, name string, w Writer) []byte {
+	b = append(b, '{')
 	for i, m := range o {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		b.Write(Marshal(m.Name))
-		b.WriteByte(':')
-		b.Write(m.Value)
+		b = append(appendText(b, m.Name), ':')
+		if w != nil && m.Name == name {
+			b = w.AppendTo(b)
+		} else {
+			b = append(b, m.Value...)
+		}
 	}
-	b.WriteByte('}')
-	return b.Bytes()
+	return append(b, '}')
+}
+
+// appendText appends a string as JSON.
+func appendText(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			return append(b, Marshal(text)...)
+		}
+	}
+	return append(append(append(b, '"'), text...), '"')
 }
 
 // Marshal encodes values that cannot fail: strings, numbers, and structures of them.
 func Marshal(v any) json.RawMessage {
+	if text, ok := v.(string); ok { // models read the text, so it has no needless escapes
+		raw, _ := jsontext.AppendQuote(make([]byte, 0, len(text)+len(text)/16+2), text) // invalid UTF-8 is replaced
+		return raw
+	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // models read the text
+	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
 		panic(err)
 	}
@@ -151,14 +187,16 @@ func Marshal(v any) json.RawMessage {
 
 // Join returns an array of elements that are already JSON.
 func Join(list []json.RawMessage) json.RawMessage {
-	var b bytes.Buffer
-	b.WriteByte('[')
+	size := 2
+	for _, v := range list {
+		size += len(v) + 1
+	}
+	b := append(make([]byte, 0, size), '[')
 	for i, v := range list {
 		if i > 0 {
-			b.WriteByte(',')
+			b = append(b, ',')
 		}
-		b.Write(v)
+		b = append(b, v...)
 	}
-	b.WriteByte(']')
-	return b.Bytes()
+	return append(b, ']')
 }
