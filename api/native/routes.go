@@ -521,9 +521,10 @@ const serveMore = "For a container whose code_tools have the provider \"client\"
 	"both directions: the client sends ClientMessage objects, the server DaemonMessage objects. With serve the " +
 	"client lists the tools that it answers; it may send serve again. The answer, serving, has the names that code " +
 	"may call. The client answers each call with result or error, in any order. cancel withdraws a call. When the " +
-	"connection ends, unanswered calls wait a moment for a client that serves the same tools. That client gets " +
-	"them with the same call_id and continues those that it already has. An invalid message is answered by one of " +
-	"type error, and the connection stays open."
+	"connection breaks, unanswered calls wait a moment for a client that serves the same tools. That client gets " +
+	"them with the same call_id and continues those that it already has. A client that sends a close frame has " +
+	"gone for good: its calls fail at once. An invalid message is answered by one of type error, and the " +
+	"connection stays open."
 
 func (e *edge) toolRows() []row {
 	const one, runs, run = "/v1/tools/{name}", "/v1/tool_runs", "/v1/tool_runs/{id}"

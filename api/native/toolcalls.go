@@ -37,6 +37,11 @@ func (e *edge) serveTools(c *call) (any, error) {
 	for {
 		data, err := sock.Read()
 		if err != nil {
+			// a close frame says goodbye, unless it answers that of the daemon
+			if websocket.IsCloseError(err, websocket.CloseNormalClosure, websocket.CloseGoingAway,
+				websocket.CloseNoStatusReceived) && !api.IsDraining(c.ctx()) {
+				client.Leave()
+			}
 			return nil, nil
 		}
 		var m bridge.ClientMessage

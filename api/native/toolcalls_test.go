@@ -130,6 +130,31 @@ func TestClientAnswersCalls(t *testing.T) {
 	s.comesBack(t, at, v)
 }
 
+// A client that closes its connection properly has gone for good: no call waits for it.
+func TestClientSaysGoodbye(t *testing.T) {
+	s := newSite(t)
+	var c proto.Container
+	s.want(t, "POST", "/v1/containers", `{"code_tools":{"allow":["fetch"],"provider":{"type":"client"}}}`,
+		http.StatusCreated, &c)
+	at := "/v1/containers/" + c.ID
+	for _, code := range []int{websocket.CloseNormalClosure, websocket.CloseGoingAway,
+		websocket.CloseNoStatusReceived} {
+		v := s.serve(t, at, "fetch")
+		v.next("serving")
+		frame := websocket.FormatCloseMessage(code, "")
+		if err := v.WriteControl(websocket.CloseMessage, frame, time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := v.ReadMessage(); err == nil {
+			t.Fatal("the daemon does not close")
+		}
+		x := s.begin(t, at, callTool(fmt.Sprint("goodbye-", code), "fetch", "{}"))
+		if out := s.output(t, at, x); !strings.Contains(out, `"NameError"`) {
+			t.Errorf("%d: %s", code, out)
+		}
+	}
+}
+
 // reviewed has one call approved and another refused.
 func (s *site) reviewed(t *testing.T, at string, v *server) {
 	t.Helper()

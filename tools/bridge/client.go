@@ -221,8 +221,8 @@ func (c *Client) run(o *ProviderSession) {
 	}
 }
 
-// Close is called when the client has gone. Its unanswered calls go to another connected client that serves the same
-// tools, or wait a moment for one.
+// Close is called when the connection of the client broke. Its unanswered calls go to another connected client that
+// serves the same tools, or wait a moment for one.
 func (c *Client) Close() {
 	c.cancel()
 	if c.session == nil {
@@ -231,6 +231,23 @@ func (c *Client) Close() {
 	c.dispatcher.mu.Lock()
 	c.session.depart()
 	c.dispatcher.mu.Unlock()
+	<-c.done
+}
+
+// Leave is called instead of Close when the client has said goodbye: from now on it serves nothing. Its unanswered
+// calls go to another connected client that serves the same tools, or fail.
+func (c *Client) Leave() {
+	c.cancel()
+	if c.session == nil {
+		return
+	}
+	c.dispatcher.mu.Lock()
+	if !c.session.over {
+		c.session.here = false
+		c.dispatcher.handOver()
+	}
+	c.dispatcher.mu.Unlock()
+	c.session.Close()
 	<-c.done
 }
 

@@ -94,6 +94,36 @@ func TestClientLeaves(t *testing.T) {
 	}
 }
 
+// A client that says goodbye serves nothing from then on, however long the bridge waits for clients whose connection
+// broke.
+func TestClientSaysGoodbye(t *testing.T) {
+	b := newBench(t, bridge.Config{Grace: time.Hour})
+	s := b.create(t, clientTools)
+	p := b.connect(t, s, "fetch", "parse")
+	e := start(t, s, `print(call("fetch")["error"]["type"]); print(call("parse")["error"])`)
+	if m := p.next(t); m.Tool != "fetch" {
+		t.Fatalf("%+v", m)
+	}
+	p.Leave()
+	p.Close() // as after any connection
+	want := "RuntimeError\n{'type': 'NameError', 'message': 'no client serves the tool parse now'}\n"
+	if out := finish(t, e); out != want {
+		t.Error(out)
+	}
+	// another client that serves the same has its calls
+	p, other := b.connect(t, s, "fetch"), b.connect(t, s, "parse", "fetch")
+	e = start(t, s, `print(call("fetch")["result"])`)
+	m := other.next(t)
+	other.Leave()
+	if again := p.next(t); again.CallID != m.CallID {
+		t.Fatalf("%+v after %+v", again, m)
+	}
+	p.result(t, m.CallID, `"here"`)
+	if out := finish(t, e); out != "here\n" {
+		t.Error(out)
+	}
+}
+
 // A call that fails before its client has received it is never sent to the client.
 func TestCallFailsBeforeItsClientHasIt(t *testing.T) {
 	b := newBench(t, bridge.Config{})
