@@ -112,7 +112,11 @@ def boot():
                 self.rich().remember()
             if self.tools:
                 self.rich().equip()
-            tree = compile(text, self.name, "exec", ONLY_AST | AWAIT | self.flags, True)
+            try:
+                tree = compile(text, self.name, "exec", ONLY_AST | AWAIT | self.flags, True)
+            except SyntaxError as e:
+                self.rich().advise(e, text)
+                raise
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
             if tree.body:
                 self.evaluate(tree, "exec")

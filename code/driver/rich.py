@@ -247,6 +247,42 @@ def wait(coroutine):
         raise
 
 
+# What to use in place of the commands of notebooks.
+ADVICE = {
+    "!": "to run a command, use subprocess.run('…', shell=True) or code in bash",
+    "?": "for help, use help(…)",
+    "bash": "run it as code in bash", "sh": "run it as code in bash", "script": "run it as code in bash",
+    "javascript": "run it as code in js", "js": "run it as code in js", "R": "run it as code in r",
+    "matplotlib": "leave the line out, since figures are shown without it",
+    "config": "leave the line out, since figures are shown without it",
+    "time": "to measure time, use time.perf_counter()", "timeit": "to measure time, use timeit.timeit(…)",
+    "pip": "to install packages, use subprocess.run([sys.executable, '-m', 'pip', 'install', '…'])",
+    "conda": "conda is not here; install with pip", "cd": "use os.chdir('…')", "env": "use os.environ",
+    "run": "use runpy.run_path('…')", "load_ext": "leave the line out, since extensions of IPython do not work here",
+    "autoreload": "leave the line out, since extensions of IPython do not work here",
+    "writefile": "write the file with open('…', 'w')", "pwd": "use os.getcwd()", "ls": "use os.listdir()",
+}
+
+
+def advise(error, source):
+    """advise adds to a syntax error what to use in place of a command of notebooks, if it stands in the line."""
+    import re
+    lines = source.splitlines()
+    number = error.lineno or 0
+    line = lines[number - 1] if 0 < number <= len(lines) else ""
+    if source.lstrip().startswith("%%"):  # the rest is no Python, and the error may be there
+        line = source.lstrip().split("\n", 1)[0]
+    found = re.match(r"\s*(?:[\w.,\s]+=)?\s*(?:(!)|%%?(\w+)|(\?)|[\w.]+(\?)\??\s*$)", line)
+    if not found:
+        return
+    sign, magic = found.group(1, 2)
+    program = (line[found.end(found.lastindex):].split() or [""])[0].rstrip("3")
+    if sign and program in ("pip", "conda"):
+        magic = program
+    advice = ADVICE.get(magic or sign or "?", "leave the line out, or write it in Python")
+    error.msg = "%s: this is Python, without the commands of notebooks (%% and !); %s" % (error.msg, advice)
+
+
 def own(stack):
     """own removes the frames above the cell's from a stack, and those of this file."""
     first = stack[0].filename if stack else ""
