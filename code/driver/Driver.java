@@ -15,15 +15,19 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import jdk.jshell.Diag;
 import jdk.jshell.EvalException;
 import jdk.jshell.JShell;
 import jdk.jshell.JShellException;
+import jdk.jshell.MethodSnippet;
 import jdk.jshell.Snippet;
 import jdk.jshell.SnippetEvent;
 import jdk.jshell.SourceCodeAnalysis;
 import jdk.jshell.SourceCodeAnalysis.Completeness;
 import jdk.jshell.SourceCodeAnalysis.CompletionInfo;
+import jdk.jshell.TypeDeclSnippet;
 import jdk.jshell.UnresolvedReferenceException;
 import jdk.jshell.VarSnippet;
 import jdk.jshell.execution.LocalExecutionControlProvider;
@@ -37,6 +41,11 @@ public class Driver {
         "java.io.*", "java.math.*", "java.net.*", "java.nio.file.*", "java.util.*", "java.util.concurrent.*", "java.util.function.*", "java.util.prefs.*",
         "java.util.regex.*", "java.util.stream.*",
     };
+
+    static final Pattern MAIN = Pattern.compile("\\bstatic\\s+(?:[\\w@]+\\s+)*void\\s+main\\s*\\(\\s*(?:final\\s+)?String\\b");
+
+    // A declaration of the package, which JShell does not take, after comments.
+    static final Pattern PACKAGE = Pattern.compile("\\A(?:\\s|//.*|/\\*(?s:.*?)\\*/)*+(package\\s+[\\w.]+\\s*;)");
 
     final DataInputStream requests = new DataInputStream(new FileInputStream(FileDescriptor.in));
     final OutputStream out = new FileOutputStream(FileDescriptor.out);
@@ -133,10 +142,14 @@ public class Driver {
         return true;
     }
 
-    // cell runs the statements of a cell in order, and shows the value of the last one if it is an expression. It reports
-    // whether the cell failed.
+    // cell runs the statements of a cell in order, and shows the value of the last one if it is an expression. If there are
+    // only declarations, with a method main among them, it calls that. It reports whether the cell failed.
     boolean cell(String code, boolean once) throws IOException {
         interrupted = false;
+        Matcher header = PACKAGE.matcher(code);
+        if (header.find()) {
+            code = code.substring(0, header.start(1)) + " ".repeat(header.end(1) - header.start(1)) + code.substring(header.end(1));
+        }
         String rest = code;
         SnippetEvent last = null;
         List<Snippet> all = new ArrayList<>();
@@ -151,13 +164,12 @@ public class Driver {
                 source = rest; // the compiler reports the error
             }
             rest = source == rest ? "" : info.remaining();
-            running = true;
-            List<SnippetEvent> events;
-            try {
-                events = shell.eval(source);
-            } finally {
-                running = false;
+            int end = invalid(source) ? statementWithoutSemicolon(code.substring(begin)) : 0;
+            if (end > 0) {
+                source = code.substring(begin, begin + end) + "\n;";
+                rest = code.substring(begin + end);
             }
+            List<SnippetEvent> events = eval(source);
             if (interrupted) {
                 return fail("Interrupted", "the cell was interrupted", "Interrupted: the cell was interrupted");
             }
@@ -181,8 +193,69 @@ public class Driver {
                 return unresolved(s);
             }
         }
-        show(last);
+        String main = main(all);
+        if (main == null) {
+            show(last);
+            return false;
+        }
+        for (SnippetEvent e : eval(main)) {
+            if (interrupted) {
+                return fail("Interrupted", "the cell was interrupted", "Interrupted: the cell was interrupted");
+            }
+            if (e.exception() != null) {
+                return thrown(e.exception());
+            }
+        }
         return false;
+    }
+
+    List<SnippetEvent> eval(String source) {
+        running = true;
+        try {
+            return shell.eval(source);
+        } finally {
+            running = false;
+        }
+    }
+
+    // invalid reports whether the compiler does not understand a source.
+    boolean invalid(String source) {
+        return analysis.sourceToSnippets(source).stream().anyMatch(s -> s.kind() == Snippet.Kind.ERRONEOUS);
+    }
+
+    // statementWithoutSemicolon returns the length of the statement that a source begins with, if the statement ends with
+    // a line, as at the prompt of JShell, and lacks only its semicolon. It returns 0 if there is no such statement. Further
+    // lines that continue a statement belong to it.
+    int statementWithoutSemicolon(String source) {
+        int found = 0;
+        for (int end = source.indexOf('\n'); end >= 0; end = source.indexOf('\n', end + 1)) {
+            String lines = source.substring(0, end);
+            switch (analysis.analyzeCompletion(lines).completeness()) {
+                case EMPTY, DEFINITELY_INCOMPLETE -> { }
+                default -> {
+                    if (invalid(lines + "\n;")) {
+                        return found;
+                    }
+                    found = end;
+                }
+            }
+        }
+        return found;
+    }
+
+    // main returns the call of the method main that the snippets declare, if they only declare: they are a program then.
+    static String main(List<Snippet> all) {
+        String call = null;
+        for (Snippet s : all) {
+            if (s instanceof MethodSnippet m && m.name().equals("main") && m.parameterTypes().matches("(String(\\[\\]|\\.\\.\\.))?")) {
+                call = m.parameterTypes().isEmpty() ? "main();" : "main(new String[0]);";
+            } else if (call == null && s instanceof TypeDeclSnippet t && MAIN.matcher(t.source()).find()) {
+                call = t.name() + ".main(new String[0]);";
+            } else if (s.kind() == Snippet.Kind.VAR || s.kind() == Snippet.Kind.EXPRESSION || s.kind() == Snippet.Kind.STATEMENT) {
+                return null;
+            }
+        }
+        return call;
     }
 
     void show(SnippetEvent e) throws IOException {
