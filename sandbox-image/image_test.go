@@ -198,6 +198,12 @@ print("ok")'`, "ok"},
 		{
 			"chart",
 			`python3 -c 'import matplotlib.pyplot as p; p.plot([1, 2]); p.title("ä"); p.savefig("c.png")' && file -b c.png | cut -d, -f1`, "PNG image data"},
+		{"charts in all scripts", `python3 -W error -c 'import matplotlib.pyplot as p
+p.rcParams["font.family"] = "serif"
+p.title("天气 龍 こんにちは 안녕하세요 नमस्ते สวัสดี বাংলা தமிழ் తెలుగు አማርኛ العربية 😀🚀🥲 ✔℃", weight="bold"); p.savefig("s.png"); print("drawn")'`,
+			"drawn"},
+		{"matplotlib is compiled", `python3 -v -c 'import matplotlib.font_manager' 2>&1 | grep -c "code object from .*/matplotlib/font_manager.py" || :`,
+			"0"},
 		{"read-only home", "HOME=/proc python3 -c 'import matplotlib.pyplot as p; p.plot([1]); " +
 			"p.savefig(\"d.png\"); print(1)' 2>/dev/null", "1"},
 		{"node", "node -e 'console.log([1,2].map(x => x * 2).join())'", "2,4"},

@@ -1,5 +1,12 @@
 # Runs as root inside the image, once its packages and files are in place, under sh -eu.
 
+# Have matplotlib take characters that a font lacks from others.
+manager=/usr/lib/python3/dist-packages/matplotlib/font_manager.py
+touch --reference="$manager" /tmp/stamp
+cat /usr/lib/berth/matplotlib/fallback.py >>"$manager"
+touch --reference=/tmp/stamp "$manager"
+rm /tmp/stamp
+
 # Compile what prepare.sh kept from being compiled. What a compiled module looks like depends on
 # what its process compiled before and on hash seeds, so both are fixed.
 rm /usr/bin/py3compile

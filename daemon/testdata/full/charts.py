@@ -1,3 +1,5 @@
+import warnings
+
 import matplotlib.pyplot as plt, numpy as np, pandas as pd, seaborn, altair, graphviz, holoviews, \
     hvplot.pandas, wordcloud
 from bokeh.embed import file_html
@@ -16,9 +18,11 @@ def picture(path):
 plt.figure()
 axes = plt.subplot(projection="3d")
 axes.plot([1, 2], [3, 4], [5, 6])
-plt.title("ä 漢字 العربية हिन्दी")
-plt.rcParams["font.family"] = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans Devanagari", "Noto Sans Arabic"]
-plt.savefig("matplotlib.png")
+seaborn.set_theme()  # it sets a list of fonts without those of other scripts
+plt.title("ä 漢字 한국어 العربية हिन्दी ไทย 😀")
+with warnings.catch_warnings():
+    warnings.filterwarnings("error", ".*missing from.*")
+    plt.savefig("matplotlib.png")
 picture("matplotlib.png")
 plt.figure()
 seaborn.scatterplot(frame, x="x", y="y").figure.savefig("seaborn.png")

@@ -1,3 +1,6 @@
+# Have this matplotlib, too, take characters that a font lacks from others.
+cat /usr/lib/berth/matplotlib/fallback.py >>/usr/local/lib/python3.11/dist-packages/matplotlib/font_manager.py
+
 # matplotlib lists the fonts that it finds at its first import. Do that once, here, for both users. base did it for
 # Debian's version; those lists go.
 font_cache() {
