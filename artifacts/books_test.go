@@ -208,102 +208,95 @@ func TestJobOfRootHasItsManifest(t *testing.T) {
 	if err != nil || len(res.Notes) != 0 {
 		t.Fatalf("notes %q %v", res.Notes, err)
 	}
-	if out := sessiontest.Bash(t, s, "cat /workspace/j/manifest.json").Stdout; !strings.Contains(out, `"path": "f"`) {
+	if out := sessiontest.Bash(t, s, "cat /workspace/.berth/j.json").Stdout; !strings.Contains(out, `"path": "f"`) {
 		t.Errorf("%q", out)
 	}
 }
 
-// TestManifestOfSomebodyElse checks that a program's own manifest.json is listed like any other file and not
-// overwritten.
-func TestManifestOfSomebodyElse(t *testing.T) {
+// TestNothingOfOursAmongTheUsersFiles checks that the directories of jobs and others hold the user's files alone, that
+// patterns find nothing else, and that git sees nothing of ours, wherever the repository is.
+func TestNothingOfOursAmongTheUsersFiles(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	const at = "/workspace/j/manifest.json"
-	run := func(text string) string {
+	run := func(text, want string) {
 		t.Helper()
-		res, err := s.Run(ctx, proto.Cmd{Command: text + "; cat " + at, JobID: "j"})
+		res, err := s.Run(ctx, proto.Cmd{Command: text, JobID: "j"})
+		if err != nil || len(res.Notes) > 0 || res.Result.Result.Stdout != want {
+			t.Errorf("%s: %+v %q %v, want %q", text, res.Result.Result, res.Notes, err, want)
+		}
+	}
+	run("echo 1 >a.json; echo 2 >b.json; echo x >$OUTPUT_DIR/o.json", "")
+	run("ls; echo *.json; find . -name '*.json' -not -path '*/.*'", "a.json\nb.json\na.json b.json\n./a.json\n./b.json\n")
+	run("git init -q; git status --porcelain", "?? a.json\n?? b.json\n")
+	run("cd ..; git init -q; rm -rf j/.git; git status --porcelain", "?? j/\n")
+	run("cd ..; git status --porcelain -uall; rm -r .git", "?? j/a.json\n?? j/b.json\n")
+	for _, path := range []string{"/workspace/repo/f", "/workspace/repo/g"} {
+		if _, err := s.WriteFile(ctx, proto.UserDefault, path, session.WriteOptions{}, strings.NewReader("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := st.Jobs.Manifest(ctx, s, "repo"); err != nil {
+		t.Error(err)
+	}
+	run("ls -A ../repo; ls ..; ls ../.berth", "f\ng\nj\nrepo\nj.json\n")
+	run(`grep -c '"path": "a.json"' ../.berth/j.json`, "1\n")
+}
+
+// TestManifestJSONIsTheUsers checks that a file called manifest.json is like any other.
+func TestManifestJSONIsTheUsers(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	sessiontest.Bash(t, s, "true") // a job that is not that of the file
+	const at = "/workspace/j/manifest.json"
+	if _, err := s.WriteFile(ctx, proto.UserDefault, at, session.WriteOptions{}, strings.NewReader("up")); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"true", "echo x >f", "echo own >manifest.json", "ln -sf f manifest.json"} {
+		if _, err := s.Run(ctx, proto.Cmd{Command: text, JobID: "j"}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := st.Jobs.Manifest(ctx, s, "j")
+		if err != nil || !slices.ContainsFunc(m.Files, func(a proto.Artifact) bool { return a.Path == "manifest.json" }) {
+			t.Errorf("after %s, %+v, %v", text, m.Files, err)
+		}
+	}
+}
+
+// TestManifestOfAnEarlierVersion checks that the manifest goes that an earlier version wrote beside the files, and
+// that nothing else of that name does.
+func TestManifestOfAnEarlierVersion(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	run := func(job, text string) string {
+		t.Helper()
+		res, err := s.Run(ctx, proto.Cmd{Command: text, JobID: job})
 		if err != nil || len(res.Notes) > 0 {
 			t.Fatalf("notes %q %v", res.Notes, err)
 		}
 		return res.Result.Result.Stdout
 	}
-	listed := func() bool {
-		t.Helper()
-		m, err := st.Jobs.Manifest(ctx, s, "j")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return slices.ContainsFunc(m.Files, func(a proto.Artifact) bool { return a.Path == proto.ManifestName })
+	for _, job := range []string{"a", "b", "c"} {
+		run(job, "echo x >f")
 	}
-	is := func(when, got, want string, inList bool) {
-		t.Helper()
-		if got != want || listed() != inList {
-			t.Errorf("%s it is %q, listed %v", when, got, listed())
-		}
-	}
-	// The file is uploaded before there is a job.
-	if _, err := s.WriteFile(ctx, proto.UserDefault, at, session.WriteOptions{}, strings.NewReader("up")); err != nil {
+	run("a", "cp ../.berth/a.json manifest.json")
+	run("b", "cp ../.berth/a.json manifest.json") // of another job
+	run("c", "echo '{}' >manifest.json")
+	st.Reopen(t)
+	s, err := st.Sessions.Get(sessiontest.Owner, s.ID())
+	if err != nil {
 		t.Fatal(err)
 	}
-	is("uploaded,", run("echo x >a"), "up", true)
-	// The name is free again, so the manifest is written.
-	run("rm manifest.json; echo x >b")
-	if out := run("true"); !strings.Contains(out, `"path": "b"`) || listed() {
-		t.Errorf("with the name free it is %q", out)
-	}
-	// A command overwrites the manifest and makes another file.
-	run("echo own >manifest.json; echo x >c")
-	is("written over,", run("echo x >d"), "own\n", true)
-	run("ln -sf a manifest.json; echo x >e")
-	is("replaced by a link,", run("echo x >f"), "x\n", true)
-	// A command only overwrites the manifest, when the manifest is due to be written again.
-	run("rm manifest.json; echo x >h")
-	if _, err := st.Jobs.Publish(ctx, s, "j", "h"); err != nil {
-		t.Fatal(err)
-	}
-	if res, err := s.Run(ctx, proto.Cmd{Command: "echo own >manifest.json", JobID: "j"}); err != nil ||
-		len(res.Notes) > 0 {
-		t.Fatal(res.Notes, err)
-	}
-	is("written over alone,", run("true"), "own\n", true)
-	run("rm manifest.json; echo x >i")
-	run("echo own >manifest.json")
-	m, err := st.Jobs.Manifest(ctx, s, "j")
-	if err != nil || !slices.Contains(m.Execs[len(m.Execs)-1].Produced, proto.ManifestName) {
-		t.Errorf("a command that made it alone made %q, %v", m.Execs[len(m.Execs)-1].Produced, err)
-	}
-	run("rm manifest.json; echo x >k")
-	// The file is the manifest of another job.
-	if res, err := s.Run(ctx, proto.Cmd{Command: "echo x >f; rm ../j/manifest.json", JobID: "other"}); err != nil ||
-		len(res.Notes) > 0 {
-		t.Fatal(res.Notes, err)
-	}
-	run("cp ../other/manifest.json .; echo x >g")
-	if out := run("true"); !strings.Contains(out, `"job_id": "j"`) || !strings.Contains(out, `"path": "g"`) ||
-		listed() {
-		t.Errorf("copied from another job it is %q", out)
-	}
-}
-
-// TestManifestIsKnownAfterARestart checks that a restarted daemon recognises its manifest.
-func TestManifestIsKnownAfterARestart(t *testing.T) {
-	ctx := context.Background()
-	st := sessiontest.New(t, session.Config{})
-	s := st.Create(t, proto.CreateContainer{})
-	for i, text := range []string{"echo x >a", "echo x >b", "cat manifest.json"} {
-		res, err := s.Run(ctx, proto.Cmd{Command: text, JobID: "j"})
-		if err != nil || len(res.Notes) > 0 {
-			t.Fatalf("notes %q %v", res.Notes, err)
+	for job, want := range map[string]string{"a": "f\ng\n", "b": "f\ng\nmanifest.json\n", "c": "f\ng\nmanifest.json\n"} {
+		run(job, "echo x >g")
+		if out := run(job, "ls"); out != want {
+			t.Errorf("job %s has %q", job, out)
 		}
-		if out := res.Result.Result.Stdout; i == 2 && !strings.Contains(out, `"path": "b"`) {
-			t.Errorf("%q", out)
-		}
-		if i == 0 {
-			st.Reopen(t)
-			if s, err = st.Sessions.Get(sessiontest.Owner, s.ID()); err != nil {
-				t.Fatal(err)
-			}
+		m, err := st.Jobs.Manifest(ctx, s, job)
+		if err != nil || len(m.Files) != strings.Count(want, "\n") {
+			t.Errorf("job %s: %+v %v", job, m.Files, err)
 		}
 	}
 }

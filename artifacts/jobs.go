@@ -68,19 +68,17 @@ type Jobs struct {
 // for: the holder may be listing a large directory. Only the holder uses the fields, except for dropped and the last
 // three.
 type job struct {
-	turn         chan struct{}
-	key          string
-	rec          *record // nil until read
-	recent       []span  // execs since the job was loaded, for attribution
-	listed       bool    // manifest.json in the container is up to date, except for its exec log
-	absent       bool    // the directory was missing when it was last listed
-	ownsManifest bool    // manifest.json was missing then, or was ours
-	manifestKey  statKey // the state of the manifest.json that was ours
-	// of the last listing, with the manifest written since; "" if the listing was incomplete or failed
-	fingerprint string
-	listing     []proto.FileInfo // the last listing; dropped with the lock
-	logged      int              // execs logged since the job was loaded
-	newest      []proto.JobExec  // the last of them, which the ledger may not have yet
+	turn        chan struct{}
+	key         string
+	rec         *record         // nil until read
+	recent      []span          // execs since the job was loaded, for attribution
+	listed      bool            // the manifest in the container is up to date, except for its exec log
+	absent      bool            // the directory was missing when it was last listed
+	migrated    bool            // it has no manifest of an earlier version
+	ignored     map[string]bool // directories that have their ignoreFile
+	fingerprint string          // of the last listing; "" if that was incomplete or failed
+	logged      int             // execs logged since the job was loaded
+	newest      []proto.JobExec // the last of them, which the ledger may not have yet
 
 	dropped atomic.Bool // its workspace is gone, so nothing is written any more
 
@@ -150,7 +148,6 @@ func (js *Jobs) lockJob(ctx context.Context, workspace, id string) (*job, func()
 		return nil, nil, ctx.Err()
 	}
 	done := func() {
-		j.listing = nil
 		<-j.turn
 		js.releaseJob(j)
 	}
@@ -177,6 +174,7 @@ func (js *Jobs) read(j *job, workspace, id string) error {
 	// The record is not in the ledger, and is written only once there is something to record: a request for a job's
 	// manifest must not create the job.
 	if rec.ID == "" {
+		j.migrated = true
 		rec = &record{ID: id, Workspace: workspace, Files: map[string]entry{}}
 	}
 	j.rec = rec

@@ -76,9 +76,9 @@ func TestManifestSaysWhoMadeWhat(t *testing.T) {
 		t.Errorf("execs: %+v", m.Execs)
 	}
 	var inside proto.Manifest
-	if err := json.Unmarshal([]byte(sessiontest.Bash(t, s, "cat /workspace/job1/manifest.json").Stdout),
+	if err := json.Unmarshal([]byte(sessiontest.Bash(t, s, "cat /workspace/.berth/job1.json").Stdout),
 		&inside); err != nil || len(inside.Files) != 3 {
-		t.Errorf("manifest.json: %v %+v", err, inside.Files)
+		t.Errorf("the copy: %v %+v", err, inside.Files)
 	}
 }
 

@@ -6,9 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"regexp"
 	"slices"
-	"time"
 
 	"berth/proto"
 	"berth/session"
@@ -43,97 +41,85 @@ func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
 	return m, err
 }
 
-// writeManifest writes manifest.json beside the files, if their directory still exists and the name is free. It
-// writes as the default user. If the directory refuses that user and the exec ran as root, it writes as root.
+// writeManifest writes a copy of the manifest for programs in the container, if the job's directory still exists. A
+// directory without execs is perhaps no job's.
 func (js *Jobs) writeManifest(ctx context.Context, s session.Files, as string, j *job) error {
-	if j.absent || !j.ownsManifest {
+	if j.absent {
 		return nil
 	}
 	m, err := js.manifest(j)
-	if err != nil {
+	if err != nil || len(m.Execs) == 0 {
 		return err
 	}
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
 	}
-	data = append(data, '\n')
+	err = js.write(ctx, s, as, proto.ManifestPath(j.rec.ID), append(data, '\n'))
+	j.listed = err == nil
+	if err == nil {
+		js.ignore(ctx, s, as, j, proto.OwnDir)
+	}
+	return err
+}
+
+// write writes a file of ours as the default user. If a directory refuses that user and the exec ran as root, it
+// writes as root.
+func (js *Jobs) write(ctx context.Context, s session.Files, as, path string, data []byte) error {
 	// WriteManifest and not WriteFile: code in the sandbox owns the directory and may put links into it, and
 	// WriteFile would report the write as a change by the API.
-	fi, err := s.WriteManifest(ctx, proto.UserDefault, j.manifestPath(), bytes.NewReader(data))
+	err := s.WriteManifest(ctx, proto.UserDefault, path, bytes.NewReader(data))
+	if proto.CodeOf(err) == proto.NotFound && s.Mkdir(ctx, proto.UserDefault, proto.OwnDir) == nil {
+		err = s.WriteManifest(ctx, proto.UserDefault, path, bytes.NewReader(data))
+	}
 	// Only if the exec itself ran as root: an exec of another user must not cause a write with root's rights into a
 	// directory that is closed to that user.
 	if proto.CodeOf(err) == proto.PermissionDenied && as == proto.UserRoot {
-		fi, err = s.WriteManifest(ctx, as, j.manifestPath(), bytes.NewReader(data))
+		err = s.WriteManifest(ctx, as, path, bytes.NewReader(data))
 	}
-	if j.listed = err == nil; !j.listed {
-		return err
-	}
-	j.manifestKey = markOf(fi)
-	if j.fingerprint != "" { // add the manifest that was just written to the listing
-		if i, there := j.manifestIn(j.listing); there {
-			j.listing[i] = fi
-		} else {
-			j.listing = slices.Insert(j.listing, i, fi)
-		}
-		j.fingerprint = proto.Fingerprint(proto.JobDir(j.rec.ID), j.listing)
-	}
-	return nil
+	return err
 }
 
-// manifestIn returns the index of manifest.json in a list, or where it belongs. Lists are sorted by path.
-func (j *job) manifestIn(list []proto.FileInfo) (i int, there bool) {
-	return slices.BinarySearchFunc(list, j.manifestPath(), func(fi proto.FileInfo, path string) int {
-		return cmp.Compare(fi.Path, path)
-	})
+// ignoreFile makes git ignore the directory that it is in.
+const ignoreFile = ".gitignore"
+
+// ignore makes git ignore a directory of ours: a workspace or a job's directory may be a repository.
+func (js *Jobs) ignore(ctx context.Context, s session.Files, as string, j *job, dir string) {
+	if j.ignored[dir] {
+		return
+	}
+	if err := js.write(ctx, s, as, dir+"/"+ignoreFile, []byte("*\n")); err != nil {
+		js.cfg.Log.Warn("having git ignore a directory", "job", j.key, "error", err)
+		return
+	}
+	if j.ignored == nil {
+		j.ignored = map[string]bool{}
+	}
+	j.ignored[dir] = true
 }
 
-func (j *job) manifestPath() string { return proto.JobDir(j.rec.ID) + "/" + proto.ManifestName }
-
-// A statKey distinguishes states of a file.
-type statKey struct {
-	changed time.Time
-	size    int64
+// migrate removes the manifest.json that an earlier version wrote beside the files of the job, once after the job was
+// loaded, and returns the list without it. A file of that name that another program wrote stays.
+func (js *Jobs) migrate(ctx context.Context, s session.Files, j *job, list []proto.FileInfo) []proto.FileInfo {
+	if j.migrated {
+		return list
+	}
+	j.migrated = true
+	path := proto.JobDir(j.rec.ID) + "/manifest.json"
+	i := slices.IndexFunc(list, func(fi proto.FileInfo) bool { return fi.Path == path && fi.Type == proto.TypeFile })
+	if i < 0 {
+		return list
+	}
+	r, _, err := s.ReadFileNoLinks(ctx, proto.UserDefault, path)
+	if err != nil {
+		return list
+	}
+	defer r.Close()
+	head := make([]byte, 256)
+	n, _ := io.ReadFull(r, head) // a shorter file is no manifest
+	if !bytes.HasPrefix(head[:n], []byte("{\n  \"job_id\": \""+j.rec.ID+"\",\n  \"workspace_id\": \"")) ||
+		s.RemoveManifest(ctx, proto.UserDefault, path) != nil {
+		return list
+	}
+	return slices.Delete(list, i, i+1)
 }
-
-func markOf(fi proto.FileInfo) statKey { return statKey{fi.ChangedAt.Time, fi.SizeBytes} }
-
-// mayList reports whether we may write manifest.json. Programs may use that name for their own files. Such a file
-// stays and is listed like any other; the manifest is then available only through the API. We recognise our own file
-// by its stat key, and after a restart by its first bytes.
-func (js *Jobs) mayList(ctx context.Context, s session.Files, j *job, list []proto.FileInfo, truncated bool) bool {
-	var fi proto.FileInfo
-	i, there := j.manifestIn(list)
-	switch {
-	case there:
-		fi = list[i]
-	case truncated:
-		var err error
-		if fi, err = s.Stat(ctx, proto.UserRoot, j.manifestPath()); err != nil {
-			return proto.CodeOf(err) == proto.NotFound
-		}
-	default:
-		return true
-	}
-	if fi.Type != proto.TypeFile {
-		return false
-	}
-	if is := markOf(fi); j.manifestKey != is {
-		r, _, err := s.ReadFileNoLinks(ctx, proto.UserRoot, j.manifestPath())
-		if err != nil {
-			return false
-		}
-		defer r.Close()
-		head := make([]byte, 256)
-		n, _ := io.ReadFull(r, head) // a shorter file is no manifest
-		if !manifestHead.Match(head[:n]) {
-			return false
-		}
-		j.manifestKey = is
-	}
-	return true
-}
-
-// manifestHead matches the beginning of every manifest, of any job: a directory may have been copied with its
-// manifest.
-var manifestHead = regexp.MustCompile(`^\{\n  "job_id": "[A-Za-z0-9_-]+",\n  "workspace_id": "`)

@@ -46,8 +46,7 @@ func (js *Jobs) End(ctx context.Context, s session.Files, e proto.Exec, stderr s
 	j.recent = j.recent[max(0, len(j.recent)-maxRecent):]
 
 	// After that, so that the exec's own span is there for attribution. If the guest saw exactly what the manifest
-	// says, another listing would find nothing. But an old listing allows no write: manifest.json may be another
-	// program's by now.
+	// says, another listing would find nothing.
 	if seen.Fingerprint == "" || seen.Fingerprint != j.fingerprint || !j.listed {
 		made.Paths, err = js.refresh(ctx, s, j, cause{exec: e})
 	}
@@ -61,7 +60,7 @@ func (js *Jobs) End(ctx context.Context, s session.Files, e proto.Exec, stderr s
 	if first {
 		js.save(j)
 	}
-	// An exec that changed no file needs no write into the container. Its line is in manifest.json after the next
+	// An exec that changed no file needs no write into the container. Its line is in the copy there after the next
 	// change, and in the API at once.
 	if first || !j.listed {
 		if err := js.writeManifest(ctx, s, e.User, j); err != nil {
@@ -144,6 +143,11 @@ func (js *Jobs) publishOutputs(ctx context.Context, s session.Files, j *job, e p
 	// Relative to the job's directory, like the paths in the manifest.
 	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, e.ID), proto.JobDir(e.JobID)+"/")
 	outputs, err := js.outputs(ctx, s, j, dir)
+	if len(outputs) > 0 {
+		js.ignore(ctx, s, e.User, j, proto.JobDir(e.JobID)+"/"+proto.OutputsName)
+	} else if err == nil { // of an exec that an earlier version started
+		outputs, err = js.outputs(ctx, s, j, "outputs/"+e.ID)
+	}
 	if err != nil {
 		made.Notes = append(made.Notes, "$OUTPUT_DIR could not be read: "+proto.AsError(err).Message)
 	}

@@ -30,7 +30,7 @@ type cause struct {
 
 // refresh compares the job's directory with the record and updates the record. It returns the new and changed paths.
 func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) ([]string, error) {
-	j.fingerprint, j.listing, j.ownsManifest = "", nil, false // until all of this has succeeded
+	j.fingerprint = "" // until all of this has succeeded
 	// As root, since the default user may not read what an exec made. One more than the bound tells a full job from
 	// one that has more.
 	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
@@ -41,7 +41,7 @@ func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) 
 	if err != nil {
 		return nil, err
 	}
-	j.ownsManifest = !j.absent && js.mayList(ctx, s, j, list, truncated)
+	list = js.migrate(ctx, s, j, list)
 	seen, changed, more := j.compare(list)
 	before := len(j.rec.Files)
 	// Stored copies of files that are gone stay: only the owner deletes those.
@@ -55,7 +55,7 @@ func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) 
 		}
 	}
 	if !j.rec.Truncated && !j.absent {
-		j.listing, j.fingerprint = list, proto.Fingerprint(proto.JobDir(j.rec.ID), list)
+		j.fingerprint = proto.Fingerprint(proto.JobDir(j.rec.ID), list)
 	}
 	// The common case for small commands: nothing is hashed, written or queued.
 	if len(changed) == 0 && !gone && was == j.rec.Truncated {
@@ -99,7 +99,7 @@ func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []pr
 	for _, fi := range list {
 		rel := j.rel(fi.Path)
 		// Directories are not listed: they come and go with their files, and each file changes their change time.
-		if rel == "" || rel == proto.ManifestName && j.ownsManifest || fi.Type == proto.TypeDirectory {
+		if rel == "" || rel == proto.OutputsName+"/"+ignoreFile || fi.Type == proto.TypeDirectory {
 			continue
 		}
 		if len(seen) >= MaxFiles || len(fi.Path) > maxPath || len(rel) > room {

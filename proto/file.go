@@ -61,7 +61,7 @@ type Artifact struct {
 	FileID     string `json:"file_id,omitempty"` // Where it was published to the Files API.
 }
 
-// A Manifest lists what a job's directory holds and who made it. /workspace/<job_id>/manifest.json has the same JSON.
+// A Manifest lists what a job's directory holds and who made it. /workspace/.berth/<job_id>.json has the same JSON.
 type Manifest struct {
 	JobID       string     `json:"job_id"`
 	WorkspaceID string     `json:"workspace_id"`

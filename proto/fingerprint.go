@@ -7,9 +7,6 @@ import (
 	"strings"
 )
 
-// ManifestName is the file in a job's directory that lists what the directory holds. It does not list itself.
-const ManifestName = "manifest.json"
-
 // Fingerprint is a short digest of what a look at dir found, in the order of the list: path, type, size and inode
 // change time of all but directories. Two equal fingerprints mean that nothing changed in between.
 // They are no defence: a program that controls the directory can forge equal ones.

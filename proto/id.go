@@ -120,4 +120,14 @@ const (
 func JobDir(job string) string { return WorkspaceDir + "/" + job }
 
 // OutputDir is the $OUTPUT_DIR of an exec. Its last element is the ID of the exec.
-func OutputDir(job, exec string) string { return JobDir(job) + "/outputs/" + exec }
+func OutputDir(job, exec string) string { return JobDir(job) + "/" + OutputsName + "/" + exec }
+
+// OutputsName is the directory in a job's directory that has the $OUTPUT_DIR of each exec. Patterns such as * do not
+// match it.
+const OutputsName = ".outputs"
+
+// OwnDir has the files of ours in a workspace. No job can have its name.
+const OwnDir = WorkspaceDir + "/.berth"
+
+// ManifestPath is the copy of a job's manifest in the container.
+func ManifestPath(job string) string { return OwnDir + "/" + job + ".json" }

@@ -156,14 +156,18 @@ func (f Files) WriteFile(ctx context.Context, as, path string, opt WriteOptions,
 	return fi, err
 }
 
-// WriteManifest stores a manifest in a job's directory. It replaces a link at the end of path. A link on the way is
-// InvalidArgument, because root may write there and the ordinary user owns the directory.
-func (f Files) WriteManifest(ctx context.Context, as, path string, r io.Reader) (fi proto.FileInfo, err error) {
-	err = f.withGuest(ctx, func(g *client.Client) error {
-		fi, err = g.Write(ctx, as, path, wire.WriteOptions{Mode: 0o644, NoLinks: true}, r)
+// WriteManifest stores a file of ours, such as a manifest, in the workspace. It replaces a link at the end of path. A
+// link on the way is InvalidArgument, because root may write there and the ordinary user owns the directory.
+func (f Files) WriteManifest(ctx context.Context, as, path string, r io.Reader) error {
+	return f.withGuest(ctx, func(g *client.Client) error {
+		_, err := g.Write(ctx, as, path, wire.WriteOptions{Mode: 0o644, NoLinks: true}, r)
 		return err
 	})
-	return fi, err
+}
+
+// RemoveManifest removes a file without reporting that as a change by the API.
+func (f Files) RemoveManifest(ctx context.Context, as, path string) error {
+	return f.withGuest(ctx, func(g *client.Client) error { return g.Remove(ctx, as, path, false) })
 }
 
 // Untar unpacks a tar archive into a directory, which it makes. It refuses devices and members that would leave the

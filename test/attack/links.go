@@ -118,10 +118,12 @@ func manifestLink(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	for _, swap := range []string{
-		"mkdir -p /workspace/trap && ln -sfn " + target + " /workspace/trap/manifest.json",
+		"mkdir -p /workspace/trap /workspace/.berth && ln -sfn " + target + " /workspace/.berth/trap.json",
 		"rm -rf /workspace/trap && mkdir /workspace/elsewhere && ln -s /root /workspace/trap && ln -s " + target +
-			" /workspace/elsewhere/manifest.json",
-		"rm -rf /workspace/trap && ln -s /workspace/elsewhere /workspace/trap",
+			" /workspace/elsewhere/trap.json",
+		"rm -rf /workspace/trap /workspace/.berth && ln -s /workspace/elsewhere /workspace/trap && " +
+			"ln -s /workspace/elsewhere /workspace/.berth",
+		"rm -rf /workspace/.berth && ln -s /root /workspace/.berth",
 	} {
 		if _, err := t.Output(ctx, b.id, "", swap); err != nil {
 			return "", err
@@ -132,7 +134,7 @@ func manifestLink(ctx context.Context, t *Target) (string, error) {
 		if err != nil && proto.CodeOf(err) == proto.Internal {
 			return "", Breached("root's command in such a job: %v", err)
 		}
-		got, err := t.Output(ctx, b.id, proto.UserRoot, "cat "+target+"; ls /root/manifest.json 2>/dev/null; true")
+		got, err := t.Output(ctx, b.id, proto.UserRoot, "cat "+target+"; ls /root/trap.json 2>/dev/null; true")
 		if err != nil {
 			return "", err
 		}

@@ -315,7 +315,7 @@ func (c conformance) shells(t *testing.T) {
 	}
 	// An output directory that a command left empty is removed. gVisor does not tell the working directory of a
 	// shell, so there it stays.
-	if out := Bash(t, s, "ls ../*/outputs | wc -l").Stdout; c.class != proto.ClassGVisor && out != "1\n" { // its own
+	if out := Bash(t, s, "ls ../*/.outputs | wc -l").Stdout; c.class != proto.ClassGVisor && out != "1\n" { // its own
 		t.Errorf("%s output directories are left", strings.TrimSpace(out))
 	}
 	// A terminal turns a line feed into carriage return and line feed, which is the kernel's default.
