@@ -73,7 +73,7 @@ const everything = {
       code: "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nprint('out')\n6 * 7",
     });
     assert.deepEqual(result.structuredContent.logs.stdout, ["out\n"]);
-    assert.equal(result.structuredContent.results[0], "42");
+    assert.equal(result.structuredContent.results.at(-1), "42");
     const [image] = result.content.filter((c) => c.type === "image");
     assert.equal(image.mimeType, "image/png");
     assert.equal(Buffer.from(image.data, "base64").subarray(1, 4).toString(), "PNG");
