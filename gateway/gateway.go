@@ -3,6 +3,7 @@
 //	turn          one request: rounds with the upstream, and the tool calls that run between them
 //	index         the turns that a later request may continue, so that no call runs twice
 //	round         one answer of the upstream
+//	calls         the tool calls of a round, which run at the same time where they can
 //	journal       what the ledger stores of a turn, so that a later daemon can continue it
 //	Conversation  the turn in the dialect of its client
 //	Containers    where calls run
