@@ -55,6 +55,6 @@ same(result.stdout, '49 64\n')
 await second.close()
 await second.ended
 await server.close()
-same(await run("page('x')"), 'RuntimeError')
+same(await run("page('x')"), 'NameError')
 console.log('done')
 process.exit(0)
