@@ -149,7 +149,7 @@ var mayImport = map[string][]string{
 	"files/filename":            {"proto"},
 	"files/intake":              {},
 	"gateway/upstream/answer":   {},
-	"gateway/upstream/chat":     {"proto/sse", "gateway/upstream/answer"},
+	"gateway/upstream/chat":     {"proto", "proto/sse", "gateway/upstream/answer", "gateway/messages/rawjson"},
 	"gateway/messages/rawjson":  {"proto"},
 	"gateway/messages/exectool": {"proto", "gateway/messages/rawjson"},
 	"gateway/messages/history":  {"proto", "gateway/messages/exectool", "gateway/messages/rawjson"},

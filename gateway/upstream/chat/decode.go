@@ -199,10 +199,10 @@ var clientID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
 // callIDs returns the IDs of the calls in the history of the request.
 func (r *Request) callIDs() map[string]bool {
 	ids := map[string]bool{}
-	for _, m := range r.Messages {
-		for _, b := range m.Content {
-			if b.Type == "tool_use" {
-				ids[b.ID] = true
+	for _, m := range r.turns {
+		for _, b := range m.blocks {
+			if b.kind == "tool_use" {
+				ids[b.text("id")] = true
 			}
 		}
 	}

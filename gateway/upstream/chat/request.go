@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"berth/gateway/messages/rawjson"
+	"berth/proto"
+
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -20,8 +23,6 @@ import (
 type Request struct {
 	Model         string        `json:"model"`
 	MaxTokens     int64         `json:"max_tokens"`
-	Messages      []turn        `json:"messages"`
-	System        content       `json:"system"`
 	StopSequences []string      `json:"stop_sequences"`
 	Temperature   *float64      `json:"temperature"`
 	TopP          *float64      `json:"top_p"`
@@ -33,6 +34,9 @@ type Request struct {
 
 	Others map[string]jsontext.Value `json:",embed"`
 
+	turns   []turn
+	system  []block
+	size    int      // of the body
 	ignored []string // what was dropped, sorted, each once
 }
 
@@ -43,79 +47,11 @@ var refused = []string{"mcp_servers", "container", "compaction"}
 // ErrThread means that a request belongs to a thread, whose earlier messages only the hosted API has.
 var ErrThread = errors.New("thread: this model's upstream has no message threads; send the whole history without it")
 
-// A turn is one message.
-type turn struct {
-	Role         string                    `json:"role"`
-	Content      content                   `json:"content"`
-	ClearAt      string                    `json:"clear_at"`      // for system: when it is not shown any more
-	OutputConfig map[string]jsontext.Value `json:"output_config"` // for system: dropped
-}
-
-// A content is a list of blocks. In JSON, a string stands for one text block, and the results of server tools have an
-// object.
-type content []block
-
-// UnmarshalJSON reads a string, a list of blocks or one block.
-func (c *content) UnmarshalJSON(data []byte) error {
-	if data[0] == '{' {
-		*c = make(content, 1)
-		return jsonv2.Unmarshal(data, &(*c)[0])
-	}
-	var text string
-	if json.Unmarshal(data, &text) == nil && string(data) != "null" {
-		*c = content{{Type: "text", Text: text}}
-		return nil
-	}
-	var list []block
-	err := jsonv2.Unmarshal(data, &list)
-	*c = list
-	return err
-}
-
-// A block is a content block of any supported type.
-type block struct {
-	Type      string         `json:"type"`
-	Text      string         `json:"text"`
-	Source    source         `json:"source"` // for image, document and search_result
-	Title     string         `json:"title"`
-	Context   string         `json:"context"`
-	Citations jsontext.Value `json:"citations"`
-
-	ID    string         `json:"id"` // for tool_use
-	Name  string         `json:"name"`
-	Input jsontext.Value `json:"input"`
-
-	ToolUseID string  `json:"tool_use_id"` // for tool_result
-	Content   content `json:"content"`
-	IsError   bool    `json:"is_error"`
-
-	ToolName string      `json:"tool_name"` // for tool_reference
-	Tool     *toolChange `json:"tool"`      // for tool_addition and tool_removal
-}
-
 // A toolChange names or defines a tool that is added or removed in the middle of a conversation.
 type toolChange struct {
 	Type       string `json:"type"` // tool_reference or tool_definition
 	Name       string `json:"name"`
 	Definition *tool  `json:"definition"`
-}
-
-type source struct {
-	Type      string  `json:"type"` // base64, url or text
-	MediaType string  `json:"media_type"`
-	Data      string  `json:"data"`
-	URL       string  `json:"url"`
-	Content   content `json:"content"` // for a document made of blocks
-	Name      string  `json:"-"`       // of a search_result, whose source is a string
-}
-
-// UnmarshalJSON reads an object, or the string that a search_result has.
-func (s *source) UnmarshalJSON(data []byte) error {
-	if data[0] == '"' {
-		return json.Unmarshal(data, &s.Name)
-	}
-	type plain source
-	return jsonv2.Unmarshal(data, (*plain)(s))
 }
 
 type tool struct {
@@ -146,10 +82,14 @@ type outputFormat struct {
 	Schema jsontext.Value `json:"schema"`
 }
 
-// ReadRequest decodes a Messages request.
+// ReadRequest decodes a Messages request. It keeps parts of the body.
 func ReadRequest(body []byte) (*Request, error) {
-	var r Request
-	if err := jsonv2.Unmarshal(body, &r); err != nil {
+	all, err := rawjson.Parse(body)
+	if err != nil {
+		return nil, fmt.Errorf("the body is no JSON: %s", proto.AsError(err).Message)
+	}
+	r := Request{size: len(body)}
+	if err := jsonv2.Unmarshal(all.Without("messages", "system").Raw(), &r); err != nil {
 		return nil, readError(err)
 	}
 	if !isNothing(r.Others["thread"]) {
@@ -169,10 +109,32 @@ func ReadRequest(body []byte) (*Request, error) {
 		return nil, errors.New("model: it is missing")
 	case r.MaxTokens < 1:
 		return nil, errors.New("max_tokens: it must be there, and at least 1")
-	case len(r.Messages) == 0:
-		return nil, errors.New("messages: at least one message is required")
 	}
-	return &r, nil
+	if r.system, err = readContent("system", all.Get("system")); err != nil {
+		return nil, err
+	}
+	return &r, r.readTurns(all.Get("messages"))
+}
+
+// readTurns splits the messages.
+func (r *Request) readTurns(raw json.RawMessage) error {
+	list, ok := rawjson.Elements(raw)
+	if !ok || len(list) == 0 {
+		return errors.New("messages: it must be a list with at least one message")
+	}
+	r.turns = make([]turn, len(list))
+	for i, one := range list {
+		where := fmt.Sprintf("messages.%d", i)
+		if one[0] != '{' {
+			return fmt.Errorf("%s: it must be an object", where)
+		}
+		blocks, err := readContent(where+".content", rawjson.Member(one, "content"))
+		if err != nil {
+			return err
+		}
+		r.turns[i] = turn{raw: one, role: rawjson.Text(rawjson.Member(one, "role")), blocks: blocks}
+	}
+	return nil
 }
 
 func readError(err error) error {
