@@ -169,6 +169,7 @@ var nodePrograms = map[string]want{
 	"require('fs').readFileSync(0, 'utf8')":            {results: []string{"''"}},
 	"require('child_process').execSync('echo child', {stdio: 'inherit'})": {results: []string{"null"},
 		stdout: "child\n"},
+	"require('fs').readFileSync('/proc/self/cmdline', 'utf8').replace(/\\0+$/, '')": {results: []string{"'node'"}},
 	"undefined": {},
 	"throw 5":   {err: "Uncaught 5", name: "Uncaught"},
 }

@@ -389,5 +389,6 @@
   }
   session.connect()
   process.argv.splice(1)
+  process.title = 'node' // ps would list this file and the parser as arguments
   serve()
 })()
