@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -20,10 +21,12 @@ type body struct {
 	rc    *http.ResponseController
 	stall time.Duration
 	limit int64 // negative: none
-	ctx   context.Context
-	read  int64
-	ended bool // read to its end, or to an error
-	err   error
+	// it is sent in chunks
+	chunked bool
+	ctx     context.Context
+	read    int64
+	ended   bool // read to its end, or to an error
+	err     error
 }
 
 // limitBody applies the limit of a route. A larger Content-Length is refused before any byte is read.
@@ -36,7 +39,7 @@ func (s *Server) limitBody(x *exchange, route Route) error {
 		return tooLarge(limit)
 	}
 	x.body = &body{ReadCloser: x.r.Body, rc: http.NewResponseController(x.ResponseWriter), stall: x.stall, limit: limit,
-		ctx: x.r.Context()}
+		chunked: len(x.r.TransferEncoding) > 0, ctx: x.r.Context()}
 	x.r.Body = x.body
 	return nil
 }
@@ -131,6 +134,11 @@ func (b *body) explain(err error) error {
 		return proto.Errorf(proto.InvalidArgument, "", "", "The request body ended early.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return proto.Errorf(proto.TimedOut, "", "", "The request body stalled for %s.", b.stall)
+	}
+	var broken net.Error
+	if b.chunked && !errors.As(err, &broken) { // the connection works, so it is the client's encoding
+		return proto.Errorf(proto.InvalidArgument, "", "Transfer-Encoding", "The chunks of the request body are "+
+			"malformed.")
 	}
 	return proto.Errorf(proto.Canceled, "", "", "The request body could not be read to its end.")
 }

@@ -55,6 +55,11 @@ const requestID = "Request-Id"
 func newExchange(w http.ResponseWriter, r *http.Request, stall time.Duration) *exchange {
 	id := proto.NewID(proto.RequestPrefix)
 	w.Header().Set(requestID, id)
+	if len(r.TransferEncoding) > 0 {
+		// net/http hides a Content-Length beside it. A proxy in front may believe that one, and would take the rest of
+		// the body for the next request.
+		w.Header().Set("Connection", "close")
+	}
 	r = r.WithContext(proto.WithRequestID(r.Context(), id))
 	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall, releaseCaller: func() {}}
 	x.extendDeadline() // the deadline of the previous request on this connection may have passed

@@ -148,8 +148,8 @@ func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 			err = errors.Join(err, d.Close())
 		}
 	}()
-	if err := os.MkdirAll(cfg.Dir, 0o711); err != nil { // mapped users must be able to traverse it
-		return nil, fmt.Errorf("making the data directory: %w", err)
+	if err := openDir(cfg.Dir, cfg.Log); err != nil {
+		return nil, err
 	}
 	return d, d.open(ctx)
 }

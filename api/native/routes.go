@@ -31,7 +31,7 @@ var bodyLimits = map[string]int64{"writeStdin": -1, "writeFile": -1, "writeTar":
 	"runTool": runBody}
 
 // namesContainer are the operations whose body may name a container.
-var namesContainer = map[string]bool{"runCode": true, "runTool": true}
+var namesContainer = map[string]bool{"runCode": true, "runTool": true, "useToolOnce": true}
 
 // where returns where the ID of the route's container stands.
 func (r row) where() api.Place {
@@ -282,8 +282,9 @@ func (e *edge) execRows() []row {
 			},
 			Answers: answers(http.StatusSwitchingProtocols, nil), Fails: also(inContainer, 403, 426)}},
 		{"POST", "/v1/tool_use", get(e.useToolOnce).repeatable(), openapi.Operation{ID: "useToolOnce",
-			Summary: "Create a container and execute a model's tool-use block in it.",
-			Body:    js(tooluse.Use{}), Loose: true, Fails: inGuest}},
+			Summary:     "Create a container and execute a model's tool-use block in it.",
+			Description: "With `container`, the block runs in that one. The result block names the container.",
+			Body:        js(toolUseOnce{}), Loose: true, Fails: inGuest}},
 		{"POST", in + "/tool_use", get(e.useTool).repeatable(), openapi.Operation{ID: "useTool",
 			Summary: "Execute a model's tool-use block.",
 			Description: "Send the block as the model wrote it. The result block reports failures of the tool. " +

@@ -282,6 +282,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/v1/tool_use", `{"type":"text","id":"x","name":"bash"}`, 400, "type"},
 		{"POST", "/v1/tool_use", `{"type":"tool_use","id":7,"name":"bash"}`, 400, ""},
 		{"POST", "/v1/tool_use", `"bash"`, 400, ""},
+		{"POST", "/v1/tool_use", `{"type":"tool_use","id":"x","name":"bash","container":"container_x"}`, 404, "container_x"},
 		{"DELETE", "/v1/workspaces/workspace_x", "", 404, "workspace_x"},
 		{"POST", "/v1/images/pull", `{}`, 400, "ref"},
 		{"POST", "/v1/images/pull", `{"ref":"debian:12"}`, 501, ""},

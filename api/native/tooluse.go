@@ -29,19 +29,35 @@ func (e *edge) useTool(c *call) (none tooluse.Result, err error) {
 	return res, err
 }
 
-// The container has the defaults of the daemon and stays: the result names it, so that the next block can be sent
+// A toolUseOnce is a block that may name the container to run in, as a Messages request does.
+type toolUseOnce struct {
+	tooluse.Use
+	Container string `json:"container,omitempty"` // the ID of one to run in instead of a new one
+}
+
+// A new container has the defaults of the daemon and stays: the result names it, so that the next block can be sent
 // there.
 func (e *edge) useToolOnce(c *call) (none tooluse.Result, err error) {
-	var use tooluse.Use
-	if err := c.decodeLoosely(&use); err != nil {
+	var block toolUseOnce
+	if err := c.decodeLoosely(&block); err != nil {
 		return none, err
 	}
+	use := block.Use
 	api.Note(c.ctx(), use.Name)
 	if err := tooluse.Check(use); err != nil {
 		return none, err // before creating a container for it
 	}
 	if err := c.readToolKey(&use); err != nil {
 		return none, err
+	}
+	if block.Container != "" {
+		s, err := e.Sessions.Get(c.owner, block.Container)
+		if err != nil {
+			return none, err
+		}
+		res, err := tooluse.Run(c.ctx(), s, use)
+		c.setReplayed(err == nil && res.Replayed)
+		return res, err
 	}
 	// One key for the container and the command, so that a repeated request finds both.
 	s, replayed, err := e.Sessions.CreateOnce(c.ctx(), c.owner, proto.CreateContainer{

@@ -94,6 +94,12 @@ func TestOwnCertificate(t *testing.T) {
 	if _, err := shake(s, old); err == nil || !strings.Contains(err.Error(), "protocol version") {
 		t.Errorf("TLS 1.1: %v", err)
 	}
+	weak := trusting(t, s.CAFile(), at)
+	weak.MaxVersion = tls.VersionTLS12
+	weak.CipherSuites = []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA, tls.TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA}
+	if _, err := shake(s, weak); err == nil {
+		t.Error("a suite with CBC is taken")
+	}
 	if again := open(t, cfg); again.Fingerprint() != s.Fingerprint() {
 		t.Error("the second start made another certificate")
 	}
