@@ -218,3 +218,21 @@ func TestEditorManyLines(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }
+
+// TestEditorLineEnds checks both edits of a file with Windows line ends.
+func TestEditorLineEnds(t *testing.T) {
+	w := newWorld(t, false)
+	w.put("f", "a\r\n\tb\r\nc\r\n")
+	for _, in := range []proto.EditorInput{
+		{Command: "str_replace", Path: "f", OldStr: ptr("\tb\nc"), NewStr: ptr("\tx\nc")},
+		{Command: "insert", Path: "f", InsertLine: ptr(1), InsertText: ptr("y\nz")},
+		{Command: "insert", Path: "f", InsertLine: ptr(5), InsertText: ptr("end")},
+	} {
+		if _, err := w.edit(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.get("f"); got != "a\r\ny\r\nz\r\n\tx\r\nc\r\nend" {
+		t.Errorf("got %q", got)
+	}
+}

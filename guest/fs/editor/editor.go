@@ -408,18 +408,17 @@ func (e *Editor) strReplace(id user.User, path string, in *proto.EditorInput) (p
 	if in.NewStr != nil {
 		replacement = []byte(*in.NewStr)
 	}
-	at := bytes.Index(text, old)
-	if at < 0 {
+	at, lines, n := find(text, old)
+	if n == 0 {
 		return proto.EditorResult{}, invalid("old_str", "No replacement was performed, old_str `%s` did not appear "+
 			"verbatim in %s. The number of matches is 0; compare the text with `view`.", quote(*in.OldStr), path)
 	}
 	// More than one match is an error, because only the caller knows which one was meant.
-	if lines, n := matches(text, old); n > 1 {
+	if n > 1 {
 		return proto.EditorResult{}, invalid("old_str", "No replacement was performed. Multiple occurrences of "+
 			"old_str `%s` in lines [%s]: %d matches. Please ensure it is unique", quote(*in.OldStr), lines, n)
 	}
-	after := make([]byte, 0, len(text)-len(old)+len(replacement))
-	after = append(append(append(after, text[:at]...), replacement...), text[at+len(old):]...)
+	after := slices.Concat(text[:at.from], at.fitted(text, old, replacement), text[at.to:])
 	return e.changed(id, path, was, text, after)
 }
 
@@ -491,7 +490,13 @@ func (e *Editor) insert(id user.User, path string, in *proto.EditorInput) (proto
 			"within the range of lines of the file: [0, %d]", n, lines)
 	}
 	at := hunk.LineStart(text, n)
-	return e.changed(id, path, was, text, inserted(text[:at], text[at:], *add))
+	after := inserted(text[:at], text[at:], *add)
+	if hasCRLF(text, at) {
+		// only the new lines: the others may differ
+		head, tail := after[:at], after[len(after)-(len(text)-at):]
+		after = slices.Concat(head, withCRLF(after[at:len(after)-len(tail)]), tail)
+	}
+	return e.changed(id, path, was, text, after)
 }
 
 // inserted puts text on lines of its own between two parts of a text, and adds missing newlines. An empty text

@@ -127,3 +127,32 @@ func wantCode(t testing.TB, err error, code proto.Code) string {
 	}
 	return err.Error()
 }
+
+// TestLineEnds checks that edits with line feeds fit files with other line ends, and keep those.
+func TestLineEnds(t *testing.T) {
+	for _, c := range []struct{ text, old, replacement, want string }{
+		{"a\r\nb\r\nc\r\n", "a\nb\n", "x\ny\nz\n", "x\r\ny\r\nz\r\nc\r\n"},
+		{"a\r\nb\r\nc\r\n", "a\nb", "x\nb", "x\r\nb\r\nc\r\n"},
+		{"a\r\nb\r\nc\r\n", "\nb", "\nx\ny", "a\r\nx\r\ny\r\nc\r\n"},
+		{"a\r\nb\r\nc\r\n", "b", "x\ny", "a\r\nx\r\ny\r\nc\r\n"},
+		{"a\r\nb", "b", "x\ny", "a\r\nx\r\ny"},
+		{"a\r\nb\r\nc\r\n", "b\r\n", "b\n", "a\r\nb\nc\r\n"}, // on purpose
+		{"a\r\nb\r\n", "b", "x\r\ny", "a\r\nx\r\ny\r\n"},
+		{"a\nb\nc\n", "a\r\nb", "x\r\nb", "x\nb\nc\n"},
+		{"a\nb\n", "a\n", "a\r\n", "a\r\nb\n"}, // on purpose
+		{"a\nb\r\nc\nd\r\n", "b\nc", "x\ny\nc", "a\nx\r\ny\r\nc\nd\r\n"},
+		{"a\r\nb\r\n", "a\r\nb\r\n", "x\r\n", "x\r\n"},
+		{"é\r\n\r\nb\r\n", "é\n\nb", "é\nb", "é\r\nb\r\n"},
+		{"a\rb\r\n", "a\rb", "x", "x\r\n"},
+		{"\r\n\r\na", "\n\na", "a", "a"},
+	} {
+		p, _, n := find([]byte(c.text), []byte(c.old))
+		got := c.text[:p.from] + string(p.fitted([]byte(c.text), []byte(c.old), []byte(c.replacement))) + c.text[p.to:]
+		if n != 1 || got != c.want {
+			t.Errorf("%q for %q in %q: %d places, %q, want %q", c.replacement, c.old, c.text, n, got, c.want)
+		}
+	}
+	if _, lines, n := find([]byte("a\r\nb\r\na\r\nb\r\n"), []byte("a\nb")); n != 2 || lines != "1, 3" {
+		t.Errorf("two places are told as %d in lines %s", n, lines)
+	}
+}
