@@ -128,6 +128,7 @@ var mayImport = map[string][]string{
 	"test/bench/berth-bench": {"proto", "cli", "cli/app", "test/bench"},
 	"cli/term":               {"proto"},
 	"test/attack":            {"proto", "client"},
+	"test/attacktest":        {"test/daemontest", "test/egresstest"},
 	"daemon/certs":           {"state/durable"},
 	"daemon/gosched":         {},
 	"cli/pack":               {"proto"},

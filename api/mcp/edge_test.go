@@ -94,6 +94,13 @@ func TestSessionsAreTheirOwners(t *testing.T) {
 	}
 	cs := s.session(t)
 	use(t, cs, "bash", map[string]any{"command": "true"})
+	foreign, err := s.Sessions.Create(t.Context(), "somebody-else", proto.CreateContainer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, text := use(t, cs, "bash", map[string]any{"command": "true", "container": foreign.ID()}); !res.IsError {
+		t.Errorf("a tool ran in another owner's container: %s", text)
+	}
 	list := `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
 	if status, body := s.post(t, sessiontest.Secret, cs.ID(), list); status != http.StatusOK ||
 		!strings.Contains(body, "run_code") {

@@ -170,8 +170,12 @@ func TestOthersHaveNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	theirs, err := s.Sessions.Create(t.Context(), "somebody else", proto.CreateContainer{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, path := range []string{"/v1/messages", "/v1/messages/count_tokens"} {
-		req := body(bash, "x", "container", "container_0000000000000000000000")
+		req := body(bash, "x", "container", theirs.ID())
 		if r := s.read(must(http.DefaultClient.Do(s.request(path, encode(t, req))))); r.status != 404 {
 			t.Errorf("%s: %d %s", path, r.status, r.body)
 		}

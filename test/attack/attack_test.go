@@ -12,8 +12,8 @@ import (
 	"berth/client"
 	"berth/proto"
 	"berth/test/attack"
+	"berth/test/attacktest"
 	"berth/test/daemontest"
-	"berth/test/egresstest"
 	"berth/test/needs"
 )
 
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		var err error
 		if program, err = daemontest.Binary(); err == nil {
-			target, err = network()
+			target, err = attacktest.Start()
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "preparing the attacks:", err)
@@ -41,24 +41,6 @@ func TestMain(m *testing.M) {
 		defer target.Close()
 		return m.Run()
 	}())
-}
-
-// network is a daemon that gives containers any network, with names that lead inside.
-func network() (*daemontest.Daemon, error) {
-	names, err := egresstest.Start() // until the process ends
-	if err != nil {
-		return nil, err
-	}
-	for name, leads := range map[string]string{
-		"127.0.0.1.nip.io": "127.0.0.1", "169.254.169.254.nip.io": "169.254.169.254",
-		"a9fea9fe.nip.io": "169.254.169.254", "localtest.me": "127.0.0.1 ::1",
-		"metadata.google.internal":   "169.254.169.254",
-		"instance-data.ec2.internal": "169.254.169.254", "kubernetes.default.svc": "10.96.0.1",
-		"host.docker.internal": "192.168.65.2", "example.com": "127.0.0.1",
-	} {
-		names.Set(name, leads)
-	}
-	return daemontest.New("--stop-on-exit", "--network-max", "open", "--resolver", names.Addr)
 }
 
 // options are those of the tests.

@@ -182,6 +182,7 @@ func makeAttempts(args []string) error {
 	tell := json.NewEncoder(os.Stdout)
 	// One after the other, since a successful attempt may affect the next one.
 	for _, a := range attemptSets[args[0]]()[n:] {
+		fmt.Fprintln(os.Stderr, a.what) // if it ends the container, a report shows the last one
 		done := make(chan error)
 		go func() {
 			// If a goroutine ends while it is locked to its thread, Go ends the thread. That discards any identity,
@@ -218,6 +219,15 @@ func attempts(c Case, users []string, set func() []attempt) Case {
 	})
 }
 
+// endedBy returns a Breach if a probe failed because its container has ended or was started anew, and otherwise the
+// error of the probe. An attempt that ends the container has succeeded, although it could report nothing.
+func (t *Target) endedBy(ctx context.Context, con proto.Container, what string, err error) error {
+	if untouched := t.untouched(ctx, con); untouched != nil {
+		return Breached("%s ended the container: %v (%v)", what, untouched, err)
+	}
+	return err
+}
+
 // attemptsIn is attempts in a special container. want requests it, or returns why it is not available here.
 func attemptsIn(c Case, users []string, set func() []attempt, want func(context.Context, *Target) (
 	proto.CreateContainer, error)) Case {
@@ -236,7 +246,7 @@ func attemptsIn(c Case, users []string, set func() []attempt, want func(context.
 		for _, user := range users {
 			var found []outcome
 			if err := t.Probe(ctx, con.ID, user, "attempts", &found, c.Name); err != nil {
-				return "", err
+				return "", t.endedBy(ctx, con, "an attempt as "+user, err)
 			}
 			sum, err := sumUp(found)
 			if err != nil {

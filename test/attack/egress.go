@@ -2,12 +2,16 @@ package attack
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +45,19 @@ var _ = register(
 			"passwords, two lengths, endless heads, HTTP/2, bodies of CONNECT, other schemes",
 		Wants: "each is refused, and none reaches a host",
 	}, asBoth, proxyRequestAttempts, wideNetwork),
+	// A guard that judges one address of a name and dials another is no guard.
+	attemptsIn(Case{
+		Group: 37, Name: "egress/several-addresses",
+		Tries: "have the proxy connect to names that lead to a public address and to a private one, in both orders",
+		Wants: "each is refused, whichever address comes first",
+	}, asBoth, mixedNameAttempts, wideNetwork),
+	// Services of the host may trust its own addresses, public ones as well.
+	Case{
+		Group: 38, Name: "egress/host", Inside: true,
+		Tries: "have the proxy connect to every address of the host's interfaces, at the daemon's port and at others",
+		Wants: "each is refused before anybody is dialled",
+		Run:   ownAddresses,
+	},
 	attemptsIn(Case{
 		Group: 38, Name: "egress/list",
 		Tries: "reach hosts that are not on the container's list, but look as if they were: below and beside those " +
@@ -87,7 +104,7 @@ func wideNetwork(ctx context.Context, t *Target) (req proto.CreateContainer, err
 	mode, err := networkMax(ctx, t)
 	req.Network.Mode = mode
 	if mode == proto.NetworkAllowlist {
-		for _, name := range innerNames {
+		for _, name := range slices.Concat(innerNames, mixedNames) {
 			if strings.Contains(name, ".") {
 				req.Network.Allow = append(req.Network.Allow, name)
 			}
@@ -114,6 +131,9 @@ func ask(request string) (status int, line string, err error) {
 		return 0, err.Error(), nil
 	}
 	line, err = bufio.NewReader(c).ReadString('\n')
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return 0, "", through("the proxy did not answer in time, so that it may have dialled")
+	}
 	if err != nil && line == "" {
 		return 0, err.Error(), nil
 	}
@@ -124,6 +144,9 @@ func ask(request string) (status int, line string, err error) {
 	status, err = strconv.Atoi(words[1])
 	return status, strings.TrimSpace(line), err
 }
+
+// errNoName is the error of an attempt with a name that leads nowhere.
+var errNoName = moot("it is no name here")
 
 // refusedBy converts the proxy's answer to the result of an attempt. Only a refusal counts as one. If the proxy
 // dialled a host that did not answer, the attempt succeeded.
@@ -136,7 +159,7 @@ func refusedBy(request string) error {
 		return errors.New("refused: " + strconv.Itoa(status))
 	case strings.Contains(line, "there is no host"), strings.Contains(line, "resolved"), strings.Contains(
 		line, "name server"):
-		return moot("it is no name here: %s", line)
+		return fmt.Errorf("%w: %s", errNoName, line)
 	}
 	return through("%s", line)
 }
@@ -166,14 +189,14 @@ func socksRefused(host string, port int) error {
 	_, _ = c.Write(append(append([]byte{5, 1, 0, 5, 1, 0, 3, byte(len(host))}, host...), byte(port>>8), byte(port)))
 	b := make([]byte, 4)
 	if _, err := io.ReadFull(c, b); err != nil {
-		return err
+		return noWay(err)
 	}
 	switch {
 	case b[3] == 2: // not allowed by the rules
 		return errors.New("refused: SOCKS 2")
 	// unreachable: it was dialled, or the name does not exist
 	case b[3] == 4 && strings.Trim(host, ".0123456789abcdefxABCDEF:") != "":
-		return moot("it is no name here")
+		return errNoName
 	}
 	return through("the answer's code is %d", b[3])
 }
@@ -211,6 +234,76 @@ func proxyNameAttempts() []attempt {
 		all = append(all, throughProxy(name, 80)...)
 	}
 	return all
+}
+
+// mixedNames lead to several addresses, of which one is private: 1u.ms answers with those that the name has.
+var mixedNames = []string{
+	"make-93.184.216.34-and-10.0.0.1rr.1u.ms", "make-10.0.0.1-and-93.184.216.34rr.1u.ms",
+	"make-93.184.216.34-and-127.0.0.1rr.1u.ms", "make-93.184.216.34-and-169.254.169.254rr.1u.ms",
+}
+
+func mixedNameAttempts() []attempt {
+	var all []attempt
+	for _, name := range mixedNames {
+		all = append(all, throughProxy(name, 80)...)
+	}
+	return all
+}
+
+// proxied makes an attempt for each way to each host:port, and returns the outcomes.
+var _ = addProbe("proxied", func(args []string) (any, error) {
+	var found []outcome
+	for _, at := range args {
+		host, text, err := net.SplitHostPort(at)
+		if err != nil {
+			return nil, err
+		}
+		port, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, err
+		}
+		if strings.Contains(host, ":") {
+			host = "[" + host + "]"
+		}
+		for _, a := range throughProxy(host, port) {
+			found = append(found, *a.outcome(a.do()))
+		}
+	}
+	return found, nil
+})
+
+// ownAddresses tries the addresses of the machine that this program runs on, which is the daemon's unless it is given
+// the URL of another one.
+func ownAddresses(ctx context.Context, t *Target) (string, error) {
+	req, err := wideNetwork(ctx, t)
+	if err != nil {
+		return "", err
+	}
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(t.Host)
+	if err != nil {
+		return "", err
+	}
+	ports, hosts := []string{"22", "80", cmp.Or(u.Port(), "443")}, []string{}
+	for _, a := range list {
+		if ip, ok := a.(*net.IPNet); ok {
+			for _, port := range ports {
+				hosts = append(hosts, net.JoinHostPort(ip.IP.String(), port))
+			}
+		}
+	}
+	con, err := t.Container(ctx, req)
+	if err != nil {
+		return "", err
+	}
+	var found []outcome
+	if err := t.Probe(ctx, con.ID, "", "proxied", &found, hosts...); err != nil {
+		return "", t.endedBy(ctx, con, "a request", err)
+	}
+	return sumUp(found)
 }
 
 // proxyRequestAttempts are requests that no proxy should accept. In an open container, their host may be reachable.
@@ -265,8 +358,26 @@ func proxyRequestAttempts() []attempt {
 	return all
 }
 
+// errAsked is the outcome of a request that the list should have refused. The name was resolved, so the name servers of
+// that zone have learnt it.
+var errAsked = through("a name server was asked")
+
 // proxyListAttempts are requests close to the list, which has listed.example:443 and *.star.example.
 func proxyListAttempts() []attempt {
+	all := closeToList()
+	for i, a := range all {
+		all[i].do = func() error {
+			err := a.do()
+			if errors.Is(err, errNoName) {
+				return errAsked
+			}
+			return err
+		}
+	}
+	return all
+}
+
+func closeToList() []attempt {
 	var all []attempt
 	for _, host := range []string{
 		"other.example", "a.listed.example", "xlisted.example", "listed.example.evil.example", "listed.exampl",

@@ -27,10 +27,17 @@ var _ = register(
 	// Files that cannot be written may still be readable: keys, addresses for an exploit, other containers' memory.
 	attempts(Case{
 		Group: 30, Name: "escape/kernel-memory",
-		Tries: "read the host's memory, log, symbols, keys and firmware: /dev/mem, /proc/kcore, /dev/kmsg, " +
-			"/proc/kallsyms, debugfs and more",
+		Tries: "read the host's memory, log, symbols, keys, command line, disks and firmware: /dev/mem, /proc/kcore, " +
+			"/dev/kmsg, /proc/kallsyms, /proc/cmdline, /proc/diskstats, debugfs and more",
 		Wants: "each is missing, refused or empty",
 	}, asBoth, kernelSecretAttempts),
+	// A file of the host that is protected by its mode alone is one mistake from being writable.
+	attempts(Case{
+		Group: 30, Name: "escape/read-only",
+		Tries: "find kernel file systems that are mounted writable: /sys, the cgroups, and the parts of /proc that " +
+			"steer the kernel",
+		Wants: "each is mounted read-only",
+	}, asBoth, readOnlyAttempts),
 	// A mount bypasses masks: a newly mounted proc has no masks.
 	attempts(Case{
 		Group: 30, Name: "escape/mounts",
@@ -187,6 +194,8 @@ func kernelSecretAttempts() []attempt {
 	for _, path := range []string{
 		"/dev/mem", "/dev/kmem", "/dev/port", "/dev/kmsg", "/proc/kmsg", "/proc/kcore", "/proc/kallsyms", "/proc/keys",
 		"/proc/key-users",
+		// The host's command line, disks and modules say what it is and what others do.
+		"/proc/cmdline", "/proc/diskstats", "/proc/partitions", "/proc/modules", "/proc/config.gz", "/proc/timer_stats",
 		"/proc/timer_list", "/proc/sched_debug", "/proc/slabinfo", "/proc/latency_stats", "/proc/interrupts",
 		"/proc/vmallocinfo", "/proc/pagetypeinfo",
 		// Paths with ".." are for masks that are compared as text instead of mounted.
@@ -199,10 +208,17 @@ func kernelSecretAttempts() []attempt {
 		// PID 1 is the guest: its memory and environment contain what the daemon has sent to it.
 		"/proc/1/environ", "/proc/1/mem", "/proc/1/maps/..//mem",
 	} {
-		all = append(all, attempt{path, func() error { return readable(path) }})
+		all = append(all, attempt{path, func() error {
+			if path == "/proc/cmdline" && sentry() {
+				return moot("it is the user-space kernel's own")
+			}
+			return readable(path)
+		}})
 	}
 	for _, dir := range []string{"/sys/firmware", "/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security",
-		"/sys/fs/bpf", "/proc/scsi", "/proc/acpi", "/proc/asound"} {
+		"/sys/fs/bpf", "/proc/scsi", "/proc/acpi", "/proc/asound", "/proc/pressure", "/sys/block",
+		"/sys/devices/virtual/block", "/sys/devices/virtual/dmi", "/sys/devices/virtual/powercap", "/sys/class/dmi",
+		"/sys/fs/btrfs", "/sys/fs/ext4", "/sys/fs/xfs", "/sys/module"} {
 		all = append(all, attempt{dir, func() error {
 			entries, err := os.ReadDir(dir)
 			if err == nil && len(entries) == 0 {
@@ -215,6 +231,31 @@ func kernelSecretAttempts() []attempt {
 	for fd := range 12 {
 		all = append(all, attempt{fmt.Sprintf("/proc/1/fd/%d", fd),
 			func() error { return readable(fmt.Sprintf("/proc/1/fd/%d", fd)) }})
+	}
+	return all
+}
+
+// readOnlyAttempts ask the kernel for the flags of mounts. A write may be refused by the mode of a file although the
+// mount is writable.
+func readOnlyAttempts() []attempt {
+	var all []attempt
+	paths := []string{"/sys", "/proc/sys", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sysrq-trigger",
+		"/sys/fs/cgroup"}
+	below, _ := filepath.Glob("/sys/fs/cgroup/*") // a mount for each controller, with cgroups of version 1
+	for _, path := range append(paths, below...) {
+		all = append(all, attempt{path, func() error {
+			if path != "/sys" && sentry() {
+				return moot("it is the user-space kernel's own")
+			}
+			var st unix.Statfs_t
+			if err := unix.Statfs(path, &st); err != nil {
+				return moot("%v", err)
+			}
+			if st.Flags&unix.ST_RDONLY == 0 {
+				return through("it is mounted with the flags %#x", st.Flags)
+			}
+			return errors.New("it is mounted read-only")
+		}})
 	}
 	return all
 }

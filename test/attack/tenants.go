@@ -20,6 +20,15 @@ var _ = register(
 		Wants: "nothing of the other one is to be seen",
 		Run:   kernelObjects,
 	},
+	// The kernel compares numbers of users. Containers that share them can reach each other through whatever they share
+	// beside, and a container with a number of the host acts as that user.
+	Case{
+		Group: 35, Name: "tenants/identities", Inside: true,
+		Tries: "compare the numbers that the kernel has for the users of two tenants' containers, with each other " +
+			"and with those of the host",
+		Wants: "no user of one is a user of the other, or of the host",
+		Run:   identities,
+	},
 	// Shared machines often leak what is passed on without being cleared: disks, memory, home directories.
 	Case{
 		Group: 35, Name: "tenants/leftovers", Inside: true,
@@ -154,8 +163,11 @@ func foreignIDs(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e, err := neighbour.Launch(ctx, victim.ID, proto.Cmd{Argv: []string{"sleep", "30"}})
+	e, err := neighbour.Launch(ctx, victim.ID, proto.Cmd{Command: "echo x >kept; exec sleep 60"})
 	if err != nil {
+		return "", err
+	}
+	if err := t.foreignRetry(ctx, neighbour); err != nil {
 		return "", err
 	}
 	base, exec := "/v1/containers/"+victim.ID, "/v1/containers/"+victim.ID+"/execs/"+e.ID
@@ -175,6 +187,12 @@ func foreignIDs(ctx context.Context, t *Target) (string, error) {
 		{"GET", base + "/fs/tar?path=/etc", nil}, {"DELETE", base + "/fs/content?path=/tmp", nil},
 		{"POST", base + "/fs/mkdir", map[string]string{"path": "/tmp/x"}},
 		{"POST", base + "/fs/move", map[string]string{"from": "/etc", "to": "/tmp/y"}}, {"GET", base + "/jobs", nil},
+		{"GET", base + "/jobs/" + e.JobID + "/manifest", nil}, {"GET", base + "/jobs/" + e.JobID + "/tar", nil},
+		{"POST", base + "/jobs/" + e.JobID + "/publish", map[string]string{"path": "kept"}},
+		{"POST", base + "/inputs", map[string][]string{"files": {}}}, {"GET", base + "/contexts", nil},
+		{"GET", base + "/tool_calls", nil}, {"POST", base + "/pause", nil},
+		{"POST", base + "/tool_use", map[string]any{"type": "tool_use", "id": "1", "name": "bash",
+			"input": map[string]string{"command": "id"}}},
 		{"DELETE", "/v1/workspaces/" + victim.WorkspaceID, nil},
 		{"POST", "/v1/containers", map[string]string{"workspace_id": victim.WorkspaceID}},
 	} {
@@ -200,4 +218,75 @@ func foreignIDs(ctx context.Context, t *Target) (string, error) {
 		return "", Breached("the neighbour's container is %s with %d commands: %v", now.State, now.RunningExecs, err)
 	}
 	return fmt.Sprintf("%d requests with another tenant's IDs were not found", tried), nil
+}
+
+// foreignRetry repeats another tenant's create with the same idempotency key and body. The answer must not be theirs.
+func (t *Target) foreignRetry(ctx context.Context, neighbour *Target) error {
+	key, ids := unique("attack-"), [2]string{}
+	for i, who := range []*Target{neighbour, t} {
+		a, err := who.ask(ctx, "POST", "/v1/containers", nil, strings.NewReader("{}"), "Content-Type",
+			"application/json", "Idempotency-Key", key)
+		if err != nil {
+			return err
+		}
+		var con proto.Container
+		if err := a.decode(&con); err != nil || con.ID == "" {
+			return fmt.Errorf("creating a container: %d %.200s", a.status, a.body)
+		}
+		who.made, ids[i] = append(who.made, con.ID), con.ID
+	}
+	if ids[0] == ids[1] {
+		return Breached("another tenant's idempotency key gave their container %s", ids[0])
+	}
+	return nil
+}
+
+// hostUsers is how many user IDs a host has for itself, at least.
+const hostUsers = 65536
+
+// identities asks the kernel inside both containers. A user-space kernel has numbers of its own, so the daemon's word
+// about the host is compared as well.
+func identities(ctx context.Context, t *Target) (string, error) {
+	n, err := t.Neighbour(ctx)
+	if err != nil {
+		return "", err
+	}
+	var said []string
+	var ranges [][2]int64
+	for _, who := range []*Target{t, n} {
+		con, err := who.Container(ctx, proto.CreateContainer{})
+		if err != nil {
+			return "", err
+		}
+		ids, err := who.Output(ctx, con.ID, "", "cat /proc/self/uid_map /proc/self/gid_map; "+
+			"grep -c gvisor /proc/version; true")
+		if err != nil {
+			return "", err
+		}
+		fields := strings.Fields(ids)
+		if len(fields) != 7 {
+			return "", Breached("the users of a container have several ranges: %q", ids)
+		}
+		lists := [][2]string{{fields[1], fields[2]}, {fields[4], fields[5]}}
+		if fields[6] != "0" { // gVisor: the ranges are its own
+			lists = [][2]string{{fmt.Sprint(con.Isolation.HostUID), fmt.Sprint(hostUsers)}}
+		}
+		for _, text := range lists {
+			var first, count int64
+			if _, err := fmt.Sscan(text[0]+" "+text[1], &first, &count); err != nil {
+				return "", fmt.Errorf("reading %q: %w", ids, err)
+			}
+			if first < hostUsers {
+				return "", Breached("users of a container are the host's users from %d on", first)
+			}
+			ranges, said = append(ranges, [2]int64{first, first + count}), append(said, text[0])
+		}
+	}
+	half := len(ranges) / 2
+	for i := range half {
+		if a, b := ranges[i], ranges[half+i]; a[0] < b[1] && b[0] < a[1] {
+			return "", Breached("both tenants have the host's users %d to %d", max(a[0], b[0]), min(a[1], b[1])-1)
+		}
+	}
+	return "they begin at " + strings.Join(said, ", "), nil
 }
