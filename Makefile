@@ -9,7 +9,7 @@ GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './r
 	$(shell find sandbox-image code/driver tools/bridge/inside -type f -not -name '*.go') go.mod go.sum
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
 
-.PHONY: all demo test quick check lint serve doctor clean help
+.PHONY: all demo test quick mutants check lint serve doctor clean help
 all: setup $(BIN)/berth $(BIN)/berth-guest runtimes ## build everything but gVisor into bin/
 
 include mk/setup.mk
@@ -46,6 +46,12 @@ test: all gvisor setup-test check ## run every test, real containers included
 	@echo "running the tests"
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
 		mk/test
+
+mutants: all gvisor setup-test ## break one promise of docs/security.md at a time, and see that tests notice; 30 minutes
+	@mkdir -p .cache/images
+	@./bin/berth image build base --output .cache/images/base.tar
+	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
+		go test -v -count=1 -timeout 3h -run Mutants ./test/mutants -args -mutants all
 
 quick: lint ## formatting, vet, staticcheck, house rules, and every test that needs no root and no container
 	@go test -short ./...

@@ -129,6 +129,7 @@ var mayImport = map[string][]string{
 	"cli/term":               {"proto"},
 	"test/attack":            {"proto", "client"},
 	"test/attacktest":        {"test/daemontest", "test/egresstest"},
+	"test/mutants":           {},
 	"daemon/certs":           {"state/durable"},
 	"daemon/gosched":         {},
 	"cli/pack":               {"proto"},
