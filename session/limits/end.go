@@ -9,6 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// reachedMemory is the message of the end of a command that was killed for memory.
+const reachedMemory = "the container reached its memory limit"
+
 // EndOf translates the guest's exit status. err says that there is none.
 func EndOf(x wire.Exit, err error) proto.End {
 	if err != nil {
@@ -20,7 +23,7 @@ func EndOf(x wire.Exit, err error) proto.End {
 		end.Reason, end.Signal = proto.EndSignal, unix.SignalName(x.Signal)
 	}
 	if x.OutOfMemory {
-		end.Reason, end.Message = proto.EndOutOfMemory, "the container reached its memory limit"
+		end.Reason, end.Message = proto.EndOutOfMemory, reachedMemory
 	}
 	return end
 }

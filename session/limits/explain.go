@@ -65,7 +65,7 @@ func (o *Observation) explainLost(end proto.End) proto.End {
 	killed := proto.End{ReturnCode: 128 + int(syscall.SIGKILL), Signal: unix.SignalName(syscall.SIGKILL)}
 	switch {
 	case o.Before == nil:
-	case o.Before.OOMKills >= 0 && o.After.OOMKills > o.Before.OOMKills:
+	case o.memoryKills():
 		killed.Reason = proto.EndOutOfMemory
 		killed.Message = fmt.Sprintf("the container reached its memory limit of %d bytes (limits.memory_bytes) and "+
 			"was ended with all that ran in it; its next use starts it again with its files", o.Limits.MemoryBytes)
@@ -84,6 +84,9 @@ func (o *Observation) explainFailed(end proto.End) proto.End {
 	said := o.Tail(proto.Stderr, searchedTail) + "\n" + o.Tail(proto.Stdout, searchedTail)
 	silent := o.Tail(proto.Stderr, 1) == "" // a command that prints a reason failed for that reason
 	switch {
+	// The guest cannot tell in gVisor: the host kills a process of the sandbox there, and the guest sees a SIGKILL.
+	case o.Class == proto.ClassGVisor && end.ReturnCode == 128+int(syscall.SIGKILL) && o.memoryKills():
+		end.Reason, end.Message = proto.EndOutOfMemory, reachedMemory
 	case o.refused() && (silent || saysPIDs.MatchString(said)),
 		o.Class == proto.ClassGVisor && saysFork.MatchString(said):
 		end.Reason, end.Message = proto.EndPIDLimit, o.pidMessage()
@@ -100,6 +103,11 @@ func (o *Observation) explainFailed(end proto.End) proto.End {
 		end.Message = joinSentences(end.Message, "its output reports a full disk, but no disk is full now"+usage)
 	}
 	return end
+}
+
+// memoryKills reports whether the host killed a process of the container for memory while the command ran.
+func (o *Observation) memoryKills() bool {
+	return o.Before != nil && o.Before.OOMKills >= 0 && o.After.OOMKills > o.Before.OOMKills
 }
 
 // refused reports whether the container was refused a process while the command ran.
