@@ -13,12 +13,28 @@ import (
 const (
 	ArchiveComment = "comment"
 	ArchiveLeftOut = "left out: "
+	// The value for a file or directory that the user may not read.
+	ArchiveUnreadable = "unreadable: "
 )
 
 // LeftOutHeader returns the comment for a file that is left out of an archive.
 func LeftOutHeader(name string) *tar.Header {
 	return &tar.Header{Typeflag: tar.TypeXGlobalHeader,
 		PAXRecords: map[string]string{ArchiveComment: ArchiveLeftOut + name}}
+}
+
+// UnreadableHeader returns the comment for a file or directory that the user may not read.
+func UnreadableHeader(name string) *tar.Header {
+	return &tar.Header{Typeflag: tar.TypeXGlobalHeader,
+		PAXRecords: map[string]string{ArchiveComment: ArchiveUnreadable + name}}
+}
+
+// UnreadableName returns the name in a comment of UnreadableHeader. ok is false for another header.
+func UnreadableName(h *tar.Header) (name string, ok bool) {
+	if h.Typeflag != tar.TypeXGlobalHeader {
+		return "", false
+	}
+	return strings.CutPrefix(h.PAXRecords[ArchiveComment], ArchiveUnreadable)
 }
 
 // LeftOutName returns the name in a comment of LeftOutHeader. ok is false for another header.

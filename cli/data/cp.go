@@ -147,8 +147,19 @@ func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 	}
 	defer d.Close()
 	r := cp.bar.Reader(d, path.Base(inside(src)), d.Size)
-	return cp.receive(r, src, dst)
+	err = cp.receive(r, src, dst)
+	var missing unpack.Missing
+	if errors.As(err, &missing) {
+		for _, name := range missing {
+			fmt.Fprintf(cp.Stderr, "berth: cannot read %s: permission denied\n", term.Printable(name))
+		}
+		return app.ExitError{Status: statusIncomplete}
+	}
+	return err
 }
+
+// statusIncomplete is the exit status of a copy that lacks files that could not be read, as that of GNU tar.
+const statusIncomplete = 2
 
 // receive unpacks the archive of the directory src at its destination.
 func (cp *copying) receive(r io.Reader, src, dst string) error {

@@ -42,13 +42,20 @@ func Tar(dst string, r io.Reader, leftOut func(name string)) error {
 	for {
 		h, err := tr.Next()
 		if err == io.EOF {
-			return u.finish()
+			if err := u.finish(); err != nil {
+				return err
+			}
+			return u.unreadable.err()
 		}
 		if err != nil {
 			return err
 		}
 		if name, ok := proto.LeftOutName(h); ok {
 			leftOut(name)
+			continue
+		}
+		if name, ok := proto.UnreadableName(h); ok {
+			u.unreadable = append(u.unreadable, name)
 			continue
 		}
 		if err := u.member(h, tr); err != nil {
@@ -60,6 +67,7 @@ func Tar(dst string, r io.Reader, leftOut func(name string)) error {
 // Read reads all of r without unpacking. It calls leftOut as Tar does, as far as r is an archive.
 func Read(r io.Reader, leftOut func(name string)) error {
 	tr := tar.NewReader(r)
+	var missing Missing
 	for {
 		h, err := tr.Next()
 		if err != nil {
@@ -68,16 +76,36 @@ func Read(r io.Reader, leftOut func(name string)) error {
 		if name, ok := proto.LeftOutName(h); ok {
 			leftOut(name)
 		}
+		if name, ok := proto.UnreadableName(h); ok {
+			missing = append(missing, name)
+		}
 	}
-	_, err := io.Copy(io.Discard, r)
-	return err
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return err
+	}
+	return missing.err()
 }
+
+// Missing are the names of files that an archive lacks because they could not be read in the container. It is the error
+// of an archive that is unpacked otherwise.
+type Missing []string
+
+func (m Missing) err() error {
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
+
+// Error counts the files.
+func (m Missing) Error() string { return fmt.Sprintf("%d files could not be read", len(m)) }
 
 // An unpacker unpacks into one directory.
 type unpacker struct {
-	root  *os.Root
-	links map[string]bool // symbolic links from the archive
-	dirs  []dir           // in archive order
+	unreadable Missing
+	root       *os.Root
+	links      map[string]bool // symbolic links from the archive
+	dirs       []dir           // in archive order
 	// last is the directory of the previous member, at first root. The next member is nearly always in it too.
 	last *os.Root
 	at   string // the name of last

@@ -458,3 +458,30 @@ func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
 // deepFrom is the depth in directories from which a removal moves deeper directories up.
 const deepFrom = 50
+
+// TestTarOfUnreadableFiles checks that an archive has all that its user may read, and names the rest.
+func TestTarOfUnreadableFiles(t *testing.T) {
+	w := newWorld(t, false)
+	w.run(wire.Command{User: "root", Text: "mkdir -p d/a d/closed d/z; " +
+		"for f in a/1 closed/2 z/3 b; do echo x >d/$f; done; " +
+		"echo key >d/n.key; chmod 700 d/closed; chmod 600 d/n.key"})
+	r, err := w.Tar(t.Context(), "user", "d")
+	must(t, err)
+	defer r.Close()
+	var got []string
+	for tr := tar.NewReader(r); ; {
+		h, err := tr.Next()
+		if err == io.EOF {
+			break
+		}
+		must(t, err)
+		if name, ok := proto.UnreadableName(h); ok {
+			got = append(got, "!"+name)
+		} else {
+			got = append(got, h.Name)
+		}
+	}
+	if s := strings.Join(got, " "); s != "a/ a/1 b !closed !n.key z/ z/3" {
+		t.Errorf("the archive has %s", s)
+	}
+}

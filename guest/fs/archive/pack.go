@@ -90,6 +90,8 @@ func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 	switch {
 	case access.IsMissing(err):
 		return nil // it was removed in the meantime
+	case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
+		return p.w.WriteHeader(proto.UnreadableHeader(name)) // as GNU tar, go on with the rest
 	case err != nil:
 		return wire.FileError(wire.OpTar, where, err)
 	case f == nil && fi.Type == proto.TypeSymlink:
