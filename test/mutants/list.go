@@ -42,10 +42,13 @@ var all = []Mutant{
 	{"masks: the host's disks", []Edit{{"runtime/ocispec/spec.go",
 		"\"/proc/diskstats\", \"/proc/partitions\",", "\"/proc/partitions\","}},
 		"escape/kernel-memory", "runtime/containerd TestProbesFromInside"},
-	{"mounts: a writable /sys", []Edit{{"runtime/ocispec/spec.go",
-		"Source: \"sysfs\", Options: []string{\"nosuid\", \"noexec\", \"nodev\", \"ro\"}",
-		"Source: \"sysfs\", Options: []string{\"nosuid\", \"noexec\", \"nodev\"}"}},
-		"escape/read-only", "runtime/containerd TestSpec"},
+	// Setup programs give sandboxes copies of one mount; runc reads the specification.
+	{"mounts: a writable /sys", []Edit{
+		{"runtime/launch/scriptmounts.go", "BesideSys, \"sysfs\", inert|unix.MS_RDONLY,",
+			"BesideSys, \"sysfs\", inert,"},
+		{"runtime/ocispec/spec.go", "Source: \"sysfs\", Options: []string{\"nosuid\", \"noexec\", \"nodev\", \"ro\"}",
+			"Source: \"sysfs\", Options: []string{\"nosuid\", \"noexec\", \"nodev\"}"},
+	}, "escape/read-only", "runtime/containerd TestSpec"},
 	{"mounts: a writable /proc/sys", []Edit{{"runtime/ocispec/spec.go",
 		"\"/proc/irq\", \"/proc/sys\", \"/proc/sysrq-trigger\"", "\"/proc/irq\", \"/proc/sysrq-trigger\""}},
 		"escape/read-only", "runtime/containerd TestSpec"},
@@ -55,7 +58,7 @@ var all = []Mutant{
 	{"paths: links on the way", []Edit{
 		{"guest/fs/access/open.go", "unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC", "unix.O_PATH|unix.O_CLOEXEC"},
 		{"guest/fs/access/open.go", "Resolve: unix.RESOLVE_NO_SYMLINKS", "Resolve: 0"},
-	}, "links/job-directory", "guest/pid1 TestNoLinks"},
+	}, "links/manifest", "guest/pid1 TestNoLinks"},
 
 	// Network.
 	{"egress: private addresses", []Edit{{"egress/resolve/resolve.go",
@@ -84,7 +87,7 @@ var all = []Mutant{
 		"\treturn Caller{Owner: \"default\", Admin: true}, nil\n"}}, "auth/no-key", "api TestNoKey"},
 	{"keys: revoked and expired ones", []Edit{{"state/keys/authenticate.go",
 		"!right || !holds ||", "!right || (!holds && false) ||"}},
-		"auth/ended-keys", "state/keys TestRevokeIsAtOnceAndForGood"},
+		"auth/ended-keys", "state/keys TestWrongKeys"},
 	{"keys: everybody administers", []Edit{{"api/native/call.go",
 		"if r.Admin && !caller.Admin {", "if r.Admin && caller.Owner == \"\" {"}},
 		"auth/tenant-as-admin", "api TestAdminRoutes"},
@@ -104,18 +107,18 @@ var all = []Mutant{
 		"tenants/stored", "api TestOtherTenantsIDsInBodies"},
 	{"owner: skills", []Edit{{"tools/skills/store.go",
 		"known, err = tx.Get(bucketSkills, ownKey(owner, id), &r)",
-		"err = ledger.Each(tx, bucketSkills, \"\", func(key string, one skillRecord) {\n" +
-			"\t\t\tif strings.HasSuffix(key, \"/\"+id) {\n\t\t\t\tknown, r = true, one\n\t\t\t}\n\t\t})"}},
+		"err = ledger.Each(tx, bucketSkills, \"\", func(_ string, one skillRecord) {\n" +
+			"\t\t\tif one.ID == id {\n\t\t\t\tknown, r = true, one\n\t\t\t}\n\t\t})"}},
 		"tenants/stored", "api/anthropic TestSkillsAreTheirOwners"},
 	{"owner: stored tools", []Edit{{"tools/toolstore/store.go",
 		"known, err := tx.Get(bucketTools, owner+\"/\"+id, &r)",
-		"known := false\n\terr = ledger.Each(tx, bucketTools, \"\", func(key string, one toolRecord) {\n" +
-			"\t\tif strings.HasSuffix(key, \"/\"+id) {\n\t\t\tknown, r = true, one\n\t\t}\n\t})"}},
+		"known := false\n\terr = ledger.Each(tx, bucketTools, \"\", func(_ string, one toolRecord) {\n" +
+			"\t\tif one.ID == id {\n\t\t\tknown, r = true, one\n\t\t}\n\t})"}},
 		"tenants/stored", "tools/toolstore TestOtherOwnersHaveNothing"},
 	{"owner: runs of tools", []Edit{{"tools/toolstore/run.go",
 		"known, err = tx.Get(bucketRuns, owner+\"/\"+id, &rec)",
-		"err = ledger.Each(tx, bucketRuns, \"\", func(key string, one runRecord) {\n" +
-			"\t\t\tif strings.HasSuffix(key, \"/\"+id) {\n\t\t\t\tknown, rec = true, one\n\t\t\t}\n\t\t})"}},
+		"err = ledger.Each(tx, bucketRuns, \"\", func(_ string, one runRecord) {\n" +
+			"\t\t\tif one.ID == id {\n\t\t\t\tknown, rec = true, one\n\t\t\t}\n\t\t})"}},
 		"tenants/stored", "tools/toolstore TestOtherOwnersHaveNothing"},
 	{"owner: MCP sessions", []Edit{{"api/mcp/edge.go", "v != nil && v.owner != owner", "v != nil && v.owner == \"\""}},
 		"tenants/mcp", "api/mcp TestSessionsAreTheirOwners"},

@@ -11,7 +11,7 @@ import (
 // Another owner's tools and runs do not exist, by whatever name.
 func TestOtherOwnersHaveNothing(t *testing.T) {
 	b := newBench(t, toolstore.Config{})
-	made := b.make(t, tool("mine", "return 1", review))
+	made := b.make(t, tool("mine", "def run(input):\n    return 1", review))
 	run, _, err := b.Run(t.Context(), owner, made.Name, toolstore.RunRequest{Input: json.RawMessage("{}")})
 	if err != nil || run.State != proto.RunParked {
 		t.Fatalf("%+v, %v", run, err)
