@@ -163,7 +163,7 @@ func TestAuditCanBeVerified(t *testing.T) {
 func tampered(t *testing.T, s *server, segments []string, check string) {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range append(segments, filepath.Join(s.Dir, "ledger.db")) {
+	for _, name := range append(segments, filepath.Join(s.Dir, "ledger.db"), filepath.Join(s.Dir, "ledger.db.log")) {
 		data, err := os.ReadFile(name)
 		if err == nil && filepath.Base(name) == "audit.log" {
 			data = bytes.Replace(data, []byte(`"command":"echo 7"`), []byte(`"command":"echo 8"`), 1)

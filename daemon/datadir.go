@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // dirMode is the mode of the data directory: mapped users must be able to pass through it.
@@ -23,6 +24,9 @@ var ownModes = []struct {
 	{"ledger.db", 0o600}, {"ledger.db.*", 0o600}, {"audit.log", 0o600}, {"audit-*.log", 0o600},
 }
 
+// ownEntries may be in a new data directory: a file system of its own has the first, and the second may be one.
+var ownEntries = []string{"lost+found", "runtime"}
+
 // openDir makes the data directory, or closes one to others that is open to them, as after a copy without modes. It
 // refuses a directory of somebody else, such as /tmp, which it would close to its users.
 func openDir(dir string, log *slog.Logger) error {
@@ -38,7 +42,8 @@ func openDir(dir string, log *slog.Logger) error {
 		return err
 	}
 	_, unknown := os.Stat(filepath.Join(dir, "ledger.db"))
-	if wide(info.Mode(), dirMode) && len(entries) > 0 && unknown != nil {
+	foreign := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !slices.Contains(ownEntries, e.Name()) })
+	if wide(info.Mode(), dirMode) && foreign && unknown != nil {
 		return fmt.Errorf("the data directory %s is open to others (mode %04o) and has files that are not the "+
 			"daemon's; give a directory of its own with --data, or run `chmod 0711 %s`", dir, info.Mode().Perm(), dir)
 	}
