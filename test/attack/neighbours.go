@@ -39,11 +39,13 @@ while True:
         if not told: told = True; os.write(1, b"spent\n")'`, "", spent, 0, 0, 512},
 	{13, "thread-bomb", "start threads that work, until none can be had", `exec python3 -c '
 import os, threading, time
+full = threading.Event()
 def spin():
+    full.wait()
     while True: pass
 while True:
     try: threading.Thread(target=spin, daemon=True).start()
-    except RuntimeError: os.write(1, b"spent\n"); time.sleep(0.01)'`, "", spent, 0, 0, 512},
+    except RuntimeError: os.write(1, b"spent\n"); full.set(); time.sleep(0.01)'`, "", spent, 0, 0, 512},
 	{14, "memory-bomb", "take all memory, over and over, with what the kernel kills coming back",
 		`while :; do python3 -c 'x = bytearray(8 << 30)' 2>/dev/null || echo spent; done`, "", spent, 0, 512 << 20, 0},
 	{14, "tmpfs-bomb", "fill /tmp and /dev/shm over and over",
