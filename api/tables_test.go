@@ -43,7 +43,8 @@ func TestTables(t *testing.T) {
 		}
 	}
 	slices.Sort(inBody)
-	want := []string{"POST /v1/run_code", "POST /v1/tools/{name}/run"} // and POST /v1/messages, of a gateway
+	// and POST /v1/messages, of a gateway
+	want := []string{"POST /v1/run_code", "POST /v1/tool_use", "POST /v1/tools/{name}/run"}
 	if !slices.Equal(inBody, want) {
 		t.Errorf("in the body: %v, want %v", inBody, want)
 	}
