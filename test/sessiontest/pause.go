@@ -92,7 +92,7 @@ func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {
 		return nil
 	}
 	// the kernel notifies only its parent
-	for end := time.Now().Add(5 * time.Second); !stopped(first); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !stopped(first); time.Sleep(time.Millisecond) {
 		if left := state(first); left == 0 || left == 'Z' {
 			return proto.Errorf(proto.NotFound, "", id, "container %s is not running", id)
 		}
