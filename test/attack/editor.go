@@ -65,8 +65,8 @@ func editorTexts(ctx context.Context, t *Target) (string, error) {
 		// places.
 		{"aaa", "aa", "b", "aaa"}, // two overlapping matches
 		{"a\r\nb\r\nc", "b\r\n", "B\r\n", "a\r\nB\r\nc"},
-		// A text with LF must not match one with CRLF, or the result would have both.
-		{"a\r\nb\r\n", "a\nb", "x", "a\r\nb\r\n"},
+		// A text with LF matches one with CRLF, and the result must not have both.
+		{"a\r\nb\r\n", "a\nb", "x\ny", "x\r\ny\r\n"},
 		{"\x00\x01\xff\xfebin", "bin", "BIN", "\x00\x01\xff\xfeBIN"},
 		{"bad\xffutf", "utf", "UTF", "bad\xffUTF"},
 		{"", "x", "y", ""},

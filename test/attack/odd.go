@@ -264,7 +264,7 @@ func diskFull(ctx context.Context, t *Target) (string, error) {
 		return "", fmt.Errorf("an upload of %d MiB: %w (%s)", 3*disk>>20, err, happened)
 	}
 	// The daemon's temporary files have names that begin with this.
-	left, err := t.Output(ctx, b.id, "", "cd /workspace; find . -name '*large*' -o -name '.berth*'")
+	left, err := t.Output(ctx, b.id, "", "cd /workspace; find . -name '*large*' -o -name '.berth?*'")
 	if err != nil || left != "" {
 		return "", Breached("the upload left %q %v", left, err)
 	}
@@ -281,7 +281,7 @@ func diskFull(ctx context.Context, t *Target) (string, error) {
 		return "", err
 	}
 	if _, err := t.Output(ctx, b.id, "",
-		"rm /workspace/filler; cd /workspace; test -z \"$(find . -name '.berth*')\""); err != nil {
+		"rm /workspace/filler; cd /workspace; test -z \"$(find . -name '.berth?*')\""); err != nil {
 		return "", Breached("something is left of it: %v", err)
 	}
 	if _, err := fs.Write(ctx, "/workspace/small", 0, strings.NewReader("x"), 1); err != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -49,6 +51,12 @@ func (t *Target) Container(ctx context.Context, req proto.CreateContainer) (prot
 		t.made = append(t.made, con.ID)
 	}
 	return con, err
+}
+
+// onLoopback reports whether the daemon is reached at an address of loopback.
+func (t *Target) onLoopback() bool {
+	u, err := url.Parse(t.Host)
+	return err == nil && net.ParseIP(u.Hostname()).IsLoopback()
 }
 
 // Later registers cleanup for the end of the case. It runs in reverse order, before the containers are removed. It is

@@ -257,9 +257,9 @@ func interrupted(ctx context.Context, t *Target) (string, error) {
 		return "", Breached("%d files were stored; %v", n, err)
 	}
 	// The daemon cleans up after a disconnected client with a short delay.
-	gone := "for i in $(seq 100); do find . -name '.berth*' | grep -q . || break; sleep 0.05; done"
+	gone := "for i in $(seq 100); do find . -name '.berth?*' | grep -q . || break; sleep 0.05; done"
 	if got, err := t.Output(ctx, b.id, "", "cd /workspace; cat "+name+"; "+gone+
-		"; find . -name '.berth*'"); err != nil || got != "old" {
+		"; find . -name '.berth?*'"); err != nil || got != "old" {
 		return "", Breached("a file that was written over holds %.100q, or something is left; %v", got, err)
 	}
 	return "32 uploads that broke off left nothing", nil
@@ -295,7 +295,7 @@ func twins(ctx context.Context, t *Target) (string, error) {
 	}
 	// One size, one letter, and no temporary file.
 	got, err := t.Output(ctx, b.id, "", "cd /workspace; stat -c %s "+name+"; fold -w1 "+name+
-		" | sort -u | wc -l; find . -name '.berth*'")
+		" | sort -u | wc -l; find . -name '.berth?*'")
 	if err != nil || got != "1048576\n1" {
 		return "", Breached("the file is no one upload: %q %v", got, err)
 	}
