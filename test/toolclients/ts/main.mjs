@@ -3,10 +3,10 @@ import { deepStrictEqual as same, rejects } from 'node:assert'
 import { createInterface } from 'node:readline'
 import { serve } from './index.js'
 
+// A connection that is kept may be one to the daemon that was replaced.
+const headers = { 'X-Api-Key': process.env.BERTH_API_KEY, 'Content-Type': 'application/json', Connection: 'close' }
 const api = async (method, path, body) => {
-  const res = await fetch(process.env.BERTH_HOST + path, {
-    method, body: body && JSON.stringify(body), headers: { 'X-Api-Key': process.env.BERTH_API_KEY, 'Content-Type': 'application/json' }
-  })
+  const res = await fetch(process.env.BERTH_HOST + path, { method, body: body && JSON.stringify(body), headers })
   if (!res.ok) throw new Error(`${path}: ${res.status} ${await res.text()}`)
   return res.json()
 }
