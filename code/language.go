@@ -66,8 +66,9 @@ func languageOf(name string) (language, error) {
 	if name == "" {
 		return languages[0], nil
 	}
+	lower := strings.ToLower(name)
 	for _, l := range languages {
-		if l.name == strings.ToLower(name) || slices.Contains(l.aliases, strings.ToLower(name)) {
+		if l.name == lower || slices.Contains(l.aliases, lower) {
 			return l, nil
 		}
 	}

@@ -24,11 +24,11 @@ var ownModes = []struct {
 	{"ledger.db", 0o600}, {"ledger.db.*", 0o600}, {"audit.log", 0o600}, {"audit-*.log", 0o600},
 }
 
-// ownEntries may be in a new data directory: a file system of its own has the first, and the second may be one.
+// ownEntries may be in a new data directory. A new file system has the first; the second may be a mount point.
 var ownEntries = []string{"lost+found", "runtime"}
 
 // openDir makes the data directory, or closes one to others that is open to them, as after a copy without modes. It
-// refuses a directory of somebody else, such as /tmp, which it would close to its users.
+// refuses a directory with files of other programs, such as /tmp, since it would close that to its users.
 func openDir(dir string, log *slog.Logger) error {
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return fmt.Errorf("making the data directory: %w", err)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestWideDataDirectory checks that a data directory that others could use is closed to them, with what is in it, and
-// that a directory of somebody else is refused as it is.
+// that a directory with files of other programs is refused and not changed.
 func TestWideDataDirectory(t *testing.T) {
 	d := bare(t)
 	d.Stop(syscall.SIGTERM)
@@ -44,7 +44,7 @@ func TestWideDataDirectory(t *testing.T) {
 	}
 	refused := &daemontest.Daemon{Dir: other}
 	if err := refused.Start(); err == nil || !strings.Contains(err.Error(), "is open to others (mode 0777)") {
-		t.Errorf("a directory of somebody else: %v", err)
+		t.Errorf("a directory with files of other programs: %v", err)
 		refused.Stop(syscall.SIGTERM)
 	}
 	if fi, err := os.Stat(other); err != nil || fi.Mode().Perm() != 0o777 {

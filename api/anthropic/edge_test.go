@@ -26,7 +26,7 @@ func TestRows1to5Transport(t *testing.T) {
 	get("anthropic-version", "2023-06-01").wantOK(t)
 	get("anthropic-version", "").wantError(t, 400, "invalid_request_error", "")
 	one := "/v1/files/" + d.produce(t, "made").ID
-	for _, path := range []string{one, one + "/content"} { // whoever has the ID may read it with any HTTP client
+	for _, path := range []string{one, one + "/content"} { // plain HTTP clients send no version
 		d.do(t, "GET", path, nil, "anthropic-version", "").wantOK(t)
 		d.do(t, "HEAD", path, nil, "anthropic-version", "").wantOK(t)
 		d.do(t, "GET", path, nil, "anthropic-version", "2024-01-01").wantError(t, 400, "invalid_request_error", "")

@@ -24,7 +24,7 @@ type intake struct {
 	mu      sync.Mutex // guards the fields below
 	held    int64
 	byOwner map[string]int64
-	freed   chan struct{} // closed when something is released; nil: nobody waits
+	freed   chan struct{} // closed when a body is released; nil: no request waits
 }
 
 // readBody reads the body of a request once there is room for it. The caller calls release when it does not need the
