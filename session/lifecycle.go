@@ -94,7 +94,7 @@ func (s *Session) startSandbox(ctx context.Context) error {
 		}
 	}
 	onDisk, spec := s.core.onDisk(), s.record().spec()
-	spec.New, spec.HasFiles = fresh, !fresh || s.core.keepsWorkspace(s.workspace)
+	spec.New, spec.HasFiles = fresh, !fresh || s.core.workspaceOf(s).Kept
 	if err := s.core.cfg.Runtime.Start(ctx, s.id, spec); err != nil {
 		return err
 	}

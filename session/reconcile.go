@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -81,8 +79,8 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, reconcileParallel)
-	for _, s := range slices.Collect(maps.Values(ss.byID)) {
-		if there[s.id] && !ss.workspaces[s.workspace].Lost && s.takeOver() {
+	for _, s := range ss.all() {
+		if there[s.id] && !ss.workspaceOf(s).Lost && s.takeOver() {
 			ss.takenOver = append(ss.takenOver, s)
 			continue
 		}

@@ -173,11 +173,11 @@ func (ss *Sessions) knowsWorkspace(id string) bool {
 	return ok
 }
 
-// keepsWorkspace reports whether a workspace was kept for another session.
-func (ss *Sessions) keepsWorkspace(id string) bool {
+// workspaceOf returns the record of a session's workspace, or an empty one if the workspace was removed.
+func (ss *Sessions) workspaceOf(s *Session) workspaceRecord {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
-	return ss.workspaces[id].Kept
+	return ss.workspaces[s.workspace]
 }
 
 // keepWorkspace marks the workspace of s as kept. It fails with TooMany if as many workspaces are kept as there may
