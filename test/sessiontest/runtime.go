@@ -65,8 +65,8 @@ type sandbox struct {
 // NewRuntime makes a Runtime in a temporary directory. It needs root. Its sandboxes end with the test.
 func NewRuntime(t testing.TB) *Runtime {
 	t.Helper()
-	needs.Root(t)                               // for mount and PID namespaces
-	dir, err := os.MkdirTemp("", "berth-test-") // short: unix sockets have 108 bytes for their path
+	needs.Root(t) // for mount and PID namespaces
+	dir, err := os.MkdirTemp("", "berth-test-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sa
 	}
 	// Closing the watch wakes a start that waits for a guest that has ended.
 	go func() { _ = sb.cmd.Wait(); close(sb.done); watch.Close() }()
-	if err := sb.ready(ctx, watch, filepath.Join(sock, socketName)); err != nil {
+	if err := sb.ready(ctx, watch); err != nil {
 		_ = sb.cmd.Process.Kill()
 		<-sb.done
 		sb.remove()
@@ -233,13 +233,13 @@ func watchDir(dir string) (*os.File, error) {
 
 // ready waits until the guest listens. Between bind and listen the guest refuses connections, so ready repeats the
 // dial until the guest has ended or ctx ends.
-func (sb *sandbox) ready(ctx context.Context, watch *os.File, socket string) error {
+func (sb *sandbox) ready(ctx context.Context, watch *os.File) error {
 	buf := make([]byte, 4096)
 	for {
-		if c, err := net.Dial("unix", socket); err == nil {
+		if c, err := sb.dial(ctx); err == nil {
 			return c.Close()
 		}
-		if _, err := os.Stat(socket); err == nil {
+		if _, err := os.Stat(filepath.Join(sb.dir, "s", socketName)); err == nil {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -253,6 +253,18 @@ func (sb *sandbox) ready(ctx context.Context, watch *os.File, socket string) err
 			return fmt.Errorf("the guest did not start: %s", sb.errs)
 		}
 	}
+}
+
+// dial connects to the guest through a descriptor of its directory: the path of a unix socket has 108 bytes, and that of
+// a temporary directory may be longer.
+func (sb *sandbox) dial(ctx context.Context) (net.Conn, error) {
+	dir, err := os.Open(filepath.Join(sb.dir, "s"))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName))
 }
 
 // ended reports whether the process is gone, without waiting.
@@ -277,8 +289,7 @@ func (rt *Runtime) Dial(ctx context.Context, id string) (net.Conn, error) {
 	if sb == nil {
 		return nil, proto.Errorf(proto.NotFound, "", id, "container %s is not running", id)
 	}
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", filepath.Join(sb.dir, "s", socketName))
+	c, err := sb.dial(ctx)
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return nil, ctx.Err()
