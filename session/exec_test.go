@@ -579,7 +579,10 @@ func TestLostShellIsTold(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		func() { run(t, s, proto.Cmd{Command: "pkill -9 -f '^bash.*__berth_call'", User: "root"}) },
+		func() { // the signal is sent before the shell is gone
+			const shells = "-f '^bash.*__berth_cal[l]'"
+			run(t, s, proto.Cmd{Command: "pkill -9 " + shells + "; while pgrep " + shells + "; do :; done", User: "root"})
+		},
 	} {
 		lose()
 		step("echo next", anew)
