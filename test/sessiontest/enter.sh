@@ -1,4 +1,5 @@
 # Builds the file system of a sandbox and executes the guest. Arguments: root, workspace, run directory, guest binary.
+umask 022 # as in an image, whatever the tests run with
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs "$1"
 cd "$1"
