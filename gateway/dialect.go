@@ -25,8 +25,11 @@ type Conversation interface {
 	// Finish sets Answer.Final.
 	Finish(Ending)
 
-	// Deliver sends the client the parts of Answer that it has not received, and the end if Final is set.
+	// Deliver sends the client the parts of Answer that it has not received, without the end.
 	Deliver() error
+
+	// End sends the end of Answer, for which Final is set. Without it, a client does not take the answer for whole.
+	End() error
 }
 
 // An Attach connects a turn to the client of a request. earlier is the conversation of an earlier request of the same

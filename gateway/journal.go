@@ -121,7 +121,16 @@ func (g *Gateway) readRecords() map[string]turnRecord {
 	return all
 }
 
-// eraseRecord deletes the record of a turn.
+// eraseRecord deletes the turn's record. A daemon that starts after it has returned does not see the record.
+func (t *turn) eraseRecord() {
+	t.journal.written = false
+	err := t.g.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return tx.Delete(bucketTurns, t.key) })
+	if err != nil {
+		t.g.cfg.Log.Warn("erasing a turn from the ledger", "error", err)
+	}
+}
+
+// eraseRecord deletes the record of a turn, soon.
 func (g *Gateway) eraseRecord(key string) {
 	g.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error { return tx.Delete(bucketTurns, key) })
 }

@@ -21,12 +21,20 @@ type restored struct {
 	gateway.Conversation
 	answer *gateway.Answer
 	sent   string
+	end    func() error // nil: nothing
 }
 
 func (c *restored) Open(gateway.Opening) ([]gateway.Call, error) { return nil, nil }
 
 func (c *restored) Ask(context.Context) (gateway.Round, error) {
 	return gateway.Round{}, proto.Errorf(proto.Unavailable, "", "", "the model was asked")
+}
+
+func (c *restored) End() error {
+	if c.end == nil {
+		return nil
+	}
+	return c.end()
 }
 
 func (c *restored) Deliver() error {
@@ -74,6 +82,53 @@ func TestRecordsOfVersion010(t *testing.T) {
 		}) // fails where the model is asked
 		if conv.sent != c.sent {
 			t.Errorf("%s: %q was sent, want %q", name, conv.sent, c.sent)
+		}
+	}
+}
+
+// If the daemon is killed when a client has its answer, the next one does not give that answer to an equal request.
+// It does if the client left before the end.
+func TestDaemonIsKilledAsAnAnswerEnds(t *testing.T) {
+	key := sha256.Sum256([]byte("request"))
+	rec := map[string]any{"id": "old", "request": hex.EncodeToString(key[:]), "owner": sessiontest.Owner,
+		"head": json.RawMessage("{}"), "final": "all", "at": "2126-11-27T00:00:00Z"}
+	for left, sent := range map[bool]string{false: "", true: `"all"`} {
+		st := sessiontest.New(t, session.Config{})
+		cfg := gateway.Config{Containers: containers.New(containers.Config{Sessions: st.Sessions}), Ledger: st.Ledger}
+		put := func(rec any) {
+			if err := st.Ledger.Update(func(tx *ledger.Tx) error {
+				return tx.Put("gateway_turns", "old", rec)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(rec)
+		var killed json.RawMessage // what the ledger had of the turn when the answer ended
+		r := gateway.Request{Owner: sessiontest.Owner, Key: key, Attempt: 1}
+		_ = gateway.New(cfg).Answer(t.Context(), r, func(_ gateway.Conversation, a *gateway.Answer) (
+			gateway.Conversation, func()) {
+			return &restored{answer: a, end: func() error {
+				if left {
+					return gateway.ErrClientGone
+				}
+				return st.Ledger.View(func(tx *ledger.Tx) error {
+					_, err := tx.Get("gateway_turns", "old", &killed)
+					return err
+				})
+			}}, func() {}
+		})
+		if killed != nil {
+			put(killed)
+		}
+		r.Attempt++
+		var conv *restored
+		_ = gateway.New(cfg).Answer(t.Context(), r, func(_ gateway.Conversation, a *gateway.Answer) (
+			gateway.Conversation, func()) {
+			conv = &restored{answer: a}
+			return conv, func() {}
+		})
+		if conv.sent != sent {
+			t.Errorf("the client left before the end: %t; %q was sent", left, conv.sent)
 		}
 	}
 }

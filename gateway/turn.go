@@ -271,17 +271,36 @@ func (t *turn) finish(ctx context.Context, reason Reason) error {
 	return t.deliver(ctx)
 }
 
-// deliver sends the client the answer so far. It sends nothing to a client that has disconnected.
+// deliver sends the client the answer so far. It sends nothing to a client that has disconnected. The ledger learns
+// that the client has its answer before the end is sent: if the daemon dies then, no other request gets the answer.
 func (t *turn) deliver(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if t.answer.Final != nil && !t.container.told {
-		if t.container.told = true; t.journal.written {
-			t.writeRecord()
-		}
+	if err := t.conv.Deliver(); err != nil || t.answer.Final == nil {
+		return err
 	}
-	return t.conv.Deliver()
+	recorded := t.journal.written
+	t.tell()
+	err := t.conv.End()
+	if err != nil && recorded {
+		t.writeRecord()
+	}
+	return err
+}
+
+// tell records that the client is about to have its answer, and with it the ID of the container. No later request
+// continues a turn without an idempotency key from then on, so its record is erased.
+func (t *turn) tell() {
+	told := t.container.told
+	t.container.told = true
+	switch {
+	case !t.journal.written:
+	case t.identity.retryKey == "":
+		t.eraseRecord()
+	case !told: // a later daemon must not delete the container
+		t.writeRecord()
+	}
 }
 
 // interruption converts the error of a round. The result names the container if the turn has done work there.
@@ -311,9 +330,7 @@ func (t *turn) outcome(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", ErrClientGone, proto.Errorf(proto.Canceled, "", "",
 			"the client disconnected in the middle of a turn"))
 	case errors.As(err, &i) && i.Container != nil:
-		if t.container.told = true; t.journal.written {
-			t.writeRecord() // record it: a later daemon must not delete a container that the client knows
-		}
+		t.tell()
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -448,20 +449,23 @@ func (c *conversation) Finish(e gateway.Ending) {
 		With("container", container).Raw()
 }
 
-// Deliver sends the client the parts of the answer that it has not received. It sends an answer in one JSON body only
-// when that is complete.
+// bodyEnd is the end of an answer in one JSON body.
+const bodyEnd = "}\n"
+
+// Deliver sends the client the parts of the answer that it has not received, without the end. It sends an answer in
+// one JSON body only when that is complete.
 func (c *conversation) Deliver() error {
 	out := c.client.stream
 	if out == nil {
 		if c.answer.Final == nil {
 			return nil
 		}
-		c.client.w.Header().Set("Content-Type", "application/json")
+		body := bytes.TrimSuffix(c.answer.Final, []byte("}"))
+		h := c.client.w.Header()
+		h.Set("Content-Type", "application/json")
+		h.Set("Content-Length", strconv.Itoa(len(body)+len(bodyEnd)))
 		c.client.w.WriteHeader(http.StatusOK)
-		if _, err := c.client.w.Write(append(slices.Clip(c.answer.Final), '\n')); err != nil {
-			return fmt.Errorf("%w: %w", gateway.ErrClientGone, err)
-		}
-		return nil
+		return c.client.write(body)
 	}
 	if c.answer.Head != nil && !out.started() {
 		if err := out.start(c.answer.Head); err != nil {
@@ -473,14 +477,29 @@ func (c *conversation) Deliver() error {
 			}
 		}
 	}
-	if c.answer.Final == nil {
-		return nil
-	}
-	return c.deliverEnd()
+	return nil
 }
 
-// deliverEnd ends a stream. Its message_delta is that of the last round, with the members that the turn has changed.
-func (c *conversation) deliverEnd() error {
+// write sends a part of an answer in one JSON body.
+func (c *client) write(part []byte) error {
+	if _, err := c.w.Write(part); err != nil {
+		return fmt.Errorf("%w: %w", gateway.ErrClientGone, err)
+	}
+	return nil
+}
+
+// End sends the end of the answer. The message_delta of a stream is that of the last round, with the members that the
+// turn has changed.
+func (c *conversation) End() error {
+	if c.client.stream == nil {
+		if err := c.client.write([]byte(bodyEnd)); err != nil {
+			return err
+		}
+		if err := http.NewResponseController(c.client.w).Flush(); err != nil {
+			return fmt.Errorf("%w: %w", gateway.ErrClientGone, err)
+		}
+		return nil
+	}
 	final, err := rawjson.Parse(c.answer.Final)
 	if err != nil {
 		return err
