@@ -82,7 +82,8 @@ func batchSize(calls []*pendingCall) int {
 // maxParallel is the maximum number of calls of a turn that run at the same time.
 const maxParallel = 16
 
-// runBatch runs calls at the same time, and adds their results in order, each as soon as it can.
+// runBatch runs calls at the same time, and adds their results in order, each as soon as it can. If the client leaves,
+// the calls go on as long as another request waits for the turn, which then has their results.
 func (t *turn) runBatch(ctx context.Context, batch []*pendingCall) (waiting bool, err error) {
 	container, err := t.ensureContainer(ctx)
 	if err != nil && ctx.Err() != nil { // a repeated request runs the calls
@@ -93,12 +94,13 @@ func (t *turn) runBatch(ctx context.Context, batch []*pendingCall) (waiting bool
 			c.res = t.failCall(c.Call, err)
 		}
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := t.whileWanted(ctx)
 	var running sync.WaitGroup
 	defer running.Wait() // calls that have ended keep their results for a repeated request
 	defer cancel()
 	t.writeRecord(batch...)
 	t.startBatch(ctx, container, batch, &running)
+	var left error // the client has left
 	for i, c := range batch {
 		if <-c.done; c.res == nil {
 			return false, c.err
@@ -108,14 +110,19 @@ func (t *turn) runBatch(ctx context.Context, batch []*pendingCall) (waiting bool
 		if c.Tool != Editor && c.res.Err == nil && c.res.Waiting == nil {
 			c.res.Note, t.container.note = t.container.note, ""
 		}
-		if err := t.conv.Add(c.Call, c.res); err != nil || c.res.Waiting != nil {
+		switch err := t.conv.Add(c.Call, c.res); {
+		case c.res.Waiting != nil:
 			return err == nil, err
+		case err != nil && !t.isWanted():
+			return false, err
+		case err != nil:
+			left = err
 		}
 		if rest := batch[i+1:]; len(rest) > 0 {
 			t.writeRecord(rest...)
 		}
 	}
-	return false, nil
+	return false, left
 }
 
 // startBatch starts calls. It closes the done of each when it has ended. Python code has one interpreter, so it runs
@@ -151,7 +158,7 @@ func (t *turn) runCall(ctx context.Context, container Container, c *pendingCall)
 	if c.err = ctx.Err(); c.err != nil {
 		return
 	}
-	r := Run{Call: c.Call, Draining: t.request.Draining, Wanted: t.isWanted}
+	r := Run{Call: c.Call, Draining: t.request.Draining}
 	if show := t.request.Output; show != nil {
 		r.Output = func(o Output) error { return show(c.Call, o) }
 	}

@@ -182,7 +182,6 @@ type Run struct {
 	Call
 	Output   func(Output) error // receives the output of the call; nil: none is wanted
 	Draining <-chan struct{}    // closed when the daemon is about to end; nil: never
-	Wanted   func() bool        // reports whether another request waits for the result; nil: none does
 }
 
 // A Refusal is an error with its own code for clients.

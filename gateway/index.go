@@ -93,6 +93,40 @@ func (t *turn) isWanted() bool {
 	return t.users > 1
 }
 
+// unwanted returns a channel that is closed when no other request waits for the turn.
+func (t *turn) unwanted() <-chan struct{} {
+	t.g.mu.Lock()
+	defer t.g.mu.Unlock()
+	if t.alone == nil {
+		t.alone = make(chan struct{})
+	}
+	alone := t.alone
+	t.noteUsers()
+	return alone
+}
+
+// noteUsers closes alone if the turn has one user or none. The caller holds mu.
+func (t *turn) noteUsers() {
+	if t.users <= 1 && t.alone != nil {
+		close(t.alone)
+		t.alone = nil
+	}
+}
+
+// whileWanted returns a context that ends when the client of ctx has disconnected and no other request waits for the
+// turn.
+func (t *turn) whileWanted(ctx context.Context) (context.Context, context.CancelFunc) {
+	wanted, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-t.unwanted():
+			cancel()
+		case <-wanted.Done():
+		}
+	})
+	return wanted, func() { stop(); cancel() }
+}
+
 // findTurn returns the known turn that a request continues, or nil. A request with an idempotency key may share a turn
 // with others. One without may only take over a turn that its client has left. Of several such turns it takes the one
 // with the latest attempt before it. The caller holds mu.
@@ -168,7 +202,9 @@ func (g *Gateway) leaveTurn(ctx context.Context, t *turn) {
 func (g *Gateway) release(t *turn) (deleted <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if t.users--; t.users > 0 {
+	t.users--
+	t.noteUsers()
+	if t.users > 0 {
 		return nil
 	}
 	switch {

@@ -38,6 +38,7 @@ type turn struct {
 
 	// Guarded by Gateway.mu.
 	users     int             // requests that use it
+	alone     chan struct{}   // closed when users falls to 1; nil: nothing waits for that
 	client    context.Context // of the last request that used it; ends when that client disconnects
 	attempt   int             // of that request
 	over      bool            // its client has its answer, and no other request may continue it

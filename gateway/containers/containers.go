@@ -152,8 +152,8 @@ var toolNames = map[gateway.Tool]string{
 	gateway.Editor: "text_editor_code_execution",
 }
 
-// runTool runs a command or the editor. If ctx ends because the daemon is about to end, or if another request waits
-// for the result, it leaves a running command to that daemon or request, which finds it by its idempotency key.
+// runTool runs a command or the editor. If ctx ends because the daemon is about to end, it leaves a running command to
+// the next daemon, which finds the command by its idempotency key.
 func (c container) runTool(ctx context.Context, r gateway.Run) (*gateway.Result, error) {
 	use := tooluse.Use{Type: "server_tool_use", ID: r.ID, Name: toolNames[r.Tool], Input: r.Input}
 	if r.Tool == gateway.Bash {
@@ -181,9 +181,6 @@ func (c container) runTool(ctx context.Context, r gateway.Run) (*gateway.Result,
 		case <-r.Draining:
 			return nil, err
 		default:
-		}
-		if r.Wanted != nil && r.Wanted() {
-			return nil, err
 		}
 		started.Abandon(ctx)
 	}

@@ -323,31 +323,75 @@ func (w waiting) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// If one of two requests with the same key leaves, the other one gets the result of the command that runs.
+// slowCalls are calls that wait until /workspace/go exists, and then print how often they ran.
+var slowCalls = map[string]string{
+	bash:   `{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo x >>/workspace/n; until test -e /workspace/go; do sleep 0.02; done; cat /workspace/n"}}`,
+	repl:   `{"type": "tool_use", "name": "code_execution", "input": {"code": ` + slowCode + `}}`,
+	legacy: `{"type": "tool_use", "name": "code_execution", "input": {"code": ` + slowCode + `}}`,
+}
+
+const slowCode = `"import os, time\nprint('x', file=open('/workspace/n', 'a'))\nwhile not os.path.exists('/workspace/go'): time.sleep(0.02)\nprint(open('/workspace/n').read(), end='')"`
+
+// If one of two requests with the same key leaves, the other one gets the results of the calls that run.
 func TestOneOfTwoWithAKeyLeaves(t *testing.T) {
+	for tool, call := range slowCalls {
+		both(t, func(t *testing.T, stream bool) {
+			s := newSite(t, `{"plain": true, "turns": [
+				{"answer": {"content": [`+call+`, {"type": "tool_use", "name": "`+map[bool]string{
+				true: "bash_code_execution", false: "code_execution"}[tool == bash]+`", "input": {"command": "echo 2", "code": "print(2)"}}]}},
+				{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+			sent := encode(t, body(tool, "go", "stream", stream))
+			second, ended := httptest.NewRecorder(), make(chan error, 1)
+			c := s.leaveWhen(sent, func(c *session.Session) {
+				within(t, 20*time.Second, "a call", func() bool {
+					fi, err := c.Stat(t.Context(), proto.UserDefault, "/workspace/n")
+					return err == nil && fi.SizeBytes > 0
+				})
+				ctx := waiting{t.Context(), &sync.Once{}, make(chan struct{})}
+				go func() {
+					ended <- s.service.Answer(ctx, second, messages.Request{Owner: sessiontest.Owner,
+						Path: "/v1/messages", Body: sent,
+						Header: http.Header{"Idempotency-Key": {"k"}, "Anthropic-Version": {"2023-06-01"}}}, nil)
+				}()
+				<-ctx.waits // for the turn, which the first request uses
+			}, "Idempotency-Key", "k")
+			within(t, 20*time.Second, "the second request has the turn", func() bool {
+				sessiontest.Bash(t, c, "touch /workspace/go")
+				return len(ended) == 1
+			})
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			s.played()
+			m := s.read(second.Result()).msg
+			if m.Container == nil || m.Container.ID != c.ID() || len(m.Content) != 5 ||
+				m.result(t, 2)["stdout"] != "x\n" || m.result(t, 3)["stdout"] != "2\n" {
+				t.Errorf("%s: %+v", tool, m)
+			}
+		})
+	}
+}
+
+// Calls do not go on when all requests for a turn have left.
+func TestAllWithAKeyLeave(t *testing.T) {
 	s := newSite(t, slowCommand)
 	sent := encode(t, body(bash, "go"))
-	second, ended := httptest.NewRecorder(), make(chan error, 1)
+	ended := make(chan error, 1)
+	inner, leave := context.WithCancel(t.Context())
+	defer leave()
 	c := s.leaveWhen(sent, func(c *session.Session) {
 		within(t, 20*time.Second, "a command", func() bool { return c.Info().RunningExecs == 1 })
-		ctx := waiting{t.Context(), &sync.Once{}, make(chan struct{})}
+		ctx := waiting{inner, &sync.Once{}, make(chan struct{})}
 		go func() {
-			ended <- s.service.Answer(ctx, second, messages.Request{Owner: sessiontest.Owner, Path: "/v1/messages",
-				Header: http.Header{"Idempotency-Key": {"k"}, "Anthropic-Version": {"2023-06-01"}}, Body: sent}, nil)
+			ended <- s.service.Answer(ctx, httptest.NewRecorder(), messages.Request{Owner: sessiontest.Owner,
+				Path: "/v1/messages", Body: sent,
+				Header: http.Header{"Idempotency-Key": {"k"}, "Anthropic-Version": {"2023-06-01"}}}, nil)
 		}()
-		<-ctx.waits // for the turn, which the first request uses
+		<-ctx.waits
 	}, "Idempotency-Key", "k")
-	within(t, 20*time.Second, "the second request has the turn", func() bool {
-		sessiontest.Bash(t, c, "touch /workspace/go")
-		return len(ended) == 1
-	})
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
-	r := s.read(second.Result())
-	if apart(t, r); r.msg.Container.ID != c.ID() {
-		t.Errorf("%s", r.body)
-	}
+	leave()
+	<-ended
+	within(t, 20*time.Second, "the end of the command", func() bool { return c.Info().RunningExecs == 0 })
 }
 
 // An idempotency key whose request failed before anything was done is free again.
