@@ -16,8 +16,9 @@ import (
 func TestTar(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"a": "1", "d/b": "22"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755),
-			os.WriteFile(filepath.Join(dir, name), []byte(text), 0o640)); err != nil {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600),
+			os.Chmod(filepath.Dir(file), 0o755), os.Chmod(file, 0o640)); err != nil {
 			t.Fatal(err)
 		}
 	}
