@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -55,10 +56,11 @@ func start(t testing.TB, env ...string) (*client.Client, *exec.Cmd, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
+	guest := filepath.Join(dir, "guest")
+	build(t, guest)
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(guest, 0o755)); err != nil { // for the ordinary user, too
 		t.Fatal(err)
 	}
-	build(t, filepath.Join(dir, "guest"))
 	cmd := exec.Command("bash", "-c", setup, dir)
 	cmd.Stderr = os.Stderr
 	cmd.Env = append(os.Environ(), env...)
