@@ -279,6 +279,16 @@ func TestUndumpable(t *testing.T) {
 	}
 }
 
+// TestSpareThreads checks that the guest has threads to spare from its first command on. That command may leave no room
+// for more. Of a guest without spare threads, 7 are seen here at most.
+func TestSpareThreads(t *testing.T) {
+	c, cmd, _ := start(t)
+	execute(t, c, wire.Command{Text: "true"})
+	if n, err := strconv.Atoi(status(t, cmd.Process.Pid)["Threads"]); err != nil || n < 9 {
+		t.Errorf("it has %d threads, %v", n, err)
+	}
+}
+
 // TestSmall limits the size of the program and what it links: each container has one.
 func TestSmall(t *testing.T) {
 	c, cmd, dir := start(t)

@@ -33,6 +33,7 @@ type Table struct {
 	loadavg *os.File     // nil if there is none
 	newest  atomic.Int64 // PID of the latest process started
 	spawn   sync.Mutex   // held while a child starts: it inherits limits that are set on the guest for it
+	reserve sync.Once    // of threads
 
 	mu     sync.Mutex
 	groups map[*Group]struct{}
@@ -79,6 +80,8 @@ func (t *Table) Start(p *Program, g *Group, files Files,
 	prestarted func() (<-chan ExitStatus, bool)) (<-chan ExitStatus, error) {
 	t.spawn.Lock()
 	defer t.spawn.Unlock()
+	// The program may use up the limit, so the threads come first.
+	t.reserve.Do(func() { startThreads(spareThreads) })
 	g.start = bootTicks() - 1 // the clock of /proc is coarse: a start time one tick early is never too late
 	g.Tag = nextTag()
 	t.openAccount(g)

@@ -1,6 +1,30 @@
 package proc
 
-import "runtime"
+import (
+	"runtime"
+	"sync"
+)
+
+// spareThreads is how many threads the guest starts before the first program. Go starts a thread when the system call
+// of another one takes long, and ends the whole program if the kernel refuses it. So a program that had used up the
+// limit of processes could end the guest, and with it the container. The guest has few system calls under way at a
+// time, and Go keeps the threads that it has.
+const spareThreads = 4
+
+// startThreads starts n threads. A goroutine that waits while it is locked to its thread makes Go start another one.
+func startThreads(n int) {
+	var all, ended sync.WaitGroup
+	all.Add(n)
+	for range n {
+		ended.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			all.Done()
+			all.Wait()
+		})
+	}
+	ended.Wait()
+}
 
 // A homeThread is the one thread that starts the guest's children. The kernel makes the thread that started a process
 // its parent, and lets only that thread trace it. PTRACE_TRACEME makes the parent the tracer, so only the home thread

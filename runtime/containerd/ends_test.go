@@ -93,6 +93,51 @@ func TestEnds(t *testing.T) {
 	})
 }
 
+// forkToLimit is refused a process, says how many it had, and ends well.
+const forkToLimit = `python3 -c '
+import os, signal
+made = []
+try:
+    while True:
+        made.append(os.fork())
+        if made[-1] == 0:
+            signal.pause()
+except BlockingIOError:
+    print(len(made) > 40)
+for pid in made:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+'`
+
+// TestForksAreRefused checks that a program which forks as often as it may is refused the next process, and that
+// nothing else happens to the container. It is the first program of each container, when the guest has the fewest
+// threads.
+func TestForksAreRefused(t *testing.T) {
+	rt := openReal(t)
+	st := sessiontest.Over(t, rt, rt.Images(), session.Config{
+		Limits: proto.Limits{CPUs: 1, MemoryBytes: 384 << 20, PIDs: 64, DiskBytes: 32 << 20, OpenFiles: 1024},
+	})
+	classes(t, func(t *testing.T, class proto.RuntimeClass) {
+		for _, user := range []string{proto.UserRoot, proto.UserDefault, proto.UserRoot} {
+			s, err := st.Sessions.Create(t.Context(), sessiontest.Owner, proto.CreateContainer{RuntimeClass: class})
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := s.Run(t.Context(), proto.Cmd{Command: forkToLimit, User: user, TimeoutSeconds: 60})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if end := res.Exec.End; end.Reason != proto.EndExit || end.ReturnCode != 0 ||
+				res.Result.Result.Stdout != "True\n" {
+				t.Errorf("%s: %+v, it wrote %+v", user, *end, res.Result.Result)
+			}
+			if got := s.Info(); got.Generation != 1 || got.State != proto.StateRunning {
+				t.Errorf("%s: the container is %s in generation %d", user, got.State, got.Generation)
+			}
+		}
+	})
+}
+
 func checkEnd(t *testing.T, s *session.Session, c told) {
 	t.Helper()
 	res, err := s.Run(t.Context(), proto.Cmd{Command: c.command, TimeoutSeconds: c.timeout,

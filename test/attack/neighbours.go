@@ -152,15 +152,15 @@ func (b hog) run(ctx context.Context, t *Target) (string, error) {
 	}
 }
 
-// untouched returns an error unless the container is still running in the same generation. The kernel may have killed
-// the victim, which was then restarted: that changes the generation.
+// untouched returns a Breach unless the container is still running in the same generation. The kernel may have killed
+// it, and then it was restarted: that changes the generation.
 func (t *Target) untouched(ctx context.Context, victim proto.Container) error {
 	after, err := t.Client.Container(ctx, victim.ID)
 	if err != nil {
-		return Breached("the other container cannot be asked for any more: %v", err)
+		return Breached("container %s cannot be asked for any more: %v", victim.ID, err)
 	}
 	if after.State != proto.StateRunning || after.Generation != victim.Generation {
-		return Breached("the other container is %s in generation %d; it was started in %d", after.State,
+		return Breached("container %s is %s in generation %d; it was started in %d", victim.ID, after.State,
 			after.Generation, victim.Generation)
 	}
 	return nil
