@@ -75,6 +75,7 @@ func TestPolicies(t *testing.T) {
 		{list("*"), "", "", ""}, {list("*.com"), "", "", ""}, {list("*.*.example.com"), "", "", ""},
 		{list("a*.example.com"), "", "", ""}, {list("a.*.example"), "", "", ""}, {list("*.93.184.216.34"), "", "", ""},
 		{list(""), "", "", ""}, {list("u@a.example"), "", "", ""}, {list("10.0.0.0/8"), "", "", ""},
+		{list("１６９.２５４.１６９.２５４"), "", "", ""}, {list("２１３０７０６４３３"), "", "", ""}, // digits become ASCII ones
 		{list("2130706433"), "", "", ""}, {list("a.example\r\n"), "", "", ""}, {list("a b"), "", "", ""},
 		{proto.Network{Allow: make([]string, maxRules+1)}, "", "", ""},
 	} {
@@ -135,4 +136,14 @@ func FuzzRule(f *testing.F) {
 			t.Fatalf("%q is %s, and that is %s, %v", text, r, again, err)
 		}
 	})
+}
+
+// TestNoneHasNoRules checks that a list counts in its own mode alone.
+func TestNoneHasNoRules(t *testing.T) {
+	for _, mode := range []proto.NetworkMode{"", proto.NetworkNone, "other"} {
+		p := Policy{Mode: mode, Rules: []Rule{{Name: "a.example"}}}
+		if p.Allows(Target{Name: "a.example", Port: 443}) {
+			t.Errorf("mode %q allows a host", mode)
+		}
+	}
 }

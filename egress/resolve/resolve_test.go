@@ -72,3 +72,42 @@ func TestGuardLooksBehindTranslators(t *testing.T) {
 		}
 	}
 }
+
+// TestMetadataIsNeverAllowed checks that the services that hand out credentials are refused by each of their
+// addresses, and for that reason, although the operator allows all addresses.
+func TestMetadataIsNeverAllowed(t *testing.T) {
+	g := newResolver(t, []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")})
+	for _, text := range strings.Fields(
+		`169.254.169.254 169.254.170.2 169.254.170.23 169.254.169.123 100.100.100.200 168.63.129.16 192.0.0.192
+		fd00:ec2::254 fd00:ec2::23 fd20:ce::254 fe80::a9fe:a9fe fe80::a9fe:a9fe%lo ::ffff:169.254.169.254
+		64:ff9b::a9fe:a9fe 64:ff9b::a83f:8110`) {
+		if err := g.Check(netip.MustParseAddr(text)); err == nil || egress.RefusalOf(err).Reason != "metadata_address" {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// TestAddressesAreJudged checks that a target that is an address is judged as one that a name leads to.
+func TestAddressesAreJudged(t *testing.T) {
+	g := newResolver(t, nil)
+	for text, want := range map[string]bool{"8.8.8.8": true, "2606:4700:4700::1111": true, "10.0.0.1": false,
+		"127.0.0.1": false, "169.254.169.254": false, "::1": false} {
+		list, err := g.Resolve(t.Context(), egress.Target{Addr: netip.MustParseAddr(text), Port: 80})
+		if (err == nil) != want || want && (len(list) != 1 || list[0].String() != text) {
+			t.Errorf("%s: %v, %v", text, list, err)
+		}
+	}
+}
+
+// TestAddressesOfTheHostAreReadAgain checks that an address that the host gets later is refused soon.
+func TestAddressesOfTheHostAreReadAgain(t *testing.T) {
+	g := newResolver(t, nil)
+	loopback := netip.MustParseAddr("127.0.0.1")
+	if !g.isOwn(loopback) {
+		t.Fatal("the host has no loopback")
+	}
+	g.own, g.seen = nil, g.seen.Add(-2*ownFor) // as if the interface was up only now
+	if !g.isOwn(loopback) {
+		t.Error("the host's addresses are not read again")
+	}
+}
