@@ -163,8 +163,12 @@ func foreignIDs(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e, err := neighbour.Launch(ctx, victim.ID, proto.Cmd{Command: "echo x >kept; exec sleep 60"})
+	e, err := neighbour.Launch(ctx, victim.ID, proto.Cmd{Command: "echo x >kept; echo ready; exec sleep 60"})
 	if err != nil {
+		return "", err
+	}
+	// Until the file is there, it would not be found by its owner either.
+	if _, err := neighbour.firstLine(ctx, victim.ID, e.ID); err != nil {
 		return "", err
 	}
 	if err := t.foreignRetry(ctx, neighbour); err != nil {
