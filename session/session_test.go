@@ -146,6 +146,9 @@ func TestOtherOwnersSessionDoesNotExist(t *testing.T) {
 	if list, _, _ := st.Sessions.List("somebody-else", session.Filter{}); len(list) != 0 {
 		t.Fatalf("another owner lists %v", list)
 	}
+	if list := st.Sessions.Workspaces("somebody-else"); len(list) != 0 {
+		t.Fatalf("another owner lists %v", list)
+	}
 	_, err = st.Sessions.Create(context.Background(), "somebody-else", proto.CreateContainer{
 		WorkspaceID: s.WorkspaceID()})
 	wantCode(t, err, proto.NotFound, s.WorkspaceID())

@@ -168,6 +168,9 @@ func TestRevokeIsAtOnceAndForGood(t *testing.T) {
 	if life.Err() == nil || b.Life(k.ID).Err() == nil || b.Life("key_none").Err() == nil {
 		t.Error("its life goes on")
 	}
+	if b.Admit("key_none") == nil {
+		t.Error("a key that never was may make requests")
+	}
 	again, err := b.Revoke(t.Context(), k.ID)
 	if err != nil || again.RevokedAt == nil {
 		t.Errorf("a second time: %+v %v", again, err)
