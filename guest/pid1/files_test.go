@@ -331,6 +331,8 @@ func TestUntarRefuses(t *testing.T) {
 			proto.InvalidArgument},
 		{"hard link to nothing", []tar.Header{{Name: "l", Typeflag: tar.TypeLink, Linkname: "nothing"}},
 			proto.InvalidArgument},
+		{"hard link to a link", []tar.Header{{Name: "s", Typeflag: tar.TypeSymlink, Linkname: "first"},
+			{Name: "l", Typeflag: tar.TypeLink, Linkname: "s"}}, proto.InvalidArgument},
 		{"device", []tar.Header{{Name: "dev", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}},
 			proto.InvalidArgument},
 		{"fifo", []tar.Header{{Name: "f", Typeflag: tar.TypeFifo}}, proto.InvalidArgument},
@@ -344,6 +346,8 @@ func TestUntarRefuses(t *testing.T) {
 		{"over a directory", []tar.Header{{Name: "dd/", Typeflag: tar.TypeDir}, {Name: "dd"}}, proto.InvalidArgument},
 		{"too many", []tar.Header{{Name: "1"}, {Name: "2"}, {Name: "3"}, {Name: "4"}}, proto.TooLarge},
 		{"too large", []tar.Header{{Name: "big", Size: 2 << 20}}, proto.TooLarge},
+		{"too large together", []tar.Header{{Name: "1", Size: 600 << 10}, {Name: "2", Size: 600 << 10}},
+			proto.TooLarge},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var b bytes.Buffer
@@ -377,6 +381,7 @@ func TestUntarLinks(t *testing.T) {
 	w := newWorld(t, false)
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
+	must(t, tw.WriteHeader(&tar.Header{Name: "g/", Typeflag: tar.TypeDir, Mode: 0o7755}))
 	must(t, tw.WriteHeader(&tar.Header{Name: "./a/x", Mode: 0o4755, Size: 1, Uid: 0}))
 	_, _ = tw.Write([]byte("1"))
 	must(t, tw.WriteHeader(&tar.Header{Name: "a/l", Typeflag: tar.TypeSymlink, Linkname: "../a/x"}))
@@ -385,7 +390,7 @@ func TestUntarLinks(t *testing.T) {
 	_, _ = tw.Write([]byte("2"))
 	must(t, tw.Close())
 	must(t, w.Untar(short(t), "user", "d", &b, wire.UntarLimits{}))
-	if r := w.bash("cd d; cat a/x a/l h; stat -c '%a %u' a/x h"); r.stdout != "221600 1000\n755 1000\n" {
+	if r := w.bash("cd d; cat a/x a/l h; stat -c '%a %u' a/x h g"); r.stdout != "221600 1000\n755 1000\n755 1000\n" {
 		t.Errorf("got %q %q", r.stdout, r.stderr)
 	}
 }
