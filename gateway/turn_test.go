@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+
+	"berth/proto"
 )
 
 // WriteTurn writes the turn of a request to the ledger, as if the turn had created the container. written returns the
@@ -39,5 +41,59 @@ func TestWhatIsKeptOfATurn(t *testing.T) {
 		Final: json.RawMessage(`{"content":"x"}`)}}
 	if n := over.shrink(); n < 10 || n > 1000 || over.conv != nil {
 		t.Errorf("a turn that is over takes %d bytes: %+v", n, over)
+	}
+}
+
+// TestWhoMayContinueATurn checks which requests get the turn of another one. An owner's idempotency key is nobody
+// else's. Without a key, only a later attempt of the same client gets a turn, and only one that its client has left
+// without an answer.
+func TestWhoMayContinueATurn(t *testing.T) {
+	g := &Gateway{known: map[string][]*turn{}}
+	enter := func(ctx context.Context, r Request) *turn {
+		t.Helper()
+		got, err := g.enterTurn(ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	here := t.Context()
+	body := func(b byte) [32]byte { return [32]byte{b} }
+	keyed := Request{Owner: "ann", RetryKey: "k", Key: body(1)}
+	first := enter(here, keyed)
+	if enter(here, keyed) != first {
+		t.Error("the same key and body do not find their turn")
+	}
+	if enter(here, Request{Owner: "bob", RetryKey: "k", Key: body(2)}) == first {
+		t.Error("another owner's key finds the turn")
+	}
+	if _, err := g.enterTurn(here, Request{Owner: "ann", RetryKey: "k", Key: body(3)}); proto.CodeOf(err) !=
+		proto.Conflict {
+		t.Errorf("the same key with another body: %v", err)
+	}
+
+	plain := func(client byte, attempt int) Request {
+		return Request{Owner: "ann", Key: body(4), Client: body(client), Attempt: attempt}
+	}
+	ctx, leave := context.WithCancel(here)
+	defer leave()
+	left := enter(ctx, plain(1, 0))
+	if enter(here, plain(1, 1)) == left {
+		t.Error("a turn that its client waits for is given to another request")
+	}
+	leave()
+	if enter(here, plain(2, 2)) == left {
+		t.Error("a turn is given to another client")
+	}
+	if enter(here, plain(1, 0)) == left {
+		t.Error("a turn is given to a request that is no later attempt")
+	}
+	left.over = true
+	if enter(here, plain(1, 3)) == left {
+		t.Error("an answered turn is given to another request")
+	}
+	left.over = false
+	if enter(here, plain(1, 3)) != left {
+		t.Error("a later attempt of the client does not get the turn that it left")
 	}
 }
