@@ -59,6 +59,10 @@ var all = []Mutant{
 		{"guest/fs/access/open.go", "unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC", "unix.O_PATH|unix.O_CLOEXEC"},
 		{"guest/fs/access/open.go", "Resolve: unix.RESOLVE_NO_SYMLINKS", "Resolve: 0"},
 	}, "links/manifest", "guest/pid1 TestNoLinks"},
+	{"paths: links instead of directories", []Edit{
+		{"guest/fs/access/open.go", "unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC", "unix.O_PATH|unix.O_CLOEXEC"},
+		{"guest/fs/access/open.go", "Resolve: unix.RESOLVE_NO_SYMLINKS", "Resolve: 0"},
+	}, "links/job-directory", "guest/pid1 TestNoLinks"},
 
 	// Network.
 	{"egress: private addresses", []Edit{{"egress/resolve/resolve.go",
