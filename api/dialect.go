@@ -88,7 +88,7 @@ func (s *Server) fail(x *exchange, err error) {
 	f.Err = s.hideIn(x, f.Err)
 	h := x.Header()
 	for _, name := range []string{"Content-Length", "Content-Disposition", "Content-Encoding", "Accept-Ranges", "Etag",
-		"Last-Modified", "Cache-Control"} {
+		"Last-Modified", "Cache-Control", "Trailer"} {
 		h.Del(name) // set by the handler for the answer that failed
 	}
 	f.setRetryHeaders(h)

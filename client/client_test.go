@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -344,5 +345,36 @@ func TestRevoke(t *testing.T) {
 	l.revoke()
 	if n, err := l.Read(make([]byte, 3)); n != 0 || err == nil || in.Len() != 3 {
 		t.Errorf("%d bytes were read: %v", n, err)
+	}
+}
+
+// TestUnread checks that a client learns at the end of an archive what it lacks.
+func TestUnread(t *testing.T) {
+	c := serving(t, func(w http.ResponseWriter, r *http.Request) {
+		tell := r.URL.Query().Get("path") == "/told"
+		if tell {
+			w.Header().Set("Trailer", proto.UnreadTrailer+", "+proto.UnreadNamesTrailer)
+		}
+		io.WriteString(w, "archive")
+		if tell {
+			w.Header().Set(proto.UnreadTrailer, "3")
+			w.Header().Set(proto.UnreadNamesTrailer, "a%2Cb, d/%E6%97%A5")
+		}
+	})
+	for path, want := range map[string]*proto.Unread{"/told": {Count: 3, Names: []string{"a,b", "d/日"}}, "/not": nil} {
+		d, err := c.FS("container_x", "user").Tar(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		if u := d.Unread(); u != nil {
+			t.Errorf("%s: %+v before the end", path, u)
+		}
+		if _, err := io.Copy(io.Discard, d); err != nil {
+			t.Fatal(err)
+		}
+		if u := d.Unread(); !reflect.DeepEqual(u, want) {
+			t.Errorf("%s: %+v at the end", path, u)
+		}
 	}
 }

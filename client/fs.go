@@ -50,6 +50,18 @@ type Download struct {
 	Size     int64     // bytes; -1 if unknown
 	Mode     uint32    // permission bits of a file; 0 if unknown
 	Modified time.Time // of a file; zero if unknown
+
+	res *http.Response
+}
+
+// Unread returns the files that an archive lacks, or has a part of only, because they could not be read. It is nil
+// before the archive was read to io.EOF, and if the daemon or a proxy did not tell.
+func (d *Download) Unread() *proto.Unread {
+	u, ok := proto.ParseUnread(d.res.Trailer.Get(proto.UnreadTrailer), d.res.Trailer.Get(proto.UnreadNamesTrailer))
+	if !ok {
+		return nil
+	}
+	return &u
 }
 
 // Read opens a file.
@@ -57,7 +69,8 @@ func (f FS) Read(ctx context.Context, path string) (*Download, error) {
 	return f.c.download(ctx, f.request(http.MethodGet, "content", path))
 }
 
-// Tar opens a directory as a tar archive. Names in it are relative to the directory.
+// Tar opens a directory as a tar archive. Names in it are relative to the directory. Files that the user may not read
+// are left out; see Download.Unread.
 func (f FS) Tar(ctx context.Context, path string) (*Download, error) {
 	return f.c.download(ctx, f.request(http.MethodGet, "tar", path))
 }
@@ -69,7 +82,7 @@ func (c *Client) download(ctx context.Context, r request) (*Download, error) {
 		return nil, err
 	}
 	// Size is -1 for an archive, which the daemon builds while sending it.
-	d := &Download{ReadCloser: &body{res.Body, ctx, c}, Size: res.ContentLength}
+	d := &Download{ReadCloser: &body{res.Body, ctx, c}, Size: res.ContentLength, res: res}
 	if mode, err := strconv.ParseUint(res.Header.Get("Berth-File-Mode"), 8, 32); err == nil {
 		// Permission bits only: a setuid bit from a container must not reach a file of this machine.
 		d.Mode = uint32(mode) & 0o777

@@ -2,47 +2,146 @@ package proto
 
 import (
 	"archive/tar"
+	"fmt"
+	"io"
+	"net/url"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
-// An archive of a container's directory cannot hold pipes, sockets and devices. It has a comment in place of each: a
-// global header (pax) of this keyword. Its value begins with ArchiveLeftOut and continues with the name. Other programs
-// that unpack archives skip comments.
+// An ArchiveNote says why an archive of a container's directory lacks a file, or has a part of it only. It stands in
+// the archive as a comment: a global header (pax) of the keyword ArchiveComment. Its value begins with the note and
+// continues with the name of the file. Other programs that unpack archives skip comments.
+type ArchiveNote string
+
+// ArchiveComment is the keyword of notes.
+const ArchiveComment = "comment"
+
+// The notes.
 const (
-	ArchiveComment = "comment"
-	ArchiveLeftOut = "left out: "
-	// The value for a file or directory that the user may not read.
-	ArchiveUnreadable = "unreadable: "
+	ArchiveLeftOut    ArchiveNote = "left out: "   // a pipe, socket or device, which an archive cannot hold
+	ArchiveUnreadable ArchiveNote = "unreadable: " // the user may not read it, or it cannot be opened
+	ArchiveIncomplete ArchiveNote = "incomplete: " // it could not be read to its end; see CopyPadded
 )
 
-// LeftOutHeader returns the comment for a file that is left out of an archive.
-func LeftOutHeader(name string) *tar.Header {
-	return &tar.Header{Typeflag: tar.TypeXGlobalHeader,
-		PAXRecords: map[string]string{ArchiveComment: ArchiveLeftOut + name}}
+// Header returns the note about a file.
+func (n ArchiveNote) Header(name string) *tar.Header {
+	return &tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{ArchiveComment: string(n) + name}}
 }
 
-// UnreadableHeader returns the comment for a file or directory that the user may not read.
-func UnreadableHeader(name string) *tar.Header {
-	return &tar.Header{Typeflag: tar.TypeXGlobalHeader,
-		PAXRecords: map[string]string{ArchiveComment: ArchiveUnreadable + name}}
-}
-
-// UnreadableName returns the name in a comment of UnreadableHeader. ok is false for another header.
-func UnreadableName(h *tar.Header) (name string, ok bool) {
+// NoteOf returns the note that a header is, and the file's name. ok is false for another header.
+func NoteOf(h *tar.Header) (n ArchiveNote, name string, ok bool) {
 	if h.Typeflag != tar.TypeXGlobalHeader {
-		return "", false
+		return "", "", false
 	}
-	return strings.CutPrefix(h.PAXRecords[ArchiveComment], ArchiveUnreadable)
+	for _, n := range []ArchiveNote{ArchiveLeftOut, ArchiveUnreadable, ArchiveIncomplete} {
+		if name, ok := strings.CutPrefix(h.PAXRecords[ArchiveComment], string(n)); ok {
+			return n, name, true
+		}
+	}
+	return "", "", false
 }
 
-// LeftOutName returns the name in a comment of LeftOutHeader. ok is false for another header.
-func LeftOutName(h *tar.Header) (name string, ok bool) {
-	if h.Typeflag != tar.TypeXGlobalHeader {
-		return "", false
+// CopyPadded copies the n bytes of a file that its header in an archive promises. If the file cannot be read to there,
+// as one that became shorter, zeros follow. The archive is whole then, as GNU tar does it. The error is one of w.
+func CopyPadded(w io.Writer, file io.Reader, n int64) (padded bool, err error) {
+	src := &noteError{r: file}
+	done, err := io.Copy(w, io.LimitReader(src, n))
+	if err != nil && src.err == nil || done == n {
+		return false, err
 	}
-	return strings.CutPrefix(h.PAXRecords[ArchiveComment], ArchiveLeftOut)
+	_, err = io.CopyN(w, zeros{}, n-done)
+	return true, err
+}
+
+// noteError keeps the error of a reader, to tell it from those of the writer.
+type noteError struct {
+	r   io.Reader
+	err error
+}
+
+func (n *noteError) Read(p []byte) (int, error) {
+	k, err := n.r.Read(p)
+	if err != nil && err != io.EOF {
+		n.err = err
+	}
+	return k, err
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// Unread are the files that an archive lacks, or has a part of only, because they could not be read.
+type Unread struct {
+	Count int64
+	Names []string // the first of them, as far as they fit into MaxUnreadText
+}
+
+// MaxUnreadText is the length in bytes to which the names of an Unread are cut.
+const MaxUnreadText = 4000
+
+// Add counts a file.
+func (u *Unread) Add(name string) {
+	u.Count++
+	// Once a name did not fit, no later one is kept, so that the list has no gap.
+	if int64(len(u.Names)) == u.Count-1 && len(Unread{Names: u.Names}.Text())+3*len(name) < MaxUnreadText {
+		u.Names = append(u.Names, name)
+	}
+}
+
+// The trailers of an answer that is an archive. They come once it is complete: a broken one has none.
+const (
+	UnreadTrailer      = "Berth-Unread"       // Unread.Count
+	UnreadNamesTrailer = "Berth-Unread-Names" // Unread.Text
+)
+
+// UnreadOf returns what an archive lacks, once it was read to its end. It is nil if its reader does not tell.
+func UnreadOf(r io.Reader) *Unread {
+	if a, ok := r.(interface{ Unread() *Unread }); ok {
+		return a.Unread()
+	}
+	return nil
+}
+
+// Text returns the names in a form for a header: separated by ", ", and with all bytes percent-encoded but letters,
+// digits and "-._~/".
+func (u Unread) Text() string {
+	var b strings.Builder
+	for i, name := range u.Names {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		for j := range len(name) {
+			switch c := name[j]; {
+			case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-._~/", c) >= 0:
+				b.WriteByte(c)
+			default:
+				fmt.Fprintf(&b, "%%%02X", c)
+			}
+		}
+	}
+	return b.String()
+}
+
+// ParseUnread reads the values of the two trailers. ok is false if they are not there.
+func ParseUnread(count, names string) (u Unread, ok bool) {
+	n, err := strconv.ParseInt(count, 10, 64)
+	if err != nil || n < 0 {
+		return u, false
+	}
+	u.Count = n
+	for part := range strings.SplitSeq(names, ",") {
+		if name, err := url.PathUnescape(strings.TrimSpace(part)); err == nil && name != "" {
+			u.Names = append(u.Names, name)
+		}
+	}
+	return u, true
 }
 
 // LinkStaysInside reports whether a symbolic link called name in an archive leads to a target inside the unpacked

@@ -38,10 +38,7 @@ func (f Files) ID() string { return f.s.id }
 func (f Files) WorkspaceID() string { return f.s.workspace }
 
 // Origins of a file that no exec made.
-const (
-	OriginUploaded = "uploaded"
-	OriginEdited   = "edited"
-)
+const OriginUploaded, OriginEdited = "uploaded", "edited"
 
 // Stat describes one file. It does not follow a link at the end of path.
 func (f Files) Stat(ctx context.Context, as, path string) (fi proto.FileInfo, err error) {
@@ -93,6 +90,7 @@ func (f Files) ReadFileNoLinks(ctx context.Context, as, path string) (r io.ReadC
 }
 
 // Tar streams a directory as a tar archive. The session is in use until the reader is closed.
+// See proto.UnreadOf for what it lacks.
 func (f Files) Tar(ctx context.Context, as, path string) (io.ReadCloser, error) {
 	return f.open(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
 }
@@ -129,6 +127,9 @@ type heldReader struct {
 
 // WriteTo lets the source copy: for a file, that can be faster than a copy through a buffer here.
 func (r *heldReader) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, r.ReadCloser) }
+
+// Unread asks the source; see proto.UnreadOf.
+func (r *heldReader) Unread() *proto.Unread { return proto.UnreadOf(r.ReadCloser) }
 
 func (r *heldReader) Close() error {
 	if r.release != nil {

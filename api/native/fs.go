@@ -139,15 +139,24 @@ func (e *edge) readTar(c *call, s session.Files) (any, error) {
 	return nil, c.sendTar(s.Tar(c.ctx(), c.as(), c.query.Get("path")))
 }
 
-// sendTar sends an archive and closes it.
+// sendTar sends an archive and closes it. Trailers name the files that could not be read. They follow a complete
+// archive only, so that a client can tell it from a broken one.
 func (c *call) sendTar(r io.ReadCloser, err error) error {
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	rawBody(c.w.Header(), tarType)
-	_, err = io.Copy(c, r)
-	return err
+	h := c.w.Header()
+	rawBody(h, tarType)
+	h.Set("Trailer", proto.UnreadTrailer+", "+proto.UnreadNamesTrailer)
+	if _, err = io.Copy(c, r); err != nil {
+		return err
+	}
+	if u := proto.UnreadOf(r); u != nil {
+		h.Set(proto.UnreadTrailer, strconv.FormatInt(u.Count, 10))
+		h.Set(proto.UnreadNamesTrailer, u.Text())
+	}
+	return nil
 }
 
 // The container unpacks the members as the user in as.

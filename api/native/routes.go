@@ -390,7 +390,7 @@ func (e *edge) fileRows() []row {
 		{"POST", at + "/mkdir", take(e.makeDirectory), openapi.Operation{ID: "makeDirectory",
 			Summary: "Create a directory and its parents.", Fails: inGuest}},
 		{"GET", at + "/tar", getFiles(e, e.readTar), openapi.Operation{ID: "readTar",
-			Summary: "Read a directory as a tar archive.", Query: file,
+			Summary: "Read a directory as a tar archive.", Query: file, Description: unreadText,
 			Answers: answers(http.StatusOK, raw(tarType)), Fails: inGuest}},
 		{"PUT", at + "/tar", get(e.writeTar), openapi.Operation{ID: "writeTar",
 			Summary: "Unpack a tar archive into a directory, which is created.", Query: file,
@@ -405,6 +405,11 @@ func (e *edge) fileRows() []row {
 	return rows
 }
 
+// unreadText describes archives.
+const unreadText = "Files that cannot be read are left out. The trailer " + proto.UnreadTrailer + " of a complete " +
+	"archive has their number, 0 for none, and " + proto.UnreadNamesTrailer + " the first names, percent-encoded and " +
+	"separated by commas. An archive that breaks has no trailer, and its connection is cut."
+
 func (e *edge) jobRows() []row {
 	const all, one = "/v1/containers/{id}/jobs", "/v1/containers/{id}/jobs/{job}"
 	return []row{
@@ -418,7 +423,7 @@ func (e *edge) jobRows() []row {
 		{"POST", one + "/publish", take(e.publishFile).created(), openapi.Operation{ID: "publishFile",
 			Summary: "Publish a file of a job as a stored file.", Fails: inGuest}},
 		{"GET", one + "/tar", getIn(e, e.jobTar), openapi.Operation{ID: "readJob",
-			Summary: "Read a job's directory as a tar archive.",
+			Summary: "Read a job's directory as a tar archive.", Description: unreadText,
 			Answers: answers(http.StatusOK, raw(tarType)), Fails: inGuest}},
 	}
 }

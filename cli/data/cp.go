@@ -36,7 +36,8 @@ container, the input becomes the file DST. If DST is a directory, the input is u
 
 Owners are not kept. Nothing is written outside DST. Pipes, sockets and devices in a directory are left out, and so are
 links that lead out of a directory on its way into a container. Their names are printed on standard error. The exit
-status is 0 nevertheless.`,
+status is 0 nevertheless. Files in a directory that cannot be read are named there too. The rest is copied, and the exit
+status is 2. If a file cannot be read to its end, its copy has zeros in place of the rest.`,
 		Example: `  berth cp data.csv CONTAINER:inputs/
   berth cp CONTAINER:/workspace/report ./report
   berth cp CONTAINER:/workspace - | tar t`,
@@ -97,6 +98,8 @@ type copying struct {
 	*app.App
 	fs  client.FS
 	bar *term.Progress
+	// some files could not be read
+	incomplete bool
 }
 
 // inside returns the path inside the container.
@@ -147,25 +150,32 @@ func (cp *copying) downloadDir(ctx context.Context, src, dst string) error {
 	}
 	defer d.Close()
 	r := cp.bar.Reader(d, path.Base(inside(src)), d.Size)
-	err = cp.receive(r, src, dst)
-	var missing unpack.Missing
-	if errors.As(err, &missing) {
-		for _, name := range missing {
-			fmt.Fprintf(cp.Stderr, "berth: cannot read %s: permission denied\n", term.Printable(name))
-		}
-		return app.ExitError{Status: statusIncomplete}
+	if err := cp.receive(r, src, dst); err != nil {
+		return err
 	}
-	return err
+	// The trailer says the same as the notes in the archive.
+	if u := d.Unread(); u != nil && u.Count > 0 {
+		cp.incomplete = true
+	}
+	return cp.status()
 }
 
 // statusIncomplete is the exit status of a copy that lacks files that could not be read, as that of GNU tar.
 const statusIncomplete = 2
 
+// status ends a copy that is otherwise complete.
+func (cp *copying) status() error {
+	if cp.incomplete {
+		return app.ExitError{Status: statusIncomplete}
+	}
+	return nil
+}
+
 // receive unpacks the archive of the directory src at its destination.
 func (cp *copying) receive(r io.Reader, src, dst string) error {
-	leftOut := func(name string) { cp.leftOut(name, pack.NoFile) }
+	note := func(why proto.ArchiveNote, name string) { cp.note(name, reasons[why]) }
 	if dst == "-" {
-		return unpack.Read(io.TeeReader(r, cp.Stdout), leftOut)
+		return unpack.Read(io.TeeReader(r, cp.Stdout), note)
 	}
 	fi, err := os.Stat(dst)
 	switch {
@@ -182,12 +192,21 @@ func (cp *copying) receive(r io.Reader, src, dst string) error {
 	if err := os.Mkdir(dst, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return unpack.Tar(dst, r, leftOut)
+	return unpack.Tar(dst, r, note)
 }
 
-// leftOut reports a file that is not copied. That is no error.
-func (cp *copying) leftOut(name, why string) {
-	fmt.Fprintf(cp.Stderr, "berth: left out %s: %s\n", term.Printable(name), why)
+// reasons are the reasons for the notes of an archive.
+var reasons = map[proto.ArchiveNote]pack.Reason{proto.ArchiveLeftOut: pack.NoFile,
+	proto.ArchiveUnreadable: pack.Unread, proto.ArchiveIncomplete: pack.Cut}
+
+// note reports a file that is not copied, or a part of it only.
+func (cp *copying) note(name string, why pack.Reason) {
+	what := "left out"
+	if why == pack.Cut {
+		what = "copied only a part of"
+	}
+	cp.incomplete = cp.incomplete || why == pack.Unread || why == pack.Cut
+	fmt.Fprintf(cp.Stderr, "berth: %s %s: %s\n", what, term.Printable(name), why)
 }
 
 // fileTarget returns the path for a file called name: in dst if dst is a directory. If dst ends with a slash, it must
@@ -295,9 +314,13 @@ func (cp *copying) uploadStdin(ctx context.Context, dst string) error {
 
 // uploadDir sends a directory as a tar archive.
 func (cp *copying) uploadDir(ctx context.Context, src, target string) error {
-	return pack.Stream(src, cp.leftOut, func(r io.Reader) error {
+	err := pack.Stream(src, cp.note, func(r io.Reader) error {
 		return cp.fs.Untar(ctx, target, cp.bar.Reader(r, filepath.Base(src), -1))
 	})
+	if err != nil {
+		return err
+	}
+	return cp.status()
 }
 
 // target returns the path for an item called name: in dst if dst is a directory.

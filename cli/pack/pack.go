@@ -4,26 +4,25 @@ package pack
 import (
 	"archive/tar"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"berth/proto"
 )
 
 // Tar writes the directory dir as a tar archive, with names relative to dir and without owners. It packs links as
-// links, except links that lead out of dir. It calls skipped for everything that it leaves out.
-func Tar(w io.Writer, dir string, skipped func(name, why string)) error {
+// links, except links that lead out of dir. It calls note for everything that it leaves out, or packs a part of. As GNU
+// tar does, it goes on after a file that cannot be read.
+func Tar(w io.Writer, dir string, note func(name string, why Reason)) error {
 	// An os.Root ensures that a directory that is replaced by a link during the packing does not lead out of dir.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	p := &packing{root: root, w: tar.NewWriter(w), skipped: skipped}
+	p := &packing{root: root, w: tar.NewWriter(w), note: note}
 	if err := fs.WalkDir(root.FS(), ".", p.entry); err != nil {
 		return err
 	}
@@ -34,11 +33,11 @@ func Tar(w io.Writer, dir string, skipped func(name, why string)) error {
 var errUnread = errors.New("the archive is no longer wanted")
 
 // Stream packs a directory as Tar does, while send sends it. So the archive needs neither memory nor disk space.
-func Stream(dir string, skipped func(name, why string), send func(io.Reader) error) error {
+func Stream(dir string, note func(name string, why Reason), send func(io.Reader) error) error {
 	pr, pw := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
-		err := Tar(pw, dir, skipped)
+		err := Tar(pw, dir, note)
 		pw.CloseWithError(err)
 		packed <- err
 	}()
@@ -52,15 +51,26 @@ func Stream(dir string, skipped func(name, why string), send func(io.Reader) err
 
 // A packing writes one archive. Names are relative to root, with slashes, as tar requires.
 type packing struct {
-	root    *os.Root
-	w       *tar.Writer
-	skipped func(name, why string)
+	root *os.Root
+	w    *tar.Writer
+	note func(name string, why Reason)
+}
+
+// unread notes a file that cannot be read, unless it was removed meanwhile.
+func (p *packing) unread(name string, err error) {
+	if !errors.Is(err, fs.ErrNotExist) {
+		p.note(name, Unread)
+	}
 }
 
 // entry packs one file, directory or link. It does not follow links: their targets may be anywhere, and of any owner.
 func (p *packing) entry(name string, d fs.DirEntry, err error) error {
-	if err != nil {
+	if err != nil && name == "." {
 		return err
+	}
+	if err != nil { // a directory that cannot be listed
+		p.unread(name, err)
+		return nil
 	}
 	// The directory itself is not packed: its mode would replace that of the destination.
 	if name == "." {
@@ -68,7 +78,8 @@ func (p *packing) entry(name string, d fs.DirEntry, err error) error {
 	}
 	fi, err := d.Info()
 	if err != nil {
-		return err
+		p.unread(name, err)
+		return nil
 	}
 	switch fi.Mode().Type() {
 	case 0:
@@ -79,14 +90,19 @@ func (p *packing) entry(name string, d fs.DirEntry, err error) error {
 		return p.link(name, fi)
 	}
 	// Sockets, pipes and devices are useless without their local counterpart. They are skipped and are no error.
-	p.skipped(name, NoFile)
+	p.note(name, NoFile)
 	return nil
 }
 
-// Reasons to leave something out of a copy.
+// A Reason says why a copy lacks something.
+type Reason string
+
+// The reasons. The first two are no errors.
 const (
-	NoFile   = "it is neither file, directory nor link"
-	leadsOut = "it is a link that leads out of the directory"
+	NoFile   Reason = "it is neither file, directory nor link"
+	LeadsOut Reason = "it is a link that leads out of the directory"
+	Unread   Reason = "it cannot be read"
+	Cut      Reason = "it cannot be read to its end" // zeros take the place of the rest
 )
 
 // link packs a link unchanged: its target may exist only in the container. It skips a link that leads out, because
@@ -95,10 +111,11 @@ const (
 func (p *packing) link(name string, fi fs.FileInfo) error {
 	target, err := p.root.Readlink(name)
 	if err != nil {
-		return err
+		p.unread(name, err)
+		return nil
 	}
 	if !proto.LinkStaysInside(name, target) {
-		p.skipped(name, leadsOut)
+		p.note(name, LeadsOut)
 		return nil
 	}
 	h := header(name, tar.TypeSymlink, fi)
@@ -110,23 +127,24 @@ func (p *packing) link(name string, fi fs.FileInfo) error {
 func (p *packing) file(name string) error {
 	f, err := p.root.Open(name)
 	if err != nil {
-		return err
+		p.unread(name, err)
+		return nil
 	}
 	defer f.Close()
 	fi, err := f.Stat()
 	if err != nil {
-		return err
+		p.unread(name, err)
+		return nil
 	}
 	h := header(name, tar.TypeReg, fi)
-	// The size comes before the content in the archive. A file that grows meanwhile is cut there, and one that
-	// shrinks is an error.
+	// The size comes before the content in the archive. A file that grows meanwhile is cut there.
 	h.Size = fi.Size()
 	if err := p.w.WriteHeader(h); err != nil {
 		return err
 	}
-	_, err = io.CopyN(p.w, f, h.Size)
-	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s became shorter while it was sent", filepath.Join(p.root.Name(), name))
+	padded, err := proto.CopyPadded(p.w, f, h.Size)
+	if padded {
+		p.note(name, Cut)
 	}
 	return err
 }

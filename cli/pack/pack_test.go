@@ -8,9 +8,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"berth/test/needs"
 )
 
 func TestTar(t *testing.T) {
@@ -33,7 +39,8 @@ func TestTar(t *testing.T) {
 	}
 	var buf bytes.Buffer
 	var skipped []string
-	if err := Tar(&buf, dir, func(name, why string) { skipped = append(skipped, name+": "+why) }); err != nil {
+	note := func(name string, why Reason) { skipped = append(skipped, name+": "+string(why)) }
+	if err := Tar(&buf, dir, note); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -51,7 +58,8 @@ func TestTar(t *testing.T) {
 	if want := "[a 0 640 1 d/ 5 755  d/b 0 640 22 d/up 2 777 ../a l 2 777 d/b]"; fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
 	}
-	if want := []string{"abs: " + leadsOut, "again: " + leadsOut, "d/out: " + leadsOut, "p: " + NoFile}; !slices.Equal(
+	const out = string(LeadsOut)
+	if want := []string{"abs: " + out, "again: " + out, "d/out: " + out, "p: " + string(NoFile)}; !slices.Equal(
 		skipped, want) {
 		t.Errorf("left out %q", skipped)
 	}
@@ -75,3 +83,63 @@ func TestStreamEnds(t *testing.T) {
 		t.Errorf("a directory that is not there: %v", err)
 	}
 }
+
+// TestUnreadableFiles checks that a file that cannot be read, or not to its end, is named, and that the rest is packed.
+func TestUnreadableFiles(t *testing.T) {
+	needs.Root(t) // to become somebody else
+	dir := t.TempDir()
+	for _, name := range []string{"a", "closed/in", "key", "short", "z"} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755),
+			os.WriteFile(filepath.Join(dir, name), make([]byte, 1<<20), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(filepath.Join(dir, "key"), 0o600),
+		os.Chmod(filepath.Join(dir, "closed"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	// The thread is never unlocked, so it ends with this goroutine.
+	runtime.LockOSThread()
+	if err := unix.Setfsuid(1000); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Setfsuid(0) }() // the cleanup runs here, too
+	var lacking []string
+	var buf bytes.Buffer
+	w := writerFunc(func(p []byte) (int, error) {
+		if strings.HasPrefix(string(p), "short\x00") { // its header has its size
+			done := make(chan error)
+			go func() { done <- os.Truncate(filepath.Join(dir, "short"), 10) }() // on a thread of root
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		return buf.Write(p)
+	})
+	note := func(name string, why Reason) { lacking = append(lacking, name+": "+string(why)) }
+	if err := Tar(w, dir, note); err != nil {
+		t.Fatal(err)
+	}
+	if want := "closed: it cannot be read, key: it cannot be read, short: it cannot be read to its end"; strings.Join(
+		lacking, ", ") != want {
+		t.Errorf("lacking %q, want %s", lacking, want)
+	}
+	var got []string
+	for r := tar.NewReader(&buf); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, h.Name)
+	}
+	if want := "[a closed/ short z]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -28,9 +28,9 @@ import (
 )
 
 // Tar unpacks r into the existing directory dst. It stops at the first member that it refuses, and returns an
-// InvalidArgument that names the member. Members before it stay. It calls leftOut for each file that the archive
-// lists as left out.
-func Tar(dst string, r io.Reader, leftOut func(name string)) error {
+// InvalidArgument that names the member. Members before it stay. It calls note for each file that the archive says it
+// lacks.
+func Tar(dst string, r io.Reader, note func(proto.ArchiveNote, string)) error {
 	root, err := os.OpenRoot(dst)
 	if err != nil {
 		return err
@@ -42,20 +42,13 @@ func Tar(dst string, r io.Reader, leftOut func(name string)) error {
 	for {
 		h, err := tr.Next()
 		if err == io.EOF {
-			if err := u.finish(); err != nil {
-				return err
-			}
-			return u.unreadable.err()
+			return u.finish()
 		}
 		if err != nil {
 			return err
 		}
-		if name, ok := proto.LeftOutName(h); ok {
-			leftOut(name)
-			continue
-		}
-		if name, ok := proto.UnreadableName(h); ok {
-			u.unreadable = append(u.unreadable, name)
+		if why, name, ok := proto.NoteOf(h); ok {
+			note(why, name)
 			continue
 		}
 		if err := u.member(h, tr); err != nil {
@@ -64,48 +57,27 @@ func Tar(dst string, r io.Reader, leftOut func(name string)) error {
 	}
 }
 
-// Read reads all of r without unpacking. It calls leftOut as Tar does, as far as r is an archive.
-func Read(r io.Reader, leftOut func(name string)) error {
+// Read reads all of r without unpacking. It calls note as Tar does, as far as r is an archive.
+func Read(r io.Reader, note func(proto.ArchiveNote, string)) error {
 	tr := tar.NewReader(r)
-	var missing Missing
 	for {
 		h, err := tr.Next()
 		if err != nil {
 			break
 		}
-		if name, ok := proto.LeftOutName(h); ok {
-			leftOut(name)
-		}
-		if name, ok := proto.UnreadableName(h); ok {
-			missing = append(missing, name)
+		if why, name, ok := proto.NoteOf(h); ok {
+			note(why, name)
 		}
 	}
-	if _, err := io.Copy(io.Discard, r); err != nil {
-		return err
-	}
-	return missing.err()
+	_, err := io.Copy(io.Discard, r)
+	return err
 }
-
-// Missing are the names of files that an archive lacks because they could not be read in the container. It is the error
-// of an archive that is unpacked otherwise.
-type Missing []string
-
-func (m Missing) err() error {
-	if len(m) == 0 {
-		return nil
-	}
-	return m
-}
-
-// Error counts the files.
-func (m Missing) Error() string { return fmt.Sprintf("%d files could not be read", len(m)) }
 
 // An unpacker unpacks into one directory.
 type unpacker struct {
-	unreadable Missing
-	root       *os.Root
-	links      map[string]bool // symbolic links from the archive
-	dirs       []dir           // in archive order
+	root  *os.Root
+	links map[string]bool // symbolic links from the archive
+	dirs  []dir           // in archive order
 	// last is the directory of the previous member, at first root. The next member is nearly always in it too.
 	last *os.Root
 	at   string // the name of last

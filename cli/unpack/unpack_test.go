@@ -180,34 +180,35 @@ func TestOrdinaryArchive(t *testing.T) {
 	}
 }
 
-// nobody is a leftOut function that does nothing.
-func nobody(string) {}
+// nobody is a note function that does nothing.
+func nobody(proto.ArchiveNote, string) {}
 
-// TestLeftOut checks that files listed as left out are reported by Tar and by Read, even if the rest is no archive.
+// TestLeftOut checks that files listed as left out or unreadable are reported by Tar and by Read, even if the rest is no
+// archive.
 func TestLeftOut(t *testing.T) {
-	comment := func(text string) tar.Header {
-		return tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{proto.ArchiveComment: text}}
-	}
-	data, err := io.ReadAll(archive(t, "text", file("f"), comment(proto.ArchiveLeftOut+"d/a pipe"),
-		comment("of another kind"), comment(proto.ArchiveLeftOut+"b")))
+	data, err := io.ReadAll(archive(t, "text", file("f"), *proto.ArchiveLeftOut.Header("d/a pipe"),
+		*proto.ArchiveNote("of another kind").Header(""), *proto.ArchiveUnreadable.Header("b"),
+		*proto.ArchiveIncomplete.Header("f")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	dst, _ := place(t)
-	for how, unpacked := range map[string]func(func(string)) error{
-		"unpacked": func(told func(string)) error { return Tar(dst, bytes.NewReader(data), told) },
-		"read":     func(told func(string)) error { return Read(bytes.NewReader(data), told) },
-		"no end": func(told func(string)) error {
+	for how, unpacked := range map[string]func(noteFunc) error{
+		"unpacked": func(told noteFunc) error { return Tar(dst, bytes.NewReader(data), told) },
+		"read":     func(told noteFunc) error { return Read(bytes.NewReader(data), told) },
+		"no end": func(told noteFunc) error {
 			return Read(io.MultiReader(bytes.NewReader(data[:len(data)-1024]), strings.NewReader("?")), told)
 		},
 	} {
 		var names []string
-		if err := unpacked(func(name string) { names = append(names, name) }); err != nil ||
-			strings.Join(names, ", ") != "d/a pipe, b" {
+		if err := unpacked(func(n proto.ArchiveNote, name string) { names = append(names, string(n)+name) }); err != nil ||
+			strings.Join(names, ", ") != "left out: d/a pipe, unreadable: b, incomplete: f" {
 			t.Errorf("%s: %q, %v", how, names, err)
 		}
 	}
 }
+
+type noteFunc = func(proto.ArchiveNote, string)
 
 // TestCutOffArchive checks that an archive that ends within a file keeps the old file and leaves no partial one.
 func TestCutOffArchive(t *testing.T) {

@@ -190,24 +190,31 @@ func (c *Client) read(ctx context.Context, req *wire.Request) (io.ReadCloser, pr
 	return d, r.Info, nil
 }
 
+// An Archive is a directory that arrives as a tar archive.
+type Archive struct{ *download }
+
+// Unread returns the files that the archive lacks because they could not be read. It is nil before the end of the
+// archive, and with an older guest, which does not tell.
+func (a *Archive) Unread() *proto.Unread { return a.unread }
+
 // Tar packs dir as a tar archive with names relative to dir. It leaves out sockets, FIFOs and devices, and keeps
 // links as links. The caller must close the reader.
-func (c *Client) Tar(ctx context.Context, as, dir string) (io.ReadCloser, error) {
+func (c *Client) Tar(ctx context.Context, as, dir string) (*Archive, error) {
 	return c.tar(ctx, &wire.Request{Op: wire.OpTar, As: as, Path: []byte(dir)})
 }
 
 // TarNoLinks is Tar that fails with InvalidArgument if a link is on the way to the directory.
-func (c *Client) TarNoLinks(ctx context.Context, as, dir string) (io.ReadCloser, error) {
+func (c *Client) TarNoLinks(ctx context.Context, as, dir string) (*Archive, error) {
 	return c.tar(ctx, &wire.Request{Op: wire.OpTar, As: as, Path: []byte(dir), NoLinks: true})
 }
 
-func (c *Client) tar(ctx context.Context, req *wire.Request) (io.ReadCloser, error) {
+func (c *Client) tar(ctx context.Context, req *wire.Request) (*Archive, error) {
 	d, err := c.download(ctx, req, nil)
 	if err != nil {
 		return nil, err
 	}
 	d.left = -1
-	return d, nil
+	return &Archive{d}, nil
 }
 
 // Untar unpacks a tar archive into dir and makes dir. The members belong to as, regardless of the archive. Untar

@@ -20,6 +20,8 @@ type download struct {
 	left int64 // remaining bytes, or -1 if the length is unknown
 	rest []byte
 	err  error // sticky; io.EOF after the end
+	// of an archive that has ended
+	unread *proto.Unread
 }
 
 // download sends req and returns the body once the head of the answer is there. Only the head has a short time limit.
@@ -106,12 +108,29 @@ func (d *download) fill() error {
 		if d.left > 0 {
 			return wire.Fail(d.w, wire.ErrFrame)
 		}
+		if d.left < 0 && len(body) > 0 && !d.packed(body) {
+			return wire.Fail(d.w, wire.ErrFrame)
+		}
 		return io.EOF
 	case wire.FrameError:
 		return d.w.ReadError(body)
 	}
 	return wire.Fail(d.w, wire.ErrFrame)
 }
+
+// packed reads what the guest says at the end of an archive.
+func (d *download) packed(body []byte) bool {
+	var p wire.Packed
+	if len(body) > maxPacked || wire.Decode(body, &p) != nil {
+		return false
+	}
+	unread, ok := p.Lacks()
+	d.unread = &unread
+	return ok
+}
+
+// maxPacked is more than the length of any wire.Packed, in bytes.
+const maxPacked = 64 << 10
 
 // Close gives the connection back. If the body was not read to its end, Close closes the connection, because the rest
 // would be mistaken for the next answer.

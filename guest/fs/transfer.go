@@ -120,7 +120,7 @@ func (k *handler) tar(id user.User, dir string, noLinks bool) error {
 		return err
 	}
 	out := bufio.NewWriterSize(bodyWriter{k.conn}, wire.BodyBytes)
-	err = archive.Pack(out, id, d, dir)
+	unread, err := archive.Pack(out, id, d, dir)
 	if err != nil && !errors.Is(err, errCaller) {
 		return k.conn.SendReply(nil, wire.FileError(wire.OpTar, dir, err))
 	}
@@ -130,7 +130,7 @@ func (k *handler) tar(id user.User, dir string, noLinks bool) error {
 	if err != nil {
 		return err
 	}
-	return k.conn.Send(wire.FrameClose, nil)
+	return k.conn.SendJSON(wire.FrameClose, wire.NewPacked(unread))
 }
 
 // bodyWriter sends what is written to it as frames.

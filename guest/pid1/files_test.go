@@ -480,7 +480,7 @@ func TestTarOfUnreadableFiles(t *testing.T) {
 			break
 		}
 		must(t, err)
-		if name, ok := proto.UnreadableName(h); ok {
+		if why, name, ok := proto.NoteOf(h); ok && why == proto.ArchiveUnreadable {
 			got = append(got, "!"+name)
 		} else {
 			got = append(got, h.Name)
@@ -488,5 +488,11 @@ func TestTarOfUnreadableFiles(t *testing.T) {
 	}
 	if s := strings.Join(got, " "); s != "a/ a/1 b !closed !n.key z/ z/3" {
 		t.Errorf("the archive has %s", s)
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		t.Fatal(err)
+	}
+	if u := r.Unread(); u == nil || u.Count != 2 || strings.Join(u.Names, " ") != "closed n.key" {
+		t.Errorf("unread at the end: %+v", u)
 	}
 }

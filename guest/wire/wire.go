@@ -212,6 +212,33 @@ type Opened struct {
 	Handover bool `json:"handover,omitempty"`
 }
 
+// Packed ends the body of an archive. An older guest sends nothing there.
+type Packed struct {
+	Unread int64    `json:"unread"` // files that could not be read
+	Names  [][]byte `json:"names"`  // of the first ones
+}
+
+// NewPacked describes an archive that lacks files.
+func NewPacked(u proto.Unread) Packed {
+	p := Packed{Unread: u.Count}
+	for _, name := range u.Names {
+		p.Names = append(p.Names, []byte(name))
+	}
+	return p
+}
+
+// Lacks returns the files that the archive lacks. ok is false if the values are not possible ones.
+func (p Packed) Lacks() (u proto.Unread, ok bool) {
+	if p.Unread < int64(len(p.Names)) {
+		return u, false
+	}
+	for _, name := range p.Names {
+		u.Add(string(name))
+	}
+	u.Count = p.Unread
+	return u, true
+}
+
 // MaxDepth is the maximum depth of walks and archives. Each level holds a descriptor.
 const MaxDepth = 200
 

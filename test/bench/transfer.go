@@ -217,7 +217,7 @@ const (
 func (t *transfer) put(ctx context.Context, path string) error {
 	box := t.FS(t.box, proto.UserDefault)
 	if t.files > 1 {
-		return pack.Stream(t.source, func(string, string) {}, func(r io.Reader) error {
+		return pack.Stream(t.source, func(string, pack.Reason) {}, func(r io.Reader) error {
 			return box.Untar(ctx, path, r)
 		})
 	}
@@ -251,7 +251,7 @@ func (t *transfer) get(ctx context.Context) error {
 	if err := os.Mkdir(t.sink, 0o755); err != nil {
 		return err
 	}
-	return unpack.Tar(t.sink, in, func(string) {})
+	return unpack.Tar(t.sink, in, func(proto.ArchiveNote, string) {})
 }
 
 // reading returns a turn that copies out of the container.

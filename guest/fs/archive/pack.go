@@ -5,6 +5,7 @@ package archive
 
 import (
 	"archive/tar"
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -22,23 +23,33 @@ import (
 )
 
 // Pack writes the content of the open directory d, whose path is dir, to w as a tar archive. It reads as a user. Names
-// in the archive are relative to the directory.
-func Pack(w io.Writer, id user.User, d *os.File, dir string) error {
+// in the archive are relative to the directory. As GNU tar does, it goes on after a file that cannot be read, and
+// returns its name. An error means that the archive is broken.
+func Pack(w io.Writer, id user.User, d *os.File, dir string) (proto.Unread, error) {
 	p := &packer{id: id, w: tar.NewWriter(w)}
-	return errors.Join(p.pack(d, dir, "", 0), p.w.Close())
+	err := errors.Join(p.pack(d, dir, "", 0), p.w.Close())
+	return p.unread, err
 }
 
 // packer writes a tree into an archive.
 type packer struct {
-	id user.User
-	w  *tar.Writer
+	id     user.User
+	w      *tar.Writer
+	unread proto.Unread
+}
+
+// miss notes that a file, or a part of it, is missing in the archive. The name of the packed directory itself is "".
+func (p *packer) miss(n proto.ArchiveNote, name string) error {
+	name = cmp.Or(name, ".")
+	p.unread.Add(name)
+	return p.w.WriteHeader(n.Header(name))
 }
 
 // pack adds the entries of the open directory d, in order unless there are very many. dir is the directory's path,
 // name its name in the archive.
 func (p *packer) pack(d *os.File, dir, name string, depth int) error {
 	if depth > wire.MaxDepth {
-		return proto.Errorf(proto.TooLarge, wire.OpTar, dir, "%s is more than %d directories deep", dir, wire.MaxDepth)
+		return p.miss(proto.ArchiveIncomplete, name)
 	}
 	for {
 		names, err := d.Readdirnames(packBatch)
@@ -46,7 +57,7 @@ func (p *packer) pack(d *os.File, dir, name string, depth int) error {
 			return nil
 		}
 		if err != nil {
-			return wire.FileError(wire.OpTar, dir, err)
+			return p.miss(proto.ArchiveIncomplete, name)
 		}
 		sort.Strings(names)
 		for _, n := range names {
@@ -90,21 +101,19 @@ func (p *packer) entry(d *os.File, where, base, name string, depth int) error {
 	switch {
 	case access.IsMissing(err):
 		return nil // it was removed in the meantime
-	case errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM):
-		return p.w.WriteHeader(proto.UnreadableHeader(name)) // as GNU tar, go on with the rest
 	case err != nil:
-		return wire.FileError(wire.OpTar, where, err)
+		return p.miss(proto.ArchiveUnreadable, name)
 	case f == nil && fi.Type == proto.TypeSymlink:
 		return p.w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to, Mode: 0o777,
 			ModTime: fi.ModifiedAt.Time})
 	case f == nil:
-		return p.w.WriteHeader(proto.LeftOutHeader(name))
+		return p.w.WriteHeader(proto.ArchiveLeftOut.Header(name))
 	}
-	return p.open(f, &st, where, name, depth)
+	return p.add(f, &st, where, name, depth)
 }
 
-// open adds an open file or directory.
-func (p *packer) open(f *os.File, st *unix.Stat_t, where, name string, depth int) error {
+// add adds an open file or directory.
+func (p *packer) add(f *os.File, st *unix.Stat_t, where, name string, depth int) error {
 	h := &tar.Header{
 		Name: name, Mode: int64(st.Mode & 0o7777), Uid: int(st.Uid), Gid: int(st.Gid),
 		ModTime: time.Unix(st.Mtim.Unix()),
@@ -121,13 +130,13 @@ func (p *packer) open(f *os.File, st *unix.Stat_t, where, name string, depth int
 		if err := p.w.WriteHeader(h); err != nil {
 			return err
 		}
-		// If the file grew in the meantime, the new bytes are left out.
-		n, err := io.Copy(p.w, io.LimitReader(f, st.Size))
-		if err == nil && n < st.Size {
-			return proto.Errorf(proto.Conflict, wire.OpTar, where, "%s became shorter while it was packed; try again",
-				where)
+		// If the file grew in the meantime, the new bytes are left out. If it became shorter, zeros take the place of
+		// the rest.
+		padded, err := proto.CopyPadded(p.w, f, st.Size)
+		if err == nil && padded {
+			err = p.miss(proto.ArchiveIncomplete, name)
 		}
 		return err
 	}
-	return nil
+	return p.w.WriteHeader(proto.ArchiveLeftOut.Header(name)) // it has become a pipe or device
 }
