@@ -25,7 +25,8 @@ type body struct {
 	chunked bool
 	ctx     context.Context
 	read    int64
-	ended   bool // read to its end, or to an error
+	ended   bool      // read to its end, or to an error
+	until   time.Time // when it must be read; zero: no limit
 	err     error
 }
 
@@ -42,6 +43,17 @@ func (s *Server) limitBody(x *exchange, route Route) error {
 		chunked: len(x.r.TransferEncoding) > 0, ctx: x.r.Context()}
 	x.r.Body = x.body
 	return nil
+}
+
+// skip reads the body of a request to a route that takes none. A body that is malformed or cut off is refused before
+// the route does anything. The whole body must come as fast as one read of others.
+func (b *body) skip(length int64) error {
+	if length == 0 {
+		return nil
+	}
+	b.until = time.Now().Add(b.stall)
+	_, err := io.Copy(io.Discard, b)
+	return err
 }
 
 // anyMedia is what curl sends unless told otherwise.
@@ -106,7 +118,11 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	// The deadline must not outlive the read. While a handler works, the server reads on to notice a client that goes
 	// away, and would mistake an expired deadline for that.
-	_ = b.rc.SetReadDeadline(time.Now().Add(b.stall))
+	deadline := time.Now().Add(b.stall)
+	if !b.until.IsZero() && b.until.Before(deadline) {
+		deadline = b.until
+	}
+	_ = b.rc.SetReadDeadline(deadline)
 	// An expired deadline stays set, otherwise the server would wait for the rest before it answers.
 	n, err := b.ReadCloser.Read(p)
 	if err == nil || errors.Is(err, io.EOF) {

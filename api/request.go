@@ -126,6 +126,11 @@ func (s *Server) serveRoute(x *exchange, e *Edge, route Route) (err error) {
 			return err
 		}
 	}
+	if !route.takesBody() {
+		if err := x.body.skip(x.r.ContentLength); err != nil {
+			return err
+		}
+	}
 	return route.Handle(x, x.r, c)
 }
 

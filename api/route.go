@@ -31,6 +31,17 @@ type Route struct {
 	Covered bool   // the core audits the action when it is done; the server only audits failures
 }
 
+// takesBody reports whether the handler may read a body.
+func (r Route) takesBody() bool {
+	switch {
+	case r.Media != nil:
+		return true
+	case r.Doc != nil:
+		return len(r.Doc.Body) > 0
+	}
+	return r.Method != http.MethodGet && r.Method != http.MethodDelete
+}
+
 // A Place says where the ID of a request's container stands.
 type Place int
 

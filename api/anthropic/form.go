@@ -18,14 +18,21 @@ const bodyBuffer = 256 << 10
 
 // formReader reads the body part by part. The form parser of net/http is not suitable: it buffers a form in memory or
 // in a second temporary file, and takes a file without a name for a text field.
-func formReader(r *http.Request) (*multipart.Reader, error) {
+func formReader(r *http.Request) (form parts, err error) {
 	// A form without a boundary has no parts.
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
-		return nil, proto.Invalid("Content-Type", "The request body must be multipart/form-data with a boundary.")
+		return form, proto.Invalid("Content-Type", "The request body must be multipart/form-data with a boundary.")
 	}
 	// The reader reads 4 KiB at a time, each with a system call and two deadlines.
-	return multipart.NewReader(bufio.NewReaderSize(r.Body, bodyBuffer), params["boundary"]), nil
+	body := bufio.NewReaderSize(r.Body, bodyBuffer)
+	return parts{multipart.NewReader(body, params["boundary"]), body}, nil
+}
+
+// parts is a form that is being read.
+type parts struct {
+	*multipart.Reader
+	body io.Reader
 }
 
 // A partError is a failure to read the form, which is a 400, as opposed to a failure to store it.
@@ -58,12 +65,13 @@ func (p partReader) Read(b []byte) (int, error) {
 // eachPart calls take for each part until the closing boundary. A body that ends earlier is an error. So are more
 // than most parts: each costs a header to parse, and skipped parts count against no limit except that of the body.
 // What take leaves of a part is skipped, since SDKs may send new fields.
-func eachPart(parts *multipart.Reader, most int, take func(d map[string]string, part partReader) error) error {
+func eachPart(form parts, most int, take func(d map[string]string, part partReader) error) error {
 	for n := 0; ; n++ {
 		// NextPart would decode quoted-printable, and files are stored as they came.
-		part, err := parts.NextRawPart()
+		part, err := form.NextRawPart()
 		if err == io.EOF { // unwrapped; a wrapped EOF means that the body ended before the closing boundary
-			return nil
+			_, err := io.Copy(io.Discard, form.body) // what follows may be malformed
+			return err
 		}
 		var d map[string]string
 		switch {
