@@ -31,3 +31,23 @@ func TestEveryAddressIsJudged(t *testing.T) {
 		}
 	}
 }
+
+// TestHostsFile checks that names of one label in /etc/hosts are found and judged, and that others go to the name
+// server.
+func TestHostsFile(t *testing.T) {
+	names := egresstest.NewNameServer(t)
+	r, err := New(nil, names.Addr, slog.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	names.Set("short", "8.8.8.8")
+	if list, err := r.Resolve(t.Context(), egress.Target{Name: "short", Port: 80}); err != nil || len(list) != 1 {
+		t.Errorf("a name that the name server has: %v, %v", list, err)
+	}
+	for name, want := range map[string]string{"localhost": "private_address", "none": "no_such_host"} {
+		list, err := r.Resolve(t.Context(), egress.Target{Name: name, Port: 80})
+		if err == nil || egress.RefusalOf(err).Reason != want {
+			t.Errorf("%s: %v, %v; want %s", name, list, err, want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -52,7 +53,7 @@ func (r *Resolver) Resolve(ctx context.Context, t egress.Target) ([]netip.Addr, 
 	if t.Name == "" {
 		return []netip.Addr{t.Addr}, r.Check(t.Addr)
 	}
-	list, err := r.names.LookupNetIP(ctx, "ip", t.Name+".") // the dot prevents a search list
+	list, err := r.lookUp(ctx, t.Name)
 	var dns *net.DNSError
 	switch {
 	case err == nil:
@@ -74,6 +75,22 @@ func (r *Resolver) Resolve(ctx context.Context, t egress.Target) ([]netip.Addr, 
 	}
 	return list, nil
 }
+
+// lookUp asks the host's /etc/hosts, then the name server.
+func (r *Resolver) lookUp(ctx context.Context, name string) ([]netip.Addr, error) {
+	if !strings.Contains(name, ".") {
+		// Package net does not find a name of one label there if it ends with a dot.
+		if list, err := hostsFile.LookupNetIP(ctx, "ip", name); err == nil {
+			return list, nil
+		}
+	}
+	return r.names.LookupNetIP(ctx, "ip", name+".") // the dot prevents a search list
+}
+
+// hostsFile finds names in /etc/hosts alone: it reaches no name server.
+var hostsFile = net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("no name server is asked")
+}}
 
 // metadata are addresses at which clouds hand out credentials to any program on the machine. Some of them are public
 // by number. They are refused whatever an operator allows.
