@@ -15,6 +15,36 @@ import (
 // "https://app.example.org". Pages from the daemon's own address may, too, and clients without an origin.
 type Origins []string
 
+// ParseOrigins reads origins as an operator writes them, and returns them as browsers send them. It refuses what no
+// browser sends, and what every page could have.
+func ParseOrigins(list []string) (out Origins, err error) {
+	for _, text := range list {
+		origin, err := parseOrigin(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, origin)
+	}
+	return out, nil
+}
+
+func parseOrigin(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" ||
+		u.User != nil || strings.Contains(u.Host, "*") {
+		return "", proto.Invalid("origin", "%.80q is not a web origin such as https://app.example.org: a scheme and a "+
+			"host, a port if it is not the usual one, and nothing else; name each origin", text)
+	}
+	host := strings.ToLower(u.Host)
+	switch u.Scheme { // browsers leave out the usual port
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
+	}
+	return u.Scheme + "://" + host, nil
+}
+
 // Check refuses requests that a foreign web page sends from a browser. Only browsers send an origin, and pages cannot
 // forge it. A page whose host name resolves to this machine has that name in Host, too (DNS rebinding), so equal names
 // only count if no one else can own them.

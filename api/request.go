@@ -60,7 +60,8 @@ func (s *Server) dispatch(x *exchange) {
 // isClean is false for "*", too, which is no path.
 func isClean(r *http.Request) bool {
 	p := r.URL.EscapedPath()
-	return r.RequestURI != "*" && (p == path.Clean(p) || p == path.Clean(p)+"/")
+	clean := path.Clean(p)
+	return r.RequestURI != "*" && (p == clean || clean != "/" && p == clean+"/")
 }
 
 // tableFor returns the table with the most specific host pattern that matches the Host header of a request.

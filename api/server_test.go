@@ -180,6 +180,7 @@ func TestErrorsAreRenderedOnceInTheDialectOfThePath(t *testing.T) {
 		{"GET", "/elsewhere", "", nil, 404, `{"error":{"code":"not_found"`, ""},
 		{"GET", "/v1/shout//who", "", nil, 404, `"shout"`, ""},
 		{"GET", "/v1/shout/../shout/who", "", nil, 404, `"shout"`, ""},
+		{"GET", "//", "", nil, 404, `{"error":{"code":"not_found"`, ""},
 		{"GET", "/v1/nothing", "", nil, 404, `"error":{"code":"not_found","message":"There is no such endpoint`, ""},
 		{"GET", "/v1/nothing", "", []string{"Loud", "very"}, 404, `"shout":"There is no such endpoint`, ""},
 		{"DELETE", "/v1/shout/who", "", nil, 405, `"shout":"This endpoint does not take`, "Allow=GET, HEAD"},
@@ -455,10 +456,23 @@ func TestPagesOfAnOriginMayReadAnswers(t *testing.T) {
 		t.Errorf("the preflight is answered %d %q", res.StatusCode, body)
 	}
 
+	private := append([]string{"Access-Control-Request-Private-Network", "true"}, preflight...)
+	res, _ = s.do(t, "OPTIONS", "/v1/shout/echo", "", private...)
+	if res.StatusCode != 204 || res.Header.Get("Access-Control-Allow-Private-Network") != "true" {
+		t.Errorf("the preflight for a private network is answered %d with %v", res.StatusCode, res.Header)
+	}
+	for _, origin := range []string{"", "https://other.example.org"} {
+		res, _ := s.do(t, "GET", "/v1/shout/who", "", "Origin", origin)
+		if res.Header.Get("Vary") != "Origin" || res.Header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("the answer for origin %q, which a cache may keep, has %v", origin, res.Header)
+		}
+	}
+
 	for status, header := range map[int][]string{200: {"Origin", page}, 401: {"Origin", page, "X-Api-Key", ""}} {
 		res, _ := s.do(t, "GET", "/v1/shout/who", "", header...)
 		if res.StatusCode != status || res.Header.Get("Access-Control-Allow-Origin") != page ||
-			!strings.Contains(res.Header.Get("Access-Control-Expose-Headers"), "Request-Id") {
+			!strings.Contains(res.Header.Get("Access-Control-Expose-Headers"), "Request-Id") ||
+			!strings.Contains(res.Header.Get("Access-Control-Expose-Headers"), "Mcp-Session-Id") {
 			t.Errorf("%d with %v, want %d", res.StatusCode, res.Header, status)
 		}
 	}

@@ -112,6 +112,7 @@ func (l *Losses) Accept(text string) error {
 
 // A Daemon is a running daemon.
 type Daemon struct {
+	origins  api.Origins // of web pages
 	cfg      Config
 	closers  []io.Closer // in closing order
 	listener net.Listener
@@ -148,6 +149,9 @@ func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 			err = errors.Join(err, d.Close())
 		}
 	}()
+	if d.origins, err = api.ParseOrigins(cfg.Origins); err != nil {
+		return nil, err
+	}
 	if err := openDir(cfg.Dir, cfg.Log); err != nil {
 		return nil, err
 	}
@@ -434,7 +438,7 @@ func (d *Daemon) sweepImages(ctx context.Context) (map[string]int, error) {
 func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *gc.Collector) (err error) {
 	clients := mcp.Open(mcp.Config{
 		Sessions: d.sessions, Code: d.code, Tools: d.tools, Jobs: jobs, Files: store, Life: d.keys.Life, Audit: d.audit,
-		Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
+		Version: d.cfg.Version, Origins: d.origins, Log: d.cfg.Log,
 	})
 	d.keep(clients)
 	operations := api.Ops(api.OpsConfig{Metrics: d.metrics.registry, Ready: d.ready, Open: d.cfg.OpenMetrics,
@@ -445,13 +449,13 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
-		Origins: d.cfg.Origins,
+		Origins: d.origins,
 		Edges: []api.Edge{
 			operations, hosted, clients.Edge(),
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.machine.images, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys,
-				Quotas: d.keys, Audit: d.audit, Version: d.cfg.Version, Origins: d.cfg.Origins, Log: d.cfg.Log,
+				Quotas: d.keys, Audit: d.audit, Version: d.cfg.Version, Origins: d.origins, Log: d.cfg.Log,
 				Info: d.info(store),
 			}, operations, hosted),
 		},
