@@ -89,12 +89,13 @@ func TestUnreadableFiles(t *testing.T) {
 	needs.Root(t) // to become somebody else
 	dir := t.TempDir()
 	for _, name := range []string{"a", "closed/in", "key", "short", "z"} {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755),
-			os.WriteFile(filepath.Join(dir, name), make([]byte, 1<<20), 0o644)); err != nil {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, make([]byte, 1<<20), 0o600),
+			os.Chmod(filepath.Dir(file), 0o755), os.Chmod(file, 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(filepath.Join(dir, "key"), 0o600),
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755), os.Chmod(filepath.Join(dir, "key"), 0o600),
 		os.Chmod(filepath.Join(dir, "closed"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
