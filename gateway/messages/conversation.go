@@ -356,11 +356,7 @@ func (c *conversation) addRound(r *round) gateway.Round {
 	c.last.message, c.last.delta = r.message, r.delta
 	if r.message.Text("stop_reason") != stopTools || len(r.calls) == 0 || r.mixed {
 		for _, p := range r.calls {
-			input := p.Input
-			if r.message.Text("stop_reason") != stopTools {
-				input = nil
-			}
-			c.s.deferred.add(c.q.Owner, p.ID, input)
+			c.s.deferred.add(c.q.Owner, p.ID, loggedCall{r.message.Text("stop_reason") == stopTools, p.Input})
 		}
 		return gateway.Round{Done: true}
 	}

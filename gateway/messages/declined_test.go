@@ -113,3 +113,20 @@ func TestCommandWhoseInputTheClientHasHalf(t *testing.T) {
 		})
 	}
 }
+
+// Some upstreams give their calls the same IDs in each conversation. A call that one answer has deferred is run,
+// although another one with its ID was cut off.
+func TestDeferredCallWithAnIDOfAnotherConversation(t *testing.T) {
+	both(t, func(t *testing.T, stream bool) {
+		s := newSite(t, `{"plain": true, "turns": [
+			{"answer": {"content": [`+anOwn+`,`+fmt.Sprintf(aCommand, "x")+`]}},
+			{"answer": {"stop_reason": "max_tokens", "content": [`+anOwn+`,`+fmt.Sprintf(aCommand, "y")+`]}},
+			{"expect": {"last": [{"tool_use_id": "toolu_own"}, `+notRun+`]}, "answer": {"content": [{"type": "text", "text": "no"}]}},
+			{"expect": {"last": [{"tool_use_id": "toolu_own"}, {"tool_use_id": "toolu_a", "content": "x\n"}]}, "answer": {"content": [{"type": "text", "text": "yes"}]}}]}`)
+		first, second := withOwn("one", "stream", stream), withOwn("two", "stream", stream)
+		deferred, cut := s.ask(first).msg, s.ask(second).msg
+		s.ask(again(second, cut, ownResult(false)))
+		s.ask(again(first, deferred, ownResult(false)))
+		s.played()
+	})
+}

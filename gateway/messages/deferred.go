@@ -3,7 +3,7 @@ package messages
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
+	"reflect"
 	"strings"
 	"sync"
 
@@ -16,13 +16,20 @@ import (
 // read the input to its end.
 type callLog struct {
 	mu    sync.Mutex // guards the fields below
-	calls map[callKey]json.RawMessage
-	order []callKey // oldest first
+	calls map[callKey][]loggedCall
+	order []callKey // of all calls, oldest first
 	bytes int       // of all inputs
 }
 
-// A callKey identifies a call.
+// A callKey identifies a call. Some upstreams give the same IDs in each conversation, so that one key may have several
+// calls.
 type callKey struct{ owner, id string }
+
+// A loggedCall is a call that a client has got without a result.
+type loggedCall struct {
+	deferred bool // it may be run
+	input    json.RawMessage
+}
 
 // Limits of a callLog: the number of calls, and the bytes of their inputs.
 const (
@@ -30,33 +37,46 @@ const (
 	maxLoggedBytes = 32 << 20
 )
 
-// add remembers a call. input is nil if the call must not be run: it was not deferred.
-func (l *callLog) add(owner, id string, input json.RawMessage) {
-	input = bytes.Clone(input) // it is part of a whole answer
+// add remembers a call. It was deferred, or it must not be run.
+func (l *callLog) add(owner, id string, call loggedCall) {
+	call.input = bytes.Clone(call.input) // it is part of a whole answer
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := callKey{owner, id}
 	if l.calls == nil {
-		l.calls = map[callKey]json.RawMessage{}
+		l.calls = map[callKey][]loggedCall{}
 	}
-	if old, ok := l.calls[key]; ok {
-		l.bytes -= len(old)
-		l.order = slices.DeleteFunc(l.order, func(k callKey) bool { return k == key })
-	}
-	l.calls[key], l.order, l.bytes = input, append(l.order, key), l.bytes+len(input)
+	l.calls[key], l.order, l.bytes = append(l.calls[key], call), append(l.order, key), l.bytes+len(call.input)
 	for len(l.order) > maxLogged || l.bytes > maxLoggedBytes {
-		l.bytes -= len(l.calls[l.order[0]])
-		delete(l.calls, l.order[0])
+		oldest := l.order[0]
+		list := l.calls[oldest]
+		l.bytes -= len(list[0].input)
+		if l.calls[oldest] = list[1:]; len(list) == 1 {
+			delete(l.calls, oldest)
+		}
 		l.order = l.order[1:]
 	}
 }
 
-// mayRun reports whether a call that a request brings back may be run. A call of another server may.
+// mayRun reports whether a call that a request brings back may be run. A call of another server may. Of several calls
+// with its ID, the call is the one with its input.
 func (l *callLog) mayRun(owner string, c history.Call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	input, known := l.calls[callKey{owner, c.ID}]
-	return !known || input != nil && !isCut(c.Input, input)
+	may := true
+	for _, known := range l.calls[callKey{owner, c.ID}] {
+		if known.deferred && sameInput(c.Input, known.input) {
+			return true
+		}
+		may = may && known.deferred && !isCut(c.Input, known.input)
+	}
+	return may
+}
+
+// sameInput reports whether two inputs have the same value.
+func sameInput(a, b json.RawMessage) bool {
+	var x, y any
+	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
 // isCut reports whether an input is the beginning of another one, as a client has it that stopped reading: members are

@@ -53,12 +53,12 @@ func (c *conversation) readRound(res *http.Response) (r *round, err error) {
 func (in *roundReader) forgo() {
 	for _, raw := range in.r.blocks {
 		if b, err := rawjson.Parse(raw); err == nil && b.Text("type") == "server_tool_use" {
-			in.c.s.deferred.add(in.c.q.Owner, b.Text("id"), nil)
+			in.c.s.deferred.add(in.c.q.Owner, b.Text("id"), loggedCall{})
 		}
 	}
 	for _, b := range in.open {
 		if b.block.Text("type") == "server_tool_use" {
-			in.c.s.deferred.add(in.c.q.Owner, b.block.Text("id"), nil)
+			in.c.s.deferred.add(in.c.q.Owner, b.block.Text("id"), loggedCall{})
 		}
 	}
 }
