@@ -293,7 +293,11 @@ func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
 	r, err := c.readRound(res)
 	var failed errUpstreamFailed
 	if errors.As(err, &failed) {
-		return gateway.Round{}, failureOf(failed.body)
+		i := failureOf(failed.body)
+		if !c.client.stream.sent() && len(c.answer.Content) == 0 { // as if it had refused
+			return gateway.Round{}, errUpstreamRefused{upstream.Refusal(i.Kind, res.Header, failed.body)}
+		}
+		return gateway.Round{}, i
 	}
 	if err != nil {
 		return gateway.Round{}, err

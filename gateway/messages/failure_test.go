@@ -2,6 +2,7 @@ package messages_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -69,6 +70,26 @@ func TestUpstreamBreaksOff(t *testing.T) {
 	if r := s.send(encode(t, body(bash, "go"))); r.status < 500 || r.msg.Error == nil {
 		t.Errorf("%d %s", r.status, r.body)
 	}
+}
+
+// An answer that breaks off or fails before anything was done, and before the client has got any of it, is an error
+// after which an SDK sends the request again.
+func TestUpstreamBreaksOffAtOnce(t *testing.T) {
+	both(t, func(t *testing.T, stream bool) {
+		for by, status := range map[string]int{"break": 529, "end": 529, "error": 429} {
+			if by == "error" && !stream {
+				continue // only streams have error events
+			}
+			s := newSite(t, fmt.Sprintf(oneCommand, `{"answer": {"content": [{"type": "text", "text": "one two"}],
+				"cut": {"by": "`+by+`", "error": {"status": 429, "type": "rate_limit_error", "message": "busy"}}}},`))
+			sent := encode(t, body(bash, "go", "stream", stream))
+			r := s.send(sent)
+			if r.status != status || r.msg.Error == nil || r.header.Get("x-should-retry") == "false" {
+				t.Errorf("%s: %d %v %s", by, r.status, r.header, r.body)
+			}
+			apart(t, s.send(sent, "X-Stainless-Retry-Count", "1"))
+		}
+	})
 }
 
 // slow is a script whose first command runs until it is told to end.

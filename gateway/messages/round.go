@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,8 +74,13 @@ func (c *conversation) readMessage(body io.Reader) (*round, error) {
 		return nil, longAnswer()
 	}
 	o, err := rawjson.Parse(raw)
-	if err != nil {
+	switch {
+	case err != nil && isCutOff(raw):
+		return nil, cutAnswer()
+	case err != nil:
 		return nil, brokenAnswer("it is not a JSON object")
+	case o.Text("type") == "error":
+		return nil, errUpstreamFailed{raw}
 	}
 	blocks, err := rawjson.ParseArray(o.Get("content"))
 	if err != nil {
@@ -142,7 +148,7 @@ func (c *conversation) readStream(body io.Reader) (r *round, err error) {
 		e, err := events.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil, brokenAnswer("its stream broke off")
+			return nil, cutAnswer()
 		case errors.Is(err, sse.ErrStreamTooLong):
 			return nil, longAnswer()
 		case errors.Is(err, sse.ErrEventTooLong):
@@ -155,7 +161,7 @@ func (c *conversation) readStream(body io.Reader) (r *round, err error) {
 		}
 	}
 	if len(in.open) > 0 {
-		return nil, brokenAnswer("its stream broke off")
+		return nil, cutAnswer()
 	}
 	return in.r, nil
 }
@@ -304,6 +310,17 @@ func (r *round) collectCalls() {
 	case stop == "":
 		r.message = r.message.With("stop_reason", "end_turn")
 	}
+}
+
+// isCutOff reports whether text is the beginning of a JSON value, without its end.
+func isCutOff(text []byte) bool {
+	err := json.NewDecoder(bytes.NewReader(text)).Decode(&json.RawMessage{})
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// cutAnswer returns the error for an answer of an upstream without its end. The next one may be whole.
+func cutAnswer() error {
+	return proto.Errorf(proto.Unavailable, "", "upstream", "The upstream broke off its answer.")
 }
 
 func longAnswer() error { return brokenAnswer(fmt.Sprintf("it has more than %d bytes", maxAnswer)) }

@@ -241,6 +241,12 @@ func (u *Upstream) passed(res *http.Response, err error) (*http.Response, error)
 	return res, err
 }
 
+// Refusal returns an error that came in place of an answer as if the upstream had refused with its status. kind is the
+// type of the error in body.
+func Refusal(kind string, h http.Header, body []byte) *http.Response {
+	return answer.JSONResponse(answer.StatusOf(kind), h, body)
+}
+
 // get makes one GET request.
 func (u *Upstream) get(ctx context.Context, path string, query url.Values, h http.Header) (*http.Response, error) {
 	h.Del("Content-Type")

@@ -51,6 +51,22 @@ func NewFault(status int, format string, args ...any) Fault {
 	return f
 }
 
+// StatusOf returns the HTTP status of an error type.
+func StatusOf(kind string) int {
+	switch kind {
+	case "invalid_request_error":
+		return http.StatusBadRequest
+	case "overloaded_error":
+		return statusOverloaded
+	}
+	for status, name := range faultTypes {
+		if name == kind {
+			return status
+		}
+	}
+	return http.StatusInternalServerError
+}
+
 // Envelope returns the body of an error answer, which is also the data of an error event.
 func (f Fault) Envelope() []byte {
 	text, _ := json.Marshal(struct { // cannot fail: all members are strings
