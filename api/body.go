@@ -88,21 +88,45 @@ func unsupportedMedia(header, format string, args ...any) error {
 
 // How much drainBody reads.
 const (
-	drainTime  = 500 * time.Millisecond
+	drainPause = 500 * time.Millisecond // longest pause of a client that is still sending
+	drainTime  = 10 * time.Second
 	drainBytes = 64 << 20
 )
 
-// drainBody reads the rest of a body for a moment after the answer. Closing a connection with unread bytes resets it,
-// and a client that is still sending would never see the answer. net/http does this too, but not after 100-continue.
+// drainBody reads the rest of a body for a moment after an error. Closing a connection with unread bytes resets it, and
+// a client that is still sending would never see the answer. net/http does this too, but for 256 KiB alone, and not
+// after 100-continue. A client that waits for 100-continue sends nothing after an error.
 func (x *exchange) drainBody() {
-	b := x.body
-	if b == nil || b.read == 0 || b.ended || x.hijacked || x.cut || x.err == nil {
+	if x.hijacked || x.cut || x.err == nil {
 		return
 	}
-	if b.rc.Flush() != nil || b.rc.SetReadDeadline(time.Now().Add(drainTime)) != nil {
+	rest, begun := x.r.Body, false
+	if x.body != nil {
+		if x.body.ended {
+			return
+		}
+		rest, begun = x.body.ReadCloser, x.body.read > 0
+	}
+	if !begun && x.r.Header.Get("Expect") != "" {
 		return
 	}
-	_, _ = io.CopyN(io.Discard, b.ReadCloser, drainBytes)
+	rc := http.NewResponseController(x.ResponseWriter)
+	if rc.Flush() != nil {
+		return
+	}
+	end := time.Now().Add(drainTime)
+	piece := make([]byte, 64<<10)
+	for left := drainBytes; left > 0; {
+		now := time.Now()
+		if now.After(end) || rc.SetReadDeadline(now.Add(drainPause)) != nil {
+			return
+		}
+		n, err := rest.Read(piece)
+		if err != nil {
+			return
+		}
+		left -= n
+	}
 }
 
 func tooLarge(limit int64) error {

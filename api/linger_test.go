@@ -1,7 +1,10 @@
 package api
 
 import (
+	"bufio"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -39,5 +42,39 @@ func TestRefusalInTheMiddleOfAnUpload(t *testing.T) {
 				t.Errorf("expect %q: %d %s", expect, res.StatusCode, body)
 			}
 		}
+	}
+}
+
+// A client that sends its whole body before it reads the answer gets it, too, if the request is refused at once.
+func TestRefusalBeforeAnUpload(t *testing.T) {
+	upload := Route{Method: "PUT", Pattern: "/upload", Where: None, MaxBodyBytes: 1 << 20,
+		Handle: func(_ http.ResponseWriter, r *http.Request, _ Caller) error {
+			_, err := io.Copy(io.Discard, r.Body)
+			return err
+		}}
+	s := newSite(t, Edge{Dialect: Plain, Routes: []Route{upload}})
+	for _, test := range []struct {
+		path, key string
+		status    int
+	}{
+		{"/upload", testKey, http.StatusRequestEntityTooLarge},
+		{"/upload", "another", http.StatusUnauthorized},
+		{"/elsewhere", testKey, http.StatusNotFound},
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := strings.Repeat("x", 24<<20)
+		fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Length: %d\r\n\r\n", test.path, test.key,
+			len(body))
+		if n, err := io.WriteString(conn, body); err != nil {
+			t.Errorf("%s: sent %d bytes: %v", test.path, n, err)
+		} else if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil {
+			t.Errorf("%s: %v", test.path, err)
+		} else if res.StatusCode != test.status {
+			t.Errorf("%s: %s", test.path, res.Status)
+		}
+		conn.Close()
 	}
 }
