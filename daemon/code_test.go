@@ -228,6 +228,10 @@ var programsOfFull = map[string][]listing{
 		{text: "int x = 1\nint y = \"s\"\nx", err: "<cell>:2: error: incompatible types"},
 		{text: "int x = 1\nint y = ;\nx", err: "<cell>:2: error: illegal start of expression\nint y = ;"},
 		{text: "int x = 1\nclass M {\n  int a\n}", err: "<cell>:3: error: ';' expected"},
+		{text: "import java.util.*;\n\nclass Main {\n  public static void main(String[] a) {\n    List.of().get(0);\n  }\n}",
+			err: "\tat Main.main (<cell>:5)"},
+		{text: "int x = 1\nint f() {\n  int y = 0;\n  return x / y;\n}\n\nf()",
+			err: "/ by zero\n\tat f (<cell>:4)\n\tat (<cell>:7)"},
 		{text: "System.exit(4);", err: "status 4"},
 	},
 }

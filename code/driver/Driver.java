@@ -12,6 +12,7 @@ import java.io.IOException;
 import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -47,12 +48,19 @@ public class Driver {
     // A declaration of the package, which JShell does not take, after comments.
     static final Pattern PACKAGE = Pattern.compile("\\A(?:\\s|//.*|/\\*(?s:.*?)\\*/)*+(package\\s+[\\w.]+\\s*;)");
 
+    // The file name that a frame of a snippet has.
+    static final Pattern SNIPPET = Pattern.compile("#(\\w+)");
+
+    record Place(String cell, int line) { }
+
     final DataInputStream requests = new DataInputStream(new FileInputStream(FileDescriptor.in));
     final OutputStream out = new FileOutputStream(FileDescriptor.out);
     final OutputStream err = new FileOutputStream(FileDescriptor.err);
     JShell shell;
     SourceCodeAnalysis analysis;
     String mark;
+    String number; // of the cell
+    final Map<String, Place> places = new HashMap<>(); // where snippets begin, by their IDs
     volatile boolean running, interrupted;
 
     public static void main(String[] args) throws IOException {
@@ -86,6 +94,7 @@ public class Driver {
             byte[] code = new byte[Integer.parseInt(head[3])];
             requests.readFully(code);
             mark = "\u001e" + head[0];
+            number = head[1];
             boolean once = head[2].equals("once");
             boolean failed = cell(new String(code, StandardCharsets.UTF_8), once);
             System.out.flush();
@@ -169,7 +178,9 @@ public class Driver {
                 source = code.substring(begin, begin + end) + "\n;";
                 rest = code.substring(begin + end);
             }
-            List<SnippetEvent> events = eval(source);
+            begin += source.length() - source.stripLeading().length(); // or JShell would count lines wrongly
+            int first = lineAt(code, begin);
+            List<SnippetEvent> events = eval(source.stripLeading());
             if (interrupted) {
                 return fail("Interrupted", "the cell was interrupted", "Interrupted: the cell was interrupted");
             }
@@ -177,6 +188,7 @@ public class Driver {
                 if (e.causeSnippet() != null) {
                     continue; // an earlier declaration that this one replaced
                 }
+                places.put(e.snippet().id(), new Place(number, first));
                 last = e;
                 if (e.status() == Snippet.Status.REJECTED) {
                     return rejected(code, begin, e.snippet());
@@ -270,6 +282,11 @@ public class Driver {
         field("text/plain", e.value());
     }
 
+    // lineAt returns the line of a character, counted from 1.
+    static int lineAt(String code, int at) {
+        return (int) code.substring(0, at).chars().filter(c -> c == '\n').count() + 1;
+    }
+
     // rejected reports the compiler's errors in a statement that begins at an offset of the cell.
     boolean rejected(String code, int begin, Snippet snippet) throws IOException {
         StringBuilder all = new StringBuilder();
@@ -281,10 +298,9 @@ public class Driver {
             String message = d.getMessage(Locale.ENGLISH);
             first = first == null ? message : first;
             int at = Math.min(begin + (int) Math.max(0, d.getPosition()), Math.max(0, code.length() - 1));
-            int number = (int) code.substring(0, at).chars().filter(c -> c == '\n').count() + 1;
             int from = code.lastIndexOf('\n', at - 1) + 1;
             int to = code.indexOf('\n', from);
-            all.append("<cell>:" + number + ": error: " + message + "\n" + code.substring(from, to < 0 ? code.length() : to) + "\n" + " ".repeat(Math.max(0, at - from)) + "^\n");
+            all.append("<cell>:" + lineAt(code, at) + ": error: " + message + "\n" + code.substring(from, to < 0 ? code.length() : to) + "\n" + " ".repeat(Math.max(0, at - from)) + "^\n");
         }
         return fail("CompilationError", first == null ? "the code cannot be compiled" : first, all.toString());
     }
@@ -317,8 +333,17 @@ public class Driver {
     void describe(StringBuilder trace, String prefix, String name, String message, Throwable e) {
         trace.append(prefix + name + (message == null ? "" : ": " + message) + "\n");
         for (StackTraceElement frame : e.getStackTrace()) {
-            if (!frame.getClassName().startsWith("jdk.jshell.") && !frame.getMethodName().equals("do_it$")) {
-                trace.append("\tat " + (frame.getClassName().startsWith("REPL.") ? frame.getMethodName() + " (" + frame.getFileName() + ":" + frame.getLineNumber() + ")" : frame) + "\n");
+            Matcher snippet = SNIPPET.matcher(String.valueOf(frame.getFileName()));
+            if (snippet.matches()) {
+                Place place = places.get(snippet.group(1));
+                if (place != null) { // not the driver's own call of main
+                    String cell = place.cell().equals(number) ? "<cell>" : "<cell-" + place.cell() + ">";
+                    String within = frame.getMethodName().isEmpty() || frame.getMethodName().contains("do_it$") ? ""
+                        : (frame.getClassName().isEmpty() ? "" : frame.getClassName() + ".") + frame.getMethodName() + " ";
+                    trace.append("\tat " + within + "(" + cell + ":" + (place.line() + frame.getLineNumber() - 1) + ")\n");
+                }
+            } else if (!frame.getClassName().startsWith("jdk.jshell.") && !frame.getMethodName().equals("do_it$")) {
+                trace.append("\tat " + frame + "\n");
             }
         }
         if (e.getCause() instanceof EvalException cause && cause != e) {
