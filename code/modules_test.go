@@ -135,11 +135,39 @@ func TestImportsLast(t *testing.T) {
 		{"export const kept = 1; export default function named() { return kept }", want{}},
 		{"named()", want{results: []string{"1"}}},
 	} {
-		res, err := b.run.Cell(context.Background(), sessiontest.Owner, s.ID(), "main",
-			code.Cell{Code: step.text, Language: "js"}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		step.want.check(t, step.text, res)
+		step.want.check(t, step.text, b.cellIn(t, s, "js", step.text))
 	}
+}
+
+// A cell may declare a name otherwise than an earlier cell did. Nothing of a cell runs twice for that.
+func TestNamesAreDeclaredAgain(t *testing.T) {
+	b := newBench(t, session.Config{})
+	s := b.Create(t, proto.CreateContainer{})
+	for _, step := range []step{
+		{"let a = 1; const b = 2; var c = 3; function f() {}; class D {}; import { sep } from 'path'; let n = 0", want{}},
+		{"n++; const a = 4, x = 1; let b = 5; let c = 6; [a, x, b, c, n]", want{results: []string{"[ 4, 1, 5, 6, 1 ]"}}},
+		{"const f = () => 7, D = 8; let sep = 9; f() + D + sep", want{results: []string{"24"}}},
+		{"n++; function a() { return n }\na()", want{results: []string{"2"}}},
+		{"let t = 0\nfor (var a = 0; a < 3; a++) t += a\nt", want{results: []string{"3"}}},
+		{"class a { m() { return 5 } }\nawait new a().m()", want{results: []string{"5"}}},
+		{"n++; let b = 0; b += 1", want{err: "'b' has already been declared", name: "SyntaxError"}},
+		{"n++; let u; let u", want{err: "'u' has already been declared", name: "SyntaxError"}},
+		{"n++; eval('let v; let v')", want{err: "'v' has already been declared", name: "SyntaxError"}},
+		{"n", want{results: []string{"3"}}},
+		{"\nconst a = 1; null.x", want{err: ":2:", name: "TypeError"}},
+		{"let y = 1\nfoo(", want{err: "<cell-12>:2\nfoo(\n", name: "SyntaxError"}},
+	} {
+		step.want.check(t, step.text, b.cellIn(t, s, "js", step.text))
+	}
+}
+
+// cellIn runs a cell of a language in the context main.
+func (b bench) cellIn(t *testing.T, s *session.Session, language, text string) code.Outcome {
+	t.Helper()
+	res, err := b.run.Cell(context.Background(), sessiontest.Owner, s.ID(), "main",
+		code.Cell{Code: text, Language: language}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
 }

@@ -9,6 +9,8 @@
 //   export { a }, export * from     nothing, but a module that is named is loaded
 //
 // The lines of a cell stay the same, and so do the columns of statements that are not rewritten.
+//
+// It also rewrites declarations: the inspector takes a name again only if it is declared as in the earlier cell.
 'use strict'
 ;(acorn, box) => {
   const options = { ecmaVersion: 'latest', allowImportExportEverywhere: true, allowAwaitOutsideFunction: true }
@@ -43,7 +45,20 @@
     return declared.length ? `const { ${declared.join(', ')} } = ${call}` : `void ${call}`
   }
 
-  return code => {
+  // edited returns code with edits: lists of start, end, and what to put there.
+  const edited = (code, edits) => {
+    edits.sort((a, b) => a[0] - b[0] || a[1] - b[1])
+    let out = ''
+    let at = 0
+    for (const [start, end, instead] of edits) {
+      out += code.slice(at, start) + instead
+      at = end
+    }
+    return out + code.slice(at)
+  }
+
+  // modules returns a cell whose module syntax is replaced.
+  const modules = code => {
     const program = Parser.parse(code, options)
     const edits = []
     const loads = []
@@ -95,13 +110,70 @@
       const { start } = program.body.find(node => node.directive === undefined)
       edits.push([start, start, loads.join(' ') + ' '])
     }
-    edits.sort((a, b) => a[0] - b[0] || a[1] - b[1])
-    let out = ''
-    let at = 0
-    for (const [start, end, instead] of edits) {
-      out += code.slice(at, start) + instead
-      at = end
-    }
-    return out + code.slice(at)
+    return edited(code, edits)
   }
+
+  const names = pattern => {
+    switch (pattern?.type) {
+      case 'Identifier': return [pattern.name]
+      case 'ObjectPattern': return pattern.properties.flatMap(p => names(p.value ?? p.argument))
+      case 'ArrayPattern': return pattern.elements.flatMap(names)
+      case 'AssignmentPattern': return names(pattern.left)
+      case 'RestElement': return names(pattern.argument)
+    }
+    return []
+  }
+
+  // assigns reports whether a node gives a name a new value.
+  const assigns = (node, name) => {
+    switch (node.type) {
+      case 'AssignmentExpression': case 'ForInStatement': case 'ForOfStatement': return names(node.left).includes(name)
+      case 'UpdateExpression': return names(node.argument).includes(name)
+    }
+    return false
+  }
+
+  // redeclare returns a cell that declares a name with let, var or const, or undefined if that would not do.
+  const redeclare = (code, name, kind) => {
+    const program = Parser.parse(code, options)
+    const edits = []
+    let fits = true
+    const declared = ({ declarations }) => declarations.some(d => names(d.id).includes(name))
+    for (const node of program.body) {
+      if (/^(Function|Class)Declaration$/.test(node.type) && node.id.name === name) {
+        edits.push([node.start, node.start, `${kind} ${name} = `], [node.end, node.end, ';'])
+      } else if (node.type === 'VariableDeclaration' && declared(node)) {
+        // Each of its names gets a statement, since another may need another kind.
+        let [start, end] = [node.start, node.start + node.kind.length]
+        for (const d of node.declarations) {
+          const own = names(d.id).includes(name)
+          if (own && kind === 'const' && !d.init) fits = false
+          edits.push([start, end, (start === node.start ? '' : '; ') + (own ? kind : node.kind)])
+          const tokens = acorn.tokenizer(code.slice(d.end, node.end), options)
+          for (const token of tokens) {
+            if (token.type !== acorn.tokTypes.comma) continue
+            ;[start, end] = [d.end + token.start, d.end + token.end]
+            break
+          }
+        }
+      } else {
+        visit(node, inner => { // var, in a block or a loop
+          if (inner.type === 'VariableDeclaration' && inner.kind === 'var' && declared(inner)) {
+            edits.push([inner.start, inner.start + 3, kind === 'var' ? 'var' : 'let'])
+          }
+        })
+      }
+    }
+    if (kind === 'const') walk(program, node => { fits &&= !assigns(node, name) })
+    return fits && edits.length > 0 ? edited(code, edits) : undefined
+  }
+
+  // visit is walk without the functions and classes in a node.
+  const visit = (node, see) => {
+    if (/Function|Class/.test(node.type)) return
+    if (typeof node.type === 'string') see(node)
+    for (const part of Object.values(node)) if (part !== null && typeof part === 'object') visit(part, see)
+  }
+
+  return { modules, redeclare }
 }

@@ -117,14 +117,14 @@
 
   // modules returns code whose module syntax is replaced; see modules.js. Code that the parser does not understand is
   // left as it is, since a newer node may understand it; invalid is the parser's error.
-  let rewrite, invalid
+  let made, invalid
+  const rewriter = () => (made ??= vm.runInThisContext(modulesSource, { filename: 'node:berth/modules' })(
+    acorn(), 'globalThis[Symbol.for("berth")]'))
   const modules = code => {
     invalid = undefined
     if (!/\b(?:import|export)\b/.test(code)) return code
     try {
-      rewrite ??= vm.runInThisContext(modulesSource, { filename: 'node:berth/modules' })(
-        acorn(), 'globalThis[Symbol.for("berth")]')
-      return rewrite(code)
+      return rewriter().modules(code)
     } catch (e) {
       if (e.pos === undefined && !(e instanceof RangeError)) throw e // RangeError: it is nested too deeply
       invalid = e
@@ -139,9 +139,13 @@
   }
 
   // misplaced returns a syntax error with its place: the line, counted from 1, of the cell's text.
-  const misplaced = (message, line, text) => Object.assign(new SyntaxError(message), {
-    stack: `${name}:${line}\n${text.split('\n')[line - 1] ?? ''}\nSyntaxError: ${message}`
-  })
+  const misplaced = (message, line, text) => {
+    const lines = text.split('\n')
+    const number = Math.min(line, lines.length) // at the end of the cell, node counts the line after it
+    return Object.assign(new SyntaxError(message), {
+      stack: `${name}:${number}\n${lines[number - 1]}\nSyntaxError: ${message}`
+    })
+  }
 
   // maps are the source maps of the cells in TypeScript, by name. mapped replaces the places in a stack by those in the
   // text of the cells.
@@ -218,10 +222,8 @@
     return [out.outputText.replace(/^\/\/# sourceMappingURL=.*$/m, ''), out.sourceMapText]
   }
 
-  const cell = async text => {
-    const ended = new Promise((_, reject) => { running = reject })
-    ended.catch(() => {})
-    const code = modules(typed ? javascript(text) : text)
+  // evaluate runs code as a cell. It returns what the inspector says of it, or throws if ended is rejected.
+  const evaluate = (code, ended) => {
     let begun
     box.begin = () => {
       begun = post('Runtime.evaluate', {
@@ -237,7 +239,40 @@
     } catch (e) {
       throw e.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' ? interruption() : e
     }
-    const { result, exceptionDetails: thrown } = await Promise.race([begun, ended])
+    return Promise.race([begun, ended])
+  }
+
+  // declared returns the name that a cell cannot declare because an earlier one declared it in another way. Nothing of
+  // such a cell has run: only then does the inspector name a script.
+  const declared = ({ scriptId, exception }) => scriptId !== undefined &&
+    /^SyntaxError: Identifier '(.+)' has already been declared$/m.exec(exception?.description)?.[1]
+
+  // redeclared evaluates a cell, with its declarations changed to those of earlier cells where that is needed.
+  const redeclared = async (code, ended) => {
+    const first = await evaluate(code, ended)
+    const kinds = new Map() // those that are left, by name
+    for (let last = first; ;) {
+      const again = last.exceptionDetails && declared(last.exceptionDetails)
+      if (!again) return last
+      if (!kinds.has(again)) kinds.set(again, ['let', 'var', 'const'])
+      const kind = kinds.get(again).shift()
+      if (!kind) return first
+      try {
+        const changed = rewriter().redeclare(code, again, kind)
+        if (changed === undefined) continue
+        code = changed
+      } catch {
+        return first // the name is declared twice in this cell, or the parser does not understand it
+      }
+      last = await evaluate(code, ended)
+    }
+  }
+
+  const cell = async text => {
+    const ended = new Promise((_, reject) => { running = reject })
+    ended.catch(() => {})
+    const code = modules(typed ? javascript(text) : text)
+    const { result, exceptionDetails: thrown } = await redeclared(code, ended)
     if (!thrown) return real(result)
     const error = thrown.exception ? await real(thrown.exception) : new Error(thrown.text)
     if (thrown.scriptId === undefined || !(error instanceof SyntaxError)) throw error
