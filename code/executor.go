@@ -164,9 +164,26 @@ func shownOutput(out []byte, mark string) string {
 				break
 			}
 		}
-		return strings.ToValidUTF8(string(out), "\uFFFD") + "\n" + mark
+		return decoded(out) + "\n" + mark
 	}
-	return strings.TrimRightFunc(strings.ToValidUTF8(string(out), "\uFFFD"), isBlank)
+	return strings.TrimRightFunc(decoded(out), isBlank)
+}
+
+// decoded returns output as text. What is not UTF-8 is replaced as by JavaScript: the beginning of a character as a
+// whole, and each other byte by itself.
+func decoded(out []byte) string {
+	var text strings.Builder
+	for len(out) > 0 {
+		r, n := utf8.DecodeRune(out)
+		text.WriteRune(r)
+		if r == utf8.RuneError && n == 1 {
+			for most := min(len(out), utf8.UTFMax-1); n < most && !utf8.FullRune(out[:n+1]); {
+				n++
+			}
+		}
+		out = out[n:]
+	}
+	return text.String()
 }
 
 // isBlank reports whether a character is white space as the original tool has it, which is JavaScript's.

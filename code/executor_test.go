@@ -57,6 +57,8 @@ func TestExecutor(t *testing.T) {
 		{"python", "import time\nprint('a' + 'ä' * 40_000, flush=True)\ntime.sleep(100)", head("python", "N/A") +
 			"```\na" + strings.Repeat("ä", 32767) + "\n[OUTPUT TRUNCATED]\n```"},
 		{"python", "import sys\nsys.stdout.buffer.write(b'a\\xffb')", head("python", "0") + "```\na\uFFFDb\n```"},
+		{"node", "process.stdout.write(Buffer.from('fffe61f09f9862e4bdc3', 'hex'))", head("node", "0") +
+			"```\n\uFFFD\uFFFDa\uFFFDb\uFFFD\uFFFD\n```"},
 	} {
 		if got := b.script(t, c.language, c.text); got != c.want {
 			t.Errorf("%s: %s gives\n%.400q, want\n%.400q", c.language, c.text, got, c.want)
