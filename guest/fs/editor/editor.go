@@ -484,19 +484,20 @@ func (e *Editor) insert(id user.User, path string, in *proto.EditorInput) (proto
 	if err != nil {
 		return proto.EditorResult{}, err
 	}
-	n, lines := *in.InsertLine, hunk.CountLines(text)
+	plain := bytes.TrimPrefix(text, bom)
+	n, lines := *in.InsertLine, hunk.CountLines(plain)
 	if n < 0 || n > lines {
 		return proto.EditorResult{}, invalid("insert_line", "Invalid `insert_line` parameter: %d. It should be "+
 			"within the range of lines of the file: [0, %d]", n, lines)
 	}
-	at := hunk.LineStart(text, n)
-	after := inserted(text[:at], text[at:], *add)
-	if hasCRLF(text, at) {
+	at := hunk.LineStart(plain, n)
+	after := inserted(plain[:at], plain[at:], *add)
+	if hasCRLF(plain, at) {
 		// only the new lines: the others may differ
-		head, tail := after[:at], after[len(after)-(len(text)-at):]
+		head, tail := after[:at], after[len(after)-(len(plain)-at):]
 		after = slices.Concat(head, withCRLF(after[at:len(after)-len(tail)]), tail)
 	}
-	return e.changed(id, path, was, text, after)
+	return e.changed(id, path, was, text, slices.Concat(text[:len(text)-len(plain)], after))
 }
 
 // inserted puts text on lines of its own between two parts of a text, and adds missing newlines. An empty text

@@ -98,6 +98,7 @@ func TestEditorInsert(t *testing.T) {
 	}{
 		{"a\nb\n", 0, "x\n", "x\na\nb\n"}, {"a\nb\n", 1, "x", "a\nx\nb\n"}, {"a\nb\n", 2, "x\n", "a\nb\nx\n"},
 		{"a\nb\n", 2, "x", "a\nb\nx"}, {"a\nb", 2, "x\n", "a\nb\nx\n"}, {"", 0, "x\n", "x\n"}, {"a\n", 1, "", "a\n"},
+		{"\ufeffa\r\n", 0, "x", "\ufeffx\r\na\r\n"}, {"\ufeffa\n", 1, "x\n", "\ufeffa\nx\n"}, {"\ufeff", 0, "x", "\ufeffx"},
 	} {
 		must(t, os.WriteFile(path, []byte(c.before), 0o644))
 		r, err := s.Run(root, path, &proto.EditorInput{Command: "insert", Path: path, InsertLine: &c.line,
@@ -145,6 +146,7 @@ func TestLineEnds(t *testing.T) {
 		{"é\r\n\r\nb\r\n", "é\n\nb", "é\nb", "é\r\nb\r\n"},
 		{"a\rb\r\n", "a\rb", "x", "x\r\n"},
 		{"\r\n\r\na", "\n\na", "a", "a"},
+		{"a\r\nb\r\nc\r\n", "a\r\nb", "x\ny", "x\r\ny\r\nc\r\n"}, // not for the line ends alone
 	} {
 		p, _, n := find([]byte(c.text), []byte(c.old))
 		got := c.text[:p.from] + string(p.fitted([]byte(c.text), []byte(c.old), []byte(c.replacement))) + c.text[p.to:]

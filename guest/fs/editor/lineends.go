@@ -7,6 +7,9 @@ import "bytes"
 
 var lf, crlf = []byte("\n"), []byte("\r\n")
 
+// bom is a mark at the beginning of files that Windows programs write. It is not a part of the first line.
+var bom = []byte("\ufeff")
+
 // A place is where old_str occurs in a text.
 type place struct {
 	from, to int
@@ -60,9 +63,10 @@ func hasCRLF(text []byte, at int) bool {
 
 // fitted returns what replaces old at p, with the line ends of that place.
 func (p place) fitted(text, old, replacement []byte) []byte {
-	explicit := bytes.Contains(old, crlf) // the caller knows the line ends, and may want to change them
+	explicit := bytes.Contains(old, crlf) // the caller knows the line ends
+	change := explicit && bytes.Equal(withLF(old), withLF(replacement))
 	switch there := hasCRLF(text, p.from); {
-	case there && (p.loose || !explicit):
+	case there && (p.loose || !change):
 		return withCRLF(replacement)
 	case !there && p.loose && explicit:
 		return withLF(replacement)
