@@ -147,7 +147,7 @@ func suggest(root *cobra.Command, err error) error {
 	if n, _ := fmt.Sscanf(err.Error(), "unknown command %q for \"berth\"", &typed); n == 0 {
 		return err
 	}
-	root.SuggestionsMinimumDistance = 2
+	root.SuggestionsMinimumDistance = min(2, len(typed)/2) // of a word of two letters, any other is two away
 	found := slices.DeleteFunc(root.SuggestionsFor(typed), func(s string) bool { return s == "attack" })
 	if len(found) == 0 {
 		return app.WithHint(err, "`berth help` lists the commands")
