@@ -120,7 +120,7 @@ func TestBigHistoriesTakeBoundedMemory(t *testing.T) {
 	for _, c := range []struct {
 		model        string
 		block, times int
-	}{{"m", 100, 12}, {"m", 2400, 4}, {"m", 1 << 20, 4}, {"chat/m", 100, 18}, {"chat/m", 2400, 6},
+	}{{"m", 100, 6}, {"m", 2400, 2}, {"m", 1 << 20, 4}, {"chat/m", 100, 10}, {"chat/m", 2400, 6},
 		{"chat/m", 1 << 20, 5}} {
 		s, body := newBigSite(t), bigHistory(c.model, 4<<20, c.block)
 		answerBig(t, s, body) // connects

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"slices"
 	"strconv"
@@ -257,15 +258,7 @@ func (errUpstreamRefused) Error() string { return "the upstream has refused the 
 func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
 	// Opening: the upstream has not answered yet, neither in this turn nor in a turn that it continues.
 	opening := !c.asked && c.q.last < len(c.q.messages)-1
-	body := c.q.upstreamBody(c.history, opening)
-	if namesFiles(body) {
-		var err error
-		if body, err = c.s.embed(ctx, c.q.Owner, body); err != nil {
-			return gateway.Round{}, err
-		}
-	}
-	res, err := c.up.Do(ctx, upstream.Request{Path: c.q.Path, Query: c.q.Query, Header: c.q.upstreamHeader(),
-		Body: body})
+	res, err := c.s.send(ctx, c.up, c.q, c.history, opening)
 	if err != nil {
 		return gateway.Round{}, err
 	}
@@ -331,16 +324,39 @@ func (q *query) upstreamHeader() http.Header {
 	return h
 }
 
-// upstreamBody returns the request body of one round.
-func (q *query) upstreamBody(h *history.History, first bool) []byte {
+// send sends the request of one round to the upstream.
+func (s *Service) send(ctx context.Context, up *upstream.Upstream, q *query, h *history.History, first bool) (
+	*http.Response, error) {
+	r := upstream.Request{Path: q.Path, Query: q.Query, Header: q.upstreamHeader(), Pieces: q.upstreamBody(h, first,
+		up.BodyName(q.model))}
+	if namesFiles(q.Body) && r.Any(namesFiles) {
+		body, err := s.embed(ctx, q.Owner, r.Whole())
+		if err != nil {
+			return nil, err
+		}
+		r.Body, r.Pieces = body, nil
+	}
+	return up.Do(ctx, r)
+}
+
+// upstreamBody returns the request body of one round in pieces: the history is written while it is sent.
+func (q *query) upstreamBody(h *history.History, first bool, model string) iter.Seq[[]byte] {
 	o := q.body.Without("container")
+	if model != q.model {
+		o = o.With("model", model)
+	}
 	if q.tools.Declared {
 		o = o.With("tools", rawjson.Join(q.tools.Upstream))
 	}
 	if q.tools.Declared && o.Has("tool_choice") {
 		o = o.With("tool_choice", q.tools.UpstreamChoice(o.Get("tool_choice"), first))
 	}
-	return o.With("messages", nil).RawWith("messages", h)
+	before, after := o.Around("messages")
+	return func(yield func([]byte) bool) {
+		if yield(before) && h.Pieces(yield) {
+			yield(after)
+		}
+	}
 }
 
 // accountHeaders are prefixes of upstream headers that describe the client's account, or all rounds, rather than one

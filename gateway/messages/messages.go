@@ -251,8 +251,11 @@ func (s *Service) countTokens(ctx context.Context, w http.ResponseWriter, up *up
 	for _, c := range h.TakePending(q.last) {
 		h.Abandon(c)
 	}
-	return s.passThrough(ctx, w, up, q.Owner, upstream.Request{Path: q.Path, Query: q.Query, Header: q.upstreamHeader(),
-		Body: q.upstreamBody(h, true)})
+	res, err := s.send(ctx, up, q, h, true)
+	if err != nil {
+		return err
+	}
+	return CopyResponse(w, res)
 }
 
 // passThrough sends a request to the upstream and returns the answer to the client. It changes only references to the

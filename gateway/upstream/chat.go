@@ -21,7 +21,7 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 		return answer.NewFault(http.StatusBadRequest, "The upstream %s speaks chat completions, which cannot count "+
 			"tokens; the usage of an answer says how many there were.", u.cfg.Name).Response(http.StatusBadRequest), nil
 	}
-	asked, err := chat.ReadRequest(r.Body)
+	asked, err := chat.ReadRequest(r.Whole())
 	var text []byte
 	if err == nil {
 		text, err = asked.Encode(u.OwnName(asked.Model), u.isOpenAI())
@@ -33,7 +33,7 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 		}
 		return f.Response(http.StatusBadRequest), nil
 	}
-	res, err := u.send(ctx, http.MethodPost, chatPath, nil, u.chatHeader(r.Header), text)
+	res, err := u.send(ctx, http.MethodPost, chatPath, nil, u.chatHeader(r.Header), inOnePiece(text))
 	if err != nil {
 		return nil, err
 	}

@@ -126,6 +126,14 @@ func (u *Upstream) cutModel(body []byte) []byte {
 	return slices.Concat(body[:start], text, body[end:])
 }
 
+// BodyName returns the name that a model has in the body that Do gets in pieces.
+func (u *Upstream) BodyName(model string) string {
+	if u.cfg.Kind == KindOpenAI {
+		return model // the translation reads it
+	}
+	return u.OwnName(model)
+}
+
 // isRoutingPrefix reports whether a prefix only selects the upstream and is not part of the model's name.
 func isRoutingPrefix(prefix string) bool { return strings.HasSuffix(prefix, "/") }
 

@@ -10,7 +10,6 @@
 package upstream
 
 import (
-	"bytes"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -18,6 +17,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -77,6 +77,32 @@ type Request struct {
 	Query  url.Values
 	Header http.Header
 	Body   []byte
+
+	// Pieces is used in place of Body if it is set: the body in pieces, each valid until the next one. They may be
+	// asked for again until the answer is closed. BodyName returns the name of the model in it.
+	Pieces iter.Seq[[]byte]
+}
+
+// Whole returns the body in one piece.
+func (r Request) Whole() []byte {
+	if r.Pieces == nil {
+		return r.Body
+	}
+	whole := make([]byte, 0, sizeOf(r.Pieces))
+	for piece := range r.Pieces {
+		whole = append(whole, piece...)
+	}
+	return whole
+}
+
+// Any reports whether is holds for one of the pieces.
+func (r Request) Any(is func([]byte) bool) bool {
+	for piece := range r.Pieces {
+		if is(piece) {
+			return true
+		}
+	}
+	return false
 }
 
 // A Set holds all upstreams. It is safe for concurrent use.
@@ -227,10 +253,15 @@ func (u *Upstream) Do(ctx context.Context, r Request) (*http.Response, error) {
 	if u.cfg.Kind == KindOpenAI {
 		return u.doChat(ctx, r)
 	}
-	if r.Method != "" && r.Method != http.MethodPost {
-		return u.passed(u.send(ctx, r.Method, r.Path, r.Query, u.header(r.Header), r.Body))
+	content := r.Pieces
+	switch {
+	case content != nil:
+	case r.Method != "" && r.Method != http.MethodPost:
+		content = inOnePiece(r.Body)
+	default:
+		content = inOnePiece(u.cutModel(r.Body))
 	}
-	return u.passed(u.send(ctx, http.MethodPost, r.Path, r.Query, u.header(r.Header), u.cutModel(r.Body)))
+	return u.passed(u.send(ctx, cmp.Or(r.Method, http.MethodPost), r.Path, r.Query, u.header(r.Header), content))
 }
 
 // passed makes an error of a Messages upstream readable for every client.
@@ -250,33 +281,36 @@ func Refusal(kind string, h http.Header, body []byte) *http.Response {
 // get makes one GET request.
 func (u *Upstream) get(ctx context.Context, path string, query url.Values, h http.Header) (*http.Response, error) {
 	h.Del("Content-Type")
-	return u.send(ctx, http.MethodGet, path, query, h, nil)
+	return u.send(ctx, http.MethodGet, path, query, h, inOnePiece(nil))
 }
 
 // send makes one HTTP request and sends it once. net/http repeats it only if a reused connection was already closed
 // and no byte of the request was written. path is escaped.
-func (u *Upstream) send(ctx context.Context, method, path string, query url.Values, h http.Header, content []byte) (
-	*http.Response, error) {
+func (u *Upstream) send(ctx context.Context, method, path string, query url.Values, h http.Header,
+	content iter.Seq[[]byte]) (*http.Response, error) {
 	to := *u.base.JoinPath(path)
 	to.RawQuery = query.Encode()
 	ctx, cancel := context.WithCancelCause(ctx)
-	req, err := http.NewRequestWithContext(ctx, method, to.String(), bytes.NewReader(content))
+	req, err := http.NewRequestWithContext(ctx, method, to.String(), nil)
 	if err != nil {
 		cancel(nil)
 		return nil, invalid("the request to %s cannot be made", u.cfg.Name)
 	}
 	req.Header = h
+	out := &outgoing{content: content}
+	out.attach(req)
 	timer := time.AfterFunc(u.cfg.Timeout, func() {
 		cancel(u.errorf(proto.TimedOut, "did not begin to answer within %v", u.cfg.Timeout))
 	})
 	res, err := u.transport.RoundTrip(req)
 	timer.Stop()
 	if err != nil {
+		out.end()
 		err = u.explain(ctx, err, "gave no answer")
 		cancel(nil)
 		return nil, err
 	}
-	res.Body = &body{u: u, ctx: ctx, cancel: cancel, src: res.Body}
+	res.Body = &body{u: u, ctx: ctx, cancel: cancel, src: res.Body, out: out}
 	if res.StatusCode >= 300 && res.StatusCode < 400 {
 		_ = res.Body.Close()
 		return nil, u.errorf(proto.Unavailable, "answers with a redirect (%d), which is not followed; the operator "+
@@ -335,6 +369,7 @@ type body struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	src    io.ReadCloser
+	out    *outgoing // of the request
 	closed atomic.Bool
 }
 
@@ -365,6 +400,7 @@ func (b *body) Close() error {
 	_, _ = io.CopyN(io.Discard, b.src, endSize) // if the body has not ended by then, src.Close closes the connection
 	timer.Stop()
 	err := b.src.Close()
+	b.out.end()
 	b.cancel(nil)
 	return err
 }

@@ -18,29 +18,25 @@ import (
 // A History is a conversation in the form that the upstream gets. Calls of server tools become calls of plain tools.
 // Their results become part of the user message that follows. Everything else stays unchanged.
 type History struct {
+	sent  []Message // as the client sent them
 	list  []message
 	paths map[string]string // of the uploaded files in the container, by file ID; a deleted file has none
 
 	open    []Call          // calls of server tools; closed tells which of them have a result
 	closed  map[string]int  // length of open when the last result came, by the ID of its call
-	where   map[string]int  // index in list of the message with each call of a server tool, by the upstream's ID
+	where   map[string]int  // index in list of the message with each call, by the upstream's ID; client's tools: -1
 	foreign map[string]bool // IDs of calls whose results only another server can decrypt
 	hidden  map[string]bool // IDs of calls by code, which are not sent to the upstream
 	makers  map[string]int  // the last message with client calls made by a piece of code, by the ID of the code's call
-
-	ids      map[string]bool  // of all calls of tools, as the upstream gets them
-	asked    map[int][]string // IDs of the client calls of each message
-	answered map[string]int   // the last message with a tool_result for a client call, by the call's ID
 }
 
 // A message is one message for the upstream.
 type message struct {
-	raw     json.RawMessage // as the client sent it; nil: it is built from base, results and content
-	blocks  []Block         // of raw
-	base    rawjson.Object
+	sent    *Message // as the client sent it; nil: it was made here
 	role    string
-	results []json.RawMessage // tool results at the beginning of the content
-	content []json.RawMessage
+	built   bool    // its content is results and content, and not that of sent
+	results []entry // tool results at the beginning of the content
+	content []entry
 	reply   *message // a user message with the results of this message's calls, if no user message follows; nil: none
 }
 
@@ -84,15 +80,14 @@ func UsesTools(messages []Message) bool {
 
 // New translates the messages of a request.
 func New(messages []Message, paths map[string]string) *History {
-	h := &History{paths: paths, closed: map[string]int{}, where: map[string]int{}, foreign: map[string]bool{},
-		hidden: map[string]bool{}, makers: map[string]int{}, ids: map[string]bool{}, asked: map[int][]string{},
-		answered: map[string]int{}}
+	h := &History{sent: messages, paths: paths, closed: map[string]int{}, where: map[string]int{},
+		foreign: map[string]bool{}, hidden: map[string]bool{}, makers: map[string]int{}}
 	for i, m := range messages {
 		h.Survey(i, m.Blocks)
 	}
 	h.list = make([]message, 0, len(messages)+2)
-	for i, m := range messages {
-		h.addMessage(i, m)
+	for i := range messages {
+		h.addMessage(i, &messages[i])
 	}
 	return h
 }
@@ -107,28 +102,32 @@ func (h *History) Survey(i int, blocks []Block) {
 				h.foreign[b.Text("tool_use_id")] = true
 			}
 		case b.Kind == "server_tool_use":
-			h.ids[exectool.UpstreamID(b.Text("id"))] = true
+			h.note(exectool.UpstreamID(b.Text("id")))
 		case b.Kind == "tool_use":
 			id := b.Text("id")
-			h.ids[id] = true
-			h.asked[i] = append(h.asked[i], id)
+			h.note(id)
 			if maker := makerOf(b); maker != "" {
 				h.hidden[id] = true
 				h.makers[maker] = i
 			}
-		case b.Kind == "tool_result":
-			h.answered[b.Text("tool_use_id")] = i
 		}
+	}
+}
+
+// note records the ID of a call as known.
+func (h *History) note(id string) {
+	if _, known := h.where[id]; !known {
+		h.where[id] = -1
 	}
 }
 
 // UniqueID returns the ID of a new call of the upstream, or another one if the ID is missing or was there before. Some
 // upstreams number the calls of each answer from 0, and clients find results by the IDs of calls.
 func (h *History) UniqueID(id string) string {
-	if id == "" || h.ids[id] {
+	if _, known := h.where[id]; known || id == "" {
 		id = proto.NewID(exectool.ClientPrefix)
 	}
-	h.ids[id] = true
+	h.note(id)
 	return id
 }
 
@@ -149,25 +148,20 @@ func (h *History) CalledTools(c Call) bool {
 }
 
 // addMessage translates one message.
-func (h *History) addMessage(i int, m Message) {
+func (h *History) addMessage(i int, m *Message) {
 	// A user message must be merged into the last one if that was made of tool results.
 	last := h.last()
-	joins := m.Role == "user" && last != nil && last.role == m.Role && last.raw == nil
-	if m.Blocks == nil {
-		if joins {
-			last.content = append(last.content, textBlock(rawjson.Text(rawjson.Member(m.Raw, "content")), nil))
-			return
+	joins := m.Role == "user" && last != nil && last.role == m.Role && last.built
+	switch {
+	case m.Blocks == nil && joins:
+		last.content = append(last.content, asIs(textBlock(rawjson.Text(rawjson.Member(m.Raw, "content")), nil)))
+	case !joins && !slices.ContainsFunc(m.Blocks, h.translated):
+		h.list = append(h.list, message{sent: m, role: m.Role})
+	default:
+		fresh := !joins
+		for _, b := range m.Blocks {
+			fresh = h.AddBlock(i, m.Role, b, fresh)
 		}
-		h.list = append(h.list, message{raw: m.Raw, role: m.Role})
-		return
-	}
-	if !slices.ContainsFunc(m.Blocks, h.translated) && !joins {
-		h.list = append(h.list, message{raw: m.Raw, role: m.Role, blocks: m.Blocks})
-		return
-	}
-	fresh := !joins
-	for _, b := range m.Blocks {
-		fresh = h.AddBlock(i, m.Role, b, fresh)
 	}
 }
 
@@ -204,7 +198,7 @@ func (h *History) isResult(b Block) bool {
 // AddBlock adds a block of a message: to the last message if that has the same role, and to a new one otherwise. fresh
 // means that no block of that message was added yet; addBlock returns its new value.
 func (h *History) AddBlock(i int, role string, b Block, fresh bool) (still bool) {
-	raw, upstreamID := b.Raw, ""
+	e, upstreamID := asIs(b.Raw), ""
 	switch {
 	case !h.translated(b):
 		// upstreams refuse empty texts, although they send them
@@ -215,25 +209,24 @@ func (h *History) AddBlock(i int, role string, b Block, fresh bool) (still bool)
 		id := b.Text("id")
 		upstreamID = exectool.UpstreamID(id)
 		h.open = append(h.open, Call{id, b.Text("name"), b.Get("input"), i})
-		raw = rawjson.Rewrite(b.Raw, "caller", rawjson.Change{Name: "type", Value: toolUse}, rawjson.Change{Name: "id",
-			Value: rawjson.Marshal(upstreamID)})
+		e.form = formCall
 	case b.Kind == "tool_use" && h.hidden[b.Text("id")], b.Kind == "tool_result":
 		return fresh
 	case b.Kind == "tool_use":
-		raw = rawjson.Rewrite(b.Raw, "caller")
+		e.form = formClientCall
 	case b.Kind == "container_upload":
-		raw = h.uploadText(b)
+		e.raw = h.uploadText(b)
 	default: // the result of a server tool
 		id := b.Text("tool_use_id")
 		h.closed[id] = len(h.open)
-		h.answerCall(exectool.UpstreamID(id), toolResult(b.object()))
+		h.answerCall(exectool.UpstreamID(id), entry{b.Raw, formResult})
 		return fresh
 	}
-	if last := h.last(); fresh || last == nil || last.role != role || last.raw != nil {
-		h.list = append(h.list, newMessage(role))
+	if last := h.last(); fresh || last == nil || last.role != role || !last.built {
+		h.list = append(h.list, message{role: role, built: true})
 	}
 	last := h.last()
-	last.content = append(last.content, raw)
+	last.content = append(last.content, e)
 	if upstreamID != "" {
 		h.where[upstreamID] = len(h.list) - 1
 	}
@@ -251,21 +244,21 @@ func isBlank(raw json.RawMessage) bool {
 // Abandon adds an error as the result of a call that is not run, or whose result the client does not send.
 func (h *History) Abandon(c Call) {
 	id := exectool.UpstreamID(c.ID)
-	h.answerCall(id, rawjson.Object{}.With("type", "tool_result").With("tool_use_id", id).With("content",
-		"Error: this call was not run, or it was stopped before it had a result.").With("is_error", true).Raw())
+	h.answerCall(id, asIs(rawjson.Object{}.With("type", "tool_result").With("tool_use_id", id).With("content",
+		"Error: this call was not run, or it was stopped before it had a result.").With("is_error", true).Raw()))
 }
 
 // answerCall puts a tool_result where the upstream expects it: into the user message after the call. It does nothing
 // if there is no such call.
-func (h *History) answerCall(id string, result json.RawMessage) {
+func (h *History) answerCall(id string, result entry) {
 	at, ok := h.where[id]
-	if !ok {
+	if !ok || at < 0 {
 		return
 	}
 	m := h.messageBehind(at)
 	m.open()
 	if m.results == nil { // results come first, also those that the client sent
-		n := slices.IndexFunc(m.content, func(raw json.RawMessage) bool { return BlockOf(raw).Kind != "tool_result" })
+		n := slices.IndexFunc(m.content, func(e entry) bool { return BlockOf(e.raw).Kind != "tool_result" })
 		if n < 0 {
 			n = len(m.content)
 		}
@@ -276,56 +269,35 @@ func (h *History) answerCall(id string, result json.RawMessage) {
 
 // open prepares a message for changes: from then on it is built from its parts.
 func (m *message) open() {
-	if m.raw == nil {
+	if m.built {
 		return
 	}
-	m.base, _ = rawjson.Known(m.raw)
-	for _, b := range m.blocks {
-		m.content = append(m.content, b.Raw)
+	m.built = true
+	if m.sent.Blocks == nil {
+		m.content = []entry{asIs(textBlock(rawjson.Text(rawjson.Member(m.sent.Raw, "content")), nil))}
+		return
 	}
-	if m.blocks == nil {
-		m.content = []json.RawMessage{textBlock(m.base.Text("content"), nil)}
+	m.content = make([]entry, len(m.sent.Blocks))
+	for i, b := range m.sent.Blocks {
+		m.content[i] = asIs(b.Raw)
 	}
-	m.base = m.base.With("content", nil)
-	m.raw, m.blocks = nil, nil
 }
 
 // messageBehind returns the user message after another one, and creates it if there is none. Between two assistant
 // messages, the first holds it as its reply, so that the indexes of messages do not change.
 func (h *History) messageBehind(at int) *message {
 	if at+1 == len(h.list) {
-		h.list = append(h.list, newMessage("user"))
+		h.list = append(h.list, message{role: "user", built: true})
 	}
 	if next := &h.list[at+1]; next.role == "user" {
 		return next
 	}
 	m := &h.list[at]
 	if m.reply == nil {
-		reply := newMessage("user")
-		m.reply = &reply
+		m.reply = &message{role: "user", built: true}
 	}
 	return m.reply
 }
-
-// bases are the members of messages that are built here, by role.
-var bases = map[string]rawjson.Object{}
-
-func init() {
-	for _, role := range []string{"user", "assistant"} {
-		bases[role] = rawjson.Object{}.With("role", role).With("content", nil)
-	}
-}
-
-func newMessage(role string) message {
-	base := bases[role]
-	if base == nil {
-		base = rawjson.Object{}.With("role", role).With("content", nil)
-	}
-	return message{role: role, base: base}
-}
-
-// toolUse is the type of a call as the upstream gets it.
-var toolUse = json.RawMessage(`"tool_use"`)
 
 // TakePending returns the calls that the last assistant message has deferred: it also calls tools of the client, whose
 // results have come. last is the number of that message. All other calls without a result are abandoned: the client
@@ -338,10 +310,7 @@ func (h *History) TakePending(last int) (calls []Call) {
 			from = c.At
 		}
 	}
-	deferred := len(h.asked[last]) > 0 && !slices.ContainsFunc(h.asked[last], func(id string) bool {
-		at, ok := h.answered[id]
-		return !ok || at < last
-	})
+	deferred := len(open) > 0 && h.answered(last)
 	for _, c := range open {
 		// code waits for its calls even if their results have not come
 		if at, ok := h.makers[c.ID]; ok && at == last || deferred && (c.At == last || c.At == from) {
@@ -351,6 +320,26 @@ func (h *History) TakePending(last int) (calls []Call) {
 		h.Abandon(c)
 	}
 	return calls
+}
+
+// answered reports whether a message calls tools of the client and all those calls have a tool_result.
+func (h *History) answered(last int) bool {
+	if last < 0 {
+		return false
+	}
+	var asked []string
+	results := map[string]bool{}
+	for i, m := range h.sent[last:] {
+		for _, b := range m.Blocks {
+			switch {
+			case b.Kind == "tool_use" && i == 0:
+				asked = append(asked, b.Text("id"))
+			case b.Kind == "tool_result":
+				results[b.Text("tool_use_id")] = true
+			}
+		}
+	}
+	return len(asked) > 0 && !slices.ContainsFunc(asked, func(id string) bool { return !results[id] })
 }
 
 // TakeUnanswered returns the calls that have no result so far, and forgets them.
@@ -373,83 +362,6 @@ func (h *History) uploadText(o Block) json.RawMessage {
 		text = "The user gave a file, " + id + ", which is not available any more."
 	}
 	return textBlock(text, o.Get("cache_control"))
-}
-
-// Size returns how many bytes AppendTo appends at most.
-func (h *History) Size() int {
-	size := 2
-	for i := range h.list {
-		size += h.list[i].size() + 1
-		if reply := h.list[i].reply; reply != nil {
-			size += reply.size() + 1
-		}
-	}
-	return size
-}
-
-// AppendTo appends the history as JSON.
-func (h *History) AppendTo(b []byte) []byte {
-	b = append(b, '[')
-	for i := range h.list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = h.list[i].appendTo(b)
-		if reply := h.list[i].reply; reply != nil {
-			b = reply.appendTo(append(b, ','))
-		}
-	}
-	return append(b, ']')
-}
-
-// Raw returns the history as JSON.
-func (h *History) Raw() json.RawMessage { return h.AppendTo(make([]byte, 0, h.Size())) }
-
-func (m *message) size() int {
-	if m.raw != nil {
-		return len(m.raw)
-	}
-	size := 2
-	for _, o := range m.base {
-		size += len(o.Name) + len(o.Value) + 4
-	}
-	return size + contentOf(*m).Size()
-}
-
-func (m *message) appendTo(b []byte) []byte {
-	if m.raw != nil {
-		return append(b, m.raw...)
-	}
-	return m.base.AppendWith(b, "content", contentOf(*m))
-}
-
-// contentOf writes the content of a message that is built from its parts.
-type contentOf message
-
-// Size returns how many bytes AppendTo appends.
-func (m contentOf) Size() int {
-	size := 2
-	for _, list := range [][]json.RawMessage{m.results, m.content} {
-		for _, raw := range list {
-			size += len(raw) + 1
-		}
-	}
-	return size
-}
-
-// AppendTo appends the blocks.
-func (m contentOf) AppendTo(b []byte) []byte {
-	b = append(b, '[')
-	begin := len(b)
-	for _, list := range [][]json.RawMessage{m.results, m.content} {
-		for _, raw := range list {
-			if len(b) > begin {
-				b = append(b, ',')
-			}
-			b = append(b, raw...)
-		}
-	}
-	return append(b, ']')
 }
 
 // textBlock returns a text block with the cache_control of the block that it replaces.

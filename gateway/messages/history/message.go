@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"encoding/json"
 
 	"berth/gateway/messages/rawjson"
@@ -21,30 +22,65 @@ type Block struct {
 	Kind string // its type; "": it is no object, or has none
 }
 
-// Read splits the messages of a request, which are known to be valid JSON.
+// Read splits the messages of a request, which are known to be valid JSON. It goes through them once.
 func Read(messages json.RawMessage) (list []Message, err error) {
-	all, ok := rawjson.Elements(messages)
-	if !ok || len(all) == 0 {
-		return nil, proto.Invalid("messages", "messages must be an array with at least one message")
+	if messages = bytes.TrimSpace(messages); len(messages) == 0 || messages[0] != '[' {
+		return nil, errNoMessages()
 	}
-	list = make([]Message, len(all))
-	for i, raw := range all {
-		if raw[0] != '{' {
-			return nil, proto.Invalid("messages", "messages.%d must be an object", i)
+	var blocks []Block // of the current message
+	rawjson.Walk(messages, 0, func(_ []byte, at int) (end int) {
+		if messages[at] != '{' {
+			if err == nil {
+				err = proto.Invalid("messages", "messages.%d must be an object", len(list))
+			}
+			return rawjson.SkipValue(messages, at)
 		}
-		list[i] = Message{Raw: raw, Role: rawjson.Text(rawjson.Member(raw, "role")),
-			Blocks: blocksOf(rawjson.Member(raw, "content"))}
+		m, hasRole, hasContent := Message{}, false, false
+		end = rawjson.Walk(messages, at, func(name []byte, at int) (end int) {
+			switch {
+			case !hasContent && rawjson.IsText(name, "content"):
+				if hasContent = true; messages[at] != '[' {
+					break
+				}
+				blocks, end = readBlocks(blocks[:0], messages, at)
+				m.Blocks = append(make([]Block, 0, len(blocks)), blocks...)
+				return end
+			case !hasRole && rawjson.IsText(name, "role"):
+				hasRole, end = true, rawjson.SkipValue(messages, at)
+				m.Role = rawjson.Text(messages[at:end])
+				return end
+			}
+			return rawjson.SkipValue(messages, at)
+		})
+		m.Raw = messages[at:end:end]
+		list = append(list, m)
+		return end
+	})
+	if err == nil && len(list) == 0 {
+		err = errNoMessages()
 	}
-	return list, nil
+	return list, err
 }
 
-// blocksOf splits the content of a message, or returns nil if that is no list.
-func blocksOf(content json.RawMessage) []Block {
-	raws, ok := rawjson.Elements(content)
-	if !ok {
-		return nil
-	}
-	return BlocksOf(raws)
+func errNoMessages() error {
+	return proto.Invalid("messages", "messages must be an array with at least one message")
+}
+
+// readBlocks appends the blocks of the list at a place in the messages, and returns its end.
+func readBlocks(list []Block, messages json.RawMessage, at int) (all []Block, end int) {
+	end = rawjson.Walk(messages, at, func(_ []byte, at int) (end int) {
+		kind, hasKind := "", false
+		end = rawjson.Walk(messages, at, func(name []byte, at int) (end int) {
+			end = rawjson.SkipValue(messages, at)
+			if !hasKind && rawjson.IsText(name, "type") {
+				kind, hasKind = rawjson.Text(messages[at:end]), true
+			}
+			return end
+		})
+		list = append(list, Block{messages[at:end:end], kind})
+		return end
+	})
+	return list, end
 }
 
 // BlocksOf returns blocks that are known to be valid JSON.
@@ -64,9 +100,3 @@ func (b Block) Get(name string) json.RawMessage { return rawjson.Member(b.Raw, n
 
 // Text returns a string member, or "" if there is none or it is not a string.
 func (b Block) Text(name string) string { return rawjson.Text(b.Get(name)) }
-
-// object splits the block, or returns nil if it is no object.
-func (b Block) object() rawjson.Object {
-	o, _ := rawjson.Known(b.Raw)
-	return o
-}

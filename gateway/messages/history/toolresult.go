@@ -1,8 +1,11 @@
 package history
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"berth/gateway/messages/exectool"
@@ -10,20 +13,30 @@ import (
 	"berth/proto"
 )
 
-// toolResult returns a server tool's result as the model reads it. It depends only on the block, so it is the same in
+// appendResult appends a server tool's result as the model reads it. It depends only on the block, so it is the same in
 // every request of a conversation.
-func toolResult(block rawjson.Object) json.RawMessage {
-	content, failed := resultContent(block.Get("content"))
-	o := rawjson.Object{}.With("type", "tool_result").With("tool_use_id", exectool.UpstreamID(
-		block.Text("tool_use_id"))).With("content",
-		content)
+func appendResult(b []byte, block json.RawMessage) []byte {
+	var id, content, cache json.RawMessage
+	for name, value := range rawjson.Members(block) {
+		switch {
+		case id == nil && rawjson.IsText(name, "tool_use_id"):
+			id = value
+		case content == nil && rawjson.IsText(name, "content"):
+			content = value
+		case cache == nil && rawjson.IsText(name, "cache_control") && string(value) != "null":
+			cache = value
+		}
+	}
+	b = append(b, `{"type":"tool_result","tool_use_id":`...)
+	b = append(rawjson.AppendText(b, exectool.UpstreamID(rawjson.Text(id))), `,"content":`...)
+	b, failed := appendContent(b, content)
 	if failed {
-		o = o.With("is_error", true)
+		b = append(b, `,"is_error":true`...)
 	}
-	if block.Has("cache_control") {
-		o = o.With("cache_control", block.Get("cache_control"))
+	if cache != nil {
+		b = append(append(b, `,"cache_control":`...), cache...)
 	}
-	return o.Raw()
+	return append(b, '}')
 }
 
 // resultFields has the fields of all types of result content.
@@ -44,11 +57,20 @@ type resultFields struct {
 	files        []proto.BashOutput // Content of a command or a program
 }
 
+// appendContent appends the content of the tool_result, and reports whether the call failed.
+func appendContent(b []byte, raw json.RawMessage) (all []byte, failed bool) {
+	if all, failed, ok := appendOutput(b, raw); ok {
+		return all, failed
+	}
+	content, failed := resultContent(raw)
+	if blocks, ok := content.([]json.RawMessage); ok {
+		return append(b, rawjson.Join(blocks)...), failed
+	}
+	return append(b, rawjson.Marshal(content)...), failed
+}
+
 // resultContent returns the content of the tool_result, a text or blocks, and whether the call failed.
 func resultContent(raw json.RawMessage) (content any, failed bool) {
-	if out := plainOutput(raw); out != nil {
-		return out, false
-	}
 	var s resultFields
 	if json.Unmarshal(raw, &s) != nil {
 		return string(raw), true
@@ -68,26 +90,56 @@ func resultContent(raw json.RawMessage) (content any, failed bool) {
 	return s.outputText(), s.ReturnCode != 0
 }
 
-// emptyMembers are members of results, each with its value if there is nothing.
-var emptyMembers = [][2]string{{"stderr", `""`}, {"return_code", "0"}, {"content", "[]"}}
-
-// plainOutput returns the output of a command or a program as it stands in the result, if the model gets nothing else.
-// Most results are of this kind, so it saves decoding and encoding them.
-func plainOutput(raw json.RawMessage) json.RawMessage {
-	kind := rawjson.Text(rawjson.Member(raw, "type"))
-	if kind != proto.TypeBashResult && kind != exectool.ToolCode+"_result" {
-		return nil
-	}
-	for _, empty := range emptyMembers {
-		if value := rawjson.Member(raw, empty[0]); value != nil && string(value) != empty[1] {
-			return nil
+// appendOutput appends what outputText returns for the output of a command or a program, as it stands in the result.
+// Most results are of this kind, so it saves decoding and encoding them. ok is false if the result needs that.
+func appendOutput(b []byte, raw json.RawMessage) (all []byte, failed, ok bool) {
+	var kind, code, content string
+	var stdout, stderr []byte
+	for name, value := range rawjson.Members(raw) {
+		switch {
+		case rawjson.IsText(name, "type"):
+			kind = rawjson.Text(value)
+		case rawjson.IsText(name, "stdout"):
+			stdout = value
+		case rawjson.IsText(name, "stderr"):
+			stderr = value
+		case rawjson.IsText(name, "return_code"):
+			code = string(value)
+		case rawjson.IsText(name, "content"):
+			content = string(value[:min(len(value), 3)])
 		}
 	}
-	out := rawjson.Member(raw, "stdout")
-	if len(out) < 3 || out[0] != '"' || len(out) > maxText {
-		return nil
+	n, err := strconv.Atoi(cmp.Or(code, "0"))
+	if err != nil || kind != proto.TypeBashResult && kind != exectool.ToolCode+"_result" ||
+		content != "" && content != "[]" || !isPlain(stdout) || stderr != nil && !isPlain(stderr) {
+		return nil, false, false
 	}
-	return out
+	b = append(b, stdout[:len(stdout)-1]...)
+	begin := len(b) - len(stdout) + 2
+	line := func(text []byte) {
+		if len(b) > begin && !bytes.HasSuffix(b, []byte(`\n`)) {
+			b = append(b, `\n`...)
+		}
+		b = append(b, text...)
+	}
+	if len(stderr) > 2 {
+		line([]byte("[stderr]"))
+		line(stderr[1 : len(stderr)-1])
+	}
+	if n != 0 {
+		line([]byte("[return code: " + code + "]"))
+	}
+	if len(b) == begin {
+		b = append(b, "[no output]"...)
+	}
+	return append(b, '"'), n != 0, true
+}
+
+// isPlain reports whether a value is a string that the model gets whole, and of which the end shows whether the text
+// ends with a line break.
+func isPlain(raw []byte) bool {
+	return len(raw) >= 2 && raw[0] == '"' && len(raw) <= maxText && !bytes.HasSuffix(raw, []byte(`\\n"`)) &&
+		!bytes.HasSuffix(bytes.ToLower(raw[max(0, len(raw)-7):]), []byte(`\u000a"`))
 }
 
 // failureTexts maps error codes to texts for the model.

@@ -17,7 +17,7 @@ func Known(raw []byte) (o Object, ok bool) {
 		return nil, false
 	}
 	o = make(Object, 0, 4)
-	for name, value := range members(raw) {
+	for name, value := range Members(raw) {
 		o = append(o, member{textOf(name), value})
 	}
 	return o, true
@@ -25,12 +25,56 @@ func Known(raw []byte) (o Object, ok bool) {
 
 // Member returns the value of a member of an object that is known to be valid, or nil if there is none.
 func Member(raw []byte, name string) json.RawMessage {
-	for n, value := range members(raw) {
-		if isText(n, name) {
+	for n, value := range Members(raw) {
+		if IsText(n, name) {
 			return value
 		}
 	}
 	return nil
+}
+
+// Members returns the members of an object that is known to be valid, each with its name as JSON.
+func Members(raw []byte) func(yield func(name []byte, value json.RawMessage) bool) {
+	return func(yield func([]byte, json.RawMessage) bool) {
+		if i := skipSpace(raw, 0); i >= len(raw) || raw[i] != '{' {
+			return
+		}
+		Walk(raw, 0, func(name []byte, at int) (end int) {
+			if end = SkipValue(raw, at); !yield(name, raw[at:end:end]) {
+				return len(raw)
+			}
+			return end
+		})
+	}
+}
+
+// Walk goes through the object or array at i, which is known to be valid, and returns its end. For each value it calls
+// visit, which returns the end of the value, so that nested values can be visited without looking for their ends
+// before. The name of a member is JSON, that of an element nil.
+func Walk(raw []byte, i int, visit func(name []byte, at int) (end int)) (end int) {
+	if i = skipSpace(raw, i); i >= len(raw) || raw[i] != '{' && raw[i] != '[' {
+		return SkipValue(raw, i)
+	}
+	closing := raw[i] + 2 // } or ]
+	for i = skipSpace(raw, i+1); i < len(raw) && raw[i] != closing; {
+		var name []byte
+		if closing == '}' {
+			if raw[i] != '"' {
+				return len(raw)
+			}
+			end := skipString(raw, i)
+			name = raw[i:end:end]
+			i = skipSpace(raw, min(skipSpace(raw, end)+1, len(raw))) // behind the colon
+		}
+		end := visit(name, i)
+		if end == i {
+			return len(raw)
+		}
+		if i = skipSpace(raw, end); i < len(raw) && raw[i] == ',' {
+			i = skipSpace(raw, i+1)
+		}
+	}
+	return min(i+1, len(raw))
 }
 
 // A Change is a new value for a member of an object.
@@ -39,60 +83,34 @@ type Change struct {
 	Value json.RawMessage
 }
 
-// Rewrite returns an object that is known to be valid without one of its members, and with new values for others, each
-// at its old place, or at the end.
-func Rewrite(raw []byte, without string, changes ...Change) json.RawMessage {
-	size := len(raw) + 2
-	for _, c := range changes {
-		size += len(c.Name) + len(c.Value) + 4
-	}
-	b := append(make([]byte, 0, size), '{')
-	done := 0 // bits of the changes that are made
-	for name, value := range members(raw) {
-		if isText(name, without) {
+// AppendRewrite appends an object that is known to be valid without one of its members, and with new values for others,
+// each at its old place, or at the end.
+func AppendRewrite(b, raw []byte, without string, changes ...Change) []byte {
+	b = append(b, '{')
+	begin, done := len(b), 0 // done: bits of the changes that are made
+	for name, value := range Members(raw) {
+		if IsText(name, without) {
 			continue
 		}
 		for i, c := range changes {
-			if isText(name, c.Name) {
+			if IsText(name, c.Name) {
 				value, done = c.Value, done|1<<i
 			}
 		}
-		if len(b) > 1 {
+		if len(b) > begin {
 			b = append(b, ',')
 		}
 		b = append(append(append(b, name...), ':'), value...)
 	}
 	for i, c := range changes {
 		if done&(1<<i) == 0 {
-			if len(b) > 1 {
+			if len(b) > begin {
 				b = append(b, ',')
 			}
-			b = append(append(appendText(b, c.Name), ':'), c.Value...)
+			b = append(append(AppendText(b, c.Name), ':'), c.Value...)
 		}
 	}
 	return append(b, '}')
-}
-
-// members returns the members of an object, each with its name as JSON.
-func members(raw []byte) func(yield func(name []byte, value json.RawMessage) bool) {
-	return func(yield func([]byte, json.RawMessage) bool) {
-		i := skipSpace(raw, 0)
-		if i >= len(raw) || raw[i] != '{' {
-			return
-		}
-		for i = skipSpace(raw, i+1); i < len(raw) && raw[i] == '"'; {
-			end := skipString(raw, i)
-			name := raw[i:end:end]
-			i = skipSpace(raw, end)
-			i = skipSpace(raw, min(i+1, len(raw))) // the colon
-			end = skipValue(raw, i)
-			if !yield(name, raw[i:end:end]) {
-				return
-			}
-			i = skipSpace(raw, end)
-			i = skipSpace(raw, min(i+1, len(raw))) // the comma
-		}
-	}
 }
 
 // Elements returns the elements of an array that is known to be valid. ok reports whether it is an array.
@@ -102,17 +120,13 @@ func Elements(raw []byte) (list []json.RawMessage, ok bool) {
 		return nil, false
 	}
 	list = []json.RawMessage{}
-	for i = skipSpace(raw, i+1); i < len(raw) && raw[i] != ']'; {
-		end := skipValue(raw, i)
-		if end == i {
-			break
+	Walk(raw, i, func(_ []byte, at int) int {
+		end := SkipValue(raw, at)
+		if end > at {
+			list = append(list, raw[at:end:end])
 		}
-		list = append(list, raw[i:end:end])
-		i = skipSpace(raw, end)
-		if i < len(raw) && raw[i] == ',' {
-			i = skipSpace(raw, i+1)
-		}
-	}
+		return end
+	})
 	return list, true
 }
 
@@ -126,14 +140,23 @@ func skipSpace(b []byte, i int) int {
 
 // skipString returns the end of the string that begins at i.
 func skipString(b []byte, i int) int {
-	for i++; i < len(b); i++ {
+	// most strings are names and IDs, whose end is near
+	for i++; i < len(b) && i&31 != 0; i++ {
+		switch b[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
+		}
+	}
+	for begin := i; i < len(b); i++ {
 		n := bytes.IndexByte(b[i:], '"')
 		if n < 0 {
 			return len(b)
 		}
 		i += n
 		escapes := 0
-		for k := i - 1; k >= 0 && b[k] == '\\'; k-- {
+		for k := i - 1; k >= begin && b[k] == '\\'; k-- {
 			escapes++
 		}
 		if escapes%2 == 0 {
@@ -143,8 +166,8 @@ func skipString(b []byte, i int) int {
 	return len(b)
 }
 
-// skipValue returns the end of the value that begins at i.
-func skipValue(b []byte, i int) int {
+// SkipValue returns the end of the value that begins at i, which is known to be valid.
+func SkipValue(b []byte, i int) int {
 	if i >= len(b) {
 		return len(b)
 	}
@@ -176,10 +199,13 @@ func skipValue(b []byte, i int) int {
 	return i
 }
 
-// isText reports whether a string in JSON is a text that needs no escapes.
-func isText(raw []byte, text string) bool {
+// IsText reports whether a string in JSON is a text that needs no escapes.
+func IsText(raw []byte, text string) bool {
 	if len(raw) == len(text)+2 && string(raw[1:len(raw)-1]) == text {
 		return true
+	}
+	if len(raw) > 2 && text != "" && raw[1] != text[0] && raw[1] != '\\' && raw[1] < utf8.RuneSelf {
+		return false // it begins with another letter
 	}
 	return (bytes.IndexByte(raw, '\\') >= 0 || !utf8.Valid(raw)) && textOf(raw) == text
 }

@@ -24,26 +24,59 @@ type member struct {
 
 // Parse checks that a text is an object, and splits it into its members. Their values are parts of the text. They are
 // known to be valid.
-func Parse(raw []byte) (Object, error) {
+func Parse(raw []byte) (o Object, err error) {
 	if i := skipSpace(raw, 0); i >= len(raw) || raw[i] != '{' {
 		return nil, proto.Invalid("", "a JSON object was expected")
 	}
-	if err := check(raw); err != nil {
-		return nil, err
+	dec := newDecoder(raw)
+	o = Object{}
+	_, err = dec.ReadToken()
+	for err == nil && dec.PeekKind() == '"' {
+		var name, value jsontext.Value
+		if name, err = dec.ReadValue(); err != nil {
+			break
+		}
+		text := textOf(name)
+		if value, err = dec.ReadValue(); err == nil {
+			end := int(dec.InputOffset())
+			o = append(o, member{text, raw[end-len(value) : end : end]})
+		}
 	}
-	o, _ := Known(raw)
+	if err == nil {
+		_, err = dec.ReadToken()
+	}
+	if err == nil {
+		err = checkEnd(dec, raw)
+	}
+	if err != nil {
+		return nil, badJSON(err)
+	}
 	return o, nil
+}
+
+// newDecoder returns a decoder that reads a text without copying it.
+func newDecoder(raw []byte) *jsontext.Decoder {
+	return jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 }
 
 // check returns an error unless a text is one JSON value.
 func check(raw []byte) error {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(
-		true))
-	if _, err := dec.ReadValue(); err != nil {
+	dec := newDecoder(raw)
+	_, err := dec.ReadValue()
+	if err == nil {
+		err = checkEnd(dec, raw)
+	}
+	if err != nil {
 		return badJSON(err)
 	}
+	return nil
+}
+
+// checkEnd returns an error if anything follows the value that was read.
+func checkEnd(dec *jsontext.Decoder, raw []byte) error {
 	if rest := bytes.TrimSpace(raw[dec.InputOffset():]); len(rest) > 0 {
-		return badJSON(fmt.Errorf("%.20q follows its end", rest))
+		return fmt.Errorf("%.20q follows its end", rest)
 	}
 	return nil
 }
@@ -122,46 +155,39 @@ func (o Object) Without(names ...string) Object {
 	return slices.DeleteFunc(slices.Clone(o), func(m member) bool { return slices.Contains(names, m.Name) })
 }
 
-// A Writer is a value that is written into a text of which the size is known before.
-type Writer interface {
-	Size() int // bytes that AppendTo appends at most
-	AppendTo(b []byte) []byte
+// Raw returns the object as JSON.
+func (o Object) Raw() json.RawMessage {
+	raw, _ := o.Around("")
+	return raw
 }
 
-// Raw returns the object as JSON.
-func (o Object) Raw() json.RawMessage { return o.RawWith("", nil) }
-
-// RawWith returns the object as JSON, with the value of one of its members written by w.
-func (o Object) RawWith(name string, w Writer) json.RawMessage {
+// Around returns the object as JSON in two pieces, without the value of a member that is between them. If there is no
+// such member, the first piece is the whole object.
+func (o Object) Around(name string) (before, after json.RawMessage) {
 	size := 2
 	for _, m := range o {
 		size += len(m.Name) + len(m.Value) + 4
 	}
-	if w != nil {
-		size += w.Size()
-	}
-	return o.AppendWith(make([]byte, 0, size), name, w)
-}
-
-// AppendWith appends the object as JSON, with the value of one of its members written by w.
-func (o Object) AppendWith(b []byte, name string, w Writer) []byte {
-	b = append(b, '{')
+	b, cut := append(make([]byte, 0, size), '{'), -1
 	for i, m := range o {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendText(b, m.Name), ':')
-		if w != nil && m.Name == name {
-			b = w.AppendTo(b)
+		b = append(AppendText(b, m.Name), ':')
+		if name != "" && m.Name == name && cut < 0 {
+			cut = len(b)
 		} else {
 			b = append(b, m.Value...)
 		}
 	}
-	return append(b, '}')
+	if b = append(b, '}'); cut < 0 {
+		return b, nil
+	}
+	return b[:cut:cut], b[cut:]
 }
 
-// appendText appends a string as JSON.
-func appendText(b []byte, text string) []byte {
+// AppendText appends a string as JSON.
+func AppendText(b []byte, text string) []byte {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
 			return append(b, Marshal(text)...)

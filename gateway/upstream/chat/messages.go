@@ -106,6 +106,10 @@ type part struct {
 func (r *Request) appendUser(b []byte, where string, list []block) ([]byte, error) {
 	var rest []part
 	for i, one := range list {
+		if one.kind == "text" {
+			rest = append(rest, part{text: one.words("", "text")})
+			continue
+		}
 		at := fmt.Sprintf("%s.content.%d", where, i)
 		if one.kind == "tool_result" {
 			text, shown, err := r.readResult(at, one)
@@ -158,6 +162,10 @@ func (r *Request) readResult(where string, b block) (lines []words, shown []part
 		return nil, nil, err
 	}
 	for i, inner := range list {
+		if inner.kind == "text" {
+			lines = append(lines, inner.words("", "text"))
+			continue
+		}
 		at := fmt.Sprintf("%s.content.%d", where, i)
 		if inner.kind == "tool_reference" { // the model has all tools from the beginning
 			lines = append(lines, spoken("The tool "+inner.text("tool_name")+" can be called now."))
