@@ -35,6 +35,13 @@ func (c *Client) Walk(ctx context.Context, as, dir string, max int) (files []pro
 	return c.listing(ctx, &wire.Request{Op: wire.OpWalk, As: as, Path: []byte(dir), Max: min(max, wire.MaxWalk)})
 }
 
+// WalkAll is Walk that returns FIFOs, sockets and devices too. A guest of an earlier version leaves them out.
+func (c *Client) WalkAll(ctx context.Context, as, dir string, max int) (files []proto.FileInfo, truncated bool,
+	err error) {
+	return c.listing(ctx, &wire.Request{Op: wire.OpWalk, As: as, Path: []byte(dir), Max: min(max, wire.MaxWalk),
+		Others: true})
+}
+
 // longestPath is the maximum length of a path in a list, in bytes: the limit of one system call, plus a name of 255
 // for each level of a walk below that. The constant is twice that sum: a byte that is not UTF-8 becomes three bytes,
 // and at most every second byte can be one. The same limit applies to every other text about a file.
@@ -169,6 +176,13 @@ func (c *Client) Read(ctx context.Context, as, path string, off, n int64) (io.Re
 // ReadNoLinks is Read of a whole file. It fails with InvalidArgument if a link is on the way or at the end.
 func (c *Client) ReadNoLinks(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
 	return c.read(ctx, &wire.Request{Op: wire.OpRead, As: as, Path: []byte(path), Count: -1, NoLinks: true})
+}
+
+// ReadFollowing is ReadNoLinks, but path itself may be a link, and is followed as long as it stays in the workspace. A
+// guest of an earlier version follows none.
+func (c *Client) ReadFollowing(ctx context.Context, as, path string) (io.ReadCloser, proto.FileInfo, error) {
+	return c.read(ctx, &wire.Request{Op: wire.OpRead, As: as, Path: []byte(path), Count: -1, NoLinks: true,
+		Follow: true})
 }
 
 func (c *Client) read(ctx context.Context, req *wire.Request) (io.ReadCloser, proto.FileInfo, error) {

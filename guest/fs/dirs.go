@@ -112,14 +112,14 @@ func (s *FS) newDir(id user.User, path string) error {
 // A fingerprint of a job's directory at a command's end nearly always saves the daemon a walk: most commands change
 // no file. The fingerprint must be very cheap, so the daemon walks directories above these limits.
 const (
-	fingerprintFiles   = 100 // files and links
+	fingerprintFiles   = 100 // all but directories
 	fingerprintEntries = 400 // all entries of the directories
 )
 
 // Fingerprint returns the fingerprint of dir's content, or "" if it would take long or cannot be computed. On the way
 // it removes the directory prune if it is empty. It returns prune as left if that is still to be done.
 func (s *FS) Fingerprint(dir, prune string) (fingerprint, left string) {
-	w := &walker{most: fingerprintFiles, left: fingerprintEntries, prune: prune}
+	w := &walker{most: fingerprintFiles, left: fingerprintEntries, others: true, prune: prune}
 	if err := s.users.Root.Do(func() error { return w.from(s, dir) }); err != nil || w.truncated {
 		return "", w.prune
 	}

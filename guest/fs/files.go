@@ -65,6 +65,7 @@ const maxLooked = 4
 type walker struct {
 	most      int
 	left      int    // number of entries that it may still examine
+	others    bool   // return FIFOs, sockets and devices too
 	prune     string // a directory to remove on the way if it is empty; "" once done
 	dev       uint64
 	files     []proto.FileInfo
@@ -72,10 +73,10 @@ type walker struct {
 	buf       []byte // buffer for directory entries from the kernel
 }
 
-// walk describes the files and links below dir. dir itself must not be a link, because the daemon uses the result for
-// its manifest index.
-func (s *FS) walk(id user.User, dir string, most int) ([]proto.FileInfo, bool, error) {
-	w := &walker{most: most, left: maxLooked * (most + 1000)}
+// walk describes the files and links below dir, and with others also FIFOs, sockets and devices. dir itself must not be
+// a link, because the daemon uses the result for its manifest index.
+func (s *FS) walk(id user.User, dir string, most int, others bool) ([]proto.FileInfo, bool, error) {
+	w := &walker{most: most, left: maxLooked * (most + 1000), others: others}
 	err := id.Do(func() error { return w.from(s, dir) })
 	return w.sorted(), w.truncated, err
 }
@@ -150,7 +151,7 @@ func (w *walker) addEntry(d int, name, child string, depth int) {
 	case err != nil:
 	case fi.Type == proto.TypeDirectory:
 		w.descend(d, name, child, depth+1)
-	case fi.Type == proto.TypeOther:
+	case fi.Type == proto.TypeOther && !w.others:
 	case len(w.files) >= w.most:
 		w.truncated = true
 	default:

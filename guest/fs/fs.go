@@ -66,7 +66,7 @@ func (s *FS) Serve(conn *wire.Conn, id user.User, req *wire.Request) error {
 		files, truncated, err := list(id, path, clamp(req.Max, wire.MaxList))
 		return k.list(files, truncated, wire.FileError(req.Op, path, err))
 	case wire.OpWalk:
-		files, truncated, err := s.walk(id, path, clamp(req.Max, wire.MaxWalk))
+		files, truncated, err := s.walk(id, path, clamp(req.Max, wire.MaxWalk), req.Others)
 		return k.list(files, truncated, wire.FileError(req.Op, path, err))
 	case wire.OpRead:
 		return k.read(id, req, path)

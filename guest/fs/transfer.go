@@ -23,6 +23,9 @@ func (k *handler) read(id user.User, req *wire.Request, path string) error {
 	if req.NoLinks {
 		open = func() (*os.File, *unix.Stat_t, error) { return k.s.OpenFile(id, path) }
 	}
+	if req.NoLinks && req.Follow {
+		open = func() (*os.File, *unix.Stat_t, error) { return k.s.FollowFile(id, path) }
+	}
 	f, st, err := open()
 	if err != nil {
 		return k.conn.SendReply(nil, wire.FileError(wire.OpRead, path, err))

@@ -211,6 +211,10 @@ func TestOddFiles(t *testing.T) {
 	if err != nil || len(files) != 3 || truncated {
 		t.Errorf("walk: %+v %v %v", files, truncated, err)
 	}
+	files, truncated, err = w.WalkAll(ctx, "user", ".", 100)
+	if err != nil || len(files) != 4 || files[1].Type != proto.TypeOther || truncated {
+		t.Errorf("walk of all: %+v %v %v", files, truncated, err)
+	}
 	sums, err := w.Hash(ctx, "user", []string{"fifo", "none", "bad\xffname\n", "out"})
 	want := sha256.Sum256([]byte("x"))
 	if err != nil || len(sums) != 1 || sums["bad\xffname\n"] != hex.EncodeToString(want[:]) {

@@ -14,7 +14,7 @@ import (
 // walked returns the fingerprint that the daemon would compute from a walk.
 func (w *world) walked(dir string) string {
 	w.t.Helper()
-	list, truncated, err := w.Walk(context.Background(), proto.UserRoot, dir, 5000)
+	list, truncated, err := w.WalkAll(context.Background(), proto.UserRoot, dir, 5000)
 	if err != nil || truncated {
 		w.t.Fatalf("walking %s: %v, truncated %v", dir, err, truncated)
 	}
@@ -42,6 +42,7 @@ func TestSightIsAWalk(t *testing.T) {
 		{`printf z >"$(printf 'n\377')"`, false},
 		{"echo '{}' >manifest.json", false},
 		{"rm l", false},
+		{"mkfifo p", false},
 		{"echo x; exit 3", true},
 	} {
 		r := w.run(wire.Command{Text: c.text, Dir: job, Job: job})

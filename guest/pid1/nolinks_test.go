@@ -1,6 +1,7 @@
 package pid1
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,6 +50,63 @@ func TestNoLinks(t *testing.T) {
 	}
 	if files, _, err := w.Walk(ctx, "root", "job", 10); err != nil || len(files) != 3 {
 		t.Errorf("%+v %v", files, err)
+	}
+}
+
+// TestFollowedLink checks which links a read for a job follows: those that stay in the workspace, step by step, and for
+// root only its own.
+func TestFollowedLink(t *testing.T) {
+	w := newWorld(t, true)
+	in := func(name string) string { return filepath.Join(w.workspace, name) }
+	outside := filepath.Join(w.dir, "private")
+	must(t, os.Mkdir(outside, 0o755))
+	must(t, os.WriteFile(filepath.Join(outside, "file"), []byte("private"), 0o644))
+	w.run(wire.Command{User: "user", Text: "mkdir -p a/b; printf text >a/b/file; printf x >a/closed; chmod 0 a/closed"})
+	w.run(wire.Command{User: "root", Text: "printf root >of-root; chmod 600 of-root; ln -s a/b/file by-root"})
+	links := map[string]string{
+		"near": "b/file", "absolute": in("a/b/file"), "up": "../a/b/../../a/./b//file", "over": in("a") + "/../../" +
+			filepath.Base(w.workspace) + "/a/b/file", "chain": "dir/file", "dir": "b", "to-dir": "b", "self": "self",
+		"none": "nothing", "slash": "b/file/", "out": filepath.Join(outside, "file"), "out-up": "../../private/file",
+		"root": "/", "to-closed": "closed", "to-fifo": "fifo", "passwd": "/proc/self/root/etc/passwd",
+		"to-root": "../of-root",
+	}
+	script := "cd a; mkfifo fifo"
+	for name, target := range links {
+		script += "; ln -s " + target + " " + name
+	}
+	w.run(wire.Command{User: "user", Text: script})
+	for path, want := range map[string]any{
+		"a/b/file": "text", "a/near": "text", "a/absolute": "text", "a/up": "text", "a/over": "text", "a/chain": "text",
+		"by-root": "text", "a/dir/file": proto.InvalidArgument, "a/to-dir": proto.InvalidArgument,
+		"a/self": proto.InvalidArgument, "a/none": proto.NotFound, "a/slash": proto.InvalidArgument,
+		"a/out": proto.InvalidArgument, "a/out-up": proto.InvalidArgument, "a/root": proto.InvalidArgument,
+		"a/to-closed": proto.PermissionDenied, "a/to-fifo": proto.InvalidArgument, "a/passwd": proto.InvalidArgument,
+		"a/to-root": proto.PermissionDenied, "../private/file": proto.InvalidArgument, ".": proto.InvalidArgument,
+	} {
+		r, _, err := w.ReadFollowing(short(t), "user", path)
+		if code, fails := want.(proto.Code); fails {
+			if proto.CodeOf(err) != code {
+				t.Errorf("%s: %v, want %s", path, err, code)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		text, err := io.ReadAll(r)
+		_ = r.Close()
+		if err != nil || string(text) != want {
+			t.Errorf("%s: %q %v", path, text, err)
+		}
+	}
+	r, _, err := w.ReadFollowing(short(t), "root", "by-root")
+	if must(t, err); r != nil {
+		_ = r.Close()
+	}
+	for _, path := range []string{"a/near", "a/to-root"} {
+		_, _, err := w.ReadFollowing(short(t), "root", path)
+		wantCode(t, err, proto.PermissionDenied)
 	}
 }
 

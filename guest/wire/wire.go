@@ -46,6 +46,9 @@ type Request struct {
 	Max       int      `json:"max,omitempty"`
 	Recursive bool     `json:"recursive,omitempty"`
 	NoLinks   bool     `json:"no_links,omitempty"` // for a read or tar: fail if a link is on the way
+	// for a read with NoLinks: Path itself may be a link to a file in the workspace
+	Follow bool `json:"follow,omitempty"`
+	Others bool `json:"others,omitempty"` // for a walk: return FIFOs, sockets and devices too
 	// for a read: a descriptor may come instead of the content
 	Handover bool               `json:"handover,omitempty"`
 	Name     string             `json:"name,omitempty"` // of a shell
