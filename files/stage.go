@@ -25,7 +25,8 @@ const (
 // An Upload describes a file, except for its bytes.
 type Upload struct {
 	Owner        string        // required
-	Filename     string        // only the last path component is kept; see filename.Clean
+	Filename     string        // only the last path component is kept, unless Tree is set; see filename.Clean
+	Tree         bool          // Filename is a relative path that is kept; see filename.CheckPath
 	MIMEType     string        // empty: detected from the content
 	ExpiresIn    time.Duration // 0: kept until deleted; else MinExpiresIn to MaxExpiresIn
 	Downloadable bool          // made by code rather than uploaded
@@ -43,8 +44,16 @@ func (up Upload) check() error {
 	if err := filename.CheckMIMEType(up.MIMEType); err != nil {
 		return err
 	}
-	_, err := filename.Clean(up.Filename, up.MIMEType)
+	_, err := up.name()
 	return err
+}
+
+// name returns the name that the file keeps.
+func (up Upload) name() (string, error) {
+	if up.Tree {
+		return up.Filename, filename.CheckPath(up.Filename)
+	}
+	return filename.Clean(up.Filename, up.MIMEType)
 }
 
 // A Staged file has arrived completely but is not committed. Its Upload, except for the Owner, may be filled in until
@@ -175,7 +184,7 @@ func (st *Staged) record() (record, error) {
 	if up.MIMEType == "" {
 		up.MIMEType = filename.Detect(st.head, up.Filename)
 	}
-	name, err := filename.Clean(up.Filename, up.MIMEType)
+	name, err := up.name()
 	if err != nil {
 		return record{}, err
 	}

@@ -61,6 +61,19 @@ func TestRows21and22Download(t *testing.T) {
 			b.Header.Get("Content-Disposition") != "attachment; filename=chart.png" {
 			t.Fatalf("%d bytes, %v", len(b.body), b.Header)
 		}
+		// A download has no directories.
+		nested, err := d.files.Put(t.Context(), files.Upload{Owner: "ann", Filename: "charts/a b.png", Tree: true,
+			Downloadable: true}, strings.NewReader(content))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := d.do(t, "GET", "/v1/files/"+nested.ID+"/content", nil).wantOK(t)
+		if c.Header.Get("Content-Disposition") != `attachment; filename="a b.png"` {
+			t.Errorf("%v", c.Header)
+		}
+		if name := d.do(t, "GET", "/v1/files/"+nested.ID, nil).wantOK(t).str("filename"); name != "charts/a b.png" {
+			t.Errorf("it is called %q", name)
+		}
 		h := d.do(t, "HEAD", "/v1/files/"+made.ID+"/content", nil).wantOK(t)
 		if h.ContentLength != int64(len(content)) || len(h.body) != 0 {
 			t.Fatalf("HEAD: %v", h.Header)

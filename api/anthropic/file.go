@@ -4,6 +4,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"path"
 	"strconv"
 
 	"berth/api"
@@ -112,7 +113,9 @@ func (e edge) download(w http.ResponseWriter, r *http.Request, c api.Caller) err
 func setContentHeaders(h http.Header, f proto.StoredFile) {
 	h.Set("Content-Type", f.MIMEType)
 	h.Set("Content-Length", strconv.FormatInt(f.SizeBytes, 10))
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": f.Filename}))
+	// A file from a container may have a name with directories, which a download has not.
+	name := path.Base(f.Filename)
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "private, no-store")
 	h.Set("Accept-Ranges", "none")

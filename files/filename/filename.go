@@ -1,8 +1,10 @@
-// Package filename decides the names and media types of stored files. The file store, its API and the publishers of
-// containers' files use it.
+// Package filename decides the names and media types of stored files. An uploaded file has a name without directories,
+// a file from a container may have a relative path. The file store, its API and the publishers of containers' files
+// use the package.
 package filename
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"mime"
@@ -51,6 +53,38 @@ func FromPath(name string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(path.Base(name), "_"))
+}
+
+// maxPath is the maximum of CheckPath, in characters.
+const maxPath = 1024
+
+// CheckPath accepts the name of a file that keeps directories, such as "charts/a.png": at most 1024 characters, and
+// components that Clean accepts, separated by single slashes.
+func CheckPath(name string) error {
+	why := ""
+	if utf8.RuneCountInString(name) > maxPath {
+		why = fmt.Sprintf("it is longer than %d characters", maxPath)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" && why == "" {
+			why = "it has an empty part"
+		}
+		why = cmp.Or(why, nameFault(part))
+	}
+	if why != "" {
+		return proto.Errorf(proto.InvalidArgument, "upload", "filename", "Invalid filename: %s.", why)
+	}
+	return nil
+}
+
+// FromTree returns the name under which a container's file is stored with its directories. It is FromPath for each
+// component of a clean relative path.
+func FromTree(name string) string {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		parts[i] = FromPath(part)
+	}
+	return strings.Join(parts, "/")
 }
 
 // nameFault returns what is wrong with a name, or "".

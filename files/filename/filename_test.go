@@ -48,6 +48,21 @@ func FuzzFromPath(f *testing.F) {
 	})
 }
 
+// TestCheckPath checks which names with directories are accepted, and that each path of a container becomes one.
+func TestCheckPath(t *testing.T) {
+	for name, ok := range map[string]bool{"a": true, "a/b.png": true, "a/.b/c d": true, strings.Repeat("d/", 511) +
+		"é": true, "": false, "/a": false, "a/": false, "a//b": false, ".": false, "..": false, "a/../b": false,
+		"a/./b": false, `a\b`: false, "a/b\n": false, "a/\xff": false, strings.Repeat("n", 256) + "/a": false,
+		strings.Repeat("d/", 512) + "a": false} {
+		if err := CheckPath(name); (err == nil) != ok {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if got := FromTree("a:b/c\nd/\xff/e"); got != "a_b/c_d/_/e" || CheckPath(got) != nil {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestExtensions(t *testing.T) {
 	for mimeType, want := range map[string]string{"text/csv": "unnamed.csv", "text/csv; charset=utf-8": "unnamed.csv",
 		"application/octet-stream": "unnamed.bin",
