@@ -49,6 +49,13 @@ func TestAValueWhoseFormsFail(t *testing.T) {
 			"  def _repr_latex_(self): return '$x$'\nA()", "OSError: m", []string{"text/latex", "text/plain"}},
 		"the caller is asked for": {class + "  def _repr_mimebundle_(self, include, exclude): return {'a/b': 'c'}\nA()", "",
 			[]string{"a/b", "text/plain"}},
+		"no method": {class + "  _repr_html_ = None\nA()", "", []string{"text/plain"}},
+		"a metaclass": {"class M(type):\n  def __getattr__(c, n): raise KeyError(n)\nclass A(metaclass=M):\n" +
+			"  def __repr__(self): return 'as text'\nA()", "", []string{"text/plain"}},
+		"no media type": {class + "  def _repr_mimebundle_(self, **k): return {1: 2, 'a/b': 'c'}\nA()", "",
+			[]string{"a/b", "text/plain"}},
+		"no error text": {"class E(Exception):\n  def __str__(self): raise KeyError('e')\n" + class +
+			"  def _repr_html_(self): raise E\nA()", "E: <exception str() failed>", []string{"text/plain"}},
 		"no such form": {class + "  def _repr_html_(self): raise NotImplementedError\nA()", "", []string{"text/plain"}},
 		"not JSON": {class + "class B:\n  def __str__(self): raise OSError('s')\n" +
 			"class C(A):\n  def _repr_json_(self): return [B()]\nC()", "OSError: s", []string{"text/plain"}},

@@ -77,12 +77,20 @@ def mime(value):
         parts["application/json"] = encoded(value)
     elif str(kind.__module__).startswith("pandas.") and hasattr(value, "to_json"):
         parts.update(attempt(lambda: {TABLE: table(value)}))
-    if kind is not type and hasattr(kind, "_repr_mimebundle_"):
+    if has(kind, "_repr_mimebundle_"):
         parts.update(attempt(lambda: bundle(value._repr_mimebundle_(include=None, exclude=None))))
     for method, name in METHODS.items():
-        if kind is not type and hasattr(kind, method) and not parts.get(name):
+        if has(kind, method) and not parts.get(name):
             parts.update(attempt(lambda: bundle({name: getattr(value, method)()})))
     return {name: part for name, part in parts.items() if part is not None}
+
+
+def has(kind, method):
+    """has reports whether a type has a method of notebooks. None says that it has not, and a metaclass may fail."""
+    try:
+        return kind is not type and getattr(kind, method, None) is not None
+    except Exception:
+        return False
 
 
 def attempt(forms):
@@ -106,7 +114,7 @@ def bundle(parts):
     for name, part in parts.items():
         if isinstance(part, tuple):
             part = part[0]
-        if part is None:
+        if part is None or not isinstance(name, str):
             continue
         if isinstance(part, (str, bytes, bytearray)) and not name.endswith("json"):
             out[name] = text(part)
