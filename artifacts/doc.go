@@ -3,9 +3,9 @@
 // manifests and publish files.
 //
 // A job is a directory and a manifest. After every exec, artifacts lists the directory in the container and compares
-// it with the manifest. It hashes new and changed files and attributes them to an exec. It publishes the top-level
-// files of the exec's $OUTPUT_DIR to the Files API, and writes a copy of the manifest into the container, for programs
-// there. The record in the ledger is the truth.
+// it with the manifest. It hashes new and changed files and attributes them to an exec. It publishes the files below
+// the exec's $OUTPUT_DIR to the Files API, notes what cannot be published, and writes a copy of the manifest into the
+// container, for programs there. The record in the ledger is the truth.
 //
 //	jobs/      <workspace>/<job>         record: the files
 //	job_execs/ <workspace>/<job>/<exec>  proto.JobExec: the log of commands

@@ -26,7 +26,8 @@ func (js *Jobs) releaseJob(j *job) {
 	if j.users == 0 && js.open[j.key] == j {
 		if j.known() {
 			js.uses++
-			j.used, j.weight = js.uses, jobBytes+fileBytes*len(j.rec.Files)+spanBytes*len(j.recent)
+			files := len(j.rec.Files) + len(j.unlisted) + len(j.told)
+			j.used, j.weight = js.uses, jobBytes+fileBytes*files+spanBytes*len(j.recent)
 			for _, e := range j.newest {
 				j.weight += lineBytes + len(e.Command) + len(e.Stderr) + pathBytes*len(e.Produced)
 			}

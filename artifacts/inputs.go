@@ -24,8 +24,9 @@ type inputs struct {
 // names maps names in a workspace's $INPUT_DIR to file IDs.
 type names map[string]string
 
-// Begin puts stored files into $INPUT_DIR under their own names. It does not copy a file that is there, and gives
-// different files of one name different names. If a file cannot be had, Begin removes those that it copied.
+// Begin puts stored files into $INPUT_DIR under their own names, with the directories that these have. It does not copy
+// a file that is there, and gives different files of one name different names. If a file cannot be had, Begin removes
+// those that it copied.
 func (in *inputs) Begin(ctx context.Context, s session.Files, ids []string) error {
 	if len(ids) == 0 {
 		return nil
@@ -87,13 +88,20 @@ func (in *inputs) place(ctx context.Context, s session.Files, taken names, id st
 	}
 	if name != "" {
 		// A copy appears whole or not at all, so what is there is the file as the code left it. Only a removed file
-		// is copied again.
+		// is copied again, under another name if the code made a file of a directory on the way.
 		_, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
-		if proto.CodeOf(err) != proto.NotFound {
+		switch {
+		case proto.CodeOf(err) == proto.InvalidArgument && strings.Contains(name, "/"):
+			delete(taken, name)
+			name = ""
+		case proto.CodeOf(err) != proto.NotFound:
 			return name, false, err
 		}
-	} else if name, err = taken.free(ctx, s, f.Filename); err != nil {
-		return "", false, err
+	}
+	if name == "" {
+		if name, err = taken.free(ctx, s, f.Filename); err != nil {
+			return "", false, err
+		}
 	}
 	_, err = s.WriteFile(ctx, proto.UserDefault, proto.InputDir+"/"+name, session.WriteOptions{Mode: 0o644}, r)
 	return name, err == nil, err
@@ -102,38 +110,62 @@ func (in *inputs) place(ctx context.Context, s session.Files, taken names, id st
 // maxName is the kernel's bound of a file name, in bytes.
 const maxName = 255
 
-// free returns a new name for a file: its own, with a number if that is taken, cut to maxName.
+// free returns a new name for a file: its own, with a number if that is taken, cut to maxName. The name of a file from
+// a container may have directories. These are shared, unless something else has the name of one: then it gets the
+// number.
 func (taken names) free(ctx context.Context, s session.Files, filename string) (string, error) {
-	// The Files API allows them as names; file systems reserve them.
-	if filename == "." || filename == ".." {
-		filename = "unnamed"
+	name := ""
+	parts := strings.Split(filename, "/")
+	for i, part := range parts {
+		last := i == len(parts)-1
+		for n := 1; ; n++ {
+			next := path.Join(name, numbered(part, n))
+			// A name stays taken even if the code has removed the file: the ledger has one file for a name.
+			if taken[next] != "" || last && taken.hasBelow(next) {
+				continue
+			}
+			// The code may have a file of its own with that name, which must not be overwritten, or a link that leads
+			// elsewhere.
+			fi, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+next)
+			if err != nil && proto.CodeOf(err) != proto.NotFound {
+				return "", err
+			}
+			if err != nil || !last && fi.Type == proto.TypeDirectory {
+				name = next
+				break
+			}
+		}
 	}
-	ext := path.Ext(filename)
-	stem := strings.TrimSuffix(filename, ext)
+	return name, nil
+}
+
+// hasBelow reports whether a file's name has the directory dir.
+func (taken names) hasBelow(dir string) bool {
+	for name := range taken {
+		if strings.HasPrefix(name, dir+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// numbered returns the nth choice for a name, cut to maxName.
+func numbered(name string, n int) string {
+	// Earlier versions stored files with these names; file systems reserve them.
+	if name == "." || name == ".." {
+		name = "unnamed"
+	}
+	ext := path.Ext(name)
+	stem := strings.TrimSuffix(name, ext)
 	// A name that is mostly extension is cut like any other, or nothing of the stem would be left.
 	if len(ext) > maxName/2 {
-		stem, ext = filename, ""
+		stem, ext = name, ""
 	}
-	for n := 1; ; n++ {
-		end := ext
-		if n > 1 {
-			end = fmt.Sprintf(" (%d)%s", n, ext)
-		}
-		// The cut may fall inside a character, whose rest is dropped.
-		name := strings.ToValidUTF8(stem[:min(len(stem), maxName-len(end))], "") + end
-		// A name stays taken even if the code has removed the file: the ledger has one file for a name.
-		if taken[name] != "" {
-			continue
-		}
-		// The code may have a file of its own with that name, which must not be overwritten.
-		_, err := s.Stat(ctx, proto.UserDefault, proto.InputDir+"/"+name)
-		if proto.CodeOf(err) == proto.NotFound {
-			return name, nil
-		}
-		if err != nil {
-			return "", err
-		}
+	if n > 1 {
+		ext = fmt.Sprintf(" (%d)%s", n, ext)
 	}
+	// The cut may fall inside a character, whose rest is dropped.
+	return strings.ToValidUTF8(stem[:min(len(stem), maxName-len(ext))], "") + ext
 }
 
 // remove removes what a failed Begin copied.
@@ -143,6 +175,12 @@ func (in *inputs) remove(ctx context.Context, s session.Files, names []string) {
 		// A copy left behind only takes room, so it is only logged.
 		if err := s.RemoveFile(ctx, proto.UserDefault, proto.InputDir+"/"+n, false); err != nil {
 			in.log.Warn("removing an input file after a failure", "name", n, "error", err)
+		}
+		// Its directories too, up to one that has other files.
+		for dir := path.Dir(n); dir != "."; dir = path.Dir(dir) {
+			if s.RemoveFile(ctx, proto.UserDefault, proto.InputDir+"/"+dir, false) != nil {
+				break
+			}
 		}
 	}
 }

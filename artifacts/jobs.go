@@ -70,15 +70,18 @@ type Jobs struct {
 type job struct {
 	turn        chan struct{}
 	key         string
-	rec         *record         // nil until read
-	recent      []span          // execs since the job was loaded, for attribution
-	listed      bool            // the manifest in the container is up to date, except for its exec log
-	absent      bool            // the directory was missing when it was last listed
-	migrated    bool            // it has no manifest of an earlier version
-	ignored     map[string]bool // directories that have their ignoreFile
-	fingerprint string          // of the last listing; "" if that was incomplete or failed
-	logged      int             // execs logged since the job was loaded
-	newest      []proto.JobExec // the last of them, which the ledger may not have yet
+	rec         *record              // nil until read
+	recent      []span               // execs since the job was loaded, for attribution
+	listed      bool                 // the manifest in the container is up to date, except for its exec log
+	absent      bool                 // the directory was missing when it was last listed
+	migrated    bool                 // it has no manifest of an earlier version
+	ignored     map[string]bool      // directories that have their ignoreFile
+	special     bool                 // there was a special file below OutputsName when it was last listed
+	unlisted    map[string]entry     // stored outputs that the manifest has no room for
+	told        map[string]time.Time // as in notes
+	fingerprint string               // of the last listing; "" if that was incomplete or failed
+	logged      int                  // execs logged since the job was loaded
+	newest      []proto.JobExec      // the last of them, which the ledger may not have yet
 
 	dropped atomic.Bool // its workspace is gone, so nothing is written any more
 
@@ -103,7 +106,8 @@ type record struct {
 // modification times; only the kernel sets change times.
 type entry struct {
 	proto.Artifact
-	Changed time.Time `json:"changed"`
+	Changed  time.Time `json:"changed"`
+	Followed time.Time `json:"followed,omitzero"` // of a link with a FileID: change time of the file that was stored
 }
 
 // A span is the time of an exec.

@@ -88,11 +88,11 @@ func TestOutputsBecomeStoredFiles(t *testing.T) {
 	s := st.Create(t, proto.CreateContainer{})
 	r := sessiontest.Bash(
 		t, s,
-		`ls -A "$OUTPUT_DIR"; echo top >"$OUTPUT_DIR/r.txt"; mkdir "$OUTPUT_DIR/d"; echo no >"$OUTPUT_DIR/d/n"; ln -s /etc/passwd "$OUTPUT_DIR/l"; mkfifo "$OUTPUT_DIR/p"`)
-	if r.Stdout != "" || len(r.Content) != 1 || r.Content[0].Type != proto.TypeBashOutput {
+		`ls -A "$OUTPUT_DIR"; echo top >"$OUTPUT_DIR/r.txt"; mkdir "$OUTPUT_DIR/d"; echo n >"$OUTPUT_DIR/d/n"; ln -s /etc/passwd "$OUTPUT_DIR/l"; mkfifo "$OUTPUT_DIR/p"`)
+	if r.Stdout != "" || len(r.Content) != 2 || r.Content[1].Type != proto.TypeBashOutput {
 		t.Fatalf("%+v", r)
 	}
-	rd, f, err := st.Files.Open(ctx, sessiontest.Owner, r.Content[0].FileID)
+	rd, f, err := st.Files.Open(ctx, sessiontest.Owner, r.Content[1].FileID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func (js *Jobs) migrate(ctx context.Context, s session.Files, j *job, list []pro
 	if i < 0 {
 		return list
 	}
-	r, _, err := s.ReadFileNoLinks(ctx, proto.UserDefault, path)
+	r, _, err := s.ReadForJob(ctx, proto.UserDefault, path)
 	if err != nil {
 		return list
 	}

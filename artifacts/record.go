@@ -3,14 +3,10 @@ package artifacts
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
-	"berth/files"
-	"berth/files/filename"
 	"berth/proto"
 	"berth/session"
 	"berth/session/secrets"
@@ -127,106 +123,6 @@ func keepNewest(tx *ledger.Tx, bucket, prefix string, n int) error {
 	return err
 }
 
-// What happens to outputs that are stored files already. Those of an interpreter were stored while it ran. Those of
-// an exec that is recorded twice, because the daemon died the first time, were stored by the daemon before.
-type stored int
-
-const (
-	nameStored  stored = iota // name them again
-	leaveStored               // leave them out, since the client has them
-	storeAgain                // store them again: the manifest may be behind and name an older content
-)
-
-// publishOutputs turns the top-level regular files of $OUTPUT_DIR into stored files.
-func (js *Jobs) publishOutputs(ctx context.Context, s session.Files, j *job, e proto.Exec, known stored,
-	made *session.Produced) {
-	// Relative to the job's directory, like the paths in the manifest.
-	dir, _ := strings.CutPrefix(proto.OutputDir(e.JobID, e.ID), proto.JobDir(e.JobID)+"/")
-	outputs, err := js.outputs(ctx, s, j, dir)
-	if len(outputs) > 0 {
-		js.ignore(ctx, s, e.User, j, proto.JobDir(e.JobID)+"/"+proto.OutputsName)
-	} else if err == nil { // of an exec that an earlier version started
-		outputs, err = js.outputs(ctx, s, j, "outputs/"+e.ID)
-	}
-	if err != nil {
-		made.Notes = append(made.Notes, "$OUTPUT_DIR could not be read: "+proto.AsError(err).Message)
-	}
-	if known == leaveStored {
-		outputs = slices.DeleteFunc(outputs, func(p string) bool { return j.rec.Files[p].FileID != "" })
-	}
-	// A loop that writes a file for each row must not fill the owner's storage. The note names the rest.
-	if len(outputs) > MaxOutputs {
-		made.Notes = append(made.Notes, fmt.Sprintf("$OUTPUT_DIR holds %d files; the first %d became stored files, "+
-			"the others are in the job's directory", len(outputs), MaxOutputs))
-		outputs = outputs[:MaxOutputs]
-	}
-	for _, p := range outputs {
-		if id := j.rec.Files[p].FileID; id != "" && known == nameStored {
-			made.FileIDs = append(made.FileIDs, id)
-			continue
-		}
-		// As the exec's own user: it must not get files published that it could not read.
-		f, err := js.publish(ctx, s, e.User, j, p)
-		if err != nil {
-			made.Notes = append(made.Notes, fmt.Sprintf("%s was not stored: %s", p, proto.AsError(err).Message))
-			continue
-		}
-		made.FileIDs = append(made.FileIDs, f.ID)
-	}
-}
-
-// outputs returns the regular files at the top of dir, sorted. If the manifest is truncated, they are listed in the
-// container.
-func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string) (paths []string, err error) {
-	// The manifest ends at MaxFiles in the order of the walk, which may be before the outputs.
-	if j.rec.Truncated {
-		at := proto.JobDir(j.rec.ID) + "/" + dir
-		list, _, err := s.List(ctx, proto.UserRoot, at)
-		for _, fi := range list {
-			if fi.Type == proto.TypeFile {
-				paths = append(paths, j.rel(fi.Path))
-			}
-		}
-		if noDirectory(err, at) {
-			err = nil // the code removed it
-		}
-		return paths, err
-	}
-	for p, f := range j.rec.Files {
-		if path.Dir(p) == dir && f.Type == proto.TypeFile {
-			paths = append(paths, p)
-		}
-	}
-	slices.Sort(paths)
-	return paths, nil
-}
-
-// publish stores one file of the job and notes its ID. It follows no links, since the code may have replaced the
-// file, or a directory on the way, with a link.
-func (js *Jobs) publish(ctx context.Context, s session.Files, as string, j *job, rel string) (proto.StoredFile,
-	error) {
-	r, fi, err := s.ReadFileNoLinks(ctx, as, proto.JobDir(j.rec.ID)+"/"+rel)
-	if err != nil {
-		return proto.StoredFile{}, err
-	}
-	defer r.Close()
-	f, err := js.cfg.Files.Put(ctx, files.Upload{
-		// The scope ties the stored file to this container; lists can select by it.
-		Owner: s.Owner(), Filename: filename.FromPath(rel), Downloadable: true, Scope: s.ID(), SizeBytes: fi.SizeBytes,
-	}, r)
-	if err != nil {
-		return f, err
-	}
-	if en, ok := j.rec.Files[rel]; ok {
-		// It may have changed since it was hashed; the entry describes what was stored.
-		en.FileID, en.MediaType, en.SHA256, en.SizeBytes = f.ID, f.MIMEType, f.SHA256, f.SizeBytes
-		j.rec.Files[rel] = en
-		j.listed = false
-		js.save(j)
-	}
-	return f, nil
-}
-
 // Publish stores a file of a job, by its path below the job's directory, and returns it with its ID.
 func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string) (proto.StoredFile, error) {
 	// Cleaned as an absolute path, so that ".." cannot leave the job's directory.
@@ -246,8 +142,13 @@ func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string)
 	if _, err := js.refresh(ctx, s.Files, j, cause{}); err != nil {
 		return proto.StoredFile{}, err
 	}
-	// As root: the client owns the container and may ask for files that only root can read. Links are not followed.
-	return js.publish(ctx, s.Files, proto.UserRoot, j, clean)
+	// As root: the client owns the container and may ask for files that only root can read. The ordinary user may have
+	// made a link, and reads what it leads to.
+	as := proto.UserRoot
+	if j.rec.Files[clean].Type == proto.TypeSymlink {
+		as = proto.UserDefault
+	}
+	return js.publish(ctx, s.Files, as, j, clean)
 }
 
 // Changed records that the API wrote, moved or removed a file. Files outside of job directories do not matter.
@@ -293,9 +194,8 @@ func split(p string) (job, rel string) {
 	return job, rel
 }
 
-// Made stores the top-level files of a running exec's $OUTPUT_DIR that changed since they were stored. An interpreter
-// has the same directory all the time, and clients want the files of one cell before its end. since is the start of
-// that cell.
+// Made stores the files of a running exec's $OUTPUT_DIR that changed since they were stored. An interpreter has the
+// same directory all the time, and clients want the files of one cell before its end. since is the start of that cell.
 func (js *Jobs) Made(ctx context.Context, s *session.Session, e proto.Exec, since time.Time) session.Produced {
 	var made session.Produced
 	j, done, err := js.lockJob(ctx, s.WorkspaceID(), e.JobID)

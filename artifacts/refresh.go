@@ -30,7 +30,7 @@ type cause struct {
 
 // refresh compares the job's directory with the record and updates the record. It returns the new and changed paths.
 func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) ([]string, error) {
-	j.fingerprint = "" // until all of this has succeeded
+	j.fingerprint, j.special = "", false // until all of this has succeeded
 	// As root, since the default user may not read what an exec made. One more than the bound tells a full job from
 	// one that has more.
 	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
@@ -102,6 +102,11 @@ func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []pr
 		if rel == "" || rel == proto.OutputsName+"/"+ignoreFile || fi.Type == proto.TypeDirectory {
 			continue
 		}
+		// FIFOs, sockets and devices are not listed either, but told where they were to be stored.
+		if fi.Type == proto.TypeOther {
+			j.special = j.special || strings.HasPrefix(rel, proto.OutputsName+"/")
+			continue
+		}
 		if len(seen) >= MaxFiles || len(fi.Path) > maxPath || len(rel) > room {
 			more = true
 			continue
@@ -147,8 +152,8 @@ func (js *Jobs) recordChanged(ctx context.Context, s session.Files, j *job, by c
 		if known {
 			// The first author of a file stays in the record.
 			next.CreatedBy, next.CreatedAt, next.ChangedBy, next.Origin = was.CreatedBy, was.CreatedAt, who, was.Origin
-			// The content is the same, so the author and the stored copy stay.
-			if was.SHA256 == next.SHA256 {
+			// The content is the same, so the author and the stored copy stay. Links have no content.
+			if was.SHA256 == next.SHA256 && next.SHA256 != "" {
 				next.ChangedBy, next.FileID = was.ChangedBy, was.FileID
 			}
 		}

@@ -389,7 +389,10 @@ func TestFilesOfAnInterpreterThatEnds(t *testing.T) {
 		"'w').write(name)\nput('a')"); len(res.Files) > 0 {
 		t.Errorf("%+v", res.Files)
 	}
-	if res := b.cell(t, s, "main", "put('b')\nexit()"); len(res.Files) != 2 || len(res.Notes) != 1 {
+	res := b.cell(t, s, "main", "os.chdir(os.environ['OUTPUT_DIR'])\nos.mkdir('d')\nput('d/b')\n"+
+		"os.symlink('nowhere', 'c')\nexit()")
+	if notes := strings.Join(res.Notes, "\n"); len(res.Files) != 2 || len(res.Notes) != 2 ||
+		!strings.Contains(notes, `"c" was not stored`) {
 		t.Errorf("%+v %q", res.Files, res.Notes)
 	}
 }

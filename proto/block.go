@@ -32,7 +32,7 @@ type BashResult struct {
 	Stdout     string `json:"stdout"`
 	Stderr     string `json:"stderr"`
 	ReturnCode int    `json:"return_code"`
-	// Stored files made of the top-level files of $OUTPUT_DIR; never null.
+	// Stored files made of the files in $OUTPUT_DIR, sorted by path, which is the filename; never null.
 	Content []BashOutput `json:"content"`
 }
 

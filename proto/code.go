@@ -66,7 +66,7 @@ type Outcome struct {
 	ErrorDetail *ErrorDetail `json:"error_detail,omitempty"`
 	// The same results by media type, in the same order. Text is text, an image base64, and JSON is JSON.
 	Rich []Bundle `json:"rich"`
-	// Stored files made of the top-level files of $OUTPUT_DIR; of a context, when its interpreter ends.
+	// Stored files made of the files in $OUTPUT_DIR; of a context, when its interpreter ends.
 	Files []BashOutput `json:"files"`
 	// The container, unless it was made for this code alone.
 	Container  *ContainerRef `json:"container,omitempty"`

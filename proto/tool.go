@@ -133,7 +133,7 @@ type ToolRun struct {
 	Error     *ToolRunError   `json:"error,omitempty"`
 	Logs      Logs            `json:"logs"`
 	Truncated bool            `json:"truncated,omitempty"` // Some of the logs was left out.
-	// Stored files made of the top-level files of $OUTPUT_DIR.
+	// Stored files made of the files in $OUTPUT_DIR.
 	Files       []BashOutput `json:"files"`
 	Notes       []string     `json:"notes,omitempty"`
 	Container   string       `json:"container,omitempty"` // The container that the request named.

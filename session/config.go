@@ -141,7 +141,7 @@ type Jobs interface {
 	// Begin puts stored files into $INPUT_DIR. If one of them cannot be had, it fails with the item's name and leaves
 	// nothing new behind.
 	Begin(ctx context.Context, f Files, files []string) error
-	// End is called for an exec that ended while the guest still answered. It publishes the top-level files of
+	// End is called for an exec that ended while the guest still answered. It publishes the files of
 	// $OUTPUT_DIR and updates the job's manifest. seen is the state of the job's directory at that end.
 	End(ctx context.Context, f Files, e proto.Exec, stderrTail string, seen DirectoryState) Produced
 	// Changed is called for a file at an absolute path that the API wrote or removed. origin is OriginUploaded or

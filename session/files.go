@@ -52,11 +52,11 @@ func (f Files) List(ctx context.Context, as, path string) (list []proto.FileInfo
 	return list, truncated, err
 }
 
-// Walk describes at most limit files and links below a directory. It follows no links, also not in path.
+// Walk describes at most limit entries below a directory, without directories. It follows no links, also not in path.
 func (f Files) Walk(ctx context.Context, as, path string, limit int) (list []proto.FileInfo, truncated bool,
 	err error) {
 	err = f.withGuest(ctx, func(g *client.Client) error {
-		list, truncated, err = g.Walk(ctx, as, path, limit)
+		list, truncated, err = g.WalkAll(ctx, as, path, limit)
 		return err
 	})
 	return list, truncated, err
@@ -79,11 +79,11 @@ func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (
 	return r, fi, err
 }
 
-// ReadFileNoLinks reads a whole file for work without a request, such as publishing. A link in the path is
-// InvalidArgument, so code in the container cannot redirect the read.
-func (f Files) ReadFileNoLinks(ctx context.Context, as, path string) (r io.ReadCloser, fi proto.FileInfo, err error) {
+// ReadForJob reads a whole file for work without a request, such as publishing. A link on the way is InvalidArgument,
+// so code in the container cannot redirect the read. path itself may be a link to a file in the workspace.
+func (f Files) ReadForJob(ctx context.Context, as, path string) (r io.ReadCloser, fi proto.FileInfo, err error) {
 	r, err = f.open(ctx, func(g *client.Client) (r io.ReadCloser, err error) {
-		r, fi, err = g.ReadNoLinks(ctx, as, path)
+		r, fi, err = g.ReadFollowing(ctx, as, path)
 		return r, err
 	})
 	return r, fi, err

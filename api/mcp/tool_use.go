@@ -17,8 +17,8 @@ var bashTool = tool{&sdk.Tool{
 	Name: "bash", Title: "Run a command",
 	Description: "Runs a command in a bash shell inside a Linux container. The shell persists: its directory, " +
 		"variables and functions are there for the next call. " +
-		"Files below /workspace are kept as long as the container. Files at the top of $OUTPUT_DIR are stored and " +
-		"come back as links.",
+		"Files below /workspace are kept as long as the container. Files in $OUTPUT_DIR are stored and come back " +
+		"as links.",
 	Annotations: &sdk.ToolAnnotations{DestructiveHint: yes(), OpenWorldHint: no()},
 	InputSchema: object(nil, fields{
 		"command": text1("The command to run."),

@@ -395,6 +395,16 @@ func TestJobsAndInputs(t *testing.T) {
 	if m.JobID != "job-1" || len(m.Files) < 2 {
 		t.Errorf("%+v", m)
 	}
+	below := must[proto.ExecResult](t, s, "POST", at+"/exec", proto.Cmd{JobID: "job-1",
+		Command: `cd $OUTPUT_DIR; mkdir charts; echo out >charts/a.png; ln -s $JOB_DIR/mine mine; ln -s /etc/passwd out`})
+	if c := below.Result.Result.Content; len(c) != 2 || len(below.Notes) != 1 ||
+		!strings.Contains(below.Notes[0], `"out" was not stored: it is a link`) {
+		t.Fatalf("%+v", below)
+	}
+	if f, err := s.Files.Get(t.Context(), sessiontest.Owner, below.Result.Result.Content[0].FileID); err != nil ||
+		f.Filename != "charts/a.png" {
+		t.Errorf("%+v %v", f, err)
+	}
 	pub := must[published](t, s, "POST", at+"/jobs/job-1/publish", publication{"mine"})
 	if pub.Filename != "mine" || pub.SizeBytes != 4 || !proto.ValidID(proto.FilePrefix, pub.FileID) {
 		t.Errorf("%+v", pub)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"time"
 
@@ -126,7 +127,7 @@ func filesGetCommand(a *app.App) *cobra.Command {
 		Use: "get [flags] FILE [DST]", Short: "Download a stored file", Args: app.ArgCount(1, 2),
 		ValidArgsFunction: a.CompleteFiles(),
 		Long: "Download a stored file, given by its ID or its filename. Without DST it is written to the current " +
-			"directory\nunder its filename. \"-\" is standard output.",
+			"directory\nunder its filename, without the directories of that. \"-\" is standard output.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			id, err := a.FindFile(ctx, c, args[0])
 			if err != nil {
@@ -153,7 +154,7 @@ func fetchFile(ctx context.Context, a *app.App, c *client.Client, id, dst string
 	}
 	target := dst
 	if dst != "-" {
-		if target, err = fileTarget(cmp.Or(dst, "."), info.Filename); err != nil {
+		if target, err = fileTarget(cmp.Or(dst, "."), path.Base(info.Filename)); err != nil {
 			return err
 		}
 		if !force && loses(target) {
