@@ -108,7 +108,9 @@ func (t *turn) runBatch(ctx context.Context, batch []*pendingCall) (waiting bool
 		t.progress.pending = t.progress.pending[1:] // even if the result cannot be sent to the client
 		// other results have no place for a note
 		if c.Tool != Editor && c.res.Err == nil && c.res.Waiting == nil {
-			c.res.Note, t.container.note = t.container.note, ""
+			if note := t.container.note; note != "" {
+				c.res.Notes, t.container.note = append([]string{note}, c.res.Notes...), ""
+			}
 		}
 		switch err := t.conv.Add(c.Call, c.res); {
 		case c.res.Waiting != nil:

@@ -134,13 +134,13 @@ type ClientAnswer struct {
 	Failed bool
 }
 
-// A Result is the result of a call. Exactly one field is set, and perhaps Note.
+// A Result is the result of a call. Exactly one field is set, and perhaps Notes.
 type Result struct {
 	Content any          // answer of Bash or Editor, such as a proto.BashResult
 	Code    *CodeResult  // result of Python or Program
 	Waiting []ClientCall // the code waits for answers to these calls
 	Err     error        // the call could not run, or its outcome is unknown
-	Note    string       // tells the model and the client something about Content or Code; "": nothing
+	Notes   []string     // tell the model and the client something about Content or Code
 }
 
 // A CodeResult is the result of running code.

@@ -138,12 +138,17 @@ func (c container) Delete(ctx context.Context) error {
 }
 
 // Run runs a call of a turn.
-func (c container) Run(ctx context.Context, r gateway.Run) (*gateway.Result, error) {
+func (c container) Run(ctx context.Context, r gateway.Run) (res *gateway.Result, err error) {
 	switch r.Tool {
 	case gateway.Bash, gateway.Editor:
-		return c.runTool(ctx, r)
+		res, err = c.runTool(ctx, r)
+	default:
+		res, err = c.runCode(ctx, r)
 	}
-	return c.runCode(ctx, r)
+	if res != nil {
+		c.leaveOutNested(ctx, res)
+	}
+	return res, err
 }
 
 // toolNames maps tools to their names in package tooluse.
@@ -188,5 +193,5 @@ func (c container) runTool(ctx context.Context, r gateway.Run) (*gateway.Result,
 	if err != nil {
 		return &gateway.Result{Err: err}, nil
 	}
-	return &gateway.Result{Content: res.Content}, nil
+	return &gateway.Result{Content: res.Content, Notes: res.Notes}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"berth/files"
 	"berth/proto"
 	"berth/session"
 	"berth/test/sessiontest"
@@ -65,6 +66,45 @@ func TestFilesOfCodeThatEndsItsInterpreter(t *testing.T) {
 		if !slices.Equal(names, want) {
 			t.Errorf("call %d gave %q, want %q", at/2, names, want)
 		}
+	}
+}
+
+// A result names the files at the top of $OUTPUT_DIR only, as the hosted tool does. The others are stored, and the model
+// is told, as it is of what was not stored.
+func TestResultsNameFilesAtTheTop(t *testing.T) {
+	const told = `\[stored, but not handed to the user: d/b.txt, d/c.txt; only files directly in \$OUTPUT_DIR are\]`
+	const lost = `"link" was not stored: it is a link, and its target "/etc/passwd" is outside of /workspace`
+	const command = `cd $OUTPUT_DIR; mkdir d; echo a >a.txt; echo b >d/b.txt; echo c >d/c.txt; ln -s /etc/passwd link`
+	match := string(encode(t, map[string]any{"$match": told}))
+	s := newSite(t, `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "`+command+`"}}]}},
+		{"expect": {"last": [{"content": `+match+`}]},
+		 "answer": {"content": [{"type": "tool_use", "name": "code_execution", "input": {"code": "import os\nos.system('''`+command+`''')"}}]}},
+		{"expect": {"last": [{"content": `+match+`}]},
+		 "answer": {"content": [{"type": "tool_use", "name": "code_execution", "input": {"code": "os.system('echo 2 >$OUTPUT_DIR/d/b.txt')"}}]}},
+		{"expect": {"last": [{"content": {"$match": "user: d/b.txt; only files"}}]},
+		 "answer": {"content": [{"type": "text", "text": "done"}]}}]}`)
+	m := s.ask(body(repl, "go")).msg
+	s.played()
+	for at, want := range map[int]int{1: 1, 3: 1, 5: 0} {
+		res := m.result(t, at)
+		list := res["content"].([]any)
+		if len(list) != want {
+			t.Fatalf("call %d names %v", at/2, list)
+		}
+		if strings.Contains(res["stderr"].(string), lost) != (at < 5) {
+			t.Errorf("call %d: %v", at/2, res)
+		}
+		for _, f := range list {
+			stored, err := s.Files.Get(t.Context(), sessiontest.Owner, f.(map[string]any)["file_id"].(string))
+			if err != nil || stored.Filename != "a.txt" {
+				t.Errorf("call %d names %+v, %v", at/2, stored, err)
+			}
+		}
+	}
+	page, err := s.Files.List(t.Context(), sessiontest.Owner, files.Query{Limit: 100})
+	if err != nil || len(page.Files) != 7 {
+		t.Errorf("stored: %+v, %v", page.Files, err)
 	}
 }
 

@@ -34,12 +34,12 @@ func encodeResult(call gateway.Call, res *gateway.Result) json.RawMessage {
 	default:
 		content = rawjson.Marshal(res.Content)
 	}
-	if o, err := rawjson.Parse(content); err == nil && res.Note != "" && o.Has("stderr") {
+	if o, err := rawjson.Parse(content); err == nil && len(res.Notes) > 0 && o.Has("stderr") {
 		stderr := o.Text("stderr")
 		if stderr != "" && !strings.HasSuffix(stderr, "\n") {
 			stderr += "\n"
 		}
-		content = o.With("stderr", stderr+"["+res.Note+"]\n").Raw()
+		content = o.With("stderr", stderr+"["+strings.Join(res.Notes, "]\n[")+"]\n").Raw()
 	}
 	return rawjson.Object{}.With("type", name+history.ResultSuffix).With("tool_use_id", call.ID).With("content",
 		content).Raw()

@@ -40,6 +40,7 @@ func runBash(ctx context.Context, s *session.Session, u *Use) (any, bool, error)
 	case err != nil:
 		return bashError(blockError(err)), false, nil
 	}
+	u.notes = res.Notes
 	return res.Result, false, nil
 }
 

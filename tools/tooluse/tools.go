@@ -32,6 +32,7 @@ type Use struct {
 	TimeoutSeconds float64             `json:"-"` // as in proto.Cmd
 	Started        func(*session.Exec) `json:"-"` // called with the running command; may be nil
 	replayed       bool                // the result is that of an earlier use
+	notes          []string            // for Result.Notes
 }
 
 // A Result is the block that answers a Use. Type determines its content.
@@ -42,6 +43,8 @@ type Result struct {
 	// of tool_result only; the other blocks use the type of their content
 	IsError   bool               `json:"is_error,omitempty"`
 	Container proto.ContainerRef `json:"container"`
+	// What the reader should know, such as why an output was not stored. A tool_result has it in its text.
+	Notes []string `json:"notes,omitempty"`
 
 	Replayed bool `json:"-"` // it is the result of an earlier use with the same key
 }
@@ -97,7 +100,7 @@ func Run(ctx context.Context, s *session.Session, u Use) (Result, error) {
 		return Result{}, err
 	}
 	return Result{Type: t.result, ToolUseID: u.ID, Content: content, IsError: failed, Container: s.Ref(),
-		Replayed: u.replayed}, nil
+		Notes: u.notes, Replayed: u.replayed}, nil
 }
 
 // fatal reports whether err concerns the session or the caller rather than this use. Text from a model may look like

@@ -3,6 +3,7 @@ package tooluse_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,12 @@ func content(t *testing.T, m map[string]any) map[string]any {
 func TestHostedTools(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
+	for _, tool := range []string{"bash_code_execution", "bash"} {
+		told := use(t, s, tool, `{"command":"mkdir $OUTPUT_DIR/d; echo x >$OUTPUT_DIR/d/a; mkfifo $OUTPUT_DIR/p"}`)
+		if !strings.Contains(fmt.Sprint(told["notes"], told["content"]), `"p" was not stored`) {
+			t.Errorf("%s: %v", tool, told)
+		}
+	}
 	m := use(t, s, "bash_code_execution", `{"command":"echo hi; echo no >&2; exit 2"}`)
 	if m["type"] != "bash_code_execution_tool_result" {
 		t.Errorf("%v", m)
