@@ -163,12 +163,12 @@ func foreignIDs(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e, err := neighbour.Launch(ctx, victim.ID, proto.Cmd{Command: "echo x >kept; echo ready; exec sleep 60"})
-	if err != nil {
+	// A job is known, and its files can be published, only after a command of it has ended.
+	if _, err := neighbour.Output(ctx, victim.ID, "", "echo x >kept"); err != nil {
 		return "", err
 	}
-	// Until the file is there, it would not be found by its owner either.
-	if _, err := neighbour.firstLine(ctx, victim.ID, e.ID); err != nil {
+	e, err := neighbour.Launch(ctx, victim.ID, proto.Cmd{Command: "exec sleep 60"})
+	if err != nil {
 		return "", err
 	}
 	if err := t.foreignRetry(ctx, neighbour); err != nil {
