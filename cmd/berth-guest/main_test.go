@@ -280,11 +280,11 @@ func TestUndumpable(t *testing.T) {
 }
 
 // TestSpareThreads checks that the guest has threads to spare from its first command on. That command may leave no room
-// for more. Of a guest without spare threads, 7 are seen here at most.
+// for more. Of a guest without spare threads, 6 or 7 are seen here.
 func TestSpareThreads(t *testing.T) {
 	c, cmd, _ := start(t)
 	execute(t, c, wire.Command{Text: "true"})
-	if n, err := strconv.Atoi(status(t, cmd.Process.Pid)["Threads"]); err != nil || n < 9 {
+	if n, err := strconv.Atoi(status(t, cmd.Process.Pid)["Threads"]); err != nil || n < 8 {
 		t.Errorf("it has %d threads, %v", n, err)
 	}
 }
