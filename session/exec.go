@@ -145,8 +145,7 @@ func (s *Session) finishPendingExec(r retry) {
 	delete(s.pendingExecs, r.Key)
 }
 
-// Run calls Exec and Wait. If ctx ends first, Run ends the command unless it is detached, and returns the error of
-// ctx.
+// Run calls Exec and Wait. If ctx ends first, Run returns its error, and ends the command unless it is detached.
 func (s *Session) Run(ctx context.Context, cmd proto.Cmd) (proto.ExecResult, error) {
 	e, err := s.Exec(ctx, cmd)
 	if err != nil {
@@ -233,7 +232,9 @@ func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
 	case <-e.leftRunning:
 		return proto.ExecResult{}, shuttingDown()
 	case <-ctx.Done():
-		return proto.ExecResult{}, ctx.Err()
+		if e.Info().End == nil { // else it ended at the same time
+			return proto.ExecResult{}, ctx.Err()
+		}
 	}
 	res := e.readResult()
 	res.Container = e.s.Ref()

@@ -303,6 +303,20 @@ func TestFinishAtShutdown(t *testing.T) {
 	}
 }
 
+// TestWaitAfterTheEnd checks that an end counts even if the waiting caller's context ends at the same time.
+func TestWaitAfterTheEnd(t *testing.T) {
+	s := sessiontest.New(t, session.Config{}).Create(t, proto.CreateContainer{})
+	e := start(t, s, proto.Cmd{Command: "echo x"})
+	waited(t, e)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 30 { // a select takes either of two cases that are ready
+		if res, err := e.Wait(ctx); err != nil || res.Result.Result.Stdout != "x\n" {
+			t.Fatalf("%+v, %v", res, err)
+		}
+	}
+}
+
 func TestConcurrencyCap(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{MaxExecs: 2})
