@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -81,10 +82,19 @@ func Ops(cfg OpsConfig) Edge {
 }
 
 // keyless reports whether /metrics needs no key. On loopback, a proxy may pass on requests of others, and a web page
-// may come from a name that leads here; both have another host.
+// may come from a name that leads here. Both usually have another host. A proxy that sends this server's own host adds
+// headers.
 func (c OpsConfig) keyless(r *http.Request) bool {
-	return c.Open || c.OpenLocally && IsOwnName(r.Host) && Origins(nil).Check(r) == nil
+	if c.Open {
+		return true
+	}
+	passedOn := slices.ContainsFunc(proxyHeaders, func(name string) bool { return len(r.Header.Values(name)) > 0 })
+	return c.OpenLocally && IsOwnName(r.Host) && !passedOn && Origins(nil).Check(r) == nil
 }
+
+// proxyHeaders are what proxies add to requests.
+var proxyHeaders = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
+	"X-Real-Ip"}
 
 func health(ready func(context.Context) error) Handler {
 	return func(w http.ResponseWriter, r *http.Request, _ Caller) error {

@@ -85,6 +85,25 @@ func TestMetricsNeedAKey(t *testing.T) {
 	}
 }
 
+// TestMetricsBehindAProxy checks that a proxy on this machine does not open /metrics to others.
+func TestMetricsBehindAProxy(t *testing.T) {
+	s, err := New(Config{Auth: oneKey(testKey), Edges: []Edge{Ops(OpsConfig{OpenLocally: true,
+		Metrics: prometheus.NewRegistry(), Ready: func(context.Context) error { return nil }})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for header, want := range map[string]int{"X-Other": 200, "X-Forwarded-For": 401, "X-Forwarded-Host": 401,
+		"x-forwarded-proto": 401, "Forwarded": 401, "Via": 401, "X-Real-IP": 401} {
+		r := httptest.NewRequest("GET", "/metrics", nil)
+		r.Host = "127.0.0.1:7117"
+		r.Header.Set(header, "203.0.113.9")
+		w := httptest.NewRecorder()
+		if s.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("with %s: %d, not %d", header, w.Code, want)
+		}
+	}
+}
+
 // TestParseOrigins checks that an origin that no browser would send is refused, and so is one that any page can have.
 func TestParseOrigins(t *testing.T) {
 	for text, want := range map[string]string{

@@ -47,7 +47,11 @@ func openDir(dir string, log *slog.Logger) error {
 		return fmt.Errorf("the data directory %s is open to others (mode %04o) and has files that are not the "+
 			"daemon's; give a directory of its own with --data, or run `chmod 0711 %s`", dir, info.Mode().Perm(), dir)
 	}
-	if err := narrow(dir, dirMode, log); err != nil {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return err
+	}
+	if err := narrow(real, dirMode, log); err != nil {
 		return err
 	}
 	for _, own := range ownModes {

@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -33,6 +34,20 @@ func TestWideDataDirectory(t *testing.T) {
 	}
 	if !strings.Contains(d.Log(), "it is closed to them now") {
 		t.Error("the log does not say so")
+	}
+
+	d.Stop(syscall.SIGTERM)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.Symlink(d.Dir, link), os.Chmod(d.Dir, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	linked := &daemontest.Daemon{Dir: link}
+	if err := linked.Start(); err != nil {
+		t.Fatal(err)
+	}
+	linked.Stop(syscall.SIGTERM)
+	if fi, err := os.Stat(d.Dir); err != nil || fi.Mode().Perm() != 0o711 {
+		t.Errorf("behind a link it has the mode %v, %v", fi.Mode(), err)
 	}
 
 	other := t.TempDir()
