@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"weak"
 
 	"berth/gateway/upstream/answer"
 	"berth/gateway/upstream/chat"
@@ -136,6 +138,28 @@ func TestOfficialServiceWantsAnotherName(t *testing.T) {
 		strings.Contains(string(text), `"max_tokens"`) {
 		t.Errorf("%v %s", err, text)
 	}
+}
+
+// TestBodyIsFreedWhileTheUpstreamAnswers checks that an encoded request keeps no part of the body.
+func TestBodyIsFreedWhileTheUpstreamAnswers(t *testing.T) {
+	body := []byte(`{"model":"m","max_tokens":9,"system":"` + strings.Repeat("s", 5000) + `","tools":[{"name":"f",
+		"input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":[
+		{"type":"tool_use","id":"toolu_1","name":"f","input":{}}]},{"role":"user","content":[
+		{"type":"tool_result","tool_use_id":"toolu_1","content":"x"}]}]}`)
+	kept := weak.Make(&body[0])
+	r, err := chat.ReadRequest(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Encode("m", false); err != nil {
+		t.Fatal(err)
+	}
+	runtime.KeepAlive(body)
+	runtime.GC()
+	if kept.Value() != nil {
+		t.Error("the body is still held")
+	}
+	runtime.KeepAlive(r)
 }
 
 func TestWhatCannotBeExpressed(t *testing.T) {

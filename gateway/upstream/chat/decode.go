@@ -29,7 +29,7 @@ func (r *Request) decode(c openai.ChatCompletion) (answer.Message, error) {
 		made.list = append(made.list, &call{id: t.ID, name: t.Function.Name, args: decodeArguments(
 			t.Function.JSON.Arguments)})
 	}
-	uses, err := made.blocks(r.callIDs())
+	uses, err := made.blocks(r.callIDs)
 	for _, b := range uses {
 		msg.Content = append(msg.Content, b)
 	}
@@ -196,31 +196,19 @@ func (c *call) whole() bool {
 // clientID matches the IDs that Messages clients accept.
 var clientID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,256}$`)
 
-// callIDs returns the IDs of the calls in the history of the request.
-func (r *Request) callIDs() map[string]bool {
-	ids := map[string]bool{}
-	for _, m := range r.turns {
-		for _, b := range m.blocks {
-			if b.kind == "tool_use" {
-				ids[b.text("id")] = true
-			}
-		}
-	}
-	return ids
-}
-
 // blocks returns the calls as Messages blocks. It replaces an ID that is missing, malformed or not unique: some servers
-// number the calls of each answer from 0. seen holds the IDs of earlier calls.
-func (c *calls) blocks(seen map[string]bool) (out []answer.ToolUseBlock, err error) {
+// number the calls of each answer from 0. earlier holds the IDs of earlier calls.
+func (c *calls) blocks(earlier map[string]bool) (out []answer.ToolUseBlock, err error) {
+	own := map[string]bool{}
 	for _, at := range c.list {
 		if at.name == "" {
 			return nil, errors.New("called a tool without a name")
 		}
 		id := at.id
-		if !clientID.MatchString(id) || seen[id] {
+		if !clientID.MatchString(id) || earlier[id] || own[id] {
 			id = answer.NewID("toolu_")
 		}
-		seen[id] = true
+		own[id] = true
 		out = append(out, answer.ToolUseBlock{Type: "tool_use", ID: id, Name: at.name, Input: input(at.text())})
 	}
 	return out, nil

@@ -13,8 +13,9 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-// Encode converts a Messages request to a chat completions request for a model. official means that the upstream is
-// the official OpenAI service. Its newer models refuse max_tokens; all other servers accept it.
+// Encode converts a Messages request to a chat completions request for a model, once. After it, the Request keeps no
+// part of the body, since an answer may take minutes. official means that the upstream is the official OpenAI service.
+// Its newer models refuse max_tokens; all other servers accept it.
 func (r *Request) Encode(model string, official bool) ([]byte, error) {
 	p := openai.ChatCompletionNewParams{Model: model}
 	if r.Temperature != nil {
@@ -54,7 +55,21 @@ func (r *Request) Encode(model string, official bool) ([]byte, error) {
 	if said = append(said, ','); r.Stream { // the client of the openai library would add this member
 		said = append(said, `"stream":true,`...)
 	}
+	r.forgetBody()
 	return append(said, text[1:]...), nil
+}
+
+// forgetBody drops what is part of the body, and keeps the IDs of its calls.
+func (r *Request) forgetBody() {
+	r.callIDs = map[string]bool{}
+	for _, m := range r.turns {
+		for _, b := range m.blocks {
+			if b.kind == "tool_use" {
+				r.callIDs[b.text("id")] = true
+			}
+		}
+	}
+	r.turns, r.system = nil, nil
 }
 
 // encodeFormat converts the JSON schema of the answer.

@@ -34,10 +34,11 @@ type Request struct {
 
 	Others map[string]jsontext.Value `json:",embed"`
 
-	turns   []turn
+	turns   []turn // nil after Encode
 	system  []block
-	size    int      // of the body
-	ignored []string // what was dropped, sorted, each once
+	size    int             // of the body
+	callIDs map[string]bool // of all calls so far, for the answer
+	ignored []string        // what was dropped, sorted, each once
 }
 
 // refused are members without which an answer would be another one: tools that the model does not get, a request for

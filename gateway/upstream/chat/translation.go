@@ -179,7 +179,7 @@ func (t *translation) readChoice(c openai.ChatCompletionChunkChoice) {
 
 // finish writes the buffered calls and ends the message.
 func (t *translation) finish() {
-	uses, err := t.calls.blocks(t.asked.callIDs())
+	uses, err := t.calls.blocks(t.asked.callIDs)
 	if err != nil {
 		t.fail(answer.NewFault(http.StatusBadGateway, "The upstream %s %v.", t.upstream, err))
 		return
