@@ -327,8 +327,8 @@ func (q *query) upstreamHeader() http.Header {
 // send sends the request of one round to the upstream.
 func (s *Service) send(ctx context.Context, up *upstream.Upstream, q *query, h *history.History, first bool) (
 	*http.Response, error) {
-	r := upstream.Request{Path: q.Path, Query: q.Query, Header: q.upstreamHeader(), Pieces: q.upstreamBody(h, first,
-		up.BodyName(q.model))}
+	r := upstream.Request{Path: q.Path, Query: q.Query, Header: q.upstreamHeader(),
+		Pieces: q.upstreamBody(h, first, up.BodyName(q.model)), About: len(q.Body)}
 	if namesFiles(q.Body) && r.Any(namesFiles) {
 		body, err := s.embed(ctx, q.Owner, r.Whole())
 		if err != nil {

@@ -79,8 +79,10 @@ type Request struct {
 	Body   []byte
 
 	// Pieces is used in place of Body if it is set: the body in pieces, each valid until the next one. They may be
-	// asked for again until the answer is closed. BodyName returns the name of the model in it.
+	// asked for again until the answer is closed. BodyName returns the name of the model in it. About is roughly how
+	// many bytes they have.
 	Pieces iter.Seq[[]byte]
+	About  int
 }
 
 // Whole returns the body in one piece.
@@ -88,7 +90,7 @@ func (r Request) Whole() []byte {
 	if r.Pieces == nil {
 		return r.Body
 	}
-	whole := make([]byte, 0, sizeOf(r.Pieces))
+	whole := make([]byte, 0, r.About)
 	for piece := range r.Pieces {
 		whole = append(whole, piece...)
 	}
