@@ -21,12 +21,11 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 		return answer.NewFault(http.StatusBadRequest, "The upstream %s speaks chat completions, which cannot count "+
 			"tokens; the usage of an answer says how many there were.", u.cfg.Name).Response(http.StatusBadRequest), nil
 	}
-	asked, err := chat.ReadRequest(r.Whole())
-	var text []byte
-	if err == nil {
-		text, err = asked.Encode(u.OwnName(asked.Model), u.isOpenAI())
-	}
-	if err != nil {
+	asked, text, err := u.translate(ctx, r)
+	switch {
+	case ctx.Err() != nil:
+		return nil, u.explain(ctx, ctx.Err(), "gave no answer")
+	case err != nil:
 		f := answer.NewFault(http.StatusBadRequest, "%v", err)
 		if errors.Is(err, chat.ErrThread) { // with this code, SDKs send the whole history
 			f.Details = &answer.Details{ErrorCode: "thread_unsupported_request"}
@@ -43,6 +42,21 @@ func (u *Upstream) doChat(ctx context.Context, r Request) (*http.Response, error
 		return u.failed(res, chat.ReadError(res.StatusCode)), nil
 	}
 	return asked.Translate(u.cfg.Name, res)
+}
+
+// translate encodes a request for chat completions. A few requests are translated at a time, since each needs several
+// times its size meanwhile.
+func (u *Upstream) translate(ctx context.Context, r Request) (asked *chat.Request, text []byte, err error) {
+	select {
+	case u.translating <- struct{}{}:
+		defer func() { <-u.translating }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	if asked, err = chat.ReadRequest(r.Whole()); err == nil {
+		text, err = asked.Encode(u.OwnName(asked.Model), u.isOpenAI())
+	}
+	return asked, text, err
 }
 
 // IgnoredHeader is a header of answers. It names the parts of the request that the upstream's dialect cannot express

@@ -22,6 +22,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -115,10 +116,11 @@ type Set struct {
 
 // An Upstream serves some of the models.
 type Upstream struct {
-	cfg       Config
-	base      *url.URL
-	transport *http.Transport
-	log       *slog.Logger
+	cfg         Config
+	base        *url.URL
+	transport   *http.Transport
+	log         *slog.Logger
+	translating chan struct{} // has room for as many requests as are translated at a time
 }
 
 // Open checks the configuration of the upstreams and connects to none. It refuses two upstreams with the same prefix.
@@ -182,7 +184,8 @@ func newUpstream(cfg Config, transport *http.Transport, log *slog.Logger) (*Upst
 		transport.Proxy = cfg.Proxy
 	}
 	base.Path = basePath(cfg.Kind, base.Path)
-	return &Upstream{cfg: cfg, base: base, transport: transport, log: log}, nil
+	return &Upstream{cfg: cfg, base: base, transport: transport, log: log,
+		translating: make(chan struct{}, runtime.GOMAXPROCS(0))}, nil
 }
 
 // basePath returns the base path for requests. Operators write /v1 or omit it, as other programs expect it. Paths of

@@ -9,11 +9,15 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 )
 
-// A turn is one message of a request.
+// A turn is one message of a request. Its blocks are read when they are needed: histories have many.
 type turn struct {
-	raw    json.RawMessage
-	role   string
-	blocks []block
+	raw  json.RawMessage
+	role string
+}
+
+// blocks returns the content blocks of the message.
+func (m turn) blocks(where string) ([]block, error) {
+	return readContent(where+".content", rawjson.Member(m.raw, "content"))
 }
 
 // A block is a content block of any type. It is part of the body, so that long texts are neither decoded nor copied

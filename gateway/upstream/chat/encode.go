@@ -55,21 +55,8 @@ func (r *Request) Encode(model string, official bool) ([]byte, error) {
 	if said = append(said, ','); r.Stream { // the client of the openai library would add this member
 		said = append(said, `"stream":true,`...)
 	}
-	r.forgetBody()
+	r.turns, r.system, r.changes = nil, nil, nil
 	return append(said, text[1:]...), nil
-}
-
-// forgetBody drops what is part of the body, and keeps the IDs of its calls.
-func (r *Request) forgetBody() {
-	r.callIDs = map[string]bool{}
-	for _, m := range r.turns {
-		for _, b := range m.blocks {
-			if b.kind == "tool_use" {
-				r.callIDs[b.text("id")] = true
-			}
-		}
-	}
-	r.turns, r.system = nil, nil
 }
 
 // encodeFormat converts the JSON schema of the answer.
@@ -126,30 +113,24 @@ func (r *Request) currentTools() (list []namedTool, err error) {
 		list = append(list, namedTool{&r.Tools[i], fmt.Sprintf("tools.%d", i)})
 	}
 	removed := map[string]namedTool{}
-	for i, m := range r.turns {
-		for k, b := range m.blocks {
-			if b.kind != "tool_addition" && b.kind != "tool_removal" {
-				continue
-			}
-			where := fmt.Sprintf("messages.%d.content.%d.tool", i, k)
-			c := b.toolChange()
-			if c == nil || c.Type != "tool_reference" && c.Definition == nil {
-				return nil, cannotEncode("%s", where)
-			}
-			name, added := c.Name, removed[c.Name]
-			if c.Definition != nil {
-				name, added = c.Definition.Name, namedTool{c.Definition, where + ".definition"}
-			}
-			at := slices.IndexFunc(list, func(t namedTool) bool { return t.Name == name })
-			switch {
-			case b.kind == "tool_removal" && at >= 0:
-				removed[name] = list[at]
-				list = slices.Delete(list, at, at+1)
-			case b.kind == "tool_addition" && at >= 0 && c.Definition != nil:
-				list[at] = added
-			case b.kind == "tool_addition" && at < 0 && added.tool != nil:
-				list = append(list, added)
-			}
+	for _, b := range r.changes {
+		c := b.toolChange()
+		if c == nil || c.Type != "tool_reference" && c.Definition == nil {
+			return nil, cannotEncode("%s", b.where)
+		}
+		name, added := c.Name, removed[c.Name]
+		if c.Definition != nil {
+			name, added = c.Definition.Name, namedTool{c.Definition, b.where + ".definition"}
+		}
+		at := slices.IndexFunc(list, func(t namedTool) bool { return t.Name == name })
+		switch {
+		case b.kind == "tool_removal" && at >= 0:
+			removed[name] = list[at]
+			list = slices.Delete(list, at, at+1)
+		case b.kind == "tool_addition" && at >= 0 && c.Definition != nil:
+			list[at] = added
+		case b.kind == "tool_addition" && at < 0 && added.tool != nil:
+			list = append(list, added)
 		}
 	}
 	return list, nil

@@ -26,14 +26,18 @@ func (r *Request) appendMessages(b []byte) ([]byte, error) {
 	}
 	for i, m := range r.turns {
 		where := fmt.Sprintf("messages.%d", i)
-		var err error
+		blocks, err := m.blocks(where)
+		if err != nil {
+			return nil, err
+		}
+		r.note(where, blocks)
 		switch m.role {
 		case "user":
-			b, err = r.appendUser(b, where, m.blocks)
+			b, err = r.appendUser(b, where, blocks)
 		case "assistant":
-			b, err = r.appendAssistant(b, where, m.blocks)
+			b, err = r.appendAssistant(b, where, blocks)
 		case "system":
-			b, err = r.appendSystem(b, where, i)
+			b, err = r.appendSystem(b, where, i, blocks)
 		default:
 			err = fmt.Errorf("%s.role: it is %q; there are user, assistant and system", where, answer.Short(m.role))
 		}
@@ -76,7 +80,7 @@ func texts(where string, list []block) (parts []words, err error) {
 
 // appendSystem appends a system message in the middle of the conversation. It drops one that a later user message
 // clears, and what remains without text: changes of tools are applied to the tools, and settings have no equivalent.
-func (r *Request) appendSystem(b []byte, where string, i int) ([]byte, error) {
+func (r *Request) appendSystem(b []byte, where string, i int, blocks []block) ([]byte, error) {
 	m := r.turns[i]
 	if rawjson.Text(rawjson.Member(m.raw, "clear_at")) == "next_user_message" &&
 		slices.ContainsFunc(r.turns[i+1:], func(later turn) bool { return later.role == "user" }) {
@@ -86,7 +90,7 @@ func (r *Request) appendSystem(b []byte, where string, i int) ([]byte, error) {
 	for _, s := range settings {
 		r.ignoreAll("messages.output_config.", map[string]jsontext.Value{s.Name: jsontext.Value(s.Value)})
 	}
-	list, err := texts(where, slices.DeleteFunc(slices.Clone(m.blocks), func(b block) bool {
+	list, err := texts(where, slices.DeleteFunc(blocks, func(b block) bool {
 		return b.kind == "tool_addition" || b.kind == "tool_removal"
 	}))
 	if err != nil || !slices.ContainsFunc(list, func(w words) bool { return len(w) > 0 }) {

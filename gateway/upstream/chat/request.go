@@ -34,10 +34,11 @@ type Request struct {
 
 	Others map[string]jsontext.Value `json:",embed"`
 
-	turns   []turn // nil after Encode
+	turns   []turn // these three are parts of the body, and nil after Encode
 	system  []block
+	changes []changeBlock   // in the turns
 	size    int             // of the body
-	callIDs map[string]bool // of all calls so far, for the answer
+	callIDs map[string]bool // of all calls in the turns, for the answer
 	ignored []string        // what was dropped, sorted, each once
 }
 
@@ -89,7 +90,7 @@ func ReadRequest(body []byte) (*Request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the body is no JSON: %s", proto.AsError(err).Message)
 	}
-	r := Request{size: len(body)}
+	r := Request{size: len(body), callIDs: map[string]bool{}}
 	if err := jsonv2.Unmarshal(all.Without("messages", "system").Raw(), &r); err != nil {
 		return nil, readError(err)
 	}
@@ -125,17 +126,30 @@ func (r *Request) readTurns(raw json.RawMessage) error {
 	}
 	r.turns = make([]turn, len(list))
 	for i, one := range list {
-		where := fmt.Sprintf("messages.%d", i)
 		if one[0] != '{' {
-			return fmt.Errorf("%s: it must be an object", where)
+			return fmt.Errorf("messages.%d: it must be an object", i)
 		}
-		blocks, err := readContent(where+".content", rawjson.Member(one, "content"))
-		if err != nil {
-			return err
-		}
-		r.turns[i] = turn{raw: one, role: rawjson.Text(rawjson.Member(one, "role")), blocks: blocks}
+		r.turns[i] = turn{one, rawjson.Text(rawjson.Member(one, "role"))}
 	}
 	return nil
+}
+
+// A changeBlock is a block tool_addition or tool_removal, and where the request has what it names.
+type changeBlock struct {
+	block
+	where string
+}
+
+// note keeps what later steps need of a message: the IDs of calls, and changes of the tools.
+func (r *Request) note(where string, blocks []block) {
+	for k, b := range blocks {
+		switch b.kind {
+		case "tool_use":
+			r.callIDs[b.text("id")] = true
+		case "tool_addition", "tool_removal":
+			r.changes = append(r.changes, changeBlock{b, fmt.Sprintf("%s.content.%d.tool", where, k)})
+		}
+	}
 }
 
 func readError(err error) error {
