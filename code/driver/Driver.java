@@ -43,7 +43,8 @@ public class Driver {
         "java.util.regex.*", "java.util.stream.*",
     };
 
-    static final Pattern MAIN = Pattern.compile("\\bstatic\\s+(?:[\\w@]+\\s+)*void\\s+main\\s*\\(\\s*(?:final\\s+)?String\\b");
+    // A method main: its modifiers, and the beginning of its parameters.
+    static final Pattern MAIN = Pattern.compile("((?:[\\w@]+\\s+)*)\\bvoid\\s+main\\s*\\(\\s*(\\)|(?:final\\s+)?String\\b)");
 
     // A declaration of the package, which JShell does not take, after comments.
     static final Pattern PACKAGE = Pattern.compile("\\A(?:\\s|//.*|/\\*(?s:.*?)\\*/)*+(package\\s+[\\w.]+\\s*;)");
@@ -261,13 +262,23 @@ public class Driver {
         for (Snippet s : all) {
             if (s instanceof MethodSnippet m && m.name().equals("main") && m.parameterTypes().matches("(String(\\[\\]|\\.\\.\\.))?")) {
                 call = m.parameterTypes().isEmpty() ? "main();" : "main(new String[0]);";
-            } else if (call == null && s instanceof TypeDeclSnippet t && MAIN.matcher(t.source()).find()) {
-                call = t.name() + ".main(new String[0]);";
+            } else if (s instanceof TypeDeclSnippet t) {
+                call = call == null ? main(t) : call;
             } else if (s.kind() == Snippet.Kind.VAR || s.kind() == Snippet.Kind.EXPRESSION || s.kind() == Snippet.Kind.STATEMENT) {
                 return null;
             }
         }
         return call;
+    }
+
+    // main returns the call of the method main of a type, or null. The method may belong to an instance, as in Java 25.
+    static String main(TypeDeclSnippet t) {
+        Matcher m = MAIN.matcher(t.source());
+        if (!m.find() || m.group(1).contains("private")) {
+            return null;
+        }
+        String on = m.group(1).contains("static") ? t.name() : "new " + t.name() + "()";
+        return on + (m.group(2).equals(")") ? ".main();" : ".main(new String[0]);");
     }
 
     void show(SnippetEvent e) throws IOException {
