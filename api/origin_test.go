@@ -1,10 +1,13 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"berth/api/openapi"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -82,6 +85,15 @@ func TestMetricsNeedAKey(t *testing.T) {
 				t.Errorf("%+v: %s is %d, not %d", c, path, w.Code, want)
 			}
 		}
+	}
+}
+
+// TestDocumentOfMetrics checks that the document does not demand a key where some requests need none.
+func TestDocumentOfMetrics(t *testing.T) {
+	doc := openapi.Document(openapi.Config{}, Documented(Ops(OpsConfig{Metrics: prometheus.NewRegistry()})))
+	if want := `"security":[{},{"key":[]},{"bearer":[]}]`; !bytes.Contains(bytes.Join(bytes.Fields(doc), nil),
+		[]byte(want)) {
+		t.Errorf("%s, want %s", doc, want)
 	}
 }
 

@@ -113,7 +113,7 @@ func Documented(edges ...Edge) (list []openapi.Entry) {
 		for _, r := range e.Routes {
 			if r.Doc != nil {
 				list = append(list, openapi.Entry{Method: r.Method, Path: r.Pattern,
-					Audited: r.name() != "" && !r.Public, Operation: r.Doc})
+					Audited: r.name() != "" && !r.Public, Keyless: r.Keyless != nil, Operation: r.Doc})
 			}
 		}
 	}

@@ -26,6 +26,7 @@ type Schema = map[string]any
 type Entry struct {
 	Method, Path string
 	Audited      bool // is refused with 503 while the audit log cannot be written
+	Keyless      bool // some requests need no API key
 	*Operation
 }
 
@@ -133,7 +134,7 @@ func Document(cfg Config, entries []Entry) []byte {
 		"openapi":  "3.1.0",
 		"info":     Schema{"title": cfg.Title, "version": cfg.Version, "description": cfg.Description},
 		"servers":  []any{Schema{"url": "/"}}, // relative to where the document came from
-		"security": []any{Schema{"key": []string{}}, Schema{"bearer": []string{}}},
+		"security": keys,
 		"paths":    paths,
 		"components": Schema{"schemas": b.schemas, "securitySchemes": Schema{
 			// Either is enough: SDKs of hosted APIs send the first, most other tools know the second.
@@ -166,11 +167,17 @@ func (b builder) operation(e Entry) Schema {
 			b.seal(c.Of)
 		}
 	}
-	if e.Public {
+	switch {
+	case e.Public:
 		o["security"] = []any{}
+	case e.Keyless:
+		o["security"] = append([]any{Schema{}}, keys...)
 	}
 	return o
 }
+
+// keys are the two ways to send an API key.
+var keys = []any{Schema{"key": []string{}}, Schema{"bearer": []string{}}}
 
 func parameters(e Entry) (list []any) {
 	for part := range strings.SplitSeq(e.Path, "/") {
