@@ -28,6 +28,7 @@ import (
 
 // setup makes a namespace look like a container: with its own user list, its own /proc, and few capabilities.
 const setup = `set -e
+umask 022 # as in an image, whatever the tests run with
 trap '' HUP # as under a daemon that nohup started
 mount --make-rprivate /
 mount -t proc proc /proc
@@ -63,7 +64,8 @@ func start(t testing.TB, env ...string) (*client.Client, *exec.Cmd, string) {
 	}
 	cmd := exec.Command("bash", "-c", setup, dir)
 	cmd.Stderr = os.Stderr
-	cmd.Env = append(os.Environ(), env...)
+	// The host's locale need not be installed; bash would say so in each command's output.
+	cmd.Env = append(append(os.Environ(), "LC_ALL=C.UTF-8"), env...)
 	// The host's users do not exist in the container, so files of the daemon belong to no user there.
 	const first, count = 100_000, 65_536
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: first, Size: count}}
