@@ -1,9 +1,11 @@
 package daemon_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"berth/test/daemontest"
 )
@@ -87,13 +90,15 @@ func TestReadableTLSKey(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "key.pem")
 	data, err := os.ReadFile(filepath.Join(d.Dir, "tls", "key.pem"))
 	if err == nil {
-		err = os.WriteFile(key, data, 0o644)
+		err = errors.Join(os.WriteFile(key, data, 0o644), os.Chmod(key, 0o644)) // whatever the umask
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	bin, _ := daemontest.Binary()
-	out, err := exec.Command(bin, "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--tls-cert",
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // if it serves, it does not end
+	defer cancel()
+	out, err := exec.CommandContext(ctx, bin, "serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--tls-cert",
 		filepath.Join(d.Dir, "tls", "cert.pem"), "--tls-key", key).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "chmod 600") {
 		t.Fatalf("%v %s", err, out)
