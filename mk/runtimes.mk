@@ -41,6 +41,7 @@ $(BIN)/runsc: $(GVISOR_MOD) | $(BIN) setup
 	@cd runtimes/gvisor && CGO_ENABLED=0 go build -trimpath \
 		-ldflags '$(RUNTIMES_LD) -X gvisor.dev/gvisor/runsc/version.version=$(RUNSC_VERSION)' \
 		-o $(abspath $@).new gvisor.dev/gvisor/runsc
+	@chmod 755 $@.new # it starts itself as a user without rights, whatever the umask here
 	@mv -f $@.new $@
 
 $(BIN):
