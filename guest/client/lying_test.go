@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,10 +18,20 @@ import (
 	"berth/proto"
 )
 
+// listen listens on a unix socket. The path of one has 108 bytes, so it is not in t.TempDir, which has the test's name.
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lying-")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	ln, err := net.Listen("unix", filepath.Join(dir, "s"))
+	must(t, err)
+	return ln
+}
+
 // A liar answers every connection with the same bytes.
 func liar(t testing.TB, say []byte) *Client {
-	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	must(t, err)
+	ln := listen(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -244,8 +255,7 @@ func FuzzClient(f *testing.F) {
 // is being killed loses its connections one by one, and the client could not tell whether the command started.
 func TestDyingGuest(t *testing.T) {
 	checkLeaks(t)
-	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	must(t, err)
+	ln := listen(t)
 	var conns []net.Conn
 	asked := make(chan string, 10)
 	served := make(chan struct{})
@@ -513,8 +523,7 @@ func TestLyingHandover(t *testing.T) {
 
 // A handingLiar answers with the same bytes and descriptors, and then goes on listening.
 func handingLiar(t testing.TB, say []byte, fds ...int) *Client {
-	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	must(t, err)
+	ln := listen(t)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

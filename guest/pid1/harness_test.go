@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	syscall.Umask(0o022) // as the guest's, for the files that tests make for the ordinary user
 	os.Exit(m.Run())
 }
 
@@ -106,7 +107,7 @@ type world struct {
 func newWorld(t testing.TB, frames bool, env ...string) *world {
 	t.Helper()
 	needs.Root(t) // to start a guest as PID 1 of a new PID namespace
-	dir, err := os.MkdirTemp("", "berth-guest-test-")
+	dir, err := os.MkdirTemp("", "guest-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func (w *world) kill() {
 // inMemory creates the worlds of a test on a new file system in memory, and returns its path.
 func inMemory(t *testing.T, options string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "berth-memory-")
+	dir, err := os.MkdirTemp("", "mem-")
 	must(t, err)
 	t.Cleanup(func() { must(t, os.Remove(dir)) })
 	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, options))
