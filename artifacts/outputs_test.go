@@ -98,17 +98,23 @@ func TestOutputsBelowTheTop(t *testing.T) {
 	}
 }
 
+// fillJob makes so many files in a job that its manifest has no room for more.
+func fillJob(t *testing.T, s *session.Session, job string) {
+	t.Helper()
+	made := proto.Cmd{Command: fmt.Sprintf("mkdir .a; touch $(seq -f .a/%%g %d)", artifacts.MaxFiles+1), JobID: job}
+	if _, err := s.Run(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestManyOutputs checks that the files at the top are stored first if there are too many, also in a job whose manifest
 // has no room for them.
 func TestManyOutputs(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	for job, before := range map[string]string{"few": "true", "full": fmt.Sprintf("mkdir .a; touch $(seq -f .a/%%g %d)",
-		artifacts.MaxFiles+1)} {
-		if _, err := s.Run(ctx, proto.Cmd{Command: before, JobID: job}); err != nil {
-			t.Fatal(err)
-		}
+	fillJob(t, s, "full")
+	for _, job := range []string{"few", "full"} {
 		res, err := s.Run(ctx, proto.Cmd{Command: "cd $OUTPUT_DIR; mkdir a; touch $(seq -f a/%g 150) report.txt",
 			JobID: job})
 		if err != nil {
@@ -150,11 +156,8 @@ func TestOutputsOfCells(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
 	s := st.Create(t, proto.CreateContainer{})
-	for job, before := range map[string]string{"few": "true", "full": fmt.Sprintf("mkdir .a; touch $(seq -f .a/%%g %d)",
-		artifacts.MaxFiles+1)} {
-		if _, err := s.Run(ctx, proto.Cmd{Command: before, JobID: job}); err != nil {
-			t.Fatal(err)
-		}
+	fillJob(t, s, "full")
+	for _, job := range []string{"few", "full"} {
 		e, err := s.Exec(ctx, proto.Cmd{Command: `cd $OUTPUT_DIR; while read -r line; do eval "$line"; echo; done`,
 			OpenStdin: true, JobID: job})
 		if err != nil {

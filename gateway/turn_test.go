@@ -44,8 +44,8 @@ func TestWhatIsKeptOfATurn(t *testing.T) {
 	}
 }
 
-// TestWhoMayContinueATurn checks which requests get the turn of another one. An owner's idempotency key is nobody
-// else's. Without a key, only a later attempt of the same client gets a turn, and only one that its client has left
+// TestWhoMayContinueATurn checks which requests get the turn of another one. An idempotency key counts for its owner
+// alone. Without a key, only a later attempt of the same client gets a turn, and only one that its client has left
 // without an answer.
 func TestWhoMayContinueATurn(t *testing.T) {
 	g := &Gateway{known: map[string][]*turn{}}

@@ -86,7 +86,7 @@ func TestStreamEnds(t *testing.T) {
 
 // TestUnreadableFiles checks that a file that cannot be read, or not to its end, is named, and that the rest is packed.
 func TestUnreadableFiles(t *testing.T) {
-	needs.Root(t) // to become somebody else
+	needs.Root(t) // to read as another user
 	dir := t.TempDir()
 	for _, name := range []string{"a", "closed/in", "key", "short", "z"} {
 		file := filepath.Join(dir, name)
@@ -95,8 +95,8 @@ func TestUnreadableFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755), os.Chmod(filepath.Join(dir, "key"), 0o600),
-		os.Chmod(filepath.Join(dir, "closed"), 0o700)); err != nil {
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755),
+		os.Chmod(filepath.Join(dir, "key"), 0o600), os.Chmod(filepath.Join(dir, "closed"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	// The thread is never unlocked, so it ends with this goroutine.

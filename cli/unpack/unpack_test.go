@@ -88,7 +88,7 @@ func TestHostileArchives(t *testing.T) {
 			for i, h := range tt.members {
 				tt.members[i].Linkname = strings.Replace(h.Linkname, "OUTSIDE", outside, 1)
 			}
-			err := Tar(dst, archive(t, "evil", tt.members...), nobody)
+			err := Tar(dst, archive(t, "evil", tt.members...), noNote)
 			if proto.CodeOf(err) != proto.InvalidArgument || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want one with %q", err, tt.want)
 			}
@@ -139,7 +139,7 @@ func TestFilesReplaceLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := archive(t, "new", file("f"), link("g", "../outside/secret"), file("g"), file("was"))
-	if err := Tar(dst, in, nobody); err != nil {
+	if err := Tar(dst, in, noNote); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"f", "g", "was"} {
@@ -158,7 +158,7 @@ func TestOrdinaryArchive(t *testing.T) {
 	setid := file("d/x")
 	setid.Mode, setid.ModTime = 0o6755, when
 	err := Tar(dst, archive(t, "text", tar.Header{Typeflag: tar.TypeDir, Name: "./", Mode: 0o700},
-		readonly, setid, file("no/parent"), hard("h", "d/x"), link("l", "d/x"), link("dangling", "/nowhere")), nobody)
+		readonly, setid, file("no/parent"), hard("h", "d/x"), link("l", "d/x"), link("dangling", "/nowhere")), noNote)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,10 +180,10 @@ func TestOrdinaryArchive(t *testing.T) {
 	}
 }
 
-// nobody is a note function that does nothing.
-func nobody(proto.ArchiveNote, string) {}
+// noNote drops what is noted.
+func noNote(proto.ArchiveNote, string) {}
 
-// TestLeftOut checks that files listed as left out or unreadable are reported by Tar and by Read, even if the rest is no
+// TestLeftOut checks that Tar and Read report files that are listed as left out or unreadable, even if the rest is no
 // archive.
 func TestLeftOut(t *testing.T) {
 	data, err := io.ReadAll(archive(t, "text", file("f"), *proto.ArchiveLeftOut.Header("d/a pipe"),
@@ -218,7 +218,7 @@ func TestCutOffArchive(t *testing.T) {
 	}
 	for _, name := range []string{"f", "new/g"} {
 		data, _ := io.ReadAll(archive(t, strings.Repeat("x", 5000), file(name)))
-		if err := Tar(dst, bytes.NewReader(data[:2000]), nobody); err == nil {
+		if err := Tar(dst, bytes.NewReader(data[:2000]), noNote); err == nil {
 			t.Error("half an archive was taken for a whole one")
 		}
 	}
@@ -241,7 +241,7 @@ func FuzzTar(f *testing.F) {
 		if err := os.Mkdir(dst, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		_ = Tar(dst, bytes.NewReader(data), nobody)
+		_ = Tar(dst, bytes.NewReader(data), noNote)
 		if list, _ := os.ReadDir(dir); len(list) != 1 {
 			t.Fatalf("%v beside the destination", list)
 		}
@@ -268,7 +268,7 @@ func BenchmarkTar(b *testing.B) {
 	for b.Loop() {
 		dir, err := os.MkdirTemp("/dev/shm", "unpack-")
 		if err == nil {
-			err = errors.Join(Tar(dir, bytes.NewReader(archive.Bytes()), nobody), os.RemoveAll(dir))
+			err = errors.Join(Tar(dir, bytes.NewReader(archive.Bytes()), noNote), os.RemoveAll(dir))
 		}
 		if err != nil {
 			b.Fatal(err)

@@ -20,7 +20,7 @@ func TestKillForMemory(t *testing.T) {
 	}{
 		"killed":                        {proto.ClassGVisor, wire.Exit{Code: 137, Signal: 9}, &same, grown, proto.EndOutOfMemory},
 		"a child was killed":            {proto.ClassGVisor, wire.Exit{Code: 137}, &same, grown, proto.EndOutOfMemory},
-		"killed by somebody":            {proto.ClassGVisor, wire.Exit{Code: 137, Signal: 9}, &same, same, proto.EndSignal},
+		"killed with memory to spare":   {proto.ClassGVisor, wire.Exit{Code: 137, Signal: 9}, &same, same, proto.EndSignal},
 		"failed by itself":              {proto.ClassGVisor, wire.Exit{Code: 1}, &same, grown, proto.EndExit},
 		"nothing known":                 {proto.ClassGVisor, wire.Exit{Code: 137, Signal: 9}, &Unknown, grown, proto.EndSignal},
 		"nothing read":                  {proto.ClassGVisor, wire.Exit{Code: 137, Signal: 9}, nil, grown, proto.EndSignal},
