@@ -2,7 +2,6 @@ package proto
 
 import (
 	"archive/tar"
-	"fmt"
 	"io"
 	"net/url"
 	"path"
@@ -112,22 +111,15 @@ func UnreadOf(r io.Reader) *Unread {
 // Text returns the names in a form for a header: separated by ", ", and with all bytes percent-encoded but letters,
 // digits and "-._~/".
 func (u Unread) Text() string {
-	var b strings.Builder
-	for i, name := range u.Names {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		for j := range len(name) {
-			switch c := name[j]; {
-			case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-._~/", c) >= 0:
-				b.WriteByte(c)
-			default:
-				fmt.Fprintf(&b, "%%%02X", c)
-			}
-		}
+	var list []string
+	for _, name := range u.Names {
+		list = append(list, asInPath.Replace(url.QueryEscape(name)))
 	}
-	return b.String()
+	return strings.Join(list, ", ")
 }
+
+// asInPath undoes what url.QueryEscape does otherwise than Text says.
+var asInPath = strings.NewReplacer("+", "%20", "%2F", "/")
 
 // ParseUnread reads the values of the two trailers. ok is false if they are not there.
 func ParseUnread(count, names string) (u Unread, ok bool) {
