@@ -59,8 +59,8 @@ func TestChunkedBodies(t *testing.T) {
 	}
 }
 
-// TestUnwantedBodies checks that a route that takes no body does nothing if the request has a malformed one, and ignores
-// a good one up to the limit.
+// TestUnwantedBodies checks that a route that takes no body does nothing if the request has a malformed one, and
+// ignores a good one up to the limit.
 func TestUnwantedBodies(t *testing.T) {
 	done := 0
 	work := func(w http.ResponseWriter, _ *http.Request, _ Caller) error {

@@ -12,7 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestOrigins checks which pages may send requests. A name that an attacker made lead here is the Host of his page, too.
+// TestOrigins checks which pages may send requests. A page under a name that an attacker made lead here has that name
+// as its Host, too.
 func TestOrigins(t *testing.T) {
 	allowed := Origins{"https://app.example"}
 	for _, c := range []struct {
