@@ -2,9 +2,7 @@ package cli
 
 import (
 	"context"
-	"maps"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,17 +20,14 @@ import (
 // containerFlags describe the container to create. Sizes and times stay as typed until request, which names the flag
 // in its errors.
 type containerFlags struct {
-	image, name, class, workspace string
-	network                       flags.Network
-	tools                         tools.Flags
-	labels, env, secrets, files   []string
-	secretHosts                   []string
-	cpus                          float64
-	memory, disk                  string
-	pids                          int64
-	open                          int64
-	idle, lifetime                time.Duration
-	typed                         *pflag.FlagSet // the flags that were given
+	image, name, workspace      string
+	confinement                 flags.Confinement
+	network                     flags.Network
+	tools                       tools.Flags
+	labels, env, secrets, files []string
+	secretHosts                 []string
+	idle, lifetime              time.Duration
+	typed                       *pflag.FlagSet // the flags that were given
 }
 
 // register adds the flags to a command. They have docker's names where docker has the same option. Zero values mean
@@ -47,12 +42,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 		"value here (may be repeated)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, flags.SecretUsage)
 	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, flags.SecretHostUsage)
-	fs.StringVar(&f.class, "class", "", "runtime class: runc or gvisor")
-	fs.Float64Var(&f.cpus, "cpus", 0, "CPUs, such as 0.5")
-	fs.StringVarP(&f.memory, "memory", "m", "", "memory, such as 512m")
-	fs.Int64Var(&f.pids, "pids", 0, "processes and threads")
-	fs.Int64Var(&f.open, "open-files", 0, "open files of one process")
-	fs.StringVar(&f.disk, "disk", "", "disk, such as 2g")
+	f.confinement.Register(cmd)
 	fs.DurationVar(&f.idle, "idle", 0, "stop it after this much idle time, such as 5m")
 	fs.DurationVar(&f.lifetime, "lifetime", 0, "delete it this long after its creation, such as 24h")
 	fs.StringArrayVar(&f.files, "file", nil, "file for $INPUT_DIR: the ID of a stored file, or a local file to upload "+
@@ -65,15 +55,17 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 // request builds the request. It uploads local files first and returns their IDs.
 func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Client) (req proto.CreateContainer,
 	uploaded []string, err error) {
-	req = proto.CreateContainer{Image: f.image, RuntimeClass: proto.RuntimeClass(f.class), WorkspaceID: f.workspace,
-		Name: f.name}
-	req.Network = f.network.Request()
-	req.Limits.CPUs, req.Limits.PIDs, req.Limits.OpenFiles = f.cpus, f.pids, f.open
+	req = proto.CreateContainer{Image: f.image, WorkspaceID: f.workspace, Name: f.name, Network: f.network.Request()}
 	// Files come last, so that a mistake in another flag is found before an upload.
 	for _, step := range []func() error{
-		f.noZeros,
-		func() (err error) { req.Limits.MemoryBytes, err = term.ParseSize("memory", f.memory); return err },
-		func() (err error) { req.Limits.DiskBytes, err = term.ParseSize("disk", f.disk); return err },
+		func() error {
+			return flags.NoZeros(f.typed, map[string]bool{"idle": f.idle == 0, "lifetime": f.lifetime == 0})
+		},
+		func() error {
+			c, err := f.confinement.Request()
+			req.RuntimeClass, req.Limits = c.RuntimeClass, c.Limits
+			return err
+		},
 		func() (err error) { req.IdleTimeoutSeconds, err = term.ParseSeconds("idle", f.idle); return err },
 		func() (err error) {
 			req.MaxLifetimeSeconds, err = term.ParseSeconds("lifetime", f.lifetime)
@@ -94,19 +86,6 @@ func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Clie
 		}
 	}
 	return req, uploaded, nil
-}
-
-// noZeros refuses an explicit 0. The daemon would use its default for it, which is neither zero nor unlimited.
-func (f *containerFlags) noZeros() error {
-	zeros := map[string]bool{"cpus": f.cpus == 0, "pids": f.pids == 0, "open-files": f.open == 0, "idle": f.idle == 0,
-		"lifetime": f.lifetime == 0}
-	for _, name := range slices.Sorted(maps.Keys(zeros)) {
-		if zeros[name] && f.typed.Changed(name) {
-			return proto.Errorf(proto.InvalidArgument, "", name, "--%s 0 is no limit that a container can have; "+
-				"leave it out for the daemon's default", name)
-		}
-	}
-	return nil
 }
 
 // store uploads the arguments that are local files. It returns uploaded also with an error, so that the caller can
@@ -244,5 +223,4 @@ func (f *execFlags) terminal(cmd *proto.Cmd) error {
 func completeContainerFlags(a *app.App, cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages())
 	_ = cmd.RegisterFlagCompletionFunc("workspace", a.CompleteWorkspaces())
-	app.CompleteFlag(cmd, "class", "runc", "gvisor")
 }

@@ -11,10 +11,11 @@ import (
 // An Info describes the daemon. It repeats the type of the API's edge, because importing that would link the whole
 // server into the client.
 type Info struct {
-	Version        string               `json:"version"`
-	RuntimeClasses []proto.RuntimeClass `json:"runtime_classes"`
-	DefaultImage   string               `json:"default_image"`
-	DefaultLimits  proto.Limits         `json:"default_limits"` // also the maximum that a container may request
+	Version             string               `json:"version"`
+	RuntimeClasses      []proto.RuntimeClass `json:"runtime_classes"`
+	DefaultRuntimeClass proto.RuntimeClass   `json:"default_runtime_class"`
+	DefaultImage        string               `json:"default_image"`
+	DefaultLimits       proto.Limits         `json:"default_limits"` // also the maximum that a container may request
 	// the widest network mode that a container may request
 	NetworkMax         proto.NetworkMode `json:"network_max"`
 	IdleTimeoutSeconds int64             `json:"idle_timeout_seconds"`

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -25,10 +26,11 @@ const endTimeout = 30 * time.Second
 // A Bridge transfers messages of the Model Context Protocol between the daemon and a client that uses pipes, with one
 // message a line. It adds no function of its own: all answers come from the daemon.
 type Bridge struct {
-	Client    *Client
-	Container string       // the session's container; "": a new one
-	Image     string       // image of a new container; "": the daemon's default
-	Note      func(string) // receives messages for the user; nil: none
+	Client      *Client
+	Container   string            // the session's container; "": a new one
+	Image       string            // image of a new container; "": the daemon's default
+	Confinement proto.Confinement // of a new container, and of those that single calls get
+	Note        func(string)      // receives messages for the user; nil: none
 
 	out io.Writer
 	mu  sync.Mutex // guards the fields below and serializes writes
@@ -217,12 +219,25 @@ func (b *Bridge) request(ctx context.Context, method string, body io.Reader) (*h
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, value := range map[string]string{"Mcp-Session-Id": b.session, "Mcp-Protocol-Version": b.version,
-		"Berth-Container": b.Container, "Berth-Image": b.Image} {
+		"Berth-Container": b.Container, "Berth-Image": b.Image,
+		"Berth-Runtime-Class": string(b.Confinement.RuntimeClass), "Berth-Cpus": nonZero(b.Confinement.Limits.CPUs),
+		"Berth-Memory-Bytes": nonZero(b.Confinement.Limits.MemoryBytes),
+		"Berth-Pids":         nonZero(b.Confinement.Limits.PIDs),
+		"Berth-Disk-Bytes":   nonZero(b.Confinement.Limits.DiskBytes),
+		"Berth-Open-Files":   nonZero(b.Confinement.Limits.OpenFiles)} {
 		if value != "" {
 			req.Header.Set(name, value)
 		}
 	}
 	return req, nil
+}
+
+// nonZero writes a number; "" for 0.
+func nonZero[T int64 | float64](n T) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
 }
 
 // refusal returns the error of a request that the daemon refused. If the body answers the message itself, refusal

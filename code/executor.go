@@ -13,7 +13,7 @@ import (
 	"berth/session"
 )
 
-// The limits of the code_executor tool. No request can change them.
+// The time and output of the code_executor tool. No request can change them.
 const (
 	executorTime   = 15 * time.Second
 	executorOutput = 64 << 10 // bytes of each stream
@@ -23,6 +23,7 @@ const (
 type Script struct {
 	Language string `json:"language" schema:"enum=python|node"` // python or node.
 	Code     string `json:"code" schema:"maxLength=1048576 source"`
+	proto.Confinement
 }
 
 // ScriptLanguages are the languages of the code_executor tool.
@@ -62,7 +63,7 @@ func (r *Runner) Execute(ctx context.Context, owner string, req Script, answer f
 	if err := checkCode(req.Code); err != nil {
 		return err
 	}
-	s, err := r.findContainer(ctx, owner, proto.Program{})
+	s, err := r.findContainer(ctx, owner, proto.Program{Confinement: req.Confinement})
 	if err != nil {
 		return err
 	}

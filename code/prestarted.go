@@ -24,7 +24,10 @@ type prestarted struct {
 
 // A prestartKey says who may use a prestarted interpreter. The container is created with that API key: it counts as
 // one of the key's, and the audit log names the key.
-type prestartKey struct{ owner, key, image, language string }
+type prestartKey struct {
+	owner, key, image, language string
+	proto.Confinement
+}
 
 // Limits of prestarted interpreters: how long one waits, and how many there are. prestartIdle deletes the container
 // if all else fails.
@@ -37,7 +40,7 @@ const (
 // prestartKeyFor returns the key of a prestarted interpreter for a program, and whether the program may use one.
 func (r *Runner) prestartKeyFor(ctx context.Context, owner string, req proto.Program, lang language) (prestartKey,
 	bool) {
-	k := prestartKey{owner, proto.CallerOf(ctx).KeyID, req.Image, lang.name}
+	k := prestartKey{owner, proto.CallerOf(ctx).KeyID, req.Image, lang.name, req.Confinement}
 	plain := req.Container == "" && len(req.Env)+len(req.Secrets)+len(req.NetworkSecrets) == 0 && req.Network.IsZero()
 	return k, r.mayPrestart != nil && plain && r.mayPrestart(k.key)
 }
@@ -93,7 +96,8 @@ func (r *Runner) prestart(ctx context.Context, k prestartKey, lang language) {
 // startPrestarted creates the container and starts the interpreter.
 func (r *Runner) startPrestarted(ctx context.Context, k prestartKey, lang language, sp *prestarted) (err error) {
 	sp.s, err = r.sessions.Create(ctx, k.owner, proto.CreateContainer{
-		Image: k.image, Labels: map[string]string{"berth.for": "run_code"}, Fleeting: true,
+		Image: k.image, RuntimeClass: k.RuntimeClass, Limits: k.Limits, Fleeting: true,
+		Labels:             map[string]string{"berth.for": "run_code"},
 		IdleTimeoutSeconds: int64(prestartIdle.Seconds()), MaxLifetimeSeconds: int64(freshLifetime.Seconds()),
 	})
 	if err != nil {

@@ -159,8 +159,9 @@ func (r *Runner) findContainer(ctx context.Context, owner string, req proto.Prog
 	if req.Container != "" {
 		return r.sessions.Get(owner, req.Container)
 	}
-	return r.sessions.Create(ctx, owner, proto.CreateContainer{Image: req.Image, Network: req.Network,
-		NetworkSecrets: req.NetworkSecrets, Fleeting: true, MaxLifetimeSeconds: int64(freshLifetime.Seconds())})
+	return r.sessions.Create(ctx, owner, proto.CreateContainer{Image: req.Image, RuntimeClass: req.RuntimeClass,
+		Limits: req.Limits, Network: req.Network, NetworkSecrets: req.NetworkSecrets, Fleeting: true,
+		MaxLifetimeSeconds: int64(freshLifetime.Seconds())})
 }
 
 // deleteContainer deletes a container that no client knows.
@@ -195,6 +196,8 @@ func checkContainer(p proto.Program) error {
 		return proto.Invalid("image", "image is for a new container; leave it out where container names one")
 	case p.Container != "" && (!p.Network.IsZero() || len(p.NetworkSecrets) > 0):
 		return proto.Invalid("network", "network is for a new container; a container that exists keeps its network")
+	case p.Container != "":
+		return p.WithContainer()
 	}
 	return nil
 }

@@ -266,6 +266,9 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	}
 	d.keep(d.machine.close)
 	cfg := d.cfg.Session
+	if err := d.machine.checkClasses(append(slices.Clone(cfg.Classes.Allowed), cfg.Classes.Usual())...); err != nil {
+		return err
+	}
 	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger = d.cfg.Dir, d.machine.Runtime, d.machine.images, books
 	cfg.Jobs, cfg.Log, cfg.Quotas, cfg.AcceptLoss = jobs, d.cfg.Log, d.keys, d.cfg.AcceptLoss.Workspaces
 	if d.secrets, err = vault.Open(filepath.Join(d.cfg.Dir, secretKeyFile), books); err != nil {
@@ -443,7 +446,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	d.keep(clients)
 	operations := api.Ops(api.OpsConfig{Metrics: d.metrics.registry, Ready: d.ready, Open: d.cfg.OpenMetrics,
 		OpenLocally: isLoopback(d.listener)})
-	asked := messages.New(messages.Config{Turns: d.gateway, Upstreams: d.models, Files: store, Tools: d.hosts})
+	asked := messages.New(messages.Config{Turns: d.gateway, Upstreams: d.models, Files: store, Check: d.hosts})
 	hosted := anthropic.New(anthropic.Config{Files: store, MaxFileBytes: store.MaxFileBytes(), Skills: d.skills,
 		SkillChanges: d.skills, MaxSkillBytes: d.skills.MaxBytes(), StrictDownloads: d.cfg.StrictDownloads,
 		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
@@ -467,7 +470,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 func (d *Daemon) info(store *files.Store) native.Info {
 	s := d.cfg.Session
 	return native.Info{
-		RuntimeClasses: d.machine.host.Classes(), DefaultImage: s.Image,
+		RuntimeClasses: d.machine.classes(s.Classes.All()), DefaultRuntimeClass: s.Classes.Usual(),
+		DefaultImage:  s.Image,
 		DefaultLimits: s.Limits, NetworkMax: d.cfg.Egress.Most,
 		IdleTimeoutSeconds: int64(s.IdleTimeout.Seconds()), MaxLifetimeSeconds: int64(s.MaxLifetime.Seconds()),
 		MaxFileBytes: store.MaxFileBytes(),

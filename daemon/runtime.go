@@ -14,9 +14,10 @@ import (
 
 // A host is the machine below a session.Runtime.
 type host interface {
-	Classes() []proto.RuntimeClass // runtime classes available on this machine, sorted
-	Alive(context.Context) error   // fails if the runtime cannot work
-	KeepWarm()                     // starts to fill the warm pool
+	Classes() []proto.RuntimeClass                 // runtime classes available on this machine, sorted
+	MissingClasses() map[proto.RuntimeClass]string // the other classes, and why they are not available
+	Alive(context.Context) error                   // fails if the runtime cannot work
+	KeepWarm()                                     // starts to fill the warm pool
 	// PoolCounts counts the sandboxes of the warm pool by the digest of their image. hits counts the starts that the
 	// pool served, and misses those that it could have served.
 	PoolCounts() (ready, starting map[string]int, hits, misses int64)
@@ -52,6 +53,28 @@ type containerdHost struct{ *containerd.Runtime }
 
 func (h containerdHost) Classes() []proto.RuntimeClass {
 	return slices.Sorted(maps.Keys(h.Facts().Classes))
+}
+
+func (h containerdHost) MissingClasses() map[proto.RuntimeClass]string { return h.Facts().Missing }
+
+// checkClasses returns an error if the operator has asked for a runtime class that this machine does not have.
+// Otherwise each create would fail.
+func (m machine) checkClasses(asked ...proto.RuntimeClass) error {
+	missing := m.host.MissingClasses()
+	for _, class := range asked {
+		if why := missing[class]; why != "" {
+			return proto.Errorf(proto.Unsupported, "", "runtime-class", "runtime class %q is not available on this "+
+				"machine: %s", class, why)
+		}
+	}
+	return nil
+}
+
+// classes returns the runtime classes that requests may ask for and this machine has.
+func (m machine) classes(allowed []proto.RuntimeClass) []proto.RuntimeClass {
+	return slices.DeleteFunc(m.host.Classes(), func(c proto.RuntimeClass) bool {
+		return !slices.Contains(allowed, c)
+	})
 }
 
 func (h containerdHost) PoolCounts() (ready, starting map[string]int, hits, misses int64) {

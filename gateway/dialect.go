@@ -161,12 +161,13 @@ type Containers interface {
 	ResolveSkills(ctx context.Context, owner string, refs []proto.SkillRef) ([]Skill, error)
 	// Find returns a container. If the container has expired, Find returns it together with an error.
 	Find(owner, id string) (Container, error)
-	Create(ctx context.Context, owner string) (Container, error)
+	Create(ctx context.Context, owner string, asked proto.Confinement) (Container, error)
 }
 
 // A Container runs calls.
 type Container interface {
 	Ref() proto.ContainerRef
+	Confinement() proto.Confinement // does not change
 	// MountSkills mounts skills. It returns the references with their versions resolved.
 	MountSkills(ctx context.Context, refs []proto.SkillRef) ([]proto.SkillRef, error)
 	// PutFiles puts stored files into the input directory. It returns the paths of all files there, by ID.

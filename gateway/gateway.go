@@ -78,15 +78,16 @@ func (g *Gateway) Close() error {
 
 // A Request holds what the gateway needs from a client's request.
 type Request struct {
-	Owner     string           // owner of the API key
-	Key       [32]byte         // hash of Owner, RetryKey and the body
-	RetryKey  string           // idempotency key of the client; "": none
-	Client    [32]byte         // hash of what the repetitions of a request have in common besides the body
-	Attempt   int              // how many times the client has sent the request before, as it reports
-	Size      int              // bytes of the request's body
-	Container string           // container ID; "": a container is created when one is needed
-	Skills    []proto.SkillRef // to mount into the container
-	Files     []RequestFile    // stored files to put into the container
+	Owner       string            // owner of the API key
+	Key         [32]byte          // hash of Owner, RetryKey and the body
+	RetryKey    string            // idempotency key of the client; "": none
+	Client      [32]byte          // hash of what the repetitions of a request have in common besides the body
+	Attempt     int               // how many times the client has sent the request before, as it reports
+	Size        int               // bytes of the request's body
+	Container   string            // container ID; "": a container is created when one is needed
+	Confinement proto.Confinement // of the container that is created
+	Skills      []proto.SkillRef  // to mount into the container
+	Files       []RequestFile     // stored files to put into the container
 
 	// Ping is called before each call, to tell the client that the turn is alive. nil: the client cannot be told.
 	Ping func()

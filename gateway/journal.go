@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"berth/proto"
 	"berth/state/ledger"
 )
 
@@ -15,23 +16,24 @@ const maxRecord = 8 << 20
 
 // A turnRecord is the stored state of a turn. It lets a later daemon continue the turn without repeating work.
 type turnRecord struct {
-	ID        string            `json:"id"`
-	Request   string            `json:"request,omitempty"`   // identity.request; "": the key of the record
-	RetryKey  string            `json:"retry_key,omitempty"` // identity.retryKey
-	Client    string            `json:"client,omitempty"`    // identity.client
-	Attempt   int               `json:"attempt,omitempty"`   // of the last request
-	Owner     string            `json:"owner"`
-	Container string            `json:"container,omitempty"`
-	Made      bool              `json:"made,omitempty"`  // the container was created for this turn
-	Heard     bool              `json:"heard,omitempty"` // the client was told the container's ID
-	Skills    json.RawMessage   `json:"skills,omitempty"`
-	Head      json.RawMessage   `json:"head,omitempty"`
-	Content   []json.RawMessage `json:"content,omitempty"` // empty if Final is set
-	Usage     json.RawMessage   `json:"usage,omitempty"`
-	Running   []string          `json:"running,omitempty"` // IDs of the running calls
-	Begun     string            `json:"begun,omitempty"`   // ID of the running call; version 0.1.0 wrote it
-	Final     json.RawMessage   `json:"final,omitempty"`
-	At        time.Time         `json:"at"`
+	ID          string            `json:"id"`
+	Request     string            `json:"request,omitempty"`   // identity.request; "": the key of the record
+	RetryKey    string            `json:"retry_key,omitempty"` // identity.retryKey
+	Client      string            `json:"client,omitempty"`    // identity.client
+	Attempt     int               `json:"attempt,omitempty"`   // of the last request
+	Owner       string            `json:"owner"`
+	Container   string            `json:"container,omitempty"`
+	Made        bool              `json:"made,omitempty"`       // the container was created for this turn
+	Heard       bool              `json:"heard,omitempty"`      // the client was told the container's ID
+	Confinement proto.Confinement `json:"confinement,omitzero"` // of the container
+	Skills      json.RawMessage   `json:"skills,omitempty"`
+	Head        json.RawMessage   `json:"head,omitempty"`
+	Content     []json.RawMessage `json:"content,omitempty"` // empty if Final is set
+	Usage       json.RawMessage   `json:"usage,omitempty"`
+	Running     []string          `json:"running,omitempty"` // IDs of the running calls
+	Begun       string            `json:"begun,omitempty"`   // ID of the running call; version 0.1.0 wrote it
+	Final       json.RawMessage   `json:"final,omitempty"`
+	At          time.Time         `json:"at"`
 
 	finished bool // Final was set before readRecords dropped it
 }
@@ -65,7 +67,7 @@ func (t *turn) writeRecord(running ...*pendingCall) {
 		rec.Running = append(rec.Running, c.ID)
 	}
 	if t.container.c != nil {
-		rec.Container = t.container.c.Ref().ID
+		rec.Container, rec.Confinement = t.container.c.Ref().ID, t.container.like
 	}
 	if t.answer.Final != nil {
 		rec.Content, rec.Final = nil, t.answer.Final

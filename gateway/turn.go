@@ -48,12 +48,13 @@ type turn struct {
 
 // A turnContainer is the container of a turn.
 type turnContainer struct {
-	c       Container       // nil: the turn has not needed one yet
-	created bool            // created for this turn
-	told    bool            // the client was told its ID
-	skills  json.RawMessage // mounted skills with their versions; nil: none were requested
-	lost    string          // ID of a container that has gone and is to be replaced; "": none
-	note    string          // to be shown with the next result that can show it; "": none
+	c       Container         // nil: the turn has not needed one yet
+	created bool              // created for this turn
+	told    bool              // the client was told its ID
+	skills  json.RawMessage   // mounted skills with their versions; nil: none were requested
+	like    proto.Confinement // of the container, or of the one to be created
+	lost    string            // ID of a container that has gone and is to be replaced; "": none
+	note    string            // to be shown with the next result that can show it; "": none
 }
 
 // containerRef returns the reference to the container for answers and errors. It returns nil if there is none, or if
@@ -156,17 +157,17 @@ func (t *turn) findContainer() error {
 			t.g.deleteContainer(tc.c)
 		}
 	}
-	tc.c, tc.created, tc.skills = nil, false, nil
+	tc.c, tc.created, tc.skills, tc.like = nil, false, nil, t.request.Confinement
 	if rec := t.journal.saved; rec != nil && rec.Container != "" { // an earlier daemon has created or found it
 		c, err := containers.Find(owner, rec.Container)
 		if c == nil && proto.CodeOf(err) == proto.NotFound {
-			tc.lost = rec.Container
+			tc.lost, tc.like = rec.Container, tc.like.Or(rec.Confinement)
 			return nil
 		}
 		if c == nil {
 			return err
 		}
-		tc.c, tc.created, tc.skills = c, rec.Made, rec.Skills
+		tc.c, tc.created, tc.skills, tc.like = c, rec.Made, rec.Skills, c.Confinement()
 		return nil
 	}
 	if t.request.Container == "" {
@@ -176,11 +177,12 @@ func (t *turn) findContainer() error {
 	if err != nil {
 		return err
 	}
-	tc.c = c
+	tc.c, tc.like = c, c.Confinement()
 	return nil
 }
 
-// ensureContainer returns the container. If there is none, or if it has gone since the turn began, it creates one.
+// ensureContainer returns the container. If there is none, or if it has gone since the turn began, it creates one,
+// which is confined like the one before.
 func (t *turn) ensureContainer(ctx context.Context) (Container, error) {
 	tc := &t.container
 	lost := tc.lost
@@ -190,7 +192,7 @@ func (t *turn) ensureContainer(ctx context.Context) (Container, error) {
 		}
 		lost = tc.c.Ref().ID
 	}
-	c, err := t.g.cfg.Containers.Create(ctx, t.request.Owner)
+	c, err := t.g.cfg.Containers.Create(ctx, t.request.Owner, tc.like)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ type Program struct {
 	// Run it as a cell of this context of the container.
 	Context string `json:"context,omitempty" schema:"name"`
 	Image   string `json:"image,omitempty"` // Image of the container that is made.
+	Confinement
 	// What the container that is made may reach; default nothing. A mode may stand in place of the object.
 	Network Network `json:"network,omitzero" schema:"network or=networkMode"`
 	// What the proxy of the container that is made puts into requests.

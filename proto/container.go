@@ -22,8 +22,8 @@ const (
 type CreateContainer struct {
 	// Name from the list of images; default "base".
 	Image string `json:"image,omitempty"`
-	// Isolation: runc or gvisor. The daemon never replaces one by the other. Default "runc".
-	RuntimeClass RuntimeClass `json:"runtime_class,omitempty" schema:"enum=|runc|gvisor"`
+	// Isolation: runc or gvisor. The daemon never replaces one by the other. Default: the daemon's, usually "runc".
+	RuntimeClass RuntimeClass `json:"runtime_class,omitempty" schema:"runtimeClass"`
 	// Kept workspace that no live container uses; without it a new one is created.
 	WorkspaceID string `json:"workspace_id,omitempty"`
 	// Name among the containers of its owner, in place of the ID on the command line: 1 to 63 letters, digits, "_", "."

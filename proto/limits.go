@@ -10,6 +10,9 @@ const (
 	ClassGVisor RuntimeClass = "gvisor" // a user-space kernel between the code and the host's
 )
 
+// RuntimeClasses are all classes. The first is the default.
+var RuntimeClasses = []RuntimeClass{ClassRunc, ClassGVisor}
+
 // Limits bound what one container may use. 0 is the default of the daemon, which is also the maximum.
 type Limits struct {
 	CPUs float64 `json:"cpus,omitempty" schema:"cpus"` // Cores, at least 0.01.
@@ -39,4 +42,36 @@ func (l Limits) Or(d Limits) Limits {
 		l.OpenFiles = d.OpenFiles
 	}
 	return l
+}
+
+// A Confinement says how a container that is made is confined: how strongly it is isolated, and what it may use.
+type Confinement struct {
+	// Isolation of the container that is made: runc or gvisor. The daemon never replaces one by the other. Default: the
+	// daemon's.
+	RuntimeClass RuntimeClass `json:"runtime_class,omitempty" schema:"runtimeClass"`
+	// Limits of the container that is made.
+	Limits Limits `json:"limits,omitzero"`
+}
+
+// IsZero reports whether nothing is asked for.
+func (c Confinement) IsZero() bool { return c == Confinement{} }
+
+// Or fills what c leaves out from d.
+func (c Confinement) Or(d Confinement) Confinement {
+	if c.RuntimeClass == "" {
+		c.RuntimeClass = d.RuntimeClass
+	}
+	c.Limits = c.Limits.Or(d.Limits)
+	return c
+}
+
+// WithContainer refuses a confinement in a request that names a container, which has its own.
+func (c Confinement) WithContainer() error {
+	switch {
+	case c.RuntimeClass != "":
+		return Invalid("runtime_class", "runtime_class is for a new container; leave it out where container names one")
+	case c.Limits != Limits{}:
+		return Invalid("limits", "limits are for a new container; leave them out where container names one")
+	}
+	return nil
 }

@@ -40,6 +40,8 @@ type ToolConfiguration struct {
 	// Whether it may reach any public host through the proxy of the daemon; otherwise it reaches nothing. Where the
 	// daemon gives containers no such network, running the tool is a 501.
 	AllowNetwork bool `json:"allow_network,omitempty"`
+	// Of the container that is made for a run.
+	Confinement
 
 	// Variables of which the code sees a placeholder: the proxy puts the value into requests to these hosts alone.
 	EnvHosts map[string][]string `json:"env_hosts,omitempty"`
@@ -110,6 +112,8 @@ type ToolRunRequest struct {
 	// The container to run in; without it, one is made and deleted afterwards.
 	Container string `json:"container,omitempty"`
 	Image     string `json:"image,omitempty"` // Image of the container that is made.
+	// A runtime class other than that of the tool's configuration is refused.
+	Confinement
 	// IDs of stored files to put into $INPUT_DIR first.
 	Files      []string `json:"files,omitempty"`
 	Background bool     `json:"background,omitempty"` // Answer as soon as the run has begun.

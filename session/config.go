@@ -4,11 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"math"
-	"os"
-	"strings"
 	"time"
 
 	"berth/proto"
+	"berth/session/lease"
 	"berth/session/secrets"
 	"berth/session/validate"
 	"berth/state/ledger"
@@ -37,11 +36,11 @@ type Config struct {
 	Elapsed func() time.Duration
 	Boot    string // boot ID of the host; "": asks the kernel
 
-	Image       string             // default image; "" is DefaultImage
-	Class       proto.RuntimeClass // default class; "" is runc
-	Limits      proto.Limits       // defaults of a request; zero fields come from DefaultLimits
-	IdleTimeout time.Duration      // default rolling lease; 0 is 5 minutes, as in the hosted tool
-	PauseAfter  time.Duration      // idle time after which a session is paused; 0: never
+	Image       string           // default image; "" is DefaultImage
+	Classes     validate.Classes // runtime classes of requests
+	Limits      proto.Limits     // defaults of a request; zero fields come from DefaultLimits
+	IdleTimeout time.Duration    // default rolling lease; 0 is 5 minutes, as in the hosted tool
+	PauseAfter  time.Duration    // idle time after which a session is paused; 0: never
 	// idle time after which a session's guest frees its memory; 0: never
 	DozeAfter    time.Duration
 	MaxLifetime  time.Duration // default lifetime from creation; 0 is 30 days
@@ -79,7 +78,7 @@ func (c Config) withDefaults() Config {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	setDefault(&c.Boot, hostBoot())
+	setDefault(&c.Boot, lease.HostBoot())
 	if c.Vault == nil {
 		c.Vault = secrets.None{}
 	}
@@ -94,7 +93,6 @@ func (c Config) withDefaults() Config {
 		c.Audit = func(proto.AuditEntry) {}
 	}
 	setDefault(&c.Image, DefaultImage)
-	setDefault(&c.Class, proto.ClassRunc)
 	c.Limits = c.Limits.Or(DefaultLimits)
 	setDefault(&c.IdleTimeout, 5*time.Minute)
 	setDefault(&c.MaxLifetime, 30*24*time.Hour)
@@ -123,15 +121,6 @@ func seconds(s float64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(s * float64(time.Second))
-}
-
-// hostBoot returns the boot ID of the host, or "" if the kernel does not tell.
-func hostBoot() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }
 
 // Jobs keeps the manifests of what execs make. artifacts.Jobs implements it; it is an interface because artifacts

@@ -107,7 +107,7 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
 	}
 	setDefault(&r.Image, c.Image)
-	setDefault(&r.Class, c.Class)
+	setDefault(&r.Class, c.Classes.Usual())
 	setDefault(&r.Idle, c.IdleTimeout)
 	setDefault(&r.Lifetime, c.MaxLifetime)
 	var denied, refused, kept error
@@ -115,11 +115,17 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 	r.Tools, refused = c.grantTools(req.CodeTools)
 	r.holdToolSecrets()
 	r.NetworkSecrets, kept = c.grantNetworkSecrets(r.Network, req)
-	err := cmp.Or(validate.Container(req, r.Class, r.Idle, r.Lifetime, c.Limits), denied, refused, kept)
+	err := cmp.Or(validate.Container(req, r.Idle, r.Lifetime, c.Limits), c.Classes.Check(r.Class), denied,
+		refused, kept)
 	if err != nil {
 		return record{}, err
 	}
 	return r, nil
+}
+
+// CheckConfinement checks whether a request may ask for a container that is confined like this.
+func (ss *Sessions) CheckConfinement(asked proto.Confinement) error {
+	return cmp.Or(ss.cfg.Classes.Check(asked.RuntimeClass), validate.Limits(asked.Limits, ss.cfg.Limits))
 }
 
 // register gives the record its IDs and writes it in state creating, as generation 1. The record is on disk by the

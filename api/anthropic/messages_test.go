@@ -92,7 +92,7 @@ func newStudio(t *testing.T) *studio {
 	host := containers.New(containers.Config{Sessions: st.Sessions, Code: run, Files: st.Files, Jobs: st.Jobs,
 		Bridge: st.Bridge})
 	turns := gateway.New(gateway.Config{Containers: host, Files: st.Files, Ledger: st.Ledger, MaxRounds: 2})
-	service := messages.New(messages.Config{Turns: turns, Upstreams: set, Files: st.Files, Tools: host})
+	service := messages.New(messages.Config{Turns: turns, Upstreams: set, Files: st.Files, Check: host})
 	srv, err := api.New(api.Config{Auth: st.Keys, Edges: []api.Edge{New(Config{Files: st.Files,
 		MaxFileBytes: st.Files.MaxFileBytes(), Messages: service,
 		Batches: batches.New(batches.Config{Upstreams: set, Ledger: st.Ledger, Messages: service})})}})

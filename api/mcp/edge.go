@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
@@ -177,8 +176,7 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	r = r.Clone(ctx)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.Header.Set(wireHeader, id)
-	r.Header.Set(containerHeader, p.container)
-	r.Header.Set(imageHeader, p.image)
+	p.write(r.Header)
 	l := newAnswerWriter(w, r, methodOf(body))
 	e.http.ServeHTTP(l, r)
 	l.finish()
@@ -246,42 +244,6 @@ func (e *Edge) sessionLimit(owner string) error {
 	}
 	return proto.Errorf(proto.TooMany, "", "sessions", "the limit of %d sessions is reached; end one with DELETE, or "+
 		"wait until idle sessions end", count)
-}
-
-// Headers with which a client chooses the container of a new session.
-const (
-	containerHeader = "Berth-Container"
-	imageHeader     = "Berth-Image"
-)
-
-// A place is the container of a session: an existing one, or the image of a new one.
-type place struct{ container, image string }
-
-// requestedPlace returns the container that a request for a new session asks for.
-func (e *Edge) requestedPlace(r *http.Request, c api.Caller) (place, error) {
-	p := place{container: r.Header.Get(containerHeader), image: r.Header.Get(imageHeader)}
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return p, proto.Invalid("query", "the query of the URL is malformed; percent-encode its values")
-	}
-	for key, values := range query {
-		switch key {
-		case "container":
-			p.container = values[0]
-		case "image":
-			p.image = values[0]
-		default:
-			return p, proto.Invalid("query", "query key %.80q is unknown; use container or image", key)
-		}
-	}
-	if p.container == "" {
-		return p, nil
-	}
-	if p.image != "" {
-		return p, proto.Invalid("image", "image applies to a new container only; leave it out if container names one")
-	}
-	_, err = e.Sessions.Get(c.Owner, p.container)
-	return p, err
 }
 
 // dialect writes errors outside the protocol in the shape of the protocol.

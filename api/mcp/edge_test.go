@@ -44,7 +44,7 @@ func TestContainerThatIsNamedStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ query, header string }{{"?container=" + made.ID(), ""}, {"", made.ID()}} {
-		cs, err := s.connect(t, sessiontest.Secret, c.query, nil, containerHeader, c.header)
+		cs, err := s.connect(t, sessiontest.Secret, c.query, nil, "Berth-Container", c.header)
 		if err != nil {
 			t.Fatal(err)
 		}

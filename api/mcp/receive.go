@@ -43,7 +43,10 @@ func (e *Edge) initialize(req sdk.Request, agree func() (sdk.Result, error)) (sd
 	if err != nil {
 		return nil, refusal(err)
 	}
-	p := place{container: header.Get(containerHeader), image: header.Get(imageHeader)}
+	p, err := readPlace(header)
+	if err != nil {
+		return nil, refusal(err)
+	}
 	if err := e.startSession(req.GetSession().(*sdk.ServerSession), wire, p); err != nil {
 		return nil, refusal(err)
 	}

@@ -134,8 +134,8 @@ func (e *Edge) container(ctx context.Context, v *mcpSession, named string) (s *s
 		note = fmt.Sprintf("the session's container %s is gone, with its files; this is a new one", v.own)
 	}
 	s, err = e.Sessions.Create(ctx, v.owner, proto.CreateContainer{
-		Image: v.place.image, Labels: map[string]string{"made-by": "mcp"}, MaxLifetimeSeconds: int64(
-			ownLifetime.Seconds()),
+		Image: v.place.image, RuntimeClass: v.place.RuntimeClass, Limits: v.place.Limits,
+		Labels: map[string]string{"made-by": "mcp"}, MaxLifetimeSeconds: int64(ownLifetime.Seconds()),
 	})
 	if err != nil {
 		return nil, "", err

@@ -140,3 +140,48 @@ func TestStoredToolsWait(t *testing.T) {
 		t.Errorf("withdrawn: %+v %v", over, err)
 	}
 }
+
+// A client says in the URL or in headers how the containers of its session are confined: the session's own, and those
+// that single calls get.
+func TestConfinementOfASession(t *testing.T) {
+	s := withTools(t)
+	s.store(t, toolstore.NewTool{Name: "one", Configuration: toolstore.Configuration{
+		Code: "def run(input): return 1"}})
+	s.store(t, toolstore.NewTool{Name: "small", Configuration: toolstore.Configuration{
+		Code:        "def run(input): return 1",
+		Confinement: proto.Confinement{RuntimeClass: proto.ClassRunc, Limits: proto.Limits{PIDs: 48}}}})
+	want := proto.Limits{CPUs: 0.5, MemoryBytes: 256 << 20, PIDs: 64, DiskBytes: 64 << 20, OpenFiles: 512}
+	for _, c := range []struct {
+		query  string
+		header []string
+	}{
+		{query: "?runtime_class=gvisor&cpus=0.5&memory_bytes=268435456&pids=64&disk_bytes=67108864&open_files=512"},
+		{header: []string{"Berth-Runtime-Class", "gvisor", "Berth-Cpus", "0.5", "Berth-Memory-Bytes", "268435456",
+			"Berth-Pids", "64", "Berth-Disk-Bytes", "67108864", "Berth-Open-Files", "512"}},
+	} {
+		cs, err := s.connect(t, sessiontest.Secret, c.query, nil, c.header...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for tool, in := range map[string]map[string]any{"bash": {"command": "true"},
+			"code_executor": {"language": "python", "code": "1"}, "one": {}} {
+			use(t, cs, tool, in)
+			if got := s.LastStarted(t); got.RuntimeClass != proto.ClassGVisor || got.Limits != want {
+				t.Errorf("%s %s: started as %+v", c.query, tool, got)
+			}
+		}
+		use(t, cs, "small", map[string]any{})
+		if got := s.LastStarted(t); got.RuntimeClass != proto.ClassRunc || got.Limits.PIDs != 48 {
+			t.Errorf("%s: the confinement of a tool itself: %+v", c.query, got)
+		}
+		cs.Close()
+	}
+	made := s.Create(t, proto.CreateContainer{})
+	for query, want := range map[string]string{"?runtime_class=vm": "runtime_class", "?cpus=x": "cpus", "?pids=0.5": "pids",
+		"?memory_bytes=1": "memory_bytes", "?runtime_class=runc&container=" + made.ID(): "runtime_class",
+		"?pids=64&container=" + made.ID(): "limits"} {
+		if _, err := s.connect(t, sessiontest.Secret, query, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", query, err)
+		}
+	}
+}

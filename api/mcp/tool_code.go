@@ -204,8 +204,14 @@ var executorTool = tool{&sdk.Tool{
 	}),
 }, runExecutor}
 
+// A model chooses the program, and the client that has started the session how it is confined.
+type executorInput struct {
+	Language string `json:"language"`
+	Code     string `json:"code"`
+}
+
 func runExecutor(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
-	var in code.Script
+	var in executorInput
 	if err := c.input(&in); err != nil {
 		return nil, err
 	}
@@ -215,10 +221,11 @@ func runExecutor(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	case in.Code == "":
 		return nil, missing("code", "the text of a script")
 	}
+	script := code.Script{Language: in.Language, Code: in.Code, Confinement: c.visit.place.Confinement}
 	var err error
 	res := &sdk.CallToolResult{}
 	c.newProgress(ctx).runReporting(func() {
-		err = c.Code.Execute(ctx, c.visit.owner, in, func(r code.Report) error {
+		err = c.Code.Execute(ctx, c.visit.owner, script, func(r code.Report) error {
 			res.Content, res.IsError = []sdk.Content{text(r.Text)}, r.Failed
 			if r.Note != "" {
 				c.notes = append(c.notes, r.Note)

@@ -37,7 +37,7 @@ func runStored(ctx context.Context, c *call, t toolstore.Tool) (res *sdk.CallToo
 	var run toolstore.Run
 	c.newProgress(ctx).runReporting(func() {
 		run, _, err = c.Tools.Run(ctx, c.visit.owner, t.ID, toolstore.RunRequest{Input: c.params.Arguments,
-			Version: t.Version})
+			Version: t.Version, Confinement: c.confinementFor(t)})
 		if err == nil && run.State == proto.RunParked {
 			run, err = c.decided(ctx, run)
 		}
@@ -46,6 +46,12 @@ func runStored(ctx context.Context, c *call, t toolstore.Tool) (res *sdk.CallToo
 		return nil, err
 	}
 	return c.told(ctx, t, run), nil
+}
+
+// confinementFor returns what the session asks of a stored tool's container. What the tool asks for itself holds.
+func (c *call) confinementFor(t toolstore.Tool) proto.Confinement {
+	asked, own := c.visit.place.Confinement, t.Configuration.Confinement
+	return own.Or(asked)
 }
 
 // decided waits for a person's decision. If the client stops waiting, the run is refused, so that no one approves it

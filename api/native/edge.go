@@ -87,7 +87,9 @@ type Quotas interface {
 type Info struct {
 	Version        string               `json:"version"`
 	RuntimeClasses []proto.RuntimeClass `json:"runtime_classes"` // That containers may have here.
-	DefaultImage   string               `json:"default_image"`
+	// Class of containers that ask for none.
+	DefaultRuntimeClass proto.RuntimeClass `json:"default_runtime_class"`
+	DefaultImage        string             `json:"default_image"`
 	// Also the maximum that a container may ask for.
 	DefaultLimits proto.Limits `json:"default_limits"`
 	// The widest network that a container may ask for.
@@ -112,6 +114,7 @@ func (c Config) withDefaults() Config {
 	if i.RuntimeClasses == nil {
 		i.RuntimeClasses = []proto.RuntimeClass{proto.ClassRunc}
 	}
+	i.DefaultRuntimeClass = cmp.Or(i.DefaultRuntimeClass, i.RuntimeClasses[0])
 	i.DefaultImage = cmp.Or(i.DefaultImage, "base")
 	i.DefaultLimits = i.DefaultLimits.Or(session.DefaultLimits)
 	i.IdleTimeoutSeconds = cmp.Or(i.IdleTimeoutSeconds, 5*60)
@@ -140,7 +143,8 @@ func New(cfg Config, others ...api.Edge) api.Edge {
 	}
 	e.document = document.Build(document.Config{
 		Version: e.Info.Version, Limits: e.Info.DefaultLimits, NetworkMax: e.Info.NetworkMax, Names: typeNames,
-		Messages: []any{live.Message{}, bridge.ClientMessage{}}, Answers: []any{bridge.DaemonMessage{}},
+		RuntimeClasses: e.Info.RuntimeClasses,
+		Messages:       []any{live.Message{}, bridge.ClientMessage{}}, Answers: []any{bridge.DaemonMessage{}},
 		Bounds: map[string]openapi.Schema{
 			"language": {"enum": append([]string{""}, code.Names()...)},
 			"tool":     {"enum": tooluse.Names()},

@@ -33,6 +33,7 @@ func (e *edge) useTool(c *call) (none tooluse.Result, err error) {
 type toolUseOnce struct {
 	tooluse.Use
 	Container string `json:"container,omitempty"` // the ID of one to run in instead of a new one
+	proto.Confinement
 }
 
 // A new container has the defaults of the daemon and stays: the result names it, so that the next block can be sent
@@ -51,6 +52,9 @@ func (e *edge) useToolOnce(c *call) (none tooluse.Result, err error) {
 		return none, err
 	}
 	if block.Container != "" {
+		if err := block.WithContainer(); err != nil {
+			return none, err
+		}
 		s, err := e.Sessions.Get(c.owner, block.Container)
 		if err != nil {
 			return none, err
@@ -61,7 +65,7 @@ func (e *edge) useToolOnce(c *call) (none tooluse.Result, err error) {
 	}
 	// One key for the container and the command, so that a repeated request finds both.
 	s, replayed, err := e.Sessions.CreateOnce(c.ctx(), c.owner, proto.CreateContainer{
-		IdempotencyKey: use.IdempotencyKey})
+		IdempotencyKey: use.IdempotencyKey, RuntimeClass: block.RuntimeClass, Limits: block.Limits})
 	if err != nil {
 		return none, err
 	}

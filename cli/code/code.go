@@ -60,6 +60,7 @@ type codeFlags struct {
 	given                                   bool // -c was given, even if empty
 	env, secrets, secretHosts               []string
 	network                                 flags.Network
+	confinement                             flags.Confinement
 	timeout                                 time.Duration
 }
 
@@ -70,6 +71,7 @@ func (f *codeFlags) register(cmd *cobra.Command) {
 	fs.StringVarP(&f.text, "code", "c", "", "run this text in place of a file")
 	fs.StringVar(&f.image, "image", "", "image of the new container (default: the daemon's)")
 	f.network.Register(cmd)
+	f.confinement.Register(cmd)
 	fs.StringVar(&f.figures, "figures", "",
 		"write images among the results to this directory; it is created if necessary")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable: NAME=value, or NAME for its value here (may "+
@@ -101,12 +103,21 @@ func runCode(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, ar
 	if language == "" {
 		language = byExtension[strings.ToLower(filepath.Ext(file))]
 	}
+	confinement, err := f.confinement.Request()
+	if err != nil {
+		return err
+	}
 	if f.context != "" {
+		if !confinement.IsZero() {
+			return proto.Errorf(proto.InvalidArgument, "", "context", "--class and limits are for a new container; "+
+				"leave them out with --context")
+		}
 		return runCell(ctx, a, c, f, container, proto.Cell{Code: text, Language: language,
 			TimeoutSeconds: f.timeout.Seconds()})
 	}
 	req := proto.Program{Code: text, Language: language, Container: container, Image: f.image,
 		Network: f.network.Request(), TimeoutSeconds: f.timeout.Seconds()}
+	req.Confinement = confinement
 	if req.Env, err = flags.Env(f.env); err != nil {
 		return err
 	}

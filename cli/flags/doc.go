@@ -1,3 +1,4 @@
-// Package flags parses the values of flags that several commands have: the network, labels, environment variables and
-// secrets of a container. Packages cli and cli/code use it. It runs no commands and sends no requests.
+// Package flags parses the values of flags that several commands have: the network, the confinement, labels,
+// environment variables and secrets of a container. Packages cli, cli/code and cli/tools use it. It runs no commands
+// and sends no requests.
 package flags

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"berth/cli/app"
+	"berth/cli/flags"
 	"berth/cli/term"
 	"berth/client"
 )
@@ -16,6 +17,7 @@ import (
 // MCPCommand returns `berth mcp`. Its standard output carries only the protocol.
 func MCPCommand(a *app.App) *cobra.Command {
 	var container, image string
+	var confinement flags.Confinement
 	cmd := &cobra.Command{
 		Use: "mcp", Short: "Serve the Model Context Protocol on standard input and output", Args: app.ArgCount(0, 0),
 		Long: `Connect a client of the Model Context Protocol, such as a desktop application, to the daemon. The client starts
@@ -33,9 +35,14 @@ code_executor and your stored tools get a new container for each call.`,
 					return err
 				}
 			}
-			b := &client.Bridge{Client: c, Container: container, Image: image, Note: func(text string) {
+			asked, err := confinement.Request()
+			if err != nil {
+				return err
+			}
+			b := &client.Bridge{Client: c, Container: container, Image: image, Confinement: asked}
+			b.Note = func(text string) {
 				fmt.Fprintln(a.Stderr, "berth: "+term.PrintableLines(text))
-			}}
+			}
 			// A signal is no error: clients send one if berth does not exit soon after they close standard input.
 			if err := b.Run(ctx, os.Stdin, a.Stdout); !errors.Is(err, context.Canceled) {
 				return err
@@ -46,6 +53,7 @@ code_executor and your stored tools get a new container for each call.`,
 	f := cmd.Flags()
 	f.StringVar(&container, "container", "", "use this container instead of a new one for the session")
 	f.StringVar(&image, "image", "", "image of the session's new container")
+	confinement.Register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("container", "image")
 	_ = cmd.RegisterFlagCompletionFunc("container", a.CompleteContainers(-1))
 	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages())

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"berth/cli/app"
+	"berth/cli/flags"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
@@ -102,6 +103,7 @@ func storedUpdateCommand(a *app.App) *cobra.Command {
 func storedRunCommand(a *app.App) *cobra.Command {
 	var req proto.ToolRunRequest
 	var input string
+	var confinement flags.Confinement
 	cmd := &cobra.Command{
 		Use: "run [flags] TOOL", Short: "Run a tool and print its result", Args: app.ArgCount(1, 1),
 		ValidArgsFunction: completeTools(a),
@@ -111,6 +113,9 @@ If the run fails, the exit status is 1.`,
 			"media_probe --input @input.json --container work",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) (err error) {
 			if req.Input, err = readInput(input); err != nil {
+				return err
+			}
+			if req.Confinement, err = confinement.Request(); err != nil {
 				return err
 			}
 			if req.Container != "" {
@@ -132,6 +137,7 @@ If the run fails, the exit status is 1.`,
 	fs.Int64Var(&req.Version, "version", 0, "version to show (default: the current one)")
 	fs.StringVar(&req.Container, "container", "", "run in this container (default: one that is made for the run)")
 	fs.StringVar(&req.Image, "image", "", "image of the container that is made")
+	confinement.Register(cmd)
 	fs.StringSliceVar(&req.Files, "file", nil, "stored file to put into $INPUT_DIR, by its ID or its filename (may "+
 		"be repeated)")
 	fs.BoolVarP(&req.Background, "detach", "d", false, "print the run's ID as soon as it starts")

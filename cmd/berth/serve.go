@@ -27,6 +27,7 @@ import (
 func serveCommand() *cobra.Command {
 	var cfg daemon.Config
 	var jsonLog, debug bool
+	var classes []string
 	// A copy of the core's limits: --help then shows the true defaults.
 	limits := session.DefaultLimits
 	cmd := &cobra.Command{
@@ -50,6 +51,10 @@ the daemon ends; the next start attaches to them again.`,
 			cfg.Log = newLogger(jsonLog, debug)
 			cfg.Version = proto.FullVersion(version)
 			cfg.Session.Limits = limits
+			for _, c := range classes {
+				allowed := &cfg.Session.Classes.Allowed
+				*allowed = append(*allowed, proto.RuntimeClass(strings.TrimSpace(c)))
+			}
 			if err := bounds(cmd.Flags(), cfg); err != nil {
 				return err
 			}
@@ -72,6 +77,10 @@ the daemon ends; the next start attaches to them again.`,
 	f.StringVar(&cfg.Address, "containerd", "", "socket of a running containerd to use instead of the embedded "+
 		"one")
 	f.StringVar(&cfg.Session.Image, "image", session.DefaultImage, "image of containers that name none")
+	f.StringVar((*string)(&cfg.Session.Classes.Default), "runtime-class", "", "runtime class of containers that "+
+		"name none: runc or gvisor (default: the first of --runtime-classes)")
+	f.StringSliceVar(&classes, "runtime-classes", nil, "runtime classes that a request may name, such as gvisor "+
+		"alone (default runc,gvisor)")
 	f.DurationVar(&cfg.Session.IdleTimeout, "idle-timeout", 0, "stop a container after this much idle time "+
 		"(default 5m)")
 	f.DurationVar(&cfg.Session.PauseAfter, "pause-idle-after", 0, "pause a container after this much idle time; "+
@@ -195,6 +204,9 @@ func bounds(flags *pflag.FlagSet, cfg daemon.Config) error {
 		e := proto.AsError(err)
 		f := flags.Lookup(flagOf[e.Item])
 		return fmt.Errorf("--%s %s %s", f.Name, f.Value, e.Message)
+	}
+	if err := cfg.Session.Classes.CheckFlags(); err != nil {
+		return err
 	}
 	if err := diskpool.CheckBytes(cfg.PoolBytes); err != nil {
 		return fmt.Errorf("--pool-bytes: %w", err)

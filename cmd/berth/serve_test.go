@@ -45,6 +45,8 @@ func TestServeRefusesWhatNoContainerCanHave(t *testing.T) {
 		{"--idle-timeout", "1ns", "--idle-timeout 1ns is not from 1s to 720h0m0s"},
 		{"--max-lifetime", "1ms", "--max-lifetime 1ms is not from 1s to 8760h0m0s"},
 		{"--exec-timeout", "25h", "--exec-timeout 25h0m0s is not from 0s to 24h0m0s"},
+		{"--runtime-class", "vm", `--runtime-class: there is no runtime class "vm"; use runc or gvisor`},
+		{"--runtime-classes", "runc,vm", `--runtime-classes: there is no runtime class "vm"; use runc, gvisor or both`},
 		{"--pool-bytes", "1000", "--pool-bytes: 1000 bytes are too few for a disk pool, 268435456 is the least"},
 	} {
 		cmd := serveCommand()

@@ -86,9 +86,15 @@ func (h *Host) Find(owner, id string) (gateway.Container, error) {
 	return container{h, s}, err
 }
 
+// CheckConfinement refuses a confinement that no container of this daemon can have.
+func (h *Host) CheckConfinement(asked proto.Confinement) error {
+	return h.cfg.Sessions.CheckConfinement(asked)
+}
+
 // Create creates a container.
-func (h *Host) Create(ctx context.Context, owner string) (gateway.Container, error) {
-	s, err := h.cfg.Sessions.Create(ctx, owner, proto.CreateContainer{})
+func (h *Host) Create(ctx context.Context, owner string, asked proto.Confinement) (gateway.Container, error) {
+	s, err := h.cfg.Sessions.Create(ctx, owner, proto.CreateContainer{RuntimeClass: asked.RuntimeClass,
+		Limits: asked.Limits})
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +122,12 @@ type container struct {
 
 // Ref returns the reference to the container.
 func (c container) Ref() proto.ContainerRef { return c.s.Ref() }
+
+// Confinement returns the runtime class and the limits of the container.
+func (c container) Confinement() proto.Confinement {
+	info := c.s.Info()
+	return proto.Confinement{RuntimeClass: info.RuntimeClass, Limits: info.Limits}
+}
 
 // MountSkills mounts skills. It returns the references with their versions resolved.
 func (c container) MountSkills(ctx context.Context, refs []proto.SkillRef) ([]proto.SkillRef, error) {

@@ -118,7 +118,8 @@ func (q *query) turnRequest() (r gateway.Request, err error) {
 	return gateway.Request{
 		Owner: q.Owner, Key: hashRequest(q.Owner, key, q.Body), RetryKey: key,
 		Client: sha256.Sum256([]byte(strings.Join(client, "\x00"))), Attempt: attempt, Size: len(q.Body),
-		Container: q.container.ID, Skills: q.container.Skills, Files: q.files, Draining: q.Draining,
+		Container: q.container.ID, Confinement: q.container.Confinement,
+		Skills: q.container.Skills, Files: q.files, Draining: q.Draining,
 	}, nil
 }
 

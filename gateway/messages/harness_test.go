@@ -110,7 +110,7 @@ func (s *site) serve() {
 	s.turns = gateway.New(gateway.Config{Containers: s.host, Files: s.cfg.Files, Ledger: s.Ledger,
 		MaxRounds: s.cfg.MaxRounds})
 	s.service = messages.New(messages.Config{Turns: s.turns, Upstreams: s.cfg.Upstreams, Files: s.cfg.Files,
-		Tools: s.host})
+		Check: s.host})
 	srv, err := api.New(api.Config{Auth: s.Keys, Edges: []api.Edge{
 		anthropic.New(anthropic.Config{Files: s.Files, MaxFileBytes: s.Files.MaxFileBytes(),
 			Messages: s.service})}})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"berth/gateway/upstream"
+	"berth/proto"
 	"berth/session"
 	"berth/test/sessiontest"
 )
@@ -120,5 +121,65 @@ func TestTurnGoesOnInANewContainer(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// The container of a request may name a runtime class and limits. A container that replaces one that has gone is
+// confined like that one, also if the request named it by its ID.
+func TestConfinementOfATurnsContainer(t *testing.T) {
+	const script = `{"plain": true, "turns": [
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "sleep 1000"}}]}},
+		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "true"}}]}},
+		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`
+	for name, named := range map[string]bool{"by the request": false, "by the container that it names": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t, script)
+			asked := map[string]any{"runtime_class": "gvisor", "limits": map[string]any{"pids": 64}}
+			req := body(bash, "go", "container", asked)
+			if named {
+				req["container"] = s.Create(t, proto.CreateContainer{RuntimeClass: proto.ClassGVisor,
+					Limits: proto.Limits{PIDs: 64}}).ID()
+			}
+			go func() {
+				box := s.only()
+				within(s.t, 20*time.Second, "a command", func() bool { return box.Info().RunningExecs == 1 })
+				if err := s.Sessions.Delete(s.t.Context(), sessiontest.Owner, box.ID(), false); err != nil {
+					s.t.Error(err)
+				}
+			}()
+			s.ask(req)
+			s.played()
+			all := s.Runtime.(*sessiontest.Runtime).Started()
+			if len(all) != 2 {
+				t.Fatalf("%d containers", len(all))
+			}
+			for i, got := range all {
+				if got.Class != proto.ClassGVisor || got.Limits.PIDs != 64 {
+					t.Errorf("container %d was started as %s %+v", i, got.Class, got.Limits)
+				}
+			}
+		})
+	}
+}
+
+// A confinement that no container can have is an error of the request, before the model is asked.
+func TestConfinementThatIsRefused(t *testing.T) {
+	s := newSite(t, `{"turns": [{"answer": {"content": [{"type": "text", "text": "never"}]}}]}`)
+	id := s.Create(t, proto.CreateContainer{}).ID()
+	for field, container := range map[string]any{
+		"container.runtime_class":              map[string]any{"runtime_class": "vm"},
+		"container.runtime_class ":             map[string]any{"runtime_class": 1},
+		"container.limits":                     map[string]any{"limits": map[string]any{"cpu": 1}},
+		"container.limits.pids":                map[string]any{"limits": map[string]any{"pids": 1}},
+		"container.runtime_class is for a new": map[string]any{"id": id, "runtime_class": "runc"},
+		"container.limits are for a new":       map[string]any{"id": id, "limits": map[string]any{"pids": 64}},
+	} {
+		if r := s.send(encode(t, body(bash, "go", "container", container))); r.status != 400 ||
+			!strings.Contains(string(r.body), strings.TrimSpace(field)) {
+			t.Errorf("%s: %d %s", field, r.status, r.body)
+		}
+	}
+	if n := len(s.model.Requests()); n > 0 {
+		t.Errorf("the model was asked %d times", n)
 	}
 }

@@ -15,6 +15,7 @@
 package messages
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,7 +39,7 @@ type Config struct {
 	Turns     *gateway.Gateway
 	Upstreams *upstream.Set
 	Files     Files
-	Tools     ToolChecker
+	Check     Checker
 }
 
 // Files reads stored files.
@@ -47,9 +48,11 @@ type Files interface {
 	Open(ctx context.Context, owner, id string) (io.ReadSeekCloser, proto.StoredFile, error)
 }
 
-// A ToolChecker refuses tools that code cannot call. field names the tool in the error.
-type ToolChecker interface {
+// A Checker refuses what no container of the daemon can do or be.
+type Checker interface {
+	// CheckTool refuses tools that code cannot call. field names the tool in the error.
 	CheckTool(field string, t gateway.ClientTool) error
+	CheckConfinement(proto.Confinement) error
 }
 
 // The gateway must accept as many tools as a request may have.
@@ -89,7 +92,7 @@ func (t *Told) Unwrap() error { return t.Err }
 // Answer answers a request. If it fails before the answer has begun, it writes nothing. If it fails in the middle of
 // a stream, it sends the event that fail makes of the error, and returns a *Told.
 func (s *Service) Answer(ctx context.Context, w http.ResponseWriter, r Request, fail func(error) any) error {
-	q, err := readQuery(r, s.cfg.Tools)
+	q, err := readQuery(r, s.cfg.Check)
 	if err != nil {
 		return err
 	}
@@ -122,12 +125,13 @@ type query struct {
 
 // A queryContainer is the container member of a request.
 type queryContainer struct {
-	ID     string
-	Skills []proto.SkillRef
+	ID          string
+	Confinement proto.Confinement // of a new container
+	Skills      []proto.SkillRef
 }
 
 // readQuery decodes a request. It does not check what the upstream checks.
-func readQuery(r Request, check ToolChecker) (*query, error) {
+func readQuery(r Request, check Checker) (*query, error) {
 	body, err := rawjson.Parse(r.Body)
 	if err != nil {
 		return nil, err
@@ -149,11 +153,11 @@ func readQuery(r Request, check ToolChecker) (*query, error) {
 			return q, nil // the upstream reports the error
 		}
 	}
-	return q, q.readMessages()
+	return q, q.readMessages(check)
 }
 
 // readMessages reads the members that matter only for requests with the tool.
-func (q *query) readMessages() (err error) {
+func (q *query) readMessages(check Checker) (err error) {
 	if q.body.Has("thread") { // with this error code, SDKs send the whole history
 		return &gateway.Refusal{Code: "thread_unsupported_request", Err: proto.Errorf(proto.InvalidArgument, "",
 			"thread", "thread: code execution works without message threads; send the whole history")}
@@ -169,7 +173,7 @@ func (q *query) readMessages() (err error) {
 	if err := q.tools.CheckChoice(q.body.Get("tool_choice")); err != nil {
 		return err
 	}
-	if err := q.readContainer(); err != nil {
+	if err := q.readContainer(check); err != nil {
 		return err
 	}
 	q.files, err = q.readFiles()
@@ -177,7 +181,7 @@ func (q *query) readMessages() (err error) {
 }
 
 // readContainer reads the container member of a request.
-func (q *query) readContainer() error {
+func (q *query) readContainer(check Checker) error {
 	raw := q.body.Get("container")
 	if !q.body.Has("container") {
 		return nil
@@ -190,13 +194,17 @@ func (q *query) readContainer() error {
 	}
 	o, err := rawjson.Parse(raw)
 	if err != nil {
-		return proto.Invalid("container", "container must be an ID, or an object with id and skills")
+		return proto.Invalid("container", "container must be an ID, or an object with id, skills, runtime_class "+
+			"and limits")
 	}
 	if o.Has("id") {
 		if q.container.ID = o.Text("id"); q.container.ID == "" {
 			return proto.Invalid("container",
 				"container.id must be the ID of a container; leave it out to get a new one")
 		}
+	}
+	if err := q.container.readConfinement(o, check); err != nil {
+		return err
 	}
 	if o.Has("skills") {
 		if json.Unmarshal(o.Get("skills"), &q.container.Skills) != nil {
@@ -205,6 +213,38 @@ func (q *query) readContainer() error {
 		}
 	}
 	return nil
+}
+
+// readConfinement reads how a new container is to be confined.
+func (c *queryContainer) readConfinement(o rawjson.Object, check Checker) error {
+	if o.Has("runtime_class") {
+		if c.Confinement.RuntimeClass = proto.RuntimeClass(o.Text("runtime_class")); c.Confinement.RuntimeClass == "" {
+			return proto.Invalid("container.runtime_class", "container.runtime_class must be the name of a runtime "+
+				"class; leave it out for the daemon's default")
+		}
+	}
+	if o.Has("limits") {
+		d := json.NewDecoder(bytes.NewReader(o.Get("limits")))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&c.Confinement.Limits); err != nil {
+			return proto.Invalid("container.limits", "container.limits must be an object with the numbers cpus, "+
+				"memory_bytes, pids, disk_bytes and open_files, each of which may be left out")
+		}
+	}
+	if c.ID != "" {
+		return inContainer(c.Confinement.WithContainer())
+	}
+	return inContainer(check.CheckConfinement(c.Confinement))
+}
+
+// inContainer names the field of an error as a request has it, in its container member.
+func inContainer(err error) error {
+	if e := (*proto.Error)(nil); errors.As(err, &e) {
+		named := *e
+		named.Item, named.Message = "container."+e.Item, "container."+e.Message
+		return &named
+	}
+	return err
 }
 
 // readFiles returns the files that a request names, in order. Those of its last messages are current.
@@ -293,7 +333,7 @@ func (s *Service) Models(ctx context.Context, w http.ResponseWriter, r Request, 
 // code execution, which needs a request of its own. where names the request in the error.
 func (s *Service) Batched(ctx context.Context, owner, where string, params []byte) ([]byte, error) {
 	q, err := readQuery(Request{Owner: owner, Path: upstream.PathMessages, Header: http.Header{}, Body: params},
-		s.cfg.Tools)
+		s.cfg.Check)
 	if err != nil {
 		return nil, proto.Invalid(where, "%s: %s", where, proto.AsError(err).Message)
 	}

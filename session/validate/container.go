@@ -68,18 +68,13 @@ func checkDefault(field string, d, lo, hi time.Duration) error {
 	return nil
 }
 
-// Container checks a request for a container. class, idle and lifetime are those of the request, or the daemon's
-// defaults. A request may lower the daemon's limits but not raise them.
-func Container(req proto.CreateContainer, class proto.RuntimeClass, idle, lifetime time.Duration,
-	most proto.Limits) error {
-	if class != proto.ClassRunc && class != proto.ClassGVisor {
-		return Error("runtime_class", "runtime_class %q is not known; use %q or %q", class, proto.ClassRunc,
-			proto.ClassGVisor)
-	}
+// Container checks a request for a container. idle and lifetime are those of the request, or the daemon's defaults. A
+// request may lower the daemon's limits but not raise them. Classes checks the runtime class.
+func Container(req proto.CreateContainer, idle, lifetime time.Duration, most proto.Limits) error {
 	return cmp.Or(Idle("idle_timeout_seconds", idle),
 		checkSpan("max_lifetime_seconds", lifetime, minLifetime, maxLifetime), checkName(req.Name),
 		checkLabels(req.Labels),
-		Env(req.Env), checkSecrets(req.Secrets, req.Env), checkLimits(req.Limits, most))
+		Env(req.Env), checkSecrets(req.Secrets, req.Env), Limits(req.Limits, most))
 }
 
 // Idle checks how long a container may be idle, as a field of a request asks for.
@@ -92,8 +87,8 @@ func checkSpan(field string, d, lo, hi time.Duration) error {
 	return nil
 }
 
-// checkLimits refuses limits that the kernel would refuse later with a less clear error.
-func checkLimits(l, most proto.Limits) error {
+// Limits refuses limits that the kernel would refuse later with a less clear error.
+func Limits(l, most proto.Limits) error {
 	return cmp.Or(
 		checkLimit("limits.cpus", l.CPUs, LeastLimits.CPUs, most.CPUs),
 		checkLimit("limits.memory_bytes", l.MemoryBytes, LeastLimits.MemoryBytes, most.MemoryBytes),

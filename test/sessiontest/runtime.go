@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -49,6 +50,8 @@ type Runtime struct {
 	run map[string]*sandbox
 	not map[string]error // Start fails with these errors; see FailStart
 	cpu map[string]float64
+	// Specs of all starts, in order.
+	started []session.Spec
 }
 
 // A sandbox is one guest with its namespaces. Its process is the first of its PID namespace: the kernel ends all
@@ -174,7 +177,26 @@ func (rt *Runtime) Start(ctx context.Context, id string, spec session.Spec) erro
 		return err
 	}
 	rt.run[id] = sb
+	rt.started = append(rt.started, spec)
 	return nil
+}
+
+// Started returns the specs of all starts so far, in order. A container that is deleted at once is among them.
+func (rt *Runtime) Started() []session.Spec {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return slices.Clone(rt.started)
+}
+
+// LastStarted returns how the sandbox that was started last is confined.
+func (st *Stack) LastStarted(t testing.TB) proto.Confinement {
+	t.Helper()
+	all := st.Runtime.(*Runtime).Started()
+	if len(all) == 0 {
+		t.Fatal("nothing was started")
+	}
+	last := all[len(all)-1]
+	return proto.Confinement{RuntimeClass: last.Class, Limits: last.Limits}
 }
 
 // start makes the directories, runs the script and waits until the guest listens.

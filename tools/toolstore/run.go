@@ -37,8 +37,10 @@ type runRecord struct {
 	Owner string   `json:"owner"`
 	Image string   `json:"image,omitempty"`
 	Asked []string `json:"asked,omitempty"` // stored files
-	Key   string   `json:"key,omitempty"`   // idempotency key
-	Hash  string   `json:"hash,omitempty"`  // of the request that came with it
+	// Confinement is what the run asks for in addition to the tool's configuration.
+	Confinement proto.Confinement `json:"confinement,omitzero"`
+	Key         string            `json:"key,omitempty"`  // idempotency key
+	Hash        string            `json:"hash,omitempty"` // of the request that came with it
 	// for a run that waits for approval, whose Input has secrets replaced: the original input, sealed under the run's
 	// ID
 	Kept string `json:"kept,omitempty"`
@@ -118,6 +120,9 @@ func (c *Store) newRun(ctx context.Context, r toolRecord, v versionRecord, req R
 	if err := c.checkContainer(r, v.Configuration, req.Container); err != nil {
 		return runRecord{}, err
 	}
+	if err := c.checkConfinement(r, v.Configuration, req); err != nil {
+		return runRecord{}, err
+	}
 	input, dropped, err := field.Input(v.Configuration.InputSchema, req.Input)
 	if err != nil {
 		return runRecord{}, err
@@ -127,12 +132,14 @@ func (c *Store) newRun(ctx context.Context, r toolRecord, v versionRecord, req R
 		return runRecord{}, err
 	}
 	now := c.cfg.Now()
-	rec := runRecord{Owner: r.Owner, Image: req.Image, Asked: req.Files, Key: req.IdempotencyKey, Run: Run{
-		ID: proto.NewID(runPrefix), ToolID: r.ID, Tool: r.Name, Version: v.Version,
-		State: proto.RunRunning, Input: text,
-		Logs: proto.Logs{Stdout: []string{}, Stderr: []string{}}, Files: []proto.BashOutput{}, Container: req.Container,
-		RequestedBy: proto.Actor(ctx), CreatedAt: proto.At(now),
-	}}
+	rec := runRecord{Owner: r.Owner, Image: req.Image, Asked: req.Files, Confinement: req.Confinement,
+		Key: req.IdempotencyKey, Run: Run{
+			ID: proto.NewID(runPrefix), ToolID: r.ID, Tool: r.Name, Version: v.Version,
+			State: proto.RunRunning, Input: text,
+			Logs:  proto.Logs{Stdout: []string{}, Stderr: []string{}},
+			Files: []proto.BashOutput{}, Container: req.Container,
+			RequestedBy: proto.Actor(ctx), CreatedAt: proto.At(now),
+		}}
 	if len(dropped) > 0 {
 		rec.Notes = []string{proto.Shorten("fields of the input that input_schema does not have were left out: "+
 			strings.Join(dropped, ", "), 1000)}
@@ -180,6 +187,30 @@ func (c *Store) checkContainer(r toolRecord, cfg Configuration, container string
 			"network; name one that was created with it, or none", r.Name, container)
 	}
 	return nil
+}
+
+// checkConfinement checks whether the run's container can be confined as the tool and the request ask. A class that the
+// tool names holds for each run of it, also for one in a container that exists.
+func (c *Store) checkConfinement(r toolRecord, cfg Configuration, req RunRequest) error {
+	if req.Container != "" {
+		if err := req.WithContainer(); err != nil {
+			return err
+		}
+		s, err := c.cfg.Sessions.Get(r.Owner, req.Container)
+		if err != nil {
+			return err
+		}
+		if has := s.Info().RuntimeClass; cfg.RuntimeClass != "" && cfg.RuntimeClass != has {
+			return proto.Errorf(proto.Conflict, "", "container", "tool %s runs in runtime class %q, and container %s "+
+				"has %q; name one of that class, or none", r.Name, cfg.RuntimeClass, req.Container, has)
+		}
+		return nil
+	}
+	if has := cfg.RuntimeClass; has != "" && req.RuntimeClass != "" && req.RuntimeClass != has {
+		return proto.Errorf(proto.Conflict, "", "runtime_class", "tool %s runs in runtime class %q; leave "+
+			"runtime_class out", r.Name, has)
+	}
+	return c.cfg.Sessions.CheckConfinement(req.Confinement.Or(cfg.Confinement))
 }
 
 // networkOf is the network of a run's container: any public host through the daemon's proxy, or none.
@@ -260,10 +291,11 @@ func (c *Store) perform(ctx context.Context, rec *runRecord, v versionRecord, en
 		Shown: fmt.Sprintf("tool %s, version %d, %s", rec.Tool, rec.Version, rec.ID),
 		Code:  program.Source(rec.Tool, v.Configuration.Code, input, false), Container: rec.Container, Image: rec.Image,
 		Network: networkOf(v.Configuration), NetworkSecrets: placeholders, Files: rec.Asked, Env: plain,
-		Secrets: secrets, TimeoutSeconds: v.Configuration.TimeoutSeconds, MaxOutputBytes: maxLogs,
+		Confinement: rec.Confinement.Or(v.Configuration.Confinement),
+		Secrets:     secrets, TimeoutSeconds: v.Configuration.TimeoutSeconds, MaxOutputBytes: maxLogs,
 	}
-	if rec.Container != "" { // the container has a network already
-		req.Network = proto.Network{}
+	if rec.Container != "" { // the container has a network and a confinement already
+		req.Network, req.Confinement = proto.Network{}, proto.Confinement{}
 	}
 	began := time.Now()
 	err := c.cfg.Code.Once(ctx, rec.Owner, req, nil, func(out proto.Outcome) error {

@@ -153,7 +153,7 @@ func (c *Store) Create(ctx context.Context, owner string, req NewTool) (Tool, er
 func (c *Store) checkCode(ctx context.Context, owner string, t NewTool) (note []string, err error) {
 	var out proto.Outcome
 	req := proto.Program{Code: program.Source(t.Name, t.Configuration.Code, nil, true),
-		Shown: "checking tool " + t.Name, TimeoutSeconds: checkTimeout}
+		Shown: "checking tool " + t.Name, TimeoutSeconds: checkTimeout, Confinement: t.Configuration.Confinement}
 	err = c.cfg.Code.Once(ctx, owner, req, nil, func(o proto.Outcome) error { out = o; return nil })
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -175,7 +175,7 @@ func (c *Store) newVersion(ctx context.Context, r toolRecord, req NewTool) (vers
 		ApprovalAction: req.ApprovalAction, Created: c.cfg.Now(), By: proto.CallerOf(ctx).KeyID}
 	v.EnvNames = slices.Sorted(maps.Keys(req.Configuration.EnvVariables))
 	v.Configuration.EnvVariables = nil
-	if err := c.checkHosts(req.Configuration); err != nil {
+	if err := cmp.Or(c.checkHosts(req.Configuration), c.checkAllowed(req.Configuration)); err != nil {
 		return v, err
 	}
 	env := req.Configuration.EnvVariables
@@ -200,6 +200,16 @@ func (c *Store) checkHosts(cfg Configuration) error {
 	var e *proto.Error
 	if errors.As(err, &e) {
 		return proto.Errorf(e.Code, "", "configuration.env_hosts", "configuration.env_hosts: %s", e.Message)
+	}
+	return err
+}
+
+// checkAllowed checks whether a container can be confined as a configuration asks.
+func (c *Store) checkAllowed(cfg Configuration) error {
+	err := c.cfg.Sessions.CheckConfinement(cfg.Confinement)
+	var e *proto.Error
+	if errors.As(err, &e) {
+		return proto.Errorf(e.Code, "", "configuration."+e.Item, "configuration.%s", e.Message)
 	}
 	return err
 }

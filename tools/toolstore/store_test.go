@@ -324,6 +324,56 @@ func TestRunInANamedContainer(t *testing.T) {
 	}
 }
 
+// A tool may say how its containers are confined, and a run as far as the tool does not. A class that the tool names
+// holds for each of its runs.
+func TestConfinementOfRuns(t *testing.T) {
+	b := newBench(t, toolstore.Config{})
+	b.make(t, tool("plain", "def run(input): return 1"))
+	b.make(t, tool("guarded", "def run(input): return 1", func(r *toolstore.NewTool) {
+		r.Configuration.Confinement = proto.Confinement{RuntimeClass: proto.ClassGVisor,
+			Limits: proto.Limits{MemoryBytes: 256 << 20, PIDs: 64}}
+	}))
+	if got := b.st.LastStarted(t); got.RuntimeClass != proto.ClassGVisor {
+		t.Errorf("the code of a tool was checked in %+v", got)
+	}
+	for _, c := range []struct {
+		tool     string
+		class    proto.RuntimeClass
+		limits   proto.Limits
+		want     proto.RuntimeClass
+		pids, mb int64
+	}{
+		{"plain", "", proto.Limits{}, proto.ClassRunc, session.DefaultLimits.PIDs, session.DefaultLimits.MemoryBytes >> 20},
+		{"plain", proto.ClassGVisor, proto.Limits{PIDs: 32}, proto.ClassGVisor, 32, session.DefaultLimits.MemoryBytes >> 20},
+		{"guarded", "", proto.Limits{PIDs: 32}, proto.ClassGVisor, 32, 256},
+		{"guarded", proto.ClassGVisor, proto.Limits{}, proto.ClassGVisor, 64, 256},
+	} {
+		run, _, err := b.Run(t.Context(), owner, c.tool, toolstore.RunRequest{
+			Confinement: proto.Confinement{RuntimeClass: c.class, Limits: c.limits}})
+		got := b.st.LastStarted(t)
+		if err != nil || run.State != proto.RunSucceeded || got.RuntimeClass != c.want || got.Limits.PIDs != c.pids ||
+			got.Limits.MemoryBytes != c.mb<<20 {
+			t.Errorf("%+v: %+v %v, started as %+v", c, run.Error, err, got)
+		}
+	}
+	there := b.st.Create(t, proto.CreateContainer{}).ID()
+	for item, req := range map[string]toolstore.RunRequest{
+		"container":     {Container: there},
+		"runtime_class": {Confinement: proto.Confinement{RuntimeClass: proto.ClassRunc}},
+	} {
+		if _, _, err := b.Run(t.Context(), owner, "guarded", req); proto.CodeOf(err) != proto.Conflict ||
+			proto.AsError(err).Item != item {
+			t.Errorf("%+v: %v", req, err)
+		}
+	}
+	_, err := b.Create(t.Context(), owner, tool("odd", "def run(input): return 1", func(r *toolstore.NewTool) {
+		r.Configuration.RuntimeClass = "vm"
+	}))
+	if proto.AsError(err).Item != "configuration.runtime_class" {
+		t.Errorf("a tool with an unknown class: %v", err)
+	}
+}
+
 func TestIdempotencyKey(t *testing.T) {
 	b := newBench(t, toolstore.Config{})
 	b.make(t, tool("once", "import time\ndef run(input): return time.time()"))

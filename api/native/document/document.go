@@ -21,13 +21,14 @@ import (
 
 // A Config is what the document says of one daemon.
 type Config struct {
-	Version    string
-	Limits     proto.Limits            // most that a container may have
-	NetworkMax proto.NetworkMode       // widest network of a container
-	Messages   []any                   // values of types of websocket messages from clients
-	Answers    []any                   // values of types of websocket messages to clients
-	Bounds     map[string]schema       // more bounds that schema tags name
-	Names      map[reflect.Type]string // names of types, where they are not those of Go
+	Version        string
+	Limits         proto.Limits            // most that a container may have
+	NetworkMax     proto.NetworkMode       // widest network of a container
+	RuntimeClasses []proto.RuntimeClass    // that a container may have
+	Messages       []any                   // values of types of websocket messages from clients
+	Answers        []any                   // values of types of websocket messages to clients
+	Bounds         map[string]schema       // more bounds that schema tags name
+	Names          map[reflect.Type]string // names of types, where they are not those of Go
 }
 
 // descriptions are the doc comments of the types of bodies and of their fields. enumsJSON has the constants of string
