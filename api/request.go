@@ -113,6 +113,7 @@ func (s *Server) serveRoute(x *exchange, e *Edge, route Route) (err error) {
 		}
 		s.bindCaller(x, c)
 	}
+	s.resolveContainer(x, route, c)
 	if err := s.startAudit(x, route, c); err != nil {
 		return err
 	}
@@ -133,6 +134,18 @@ func (s *Server) serveRoute(x *exchange, e *Edge, route Route) (err error) {
 		}
 	}
 	return route.Handle(x, x.r, c)
+}
+
+// resolveContainer replaces the name of a container in the path by its ID, so that handlers, the audit log and errors
+// have the ID. A name that no container has stays: the handler refuses it.
+func (s *Server) resolveContainer(x *exchange, route Route, c Caller) {
+	if route.Where != InPath || x.container != "" || s.cfg.ContainerID == nil {
+		return
+	}
+	if id := s.cfg.ContainerID(c.Owner, x.r.PathValue("id")); id != "" {
+		x.r.SetPathValue("id", id)
+		x.container = id
+	}
 }
 
 // endRequest writes an error if the answer has not started, and marks the connection to be cut otherwise.

@@ -39,7 +39,10 @@ type Config struct {
 	Origins Origins
 	Audit   Auditor // nil: nothing is audited
 	// replaces the secrets of a container in text; nil: nothing is replaced
-	Hide         func(container, text string) string
+	Hide func(container, text string) string
+	// returns the ID of an owner's container with that name, or "". Paths may have a name in place of an ID. nil: they
+	// have IDs only
+	ContainerID  func(owner, name string) string
 	Metrics      prometheus.Registerer // nil: none
 	Log          *slog.Logger          // nil: no log
 	MaxBodyBytes int64                 // for routes without a limit; 0 is 1 MiB

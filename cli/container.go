@@ -19,21 +19,46 @@ import (
 // createCommand returns `berth create`. It runs no command, so it prints only the ID on standard output, for $(…).
 func createCommand(a *app.App) *cobra.Command {
 	var f containerFlags
+	var existing bool
 	cmd := &cobra.Command{
 		Use: "create [flags]", Short: "Create a container and print its ID", Args: app.ArgCount(0, 0),
-		Example: "  berth create --image base --name analysis --idle 30m --file data.csv",
+		Long: "Create a container and print its ID.\n\nWith --existing, a live container of that --name is started " +
+			"and its ID is printed. It stays as it is; what differs from the other flags is printed.",
+		Example: "  berth create --image base --name analysis --idle 30m --file data.csv\n" +
+			"  berth create --existing --name analysis",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			// Uploaded files stay if the container is refused. The next attempt can name them by ID.
 			req, _, err := f.request(ctx, a, c)
 			if err != nil {
 				return err
 			}
+			req.Existing = existing
 			con, err := c.Create(ctx, req)
+			for _, d := range con.Differences {
+				fmt.Fprintf(a.Stderr, "berth: %s of container %s is %s, not %s\n", term.Printable(d.Field), con.ID,
+					term.Printable(d.Have), term.Printable(d.Asked))
+			}
 			return a.PrintResult(con, con.ID, app.AddImageHint(a, err))
 		}),
 	}
 	f.register(cmd)
+	cmd.Flags().BoolVar(&existing, "existing", false, "take the live container of that --name if there is one")
 	completeContainerFlags(a, cmd)
+	return a.AddJSONFlag(cmd)
+}
+
+// renameCommand returns `berth rename`. The names are in the order of docker's command.
+func renameCommand(a *app.App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rename CONTAINER NAME", Short: "Give a container another name", Args: app.ArgCount(2, 2),
+		Long: "Give a container another name, which is its host name, too. An empty NAME takes the name away. A " +
+			"running container of the class gvisor has the new host name from its next start on.",
+		ValidArgsFunction: a.CompleteContainers(1),
+		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, args []string) error {
+			con, err := c.Change(ctx, id, proto.ChangeContainer{Name: &args[1]})
+			return a.PrintResult(con, con.ID, err)
+		}),
+	}
 	return a.AddJSONFlag(cmd)
 }
 

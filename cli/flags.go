@@ -36,7 +36,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	f.typed = fs
 	fs.StringVar(&f.image, "image", "", "image, as listed by 'berth image ls' (default: the daemon's)")
-	fs.StringVar(&f.name, "name", "", "name for it, which no other container of yours may have")
+	fs.StringVar(&f.name, "name", "", "name and host name, which no other container of yours may have")
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label, key=value (may be repeated)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable of its commands: NAME=value, or NAME for its "+
 		"value here (may be repeated)")

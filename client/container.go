@@ -58,6 +58,11 @@ func (c *Client) Container(ctx context.Context, id string) (proto.Container, err
 	return get[proto.Container](ctx, c, at("containers", id), nil)
 }
 
+// Change changes a live container.
+func (c *Client) Change(ctx context.Context, id string, req proto.ChangeContainer) (proto.Container, error) {
+	return patch[proto.Container](ctx, c, at("containers", id), req)
+}
+
 // Start starts a stopped container.
 func (c *Client) Start(ctx context.Context, id string) (proto.Container, error) {
 	return c.move(ctx, id, "start")

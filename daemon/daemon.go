@@ -452,7 +452,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
-		Origins: d.origins,
+		ContainerID: d.sessions.IDOf,
+		Origins:     d.origins,
 		Edges: []api.Edge{
 			operations, hosted, clients.Edge(),
 			native.New(native.Config{

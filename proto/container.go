@@ -26,10 +26,14 @@ type CreateContainer struct {
 	RuntimeClass RuntimeClass `json:"runtime_class,omitempty" schema:"runtimeClass"`
 	// Kept workspace that no live container uses; without it a new one is created.
 	WorkspaceID string `json:"workspace_id,omitempty"`
-	// Name among the containers of its owner, in place of the ID on the command line: 1 to 63 letters, digits, "_", "."
-	// and "-", the first a letter or digit. No two containers of an owner have the same name; a taken one is refused
-	// with already_exists. Expiry and deletion free it.
+	// Name among the containers of its owner, usable wherever the ID is, and the host name inside: 1 to 63 letters,
+	// digits, "_", "." and "-", the first a letter or digit. No two containers of an owner have the same name; a taken
+	// one is refused with already_exists. Expiry and deletion free it.
 	Name string `json:"name,omitempty" schema:"pattern=^([0-9A-Za-z][0-9A-Za-z_.-]{0,62})?$"`
+	// Return the live container of that name if there is one, running; else create it. Of several requests at a time,
+	// one creates it and all get it. What differs from the request stays as it is and is listed in the answer, in
+	// differences. Needs name; excludes idempotency_key.
+	Existing bool `json:"existing,omitempty"`
 	// At most 64, to list containers by.
 	Labels map[string]string `json:"labels,omitempty" schema:"labels"`
 	Env    map[string]string `json:"env,omitempty" schema:"env"` // Environment of every command.
@@ -91,6 +95,25 @@ type Container struct {
 
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds"`
 	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds"`
+
+	// In the answer to a create with existing: the container was there before.
+	Existing bool `json:"existing,omitempty"`
+	// What that container has and the request asked for otherwise, by field. Left out where nothing differs.
+	Differences []Difference `json:"differences,omitempty"`
+}
+
+// A Difference is a field of a request for an existing container that the container does not meet.
+type Difference struct {
+	Field string `json:"field"` // Such as image, limits.cpus or labels.team.
+	Have  string `json:"have"`  // What the container has, for people. Never a value of env or secrets.
+	Asked string `json:"asked"` // What the request asked for.
+}
+
+// A ChangeContainer changes a live container. Fields that are left out stay as they are.
+type ChangeContainer struct {
+	// New name, and host name inside; "" takes the name away. A container of the class gvisor has the new host name
+	// from its next start on.
+	Name *string `json:"name,omitempty" schema:"pattern=^([0-9A-Za-z][0-9A-Za-z_.-]{0,62})?$"`
 }
 
 // A Workspace is a directory tree that outlives containers.

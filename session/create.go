@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/session/retries"
 	"berth/session/validate"
 	"berth/state/ledger"
 )
@@ -19,20 +20,26 @@ func (ss *Sessions) Create(ctx context.Context, owner string, req proto.CreateCo
 	return s, err
 }
 
-// CreateOnce works like Create and also reports whether the session comes from an earlier request with the same key.
+// CreateOnce works like Create and also reports whether the session was there before: from an earlier request with the
+// same key, or by its name if the request takes an existing one.
 func (ss *Sessions) CreateOnce(ctx context.Context, owner string, req proto.CreateContainer) (s *Session, replayed bool,
 	err error) {
-	if req.IdempotencyKey == "" {
+	switch {
+	case req.Existing:
+		return ss.createOrFind(ctx, owner, req)
+	case req.IdempotencyKey == "":
 		s, err = ss.create(ctx, owner, req, retry{})
 		return s, false, err
 	}
 	asked := req
 	asked.IdempotencyKey = ""
-	r, err := ss.newRetry(req.IdempotencyKey, asked)
+	r, err := ss.digests.Identify(req.IdempotencyKey, asked)
 	if err != nil {
 		return nil, false, err
 	}
-	s, err = findOrReserve(ctx, func() (*Session, *pendingRequest, error) { return ss.findOrReserveCreate(owner, r) })
+	s, err = retries.FindOrReserve(ctx, func() (*Session, *pendingRequest, error) {
+		return ss.findOrReserveCreate(owner, r)
+	})
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -52,14 +59,14 @@ func (ss *Sessions) findOrReserveCreate(owner string, r retry) (*Session, *pendi
 	defer ss.mu.Unlock()
 	at := ownerKey(owner, r.Key)
 	if t := ss.pendingCreates[at]; t != nil {
-		return nil, t, t.same(r)
+		return nil, t, t.Same(r)
 	}
-	if s := ss.index.byRetry[at]; s != nil {
+	if s, ok := ss.index.Retried(owner, r.Key); ok {
 		if rec := s.record(); !rec.Delete && !ss.incomplete(rec) {
-			return s, nil, rec.Retry.same(r)
+			return s, nil, rec.Retry.Same(r)
 		}
 	}
-	ss.pendingCreates[at] = &pendingRequest{r, make(chan struct{})}
+	ss.pendingCreates[at] = &pendingRequest{Retry: r, Done: make(chan struct{})}
 	return nil, nil, nil
 }
 
@@ -67,7 +74,7 @@ func (ss *Sessions) finishPendingCreate(owner string, r retry) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	at := ownerKey(owner, r.Key)
-	close(ss.pendingCreates[at].done)
+	close(ss.pendingCreates[at].Done)
 	delete(ss.pendingCreates, at)
 }
 
@@ -90,6 +97,7 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 	if err != nil {
 		return nil, err
 	}
+	defer close(s.created)
 	if err := s.startNew(ctx, req.Files); err != nil {
 		ss.undoCreate(s)
 		return nil, err
@@ -145,8 +153,10 @@ func (ss *Sessions) register(rec record) (*Session, error) {
 		return nil, err
 	}
 	s := newSession(ss, rec)
+	s.created = make(chan struct{})
 	ss.byID[rec.ID] = s
-	ss.index.add(s, rec, false)
+	ss.index.Add(s, rec.entry(), true)
+	_ = ss.index.TakeName(s, rec.Name) // attachWorkspace has checked it
 	ss.workspaces[ws.ID] = ws
 	ss.mu.Unlock()
 
@@ -169,7 +179,7 @@ func (ss *Sessions) attachWorkspace(rec *record) (workspaceRecord, error) {
 	if ss.closed {
 		return workspaceRecord{}, shuttingDown()
 	}
-	if err := cmp.Or(ss.checkRoom(rec.Key), ss.checkName(rec.Owner, rec.Name)); err != nil {
+	if err := cmp.Or(ss.checkRoom(rec.Key), ss.index.CheckName(rec.Owner, rec.Name)); err != nil {
 		return workspaceRecord{}, err
 	}
 	if rec.Workspace == "" {
@@ -192,18 +202,18 @@ func (ss *Sessions) attachWorkspace(rec *record) (workspaceRecord, error) {
 // checkRoom fails with TooMany if the daemon, or the API key that makes the session, has as many sessions as allowed.
 // Called with mu held, under which the session is then added, so that two requests cannot take one slot.
 func (ss *Sessions) checkRoom(key string) error {
-	if n := ss.index.all; n >= int64(ss.cfg.MaxSessions) {
+	if n := ss.index.Live(); n >= int64(ss.cfg.MaxSessions) {
 		return proto.Errorf(proto.TooMany, "", "", "this daemon has %d containers, which is its limit; delete one "+
 			"or wait for one to expire", n).
-			After(ss.untilRoom(func(*Session) bool { return true }))
+			After(ss.untilRoom(""))
 	}
 	if key == "" {
 		return nil
 	}
-	if most, n := ss.cfg.Quotas.MaxSessions(key), ss.index.live[key]; most > 0 && n >= most {
+	if most, n := ss.cfg.Quotas.MaxSessions(key), ss.index.LiveOf(key); most > 0 && n >= most {
 		return proto.Errorf(proto.TooMany, "", key, "this API key has %d containers, and its quota is %d; delete "+
 			"one or wait for one to expire", n, most).
-			After(ss.untilRoom(func(s *Session) bool { return s.key == key }))
+			After(ss.untilRoom(key))
 	}
 	return nil
 }
@@ -212,21 +222,11 @@ func (ss *Sessions) checkRoom(key string) error {
 // earlier.
 const longestWait = time.Minute
 
-// checkName fails with AlreadyExists if another live session of the owner has the name. Called with mu held, under
-// which the session is then added, so that two requests cannot take one name.
-func (ss *Sessions) checkName(owner, name string) error {
-	if s := ss.index.byName[ownerKey(owner, name)]; s != nil {
-		return proto.Errorf(proto.AlreadyExists, "", name, "the name %q belongs to container %s; delete that or take "+
-			"another name", name, s.id)
-	}
-	return nil
-}
-
-// untilRoom returns the time until the first of the counted sessions expires. Called with mu held.
-func (ss *Sessions) untilRoom(counts func(*Session) bool) time.Duration {
+// untilRoom returns the time until the first session expires, or the first one of an API key. Called with mu held.
+func (ss *Sessions) untilRoom(key string) time.Duration {
 	wait, now := longestWait, ss.clock.Now()
 	for _, s := range ss.byID {
-		if s.counted && counts(s) {
+		if ss.index.Counts(s, key) {
 			wait = min(wait, s.record().cap().Sub(now))
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"berth/session/events"
 	"berth/session/execstore"
 	"berth/session/limits"
+	"berth/session/retries"
 	"berth/session/secrets"
 	"berth/session/validate"
 
@@ -83,11 +84,11 @@ func (s *Session) ExecOnce(ctx context.Context, cmd proto.Cmd) (e *Exec, replaye
 	}
 	asked := cmd
 	asked.IdempotencyKey = ""
-	r, err := s.core.newRetry(cmd.IdempotencyKey, asked)
+	r, err := s.core.digests.Identify(cmd.IdempotencyKey, asked)
 	if err != nil {
 		return nil, false, err
 	}
-	e, err = findOrReserve(ctx, func() (*Exec, *pendingRequest, error) { return s.findOrReserveExec(r) })
+	e, err = retries.FindOrReserve(ctx, func() (*Exec, *pendingRequest, error) { return s.findOrReserveExec(r) })
 	if e != nil || err != nil {
 		return e, e != nil, err
 	}
@@ -127,21 +128,21 @@ func (s *Session) findOrReserveExec(r retry) (*Exec, *pendingRequest, error) {
 		return nil, nil, err
 	}
 	if t := s.pendingExecs[r.Key]; t != nil {
-		return nil, t, t.same(r)
+		return nil, t, t.Same(r)
 	}
 	for _, e := range s.execs {
 		if e.number > 0 && e.retry.Key == r.Key {
-			return e, nil, e.retry.same(r)
+			return e, nil, e.retry.Same(r)
 		}
 	}
-	s.pendingExecs[r.Key] = &pendingRequest{r, make(chan struct{})}
+	s.pendingExecs[r.Key] = &pendingRequest{Retry: r, Done: make(chan struct{})}
 	return nil, nil, nil
 }
 
 func (s *Session) finishPendingExec(r retry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.pendingExecs[r.Key].done)
+	close(s.pendingExecs[r.Key].Done)
 	delete(s.pendingExecs, r.Key)
 }
 

@@ -8,6 +8,7 @@ import (
 	"berth/proto"
 	"berth/session/cpu"
 	"berth/session/inventory"
+	"berth/session/retries"
 	"berth/test/stored"
 )
 
@@ -52,7 +53,7 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		stored.CheckNames(t, row.record, row.names)
 	}
 	const buckets = "sessions workspaces execs digest/requests strays session_cpu clock/ahead"
-	if got := bucketSessions + " " + bucketWorkspaces + " " + bucketExecs + " " + bucketDigest + "/" + digestName + " " +
+	if got := bucketSessions + " " + bucketWorkspaces + " " + bucketExecs + " " + retries.BucketDigest + "/" + retries.DigestName + " " +
 		inventory.Bucket + " " + cpu.Bucket + " " + bucketClock + "/" + clockKey; got != buckets {
 		t.Errorf("the buckets are %s, not %s", got, buckets)
 	}

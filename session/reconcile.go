@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -42,9 +44,11 @@ func (ss *Sessions) load() error {
 		return err
 	}
 	ss.openRecords()
-	for _, s := range ss.byID {
-		ss.index.add(s, s.rec, s.rec.State == proto.StateExpired)
+	for _, id := range slices.Sorted(maps.Keys(ss.byID)) {
+		s := ss.byID[id]
+		ss.index.Add(s, s.rec.entry(), s.rec.State != proto.StateExpired)
 		ss.clock.NotBefore(s.rec.latest())
+		ss.takeLoadedName(s)
 	}
 	known := map[string]bool{}
 	for id, list := range execs {
@@ -56,6 +60,18 @@ func (ss *Sessions) load() error {
 		}
 	}
 	return ss.outputs.RemoveUnknown(known)
+}
+
+// takeLoadedName gives a loaded session its name. If two records have the same name, which no daemon writes, the older
+// session keeps it and the other one has none.
+func (ss *Sessions) takeLoadedName(s *Session) {
+	if !s.isUsable() {
+		return
+	}
+	if err := ss.index.TakeName(s, s.rec.Name); err != nil {
+		ss.cfg.Log.Warn("a container loses its name, which an older one has", "container", s.id, "error", err)
+		s.rec.Name = ""
+	}
 }
 
 // reconcileParallel is how many sandboxes are reconciled at a time.

@@ -1,11 +1,13 @@
 package session
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"berth/egress"
 	"berth/proto"
+	"berth/session/index"
 	"berth/session/inventory"
 )
 
@@ -95,8 +97,17 @@ func (r record) latest() time.Time {
 }
 
 func (r record) spec() Spec {
-	return Spec{Image: r.Digest, Class: r.Class, Workspace: r.Workspace, Limits: r.Limits.Or(DefaultLimits)}
+	return Spec{Image: r.Digest, Class: r.Class, Workspace: r.Workspace, Limits: r.Limits.Or(DefaultLimits),
+		Hostname: r.hostname()}
 }
+
+// entry returns what the index knows of the session.
+func (r record) entry() index.Entry {
+	return index.Entry{ID: r.ID, Owner: r.Owner, Key: r.Key, Retry: r.Retry.Key}
+}
+
+// hostname returns the host name of the session's sandboxes.
+func (r record) hostname() string { return cmp.Or(r.Name, DefaultHostname) }
 
 // network returns the network as clients see it.
 func (r record) network() proto.Network {

@@ -44,6 +44,10 @@ type Runtime interface {
 	// program of the host.
 	Paused(id string) bool
 
+	// SetHostname changes the host name of a running sandbox, and what the name resolves to inside. It fails with
+	// proto.Unsupported if the class cannot do that while a sandbox runs; then the next Start does.
+	SetHostname(ctx context.Context, id, name string) error
+
 	// Dozes reports whether the sandbox's guest dozes, without waking it: it exists and runs nothing. Dozes is fast:
 	// some reads from memory. A runtime that cannot tell returns false; the next daemon then wakes the guest.
 	Dozes(id string) bool
@@ -61,12 +65,16 @@ type Runtime interface {
 	CPUSeconds(id string) float64
 }
 
-// A Spec is the input of Runtime.Start. All fields but New and HasFiles are set.
+// DefaultHostname is the host name of sandboxes whose session has no name.
+const DefaultHostname = "berth"
+
+// A Spec is the input of Runtime.Start. All fields but Hostname, New and HasFiles are set.
 type Spec struct {
 	Image     string             // digest of an image that Images holds, "sha256:…"
 	Class     proto.RuntimeClass // isolation; the Runtime never replaces it by another
 	Workspace string             // workspace_…; mounted at /workspace, made if missing
 	Limits    proto.Limits       // no field is zero
+	Hostname  string             // resolves to a loopback address inside; "" is DefaultHostname
 	New       bool               // no sandbox of this ID was started before, so Start need not look for one
 	// the workspace was made before: Start fails with proto.NotFound if it is missing, and makes none
 	HasFiles bool

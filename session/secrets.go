@@ -8,6 +8,7 @@ import (
 
 	"berth/egress"
 	"berth/proto"
+	"berth/session/retries"
 	"berth/session/secrets"
 	"berth/session/validate"
 	"berth/state/ledger"
@@ -228,8 +229,8 @@ func resealOthers(db *ledger.DB, reseal Resealer) (changed, closed int, err erro
 	if err != nil {
 		return changed, closed, err
 	}
-	n, bad, err := resealBucket(db, bucketDigest, reseal,
-		func(sealed *string) (string, *string) { return digestName, sealed })
+	n, bad, err := resealBucket(db, retries.BucketDigest, reseal,
+		func(sealed *string) (string, *string) { return retries.DigestName, sealed })
 	return changed + n, closed + bad, err
 }
 

@@ -27,12 +27,10 @@ type Session struct {
 
 	core      *Sessions
 	id, owner string
-	name      string // "" for none
 	workspace string
 	redactor  *secrets.Redactor // hides the session's secrets
 
-	counted bool   // it counts among the sessions that have not expired; guarded by core.mu, as is key
-	key     string // the API key it counts for
+	created chan struct{} // closed when its creation has succeeded or failed; nil: under an earlier daemon
 
 	// an earlier daemon started its sandbox, and this one has not yet asked the guest for its commands
 	needsHandshake atomic.Bool
@@ -76,7 +74,7 @@ type Session struct {
 func newSession(core *Sessions, rec record) *Session {
 	s := &Session{
 		redactor: rec.redactor(),
-		core:     core, id: rec.ID, owner: rec.Owner, name: rec.Name, workspace: rec.Workspace,
+		core:     core, id: rec.ID, owner: rec.Owner, workspace: rec.Workspace,
 		rec: rec, saved: rec.LastUsed,
 		transition: make(chan struct{}, 1), execStarted: make(chan struct{}),
 		pendingExecs: map[string]*pendingRequest{},
@@ -345,6 +343,8 @@ func (s *Session) usable() error {
 	defer s.mu.Unlock()
 	return s.usableLocked()
 }
+
+func (s *Session) isUsable() bool { return s.usable() == nil }
 
 func (s *Session) usableLocked() error {
 	switch {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,7 +14,9 @@ import (
 	"berth/guest/output"
 	"berth/proto"
 	"berth/session/execstore"
+	"berth/session/index"
 	"berth/session/lease"
+	"berth/session/retries"
 	"berth/session/validate"
 	"berth/state/ledger"
 )
@@ -34,14 +35,14 @@ type Sessions struct {
 
 	freeingMemory atomic.Bool // a goroutine runs makeRoom
 
-	digestKey []byte         // the key of digest
-	wg        sync.WaitGroup // running execs and starts
+	digests retries.Digester
+	wg      sync.WaitGroup // running execs and starts
 
 	takenOver []*Session // by Open, for HandshakeAll
 
 	mu         sync.RWMutex // guards the fields below
 	byID       map[string]*Session
-	index      index // of byID
+	index      index.Index[*Session] // of byID
 	workspaces map[string]workspaceRecord
 	// sessions with an idempotency key that are being created, by owner and key
 	pendingCreates map[string]*pendingRequest
@@ -59,10 +60,13 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 		return nil, err
 	}
 	ss := &Sessions{cfg: cfg, host: cfg.Boot, memory: output.NewBudget(cfg.OutputMemory / 2), outputs: outputs,
-		clock: lease.NewClock(cfg.Now, cfg.Elapsed), byID: map[string]*Session{}, index: newIndex(),
+		clock: lease.NewClock(cfg.Now, cfg.Elapsed), byID: map[string]*Session{}, index: index.New((*Session).isUsable),
 		workspaces: map[string]workspaceRecord{}, pendingCreates: map[string]*pendingRequest{}}
+	if ss.digests, err = retries.OpenDigester(cfg.Ledger, cfg.Vault, cfg.Log); err != nil {
+		return nil, fmt.Errorf("reading the key of digests: %w", err)
+	}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
-	if err := errors.Join(ss.openDigest(), replayEnds(cfg.Dir, cfg.Ledger), ss.load()); err != nil {
+	if err := errors.Join(replayEnds(cfg.Dir, cfg.Ledger), ss.load()); err != nil {
 		return nil, fmt.Errorf("reading sessions: %w", err)
 	}
 	if err := ss.reconcile(ctx); err != nil {
@@ -94,11 +98,14 @@ func (ss *Sessions) Close() error {
 	return errors.Join(errs...)
 }
 
-// Get finds a session of this owner. A session of another owner is NotFound. An expired session is returned beside an
-// Expired error.
+// Get finds a session of this owner by its ID, or by its name while it is live. A session of another owner is NotFound.
+// An expired session is returned beside an Expired error.
 func (ss *Sessions) Get(owner, id string) (*Session, error) {
 	ss.mu.RLock()
 	s, ok := ss.byID[id]
+	if !ok {
+		s, ok = ss.index.Named(owner, id)
+	}
 	ss.mu.RUnlock()
 	if !ok || s.owner != owner {
 		return nil, proto.Errorf(proto.NotFound, "", id, "container %.80q does not exist; send the request without "+
@@ -106,6 +113,16 @@ func (ss *Sessions) Get(owner, id string) (*Session, error) {
 	}
 	s.awaitHandshake()
 	return s, s.usable()
+}
+
+// IDOf returns the ID of the owner's live session with that name, or "".
+func (ss *Sessions) IDOf(owner, name string) string {
+	ss.mu.RLock()
+	defer ss.mu.RUnlock()
+	if s, ok := ss.index.Named(owner, name); ok {
+		return s.id
+	}
+	return ""
 }
 
 // Any returns the session with that ID, of any owner, or nil.
@@ -129,7 +146,7 @@ func (ss *Sessions) List(owner string, f Filter) (page []proto.Container, more b
 		return nil, false, validate.Error("after", "after %.80q is not a container ID", f.After)
 	}
 	ss.mu.RLock()
-	all := ss.index.before(owner, f.After)
+	all := ss.index.Before(owner, f.After)
 	ss.mu.RUnlock()
 	page = make([]proto.Container, 0, min(f.Limit, len(all)))
 	for _, s := range slices.Backward(all) {
@@ -237,11 +254,10 @@ func (ss *Sessions) releaseAll(ctx context.Context, s *Session) error {
 // forget removes a session from memory.
 func (ss *Sessions) forget(s *Session) {
 	s.set(&s.removed, true)
-	retry := s.record().Retry.Key
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	delete(ss.byID, s.id)
-	ss.index.remove(s, retry)
+	ss.index.Remove(s)
 	if ws, ok := ss.workspaces[s.workspace]; ok && ws.Session == s.id {
 		if ws.Session = ""; ws.Kept {
 			ss.workspaces[ws.ID] = ws
@@ -304,7 +320,7 @@ func (ss *Sessions) Counts() Counts {
 func (ss *Sessions) KeySessions(key string) int64 {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
-	return ss.index.live[key]
+	return ss.index.LiveOf(key)
 }
 
 // saveClock writes how far the lease clock is behind the wall clock, if that has changed.
@@ -366,79 +382,5 @@ func (ss *Sessions) onDisk() (wait func() error) {
 	return ss.cfg.Ledger.StartUpdate(func(*ledger.Tx) error { return nil })
 }
 
-// An index answers what would otherwise take a walk over all sessions. It is guarded by Sessions.mu.
-type index struct {
-	byOwner map[string][]*Session // sorted by ID, which is by time of creation
-	byRetry map[string]*Session   // the newest by owner and idempotency key
-	byName  map[string]*Session   // those that have not expired, by owner and name
-	live    map[string]int64      // number of sessions that have not expired, by API key
-	all     int64                 // number of them, of all keys
-}
-
-func newIndex() index {
-	return index{byOwner: map[string][]*Session{}, byRetry: map[string]*Session{}, byName: map[string]*Session{},
-		live: map[string]int64{}}
-}
-
-// ownerKey returns the key of byRetry and byName.
+// ownerKey returns the key of pendingCreates.
 func ownerKey(owner, key string) string { return owner + "\x00" + key }
-
-// add adds a new session.
-func (x *index) add(s *Session, rec record, expired bool) {
-	list := x.byOwner[s.owner]
-	at, _ := slices.BinarySearchFunc(list, s.id, func(s *Session, id string) int { return strings.Compare(s.id, id) })
-	x.byOwner[s.owner] = slices.Insert(list, at, s)
-	if rec.Retry.Key != "" {
-		at := ownerKey(s.owner, rec.Retry.Key)
-		if old := x.byRetry[at]; old == nil || old.id < s.id {
-			x.byRetry[at] = s
-		}
-	}
-	if !expired {
-		s.counted, s.key = true, rec.Key
-		if s.name != "" {
-			x.byName[ownerKey(s.owner, s.name)] = s
-		}
-		x.live[rec.Key]++
-		x.all++
-	}
-}
-
-// expired removes a session from the counts, if it is in them, and frees its name.
-func (x *index) expired(s *Session) {
-	if !s.counted {
-		return
-	}
-	s.counted = false
-	if at := ownerKey(s.owner, s.name); x.byName[at] == s {
-		delete(x.byName, at)
-	}
-	x.all--
-	if x.live[s.key]--; x.live[s.key] == 0 {
-		delete(x.live, s.key)
-	}
-}
-
-// remove removes a session.
-func (x *index) remove(s *Session, retry string) {
-	x.expired(s)
-	list := x.byOwner[s.owner]
-	if list = slices.DeleteFunc(list, func(o *Session) bool { return o == s }); len(list) == 0 {
-		delete(x.byOwner, s.owner)
-	} else {
-		x.byOwner[s.owner] = list
-	}
-	if at := ownerKey(s.owner, retry); x.byRetry[at] == s {
-		delete(x.byRetry, at)
-	}
-}
-
-// before returns a copy of the owner's sessions with IDs before the given one, or all if that is empty, oldest first.
-func (x *index) before(owner, id string) []*Session {
-	list := x.byOwner[owner]
-	if id != "" {
-		at, _ := slices.BinarySearchFunc(list, id, func(s *Session, id string) int { return strings.Compare(s.id, id) })
-		list = list[:at]
-	}
-	return slices.Clone(list)
-}

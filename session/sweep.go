@@ -176,7 +176,7 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 		return err
 	}
 	ss.mu.Lock()
-	ss.index.expired(s)
+	ss.index.Expired(s)
 	ss.mu.Unlock()
 	done.Expired++
 	s.auditAction(ctx, actionExpire, "")

@@ -152,7 +152,7 @@ func (e *Exec) addTools(env map[string]string) {
 
 // token identifies a command when it calls tools: its ID and a digest that only this daemon and later ones can make.
 func (s *Session) token(exec string) string {
-	return exec + "." + s.core.digest([]byte("tools\x00" + s.id + "\x00" + exec))[:32]
+	return exec + "." + s.core.digests.Digest([]byte("tools\x00" + s.id + "\x00" + exec))[:32]
 }
 
 // ExecByToken returns the running command of this session that has the token, or nil.

@@ -203,7 +203,7 @@ func (e *Edge) readManifest(ctx context.Context, v *mcpSession, uri string, part
 // parts splits a URI into the container and the rest after the mark.
 func parts(uri, mark string) (container, rest string, err error) {
 	container, rest, _ = strings.Cut(strings.TrimPrefix(uri, containerURI), mark)
-	if !proto.ValidID(proto.ContainerPrefix, container) {
+	if container == "" {
 		return "", "", proto.Errorf(proto.NotFound, "", "uri", "The URI %.200q names no container.", uri)
 	}
 	if rest, err = url.PathUnescape(rest); err != nil || strings.ContainsRune(rest, 0) {

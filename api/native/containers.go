@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"time"
 
@@ -17,6 +18,14 @@ func (e *edge) createContainer(c *call, req proto.CreateContainer) (made proto.C
 	if err != nil {
 		return made, err
 	}
+	if req.Existing {
+		made = s.Info()
+		if made.Existing = replayed; replayed {
+			made.Differences = s.Differences(c.ctx(), req)
+			c.status = http.StatusOK
+		}
+		return made, nil
+	}
 	c.setReplayed(replayed)
 	return s.Info(), nil
 }
@@ -31,6 +40,14 @@ func (e *edge) listContainers(c *call) (none partOf[proto.Container], err error)
 		Limit: int(c.whole("limit")),
 	})
 	return listPart(data, more, err, func(i *proto.Container) *string { return &i.ID })
+}
+
+func (e *edge) changeContainer(c *call, req proto.ChangeContainer) (now proto.Container, err error) {
+	s, err := e.session(c)
+	if err != nil {
+		return now, err
+	}
+	return s.Change(c.ctx(), req)
 }
 
 func (e *edge) getContainer(_ *call, s *session.Session) (proto.Container, error) {

@@ -49,7 +49,7 @@ func (r row) documented() row {
 	if r.body != nil {
 		r.Body, r.Optional = js(r.body), r.optional
 	}
-	if r.answer != nil {
+	if r.answer != nil && r.Answers == nil {
 		r.Answers = answers(r.status, js(r.answer))
 	}
 	if r.once {
@@ -161,7 +161,13 @@ func (e *edge) containerRows() []row {
 	const one = "/v1/containers/{id}"
 	return []row{
 		{"POST", "/v1/containers", mayTake(e.createContainer).created().repeatable(), openapi.Operation{
-			ID: "createContainer", Summary: "Create a container.", Fails: inGuest}},
+			ID: "createContainer", Summary: "Create a container.", Fails: inGuest,
+			Description: "With \"existing\": true, the answer is the live container of that name with the " +
+				"status 200, if there is one, started or resumed.",
+			Answers: map[int][]openapi.Content{http.StatusCreated: js(proto.Container{}),
+				http.StatusOK: js(proto.Container{})}}},
+		{"PATCH", one, take(e.changeContainer), openapi.Operation{ID: "changeContainer",
+			Summary: "Change a live container.", Fails: also(inContainer, 409)}},
 		{"GET", "/v1/containers", get(e.listContainers), openapi.Operation{ID: "listContainers",
 			Summary: "List containers, newest first.", Fails: basic,
 			Query: []openapi.Param{
@@ -625,7 +631,8 @@ func (e *edge) auditRows() []row {
 // auditActions are the action names in the audit log, by operation. Other operations that may change something appear
 // under their own name. Reading appears where it returns data of a container or an owner.
 var auditActions = map[string]string{
-	"createContainer": "container.create", "extendContainer": "container.extend", "startContainer": "container.start",
+	"createContainer": "container.create", "changeContainer": "container.change",
+	"extendContainer": "container.extend", "startContainer": "container.start",
 	"stopContainer": "container.stop", "pauseContainer": "container.pause", "resumeContainer": "container.resume",
 	"deleteContainer": "container.delete", "deleteWorkspace": "workspace.delete",
 	"run": "exec.begin", "runOnce": "exec.begin", "signalExec": "exec.signal", "writeStdin": "exec.stdin",

@@ -94,7 +94,7 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	var err error
 	s.server, err = api.New(api.Config{
 		Grace: 50 * time.Millisecond, // for those that shut it down
-		Auth:  s.Keys,
+		Auth:  s.Keys, ContainerID: s.Sessions.IDOf,
 		Edges: []api.Edge{New(cfg, operations()), operations()},
 		Log:   slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
 	})

@@ -58,6 +58,12 @@ func (r *Runtime) bindSandbox(ctx context.Context, s *warmpool.Sandbox, id strin
 	if err == nil {
 		err = r.fitLimits(s, spec.Limits)
 	}
+	if err == nil && spec.Hostname != "" && spec.Hostname != session.DefaultHostname {
+		err = r.nameHost(s.Name, s.PID, spec.Hostname)
+		if !s.Alive() { // another process may have its number by now
+			err = warmpool.ErrEnded
+		}
+	}
 	if silent := <-answer; silent != nil {
 		return silent
 	}

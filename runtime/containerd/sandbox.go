@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -270,6 +271,10 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	byRunc bool) error {
 	b := &launch.Sandbox{Spec: ocispec.Spec{ID: id, Class: spec.Class, Limits: spec.Limits}, Guest: r.guest,
 		Server: r.server, Run: r.runPath(id)}
+	b.Hostname = cmp.Or(spec.Hostname, session.DefaultHostname)
+	if !r.runsDirect(spec.Class) {
+		b.Hosts = filepath.Join(b.Run, ocispec.HostsName)
+	}
 	var err error
 	if b.FirstID, err = r.ids.Take(id); err != nil {
 		return err
@@ -316,7 +321,8 @@ func (r *Runtime) makeDisk(b *launch.Sandbox, spec session.Spec) (err error) {
 	if b.Upper, b.Work, err = r.disk.MakeLayer(b.ID, b.FirstID, spec.Limits.DiskBytes); err != nil {
 		return err
 	}
-	return errors.Join(launch.MakeMountPoints(b.Upper, b.FirstID), makeRunDir(b.Run, b.FirstID))
+	return errors.Join(launch.MakeMountPoints(b.Upper, b.FirstID), makeRunDir(b.Run, b.FirstID),
+		makeHosts(b.Run, b.FirstID, b.Hostname))
 }
 
 // runsDirect reports whether sandboxes of a class have no shim. gVisor needs its shim, and a containerd that is not

@@ -67,7 +67,41 @@ func mountRoot(dir string, b *Sandbox) error {
 			return fmt.Errorf("mounting %s: %w", m.to, err)
 		}
 	}
+	if err := mountHosts(root, b.Run); err != nil {
+		return fmt.Errorf("mounting %s: %w", ocispec.InsideHosts, err)
+	}
 	return nil
+}
+
+// mountHosts mounts the sandbox's own file of host names. If its place is not a file any more, or behind a symlink, it
+// is what earlier code of the sandbox has put there, and stays.
+func mountHosts(root, run string) error {
+	tree, err := mountns.Detach(filepath.Join(run, ocispec.HostsName),
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, nil)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	top, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(top)
+	place, err := unix.Openat2(top, strings.TrimPrefix(ocispec.InsideHosts, "/"), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+		return nil
+	default:
+		return err
+	}
+	defer unix.Close(place)
+	err = unix.MoveMount(tree, "", place, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	if err == unix.ENOTDIR { // a directory
+		return nil
+	}
+	return err
 }
 
 // detachedRoot makes the mount that mountRoot makes, without attaching it anywhere.

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,5 +62,17 @@ func MakeMountPoints(upper string, owner uint32) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(upper, ocispec.InsideGuest), nil, 0o755)
+	return errors.Join(os.WriteFile(filepath.Join(upper, ocispec.InsideGuest), nil, 0o755), makeHosts(upper, owner))
+}
+
+// makeHosts makes the mount point of the file with the sandbox's own name. It goes above the image's directory, whose
+// other files stay visible.
+func makeHosts(upper string, owner uint32) error {
+	dir, file := filepath.Dir(ocispec.InsideHosts), ocispec.InsideHosts
+	if err := os.Mkdir(filepath.Join(upper, dir), 0o755); err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(upper, file), nil, 0o644),
+		os.Chown(filepath.Join(upper, dir), int(owner), int(owner)),
+		os.Chown(filepath.Join(upper, file), int(owner), int(owner)))
 }

@@ -39,6 +39,31 @@ func Visit(namespace *os.File, work func() error) error {
 	return <-done
 }
 
+// SetHostname sets the host name in a UTS namespace, on a thread that visits it.
+func SetHostname(namespace *os.File, name string) error {
+	home, err := homeNames()
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go OffMain(func() {
+		err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWUTS)
+		if err == nil {
+			err = unix.Sethostname([]byte(name))
+			if unix.Setns(home, unix.CLONE_NEWUTS) == nil { // else the thread ends
+				runtime.UnlockOSThread()
+			}
+		}
+		done <- err
+	})
+	return <-done
+}
+
+// homeNames opens the UTS namespace of the process's first thread.
+var homeNames = sync.OnceValues(func() (int, error) {
+	return unix.Open("/proc/self/ns/uts", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+})
+
 // A home is the normal place of threads: a mount namespace, a root and a working directory, all of which setns
 // changes. The fields are descriptors.
 type home struct{ mounts, root, directory int }

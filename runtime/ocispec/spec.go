@@ -24,7 +24,8 @@ const (
 	InsideWorkspace = "/workspace"
 	SocketName      = "guest.sock" // the guest's socket in InsideRun
 
-	hostname = "berth"
+	InsideHosts = "/etc/hosts"
+	HostsName   = "hosts" // the sandbox's InsideHosts in InsideRun
 )
 
 const DefaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -65,12 +66,19 @@ type Spec struct {
 	Env     []string // the image's environment
 	FirstID uint32   // first ID of its UID and GID range
 
+	Hostname string
+	Hosts    string // the host's path of the file to mount at InsideHosts; "": the root file system has it
+
 	UserNamespace string // path of the one to join; if empty, the runtime makes one
 }
 
 // New returns the whole OCI configuration of a sandbox.
 func New(b Spec) *specs.Spec {
 	spec := WithoutFilter(b)
+	if b.Hosts != "" {
+		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: InsideHosts, Type: "bind", Source: b.Hosts,
+			Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}})
+	}
 	spec.Linux.Seccomp = seccompProfile(spec, b.Class)
 	return spec
 }
@@ -80,7 +88,7 @@ func WithoutFilter(b Spec) *specs.Spec {
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: b.FirstID, Size: diskpool.IDRange}}
 	return &specs.Spec{
 		Version:  specs.Version,
-		Hostname: hostname,
+		Hostname: b.Hostname,
 		Root:     &specs.Root{Path: "rootfs"},
 		Process:  newProcess(b),
 		Mounts:   KernelMounts(b.Limits),

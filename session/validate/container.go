@@ -73,7 +73,7 @@ func checkDefault(field string, d, lo, hi time.Duration) error {
 func Container(req proto.CreateContainer, idle, lifetime time.Duration, most proto.Limits) error {
 	return cmp.Or(Idle("idle_timeout_seconds", idle),
 		checkSpan("max_lifetime_seconds", lifetime, minLifetime, maxLifetime), checkName(req.Name),
-		checkLabels(req.Labels),
+		checkExisting(req), checkLabels(req.Labels),
 		Env(req.Env), checkSecrets(req.Secrets, req.Env), Limits(req.Limits, most))
 }
 
@@ -104,6 +104,28 @@ func checkLimit[T int64 | float64](field string, n, least, most T) error {
 		return nil
 	}
 	return Error(field, "%s must be from %v to %v, which is this daemon's limit", field, least, most)
+}
+
+// Change checks a change of a container.
+func Change(req proto.ChangeContainer) error {
+	if req.Name == nil {
+		return Error("name", "nothing to change; set name")
+	}
+	return checkName(*req.Name)
+}
+
+// checkExisting checks whether a request that takes an existing container can be served.
+func checkExisting(req proto.CreateContainer) error {
+	switch {
+	case !req.Existing:
+		return nil
+	case req.Name == "":
+		return Error("existing", "existing needs name, the name of the container to return or create")
+	case req.IdempotencyKey != "":
+		return Error("idempotency_key", "existing makes the request idempotent by its name; leave the idempotency key "+
+			"out, or leave existing out")
+	}
+	return nil
 }
 
 // checkName checks the name of a container. An ID is no name: it would stand for two containers.

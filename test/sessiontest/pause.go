@@ -59,6 +59,11 @@ func (rt *Runtime) Paused(id string) bool {
 	return sb != nil && !sb.ended() && stopped(sb.cmd.Process.Pid)
 }
 
+// SetHostname changes nothing while a sandbox runs.
+func (rt *Runtime) SetHostname(_ context.Context, id, _ string) error {
+	return proto.Errorf(proto.Unsupported, "", id, "sandboxes of tests keep their host name")
+}
+
 // Dozes looks at the name of the guest's process.
 func (rt *Runtime) Dozes(id string) bool {
 	rt.mu.Lock()

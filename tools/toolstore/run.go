@@ -117,6 +117,9 @@ func (c *Store) newRun(ctx context.Context, r toolRecord, v versionRecord, req R
 			"the idempotency key must be 1 to %d printable ASCII characters",
 			proto.MaxRetryKey)
 	}
+	if id := c.cfg.Sessions.IDOf(r.Owner, req.Container); id != "" {
+		req.Container = id // the name may be another container's by the time of an approval
+	}
 	if err := c.checkContainer(r, v.Configuration, req.Container); err != nil {
 		return runRecord{}, err
 	}
