@@ -79,7 +79,8 @@ type job struct {
 	special     bool                 // there was a special file below OutputsName when it was last listed
 	unlisted    map[string]entry     // stored outputs that the manifest has no room for
 	told        map[string]time.Time // as in notes
-	fingerprint string               // of the last listing; "" if that was incomplete or failed
+	fingerprint string               // state of the directory at the last listing; "" if that failed or is unknown
+	outputDirs  map[string]bool      // of execs with files in the manifest; nil: not known
 	logged      int                  // execs logged since the job was loaded
 	newest      []proto.JobExec      // the last of them, which the ledger may not have yet
 

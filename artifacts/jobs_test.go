@@ -16,6 +16,7 @@ import (
 	"berth/files"
 	"berth/proto"
 	"berth/session"
+	"berth/session/filework"
 	"berth/test/sessiontest"
 )
 
@@ -185,11 +186,11 @@ func TestSightSparesTheWalk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, _, err := s.Walk(ctx, proto.UserRoot, proto.JobDir("job1"), 10)
+	w, err := filework.Walk(ctx, s.Files, proto.JobDir("job1"), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := proto.Fingerprint(proto.JobDir("job1"), list)
+	known := w.State
 	// a file of another job, which does not change this one's record
 	sessiontest.Bash(t, s, "echo two >/workspace/job1/b")
 	if made := st.Jobs.End(ctx, s.Files, r.Exec, "", session.DirectoryState{Fingerprint: known}); made.Paths != nil ||

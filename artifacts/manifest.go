@@ -10,6 +10,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
+	"berth/session/filework"
 	"berth/state/ledger"
 )
 
@@ -68,14 +69,14 @@ func (js *Jobs) writeManifest(ctx context.Context, s session.Files, as string, j
 func (js *Jobs) write(ctx context.Context, s session.Files, as, path string, data []byte) error {
 	// WriteManifest and not WriteFile: code in the sandbox owns the directory and may put links into it, and
 	// WriteFile would report the write as a change by the API.
-	err := s.WriteManifest(ctx, proto.UserDefault, path, bytes.NewReader(data))
+	err := filework.WriteManifest(ctx, s, proto.UserDefault, path, bytes.NewReader(data))
 	if proto.CodeOf(err) == proto.NotFound && s.Mkdir(ctx, proto.UserDefault, proto.OwnDir) == nil {
-		err = s.WriteManifest(ctx, proto.UserDefault, path, bytes.NewReader(data))
+		err = filework.WriteManifest(ctx, s, proto.UserDefault, path, bytes.NewReader(data))
 	}
 	// Only if the exec itself ran as root: an exec of another user must not cause a write with root's rights into a
 	// directory that is closed to that user.
 	if proto.CodeOf(err) == proto.PermissionDenied && as == proto.UserRoot {
-		err = s.WriteManifest(ctx, as, path, bytes.NewReader(data))
+		err = filework.WriteManifest(ctx, s, as, path, bytes.NewReader(data))
 	}
 	return err
 }
@@ -110,7 +111,7 @@ func (js *Jobs) migrate(ctx context.Context, s session.Files, j *job, list []pro
 	if i < 0 {
 		return list
 	}
-	r, _, err := s.ReadForJob(ctx, proto.UserDefault, path)
+	r, _, err := filework.ReadForJob(ctx, s, proto.UserDefault, path)
 	if err != nil {
 		return list
 	}
@@ -118,7 +119,7 @@ func (js *Jobs) migrate(ctx context.Context, s session.Files, j *job, list []pro
 	head := make([]byte, 256)
 	n, _ := io.ReadFull(r, head) // a shorter file is no manifest
 	if !bytes.HasPrefix(head[:n], []byte("{\n  \"job_id\": \""+j.rec.ID+"\",\n  \"workspace_id\": \"")) ||
-		s.RemoveManifest(ctx, proto.UserDefault, path) != nil {
+		filework.RemoveManifest(ctx, s, proto.UserDefault, path) != nil {
 		return list
 	}
 	return slices.Delete(list, i, i+1)

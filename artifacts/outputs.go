@@ -13,6 +13,7 @@ import (
 	"berth/files/filename"
 	"berth/proto"
 	"berth/session"
+	"berth/session/filework"
 )
 
 // What happens to outputs that are stored files already. Those of an interpreter were stored while it ran. Those of
@@ -39,11 +40,11 @@ func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string
 	err error) {
 	// Most commands have no output, and for them the manifest spares the request. It lists no special files, and
 	// nothing if it could not be brought up to date. It may end before the outputs.
-	if j.fingerprint != "" && !j.special && !j.has(dir) {
+	if j.fingerprint != "" && !j.rec.Truncated && !j.special && !j.has(dir) {
 		return nil, false, nil
 	}
 	top := proto.JobDir(j.rec.ID) + "/" + dir
-	found, more, err := s.Walk(ctx, proto.UserRoot, top, MaxFiles)
+	w, err := filework.Walk(ctx, s, top, MaxFiles)
 	if proto.CodeOf(err) == proto.NotFound && noDirectory(err, top) {
 		return nil, false, nil // the code removed it
 	}
@@ -51,7 +52,7 @@ func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string
 		return nil, false, proto.Errorf(proto.InvalidArgument, "", dir, "it is not a directory any more, but a file "+
 			"or a link; leave it in place and write files into it")
 	}
-	for _, fi := range found {
+	for _, fi := range w.Files {
 		o := output{rel: j.rel(fi.Path), at: fi.Path, info: fi}
 		if fi.RawPath != nil {
 			o.at = string(fi.RawPath)
@@ -59,18 +60,26 @@ func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string
 		o.name = strings.TrimPrefix(o.rel, dir+"/")
 		list = append(list, o)
 	}
-	return list, more, err
+	return list, w.Truncated, err
 }
 
-// has reports whether the manifest has dir, as a file or link, or something below it.
+// has reports whether the manifest has dir, as a file or link, or something below it. dir is an entry of a directory
+// with outputs. A job may have thousands of files, so their directories are found once after each change.
 func (j *job) has(dir string) bool {
-	for p := range j.rec.Files {
-		if p == dir || strings.HasPrefix(p, dir+"/") {
-			return true
+	if j.outputDirs == nil {
+		j.outputDirs = map[string]bool{}
+		for p := range j.rec.Files {
+			if top, rest, ok := strings.Cut(p, "/"); ok && (top == proto.OutputsName || top == earlierOutputs) {
+				name, _, _ := strings.Cut(rest, "/")
+				j.outputDirs[top+"/"+name] = true
+			}
 		}
 	}
-	return false
+	return j.outputDirs[dir]
 }
+
+// earlierOutputs is what earlier versions used for proto.OutputsName.
+const earlierOutputs = "outputs"
 
 // publishOutputs turns the files of $OUTPUT_DIR into stored files, also those in subdirectories and those that links
 // lead to. It notes what is not stored.
@@ -82,7 +91,7 @@ func (js *Jobs) publishOutputs(ctx context.Context, s session.Files, j *job, e p
 	if len(list) > 0 {
 		js.ignore(ctx, s, e.User, j, proto.JobDir(e.JobID)+"/"+proto.OutputsName)
 	} else if err == nil { // of an exec that an earlier version started
-		list, more, err = js.outputs(ctx, s, j, "outputs/"+e.ID)
+		list, more, err = js.outputs(ctx, s, j, earlierOutputs+"/"+e.ID)
 	}
 	if err != nil {
 		made.Notes = append(made.Notes, "$OUTPUT_DIR could not be read: "+proto.AsError(err).Message)
@@ -148,7 +157,7 @@ func (js *Jobs) publishOutput(ctx context.Context, s session.Files, as string, j
 	if keep && o.info.Type == proto.TypeFile {
 		return was.FileID, false, nil
 	}
-	r, fi, err := s.ReadForJob(ctx, as, o.at)
+	r, fi, err := filework.ReadForJob(ctx, s, as, o.at)
 	if err != nil {
 		return "", false, err
 	}
@@ -166,7 +175,7 @@ func (js *Jobs) publish(ctx context.Context, s session.Files, as string, j *job,
 	error) {
 	o := output{rel: rel, at: proto.JobDir(j.rec.ID) + "/" + rel}
 	o.info.Type = j.rec.Files[rel].Type
-	r, fi, err := s.ReadForJob(ctx, as, o.at)
+	r, fi, err := filework.ReadForJob(ctx, s, as, o.at)
 	if err != nil {
 		return proto.StoredFile{}, err
 	}

@@ -51,7 +51,9 @@ func (js *Jobs) End(ctx context.Context, s session.Files, e proto.Exec, stderr s
 		made, known = js.failed(made, e, err), storeAgain
 	}
 	// Even if the refresh failed: each has notes of its own.
-	js.publishOutputs(ctx, s, j, e, known, &made)
+	if !seen.NoOutputs {
+		js.publishOutputs(ctx, s, j, e, known, &made)
+	}
 	js.logExec(j, e, stderr, made.Paths)
 	if first {
 		js.save(j)

@@ -12,6 +12,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
+	"berth/session/filework"
 	"berth/state/ledger"
 )
 
@@ -33,29 +34,30 @@ func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) 
 	j.fingerprint, j.special = "", false // until all of this has succeeded
 	// As root, since the default user may not read what an exec made. One more than the bound tells a full job from
 	// one that has more.
-	list, truncated, err := s.Walk(ctx, proto.UserRoot, proto.JobDir(j.rec.ID), MaxFiles+1)
+	w, err := filework.Walk(ctx, s, proto.JobDir(j.rec.ID), MaxFiles+1)
 	// The code or the API removed it, or put another file there. No directory means no files and is no failure.
 	if j.absent = noDirectory(err, proto.JobDir(j.rec.ID)); j.absent {
-		list, err = nil, nil
+		w.Files, err = nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	list = js.migrate(ctx, s, j, list)
+	list := js.migrate(ctx, s, j, w.Files)
 	seen, changed, more := j.compare(list)
 	before := len(j.rec.Files)
+	j.outputDirs = nil
 	// Stored copies of files that are gone stay: only the owner deletes those.
 	maps.DeleteFunc(j.rec.Files, func(p string, _ entry) bool { return !seen[p] })
 	gone := len(j.rec.Files) < before
 	was := j.rec.Truncated
-	j.rec.Truncated = truncated || more
+	j.rec.Truncated = w.Truncated || more
 	if len(changed) > 0 {
 		if err := js.recordChanged(ctx, s, j, by, changed); err != nil {
 			return nil, err
 		}
 	}
-	if !j.rec.Truncated && !j.absent {
-		j.fingerprint = proto.Fingerprint(proto.JobDir(j.rec.ID), list)
+	if !j.absent {
+		j.fingerprint = w.State
 	}
 	// The common case for small commands: nothing is hashed, written or queued.
 	if len(changed) == 0 && !gone && was == j.rec.Truncated {
@@ -177,7 +179,7 @@ func hash(ctx context.Context, s session.Files, list []proto.FileInfo) ([]string
 		for k, i := range batch {
 			paths[k] = list[i].Path
 		}
-		got, err := s.Hash(ctx, proto.UserRoot, paths)
+		got, err := filework.Hash(ctx, s, proto.UserRoot, paths)
 		if err != nil {
 			return nil, err
 		}

@@ -142,7 +142,9 @@ type Jobs interface {
 
 // A DirectoryState is what a guest reports of a job's directory at the end of an exec.
 type DirectoryState struct {
-	Fingerprint string // proto.Fingerprint of it; "" if the guest did not read the directory
+	// equals the state of the last walk if nothing has changed since; "" if the guest does not know
+	Fingerprint string
+	NoOutputs   bool // the exec's $OUTPUT_DIR was empty and is removed
 }
 
 // Produced is what an exec made.

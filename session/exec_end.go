@@ -76,7 +76,8 @@ func (e *Exec) awaitEnd() (end proto.End, ok bool) {
 func (e *Exec) exited(proc *client.Process) proto.End {
 	x, err := proc.Wait(context.Background())
 	e.mu.Lock()
-	e.ago, e.dirState, e.shellEnded = x.Ago, DirectoryState{Fingerprint: x.Seen}, x.ShellEnded
+	e.ago, e.shellEnded = x.Ago, x.ShellEnded
+	e.dirState = DirectoryState{Fingerprint: x.Seen, NoOutputs: x.NoOutput}
 	e.mu.Unlock()
 	return limits.EndOf(x, err)
 }

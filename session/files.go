@@ -42,48 +42,22 @@ const OriginUploaded, OriginEdited = "uploaded", "edited"
 
 // Stat describes one file. It does not follow a link at the end of path.
 func (f Files) Stat(ctx context.Context, as, path string) (fi proto.FileInfo, err error) {
-	err = f.withGuest(ctx, func(g *client.Client) error { fi, err = g.Stat(ctx, as, path); return err })
+	err = f.WithGuest(ctx, func(g *client.Client) error { fi, err = g.Stat(ctx, as, path); return err })
 	return fi, err
 }
 
 // List describes the entries of a directory, sorted. truncated reports that there are more.
 func (f Files) List(ctx context.Context, as, path string) (list []proto.FileInfo, truncated bool, err error) {
-	err = f.withGuest(ctx, func(g *client.Client) error { list, truncated, err = g.List(ctx, as, path); return err })
+	err = f.WithGuest(ctx, func(g *client.Client) error { list, truncated, err = g.List(ctx, as, path); return err })
 	return list, truncated, err
-}
-
-// Walk describes at most limit entries below a directory, without directories. It follows no links, also not in path.
-func (f Files) Walk(ctx context.Context, as, path string, limit int) (list []proto.FileInfo, truncated bool,
-	err error) {
-	err = f.withGuest(ctx, func(g *client.Client) error {
-		list, truncated, err = g.WalkAll(ctx, as, path, limit)
-		return err
-	})
-	return list, truncated, err
-}
-
-// Hash returns the SHA-256 of files in hex, by path. Files that could not be read are missing.
-func (f Files) Hash(ctx context.Context, as string, paths []string) (sums map[string]string, err error) {
-	err = f.withGuest(ctx, func(g *client.Client) error { sums, err = g.Hash(ctx, as, paths); return err })
-	return sums, err
 }
 
 // ReadFile opens n bytes of a file from offset on; n < 0 reads to the end. The session is in use until the reader is
 // closed.
 func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (r io.ReadCloser, fi proto.FileInfo,
 	err error) {
-	r, err = f.open(ctx, func(g *client.Client) (r io.ReadCloser, err error) {
+	r, err = f.Open(ctx, func(g *client.Client) (r io.ReadCloser, err error) {
 		r, fi, err = g.Read(ctx, as, path, offset, n)
-		return r, err
-	})
-	return r, fi, err
-}
-
-// ReadForJob reads a whole file for work without a request, such as publishing. A link on the way is InvalidArgument,
-// so code in the container cannot redirect the read. path itself may be a link to a file in the workspace.
-func (f Files) ReadForJob(ctx context.Context, as, path string) (r io.ReadCloser, fi proto.FileInfo, err error) {
-	r, err = f.open(ctx, func(g *client.Client) (r io.ReadCloser, err error) {
-		r, fi, err = g.ReadFollowing(ctx, as, path)
 		return r, err
 	})
 	return r, fi, err
@@ -92,16 +66,16 @@ func (f Files) ReadForJob(ctx context.Context, as, path string) (r io.ReadCloser
 // Tar streams a directory as a tar archive. The session is in use until the reader is closed.
 // See proto.UnreadOf for what it lacks.
 func (f Files) Tar(ctx context.Context, as, path string) (io.ReadCloser, error) {
-	return f.open(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
+	return f.Open(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
 }
 
 // TarNoLinks works like Tar, but a link in the path is InvalidArgument: code in the container may have made it.
 func (f Files) TarNoLinks(ctx context.Context, as, path string) (io.ReadCloser, error) {
-	return f.open(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.TarNoLinks(ctx, as, path) })
+	return f.Open(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.TarNoLinks(ctx, as, path) })
 }
 
-// open opens a reader of the guest. The session is in use until the reader is closed.
-func (f Files) open(ctx context.Context, fn func(*client.Client) (io.ReadCloser, error)) (io.ReadCloser, error) {
+// Open opens a reader of the guest. The session is in use until the reader is closed. It is for session/filework.
+func (f Files) Open(ctx context.Context, fn func(*client.Client) (io.ReadCloser, error)) (io.ReadCloser, error) {
 	release, err := f.use(ctx)
 	if err != nil {
 		return nil, err
@@ -148,7 +122,7 @@ type WriteOptions struct {
 // WriteFile stores the bytes of r at path, whole or not at all, and makes missing parents.
 func (f Files) WriteFile(ctx context.Context, as, path string, opt WriteOptions, r io.Reader) (fi proto.FileInfo,
 	err error) {
-	err = f.withGuest(ctx, func(g *client.Client) error {
+	err = f.WithGuest(ctx, func(g *client.Client) error {
 		if fi, err = g.Write(ctx, as, path, wire.WriteOptions{Mode: opt.Mode, Hash: opt.Hash}, r); err == nil {
 			f.changed(ctx, g, fi.Path, OriginUploaded)
 		}
@@ -157,24 +131,10 @@ func (f Files) WriteFile(ctx context.Context, as, path string, opt WriteOptions,
 	return fi, err
 }
 
-// WriteManifest stores a file of ours, such as a manifest, in the workspace. It replaces a link at the end of path. A
-// link on the way is InvalidArgument, because root may write there and the ordinary user owns the directory.
-func (f Files) WriteManifest(ctx context.Context, as, path string, r io.Reader) error {
-	return f.withGuest(ctx, func(g *client.Client) error {
-		_, err := g.Write(ctx, as, path, wire.WriteOptions{Mode: 0o644, NoLinks: true}, r)
-		return err
-	})
-}
-
-// RemoveManifest removes a file without reporting that as a change by the API.
-func (f Files) RemoveManifest(ctx context.Context, as, path string) error {
-	return f.withGuest(ctx, func(g *client.Client) error { return g.Remove(ctx, as, path, false) })
-}
-
 // Untar unpacks a tar archive into a directory, which it makes. It refuses devices and members that would leave the
 // directory, by name.
 func (f Files) Untar(ctx context.Context, as, path string, r io.Reader) error {
-	return f.withGuest(ctx, func(g *client.Client) error {
+	return f.WithGuest(ctx, func(g *client.Client) error {
 		err := g.Untar(ctx, as, path, r, wire.UntarLimits{})
 		f.changed(ctx, g, path, OriginUploaded) // a broken archive may have left members
 		return err
@@ -183,12 +143,12 @@ func (f Files) Untar(ctx context.Context, as, path string, r io.Reader) error {
 
 // Mkdir makes a directory and its parents.
 func (f Files) Mkdir(ctx context.Context, as, path string) error {
-	return f.withGuest(ctx, func(g *client.Client) error { return g.Mkdir(ctx, as, path) })
+	return f.WithGuest(ctx, func(g *client.Client) error { return g.Mkdir(ctx, as, path) })
 }
 
 // RemoveFile removes a file or, if recursive, a directory with its content. It removes links and never follows them.
 func (f Files) RemoveFile(ctx context.Context, as, path string, recursive bool) error {
-	return f.withGuest(ctx, func(g *client.Client) error {
+	return f.WithGuest(ctx, func(g *client.Client) error {
 		err := g.Remove(ctx, as, path, recursive)
 		f.changed(ctx, g, path, OriginUploaded)
 		return err
@@ -197,13 +157,14 @@ func (f Files) RemoveFile(ctx context.Context, as, path string, recursive bool) 
 
 // MoveFile renames a file or directory.
 func (f Files) MoveFile(ctx context.Context, as, from, to string) error {
-	return f.withGuest(ctx, func(g *client.Client) error {
+	return f.WithGuest(ctx, func(g *client.Client) error {
 		err := g.Move(ctx, as, from, to)
-		if err == nil {
-			f.changed(ctx, g, from, OriginUploaded)
-			f.changed(ctx, g, to, OriginUploaded)
+		if err != nil {
+			return err
 		}
-		return err
+		f.changed(ctx, g, from, OriginUploaded)
+		f.changed(ctx, g, to, OriginUploaded)
+		return nil
 	})
 }
 
@@ -217,7 +178,7 @@ func (f Files) Edit(ctx context.Context, as string, in proto.EditorInput) (res p
 	case in.Path != "" && in.Path[0] != '/':
 		in.Path = proto.JobDir(f.s.DefaultJob()) + "/" + in.Path
 	}
-	err = f.withGuest(ctx, func(g *client.Client) error {
+	err = f.WithGuest(ctx, func(g *client.Client) error {
 		if res, err = g.Edit(ctx, as, in); err == nil && in.Command != "view" {
 			f.changed(ctx, g, in.Path, OriginEdited)
 		}
@@ -228,13 +189,13 @@ func (f Files) Edit(ctx context.Context, as string, in proto.EditorInput) (res p
 
 // Shells lists the session's persistent shells.
 func (f Files) Shells(ctx context.Context) (list []wire.ShellInfo, err error) {
-	err = f.withGuest(ctx, func(g *client.Client) error { list, err = g.Shells(ctx); return err })
+	err = f.WithGuest(ctx, func(g *client.Client) error { list, err = g.Shells(ctx); return err })
 	return list, err
 }
 
 // CloseShell ends a persistent shell and what runs in it.
 func (f Files) CloseShell(ctx context.Context, name string) error {
-	err := f.withGuest(ctx, func(g *client.Client) error { return g.CloseShell(ctx, name) })
+	err := f.WithGuest(ctx, func(g *client.Client) error { return g.CloseShell(ctx, name) })
 	if err == nil {
 		f.s.closedShells.Add(name)
 	}
@@ -254,8 +215,8 @@ func (f Files) use(ctx context.Context) (release func(), err error) {
 	return f.s.use(ctx, f.generation)
 }
 
-// withGuest runs fn while the session is in use.
-func (f Files) withGuest(ctx context.Context, fn func(*client.Client) error) error {
+// WithGuest runs fn with the guest while the session is in use. It is for session/filework.
+func (f Files) WithGuest(ctx context.Context, fn func(*client.Client) error) error {
 	release, err := f.use(ctx)
 	if err != nil {
 		return err

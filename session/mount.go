@@ -33,7 +33,7 @@ func (s *Session) Provision(ctx context.Context, list []Mount) error {
 	if s.core.cfg.Mounts == nil {
 		return proto.Errorf(proto.Unsupported, "", s.id, "this daemon has no files to mount in containers")
 	}
-	return s.withGuest(ctx, func(g *client.Client) error { return s.provisionMounts(ctx, g, list) })
+	return s.WithGuest(ctx, func(g *client.Client) error { return s.provisionMounts(ctx, g, list) })
 }
 
 // provisionMounts does the work of Provision for the generation of g. It holds transition, so the sandbox is not

@@ -24,7 +24,8 @@ func (c *Client) Stat(ctx context.Context, as, path string) (proto.FileInfo, err
 // List returns the entries of a directory, sorted by name. It returns at most MaxList entries, and fewer if their
 // paths are very long. truncated says that there are more.
 func (c *Client) List(ctx context.Context, as, path string) (files []proto.FileInfo, truncated bool, err error) {
-	return c.listing(ctx, &wire.Request{Op: wire.OpList, As: as, Path: []byte(path), Max: wire.MaxList})
+	l, err := c.listing(ctx, &wire.Request{Op: wire.OpList, As: as, Path: []byte(path), Max: wire.MaxList})
+	return l.Files, l.Truncated, err
 }
 
 // Walk returns the regular files and symbolic links below dir, at most max, sorted by path. It follows no link, not
@@ -32,12 +33,14 @@ func (c *Client) List(ctx context.Context, as, path string) (files []proto.FileI
 // and then sets truncated.
 func (c *Client) Walk(ctx context.Context, as, dir string, max int) (files []proto.FileInfo, truncated bool,
 	err error) {
-	return c.listing(ctx, &wire.Request{Op: wire.OpWalk, As: as, Path: []byte(dir), Max: min(max, wire.MaxWalk)})
+	l, err := c.listing(ctx, &wire.Request{Op: wire.OpWalk, As: as, Path: []byte(dir), Max: min(max, wire.MaxWalk)})
+	return l.Files, l.Truncated, err
 }
 
-// WalkAll is Walk that returns FIFOs, sockets and devices too. A guest of an earlier version leaves them out.
-func (c *Client) WalkAll(ctx context.Context, as, dir string, max int) (files []proto.FileInfo, truncated bool,
-	err error) {
+// WalkAll is Walk that returns FIFOs, sockets and devices too. A guest of an earlier version leaves them out. For a
+// truncated walk of a job's directory as root, the result has a Mark: the Exit.Seen of later commands equals it as
+// long as nothing has changed. A guest that cannot tell sends none.
+func (c *Client) WalkAll(ctx context.Context, as, dir string, max int) (wire.Listing, error) {
 	return c.listing(ctx, &wire.Request{Op: wire.OpWalk, As: as, Path: []byte(dir), Max: min(max, wire.MaxWalk),
 		Others: true})
 }
@@ -63,7 +66,7 @@ func textOf(fi *proto.FileInfo) (all int, ok bool) {
 }
 
 // listing collects the messages of a list.
-func (c *Client) listing(ctx context.Context, req *wire.Request) (files []proto.FileInfo, truncated bool, err error) {
+func (c *Client) listing(ctx context.Context, req *wire.Request) (all wire.Listing, err error) {
 	err = c.do(ctx, wire.LongWait, func(w *wire.Conn) error {
 		if err := w.SendRequest(req, nil); err != nil {
 			return wire.Fail(w, err)
@@ -75,7 +78,7 @@ func (c *Client) listing(ctx context.Context, req *wire.Request) (files []proto.
 				return err
 			}
 			// Messages without entries could go on forever.
-			if len(files)+len(l.Files) > req.Max || l.More && len(l.Files) == 0 {
+			if len(all.Files)+len(l.Files) > req.Max || l.More && len(l.Files) == 0 || len(l.Mark) > wire.MaxSeen {
 				return wire.Fail(w, wire.ErrFrame)
 			}
 			for i := range l.Files {
@@ -84,21 +87,22 @@ func (c *Client) listing(ctx context.Context, req *wire.Request) (files []proto.
 					return wire.Fail(w, wire.ErrFrame)
 				}
 				if left -= n; left < 0 {
-					w.Broken, truncated = true, true // the unread rest would precede the next answer
+					// the unread rest would precede the next answer
+					w.Broken, all.Truncated, all.Mark = true, true, ""
 					return nil
 				}
-				files = append(files, l.Files[i])
+				all.Files = append(all.Files, l.Files[i])
 			}
-			truncated = l.Truncated
+			all.Truncated, all.Mark = l.Truncated, l.Mark
 			if !l.More {
 				return nil
 			}
 		}
 	})
 	if err != nil {
-		return nil, false, err
+		return wire.Listing{}, err
 	}
-	return files, truncated, nil
+	return all, nil
 }
 
 // Mkdir makes a directory and its missing parents. An existing directory is not an error.

@@ -63,7 +63,7 @@ func (s *FS) makeShared(id user.User, path string) error {
 // FreshDir removes what is at path and makes an empty directory there that belongs to id. The ordinary user may have
 // replaced a directory by a link. FreshDir follows that link for the ordinary user, but not for root.
 func (s *FS) FreshDir(id user.User, path string) error {
-	if id.Do(func() error { return s.newDir(id, path) }) == nil {
+	if s.marks.making(path, func() error { return id.Do(func() error { return s.newDir(id, path) }) }) == nil {
 		return nil // the usual case: the parent exists and has no such entry
 	}
 	if parent := filepath.Dir(path); s.Has(parent) {
@@ -116,19 +116,31 @@ const (
 	fingerprintEntries = 400 // all entries of the directories
 )
 
-// Fingerprint returns the fingerprint of dir's content, or "" if it would take long or cannot be computed. On the way
-// it removes the directory prune if it is empty. It returns prune as left if that is still to be done.
-func (s *FS) Fingerprint(dir, prune string) (fingerprint, left string) {
-	w := &walker{most: fingerprintFiles, left: fingerprintEntries, others: true, prune: prune}
-	if err := s.users.Root.Do(func() error { return w.from(s, dir) }); err != nil || w.truncated {
-		return "", w.prune
-	}
-	return proto.Fingerprint(dir, w.sorted()), w.prune
+// A State is what Fingerprint finds.
+type State struct {
+	Fingerprint string // of the directory's content; "" if it would take long or cannot be computed
+	Pruned      bool   // the directory to prune was empty and is removed
+	Left        string // the directory to prune, if the caller has to remove it
 }
 
-// RemoveEmptyDir removes a directory if it is empty, under the rules of FreshDir.
-func (s *FS) RemoveEmptyDir(id user.User, path string) {
-	_ = id.Do(func() error {
+// Fingerprint returns the state of the directory dir. On the way it removes the directory prune if it is empty. others
+// says what other processes may do meanwhile. It is called only for a workspace that is marked.
+func (s *FS) Fingerprint(dir, prune string, others func() Mappings) State {
+	if seen := s.marks.seen(dir, others); seen != "" {
+		return State{Fingerprint: seen, Left: prune}
+	}
+	w := &walker{most: fingerprintFiles, left: fingerprintEntries, others: true, prune: prune}
+	err := s.users.Root.Do(func() error { return w.from(s, dir) })
+	st := State{Left: w.prune, Pruned: w.pruned}
+	if err == nil && !w.truncated {
+		st.Fingerprint = proto.Fingerprint(dir, w.sorted())
+	}
+	return st
+}
+
+// RemoveEmptyDir removes a directory if it is empty, under the rules of FreshDir. It reports whether it did.
+func (s *FS) RemoveEmptyDir(id user.User, path string) bool {
+	return id.Do(func() error {
 		if id.Name != proto.UserRoot {
 			return unix.Rmdir(path)
 		}
@@ -138,5 +150,5 @@ func (s *FS) RemoveEmptyDir(id user.User, path string) {
 		}
 		defer unix.Close(at)
 		return unix.Unlinkat(at, name, unix.AT_REMOVEDIR)
-	})
+	}) == nil
 }

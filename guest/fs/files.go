@@ -67,6 +67,7 @@ type walker struct {
 	left      int    // number of entries that it may still examine
 	others    bool   // return FIFOs, sockets and devices too
 	prune     string // a directory to remove on the way if it is empty; "" once done
+	pruned    bool   // it was removed
 	dev       uint64
 	files     []proto.FileInfo
 	truncated bool
@@ -75,10 +76,20 @@ type walker struct {
 
 // walk describes the files and links below dir, and with others also FIFOs, sockets and devices. dir itself must not be
 // a link, because the daemon uses the result for its manifest index.
-func (s *FS) walk(id user.User, dir string, most int, others bool) ([]proto.FileInfo, bool, error) {
-	w := &walker{most: most, left: maxLooked * (most + 1000), others: others}
-	err := id.Do(func() error { return w.from(s, dir) })
-	return w.sorted(), w.truncated, err
+func (k *handler) walk(id user.User, dir string, most int, others bool) error {
+	walk := func() (*walker, error) {
+		w := &walker{most: most, left: maxLooked * (most + 1000), others: others}
+		return w, id.Do(func() error { return w.from(k.s, dir) })
+	}
+	var w *walker
+	var mark string
+	var err error
+	if others && id.Name == proto.UserRoot && filepath.Dir(dir) == string(k.s.Workspace) { // for a manifest
+		w, mark, err = k.s.walkMarked(dir, walk)
+	} else {
+		w, err = walk()
+	}
+	return k.list(w.sorted(), wire.Listing{Truncated: w.truncated, Mark: mark}, wire.FileError(wire.OpWalk, dir, err))
 }
 
 // from walks dir and everything below it.
@@ -141,7 +152,8 @@ func (w *walker) removeEmpty(at int, name string) bool {
 	if err == nil || err == unix.ENOTEMPTY {
 		w.prune = ""
 	}
-	return err == nil
+	w.pruned = err == nil
+	return w.pruned
 }
 
 // addEntry describes an entry that is not a directory, or whose type is unknown.
@@ -180,8 +192,8 @@ func (w *walker) descend(d int, name, path string, depth int) {
 	}
 }
 
-// list sends a list in messages of limited size.
-func (k *handler) list(files []proto.FileInfo, truncated bool, err error) error {
+// list sends a list in messages of limited size. about has what each message says of the whole list.
+func (k *handler) list(files []proto.FileInfo, about wire.Listing, err error) error {
 	if err != nil {
 		return k.conn.SendReply(nil, err)
 	}
@@ -191,8 +203,8 @@ func (k *handler) list(files []proto.FileInfo, truncated bool, err error) error 
 			bytes += 300 + len(files[n].Path) + 2*len(files[n].RawPath) + len(files[n].Target)
 			n++
 		}
-		l := wire.Listing{Files: files[:n], More: n < len(files), Truncated: truncated}
-		if err := k.conn.SendJSON(wire.FrameReply, l); err != nil || !l.More {
+		about.Files, about.More = files[:n], n < len(files)
+		if err := k.conn.SendJSON(wire.FrameReply, about); err != nil || !about.More {
 			return err
 		}
 		files = files[n:]

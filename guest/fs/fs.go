@@ -5,6 +5,7 @@ package fs
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 
 	"berth/guest/fs/access"
@@ -19,12 +20,14 @@ type FS struct {
 	access.Workspace
 	users  user.Users
 	editor *editor.Editor
+	marks  marks
 }
 
 // NewFS makes an FS for a container whose workspace is at that absolute path.
 func NewFS(workspace string, users user.Users) *FS {
 	w := access.Workspace(workspace)
-	return &FS{Workspace: w, users: users, editor: editor.New(w)}
+	return &FS{Workspace: w, users: users, editor: editor.New(w),
+		marks: marks{own: filepath.Join(workspace, filepath.Base(proto.OwnDir))}}
 }
 
 // handler serves one request on files over its connection.
@@ -64,10 +67,9 @@ func (s *FS) Serve(conn *wire.Conn, id user.User, req *wire.Request) error {
 		return conn.SendReply(s.editor.Run(id, path, req.Edit))
 	case wire.OpList:
 		files, truncated, err := list(id, path, clamp(req.Max, wire.MaxList))
-		return k.list(files, truncated, wire.FileError(req.Op, path, err))
+		return k.list(files, wire.Listing{Truncated: truncated}, wire.FileError(req.Op, path, err))
 	case wire.OpWalk:
-		files, truncated, err := s.walk(id, path, clamp(req.Max, wire.MaxWalk), req.Others)
-		return k.list(files, truncated, wire.FileError(req.Op, path, err))
+		return k.walk(id, path, clamp(req.Max, wire.MaxWalk), req.Others)
 	case wire.OpRead:
 		return k.read(id, req, path)
 	case wire.OpTar:

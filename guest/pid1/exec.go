@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/fs"
 	"berth/guest/input"
 	"berth/guest/output"
 	"berth/guest/proc"
@@ -281,18 +282,24 @@ func (e *execution) checkJobDir(x *wire.Exit) {
 		empty = e.plan.output
 	}
 	if e.job != "" && e.kept == nil { // the end of a kept command may be read later, when the job has changed
-		x.Seen, empty = e.s.fs.Fingerprint(e.job, empty)
+		st := e.s.fs.Fingerprint(e.job, empty, e.s.mappings)
+		x.Seen, x.NoOutput, empty = st.Fingerprint, st.Pruned, st.Left
 	}
 	if empty != "" {
-		e.removeOutputDir()
+		x.NoOutput = e.removeOutputDir()
 	}
 }
 
-// removeOutputDir removes the command's output directory if it is empty, under the same rules as FreshDir.
-func (e *execution) removeOutputDir() {
-	if e.plan.output != "" {
-		e.s.fs.RemoveEmptyDir(e.plan.User, e.plan.output)
-	}
+// mappings asks for what other processes may change unseen.
+func (s *Server) mappings() fs.Mappings {
+	live, shared := s.procs.Mappings()
+	return fs.Mappings{Live: live, Shared: shared}
+}
+
+// removeOutputDir removes the command's output directory if it is empty, under the same rules as FreshDir. It reports
+// whether it did.
+func (e *execution) removeOutputDir() bool {
+	return e.plan.output != "" && e.s.fs.RemoveEmptyDir(e.plan.User, e.plan.output)
 }
 
 // report sends the end and closes descriptors that are no longer needed.

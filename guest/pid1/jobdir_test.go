@@ -14,11 +14,11 @@ import (
 // walked returns the fingerprint that the daemon would compute from a walk.
 func (w *world) walked(dir string) string {
 	w.t.Helper()
-	list, truncated, err := w.WalkAll(context.Background(), proto.UserRoot, dir, 5000)
-	if err != nil || truncated {
-		w.t.Fatalf("walking %s: %v, truncated %v", dir, err, truncated)
+	l, err := w.WalkAll(context.Background(), proto.UserRoot, dir, 5000)
+	if err != nil || l.Truncated {
+		w.t.Fatalf("walking %s: %v, truncated %v", dir, err, l.Truncated)
 	}
-	return proto.Fingerprint(dir, list)
+	return proto.Fingerprint(dir, l.Files)
 }
 
 // TestSightIsAWalk checks that a command's end reports the same fingerprint of the job directory as a walk, and

@@ -105,9 +105,11 @@ type Exit struct {
 	PeakBytes int64 `json:"peak,omitempty"`
 	// the persistent shell ended; the next call starts a new one
 	ShellEnded bool `json:"ended,omitempty"`
-	// proto.Fingerprint of Command.Job at its end; "" if it was not computed
-	Seen string        `json:"seen,omitempty"`
-	Ago  time.Duration `json:"ago,omitempty"` // for a kept command: time between its end and this report
+	// proto.Fingerprint of Command.Job at its end, or the Listing.Mark of its last walk; "" if neither is known
+	Seen string `json:"seen,omitempty"`
+	// Command.Output was empty at the end, and is removed
+	NoOutput bool          `json:"no_output,omitempty"`
+	Ago      time.Duration `json:"ago,omitempty"` // for a kept command: time between its end and this report
 }
 
 // Done is the content of frame D.
@@ -176,6 +178,8 @@ type Listing struct {
 	Files     []proto.FileInfo `json:"files"`
 	More      bool             `json:"more,omitempty"`
 	Truncated bool             `json:"truncated,omitempty"`
+	// of a walk of a job's directory that is truncated: what Exit.Seen says until something changes
+	Mark string `json:"mark,omitempty"`
 }
 
 // The maximum sizes of a listing.
@@ -197,14 +201,14 @@ const (
 	allShort = ShortTmp | ShortShm
 )
 
-// maxSeen is more than the length of any fingerprint, in bytes.
-const maxSeen = 64
+// MaxSeen is more than the length of any fingerprint or mark, in bytes.
+const MaxSeen = 64
 
 // Plausible reports whether an exit has possible values.
 func (d *Done) Plausible() bool {
 	return d.Code >= 0 && d.Code <= 255 && d.Signal >= 0 && d.Signal <= 64 &&
 		d.Leftover >= 0 && d.Leftover < 1<<23 && d.Full&^allShort == 0 && d.FullBefore&^allShort == 0 && d.CPU >= 0 &&
-		d.PeakBytes >= 0 && d.Ago >= 0 && len(d.Seen) <= maxSeen
+		d.PeakBytes >= 0 && d.Ago >= 0 && len(d.Seen) <= MaxSeen
 }
 
 // Opened is the answer to a read.

@@ -47,6 +47,7 @@ type row struct {
 var rows = []row{
 	{"exec", "run `bash -c true` over HTTP on a kept connection", (*bench).exec},
 	{"exec-live", "the same inside an open websocket", (*bench).execLive},
+	{"files", "run `bash -c true` in a directory with up to 100,000 files", (*bench).files},
 	{"throughput", "run `bash -c true` with 16 clients at once", (*bench).throughput},
 	{"python", "run `python3 -c pass`, without bash", (*bench).python},
 	{"code", "run `1+1` in Python afresh, and get its value", (*bench).code},

@@ -34,6 +34,7 @@ func Conform(t *testing.T, rt session.Runtime, images session.Images, class prot
 		{"commands", c.commands},
 		{"shells and terminals", c.shells},
 		{"files", c.files},
+		{"changes among many files", c.changes},
 		{"fixtures", c.fixtures},
 		{"a killed tree is gone", c.kill},
 		{"a killed tree takes nothing else along", c.killBeside},

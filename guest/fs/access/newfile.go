@@ -93,7 +93,14 @@ func (in *NewFile) placeNoLinks(w Workspace, path string) error {
 }
 
 // TempName returns a name for an incomplete file.
-func TempName() string { return ".berth-" + rand.Text() + ".tmp" }
+func TempName() string { return tempPrefix + rand.Text() + tempSuffix }
+
+const tempPrefix, tempSuffix = ".berth-", ".tmp"
+
+// IsTemp reports whether TempName may have made a name.
+func IsTemp(name string) bool {
+	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
+}
 
 func (in *NewFile) closeDir() {
 	if in.dir != unix.AT_FDCWD {
