@@ -21,6 +21,7 @@ import (
 	"berth/cli/data"
 	"berth/cli/term"
 	"berth/cli/tools"
+	"berth/cli/watch"
 )
 
 // GroupOther is the ID of the help group for commands about the daemon or the program itself.
@@ -105,7 +106,8 @@ type appKey struct{}
 func commands(a *app.App) []*cobra.Command {
 	groups := map[string][]*cobra.Command{
 		"containers": append(stateCommands(a), runCommand(a), createCommand(a), listCommand(a), inspectCommand(a),
-			extendCommand(a), renameCommand(a), removeCommand(a), data.CopyCommand(a), data.WorkspacesCommand(a)),
+			extendCommand(a), renameCommand(a), removeCommand(a), watch.EventsCommand(a),
+			data.CopyCommand(a), data.WorkspacesCommand(a)),
 		"execs": {execCommand(a), code.Command(a), code.ContextsCommand(a), psCommand(a), logsCommand(a),
 			waitCommand(a), killCommand(a), data.JobsCommand(a), tools.ToolCommand(a), tools.StoredCommand(a),
 			tools.CallsCommand(a), tools.MCPCommand(a)},

@@ -25,6 +25,7 @@ import (
 	"berth/daemon/certs"
 	"berth/egress"
 	"berth/egress/proxy"
+	"berth/events"
 	"berth/files"
 	"berth/gateway"
 	"berth/gateway/containers"
@@ -131,6 +132,7 @@ type Daemon struct {
 	machine  machine
 	metrics  *metrics
 	audit    *audit.Log
+	events   *events.Feed
 	egress   *proxy.Proxy
 	bridge   *bridge.Bridge
 }
@@ -216,7 +218,8 @@ func (d *Daemon) open(ctx context.Context) error {
 		Log: d.cfg.Log})
 	d.keep(d.code)
 	if d.tools, err = toolstore.Open(toolstore.Config{Ledger: books, Sessions: d.sessions, Code: d.code,
-		Vault: d.secrets, NetworkMax: d.egress.Most(), ProviderKeys: providers, Log: d.cfg.Log}); err != nil {
+		Vault: d.secrets, NetworkMax: d.egress.Most(), ProviderKeys: providers, Audit: d.audit.Append,
+		Log: d.cfg.Log}); err != nil {
 		return err
 	}
 	d.keep(d.tools)
@@ -248,6 +251,7 @@ func (d *Daemon) openRecords() (err error) {
 		return err
 	}
 	d.keep(d.audit)
+	d.events = events.New(d.audit)
 	return nil
 }
 
@@ -459,8 +463,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.machine.images, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys,
-				Quotas: d.keys, Audit: d.audit, Version: d.cfg.Version, Origins: d.origins, Log: d.cfg.Log,
-				Info: d.info(store),
+				Quotas: d.keys, Audit: d.audit, Events: d.events, Version: d.cfg.Version, Origins: d.origins,
+				Log: d.cfg.Log, Info: d.info(store),
 			}, operations, hosted),
 		},
 	})

@@ -13,6 +13,7 @@ type AuditEntry struct {
 	Owner       string `json:"owner,omitempty"` // whose thing it is
 	RequestID   string `json:"request_id,omitempty"`
 	ContainerID string `json:"container_id,omitempty"`
+	Generation  int64  `json:"generation,omitempty"` // of the container, where the action concerns one
 	ExecID      string `json:"exec_id,omitempty"`
 	// what else it was done to: a file, a path inside the container, an image, …
 	Item   string       `json:"item,omitempty"`

@@ -41,7 +41,7 @@ func withCallerOf(core, ctx context.Context) context.Context {
 // auditAction audits an action on the session.
 func (s *Session) auditAction(ctx context.Context, action, note string) {
 	e := auditEntryFor(ctx)
-	e.Act, e.Owner, e.ContainerID, e.Note = action, s.owner, s.id, note
+	e.Act, e.Owner, e.ContainerID, e.Generation, e.Note = action, s.owner, s.id, s.record().Generation, note
 	s.core.cfg.Audit(e)
 }
 
@@ -62,8 +62,7 @@ func (e *Exec) auditExec(action string, info proto.Exec, made Produced) {
 		entry = proto.AuditEntry{Actor: cmp.Or(e.key, proto.ActorReconcile), Outcome: proto.AuditOK}
 	}
 	command := cmp.Or(info.Command, strings.Join(info.Argv, " "))
-	x := proto.AuditExec{
-		JobID: info.JobID, User: info.User, Command: secrets.RedactCut(command, maxAudited),
+	x := proto.AuditExec{JobID: info.JobID, User: info.User, Command: secrets.RedactCut(command, maxAudited),
 		StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes,
 		Produced: e.redactor.HideAll(SomeOf(made.Paths, maxAudited)), FileIDs: made.FileIDs,
 	}
@@ -71,7 +70,8 @@ func (e *Exec) auditExec(action string, info proto.Exec, made Produced) {
 		x.Reason, x.ReturnCode, x.CPUSeconds, x.Seconds = info.End.Reason, info.End.ReturnCode, info.End.CPUSeconds,
 			info.Duration(time.Time{}).Seconds()
 	}
-	entry.Act, entry.Owner, entry.ContainerID, entry.ExecID, entry.Exec = action, e.s.owner, e.s.id, e.id, &x
+	entry.Act, entry.Owner, entry.ContainerID, entry.Generation = action, e.s.owner, e.s.id, info.Generation
+	entry.ExecID, entry.Exec = e.id, &x
 	e.s.core.cfg.Audit(entry)
 }
 

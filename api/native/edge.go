@@ -29,6 +29,7 @@ import (
 	"berth/api/openapi"
 	"berth/artifacts"
 	"berth/code"
+	"berth/events"
 	"berth/proto"
 	"berth/session"
 	"berth/state/audit"
@@ -49,7 +50,8 @@ type Config struct {
 	Images   session.Images
 	Keys     KeyStore
 	Quotas   Quotas
-	Audit    *audit.Log // nil: the audit log cannot be read here
+	Audit    *audit.Log   // nil: the audit log cannot be read here
+	Events   *events.Feed // nil: there are none here
 	// runs all sweeps now; returns counts by sweep and action
 	Sweep   func(context.Context) (map[string]map[string]int, error)
 	Rotate  func(context.Context) (Rotation, error) // makes a new key for secrets; nil: no vault

@@ -16,8 +16,10 @@ import (
 
 	"berth/api"
 	"berth/code"
+	"berth/events"
 	"berth/proto"
 	"berth/session"
+	"berth/state/audit"
 	"berth/test/sessiontest"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,7 +75,8 @@ func siteWith(t *testing.T, core session.Config, adjust func(*Config)) *site {
 }
 
 // siteOver is siteWith for a stack of the test's own.
-func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjust func(*Config)) *site {
+func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjust func(*Config),
+	more ...func(*api.Config)) *site {
 	t.Helper()
 	s := &site{Stack: stack}
 	cfg := Config{
@@ -91,13 +94,20 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	t.Cleanup(func() { cfg.Code.Close() })
 	cfg.Tools = storedTools(t, s.Stack, cfg.Code)
 	adjust(&cfg)
-	var err error
-	s.server, err = api.New(api.Config{
+	if cfg.Events == nil {
+		cfg.Events = events.New(auditLog(t, s.Stack))
+	}
+	serve := api.Config{
 		Grace: 50 * time.Millisecond, // for those that shut it down
 		Auth:  s.Keys, ContainerID: s.Sessions.IDOf,
 		Edges: []api.Edge{New(cfg, operations()), operations()},
 		Log:   slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
-	})
+	}
+	for _, change := range more {
+		change(&serve)
+	}
+	var err error
+	s.server, err = api.New(serve)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +118,17 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	s.client = &http.Client{Transport: &judge{t: t, doc: readDocument(t, s.URL), next: &http.Transport{}}}
 	t.Cleanup(s.client.CloseIdleConnections)
 	return s
+}
+
+// auditLog opens an audit log beside the stack.
+func auditLog(t *testing.T, stack *sessiontest.Stack) *audit.Log {
+	t.Helper()
+	log, err := audit.Open(audit.Config{Dir: t.TempDir(), Ledger: stack.Ledger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	return log
 }
 
 // operations is the edge for those who run the daemon.

@@ -24,7 +24,7 @@ type sse struct {
 }
 
 // events reads server-sent events until the stream ends.
-func events(t *testing.T, r io.Reader) (list []sse) {
+func sseEvents(t *testing.T, r io.Reader) (list []sse) {
 	t.Helper()
 	next := eventReader(t, r)
 	for {
@@ -98,7 +98,7 @@ func TestEventsOfACommand(t *testing.T) {
 	if res.StatusCode != 200 || res.Header.Get("Content-Type") != eventType {
 		t.Fatalf("%d %v", res.StatusCode, res.Header)
 	}
-	list := events(t, strings.NewReader(body))
+	list := sseEvents(t, strings.NewReader(body))
 	first, last := list[0], list[len(list)-1]
 	if first.Type != proto.EventStart || first.Exec == nil || first.id != "0-0" || last.Type != proto.EventExit ||
 		last.id != "5-4-end" {
@@ -150,7 +150,7 @@ func TestLastEventID(t *testing.T) {
 	at := s.container(t)
 	x := s.run(t, at, `for i in 1 2 3 4 5 6; do printf "öut$i"; printf "err$i\n" >&2; sleep 0.01; done`).Exec.ID
 	_, body := s.do(t, "GET", at+"/execs/"+x+"/events", nil)
-	all := events(t, strings.NewReader(body))
+	all := sseEvents(t, strings.NewReader(body))
 	want, _ := output(t, all, "stdout", 0)
 	wantErr, _ := output(t, all, "stderr", 0)
 	if want != "öut1öut2öut3öut4öut5öut6" || len(all) < 6 {
@@ -176,7 +176,7 @@ func TestLastEventID(t *testing.T) {
 		}
 		var out, errs int64
 		fmt.Sscanf(ev.id, "%d-%d", &out, &errs)
-		rest := events(t, strings.NewReader(body))
+		rest := sseEvents(t, strings.NewReader(body))
 		text, _ := output(t, rest, "stdout", out)
 		texterr, _ := output(t, rest, "stderr", errs)
 		if want[:out]+text != want || wantErr[:errs]+texterr != wantErr || rest[len(rest)-1].Type != proto.EventExit {
@@ -224,7 +224,7 @@ func TestLiveEvents(t *testing.T) {
 		t.Errorf("after the exit: %+v", ev)
 	}
 	_, body := s.do(t, "GET", ex+"/events", nil)
-	if text, _ := output(t, events(t, strings.NewReader(body)), "stdout", 0); text != "firstaé" {
+	if text, _ := output(t, sseEvents(t, strings.NewReader(body)), "stdout", 0); text != "firstaé" {
 		t.Errorf("a late joiner: %q", text)
 	}
 }
@@ -265,7 +265,7 @@ func TestGapsAreTold(t *testing.T) {
 	res := must[proto.ExecResult](t, s, "POST", at+"/exec", proto.Cmd{Command: "head -c 5000000 /dev/zero | tr '\\0' y",
 		MaxOutputBytes: 100_000})
 	_, body := s.do(t, "GET", at+"/execs/"+res.Exec.ID+"/events", nil)
-	text, gaps := output(t, events(t, strings.NewReader(body)), "stdout", 0)
+	text, gaps := output(t, sseEvents(t, strings.NewReader(body)), "stdout", 0)
 	if int64(len(text))+gaps != 5_000_000 || gaps < 4_000_000 || strings.Trim(text, "y") != "" {
 		t.Errorf("%d bytes and %d missing", len(text), gaps)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,7 +94,7 @@ func (s *site) output(t *testing.T, at string, x proto.Exec) string {
 }
 
 func TestClientAnswersCalls(t *testing.T) {
-	s := newSite(t)
+	s := eventSite(t)
 	var c proto.Container
 	s.want(t, "POST", "/v1/containers",
 		`{"code_tools":{"allow":["fetch",{"name":"pay","approval":"review"}],"provider":{"type":"client"}},"secrets":{"TOKEN":"secret-value-1"}}`, http.StatusCreated, &c)
@@ -128,6 +129,19 @@ func TestClientAnswersCalls(t *testing.T) {
 	}
 	s.reviewed(t, at, v)
 	s.comesBack(t, at, v)
+	var page partOf[proto.FeedEvent]
+	s.want(t, "GET", "/v1/events?type=approval.", nil, http.StatusOK, &page)
+	var told []string
+	for _, e := range page.Data {
+		told = append(told, string(e.Type)+" "+e.Decision)
+		if !strings.HasPrefix(e.Item, "call_") || e.ContainerID != c.ID {
+			t.Errorf("%+v", e)
+		}
+	}
+	if !slices.Equal(told, []string{"approval.parked ", "approval.decided approve", "approval.parked ",
+		"approval.decided refuse"}) {
+		t.Errorf("events: %q", told)
+	}
 }
 
 // A client that closes its connection properly has gone for good: no call waits for it.

@@ -55,8 +55,8 @@ func (f *auditFlags) register(cmd *cobra.Command) {
 
 // parse parses the times and resolves the container's name. The log contains only IDs.
 func (f *auditFlags) parse(ctx context.Context, a *app.App, c *client.Client) (err error) {
-	if f.filter.Since, err = parseMoment("since", f.since); err == nil {
-		f.filter.Until, err = parseMoment("until", f.until)
+	if f.filter.Since, err = app.ParseMoment("since", f.since); err == nil {
+		f.filter.Until, err = app.ParseMoment("until", f.until)
 	}
 	if err == nil && f.filter.Container != "" {
 		f.filter.Container, err = a.FindContainer(ctx, c, f.filter.Container)
@@ -82,23 +82,6 @@ func auditFollow(ctx context.Context, a *app.App, c *client.Client, f client.Aud
 		return full
 	}
 	return err
-}
-
-// parseMoment parses a time, or a duration before now. A report has a time, and a user in a hurry types "2h".
-func parseMoment(flag, text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	// A negative duration means a future time, which has no entries. It is refused below.
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return time.Now().Add(-d), nil
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return t, proto.Errorf(proto.InvalidArgument, "", flag, "--%s %q is no time; write it as "+
-			"2006-01-02T15:04:05Z, or as 2h for two hours ago", flag, text)
-	}
-	return t, nil
 }
 
 // auditTailCommand returns `berth audit tail`. It shows 20 entries by default, since a log of months would scroll for

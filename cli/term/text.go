@@ -118,6 +118,16 @@ func (o *Output) PrintJSON(v any) error {
 	return err
 }
 
+// PrintLine prints v as JSON on one line, for streams of values.
+func (o *Output) PrintLine(v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(o.Stdout, EscapeControls(string(data))+"\n")
+	return err
+}
+
 // EscapeControls escapes DEL, the C1 controls and characters that change the direction of text. JSON leaves them
 // unescaped.
 func EscapeControls(s string) string {

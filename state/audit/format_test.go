@@ -9,7 +9,7 @@ import (
 
 // TestRecordsKeepTheirFormat holds the names in the entries of the log, and in the anchor in the ledger.
 func TestRecordsKeepTheirFormat(t *testing.T) {
-	stored.CheckNames(t, proto.AuditEntry{}, "seq prev time act outcome actor owner request_id container_id exec_id item "+
+	stored.CheckNames(t, proto.AuditEntry{}, "seq prev time act outcome actor owner request_id container_id generation exec_id item "+
 		"note exec egress call hash")
 	stored.CheckNames(t, proto.AuditExec{}, "job_id user command reason return_code seconds cpu_seconds stdout_bytes "+
 		"stderr_bytes produced file_ids")

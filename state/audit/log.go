@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -311,8 +312,8 @@ func (l *Log) Close() error {
 // output is the current segment.
 type output struct {
 	dir    string
-	number int   // its number once it is full
-	limit  int64 // bytes
+	number atomic.Int64 // its number once it is full; rotate changes it with mu held
+	limit  int64        // bytes
 
 	mu     sync.Mutex // guards f against rotation during a sync
 	f      *os.File
@@ -356,16 +357,16 @@ func (o *output) rotate() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	path := filepath.Join(o.dir, current)
-	if err := os.Rename(path, filepath.Join(o.dir, segmentName(o.number))); err != nil {
+	if err := os.Rename(path, filepath.Join(o.dir, segmentName(int(o.number.Load())))); err != nil {
 		return err
 	}
 	f, err := openSegment(path)
 	if err != nil { // undo, so that the next write tries again
-		return errors.Join(err, os.Rename(filepath.Join(o.dir, segmentName(o.number)), path))
+		return errors.Join(err, os.Rename(filepath.Join(o.dir, segmentName(int(o.number.Load()))), path))
 	}
 	_ = o.f.Close() // synced
 	o.f, o.size, o.synced = f, 0, 0
-	o.number++
+	o.number.Add(1)
 	return durable.Sync(o.dir)
 }
 

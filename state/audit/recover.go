@@ -119,7 +119,8 @@ func (l *Log) openCurrent(list []segment, torn int64) error {
 		return errors.Join(err, f.Close())
 	}
 	size := fi.Size() - torn
-	l.out = &output{dir: l.cfg.Dir, number: number, limit: l.cfg.SegmentBytes, f: f, size: size, synced: size}
+	l.out = &output{dir: l.cfg.Dir, limit: l.cfg.SegmentBytes, f: f, size: size, synced: size}
+	l.out.number.Store(int64(number))
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"berth/api"
 	"berth/api/native"
 	"berth/code"
+	"berth/events"
 	"berth/proto"
 	"berth/session"
 	"berth/state/audit"
@@ -64,7 +65,7 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 			Ready: func(context.Context) error { return nil }}),
 		native.New(native.Config{
 			Sessions: st.Sessions, Code: runner, Tools: stored, Bridge: st.Bridge, Jobs: st.Jobs, Files: st.Files,
-			Images: st.Images, Keys: st.Keys, Quotas: st.Keys, Audit: log, Version: "v-daemon",
+			Images: st.Images, Keys: st.Keys, Quotas: st.Keys, Audit: log, Events: events.New(log), Version: "v-daemon",
 			Log: slog.New(slog.DiscardHandler),
 			Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
 				done, err := st.Sessions.Sweep(ctx)

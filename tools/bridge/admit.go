@@ -160,6 +160,7 @@ func (c *call) awaitApproval() *codeapi.Failure {
 			c.rec.Tool, maxReviewed, len(c.input))
 	}
 	b := c.dispatcher.b
+	c.parked = true
 	c.rec.State, c.rec.ExpiresAt = proto.CallParked, proto.AtOrNil(b.cfg.Now().Add(b.cfg.ParkTime))
 	hidden := c.dispatcher.s.Hide(string(c.input))
 	if c.rec.Input = json.RawMessage(hidden); !json.Valid(c.rec.Input) {

@@ -13,8 +13,11 @@ import (
 	"berth/tools/bridge/provider"
 )
 
-// actCall is the audit action of a call that is over or was refused.
-const actCall = "tools.call"
+// Audit actions: a call is over or was refused; a call waits for approval.
+const (
+	actCall = "tools.call"
+	actPark = "tool_call.park"
+)
 
 // An outcome is how a call ended: a result or a failure.
 type outcome struct {
@@ -31,6 +34,7 @@ type call struct {
 	hash       string
 
 	refused *codeapi.Failure // the call was refused before it was checked
+	parked  bool             // it waits for approval, and the audit log does not have that yet; owned by run
 
 	ctx    context.Context // ends when no request waits for the call any more
 	cancel context.CancelFunc
@@ -243,6 +247,12 @@ func (c *call) decision() (r record, err error) {
 	})
 	if err != nil || r.State != proto.CallParked {
 		return r, err
+	}
+	if c.parked {
+		c.parked = false
+		c.dispatcher.s.AuditCall(proto.AuditEntry{Act: actPark, Outcome: proto.AuditOK, Actor: proto.ActorContainer,
+			ExecID: r.ExecID, Item: r.ID, Call: &proto.AuditCall{ID: r.ID, Sent: r.InputBytes,
+				Tool: proto.Shorten(c.dispatcher.s.Hide(r.Tool), proto.MaxToolName)}})
 	}
 	timer := time.NewTimer(r.ExpiresAt.Sub(c.dispatcher.b.cfg.Now()))
 	defer timer.Stop()

@@ -78,6 +78,10 @@ func (c *Store) Run(ctx context.Context, owner, name string, req RunRequest) (ru
 	}
 	switch {
 	case rec.State == proto.RunParked:
+		if !replayed {
+			c.cfg.Audit(proto.AuditEntry{Act: actPark, Outcome: proto.AuditOK, Actor: proto.Actor(ctx), Owner: owner,
+				RequestID: proto.RequestIDOf(ctx), ContainerID: rec.Container, Item: rec.ID, Note: "tool " + rec.Tool})
+		}
 		// as recorded: it may have been decided since, but the caller is to learn that it waits
 		return rec.Run, replayed, nil
 	case replayed && !req.Background && rec.State == proto.RunRunning:
@@ -96,6 +100,9 @@ func (c *Store) Run(ctx context.Context, owner, name string, req RunRequest) (ru
 	run, err = c.GetRun(owner, rec.ID)
 	return run, replayed, err
 }
+
+// actPark is the audit action of a run that waits for approval.
+const actPark = "tool_run.park"
 
 // newRun makes the record of a request: the input is checked, and nothing has started.
 func (c *Store) newRun(ctx context.Context, r toolRecord, v versionRecord, req RunRequest) (runRecord, error) {

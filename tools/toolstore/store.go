@@ -45,11 +45,12 @@ type Config struct {
 	Sessions     *session.Sessions
 	Code         Runner
 	Vault        secrets.Vault
-	NetworkMax   proto.NetworkMode // the widest network that the daemon gives to containers; "" is none
-	ProviderKeys map[string]string // environment of every tool; its own variables override it; see CheckProviderKey
-	ParkTime     time.Duration     // how long a run waits for approval; 0 is 24 hours
-	Log          *slog.Logger      // nil: slog.Default
-	Now          func() time.Time  // nil: time.Now
+	NetworkMax   proto.NetworkMode      // the widest network that the daemon gives to containers; "" is none
+	ProviderKeys map[string]string      // environment of every tool, which its own variables override
+	ParkTime     time.Duration          // how long a run waits for approval; 0 is 24 hours
+	Audit        func(proto.AuditEntry) // called for each run that waits for approval; nil: no audit
+	Log          *slog.Logger           // nil: slog.Default
+	Now          func() time.Time       // nil: time.Now
 }
 
 // A Runner runs programs in interpreters, each in a container of its own or in the one that the program names.
@@ -95,6 +96,9 @@ type versionRecord struct {
 
 // Open opens the stored tools. Runs that an earlier daemon left running are lost.
 func Open(cfg Config) (*Store, error) {
+	if cfg.Audit == nil {
+		cfg.Audit = func(proto.AuditEntry) {}
+	}
 	cfg.Log, cfg.ParkTime = cmp.Or(cfg.Log, slog.Default()), cmp.Or(cfg.ParkTime, 24*time.Hour)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
