@@ -37,6 +37,7 @@ import (
 	"berth/session"
 	"berth/session/inventory"
 	"berth/session/loopback"
+	"berth/session/stats"
 	"berth/state/audit"
 	"berth/state/keys"
 	"berth/state/ledger"
@@ -133,6 +134,8 @@ type Daemon struct {
 	metrics  *metrics
 	audit    *audit.Log
 	events   *events.Feed
+	stats    *stats.Store
+	traffic  *stats.Traffic
 	egress   *proxy.Proxy
 	bridge   *bridge.Bridge
 }
@@ -287,10 +290,12 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		return err
 	}
 	cfg.Tools = d.bridge
+	d.traffic = stats.NewTraffic()
 	// Count the entry before it is appended, so that metrics show it even if the disk is full.
 	cfg.Audit = func(e proto.AuditEntry) {
 		d.metrics.ended(e)
 		d.audit.Append(e)
+		d.traffic.Observe(e)
 	}
 	// The audit log attributes this reconciliation to the daemon, because no client requested it.
 	d.sessions, err = session.Open(as(ctx, proto.ActorReconcile), cfg)
@@ -298,6 +303,9 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		return err
 	}
 	d.keep(d.sessions)
+	d.stats = stats.Open(stats.Config{List: d.sessions.Infos, Meter: d.machine.meter, Traffic: d.traffic,
+		Limits: cfg.Limits.Or(session.DefaultLimits)})
+	d.keep(d.stats)
 	d.bridge.Attach(d.sessions)
 	d.metrics.watch(d.sessions, d.machine.host)
 	return nil
@@ -463,8 +471,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.machine.images, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys,
-				Quotas: d.keys, Audit: d.audit, Events: d.events, Version: d.cfg.Version, Origins: d.origins,
-				Log: d.cfg.Log, Info: d.info(store),
+				Quotas: d.keys, Audit: d.audit, Events: d.events, Stats: d.stats, Version: d.cfg.Version,
+				Origins: d.origins, Log: d.cfg.Log, Info: d.info(store),
 			}, operations, hosted),
 		},
 	})

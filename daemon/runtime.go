@@ -10,6 +10,7 @@ import (
 	"berth/proto"
 	"berth/runtime/containerd"
 	"berth/session"
+	"berth/session/stats"
 )
 
 // A host is the machine below a session.Runtime.
@@ -29,6 +30,7 @@ type host interface {
 type machine struct {
 	session.Runtime
 	images session.Images
+	meter  stats.Meter
 	host   host
 	close  io.Closer
 }
@@ -45,7 +47,7 @@ func openMachine(ctx context.Context, cfg Config, hasFiles bool) (machine, error
 	if err != nil {
 		return machine{}, err
 	}
-	return machine{r, r.Images(), containerdHost{r}, r}, nil
+	return machine{r, r.Images(), r, containerdHost{r}, r}, nil
 }
 
 // A containerdHost is the host of the containerd runtime.

@@ -274,8 +274,8 @@ func (r *reader) wanted() func([]byte) bool {
 func (r *reader) entry(e proto.AuditEntry) error {
 	if e.Seq == r.after.seq && !strings.HasPrefix(e.Hash, r.after.hash) {
 		r.after = position{}
-		if err := r.fn(gap("the event is not in this daemon's log, which was restored or has lost its end; the events " +
-			"that took its place follow")); err != nil {
+		if err := r.fn(gap("the event is not in this daemon's log, which was restored or has lost its end; the " +
+			"events that took its place follow")); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"berth/guest/output"
 	"berth/guest/wire"
 	"berth/proto"
+	"berth/session/loopback"
 	"berth/session/secrets"
 	"berth/session/validate"
 	"berth/state/ledger"
@@ -313,7 +314,7 @@ func (e *Exec) guestCommand() wire.Command {
 		maps.Copy(env, part)
 	}
 	if r.connected() {
-		addProxy(env)
+		loopback.AddProxy(env)
 	}
 	if r.hasTools() {
 		e.addTools(env)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 
 	"berth/egress"
 	"berth/guest/client"
@@ -18,27 +17,6 @@ import (
 
 // The sandbox of a session with a network has loopback only, like any other. On it listens a proxy, and egress
 // decides where each connection goes. A session without a network has no proxy.
-
-// proxyPort is the port of the proxy on the container's loopback. It never changes, since running commands have it in
-// their environment.
-const proxyPort = 3128
-
-// proxyVariables tell programs about the proxy. Libraries differ in which they read, and some read one case only.
-var proxyVariables = map[string]string{
-	"HTTP_PROXY": "http://127.0.0.1:3128", "HTTPS_PROXY": "http://127.0.0.1:3128", "ALL_PROXY": "http://127.0.0.1:3128",
-	"NO_PROXY": "localhost,127.0.0.1,::1",
-}
-
-// addProxy adds these variables to an environment, except those it has in either case.
-func addProxy(env map[string]string) {
-	for name, value := range proxyVariables {
-		lower := strings.ToLower(name)
-		_, said := env[name]
-		if _, also := env[lower]; !said && !also {
-			env[name], env[lower] = value, value
-		}
-	}
-}
 
 // A Proxy carries the traffic of sessions with a network. egress/proxy has one.
 type Proxy interface {
@@ -117,7 +95,7 @@ func (s *Session) auditEgress(v egress.Report) {
 // transition.
 func (s *Session) servePorts(ctx context.Context) error {
 	rec := s.record()
-	if err := s.ports.Serve(ctx, s.guestListen(), proxyPort, s.proxyService(rec)); err != nil {
+	if err := s.ports.Serve(ctx, s.guestListen(), loopback.ProxyPort, s.proxyService(rec)); err != nil {
 		return err
 	}
 	return s.serveTools(ctx, rec)
@@ -162,7 +140,7 @@ func (s *Session) restorePorts(ctx context.Context) {
 // guest can lose a port. The caller holds transition.
 func (s *Session) restoreLostPorts(ctx context.Context) {
 	rec := s.record()
-	lost := s.core.cfg.proxies(rec) && !s.ports.Served(proxyPort) ||
+	lost := s.core.cfg.proxies(rec) && !s.ports.Served(loopback.ProxyPort) ||
 		s.core.cfg.offers(rec) && !s.ports.Served(toolsPort)
 	if lost && rec.State == proto.StateRunning && !s.is(&s.paused) && !s.needsHandshake.Load() && !s.client().Dozes() {
 		s.restorePorts(ctx)

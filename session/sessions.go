@@ -284,6 +284,14 @@ func (ss *Sessions) StopAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Infos describes all sessions of all owners.
+func (ss *Sessions) Infos() (list []proto.Container) {
+	for _, s := range ss.all() {
+		list = append(list, s.Info())
+	}
+	return list
+}
+
 // Digests returns the digests of images that sessions may need to start again, without duplicates.
 func (ss *Sessions) Digests() []string {
 	var list []string

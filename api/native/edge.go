@@ -32,6 +32,7 @@ import (
 	"berth/events"
 	"berth/proto"
 	"berth/session"
+	"berth/session/stats"
 	"berth/state/audit"
 	"berth/tools/bridge"
 	"berth/tools/toolstore"
@@ -52,6 +53,7 @@ type Config struct {
 	Quotas   Quotas
 	Audit    *audit.Log   // nil: the audit log cannot be read here
 	Events   *events.Feed // nil: there are none here
+	Stats    *stats.Store // nil: nothing is measured here
 	// runs all sweeps now; returns counts by sweep and action
 	Sweep   func(context.Context) (map[string]map[string]int, error)
 	Rotate  func(context.Context) (Rotation, error) // makes a new key for secrets; nil: no vault

@@ -17,27 +17,29 @@ func (e *edge) eventRows() []row {
 	}
 	return []row{
 		{"GET", "/v1/events", get(e.readEvents), openapi.Operation{ID: "readEvents",
-			Summary: "Read or follow what happens to containers, commands, files and approvals.", Fails: also(basic, 403),
-			Description: "Events are in the order in which they happened, and each has an ID. Without after and since, " +
-				"the answer has the newest. With Accept: text/event-stream it continues with new events until the " +
-				"client goes away, and without after, since and Last-Event-ID it begins with the next event. A client " +
-				"that was away sends the ID of its last event as Last-Event-ID or after and misses nothing, also after " +
-				"a restart of the daemon. If some events are no longer there, the first is a gap that says so: the " +
-				"daemon reads at most the newest 256 MiB of its log. An admin sees the events of all owners, others " +
-				"their own.",
+			Summary: "Read or follow what happens to containers, commands, files and approvals.",
+			Fails:   also(basic, 403),
+			Description: "Events are in the order in which they happened, and each has an ID. Without after and " +
+				"since, the answer has the newest. With Accept: text/event-stream it continues with new events until " +
+				"the client goes away, and without after, since and Last-Event-ID it begins with the next event. A " +
+				"client that was away sends the ID of its last event as Last-Event-ID or after and misses nothing, " +
+				"also after a restart of the daemon. If some events are no longer there, the first is a gap that " +
+				"says so: the daemon reads at most the newest 256 MiB of its log. An admin sees the events of all " +
+				"owners, others their own.",
 			Query: []openapi.Param{
 				{Name: "container", Pattern: "^(container_[0-9A-Za-z]{22})?$", Description: "Only events of this " +
 					"container."},
-				{Name: "type", Repeat: true, Description: "Only events of this type, such as exec.ended; with a dot at " +
-					"the end, of all types with this prefix: exec. May be repeated; gaps always come."},
+				{Name: "type", Repeat: true, Description: "Only events of this type, such as exec.ended; with a dot " +
+					"at the end, of all types with this prefix: exec. May be repeated; gaps always come."},
 				{Name: "owner", Description: "Only events of this owner; for others than admins, the own one."},
 				{Name: "since", Kind: openapi.Date, Description: "Begin with the first event from this time on, RFC " +
 					"3339."},
 				{Name: "after", Pattern: eventIDPattern, Description: "ID of an event: begin behind it."},
-				{Name: "limit", Kind: openapi.Whole, Max: events.MaxPage, Description: "Maximum length of the page, 1 " +
-					"to 1000; 0 is the default, 100. Ignored for a stream."},
+				{Name: "limit", Kind: openapi.Whole, Max: events.MaxPage, Description: "Maximum length of the page, " +
+					"1 to 1000; 0 is the default, 100. Ignored for a stream."},
 			},
-			Header:  []openapi.Param{{Name: lastEvent.Name, Pattern: eventIDPattern, Description: lastEvent.Description}},
+			Header: []openapi.Param{{Name: lastEvent.Name, Pattern: eventIDPattern,
+				Description: lastEvent.Description}},
 			Answers: withEvents(answers(http.StatusOK, js(partOf[proto.FeedEvent]{})), proto.FeedEvent{})}},
 	}
 }

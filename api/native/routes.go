@@ -148,7 +148,7 @@ func (e *edge) rows() []row {
 		{"containers", e.containerRows()}, {"commands", e.execRows()}, {"code", e.codeRows()},
 		{"stored tools", e.toolRows()}, {"tools of code", e.callRows()}, {"files in containers", e.fileRows()},
 		{"jobs", e.jobRows()}, {"daemon", e.daemonRows()}, {"API keys", e.keyRows()}, {"audit", e.auditRows()},
-		{"events", e.eventRows()},
+		{"events", e.eventRows()}, {"stats", e.statRows()},
 	} {
 		for _, r := range group.rows {
 			r.Tag = group.tag

@@ -19,6 +19,7 @@ import (
 	"berth/events"
 	"berth/proto"
 	"berth/session"
+	"berth/session/stats"
 	"berth/state/audit"
 	"berth/test/sessiontest"
 
@@ -94,6 +95,8 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	t.Cleanup(func() { cfg.Code.Close() })
 	cfg.Tools = storedTools(t, s.Stack, cfg.Code)
 	adjust(&cfg)
+	cfg.Stats = stats.Open(stats.Config{List: s.Sessions.Infos, Limits: session.DefaultLimits})
+	t.Cleanup(func() { cfg.Stats.Close() })
 	if cfg.Events == nil {
 		cfg.Events = events.New(auditLog(t, s.Stack))
 	}

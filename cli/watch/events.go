@@ -1,4 +1,5 @@
-// Package watch has the commands that show what happens: events. Package cli adds them to the root command.
+// Package watch has the commands that show what happens, and what containers use: events and stats. Package cli adds
+// them to the root command.
 package watch
 
 import (

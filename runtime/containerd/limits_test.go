@@ -157,6 +157,10 @@ func TestMeasure(t *testing.T) {
 	ask(t, r, id, guestRequest{Op: "child", Path: "fork", Size: 200})
 	ask(t, r, id, guestRequest{Op: "child", Path: "eat", Size: 512 << 20})
 	after := r.Measure(id, spec.Workspace)
+	if u := r.Usage(id, spec.Workspace); u.CPUSeconds <= 0 || u.MemoryBytes <= 0 || u.CacheBytes < 0 || u.Tasks < 1 ||
+		u.ThrottledSeconds < 0 || u.Workspace != after.Workspace || u.Layer.Used <= 0 {
+		t.Errorf("in use: %+v", u)
+	}
 	if after.OOMKills != 1 || after.PIDRefusals < 1 || !after.Workspace.Full() || after.Layer.Full() {
 		t.Errorf("after using all there is: %+v", after)
 	}

@@ -24,3 +24,14 @@ func (r *Runtime) CPUSeconds(id string) float64 {
 	}
 	return meter.CPUSeconds(r.claims.sandbox(id))
 }
+
+// Usage reads what a sandbox uses now, and its workspace also while there is no sandbox.
+func (r *Runtime) Usage(id, workspace string) limits.Usage {
+	if !proto.ValidID(proto.ContainerPrefix, id) || !proto.ValidID(proto.WorkspacePrefix, workspace) {
+		return limits.UnknownUsage
+	}
+	name := r.claims.sandbox(id)
+	u := meter.Usage(name)
+	u.Workspace, u.Layer = meter.Spaces(r.disk, name, workspace)
+	return u
+}

@@ -21,6 +21,7 @@ import (
 	"berth/events"
 	"berth/proto"
 	"berth/session"
+	"berth/session/stats"
 	"berth/state/audit"
 	"berth/state/vault"
 	"berth/test/sessiontest"
@@ -60,12 +61,14 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = stored.Close() })
+	measured := stats.Open(stats.Config{List: st.Sessions.Infos, Limits: session.DefaultLimits})
+	t.Cleanup(func() { _ = measured.Close() })
 	edges := []api.Edge{
 		api.Ops(api.OpsConfig{Metrics: registry, OpenLocally: true,
 			Ready: func(context.Context) error { return nil }}),
 		native.New(native.Config{
 			Sessions: st.Sessions, Code: runner, Tools: stored, Bridge: st.Bridge, Jobs: st.Jobs, Files: st.Files,
-			Images: st.Images, Keys: st.Keys, Quotas: st.Keys, Audit: log, Events: events.New(log), Version: "v-daemon",
+			Images: st.Images, Keys: st.Keys, Quotas: st.Keys, Audit: log, Events: events.New(log), Stats: measured, Version: "v-daemon",
 			Log: slog.New(slog.DiscardHandler),
 			Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
 				done, err := st.Sessions.Sweep(ctx)
