@@ -250,14 +250,18 @@ func waitCommand(a *app.App) *cobra.Command {
 // logsCommand returns `berth logs`. It prints the output that the daemon stored, even for a command that ended long ago
 // or whose client disconnected.
 func logsCommand(a *app.App) *cobra.Command {
-	var follow bool
+	var f logFlags
+	var since string
 	stream := "both"
 	cmd := &cobra.Command{
 		Use: "logs [flags] CONTAINER [EXEC]", SuggestFor: []string{"attach", "follow", "tail"},
 		Short: "Print the output of a command", Args: app.ArgCount(1, 2),
 		ValidArgsFunction: a.CompleteExecs(),
 		Long: "Print the output of a command, by default the newest: standard output to standard output, standard " +
-			"error to standard error. Interpreters of\n`berth code --context` do not count as the newest.",
+			"error to standard error. Interpreters of\n`berth code --context` do not count as the newest." +
+			"\n\nWith --since, print the output of all commands that ran at that time or later, in the order of " +
+			"their start.",
+		Example: "  berth logs -f --tail 20 CONTAINER\n  berth logs --since 10m CONTAINER",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			print := a.NewPrinter()
 			// Checked before any request. A stream that is not wanted is discarded.
@@ -271,30 +275,75 @@ func logsCommand(a *app.App) *cobra.Command {
 				return proto.Errorf(proto.InvalidArgument, "", "stream", "--stream is stdout, stderr or both, not %q",
 					stream)
 			}
+			if f.tail < 0 || f.tail > 10_000 {
+				return proto.Errorf(proto.InvalidArgument, "", "tail", "--tail must be from 1 to 10000 lines, "+
+					"or 0 for all, not %d", f.tail)
+			}
+			from, err := app.ParseMoment("since", since)
+			if err != nil {
+				return err
+			}
+			if !from.IsZero() && len(args) == 1 {
+				return showLogsSince(ctx, a, c, args[0], from, print, f)
+			}
 			container, exec, err := a.FindContainerAndExec(ctx, c, args)
 			if err != nil {
 				return err
 			}
-			return showLogs(ctx, a, c, container, exec, print, follow)
+			return showLogs(ctx, a, c, container, exec, print, f)
 		}),
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue until the command ends")
+	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "continue until the command ends")
+	cmd.Flags().IntVarP(&f.tail, "tail", "n", 0, "only this many lines from the end of each stream; 0 is all")
+	cmd.Flags().StringVar(&since, "since", "", "the output of all commands that ran since this time, such as "+
+		"2006-01-02T15:04:05Z, or 2h for two hours ago")
 	cmd.Flags().StringVar(&stream, "stream", stream, "stdout, stderr or both")
 	return cmd
+}
+
+// logFlags say which part of an output to print.
+type logFlags struct {
+	follow bool
+	tail   int // lines of each stream; 0 is all
+}
+
+// showLogsSince prints the output of all commands that ran at a time or later, except interpreters.
+func showLogsSince(ctx context.Context, a *app.App, c *client.Client, name string, since time.Time,
+	print *term.Printer, f logFlags) error {
+	container, err := a.FindContainer(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	all, err := c.Execs(ctx, container)
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		if e.EndedAt != nil && e.EndedAt.Before(since) || app.IsInterpreter(e) {
+			continue
+		}
+		one := *print
+		if err := showLogs(ctx, a, c, container, e.ID, &one, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // showLogs prints a command's output. A live connection keeps the order of the two streams. Without follow, a running
 // command is read stream by stream instead, because a live connection does not show when all past output has come.
 func showLogs(ctx context.Context, a *app.App, c *client.Client, container, exec string, print *term.Printer,
-	follow bool) error {
+	f logFlags) error {
 	e, err := c.Exec(ctx, container, exec)
 	if err != nil {
 		return err
 	}
-	if follow || e.State == proto.ExecEnded {
+	whole := f.follow || e.State == proto.ExecEnded
+	if !whole || f.tail > 0 {
+		err = snapshot(ctx, c, container, exec, print, f.tail)
+	}
+	if err == nil && whole && (f.follow || f.tail == 0) {
 		err = followLogs(ctx, a, c, container, exec, print)
-	} else {
-		err = snapshot(ctx, c, container, exec, print)
 	}
 	if missed := print.Missed(); missed != "" && err == nil {
 		fmt.Fprintf(a.Stderr, "berth: %s: the daemon keeps the beginning and the end of long outputs\n", missed)
@@ -304,19 +353,24 @@ func showLogs(ctx context.Context, a *app.App, c *client.Client, container, exec
 
 // snapshot prints the output so far of each stream. The order between the two is lost. It does not request a stream
 // that --stream excludes.
-func snapshot(ctx context.Context, c *client.Client, container, exec string, print *term.Printer) error {
+//
+// With tail it prints the last lines of each stream.
+func snapshot(ctx context.Context, c *client.Client, container, exec string, print *term.Printer, tail int) error {
 	// Stream numbers start at 1 in package proto.
 	for i, w := range []io.Writer{print.Stdout, print.Stderr} {
 		if w == nil {
 			continue
 		}
-		body, start, err := c.Logs(ctx, container, exec, proto.Stream(i+1).String())
+		body, start, err := c.TailLogs(ctx, container, exec, proto.Stream(i+1).String(), tail)
 		if err != nil {
 			return err
 		}
 		// The log starts at the first byte kept. The bytes before it are lost.
-		print.Lost[i] = start
-		_, err = io.Copy(w, body)
+		if tail == 0 {
+			print.Lost[i] = start
+		}
+		n, err := io.Copy(w, body)
+		print.Had[i] = start + n
 		body.Close()
 		if err != nil {
 			return err

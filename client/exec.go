@@ -117,9 +117,18 @@ func (c *Client) stdin(ctx context.Context, container, exec string, b []byte, en
 // is above 0 if earlier output is no longer kept.
 func (c *Client) Logs(ctx context.Context, container, exec, stream string) (body io.ReadCloser, start int64,
 	err error) {
+	return c.TailLogs(ctx, container, exec, stream, 0)
+}
+
+// TailLogs works like Logs for the last lines of the output so far; 0 is all.
+func (c *Client) TailLogs(ctx context.Context, container, exec, stream string, lines int) (body io.ReadCloser,
+	start int64, err error) {
+	q := url.Values{"stream": {stream}}
+	if lines > 0 {
+		q.Set("tail", strconv.Itoa(lines))
+	}
 	res, err := c.send(ctx, request{
-		method: http.MethodGet, path: at("containers", container, "execs", exec, "logs"), query: url.Values{
-			"stream": {stream}},
+		method: http.MethodGet, path: at("containers", container, "execs", exec, "logs"), query: q,
 	})
 	if err != nil {
 		return nil, 0, err

@@ -20,6 +20,8 @@ import (
 	"testing"
 
 	"berth/api"
+	"berth/events"
+	"berth/session/stats"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -235,7 +237,8 @@ func TestDocumentAndRoutesAgree(t *testing.T) {
 	s := newSite(t)
 	doc := readDocument(t, s.URL)
 	var served, documented []string
-	edges := []api.Edge{New(Config{Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images}), operations()}
+	edges := []api.Edge{New(Config{Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images,
+		Events: events.New(nil), Stats: &stats.Store{}}), operations()}
 	for _, e := range edges {
 		for _, r := range e.Routes {
 			served = append(served, r.Method+" "+r.Pattern)

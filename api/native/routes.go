@@ -256,6 +256,8 @@ func (e *edge) execRows() []row {
 				{Name: "offset", Kind: openapi.Whole, Max: unreachedOffset - 1, Description: "Start at this byte " +
 					"of the stream. The parameter stream must be stdout or stderr. An offset after the end of the " +
 					"output is refused."},
+				{Name: "tail", Kind: openapi.Whole, Max: maxTail, Description: "Only this many lines from the end of " +
+					"the output so far, at most 1 MiB; 0 is all. Excludes offset."},
 				{Name: "follow", Kind: openapi.Flag, Description: "Continue until the command has ended."},
 			},
 			Answers: answers(http.StatusOK, []openapi.Content{{Media: octets, Headers: map[string]string{

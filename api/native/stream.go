@@ -122,7 +122,8 @@ type logWriter struct {
 	stream string // "stdout", "stderr", or "both"
 	follow bool
 	begun  bool
-	exact  bool // the client counts bytes, so no note may stand between them
+	exact  bool      // the client counts bytes, so no note may stand between them
+	tail   *lineTail // holds back output up to goal, of which only the last lines are wanted; nil: does not
 	at     session.Cursor
 	goal   session.Cursor // the end of the output at the time of the request
 }
@@ -161,6 +162,9 @@ func (e *edge) execLogs(c *call) (any, error) {
 		err = nil
 	}
 	if err == nil {
+		err = l.endTail()
+	}
+	if err == nil {
 		l.begin(0)
 	}
 	return nil, err
@@ -173,6 +177,12 @@ func newLogWriter(c *call, info proto.Exec) (*logWriter, error) {
 		goal:  session.Cursor{Stdout: info.StdoutBytes, Stderr: info.StderrBytes},
 	}
 	offset := c.whole("offset")
+	if lines := int(c.whole("tail")); lines > 0 {
+		if l.exact {
+			return nil, proto.Invalid("tail", "The query has both offset and tail; send one of them.")
+		}
+		l.tail = &lineTail{lines: lines}
+	}
 	switch l.stream {
 	case "stdout":
 		l.at = session.Cursor{Stdout: offset, Stderr: unreachedOffset}
@@ -216,6 +226,10 @@ func (l *logWriter) event(ev proto.Event) error {
 			return err
 		}
 	case proto.EventGap:
+		if l.tail != nil && l.stream != "both" {
+			l.tail.kept = nil // the lines before are not the last ones in a row
+			break
+		}
 		if !l.begun && l.stream != "both" {
 			l.begin(ev.Until)
 			return nil
@@ -228,11 +242,28 @@ func (l *logWriter) event(ev proto.Event) error {
 			return err
 		}
 	}
+	if l.at.Stdout < l.goal.Stdout || l.at.Stderr < l.goal.Stderr {
+		return nil
+	}
 	// Without this, a plain read of a command that writes endlessly would not end.
-	if !l.follow && l.at.Stdout >= l.goal.Stdout && l.at.Stderr >= l.goal.Stderr {
+	if !l.follow {
 		return errHaveAll
 	}
-	return nil
+	return l.endTail()
+}
+
+// endTail writes the lines that were held back. What comes next is written at once.
+func (l *logWriter) endTail() error {
+	if l.tail == nil {
+		return nil
+	}
+	kept := l.tail.last()
+	l.tail = nil
+	if l.stream != "both" {
+		at := l.asked() // of the other stream, nothing
+		l.begin(at.Stdout + at.Stderr - int64(len(kept)))
+	}
+	return l.write("", kept)
 }
 
 // start sends the header to a follower if no output has done so yet.
@@ -267,10 +298,14 @@ func (l *logWriter) begin(start int64) {
 
 // Followers get each piece at once; for others full buffers are better.
 func (l *logWriter) write(text string, data []byte) error {
-	l.begin(0)
 	if len(data) == 0 {
 		data = []byte(text)
 	}
+	if l.tail != nil {
+		l.tail.add(data)
+		return nil
+	}
+	l.begin(0)
 	if _, err := l.c.Write(data); err != nil || !l.follow {
 		return err
 	}

@@ -139,7 +139,7 @@ func (a *App) FindExec(ctx context.Context, c *client.Client, container, text st
 // them, and they run on.
 func newest(container string, list []proto.Exec) (string, error) {
 	for _, e := range slices.Backward(list) {
-		if !interpreter(e) {
+		if !IsInterpreter(e) {
 			return e.ID, nil
 		}
 	}
@@ -150,10 +150,10 @@ func newest(container string, list []proto.Exec) (string, error) {
 	return "", WithHint(err, "`berth ps "+container+"` lists the interpreters that did; name one of them")
 }
 
-// interpreter reports whether an exec is an interpreter that waits for cells, of a context or of the tool run_code.
+// IsInterpreter reports whether an exec is an interpreter that waits for cells, of a context or of the tool run_code.
 // The API has no field for it, so the command's text decides: package code sets it, and users do not run such
 // commands.
-func interpreter(e proto.Exec) bool {
+func IsInterpreter(e proto.Exec) bool {
 	words := strings.Split(e.Command, " ")
 	if e.Background || len(words) < 3 || !slices.Contains(proto.CodeLanguages, words[0]) {
 		return false

@@ -56,7 +56,7 @@ func TestNewest(t *testing.T) {
 		{Command: "python context main", Background: true}, {Command: "python: context main"},
 		{Command: "make context main"}, {Command: "python context a b"}, {Argv: []string{"python"}},
 	} {
-		if interpreter(e) {
+		if IsInterpreter(e) {
 			t.Errorf("%+v was taken for an interpreter", e)
 		}
 	}
