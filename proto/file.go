@@ -29,6 +29,31 @@ type FileInfo struct {
 	SHA256    string `json:"sha256,omitempty"` // In hex, where it was asked for.
 }
 
+// What happened to a file. Of a file that was renamed the old name has rename, and the new one create.
+type FileEventType string
+
+// The types of a FileEvent.
+const (
+	FileWatched    FileEventType = "start"    // The watch holds from here on.
+	FileCreated    FileEventType = "create"   // It is new at this path, or was renamed to it.
+	FileWritten    FileEventType = "write"    // Its content changed.
+	FileRemoved    FileEventType = "remove"   // It is gone.
+	FileRenamed    FileEventType = "rename"   // It has left this path.
+	FileAttributes FileEventType = "chmod"    // Mode, owner, times or extended attributes changed.
+	FileOverflow   FileEventType = "overflow" // Events were lost, or new directories are not watched: list again.
+)
+
+// A FileEvent is a change in a watched directory.
+type FileEvent struct {
+	Type FileEventType `json:"type"`
+	Path string        `json:"path"` // Absolute; bytes that are not UTF-8 show as U+FFFD.
+	// Path relative to the watched directory; empty for that directory.
+	Name      string `json:"name,omitempty"`
+	Directory bool   `json:"directory,omitempty"` // It is a directory.
+	// The file soon after the event, if requested and if it still exists.
+	Entry *FileInfo `json:"entry,omitempty"`
+}
+
 // A StoredFile is a file with an ID, as the Files API knows it, free of any dialect.
 type StoredFile struct {
 	ID           string

@@ -2,6 +2,7 @@ package native
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"berth/api"
 	"berth/proto"
 	"berth/session"
+	"berth/session/filework"
 )
 
 // For a range, the opener is called twice. Each call resolves the path again in the container.
@@ -83,6 +85,29 @@ func (e *edge) listDirectory(c *call, s session.Files) (listing, error) {
 // statFile does not follow a link at the end of the path; list and content do.
 func (e *edge) statFile(c *call, s session.Files) (proto.FileInfo, error) {
 	return s.Stat(c.ctx(), c.as(), c.query.Get("path"))
+}
+
+// An event stream has no position to go on from: the kernel keeps no events for a watch that is over.
+func (e *edge) watchDirectory(c *call, s session.Files) (any, error) {
+	ctx, cancel := context.WithCancel(c.ctx())
+	defer cancel()
+	dir := c.query.Get("path")
+	w, err := filework.OpenWatch(ctx, s, c.as(), dir, c.flag("recursive"), c.flag("entries"))
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	es := api.NewEventStream(c.w, c.r)
+	defer es.Close()
+	defer context.AfterFunc(es.Context(), cancel)() // the client has gone, or the daemon ends
+	err = w.Events(dir, func(ev proto.FileEvent) error { return es.Send(string(ev.Type), ev) })
+	if es.Context().Err() != nil {
+		if api.IsDraining(c.ctx()) {
+			return nil, nil
+		}
+		return nil, context.Canceled
+	}
+	return nil, err
 }
 
 // The old and the new path of a file.

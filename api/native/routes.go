@@ -394,6 +394,18 @@ func (e *edge) fileRows() []row {
 		{"GET", at + "/stat", getFiles(e, e.statFile), openapi.Operation{ID: "statFile",
 			Summary: "Describe a file. A link at the end of the path is not followed.",
 			Query:   file, Fails: inGuest}},
+		{"GET", at + "/watch", getFiles(e, e.watchDirectory), openapi.Operation{ID: "watchDirectory",
+			Summary: "Follow the changes in a directory.",
+			Description: "The first event is start; what happens after it is told. The stream ends when the " +
+				"directory is removed or renamed. A container has at most 32 watches, of at most 8,192 directories " +
+				"each. A watch uses the container: it does not become idle. After a lost connection, watch and list " +
+				"again.",
+			Query: append(slices.Clone(file),
+				openapi.Param{Name: "recursive", Kind: openapi.Flag, Description: "Also watch the directories below, " +
+					"and those that are made later."},
+				openapi.Param{Name: "entries", Kind: openapi.Flag, Description: "Describe the file in events that " +
+					"create or change it."}),
+			Answers: withEvents(map[int][]openapi.Content{}, proto.FileEvent{}), Fails: inGuest}},
 		{"POST", at + "/move", take(e.moveFile), openapi.Operation{ID: "moveFile",
 			Summary: "Rename a file or directory.", Fails: inGuest}},
 		{"POST", at + "/mkdir", take(e.makeDirectory), openapi.Operation{ID: "makeDirectory",

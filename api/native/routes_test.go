@@ -264,6 +264,8 @@ func TestBadInput(t *testing.T) {
 		{"DELETE", at + "/fs/content?path=/none", "", 404, "/none"},
 		{"GET", at + "/fs/list?path=/none", "", 404, "/none"},
 		{"GET", at + "/fs/stat?path=/none", "", 404, "/none"},
+		{"GET", at + "/fs/watch?path=/none", "", 404, "/none"},
+		{"GET", at + "/fs/watch?path=/etc/passwd", "", 400, "/etc/passwd"},
 		{"GET", at + "/fs/tar?path=/none", "", 404, "/none"},
 		{"PUT", at + "/fs/tar?path=t", "this is no archive", 400, ""},
 		{"POST", at + "/fs/move", `{"from":"a"}`, 400, "from"},

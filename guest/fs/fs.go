@@ -76,6 +76,8 @@ func (s *FS) Serve(conn *wire.Conn, id user.User, req *wire.Request) error {
 		return k.tar(id, path, req.NoLinks)
 	case wire.OpWrite:
 		return k.write(id, req, path)
+	case wire.OpWatch:
+		return k.watch(id, req, path)
 	case wire.OpUntar:
 		return k.untar(id, req, path)
 	}

@@ -31,6 +31,7 @@ const (
 	OpUntar      = "untar"
 	OpHash       = "hash"
 	OpEdit       = "edit"
+	OpWatch      = "watch" // of a directory: events as a body, until the connection closes
 )
 
 // Request is the JSON of frame Q. Op decides which fields count. Paths are bytes, since file names need not be UTF-8
@@ -47,8 +48,9 @@ type Request struct {
 	Recursive bool     `json:"recursive,omitempty"`
 	NoLinks   bool     `json:"no_links,omitempty"` // for a read or tar: fail if a link is on the way
 	// for a read with NoLinks: Path itself may be a link to a file in the workspace
-	Follow bool `json:"follow,omitempty"`
-	Others bool `json:"others,omitempty"` // for a walk: return FIFOs, sockets and devices too
+	Follow  bool `json:"follow,omitempty"`
+	Entries bool `json:"entries,omitempty"` // for a watch: events describe their file
+	Others  bool `json:"others,omitempty"`  // for a walk: return FIFOs, sockets and devices too
 	// for a read: a descriptor may come instead of the content
 	Handover bool               `json:"handover,omitempty"`
 	Name     string             `json:"name,omitempty"` // of a shell

@@ -64,6 +64,7 @@ var rows = []row{
 	{"many", "10,000 files of 4 KiB into a container and out of it, as one archive", (*bench).many},
 	{"line", "a line from a container to the client", (*bench).line},
 	{"bulk", "512 MiB of standard output to the client", (*bench).bulk},
+	{"watch", "a change in a container until a client that watches knows it", (*bench).watch},
 	{"pause", "have a paused container go on", (*bench).pause},
 	{"doze", "a command in a container that dozes", (*bench).doze},
 	{"restart", "the first command after the daemon was killed with 200 containers live", (*bench).restart},

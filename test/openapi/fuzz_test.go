@@ -104,7 +104,7 @@ func provision(t *testing.T, d *daemontest.Daemon) string {
 	text := fmt.Sprintf("[parameters]\n\"path.id\" = %q\n\"path.exec\" = %q\n\"path.job\" = %q\n", c.ID, ended.Exec.ID,
 		ended.Exec.JobID)
 	for id, path := range map[string]string{"readFile": "a", "readTar": "/workspace", "listDirectory": "/workspace",
-		"statFile": "a"} {
+		"statFile": "a", "watchDirectory": "/tmp/0"} { // a watch of a directory would not end
 		text += fmt.Sprintf("[[operations]]\ninclude-operation-id = %q\nparameters = { \"path.id\" = %q, "+
 			"\"query.path\" = %q }\n", id, c.ID, path)
 	}
