@@ -22,11 +22,15 @@ type FileInfo struct {
 	Mode       string `json:"mode"`
 	UID        uint32 `json:"uid"`
 	GID        uint32 `json:"gid"`
+	Owner      string `json:"owner,omitempty"` // Name of the user in the container, where there is one.
+	Group      string `json:"group,omitempty"` // Name of the group in the container, where there is one.
 	ModifiedAt Time   `json:"modified_at"`
 	// Change of the inode, which code in the container cannot set.
 	ChangedAt Time   `json:"changed_at"`
 	Target    string `json:"target,omitempty"` // Target of a symbolic link.
-	SHA256    string `json:"sha256,omitempty"` // In hex, where it was asked for.
+	// What a symbolic link leads to; left out if there is nothing.
+	TargetType FileType `json:"target_type,omitempty"`
+	SHA256     string   `json:"sha256,omitempty"` // In hex, where it was asked for.
 }
 
 // What happened to a file. Of a file that was renamed the old name has rename, and the new one create.

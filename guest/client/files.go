@@ -56,7 +56,8 @@ const listedBytes = 16 << 20
 
 // textOf returns how many bytes of text describe a file, and whether that is possible.
 func textOf(fi *proto.FileInfo) (all int, ok bool) {
-	for _, n := range []int{len(fi.Path), len(fi.RawPath), len(fi.Type), len(fi.Mode), len(fi.Target), len(fi.SHA256)} {
+	for _, n := range []int{len(fi.Path), len(fi.RawPath), len(fi.Type), len(fi.Mode), len(fi.Target), len(fi.SHA256),
+		len(fi.Owner), len(fi.Group), len(fi.TargetType)} {
 		if n > longestPath {
 			return 0, false
 		}

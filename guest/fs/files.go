@@ -29,6 +29,11 @@ func (s *FS) stat(id user.User, path string) (fi proto.FileInfo, err error) {
 		fi, err = access.InfoAt(unix.AT_FDCWD, path, path)
 		return err
 	})
+	if err == nil {
+		one := []proto.FileInfo{fi}
+		describe(id, one)
+		fi = one[0]
+	}
 	return fi, wire.FileError(wire.OpStat, path, err)
 }
 
@@ -54,6 +59,7 @@ func list(id user.User, path string, most int) (files []proto.FileInfo, truncate
 		}
 		return nil
 	})
+	describe(id, files)
 	return files, truncated, err
 }
 
