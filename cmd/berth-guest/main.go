@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/buildstep"
 	"berth/guest/gosched"
 	"berth/guest/pid1"
 	"berth/guest/signals"
@@ -54,6 +55,9 @@ func main() {
 	case helperName:
 		os.Exit(int(syscall.ENOSYS))
 	}
+	if len(os.Args) == 2 && os.Args[1] == wire.StepCommandFlag {
+		buildstep.Main()
+	}
 	if args, ok := command.Asked(os.Args); ok {
 		os.Exit(command.Main(args))
 	}
@@ -64,6 +68,7 @@ func main() {
 	flag.IntVar(&cfg.uid, "uid", 1000, "user and group ID of commands")
 	flag.BoolVar(&cfg.mayGain, "allow-new-privileges", false, "let set-user-ID programs such as sudo gain privileges")
 	flag.BoolVar(&cfg.ownProcs, "own-gomaxprocs", false, "do not pass GOMAXPROCS of the environment on to commands")
+	flag.BoolVar(&cfg.step, "step", false, "run a step of an image's build: leave the image as it is")
 	flag.StringVar(&cfg.woken, wokenFlag, "", "state of the guest before it dozed; the guest sets this itself")
 	flag.Parse()
 	if flag.NArg() == 1 {
@@ -81,6 +86,7 @@ type config struct {
 	woken                   string
 	uid                     int
 	mayGain                 bool
+	step                    bool
 	ownProcs                bool
 }
 
@@ -115,6 +121,9 @@ func begin(log *slog.Logger, cfg config, opt *pid1.ServerOptions) (ln net.Listen
 	if cfg.woken != "" {
 		ln, opt.Conn, opt.Past, err = awake(cfg.woken)
 		return ln, err
+	}
+	if cfg.step {
+		return listen(cfg.socket)
 	}
 	// If the image is not writable, the guest still runs what it can.
 	if err := user.EnsureUser(cfg.root, cfg.uid, cfg.uid); err != nil {

@@ -89,6 +89,19 @@ type Command struct {
 	Input []byte `json:"input,omitempty"` // the whole standard input, if Keep is set; not with Stdin
 }
 
+// StepCommandFlag makes the guest's program, called with it alone, read a StepCommand from its standard input and
+// become that command.
+const StepCommandFlag = "-step-command"
+
+// StepCommand is the command of one step of an image's build. Unlike a Command, it has exactly this environment, and
+// any user of the image.
+type StepCommand struct {
+	Argv []string `json:"argv"`
+	Env  []string `json:"env"`
+	Dir  string   `json:"dir"`  // made if missing
+	User string   `json:"user"` // as in a Dockerfile: a name or number, and a group after a colon; "" is root
+}
+
 // Exit describes how a command ended.
 type Exit struct {
 	Code        int            `json:"code"`             // 0 to 255; 128+n if signal n ended it

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -172,6 +174,20 @@ func (g *Groups) Limit() error {
 // firstLimits makes the first call run alone: the package then looks up the name of a kernel file, and caches it in a
 // global variable.
 var firstLimits sync.Once
+
+// Enter moves a process into the cgroups.
+func (g *Groups) Enter(pid int) error {
+	dirs := g.V1
+	if g.V2 != "" {
+		dirs = append(slices.Clone(dirs), g.V2)
+	}
+	for _, dir := range dirs {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return fmt.Errorf("entering a cgroup: %w", err)
+		}
+	}
+	return nil
+}
 
 func isFile(path string) bool {
 	st, err := os.Lstat(path)

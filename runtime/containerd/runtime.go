@@ -57,6 +57,9 @@ type Runtime struct {
 	forked     launch.Forked
 	shim       launch.Shim
 
+	embedded *inprocess.Containerd // nil if the containerd is not ours
+	steps    steps                 // sandboxes of builds
+
 	lock  *os.File // held while this daemon uses the data directory
 	close func()   // stops containerd
 }
@@ -234,9 +237,12 @@ func (r *Runtime) connect(ctx context.Context) (err error) {
 		return nil
 	}
 	r.finishRemovals()
-	r.client, r.close, err = inprocess.Start(ctx, inprocess.Config{
+	r.embedded, err = inprocess.Start(ctx, inprocess.Config{
 		Dir: r.cfg.Dir, Run: r.run, Log: r.log, Running: r.cfg.listBundles,
 	})
+	if err == nil {
+		r.client, r.close = r.embedded.Client, r.embedded.Stop
+	}
 	return err
 }
 

@@ -214,6 +214,7 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	layers, err1 := r.disk.Layers()
 	bundles, err2 := r.cfg.listBundles()
 	bundles = slices.DeleteFunc(bundles, func(id string) bool { return !proto.ValidID(proto.ContainerPrefix, id) })
+	layers, bundles = slices.DeleteFunc(layers, r.steps.has), slices.DeleteFunc(bundles, r.steps.has)
 	inv.Pool, inv.LostWrites = r.disk.Place(), r.lostWrites
 	inv.Workspaces, err = r.disk.Workspaces()
 	if err := errors.Join(err, err1, err2); err != nil {

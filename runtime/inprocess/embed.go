@@ -45,6 +45,7 @@ import (
 	_ "github.com/containerd/containerd/v2/plugins/services/events"
 	_ "github.com/containerd/containerd/v2/plugins/services/images"
 	_ "github.com/containerd/containerd/v2/plugins/services/introspection"
+	_ "github.com/containerd/containerd/v2/plugins/services/leases"
 	_ "github.com/containerd/containerd/v2/plugins/services/namespaces"
 	_ "github.com/containerd/containerd/v2/plugins/services/snapshots"
 	_ "github.com/containerd/containerd/v2/plugins/services/tasks"
@@ -64,7 +65,7 @@ func init() {
 		ID:   "client",
 		Requires: []plugin.Type{
 			plugins.EventPlugin, plugins.LeasePlugin, plugins.ServicePlugin, plugins.GCPlugin,
-			plugins.RuntimePluginV2,
+			plugins.RuntimePluginV2, plugins.GRPCPlugin,
 		},
 		InitFn: func(ic *plugin.InitContext) (any, error) {
 			opt, err := localServices(ic)
@@ -75,15 +76,33 @@ func init() {
 			if err != nil {
 				return nil, err
 			}
-			handOver <- c
+			services, err := ic.GetByType(plugins.GRPCPlugin)
+			if err != nil {
+				return nil, err
+			}
+			handOver <- loaded{c, services}
 			return c, nil
 		},
 	})
 }
 
-// handOver carries the client from the plugin above to Start. Plugins are registered for the whole process, so they
+// handOver carries what the plugin above has found to Start. Plugins are registered for the whole process, so they
 // cannot know which Runtime starts them.
-var handOver = make(chan *client.Client, 1)
+var handOver = make(chan loaded, 1)
+
+// loaded are the parts of a containerd that has loaded.
+type loaded struct {
+	client   *client.Client
+	services map[string]any // that can be served over gRPC, by name
+}
+
+// A Containerd runs in this process.
+type Containerd struct {
+	Client *client.Client
+	Stop   func() // ends it; sandboxes and their shims go on
+
+	services map[string]any
+}
 
 // A Config says where a containerd keeps its data. All fields are required.
 type Config struct {
@@ -94,11 +113,10 @@ type Config struct {
 	Running func() ([]string, error) // lists the sandboxes that may run on its layers
 }
 
-// Start runs a containerd in this process until stop is called; sandboxes and their shims go on. It lives longer than
-// the call that ctx belongs to.
-func Start(ctx context.Context, cfg Config) (_ *client.Client, stop func(), err error) {
+// Start runs a containerd in this process until Stop is called. It lives longer than the call that ctx belongs to.
+func Start(ctx context.Context, cfg Config) (_ *Containerd, err error) {
 	if err := logShims(cfg.Log); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(logContext(context.WithoutCancel(ctx), cfg.Log))
 	defer func() {
@@ -107,27 +125,27 @@ func Start(ctx context.Context, cfg Config) (_ *client.Client, stop func(), err 
 		}
 	}()
 	if err := settleLayers(cfg); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	conf, err := embedConfig(ctx, cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	srv, err := server.New(ctx, conf)
 	if err != nil {
-		return nil, nil, fmt.Errorf("loading containerd: %w", err)
+		return nil, fmt.Errorf("loading containerd: %w", err)
 	}
-	stop = func() { cancel(); srv.Stop() }
+	stop := func() { cancel(); srv.Stop() }
 	select {
 	case c := <-handOver:
 		if err := srv.Start(ctx); err != nil {
 			stop()
-			return nil, nil, fmt.Errorf("serving containerd's events: %w", err)
+			return nil, fmt.Errorf("serving containerd's events: %w", err)
 		}
-		return c, stop, nil
+		return &Containerd{Client: c.client, Stop: stop, services: c.services}, nil
 	default:
 		stop()
-		return nil, nil, fmt.Errorf("containerd did not load all its parts")
+		return nil, fmt.Errorf("containerd did not load all its parts")
 	}
 }
 

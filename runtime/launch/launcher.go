@@ -3,6 +3,7 @@ package launch
 import (
 	"context"
 
+	"berth/build/wire"
 	"berth/runtime/forkserver"
 	"berth/runtime/ocispec"
 )
@@ -32,6 +33,11 @@ type Sandbox struct {
 	Work      string             // the overlay's work directory
 	Server    *forkserver.Server // makes user namespaces
 	Recorded  func() error       // returns when the container record is written; no process runs before
+
+	// Trees, if set, are the file systems of a build's step, its root first. Then Lowers and Workspace are not used,
+	// and Upper and Work only for a root that is read-only. Runc sets Stubs.
+	Trees []wire.Tree
+	Stubs *Stubs
 }
 
 // setRlimits sets the limits of a process that a runtime has made. If the runtime made the user namespace, too, it

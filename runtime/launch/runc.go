@@ -86,13 +86,6 @@ func (l Runc) Create(ctx context.Context, b *Sandbox) (*Waiting, error) {
 // file system is mounted in a namespace that runc inherits. The namespace ends with runc, and no other process ever
 // sees it.
 func (l Runc) run(ctx context.Context, dir string, b *Sandbox) error {
-	config, err := json.Marshal(ocispec.New(b.Spec))
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600); err != nil {
-		return err
-	}
 	log := filepath.Join(dir, bundleLog)
 	pidFile := filepath.Join(dir, bundlePID)
 	cmd := exec.CommandContext(ctx, l.Binary, "--root", filepath.Join(dir, bundleState), "--log",
@@ -103,9 +96,16 @@ func (l Runc) run(ctx context.Context, dir string, b *Sandbox) error {
 	// runc does.
 	cmd.Env = []string{ocispec.DefaultPath}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // keeps an interrupt at the daemon's terminal away
-	err = mountns.InOwn(func() error {
-		if err := mountRoot(dir, b); err != nil {
+	err := mountns.InOwn(func() error {
+		mount := mountRoot
+		if b.Trees != nil {
+			mount = mountTrees
+		}
+		if err := mount(dir, b); err != nil {
 			return fmt.Errorf("mounting its root: %w", err)
+		}
+		if err := writeConfig(dir, b.Spec); err != nil {
+			return err
 		}
 		return cmd.Run()
 	})
@@ -113,6 +113,15 @@ func (l Runc) run(ctx context.Context, dir string, b *Sandbox) error {
 		return err
 	}
 	return os.Rename(pidFile+".new", pidFile)
+}
+
+// writeConfig writes the OCI configuration of a sandbox into its bundle.
+func writeConfig(dir string, spec ocispec.Spec) error {
+	config, err := json.Marshal(ocispec.New(spec))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600)
 }
 
 // letGo lets the waiting first process become the guest. The process waits until a reader opens a pipe of runc's.

@@ -70,6 +70,9 @@ type Spec struct {
 	Hosts    string // the host's path of the file to mount at InsideHosts; "": the root file system has it
 
 	UserNamespace string // path of the one to join; if empty, the runtime makes one
+
+	Step   bool          // for a step of a build: /tmp is the image's, and the guest leaves the image as it is
+	Mounts []specs.Mount // further mounts
 }
 
 // New returns the whole OCI configuration of a sandbox.
@@ -91,7 +94,7 @@ func WithoutFilter(b Spec) *specs.Spec {
 		Hostname: b.Hostname,
 		Root:     &specs.Root{Path: "rootfs"},
 		Process:  newProcess(b),
-		Mounts:   KernelMounts(b.Limits),
+		Mounts:   slices.Concat(kernelMountsOf(b), b.Mounts),
 		Linux: &specs.Linux{
 			CgroupsPath:   path.Join("/", cgroup.Parent, b.ID),
 			Namespaces:    ownNamespaces(b.UserNamespace),
@@ -114,6 +117,9 @@ func newProcess(b Spec) *specs.Process {
 		limits = nil // SetRlimits sets them
 	}
 	args, env := guestCommand(b.Env)
+	if b.Step {
+		args = append(args, "-step")
+	}
 	return &specs.Process{
 		Args:            args,
 		Cwd:             "/",
@@ -190,6 +196,15 @@ func KernelMounts(l proto.Limits) []specs.Mount {
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
 			Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
 	}
+}
+
+// kernelMountsOf returns KernelMounts for a sandbox. What a step of a build writes to /tmp belongs to the image.
+func kernelMountsOf(b Spec) []specs.Mount {
+	mounts := KernelMounts(b.Limits)
+	if b.Step {
+		mounts = slices.DeleteFunc(mounts, func(m specs.Mount) bool { return m.Destination == "/tmp" })
+	}
+	return mounts
 }
 
 func tmpfs(bytes int64) []string {
