@@ -4,13 +4,14 @@
 BIN := bin
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './runtimes/*' -not -path './.cache/*' \
+GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './runtimes/*' \
+		-not -path './builder/*' -not -path './.cache/*' \
 		-not -path './test/sdktest/*' -not -name '*_test.go') \
 	$(shell find sandbox-image code/driver tools/bridge/inside -type f -not -name '*.go') go.mod go.sum
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
 
 .PHONY: all demo test quick mutants check lint serve doctor clean help
-all: setup $(BIN)/berth $(BIN)/berth-guest runtimes ## build everything but gVisor into bin/
+all: setup $(BIN)/berth $(BIN)/berth-guest runtimes builder ## build everything but gVisor into bin/
 
 include mk/setup.mk
 include mk/runtimes.mk
@@ -63,6 +64,7 @@ lint: # static checks of the sources
 	@go vet ./...
 	@go tool staticcheck ./...
 	@tool=$$(go tool -n staticcheck) && cd test/bench && go vet ./... && $$tool ./...
+	@tool=$$(go tool -n staticcheck) && cd builder && go vet ./... && $$tool ./...
 	@go test . # the house rules
 
 check: lint ## formatting, vet, staticcheck, house rules, what only arm64 compiles, known vulnerabilities

@@ -1,7 +1,8 @@
 # The OCI runtimes, built from their Go modules: containerd's runc shim and runc from
 # runtimes/go.mod, gVisor's runsc from runtimes/gvisor/go.mod. Two modules, because runsc
 # needs an older runtime-spec than runc does. runsc takes two minutes to compile and is
-# optional, so `make gvisor` alone builds it.
+# optional, so `make gvisor` alone builds it. The builder of images has a module of its own, since
+# BuildKit needs much that the daemon does not.
 #
 # Included by the top Makefile, after mk/setup.mk, whose target setup installs what this
 # needs: for runc gcc, pkg-config and libseccomp-dev (without libseccomp runc would run
@@ -9,8 +10,9 @@
 
 BIN ?= bin
 
-.PHONY: runtimes gvisor
+.PHONY: runtimes gvisor builder
 runtimes: $(BIN)/containerd-shim-runc-v2 $(BIN)/runc
+builder: $(BIN)/berth-builder
 gvisor: $(BIN)/runsc ## build gVisor's runtime into bin/, for containers of class gvisor
 
 RUNTIMES_MOD := runtimes/go.mod runtimes/go.sum
@@ -42,6 +44,11 @@ $(BIN)/runsc: $(GVISOR_MOD) | $(BIN) setup
 		-ldflags '$(RUNTIMES_LD) -X gvisor.dev/gvisor/runsc/version.version=$(RUNSC_VERSION)' \
 		-o $(abspath $@).new gvisor.dev/gvisor/runsc
 	@chmod 755 $@.new # it starts itself as a user without rights, whatever the umask here
+	@mv -f $@.new $@
+
+$(BIN)/berth-builder: $(wildcard builder/*.go) builder/go.mod build/wire/wire.go | $(BIN)
+	@echo "building berth-builder, which builds images by BuildKit (about 1 minute the first time)"
+	@cd builder && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(abspath $@).new .
 	@mv -f $@.new $@
 
 $(BIN):

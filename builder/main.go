@@ -1,0 +1,94 @@
+// Command berth-builder builds one image by BuildKit and ends. The daemon starts it for each build, in a cgroup with a
+// memory limit: a Dockerfile may make its reader need any amount of memory, and a crash must not take the daemon along.
+//
+// It solves the graph, keeps the cache of one owner, and copies files. It runs none of the build's commands and opens
+// no connection to any network: the daemon does both, see berth/build. What it stores is in the daemon's containerd.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	gatewaypb "github.com/moby/buildkit/frontend/gateway/pb"
+	solvererrors "github.com/moby/buildkit/solver/errdefs"
+	"github.com/sirupsen/logrus"
+
+	"berth/build/wire"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "--version" {
+		fmt.Println("berth-builder version", version)
+		return
+	}
+	logrus.SetOutput(os.Stderr)
+	logrus.SetLevel(logrus.WarnLevel)
+	out := &events{w: json.NewEncoder(os.Stdout)}
+	if err := run(context.Background(), out); err != nil {
+		out.send(wire.Event{Failed: failed(err)})
+		os.Exit(1)
+	}
+}
+
+// version is set when the program is linked.
+var version = "dev"
+
+// run reads the job and builds.
+func run(ctx context.Context, out *events) error {
+	var job wire.Job
+	in := json.NewDecoder(os.Stdin)
+	if err := in.Decode(&job); err != nil {
+		return fmt.Errorf("reading the job: %w", err)
+	}
+	go func() { // the daemon keeps the pipe open as long as it wants the build
+		_, _ = io.Copy(io.Discard, io.MultiReader(in.Buffered(), os.Stdin))
+		os.Exit(2)
+	}()
+	b, err := open(ctx, job, out)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	err = b.build(ctx)
+	return errors.Join(err, b.prune(ctx))
+}
+
+// events writes progress, one line for each event.
+type events struct {
+	mu sync.Mutex // held while a line is written
+	w  *json.Encoder
+}
+
+func (e *events) send(ev wire.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.w.Encode(ev) != nil {
+		os.Exit(2) // the daemon is gone
+	}
+}
+
+// failed describes an error for the caller.
+func failed(err error) *wire.Failed {
+	f := &wire.Failed{Message: err.Error()}
+	var daemon *daemonError
+	if errors.As(err, &daemon) {
+		f.Message, f.Cause = daemon.Message, daemon.Code
+	}
+	var exit *gatewaypb.ExitError
+	if errors.As(err, &exit) && daemon == nil {
+		f.Code = int(exit.ExitCode)
+	}
+	for _, s := range solvererrors.Sources(err) {
+		if len(s.Ranges) > 0 && s.Ranges[0].Start != nil {
+			f.Line = int(s.Ranges[0].Start.Line)
+		}
+	}
+	f.Message = strings.TrimPrefix(f.Message, "failed to solve: ")
+	return f
+}
