@@ -92,7 +92,7 @@ var mayImport = map[string][]string{
 	"gateway/upstream":        {"proto", "gateway/upstream/answer", "gateway/upstream/chat"},
 	"api/openapi":             {},
 	"api":                     {"proto", "proto/sse", "api/openapi"},
-	"api/native": {"proto", "api", "api/live", "api/native/document", "api/openapi", "api/strictjson", "state/audit",
+	"api/native": {"build", "proto", "api", "api/live", "api/native/document", "api/openapi", "api/strictjson", "state/audit",
 		"session", "session/filework", "artifacts", "tools/tooluse", "code", "tools/toolstore", "tools/bridge",
 		"events", "session/stats"},
 	"api/live":            {"proto", "api", "api/strictjson", "session"},
@@ -110,6 +110,12 @@ var mayImport = map[string][]string{
 		"gateway/messages/batches", "tools/skills", "files/filename"},
 	"api/mcp": {"proto", "proto/sse", "api", "session", "files", "artifacts", "tools/tooluse", "tools/toolinput", "code",
 		"tools/toolstore", "files/filename", "tools/toolstore/field"},
+	"build/wire": {},
+	"build": {"proto", "build/wire", "egress", "guest/client", "guest/wire", "session", "session/loopback",
+		"session/validate", "state/keylock"},
+	"builder":           {"build/wire"},
+	"builder/buildtest": {"proto", "client", "test/daemontest"},
+	"guest/buildstep":   {"guest/wire"},
 	"sandbox-image": {"proto", "sandbox-image/buildenv", "sandbox-image/debian", "sandbox-image/layer",
 		"sandbox-image/ociarchive", "sandbox-image/recipe"},
 	"test/stored": {},
@@ -127,8 +133,9 @@ var mayImport = map[string][]string{
 	"cli/watch": {"proto", "client", "cli/app", "cli/term"},
 	"cli/admin": {"proto", "client", "state/ledger", "state/audit", "cli/app", "cli/term",
 		"test/attack"},
-	"cli/app":                {"proto", "client", "cli/term"},
-	"cli/data":               {"proto", "client", "sandbox-image", "cli/app", "cli/pack", "cli/term", "cli/unpack"},
+	"cli/app": {"proto", "client", "cli/term"},
+	"cli/data": {"proto", "client", "sandbox-image", "cli/app", "cli/flags", "cli/pack", "cli/term",
+		"cli/unpack"},
 	"client":                 {"proto", "proto/sse"},
 	"test/daemontest":        {"test/launch"},
 	"test/launch":            {},
@@ -142,7 +149,7 @@ var mayImport = map[string][]string{
 	"daemon/gosched":         {},
 	"cli/pack":               {"proto"},
 	"cli/unpack":             {"proto"},
-	"daemon": {"session/inventory", "events", "proto", "egress", "state/ledger", "state/audit", "state/vault", "state/keys",
+	"daemon": {"build", "build/wire", "runtime/images", "session/inventory", "events", "proto", "egress", "state/ledger", "state/audit", "state/vault", "state/keys",
 		"files", "artifacts", "session", "runtime/containerd", "gc", "code", "gateway",
 		"gateway/containers", "gateway/messages", "gateway/messages/batches", "gateway/upstream", "api", "api/native",
 		"api/anthropic", "daemon/certs", "api/mcp", "tools/toolstore", "tools/bridge",
@@ -173,12 +180,12 @@ var mayImport = map[string][]string{
 	"guest/signals": {},
 	"guest/pid1": {"proto", "guest/wire", "guest/output", "guest/user", "guest/fs", "guest/proc", "guest/zygote",
 		"guest/input", "guest/forward"},
-	"cmd/berth-guest": {"proto", "guest/gosched", "guest/wire", "guest/pid1", "guest/signals", "guest/user",
+	"cmd/berth-guest": {"proto", "guest/buildstep", "guest/gosched", "guest/wire", "guest/pid1", "guest/signals", "guest/user",
 		"tools/bridge/inside/command"},
 	"test/guesttest": {"proto", "guest/wire"},
 
 	// The runtime's packages.
-	"runtime/containerd": {"session/inventory", "proto", "runtime/removetree", "session", "runtime/diskpool", "runtime/cgroup", "runtime/meter",
+	"runtime/containerd": {"build/wire", "session/inventory", "proto", "runtime/removetree", "session", "runtime/diskpool", "runtime/cgroup", "runtime/meter",
 		"runtime/mountns", "runtime/images", "runtime/inprocess", "runtime/isolation", "runtime/warmpool",
 		"runtime/launch", "runtime/forkserver", "runtime/ocispec", "state/keylock", "session/limits"},
 	"runtime/btrfs":      {},
@@ -189,10 +196,10 @@ var mayImport = map[string][]string{
 	"runtime/mountns":    {},
 	"runtime/isolation":  {"proto"},
 	"runtime/inprocess":  {"runtime/images"},
-	"runtime/images":     {"proto", "runtime/diskpool", "state/keylock"},
+	"runtime/images":     {"build/wire", "proto", "runtime/diskpool", "state/keylock"},
 	"runtime/ocispec":    {"proto", "runtime/diskpool", "runtime/cgroup", "runtime/mountns"},
 	"runtime/forkserver": {"runtime/diskpool"},
-	"runtime/launch": {"proto", "runtime/diskpool", "runtime/cgroup", "runtime/forkserver", "runtime/mountns",
+	"runtime/launch": {"build/wire", "proto", "runtime/diskpool", "runtime/cgroup", "runtime/forkserver", "runtime/mountns",
 		"runtime/ocispec"},
 	"runtime/warmpool": {"proto"},
 	"runtime/doctor": {"proto", "session", "runtime/containerd", "runtime/btrfs", "runtime/diskpool", "runtime/cgroup",
@@ -219,7 +226,7 @@ var mayImport = map[string][]string{
 var onlyIn = map[string][]string{
 	"github.com/containerd/": {"runtime/containerd", "runtime/inprocess", "runtime/images", "runtime/diskpool",
 		"runtime/launch", "runtime/ocispec",
-		"runtime/doctor", "test/bench"}, // diskpool: loop devices; ocispec: the seccomp profile; doctor: mounts
+		"runtime/doctor", "builder", "test/bench"}, // diskpool: loop devices; ocispec: the seccomp profile; doctor: mounts
 	"github.com/modelcontextprotocol/": {"api/mcp", "tools/bridge/mcpclient"},
 	"github.com/openai/":               {"gateway/upstream/chat"},
 	"go.etcd.io/bbolt":                 {"state/ledger"},
@@ -234,7 +241,7 @@ var badNames = []string{"util", "utils", "common", "helpers", "models", "types",
 const module = "berth/"
 
 // modules are the directories of the modules that the rules hold for.
-var modules = []string{".", "test/bench"}
+var modules = []string{".", "builder", "test/bench"}
 
 type pkg struct {
 	ImportPath, Name, Dir string
@@ -294,7 +301,7 @@ func TestImports(t *testing.T) {
 // end. A trailing /... stands for a package and all below it.
 var linked = map[string][]string{
 	"cmd/berth": {"guest/client", "guest/output", "guest/wire"},
-	"cmd/berth-guest": {"guest/forward", "guest/fs/...", "guest/gosched", "guest/input", "guest/output", "guest/pid1", "guest/proc",
+	"cmd/berth-guest": {"guest/buildstep", "guest/forward", "guest/fs/...", "guest/gosched", "guest/input", "guest/output", "guest/pid1", "guest/proc",
 		"guest/signals", "guest/user", "guest/wire", "guest/zygote"},
 }
 

@@ -21,6 +21,7 @@ import (
 	"berth/api/mcp"
 	"berth/api/native"
 	"berth/artifacts"
+	"berth/build"
 	"berth/code"
 	"berth/daemon/certs"
 	"berth/egress"
@@ -122,6 +123,7 @@ type Daemon struct {
 	server   *api.Server
 	keys     *keys.Store
 	sessions *session.Sessions
+	builds   *build.Builds
 	skills   *skills.Store
 	code     *code.Runner
 	models   *upstream.Set // the upstreams
@@ -308,6 +310,18 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	d.keep(d.stats)
 	d.bridge.Attach(d.sessions)
 	d.metrics.watch(d.sessions, d.machine.host)
+	return d.openBuilds(cfg)
+}
+
+// openBuilds opens the builds of images. Their steps have the limits, the network and the audit of sessions.
+func (d *Daemon) openBuilds(s session.Config) (err error) {
+	cfg := d.machine.builds
+	cfg.Dir, cfg.Egress, cfg.Audit, cfg.Log = filepath.Join(d.cfg.Dir, "builds"), s.Egress, s.Audit, d.cfg.Log
+	cfg.Limits, cfg.Classes = s.Limits, s.Classes
+	if d.builds, err = build.Open(cfg); err != nil {
+		return err
+	}
+	d.keep(d.builds)
 	return nil
 }
 
@@ -470,8 +484,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			operations, hosted, clients.Edge(),
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
-				Images: d.machine.images, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Keys: d.keys,
-				Quotas: d.keys, Audit: d.audit, Events: d.events, Stats: d.stats, Version: d.cfg.Version,
+				Images: d.machine.images, Builds: d.builds, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget,
+				Keys: d.keys, Quotas: d.keys, Audit: d.audit, Events: d.events, Stats: d.stats, Version: d.cfg.Version,
 				Origins: d.origins, Log: d.cfg.Log, Info: d.info(store),
 			}, operations, hosted),
 		},

@@ -7,8 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"berth/build"
+	"berth/build/wire"
 	"berth/proto"
 	"berth/runtime/containerd"
+	"berth/runtime/images"
 	"berth/session"
 	"berth/session/stats"
 )
@@ -29,10 +32,11 @@ type host interface {
 // A machine is the runtime, its images and its host. To use another runtime, write another openMachine.
 type machine struct {
 	session.Runtime
-	images session.Images
+	images build.Images
 	meter  stats.Meter
 	host   host
 	close  io.Closer
+	builds build.Config // what the runtime gives to builds
 }
 
 // openMachine opens the containerd runtime of this machine. hasFiles: there are workspaces on it.
@@ -47,7 +51,23 @@ func openMachine(ctx context.Context, cfg Config, hasFiles bool) (machine, error
 	if err != nil {
 		return machine{}, err
 	}
-	return machine{r, r.Images(), r, containerdHost{r}, r}, nil
+	return machine{r, r.Images(), r, containerdHost{r}, r, build.Config{
+		Images: r.Images(), Machine: stepMachine{r}, Sockets: r.BuildDir(), Program: r.Program("berth-builder"),
+		Namespace: images.Namespace, Snapshots: images.Snapshotter,
+	}}, nil
+}
+
+// A stepMachine is the containerd runtime as builds see it.
+type stepMachine struct{ *containerd.Runtime }
+
+// StartStep starts a sandbox of a step.
+func (m stepMachine) StartStep(ctx context.Context, class proto.RuntimeClass, limits proto.Limits,
+	trees []wire.Tree) (build.Step, error) {
+	s, err := m.Runtime.StartStep(ctx, containerd.StepSpec{Class: class, Limits: limits, Trees: trees})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // A containerdHost is the host of the containerd runtime.

@@ -17,6 +17,7 @@ const (
 	JobPrefix       = "job_"
 	ExecPrefix      = "exec_"
 	RequestPrefix   = "req_"
+	BuildPrefix     = "build_"
 )
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -49,6 +49,7 @@ type Config struct {
 	Jobs     *artifacts.Jobs
 	Files    FileStore
 	Images   session.Images
+	Builds   Builder // nil: no images are built
 	Keys     KeyStore
 	Quotas   Quotas
 	Audit    *audit.Log   // nil: the audit log cannot be read here

@@ -28,7 +28,7 @@ const maxJSON = 2 << 20
 // bodyLimits are limits other than maxJSON, by operation. Files and archives have no limit here: the disk and the
 // core bound them.
 var bodyLimits = map[string]int64{"writeStdin": -1, "writeFile": -1, "writeTar": -1, "importImage": -1,
-	"runTool": runBody}
+	"buildImage": -1, "runTool": runBody}
 
 // namesContainer are the operations whose body may name a container.
 var namesContainer = map[string]bool{"runCode": true, "runTool": true, "useToolOnce": true}
@@ -466,6 +466,16 @@ func (e *edge) daemonRows() []row {
 		{"POST", "/v1/images/pull", take(e.pullImage), openapi.Operation{ID: "pullImage",
 			Summary: "Pull an image from a registry.", Admin: true, Description: linesMore,
 			Answers: lines, Fails: imageFails}},
+		{"POST", "/v1/images/build", get(e.buildImage), openapi.Operation{ID: "buildImage",
+			Summary: "Build an image from a Dockerfile.", Admin: true, Description: buildMore, Query: buildQuery,
+			Body:    raw(tarType, octets),
+			Answers: answers(http.StatusOK, []openapi.Content{{Media: eventType, Of: proto.BuildEvent{}}}),
+			Fails:   also(imageFails, 403)}},
+		{"GET", "/v1/images/builds", get(e.listBuilds), openapi.Operation{ID: "listBuilds",
+			Summary: "List the builds of the caller that wait or run, and the size of its cache.", Admin: true,
+			Fails: basic}},
+		{"DELETE", "/v1/images/builds/{id}", get(e.cancelBuild), openapi.Operation{ID: "cancelBuild",
+			Summary: "Cancel a build. The stream of its events ends with an error.", Admin: true, Fails: namesItem}},
 		{"DELETE", "/v1/images", get(e.removeImage), openapi.Operation{ID: "removeImage",
 			Summary: "Remove the name of an image. Running containers keep their image.",
 			Admin:   true, Fails: also(namesItem, 409, 501),

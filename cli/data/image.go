@@ -23,7 +23,8 @@ func ImageCommand(a *app.App) *cobra.Command {
 	images := imageNoun(a)
 	return app.NewGroup(&cobra.Command{Use: "image", Aliases: []string{"images"},
 		Short: "Images of containers"},
-		images.ListCommand(a), imageBuildCommand(a), imageDockerfileCommand(a), imageImportCommand(a),
+		images.ListCommand(a), imageBuildCommand(a), imageBuildsCommand(a), imageCancelCommand(a),
+		imageDockerfileCommand(a), imageImportCommand(a),
 		imagePullCommand(a), images.RemoveCommand(a))
 }
 
@@ -38,11 +39,19 @@ func shortDigest(d string) string {
 func imageBuildCommand(a *app.App) *cobra.Command {
 	o := sandboximage.Options{Name: "base"}
 	var verbose bool
+	var docker dockerBuild
 	cmd := &cobra.Command{
-		Use: "build [flags] [NAME]", Short: "Build one of berth's own images and import it into the daemon",
+		Use: "build [flags] [NAME | DIRECTORY]", Short: "Build an image from a Dockerfile, or one of berth's own",
 		Args: app.ArgCount(0, 1),
-		Long: `Build an image from Debian packages, without a registry, and import it into the daemon. The build needs root.
-If the archive of an earlier build fits, it is used again.
+		Long: `Build an image. With a directory, the daemon builds the Dockerfile in it, with the directory as its context. "-"
+is a context from standard input: a tar, which may be compressed. What a .dockerignore names is not sent.
+
+Each RUN runs in a sandbox of the daemon, which has no network unless --network or --allow gives it one. The daemon
+pulls base images that it does not have. Finished steps stay in a cache, so the next build runs only what has changed.
+If the command is interrupted, the build ends.
+
+With the name of one of berth's own images, build that from Debian packages, without a registry, and import it into the
+daemon. This build runs on this machine and needs root. If the archive of an earlier build fits, it is used again.
 
   base   Debian 12 with Python 3.11, pandas, matplotlib, Node, git, jq and the usual tools of scripts (the default)
   full   base with R, Java and JShell, TypeScript, LibreOffice, ffmpeg, ImageMagick, tesseract, pandoc, fonts of all
@@ -54,8 +63,14 @@ hashes. Downloads and finished layers stay in the cache, so a failed build conti
 downloads 1.4 GB, needs about 10 GB of disk while it runs, and takes 12 minutes or more.
 
 With --output the archive is only written to a file, and no daemon is needed.`,
+		Example: `  berth image build -t tools .
+  berth image build -f docker/Dockerfile -t tools:2 --build-arg VERSION=2 --allow pypi.org --allow files.pythonhosted.org .
+  berth image build base`,
 		ValidArgs: sandboximage.Names(),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			if docker.isAsked(args) {
+				return docker.run(ctx, a, c, args)
+			}
 			if len(args) > 0 {
 				o.Name = args[0]
 			}
@@ -70,6 +85,7 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 	cmd.Flags().StringVar(&o.CacheDir, "cache", "", "directory for downloads and archives (default "+
 		sandboximage.DefaultCacheDir+")")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the output of the package tools")
+	docker.register(cmd)
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 

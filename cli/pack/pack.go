@@ -16,15 +16,29 @@ import (
 // links, except links that lead out of dir. It calls note for everything that it leaves out, or packs a part of. As GNU
 // tar does, it goes on after a file that cannot be read.
 func Tar(w io.Writer, dir string, note func(name string, why Reason)) error {
+	return write(w, dir, packing{note: note})
+}
+
+// write packs dir with the settings of p.
+func write(w io.Writer, dir string, p packing) error {
 	// An os.Root ensures that a directory that is replaced by a link during the packing does not lead out of dir.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	p := &packing{root: root, w: tar.NewWriter(w), note: note}
+	p.root, p.w = root, tar.NewWriter(w)
 	if err := fs.WalkDir(root.FS(), ".", p.entry); err != nil {
 		return err
+	}
+	for name, text := range p.extra {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text)), Format: tar.FormatPAX}
+		if err := p.w.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := p.w.Write(text); err != nil {
+			return err
+		}
 	}
 	return p.w.Close()
 }
@@ -34,10 +48,22 @@ var errUnread = errors.New("the archive is no longer wanted")
 
 // Stream packs a directory as Tar does, while send sends it. So the archive needs neither memory nor disk space.
 func Stream(dir string, note func(name string, why Reason), send func(io.Reader) error) error {
+	return stream(dir, packing{note: note}, send)
+}
+
+// StreamContext packs a directory as the context of an image's build, while send sends it. It leaves out what ignored
+// names; if that is a directory, then with all in it if prune is true. It packs all links and the permissions of all
+// files, since they are copied to an image, and then extra: files by name that are not in the directory.
+func StreamContext(dir string, ignored func(name string) (skip, prune bool), extra map[string][]byte,
+	note func(name string, why Reason), send func(io.Reader) error) error {
+	return stream(dir, packing{note: note, ignored: ignored, allLinks: true, extra: extra}, send)
+}
+
+func stream(dir string, p packing, send func(io.Reader) error) error {
 	pr, pw := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
-		err := Tar(pw, dir, note)
+		err := write(pw, dir, p)
 		pw.CloseWithError(err)
 		packed <- err
 	}()
@@ -54,6 +80,10 @@ type packing struct {
 	root *os.Root
 	w    *tar.Writer
 	note func(name string, why Reason)
+
+	ignored  func(name string) (skip, prune bool) // nil: nothing is ignored
+	allLinks bool                                 // also links that lead out
+	extra    map[string][]byte
 }
 
 // unread notes a file that cannot be read, unless it was removed meanwhile.
@@ -75,6 +105,14 @@ func (p *packing) entry(name string, d fs.DirEntry, err error) error {
 	// The directory itself is not packed: its mode would replace that of the destination.
 	if name == "." {
 		return nil
+	}
+	if p.ignored != nil {
+		switch skip, prune := p.ignored(name); {
+		case skip && prune && d.IsDir():
+			return fs.SkipDir
+		case skip:
+			return nil
+		}
 	}
 	fi, err := d.Info()
 	if err != nil {
@@ -114,7 +152,7 @@ func (p *packing) link(name string, fi fs.FileInfo) error {
 		p.unread(name, err)
 		return nil
 	}
-	if !proto.LinkStaysInside(name, target) {
+	if !p.allLinks && !proto.LinkStaysInside(name, target) {
 		p.note(name, LeadsOut)
 		return nil
 	}
