@@ -245,7 +245,8 @@ func (h *house) named(t *testing.T) (all []operation) {
 // bodies are right ones, so that nothing but the ID is wrong with a request. A new operation that takes JSON needs
 // one here.
 var bodies = map[string]string{
-	"extendContainer": `{"seconds": 60}`, "run": `{"command": "true"}`, "signalExec": `{"signal": "SIGTERM"}`,
+	"extendContainer": `{"seconds": 60}`, "changeContainer": `{"idle_timeout_seconds": 600}`,
+	"run": `{"command": "true"}`, "signalExec": `{"signal": "SIGTERM"}`,
 	"resizeExec": `{"rows": 1, "cols": 1}`,
 	"useTool":    `{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "true"}}`,
 	"moveFile":   `{"from": "a", "to": "b"}`, "makeDirectory": `{"path": "d"}`,

@@ -84,7 +84,7 @@ func (js *Jobs) logExec(j *job, e proto.Exec, stderr string, produced []string) 
 	}
 	line := proto.JobExec{
 		ID: e.ID, Command: secrets.RedactCut(command, maxLoggedCommand), StartedAt: e.StartedAt, EndedAt: e.EndedAt,
-		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: secrets.Redact(stderr), Produced: session.SomeOf(
+		Reason: e.End.Reason, ReturnCode: e.End.ReturnCode, Stderr: secrets.Redact(stderr), Produced: secrets.SomeOf(
 			produced, maxLoggedPaths),
 	}
 	j.newest = append(j.newest, line)

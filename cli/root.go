@@ -106,13 +106,14 @@ type appKey struct{}
 func commands(a *app.App) []*cobra.Command {
 	groups := map[string][]*cobra.Command{
 		"containers": append(stateCommands(a), runCommand(a), createCommand(a), listCommand(a), inspectCommand(a),
-			extendCommand(a), renameCommand(a), removeCommand(a), watch.EventsCommand(a), watch.StatsCommand(a),
-			data.CopyCommand(a), data.WatchCommand(a), data.WorkspacesCommand(a)),
+			extendCommand(a), renameCommand(a), updateCommand(a), removeCommand(a), watch.EventsCommand(a),
+			watch.StatsCommand(a), data.CopyCommand(a), data.WatchCommand(a), data.WorkspacesCommand(a)),
 		"execs": {execCommand(a), code.Command(a), code.ContextsCommand(a), psCommand(a), logsCommand(a),
 			waitCommand(a), killCommand(a), data.JobsCommand(a), tools.ToolCommand(a), tools.StoredCommand(a),
 			tools.CallsCommand(a), tools.MCPCommand(a)},
 		"data": {data.FilesCommand(a), data.SkillsCommand(a), data.ImageCommand(a)},
-		GroupOther: {admin.KeyCommand(a), admin.AuditCommand(a), admin.VaultCommand(a), admin.GCCommand(a),
+		GroupOther: {admin.KeyCommand(a), admin.AuditCommand(a), admin.VaultCommand(a),
+			watch.WebhooksCommand(a), admin.GCCommand(a),
 			admin.VersionCommand(a),
 			admin.AttackCommand(a), admin.AttackProbeCommand(a), admin.BenchCommand(a)},
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,7 @@ import (
 	"berth/egress"
 	"berth/egress/proxy"
 	"berth/events"
+	"berth/events/webhook"
 	"berth/files"
 	"berth/gateway"
 	"berth/gateway/containers"
@@ -61,6 +63,7 @@ type Config struct {
 
 	Egress          proxy.Config   // the most network access that containers can get
 	ToolCallbacks   []string       // servers that may receive tool calls of code; none: no server
+	WebhookPrivate  []netip.Prefix // addresses that webhooks may be posted to although they are not public
 	EgressCA        string         // file of CAs to trust for hosts that receive secrets, beside the system's; "": none
 	Session         session.Config // limits and times; the daemon sets the other parts
 	AcceptLoss      Losses         // damage in spite of which the daemon starts
@@ -138,6 +141,7 @@ type Daemon struct {
 	events   *events.Feed
 	stats    *stats.Store
 	traffic  *stats.Traffic
+	webhooks *webhook.Store
 	egress   *proxy.Proxy
 	bridge   *bridge.Bridge
 }
@@ -229,6 +233,9 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	d.keep(d.tools)
 	if err := d.openGateway(jobs, store); err != nil {
+		return err
+	}
+	if err := d.openWebhooks(); err != nil {
 		return err
 	}
 	sweeper, err := d.openSweeper(books, store)
@@ -376,6 +383,20 @@ func (d *Daemon) openGateway(jobs *artifacts.Jobs, store *files.Store) error {
 	return nil
 }
 
+// openWebhooks opens the webhooks. Run starts them.
+func (d *Daemon) openWebhooks() error {
+	dialer, err := proxy.NewPublicDialer(d.cfg.WebhookPrivate, d.cfg.Egress.Resolver)
+	if err != nil {
+		return err
+	}
+	d.webhooks, err = webhook.Open(webhook.Config{Feed: d.events, Ledger: d.books, Vault: d.secrets,
+		Dial: dialer.DialContext, Audit: d.audit.Append, Log: d.cfg.Log})
+	if err == nil {
+		d.keep(d.webhooks)
+	}
+	return err
+}
+
 // openBridge opens the bridge, which takes tool calls of code in containers. It must be open before the sessions.
 func (d *Daemon) openBridge() error {
 	cfg := bridge.Config{Ledger: d.books, Ready: d.audit.Ready, Log: d.cfg.Log}
@@ -485,7 +506,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.machine.images, Builds: d.builds, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget,
-				Keys: d.keys, Quotas: d.keys, Audit: d.audit, Events: d.events, Stats: d.stats, Version: d.cfg.Version,
+				Keys: d.keys, Quotas: d.keys, Audit: d.audit, Events: d.events, Stats: d.stats, Webhooks: d.webhooks,
+				Version: d.cfg.Version,
 				Origins: d.origins, Log: d.cfg.Log, Info: d.info(store),
 			}, operations, hosted),
 		},
@@ -524,6 +546,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	defer os.Remove(URLFile(d.cfg.Dir)) // a leftover file would name a daemon that does not answer
 	d.sessions.HandshakeAll()
+	d.webhooks.Start()
 	d.machine.host.KeepWarm()
 	return d.server.Serve(ctx, d.accept())
 }

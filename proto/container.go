@@ -114,6 +114,13 @@ type ChangeContainer struct {
 	// New name, and host name inside; "" takes the name away. A container of the class gvisor has the new host name
 	// from its next start on.
 	Name *string `json:"name,omitempty" schema:"pattern=^([0-9A-Za-z][0-9A-Za-z_.-]{0,62})?$"`
+	// All labels of the container from now on: those that are not named go.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Limits that are 0 stay as they are. Those of CPU, memory, disk, and under runc of processes, hold at once; open
+	// files, and processes under gVisor, from the next start on. A limit below the present use is a 409.
+	Limits Limits `json:"limits,omitzero"`
+	// How long the container may stay unused from now on, in seconds; 0 stays as it is.
+	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty" schema:"min=0 max=2592000"`
 }
 
 // A Workspace is a directory tree that outlives containers.

@@ -64,7 +64,7 @@ func (e *Exec) auditExec(action string, info proto.Exec, made Produced) {
 	command := cmp.Or(info.Command, strings.Join(info.Argv, " "))
 	x := proto.AuditExec{JobID: info.JobID, User: info.User, Command: secrets.RedactCut(command, maxAudited),
 		StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes,
-		Produced: e.redactor.HideAll(SomeOf(made.Paths, maxAudited)), FileIDs: made.FileIDs,
+		Produced: e.redactor.HideAll(secrets.SomeOf(made.Paths, maxAudited)), FileIDs: made.FileIDs,
 	}
 	if info.End != nil {
 		x.Reason, x.ReturnCode, x.CPUSeconds, x.Seconds = info.End.Reason, info.End.ReturnCode, info.End.CPUSeconds,
@@ -89,17 +89,4 @@ func (s *Session) AuditCall(entry proto.AuditEntry) {
 	entry.Owner, entry.ContainerID = s.owner, s.id
 	entry.Note = s.redactor.Hide(entry.Note)
 	s.core.cfg.Audit(entry)
-}
-
-// SomeOf returns as many of the paths as fit into n bytes of JSON, followed by the number of paths left out. It is
-// never nil.
-func SomeOf(paths []string, n int) []string {
-	some := []string{}
-	for i, p := range paths {
-		if n -= len(p) + len(`"",`); n < 0 {
-			return append(some, "… and "+strconv.Itoa(len(paths)-i)+" more")
-		}
-		some = append(some, p)
-	}
-	return some
 }

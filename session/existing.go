@@ -5,7 +5,6 @@ import (
 
 	"berth/proto"
 	"berth/session/existing"
-	"berth/session/validate"
 )
 
 // createOrFind returns the owner's live session of the requested name, running, or creates it. found reports that it
@@ -68,25 +67,6 @@ func (s *Session) Differences(ctx context.Context, req proto.CreateContainer) []
 	}
 	return existing.Differences(existing.Container{Container: s.Info(), Env: r.Env, Secrets: r.Secrets,
 		NetworkSecrets: r.NetworkSecrets}, digest, req)
-}
-
-// Change changes the session and returns it as it is then. A change is on disk when Change returns.
-func (s *Session) Change(ctx context.Context, req proto.ChangeContainer) (proto.Container, error) {
-	if err := validate.Change(req); err != nil {
-		return proto.Container{}, err
-	}
-	unlock, err := s.lockTransition(ctx) // no start is half done, and no other change
-	if err != nil {
-		return proto.Container{}, err
-	}
-	defer unlock()
-	if err := s.usable(); err != nil {
-		return proto.Container{}, err
-	}
-	if err := s.rename(ctx, *req.Name); err != nil {
-		return proto.Container{}, err
-	}
-	return s.Info(), nil
 }
 
 // rename gives the session another name, and its sandbox the host name. Called with transition held.

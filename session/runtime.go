@@ -48,6 +48,11 @@ type Runtime interface {
 	// proto.Unsupported if the class cannot do that while a sandbox runs; then the next Start does.
 	SetHostname(ctx context.Context, id, name string) error
 
+	// SetLimits changes the limits of a sandbox that was started as had, and of its workspace; without a sandbox those
+	// of the workspace alone. Limits that cannot be changed while it runs stay until the next Start. It fails with
+	// proto.Conflict if the sandbox uses more already. On a failure the limits are as before.
+	SetLimits(ctx context.Context, id string, had Spec, want proto.Limits) error
+
 	// Dozes reports whether the sandbox's guest dozes, without waking it: it exists and runs nothing. Dozes is fast:
 	// some reads from memory. A runtime that cannot tell returns false; the next daemon then wakes the guest.
 	Dozes(id string) bool

@@ -30,6 +30,7 @@ import (
 	"berth/artifacts"
 	"berth/code"
 	"berth/events"
+	"berth/events/webhook"
 	"berth/proto"
 	"berth/session"
 	"berth/session/stats"
@@ -52,9 +53,10 @@ type Config struct {
 	Builds   Builder // nil: no images are built
 	Keys     KeyStore
 	Quotas   Quotas
-	Audit    *audit.Log   // nil: the audit log cannot be read here
-	Events   *events.Feed // nil: there are none here
-	Stats    *stats.Store // nil: nothing is measured here
+	Audit    *audit.Log     // nil: the audit log cannot be read here
+	Events   *events.Feed   // nil: there are none here
+	Stats    *stats.Store   // nil: nothing is measured here
+	Webhooks *webhook.Store // nil: there are none here
 	// runs all sweeps now; returns counts by sweep and action
 	Sweep   func(context.Context) (map[string]map[string]int, error)
 	Rotate  func(context.Context) (Rotation, error) // makes a new key for secrets; nil: no vault

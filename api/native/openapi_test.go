@@ -21,6 +21,7 @@ import (
 
 	"berth/api"
 	"berth/events"
+	"berth/events/webhook"
 	"berth/session/stats"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -238,7 +239,7 @@ func TestDocumentAndRoutesAgree(t *testing.T) {
 	doc := readDocument(t, s.URL)
 	var served, documented []string
 	edges := []api.Edge{New(Config{Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images,
-		Events: events.New(nil), Stats: &stats.Store{}}), operations()}
+		Events: events.New(nil), Stats: &stats.Store{}, Webhooks: &webhook.Store{}}), operations()}
 	for _, e := range edges {
 		for _, r := range e.Routes {
 			served = append(served, r.Method+" "+r.Pattern)

@@ -149,6 +149,7 @@ func (e *edge) rows() []row {
 		{"stored tools", e.toolRows()}, {"tools of code", e.callRows()}, {"files in containers", e.fileRows()},
 		{"jobs", e.jobRows()}, {"daemon", e.daemonRows()}, {"API keys", e.keyRows()}, {"audit", e.auditRows()},
 		{"events", e.eventRows()}, {"stats", e.statRows()},
+		{"webhooks", e.webhookRows()},
 	} {
 		for _, r := range group.rows {
 			r.Tag = group.tag
@@ -673,8 +674,9 @@ var auditActions = map[string]string{
 	"readFile": "fs.read", "writeFile": "fs.write", "removeFile": "fs.remove", "moveFile": "fs.move",
 	"makeDirectory": "fs.mkdir",
 	"readTar":       "fs.read_tar", "writeTar": "fs.write_tar", "addInputs": "input.add", "publishFile": "job.publish",
-	"readJob":     "job.read",
-	"importImage": "image.import", "pullImage": "image.pull", "removeImage": "image.remove", "sweep": "sweep.run",
+	"readJob": "job.read", "createWebhook": "webhook.create", "changeWebhook": "webhook.change",
+	"deleteWebhook": "webhook.delete",
+	"importImage":   "image.import", "pullImage": "image.pull", "removeImage": "image.remove", "sweep": "sweep.run",
 	"createKey": "key.create", "changeKey": "key.change", "revokeKey": "key.revoke", "readAudit": "audit.read",
 	"rotateVault": "vault.rotate", "forgetVaultKeys": "vault.forget",
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,10 +18,12 @@ import (
 	"berth/api"
 	"berth/code"
 	"berth/events"
+	"berth/events/webhook"
 	"berth/proto"
 	"berth/session"
 	"berth/session/stats"
 	"berth/state/audit"
+	"berth/state/vault"
 	"berth/test/sessiontest"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -100,6 +103,16 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	if cfg.Events == nil {
 		cfg.Events = events.New(auditLog(t, s.Stack))
 	}
+	secrets, err := vault.Open(filepath.Join(s.Dir, "secret-key"), s.Ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Webhooks, err = webhook.Open(webhook.Config{Feed: cfg.Events, Ledger: s.Ledger, Vault: secrets,
+		Dial: (&net.Dialer{}).DialContext}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Webhooks.Start()
+	t.Cleanup(func() { cfg.Webhooks.Close() })
 	serve := api.Config{
 		Grace: 50 * time.Millisecond, // for those that shut it down
 		Auth:  s.Keys, ContainerID: s.Sessions.IDOf,
@@ -109,7 +122,6 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	for _, change := range more {
 		change(&serve)
 	}
-	var err error
 	s.server, err = api.New(serve)
 	if err != nil {
 		t.Fatal(err)

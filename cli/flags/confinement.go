@@ -24,15 +24,20 @@ type Confinement struct {
 
 // Register adds the flags to a command. They have docker's names where docker has the same option.
 func (f *Confinement) Register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.class, "class", "", "runtime class: runc or gvisor")
+	app.CompleteFlag(cmd, "class", "runc", "gvisor")
+	f.RegisterLimits(cmd)
+}
+
+// RegisterLimits adds the flags for limits alone.
+func (f *Confinement) RegisterLimits(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	f.typed = fs
-	fs.StringVar(&f.class, "class", "", "runtime class: runc or gvisor")
 	fs.Float64Var(&f.cpus, "cpus", 0, "CPUs, such as 0.5")
 	fs.StringVarP(&f.memory, "memory", "m", "", "memory, such as 512m")
 	fs.Int64Var(&f.pids, "pids", 0, "processes and threads")
 	fs.Int64Var(&f.open, "open-files", 0, "open files of one process")
 	fs.StringVar(&f.disk, "disk", "", "disk, such as 2g")
-	app.CompleteFlag(cmd, "class", "runc", "gvisor")
 }
 
 // Request returns the confinement of a request. It refuses an explicit 0. The daemon would use its default for it,

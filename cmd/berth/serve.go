@@ -106,6 +106,12 @@ the daemon ends; the next start attaches to them again.`,
 		cfg.Egress.Private = append(cfg.Egress.Private, prefix)
 		return err
 	})
+	f.Func("webhook-allow-private", "address or range that is not public and that webhooks may be posted to, such as "+
+		"10.1.0.0/16 (may be repeated)", func(text string) error {
+		prefix, err := parsePrefix(text)
+		cfg.WebhookPrivate = append(cfg.WebhookPrivate, prefix)
+		return err
+	})
 	f.StringVar(&cfg.EgressCA, "egress-ca", "", "PEM file of certificate authorities to trust in addition to the "+
 		"system's, for hosts that receive network secrets")
 	f.Float64Var(&limits.CPUs, "cpus", limits.CPUs, "maximum CPUs of one container, and its default")

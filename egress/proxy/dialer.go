@@ -74,3 +74,28 @@ func (d *Dialer) DialContext(ctx context.Context, _, hostPort string) (net.Conn,
 	}
 	return d.gate.proxy.resolver.Dial(ctx, t, addrs)
 }
+
+// A PublicDialer connects the daemon itself to any public address, for hosts that tenants name. It follows the rules
+// for containers with the widest network: each address of a name is judged, and only a judged one is dialled.
+type PublicDialer struct{ proxy *Proxy }
+
+// NewPublicDialer makes a dialer. Addresses that are not public are reached if a range of private has them.
+func NewPublicDialer(private []netip.Prefix, resolver string) (*PublicDialer, error) {
+	p, err := New(Config{Most: proto.NetworkAllowlist, Resolver: resolver, Private: private})
+	return &PublicDialer{p}, err
+}
+
+// DialContext connects to host:port if its address may be reached. network is ignored; it is TCP.
+func (d *PublicDialer) DialContext(ctx context.Context, _, hostPort string) (net.Conn, error) {
+	t, err := egress.ParseTarget(hostPort, 0)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.proxy.cfg.DialTimeout)
+	defer cancel()
+	list, err := d.proxy.resolver.Resolve(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return d.proxy.resolver.Dial(ctx, t, list)
+}

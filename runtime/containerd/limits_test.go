@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -203,4 +204,51 @@ func openGauges(t *testing.T, sandbox string) (n int) {
 		}
 	}
 	return n
+}
+
+// TestSetLimits changes the limits of a running sandbox and its workspace, both ways, and refuses what is used already.
+func TestSetLimits(t *testing.T) {
+	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
+		t.Run(string(class), func(t *testing.T) {
+			r := openTest(t)
+			id, spec := startTest(t, r, class)
+			want := spec.Limits
+			want.CPUs, want.MemoryBytes, want.PIDs, want.DiskBytes = 0.25, spec.Limits.MemoryBytes/2, 32,
+				spec.Limits.DiskBytes/2
+			for _, step := range []proto.Limits{want, spec.Limits} {
+				if err := r.SetLimits(t.Context(), id, spec, step); err != nil {
+					t.Fatal(err)
+				}
+				name := r.claims.sandbox(id)
+				for controller, files := range map[string][3]string{
+					"memory": {"memory.limit_in_bytes", "memory.max", fmt.Sprint(step.MemoryBytes)},
+					"cpu":    {"cpu.cfs_quota_us", "cpu.max", fmt.Sprint(int64(step.CPUs * 100_000))},
+				} {
+					dir, v2 := cgroup.Dir(name, controller)
+					file := files[0]
+					if v2 {
+						file = files[1]
+					}
+					text, err := os.ReadFile(filepath.Join(dir, file))
+					if err != nil || strings.Fields(string(text))[0] != files[2] {
+						t.Errorf("%s: %q %v, want %s", file, text, err, files[2])
+					}
+				}
+				m := r.Measure(id, spec.Workspace)
+				if m.Workspace.Limit != step.DiskBytes || m.Layer.Limit != step.DiskBytes {
+					t.Errorf("%+v, want %d", m, step.DiskBytes)
+				}
+				spec.Limits = step
+			}
+			ask(t, r, id, guestRequest{Op: "write", Path: "/workspace/big", Size: 24 << 20})
+			for _, l := range []proto.Limits{{DiskBytes: 16 << 20}, {MemoryBytes: 4096}} {
+				if err := r.SetLimits(t.Context(), id, spec, l.Or(spec.Limits)); proto.CodeOf(err) != proto.Conflict {
+					t.Errorf("%+v: %v", l, err)
+				}
+			}
+			if m := r.Measure(id, spec.Workspace); m.Workspace.Limit != spec.Limits.DiskBytes {
+				t.Errorf("after a refusal: %+v", m)
+			}
+		})
+	}
 }

@@ -107,11 +107,18 @@ func checkLimit[T int64 | float64](field string, n, least, most T) error {
 }
 
 // Change checks a change of a container.
-func Change(req proto.ChangeContainer) error {
-	if req.Name == nil {
-		return Error("name", "nothing to change; set name")
+func Change(req proto.ChangeContainer, most proto.Limits) error {
+	name, idle := "", error(nil)
+	if req.Name != nil {
+		name = *req.Name
 	}
-	return checkName(*req.Name)
+	if req.IdleTimeoutSeconds != 0 {
+		idle = Idle("idle_timeout_seconds", time.Duration(min(req.IdleTimeoutSeconds, 1<<32))*time.Second)
+	}
+	if req.Name == nil && req.Labels == nil && req.Limits == (proto.Limits{}) && req.IdleTimeoutSeconds == 0 {
+		return Error("name", "nothing to change; set name, labels, limits or idle_timeout_seconds")
+	}
+	return cmp.Or(checkName(name), checkLabels(req.Labels), Limits(req.Limits, most), idle)
 }
 
 // checkExisting checks whether a request that takes an existing container can be served.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"berth/api/native"
 	"berth/code"
 	"berth/events"
+	"berth/events/webhook"
 	"berth/proto"
 	"berth/session"
 	"berth/session/stats"
@@ -63,12 +65,21 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 	t.Cleanup(func() { _ = stored.Close() })
 	measured := stats.Open(stats.Config{List: st.Sessions.Infos, Limits: session.DefaultLimits})
 	t.Cleanup(func() { _ = measured.Close() })
+	feed := events.New(log)
+	hooks, err := webhook.Open(webhook.Config{Feed: feed, Ledger: st.Ledger, Vault: secrets,
+		Dial: (&net.Dialer{}).DialContext})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooks.Start()
+	t.Cleanup(func() { _ = hooks.Close() })
 	edges := []api.Edge{
 		api.Ops(api.OpsConfig{Metrics: registry, OpenLocally: true,
 			Ready: func(context.Context) error { return nil }}),
 		native.New(native.Config{
 			Sessions: st.Sessions, Code: runner, Tools: stored, Bridge: st.Bridge, Jobs: st.Jobs, Files: st.Files,
-			Images: st.Images, Keys: st.Keys, Quotas: st.Keys, Audit: log, Events: events.New(log), Stats: measured, Version: "v-daemon",
+			Images: st.Images, Keys: st.Keys, Quotas: st.Keys, Audit: log,
+			Events: feed, Stats: measured, Webhooks: hooks, Version: "v-daemon",
 			Log: slog.New(slog.DiscardHandler),
 			Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
 				done, err := st.Sessions.Sweep(ctx)

@@ -12,6 +12,7 @@ import (
 
 	"berth/guest/client"
 	"berth/proto"
+	"berth/session"
 	"berth/session/limits"
 )
 
@@ -58,6 +59,9 @@ func (rt *Runtime) Paused(id string) bool {
 	sb := rt.run[id]
 	return sb != nil && !sb.ended() && stopped(sb.cmd.Process.Pid)
 }
+
+// SetLimits changes nothing, since these sandboxes have no limits.
+func (rt *Runtime) SetLimits(context.Context, string, session.Spec, proto.Limits) error { return nil }
 
 // SetHostname changes nothing while a sandbox runs.
 func (rt *Runtime) SetHostname(_ context.Context, id, _ string) error {
