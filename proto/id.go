@@ -13,6 +13,7 @@ import (
 const (
 	ContainerPrefix = "container_"
 	WorkspacePrefix = "workspace_"
+	LayerPrefix     = "layer_"
 	FilePrefix      = "file_"
 	JobPrefix       = "job_"
 	ExecPrefix      = "exec_"

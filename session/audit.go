@@ -19,6 +19,7 @@ const (
 	actionPause     = "container.pause"
 	actionResume    = "container.resume"
 	actionExpire    = "container.expire"
+	actionReset     = "container.reset"
 	actionDelete    = "container.delete"
 	actionExecBegin = "exec.begin"
 	actionExecEnd   = "exec.end"

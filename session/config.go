@@ -41,8 +41,8 @@ type Config struct {
 	Limits      proto.Limits     // defaults of a request; zero fields come from DefaultLimits
 	IdleTimeout time.Duration    // default rolling lease; 0 is 5 minutes, as in the hosted tool
 	PauseAfter  time.Duration    // idle time after which a session is paused; 0: never
-	// idle time after which a session's guest frees its memory; 0: never
-	DozeAfter    time.Duration
+	// unused time after which a session without processes is stopped; 0: never before its lease ends
+	StopAfter    time.Duration
 	MaxLifetime  time.Duration // default lifetime from creation; 0 is 30 days
 	ExecTimeout  time.Duration // default time limit of a foreground exec; 0 is 5 minutes
 	MaxOutput    int64         // default for bytes kept of each stream; 0 is 1 MiB

@@ -141,6 +141,7 @@ func (ss *Sessions) CheckConfinement(asked proto.Confinement) error {
 func (ss *Sessions) register(rec record) (*Session, error) {
 	now := ss.clock.Now()
 	rec.ID, rec.Job = proto.NewID(proto.ContainerPrefix), proto.NewID(proto.JobPrefix)
+	rec.Layer = proto.NewID(proto.LayerPrefix)
 	rec.Created, rec.LastUsed, rec.Generation, rec.Host = now, now, 1, ss.host
 	if err := ss.seal(&rec); err != nil {
 		return nil, err

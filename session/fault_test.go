@@ -280,7 +280,7 @@ func TestFailedStopIsMadeUpFor(t *testing.T) {
 	rt, st := faulty(t, session.Config{})
 	for _, how := range []string{"by the sweeper", "by the next use"} {
 		s := st.Create(t, proto.CreateContainer{})
-		sessiontest.Bash(t, s, "touch /tmp/old")
+		sessiontest.Bash(t, s, "touch /dev/shm/old")
 		rt.stopping = func() error { return errors.New("no") }
 		if err := s.Stop(ctx); err == nil {
 			t.Fatal("the failure is not told")
@@ -291,7 +291,7 @@ func TestFailedStopIsMadeUpFor(t *testing.T) {
 				t.Errorf("%s: %+v", how, done)
 			}
 		}
-		if out := sessiontest.Bash(t, s, "ls /tmp/old 2>/dev/null; echo up").Stdout; out != "up\n" {
+		if out := sessiontest.Bash(t, s, "ls /dev/shm/old 2>/dev/null; echo up").Stdout; out != "up\n" {
 			t.Errorf("%s: the next generation is the old sandbox: %q", how, out)
 		}
 	}

@@ -31,7 +31,7 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		record any
 		names  string
 	}{
-		{record{}, "id owner key retry name state generation image digest class workspace job labels sealed secret_names env " +
+		{record{}, "id owner key retry name state generation image digest class workspace layer discarded job labels sealed secret_names env " +
 			"tools offered limits network fixtures isolation host created last_used idle lifetime lease ended delete " +
 			"keep fleeting unfilled"},
 		{workspaceRecord{}, "id owner created session kept key lost"},

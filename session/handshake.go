@@ -168,6 +168,3 @@ func (s *Session) hello(ctx context.Context) (wire.Hello, error) {
 	defer cancel()
 	return s.client().Hello(ctx)
 }
-
-// Dozes reports whether process pid is the placeholder of a dozing guest. It is for runtimes; see Runtime.Dozes.
-func Dozes(pid int) bool { return client.IsDoze(pid) }

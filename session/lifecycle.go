@@ -2,6 +2,8 @@ package session
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,7 +91,10 @@ func (s *Session) startGeneration(ctx context.Context) error {
 func (s *Session) startSandbox(ctx context.Context) error {
 	fresh := s.state() == proto.StateCreating
 	if !fresh { // the record of a new session says so already
-		if err := s.changeAsync(func(r *record) { r.Generation++ }); err != nil {
+		if err := s.changeAsync(func(r *record) {
+			r.Generation++
+			setDefault(&r.Layer, proto.NewID(proto.LayerPrefix))
+		}); err != nil {
 			return err
 		}
 	}
@@ -155,6 +160,47 @@ func (s *Session) guestBoot() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.boot
+}
+
+// Reset gives the session a fresh layer: all files outside the workspace are those of the image again. It ends the
+// session's processes; the next use starts it.
+func (s *Session) Reset(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
+	unlock, err := s.lockTransition(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if s.markStopping(false) {
+		if _, err := s.finishStop(ctx, proto.EndStopped, "the container was reset"); err != nil {
+			return err
+		}
+	}
+	if err := s.change(func(r *record) {
+		r.Discarded = append(slices.Clone(r.Discarded), r.Layer)
+		r.Layer = proto.NewID(proto.LayerPrefix)
+	}); err != nil {
+		return err
+	}
+	s.auditAction(ctx, actionReset, "")
+	return s.removeDiscarded(ctx)
+}
+
+// removeDiscarded removes the layers that the session has no use for. Called with transition held.
+func (s *Session) removeDiscarded(ctx context.Context) error {
+	layers := s.record().Discarded
+	if len(layers) == 0 {
+		return nil
+	}
+	for _, id := range layers {
+		if err := s.core.cfg.Runtime.RemoveLayer(ctx, id); err != nil {
+			return fmt.Errorf("removing %s: %w", id, err)
+		}
+	}
+	return s.changeAsync(func(r *record) { r.Discarded = nil })
 }
 
 // stopUnlessStopped stops the sandbox if it runs, and keeps the files.
@@ -475,7 +521,7 @@ func (s *Session) repause() error {
 
 // pauseIdle pauses an idle session for the sweeper. It leaves a session in use alone. Called with transition held.
 func (ss *Sessions) pauseIdle(ctx context.Context, s *Session, done *Swept) error {
-	if s.needsHandshake.Load() || s.client().Dozes() { // a dozing guest runs nothing that could be paused
+	if s.needsHandshake.Load() {
 		return nil
 	}
 	did, err := s.pause(ctx, true)

@@ -99,11 +99,14 @@ type modelSession struct {
 	written                time.Duration // time of its last use as of the last sweep, which survives a crash
 }
 
+// modelStopAfter is how long a session without processes may be unused in the model.
+const modelStopAfter = 3 * time.Second
+
 func newModel(t *testing.T) *model {
 	m := &model{t: t, c: newTwoClocks(), kept: map[string]map[string]int{}, execs: map[string]bool{}, tail: &wait{}}
 	m.rt = &faultRuntime{Runtime: sessiontest.NewRuntime(t)}
 	m.st = sessiontest.Over(t, m.rt, sessiontest.Images{},
-		m.c.config(session.Config{Tombstone: time.Hour, ExecTimeout: time.Hour, DozeAfter: time.Nanosecond}))
+		m.c.config(session.Config{Tombstone: time.Hour, ExecTimeout: time.Hour, StopAfter: modelStopAfter}))
 	return m
 }
 

@@ -278,6 +278,11 @@ func (m *model) sweepOne(s *modelSession, want *session.Swept, failed bool) {
 	case s.dead:
 		s.running, s.paused, s.dead = false, false, false
 		want.Lost++
+	case s.running && !s.paused && m.now() >= s.used+modelStopAfter && s.bg == nil:
+		real, _ := m.st.Sessions.Get(sessiontest.Owner, s.id)
+		if s.running = failed && real != nil && real.Info().State == proto.StateRunning; !s.running {
+			want.Stopped++
+		}
 	case !failed:
 		s.written = s.used
 	}

@@ -170,21 +170,8 @@ func (s *Session) takeOver() bool {
 	}
 	s.paused = s.core.cfg.Runtime.Paused(s.id)
 	s.needsHandshake.Store(true)
-	if s.leaseRenewed = s.paused || s.stillDozingLocked(); s.leaseRenewed {
+	if s.leaseRenewed = s.paused; s.paused {
 		s.touch() // the lease does not count the time without a daemon
 	}
 	return true // other leases are renewed when their guest answers
-}
-
-// stillDozing reports whether the session was taken over while its guest dozed. A dozing guest has nothing to report,
-// so its handshake waits for the next use. A starting daemon thus does not wake all dozing guests, which would take
-// their memory at once.
-func (s *Session) stillDozing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stillDozingLocked()
-}
-
-func (s *Session) stillDozingLocked() bool {
-	return s.needsHandshake.Load() && len(s.running) == 0 && s.core.cfg.Runtime.Dozes(s.id)
 }

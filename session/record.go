@@ -34,7 +34,9 @@ type record struct {
 	Digest         string                   `json:"digest"`
 	Class          proto.RuntimeClass       `json:"class"`
 	Workspace      string                   `json:"workspace"`
-	Job            string                   `json:"job"` // the job of execs that name none
+	Layer          string                   `json:"layer,omitempty"`     // "" in records of older daemons
+	Discarded      []string                 `json:"discarded,omitempty"` // layers that have to be removed
+	Job            string                   `json:"job"`                 // the job of execs that name none
 	Labels         map[string]string        `json:"labels,omitempty"`
 	Sealed         string                   `json:"sealed,omitempty"`       // see sealedFields
 	Names          []string                 `json:"secret_names,omitempty"` // the names in Secrets
@@ -97,8 +99,8 @@ func (r record) latest() time.Time {
 }
 
 func (r record) spec() Spec {
-	return Spec{Image: r.Digest, Class: r.Class, Workspace: r.Workspace, Limits: r.Limits.Or(DefaultLimits),
-		Hostname: r.hostname()}
+	return Spec{Image: r.Digest, Class: r.Class, Workspace: r.Workspace, Layer: r.Layer,
+		Limits: r.Limits.Or(DefaultLimits), Hostname: r.hostname()}
 }
 
 // entry returns what the index knows of the session.
@@ -108,6 +110,9 @@ func (r record) entry() index.Entry {
 
 // hostname returns the host name of the session's sandboxes.
 func (r record) hostname() string { return cmp.Or(r.Name, DefaultHostname) }
+
+// layers returns the layers that the session may have on disk.
+func (r record) layers() []string { return append(slices.Clone(r.Discarded), r.Layer) }
 
 // network returns the network as clients see it.
 func (r record) network() proto.Network {

@@ -13,8 +13,8 @@ import (
 // and the mounts are internal to it. Every method is idempotent and safe for concurrent use; calls for different IDs
 // run in parallel.
 //
-// A sandbox has its session's ID. Start makes it, and Stop removes it with everything outside its workspace. A
-// workspace has its own ID and lives until RemoveWorkspace.
+// A sandbox has its session's ID. Start makes it, and Stop removes it. What it has written stays, in two parts with
+// IDs of their own: a workspace, until RemoveWorkspace, and a layer, until RemoveLayer.
 type Runtime interface {
 	// Start makes the sandbox id according to spec and returns once its guest can be dialled. If a sandbox with that
 	// ID runs already, Start returns nil. If Start fails or ctx ends, nothing of the sandbox is left; a workspace
@@ -24,11 +24,15 @@ type Runtime interface {
 	// Dial connects to the guest of a running sandbox. It fails with proto.NotFound if there is no such sandbox.
 	Dial(ctx context.Context, id string) (net.Conn, error)
 
-	// Stop ends every process of the sandbox and removes it; the workspace stays.
+	// Stop ends every process of the sandbox and removes it; its workspace and its layer stay. A layer without
+	// anything in it may go.
 	Stop(ctx context.Context, id string) error
 
 	// RemoveWorkspace removes a workspace that no sandbox uses, with all its files.
 	RemoveWorkspace(ctx context.Context, workspace string) error
+
+	// RemoveLayer removes a layer that no sandbox uses, with all its files.
+	RemoveLayer(ctx context.Context, layer string) error
 
 	// List returns what exists, for reconciliation.
 	List(ctx context.Context) (Inventory, error)
@@ -53,10 +57,6 @@ type Runtime interface {
 	// proto.Conflict if the sandbox uses more already. On a failure the limits are as before.
 	SetLimits(ctx context.Context, id string, had Spec, want proto.Limits) error
 
-	// Dozes reports whether the sandbox's guest dozes, without waking it: it exists and runs nothing. Dozes is fast:
-	// some reads from memory. A runtime that cannot tell returns false; the next daemon then wakes the guest.
-	Dozes(id string) bool
-
 	// Inspect reports how a running sandbox is isolated. Anything not reported counts as absent: we never claim
 	// isolation that was not verified. A HostUID of -1 means unknown.
 	Inspect(ctx context.Context, id string) (proto.Isolation, error)
@@ -78,6 +78,7 @@ type Spec struct {
 	Image     string             // digest of an image that Images holds, "sha256:…"
 	Class     proto.RuntimeClass // isolation; the Runtime never replaces it by another
 	Workspace string             // workspace_…; mounted at /workspace, made if missing
+	Layer     string             // layer_…; all other files that the container has written, made if missing
 	Limits    proto.Limits       // no field is zero
 	Hostname  string             // resolves to a loopback address inside; "" is DefaultHostname
 	New       bool               // no sandbox of this ID was started before, so Start need not look for one
@@ -89,6 +90,7 @@ type Spec struct {
 type Inventory struct {
 	Sandboxes  []string // session IDs of sandboxes that run, or are half made
 	Workspaces []string // workspace IDs on disk
+	Layers     []string // IDs of layers on disk that no sandbox uses
 	Pool       string   // where the workspaces are, for messages
 	LostWrites bool     // the disk has lost the writes of some time up to now
 }

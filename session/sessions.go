@@ -242,6 +242,11 @@ func (ss *Sessions) releaseAll(ctx context.Context, s *Session) error {
 	if err := decided(); err != nil {
 		return fmt.Errorf("recording that %s goes: %w", s.id, err)
 	}
+	for _, layer := range s.record().layers() {
+		if err := ss.cfg.Runtime.RemoveLayer(ctx, layer); err != nil {
+			return fmt.Errorf("removing the layer of %s: %w", s.id, err)
+		}
+	}
 	if err := s.dropExecs(); err != nil {
 		return fmt.Errorf("dropping the execs of %s: %w", s.id, err)
 	}
@@ -370,13 +375,16 @@ func (ss *Sessions) find(id string) *Session {
 	return ss.byID[id]
 }
 
-// known returns the set of IDs of all sessions and workspaces.
+// known returns the set of IDs of all sessions, workspaces and layers.
 func (ss *Sessions) known() map[string]bool {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
 	ids := make(map[string]bool, len(ss.byID)+len(ss.workspaces))
-	for id := range ss.byID {
+	for id, s := range ss.byID {
 		ids[id] = true
+		for _, layer := range s.record().layers() {
+			ids[layer] = true
+		}
 	}
 	for id := range ss.workspaces {
 		ids[id] = true

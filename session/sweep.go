@@ -16,7 +16,6 @@ import (
 type Swept struct {
 	Stopped    int // idle sessions whose sandbox was stopped
 	Paused     int // idle sessions that were paused
-	Dozing     int // idle sessions whose guest has given back its memory
 	Expired    int // sessions past their cap, removed with their files
 	Forgotten  int // expired IDs that now answer "not found"
 	Finished   int // removals that an earlier failure had left half done
@@ -31,7 +30,6 @@ func (w Swept) Counts() map[string]int {
 	return map[string]int{
 		"stopped":    w.Stopped,
 		"paused":     w.Paused,
-		"dozing":     w.Dozing,
 		"expired":    w.Expired,
 		"forgotten":  w.Forgotten,
 		"finished":   w.Finished,
@@ -99,9 +97,7 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Ti
 		return nil
 	}
 	defer unlock()
-	if !s.stillDozing() {
-		s.handshakeIfAwake()
-	}
+	s.handshakeIfAwake()
 	if s.is(&s.removed) {
 		return nil
 	}
@@ -136,7 +132,7 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Ti
 		}
 	}
 	s.restoreLostPorts(ctx)
-	return s.persistTouch(rec)
+	return errors.Join(s.removeDiscarded(ctx), s.persistTouch(rec))
 }
 
 func countIf(n *int, did bool) {
@@ -224,7 +220,7 @@ func (ss *Sessions) removeUnknown(ctx context.Context, inv Inventory, known map[
 		countIf(&done.Workspaces, err == nil)
 		errs = append(errs, err)
 	}
-	fresh, removed, err := ss.orphans().Sweep(ctx, ss.clock.Now(), inv.Workspaces, known)
+	fresh, removed, err := ss.orphans().Sweep(ctx, ss.clock.Now(), slices.Concat(inv.Workspaces, inv.Layers), known)
 	done.Strays, done.Workspaces = done.Strays+fresh, done.Workspaces+removed
 	return errors.Join(append(errs, err)...)
 }
@@ -254,11 +250,11 @@ func (ss *Sessions) sweepSandbox(ctx context.Context, id string) (stopped bool, 
 const maxMissedHellos = 3
 
 // sweepGuests finds sessions that are recorded as running and whose sandbox is gone, or whose guest has stopped
-// answering, before their next use. An answer costs some tens of microseconds. A dozing guest is not woken.
+// answering, before their next use. An answer costs some tens of microseconds. It stops sessions that nothing runs in.
 func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept) error {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, reconcileParallel)
-	lost, dozing := make([]bool, len(all)), make([]bool, len(all))
+	lost, stopped := make([]bool, len(all)), make([]bool, len(all))
 	for i, s := range all {
 		if ctx.Err() != nil {
 			break
@@ -269,57 +265,73 @@ func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			lost[i], dozing[i] = s.checkGuest(ctx)
+			lost[i], stopped[i] = s.checkGuest(ctx)
 		})
 	}
 	wg.Wait()
 	for i := range all {
 		countIf(&done.Lost, lost[i])
-		countIf(&done.Dozing, dozing[i])
+		countIf(&done.Stopped, stopped[i])
 	}
 	return nil
 }
 
-// checkGuest pings the guest, and ends its generation if it is gone. A guest that was unused for long enough dozes
-// from then on. It reports whether this call found the guest lost or made it doze.
-func (s *Session) checkGuest(ctx context.Context) (lost, dozing bool) {
+// checkGuest pings the guest, and ends its generation if it is gone. It stops a session that was unused for long
+// enough and has no processes: nothing is lost, and it needs no more memory. It reports whether this call found the
+// guest lost or stopped the session.
+func (s *Session) checkGuest(ctx context.Context) (lost, stopped bool) {
 	g := s.client()
-	// a sweep completes the handshake of all that neither doze nor are paused before it comes here
-	if s.stillPaused() || g.Dozes() || s.needsHandshake.Load() && !s.is(&s.paused) {
+	// a sweep completes the handshake of all that are not paused before it comes here
+	if s.stillPaused() || s.needsHandshake.Load() && !s.is(&s.paused) {
 		return false, false
 	}
-	dozing, err := s.dozeOrHello(ctx, g)
+	if s.record().unusedFor(s.core.cfg.StopAfter, s.core.clock.Now()) && s.stopUnused(ctx, g) {
+		return false, true
+	}
+	ask, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	_, err := g.Hello(ask)
 	if ctx.Err() != nil || s.stillPaused() {
-		return false, dozing
+		return false, false
 	}
 	if !s.countMissedHello(err != nil, timedOut(err)) {
-		return false, dozing
+		return false, false
 	}
 	return s.sweepLost(ctx, g), false
+}
+
+// stopUnused stops the session if nobody uses it and its guest has nothing that would be lost. A user who comes meanwhile
+// waits.
+func (s *Session) stopUnused(ctx context.Context, g *client.Client) bool {
+	unlock, free := s.tryLockTransition()
+	if !free {
+		return false
+	}
+	defer unlock()
+	s.mu.Lock()
+	s.stopping = s.users == 0 && !s.paused && s.rec.State == proto.StateRunning && s.guest == g &&
+		s.rec.unusedFor(s.core.cfg.StopAfter, s.core.clock.Now())
+	stopping := s.stopping
+	s.mu.Unlock()
+	if !stopping {
+		return false
+	}
+	ask, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	if g.Idle(ask) != nil {
+		s.set(&s.stopping, false)
+		return false
+	}
+	stopped, err := s.finishStop(context.WithoutCancel(ctx), proto.EndStopped, "the container was idle")
+	if err != nil {
+		s.core.cfg.Log.Error("stopping an idle container; a sweep will try again", "container", s.id, "error", err)
+	}
+	return stopped
 }
 
 // timedOut reports whether err means that no answer has come yet, rather than that none will.
 func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || proto.CodeOf(err) == proto.TimedOut
-}
-
-// dozeOrHello has the guest doze, or say hello if it has to stay awake.
-func (s *Session) dozeOrHello(ctx context.Context, g *client.Client) (dozing bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
-	defer cancel()
-	if s.mayDoze() && g.Doze(ctx) == nil {
-		return true, nil
-	}
-	// an answer proves that the guest is there, whatever the reason why Doze failed: an older guest cannot doze
-	_, err = g.Hello(ctx)
-	return false, err
-}
-
-// mayDoze reports whether the session was unused for long enough.
-func (s *Session) mayDoze() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.users == 0 && s.rec.unusedFor(s.core.cfg.DozeAfter, s.core.clock.Now())
 }
 
 // countMissedHello counts a missed answer, and reports whether there were enough in a row. A refused connection is

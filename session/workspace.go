@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"berth/proto"
@@ -115,10 +116,17 @@ func (ss *Sessions) unusedWorkspaces() []workspaceRecord {
 	return list
 }
 
-// orphans returns the workspaces that are on disk alone.
+// orphans returns the workspaces and layers that are on disk alone.
 func (ss *Sessions) orphans() inventory.Orphans {
-	return inventory.Orphans{Ledger: ss.cfg.Ledger, Keep: ss.cfg.OrphanKeep, Log: ss.cfg.Log, Known: ss.knowsWorkspace,
-		Remove: ss.cfg.Runtime.RemoveWorkspace}
+	known := sync.OnceValue(ss.known)
+	return inventory.Orphans{Ledger: ss.cfg.Ledger, Keep: ss.cfg.OrphanKeep, Log: ss.cfg.Log,
+		Known: func(id string) bool { return known()[id] },
+		Remove: func(ctx context.Context, id string) error {
+			if proto.ValidID(proto.LayerPrefix, id) {
+				return ss.cfg.Runtime.RemoveLayer(ctx, id)
+			}
+			return ss.cfg.Runtime.RemoveWorkspace(ctx, id)
+		}}
 }
 
 // RemoveOrphanedWorkspaces removes all orphaned workspaces now and returns their number.
@@ -164,13 +172,6 @@ func (ss *Sessions) checkWorkspaces(inv Inventory) error {
 		}
 		return err
 	})
-}
-
-func (ss *Sessions) knowsWorkspace(id string) bool {
-	ss.mu.RLock()
-	defer ss.mu.RUnlock()
-	_, ok := ss.workspaces[id]
-	return ok
 }
 
 // workspaceOf returns the record of a session's workspace, or an empty one if the workspace was removed.

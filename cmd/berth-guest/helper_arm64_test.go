@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,4 +71,13 @@ func TestMakerSaysWhyNot(t *testing.T) {
 	if len(out) > 0 || cmd.ProcessState.ExitCode() != int(syscall.EPERM) {
 		t.Errorf("the helper wrote %q and ended with %v", out, err)
 	}
+}
+
+// waits reports whether the process has nearly no memory and one thread.
+func waits(t *testing.T, pid int) bool {
+	t.Helper()
+	fields := status(t, pid)
+	// /proc lacks the field during an exec
+	anon, err := strconv.Atoi(strings.TrimSuffix(fields["RssAnon"], " kB"))
+	return err == nil && anon <= 16 && fields["Threads"] == "1"
 }

@@ -48,11 +48,7 @@ const (
 func init() { runtime.LockOSThread() }
 
 func main() {
-	switch os.Args[0] { // reached only if the program was linked without the entry
-	case wire.DozeName:
-		fmt.Fprintln(os.Stderr, "berth-guest:", syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
-		os.Exit(1)
-	case helperName:
+	if os.Args[0] == helperName { // reached only if the program was linked without the entry
 		os.Exit(int(syscall.ENOSYS))
 	}
 	if len(os.Args) == 2 && os.Args[1] == wire.StepCommandFlag {
@@ -69,7 +65,6 @@ func main() {
 	flag.BoolVar(&cfg.mayGain, "allow-new-privileges", false, "let set-user-ID programs such as sudo gain privileges")
 	flag.BoolVar(&cfg.ownProcs, "own-gomaxprocs", false, "do not pass GOMAXPROCS of the environment on to commands")
 	flag.BoolVar(&cfg.step, "step", false, "run a step of an image's build: leave the image as it is")
-	flag.StringVar(&cfg.woken, wokenFlag, "", "state of the guest before it dozed; the guest sets this itself")
 	flag.Parse()
 	if flag.NArg() == 1 {
 		cfg.socket = flag.Arg(0)
@@ -83,7 +78,6 @@ func main() {
 // config holds the command line's options.
 type config struct {
 	socket, workspace, root string
-	woken                   string
 	uid                     int
 	mayGain                 bool
 	step                    bool
@@ -104,24 +98,20 @@ func run(ctx context.Context, cfg config) error {
 	}
 	harden(log, cfg.mayGain)
 	opt := pid1.ServerOptions{Log: log, Version: version, Workspace: cfg.workspace, UID: cfg.uid, GID: cfg.uid,
-		Init: true, Doze: doze(os.Environ()), NoZygotes: os.Getenv("BERTH_ZYGOTES") == "off"}
+		Init: true, NoZygotes: os.Getenv("BERTH_ZYGOTES") == "off"}
 	if cfg.ownProcs {
 		_ = os.Unsetenv("GOMAXPROCS")
 	}
 	opt.Env = os.Environ() // of commands
-	ln, err := begin(log, cfg, &opt)
+	ln, err := begin(log, cfg)
 	if err != nil {
 		return err
 	}
 	return pid1.Serve(ctx, ln, opt)
 }
 
-// begin prepares the container and opens the listener. For a waking guest it restores the earlier listener instead.
-func begin(log *slog.Logger, cfg config, opt *pid1.ServerOptions) (ln net.Listener, err error) {
-	if cfg.woken != "" {
-		ln, opt.Conn, opt.Past, err = awake(cfg.woken)
-		return ln, err
-	}
+// begin prepares the container and opens the listener.
+func begin(log *slog.Logger, cfg config) (net.Listener, error) {
 	if cfg.step {
 		return listen(cfg.socket)
 	}

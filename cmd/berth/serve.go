@@ -85,9 +85,11 @@ the daemon ends; the next start attaches to them again.`,
 		"(default 5m)")
 	f.DurationVar(&cfg.Session.PauseAfter, "pause-idle-after", 0, "pause a container after this much idle time; "+
 		"the next request resumes it (default never)")
-	f.DurationVar(&cfg.Session.DozeAfter, "doze-idle-after", time.Minute, "release most memory of a container "+
-		"after this much idle time if nothing runs in it; the next request takes a few milliseconds longer "+
-		"(0: never)")
+	f.DurationVar(&cfg.Session.StopAfter, "stop-idle-after", time.Minute, "stop a container after this much idle "+
+		"time if no process runs in it; it then takes no memory, keeps all its files, and starts at the next "+
+		"request (0: only when its lease ends)")
+	f.DurationVar(&cfg.Session.StopAfter, "doze-idle-after", time.Minute, "")
+	_ = f.MarkDeprecated("doze-idle-after", "containers no longer doze; use --stop-idle-after")
 	f.DurationVar(&cfg.Session.MaxLifetime, "max-lifetime", 0, "delete a container and its files this long after "+
 		"its creation (default 720h)")
 	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that set none (default "+

@@ -31,8 +31,6 @@ type Client struct {
 	pipes  support
 	hello  wire.Hello // of the guest that pipes describes
 	doubt  bool       // a connection broke after the guest last identified itself
-	gets   int        // how often a connection was taken
-	dozed  int        // value of gets when the guest was told to doze; 0: never
 	closed bool
 
 	wg sync.WaitGroup // readers of processes
@@ -104,6 +102,12 @@ func (c *Client) TakeOver(from *Client) {
 			c.put(w)
 		}
 	}
+}
+
+// Idle returns nil if the container could be stopped without a loss: no process runs but the guest, and nothing is
+// kept in memory. It fails with Conflict if not, and with another error if the guest cannot tell.
+func (c *Client) Idle(ctx context.Context) error {
+	return c.call(ctx, wire.ShortWait, &wire.Request{Op: wire.OpIdle}, nil)
 }
 
 // Hello asks the guest to identify itself. If it is not yet known whether descriptors can cross, Hello finds out.
@@ -337,7 +341,6 @@ func (c *Client) getIdle(ctx context.Context) (*wire.Conn, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.gets++
 	for n := len(c.idle); n > 0; n = len(c.idle) {
 		w := c.idle[n-1]
 		c.idle = c.idle[:n-1]

@@ -1,5 +1,5 @@
 // Package pid1 is the guest: the program that runs as PID 1 of a container. It serves the daemon's requests: it runs
-// commands, connects their descriptors, keeps commands and shells that outlive a connection, and dozes. The processes
+// commands, connects their descriptors, and keeps commands and shells that outlive a connection. The processes
 // themselves are guest/proc's, files are guest/fs's. The program berth-guest calls Serve. Both ends of a connection
 // share the package guest/wire. The daemon's end is guest/client, which this package does not link.
 package pid1
@@ -47,10 +47,6 @@ type ServerOptions struct {
 	// come within ZygoteRest.
 	ZygoteRest time.Duration
 	NoZygotes  bool // execute the program of each command
-
-	Doze Dozer    // nil: never doze
-	Past State    // state of a guest that wakes; zero for a new guest
-	Conn net.Conn // the connection that asked for the doze
 }
 
 // A Server is a running guest.
@@ -68,13 +64,10 @@ type Server struct {
 	mu     sync.Mutex // guards shells
 	shells map[string]*shell
 
-	keeps           *keptCommands
-	ports           forward.Ports
-	acceptGate      acceptGate
-	callers         atomic.Int32   // connections that are being served
-	connectionEnded chan struct{}  // signals that a connection has ended
-	wg              sync.WaitGroup // connections and their commands
-	shellCleanups   sync.WaitGroup // persistent shells
+	keeps         *keptCommands
+	ports         forward.Ports
+	wg            sync.WaitGroup // connections and their commands
+	shellCleanups sync.WaitGroup // persistent shells
 }
 
 // Serve answers requests from ln until ctx ends. Then it kills all processes that it started, and returns nil. PID 1
@@ -88,13 +81,9 @@ func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) (err error) 
 
 // run answers requests until ctx ends, and then ends what is left.
 func (s *Server) run(ctx context.Context, ln net.Listener) error {
-	s.acceptGate = newAcceptGate(ln)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
-	if s.opt.Conn != nil {
-		s.admit(ctx, s.opt.Conn)
-	}
 	err := s.accept(ctx, ln)
 	cancel()
 	s.closeKept()
@@ -122,7 +111,6 @@ func newServer(opt ServerOptions) *Server {
 	s := &Server{
 		opt: opt, log: opt.Log, ids: ids, procs: proc.NewTable(ids, opt.Init), fs: fs.NewFS(opt.Workspace, ids),
 		shells: map[string]*shell{}, keeps: newKeptCommands(), scratch: scratch{want: opt.Scratch},
-		connectionEnded: make(chan struct{}, 1),
 	}
 	s.zygotes = zygote.New(zygote.Options{Table: s.procs, Log: opt.Log, Rest: opt.ZygoteRest,
 		Off: opt.NoZygotes || !opt.Init})
@@ -133,12 +121,8 @@ func newServer(opt ServerOptions) *Server {
 		// The starter of PID 1 may have left it descriptors that commands must not get.
 		_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	}
-	past := opt.Past
-	if past == (State{}) {
-		past = State{Boot: random(), StartedAt: proto.At(time.Now())}
-	}
-	s.hello = wire.Hello{Ping: true, Boot: past.Boot, Version: opt.Version, PID: os.Getpid(),
-		StartedAt: past.StartedAt, Kernel: kernel()}
+	s.hello = wire.Hello{Ping: true, Boot: random(), Version: opt.Version, PID: os.Getpid(),
+		StartedAt: proto.At(time.Now()), Kernel: kernel()}
 	return s
 }
 
@@ -152,10 +136,6 @@ func (s *Server) accept(ctx context.Context, ln net.Listener) error {
 			}
 			return nil
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			s.acceptGate.wait(ctx)
-			continue
-		}
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return err
@@ -165,17 +145,8 @@ func (s *Server) accept(ctx context.Context, ln net.Listener) error {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		s.admit(ctx, nc)
+		s.wg.Go(func() { s.serve(ctx, wire.NewConn(nc, true)) })
 	}
-}
-
-// admit serves a connection.
-func (s *Server) admit(ctx context.Context, nc net.Conn) {
-	s.callers.Add(1)
-	s.wg.Go(func() {
-		defer s.connectionDone()
-		s.serve(ctx, wire.NewConn(nc, true))
-	})
 }
 
 // serve answers the requests of one connection.
@@ -249,8 +220,8 @@ func (k *caller) handle(ctx context.Context, kind wire.FrameKind, body []byte) e
 	switch req.Op {
 	case wire.OpListen:
 		return k.s.ports.Serve(ctx, k.conn, req.Port, &k.s.wg)
-	case wire.OpDoze:
-		return k.doze(ctx)
+	case wire.OpIdle:
+		return k.idle()
 	}
 	return k.answer(&req, fds)
 }

@@ -11,7 +11,7 @@
 //	upload    Q → R (go on) ; B…, Z → R or X
 //	command   Q → S ; O E F A… → D ; and from the daemon I C G K W Y at any time
 //	kept      Q → S ; P F A… → D ; and from the daemon I C G K W U at any time
-//	doze      Q → R ; then the guest sleeps until something arrives
+//	idle      Q → R ; Conflict unless nothing would be lost if the container stopped
 //	listen    Q → R ; R when a program connects ; then B… Z both ways, until the daemon hangs up
 //
 // A frame is one byte of type, four bytes of length and at most MaxFrame bytes. A longer message is cut: parts (c)

@@ -15,7 +15,7 @@ const (
 	OpAttach     = "attach" // attach to a kept command
 	OpClaim      = "claim"  // say which kept commands are known; the others never start any more
 	OpForget     = "forget" // drop what is kept of these commands
-	OpDoze       = "doze"   // give back all memory until the next request
+	OpIdle       = "idle"   // could the container be stopped without a loss?
 	OpListen     = "listen" // listen on loopback, and use this connection for the next program that connects there
 	OpShells     = "shells"
 	OpCloseShell = "close_shell"
@@ -294,6 +294,3 @@ func (r *Request) Parse(body []byte) (err error) {
 	r.Op, r.Pipes = h.Op, h.Pipes
 	return err
 }
-
-// DozeName is the first argument of the program that waits in a guest's place.
-const DozeName = "doze"

@@ -139,6 +139,9 @@ func SetQuota(root string, cmd uint64) error {
 // AwaitRescan waits until the kernel has counted the data from before qgroups were turned on.
 func AwaitRescan(root string) error { return dirIoctl(root, btrfsRescanWait, nil) }
 
+// NoLimit is the argument of LimitSubvolume that removes a limit.
+const NoLimit = -1
+
 // LimitSubvolume bounds the bytes that the subvolume path refers to, its metadata included. A flood of empty files
 // hits the limit too.
 func LimitSubvolume(path string, bytes int64) error {

@@ -107,9 +107,12 @@ func (c Config) rundir() string {
 // bundleDir returns the directory of the bundles of sandboxes without a shim.
 func (c Config) bundleDir() string { return filepath.Join(c.rundir(), "d") }
 
+// rootDir returns the directory in which root file systems are mounted while a shim takes them over.
+func (c Config) rootDir() string { return filepath.Join(c.rundir(), "m") }
+
 // makeDirs makes the directories that all other code expects.
 func (c Config) makeDirs() error {
-	for _, d := range []string{filepath.Join(c.Dir, "ctr"), c.rundir(), c.bundleDir()} {
+	for _, d := range []string{filepath.Join(c.Dir, "ctr"), c.rundir(), c.bundleDir(), c.rootDir()} {
 		if err := os.MkdirAll(d, 0o711); err != nil {
 			return err
 		}

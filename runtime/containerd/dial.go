@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/layer"
 	"berth/runtime/ocispec"
 )
 
@@ -105,5 +106,5 @@ var errGuestEnded = errors.New("the guest ended before it answered")
 // runPath returns the directory that sandbox id sees as /.berth/run. It is part of the layer: root inside may write
 // to it, and those files must count against the disk limit.
 func (r *Runtime) runPath(id string) string {
-	return filepath.Join(r.disk.LayerPath(id), "run")
+	return filepath.Join(r.disk.LayerPath(id), layer.Run)
 }

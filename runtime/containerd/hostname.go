@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/layer"
 	"berth/runtime/mountns"
-	"berth/runtime/ocispec"
 )
 
 // A sandbox has a file at /etc/hosts, in its run directory on the host, so that its own name resolves inside. Root in
@@ -30,19 +30,23 @@ const hostsRest = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopba
 // maxHosts bounds what is read of a changed file, in bytes.
 const maxHosts = 64 << 10
 
-// makeHosts writes a sandbox's file of host names.
-func makeHosts(run string, owner uint32, name string) error {
-	path := filepath.Join(run, ocispec.HostsName)
-	if err := os.WriteFile(path, []byte(hostsRest+fmt.Sprintf(hostsLine, name)), 0o644); err != nil {
-		return err
+// makeHosts writes the file of host names of the sandbox over a layer. A layer that was kept has the file that it had.
+func makeHosts(dir string, owner uint32, name string) error {
+	run := filepath.Join(dir, layer.Run)
+	path := filepath.Join(run, layer.Hosts)
+	err := os.Rename(filepath.Join(dir, layer.Hosts), path) // layer.Clear keeps only a regular file
+	if errors.Is(err, fs.ErrNotExist) {
+		err = os.WriteFile(path, []byte(hostsRest+fmt.Sprintf(hostsLine, name)), 0o644)
+	} else if err == nil {
+		err = changeHosts(run, name)
 	}
-	return os.Chown(path, int(owner), int(owner))
+	return errors.Join(err, os.Chmod(path, 0o644), os.Lchown(path, int(owner), int(owner)))
 }
 
 // changeHosts puts another name into the file of a running sandbox, which is hostile: a file that is no plain one any
 // more, or too large, stays as it is.
 func changeHosts(run, name string) error {
-	f, err := os.OpenFile(filepath.Join(run, ocispec.HostsName), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(filepath.Join(run, layer.Hosts), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) ||
 			errors.Is(err, unix.EISDIR) {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
-	"berth/runtime/ocispec"
+	"berth/runtime/layer"
 	"berth/session"
 )
 
@@ -45,7 +45,7 @@ func TestHostname(t *testing.T) {
 	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
 		id, _ := startTest(t, r, class)
 		wantHostname(t, r, id, session.DefaultHostname)
-		spec := session.Spec{Image: testImage(t, r), Class: class, Workspace: newID(proto.WorkspacePrefix),
+		spec := session.Spec{Image: testImage(t, r), Class: class, Workspace: newID(proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix),
 			Limits: testLimits, Hostname: "web"}
 		id = newID(proto.ContainerPrefix)
 		if err := r.Start(t.Context(), id, spec); err != nil {
@@ -75,7 +75,7 @@ func TestHostnameFromThePool(t *testing.T) {
 	before := hostnameOfTest(t)
 	r := openWarm(t)
 	id := newID(proto.ContainerPrefix)
-	spec := session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix),
+	spec := session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix),
 		Limits: testLimits, Hostname: "web"}
 	if err := r.Start(t.Context(), id, spec); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestHostnameOfHostile(t *testing.T) {
 		"nothing": func(string) error { return nil },
 	} {
 		run := t.TempDir()
-		if err := replace(filepath.Join(run, ocispec.HostsName)); err != nil {
+		if err := replace(filepath.Join(run, layer.Hosts)); err != nil {
 			t.Fatal(err)
 		}
 		if err := changeHosts(run, "web"); err != nil {
@@ -117,11 +117,12 @@ func TestHostnameOfHostile(t *testing.T) {
 
 // TestHostnameKeepsLines checks that a change replaces the sandbox's own line alone.
 func TestHostnameKeepsLines(t *testing.T) {
-	run := t.TempDir()
-	if err := makeHosts(run, uint32(os.Getuid()), "a-rather-long-name"); err != nil {
+	dir := t.TempDir()
+	run := filepath.Join(dir, layer.Run)
+	if err := errors.Join(os.Mkdir(run, 0o700), makeHosts(dir, uint32(os.Getuid()), "a-rather-long-name")); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(run, ocispec.HostsName)
+	path := filepath.Join(run, layer.Hosts)
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -277,7 +277,8 @@ func TestHostileWorkspaceLink(t *testing.T) {
 	}
 	id := newID(proto.ContainerPrefix)
 	err = r.Start(t.Context(), id, session.Spec{Image: img.Digest, Class: proto.ClassRunc, Workspace: newID(
-		proto.WorkspacePrefix), Limits: testLimits})
+		proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix),
+		Limits: testLimits})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,7 +160,7 @@ func noMore(t *testing.T, r *Runtime, before map[string]int) {
 func TestHalfMade(t *testing.T) {
 	r := openTest(t)
 	onlyLayer := newID(proto.ContainerPrefix)
-	if _, _, err := r.disk.MakeLayer(onlyLayer, 0, 32<<20); err != nil {
+	if _, _, err := r.disk.MakeLayer(onlyLayer, diskpool.Claim{}, 0, 32<<20); err != nil {
 		t.Fatal(err)
 	}
 	inv, err := r.List(t.Context())

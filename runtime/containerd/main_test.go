@@ -151,7 +151,8 @@ var testLimits = proto.Limits{CPUs: 1, MemoryBytes: 128 << 20, PIDs: 64, DiskByt
 func startTest(t *testing.T, r *Runtime, class proto.RuntimeClass) (id string, spec session.Spec) {
 	t.Helper()
 	spec = session.Spec{
-		Image: testImage(t, r), Class: class, Workspace: newID(proto.WorkspacePrefix), Limits: testLimits,
+		Image: testImage(t, r), Class: class, Workspace: newID(proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix),
+		Limits: testLimits,
 	}
 	id = newID(proto.ContainerPrefix)
 	if err := r.Start(t.Context(), id, spec); err != nil {

@@ -14,7 +14,9 @@ import (
 
 	"berth/proto"
 	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 	"berth/runtime/isolation"
+	"berth/runtime/layer"
 	"berth/runtime/mountns"
 	"berth/runtime/ocispec"
 	"berth/runtime/warmpool"
@@ -29,7 +31,7 @@ import (
 // takePooled starts session id with a sandbox of the warm pool. It returns false if that fails; then nothing has
 // changed, except that the workspace may exist.
 func (r *Runtime) takePooled(ctx context.Context, id string, spec session.Spec) bool {
-	if spec.Class != proto.ClassRunc {
+	if spec.Class != proto.ClassRunc || diskpool.Exists(r.disk.KeptPath(spec.Layer)) {
 		return false
 	}
 	s := r.warm.Take(spec.Image, spec.Limits)
@@ -63,12 +65,15 @@ func (r *Runtime) bindSandbox(ctx context.Context, s *warmpool.Sandbox, id strin
 		if !s.Alive() { // another process may have its number by now
 			err = warmpool.ErrEnded
 		}
+		if err == nil { // the name is no user's change
+			err = layer.Mark(r.disk.LayerPath(s.Name))
+		}
 	}
 	if silent := <-answer; silent != nil {
 		return silent
 	}
 	if err == nil {
-		err = r.disk.WriteClaim(s.Name, id, spec.Workspace)
+		err = r.disk.WriteClaim(s.Name, claimOf(id, spec))
 	}
 	if err == nil {
 		r.index.add(s.Name, spec.Workspace)
@@ -90,7 +95,7 @@ func (r *Runtime) attachWorkspace(s *warmpool.Sandbox, spec session.Spec) error 
 	}
 	defer unix.Close(tree)
 	return mountns.Visit(s.Mounts, func() error {
-		if err := mountns.Attach(tree, ocispec.InsideWorkspace); err != nil {
+		if err := mountns.Attach(tree, layer.InsideWorkspace); err != nil {
 			return fmt.Errorf("attaching the workspace: %w", err)
 		}
 		return resize(s.Limits, spec.Limits)
@@ -104,7 +109,7 @@ func resize(had, want proto.Limits) error {
 		return nil
 	}
 	for _, mnt := range ocispec.KernelMounts(want) {
-		if mnt.Destination != "/tmp" && mnt.Destination != "/dev/shm" {
+		if mnt.Destination != "/dev/shm" {
 			continue
 		}
 		sizes := slices.DeleteFunc(mnt.Options, func(o string) bool {
@@ -240,16 +245,16 @@ func (r *Runtime) learnClaims() error {
 		return fmt.Errorf("reading the layers there are: %w", err)
 	}
 	for _, name := range layers {
-		id, workspace, err := r.disk.ReadClaim(name)
+		c, err := r.disk.ReadClaim(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("reading whose a sandbox is: %w", err)
 		}
-		if proto.ValidID(proto.ContainerPrefix, id) {
-			r.index.add(name, workspace)
-			r.claims.put(id, claim{sandbox: name})
+		if proto.ValidID(proto.ContainerPrefix, c.Session) && c.Session != name {
+			r.index.add(name, c.Workspace)
+			r.claims.put(c.Session, claim{sandbox: name})
 		}
 	}
 	return nil

@@ -21,7 +21,8 @@ func tryStart(t *testing.T, r *Runtime, class proto.RuntimeClass) (string, error
 	t.Helper()
 	id := newID(proto.ContainerPrefix)
 	return id, r.Start(t.Context(), id, session.Spec{
-		Image: testImage(t, r), Class: class, Workspace: newID(proto.WorkspacePrefix), Limits: testLimits,
+		Image: testImage(t, r), Class: class, Workspace: newID(proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix),
+		Limits: testLimits,
 	})
 }
 
@@ -33,7 +34,8 @@ type daemonSandbox struct {
 
 func newDaemonSandbox(image string, class proto.RuntimeClass) daemonSandbox {
 	return daemonSandbox{newID(proto.ContainerPrefix), session.Spec{
-		Image: image, Class: class, Workspace: newID(proto.WorkspacePrefix), Limits: testLimits,
+		Image: image, Class: class, Workspace: newID(proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix),
+		Limits: testLimits,
 	}}
 }
 

@@ -22,8 +22,8 @@ import (
 	"berth/runtime/images"
 	"berth/runtime/inprocess"
 	"berth/runtime/launch"
+	"berth/runtime/layer"
 	"berth/runtime/meter"
-	"berth/runtime/ocispec"
 	"berth/runtime/warmpool"
 	"berth/session"
 	"berth/state/keylock"
@@ -115,9 +115,9 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.connect(ctx); err != nil {
 		return nil, err
 	}
-	r.shim = launch.Shim{Client: r.client, Log: r.log}
+	r.shim = launch.Shim{Client: r.client, Log: r.log, Roots: cfg.rootDir()}
 	r.warm = warmpool.New(warmpool.Config{
-		Size: cfg.Warm, Guest: r.guest, Workspace: ocispec.InsideWorkspace, Handshake: cfg.Handshake, Log: r.log,
+		Size: cfg.Warm, Guest: r.guest, Workspace: layer.InsideWorkspace, Handshake: cfg.Handshake, Log: r.log,
 	}, poolMaker{r})
 	r.images = images.New(images.Config{
 		Client: r.client, Log: r.log, Dir: cfg.Dir, Shared: cfg.Address != "", Changed: r.warm.ImagesChanged,

@@ -26,6 +26,7 @@ import (
 	"berth/runtime/forkserver"
 	"berth/runtime/images"
 	"berth/runtime/launch"
+	"berth/runtime/layer"
 	"berth/runtime/ocispec"
 	"berth/runtime/warmpool"
 	"berth/session"
@@ -194,6 +195,17 @@ func (r *Runtime) RemoveWorkspace(ctx context.Context, workspace string) error {
 	return nil
 }
 
+// RemoveLayer removes a kept layer with its files. See session.Runtime.
+func (r *Runtime) RemoveLayer(ctx context.Context, layer string) error {
+	if !proto.ValidID(proto.LayerPrefix, layer) {
+		return nil
+	}
+	if err := r.disk.RemoveKept(layer); err != nil {
+		return r.fail(ctx, "remove layer", layer, err)
+	}
+	return nil
+}
+
 // Alive returns an error if the runtime cannot do its work: containerd does not answer, or the disk pool is gone. Its
 // cost does not depend on the number of sandboxes.
 func (r *Runtime) Alive(ctx context.Context) error {
@@ -217,7 +229,9 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	layers, bundles = slices.DeleteFunc(layers, r.steps.has), slices.DeleteFunc(bundles, r.steps.has)
 	inv.Pool, inv.LostWrites = r.disk.Place(), r.lostWrites
 	inv.Workspaces, err = r.disk.Workspaces()
-	if err := errors.Join(err, err1, err2); err != nil {
+	var err3 error
+	inv.Layers, err3 = r.disk.Kept()
+	if err := errors.Join(err, err1, err2, err3); err != nil {
 		return inv, r.fail(ctx, "list", "", err)
 	}
 	inv.Sandboxes = r.inventory(slices.Concat(r.index.sandboxes(), layers, bundles))
@@ -236,6 +250,8 @@ func checkSpec(id string, spec session.Spec) error {
 		return bad("id", "the container ID is not one of ours")
 	case !proto.ValidID(proto.WorkspacePrefix, spec.Workspace):
 		return bad("workspace", "the workspace ID is not one of ours")
+	case !proto.ValidID(proto.LayerPrefix, spec.Layer):
+		return bad("layer", "the layer ID is not one of ours")
 	case l.CPUs < 0.01:
 		return bad("cpus", "cpus must be 0.01 or more")
 	case l.MemoryBytes < 16<<20:
@@ -273,9 +289,6 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	b := &launch.Sandbox{Spec: ocispec.Spec{ID: id, Class: spec.Class, Limits: spec.Limits}, Guest: r.guest,
 		Server: r.server, Run: r.runPath(id)}
 	b.Hostname = cmp.Or(spec.Hostname, session.DefaultHostname)
-	if !r.runsDirect(spec.Class) {
-		b.Hosts = filepath.Join(b.Run, ocispec.HostsName)
-	}
 	var err error
 	if b.FirstID, err = r.ids.Take(id); err != nil {
 		return err
@@ -319,11 +332,19 @@ func (r *Runtime) makeDisk(b *launch.Sandbox, spec session.Spec) (err error) {
 			return err
 		}
 	}
-	if b.Upper, b.Work, err = r.disk.MakeLayer(b.ID, b.FirstID, spec.Limits.DiskBytes); err != nil {
+	var c diskpool.Claim
+	if spec.Workspace != "" {
+		c = claimOf(b.ID, spec)
+	}
+	if b.Layer, b.New, err = r.disk.MakeLayer(b.ID, c, b.FirstID, spec.Limits.DiskBytes); err != nil {
 		return err
 	}
-	return errors.Join(launch.MakeMountPoints(b.Upper, b.FirstID), makeRunDir(b.Run, b.FirstID),
-		makeHosts(b.Run, b.FirstID, b.Hostname))
+	return makeHosts(b.Layer, b.FirstID, b.Hostname)
+}
+
+// claimOf returns what the disk records about a sandbox of session id.
+func claimOf(id string, spec session.Spec) diskpool.Claim {
+	return diskpool.Claim{Session: id, Workspace: spec.Workspace, Layer: spec.Layer}
 }
 
 // runsDirect reports whether sandboxes of a class have no shim. gVisor needs its shim, and a containerd that is not
@@ -378,16 +399,12 @@ func (r *Runtime) launch(ctx context.Context, b *launch.Sandbox, launcher launch
 	if err := awaitGuest(ctx, b.Run, gone); err != nil {
 		return err
 	}
-	return ctx.Err() // the guest may have answered at once, after the caller left
-}
-
-// makeRunDir makes the directory that the sandbox sees as /.berth/run. Inside, only the sandbox's own root can enter
-// it: other users must not reach the guest's socket.
-func makeRunDir(dir string, owner uint32) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+	if b.New {
+		if err := layer.Mark(b.Layer); err != nil {
+			return err
+		}
 	}
-	return os.Chown(dir, int(owner), int(owner))
+	return ctx.Err() // the guest may have answered at once, after the caller left
 }
 
 // pin finds the image and starts to write the container record, which keeps the image. Until the record is written,
@@ -473,7 +490,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 	r.releaseToEnd(ctx, id)
 	defer r.gauges.Drop(id) // drops gauges that a reader opens meanwhile, too
 	errTask := r.endTask(ctx, id)
-	errLayer := r.disk.RemoveLayer(id)
+	errLayer := r.disk.ReleaseLayer(id)
 	if err := errors.Join(errTask, errLayer, cgroup.Remove(ctx, id)); err != nil {
 		return err
 	}

@@ -14,8 +14,10 @@ import (
 	"berth/build/wire"
 	"berth/proto"
 	"berth/runtime/cgroup"
+	"berth/runtime/diskpool"
 	"berth/runtime/images"
 	"berth/runtime/launch"
+	"berth/runtime/layer"
 	"berth/runtime/ocispec"
 )
 
@@ -112,11 +114,15 @@ func (s *Step) start(ctx context.Context, spec StepSpec, class launch.Class) err
 	}
 	namespace := r.enterNamespace(b)
 	defer namespace.Leave()
-	if b.Upper, b.Work, err = r.disk.MakeLayer(s.id, b.FirstID, stepRun); err != nil {
+	dir, _, err := r.disk.MakeLayer(s.id, diskpool.Claim{}, b.FirstID, stepRun)
+	if err != nil {
 		return err
 	}
-	if err := makeRunDir(b.Run, b.FirstID); err != nil {
-		return err
+	b.Upper, b.Work = filepath.Join(dir, "step-upper"), filepath.Join(dir, "step-work")
+	for _, dropped := range []string{b.Upper, b.Work} {
+		if err := errors.Join(os.Mkdir(dropped, 0o755), os.Chown(dropped, int(b.FirstID), int(b.FirstID))); err != nil {
+			return err
+		}
 	}
 	if b.UserNamespace, err = namespace.Path(); err != nil {
 		return err
@@ -125,7 +131,7 @@ func (s *Step) start(ctx context.Context, spec StepSpec, class launch.Class) err
 }
 
 // Guest returns the path of the guest's program inside.
-func (s *Step) Guest() string { return ocispec.InsideGuest }
+func (s *Step) Guest() string { return layer.InsideGuest }
 
 // Dial connects to the guest.
 func (s *Step) Dial(ctx context.Context) (net.Conn, error) { return dialGuest(ctx, s.sandbox.Run) }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/runtime/btrfs"
+	"berth/runtime/layer"
 	"berth/runtime/removetree"
 )
 
@@ -42,6 +43,8 @@ func (d *Pool) workspaceDir() string           { return filepath.Join(d.root, "w
 func (d *Pool) LayerDir() string               { return filepath.Join(d.root, "layer") }
 func (d *Pool) WorkspacePath(id string) string { return filepath.Join(d.workspaceDir(), id) }
 func (d *Pool) LayerPath(id string) string     { return filepath.Join(d.LayerDir(), id) }
+func (d *Pool) keptDir() string                { return filepath.Join(d.root, "kept") }
+func (d *Pool) KeptPath(id string) string      { return filepath.Join(d.keptDir(), id) }
 
 // MakeWorkspace makes the workspace id, unless it exists, and limits it to bytes.
 func (d *Pool) MakeWorkspace(id string, bytes int64) (string, error) {
@@ -71,39 +74,82 @@ func unowned(path string) bool {
 	return err == nil && len(list) == 0
 }
 
-// MakeLayer makes an empty writable layer for session id and limits it to bytes. Host user owner is root in the
-// sandbox.
-func (d *Pool) MakeLayer(id string, owner uint32, bytes int64) (upper, work string, err error) {
-	path := d.LayerPath(id)
-	// A volatile overlay refuses a work directory that another mount has used.
+// MakeLayer makes the writable layer of a sandbox and limits it to bytes. If the pool keeps the layer of the claim,
+// MakeLayer takes that one, and isNew is false. A sandbox of the warm pool has no claim yet, the zero Claim. Host user
+// base is root in the sandbox.
+func (d *Pool) MakeLayer(sandbox string, c Claim, base uint32, bytes int64) (path string, isNew bool, err error) {
+	path = d.LayerPath(sandbox)
 	if err := d.remove(path); err != nil {
-		return "", "", fmt.Errorf("removing an old layer: %w", err)
+		return "", false, fmt.Errorf("removing an old layer: %w", err)
 	}
-	if _, err := d.make(path); err != nil {
-		return "", "", fmt.Errorf("making the layer: %w", err)
-	}
-	upper, work = filepath.Join(path, "upper"), filepath.Join(path, "work")
-	for _, dir := range []string{upper, work} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return "", "", err
-		}
-		if err := os.Chown(dir, int(owner), int(owner)); err != nil {
-			return "", "", err
+	prepare := layer.Prepare
+	err = d.takeKept(path, c)
+	if isNew = errors.Is(err, fs.ErrNotExist); isNew {
+		prepare = layer.Make
+		if _, err = d.make(path); err == nil && c != (Claim{}) {
+			err = d.WriteClaim(sandbox, c)
 		}
 	}
-	return upper, work, d.Limit(path, bytes)
+	if err == nil {
+		err = prepare(path, base)
+	}
+	if err == nil {
+		err = d.Limit(path, bytes)
+	}
+	if err != nil {
+		return "", isNew, fmt.Errorf("making the layer: %w", err)
+	}
+	return path, isNew, nil
 }
 
-// ownerOf returns the host user that a layer was made for, or 0. It asks the work directory, which nothing inside the
-// sandbox can reach. The upper directory is "/" inside, and root inside can give it to any of its own users.
-func (d *Pool) ownerOf(id string) uint32 {
-	var st unix.Stat_t
-	for _, dir := range []string{"work", "upper"} {
-		if unix.Lstat(filepath.Join(d.LayerPath(id), dir), &st) == nil && st.Uid != 0 {
-			return st.Uid
-		}
+// takeKept moves the kept layer of a claim to path. It fails with fs.ErrNotExist if there is none. A kept layer always
+// has the claim of its session.
+func (d *Pool) takeKept(path string, c Claim) error {
+	if c.Layer == "" {
+		return fs.ErrNotExist
 	}
-	return 0
+	return unix.Renameat2(unix.AT_FDCWD, d.KeptPath(c.Layer), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+}
+
+// ReleaseLayer ends a sandbox's use of its layer. The layer is kept for the session of its claim, unless nothing was
+// written to it. A layer of the warm pool, or of an older build, is removed. No sandbox runs over it.
+func (d *Pool) ReleaseLayer(sandbox string) error {
+	path := d.LayerPath(sandbox)
+	c, err := d.ReadClaim(sandbox)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && c.Layer == "" || layer.Base(path) == 0 || layer.Untouched(path) {
+		return d.remove(path)
+	}
+	if err != nil {
+		return err
+	}
+	// A layer that is full has no room for a rename either. The next sandbox gets the limit again.
+	if err := errors.Join(d.Limit(path, btrfs.NoLimit), layer.Clear(path)); err != nil {
+		return fmt.Errorf("clearing a layer: %w", err)
+	}
+	if err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, d.KeptPath(c.Layer),
+		unix.RENAME_NOREPLACE); err != nil {
+		return fmt.Errorf("keeping layer %s: %w", c.Layer, err)
+	}
+	return nil
+}
+
+// RemoveKept removes a layer that no sandbox uses.
+func (d *Pool) RemoveKept(id string) error { return d.remove(d.KeptPath(id)) }
+
+// Kept lists the IDs of the layers that no sandbox uses.
+func (d *Pool) Kept() ([]string, error) { return Names(d.keptDir()) }
+
+// baseOf returns the host user that was root in the sandbox of a layer, or 0.
+func (d *Pool) baseOf(sandbox string) uint32 {
+	path := d.LayerPath(sandbox)
+	if base := layer.Base(path); base != 0 {
+		return base
+	}
+	// Older builds did not map layers. Root inside could give away the upper directory, but not the other one.
+	if base := layer.Base(filepath.Join(path, layer.Work)); base != 0 {
+		return base
+	}
+	return layer.Base(filepath.Join(path, layer.Upper))
 }
 
 // Workspaces lists the IDs of the workspaces.
@@ -111,29 +157,46 @@ func (d *Pool) Workspaces() ([]string, error) { return Names(d.workspaceDir()) }
 
 func (d *Pool) RemoveWorkspace(id string) error { return d.remove(d.WorkspacePath(id)) }
 
-func (d *Pool) RemoveLayer(id string) error { return d.remove(d.LayerPath(id)) }
+// A Claim says whose a sandbox is.
+type Claim struct {
+	Session   string
+	Workspace string
+	Layer     string // the ID under which the session keeps its layer; "": it does not
+}
 
-// claimLink is the name of a link in a layer. It records which session took the sandbox from the pool, and which
-// workspace the session has. Its target is not a path but "SESSION WORKSPACE". The kernel creates a link with its
-// whole content or not at all. The link is removed with the layer, and no container can see it.
+// claimLink is the name of a link in a layer. It records a Claim. Its target is not a path but the fields of the
+// claim, with spaces between. The kernel creates a link with its whole content or not at all. The link stays as long
+// as the layer, and no container can see it.
 const claimLink = "claim"
 
-// WriteClaim writes the link. It fails with fs.ErrExist if the sandbox has a link.
-func (d *Pool) WriteClaim(sandbox, session, workspace string) error {
-	if err := os.Symlink(session+" "+workspace, filepath.Join(d.LayerPath(sandbox), claimLink)); err != nil {
+// WriteClaim records whose the sandbox is. It fails with fs.ErrExist if that is recorded already.
+func (d *Pool) WriteClaim(sandbox string, c Claim) error { return writeClaim(d.LayerPath(sandbox), c) }
+
+func writeClaim(layer string, c Claim) error {
+	target := strings.TrimSuffix(c.Session+" "+c.Workspace+" "+c.Layer, " ")
+	if err := os.Symlink(target, filepath.Join(layer, claimLink)); err != nil {
 		return fmt.Errorf("recording the session of a sandbox: %w", err)
 	}
 	return nil
 }
 
-// ReadClaim reads the link. It fails with fs.ErrNotExist if there is none.
-func (d *Pool) ReadClaim(sandbox string) (session, workspace string, err error) {
+// ReadClaim reads the claim of a sandbox. It fails with fs.ErrNotExist if there is none.
+func (d *Pool) ReadClaim(sandbox string) (c Claim, err error) {
 	target, err := os.Readlink(filepath.Join(d.LayerPath(sandbox), claimLink))
 	if err != nil {
-		return "", "", err
+		return c, err
 	}
-	session, workspace, _ = strings.Cut(target, " ")
-	return session, workspace, nil
+	for i, field := range strings.Split(target, " ") {
+		switch i {
+		case 0:
+			c.Session = field
+		case 1:
+			c.Workspace = field
+		case 2:
+			c.Layer = field
+		}
+	}
+	return c, nil
 }
 
 // Layers lists the layers, by sandbox.

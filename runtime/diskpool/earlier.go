@@ -89,9 +89,10 @@ func (d *Pool) executeDeferred(c deferredClaim) error {
 			return fmt.Errorf("naming workspace %s: %w", c.workspace, err)
 		}
 	}
-	err := d.WriteClaim(c.sandbox, c.session, c.workspace)
+	claim := Claim{Session: c.session, Workspace: c.workspace}
+	err := d.WriteClaim(c.sandbox, claim)
 	if errors.Is(err, fs.ErrExist) {
-		if session, workspace, _ := d.ReadClaim(c.sandbox); session == c.session && workspace == c.workspace {
+		if had, _ := d.ReadClaim(c.sandbox); had == claim {
 			return nil
 		}
 	}

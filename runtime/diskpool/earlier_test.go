@@ -46,9 +46,8 @@ func isExecuted(t *testing.T, d *Pool, c deferredClaim) {
 	if _, err := os.Stat(filepath.Join(d.WorkspacePath(c.workspace), c.sandbox)); err != nil {
 		t.Error("the session does not have the workspace:", err)
 	}
-	if session, workspace, err := d.ReadClaim(c.sandbox); err != nil || session != c.session ||
-		workspace != c.workspace {
-		t.Errorf("the link says %s %s, %v", session, workspace, err)
+	if got, err := d.ReadClaim(c.sandbox); err != nil || got != (Claim{Session: c.session, Workspace: c.workspace}) {
+		t.Errorf("the link says %+v, %v", got, err)
 	}
 }
 

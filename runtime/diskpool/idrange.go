@@ -91,7 +91,7 @@ func (d *Pool) LearnOwners(ids *IDRanges) error {
 		return fmt.Errorf("reading the layers there are: %w", err)
 	}
 	for _, name := range layers {
-		if base, ok := ids.baseOf(d.ownerOf(name)); ok && !ids.Has(name) {
+		if base, ok := ids.baseOf(d.baseOf(name)); ok && !ids.Has(name) {
 			ids.Learn(name, base)
 		}
 	}

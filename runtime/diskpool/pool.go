@@ -92,7 +92,7 @@ func Open(dir string, size int64, log *slog.Logger) (_ *Pool, err error) {
 	if err := os.Chmod(d.root, 0o700); err != nil {
 		return nil, fmt.Errorf("closing the pool to others: %w", err)
 	}
-	for _, sub := range []string{d.workspaceDir(), d.LayerDir()} {
+	for _, sub := range []string{d.workspaceDir(), d.LayerDir(), d.keptDir()} {
 		if err := os.MkdirAll(sub, 0o711); err != nil {
 			return nil, err
 		}
@@ -146,7 +146,7 @@ func (d *Pool) Place() string {
 
 // holds reports whether the pool's directories contain anything of a container.
 func (d *Pool) holds() bool {
-	for _, list := range []func() ([]string, error){d.Workspaces, d.Layers} {
+	for _, list := range []func() ([]string, error){d.Workspaces, d.Layers, d.Kept} {
 		if names, err := list(); len(names) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return true
 		}

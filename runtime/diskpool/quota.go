@@ -70,7 +70,7 @@ func (d *Pool) proveQuota() error {
 
 // used reports whether there are workspaces or layers in the pool.
 func (d *Pool) used() bool {
-	for _, dir := range []string{d.workspaceDir(), d.LayerDir()} {
+	for _, dir := range []string{d.workspaceDir(), d.LayerDir(), d.keptDir()} {
 		if list, err := Names(dir); err == nil && len(list) > 0 {
 			return true
 		}

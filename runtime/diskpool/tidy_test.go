@@ -17,10 +17,10 @@ func TestRemovedIsFreed(t *testing.T) {
 	d := newLoopPool(t)
 	for range 20 {
 		id := randomID(proto.ContainerPrefix)
-		if _, _, err := d.MakeLayer(id, 0, 32<<20); err != nil {
+		if _, _, err := d.MakeLayer(id, Claim{}, 0, 32<<20); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.RemoveLayer(id); err != nil {
+		if err := d.ReleaseLayer(id); err != nil {
 			t.Fatal(err)
 		}
 	}

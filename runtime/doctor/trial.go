@@ -77,11 +77,13 @@ func try(ctx context.Context, r *containerd.Runtime, cfg containerd.Config, imag
 	id := proto.ID(proto.ContainerPrefix, [16]byte{15: 1})
 	spec := session.Spec{
 		Image: image, Class: class, Workspace: proto.ID(proto.WorkspacePrefix, [16]byte{15: 1}),
+		Layer:  proto.ID(proto.LayerPrefix, [16]byte{15: 1}),
 		Limits: proto.Limits{CPUs: 1, MemoryBytes: 256 << 20, PIDs: 64, DiskBytes: 64 << 20, OpenFiles: 256},
 	}
 	defer func() {
 		tidy := context.WithoutCancel(ctx)
-		for _, e := range []error{r.Stop(tidy, id), r.RemoveWorkspace(tidy, spec.Workspace)} {
+		for _, e := range []error{r.Stop(tidy, id), r.RemoveWorkspace(tidy, spec.Workspace),
+			r.RemoveLayer(tidy, spec.Layer)} {
 			if err == nil && e != nil {
 				err = fmt.Errorf("removing it again: %w", e)
 			}

@@ -29,8 +29,10 @@ type Sandbox struct {
 	Run       string             // the sandbox's run directory
 	Workspace string             // "" for a pooled sandbox, which gets one later
 	Lowers    []string           // the image's directories, topmost first; all below one directory
-	Upper     string             // the writable layer
-	Work      string             // the overlay's work directory
+	Layer     string             // the writable layer, as diskpool.MakeLayer has made it
+	New       bool               // no sandbox has used the layer before
+	Upper     string             // of a step of a build whose root has none: what it writes is dropped
+	Work      string             // with Upper
 	Server    *forkserver.Server // makes user namespaces
 	Recorded  func() error       // returns when the container record is written; no process runs before
 

@@ -9,19 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/runtime/forkserver"
+	"berth/runtime/layer"
 	"berth/runtime/mountns"
-	"berth/runtime/ocispec"
 )
 
 // Directories of a bundle.
 const (
 	bundleRoot  = "rootfs" // mount point of the root file system, in the mount namespace of runc only
 	bundleLower = "lower"  // mount point of the id-mapped image layers, in the same namespace
+	bundleLayer = "layer"  // mount point of the id-mapped writable layer, in the same namespace
 )
 
-// mountRoot mounts the root file system in bundle dir, as rootMounts describes it for a shim. The caller must be in a
-// mount namespace of its own. mountRoot changes the working directory of the thread. After a failure, the mounts
-// already made go away with the namespace.
+// mountRoot mounts everything of a sandbox's file system that comes from the host, at the root of bundle dir. The
+// caller must be on a thread with a mount namespace of its own that ends afterwards. mountRoot changes the thread's
+// working directory. After a failure, the mounts already made go away with the namespace.
+//
+// The image's layers, the writable layer and the workspace are id-mapped into the sandbox's range. No file is copied
+// or changed. On disk, files keep the owners that they have inside, and the next sandbox, with another range, uses
+// them as they are. The runtime could map the workspace as well (uidMappings of an OCI mount), but then containerd
+// asks runc before each create whether runc can do that.
 func mountRoot(dir string, b *Sandbox) error {
 	users, err := usersOf(b)
 	if err != nil {
@@ -29,7 +35,7 @@ func mountRoot(dir string, b *Sandbox) error {
 	}
 	defer users.Close()
 	// One id-mapped mount of the directory that holds all layers serves all of them. Paths relative to it are short,
-	// and the kernel takes only one page of options.
+	// and the kernel takes only one page of options. Also, the sandbox can read the options, and learns no path.
 	all, lower := commonDir(b.Lowers), filepath.Join(dir, bundleLower)
 	if err := mountns.Bind(all, lower, unix.MOUNT_ATTR_RDONLY, users); err != nil {
 		return fmt.Errorf("mapping the layers: %w", err)
@@ -42,12 +48,21 @@ func mountRoot(dir string, b *Sandbox) error {
 		}
 		names = append(names, name)
 	}
+	if err := mountns.Bind(b.Layer, filepath.Join(dir, bundleLayer), 0, users); err != nil {
+		return fmt.Errorf("mapping the writable layer: %w", err)
+	}
 	if err := unix.Chdir(lower); err != nil {
 		return err
 	}
-	root := filepath.Join(dir, bundleRoot)
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,volatile", strings.Join(names, ":"), b.Upper, b.Work)
-	if err := unix.Mount("overlay", root, "overlay", unix.MS_NODEV, options); err != nil {
+	// volatile: no write waits for the disk, and a removal does not sync the whole pool. The pool's file system
+	// commits every 30 seconds, each time with all that was written before.
+	root, beside := filepath.Join(dir, bundleRoot), filepath.Join("..", bundleLayer)
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,volatile", strings.Join(names, ":"),
+		filepath.Join(beside, layer.Upper), filepath.Join(beside, layer.Work))
+	err = mountns.AsUser(b.FirstID, func() error {
+		return unix.Mount("overlay", root, "overlay", unix.MS_NODEV, options)
+	})
+	if err != nil {
 		return fmt.Errorf("mounting the overlay: %w", err)
 	}
 	const harmless = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
@@ -56,9 +71,9 @@ func mountRoot(dir string, b *Sandbox) error {
 		attr     uint64
 		users    *os.File
 	}{
-		{b.Workspace, ocispec.InsideWorkspace, 0, users},
-		{b.Run, ocispec.InsideRun, harmless | unix.MOUNT_ATTR_NOEXEC, nil}, // on disk, the mapped root owns it
-		{b.Guest, ocispec.InsideGuest, harmless | unix.MOUNT_ATTR_RDONLY, nil},
+		{b.Workspace, layer.InsideWorkspace, 0, users},
+		{b.Run, layer.InsideRun, harmless | unix.MOUNT_ATTR_NOEXEC, nil}, // on disk, the mapped root owns it
+		{b.Guest, layer.InsideGuest, harmless | unix.MOUNT_ATTR_RDONLY, nil},
 	} {
 		if m.from == "" { // a pooled sandbox gets its workspace later
 			continue
@@ -68,7 +83,7 @@ func mountRoot(dir string, b *Sandbox) error {
 		}
 	}
 	if err := mountHosts(root, b.Run); err != nil {
-		return fmt.Errorf("mounting %s: %w", ocispec.InsideHosts, err)
+		return fmt.Errorf("mounting %s: %w", layer.InsideHosts, err)
 	}
 	return nil
 }
@@ -76,7 +91,7 @@ func mountRoot(dir string, b *Sandbox) error {
 // mountHosts mounts the sandbox's own file of host names. If its place is not a file any more, or behind a symlink, it
 // is what earlier code of the sandbox has put there, and stays.
 func mountHosts(root, run string) error {
-	tree, err := mountns.Detach(filepath.Join(run, ocispec.HostsName),
+	tree, err := mountns.Detach(filepath.Join(run, layer.Hosts),
 		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, nil)
 	if err != nil {
 		return err
@@ -87,7 +102,7 @@ func mountHosts(root, run string) error {
 		return err
 	}
 	defer unix.Close(top)
-	place, err := unix.Openat2(top, strings.TrimPrefix(ocispec.InsideHosts, "/"), &unix.OpenHow{
+	place, err := unix.Openat2(top, strings.TrimPrefix(layer.InsideHosts, "/"), &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
 	switch err {
 	case nil:

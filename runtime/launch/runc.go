@@ -44,15 +44,21 @@ func (d Bundles) Has(id string) bool { return diskpool.Exists(d.Path(id)) }
 // system; no other user can.
 func (d Bundles) make(b *Sandbox) (dir string, err error) {
 	dir = d.Path(b.ID)
-	for _, sub := range []string{"", bundleRoot, bundleLower} {
-		if err := os.Mkdir(filepath.Join(dir, sub), 0o710); err != nil {
-			return "", fmt.Errorf("making the bundle: %w", err)
-		}
-	}
-	if err := os.Chown(dir, 0, int(b.FirstID)); err != nil {
+	if err := makeBundle(dir, b.FirstID); err != nil {
 		return "", fmt.Errorf("making the bundle: %w", err)
 	}
 	return dir, nil
+}
+
+// makeBundle makes the directory dir with the mount points of a root file system. Host user group may walk through
+// it.
+func makeBundle(dir string, group uint32) error {
+	for _, sub := range []string{"", bundleRoot, bundleLower, bundleLayer} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o710); err != nil {
+			return err
+		}
+	}
+	return os.Chown(dir, 0, int(group))
 }
 
 // Runc starts sandboxes of its class by runc, without a shim.

@@ -5,13 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"berth/runtime/cgroup"
+	"berth/runtime/mountns"
 )
 
 // Shim starts sandboxes through a containerd shim, which then holds them. These are gVisor's sandboxes, all sandboxes
@@ -19,6 +24,7 @@ import (
 type Shim struct {
 	Client *client.Client
 	Log    *slog.Logger
+	Roots  string // a directory in which roots are mounted while a shim takes them over
 }
 
 // Create lets the shim's runtime make the first process. See Launcher.
@@ -30,11 +36,47 @@ func (l Shim) Create(ctx context.Context, b *Sandbox) (*Waiting, error) {
 	if err != nil {
 		return nil, err
 	}
-	task, err := c.NewTask(ctx, cio.NullIO, client.WithRootFS(rootMounts(b)))
+	root, forget, err := l.mountRoot(b)
+	if err != nil {
+		return nil, err
+	}
+	defer forget()
+	task, err := c.NewTask(ctx, cio.NullIO, client.WithRootFS([]mount.Mount{
+		{Type: "bind", Source: root, Options: []string{"rbind", "rw", "nodev"}},
+	}))
 	if err != nil {
 		return nil, err
 	}
 	return &Waiting{PID: int(task.Pid()), Start: task.Start, Close: func() {}}, setRlimits(b, int(task.Pid()))
+}
+
+// mountRoot mounts the root file system of b where the shim sees it. forget unmounts it again; the shim's own mount
+// of it stays.
+func (l Shim) mountRoot(b *Sandbox) (root string, forget func(), err error) {
+	dir := filepath.Join(l.Roots, b.ID)
+	forget = func() {
+		err := mount.UnmountRecursive(filepath.Join(dir, bundleRoot), unix.MNT_DETACH)
+		if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
+			l.Log.Warn("leaving the root of a sandbox", "sandbox", b.ID, "err", err)
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil { // of a daemon that was killed here; its mounts are gone
+		return "", nil, err
+	}
+	if err := makeBundle(dir, b.FirstID); err != nil {
+		return "", nil, fmt.Errorf("making the mount points of its root: %w", err)
+	}
+	tree, err := detachedRoot(dir, b)
+	if err == nil {
+		defer tree.Close()
+		root = filepath.Join(dir, bundleRoot)
+		err = mountns.Attach(int(tree.Fd()), root)
+	}
+	if err != nil {
+		forget()
+		return "", nil, err
+	}
+	return root, forget, nil
 }
 
 // EndGrace is how long a runtime has to end a sandbox itself, and again once the kernel has killed all its processes.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/build/wire"
+	"berth/runtime/layer"
 	"berth/runtime/mountns"
 	"berth/runtime/ocispec"
 )
@@ -47,9 +48,9 @@ func mountTrees(dir string, b *Sandbox) error {
 		return fmt.Errorf("mounting the root of a step: %w", err)
 	}
 	mounts := []specs.Mount{
-		{Type: "bind", Source: b.Run, Destination: ocispec.InsideRun,
+		{Type: "bind", Source: b.Run, Destination: layer.InsideRun,
 			Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}},
-		{Type: "bind", Source: b.Guest, Destination: ocispec.InsideGuest,
+		{Type: "bind", Source: b.Guest, Destination: layer.InsideGuest,
 			Options: []string{"bind", "ro", "nosuid", "nodev"}},
 	}
 	for i, t := range b.Trees[1:] {

@@ -125,6 +125,30 @@ func InOwn(f func() error) error {
 	return <-done
 }
 
+// AsUser calls f with the file system identity of host user and group id, and with all capabilities of this thread. A
+// file system that f mounts uses that identity for all that it does later. Call it on a thread that no other goroutine
+// uses.
+func AsUser(id uint32, f func() error) error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var all [2]unix.CapUserData
+	if err := unix.Capget(&header, &all[0]); err != nil {
+		return err
+	}
+	become := func(id uint32) {
+		// The functions of package syscall would change every thread. These calls report no failure; what f does
+		// then fails.
+		_, _, _ = unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id), 0, 0)
+		_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(id), 0, 0)
+	}
+	become(id)
+	defer become(0)
+	// Leaving user 0 has taken the capabilities that concern files from the effective set.
+	if err := unix.Capset(&header, &all[0]); err != nil {
+		return err
+	}
+	return f()
+}
+
 // Leave gives this thread a mount namespace of its own; the thread must end afterwards. Its mounts are visible
 // nowhere else. Unmounts of the host take effect here too.
 func Leave() error {

@@ -15,18 +15,13 @@ import (
 	"berth/proto"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
+	"berth/runtime/layer"
 )
 
-// Paths inside a sandbox.
-const (
-	InsideGuest     = "/.berth/guest"
-	InsideRun       = "/.berth/run"
-	InsideWorkspace = "/workspace"
-	SocketName      = "guest.sock" // the guest's socket in InsideRun
+// SocketName is the name of the guest's socket in layer.InsideRun.
+const SocketName = "guest.sock"
 
-	InsideHosts = "/etc/hosts"
-	HostsName   = "hosts" // the sandbox's InsideHosts in InsideRun
-)
+const rootfs = "rootfs" // relative to the bundle
 
 const DefaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -67,21 +62,16 @@ type Spec struct {
 	FirstID uint32   // first ID of its UID and GID range
 
 	Hostname string
-	Hosts    string // the host's path of the file to mount at InsideHosts; "": the root file system has it
 
 	UserNamespace string // path of the one to join; if empty, the runtime makes one
 
-	Step   bool          // for a step of a build: /tmp is the image's, and the guest leaves the image as it is
+	Step   bool          // for a step of a build: the guest leaves the image as it is
 	Mounts []specs.Mount // further mounts
 }
 
 // New returns the whole OCI configuration of a sandbox.
 func New(b Spec) *specs.Spec {
 	spec := WithoutFilter(b)
-	if b.Hosts != "" {
-		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: InsideHosts, Type: "bind", Source: b.Hosts,
-			Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"}})
-	}
 	spec.Linux.Seccomp = seccompProfile(spec, b.Class)
 	return spec
 }
@@ -92,9 +82,9 @@ func WithoutFilter(b Spec) *specs.Spec {
 	return &specs.Spec{
 		Version:  specs.Version,
 		Hostname: b.Hostname,
-		Root:     &specs.Root{Path: "rootfs"},
+		Root:     &specs.Root{Path: rootfs},
 		Process:  newProcess(b),
-		Mounts:   slices.Concat(kernelMountsOf(b), b.Mounts),
+		Mounts:   slices.Concat(mounts(b), b.Mounts),
 		Linux: &specs.Linux{
 			CgroupsPath:   path.Join("/", cgroup.Parent, b.ID),
 			Namespaces:    ownNamespaces(b.UserNamespace),
@@ -141,7 +131,7 @@ const oneProcessor = "GOMAXPROCS=1"
 // passes its environment on to commands, except oneProcessor. If the image sets that variable itself, its value
 // stays.
 func guestCommand(image []string) (args, env []string) {
-	args, env = []string{InsideGuest}, ProcessEnv(image)
+	args, env = []string{layer.InsideGuest}, ProcessEnv(image)
 	for _, kv := range env {
 		if strings.HasPrefix(kv, "GOMAXPROCS=") {
 			return args, env
@@ -180,8 +170,19 @@ func ownNamespaces(user string) []specs.LinuxNamespace {
 // maxTerminals limits the terminals of one sandbox. All sandboxes of a host share some 3,072.
 const maxTerminals = "max=128"
 
-// KernelMounts returns the mounts of kernel file systems. /tmp and /dev/shm take the sandbox's memory. Their limits,
-// for bytes and for files, are well below it.
+// mounts returns all mounts that the runtime makes.
+func mounts(b Spec) []specs.Mount {
+	list := KernelMounts(b.Limits)
+	if b.Class == proto.ClassGVisor {
+		// gVisor mounts a file system in memory over an empty /tmp, unless something is mounted there: itself here.
+		list = append(list, specs.Mount{Destination: "/tmp", Type: "bind", Source: rootfs + "/tmp",
+			Options: []string{"rbind", "rw", "nosuid", "nodev"}})
+	}
+	return list
+}
+
+// KernelMounts returns the mounts of kernel file systems. /dev/shm takes the sandbox's memory. Its limits, for bytes
+// and for files, are well below it. /tmp is part of the writable layer.
 func KernelMounts(l proto.Limits) []specs.Mount {
 	return []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
@@ -191,20 +192,10 @@ func KernelMounts(l proto.Limits) []specs.Mount {
 			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", maxTerminals}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: tmpfs(l.MemoryBytes / 4)},
-		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: tmpfs(l.MemoryBytes / 2)},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
 		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
 			Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
 	}
-}
-
-// kernelMountsOf returns KernelMounts for a sandbox. What a step of a build writes to /tmp belongs to the image.
-func kernelMountsOf(b Spec) []specs.Mount {
-	mounts := KernelMounts(b.Limits)
-	if b.Step {
-		mounts = slices.DeleteFunc(mounts, func(m specs.Mount) bool { return m.Destination == "/tmp" })
-	}
-	return mounts
 }
 
 func tmpfs(bytes int64) []string {

@@ -66,7 +66,7 @@ var rows = []row{
 	{"bulk", "512 MiB of standard output to the client", (*bench).bulk},
 	{"watch", "a change in a container until a client that watches knows it", (*bench).watch},
 	{"pause", "have a paused container go on", (*bench).pause},
-	{"doze", "a command in a container that dozes", (*bench).doze},
+	{"wake", "a command in a container that was stopped for lack of use", (*bench).wake},
 	{"restart", "the first command after the daemon was killed with 200 containers live", (*bench).restart},
 	{"slopes", "commands, creates, a sweep and a restart at 10, 100 and 1,000 live containers", (*bench).slopes},
 	{"tree", "what the whole machine does for one operation", (*bench).tree},

@@ -56,16 +56,16 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 	case b.Full:
 		n, others = 500, 500
 	}
-	d, err := b.daemon(ctx, append(b.poolFlags(0, 0), dozers...)...)
+	d, err := b.daemon(ctx, append(b.poolFlags(0, 0), stoppers...)...)
 	if err != nil {
 		return err
 	}
-	hold := func(name string, doze bool) (float64, error) {
+	hold := func(name string, stop bool) (float64, error) {
 		var ids []string
 		undo := func() error { return d.removeAll(ctx, ids) }
 		kib, err := held(ctx, n, func(n int) (err error) {
-			if ids, err = d.live(ctx, n); err == nil && doze {
-				err = d.doze(ctx, n)
+			if ids, err = d.live(ctx, n); err == nil && stop {
+				err = d.stopUnused(ctx, n)
 			}
 			return err
 		}, undo)
@@ -73,16 +73,16 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 		res.add(name, Ours, "KiB", kib)
 		return kib, errors.Join(err, undo())
 	}
-	awake, err := hold(overHTTP+", awake", false)
+	mine, err := hold(overHTTP, false)
 	if err != nil {
 		return err
 	}
-	mine, err := hold(overHTTP, true)
+	stopped, err := hold(overHTTP+", stopped", true)
 	if err != nil {
 		return err
 	}
-	res.number("containers per GiB", (1<<20)/mine, atLeast(900))
-	res.number("containers per GiB, awake", (1<<20)/awake, more)
+	res.number("containers per GiB", (1<<20)/mine, more)
+	res.number("KiB of a stopped container", stopped, lower)
 	for _, o := range []other{{"docker", "docker run -d", others}, {"ctr", "ctr run -d", others},
 		{"ctr", groupedShims, others}} {
 		c := b.other(ctx, res, o.name)
@@ -108,7 +108,7 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 		res.number("as many as with "+o.command, theirs/mine, g)
 	}
 	res.note("%d containers of ours and %d of the others, created and not used, by the change of what is neither "+
-		"free nor cache. Ours doze, as they do a minute after their last use; those that are called awake do not yet.",
+		"free nor cache. Ours are stopped a minute after their last use; all others run.",
 		n, others)
 	return nil
 }

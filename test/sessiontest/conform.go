@@ -42,7 +42,7 @@ func Conform(t *testing.T, rt session.Runtime, images session.Images, class prot
 		{"a detached command outlives the daemon", c.detached},
 		{"pausing a sandbox", c.pauses},
 		{"a paused container", c.paused},
-		{"a container that dozes", c.dozes},
+		{"a container that was idle", c.idle},
 	} {
 		t.Run(test.name, test.run)
 	}
@@ -66,7 +66,7 @@ func (c conformance) spec(t *testing.T) session.Spec {
 	}
 	return session.Spec{
 		Image: img.Digest, Class: c.class, Workspace: proto.NewID(proto.WorkspacePrefix),
-		Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20, OpenFiles: 1024},
+		Layer: proto.NewID(proto.LayerPrefix), Limits: proto.Limits{CPUs: 1, MemoryBytes: 512 << 20, PIDs: 128, DiskBytes: 256 << 20, OpenFiles: 1024},
 	}
 }
 
@@ -75,26 +75,30 @@ func (c conformance) spec(t *testing.T) session.Spec {
 func (c conformance) start(t *testing.T, spec session.Spec) string {
 	t.Helper()
 	id := proto.NewID(proto.ContainerPrefix)
-	t.Cleanup(func() { c.remove(t, id, spec.Workspace) })
+	t.Cleanup(func() { c.remove(t, id, spec) })
 	if err := c.rt.Start(context.Background(), id, spec); err != nil {
 		t.Fatalf("starting: %v", err)
 	}
 	return id
 }
 
-// remove stops a sandbox, removes its workspace and checks that both are gone. It is also called for sandboxes that
-// never existed: to stop or remove a missing one is no error.
-func (c conformance) remove(t *testing.T, id, workspace string) {
+// remove stops a sandbox, removes its workspace and its layer, and checks that all are gone. It is also called for
+// sandboxes that never existed: to stop or remove a missing one is no error.
+func (c conformance) remove(t *testing.T, id string, spec session.Spec) {
 	t.Helper()
 	ctx := context.Background()
 	if err := c.rt.Stop(ctx, id); err != nil {
 		t.Errorf("stopping: %v", err)
 	}
-	if err := c.rt.RemoveWorkspace(ctx, workspace); err != nil {
+	if err := c.rt.RemoveWorkspace(ctx, spec.Workspace); err != nil {
 		t.Errorf("removing the workspace: %v", err)
 	}
+	if err := c.rt.RemoveLayer(ctx, spec.Layer); err != nil {
+		t.Errorf("removing the layer: %v", err)
+	}
 	inv, err := c.rt.List(ctx)
-	if err != nil || slices.Contains(inv.Sandboxes, id) || slices.Contains(inv.Workspaces, workspace) {
+	if err != nil || slices.Contains(inv.Sandboxes, id) || slices.Contains(inv.Workspaces, spec.Workspace) ||
+		slices.Contains(inv.Layers, spec.Layer) {
 		t.Errorf("still listed after removal: %+v %v", inv, err)
 	}
 }
@@ -140,33 +144,36 @@ func (c conformance) lifecycle(t *testing.T) {
 	}
 }
 
-// workspace writes inside and outside of the workspace, and checks both in the next sandbox.
+// workspace writes inside and outside of the workspace, and checks both in the next sandbox. A sandbox with another
+// layer must find nothing of the first one's, or a user's files would be visible to the next.
 func (c conformance) workspace(t *testing.T) {
 	ctx := context.Background()
 	spec := c.spec(t)
 	first := c.start(t, spec)
 	g := c.client(t, first)
-	// The default user's UID must be the same in each sandbox, or its own files would belong to another user.
-	if _, err := g.Write(ctx, proto.UserDefault, "/workspace/a/b", wire.WriteOptions{}, strings.NewReader(
-		"kept")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := g.Write(ctx, proto.UserRoot, "/tmp/x", wire.WriteOptions{}, strings.NewReader(
-		"not kept")); err != nil {
-		t.Fatal(err)
+	for user, path := range map[string]string{proto.UserDefault: "/workspace/a/b", proto.UserRoot: "/tmp/x"} {
+		if _, err := g.Write(ctx, user, path, wire.WriteOptions{}, strings.NewReader("kept")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := c.rt.Stop(ctx, first); err != nil {
 		t.Fatal(err)
 	}
 	second := c.start(t, spec)
 	h := c.client(t, second)
-	fi, err := h.Stat(ctx, proto.UserDefault, "/workspace/a/b")
-	if err != nil || fi.SizeBytes != 4 || fi.UID != 1000 {
-		t.Fatalf("in the next sandbox: %+v %v", fi, err)
+	// A user's UID must be the same in each sandbox, or its own files would belong to another user.
+	for path, uid := range map[string]uint32{"/workspace/a/b": 1000, "/tmp/x": 0} {
+		if fi, err := h.Stat(ctx, proto.UserDefault, path); err != nil || fi.SizeBytes != 4 || fi.UID != uid {
+			t.Fatalf("in the next sandbox: %+v %v", fi, err)
+		}
 	}
-	// Files outside are removed with the sandbox. A leftover would be visible to the user of the next sandbox.
-	if _, err := h.Stat(ctx, proto.UserDefault, "/tmp/x"); proto.CodeOf(err) != proto.NotFound {
-		t.Fatalf("what was outside the workspace stayed: %v", err)
+	if err := c.rt.Stop(ctx, second); err != nil {
+		t.Fatal(err)
+	}
+	spec.Layer = proto.NewID(proto.LayerPrefix)
+	fresh := c.client(t, c.start(t, spec))
+	if _, err := fresh.Stat(ctx, proto.UserDefault, "/tmp/x"); proto.CodeOf(err) != proto.NotFound {
+		t.Fatalf("over another layer: %v", err)
 	}
 	gone := c.spec(t)
 	gone.HasFiles = true
@@ -216,7 +223,7 @@ func (c conformance) givenUp(t *testing.T) {
 	if err != nil || slices.Contains(inv.Sandboxes, id) {
 		t.Errorf("left: %+v %v", inv, err)
 	}
-	c.remove(t, id, spec.Workspace)
+	c.remove(t, id, spec)
 }
 
 // parallel starts six sandboxes at once, to find locks, names and addresses that are shared by mistake.
@@ -226,7 +233,7 @@ func (c conformance) parallel(t *testing.T) {
 		spec := c.spec(t)
 		id := proto.NewID(proto.ContainerPrefix)
 		wg.Go(func() {
-			defer c.remove(t, id, spec.Workspace)
+			defer c.remove(t, id, spec)
 			if err := c.rt.Start(context.Background(), id, spec); err != nil {
 				t.Errorf("starting: %v", err)
 				return

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"berth/guest/client"
 	"berth/proto"
 	"berth/session"
 	"berth/session/limits"
@@ -66,14 +65,6 @@ func (rt *Runtime) SetLimits(context.Context, string, session.Spec, proto.Limits
 // SetHostname changes nothing while a sandbox runs.
 func (rt *Runtime) SetHostname(_ context.Context, id, _ string) error {
 	return proto.Errorf(proto.Unsupported, "", id, "sandboxes of tests keep their host name")
-}
-
-// Dozes looks at the name of the guest's process.
-func (rt *Runtime) Dozes(id string) bool {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	sb := rt.run[id]
-	return sb != nil && !sb.ended() && client.IsDoze(sb.cmd.Process.Pid)
 }
 
 func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {

@@ -33,7 +33,7 @@ import (
 const socketName = "guest.sock"
 
 // enter makes the file system that a sandbox sees and becomes the guest. Its arguments are the
-// new root, the workspace, the run directory and the guest.
+// new root, the workspace, the run directory, the guest and the layer.
 //
 // It is a shell script, since a Go process with its threads cannot change its own mount namespace safely.
 //
@@ -204,7 +204,7 @@ func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sa
 	sb := &sandbox{dir: filepath.Join(rt.dir, "run", id), done: make(chan struct{}), errs: &bytes.Buffer{}}
 	root := filepath.Join(sb.dir, "root")
 	sock := filepath.Join(sb.dir, "s")
-	for _, d := range []string{root, sock, rt.workspace(spec.Workspace)} {
+	for _, d := range []string{root, sock, rt.workspace(spec.Workspace), rt.layer(spec.Layer)} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, err
 		}
@@ -216,7 +216,8 @@ func (rt *Runtime) start(ctx context.Context, id string, spec session.Spec) (*sa
 		return nil, err
 	}
 	defer watch.Close()
-	sb.cmd = exec.Command("sh", "-ec", enter, "sh", root, rt.workspace(spec.Workspace), sock, rt.guest)
+	sb.cmd = exec.Command("sh", "-ec", enter, "sh", root, rt.workspace(spec.Workspace), sock, rt.guest,
+		rt.layer(spec.Layer))
 	sb.cmd.Stderr = sb.errs
 	sb.cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"}
 	sb.cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -350,6 +351,17 @@ func (rt *Runtime) RemoveWorkspace(_ context.Context, id string) error {
 	return os.RemoveAll(rt.workspace(id))
 }
 
+// layer returns the directory of a layer.
+func (rt *Runtime) layer(id string) string { return filepath.Join(rt.dir, "layers", id) }
+
+// RemoveLayer removes a layer's files.
+func (rt *Runtime) RemoveLayer(_ context.Context, id string) error {
+	if !proto.ValidID(proto.LayerPrefix, id) {
+		return proto.Errorf(proto.InvalidArgument, "", id, "%q is not a layer", id)
+	}
+	return os.RemoveAll(rt.layer(id))
+}
+
 // List lists sandboxes and workspaces. It includes sandboxes that have ended: at Open the core removes what it does
 // not know.
 func (rt *Runtime) List(context.Context) (session.Inventory, error) {
@@ -359,12 +371,14 @@ func (rt *Runtime) List(context.Context) (session.Inventory, error) {
 		inv.Sandboxes = append(inv.Sandboxes, id)
 	}
 	rt.mu.Unlock()
-	entries, err := os.ReadDir(filepath.Join(rt.dir, "workspaces"))
-	if os.IsNotExist(err) {
-		err = nil
+	for dir, list := range map[string]*[]string{"workspaces": &inv.Workspaces, "layers": &inv.Layers} {
+		entries, err := os.ReadDir(filepath.Join(rt.dir, dir))
+		if err != nil && !os.IsNotExist(err) {
+			return inv, err
+		}
+		for _, e := range entries {
+			*list = append(*list, e.Name())
+		}
 	}
-	for _, e := range entries {
-		inv.Workspaces = append(inv.Workspaces, e.Name())
-	}
-	return inv, err
+	return inv, nil
 }
