@@ -167,16 +167,19 @@ func printChanged[T any](a *app.App, list []T, err error) error {
 	return err
 }
 
-// stateCommands returns `berth start`, stop, pause and resume. Any use starts a stopped container; the command start is
-// for users who want to wait for the start. stop ends all commands of the container, including background ones.
-// The lifetime continues: a stopped container is removed when it expires.
+// stateCommands returns `berth start`, stop, reset, pause and resume. Any use starts a stopped container; the command
+// start is for users who want to wait for the start. stop ends all commands of the container, including background
+// ones. The lifetime continues: a stopped container is removed when it expires.
 func stateCommands(a *app.App) []*cobra.Command {
 	pause := changeCommand(a, "pause", "Pause containers until their next use", (*client.Client).Pause)
 	pause.Long = "Pause containers with the commands that run in them. Paused containers use no CPU and keep their " +
 		"memory. Any use resumes them, and so does `berth resume`. Their idle time keeps counting."
+	reset := changeCommand(a, "reset", "Give containers the files of their images again", (*client.Client).Reset)
+	reset.Long = "Remove all that containers have written outside their workspaces, and end their processes. The " +
+		"workspaces stay. The next use starts a container with the files of its image."
 	return []*cobra.Command{
 		changeCommand(a, "start", "Start stopped containers again", (*client.Client).Start),
-		changeCommand(a, "stop", "Stop containers; their files stay", (*client.Client).Stop), pause,
+		changeCommand(a, "stop", "Stop containers; their files stay", (*client.Client).Stop), reset, pause,
 		changeCommand(a, "resume", "Resume paused containers", (*client.Client).Resume),
 	}
 }

@@ -73,6 +73,11 @@ func (c *Client) Stop(ctx context.Context, id string) (proto.Container, error) {
 	return c.move(ctx, id, "stop")
 }
 
+// Reset ends a container's processes and removes all that it has written outside its workspace.
+func (c *Client) Reset(ctx context.Context, id string) (proto.Container, error) {
+	return c.move(ctx, id, "reset")
+}
+
 // Pause pauses a container until its next use.
 func (c *Client) Pause(ctx context.Context, id string) (proto.Container, error) {
 	return c.move(ctx, id, "pause")

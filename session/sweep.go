@@ -300,8 +300,8 @@ func (s *Session) checkGuest(ctx context.Context) (lost, stopped bool) {
 	return s.sweepLost(ctx, g), false
 }
 
-// stopUnused stops the session if nobody uses it and its guest has nothing that would be lost. A user who comes meanwhile
-// waits.
+// stopUnused stops the session if nobody uses it and its guest has nothing that would be lost. A user who comes
+// meanwhile waits.
 func (s *Session) stopUnused(ctx context.Context, g *client.Client) bool {
 	unlock, free := s.tryLockTransition()
 	if !free {

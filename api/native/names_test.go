@@ -29,6 +29,7 @@ func TestNameInPlaceOfID(t *testing.T) {
 		{"GET", "/jobs", nil, 200},
 		{"GET", "/contexts", nil, 200},
 		{"POST", "/stop", nil, 200},
+		{"POST", "/reset", nil, 200},
 		{"PATCH", "", proto.ChangeContainer{Name: new(string)}, 200}, // the last: it takes the name away
 		{"GET", "", nil, 404},
 	} {

@@ -199,6 +199,10 @@ func (e *edge) containerRows() []row {
 		}},
 		{"POST", one + "/stop", getIn(e, changeState((*session.Session).Stop)), openapi.Operation{ID: "stopContainer",
 			Summary: "End a container's processes and keep its files.", Fails: inGuest}},
+		{"POST", one + "/reset", getIn(e, changeState((*session.Session).Reset)), openapi.Operation{
+			ID: "resetContainer", Summary: "Give a container the files of its image again.", Fails: inGuest,
+			Description: "Its processes end, and all that it has written outside its workspace is removed. The " +
+				"workspace stays."}},
 		{"POST", one + "/pause", getIn(e, changeState((*session.Session).Pause)), openapi.Operation{
 			ID: "pauseContainer", Summary: "Pause the processes of a container until its next use.", Fails: inGuest,
 			Description: "If the container is stopped, or a command is starting in it or files are being copied, " +

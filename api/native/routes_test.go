@@ -219,6 +219,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", unknownContainer + "/extend", ``, 404, ""},
 		{"POST", unknownContainer + "/start", ``, 404, ""},
 		{"POST", unknownContainer + "/stop", ``, 404, ""},
+		{"POST", unknownContainer + "/reset", ``, 404, ""},
 		{"POST", unknownContainer + "/exec", `{"command":"true"}`, 404, ""},
 		{"POST", at + "/exec", ``, 400, ""},
 		{"POST", at + "/exec", `{}`, 400, "command"},
