@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 		"guest/fs/editor", "guest/fs/notify"},
 	"files": {"proto", "state/ledger", "state/keylock", "files/filename", "files/intake",
 		"state/durable"},
-	"session/secrets":   {"proto"},
+	"session/secrets":   {"proto", "state/ledger"},
 	"session/lease":     {},
 	"session/inventory": {"proto", "state/ledger"},
 	"session/loopback":  {"egress"},

@@ -2,12 +2,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
+	mobyterm "github.com/moby/term"
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"berth/cli/app"
@@ -23,19 +27,32 @@ const execRef = "exec"
 // then ends the command.
 const patience = 3
 
-// An attachment connects this terminal to one foreground command.
+// errDetached ends an attachment whose user typed the detach keys.
+var errDetached = errors.New("detached")
+
+// screenTail is how much of a terminal's output is shown when it is attached to, in bytes: more than a full screen with
+// colors.
+const screenTail = 64 << 10
+
+// An attachment connects this terminal to one command: a new one, or with exec set one that runs. A command with a
+// terminal outlives its connection, which is made again when it breaks.
 type attachment struct {
+	app       *app.App
 	c         *client.Client
 	container string
 	cmd       proto.Cmd
 	print     *term.Printer
 	caught    <-chan os.Signal // signals for the command once run is called; from catchSignals
 
-	live        *client.Live
+	detachKeys  []byte // typed on a terminal, they end the attachment; none: nothing does
+	leaves      bool   // signals that end berth do not go to the command
+	mu          sync.Mutex
+	live        *client.Live  // the present connection; guarded by mu
 	started     bool          // the command has started; set by run
-	exec        string        // the command's ID, set when it starts
+	exec        string        // the command's ID, set when it starts, or before run
 	execStarted chan struct{} // closed when the command starts
 	restore     func()        // restores the terminal
+	attached    bool          // another client may have drawn on the terminal
 
 	stdinUnsent atomic.Bool // some standard input is not sent yet; valid once run is called
 }
@@ -57,30 +74,69 @@ func (t *attachment) run(ctx context.Context) (proto.ExecResult, error) {
 	return res, err
 }
 
-// connect opens the connection, starts the command and follows it. run has set up signals already.
+// connect starts the command, or attaches to it, and follows it. If the connection to a terminal breaks, connect makes
+// another one. run has set up signals already.
 func (t *attachment) connect(ctx context.Context, giveUp context.CancelCauseFunc) (res proto.ExecResult, err error) {
-	if t.live, err = t.c.Live(ctx, t.container); err != nil {
-		return res, err
-	}
-	defer t.live.Close()
-	if err := t.live.Exec(execRef, t.cmd); err != nil {
-		return res, err
-	}
 	// Always restore the terminal: a shell in raw mode does not echo input.
 	t.restore = func() {}
 	defer func() { t.restore() }()
-	return t.follow(ctx, giveUp)
+	res, err = t.converse(ctx, giveUp)
+	if !t.started || t.cmd.TTY == nil || !app.IsDaemonGone(err) {
+		return res, err
+	}
+	err = t.app.RetryWhileDown(ctx, func() (on bool, err error) {
+		before := t.print.Had
+		res, err = t.converse(ctx, giveUp)
+		return t.print.Had != before, err
+	})
+	return res, err
+}
+
+// converse follows the command on one connection.
+func (t *attachment) converse(ctx context.Context, giveUp context.CancelCauseFunc) (res proto.ExecResult, err error) {
+	live, err := t.c.Live(ctx, t.container)
+	if err != nil {
+		return res, err
+	}
+	defer live.Close()
+	t.mu.Lock()
+	t.live = live
+	t.mu.Unlock()
+	switch {
+	case t.started:
+		err = live.Attach(execRef, t.exec, t.print.Had[0], t.print.Had[1])
+	case t.exec != "":
+		err = live.AttachTail(execRef, t.exec, screenTail)
+	default:
+		err = live.Exec(execRef, t.cmd)
+	}
+	if err != nil {
+		return res, err
+	}
+	return t.follow(ctx, live, giveUp)
+}
+
+// present returns the present connection.
+func (t *attachment) present() *client.Live {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.live
 }
 
 // follow prints the command's output until the command ends.
-func (t *attachment) follow(ctx context.Context, giveUp context.CancelCauseFunc) (proto.ExecResult, error) {
+func (t *attachment) follow(ctx context.Context, live *client.Live, giveUp context.CancelCauseFunc) (proto.ExecResult,
+	error) {
 	for {
-		ev, err := t.live.Next(ctx)
+		ev, err := live.Next(ctx)
 		if err != nil {
 			return proto.ExecResult{}, err
 		}
 		switch ev.Type {
 		case proto.EventStart:
+			if t.started { // on a new connection
+				t.redraw()
+				continue
+			}
 			t.started, t.exec = true, ev.ExecID
 			close(t.execStarted)
 			if err := t.connectTerminal(ctx, giveUp); err != nil {
@@ -122,11 +178,14 @@ func (t *attachment) connectTerminal(ctx context.Context, giveUp context.CancelC
 	t.restore = restore
 	go func() {
 		// Typed keys arrive one at a time. The buffer is large enough for pasted text.
-		buf := make([]byte, 4<<10)
+		keys, buf := mobyterm.NewEscapeProxy(os.Stdin, t.detachKeys), make([]byte, 4<<10)
 		for {
-			n, err := os.Stdin.Read(buf)
+			n, err := keys.Read(buf)
 			if n > 0 {
-				err = t.live.Type(t.exec, buf[:n])
+				_ = t.present().Type(t.exec, buf[:n]) // what is typed while the connection is broken is lost
+			}
+			if errors.As(err, &mobyterm.EscapeError{}) {
+				giveUp(errDetached)
 			}
 			if err != nil {
 				return
@@ -175,13 +234,16 @@ func (t *attachment) forward(ctx context.Context, giveUp context.CancelCauseFunc
 			select {
 			case <-started:
 				started, runs = nil, true
-				t.resize() // the size may have changed meanwhile
+				t.redraw() // the size may have changed meanwhile, and an attached terminal has drawn for another one
 			case sig := <-t.caught:
 				if isTermination(sig) {
 					asked++
 				}
 				// Before the start there is no command to signal, so the first termination signal ends berth.
 				if asked >= patience || isTermination(sig) && (!runs || t.outlivesBerth()) {
+					if runs && t.cmd.Detach && !t.leaves { // it would go on without berth
+						_ = t.present().Signal(t.exec, "SIGKILL")
+					}
 					giveUp(app.Interruption{Signal: sig.(syscall.Signal)})
 					return
 				}
@@ -203,12 +265,16 @@ func (t *attachment) forward(ctx context.Context, giveUp context.CancelCauseFunc
 // That takes an idempotency key. It is false for a command with a terminal, whose signals come from this terminal. It
 // is also false while input is unsent: the command would wait for it forever.
 func (t *attachment) outlivesBerth() bool {
-	return t.cmd.IdempotencyKey != "" && t.cmd.TTY == nil && !t.stdinUnsent.Load()
+	return t.leaves || t.cmd.IdempotencyKey != "" && t.cmd.TTY == nil && !t.stdinUnsent.Load()
 }
 
 // addContinueHint adds a hint to err if the user interrupted berth and the command continues. The hint says how to
 // find the command again.
 func (t *attachment) addContinueHint(err error) error {
+	if errors.Is(err, errDetached) {
+		fmt.Fprintf(t.app.Stderr, "\r\nberth: detached; `berth attach %s %s` attaches again\n", t.container, t.exec)
+		return nil
+	}
 	if !t.outlivesBerth() || !app.IsInterrupted(err) {
 		return err
 	}
@@ -232,12 +298,124 @@ func (t *attachment) forwardSignal(sig syscall.Signal) {
 		t.resize()
 		return
 	}
-	_ = t.live.Signal(t.exec, unix.SignalName(sig))
+	_ = t.present().Signal(t.exec, unix.SignalName(sig))
 }
 
 // resize sends the size of our terminal to the command's terminal, if it has one.
 func (t *attachment) resize() {
 	if t.cmd.TTY != nil {
-		_ = t.live.Resize(t.exec, term.WindowSize())
+		_ = t.present().Resize(t.exec, term.WindowSize())
 	}
+}
+
+// redraw sends the size of our terminal, after a smaller one, so that a program that draws the screen draws it anew.
+func (t *attachment) redraw() {
+	if size := term.WindowSize(); t.cmd.TTY != nil {
+		if size.Rows > 1 && t.attached {
+			_ = t.present().Resize(t.exec, proto.WindowSize{Rows: size.Rows - 1, Cols: size.Cols})
+		}
+		_ = t.present().Resize(t.exec, size)
+	}
+	t.attached = true
+}
+
+// attachCommand returns `berth attach`.
+func attachCommand(a *app.App) *cobra.Command {
+	var keys string
+	var noStdin bool
+	cmd := &cobra.Command{
+		Use: "attach [flags] CONTAINER [EXEC]", Short: "Connect this terminal to a running command",
+		Args: app.ArgCount(1, 2), ValidArgsFunction: a.CompleteExecs(),
+		Long: `Connect this terminal to a running command, by default the newest one that has a terminal, else the newest.
+EXEC may be a process ID.
+
+A command with a terminal ("berth exec -it") goes on when its connection breaks or when its user types the detach keys.
+attach shows the last part of its output and passes on what is typed. For other commands it shows their output, and
+passes on standard input if they take it. An interrupt ends berth and not the command.`,
+		Example: "  berth attach web\n  berth attach --detach-keys ctrl-x web 42",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			c, err := a.NewClient()
+			if err != nil {
+				return err
+			}
+			t := &attachment{app: a, c: c, leaves: true, attached: true, print: a.NewPrinter()}
+			if t.detachKeys, err = parseDetachKeys(keys); err != nil {
+				return err
+			}
+			e, err := findAttachable(ctx, a, c, args)
+			if err != nil {
+				return err
+			}
+			t.container, t.exec = e.ContainerID, e.ID
+			t.cmd.OpenStdin = !noStdin && (e.OpenStdin || e.Terminal)
+			if e.Terminal {
+				size := term.WindowSize()
+				t.cmd.TTY = &size
+				t.cmd.OpenStdin = t.cmd.OpenStdin && term.IsTerminal(os.Stdin)
+			}
+			caught, stop := catchSignals()
+			defer stop()
+			t.caught = caught
+			res, err := t.run(ctx)
+			if err != nil {
+				return t.addContinueHint(err)
+			}
+			return concludeExec(a, res, t.print)
+		},
+	}
+	registerDetachKeys(cmd, &keys)
+	cmd.Flags().BoolVar(&noStdin, "no-stdin", false, "show output only")
+	return cmd
+}
+
+// findAttachable finds the running command to attach to.
+func findAttachable(ctx context.Context, a *app.App, c *client.Client, args []string) (best proto.Exec, err error) {
+	if len(args) > 1 {
+		container, exec, err := a.FindContainerAndExec(ctx, c, args)
+		if err != nil {
+			return best, err
+		}
+		e, err := c.Exec(ctx, container, exec)
+		if err == nil && e.State == proto.ExecEnded {
+			err = app.WithHint(proto.Errorf(proto.Conflict, "", e.ID, "exec %s has ended", e.ID),
+				fmt.Sprintf("`berth logs %s %s` prints its output", container, e.ID))
+		}
+		return e, err
+	}
+	container, err := a.FindContainer(ctx, c, args[0])
+	if err != nil {
+		return best, err
+	}
+	list, err := c.Execs(ctx, container)
+	if err != nil {
+		return best, err
+	}
+	for _, e := range list { // oldest first
+		if e.State == proto.ExecRunning && !app.IsInterpreter(e) && (e.Terminal || !best.Terminal) {
+			best = e
+		}
+	}
+	if best.ID == "" {
+		return best, app.WithHint(proto.Errorf(proto.NotFound, "", container, "no command runs in container %s",
+			container), "`berth exec -it "+container+" bash` starts a shell")
+	}
+	return best, nil
+}
+
+// registerDetachKeys adds the flag for the keys that leave a terminal.
+func registerDetachKeys(cmd *cobra.Command, keys *string) {
+	cmd.Flags().StringVar(keys, "detach-keys", "ctrl-p,ctrl-q", "keys that leave a terminal, whose command goes on: "+
+		"letters, or ctrl- and one of a-z@[\\]^_, separated by commas; empty for none")
+}
+
+func parseDetachKeys(keys string) ([]byte, error) {
+	if keys == "" {
+		return nil, nil
+	}
+	parsed, err := mobyterm.ToBytes(keys)
+	if err != nil {
+		return nil, proto.Errorf(proto.InvalidArgument, "", "detach-keys", "--detach-keys %q: %v", keys, err)
+	}
+	return parsed, nil
 }

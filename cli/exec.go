@@ -23,13 +23,16 @@ import (
 func execCommand(a *app.App) *cobra.Command {
 	var f execFlags
 	cmd := &cobra.Command{
-		Use: "exec [flags] CONTAINER COMMAND [ARG…]", SuggestFor: []string{"attach", "shell", "ssh"},
+		Use: "exec [flags] CONTAINER COMMAND [ARG…]", SuggestFor: []string{"shell", "ssh"},
 		Short: "Run a command in a container",
 		Long: `Run a command in a container and stream its output. The exit status is the command's.
 
 A stopped container is started first. With --shell the command runs in a persistent shell, which keeps its directory
 and variables for the next command. Signals are passed on to the command. At the third interrupt berth stops waiting,
 and the daemon ends the command.
+
+With -t the command goes on when the connection breaks, when berth is killed, and after the --detach-keys; "berth
+attach" continues with it. berth itself connects again where it can.
 
 With --idempotency-key the command continues when berth ends:
   - If the daemon restarts, berth waits for it and then continues with the output.
@@ -81,7 +84,7 @@ func execCommandLine(ctx context.Context, a *app.App, c *client.Client, f execFl
 	print := a.NewPrinter()
 	// A live connection is needed, because signals, input and output travel in both directions at once.
 	caught, stop := catchSignals()
-	at := &attachment{c: c, container: container, cmd: cmd, print: print, caught: caught}
+	at := &attachment{app: a, c: c, container: container, cmd: cmd, print: print, caught: caught, detachKeys: f.leave}
 	res, err := at.run(ctx)
 	stop()
 	// Without a key the command ended with the connection, so it cannot be rejoined. With unsent input it cannot
@@ -179,7 +182,7 @@ func psCommand(a *app.App) *cobra.Command {
 			if running {
 				list = slices.DeleteFunc(list, func(e proto.Exec) bool { return e.State != proto.ExecRunning })
 			}
-			return term.PrintList(&a.Output, list, []string{"ID", "STATE", "STARTED", "TOOK", "JOB", "COMMAND"},
+			return term.PrintList(&a.Output, list, []string{"ID", "STATE", "PID", "STARTED", "TOOK", "JOB", "COMMAND"},
 				execRow)
 		}),
 	}
@@ -190,7 +193,11 @@ func psCommand(a *app.App) *cobra.Command {
 // execRow returns the table row of a command. For a running command it shows the time so far.
 func execRow(e proto.Exec) []string {
 	took := units.HumanDuration(max(0, e.Duration(time.Now())))
-	return []string{e.ID, term.EndText(e), term.Ago(e.StartedAt.Time), took, e.JobID,
+	pid := "-"
+	if e.PID > 0 && e.State == proto.ExecRunning {
+		pid = strconv.Itoa(e.PID)
+	}
+	return []string{e.ID, term.EndText(e), pid, term.Ago(e.StartedAt.Time), took, e.JobID,
 		term.Short(term.CommandText(e), 60)}
 }
 
@@ -199,7 +206,8 @@ func execRow(e proto.Exec) []string {
 func killCommand(a *app.App) *cobra.Command {
 	var signal string
 	cmd := &cobra.Command{
-		Use: "kill [flags] CONTAINER EXEC", Short: "Send a signal to a command", Args: app.ArgCount(2, 2),
+		Use: "kill [flags] CONTAINER EXEC", Short: "Send a signal to a command", Long: "Send a signal to a command, " +
+			"named by its ID or by the process ID of a running one.", Args: app.ArgCount(2, 2),
 		ValidArgsFunction: a.CompleteExecs(),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			container, exec, err := a.FindContainerAndExec(ctx, c, args)
@@ -254,7 +262,7 @@ func logsCommand(a *app.App) *cobra.Command {
 	var since string
 	stream := "both"
 	cmd := &cobra.Command{
-		Use: "logs [flags] CONTAINER [EXEC]", SuggestFor: []string{"attach", "follow", "tail"},
+		Use: "logs [flags] CONTAINER [EXEC]", SuggestFor: []string{"follow", "tail"},
 		Short: "Print the output of a command", Args: app.ArgCount(1, 2),
 		ValidArgsFunction: a.CompleteExecs(),
 		Long: "Print the output of a command, by default the newest: standard output to standard output, standard " +

@@ -107,6 +107,8 @@ func (f *containerFlags) store(ctx context.Context, a *app.App, c *client.Client
 
 // execFlags say which command to run and how.
 type execFlags struct {
+	detachKeys               string // as typed
+	leave                    []byte // the same, as read from a terminal; set by command
 	interactive, tty, detach bool
 	text, cwd, user, job     string
 	shell, key               string   // only for exec
@@ -129,6 +131,7 @@ func (f *execFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.job, "job", "", "job of the command")
 	fs.DurationVar(&f.timeout, "timeout", 0, "time limit (default: the daemon's, usually 5m; 24h with -t, and none "+
 		"with -d)")
+	registerDetachKeys(cmd, &f.detachKeys)
 	fs.StringVar(&f.maxOutput, "max-output", "", "how much of each stream the daemon keeps (default 4m)")
 }
 
@@ -165,6 +168,9 @@ func (f *execFlags) command(args []string) (cmd proto.Cmd, err error) {
 		}
 	}
 	if err := f.terminal(&cmd); err != nil {
+		return cmd, err
+	}
+	if f.leave, err = parseDetachKeys(f.detachKeys); err != nil {
 		return cmd, err
 	}
 	return cmd, f.program(&cmd, args)
@@ -206,6 +212,7 @@ func (f *execFlags) terminal(cmd *proto.Cmd) error {
 	if !f.tty {
 		return nil
 	}
+	cmd.Detach = true // its user may come back to it
 	// Raw mode and window size need a terminal. A pipe as the keyboard is nearly always a mistake in a script.
 	if f.interactive && !term.IsTerminal(os.Stdin) {
 		return proto.Errorf(proto.InvalidArgument, "", "tty", "standard input is not a terminal; leave out -t")

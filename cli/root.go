@@ -108,7 +108,8 @@ func commands(a *app.App) []*cobra.Command {
 		"containers": append(stateCommands(a), runCommand(a), createCommand(a), listCommand(a), inspectCommand(a),
 			extendCommand(a), renameCommand(a), updateCommand(a), removeCommand(a), watch.EventsCommand(a),
 			watch.StatsCommand(a), data.CopyCommand(a), data.WatchCommand(a), data.WorkspacesCommand(a)),
-		"execs": {execCommand(a), code.Command(a), code.ContextsCommand(a), psCommand(a), logsCommand(a),
+		"execs": {execCommand(a), attachCommand(a), code.Command(a), code.ContextsCommand(a), psCommand(a),
+			logsCommand(a),
 			waitCommand(a), killCommand(a), data.JobsCommand(a), tools.ToolCommand(a), tools.StoredCommand(a),
 			tools.CallsCommand(a), tools.MCPCommand(a)},
 		"data": {data.FilesCommand(a), data.SkillsCommand(a), data.ImageCommand(a)},
@@ -141,7 +142,7 @@ func Run(root *cobra.Command) int {
 }
 
 // suggest adds commands to the error for an unknown command. Cobra would add them itself, but also "attack" for
-// "attach": an attack is not to be started by a slip of the hand.
+// "atack": an attack is not to be started by a slip of the hand.
 func suggest(root *cobra.Command, err error) error {
 	var typed string
 	if err == nil {

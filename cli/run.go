@@ -74,8 +74,12 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return r.launch(ctx, cmd)
 	}
 	print := r.NewPrinter()
-	at := &attachment{c: r.c, container: r.made.ID, cmd: cmd, print: print, caught: r.caught}
+	at := &attachment{app: r.App, detachKeys: r.exec.leave, c: r.c, container: r.made.ID, cmd: cmd,
+		print: print, caught: r.caught}
 	res, err := at.run(ctx)
+	if errors.Is(err, errDetached) {
+		return at.addContinueHint(err) // the container stays for its command, also with --rm
+	}
 	if r.rm || !at.started { // a container that never ran a command is useless
 		r.deleteMade(ctx)
 	}

@@ -30,6 +30,7 @@ type message struct {
 	ExecID       string     `json:"exec_id,omitempty"`
 	StdoutOffset int64      `json:"stdout_offset,omitempty"`
 	StderrOffset int64      `json:"stderr_offset,omitempty"`
+	TailBytes    int64      `json:"tail_bytes,omitempty"`
 	DataBase64   []byte     `json:"data_base64,omitempty"`
 	Signal       string     `json:"signal,omitempty"`
 	Rows         uint16     `json:"rows,omitempty"`
@@ -136,6 +137,14 @@ func (l *Live) Attach(ref, exec string, stdout, stderr int64) error {
 	return l.send(message{Type: "attach", Ref: ref, ExecID: exec, StdoutOffset: stdout, StderrOffset: stderr,
 		Binary: true})
 }
+
+// AttachTail requests the output of an exec from that many bytes before the end of each stream on; 0 is all of it.
+func (l *Live) AttachTail(ref, exec string, tail int64) error {
+	return l.send(message{Type: "attach", Ref: ref, ExecID: exec, TailBytes: tail, Binary: true})
+}
+
+// Detach stops the output of an exec, which goes on. The last event is of type detached.
+func (l *Live) Detach(exec string) error { return l.send(message{Type: "detach", ExecID: exec}) }
 
 // Type sends bytes to a command's terminal. The daemon buffers 1 MiB that the command has not read, and refuses more.
 // Use Client.Stdin for larger input.

@@ -13,6 +13,8 @@ const (
 	EventExit  EventType = "exit"  // an exec ended; Result is set and equals the answer of the request
 	EventError EventType = "error" // a request on this connection failed; Error is set
 	EventReady EventType = "ready" // the connection is set up; Container is set
+	// the connection does not follow the exec any more, as it asked
+	EventDetached EventType = "detached"
 )
 
 // An Event is one message of a live stream, over websocket or server-sent events.

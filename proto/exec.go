@@ -51,7 +51,8 @@ type Cmd struct {
 	// How much of each stream the result keeps; 0 is the default of the daemon.
 	MaxOutputBytes int64 `json:"max_output_bytes,omitempty" schema:"min=0 max=16777216"`
 	// truncate (default) keeps head and tail, fail ends the command, wait blocks it until the slowest follower has
-	// caught up.
+	// caught up. With wait, a command that outlives its client waits only while somebody follows it, and keeps head and
+	// tail while nobody does.
 	OnOutputLimit string `json:"on_output_limit,omitempty" schema:"enum=|truncate|fail|wait"`
 
 	// What no request can say; package code does.
@@ -73,7 +74,8 @@ func OutputTruncated(n int64) string {
 const (
 	OutputTruncate = "truncate"
 	OutputFail     = "fail"
-	// lose nothing: the command waits for the slowest follower; only for commands that are followed from the start
+	// lose nothing: the command waits for the slowest follower. One that outlives its client waits only while it has a
+	// follower; the others wait for their first one, too
 	OutputWait = "wait"
 )
 
@@ -148,13 +150,17 @@ const (
 
 // An Exec describes one run of a command.
 type Exec struct {
-	ID          string    `json:"id"`
-	ContainerID string    `json:"container_id"`
-	JobID       string    `json:"job_id"`
-	Command     string    `json:"command,omitempty"`
-	Argv        []string  `json:"argv,omitempty"`
-	Shell       string    `json:"shell,omitempty"`
-	User        string    `json:"user"`
+	ID          string   `json:"id"`
+	ContainerID string   `json:"container_id"`
+	JobID       string   `json:"job_id"`
+	Command     string   `json:"command,omitempty"`
+	Argv        []string `json:"argv,omitempty"`
+	Shell       string   `json:"shell,omitempty"`
+	User        string   `json:"user"`
+	// Process ID in the container's own numbering; of the shell, if it ran in one. Left out for one without a process.
+	PID         int       `json:"pid,omitempty"`
+	Terminal    bool      `json:"terminal,omitempty"`   // It has a terminal.
+	OpenStdin   bool      `json:"open_stdin,omitempty"` // Its standard input takes later writes.
 	Generation  int64     `json:"generation,omitempty"` // Generation of the container in which it ran.
 	Background  bool      `json:"background,omitempty"`
 	State       ExecState `json:"state"`

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -163,12 +164,21 @@ func (s *Session) Execs() []*Exec {
 	return slices.DeleteFunc(slices.Clone(s.execs), func(e *Exec) bool { return e.number == 0 })
 }
 
-// FindExec finds an exec of Execs by its ID.
+// FindExec finds an exec of Execs by its ID, or a running one by its process ID in the container. Of several in one
+// shell it finds the newest.
 func (s *Session) FindExec(id string) (*Exec, error) {
-	for _, e := range s.Execs() {
+	pid, notPID := strconv.Atoi(id)
+	for _, e := range slices.Backward(s.Execs()) {
 		if e.id == id {
 			return e, nil
 		}
+		if info := e.Info(); notPID == nil && info.State == proto.ExecRunning && info.PID == pid && pid > 0 {
+			return e, nil
+		}
+	}
+	if notPID == nil {
+		return nil, proto.Errorf(proto.NotFound, "", id, "no command with the process ID %d runs in container %s", pid,
+			s.id)
 	}
 	return nil, proto.Errorf(proto.NotFound, "", id, "exec %.80q does not exist in container %s; a container "+
 		"remembers its last %d", id, s.id, keptExecs)
@@ -245,7 +255,9 @@ func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
 // Finish works like Wait, for a caller that started the exec and does not follow it. If ctx ends first, Finish ends
 // the exec, unless it outlives its client; see Abandon.
 func (e *Exec) Finish(ctx context.Context) (proto.ExecResult, error) {
-	e.out.Release() // nothing follows it from the start
+	if !e.Outlives() {
+		e.out.Release() // nothing follows it from the start
+	}
 	res, err := e.Wait(ctx)
 	if err != nil && !e.Outlives() {
 		e.Abandon(ctx)
@@ -314,13 +326,25 @@ func (e *Exec) follow(ctx context.Context, from Cursor, f events.Follower) error
 	return f.Event(proto.Event{Type: proto.EventExit, ExecID: e.id, Result: &res})
 }
 
-// CheckCursor fails if a cursor is beyond the output: it belongs to another exec.
-func (e *Exec) CheckCursor(c Cursor) error {
-	stdout, stderr := e.out.Totals()
+// Tail returns the position that many bytes before the end of what each stream has so far. n of 0 is the end.
+func (e *Exec) Tail(n int64) Cursor {
+	stdout, stderr := e.written()
+	return Cursor{Stdout: max(0, stdout-n), Stderr: max(0, stderr-n)}
+}
+
+// written returns the bytes that the command has written to each stream.
+func (e *Exec) written() (stdout, stderr int64) {
+	stdout, stderr = e.out.Totals()
 	if p := e.process(); p != nil { // after a restart of the daemon the rest is still to come
 		o, r := p.Written()
 		stdout, stderr = max(stdout, o), max(stderr, r)
 	}
+	return stdout, stderr
+}
+
+// CheckCursor fails if a cursor is beyond the output: it belongs to another exec.
+func (e *Exec) CheckCursor(c Cursor) error {
+	stdout, stderr := e.written()
 	for _, s := range []struct {
 		stream   proto.Stream
 		at, have int64

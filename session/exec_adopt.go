@@ -73,6 +73,7 @@ func (s *Session) loadRunningExec(r execRecord) *Exec {
 	}
 	e.cmd.Command, e.cmd.Argv, e.cmd.Shell, e.cmd.JobID, e.cmd.User = r.Exec.Command, r.Exec.Argv, r.Exec.Shell,
 		r.Exec.JobID, r.Exec.User
+	e.hold()
 	return e
 }
 
@@ -165,7 +166,7 @@ func (e *Exec) reattach(ctx context.Context) {
 	}
 	e.mu.Lock()
 	e.guest, e.proc = g, proc
-	e.ran = proc.Ran()
+	e.ran, e.info.PID = proc.Ran(), proc.PID()
 	e.mu.Unlock()
 	e.setDeadline()
 	e.s.mu.Lock()

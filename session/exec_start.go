@@ -97,18 +97,28 @@ func (s *Session) newExec(cmd proto.Cmd, r retry, redactor *secrets.Redactor) *E
 		out:         s.core.outputs.New(id, cmd.MaxOutputBytes, s.core.memory),
 		endRequests: make(chan endRequest, 1), ended: make(chan struct{}), leftRunning: make(chan struct{}),
 	}
-	if cmd.OnOutputLimit == proto.OutputWait {
-		e.out.Hold()
-	}
+	e.hold()
 	e.info = proto.Exec{
 		ID: e.id, ContainerID: s.id, JobID: cmd.JobID, Command: cmd.Command, Argv: cmd.Argv, Shell: cmd.Shell,
 		User: cmd.User, Background: cmd.Background, State: proto.ExecRunning, StartedAt: proto.At(s.core.cfg.Now()),
+		Terminal: cmd.TTY != nil, OpenStdin: cmd.OpenStdin,
 	}
 	if cmd.Shown != "" {
 		e.info.Command, e.info.Argv = cmd.Shown, nil
 	}
 	redactor.HideExec(&e.info)
 	return e
+}
+
+// hold makes the output lossless if the command asked for that.
+func (e *Exec) hold() {
+	switch {
+	case e.cmd.OnOutputLimit != proto.OutputWait:
+	case e.cmd.Outlives():
+		e.out.HoldWhileFollowed()
+	default:
+		e.out.Hold()
+	}
 }
 
 // addExec takes a slot among the running execs. The exec has no number until publishStart, so clients do not see it
@@ -191,6 +201,9 @@ func (e *Exec) startAndRecord(ctx context.Context, g *client.Client) error {
 	}
 	e.mu.Lock()
 	e.guest, e.proc = g, proc
+	if proc != nil {
+		e.info.PID = proc.PID()
+	}
 	e.mu.Unlock()
 	if proc != nil && e.cmd.Stdin != "" && !e.cmd.Outlives() {
 		err := e.s.core.goTracked(nil, func() { // the process may read slowly; its death ends the write

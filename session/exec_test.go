@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -557,8 +558,91 @@ func TestLosslessExecWaitsForWhoFollows(t *testing.T) {
 	if res.Result.Result == nil || !res.Exec.Truncated {
 		t.Errorf("without a follower: %+v", res.Exec)
 	}
-	_, err = s.Exec(ctx, proto.Cmd{Command: "true", Background: true, OnOutputLimit: proto.OutputWait})
-	wantCode(t, err, proto.InvalidArgument, "on_output_limit")
+}
+
+// TestLosslessBackgroundExec checks that a command that outlives its client waits while it is followed, also under the
+// next daemon, and goes on with the head and the tail of its output while it is not.
+func TestLosslessBackgroundExec(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	const lines = "seq 1 2000000" // far more than is kept, in the daemon and in the guest
+	cmd := proto.Cmd{Command: "echo begin; read x; " + lines, OpenStdin: true, Detach: true, MaxOutputBytes: 1 << 16,
+		OnOutputLimit: proto.OutputWait}
+	begin := func(e *session.Exec) func(proto.Event) {
+		return func(ev proto.Event) {
+			if strings.Contains(ev.Data, "begin") {
+				if err := errors.Join(e.Write(ctx, []byte("\n")), e.CloseStdin()); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	whole := func(e *session.Exec) {
+		t.Helper()
+		var n int64
+		began := begin(e)
+		err := e.Follow(ctx, session.Cursor{}, func(ev proto.Event) error {
+			if n += int64(len(ev.Data)); ev.Type == proto.EventGap {
+				t.Errorf("a gap from %d to %d", ev.Offset, ev.Until)
+			}
+			began(ev)
+			return nil
+		})
+		if err != nil || n != 14888902 {
+			t.Errorf("%d bytes came, want 14888902; %v", n, err)
+		}
+	}
+	whole(start(t, s, cmd))
+
+	e := start(t, s, cmd)
+	st.Reopen(t)
+	s, e = again(t, st, e)
+	whole(e)
+
+	alone := start(t, s, proto.Cmd{Command: lines, Background: true, MaxOutputBytes: 1 << 16,
+		OnOutputLimit: proto.OutputWait})
+	if res := waited(t, alone); res.Exec.End.Reason != proto.EndExit || !res.Exec.Truncated {
+		t.Errorf("without a follower: %+v", res.Exec)
+	}
+	if text, missing := followed(t, alone); missing == 0 || !strings.HasPrefix(text, "1\n2\n") ||
+		!strings.HasSuffix(text, "\n2000000\n") {
+		t.Errorf("afterwards %d bytes are there and %d missing", len(text), missing)
+	}
+}
+
+// TestProcessID checks that a command has the process ID that it has inside, also after a restart of the daemon, and is
+// found by it while it runs.
+func TestProcessID(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e := start(t, s, proto.Cmd{Command: "echo $$; read x; exit 3", OpenStdin: true, Background: true})
+	pid := strconv.Itoa(e.Info().PID)
+	for range 2 {
+		if x, err := s.FindExec(pid); err != nil || x.ID() != e.ID() {
+			t.Errorf("process %s is %v: %v", pid, x, err)
+		}
+		st.Reopen(t)
+		s, e = again(t, st, e)
+		e.Info()
+		s.Execs()
+		if err := s.Start(t.Context()); err != nil { // the daemon meets the guest
+			t.Fatal(err)
+		}
+	}
+	if x, err := s.FindExec("1"); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("the guest is %v: %v", x, err)
+	}
+	if err := e.Write(t.Context(), []byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	res := waited(t, e)
+	if got := strings.TrimSpace(res.Result.Result.Stdout); got != pid || res.Exec.PID != e.Info().PID {
+		t.Errorf("inside it is process %s, outside %s", got, pid)
+	}
+	if _, err := s.FindExec(pid); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("after its end: %v", err)
+	}
 }
 
 // TestLostShellIsTold checks that the end of a persistent shell is told once: by the command that ended the shell, or

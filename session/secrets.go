@@ -2,7 +2,6 @@ package session
 
 import (
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 
@@ -182,12 +181,12 @@ func (ss *Sessions) HideError(container string, err error) error {
 }
 
 // A Resealer seals a sealed text under the present key; see vault.Rotate.
-type Resealer = func(name, sealed string) (string, error)
+type Resealer = secrets.Resealer
 
 // Reseal reseals the secrets of all sessions and of durable commands, and the key of digests, while they are in use.
 func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 	for _, s := range ss.all() {
-		fresh, err := resealed(s.id, s.record().Sealed, reseal)
+		fresh, err := secrets.Resealed(s.id, s.record().Sealed, reseal)
 		switch {
 		case err != nil:
 			closed++
@@ -212,7 +211,7 @@ func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 
 // Reseal does the work of Sessions.Reseal for a ledger that no daemon has open.
 func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
-	changed, closed, err = resealBucket(db, bucketSessions, reseal,
+	changed, closed, err = secrets.ResealBucket(db, bucketSessions, reseal,
 		func(r *record) (string, *string) { return r.ID, &r.Sealed })
 	if err != nil {
 		return changed, closed, err
@@ -223,50 +222,13 @@ func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
 
 // resealOthers reseals what is not in a session's record and changes in the ledger only.
 func resealOthers(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
-	changed, closed, err = resealBucket(db, bucketExecs, reseal, func(r *execRecord) (string, *string) {
+	changed, closed, err = secrets.ResealBucket(db, bucketExecs, reseal, func(r *execRecord) (string, *string) {
 		return r.Exec.ID, &r.Sealed
 	})
 	if err != nil {
 		return changed, closed, err
 	}
-	n, bad, err := resealBucket(db, retries.BucketDigest, reseal,
+	n, bad, err := secrets.ResealBucket(db, retries.BucketDigest, reseal,
 		func(sealed *string) (string, *string) { return retries.DigestName, sealed })
 	return changed + n, closed + bad, err
-}
-
-// resealBucket reseals the records of one bucket; of returns the name and the sealed text of a record.
-func resealBucket[T any](db *ledger.DB, bucket string, reseal Resealer, of func(*T) (name string, sealed *string)) (
-	changed, closed int, err error) {
-	err = db.Update(func(tx *ledger.Tx) error {
-		todo := map[string]T{}
-		closed = 0
-		err := ledger.Each(tx, bucket, "", func(key string, r T) {
-			name, sealed := of(&r)
-			fresh, err := resealed(name, *sealed, reseal)
-			if err != nil {
-				closed++
-			} else if fresh != "" {
-				*sealed = fresh
-				todo[key] = r
-			}
-		})
-		for key, r := range todo {
-			err = errors.Join(err, tx.Put(bucket, key, r))
-		}
-		changed = len(todo)
-		return err
-	})
-	return changed, closed, err
-}
-
-// resealed returns a text sealed under the present key, or "" if it needs no change.
-func resealed(name, sealed string, reseal Resealer) (string, error) {
-	if sealed == "" {
-		return "", nil
-	}
-	fresh, err := reseal(name, sealed)
-	if err != nil || fresh == sealed {
-		return "", err
-	}
-	return fresh, nil
 }

@@ -44,9 +44,9 @@ type connection struct {
 
 	mu        sync.Mutex // guards the fields below
 	watching  bool
-	following map[string]bool            // followed execs
-	own       map[string]bool            // execs started here that the watcher has not seen yet
-	starting  map[chan struct{}]struct{} // execs started here without an ID yet; closed when they have one
+	following map[string]context.CancelFunc // followed execs; ends the following
+	own       map[string]bool               // execs started here that the watcher has not seen yet
+	starting  map[chan struct{}]struct{}    // execs started here without an ID yet; closed when they have one
 	queues    map[queueKey]*queue
 }
 
@@ -55,7 +55,7 @@ func Serve(cfg Config) {
 	l := &connection{
 		Config: cfg, ctx: cfg.Socket.Context(),
 		slots: make(chan struct{}, maxFollowed), watchSlots: make(chan struct{}, maxWatched),
-		following: map[string]bool{}, own: map[string]bool{}, starting: map[chan struct{}]struct{}{},
+		following: map[string]context.CancelFunc{}, own: map[string]bool{}, starting: map[chan struct{}]struct{}{},
 		queues: map[queueKey]*queue{},
 	}
 	ref := l.Session.Ref()
@@ -97,9 +97,12 @@ func (l *connection) handle(m Message) error {
 	if err != nil {
 		return err
 	}
+	m.ExecID = x.ID() // it may be a process ID
 	switch m.Type {
 	case TypeAttach:
 		return l.attach(m, x)
+	case TypeDetach:
+		return l.detach(m, x)
 	case TypeStdin:
 		return l.enqueue(queueKey{m.ExecID, true}, m, func() error { return l.stdin(x, m) })
 	case TypeSignal:
@@ -163,8 +166,11 @@ func (l *connection) exec(m Message) error {
 	l.mu.Unlock()
 	l.wg.Go(func() {
 		defer func() { <-l.slots }()
+		ctx, cancel := context.WithCancel(l.ctx)
+		defer cancel()
 		x, err := l.Session.Exec(l.ctx, *m.Cmd)
-		if follows := l.started(begun, x); err == nil && follows { // an idempotency key may name an earlier command
+		// an idempotency key may name an earlier command
+		if follows := l.started(begun, x, cancel); err == nil && follows {
 			err = alreadyFollowed(x)
 		}
 		if err != nil {
@@ -172,7 +178,7 @@ func (l *connection) exec(m Message) error {
 			return
 		}
 		// A foreground command belongs to the connection that started it.
-		if err := l.follow(x, session.Cursor{}, m); err != nil {
+		if err := l.follow(ctx, x, session.Cursor{}, m); err != nil {
 			Abandon(l.ctx, x)
 		}
 	})
@@ -181,14 +187,15 @@ func (l *connection) exec(m Message) error {
 
 // started records which exec a message started, nil if none, so that the watcher skips it. It returns true if the
 // exec is already followed.
-func (l *connection) started(begun chan struct{}, x *session.Exec) (follows bool) {
+func (l *connection) started(begun chan struct{}, x *session.Exec, cancel context.CancelFunc) (follows bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.starting, begun)
 	close(begun)
 	if x != nil {
-		follows = l.following[x.ID()]
-		l.following[x.ID()] = true
+		if follows = l.following[x.ID()] != nil; !follows {
+			l.following[x.ID()] = cancel
+		}
 		if l.watching {
 			l.own[x.ID()] = true
 		}
@@ -207,18 +214,38 @@ func (l *connection) attach(m Message, x *session.Exec) error {
 		return err
 	}
 	from := session.Cursor{Stdout: m.StdoutOffset, Stderr: m.StderrOffset}
+	if m.TailBytes > 0 {
+		from = x.Tail(m.TailBytes)
+	}
 	if err := x.CheckCursor(from); err != nil {
 		<-l.slots
 		return err
 	}
-	if !l.startFollowing(x.ID()) {
+	ctx, ok := l.startFollowing(x.ID())
+	if !ok {
 		<-l.slots
 		return alreadyFollowed(x)
 	}
 	l.wg.Go(func() {
 		defer func() { <-l.slots }()
-		_ = l.follow(x, from, m)
+		_ = l.follow(ctx, x, from, m)
 	})
+	return nil
+}
+
+// detach ends the following of a command. A command that belongs to the connection would end with that.
+func (l *connection) detach(m Message, x *session.Exec) error {
+	l.mu.Lock()
+	cancel := l.following[x.ID()]
+	l.mu.Unlock()
+	switch {
+	case cancel == nil:
+		return proto.Errorf(proto.Conflict, "", x.ID(), "this connection does not follow exec %s", x.ID())
+	case !x.Outlives():
+		return proto.Errorf(proto.Conflict, "", x.ID(), "exec %s would end without a client; start commands with "+
+			"detach to leave them", x.ID())
+	}
+	cancel()
 	return nil
 }
 
@@ -230,36 +257,47 @@ func Abandon(ctx context.Context, x *session.Exec) {
 	}
 }
 
-// startFollowing marks an exec as followed. It returns false if it already is.
-func (l *connection) startFollowing(id string) bool {
+// startFollowing marks an exec as followed. It returns false if it already is. ctx ends with the connection, or when
+// the client detaches.
+func (l *connection) startFollowing(id string) (ctx context.Context, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.following[id] {
-		return false
+	if l.following[id] != nil {
+		return nil, false
 	}
-	l.following[id] = true
-	return true
+	ctx, l.following[id] = context.WithCancel(l.ctx)
+	return ctx, true
 }
 
-// follow sends the events of an exec that startFollowing has marked. The first event has the ref of the message.
-func (l *connection) follow(x *session.Exec, from session.Cursor, m Message) error {
+// follow sends the events of an exec that startFollowing has marked, until ctx ends. The first event has the ref of the
+// message. After a detach the last event says so.
+func (l *connection) follow(ctx context.Context, x *session.Exec, from session.Cursor, m Message) error {
 	leave := sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		l.following[x.ID()]()
 		delete(l.following, x.ID())
 	})
-	defer leave()
+	ended := false
+	defer func() {
+		detached := !ended && ctx.Err() != nil && l.ctx.Err() == nil
+		leave()
+		if detached {
+			_ = l.send(proto.Event{Type: proto.EventDetached, ExecID: x.ID()})
+		}
+	}()
 	event := func(ev proto.Event) error {
 		if ev.Type == proto.EventExit { // after this event the client may follow the command again
+			ended = true
 			leave()
 		}
 		ev.Ref, m.Ref = m.Ref, ""
 		return l.send(ev)
 	}
 	if !m.Binary {
-		return x.Follow(l.ctx, from, event)
+		return x.Follow(ctx, from, event)
 	}
-	return x.FollowRaw(l.ctx, from, event, func(_ session.Piece, message []byte) error {
+	return x.FollowRaw(ctx, from, event, func(_ session.Piece, message []byte) error {
 		return l.Socket.SendBinary(message)
 	})
 }
@@ -324,7 +362,11 @@ func (l *connection) watchOne(x *session.Exec) bool {
 	own := l.own[x.ID()]
 	delete(l.own, x.ID())
 	l.mu.Unlock()
-	if own || !l.startFollowing(x.ID()) {
+	if own {
+		return true
+	}
+	ctx, ok := l.startFollowing(x.ID())
+	if !ok {
 		return true
 	}
 	select {
@@ -334,7 +376,7 @@ func (l *connection) watchOne(x *session.Exec) bool {
 	}
 	l.wg.Go(func() {
 		defer func() { <-l.watchSlots }()
-		_ = l.follow(x, session.Cursor{}, Message{})
+		_ = l.follow(ctx, x, session.Cursor{}, Message{})
 	})
 	return true
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -262,6 +263,60 @@ func TestLiveTerminal(t *testing.T) {
 	text, _ := output(t, w.until(proto.EventExit), "stdout", int64(len(seen)))
 	if !strings.Contains(text, " 100") {
 		t.Errorf("%q", text)
+	}
+}
+
+// TestTerminalSurvivesItsClient checks that a terminal goes on when its client detaches, and when its connection breaks,
+// and that the next client sees the end of its output, types into it and resizes it.
+func TestTerminalSurvivesItsClient(t *testing.T) {
+	s := newSite(t)
+	at := s.container(t)
+	w := s.live(t, at)
+	x := w.start("", proto.Cmd{Command: `echo first; while read -r x; do echo "got $x" $(stty size); done`,
+		Detach: true, TTY: &proto.WindowSize{Rows: 24, Cols: 80}})
+	if !x.Terminal || x.PID == 0 {
+		t.Errorf("%+v", x)
+	}
+	read := func(w *wire, want string) {
+		t.Helper()
+		for seen := ""; !strings.Contains(seen, want); seen += w.next().Data {
+		}
+	}
+	read(w, "first")
+	w.send(live.Message{Type: live.TypeStdin, ExecID: x.ID, Data: "one\n"})
+	read(w, "got one 24 80")
+	w.send(live.Message{Type: live.TypeDetach, ExecID: x.ID})
+	if ev := last(w.until(proto.EventDetached)); ev.ExecID != x.ID {
+		t.Errorf("%+v", ev)
+	}
+	w.send(live.Message{Type: live.TypeDetach, ExecID: x.ID})
+	if ev := w.next(); ev.Error == nil || ev.Error.Code != proto.Conflict {
+		t.Errorf("a second detach: %+v", ev)
+	}
+	// the same connection attaches again, by the process ID, and breaks
+	w.send(live.Message{Type: live.TypeAttach, ExecID: strconv.Itoa(x.PID), TailBytes: 1 << 20})
+	read(w, "got one 24 80")
+	w.Close()
+
+	w = s.live(t, at)
+	w.send(live.Message{Type: live.TypeAttach, ExecID: x.ID, TailBytes: 7})
+	w.until(proto.EventStart)
+	if ev := w.next(); ev.Data != "24 80\r\n" {
+		t.Errorf("the tail is %+v", ev)
+	}
+	w.send(live.Message{Type: live.TypeResize, ExecID: x.ID, Rows: 30, Cols: 100})
+	w.send(live.Message{Type: live.TypeStdin, ExecID: x.ID, Data: "two\n"})
+	read(w, "got two ")
+	w.send(live.Message{Type: live.TypeStdin, ExecID: x.ID, Data: "\x04"})
+	if ev := last(w.until(proto.EventExit)); ev.Result.Exec.End.ReturnCode != 0 {
+		t.Errorf("%+v", ev.Result.Exec.End)
+	}
+
+	// one that belongs to its connection cannot be left
+	y := w.start("", proto.Cmd{Command: "cat", OpenStdin: true})
+	w.send(live.Message{Type: live.TypeDetach, ExecID: y.ID})
+	if ev := w.next(); ev.Error == nil || ev.Error.Code != proto.Conflict {
+		t.Errorf("%+v", ev)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"berth/client"
@@ -123,8 +124,8 @@ func IsNotFound(err error, name string) bool {
 
 // FindExec returns an exec's ID. An empty text means the newest.
 func (a *App) FindExec(ctx context.Context, c *client.Client, container, text string) (string, error) {
-	if proto.ValidID(proto.ExecPrefix, text) {
-		return text, nil
+	if _, err := strconv.ParseUint(text, 10, 31); err == nil || proto.ValidID(proto.ExecPrefix, text) {
+		return text, nil // the daemon knows running commands by their process IDs, too
 	}
 	list, err := c.Execs(ctx, container)
 	if err == nil && text == "" {

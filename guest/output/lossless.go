@@ -12,6 +12,14 @@ func (o *Output) Hold() {
 	o.lossless, o.whole = true, true
 }
 
+// HoldWhileFollowed makes the output lossless while it has a reader, until Release. Without a reader it keeps the head
+// and the tail, like any other.
+func (o *Output) HoldWhileFollowed() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lossless, o.whole, o.followed = true, true, true
+}
+
 // Attach counts c as a reader until Detach. The caller then reads with c.
 func (o *Output) Attach(c *Cursor) {
 	o.mu.Lock()

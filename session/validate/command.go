@@ -67,9 +67,6 @@ func checkModes(cmd *proto.Cmd) error {
 		cmd.OnOutputLimit != proto.OutputWait:
 		return Error("on_output_limit", "on_output_limit %.80q: use %q, %q or %q", cmd.OnOutputLimit,
 			proto.OutputTruncate, proto.OutputFail, proto.OutputWait)
-	case cmd.OnOutputLimit == proto.OutputWait && cmd.Outlives():
-		return Error("on_output_limit", "a command in the background, or one that is detached or has an "+
-			"idempotency key, cannot wait for those who follow it")
 	case cmd.Shell != "" && cmd.Command == "":
 		return Error("shell", "a shell runs command, not argv")
 	case cmd.Shell != "" && (cmd.TTY != nil || cmd.OpenStdin):
