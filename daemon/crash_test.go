@@ -140,6 +140,7 @@ type ownContainer struct {
 	id, workspace string
 	again         bool                // its workspace belonged to an earlier container, and is kept
 	tokens        map[string]bool     // by token: whether it must exist; it may exist once at most
+	layer         map[string]bool     // the tokens that belong into its layer, too
 	files         map[string][]string // by name: the possible hashes; "" means no file
 	background    map[string]string   // token to exec
 	pending       []pending
@@ -259,16 +260,16 @@ func (w *worker) adopt(made proto.Container) *ownContainer {
 	w.made = append(w.made, made.ID)
 	w.mu.Unlock()
 	o := &ownContainer{id: made.ID, workspace: made.WorkspaceID, tokens: map[string]bool{},
-		files: map[string][]string{}, background: map[string]string{}}
+		layer: map[string]bool{}, files: map[string][]string{}, background: map[string]string{}}
 	w.own[made.ID] = o
 	return o
 }
 
-// token returns a command that leaves a unique mark each time it runs.
+// token returns a command that leaves a unique mark each time it runs, in the workspace and in the layer.
 func (w *worker) token(o *ownContainer) (token, command string) {
 	token = fmt.Sprintf("t%x", w.rnd.Uint64())
-	o.tokens[token] = false
-	return token, "echo " + token + " >>/workspace/tokens"
+	o.tokens[token], o.layer[token] = false, true
+	return token, "echo " + token + " >>/workspace/tokens; echo " + token + " >>/tmp/tokens"
 }
 
 func (w *worker) exec(t *testing.T, o *ownContainer) {

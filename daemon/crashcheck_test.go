@@ -73,12 +73,18 @@ func (w *worker) checkContainer(t *testing.T, o *ownContainer) {
 	w.again(t, o)
 	w.checkBackground(t, o)
 	text, ok := w.read(t, o, "[ \"$SECRET\" = "+theSecret+" ] || echo no-secret; cat /workspace/tokens 2>/dev/null; "+
-		"echo ==; cd /workspace/up 2>/dev/null && ls -A | grep -vx manifest.json | xargs -r sha256sum")
+		"echo ==; cat /tmp/tokens 2>/dev/null; echo ==; cd /workspace/up 2>/dev/null && ls -A | grep -vx manifest.json | xargs -r sha256sum")
 	if !ok {
 		return
 	}
-	tokens, files, _ := strings.Cut(text, "==\n")
-	checkTokens(t, o, strings.Fields(tokens))
+	tokens, rest, _ := strings.Cut(text, "==\n")
+	layer, files, _ := strings.Cut(rest, "==\n")
+	checkTokens(t, o, "workspace", o.tokens, strings.Fields(tokens))
+	must := map[string]bool{}
+	for token := range o.layer {
+		must[token] = o.tokens[token]
+	}
+	checkTokens(t, o, "layer", must, strings.Fields(layer))
 	checkFiles(t, o, files)
 	w.checkExecs(t, o)
 }
@@ -145,19 +151,21 @@ func (w *worker) read(t *testing.T, o *ownContainer, command string) (string, bo
 	return res.Result.Result.Stdout, true
 }
 
-func checkTokens(t *testing.T, o *ownContainer, found []string) {
+// checkTokens compares the marks of commands in the workspace or in the layer.
+func checkTokens(t *testing.T, o *ownContainer, where string, tokens map[string]bool, found []string) {
 	times := map[string]int{}
 	for _, token := range found {
 		times[token]++
 	}
-	for token, must := range o.tokens {
+	for token, must := range tokens {
 		if n := times[token]; n > 1 || must && n == 0 {
-			t.Errorf("container %s: the exec that writes %s ran %d times; acknowledged: %v", o.id, token, n, must)
+			t.Errorf("container %s: the exec that writes %s ran %d times by its %s; acknowledged: %v", o.id, token, n,
+				where, must)
 		}
 		delete(times, token)
 	}
 	if len(times) > 0 {
-		t.Errorf("container %s holds marks of nobody: %v", o.id, times)
+		t.Errorf("the %s of container %s holds marks of nobody: %v", where, o.id, times)
 	}
 }
 
@@ -267,7 +275,7 @@ func (c *crash) left(t *testing.T) traces {
 	}
 	pool := filepath.Join(in, c.Dir, "runtime", "pool")
 	tr := traces{
-		held: c.holds(t, c.dead(t)), Workspaces: c.workspaces(t), Layers: entries(pool, "layer"),
+		held: c.holds(t, c.dead(t)), Workspaces: c.workspaces(t), Layers: entries(pool, "layer") + entries(pool, "kept"),
 		Bundles:  len(c.bundles()),
 		Runtimes: entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(
 			c.Dir, "output"),

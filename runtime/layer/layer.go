@@ -148,17 +148,22 @@ func Base(dir string) uint32 {
 // madeAttribute holds the fingerprint of a layer as it was made.
 const madeAttribute = "trusted.berth.made"
 
-// mostMade is how many files a layer may have as it was made. The guest adds its user to an image that has none.
+// mostMade is how many files a layer may have to count as untouched. The guest adds its user to an image that has none.
 const mostMade = 64
+
+var errMany = errors.New("too many files")
 
 // Mark records that all of the layer in dir was made for its first sandbox, and nothing by a user. The guest runs and
 // no command has run yet.
 func Mark(dir string) error {
 	made, err := fingerprint(dir)
-	if err != nil {
+	if err == nil {
+		err = unix.Lsetxattr(dir, madeAttribute, made, 0)
+	}
+	if err != nil && !errors.Is(err, errMany) { // that one is kept, whatever happens to it
 		return fmt.Errorf("marking a new layer: %w", err)
 	}
-	return unix.Lsetxattr(dir, madeAttribute, made, 0)
+	return nil
 }
 
 // Untouched reports whether the layer in dir is as it was when it was marked.
@@ -172,12 +177,12 @@ func Untouched(dir string) bool {
 }
 
 // fingerprint returns a hash of the names, owners, modes and times of all files in the layer, and of the file of host
-// names. It fails for more than mostMade files.
+// names. It fails with errMany for more than mostMade files.
 func fingerprint(dir string) ([]byte, error) {
 	h, n := sha256.New(), 0
 	add := func(path string, _ fs.DirEntry, err error) error {
 		if n++; err != nil || n > mostMade {
-			return cmp.Or(err, errors.New("too many files"))
+			return cmp.Or(err, errMany)
 		}
 		var st unix.Stat_t
 		if err := unix.Lstat(path, &st); err != nil {
