@@ -36,7 +36,7 @@ func (s *Session) Change(ctx context.Context, req proto.ChangeContainer) (proto.
 		}
 	}
 	err = s.change(func(r *record) {
-		r.Limits = limits
+		r.Limits, r.Unused = limits, 0
 		if req.Labels != nil {
 			r.Labels = maps.Clone(req.Labels)
 		}

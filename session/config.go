@@ -42,15 +42,17 @@ type Config struct {
 	IdleTimeout time.Duration    // default rolling lease; 0 is 5 minutes, as in the hosted tool
 	PauseAfter  time.Duration    // idle time after which a session is paused; 0: never
 	// unused time after which a session without processes is stopped; 0: never before its lease ends
-	StopAfter    time.Duration
-	MaxLifetime  time.Duration // default lifetime from creation; 0 is 30 days
-	ExecTimeout  time.Duration // default time limit of a foreground exec; 0 is 5 minutes
-	MaxOutput    int64         // default for bytes kept of each stream; 0 is 1 MiB
-	OutputMemory int64         // bytes of memory for the output of all commands; 0 is 256 MiB
-	OutputDisk   int64         // bytes of files for output of ended commands; 0 is 4 GiB
-	MaxSessions  int           // sessions of all owners that have not expired; 0 is 10,000
-	MaxExecs     int           // at a time in one session; 0 is 64
-	StartTimeout time.Duration // bound of one sandbox start; 0 is 60 s
+	StopAfter   time.Duration
+	MaxLifetime time.Duration // default lifetime from creation; 0 is 30 days
+	// lifetime of a session that is never used after its creation; 0: that of all others
+	UnusedLifetime time.Duration
+	ExecTimeout    time.Duration // default time limit of a foreground exec; 0 is 5 minutes
+	MaxOutput      int64         // default for bytes kept of each stream; 0 is 1 MiB
+	OutputMemory   int64         // bytes of memory for the output of all commands; 0 is 256 MiB
+	OutputDisk     int64         // bytes of files for output of ended commands; 0 is 4 GiB
+	MaxSessions    int           // sessions of all owners that have not expired; 0 is 10,000
+	MaxExecs       int           // at a time in one session; 0 is 64
+	StartTimeout   time.Duration // bound of one sandbox start; 0 is 60 s
 	// how long the ID of an expired session answers "expired", before "not found"; 0 is 7 days
 	Tombstone  time.Duration
 	AcceptLoss bool          // open although the disk lacks workspaces; otherwise that is an error

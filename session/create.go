@@ -113,6 +113,7 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 		Fleeting: req.Fleeting, Name: req.Name, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env),
 		Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
 		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
+		Unused: c.UnusedLifetime,
 	}
 	setDefault(&r.Image, c.Image)
 	setDefault(&r.Class, c.Classes.Usual())
@@ -256,7 +257,7 @@ func (s *Session) startNew(ctx context.Context, files []string) error {
 	if err := s.core.cfg.Jobs.Begin(ctx, s.Files, files); err != nil {
 		return err
 	}
-	return s.changeAsync(func(r *record) { r.InputsMissing = false })
+	return s.changeAsync(func(r *record) { r.InputsMissing, r.Unused = false, s.core.cfg.UnusedLifetime })
 }
 
 // undoCreate removes a session that did not come up. Its creator never got the ID.

@@ -32,7 +32,7 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		names  string
 	}{
 		{record{}, "id owner key retry name state generation image digest class workspace layer discarded job labels sealed secret_names env " +
-			"tools offered limits network fixtures isolation host created last_used idle lifetime lease ended delete " +
+			"tools offered limits network fixtures isolation host created last_used idle lifetime unused_lifetime lease ended delete " +
 			"keep fleeting unfilled"},
 		{workspaceRecord{}, "id owner created session kept key lost"},
 		{cpu.State{}, "generation charged key"},
@@ -47,7 +47,7 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		{proto.Network{}, "mode allow"},
 		{proto.Isolation{}, "kernel user_namespace host_uid own_counts seccomp no_new_privs network"},
 		{proto.End{}, "reason return_code signal message leftover cpu_seconds peak_memory_bytes"},
-		{proto.Exec{}, "id container_id job_id command argv shell user generation background state started_at ended_at end " +
+		{proto.Exec{}, "id container_id job_id command argv shell user pid terminal open_stdin generation background state started_at ended_at end " +
 			"stdout_bytes stderr_bytes truncated"},
 	} {
 		stored.CheckNames(t, row.record, row.names)

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,5 +108,44 @@ func TestReset(t *testing.T) {
 	}
 	if inv, err := rt.List(ctx); err != nil || len(inv.Layers) != 0 {
 		t.Errorf("after its end there are %v, %v", inv.Layers, err)
+	}
+}
+
+// TestNeverUsed checks that a session that nobody uses after its creation expires early, and one that was used, extended
+// or changed does not, also under the next daemon.
+func TestNeverUsed(t *testing.T) {
+	c := newTwoClocks()
+	st := sessiontest.New(t, c.config(session.Config{UnusedLifetime: 15 * time.Minute, IdleTimeout: time.Hour}))
+	ctx := context.Background()
+	create := func() *session.Session { return st.Create(t, proto.CreateContainer{}) }
+	never, used, extended, changed := create(), create(), create(), create()
+	sessiontest.Bash(t, used, "true")
+	_, err := extended.Extend(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = changed.Change(ctx, proto.ChangeContainer{Labels: map[string]string{"a": "b"}}); err != nil {
+		t.Fatal(err)
+	}
+	unused(never, used, extended, changed)
+	st.Reopen(t)
+	for _, s := range []*session.Session{never, used, extended, changed} {
+		if _, err := st.Sessions.Get(sessiontest.Owner, s.ID()); err != nil { // a look is no use
+			t.Fatal(err)
+		}
+	}
+	sweep := c.sweeps(t, st)
+	sweep(14*time.Minute, session.Swept{})
+	sweep(2*time.Minute, session.Swept{Expired: 1})
+	if _, err := st.Sessions.Get(sessiontest.Owner, never.ID()); proto.CodeOf(err) != proto.Expired ||
+		!strings.Contains(err.Error(), "was never used") {
+		t.Errorf("never used: %v", err)
+	}
+	for _, s := range []*session.Session{used, extended, changed} {
+		s, err := st.Sessions.Get(sessiontest.Owner, s.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sessiontest.Bash(t, s, "true")
 	}
 }

@@ -58,6 +58,8 @@ type record struct {
 	LastUsed    time.Time        `json:"last_used"` // as of the last write; memory has a newer one
 	Idle        time.Duration    `json:"idle"`      // rolling lease
 	Lifetime    time.Duration    `json:"lifetime"`  // from Created to the cap
+	// from Created to its end if it is never used; 0 once it was
+	Unused time.Duration `json:"unused_lifetime,omitempty"`
 	// an explicit extension; counts while it is later than LastUsed+Idle
 	Lease         time.Time `json:"lease,omitzero"`
 	Ended         time.Time `json:"ended,omitzero"`     // when it expired

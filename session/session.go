@@ -206,7 +206,7 @@ func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 	defer s.release()
 	now := s.core.clock.Now()
 	err = s.change(func(r *record) {
-		r.LastUsed = now
+		r.LastUsed, r.Unused = now, 0
 		if t := now.Add(d); d > 0 && t.After(r.Lease) {
 			r.Lease = t
 		}
@@ -277,12 +277,15 @@ func (s *Session) use(ctx context.Context, generation int64) (release func(), er
 	}
 	s.users++
 	s.touch()
-	runs := s.runningLocked()
+	runs, unused := s.runningLocked(), s.rec.Unused > 0
 	s.mu.Unlock()
 	if runs {
 		err = s.resumeOrStart(ctx, generation)
 	} else {
 		err = s.ensureStarted(ctx)
+	}
+	if err == nil && unused {
+		err = s.changeAsync(func(r *record) { r.Unused = 0 })
 	}
 	if err != nil {
 		s.release()
@@ -351,6 +354,10 @@ func (s *Session) usableLocked() error {
 	case s.removed || s.rec.Delete:
 		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist; send the request without a "+
 			"container to get a new one", s.id)
+	case s.rec.State == proto.StateExpired && s.rec.Ended.Before(s.rec.cap()):
+		return proto.Errorf(proto.Expired, "", s.id, "container %s was never used and expired at %s; send the request "+
+			"without a container to get a new one", s.id,
+			s.core.clock.Wall(s.rec.Ended).UTC().Format(time.RFC3339))
 	case s.rec.State == proto.StateExpired || !s.core.clock.Now().Before(s.rec.cap()):
 		return proto.Errorf(proto.Expired, "", s.id, "container %s expired at %s and its files are gone; send the "+
 			"request without a container to get a new one",

@@ -86,6 +86,7 @@ func (ss *Sessions) remembered(all []*Session) time.Time {
 //	expired, for longer than IDs are remembered     forgets the ID
 //	expired, and something of it is left            removes that
 //	not expired, but past its cap                   expires it
+//	never used since its creation, for long enough  expires it
 //	running, and its lease is over                  stops it
 //	running, and unused for PauseAfter              pauses it
 //
@@ -116,6 +117,9 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Ti
 	}
 	if !now.Before(rec.cap()) {
 		return ss.expire(ctx, s, done)
+	}
+	if rec.Unused > 0 && !now.Before(rec.Created.Add(rec.Unused)) {
+		return ss.expireUnused(ctx, s, done)
 	}
 	if rec.State == proto.StateRunning {
 		s.chargeCPU(nil, 0)
@@ -177,6 +181,20 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 	done.Expired++
 	s.auditAction(ctx, actionExpire, "")
 	return ss.leaveTombstone(ctx, s)
+}
+
+// expireUnused expires a session that nobody has used since its creation, as when its creator did not get the answer. A
+// first use that comes meanwhile waits. Called with transition held.
+func (ss *Sessions) expireUnused(ctx context.Context, s *Session, done *Swept) error {
+	s.mu.Lock()
+	s.stopping = s.users == 0 && s.rec.Unused > 0
+	unused := s.stopping
+	s.mu.Unlock()
+	if !unused {
+		return nil
+	}
+	defer s.set(&s.stopping, false)
+	return ss.expire(ctx, s, done)
 }
 
 // leaveTombstone removes what an expired session holds, and notes that only its record is left. Called with

@@ -92,6 +92,8 @@ the daemon ends; the next start attaches to them again.`,
 	_ = f.MarkDeprecated("doze-idle-after", "containers no longer doze; use --stop-idle-after")
 	f.DurationVar(&cfg.Session.MaxLifetime, "max-lifetime", 0, "delete a container and its files this long after "+
 		"its creation (default 720h)")
+	f.DurationVar(&cfg.Session.UnusedLifetime, "unused-lifetime", 15*time.Minute, "delete a container this long after "+
+		"its creation if it was never used, as when its creator lost the connection (0: after --max-lifetime)")
 	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that set none (default "+
 		"5m)")
 	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone),
