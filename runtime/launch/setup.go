@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,6 +57,9 @@ func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter
 	s.raiseLoopback()
 	name := spec.Hostname
 	s.Do("naming the host", unix.SYS_SETHOSTNAME, s.Text(name), uint64(len(name)))
+	for _, setting := range slices.Sorted(maps.Keys(spec.Linux.Sysctl)) {
+		s.write("/proc/sys/"+strings.ReplaceAll(setting, ".", "/"), spec.Linux.Sysctl[setting])
+	}
 	for _, p := range spec.Linux.ReadonlyPaths {
 		s.protect(p)
 	}

@@ -18,6 +18,9 @@ import (
 	"berth/runtime/layer"
 )
 
+// lowestFreePort is the setting of the first port that any user may listen on. The network is the sandbox's own.
+const lowestFreePort = "net.ipv4.ip_unprivileged_port_start"
+
 // SocketName is the name of the guest's socket in layer.InsideRun.
 const SocketName = "guest.sock"
 
@@ -91,6 +94,7 @@ func WithoutFilter(b Spec) *specs.Spec {
 			UIDMappings:   ids,
 			GIDMappings:   ids,
 			Resources:     cgroup.Resources(b.Class, b.Limits),
+			Sysctl:        map[string]string{lowestFreePort: "0"},
 			MaskedPaths:   slices.Clone(MaskedPaths),
 			ReadonlyPaths: slices.Clone(readonlyPaths),
 		},

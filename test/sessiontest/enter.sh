@@ -20,6 +20,7 @@ if [ ! -e .berth/guest ]; then # a new layer
 	chown 1000:1000 home/user
 fi
 mount -t proc proc proc
+echo 0 >proc/sys/net/ipv4/ip_unprivileged_port_start
 mount --rbind /dev dev
 mount -t tmpfs -o mode=1777 tmpfs dev/shm # that of the host is shared
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts dev/pts
