@@ -89,6 +89,10 @@ func (b *dockerBuild) run(ctx context.Context, a *app.App, c *client.Client, arg
 		img, err = c.BuildImage(ctx, o, os.Stdin, show.event)
 		return a.PrintResult(img, img.Name, err)
 	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return proto.Errorf(proto.InvalidArgument, "", dir, "there is no image definition called %q, and no such "+
+			"directory; there is %s", dir, strings.Join(sandboximage.Names(), ", "))
+	}
 	extra := map[string][]byte{}
 	if o.Name, err = b.nameFor(dir); err != nil {
 		return err
