@@ -112,10 +112,10 @@ func (c Config) rootDir() string { return filepath.Join(c.rundir(), "m") }
 
 // makeDirs makes the directories that all other code expects.
 func (c Config) makeDirs() error {
-	for _, d := range []string{filepath.Join(c.Dir, "ctr"), c.rundir(), c.bundleDir(), c.rootDir()} {
+	for _, d := range []string{filepath.Join(c.Dir, "ctr"), c.rundir(), c.bundleDir()} {
 		if err := os.MkdirAll(d, 0o711); err != nil {
 			return err
 		}
 	}
-	return nil
+	return os.MkdirAll(c.rootDir(), 0o700)
 }
