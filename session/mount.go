@@ -13,8 +13,8 @@ import (
 )
 
 // A Mount is a tree outside of a session's workspace, such as a skill. Root owns it, so the ordinary user can only
-// read it. A generation takes it along when it ends, so the session remembers its mounts and provisions the next
-// generation.
+// read it. It is in the session's layer, which may change meanwhile and may be reset. So the session remembers its
+// mounts and provisions each generation.
 type Mount struct {
 	Path       string `json:"path"`       // in the container, absolute and clean
 	Key        string `json:"key"`        // names the tree in the MountSource
@@ -83,6 +83,11 @@ func (s *Session) reprovision(ctx context.Context) []Mount {
 		}
 		if proto.CodeOf(err) != proto.NotFound {
 			kept = append(kept, f)
+			continue
+		}
+		if err := removeTree(ctx, s.client(), f.Path); err != nil { // the layer has what the last generation had
+			s.core.cfg.Log.Warn("removing a mount that no longer exists", "container", s.id, "path", f.Path, "error",
+				err)
 		}
 	}
 	return kept

@@ -205,6 +205,9 @@ func seeNamespaces(t *testing.T, l *specs.Linux, class proto.RuntimeClass) {
 func seeMounts(t *testing.T, mounts []specs.Mount) {
 	t.Helper()
 	for _, m := range mounts {
+		if m.Destination == "/tmp" && m.Source == "rootfs/tmp" { // onto itself, for gVisor
+			continue
+		}
 		if m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind") {
 			t.Errorf("a bind mount in the configuration: %v", m)
 		}
