@@ -182,7 +182,6 @@ func memoryBombs(ctx context.Context, t *Target) (string, error) {
 	}
 	for what, script := range map[string]string{
 		"/dev/shm": "head -c 1G /dev/zero >/dev/shm/bomb; r=$?; rm -f /dev/shm/bomb; exit $r",
-		"/tmp":     "head -c 1G /dev/zero >/tmp/bomb; r=$?; rm -f /tmp/bomb; exit $r",
 		// The page cache counts as the container's memory and is released under pressure. So more than the limit may
 		// be read.
 		"page cache": "head -c 300M /dev/zero >/workspace/bomb && cat /workspace/bomb >/dev/null; rm -f /workspace/bomb",
@@ -196,7 +195,7 @@ func memoryBombs(ctx context.Context, t *Target) (string, error) {
 			return "", Breached("%s took more than the container has", what)
 		}
 		if _, err := t.Output(ctx, con.ID, proto.UserRoot,
-			"rm -f /dev/shm/bomb /tmp/bomb /workspace/bomb"); err != nil {
+			"rm -f /dev/shm/bomb /workspace/bomb"); err != nil {
 			return "", err
 		}
 	}
