@@ -66,22 +66,12 @@ func (f *auditFlags) parse(ctx context.Context, a *app.App, c *client.Client) (e
 
 // auditFollow prints new entries of the log. After a restart of the daemon it continues where it stopped.
 func auditFollow(ctx context.Context, a *app.App, c *client.Client, f client.AuditFilter) error {
-	at, full := "", error(nil) // full holds a printing error: it must not look like a daemon that is down
-	err := a.RetryWhileDown(ctx, func() (on bool, err error) {
+	at := ""
+	return a.Follow(ctx, func(printed func(error) error) (on bool, err error) {
 		was := at
-		at, err = c.FollowAudit(ctx, f, at, func(line []byte) error {
-			full = printEntry(a, line)
-			return full
-		})
-		if full != nil {
-			return false, nil
-		}
+		at, err = c.FollowAudit(ctx, f, at, func(line []byte) error { return printed(printEntry(a, line)) })
 		return at != was, err
 	})
-	if full != nil {
-		return full
-	}
-	return err
 }
 
 // auditTailCommand returns `berth audit tail`. It shows 20 entries by default, since a log of months would scroll for

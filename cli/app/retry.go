@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,24 @@ func (a *App) RetryWhileDown(ctx context.Context, do func() (on bool, err error)
 			return ctx.Err()
 		}
 	}
+}
+
+// Follow works like RetryWhileDown for do, which prints what it receives. do passes the result of each print to
+// printed, and stops if that returns an error: an error of printing ends Follow, and must not look like a daemon that
+// is down.
+func (a *App) Follow(ctx context.Context, do func(printed func(error) error) (on bool, err error)) error {
+	full := error(nil)
+	err := a.RetryWhileDown(ctx, func() (bool, error) {
+		on, err := do(func(err error) error {
+			full = err
+			return err
+		})
+		if full != nil {
+			return false, nil
+		}
+		return on, err
+	})
+	return cmp.Or(full, err)
 }
 
 // IsDaemonGone reports whether err means that the daemon no longer answers. A daemon that shuts down returns

@@ -1,6 +1,7 @@
 package code
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -177,17 +178,7 @@ func (f *codeFlags) source(file string) (string, error) {
 	if f.text != "" {
 		return f.text, nil
 	}
-	in := io.Reader(os.Stdin)
-	if file != "" && file != "-" {
-		opened, err := os.Open(file)
-		if err != nil {
-			return "", err
-		}
-		defer opened.Close()
-		in = opened
-	}
-	// Read one byte more than allowed, so that the daemon reports code that is too large.
-	text, err := io.ReadAll(io.LimitReader(in, proto.MaxCode+1))
+	text, err := app.ReadInput(cmp.Or(file, "-"), proto.MaxCode) // the daemon reports code that is too large
 	return string(text), err
 }
 

@@ -160,16 +160,7 @@ func (b *dockerBuild) dockerfileIn(dir string, extra map[string][]byte) (string,
 const maxDockerfile = 4 << 20
 
 func readDockerfile(name string) ([]byte, error) {
-	in := io.Reader(os.Stdin)
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	text, err := io.ReadAll(io.LimitReader(in, maxDockerfile+1))
+	text, err := app.ReadInput(name, maxDockerfile)
 	if err == nil && len(text) > maxDockerfile {
 		err = proto.Errorf(proto.TooLarge, "", name, "the Dockerfile has more than %d MiB", maxDockerfile>>20)
 	}

@@ -3,8 +3,6 @@ package tools
 import (
 	"context"
 	"encoding/json"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -53,17 +51,7 @@ it.`,
 
 // readBlock reads a block from a file, or from standard input.
 func readBlock(name string) (json.RawMessage, error) {
-	in := io.Reader(os.Stdin)
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	// Read one byte more than allowed, to distinguish a block that is too large from one that just fits.
-	data, err := io.ReadAll(io.LimitReader(in, maxBlock+1))
+	data, err := app.ReadInput(name, maxBlock)
 	if err != nil {
 		return nil, err
 	}

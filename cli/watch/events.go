@@ -87,24 +87,15 @@ func showEvents(ctx context.Context, a *app.App, c *client.Client, f client.Feed
 	if f.After == "" && f.Since.IsZero() {
 		f.Since = began
 	}
-	full := error(nil) // a printing error: it must not look like a daemon that is down
-	err := a.RetryWhileDown(ctx, func() (on bool, err error) {
+	return a.Follow(ctx, func(printed func(error) error) (on bool, err error) {
 		err = c.FollowEvents(ctx, f, nil, func(e proto.FeedEvent) error {
 			if e.ID != "" {
 				f.After, on = e.ID, true
 			}
-			full = printEvent(a, e)
-			return full
+			return printed(printEvent(a, e))
 		})
-		if full != nil {
-			return false, nil
-		}
 		return on, err
 	})
-	if full != nil {
-		return full
-	}
-	return err
 }
 
 // printEvent prints one event on a line.

@@ -73,27 +73,19 @@ func showStats(ctx context.Context, a *app.App, c *client.Client, ids []string) 
 func followStats(ctx context.Context, a *app.App, c *client.Client, ids []string, interval int) error {
 	out, ok := a.Stdout.(*os.File)
 	replace := ok && term.IsTerminal(out) && !a.JSON
-	full := error(nil) // a printing error: it must not look like a daemon that is down
-	err := a.RetryWhileDown(ctx, func() (on bool, err error) {
-		err = c.FollowStats(ctx, ids, interval, func(list []proto.Stats) error {
+	return a.Follow(ctx, func(printed func(error) error) (on bool, err error) {
+		err = c.FollowStats(ctx, ids, interval, func(list []proto.Stats) (err error) {
 			on = true
 			if replace {
-				_, full = io.WriteString(a.Stdout, "\x1b[H\x1b[2J") // to the top, and clear the screen
+				_, err = io.WriteString(a.Stdout, "\x1b[H\x1b[2J") // to the top, and clear the screen
 			}
-			if full == nil {
-				full = printStats(a, list)
+			if err == nil {
+				err = printStats(a, list)
 			}
-			return full
+			return printed(err)
 		})
-		if full != nil {
-			return false, nil
-		}
 		return on, err
 	})
-	if full != nil {
-		return full
-	}
-	return err
 }
 
 // printStats prints a table, or a line of JSON for each container.
