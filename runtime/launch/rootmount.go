@@ -34,30 +34,17 @@ func mountRoot(dir string, b *Sandbox) error {
 		return err
 	}
 	defer users.Close()
-	// One id-mapped mount of the directory that holds all layers serves all of them. Paths relative to it are short,
-	// and the kernel takes only one page of options. Also, the sandbox can read the options, and learns no path.
-	all, lower := commonDir(b.Lowers), filepath.Join(dir, bundleLower)
-	if err := mountns.Bind(all, lower, unix.MOUNT_ATTR_RDONLY, users); err != nil {
-		return fmt.Errorf("mapping the layers: %w", err)
-	}
-	var names []string
-	for _, d := range b.Lowers {
-		name, err := filepath.Rel(all, d)
-		if err != nil {
-			return err
-		}
-		names = append(names, name)
+	lowers, err := enterLowers(filepath.Join(dir, bundleLower), b.Lowers, users)
+	if err != nil {
+		return err
 	}
 	if err := mountns.Bind(b.Layer, filepath.Join(dir, bundleLayer), 0, users); err != nil {
 		return fmt.Errorf("mapping the writable layer: %w", err)
 	}
-	if err := unix.Chdir(lower); err != nil {
-		return err
-	}
 	// volatile: no write waits for the disk, and a removal does not sync the whole pool. The pool's file system
 	// commits every 30 seconds, each time with all that was written before.
 	root, beside := filepath.Join(dir, bundleRoot), filepath.Join("..", bundleLayer)
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,volatile", strings.Join(names, ":"),
+	options := fmt.Sprintf("%s,upperdir=%s,workdir=%s,volatile", lowers,
 		filepath.Join(beside, layer.Upper), filepath.Join(beside, layer.Work))
 	err = mountns.AsUser(b.FirstID, func() error {
 		return unix.Mount("overlay", root, "overlay", unix.MS_NODEV, options)
@@ -86,6 +73,26 @@ func mountRoot(dir string, b *Sandbox) error {
 		return fmt.Errorf("mounting %s: %w", layer.InsideHosts, err)
 	}
 	return nil
+}
+
+// enterLowers maps the lower directories of an overlay to users and returns the option that names them. They are
+// relative to the directory at, which becomes this thread's working directory. One id-mapped mount of the directory
+// that holds all of them serves all. Relative paths are short, and the kernel takes only one page of options. Also, the
+// sandbox can read the options, and learns no path.
+func enterLowers(at string, lowers []string, users *os.File) (option string, err error) {
+	all := commonDir(lowers)
+	if err := mountns.Bind(all, at, unix.MOUNT_ATTR_RDONLY, users); err != nil {
+		return "", fmt.Errorf("mapping the layers: %w", err)
+	}
+	var names []string
+	for _, d := range lowers {
+		name, err := filepath.Rel(all, d)
+		if err != nil {
+			return "", err
+		}
+		names = append(names, name)
+	}
+	return "lowerdir=" + strings.Join(names, ":"), unix.Chdir(at)
 }
 
 // mountHosts mounts the sandbox's own file of host names. If its place is not a file any more, or behind a symlink, it

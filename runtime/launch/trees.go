@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -128,26 +127,15 @@ func mountTree(dir string, t wire.Tree, at string, users *os.File) error {
 // mountOverlay mounts an overlay over id-mapped lower directories; without an upper one it is read-only. Its paths are
 // short, like mountRoot's.
 func mountOverlay(dir string, lowers []string, upper, work, at string, users *os.File) error {
-	all := commonDir(lowers)
 	lower, err := os.MkdirTemp(dir, "lower-")
 	if err != nil {
 		return err
 	}
-	if err := mountns.Bind(all, lower, unix.MOUNT_ATTR_RDONLY, users); err != nil {
-		return fmt.Errorf("mapping the layers: %w", err)
-	}
-	var names []string
-	for _, d := range lowers {
-		name, err := filepath.Rel(all, d)
-		if err != nil {
-			return err
-		}
-		names = append(names, name)
-	}
-	if err := unix.Chdir(lower); err != nil {
+	options, err := enterLowers(lower, lowers, users)
+	if err != nil {
 		return err
 	}
-	options, flags := "lowerdir="+strings.Join(names, ":"), uintptr(unix.MS_NODEV)
+	flags := uintptr(unix.MS_NODEV)
 	if upper == "" {
 		flags |= unix.MS_RDONLY
 	} else {
