@@ -36,12 +36,10 @@ func (t *Table) Counters(g *Group) Counters {
 	return c
 }
 
-// fullNow checks the file systems in memory. Only the daemon can see the limits of the others.
+// fullNow checks the file system in memory. Only the daemon can see the limits of the others.
 func fullNow() (set wire.Shortage) {
-	for i, path := range []string{"/tmp", "/dev/shm"} {
-		if tmpfsFull(path) {
-			set |= 1 << i
-		}
+	if tmpfsFull("/dev/shm") {
+		set |= wire.ShortShm
 	}
 	return set
 }

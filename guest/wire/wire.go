@@ -211,7 +211,7 @@ type Shortage uint8
 
 // The members of a Shortage.
 const (
-	ShortTmp Shortage = 1 << iota // /tmp
+	ShortTmp Shortage = 1 << iota // /tmp, of guests of older builds, which had it in memory
 	ShortShm                      // /dev/shm
 	allShort = ShortTmp | ShortShm
 )
