@@ -165,7 +165,7 @@ func checkTokens(t *testing.T, o *ownContainer, where string, tokens map[string]
 		delete(times, token)
 	}
 	if len(times) > 0 {
-		t.Errorf("the %s of container %s holds marks of nobody: %v", where, o.id, times)
+		t.Errorf("the %s of container %s has marks that no command wrote: %v", where, o.id, times)
 	}
 }
 
