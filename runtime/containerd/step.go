@@ -120,7 +120,7 @@ func (s *Step) start(ctx context.Context, spec StepSpec, class launch.Class) err
 	}
 	b.Upper, b.Work = filepath.Join(dir, "step-upper"), filepath.Join(dir, "step-work")
 	for _, dropped := range []string{b.Upper, b.Work} {
-		if err := errors.Join(os.Mkdir(dropped, 0o755), os.Chown(dropped, int(b.FirstID), int(b.FirstID))); err != nil {
+		if err := os.Mkdir(dropped, 0o755); err != nil {
 			return err
 		}
 	}

@@ -11,15 +11,12 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-
-	"berth/runtime/diskpool"
 )
 
-// Stubs are what the sandbox of a step leaves in its writable layers: mount points that the runtime makes because the
-// image lacks them, and owners that are users of the host. Neither belongs to the image.
+// Stubs are what the sandbox of a step leaves in its writable layer: mount points that the runtime makes because the
+// image lacks them. They do not belong to the image.
 type Stubs struct {
-	first   int                      // the host's user that was root inside
-	uppers  []string                 // the writable layers; the first is the root's if there are missing ones
+	upper   string                   // the writable layer of the root; "" if there is none
 	missing []string                 // mount points below the first layer, deeper ones first
 	times   map[string]unix.Timespec // of the directories that were there, before the mount points
 }
@@ -75,20 +72,13 @@ func place(root, path string) (real string, changed unix.Timespec, err error) {
 	return filepath.Join("/", strings.TrimPrefix(real, root)), st.Mtim, nil
 }
 
-// Clean removes the mount points that are still empty, restores the times of their directories, and gives the layers
-// back to their users. Call it when no process of the step is left. A nil Stubs does nothing.
+// Clean removes the mount points that are still empty, and restores the times of their directories. Call it when no
+// process of the step is left. A nil Stubs does nothing.
 func (s *Stubs) Clean() error {
-	if s == nil {
+	if s == nil || s.upper == "" {
 		return nil
 	}
-	var errs error
-	for i, upper := range s.uppers {
-		if i == 0 {
-			errs = errors.Join(errs, s.removeMissing(upper))
-		}
-		errs = errors.Join(errs, shift(upper, s.first, 0))
-	}
-	return errs
+	return s.removeMissing(s.upper)
 }
 
 // removeMissing removes the mount points from a layer.
@@ -110,38 +100,6 @@ func (s *Stubs) removeMissing(upper string) error {
 		}
 	}
 	return errs
-}
-
-// shift moves the owners of all files below dir from one range of users to another. A file with another owner stays as
-// it is, so a shift may be done twice, as with links to one file. No process may change the files meanwhile.
-func shift(dir string, from, to int) error {
-	inRange := func(id uint32) bool { return int(id) >= from && int(id) < from+diskpool.IDRange }
-	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		var st unix.Stat_t
-		if err == nil {
-			err = unix.Lstat(path, &st)
-		}
-		if err != nil {
-			return err
-		}
-		uid, gid := -1, -1
-		if inRange(st.Uid) {
-			uid = int(st.Uid) - from + to
-		}
-		if inRange(st.Gid) {
-			gid = int(st.Gid) - from + to
-		}
-		if uid < 0 && gid < 0 {
-			return nil
-		}
-		if err := unix.Lchown(path, uid, gid); err != nil {
-			return err
-		}
-		if special := st.Mode & (unix.S_ISUID | unix.S_ISGID); special != 0 && st.Mode&unix.S_IFMT == unix.S_IFREG {
-			return unix.Chmod(path, st.Mode&0o7777) // the kernel clears these bits with the owner
-		}
-		return nil
-	})
 }
 
 // removeStub removes one mount point if it is empty. What the step has put there or made of it stays.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -19,31 +20,21 @@ import (
 // runtime makes the mount points, as root of the sandbox. The caller must be in a mount namespace of its own.
 //
 // Each tree is mapped to the sandbox's users: what a step writes belongs on disk to the users that it has inside, as in
-// every image. Only the writable layer of an overlay cannot be mapped, since the kernel makes some of its files as the
-// host's root. It is given to the sandbox's users before the step, and back after it.
+// every image.
 func mountTrees(dir string, b *Sandbox) error {
 	users, err := usersOf(b)
 	if err != nil {
 		return err
 	}
 	defer users.Close()
-	b.Stubs = &Stubs{first: int(b.FirstID), times: map[string]unix.Timespec{}}
-	for _, t := range b.Trees {
-		if t.Upper != "" {
-			b.Stubs.uppers = append(b.Stubs.uppers, t.Upper)
-			if err := shift(t.Upper, 0, int(b.FirstID)); err != nil {
-				return fmt.Errorf("giving a writable layer to the step: %w", err)
-			}
-		}
-	}
 	root := filepath.Join(dir, bundleRoot)
 	first := b.Trees[0]
+	b.Stubs = &Stubs{upper: first.Upper, times: map[string]unix.Timespec{}}
+	written := first
 	if first.Upper == "" && len(first.Lowers) > 0 { // what it writes is dropped
-		err = mountOverlay(dir, first.Lowers, b.Upper, b.Work, root, users)
-	} else {
-		err = mountTree(dir, first, root, users)
+		written.Upper, written.Work = b.Upper, b.Work
 	}
-	if err != nil {
+	if err := mountTree(dir, b, written, root, users); err != nil {
 		return fmt.Errorf("mounting the root of a step: %w", err)
 	}
 	mounts := []specs.Mount{
@@ -53,7 +44,7 @@ func mountTrees(dir string, b *Sandbox) error {
 			Options: []string{"bind", "ro", "nosuid", "nodev"}},
 	}
 	for i, t := range b.Trees[1:] {
-		m, err := attachment(dir, strconv.Itoa(i), t, users)
+		m, err := attachment(dir, b, strconv.Itoa(i), t, users)
 		if err != nil {
 			return fmt.Errorf("mounting %s of a step: %w", t.Target, err)
 		}
@@ -69,7 +60,7 @@ func mountTrees(dir string, b *Sandbox) error {
 }
 
 // attachment mounts a tree below bundle dir and returns how the runtime attaches it.
-func attachment(dir, name string, t wire.Tree, users *os.File) (m specs.Mount, err error) {
+func attachment(dir string, b *Sandbox, name string, t wire.Tree, users *os.File) (m specs.Mount, err error) {
 	if t.Memory > 0 {
 		return specs.Mount{Type: "tmpfs", Source: "tmpfs", Destination: t.Target, Options: []string{"nosuid", "nodev",
 			"mode=1777", fmt.Sprintf("size=%d", t.Memory)}}, nil
@@ -78,7 +69,7 @@ func attachment(dir, name string, t wire.Tree, users *os.File) (m specs.Mount, e
 	if err != nil {
 		return m, err
 	}
-	if err := mountTree(dir, t, at, users); err != nil {
+	if err := mountTree(dir, b, t, at, users); err != nil {
 		return m, err
 	}
 	if t.Selector != "" && t.Selector != "/" && t.Selector != "." {
@@ -110,7 +101,7 @@ func mountPoint(dir, name string, t wire.Tree) (string, error) {
 }
 
 // mountTree mounts a tree at a mount point.
-func mountTree(dir string, t wire.Tree, at string, users *os.File) error {
+func mountTree(dir string, b *Sandbox, t wire.Tree, at string, users *os.File) error {
 	if len(t.Lowers) == 0 {
 		attr := uint64(unix.MOUNT_ATTR_NODEV)
 		if t.ReadOnly {
@@ -118,30 +109,37 @@ func mountTree(dir string, t wire.Tree, at string, users *os.File) error {
 		}
 		return mountns.Bind(t.Dir, at, attr, users)
 	}
-	if t.Upper == "" {
-		return mountOverlay(dir, t.Lowers, "", "", at, users)
-	}
-	return mountOverlay(dir, t.Lowers, t.Upper, t.Work, at, users)
+	return mountOverlay(dir, b, t, at, users)
 }
 
-// mountOverlay mounts an overlay over id-mapped lower directories; without an upper one it is read-only. Its paths are
-// short, like mountRoot's.
-func mountOverlay(dir string, lowers []string, upper, work, at string, users *os.File) error {
+// mountOverlay mounts an overlay over id-mapped directories; without an upper one it is read-only.
+func mountOverlay(dir string, b *Sandbox, t wire.Tree, at string, users *os.File) error {
 	lower, err := os.MkdirTemp(dir, "lower-")
 	if err != nil {
 		return err
 	}
-	options, err := enterLowers(lower, lowers, users)
+	options, err := enterLowers(lower, t.Lowers, users)
 	if err != nil {
 		return err
 	}
 	flags := uintptr(unix.MS_NODEV)
-	if upper == "" {
+	if t.Upper == "" {
 		flags |= unix.MS_RDONLY
 	} else {
-		options += fmt.Sprintf(",upperdir=%s,workdir=%s", upper, work)
+		both := commonDir([]string{t.Upper, t.Work})
+		upper, err := os.MkdirTemp(dir, "upper-")
+		if err == nil {
+			err = mountns.Bind(both, upper, 0, users)
+		}
+		if err != nil {
+			return fmt.Errorf("mapping the writable layer: %w", err)
+		}
+		beside := filepath.Join("..", filepath.Base(upper))
+		options += fmt.Sprintf(",upperdir=%s%s,workdir=%s%s", beside, strings.TrimPrefix(t.Upper, both), beside,
+			strings.TrimPrefix(t.Work, both))
 	}
-	if err := unix.Mount("overlay", at, "overlay", flags, options); err != nil {
+	err = mountns.AsUser(b.FirstID, func() error { return unix.Mount("overlay", at, "overlay", flags, options) })
+	if err != nil {
 		return fmt.Errorf("mounting the overlay: %w", err)
 	}
 	return nil
