@@ -73,7 +73,8 @@ func (w *worker) checkContainer(t *testing.T, o *ownContainer) {
 	w.again(t, o)
 	w.checkBackground(t, o)
 	text, ok := w.read(t, o, "[ \"$SECRET\" = "+theSecret+" ] || echo no-secret; cat /workspace/tokens 2>/dev/null; "+
-		"echo ==; cat /tmp/tokens 2>/dev/null; echo ==; cd /workspace/up 2>/dev/null && ls -A | grep -vx manifest.json | xargs -r sha256sum")
+		"echo ==; cat /tmp/tokens 2>/dev/null; "+
+		"echo ==; cd /workspace/up 2>/dev/null && ls -A | grep -vx manifest.json | xargs -r sha256sum")
 	if !ok {
 		return
 	}
@@ -275,7 +276,8 @@ func (c *crash) left(t *testing.T) traces {
 	}
 	pool := filepath.Join(in, c.Dir, "runtime", "pool")
 	tr := traces{
-		held: c.holds(t, c.dead(t)), Workspaces: c.workspaces(t), Layers: entries(pool, "layer") + entries(pool, "kept"),
+		held: c.holds(t, c.dead(t)), Workspaces: c.workspaces(t),
+		Layers:   entries(pool, "layer") + entries(pool, "kept"),
 		Bundles:  len(c.bundles()),
 		Runtimes: entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(
 			c.Dir, "output"),

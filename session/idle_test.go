@@ -111,8 +111,8 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestNeverUsed checks that a session that nobody uses after its creation expires early, and one that was used, extended
-// or changed does not, also under the next daemon.
+// TestNeverUsed checks that a session that nobody uses after its creation expires early, and one that was used,
+// extended or changed does not, also under the next daemon.
 func TestNeverUsed(t *testing.T) {
 	c := newTwoClocks()
 	st := sessiontest.New(t, c.config(session.Config{UnusedLifetime: 15 * time.Minute, IdleTimeout: time.Hour}))

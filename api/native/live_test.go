@@ -266,8 +266,8 @@ func TestLiveTerminal(t *testing.T) {
 	}
 }
 
-// TestTerminalSurvivesItsClient checks that a terminal goes on when its client detaches, and when its connection breaks,
-// and that the next client sees the end of its output, types into it and resizes it.
+// TestTerminalSurvivesItsClient checks that a terminal goes on when its client detaches, and when its connection
+// breaks, and that the next client sees the end of its output, types into it and resizes it.
 func TestTerminalSurvivesItsClient(t *testing.T) {
 	s := newSite(t)
 	at := s.container(t)

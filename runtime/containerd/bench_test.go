@@ -16,8 +16,8 @@ func BenchmarkStart(b *testing.B) {
 
 func benchmarkStart(b *testing.B, class proto.RuntimeClass) {
 	r := openTest(b)
-	spec := session.Spec{Image: testImage(b, r), Class: class, Workspace: newID(proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix),
-		Limits: testLimits}
+	spec := session.Spec{Image: testImage(b, r), Class: class, Workspace: newID(proto.WorkspacePrefix),
+		Layer: newID(proto.LayerPrefix), Limits: testLimits}
 	for b.Loop() {
 		id := newID(proto.ContainerPrefix)
 		if err := r.Start(b.Context(), id, spec); err != nil {

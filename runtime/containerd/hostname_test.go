@@ -45,8 +45,8 @@ func TestHostname(t *testing.T) {
 	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
 		id, _ := startTest(t, r, class)
 		wantHostname(t, r, id, session.DefaultHostname)
-		spec := session.Spec{Image: testImage(t, r), Class: class, Workspace: newID(proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix),
-			Limits: testLimits, Hostname: "web"}
+		spec := session.Spec{Image: testImage(t, r), Class: class, Workspace: newID(proto.WorkspacePrefix),
+			Layer: newID(proto.LayerPrefix), Limits: testLimits, Hostname: "web"}
 		id = newID(proto.ContainerPrefix)
 		if err := r.Start(t.Context(), id, spec); err != nil {
 			t.Fatal(err)
@@ -75,8 +75,8 @@ func TestHostnameFromThePool(t *testing.T) {
 	before := hostnameOfTest(t)
 	r := openWarm(t)
 	id := newID(proto.ContainerPrefix)
-	spec := session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix),
-		Limits: testLimits, Hostname: "web"}
+	spec := session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix),
+		Layer: newID(proto.LayerPrefix), Limits: testLimits, Hostname: "web"}
 	if err := r.Start(t.Context(), id, spec); err != nil {
 		t.Fatal(err)
 	}

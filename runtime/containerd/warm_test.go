@@ -115,8 +115,8 @@ func TestWarmStart(t *testing.T) {
 // BenchmarkWarmStart measures a claim, without the removal and the making of pooled sandboxes.
 func BenchmarkWarmStart(b *testing.B) {
 	r := openWarm(b, func(c *Config) { c.Warm.Min, c.Warm.Max = 8, 8 })
-	spec := session.Spec{Image: testImage(b, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix),
-		Limits: testLimits}
+	spec := session.Spec{Image: testImage(b, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix),
+		Layer: newID(proto.LayerPrefix), Limits: testLimits}
 	for b.Loop() {
 		id := newID(proto.ContainerPrefix)
 		spec.Workspace = newID(proto.WorkspacePrefix)

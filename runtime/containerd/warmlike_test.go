@@ -46,8 +46,8 @@ func TestWarmIsLikeCold(t *testing.T) {
 // portrait returns everything that can be seen of a sandbox, without what differs between any two.
 func portrait(t *testing.T, r *Runtime, limits proto.Limits) map[string]string {
 	t.Helper()
-	spec := session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix),
-		Limits: limits}
+	spec := session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix),
+		Layer: newID(proto.LayerPrefix), Limits: limits}
 	id := newID(proto.ContainerPrefix)
 	if err := r.Start(t.Context(), id, spec); err != nil {
 		t.Fatal(err)
