@@ -51,7 +51,7 @@ func TestCrashes(t *testing.T) {
 	for _, con := range call[struct{ Data []proto.Container }](t, base, 200, "GET", "/v1/containers", "").Data {
 		call[any](t, base, 200, "DELETE", "/v1/containers/"+con.ID, "")
 	}
-	// creates what is made once and kept, such as the empty network namespace of runsc
+	// creates what is made once and kept
 	for _, w := range c.workers[:2] {
 		w.create(t)
 	}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"berth/proto"
 )
 
 // The host's state after each crash must match the existing containers.
@@ -32,9 +30,6 @@ func (c *crash) checkHost(t *testing.T) {
 	for _, w := range c.workers {
 		want.Workspaces += len(w.own) + len(w.spaces)
 		want.Layers += len(w.own)
-		if w.class == proto.ClassGVisor {
-			want.Shims += len(w.own)
-		}
 		stored += len(w.files)
 	}
 	want.Layers += warmMembers

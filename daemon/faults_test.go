@@ -43,6 +43,11 @@ func (s *server) shims(id string) []int {
 	})
 }
 
+// kernels returns gVisor's kernel of a container.
+func (s *server) kernels(id string) []int {
+	return s.processes(id, func(cmd string) bool { return strings.HasPrefix(cmd, "runsc-sandbox") })
+}
+
 // inside returns the processes in a container, the guest first.
 func (s *server) inside(id string) []int {
 	return s.processes(id, func(cmd string) bool { return !strings.Contains(cmd, "containerd-shim-runc-v2") })
@@ -114,11 +119,11 @@ func TestKilledUnderIt(t *testing.T) {
 	s := base
 	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
 		for name, victims := range map[string]func(string) []int{
-			"guest": func(id string) []int { return s.inside(id)[:1] },
-			"shim":  s.shims,
-			"all":   func(id string) []int { return append(s.shims(id), s.inside(id)...) },
+			"guest":  func(id string) []int { return s.inside(id)[:1] },
+			"kernel": s.kernels,
+			"all":    s.inside,
 		} {
-			if class == proto.ClassRunc && name == "shim" {
+			if class == proto.ClassRunc && name == "kernel" {
 				continue // it has no end
 			}
 			t.Run(string(class)+" "+name, func(t *testing.T) {
@@ -127,7 +132,7 @@ func TestKilledUnderIt(t *testing.T) {
 				x := begun(t, s, c.ID)
 				first := s.sandbox(t, c.ID)
 				kill(t, victims(first))
-				becomes(t, s, c.ID, proto.StateStopped) // containerd ends a container without its shim
+				becomes(t, s, c.ID, proto.StateStopped) // under gVisor, the gofer or the kernel ends the other one
 				if reason := told(t, s, c.ID, x.ID); reason != proto.EndLost {
 					t.Errorf("the command ended as %s, want lost", reason)
 				}

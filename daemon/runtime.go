@@ -46,7 +46,7 @@ func openMachine(ctx context.Context, cfg Config, hasFiles bool) (machine, error
 		HasFiles: hasFiles && !cfg.AcceptLoss.Workspaces, PoolBytes: cfg.PoolBytes, Log: cfg.Log,
 		Handshake: session.Handshake,
 		Warm: containerd.Warm{Min: cfg.WarmMin, Max: cfg.WarmMax, Image: cfg.Session.Image,
-			Limits: cfg.Session.Limits},
+			Class: cfg.Session.Classes.Usual(), Limits: cfg.Session.Limits},
 	})
 	if err != nil {
 		return machine{}, err

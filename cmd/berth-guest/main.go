@@ -63,6 +63,8 @@ func main() {
 	flag.StringVar(&cfg.root, "root", "/", "root of the image; a missing user is added to its /etc/passwd")
 	flag.IntVar(&cfg.uid, "uid", 1000, "user and group ID of commands")
 	flag.BoolVar(&cfg.mayGain, "allow-new-privileges", false, "let set-user-ID programs such as sudo gain privileges")
+	flag.BoolVar(&cfg.later, "workspace-later", false, "do not look at the workspace before a command does: it may be "+
+		"mounted later, and belongs to its user")
 	flag.BoolVar(&cfg.ownProcs, "own-gomaxprocs", false, "do not pass GOMAXPROCS of the environment on to commands")
 	flag.BoolVar(&cfg.step, "step", false, "run a step of an image's build: leave the image as it is")
 	flag.Parse()
@@ -78,6 +80,7 @@ func main() {
 // config holds the command line's options.
 type config struct {
 	socket, workspace, root string
+	later                   bool // -workspace-later
 	uid                     int
 	mayGain                 bool
 	step                    bool
@@ -119,8 +122,10 @@ func begin(log *slog.Logger, cfg config) (net.Listener, error) {
 	if err := user.EnsureUser(cfg.root, cfg.uid, cfg.uid); err != nil {
 		log.Warn("adding the user to the image", "err", err)
 	}
-	if err := adopt(cfg.workspace, cfg.uid); err != nil {
-		log.Warn("preparing the workspace", "err", err)
+	if !cfg.later {
+		if err := adopt(cfg.workspace, cfg.uid); err != nil {
+			log.Warn("preparing the workspace", "err", err)
+		}
 	}
 	return listen(cfg.socket)
 }

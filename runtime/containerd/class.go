@@ -24,6 +24,7 @@ func (r *Runtime) findPrograms() error {
 	if err != nil {
 		return err
 	}
+	r.gvisor = launch.Gvisor{Binary: filepath.Join(r.cfg.BinDir, "runsc"), Bundles: r.bundles}
 	r.class = map[proto.RuntimeClass]launch.Class{proto.ClassRunc: runc, proto.ClassGVisor: gvisor}
 	return nil
 }

@@ -98,7 +98,7 @@ func (r *Runtime) SetHostname(ctx context.Context, id, name string) error {
 	}
 	defer unlock()
 	sandbox := r.claims.sandbox(id)
-	gvisor := false
+	gvisor := r.gvisor.Runs(sandbox)
 	if !r.bundles.Has(sandbox) {
 		gvisor, err = r.isGVisor(ctx, sandbox)
 	}

@@ -96,6 +96,9 @@ func (r *Runtime) lockHalter(ctx context.Context, op, id string) (unlock func(),
 
 // halter returns the halter of a sandbox.
 func (r *Runtime) halter(ctx context.Context, sandbox string) (halter, error) {
+	if r.gvisor.Runs(sandbox) {
+		return ownSentry{r.gvisor, sandbox}, nil
+	}
 	if !r.bundles.Has(sandbox) {
 		gvisor, err := r.isGVisor(ctx, sandbox)
 		if err != nil {

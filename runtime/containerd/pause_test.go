@@ -86,6 +86,7 @@ for _ in range(3): threading.Thread(target=count).start()'`,
 func TestPauseOfWhatCannotBeAsked(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)
+	r.direct = false // as with a containerd that is not ours
 	id, spec := startTest(t, r, proto.ClassGVisor)
 	for _, ask := range []func(context.Context, string) error{r.Pause, r.Resume} {
 		if err := ask(t.Context(), newID(proto.ContainerPrefix)); proto.CodeOf(err) != proto.NotFound {

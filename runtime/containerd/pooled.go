@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
 	"berth/runtime/isolation"
+	"berth/runtime/launch"
 	"berth/runtime/layer"
 	"berth/runtime/mountns"
 	"berth/runtime/ocispec"
@@ -28,13 +30,24 @@ import (
 // limits, and records the claim. A claim is a link in the sandbox's layer, see diskpool.Pool.WriteClaim, and is in
 // memory as well.
 
+// poolable reports whether the warm pool can have a sandbox for a session.
+func (r *Runtime) poolable(spec session.Spec) bool {
+	// A layer is mounted before its sandbox starts.
+	if spec.Layer != "" && diskpool.Exists(r.disk.KeptPath(spec.Layer)) {
+		return false
+	}
+	// gVisor's kernel takes a host name only from who starts it, and its shim does not say where the gofer is.
+	named := spec.Hostname != "" && spec.Hostname != session.DefaultHostname
+	return spec.Class != proto.ClassGVisor || r.direct && !named
+}
+
 // takePooled starts session id with a sandbox of the warm pool. It returns false if that fails; then nothing has
 // changed, except that the workspace may exist.
 func (r *Runtime) takePooled(ctx context.Context, id string, spec session.Spec) bool {
-	if spec.Class != proto.ClassRunc || diskpool.Exists(r.disk.KeptPath(spec.Layer)) {
+	if !r.poolable(spec) {
 		return false
 	}
-	s := r.warm.Take(spec.Image, spec.Limits)
+	s := r.warm.Take(kindOf(spec), spec.Limits)
 	if s == nil {
 		return false
 	}
@@ -46,6 +59,11 @@ func (r *Runtime) takePooled(ctx context.Context, id string, spec session.Spec) 
 	r.log.Debug("a warm container is claimed", "sandbox", s.Name, "container", id)
 	r.warm.HandOver(s, spec.Limits)
 	return true
+}
+
+// kindOf returns the kind of pooled sandboxes that a session can have.
+func kindOf(spec session.Spec) warmpool.Kind {
+	return warmpool.Kind{Image: spec.Image, Class: spec.Class}
 }
 
 // bindSandbox binds a pooled sandbox to the session while the guest answers a handshake. It attaches the workspace
@@ -94,12 +112,21 @@ func (r *Runtime) attachWorkspace(s *warmpool.Sandbox, spec session.Spec) error 
 		return fmt.Errorf("taking the workspace: %w", err)
 	}
 	defer unix.Close(tree)
-	return mountns.Visit(s.Mounts, func() error {
-		if err := mountns.Attach(tree, layer.InsideWorkspace); err != nil {
+	root := "/"
+	if s.Class == proto.ClassGVisor {
+		root = launch.GoferRoot
+	}
+	at := filepath.Join(root, layer.InsideWorkspace)
+	err = mountns.Visit(s.Mounts, func() error {
+		if err := mountns.Attach(tree, at); err != nil {
 			return fmt.Errorf("attaching the workspace: %w", err)
 		}
-		return resize(s.Limits, spec.Limits)
+		return resize(s.Limits, spec.Limits) // under gVisor, the two are the same
 	})
+	if err == nil && s.Class == proto.ClassGVisor {
+		err = r.gvisor.CheckUnseen(s.PID, at)
+	}
+	return err
 }
 
 // resize gives the file systems in memory the sizes that ocispec.KernelMounts has for these limits. Call it inside
@@ -133,15 +160,14 @@ func (r *Runtime) fitLimits(s *warmpool.Sandbox, want proto.Limits) error {
 	if had == want {
 		return nil
 	}
-	if err := cgroup.Change(s.Name, cgroup.Resources(proto.ClassRunc, had), cgroup.Resources(proto.ClassRunc,
-		want)); err != nil {
+	if err := cgroup.Change(s.Name, cgroup.Resources(s.Class, had), cgroup.Resources(s.Class, want)); err != nil {
 		return fmt.Errorf("limiting a warm container: %w", err)
 	}
 	if had.OpenFiles != want.OpenFiles {
 		if !s.Alive() { // another process may have its number by now
 			return warmpool.ErrEnded
 		}
-		b := ocispec.Spec{Class: proto.ClassRunc, Limits: want}
+		b := ocispec.Spec{Class: s.Class, Limits: want}
 		if s.Isolation.OwnCounts {
 			b.FirstID = uint32(s.Isolation.HostUID)
 		}
@@ -281,25 +307,34 @@ func (r *Runtime) inventory(names []string) []string {
 // A poolMaker makes the sandboxes of the warm pool. It is a warmpool.Maker.
 type poolMaker struct{ r *Runtime }
 
-func (m poolMaker) Make(ctx context.Context, name, image string, limits proto.Limits) error {
-	class, err := m.r.pickClass(proto.ClassRunc)
+func (m poolMaker) Make(ctx context.Context, name string, kind warmpool.Kind, limits proto.Limits) error {
+	class, err := m.r.pickClass(kind.Class)
 	if err != nil {
 		return err
 	}
-	return m.r.makeOrUndo(ctx, name, session.Spec{Image: image, Class: proto.ClassRunc, Limits: limits}, class)
+	return m.r.makeOrUndo(ctx, name, session.Spec{Image: kind.Image, Class: kind.Class, Limits: limits}, class)
 }
 
-func (m poolMaker) Dial(ctx context.Context, name string) (pid int, iso proto.Isolation, conn net.Conn, err error) {
-	if pid, err = m.r.firstProcess(ctx, name); err != nil {
-		return pid, iso, nil, err
+func (m poolMaker) Dial(ctx context.Context, name string, kind warmpool.Kind) (run warmpool.Running, err error) {
+	if run.PID, err = m.r.firstProcess(ctx, name); err != nil {
+		return run, err
 	}
-	if iso, err = isolation.Of(pid); err == nil {
-		err = isolation.Lacking(name, iso)
+	run.Mounts = run.PID
+	if kind.Class == proto.ClassGVisor {
+		if run.Mounts, err = m.r.gvisor.Gofer(name); err != nil {
+			return run, err
+		}
 	}
-	if err == nil {
-		conn, err = dialGuest(ctx, m.r.runPath(name))
+	if run.Isolation, err = isolation.Of(run.PID); err != nil {
+		return run, err
 	}
-	return pid, iso, conn, err
+	if kind.Class == proto.ClassGVisor {
+		run.Isolation.OwnCounts = true // its kernel counts
+	}
+	if err = isolation.Lacking(name, run.Isolation); err == nil {
+		run.Conn, err = dialGuest(ctx, m.r.runPath(name))
+	}
+	return run, err
 }
 
 func (m poolMaker) Remove(ctx context.Context, name string) error {

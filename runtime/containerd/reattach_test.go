@@ -45,9 +45,9 @@ func testDaemon(dir string) int {
 	fail := func(err error) int { fmt.Fprintln(os.Stderr, "daemon:", err); return 1 }
 	ctx := context.Background()
 	cfg := testConfig(dir)
-	warm := os.Getenv("BERTH_TEST_WARM") != ""
-	if warm {
-		cfg.Warm = crashWarm
+	warm := proto.RuntimeClass(os.Getenv("BERTH_TEST_WARM"))
+	if warm != "" {
+		cfg.Warm = crashWarm(warm)
 	}
 	r, err := Open(ctx, cfg)
 	if err != nil {
@@ -61,13 +61,13 @@ func testDaemon(dir string) int {
 	if err != nil {
 		return fail(err)
 	}
-	if warm {
-		return fail(useWarm(ctx, r, img.Digest))
+	if warm != "" {
+		return fail(useWarm(ctx, r, img.Digest, warm))
 	}
-	if os.Getenv("BERTH_TEST_LOOP") != "" {
+	if class := os.Getenv("BERTH_TEST_LOOP"); class != "" {
 		for {
 			fmt.Println("starting")
-			s := newDaemonSandbox(img.Digest, proto.ClassRunc)
+			s := newDaemonSandbox(img.Digest, proto.RuntimeClass(class))
 			if err := r.Start(ctx, s.ID, s.Spec); err != nil {
 				return fail(err)
 			}
@@ -206,10 +206,17 @@ func killedDaemonLines(t *testing.T, dir string, n int, later time.Duration, env
 // TestKilledWhileStarting checks that the next daemon can list and remove all parts, wherever in a start a daemon
 // dies.
 func TestKilledWhileStarting(t *testing.T) {
-	for _, later := range []time.Duration{0, 2 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond,
-		50 * time.Millisecond, 70 * time.Millisecond} {
+	for class, times := range map[proto.RuntimeClass][]time.Duration{ // in milliseconds
+		proto.ClassRunc: {0, 2, 15, 30, 50, 70}, proto.ClassGVisor: {20, 60, 120, 200, 300},
+	} {
+		t.Run(string(class), func(t *testing.T) { killedWhileStarting(t, class, times) })
+	}
+}
+
+func killedWhileStarting(t *testing.T, class proto.RuntimeClass, times []time.Duration) {
+	for _, later := range times {
 		dir := t.TempDir()
-		killedDaemon(t, dir, 3, later, "BERTH_TEST_LOOP=1")
+		killedDaemon(t, dir, 3, later*time.Millisecond, "BERTH_TEST_LOOP="+string(class))
 		r := openIn(t, dir)
 		inv, err := r.List(t.Context())
 		if err != nil || len(inv.Sandboxes) < 2 {
@@ -217,7 +224,7 @@ func TestKilledWhileStarting(t *testing.T) {
 		}
 		stopAll(t, r)
 		nothingOf(t, r, inv.Sandboxes)
-		if id, err := tryStart(t, r, proto.ClassRunc); err != nil {
+		if id, err := tryStart(t, r, class); err != nil {
 			t.Errorf("starting after that: %v", err)
 		} else if err := r.Stop(t.Context(), id); err != nil {
 			t.Error(err)

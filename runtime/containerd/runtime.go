@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"golang.org/x/sys/unix"
@@ -52,9 +53,10 @@ type Runtime struct {
 
 	lostWrites bool // the pool was opened as it was before its file system failed
 	ownCounts  bool // NewUserNamespace makes the user namespaces of sandboxes
-	direct     bool // sandboxes of runc's class have no shim; see runsDirect
+	direct     bool // new sandboxes have no shim. A containerd that is not ours knows sandboxes by their shims.
 	bundles    launch.Bundles
 	forked     launch.Forked
+	gvisor     launch.Gvisor
 	shim       launch.Shim
 
 	embedded *inprocess.Containerd // nil if the containerd is not ours
@@ -116,6 +118,9 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 		return nil, err
 	}
 	r.shim = launch.Shim{Client: r.client, Log: r.log, Roots: cfg.rootDir()}
+	if !r.poolable(session.Spec{Class: cfg.Warm.Class}) {
+		cfg.Warm.Image = ""
+	}
 	r.warm = warmpool.New(warmpool.Config{
 		Size: cfg.Warm, Guest: r.guest, Workspace: layer.InsideWorkspace, Handshake: cfg.Handshake, Log: r.log,
 	}, poolMaker{r})
@@ -258,10 +263,16 @@ func (r *Runtime) learn(ctx context.Context) error {
 		}
 		r.index.add(rec.ID, rec.Labels[labelWorkspace])
 		if _, claimed := r.claims.session(rec.ID); !claimed {
-			r.warm.Learn(warmpool.Left{Name: rec.ID, Image: rec.Image, Label: rec.Labels[labelWarm]})
+			r.warm.Learn(leftOf(rec))
 		}
 	}
 	return r.disk.LearnOwners(r.ids)
+}
+
+// leftOf returns what a record says about a sandbox that a warm pool made; the label is empty if none did.
+func leftOf(rec containers.Container) warmpool.Left {
+	return warmpool.Left{Name: rec.ID, Label: rec.Labels[labelWarm],
+		Kind: warmpool.Kind{Image: rec.Image, Class: proto.RuntimeClass(rec.Labels[labelClass])}}
 }
 
 // Images returns the store of the images from which r makes root file systems.

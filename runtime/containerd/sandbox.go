@@ -104,13 +104,14 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 	if r.takePooled(ctx, id, spec) {
 		return nil
 	}
+	poolable := r.poolable(spec)
 	err := r.makeOrUndo(ctx, id, spec, class)
 	if err != nil && strings.Contains(err.Error(), unix.EIO.Error()) {
 		r.disk.AcknowledgeErrors()
 		err = r.makeOrUndo(ctx, id, spec, class)
 	}
-	if err == nil && spec.Class == proto.ClassRunc {
-		r.warm.Missed(spec.Image, spec.Limits)
+	if err == nil && poolable {
+		r.warm.Missed(kindOf(spec), spec.Limits)
 	}
 	return err
 }
@@ -295,7 +296,7 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	}
 	namespace := r.enterNamespace(b)
 	defer namespace.Leave()
-	if !r.runsDirect(spec.Class) { // its record names the namespace
+	if !r.direct { // its record names the namespace
 		if b.UserNamespace, err = namespace.Path(); err != nil {
 			return err
 		}
@@ -347,17 +348,13 @@ func claimOf(id string, spec session.Spec) diskpool.Claim {
 	return diskpool.Claim{Session: id, Workspace: spec.Workspace, Layer: spec.Layer}
 }
 
-// runsDirect reports whether sandboxes of a class have no shim. gVisor needs its shim, and a containerd that is not
-// ours knows sandboxes by their shims.
-func (r *Runtime) runsDirect(class proto.RuntimeClass) bool {
-	return class == proto.ClassRunc && r.direct
-}
-
 // launcher chooses how a sandbox of a class is started.
 func (r *Runtime) launcher(class proto.RuntimeClass, byRunc bool) launch.Launcher {
 	switch {
-	case !r.runsDirect(class):
+	case !r.direct:
 		return r.shim
+	case class == proto.ClassGVisor:
+		return r.gvisor
 	case byRunc || !r.ownCounts || !r.forked.Usable():
 		return launch.Runc{Binary: r.class[proto.ClassRunc].Binary, Bundles: r.bundles}
 	}
@@ -460,7 +457,7 @@ func (r *Runtime) record(ctx context.Context, b *launch.Sandbox, spec session.Sp
 // read often.
 func (r *Runtime) runtimeOf(b *launch.Sandbox, class launch.Class) (info containers.RuntimeInfo, spec typeurl.Any,
 	err error) {
-	if r.runsDirect(b.Class) {
+	if r.direct {
 		spec, err = typeurl.MarshalAny(&specs.Spec{Version: specs.Version})
 		return containers.RuntimeInfo{Name: class.Binary}, spec, err
 	}

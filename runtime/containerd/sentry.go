@@ -3,17 +3,48 @@ package containerd
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/errdefs"
 
 	"berth/runtime/cgroup"
+	"berth/runtime/launch"
 )
 
-// A sentry is the kernel of a gVisor sandbox. We reach it through its shim, which remembers whether it was paused.
-// The host's freezer does not work here: gVisor's kernel traces the processes of its sandbox. If they do not react as
-// it expects, it kills them or ends altogether.
+// An ownSentry is the kernel of a gVisor sandbox without a shim. runsc tells it to pause or resume, and remembers that.
+type ownSentry struct {
+	launch.Gvisor
+	sandbox string
+}
+
+func (y ownSentry) Pause(ctx context.Context) error {
+	return finish(ctx, func(ctx context.Context) error { return y.Gvisor.Pause(ctx, y.sandbox) })
+}
+
+func (y ownSentry) Resume(ctx context.Context) error {
+	return finish(ctx, func(ctx context.Context) error {
+		if !y.Paused(ctx) {
+			return nil
+		}
+		return y.Gvisor.Resume(ctx, y.sandbox)
+	})
+}
+
+func (y ownSentry) Paused(context.Context) bool { return y.Gvisor.Paused(y.sandbox) }
+
+func (y ownSentry) Ended(context.Context) (bool, error) {
+	_, err := y.Bundles.LivePID(y.sandbox)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return false, err
+}
+
+// A sentry is the kernel of a gVisor sandbox with a shim, which remembers whether it was paused. The host's freezer
+// does not work here: gVisor's kernel traces the processes of its sandbox. If they do not react as it expects, it kills
+// them or ends altogether.
 type sentry struct {
 	task client.Task
 	ns   func(context.Context) context.Context // adds containerd's namespace
@@ -27,7 +58,7 @@ func (r *Runtime) sentry(ctx context.Context, sandbox string) (sentry, error) {
 	return sentry{task, r.ns}, err
 }
 
-// errSlow says that a shim has not done what it was asked within the time. The shim still does it later.
+// errSlow says that a shim, or runsc, has not done what it was asked within the time. It still does it later.
 var errSlow = errors.New("the sandbox has not answered yet")
 
 func (y sentry) Pause(ctx context.Context) error { return y.ask(ctx, y.task.Pause) }
@@ -41,11 +72,15 @@ func (y sentry) Resume(ctx context.Context) error {
 	})
 }
 
-// ask sends a request to the shim and waits for cgroup.HaltTimeout. The shim carries on even if no caller waits. But
-// with a deadline it would kill its runtime in the middle, so it gets none. We send one request at a time.
 func (y sentry) ask(ctx context.Context, do func(context.Context) error) error {
+	return finish(y.ns(ctx), do)
+}
+
+// finish does what may take longer than a caller waits, and waits for cgroup.HaltTimeout. It carries on even if no
+// caller waits. With a deadline, runsc would be killed in the middle, so it gets none. We do one thing at a time.
+func finish(ctx context.Context, do func(context.Context) error) error {
 	done := make(chan error, 1)
-	go func() { done <- do(y.ns(context.WithoutCancel(ctx))) }()
+	go func() { done <- do(context.WithoutCancel(ctx)) }()
 	select {
 	case err := <-done:
 		return err

@@ -112,6 +112,45 @@ func TestWarmStart(t *testing.T) {
 	awaitWarm(t, r, 2)
 }
 
+// TestWarmLayer checks that what a session has written outside its workspace is there at its next start, whichever way
+// its sandbox was made, and that a session that has written nothing gets a sandbox of the pool again.
+func TestWarmLayer(t *testing.T) {
+	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
+		t.Run(string(class), func(t *testing.T) {
+			r := openWarm(t, func(c *Config) { c.Warm.Class = class })
+			id, spec := startTest(t, r, class)
+			next := func(pooled bool) {
+				t.Helper()
+				if err := r.Stop(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				awaitWarm(t, r, 2)
+				hits := r.WarmCounts().Hits
+				if err := r.Start(t.Context(), id, spec); err != nil {
+					t.Fatal(err)
+				}
+				if n := r.WarmCounts(); n.Misses != 0 || (n.Hits > hits) != pooled {
+					t.Errorf("out of the pool: %t; %+v", !pooled, n)
+				}
+			}
+			next(true)
+			for _, path := range []string{"/home/kept", "/etc/kept", "/tmp/kept"} {
+				if got := ask(t, r, id, guestRequest{Op: "write", Path: path, Size: 3}); got.Err != "" {
+					t.Fatal(got.Err)
+				}
+			}
+			for range 2 { // the second time, the sandbox was made over the layer
+				next(false)
+				for _, path := range []string{"/home/kept", "/etc/kept", "/tmp/kept"} {
+					if got := ask(t, r, id, guestRequest{Op: "read", Path: path}); got.Err != "" || len(got.Text) != 3 {
+						t.Errorf("%s: %+v", path, got)
+					}
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkWarmStart measures a claim, without the removal and the making of pooled sandboxes.
 func BenchmarkWarmStart(b *testing.B) {
 	r := openWarm(b, func(c *Config) { c.Warm.Min, c.Warm.Max = 8, 8 })
@@ -308,7 +347,7 @@ func TestWarmLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := warmpool.Left{Name: rec.ID, Image: rec.Image, Label: rec.Labels[labelWarm]}
+	left := leftOf(rec)
 	adopted, err := r.warm.Adopt(t.Context(), left)
 	if err != nil {
 		t.Fatal(err)

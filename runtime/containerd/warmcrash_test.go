@@ -13,11 +13,13 @@ import (
 	"berth/proto"
 )
 
-var crashWarm = Warm{Min: 2, Max: 4, Image: "test", Limits: testLimits}
+func crashWarm(class proto.RuntimeClass) Warm {
+	return Warm{Min: 2, Max: 4, Image: "test", Class: class, Limits: testLimits}
+}
 
 // useWarm is the daemon of TestWarmCrashes. It starts and stops sandboxes faster than its pool is filled. It reports
 // each one once it is started, with its name in its workspace, and again before it is stopped.
-func useWarm(ctx context.Context, r *Runtime, image string) error {
+func useWarm(ctx context.Context, r *Runtime, image string, class proto.RuntimeClass) error {
 	r.KeepWarm()
 	var say sync.Mutex
 	tell := func(what string, s daemonSandbox) {
@@ -30,7 +32,7 @@ func useWarm(ctx context.Context, r *Runtime, image string) error {
 	for range 2 {
 		go func() {
 			for n := 0; ; n++ {
-				s := newDaemonSandbox(image, proto.ClassRunc)
+				s := newDaemonSandbox(image, class)
 				if err := r.Start(ctx, s.ID, s.Spec); err != nil {
 					failed <- err
 					return
@@ -59,11 +61,18 @@ func useWarm(ctx context.Context, r *Runtime, image string) error {
 // sandbox that was reported, each with its own workspace, and no other sandbox with a session. It takes over the
 // ready sandboxes of the pool, and leaves nothing when it is told to end.
 func TestWarmCrashes(t *testing.T) {
+	for class, slow := range map[proto.RuntimeClass]int{proto.ClassRunc: 1, proto.ClassGVisor: 10} {
+		t.Run(string(class), func(t *testing.T) { warmCrashes(t, class, slow) })
+	}
+}
+
+// warmCrashes is TestWarmCrashes for a class whose starts take slow times as long as those of runc.
+func warmCrashes(t *testing.T, class proto.RuntimeClass, slow int) {
 	adopted := 0
 	for range 5 {
 		dir := t.TempDir()
-		lines := killedDaemonLines(t, dir, 4+rand.IntN(4), time.Duration(rand.IntN(40))*time.Millisecond,
-			"BERTH_TEST_WARM=1")
+		lines := killedDaemonLines(t, dir, 4+rand.IntN(4), time.Duration(rand.IntN(40*slow))*time.Millisecond,
+			"BERTH_TEST_WARM="+string(class))
 		live := map[string]daemonSandbox{}
 		for _, line := range lines {
 			what, text, _ := strings.Cut(line, " ")
@@ -76,7 +85,7 @@ func TestWarmCrashes(t *testing.T) {
 			}
 		}
 		cfg := testConfig(dir)
-		cfg.Warm = crashWarm
+		cfg.Warm = crashWarm(class)
 		r := openWith(t, cfg)
 		left := r.warm.LeftBehind()
 		inv, err := r.List(t.Context())

@@ -38,6 +38,9 @@ func RuncClass(dir string) Class {
 //   - platform=systrap: needs neither KVM nor a capability;
 //   - oci-seccomp: our filter also holds inside, in front of gVisor's kernel.
 //
+// directfs stays on, which is runsc's default: the kernel opens files itself, in a user namespace of its own. Without
+// it, the kernel has no user namespace, and the gofer opens each file.
+//
 // Everything from the host is one tree for runsc and it caches what it sees there, so a workspace
 // that two gVisor sandboxes have at the same time may look different in each for a while.
 var gvisorFlags = []string{

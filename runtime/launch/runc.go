@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,9 +30,9 @@ type Bundles string
 
 // Contents of a bundle, beside config.json and the mount points of the root file system.
 const (
-	bundleState = "state" // runc's own state
-	bundleLog   = "log"   // runc's log, as JSON lines
-	bundlePID   = "pid"   // the guest's process number; once it exists, runc has finished
+	bundleState = "state" // runc's own state; runsc's is in the bundle itself
+	bundleLog   = "log"   // the log of runc or runsc, as JSON lines
+	bundlePID   = "pid"   // the first process's number; once it exists, the sandbox is made
 )
 
 // Path returns the bundle of sandbox id.
@@ -73,10 +74,8 @@ func (l Runc) Create(ctx context.Context, b *Sandbox) (*Waiting, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.run(ctx, dir, b); err != nil {
-		return nil, errors.Join(err, runcSaid(dir))
-	}
-	pid, err := readPID(dir)
+	pid, err := createByRuntime(ctx, dir, b, l.Binary, []string{
+		"--root", filepath.Join(dir, bundleState), "--log", filepath.Join(dir, bundleLog), "--log-format", "json"})
 	if err != nil {
 		return nil, err
 	}
@@ -88,21 +87,19 @@ func (l Runc) Create(ctx context.Context, b *Sandbox) (*Waiting, error) {
 	return &Waiting{PID: pid, Start: start, Close: func() { _ = pipe.Close() }}, setRlimits(b, pid)
 }
 
-// run calls "runc create". The root
-// file system is mounted in a namespace that runc inherits. The namespace ends with runc, and no other process ever
-// sees it.
-func (l Runc) run(ctx context.Context, dir string, b *Sandbox) error {
-	log := filepath.Join(dir, bundleLog)
+// createByRuntime lets the program runc or runsc make the sandbox of bundle dir up to the point where its first process
+// waits, and returns that process. flags go before the command. The root file system is mounted in a namespace that the
+// program inherits. The namespace ends with the program, and no other process ever sees it.
+func createByRuntime(ctx context.Context, dir string, b *Sandbox, binary string, flags []string) (pid int, err error) {
 	pidFile := filepath.Join(dir, bundlePID)
-	cmd := exec.CommandContext(ctx, l.Binary, "--root", filepath.Join(dir, bundleState), "--log",
-		log, "--log-format", "json",
-		"create", "--bundle", dir, "--pid-file", pidFile+".new", b.ID)
+	cmd := exec.CommandContext(ctx, binary, slices.Concat(flags, []string{
+		"create", "--bundle", dir, "--pid-file", pidFile + ".new", b.ID})...)
 	cmd.Dir = dir
-	// runc gets nothing of the daemon's environment. Some variables that a service manager sets would change what
-	// runc does.
+	// The runtime gets nothing of the daemon's environment. Some variables that a service manager sets would change
+	// what runc does.
 	cmd.Env = []string{ocispec.DefaultPath}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // keeps an interrupt at the daemon's terminal away
-	err := mountns.InOwn(func() error {
+	err = mountns.InOwn(func() error {
 		mount := mountRoot
 		if b.Trees != nil {
 			mount = mountTrees
@@ -116,9 +113,12 @@ func (l Runc) run(ctx context.Context, dir string, b *Sandbox) error {
 		return cmd.Run()
 	})
 	if err != nil {
-		return err
+		return 0, errors.Join(err, runtimeSaid(dir))
 	}
-	return os.Rename(pidFile+".new", pidFile)
+	if err := os.Rename(pidFile+".new", pidFile); err != nil {
+		return 0, err
+	}
+	return readPID(dir)
 }
 
 // writeConfig writes the OCI configuration of a sandbox into its bundle.
@@ -188,8 +188,8 @@ func isIn(id string, pid int) error {
 	return fmt.Errorf("process %d is another by now: %w", pid, fs.ErrNotExist)
 }
 
-// runcSaid returns the errors that runc logged in bundle dir, for our log.
-func runcSaid(dir string) error {
+// runtimeSaid returns the errors that runc or runsc logged in bundle dir, for our log.
+func runtimeSaid(dir string) error {
 	log, err := os.ReadFile(filepath.Join(dir, bundleLog))
 	if err != nil {
 		return nil
@@ -205,18 +205,20 @@ func runcSaid(dir string) error {
 	if len(said) == 0 {
 		return nil
 	}
-	return errors.New("runc: " + strings.Join(said, "; "))
+	return errors.New("the runtime says: " + strings.Join(said, "; "))
 }
 
-// End ends every process of sandbox id and removes its bundle. killRunc kills a runc that is still at work on it.
-func (d Bundles) End(ctx context.Context, id string, killRunc func(ctx context.Context, id string) error) error {
+// End ends every process of sandbox id and removes its bundle. kill kills a runtime that is still at work on it.
+func (d Bundles) End(ctx context.Context, id string, kill func(ctx context.Context, id string) error) error {
 	dir := d.Path(id)
-	if _, err := os.Lstat(filepath.Join(dir, bundlePID)); err != nil {
-		// The daemon was killed while runc was at work. runc may still be at work.
-		if err := killRunc(ctx, id); err != nil {
+	_, err := os.Lstat(filepath.Join(dir, bundlePID))
+	// A daemon that was killed leaves the runtime that makes the sandbox, or runsc that pauses it, at work.
+	if err != nil || (Gvisor{Bundles: d}).Runs(id) {
+		if err := kill(ctx, id); err != nil {
 			return err
 		}
-	} else if pid, err := d.LivePID(id); err == nil {
+	}
+	if pid, err := d.LivePID(id); err == nil {
 		if err := killAndWait(ctx, id, pid); err != nil {
 			return fmt.Errorf("ending the guest: %w", err)
 		}

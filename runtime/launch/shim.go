@@ -19,8 +19,8 @@ import (
 	"berth/runtime/mountns"
 )
 
-// Shim starts sandboxes through a containerd shim, which then holds them. These are gVisor's sandboxes, all sandboxes
-// if the containerd is not ours, and sandboxes of runc that an older daemon started.
+// Shim starts sandboxes through a containerd shim, which then holds them. These are all sandboxes if the containerd is
+// not ours, and sandboxes that an older daemon started.
 type Shim struct {
 	Client *client.Client
 	Log    *slog.Logger

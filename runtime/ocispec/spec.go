@@ -114,6 +114,9 @@ func newProcess(b Spec) *specs.Process {
 	if b.Step {
 		args = append(args, "-step")
 	}
+	if b.Class == proto.ClassGVisor {
+		args = append(args, workspaceLater)
+	}
 	return &specs.Process{
 		Args:            args,
 		Cwd:             "/",
@@ -130,6 +133,10 @@ func newProcess(b Spec) *specs.Process {
 // oneProcessor limits the guest's scheduler to one processor from its start. The guest sets the limit itself if the
 // variable is missing, but its second processor then leaves some 300 KiB behind. See docs/decisions/0012.
 const oneProcessor = "GOMAXPROCS=1"
+
+// workspaceLater keeps the guest from looking at the workspace at its start. gVisor's kernel remembers what it has seen
+// there, and a pooled sandbox gets its workspace later. The daemon has given the workspace to the user.
+const workspaceLater = "-workspace-later"
 
 // guestCommand returns the arguments and the environment of the guest for an image with that environment. The guest
 // passes its environment on to commands, except oneProcessor. If the image sets that variable itself, its value

@@ -55,8 +55,9 @@ var program = sync.OnceValue(func() string {
 
 // A Left is a sandbox that the pool of an earlier daemon made.
 type Left struct {
-	Name, Image string
-	Label       string // as NewLabel made it
+	Kind
+	Name  string
+	Label string // as NewLabel made it
 }
 
 // Learn records a sandbox that an earlier pool made and no session has taken. Start adopts or removes it.
@@ -104,7 +105,7 @@ func (p *Pool) Adopt(ctx context.Context, left Left) (*Sandbox, error) {
 	if made.Daemon == "" || made.Daemon != program() || made.Guest != p.cfg.Guest {
 		return nil, errors.New("another program made it, or is in it")
 	}
-	s, err := p.open(ctx, left.Name, left.Image, made.Limits)
+	s, err := p.open(ctx, left.Name, left.Kind, made.Limits)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +118,6 @@ func (p *Pool) Adopt(ctx context.Context, left Left) (*Sandbox, error) {
 
 // HasWorkspace reports whether a session's workspace is mounted in a sandbox.
 func (p *Pool) HasWorkspace(s *Sandbox) (bool, error) {
-	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.PID))
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", s.mounts))
 	return strings.Contains(string(table), " "+p.cfg.Workspace+" "), err
 }

@@ -1,13 +1,12 @@
 // Package warmpool keeps started sandboxes ready for later sessions. It is a speed layer.
 //
-// What it does: the pool holds running sandboxes whose guests have answered. A pooled sandbox belongs to an image and
-// to no session. The runtime takes one, binds it to a session (workspace, limits, name), and hands it over or
-// discards it. In the background the pool makes more, checks that they answer, and removes what is surplus. After a
-// crash it takes over the sandboxes that the last daemon left (adopt.go). Only runc sandboxes can be pooled: gVisor's
-// gofer knows only the files that it was started with.
+// What it does: the pool holds running sandboxes whose guests have answered. A pooled sandbox belongs to an image and a
+// runtime class, its Kind, and to no session. The runtime takes one, binds it to a session (workspace, limits, name),
+// and hands it over or discards it. In the background the pool makes more, checks that they answer, and removes what is
+// surplus. After a crash it takes over the sandboxes that the last daemon left (adopt.go).
 //
 // What it buys: a create takes 2.2 ms out of the pool, and 11 to 19 ms without it (rows warm and cold of
-// docs/benchmarks.md; docs/notes/creates.md).
+// docs/benchmarks.md; docs/notes/creates.md). Under gVisor it takes some 5 ms, and 250 ms without.
 //
 // How it is switched off: with --warm-max 0 the pool is empty, Take finds nothing, and every start is a cold one.
 //
@@ -16,6 +15,7 @@
 package warmpool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -29,12 +29,29 @@ import (
 
 // A Size says how many sandboxes are kept ready.
 type Size struct {
-	// Min is the number kept of every image that is in use, and of Image always. Max is the limit for all images
+	// Min is the number kept of every Kind that is in use, and of Image with Class always. Max is the limit for all
 	// together. With Max 0 there is no pool.
 	Min, Max int
 
-	Image  string       // name of the image that counts as in use from the start
-	Limits proto.Limits // of the first pooled sandboxes; a session with other limits takes some microseconds more
+	Image  string             // name of the image that counts as in use from the start
+	Class  proto.RuntimeClass // of Image's first pooled sandboxes; "" is runc
+	Limits proto.Limits       // of the first pooled sandboxes; see Kind.fits for a session with others
+}
+
+// A Kind is what a pooled sandbox is made for.
+type Kind struct {
+	Image string // digest
+	Class proto.RuntimeClass
+}
+
+// fits reports whether a session with limits want can have a sandbox that was made with limits had.
+func (k Kind) fits(had, want proto.Limits) bool {
+	if k.Class == proto.ClassGVisor { // its kernel has its limits from the start; that of the disk is the host's
+		had.DiskBytes = want.DiskBytes
+		return had == want
+	}
+	// The limit of open files can be lowered. On most machines it can never be raised again.
+	return had.OpenFiles >= want.OpenFiles
 }
 
 // A Handshake checks that the guest at the other end of a connection answers. It returns the connection to keep. On
@@ -54,10 +71,9 @@ type Config struct {
 type Maker interface {
 	// Make makes a sandbox without a session. If it fails, nothing of the sandbox is left, or the runtime lists the
 	// rest.
-	Make(ctx context.Context, name, image string, limits proto.Limits) error
-	// Dial connects to the guest of a running sandbox. It returns the process that is the sandbox, as a number of the
-	// host, and how that process is isolated. A sandbox that lacks something promised is an error.
-	Dial(ctx context.Context, name string) (pid int, isolation proto.Isolation, conn net.Conn, err error)
+	Make(ctx context.Context, name string, kind Kind, limits proto.Limits) error
+	// Dial connects to the guest of a running sandbox. A sandbox that lacks something promised is an error.
+	Dial(ctx context.Context, name string, kind Kind) (Running, error)
 	// Remove removes a sandbox with all its parts.
 	Remove(ctx context.Context, name string) error
 	// Images returns the digests of all images that have a name, and the digest of the image ref; "" if it is
@@ -65,29 +81,38 @@ type Maker interface {
 	Images(ctx context.Context, ref string) (named map[string]bool, digest string, err error)
 }
 
-// An imagePool holds the pooled sandboxes of one image.
-type imagePool struct {
+// A Running describes a sandbox that runs. Process numbers are the host's.
+type Running struct {
+	PID       int             // the process that is the sandbox
+	Mounts    int             // the process in whose namespaces a workspace is mounted
+	Isolation proto.Isolation // of PID
+	Conn      net.Conn        // to its guest
+}
+
+// A kindPool holds the pooled sandboxes of one kind.
+type kindPool struct {
 	ready  []*Sandbox // taken from the end: that one was in use last
 	making int
-	limits proto.Limits // of the latest session that wanted one, with the highest OpenFiles of any session
+	limits proto.Limits // of the latest session that wanted one; under runc with the highest OpenFiles of any session
 	used   time.Time    // time of the latest request
 	demand demand
+	best   time.Duration // time of the fastest start; 0 before the first
 
 	failures int       // failed attempts in a row
 	notUntil time.Time // no attempt before this time
 }
 
-// A Pool holds the pools of all images and fills them. All methods work on a pool that is off.
+// A Pool holds the pools of all kinds and fills them. All methods work on a pool that is off.
 type Pool struct {
 	maker Maker
 	cfg   Config
 
 	mu             sync.Mutex // guards the fields below, up to misses
-	images         map[string]*imagePool
+	kinds          map[Kind]*kindPool
 	own            map[string]bool // names of the pool's sandboxes: ready, being made, or being removed
 	pendingRemoval []string        // names in own that could not be removed yet
 	left           []Left          // sandboxes of earlier daemons, to be adopted or removed
-	pinned         string          // digest of cfg.Image; "" if the image is missing
+	pinned         Kind            // cfg.Image and cfg.Class; without Image if the image is missing
 	taken          int             // sandboxes that are being bound to a session
 	asked          time.Time       // time of the latest request, or of the end of the latest binding
 	hits           int64
@@ -103,9 +128,9 @@ type Pool struct {
 
 // New returns an empty pool. Start fills it.
 func New(cfg Config, maker Maker) *Pool {
-	cfg.Min = min(cfg.Min, cfg.Max)
+	cfg.Min, cfg.Class = min(cfg.Min, cfg.Max), cmp.Or(cfg.Class, proto.ClassRunc)
 	return &Pool{
-		maker: maker, cfg: cfg, images: make(map[string]*imagePool), own: make(map[string]bool),
+		maker: maker, cfg: cfg, kinds: make(map[Kind]*kindPool), own: make(map[string]bool),
 		kick: make(chan struct{}, 1), renamed: make(chan struct{}, 1),
 	}
 }
@@ -119,24 +144,23 @@ func (p *Pool) Owns(name string) bool {
 	return p.own[name]
 }
 
-// Take takes a sandbox of an image for a session with these limits; nil if there is none. The caller must call
+// Take takes a sandbox of a kind for a session with these limits; nil if there is none. The caller must call
 // HandOver or Discard afterwards.
-func (p *Pool) Take(image string, limits proto.Limits) *Sandbox {
+func (p *Pool) Take(kind Kind, limits proto.Limits) *Sandbox {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	of := p.images[image]
+	of := p.kinds[kind]
 	if of == nil {
 		return nil
 	}
-	n := len(of.ready)
-	// The limit of open files can be lowered. On most machines it can never be raised again.
-	if n == 0 || of.ready[n-1].Limits.OpenFiles < limits.OpenFiles {
-		return nil
+	for i, s := range slices.Backward(of.ready) {
+		if kind.fits(s.Limits, limits) {
+			of.ready = slices.Delete(of.ready, i, i+1)
+			p.taken++
+			return s
+		}
 	}
-	s := of.ready[n-1]
-	of.ready = of.ready[:n-1]
-	p.taken++
-	return s
+	return nil
 }
 
 // HandOver gives a taken sandbox to its session. From then on its name and its guest belong to the session.
@@ -146,7 +170,7 @@ func (p *Pool) HandOver(s *Sandbox, limits proto.Limits) {
 	delete(p.own, s.Name)
 	p.bound()
 	p.mu.Unlock()
-	p.note(s.Image, limits, &p.hits)
+	p.note(s.Kind, limits, &p.hits)
 }
 
 // Discard removes a taken sandbox in the background.
@@ -164,38 +188,54 @@ func (p *Pool) bound() {
 }
 
 // Missed records that a session found no sandbox in the pool and was started without it.
-func (p *Pool) Missed(image string, limits proto.Limits) { p.note(image, limits, &p.misses) }
+func (p *Pool) Missed(kind Kind, limits proto.Limits) { p.note(kind, limits, &p.misses) }
 
 // note records that a session wanted a sandbox, and adds it to the count of hits or misses.
-func (p *Pool) note(image string, limits proto.Limits, count *int64) {
+func (p *Pool) note(kind Kind, limits proto.Limits, count *int64) {
 	if !p.on() {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	of := p.imagePool(image)
+	of := p.kindPool(kind)
 	p.asked = time.Now()
-	most := max(of.limits.OpenFiles, limits.OpenFiles)
+	if kind.Class == proto.ClassRunc { // one with more fits all sessions
+		limits.OpenFiles = max(of.limits.OpenFiles, limits.OpenFiles)
+	}
 	of.limits, of.used = limits, p.asked
-	of.limits.OpenFiles = most
-	of.ready = slices.DeleteFunc(of.ready, func(s *Sandbox) bool {
-		few := s.Limits.OpenFiles < most
-		if few {
-			p.discardLocked(s)
-		}
-		return few
-	})
+	p.dropUnfitLocked(kind, of)
 	of.demand.note()
 	*count++
 	nudge(p.kick)
 }
 
-// imagePool returns the pool of an image, and makes it if it is missing. Called with mu held.
-func (p *Pool) imagePool(image string) *imagePool {
-	of := p.images[image]
+// dropUnfitLocked makes room for sandboxes with the limits of the latest session. Under gVisor, where sessions with
+// other limits need others, that is one: if none fits, the oldest goes. So the pool comes to hold what sessions ask
+// for.
+func (p *Pool) dropUnfitLocked(kind Kind, of *kindPool) {
+	unfit := func(s *Sandbox) bool { return !kind.fits(s.Limits, of.limits) }
+	if kind.Class == proto.ClassGVisor {
+		if len(of.ready) > 0 && !slices.ContainsFunc(of.ready, func(s *Sandbox) bool { return !unfit(s) }) {
+			p.discardLocked(of.ready[0])
+			of.ready = of.ready[1:]
+		}
+		return
+	}
+	of.ready = slices.DeleteFunc(of.ready, func(s *Sandbox) bool {
+		if !unfit(s) {
+			return false
+		}
+		p.discardLocked(s)
+		return true
+	})
+}
+
+// kindPool returns the pool of a kind, and makes it if it is missing. Called with mu held.
+func (p *Pool) kindPool(kind Kind) *kindPool {
+	of := p.kinds[kind]
 	if of == nil {
-		of = &imagePool{limits: p.cfg.Limits}
-		p.images[image] = of
+		of = &kindPool{limits: p.cfg.Limits}
+		p.kinds[kind] = of
 	}
 	return of
 }
@@ -221,11 +261,13 @@ func (p *Pool) discardLocked(s *Sandbox) {
 // its removal failed.
 func (p *Pool) Forget(ctx context.Context, image string) {
 	p.mu.Lock()
-	if of := p.images[image]; of != nil && of.making == 0 {
-		for _, s := range of.ready {
-			p.discardLocked(s)
+	for kind, of := range p.kinds {
+		if kind.Image == image && of.making == 0 {
+			for _, s := range of.ready {
+				p.discardLocked(s)
+			}
+			delete(p.kinds, kind)
 		}
-		delete(p.images, image)
 	}
 	p.mu.Unlock()
 	p.RemovePending(ctx) // earlier pending removals, too
@@ -280,18 +322,22 @@ func (p *Pool) Counts() Counts {
 	defer p.mu.Unlock()
 	n := Counts{Ready: make(map[string]int), Making: make(map[string]int), Failures: make(map[string]int),
 		Hits: p.hits, Misses: p.misses}
-	for image, of := range p.images {
-		n.Ready[image], n.Making[image], n.Failures[image] = len(of.ready), of.making, of.failures
+	for kind, of := range p.kinds {
+		n.Ready[kind.Image] += len(of.ready)
+		n.Making[kind.Image] += of.making
+		n.Failures[kind.Image] += of.failures
 	}
 	return n
 }
 
 // Ready returns the sandboxes of an image that wait for a session. Tests use it.
-func (p *Pool) Ready(image string) []*Sandbox {
+func (p *Pool) Ready(image string) (all []*Sandbox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if of := p.images[image]; of != nil {
-		return slices.Clone(of.ready)
+	for kind, of := range p.kinds {
+		if kind.Image == image {
+			all = append(all, of.ready...)
+		}
 	}
-	return nil
+	return all
 }

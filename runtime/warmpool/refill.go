@@ -18,7 +18,7 @@ const (
 	probeEvery = 10 * time.Second
 	// tickEvery is how often the pool checks its sandboxes.
 	tickEvery = time.Second
-	// staleAfter is how long an image keeps pooled sandboxes after its last use.
+	// staleAfter is how long a kind keeps pooled sandboxes after its last use.
 	staleAfter = 10 * time.Minute
 	// Before the pool makes a sandbox, it waits until no session has come, and none has been given a sandbox, for the
 	// time quiet. So a burst has the machine to itself. patience is the longest such wait.
@@ -97,11 +97,11 @@ func (p *Pool) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	p.mu.Lock()
-	for image, of := range p.images {
+	for kind, of := range p.kinds {
 		for _, s := range of.ready {
 			p.discardLocked(s)
 		}
-		delete(p.images, image)
+		delete(p.kinds, kind)
 	}
 	p.mu.Unlock()
 	p.RemovePending(ctx)
@@ -136,11 +136,11 @@ func (p *Pool) learnImages(ctx context.Context) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pinned = pinned; pinned != "" {
-		p.imagePool(pinned)
+	if p.pinned = (Kind{pinned, p.cfg.Class}); pinned != "" {
+		p.kindPool(p.pinned)
 	}
-	for image, of := range p.images {
-		if !named[image] {
+	for kind, of := range p.kinds {
+		if !named[kind.Image] {
 			of.used, of.demand = time.Time{}, demand{}
 		}
 	}
@@ -151,7 +151,7 @@ func (p *Pool) learnImages(ctx context.Context) {
 func (p *Pool) ForgetDemand() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, of := range p.images {
+	for _, of := range p.kinds {
 		of.demand = demand{}
 	}
 }
@@ -160,55 +160,54 @@ func (p *Pool) ForgetDemand() {
 func (p *Pool) age() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, of := range p.images {
+	for _, of := range p.kinds {
 		of.demand.tick()
 	}
 	p.trimLocked()
 }
 
-// trimLocked drops surplus sandboxes, oldest first: one of each image per call, and all of images that are not in
-// use.
+// trimLocked drops surplus sandboxes, oldest first: one of each kind per call, and all of kinds that are not in use.
 func (p *Pool) trimLocked() {
 	plan := p.planLocked()
-	for image, of := range p.images {
-		want := plan[image]
+	for kind, of := range p.kinds {
+		want := plan[kind]
 		for n := len(of.ready) + of.making - want; n > 0 && len(of.ready) > 0; n-- {
 			p.discardLocked(of.ready[0])
 			if of.ready = of.ready[1:]; want > 0 {
 				break
 			}
 		}
-		if want == 0 && len(of.ready)+of.making == 0 && image != p.pinned {
-			delete(p.images, image)
+		if want == 0 && len(of.ready)+of.making == 0 && kind != p.pinned {
+			delete(p.kinds, kind)
 		}
 	}
 }
 
-// planLocked returns how many sandboxes each image gets. The pinned image comes first, then the others by latest use.
-func (p *Pool) planLocked() map[string]int {
-	order := make([]string, 0, len(p.images))
-	for image := range p.images {
-		order = append(order, image)
+// planLocked returns how many sandboxes each kind gets. The pinned one comes first, then the others by latest use.
+func (p *Pool) planLocked() map[Kind]int {
+	order := make([]Kind, 0, len(p.kinds))
+	for kind := range p.kinds {
+		order = append(order, kind)
 	}
-	slices.SortFunc(order, func(a, b string) int {
+	slices.SortFunc(order, func(a, b Kind) int {
 		switch p.pinned {
 		case a:
 			return -1
 		case b:
 			return 1
 		}
-		return p.images[b].used.Compare(p.images[a].used)
+		return p.kinds[b].used.Compare(p.kinds[a].used)
 	})
-	plan, room := make(map[string]int), p.cfg.Max
-	for _, image := range order { // first the minimum of each, then the further demand
-		if of := p.images[image]; image == p.pinned || time.Since(of.used) < staleAfter {
-			plan[image] = min(p.cfg.Min, room)
-			room -= plan[image]
+	plan, room := make(map[Kind]int), p.cfg.Max
+	for _, kind := range order { // first the minimum of each, then the further demand
+		if of := p.kinds[kind]; kind == p.pinned || time.Since(of.used) < staleAfter {
+			plan[kind] = min(p.cfg.Min, room)
+			room -= plan[kind]
 		}
 	}
-	for _, image := range order {
-		more := min(max(0, p.images[image].demand.target()-plan[image]), room)
-		plan[image] += more
+	for _, kind := range order {
+		more := min(max(0, p.kinds[kind].demand.target()-plan[kind]), room)
+		plan[kind] += more
 		room -= more
 	}
 	return plan
@@ -220,7 +219,7 @@ func (p *Pool) probe(ctx context.Context) {
 	p.mu.Lock()
 	var due []*Sandbox
 	now := time.Now()
-	for _, of := range p.images {
+	for _, of := range p.kinds {
 		for _, s := range of.ready {
 			if !s.Alive() || now.Sub(s.seen) > probeEvery {
 				due = append(due, s)
@@ -235,7 +234,7 @@ func (p *Pool) probe(ctx context.Context) {
 		}
 		p.mu.Lock()
 		s.seen = time.Now()
-		if of := p.images[s.Image]; of != nil && !answers {
+		if of := p.kinds[s.Kind]; of != nil && !answers {
 			if i := slices.Index(of.ready, s); i >= 0 { // otherwise a session has taken it
 				of.ready = slices.Delete(of.ready, i, i+1)
 				p.discardLocked(s)
@@ -245,12 +244,12 @@ func (p *Pool) probe(ctx context.Context) {
 	}
 }
 
-// add adds a sandbox whose guest has just answered to the pool of its image.
+// add adds a sandbox whose guest has just answered to the pool of its kind.
 func (p *Pool) add(s *Sandbox) {
 	s.seen = time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	of := p.imagePool(s.Image)
+	of := p.kindPool(s.Kind)
 	of.ready = append(of.ready, s)
 }
 
@@ -263,10 +262,9 @@ func (p *Pool) removeLater(name string) {
 
 // fill makes pooled sandboxes, one after the other, until ctx ends.
 func (p *Pool) fill(ctx context.Context) {
-	best := time.Duration(math.MaxInt64)
 	for {
-		image, limits := p.next()
-		if image == "" {
+		kind, limits := p.next()
+		if kind.Image == "" {
 			select {
 			case <-p.kick:
 				continue
@@ -276,54 +274,55 @@ func (p *Pool) fill(ctx context.Context) {
 		}
 		p.awaitQuiet(ctx)
 		began := time.Now()
-		s, err := p.make(ctx, image, limits)
-		p.made(ctx, image, s, err)
-		took := time.Since(began)
-		best = min(best, took)
+		s, err := p.make(ctx, kind, limits)
 		// A start that takes longer than the fastest one competed with other work and slowed that work by the same
 		// time. The pause gives the time back.
-		if !pause(ctx, min(took-best, tickEvery)) {
+		if !pause(ctx, min(p.made(ctx, kind, s, err, time.Since(began)), tickEvery)) {
 			return
 		}
 	}
 }
 
-// next returns the image and the limits of the sandbox to make next, and counts it as being made. It returns "" if no
-// image needs one now.
-func (p *Pool) next() (image string, limits proto.Limits) {
+// next returns the kind and the limits of the sandbox to make next, and counts it as being made. It returns the zero
+// Kind if none is needed now.
+func (p *Pool) next() (kind Kind, limits proto.Limits) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	most, now := 0, time.Now()
 	for candidate, want := range p.planLocked() {
-		of := p.images[candidate]
+		of := p.kinds[candidate]
 		if short := want - len(of.ready) - of.making; short > most && now.After(of.notUntil) {
-			image, most = candidate, short
+			kind, most = candidate, short
 		}
 	}
-	if image != "" {
-		p.images[image].making++
-		limits = p.images[image].limits
+	if kind.Image != "" {
+		p.kinds[kind].making++
+		limits = p.kinds[kind].limits
 	}
-	return image, limits
+	return kind, limits
 }
 
-// made records the result of an attempt.
-func (p *Pool) made(ctx context.Context, image string, s *Sandbox, err error) {
+// made records the result of an attempt, and returns by how much it took longer than the fastest one.
+func (p *Pool) made(ctx context.Context, kind Kind, s *Sandbox, err error, took time.Duration) (longer time.Duration) {
 	if err == nil {
 		p.add(s)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	of := p.images[image]
+	of := p.kinds[kind]
+	if of.best == 0 || took < of.best {
+		of.best = took
+	}
 	if of.making--; err == nil {
 		of.failures = 0
-		return
+		return took - of.best
 	}
 	if of.failures++; of.failures == 1 && ctx.Err() == nil {
 		p.cfg.Log.Warn("keeping containers warm does not work; they are started when they are asked for, and this is "+
-			"tried again less and less often", "image", image, "err", err)
+			"tried again less and less often", "image", kind.Image, "class", kind.Class, "err", err)
 	}
 	of.notUntil = time.Now().Add(min(longBackOff, backOff<<min(of.failures-1, 10)))
+	return took - of.best
 }
 
 // awaitQuiet waits for the end of a burst.
@@ -357,18 +356,18 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // make makes a pooled sandbox. After a failure, the sandbox is removed at once or by RemovePending.
-func (p *Pool) make(ctx context.Context, image string, limits proto.Limits) (*Sandbox, error) {
+func (p *Pool) make(ctx context.Context, kind Kind, limits proto.Limits) (*Sandbox, error) {
 	name := proto.NewID(proto.ContainerPrefix)
 	p.mu.Lock()
 	p.own[name] = true
 	p.mu.Unlock()
-	if err := p.maker.Make(ctx, name, image, limits); err != nil {
+	if err := p.maker.Make(ctx, name, kind, limits); err != nil {
 		p.mu.Lock()
 		delete(p.own, name) // the runtime must list the sandbox if parts are left
 		p.mu.Unlock()
 		return nil, err
 	}
-	s, err := p.open(ctx, name, image, limits)
+	s, err := p.open(ctx, name, kind, limits)
 	if err != nil {
 		p.removeLater(name)
 	}

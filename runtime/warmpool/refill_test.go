@@ -3,27 +3,30 @@ package warmpool
 import (
 	"testing"
 	"time"
+
+	"berth/proto"
 )
 
 // TestWarmPlan checks how many sandboxes each image gets of the pool's limit.
 func TestWarmPlan(t *testing.T) {
 	p := New(Config{Size: Size{Min: 2, Max: 8}}, nil)
+	kind := func(image string) Kind { return Kind{image, proto.ClassRunc} }
 	add := func(name string, ago time.Duration, asked int) {
-		of := p.imagePool(name)
+		of := p.kindPool(kind(name))
 		of.used = time.Now().Add(-ago)
 		for range asked {
 			of.demand.note()
 		}
 	}
-	p.pinned = "first"
-	p.imagePool("first")
+	p.pinned = kind("first")
+	p.kindPool(p.pinned)
 	add("busy", time.Second, 20)
 	add("once", time.Minute, 1)
 	add("old", time.Hour, 0)
-	if got := p.planLocked(); got["first"] != 2 || got["busy"] != 4 || got["once"] != 2 || got["old"] != 0 {
+	if got := p.planLocked(); got[kind("first")] != 2 || got[kind("busy")] != 4 || got[kind("once")] != 2 || got[kind("old")] != 0 {
 		t.Errorf("%v", got)
 	}
-	d := p.images["busy"].demand
+	d := p.kinds[kind("busy")].demand
 	for range 5 {
 		d.tick()
 	}

@@ -19,14 +19,15 @@ var ErrEnded = errors.New("the guest of a warm container has ended")
 
 // A Sandbox waits for a session. Its holder, the pool or the call that has taken it, is its only owner.
 type Sandbox struct {
+	Kind
 	Name          string
-	Image         string // digest
 	Limits        proto.Limits
 	PID           int // of its first process, on the host
 	Isolation     proto.Isolation
-	Mounts, Users *os.File // its namespaces
+	Mounts, Users *os.File // the namespaces in which its workspace is mounted
 
-	process *os.File // a pidfd
+	mounts  int      // the process from which they were opened
+	process *os.File // a pidfd of PID
 	seen    time.Time
 	shake   Handshake
 	asking  sync.Mutex // held during a handshake with the guest
@@ -35,25 +36,27 @@ type Sandbox struct {
 }
 
 // open opens what the pool holds of a running sandbox without a session, and waits until the guest answers.
-func (p *Pool) open(ctx context.Context, name, image string, limits proto.Limits) (_ *Sandbox, err error) {
-	s := &Sandbox{Name: name, Image: image, Limits: limits, shake: p.cfg.Handshake}
+func (p *Pool) open(ctx context.Context, name string, kind Kind, limits proto.Limits) (_ *Sandbox, err error) {
+	s := &Sandbox{Kind: kind, Name: name, Limits: limits, shake: p.cfg.Handshake}
 	defer func() {
 		if err != nil {
 			s.Close()
 		}
 	}()
-	if s.PID, s.Isolation, s.conn, err = p.maker.Dial(ctx, name); err != nil {
+	run, err := p.maker.Dial(ctx, name, kind)
+	if err != nil {
 		return nil, err
 	}
+	s.PID, s.mounts, s.Isolation, s.conn = run.PID, run.Mounts, run.Isolation, run.Conn
 	fd, err := unix.PidfdOpen(s.PID, 0)
 	if err != nil {
 		return nil, fmt.Errorf("watching a warm container: %w", err)
 	}
 	s.process = os.NewFile(uintptr(fd), "pidfd")
-	if s.Mounts, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", s.PID)); err != nil {
+	if s.Mounts, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", s.mounts)); err != nil {
 		return nil, err
 	}
-	if s.Users, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", s.PID)); err != nil {
+	if s.Users, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", s.mounts)); err != nil {
 		return nil, err
 	}
 	if err = s.Shake(ctx); err == nil && !s.Alive() { // the files above may belong to another process then
