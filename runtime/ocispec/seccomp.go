@@ -69,6 +69,7 @@ func seccompProfile(spec *specs.Spec, class proto.RuntimeClass) *specs.LinuxSecc
 		}
 	}
 	kept = append(kept, socketRules()...)
+	kept = append(kept, auditSocket(class))
 	profile.Syscalls = append(kept, ioctlRules()...)
 	if class == proto.ClassGVisor {
 		unknownToGVisor(profile.Syscalls)
@@ -87,6 +88,17 @@ func socketRules() []specs.LinuxSyscall {
 		rules = append(rules, allow("socket", equals(0, family)))
 	}
 	return rules
+}
+
+// auditSocket returns the rule for sockets of the kernel's audit log. useradd, passwd and sudo go on without auditing
+// if the kernel says that it has none, but give up on EPERM. The kernel of gVisor has none and says so itself.
+func auditSocket(class proto.RuntimeClass) specs.LinuxSyscall {
+	rule := allow("socket", equals(0, unix.AF_NETLINK), equals(2, unix.NETLINK_AUDIT))
+	if class != proto.ClassGVisor {
+		none := uint(unix.EPROTONOSUPPORT)
+		rule.Action, rule.ErrnoRet = specs.ActErrno, &none
+	}
+	return rule
 }
 
 const (

@@ -276,6 +276,7 @@ func probes() map[string]string {
 	}
 	call("netlink_route", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
 	call("netlink_netfilter", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER)
+	call("netlink_audit", unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_AUDIT)
 	call("mknod", unix.SYS_MKNODAT, ^uintptr(99), cstr("/workspace/dev"), unix.S_IFBLK|0o600, 7<<8)
 	call("chroot", unix.SYS_CHROOT, cstr("/"))
 	out["write_proc_sys"] = text(os.WriteFile("/proc/sys/kernel/core_pattern", []byte("|/x"), 0))
