@@ -116,7 +116,7 @@ var mayImport = map[string][]string{
 		"session/validate", "state/keylock"},
 	"builder":           {"build/wire"},
 	"builder/buildtest": {"proto", "client", "test/daemontest"},
-	"guest/buildstep":   {"guest/wire"},
+	"guest/buildstep":   {"guest/user", "guest/wire"},
 	"sandbox-image": {"proto", "sandbox-image/buildenv", "sandbox-image/debian", "sandbox-image/layer",
 		"sandbox-image/ociarchive", "sandbox-image/recipe"},
 	"test/stored": {},

@@ -127,7 +127,8 @@ func (f *execFlags) register(cmd *cobra.Command) {
 	fs.BoolVarP(&f.detach, "detach", "d", false, "run it in the background")
 	fs.StringVarP(&f.text, "bash", "c", "", "run this text with bash instead of a program")
 	fs.StringVarP(&f.cwd, "workdir", "w", "", "working directory; relative to the job's directory")
-	fs.StringVarP(&f.user, "user", "u", "", "user or root (default user)")
+	fs.StringVarP(&f.user, "user", "u", "", "user or root (default user), or another user of the container: "+
+		"NAME[:GROUP], by name or number")
 	fs.StringVar(&f.job, "job", "", "job of the command")
 	fs.DurationVar(&f.timeout, "timeout", 0, "time limit (default: the daemon's, usually 5m; 24h with -t, and none "+
 		"with -d)")

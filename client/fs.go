@@ -19,7 +19,7 @@ type FS struct {
 	as        string
 }
 
-// FS returns the file system of a container with the rights of a user: "user" or "root".
+// FS returns the file system of a container with the rights of a user: "user", "root" or another user of the container.
 func (c *Client) FS(container, as string) FS { return FS{c, container, as} }
 
 // request builds a request about a path. The path is in the query: proxies would clean one in the URL's path, and it

@@ -1,6 +1,7 @@
 package code
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,6 +19,8 @@ type NewContext struct {
 	Language string `json:"language,omitempty" schema:"language"`
 	// The job in whose directory it works; default the job of the container.
 	JobID string `json:"job_id,omitempty" schema:"jobName"`
+	// The user that it runs as: user (default), root, or another user of the container.
+	User string `json:"user,omitempty" schema:"user"`
 	// Added to the environment of the container.
 	Env map[string]string `json:"env,omitempty" schema:"env"`
 	// More environment; the values are replaced wherever cells are recorded.
@@ -46,7 +49,7 @@ func (n *notebook) info() Context {
 	defer n.mu.Unlock()
 	c := Context{
 		Name: n.ask.Name, ContainerID: n.s.ID(), Language: n.lang.name, State: proto.ContextIdle,
-		CreatedAt: proto.At(n.created), LastUsedAt: proto.At(n.used),
+		User: cmp.Or(n.ask.User, proto.UserDefault), CreatedAt: proto.At(n.created), LastUsedAt: proto.At(n.used),
 	}
 	if in := n.in; in != nil {
 		in.mu.Lock()
@@ -101,7 +104,7 @@ func (n *notebook) liveInterpreter(ctx context.Context, r *Runner) (in *interpre
 		notes = []string{"this is a fresh interpreter, without the variables of earlier cells; the earlier " +
 			"interpreter ended: " + why}
 	}
-	cmd.JobID, cmd.Env, cmd.Secrets = n.ask.JobID, n.ask.Env, n.ask.Secrets
+	cmd.JobID, cmd.User, cmd.Env, cmd.Secrets = n.ask.JobID, n.ask.User, n.ask.Env, n.ask.Secrets
 	if in, err = r.startResident(ctx, n.s, n.lang, cmd); err != nil {
 		return nil, nil, err
 	}

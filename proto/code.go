@@ -137,6 +137,7 @@ type CodeContext struct {
 	Name        string `json:"name"`
 	ContainerID string `json:"container_id"`
 	Language    string `json:"language"`
+	User        string `json:"user"` // The user that it runs as.
 	// idle, busy, or ended: the next cell starts a new interpreter.
 	State string `json:"state"`
 	// Number of cells that the present interpreter has run.

@@ -2,14 +2,30 @@ package proto
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
-// Users that a command can run as inside a container.
+// Users that every container has. A command can also run as any other user of its image.
 const (
 	UserDefault = "user" // uid 1000
 	UserRoot    = "root" // root of the container, nobody on the host
 )
+
+// maxUser bounds the name of a user with its group, in characters.
+const maxUser = 256
+
+// UserRule is what ValidUser takes, for errors.
+const UserRule = `use "user", "root", or a user of the container: a name or UID, and a group or GID after a colon`
+
+// ValidUser reports whether name may name a user: 1 to 256 printable characters. The container decides whether
+// there is such a user.
+func ValidUser(name string) bool {
+	return name != "" && utf8.ValidString(name) && utf8.RuneCountInString(name) <= maxUser &&
+		!strings.ContainsFunc(name, unicode.IsControl)
+}
 
 // A Cmd is one command to run in a container. Exactly one of command and argv is set.
 type Cmd struct {
@@ -25,8 +41,10 @@ type Cmd struct {
 	Env map[string]string `json:"env,omitempty" schema:"env"`
 	// More environment; the values are replaced wherever the command is recorded.
 	Secrets map[string]string `json:"secrets,omitempty" schema:"secrets"`
-	User    string            `json:"user,omitempty" schema:"enum=|user|root"` // user (default) or root.
-	Stdin   string            `json:"stdin,omitempty"`                         // All of standard input. Excludes open_stdin.
+	// user (default), root, or a user of the container: a name or UID, and a group or GID after a colon. It has the
+	// groups that the container's /etc/group gives it, unless a group is named.
+	User  string `json:"user,omitempty" schema:"user"`
+	Stdin string `json:"stdin,omitempty"` // All of standard input. Excludes open_stdin.
 	// IDs of stored files to put into $INPUT_DIR first.
 	Files []string `json:"files,omitempty"`
 

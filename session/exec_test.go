@@ -98,7 +98,7 @@ func TestBadCommandsAreRefusedByName(t *testing.T) {
 		"command":          {},
 		"argv":             {Command: "x", Argv: []string{"y"}},
 		"job_id":           {Command: "x", JobID: "../up"},
-		"user":             {Command: "x", User: "nobody"},
+		"user":             {Command: "x", User: "no\nbody"},
 		"timeout_seconds":  {Command: "x", TimeoutSeconds: -1},
 		"max_output_bytes": {Command: "x", MaxOutputBytes: 1 << 40},
 		"on_output_limit":  {Command: "x", OnOutputLimit: "explode"},

@@ -12,8 +12,9 @@ import (
 
 // Files gives access to the files of a session. Session embeds it for its callers.
 //
-// as is proto.UserDefault or proto.UserRoot, and the kernel in the container decides what that user may do. Paths are
-// the container's; they cannot name anything outside. Each method starts a stopped session and renews the lease.
+// as is proto.UserDefault, proto.UserRoot or another user of the container, and the kernel in the container decides
+// what that user may do. Paths are the container's; they cannot name anything outside. Each method starts a stopped
+// session and renews the lease.
 //
 // Jobs.End and Jobs.Changed get Files that are bound to a generation. They never start a stopped session, never find
 // one lost, and do not renew the lease: no manifest is worth that.

@@ -66,6 +66,18 @@ func TestContextsOverHTTP(t *testing.T) {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
 	must[code.Outcome](t, s, "POST", contexts+"/main/run", code.Cell{Code: "x = 21"})
+	if c := must[code.Context](t, s, "POST", contexts, code.NewContext{Name: "other", User: "4242:77"}); c.User != "4242:77" {
+		t.Errorf("%+v", c)
+	}
+	if res := must[code.Outcome](t, s, "POST", contexts+"/other/run", code.Cell{Code: "import os; os.getuid(), os.getgid()"}); len(
+		res.Results) != 1 || res.Results[0] != "(4242, 77)" {
+		t.Errorf("%+v", res)
+	}
+	if res, text := s.do(t, "POST", contexts, `{"name":"none","user":"nobody-here"}`); res.StatusCode != http.StatusBadRequest ||
+		!strings.Contains(text, "/etc/passwd has root, ") {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	must[deletedName](t, s, "DELETE", contexts+"/other", nil)
 	container := strings.TrimPrefix(at, "/v1/containers/")
 	if res := must[code.Outcome](t, s, "POST", "/v1/run_code", proto.Program{Code: "x * 2", Container: container,
 		Context: "main"}); !slices.Equal(res.Results, []string{"42"}) || res.Context != "main" ||

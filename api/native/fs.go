@@ -114,7 +114,7 @@ func (e *edge) watchDirectory(c *call, s session.Files) (any, error) {
 type move struct {
 	From string `json:"from" schema:"minLength=1 noNUL"`
 	To   string `json:"to" schema:"minLength=1 noNUL"`
-	As   string `json:"as,omitempty" schema:"enum=|user|root"` // user (default) or root.
+	As   string `json:"as,omitempty" schema:"user"` // user (default), root, or another user of the container.
 }
 
 // Both paths are in the container, and its kernel checks what the user may do.
@@ -134,7 +134,7 @@ func (e *edge) moveFile(c *call, req move) (move, error) {
 // A directory.
 type directory struct {
 	Path string `json:"path" schema:"minLength=1 noNUL"`
-	As   string `json:"as,omitempty" schema:"enum=|user|root"` // user (default) or root.
+	As   string `json:"as,omitempty" schema:"user"` // user (default), root, or another user of the container.
 }
 
 func (e *edge) makeDirectory(c *call, req directory) (directory, error) {
@@ -149,12 +149,11 @@ func (e *edge) makeDirectory(c *call, req directory) (directory, error) {
 	return req, s.Mkdir(c.ctx(), req.As, req.Path)
 }
 
-// filesAs is files for a body that names a user, and fills in the default. Numeric users are refused: their
-// meaning depends on the image, and 0 would be root.
+// filesAs is files for a body that names a user, and fills in the default.
 func (e *edge) filesAs(c *call, as *string) (session.Files, error) {
 	*as = cmp.Or(*as, proto.UserDefault)
-	if *as != proto.UserDefault && *as != proto.UserRoot {
-		return session.Files{}, proto.Invalid("as", "as %.80q: use %q or %q.", *as, proto.UserDefault, proto.UserRoot)
+	if !proto.ValidUser(*as) {
+		return session.Files{}, proto.Invalid("as", "as %.80q: %s.", *as, proto.UserRule)
 	}
 	return e.files(c)
 }

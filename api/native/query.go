@@ -60,6 +60,8 @@ func checkParam(p openapi.Param, values []string) error {
 	switch {
 	case p.Choices != nil && !slices.Contains(p.Choices, v):
 		return proto.Invalid(p.Name, "%s must be one of %s, not %.80q.", p.Name, strings.Join(p.Choices, ", "), v)
+	case p.Kind == openapi.User && !proto.ValidUser(v):
+		return proto.Invalid(p.Name, "%s %.80q: %s.", p.Name, v, proto.UserRule)
 	case p.Kind == openapi.Whole && !isWhole(v, p.Max):
 		return proto.Invalid(p.Name, "%s must be a whole number from 0%s, not %.80q.", p.Name, upTo(p.Max), v)
 	case p.Kind == openapi.Flag && v != "true" && v != "false":

@@ -112,8 +112,8 @@ func also(common []int, more ...int) []int { return slices.Concat(common, more) 
 
 // Parameters of several routes.
 var (
-	asParam = openapi.Param{Name: "as", Description: "User in the container who accesses the file.",
-		Choices: []string{proto.UserDefault, proto.UserRoot}}
+	asParam = openapi.Param{Name: "as", Kind: openapi.User, Description: "User in the container who accesses the " +
+		"file: user (default), root, or another name or UID, and a group or GID after a colon."}
 	pathParam = openapi.Param{Name: "path", Required: true, Pattern: document.NoNUL, Description: "A path " +
 		"inside the container: absolute, or relative to /workspace. Its bytes need not be UTF-8."}
 	ofGeneration = openapi.Param{Name: "generation", Kind: openapi.Whole, Description: "Generation of " +

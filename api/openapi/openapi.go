@@ -71,7 +71,11 @@ const (
 	Flag       // true or false
 	Mode       // octal permission bits
 	Date       // a time, RFC 3339
+	User       // a user of a container
 )
+
+// Printable is the pattern of text without control characters.
+const Printable = `^[^\x00-\x1f\x7f-\x9f]*$`
 
 // A Param is one query key or header that a route knows.
 type Param struct {
@@ -207,6 +211,9 @@ func (p Param) schema(in string) Schema {
 		s["format"] = "date-time"
 	case Mode:
 		s["pattern"] = "^0*[1-7][0-7]{0,3}$"
+	}
+	if p.Kind == User {
+		s["minLength"], s["maxLength"], s["pattern"] = 1, 256, Printable
 	}
 	if p.Choices != nil {
 		s["enum"] = p.Choices

@@ -46,7 +46,8 @@ status is 2. If a file cannot be read to its end, its copy has zeros in place of
 			return copyPath(ctx, a, c, user, args[0], args[1])
 		}),
 	}
-	cmd.Flags().StringVarP(&user, "user", "u", proto.UserDefault, "owner of the files in the container: user or root")
+	cmd.Flags().StringVarP(&user, "user", "u", proto.UserDefault, "owner of the files in the container: user, root, "+
+		"or another NAME[:GROUP]")
 	return a.AddQuietFlag(cmd, "show no progress")
 }
 

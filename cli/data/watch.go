@@ -34,7 +34,7 @@ below PATH. A renamed file is told by both names. "overflow" means that events w
 			return c.FS(id, user).Watch(ctx, dir, o, func(ev proto.FileEvent) error { return printFileEvent(a, ev) })
 		}),
 	}
-	cmd.Flags().StringVarP(&user, "user", "u", proto.UserDefault, "who watches: user or root")
+	cmd.Flags().StringVarP(&user, "user", "u", proto.UserDefault, "who watches: user, root, or another NAME[:GROUP]")
 	cmd.Flags().BoolVarP(&o.Recursive, "recursive", "r", false, "also watch the directories below")
 	return a.AddJSONFlag(cmd)
 }

@@ -16,9 +16,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/moby/sys/user"
 	"golang.org/x/sys/unix"
 
+	"berth/guest/user"
 	"berth/guest/wire"
 )
 
@@ -50,9 +50,9 @@ func become() (int, error) {
 	if err := nullInput(); err != nil {
 		return exitNoExec, err
 	}
-	who, err := lookUp(cmd.User)
+	who, err := user.InImage("/", cmd.User)
 	if err != nil {
-		return exitNoExec, err
+		return exitNoExec, fmt.Errorf("user of the step: %w", err)
 	}
 	if cmd.Dir == "" {
 		cmd.Dir = "/"
@@ -83,26 +83,9 @@ func nullInput() error {
 	return unix.Dup3(int(null.Fd()), 0, 0)
 }
 
-// lookUp finds a user of the image, with its groups.
-func lookUp(name string) (*user.ExecUser, error) {
-	passwd, err := user.GetPasswdPath()
-	if err != nil {
-		return nil, err
-	}
-	group, err := user.GetGroupPath()
-	if err != nil {
-		return nil, err
-	}
-	who, err := user.GetExecUserPath(name, &user.ExecUser{Home: "/"}, passwd, group)
-	if err != nil {
-		return nil, fmt.Errorf("user %.80q of the step: %w", name, err)
-	}
-	return who, nil
-}
-
 // switchTo switches to a user. The kernel takes root's capabilities away.
-func switchTo(who *user.ExecUser) error {
-	return errors.Join(syscall.Setgroups(who.Sgids), syscall.Setgid(who.Gid), syscall.Setuid(who.Uid))
+func switchTo(who user.User) error {
+	return errors.Join(syscall.Setgroups(who.Groups), syscall.Setgid(who.GID), syscall.Setuid(who.UID))
 }
 
 // environment returns env with a HOME and a PATH.

@@ -11,7 +11,8 @@ import (
 	"berth/proto"
 )
 
-// The methods below work on files inside the container, as "user" or "root". The kernel checks the permissions of
+// The methods below work on files inside the container, as "user", "root" or another user of it. The
+// kernel checks the permissions of
 // that user. Paths are absolute or relative to the workspace.
 
 // Stat describes one file. It does not follow a link at the end of path.

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/guest/fs/access"
 	"berth/guest/user"
 	"berth/guest/wire"
 	"berth/proto"
@@ -47,22 +48,64 @@ func canEnter(dir string) error {
 }
 
 // makeShared makes a directory of the workspace for commands of every user. The directory belongs to the ordinary
-// user even if root uses it first, wherever that user may make it. Where only root may make it, no link is followed.
+// user even if another one uses it first, wherever the ordinary user may make it. Where only root may make it, no link
+// is followed.
 func (s *FS) makeShared(id user.User, path string) error {
 	user := id
-	if id.Name == proto.UserRoot {
+	if !id.Same(s.users.Default) {
 		user = s.users.Default
 	}
 	err := user.Do(func() error { return os.MkdirAll(path, 0o755) })
-	if errors.Is(err, unix.EACCES) && id.Name == proto.UserRoot {
+	switch {
+	case !errors.Is(err, unix.EACCES):
+	case id.IsRoot():
 		err = id.Do(func() error { return s.MakeDir(path) })
+	case !id.Same(user):
+		err = id.Do(func() error { return os.MkdirAll(path, 0o755) })
 	}
 	return err
 }
 
+// maker returns the user that makes and removes directories for id: the ordinary user's own, and root without
+// following links for all others, who may not write in the directories above.
+func (s *FS) maker(id user.User) user.User {
+	if id.IsRoot() || id.Same(s.users.Default) {
+		return id
+	}
+	return s.users.Root
+}
+
+// give makes id the owner of a directory that root has just made without following links. The ordinary user may have
+// put another directory of root into its place: only an empty one is given away.
+func (s *FS) give(id user.User, path string) error {
+	at, name, err := s.OpenParent(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	d, err := access.OpenDir(at, name, false)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if names, _ := d.Readdirnames(1); len(names) > 0 {
+		return unix.ENOTEMPTY
+	}
+	return d.Chown(id.UID, id.GID)
+}
+
 // FreshDir removes what is at path and makes an empty directory there that belongs to id. The ordinary user may have
-// replaced a directory by a link. FreshDir follows that link for the ordinary user, but not for root.
+// replaced a directory by a link. FreshDir follows that link for the ordinary user, but for nobody else.
 func (s *FS) FreshDir(id user.User, path string) error {
+	by := s.maker(id)
+	err := s.freshDir(by, path)
+	if err == nil && !by.Same(id) {
+		err = wire.FileError("exec", path, s.give(id, path))
+	}
+	return err
+}
+
+func (s *FS) freshDir(id user.User, path string) error {
 	if s.marks.making(path, func() error { return id.Do(func() error { return s.newDir(id, path) }) }) == nil {
 		return nil // the usual case: the parent exists and has no such entry
 	}
@@ -72,7 +115,7 @@ func (s *FS) FreshDir(id user.User, path string) error {
 		}
 	}
 	err := id.Do(func() error {
-		if id.Name == proto.UserRoot {
+		if id.IsRoot() {
 			return s.freshNoLinks(path)
 		}
 		if err := removeTree(path); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -98,7 +141,7 @@ func (s *FS) freshNoLinks(path string) error {
 
 // newDir makes a directory in an existing one.
 func (s *FS) newDir(id user.User, path string) error {
-	if id.Name != proto.UserRoot {
+	if !id.IsRoot() {
 		return unix.Mkdir(path, 0o755)
 	}
 	at, name, err := s.OpenParent(path)
@@ -140,8 +183,9 @@ func (s *FS) Fingerprint(dir, prune string, others func() Mappings) State {
 
 // RemoveEmptyDir removes a directory if it is empty, under the rules of FreshDir. It reports whether it did.
 func (s *FS) RemoveEmptyDir(id user.User, path string) bool {
+	id = s.maker(id)
 	return id.Do(func() error {
-		if id.Name != proto.UserRoot {
+		if !id.IsRoot() {
 			return unix.Rmdir(path)
 		}
 		at, name, err := s.OpenParent(path)

@@ -90,7 +90,7 @@ func (k *handler) walk(id user.User, dir string, most int, others bool) error {
 	var w *walker
 	var mark string
 	var err error
-	if others && id.Name == proto.UserRoot && filepath.Dir(dir) == string(k.s.Workspace) { // for a manifest
+	if others && id.IsRoot() && filepath.Dir(dir) == string(k.s.Workspace) { // for a manifest
 		w, mark, err = k.s.walkMarked(dir, walk)
 	} else {
 		w, err = walk()

@@ -73,17 +73,22 @@ func (s *Server) plan(cmd *wire.Command) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{Program: proc.Program{User: id.Current()}}
-	err = id.Do(func() error { return s.prepare(p, cmd) })
-	p.User = id
+	p := &plan{Program: proc.Program{User: id}}
+	if id.Self || id.Same(s.ids.Default) {
+		p.User = id.Current()
+		err = id.Do(func() error { return s.prepare(p, cmd) })
+		p.User = id
+	} else { // directories of other users are made by root and by the ordinary user
+		err = s.prepare(p, cmd)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// prepare does the work of plan on a thread that already acts as the command's user. Switching the user back and
-// forth costs more than most of this work.
+// prepare does the work of plan. For root and the ordinary user, the thread already acts as the user: switching the
+// user back and forth costs more than most of this work.
 func (s *Server) prepare(p *plan, cmd *wire.Command) (err error) {
 	if p.Dir, err = s.fs.WorkingDir(p.User, cmd.Dir); err != nil {
 		return err
@@ -155,7 +160,9 @@ func (s *Server) environment(p *plan, cmd *wire.Command) []string {
 	env.set("USER", p.User.Name)
 	env.set("LOGNAME", p.User.Name)
 	env.set("PWD", p.Dir)
-	if env.get("SHELL") == "" && s.bash != "" {
+	if p.User.Shell != "" {
+		env.set("SHELL", p.User.Shell)
+	} else if env.get("SHELL") == "" && s.bash != "" {
 		env.set("SHELL", s.bash) // without SHELL, bash reads the list of users at each start
 	}
 	if cmd.TTY != nil && env.get("TERM") == "" {

@@ -94,7 +94,7 @@ func TestExecNotStarted(t *testing.T) {
 			{"bad dir", wire.Command{Text: "true", Dir: "/no/such/dir"}, proto.InvalidArgument},
 			{"dir is a file", wire.Command{Text: "true", Dir: "plain"}, proto.InvalidArgument},
 			{"secret dir", wire.Command{Text: "true", Dir: filepath.Join(w.dir, "secret")}, proto.PermissionDenied},
-			{"bad user", wire.Command{Text: "true", User: "daemon"}, proto.InvalidArgument},
+			{"bad user", wire.Command{Text: "true", User: "no-such-user"}, proto.InvalidArgument},
 			{"too large", wire.Command{Argv: []string{"echo", strings.Repeat("x", 3<<20)}}, proto.TooLarge},
 		} {
 			t.Run(c.name, func(t *testing.T) {

@@ -155,7 +155,7 @@ func TestPermissions(t *testing.T) {
 	if err != nil || fi.UID != 1000 {
 		t.Errorf("got %+v, %v", fi, err)
 	}
-	_, err = w.Stat(ctx, "nobody", "x")
+	_, err = w.Stat(ctx, "no-such-user", "x")
 	wantCode(t, err, proto.InvalidArgument)
 	if r := w.bash("id -u"); r.stdout != "1000\n" {
 		t.Errorf("after that: %+v", r)

@@ -136,7 +136,7 @@ func (s *Server) shellNamed(name string, id user.User) (*shell, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sh := s.shells[name]; sh != nil {
-		if sh.id.Name != id.Name {
+		if !sh.id.Same(id) {
 			return nil, false, proto.Errorf(proto.Conflict, "exec", name, "shell %q belongs to user %s; close it "+
 				"first or use another name", name, sh.id.Name)
 		}

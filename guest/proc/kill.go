@@ -59,8 +59,8 @@ func (t *Table) stopNew(g *Group, found []process, stopped map[int]uint64) bool 
 func (t *Table) Kill(pid int, sig unix.Signal) error {
 	err := unix.Kill(pid, sig)
 	if err == unix.EPERM {
-		// Root of a container without CAP_KILL may not send it. The user may signal the user's own processes.
-		err = t.ids.Default.Do(func() error { return unix.Kill(pid, sig) })
+		// Root of a container without CAP_KILL may not send it. Users may signal their own processes.
+		err = asOwner(t.ids, max(pid, -pid), func() error { return unix.Kill(pid, sig) })
 	}
 	return err
 }

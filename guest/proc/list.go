@@ -110,14 +110,21 @@ func parseStat(pid int, line []byte) (process, bool) {
 // ExecIDVariable is the environment variable that every process of a command has.
 const ExecIDVariable = "BERTH_EXEC_ID"
 
+// asOwner calls read as the user of a process.
+func asOwner(ids user.Users, pid int, read func() error) error {
+	owner, ok := ids.OwnerOf(pid)
+	if !ok {
+		return unix.ESRCH
+	}
+	return owner.Do(read)
+}
+
 // environID returns the BERTH_EXEC_ID of a process's environment at its start, or "".
 func environID(ids user.Users, pid int) string {
 	var b []byte
 	path := "/proc/" + strconv.Itoa(pid) + "/environ"
 	read := func() (err error) { b, err = os.ReadFile(path); return err }
-	// The kernel shows the environment to the process's own user. Root of a container may lack the capability to read
-	// those of others.
-	if read() != nil && ids.Default.Do(read) != nil {
+	if read() != nil && asOwner(ids, pid, read) != nil {
 		return ""
 	}
 	key := []byte(ExecIDVariable + "=")

@@ -41,7 +41,7 @@ func mapsFile(ids user.Users, pid int) bool {
 	var b []byte
 	path := "/proc/" + strconv.Itoa(pid) + "/maps"
 	read := func() (err error) { b, err = os.ReadFile(path); return err }
-	if err := read(); err != nil && !gone(pid) && ids.Default.Do(read) != nil {
+	if err := read(); err != nil && !gone(pid) && asOwner(ids, pid, read) != nil {
 		return !gone(pid)
 	}
 	for line := range bytes.Lines(b) {

@@ -1,59 +1,64 @@
-// Package user describes the users of a container that the guest acts as: the ordinary user and root. It switches the
-// calling thread to a user, so that the kernel checks that user's permissions. It also adds the ordinary user to an
-// image's passwd file. guest/fs, guest/proc and guest/pid1 call it.
+// Package user describes the users of a container that the guest acts as: the ordinary user, root, and every user of
+// the image, with its groups. It switches the calling thread to a user, so that the kernel checks that user's
+// permissions. It also adds the ordinary user to an image's passwd file. guest/fs, guest/proc, guest/pid1 and
+// guest/buildstep call it.
 package user
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"berth/guest/wire"
-	"berth/proto"
 )
 
 // User is a user of the container.
 type User struct {
 	Name     string
 	UID, GID int
+	Groups   []int // supplementary groups
 	Home     string
-	Self     bool // the guest's own user; no switch is needed
-	groups   bool // supplementary groups must be dropped, and the kernel allows it
+	Shell    string // "": the image's usual one
+	Self     bool   // the guest's own user; no switch is needed
+	groups   bool   // supplementary groups must be set or dropped, and the kernel allows it
 }
 
 // Users holds the users that a caller may name.
 type Users struct {
 	Default, Root User
+	root          string // where the image is
+	others        bool   // the guest may act as any user
+	setGroups     bool   // the kernel lets the guest set supplementary groups
+	dropGroups    bool   // the guest has supplementary groups
+	own           *ownGroups
 }
 
 // NewUsers makes both users. A guest that is not root can act only as itself.
 func NewUsers(uid, gid int) Users {
 	have, err := os.Getgroups()
-	groups := err != nil || len(have) > 0
+	may := true
 	if b, err := os.ReadFile("/proc/self/setgroups"); err == nil && strings.TrimSpace(string(b)) == "deny" {
-		groups = false
+		may = false
 	}
-	own := os.Geteuid()
+	own, drop := os.Geteuid(), err != nil || len(have) > 0
 	return Users{
-		Default: User{Name: "user", UID: uid, GID: gid, Home: HomeOf(uid), Self: own != 0, groups: groups},
+		Default: User{Name: "user", UID: uid, GID: gid, Home: HomeOf(uid), Self: own != 0, groups: may && drop},
 		Root:    User{Name: "root", Home: "/root", Self: true},
+		root:    "/", others: own == 0, setGroups: may, dropGroups: drop, own: &ownGroups{},
 	}
 }
 
-// Named returns the user with that name.
-func (ids Users) Named(name string) (User, error) {
-	switch name {
-	case "", proto.UserDefault:
-		return ids.Default, nil
-	case proto.UserRoot:
-		return ids.Root, nil
-	}
-	return User{}, proto.Errorf(proto.InvalidArgument, "guest", name, "unknown user %q; use \"user\" or \"root\"",
-		wire.CleanText(name, 64))
-}
+// IsRoot reports whether i is root, whatever its name is.
+func (i User) IsRoot() bool { return i.UID == 0 }
+
+// Same reports whether i and other have the same rights, apart from supplementary groups.
+func (i User) Same(other User) bool { return i.UID == other.UID && i.GID == other.GID }
+
+// Rights returns a text that is the same for users with the same IDs and groups.
+func (i User) Rights() string { return fmt.Sprint(i.UID, i.GID, i.Groups) }
 
 // HomeOf reads the home directory of uid from the image's user list.
 func HomeOf(uid int) string {
@@ -68,7 +73,11 @@ func (i User) Credential() *syscall.Credential {
 	if i.Self {
 		return nil
 	}
-	return &syscall.Credential{Uid: uint32(i.UID), Gid: uint32(i.GID), NoSetGroups: !i.groups}
+	c := &syscall.Credential{Uid: uint32(i.UID), Gid: uint32(i.GID), NoSetGroups: !i.groups}
+	for _, g := range i.Groups {
+		c.Groups = append(c.Groups, uint32(g))
+	}
+	return c
 }
 
 // Current returns i for code that already acts as i, for example inside the fn of Do.
@@ -105,7 +114,7 @@ const keepID = ^uintptr(0)
 // assume changes the effective IDs. The saved IDs stay root's, so that the thread can switch back.
 func (i User) assume() error {
 	if i.groups {
-		if err := rawCall(unix.SYS_SETGROUPS, 0, 0, 0); err != nil {
+		if err := setGroups(i.Groups); err != nil {
 			return err
 		}
 	}
@@ -119,7 +128,22 @@ func (i User) restore() error {
 	if err := rawCall(unix.SYS_SETRESUID, keepID, 0, keepID); err != nil {
 		return err
 	}
-	return rawCall(unix.SYS_SETRESGID, keepID, 0, keepID)
+	if err := rawCall(unix.SYS_SETRESGID, keepID, 0, keepID); err != nil || len(i.Groups) == 0 {
+		return err
+	}
+	return setGroups(nil)
+}
+
+// setGroups sets the supplementary groups of the calling thread.
+func setGroups(groups []int) error {
+	if len(groups) == 0 {
+		return rawCall(unix.SYS_SETGROUPS, 0, 0, 0)
+	}
+	list := make([]uint32, len(groups))
+	for n, g := range groups {
+		list[n] = uint32(g)
+	}
+	return rawCall(unix.SYS_SETGROUPS, uintptr(len(list)), uintptr(unsafe.Pointer(&list[0])), 0)
 }
 
 // rawCall affects the calling thread only, unlike the corresponding functions of package syscall.

@@ -79,7 +79,7 @@ type Command struct {
 	Env    []string `json:"env,omitempty"` // "NAME=value"; overrides what the guest sets
 	// "NAME=directory"; appended to the variable's value, also if Env sets it
 	Lists []string `json:"lists,omitempty"`
-	// proto.UserDefault (the default) or proto.UserRoot
+	// proto.UserDefault (the default), proto.UserRoot, or another user of the container
 	User string `json:"user,omitempty"`
 	// Process.Write will send input; otherwise the command reads nothing
 	Stdin bool              `json:"stdin,omitempty"`

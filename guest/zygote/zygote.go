@@ -60,6 +60,12 @@ const MaxFailures = 3
 // MaxPrestarted is how many prestarted processes a zygote keeps once a command has found none.
 const MaxPrestarted = 2
 
+// Bounds of what callers make grow by naming users.
+const (
+	maxZygotes = 12 // zygotes of a container
+	maxAsked   = 64 // kinds that are remembered without a zygote
+)
+
 // Slots is how many variables a command may have. It is larger if the command that the zygote is started for
 // has many variables. The variables of a command, and arguments beyond the zygote's, take the places of the zygote's
 // variables.
@@ -68,9 +74,9 @@ const Slots = 128
 // fixedArgs is the number of arguments of a zygote: its name, -c, and WaitingText.
 const fixedArgs = 3
 
-// A Kind names the commands that a zygote can run: one user and one program, which is bash or a name of Python. Zero
-// is no kind.
-type Kind struct{ user, program string }
+// A Kind names the commands that a zygote can run: the rights of one user and one program, which is bash or a name of
+// Python. Zero is no kind.
+type Kind struct{ rights, program string }
 
 const bash = "bash"
 
@@ -171,7 +177,7 @@ func (z *Zygotes) Kind(p *proc.Program, files proc.Files) Kind {
 			return Kind{}
 		}
 	}
-	return Kind{p.User.Name, program}
+	return Kind{p.User.Rights(), program}
 }
 
 // of returns the zygote of a kind, or nil.
@@ -271,6 +277,9 @@ func (z *Zygotes) startIfFrequent(k Kind, p *proc.Program) {
 		return
 	}
 	if err := z.startZygote(k, p); err != nil {
+		if len(z.failures) >= maxAsked {
+			clear(z.failures)
+		}
 		z.failures[k]++
 		z.opt.Log.Debug("starting a zygote", "program", k.program, "err", err)
 		return
@@ -286,8 +295,11 @@ func (z *Zygotes) wanted(k Kind) bool {
 		return false
 	}
 	last := z.asked[k]
+	if len(z.asked) >= maxAsked { // callers may name any user
+		clear(z.asked)
+	}
 	z.asked[k] = time.Now()
-	return time.Since(last) < z.opt.Rest
+	return time.Since(last) < z.opt.Rest && len(z.byKind) < maxZygotes
 }
 
 // startZygote starts a zygote and its first prestarted process. Called with z.making held.

@@ -41,8 +41,8 @@ func checkPlace(cmd *proto.Cmd) error {
 	switch {
 	case !proto.ValidJobID(cmd.JobID):
 		return Error("job_id", "job_id %.80q: %s", cmd.JobID, proto.JobIDRule)
-	case cmd.User != proto.UserDefault && cmd.User != proto.UserRoot:
-		return Error("user", "user %.80q: use %q or %q", cmd.User, proto.UserDefault, proto.UserRoot)
+	case !proto.ValidUser(cmd.User):
+		return Error("user", "user %.80q: %s", cmd.User, proto.UserRule)
 	case strings.ContainsRune(cmd.Cwd, 0) || len(cmd.Cwd) > 4095:
 		return Error("cwd", "cwd is not a path")
 	}

@@ -285,6 +285,9 @@ func (c conformance) commands(t *testing.T) {
 		{proto.Cmd{Command: "id -u; id -un; echo $HOME; pwd", JobID: "j"}, "1000\nuser\n/home/user\n/workspace/j\n", "",
 			0},
 		{proto.Cmd{Command: "id -u", User: proto.UserRoot}, "0\n", "", 0},
+		// Any user of the image, by name or number, with an output directory of its own.
+		{proto.Cmd{Command: "id -u; id -G; stat -c %u:%g $OUTPUT_DIR", User: "4242:77"}, "4242\n77\n4242:77\n", "", 0},
+		{proto.Cmd{Command: "id -un; echo $HOME $SHELL", User: "daemon"}, "daemon\n/usr/sbin /usr/sbin/nologin\n", "", 0},
 		// An ordinary user may listen on any port.
 		{proto.Cmd{Argv: []string{"python3", "-c", "import socket; socket.create_server(('127.0.0.1', 80)); print('ok')"}},
 			"ok\n", "", 0},

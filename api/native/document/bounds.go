@@ -17,7 +17,7 @@ const NoNUL = `^[^\x00]*$`
 
 // Patterns of strings. The core checks the same.
 const (
-	printable = `^[^\x00-\x1f\x7f-\x9f]*$`
+	printable = openapi.Printable
 	nameOrNot = `^([0-9A-Za-z][0-9A-Za-z_-]{0,63})?$` // of a job, a shell or a context; empty means left out
 
 	// a host of an allow-list: a name, with or without a star for its first label, or an address, and a port
@@ -46,6 +46,7 @@ func (c Config) bounds() map[string]schema {
 	return map[string]schema{
 		"noNUL":     {"pattern": NoNUL},
 		"printable": {"pattern": printable},
+		"user":      {"pattern": printable, "maxLength": 256},
 		"name":      {"pattern": nameOrNot},
 		"jobName":   {"pattern": nameOrNot, "not": reserved},
 		"newName":   {"pattern": `^[0-9A-Za-z][0-9A-Za-z_-]{0,63}$`, "not": reserved},

@@ -125,7 +125,7 @@ func (t *trail) mayFollow(at int, name string) error {
 	if err := unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
-	if t.id.Name == proto.UserRoot && st.Uid != 0 {
+	if t.id.IsRoot() && st.Uid != 0 {
 		return proto.Errorf(proto.PermissionDenied, wire.OpRead, t.path, "%s: is or passes a link of another user, "+
 			"which root does not follow", t.path)
 	}

@@ -233,7 +233,7 @@ func (in *NewFile) setModeAndOwner() error {
 	mode := uint32(defaultMode)
 	if in.before != nil {
 		mode = in.before.Mode & 0o7777
-		if in.id.Name == proto.UserRoot {
+		if in.id.IsRoot() {
 			if err := in.f.Chown(int(in.before.Uid), int(in.before.Gid)); err != nil {
 				return err
 			}
