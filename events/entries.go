@@ -82,7 +82,7 @@ func execOf(e proto.AuditEntry) *proto.FeedExec {
 	if x == nil {
 		return nil
 	}
-	out := &proto.FeedExec{JobID: x.JobID, User: x.User, Command: x.Command}
+	out := &proto.FeedExec{JobID: x.JobID, User: x.User, Command: x.Command, PID: x.PID}
 	if x.Reason != "" {
 		out.Reason, out.ReturnCode, out.Seconds, out.CPUSeconds = x.Reason, &x.ReturnCode, x.Seconds, x.CPUSeconds
 		out.StdoutBytes, out.StderrBytes = x.StdoutBytes, x.StderrBytes

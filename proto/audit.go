@@ -29,6 +29,7 @@ type AuditExec struct {
 	JobID       string    `json:"job_id"`
 	User        string    `json:"user"`
 	Command     string    `json:"command"`
+	PID         int       `json:"pid,omitempty"`    // in the container's numbering; 0 for one without a process
 	Reason      EndReason `json:"reason,omitempty"` // this and what follows only of a command that has ended
 	ReturnCode  int       `json:"return_code"`
 	Seconds     float64   `json:"seconds"`

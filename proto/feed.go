@@ -68,6 +68,8 @@ type FeedExec struct {
 	JobID   string `json:"job_id"`
 	User    string `json:"user"`
 	Command string `json:"command"` // Cut after 16 KiB; secrets are replaced.
+	// Process ID in the container's own numbering; of the shell, if it ran in one. Left out for one without a process.
+	PID int `json:"pid,omitempty"`
 	// This and what follows only of a command that has ended.
 	Reason      EndReason `json:"reason,omitempty"`
 	ReturnCode  *int      `json:"return_code,omitempty"`

@@ -63,7 +63,8 @@ func (e *Exec) auditExec(action string, info proto.Exec, made Produced) {
 		entry = proto.AuditEntry{Actor: cmp.Or(e.key, proto.ActorReconcile), Outcome: proto.AuditOK}
 	}
 	command := cmp.Or(info.Command, strings.Join(info.Argv, " "))
-	x := proto.AuditExec{JobID: info.JobID, User: info.User, Command: secrets.RedactCut(command, maxAudited),
+	x := proto.AuditExec{JobID: info.JobID, User: info.User, PID: info.PID,
+		Command:     secrets.RedactCut(command, maxAudited),
 		StdoutBytes: info.StdoutBytes, StderrBytes: info.StderrBytes,
 		Produced: e.redactor.HideAll(secrets.SomeOf(made.Paths, maxAudited)), FileIDs: made.FileIDs,
 	}

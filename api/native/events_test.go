@@ -59,10 +59,12 @@ func TestEventsOfAContainer(t *testing.T) {
 	if _, text := next(stream, "container.created"); !strings.Contains(text, `"generation":1`) {
 		t.Error(text)
 	}
-	s.run(t, at, "echo hi >made; exit 3")
-	next(stream, "exec.started")
+	pid := fmt.Sprintf(`"pid":%d`, s.run(t, at, "echo hi >made; exit 3").Exec.PID)
+	if _, text := next(stream, "exec.started"); !strings.Contains(text, pid) {
+		t.Errorf("%s, want %s", text, pid)
+	}
 	_, text := next(stream, "exec.ended")
-	if !strings.Contains(text, `"return_code":3`) || !strings.Contains(text, `"reason":"exit"`) ||
+	if !strings.Contains(text, pid) || !strings.Contains(text, `"return_code":3`) || !strings.Contains(text, `"reason":"exit"`) ||
 		!strings.Contains(text, "echo hi") {
 		t.Error(text)
 	}
