@@ -35,15 +35,6 @@ func (f FS) Stat(ctx context.Context, path string) (fi proto.FileInfo, err error
 	return fi, err
 }
 
-// List lists a directory.
-func (f FS) List(ctx context.Context, path string) ([]proto.FileInfo, error) {
-	var list struct {
-		Data []proto.FileInfo `json:"data"`
-	}
-	_, err := f.c.call(ctx, f.request(http.MethodGet, "list", path), &list)
-	return list.Data, err
-}
-
 // A Download is a file or an archive that is being received.
 type Download struct {
 	io.ReadCloser

@@ -221,6 +221,10 @@ func TestBadInput(t *testing.T) {
 		{"upload_file", "base64", map[string]any{"path": "a", "base64": "%"}},
 		{"upload_file", "file_nope", map[string]any{"path": "a", "file_id": "file_nope"}},
 		{"download_file", "path", map[string]any{}},
+		{"find_files", "type", map[string]any{"type": "door"}},
+		{"find_files", "modified_after", map[string]any{"modified_after": "yesterday"}},
+		{"find_files", "after", map[string]any{"after": "!"}},
+		{"find_files", "/workspace/missing", map[string]any{"path": "missing"}},
 	} {
 		res, text := use(t, cs, c.tool, c.args)
 		e, _ := res.Meta[metaError].(map[string]any)

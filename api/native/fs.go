@@ -68,20 +68,6 @@ func (e *edge) removeContent(c *call, s session.Files) (deletedPath, error) {
 	return deletedPath{path, true}, s.RemoveFile(c.ctx(), c.as(), path, c.flag("recursive"))
 }
 
-// What a directory holds.
-type listing struct {
-	Data      []proto.FileInfo `json:"data"`
-	Truncated bool             `json:"truncated"` // The directory holds more than a list may.
-}
-
-func (e *edge) listDirectory(c *call, s session.Files) (listing, error) {
-	data, truncated, err := s.List(c.ctx(), c.as(), c.query.Get("path"))
-	if data == nil {
-		data = []proto.FileInfo{}
-	}
-	return listing{data, truncated}, err
-}
-
 // statFile does not follow a link at the end of the path; list and content do.
 func (e *edge) statFile(c *call, s session.Files) (proto.FileInfo, error) {
 	return s.Stat(c.ctx(), c.as(), c.query.Get("path"))

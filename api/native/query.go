@@ -56,7 +56,16 @@ func checkParam(p openapi.Param, values []string) error {
 	if len(values) > 1 && !p.Repeat {
 		return proto.Invalid(p.Name, "The query key %q is given %d times.", p.Name, len(values))
 	}
-	v := values[0]
+	for _, v := range values {
+		if err := checkValue(p, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkValue checks one value of a query key.
+func checkValue(p openapi.Param, v string) error {
 	switch {
 	case p.Choices != nil && !slices.Contains(p.Choices, v):
 		return proto.Invalid(p.Name, "%s must be one of %s, not %.80q.", p.Name, strings.Join(p.Choices, ", "), v)

@@ -394,8 +394,6 @@ func (e *edge) fileRows() []row {
 			Query: []openapi.Param{pathParam, asParam,
 				{Name: "recursive", Kind: openapi.Flag, Description: "Remove a directory with its content."},
 			}}},
-		{"GET", at + "/list", getFiles(e, e.listDirectory), openapi.Operation{ID: "listDirectory",
-			Summary: "List a directory, sorted by name.", Query: file, Fails: inGuest}},
 		{"GET", at + "/stat", getFiles(e, e.statFile), openapi.Operation{ID: "statFile",
 			Summary: "Describe a file. A link at the end of the path is not followed.",
 			Query:   file, Fails: inGuest}},
@@ -425,6 +423,7 @@ func (e *edge) fileRows() []row {
 				"archive.",
 			Body: raw(tarType, octets), Fails: inGuest}},
 	}
+	rows = append(rows, e.findRows()...)
 	for i := range rows {
 		rows[i].Query = slices.Concat(rows[i].Query, []openapi.Param{ofGeneration})
 	}

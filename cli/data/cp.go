@@ -340,10 +340,8 @@ func (cp *copying) target(ctx context.Context, dst, name string, contents bool) 
 // isDir reports whether a path in the container is a directory or a link to one.
 func (cp *copying) isDir(ctx context.Context, p string) (bool, error) {
 	fi, err := cp.fs.Stat(ctx, inside(p))
-	// Stat does not follow links, but List does. If List succeeds, the link leads to a directory.
 	if err == nil && fi.Type == proto.TypeSymlink {
-		_, err = cp.fs.List(ctx, inside(p))
-		return err == nil, nil
+		return fi.TargetType == proto.TypeDirectory, nil
 	}
 	// A missing path is an answer. A missing container is an error.
 	if proto.CodeOf(err) == proto.NotFound && !strings.HasPrefix(proto.AsError(err).Item, proto.ContainerPrefix) {

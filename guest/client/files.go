@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"io"
@@ -80,7 +81,8 @@ func (c *Client) listing(ctx context.Context, req *wire.Request) (all wire.Listi
 				return err
 			}
 			// Messages without entries could go on forever.
-			if len(all.Files)+len(l.Files) > req.Max || l.More && len(l.Files) == 0 || len(l.Mark) > wire.MaxSeen {
+			if len(all.Files)+len(l.Files) > req.Max || l.More && len(l.Files) == 0 || len(l.Mark) > wire.MaxSeen ||
+				len(l.Next) > unix.PathMax || l.Skipped < 0 {
 				return wire.Fail(w, wire.ErrFrame)
 			}
 			for i := range l.Files {
@@ -95,7 +97,7 @@ func (c *Client) listing(ctx context.Context, req *wire.Request) (all wire.Listi
 				}
 				all.Files = append(all.Files, l.Files[i])
 			}
-			all.Truncated, all.Mark = l.Truncated, l.Mark
+			all.Truncated, all.Mark, all.Next, all.Skipped = l.Truncated, l.Mark, l.Next, l.Skipped
 			if !l.More {
 				return nil
 			}
@@ -105,6 +107,30 @@ func (c *Client) listing(ctx context.Context, req *wire.Request) (all wire.Listi
 		return wire.Listing{}, err
 	}
 	return all, nil
+}
+
+// Find returns a page of the entries below a directory. It follows no link but one at the end of dir.
+func (c *Client) Find(ctx context.Context, as, dir string, o proto.FindOptions) (proto.FindPage, error) {
+	if err := c.knows(ctx, wire.FilesFind); err != nil {
+		return proto.FindPage{}, err
+	}
+	l, err := c.listing(ctx, &wire.Request{Op: wire.OpFind, As: as, Path: []byte(dir), Find: &o,
+		Max: cmp.Or(o.Limit, proto.MaxFindPage)})
+	return proto.FindPage{Files: l.Files, Next: l.Next, Skipped: l.Skipped}, err
+}
+
+// knows returns an error if the guest is older than an operation on files.
+func (c *Client) knows(ctx context.Context, level int) error {
+	if _, err := c.crossing(ctx); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hello.FileCalls < level {
+		return proto.Errorf(proto.Unsupported, "", "", "this container was started by an earlier version of berth, "+
+			"which lacks this; stop it, and its next use starts it with this version")
+	}
+	return nil
 }
 
 // Mkdir makes a directory and its missing parents. An existing directory is not an error.

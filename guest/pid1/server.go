@@ -121,7 +121,7 @@ func newServer(opt ServerOptions) *Server {
 		// The starter of PID 1 may have left it descriptors that commands must not get.
 		_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	}
-	s.hello = wire.Hello{Ping: true, Boot: random(), Version: opt.Version, PID: os.Getpid(),
+	s.hello = wire.Hello{Ping: true, FileCalls: wire.FileCalls, Boot: random(), Version: opt.Version, PID: os.Getpid(),
 		StartedAt: proto.At(time.Now()), Kernel: kernel()}
 	return s
 }

@@ -32,6 +32,7 @@ const (
 	OpHash       = "hash"
 	OpEdit       = "edit"
 	OpWatch      = "watch" // of a directory: events as a body, until the connection closes
+	OpFind       = "find"  // a page of the entries below a directory
 )
 
 // Request is the JSON of frame Q. Op decides which fields count. Paths are bytes, since file names need not be UTF-8
@@ -58,6 +59,7 @@ type Request struct {
 	Untar    UntarLimits        `json:"untar,omitzero"`
 	Command  *Command           `json:"command,omitempty"`
 	Edit     *proto.EditorInput `json:"edit,omitempty"`
+	Find     *proto.FindOptions `json:"find,omitempty"`
 	Pipes    int                `json:"pipes,omitempty"` // number of descriptors sent along
 	Port     uint16             `json:"port,omitempty"`  // of loopback
 	ID       string             `json:"id,omitempty"`    // of a command
@@ -153,11 +155,18 @@ type Hello struct {
 	Version   string     `json:"version"`
 	PID       int        `json:"pid"` // of the guest, in its own namespace: 1 in a container
 	StartedAt proto.Time `json:"started_at"`
-	Kernel    string     `json:"kernel"`            // name and release as the container sees them
-	Pipes     bool       `json:"pipes"`             // descriptors can cross this connection
-	Ping      bool       `json:"ping,omitempty"`    // the guest answers FramePing
-	Packing   int        `json:"packing,omitempty"` // of guests before 0.1 only: see PackingPing
+	Kernel    string     `json:"kernel"`               // name and release as the container sees them
+	Pipes     bool       `json:"pipes"`                // descriptors can cross this connection
+	Ping      bool       `json:"ping,omitempty"`       // the guest answers FramePing
+	Packing   int        `json:"packing,omitempty"`    // of guests before 0.1 only: see PackingPing
+	FileCalls int        `json:"file_calls,omitempty"` // which operations on files the guest knows: see FileCalls
 }
+
+// FileCalls is the Hello.FileCalls of a guest of this build. Guests of builds before have fewer.
+const FileCalls = FilesFind
+
+// FilesFind is the lowest Hello.FileCalls of a guest that knows OpFind.
+const FilesFind = 1
 
 // PackingPing is the lowest Hello.Packing with which a guest before 0.1 answers FramePing.
 const PackingPing = 2
@@ -194,7 +203,9 @@ type Listing struct {
 	More      bool             `json:"more,omitempty"`
 	Truncated bool             `json:"truncated,omitempty"`
 	// of a walk of a job's directory that is truncated: what Exit.Seen says until something changes
-	Mark string `json:"mark,omitempty"`
+	Mark    string `json:"mark,omitempty"`
+	Next    []byte `json:"next,omitempty"`    // of a page: see proto.FindPage
+	Skipped int    `json:"skipped,omitempty"` // of a page: see proto.FindPage
 }
 
 // The maximum sizes of a listing.

@@ -1,0 +1,142 @@
+package native
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"time"
+
+	"berth/api/native/document"
+	"berth/api/openapi"
+	"berth/proto"
+	"berth/session"
+	"berth/session/filework"
+)
+
+// findRows are the routes that search for files in a container.
+func (e *edge) findRows() []row {
+	const at = "/v1/containers/{id}/fs"
+	return []row{
+		{"GET", at + "/list", getFiles(e, e.listDirectory), openapi.Operation{ID: "listDirectory",
+			Summary: "List a directory, sorted by name, and those below it if requested.",
+			Description: "Each directory stands before what is in it. Entries that are there all the time are on one " +
+				"page each, whatever comes and goes meanwhile.",
+			Query: []openapi.Param{pathParam, asParam,
+				{Name: "depth", Kind: openapi.Whole, Max: proto.MaxFindDepth, Description: "Levels of directories; 1 " +
+					"is the default, the directory's own entries. Links are not followed, nor is /proc entered."},
+				findLimit, afterPage},
+			Fails: inGuest}},
+		{"GET", at + "/find", getFiles(e, e.findFiles), openapi.Operation{ID: "findFiles",
+			Summary: "Find files and directories below a directory.",
+			Description: "All conditions must hold. The order is that of list. One request examines about a million " +
+				"entries, or 15 seconds long, so a page may be short or empty although has_more is true.",
+			Query: append(append([]openapi.Param{pathParam, asParam}, globParams...),
+				openapi.Param{Name: "type", Repeat: true, Choices: document.Values[proto.FileType](),
+					Description: "Only entries of this type. May be repeated."},
+				openapi.Param{Name: "min_size", Kind: openapi.Whole, Description: "Only files of this size or " +
+					"more, in bytes."},
+				openapi.Param{Name: "max_size", Kind: openapi.Whole, Description: "Only files of this size or " +
+					"less, in bytes."},
+				openapi.Param{Name: "modified_after", Kind: openapi.Date, Description: "Only entries modified at " +
+					"this time or later, RFC 3339."},
+				openapi.Param{Name: "modified_before", Kind: openapi.Date, Description: "Only entries modified " +
+					"before this time, RFC 3339."},
+				openapi.Param{Name: "depth", Kind: openapi.Whole, Max: proto.MaxFindDepth, Description: "Levels of " +
+					"directories; 1 is the directory's own entries, 0 the default, all."},
+				findLimit, afterPage),
+			Answers: answers(http.StatusOK, js(foundFiles{})), Fails: inGuest}},
+	}
+}
+
+var (
+	findLimit = openapi.Param{Name: "limit", Kind: openapi.Whole, Max: proto.MaxFindPage, Description: "Maximum " +
+		"length of the page; 0 is the default, 10,000. A page of very long paths has fewer."}
+	afterPage = openapi.Param{Name: "after", Pattern: "^[0-9A-Za-z_-]*$", Description: "next_after of the page " +
+		"before; the other parameters must be the same."}
+	globParams = []openapi.Param{
+		{Name: "name", Repeat: true, Description: "Only what this glob matches: *, ? and [a-z] within a name, ** for " +
+			"any directories. A glob without a slash is compared with the last part of the path, another one with " +
+			"the path below the directory. May be repeated, up to 64 times; one must match."},
+		{Name: "exclude", Repeat: true, Description: "Leave out what this glob matches, directories with all that is " +
+			"below. May be repeated, up to 64 times."},
+		{Name: "ignore_case", Kind: openapi.Flag, Description: "Compare without regard to case."},
+	}
+)
+
+// What a directory holds.
+type listing struct {
+	Data      []proto.FileInfo `json:"data"`
+	Truncated bool             `json:"truncated"` // There is more than this page has.
+	// Value of after for the next page; null on the last one.
+	NextAfter *string `json:"next_after"`
+	// Directories that were left out: unreadable, too deep, or with too long a path.
+	SkippedDirectories int `json:"skipped_directories,omitempty"`
+}
+
+func (e *edge) listDirectory(c *call, s session.Files) (listing, error) {
+	o := proto.FindOptions{Depth: cmp.Or(int(c.whole("depth")), 1)}
+	p, err := c.find(s, o)
+	if proto.CodeOf(err) == proto.Unsupported && o.Depth == 1 && !c.query.Has("limit") && !c.query.Has("after") {
+		// a guest of an earlier version, which has no pages
+		data, truncated, err := s.List(c.ctx(), c.as(), c.query.Get("path"))
+		return listing{Data: append([]proto.FileInfo{}, data...), Truncated: truncated}, err
+	}
+	return listing{p.Data, p.HasMore, p.NextAfter, p.SkippedDirectories}, err
+}
+
+// One page of what a search found.
+type foundFiles struct {
+	Data    []proto.FileInfo `json:"data"`
+	HasMore bool             `json:"has_more"`
+	// Value of after for the next page; null on the last one.
+	NextAfter *string `json:"next_after"`
+	// Directories that were left out: unreadable, too deep, or with too long a path.
+	SkippedDirectories int `json:"skipped_directories,omitempty"`
+}
+
+func (e *edge) findFiles(c *call, s session.Files) (foundFiles, error) {
+	o := c.globs()
+	for _, t := range c.query["type"] {
+		o.Types = append(o.Types, proto.FileType(t))
+	}
+	o.MinSize, o.Depth = c.whole("min_size"), int(c.whole("depth"))
+	if c.query.Has("max_size") {
+		most := c.whole("max_size")
+		o.MaxSize = &most
+	}
+	o.After, o.Before = timeOrNil(c.moment("modified_after")), timeOrNil(c.moment("modified_before"))
+	return c.find(s, o)
+}
+
+// globs reads the parameters globParams.
+func (c *call) globs() proto.FindOptions {
+	return proto.FindOptions{Names: slices.Clone(c.query["name"]), Exclude: slices.Clone(c.query["exclude"]),
+		IgnoreCase: c.flag("ignore_case")}
+}
+
+func timeOrNil(t time.Time) *proto.Time {
+	if t.IsZero() {
+		return nil
+	}
+	at := proto.At(t)
+	return &at
+}
+
+// find answers with the page that limit and after select.
+func (c *call) find(s session.Files, o proto.FindOptions) (found foundFiles, err error) {
+	o.Limit = int(c.whole("limit"))
+	if o.Cursor, err = proto.ParseCursor(c.query.Get("after")); err != nil {
+		return found, err
+	}
+	if err := o.Check(); err != nil {
+		return found, err
+	}
+	p, err := filework.Find(c.ctx(), s, c.as(), c.query.Get("path"), o)
+	found = foundFiles{Data: append([]proto.FileInfo{}, p.Files...), HasMore: p.Next != nil,
+		SkippedDirectories: p.Skipped}
+	if p.Next != nil {
+		next := proto.EncodeCursor(p.Next)
+		found.NextAfter = &next
+	}
+	return found, err
+}

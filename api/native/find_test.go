@@ -1,0 +1,72 @@
+package native
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"berth/proto"
+)
+
+// TestFindAndListHavePages checks conditions of a search, levels of a list, and that next_after continues both.
+func TestFindAndListHavePages(t *testing.T) {
+	s := newSite(t)
+	at := s.container(t)
+	s.run(t, at, "mkdir -p /workspace/d/{a,b}/c && touch /workspace/d/{a,b}/{c/,}{x.py,y.txt} && ln -s a /workspace/d/z")
+	names := func(list []proto.FileInfo) string {
+		var out []string
+		for _, fi := range list {
+			_, below, _ := strings.Cut(fi.Path, "/d/")
+			out = append(out, below)
+		}
+		return strings.Join(out, " ")
+	}
+	list := must[listing](t, s, "GET", at+"/fs/list?path=d", nil)
+	if got := names(list.Data); got != "a b z" || list.Truncated || list.NextAfter != nil ||
+		list.Data[2].TargetType != proto.TypeDirectory {
+		t.Errorf("list: %q %+v", got, list)
+	}
+	list = must[listing](t, s, "GET", at+"/fs/list?path=d&depth=2&limit=4", nil)
+	if got := names(list.Data); got != "a a/c a/x.py a/y.txt" || !list.Truncated || list.NextAfter == nil {
+		t.Fatalf("first page: %q %+v", got, list)
+	}
+	list = must[listing](t, s, "GET", at+"/fs/list?path=d&depth=2&limit=4&after="+*list.NextAfter, nil)
+	if got := names(list.Data); got != "b b/c b/x.py b/y.txt" || !list.Truncated {
+		t.Errorf("second page: %q %+v", got, list)
+	}
+	for query, want := range map[string]string{
+		"name=*.py":                            "a/c/x.py a/x.py b/c/x.py b/x.py",
+		"name=*.PY&ignore_case=true":           "a/c/x.py a/x.py b/c/x.py b/x.py",
+		"name=a/**/*.py&name=b/y.txt":          "a/c/x.py a/x.py b/y.txt",
+		"name=*.py&exclude=c":                  "a/x.py b/x.py",
+		"type=symlink&type=directory":          "a a/c b b/c z",
+		"type=file&depth=1":                    "",
+		"modified_before=2001-01-01T00:00:00Z": "",
+		"type=file&max_size=0&modified_after=2001-01-01T00:00:00Z&exclude=b": "a/c/x.py a/c/y.txt a/x.py a/y.txt",
+		"min_size=1": "",
+	} {
+		q, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := must[foundFiles](t, s, "GET", at+"/fs/find?path=d&"+q.Encode(), nil)
+		if got := names(found.Data); got != want || found.HasMore || found.NextAfter != nil {
+			t.Errorf("%s: %q %+v", query, got, found)
+		}
+	}
+	found := must[foundFiles](t, s, "GET", at+"/fs/find?path=d&name=x.py&limit=3", nil)
+	if !found.HasMore || found.NextAfter == nil {
+		t.Fatalf("%+v", found)
+	}
+	found = must[foundFiles](t, s, "GET", at+"/fs/find?path=d&name=x.py&limit=3&after="+*found.NextAfter, nil)
+	if got := names(found.Data); got != "b/x.py" || found.HasMore {
+		t.Errorf("the rest: %q", got)
+	}
+	for query, status := range map[string]int{"path=d&type=file&type=door": 400, "path=d&name=[": 400,
+		"path=d&after=!": 400, "path=d&depth=1000": 400, "path=d&limit=100000": 400, "path=missing": 404,
+		"path=d/a/x.py": 400, "path=d&as=user&name=": 400} {
+		if res, body := s.do(t, "GET", at+"/fs/find?"+query, nil); res.StatusCode != status {
+			t.Errorf("%s: %d %s", query, res.StatusCode, body)
+		}
+	}
+}
