@@ -98,15 +98,15 @@ func listContainers(ctx context.Context, c *client.Client, f client.Filter, all 
 	return list, err
 }
 
-// containerRow returns the table row of a container, with its whole ID, because other commands take that. A stopped
-// container has no idle timeout, so its row shows when it and its files are removed.
+// containerRow returns the table row of a container, with its whole ID, because other commands take that. It shows when
+// something happens to the container without a use, and what.
 func containerRow(con proto.Container) []string {
-	expires := con.ExpiresAt.Time
-	if con.State == proto.StateStopped { // only the maximum lifetime counts for it
-		expires = con.MaxExpiresAt.Time
+	expires := term.Left(con.MaxExpiresAt.Time)
+	if con.Next != nil {
+		expires = term.Left(con.Next.At.Time) + " (" + string(con.Next.Action) + ")"
 	}
 	return []string{con.ID, app.ContainerName(con), string(con.State), con.Image, string(con.RuntimeClass),
-		string(con.Network.Mode), term.Ago(con.CreatedAt.Time), term.Left(expires), term.LabelText(con.Labels)}
+		string(con.Network.Mode), term.Ago(con.CreatedAt.Time), expires, term.LabelText(con.Labels)}
 }
 
 // inspectCommand returns `berth inspect`. It prints a list even for one container, as docker does, so scripts need no
@@ -173,7 +173,8 @@ func printChanged[T any](a *app.App, list []T, err error) error {
 func stateCommands(a *app.App) []*cobra.Command {
 	pause := changeCommand(a, "pause", "Pause containers until their next use", (*client.Client).Pause)
 	pause.Long = "Pause containers with the commands that run in them. Paused containers use no CPU and keep their " +
-		"memory. Any use resumes them, and so does `berth resume`. Their idle time keeps counting."
+		"memory. Any use resumes them, and so does `berth resume`. They stay paused past the end of their leases, " +
+		"until the daemon stops them after 30 days (serve --pause-retention)."
 	reset := changeCommand(a, "reset", "Give containers the files of their images again", (*client.Client).Reset)
 	reset.Long = "Remove all that containers have written outside their workspaces, and end their processes. The " +
 		"workspaces stay. The next use starts a container with the files of its image."

@@ -27,6 +27,7 @@ type containerFlags struct {
 	labels, env, secrets, files []string
 	secretHosts                 []string
 	idle, lifetime              time.Duration
+	lease                       flags.Lease
 	typed                       *pflag.FlagSet // the flags that were given
 }
 
@@ -45,6 +46,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	f.confinement.Register(cmd)
 	fs.DurationVar(&f.idle, "idle", 0, "stop it after this much idle time, such as 5m")
 	fs.DurationVar(&f.lifetime, "lifetime", 0, "delete it this long after its creation, such as 24h")
+	f.lease.Register(cmd)
 	fs.StringArrayVar(&f.files, "file", nil, "file for $INPUT_DIR: the ID of a stored file, or a local file to upload "+
 		"(may be repeated)")
 	f.network.Register(cmd)
@@ -71,6 +73,7 @@ func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Clie
 			req.MaxLifetimeSeconds, err = term.ParseSeconds("lifetime", f.lifetime)
 			return err
 		},
+		func() (err error) { req.Lease, err = f.lease.Request(); return err },
 		func() (err error) { req.Labels, err = flags.Labels(f.labels); return err },
 		func() (err error) { req.Env, err = flags.Env(f.env); return err },
 		func() (err error) { req.Secrets, err = flags.Secrets(f.secrets); return err },

@@ -3,7 +3,7 @@ package proto
 // A ContainerRef names the container in which something ran.
 type ContainerRef struct {
 	ID        string `json:"id"`
-	ExpiresAt Time   `json:"expires_at"` // When the container stops if it is not used.
+	ExpiresAt Time   `json:"expires_at"` // When the container's lease ends if it is not used.
 }
 
 // A State is where a session is in its life.
@@ -17,6 +17,53 @@ const (
 	StateStopped  State = "stopped" // no processes, files kept; the next use starts it
 	StateExpired  State = "expired" // past its cap; only its name is left
 )
+
+// A LeaseMode says what moves the end of a lease.
+type LeaseMode string
+
+// The modes.
+const (
+	LeaseRolling  LeaseMode = "rolling"  // each use moves it: it ends after idle_timeout_seconds without use
+	LeaseAbsolute LeaseMode = "absolute" // only a change moves it
+)
+
+// A LeaseAction is what happens to a container at the end of its lease.
+type LeaseAction string
+
+// The actions.
+const (
+	LeaseStop   LeaseAction = "stop"   // its processes end and its files stay; the next use starts it
+	LeasePause  LeaseAction = "pause"  // its processes freeze; the next use resumes it
+	LeaseRemove LeaseAction = "remove" // it is removed with its files, and its ID answers expired
+)
+
+// A LeaseRequest asks for a lease, or for a change of one. What is left out stays as it is; a new container's lease is
+// rolling and stops it.
+type LeaseRequest struct {
+	// What moves its end: uses (rolling), or only a change (absolute). Running commands do not keep a container whose
+	// absolute lease ends. One that becomes absolute without an end ends after the idle timeout.
+	Mode LeaseMode `json:"mode,omitempty" schema:"enum=|rolling|absolute"`
+	// What happens at its end: stop, pause or remove. Files are removed with the container.
+	AtEnd LeaseAction `json:"at_end,omitempty" schema:"enum=|stop|pause|remove"`
+	// When it ends, not later than max_expires_at. Of a rolling lease, a later use moves it. May be earlier than
+	// before. Excludes ends_in_seconds.
+	EndsAt *Time `json:"ends_at,omitempty"`
+	// When it ends, in seconds from now. 0 ends it now, which a new container cannot ask for.
+	EndsInSeconds *int64 `json:"ends_in_seconds,omitempty" schema:"min=0 max=31536000"`
+}
+
+// A Lease says how long a container lives, and what happens when that is over.
+type Lease struct {
+	Mode   LeaseMode   `json:"mode"`
+	AtEnd  LeaseAction `json:"at_end"`
+	EndsAt Time        `json:"ends_at"` // The same as expires_at.
+}
+
+// A NextAction is what happens to a container by itself if nobody uses it.
+type NextAction struct {
+	Action LeaseAction `json:"action"`
+	At     Time        `json:"at"`
+}
 
 // A CreateContainer asks for a container. Every field may be left out.
 type CreateContainer struct {
@@ -60,10 +107,12 @@ type CreateContainer struct {
 	Fleeting bool `json:"-"`
 
 	// Stop after this long without use, 1 second to 30 days; default 300. The next use starts it again with its
-	// files.
+	// files. What lease says may happen instead.
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty" schema:"min=0 max=2592000"`
 	// Remove this long after creation, 1 second to 365 days; default 30 days.
 	MaxLifetimeSeconds int64 `json:"max_lifetime_seconds,omitempty" schema:"min=0 max=31536000"`
+	// How it ends; default a rolling lease that stops it.
+	Lease LeaseRequest `json:"lease,omitzero"`
 }
 
 // A Container describes a container.
@@ -84,10 +133,13 @@ type Container struct {
 	Generation int64      `json:"generation"` // Counts the starts.
 	CreatedAt  Time       `json:"created_at"`
 	LastUsedAt Time       `json:"last_used_at"`
-	// When it stops if it is not used; each use moves it, but never past max_expires_at.
-	ExpiresAt    Time `json:"expires_at"`
-	MaxExpiresAt Time `json:"max_expires_at"` // When it is removed with its files.
-	RunningExecs int  `json:"running_execs"`
+	// When its lease ends if it is not used, never past max_expires_at. Each use of a rolling lease moves it.
+	ExpiresAt    Time  `json:"expires_at"`
+	MaxExpiresAt Time  `json:"max_expires_at"` // When it is removed with its files.
+	Lease        Lease `json:"lease"`
+	// What happens to it next without another use. Left out of an expired one.
+	Next         *NextAction `json:"next,omitempty"`
+	RunningExecs int         `json:"running_execs"`
 	// Names of its secrets. Their values are never returned.
 	SecretNames []string `json:"secret_names"`
 
@@ -121,6 +173,8 @@ type ChangeContainer struct {
 	Limits Limits `json:"limits,omitzero"`
 	// How long the container may stay unused from now on, in seconds; 0 stays as it is.
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty" schema:"min=0 max=2592000"`
+	// All that is given changes together, with the rest of the request, or nothing does.
+	Lease LeaseRequest `json:"lease,omitzero"`
 }
 
 // A Workspace is a directory tree that outlives containers.

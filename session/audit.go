@@ -20,6 +20,7 @@ const (
 	actionResume    = "container.resume"
 	actionExpire    = "container.expire"
 	actionReset     = "container.reset"
+	actionChange    = "container.change"
 	actionDelete    = "container.delete"
 	actionExecBegin = "exec.begin"
 	actionExecEnd   = "exec.end"

@@ -23,12 +23,15 @@ func (s *Session) Change(ctx context.Context, req proto.ChangeContainer) (proto.
 	if err := s.usable(); err != nil {
 		return proto.Container{}, err
 	}
+	had, now := s.record(), s.core.clock.Now()
+	if _, err := s.core.changedLease(had.Lease, req.Lease, now, had.cap()); err != nil {
+		return proto.Container{}, err
+	}
 	if req.Name != nil {
 		if err := s.rename(ctx, *req.Name); err != nil {
 			return proto.Container{}, err
 		}
 	}
-	had := s.record()
 	limits := req.Limits.Or(had.Limits)
 	if limits != had.Limits {
 		if err := s.core.cfg.Runtime.SetLimits(ctx, s.id, had.spec(), limits); err != nil {
@@ -40,14 +43,20 @@ func (s *Session) Change(ctx context.Context, req proto.ChangeContainer) (proto.
 		if req.Labels != nil {
 			r.Labels = maps.Clone(req.Labels)
 		}
+		if l, err := s.core.changedLease(r.Lease, req.Lease, now, r.cap()); err == nil { // as above
+			r.Lease = l
+		}
 		if req.IdleTimeoutSeconds > 0 {
-			r.Idle, r.LastUsed = time.Duration(req.IdleTimeoutSeconds)*time.Second, s.core.clock.Now()
+			r.Lease.Idle, r.LastUsed = time.Duration(req.IdleTimeoutSeconds)*time.Second, now
 		}
 	})
 	if err != nil && limits != had.Limits {
 		spec := had.spec()
 		spec.Limits = limits
 		_ = s.core.cfg.Runtime.SetLimits(context.WithoutCancel(ctx), s.id, spec, had.Limits) // the next start sets them
+	}
+	if err == nil {
+		_, err = s.core.endLease(ctx, s, &Swept{}) // it may end now
 	}
 	return s.Info(), err
 }

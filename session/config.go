@@ -43,6 +43,7 @@ type Config struct {
 	PauseAfter  time.Duration    // idle time after which a session is paused; 0: never
 	// unused time after which a session without processes is stopped; 0: never before its lease ends
 	StopAfter   time.Duration
+	PauseKeep   time.Duration // how long a session is kept paused; 0 is 30 days
 	MaxLifetime time.Duration // default lifetime from creation; 0 is 30 days
 	// lifetime of a session that is never used after its creation; 0: that of all others
 	UnusedLifetime time.Duration
@@ -105,6 +106,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxSessions, 10_000)
 	setDefault(&c.MaxExecs, 64)
 	setDefault(&c.StartTimeout, time.Minute)
+	setDefault(&c.PauseKeep, 30*24*time.Hour)
 	setDefault(&c.Tombstone, 7*24*time.Hour)
 	setDefault(&c.OrphanKeep, 7*24*time.Hour)
 	return c

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/session/lease"
 	"berth/session/retries"
 	"berth/session/validate"
 	"berth/state/ledger"
@@ -93,7 +94,7 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 	}
 	rec.Digest, rec.Key, rec.Retry = img.Digest, proto.CallerOf(ctx).KeyID, r
 	rec.InputsMissing = len(req.Files) > 0
-	s, err := ss.register(rec)
+	s, err := ss.register(rec, req.Lease)
 	if err != nil {
 		return nil, err
 	}
@@ -112,19 +113,19 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
 		Fleeting: req.Fleeting, Name: req.Name, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env),
 		Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
-		Idle: seconds(float64(req.IdleTimeoutSeconds)), Lifetime: seconds(float64(req.MaxLifetimeSeconds)),
-		Unused: c.UnusedLifetime,
+		Lifetime: seconds(float64(req.MaxLifetimeSeconds)), Unused: c.UnusedLifetime,
+		Lease: lease.Lease{Idle: seconds(float64(req.IdleTimeoutSeconds))},
 	}
 	setDefault(&r.Image, c.Image)
 	setDefault(&r.Class, c.Classes.Usual())
-	setDefault(&r.Idle, c.IdleTimeout)
+	setDefault(&r.Lease.Idle, c.IdleTimeout)
 	setDefault(&r.Lifetime, c.MaxLifetime)
 	var denied, refused, kept error
 	r.Network, denied = c.grant(req.Network)
 	r.Tools, refused = c.grantTools(req.CodeTools)
 	r.holdToolSecrets()
 	r.NetworkSecrets, kept = c.grantNetworkSecrets(r.Network, req)
-	err := cmp.Or(validate.Container(req, r.Idle, r.Lifetime, c.Limits), c.Classes.Check(r.Class), denied,
+	err := cmp.Or(validate.Container(req, r.Lease.Idle, r.Lifetime, c.Limits), c.Classes.Check(r.Class), denied,
 		refused, kept)
 	if err != nil {
 		return record{}, err
@@ -139,11 +140,14 @@ func (ss *Sessions) CheckConfinement(asked proto.Confinement) error {
 
 // register gives the record its IDs and writes it in state creating, as generation 1. The record is on disk by the
 // time the sandbox runs; see startSandbox.
-func (ss *Sessions) register(rec record) (*Session, error) {
+func (ss *Sessions) register(rec record, asked proto.LeaseRequest) (_ *Session, err error) {
 	now := ss.clock.Now()
 	rec.ID, rec.Job = proto.NewID(proto.ContainerPrefix), proto.NewID(proto.JobPrefix)
 	rec.Layer = proto.NewID(proto.LayerPrefix)
 	rec.Created, rec.LastUsed, rec.Generation, rec.Host = now, now, 1, ss.host
+	if rec.Lease, err = ss.changedLease(rec.Lease, asked, now, rec.cap()); err != nil {
+		return nil, err
+	}
 	if err := ss.seal(&rec); err != nil {
 		return nil, err
 	}
@@ -229,7 +233,9 @@ func (ss *Sessions) untilRoom(key string) time.Duration {
 	wait, now := longestWait, ss.clock.Now()
 	for _, s := range ss.byID {
 		if ss.index.Counts(s, key) {
-			wait = min(wait, s.record().cap().Sub(now))
+			if what, when := s.next(); what == proto.LeaseRemove {
+				wait = min(wait, when.Sub(now))
+			}
 		}
 	}
 	return wait

@@ -25,6 +25,6 @@
 //	secrets of sessions (session/secrets)   stored files, manifests (files, artifacts)
 //
 // Beside it stand packages with one subject each, which only the core calls: validate (requests), limits (which limit
-// ended a command), execstore (output of ended commands), loopback (ports served in a container), lease (the clock of
-// leases), events (output as events; package code calls it too).
+// ended a command), execstore (output of ended commands), loopback (ports served in a container), lease (ends of
+// leases, and their clock), events (output as events; package code calls it too).
 package session

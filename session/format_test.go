@@ -8,6 +8,7 @@ import (
 	"berth/proto"
 	"berth/session/cpu"
 	"berth/session/inventory"
+	"berth/session/lease"
 	"berth/session/retries"
 	"berth/test/stored"
 )
@@ -32,8 +33,9 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		names  string
 	}{
 		{record{}, "id owner key retry name state generation image digest class workspace layer discarded job labels sealed secret_names env " +
-			"tools offered limits network fixtures isolation host created last_used idle lifetime unused_lifetime lease ended delete " +
+			"tools offered limits network fixtures isolation host created last_used lifetime lease idle unused_lifetime ended delete " +
 			"keep fleeting unfilled"},
+		{lease.Lease{}, "mode at_end idle end set span paused"},
 		{workspaceRecord{}, "id owner created session kept key lost"},
 		{cpu.State{}, "generation charged key"},
 		{execRecord{}, "exec key retry sealed run host guest files error notes"},

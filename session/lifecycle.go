@@ -174,7 +174,7 @@ func (s *Session) Reset(ctx context.Context) error {
 	if err := s.usable(); err != nil {
 		return err
 	}
-	if s.markStopping(false) {
+	if s.markStopping() {
 		if _, err := s.finishStop(ctx, proto.EndStopped, "the container was reset"); err != nil {
 			return err
 		}
@@ -210,30 +210,18 @@ func (s *Session) stopUnlessStopped(ctx context.Context, why string) error {
 		return err
 	}
 	defer unlock()
-	if !s.markStopping(false) {
+	if !s.markStopping() {
 		return nil
 	}
 	_, err = s.finishStop(ctx, proto.EndStopped, why)
 	return err
 }
 
-// stopIdle stops an idle session for the sweeper and reports whether it did. It leaves a session alone that is in use
-// or was used meanwhile. Called with transition held.
-func (s *Session) stopIdle(ctx context.Context) (bool, error) {
-	if !s.markStopping(true) {
-		return false, nil
-	}
-	return s.finishStop(ctx, proto.EndStopped, "the container was idle")
-}
-
 // markStopping keeps new users out if the session runs: they wait for the stop and start it again.
-func (s *Session) markStopping(onlyIdle bool) bool {
+func (s *Session) markStopping() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rec.State != proto.StateRunning {
-		return false
-	}
-	if onlyIdle && (s.users > 0 || s.core.clock.Now().Before(s.rec.expires())) {
 		return false
 	}
 	s.stopping = true
@@ -350,7 +338,7 @@ func (s *Session) guestAnswers(ctx context.Context, g *client.Client) bool {
 
 // stopLost stops a session whose guest is gone. Called with transition held.
 func (s *Session) stopLost(ctx context.Context, g *client.Client) bool {
-	if s.client() != g || !s.markStopping(false) {
+	if s.client() != g || !s.markStopping() {
 		return true
 	}
 	s.core.cfg.Log.Warn("container lost; its next use starts it again", "container", s.id)
@@ -367,24 +355,39 @@ func (s *Session) stopLost(ctx context.Context, g *client.Client) bool {
 // helloTimeout is how long a guest may take to answer before it counts as lost.
 const helloTimeout = 5 * time.Second
 
-// pause pauses the session and reports whether it did. With onlyIdle it does so only if the session is idle, for the
-// sweeper. Called with transition held.
-func (s *Session) pause(ctx context.Context, onlyIdle bool) (bool, error) {
-	if did, err := s.markPaused(onlyIdle); !did {
+// A pauseReason says why a session is paused.
+type pauseReason struct {
+	onlyIdle bool   // not if it is in use
+	keep     bool   // its lease does not run on
+	note     string // for the audit log
+}
+
+// pause pauses the session and reports whether it did. One that is paused can still become one that is kept so. Called
+// with transition held.
+func (s *Session) pause(ctx context.Context, why pauseReason) (bool, error) {
+	did, err := s.markPaused(why.onlyIdle)
+	if err != nil {
 		return false, err
 	}
-	s.ports.Close() // the peers cannot be told to wait
-	if err := s.core.cfg.Runtime.Pause(ctx, s.id); err != nil {
-		s.set(&s.paused, false)
-		s.restorePorts(ctx)
-		return false, err
+	if did {
+		s.ports.Close() // the peers cannot be told to wait
+		if err := s.core.cfg.Runtime.Pause(ctx, s.id); err != nil {
+			s.set(&s.paused, false)
+			s.restorePorts(ctx)
+			return false, err
+		}
 	}
-	note := ""
-	if onlyIdle {
-		note = "the container was idle"
+	since, kept := time.Time{}, s.record().Lease.Paused
+	if why.keep {
+		since = s.core.clock.Now()
 	}
-	s.auditAction(ctx, actionPause, note)
-	return true, nil
+	if kept != since && (did || why.keep && kept.IsZero()) {
+		err = s.changeAsync(func(r *record) { r.Lease.Paused = since })
+	}
+	if did {
+		s.auditAction(ctx, actionPause, why.note)
+	}
+	return did, err
 }
 
 // markPaused marks the session, if it may be paused, so that the next use resumes it.
@@ -519,12 +522,13 @@ func (s *Session) repause() error {
 	return err
 }
 
-// pauseIdle pauses an idle session for the sweeper. It leaves a session in use alone. Called with transition held.
-func (ss *Sessions) pauseIdle(ctx context.Context, s *Session, done *Swept) error {
-	if s.needsHandshake.Load() {
+// pauseForSweep pauses a session for the sweeper. It leaves a session alone that is in use for the reason. Called with
+// transition held.
+func (ss *Sessions) pauseForSweep(ctx context.Context, s *Session, why pauseReason, done *Swept) error {
+	if s.needsHandshake.Load() && !s.is(&s.paused) {
 		return nil
 	}
-	did, err := s.pause(ctx, true)
+	did, err := s.pause(ctx, why)
 	countIf(&done.Paused, did)
 	switch proto.CodeOf(err) {
 	case proto.Conflict, proto.NotFound, proto.Expired: // in use, lost or over, which others handle

@@ -123,7 +123,13 @@ func (m *model) now() time.Duration { return m.c.since.Now().Sub(m.c.begin) }
 
 func (s *modelSession) cap() time.Duration { return s.created + s.life }
 
-func (s *modelSession) expires() time.Duration { return min(max(s.used+s.idle, s.lease), s.cap()) }
+// expires returns when its lease ends. Paused sessions are kept for longer than they live in the model.
+func (s *modelSession) expires() time.Duration {
+	if s.paused {
+		return s.cap()
+	}
+	return min(max(s.used+s.idle, s.lease), s.cap())
+}
 
 // code returns the error code that a use must get, or "" if it must succeed.
 func (m *model) code(s *modelSession) proto.Code {

@@ -26,6 +26,9 @@ func (ss *Sessions) load() error {
 			err,
 			ledger.Each(tx, bucketSessions, "", func(id string, r record) {
 				r.Delete = r.Delete || r.Fleeting // the daemon that made it has ended
+				if r.OldIdle > 0 {
+					r.Lease.Idle, r.OldIdle = r.OldIdle, 0
+				}
 				ss.byID[id] = newSession(ss, r)
 			}),
 			ledger.Each(tx, cpu.Bucket, "", func(id string, was cpu.State) {
@@ -65,7 +68,8 @@ func (ss *Sessions) load() error {
 // takeLoadedName gives a loaded session its name. If two records have the same name, which no daemon writes, the older
 // session keeps it and the other one has none.
 func (ss *Sessions) takeLoadedName(s *Session) {
-	if !s.isUsable() {
+	// one that runs may go on: its lease does not count the time without a daemon
+	if s.rec.Delete || s.rec.State != proto.StateRunning && !s.isUsable() || !ss.clock.Now().Before(s.rec.cap()) {
 		return
 	}
 	if err := ss.index.TakeName(s, s.rec.Name); err != nil {

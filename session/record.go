@@ -9,6 +9,7 @@ import (
 	"berth/proto"
 	"berth/session/index"
 	"berth/session/inventory"
+	"berth/session/lease"
 )
 
 // Buckets of the ledger.
@@ -56,32 +57,37 @@ type record struct {
 	Host        string           `json:"host,omitempty"`     // boot ID of the host that it was made on
 	Created     time.Time        `json:"created"`
 	LastUsed    time.Time        `json:"last_used"` // as of the last write; memory has a newer one
-	Idle        time.Duration    `json:"idle"`      // rolling lease
 	Lifetime    time.Duration    `json:"lifetime"`  // from Created to the cap
+	Lease       lease.Lease      `json:"lease"`
+	OldIdle     time.Duration    `json:"idle,omitempty"` // Lease.Idle, as older daemons wrote it
 	// from Created to its end if it is never used; 0 once it was
-	Unused time.Duration `json:"unused_lifetime,omitempty"`
-	// an explicit extension; counts while it is later than LastUsed+Idle
-	Lease         time.Time `json:"lease,omitzero"`
-	Ended         time.Time `json:"ended,omitzero"`     // when it expired
-	Delete        bool      `json:"delete,omitempty"`   // removal has begun and has to be finished
-	Keep          bool      `json:"keep,omitempty"`     // keep the workspace on removal
-	Fleeting      bool      `json:"fleeting,omitempty"` // it ends with the daemon that made it
-	InputsMissing bool      `json:"unfilled,omitempty"` // not all of its inputs are in place yet
+	Unused        time.Duration `json:"unused_lifetime,omitempty"`
+	Ended         time.Time     `json:"ended,omitzero"`     // when it expired
+	Delete        bool          `json:"delete,omitempty"`   // removal has begun and has to be finished
+	Keep          bool          `json:"keep,omitempty"`     // keep the workspace on removal
+	Fleeting      bool          `json:"fleeting,omitempty"` // it ends with the daemon that made it
+	InputsMissing bool          `json:"unfilled,omitempty"` // not all of its inputs are in place yet
 }
 
 // cap returns when the session is removed with its files.
 func (r record) cap() time.Time { return r.Created.Add(r.Lifetime) }
 
-// expires returns when the session stops if it is not used: the end of the rolling lease, at most the cap.
+// expires returns when the lease ends if the session is not used, at most the cap.
 func (r record) expires() time.Time {
-	t := r.LastUsed.Add(r.Idle)
-	if r.Lease.After(t) {
-		t = r.Lease
-	}
+	t := r.Lease.Ends(r.LastUsed)
 	if c := r.cap(); t.After(c) {
 		return c
 	}
 	return t
+}
+
+// life returns what bounds the session beside its lease. keep is how long paused sessions are kept.
+func (r record) life(keep time.Duration) lease.Life {
+	l := lease.Life{Used: r.LastUsed, State: r.State, Cap: r.cap(), Keep: keep}
+	if r.Unused > 0 {
+		l.Unused = r.Created.Add(r.Unused)
+	}
+	return l
 }
 
 // unusedFor reports whether the session was unused for d; d of 0 means never.

@@ -14,6 +14,7 @@ import (
 	"berth/guest/output"
 	"berth/proto"
 	"berth/session/cpu"
+	"berth/session/handshake"
 	"berth/session/loopback"
 	"berth/session/secrets"
 	"berth/session/shells"
@@ -88,7 +89,7 @@ func newSession(core *Sessions, rec record) *Session {
 func (s *Session) newGuest() *client.Client {
 	return client.NewClient(func(ctx context.Context) (net.Conn, error) {
 		c, err := s.dial(ctx)
-		if g, ok := c.(*identifiedConn); ok { // of a start that came no further
+		if g, ok := c.(*handshake.Conn); ok { // of a start that came no further
 			_ = g.Close()
 			c, err = s.dial(ctx)
 		}
@@ -127,8 +128,9 @@ func (s *Session) Info() proto.Container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, shown := s.rec, func(t time.Time) proto.Time { return proto.At(s.core.clock.Wall(t)) }
-	if s.paused && r.State == proto.StateRunning {
-		r.State = proto.StatePaused
+	life, ends := s.lifeLocked(), r.expires()
+	if r.State = life.State; r.State == proto.StatePaused {
+		_, ends = r.Lease.Acts(life)
 	}
 	labels := maps.Clone(r.Labels)
 	if labels == nil {
@@ -139,11 +141,12 @@ func (s *Session) Info() proto.Container {
 		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Network: r.network(), CodeTools: r.shownTools(),
 		Isolation: r.Isolation, Generation: r.Generation,
 		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed),
-		ExpiresAt: shown(r.expires()), MaxExpiresAt: shown(r.cap()),
+		ExpiresAt: shown(ends), MaxExpiresAt: shown(r.cap()),
+		Lease: r.Lease.Describe(s.core.clock.Wall(ends)), Next: r.Lease.Following(life, s.core.clock.Wall),
 		RunningExecs:       s.holdingExecs(), // an interpreter that waits for its next cell does not count
 		SecretNames:        append([]string{}, r.Names...),
 		NetworkSecrets:     r.shownNetworkSecrets(),
-		IdleTimeoutSeconds: int64(r.Idle / time.Second), MaxLifetimeSeconds: int64(r.Lifetime / time.Second),
+		IdleTimeoutSeconds: int64(r.Lease.Idle / time.Second), MaxLifetimeSeconds: int64(r.Lifetime / time.Second),
 	}
 }
 
@@ -207,9 +210,7 @@ func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 	now := s.core.clock.Now()
 	err = s.change(func(r *record) {
 		r.LastUsed, r.Unused = now, 0
-		if t := now.Add(d); d > 0 && t.After(r.Lease) {
-			r.Lease = t
-		}
+		r.Lease = r.Lease.Extended(d, now)
 	})
 	return s.Info(), err
 }
@@ -217,8 +218,8 @@ func (s *Session) Extend(d time.Duration) (proto.Container, error) {
 // Only the runtime knows for certain which sandboxes are paused. The record says "running" all the while, and a later
 // daemon asks the runtime. Every operation that needs the guest resumes the session first.
 
-// Pause freezes every process of the session, in memory, until the next use. The lease runs on. Running commands
-// freeze where they are. Pause is a Conflict while a command starts or a transfer runs.
+// Pause freezes every process of the session, in memory, until the next use, at most for PauseKeep. The lease does not
+// end meanwhile. Running commands freeze where they are. Pause is a Conflict while a command starts or a transfer runs.
 func (s *Session) Pause(ctx context.Context) error {
 	if err := s.usable(); err != nil {
 		return err
@@ -228,7 +229,7 @@ func (s *Session) Pause(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	_, err = s.pause(ctx, false)
+	_, err = s.pause(ctx, pauseReason{keep: true})
 	return err
 }
 
@@ -246,7 +247,7 @@ func (s *Session) Resume(ctx context.Context) error {
 		return err
 	}
 	defer s.release()
-	if err := s.resume(ctx); err != nil {
+	if err := cmp.Or(s.wakeLease(ctx), s.resume(ctx)); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -278,7 +279,18 @@ func (s *Session) use(ctx context.Context, generation int64) (release func(), er
 	s.users++
 	s.touch()
 	runs, unused := s.runningLocked(), s.rec.Unused > 0
+	_, asleep := s.rec.Lease.Woken(s.rec.LastUsed)
 	s.mu.Unlock()
+	if asleep {
+		err = s.wakeLease(ctx)
+		s.mu.Lock()
+		runs, err = s.runningLocked(), cmp.Or(err, s.boundLocked(generation))
+		s.mu.Unlock()
+	}
+	if err != nil {
+		s.release()
+		return nil, err
+	}
 	if runs {
 		err = s.resumeOrStart(ctx, generation)
 	} else {
@@ -350,20 +362,11 @@ func (s *Session) usable() error {
 func (s *Session) isUsable() bool { return s.usable() == nil }
 
 func (s *Session) usableLocked() error {
-	switch {
-	case s.removed || s.rec.Delete:
+	if s.removed || s.rec.Delete {
 		return proto.Errorf(proto.NotFound, "", s.id, "container %s does not exist; send the request without a "+
 			"container to get a new one", s.id)
-	case s.rec.State == proto.StateExpired && s.rec.Ended.Before(s.rec.cap()):
-		return proto.Errorf(proto.Expired, "", s.id, "container %s was never used and expired at %s; send the request "+
-			"without a container to get a new one", s.id,
-			s.core.clock.Wall(s.rec.Ended).UTC().Format(time.RFC3339))
-	case s.rec.State == proto.StateExpired || !s.core.clock.Now().Before(s.rec.cap()):
-		return proto.Errorf(proto.Expired, "", s.id, "container %s expired at %s and its files are gone; send the "+
-			"request without a container to get a new one",
-			s.id, s.core.clock.Wall(s.rec.cap()).UTC().Format(time.RFC3339))
 	}
-	return nil
+	return s.expiredLocked()
 }
 
 func (s *Session) runningLocked() bool { return s.rec.State == proto.StateRunning && !s.stopping }

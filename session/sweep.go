@@ -85,10 +85,9 @@ func (ss *Sessions) remembered(all []*Session) time.Time {
 //	Delete, or its creation failed                  finishes the removal
 //	expired, for longer than IDs are remembered     forgets the ID
 //	expired, and something of it is left            removes that
-//	not expired, but past its cap                   expires it
 //	never used since its creation, for long enough  expires it
-//	running, and its lease is over                  stops it
-//	running, and unused for PauseAfter              pauses it
+//	its lease is over, or its cap has passed        stops, pauses or expires it
+//	running, and unused for PauseAfter              pauses it, unless its lease is absolute
 //
 // A session that goes on gets its lost ports back, and its lease is written down.
 func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Time, done *Swept) error {
@@ -115,24 +114,19 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Ti
 		}
 		return ss.leaveTombstone(ctx, s) // an earlier expire failed there
 	}
-	if !now.Before(rec.cap()) {
-		return ss.expire(ctx, s, done)
-	}
-	if rec.Unused > 0 && !now.Before(rec.Created.Add(rec.Unused)) {
+	if rec.Lease.NeverUsed(rec.life(0), now) {
 		return ss.expireUnused(ctx, s, done)
 	}
 	if rec.State == proto.StateRunning {
 		s.chargeCPU(nil, 0)
-		switch {
-		case !now.Before(rec.expires()):
-			stopped, err := s.stopIdle(ctx)
-			if countIf(&done.Stopped, stopped); stopped || err != nil {
-				return err
-			}
-		case rec.unusedFor(ss.cfg.PauseAfter, now):
-			if err := ss.pauseIdle(ctx, s, done); err != nil {
-				return err
-			}
+	}
+	if over, err := ss.endLease(ctx, s, done); over || err != nil {
+		return err
+	}
+	if rec.State == proto.StateRunning && rec.unusedFor(ss.cfg.PauseAfter, now) && !rec.Lease.Absolute() {
+		idle := pauseReason{onlyIdle: true, note: "the container was idle"}
+		if err := ss.pauseForSweep(ctx, s, idle, done); err != nil {
+			return err
 		}
 	}
 	s.restoreLostPorts(ctx)
@@ -155,19 +149,30 @@ func (ss *Sessions) sweepRemoval(ctx context.Context, s *Session, n *int) error 
 	return err
 }
 
-// capGrace is how long past its cap a session is left to its users: execs end at the cap and then have to be
-// recorded. A reader that is never closed must not keep the session.
+// capGrace is how long past its end a session is left to its users: execs end then and have to be recorded. A reader
+// that is never closed must not keep the session.
 const capGrace = 5 * time.Minute
 
-// expire removes a session past its cap, except for its record, which distinguishes its ID from an unknown one.
-// Called with transition held.
+// expire removes a session past its cap or lease, except for its record, which distinguishes its ID from an unknown
+// one. Called with transition held.
 func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
-	now := ss.clock.Now()
+	now, note := ss.clock.Now(), ""
 	s.mu.Lock()
-	used := s.users > 0 && now.Before(s.rec.cap().Add(capGrace))
+	_, since := s.rec.Lease.Due(s.lifeLocked(), now)
+	early := since.Before(s.rec.cap())
+	used := s.users > 0 && now.Before(since.Add(capGrace)) && !(early && s.paused)
 	s.mu.Unlock()
-	if used {
-		return nil // usable refuses new users from the cap on, so this passes
+	switch {
+	case s.record().Unused > 0:
+		note = "it was never used"
+	case early:
+		note = leaseEnded
+	}
+	if used { // usable refuses new users, so this passes
+		if early { // at the cap, execs end by their deadlines
+			s.endExecs(proto.EndExpired, leaseEnded, true)
+		}
+		return nil
 	}
 	if err := s.changeAsync(func(r *record) {
 		r.State, r.Ended = proto.StateExpired, now
@@ -179,7 +184,7 @@ func (ss *Sessions) expire(ctx context.Context, s *Session, done *Swept) error {
 	ss.index.Expired(s)
 	ss.mu.Unlock()
 	done.Expired++
-	s.auditAction(ctx, actionExpire, "")
+	s.auditAction(ctx, actionExpire, note)
 	return ss.leaveTombstone(ctx, s)
 }
 

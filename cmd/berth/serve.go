@@ -94,6 +94,8 @@ the daemon ends; the next start attaches to them again.`,
 		"its creation (default 720h)")
 	f.DurationVar(&cfg.Session.UnusedLifetime, "unused-lifetime", 15*time.Minute, "delete a container this long after "+
 		"its creation if it was never used, as when its creator lost the connection (0: after --max-lifetime)")
+	f.DurationVar(&cfg.Session.PauseKeep, "pause-retention", 0, "stop a paused container after this long, "+
+		"which ends its processes and keeps its files (default 720h)")
 	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that set none (default "+
 		"5m)")
 	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone),

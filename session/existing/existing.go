@@ -40,6 +40,8 @@ func Differences(c Container, digest string, req proto.CreateContainer) []proto.
 	compare(&d, "limits.open_files", c.Limits.OpenFiles, req.Limits.OpenFiles)
 	compare(&d, "idle_timeout_seconds", c.IdleTimeoutSeconds, req.IdleTimeoutSeconds)
 	compare(&d, "max_lifetime_seconds", c.MaxLifetimeSeconds, req.MaxLifetimeSeconds)
+	compare(&d, "lease.mode", c.Lease.Mode, req.Lease.Mode)
+	compare(&d, "lease.at_end", c.Lease.AtEnd, req.Lease.AtEnd)
 	for _, k := range slices.Sorted(maps.Keys(req.Labels)) {
 		if have, ok := c.Labels[k]; !ok || have != req.Labels[k] {
 			d.add("labels."+k, cmp.Or(have, "none"), req.Labels[k])

@@ -1,7 +1,8 @@
-// Package lease has the clock that leases run on: the wall clock without its jumps. If the wall clock is set, every
-// lease keeps its remaining time, and clients still see wall clock time.
+// Package lease says when sessions end and what happens then, and has the clock that leases run on: the wall clock
+// without its jumps. If the wall clock is set, every lease keeps its remaining time, and clients still see wall clock
+// time.
 //
-// Out of scope: when a lease is renewed and what happens at its end. Package session, the only caller, decides that.
+// Out of scope: stopping, pausing and removing sessions. Package session, the only caller, does that.
 package lease
 
 import (

@@ -73,7 +73,7 @@ func checkDefault(field string, d, lo, hi time.Duration) error {
 func Container(req proto.CreateContainer, idle, lifetime time.Duration, most proto.Limits) error {
 	return cmp.Or(Idle("idle_timeout_seconds", idle),
 		checkSpan("max_lifetime_seconds", lifetime, minLifetime, maxLifetime), checkName(req.Name),
-		checkExisting(req), checkLabels(req.Labels),
+		checkExisting(req), Lease(req.Lease, 1), checkLabels(req.Labels),
 		Env(req.Env), checkSecrets(req.Secrets, req.Env), Limits(req.Limits, most))
 }
 
@@ -83,6 +83,30 @@ func Idle(field string, d time.Duration) error { return checkSpan(field, d, minI
 func checkSpan(field string, d, lo, hi time.Duration) error {
 	if d < lo || d > hi {
 		return Error(field, "%s must be from %d to %d", field, int64(lo.Seconds()), int64(hi.Seconds()))
+	}
+	return nil
+}
+
+// Lease checks what a request wants of a lease. Its end is at least that many seconds away.
+func Lease(req proto.LeaseRequest, least int64) error {
+	switch req.Mode {
+	case "", proto.LeaseRolling, proto.LeaseAbsolute:
+	default:
+		return Error("lease.mode", "lease.mode %.40q is neither rolling nor absolute", req.Mode)
+	}
+	switch req.AtEnd {
+	case "", proto.LeaseStop, proto.LeasePause, proto.LeaseRemove:
+	default:
+		return Error("lease.at_end", "lease.at_end %.40q is not stop, pause or remove", req.AtEnd)
+	}
+	most := int64(maxLifetime / time.Second)
+	switch n := req.EndsInSeconds; {
+	case n == nil:
+		return nil
+	case req.EndsAt != nil:
+		return Error("lease.ends_at", "lease has both ends_at and ends_in_seconds; leave one of them out")
+	case *n < least || *n > most:
+		return Error("lease.ends_in_seconds", "lease.ends_in_seconds must be from %d to %d", least, most)
 	}
 	return nil
 }
@@ -115,10 +139,11 @@ func Change(req proto.ChangeContainer, most proto.Limits) error {
 	if req.IdleTimeoutSeconds != 0 {
 		idle = Idle("idle_timeout_seconds", time.Duration(min(req.IdleTimeoutSeconds, 1<<32))*time.Second)
 	}
-	if req.Name == nil && req.Labels == nil && req.Limits == (proto.Limits{}) && req.IdleTimeoutSeconds == 0 {
-		return Error("name", "nothing to change; set name, labels, limits or idle_timeout_seconds")
+	if req.Name == nil && req.Labels == nil && req.Limits == (proto.Limits{}) && req.IdleTimeoutSeconds == 0 &&
+		req.Lease == (proto.LeaseRequest{}) {
+		return Error("name", "nothing to change; set name, labels, limits, idle_timeout_seconds or lease")
 	}
-	return cmp.Or(checkName(name), checkLabels(req.Labels), Limits(req.Limits, most), idle)
+	return cmp.Or(checkName(name), checkLabels(req.Labels), Limits(req.Limits, most), idle, Lease(req.Lease, 0))
 }
 
 // checkExisting checks whether a request that takes an existing container can be served.
