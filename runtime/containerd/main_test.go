@@ -270,6 +270,7 @@ func ociArchive(t testing.TB, env ...string) []byte {
 		tarFile{name: "etc/passwd", body: "root:x:0:0::/:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n", mode: 0o644},
 		tarFile{name: "etc/shadow", body: "secret", mode: 0o600},
 		tarFile{name: "home/", kind: tar.TypeDir, mode: 0o755, uid: 1000},
+		tarFile{name: "workspace/", kind: tar.TypeDir, mode: 0o755}, // as most images of ours have it
 	)
 	return ociArchiveOf(t, runtime.GOARCH, layer, env)
 }

@@ -63,6 +63,11 @@ func mountRoot(dir string, b *Sandbox) error {
 		{b.Guest, layer.InsideGuest, harmless | unix.MOUNT_ATTR_RDONLY, nil},
 	} {
 		if m.from == "" { // a pooled sandbox gets its workspace later
+			// The first look at a directory that the image has, too, has the overlay note that in the layer. After
+			// layer.Mark, it would count as a change.
+			if _, err := os.Lstat(filepath.Join(root, m.to)); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := mountns.Bind(m.from, filepath.Join(root, m.to), m.attr, m.users); err != nil {
