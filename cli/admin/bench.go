@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -35,6 +36,7 @@ The exit status is 1 if a row failed, even in one of several tries. With --check
 shown and is not a failure.`,
 		Example: `  berth bench --rows exec,warm
   berth bench --self --base base.tar --json report.json --markdown report.md --svg report.svg
+  berth bench --self --base base.tar --runtime-class gvisor --json report.json --markdown report.md
   berth bench --self --base base.tar --check docs/benchmarks.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.Config.Bench == nil {
@@ -49,6 +51,8 @@ shown and is not a failure.`,
 	f := cmd.Flags()
 	f.BoolVar(&run.List, "list", false, "list the rows, and measure none")
 	f.StringSliceVar(&run.Rows, "rows", nil, "measure these rows only")
+	f.StringVar((*string)(&run.Class), "runtime-class", "", "measure containers of this `CLASS`: runc or gvisor. The "+
+		"report has gvisor as a column beside runc (default: runc)")
 	f.BoolVar(&run.Quick, "quick", false, "run few rounds: enough to show that a row works, too few for its numbers")
 	f.BoolVar(&run.Full, "full", false, "run the long forms: 5 minutes of create and delete, 500 idle containers, a "+
 		"burst on a small pool")
@@ -96,6 +100,10 @@ func runBench(ctx context.Context, a *app.App, run app.BenchRun) (err error) {
 	if run.Self && run.Base == "" && !run.List {
 		return proto.Errorf(proto.InvalidArgument, "", "base", "--self needs the base image for its daemon; make it "+
 			"with `berth image build base --output FILE` and give --base FILE")
+	}
+	if run.Class != "" && !slices.Contains(proto.RuntimeClasses, run.Class) {
+		return proto.Errorf(proto.InvalidArgument, "", "runtime-class", "there is no runtime class %q; use %q or %q",
+			run.Class, proto.ClassRunc, proto.ClassGVisor)
 	}
 	// Daemons get both paths and have another working directory.
 	if run.Base != "" {

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"berth/client"
+	"berth/proto"
 )
 
 // A Config has the settings that the program passes to this package.
@@ -72,8 +73,9 @@ type BenchRun struct {
 	Version string         // version of this program
 	Program string         // berth program for private daemons, next to the programs of the comparators
 
-	List                bool     // list the rows without measuring
-	Rows                []string // names of rows; none: all
+	List                bool               // list the rows without measuring
+	Rows                []string           // names of rows; none: all
+	Class               proto.RuntimeClass // of the measured containers; "": runc
 	Quick, Full, Alone  bool
 	Self                bool   // measure a daemon started for this run
 	Base                string // archive of the base image, absolute; "" skips rows that need one

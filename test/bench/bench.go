@@ -29,6 +29,10 @@ type Options struct {
 	Base    string // archive of the base image; "" skips measurements that need one
 	Version string // of the program, for the Stamp
 
+	// Class is the runtime class of the measured containers; "" is runc. Results of another class are a column of the
+	// report, beside those of runc.
+	Class proto.RuntimeClass
+
 	Rows  []string // names; none selects all
 	Quick bool     // few rounds: a smoke test whose numbers mean little
 	Full  bool     // long forms: five minutes of churn, 500 sessions
@@ -67,6 +71,7 @@ var rows = []row{
 	{"watch", "a change in a container until a client that watches knows it", (*bench).watch},
 	{"pause", "have a paused container go on", (*bench).pause},
 	{"wake", "a command in a container that was stopped for lack of use", (*bench).wake},
+	{"gvisor", "what the runtime class gvisor costs, beside runc", (*bench).gvisor},
 	{"restart", "the first command after the daemon was killed with 200 containers live", (*bench).restart},
 	{"slopes", "commands, creates, a sweep and a restart at 10, 100 and 1,000 live containers", (*bench).slopes},
 	{"tree", "what the whole machine does for one operation", (*bench).tree},
@@ -80,6 +85,12 @@ var unmeasured = map[string][]Missing{
 	"memory": {{"Dormice, Cube", notPackaged}},
 	"line":   {{"kubectl exec", "it needs Kubernetes"}},
 	"bulk":   {{"kubectl exec", "it needs Kubernetes"}},
+}
+
+// sameForClasses lists the rows that are not measured once more in another class than runc, with the reason.
+var sameForClasses = map[string]string{
+	"files":  "the row has both classes",
+	"gvisor": "the row has both classes",
 }
 
 // notPackaged is a reason for an unmeasured form.
@@ -124,6 +135,9 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	if o.Class == proto.ClassRunc {
+		o.Class = ""
+	}
 	b := &bench{Options: o, others: map[string]*comparator{}, reason: map[string]string{}, parts: map[string]string{}}
 	if b.tmp, err = os.MkdirTemp(o.Dir, "berth-bench-"); err != nil {
 		return Report{}, err
@@ -160,10 +174,10 @@ func (o Options) chosen() ([]row, error) {
 
 // measure runs one row.
 func (b *bench) measure(ctx context.Context, r row) Result {
-	res := Result{Row: r.name, Does: r.does, At: time.Now().UTC().Truncate(time.Second), Version: b.Version,
+	res := Result{Row: r.name, Class: b.Class, Does: r.does, At: time.Now().UTC().Truncate(time.Second), Version: b.Version,
 		Load: loadAverage(), Quick: b.Quick}
 	began := time.Now()
-	err := r.run(b, ctx, &res)
+	err := b.unlessSame(r)(b, ctx, &res)
 	res.Missing = append(res.Missing, unmeasured[r.name]...)
 	var skip *skipped
 	switch {
@@ -179,6 +193,15 @@ func (b *bench) measure(ctx context.Context, r row) Result {
 	}
 	res.Seconds = time.Since(began).Seconds()
 	return res
+}
+
+// unlessSame returns what runs a row, unless the row says nothing about the measured class.
+func (b *bench) unlessSame(r row) func(*bench, context.Context, *Result) error {
+	why := sameForClasses[r.name]
+	if b.Class == "" || why == "" {
+		return r.run
+	}
+	return func(*bench, context.Context, *Result) error { return &skipped{why} }
 }
 
 // skipped is an error for a row that cannot be measured here. It does not count as a failure.

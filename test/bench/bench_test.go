@@ -269,6 +269,46 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+// gvisored returns a report whose row exec was measured in the class gvisor.
+func gvisored(less float64) Report {
+	r := report(less, 1, 2)
+	r.Rows[0].Class = proto.ClassGVisor
+	return r
+}
+
+// Results of the class gvisor are a column beside those of runc, and a row that has none has the reason.
+func TestClassesAreColumns(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "b.json")
+	first := report(1.5, 0.9, 2)
+	first.Rows = append(first.Rows, Result{Row: "files", Does: "beside files"})
+	other := gvisored(4.5)
+	other.Rows = append(other.Rows, Result{Row: "files", Class: proto.ClassGVisor, Skipped: "it has both"})
+	other.Rows[0].Measures[0].P50 = 3 * first.Rows[0].Measures[0].P50
+	other.Rows[0].number("only there", 7, lower)
+	if _, _, err := Save(file, first); err != nil {
+		t.Fatal(err)
+	}
+	got, kept, err := Save(file, other)
+	if err != nil || len(kept) > 0 || len(got.Rows) != 4 {
+		t.Fatalf("%+v, %v, %v", got, kept, err)
+	}
+	text := got.Markdown()
+	for _, want := range []string{
+		"| exec | berth / bare spawn | 1.50 | ≤ 1.35 | **no** | 4.50 |", "| exec | only there |  |  |  | 7.00 |",
+		"With gvisor not measured: it has both.", " | 3.00 |\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if worse, alone := Compare(got, gvisored(4.6), Options{Class: proto.ClassGVisor}); len(worse) > 1 || len(alone) > 0 {
+		t.Errorf("%v, %v", worse, alone) // the ratio that is only there was not measured again
+	}
+	if worse, _ := Compare(got, gvisored(9), Options{Class: proto.ClassGVisor}); len(worse) != 2 {
+		t.Errorf("a slower one: %v", worse)
+	}
+}
+
 // The report goes between the marks of a document and leaves the rest; a document without them is not written over.
 func TestSaveMarkdown(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "b.md")

@@ -33,10 +33,10 @@ func (r Regression) String() string {
 func Compare(earlier, now Report, o Options) (worse []Regression, alone []string) {
 	c := comparison{alone: o.Alone}
 	for _, res := range now.Rows {
-		c.row(earlier.row(res.Row), res)
+		c.row(earlier.row(res.Row, res.Class), res)
 	}
 	for _, was := range earlier.Rows {
-		if len(o.Rows) == 0 && was.measured() && now.row(was.Row) == nil {
+		if len(o.Rows) == 0 && was.Class == o.Class && was.measured() && now.row(was.Row, was.Class) == nil {
 			c.lacks(was.Row, "it was not measured")
 		}
 	}
@@ -159,7 +159,7 @@ func slower(worse []Regression) (names []string) {
 func bestOf(first, second Report) Report {
 	best := Merge(first, second)
 	for i, res := range best.Rows {
-		if was := first.row(res.Row); was != nil {
+		if was := first.row(res.Row, res.Class); was != nil {
 			best.Rows[i] = was.bestWith(res)
 		}
 	}

@@ -21,7 +21,7 @@ func Command(ctx context.Context, run app.BenchRun) (ok bool, err error) {
 		return true, run.PrintRows([]string{"ROW", "MEASURES"}, table)
 	}
 	o := Options{Client: run.Client, Self: run.Self, Dir: run.Dir, Program: run.Program, Base: run.Base,
-		Version: run.Version, Rows: run.Rows, Quick: run.Quick, Full: run.Full, Alone: run.Alone, Say: run.ShowStatus}
+		Version: run.Version, Rows: run.Rows, Class: run.Class, Quick: run.Quick, Full: run.Full, Alone: run.Alone, Say: run.ShowStatus}
 	var earlier Report
 	if run.Check != "" {
 		if earlier, err = Load(run.Check); err != nil {

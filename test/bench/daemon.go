@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -22,8 +23,9 @@ import (
 // A daemon is a measured daemon.
 type daemon struct {
 	*client.Client
-	proc  *launch.Process // nil: not started by the bench
-	dir   string          // its data directory, if the bench started it
+	class proto.RuntimeClass // of its measured containers
+	proc  *launch.Process    // nil: not started by the bench
+	dir   string             // its data directory, if the bench started it
 	flags []string
 
 	mu  sync.Mutex
@@ -35,7 +37,7 @@ type daemon struct {
 func (b *bench) daemon(ctx context.Context, flags ...string) (*daemon, error) {
 	if !b.Self && len(flags) == 0 {
 		if b.shared == nil {
-			b.shared = &daemon{Client: b.Client}
+			b.shared = &daemon{Client: b.Client, class: b.Class}
 		}
 		return b.shared, nil
 	}
@@ -62,7 +64,7 @@ func (b *bench) private(ctx context.Context, flags ...string) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{dir: dir, flags: flags}
+	d := &daemon{dir: dir, flags: flags, class: b.Class}
 	if err := b.start(d); err != nil {
 		return nil, err
 	}
@@ -82,6 +84,9 @@ func (b *bench) private(ctx context.Context, flags ...string) (*daemon, error) {
 // start starts or restarts a private daemon.
 func (b *bench) start(d *daemon) (err error) {
 	flags := append([]string{"--stop-on-exit", "--bin", filepath.Dir(b.Program)}, d.flags...)
+	if d.class != "" {
+		flags = append(flags, "--runtime-class", string(d.class))
+	}
 	proc, err := launch.Start(b.Program, d.dir, flags, nil)
 	if err != nil {
 		return err // an earlier process has already ended
@@ -125,6 +130,7 @@ const lifetime = 2 * 60 * 60
 func (d *daemon) create(ctx context.Context, req proto.CreateContainer) (string, error) {
 	req.MaxLifetimeSeconds, req.IdleTimeoutSeconds = lifetime, lifetime
 	req.Labels = map[string]string{"berth-bench": "1"}
+	req.RuntimeClass = cmp.Or(req.RuntimeClass, d.class)
 	con, err := d.Create(ctx, req)
 	return con.ID, err
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"berth/proto"
 )
 
 // Markdown returns the report as Markdown.
@@ -24,47 +27,145 @@ func (r Report) Markdown() string {
 		fmt.Fprintf(&versions, "%s: %s. ", name, s.Versions[name])
 	}
 	w.WriteString(wrapText(versions.String()))
-	w.WriteString("\n| row | ratio | is | target | held |\n|---|---|---:|---:|---|\n")
-	for _, res := range r.Rows {
-		res.ratioLines(&w)
+	w.WriteString("\n| row | ratio | is | target | held | gvisor |\n|---|---|---:|---:|---|---:|\n")
+	for _, p := range r.pairs() {
+		p.ratioLines(&w)
 	}
-	w.WriteString("\n| row | what | unit | n | p50 | p90 | p99 | failed |\n|---|---|---|---:|---:|---:|---:|---:|\n")
-	for _, res := range r.Rows {
-		for _, m := range res.Measures {
-			fmt.Fprintf(&w, "| %s | %s | %s | %d | %s | %s | %s | %d |\n", res.Row, cell(m.Name), m.Unit, m.N,
-				number(m.P50), number(m.P90), number(m.P99), m.Failures)
-		}
+	w.WriteString("\n| row | what | unit | n | p50 | p90 | p99 | failed | gvisor, p50 | gvisor / runc |\n" +
+		"|---|---|---|---:|---:|---:|---:|---:|---:|---:|\n")
+	for _, p := range r.pairs() {
+		p.measureLines(&w)
 	}
 	w.WriteString("\n")
-	for _, res := range r.Rows {
+	for _, p := range r.pairs() {
 		var remarks strings.Builder
-		res.remarks(&remarks)
+		p.remarks(&remarks)
 		w.WriteString(wrapText(remarks.String()))
 	}
 	return w.String()
 }
 
-// ratioLines writes a row's lines of the first table.
-func (r Result) ratioLines(w *strings.Builder) {
-	switch {
-	case r.Failed != "":
-		fmt.Fprintf(w, "| %s | failed: %s | | | **no** |\n", r.Row, cell(r.Failed))
-	case r.Skipped != "":
-		fmt.Fprintf(w, "| %s | not measured: %s | | | |\n", r.Row, cell(r.Skipped))
+// A pair is one row of the document. Either of the two results may lack.
+type pair struct{ runc, gvisor *Result }
+
+// pairs returns the rows of the report, each with both runtime classes.
+func (r Report) pairs() (all []pair) {
+	for _, of := range rows {
+		p := pair{r.row(of.name, ""), r.row(of.name, proto.ClassGVisor)}
+		if p.runc != nil || p.gvisor != nil {
+			all = append(all, p)
+		}
 	}
-	for _, ratio := range r.Ratios {
-		target, held := "", ""
-		if ratio.Target != 0 {
-			sign := "≤"
-			if ratio.Higher {
-				sign = "≥"
-			}
-			target, held = sign+" "+number(ratio.Target), "yes"
-			if !ratio.Held() {
-				held = "**no**"
+	return all
+}
+
+// names returns the names of a kind that both results have, those of runc first.
+func (p pair) names(of func(*Result) []string) (all []string) {
+	for _, res := range []*Result{p.runc, p.gvisor} {
+		if res == nil {
+			continue
+		}
+		for _, name := range of(res) {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
 			}
 		}
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", r.Row, cell(ratio.Name), number(ratio.Value), target, held)
+	}
+	return all
+}
+
+// row returns the name of the row.
+func (p pair) row() string {
+	if p.runc != nil {
+		return p.runc.Row
+	}
+	return p.gvisor.Row
+}
+
+// ratioLines writes a row's lines of the first table.
+func (p pair) ratioLines(w *strings.Builder) {
+	for _, res := range []*Result{p.runc, p.gvisor} {
+		switch {
+		case res == nil:
+		case res.Failed != "":
+			fmt.Fprintf(w, "| %s | failed: %s | | | **no** | |\n", res.name(), cell(res.Failed))
+		case res.Skipped != "" && res.Class == "": // for gVisor, a remark has the reason
+			fmt.Fprintf(w, "| %s | not measured: %s | | | | |\n", res.Row, cell(res.Skipped))
+		}
+	}
+	names := p.names(func(res *Result) (all []string) {
+		for _, ratio := range res.Ratios {
+			all = append(all, ratio.Name)
+		}
+		return all
+	})
+	for _, name := range names {
+		var is, target, held, gvisor string
+		if ratio := p.runc.ratioOf(name); ratio != nil {
+			is = number(ratio.Value)
+			if ratio.Target != 0 {
+				sign := "≤"
+				if ratio.Higher {
+					sign = "≥"
+				}
+				target, held = sign+" "+number(ratio.Target), "yes"
+				if !ratio.Held() {
+					held = "**no**"
+				}
+			}
+		}
+		if ratio := p.gvisor.ratioOf(name); ratio != nil {
+			gvisor = number(ratio.Value)
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", p.row(), cell(name), is, target, held, gvisor)
+	}
+}
+
+// measureLines writes a row's lines of the second table.
+func (p pair) measureLines(w *strings.Builder) {
+	names := p.names(func(res *Result) (all []string) {
+		for _, m := range res.Measures {
+			all = append(all, m.Name)
+		}
+		return all
+	})
+	for _, name := range names {
+		runc, gvisor := p.runc.tried(name), p.gvisor.measure(name)
+		fmt.Fprintf(w, "| %s | %s | %s | ", p.row(), cell(name), cmp.Or(runc, p.gvisor.tried(name)).Unit)
+		if runc != nil {
+			fmt.Fprintf(w, "%d | %s | %s | %s | %d |", runc.N, number(runc.P50), number(runc.P90), number(runc.P99),
+				runc.Failures)
+		} else {
+			w.WriteString("| | | | |")
+		}
+		switch {
+		case gvisor == nil || gvisor.Role != Ours:
+			w.WriteString(" | |\n")
+		case runc == nil || runc.N == 0 || runc.P50 == 0:
+			fmt.Fprintf(w, " %s | |\n", number(gvisor.P50))
+		default:
+			fmt.Fprintf(w, " %s | %s |\n", number(gvisor.P50), number(gvisor.P50/runc.P50))
+		}
+	}
+}
+
+// remarks writes notes that explain a row's numbers.
+func (p pair) remarks(w *strings.Builder) {
+	if p.runc != nil {
+		p.runc.remarks(w)
+	} else {
+		fmt.Fprintf(w, "- **%s**: %s.", p.gvisor.Row, p.gvisor.Does)
+	}
+	if g := p.gvisor; g != nil && g.Skipped != "" {
+		fmt.Fprintf(w, " With gvisor not measured: %s.", g.Skipped)
+	} else if g != nil {
+		w.WriteString(" With gvisor")
+		for _, n := range g.Notes {
+			if p.runc == nil || !slices.Contains(p.runc.Notes, n) {
+				fmt.Fprintf(w, " %s", n)
+			}
+		}
+		g.when(w)
 	}
 }
 
@@ -80,7 +181,12 @@ func (r Result) remarks(w *strings.Builder) {
 	if r.Quick {
 		w.WriteString(" A quick run: its numbers say little.")
 	}
-	fmt.Fprintf(w, " (%s, %s, load %s)\n", r.At.Format("01-02 15:04"), r.Version, r.Load)
+	r.when(w)
+}
+
+// when writes when a result was measured.
+func (r Result) when(w *strings.Builder) {
+	fmt.Fprintf(w, " (%s, %s, load %s)", r.At.Format("01-02 15:04"), r.Version, r.Load)
 }
 
 // pageWidth is the line length of text in the document, in characters.

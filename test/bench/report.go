@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"berth/proto"
 )
 
 // A Report holds the results of one run, or the newest results of several runs.
@@ -19,19 +21,21 @@ type Report struct {
 
 // A Result is the result of one row.
 type Result struct {
-	Row      string    `json:"row"`
-	Does     string    `json:"does"`
-	At       time.Time `json:"at"`
-	Version  string    `json:"version"` // of berth
-	Load     string    `json:"load"`    // load average of the last minute when the row began
-	Seconds  float64   `json:"seconds"` // duration of the row
-	Quick    bool      `json:"quick,omitempty"`
-	Measures []Measure `json:"measures,omitempty"`
-	Ratios   []Ratio   `json:"ratios,omitempty"`
-	Missing  []Missing `json:"missing,omitempty"`
-	Notes    []string  `json:"notes,omitempty"`
-	Skipped  string    `json:"skipped,omitempty"` // why it was not measured
-	Failed   string    `json:"failed,omitempty"`
+	Row string `json:"row"`
+	// Class is the runtime class of our containers; "" is runc.
+	Class    proto.RuntimeClass `json:"class,omitempty"`
+	Does     string             `json:"does"`
+	At       time.Time          `json:"at"`
+	Version  string             `json:"version"` // of berth
+	Load     string             `json:"load"`    // load average of the last minute when the row began
+	Seconds  float64            `json:"seconds"` // duration of the row
+	Quick    bool               `json:"quick,omitempty"`
+	Measures []Measure          `json:"measures,omitempty"`
+	Ratios   []Ratio            `json:"ratios,omitempty"`
+	Missing  []Missing          `json:"missing,omitempty"`
+	Notes    []string           `json:"notes,omitempty"`
+	Skipped  string             `json:"skipped,omitempty"` // why it was not measured
+	Failed   string             `json:"failed,omitempty"`
 }
 
 // A Missing is a comparator that did not take part, or a form of the row that is not measured.
@@ -42,8 +46,19 @@ type Missing struct {
 
 // measure returns the measure with that name, or nil if it did not take part.
 func (r *Result) measure(name string) *Measure {
+	if m := r.tried(name); m != nil && m.N > 0 {
+		return m
+	}
+	return nil
+}
+
+// tried is measure, but also returns one that has always failed.
+func (r *Result) tried(name string) *Measure {
+	if r == nil {
+		return nil
+	}
 	i := slices.IndexFunc(r.Measures, func(m Measure) bool { return m.Name == name })
-	if i < 0 || r.Measures[i].N == 0 {
+	if i < 0 {
 		return nil
 	}
 	return &r.Measures[i]
@@ -51,6 +66,9 @@ func (r *Result) measure(name string) *Measure {
 
 // ratioOf returns the ratio with that name, or nil if there is none.
 func (r *Result) ratioOf(name string) *Ratio {
+	if r == nil {
+		return nil
+	}
 	i := slices.IndexFunc(r.Ratios, func(o Ratio) bool { return o.Name == name })
 	if i < 0 {
 		return nil
@@ -104,14 +122,25 @@ func (r *Result) note(format string, args ...any) {
 	}
 }
 
-// row returns the row with that name, or nil if there is none.
-func (r Report) row(name string) *Result {
-	i := slices.IndexFunc(r.Rows, func(res Result) bool { return res.Row == name })
+// name returns the name of the row, with the class unless that is runc.
+func (r Result) name() string {
+	if r.Class == "" {
+		return r.Row
+	}
+	return r.Row + " with " + string(r.Class)
+}
+
+// row returns the result of a row in a runtime class, or nil if there is none.
+func (r Report) row(name string, class proto.RuntimeClass) *Result {
+	i := slices.IndexFunc(r.Rows, func(res Result) bool { return res.Row == name && res.Class == class })
 	if i < 0 {
 		return nil
 	}
 	return &r.Rows[i]
 }
+
+// classes are the runtime classes whose results a report can have, as in Result.
+var classes = []proto.RuntimeClass{"", proto.ClassGVisor}
 
 // Failed returns the number of failed rows.
 func (r Report) Failed() (n int) {
@@ -147,11 +176,13 @@ func Merge(older, newer Report) Report {
 			merged.Stamp.Versions[name] = v
 		}
 	}
-	for _, r := range rows {
-		for _, from := range []Report{newer, older} {
-			if res := from.row(r.name); res != nil {
-				merged.Rows = append(merged.Rows, *res)
-				break
+	for _, class := range classes {
+		for _, r := range rows {
+			for _, from := range []Report{newer, older} {
+				if res := from.row(r.name, class); res != nil {
+					merged.Rows = append(merged.Rows, *res)
+					break
+				}
 			}
 		}
 	}
@@ -167,8 +198,8 @@ func Save(file string, r Report) (saved Report, kept []string, err error) {
 	}
 	var replacing []Result
 	for _, res := range r.Rows {
-		if why := res.lessThan(older.row(res.Row)); why != "" {
-			kept = append(kept, fmt.Sprintf("%s (%s)", res.Row, why))
+		if why := res.lessThan(older.row(res.Row, res.Class)); why != "" {
+			kept = append(kept, fmt.Sprintf("%s (%s)", res.name(), why))
 			continue
 		}
 		replacing = append(replacing, res)
@@ -225,10 +256,10 @@ func (r Report) takes(newer Report) error {
 		return nil
 	}
 	for _, res := range r.Rows {
-		if newer.row(res.Row) == nil {
+		if newer.row(res.Row, res.Class) == nil {
 			return fmt.Errorf("is of another machine (%s, Linux %s; this is %s, Linux %s), and its row %s would "+
 				"stay: write a whole new file, at another path or after moving this one away",
-				r.Stamp.CPU, r.Stamp.Kernel, newer.Stamp.CPU, newer.Stamp.Kernel, res.Row)
+				r.Stamp.CPU, r.Stamp.Kernel, newer.Stamp.CPU, newer.Stamp.Kernel, res.name())
 		}
 	}
 	return nil
@@ -246,7 +277,7 @@ func Fits(file string, o Options) error {
 	}
 	newer := Report{Stamp: stampOf("/", o.Version)}
 	for _, r := range chosen {
-		newer.Rows = append(newer.Rows, Result{Row: r.name})
+		newer.Rows = append(newer.Rows, Result{Row: r.name, Class: o.Class})
 	}
 	if err := older.takes(newer); err != nil {
 		return fmt.Errorf("%s %w", file, err)

@@ -31,7 +31,10 @@ func (b *bench) code(ctx context.Context, res *Result) error {
 	if err != nil {
 		return err
 	}
-	run := func(ctx context.Context) error { return right(d.RunCode(ctx, proto.Program{Code: sum11})) }
+	run := func(ctx context.Context) error {
+		return right(d.RunCode(ctx, proto.Program{Code: sum11,
+			Confinement: proto.Confinement{RuntimeClass: d.class}}))
+	}
 	if err := run(ctx); err != nil { // after the first run, the daemon keeps a container ready
 		return err
 	}

@@ -27,7 +27,7 @@ func (r Report) SVG() string {
 	var bars []bar
 	for _, res := range r.Rows {
 		for _, ratio := range res.Ratios {
-			if ratio.Target == 0 || ratio.Value <= 0 {
+			if res.Class != "" || ratio.Target == 0 || ratio.Value <= 0 {
 				continue
 			}
 			off := math.Log2(ratio.Value / ratio.Target)
