@@ -19,6 +19,7 @@ const (
 	ExecPrefix      = "exec_"
 	RequestPrefix   = "req_"
 	BuildPrefix     = "build_"
+	SnapshotPrefix  = "snapshot_"
 )
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ import (
 const (
 	btrfsSubvolCreate = 0x5000940e
 	btrfsSnapDestroy  = 0x5000940f
+	btrfsSnapCreate   = 0x50009417 // BTRFS_IOC_SNAP_CREATE_V2
 	btrfsQuotaCtl     = 0xc0109428
 	btrfsQgroupCreate = 0x4010942a
 	btrfsQgroupLimit  = 0x8030942b
@@ -33,10 +35,13 @@ const (
 	fileMap           = 0xc020660b // FS_IOC_FIEMAP of linux/fs.h
 	QuotaEnable       = 1
 	QuotaDisable      = 2
+	QuotaEnableSimple = 4
 	btrfsLimitRfer    = 1 << 0
 	FirstFree         = 256 // object ID of every subvolume's root directory
 	btrfsNameMax      = 4087
-	btrfsRootTree     = 1 // object ID of the tree of trees
+	btrfsNameMaxV2    = 4039
+	btrfsReadOnly     = 1 << 1 // BTRFS_SUBVOL_RDONLY
+	btrfsRootTree     = 1      // object ID of the tree of trees
 	// type of the item in it that names a subvolume's parent; removed with the subvolume, before the content
 	btrfsRootBackref = 144
 	btrfsChunkTree   = 3   // object ID of the tree of chunks,
@@ -54,6 +59,15 @@ const (
 type btrfsVolArgs struct {
 	fd   int64
 	name [btrfsNameMax + 1]byte
+}
+
+// btrfsVolArgsV2 is struct btrfs_ioctl_vol_args_v2.
+type btrfsVolArgsV2 struct {
+	fd          int64
+	transaction uint64
+	flags       uint64
+	_           [4]uint64
+	name        [btrfsNameMaxV2 + 1]byte
 }
 
 type btrfsQuotaArgs struct{ cmd, status uint64 }
@@ -122,6 +136,22 @@ func DestroySubvolume(path string) error {
 	return subvolIoctl(path, btrfsSnapDestroy)
 }
 
+// Snapshot makes the subvolume path, which shares all content with the subvolume source as it is now. The kernel commits
+// the file system for it. An existing path is an error, EEXIST. Both must be on the same file system.
+func Snapshot(source, path string, readOnly bool) error {
+	fd, err := OpenAgain(source, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: source, Err: err}
+	}
+	defer unix.Close(fd)
+	args := btrfsVolArgsV2{fd: int64(fd)}
+	if readOnly {
+		args.flags = btrfsReadOnly
+	}
+	copy(args.name[:btrfsNameMaxV2], filepath.Base(path))
+	return dirIoctl(filepath.Dir(path), btrfsSnapCreate, unsafe.Pointer(&args))
+}
+
 // subvolIoctl passes path as the kernel expects it: an open parent directory and a name in it. The kernel never
 // follows a link in the last part of the path.
 func subvolIoctl(path string, req uint) error {
@@ -130,10 +160,21 @@ func subvolIoctl(path string, req uint) error {
 	return dirIoctl(filepath.Dir(path), req, unsafe.Pointer(&args))
 }
 
-// SetQuota turns qgroups on or off. It is no error if they are so already.
+// SetQuota turns quotas on or off. It is no error if they are so already, in whichever mode. Kernels before 6.7 refuse
+// QuotaEnableSimple.
+//
+// With QuotaEnable a subvolume counts all bytes that it refers to. The kernel then looks for all other subvolumes that
+// share a block whenever one changes, which takes longer with every snapshot. With QuotaEnableSimple a subvolume counts
+// the bytes that were written through it and still exist, in it or in a snapshot of it. That costs the same always.
 func SetQuota(root string, cmd uint64) error {
 	args := btrfsQuotaArgs{cmd: cmd}
 	return dirIoctl(root, btrfsQuotaCtl, unsafe.Pointer(&args))
+}
+
+// SimpleQuota reports whether the quotas of the file system with that name in sysfs are on, and of the simple kind.
+func SimpleQuota(fsid string) bool {
+	mode, err := os.ReadFile(filepath.Join("/sys/fs/btrfs", fsid, "qgroups", "mode"))
+	return err == nil && strings.TrimSpace(string(mode)) == "squota"
 }
 
 // AwaitRescan waits until the kernel has counted the data from before qgroups were turned on.

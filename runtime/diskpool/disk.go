@@ -29,6 +29,7 @@ type Pool struct {
 	root    string
 	Kind    string // one of the Pool constants
 	Quota   bool   // limits are enforced
+	simple  bool   // by simple quotas; see btrfs.SetQuota
 	mounted bool   // we mounted it, and Close unmounts it
 	Why     string // why there are no limits
 

@@ -81,7 +81,7 @@ func Open(dir string, size int64, log *slog.Logger) (_ *Pool, err error) {
 	}
 	if err == nil {
 		err = d.openQuota()
-		d.Quota = err == nil
+		d.Quota, d.simple = err == nil, btrfs.SimpleQuota(d.Fsid())
 	}
 	if err != nil {
 		d.Why = err.Error()
@@ -92,10 +92,13 @@ func Open(dir string, size int64, log *slog.Logger) (_ *Pool, err error) {
 	if err := os.Chmod(d.root, 0o700); err != nil {
 		return nil, fmt.Errorf("closing the pool to others: %w", err)
 	}
-	for _, sub := range []string{d.workspaceDir(), d.LayerDir(), d.keptDir()} {
+	for _, sub := range []string{d.workspaceDir(), d.LayerDir(), d.keptDir(), d.snapshotDir(), d.unfinishedDir()} {
 		if err := os.MkdirAll(sub, 0o711); err != nil {
 			return nil, err
 		}
+	}
+	if err := d.removeUnfinished(); err != nil {
+		return nil, fmt.Errorf("removing copies that were not finished: %w", err)
 	}
 	if d.Quota {
 		d.dropStale()
@@ -146,7 +149,7 @@ func (d *Pool) Place() string {
 
 // holds reports whether the pool's directories contain anything of a container.
 func (d *Pool) holds() bool {
-	for _, list := range []func() ([]string, error){d.Workspaces, d.Layers, d.Kept} {
+	for _, list := range []func() ([]string, error){d.Workspaces, d.Layers, d.Kept, d.Snapshots} {
 		if names, err := list(); len(names) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return true
 		}

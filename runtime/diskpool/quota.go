@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"berth/runtime/btrfs"
 
@@ -20,8 +21,9 @@ const quotaTries = 3
 // state.
 func (d *Pool) openQuota() error {
 	err := errors.New("quotas are on and hold nothing")
+	d.preferSimple()
 	for range quotaTries {
-		if serr := btrfs.SetQuota(d.root, btrfs.QuotaEnable); serr != nil {
+		if serr := d.enableQuota(); serr != nil {
 			return serr
 		}
 		_ = btrfs.AwaitRescan(d.root) // EINVAL if there was nothing to count
@@ -36,6 +38,40 @@ func (d *Pool) openQuota() error {
 		}
 	}
 	return err
+}
+
+// preferSimple turns quotas of the full kind off where the pool can have simple ones instead. With those, the cost of a
+// snapshot and of all writes beside it does not grow with the number of snapshots. A pool with containers keeps what it
+// has, since its limits would be lost. So does a file system that others own: an older kernel does not mount it then.
+func (d *Pool) preferSimple() {
+	if d.simplePossible() && !d.used() && !btrfs.SimpleQuota(d.Fsid()) {
+		_ = btrfs.SetQuota(d.root, btrfs.QuotaDisable)
+	}
+}
+
+// simpleFrom is the first kernel whose simple quotas we trust: the first long-term one that has them.
+var simpleFrom = [2]int{6, 12}
+
+// simplePossible reports whether the pool could have simple quotas.
+func (d *Pool) simplePossible() bool { return d.Kind == Loop && kernelFrom(simpleFrom) }
+
+// kernelFrom reports whether the kernel has that version or a later one.
+func kernelFrom(least [2]int) bool {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return false
+	}
+	var is [2]int
+	_, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &is[0], &is[1])
+	return err == nil && slices.Compare(is[:], least[:]) >= 0
+}
+
+// enableQuota turns quotas on, of the kind that they have already, else of the best kind.
+func (d *Pool) enableQuota() error {
+	if d.simplePossible() && !d.used() && btrfs.SetQuota(d.root, btrfs.QuotaEnableSimple) == nil {
+		return nil
+	}
+	return btrfs.SetQuota(d.root, btrfs.QuotaEnable)
 }
 
 // proofLimit is the limit of the test subvolume, and proofBytes is what is written against it, in bytes. Metadata
@@ -70,7 +106,7 @@ func (d *Pool) proveQuota() error {
 
 // used reports whether there are workspaces or layers in the pool.
 func (d *Pool) used() bool {
-	for _, dir := range []string{d.workspaceDir(), d.LayerDir(), d.keptDir()} {
+	for _, dir := range []string{d.workspaceDir(), d.LayerDir(), d.keptDir(), d.snapshotDir()} {
 		if list, err := Names(dir); err == nil && len(list) > 0 {
 			return true
 		}

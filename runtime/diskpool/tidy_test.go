@@ -1,6 +1,7 @@
 package diskpool
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,19 +16,30 @@ import (
 // commit.
 func TestRemovedIsFreed(t *testing.T) {
 	d := newLoopPool(t)
+	var qgroups []string
 	for range 20 {
 		id := randomID(proto.ContainerPrefix)
-		if _, _, err := d.MakeLayer(id, Claim{}, 0, 32<<20); err != nil {
+		path, _, err := d.MakeLayer(id, Claim{}, 0, 32<<20)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(path, "file"), make([]byte, 1<<20), 0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
+		number, err := btrfs.SubvolumeID(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		qgroups = append(qgroups, filepath.Join("/sys/fs/btrfs", d.Fsid(), "qgroups", fmt.Sprint("0_", number)))
 		if err := d.ReleaseLayer(id); err != nil {
 			t.Fatal(err)
 		}
 	}
 	left := func() int {
-		d.tidy.mu.Lock()
-		defer d.tidy.mu.Unlock()
-		return len(d.tidy.dropped)
+		return len(slices.DeleteFunc(slices.Clone(qgroups), func(q string) bool { return !Exists(q) }))
+	}
+	if left() == 0 {
+		t.Fatal("the kernel shows no qgroups")
 	}
 	began := time.Now()
 	for left() > 0 && time.Since(began) < 25*time.Second { // the file system's own commit comes after 30 s

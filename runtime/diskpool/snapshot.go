@@ -1,0 +1,173 @@
+package diskpool
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"berth/runtime/btrfs"
+	"berth/runtime/layer"
+)
+
+// A snapshot is a directory of the pool with a read-only copy of a workspace and, unless nothing was written to it, one
+// of a layer. Copies are made beside and get their name when they are whole, so a crash leaves no half of one: what it
+// leaves is removed when the pool is opened.
+
+// ErrNoSnapshots: the pool cannot take snapshots.
+var ErrNoSnapshots = errors.New("the containers' files are in plain directories; snapshots need btrfs, or a loop " +
+	"device for a btrfs of the daemon's own (berth doctor says what is missing)")
+
+// Parts of a snapshot.
+const (
+	snapshotWorkspace = "workspace"
+	snapshotLayer     = "layer"
+)
+
+// copyAttribute names, in a workspace that was copied from a snapshot, the copy.
+const copyAttribute = "trusted.berth.copy"
+
+func (d *Pool) snapshotDir() string           { return filepath.Join(d.root, "snapshot") }
+func (d *Pool) SnapshotPath(id string) string { return filepath.Join(d.snapshotDir(), id) }
+func (d *Pool) unfinishedDir() string         { return filepath.Join(d.root, "unfinished") }
+func (d *Pool) unfinished(name string) string { return filepath.Join(d.unfinishedDir(), name) }
+
+// Snapshots lists the IDs of the snapshots.
+func (d *Pool) Snapshots() ([]string, error) { return Names(d.snapshotDir()) }
+
+// SnapshotLayer returns the path of the layer in a snapshot. It fails with fs.ErrNotExist if the snapshot has none.
+func (d *Pool) SnapshotLayer(id string) (string, error) {
+	path := filepath.Join(d.SnapshotPath(id), snapshotLayer)
+	_, err := os.Lstat(path)
+	return path, err
+}
+
+// SnapshotWorkspace returns the path of the workspace in a snapshot.
+func (d *Pool) SnapshotWorkspace(id string) string {
+	return filepath.Join(d.SnapshotPath(id), snapshotWorkspace)
+}
+
+// TakeSnapshot makes the snapshot id of a workspace, and of the layer of a sandbox, or of a kept layer if there is no
+// such sandbox. No process writes to them meanwhile.
+func (d *Pool) TakeSnapshot(id, workspace, sandbox, kept string) error {
+	source := d.WorkspacePath(workspace)
+	if d.Kind == Plain || !btrfs.IsSubvolume(source) {
+		return ErrNoSnapshots
+	}
+	tmp := d.unfinished(id)
+	if err := errors.Join(d.removeSnapshot(tmp), os.Mkdir(tmp, 0o700)); err != nil {
+		return fmt.Errorf("making a snapshot: %w", err)
+	}
+	err := btrfs.Snapshot(source, filepath.Join(tmp, snapshotWorkspace), true)
+	if written := d.writtenLayer(sandbox, kept); err == nil && written != "" {
+		err = btrfs.Snapshot(written, filepath.Join(tmp, snapshotLayer), true)
+	}
+	if err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, d.SnapshotPath(id), unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("making a snapshot: %w", err), d.removeSnapshot(tmp))
+	}
+	return nil
+}
+
+// writtenLayer returns the path of a session's layer: that of its sandbox, else the kept one. It returns "" if nothing
+// was written to the layer.
+func (d *Pool) writtenLayer(sandbox, kept string) string {
+	path := d.LayerPath(sandbox)
+	if sandbox != "" && Exists(path) {
+		if layer.Untouched(path) {
+			return ""
+		}
+		return path
+	}
+	if path = d.KeptPath(kept); kept != "" && Exists(path) {
+		return path
+	}
+	return ""
+}
+
+// RemoveSnapshot removes a snapshot. A missing one is no error.
+func (d *Pool) RemoveSnapshot(id string) error { return d.removeSnapshot(d.SnapshotPath(id)) }
+
+func (d *Pool) removeSnapshot(path string) error {
+	if !Exists(path) {
+		return nil
+	}
+	err := errors.Join(d.remove(filepath.Join(path, snapshotLayer)), d.remove(filepath.Join(path, snapshotWorkspace)))
+	if err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// CopyWorkspace gives a workspace the files of the snapshot, in place of those that it has. No sandbox uses it. A second
+// call with the same name of the copy changes nothing.
+func (d *Pool) CopyWorkspace(snapshot, workspace, copied string) error {
+	path, tmp := d.WorkspacePath(workspace), d.unfinished(workspace)
+	is := make([]byte, len(copied))
+	if n, err := unix.Lgetxattr(path, copyAttribute, is); err == nil && string(is[:n]) == copied {
+		return nil
+	}
+	if err := d.remove(tmp); err != nil {
+		return err
+	}
+	err := btrfs.Snapshot(d.SnapshotWorkspace(snapshot), tmp, false)
+	if err == nil {
+		err = unix.Lsetxattr(tmp, copyAttribute, []byte(copied), 0)
+	}
+	if err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+	}
+	if errors.Is(err, fs.ErrNotExist) && !Exists(path) {
+		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("copying the workspace of snapshot %s: %w", snapshot, err), d.remove(tmp))
+	}
+	return d.remove(tmp) // what the workspace had
+}
+
+// CopyLayer makes the layer of the claim, as one that no sandbox uses, of the layer in a snapshot. If the snapshot has
+// none it makes none: the session's next sandbox begins with a new one. A layer that is there stays.
+func (d *Pool) CopyLayer(snapshot string, c Claim) error {
+	source, err := d.SnapshotLayer(snapshot)
+	if errors.Is(err, fs.ErrNotExist) || Exists(d.KeptPath(c.Layer)) {
+		return nil
+	}
+	tmp := d.unfinished(c.Layer)
+	if err = errors.Join(err, d.remove(tmp)); err != nil {
+		return err
+	}
+	err = btrfs.Snapshot(source, tmp, false)
+	if err == nil {
+		err = errors.Join(os.Remove(filepath.Join(tmp, claimLink)), layer.Clear(tmp))
+	}
+	if err == nil {
+		err = writeClaim(tmp, c)
+	}
+	if err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, d.KeptPath(c.Layer), unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("copying the layer of snapshot %s: %w", snapshot, err), d.remove(tmp))
+	}
+	return nil
+}
+
+// removeUnfinished removes what a crash has left of copies.
+func (d *Pool) removeUnfinished() error {
+	names, err := Names(d.unfinishedDir())
+	for _, name := range names {
+		path := d.unfinished(name)
+		if btrfs.IsSubvolume(path) {
+			err = errors.Join(err, d.remove(path))
+		} else {
+			err = errors.Join(err, d.removeSnapshot(path))
+		}
+	}
+	return err
+}
