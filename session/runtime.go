@@ -34,6 +34,19 @@ type Runtime interface {
 	// RemoveLayer removes a layer that no sandbox uses, with all its files.
 	RemoveLayer(ctx context.Context, layer string) error
 
+	// TakeSnapshot makes the snapshot of a session's workspace and layer, as of one moment: the processes of its
+	// sandbox, if it runs, are frozen for that, unless it is paused. It fails with proto.Unsupported if the disk or the
+	// host cannot do that. On any failure there is no snapshot. If the daemon is killed meanwhile, the sandbox may stay
+	// paused.
+	TakeSnapshot(ctx context.Context, id string, spec Spec, snapshot string) error
+
+	// Revert gives a session without a sandbox the files of a snapshot in place of its workspace's, and its layer if
+	// that does not exist. A second call with the same name of the copy changes nothing.
+	Revert(ctx context.Context, id string, spec Spec, snapshot, copied string) error
+
+	// RemoveSnapshot removes a snapshot; copies of it stay.
+	RemoveSnapshot(ctx context.Context, snapshot string) error
+
 	// List returns what exists, for reconciliation.
 	List(ctx context.Context) (Inventory, error)
 
@@ -91,6 +104,7 @@ type Inventory struct {
 	Sandboxes  []string // session IDs of sandboxes that run, or are half made
 	Workspaces []string // workspace IDs on disk
 	Layers     []string // IDs of layers on disk that no sandbox uses
+	Snapshots  []string // IDs of snapshots on disk
 	Pool       string   // where the workspaces are, for messages
 	LostWrites bool     // the disk has lost the writes of some time up to now
 }

@@ -66,32 +66,41 @@ func (r *Runtime) Paused(id string) bool {
 // lockHalter returns the halter of a running sandbox. Until unlock is called, no other call can start or stop the
 // sandbox.
 func (r *Runtime) lockHalter(ctx context.Context, op, id string) (unlock func(), h halter, err error) {
-	absent := proto.Errorf(proto.NotFound, "", id, "container %.80q is not running", id)
 	if !proto.ValidID(proto.ContainerPrefix, id) {
-		return nil, nil, absent
+		return nil, nil, notRunning(id)
 	}
 	unlock, err = r.locks.Lock(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err = r.halter(ctx, r.claims.sandbox(id))
+	h, err = r.runningHalter(ctx, op, id)
+	if err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return unlock, h, nil
+}
+
+func notRunning(id string) error {
+	return proto.Errorf(proto.NotFound, "", id, "container %.80q is not running", id)
+}
+
+// runningHalter returns the halter of a running sandbox. Called with the lock of session id held.
+func (r *Runtime) runningHalter(ctx context.Context, op, id string) (halter, error) {
+	h, err := r.halter(ctx, r.claims.sandbox(id))
 	ended := false
 	if err == nil {
 		ended, err = h.Ended(ctx)
 	}
 	switch {
 	case errors.Is(err, cgroup.ErrNoFreezer):
-		err = proto.Errorf(proto.Unsupported, op, id, "containers cannot be paused here: %v", err)
+		return nil, proto.Errorf(proto.Unsupported, op, id, "containers cannot be paused here: %v", err)
 	case ended || errdefs.IsNotFound(err) || errors.Is(err, fs.ErrNotExist):
-		err = absent
+		return nil, notRunning(id)
 	case err != nil: // the sandbox may exist or not
-		err = r.fail(ctx, op, id, err)
+		return nil, r.fail(ctx, op, id, err)
 	}
-	if err != nil {
-		unlock()
-		return nil, nil, err
-	}
-	return unlock, h, nil
+	return h, nil
 }
 
 // halter returns the halter of a sandbox.

@@ -232,7 +232,9 @@ func (r *Runtime) List(ctx context.Context) (session.Inventory, error) {
 	inv.Workspaces, err = r.disk.Workspaces()
 	var err3 error
 	inv.Layers, err3 = r.disk.Kept()
-	if err := errors.Join(err, err1, err2, err3); err != nil {
+	var err4 error
+	inv.Snapshots, err4 = r.disk.Snapshots()
+	if err := errors.Join(err, err1, err2, err3, err4); err != nil {
 		return inv, r.fail(ctx, "list", "", err)
 	}
 	inv.Sandboxes = r.inventory(slices.Concat(r.index.sandboxes(), layers, bundles))

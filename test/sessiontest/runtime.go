@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -362,6 +363,58 @@ func (rt *Runtime) RemoveLayer(_ context.Context, id string) error {
 	return os.RemoveAll(rt.layer(id))
 }
 
+// snapshot returns the directory of a snapshot.
+func (rt *Runtime) snapshot(id string) string { return filepath.Join(rt.dir, "snapshots", id) }
+
+// TakeSnapshot copies a session's files while its processes are stopped.
+func (rt *Runtime) TakeSnapshot(_ context.Context, id string, spec session.Spec, snapshot string) error {
+	if !proto.ValidID(proto.SnapshotPrefix, snapshot) {
+		return proto.Errorf(proto.InvalidArgument, "", snapshot, "%q is not a snapshot", snapshot)
+	}
+	rt.Freeze(id, true)
+	defer rt.Freeze(id, false)
+	to := rt.snapshot(snapshot)
+	return errors.Join(os.MkdirAll(to, 0o700), copyTree(rt.workspace(spec.Workspace), filepath.Join(to, "workspace")),
+		copyTree(rt.layer(spec.Layer), filepath.Join(to, "layer")))
+}
+
+// Revert copies the files of a snapshot, unless that was done.
+func (rt *Runtime) Revert(_ context.Context, _ string, spec session.Spec, snapshot, copied string) error {
+	from, done := rt.snapshot(snapshot), filepath.Join(rt.dir, "copied", copied)
+	if _, err := os.Stat(from); err != nil {
+		return proto.Errorf(proto.NotFound, "", snapshot, "snapshot %s has no files", snapshot)
+	}
+	if _, err := os.Stat(done); err == nil {
+		return nil
+	}
+	return errors.Join(os.RemoveAll(rt.workspace(spec.Workspace)),
+		copyTree(filepath.Join(from, "workspace"), rt.workspace(spec.Workspace)),
+		copyTree(filepath.Join(from, "layer"), rt.layer(spec.Layer)), os.MkdirAll(done, 0o700))
+}
+
+// RemoveSnapshot removes a snapshot's files.
+func (rt *Runtime) RemoveSnapshot(_ context.Context, id string) error {
+	if !proto.ValidID(proto.SnapshotPrefix, id) {
+		return proto.Errorf(proto.InvalidArgument, "", id, "%q is not a snapshot", id)
+	}
+	return os.RemoveAll(rt.snapshot(id))
+}
+
+// copyTree copies a directory, if there is one, with owners and times.
+func copyTree(from, to string) error {
+	if _, err := os.Stat(from); err != nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	out, err := exec.Command("cp", "-a", from, to).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("copying: %w: %s", err, out)
+	}
+	return nil
+}
+
 // List lists sandboxes and workspaces. It includes sandboxes that have ended: at Open the core removes what it does
 // not know.
 func (rt *Runtime) List(context.Context) (session.Inventory, error) {
@@ -371,7 +424,8 @@ func (rt *Runtime) List(context.Context) (session.Inventory, error) {
 		inv.Sandboxes = append(inv.Sandboxes, id)
 	}
 	rt.mu.Unlock()
-	for dir, list := range map[string]*[]string{"workspaces": &inv.Workspaces, "layers": &inv.Layers} {
+	for dir, list := range map[string]*[]string{"workspaces": &inv.Workspaces, "layers": &inv.Layers,
+		"snapshots": &inv.Snapshots} {
 		entries, err := os.ReadDir(filepath.Join(rt.dir, dir))
 		if err != nil && !os.IsNotExist(err) {
 			return inv, err
