@@ -215,6 +215,34 @@ func (js *Jobs) Drop(_ context.Context, workspace string) error {
 	})
 }
 
+// Copy gives a workspace the jobs of another one, or of a snapshot, in place of its own. Their files are copies, too.
+func (js *Jobs) Copy(ctx context.Context, from, to string) error {
+	if err := js.Drop(ctx, to); err != nil {
+		return err
+	}
+	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
+		var given names
+		has, err := tx.Get(bucketInputs, from, &given)
+		if err == nil && has {
+			err = tx.Put(bucketInputs, to, given)
+		}
+		return errors.Join(err,
+			copyPrefix(tx, bucketJobs, from, to, func(r *record) { r.Workspace = to }),
+			copyPrefix(tx, bucketExecs, from, to, func(*proto.JobExec) {}))
+	})
+}
+
+// copyPrefix copies all records of a workspace.
+func copyPrefix[T any](tx *ledger.Tx, bucket, from, to string, change func(*T)) error {
+	found := map[string]T{} // first, because a scan must not change what it walks
+	err := ledger.Each(tx, bucket, from+"/", func(key string, v T) { found[key] = v })
+	for key, v := range found {
+		change(&v)
+		err = errors.Join(err, tx.Put(bucket, to+strings.TrimPrefix(key, from), v))
+	}
+	return err
+}
+
 // queueWrite queues a write of a job. In the ledger's order it comes before Drop, or it sees that the job was
 // dropped.
 func (js *Jobs) queueWrite(j *job, fn func(*ledger.Tx) error) {

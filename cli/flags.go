@@ -21,6 +21,7 @@ import (
 // in its errors.
 type containerFlags struct {
 	image, name, workspace      string
+	snapshot                    string
 	confinement                 flags.Confinement
 	network                     flags.Network
 	tools                       tools.Flags
@@ -37,6 +38,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	f.typed = fs
 	fs.StringVar(&f.image, "image", "", "image, as listed by 'berth image ls' (default: the daemon's)")
+	fs.StringVar(&f.snapshot, "snapshot", "", "begin with the files of this snapshot in place of an image")
 	fs.StringVar(&f.name, "name", "", "name and host name, which no other container of yours may have")
 	fs.StringArrayVarP(&f.labels, "label", "l", nil, "label, key=value (may be repeated)")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable of its commands: NAME=value, or NAME for its "+
@@ -57,7 +59,8 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 // request builds the request. It uploads local files first and returns their IDs.
 func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Client) (req proto.CreateContainer,
 	uploaded []string, err error) {
-	req = proto.CreateContainer{Image: f.image, WorkspaceID: f.workspace, Name: f.name, Network: f.network.Request()}
+	req = proto.CreateContainer{Image: f.image, WorkspaceID: f.workspace, Name: f.name, Snapshot: f.snapshot,
+		Network: f.network.Request()}
 	// Files come last, so that a mistake in another flag is found before an upload.
 	for _, step := range []func() error{
 		func() error {

@@ -69,6 +69,9 @@ type NextAction struct {
 type CreateContainer struct {
 	// Name from the list of images; default "base".
 	Image string `json:"image,omitempty"`
+	// ID or name of a snapshot: the container begins with its files, image, limits and runtime class. Limits and a
+	// class in the request win. Excludes image and workspace_id. An ID of a snapshot may also stand in image.
+	Snapshot string `json:"snapshot,omitempty"`
 	// Isolation: runc or gvisor. The daemon never replaces one by the other. Default: the daemon's, usually "runc".
 	RuntimeClass RuntimeClass `json:"runtime_class,omitempty" schema:"runtimeClass"`
 	// Kept workspace that no live container uses; without it a new one is created.

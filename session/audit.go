@@ -21,9 +21,14 @@ const (
 	actionExpire    = "container.expire"
 	actionReset     = "container.reset"
 	actionChange    = "container.change"
+	actionRestore   = "container.restore"
+	actionFork      = "container.fork"
 	actionDelete    = "container.delete"
 	actionExecBegin = "exec.begin"
 	actionExecEnd   = "exec.end"
+
+	actionSnapshot       = "snapshot.create"
+	actionSnapshotDelete = "snapshot.delete"
 
 	actionEgressBegin  = "egress.begin"
 	actionEgressRefuse = "egress.refuse"

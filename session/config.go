@@ -140,8 +140,10 @@ type Jobs interface {
 	// Changed is called for a file at an absolute path that the API wrote or removed. origin is OriginUploaded or
 	// OriginEdited.
 	Changed(ctx context.Context, f Files, path, origin string)
-	// Drop forgets all jobs of a workspace that is being removed.
+	// Drop forgets all jobs of a workspace that is being removed, or of a snapshot.
 	Drop(ctx context.Context, workspace string) error
+	// Copy gives a workspace or a snapshot the jobs of another one, in place of its own.
+	Copy(ctx context.Context, from, to string) error
 }
 
 // A DirectoryState is what a guest reports of a job's directory at the end of an exec.

@@ -84,15 +84,27 @@ func (ss *Sessions) finishPendingCreate(owner string, r retry) {
 func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateContainer, r retry) (_ *Session,
 	err error) {
 	defer hideIn(req, &err)
+	if req.Snapshot == "" && proto.ValidID(proto.SnapshotPrefix, req.Image) { // a snapshot is an image
+		req.Snapshot, req.Image = req.Image, ""
+	}
 	rec, err := ss.cfg.newRecord(owner, req)
 	if err != nil {
 		return nil, err
 	}
-	img, err := ss.cfg.Images.Resolve(ctx, rec.Image)
-	if err != nil {
-		return nil, err
+	if req.Snapshot != "" {
+		release, err := ss.beginWith(&rec, req)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	} else {
+		img, err := ss.cfg.Images.Resolve(ctx, rec.Image)
+		if err != nil {
+			return nil, err
+		}
+		rec.Digest = img.Digest
 	}
-	rec.Digest, rec.Key, rec.Retry = img.Digest, proto.CallerOf(ctx).KeyID, r
+	rec.Key, rec.Retry = proto.CallerOf(ctx).KeyID, r
 	rec.InputsMissing = len(req.Files) > 0
 	s, err := ss.register(rec, req.Lease)
 	if err != nil {
@@ -144,6 +156,9 @@ func (ss *Sessions) register(rec record, asked proto.LeaseRequest) (_ *Session, 
 	now := ss.clock.Now()
 	rec.ID, rec.Job = proto.NewID(proto.ContainerPrefix), proto.NewID(proto.JobPrefix)
 	rec.Layer = proto.NewID(proto.LayerPrefix)
+	if rec.From != nil {
+		rec.From.Copy = rec.Layer
+	}
 	rec.Created, rec.LastUsed, rec.Generation, rec.Host = now, now, 1, ss.host
 	if rec.Lease, err = ss.changedLease(rec.Lease, asked, now, rec.cap()); err != nil {
 		return nil, err

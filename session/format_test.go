@@ -10,6 +10,7 @@ import (
 	"berth/session/inventory"
 	"berth/session/lease"
 	"berth/session/retries"
+	"berth/session/snapshots"
 	"berth/test/stored"
 )
 
@@ -32,12 +33,14 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		record any
 		names  string
 	}{
-		{record{}, "id owner key retry name state generation image digest class workspace layer discarded job labels sealed secret_names env " +
+		{record{}, "id owner key retry name state generation image digest class workspace layer discarded from job labels sealed secret_names env " +
 			"tools offered limits network fixtures isolation host created last_used lifetime lease idle unused_lifetime ended delete " +
 			"keep fleeting unfilled"},
 		{lease.Lease{}, "mode at_end idle end set span paused"},
 		{workspaceRecord{}, "id owner created session kept key lost"},
 		{cpu.State{}, "generation charged key"},
+		{origin{}, "snapshot copy"},
+		{snapshots.Record{}, "id owner key name labels container image digest class limits created expires paused done delete passing"},
 		{execRecord{}, "exec key retry sealed run host guest files error notes"},
 		{retry{}, "key hash"},
 		{Mount{}, "path key generation"},
@@ -54,9 +57,10 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 	} {
 		stored.CheckNames(t, row.record, row.names)
 	}
-	const buckets = "sessions workspaces execs digest/requests strays session_cpu clock/ahead"
+	const buckets = "sessions workspaces execs digest/requests strays session_cpu clock/ahead snapshots"
 	if got := bucketSessions + " " + bucketWorkspaces + " " + bucketExecs + " " + retries.BucketDigest + "/" + retries.DigestName + " " +
-		inventory.Bucket + " " + cpu.Bucket + " " + bucketClock + "/" + clockKey; got != buckets {
+		inventory.Bucket + " " + cpu.Bucket + " " + bucketClock + "/" + clockKey + " " +
+		snapshots.Bucket; got != buckets {
 		t.Errorf("the buckets are %s, not %s", got, buckets)
 	}
 }

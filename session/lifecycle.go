@@ -99,7 +99,10 @@ func (s *Session) startSandbox(ctx context.Context) error {
 		}
 	}
 	onDisk, spec := s.core.onDisk(), s.record().spec()
-	spec.New, spec.HasFiles = fresh, !fresh || s.core.workspaceOf(s).Kept
+	if err := s.revert(ctx); err != nil {
+		return err
+	}
+	spec.New, spec.HasFiles = fresh, !fresh || s.record().From != nil || s.core.workspaceOf(s).Kept
 	if err := s.core.cfg.Runtime.Start(ctx, s.id, spec); err != nil {
 		return err
 	}
@@ -128,7 +131,7 @@ func (s *Session) startSandbox(ctx context.Context) error {
 		return err
 	}
 	err = s.changeAsync(func(r *record) {
-		r.State, r.LastUsed, r.Isolation, r.Mounts = proto.StateRunning, now, iso, mounts
+		r.State, r.LastUsed, r.Isolation, r.Mounts, r.From = proto.StateRunning, now, iso, mounts, nil
 	})
 	if err == nil {
 		s.auditGeneration(ctx)

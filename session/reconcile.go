@@ -93,6 +93,9 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 	if err := ss.checkWorkspaces(inv); err != nil {
 		return err
 	}
+	if err := ss.snapshots.Undo(ctx, func(id string) error { return ss.cfg.Runtime.Resume(ctx, id) }); err != nil {
+		ss.cfg.Log.Error("removing unfinished snapshots; the next daemon tries again", "error", err)
+	}
 	there := map[string]bool{}
 	for _, id := range inv.Sandboxes {
 		there[id] = true

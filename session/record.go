@@ -37,6 +37,7 @@ type record struct {
 	Workspace      string                   `json:"workspace"`
 	Layer          string                   `json:"layer,omitempty"`     // "" in records of older daemons
 	Discarded      []string                 `json:"discarded,omitempty"` // layers that have to be removed
+	From           *origin                  `json:"from,omitempty"`      // its files are still to be copied
 	Job            string                   `json:"job"`                 // the job of execs that name none
 	Labels         map[string]string        `json:"labels,omitempty"`
 	Sealed         string                   `json:"sealed,omitempty"`       // see sealedFields

@@ -17,6 +17,7 @@ import (
 	"berth/session/index"
 	"berth/session/lease"
 	"berth/session/retries"
+	"berth/session/snapshots"
 	"berth/session/validate"
 	"berth/state/ledger"
 )
@@ -32,6 +33,8 @@ type Sessions struct {
 	host    string         // boot ID of the host
 	memory  *output.Budget // for the output of execs; results of ended ones take as much again
 	outputs *execstore.Store
+
+	snapshots *snapshots.Store
 
 	freeingMemory atomic.Bool // a goroutine runs makeRoom
 
@@ -66,7 +69,7 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 		return nil, fmt.Errorf("reading the key of digests: %w", err)
 	}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
-	if err := errors.Join(replayEnds(cfg.Dir, cfg.Ledger), ss.load()); err != nil {
+	if err := errors.Join(replayEnds(cfg.Dir, cfg.Ledger), ss.openSnapshots(), ss.load()); err != nil {
 		return nil, fmt.Errorf("reading sessions: %w", err)
 	}
 	if err := ss.reconcile(ctx); err != nil {
@@ -305,6 +308,11 @@ func (ss *Sessions) Digests() []string {
 			list = append(list, r.Digest)
 		}
 	}
+	for _, r := range ss.snapshots.All() {
+		if !slices.Contains(list, r.Digest) {
+			list = append(list, r.Digest)
+		}
+	}
 	return list
 }
 
@@ -375,7 +383,7 @@ func (ss *Sessions) find(id string) *Session {
 	return ss.byID[id]
 }
 
-// known returns the set of IDs of all sessions, workspaces and layers.
+// known returns the set of IDs of all sessions, workspaces, layers and snapshots.
 func (ss *Sessions) known() map[string]bool {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
@@ -388,6 +396,9 @@ func (ss *Sessions) known() map[string]bool {
 	}
 	for id := range ss.workspaces {
 		ids[id] = true
+	}
+	for _, r := range ss.snapshots.All() {
+		ids[r.ID] = true
 	}
 	return ids
 }

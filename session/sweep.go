@@ -22,7 +22,8 @@ type Swept struct {
 	Lost       int // running sessions whose sandbox had ended by itself
 	Sandboxes  int // sandboxes of no session, removed
 	Workspaces int // workspaces of no session, removed
-	Strays     int // workspaces that the ledger does not know, newly set aside
+	Snapshots  int // snapshots that have expired, removed
+	Strays     int // workspaces, layers and snapshots that the ledger does not know, newly set aside
 }
 
 // Counts returns the counts by the names that log and metrics have for them.
@@ -36,6 +37,7 @@ func (w Swept) Counts() map[string]int {
 		"lost":       w.Lost,
 		"sandboxes":  w.Sandboxes,
 		"workspaces": w.Workspaces,
+		"snapshots":  w.Snapshots,
 		"strays":     w.Strays,
 	}
 }
@@ -56,8 +58,9 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 			errs = append(errs, fmt.Errorf("sweeping %s: %w", s.id, err))
 		}
 	}
-	errs = append(errs, ss.saveClock(), ss.sweepGuests(ctx, all, &done), ss.sweepUnknown(ctx, &done),
-		ctx.Err())
+	var err error
+	done.Snapshots, err = ss.snapshots.Sweep(ctx)
+	errs = append(errs, err, ss.saveClock(), ss.sweepGuests(ctx, all, &done), ss.sweepUnknown(ctx, &done), ctx.Err())
 	return done, errors.Join(errs...)
 }
 
@@ -130,7 +133,7 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Ti
 		}
 	}
 	s.restoreLostPorts(ctx)
-	return errors.Join(s.removeDiscarded(ctx), s.persistTouch(rec))
+	return errors.Join(s.revert(ctx), s.removeDiscarded(ctx), s.persistTouch(rec))
 }
 
 func countIf(n *int, did bool) {
@@ -243,7 +246,8 @@ func (ss *Sessions) removeUnknown(ctx context.Context, inv Inventory, known map[
 		countIf(&done.Workspaces, err == nil)
 		errs = append(errs, err)
 	}
-	fresh, removed, err := ss.orphans().Sweep(ctx, ss.clock.Now(), slices.Concat(inv.Workspaces, inv.Layers), known)
+	fresh, removed, err := ss.orphans().Sweep(ctx, ss.clock.Now(), slices.Concat(inv.Workspaces, inv.Layers,
+		inv.Snapshots), known)
 	done.Strays, done.Workspaces = done.Strays+fresh, done.Workspaces+removed
 	return errors.Join(append(errs, err)...)
 }

@@ -116,14 +116,17 @@ func (ss *Sessions) unusedWorkspaces() []workspaceRecord {
 	return list
 }
 
-// orphans returns the workspaces and layers that are on disk alone.
+// orphans returns the workspaces, layers and snapshots that are on disk alone.
 func (ss *Sessions) orphans() inventory.Orphans {
 	known := sync.OnceValue(ss.known)
 	return inventory.Orphans{Ledger: ss.cfg.Ledger, Keep: ss.cfg.OrphanKeep, Log: ss.cfg.Log,
 		Known: func(id string) bool { return known()[id] },
 		Remove: func(ctx context.Context, id string) error {
-			if proto.ValidID(proto.LayerPrefix, id) {
+			switch {
+			case proto.ValidID(proto.LayerPrefix, id):
 				return ss.cfg.Runtime.RemoveLayer(ctx, id)
+			case proto.ValidID(proto.SnapshotPrefix, id):
+				return ss.cfg.Runtime.RemoveSnapshot(ctx, id)
 			}
 			return ss.cfg.Runtime.RemoveWorkspace(ctx, id)
 		}}

@@ -145,7 +145,7 @@ func (e *edge) rows() []row {
 		tag  string // the heading in the document
 		rows []row
 	}{
-		{"containers", e.containerRows()}, {"commands", e.execRows()}, {"code", e.codeRows()},
+		{"containers", e.containerRows()}, {"snapshots", e.snapshotRows()}, {"commands", e.execRows()}, {"code", e.codeRows()},
 		{"stored tools", e.toolRows()}, {"tools of code", e.callRows()}, {"files in containers", e.fileRows()},
 		{"jobs", e.jobRows()}, {"daemon", e.daemonRows()}, {"API keys", e.keyRows()}, {"audit", e.auditRows()},
 		{"events", e.eventRows()}, {"stats", e.statRows()},
@@ -664,6 +664,8 @@ var auditActions = map[string]string{
 	"extendContainer": "container.extend", "startContainer": "container.start",
 	"stopContainer": "container.stop", "pauseContainer": "container.pause", "resumeContainer": "container.resume",
 	"deleteContainer": "container.delete", "deleteWorkspace": "workspace.delete",
+	"resetContainer": "container.reset", "restoreContainer": "container.restore", "forkContainer": "container.fork",
+	"createSnapshot": "snapshot.create", "deleteSnapshot": "snapshot.delete",
 	"run": "exec.begin", "runOnce": "exec.begin", "signalExec": "exec.signal", "writeStdin": "exec.stdin",
 	"resizeExec": "exec.resize",
 	"runCode":    "exec.begin", "executeCode": "exec.begin", "runCell": "code.cell", "createContext": "context.create",
@@ -687,7 +689,8 @@ var auditActions = map[string]string{
 // coreAudited are the operations that the core audits when they are done.
 var coreAudited = map[string]bool{
 	"createContainer": true, "startContainer": true, "stopContainer": true, "pauseContainer": true,
-	"resumeContainer": true, "deleteContainer": true, "run": true, "runOnce": true,
+	"resumeContainer": true, "deleteContainer": true, "resetContainer": true, "restoreContainer": true,
+	"forkContainer": true, "createSnapshot": true, "deleteSnapshot": true, "run": true, "runOnce": true,
 	"runCode": true, "executeCode": true, "runCell": true,
 }
 

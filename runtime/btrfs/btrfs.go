@@ -136,8 +136,8 @@ func DestroySubvolume(path string) error {
 	return subvolIoctl(path, btrfsSnapDestroy)
 }
 
-// Snapshot makes the subvolume path, which shares all content with the subvolume source as it is now. The kernel commits
-// the file system for it. An existing path is an error, EEXIST. Both must be on the same file system.
+// Snapshot makes the subvolume path, which shares all content with the subvolume source as it is now. The kernel
+// commits the file system for it. An existing path is an error, EEXIST. Both must be on the same file system.
 func Snapshot(source, path string, readOnly bool) error {
 	fd, err := OpenAgain(source, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 	if err != nil {

@@ -84,8 +84,8 @@ func (r *Runtime) Revert(ctx context.Context, id string, spec session.Spec, snap
 			"first", spec.Workspace, user)
 	}
 	if !diskpool.Exists(r.disk.SnapshotPath(snapshot)) {
-		return proto.Errorf(proto.NotFound, op, snapshot, "the files of snapshot %s are gone from the daemon's disk pool",
-			snapshot)
+		return proto.Errorf(proto.NotFound, op, snapshot, "the files of snapshot %s are gone from the daemon's disk "+
+			"pool", snapshot)
 	}
 	if err := errors.Join(r.disk.CopyWorkspace(snapshot, spec.Workspace, copied),
 		r.disk.CopyLayer(snapshot, claimOf(id, spec))); err != nil {

@@ -104,8 +104,8 @@ func (d *Pool) removeSnapshot(path string) error {
 	return os.Remove(path)
 }
 
-// CopyWorkspace gives a workspace the files of the snapshot, in place of those that it has. No sandbox uses it. A second
-// call with the same name of the copy changes nothing.
+// CopyWorkspace gives a workspace the files of the snapshot, in place of those that it has. No sandbox uses it. A
+// second call with the same name of the copy changes nothing.
 func (d *Pool) CopyWorkspace(snapshot, workspace, copied string) error {
 	path, tmp := d.WorkspacePath(workspace), d.unfinished(workspace)
 	is := make([]byte, len(copied))

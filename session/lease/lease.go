@@ -155,6 +155,13 @@ func (l Lease) Woken(now time.Time) (Lease, bool) {
 	return l, true
 }
 
+// Anew returns the lease of a copy of the session, which begins now and lasts as long as this one did.
+func (l Lease) Anew(now time.Time) Lease {
+	l.End, l.Set, l.Paused = time.Time{}, time.Time{}, time.Time{}
+	l, _ = l.Woken(now)
+	return l
+}
+
 func (l Lease) span() time.Duration {
 	if l.Span > 0 {
 		return l.Span

@@ -73,8 +73,34 @@ func checkDefault(field string, d, lo, hi time.Duration) error {
 func Container(req proto.CreateContainer, idle, lifetime time.Duration, most proto.Limits) error {
 	return cmp.Or(Idle("idle_timeout_seconds", idle),
 		checkSpan("max_lifetime_seconds", lifetime, minLifetime, maxLifetime), checkName(req.Name),
-		checkExisting(req), Lease(req.Lease, 1), checkLabels(req.Labels),
+		checkExisting(req), checkOrigin(req), Lease(req.Lease, 1), checkLabels(req.Labels),
 		Env(req.Env), checkSecrets(req.Secrets, req.Env), Limits(req.Limits, most))
+}
+
+// MaxForks is how many copies of a container one request may make.
+const MaxForks = 100
+
+// Snapshot checks a request for a snapshot.
+func Snapshot(req proto.CreateSnapshot) error {
+	var expires error
+	if req.ExpiresAfterSeconds != 0 {
+		expires = checkSpan("expires_after_seconds", time.Duration(min(req.ExpiresAfterSeconds, 1<<32))*time.Second,
+			minLifetime, maxLifetime)
+	}
+	return cmp.Or(checkName(req.Name), checkLabels(req.Labels), expires)
+}
+
+// checkOrigin refuses what a container cannot have beside a snapshot.
+func checkOrigin(req proto.CreateContainer) error {
+	switch {
+	case req.Snapshot == "":
+		return nil
+	case req.Image != "":
+		return Error("snapshot", "snapshot and image exclude each other; a snapshot has its image")
+	case req.WorkspaceID != "":
+		return Error("snapshot", "snapshot and workspace_id exclude each other; a snapshot has its workspace")
+	}
+	return nil
 }
 
 // Idle checks how long a container may be idle, as a field of a request asks for.

@@ -53,6 +53,7 @@ func TestDaemonIsAsDocumented(t *testing.T) {
 		fuzz(t, fuzzer, d, provision(t, d), *seed+try, third, "--phases", "fuzzing", "--include-path-regex",
 			`^/v1/containers/\{id\}/(?!contexts)`,
 			"--exclude-operation-id", "stopContainer", "--exclude-operation-id", "resetContainer",
+			"--exclude-operation-id", "restoreContainer", "--exclude-operation-id", "forkContainer",
 			"--exclude-operation-id", "closeShell")
 		if len(unanswered(d.Log()[len(before):])) == 0 {
 			break

@@ -3,6 +3,7 @@ package sessiontest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -42,6 +43,7 @@ func Conform(t *testing.T, rt session.Runtime, images session.Images, class prot
 		{"a detached command outlives the daemon", c.detached},
 		{"pausing a sandbox", c.pauses},
 		{"a paused container", c.paused},
+		{"a snapshot", c.snapshot},
 		{"a container that was idle", c.idle},
 	} {
 		t.Run(test.name, test.run)
@@ -182,6 +184,79 @@ func (c conformance) workspace(t *testing.T) {
 	}
 	if inv, err := c.rt.List(ctx); err != nil || slices.Contains(inv.Workspaces, gone.Workspace) {
 		t.Fatalf("it was made: %+v %v", inv, err)
+	}
+}
+
+// snapshot takes a snapshot while a command writes, and gives it to another session and to the first.
+func (c conformance) snapshot(t *testing.T) {
+	ctx := context.Background()
+	spec, other := c.spec(t), c.spec(t)
+	id := c.start(t, spec)
+	write := func(id, text string) {
+		t.Helper()
+		for user, path := range map[string]string{proto.UserDefault: "/workspace/a", proto.UserRoot: "/tmp/x"} {
+			if _, err := c.client(t, id).Write(ctx, user, path, wire.WriteOptions{},
+				strings.NewReader(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	check := func(id string, size int64) {
+		t.Helper()
+		for path, uid := range map[string]uint32{"/workspace/a": 1000, "/tmp/x": 0} {
+			fi, err := c.client(t, id).Stat(ctx, proto.UserDefault, path)
+			if err != nil || fi.SizeBytes != size || fi.UID != uid {
+				t.Errorf("%s: %+v %v, want %d bytes", path, fi, err, size)
+			}
+		}
+	}
+	write(id, "old")
+	snapshot := proto.NewID(proto.SnapshotPrefix)
+	t.Cleanup(func() {
+		if err := c.rt.RemoveSnapshot(ctx, snapshot); err != nil {
+			t.Error(err)
+		}
+		if inv, err := c.rt.List(ctx); err != nil || slices.Contains(inv.Snapshots, snapshot) {
+			t.Errorf("still listed: %v %v", inv.Snapshots, err)
+		}
+	})
+	if err := c.rt.TakeSnapshot(ctx, id, spec, snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if c.rt.Paused(id) {
+		t.Error("it stays frozen")
+	}
+	if inv, err := c.rt.List(ctx); err != nil || !slices.Contains(inv.Snapshots, snapshot) {
+		t.Errorf("not listed: %v %v", inv.Snapshots, err)
+	}
+	write(id, "newer")
+
+	second := proto.NewID(proto.ContainerPrefix)
+	t.Cleanup(func() { c.remove(t, second, other) })
+	other.HasFiles = true
+	for range 2 { // as after a crash
+		if err := c.rt.Revert(ctx, second, other, snapshot, "second"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.rt.Start(ctx, second, other); err != nil {
+		t.Fatal(err)
+	}
+	check(second, 3)
+	check(id, 5)
+
+	if err := errors.Join(c.rt.Stop(ctx, id), c.rt.RemoveLayer(ctx, spec.Layer)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.rt.Revert(ctx, id, spec, snapshot, "undo"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.rt.Start(ctx, id, spec); err != nil {
+		t.Fatal(err)
+	}
+	check(id, 3)
+	if err := c.rt.Revert(ctx, id, spec, proto.NewID(proto.SnapshotPrefix), "none"); err == nil {
+		t.Error("a snapshot that is not there was restored under a running sandbox")
 	}
 }
 

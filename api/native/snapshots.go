@@ -1,0 +1,91 @@
+package native
+
+import (
+	"berth/api/openapi"
+	"berth/proto"
+	"berth/session"
+)
+
+func (e *edge) snapshotRows() []row {
+	const one = "/v1/containers/{id}"
+	taking := also(inContainer, 409, 501, 507) // 501: the disk or the host cannot
+	return []row{
+		{"POST", one + "/snapshots", mayTake(e.createSnapshot).created(), openapi.Operation{ID: "createSnapshot",
+			Summary: "Keep all files of a container as they are now.", Fails: taking,
+			Description: "The workspace and what the container has written elsewhere, together and as of one moment. " +
+				"Commands go on; they are frozen for some milliseconds. A stopped container is not started. Needs btrfs, " +
+				"which the daemon has in a file of its own unless the host cannot."}},
+		{"GET", one + "/snapshots", getIn(e, e.listContainerSnapshots), openapi.Operation{ID: "listContainerSnapshots",
+			Summary: "List the snapshots of a container, newest first.", Fails: inContainer}},
+		{"GET", "/v1/snapshots", get(e.listSnapshots), openapi.Operation{ID: "listSnapshots",
+			Summary: "List snapshots, newest first.", Fails: basic,
+			Query: []openapi.Param{
+				{Name: "label", Repeat: true, Pattern: "^[^=]+=", Description: "key=value that a snapshot must have. " +
+					"May be repeated; all must match."},
+				{Name: "container", Description: "Only snapshots of the container with this ID, which may be gone."},
+			}}},
+		{"GET", "/v1/snapshots/{id}", get(e.getSnapshot), openapi.Operation{ID: "getSnapshot",
+			Summary: "Describe a snapshot.", Fails: namesItem}},
+		{"DELETE", "/v1/snapshots/{id}", get(e.deleteSnapshot), openapi.Operation{ID: "deleteSnapshot",
+			Summary: "Remove a snapshot. Containers that were made of it stay.", Fails: also(namesItem, 409)}},
+		{"POST", one + "/restore", take(e.restoreContainer), openapi.Operation{ID: "restoreContainer",
+			Summary: "Give a container the files of a snapshot in place of its own.", Fails: taking,
+			Description: "Its processes end, and its files are those of the snapshot from the next use on, which starts " +
+				"the next generation. It keeps its ID, environment, limits and lease."}},
+		{"POST", one + "/fork", mayTake(e.forkContainer).created(), openapi.Operation{ID: "forkContainer",
+			Summary: "Make copies of a container.", Fails: also(taking, 429, 503, 504),
+			Description: "Each copy has the container's files as of one moment, and its environment, secrets, tools, " +
+				"labels, network, limits and lease, but no processes and no name. If one cannot be made, none is."}},
+	}
+}
+
+func (e *edge) createSnapshot(c *call, req proto.CreateSnapshot) (made proto.Snapshot, err error) {
+	s, err := e.session(c)
+	if err != nil {
+		return made, err
+	}
+	return s.Snapshot(c.ctx(), req)
+}
+
+func (e *edge) listContainerSnapshots(c *call, s *session.Session) (page[proto.Snapshot], error) {
+	return list(e.Sessions.Snapshots().List(c.owner, s.ID(), nil), nil)
+}
+
+func (e *edge) listSnapshots(c *call) (none page[proto.Snapshot], err error) {
+	labels, err := c.labels()
+	if err != nil {
+		return none, err
+	}
+	return list(e.Sessions.Snapshots().List(c.owner, c.query.Get("container"), labels), nil)
+}
+
+func (e *edge) getSnapshot(c *call) (proto.Snapshot, error) {
+	return e.Sessions.Snapshots().Get(c.owner, c.id())
+}
+
+func (e *edge) deleteSnapshot(c *call) (deletion, error) {
+	gone, err := e.Sessions.DeleteSnapshot(c.ctx(), c.owner, c.id())
+	return deletion{gone.ID, true}, err
+}
+
+func (e *edge) restoreContainer(c *call, req proto.RestoreContainer) (now proto.Container, err error) {
+	s, err := e.session(c)
+	if err != nil {
+		return now, err
+	}
+	err = s.Restore(c.ctx(), req.Snapshot)
+	return s.Info(), err
+}
+
+func (e *edge) forkContainer(c *call, req proto.ForkContainer) (none page[proto.Container], err error) {
+	s, err := e.session(c)
+	if err != nil {
+		return none, err
+	}
+	forks, err := s.Fork(c.ctx(), req.Count)
+	var made []proto.Container
+	for _, fork := range forks {
+		made = append(made, fork.Info())
+	}
+	return list(made, err)
+}
