@@ -57,8 +57,8 @@ func takeSnapshotCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create [flags] CONTAINER", Aliases: []string{"take"}, Short: "Take a snapshot and print its ID",
 		Args: app.ArgCount(1, 1), ValidArgsFunction: a.CompleteContainers(1),
-		Long: "Keep all files of a container as they are now: its workspace and what it has written elsewhere. Commands " +
-			"that run are frozen for some milliseconds and go on.",
+		Long: "Keep all files of a container as they are now: its workspace and what it has written elsewhere. " +
+			"Commands that run are frozen for some milliseconds and go on.",
 		Example: "  berth snapshot create --name before analysis\n  berth restore analysis before\n" +
 			"  berth create --snapshot before",
 		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, _ []string) (err error) {
@@ -100,8 +100,8 @@ func inspectSnapshotCommand(a *app.App) *cobra.Command {
 func restoreCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore CONTAINER SNAPSHOT", Short: "Give a container the files of a snapshot", Args: app.ArgCount(2, 2),
-		Long: "Give a container the files of a snapshot in place of its own. Its processes end; the next use starts it. " +
-			"Files that are not in a snapshot are lost.",
+		Long: "Give a container the files of a snapshot in place of its own. Its processes end; the next use starts " +
+			"it. Files that are not in a snapshot are lost.",
 		ValidArgsFunction: a.CompleteContainers(1),
 		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, args []string) error {
 			con, err := c.Restore(ctx, id, args[1])
@@ -115,7 +115,8 @@ func restoreCommand(a *app.App) *cobra.Command {
 func forkCommand(a *app.App) *cobra.Command {
 	var count int
 	cmd := &cobra.Command{
-		Use: "fork [flags] CONTAINER", Short: "Make copies of a container and print their IDs", Args: app.ArgCount(1, 1),
+		Use: "fork [flags] CONTAINER", Short: "Make copies of a container and print their IDs",
+		Args:              app.ArgCount(1, 1),
 		ValidArgsFunction: a.CompleteContainers(1),
 		Long: "Make copies of a container. Each has its files as of one moment, and its environment, secrets, tools, " +
 			"labels, network, limits and lease, but no processes and no name. If one cannot be made, none is.",

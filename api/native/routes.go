@@ -145,7 +145,8 @@ func (e *edge) rows() []row {
 		tag  string // the heading in the document
 		rows []row
 	}{
-		{"containers", e.containerRows()}, {"snapshots", e.snapshotRows()}, {"commands", e.execRows()}, {"code", e.codeRows()},
+		{"containers", e.containerRows()}, {"snapshots", e.snapshotRows()}, {"commands", e.execRows()},
+		{"code", e.codeRows()},
 		{"stored tools", e.toolRows()}, {"tools of code", e.callRows()}, {"files in containers", e.fileRows()},
 		{"jobs", e.jobRows()}, {"daemon", e.daemonRows()}, {"API keys", e.keyRows()}, {"audit", e.auditRows()},
 		{"events", e.eventRows()}, {"stats", e.statRows()},

@@ -13,8 +13,8 @@ func (e *edge) snapshotRows() []row {
 		{"POST", one + "/snapshots", mayTake(e.createSnapshot).created(), openapi.Operation{ID: "createSnapshot",
 			Summary: "Keep all files of a container as they are now.", Fails: taking,
 			Description: "The workspace and what the container has written elsewhere, together and as of one moment. " +
-				"Commands go on; they are frozen for some milliseconds. A stopped container is not started. Needs btrfs, " +
-				"which the daemon has in a file of its own unless the host cannot."}},
+				"Commands go on; they are frozen for some milliseconds. A stopped container is not started. Needs " +
+				"btrfs, which the daemon has in a file of its own unless the host cannot."}},
 		{"GET", one + "/snapshots", getIn(e, e.listContainerSnapshots), openapi.Operation{ID: "listContainerSnapshots",
 			Summary: "List the snapshots of a container, newest first.", Fails: inContainer}},
 		{"GET", "/v1/snapshots", get(e.listSnapshots), openapi.Operation{ID: "listSnapshots",
@@ -30,8 +30,8 @@ func (e *edge) snapshotRows() []row {
 			Summary: "Remove a snapshot. Containers that were made of it stay.", Fails: also(namesItem, 409)}},
 		{"POST", one + "/restore", take(e.restoreContainer), openapi.Operation{ID: "restoreContainer",
 			Summary: "Give a container the files of a snapshot in place of its own.", Fails: taking,
-			Description: "Its processes end, and its files are those of the snapshot from the next use on, which starts " +
-				"the next generation. It keeps its ID, environment, limits and lease."}},
+			Description: "Its processes end, and its files are those of the snapshot from the next use on, which " +
+				"starts the next generation. It keeps its ID, environment, limits and lease."}},
 		{"POST", one + "/fork", mayTake(e.forkContainer).created(), openapi.Operation{ID: "forkContainer",
 			Summary: "Make copies of a container.", Fails: also(taking, 429, 503, 504),
 			Description: "Each copy has the container's files as of one moment, and its environment, secrets, tools, " +
