@@ -155,7 +155,7 @@ func fileForm(t *testing.T, size int) form {
 }
 
 // belongings are one of each thing that has an ID.
-type belongings struct{ container, workspace, exec, job, shell, file, key, tool, run, call string }
+type belongings struct{ container, workspace, exec, job, shell, file, key, tool, run, call, snapshot string }
 
 func (g guest) settle(t *testing.T) (b belongings) {
 	t.Helper()
@@ -170,6 +170,7 @@ func (g guest) settle(t *testing.T) (b belongings) {
 		`{"name": "pay", "tool_type": "code_runner", "approval_action": "review", "configuration": {"type": "CodeRunner", "runtime": "python", "code": "def run(input): return 1"}}`).ID
 	b.run = do[toolstore.Run](t, g, "POST", "/v1/tools/pay/run", `{}`).ID
 	b.call = g.parkCall(t, b.container)
+	b.snapshot = do[proto.Snapshot](t, g, "POST", "/v1/containers/"+b.container+"/snapshots", `{}`).ID
 	return b
 }
 
@@ -204,6 +205,8 @@ func (b belongings) in(path string) string {
 		id = b.run
 	case strings.HasPrefix(path, "/v1/workspaces/"):
 		id = b.workspace
+	case strings.HasPrefix(path, "/v1/snapshots/"):
+		id = b.snapshot
 	case strings.HasPrefix(path, "/v1/keys/"):
 		id = b.key
 	}
@@ -254,7 +257,8 @@ var bodies = map[string]string{
 	"publishFile": `{"path": "kept.txt"}`, "changeKey": `{"name": "mine now"}`,
 	"createContext": `{"name": "main"}`, "runCell": `{"code": "1"}`,
 	"changeTool": `{"description": "mine now"}`, "runTool": `{"input": {}}`, "refuseToolRun": `{}`,
-	"refuseToolCall": `{}`,
+	"refuseToolCall": `{}`, "createSnapshot": `{}`, "forkContainer": `{}`,
+	"restoreContainer": `{"snapshot": "snapshot_0000000000000000000000"}`,
 }
 
 // request is the operation's on belongings: the path with its required query, and a body.
@@ -294,7 +298,7 @@ func TestOtherTenantsIDsDoNotExist(t *testing.T) {
 		"container_0000000000000000000000", "workspace_0000000000000000000000", "exec_0000000000000000000000",
 		"job_0000000000000000000000", "never",
 		"file_0000000000000000000000", "key_0000000000000000000000", "tool_0000000000000000000000",
-		"run_0000000000000000000000", "call_0000000000000000000000",
+		"run_0000000000000000000000", "call_0000000000000000000000", "snapshot_0000000000000000000000",
 	}
 	ops := h.named(t)
 	if len(ops) < 35 {
@@ -349,7 +353,7 @@ func nameless(text string) string {
 func plain(text string, b belongings) string {
 	text = nameless(text)
 	return strings.NewReplacer(b.container, "ID", b.workspace, "ID", b.exec, "EXEC", b.job, "JOB", b.file, "FILE",
-		b.key, "KEY", b.tool, "TOOL", b.run, "RUN", b.call, "CALL").Replace(text)
+		b.key, "KEY", b.tool, "TOOL", b.run, "RUN", b.call, "CALL", b.snapshot, "SNAPSHOT").Replace(text)
 }
 
 // unharmed fails the test if something of the guest's is gone or changed.
@@ -363,6 +367,9 @@ func (g guest) unharmed(t *testing.T, b belongings) {
 	if r := x.Result.Result; r == nil || strings.Contains(r.Stdout, "b\nd\n") ||
 		!strings.HasSuffix(r.Stdout, "kept\n") {
 		t.Errorf("her files: %+v", x.Result)
+	}
+	if snap := do[proto.Snapshot](t, g, "GET", "/v1/snapshots/"+b.snapshot, nil); snap.ContainerID != b.container {
+		t.Errorf("her snapshot is %+v", snap)
 	}
 	if tool := do[toolstore.Tool](t, g, "GET", "/v1/tools/pay", nil); tool.ID != b.tool || tool.Version != 1 ||
 		tool.Description != "" {
