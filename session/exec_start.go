@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"strings"
 
 	"berth/guest/client"
@@ -309,6 +310,7 @@ func (e *Exec) guestCommand() wire.Command {
 	c := wire.Command{
 		ID: e.id, Argv: e.cmd.Argv, Text: e.cmd.Command, Shell: e.cmd.Shell, Dir: dir, Output: out, Job: dir,
 		User: e.cmd.User, Stdin: e.cmd.OpenStdin || e.cmd.Stdin != "" || e.cmd.TTY != nil, TTY: e.cmd.TTY,
+		CPUs: int(math.Ceil(e.s.record().Limits.CPUs)),
 	}
 	if e.cmd.Outlives() {
 		c.Keep = e.cmd.MaxOutputBytes

@@ -3,7 +3,9 @@ package pid1
 import (
 	"errors"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -28,6 +30,7 @@ func (k *caller) startCommand(req *wire.Request, fds []int) error {
 		wire.CloseAll(fds)
 		return wire.ErrFrame
 	}
+	k.s.countProcessors(cmd)
 	p, err := k.s.plan(cmd)
 	if err != nil {
 		wire.CloseAll(fds)
@@ -149,6 +152,26 @@ func check(cmd *wire.Command) error {
 
 // maxKeep limits how many bytes of each stream a command may ask to keep.
 const maxKeep = 64 << 20
+
+// processorCounts are the variables by which programs learn how many processors to use: nproc, OpenMP and the libraries
+// of NumPy, and Python since 3.13. The kernel tells them the processors of the host, of which the container may use
+// all, though not at once. Programs that read the limits of their cgroup need no variable.
+var processorCounts = []string{"OMP_NUM_THREADS", "PYTHON_CPU_COUNT"}
+
+// countProcessors adds the processorCounts to the command's environment, except those that the image or the caller
+// sets. A persistent shell gets them with each call, so that a changed limit shows there too.
+func (s *Server) countProcessors(cmd *wire.Command) {
+	if cmd.CPUs <= 0 || cmd.CPUs >= runtime.NumCPU() {
+		return
+	}
+	given := cmd.Env
+	for _, name := range processorCounts {
+		set := func(kv string) bool { return strings.HasPrefix(kv, name+"=") }
+		if !slices.ContainsFunc(s.opt.Env, set) && !slices.ContainsFunc(given, set) {
+			cmd.Env = append(cmd.Env, name+"="+strconv.Itoa(cmd.CPUs))
+		}
+	}
+}
 
 // environment returns the variables of the command: those of the image, the user and the caller.
 func (s *Server) environment(p *plan, cmd *wire.Command) []string {

@@ -81,6 +81,8 @@ type Command struct {
 	Env    []string `json:"env,omitempty"` // "NAME=value"; overrides what the guest sets
 	// "NAME=directory"; appended to the variable's value, also if Env sets it
 	Lists []string `json:"lists,omitempty"`
+	// the container's limit of processors, rounded up, for programs that ask how many there are; 0 is none
+	CPUs int `json:"cpus,omitempty"`
 	// proto.UserDefault (the default), proto.UserRoot, or another user of the container
 	User string `json:"user,omitempty"`
 	// Process.Write will send input; otherwise the command reads nothing
