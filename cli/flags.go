@@ -22,6 +22,7 @@ import (
 type containerFlags struct {
 	image, name, workspace      string
 	snapshot                    string
+	sudo                        bool
 	confinement                 flags.Confinement
 	network                     flags.Network
 	tools                       tools.Flags
@@ -46,6 +47,7 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.secrets, "secret", nil, flags.SecretUsage)
 	fs.StringArrayVar(&f.secretHosts, "secret-host", nil, flags.SecretHostUsage)
 	f.confinement.Register(cmd)
+	fs.BoolVar(&f.sudo, "sudo", false, "let its user become its root by sudo")
 	fs.DurationVar(&f.idle, "idle", 0, "stop it after this much idle time, such as 5m")
 	fs.DurationVar(&f.lifetime, "lifetime", 0, "delete it this long after its creation, such as 24h")
 	f.lease.Register(cmd)
@@ -59,8 +61,8 @@ func (f *containerFlags) register(cmd *cobra.Command) {
 // request builds the request. It uploads local files first and returns their IDs.
 func (f *containerFlags) request(ctx context.Context, a *app.App, c *client.Client) (req proto.CreateContainer,
 	uploaded []string, err error) {
-	req = proto.CreateContainer{Image: f.image, WorkspaceID: f.workspace, Name: f.name, Snapshot: f.snapshot,
-		Network: f.network.Request()}
+	req = proto.CreateContainer{Image: f.image, Sudo: f.sudo, WorkspaceID: f.workspace, Name: f.name,
+		Snapshot: f.snapshot, Network: f.network.Request()}
 	// Files come last, so that a mistake in another flag is found before an upload.
 	for _, step := range []func() error{
 		func() error {

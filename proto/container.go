@@ -74,6 +74,9 @@ type CreateContainer struct {
 	Snapshot string `json:"snapshot,omitempty"`
 	// Isolation: runc or gvisor. The daemon never replaces one by the other. Default: the daemon's, usually "runc".
 	RuntimeClass RuntimeClass `json:"runtime_class,omitempty" schema:"runtimeClass"`
+	// Let set-user-ID programs gain privileges, so that sudo makes the user root of this container. It has no more
+	// rights outside. For class runc; the daemon may forbid it. Such a container is never taken out of the warm pool.
+	Sudo bool `json:"sudo,omitempty"`
 	// Kept workspace that no live container uses; without it a new one is created.
 	WorkspaceID string `json:"workspace_id,omitempty"`
 	// Name among the containers of its owner, usable wherever the ID is, and the host name inside: 1 to 63 letters,
@@ -126,6 +129,7 @@ type Container struct {
 	Image        string            `json:"image"`
 	ImageDigest  string            `json:"image_digest"`
 	RuntimeClass RuntimeClass      `json:"runtime_class"`
+	Sudo         bool              `json:"sudo,omitempty"` // Its user may become its root by sudo.
 	WorkspaceID  string            `json:"workspace_id"`
 	Labels       map[string]string `json:"labels"`
 	Limits       Limits            `json:"limits"`

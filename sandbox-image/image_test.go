@@ -218,7 +218,7 @@ p.title("天气 龍 こんにちは 안녕하세요 नमस्ते สวั
 			"--use-compress-program=$z; done", "a\na\na\na"},
 		{"locale", "python3 -c 'print(\"\u00e4\")'; locale charmap", "ä\nUTF-8"},
 		{"locale in one file", "localedef --list-archive", "C.utf8"},
-		{"commands", "for c in curl wget less ps find diff patch gawk sed grep rsync tree vi nano make openssl xxd; " +
+		{"commands", "for c in curl wget less ps find diff patch gawk sed grep rsync tree vi nano make openssl xxd sudo; " +
 			"do command -v $c >/dev/null || echo $c; done", ""},
 	} {
 		if got, err := runIn(root, image, c.script); err != nil || got != c.want {

@@ -47,6 +47,7 @@ type Config struct {
 	MaxLifetime time.Duration // default lifetime from creation; 0 is 30 days
 	// lifetime of a session that is never used after its creation; 0: that of all others
 	UnusedLifetime time.Duration
+	NoSudo         bool          // no request may ask for sudo
 	ExecTimeout    time.Duration // default time limit of a foreground exec; 0 is 5 minutes
 	MaxOutput      int64         // default for bytes kept of each stream; 0 is 1 MiB
 	OutputMemory   int64         // bytes of memory for the output of all commands; 0 is 256 MiB

@@ -122,7 +122,7 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 // newRecord checks a request for a container and fills in defaults. The record has no image digest and no IDs yet.
 func (c Config) newRecord(owner string, req proto.CreateContainer) (record, error) {
 	r := record{
-		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass,
+		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass, Sudo: req.Sudo,
 		Fleeting: req.Fleeting, Name: req.Name, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env),
 		Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
 		Lifetime: seconds(float64(req.MaxLifetimeSeconds)), Unused: c.UnusedLifetime,
@@ -137,7 +137,8 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 	r.Tools, refused = c.grantTools(req.CodeTools)
 	r.holdToolSecrets()
 	r.NetworkSecrets, kept = c.grantNetworkSecrets(r.Network, req)
-	err := cmp.Or(validate.Container(req, r.Lease.Idle, r.Lifetime, c.Limits), c.Classes.Check(r.Class), denied,
+	err := cmp.Or(validate.Container(req, r.Lease.Idle, r.Lifetime, c.Limits), c.Classes.Check(r.Class),
+		validate.Sudo(r.Sudo, c.NoSudo, r.Class), denied,
 		refused, kept)
 	if err != nil {
 		return record{}, err

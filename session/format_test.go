@@ -33,7 +33,7 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		record any
 		names  string
 	}{
-		{record{}, "id owner key retry name state generation image digest class workspace layer discarded from job labels sealed secret_names env " +
+		{record{}, "id owner key retry name state generation image digest class sudo workspace layer discarded from job labels sealed secret_names env " +
 			"tools offered limits network fixtures isolation host created last_used lifetime lease idle unused_lifetime ended delete " +
 			"keep fleeting unfilled"},
 		{lease.Lease{}, "mode at_end idle end set span paused"},

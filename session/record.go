@@ -34,6 +34,7 @@ type record struct {
 	Image          string                   `json:"image"`
 	Digest         string                   `json:"digest"`
 	Class          proto.RuntimeClass       `json:"class"`
+	Sudo           bool                     `json:"sudo,omitempty"` // see Spec.Sudo
 	Workspace      string                   `json:"workspace"`
 	Layer          string                   `json:"layer,omitempty"`     // "" in records of older daemons
 	Discarded      []string                 `json:"discarded,omitempty"` // layers that have to be removed
@@ -108,7 +109,7 @@ func (r record) latest() time.Time {
 }
 
 func (r record) spec() Spec {
-	return Spec{Image: r.Digest, Class: r.Class, Workspace: r.Workspace, Layer: r.Layer,
+	return Spec{Image: r.Digest, Class: r.Class, Sudo: r.Sudo, Workspace: r.Workspace, Layer: r.Layer,
 		Limits: r.Limits.Or(DefaultLimits), Hostname: r.hostname()}
 }
 

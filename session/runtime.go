@@ -90,6 +90,7 @@ const DefaultHostname = "berth"
 type Spec struct {
 	Image     string             // digest of an image that Images holds, "sha256:…"
 	Class     proto.RuntimeClass // isolation; the Runtime never replaces it by another
+	Sudo      bool               // its user may become its root by set-user-ID programs
 	Workspace string             // workspace_…; mounted at /workspace, made if missing
 	Layer     string             // layer_…; all other files that the container has written, made if missing
 	Limits    proto.Limits       // no field is zero

@@ -138,7 +138,8 @@ func (s *Session) Info() proto.Container {
 	}
 	return proto.Container{
 		ID: r.ID, Name: r.Name, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
-		WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Network: r.network(), CodeTools: r.shownTools(),
+		Sudo: r.Sudo, WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Network: r.network(),
+		CodeTools: r.shownTools(),
 		Isolation: r.Isolation, Generation: r.Generation,
 		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed),
 		ExpiresAt: shown(ends), MaxExpiresAt: shown(r.cap()),

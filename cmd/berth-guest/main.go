@@ -122,6 +122,11 @@ func begin(log *slog.Logger, cfg config) (net.Listener, error) {
 	if err := user.EnsureUser(cfg.root, cfg.uid, cfg.uid); err != nil {
 		log.Warn("adding the user to the image", "err", err)
 	}
+	if cfg.mayGain {
+		if err := user.AllowSudo(cfg.root, cfg.uid); err != nil {
+			log.Warn("letting the user call sudo", "err", err)
+		}
+	}
 	if !cfg.later {
 		if err := adopt(cfg.workspace, cfg.uid); err != nil {
 			log.Warn("preparing the workspace", "err", err)

@@ -28,6 +28,7 @@ func serveCommand() *cobra.Command {
 	var cfg daemon.Config
 	var jsonLog, debug bool
 	var classes []string
+	var allowSudo bool
 	// A copy of the core's limits: --help then shows the true defaults.
 	limits := session.DefaultLimits
 	cmd := &cobra.Command{
@@ -50,7 +51,7 @@ the daemon ends; the next start attaches to them again.`,
 			}
 			cfg.Log = newLogger(jsonLog, debug)
 			cfg.Version = proto.FullVersion(version)
-			cfg.Session.Limits = limits
+			cfg.Session.Limits, cfg.Session.NoSudo = limits, !allowSudo
 			for _, c := range classes {
 				allowed := &cfg.Session.Classes.Allowed
 				*allowed = append(*allowed, proto.RuntimeClass(strings.TrimSpace(c)))
@@ -98,6 +99,7 @@ the daemon ends; the next start attaches to them again.`,
 		"which ends its processes and keeps its files (default 720h)")
 	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that set none (default "+
 		"5m)")
+	f.BoolVar(&allowSudo, "allow-sudo", true, "containers may ask for sudo, which makes their user their root")
 	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone),
 		"widest network mode that a container may request: none, allowlist or open; a container has no "+
 			"network unless it requests one")

@@ -29,7 +29,7 @@ func (r *Runtime) Inspect(ctx context.Context, id string) (proto.Isolation, erro
 		return iso, r.fail(ctx, "inspect", id, err)
 	}
 	iso.OwnCounts = iso.OwnCounts || gvisor // gVisor's own kernel counts
-	return iso, isolation.Lacking(id, iso)
+	return iso, isolation.Lacking(id, iso, r.bundles.MayGain(name))
 }
 
 // firstProcess returns the number, on the host, of the process that is a sandbox.

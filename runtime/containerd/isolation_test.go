@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -276,8 +277,40 @@ func TestInspect(t *testing.T) {
 	})
 	own, err := isolation.Of(os.Getpid())
 	if err != nil || own.UserNamespace || own.HostUID != 0 ||
-		proto.CodeOf(isolation.Lacking("it", own)) != proto.Unsupported {
+		proto.CodeOf(isolation.Lacking("it", own, false)) != proto.Unsupported {
 		t.Errorf("this very process is told to be isolated: %+v, %v", own, err)
+	}
+}
+
+// TestSudo checks that a sandbox with sudo differs from others in no_new_privs alone, is never a pooled one, and is
+// known as such to the next daemon, and that no other sandbox may lack no_new_privs.
+func TestSudo(t *testing.T) {
+	r := openTest(t)
+	spec := session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix),
+		Layer: newID(proto.LayerPrefix), Limits: testLimits, Sudo: true}
+	id := newID(proto.ContainerPrefix)
+	if err := r.Start(t.Context(), id, spec); err != nil {
+		t.Fatal(err)
+	}
+	read := func(id string) string {
+		t.Helper()
+		text := ask(t, r, id, guestRequest{Op: "read", Path: "/proc/self/status"}).Text
+		return strings.Join(regexp.MustCompile(`(?m)^(Cap|NoNewPrivs|Seccomp).*`).FindAllString(text, -1), "\n")
+	}
+	other, _ := startTest(t, r, proto.ClassRunc)
+	if with, without := read(id), read(other); with == without || strings.Replace(with, "NoNewPrivs:\t0", "NoNewPrivs:\t1",
+		1) != without {
+		t.Errorf("with sudo:\n%s\nwithout:\n%s", with, without)
+	}
+	iso, err := r.Inspect(t.Context(), id)
+	if err != nil || iso.NoNewPrivs || !iso.Seccomp || !iso.UserNamespace || !iso.OwnCounts {
+		t.Errorf("%+v %v", iso, err)
+	}
+	if err := isolation.Lacking(id, iso, false); proto.CodeOf(err) != proto.Unsupported {
+		t.Errorf("a sandbox without no_new_privs that did not ask for sudo: %v", err)
+	}
+	if _, pooled := r.claims.get(id); pooled {
+		t.Error("it is a pooled sandbox")
 	}
 }
 

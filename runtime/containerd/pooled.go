@@ -32,8 +32,8 @@ import (
 
 // poolable reports whether the warm pool can have a sandbox for a session.
 func (r *Runtime) poolable(spec session.Spec) bool {
-	// A layer is mounted before its sandbox starts.
-	if spec.Layer != "" && diskpool.Exists(r.disk.KeptPath(spec.Layer)) {
+	// Privileges are renounced, and a layer is mounted, before a sandbox starts.
+	if spec.Sudo || spec.Layer != "" && diskpool.Exists(r.disk.KeptPath(spec.Layer)) {
 		return false
 	}
 	// gVisor's kernel takes a host name only from who starts it, and its shim does not say where the gofer is.
@@ -331,7 +331,7 @@ func (m poolMaker) Dial(ctx context.Context, name string, kind warmpool.Kind) (r
 	if kind.Class == proto.ClassGVisor {
 		run.Isolation.OwnCounts = true // its kernel counts
 	}
-	if err = isolation.Lacking(name, run.Isolation); err == nil {
+	if err = isolation.Lacking(name, run.Isolation, false); err == nil {
 		run.Conn, err = dialGuest(ctx, m.r.runPath(name))
 	}
 	return run, err

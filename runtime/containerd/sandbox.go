@@ -289,7 +289,8 @@ func (r *Runtime) lockBoth(ctx context.Context, id, workspace string) (func(), e
 // belongs to the session alone. A spec without a workspace is for a pooled sandbox, which gets one later.
 func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec, class launch.Class,
 	byRunc bool) error {
-	b := &launch.Sandbox{Spec: ocispec.Spec{ID: id, Class: spec.Class, Limits: spec.Limits}, Guest: r.guest,
+	b := &launch.Sandbox{Spec: ocispec.Spec{ID: id, Class: spec.Class, Limits: spec.Limits,
+		Sudo: spec.Sudo}, Guest: r.guest,
 		Server: r.server, Run: r.runPath(id)}
 	b.Hostname = cmp.Or(spec.Hostname, session.DefaultHostname)
 	var err error
@@ -313,7 +314,7 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	if b.UserNamespace, err = namespace.Path(); err != nil {
 		return err
 	}
-	return r.launch(ctx, b, r.launcher(spec.Class, byRunc))
+	return r.launch(ctx, b, r.launcher(spec.Class, byRunc || spec.Sudo)) // setup programs always renounce privileges
 }
 
 // enterNamespace starts to make the user namespace of b, unless the runtime makes it.

@@ -94,12 +94,13 @@ func onlyLoopback(netDev string) (bool, error) {
 	return true, nil
 }
 
-// Lacking returns an error that names the first promise that iso does not keep.
-func Lacking(id string, iso proto.Isolation) error {
+// Lacking returns an error that names the first promise that iso does not keep. mayGain says that programs may gain
+// privileges, since the container was asked for with sudo.
+func Lacking(id string, iso proto.Isolation, mayGain bool) error {
 	for what, there := range map[string]bool{
 		"a user namespace of its own": iso.UserNamespace && iso.HostUID > 0,
 		"a system call filter":        iso.Seccomp,
-		"no_new_privs":                iso.NoNewPrivs,
+		"no_new_privs":                iso.NoNewPrivs || mayGain,
 		"a network of its own":        iso.Network == string(proto.NetworkNone),
 	} {
 		if !there {

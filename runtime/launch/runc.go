@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"berth/runtime/cgroup"
@@ -128,6 +129,17 @@ func writeConfig(dir string, spec ocispec.Spec) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600)
+}
+
+// MayGain reports whether sandbox id was made for programs that gain privileges. Its configuration says so, which only
+// the daemon writes.
+func (d Bundles) MayGain(id string) bool {
+	text, err := os.ReadFile(filepath.Join(d.Path(id), "config.json"))
+	if err != nil {
+		return false
+	}
+	var spec specs.Spec
+	return json.Unmarshal(text, &spec) == nil && spec.Process != nil && !spec.Process.NoNewPrivileges
 }
 
 // letGo lets the waiting first process become the guest. The process waits until a reader opens a pipe of runc's.

@@ -68,6 +68,7 @@ type Spec struct {
 
 	UserNamespace string // path of the one to join; if empty, the runtime makes one
 
+	Sudo   bool          // set-user-ID programs may gain privileges
 	Step   bool          // for a step of a build: the guest leaves the image as it is
 	Mounts []specs.Mount // further mounts
 }
@@ -114,6 +115,9 @@ func newProcess(b Spec) *specs.Process {
 	if b.Step {
 		args = append(args, "-step")
 	}
+	if b.Sudo {
+		args = append(args, "-allow-new-privileges")
+	}
 	if b.Class == proto.ClassGVisor {
 		args = append(args, workspaceLater)
 	}
@@ -121,7 +125,7 @@ func newProcess(b Spec) *specs.Process {
 		Args:            args,
 		Cwd:             "/",
 		Env:             env,
-		NoNewPrivileges: true,
+		NoNewPrivileges: !b.Sudo,
 		Capabilities: &specs.LinuxCapabilities{
 			Bounding: caps, Effective: caps, Permitted: caps,
 		},

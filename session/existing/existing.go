@@ -32,6 +32,7 @@ func Differences(c Container, digest string, req proto.CreateContainer) []proto.
 		d.add("image", c.Image+" ("+c.ImageDigest+")", req.Image)
 	}
 	compare(&d, "runtime_class", c.RuntimeClass, req.RuntimeClass)
+	compare(&d, "sudo", c.Sudo, req.Sudo)
 	compare(&d, "workspace_id", c.WorkspaceID, req.WorkspaceID)
 	compare(&d, "limits.cpus", c.Limits.CPUs, req.Limits.CPUs)
 	compare(&d, "limits.memory_bytes", c.Limits.MemoryBytes, req.Limits.MemoryBytes)

@@ -45,6 +45,22 @@ func (c Classes) Check(asked proto.RuntimeClass) error {
 		"daemon; use %s, or have its operator allow it with --runtime-classes", asked, use)
 }
 
+// Sudo checks whether a request may ask for sudo in a container of a class. forbidden says that the operator allows
+// none.
+func Sudo(asked, forbidden bool, class proto.RuntimeClass) error {
+	switch {
+	case !asked:
+		return nil
+	case forbidden:
+		return proto.Errorf(proto.PermissionDenied, "", "sudo", "this daemon allows no container sudo; leave it out "+
+			"and run commands as user root, or have its operator start it without --allow-sudo=false")
+	case class != proto.ClassRunc:
+		return Error("sudo", "sudo is for runtime_class %q; in class %q run commands as user root", proto.ClassRunc,
+			class)
+	}
+	return nil
+}
+
 // CheckFlags refuses classes that do not exist, and a default that no request may ask for. The error names the daemon's
 // flags.
 func (c Classes) CheckFlags() error {

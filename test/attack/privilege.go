@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -31,6 +32,22 @@ var _ = register(
 			"another user's processes",
 		Wants: "each is refused",
 	}, asBoth, kernelPowerAttempts),
+	// With sudo, the ordinary user may become root of the container: that must be all.
+	attemptsIn(Case{
+		Group: 32, Name: "privilege/sudo",
+		Tries: "in a container with sudo, raise capabilities, set file capabilities, load a module, trace PID 1, set " +
+			"the host's name and clock, and change limits, as its root and as its user without sudo",
+		Wants: "each is refused, as without sudo",
+	}, asBoth, sudoAttempts, func(ctx context.Context, t *Target) (proto.CreateContainer, error) {
+		return proto.CreateContainer{Sudo: true}, sudoHere(ctx, t)
+	}),
+	Case{
+		Group: 32, Name: "privilege/sudo-left-behind", Inside: true,
+		Tries: "in a container with sudo, leave set-user-ID programs in the workspace, and run them as the ordinary " +
+			"user of another container, with sudo and without",
+		Wants: "in the first container they run as root outside of the workspace only, and in no other",
+		Run:   leftBySudo,
+	},
 	// A set-user-ID file that root leaves in the workspace would still exist for the next container.
 	Case{
 		Group: 32, Name: "privilege/set-user-id", Inside: true,
@@ -219,6 +236,69 @@ func raiseLimit(which int) error {
 		return moot("it has no limit; the container's memory bounds it")
 	}
 	return unix.Setrlimit(which, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1})
+}
+
+// sudoAttempts are those that no_new_privs alone does not refuse.
+func sudoAttempts() []attempt {
+	return slices.DeleteFunc(append(privilegeAttempts(), kernelPowerAttempts()...),
+		func(a attempt) bool { return a.what == "no_new_privs off" })
+}
+
+// sudoHere returns why the daemon gives no sudo, or nil.
+func sudoHere(ctx context.Context, t *Target) error {
+	con, err := t.Container(ctx, proto.CreateContainer{Sudo: true})
+	if code := proto.CodeOf(err); code == proto.PermissionDenied || code == proto.InvalidArgument {
+		return &NotHere{"this daemon gives containers of this class no sudo: " + err.Error()}
+	}
+	if err != nil {
+		return err
+	}
+	_, err = t.Delete(ctx, con.ID, false)
+	return err
+}
+
+// leftBySudo copies an interpreter, as setUserID does.
+func leftBySudo(ctx context.Context, t *Target) (string, error) {
+	if err := sudoHere(ctx, t); err != nil {
+		return "", err
+	}
+	first, err := t.Container(ctx, proto.CreateContainer{Sudo: true})
+	if err != nil {
+		return "", err
+	}
+	_, err = t.Output(ctx, first.ID, proto.UserRoot, `for d in /usr/local/bin /workspace; do cp $(readlink -f /usr/bin/python3) `+
+		`$d/attack-suid; chmod 6755 $d/attack-suid; done`)
+	if err != nil {
+		return "", err
+	}
+	const show = ` -c 'import os; print(os.geteuid(), open("/proc/self/uid_map").read().split()[1] != "0")'`
+	inFirst, err := t.Output(ctx, first.ID, "", "/usr/local/bin/attack-suid"+show+"; /workspace/attack-suid"+show)
+	if err != nil {
+		return "", err
+	}
+	if inFirst != "0 True\n1000 True" {
+		return "", Breached("in the first container they ran as %q", inFirst)
+	}
+	if _, err := t.Delete(ctx, first.ID, true); err != nil {
+		return "", err
+	}
+	for _, sudo := range []bool{true, false} {
+		con, err := t.Container(ctx, proto.CreateContainer{WorkspaceID: first.WorkspaceID, Sudo: sudo})
+		if err != nil {
+			return "", err
+		}
+		got, err := t.Output(ctx, con.ID, "", "/workspace/attack-suid"+show)
+		if err != nil {
+			return "", err
+		}
+		if got != "1000 True" {
+			return "", Breached("with sudo %v it ran as %q", sudo, got)
+		}
+		if _, err := t.Delete(ctx, con.ID, true); err != nil {
+			return "", err
+		}
+	}
+	return "root of the first container alone, and nobody from the workspace", nil
 }
 
 // setUserID copies an interpreter, since shells drop an effective user that differs from the real one.

@@ -31,9 +31,9 @@ var all = []Mutant{
 		"privilege/gain", "runtime/containerd TestSpec"},
 	// It is set for PID 1, checked there, and set once more for commands.
 	{"no_new_privs: off", []Edit{
-		{"runtime/ocispec/spec.go", "NoNewPrivileges: true,", "NoNewPrivileges: false,"},
+		{"runtime/ocispec/spec.go", "NoNewPrivileges: !b.Sudo,", "NoNewPrivileges: false,"},
 		{"runtime/launch/setup.go", "unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)", "unix.SYS_GETPID)"},
-		{"runtime/isolation/isolation.go", "iso.NoNewPrivs,", "true,"},
+		{"runtime/isolation/isolation.go", "iso.NoNewPrivs || mayGain,", "true,"},
 		{"cmd/berth-guest/main.go", "if !mayGain {", "if false {"},
 	}, "privilege/gain", "runtime/containerd TestSpec"},
 	{"masks: the host's command line", []Edit{{"runtime/ocispec/spec.go",
