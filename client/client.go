@@ -17,9 +17,13 @@
 //   - *UntrustedError: the daemon's certificate is not trusted.
 //   - *proto.Error with code Unavailable: the connection broke.
 //
-// The client repeats no request, because a repeated POST could do its work twice. Set an idempotency key in
+// By default the client repeats no request, because a repeated POST could do its work twice. Set an idempotency key in
 // proto.CreateContainer or proto.Cmd to retry safely. The only exception is Stdin: it sends a piece of input again if
 // the daemon refused it for its rate limit.
+//
+// With Config.Wait, the client waits for a daemon that is away and repeats requests that may come twice. It gives
+// Create and Launch an idempotency key for that. A command of Run or Live, and code, end with the daemon unless they
+// have a key; then their requests fail with the code Unavailable.
 package client
 
 import (
@@ -28,12 +32,15 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"berth/proto"
@@ -48,6 +55,10 @@ type Config struct {
 	Agent string // User-Agent; "" is Go's
 	CA    []byte // PEM certificates to trust, and no others; nil: those of the system, and CAToo
 	CAToo []byte // PEM certificates to trust in addition to the system's
+	// How long a request waits for a daemon that went away, as while it restarts; 0: not at all. The first request
+	// waits for a second at most.
+	Wait    time.Duration
+	Waiting func() // called once by each request that has waited for two seconds; nil: nothing is called
 }
 
 // A Client talks to one daemon. It is safe for concurrent use.
@@ -56,6 +67,7 @@ type Client struct {
 	base   *url.URL
 	http   *http.Client
 	dialer *websocket.Dialer
+	met    *atomic.Bool // the daemon has answered before
 }
 
 // New checks cfg and returns a client. It does not connect.
@@ -72,7 +84,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	return &Client{
-		cfg: cfg, base: base,
+		cfg: cfg, base: base, met: new(atomic.Bool),
 		http: &http.Client{
 			Transport: transport,
 			// The API never redirects. Following a redirect could send the key to another host.
@@ -129,6 +141,7 @@ type request struct {
 	raw    io.Reader
 	size   int64 // bytes of raw; 0 is unknown
 	header map[string]string
+	again  bool // may be repeated after its connection broke; not with raw
 }
 
 // at joins the parts of a path and escapes each, so that no ID can address another endpoint.
@@ -163,7 +176,16 @@ func (c *Client) headers(h http.Header) {
 }
 
 // send sends the request. It returns an answer with a 2xx status, whose body the caller closes, or an error.
-func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+func (c *Client) send(ctx context.Context, r request) (res *http.Response, err error) {
+	err = c.whileAway(ctx, r.again, func() error {
+		res, err = c.sendOnce(ctx, r)
+		return err
+	})
+	return res, err
+}
+
+// sendOnce does the work of send without waiting for a daemon that is away.
+func (c *Client) sendOnce(ctx context.Context, r request) (*http.Response, error) {
 	req, err := c.prepare(ctx, r)
 	if err != nil {
 		return nil, err
@@ -172,6 +194,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	if err != nil {
 		return nil, c.broken(ctx, err)
 	}
+	c.met.Store(true)
 	// A redirect is an error too, since the client follows none.
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		defer res.Body.Close()
@@ -225,7 +248,16 @@ func (c *Client) prepare(ctx context.Context, r request) (*http.Request, error) 
 
 // call sends the request and decodes the JSON answer into out. out may be nil.
 func (c *Client) call(ctx context.Context, r request, out any) (status int, err error) {
-	res, err := c.send(ctx, r)
+	err = c.whileAway(ctx, r.again, func() error {
+		status, err = c.callOnce(ctx, r, out)
+		return err
+	})
+	return status, err
+}
+
+// callOnce does the work of call without waiting for a daemon that is away.
+func (c *Client) callOnce(ctx context.Context, r request, out any) (status int, err error) {
+	res, err := c.sendOnce(ctx, r)
 	if err != nil {
 		return 0, err
 	}
@@ -241,8 +273,12 @@ func (c *Client) call(ctx context.Context, r request, out any) (status int, err 
 // If ctx has ended, decode returns its error, because that interrupted the answer.
 func (c *Client) decode(ctx context.Context, r io.Reader, out any) error {
 	err := json.NewDecoder(r).Decode(out)
-	if err == nil || ctx.Err() != nil {
+	var op *net.OpError
+	switch {
+	case err == nil || ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op):
+		return c.broken(ctx, err)
 	}
 	return proto.Errorf(proto.Unavailable, "", c.Host(), "the answer of %s cannot be read (%v); is it a berth "+
 		"daemon of this version?", c.Host(), err)
@@ -250,7 +286,7 @@ func (c *Client) decode(ctx context.Context, r io.Reader, out any) error {
 
 // get sends a GET request and decodes the JSON answer.
 func get[T any](ctx context.Context, c *Client, path string, query url.Values) (out T, err error) {
-	_, err = c.call(ctx, request{method: http.MethodGet, path: path, query: query}, &out)
+	_, err = c.call(ctx, request{method: http.MethodGet, path: path, query: query, again: true}, &out)
 	return out, err
 }
 
@@ -264,16 +300,21 @@ func list[T any](ctx context.Context, c *Client, path string, query url.Values) 
 
 // post sends JSON and decodes the JSON answer. A nil body is sent as an empty object, which every endpoint accepts.
 func post[T any](ctx context.Context, c *Client, path string, body any) (out T, err error) {
+	return submit[T](ctx, c, path, body, false)
+}
+
+// submit works like post. again says that the request may be repeated after its connection broke.
+func submit[T any](ctx context.Context, c *Client, path string, body any, again bool) (out T, err error) {
 	if body == nil {
 		body = struct{}{}
 	}
-	_, err = c.call(ctx, request{method: http.MethodPost, path: path, body: body}, &out)
+	_, err = c.call(ctx, request{method: http.MethodPost, path: path, body: body, again: again}, &out)
 	return out, err
 }
 
 // patch sends JSON in a PATCH request and decodes the JSON answer.
 func patch[T any](ctx context.Context, c *Client, path string, body any) (out T, err error) {
-	_, err = c.call(ctx, request{method: http.MethodPatch, path: path, body: body}, &out)
+	_, err = c.call(ctx, request{method: http.MethodPatch, path: path, body: body, again: true}, &out)
 	return out, err
 }
 

@@ -14,7 +14,10 @@ const pageSize = 1000
 
 // Create creates a container.
 func (c *Client) Create(ctx context.Context, req proto.CreateContainer) (proto.Container, error) {
-	return post[proto.Container](ctx, c, at("containers"), req)
+	if !req.Existing { // which is idempotent by its name
+		req.IdempotencyKey = c.once(req.IdempotencyKey)
+	}
+	return submit[proto.Container](ctx, c, at("containers"), req, req.Existing || req.IdempotencyKey != "")
 }
 
 // A Filter selects containers. The zero Filter matches all that have not expired.
@@ -90,7 +93,7 @@ func (c *Client) Resume(ctx context.Context, id string) (proto.Container, error)
 
 // move changes the state of a container.
 func (c *Client) move(ctx context.Context, id, how string) (proto.Container, error) {
-	return post[proto.Container](ctx, c, at("containers", id, how), nil)
+	return submit[proto.Container](ctx, c, at("containers", id, how), nil, how != "reset")
 }
 
 // Extend extends a container's lease to at least the given seconds from now. With 0 seconds it renews the lease by
@@ -99,7 +102,7 @@ func (c *Client) Extend(ctx context.Context, id string, seconds int64) (proto.Co
 	body := struct {
 		Seconds int64 `json:"seconds,omitempty"`
 	}{seconds}
-	return post[proto.Container](ctx, c, at("containers", id, "extend"), body)
+	return submit[proto.Container](ctx, c, at("containers", id, "extend"), body, true)
 }
 
 // A Deleted is the result of a deletion. WorkspaceKept is what the daemon found afterwards, not what was requested.

@@ -64,8 +64,8 @@ func (c *Client) broken(ctx context.Context, err error) error {
 		return proto.Errorf(proto.InvalidArgument, "", c.Host(), "the daemon at %s speaks plain HTTP; use http://%s",
 			c.Host(), c.base.Host)
 	}
-	return proto.Errorf(proto.Unavailable, "", c.Host(), "the connection to the daemon at %s broke: %s", c.Host(),
-		reason(err))
+	return brokenError{&proto.Error{Code: proto.Unavailable, Item: c.Host(), Message: "the connection to the daemon " +
+		"at " + c.Host() + " broke: " + reason(err)}}
 }
 
 // An UntrustedError says that the server at the host has an invalid or untrusted certificate. Neither retrying nor

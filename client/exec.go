@@ -18,14 +18,14 @@ const pollSeconds = 30
 
 // Launch starts a background command.
 func (c *Client) Launch(ctx context.Context, container string, cmd proto.Cmd) (proto.Exec, error) {
-	cmd.Background = true
-	return post[proto.Exec](ctx, c, at("containers", container, "exec"), cmd)
+	cmd.Background, cmd.IdempotencyKey = true, c.once(cmd.IdempotencyKey)
+	return submit[proto.Exec](ctx, c, at("containers", container, "exec"), cmd, cmd.IdempotencyKey != "")
 }
 
 // Run runs a command and waits for its end in one request. The daemon ends the command if ctx ends or the connection
 // breaks.
 func (c *Client) Run(ctx context.Context, container string, cmd proto.Cmd) (proto.ExecResult, error) {
-	return post[proto.ExecResult](ctx, c, at("containers", container, "exec"), cmd)
+	return submit[proto.ExecResult](ctx, c, at("containers", container, "exec"), cmd, cmd.IdempotencyKey != "")
 }
 
 // Execs lists a container's running and remembered commands.

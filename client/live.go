@@ -51,7 +51,16 @@ type Live struct {
 }
 
 // Live opens a live connection to a container. The connection ends with ctx.
-func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
+func (c *Client) Live(ctx context.Context, container string) (l *Live, err error) {
+	err = c.whileAway(ctx, true, func() error { // nothing runs yet
+		l, err = c.live(ctx, container)
+		return err
+	})
+	return l, err
+}
+
+// live does the work of Live without waiting for a daemon that is away.
+func (c *Client) live(ctx context.Context, container string) (*Live, error) {
 	h := http.Header{}
 	c.headers(h)
 	// Reading from a websocket takes no context, and neither does waiting for the handshake's answer. Closing the
@@ -72,6 +81,7 @@ func (c *Client) Live(ctx context.Context, container string) (*Live, error) {
 	if err != nil {
 		return nil, c.broken(ctx, err)
 	}
+	c.met.Store(true)
 	conn.SetReadLimit(maxFrame)
 	l := &Live{client: c, conn: conn, events: newQueue(), done: make(chan struct{}), stop: stop}
 	go l.read()

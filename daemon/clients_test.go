@@ -7,13 +7,16 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"berth/client"
 	"berth/proto"
 	"berth/test/daemontest"
 )
@@ -88,18 +91,8 @@ func connected(t *testing.T, port int) (n int) {
 // daemon. `logs -f` and `exec` with a key lose and repeat no byte, and `wait` gets the return code. The same key
 // later finds the same run.
 func TestClientsOutliveTheDaemon(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := free.Addr().(*net.TCPAddr).Port
-	free.Close()
-	s := base
-	defer func(flags []string) { s.Flags = flags; s.restart(t, syscall.SIGKILL) }(s.Flags)
-	s.Flags = append(slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "--stop-on-exit" }),
-		fmt.Sprintf("--listen=127.0.0.1:%d", port))
-	s.restart(t, syscall.SIGKILL)
-
+	s := pinned(t)
+	port := s.port(t)
 	c := create(t, s)
 	run := []string{"exec", "-q", "--idempotency-key", "once", "-c",
 		`echo once >>/workspace/ran; for i in 1 2 3; do echo "line $i"; until test -e /workspace/$i; do sleep 0.02; done; done; echo end; exit 3`, c.ID}
@@ -136,4 +129,133 @@ func TestClientsOutliveTheDaemon(t *testing.T) {
 	if res := bash(t, s, c.ID, "cat /workspace/ran"); res.Result.Result.Stdout != "once\n" {
 		t.Errorf("it ran as often as this says: %q", res.Result.Result.Stdout)
 	}
+}
+
+// TestClientsWaitForTheDaemon checks that what clients begin while the daemon is away, or is cut off in, is done once
+// the daemon is back, and once: creates, starts of background commands, changes, and copies in both directions.
+func TestClientsWaitForTheDaemon(t *testing.T) {
+	s := pinned(t)
+	c := create(t, s)
+	lib, err := client.New(client.Config{Host: s.URL, Key: s.Key, Wait: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lib.Container(t.Context(), c.ID); err != nil {
+		t.Fatal(err)
+	}
+	s.Stop(syscall.SIGKILL)
+	made := make(chan proto.Container, 4)
+	var wg sync.WaitGroup
+	for range cap(made) {
+		wg.Go(func() {
+			con, err := lib.Create(t.Context(), proto.CreateContainer{Labels: map[string]string{"made": "meanwhile"},
+				Limits: proto.Limits{MemoryBytes: 128 << 20, DiskBytes: 64 << 20}})
+			if err != nil {
+				t.Error(err)
+			}
+			made <- con
+		})
+		wg.Go(func() {
+			if _, err := lib.Launch(t.Context(), c.ID, proto.Cmd{Command: "echo ran >>/workspace/ran"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Go(func() {
+		if _, err := lib.Change(t.Context(), c.ID, proto.ChangeContainer{IdleTimeoutSeconds: 1234}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	close(made)
+	list, err := lib.Containers(t.Context(), client.Filter{Labels: []string{"made=meanwhile"}})
+	if err != nil || len(list) != cap(made) {
+		t.Errorf("%d containers were made, %v", len(list), err)
+	}
+	for con := range made {
+		_, _ = lib.Delete(t.Context(), con.ID, false)
+	}
+	if con, err := lib.Container(t.Context(), c.ID); err != nil || con.IdleTimeoutSeconds != 1234 {
+		t.Errorf("%+v, %v", con, err)
+	}
+	bash(t, s, c.ID, "until [ $(wc -l </workspace/ran) -ge 4 ]; do sleep 0.01; done")
+	if got := bash(t, s, c.ID, "wc -l </workspace/ran").Result.Result.Stdout; got != "4\n" {
+		t.Errorf("four commands ran %s times", got)
+	}
+
+	const size = 100 << 20
+	bash(t, s, c.ID, fmt.Sprintf("head -c %d /dev/urandom >/workspace/big", size))
+	local := filepath.Join(t.TempDir(), "big")
+	part := func() int64 { // of what the copy has received so far
+		list, _ := filepath.Glob(filepath.Join(filepath.Dir(local), ".berth-*"))
+		for _, name := range list {
+			if fi, err := os.Stat(name); err == nil {
+				return fi.Size()
+			}
+		}
+		return 0
+	}
+	for caught := false; !caught; {
+		down := cli(t, s, "cp", c.ID+":/workspace/big", local)
+		eventually(t, "the copy has begun", func() bool { return part() > 0 || exists(local) })
+		_ = down.Process.Signal(syscall.SIGSTOP)
+		if caught = !exists(local) && part() < size; caught {
+			s.restart(t, syscall.SIGKILL)
+		}
+		_ = down.Process.Signal(syscall.SIGCONT)
+		if err := down.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if !caught {
+			_ = os.Remove(local)
+		}
+	}
+	before := connected(t, s.port(t))
+	up := cli(t, s, "cp", local, c.ID+":/workspace/again")
+	eventually(t, "the copy is connected", func() bool { return connected(t, s.port(t)) > before })
+	_ = up.Process.Signal(syscall.SIGSTOP)
+	s.restart(t, syscall.SIGKILL)
+	_ = up.Process.Signal(syscall.SIGCONT)
+	if err := up.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if res := bash(t, s, c.ID, "cmp /workspace/big /workspace/again && echo same"); res.Result.Result.Stdout != "same\n" {
+		t.Errorf("the copies differ: %+v", res.Result.Result)
+	}
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// port returns the port of a pinned server.
+func (s *server) port(t *testing.T) int {
+	t.Helper()
+	_, text, err := net.SplitHostPort(strings.TrimPrefix(s.URL, "http://"))
+	port, convErr := strconv.Atoi(text)
+	if err = errors.Join(err, convErr); err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// pinned restarts the server so that it keeps its port and its containers over restarts, until the end of the test.
+func pinned(t *testing.T) *server {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	s, flags := base, base.Flags
+	t.Cleanup(func() { s.Flags = flags; s.restart(t, syscall.SIGKILL) })
+	s.Flags = append(slices.DeleteFunc(slices.Clone(s.Flags), func(f string) bool { return f == "--stop-on-exit" }),
+		fmt.Sprintf("--listen=127.0.0.1:%d", port))
+	s.restart(t, syscall.SIGKILL)
+	return s
 }

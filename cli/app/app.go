@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"berth/cli/term"
@@ -30,6 +31,8 @@ type App struct {
 	KeyFile string
 	CA      string
 	keyErr  error // why the default key file could not be read
+	// tellAway has told
+	toldAway atomic.Bool
 }
 
 // An action does the work of a command after its flags are parsed. ctx ends when the user interrupts the command.
@@ -72,7 +75,8 @@ func (a *App) NewClient() (*client.Client, error) {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "api-key",
 			"the API key holds spaces or characters that no key has")
 	}
-	cfg := client.Config{Host: a.daemon(), Key: key, Agent: "berth/" + a.Config.Version}
+	cfg := client.Config{Host: a.daemon(), Key: key, Agent: "berth/" + a.Config.Version, Wait: requestWait,
+		Waiting: a.tellAway}
 	if a.CA == "" {
 		cfg.CAToo, _ = os.ReadFile(filepath.Join(a.Dir, a.Config.Places.CA)) // most daemons have no such file
 	} else if cfg.CA, err = os.ReadFile(a.CA); err != nil {

@@ -15,7 +15,16 @@ import (
 const (
 	comeback = time.Minute
 	askEvery = 250 * time.Millisecond
+	// how long one request waits for it
+	requestWait = 30 * time.Second
 )
+
+// tellAway says that berth waits for the daemon, once.
+func (a *App) tellAway() {
+	if !a.toldAway.Swap(true) {
+		fmt.Fprintln(a.Stderr, "berth: the daemon went away; waiting for it to come back")
+	}
+}
 
 // RetryWhileDown repeats do while the daemon is down, until it returns or the time is over. on reports whether do
 // made progress, which restarts the time.
@@ -32,7 +41,7 @@ func (a *App) RetryWhileDown(ctx context.Context, do func() (on bool, err error)
 			continue
 		case gone.IsZero():
 			gone = time.Now()
-			fmt.Fprintln(a.Stderr, "berth: the daemon went away; waiting for it to come back")
+			a.tellAway()
 		// Return the latest error, because it describes the current state.
 		case time.Since(gone) > comeback:
 			return err

@@ -88,10 +88,15 @@ func copyPath(ctx context.Context, a *app.App, c *client.Client, user, from, to 
 		return err
 	}
 	cp.fs = c.FS(id, user)
+	do := func() error { return cp.upload(ctx, src.path, dst.path) }
 	if src.container != "" {
-		return cp.download(ctx, src.path, dst.path)
+		do = func() error { return cp.download(ctx, src.path, dst.path) }
 	}
-	return cp.upload(ctx, src.path, dst.path)
+	if src.path == "-" || dst.path == "-" { // a pipe cannot begin again
+		return do()
+	}
+	// A file appears whole or not at all, and a directory that is copied again gets the same files.
+	return a.RetryWhileDown(ctx, func() (on bool, err error) { return false, do() })
 }
 
 // A copying is one run of `berth cp`.

@@ -1,0 +1,85 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"syscall"
+	"time"
+
+	"berth/proto"
+)
+
+// A client with Config.Wait waits for a daemon that is away, as while it restarts, and sends its request again. That is
+// safe in two cases: no connection came about, so nothing was sent; or the request may be repeated, since it only
+// reads, leads to the same state, or has an idempotency key.
+
+const (
+	// how long the first request of a client waits: it cannot know whether there is a daemon at all
+	firstWait = time.Second
+	tellAfter = 2 * time.Second // when Config.Waiting is called
+	askAgain  = 50 * time.Millisecond
+)
+
+// A brokenError says that the connection broke while a request was under way.
+type brokenError struct{ err *proto.Error }
+
+func (e brokenError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error for callers.
+func (e brokenError) Unwrap() error { return e.err }
+
+// whileAway calls do until it succeeds, fails for another reason than that the daemon is away, or the wait is over.
+// Only a request that may be repeated is sent again after its connection broke.
+func (c *Client) whileAway(ctx context.Context, repeatable bool, do func() error) error {
+	var since time.Time
+	told := c.cfg.Waiting == nil
+	for {
+		err := do()
+		if err == nil || c.cfg.Wait == 0 || ctx.Err() != nil || !away(err, repeatable) {
+			return err
+		}
+		now := time.Now()
+		if since.IsZero() {
+			since = now
+		}
+		most := c.cfg.Wait
+		if !c.met.Load() {
+			most = min(most, firstWait)
+		}
+		switch gone := now.Sub(since); {
+		case gone >= most:
+			return err
+		case gone >= tellAfter && !told:
+			c.cfg.Waiting()
+			told = true
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// away reports whether err means that the daemon may come back.
+func away(err error, repeatable bool) bool {
+	var dial *DialError
+	if errors.As(err, &dial) {
+		return errors.Is(dial.Err, syscall.ECONNREFUSED) || errors.Is(dial.Err, syscall.ECONNRESET)
+	}
+	var broken brokenError
+	if !repeatable {
+		return false
+	}
+	return errors.As(err, &broken) || proto.CodeOf(err) == proto.Unavailable &&
+		strings.Contains(proto.AsError(err).Message, "daemon is shutting down")
+}
+
+// once returns the idempotency key for a request that has none, so that it may be repeated.
+func (c *Client) once(key string) string {
+	if key != "" || c.cfg.Wait == 0 {
+		return key
+	}
+	return proto.NewID("once_")
+}
