@@ -169,7 +169,8 @@ func (ss *Sessions) beginWith(rec *record, req proto.CreateContainer) (release f
 	}
 	rec.Image, rec.Digest, rec.Limits = r.Image, r.Digest, req.Limits.Or(r.Limits)
 	rec.From = &origin{Snapshot: r.ID}
-	if err := cmp.Or(ss.cfg.Classes.Check(rec.Class), validate.Limits(rec.Limits, ss.cfg.Limits)); err != nil {
+	if err := cmp.Or(ss.cfg.Classes.Check(rec.Class), validate.Sudo(rec.Sudo, ss.cfg.NoSudo, rec.Class),
+		validate.Limits(rec.Limits, ss.cfg.Limits)); err != nil {
 		release()
 		return nil, err
 	}
@@ -180,7 +181,7 @@ func (ss *Sessions) beginWith(rec *record, req proto.CreateContainer) (release f
 const forksAtOnce = 4
 
 // Fork makes copies of the session: each has its files as of one moment, and its environment, secrets, tools, labels,
-// network, limits and lease, but no processes and no name. If one of them cannot be made, none is.
+// network, limits, sudo and lease, but no processes and no name. If one of them cannot be made, none is.
 func (s *Session) Fork(ctx context.Context, count int) ([]*Session, error) {
 	if count = max(count, 1); count > validate.MaxForks {
 		return nil, validate.Error("count", "count must be from 1 to %d", validate.MaxForks)
@@ -225,11 +226,11 @@ func (s *Session) forkOf(ctx context.Context, snap snapshots.Record) (*Session, 
 		return nil, err
 	}
 	ss, had := s.core, s.record()
-	if had.unsealErr != nil {
-		return nil, had.unsealErr
+	if err := cmp.Or(had.unsealErr, validate.Sudo(had.Sudo, ss.cfg.NoSudo, had.Class)); err != nil {
+		return nil, err
 	}
 	rec := record{Owner: s.owner, Key: proto.CallerOf(ctx).KeyID, State: proto.StateCreating, Image: snap.Image,
-		Digest: snap.Digest, Class: snap.Class, Limits: snap.Limits, Labels: maps.Clone(had.Labels),
+		Digest: snap.Digest, Class: snap.Class, Sudo: had.Sudo, Limits: snap.Limits, Labels: maps.Clone(had.Labels),
 		Env: maps.Clone(had.Env), Secrets: maps.Clone(had.Secrets), NetworkSecrets: maps.Clone(had.NetworkSecrets),
 		Tools: had.shownTools(), toolSecrets: had.toolSecrets, Network: had.network(), Mounts: slices.Clone(had.Mounts),
 		Lease: had.Lease.Anew(ss.clock.Now()), Lifetime: had.Lifetime, Unused: ss.cfg.UnusedLifetime,

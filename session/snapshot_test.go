@@ -138,7 +138,7 @@ func TestSnapshotAndRestore(t *testing.T) {
 // TestFork makes copies of a session with its environment and secrets, and leaves no snapshot behind.
 func TestFork(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
-	s := st.Create(t, proto.CreateContainer{Name: "source", Labels: map[string]string{"a": "1"},
+	s := st.Create(t, proto.CreateContainer{Name: "source", Sudo: true, Labels: map[string]string{"a": "1"},
 		Env: map[string]string{"E": "env"}, Secrets: map[string]string{"S": "secret"}, Lease: proto.LeaseRequest{Mode: proto.LeaseAbsolute,
 			AtEnd: proto.LeaseRemove, EndsInSeconds: &[]int64{600}[0]}})
 	sessiontest.Bash(t, s, "echo old >/workspace/a; echo old >/tmp/b")
@@ -153,7 +153,7 @@ func TestFork(t *testing.T) {
 		if got := sessiontest.Bash(t, fork, `echo $E; [ "$S" = sec""ret ] && echo same`).Stdout; got != "env\nsame\n" {
 			t.Errorf("a fork's environment: %q", got)
 		}
-		if info := fork.Info(); info.Name != "" || info.Labels["a"] != "1" || info.WorkspaceID == s.WorkspaceID() ||
+		if info := fork.Info(); info.Name != "" || !info.Sudo || info.Labels["a"] != "1" || info.WorkspaceID == s.WorkspaceID() ||
 			info.Lease.Mode != proto.LeaseAbsolute || info.Lease.AtEnd != proto.LeaseRemove ||
 			info.ExpiresAt.Sub(info.CreatedAt.Time).Round(time.Second) != 10*time.Minute {
 			t.Errorf("a fork is %+v", info)

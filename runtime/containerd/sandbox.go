@@ -63,6 +63,10 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 	if err != nil {
 		return err
 	}
+	if spec.Sudo && (spec.Class != proto.ClassRunc || !r.direct) {
+		return proto.Errorf(proto.Unsupported, "start", id, "sudo is for class %s of a daemon that embeds containerd; "+
+			"create the container without it and run commands as user root", proto.ClassRunc)
+	}
 	unlock, err := r.lockBoth(ctx, id, spec.Workspace)
 	if err != nil {
 		return err
