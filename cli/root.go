@@ -108,7 +108,7 @@ func commands(a *app.App) []*cobra.Command {
 		"containers": append(stateCommands(a), runCommand(a), createCommand(a), listCommand(a), inspectCommand(a),
 			extendCommand(a), renameCommand(a), updateCommand(a), forkCommand(a), restoreCommand(a), snapshotCommand(a),
 			removeCommand(a), watch.EventsCommand(a), watch.StatsCommand(a), data.CopyCommand(a), data.WatchCommand(a),
-			data.FindCommand(a), data.WorkspacesCommand(a)),
+			data.FindCommand(a), data.GrepCommand(a), data.WorkspacesCommand(a)),
 		"execs": {execCommand(a), attachCommand(a), code.Command(a), code.ContextsCommand(a), psCommand(a),
 			logsCommand(a),
 			waitCommand(a), killCommand(a), data.JobsCommand(a), tools.ToolCommand(a), tools.StoredCommand(a),

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -108,4 +109,28 @@ func setWhole(q url.Values, name string, n int64) {
 	if n != 0 {
 		q.Set(name, strconv.FormatInt(n, 10))
 	}
+}
+
+// Grep searches the files below a directory, or one file. each receives every line as soon as it is found, and at last
+// the summary (proto.GrepEnd). Grep returns the error of each.
+func (f FS) Grep(ctx context.Context, path string, o proto.GrepOptions, each func(proto.GrepEvent) error) error {
+	r := f.request(http.MethodGet, "grep", path)
+	setGlobs(r.query, o.FindOptions)
+	r.query.Set("pattern", o.Pattern)
+	if o.Fixed {
+		r.query.Set("fixed", "true")
+	}
+	for name, n := range map[string]int{"depth": o.Depth, "lines_before": o.LinesBefore, "lines_after": o.LinesAfter,
+		"max_matches": o.MaxMatches, "max_per_file": o.MaxPerFile} {
+		setWhole(r.query, name, int64(n))
+	}
+	ended := false
+	err := followEvents(ctx, f.c, r, func(ev proto.GrepEvent) error {
+		ended = ended || ev.Type == proto.GrepEnd
+		return each(ev)
+	})
+	if err == nil && !ended {
+		err = f.c.broken(ctx, io.ErrUnexpectedEOF)
+	}
+	return err
 }

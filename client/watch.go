@@ -29,8 +29,13 @@ func (f FS) Watch(ctx context.Context, dir string, o WatchOptions, each func(pro
 	if o.Entries {
 		r.query.Set("entries", "true")
 	}
+	return followEvents(ctx, f.c, r, each)
+}
+
+// followEvents calls each with every event of an answer, which it asks for as a stream.
+func followEvents[T any](ctx context.Context, c *Client, r request, each func(T) error) error {
 	r.header = map[string]string{"Accept": sse.ContentType}
-	res, err := f.c.send(ctx, r)
+	res, err := c.send(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -42,9 +47,9 @@ func (f FS) Watch(ctx context.Context, dir string, o WatchOptions, each func(pro
 			return nil
 		}
 		if err != nil {
-			return f.c.broken(ctx, err)
+			return c.broken(ctx, err)
 		}
-		var ev proto.FileEvent
+		var ev T
 		if err := json.Unmarshal(e.Data, &ev); err != nil {
 			return err
 		}

@@ -43,3 +43,29 @@ func TestFindFiles(t *testing.T) {
 		t.Errorf("%q", text)
 	}
 }
+
+// TestGrepFiles checks what a model reads of a search for text.
+func TestGrepFiles(t *testing.T) {
+	s := newSite(t, nil)
+	cs := s.session(t)
+	use(t, cs, "bash", map[string]any{"command": "mkdir /workspace/g && cd /workspace/g && printf 'a\nneedle 1\nb\n' >x.py && " +
+		"echo needle 2 >y.txt && yes needle | head -30000 >many.log"})
+	for _, c := range []struct {
+		args map[string]any
+		want []string // parts of the text
+	}{
+		{map[string]any{"pattern": `needle \d`, "path": "g"}, []string{"/g/x.py:2:1:needle 1\n", "/g/y.txt:1:1:needle 2\n",
+			"(2 matches in 2 of 3 files)"}},
+		{map[string]any{"pattern": "NEEDLE", "ignore_case": true, "include": "*.py", "context": 1}, []string{
+			"/g/x.py-1-a\n", "/g/x.py:2:1:needle 1\n", "/g/x.py-3-b\n"}},
+		{map[string]any{"pattern": "needle", "path": "g/many.log"}, []string{"(200 matches in 1 of 1 files; there may be more"}},
+		{map[string]any{"pattern": "nothing", "path": "g"}, []string{"(nothing found)"}},
+	} {
+		res, text := use(t, cs, "grep_files", c.args)
+		for _, want := range c.want {
+			if res.IsError || !strings.Contains(text, want) {
+				t.Errorf("%v: no %q in %.300q", c.args, want, text)
+			}
+		}
+	}
+}

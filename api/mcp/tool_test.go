@@ -221,6 +221,8 @@ func TestBadInput(t *testing.T) {
 		{"upload_file", "base64", map[string]any{"path": "a", "base64": "%"}},
 		{"upload_file", "file_nope", map[string]any{"path": "a", "file_id": "file_nope"}},
 		{"download_file", "path", map[string]any{}},
+		{"grep_files", "pattern", map[string]any{}},
+		{"grep_files", "pattern", map[string]any{"pattern": "("}},
 		{"find_files", "type", map[string]any{"type": "door"}},
 		{"find_files", "modified_after", map[string]any{"modified_after": "yesterday"}},
 		{"find_files", "after", map[string]any{"after": "!"}},

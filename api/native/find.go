@@ -2,10 +2,13 @@ package native
 
 import (
 	"cmp"
+	"context"
+	"math"
 	"net/http"
 	"slices"
 	"time"
 
+	"berth/api"
 	"berth/api/native/document"
 	"berth/api/openapi"
 	"berth/proto"
@@ -45,8 +48,75 @@ func (e *edge) findRows() []row {
 					"directories; 1 is the directory's own entries, 0 the default, all."},
 				findLimit, afterPage),
 			Answers: answers(http.StatusOK, js(foundFiles{})), Fails: inGuest}},
+		{"GET", at + "/grep", getFiles(e, e.grepFiles), openapi.Operation{ID: "grepFiles",
+			Summary: "Find lines in a file, or in the files below a directory.",
+			Description: "Files with a NUL byte are binary and skipped, as are the views of the kernel's state such " +
+				"as /proc. The answer has up to 8 MiB. With Accept: text/event-stream each line is an event as soon " +
+				"as it is found, and the last event has the summary. The search ends when its client goes away, and " +
+				"after 10 minutes.",
+			Query: append(append([]openapi.Param{pathParam, asParam,
+				{Name: "pattern", Required: true, Description: "A regular expression of RE2 for one line, up to " +
+					"4,096 bytes. A line of more than 256 KiB is searched in pieces."},
+				{Name: "fixed", Kind: openapi.Flag, Description: "pattern is the text itself."}}, globParams...),
+				openapi.Param{Name: "depth", Kind: openapi.Whole, Max: proto.MaxFindDepth, Description: "Levels of " +
+					"directories; 1 is the directory's own files, 0 the default, all."},
+				openapi.Param{Name: "lines_before", Kind: openapi.Whole, Max: proto.MaxGrepContext,
+					Description: "Lines before each match."},
+				openapi.Param{Name: "lines_after", Kind: openapi.Whole, Max: proto.MaxGrepContext,
+					Description: "Lines after each match."},
+				openapi.Param{Name: "max_matches", Kind: openapi.Whole, Max: proto.MaxGrepMatches,
+					Description: "End after this many lines with a match; 0 is the default, 1,000."},
+				openapi.Param{Name: "max_per_file", Kind: openapi.Whole, Max: math.MaxInt32,
+					Description: "Go on with the next file after this many lines with a match; 0 is the default, " +
+						"all."}),
+			Answers: withEvents(answers(http.StatusOK, js(foundLines{})), proto.GrepEvent{}), Fails: inGuest}},
 	}
 }
+
+// The lines that a search has found.
+type foundLines struct {
+	Data    []proto.GrepEvent `json:"data"` // Matches and their context, by file and line.
+	Summary proto.GrepSummary `json:"summary"`
+}
+
+// grepFiles answers with all lines, or with events. The guest bounds what it finds.
+func (e *edge) grepFiles(c *call, s session.Files) (any, error) {
+	o := proto.GrepOptions{FindOptions: c.globs(), Pattern: c.query.Get("pattern"), Fixed: c.flag("fixed"),
+		LinesBefore: int(c.whole("lines_before")), LinesAfter: int(c.whole("lines_after")),
+		MaxMatches: int(c.whole("max_matches")), MaxPerFile: int(c.whole("max_per_file"))}
+	o.Depth = int(c.whole("depth"))
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(c.ctx())
+	defer cancel()
+	g, err := filework.OpenGrep(ctx, s, c.as(), c.query.Get("path"), o)
+	if err != nil {
+		return nil, err
+	}
+	defer g.Close()
+	if c.wantsEvents() {
+		return nil, c.streamEvents(cancel, func(es *api.EventStream) error {
+			return g.Events(func(ev proto.GrepEvent) error { return es.Send(string(ev.Type), ev) })
+		})
+	}
+	found := foundLines{Data: []proto.GrepEvent{}}
+	room := maxFoundLines
+	err = g.Events(func(ev proto.GrepEvent) error {
+		if ev.Summary != nil {
+			found.Summary = *ev.Summary
+		} else if room -= 200 + len(ev.Path) + len(ev.RawPath) + len(ev.Text); room < 0 {
+			return proto.Errorf(proto.Unavailable, "", s.ID(), "the container sent more than a search may find")
+		} else {
+			found.Data = append(found.Data, ev)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// maxFoundLines bounds the text of the lines of one answer, in bytes. It is more than a guest sends.
+const maxFoundLines = 32 << 20
 
 var (
 	findLimit = openapi.Param{Name: "limit", Kind: openapi.Whole, Max: proto.MaxFindPage, Description: "Maximum " +

@@ -1,11 +1,14 @@
 package native
 
 import (
+	"io"
+	"iter"
 	"net/url"
 	"strings"
 	"testing"
 
 	"berth/proto"
+	protosse "berth/proto/sse"
 )
 
 // TestFindAndListHavePages checks conditions of a search, levels of a list, and that next_after continues both.
@@ -67,6 +70,68 @@ func TestFindAndListHavePages(t *testing.T) {
 		"path=d/a/x.py": 400, "path=d&as=user&name=": 400} {
 		if res, body := s.do(t, "GET", at+"/fs/find?"+query, nil); res.StatusCode != status {
 			t.Errorf("%s: %d %s", query, res.StatusCode, body)
+		}
+	}
+}
+
+// TestGrep checks what a search for text answers, at once and as a stream.
+func TestGrep(t *testing.T) {
+	s := newSite(t)
+	at := s.container(t)
+	s.run(t, at, `mkdir /workspace/g && cd /workspace/g && printf 'one\ntwo\nthree\n' >a.txt && echo two >b.py && printf 'two\0' >c`)
+	found := must[foundLines](t, s, "GET", at+"/fs/grep?path=g&pattern=%5Et.o$&lines_after=1", nil)
+	if len(found.Data) != 3 || found.Data[0].Line != 2 || found.Data[0].Column != 1 || found.Data[0].Text != "two" ||
+		found.Data[1].Type != proto.GrepContext || found.Data[1].Text != "three" ||
+		found.Summary != (proto.GrepSummary{Matches: 2, Files: 2, Searched: 2, BinaryFiles: 1}) {
+		t.Errorf("%+v", found)
+	}
+	found = must[foundLines](t, s, "GET", at+"/fs/grep?path=g&pattern=T&fixed=true&ignore_case=true&name=*.TXT"+
+		"&max_matches=1", nil)
+	if len(found.Data) != 1 || !found.Summary.Truncated {
+		t.Errorf("%+v", found)
+	}
+	var kinds []string
+	for kind, data := range s.events(t, "GET", at+"/fs/grep?path=g&pattern=two") {
+		kinds = append(kinds, kind)
+		if kind == "end" && !strings.Contains(data, `"matches":2`) {
+			t.Errorf("%s", data)
+		}
+	}
+	if strings.Join(kinds, " ") != "match match end" {
+		t.Errorf("%q", kinds)
+	}
+	for query, status := range map[string]int{"path=g": 400, "path=g&pattern=(": 400, "path=g&pattern=%ff": 400,
+		"path=missing&pattern=x": 404, "path=g&pattern=x&lines_before=21": 400} {
+		if res, body := s.do(t, "GET", at+"/fs/grep?"+query, nil); res.StatusCode != status {
+			t.Errorf("%s: %d %s", query, res.StatusCode, body)
+		}
+	}
+}
+
+// events returns the events of an answer, as type and data.
+func (s *site) events(t *testing.T, method, path string) iter.Seq2[string, string] {
+	t.Helper()
+	req := s.request(t, t.Context(), method, path, nil)
+	req.Header.Set("Accept", eventType)
+	res, err := s.client.Do(req)
+	if err != nil || res.StatusCode != 200 {
+		t.Fatalf("%v %+v", err, res)
+	}
+	return func(yield func(string, string) bool) {
+		defer res.Body.Close()
+		events := protosse.NewReader(res.Body, protosse.Options{})
+		for {
+			e, err := events.Next()
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if !yield(e.Name, string(e.Data)) {
+				return
+			}
 		}
 	}
 }

@@ -83,17 +83,24 @@ func (e *edge) watchDirectory(c *call, s session.Files) (any, error) {
 		return nil, err
 	}
 	defer w.Close()
+	return nil, c.streamEvents(cancel, func(es *api.EventStream) error {
+		return w.Events(dir, func(ev proto.FileEvent) error { return es.Send(string(ev.Type), ev) })
+	})
+}
+
+// streamEvents answers with the events that send sends. cancel ends send when the client has gone or the daemon ends.
+func (c *call) streamEvents(cancel func(), send func(*api.EventStream) error) error {
 	es := api.NewEventStream(c.w, c.r)
 	defer es.Close()
-	defer context.AfterFunc(es.Context(), cancel)() // the client has gone, or the daemon ends
-	err = w.Events(dir, func(ev proto.FileEvent) error { return es.Send(string(ev.Type), ev) })
+	defer context.AfterFunc(es.Context(), cancel)()
+	err := send(es)
 	if es.Context().Err() != nil {
 		if api.IsDraining(c.ctx()) {
-			return nil, nil
+			return nil
 		}
-		return nil, context.Canceled
+		return context.Canceled
 	}
-	return nil, err
+	return err
 }
 
 // The old and the new path of a file.

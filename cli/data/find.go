@@ -53,7 +53,7 @@ the last part of a path, another one with the path below PATH.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVarP(&user, "user", "u", proto.UserDefault, "who searches: user or root")
+	f.StringVarP(&user, "user", "u", proto.UserDefault, "who searches")
 	registerGlobs(f, &ff.o, "name")
 	f.StringArrayVarP(&ff.types, "type", "t", nil, "only this: file, directory, symlink or other (may be repeated)")
 	f.StringVar(&ff.larger, "larger", "", "only files of this size or more, such as 10MB")

@@ -14,41 +14,60 @@ import (
 // one may take six in JSON.
 const maxFileEvent = 6*4*longestPath + 4096
 
-// A Watch has the events of a directory.
-type Watch struct {
-	d     *download
-	lines *bufio.Scanner
+// Events are a body of the guest: lines of JSON. A guest that has nothing to tell sends empty lines.
+type Events[T any] struct {
+	d         *download
+	lines     *bufio.Scanner
+	plausible func(*T) bool
 }
+
+// A Watch has the events of a directory. Its Next returns io.EOF when the directory is gone.
+type Watch = Events[proto.FileEvent]
 
 // Watch follows the changes in a directory, and of those below it if recursive is set. entries has events describe
 // their file. The caller must close the watch; ctx ends it too.
 func (c *Client) Watch(ctx context.Context, as, dir string, recursive, entries bool) (*Watch, error) {
-	d, err := c.download(ctx, &wire.Request{Op: wire.OpWatch, As: as, Path: []byte(dir), Recursive: recursive,
-		Entries: entries}, nil)
+	return openEvents(ctx, c, &wire.Request{Op: wire.OpWatch, As: as, Path: []byte(dir), Recursive: recursive,
+		Entries: entries}, maxFileEvent, plausible)
+}
+
+// openEvents sends a request that is answered with events of at most most bytes.
+func openEvents[T any](ctx context.Context, c *Client, req *wire.Request, most int, plausible func(*T) bool) (
+	*Events[T], error) {
+	d, err := c.download(ctx, req, nil)
 	if err != nil {
 		return nil, err
 	}
 	d.left = -1
-	w := &Watch{d: d, lines: bufio.NewScanner(d)}
-	w.lines.Buffer(make([]byte, 0, 4096), maxFileEvent)
-	return w, nil
+	e := &Events[T]{d: d, lines: bufio.NewScanner(d), plausible: plausible}
+	e.lines.Buffer(make([]byte, 0, 4096), most)
+	return e, nil
 }
 
-// Next waits for the next event. The error is io.EOF when the directory is gone.
-func (w *Watch) Next() (ev proto.FileEvent, err error) {
-	for w.lines.Scan() {
-		if len(w.lines.Bytes()) == 0 {
+// Next waits for the next event. The error is io.EOF at the end.
+func (e *Events[T]) Next() (ev T, err error) {
+	var none T
+	for e.lines.Scan() {
+		if len(e.lines.Bytes()) == 0 {
 			continue // the guest shows that it is there
 		}
-		if err := json.Unmarshal(w.lines.Bytes(), &ev); err != nil || !plausible(&ev) {
-			return proto.FileEvent{}, wire.Fail(w.d.w, wire.ErrFrame)
+		if err := json.Unmarshal(e.lines.Bytes(), &ev); err != nil || !e.plausible(&ev) {
+			return none, wire.Fail(e.d.w, wire.ErrFrame)
 		}
 		return ev, nil
 	}
-	if err = w.lines.Err(); err == nil {
+	if err = e.lines.Err(); err == nil {
 		err = io.EOF
 	}
 	return ev, err
+}
+
+// Close ends the events. The guest ends the connection, too, unless they have ended already.
+func (e *Events[T]) Close() error {
+	if e.d.w != nil && e.d.err != io.EOF {
+		e.d.w.Broken = true
+	}
+	return e.d.Close()
 }
 
 // plausible reports whether a guest may send an event.
@@ -67,12 +86,4 @@ func plausible(ev *proto.FileEvent) bool {
 		return true
 	}
 	return false
-}
-
-// Close ends the watch.
-func (w *Watch) Close() error {
-	if w.d.w != nil {
-		w.d.w.Broken = true // the guest ends the connection, too
-	}
-	return w.d.Close()
 }

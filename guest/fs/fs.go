@@ -41,7 +41,8 @@ func (s *FS) Serve(conn *wire.Conn, id user.User, req *wire.Request) error {
 	switch {
 	case req.Op == wire.OpHash:
 		return conn.SendReply(s.hash(id, req.Paths), nil)
-	case req.Op == wire.OpEdit && req.Edit == nil, req.Op == wire.OpFind && req.Find == nil:
+	case req.Op == wire.OpEdit && req.Edit == nil, req.Op == wire.OpFind && req.Find == nil,
+		req.Op == wire.OpGrep && req.Grep == nil:
 		return wire.ErrFrame
 	}
 	path, err := s.pathOf(req.Op, req.Path)
@@ -70,6 +71,8 @@ func (s *FS) Serve(conn *wire.Conn, id user.User, req *wire.Request) error {
 		return k.list(files, wire.Listing{Truncated: truncated}, wire.FileError(req.Op, path, err))
 	case wire.OpFind:
 		return k.find(id, req, path)
+	case wire.OpGrep:
+		return k.grep(id, req, path)
 	case wire.OpWalk:
 		return k.walk(id, path, clamp(req.Max, wire.MaxWalk), req.Others)
 	case wire.OpRead:

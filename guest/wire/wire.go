@@ -33,6 +33,7 @@ const (
 	OpEdit       = "edit"
 	OpWatch      = "watch" // of a directory: events as a body, until the connection closes
 	OpFind       = "find"  // a page of the entries below a directory
+	OpGrep       = "grep"  // events as a body, until all is searched or the connection closes
 )
 
 // Request is the JSON of frame Q. Op decides which fields count. Paths are bytes, since file names need not be UTF-8
@@ -60,6 +61,7 @@ type Request struct {
 	Command  *Command           `json:"command,omitempty"`
 	Edit     *proto.EditorInput `json:"edit,omitempty"`
 	Find     *proto.FindOptions `json:"find,omitempty"`
+	Grep     *proto.GrepOptions `json:"grep,omitempty"`
 	Pipes    int                `json:"pipes,omitempty"` // number of descriptors sent along
 	Port     uint16             `json:"port,omitempty"`  // of loopback
 	ID       string             `json:"id,omitempty"`    // of a command
@@ -165,10 +167,13 @@ type Hello struct {
 }
 
 // FileCalls is the Hello.FileCalls of a guest of this build. Guests of builds before have fewer.
-const FileCalls = FilesFind
+const FileCalls = FilesGrep
 
-// FilesFind is the lowest Hello.FileCalls of a guest that knows OpFind.
-const FilesFind = 1
+// The lowest Hello.FileCalls of a guest that knows an operation.
+const (
+	FilesFind = 1 // OpFind
+	FilesGrep = 2 // OpGrep
+)
 
 // PackingPing is the lowest Hello.Packing with which a guest before 0.1 answers FramePing.
 const PackingPing = 2

@@ -42,7 +42,7 @@ const everything = {
   async tools({ client }) {
     const { tools } = await client.listTools();
     assert.deepEqual(tools.map((t) => t.name), [
-      "bash", "code_executor", "download_file", "find_files", "run_code", "str_replace_based_edit_tool", "upload_file",
+      "bash", "code_executor", "download_file", "find_files", "grep_files", "run_code", "str_replace_based_edit_tool", "upload_file",
     ]);
   },
   async shell({ client }) {
