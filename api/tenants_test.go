@@ -257,7 +257,7 @@ var bodies = map[string]string{
 	"publishFile": `{"path": "kept.txt"}`, "changeKey": `{"name": "mine now"}`,
 	"createContext": `{"name": "main"}`, "runCell": `{"code": "1"}`,
 	"changeTool": `{"description": "mine now"}`, "runTool": `{"input": {}}`, "refuseToolRun": `{}`,
-	"refuseToolCall": `{}`, "createSnapshot": `{}`, "forkContainer": `{}`,
+	"refuseToolCall": `{}`, "createSnapshot": `{}`, "forkContainer": `{}`, "commitSnapshot": `{}`,
 	"restoreContainer": `{"snapshot": "snapshot_0000000000000000000000"}`,
 }
 

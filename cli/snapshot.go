@@ -3,11 +3,14 @@ package cli
 import (
 	"cmp"
 	"context"
+	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"berth/cli/app"
+	"berth/cli/data"
 	"berth/cli/flags"
 	"berth/cli/term"
 	"berth/client"
@@ -46,7 +49,7 @@ func snapshotCommand(a *app.App) *cobra.Command {
 	list.Flags().StringVar(&container, "container", "", "only snapshots of this container")
 	return app.NewGroup(&cobra.Command{Use: "snapshot", Aliases: []string{"snapshots"},
 		Short: "Snapshots: all files of a container as of one moment"}, takeSnapshotCommand(a), list,
-		inspectSnapshotCommand(a), noun.RemoveCommand(a))
+		inspectSnapshotCommand(a), exportSnapshotCommand(a), commitSnapshotCommand(a), noun.RemoveCommand(a))
 }
 
 // takeSnapshotCommand returns `berth snapshot create`. It prints the ID on standard output, for $(…).
@@ -94,6 +97,49 @@ func inspectSnapshotCommand(a *app.App) *cobra.Command {
 			return cmp.Or(a.PrintJSON(term.NotNil(list)), err)
 		}),
 	}
+}
+
+// exportSnapshotCommand returns `berth snapshot export`.
+func exportSnapshotCommand(a *app.App) *cobra.Command {
+	var out, name string
+	cmd := &cobra.Command{
+		Use: "export [flags] SNAPSHOT", Short: "Write a snapshot as an OCI image archive", Args: app.ArgCount(1, 1),
+		Long: "Write a snapshot as an OCI image archive. `berth image import` makes an image of it, here or on " +
+			"another machine, and new containers of that begin with the files. Other programs can run it, too.",
+		Example: "  berth snapshot export before -o before.tar\n  berth image import --name before before.tar",
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			d, err := c.ExportSnapshot(ctx, args[0], name)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			if out == "" || out == "-" {
+				_, err = io.Copy(a.Stdout, d)
+				return err
+			}
+			bar := a.NewProgress()
+			defer bar.End()
+			return data.Save(out, bar.Reader(d, "receiving "+filepath.Base(out), d.Size), 0, time.Time{})
+		}),
+	}
+	cmd.Flags().StringVarP(&out, "output", "o", "", "file to write (default: standard output)")
+	cmd.Flags().StringVar(&name, "name", "", "name of the image in the archive (default snapshot:NAME)")
+	return a.AddQuietFlag(cmd, "show no progress")
+}
+
+// commitSnapshotCommand returns `berth snapshot commit`.
+func commitSnapshotCommand(a *app.App) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "commit SNAPSHOT NAME", Short: "Make an image of a snapshot", Args: app.ArgCount(2, 2),
+		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
+			bar := a.NewProgress()
+			defer bar.End()
+			img, err := c.CommitSnapshot(ctx, args[0], args[1], bar.Image)
+			bar.End()
+			return a.PrintResult(img, img.Name, err)
+		}),
+	}
+	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
 }
 
 // restoreCommand returns `berth restore`.

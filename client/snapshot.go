@@ -47,3 +47,22 @@ func (c *Client) Fork(ctx context.Context, container string, count int) ([]proto
 	made, err := post[forks](ctx, c, at("containers", container, "fork"), proto.ForkContainer{Count: count})
 	return made.Data, err
 }
+
+// ExportSnapshot opens an OCI archive with the image and the files of a snapshot. The caller closes it.
+func (c *Client) ExportSnapshot(ctx context.Context, ref, name string) (*Download, error) {
+	r := request{method: http.MethodGet, path: at("snapshots", ref, "archive"), query: url.Values{}}
+	if name != "" {
+		r.query.Set("name", name)
+	}
+	return c.download(ctx, r)
+}
+
+// CommitSnapshot makes an image of a snapshot.
+func (c *Client) CommitSnapshot(ctx context.Context, ref, name string, progress func(proto.ImageProgress)) (proto.Image,
+	error) {
+	body := struct {
+		Name string `json:"name,omitempty"`
+	}{name}
+	return c.imageStream(ctx, request{method: http.MethodPost, path: at("snapshots", ref, "image"), body: body},
+		progress)
+}

@@ -47,6 +47,11 @@ type Runtime interface {
 	// RemoveSnapshot removes a snapshot; copies of it stay.
 	RemoveSnapshot(ctx context.Context, snapshot string) error
 
+	// WriteSnapshot writes an OCI archive of the image with that digest and the files of a snapshot. CommitSnapshot
+	// stores that as an image of its own.
+	WriteSnapshot(ctx context.Context, snapshot, digest, name string, w io.Writer) error
+	CommitSnapshot(ctx context.Context, snapshot, digest, name string, progress func(ImageProgress)) (Image, error)
+
 	// List returns what exists, for reconciliation.
 	List(ctx context.Context) (Inventory, error)
 

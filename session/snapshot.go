@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"slices"
 	"sync"
@@ -93,6 +94,28 @@ func (ss *Sessions) DeleteSnapshot(ctx context.Context, owner, ref string) (prot
 		ss.cfg.Audit(e)
 	}
 	return ss.snapshots.Info(r), err
+}
+
+// WriteSnapshot writes an OCI archive with the image and the files of the owner's snapshot with that ID or name. The
+// image in it has the given name; "" is the snapshot's.
+func (ss *Sessions) WriteSnapshot(ctx context.Context, owner, ref, name string, w io.Writer) error {
+	r, release, err := ss.snapshots.Hold(owner, ref)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return ss.cfg.Runtime.WriteSnapshot(ctx, r.ID, r.Digest, cmp.Or(name, r.ImageName()), w)
+}
+
+// CommitSnapshot makes an image of the owner's snapshot with that ID or name.
+func (ss *Sessions) CommitSnapshot(ctx context.Context, owner, ref, name string,
+	progress func(ImageProgress)) (Image, error) {
+	r, release, err := ss.snapshots.Hold(owner, ref)
+	if err != nil {
+		return Image{}, err
+	}
+	defer release()
+	return ss.cfg.Runtime.CommitSnapshot(ctx, r.ID, r.Digest, cmp.Or(name, r.ImageName()), progress)
 }
 
 // reverting reports whether a session is still to get its files from a snapshot.

@@ -218,6 +218,9 @@ func (e *edge) containerRows() []row {
 	}
 }
 
+const linesMore = "Each line of the answer is a JSON object: the steps, and at the end the image or the " +
+	"error. A failure before the first step is an ordinary error."
+
 const runMore = "The answer is the result when the command has ended, whatever its return code. With " +
 	"\"background\": true it is a 202 as soon as the command has started. With Accept: text/event-stream it is " +
 	"events while the command runs. The data of each is an Event, and its ID a position for Last-Event-ID. A " +
@@ -456,8 +459,6 @@ func (e *edge) jobRows() []row {
 
 func (e *edge) daemonRows() []row {
 	lines := answers(http.StatusOK, []openapi.Content{{Media: lineType, Of: imageLine{}}})
-	const linesMore = "Each line of the answer is a JSON object: the steps, and at the end the image or the " +
-		"error. A failure before the first step is an ordinary error."
 	imageFails, vaultFails := also(namesItem, 501, 503, 504, 507), also(basic, 409, 501, 503)
 	return []row{
 		{"GET", "/v1/images", get(e.listImages), openapi.Operation{ID: "listImages",
@@ -666,7 +667,8 @@ var auditActions = map[string]string{
 	"stopContainer": "container.stop", "pauseContainer": "container.pause", "resumeContainer": "container.resume",
 	"deleteContainer": "container.delete", "deleteWorkspace": "workspace.delete",
 	"resetContainer": "container.reset", "restoreContainer": "container.restore", "forkContainer": "container.fork",
-	"createSnapshot": "snapshot.create", "deleteSnapshot": "snapshot.delete",
+	"createSnapshot": "snapshot.create",
+	"exportSnapshot": "snapshot.export", "commitSnapshot": "snapshot.commit", "deleteSnapshot": "snapshot.delete",
 	"run": "exec.begin", "runOnce": "exec.begin", "signalExec": "exec.signal", "writeStdin": "exec.stdin",
 	"resizeExec": "exec.resize",
 	"runCode":    "exec.begin", "executeCode": "exec.begin", "runCell": "code.cell", "createContext": "context.create",

@@ -1,6 +1,8 @@
 package native
 
 import (
+	"net/http"
+
 	"berth/api/openapi"
 	"berth/proto"
 	"berth/session"
@@ -28,6 +30,16 @@ func (e *edge) snapshotRows() []row {
 			Summary: "Describe a snapshot.", Fails: namesItem}},
 		{"DELETE", "/v1/snapshots/{id}", get(e.deleteSnapshot), openapi.Operation{ID: "deleteSnapshot",
 			Summary: "Remove a snapshot. Containers that were made of it stay.", Fails: also(namesItem, 409)}},
+		{"GET", "/v1/snapshots/{id}/archive", get(e.exportSnapshot), openapi.Operation{ID: "exportSnapshot",
+			Summary: "Get a snapshot as an OCI image archive.", Fails: also(namesItem, 501, 507),
+			Description: "The layers of the container's image, and one each of what it has written elsewhere and of " +
+				"its workspace. Imported as an image, here or by another daemon, new containers begin with both.",
+			Query:   []openapi.Param{{Name: "name", Description: "Name of the image; default snapshot:NAME."}},
+			Answers: answers(http.StatusOK, raw(tarType))}},
+		{"POST", "/v1/snapshots/{id}/image", mayTake(e.commitSnapshot), openapi.Operation{ID: "commitSnapshot",
+			Summary: "Make an image of a snapshot.", Admin: true, Description: linesMore,
+			Answers: answers(http.StatusOK, []openapi.Content{{Media: lineType, Of: imageLine{}}}),
+			Fails:   also(namesItem, 403, 501, 503, 504, 507)}},
 		{"POST", one + "/restore", take(e.restoreContainer), openapi.Operation{ID: "restoreContainer",
 			Summary: "Give a container the files of a snapshot in place of its own.", Fails: taking,
 			Description: "Its processes end, and its files are those of the snapshot from the next use on, which " +
@@ -66,6 +78,35 @@ func (e *edge) getSnapshot(c *call) (proto.Snapshot, error) {
 func (e *edge) deleteSnapshot(c *call) (deletion, error) {
 	gone, err := e.Sessions.DeleteSnapshot(c.ctx(), c.owner, c.id())
 	return deletion{gone.ID, true}, err
+}
+
+func (e *edge) exportSnapshot(c *call) (any, error) {
+	return nil, e.Sessions.WriteSnapshot(c.ctx(), c.owner, c.id(), c.query.Get("name"), &archiveBody{c: c})
+}
+
+// An archiveBody is the body of an answer that is an archive. Until it has begun, the answer can still be an error.
+type archiveBody struct {
+	c     *call
+	begun bool
+}
+
+func (a *archiveBody) Write(b []byte) (int, error) {
+	if !a.begun {
+		rawBody(a.c.w.Header(), tarType)
+		a.begun = true
+	}
+	return a.c.Write(b)
+}
+
+// The name of an image to make of a snapshot.
+type commit struct {
+	Name string `json:"name,omitempty" schema:"image"` // Default snapshot:NAME.
+}
+
+func (e *edge) commitSnapshot(c *call, req commit) (any, error) {
+	return nil, e.reportProgress(c, func(report func(session.ImageProgress)) (session.Image, error) {
+		return e.Sessions.CommitSnapshot(c.ctx(), c.owner, c.id(), req.Name, report)
+	})
 }
 
 func (e *edge) restoreContainer(c *call, req proto.RestoreContainer) (now proto.Container, err error) {

@@ -144,7 +144,7 @@ func (cp *copying) download(ctx context.Context, src, dst string) error {
 	if err != nil {
 		return err
 	}
-	return save(target, r, d.Mode, d.Modified)
+	return Save(target, r, d.Mode, d.Modified)
 }
 
 // downloadDir copies a directory to this machine as a tar archive. The archive is not trusted; see package unpack.
@@ -232,9 +232,9 @@ func fileTarget(dst, name string) (string, error) {
 	return dst, nil
 }
 
-// save writes a download to a file atomically. It writes into a special file, such as /dev/null or a pipe, and does
+// Save writes a download to a file atomically. It writes into a special file, such as /dev/null or a pipe, and does
 // not replace it. A mode of 0 means 0644, a zero time means now.
-func save(target string, r io.Reader, mode uint32, modified time.Time) error {
+func Save(target string, r io.Reader, mode uint32, modified time.Time) error {
 	// A link of the user is kept, and its target gets the content.
 	if real, err := filepath.EvalSymlinks(target); err == nil {
 		target = real

@@ -174,7 +174,7 @@ func fetchFile(ctx context.Context, a *app.App, c *client.Client, id, dst string
 		return err
 	}
 	// A stored file has no mode, and its time is that of the upload. It gets the mode and time of a new file.
-	if err := save(target, in, 0, time.Time{}); err != nil {
+	if err := Save(target, in, 0, time.Time{}); err != nil {
 		return err
 	}
 	bar.End()

@@ -83,6 +83,11 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 	if spec.HasFiles && !diskpool.Exists(r.disk.WorkspacePath(spec.Workspace)) {
 		return inventory.Gone(spec.Workspace)
 	}
+	if spec.New && !spec.HasFiles {
+		if err := r.beginWorkspace(ctx, spec); err != nil {
+			return r.fail(ctx, "start", id, err)
+		}
+	}
 	if (spec.New || !r.hasTraces(id)) && r.takePooled(ctx, id, spec) {
 		return nil
 	}

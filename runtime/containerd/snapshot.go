@@ -3,9 +3,16 @@ package containerd
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"strings"
 
 	"berth/proto"
 	"berth/runtime/diskpool"
+	"berth/runtime/images"
+	"berth/runtime/layer"
 	"berth/session"
 )
 
@@ -101,6 +108,59 @@ func (r *Runtime) RemoveSnapshot(ctx context.Context, snapshot string) error {
 	}
 	if err := r.disk.RemoveSnapshot(snapshot); err != nil {
 		return r.fail(ctx, "remove snapshot", snapshot, err)
+	}
+	return nil
+}
+
+// WriteSnapshot writes an OCI archive of a snapshot. See session.Runtime.
+func (r *Runtime) WriteSnapshot(ctx context.Context, snapshot, digest, name string, w io.Writer) error {
+	layers, err := r.layersOf(snapshot)
+	if err != nil {
+		return r.fail(ctx, "export snapshot", snapshot, err)
+	}
+	return r.images.Export(ctx, digest, name, layers, w)
+}
+
+// CommitSnapshot makes an image of a snapshot. See session.Runtime.
+func (r *Runtime) CommitSnapshot(ctx context.Context, snapshot, digest, name string,
+	progress func(proto.ImageProgress)) (proto.Image, error) {
+	layers, err := r.layersOf(snapshot)
+	if err != nil {
+		return proto.Image{}, r.fail(ctx, "commit snapshot", snapshot, err)
+	}
+	return r.images.Commit(ctx, digest, name, layers, progress)
+}
+
+// layersOf returns the layers that an image of a snapshot has beyond that of the container. It leaves out the mount
+// points of sandboxes.
+func (r *Runtime) layersOf(snapshot string) (layers []images.NewLayer, err error) {
+	if !proto.ValidID(proto.SnapshotPrefix, snapshot) {
+		return nil, fmt.Errorf("%q is no snapshot", snapshot)
+	}
+	path, err := r.disk.SnapshotLayer(snapshot)
+	switch {
+	case err == nil:
+		layers = append(layers, images.NewLayer{Upper: filepath.Join(path, layer.Upper), Without: layer.Provided()})
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	return append(layers, images.NewLayer{Tree: r.disk.SnapshotWorkspace(snapshot),
+		At: strings.TrimPrefix(layer.InsideWorkspace, "/")}), nil
+}
+
+// beginWorkspace gives a new session the workspace of its image, if that is one of a snapshot. Called with the locks of
+// the session and the workspace held.
+func (r *Runtime) beginWorkspace(ctx context.Context, spec session.Spec) error {
+	has, err := r.images.HasWorkspace(ctx, spec.Image)
+	if !has || err != nil {
+		return err
+	}
+	path, err := r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
+	if err != nil {
+		return err
+	}
+	if err := r.images.FillWorkspace(ctx, spec.Image, path); err != nil {
+		return errors.Join(fmt.Errorf("copying the image's workspace: %w", err), r.disk.RemoveWorkspace(spec.Workspace))
 	}
 	return nil
 }

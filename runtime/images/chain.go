@@ -20,6 +20,8 @@ type Layers struct {
 	Id     string   // of the topmost snapshot
 	Lowers []string // directories for the overlay, topmost first
 	Env    []string
+
+	Workspace bool // new containers begin with what the image has at /workspace
 }
 
 // byDigest caches facts about images. An image never changes under its digest.
@@ -90,7 +92,8 @@ func (i *Store) inspect(ctx context.Context, rec images.Image) (Layers, error) {
 	if err != nil {
 		return Layers{}, fmt.Errorf("reading the image's configuration: %w", err)
 	}
-	info := Layers{Id: identity.ChainID(conf.RootFS.DiffIDs).String(), Env: conf.Config.Env}
+	info := Layers{Id: identity.ChainID(conf.RootFS.DiffIDs).String(), Env: conf.Config.Env,
+		Workspace: conf.Config.Labels[WorkspaceLabel] == "true"}
 	info.Lowers, err = i.lowers(ctx, info.Id)
 	return info, err
 }

@@ -46,6 +46,9 @@ var mountPoints = []string{"/.berth", InsideRun, InsideWorkspace, "/proc", "/sys
 // temporary is a directory that every container has, whatever its image has there. It is part of the layer.
 const temporary = "/tmp"
 
+// Provided lists the paths that a sandbox mounts something at, whatever an image or a layer has there.
+func Provided() []string { return append([]string{InsideHosts}, mountPoints...) }
+
 const dirMode = 0o755
 
 // Make fills the empty directory dir, and prepares it; see Prepare.

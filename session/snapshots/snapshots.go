@@ -6,6 +6,7 @@
 package snapshots
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -309,6 +310,9 @@ func (st *Store) filter(matches func(*entry) bool) (list []Record) {
 
 // All returns all snapshots, oldest first.
 func (st *Store) All() []Record { return st.filter(func(*entry) bool { return true }) }
+
+// ImageName returns the name of an image of the snapshot that was given none.
+func (r Record) ImageName() string { return "snapshot:" + cmp.Or(r.Name, r.ID) }
 
 // Info describes a snapshot.
 func (st *Store) Info(r Record) proto.Snapshot {

@@ -12,6 +12,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -398,6 +399,17 @@ func (rt *Runtime) RemoveSnapshot(_ context.Context, id string) error {
 		return proto.Errorf(proto.InvalidArgument, "", id, "%q is not a snapshot", id)
 	}
 	return os.RemoveAll(rt.snapshot(id))
+}
+
+// WriteSnapshot is not supported.
+func (rt *Runtime) WriteSnapshot(context.Context, string, string, string, io.Writer) error {
+	return unsupported()
+}
+
+// CommitSnapshot is not supported.
+func (rt *Runtime) CommitSnapshot(context.Context, string, string, string, func(session.ImageProgress)) (session.Image,
+	error) {
+	return session.Image{}, unsupported()
 }
 
 // copyTree copies a directory, if there is one, with owners and times.
