@@ -28,7 +28,7 @@ func (d *daemon) stopUnused(ctx context.Context, n int) error {
 // wake measures the delay of the first command in a container that was stopped for lack of use: one with nothing
 // written outside its workspace, which takes a sandbox from the pool, and one with a layer, which is started over it.
 func (b *bench) wake(ctx context.Context, res *Result) error {
-	d, err := b.daemon(ctx, append(b.poolFlags(4, 0), stoppers...)...)
+	d, err := b.daemon(ctx, append(b.poolFlags(2, 8), stoppers...)...)
 	if err != nil {
 		return err
 	}
@@ -51,6 +51,9 @@ func (b *bench) wake(ctx context.Context, res *Result) error {
 				return 0, err
 			}
 			if err := d.stopUnused(ctx, 1); err != nil {
+				return 0, err
+			}
+			if err := d.filled(ctx, 1); err != nil {
 				return 0, err
 			}
 			return timed(func() error { return d.bash(ctx, id, nothing) })
