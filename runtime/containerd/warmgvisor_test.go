@@ -93,6 +93,15 @@ func TestWarmGvisorLimits(t *testing.T) {
 	if id := startGvisor(t, r, spec); r.claims.sandbox(id) == id {
 		t.Errorf("the pool has no sandbox with the limits of the latest session: %+v", r.warm.Counts())
 	}
+	for range 2 { // it holds both kinds from here on
+		for _, pids := range []int64{testLimits.PIDs, testLimits.PIDs / 2} {
+			awaitWarm(t, r, 2)
+			spec.Workspace, spec.Layer, spec.Limits.PIDs = newID(proto.WorkspacePrefix), newID(proto.LayerPrefix), pids
+			if id := startGvisor(t, r, spec); r.claims.sandbox(id) == id {
+				t.Errorf("with %d processes: %+v", pids, r.warm.Counts())
+			}
+		}
+	}
 }
 
 // TestWarmGvisorWithAName checks that a session with a host name of its own has it, though the pool has no sandbox with

@@ -170,7 +170,7 @@ func (p *Pool) HandOver(s *Sandbox, limits proto.Limits) {
 	delete(p.own, s.Name)
 	p.bound()
 	p.mu.Unlock()
-	p.note(s.Kind, limits, &p.hits)
+	p.note(s.Kind, limits, false)
 }
 
 // Discard removes a taken sandbox in the background.
@@ -188,10 +188,10 @@ func (p *Pool) bound() {
 }
 
 // Missed records that a session found no sandbox in the pool and was started without it.
-func (p *Pool) Missed(kind Kind, limits proto.Limits) { p.note(kind, limits, &p.misses) }
+func (p *Pool) Missed(kind Kind, limits proto.Limits) { p.note(kind, limits, true) }
 
-// note records that a session wanted a sandbox, and adds it to the count of hits or misses.
-func (p *Pool) note(kind Kind, limits proto.Limits, count *int64) {
+// note records that a session wanted a sandbox, and whether the pool had none for it.
+func (p *Pool) note(kind Kind, limits proto.Limits, missed bool) {
 	if !p.on() {
 		return
 	}
@@ -203,21 +203,23 @@ func (p *Pool) note(kind Kind, limits proto.Limits, count *int64) {
 		limits.OpenFiles = max(of.limits.OpenFiles, limits.OpenFiles)
 	}
 	of.limits, of.used = limits, p.asked
-	p.dropUnfitLocked(kind, of)
+	if missed {
+		p.misses++
+		p.dropUnfitLocked(kind, of)
+	} else {
+		p.hits++
+	}
 	of.demand.note()
-	*count++
 	nudge(p.kick)
 }
 
-// dropUnfitLocked makes room for sandboxes with the limits of the latest session. Under gVisor, where sessions with
-// other limits need others, that is one: if none fits, the oldest goes. So the pool comes to hold what sessions ask
-// for.
+// dropUnfitLocked makes room for sandboxes with the limits of a session that got none. Under gVisor, where sessions
+// with other limits need others, that is room for one. So the pool comes to hold what sessions ask for.
 func (p *Pool) dropUnfitLocked(kind Kind, of *kindPool) {
 	unfit := func(s *Sandbox) bool { return !kind.fits(s.Limits, of.limits) }
 	if kind.Class == proto.ClassGVisor {
 		if len(of.ready) > 0 && !slices.ContainsFunc(of.ready, func(s *Sandbox) bool { return !unfit(s) }) {
-			p.discardLocked(of.ready[0])
-			of.ready = of.ready[1:]
+			p.dropOneLocked(of)
 		}
 		return
 	}
@@ -228,6 +230,16 @@ func (p *Pool) dropUnfitLocked(kind Kind, of *kindPool) {
 		p.discardLocked(s)
 		return true
 	})
+}
+
+// dropOneLocked removes one of the sandboxes that are ready: the oldest of those whose limits another one has, too, or
+// else the oldest.
+func (p *Pool) dropOneLocked(of *kindPool) {
+	i := max(0, slices.IndexFunc(of.ready, func(s *Sandbox) bool {
+		return slices.ContainsFunc(of.ready, func(o *Sandbox) bool { return o != s && o.Limits == s.Limits })
+	}))
+	p.discardLocked(of.ready[i])
+	of.ready = slices.Delete(of.ready, i, i+1)
 }
 
 // kindPool returns the pool of a kind, and makes it if it is missing. Called with mu held.

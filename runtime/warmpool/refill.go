@@ -166,14 +166,13 @@ func (p *Pool) age() {
 	p.trimLocked()
 }
 
-// trimLocked drops surplus sandboxes, oldest first: one of each kind per call, and all of kinds that are not in use.
+// trimLocked drops surplus sandboxes: one of each kind per call, and all of kinds that are not in use.
 func (p *Pool) trimLocked() {
 	plan := p.planLocked()
 	for kind, of := range p.kinds {
 		want := plan[kind]
 		for n := len(of.ready) + of.making - want; n > 0 && len(of.ready) > 0; n-- {
-			p.discardLocked(of.ready[0])
-			if of.ready = of.ready[1:]; want > 0 {
+			if p.dropOneLocked(of); want > 0 {
 				break
 			}
 		}
