@@ -68,7 +68,8 @@ func commonTool(name string) *tool {
 }
 
 // commonTools are the tools of every owner, by name.
-var commonTools = []tool{bashTool, executorTool, downloadTool, findTool, grepTool, codeTool, editorTool, uploadTool}
+var commonTools = []tool{bashTool, executorTool, downloadTool, findTool, grepTool, listSnapshotsTool,
+	restoreSnapshotTool, codeTool, saveSnapshotTool, editorTool, uploadTool}
 
 // maxToolPage bounds a page of the tool list, in bytes of its JSON. Stored tools have schemas of any length.
 const maxToolPage = 512 << 10

@@ -24,8 +24,8 @@ func MCPCommand(a *app.App) *cobra.Command {
 this program and talks to it over standard input and output. A client that speaks HTTP does not need it: it uses the
 daemon's URL followed by /mcp.
 
-The tools bash, str_replace_based_edit_tool, run_code, upload_file, download_file, find_files and grep_files share one
-container. It is created at its first use and deleted when the client ends this program. With --container they use that
+The tools bash, str_replace_based_edit_tool, run_code, upload_file, download_file, find_files, grep_files,
+save_snapshot, restore_snapshot and list_snapshots share one container. It is created at its first use and deleted when the client ends this program. With --container they use that
 container, which stays.
 code_executor and your stored tools get a new container for each call.`,
 		Example: `  # in the client's list of servers
