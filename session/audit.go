@@ -47,8 +47,14 @@ func withCallerOf(core, ctx context.Context) context.Context {
 
 // auditAction audits an action on the session.
 func (s *Session) auditAction(ctx context.Context, action, note string) {
+	s.auditItem(ctx, action, "", note)
+}
+
+// auditItem audits an action on the session that has to do with another item.
+func (s *Session) auditItem(ctx context.Context, action, item, note string) {
 	e := auditEntryFor(ctx)
 	e.Act, e.Owner, e.ContainerID, e.Generation, e.Note = action, s.owner, s.id, s.record().Generation, note
+	e.Item = item
 	s.core.cfg.Audit(e)
 }
 

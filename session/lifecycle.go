@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -174,7 +175,7 @@ func (s *Session) Reset(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if err := s.usable(); err != nil {
+	if err := cmp.Or(s.usable(), s.revert(ctx)); err != nil { // a restore came before
 		return err
 	}
 	if s.markStopping() {

@@ -69,7 +69,9 @@ func (s *Session) takeSnapshot(ctx context.Context, r snapshots.Record) (snapsho
 	s.mu.Lock()
 	s.touch()
 	s.mu.Unlock()
-	s.auditAction(ctx, actionSnapshot, r.ID)
+	if !r.Passing { // what a fork needs for a moment is no snapshot of anyone
+		s.auditItem(ctx, actionSnapshot, r.ID, r.Name)
+	}
 	return r, s.changeAsync(func(r *record) { r.Unused = 0 })
 }
 
@@ -89,9 +91,7 @@ func (ss *Sessions) openSnapshots() (err error) {
 func (ss *Sessions) DeleteSnapshot(ctx context.Context, owner, ref string) (proto.Snapshot, error) {
 	r, err := ss.snapshots.Delete(ctx, owner, ref)
 	if err == nil {
-		e := auditEntryFor(ctx)
-		e.Act, e.Owner, e.ContainerID, e.Note = actionSnapshotDelete, r.Owner, r.Container, r.ID
-		ss.cfg.Audit(e)
+		ss.auditDeleted(ctx, r, r.Name)
 	}
 	return ss.snapshots.Info(r), err
 }
@@ -118,11 +118,31 @@ func (ss *Sessions) CommitSnapshot(ctx context.Context, owner, ref, name string,
 	return ss.cfg.Runtime.CommitSnapshot(ctx, r.ID, r.Digest, cmp.Or(name, r.ImageName()), progress)
 }
 
-// reverting reports whether a session is still to get its files from a snapshot.
+func (ss *Sessions) auditDeleted(ctx context.Context, r snapshots.Record, note string) {
+	e := auditEntryFor(ctx)
+	e.Act, e.Owner, e.ContainerID, e.Item, e.Note = actionSnapshotDelete, r.Owner, r.Container, r.ID, note
+	ss.cfg.Audit(e)
+}
+
+// sweepSnapshots removes the snapshots that have expired, and finishes removals.
+func (ss *Sessions) sweepSnapshots(ctx context.Context, done *Swept) error {
+	removed, err := ss.snapshots.Sweep(ctx)
+	for _, r := range removed {
+		if r.Done && !r.Passing {
+			done.Snapshots++
+			ss.auditDeleted(ctx, r, "it has expired, or its removal was finished")
+		}
+	}
+	return err
+}
+
+// reverting reports whether a session is still to get its files from a snapshot. One that is being created has its
+// creator for that, who holds the snapshot; if that was an earlier daemon, the session is removed.
 func (ss *Sessions) reverting(snapshot string) bool {
 	return slices.ContainsFunc(ss.all(), func(s *Session) bool {
 		r := s.record()
-		return r.From != nil && r.From.Snapshot == snapshot && !r.Delete && r.State != proto.StateExpired
+		return r.From != nil && r.From.Snapshot == snapshot && !r.Delete && r.State != proto.StateExpired &&
+			!ss.incomplete(r)
 	})
 }
 
@@ -157,7 +177,7 @@ func (s *Session) Restore(ctx context.Context, ref string) error {
 	}); err != nil {
 		return err
 	}
-	s.auditAction(ctx, actionRestore, r.ID)
+	s.auditItem(ctx, actionRestore, r.ID, r.Name)
 	return cmp.Or(s.revert(ctx), s.removeDiscarded(ctx))
 }
 
@@ -267,6 +287,6 @@ func (s *Session) forkOf(ctx context.Context, snap snapshots.Record) (*Session, 
 		ss.undoCreate(fork)
 		return nil, err
 	}
-	fork.auditAction(ctx, actionFork, "of "+s.id)
+	fork.auditItem(ctx, actionFork, s.id, "of "+s.id)
 	return fork, nil
 }

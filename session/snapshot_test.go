@@ -260,6 +260,63 @@ func TestRestoreGoesOn(t *testing.T) {
 	}
 }
 
+// TestResetAfterRestore resets a container whose restore is still to be finished. The reset came last, so its layer is
+// new, and its workspace is the snapshot's.
+func TestResetAfterRestore(t *testing.T) {
+	rt := &snapper{Runtime: sessiontest.NewRuntime(t)}
+	st := sessiontest.Over(t, rt, sessiontest.Images{}, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	sessiontest.Bash(t, s, "echo old >/workspace/a; echo old >/tmp/b")
+	snap, err := s.Snapshot(t.Context(), proto.CreateSnapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sessiontest.Bash(t, s, "echo new >/workspace/a; echo new >/tmp/b")
+	rt.revert = errors.New("the disk has failed")
+	if err := s.Restore(t.Context(), snap.ID); !errors.Is(err, rt.revert) {
+		t.Fatalf("restoring: %v", err)
+	}
+	rt.revert = nil
+	if err := s.Reset(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := filesOf(t, s); got != "old" {
+		t.Errorf("the container has %q", got)
+	}
+}
+
+// TestUnfinishedFork checks what a daemon does after one that was killed while it made a fork: it removes the fork and
+// the snapshot that the fork was made of.
+func TestUnfinishedFork(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	if err := st.Sessions.Close(); err != nil {
+		t.Fatal(err)
+	}
+	snapshot, fork := proto.NewID(proto.SnapshotPrefix), proto.NewID(proto.ContainerPrefix)
+	layer := proto.NewID(proto.LayerPrefix)
+	err := errors.Join(
+		st.Runtime.TakeSnapshot(t.Context(), s.ID(), session.Spec{Workspace: s.WorkspaceID(), Layer: layer}, snapshot),
+		st.Ledger.Update(func(tx *ledger.Tx) error {
+			return errors.Join(
+				tx.Put(snapshots.Bucket, snapshot, snapshots.Record{ID: snapshot, Owner: sessiontest.Owner,
+					Container: s.ID(), Done: true, Passing: true}),
+				tx.Put("sessions", fork, map[string]any{"id": fork, "owner": sessiontest.Owner, "state": "creating",
+					"workspace": proto.NewID(proto.WorkspacePrefix), "layer": layer,
+					"from": map[string]string{"snapshot": snapshot, "copy": layer}}))
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Reopen(t)
+	if ids := snapshotsOf(t, st.Runtime); len(ids) > 0 {
+		t.Errorf("left: %v", ids)
+	}
+	if _, err := st.Sessions.Get(sessiontest.Owner, fork); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("the fork: %v", err)
+	}
+}
+
 // TestUnfinishedSnapshot checks what a daemon does that finds a snapshot half taken: it removes it, and lets the
 // container go on that the last daemon had frozen. It does not wake one that was paused.
 func TestUnfinishedSnapshot(t *testing.T) {

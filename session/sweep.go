@@ -58,9 +58,8 @@ func (ss *Sessions) Sweep(ctx context.Context) (Swept, error) {
 			errs = append(errs, fmt.Errorf("sweeping %s: %w", s.id, err))
 		}
 	}
-	var err error
-	done.Snapshots, err = ss.snapshots.Sweep(ctx)
-	errs = append(errs, err, ss.saveClock(), ss.sweepGuests(ctx, all, &done), ss.sweepUnknown(ctx, &done), ctx.Err())
+	errs = append(errs, ss.sweepSnapshots(ctx, &done), ss.saveClock(), ss.sweepGuests(ctx, all, &done),
+		ss.sweepUnknown(ctx, &done), ctx.Err())
 	return done, errors.Join(errs...)
 }
 

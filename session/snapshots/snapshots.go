@@ -95,9 +95,9 @@ func missing(ref string) error {
 	return proto.Errorf(proto.NotFound, "", ref, "snapshot %.80q does not exist", ref)
 }
 
-// Begin records a snapshot that is about to be taken. It is in use until Finish or Remove. It fails with AlreadyExists
-// if another snapshot of the owner has its name, and with TooMany if there are most snapshots already, or mostOfKey of
-// its API key; 0 is no bound.
+// Begin records a snapshot that is about to be taken. It is in use until Finish or Remove; a passing one until Remove.
+// It fails with AlreadyExists if another snapshot of the owner has its name, and with TooMany if there are most
+// snapshots already, or mostOfKey of its API key; 0 is no bound.
 func (st *Store) Begin(r Record, most, mostOfKey int64) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -142,7 +142,9 @@ func (st *Store) Finish(id string) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.all[id].Record = r
-	st.all[id].users--
+	if !r.Passing { // its fork uses it until Remove
+		st.all[id].users--
+	}
 	return nil
 }
 
@@ -218,7 +220,8 @@ func (st *Store) beginRemoval(owner, ref string) (Record, error) {
 	return e.Record, st.markDeleted(e)
 }
 
-// markDeleted is called with mu held.
+// markDeleted records that a snapshot that nobody uses is to be removed. The caller uses it for that until Remove.
+// Called with mu held.
 func (st *Store) markDeleted(e *entry) error {
 	r := e.Record
 	r.Delete = true
@@ -226,19 +229,23 @@ func (st *Store) markDeleted(e *entry) error {
 		return err
 	}
 	e.Record = r
+	e.users++
 	return nil
 }
 
-// Remove removes a snapshot. The record goes last, so that a sweep or the next daemon can finish.
+// Remove removes a snapshot that only the caller uses. The record goes last, so that a sweep or the next daemon can
+// finish.
 func (st *Store) Remove(ctx context.Context, id string) error {
-	if err := st.cfg.Remove(ctx, id); err != nil {
-		return fmt.Errorf("removing snapshot %s: %w", id, err)
-	}
-	if err := st.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return tx.Delete(Bucket, id) }); err != nil {
-		return err
+	err := st.cfg.Remove(ctx, id)
+	if err == nil {
+		err = st.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return tx.Delete(Bucket, id) })
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if err != nil {
+		st.all[id].users = 0 // a sweep tries again
+		return fmt.Errorf("removing snapshot %s: %w", id, err)
+	}
 	delete(st.all, id)
 	return nil
 }
@@ -261,26 +268,23 @@ func (st *Store) Undo(ctx context.Context, resume func(container string) error) 
 	return errors.Join(errs...)
 }
 
-// Sweep removes the snapshots that have expired, and finishes removals. It returns how many it removed.
-func (st *Store) Sweep(ctx context.Context) (removed int, err error) {
+// Sweep removes the snapshots that have expired, and what failures have left: those that were not finished, or needed
+// only for a moment, or removed in part. It returns what it removed.
+func (st *Store) Sweep(ctx context.Context) (removed []Record, err error) {
 	now, used := st.cfg.Now(), st.used()
 	over := st.filter(func(e *entry) bool {
-		expired := !e.Expires.IsZero() && !now.Before(e.Expires) && e.Done
-		if e.users > 0 || !e.Delete && !expired || used[e.ID] {
+		expired := !e.Expires.IsZero() && !now.Before(e.Expires)
+		if e.users > 0 || used[e.ID] || !expired && !e.Delete && !e.Passing && e.Done {
 			return false
 		}
-		if !e.Delete {
-			if failed := st.markDeleted(e); failed != nil {
-				err = errors.Join(err, failed)
-				return false
-			}
-		}
-		return true
+		failed := st.markDeleted(e)
+		err = errors.Join(err, failed)
+		return failed == nil
 	})
 	for _, r := range over {
 		gone := st.Remove(ctx, r.ID)
 		if gone == nil {
-			removed++
+			removed = append(removed, r)
 		}
 		err = errors.Join(err, gone)
 	}
