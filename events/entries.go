@@ -15,8 +15,10 @@ var simple = map[string]proto.FeedType{
 	"container.stop": proto.FeedContainerStopped, "container.pause": proto.FeedContainerPaused,
 	"container.resume": proto.FeedContainerResumed, "container.extend": proto.FeedContainerChanged,
 	"container.change": proto.FeedContainerChanged, "container.expire": proto.FeedContainerExpired,
-	"container.delete": proto.FeedContainerDeleted,
-	"exec.begin":       proto.FeedExecStarted, "exec.end": proto.FeedExecEnded,
+	"container.delete": proto.FeedContainerDeleted, "container.reset": proto.FeedContainerReset,
+	"container.restore": proto.FeedContainerRestored, "container.fork": proto.FeedContainerCreated,
+	"snapshot.create": proto.FeedSnapshotCreated, "snapshot.delete": proto.FeedSnapshotDeleted,
+	"exec.begin": proto.FeedExecStarted, "exec.end": proto.FeedExecEnded,
 	"tools.call":       proto.FeedToolCallEnded,
 	"webhook.disabled": proto.FeedWebhookDisabled,
 }
@@ -45,7 +47,7 @@ func eventsOf(e proto.AuditEntry) []proto.FeedEvent {
 	if t, ok := simple[e.Act]; ok {
 		event.Type, event.Item, event.Note, event.ToolCall = t, e.Item, e.Note, e.Call
 		event.Exec = execOf(e)
-		return append([]proto.FeedEvent{event}, produced(e, event)...)
+		return append([]proto.FeedEvent{event}, further(e, event)...)
 	}
 	if t, ok := approvals[e.Act]; ok {
 		_, verb, _ := strings.Cut(e.Act, ".")
@@ -90,8 +92,13 @@ func execOf(e proto.AuditEntry) *proto.FeedExec {
 	return out
 }
 
-// produced returns the events for the files that a command made. like has the fields that all events of the entry have.
-func produced(e proto.AuditEntry, like proto.FeedEvent) (list []proto.FeedEvent) {
+// further returns the events of an entry behind its first one: that a new container is a fork, and the files that a
+// command made. like has the fields that all events of the entry have.
+func further(e proto.AuditEntry, like proto.FeedEvent) (list []proto.FeedEvent) {
+	if e.Act == "container.fork" {
+		like.Type = proto.FeedContainerForked
+		return append(list, like)
+	}
 	if e.Exec == nil {
 		return nil
 	}

@@ -106,6 +106,32 @@ func TestOwnersSeeTheirOwnEvents(t *testing.T) {
 	}
 }
 
+// What happens to a container's files has events with the container, and a snapshot's ID as their item. A fork is a new
+// container, so that is what it says first.
+func TestSnapshotsMakeEvents(t *testing.T) {
+	s := newSite(t)
+	for _, act := range []string{"snapshot.create", "container.restore", "container.fork", "container.reset",
+		"snapshot.delete"} {
+		s.log.Append(proto.AuditEntry{Act: act, Outcome: proto.AuditOK, Owner: "a", ContainerID: "container_" + act,
+			Item: "item of " + act})
+		s.log.Append(proto.AuditEntry{Act: act, Outcome: "not_found", Owner: "a", ContainerID: "container_failed"})
+	}
+	list, _ := s.read(Filter{Owner: "a"}, Start{}, 20)
+	if want := []string{"snapshot.created snapshot.create", "container.restored container.restore",
+		"container.created container.fork", "container.forked container.fork", "container.reset container.reset",
+		"snapshot.deleted snapshot.delete"}; !slices.Equal(names(list), want) {
+		t.Errorf("%q, want %q", names(list), want)
+	}
+	for _, e := range list {
+		if act := strings.TrimPrefix(e.ContainerID, "container_"); e.Item != "item of "+act {
+			t.Errorf("%s: item %q", e.Type, e.Item)
+		}
+	}
+	if list, _ := s.read(Filter{Types: []string{"snapshot."}}, Start{}, 20); len(list) != 2 {
+		t.Errorf("%q", names(list))
+	}
+}
+
 // What a command makes are three events with one place in the log, and a page may end between them.
 func TestCommandsMakeThreeEvents(t *testing.T) {
 	s := newSite(t)

@@ -13,14 +13,20 @@ const (
 	FeedContainerChanged FeedType = "container.changed" // its lease, labels or limits
 	FeedContainerExpired FeedType = "container.expired"
 	FeedContainerDeleted FeedType = "container.deleted"
-	FeedExecStarted      FeedType = "exec.started" // Exec is set
-	FeedExecEnded        FeedType = "exec.ended"   // Exec is set, with the reason
-	FeedFilesChanged     FeedType = "files.changed"
-	FeedFileStored       FeedType = "file.stored"
-	FeedFileDeleted      FeedType = "file.deleted"
-	FeedApprovalParked   FeedType = "approval.parked"
-	FeedApprovalDecided  FeedType = "approval.decided"
-	FeedToolCallEnded    FeedType = "tool_call.ended" // ToolCall is set
+	// its files outside the workspace are those of the image again
+	FeedContainerReset    FeedType = "container.reset"
+	FeedContainerRestored FeedType = "container.restored" // from the snapshot in Item
+	FeedContainerForked   FeedType = "container.forked"   // ContainerID is the copy, and Item what it is a copy of
+	FeedSnapshotCreated   FeedType = "snapshot.created"   // Item is the snapshot, and ContainerID what it was taken of
+	FeedSnapshotDeleted   FeedType = "snapshot.deleted"   // as in snapshot.created
+	FeedExecStarted       FeedType = "exec.started"       // Exec is set
+	FeedExecEnded         FeedType = "exec.ended"         // Exec is set, with the reason
+	FeedFilesChanged      FeedType = "files.changed"
+	FeedFileStored        FeedType = "file.stored"
+	FeedFileDeleted       FeedType = "file.deleted"
+	FeedApprovalParked    FeedType = "approval.parked"
+	FeedApprovalDecided   FeedType = "approval.decided"
+	FeedToolCallEnded     FeedType = "tool_call.ended" // ToolCall is set
 	// events are missing here, and Note says why; see GET /v1/events
 	FeedGap FeedType = "gap"
 	// a webhook endpoint was disabled, since its receiver failed for too long
@@ -29,7 +35,8 @@ const (
 
 // FeedTypes are all types, in the order of the list above.
 var FeedTypes = []FeedType{FeedContainerCreated, FeedContainerStarted, FeedContainerStopped, FeedContainerPaused,
-	FeedContainerResumed, FeedContainerChanged, FeedContainerExpired, FeedContainerDeleted, FeedExecStarted,
+	FeedContainerResumed, FeedContainerChanged, FeedContainerExpired, FeedContainerDeleted, FeedContainerReset,
+	FeedContainerRestored, FeedContainerForked, FeedSnapshotCreated, FeedSnapshotDeleted, FeedExecStarted,
 	FeedExecEnded, FeedFilesChanged, FeedFileStored, FeedFileDeleted, FeedApprovalParked, FeedApprovalDecided,
 	FeedToolCallEnded, FeedGap, FeedWebhookDisabled}
 
@@ -48,7 +55,8 @@ type FeedEvent struct {
 	// The ID of the API key that caused it, or the part of the daemon that did.
 	Actor     string `json:"actor,omitempty"`
 	RequestID string `json:"request_id,omitempty"`
-	// What it happened to, if that is no container and no command: a file, a path, a call, a run.
+	// What it happened to, if that is no container and no command: a file, a path, a call, a run, a
+	// snapshot. Of container.forked, the container that it is a copy of.
 	Item string    `json:"item,omitempty"`
 	Note string    `json:"note,omitempty"` // For people.
 	Exec *FeedExec `json:"exec,omitempty"` // Of exec.started and exec.ended.
