@@ -45,7 +45,7 @@ func TestCrashes(t *testing.T) {
 		}
 		c.workers = append(c.workers, &worker{crash: c, class: class, rnd: rand.New(rand.NewPCG(seed, uint64(i+2))),
 			own: map[string]*ownContainer{}, files: map[string]string{}, spaces: map[string]*ownContainer{},
-			keys: map[string]string{}})
+			keys: map[string]string{}, snaps: map[string]books{}})
 	}
 	// prestarted for code by earlier tests
 	for _, con := range call[struct{ Data []proto.Container }](t, base, 200, "GET", "/v1/containers", "").Data {
@@ -127,26 +127,28 @@ type worker struct {
 	spaces  map[string]*ownContainer // by workspace: deleted containers whose workspace was kept
 	keys    map[string]string        // API keys: ID to secret
 	revoked []string                 // secrets of revoked keys
+	snaps   map[string]books         // snapshots
 	creates []string                 // bodies of interrupted requests for a container, with an idempotency key
 	maybe   struct {                 // unacknowledged at the end of a round
-		creates, uploads int
-		deleted          map[string]bool // containers, files and API keys
-		parted           map[string]bool // containers deleted without their workspace
+		creates, uploads, snaps int
+		deleted                 map[string]bool // containers, files, API keys and snapshots
+		parted                  map[string]bool // containers deleted without their workspace
 	}
 }
 
 // An ownContainer is a worker's record of a container.
 type ownContainer struct {
 	id, workspace string
-	again         bool                // its workspace belonged to an earlier container, and is kept
-	tokens        map[string]bool     // by token: whether it must exist; it may exist once at most
-	layer         map[string]bool     // the tokens that belong into its layer, too
-	files         map[string][]string // by name: the possible hashes; "" means no file
-	background    map[string]string   // token to exec
-	pending       []pending
-	told          []string  // execs reported as successful
-	expires       time.Time // earliest expiry
-	generation    int64     // at the last check; 0 before the first
+	again         bool // its workspace belonged to an earlier container, and is kept
+	books
+	background  map[string]string // token to exec
+	pending     []pending
+	told        []string  // execs reported as successful
+	expires     time.Time // earliest expiry
+	generation  int64     // at the last check; 0 before the first
+	counting    bool      // its counter runs
+	maybeCounts bool      // its counter may run
+	restored    *restored // by a request that was interrupted
 }
 
 // work performs random operations until the daemon is killed.
@@ -158,7 +160,7 @@ func (w *worker) work(t *testing.T) {
 			continue
 		}
 		o := w.pick()
-		switch n := w.rnd.IntN(24); {
+		switch n := w.rnd.IntN(30); {
 		case n < 6:
 			w.exec(t, o)
 		case n < 8:
@@ -183,6 +185,12 @@ func (w *worker) work(t *testing.T) {
 			w.keyed(t, o)
 		case n == 22:
 			w.turnKeys(t)
+		case n >= 23 && n < 26:
+			w.snapshot(t, o)
+		case n >= 26 && n < 28:
+			w.restore(t, o)
+		case n == 28:
+			w.fork(t, o)
 		default:
 			w.exec(t, o)
 		}
@@ -259,8 +267,7 @@ func (w *worker) adopt(made proto.Container) *ownContainer {
 	w.mu.Lock()
 	w.made = append(w.made, made.ID)
 	w.mu.Unlock()
-	o := &ownContainer{id: made.ID, workspace: made.WorkspaceID, tokens: map[string]bool{},
-		layer: map[string]bool{}, files: map[string][]string{}, background: map[string]string{}}
+	o := &ownContainer{id: made.ID, workspace: made.WorkspaceID, books: newBooks(), background: map[string]string{}}
 	w.own[made.ID] = o
 	return o
 }
@@ -414,7 +421,7 @@ func (w *worker) extend(t *testing.T, o *ownContainer) {
 
 func (w *worker) stop(t *testing.T, o *ownContainer) {
 	w.stopped[o.id] = true
-	w.request(t, 200, "POST", "/v1/containers/"+o.id+"/stop", "", nil)
+	o.endCounter(w.request(t, 200, "POST", "/v1/containers/"+o.id+"/stop", "", nil))
 }
 
 func (w *worker) delete(t *testing.T, o *ownContainer) {

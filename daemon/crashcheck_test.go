@@ -30,6 +30,7 @@ func (w *worker) check(t *testing.T) {
 	for _, o := range w.own {
 		w.checkContainer(t, o)
 	}
+	w.checkSnapshots(t)
 	w.checkKeys(t)
 	for id, hash := range w.files {
 		status, out, err := w.Do("GET", "/v1/files/"+id+"/content", nil)
@@ -72,22 +73,36 @@ func (w *worker) checkContainer(t *testing.T, o *ownContainer) {
 	}
 	w.again(t, o)
 	w.checkBackground(t, o)
+	w.checkContent(t, o)
+	w.checkCounting(t, o)
+	w.checkExecs(t, o)
+}
+
+// checkContent compares a container's files with its books.
+func (w *worker) checkContent(t *testing.T, o *ownContainer) {
 	text, ok := w.read(t, o, "[ \"$SECRET\" = "+theSecret+" ] || echo no-secret; cat /workspace/tokens 2>/dev/null; "+
-		"echo ==; cat /tmp/tokens 2>/dev/null; "+
-		"echo ==; cd /workspace/up 2>/dev/null && ls -A | grep -vx manifest.json | xargs -r sha256sum")
+		"echo ==; cat /tmp/tokens 2>/dev/null; echo ==; "+counters+
+		"; cd /workspace/up 2>/dev/null && ls -A | grep -vx manifest.json | xargs -r sha256sum")
 	if !ok {
 		return
 	}
-	tokens, rest, _ := strings.Cut(text, "==\n")
-	layer, files, _ := strings.Cut(rest, "==\n")
-	checkTokens(t, o, "workspace", o.tokens, strings.Fields(tokens))
+	part := strings.SplitN(text, "==\n", 5)
+	if len(part) != 5 {
+		t.Errorf("looking into %s: %q", o.id, text)
+		return
+	}
+	tokens := strings.Fields(part[0])
+	w.settleRestore(o, tokens)
+	checkTokens(t, o, "workspace", o.tokens, tokens)
 	must := map[string]bool{}
 	for token := range o.layer {
 		must[token] = o.tokens[token]
 	}
-	checkTokens(t, o, "layer", must, strings.Fields(layer))
-	checkFiles(t, o, files)
-	w.checkExecs(t, o)
+	checkTokens(t, o, "layer", must, strings.Fields(part[1]))
+	if o.counted && !o.counting && !o.maybeCounts { // a running one goes on while the files are read
+		checkCounters(t, "container "+o.id, part[2], part[3])
+	}
+	checkFiles(t, o, part[4])
 }
 
 // checkExecs checks that all commands have ended, since all are short, and reads the generation.
@@ -96,8 +111,7 @@ func (w *worker) checkExecs(t *testing.T, o *ownContainer) {
 	for end := time.Now().Add(30 * time.Second); ; {
 		list = call[struct{ Data []proto.Exec }](t, w.server, 200, "GET", "/v1/containers/"+o.id+"/execs", "")
 		i := slices.IndexFunc(list.Data, func(x proto.Exec) bool {
-			return x.State == proto.ExecRunning ||
-				x.End == nil
+			return (x.State == proto.ExecRunning || x.End == nil) && x.Command != counter
 		})
 		if i < 0 {
 			break
@@ -194,38 +208,43 @@ func checkFiles(t *testing.T, o *ownContainer, sums string) {
 // checkUnknown looks for items in no worker's records. There may be no more than interrupted requests, and they are
 // deleted.
 func (c *crash) checkUnknown(t *testing.T) {
-	creates, uploads := 0, 0
+	creates, uploads, snaps := 0, 0, 0
 	known := map[string]bool{}
 	for _, w := range c.workers {
 		creates, uploads = creates+w.maybe.creates, uploads+w.maybe.uploads
-		w.maybe.creates, w.maybe.uploads = 0, 0
+		snaps += w.maybe.snaps
+		w.maybe.creates, w.maybe.uploads, w.maybe.snaps = 0, 0, 0
 		for id := range w.own {
 			known[id] = true
 		}
 		for id := range w.files {
 			known[id] = true
 		}
+		for id := range w.snaps {
+			known[id] = true
+		}
 	}
 	for _, kind := range []struct {
 		path string
 		max  int
-	}{{"/v1/containers", creates}, {"/v1/files", uploads}} {
+	}{{"/v1/containers?limit=1000", creates}, {"/v1/files?limit=1000", uploads}, {"/v1/snapshots", snaps}} {
+		path, _, _ := strings.Cut(kind.path, "?")
 		list := call[struct {
 			Data []struct{ ID string }
-		}](t, c.server, 200, "GET", kind.path+"?limit=1000", "")
+		}](t, c.server, 200, "GET", kind.path, "")
 		n := 0
 		for _, item := range list.Data {
 			if known[item.ID] {
 				continue
 			}
 			n++
-			if status, out, err := c.Do("DELETE", kind.path+"/"+item.ID, nil); err != nil || status != 200 {
+			if status, out, err := c.Do("DELETE", path+"/"+item.ID, nil); err != nil || status != 200 {
 				t.Errorf("deleting %s: %d %v %s", item.ID, status, err, out)
 			}
 			c.made = append(c.made, item.ID)
 		}
 		if n > kind.max {
-			t.Errorf("%s: %d that nobody asked for; %d requests were cut off", kind.path, n, kind.max)
+			t.Errorf("%s: %d that nobody asked for; %d requests were cut off", path, n, kind.max)
 		}
 	}
 }
@@ -248,6 +267,10 @@ func (c *crash) empty(t *testing.T) {
 			call[any](t, c.server, 200, "DELETE", "/v1/workspaces/"+id, "")
 			delete(w.spaces, id)
 		}
+		for id := range w.snaps {
+			call[any](t, c.server, 200, "DELETE", "/v1/snapshots/"+id, "")
+			delete(w.snaps, id)
+		}
 		for id := range w.keys {
 			call[any](t, c.server, 200, "DELETE", "/v1/keys/"+id, "")
 			delete(w.keys, id)
@@ -260,6 +283,8 @@ func (c *crash) empty(t *testing.T) {
 type traces struct {
 	held
 	Workspaces, Layers, Bundles, Runtimes, Blobs, Output, Loops int
+	Snapshots, Unfinished, Subvolumes                           int
+	Deleting                                                    int    // deleted subvolumes whose space is not free yet
 	Qgroups                                                     string // those of deleted subvolumes
 }
 
@@ -277,7 +302,9 @@ func (c *crash) left(t *testing.T) traces {
 	pool := filepath.Join(in, c.Dir, "runtime", "pool")
 	tr := traces{
 		held: c.holds(t, c.dead(t)), Workspaces: c.workspaces(t),
-		Layers:   entries(pool, "layer") + entries(pool, "kept"),
+		Layers:    entries(pool, "layer") + entries(pool, "kept"),
+		Snapshots: entries(pool, "snapshot"), Unfinished: entries(pool, "unfinished"), Subvolumes: c.subvolumes(t),
+		Deleting: c.subvolumes(t, "-d"),
 		Bundles:  len(c.bundles()),
 		Runtimes: entries(c.rundir(), "r", "berth"), Blobs: entries(c.Dir, "files", "blobs"), Output: entries(
 			c.Dir, "output"),
@@ -290,6 +317,18 @@ func (c *crash) left(t *testing.T) traces {
 	tr.Qgroups = c.staleQgroups(t)
 	tr.Files, tr.Goroutines = 0, 0 // not comparable, since it is a new process
 	return tr
+}
+
+// subvolumes counts the subvolumes of the disk pool, of those that are there or of those that are being deleted.
+func (c *crash) subvolumes(t *testing.T, which ...string) int {
+	t.Helper()
+	args := slices.Concat([]string{"-t", fmt.Sprint(c.PID()), "-m", "btrfs", "subvolume", "list"}, which,
+		[]string{filepath.Join(c.Dir, "runtime", "pool")})
+	list, err := exec.Command("nsenter", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("listing subvolumes: %v %s", err, list)
+	}
+	return bytes.Count(list, []byte("\n"))
 }
 
 // staleQgroups lists qgroups of deleted subvolumes with the kernel's own tool.
@@ -316,7 +355,7 @@ func (c *crash) staleQgroups(t *testing.T) string {
 
 // checkNothingLeft waits for the kernel's delayed cleanup and then counts.
 func (c *crash) checkNothingLeft(t *testing.T, before traces) {
-	before.Qgroups = "" // those whose removal was in progress
+	before.Qgroups, before.Deleting = "", 0 // those whose removal was in progress
 	c.awaitWarm(t)
 	look := func() traces {
 		after := c.left(t)
@@ -326,7 +365,8 @@ func (c *crash) checkNothingLeft(t *testing.T, before traces) {
 		return after
 	}
 	after := look()
-	for end := time.Now().Add(20 * time.Second); after != before && time.Now().Before(end); after = look() {
+	// the daemon looks after the qgroups of removed subvolumes every 30 s
+	for end := time.Now().Add(time.Minute); after != before && time.Now().Before(end); after = look() {
 	}
 	if after != before {
 		t.Errorf("left behind: before %+v, after %+v", before, after)
@@ -343,7 +383,7 @@ func (c *crash) checkLedger(t *testing.T) {
 	}
 	_ = books.View(func(tx *ledger.Tx) error {
 		for _, bucket := range []string{"sessions", "workspaces", "execs", "files", "file_owners", "file_due", "blobs",
-			"jobs", "job_execs", "inputs", "strays"} {
+			"jobs", "job_execs", "inputs", "strays", "snapshots"} {
 			_ = tx.Scan(bucket, "", func(key string, data []byte) (bool, error) {
 				t.Errorf("left in the ledger: %s/%s %.200s", bucket, key, data)
 				return true, nil

@@ -18,6 +18,7 @@ type footprint struct {
 	Workspaces, Layers, Bundles, Shims   int    // of all containers
 	Runtimes, Cgroups, Mounts, Processes int    // of deleted containers
 	Loops                                int    // loop devices of the daemon
+	Snapshots, Unfinished                int    // of all containers
 	Blobs                                int    // stored contents beyond those of stored files
 	Temporary                            string // temporary files
 }
@@ -30,6 +31,7 @@ func (c *crash) checkHost(t *testing.T) {
 	for _, w := range c.workers {
 		want.Workspaces += len(w.own) + len(w.spaces)
 		want.Layers += len(w.own)
+		want.Snapshots += len(w.snaps)
 		stored += len(w.files)
 	}
 	want.Layers += warmMembers
@@ -66,7 +68,7 @@ func (c *crash) footprint(t *testing.T, stored int) footprint {
 	all := c.left(t)
 	f := footprint{
 		Workspaces: all.Workspaces, Layers: all.Layers, Bundles: all.Bundles, Shims: all.Shims, Loops: all.Loops,
-		Blobs: max(0, all.Blobs-stored), Temporary: c.temporary(),
+		Snapshots: all.Snapshots, Unfinished: all.Unfinished, Blobs: max(0, all.Blobs-stored), Temporary: c.temporary(),
 	}
 	dead := c.dead(t)
 	f.Cgroups = c.holds(t, dead).Cgroups
