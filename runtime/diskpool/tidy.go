@@ -39,13 +39,13 @@ func (d *Pool) dropLater(qgroup uint64) {
 	d.armTidy()
 }
 
-// Simple quotas keep the qgroup of a removed subvolume while snapshots hold what was written through it, and the kernel
-// drops it after that. There the cleaner only starts the commit.
+// With simple quotas, the qgroup of a removed subvolume is also busy while snapshots hold what was written through it.
+// The kernel tries to drop it only once, when the subvolume goes, so the cleaner keeps it in mind.
 
 // dropStale drops the qgroups that earlier daemons left: a daemon that is killed loses its list. It does not search
 // file systems that others own.
 func (d *Pool) dropStale() {
-	if d.Kind != Loop || d.simple {
+	if d.Kind != Loop {
 		return
 	}
 	for _, id := range d.staleQgroups() {
@@ -102,7 +102,7 @@ func (d *Pool) sweep() bool {
 	t.mu.Unlock()
 	var left []uint64
 	for _, id := range ids {
-		if !d.simple && btrfs.DropQgroup(d.root, id) != nil {
+		if btrfs.DropQgroup(d.root, id) != nil {
 			left = append(left, id)
 		}
 	}

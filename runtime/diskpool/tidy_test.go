@@ -1,10 +1,12 @@
 package diskpool
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +49,37 @@ func TestRemovedIsFreed(t *testing.T) {
 	}
 	if n := left(); n > 0 {
 		t.Errorf("%d of 20 removed subvolumes hold their qgroup after %v", n, time.Since(began))
+	}
+}
+
+// TestSnapshotsLeaveNoQgroup removes a workspace before the snapshot that holds its files. The qgroup of the workspace
+// is busy until the snapshot is gone, and must go then.
+func TestSnapshotsLeaveNoQgroup(t *testing.T) {
+	d := newLoopPool(t)
+	c, workspace, _ := newSession(t, d)
+	write(t, workspace, "file", strings.Repeat("x", 1<<20))
+	number, err := btrfs.SubvolumeID(workspace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := randomID(proto.SnapshotPrefix)
+	if err := errors.Join(d.TakeSnapshot(id, c.Workspace, c.Session, c.Layer), d.RemoveWorkspace(c.Workspace),
+		d.ReleaseLayer(c.Session)); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); d.simple && !slices.Contains(d.staleQgroups(), number); {
+		if time.Now().After(end) {
+			t.Fatal("the qgroup of the workspace went before the snapshot")
+		}
+		time.Sleep(50 * time.Millisecond) // the kernel sends no event
+	}
+	if err := d.RemoveSnapshot(id); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); len(d.staleQgroups()) > 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("left: %v", d.staleQgroups())
+		}
 	}
 }
 
