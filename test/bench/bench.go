@@ -71,6 +71,9 @@ var rows = []row{
 	{"watch", "a change in a container until a client that watches knows it", (*bench).watch},
 	{"pause", "have a paused container go on", (*bench).pause},
 	{"wake", "a command in a container that was stopped for lack of use", (*bench).wake},
+	{"snapshot", "keep the files of a container of 1 GiB whose command writes", (*bench).snapshot},
+	{"fork", "copy such a container", (*bench).fork},
+	{"fork-100", "100 forks that each run Python, beside 100 creates that do", (*bench).fork100},
 	{"gvisor", "what the runtime class gvisor costs, beside runc", (*bench).gvisor},
 	{"restart", "the first command after the daemon was killed with 200 containers live", (*bench).restart},
 	{"slopes", "commands, creates, a sweep and a restart at 10, 100 and 1,000 live containers", (*bench).slopes},
@@ -83,8 +86,10 @@ var unmeasured = map[string][]Missing{
 	"custom": {{"byggflow, sandkasten, cocoon", notPackaged}},
 	"burst":  {{"agent-sandbox", "it needs Kubernetes"}, {"a pool of docker's", "docker has none"}},
 	"memory": {{"Dormice, Cube", notPackaged}},
-	"line":   {{"kubectl exec", "it needs Kubernetes"}},
-	"bulk":   {{"kubectl exec", "it needs Kubernetes"}},
+	"fork-100": {{"docker run of an image with the same files", "it has no fork to compare a copy with; the plain " +
+		"creates beside run the same"}},
+	"line": {{"kubectl exec", "it needs Kubernetes"}},
+	"bulk": {{"kubectl exec", "it needs Kubernetes"}},
 }
 
 // sameForClasses lists the rows that are not measured once more in another class than runc, with the reason.
