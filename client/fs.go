@@ -95,6 +95,22 @@ func (f FS) Write(ctx context.Context, path string, mode uint32, r io.Reader, si
 	return fi, err
 }
 
+// WriteInPlace writes r into the file path without replacing it. An upload that breaks leaves a part.
+func (f FS) WriteInPlace(ctx context.Context, path string, in proto.InPlace, r io.Reader, size int64) (
+	fi proto.FileInfo, err error) {
+	req := f.request(http.MethodPatch, "content", path)
+	req.raw, req.size = r, size
+	setWhole(req.query, "offset", in.Offset)
+	if in.Append {
+		req.query.Set("append", "true")
+	}
+	if in.Truncate {
+		req.query.Set("truncate", "true")
+	}
+	_, err = f.c.call(ctx, req, &fi)
+	return fi, err
+}
+
 // Untar unpacks a tar archive into a directory, and creates the directory if needed.
 func (f FS) Untar(ctx context.Context, path string, r io.Reader) error {
 	req := f.request(http.MethodPut, "tar", path)

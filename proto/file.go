@@ -33,6 +33,14 @@ type FileInfo struct {
 	SHA256     string   `json:"sha256,omitempty"` // In hex, where it was asked for.
 }
 
+// InPlace says how a file is written without being replaced. What has arrived is written at once, so an upload that
+// breaks leaves a part.
+type InPlace struct {
+	Offset   int64 `json:"offset,omitempty"`   // where the first byte goes; not with Append
+	Append   bool  `json:"append,omitempty"`   // write at the end, as O_APPEND does
+	Truncate bool  `json:"truncate,omitempty"` // the file ends behind what is written
+}
+
 // What happened to a file. Of a file that was renamed the old name has rename, and the new one create.
 type FileEventType string
 

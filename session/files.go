@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"strings"
@@ -118,14 +119,17 @@ func (r *heldReader) Close() error {
 type WriteOptions struct {
 	Mode uint32 // permission bits; 0 keeps an existing file's and is 0644 for a new one
 	Hash bool   // return its SHA-256, which takes longer than the write
+
+	InPlace *proto.InPlace // write into the file itself, and not whole or not at all
 }
 
 // WriteFile stores the bytes of r at path, whole or not at all, and makes missing parents.
 func (f Files) WriteFile(ctx context.Context, as, path string, opt WriteOptions, r io.Reader) (fi proto.FileInfo,
 	err error) {
 	err = f.WithGuest(ctx, func(g *client.Client) error {
-		if fi, err = g.Write(ctx, as, path, wire.WriteOptions{Mode: opt.Mode, Hash: opt.Hash}, r); err == nil {
-			f.changed(ctx, g, fi.Path, OriginUploaded)
+		if fi, err = g.Write(ctx, as, path, wire.WriteOptions{Mode: opt.Mode, Hash: opt.Hash,
+			InPlace: opt.InPlace}, r); err == nil || opt.InPlace != nil {
+			f.changed(ctx, g, cmp.Or(fi.Path, path), OriginUploaded) // a broken write in place may have left a part
 		}
 		return err
 	})

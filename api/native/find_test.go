@@ -108,6 +108,27 @@ func TestGrep(t *testing.T) {
 	}
 }
 
+// TestWriteInPlace checks that a PATCH changes a part of a file.
+func TestWriteInPlace(t *testing.T) {
+	s := newSite(t)
+	at := s.container(t) + "/fs/content?path=/workspace/part"
+	must[proto.FileInfo](t, s, "PATCH", at, "0123456789")
+	must[proto.FileInfo](t, s, "PATCH", at+"&offset=3", "abc")
+	must[proto.FileInfo](t, s, "PATCH", at+"&append=true", "!")
+	if _, body := s.do(t, "GET", at, nil); string(body) != "012abc6789!" {
+		t.Errorf("%q", body)
+	}
+	if fi := must[proto.FileInfo](t, s, "PATCH", at+"&offset=4&truncate=true", nil); fi.SizeBytes != 4 {
+		t.Errorf("%+v", fi)
+	}
+	for query, status := range map[string]int{"&append=true&offset=0": 400, "&append=true&truncate=true": 400,
+		"&offset=-1": 400} {
+		if res, body := s.do(t, "PATCH", at+query, "x"); res.StatusCode != status {
+			t.Errorf("%s: %d %s", query, res.StatusCode, body)
+		}
+	}
+}
+
 // events returns the events of an answer, as type and data.
 func (s *site) events(t *testing.T, method, path string) iter.Seq2[string, string] {
 	t.Helper()

@@ -56,6 +56,23 @@ func (e *edge) writeContent(c *call) (fi proto.FileInfo, err error) {
 		Hash: c.flag("hash")}, c.r.Body)
 }
 
+// The file keeps its inode, so that programs that have it open, and watches, see the change.
+func (e *edge) writeContentInPlace(c *call) (fi proto.FileInfo, err error) {
+	if err := c.wholeBody(); err != nil {
+		return fi, err
+	}
+	in := &proto.InPlace{Offset: c.whole("offset"), Append: c.flag("append"), Truncate: c.flag("truncate")}
+	if in.Append && (c.query.Has("offset") || in.Truncate) {
+		return fi, proto.Invalid("append", "append excludes offset and truncate.")
+	}
+	s, err := e.files(c)
+	if err != nil {
+		return fi, err
+	}
+	return s.WriteFile(c.ctx(), c.as(), c.query.Get("path"), session.WriteOptions{Mode: c.mode("mode"), InPlace: in},
+		c.r.Body)
+}
+
 // The answer to the removal of a file or directory.
 type deletedPath struct {
 	Path    string `json:"path"`

@@ -27,8 +27,8 @@ const maxJSON = 2 << 20
 
 // bodyLimits are limits other than maxJSON, by operation. Files and archives have no limit here: the disk and the
 // core bound them.
-var bodyLimits = map[string]int64{"writeStdin": -1, "writeFile": -1, "writeTar": -1, "importImage": -1,
-	"buildImage": -1, "runTool": runBody}
+var bodyLimits = map[string]int64{"writeStdin": -1, "writeFile": -1, "writeFileInPlace": -1, "writeTar": -1,
+	"importImage": -1, "buildImage": -1, "runTool": runBody}
 
 // namesContainer are the operations whose body may name a container.
 var namesContainer = map[string]bool{"runCode": true, "runTool": true, "useToolOnce": true}
@@ -393,6 +393,18 @@ func (e *edge) fileRows() []row {
 					"longer than writing it."},
 			},
 			Body: raw(octets), Optional: true, Fails: inGuest}},
+		{"PATCH", at + "/content", get(e.writeContentInPlace), openapi.Operation{ID: "writeFileInPlace",
+			Summary: "Write into a file at an offset or at its end, without replacing it.",
+			Description: "Bytes are written as they arrive, so an upload that breaks leaves a part. A missing file " +
+				"and its directories are created. With truncate, the file ends behind the body: an empty body cuts " +
+				"it at offset.",
+			Query: []openapi.Param{pathParam, asParam,
+				{Name: "offset", Kind: openapi.Whole, Description: "Where the first byte goes; default 0."},
+				{Name: "append", Kind: openapi.Flag, Description: "Write at the end; excludes offset and truncate."},
+				{Name: "truncate", Kind: openapi.Flag, Description: "End the file behind what is written."},
+				{Name: "mode", Kind: openapi.Mode, Description: "Octal permission bits of a new file; default 0644."},
+			},
+			Body: raw(octets), Optional: true, Fails: inGuest}},
 		{"DELETE", at + "/content", getFiles(e, e.removeContent), openapi.Operation{ID: "removeFile",
 			Summary: "Remove a file or a directory. Links are removed, not followed.", Fails: inGuest,
 			Query: []openapi.Param{pathParam, asParam,
@@ -679,7 +691,8 @@ var auditActions = map[string]string{
 	"serveTools": "tools.serve", "approveToolCall": "tool_call.approve", "refuseToolCall": "tool_call.refuse",
 	"getExecResult": "exec.result", "followExec": "exec.follow", "getExecLogs": "exec.logs",
 	"closeShell": "shell.close", "live": "live.open", "useTool": "tool.use", "useToolOnce": "tool.use",
-	"readFile": "fs.read", "writeFile": "fs.write", "removeFile": "fs.remove", "moveFile": "fs.move",
+	"readFile": "fs.read", "writeFile": "fs.write",
+	"writeFileInPlace": "fs.write", "removeFile": "fs.remove", "moveFile": "fs.move",
 	"makeDirectory": "fs.mkdir",
 	"readTar":       "fs.read_tar", "writeTar": "fs.write_tar", "addInputs": "input.add", "publishFile": "job.publish",
 	"readJob": "job.read", "createWebhook": "webhook.create", "changeWebhook": "webhook.change",

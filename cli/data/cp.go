@@ -25,6 +25,7 @@ import (
 // CopyCommand returns `berth cp`. It follows docker's rules for destinations, which users know.
 func CopyCommand(a *app.App) *cobra.Command {
 	var user string
+	var adds, keeps bool
 	cmd := &cobra.Command{
 		Use: "cp [flags] SRC DST", Short: "Copy files and directories between here and a container",
 		Long: `Copy a file or directory. One of SRC and DST is CONTAINER:PATH, the other is a local path. A relative PATH in
@@ -43,11 +44,19 @@ status is 2. If a file cannot be read to its end, its copy has zeros in place of
   berth cp CONTAINER:/workspace - | tar t`,
 		Args: app.ArgCount(2, 2), ValidArgsFunction: completeCopy(a),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
-			return copyPath(ctx, a, c, user, args[0], args[1])
+			var in *proto.InPlace
+			if adds || keeps {
+				in = &proto.InPlace{Append: adds, Truncate: keeps}
+			}
+			return copyPath(ctx, a, c, user, in, args[0], args[1])
 		}),
 	}
 	cmd.Flags().StringVarP(&user, "user", "u", proto.UserDefault, "owner of the files in the container: user, root, "+
 		"or another NAME[:GROUP]")
+	cmd.Flags().BoolVar(&adds, "append", false, "into a container: add to the end of the file DST")
+	cmd.Flags().BoolVar(&keeps, "in-place", false, "into a container: write into the file DST without replacing it, "+
+		"so that programs that have it open see the change; not atomic")
+	cmd.MarkFlagsMutuallyExclusive("append", "in-place")
 	return a.AddQuietFlag(cmd, "show no progress")
 }
 
@@ -70,7 +79,8 @@ func parsePlace(arg string) place {
 
 // copyPath finds out which end is local, and copies. For a copy between containers the user has to use a pipe,
 // because the daemon cannot do it in one step.
-func copyPath(ctx context.Context, a *app.App, c *client.Client, user, from, to string) (err error) {
+func copyPath(ctx context.Context, a *app.App, c *client.Client, user string, in *proto.InPlace, from, to string) (
+	err error) {
 	src, dst := parsePlace(from), parsePlace(to)
 	switch {
 	case src.container != "" && dst.container != "":
@@ -79,7 +89,10 @@ func copyPath(ctx context.Context, a *app.App, c *client.Client, user, from, to 
 	case src.container == "" && dst.container == "":
 		return proto.Errorf(proto.InvalidArgument, "", "dst", "neither is in a container; write one as CONTAINER:PATH")
 	}
-	cp := &copying{App: a, bar: a.NewProgress()}
+	if in != nil && dst.container == "" {
+		return proto.Errorf(proto.InvalidArgument, "", "dst", "--append and --in-place are for a file in a container")
+	}
+	cp := &copying{App: a, bar: a.NewProgress(), in: in}
 	defer cp.bar.End()
 	// One of the two is empty.
 	name := src.container + dst.container
@@ -92,7 +105,7 @@ func copyPath(ctx context.Context, a *app.App, c *client.Client, user, from, to 
 	if src.container != "" {
 		do = func() error { return cp.download(ctx, src.path, dst.path) }
 	}
-	if src.path == "-" || dst.path == "-" { // a pipe cannot begin again
+	if src.path == "-" || dst.path == "-" || in != nil && in.Append { // a pipe cannot begin again
 		return do()
 	}
 	// A file appears whole or not at all, and a directory that is copied again gets the same files.
@@ -104,6 +117,7 @@ type copying struct {
 	*app.App
 	fs  client.FS
 	bar *term.Progress
+	in  *proto.InPlace // nil: replace the file
 	// some files could not be read
 	incomplete bool
 }
@@ -284,6 +298,10 @@ func (cp *copying) upload(ctx context.Context, src, dst string) error {
 	if err != nil {
 		return err
 	}
+	if fi.IsDir() && cp.in != nil {
+		return proto.Errorf(proto.InvalidArgument, "", src, "%s is a directory; --append and --in-place are for a file",
+			src)
+	}
 	if fi.IsDir() {
 		return cp.uploadDir(ctx, src, target)
 	}
@@ -299,8 +317,7 @@ func (cp *copying) upload(ctx context.Context, src, dst string) error {
 	defer f.Close()
 	// The file may grow meanwhile. Only its size at the start is sent.
 	body := io.LimitReader(cp.bar.Reader(f, filepath.Base(src), fi.Size()), fi.Size())
-	_, err = cp.fs.Write(ctx, target, uint32(fi.Mode().Perm()), body, fi.Size())
-	return err
+	return cp.write(ctx, target, uint32(fi.Mode().Perm()), body, fi.Size())
 }
 
 // uploadStdin stores standard input as a file, or unpacks it as an archive if the destination is a directory. The
@@ -314,7 +331,16 @@ func (cp *copying) uploadStdin(ctx context.Context, dst string) error {
 	if dir || strings.HasSuffix(dst, "/") || dst == "" {
 		return cp.fs.Untar(ctx, inside(dst), r)
 	}
-	_, err = cp.fs.Write(ctx, inside(dst), 0, r, 0)
+	return cp.write(ctx, inside(dst), 0, r, 0)
+}
+
+// write stores a file, or writes into one that is there. A size of 0 is unknown.
+func (cp *copying) write(ctx context.Context, target string, mode uint32, r io.Reader, size int64) (err error) {
+	if cp.in != nil {
+		_, err = cp.fs.WriteInPlace(ctx, target, *cp.in, r, size)
+	} else {
+		_, err = cp.fs.Write(ctx, target, mode, r, size)
+	}
 	return err
 }
 

@@ -271,10 +271,16 @@ func (c *Client) Untar(ctx context.Context, as, dir string, archive io.Reader, l
 }
 
 // Write makes a file with the content of body, and its parents. The write is atomic: the old content stays until the
-// last byte has arrived. Write follows a link at the end of path. The answer has the SHA-256.
+// last byte has arrived. Write follows a link at the end of path. The answer has the SHA-256. With
+// opt.InPlace the write is not atomic.
 func (c *Client) Write(ctx context.Context, as, path string, opt wire.WriteOptions,
 	body io.Reader) (proto.FileInfo, error) {
 	var fi proto.FileInfo
+	if opt.InPlace != nil {
+		if err := c.knows(ctx, wire.FilesInPlace); err != nil {
+			return fi, err
+		}
+	}
 	err := c.upload(ctx, &wire.Request{Op: wire.OpWrite, As: as, Path: []byte(path), Write: opt}, body, &fi)
 	return fi, err
 }

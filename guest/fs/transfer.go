@@ -85,6 +85,9 @@ func (k *handler) handOver(f *os.File, head wire.Opened) error {
 
 // write receives a file.
 func (k *handler) write(id user.User, req *wire.Request, path string) error {
+	if req.Write.InPlace != nil {
+		return k.writeInPlace(id, req, path)
+	}
 	in, err := k.s.Create(id, path, req.Write)
 	if err != nil {
 		return k.conn.SendReply(nil, err)
@@ -99,6 +102,40 @@ func (k *handler) write(id user.User, req *wire.Request, path string) error {
 		return b.fail(k, wire.FileError(wire.OpWrite, path, err))
 	}
 	return k.conn.SendReply(in.Commit())
+}
+
+// writeInPlace receives bytes and writes them into a file as they come.
+func (k *handler) writeInPlace(id user.User, req *wire.Request, path string) error {
+	in := req.Write.InPlace
+	if in.Offset < 0 || in.Append && (in.Offset > 0 || in.Truncate) {
+		return k.conn.SendReply(nil, proto.Errorf(proto.InvalidArgument, wire.OpWrite, "offset", "an offset must not "+
+			"be negative, and append allows neither offset nor truncate"))
+	}
+	f, err := access.OpenInPlace(id, path, req.Write.Mode, in)
+	if err != nil {
+		return k.conn.SendReply(nil, err)
+	}
+	defer f.Close()
+	if err := k.conn.SendJSON(wire.FrameReply, nil); err != nil {
+		return err
+	}
+	to := io.Writer(f)
+	if !in.Append {
+		to = io.NewOffsetWriter(f, in.Offset)
+	}
+	b := &body{conn: k.conn}
+	n, err := b.WriteTo(to)
+	if err == nil && in.Truncate {
+		err = f.Truncate(in.Offset + n)
+	}
+	if err != nil {
+		return b.fail(k, wire.FileError(wire.OpWrite, path, err))
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(int(f.Fd()), &st); err != nil {
+		return k.conn.SendReply(nil, wire.FileError(wire.OpWrite, path, err))
+	}
+	return k.conn.SendReply(access.Info(path, &st), nil)
 }
 
 // errCaller wraps errors of the connection, to distinguish them from errors of files.

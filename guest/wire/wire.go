@@ -167,12 +167,13 @@ type Hello struct {
 }
 
 // FileCalls is the Hello.FileCalls of a guest of this build. Guests of builds before have fewer.
-const FileCalls = FilesGrep
+const FileCalls = FilesInPlace
 
 // The lowest Hello.FileCalls of a guest that knows an operation.
 const (
-	FilesFind = 1 // OpFind
-	FilesGrep = 2 // OpGrep
+	FilesFind    = 1 // OpFind
+	FilesGrep    = 2 // OpGrep
+	FilesInPlace = 3 // WriteOptions.InPlace
 )
 
 // PackingPing is the lowest Hello.Packing with which a guest before 0.1 answers FramePing.
@@ -196,6 +197,8 @@ type WriteOptions struct {
 	Hash      bool   `json:"hash,omitempty"`      // hash the content; takes far longer than the write
 	// replace a link at the end, fail if a link is on the way; the directory must exist
 	NoLinks bool `json:"no_links,omitempty"`
+	// write into the file itself; not with Exclusive, Hash and NoLinks. Guests before FilesInPlace replace the file.
+	InPlace *proto.InPlace `json:"in_place,omitempty"`
 }
 
 // UntarLimits bound the unpacked content of an archive. Zero means the default.
