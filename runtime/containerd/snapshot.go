@@ -94,8 +94,13 @@ func (r *Runtime) Revert(ctx context.Context, id string, spec session.Spec, snap
 		return proto.Errorf(proto.NotFound, op, snapshot, "the files of snapshot %s are gone from the daemon's disk "+
 			"pool", snapshot)
 	}
-	if err := errors.Join(r.disk.CopyWorkspace(snapshot, spec.Workspace, copied),
-		r.disk.CopyLayer(snapshot, claimOf(id, spec))); err != nil {
+	replaced := diskpool.Exists(r.disk.WorkspacePath(spec.Workspace))
+	err = errors.Join(r.disk.CopyWorkspace(snapshot, spec.Workspace, copied), r.disk.CopyLayer(snapshot,
+		claimOf(id, spec)))
+	if err == nil && replaced { // a power cut must not bring back what the caller records as replaced
+		err = r.disk.Sync()
+	}
+	if err != nil {
 		return r.fail(ctx, op, id, err)
 	}
 	return nil

@@ -14,8 +14,8 @@ import (
 )
 
 // A snapshot is a directory of the pool with a read-only copy of a workspace and, unless nothing was written to it, one
-// of a layer. Copies are made beside and get their name when they are whole, so a crash leaves no half of one: what it
-// leaves is removed when the pool is opened.
+// of a layer. It is made in place, and the core's record says whether it is whole. Copies of it are made beside and get
+// their name when they are whole, so a crash leaves no half of one: what it leaves is removed when the pool is opened.
 
 // ErrNoSnapshots: the pool cannot take snapshots.
 var ErrNoSnapshots = errors.New("the containers' files are in plain directories; snapshots need btrfs, or a loop " +
@@ -50,6 +50,14 @@ func (d *Pool) SnapshotWorkspace(id string) string {
 	return filepath.Join(d.SnapshotPath(id), snapshotWorkspace)
 }
 
+// Sync returns once all changes of the pool are on its disk.
+func (d *Pool) Sync() error {
+	if d.Kind == Plain {
+		return nil
+	}
+	return btrfs.AwaitSync(d.root)
+}
+
 // TakeSnapshot makes the snapshot id of a workspace, and of the layer of a sandbox, or of a kept layer if there is no
 // such sandbox. No process writes to them meanwhile.
 func (d *Pool) TakeSnapshot(id, workspace, sandbox, kept string) error {
@@ -57,19 +65,20 @@ func (d *Pool) TakeSnapshot(id, workspace, sandbox, kept string) error {
 	if d.Kind == Plain || !btrfs.IsSubvolume(source) {
 		return ErrNoSnapshots
 	}
-	tmp := d.unfinished(id)
-	if err := errors.Join(d.removeSnapshot(tmp), os.Mkdir(tmp, 0o700)); err != nil {
+	dir := d.SnapshotPath(id)
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("making a snapshot: %w", err)
 	}
-	err := btrfs.Snapshot(source, filepath.Join(tmp, snapshotWorkspace), true)
-	if written := d.writtenLayer(sandbox, kept); err == nil && written != "" {
-		err = btrfs.Snapshot(written, filepath.Join(tmp, snapshotLayer), true)
+	// The copy of the workspace comes last. The kernel commits it, and with it all before.
+	var err error
+	if written := d.writtenLayer(sandbox, kept); written != "" {
+		err = btrfs.Snapshot(written, filepath.Join(dir, snapshotLayer), true)
 	}
 	if err == nil {
-		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, d.SnapshotPath(id), unix.RENAME_NOREPLACE)
+		err = btrfs.Snapshot(source, filepath.Join(dir, snapshotWorkspace), true)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("making a snapshot: %w", err), d.removeSnapshot(tmp))
+		return errors.Join(fmt.Errorf("making a snapshot: %w", err), d.removeSnapshot(dir))
 	}
 	return nil
 }
@@ -162,12 +171,7 @@ func (d *Pool) CopyLayer(snapshot string, c Claim) error {
 func (d *Pool) removeUnfinished() error {
 	names, err := Names(d.unfinishedDir())
 	for _, name := range names {
-		path := d.unfinished(name)
-		if btrfs.IsSubvolume(path) {
-			err = errors.Join(err, d.remove(path))
-		} else {
-			err = errors.Join(err, d.removeSnapshot(path))
-		}
+		err = errors.Join(err, d.remove(d.unfinished(name)))
 	}
 	return err
 }
