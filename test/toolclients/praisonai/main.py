@@ -112,8 +112,12 @@ with BerthBridge() as bridge:
         ("fetch('x')", some, {"policy_hook": no}), ("fetch('x')", some, {"policy_hook": rewrite}),
         ("try:\n  fetch('x')\nexcept Exception: pass\n1", some, {"policy_hook": no}),
     ):
-        same(f"{code!r} as in PraisonAI's own bridge", told(bridge, code, allow, more),
-             told(LocalProcessBridge(), code, allow, more))
+        want = told(LocalProcessBridge(), code, allow, more)
+        for _ in range(9):  # its child has a CPU limit as long as its timeout, and either may end it
+            if "exited abnormally" not in str(want):
+                break
+            want = told(LocalProcessBridge(), code, allow, more)
+        same(f"{code!r} as in PraisonAI's own bridge", told(bridge, code, allow, more), want)
     same("an approval", run("drop('x')", allow=["drop"])["result"], "dropped x")
     raises(PermissionError, lambda: run("drop('y')", allow=["drop"]))  # one approval is for one call
     same("asked", [a["table"] for a in asked], ["x", "y"])
