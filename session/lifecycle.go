@@ -169,6 +169,15 @@ func (s *Session) guestBoot() string {
 // Reset gives the session a fresh layer: all files outside the workspace are those of the image again. It ends the
 // session's processes; the next use starts it.
 func (s *Session) Reset(ctx context.Context) error {
+	return s.replaceLayer(ctx, "the container was reset", func(*record) {}, func(ctx context.Context) {
+		s.auditAction(ctx, actionReset, "")
+	})
+}
+
+// replaceLayer ends the session's processes and gives it another layer. change makes the rest of the change in the
+// record; once that is on disk, the next use has the new layer, whatever fails, and audit is called.
+func (s *Session) replaceLayer(ctx context.Context, why string, change func(*record),
+	audit func(context.Context)) error {
 	ctx = context.WithoutCancel(ctx)
 	unlock, err := s.lockTransition(ctx)
 	if err != nil {
@@ -179,18 +188,19 @@ func (s *Session) Reset(ctx context.Context) error {
 		return err
 	}
 	if s.markStopping() {
-		if _, err := s.finishStop(ctx, proto.EndStopped, "the container was reset"); err != nil {
+		if _, err := s.finishStop(ctx, proto.EndStopped, why); err != nil {
 			return err
 		}
 	}
 	if err := s.change(func(r *record) {
 		r.Discarded = append(slices.Clone(r.Discarded), r.Layer)
 		r.Layer = proto.NewID(proto.LayerPrefix)
+		change(r)
 	}); err != nil {
 		return err
 	}
-	s.auditAction(ctx, actionReset, "")
-	return s.removeDiscarded(ctx)
+	audit(ctx)
+	return cmp.Or(s.revert(ctx), s.removeDiscarded(ctx))
 }
 
 // removeDiscarded removes the layers that the session has no use for. Called with transition held.

@@ -169,12 +169,7 @@ func (f Filter) matches(c proto.Container) bool {
 	if f.State == "" && c.State == proto.StateExpired || f.State != "" && f.State != c.State {
 		return false
 	}
-	for k, v := range f.Labels {
-		if got, ok := c.Labels[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
+	return proto.HasLabels(c.Labels, f.Labels)
 }
 
 // Delete removes a session with its execs and sandbox, and its workspace unless keep is set or it was kept before. It

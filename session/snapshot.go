@@ -154,31 +154,10 @@ func (s *Session) Restore(ctx context.Context, ref string) error {
 		return err
 	}
 	defer release()
-	ctx = context.WithoutCancel(ctx)
-	unlock, err := s.lockTransition(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := cmp.Or(s.usable(), s.revert(ctx)); err != nil {
-		return err
-	}
-	if s.markStopping() {
-		if _, err := s.finishStop(ctx, proto.EndStopped, "the container was restored from a snapshot"); err != nil {
-			return err
-		}
-	}
-	// From here on, the next use has the snapshot's files, whatever fails.
-	if err := s.change(func(rec *record) {
-		rec.From = &origin{r.ID, proto.NewID(proto.LayerPrefix)}
-		rec.Discarded = append(slices.Clone(rec.Discarded), rec.Layer)
-		rec.Layer, rec.Unused = proto.NewID(proto.LayerPrefix), 0
+	return s.replaceLayer(ctx, "the container was restored from a snapshot", func(rec *record) {
+		rec.From, rec.Unused = &origin{r.ID, proto.NewID(proto.LayerPrefix)}, 0
 		rec.Image, rec.Digest = r.Image, r.Digest
-	}); err != nil {
-		return err
-	}
-	s.auditItem(ctx, actionRestore, r.ID, r.Name)
-	return cmp.Or(s.revert(ctx), s.removeDiscarded(ctx))
+	}, func(ctx context.Context) { s.auditItem(ctx, actionRestore, r.ID, r.Name) })
 }
 
 // revert gives the session the files that it is still to get from a snapshot. Called with transition held and no

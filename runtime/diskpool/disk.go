@@ -109,7 +109,12 @@ func (d *Pool) takeKept(path string, c Claim) error {
 	if c.Layer == "" {
 		return fs.ErrNotExist
 	}
-	return unix.Renameat2(unix.AT_FDCWD, d.KeptPath(c.Layer), unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+	return renameNew(d.KeptPath(c.Layer), path)
+}
+
+// renameNew renames from to to. It fails with fs.ErrExist if something has that name.
+func renameNew(from, to string) error {
+	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 }
 
 // ReleaseLayer ends a sandbox's use of its layer. The layer is kept for the session of its claim, unless nothing was
@@ -127,8 +132,7 @@ func (d *Pool) ReleaseLayer(sandbox string) error {
 	if err := errors.Join(d.Limit(path, btrfs.NoLimit), layer.Clear(path)); err != nil {
 		return fmt.Errorf("clearing a layer: %w", err)
 	}
-	if err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, d.KeptPath(c.Layer),
-		unix.RENAME_NOREPLACE); err != nil {
+	if err := renameNew(path, d.KeptPath(c.Layer)); err != nil {
 		return fmt.Errorf("keeping layer %s: %w", c.Layer, err)
 	}
 	return nil

@@ -83,8 +83,7 @@ func (d *Pool) finishEarlier(file string) error {
 // before. The sandbox may have been removed since.
 func (d *Pool) executeDeferred(c deferredClaim) error {
 	if c.prepared {
-		err := unix.Renameat2(unix.AT_FDCWD, d.preparedPath(c.sandbox), unix.AT_FDCWD, d.WorkspacePath(c.workspace),
-			unix.RENAME_NOREPLACE)
+		err := renameNew(d.preparedPath(c.sandbox), d.WorkspacePath(c.workspace))
 		if err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("naming workspace %s: %w", c.workspace, err)
 		}

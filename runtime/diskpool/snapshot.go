@@ -132,7 +132,7 @@ func (d *Pool) CopyWorkspace(snapshot, workspace, copied string) error {
 		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
 	}
 	if errors.Is(err, fs.ErrNotExist) && !Exists(path) {
-		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_NOREPLACE)
+		err = renameNew(tmp, path)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("copying the workspace of snapshot %s: %w", snapshot, err), d.remove(tmp))
@@ -159,7 +159,7 @@ func (d *Pool) CopyLayer(snapshot string, c Claim) error {
 		err = writeClaim(tmp, c)
 	}
 	if err == nil {
-		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, d.KeptPath(c.Layer), unix.RENAME_NOREPLACE)
+		err = renameNew(tmp, d.KeptPath(c.Layer))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("copying the layer of snapshot %s: %w", snapshot, err), d.remove(tmp))

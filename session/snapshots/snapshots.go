@@ -178,20 +178,11 @@ func (st *Store) Hold(owner, ref string) (r Record, release func(), err error) {
 func (st *Store) List(owner, container string, labels map[string]string) []proto.Snapshot {
 	list := []proto.Snapshot{}
 	for _, r := range slices.Backward(st.filter(func(e *entry) bool {
-		return e.visible(owner) && (container == "" || e.Container == container) && e.labelled(labels)
+		return e.visible(owner) && (container == "" || e.Container == container) && proto.HasLabels(e.Labels, labels)
 	})) {
 		list = append(list, st.Info(r))
 	}
 	return list
-}
-
-func (r Record) labelled(labels map[string]string) bool {
-	for k, v := range labels {
-		if got, ok := r.Labels[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
 }
 
 // Delete removes the owner's snapshot with that ID or name. Containers that were made of it stay. It is a Conflict
