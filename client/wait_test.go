@@ -94,7 +94,7 @@ func TestRequestsWaitForTheServer(t *testing.T) {
 	s.Close()
 	stranger, _ := patient(t, s.URL)
 	if _, err := stranger.Container(t.Context(), "x"); err == nil {
-		t.Error("there is nobody")
+		t.Error("a server that is closed has answered")
 	}
 	done := make(chan error, 1)
 	go func() {

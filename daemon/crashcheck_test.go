@@ -244,7 +244,7 @@ func (c *crash) checkUnknown(t *testing.T) {
 			c.made = append(c.made, item.ID)
 		}
 		if n > kind.max {
-			t.Errorf("%s: %d that nobody asked for; %d requests were cut off", path, n, kind.max)
+			t.Errorf("%s: %d without a request; %d requests were cut off", path, n, kind.max)
 		}
 	}
 }
