@@ -114,38 +114,6 @@ var pythonPrograms = map[string]want{
 		results: []string{"True"}},
 }
 
-// notebookLines are commands of notebooks, by a part of the advice that the error gives.
-var notebookLines = map[string]string{
-	"%matplotlib inline\nimport math":      "leave the line out, since figures are shown",
-	"x = 1\n!ls -la":                       "use subprocess.run('…', shell=True) or code in bash",
-	"files = !ls":                          "use subprocess.run('…', shell=True)",
-	"if True:\n    !pip3 install requests": "'-m', 'pip', 'install'",
-	"%pip install requests":                "'-m', 'pip', 'install'",
-	"%%bash\necho don't":                   "run it as code in bash",
-	"\n%%time\nsum(range(3))":              "use time.perf_counter()",
-	"a, b = %sql select 1":                 "leave the line out, or write it in Python",
-	"len?":                                 "use help(…)",
-	"?len":                                 "use help(…)",
-}
-
-// Lines that only notebooks understand are errors that say what to use.
-func TestNotebookLinesAreExplained(t *testing.T) {
-	b := newBench(t, session.Config{})
-	s := b.Create(t, proto.CreateContainer{})
-	for text, advice := range notebookLines {
-		res := b.cell(t, s, "main", text)
-		if d := res.ErrorDetail; d == nil || d.Name != "SyntaxError" || !strings.Contains(d.Message, advice) ||
-			!strings.Contains(res.Error, "this is Python, without the commands of notebooks (% and !)") {
-			t.Errorf("%s: %s", text, res.Error)
-		}
-	}
-	for _, text := range []string{"x = = 1", "1 % 2 %", "print('!ls'", "f(%x)"} {
-		if res := b.cell(t, s, "main", text); res.Error == "" || strings.Contains(res.Error, "notebooks") {
-			t.Errorf("%s: %s", text, res.Error)
-		}
-	}
-}
-
 var nodePrograms = map[string]want{
 	"1+1": {results: []string{"2"}},
 	"console.log('a'); const x = {a: 1, b: [1, 2]}; x": {results: []string{"{ a: 1, b: [ 1, 2 ] }"}, stdout: "a\n"},

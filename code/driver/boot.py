@@ -1,7 +1,7 @@
 # Runs cells of Python and reports their results. code/cell/protocol.go defines the protocol. Each start of an
 # interpreter compiles this file, and that is most of the start time that berth adds. So the file imports only modules
-# that a bare interpreter has already loaded. rich.py makes the results that need more than their repr. It comes as an
-# argument and is compiled at its first use.
+# that a bare interpreter has already loaded. rich.py makes the results that need more than their repr, and notebook.py
+# has the manners of notebooks. They come as arguments and are compiled at their first use.
 def boot():
     import sys
     import posix
@@ -13,8 +13,9 @@ def boot():
     FUTURES = 0x1FE0000  # every flag that an import from __future__ may set
 
     class Driver:
-        def __init__(self, rich):
-            self.source, self.module = rich, None
+        def __init__(self, rich, notebook):
+            self.sources = {"rich": rich, "notebook": notebook}
+            self.modules = {}
             self.pid = posix.getpid()
             # Programs that a cell starts do not inherit these copies. They also stay when a cell redirects its own.
             self.input, self.out, self.err = posix.dup(0), posix.dup(1), posix.dup(2)
@@ -30,6 +31,7 @@ def boot():
             sys.argv = [""]
             sys.meta_path.insert(0, self)
             builtins.display = self.display
+            builtins.get_ipython = lambda: self.module("notebook").shell
 
         def read(self, n):
             while n > len(self.waiting):
@@ -69,12 +71,16 @@ def boot():
                 self.put(b"m", name)
                 self.put(b"d", value)
 
+        def module(self, name):
+            module = self.modules.get(name)
+            if module is None:
+                module = self.modules[name] = type(sys)("berth_" + name)
+                exec(compile(self.sources[name], "<berth>", "exec"), module.__dict__)
+                module.begin(self)
+            return module
+
         def rich(self):
-            if self.module is None:
-                self.module = type(sys)("berth_rich")
-                exec(compile(self.source, "<berth>", "exec"), self.module.__dict__)
-                self.module.begin(self)
-            return self.module
+            return self.module("rich")
 
         def show(self, value, kind="value"):
             if type(value) in (int, float, bool, complex):
@@ -82,7 +88,9 @@ def boot():
             elif value is not None:
                 self.bundle(kind, self.rich().mime(value))
 
-        def display(self, *values, **_):
+        def display(self, *values, **options):
+            if options:
+                return self.module("notebook").display(*values, **options)
             for value in values:
                 self.show(value, "display")
 
@@ -93,18 +101,43 @@ def boot():
                 except Exception:
                     pass
 
-        # find_spec sees the import of every module. It wraps the loaders of two modules, and finds no others.
+        # find_spec sees the import of every module. It wraps the loaders of three, and makes those of IPython.
         def find_spec(self, name, path=None, target=None):
-            if name == "matplotlib.pyplot" or name == "linecache":
+            if name == "matplotlib.pyplot" or name == "linecache" or name == "PIL.Image":
                 return self.rich().wrap(name, path)
+            if name.partition(".")[0] == "IPython":
+                return self.module("notebook").spec(name, path)
 
-        def evaluate(self, tree, mode):
+        def code(self, tree, mode):
             code = compile(tree, self.name, mode, self.flags | AWAIT, True)
             self.flags |= code.co_flags & FUTURES
-            value = eval(code, self.main.__dict__)
-            if code.co_flags & COROUTINE:
-                value = self.rich().wait(value)
-            return value
+            return code
+
+        def compile(self, text):
+            return compile(text, self.name, "exec", ONLY_AST | AWAIT | self.flags, True)
+
+        # parse returns the tree of a text, and the text as Python.
+        def parse(self, text):
+            try:
+                return self.compile(text), text
+            except SyntaxError as e:
+                return self.module("notebook").parse(e, text)
+
+        # execute runs a tree: as one coroutine if it awaits anything. It returns the value of the last expression,
+        # and that expression or None.
+        def execute(self, tree):
+            value, parts = None, []
+            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
+            if tree.body:
+                parts.append(self.code(tree, "exec"))
+            if last:
+                parts.append(self.code(_ast.Expression(last.value), "eval"))
+            for part in parts:
+                if part.co_flags & COROUTINE:
+                    return self.rich().wait(self.rich().steps(parts, COROUTINE)), last
+            for part in parts:
+                value = eval(part, self.main.__dict__)
+            return value, last
 
         def run(self, text):
             self.texts[self.name] = text
@@ -112,16 +145,9 @@ def boot():
                 self.rich().remember()
             if self.tools:
                 self.rich().equip()
-            try:
-                tree = compile(text, self.name, "exec", ONLY_AST | AWAIT | self.flags, True)
-            except SyntaxError as e:
-                self.rich().advise(e, text)
-                raise
-            last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
-            if tree.body:
-                self.evaluate(tree, "exec")
+            tree, text = self.parse(text)
+            value, last = self.execute(tree)
             if last:
-                value = self.evaluate(_ast.Expression(last.value), "eval")
                 rest = text.encode().splitlines()[last.end_lineno - 1][last.end_col_offset:]
                 if not rest.lstrip().startswith(b";"):
                     if value is not None:
@@ -137,11 +163,11 @@ def boot():
                 exits = e
             except BaseException as e:
                 failed = e
-            if self.module is not None:
+            if "rich" in self.modules:
                 try:
-                    self.module.finish()
+                    self.rich().finish()
                 except BaseException as e:
-                    failed = self.module.first(failed, e)
+                    failed = self.rich().first(failed, e)
             if posix.getpid() != self.pid:  # a process that the cell forked has reached the end
                 self.flush()
                 posix._exit(0 if exits is None and failed is None else 1)
@@ -153,6 +179,8 @@ def boot():
         def serve(self):
             handler = _signal.getsignal(_signal.SIGINT)
             while True:
+                if "rich" in self.modules and not self.waiting:
+                    self.rich().idle()
                 text = self.request()
                 _signal.signal(_signal.SIGINT, handler)
                 exits, failed = self.cell(text)
@@ -166,7 +194,7 @@ def boot():
                 self.put(b"z", b"", self.err)
                 self.put(b"z")
 
-    return Driver(sys.argv[1])
+    return Driver(*sys.argv[1:3])
 
 
 boot().serve()

@@ -16,6 +16,9 @@ var (
 	// PythonRich makes the results of Python that need more than their repr.
 	//go:embed rich.py
 	PythonRich string
+	// PythonNotebook has the manners of notebooks, for cells that are not Python as they stand.
+	//go:embed notebook.py
+	PythonNotebook string
 	// Node runs JavaScript and TypeScript. It takes as arguments the language (js or ts), NodeModules and Acorn.
 	//go:embed node.js
 	Node string

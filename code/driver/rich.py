@@ -219,7 +219,7 @@ def wrap(name, path):
     """wrap returns a module's spec with a loader that calls the driver after the import."""
     spec = machinery.PathFinder.find_spec(name, path)
     if spec is not None and spec.loader is not None:
-        spec.loader = Wrapped(spec.loader, imported_pyplot if name == "matplotlib.pyplot" else lambda _: remember())
+        spec.loader = Wrapped(spec.loader, IMPORTED[name])
     return spec
 
 
@@ -229,6 +229,17 @@ def imported_pyplot(pyplot):
         finish()
 
     pyplot.show = show
+
+
+def imported_image(module):
+    def show(self, *args, **kwargs):
+        """Show the image as a result of the cell."""
+        driver.show(self, "display")
+
+    module.Image.show = show
+
+
+IMPORTED = {"matplotlib.pyplot": imported_pyplot, "PIL.Image": imported_image, "linecache": lambda _: remember()}
 
 
 def remember():
@@ -255,40 +266,32 @@ def wait(coroutine):
         raise
 
 
-# What to use in place of the commands of notebooks.
-ADVICE = {
-    "!": "to run a command, use subprocess.run('…', shell=True) or code in bash",
-    "?": "for help, use help(…)",
-    "bash": "run it as code in bash", "sh": "run it as code in bash", "script": "run it as code in bash",
-    "javascript": "run it as code in js", "js": "run it as code in js", "R": "run it as code in r",
-    "matplotlib": "leave the line out, since figures are shown without it",
-    "config": "leave the line out, since figures are shown without it",
-    "time": "to measure time, use time.perf_counter()", "timeit": "to measure time, use timeit.timeit(…)",
-    "pip": "to install packages, use subprocess.run([sys.executable, '-m', 'pip', 'install', '…'])",
-    "conda": "conda is not here; install with pip", "cd": "use os.chdir('…')", "env": "use os.environ",
-    "run": "use runpy.run_path('…')", "load_ext": "leave the line out, since extensions of IPython do not work here",
-    "autoreload": "leave the line out, since extensions of IPython do not work here",
-    "writefile": "write the file with open('…', 'w')", "pwd": "use os.getcwd()", "ls": "use os.listdir()",
-}
+async def steps(parts, awaits):
+    """steps runs the parts of a cell, of which some await, and returns the value of the last."""
+    value = None
+    for part in parts:
+        value = eval(part, driver.main.__dict__)
+        if part.co_flags & awaits:
+            value = await value
+    return value
 
 
-def advise(error, source):
-    """advise adds to a syntax error what to use in place of a command of notebooks, if it stands in the line."""
-    import re
-    lines = source.splitlines()
-    number = error.lineno or 0
-    line = lines[number - 1] if 0 < number <= len(lines) else ""
-    if source.lstrip().startswith("%%"):  # the rest is no Python, and the error may be there
-        line = source.lstrip().split("\n", 1)[0]
-    found = re.match(r"\s*(?:[\w.,\s]+=)?\s*(?:(!)|%%?(\w+)|(\?)|[\w.]+(\?)\??\s*$)", line)
-    if not found:
+def idle():
+    """idle runs the tasks that cells have left in the loop, until the next cell arrives."""
+    if loop is None or loop.is_closed():
         return
-    sign, magic = found.group(1, 2)
-    program = (line[found.end(found.lastindex):].split() or [""])[0].rstrip("3")
-    if sign and program in ("pip", "conda"):
-        magic = program
-    advice = ADVICE.get(magic or sign or "?", "leave the line out, or write it in Python")
-    error.msg = "%s: this is Python, without the commands of notebooks (%% and !); %s" % (error.msg, advice)
+    import asyncio
+    if not asyncio.all_tasks(loop):
+        return
+    arrived = loop.create_future()
+    loop.add_reader(driver.input, lambda: arrived.done() or arrived.set_result(None))
+    try:
+        loop.run_until_complete(arrived)
+    except BaseException as error:  # of a task that ended with SystemExit
+        tell(error)
+    finally:
+        loop.remove_reader(driver.input)
+        driver.flush()
 
 
 def own(stack):
