@@ -34,7 +34,10 @@ type Config struct {
 	// Elapsed is a monotonic clock: the time since any fixed moment. nil: derived from Now, whose time.Now carries a
 	// monotonic reading.
 	Elapsed func() time.Duration
-	Boot    string // boot ID of the host; "": asks the kernel
+	// AfterFunc calls a function on a goroutine after a time, unless it is stopped before. It acts on absolute leases
+	// when they end; without it, sweeps do. nil: time.AfterFunc, or nothing if Now is set.
+	AfterFunc func(time.Duration, func()) (stop func() bool)
+	Boot      string // boot ID of the host; "": asks the kernel
 
 	Image       string           // default image; "" is DefaultImage
 	Classes     validate.Classes // runtime classes of requests
@@ -81,6 +84,12 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Log, slog.Default())
 	if c.Now == nil {
 		c.Now = time.Now
+		if c.AfterFunc == nil {
+			c.AfterFunc = func(d time.Duration, fn func()) func() bool { return time.AfterFunc(d, fn).Stop }
+		}
+	}
+	if c.AfterFunc == nil {
+		c.AfterFunc = func(time.Duration, func()) func() bool { return func() bool { return true } }
 	}
 	setDefault(&c.Boot, lease.HostBoot())
 	if c.Vault == nil {

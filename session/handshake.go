@@ -33,9 +33,11 @@ const (
 	handshakeDelay = 500 * time.Millisecond
 )
 
-// HandshakeAll reconnects to the guests of the sessions that Open took over, in the background. The caller calls it
-// once it serves requests; a request for a session does its handshake at once.
+// HandshakeAll reconnects to the guests of the sessions that Open took over, in the background, and begins to act on
+// absolute leases on time. The caller calls it once it serves requests; a request for a session does its handshake at
+// once.
 func (ss *Sessions) HandshakeAll() {
+	ss.alarm.Start()
 	list := ss.takenOver
 	ss.takenOver = nil
 	next := make(chan *Session, len(list))

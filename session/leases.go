@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"berth/proto"
@@ -10,6 +11,7 @@ import (
 
 // This file has the ends of leases: what is due by the clock, and what a use does after that. The sweeper and
 // Sessions.Get decide by the same rule under the session's lock, so that a use either comes before an end or finds it.
+// An alarm acts on absolute leases on time.
 
 // why of the ends that leases cause
 const (
@@ -43,6 +45,71 @@ func (s *Session) dueLocked() proto.LeaseAction {
 		return ""
 	}
 	return what
+}
+
+// endOnTime acts on the absolute leases whose ends have come, a few at a time, as a sweep would. A sweep tries again
+// what fails.
+func (ss *Sessions) endOnTime(ids []string) {
+	slots := make(chan struct{}, reconcileParallel)
+	ctx := proto.WithCaller(ss.ctx, proto.Caller{KeyID: proto.ActorSweeper})
+	_ = ss.goTracked(nil, func() { // the next daemon acts on what this one no longer does
+		var wg sync.WaitGroup
+		for _, id := range ids {
+			slots <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				if err := ss.endOneOnTime(ctx, id); err != nil && ctx.Err() == nil {
+					ss.cfg.Log.Error("ending a lease; a sweep will try again", "container", id, "error", err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func (ss *Sessions) endOneOnTime(ctx context.Context, id string) error {
+	s := ss.find(id)
+	if s == nil {
+		return nil
+	}
+	unlock, err := s.lockTransition(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s.mu.Lock()
+	live := !s.alarmLocked().IsZero()
+	s.mu.Unlock()
+	if live {
+		_, err = ss.endDue(ctx, s, &Swept{})
+	}
+	return err
+}
+
+// alarmLocked returns when something is due that does not wait for a sweep: what an absolute lease brings next. Zero is
+// never. Called with mu held.
+func (s *Session) alarmLocked() (at time.Time) {
+	gone := s.removed || s.failedCreate || s.rec.Delete || s.rec.State == proto.StateExpired
+	if !gone && s.rec.Lease.Absolute() {
+		_, at = s.rec.Lease.Next(s.lifeLocked())
+	}
+	return at
+}
+
+// setAlarmLocked sets the alarm of the session's lease. Called with mu held.
+func (s *Session) setAlarmLocked() { s.core.alarm.Set(s.id, s.alarmLocked()) }
+
+// endDue ends a session that was never used, or does what its lease asks for. It reports whether the session needs no
+// more of the sweep. Called with transition held.
+func (ss *Sessions) endDue(ctx context.Context, s *Session, done *Swept) (over bool, err error) {
+	rec := s.record()
+	if rec.Lease.NeverUsed(rec.life(0), ss.clock.Now()) {
+		return true, ss.expireUnused(ctx, s, done)
+	}
+	if rec.State == proto.StateRunning {
+		s.chargeCPU(nil, 0)
+	}
+	return ss.endLease(ctx, s, done)
 }
 
 // endLease does what is due. It reports whether the session needs no more of the sweep. Called with transition held.

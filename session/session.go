@@ -333,6 +333,9 @@ func (s *Session) release() {
 	defer s.mu.Unlock()
 	s.users--
 	s.touch()
+	if s.rec.Lease.Over(s.rec.LastUsed) { // its end may have waited for this use
+		s.setAlarmLocked()
+	}
 }
 
 // touch renews the lease in memory; the sweeper writes it. Called with mu held.
@@ -467,6 +470,7 @@ func (s *Session) changeWith(write func(func(*ledger.Tx) error) error, fn func(*
 		next.LastUsed = s.rec.LastUsed
 	}
 	s.rec = next
+	s.setAlarmLocked()
 	return nil
 }
 

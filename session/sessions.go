@@ -26,6 +26,7 @@ import (
 type Sessions struct {
 	cfg   Config
 	clock *lease.Clock
+	alarm *lease.Alarm // of absolute leases
 
 	// ctx ends when Close begins. Work that outlives a request runs on it.
 	ctx     context.Context
@@ -69,11 +70,17 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 		return nil, fmt.Errorf("reading the key of digests: %w", err)
 	}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
+	ss.alarm = lease.NewAlarm(ss.clock.Now, cfg.AfterFunc, ss.endOnTime)
 	if err := errors.Join(replayEnds(cfg.Dir, cfg.Ledger), ss.openSnapshots(), ss.load()); err != nil {
 		return nil, fmt.Errorf("reading sessions: %w", err)
 	}
 	if err := ss.reconcile(ctx); err != nil {
 		return nil, fmt.Errorf("reconciling sessions: %w", err)
+	}
+	for _, s := range ss.all() {
+		s.mu.Lock()
+		s.setAlarmLocked()
+		s.mu.Unlock()
 	}
 	return ss, nil
 }
@@ -85,6 +92,7 @@ func (ss *Sessions) Close() error {
 	ss.closed = true
 	all := slices.Collect(maps.Values(ss.byID))
 	ss.mu.Unlock()
+	ss.alarm.Close()
 	paused := slices.DeleteFunc(slices.Clone(all), func(s *Session) bool { return !s.is(&s.paused) })
 	for _, s := range all {
 		s.endExecs(proto.EndStopped, "the daemon was shut down", false)
@@ -261,6 +269,7 @@ func (ss *Sessions) forget(s *Session) {
 	defer ss.mu.Unlock()
 	delete(ss.byID, s.id)
 	ss.index.Remove(s)
+	ss.alarm.Set(s.id, time.Time{})
 	if ws, ok := ss.workspaces[s.workspace]; ok && ws.Session == s.id {
 		if ws.Session = ""; ws.Kept {
 			ss.workspaces[ws.ID] = ws

@@ -116,13 +116,7 @@ func (ss *Sessions) sweepOne(ctx context.Context, s *Session, remembered time.Ti
 		}
 		return ss.leaveTombstone(ctx, s) // an earlier expire failed there
 	}
-	if rec.Lease.NeverUsed(rec.life(0), now) {
-		return ss.expireUnused(ctx, s, done)
-	}
-	if rec.State == proto.StateRunning {
-		s.chargeCPU(nil, 0)
-	}
-	if over, err := ss.endLease(ctx, s, done); over || err != nil {
+	if over, err := ss.endDue(ctx, s, done); over || err != nil {
 		return err
 	}
 	if rec.State == proto.StateRunning && rec.unusedFor(ss.cfg.PauseAfter, now) && !rec.Lease.Absolute() {
