@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/core/snapshots"
 
 	"berth/proto"
+	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
 	"berth/runtime/images"
 )
@@ -22,7 +24,7 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 	t.Helper()
 	h := map[string]int{
 		"mounts":    lines(t, "/proc/self/mountinfo"),
-		"fds":       len(entries(t, "/proc/self/fd")),
+		"fds":       len(descriptors(t)),
 		"sockets":   len(entries(t, filepath.Join(r.run, "s"))),
 		"bundles":   len(entries(t, r.cfg.taskDir())) + len(entries(t, r.cfg.bundleDir())),
 		"layers":    len(entries(t, r.disk.LayerDir())),
@@ -54,6 +56,20 @@ func holdings(t *testing.T, r *Runtime) map[string]int {
 		}
 	}
 	return h
+}
+
+// descriptors lists what the open descriptors are of, without two that do not belong to any sandbox: the cgroup root,
+// which the first sandbox opens for all, and a removed file that containerd leaves to the garbage collector.
+func descriptors(t *testing.T) (list []string) {
+	t.Helper()
+	for _, fd := range entries(t, "/proc/self/fd") {
+		of, err := os.Readlink("/proc/self/fd/" + fd)
+		if err == nil && of != cgroup.Root && !strings.Contains(of, "fsverity-check") { // that of the listing is closed
+			list = append(list, of)
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 func entries(t *testing.T, dir string) []string {
@@ -147,6 +163,7 @@ func noMore(t *testing.T, r *Runtime, before map[string]int) {
 		}
 		if time.Now().After(deadline) {
 			t.Error(strings.Join(more, "\n"))
+			t.Logf("open: %q", descriptors(t))
 			if m, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(fmt.Sprint(more), "mounts") {
 				t.Logf("%s", m)
 			}
