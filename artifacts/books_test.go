@@ -410,7 +410,7 @@ func TestDeletedContainerLeavesNoBooks(t *testing.T) {
 		}
 	}
 	_ = st.Ledger.Update(func(*ledger.Tx) error { return nil }) // waits for all queued writes
-	for _, bucket := range []string{"jobs", "job_execs", "inputs", "execs", "sessions", "workspaces"} {
+	for _, bucket := range []string{"jobs", "job_files", "job_execs", "inputs", "execs", "sessions", "workspaces"} {
 		if n := records(t, st, bucket, ""); n != 0 {
 			t.Errorf("%d records are left in %s", n, bucket)
 		}

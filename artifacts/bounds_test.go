@@ -13,19 +13,19 @@ import (
 	"berth/test/sessiontest"
 )
 
-// heaviest returns the size of the largest record of a bucket.
-func heaviest(t *testing.T, st *sessiontest.Stack, bucket string) (most int) {
+// weigh returns the size of the largest record of a bucket, and of all.
+func weigh(t *testing.T, st *sessiontest.Stack, bucket string) (most, all int) {
 	t.Helper()
 	err := st.Ledger.Update(func(tx *ledger.Tx) error { // waits for all queued writes
 		return tx.Scan(bucket, "", func(_ string, value []byte) (bool, error) {
-			most = max(most, len(value))
+			most, all = max(most, len(value)), all+len(value)
 			return true, nil
 		})
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return most
+	return most, all
 }
 
 // TestLongPathsDoNotFillTheBooks checks that long paths, which code chooses, do not make the records large.
@@ -66,10 +66,13 @@ for i in range(%d):
 			t.Errorf("%d paths are logged, and then %q", len(log)-1, log[len(log)-1])
 		}
 	}
-	if n := heaviest(t, st, "jobs"); n > 8<<20 {
-		t.Errorf("the files of one job take %d bytes of the ledger", n)
+	if most, all := weigh(t, st, "job_files"); most > 8<<10 || all > 8<<20 {
+		t.Errorf("a file takes %d bytes of the ledger, the files of both jobs %d", most, all)
 	}
-	if n := heaviest(t, st, "job_execs"); n > 16<<10 {
+	if n, _ := weigh(t, st, "jobs"); n > 1<<10 {
+		t.Errorf("a job takes %d bytes of the ledger beside its files", n)
+	}
+	if n, _ := weigh(t, st, "job_execs"); n > 16<<10 {
 		t.Errorf("the line of one command takes %d bytes of the ledger", n)
 	}
 }

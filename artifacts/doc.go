@@ -7,7 +7,8 @@
 // the exec's $OUTPUT_DIR to the Files API, notes what cannot be published, and writes a copy of the manifest into the
 // container, for programs there. The record in the ledger is the truth.
 //
-//	jobs/      <workspace>/<job>         record: the files
+//	jobs/      <workspace>/<job>         record: how many files, and when
+//	job_files/ <workspace>/<job>/<path>  entry: one file
 //	job_execs/ <workspace>/<job>/<exec>  proto.JobExec: the log of commands
 //	inputs/    <workspace>               which stored file has which name in $INPUT_DIR
 //

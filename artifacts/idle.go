@@ -12,7 +12,7 @@ const maxIdleBytes = 64 << 20
 // Approximate memory of the parts of a manifest, in bytes, without the texts.
 const (
 	jobBytes  = 1 << 10
-	fileBytes = 1 << 10 // with a path, three IDs and a sum
+	fileBytes = 2 << 10 // with a path, three IDs and a sum, and as text
 	lineBytes = 256     // of the log
 	pathBytes = 32      // of a line
 	spanBytes = 128
@@ -26,10 +26,13 @@ func (js *Jobs) releaseJob(j *job) {
 	if j.users == 0 && js.open[j.key] == j {
 		if j.known() {
 			js.uses++
-			files := len(j.rec.Files) + len(j.unlisted) + len(j.told)
+			files := len(j.files) + len(j.unlisted) + len(j.told)
 			j.used, j.weight = js.uses, jobBytes+fileBytes*files+spanBytes*len(j.recent)
 			for _, e := range j.newest {
 				j.weight += lineBytes + len(e.Command) + len(e.Stderr) + pathBytes*len(e.Produced)
+			}
+			for _, text := range j.lines {
+				j.weight += len(text)
 			}
 			js.idle += j.weight
 		} else {

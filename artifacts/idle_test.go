@@ -57,10 +57,10 @@ func use(t *testing.T, js *Jobs, id string) int {
 		t.Fatal(err)
 	}
 	defer done()
-	n := len(j.rec.Files)
+	n := len(j.files)
 	if !j.known() {
 		j.rec.Created = time.Now()
-		j.rec.Files["f"] = entry{}
+		j.set("f", entry{Artifact: proto.Artifact{Path: "f"}})
 		j.recent = make([]span, maxIdleBytes/share/spanBytes)
 		js.save(j)
 	}

@@ -2,10 +2,8 @@ package artifacts
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +31,7 @@ const (
 // Buckets of the ledger.
 const (
 	bucketJobs   = "jobs"
+	bucketFiles  = "job_files"
 	bucketExecs  = "job_execs"
 	bucketInputs = "inputs"
 )
@@ -65,12 +64,12 @@ type Jobs struct {
 }
 
 // A job is one job in memory. A goroutine works on it while it holds turn, a lock that others can give up waiting
-// for: the holder may be listing a large directory. Only the holder uses the fields, except for dropped and the last
-// three.
+// for: the holder may be listing a large directory. Only the holder uses the fields, except for the last five.
 type job struct {
 	turn        chan struct{}
 	key         string
 	rec         *record              // nil until read
+	*index                           // as rec
 	recent      []span               // execs since the job was loaded, for attribution
 	listed      bool                 // the manifest in the container is up to date, except for its exec log
 	absent      bool                 // the directory was missing when it was last listed
@@ -80,35 +79,17 @@ type job struct {
 	unlisted    map[string]entry     // stored outputs that the manifest has no room for
 	told        map[string]time.Time // as in notes
 	fingerprint string               // state of the directory at the last listing; "" if that failed or is unknown
-	outputDirs  map[string]bool      // of execs with files in the manifest; nil: not known
 	logged      int                  // execs logged since the job was loaded
 	newest      []proto.JobExec      // the last of them, which the ledger may not have yet
+	lines       [][]byte             // the log of commands as in the copy of the manifest; nil: not known
 
 	dropped atomic.Bool // its workspace is gone, so nothing is written any more
+	behind  atomic.Bool // the ledger lacks files that are not in unsaved, so the next save writes all
 
 	// Guarded by the mutex of Jobs.
 	users  int    // the holder and those who wait for the lock
 	used   uint64 // Jobs.uses when it became idle
 	weight int    // in bytes while it is idle, else 0
-}
-
-// A record is a job's files in the ledger.
-type record struct {
-	ID        string           `json:"id"`
-	Workspace string           `json:"workspace"`
-	Container string           `json:"container"`
-	Created   time.Time        `json:"created"`
-	Updated   time.Time        `json:"updated"`
-	Files     map[string]entry `json:"files"` // by path below the job's directory
-	Truncated bool             `json:"truncated"`
-}
-
-// An entry is one file, with the inode change time that tells whether it has changed. Any program can set
-// modification times; only the kernel sets change times.
-type entry struct {
-	proto.Artifact
-	Changed  time.Time `json:"changed"`
-	Followed time.Time `json:"followed,omitzero"` // of a link with a FileID: change time of the file that was stored
 }
 
 // A span is the time of an exec.
@@ -128,10 +109,6 @@ func New(cfg Config) *Jobs {
 	return &Jobs{cfg: cfg, open: map[string]*job{},
 		inputs: &inputs{files: cfg.Files, ledger: cfg.Ledger, log: cfg.Log}}
 }
-
-// jobKey returns the key of a job in memory and in the ledger, where the jobs of a workspace share a prefix. Neither
-// part may hold a slash.
-func jobKey(workspace, id string) string { return workspace + "/" + id }
 
 // lockJob loads a job and locks it. The caller calls the returned function on every path. Waiting ends with ctx.
 func (js *Jobs) lockJob(ctx context.Context, workspace, id string) (*job, func(), error) {
@@ -163,29 +140,6 @@ func (js *Jobs) lockJob(ctx context.Context, workspace, id string) (*job, func()
 	return j, done, nil
 }
 
-// read loads the record on first use.
-func (js *Jobs) read(j *job, workspace, id string) error {
-	if j.rec != nil {
-		return nil
-	}
-	rec := &record{}
-	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		_, err := tx.Get(bucketJobs, j.key, rec)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	// The record is not in the ledger, and is written only once there is something to record: a request for a job's
-	// manifest must not create the job.
-	if rec.ID == "" {
-		j.migrated = true
-		rec = &record{ID: id, Workspace: workspace, Files: map[string]entry{}}
-	}
-	j.rec = rec
-	return nil
-}
-
 // known reports whether the job ever had an exec or a file.
 func (j *job) known() bool { return j.rec != nil && !j.rec.Created.IsZero() }
 
@@ -209,10 +163,7 @@ func (js *Jobs) Drop(_ context.Context, workspace string) error {
 		}
 	}
 	js.mu.Unlock()
-	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
-		return errors.Join(tx.DeletePrefix(bucketJobs, prefix), tx.DeletePrefix(bucketExecs, prefix),
-			tx.Delete(bucketInputs, workspace))
-	})
+	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return dropRecords(tx, workspace) })
 }
 
 // Copy gives a workspace the jobs of another one, or of a snapshot, in place of its own. Their files are copies, too.
@@ -220,43 +171,7 @@ func (js *Jobs) Copy(ctx context.Context, from, to string) error {
 	if err := js.Drop(ctx, to); err != nil {
 		return err
 	}
-	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error {
-		var given names
-		has, err := tx.Get(bucketInputs, from, &given)
-		if err == nil && has {
-			err = tx.Put(bucketInputs, to, given)
-		}
-		return errors.Join(err,
-			copyPrefix(tx, bucketJobs, from, to, func(r *record) { r.Workspace = to }),
-			copyPrefix(tx, bucketExecs, from, to, func(*proto.JobExec) {}))
-	})
-}
-
-// copyPrefix copies all records of a workspace.
-func copyPrefix[T any](tx *ledger.Tx, bucket, from, to string, change func(*T)) error {
-	found := map[string]T{} // first, because a scan must not change what it walks
-	err := ledger.Each(tx, bucket, from+"/", func(key string, v T) { found[key] = v })
-	for key, v := range found {
-		change(&v)
-		err = errors.Join(err, tx.Put(bucket, to+strings.TrimPrefix(key, from), v))
-	}
-	return err
-}
-
-// queueWrite queues a write of a job. In the ledger's order it comes before Drop, or it sees that the job was
-// dropped.
-func (js *Jobs) queueWrite(j *job, fn func(*ledger.Tx) error) {
-	js.cfg.Ledger.UpdateLater(func(tx *ledger.Tx) error {
-		if j.dropped.Load() {
-			return nil
-		}
-		return fn(tx)
-	})
-}
-
-// flush waits until the ledger has everything queued so far. An empty update waits for its place in the queue.
-func (js *Jobs) flush() error {
-	return js.cfg.Ledger.UpdateAsync(func(*ledger.Tx) error { return nil })
+	return js.cfg.Ledger.UpdateAsync(func(tx *ledger.Tx) error { return copyRecords(tx, from, to) })
 }
 
 // List describes the jobs of a session's workspace, newest first.
@@ -272,16 +187,6 @@ func (js *Jobs) List(s *session.Session) ([]proto.JobSummary, error) {
 	})
 	slices.SortFunc(list, func(a, b proto.JobSummary) int { return b.UpdatedAt.Compare(a.UpdatedAt.Time) })
 	return list, err
-}
-
-// summary adds up sizes and stops at the largest number.
-func (r record) summary() proto.JobSummary {
-	sum := proto.JobSummary{JobID: r.ID, CreatedAt: proto.At(r.Created), UpdatedAt: proto.At(r.Updated),
-		Files: len(r.Files)}
-	for _, f := range r.Files {
-		sum.Bytes += min(f.SizeBytes, math.MaxInt64-sum.Bytes) // sparse files can have any size
-	}
-	return sum
 }
 
 // Manifest lists the job's directory now and returns its manifest, which it writes into the container too. An unknown

@@ -2,11 +2,11 @@ package artifacts
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"io"
 	"slices"
+	"strings"
 
 	"berth/proto"
 	"berth/session"
@@ -15,31 +15,132 @@ import (
 )
 
 // manifest builds a job's manifest from its record, the ledger and the newest execs.
-func (js *Jobs) manifest(j *job) (proto.Manifest, error) {
-	m := proto.Manifest{
+func (js *Jobs) manifest(j *job) (m proto.Manifest, err error) {
+	m = j.about()
+	for _, p := range j.paths() { // in order, since equal manifests should be equal bytes
+		m.Files = append(m.Files, j.files[p].Artifact)
+	}
+	m.Execs, err = js.log(j)
+	return m, err
+}
+
+// about is the manifest without its lists.
+func (j *job) about() proto.Manifest {
+	return proto.Manifest{
 		JobID: j.rec.ID, WorkspaceID: j.rec.Workspace, ContainerID: j.rec.Container, Truncated: j.rec.Truncated,
-		CreatedAt: proto.At(j.rec.Created), UpdatedAt: proto.At(j.rec.Updated), Files: make([]proto.Artifact, 0,
-			len(j.rec.Files)), Execs: []proto.JobExec{},
+		CreatedAt: proto.At(j.rec.Created), UpdatedAt: proto.At(j.rec.Updated),
+		Files: []proto.Artifact{}, Execs: []proto.JobExec{},
 	}
-	for _, f := range j.rec.Files {
-		m.Files = append(m.Files, f.Artifact)
-	}
-	// Maps have no order, and equal manifests should be equal bytes.
-	slices.SortFunc(m.Files, func(a, b proto.Artifact) int { return cmp.Compare(a.Path, b.Path) })
+}
+
+// log returns the log of commands.
+func (js *Jobs) log(j *job) ([]proto.JobExec, error) {
+	list := []proto.JobExec{}
 	err := js.cfg.Ledger.View(func(tx *ledger.Tx) error {
-		return ledger.Each(tx, bucketExecs, j.key+"/", func(_ string, e proto.JobExec) { m.Execs = append(m.Execs, e) })
+		return ledger.Each(tx, bucketExecs, j.key+"/", func(_ string, e proto.JobExec) { list = append(list, e) })
 	})
 	// The ledger writes in batches, so the newest execs may not be in it yet. They are appended here if the ledger
 	// does not have them. A look at the last entries is enough, since newest has at most maxNewest.
 	for _, e := range j.newest {
-		if !slices.ContainsFunc(m.Execs[max(0, len(m.Execs)-2*maxNewest):], func(x proto.JobExec) bool {
+		if !slices.ContainsFunc(list[max(0, len(list)-2*maxNewest):], func(x proto.JobExec) bool {
 			return x.ID == e.ID
 		}) {
-			m.Execs = append(m.Execs, e)
+			list = append(list, e)
 		}
 	}
-	m.Execs = m.Execs[max(0, len(m.Execs)-MaxExecs):]
-	return m, err
+	return list[max(0, len(list)-MaxExecs):], err
+}
+
+// Indentation in the copy of a manifest, and that of an item in one of its lists.
+const (
+	indent     = "  "
+	indentItem = indent + indent
+)
+
+// manifestText is json.MarshalIndent of the manifest, for the container. Only what is new is encoded.
+func (js *Jobs) manifestText(j *job) ([]byte, error) {
+	about, err := json.MarshalIndent(j.about(), "", indent)
+	if err != nil {
+		return nil, err
+	}
+	if err := js.encodeLog(j); err != nil {
+		return nil, err
+	}
+	files := make([][]byte, len(j.files))
+	size := len(about)
+	for i, p := range j.paths() {
+		if files[i], err = j.text(p); err != nil {
+			return nil, err
+		}
+		size += len(files[i]) + len(indentItem) + len(",\n")
+	}
+	var text bytes.Buffer
+	text.Grow(size)
+	for _, list := range []struct {
+		empty string
+		items [][]byte
+	}{{`"execs": []`, j.lines}, {`"files": []`, files}} {
+		before, after, _ := bytes.Cut(about, []byte(list.empty))
+		text.Write(before)
+		about = after
+		if len(list.items) == 0 {
+			text.WriteString(list.empty)
+			continue
+		}
+		text.WriteString(strings.TrimSuffix(list.empty, "]"))
+		for i, item := range list.items {
+			if i > 0 {
+				text.WriteByte(',')
+			}
+			text.WriteString("\n" + indentItem)
+			text.Write(item)
+		}
+		text.WriteString("\n" + indent + "]")
+	}
+	text.Write(about)
+	text.WriteByte('\n')
+	return text.Bytes(), nil
+}
+
+// text is what the copy of the manifest says of a file.
+func (x *index) text(path string) (text []byte, err error) {
+	text, ok := x.texts[path]
+	if !ok {
+		if text, err = json.MarshalIndent(x.files[path].Artifact, indentItem, indent); err == nil {
+			x.texts[path] = text
+		}
+	}
+	return text, err
+}
+
+// encodeLog makes sure that lines has the whole log of commands.
+func (js *Jobs) encodeLog(j *job) error {
+	if j.lines != nil {
+		return nil
+	}
+	list, err := js.log(j)
+	if err != nil {
+		return err
+	}
+	j.lines = [][]byte{}
+	for _, e := range list {
+		j.addLine(e)
+	}
+	return nil
+}
+
+// addLine adds a command to lines, if they are known.
+func (j *job) addLine(e proto.JobExec) {
+	if j.lines == nil {
+		return
+	}
+	text, err := json.MarshalIndent(e, indentItem, indent)
+	if err != nil { // which no text, number or time of a command can cause
+		j.lines = nil
+		return
+	}
+	j.lines = append(j.lines, text)
+	j.lines = j.lines[max(0, len(j.lines)-MaxExecs):]
 }
 
 // writeManifest writes a copy of the manifest for programs in the container, if the job's directory still exists. A
@@ -48,15 +149,11 @@ func (js *Jobs) writeManifest(ctx context.Context, s session.Files, as string, j
 	if j.absent {
 		return nil
 	}
-	m, err := js.manifest(j)
-	if err != nil || len(m.Execs) == 0 {
+	text, err := js.manifestText(j)
+	if err != nil || len(j.lines) == 0 {
 		return err
 	}
-	data, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
-	err = js.write(ctx, s, as, proto.ManifestPath(j.rec.ID), append(data, '\n'))
+	err = js.write(ctx, s, as, proto.ManifestPath(j.rec.ID), text)
 	j.listed = err == nil
 	if err == nil {
 		js.ignore(ctx, s, as, j, proto.OwnDir)

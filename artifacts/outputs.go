@@ -40,7 +40,7 @@ func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string
 	err error) {
 	// Most commands have no output, and for them the manifest spares the request. It lists no special files, and
 	// nothing if it could not be brought up to date. It may end before the outputs.
-	if j.fingerprint != "" && !j.rec.Truncated && !j.special && !j.has(dir) {
+	if j.fingerprint != "" && !j.rec.Truncated && !j.special && !j.hasOutput(dir) {
 		return nil, false, nil
 	}
 	top := proto.JobDir(j.rec.ID) + "/" + dir
@@ -61,21 +61,6 @@ func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string
 		list = append(list, o)
 	}
 	return list, w.Truncated, err
-}
-
-// has reports whether the manifest has dir, as a file or link, or something below it. dir is an entry of a directory
-// with outputs. A job may have thousands of files, so their directories are found once after each change.
-func (j *job) has(dir string) bool {
-	if j.outputDirs == nil {
-		j.outputDirs = map[string]bool{}
-		for p := range j.rec.Files {
-			if top, rest, ok := strings.Cut(p, "/"); ok && (top == proto.OutputsName || top == earlierOutputs) {
-				name, _, _ := strings.Cut(rest, "/")
-				j.outputDirs[top+"/"+name] = true
-			}
-		}
-	}
-	return j.outputDirs[dir]
 }
 
 // earlierOutputs is what earlier versions used for proto.OutputsName.
@@ -174,7 +159,7 @@ func (js *Jobs) publishOutput(ctx context.Context, s session.Files, as string, j
 func (js *Jobs) publish(ctx context.Context, s session.Files, as string, j *job, rel string) (proto.StoredFile,
 	error) {
 	o := output{rel: rel, at: proto.JobDir(j.rec.ID) + "/" + rel}
-	o.info.Type = j.rec.Files[rel].Type
+	o.info.Type = j.files[rel].Type
 	r, fi, err := filework.ReadForJob(ctx, s, as, o.at)
 	if err != nil {
 		return proto.StoredFile{}, err
@@ -193,7 +178,7 @@ func (js *Jobs) store(ctx context.Context, s session.Files, j *job, o output, na
 	if err != nil {
 		return f, err
 	}
-	en, listed := j.rec.Files[o.rel]
+	en, listed := j.files[o.rel]
 	if !listed {
 		en = entry{Changed: o.info.ChangedAt.Time}
 		en.SizeBytes = o.info.SizeBytes
@@ -209,7 +194,7 @@ func (js *Jobs) store(ctx context.Context, s session.Files, j *job, o output, na
 		j.noteUnlisted(o.rel, en)
 		return f, nil
 	}
-	j.rec.Files[o.rel] = en
+	j.set(o.rel, en)
 	j.listed = false
 	js.save(j)
 	return f, nil
@@ -229,7 +214,7 @@ func (j *job) noteUnlisted(rel string, en entry) {
 
 // entryOf returns the entry of an output, or the zero entry if it has none or has changed.
 func (j *job) entryOf(o output) entry {
-	if en, ok := j.rec.Files[o.rel]; ok {
+	if en, ok := j.files[o.rel]; ok {
 		return en
 	}
 	en := j.unlisted[o.rel]

@@ -89,6 +89,7 @@ func (js *Jobs) logExec(j *job, e proto.Exec, stderr string, produced []string) 
 	}
 	j.newest = append(j.newest, line)
 	j.newest = j.newest[max(0, len(j.newest)-maxNewest):]
+	j.addLine(line)
 	j.logged++
 	// Not after each exec, since pruning walks the whole log of the job. Up to 100 extra lines wait for it; the
 	// manifest shows only the newest. The first exec prunes what was left when the job left memory.
@@ -147,7 +148,7 @@ func (js *Jobs) Publish(ctx context.Context, s *session.Session, id, rel string)
 	// As root: the client owns the container and may ask for files that only root can read. The ordinary user may have
 	// made a link, and reads what it leads to.
 	as := proto.UserRoot
-	if j.rec.Files[clean].Type == proto.TypeSymlink {
+	if j.files[clean].Type == proto.TypeSymlink {
 		as = proto.UserDefault
 	}
 	return js.publish(ctx, s.Files, as, j, clean)

@@ -2,8 +2,6 @@ package artifacts
 
 import (
 	"context"
-	"encoding/json"
-	"maps"
 	"mime"
 	"path"
 	"slices"
@@ -13,7 +11,6 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/session/filework"
-	"berth/state/ledger"
 )
 
 // timestampSlack widens the time of an exec, since file systems stamp with a clock that ticks every few milliseconds.
@@ -44,11 +41,14 @@ func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) 
 	}
 	list := js.migrate(ctx, s, j, w.Files)
 	seen, changed, more := j.compare(list)
-	before := len(j.rec.Files)
-	j.outputDirs = nil
+	before := len(j.files)
 	// Stored copies of files that are gone stay: only the owner deletes those.
-	maps.DeleteFunc(j.rec.Files, func(p string, _ entry) bool { return !seen[p] })
-	gone := len(j.rec.Files) < before
+	for p := range j.files {
+		if !seen[p] {
+			j.remove(p)
+		}
+	}
+	gone := len(j.files) < before
 	was := j.rec.Truncated
 	j.rec.Truncated = w.Truncated || more
 	if len(changed) > 0 {
@@ -83,17 +83,6 @@ func noDirectory(err error, dir string) bool {
 	return (e.Code == proto.NotFound || e.Code == proto.InvalidArgument) && e.Item == dir
 }
 
-// save queues the record for the ledger. The next refresh finds what a crash loses.
-func (js *Jobs) save(j *job) {
-	data, err := json.Marshal(j.rec) // now, since the map may change before the write
-	js.queueWrite(j, func(tx *ledger.Tx) error {
-		if err != nil {
-			return err
-		}
-		return tx.Put(bucketJobs, j.key, json.RawMessage(data))
-	})
-}
-
 // compare returns which files are new or changed, and whether there are more than a manifest holds.
 func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []proto.FileInfo, more bool) {
 	seen = make(map[string]bool, len(list))
@@ -116,7 +105,7 @@ func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []pr
 		seen[rel], room = true, room-len(rel)
 		// A write, chmod or rename moves the change time, so an equal one means unchanged. The size is compared too,
 		// since the clock ticks only every few milliseconds.
-		if was, ok := j.rec.Files[rel]; !ok || !was.Changed.Equal(fi.ChangedAt.Time) || was.SizeBytes != fi.SizeBytes {
+		if was, ok := j.files[rel]; !ok || !was.Changed.Equal(fi.ChangedAt.Time) || was.SizeBytes != fi.SizeBytes {
 			changed = append(changed, fi)
 		}
 	}
@@ -140,7 +129,7 @@ func (js *Jobs) recordChanged(ctx context.Context, s session.Files, j *job, by c
 	}
 	for i, fi := range changed {
 		rel := j.rel(fi.Path)
-		was, known := j.rec.Files[rel]
+		was, known := j.files[rel]
 		// A change of the API has its own origin and no exec, even if one ran meanwhile.
 		origin, who := by.origin, ""
 		if origin == "" || by.path != "" && rel != by.path && !strings.HasPrefix(rel, by.path+"/") {
@@ -159,7 +148,7 @@ func (js *Jobs) recordChanged(ctx context.Context, s session.Files, j *job, by c
 				next.ChangedBy, next.FileID = was.ChangedBy, was.FileID
 			}
 		}
-		j.rec.Files[rel] = next
+		j.set(rel, next)
 	}
 	return nil
 }

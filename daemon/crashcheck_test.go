@@ -383,7 +383,7 @@ func (c *crash) checkLedger(t *testing.T) {
 	}
 	_ = books.View(func(tx *ledger.Tx) error {
 		for _, bucket := range []string{"sessions", "workspaces", "execs", "files", "file_owners", "file_due", "blobs",
-			"jobs", "job_execs", "inputs", "strays", "snapshots"} {
+			"jobs", "job_files", "job_execs", "inputs", "strays", "snapshots"} {
 			_ = tx.Scan(bucket, "", func(key string, data []byte) (bool, error) {
 				t.Errorf("left in the ledger: %s/%s %.200s", bucket, key, data)
 				return true, nil

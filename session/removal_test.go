@@ -70,7 +70,7 @@ func TestBooksAreDroppedAfterTheLastEnd(t *testing.T) {
 		t.Error("an end was booked in books that were dropped")
 	}
 	_ = st.Ledger.View(func(tx *ledger.Tx) error {
-		for _, bucket := range []string{"execs", "jobs", "job_execs"} {
+		for _, bucket := range []string{"execs", "jobs", "job_files", "job_execs"} {
 			_ = tx.Scan(bucket, "", func(key string, _ []byte) (bool, error) {
 				t.Errorf("left: %s/%s", bucket, key)
 				return true, nil

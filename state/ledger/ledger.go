@@ -10,6 +10,7 @@
 //	file_due/   <time> 0 <file id>      what a sweep has to look at next
 //	blobs/      <sha-256>               count of files with this content
 //	jobs/       <workspace> / <job>     artifacts.record
+//	job_files/  <workspace> / <job> / <path>  artifacts.entry
 //	job_execs/  <workspace> / <job> / <exec>  proto.JobExec
 //	inputs/     <workspace>             artifacts.inputs
 //	audit/      head                    audit.Anchor
@@ -106,6 +107,7 @@ type update struct {
 	sync bool // answer when it is on disk
 	kept bool // it was committed; guarded by commitMu
 	err  error
+	then func(error) // gets err; nil: nobody does
 	done chan struct{}
 }
 
@@ -321,10 +323,16 @@ func (db *DB) StartUpdate(fn func(*Tx) error) (wait func() error) {
 
 // UpdateLater is UpdateAsync without waiting for the commit, for records whose loss in a crash is harmless. The
 // result of fn is dropped. The next update takes it along, or asyncFlushDelay passes.
-func (db *DB) UpdateLater(fn func(*Tx) error) {
-	if db.submit(&update{fn: fn}) == nil {
-		db.scheduleFlush()
+func (db *DB) UpdateLater(fn func(*Tx) error) { db.UpdateLaterThen(fn, func(error) {}) }
+
+// UpdateLaterThen is UpdateLater that calls then with the result. then holds up other updates and must not call the
+// ledger.
+func (db *DB) UpdateLaterThen(fn func(*Tx) error, then func(error)) {
+	if err := db.submit(&update{fn: fn, then: then}); err != nil {
+		then(err)
+		return
 	}
+	db.scheduleFlush()
 }
 
 // scheduleFlush makes sure that flush is set.
@@ -458,6 +466,9 @@ func (db *DB) commit(group []*update) {
 		u.kept = true
 		if u.err == nil {
 			u.err = err
+		}
+		if u.then != nil {
+			u.then(u.err)
 		}
 		if u.sync && u.err == nil && dirty {
 			owed = append(owed, u)

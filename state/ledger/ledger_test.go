@@ -184,6 +184,26 @@ func TestOrderIsKeptBetweenAllCalls(t *testing.T) {
 	}
 }
 
+// TestResultsOfLaterUpdates checks that UpdateLaterThen tells of success, failure and the end of the ledger.
+func TestResultsOfLaterUpdates(t *testing.T) {
+	db, _ := open(t)
+	refused := errors.New("refused")
+	var got []error
+	then := func(err error) { got = append(got, err) }
+	db.UpdateLaterThen(func(tx *Tx) error { return tx.Put("b", "k", 1) }, then)
+	db.UpdateLaterThen(func(*Tx) error { return refused }, then)
+	if err := db.Update(func(*Tx) error { return nil }); err != nil { // waits for both
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db.UpdateLaterThen(func(*Tx) error { return nil }, then)
+	if len(got) != 3 || got[0] != nil || got[1] != refused || got[2] != ErrClosed {
+		t.Errorf("told are %v", got)
+	}
+}
+
 func TestCloseWritesWhatWasQueued(t *testing.T) {
 	db, path := open(t)
 	for i := range 100 {

@@ -40,18 +40,24 @@ func (b *bench) files(ctx context.Context, res *Result) error {
 	}
 	for _, class := range classes {
 		for _, n := range sizes {
-			res.against(beside(class, n), atMost(1.2), beside(class, 0))
+			res.against(beside(class, n, false), atMost(1.2), beside(class, 0, false))
+			res.against(beside(class, n, true), atMost(1.2), beside(class, 0, true))
 		}
 	}
-	res.note("The files are empty and in one directory, in which no command changes anything. Before, the end of a " +
-		"command walked up to 5,000 of them.")
+	res.note("The files are empty and in one directory. A command changes none of them or writes a line into one. " +
+		"Before, the end of a command walked up to 5,000 of them, and wrote the records of all if one had changed.")
 	return nil
 }
 
-// beside names the turn of a class and a number of files.
-func beside(class string, files int) string { return fmt.Sprintf("%s, %d files", class, files) }
+// beside names the turn of a class, a number of files, and a command that changes one of them or none.
+func beside(class string, files int, change bool) string {
+	if change {
+		return fmt.Sprintf("%s, one of %d files changed", class, max(files, 1))
+	}
+	return fmt.Sprintf("%s, %d files", class, files)
+}
 
-// besideEach makes a container for each number of files, and one for none. remove removes those that were made.
+// besideEach makes a container for each number of files, one for none, and one for the file that is changed alone. remove removes those that were made.
 func (d *daemon) besideEach(ctx context.Context, class proto.RuntimeClass, sizes []int) (turns []*turn, remove func(),
 	err error) {
 	var ids []string
@@ -60,7 +66,7 @@ func (d *daemon) besideEach(ctx context.Context, class proto.RuntimeClass, sizes
 			_ = d.remove(ctx, id) // what is left ends with its lifetime
 		}
 	}
-	for _, n := range append([]int{0}, sizes...) {
+	for i, n := range append([]int{0, 0}, sizes...) {
 		id, err := d.create(ctx, proto.CreateContainer{RuntimeClass: class})
 		if err != nil {
 			return nil, remove, err
@@ -71,10 +77,18 @@ func (d *daemon) besideEach(ctx context.Context, class proto.RuntimeClass, sizes
 				return nil, remove, err
 			}
 		}
-		turns = append(turns, &turn{name: beside(string(class), n), role: Ours,
-			op: func(ctx context.Context) (float64, error) {
-				return timed(func() error { return d.bash(ctx, id, nothing) })
-			}})
+		add := func(change bool, command string) {
+			turns = append(turns, &turn{name: beside(string(class), n, change), role: Ours,
+				op: func(ctx context.Context) (float64, error) {
+					return timed(func() error { return d.bash(ctx, id, command) })
+				}})
+		}
+		if i != 1 {
+			add(false, nothing)
+		}
+		if i != 0 {
+			add(true, "echo line >1")
+		}
 	}
 	return turns, remove, nil
 }
