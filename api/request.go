@@ -47,6 +47,10 @@ func (s *Server) recoverPanic(x *exchange) {
 // dispatch sends a request to its route. The mux would redirect paths that are not clean, so it never sees them.
 func (s *Server) dispatch(x *exchange) {
 	x.table = s.tableFor(x.r.Host)
+	if q, ok := s.raw(x.r); ok {
+		s.endRequest(x, s.serveRaw(x, q))
+		return
+	}
 	if !isClean(x.r) {
 		s.endRequest(x, noRoute(x, nil))
 		return

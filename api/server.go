@@ -35,6 +35,7 @@ var errShutdown = proto.Errorf(proto.Unavailable, "", "", "The daemon is shuttin
 type Config struct {
 	Auth  Authenticator
 	Edges []Edge
+	Raws  []Raw // applications; asked before the edges
 	// of web pages that may read answers; see cors.go
 	Origins Origins
 	Audit   Auditor // nil: nothing is audited

@@ -21,6 +21,7 @@ import (
 	"berth/api/anthropic"
 	"berth/api/mcp"
 	"berth/api/native"
+	"berth/api/ports"
 	"berth/artifacts"
 	"berth/build"
 	"berth/code"
@@ -38,6 +39,7 @@ import (
 	"berth/gc"
 	"berth/proto"
 	"berth/session"
+	"berth/session/inbound"
 	"berth/session/inventory"
 	"berth/session/loopback"
 	"berth/session/stats"
@@ -497,10 +499,13 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	hosted := anthropic.New(anthropic.Config{Files: store, MaxFileBytes: store.MaxFileBytes(), Skills: d.skills,
 		SkillChanges: d.skills, MaxSkillBytes: d.skills.MaxBytes(), StrictDownloads: d.cfg.StrictDownloads,
 		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
+	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: inbound.New(0, 0), Knows: d.keys.Knows,
+		Audit: d.audit.Append, Log: d.cfg.Log})
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		ContainerID: d.sessions.IDOf,
 		Origins:     d.origins,
+		Raws:        []api.Raw{apps.Match},
 		Edges: []api.Edge{
 			operations, hosted, clients.Edge(),
 			native.New(native.Config{

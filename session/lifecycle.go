@@ -385,6 +385,7 @@ func (s *Session) pause(ctx context.Context, why pauseReason) (bool, error) {
 	}
 	if did {
 		s.ports.Close() // the peers cannot be told to wait
+		s.closePeers()
 		if err := s.core.cfg.Runtime.Pause(ctx, s.id); err != nil {
 			s.set(&s.paused, false)
 			s.restorePorts(ctx)
@@ -418,8 +419,9 @@ func (s *Session) markPaused(onlyIdle bool) (bool, error) {
 		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is %s; only one that runs can be paused",
 			s.id, s.rec.State)
 	}
-	// A running command can wait. Other operations wait for the guest and would count it as lost.
-	if s.users > s.holdingExecs() || onlyIdle && s.users > 0 {
+	// A running command can wait, and connections to ports are closed. Other operations wait for the guest and would
+	// count it as lost.
+	if s.users > s.holdingExecs()+len(s.peers) || onlyIdle && s.users > 0 {
 		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is in use: a command is starting, or "+
 			"files are on their way; try again", s.id)
 	}

@@ -141,7 +141,7 @@ func (s *Session) restorePorts(ctx context.Context) {
 func (s *Session) restoreLostPorts(ctx context.Context) {
 	rec := s.record()
 	lost := s.core.cfg.proxies(rec) && !s.ports.Served(loopback.ProxyPort) ||
-		s.core.cfg.offers(rec) && !s.ports.Served(toolsPort)
+		s.core.cfg.offers(rec) && !s.ports.Served(ToolsPort)
 	if lost && rec.State == proto.StateRunning && !s.is(&s.paused) && !s.needsHandshake.Load() {
 		s.restorePorts(ctx)
 	}

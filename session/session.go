@@ -58,6 +58,7 @@ type Session struct {
 	stopping     bool           // about to be stopped: a new user waits and starts it again
 	failedCreate bool           // it never came up and could not be removed; the sweeper tries again
 	emptied      bool           // expired, and only its record is left
+	peers        peers          // connections to its ports
 	missedHellos int            // sweeps in a row in which the guest did not answer
 	removed      bool
 	execs        []*Exec // running and remembered execs, in the order of their start

@@ -15,9 +15,9 @@ import (
 // Code in a session calls the tools of its user over a port of the loopback. Config.Tools decides which calls are
 // allowed and who answers; the session knows which of its commands calls. A session without tools has no such port.
 
-// toolsPort is the port of the tools on the container's loopback. It never changes, since running commands have it in
+// ToolsPort is the port of the tools on the container's loopback. It never changes, since running commands have it in
 // their environment.
-const toolsPort = 3129
+const ToolsPort = 3129
 
 // Variables of commands that may call tools.
 const (
@@ -127,14 +127,14 @@ func (s *Session) OpenTools(ctx context.Context) error {
 // their place.
 func (s *Session) serveTools(ctx context.Context, rec record) error {
 	service := s.toolService(rec)
-	if service == nil || s.ports.Served(toolsPort) {
+	if service == nil || s.ports.Served(ToolsPort) {
 		return nil
 	}
 	err := s.client().Untar(ctx, proto.UserRoot, "/", bytes.NewReader(inside.Archive()), wire.UntarLimits{})
 	if err != nil && ctx.Err() == nil {
 		s.core.cfg.Log.Warn("a container has not got all modules for its tools", "container", s.id, "error", err)
 	}
-	return s.ports.Serve(ctx, s.guestListen(), toolsPort, service)
+	return s.ports.Serve(ctx, s.guestListen(), ToolsPort, service)
 }
 
 // toolLists returns search paths for a command, with which it finds the modules.

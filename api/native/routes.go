@@ -149,7 +149,7 @@ func (e *edge) rows() []row {
 		{"code", e.codeRows()},
 		{"stored tools", e.toolRows()}, {"tools of code", e.callRows()}, {"files in containers", e.fileRows()},
 		{"jobs", e.jobRows()}, {"daemon", e.daemonRows()}, {"API keys", e.keyRows()}, {"audit", e.auditRows()},
-		{"events", e.eventRows()}, {"stats", e.statRows()},
+		{"events", e.eventRows()}, {"stats", e.statRows()}, {"ports", e.portRows()},
 		{"webhooks", e.webhookRows()},
 	} {
 		for _, r := range group.rows {

@@ -1,8 +1,13 @@
-// Package forward lets programs in a container reach the daemon through the container's loopback: the proxy of a
-// session with a network, and the tools that code may call. The guest listens on these ports and passes each
-// connection to the daemon. The daemon opens connections for that in advance, which wait here until a program
-// connects. The guest listens only after the daemon has asked for a port. guest/pid1 calls it; guest/client has the
-// daemon's end.
+// Package forward carries connections between the container's loopback and the daemon, in both directions.
+//
+// Outward, programs in a container reach the daemon: the proxy of a session with a network, and the tools that code may
+// call. The guest listens on these ports and passes each connection to the daemon. The daemon opens connections for
+// that in advance, which wait here until a program connects. The guest listens only after the daemon has asked for a
+// port.
+//
+// Inward, the daemon reaches programs that listen: Dial connects to a port and hands the connection over.
+//
+// guest/pid1 calls it; guest/client has the daemon's end.
 package forward
 
 import (
@@ -36,16 +41,7 @@ func (s *Ports) Serve(ctx context.Context, conn *wire.Conn, port uint16, wg *syn
 	if err := conn.SendReply(struct{}{}, err); err != nil || calls == nil {
 		return err
 	}
-	r := portForward{conn: conn, gone: make(chan struct{}), taken: make(chan struct{})}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.outward(calls)
-	}()
-	err = r.inward()
-	r.end()
-	<-done
-	return err
+	return newPortForward(conn).run(func(r *portForward) { r.outward(calls) })
 }
 
 // listen listens on that port, unless the guest does already, and returns the port's connections.
@@ -109,6 +105,23 @@ type portForward struct {
 	over bool
 }
 
+func newPortForward(conn *wire.Conn) *portForward {
+	return &portForward{conn: conn, gone: make(chan struct{}), taken: make(chan struct{})}
+}
+
+// run copies the daemon's data until the daemon disconnects, and has outward copy the other direction meanwhile.
+func (r *portForward) run(outward func(*portForward)) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		outward(r)
+	}()
+	err := r.inward()
+	r.end()
+	<-done
+	return err
+}
+
 // begin assigns that connection to the portForward. It reports false if the portForward is over already.
 func (r *portForward) begin(call *net.TCPConn) bool {
 	r.mu.Lock()
@@ -141,6 +154,11 @@ func (r *portForward) outward(calls <-chan *net.TCPConn) {
 	case <-r.gone:
 		return
 	}
+	r.copyOut()
+}
+
+// copyOut copies the data of the connection to the daemon.
+func (r *portForward) copyOut() {
 	buf := make([]byte, wire.RelayPiece)
 	for {
 		n, err := r.call.Read(buf)

@@ -220,6 +220,8 @@ func (k *caller) handle(ctx context.Context, kind wire.FrameKind, body []byte) e
 	switch req.Op {
 	case wire.OpListen:
 		return k.s.ports.Serve(ctx, k.conn, req.Port, &k.s.wg)
+	case wire.OpDial:
+		return forward.Dial(k.conn, req.Port, req.Handover)
 	case wire.OpIdle:
 		return k.idle()
 	}
@@ -248,6 +250,9 @@ func (k *caller) answer(req *wire.Request, fds []int) error {
 		return k.reply(nil, k.s.forgetKept(req.IDs))
 	case wire.OpHello:
 		return k.conn.SendJSON(wire.FrameReply, k.s.answerHello(req, fds))
+	case wire.OpPorts:
+		list, err := k.s.procs.Listening()
+		return k.reply(list, err)
 	case wire.OpShells:
 		return k.conn.SendJSON(wire.FrameReply, k.s.shellList())
 	case wire.OpCloseShell:

@@ -12,6 +12,7 @@
 //	command   Q → S ; O E F A… → D ; and from the daemon I C G K W Y at any time
 //	kept      Q → S ; P F A… → D ; and from the daemon I C G K W U at any time
 //	idle      Q → R ; Conflict unless nothing would be lost if the container stopped
+//	dial      Q → R with the descriptor of a socket ; or R, then B… Z both ways, until the daemon hangs up
 //	listen    Q → R ; R when a program connects ; then B… Z both ways, until the daemon hangs up
 //
 // A frame is one byte of type, four bytes of length and at most MaxFrame bytes. A longer message is cut: parts (c)

@@ -17,6 +17,8 @@ const (
 	OpForget     = "forget" // drop what is kept of these commands
 	OpIdle       = "idle"   // could the container be stopped without a loss?
 	OpListen     = "listen" // listen on loopback, and use this connection for the next program that connects there
+	OpDial       = "dial"   // connect to a port of the container's loopback
+	OpPorts      = "ports"  // which ports of the container are listened on
 	OpShells     = "shells"
 	OpCloseShell = "close_shell"
 	OpStat       = "stat"
@@ -53,7 +55,7 @@ type Request struct {
 	Follow  bool `json:"follow,omitempty"`
 	Entries bool `json:"entries,omitempty"` // for a watch: events describe their file
 	Others  bool `json:"others,omitempty"`  // for a walk: return FIFOs, sockets and devices too
-	// for a read: a descriptor may come instead of the content
+	// for a read: a descriptor may come instead of the content; for a dial: it may come instead of a relay
 	Handover bool               `json:"handover,omitempty"`
 	Name     string             `json:"name,omitempty"` // of a shell
 	Write    WriteOptions       `json:"write,omitzero"`
@@ -254,6 +256,15 @@ type Opened struct {
 	// the file's descriptor came with the answer, and no body follows
 	Handover bool `json:"handover,omitempty"`
 }
+
+// Dialed is the answer to a dial.
+type Dialed struct {
+	// the connected socket came with the answer; otherwise the connection with the guest carries the data from here on
+	Handover bool `json:"handover,omitempty"`
+}
+
+// MaxPorts is the maximum length of the answer to OpPorts.
+const MaxPorts = 1024
 
 // Packed ends the body of an archive. An older guest sends nothing there.
 type Packed struct {

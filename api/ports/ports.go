@@ -1,0 +1,174 @@
+// Package ports is the edge to what listens in containers: a reverse proxy for HTTP, WebSocket and server-sent events.
+//
+// A port is below the path /v1/containers/{id}/ports/{port}/. Requests need an API key. The package decides which
+// requests are for a port, and what must not cross between a client and the application: berth's own credentials, and
+// what would touch other applications of the same host name. session/inbound opens the connections and bounds them.
+//
+// All applications share one origin, that of the API. So browsers get the answers there with a sandbox of their own: a
+// page can reach neither the API nor another application.
+package ports
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"berth/api"
+	"berth/proto"
+	"berth/session"
+	"berth/session/inbound"
+)
+
+// A Config is what the edge serves. Sessions and Ports must be set.
+type Config struct {
+	Sessions *session.Sessions
+	Ports    *inbound.Ports
+	Knows    func(key string) bool  // reports whether a text is an API key of this daemon, or looks like one
+	Audit    func(proto.AuditEntry) // nil: nothing is audited
+	Log      *slog.Logger           // nil: slog.Default
+}
+
+// An Edge proxies requests to the ports of containers.
+type Edge struct {
+	cfg       Config
+	transport *http.Transport
+	buffers   sync.Pool
+	seen      seen
+}
+
+// New returns an edge.
+func New(cfg Config) *Edge {
+	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	e := &Edge{cfg: cfg, buffers: sync.Pool{New: func() any { return make([]byte, bufferBytes) }}}
+	e.transport = newTransport(e.dial)
+	return e
+}
+
+// A target is the port that a request is for.
+type target struct {
+	container string // ID or name
+	port      string // as the client wrote it
+	prefix    string // of the path, without the slash at its end
+	path      string // what the application gets, escaped; "" is missing its slash
+}
+
+// containersPath is where the path of a port begins.
+const containersPath = "/v1/containers/"
+
+// Route is the name of the requests to ports in the log and the metrics.
+const Route = "/v1/containers/{id}/ports/{port}/{path...}"
+
+// Match is an api.Raw.
+func (e *Edge) Match(r *http.Request) (api.RawRequest, bool) {
+	t, ok := inPath(r)
+	if !ok {
+		return api.RawRequest{}, false
+	}
+	return api.RawRequest{
+		Route: Route, Container: t.container,
+		Signed: func(*http.Request) (api.Caller, bool, error) { return api.Caller{}, false, nil },
+		Handle: func(w http.ResponseWriter, r *http.Request, c api.Caller) error { return e.serve(w, r, c, t) },
+	}, true
+}
+
+// inPath returns the port that the path of a request names.
+func inPath(r *http.Request) (t target, ok bool) {
+	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), containersPath)
+	parts := strings.SplitN(rest, "/", 4)
+	if !ok || len(parts) != 4 || parts[1] != "ports" || r.Method == http.MethodConnect {
+		return t, false
+	}
+	return target{container: parts[0], port: parts[2], path: "/" + parts[3],
+		prefix: containersPath + strings.Join(parts[:3], "/")}, true
+}
+
+// serve passes a request on to its application.
+func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller, t target) error {
+	port, err := inbound.ParsePort(t.port)
+	if err != nil {
+		return err
+	}
+	s, err := e.cfg.Sessions.Get(c.Owner, t.container)
+	if err != nil {
+		return err
+	}
+	path, err := url.PathUnescape(t.path)
+	if err != nil {
+		return proto.Invalid("path", "The path has a %% that begins no escape; write it as %%25.")
+	}
+	e.audit(r, c, s, port)
+	p := passage{e: e, t: t, s: s, port: port, in: r, path: path}
+	return p.run(w)
+}
+
+// audit writes an entry for the first use of a port by a key, in each generation of the container.
+func (e *Edge) audit(r *http.Request, c api.Caller, s *session.Session, port uint16) {
+	generation := s.Info().Generation
+	if e.cfg.Audit == nil || !e.seen.first(use{s.ID(), generation, port, c.KeyID}) {
+		return
+	}
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	e.cfg.Audit(proto.AuditEntry{Act: "port.use", Outcome: proto.AuditOK, Actor: c.KeyID, Owner: s.Owner(),
+		ContainerID: s.ID(), Generation: generation, RequestID: api.RequestID(r.Context()),
+		Item: strconv.Itoa(int(port)), Note: "from " + host})
+}
+
+// hostOf is the host of requests in the transport. It differs for each port, so that no connection serves another one.
+func hostOf(s *session.Session, port uint16) string {
+	return net.JoinHostPort(s.ID(), strconv.Itoa(int(port)))
+}
+
+// dial opens a connection for the transport. The owner was checked before, and is part of no address: IDs are never
+// used again.
+func (e *Edge) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	id, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := inbound.ParsePort(text)
+	if err != nil {
+		return nil, err
+	}
+	s := e.cfg.Sessions.Any(id)
+	if s == nil {
+		return nil, proto.Errorf(proto.NotFound, "", id, "container %s does not exist", id)
+	}
+	return e.cfg.Ports.Dial(ctx, s, port)
+}
+
+// A use is what one audit entry is about.
+type use struct {
+	container  string
+	generation int64
+	port       uint16
+	key        string
+}
+
+// maxSeen bounds the uses that are remembered. After more of them, a use may be audited again.
+const maxSeen = 10_000
+
+// seen remembers uses.
+type seen struct {
+	mu  sync.Mutex
+	all map[use]struct{}
+}
+
+// first remembers a use and reports whether it is the first of its kind.
+func (s *seen) first(u use) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.all[u]; ok {
+		return false
+	}
+	if s.all == nil || len(s.all) >= maxSeen {
+		s.all = map[use]struct{}{}
+	}
+	s.all[u] = struct{}{}
+	return true
+}

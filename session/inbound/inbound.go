@@ -1,0 +1,145 @@
+// Package inbound opens connections from outside to what listens in containers.
+//
+// In scope: which ports can be reached, how many connections there may be, and what listens. A connection wakes a
+// container that is stopped or paused, as every use does, and keeps it awake until it is closed. Out of scope: who may
+// connect, and what the connections carry (api/ports).
+package inbound
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+
+	"berth/guest/client"
+	"berth/proto"
+	"berth/session"
+	"berth/session/loopback"
+)
+
+// Default limits of open connections.
+const (
+	DefaultPerContainer = 1024
+	DefaultPerOwner     = 4096
+)
+
+// ownPorts are the ports of loopback that the daemon itself answers through the guest. Behind them are the container's
+// network with its secrets, and the tools of its user. They are for code in the container alone.
+var ownPorts = []uint16{loopback.ProxyPort, session.ToolsPort}
+
+// ParsePort reads the number of a port that can be reached.
+func ParsePort(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 || text[0] == '0' || text[0] == '+' {
+		return 0, proto.Invalid("port", "%.20q is not a port; use a number from 1 to 65535", text)
+	}
+	return uint16(n), Reachable(uint16(n))
+}
+
+// Reachable returns an error for the ports that are the guest's own.
+func Reachable(port uint16) error {
+	if port == 0 {
+		return proto.Invalid("port", "0 is not a port; use a number from 1 to 65535")
+	}
+	if slices.Contains(ownPorts, port) {
+		return proto.Errorf(proto.PermissionDenied, "", "port", "port %d belongs to berth and is for code in the "+
+			"container only; have the program listen on another port", port)
+	}
+	return nil
+}
+
+// Ports opens connections within limits. It is safe for concurrent use.
+type Ports struct {
+	perContainer, perOwner int
+
+	mu   sync.Mutex     // guards open
+	open map[string]int // open connections, by container and by owner
+}
+
+// New returns Ports with limits of open connections; 0 is the default.
+func New(perContainer, perOwner int) *Ports {
+	return &Ports{perContainer: cmp.Or(perContainer, DefaultPerContainer),
+		perOwner: cmp.Or(perOwner, DefaultPerOwner), open: map[string]int{}}
+}
+
+// Dial connects to a port of a container. If nothing listens there, the error is NotFound with the item "port"; over a
+// limit it is TooMany.
+func (p *Ports) Dial(ctx context.Context, s *session.Session, port uint16) (client.PortConn, error) {
+	if err := Reachable(port); err != nil {
+		return nil, err
+	}
+	if err := p.enter(s); err != nil {
+		return nil, err
+	}
+	c, err := s.Connect(ctx, port)
+	if err != nil {
+		p.leave(s)
+		return nil, err
+	}
+	return &counted{PortConn: c, leave: sync.OnceFunc(func() { p.leave(s) })}, nil
+}
+
+// enter counts a connection.
+func (p *Ports) enter(s *session.Session) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	owner := ownerKey(s)
+	switch {
+	case p.open[s.ID()] >= p.perContainer:
+		return proto.Errorf(proto.TooMany, "", s.ID(), "container %s has %d connections to its ports, which is the limit; "+
+			"close some", s.ID(), p.perContainer)
+	case p.open[owner] >= p.perOwner:
+		return proto.Errorf(proto.TooMany, "", s.ID(), "your containers have %d connections to their ports, which is the "+
+			"limit; close some", p.perOwner)
+	}
+	p.open[s.ID()]++
+	p.open[owner]++
+	return nil
+}
+
+func (p *Ports) leave(s *session.Session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, key := range []string{s.ID(), ownerKey(s)} {
+		if p.open[key]--; p.open[key] <= 0 {
+			delete(p.open, key)
+		}
+	}
+}
+
+// ownerKey is what the owner's connections are counted under. No container ID has a slash.
+func ownerKey(s *session.Session) string { return "/" + s.Owner() }
+
+// Open returns how many connections to the ports of a container are open.
+func (p *Ports) Open(container string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open[container]
+}
+
+// counted is a connection that leaves the count when it is closed.
+type counted struct {
+	client.PortConn
+	leave func()
+}
+
+func (c *counted) Close() error {
+	defer c.leave()
+	return c.PortConn.Close()
+}
+
+// Listening lists the ports that programs in a container listen on and that can be reached, sorted. A container that
+// does not run has none, and stays as it is.
+func Listening(ctx context.Context, s *session.Session) ([]proto.Port, error) {
+	list := []proto.Port{}
+	if s.Info().State != proto.StateRunning {
+		return list, nil
+	}
+	err := s.WithGuest(ctx, func(g *client.Client) (err error) {
+		list, err = g.Listening(ctx)
+		return err
+	})
+	list = slices.DeleteFunc(list, func(l proto.Port) bool { return Reachable(l.Port) != nil })
+	return list, err
+}
