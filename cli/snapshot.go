@@ -33,13 +33,17 @@ func snapshotCommand(a *app.App) *cobra.Command {
 			}
 			return c.Snapshots(ctx, id, nil)
 		},
-		Head: []string{"ID", "NAME", "CONTAINER", "IMAGE", "CREATED", "EXPIRES IN", "LABELS"},
+		Head: []string{"ID", "NAME", "CONTAINER", "IMAGE", "SIZE", "CREATED", "EXPIRES IN", "LABELS"},
 		Row: func(s proto.Snapshot) []string {
 			expires := "-"
 			if s.ExpiresAt != nil {
 				expires = term.Left(s.ExpiresAt.Time)
 			}
-			return []string{s.ID, cmp.Or(s.Name, "-"), s.ContainerID, s.Image, term.Ago(s.CreatedAt.Time), expires,
+			size := "-"
+			if s.SizeBytes > 0 {
+				size = term.Size(s.SizeBytes)
+			}
+			return []string{s.ID, cmp.Or(s.Name, "-"), s.ContainerID, s.Image, size, term.Ago(s.CreatedAt.Time), expires,
 				term.LabelText(s.Labels)}
 		},
 		Argument: "SNAPSHOT", RemoveShort: "Delete snapshots; containers that were made of them stay",

@@ -28,22 +28,26 @@ type Filter struct {
 
 // Containers lists the containers that match f, newest first.
 func (c *Client) Containers(ctx context.Context, f Filter) ([]proto.Container, error) {
-	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	q := url.Values{}
 	for _, l := range f.Labels {
 		q.Add("label", l)
 	}
 	if f.State != "" {
 		q.Set("state", string(f.State))
 	}
-	// Each page starts after the last ID of the previous one. A container created meanwhile neither shifts pages nor
-	// appears twice.
-	var all []proto.Container
+	return listPages[proto.Container](ctx, c, at("containers"), q)
+}
+
+// listPages collects the pages of a list. Each page starts after the last ID of the previous one, so an item that is
+// made meanwhile neither shifts pages nor appears twice.
+func listPages[T any](ctx context.Context, c *Client, path string, q url.Values) (all []T, err error) {
+	q.Set("limit", strconv.Itoa(pageSize))
 	for {
 		page, err := get[struct {
-			Data      []proto.Container `json:"data"`
-			HasMore   bool              `json:"has_more"`
-			NextAfter *string           `json:"next_after"`
-		}](ctx, c, at("containers"), q)
+			Data      []T     `json:"data"`
+			HasMore   bool    `json:"has_more"`
+			NextAfter *string `json:"next_after"`
+		}](ctx, c, path, q)
 		if err != nil {
 			return nil, err
 		}

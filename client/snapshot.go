@@ -20,7 +20,7 @@ func (c *Client) Snapshots(ctx context.Context, container string, labels []strin
 	if container != "" {
 		q.Set("container", container)
 	}
-	return list[proto.Snapshot](ctx, c, at("snapshots"), q)
+	return listPages[proto.Snapshot](ctx, c, at("snapshots"), q)
 }
 
 // Snapshot returns the snapshot with that ID or name.

@@ -22,8 +22,13 @@ type Snapshot struct {
 	// Of the container, and of containers made of the snapshot that ask for nothing else.
 	RuntimeClass RuntimeClass `json:"runtime_class"`
 	Limits       Limits       `json:"limits"` // Likewise.
-	CreatedAt    Time         `json:"created_at"`
-	ExpiresAt    *Time        `json:"expires_at,omitempty"` // Left out where it stays until it is deleted.
+	// Bytes of its files, those too that it shares with containers and other snapshots. Left out where the disk counts
+	// otherwise: with simple quotas, which are the default from Linux 6.12 on.
+	SizeBytes int64 `json:"size_bytes,omitempty"`
+	// Bytes of size_bytes that nothing else has: what its removal frees. Left out likewise.
+	ExclusiveBytes int64 `json:"exclusive_bytes,omitempty"`
+	CreatedAt      Time  `json:"created_at"`
+	ExpiresAt      *Time `json:"expires_at,omitempty"` // Left out where it stays until it is deleted.
 }
 
 // ForkContainer is a request for copies of a container.

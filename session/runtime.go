@@ -44,6 +44,10 @@ type Runtime interface {
 	// that does not exist. A second call with the same name of the copy changes nothing.
 	Revert(ctx context.Context, id string, spec Spec, snapshot, copied string) error
 
+	// SnapshotSize returns the bytes of a snapshot's files, shared ones too, and those that nothing else has. It is
+	// fast. Both are 0 if they are unknown.
+	SnapshotSize(snapshot string) (all, exclusive int64)
+
 	// RemoveSnapshot removes a snapshot; copies of it stay.
 	RemoveSnapshot(ctx context.Context, snapshot string) error
 

@@ -75,13 +75,16 @@ func (s *Session) takeSnapshot(ctx context.Context, r snapshots.Record) (snapsho
 	return r, s.changeAsync(func(r *record) { r.Unused = 0 })
 }
 
+// A SnapshotFilter chooses snapshots to list.
+type SnapshotFilter = snapshots.Filter
+
 // Snapshots returns the snapshots of all owners.
 func (ss *Sessions) Snapshots() *snapshots.Store { return ss.snapshots }
 
 // openSnapshots reads the snapshots of the ledger.
 func (ss *Sessions) openSnapshots() (err error) {
 	ss.snapshots, err = snapshots.Open(snapshots.Config{Ledger: ss.cfg.Ledger, Now: ss.clock.Now, Wall: ss.clock.Wall,
-		Used: ss.reverting, Remove: func(ctx context.Context, id string) error {
+		Used: ss.reverting, Size: ss.cfg.Runtime.SnapshotSize, Remove: func(ctx context.Context, id string) error {
 			return cmp.Or(ss.cfg.Runtime.RemoveSnapshot(ctx, id), ss.cfg.Jobs.Drop(ctx, id))
 		}})
 	return err

@@ -87,15 +87,16 @@ func TestSnapshotAndRestore(t *testing.T) {
 	}
 
 	all := st.Sessions.Snapshots()
-	for what, got := range map[string][]proto.Snapshot{
-		"all": all.List(sessiontest.Owner, "", nil), "of the container": all.List(sessiontest.Owner, s.ID(), nil),
-		"with a label": all.List(sessiontest.Owner, "", map[string]string{"a": "1"}),
+	for what, f := range map[string]session.SnapshotFilter{
+		"all": {}, "of the container": {Container: s.ID()}, "with a label": {Labels: map[string]string{"a": "1"}},
 	} {
-		if len(got) != 1 || got[0].ID != snap.ID {
+		if got, more, err := all.List(sessiontest.Owner, f); err != nil || more || len(got) != 1 || got[0].ID != snap.ID {
 			t.Errorf("the list %s is %+v", what, got)
 		}
 	}
-	if len(all.List("another", "", nil)) > 0 || len(all.List(sessiontest.Owner, "", map[string]string{"a": "2"})) > 0 {
+	others, _, _ := all.List("another", session.SnapshotFilter{})
+	unlabelled, _, _ := all.List(sessiontest.Owner, session.SnapshotFilter{Labels: map[string]string{"a": "2"}})
+	if len(others) > 0 || len(unlabelled) > 0 {
 		t.Error("a list has what it should not")
 	}
 	for _, c := range []struct {

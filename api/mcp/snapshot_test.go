@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -21,7 +22,8 @@ func TestSnapshotTools(t *testing.T) {
 	ask("bash", map[string]any{"command": "echo old >/workspace/a; echo old >/tmp/b"}, "")
 	ask("save_snapshot", map[string]any{"name": "before"}, "Saved as before.")
 	ask("save_snapshot", nil, "Saved as snapshot_")
-	if list := ask("list_snapshots", nil, "  before\n"); strings.Count(list, "\n") != 2 {
+	if list := ask("list_snapshots", nil, "  before\n"); len(regexp.MustCompile(
+		`(?m)Z  snapshot_\w+  [1-9]\d*  (before)?$`).FindAllString(list, -1)) != 2 || strings.Count(list, "\n") != 2 {
 		t.Errorf("%q", list)
 	}
 	ask("bash", map[string]any{"command": "echo new >/workspace/a; echo new >/tmp/b; cat /workspace/a /tmp/b"}, "new\nnew")

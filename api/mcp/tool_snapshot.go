@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
 	"berth/proto"
+	"berth/session"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -36,7 +38,8 @@ var restoreSnapshotTool = tool{&sdk.Tool{
 
 var listSnapshotsTool = tool{&sdk.Tool{
 	Name: "list_snapshots", Title: "List the container's snapshots",
-	Description: "Lists the snapshots of the container, newest first, with name and time.",
+	Description: "Lists the snapshots of the container, newest first, at most 100, with time, ID, size in bytes (- if unknown) " +
+		"and name.",
 	Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: no()},
 	InputSchema: object(nil, fields{"container": containerField}),
 }, runListSnapshots}
@@ -96,8 +99,19 @@ func runListSnapshots(ctx context.Context, c *call) (*sdk.CallToolResult, error)
 		return nil, err
 	}
 	var b strings.Builder
-	for _, snap := range c.Sessions.Snapshots().List(s.Owner(), s.ID(), nil) {
-		fmt.Fprintf(&b, "%s  %s  %s\n", snap.CreatedAt.UTC().Format(time.RFC3339), snap.ID, snap.Name)
+	list, more, err := c.Sessions.Snapshots().List(s.Owner(), session.SnapshotFilter{Container: s.ID()})
+	if err != nil {
+		return nil, err
+	}
+	for _, snap := range list {
+		size := "-"
+		if snap.SizeBytes > 0 {
+			size = strconv.FormatInt(snap.SizeBytes, 10)
+		}
+		fmt.Fprintf(&b, "%s  %s  %s  %s\n", snap.CreatedAt.UTC().Format(time.RFC3339), snap.ID, size, snap.Name)
+	}
+	if more {
+		b.WriteString("(older ones are left out)\n")
 	}
 	if b.Len() == 0 {
 		b.WriteString("(none)\n")

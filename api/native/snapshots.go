@@ -8,6 +8,13 @@ import (
 	"berth/session"
 )
 
+// snapshotPage are the parameters of a page of snapshots.
+var snapshotPage = []openapi.Param{
+	{Name: "limit", Kind: openapi.Whole, Max: 1000, Description: "Maximum length of the page, 1 to 1000; 0 is the " +
+		"default, 100."},
+	pageAfter(proto.SnapshotPrefix, "snapshot"),
+}
+
 func (e *edge) snapshotRows() []row {
 	const one = "/v1/containers/{id}"
 	taking := also(inContainer, 409, 501, 507) // 501: the disk or the host cannot
@@ -18,14 +25,14 @@ func (e *edge) snapshotRows() []row {
 				"Commands go on; they are frozen for some milliseconds. A stopped container is not started. Needs " +
 				"btrfs, which the daemon has in a file of its own unless the host cannot."}},
 		{"GET", one + "/snapshots", getIn(e, e.listContainerSnapshots), openapi.Operation{ID: "listContainerSnapshots",
-			Summary: "List the snapshots of a container, newest first.", Fails: inContainer}},
+			Summary: "List the snapshots of a container, newest first.", Fails: inContainer, Query: snapshotPage}},
 		{"GET", "/v1/snapshots", get(e.listSnapshots), openapi.Operation{ID: "listSnapshots",
 			Summary: "List snapshots, newest first.", Fails: basic,
-			Query: []openapi.Param{
+			Query: append([]openapi.Param{
 				{Name: "label", Repeat: true, Pattern: "^[^=]+=", Description: "key=value that a snapshot must have. " +
 					"May be repeated; all must match."},
 				{Name: "container", Description: "Only snapshots of the container with this ID, which may be gone."},
-			}}},
+			}, snapshotPage...)}},
 		{"GET", "/v1/snapshots/{id}", get(e.getSnapshot), openapi.Operation{ID: "getSnapshot",
 			Summary: "Describe a snapshot.", Fails: namesItem}},
 		{"DELETE", "/v1/snapshots/{id}", get(e.deleteSnapshot), openapi.Operation{ID: "deleteSnapshot",
@@ -59,16 +66,23 @@ func (e *edge) createSnapshot(c *call, req proto.CreateSnapshot) (made proto.Sna
 	return s.Snapshot(c.ctx(), req)
 }
 
-func (e *edge) listContainerSnapshots(c *call, s *session.Session) (page[proto.Snapshot], error) {
-	return list(e.Sessions.Snapshots().List(c.owner, s.ID(), nil), nil)
+func (e *edge) listContainerSnapshots(c *call, s *session.Session) (partOf[proto.Snapshot], error) {
+	return e.snapshotsOf(c, session.SnapshotFilter{Container: s.ID()})
 }
 
-func (e *edge) listSnapshots(c *call) (none page[proto.Snapshot], err error) {
+// snapshotsOf returns the page of snapshots that the query asks for.
+func (e *edge) snapshotsOf(c *call, f session.SnapshotFilter) (partOf[proto.Snapshot], error) {
+	f.After, f.Limit = c.query.Get("after"), int(c.whole("limit"))
+	data, more, err := e.Sessions.Snapshots().List(c.owner, f)
+	return listPart(data, more, err, func(s *proto.Snapshot) *string { return &s.ID })
+}
+
+func (e *edge) listSnapshots(c *call) (none partOf[proto.Snapshot], err error) {
 	labels, err := c.labels()
 	if err != nil {
 		return none, err
 	}
-	return list(e.Sessions.Snapshots().List(c.owner, c.query.Get("container"), labels), nil)
+	return e.snapshotsOf(c, session.SnapshotFilter{Container: c.query.Get("container"), Labels: labels})
 }
 
 func (e *edge) getSnapshot(c *call) (proto.Snapshot, error) {

@@ -6,9 +6,11 @@ package btrfs
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -175,6 +177,23 @@ func SetQuota(root string, cmd uint64) error {
 func SimpleQuota(fsid string) bool {
 	mode, err := os.ReadFile(filepath.Join("/sys/fs/btrfs", fsid, "qgroups", "mode"))
 	return err == nil && strings.TrimSpace(string(mode)) == "squota"
+}
+
+// Usage returns the bytes that a subvolume refers to, and those that no other subvolume refers to. group is the number
+// of the subvolume, and fsid the name of the file system in sysfs. Quotas must be on, and not of the simple kind.
+// Kernels before 5.9 do not tell.
+func Usage(fsid string, group uint64) (refers, exclusive int64, err error) {
+	var n [2]int64
+	for i, name := range []string{"referenced", "exclusive"} {
+		text, err := os.ReadFile(filepath.Join("/sys/fs/btrfs", fsid, "qgroups", fmt.Sprintf("0_%d", group), name))
+		if err != nil {
+			return 0, 0, err
+		}
+		if n[i], err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err != nil {
+			return 0, 0, err
+		}
+	}
+	return n[0], n[1], nil
 }
 
 // AwaitRescan waits until the kernel has counted the data from before qgroups were turned on.

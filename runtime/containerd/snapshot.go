@@ -47,6 +47,14 @@ func (r *Runtime) TakeSnapshot(ctx context.Context, id string, spec session.Spec
 	return nil
 }
 
+// SnapshotSize reads what the disk counts. See session.Runtime.
+func (r *Runtime) SnapshotSize(snapshot string) (all, exclusive int64) {
+	if !proto.ValidID(proto.SnapshotPrefix, snapshot) {
+		return 0, 0
+	}
+	return r.disk.SnapshotSize(snapshot)
+}
+
 // checkSnapshot refuses IDs that are not safe as names of directories.
 func checkSnapshot(op, id string, spec session.Spec, snapshot string) error {
 	if !proto.ValidID(proto.SnapshotPrefix, snapshot) {

@@ -99,6 +99,27 @@ func (d *Pool) writtenLayer(sandbox, kept string) string {
 	return ""
 }
 
+// SnapshotSize returns the bytes that a snapshot refers to, and those that nothing else refers to, as of the file
+// system's last commit. Both are 0 if the pool does not count them: simple quotas count what was written through a
+// subvolume, and nothing is written through a snapshot.
+func (d *Pool) SnapshotSize(id string) (all, exclusive int64) {
+	if !d.Quota || d.simple {
+		return 0, 0
+	}
+	for _, part := range []string{snapshotWorkspace, snapshotLayer} {
+		group, err := btrfs.SubvolumeID(filepath.Join(d.SnapshotPath(id), part))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has no layer
+		}
+		refers, own, err := btrfs.Usage(d.Fsid(), group)
+		if err != nil {
+			return 0, 0
+		}
+		all, exclusive = all+refers, exclusive+own
+	}
+	return all, exclusive
+}
+
 // RemoveSnapshot removes a snapshot. A missing one is no error.
 func (d *Pool) RemoveSnapshot(id string) error { return d.removeSnapshot(d.SnapshotPath(id)) }
 

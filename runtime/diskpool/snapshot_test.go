@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -188,5 +189,64 @@ func TestSimpleQuota(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(workspace, "other"), make([]byte, 48<<20), 0o600); !errors.Is(err,
 		unix.EDQUOT) {
 		t.Errorf("a session may fill the pool by snapshots: %v", err)
+	}
+}
+
+// TestSnapshotSize checks what a snapshot counts where the pool counts shared space, and that it is left out elsewhere.
+// Space that two snapshots and a container share is in none of the exclusive bytes, so no removal is said to free it.
+func TestSnapshotSize(t *testing.T) {
+	d := newLoopPool(t)
+	if err := errors.Join(btrfs.SetQuota(d.root, btrfs.QuotaDisable), btrfs.SetQuota(d.root, btrfs.QuotaEnable)); err != nil {
+		t.Fatal(err)
+	}
+	was := d.simple
+	d.simple = false
+	c, workspace, upper := newSession(t, d)
+	const shared, own, slack = 8 << 20, 2 << 20, 1 << 20
+	write(t, workspace, "shared", strings.Repeat("x", shared/2))
+	write(t, upper, "shared", strings.Repeat("x", shared/2))
+	ids := []string{randomID(proto.SnapshotPrefix), randomID(proto.SnapshotPrefix)}
+	for _, id := range ids {
+		write(t, workspace, "own", strings.Repeat(id[len(id)-1:], own)) // in place of the one before
+		if err := d.TakeSnapshot(id, c.Workspace, c.Session, c.Layer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(workspace, "own")); err != nil {
+		t.Fatal(err)
+	}
+	near := func(n, want int64) bool { return n >= want && n < want+slack }
+	sizes := func(id string, wantAll, wantOwn int64) {
+		t.Helper()
+		if err := d.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if all, exclusive := d.SnapshotSize(id); !near(all, wantAll) || !near(exclusive, wantOwn) {
+			t.Errorf("it has %d bytes, %d of its own, want about %d and %d", all, exclusive, wantAll, wantOwn)
+		}
+	}
+	sizes(ids[0], shared+own, own)
+	sizes(ids[1], shared+own, own)
+	if err := errors.Join(d.RemoveWorkspace(c.Workspace), d.ReleaseLayer(c.Session), d.RemoveKept(c.Layer),
+		d.RemoveSnapshot(ids[0])); err != nil {
+		t.Fatal(err)
+	}
+	for range 600 { // the kernel removes in the background
+		if _, exclusive := d.SnapshotSize(ids[1]); near(exclusive, shared+own) {
+			break
+		}
+		if err := d.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	sizes(ids[1], shared+own, shared+own)
+	if all, exclusive := d.SnapshotSize("nosuch"); all != 0 || exclusive != 0 {
+		t.Errorf("one that is not there has %d bytes, %d of its own", all, exclusive)
+	}
+	if d.simple = was; was {
+		if all, exclusive := d.SnapshotSize(ids[1]); all != 0 || exclusive != 0 {
+			t.Errorf("with simple quotas it has %d bytes, %d of its own", all, exclusive)
+		}
 	}
 }

@@ -49,6 +49,8 @@ type Config struct {
 	Wall   func(time.Time) time.Time                  // what the wall clock shows at a time of the lease clock
 	Used   func(id string) bool                       // a container is still to be made of the snapshot
 	Remove func(ctx context.Context, id string) error // removes the files of a snapshot and all else but its record
+	// the bytes of a snapshot's files, and those of them that nothing else has; 0 if they are unknown
+	Size func(id string) (all, exclusive int64)
 }
 
 // A Store has all snapshots. It is safe for concurrent use.
@@ -173,16 +175,34 @@ func (st *Store) Hold(owner, ref string) (r Record, release func(), err error) {
 	}, nil
 }
 
-// List returns the owner's snapshots of the container with that ID, or of all if it is "", that have all labels, newest
-// first.
-func (st *Store) List(owner, container string, labels map[string]string) []proto.Snapshot {
-	list := []proto.Snapshot{}
-	for _, r := range slices.Backward(st.filter(func(e *entry) bool {
-		return e.visible(owner) && (container == "" || e.Container == container) && proto.HasLabels(e.Labels, labels)
-	})) {
-		list = append(list, st.Info(r))
+// A Filter chooses snapshots to list.
+type Filter struct {
+	Container string            // "": of all containers
+	Labels    map[string]string // all must match
+	After     string            // list the snapshots after this ID
+	Limit     int               // 1 to 1000; 0 is 100
+}
+
+// List returns a page of the owner's snapshots, newest first, and whether more follow.
+func (st *Store) List(owner string, f Filter) (page []proto.Snapshot, more bool, err error) {
+	limit := cmp.Or(f.Limit, 100)
+	switch {
+	case limit < 1 || limit > 1000:
+		return nil, false, proto.Invalid("limit", "limit must be from 1 to 1000")
+	case f.After != "" && !proto.ValidID(proto.SnapshotPrefix, f.After):
+		return nil, false, proto.Invalid("after", "after %.80q is not a snapshot ID", f.After)
 	}
-	return list
+	list := st.filter(func(e *entry) bool {
+		return e.visible(owner) && (f.Container == "" || e.Container == f.Container) &&
+			(f.After == "" || e.ID < f.After) && proto.HasLabels(e.Labels, f.Labels)
+	})
+	if more = len(list) > limit; more {
+		list = list[len(list)-limit:]
+	}
+	for _, r := range slices.Backward(list) {
+		page = append(page, st.Info(r))
+	}
+	return page, more, nil
 }
 
 // Delete removes the owner's snapshot with that ID or name. Containers that were made of it stay. It is a Conflict
@@ -317,6 +337,7 @@ func (st *Store) Info(r Record) proto.Snapshot {
 	}
 	info := proto.Snapshot{ID: r.ID, Name: r.Name, Labels: labels, ContainerID: r.Container, Image: r.Image,
 		ImageDigest: r.Digest, RuntimeClass: r.Class, Limits: r.Limits, CreatedAt: proto.At(st.cfg.Wall(r.Created))}
+	info.SizeBytes, info.ExclusiveBytes = st.cfg.Size(r.ID)
 	if !r.Expires.IsZero() {
 		expires := proto.At(st.cfg.Wall(r.Expires))
 		info.ExpiresAt = &expires

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -391,6 +392,19 @@ func (rt *Runtime) Revert(_ context.Context, _ string, spec session.Spec, snapsh
 	return errors.Join(os.RemoveAll(rt.workspace(spec.Workspace)),
 		copyTree(filepath.Join(from, "workspace"), rt.workspace(spec.Workspace)),
 		copyTree(filepath.Join(from, "layer"), rt.layer(spec.Layer)), os.MkdirAll(done, 0o700))
+}
+
+// SnapshotSize returns the bytes of a snapshot's regular files, which share nothing.
+func (rt *Runtime) SnapshotSize(id string) (all, exclusive int64) {
+	_ = filepath.WalkDir(rt.snapshot(id), func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			if info, err := e.Info(); err == nil {
+				all += info.Size()
+			}
+		}
+		return nil
+	})
+	return all, all
 }
 
 // RemoveSnapshot removes a snapshot's files.
