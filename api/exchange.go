@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/proto/span"
 )
 
 // pieceBytes is how much of an answer is sent under one deadline. A client that takes less than this, minus kernel
@@ -32,7 +33,8 @@ type exchange struct {
 	releaseCaller func()         // releases the caller's key
 	body          *body          // nil until its limit is known
 	action        *auditedAction // nil: not audited
-	writeAudit    func()         // writes the audit entry
+	span          span.Span
+	writeAudit    func() // writes the audit entry
 
 	status   int // 0 until something is written
 	bytes    int64
@@ -60,8 +62,9 @@ func newExchange(w http.ResponseWriter, r *http.Request, stall time.Duration) *e
 		// the body for the next request.
 		w.Header().Set("Connection", "close")
 	}
-	r = r.WithContext(proto.WithRequestID(r.Context(), id))
-	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall, releaseCaller: func() {}}
+	ctx, sp := span.StartServer(span.FromHeader(r.Context(), r.Header), r.Method)
+	r = r.WithContext(proto.WithRequestID(ctx, id))
+	x := &exchange{ResponseWriter: w, r: r, id: id, start: time.Now(), stall: stall, releaseCaller: func() {}, span: sp}
 	x.extendDeadline() // the deadline of the previous request on this connection may have passed
 	return x
 }

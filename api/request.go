@@ -26,6 +26,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.finishAudit(x)
 	x.flushAnswer()
 	s.logRequest(x)
+	x.endSpan()
 	x.drainBody()
 	if x.cut && !x.hijacked {
 		panic(http.ErrAbortHandler) // a client must not take half an answer for a whole one

@@ -55,6 +55,8 @@ type Config struct {
 	Agent string // User-Agent; "" is Go's
 	CA    []byte // PEM certificates to trust, and no others; nil: those of the system, and CAToo
 	CAToo []byte // PEM certificates to trust in addition to the system's
+	// The trace context of all requests, as W3C defines the headers traceparent and tracestate; "" sends none.
+	TraceParent, TraceState string
 	// How long a request waits for a daemon that went away, as while it restarts; 0: not at all. The first request
 	// waits for a second at most.
 	Wait    time.Duration
@@ -172,6 +174,12 @@ func (c *Client) headers(h http.Header) {
 	}
 	if c.cfg.Agent != "" {
 		h.Set("User-Agent", c.cfg.Agent)
+	}
+	if c.cfg.TraceParent != "" {
+		h.Set("Traceparent", c.cfg.TraceParent)
+	}
+	if c.cfg.TraceState != "" {
+		h.Set("Tracestate", c.cfg.TraceState)
 	}
 }
 

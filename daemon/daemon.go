@@ -26,6 +26,7 @@ import (
 	"berth/build"
 	"berth/code"
 	"berth/daemon/certs"
+	"berth/daemon/traces"
 	"berth/egress"
 	"berth/egress/proxy"
 	"berth/events"
@@ -162,6 +163,13 @@ func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 			err = errors.Join(err, d.Close())
 		}
 	}()
+	recorder, err := traces.Open(ctx, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	if recorder != nil {
+		d.keep(recorder)
+	}
 	if d.origins, err = api.ParseOrigins(cfg.Origins); err != nil {
 		return nil, err
 	}

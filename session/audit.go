@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/proto/span"
 	"berth/session/secrets"
 )
 
@@ -40,9 +41,9 @@ func auditEntryFor(ctx context.Context) proto.AuditEntry {
 	return proto.AuditEntry{Actor: proto.Actor(ctx), RequestID: proto.RequestIDOf(ctx), Outcome: proto.AuditOK}
 }
 
-// withCallerOf returns a context based on core, which outlives the request, with the caller and request of ctx.
+// withCallerOf returns a context based on core, which outlives the request, with the caller, request and span of ctx.
 func withCallerOf(core, ctx context.Context) context.Context {
-	return proto.WithRequestID(proto.WithCaller(core, proto.CallerOf(ctx)), proto.RequestIDOf(ctx))
+	return span.Carry(proto.WithRequestID(proto.WithCaller(core, proto.CallerOf(ctx)), proto.RequestIDOf(ctx)), ctx)
 }
 
 // auditAction audits an action on the session.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/proto/span"
 	"berth/session/lease"
 	"berth/session/retries"
 	"berth/session/validate"
@@ -84,6 +85,8 @@ func (ss *Sessions) finishPendingCreate(owner string, r retry) {
 func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateContainer, r retry) (_ *Session,
 	err error) {
 	defer hideIn(req, &err)
+	ctx, sp := span.Start(ctx, "container.create")
+	defer func() { sp.End(err) }()
 	if req.Snapshot == "" && proto.ValidID(proto.SnapshotPrefix, req.Image) { // a snapshot is an image
 		req.Snapshot, req.Image = req.Image, ""
 	}
@@ -111,6 +114,7 @@ func (ss *Sessions) create(ctx context.Context, owner string, req proto.CreateCo
 		return nil, err
 	}
 	defer close(s.created)
+	s.describeSpan(sp)
 	if err := s.startNew(ctx, req.Files); err != nil {
 		ss.undoCreate(s)
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"berth/guest/client"
 	"berth/guest/output"
 	"berth/proto"
+	"berth/proto/span"
 	"berth/session/events"
 	"berth/session/execstore"
 	"berth/session/limits"
@@ -28,6 +29,7 @@ type Exec struct {
 	id       string
 	key      string            // the API key it was started with
 	by       proto.AuditEntry  // who started it; set before runToEnd
+	span     span.Span         // set before runToEnd
 	redactor *secrets.Redactor // hides its secrets and those of its session
 	cmd      proto.Cmd
 	out      *execstore.Output

@@ -13,6 +13,7 @@ import (
 	"berth/guest/output"
 	"berth/guest/wire"
 	"berth/proto"
+	"berth/proto/span"
 	"berth/session/loopback"
 	"berth/session/secrets"
 	"berth/session/validate"
@@ -27,6 +28,12 @@ import (
 func (s *Session) startExec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exec, err error) {
 	redactor := s.redactorFor(cmd)
 	defer func() { err = redactor.Error(err) }()
+	ctx, sp := startExecSpan(ctx, cmd)
+	defer func() {
+		if err != nil {
+			sp.End(err)
+		}
+	}()
 	if err := s.checkExec(ctx, &cmd); err != nil {
 		return nil, err
 	}
@@ -35,7 +42,8 @@ func (s *Session) startExec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exe
 		return nil, err
 	}
 	e := s.newExec(cmd, r, redactor)
-	e.key, e.by = proto.CallerOf(ctx).KeyID, auditEntryFor(ctx)
+	e.key, e.by, e.span = proto.CallerOf(ctx).KeyID, auditEntryFor(ctx), sp
+	e.describeSpan()
 	if err := s.addExec(e); err != nil {
 		release()
 		return nil, err
@@ -184,7 +192,7 @@ func (e *Exec) startAndRecord(ctx context.Context, g *client.Client) error {
 		}
 	}
 	e.mayHaveStarted = true
-	proc, err := g.StartWith(ctx, e.guestCommand(), e.sink, client.StartOptions{
+	proc, err := g.StartWith(ctx, e.guestCommand(ctx), e.sink, client.StartOptions{
 		Buffers: e.sinkBuffer,
 		Sent: func() { // while the guest prepares the process
 			before := e.s.measure()
@@ -304,7 +312,7 @@ func (e *Exec) notExecutable(err error) int {
 
 // guestCommand returns the command in the guest's form. The command's environment overrides the container's, and
 // secrets override both.
-func (e *Exec) guestCommand() wire.Command {
+func (e *Exec) guestCommand(ctx context.Context) wire.Command {
 	dir := proto.JobDir(e.cmd.JobID)
 	out := proto.OutputDir(e.cmd.JobID, e.id)
 	c := wire.Command{
@@ -325,6 +333,9 @@ func (e *Exec) guestCommand() wire.Command {
 		c.Dir = dir + "/" + e.cmd.Cwd
 	}
 	r, env := e.s.record(), map[string]string{}
+	if !e.cmd.Resident { // which serves many requests
+		span.Environ(ctx, env)
+	}
 	for _, part := range []map[string]string{r.Env, r.Secrets, r.placeholders(), e.cmd.Env, e.cmd.Secrets} {
 		maps.Copy(env, part)
 	}

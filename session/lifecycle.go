@@ -11,6 +11,7 @@ import (
 	"berth/guest/client"
 	"berth/guest/wire"
 	"berth/proto"
+	"berth/proto/span"
 )
 
 // lockTransition takes the transition lock, or gives up when ctx ends. It completes the handshake of a session that
@@ -49,7 +50,10 @@ func (s *Session) ensureStarted(ctx context.Context) error {
 	}
 	started := make(chan error, 1)
 	err = s.core.goTracked(nil, func() {
-		err := s.startGeneration(withCallerOf(s.core.ctx, ctx))
+		ctx, sp := span.Start(withCallerOf(s.core.ctx, ctx), "container.start")
+		err := s.startGeneration(ctx)
+		s.describeSpan(sp)
+		sp.End(err)
 		unlock() // before the callers go on: a sweep skips a session whose lock is taken
 		started <- err
 	})

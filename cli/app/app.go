@@ -76,13 +76,23 @@ func (a *App) NewClient() (*client.Client, error) {
 			"the API key holds spaces or characters that no key has")
 	}
 	cfg := client.Config{Host: a.daemon(), Key: key, Agent: "berth/" + a.Config.Version, Wait: requestWait,
-		Waiting: a.tellAway}
+		Waiting: a.tellAway, TraceParent: traceVariable("TRACEPARENT"), TraceState: traceVariable("TRACESTATE")}
 	if a.CA == "" {
 		cfg.CAToo, _ = os.ReadFile(filepath.Join(a.Dir, a.Config.Places.CA)) // most daemons have no such file
 	} else if cfg.CA, err = os.ReadFile(a.CA); err != nil {
 		return nil, fmt.Errorf("the CA file: %w", err)
 	}
 	return client.New(cfg)
+}
+
+// traceVariable returns a variable with a trace context. One that no header can hold is left out, as W3C demands for
+// invalid ones.
+func traceVariable(name string) string {
+	text := os.Getenv(name)
+	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return ""
+	}
+	return text
 }
 
 // daemon returns the daemon's URL: from the flags, or from the URL file of a daemon on this machine.

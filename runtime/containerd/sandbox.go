@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/proto/span"
 	"berth/runtime/cgroup"
 	"berth/runtime/diskpool"
 	"berth/runtime/forkserver"
@@ -88,7 +89,9 @@ func (r *Runtime) Start(ctx context.Context, id string, spec session.Spec) error
 			return r.fail(ctx, "start", id, err)
 		}
 	}
-	if (spec.New || !r.hasTraces(id)) && r.takePooled(ctx, id, spec) {
+	pooled := (spec.New || !r.hasTraces(id)) && r.takePooled(ctx, id, spec)
+	span.Of(ctx).Bool(span.FromPool, pooled)
+	if pooled {
 		return nil
 	}
 	if err := r.startCold(ctx, id, spec, class); err != nil {

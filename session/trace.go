@@ -1,0 +1,54 @@
+package session
+
+import (
+	"context"
+
+	"berth/proto"
+	"berth/proto/span"
+)
+
+// describeSpan says which session a span is about.
+func (s *Session) describeSpan(sp span.Span) {
+	if !sp.Recorded() {
+		return
+	}
+	r := s.record()
+	sp.String(span.ContainerID, s.id)
+	sp.Int(span.Generation, r.Generation)
+	sp.String(span.Class, string(r.Class))
+	sp.String(span.ImageName, r.Image)
+}
+
+// startExecSpan begins the span of a command, which ends with the command. A resident command serves many requests and
+// has none.
+func startExecSpan(ctx context.Context, cmd proto.Cmd) (context.Context, span.Span) {
+	if cmd.Resident {
+		return ctx, span.Span{}
+	}
+	return span.Start(ctx, "exec")
+}
+
+// describeSpan says which command the span of e is about.
+func (e *Exec) describeSpan() {
+	if e.span.Recorded() {
+		e.span.String(span.ContainerID, e.s.id)
+		e.span.String(span.ExecID, e.id)
+		e.span.Bool(span.Background, e.cmd.Background)
+	}
+}
+
+// endSpan ends the span of the command. A return code other than 0 is a result and no error; an end that the command
+// did not choose is one. end is nil if the command goes on without this daemon.
+func (e *Exec) endSpan(end *proto.End) {
+	switch {
+	case end == nil:
+		e.span.Bool(span.LeftRunning, true)
+	case end.Reason == proto.EndExit:
+		e.span.String(span.ExecReason, string(end.Reason))
+		e.span.Int(span.ExitCode, int64(end.ReturnCode))
+	default:
+		e.span.String(span.ExecReason, string(end.Reason))
+		e.span.Fail(string(end.Reason))
+	}
+	e.span.End(nil)
+}
