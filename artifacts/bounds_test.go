@@ -13,8 +13,8 @@ import (
 	"berth/test/sessiontest"
 )
 
-// weigh returns the size of the largest record of a bucket, and of all.
-func weigh(t *testing.T, st *sessiontest.Stack, bucket string) (most, all int) {
+// recordSizes returns the size of the largest record of a bucket, and of all.
+func recordSizes(t *testing.T, st *sessiontest.Stack, bucket string) (most, all int) {
 	t.Helper()
 	err := st.Ledger.Update(func(tx *ledger.Tx) error { // waits for all queued writes
 		return tx.Scan(bucket, "", func(_ string, value []byte) (bool, error) {
@@ -66,13 +66,13 @@ for i in range(%d):
 			t.Errorf("%d paths are logged, and then %q", len(log)-1, log[len(log)-1])
 		}
 	}
-	if most, all := weigh(t, st, "job_files"); most > 8<<10 || all > 8<<20 {
+	if most, all := recordSizes(t, st, "job_files"); most > 8<<10 || all > 8<<20 {
 		t.Errorf("a file takes %d bytes of the ledger, the files of both jobs %d", most, all)
 	}
-	if n, _ := weigh(t, st, "jobs"); n > 1<<10 {
+	if n, _ := recordSizes(t, st, "jobs"); n > 1<<10 {
 		t.Errorf("a job takes %d bytes of the ledger beside its files", n)
 	}
-	if n, _ := weigh(t, st, "job_execs"); n > 16<<10 {
+	if n, _ := recordSizes(t, st, "job_execs"); n > 16<<10 {
 		t.Errorf("the line of one command takes %d bytes of the ledger", n)
 	}
 }

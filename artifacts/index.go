@@ -11,11 +11,13 @@ import (
 
 // An index is the files of a job. Reading or changing one of them does not cost more the more there are.
 type index struct {
-	files   map[string]entry  // by path below the job's directory
-	bytes   int64             // sum of their sizes, each counted up to maxCounted
-	outputs map[string]int    // number of files at or below each entry of a directory with outputs
-	texts   map[string][]byte // of entries in the copy of the manifest, as far as they were needed
-	unsaved map[string]bool   // paths that the ledger is to be told of
+	files map[string]entry // by path below the job's directory
+	bytes int64            // sum of their sizes, each counted up to maxCounted
+	// bytes of all paths
+	pathBytes int
+	outputs   map[string]int    // number of files at or below each entry of a directory with outputs
+	texts     map[string][]byte // of entries in the copy of the manifest, as far as they were needed
+	unsaved   map[string]bool   // paths whose records in the ledger are old
 
 	order []string // all paths in order, but for those in moved
 	moved []string // paths that came or went since order was made
@@ -37,6 +39,7 @@ func newIndex(files map[string]entry) *index {
 // count adds a file to the sums, or subtracts it.
 func (x *index) count(path string, e entry, sign int) {
 	x.bytes += int64(sign) * min(e.SizeBytes, maxCounted)
+	x.pathBytes += sign * len(path)
 	top, rest, ok := strings.Cut(path, "/")
 	if !ok || top != proto.OutputsName && top != earlierOutputs {
 		return

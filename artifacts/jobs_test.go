@@ -186,7 +186,7 @@ func TestSightSparesTheWalk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := filework.Walk(ctx, s.Files, proto.JobDir("job1"), 10)
+	w, err := filework.Walk(ctx, s.Files, proto.JobDir("job1"), 10, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func (js *Jobs) outputs(ctx context.Context, s session.Files, j *job, dir string
 		return nil, false, nil
 	}
 	top := proto.JobDir(j.rec.ID) + "/" + dir
-	w, err := filework.Walk(ctx, s, top, MaxFiles)
+	w, err := filework.Walk(ctx, s, top, MaxFiles, "")
 	if proto.CodeOf(err) == proto.NotFound && noDirectory(err, top) {
 		return nil, false, nil // the code removed it
 	}

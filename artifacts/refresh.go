@@ -28,49 +28,96 @@ type cause struct {
 
 // refresh compares the job's directory with the record and updates the record. It returns the new and changed paths.
 func (js *Jobs) refresh(ctx context.Context, s session.Files, j *job, by cause) ([]string, error) {
-	j.fingerprint, j.special = "", false // until all of this has succeeded
+	since := j.fingerprint
+	j.fingerprint = "" // until all of this has succeeded
+	found, err := js.look(ctx, s, j, since)
+	if err != nil {
+		return nil, err
+	}
+	// Stored copies of files that are gone stay: only the owner deletes those.
+	for _, p := range found.gone {
+		j.remove(p)
+	}
+	was := j.rec.Truncated
+	j.rec.Truncated = found.truncated
+	if len(found.changed) > 0 {
+		if err := js.recordChanged(ctx, s, j, by, found.changed); err != nil {
+			return nil, err
+		}
+	}
+	if !j.absent {
+		j.fingerprint = found.state
+	}
+	// The common case for small commands: nothing is hashed, written or queued.
+	if len(found.changed) == 0 && len(found.gone) == 0 && was == j.rec.Truncated {
+		return nil, nil
+	}
+	j.listed = false
+	js.save(j)
+	paths := make([]string, len(found.changed))
+	for i, fi := range found.changed {
+		paths[i] = j.rel(fi.Path)
+	}
+	slices.Sort(paths) // the answer does not depend on the order of the directory
+	return paths, nil
+}
+
+// A difference is what has changed in a job's directory since the record was written.
+type difference struct {
+	changed   []proto.FileInfo // new ones, too
+	gone      []string         // as in the record
+	truncated bool             // there is more than a manifest holds
+	state     string           // as filework.Walked.State
+}
+
+// look compares the job's directory with the record. since is the state in which it was when they were equal, or "".
+func (js *Jobs) look(ctx context.Context, s session.Files, j *job, since string) (difference, error) {
 	// As root, since the default user may not read what an exec made. One more than the bound tells a full job from
 	// one that has more.
-	w, err := filework.Walk(ctx, s, proto.JobDir(j.rec.ID), MaxFiles+1)
+	w, err := filework.Walk(ctx, s, proto.JobDir(j.rec.ID), MaxFiles+1, since)
+	if w.Delta {
+		if d, fits := j.fit(w); fits {
+			return d, nil
+		}
+		w, err = filework.Walk(ctx, s, proto.JobDir(j.rec.ID), MaxFiles+1, "")
+	}
 	// The code or the API removed it, or put another file there. No directory means no files and is no failure.
 	if j.absent = noDirectory(err, proto.JobDir(j.rec.ID)); j.absent {
 		w.Files, err = nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return difference{}, err
 	}
-	list := js.migrate(ctx, s, j, w.Files)
-	seen, changed, more := j.compare(list)
-	before := len(j.files)
-	// Stored copies of files that are gone stay: only the owner deletes those.
-	for p := range j.files {
-		if !seen[p] {
-			j.remove(p)
+	w.Files = js.migrate(ctx, s, j, w.Files)
+	return j.compare(w), nil
+}
+
+// fit takes what has changed since the record was written as it is, which costs nothing for the other files. It returns
+// false if only a list of all files tells what a manifest holds now.
+func (j *job) fit(w filework.Walked) (d difference, ok bool) {
+	d.truncated, d.state = j.rec.Truncated, w.State
+	came, room := 0, MaxPathBytes-j.pathBytes
+	for _, fi := range w.Files {
+		rel := j.rel(fi.Path)
+		_, known := j.files[rel]
+		if fi.Type == proto.TypeOther || rel == "" || len(fi.Path) > maxPath {
+			return d, false
+		}
+		if rel == proto.OutputsName+"/"+ignoreFile {
+			continue
+		}
+		if !known {
+			came, room = came+1, room-len(rel)
+		}
+		d.changed = append(d.changed, fi)
+	}
+	for _, p := range w.Gone {
+		if _, known := j.files[j.rel(p)]; known {
+			d.gone = append(d.gone, j.rel(p))
 		}
 	}
-	gone := len(j.files) < before
-	was := j.rec.Truncated
-	j.rec.Truncated = w.Truncated || more
-	if len(changed) > 0 {
-		if err := js.recordChanged(ctx, s, j, by, changed); err != nil {
-			return nil, err
-		}
-	}
-	if !j.absent {
-		j.fingerprint = w.State
-	}
-	// The common case for small commands: nothing is hashed, written or queued.
-	if len(changed) == 0 && !gone && was == j.rec.Truncated {
-		return nil, nil
-	}
-	j.listed = false
-	js.save(j)
-	paths := make([]string, len(changed))
-	for i, fi := range changed {
-		paths[i] = j.rel(fi.Path)
-	}
-	slices.Sort(paths) // the answer does not depend on the order of the directory
-	return paths, nil
+	full := j.rec.Truncated && came+len(w.Gone) > 0
+	return d, !full && len(j.files)+came <= MaxFiles && room >= 0
 }
 
 // noDirectory reports whether err says that dir does not exist or is no directory. A missing container has the same
@@ -83,11 +130,12 @@ func noDirectory(err error, dir string) bool {
 	return (e.Code == proto.NotFound || e.Code == proto.InvalidArgument) && e.Item == dir
 }
 
-// compare returns which files are new or changed, and whether there are more than a manifest holds.
-func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []proto.FileInfo, more bool) {
-	seen = make(map[string]bool, len(list))
+// compare returns how a list of all files differs from the record.
+func (j *job) compare(w filework.Walked) (d difference) {
+	d.truncated, d.state, j.special = w.Truncated, w.State, false
+	seen := make(map[string]bool, len(w.Files))
 	room := MaxPathBytes
-	for _, fi := range list {
+	for _, fi := range w.Files {
 		rel := j.rel(fi.Path)
 		// Directories are not listed: they come and go with their files, and each file changes their change time.
 		if rel == "" || rel == proto.OutputsName+"/"+ignoreFile || fi.Type == proto.TypeDirectory {
@@ -99,17 +147,22 @@ func (j *job) compare(list []proto.FileInfo) (seen map[string]bool, changed []pr
 			continue
 		}
 		if len(seen) >= MaxFiles || len(fi.Path) > maxPath || len(rel) > room {
-			more = true
+			d.truncated = true
 			continue
 		}
 		seen[rel], room = true, room-len(rel)
 		// A write, chmod or rename moves the change time, so an equal one means unchanged. The size is compared too,
 		// since the clock ticks only every few milliseconds.
 		if was, ok := j.files[rel]; !ok || !was.Changed.Equal(fi.ChangedAt.Time) || was.SizeBytes != fi.SizeBytes {
-			changed = append(changed, fi)
+			d.changed = append(d.changed, fi)
 		}
 	}
-	return seen, changed, more
+	for p := range j.files {
+		if !seen[p] {
+			d.gone = append(d.gone, p)
+		}
+	}
+	return d
 }
 
 // rel returns a path relative to the job's directory, or "" for a path elsewhere.

@@ -41,10 +41,11 @@ func (c *Client) Walk(ctx context.Context, as, dir string, max int) (files []pro
 
 // WalkAll is Walk that returns FIFOs, sockets and devices too. A guest of an earlier version leaves them out. For a
 // truncated walk of a job's directory as root, the result has a Mark: the Exit.Seen of later commands equals it as
-// long as nothing has changed. A guest that cannot tell sends none.
-func (c *Client) WalkAll(ctx context.Context, as, dir string, max int) (wire.Listing, error) {
+// long as nothing has changed. A guest that cannot tell sends none. since is the state that an earlier walk had, for a
+// Delta in answer, or "".
+func (c *Client) WalkAll(ctx context.Context, as, dir string, max int, since string) (wire.Listing, error) {
 	return c.listing(ctx, &wire.Request{Op: wire.OpWalk, As: as, Path: []byte(dir), Max: min(max, wire.MaxWalk),
-		Others: true})
+		Others: true, Since: since})
 }
 
 // longestPath is the maximum length of a path in a list, in bytes: the limit of one system call, plus a name of 255
@@ -82,7 +83,8 @@ func (c *Client) listing(ctx context.Context, req *wire.Request) (all wire.Listi
 			}
 			// Messages without entries could go on forever.
 			if len(all.Files)+len(l.Files) > req.Max || l.More && len(l.Files) == 0 || len(l.Mark) > wire.MaxSeen ||
-				len(l.Next) > unix.PathMax || l.Skipped < 0 {
+				len(l.Next) > unix.PathMax || l.Skipped < 0 || l.Delta && req.Since == "" ||
+				len(l.Gone) > 0 && !l.Delta {
 				return wire.Fail(w, wire.ErrFrame)
 			}
 			for i := range l.Files {
@@ -98,6 +100,7 @@ func (c *Client) listing(ctx context.Context, req *wire.Request) (all wire.Listi
 				all.Files = append(all.Files, l.Files[i])
 			}
 			all.Truncated, all.Mark, all.Next, all.Skipped = l.Truncated, l.Mark, l.Next, l.Skipped
+			all.Delta, all.Gone = l.Delta, l.Gone
 			if !l.More {
 				return nil
 			}

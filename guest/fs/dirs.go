@@ -166,10 +166,9 @@ type State struct {
 	Left        string // the directory to prune, if the caller has to remove it
 }
 
-// Fingerprint returns the state of the directory dir. On the way it removes the directory prune if it is empty. others
-// says what other processes may do meanwhile. It is called only for a workspace that is marked.
-func (s *FS) Fingerprint(dir, prune string, others func() Mappings) State {
-	if seen := s.marks.seen(dir, others); seen != "" {
+// Fingerprint returns the state of the directory dir. On the way it removes the directory prune if it is empty.
+func (s *FS) Fingerprint(dir, prune string) State {
+	if seen, large := s.marks.seen(dir, s.mappings); seen != "" || large {
 		return State{Fingerprint: seen, Left: prune}
 	}
 	w := &walker{most: fingerprintFiles, left: fingerprintEntries, others: true, prune: prune}

@@ -77,12 +77,15 @@ type walker struct {
 	dev       uint64
 	files     []proto.FileInfo
 	truncated bool
+	random    bool   // which entries it examined depends on the order of a directory
+	linked    bool   // a file has several names
 	buf       []byte // buffer for directory entries from the kernel
 }
 
 // walk describes the files and links below dir, and with others also FIFOs, sockets and devices. dir itself must not be
 // a link, because the daemon uses the result for its manifest index.
-func (k *handler) walk(id user.User, dir string, most int, others bool) error {
+// since is Request.Since.
+func (k *handler) walk(id user.User, dir string, most int, others bool, since string) error {
 	walk := func() (*walker, error) {
 		w := &walker{most: most, left: maxLooked * (most + 1000), others: others}
 		return w, id.Do(func() error { return w.from(k.s, dir) })
@@ -91,6 +94,9 @@ func (k *handler) walk(id user.User, dir string, most int, others bool) error {
 	var mark string
 	var err error
 	if others && id.IsRoot() && filepath.Dir(dir) == string(k.s.Workspace) { // for a manifest
+		if l, ok := k.s.walkTouched(dir, since, most); ok {
+			return k.list(l.Files, l, nil)
+		}
 		w, mark, err = k.s.walkMarked(dir, walk)
 	} else {
 		w, err = walk()
@@ -127,7 +133,7 @@ func (w *walker) walk(d int, path string, depth int) error {
 		return err
 	}
 	if len(entries) > w.left {
-		entries, w.truncated = entries[:w.left], true
+		entries, w.truncated, w.random = entries[:w.left], true, true
 	}
 	w.left -= len(entries)
 	slices.SortFunc(entries, func(a, b access.DirEntry) int { return strings.Compare(a.Name, b.Name) })
@@ -164,7 +170,8 @@ func (w *walker) removeEmpty(at int, name string) bool {
 
 // addEntry describes an entry that is not a directory, or whose type is unknown.
 func (w *walker) addEntry(d int, name, child string, depth int) {
-	fi, err := access.InfoAt(d, name, child)
+	fi, links, err := access.InfoLinks(d, name, child)
+	w.linked = w.linked || links > 1
 	switch {
 	case err != nil:
 	case fi.Type == proto.TypeDirectory:

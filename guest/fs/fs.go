@@ -18,15 +18,17 @@ import (
 // FS works on the files of one container. It is safe for concurrent use.
 type FS struct {
 	access.Workspace
-	users  user.Users
-	editor *editor.Editor
-	marks  marks
+	users    user.Users
+	editor   *editor.Editor
+	marks    marks
+	mappings func() Mappings
 }
 
-// NewFS makes an FS for a container whose workspace is at that absolute path.
-func NewFS(workspace string, users user.Users) *FS {
+// NewFS makes an FS for a container whose workspace is at that absolute path. mappings says what other processes may do
+// unseen at the moment.
+func NewFS(workspace string, users user.Users, mappings func() Mappings) *FS {
 	w := access.Workspace(workspace)
-	return &FS{Workspace: w, users: users, editor: editor.New(w),
+	return &FS{Workspace: w, users: users, editor: editor.New(w), mappings: mappings,
 		marks: marks{own: filepath.Join(workspace, filepath.Base(proto.OwnDir))}}
 }
 
@@ -74,7 +76,7 @@ func (s *FS) Serve(conn *wire.Conn, id user.User, req *wire.Request) error {
 	case wire.OpGrep:
 		return k.grep(id, req, path)
 	case wire.OpWalk:
-		return k.walk(id, path, clamp(req.Max, wire.MaxWalk), req.Others)
+		return k.walk(id, path, clamp(req.Max, wire.MaxWalk), req.Others, req.Since)
 	case wire.OpRead:
 		return k.read(id, req, path)
 	case wire.OpTar:

@@ -50,7 +50,7 @@ func FuzzPath(f *testing.F) {
 		strings.Repeat("../", 100), "a/./b/"} {
 		f.Add([]byte(s))
 	}
-	s := NewFS("/workspace", user.NewUsers(1000, 1000))
+	s := NewFS("/workspace", user.NewUsers(1000, 1000), nil)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		path, err := s.pathOf(wire.OpStat, raw)
 		if err != nil {

@@ -43,11 +43,13 @@ type Mappings struct {
 type marks struct {
 	own string // the directory with the daemon's own files
 
-	mu    sync.Mutex
-	in    *notify.Instance // nil: nothing is marked
-	dirs  map[int32]*marked
-	made  map[string]bool   // directories that the guest is making, whose event is no change
-	known map[string]string // what Seen returns, by job directory; empty after a change
+	mu sync.Mutex
+	in *notify.Instance // nil: nothing is marked
+	// as notify.Bounded
+	bounded bool
+	dirs    map[int32]*marked
+	made    map[string]bool      // directories that the guest is making, whose event is no change
+	known   map[string]*lastWalk // by job directory
 	// how many changes were seen; more of them mean that what was walked meanwhile may be old
 	changes uint64
 	stale   bool // a directory may lack its watch
@@ -64,12 +66,28 @@ type marked struct {
 	touched bool // something happened in it
 }
 
-// seen returns the state of a job's directory at its last walk, or "" if that may have changed since.
-func (m *marks) seen(job string, others func() Mappings) string {
+// seen returns the state of a job's directory at its last walk, or "" if that may have changed since. large says that
+// the directory had too many files to be looked at after each command.
+func (m *marks) seen(job string, others func() Mappings) (state string, large bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if !m.settle(others) {
+		return "", false
+	}
+	k := m.known[job]
+	if k == nil {
+		return "", false
+	}
+	if k.same {
+		state = k.state
+	}
+	return state, len(k.files) > fingerprintFiles
+}
+
+// settle reads the events that are there, and reports whether they cover every change. Called with mu held.
+func (m *marks) settle(others func() Mappings) bool {
 	if m.in == nil {
-		return ""
+		return false
 	}
 	// Before the events are read: a mapping that is gone by then has closed its file, which is an event.
 	now := others()
@@ -77,10 +95,7 @@ func (m *marks) seen(job string, others func() Mappings) string {
 	if !now.Live {
 		m.orphans = false
 	}
-	if now.Shared || m.orphans {
-		return ""
-	}
-	return m.known[job]
+	return m.in != nil && !now.Shared && !m.orphans
 }
 
 // drain reads the events that are there. Called with mu held.
@@ -117,7 +132,12 @@ func (m *marks) note(e notify.Event) {
 	case d.path == m.own && isOwn(e.Name):
 	default:
 		d.touched = true
-		m.changed(false)
+		m.changes++
+		for job, k := range m.known {
+			if !k.note(filepath.Join(d.path, e.Name), e.Mask, e.Cookie) {
+				delete(m.known, job)
+			}
+		}
 	}
 }
 
@@ -218,13 +238,13 @@ func (s *FS) walkMarked(dir string, walk func() (*walker, error)) (w *walker, ma
 	} else {
 		state = proto.Fingerprint(dir, w.sorted())
 	}
-	m.remember(dir, state, changes)
+	m.remember(dir, newLastWalk(state, w), changes)
 	return w, mark, nil
 }
 
-// remember notes the state of a job's directory, unless there were changes during the walk. Those that were not read
-// yet will be.
-func (m *marks) remember(dir, state string, changes uint64) {
+// remember notes what was found in a job's directory, unless there were changes during the walk. Those that were not
+// read yet will be.
+func (m *marks) remember(dir string, k *lastWalk, changes uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.in == nil || m.changes != changes {
@@ -233,7 +253,18 @@ func (m *marks) remember(dir, state string, changes uint64) {
 	if len(m.known) >= maxJobs {
 		clear(m.known)
 	}
-	m.known[dir] = state
+	if !m.bounded { // gVisor, whose events of names are not the kernel's
+		k.files = nil
+	}
+	lists := 0
+	for job, other := range m.known {
+		if other.files != nil && job != dir {
+			if lists++; lists >= maxLists {
+				delete(m.known, job)
+			}
+		}
+	}
+	m.known[dir] = k
 }
 
 // mark gives every directory of the workspace a watch. It returns the number of changes so far, and false if it could
@@ -273,15 +304,15 @@ func (m *marks) open() bool {
 	if time.Now().Before(m.retry) {
 		return false
 	}
-	bounded := notify.Bounded()
-	in, err := notify.Open(!bounded)
+	m.bounded = notify.Bounded()
+	in, err := notify.Open(!m.bounded)
 	if err != nil {
 		m.retry = time.Now().Add(markRetry)
 		return false
 	}
-	m.in, m.dirs, m.made, m.known = in, map[int32]*marked{}, map[string]bool{}, map[string]string{}
+	m.in, m.dirs, m.made, m.known = in, map[int32]*marked{}, map[string]bool{}, map[string]*lastWalk{}
 	m.buf = make([]byte, 16<<10) // larger than notify.MinBuffer
-	if !bounded {
+	if !m.bounded {
 		go m.keepShort(in)
 	}
 	return true

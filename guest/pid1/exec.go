@@ -282,7 +282,7 @@ func (e *execution) checkJobDir(x *wire.Exit) {
 		empty = e.plan.output
 	}
 	if e.job != "" && e.kept == nil { // the end of a kept command may be read later, when the job has changed
-		st := e.s.fs.Fingerprint(e.job, empty, e.s.mappings)
+		st := e.s.fs.Fingerprint(e.job, empty)
 		x.Seen, x.NoOutput, empty = st.Fingerprint, st.Pruned, st.Left
 	}
 	if empty != "" {

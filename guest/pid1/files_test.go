@@ -211,7 +211,7 @@ func TestOddFiles(t *testing.T) {
 	if err != nil || len(files) != 3 || truncated {
 		t.Errorf("walk: %+v %v %v", files, truncated, err)
 	}
-	all, err := w.WalkAll(ctx, "user", ".", 100)
+	all, err := w.WalkAll(ctx, "user", ".", 100, "")
 	files, truncated = all.Files, all.Truncated
 	if err != nil || len(files) != 4 || files[1].Type != proto.TypeOther || truncated {
 		t.Errorf("walk of all: %+v %v %v", files, truncated, err)

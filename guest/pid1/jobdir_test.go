@@ -14,7 +14,7 @@ import (
 // walked returns the fingerprint that the daemon would compute from a walk.
 func (w *world) walked(dir string) string {
 	w.t.Helper()
-	l, err := w.WalkAll(context.Background(), proto.UserRoot, dir, 5000)
+	l, err := w.WalkAll(context.Background(), proto.UserRoot, dir, 5000, "")
 	if err != nil || l.Truncated {
 		w.t.Fatalf("walking %s: %v, truncated %v", dir, err, l.Truncated)
 	}

@@ -2,6 +2,7 @@ package pid1
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"testing"
 
@@ -15,7 +16,7 @@ const manyFiles = 150
 // state walks a job's directory as the daemon does, and returns what later commands see until something changes.
 func (w *world) state(job string, most int) string {
 	w.t.Helper()
-	l, err := w.WalkAll(short(w.t), proto.UserRoot, job, most)
+	l, err := w.WalkAll(short(w.t), proto.UserRoot, job, most, "")
 	must(w.t, err)
 	if l.Truncated {
 		return l.Mark
@@ -104,6 +105,85 @@ func TestMarksOfAListThatIsCutOff(t *testing.T) {
 		}
 		last = w.state(job, manyFiles/2)
 	}
+}
+
+// TestWalkTellsWhatChanged checks that what a walk says has changed since an earlier one leads to the list that a whole
+// walk gives, and that names alone are looked at only where each file has one name.
+func TestWalkTellsWhatChanged(t *testing.T) {
+	w := newWorld(t, false)
+	job, run := w.fillJob()
+	for _, most := range []int{5000, manyFiles / 2} {
+		all := w.list(job, most, "")
+		for i, c := range []struct {
+			text  string
+			delta bool // with the whole list; a list that is cut off needs a walk where names come or go
+			names bool // a name comes or goes
+		}{
+			{"printf x >a/1", true, false},
+			{"chmod 600 a/1 a/10", true, false},
+			{`printf y >"$OUTPUT_DIR/made"`, true, true},
+			{"printf z >a/new", true, true},
+			{"rm a/new", true, true},
+			{"printf z >a/temp; mv a/temp a/2", true, true},
+			{"mv a/3 a/three", true, true},
+			{"ln -s nowhere a/link; rm a/4", true, true},
+			{"printf x >a/unused; rm a/unused", false, true},
+			{"mkdir b; printf x >b/f; rm -r b", false, true},
+			{"printf x >a/5", true, false},
+			{"ln a/6 a/six; printf x >a/six; rm a/six", false, true},
+			{"ln a/7 ../job_2/seven; printf x >../job_2/seven", false, true},
+			{"printf x >a/5", false, true}, // a file has two names, if it is in the list
+			{"rm ../job_2/seven", false, true},
+			{"printf xx >a/5", true, false},
+		} {
+			run(c.text)
+			l, err := w.WalkAll(short(t), proto.UserRoot, job, most, all.state)
+			must(t, err)
+			if most == 5000 && l.Delta != c.delta || most < 5000 && !c.names && l.Delta != c.delta {
+				t.Errorf("%d: %d %q: a delta: %v", most, i, c.text, l.Delta)
+			}
+			if l.Delta {
+				for _, p := range l.Gone {
+					delete(all.files, string(p))
+				}
+			} else {
+				clear(all.files)
+			}
+			for _, fi := range l.Files {
+				all.files[fi.Path] = fi.ChangedAt.UnixMicro()
+			}
+			if x := run("true"); l.Mark != "" && x.Seen != l.Mark {
+				t.Errorf("%d: %d %q: seen %q after %q", most, i, c.text, x.Seen, l.Mark)
+			}
+			now := w.list(job, most, "")
+			if !maps.Equal(now.files, all.files) {
+				t.Errorf("%d: %d %q: a delta %v led to %d files %v, there are %d", most, i, c.text, l.Delta,
+					len(all.files), l.Files, len(now.files))
+			}
+			all = now
+		}
+	}
+}
+
+// A listed is what a walk found, with the change times of the files.
+type listed struct {
+	state string
+	files map[string]int64
+}
+
+// list walks a job's directory.
+func (w *world) list(job string, most int, since string) listed {
+	w.t.Helper()
+	l, err := w.WalkAll(short(w.t), proto.UserRoot, job, most, since)
+	must(w.t, err)
+	all := listed{l.Mark, map[string]int64{}}
+	if !l.Truncated {
+		all.state = proto.Fingerprint(job, l.Files)
+	}
+	for _, fi := range l.Files {
+		all.files[fi.Path] = fi.ChangedAt.UnixMicro()
+	}
+	return all
 }
 
 // TestMarksKnowWhatTheyCannotSee checks that there is no state while a process has a file mapped, because the kernel

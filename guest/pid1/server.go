@@ -109,9 +109,10 @@ func newServer(opt ServerOptions) *Server {
 	opt.ZygoteRest = cmp.Or(opt.ZygoteRest, 30*time.Second)
 	ids := user.NewUsers(opt.UID, opt.GID)
 	s := &Server{
-		opt: opt, log: opt.Log, ids: ids, procs: proc.NewTable(ids, opt.Init), fs: fs.NewFS(opt.Workspace, ids),
+		opt: opt, log: opt.Log, ids: ids, procs: proc.NewTable(ids, opt.Init),
 		shells: map[string]*shell{}, keeps: newKeptCommands(), scratch: scratch{want: opt.Scratch},
 	}
+	s.fs = fs.NewFS(opt.Workspace, ids, s.mappings)
 	s.zygotes = zygote.New(zygote.Options{Table: s.procs, Log: opt.Log, Rest: opt.ZygoteRest,
 		Off: opt.NoZygotes || !opt.Init})
 	if _, err := executable(customBash); err == nil {

@@ -64,11 +64,14 @@ type Request struct {
 	Edit     *proto.EditorInput `json:"edit,omitempty"`
 	Find     *proto.FindOptions `json:"find,omitempty"`
 	Grep     *proto.GrepOptions `json:"grep,omitempty"`
-	Pipes    int                `json:"pipes,omitempty"` // number of descriptors sent along
-	Port     uint16             `json:"port,omitempty"`  // of loopback
-	ID       string             `json:"id,omitempty"`    // of a command
-	IDs      []string           `json:"ids,omitempty"`
-	Have     [2]int64           `json:"have,omitzero"` // bytes of stdout and stderr that the daemon has
+	// of a walk of a job's directory: the state that an earlier one had, as Exit.Seen gives it. The answer is then a
+	// Delta if the guest knows what has changed since.
+	Since string   `json:"since,omitempty"`
+	Pipes int      `json:"pipes,omitempty"` // number of descriptors sent along
+	Port  uint16   `json:"port,omitempty"`  // of loopback
+	ID    string   `json:"id,omitempty"`    // of a command
+	IDs   []string `json:"ids,omitempty"`
+	Have  [2]int64 `json:"have,omitzero"` // bytes of stdout and stderr that the daemon has
 }
 
 // Command is what Client.Start runs. Exactly one of Argv and Text is set.
@@ -214,10 +217,12 @@ type Listing struct {
 	Files     []proto.FileInfo `json:"files"`
 	More      bool             `json:"more,omitempty"`
 	Truncated bool             `json:"truncated,omitempty"`
-	// of a walk of a job's directory that is truncated: what Exit.Seen says until something changes
-	Mark    string `json:"mark,omitempty"`
-	Next    []byte `json:"next,omitempty"`    // of a page: see proto.FindPage
-	Skipped int    `json:"skipped,omitempty"` // of a page: see proto.FindPage
+	// of a walk of a job's directory that is truncated or a Delta: what Exit.Seen says until something changes
+	Mark    string   `json:"mark,omitempty"`
+	Delta   bool     `json:"delta,omitempty"`   // Files are those that are new or changed since Request.Since
+	Gone    [][]byte `json:"gone,omitempty"`    // of a Delta: paths of files that are no longer there
+	Next    []byte   `json:"next,omitempty"`    // of a page: see proto.FindPage
+	Skipped int      `json:"skipped,omitempty"` // of a page: see proto.FindPage
 }
 
 // The maximum sizes of a listing.

@@ -17,19 +17,26 @@ import (
 type Walked struct {
 	Files     []proto.FileInfo // all but directories
 	Truncated bool             // there is more
+	// Files are only those that are new or changed since an earlier state, and Gone the paths of those that are gone
+	Delta bool
+	Gone  []string
 	// State of a job's directory is what session.DirectoryState.Fingerprint says at the end of later execs as long as
 	// nothing has changed; "" if the guest cannot tell.
 	State string
 }
 
-// Walk describes at most n entries below a directory as root. It follows no links, also not in path.
-func Walk(ctx context.Context, f session.Files, path string, n int) (w Walked, err error) {
+// Walk describes at most n entries below a directory as root. It follows no links, also not in path. With the State
+// of an earlier walk as since, the answer is a Delta if the guest can tell what has changed.
+func Walk(ctx context.Context, f session.Files, path string, n int, since string) (w Walked, err error) {
 	err = f.WithGuest(ctx, func(g *client.Client) error {
-		l, err := g.WalkAll(ctx, proto.UserRoot, path, n)
-		w = Walked{l.Files, l.Truncated, l.Mark}
+		l, err := g.WalkAll(ctx, proto.UserRoot, path, n, since)
+		w = Walked{Files: l.Files, Truncated: l.Truncated, Delta: l.Delta, State: l.Mark}
+		for _, p := range l.Gone {
+			w.Gone = append(w.Gone, string(p))
+		}
 		return err
 	})
-	if err == nil && !w.Truncated {
+	if err == nil && !w.Truncated && !w.Delta {
 		w.State = proto.Fingerprint(path, w.Files)
 	}
 	return w, err

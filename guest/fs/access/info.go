@@ -42,16 +42,22 @@ func typeOf(mode uint32) proto.FileType {
 
 // InfoAt describes the entry name of the open directory dir, whose path is given.
 func InfoAt(dir int, name, path string) (proto.FileInfo, error) {
+	fi, _, err := InfoLinks(dir, name, path)
+	return fi, err
+}
+
+// InfoLinks is InfoAt that also returns how many names the file has.
+func InfoLinks(dir int, name, path string) (fi proto.FileInfo, links uint64, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return proto.FileInfo{}, err
+		return fi, 0, err
 	}
-	fi := Info(path, &st)
+	fi = Info(path, &st)
 	if fi.Type == proto.TypeSymlink {
 		to, _ := LinkAt(dir, name)
 		fi.Target = strings.ToValidUTF8(to, "\uFFFD")
 	}
-	return fi, nil
+	return fi, uint64(st.Nlink), nil
 }
 
 // LinkAt returns the target of a link as raw bytes, which need not be UTF-8.
