@@ -400,7 +400,7 @@ func (d *Daemon) openWebhooks() error {
 		return err
 	}
 	d.webhooks, err = webhook.Open(webhook.Config{Feed: d.events, Ledger: d.books, Vault: d.secrets,
-		Dial: dialer.DialContext, Audit: d.audit.Append, Log: d.cfg.Log})
+		Dial: dialer.DialContext, Reach: dialer.Reach, Audit: d.audit.Append, Log: d.cfg.Log})
 	if err == nil {
 		d.keep(d.webhooks)
 	}

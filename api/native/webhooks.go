@@ -34,7 +34,7 @@ func (e *edge) webhookRows() []row {
 }
 
 func (e *edge) createWebhook(c *call, req proto.CreateWebhook) (proto.NewWebhook, error) {
-	made, err := e.Webhooks.Create(c.owner, req)
+	made, err := e.Webhooks.Create(c.ctx(), c.owner, req)
 	api.Note(c.ctx(), made.ID)
 	return made, err
 }

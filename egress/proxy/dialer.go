@@ -99,3 +99,18 @@ func (d *PublicDialer) DialContext(ctx context.Context, _, hostPort string) (net
 	}
 	return d.proxy.resolver.Dial(ctx, t, list)
 }
+
+// Reach returns an error if host:port leads to an address that DialContext would refuse now. A name that cannot be
+// resolved now may be reached later.
+func (d *PublicDialer) Reach(ctx context.Context, hostPort string) error {
+	t, err := egress.ParseTarget(hostPort, 0)
+	if err == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.proxy.cfg.DialTimeout)
+		defer cancel()
+		if _, err = d.proxy.resolver.Resolve(ctx, t); err == nil || egress.RefusalOf(err).Code != proto.PermissionDenied {
+			return nil
+		}
+	}
+	return proto.Errorf(proto.InvalidArgument, "", cutHost(hostPort), "%s", egress.RefusalOf(err).Text)
+}

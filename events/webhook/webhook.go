@@ -54,12 +54,13 @@ type Config struct {
 	Vault  Vault
 	// connects to a receiver, and refuses addresses that must not be reached
 	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
-	Audit   func(proto.AuditEntry) // called when a webhook is disabled; nil: no audit
-	Log     *slog.Logger           // nil: slog.Default
-	Now     func() time.Time       // nil: time.Now
-	Delays  []time.Duration        // between attempts, the last one again and again; nil: defaultDelays
-	GiveUp  time.Duration          // a webhook that failed for so long is disabled; 0 is 24 hours
-	Timeout time.Duration          // of one attempt; 0 is 15 s
+	Reach   func(ctx context.Context, hostPort string) error // says early what Dial would refuse; nil: nothing
+	Audit   func(proto.AuditEntry)                           // called when a webhook is disabled; nil: no audit
+	Log     *slog.Logger                                     // nil: slog.Default
+	Now     func() time.Time                                 // nil: time.Now
+	Delays  []time.Duration                                  // between attempts, the last one again and again; nil: defaultDelays
+	GiveUp  time.Duration                                    // a webhook that failed for so long is disabled; 0 is 24 hours
+	Timeout time.Duration                                    // of one attempt; 0 is 15 s
 }
 
 // defaultDelays are those that Standard Webhooks proposes, up to an hour.
@@ -143,8 +144,8 @@ func (s *Store) Close() error {
 }
 
 // Create makes a webhook for events from now on.
-func (s *Store) Create(owner string, req proto.CreateWebhook) (made proto.NewWebhook, err error) {
-	if err := check(req); err != nil {
+func (s *Store) Create(ctx context.Context, owner string, req proto.CreateWebhook) (made proto.NewWebhook, err error) {
+	if err := cmp.Or(check(req), s.checkAddress(ctx, req.URL)); err != nil {
 		return made, err
 	}
 	key := make([]byte, 32)
@@ -283,7 +284,22 @@ func shown(r record) proto.Webhook {
 	return w
 }
 
-// check checks what an owner asks for. Addresses are judged when they are dialled.
+// checkAddress refuses a checked URL whose host has an address that must not be reached. The address is judged again
+// when it is dialled, since the name may lead elsewhere by then.
+func (s *Store) checkAddress(ctx context.Context, text string) error {
+	u, err := url.Parse(text)
+	if err != nil || s.cfg.Reach == nil {
+		return err
+	}
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	if err := s.cfg.Reach(ctx, net.JoinHostPort(u.Hostname(), port)); err != nil {
+		return proto.Invalid("url", "url leads to a server that webhooks may not reach: %s; an operator can allow its "+
+			"address with serve --webhook-allow-private", proto.AsError(err).Message)
+	}
+	return nil
+}
+
+// check checks what an owner asks for.
 func check(req proto.CreateWebhook) error {
 	u, err := url.Parse(req.URL)
 	switch {

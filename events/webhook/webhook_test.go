@@ -81,7 +81,7 @@ func (s *site) open() {
 
 func (s *site) create(req proto.CreateWebhook) proto.NewWebhook {
 	s.t.Helper()
-	made, err := s.store.Create("me", req)
+	made, err := s.store.Create(context.Background(), "me", req)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestWebhooksAreChecked(t *testing.T) {
 		{URL: "http://example.com/" + strings.Repeat("x", maxURL)}, {URL: "http:///x"},
 		{URL: "http://example.com", Types: []string{"exec"}}, {URL: "http://example.com", ContainerID: "x"},
 		{URL: "http://example.com", Description: strings.Repeat("x", maxDescription+1)}} {
-		if _, err := s.store.Create("me", req); proto.CodeOf(err) != proto.InvalidArgument {
+		if _, err := s.store.Create(t.Context(), "me", req); proto.CodeOf(err) != proto.InvalidArgument {
 			t.Errorf("%+v: %v", req, err)
 		}
 	}
@@ -250,10 +250,10 @@ func TestWebhooksAreChecked(t *testing.T) {
 		s.create(proto.CreateWebhook{URL: "http://example.com"})
 	}
 	one := proto.CreateWebhook{URL: "http://example.com"}
-	if _, err := s.store.Create("me", one); proto.CodeOf(err) != proto.TooMany {
+	if _, err := s.store.Create(t.Context(), "me", one); proto.CodeOf(err) != proto.TooMany {
 		t.Error(err)
 	}
-	if _, err := s.store.Create("other", proto.CreateWebhook{URL: "http://example.com"}); err != nil {
+	if _, err := s.store.Create(t.Context(), "other", proto.CreateWebhook{URL: "http://example.com"}); err != nil {
 		t.Error(err)
 	}
 }
@@ -273,5 +273,30 @@ func TestAddressesAreJudged(t *testing.T) {
 	if status, err := s.store.post(t.Context(), s.receiver.URL, nil, "msg_1", nil); status != 302 || err == nil ||
 		len(s.got) != 1 {
 		t.Errorf("%d %v", status, err)
+	}
+}
+
+// TestAddressesThatAreRefused checks that a webhook is refused at once if its host leads where deliveries may not go.
+func TestAddressesThatAreRefused(t *testing.T) {
+	s := newSite(t)
+	var asked []string
+	s.store.cfg.Reach = func(_ context.Context, hostPort string) error {
+		if asked = append(asked, hostPort); hostPort == "inside.example:443" {
+			return proto.Invalid(hostPort, "it is private")
+		}
+		return nil
+	}
+	_, err := s.store.Create(t.Context(), "me", proto.CreateWebhook{URL: "https://inside.example/x"})
+	if proto.CodeOf(err) != proto.InvalidArgument || proto.AsError(err).Item != "url" ||
+		!strings.Contains(err.Error(), "it is private") {
+		t.Errorf("%v", err)
+	}
+	for _, url := range []string{"http://outside.example", "https://[2001:db8::1]:8443/"} {
+		if _, err := s.store.Create(t.Context(), "me", proto.CreateWebhook{URL: url}); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := "[inside.example:443 outside.example:80 [2001:db8::1]:8443]"; fmt.Sprint(asked) != want {
+		t.Errorf("asked for %v, want %s", asked, want)
 	}
 }
