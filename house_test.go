@@ -197,7 +197,9 @@ var mayImport = map[string][]string{
 	// The runtime's packages.
 	"runtime/containerd": {"build/wire", "session/inventory", "proto", "proto/span", "runtime/removetree", "session", "runtime/diskpool", "runtime/cgroup", "runtime/meter",
 		"runtime/mountns", "runtime/images", "runtime/inprocess", "runtime/isolation", "runtime/warmpool",
-		"runtime/launch", "runtime/layer", "runtime/forkserver", "runtime/ocispec", "state/keylock", "session/limits"},
+		"runtime/launch", "runtime/layer", "runtime/forkserver", "runtime/ocispec", "state/keylock", "session/limits",
+		"runtime/inside"},
+	"runtime/inside":     {"proto", "runtime/layer", "runtime/meter", "session/limits"},
 	"runtime/btrfs":      {},
 	"runtime/removetree": {},
 	"runtime/layer":      {"runtime/removetree"},

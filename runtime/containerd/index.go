@@ -52,3 +52,10 @@ func (r *index) user(workspace string) string {
 	}
 	return ""
 }
+
+// workspace returns the workspace of a sandbox; "" if it has none yet.
+func (r *index) workspace(sandbox string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.workspaces[sandbox]
+}

@@ -22,6 +22,7 @@ import (
 	"berth/runtime/forkserver"
 	"berth/runtime/images"
 	"berth/runtime/inprocess"
+	"berth/runtime/inside"
 	"berth/runtime/launch"
 	"berth/runtime/layer"
 	"berth/runtime/meter"
@@ -50,6 +51,8 @@ type Runtime struct {
 	warm   *warmpool.Pool // set by Open
 	claims claims
 	gauges meter.Gauges
+
+	figures *inside.Files // nil if sandboxes see the machine's
 
 	lostWrites bool // the pool was opened as it was before its file system failed
 	ownCounts  bool // NewUserNamespace makes the user namespaces of sandboxes
@@ -134,6 +137,8 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.learn(ctx); err != nil {
 		return nil, err
 	}
+	r.openFigures()
+	r.adoptFigures(r.ns(ctx))
 	if err := r.disk.DropGuests(r.guest, program); err != nil {
 		r.log.Warn("removing guests of earlier builds", "err", err)
 	}
@@ -202,6 +207,7 @@ func (r *Runtime) Close() error {
 	}
 	r.claims.close()
 	r.gauges.Close()
+	r.figures.Close()
 	r.forked.Mounts.Close()
 	r.server.Close()
 	if r.client != nil {

@@ -320,6 +320,10 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 		return err
 	}
 	defer func() { _ = b.Recorded() }() // the code that undoes this start must find the record
+	defer r.figures.Made(id)
+	if err := r.mountFigures(b); err != nil {
+		return err
+	}
 	if err := r.makeDisk(b, spec); err != nil {
 		return err
 	}
@@ -500,6 +504,7 @@ func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	r.releaseToEnd(ctx, id)
+	defer r.figures.Forget(id)
 	defer r.gauges.Drop(id) // drops gauges that a reader opens meanwhile, too
 	errTask := r.endTask(ctx, id)
 	errLayer := r.disk.ReleaseLayer(id)

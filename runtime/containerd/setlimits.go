@@ -38,6 +38,7 @@ func (r *Runtime) SetLimits(_ context.Context, id string, had session.Spec, want
 // applyLimits changes limits from one set to another.
 func (r *Runtime) applyLimits(id string, of session.Spec, had, want proto.Limits, use limits.Usage) error {
 	name := r.claims.sandbox(id)
+	defer r.figures.Changed(name)
 	if use.Tasks > 0 { // there is a sandbox
 		if err := cgroup.Change(name, cgroup.Resources(of.Class, had), cgroup.Resources(of.Class, want)); err != nil {
 			return err

@@ -48,7 +48,7 @@ func setup(spec *specs.Spec, groups []string, limits []specs.POSIXRlimit, filter
 	s.enterCgroups(groups)
 	s.write("/proc/self/oom_score_adj", strconv.Itoa(*spec.Process.OOMScoreAdj))
 	s.limit(limits)
-	host := s.copyMounts(groups)
+	host := s.copyMounts(groups, spec.Mounts)
 	s.enterNamespaces()
 	s.beTheFirst()
 	s.mountAll(spec, host)
@@ -110,7 +110,8 @@ func (s *setupProgram) write(path, text string) {
 type hostMounts struct {
 	groups                       []groupMount
 	nodes                        []*forkserver.Step
-	sys, net, proc, empty, above *forkserver.Step // above holds the mount points of groups; nil with v2
+	binds                        map[string]*forkserver.Step // by the path in the sandbox
+	sys, net, proc, empty, above *forkserver.Step            // above holds the mount points of groups; nil with v2
 }
 
 // A groupMount is a cgroup of v1.
@@ -120,7 +121,7 @@ type groupMount struct {
 }
 
 // copyMounts adds steps that copy the mounts that the sandbox gets from the host and the store, and leave both.
-func (s *setupProgram) copyMounts(groups []string) (h hostMounts) {
+func (s *setupProgram) copyMounts(groups []string, mounts []specs.Mount) (h hostMounts) {
 	points, v2 := hierarchies()
 	for _, point := range points {
 		i := slices.IndexFunc(groups, func(dir string) bool { return strings.HasPrefix(dir, point+"/") })
@@ -131,6 +132,12 @@ func (s *setupProgram) copyMounts(groups []string) (h hostMounts) {
 	}
 	for _, n := range cgroup.Nodes { // a sandbox cannot make device files
 		h.nodes = append(h.nodes, s.copyMount("/dev/"+n.Name))
+	}
+	h.binds = map[string]*forkserver.Step{}
+	for _, m := range mounts {
+		if m.Type == "bind" { // with the options of the mount that it is a copy of
+			h.binds[m.Destination] = s.copyMount(m.Source)
+		}
 	}
 	s.Do("going to the store of mounts", unix.SYS_SETNS, storeFD, unix.CLONE_NEWNS)
 	h.sys, h.net, h.proc, h.empty = s.copyMount(BesideSys), s.copyMount(BesideNet), s.copyMount(BesideProc),
@@ -201,6 +208,8 @@ func (s *setupProgram) mountAll(spec *specs.Spec, h hostMounts) {
 		switch m.Type {
 		case "cgroup":
 			s.mountCgroups(m, h)
+		case "bind":
+			s.place(h.binds[m.Destination], strings.TrimPrefix(m.Destination, "/"))
 		case "sysfs":
 			s.place(h.sys, strings.TrimPrefix(m.Destination, "/"))
 		default:

@@ -37,6 +37,7 @@ const (
 	InsideRun       = "/.berth/run"
 	InsideWorkspace = "/workspace"
 	InsideHosts     = "/etc/hosts"
+	InsideCapacity  = "/.berth/capacity" // see runtime/inside
 )
 
 // mountPoints are the directories that hide what an image has there: a link of the image at /workspace or /proc leads
@@ -97,10 +98,12 @@ func Prepare(dir string, base uint32) error {
 			return err
 		}
 	}
-	if err := ensure(root, InsideGuest, fs.FileMode.IsRegular, func(name string) error {
-		return root.WriteFile(name, nil, dirMode)
-	}); err != nil {
-		return err
+	for _, path := range []string{InsideGuest, InsideCapacity} {
+		if err := ensure(root, path, fs.FileMode.IsRegular, func(name string) error {
+			return root.WriteFile(name, nil, dirMode)
+		}); err != nil {
+			return err
+		}
 	}
 	if err := ensure(root, temporary, fs.FileMode.IsDir, func(name string) error {
 		return errors.Join(root.Mkdir(name, dirMode), root.Chmod(name, fs.ModeSticky|0o777))
