@@ -190,7 +190,8 @@ var mayImport = map[string][]string{
 	"guest/signals": {},
 	"guest/pid1": {"proto", "guest/wire", "guest/output", "guest/user", "guest/fs", "guest/proc", "guest/zygote",
 		"guest/input", "guest/forward"},
-	"cmd/berth-guest": {"proto", "guest/buildstep", "guest/gosched", "guest/wire", "guest/pid1", "guest/signals", "guest/user",
+	"guest/capacity": {"guest/user"},
+	"cmd/berth-guest": {"proto", "guest/buildstep", "guest/capacity", "guest/gosched", "guest/wire", "guest/pid1", "guest/signals", "guest/user",
 		"tools/bridge/inside/command"},
 	"test/guesttest": {"proto", "guest/wire"},
 
@@ -317,7 +318,7 @@ func TestImports(t *testing.T) {
 // end. A trailing /... stands for a package and all below it.
 var linked = map[string][]string{
 	"cmd/berth": {"guest/client", "guest/output", "guest/wire"},
-	"cmd/berth-guest": {"guest/buildstep", "guest/forward", "guest/fs/...", "guest/gosched", "guest/input", "guest/output", "guest/pid1", "guest/proc",
+	"cmd/berth-guest": {"guest/buildstep", "guest/capacity", "guest/forward", "guest/fs/...", "guest/gosched", "guest/input", "guest/output", "guest/pid1", "guest/proc",
 		"guest/signals", "guest/user", "guest/wire", "guest/zygote"},
 }
 

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/guest/buildstep"
+	"berth/guest/capacity"
 	"berth/guest/gosched"
 	"berth/guest/pid1"
 	"berth/guest/signals"
@@ -109,6 +110,13 @@ func run(ctx context.Context, cfg config) error {
 	ln, err := begin(log, cfg)
 	if err != nil {
 		return err
+	}
+	if !cfg.mayGain && !cfg.step {
+		opt.Home = func() {
+			if err := capacity.Start(); err != nil {
+				log.Info("the kernel answers for the container's limits", "err", err)
+			}
+		}
 	}
 	return pid1.Serve(ctx, ln, opt)
 }

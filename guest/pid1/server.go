@@ -47,6 +47,9 @@ type ServerOptions struct {
 	// come within ZygoteRest.
 	ZygoteRest time.Duration
 	NoZygotes  bool // execute the program of each command
+
+	// Home, if set, is called once on the thread that starts all processes, before the first.
+	Home func()
 }
 
 // A Server is a running guest.
@@ -74,6 +77,9 @@ type Server struct {
 // calls it on its main thread.
 func Serve(ctx context.Context, ln net.Listener, opt ServerOptions) (err error) {
 	s := newServer(opt)
+	if opt.Home != nil {
+		opt.Home()
+	}
 	s.procs.Serve(func() { err = s.run(ctx, ln) })
 	s.procs.Close()
 	return err

@@ -26,7 +26,7 @@ func (r *Runtime) openFigures() {
 
 // figuresOf returns what a sandbox may use and uses now.
 func (r *Runtime) figuresOf(sandbox string) inside.Figures {
-	g := inside.Figures{Memory: meter.MemoryOf(sandbox), Tasks: meter.Tasks(sandbox)}
+	g := inside.Figures{Memory: meter.MemoryOf(sandbox)}
 	g.Layer = meter.SpaceOf(r.disk, r.disk.LayerPath(sandbox))
 	if workspace := r.index.workspace(sandbox); workspace != "" {
 		g.Workspace = meter.SpaceOf(r.disk, r.disk.WorkspacePath(workspace))

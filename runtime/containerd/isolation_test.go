@@ -18,6 +18,7 @@ import (
 	"berth/runtime/diskpool"
 	"berth/runtime/images"
 	"berth/runtime/isolation"
+	"berth/runtime/layer"
 	"berth/runtime/ocispec"
 	"berth/session"
 )
@@ -209,7 +210,9 @@ func seeMounts(t *testing.T, mounts []specs.Mount) {
 		if m.Destination == "/tmp" && m.Source == "rootfs/tmp" { // onto itself, for gVisor
 			continue
 		}
-		if m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind") {
+		figures := m.Destination == "/proc/meminfo" || m.Destination == layer.InsideCapacity // see TestFiguresInside
+		bind := m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+		if bind && !figures {
 			t.Errorf("a bind mount in the configuration: %v", m)
 		}
 		devices := m.Destination == "/dev" || m.Destination == "/dev/pts"

@@ -1,6 +1,6 @@
 // Package inside tells the processes of a container its limits and its use, where the kernel would tell them those of
 // the machine. Each container of class runc has two files: one at /proc/meminfo, for free and other programs, and one
-// for the guest, which answers statfs and sysinfo with it (guest/capacity).
+// for the guest, which answers statfs with it (guest/capacity).
 //
 // A file is written when it is read. The kernel holds up each read of it until the daemon has allowed that, a
 // permission event of fanotify, and the daemon writes the present figures first. So an idle container costs nothing but

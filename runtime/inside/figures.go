@@ -15,13 +15,12 @@ import (
 // Figures are what a sandbox may use and uses. A Space without a limit is unknown.
 type Figures struct {
 	Memory           meter.Memory
-	Tasks            int64 // processes and threads; -1 if unknown
 	Layer, Workspace limits.Space
 }
 
 // firstFigures are those of a sandbox before it runs.
 func firstFigures(l proto.Limits) Figures {
-	return Figures{Memory: meter.Memory{Limit: l.MemoryBytes}, Tasks: 1}
+	return Figures{Memory: meter.Memory{Limit: l.MemoryBytes}}
 }
 
 // text returns the content of the file at a path.
@@ -78,7 +77,6 @@ func (g Figures) meminfo() []byte {
 // capacity writes the figures for the guest: a name, a limit, and what is used of it. A limit of 0 is unknown. Package
 // guest/capacity reads them.
 func (g Figures) capacity() []byte {
-	return fmt.Appendf(nil, "memory %d %d\nshared 0 %d\ntasks 0 %d\nlayer %d %d\nworkspace %d %d\n",
-		g.Memory.Limit, max(0, g.Memory.Used), max(0, g.Memory.Shmem), max(0, g.Tasks),
-		g.Layer.Limit, g.Layer.Used, g.Workspace.Limit, g.Workspace.Used)
+	return fmt.Appendf(nil, "layer %d %d\nworkspace %d %d\n", g.Layer.Limit, g.Layer.Used, g.Workspace.Limit,
+		g.Workspace.Used)
 }

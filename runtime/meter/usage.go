@@ -18,7 +18,8 @@ func Usage(sandbox string) limits.Usage {
 	u.ThrottledSeconds = throttledIn(dir, v2)
 	dir, v2 = cgroup.Dir(sandbox, "memory")
 	u.MemoryBytes, u.CacheBytes = memoryIn(dir, v2)
-	u.Tasks = Tasks(sandbox)
+	dir, _ = cgroup.Dir(sandbox, "pids")
+	u.Tasks = numberIn(filepath.Join(dir, "pids.current"))
 	return u
 }
 
@@ -103,10 +104,4 @@ func readMemory(dir string, v2 bool) (m Memory) {
 		}
 	}
 	return m
-}
-
-// Tasks returns how many processes and threads of the host a sandbox has; -1 if unknown.
-func Tasks(sandbox string) int64 {
-	dir, _ := cgroup.Dir(sandbox, "pids")
-	return numberIn(filepath.Join(dir, "pids.current"))
 }
