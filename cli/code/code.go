@@ -38,11 +38,15 @@ of each stream, so write long output to files in $OUTPUT_DIR.
 
 The output of a cell is printed while it runs. Without --context it is printed at the end, and an interrupt loses it.
 
+FILE may be a notebook of Jupyter (.ipynb). Its cells run one after the other, until one fails that is not tagged
+raises-exception. --output writes the notebook with their outputs, and --json prints it.
+
 Languages: ` + strings.Join(proto.CodeLanguages, ", ") +
 			`. Without --language the extension of FILE decides; otherwise it is python.`,
 		Example: `  berth code -c '6*7'
   berth code --figures . plot.py
   berth code --context main CONTAINER -c 'x = 1'
+  berth code --output done.ipynb analysis.ipynb
   echo 'console.log(process.version)' | berth code --language js`,
 	}
 	cmd.RunE = a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
@@ -58,7 +62,8 @@ Languages: ` + strings.Join(proto.CodeLanguages, ", ") +
 // codeFlags say which code to run and how.
 type codeFlags struct {
 	language, context, text, image, figures string
-	given                                   bool // -c was given, even if empty
+	output                                  string // where a notebook is written with its outputs
+	given                                   bool   // -c was given, even if empty
 	env, secrets, secretHosts               []string
 	network                                 flags.Network
 	confinement                             flags.Confinement
@@ -75,6 +80,7 @@ func (f *codeFlags) register(cmd *cobra.Command) {
 	f.confinement.Register(cmd)
 	fs.StringVar(&f.figures, "figures", "",
 		"write images among the results to this directory; it is created if necessary")
+	fs.StringVarP(&f.output, "output", "o", "", "write a notebook with its outputs to this file")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable: NAME=value, or NAME for its value here (may "+
 		"be repeated)")
 	fs.StringArrayVar(&f.secrets, "secret", nil, flags.SecretUsage)
@@ -95,6 +101,13 @@ func runCode(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, ar
 	container, file, err := codeArgs(ctx, a, c, f, args)
 	if err != nil {
 		return err
+	}
+	if isNotebook(file) {
+		return runNotebook(ctx, a, c, f, container, file)
+	}
+	if f.output != "" {
+		return proto.Errorf(proto.InvalidArgument, "", "output", "--output is for notebooks; redirect the output of "+
+			"other code with >")
 	}
 	text, err := f.source(file)
 	if err != nil {
