@@ -99,7 +99,7 @@ var mayImport = map[string][]string{
 	"gateway/upstream":        {"proto", "gateway/upstream/answer", "gateway/upstream/chat"},
 	"api/openapi":             {},
 	"api":                     {"proto", "proto/span", "proto/sse", "api/openapi"},
-	"api/native": {"build", "proto", "api", "api/live", "api/native/document", "api/openapi", "api/strictjson", "state/audit",
+	"api/native": {"guest/client", "build", "proto", "api", "api/live", "api/native/document", "api/openapi", "api/strictjson", "state/audit",
 		"session", "session/filework", "artifacts", "tools/tooluse", "code", "tools/toolstore", "tools/bridge",
 		"events", "events/webhook", "session/inbound", "session/stats"},
 	"api/live":            {"proto", "api", "api/strictjson", "session"},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"strings"
 	"sync"
 
@@ -61,6 +62,17 @@ func (c *Client) Live(ctx context.Context, container string) (l *Live, err error
 
 // live does the work of Live without waiting for a daemon that is away.
 func (c *Client) live(ctx context.Context, container string) (*Live, error) {
+	conn, stop, err := c.socket(ctx, at("containers", container, "live"), nil)
+	if err != nil {
+		return nil, err
+	}
+	l := &Live{client: c, conn: conn, events: newQueue(), done: make(chan struct{}), stop: stop}
+	go l.read()
+	return l, nil
+}
+
+// socket opens a websocket that ends with ctx, until stop is called.
+func (c *Client) socket(ctx context.Context, path string, query url.Values) (*websocket.Conn, func() bool, error) {
 	h := http.Header{}
 	c.headers(h)
 	// Reading from a websocket takes no context, and neither does waiting for the handshake's answer. Closing the
@@ -69,23 +81,20 @@ func (c *Client) live(ctx context.Context, container string) (*Live, error) {
 	dial := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
 		stop = context.AfterFunc(ctx, func() { got.Conn.Close() })
 	}})
-	conn, res, err := c.dialer.DialContext(dial, "ws"+strings.TrimPrefix(c.url(at("containers", container, "live"),
-		nil), "http"), h)
+	conn, res, err := c.dialer.DialContext(dial, "ws"+strings.TrimPrefix(c.url(path, query), "http"), h)
 	if err != nil {
 		stop()
 	}
 	if errors.Is(err, websocket.ErrBadHandshake) {
 		data, _ := io.ReadAll(res.Body) // the websocket package kept the start of the body
-		return nil, c.failureOf(at("containers", container, "live"), res.StatusCode, data)
+		return nil, nil, c.failureOf(path, res.StatusCode, data)
 	}
 	if err != nil {
-		return nil, c.broken(ctx, err)
+		return nil, nil, c.broken(ctx, err)
 	}
 	c.met.Store(true)
 	conn.SetReadLimit(maxFrame)
-	l := &Live{client: c, conn: conn, events: newQueue(), done: make(chan struct{}), stop: stop}
-	go l.read()
-	return l, nil
+	return conn, stop, nil
 }
 
 // read moves events into the queue, so that a slow terminal does not block the daemon.

@@ -507,7 +507,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	hosted := anthropic.New(anthropic.Config{Files: store, MaxFileBytes: store.MaxFileBytes(), Skills: d.skills,
 		SkillChanges: d.skills, MaxSkillBytes: d.skills.MaxBytes(), StrictDownloads: d.cfg.StrictDownloads,
 		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
-	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: inbound.New(0, 0), Knows: d.keys.Knows,
+	dialed := inbound.New(0, 0)
+	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: dialed, Knows: d.keys.Knows,
 		Audit: d.audit.Append, Log: d.cfg.Log})
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
@@ -520,7 +521,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.machine.images, Builds: d.builds, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget,
 				Keys: d.keys, Quotas: d.keys, Audit: d.audit, Events: d.events, Stats: d.stats, Webhooks: d.webhooks,
-				Version: d.cfg.Version,
+				Ports: dialed, Version: d.cfg.Version,
 				Origins: d.origins, Log: d.cfg.Log, Info: d.info(store),
 			}, operations, hosted),
 		},

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"berth/client"
 	"berth/proto"
 
 	"github.com/gorilla/websocket"
@@ -123,7 +124,8 @@ func TestPorts(t *testing.T) {
 				t.Errorf("it is listed as %+v", l)
 			}
 			for name, check := range map[string]func(*testing.T, *app){"headers": portHeaders, "bulk": portBulk,
-				"events": portEvents, "websocket": portWebsocket, "many": portMany, "closed": portClosed} {
+				"events": portEvents, "websocket": portWebsocket, "many": portMany, "closed": portClosed,
+				"tunnel": portTunnel} {
 				t.Run(name, func(t *testing.T) { b := *a; b.t = t; check(t, &b) })
 			}
 			portWakes(t, a) // last: it ends the application
@@ -231,6 +233,46 @@ func portMany(t *testing.T, a *app) {
 		if _, got, err := c.ReadMessage(); err != nil || string(got) != fmt.Sprint(i) {
 			t.Errorf("%q came back, %v", got, err)
 		}
+	}
+}
+
+// portTunnel checks a connection of another protocol: the end of one direction leaves the other open.
+func portTunnel(t *testing.T, a *app) {
+	cmd, _ := json.Marshal(proto.Cmd{Argv: []string{"python3", "-c", `
+import socket
+with socket.create_server(("127.0.0.1", 9000)) as s:
+    c, _ = s.accept()
+    n = 0
+    while piece := c.recv(65536):
+        n += len(piece)
+    c.sendall(b"%d bytes" % n)`}, Background: true})
+	call[proto.Exec](t, a.server, 202, "POST", "/v1/containers/"+a.id+"/exec", string(cmd))
+	until(t, "the program listens", func() bool {
+		return slices.ContainsFunc(a.ports(), func(p proto.Port) bool { return p.Port == 9000 })
+	})
+	c, err := client.New(client.Config{Host: a.URL, Key: a.Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tunnel, err := c.Tunnel(t.Context(), a.id, 9000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tunnel.Close()
+	if _, err := tunnel.Write(piece); err != nil {
+		t.Fatal(err)
+	}
+	if err := tunnel.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(tunnel); err != nil || string(got) != fmt.Sprintf("%d bytes", len(piece)) {
+		t.Errorf("after the end of the input it sends %q, %v", got, err)
+	}
+	if _, err := c.Tunnel(t.Context(), a.id, 3128); proto.CodeOf(err) != proto.PermissionDenied {
+		t.Errorf("a tunnel to the proxy: %v", err)
+	}
+	if _, err := c.Tunnel(t.Context(), a.id, 9001); proto.CodeOf(err) != proto.NotFound {
+		t.Errorf("a tunnel to a port where nothing listens: %v", err)
 	}
 }
 

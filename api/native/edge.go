@@ -33,6 +33,7 @@ import (
 	"berth/events/webhook"
 	"berth/proto"
 	"berth/session"
+	"berth/session/inbound"
 	"berth/session/stats"
 	"berth/state/audit"
 	"berth/tools/bridge"
@@ -56,6 +57,7 @@ type Config struct {
 	Audit    *audit.Log     // nil: the audit log cannot be read here
 	Events   *events.Feed   // nil: there are none here
 	Stats    *stats.Store   // nil: nothing is measured here
+	Ports    *inbound.Ports // nil: with the default limits
 	Webhooks *webhook.Store // nil: there are none here
 	// runs all sweeps now; returns counts by sweep and action
 	Sweep   func(context.Context) (map[string]map[string]int, error)
@@ -109,6 +111,9 @@ type Info struct {
 func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = slog.Default()
+	}
+	if c.Ports == nil {
+		c.Ports = inbound.New(0, 0)
 	}
 	if c.Socket.MaxMessageBytes == 0 {
 		c.Socket.MaxMessageBytes = maxJSON // the same as for a command over HTTP

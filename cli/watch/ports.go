@@ -3,12 +3,19 @@ package watch
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
 	"berth/cli/app"
 	"berth/client"
+	"berth/proto"
 )
 
 // PortsCommand returns `berth ports`.
@@ -36,4 +43,90 @@ func PortsCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	return a.AddJSONFlag(cmd)
+}
+
+// ForwardCommand returns `berth forward`.
+func ForwardCommand(a *app.App) *cobra.Command {
+	address := "127.0.0.1"
+	cmd := &cobra.Command{
+		Use: "forward [flags] CONTAINER [LOCAL:]PORT", Short: "Connect a port of this machine to a port of a container",
+		Args: app.ArgCount(2, 2), ValidArgsFunction: a.CompleteContainers(1),
+		Long: "Listen on a port of this machine, and pass each connection on to a port of a container, over TCP with " +
+			"any protocol, until ^C. Without LOCAL, the ports are the same; 0 takes a free one. A connection wakes " +
+			"a container that is stopped or paused.",
+		Example: "  berth forward CONTAINER 8080:80\n  berth forward CONTAINER 5432",
+		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, args []string) error {
+			local, port, err := parseForward(args[1])
+			if err != nil {
+				return err
+			}
+			ln, err := net.Listen("tcp", net.JoinHostPort(address, local))
+			if err != nil {
+				return fmt.Errorf("listening on this machine: %w", err)
+			}
+			fmt.Fprintf(a.Stdout, "%s -> port %d of %s\n", ln.Addr(), port, id)
+			return forward(ctx, ln, func(ctx context.Context, conn *net.TCPConn) {
+				t, err := c.Tunnel(ctx, id, port)
+				if err != nil {
+					fmt.Fprintln(a.Stderr, "berth:", err)
+					return
+				}
+				defer t.Close()
+				exchange(conn, t)
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&address, "address", address, "address of this machine to listen on")
+	return cmd
+}
+
+// parseForward reads LOCAL:PORT or PORT.
+func parseForward(text string) (local string, port uint16, err error) {
+	local, remote, two := strings.Cut(text, ":")
+	if !two {
+		remote = local
+	}
+	n, err := strconv.ParseUint(remote, 10, 16)
+	_, lerr := strconv.ParseUint(local, 10, 16)
+	if err != nil || lerr != nil || n == 0 {
+		return "", 0, proto.Errorf(proto.InvalidArgument, "", "port", "%q names no ports; write it as 8080:80, or 80",
+			text)
+	}
+	return local, uint16(n), nil
+}
+
+// forward serves the connections of a listener until ctx ends.
+func forward(ctx context.Context, ln net.Listener, serve func(context.Context, *net.TCPConn)) error {
+	defer context.AfterFunc(ctx, func() { _ = ln.Close() })()
+	var open sync.WaitGroup
+	defer open.Wait()
+	for {
+		conn, err := ln.Accept()
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			return ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		open.Go(func() {
+			defer conn.Close()
+			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+			serve(ctx, conn.(*net.TCPConn))
+		})
+	}
+}
+
+// exchange copies both directions until each has ended. The end of one leaves the other open.
+func exchange(conn *net.TCPConn, t *client.Tunnel) {
+	in := make(chan struct{})
+	go func() {
+		defer close(in)
+		if _, err := io.Copy(t, conn); err != nil || t.CloseWrite() != nil {
+			_ = t.Close()
+		}
+	}()
+	if _, err := io.Copy(conn, t); err != nil || conn.CloseWrite() != nil {
+		_ = conn.Close()
+	}
+	<-in
 }
