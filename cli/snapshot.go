@@ -43,8 +43,8 @@ func snapshotCommand(a *app.App) *cobra.Command {
 			if s.SizeBytes > 0 {
 				size = term.Size(s.SizeBytes)
 			}
-			return []string{s.ID, cmp.Or(s.Name, "-"), s.ContainerID, s.Image, size, term.Ago(s.CreatedAt.Time), expires,
-				term.LabelText(s.Labels)}
+			return []string{s.ID, cmp.Or(s.Name, "-"), s.ContainerID, s.Image, size, term.Ago(s.CreatedAt.Time),
+				expires, term.LabelText(s.Labels)}
 		},
 		Argument: "SNAPSHOT", RemoveShort: "Delete snapshots; containers that were made of them stay",
 		Remove: (*client.Client).DeleteSnapshot,

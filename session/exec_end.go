@@ -38,7 +38,7 @@ const killGrace = 10 * time.Second
 func (e *Exec) runToEnd(release func()) {
 	end, ended := e.awaitEnd()
 	if !ended {
-		e.endSpan(nil)
+		e.span.EndExec(nil)
 		close(e.leftRunning)
 		release()
 		return
@@ -165,7 +165,7 @@ func (e *Exec) recordEnd(end proto.End, release func()) {
 	e.s.chargeCPU(e, min(end.CPUSeconds, most))
 	e.storeEnd(info, made)
 	e.auditExec(actionExecEnd, info, made)
-	e.endSpan(&end)
+	e.span.EndExec(&end)
 
 	e.mu.Lock()
 	made.Paths = nil // the manifest and the audit log have them

@@ -389,7 +389,7 @@ func (s *Session) pause(ctx context.Context, why pauseReason) (bool, error) {
 	}
 	if did {
 		s.ports.Close() // the peers cannot be told to wait
-		s.closePeers()
+		s.peers.Close()
 		if err := s.core.cfg.Runtime.Pause(ctx, s.id); err != nil {
 			s.set(&s.paused, false)
 			s.restorePorts(ctx)
@@ -425,7 +425,7 @@ func (s *Session) markPaused(onlyIdle bool) (bool, error) {
 	}
 	// A running command can wait, and connections to ports are closed. Other operations wait for the guest and would
 	// count it as lost.
-	if s.users > s.holdingExecs()+len(s.peers) || onlyIdle && s.users > 0 {
+	if s.users > s.holdingExecs()+s.peers.Len() || onlyIdle && s.users > 0 {
 		return false, proto.Errorf(proto.Conflict, "", s.id, "container %s is in use: a command is starting, or "+
 			"files are on their way; try again", s.id)
 	}

@@ -146,3 +146,20 @@ func (s *Session) restoreLostPorts(ctx context.Context) {
 		s.restorePorts(ctx)
 	}
 }
+
+// Connect opens a connection to a port of the container; see client.Client.Dial. The session is in use until it is
+// closed. The API key in ctx must have CPU time left. It is for session/inbound, which decides which ports there are.
+func (s *Session) Connect(ctx context.Context, port uint16) (client.PortConn, error) {
+	if err := s.core.cfg.mayRun(ctx); err != nil {
+		return nil, err
+	}
+	var c client.PortConn
+	held, err := s.Open(ctx, func(g *client.Client) (_ io.ReadCloser, err error) {
+		c, err = g.Dial(ctx, port)
+		return c, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.peers.Add(c, held), nil
+}

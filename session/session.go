@@ -16,6 +16,7 @@ import (
 	"berth/session/cpu"
 	"berth/session/handshake"
 	"berth/session/loopback"
+	"berth/session/peers"
 	"berth/session/secrets"
 	"berth/session/shells"
 	"berth/session/validate"
@@ -58,7 +59,7 @@ type Session struct {
 	stopping     bool           // about to be stopped: a new user waits and starts it again
 	failedCreate bool           // it never came up and could not be removed; the sweeper tries again
 	emptied      bool           // expired, and only its record is left
-	peers        peers          // connections to its ports
+	peers        peers.Set      // connections to its ports. They keep it from being paused or stopped as idle
 	missedHellos int            // sweeps in a row in which the guest did not answer
 	removed      bool
 	execs        []*Exec // running and remembered execs, in the order of their start

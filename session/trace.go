@@ -36,19 +36,3 @@ func (e *Exec) describeSpan() {
 		e.span.Bool(span.Background, e.cmd.Background)
 	}
 }
-
-// endSpan ends the span of the command. A return code other than 0 is a result and no error; an end that the command
-// did not choose is one. end is nil if the command goes on without this daemon.
-func (e *Exec) endSpan(end *proto.End) {
-	switch {
-	case end == nil:
-		e.span.Bool(span.LeftRunning, true)
-	case end.Reason == proto.EndExit:
-		e.span.String(span.ExecReason, string(end.Reason))
-		e.span.Int(span.ExitCode, int64(end.ReturnCode))
-	default:
-		e.span.String(span.ExecReason, string(end.Reason))
-		e.span.Fail(string(end.Reason))
-	}
-	e.span.End(nil)
-}

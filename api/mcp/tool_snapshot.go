@@ -38,8 +38,8 @@ var restoreSnapshotTool = tool{&sdk.Tool{
 
 var listSnapshotsTool = tool{&sdk.Tool{
 	Name: "list_snapshots", Title: "List the container's snapshots",
-	Description: "Lists the snapshots of the container, newest first, at most 100, with time, ID, size in bytes (- if unknown) " +
-		"and name.",
+	Description: "Lists the snapshots of the container, newest first, at most 100, with time, ID, size in bytes (- " +
+		"if unknown) and name.",
 	Annotations: &sdk.ToolAnnotations{ReadOnlyHint: true, OpenWorldHint: no()},
 	InputSchema: object(nil, fields{"container": containerField}),
 }, runListSnapshots}

@@ -26,7 +26,7 @@ func (r row) parseQuery(raw string) (url.Values, error) {
 			return nil, proto.Invalid(api.Shortened(name), "Unknown query key %.80q; this endpoint takes %s.", name,
 				r.keys())
 		}
-		if err := checkParam(r.Query[i], values); err != nil {
+		if err := r.Query[i].Check(values); err != nil {
 			return nil, err
 		}
 	}
@@ -49,63 +49,6 @@ func (r row) keys() string {
 		names[i] = p.Name
 	}
 	return strings.Join(names, ", ")
-}
-
-// checkParam checks the values of a query key.
-func checkParam(p openapi.Param, values []string) error {
-	if len(values) > 1 && !p.Repeat {
-		return proto.Invalid(p.Name, "The query key %q is given %d times.", p.Name, len(values))
-	}
-	for _, v := range values {
-		if err := checkValue(p, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkValue checks one value of a query key.
-func checkValue(p openapi.Param, v string) error {
-	switch {
-	case p.Choices != nil && !slices.Contains(p.Choices, v):
-		return proto.Invalid(p.Name, "%s must be one of %s, not %.80q.", p.Name, strings.Join(p.Choices, ", "), v)
-	case p.Kind == openapi.User && !proto.ValidUser(v):
-		return proto.Invalid(p.Name, "%s %.80q: %s.", p.Name, v, proto.UserRule)
-	case p.Kind == openapi.Whole && !isWhole(v, p.Max):
-		return proto.Invalid(p.Name, "%s must be a whole number from 0%s, not %.80q.", p.Name, upTo(p.Max), v)
-	case p.Kind == openapi.Flag && v != "true" && v != "false":
-		return proto.Invalid(p.Name, "%s must be true or false, not %.80q.", p.Name, v)
-	case p.Kind == openapi.Date && !isMoment(v):
-		return proto.Invalid(p.Name, "%s must be a time such as 2006-01-02T15:04:05Z, not %.80q.", p.Name, v)
-	case p.Kind == openapi.Mode && !isMode(v):
-		return proto.Invalid(p.Name, "%s must be octal permission bits such as 0644, not %.80q.", p.Name, v)
-	}
-	return nil
-}
-
-// isWhole refuses a sign, which ParseInt accepts.
-func isWhole(v string, most int64) bool {
-	n, err := strconv.ParseInt(v, 10, 64)
-	return err == nil && n >= 0 && v[0] != '+' && (most == 0 || n <= most)
-}
-
-func upTo(most int64) string {
-	if most == 0 {
-		return " on"
-	}
-	return " to " + strconv.FormatInt(most, 10)
-}
-
-// isMode accepts up to four octal digits, with setuid, setgid and sticky bits, but not 0.
-func isMode(v string) bool {
-	n, err := strconv.ParseUint(v, 8, 32)
-	return err == nil && n > 0 && n <= 0o7777
-}
-
-// isMoment accepts RFC 3339, which requires a time zone.
-func isMoment(v string) bool {
-	_, err := time.Parse(time.RFC3339, v)
-	return err == nil
 }
 
 // moment returns the time under a key, or the zero time.

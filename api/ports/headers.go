@@ -17,7 +17,7 @@ var notTheApps = []string{"Alt-Svc", "Clear-Site-Data", "Nel", "Public-Key-Pins"
 const keyProtocol = "berth.key."
 
 // cleanRequest removes berth's credentials from a request to an application.
-func (p *passage) cleanRequest(h http.Header) {
+func (p *relay) cleanRequest(h http.Header) {
 	h.Del("X-Api-Key")
 	kept := h.Values("Authorization")[:0:0]
 	for _, v := range h.Values("Authorization") {
@@ -51,7 +51,7 @@ func replace(h http.Header, name string, values []string) {
 }
 
 // cleanAnswer removes from an answer what would reach beyond the application, and moves its addresses below the prefix.
-func (p *passage) cleanAnswer(h http.Header) {
+func (p *relay) cleanAnswer(h http.Header) {
 	for _, name := range notTheApps {
 		h.Del(name)
 	}

@@ -103,7 +103,7 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller, t tar
 		return proto.Invalid("path", "The path has a %% that begins no escape; write it as %%25.")
 	}
 	e.audit(r, c, s, port)
-	p := passage{e: e, t: t, s: s, port: port, in: r, path: path}
+	p := relay{e: e, t: t, s: s, port: port, in: r, path: path}
 	return p.run(w)
 }
 

@@ -23,8 +23,8 @@ func PortsCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ports CONTAINER", Short: "List the ports that programs in a container listen on",
 		Args: app.ArgCount(1, 1), ValidArgsFunction: a.CompleteContainers(1),
-		Long: "List the ports that programs in a container listen on. A container that is stopped or paused has none, " +
-			"and is not woken.",
+		Long: "List the ports that programs in a container listen on. A container that is stopped or paused has " +
+			"none, and is not woken.",
 		Example: "  berth ports CONTAINER",
 		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, _ []string) error {
 			list, err := c.Ports(ctx, id)

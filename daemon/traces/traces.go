@@ -79,8 +79,8 @@ func Open(ctx context.Context, log *slog.Logger) (*Recorder, error) {
 		attribute.String("service.name", "berth"), attribute.String("service.version", proto.Version)),
 		resource.WithFromEnv())
 	if err != nil {
-		return nil, fmt.Errorf("reading OTEL_RESOURCE_ATTRIBUTES, which is a list like deployment.environment.name=test: "+
-			"%w", err)
+		return nil, fmt.Errorf("reading OTEL_RESOURCE_ATTRIBUTES, which is a list like "+
+			"deployment.environment.name=test: %w", err)
 	}
 	s := &sender{SpanExporter: exporter, log: log}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(s.warn))
@@ -187,8 +187,8 @@ func (s *sender) warn(err error) {
 	if !s.warned.IsZero() && time.Since(s.warned) < WarnEvery {
 		return
 	}
-	s.log.Warn("traces cannot be sent; check the variables "+envEndpoint+" and "+envTracesEndpoint, "lost_spans", s.lost,
-		"error", err)
+	s.log.Warn("traces cannot be sent; check the variables "+envEndpoint+" and "+envTracesEndpoint,
+		"lost_spans", s.lost, "error", err)
 	s.warned, s.lost = time.Now(), 0
 }
 

@@ -108,7 +108,8 @@ func (d *PublicDialer) Reach(ctx context.Context, hostPort string) error {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d.proxy.cfg.DialTimeout)
 		defer cancel()
-		if _, err = d.proxy.resolver.Resolve(ctx, t); err == nil || egress.RefusalOf(err).Code != proto.PermissionDenied {
+		_, err = d.proxy.resolver.Resolve(ctx, t)
+		if err == nil || egress.RefusalOf(err).Code != proto.PermissionDenied {
 			return nil
 		}
 	}

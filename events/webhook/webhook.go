@@ -58,8 +58,8 @@ type Config struct {
 	Audit   func(proto.AuditEntry)                           // called when a webhook is disabled; nil: no audit
 	Log     *slog.Logger                                     // nil: slog.Default
 	Now     func() time.Time                                 // nil: time.Now
-	Delays  []time.Duration                                  // between attempts, the last one again and again; nil: defaultDelays
-	GiveUp  time.Duration                                    // a webhook that failed for so long is disabled; 0 is 24 hours
+	Delays  []time.Duration                                  // between attempts; the last repeats; nil: defaultDelays
+	GiveUp  time.Duration                                    // failing for so long disables a webhook; 0 is 24 hours
 	Timeout time.Duration                                    // of one attempt; 0 is 15 s
 }
 

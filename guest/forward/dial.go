@@ -16,8 +16,8 @@ import (
 const dialWait = 10 * time.Second
 
 // Dial connects to a port of the container's loopback for the daemon. With handover, the daemon gets the connected
-// socket if the kernel lets it out, and conn can be used again. Otherwise conn relays the data until either side has ended, and cannot be used
-// again then.
+// socket if the kernel lets it out, and conn can be used again. Otherwise conn relays the data until either side has
+// ended, and cannot be used again then.
 func Dial(conn *wire.Conn, port uint16, handover bool) error {
 	call, err := dialLoopback(port)
 	if err != nil {

@@ -87,11 +87,11 @@ func (p *Ports) enter(s *session.Session) error {
 	owner := ownerKey(s)
 	switch {
 	case p.open[s.ID()] >= p.perContainer:
-		return proto.Errorf(proto.TooMany, "", s.ID(), "container %s has %d connections to its ports, which is the limit; "+
-			"close some", s.ID(), p.perContainer)
+		return proto.Errorf(proto.TooMany, "", s.ID(), "container %s has %d connections to its ports, which is the "+
+			"limit; close some", s.ID(), p.perContainer)
 	case p.open[owner] >= p.perOwner:
-		return proto.Errorf(proto.TooMany, "", s.ID(), "your containers have %d connections to their ports, which is the "+
-			"limit; close some", p.perOwner)
+		return proto.Errorf(proto.TooMany, "", s.ID(), "your containers have %d connections to their ports, which is "+
+			"the limit; close some", p.perOwner)
 	}
 	p.open[s.ID()]++
 	p.open[owner]++

@@ -37,8 +37,8 @@ func (e *Edge) Get() []byte { return e.buffers.Get().([]byte) }
 // Put gives a buffer back.
 func (e *Edge) Put(b []byte) { e.buffers.Put(b) } //nolint:staticcheck
 
-// A passage is one request on its way to an application.
-type passage struct {
+// A relay is one request on its way to an application.
+type relay struct {
 	e    *Edge
 	t    target
 	s    *session.Session
@@ -48,7 +48,7 @@ type passage struct {
 }
 
 // run passes the request on and returns when the answer has ended.
-func (p *passage) run(w http.ResponseWriter) (err error) {
+func (p *relay) run(w http.ResponseWriter) (err error) {
 	ctx, cancel := context.WithCancel(p.in.Context())
 	defer cancel()
 	defer func() {
@@ -87,7 +87,7 @@ func isStream(res *http.Response) bool {
 }
 
 // rewrite makes the application's request of the client's.
-func (p *passage) rewrite(r *httputil.ProxyRequest) {
+func (p *relay) rewrite(r *httputil.ProxyRequest) {
 	u := r.Out.URL
 	u.Scheme, u.Host = "http", hostOf(p.s, p.port)
 	u.Path, u.RawPath = p.path, p.t.path
@@ -101,7 +101,7 @@ func (p *passage) rewrite(r *httputil.ProxyRequest) {
 }
 
 // explain returns the client's error for a request that reached no application, or got no answer.
-func (p *passage) explain(err error) error {
+func (p *relay) explain(err error) error {
 	var known *proto.Error
 	var broken *net.OpError
 	switch {
