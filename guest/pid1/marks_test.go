@@ -130,6 +130,7 @@ func TestWalkTellsWhatChanged(t *testing.T) {
 			{"printf x >a/unused; rm a/unused", false, true},
 			{"mkdir b; printf x >b/f; rm -r b", false, true},
 			{"printf x >a/5", true, false},
+			{"ln -f a/6 a/8; printf x >a/8; rm a/8", false, true},
 			{"ln a/6 a/six; printf x >a/six; rm a/six", false, true},
 			{"ln a/7 ../job_2/seven; printf x >../job_2/seven", false, true},
 			{"printf x >a/5", false, true}, // a file has two names, if it is in the list
