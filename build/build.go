@@ -34,6 +34,7 @@ import (
 
 	"berth/build/wire"
 	"berth/proto"
+	"berth/proto/span"
 	"berth/session"
 	"berth/session/validate"
 	"berth/state/keylock"
@@ -165,8 +166,8 @@ func nameOf(owner string) string {
 // Build stores the context and builds the image. emit gets each event but the last, from one goroutine at a time; an
 // error of Build is the last. The build ends with ctx.
 func (b *Builds) Build(ctx context.Context, o proto.BuildOptions, in io.Reader, emit func(proto.BuildEvent)) (
-	proto.Image, error) {
-	o, err := b.check(o)
+	img proto.Image, err error) {
+	o, err = b.check(o)
 	if err != nil {
 		return proto.Image{}, err
 	}
@@ -175,7 +176,10 @@ func (b *Builds) Build(ctx context.Context, o proto.BuildOptions, in io.Reader, 
 		return proto.Image{}, err
 	}
 	defer b.drop(e)
-	img, err := b.build(ctx, e, o, in, emit)
+	ctx, sp := span.Start(ctx, "image.build")
+	sp.String(span.BuildID, e.ID)
+	defer func() { sp.End(err) }()
+	img, err = b.build(ctx, e, o, in, emit)
 	var known *proto.Error
 	if err != nil && errors.As(context.Cause(ctx), &known) { // cancelled, or out of time or disk
 		err = known

@@ -8,6 +8,7 @@ import (
 
 	"berth/code/cell"
 	"berth/proto"
+	"berth/proto/span"
 	"berth/session"
 	"berth/session/events"
 )
@@ -25,7 +26,7 @@ const actCell = "code.cell"
 // no guaranteed order. When ctx ends, Cell interrupts the code. Code that ignores the interrupt ends with its
 // interpreter. each receives what the code prints while it runs; it may be nil.
 func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Cell, each func(Progress) error) (
-	Outcome, error) {
+	res Outcome, err error) {
 	s, err := r.sessions.Get(owner, container) // first: other owners' contexts must not be revealed
 	if err != nil {
 		return Outcome{}, err
@@ -38,12 +39,17 @@ func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Ce
 	if err != nil {
 		return Outcome{}, err
 	}
+	ctx, sp := span.Start(ctx, "code.cell")
+	sp.String(span.Language, n.lang.name)
+	sp.String(span.ContainerID, s.ID())
+	sp.String(span.ContextID, name)
+	defer func() { sp.End(err) }()
 	release, err := n.acquire(ctx)
 	if err != nil {
 		return Outcome{}, err
 	}
 	defer release()
-	res, err := n.runCell(ctx, r, req, each)
+	res, err = n.runCell(ctx, r, req, each)
 	if err != nil && made && (n.info().ExecID == "" || proto.CodeOf(err) == proto.Unsupported) {
 		r.forget(n) // its interpreter never started
 	}

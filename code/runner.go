@@ -11,6 +11,7 @@ import (
 
 	"berth/code/cell"
 	"berth/proto"
+	"berth/proto/span"
 	"berth/session"
 )
 
@@ -83,6 +84,9 @@ func (r *Runner) Once(ctx context.Context, owner string, req proto.Program, each
 	if err != nil {
 		return err
 	}
+	ctx, traced := span.Start(ctx, "code")
+	traced.String(span.Language, lang.name)
+	defer func() { traced.End(err) }()
 	k, may := r.prestartKeyFor(ctx, owner, req, lang)
 	var sp *prestarted
 	if may {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"berth/proto"
+	"berth/proto/span"
 )
 
 // A pendingCall is a call of a turn without a result in the answer.
@@ -160,6 +161,10 @@ func (t *turn) runCall(ctx context.Context, container Container, c *pendingCall)
 	if c.err = ctx.Err(); c.err != nil {
 		return
 	}
+	ctx, sp := span.Start(ctx, span.OperationTool+" "+string(c.Tool))
+	sp.String(span.Operation, span.OperationTool)
+	sp.String(span.ToolName, string(c.Tool))
+	sp.String(span.ToolCallID, c.ID)
 	r := Run{Call: c.Call, Draining: t.request.Draining}
 	if show := t.request.Output; show != nil {
 		r.Output = func(o Output) error { return show(c.Call, o) }
@@ -167,7 +172,9 @@ func (t *turn) runCall(ctx context.Context, container Container, c *pendingCall)
 	c.res, c.err = container.Run(ctx, r)
 	if c.res != nil && c.res.Err != nil {
 		c.res = t.failCall(c.Call, c.res.Err)
+		sp.Fail(string(proto.CodeOf(c.res.Err)))
 	}
+	sp.End(c.err)
 }
 
 // failCall returns the result of a call that could not run, or whose outcome is unknown.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"berth/proto"
+	"berth/proto/span"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -17,15 +18,18 @@ func (e *Edge) receive(next sdk.MethodHandler) sdk.MethodHandler {
 		case *sdk.InitializeParams:
 			return e.initialize(req, func() (sdk.Result, error) { return next(ctx, method, req) })
 		case *sdk.ListToolsParams:
-			return inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.ListToolsResult, error) {
+			return inSession(e, ctx, method, req, func(ctx context.Context, v *mcpSession) (*sdk.ListToolsResult,
+				error) {
 				return e.listTools(ctx, v, p)
 			})
 		case *sdk.CallToolParamsRaw:
-			return inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.CallToolResult, error) {
+			return inSession(e, ctx, method, req, func(ctx context.Context, v *mcpSession) (*sdk.CallToolResult,
+				error) {
 				return e.callTool(ctx, v, req.GetSession().(*sdk.ServerSession), p)
 			})
 		case *sdk.ListResourcesParams:
-			return inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.ListResourcesResult, error) {
+			return inSession(e, ctx, method, req, func(ctx context.Context, v *mcpSession) (*sdk.ListResourcesResult,
+				error) {
 				return e.listResources(ctx, v, p)
 			})
 		}
@@ -65,7 +69,7 @@ func (e *Edge) origin(extra *sdk.RequestExtra) (context.Context, http.Header, er
 
 // inSession runs do for the session of a message. The context has the caller, and ends when the client cancels the
 // request, or when the session or the caller's key ends.
-func inSession[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request,
+func inSession[R sdk.Result](e *Edge, ctx context.Context, method string, req sdk.Request,
 	do func(context.Context, *mcpSession) (R, error)) (
 	sdk.Result, error) {
 	wire, _, err := e.origin(req.GetExtra())
@@ -90,11 +94,33 @@ func inSession[R sdk.Result](e *Edge, ctx context.Context, req sdk.Request,
 	defer cancel()
 	defer context.AfterFunc(v.ctx, cancel)()
 	defer context.AfterFunc(e.Life(proto.CallerOf(wire).KeyID), cancel)()
+	work, sp := startSpan(span.Carry(work, wire), method, req)
+	sp.String(span.MCPSession, req.GetSession().ID())
 	res, err := do(work, v)
+	sp.End(err)
 	if err != nil {
 		return nil, refusal(err)
 	}
 	return res, nil
+}
+
+// startSpan begins the span of a message: the child of the span that its metadata name, or else of the request that
+// brought it.
+func startSpan(ctx context.Context, method string, req sdk.Request) (context.Context, span.Span) {
+	name := method
+	p, tool := req.GetParams().(*sdk.CallToolParamsRaw)
+	if tool {
+		name += " " + p.Name
+	}
+	if params, ok := req.GetParams().(sdk.Params); ok {
+		ctx = span.FromMeta(ctx, params.GetMeta())
+	}
+	ctx, sp := span.Start(ctx, name)
+	sp.String(span.MCPMethod, method)
+	if tool {
+		sp.String(span.ToolName, p.Name)
+	}
+	return ctx, sp
 }
 
 // refusal converts an error to one of the protocol, where there is no result to carry it.

@@ -44,12 +44,12 @@ const pageSize = 100
 
 // addTemplates registers the resource templates.
 func (e *Edge) addTemplates() {
-	add := func(t *sdk.ResourceTemplate, read func(_ context.Context, v *mcpSession, uri string, part span) (
+	add := func(t *sdk.ResourceTemplate, read func(_ context.Context, v *mcpSession, uri string, part byteRange) (
 		*sdk.ResourceContents, error)) {
 		e.server.AddResourceTemplate(t, func(ctx context.Context, req *sdk.ReadResourceRequest) (
 			*sdk.ReadResourceResult, error) {
-			res, err := inSession(e, ctx, req, func(ctx context.Context, v *mcpSession) (*sdk.ReadResourceResult,
-				error) {
+			res, err := inSession(e, ctx, "resources/read", req, func(ctx context.Context, v *mcpSession) (
+				*sdk.ReadResourceResult, error) {
 				uri, part, err := splitRange(req.Params.URI)
 				if err != nil {
 					return nil, err
@@ -80,15 +80,15 @@ func (e *Edge) addTemplates() {
 // rangeHelp tells clients how to read large resources.
 const rangeHelp = "Up to 4 MiB at once; read a larger file in ranges with ?offset=BYTES&length=BYTES."
 
-// A span is a range of a resource, in bytes.
-type span struct{ offset, length int64 }
+// A byteRange is a range of a resource, in bytes.
+type byteRange struct{ offset, length int64 }
 
 // whole is the range of a URI without one.
-var whole = span{0, -1}
+var whole = byteRange{0, -1}
 
 // splitRange splits a URI into the resource and the requested range of it. A question mark that is part of a file's
 // name stays if no range follows it.
-func splitRange(uri string) (resource string, part span, err error) {
+func splitRange(uri string) (resource string, part byteRange, err error) {
 	i := strings.LastIndexByte(uri, '?')
 	if i < 0 {
 		return uri, whole, nil
@@ -97,7 +97,7 @@ func splitRange(uri string) (resource string, part span, err error) {
 	if err != nil || len(query) == 0 {
 		return uri, whole, nil
 	}
-	part = span{0, maxResource}
+	part = byteRange{0, maxResource}
 	for key, values := range query {
 		at, given := map[string]*int64{"offset": &part.offset, "length": &part.length}[key], values[len(values)-1]
 		if at == nil {
@@ -138,7 +138,7 @@ func (e *Edge) listResources(ctx context.Context, v *mcpSession, p *sdk.ListReso
 }
 
 // readStored reads a stored file.
-func (e *Edge) readStored(ctx context.Context, v *mcpSession, uri string, part span) (_ *sdk.ResourceContents,
+func (e *Edge) readStored(ctx context.Context, v *mcpSession, uri string, part byteRange) (_ *sdk.ResourceContents,
 	err error) {
 	id := strings.TrimPrefix(uri, fileURI)
 	defer func() { e.audit(ctx, proto.AuditEntry{Act: "file.download", Item: id, Outcome: outcome(err)}) }()
@@ -154,7 +154,7 @@ func (e *Edge) readStored(ctx context.Context, v *mcpSession, uri string, part s
 }
 
 // readWorkspace reads a file of a container.
-func (e *Edge) readWorkspace(ctx context.Context, v *mcpSession, uri string, part span) (_ *sdk.ResourceContents,
+func (e *Edge) readWorkspace(ctx context.Context, v *mcpSession, uri string, part byteRange) (_ *sdk.ResourceContents,
 	err error) {
 	id, rest, err := parts(uri, "/workspace/")
 	if err != nil {
@@ -177,7 +177,7 @@ func (e *Edge) readWorkspace(ctx context.Context, v *mcpSession, uri string, par
 }
 
 // readManifest reads what a job's directory holds.
-func (e *Edge) readManifest(ctx context.Context, v *mcpSession, uri string, part span) (_ *sdk.ResourceContents,
+func (e *Edge) readManifest(ctx context.Context, v *mcpSession, uri string, part byteRange) (_ *sdk.ResourceContents,
 	err error) {
 	id, rest, err := parts(uri, "/jobs/")
 	if err != nil {
@@ -218,7 +218,7 @@ const metaRange = "berth/range"
 
 // contentsOf reads the part of a resource at which r begins: as text if the part is text, as bytes otherwise. size is
 // that of the whole resource.
-func contentsOf(uri, media string, size int64, part span, r io.Reader) (*sdk.ResourceContents, error) {
+func contentsOf(uri, media string, size int64, part byteRange, r io.Reader) (*sdk.ResourceContents, error) {
 	limit := int64(maxResource)
 	if part != whole {
 		limit = part.length

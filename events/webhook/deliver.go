@@ -16,6 +16,7 @@ import (
 
 	"berth/events"
 	"berth/proto"
+	"berth/proto/span"
 )
 
 // startLocked starts the delivery to a webhook that is enabled. The caller holds mu.
@@ -106,7 +107,12 @@ func (s *Store) deliverEvent(ctx context.Context, h *hook, key []byte, e proto.F
 			return ctx.Err()
 		}
 		began := s.cfg.Now()
-		status, err := s.post(ctx, s.record(h).Webhook.URL, key, id, body)
+		spanCtx, sp := span.StartClient(ctx, "webhook")
+		sp.String(span.WebhookID, s.record(h).Webhook.ID)
+		sp.String(span.EventType, string(e.Type))
+		status, err := s.post(spanCtx, s.record(h).Webhook.URL, key, id, body)
+		sp.Int(span.HTTPStatus, int64(status))
+		sp.End(err)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -172,6 +178,7 @@ func (s *Store) post(ctx context.Context, to string, key []byte, id string, body
 	if err != nil {
 		return 0, err
 	}
+	span.ToHeader(ctx, req.Header)
 	now := strconv.FormatInt(time.Now().Unix(), 10)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "berth/"+proto.Version)

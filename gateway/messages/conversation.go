@@ -337,7 +337,7 @@ func (s *Service) send(ctx context.Context, up *upstream.Upstream, q *query, h *
 		}
 		r.Body, r.Pieces = body, nil
 	}
-	return up.Do(ctx, r)
+	return ask(ctx, up, q.model, r)
 }
 
 // upstreamBody returns the request body of one round in pieces: the history is written while it is sent.

@@ -31,6 +31,7 @@ import (
 
 	"berth/gateway/upstream/answer"
 	"berth/proto"
+	"berth/proto/span"
 )
 
 // Dialects of upstreams.
@@ -302,6 +303,7 @@ func (u *Upstream) send(ctx context.Context, method, path string, query url.Valu
 		return nil, invalid("the request to %s cannot be made", u.cfg.Name)
 	}
 	req.Header = h
+	span.ToHeader(ctx, h)
 	out := &outgoing{content: content}
 	out.attach(req)
 	timer := time.AfterFunc(u.cfg.Timeout, func() {

@@ -48,4 +48,5 @@ const (
 	WebhookID   Key = "berth.webhook.id"
 	EventType   Key = "berth.event.type"
 	ContextID   Key = "berth.context.id"
+	Language    Key = "berth.code.language"
 )

@@ -68,14 +68,14 @@ func call[T any](t *testing.T, s *server, trace, method, path, body string) (v T
 		t.Fatal(err)
 	}
 	req.Header = http.Header{"X-Api-Key": {s.Key}, "Content-Type": {"application/json"},
-		"Traceparent": {"00-" + trace + "-" + parentSpan + "-01"}, "Tracestate": {"vendor=value"}}
+		"Anthropic-Version": {"2023-06-01"}, "Traceparent": {"00-" + trace + "-" + parentSpan + "-01"}, "Tracestate": {"vendor=value"}}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
 	out, err := io.ReadAll(res.Body)
-	if err != nil || json.Unmarshal(out, &v) != nil {
+	if err != nil || res.StatusCode >= http.StatusBadRequest || json.Unmarshal(out, &v) != nil {
 		t.Fatalf("%s %s: %s %v %s", method, path, res.Status, err, out)
 	}
 	return v

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/proto/span"
 	"berth/state/ledger"
 	"berth/tools/approval"
 	"berth/tools/toolstore/field"
@@ -283,7 +284,15 @@ func (c *Store) launch(ctx context.Context, rec runRecord, v versionRecord, env 
 		defer close(done)
 		defer cancel()
 		defer unhook()
+		ctx, sp := span.Start(ctx, span.OperationTool+" "+rec.Tool)
+		sp.String(span.Operation, span.OperationTool)
+		sp.String(span.ToolName, rec.Tool)
+		sp.String(span.RunID, rec.ID)
 		c.perform(ctx, &rec, v, env, input)
+		if rec.Error != nil {
+			sp.Fail(rec.Error.Type)
+		}
+		sp.End(nil)
 		if err := c.cfg.Ledger.Update(rec.put); err != nil {
 			c.cfg.Log.Error("recording the end of a tool's run; the next start marks it lost", "run", rec.ID,
 				"error", err)
