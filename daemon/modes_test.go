@@ -29,6 +29,7 @@ var reachable = map[string]fs.FileMode{
 	"data/runtime/runsc":                  0o755, // a script
 	"run":                                 fs.ModeDir | 0o711,
 	"run/c":                               fs.ModeDir | 0o711,
+	"run/i":                               fs.ModeDir | 0o711, // a container's root finds what is mounted from there
 	"run/c/io.containerd.runtime.v2.task": fs.ModeDir | 0o711,
 	"run/c/io.containerd.runtime.v2.task/berth": fs.ModeDir | 0o711, // each bundle belongs to its container's group
 	"run/d":                  fs.ModeDir | 0o711,

@@ -3,6 +3,7 @@ package mcp
 import (
 	"context"
 	"net/http"
+	"reflect"
 
 	"berth/proto"
 	"berth/proto/span"
@@ -112,8 +113,9 @@ func startSpan(ctx context.Context, method string, req sdk.Request) (context.Con
 	if tool {
 		name += " " + p.Name
 	}
-	if params, ok := req.GetParams().(sdk.Params); ok {
-		ctx = span.FromMeta(ctx, params.GetMeta())
+	// a message without params has a nil pointer
+	if params := reflect.ValueOf(req.GetParams()); params.Kind() == reflect.Pointer && !params.IsNil() {
+		ctx = span.FromMeta(ctx, req.GetParams().GetMeta())
 	}
 	ctx, sp := span.Start(ctx, name)
 	sp.String(span.MCPMethod, method)

@@ -45,7 +45,10 @@ type Edge struct {
 // New returns an edge.
 func New(cfg Config) *Edge {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	e := &Edge{cfg: cfg, buffers: sync.Pool{New: func() any { return make([]byte, bufferBytes) }}}
+	e := &Edge{cfg: cfg, buffers: sync.Pool{New: func() any {
+		b := make([]byte, bufferBytes)
+		return &b
+	}}}
 	e.transport = newTransport(e.dial)
 	return e
 }

@@ -32,10 +32,10 @@ func newTransport(dial func(context.Context, string, string) (net.Conn, error)) 
 }
 
 // Get and Put make Edge the buffer pool of its proxies.
-func (e *Edge) Get() []byte { return e.buffers.Get().([]byte) }
+func (e *Edge) Get() []byte { return *e.buffers.Get().(*[]byte) }
 
 // Put gives a buffer back.
-func (e *Edge) Put(b []byte) { e.buffers.Put(b) } //nolint:staticcheck
+func (e *Edge) Put(b []byte) { e.buffers.Put(&b) }
 
 // A relay is one request on its way to an application.
 type relay struct {

@@ -114,6 +114,7 @@ func TestSpansOfMCP(t *testing.T) {
 	id := session
 	send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	session = id
+	send(`{"jsonrpc":"2.0","id":3,"method":"tools/list"}`) // without params
 	send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"bash","arguments":{"command":"true"},
 		"_meta":{"traceparent":"00-` + trace + `-` + parentSpan + `-01"}}}`)
 	called := s.await(t, trace, "tools/call bash", nil)
