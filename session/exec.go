@@ -414,15 +414,21 @@ func (e *Exec) Write(ctx context.Context, b []byte) error {
 	return err
 }
 
-// CloseStdin closes standard input.
+// CloseStdin closes standard input. That of a command that has ended is closed.
 func (e *Exec) CloseStdin() error {
+	if e.hasEnded() {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(e.s.core.ctx, helloTimeout)
 	defer cancel()
 	p, err := e.running(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = p.CloseStdin()
 	}
-	return p.CloseStdin()
+	if e.hasEnded() {
+		return nil
+	}
+	return err
 }
 
 // Resize sets the size of the command's terminal.

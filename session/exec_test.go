@@ -527,6 +527,20 @@ func TestFullBuffersAreNotCopied(t *testing.T) {
 	}
 }
 
+// Input of a command that has ended can be closed, but takes no more.
+func TestInputOfACommandThatHasEnded(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	e := start(t, s, proto.Cmd{Command: "true", OpenStdin: true, Background: true})
+	waited(t, e)
+	if err := e.CloseStdin(); err != nil {
+		t.Error(err)
+	}
+	if err := e.Write(t.Context(), []byte("more")); proto.CodeOf(err) != proto.Conflict {
+		t.Errorf("writing: %v", err)
+	}
+}
+
 func TestLosslessExecWaitsForWhoFollows(t *testing.T) {
 	ctx := context.Background()
 	st := sessiontest.New(t, session.Config{})
