@@ -3,6 +3,7 @@ package messages_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -80,8 +81,8 @@ func TestTurnGoesOnInANewContainer(t *testing.T) {
 				s.t.Error(err)
 			}
 		}},
-		"expired": {limits: session.Config{MaxLifetime: 2 * time.Second}, end: func(s *site, c *session.Session) {
-			within(s.t, 20*time.Second, "its time is over", func() bool {
+		"expired": {limits: session.Config{MaxLifetime: 6 * time.Second}, end: func(s *site, c *session.Session) {
+			within(s.t, time.Minute, "its time is over", func() bool {
 				_, err := s.Sessions.Sweep(s.t.Context())
 				_, gone := s.Sessions.Get(sessiontest.Owner, c.ID())
 				return err == nil && gone != nil
@@ -102,12 +103,14 @@ func TestTurnGoesOnInANewContainer(t *testing.T) {
 					req["messages"] = []any{map[string]any{"role": "user", "content": []any{map[string]any{
 						"type": "container_upload", "file_id": s.upload("a.csv", "1\n")}}}}
 					var old string
-					go func() {
+					var ending sync.WaitGroup
+					t.Cleanup(ending.Wait)
+					ending.Go(func() {
 						box := s.only()
 						old = box.ID()
-						within(s.t, 20*time.Second, "a command", func() bool { return box.Info().RunningExecs == 1 })
+						within(s.t, time.Minute, "a command", func() bool { return box.Info().RunningExecs == 1 })
 						c.end(s, box)
-					}()
+					})
 					m := s.ask(req).msg
 					s.played()
 					if m.Container == nil || m.Container.ID == old {
