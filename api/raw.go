@@ -19,9 +19,7 @@ type Raw func(*http.Request) (RawRequest, bool)
 type RawRequest struct {
 	Route     string // name of the route in the log and the metrics
 	Container string // ID or name of the container that it is for
-	// returns the caller of a request that carries another proof than an API key; false: it needs a key
-	Signed func(*http.Request) (Caller, bool, error)
-	Handle Handler
+	Handle    Handler
 }
 
 // raw returns what serves a request to an application.
@@ -37,16 +35,10 @@ func (s *Server) raw(r *http.Request) (RawRequest, bool) {
 // serveRaw authenticates a request to an application and runs its handler.
 func (s *Server) serveRaw(x *exchange, q RawRequest) (err error) {
 	x.r.Pattern, x.edge = q.Route, &Edge{Dialect: Plain}
-	c, signed, err := q.Signed(x.r)
-	if err == nil && !signed {
-		if c, err = s.authenticate(x.r); err != nil {
-			s.auditRefusedKey(x, err)
-		}
-	}
+	c, err := s.admit(x)
 	if err != nil {
 		return err
 	}
-	s.bindCaller(x, c)
 	if s.cfg.Audit != nil {
 		if err := s.cfg.Audit.Ready(); err != nil {
 			return err
@@ -59,7 +51,7 @@ func (s *Server) serveRaw(x *exchange, q RawRequest) (err error) {
 	_ = rc.EnableFullDuplex() // an application may answer while it reads; HTTP/2 always allows it
 	x.body = &body{ReadCloser: x.r.Body, rc: rc, stall: rawStall, limit: -1, chunked: len(x.r.TransferEncoding) > 0,
 		ctx: x.r.Context()}
-	if x.r.Body != http.NoBody { // else a request without a body would be sent as one of unknown length
+	if x.r.Body != http.NoBody { // a wrapped NoBody would be sent as a body of unknown length
 		x.r.Body = x.body
 	}
 	return q.Handle(x, x.r, c)

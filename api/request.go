@@ -108,15 +108,24 @@ func (s *Server) serveOn(t *table, e *Edge, route Route) http.HandlerFunc {
 	}
 }
 
+// admit finds the caller of a request, and binds the request to the caller's key. A refused key is audited.
+func (s *Server) admit(x *exchange) (Caller, error) {
+	c, err := s.authenticate(x.r)
+	if err != nil {
+		s.auditRefusedKey(x, err)
+		return c, err
+	}
+	s.bindCaller(x, c)
+	return c, nil
+}
+
 // serveRoute authenticates and checks a request, and runs the handler of its route.
 func (s *Server) serveRoute(x *exchange, e *Edge, route Route) (err error) {
 	var c Caller
 	if !route.Public && (route.Keyless == nil || !route.Keyless(x.r)) {
-		if c, err = s.authenticate(x.r); err != nil {
-			s.auditRefusedKey(x, err)
+		if c, err = s.admit(x); err != nil {
 			return err
 		}
-		s.bindCaller(x, c)
 	}
 	s.resolveContainer(x, route, c)
 	if err := s.startAudit(x, route, c); err != nil {

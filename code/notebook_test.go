@@ -13,15 +13,16 @@ import (
 // notebookCells are cells that are not Python as they stand, or need IPython.
 var notebookCells = map[string]want{
 	// commands
-	"!echo hello\n1+1":                          {results: []string{"2"}, stdout: "hello\n"},
-	"!echo out; echo err >&2":                   {stdout: "out\n", stderr: "err\n"},
-	"x = !printf 'a\\nb'\nx":                    {results: []string{"['a', 'b']"}},
-	"a, b = !printf '1\\n2'\nb":                 {results: []string{"'2'"}},
-	"!!echo listed":                             {results: []string{"['listed']"}},
-	"!exit 3\n_exit_code":                       {results: []string{"3"}},
-	"!cat; echo end":                            {stdout: "end\n"},
-	"!echo a \\\n  b\n1/0":                      {stdout: "a b\n", err: "line 3, in <module>\n    1/0\n", name: "ZeroDivisionError"},
-	"x = 3\nfor i in 1, 2:\n    !echo {i+1} $x": {stdout: "2 3\n3 3\n"},
+	"!echo hello\n1+1":          {results: []string{"2"}, stdout: "hello\n"},
+	"!echo out; echo err >&2":   {stdout: "out\n", stderr: "err\n"},
+	"x = !printf 'a\\nb'\nx":    {results: []string{"['a', 'b']"}},
+	"a, b = !printf '1\\n2'\nb": {results: []string{"'2'"}},
+	"!!echo listed":             {results: []string{"['listed']"}},
+	"!exit 3\n_exit_code":       {results: []string{"3"}},
+	"!cat; echo end":            {stdout: "end\n"},
+	"!echo a \\\n  b\n1/0": {stdout: "a b\n",
+		err: "line 3, in <module>\n    1/0\n", name: "ZeroDivisionError"},
+	"x = 3\nfor i in 1, 2:\n    !echo {i+1} $x":                     {stdout: "2 3\n3 3\n"},
 	"!echo x y | awk '{print $2}'; echo ${HOME:+home} {nope} $nope": {stdout: "y\nhome {nope}\n"},
 	"print('first')\n!echo second\nprint('third')":                  {stdout: "first\nsecond\nthird\n"},
 	// what only looks like one
@@ -39,7 +40,8 @@ var notebookCells = map[string]want{
 	"t = %timeit -n 2 -r 3 -q -o sum(range(9))\nlen(t)": {results: []string{"3"}},
 	"x = 1\n%reset -f\n'x' in globals()":                {results: []string{"False"}},
 	"%reset -f\nx = 1; y = 2\n%who":                     {stdout: "x\ty\n"},
-	"%load_ext autoreload":                              {stderr: "%load_ext: extensions of IPython do not work here; the line does nothing\n"},
+	"%load_ext autoreload": {
+		stderr: "%load_ext: extensions of IPython do not work here; the line does nothing\n"},
 	"open('a.py', 'w').write('import sys; z = sys.argv[1:]');\n%run a.py b 'c d'\nz": {
 		results: []string{"['b', 'c d']"}},
 	"len?": {stdout: "Signature: len(obj, /)\nType: builtin_function_or_method\nDocstring:\n" +
@@ -56,8 +58,9 @@ var notebookCells = map[string]want{
 	"%%writefile b.txt\n{a}\n":                      {stdout: "Writing b.txt\n"},
 	"%%capture c\nprint(1)\n!echo 2\ndisplay(3)\n4": {},
 	"%%html\n<b>":                                   {results: []string{"<b>"}},
-	"%%nope\n":                                      {err: "the cell magic %%nope is not known; there are %%bash", name: "UsageError"},
-	"%%capture\nx = 1\n1/0":                         {err: "line 3, in <module>\n    1/0\n", name: "ZeroDivisionError"},
+	"%%nope\n": {
+		err: "the cell magic %%nope is not known; there are %%bash", name: "UsageError"},
+	"%%capture\nx = 1\n1/0": {err: "line 3, in <module>\n    1/0\n", name: "ZeroDivisionError"},
 	// the rest
 	"    x = 2\n    x * 2":              {results: []string{"4"}},
 	"\n  def f():\n    return 5\n  f()": {results: []string{"5"}},
@@ -111,7 +114,8 @@ func TestInterruptOfANotebookCommand(t *testing.T) {
 	if err != nil || res.ErrorDetail == nil || res.ErrorDetail.Name != string(proto.EndTimeout) {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	res = b.cell(t, s, "main", "import os\ntry: os.kill(int(open('pid').read()), 0)\nexcept ProcessLookupError: print(kept)")
+	res = b.cell(t, s, "main",
+		"import os\ntry: os.kill(int(open('pid').read()), 0)\nexcept ProcessLookupError: print(kept)")
 	want{stdout: "1\n"}.check(t, "the command has ended", res)
 }
 

@@ -507,7 +507,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	hosted := anthropic.New(anthropic.Config{Files: store, MaxFileBytes: store.MaxFileBytes(), Skills: d.skills,
 		SkillChanges: d.skills, MaxSkillBytes: d.skills.MaxBytes(), StrictDownloads: d.cfg.StrictDownloads,
 		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
-	dialed := inbound.New(0, 0)
+	dialed := inbound.New()
 	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: dialed, Knows: d.keys.Knows,
 		Audit: d.audit.Append, Log: d.cfg.Log})
 	d.server, err = api.New(api.Config{

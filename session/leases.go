@@ -2,11 +2,12 @@ package session
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"berth/proto"
 	"berth/session/lease"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // This file has the ends of leases: what is due by the clock, and what a use does after that. The sweeper and
@@ -50,20 +51,19 @@ func (s *Session) dueLocked() proto.LeaseAction {
 // endOnTime acts on the absolute leases whose ends have come, a few at a time, as a sweep would. A sweep tries again
 // what fails.
 func (ss *Sessions) endOnTime(ids []string) {
-	slots := make(chan struct{}, reconcileParallel)
 	ctx := proto.WithCaller(ss.ctx, proto.Caller{KeyID: proto.ActorSweeper})
 	_ = ss.goTracked(nil, func() { // the next daemon acts on what this one no longer does
-		var wg sync.WaitGroup
+		var group errgroup.Group
+		group.SetLimit(reconcileParallel)
 		for _, id := range ids {
-			slots <- struct{}{}
-			wg.Go(func() {
-				defer func() { <-slots }()
+			group.Go(func() error {
 				if err := ss.endOneOnTime(ctx, id); err != nil && ctx.Err() == nil {
 					ss.cfg.Log.Error("ending a lease; a sweep will try again", "container", id, "error", err)
 				}
+				return nil
 			})
 		}
-		wg.Wait()
+		_ = group.Wait()
 	})
 }
 

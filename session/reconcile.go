@@ -7,12 +7,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"berth/proto"
 	"berth/session/cpu"
 	"berth/state/ledger"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // load reads the ledger into memory.
@@ -100,22 +101,21 @@ func (ss *Sessions) reconcile(ctx context.Context) error {
 	for _, id := range inv.Sandboxes {
 		there[id] = true
 	}
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, reconcileParallel)
+	var group errgroup.Group
+	group.SetLimit(reconcileParallel)
 	for _, s := range ss.all() {
 		if there[s.id] && !ss.workspaceOf(s).Lost && s.takeOver() {
 			ss.takenOver = append(ss.takenOver, s)
 			continue
 		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
+		group.Go(func() error {
 			if err := ss.reconcileSession(ctx, s, there[s.id]); err != nil {
 				ss.cfg.Log.Error("reconciling a container; a sweep will try again", "container", s.id, "error", err)
 			}
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = group.Wait()
 	var done Swept
 	if err := ss.removeUnknown(ctx, inv, known, &done); err != nil {
 		ss.cfg.Log.Error("removing leftovers; a sweep will try again", "error", err)

@@ -20,6 +20,8 @@ import (
 	"berth/session/snapshots"
 	"berth/session/validate"
 	"berth/state/ledger"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Sessions is the collection of all sessions of a daemon.
@@ -283,16 +285,15 @@ func (ss *Sessions) forget(s *Session) {
 func (ss *Sessions) StopAll(ctx context.Context) error {
 	all := ss.all()
 	errs := make([]error, len(all))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, reconcileParallel)
+	var group errgroup.Group
+	group.SetLimit(reconcileParallel)
 	for i, s := range all {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
+		group.Go(func() error {
 			errs[i] = s.stopUnlessStopped(ctx, "the daemon was shut down")
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = group.Wait()
 	return errors.Join(errs...)
 }
 

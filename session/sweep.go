@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"berth/guest/client"
 	"berth/proto"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Swept counts what one sweep did.
@@ -272,8 +273,8 @@ const maxMissedHellos = 3
 // sweepGuests finds sessions that are recorded as running and whose sandbox is gone, or whose guest has stopped
 // answering, before their next use. An answer costs some tens of microseconds. It stops sessions that nothing runs in.
 func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept) error {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, reconcileParallel)
+	var group errgroup.Group
+	group.SetLimit(reconcileParallel)
 	lost, stopped := make([]bool, len(all)), make([]bool, len(all))
 	for i, s := range all {
 		if ctx.Err() != nil {
@@ -282,13 +283,12 @@ func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept
 		if s.state() != proto.StateRunning {
 			continue
 		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
+		group.Go(func() error {
 			lost[i], stopped[i] = s.checkGuest(ctx)
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = group.Wait()
 	for i := range all {
 		countIf(&done.Lost, lost[i])
 		countIf(&done.Stopped, stopped[i])

@@ -113,7 +113,7 @@ func (c Config) withDefaults() Config {
 		c.Log = slog.Default()
 	}
 	if c.Ports == nil {
-		c.Ports = inbound.New(0, 0)
+		c.Ports = inbound.New()
 	}
 	if c.Socket.MaxMessageBytes == 0 {
 		c.Socket.MaxMessageBytes = maxJSON // the same as for a command over HTTP

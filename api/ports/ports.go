@@ -75,7 +75,6 @@ func (e *Edge) Match(r *http.Request) (api.RawRequest, bool) {
 	}
 	return api.RawRequest{
 		Route: Route, Container: t.container,
-		Signed: func(*http.Request) (api.Caller, bool, error) { return api.Caller{}, false, nil },
 		Handle: func(w http.ResponseWriter, r *http.Request, c api.Caller) error { return e.serve(w, r, c, t) },
 	}, true
 }

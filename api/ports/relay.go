@@ -74,7 +74,6 @@ func (p *relay) run(w http.ResponseWriter) (err error) {
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, failed error) { err = p.explain(failed) },
-		ErrorLog:     nil,
 	}
 	proxy.ServeHTTP(w, p.in.WithContext(ctx))
 	return err
@@ -103,7 +102,6 @@ func (p *relay) rewrite(r *httputil.ProxyRequest) {
 // explain returns the client's error for a request that reached no application, or got no answer.
 func (p *relay) explain(err error) error {
 	var known *proto.Error
-	var broken *net.OpError
 	switch {
 	case p.in.Context().Err() != nil:
 		return err
@@ -112,9 +110,8 @@ func (p *relay) explain(err error) error {
 			"listen on 127.0.0.1 or 0.0.0.0. `berth ports` lists what listens.", p.port)
 	case errors.As(err, &known) && known.Code != proto.Internal:
 		return known
-	case errors.As(err, &broken), err != nil:
-		p.e.cfg.Log.Debug("an application gave no answer", "container", p.s.ID(), "port", p.port, "error", err)
 	}
+	p.e.cfg.Log.Debug("an application gave no answer", "container", p.s.ID(), "port", p.port, "error", err)
 	return badGateway(strconv.Itoa(int(p.port)), "The program that listens on port %d of the container gave no valid "+
 		"HTTP answer; it may have ended, or speak another protocol. `berth forward` reaches programs of any protocol.",
 		p.port)

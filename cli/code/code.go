@@ -217,14 +217,19 @@ func runCell(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, co
 		return err
 	}
 	print := a.NewPrinter()
-	res, err := c.RunCell(ctx, container, f.context, cell, func(p proto.Progress) error {
-		return print.Print(proto.Event{Type: proto.EventType(p.Type), Stream: p.Stream, Offset: p.Offset,
-			Until: p.Until, Data: p.Data, DataBase64: p.DataBase64})
-	})
+	res, err := c.RunCell(ctx, container, f.context, cell, printTo(print))
 	if err != nil {
 		return err
 	}
 	return reportOutcome(a, res, f.figures, print)
+}
+
+// printTo prints the output of a cell as it comes.
+func printTo(print *term.Printer) func(proto.Progress) error {
+	return func(p proto.Progress) error {
+		return print.Print(proto.Event{Type: proto.EventType(p.Type), Stream: p.Stream, Offset: p.Offset,
+			Until: p.Until, Data: p.Data, DataBase64: p.DataBase64})
+	}
 }
 
 // reportOutcome prints the outcome of code, saves its figures and returns the exit status. It saves figures last: a

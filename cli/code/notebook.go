@@ -162,14 +162,12 @@ func (p notebookPlace) runCells(ctx context.Context, a *app.App, c *client.Clien
 func (p notebookPlace) runCell(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, count int,
 	source string) (proto.Outcome, error) {
 	print := a.NewPrinter()
+	each := func(proto.Progress) error { return nil }
+	if !a.JSON {
+		each = printTo(print)
+	}
 	res, err := c.RunCell(ctx, p.container, p.context, proto.Cell{Code: source, Language: p.language,
-		TimeoutSeconds: f.timeout.Seconds()}, func(ev proto.Progress) error {
-		if a.JSON {
-			return nil
-		}
-		return print.Print(proto.Event{Type: proto.EventType(ev.Type), Stream: ev.Stream, Offset: ev.Offset,
-			Until: ev.Until, Data: ev.Data, DataBase64: ev.DataBase64})
-	})
+		TimeoutSeconds: f.timeout.Seconds()}, each)
 	if err != nil {
 		return res, err
 	}

@@ -104,7 +104,7 @@ func (r *Recorder) Close() error {
 	return nil
 }
 
-// isOff reports whether the variables leave traces off. It fails for values that nobody can mean.
+// isOff reports whether the variables leave traces off. A value that is not valid is an error.
 func isOff() (bool, error) {
 	if strings.EqualFold(os.Getenv(envDisabled), "true") {
 		return true, nil

@@ -107,10 +107,11 @@ func (s *Store) deliverEvent(ctx context.Context, h *hook, key []byte, e proto.F
 			return ctx.Err()
 		}
 		began := s.cfg.Now()
+		to := s.record(h).Webhook
 		spanCtx, sp := span.StartClient(ctx, "webhook")
-		sp.String(span.WebhookID, s.record(h).Webhook.ID)
+		sp.String(span.WebhookID, to.ID)
 		sp.String(span.EventType, string(e.Type))
-		status, err := s.post(spanCtx, s.record(h).Webhook.URL, key, id, body)
+		status, err := s.post(spanCtx, to.URL, key, id, body)
 		sp.Int(span.HTTPStatus, int64(status))
 		sp.End(err)
 		if ctx.Err() != nil {

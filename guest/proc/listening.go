@@ -2,7 +2,6 @@ package proc
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"encoding/hex"
@@ -130,8 +129,8 @@ func markSockets(pid int, owners map[string]int) error {
 			}
 			continue
 		}
-		inode, ok := bytes.CutPrefix([]byte(target), []byte("socket:["))
-		if key := strings.TrimSuffix(string(inode), "]"); ok {
+		inode, ok := strings.CutPrefix(target, "socket:[")
+		if key := strings.TrimSuffix(inode, "]"); ok {
 			if owner, known := owners[key]; known && owner == 0 {
 				owners[key] = pid
 			}

@@ -35,7 +35,7 @@ func memTotal(t *testing.T, r *Runtime, id string) int64 {
 }
 
 // TestFiguresInside checks that a sandbox sees its own memory and disk: the limits, also after a change, and the use,
-// as it is when it is read. Nobody inside can change them, and the file system that they are on shows nothing.
+// at the time of the read. No process inside can change the files, and statfs tells nothing about their file system.
 func TestFiguresInside(t *testing.T) {
 	r := openTest(t)
 	testImage(t, r)

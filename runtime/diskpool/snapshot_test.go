@@ -196,7 +196,8 @@ func TestSimpleQuota(t *testing.T) {
 // Space that two snapshots and a container share is in none of the exclusive bytes, so no removal is said to free it.
 func TestSnapshotSize(t *testing.T) {
 	d := newLoopPool(t)
-	if err := errors.Join(btrfs.SetQuota(d.root, btrfs.QuotaDisable), btrfs.SetQuota(d.root, btrfs.QuotaEnable)); err != nil {
+	if err := errors.Join(btrfs.SetQuota(d.root, btrfs.QuotaDisable),
+		btrfs.SetQuota(d.root, btrfs.QuotaEnable)); err != nil {
 		t.Fatal(err)
 	}
 	was := d.simple

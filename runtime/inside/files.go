@@ -104,8 +104,8 @@ func (f *Files) Make(sandbox string, l proto.Limits) ([]specs.Mount, error) {
 	var mounts []specs.Mount
 	for _, at := range []string{meminfo, capacity} {
 		path := filepath.Join(dir, filepath.Base(at))
-		// Its owner is no user of the container, so nobody there can change it, although the mount is writable: the
-		// daemon writes to what the kernel has opened for it.
+		// No user of the container owns the file, so none can change it. The mount is writable for the daemon, which
+		// writes to the file that the kernel has opened for it.
 		if err := os.WriteFile(path, first.text(at), 0o444); err != nil {
 			return nil, fmt.Errorf("making a file of limits: %w", err)
 		}

@@ -6,7 +6,6 @@
 package inbound
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -18,10 +17,10 @@ import (
 	"berth/session/loopback"
 )
 
-// Default limits of open connections.
+// Limits of open connections.
 const (
-	DefaultPerContainer = 1024
-	DefaultPerOwner     = 4096
+	perContainer = 1024
+	perOwner     = 4096
 )
 
 // ownPorts are the ports of loopback that the daemon itself answers through the guest. Behind them are the container's
@@ -51,17 +50,12 @@ func Reachable(port uint16) error {
 
 // Ports opens connections within limits. It is safe for concurrent use.
 type Ports struct {
-	perContainer, perOwner int
-
 	mu   sync.Mutex     // guards open
 	open map[string]int // open connections, by container and by owner
 }
 
-// New returns Ports with limits of open connections; 0 is the default.
-func New(perContainer, perOwner int) *Ports {
-	return &Ports{perContainer: cmp.Or(perContainer, DefaultPerContainer),
-		perOwner: cmp.Or(perOwner, DefaultPerOwner), open: map[string]int{}}
-}
+// New returns Ports without open connections.
+func New() *Ports { return &Ports{open: map[string]int{}} }
 
 // Dial connects to a port of a container. If nothing listens there, the error is NotFound with the item "port"; over a
 // limit it is TooMany.
@@ -86,12 +80,12 @@ func (p *Ports) enter(s *session.Session) error {
 	defer p.mu.Unlock()
 	owner := ownerKey(s)
 	switch {
-	case p.open[s.ID()] >= p.perContainer:
+	case p.open[s.ID()] >= perContainer:
 		return proto.Errorf(proto.TooMany, "", s.ID(), "container %s has %d connections to its ports, which is the "+
-			"limit; close some", s.ID(), p.perContainer)
-	case p.open[owner] >= p.perOwner:
+			"limit; close some", s.ID(), perContainer)
+	case p.open[owner] >= perOwner:
 		return proto.Errorf(proto.TooMany, "", s.ID(), "your containers have %d connections to their ports, which is "+
-			"the limit; close some", p.perOwner)
+			"the limit; close some", perOwner)
 	}
 	p.open[s.ID()]++
 	p.open[owner]++
@@ -110,13 +104,6 @@ func (p *Ports) leave(s *session.Session) {
 
 // ownerKey is what the owner's connections are counted under. No container ID has a slash.
 func ownerKey(s *session.Session) string { return "/" + s.Owner() }
-
-// Open returns how many connections to the ports of a container are open.
-func (p *Ports) Open(container string) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open[container]
-}
 
 // counted is a connection that leaves the count when it is closed.
 type counted struct {

@@ -57,7 +57,8 @@ func beside(class string, files int, change bool) string {
 	return fmt.Sprintf("%s, %d files", class, files)
 }
 
-// besideEach makes a container for each number of files, one for none, and one for the file that is changed alone. remove removes those that were made.
+// besideEach makes a container for each number of files, one for none, and one for the file that is changed alone.
+// remove removes those that were made.
 func (d *daemon) besideEach(ctx context.Context, class proto.RuntimeClass, sizes []int) (turns []*turn, remove func(),
 	err error) {
 	var ids []string

@@ -68,7 +68,8 @@ func call[T any](t *testing.T, s *server, trace, method, path, body string) (v T
 		t.Fatal(err)
 	}
 	req.Header = http.Header{"X-Api-Key": {s.Key}, "Content-Type": {"application/json"},
-		"Anthropic-Version": {"2023-06-01"}, "Traceparent": {"00-" + trace + "-" + parentSpan + "-01"}, "Tracestate": {"vendor=value"}}
+		"Anthropic-Version": {"2023-06-01"}, "Traceparent": {"00-" + trace + "-" + parentSpan + "-01"},
+		"Tracestate": {"vendor=value"}}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
