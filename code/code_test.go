@@ -2,6 +2,7 @@ package code_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -481,13 +482,16 @@ func TestWhatIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 	for i := range code.MaxContexts {
-		b.cell(t, s, "c"+string(rune('a'+i)), "1")
+		ask := code.NewContext{Name: fmt.Sprint("c", i), Language: "bash"} // the smallest of them
+		if _, err := b.run.Create(ctx, sessiontest.Owner, s.ID(), ask); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := b.run.Cell(ctx, sessiontest.Owner, s.ID(), "more", code.Cell{Code: "1"}, nil); proto.CodeOf(
 		err) != proto.Conflict {
 		t.Errorf("one context too many: %v", err)
 	}
-	if _, err := b.run.Cell(ctx, "somebody", s.ID(), "ca", code.Cell{Code: "1"}, nil); proto.CodeOf(
+	if _, err := b.run.Cell(ctx, "somebody", s.ID(), "c1", code.Cell{Code: "1"}, nil); proto.CodeOf(
 		err) != proto.NotFound {
 		t.Errorf("another owner: %v", err)
 	}

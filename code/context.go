@@ -21,6 +21,8 @@ type NewContext struct {
 	JobID string `json:"job_id,omitempty" schema:"jobName"`
 	// The user that it runs as: user (default), root, or another user of the container.
 	User string `json:"user,omitempty" schema:"user"`
+	// Working directory: absolute, or relative to the directory of the job, which is the default.
+	Cwd string `json:"cwd,omitempty" schema:"maxLength=4095 noNUL"`
 	// Added to the environment of the container.
 	Env map[string]string `json:"env,omitempty" schema:"env"`
 	// More environment; the values are replaced wherever cells are recorded.
@@ -49,7 +51,8 @@ func (n *notebook) info() Context {
 	defer n.mu.Unlock()
 	c := Context{
 		Name: n.ask.Name, ContainerID: n.s.ID(), Language: n.lang.name, State: proto.ContextIdle,
-		User: cmp.Or(n.ask.User, proto.UserDefault), CreatedAt: proto.At(n.created), LastUsedAt: proto.At(n.used),
+		User: cmp.Or(n.ask.User, proto.UserDefault), Cwd: n.ask.Cwd,
+		CreatedAt: proto.At(n.created), LastUsedAt: proto.At(n.used),
 	}
 	if in := n.in; in != nil {
 		in.mu.Lock()
@@ -104,7 +107,7 @@ func (n *notebook) liveInterpreter(ctx context.Context, r *Runner) (in *interpre
 		notes = []string{"this is a fresh interpreter, without the variables of earlier cells; the earlier " +
 			"interpreter ended: " + why}
 	}
-	cmd.JobID, cmd.User, cmd.Env, cmd.Secrets = n.ask.JobID, n.ask.User, n.ask.Env, n.ask.Secrets
+	cmd.JobID, cmd.User, cmd.Cwd, cmd.Env, cmd.Secrets = n.ask.JobID, n.ask.User, n.ask.Cwd, n.ask.Env, n.ask.Secrets
 	if in, err = r.startResident(ctx, n.s, n.lang, cmd); err != nil {
 		return nil, nil, err
 	}
@@ -145,7 +148,7 @@ func (n *notebook) startFresh(ctx context.Context, r *Runner) error {
 	}
 	c := cell.New(0, n.s.OutputBudget())
 	defer c.Close()
-	if _, err := in.runCell(ctx, c, 0, "", r.timeout, nil); err != nil {
+	if _, err := in.runCell(ctx, c, c.Request(0, cell.ModeCell, ""), r.timeout, nil); err != nil {
 		return err
 	}
 	if in.over() {

@@ -11,9 +11,9 @@ import (
 	"berth/session"
 )
 
-// MaxContexts is how many contexts a container may have. Their list is in memory only: the next daemon does not know
-// them, and their interpreters end with this one.
-const MaxContexts = 8
+// MaxContexts is how many contexts a container may have. The limits of the container bound what they use. Their list is
+// in memory only: the next daemon does not know them, and their interpreters end with this one.
+const MaxContexts = 64
 
 // Create creates a context and starts its interpreter.
 func (r *Runner) Create(ctx context.Context, owner, container string, ask NewContext) (Context, error) {

@@ -129,8 +129,7 @@ async def ticks():
         await asyncio.sleep(0.01)
     print('from the task')
     pathlib.Path('done').touch()
-task = asyncio.create_task(ticks())
-await asyncio.sleep(0)`
+task = asyncio.create_task(ticks())`
 	if res := b.cell(t, s, "main", start); res.Error != "" {
 		t.Fatal(res.Error)
 	}

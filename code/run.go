@@ -9,8 +9,6 @@ import (
 	"berth/code/cell"
 	"berth/proto"
 	"berth/proto/span"
-	"berth/session"
-	"berth/session/events"
 )
 
 // How long a cell has to react to an interrupt before its interpreter is ended, and how long that end may take.
@@ -37,6 +35,12 @@ func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Ce
 	}
 	n, made, err := r.open(s, NewContext{Name: name, Language: req.Language})
 	if err != nil {
+		return Outcome{}, err
+	}
+	if err := checkSettings(n.lang, req.Env, req.Cwd); err != nil {
+		if made {
+			r.forget(n)
+		}
 		return Outcome{}, err
 	}
 	ctx, sp := span.Start(ctx, "code.cell")
@@ -73,7 +77,9 @@ func (n *notebook) runCell(ctx context.Context, r *Runner, req Cell, each func(P
 	began := time.Now()
 	c := cell.New(req.MaxOutputBytes, n.s.OutputBudget())
 	defer c.Close()
-	timedOut, err := in.runCell(ctx, c, in.nextNumber(), req.Code, r.timeLimit(req.TimeoutSeconds), each)
+	number := in.nextNumber()
+	timedOut, err := in.runCell(ctx, c, c.RequestWith(number, req.Code, req.Env, req.Cwd),
+		r.timeLimit(req.TimeoutSeconds), numbered(number, each))
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -99,7 +105,7 @@ func (n *notebook) runCell(ctx context.Context, r *Runner, req Cell, each func(P
 	}
 	nameMissing(&res, n.s)
 	ref := n.s.Ref()
-	res.Container, res.Context, res.ExecID = &ref, n.ask.Name, in.exec.ID()
+	res.Container, res.Context, res.ExecID, res.ExecutionCount = &ref, n.ask.Name, in.exec.ID(), number
 	res.DurationMS = milliseconds(time.Since(began))
 	return res, nil
 }
@@ -112,11 +118,27 @@ func (r *Runner) timeLimit(seconds float64) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// runCell sends a cell to its interpreter and waits until the cell ends, or ends it.
-func (in *interpreter) runCell(ctx context.Context, c *cell.Cell, number int, text string, limit time.Duration,
+// numbered returns each with the number of its cell in the first message.
+func numbered(number int, each func(Progress) error) func(Progress) error {
+	if each == nil {
+		return nil
+	}
+	return func(p Progress) error {
+		if p.Type == proto.ProgressStart {
+			p.ExecutionCount = number
+		}
+		return each(p)
+	}
+}
+
+// runCell sends the request of a cell to its interpreter and waits until the cell ends, or ends it.
+func (in *interpreter) runCell(ctx context.Context, c *cell.Cell, request []byte, limit time.Duration,
 	each func(Progress) error) (timedOut bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if each != nil {
+		c.KeepDisplays()
+	}
 	in.attachCell(c)
 	followed := make(chan struct{})
 	go func() {
@@ -126,7 +148,7 @@ func (in *interpreter) runCell(ctx context.Context, c *cell.Cell, number int, te
 		}
 	}()
 	sent := make(chan error, 1)
-	go func() { sent <- in.exec.Write(ctx, c.Request(number, cell.ModeCell, text)) }()
+	go func() { sent <- in.exec.Write(ctx, request) }()
 	timedOut, err = in.awaitCell(ctx, c, sent, limit)
 	in.detachCell()
 	if err != nil {
@@ -183,19 +205,4 @@ func (in *interpreter) stopCell(c *cell.Cell) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// followCell calls each with the output of a cell, until its streams end. each may be nil.
-func followCell(ctx context.Context, c *cell.Cell, exec string, each func(Progress) error) error {
-	if each == nil {
-		return nil
-	}
-	if err := each(Progress{Type: proto.ProgressStart, ExecID: exec}); err != nil {
-		return err
-	}
-	f := events.Follower{ID: exec, Event: func(ev proto.Event) error {
-		return each(Progress{Type: string(ev.Type), Stream: ev.Stream, Offset: ev.Offset, Until: ev.Until,
-			Data: ev.Data, DataBase64: ev.DataBase64})
-	}}
-	return f.Follow(ctx, c.Out, &session.Cursor{})
 }

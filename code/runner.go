@@ -134,6 +134,9 @@ func runFresh(ctx context.Context, s *session.Session, lang language, req proto.
 	if err != nil {
 		return Outcome{}, err
 	}
+	if each != nil {
+		c.KeepDisplays()
+	}
 	in.attachCell(c)
 	var listener sync.WaitGroup
 	// an error means that the client has gone; the code goes on
@@ -185,9 +188,8 @@ func CellOf(p proto.Program) (Cell, error) {
 		return Cell{}, err
 	}
 	if len(p.Env)+len(p.Secrets) > 0 {
-		return Cell{}, proto.Invalid("env",
-			"a running interpreter keeps its environment; create the context with env and "+
-				"secrets")
+		return Cell{}, proto.Invalid("env", "a running interpreter keeps its environment; create the context with "+
+			"env and secrets, or run the code as a cell of it, which takes env")
 	}
 	return Cell{Code: p.Code, Language: p.Language, Files: p.Files, TimeoutSeconds: p.TimeoutSeconds,
 		MaxOutputBytes: p.MaxOutputBytes}, nil

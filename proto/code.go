@@ -46,6 +46,11 @@ type Cell struct {
 	Code string `json:"code" schema:"maxLength=1048576 source"` // At most 1 MiB.
 	// Language of a context that is made for the cell, default python. A context with another language is a conflict.
 	Language string `json:"language,omitempty" schema:"language"`
+	// Environment of this cell; the interpreter has its own again afterwards. In java, properties of the system.
+	Env map[string]string `json:"env,omitempty" schema:"toolEnv"`
+	// Working directory of this cell, absolute or relative to the interpreter's, which it has again afterwards. Not in
+	// java.
+	Cwd string `json:"cwd,omitempty" schema:"maxLength=4095 noNUL"`
 	// IDs of stored files to put into $INPUT_DIR first.
 	Files []string `json:"files,omitempty"`
 	// At most 86400; 0 is the default of the daemon.
@@ -70,10 +75,12 @@ type Outcome struct {
 	// Stored files made of the files in $OUTPUT_DIR; of a context, when its interpreter ends.
 	Files []BashOutput `json:"files"`
 	// The container, unless it was made for this code alone.
-	Container  *ContainerRef `json:"container,omitempty"`
-	Context    string        `json:"context,omitempty"`
-	ExecID     string        `json:"exec_id"` // The interpreter as a command.
-	DurationMS float64       `json:"duration_ms"`
+	Container *ContainerRef `json:"container,omitempty"`
+	Context   string        `json:"context,omitempty"`
+	ExecID    string        `json:"exec_id"` // The interpreter as a command.
+	// Number of the cell in the present interpreter of its context, from 1.
+	ExecutionCount int     `json:"execution_count,omitempty"`
+	DurationMS     float64 `json:"duration_ms"`
 	// Some of the output or of the results was left out.
 	Truncated bool     `json:"truncated"`
 	Notes     []string `json:"notes,omitempty"`
@@ -112,24 +119,35 @@ type Bundle map[string]json.RawMessage
 
 // A Progress is one event of a running cell.
 type Progress struct {
-	Type string `json:"type"` // start, stdout, stderr, gap, result or error.
+	Type string `json:"type"` // start, stdout, stderr, gap, display, result or error.
 	// The interpreter as a command, in the first message.
 	ExecID string `json:"exec_id,omitempty"`
-	Stream string `json:"stream,omitempty"` // For a gap: stdout or stderr.
+	// Number of the cell in the present interpreter, in the first message.
+	ExecutionCount int    `json:"execution_count,omitempty"`
+	Stream         string `json:"stream,omitempty"` // For a gap: stdout or stderr.
 	// In bytes from the beginning of the cell's stream.
 	Offset     int64    `json:"offset,omitempty"`
 	Until      int64    `json:"until,omitempty"` // Where a gap ends.
 	Data       string   `json:"data,omitempty"`
 	DataBase64 []byte   `json:"data_base64,omitempty"` // Output that is not UTF-8.
+	Display    *Display `json:"display,omitempty"`     // What the code showed, when it showed it.
 	Result     *Outcome `json:"result,omitempty"`
 	Error      *Error   `json:"error,omitempty"`
 }
 
+// A Display is one result of a running cell. The outcome at its end has it again, as far as there is room.
+type Display struct {
+	Text string `json:"text"` // As text.
+	Rich Bundle `json:"rich"` // By media type.
+	Main bool   `json:"main"` // It is the value of the last expression.
+}
+
 // Types of Progress in addition to those of output.
 const (
-	ProgressStart  = "start"  // the cell is about to be sent to its interpreter
-	ProgressResult = "result" // the cell's end
-	ProgressError  = "error"  // there is no result; Error is set
+	ProgressStart   = "start" // the cell is about to be sent to its interpreter
+	ProgressDisplay = "display"
+	ProgressResult  = "result" // the cell's end
+	ProgressError   = "error"  // there is no result; Error is set
 )
 
 // A CodeContext describes a named interpreter of a container.
@@ -138,6 +156,8 @@ type CodeContext struct {
 	ContainerID string `json:"container_id"`
 	Language    string `json:"language"`
 	User        string `json:"user"` // The user that it runs as.
+	// Working directory that it was created with; none: the directory of its job.
+	Cwd string `json:"cwd,omitempty"`
 	// idle, busy, or ended: the next cell starts a new interpreter.
 	State string `json:"state"`
 	// Number of cells that the present interpreter has run.

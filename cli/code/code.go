@@ -121,20 +121,21 @@ func runCode(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, ar
 	if err != nil {
 		return err
 	}
+	env, err := flags.Env(f.env)
+	if err != nil {
+		return err
+	}
 	if f.context != "" {
 		if !confinement.IsZero() {
 			return proto.Errorf(proto.InvalidArgument, "", "context", "--class and limits are for a new container; "+
 				"leave them out with --context")
 		}
-		return runCell(ctx, a, c, f, container, proto.Cell{Code: text, Language: language,
+		return runCell(ctx, a, c, f, container, proto.Cell{Code: text, Language: language, Env: env,
 			TimeoutSeconds: f.timeout.Seconds()})
 	}
-	req := proto.Program{Code: text, Language: language, Container: container, Image: f.image,
+	req := proto.Program{Code: text, Language: language, Container: container, Image: f.image, Env: env,
 		Network: f.network.Request(), TimeoutSeconds: f.timeout.Seconds()}
 	req.Confinement = confinement
-	if req.Env, err = flags.Env(f.env); err != nil {
-		return err
-	}
 	if req.Secrets, err = flags.Secrets(f.secrets); err != nil {
 		return err
 	}
@@ -209,8 +210,8 @@ func (f *codeFlags) makeRoom() error {
 
 // runCell runs the code in a context and prints its output as it comes.
 func runCell(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, container string, cell proto.Cell) error {
-	if len(f.env)+len(f.secrets) > 0 || f.image != "" || !f.network.Request().IsZero() {
-		return proto.Errorf(proto.InvalidArgument, "", "context", "--env, --secret, --image, --network and --allow "+
+	if len(f.secrets) > 0 || f.image != "" || !f.network.Request().IsZero() {
+		return proto.Errorf(proto.InvalidArgument, "", "context", "--secret, --image, --network and --allow "+
 			"are for a fresh interpreter; leave them out with --context")
 	}
 	if err := f.makeRoom(); err != nil {

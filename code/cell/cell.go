@@ -55,7 +55,9 @@ type Cell struct {
 	size    int    // bytes of all results, and of the error
 	cut     bool   // something was left out
 	closed  bool   // its output is dropped from now on
-	ended   [2]bool
+	// what a client that follows the cell has to see
+	displays displays
+	ended    [2]bool
 }
 
 // parts are the named pieces of a result or an error.
@@ -90,6 +92,9 @@ func (c *Cell) Finish() {
 	for i, scan := range c.scanners {
 		scan.flush(listenerOf{c, proto.Stream(i + 1)})
 	}
+	c.mu.Lock()
+	c.endDisplays()
+	c.mu.Unlock()
 	c.Out.Finish()
 }
 
@@ -120,6 +125,9 @@ func (l listenerOf) printed(b []byte) { l.Print(l.stream, b) }
 func (l listenerOf) reported(kind byte, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if kind != kindName && kind != kindData || kind == kindName && len(data) == 0 {
+		l.finishDisplay()
+	}
 	if kind == kindEnd {
 		if l.ended[l.stream-1] = true; l.ended[0] && l.ended[1] {
 			select {
@@ -141,7 +149,11 @@ func (l listenerOf) reported(kind byte, data []byte) {
 		l.failure = parts{}
 		l.part, l.kept, l.name = l.failure, true, ""
 	case kindName:
-		if l.name = ""; l.part == nil || len(l.part) == maxParts || !utf8.Valid(data) {
+		if l.name = ""; len(data) == 0 {
+			l.part = nil
+			return
+		}
+		if l.part == nil || len(l.part) == maxParts || !utf8.Valid(data) {
 			l.cut = true
 			return
 		}
@@ -169,6 +181,7 @@ func (c *Cell) beginResult(main bool) {
 	}
 	c.part = parts{}
 	c.results = append(c.results, c.part)
+	c.displays.begin(c.part, main)
 }
 
 // addData adds to the data that have the present name. Without room for all of them, none are kept: half an image is

@@ -3,15 +3,18 @@ package cell
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 )
 
 // A driver receives a line and the code:
 //
 //	NONCE NUMBER MODE BYTES\n CODE
+//	NONCE NUMBER MODE BYTES COUNT\n SETTINGS CODE
 //
-// NUMBER counts the cells of an interpreter from 1. MODE is "once" or "cell". The driver answers among what the code
-// prints, in records of one write each, which the kernel keeps whole in a pipe:
+// NUMBER counts the cells of an interpreter from 1. MODE is "once" or "cell". COUNT settings, each NAME BYTES\n VALUE,
+// hold for this cell: environment variables, and under the name "/" the working directory. The driver answers among
+// what the code prints, in records of one write each, which the kernel keeps whole in a pipe:
 //
 //	RS NONCE ' ' KIND ' ' BYTES '\n' DATA
 //
@@ -20,9 +23,11 @@ import (
 const (
 	kindResult = 'r' // begins a result; DATA is "value", "display" or "figure"
 	kindError  = 'e' // begins the error
-	kindName   = 'm' // names the data that follow: a media type, or of an error "name", "message" or "traceback"
-	kindData   = 'd'
-	kindEnd    = 'z' // ends the cell, on each of the two streams
+	// names the data that follow: a media type, or of an error "name", "message" or "traceback". An empty name ends a
+	// result before the next record that begins something.
+	kindName = 'm'
+	kindData = 'd'
+	kindEnd  = 'z' // ends the cell, on each of the two streams
 )
 
 // resultValue is the DATA of the main result: the value of the last expression.
@@ -44,9 +49,31 @@ const (
 	maxHeader = len(" k 4000\n")
 )
 
+// settingCwd is the name of the setting that is no variable: the working directory.
+const settingCwd = "/"
+
 // Request encodes the cell for a driver, as the given one of its interpreter's cells.
 func (c *Cell) Request(number int, mode, code string) []byte {
 	return append(fmt.Appendf(nil, "%s %d %s %d\n", c.nonce, number, mode, len(code)), code...)
+}
+
+// RequestWith is Request for a cell that has an environment and a working directory of its own; cwd may be "".
+func (c *Cell) RequestWith(number int, code string, env map[string]string, cwd string) []byte {
+	settings := maps.Clone(env)
+	if cwd != "" {
+		if settings == nil {
+			settings = map[string]string{}
+		}
+		settings[settingCwd] = cwd
+	}
+	if len(settings) == 0 {
+		return c.Request(number, ModeCell, code)
+	}
+	b := fmt.Appendf(nil, "%s %d %s %d %d\n", c.nonce, number, ModeCell, len(code), len(settings))
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		b = append(fmt.Appendf(b, "%s %d\n", name, len(settings[name])), settings[name]...)
+	}
+	return append(b, code...)
 }
 
 // A listener receives the contents of one stream. Its arguments are valid until it returns.

@@ -92,12 +92,25 @@ public class Driver {
                 System.exit(0);
             }
             String[] head = line.split(" ");
-            byte[] code = new byte[Integer.parseInt(head[3])];
-            requests.readFully(code);
+            Map<String, String> settings = new HashMap<>();
+            for (int left = head.length > 4 ? Integer.parseInt(head[4]) : 0; left > 0; left--) {
+                String[] setting = line().split(" ");
+                settings.put(setting[0], text(Integer.parseInt(setting[1])));
+            }
+            String code = text(Integer.parseInt(head[3]));
             mark = "\u001e" + head[0];
             number = head[1];
             boolean once = head[2].equals("once");
-            boolean failed = cell(new String(code, StandardCharsets.UTF_8), once);
+            Map<String, String> before = new HashMap<>();
+            settings.forEach((name, value) -> before.put(name, System.setProperty(name, value)));
+            boolean failed = cell(code, once);
+            before.forEach((name, value) -> {
+                if (value == null) {
+                    System.clearProperty(name);
+                } else {
+                    System.setProperty(name, value);
+                }
+            });
             System.out.flush();
             System.err.flush();
             if (once) {
@@ -106,6 +119,12 @@ public class Driver {
             put(err, 'z', new byte[0]);
             put(out, 'z', new byte[0]);
         }
+    }
+
+    String text(int bytes) throws IOException {
+        byte[] b = new byte[bytes];
+        requests.readFully(b);
+        return new String(b, StandardCharsets.UTF_8);
     }
 
     String line() throws IOException {

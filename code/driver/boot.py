@@ -22,7 +22,7 @@ def boot():
             null = posix.open("/dev/null", posix.O_RDONLY)
             posix.dup2(null, 0)
             posix.close(null)
-            self.texts, self.flags, self.waiting = {}, 0, b""
+            self.texts, self.flags, self.waiting, self.settings = {}, 0, b"", {}
             self.tools = b"BERTH_TOOLS" in posix.environ
             self.main = type(sys)("__main__")
             self.main.__builtins__ = builtins
@@ -42,14 +42,21 @@ def boot():
             data, self.waiting = self.waiting[:n], self.waiting[n:]
             return data
 
-        def request(self):
+        def line(self):
             line = b""
             while line[-1:] != b"\n":
                 line += self.read(1)
-            nonce, number, mode, size = line.split()
+            return line.split()
+
+        def request(self):
+            nonce, number, mode, size, *count = self.line()
             self.mark = b"\x1e" + nonce
             self.name = "<cell " + number.decode() + ">"
             self.once = mode == b"once"
+            self.settings = {}
+            for _ in range(int(count[0]) if count else 0):
+                name, length = self.line()
+                self.settings[name.decode()] = self.read(int(length)).decode()
             return self.read(int(size)).decode("utf-8", "replace")
 
         # put writes one record, in pieces that are small enough for an atomic write.
@@ -70,6 +77,8 @@ def boot():
             for name, value in parts.items():
                 self.put(b"m", name)
                 self.put(b"d", value)
+            if kind != "value":  # of which the end of the cell is the end
+                self.put(b"m")
 
         def module(self, name):
             module = self.modules.get(name)
@@ -101,9 +110,9 @@ def boot():
                 except Exception:
                     pass
 
-        # find_spec sees the import of every module. It wraps the loaders of three, and makes those of IPython.
+        # find_spec sees the import of every module. It wraps the loaders of four, and makes those of IPython.
         def find_spec(self, name, path=None, target=None):
-            if name == "matplotlib.pyplot" or name == "linecache" or name == "PIL.Image":
+            if name in ("matplotlib.pyplot", "linecache", "PIL.Image", "asyncio"):
                 return self.rich().wrap(name, path)
             if name.partition(".")[0] == "IPython":
                 return self.module("notebook").spec(name, path)
@@ -158,6 +167,8 @@ def boot():
         def cell(self, text):
             exits = failed = None
             try:
+                if self.settings:
+                    self.rich().enter(self.settings)
                 self.run(text)
             except SystemExit as e:
                 exits = e
@@ -165,7 +176,7 @@ def boot():
                 failed = e
             if "rich" in self.modules:
                 try:
-                    self.rich().finish()
+                    self.rich().end()
                 except BaseException as e:
                     failed = self.rich().first(failed, e)
             if posix.getpid() != self.pid:  # a process that the cell forked has reached the end

@@ -22,6 +22,31 @@ local({
     rawToChar(bytes)
   }
 
+  text8 <- function(n) {
+    text <- rawToChar(take(n))
+    Encoding(text) <- "UTF-8"
+    text
+  }
+
+  setting <- function(i) {
+    part <- strsplit(line(), " ")[[1L]]
+    list(name = part[1L], value = text8(as.integer(part[2L])))
+  }
+
+  # enter sets what holds for one cell, a variable of the environment or the working directory, and keeps how to undo it.
+  before <- list()
+  enter <- function(s) {
+    if (s$name == "/") {
+      here <- setwd(s$value)
+      undo <- function() setwd(here)
+    } else {
+      had <- Sys.getenv(s$name, NA_character_)
+      do.call(Sys.setenv, structure(list(s$value), names = s$name))
+      undo <- function() if (is.na(had)) Sys.unsetenv(s$name) else do.call(Sys.setenv, structure(list(had), names = s$name))
+    }
+    before <<- c(before, undo)
+  }
+
   # put writes one record, in pieces that are small enough for an atomic write: R writes the argument of cat at once.
   put <- function(kind, text = "", to = stdout()) {
     text <- enc2utf8(text)
@@ -62,6 +87,7 @@ local({
       put("r", "figure")
       field("text/plain", "<plot>")
       field("image/png", base64(readBin(page, "raw", file.size(page))))
+      put("m")
       unlink(page)
     }
   }
@@ -116,8 +142,9 @@ local({
   }
 
   # cell runs one cell and reports whether it failed.
-  cell <- function(code) {
+  cell <- function(code, settings) {
     failed <- tryCatch({
+      for (s in settings) enter(s)
       run(code)
       FALSE
     }, error = function(e) {
@@ -133,9 +160,11 @@ local({
     head <- strsplit(line(), " ")[[1L]]
     mark <- head[1L]
     name <- paste0("<cell ", head[2L], ">")
-    code <- rawToChar(take(as.integer(head[4L])))
-    Encoding(code) <- "UTF-8"
-    failed <- cell(code)
+    settings <- if (length(head) > 4L) lapply(seq_len(as.integer(head[5L])), setting)
+    code <- text8(as.integer(head[4L]))
+    failed <- cell(code, settings)
+    for (undo in rev(before)) tryCatch(undo(), error = function(e) cat(conditionMessage(e), "\n", file = stderr()))
+    before <- list()
     if (head[3L] == "once") quit("no", if (failed) 1L else 0L)
     put("z", to = stderr())
     put("z")

@@ -47,6 +47,7 @@
       put('m', type)
       put('d', cut(text))
     }
+    if (kind !== 'value') put('m') // of a value, the end of the cell is the end
   }
 
   const show = (value, kind) => {
@@ -291,10 +292,10 @@
     stack: 'Interrupted: the cell was interrupted'
   })
 
-  const run = async code => {
+  const run = async (code, settings) => {
     let failed = false
     try {
-      show(await cell(code), 'value')
+      show(await within(settings, () => cell(code)), 'value')
     } catch (e) {
       failed = true
       fail(e)
@@ -310,19 +311,50 @@
       for (;;) {
         const end = waiting.indexOf(10)
         if (end < 0) break
-        const [nonce, number, mode, size] = waiting.subarray(0, end).toString().split(' ')
-        if (waiting.length < end + 1 + Number(size)) break
-        const code = waiting.subarray(end + 1, end + 1 + Number(size)).toString()
-        waiting = waiting.subarray(end + 1 + Number(size))
-        yield { nonce, number, mode, code }
+        const [nonce, number, mode, size, count = 0] = waiting.subarray(0, end).toString().split(' ')
+        let at = end + 1
+        const take = n => waiting.subarray(at, (at += n)).toString()
+        const settings = {}
+        for (let left = count; left > 0 && at < waiting.length; left--) {
+          const line = waiting.indexOf(10, at)
+          if (line < 0) break
+          const [setting, length] = take(line - at).split(' ')
+          at++
+          settings[setting] = take(Number(length))
+        }
+        if (Object.keys(settings).length < count || waiting.length < at + Number(size)) break
+        const code = take(Number(size))
+        waiting = waiting.subarray(at)
+        yield { nonce, number, mode, settings, code }
       }
     }
   }
 
-  const take = r => {
-    mark = r.nonce
-    name = `<cell-${r.number}>`
-    once = r.mode === 'once'
+  // within calls run with the settings of one cell: variables of the environment, and as "/" the working directory.
+  const within = async (settings, run) => {
+    const before = []
+    try {
+      for (const [key, value] of Object.entries(settings)) {
+        if (key === '/') {
+          const here = process.cwd()
+          process.chdir(value)
+          before.push(() => process.chdir(here))
+        } else {
+          const had = process.env[key]
+          before.push(() => { if (had === undefined) delete process.env[key]; else process.env[key] = had })
+          process.env[key] = value
+        }
+      }
+      return await run()
+    } finally {
+      for (const undo of before.reverse()) {
+        try {
+          undo()
+        } catch (e) { // the directory is gone
+          write(2, Buffer.from(`${e.message}\n`))
+        }
+      }
+    }
   }
 
   // program runs a single cell as node runs a file: the process ends when its event loop is empty.
@@ -332,7 +364,7 @@
       process.exit(1)
     }
     process.on('uncaughtException', uncaught)
-    if (await run(code)) process.exit(1)
+    if (await run(code, {})) process.exit(1)
   }
 
   // supply adds the session's tools to the global names, except where a name is taken.
@@ -372,7 +404,7 @@
         process.on('uncaughtException', e =>
           write(2, Buffer.from(`Uncaught ${e?.stack ? stack(e) : util.inspect(e)}\n`)))
       }
-      await run(r.code)
+      await run(r.code, r.settings)
       put('z', '', 2)
       put('z')
     }

@@ -47,6 +47,38 @@ def equip():
         pass
 
 
+before = []  # the settings that the interpreter had: names and values, None if there was none
+
+
+def enter(settings):
+    """enter sets what holds for one cell: variables of the environment, and as "/" the working directory."""
+    import os
+    for name, value in settings.items():
+        if name == "/":
+            here = os.getcwd()
+            os.chdir(value)
+            before.append((name, here))
+        else:
+            before.append((name, os.environ.get(name)))
+            os.environ[name] = value
+
+
+def leave():
+    """leave undoes enter."""
+    import os
+    while before:
+        name, value = before.pop()
+        try:
+            if name == "/":
+                os.chdir(value)
+            elif value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        except Exception as error:  # the directory is gone
+            tell(error)
+
+
 def text(value):
     """text returns a string cut to LONGEST characters, or bytes as base64."""
     if isinstance(value, (bytes, bytearray)):
@@ -161,6 +193,14 @@ def drawn(fig):
     return parts
 
 
+def end():
+    """end does what is left to do at the end of a cell."""
+    try:
+        finish()
+    finally:
+        leave()
+
+
 def finish():
     """finish shows the figures that a cell left open, and closes all of them.
 
@@ -239,7 +279,23 @@ def imported_image(module):
     module.Image.show = show
 
 
-IMPORTED = {"matplotlib.pyplot": imported_pyplot, "PIL.Image": imported_image, "linecache": lambda _: remember()}
+def imported_asyncio(module):
+    """Let create_task work in cells that await nothing: the task runs in the loop of all cells, as in notebooks."""
+    create = module.create_task
+
+    def create_task(coroutine, **options):
+        try:
+            module.get_running_loop()
+        except RuntimeError:
+            return cells_loop().create_task(coroutine, **options)
+        return create(coroutine, **options)
+
+    create_task.__doc__ = create.__doc__
+    module.create_task = create_task
+
+
+IMPORTED = {"matplotlib.pyplot": imported_pyplot, "PIL.Image": imported_image, "asyncio": imported_asyncio,
+            "linecache": lambda _: remember()}
 
 
 def remember():
@@ -250,12 +306,19 @@ def remember():
             cache[name] = (len(source), None, source.splitlines(True), name)
 
 
-def wait(coroutine):
-    """wait runs the coroutine of a cell, in one loop for all cells."""
+def cells_loop():
+    """cells_loop returns the loop of all cells."""
     global loop
     import asyncio
     if loop is None or loop.is_closed():
         loop = asyncio.new_event_loop()
+    return loop
+
+
+def wait(coroutine):
+    """wait runs the coroutine of a cell, in one loop for all cells."""
+    import asyncio
+    loop = cells_loop()
     asyncio.set_event_loop(loop)
     task = loop.create_task(coroutine)
     try:
