@@ -31,7 +31,7 @@ type language struct {
 // languages lists all languages; the first is the default.
 var languages = []language{
 	{name: "python", aliases: []string{"python3", "py"}, program: "python3", argv: []string{"python3", "-c",
-		driver.Python, driver.PythonRich, driver.PythonNotebook}, image: "base"},
+		driver.Python, driver.PythonRich, driver.PythonNotebook, driver.PythonCharts}, image: "base"},
 	{name: "js", aliases: []string{"javascript", "node"}, program: "node", argv: []string{"sh", "-c", onThree, "node",
 		"-e", driver.Node, "js", driver.NodeModules, driver.Acorn}, image: "base"},
 	{name: "ts", aliases: []string{"typescript"}, program: "node with esbuild or typescript", argv: []string{"sh", "-c",

@@ -1,7 +1,7 @@
 # Runs cells of Python and reports their results. code/cell/protocol.go defines the protocol. Each start of an
 # interpreter compiles this file, and that is most of the start time that berth adds. So the file imports only modules
-# that a bare interpreter has already loaded. rich.py makes the results that need more than their repr, and notebook.py
-# has the manners of notebooks. They come as arguments and are compiled at their first use.
+# that a bare interpreter has already loaded. rich.py makes the results that need more than their repr, notebook.py has
+# the manners of notebooks, and charts.py describes figures. They come as arguments and are compiled at their first use.
 def boot():
     import sys
     import posix
@@ -13,8 +13,8 @@ def boot():
     FUTURES = 0x1FE0000  # every flag that an import from __future__ may set
 
     class Driver:
-        def __init__(self, rich, notebook):
-            self.sources = {"rich": rich, "notebook": notebook}
+        def __init__(self, rich, notebook, charts):
+            self.sources = {"rich": rich, "notebook": notebook, "charts": charts}
             self.modules = {}
             self.pid = posix.getpid()
             # Programs that a cell starts do not inherit these copies. They also stay when a cell redirects its own.
@@ -205,7 +205,7 @@ def boot():
                 self.put(b"z", b"", self.err)
                 self.put(b"z")
 
-    return Driver(*sys.argv[1:3])
+    return Driver(*sys.argv[1:4])
 
 
 boot().serve()

@@ -19,6 +19,9 @@ var (
 	// PythonNotebook has the manners of notebooks, for cells that are not Python as they stand.
 	//go:embed notebook.py
 	PythonNotebook string
+	// PythonCharts describes the figures of matplotlib as data.
+	//go:embed charts.py
+	PythonCharts string
 	// Node runs JavaScript and TypeScript. It takes as arguments the language (js or ts), NodeModules and Acorn.
 	//go:embed node.js
 	Node string

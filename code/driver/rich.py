@@ -6,6 +6,7 @@ import sys
 LONGEST = 1 << 20  # maximum characters of a text; the rest is cut
 ROWS, COLUMNS = 1000, 200  # of a table
 TABLE = "application/vnd.berth.table+json"
+CHART = "application/vnd.berth.chart+json"
 
 TOOLS = "/.berth/tools/python/tools.py"
 
@@ -186,6 +187,7 @@ def drawn(fig):
     pyplot = sys.modules.get("matplotlib.pyplot")
     try:
         fig.savefig(out, format="png", bbox_inches="tight")
+        parts.update(attempt(lambda: bundle({CHART: driver.module("charts").chart(fig)})))  # it is laid out now
     finally:
         if pyplot is not None:
             pyplot.close(fig)
@@ -269,6 +271,7 @@ def imported_pyplot(pyplot):
         finish()
 
     pyplot.show = show
+    driver.module("charts").watch()
 
 
 def imported_image(module):
