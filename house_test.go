@@ -106,6 +106,8 @@ var mayImport = map[string][]string{
 		"api/openapi", "api/strictjson", "state/audit",
 		"session", "session/filework", "artifacts", "tools/tooluse", "code", "tools/toolstore", "tools/bridge",
 		"events", "events/webhook", "session/inbound", "session/stats"},
+	"api/e2b":             {"proto", "api", "api/e2b/access", "code", "events", "session", "session/stats"},
+	"api/e2b/access":      {"proto"},
 	"api/live":            {"proto", "api", "api/strictjson", "session"},
 	"api/native/document": {"proto", "api", "api/openapi"},
 	"api/strictjson":      {"proto"},
@@ -170,7 +172,7 @@ var mayImport = map[string][]string{
 		"proto", "egress", "state/ledger", "state/audit", "state/vault", "state/keys",
 		"files", "artifacts", "session", "runtime/containerd", "gc", "code", "gateway",
 		"gateway/containers", "gateway/messages", "gateway/messages/batches", "gateway/upstream", "api", "api/native",
-		"api/anthropic", "daemon/certs", "daemon/traces", "api/mcp", "api/ports", "tools/toolstore", "tools/bridge",
+		"api/anthropic", "api/e2b", "daemon/certs", "daemon/traces", "api/mcp", "api/ports", "tools/toolstore", "tools/bridge",
 		"tools/skills", "session/inbound", "egress/authority", "egress/proxy", "state/durable", "session/loopback",
 		"session/stats"},
 

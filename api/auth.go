@@ -25,11 +25,14 @@ type Authenticator interface {
 const maxKeysTried = 4
 
 // authenticate accepts a key in either header. Clients send both when a proxy adds one; one valid key is enough.
-func (s *Server) authenticate(r *http.Request) (c Caller, err error) {
+func (s *Server) authenticate(r *http.Request, e *Edge) (c Caller, err error) {
 	err = proto.Errorf(proto.Unauthenticated, "", "", "An API key is required: send it as X-Api-Key or as "+
 		"Authorization: Bearer.")
 	keys := keysOf(r)
 	for _, key := range keys[:min(len(keys), maxKeysTried)] {
+		if e != nil && e.Key != nil {
+			key = e.Key(key)
+		}
 		if c, err = s.cfg.Auth.Authenticate(r.Context(), key); proto.CodeOf(err) != proto.Unauthenticated {
 			return c, err
 		}

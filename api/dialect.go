@@ -15,6 +15,9 @@ import (
 type Dialect struct {
 	Status map[proto.Code]int // by code; a code without a status is a 500
 	Body   func(Failure) any  // the JSON body
+
+	// Retry names a header that tells clients with true or false whether to send a request that failed again; "": none
+	Retry string
 }
 
 // A Failure is one failed request.
@@ -92,6 +95,9 @@ func (s *Server) fail(x *exchange, err error) {
 		h.Del(name) // set by the handler for the answer that failed
 	}
 	f.setRetryHeaders(h)
+	if name := edge.Dialect.Retry; name != "" {
+		h.Set(name, strconv.FormatBool(f.passes()))
+	}
 	if err := JSON(x, f.Status, edge.Dialect.Body(f)); err != nil {
 		x.err = errors.Join(x.err, err)
 	}
@@ -115,10 +121,13 @@ func (s *Server) hideIn(x *exchange, err *proto.Error) *proto.Error {
 // maxHeededRetry is the longest wait that SDKs honor, in seconds. After a longer one they would come back too soon.
 const maxHeededRetry = 60
 
+// passes reports whether what failed may succeed later.
+func (f Failure) passes() bool { return f.Err.Code == proto.TooMany || f.Err.Code == proto.Unavailable }
+
 // setRetryHeaders tells clients whether to retry. SDKs retry 408, 409, 429 and 5xx by themselves. Only errors that
 // pass with time are worth it, since a repeated POST may do its work twice.
 func (f Failure) setRetryHeaders(h http.Header) {
-	passes := f.Err.Code == proto.TooMany || f.Err.Code == proto.Unavailable
+	passes := f.passes()
 	switch wait := f.Err.RetryAfter; {
 	case wait > 0:
 		h.Set("Retry-After", strconv.FormatInt(wait, 10))

@@ -49,6 +49,7 @@ func TestMalformedBodies(t *testing.T) {
 	for _, e := range h.edges {
 		for _, r := range e.Routes {
 			path := strings.ReplaceAll(r.Pattern, "/containers/{id}", "/containers/"+container)
+			path = strings.ReplaceAll(path, "/sandboxes/{id}", "/sandboxes/"+proto.HostID(container))
 			path = strings.ReplaceAll(path, "{file_id}", file)
 			for _, name := range api.Wildcards(path) {
 				path = strings.ReplaceAll(path, "{"+name+"}", "x")

@@ -14,12 +14,15 @@ const rawStall = time.Hour
 // kind and length. It reports false for a request that the routes serve. The path of the request need not be clean.
 type Raw func(*http.Request) (RawRequest, bool)
 
-// A RawRequest is a request to an application. Authentication, tenancy, the log and the metrics are those of routes.
+// A RawRequest is a request to an application. Authentication, the log and the metrics are those of routes.
 // Its bodies are neither checked nor buffered, and pages of all origins are the application's affair.
 type RawRequest struct {
 	Route     string // name of the route in the log and the metrics
 	Container string // ID or name of the container that it is for
 	Handle    Handler
+
+	Keyless bool     // needs no API key: the handler decides who may send it, and its Caller is zero
+	Dialect *Dialect // of errors; nil: Plain
 }
 
 // raw returns what serves a request to an application.
@@ -35,9 +38,14 @@ func (s *Server) raw(r *http.Request) (RawRequest, bool) {
 // serveRaw authenticates a request to an application and runs its handler.
 func (s *Server) serveRaw(x *exchange, q RawRequest) (err error) {
 	x.r.Pattern, x.edge = q.Route, &Edge{Dialect: Plain}
-	c, err := s.admit(x)
-	if err != nil {
-		return err
+	if q.Dialect != nil {
+		x.edge.Dialect = *q.Dialect
+	}
+	var c Caller
+	if !q.Keyless {
+		if c, err = s.admit(x); err != nil {
+			return err
+		}
 	}
 	if s.cfg.Audit != nil {
 		if err := s.cfg.Audit.Ready(); err != nil {

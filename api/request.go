@@ -110,7 +110,7 @@ func (s *Server) serveOn(t *table, e *Edge, route Route) http.HandlerFunc {
 
 // admit finds the caller of a request, and binds the request to the caller's key. A refused key is audited.
 func (s *Server) admit(x *exchange) (Caller, error) {
-	c, err := s.authenticate(x.r)
+	c, err := s.authenticate(x.r, x.edge)
 	if err != nil {
 		s.auditRefusedKey(x, err)
 		return c, err

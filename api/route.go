@@ -49,33 +49,50 @@ type Place int
 const (
 	_        Place = iota
 	None           // the request concerns no container, or creates one
-	InPath         // {id} after /containers/
+	InPath         // {id} after /containers/, or after /sandboxes/, where the ID is spelled for host names
 	InBody         // a field of the body
 	InHeader       // a header
 	InHost         // the label of the host name that the edge's "*." stands for
 )
 
-// containerPath is how a path pattern names a container.
-const containerPath = "/containers/{id}"
+// How path patterns name a container: by its ID or name, or by its ID as proto.HostID spells it.
+const (
+	containerPath = "/containers/{id}"
+	sandboxPath   = "/sandboxes/{id}"
+)
+
+// namesContainer reports whether a path pattern names a container.
+func namesContainer(pattern string) bool {
+	return strings.Contains(pattern+"/", containerPath+"/") || strings.Contains(pattern+"/", sandboxPath+"/")
+}
 
 // check compares the declared place with the pattern, and with the host pattern of the route's edge.
 func (r Route) check(host string) error {
 	name := r.Method + " " + r.Pattern
-	inPath := strings.Contains(r.Pattern+"/", containerPath+"/")
+	inPath := namesContainer(r.Pattern)
 	switch {
 	case r.Where == 0:
 		return fmt.Errorf("route %s does not say where the ID of its container stands", name)
 	case inPath != (r.Where == InPath):
-		return fmt.Errorf("route %s: only a pattern with %s has its container in the path", name, containerPath)
+		return fmt.Errorf("route %s: only a pattern with %s or %s has its container in the path", name, containerPath,
+			sandboxPath)
 	case r.Where == InHost && !strings.HasPrefix(host, "*."):
 		return fmt.Errorf("route %s has its container in the host, but its edge has no wildcard host", name)
 	}
 	return nil
 }
 
-// containerInPath returns the ID of the container in the path of a request, or "".
+// containerInPath returns the ID of the container in the path of a request, or "". The handler finds it as {id} in any
+// case. Old clients of sandboxes append a hyphen and an ID of the client.
 func (r Route) containerInPath(req *http.Request) string {
-	if id := req.PathValue("id"); r.Where == InPath && proto.ValidID(proto.ContainerPrefix, id) {
+	id := req.PathValue("id")
+	if strings.Contains(r.Pattern, sandboxPath) {
+		label, _, _ := strings.Cut(id, "-")
+		if id = proto.IDOfHost(label); id != "" {
+			req.SetPathValue("id", id)
+		}
+	}
+	if r.Where == InPath && proto.ValidID(proto.ContainerPrefix, id) {
 		return id
 	}
 	return ""
@@ -105,6 +122,9 @@ type Edge struct {
 	Routes   []Route
 	Dialect  Dialect
 	Check    func(r *http.Request) error // runs for each request to its routes, after the API key; may be nil
+
+	// Key returns the API key that clients of this dialect spell so; nil: as it is
+	Key func(spelled string) string
 }
 
 // Documented returns what the OpenAPI document says of the routes of edges.

@@ -19,7 +19,8 @@ func TestTables(t *testing.T) {
 		}
 		for _, r := range e.Routes {
 			name := r.Method + " " + r.Pattern
-			named := slices.Contains(api.Wildcards(r.Pattern), "id") && strings.Contains(r.Pattern, "/containers/{id}")
+			named := slices.Contains(api.Wildcards(r.Pattern), "id") &&
+				(strings.Contains(r.Pattern, "/containers/{id}") || strings.Contains(r.Pattern, "/sandboxes/{id}"))
 			switch r.Where {
 			case api.InPath:
 				if !named {

@@ -17,6 +17,7 @@ import (
 
 	"berth/api"
 	"berth/api/anthropic"
+	"berth/api/e2b"
 	"berth/api/mcp"
 	"berth/api/native"
 	"berth/code"
@@ -63,6 +64,7 @@ func newHouse(t *testing.T, core session.Config) *house {
 	hosted := anthropic.New(anthropic.Config{Files: h.Files, MaxFileBytes: h.Files.MaxFileBytes()})
 	h.edges = []api.Edge{
 		clients.Edge(), operations, hosted,
+		e2b.New(e2b.Config{Sessions: h.Sessions, Code: runner, Images: h.Images, Keys: h.Keys}).Control(),
 		native.New(native.Config{
 			Sessions: h.Sessions, Code: runner, Tools: tools, Bridge: h.Bridge, Jobs: h.Jobs, Files: h.Files,
 			Images: h.Images, Keys: h.Keys, Quotas: h.Keys, Log: log,

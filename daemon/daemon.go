@@ -19,6 +19,7 @@ import (
 
 	"berth/api"
 	"berth/api/anthropic"
+	"berth/api/e2b"
 	"berth/api/mcp"
 	"berth/api/native"
 	"berth/api/ports"
@@ -510,13 +511,15 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	dialed := inbound.New()
 	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: dialed, Knows: d.keys.Knows,
 		Audit: d.audit.Append, Log: d.cfg.Log})
+	foreign := e2b.New(e2b.Config{Sessions: d.sessions, Code: d.code, Images: d.machine.images, Keys: d.keys,
+		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Log: d.cfg.Log})
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		ContainerID: d.sessions.IDOf,
 		Origins:     d.origins,
 		Raws:        []api.Raw{apps.Match},
 		Edges: []api.Edge{
-			operations, hosted, clients.Edge(),
+			operations, hosted, clients.Edge(), foreign.Control(),
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.machine.images, Builds: d.builds, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget,

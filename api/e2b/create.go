@@ -1,0 +1,183 @@
+package e2b
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/proto"
+)
+
+const (
+	// longestLease is how long a sandbox may run without another request for its lease, as in the hosted service.
+	longestLease = 24 * time.Hour
+	// lifetime is how long a sandbox may exist, paused times included: the longest that the core gives.
+	lifetime = 365 * 24 * time.Hour
+)
+
+// Seconds that a lease has if a request names none, in the two versions of the routes.
+const (
+	shortLease = 15
+	usualLease = 300
+)
+
+// A newSandbox asks for a sandbox.
+type newSandbox struct {
+	TemplateID     string            `json:"templateID"`
+	Timeout        *int64            `json:"timeout"`
+	Metadata       map[string]string `json:"metadata"`
+	EnvVars        map[string]string `json:"envVars"`
+	Secure         bool              `json:"secure"`
+	InternetAccess *bool             `json:"allow_internet_access"`
+	AutoPause      bool              `json:"autoPause"`
+	PauseMemory    *bool             `json:"autoPauseMemory"`
+	AutoResume     *struct {
+		Enabled bool `json:"enabled"`
+	} `json:"autoResume"`
+	Network *network        `json:"network"`
+	MCP     json.RawMessage `json:"mcp"`
+	IAM     json.RawMessage `json:"iam"`
+	Mounts  []any           `json:"volumeMounts"`
+}
+
+// everything is the range that clients deny to allow nothing but what they list.
+const everything = "0.0.0.0/0"
+
+// A network is what a sandbox may reach, and who may reach it.
+type network struct {
+	AllowOut     []string        `json:"allowOut,omitempty"`
+	DenyOut      []string        `json:"denyOut,omitempty"`
+	DNSServers   []string        `json:"dnsServers,omitempty"`
+	Rules        json.RawMessage `json:"rules,omitempty"`
+	EgressProxy  json.RawMessage `json:"egressProxy,omitempty"`
+	PublicAccess *bool           `json:"allowPublicTraffic,omitempty"`
+	MaskHost     string          `json:"maskRequestHost,omitempty"`
+	HTTPSPorts   []int           `json:"httpsPorts,omitempty"`
+}
+
+// createSandbox makes a sandbox. In the second version of the route a sandbox is always secured, and lives longer
+// without a timeout.
+func (e *Edge) createSandbox(second bool) handler {
+	return func(c *call) (any, error) {
+		var ask newSandbox
+		if err := c.read(&ask); err != nil {
+			return nil, err
+		}
+		if second {
+			ask.Secure = true
+		}
+		def := int64(shortLease)
+		if second {
+			def = usualLease
+		}
+		req, err := e.request(c, ask, def)
+		if err != nil {
+			return nil, err
+		}
+		s, _, err := e.cfg.Sessions.CreateOnce(c.r.Context(), c.owner, req)
+		if proto.CodeOf(err) == proto.Conflict && req.IdempotencyKey != "" {
+			return nil, coded{"idempotency_request_mismatch", err}
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.status = http.StatusCreated
+		return e.describe(c, s), nil
+	}
+}
+
+// request translates a request for a sandbox. def is its timeout in seconds if it names none.
+func (e *Edge) request(c *call, ask newSandbox, def int64) (req proto.CreateContainer, err error) {
+	if err := refuseFields(ask); err != nil {
+		return req, err
+	}
+	seconds, err := leaseSeconds(ask.Timeout, def)
+	if err != nil {
+		return req, err
+	}
+	seconds = max(seconds, 1) // a new container cannot end at once
+	set := settings{template: ask.TemplateID, keyID: c.keyID, open: !ask.Secure, atEnd: atEnd(ask),
+		autoResume: ask.AutoResume != nil && ask.AutoResume.Enabled}
+	req = proto.CreateContainer{Env: ask.EnvVars, Labels: maps.Clone(ask.Metadata),
+		MaxLifetimeSeconds: int64(lifetime / time.Second), IdempotencyKey: c.r.Header.Get("Idempotency-Key"),
+		Lease: proto.LeaseRequest{Mode: proto.LeaseAbsolute, AtEnd: set.atEnd, EndsInSeconds: &seconds}}
+	if req.Labels == nil {
+		req.Labels = map[string]string{}
+	}
+	req.Labels[settingsLabel] = set.label()
+	if req.Image, req.Snapshot, err = e.template(c.r.Context(), c.owner, ask.TemplateID); err != nil {
+		return req, err
+	}
+	req.Network = e.network(ask)
+	return req, nil
+}
+
+// atEnd returns what happens at the end of the lease. A sandbox whose memory is not kept is stopped: its files stay.
+func atEnd(ask newSandbox) proto.LeaseAction {
+	switch {
+	case !ask.AutoPause:
+		return proto.LeaseRemove
+	case ask.PauseMemory != nil && !*ask.PauseMemory:
+		return proto.LeaseStop
+	}
+	return proto.LeasePause
+}
+
+// network returns what the container may reach. Clients that say nothing expect the internet, and get what the daemon
+// may give.
+func (e *Edge) network(ask newSandbox) proto.Network {
+	switch {
+	case ask.InternetAccess != nil && !*ask.InternetAccess:
+		return proto.Network{Mode: proto.NetworkNone}
+	case ask.Network != nil && len(ask.Network.AllowOut) > 0:
+		return proto.Network{Mode: proto.NetworkAllowlist, Allow: ask.Network.AllowOut}
+	case ask.Network != nil && slices.Contains(ask.Network.DenyOut, everything) ||
+		e.cfg.NetworkMax != proto.NetworkOpen:
+		return proto.Network{Mode: proto.NetworkNone}
+	}
+	return proto.Network{Mode: proto.NetworkOpen}
+}
+
+// leaseSeconds checks a timeout.
+func leaseSeconds(asked *int64, def int64) (int64, error) {
+	if asked == nil {
+		return def, nil
+	}
+	if *asked > int64(longestLease/time.Second) {
+		return 0, proto.Invalid("timeout", "Timeout cannot be greater than %d hours", int(longestLease/time.Hour))
+	}
+	return max(*asked, 0), nil
+}
+
+// images are those that clients know by other names, the best first.
+var images = map[string][]string{"code-interpreter-v1": {"full", "base"}, "code-interpreter": {"full", "base"}}
+
+// template returns the image or the snapshot that a request names.
+func (e *Edge) template(ctx context.Context, owner, name string) (image, snapshot string, err error) {
+	if name == "" {
+		return "", "", proto.Invalid("templateID", "templateID must name an image or a snapshot, such as base")
+	}
+	if proto.ValidID(proto.SnapshotPrefix, name) {
+		snap, err := e.cfg.Sessions.Snapshots().Get(owner, name)
+		return "", snap.ID, err
+	}
+	plain := strings.TrimSuffix(name, ":default")
+	for _, ref := range append(slices.Clone(images[plain]), plain) {
+		_, err := e.cfg.Images.Resolve(ctx, ref)
+		if err == nil {
+			return ref, "", nil
+		}
+		if code := proto.CodeOf(err); code != proto.NotFound && code != proto.InvalidArgument {
+			return "", "", err
+		}
+	}
+	if snap, err := e.cfg.Sessions.Snapshots().Get(owner, plain); err == nil {
+		return "", snap.ID, nil
+	}
+	return "", "", proto.Errorf(proto.NotFound, "", name, "template %.80q was not found; templates are images here: "+
+		"import one with berth image import, or build one with berth image build", name)
+}

@@ -1,0 +1,54 @@
+package e2b
+
+import (
+	"net/http"
+
+	"berth/api"
+	"berth/api/e2b/access"
+)
+
+// sandboxes is where the paths of sandboxes begin, in the first version of the routes.
+const sandboxes = "/sandboxes"
+
+// A row is one route.
+type row struct {
+	method, pattern string
+	handle          handler
+	act             string // in the audit log; "" for what only reads
+	covered         bool   // the core audits it
+}
+
+// rows is the table of all routes, besides those of what is not offered.
+func (e *Edge) rows() []row {
+	const one, two = sandboxes, "/v2" + sandboxes
+	return []row{
+		{"POST", one, e.createSandbox(false), "container.create", true},
+		{"POST", two, e.createSandbox(true), "container.create", true},
+		{"GET", one, e.listRunning, "", false},
+		{"GET", two, e.listSandboxes, "", false},
+		{"GET", one + "/{id}", e.getSandbox, "", false},
+		{"DELETE", one + "/{id}", e.kill, "container.delete", true},
+		{"POST", one + "/{id}/connect", e.connect(false), "container.change", true},
+		{"POST", two + "/{id}/connect", e.connect(true), "container.change", true},
+		{"POST", one + "/{id}/resume", e.resume, "container.change", true},
+		{"POST", one + "/{id}/timeout", e.setTimeout, "container.change", true},
+		{"POST", one + "/{id}/refreshes", e.refresh, "container.change", true},
+	}
+}
+
+// Control returns the control plane.
+func (e *Edge) Control() api.Edge {
+	out := api.Edge{Name: "e2b", Dialect: dialect, Key: access.Key, Prefixes: []string{sandboxes, "/v2", "/v3",
+		"/templates", "/snapshots", "/volumes", "/volumecontent", "/secrets", "/teams", "/nodes", "/health"}}
+	for _, r := range e.rows() {
+		out.Routes = append(out.Routes, api.Route{Method: r.method, Pattern: r.pattern, Where: placeOf(r.pattern),
+			Handle: serve(r.handle), Act: r.act, Covered: r.covered})
+	}
+	out.Routes = append(out.Routes, api.Route{Method: "GET", Pattern: "/health", Where: api.None, Public: true,
+		Handle: func(w http.ResponseWriter, _ *http.Request, _ api.Caller) error {
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}})
+	out.Routes = append(out.Routes, absent()...)
+	return out
+}
