@@ -513,11 +513,12 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Audit: d.audit.Append, Log: d.cfg.Log})
 	foreign := e2b.New(e2b.Config{Sessions: d.sessions, Code: d.code, Images: d.machine.images, Keys: d.keys,
 		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Log: d.cfg.Log})
+	d.keep(foreign)
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		ContainerID: d.sessions.IDOf,
 		Origins:     d.origins,
-		Raws:        []api.Raw{apps.Match},
+		Raws:        []api.Raw{foreign.Match, apps.Match},
 		Edges: []api.Edge{
 			operations, hosted, clients.Edge(), foreign.Control(),
 			native.New(native.Config{

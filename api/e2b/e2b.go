@@ -16,10 +16,13 @@ package e2b
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"time"
 
 	"berth/api"
 	"berth/api/e2b/access"
+	"berth/api/e2b/envd"
 	"berth/code"
 	"berth/events"
 	"berth/proto"
@@ -42,15 +45,23 @@ type Config struct {
 
 // An Edge serves the control plane as routes, and sandboxes as applications.
 type Edge struct {
-	cfg Config
+	cfg     Config
+	agent   *envd.Agent
+	streams *streams
 }
 
 // New makes the edge.
 func New(cfg Config) *Edge {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	cfg.NetworkMax = cmp.Or(cfg.NetworkMax, proto.NetworkNone)
-	return &Edge{cfg: cfg}
+	e := &Edge{cfg: cfg}
+	e.agent = envd.New(envd.Config{Stats: cfg.Stats, Gone: e.gone})
+	e.streams = newStreams(streamsConfig{feed: cfg.Events, forget: e.agent.Forget, gone: e.goneID, ends: e.leaseEnd})
+	return e
 }
+
+// Close ends what goes on between requests.
+func (e *Edge) Close() error { return errors.Join(e.streams.Close(), e.agent.Close()) }
 
 // session returns a container of the caller. That of somebody else is not found, and neither is one that is over.
 func (e *Edge) session(c *call) (*session.Session, error) {
@@ -71,6 +82,26 @@ func (e *Edge) use(c *call, want state) (*session.Session, error) {
 		return nil, proto.Errorf(proto.Conflict, "", c.asked, "sandbox %.80q is %s", c.asked, now)
 	}
 	return s, nil
+}
+
+// gone reports whether a sandbox does not run any more.
+func (e *Edge) gone(s *session.Session) bool {
+	_, err := e.cfg.Sessions.Get(s.Owner(), s.ID())
+	return err != nil || stateOf(s.Info()) != running
+}
+
+// goneID is gone for the ID of a container.
+func (e *Edge) goneID(id string) bool {
+	s := e.cfg.Sessions.Any(id)
+	return s == nil || e.gone(s)
+}
+
+// leaseEnd returns when the lease of a container ends.
+func (e *Edge) leaseEnd(id string) time.Time {
+	if s := e.cfg.Sessions.Any(id); s != nil {
+		return s.Info().ExpiresAt.Time
+	}
+	return time.Time{}
 }
 
 // withActor returns a context of a request to a sandbox that was sent on behalf of a key.

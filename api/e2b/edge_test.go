@@ -47,8 +47,10 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(func() { _ = runner.Close() })
 	st.edge = e2b.New(e2b.Config{Sessions: st.Sessions, Code: runner, Images: st.Images, Keys: st.Keys,
 		Events: events.New(log)})
-	server, err := api.New(api.Config{Auth: st.Keys, Edges: []api.Edge{st.edge.Control()},
-		Log: slog.New(slog.NewTextHandler(st.log, nil))})
+	t.Cleanup(func() { _ = st.edge.Close() })
+	server, err := api.New(api.Config{Auth: st.Keys, Audit: log, Edges: []api.Edge{st.edge.Control()},
+		Raws: []api.Raw{st.edge.Match},
+		Log:  slog.New(slog.NewTextHandler(st.log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

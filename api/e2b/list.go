@@ -64,7 +64,8 @@ func (c *call) listFilter() (f listFilter, err error) {
 func metadataQuery(text string) (map[string]string, error) {
 	values, err := url.ParseQuery(text)
 	if err != nil {
-		return nil, proto.Invalid("metadata", "metadata must be a query such as key=value&key2=value2, with keys and values encoded twice")
+		return nil, proto.Invalid("metadata", "metadata must be a query such as key=value&key2=value2, with keys "+
+			"and values encoded twice")
 	}
 	out := map[string]string{}
 	for k, v := range values {

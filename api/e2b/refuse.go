@@ -100,8 +100,8 @@ var absences = []absence{
 		"give a container its secrets over the native API, as secrets or network_secrets"},
 	{"POST", []string{"/sandboxes/{id}/fork"}, "processes cannot be forked; take a snapshot, and create sandboxes " +
 		"with it as their template, or copy files with berth fork"},
-	{"GET", []string{"/teams", "/teams/{rest...}", "/nodes", "/nodes/{rest...}"}, "there are no teams and nodes here; " +
-		"berth keys has the API keys"},
+	{"GET", []string{"/teams", "/teams/{rest...}", "/nodes", "/nodes/{rest...}"}, "there are no teams and nodes " +
+		"here; berth keys has the API keys"},
 }
 
 const (

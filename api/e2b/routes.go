@@ -28,11 +28,11 @@ func (e *Edge) rows() []row {
 		{"GET", two, e.listSandboxes, "", false},
 		{"GET", one + "/{id}", e.getSandbox, "", false},
 		{"DELETE", one + "/{id}", e.kill, "container.delete", true},
-		{"POST", one + "/{id}/connect", e.connect(false), "container.change", true},
-		{"POST", two + "/{id}/connect", e.connect(true), "container.change", true},
-		{"POST", one + "/{id}/resume", e.resume, "container.change", true},
-		{"POST", one + "/{id}/timeout", e.setTimeout, "container.change", true},
-		{"POST", one + "/{id}/refreshes", e.refresh, "container.change", true},
+		{"POST", one + "/{id}/connect", e.connect(false), "container.change", false},
+		{"POST", two + "/{id}/connect", e.connect(true), "container.change", false},
+		{"POST", one + "/{id}/resume", e.resume, "container.change", false},
+		{"POST", one + "/{id}/timeout", e.setTimeout, "container.change", false},
+		{"POST", one + "/{id}/refreshes", e.refresh, "container.change", false},
 	}
 }
 

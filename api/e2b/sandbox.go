@@ -31,11 +31,15 @@ const (
 // stateOf returns the state for clients. The daemon stops an idle container without processes, and its next use starts
 // it: until its lease ends, clients need not know. Otherwise a stopped container is paused without its processes.
 func stateOf(c proto.Container) state {
+	absolute := c.Lease.Mode == proto.LeaseAbsolute
+	over := absolute && !time.Now().Before(c.Lease.EndsAt.Time) // and what its lease brings is about to happen
 	switch c.State {
 	case proto.StateRunning, proto.StateCreating:
-		return running
+		if !over {
+			return running
+		}
 	case proto.StateStopped:
-		if c.Lease.Mode == proto.LeaseAbsolute && time.Now().Before(c.Lease.EndsAt.Time) {
+		if absolute && !over {
 			return running
 		}
 	}
