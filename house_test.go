@@ -184,7 +184,8 @@ var mayImport = map[string][]string{
 	"egress/placeholder": {"proto", "egress"},
 	"egress/resolve":     {"proto", "egress"},
 	"egress/sniff":       {"proto", "egress"},
-	"egress/proxy": {"proto", "egress", "egress/authority", "egress/placeholder", "egress/resolve",
+	"egress/names":       {},
+	"egress/proxy": {"proto", "egress", "egress/authority", "egress/names", "egress/placeholder", "egress/resolve",
 		"egress/sniff"},
 	"files/filename":            {"proto"},
 	"files/intake":              {},
@@ -209,7 +210,8 @@ var mayImport = map[string][]string{
 	"test/guesttest": {"proto", "guest/wire"},
 
 	// The runtime's packages.
-	"runtime/containerd": {"build/wire", "session/inventory", "proto", "proto/span", "runtime/removetree",
+	"runtime/outbound": {"proto"},
+	"runtime/containerd": {"build/wire", "session/inventory", "proto", "egress", "runtime/outbound", "proto/span", "runtime/removetree",
 		"session", "runtime/diskpool", "runtime/cgroup", "runtime/meter",
 		"runtime/mountns", "runtime/images", "runtime/inprocess", "runtime/isolation", "runtime/warmpool",
 		"runtime/launch", "runtime/layer", "runtime/forkserver", "runtime/ocispec", "state/keylock", "session/limits",

@@ -43,7 +43,6 @@ import (
 	"berth/session"
 	"berth/session/inbound"
 	"berth/session/inventory"
-	"berth/session/loopback"
 	"berth/session/stats"
 	"berth/state/audit"
 	"berth/state/keys"
@@ -364,7 +363,7 @@ func (d *Daemon) openSkills(books *ledger.DB) (err error) {
 type sessionProxy struct{ *proxy.Proxy }
 
 // Gate returns the gate of one session.
-func (p sessionProxy) Gate(n proto.Network, secrets []egress.Secret, report func(egress.Report)) loopback.Service {
+func (p sessionProxy) Gate(n proto.Network, secrets []egress.Secret, report func(egress.Report)) session.Gate {
 	return p.Proxy.Gate(n, secrets, report)
 }
 

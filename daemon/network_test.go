@@ -112,7 +112,7 @@ func eachClass(t *testing.T, fn func(*testing.T, proto.RuntimeClass)) {
 }
 
 // TestNetworks checks that common programs in a container reach the hosts on its allow-list and no others. The
-// container has no network interface and no resolver.
+// container has no network interface but loopback.
 func TestNetworks(t *testing.T) {
 	w := newInternet(t)
 	t.Run("list", func(t *testing.T) { eachClass(t, w.testList) })
@@ -160,9 +160,8 @@ func (w *internet) testList(t *testing.T, class proto.RuntimeClass) {
 		`curl -sk -o /dev/null -w '%{http_code}%{http_connect}' --connect-to ::example.com:SECURE https://other.test/`:                                "000200",
 		`python3 -c 'import requests; requests.get("https://other.test/")' 2>&1 | grep -o "other.test:443 is not on this container.s list" | head -1`: "other.test:443 is not on this container's list",
 		`curl -s --noproxy '*' -m 5 http://127.0.0.1:PLAIN/ || echo refused`:                                                                          "refused",
-		`getent hosts web.test || echo unknown`:              "unknown",
-		`tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '`: "lo",
-		`HTTP_PROXY= env | grep -ic ^http_proxy=`:            "2",
+		`tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '`:                                                                                          "lo",
+		`HTTP_PROXY= env | grep -ic ^http_proxy=`:                                                                                                     "2",
 	} {
 		w.says(t, c.ID, script, want)
 	}

@@ -1,9 +1,14 @@
 // Package egress controls a container's outgoing traffic: a proxy in the daemon that checks each request and connects
 // to its target.
 //
-// A container has loopback only, and no resolver. Its programs speak HTTP (CONNECT, or a plain request with a whole
-// URL) or SOCKS5 to the proxy, over a connection that the guest hands over: see Gate.Serve. The steps are the same
-// for all:
+// A container has loopback only. Its programs reach the proxy in two ways, and the steps are the same for both:
+//
+//   - They speak HTTP (CONNECT, or a plain request with a whole URL) or SOCKS5 to it, over a connection that the guest
+//     hands over: see Gate.Serve.
+//   - They know of no proxy, ask for names and connect to addresses. The kernel hands that over: see Outbound. Package
+//     names answers with addresses of its own, so that the proxy knows which name a connection is for.
+//
+// The steps:
 //
 //	target   read strictly what was asked for: a host has one spelling
 //	policy   is that host on the list, at that port?
@@ -17,6 +22,7 @@ package egress
 
 import (
 	"net"
+	"net/netip"
 
 	"berth/proto"
 )
@@ -25,6 +31,20 @@ import (
 type Conn interface {
 	net.Conn
 	CloseWrite() error // ends this direction; the other one goes on
+}
+
+// An Outbound receives what the programs of a container send to any address beyond its loopback. Its sockets are in
+// the network of the container. The local address of a connection, and the destination of a question, are what the
+// program has named.
+type Outbound interface {
+	// Accept waits for a connection.
+	Accept() (*net.TCPConn, error)
+	// ReadQuestion waits for a datagram to port 53 of any address.
+	ReadQuestion(b []byte) (n int, from, to netip.AddrPort, err error)
+	// WriteAnswer answers a question, from the address that it was sent to.
+	WriteAnswer(b []byte, from, to netip.AddrPort) error
+	// Close closes the sockets: what is waited for fails. Connections that were accepted stay.
+	Close() error
 }
 
 // A Secret replaces its placeholder in requests. Code in the container has the placeholder only.

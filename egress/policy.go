@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -121,6 +122,12 @@ func (p Policy) Allows(t Target) bool {
 		return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Fits(t) })
 	}
 	return false
+}
+
+// AllowsName reports whether the policy allows a host at any port.
+func (p Policy) AllowsName(name string) bool {
+	return p.Mode == proto.NetworkOpen || p.Mode == proto.NetworkAllowlist && slices.ContainsFunc(p.Rules,
+		func(r Rule) bool { return r.Fits(Target{Name: name, Port: cmp.Or(r.Port, 443)}) })
 }
 
 // Fits reports whether the rule allows a target.

@@ -11,6 +11,9 @@ const (
 	NetworkOpen      NetworkMode = "open"      // any public host
 )
 
+// ContainerAddress is the address of a container with a network, on its loopback. Its name server is there, too.
+const ContainerAddress = "198.19.255.254"
+
 // Covers reports whether m lets through all that other does.
 func (m NetworkMode) Covers(other NetworkMode) bool { return m.width() >= other.width() }
 

@@ -26,9 +26,15 @@ type Proxy interface {
 	// AllowSecrets checks which secrets go to which hosts, and normalizes the hosts. n is in normal form.
 	AllowSecrets(n proto.Network, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret, error)
 	// Gate returns the service that controls the traffic of one session. It reports each request.
-	Gate(n proto.Network, secrets []egress.Secret, report func(egress.Report)) loopback.Service
+	Gate(n proto.Network, secrets []egress.Secret, report func(egress.Report)) Gate
 	// TrustedPEM returns the certificate that sessions with secrets trust.
 	TrustedPEM() ([]byte, error)
+}
+
+// A Gate answers the connections of one session to its proxy, and what its programs send elsewhere.
+type Gate interface {
+	loopback.Service
+	loopback.OutboundService
 }
 
 // grant checks the network that a request asks for and normalises it; no network is the zero Network.
@@ -48,12 +54,12 @@ func (c Config) grant(asked proto.Network) (n proto.Network, err error) {
 // proxies reports whether a session with this record gets the proxy.
 func (c Config) proxies(rec record) bool { return c.Egress != nil && rec.connected() }
 
-// proxyService returns the proxy of the session's present generation, or nil.
-func (s *Session) proxyService(rec record) loopback.Service {
-	if s.core.cfg.proxies(rec) {
-		return s.core.cfg.Egress.Gate(rec.Network, slices.Collect(maps.Values(rec.NetworkSecrets)), s.auditEgress)
+// makeGate makes the session's gate, if it has a network. It lasts until the session ends: programs keep the addresses
+// that it gives to names. The caller holds transition.
+func (s *Session) makeGate(rec record) {
+	if s.gate == nil && s.core.cfg.proxies(rec) {
+		s.gate = s.core.cfg.Egress.Gate(rec.Network, slices.Collect(maps.Values(rec.NetworkSecrets)), s.auditEgress)
 	}
-	return nil
 }
 
 // installCA makes the container of a new guest trust the proxy's CA, if the session has network secrets.
@@ -95,8 +101,14 @@ func (s *Session) auditEgress(v egress.Report) {
 // transition.
 func (s *Session) servePorts(ctx context.Context) error {
 	rec := s.record()
-	if err := s.ports.Serve(ctx, s.guestListen(), loopback.ProxyPort, s.proxyService(rec)); err != nil {
-		return err
+	if s.makeGate(rec); s.gate != nil {
+		if err := s.ports.Serve(ctx, s.guestListen(), loopback.ProxyPort, s.gate); err != nil {
+			return err
+		}
+		open := func() (egress.Outbound, error) { return s.core.cfg.Runtime.OpenOutbound(ctx, s.id) }
+		if err := s.ports.ServeOutbound(open, s.gate); err != nil && proto.CodeOf(err) != proto.Unsupported {
+			s.core.cfg.Log.Warn("a container reaches its network by the proxy alone", "container", s.id, "error", err)
+		}
 	}
 	return s.serveTools(ctx, rec)
 }

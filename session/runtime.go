@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 
+	"berth/egress"
 	"berth/proto"
 	"berth/session/limits"
 )
@@ -78,6 +79,10 @@ type Runtime interface {
 	// of the workspace alone. Limits that cannot be changed while it runs stay until the next Start. It fails with
 	// proto.Conflict if the sandbox uses more already. On a failure the limits are as before.
 	SetLimits(ctx context.Context, id string, had Spec, want proto.Limits) error
+
+	// OpenOutbound opens the sockets that receive what the sandbox's programs send beyond its loopback. It fails with
+	// proto.Unsupported if the class or the host has none.
+	OpenOutbound(ctx context.Context, id string) (egress.Outbound, error)
 
 	// Inspect reports how a running sandbox is isolated. Anything not reported counts as absent: we never claim
 	// isolation that was not verified. A HostUID of -1 means unknown.

@@ -42,6 +42,7 @@ type Session struct {
 	transition   chan struct{}
 	closedShells shells.Closed
 	ports        *loopback.Ports // of the present generation
+	gate         Gate            // of its network; nil: it has none, or has not needed it. Guarded by transition
 	unclean      bool            // its sandbox could not be stopped and may still run; guarded by transition
 
 	// saving serialises changes of the record, so that none builds on a change that then fails. It is held while the

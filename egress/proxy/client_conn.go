@@ -26,6 +26,21 @@ type clientConn struct {
 
 // Serve answers one connection of the container and closes it. It returns when ctx ends, at the latest.
 func (g *Gate) Serve(ctx context.Context, c egress.Conn) {
+	g.serve(ctx, c, func(ctx context.Context, v *clientConn) {
+		v.setHeadDeadline()
+		first, err := v.r.Peek(1)
+		switch {
+		case err != nil: // the client left without a request
+		case first[0] == socksVersion:
+			v.socks(ctx)
+		default:
+			v.http(ctx)
+		}
+	})
+}
+
+// serve has answer answer one connection, once there is a place for it, and closes it.
+func (g *Gate) serve(ctx context.Context, c egress.Conn, answer func(context.Context, *clientConn)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer c.Close()
@@ -41,15 +56,7 @@ func (g *Gate) Serve(ctx context.Context, c egress.Conn) {
 		return
 	}
 	v.r = bufio.NewReaderSize(c, sniff.HeadBytes)
-	v.setHeadDeadline()
-	first, err := v.r.Peek(1)
-	switch {
-	case err != nil: // the client left without a request
-	case first[0] == socksVersion:
-		v.socks(ctx)
-	default:
-		v.http(ctx)
-	}
+	answer(ctx, v)
 }
 
 // recoverPanic is deferred wherever code runs for a client: a panic there must not end the daemon and the work of all

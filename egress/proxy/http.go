@@ -104,8 +104,11 @@ const (
 )
 
 // sendRefusal answers with a refusal and ends the connection. A failed write is ignored: the client is gone.
-func (v *clientConn) sendRefusal(err error) {
-	if _, err := v.conn.Write(egress.RefusalOf(err).Answer()); err != nil || v.conn.CloseWrite() != nil {
+func (v *clientConn) sendRefusal(err error) { v.sendLast(egress.RefusalOf(err).Answer()) }
+
+// sendLast sends an answer and ends the connection.
+func (v *clientConn) sendLast(answer []byte) {
+	if _, err := v.conn.Write(answer); err != nil || v.conn.CloseWrite() != nil {
 		return
 	}
 	_ = v.conn.SetReadDeadline(time.Now().Add(lingerTime))

@@ -14,6 +14,7 @@ import (
 
 	"berth/egress"
 	"berth/egress/authority"
+	"berth/egress/names"
 	"berth/egress/placeholder"
 	"berth/egress/resolve"
 	"berth/proto"
@@ -132,7 +133,12 @@ type Gate struct {
 	report  func(egress.Report)
 	places  chan struct{}
 	rate    *rate.Limiter
+	asks    *rate.Limiter // of questions for names
+	names   *names.Server
 }
+
+// asksPerRequest is how many questions for names a request may take: one for each kind of address, each asked twice.
+const asksPerRequest = 4
 
 // Gate makes the gate of a container with this network and these secrets, in the form of AllowList and AllowSecrets.
 // report is called for each request and must not keep it. If the daemon grants less by now than it did, the gate
@@ -143,8 +149,11 @@ func (p *Proxy) Gate(n proto.Network, secrets []egress.Secret, tell func(egress.
 		policy = egress.Policy{}
 	}
 	perSecond := rate.Limit(p.cfg.PerSecond)
-	return &Gate{proxy: p, policy: policy, secrets: placeholder.New(secrets), report: tell,
+	asks := asksPerRequest * perSecond
+	g := &Gate{proxy: p, policy: policy, secrets: placeholder.New(secrets), report: tell,
 		places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond)))}
+	g.asks, g.names = rate.NewLimiter(asks, max(1, int(4*asks))), names.New(g.lookUp)
+	return g
 }
 
 // Enter waits for a place among the container's connections. After success the caller must call leave.
@@ -159,15 +168,27 @@ func (g *Gate) Enter(ctx context.Context) (leave func(), err error) {
 
 // resolve checks whether the target may be reached, and returns its addresses.
 func (g *Gate) resolve(ctx context.Context, t egress.Target) ([]netip.Addr, error) {
-	switch {
-	case !g.proxy.cfg.Most.Covers(g.policy.Mode):
-		return nil, egress.Refuse(proto.PermissionDenied, "network_max", "the daemon does not give containers the "+
-			"network %q any more", g.policy.Mode)
-	case !g.policy.Allows(t):
-		return nil, egress.Refuse(proto.PermissionDenied, "not_allowed", "%s is not on this container's list; create "+
-			"one whose network.allow has it", t)
+	if err := g.granted(); err != nil {
+		return nil, err
+	}
+	if !g.policy.Allows(t) {
+		return nil, notAllowed(t.String())
 	}
 	return g.proxy.resolver.Resolve(ctx, t)
+}
+
+// granted refuses everything if the daemon gives less by now than it did.
+func (g *Gate) granted() error {
+	if !g.proxy.cfg.Most.Covers(g.policy.Mode) {
+		return egress.Refuse(proto.PermissionDenied, "network_max", "the daemon does not give containers the "+
+			"network %q any more", g.policy.Mode)
+	}
+	return nil
+}
+
+func notAllowed(host string) error {
+	return egress.Refuse(proto.PermissionDenied, "not_allowed", "%s is not on this container's list; create "+
+		"one whose network.allow has it", host)
 }
 
 // TrustedPEM returns the certificate of the proxy's authority, which containers with secrets trust.

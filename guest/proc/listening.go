@@ -42,8 +42,8 @@ func (t *Table) Listening() ([]proto.Port, error) {
 	list := []proto.Port{}
 	for _, l := range open {
 		pid := owners[l.inode]
-		if pid == t.pid || len(list) == wire.MaxPorts {
-			continue
+		if pid == t.pid || pid == 0 && l.at.Addr().String() == proto.ContainerAddress || len(list) == wire.MaxPorts {
+			continue // the guest's own, and the daemon's
 		}
 		p := proto.Port{Port: l.at.Port(), Address: l.at.Addr().String(), PID: pid}
 		if pid != 0 {

@@ -32,6 +32,14 @@ func (r *Runtime) task(ctx context.Context, name string) (client.Task, error) {
 	return c.Task(r.ns(ctx), nil)
 }
 
+// runsGVisor reports whether a sandbox is of the class gvisor.
+func (r *Runtime) runsGVisor(ctx context.Context, sandbox string) (bool, error) {
+	if r.bundles.Has(sandbox) {
+		return r.gvisor.Runs(sandbox), nil
+	}
+	return r.isGVisor(ctx, sandbox)
+}
+
 // isGVisor reports whether a sandbox is of that class.
 func (r *Runtime) isGVisor(ctx context.Context, name string) (bool, error) {
 	info, err := r.client.ContainerService().Get(r.ns(ctx), name)

@@ -98,10 +98,7 @@ func (r *Runtime) SetHostname(ctx context.Context, id, name string) error {
 	}
 	defer unlock()
 	sandbox := r.claims.sandbox(id)
-	gvisor := r.gvisor.Runs(sandbox)
-	if !r.bundles.Has(sandbox) {
-		gvisor, err = r.isGVisor(ctx, sandbox)
-	}
+	gvisor, err := r.runsGVisor(ctx, sandbox)
 	if gvisor {
 		return proto.Errorf(proto.Unsupported, op, id, "a running container of the class gvisor keeps its host name")
 	}

@@ -23,6 +23,15 @@ type Service interface {
 	Serve(ctx context.Context, c egress.Conn)
 }
 
+// An OutboundService answers what programs send beyond loopback, and closes o. It returns when ctx ends. egress.Gate is
+// one.
+type OutboundService interface {
+	ServeOutbound(ctx context.Context, o egress.Outbound)
+}
+
+// outbound is the place of the outbound service among the served ports.
+const outbound = 0
+
 // A Listener waits in the guest for one connection.
 type Listener interface {
 	Await(ctx context.Context) (egress.Conn, error) // closes the listener if it fails
@@ -83,6 +92,27 @@ func (p *Ports) Serve(ctx context.Context, listen Listen, port uint16, service S
 	if err != nil {
 		cancel()
 		first.Close()
+	}
+	return err
+}
+
+// ServeOutbound has a service answer what programs send beyond loopback, unless it does. open opens the sockets. When
+// it fails, there is no such service until the ports are closed.
+func (p *Ports) ServeOutbound(open func() (egress.Outbound, error), service OutboundService) error {
+	if service == nil || p.Served(outbound) {
+		return nil
+	}
+	serving, cancel := context.WithCancel(p.life)
+	p.mu.Lock()
+	p.served[outbound] = cancel
+	p.mu.Unlock()
+	o, err := open()
+	if err != nil {
+		return err
+	}
+	if err = p.spawn(func() { service.ServeOutbound(serving, o) }); err != nil {
+		cancel()
+		_ = o.Close()
 	}
 	return err
 }

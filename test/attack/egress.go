@@ -2,6 +2,7 @@ package attack
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -20,8 +21,8 @@ import (
 )
 
 // Groups 36 to 38 for a container that has a network. It must not reach what it may not reach, in whatever form it
-// asks. A container with a network can connect only to the daemon's proxy. So the parsing of requests in that proxy
-// protects the operator's network.
+// asks. Whatever a container with a network connects to, it gets the daemon. So the parsing of requests there protects
+// the operator's network.
 var _ = register(
 	// Capital One, 2019: a server was tricked into a request to the metadata service. The spellings are known to have
 	// passed text filters (CVE-2021-29921, CVE-2022-3172, and others).
@@ -64,6 +65,13 @@ var _ = register(
 			"that are, at other ports, with dots, stars, other scripts and their addresses",
 		Wants: "each is refused, and no name is asked about",
 	}, asBoth, proxyListAttempts, listedNetwork),
+	// A question to a name server can carry data out, and an answer can carry orders in (DNS tunnels).
+	attemptsIn(Case{
+		Group: 38, Name: "egress/questions",
+		Tries: "ask name servers inside, outside and on the host for names that are not on the list, by UDP and by " +
+			"TCP, in all kinds of records and forms; send other datagrams anywhere",
+		Wants: "no name is found, nothing is asked outside, and other datagrams are refused at once",
+	}, asBoth, questionAttempts, listedNetwork),
 	// Only containers that were given a network may reach the outside.
 	attempts(Case{
 		Group: 38, Name: "egress/without",
@@ -174,7 +182,40 @@ func throughProxy(host string, port int) []attempt {
 		}},
 		{"CONNECT " + at, func() error { return refusedBy("CONNECT " + at + " HTTP/1.1\r\nHost: " + at + "\r\n\r\n") }},
 		{"SOCKS " + at, func() error { return socksRefused(host, port) }},
+		{"connect to " + at, func() error { return directRefused(host, port) }},
 	}
+}
+
+// directRefused connects without the proxy. Where such a connection is handed to the daemon, the kernel accepts it, and
+// the daemon ends it: without a word, with its own answer, or with a TLS alert.
+func directRefused(host string, port int) error {
+	if strings.Contains(host, "%") {
+		return moot("a zone of loopback leads nowhere")
+	}
+	c, err := net.DialTimeout("tcp", net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port)), 5*time.Second)
+	if dns := (*net.DNSError)(nil); errors.As(err, &dns) && dns.IsTimeout {
+		return errNoName // the daemon found none
+	}
+	if err != nil {
+		return noWay(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(15 * time.Second))
+	if _, err := fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host); err != nil {
+		return noWay(err)
+	}
+	said, err := io.ReadAll(io.LimitReader(c, 64<<10))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return through("the connection was held, so that somebody may have been dialled")
+	case len(said) == 0:
+		return errors.New("refused: the connection was ended")
+	case said[0] == 0x15:
+		return errors.New("refused: a TLS alert")
+	case bytes.HasPrefix(said, []byte("HTTP/1.1 40")) && bytes.Contains(said, []byte("\r\nProxy-Status: berth;")):
+		return errors.New("refused: " + string(said[len("HTTP/1.1 "):len("HTTP/1.1 403")]))
+	}
+	return through("%.60q", said)
 }
 
 // socksRefused makes a SOCKS 5 request with the host as a name, in any spelling.

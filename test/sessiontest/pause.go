@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"berth/egress"
 	"berth/proto"
 	"berth/session"
 	"berth/session/limits"
@@ -65,6 +66,11 @@ func (rt *Runtime) SetLimits(context.Context, string, session.Spec, proto.Limits
 // SetHostname changes nothing while a sandbox runs.
 func (rt *Runtime) SetHostname(_ context.Context, id, _ string) error {
 	return proto.Errorf(proto.Unsupported, "", id, "sandboxes of tests keep their host name")
+}
+
+// OpenOutbound opens nothing.
+func (rt *Runtime) OpenOutbound(_ context.Context, id string) (egress.Outbound, error) {
+	return nil, proto.Errorf(proto.Unsupported, "", id, "sandboxes of tests have no network of their own")
 }
 
 func (rt *Runtime) signalAll(id string, sig syscall.Signal) error {

@@ -1,0 +1,236 @@
+package outbound
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"berth/proto"
+	"berth/test/needs"
+)
+
+// The tests make network namespaces. They need root.
+func TestMain(m *testing.M) {
+	needs.Main("make network namespaces")
+	os.Exit(m.Run())
+}
+
+// newNetwork returns a network namespace that has loopback alone, as a sandbox's has.
+func newNetwork(t *testing.T) *os.File {
+	t.Helper()
+	type made struct {
+		file *os.File
+		err  error
+	}
+	done := make(chan made, 1)
+	go func() {
+		runtime.LockOSThread()
+		m := made{err: unix.Unshare(unix.CLONE_NEWNET)}
+		if m.err == nil {
+			var lo netlink.Link
+			if lo, m.err = netlink.LinkByName("lo"); m.err == nil {
+				m.err = netlink.LinkSetUp(lo)
+			}
+		}
+		if m.err == nil {
+			m.file, m.err = os.Open("/proc/thread-self/ns/net")
+		}
+		done <- m
+	}()
+	m := <-done
+	if m.err != nil {
+		t.Fatal(m.err)
+	}
+	t.Cleanup(func() { m.file.Close() })
+	return m.file
+}
+
+// inside runs a function in a network.
+func inside(t *testing.T, network *os.File, fn func() error) {
+	t.Helper()
+	if err := within(network, fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T, network *os.File) *Sockets {
+	t.Helper()
+	s, err := Open(fmt.Sprint("/proc/self/fd/", network.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+const patience = time.Minute
+
+// A connection to any address arrives, and tells which one it was for.
+func TestConnections(t *testing.T) {
+	network := newNetwork(t)
+	s := open(t, network)
+	for _, at := range []string{"1.2.3.4:443", "198.18.0.7:5432", "169.254.169.254:80", "8.8.8.8:53", "127.0.0.1:53",
+		"10.0.0.1:3128", "223.0.0.1:1"} {
+		var c net.Conn
+		inside(t, network, func() (err error) {
+			c, err = net.DialTimeout("tcp4", at, patience)
+			return err
+		})
+		defer c.Close()
+		a, err := s.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		if got := a.LocalAddr().String(); got != at {
+			t.Errorf("a connection to %s arrives as one to %s", at, got)
+		}
+		if host, _, _ := net.SplitHostPort(a.RemoteAddr().String()); host != proto.ContainerAddress &&
+			!strings.HasPrefix(at, "127.") {
+			t.Errorf("the connection to %s comes from %s", at, host)
+		}
+		if _, err := io.WriteString(a, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		a.Close()
+		if got, err := io.ReadAll(c); err != nil || string(got) != "hello" {
+			t.Errorf("%s: %q, %v", at, got, err)
+		}
+	}
+}
+
+// Loopback and the container's own address stay with its programs, listeners there or none.
+func TestOwnAddressesStay(t *testing.T) {
+	network := newNetwork(t)
+	open(t, network)
+	for _, host := range []string{"127.0.0.1", "127.9.9.9", proto.ContainerAddress} {
+		inside(t, network, func() error {
+			l, err := net.Listen("tcp4", host+":0")
+			if err != nil {
+				return err
+			}
+			c, err := net.DialTimeout("tcp4", l.Addr().String(), patience)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			got, err := l.Accept()
+			if err != nil {
+				return err
+			}
+			got.Close()
+			l.Close()
+			if _, err := net.DialTimeout("tcp4", l.Addr().String(), patience); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("a port of %s on which nobody listens: %v", host, err)
+			}
+			return nil
+		})
+	}
+}
+
+// Questions to any name server arrive, and are answered from its address. Other datagrams are refused at once.
+func TestDatagrams(t *testing.T) {
+	network := newNetwork(t)
+	s := open(t, network)
+	for _, at := range []string{proto.ContainerAddress + ":53", "8.8.8.8:53", "127.0.0.1:53"} {
+		var c net.Conn
+		inside(t, network, func() (err error) {
+			c, err = net.Dial("udp4", at) // connected: it takes answers from that address alone
+			return err
+		})
+		defer c.Close()
+		if _, err := io.WriteString(c, "who?"); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 100)
+		n, from, to, err := s.ReadQuestion(b)
+		if err != nil || string(b[:n]) != "who?" || to.String() != at || from.String() != c.LocalAddr().String() {
+			t.Fatalf("a question to %s: %q from %v to %v, %v", at, b[:n], from, to, err)
+		}
+		if err := s.WriteAnswer([]byte("me"), to, from); err != nil {
+			t.Fatalf("%s: %v", at, err)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(patience))
+		if n, err := c.Read(b); err != nil || string(b[:n]) != "me" {
+			t.Errorf("the answer from %s: %q, %v", at, b[:n], err)
+		}
+	}
+	inside(t, network, func() error {
+		c, err := net.Dial("udp4", "1.2.3.4:123")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "time?"); err != nil {
+			return err
+		}
+		_ = c.SetReadDeadline(time.Now().Add(patience))
+		if _, err := c.Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("another datagram: %v", err)
+		}
+		for _, many := range []string{"224.0.0.251:5353", "255.255.255.255:67", "240.0.0.1:443"} {
+			if _, err := net.Dial("udp4", many); err == nil {
+				t.Errorf("a datagram can be sent to %s", many)
+			}
+		}
+		return nil
+	})
+}
+
+// There is no way out by IPv6.
+func TestIPv6(t *testing.T) {
+	network := newNetwork(t)
+	open(t, network)
+	inside(t, network, func() error {
+		c, err := net.DialTimeout("tcp6", "[2001:4860:4860::8888]:53", patience)
+		if err == nil {
+			c.Close()
+			t.Error("a connection by IPv6 was accepted")
+		}
+		return nil
+	})
+}
+
+// The sockets of the next daemon take the place of those that are closed, or whose daemon has ended.
+func TestOpenAgain(t *testing.T) {
+	network := newNetwork(t)
+	first := open(t, network)
+	if err := errors.Join(first.Close(), first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Accept(); err == nil {
+		t.Error("a closed socket accepts")
+	}
+	inside(t, network, func() error {
+		if _, err := net.DialTimeout("tcp4", "1.2.3.4:443", patience); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("with closed sockets: %v", err)
+		}
+		return nil
+	})
+	second := open(t, network)
+	inside(t, network, func() error {
+		c, err := net.DialTimeout("tcp4", "1.2.3.4:443", patience)
+		if err == nil {
+			defer c.Close()
+		}
+		return err
+	})
+	c, err := second.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if _, err := Open("/proc/self/fd/none"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a network that is not there: %v", err)
+	}
+}
