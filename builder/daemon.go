@@ -48,6 +48,11 @@ func invalid(format string, args ...any) error {
 	return &daemonError{Code: "invalid_argument", Message: fmt.Sprintf(format, args...)}
 }
 
+// unsupported returns the error for what a build cannot have.
+func unsupported(format string, args ...any) error {
+	return &daemonError{Code: "unsupported", Message: fmt.Sprintf(format, args...)}
+}
+
 // call sends a request and reads its answer.
 func (d *daemon) call(ctx context.Context, path string, request, answer any) error {
 	body, err := d.post(ctx, path, request)

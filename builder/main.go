@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -89,6 +90,33 @@ func failed(err error) *wire.Failed {
 			f.Line = int(s.Ranges[0].Start.Line)
 		}
 	}
-	f.Message = strings.TrimPrefix(f.Message, "failed to solve: ")
+	f.Message = reword(strings.TrimPrefix(f.Message, "failed to solve: "))
 	return f
+}
+
+// rewordings are for messages of BuildKit that name what its user does not know, or no way out.
+var rewordings = []struct {
+	from *regexp.Regexp
+	to   string
+}{
+	{regexp.MustCompile(`^failed to compute cache key: failed to calculate checksum of ref \S+: ("[^"]*"): not found$`),
+		"$1 is not there, neither in the build context nor in the stage or image of --from; a .dockerignore leaves " +
+			"files out"},
+	{regexp.MustCompile(`^no SSH key "(.*)" forwarded from the client$`),
+		"RUN --mount=type=ssh: a build has no SSH agent; copy what the step needs into the build context"},
+	{regexp.MustCompile(`^failed to load LLB: (network\.host|security\.insecure) is not allowed$`),
+		"$1 is not allowed: a step is no more than a container"},
+	{regexp.MustCompile(`^failed to load cache key: invalid response status (\d+)$`),
+		"ADD: the address was answered with the status $1; 403 is also the answer for a host that the build may not " +
+			"reach"},
+}
+
+// reword returns a message as it is for the caller.
+func reword(message string) string {
+	for _, r := range rewordings {
+		if r.from.MatchString(message) {
+			return r.from.ReplaceAllString(message, r.to)
+		}
+	}
+	return message
 }

@@ -112,13 +112,13 @@ type noGit struct{}
 func (noGit) Schemes() []string { return []string{"git"} }
 
 func (noGit) Identifier(_, ref string, _ map[string]string, _ *pb.Platform) (source.Identifier, error) {
-	return nil, &daemonError{Code: "unsupported", Message: fmt.Sprintf("ADD of the git repository %.200q is not "+
-		"supported; clone it in a RUN step, or put it into the build context", ref)}
+	return nil, unsupported("ADD of the git repository %.200q is not supported; clone it in a RUN step, or put it "+
+		"into the build context", ref)
 }
 
 func (noGit) Resolve(context.Context, source.Identifier, *session.Manager, solver.Vertex) (source.SourceInstance,
 	error) {
-	return nil, &daemonError{Code: "unsupported", Message: "ADD of a git repository is not supported"}
+	return nil, unsupported("ADD of a git repository is not supported")
 }
 
 // ResolveSourceMetadata has the daemon get an image first, under the name and digest that the Dockerfile gives.
@@ -129,11 +129,27 @@ func (w *stepWorker) ResolveSourceMetadata(ctx context.Context, op *pb.SourceOp,
 		return nil, err
 	}
 	if image, ok := id.(*containerimage.ImageIdentifier); ok {
+		if err := checkPlatform(image.Reference.String(), opt.ImageOpt); err != nil {
+			return nil, err
+		}
 		if err := w.images.have(ctx, image.Reference.String()); err != nil {
 			return nil, err
 		}
 	}
 	return w.Worker.ResolveSourceMetadata(ctx, op, opt, sm, jobCtx)
+}
+
+// checkPlatform refuses an image of another platform: the daemon stores images of its own alone, and would give that.
+func checkPlatform(ref string, opt *sourceresolver.ResolveImageOpt) error {
+	if opt == nil || opt.Platform == nil {
+		return nil
+	}
+	ours := platforms.Normalize(platforms.DefaultSpec())
+	if platforms.NewMatcher(platforms.Normalize(*opt.Platform)).Match(ours) {
+		return nil
+	}
+	return unsupported("FROM --platform=%s %.200s: this daemon builds for %s alone",
+		platforms.Format(*opt.Platform), ref, platforms.Format(ours))
 }
 
 // askedImages is the daemon's image store. It asks the daemon for images that BuildKit looks up.

@@ -166,6 +166,27 @@ func TestBuildFailures(t *testing.T) {
 		{"not in the list", "FROM base\nADD http://127.0.0.1:9/x /x\n", func(o *proto.BuildOptions) {
 			o.Network.Allow = []string{"example.com"}
 		}, proto.InvalidArgument, "403"},
+		{"a file that is not there", "FROM base\nCOPY nosuch /x\n", nil, proto.InvalidArgument, ".dockerignore"},
+		{"a stage that is not there", "FROM base\nCOPY --from=" + registryHost + "/nosuch:1 /x /x\n", nil,
+			proto.NotFound, "nosuch"},
+		{"a target that is not there", "FROM base\n", func(o *proto.BuildOptions) { o.Target = "nosuch" },
+			proto.InvalidArgument, "nosuch"},
+		{"a base without name", "ARG BASE\nFROM ${BASE}\n", nil, proto.InvalidArgument, "BASE"},
+		{"another platform", "FROM --platform=linux/s390x base\nRUN true\n", nil, proto.Unsupported, "s390x"},
+		{"an unknown flag", "FROM base\nCOPY --nosuch a /b\n", nil, proto.InvalidArgument, "nosuch"},
+		{"stages in a circle", "FROM base AS a\nCOPY --from=b /x /x\nFROM base AS b\nCOPY --from=a /x /x\n", nil,
+			proto.InvalidArgument, "circular"},
+		{"an empty Dockerfile", "# nothing\n", nil, proto.InvalidArgument, "no instructions"},
+		{"a secret", "FROM base\nRUN --mount=type=secret,id=token,required=true true\n", nil, proto.InvalidArgument, "token"},
+		{"an agent's socket", "FROM base\nRUN --mount=type=ssh,required=true true\n", nil, proto.InvalidArgument,
+			"no SSH agent"},
+		{"a device", "FROM base\nRUN --device=vendor.com/x=y,required true\n", nil, proto.InvalidArgument,
+			"device"},
+		{"another sum", "FROM base\nADD --checksum=sha256:" + sumOf("x") + " " + filesURL + "/file.txt /x\n",
+			func(o *proto.BuildOptions) { o.Network.Mode = proto.NetworkOpen }, proto.InvalidArgument, "digest"},
+		{"no such address", "FROM base\nADD " + filesURL + "/nosuch /x\n",
+			func(o *proto.BuildOptions) { o.Network.Mode = proto.NetworkOpen }, proto.InvalidArgument, "404"},
+		{"a link out of the context", "FROM base\nCOPY out /x\n", nil, proto.InvalidArgument, "not there"},
 		{"memory", "FROM base\nRUN python3 -c 'x = bytearray(1 << 30)'\n", nil, proto.QuotaExceeded, "memory"},
 		{"disk", "FROM base\nUSER root\nRUN head -c 2G /dev/zero > /big; sleep 60\n", nil, proto.QuotaExceeded, "disk_bytes"},
 		{"time", "FROM base\nRUN sleep 60\n", func(o *proto.BuildOptions) { o.TimeoutSeconds = 3 }, proto.TimedOut, "3s"},
@@ -179,7 +200,7 @@ func TestBuildFailures(t *testing.T) {
 			if test.change != nil {
 				test.change(&o)
 			}
-			files := map[string]string{"other": "x"}
+			files := map[string]string{"other": "x", "out -> ../../etc/passwd": ""}
 			if test.dockerfile != "" {
 				files["Dockerfile"] = test.dockerfile
 			}
@@ -295,6 +316,26 @@ func TestCancel(t *testing.T) {
 	if err := c.CancelBuild(t.Context(), "build_0000000000000000000000"); proto.CodeOf(err) != proto.NotFound {
 		t.Errorf("cancelling what is not there: %v", err)
 	}
+}
+
+// TestRebuildAfterCancel cancels a build in its second step. The next build takes the first one from the cache.
+func TestRebuildAfterCancel(t *testing.T) {
+	c := connect(t, daemon)
+	each, runs := untilRuns()
+	ctx, leave := context.WithCancel(t.Context())
+	go func() { <-runs; leave() }()
+	const first = "FROM base\nRUN date +%N > /tmp/first && echo first-ran\n"
+	files := map[string]string{"Dockerfile": first + "RUN echo it-runs; sleep 1000\n"}
+	_, r, err := build(ctx, c, proto.BuildOptions{Name: "resumed"}, contextOf(t, files), each)
+	if err == nil || !strings.Contains(r.logs, "first-ran") {
+		t.Fatalf("a cancelled build: %v, %q", err, r.logs)
+	}
+	files["Dockerfile"] = first + "RUN echo second-ran\n"
+	_, r, err = build(t.Context(), c, proto.BuildOptions{Name: "resumed"}, contextOf(t, files), nil)
+	if err != nil || r.cached != 1 || r.ran != 1 || r.logs != "second-ran\n" {
+		t.Errorf("the build after it: %+v, %v", r, err)
+	}
+	nothingLeft(t, daemon)
 }
 
 // TestKill kills the daemon in the middle of a step. The next one finds nothing of the build, and builds.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -41,6 +42,9 @@ func runTests(m *testing.M) (code int, err error) {
 	srv := httptest.NewServer(registry.New())
 	defer srv.Close()
 	registryHost = strings.TrimPrefix(srv.URL, "http://")
+	files := httptest.NewServer(http.HandlerFunc(serveFiles))
+	defer files.Close()
+	filesURL = files.URL
 	if err := pushBase(registryHost + "/berth/base:1"); err != nil {
 		return 1, fmt.Errorf("filling the registry: %w", err)
 	}
