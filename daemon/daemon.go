@@ -511,7 +511,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: dialed, Knows: d.keys.Knows,
 		Audit: d.audit.Append, Log: d.cfg.Log})
 	foreign := e2b.New(e2b.Config{Sessions: d.sessions, Code: d.code, Images: d.machine.images, Keys: d.keys,
-		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Log: d.cfg.Log})
+		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Limits: d.cfg.Session.Limits, Log: d.cfg.Log})
 	d.keep(foreign)
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,

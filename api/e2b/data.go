@@ -228,8 +228,21 @@ var errKeyEnded = proto.Errorf(proto.Unauthenticated, "", "", "The API key was r
 
 // serveInterpreter is for the code interpreter. Clients send it no token for most calls, so it takes none from those
 // who created the sandbox here; a container of another edge needs one.
-func (e *Edge) serveInterpreter(http.ResponseWriter, *http.Request, *session.Session) error {
-	return proto.Errorf(proto.Unsupported, "", "", "there is no code interpreter")
+func (e *Edge) serveInterpreter(w http.ResponseWriter, r *http.Request, s *session.Session) error {
+	set := settingsOf(s.Info())
+	if set.private && !access.Equal(r.Header.Get(headerTraffic), access.TrafficToken(s)) {
+		return routeError(http.StatusForbidden, "the traffic token of the sandbox is required, as "+headerTraffic)
+	}
+	keyID := access.KeyOf(s, e.cfg.Keys, r.Header.Get(headerToken))
+	if keyID == "" {
+		var err error
+		if keyID, err = e.creator(set); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := e.onBehalf(r.Context(), s, keyID)
+	defer cancel()
+	return e.cells.Serve(w, r.WithContext(ctx), s)
 }
 
 // A routing error is one of a request that reached no sandbox.
@@ -252,8 +265,9 @@ func (e routingError) Shape(message string) any {
 func routeError(status int, message string) error { return routing(status, map[string]any{}, message) }
 
 func routing(status int, body map[string]any, message string) error {
-	code := map[int]proto.Code{http.StatusUnauthorized: proto.Unauthenticated, http.StatusBadRequest: proto.InvalidArgument,
-		http.StatusBadGateway: proto.NotFound, http.StatusForbidden: proto.PermissionDenied}[status]
+	code := map[int]proto.Code{http.StatusUnauthorized: proto.Unauthenticated,
+		http.StatusBadRequest: proto.InvalidArgument, http.StatusBadGateway: proto.NotFound,
+		http.StatusForbidden: proto.PermissionDenied}[status]
 	return api.WithStatus(status, routingError{status, body, proto.Errorf(code, "", "", "%s", message)})
 }
 

@@ -23,6 +23,7 @@ import (
 	"berth/api"
 	"berth/api/e2b/access"
 	"berth/api/e2b/envd"
+	"berth/api/e2b/interpreter"
 	"berth/code"
 	"berth/events"
 	"berth/proto"
@@ -40,6 +41,7 @@ type Config struct {
 	Stats    *stats.Store // nil: nothing is measured
 	// The widest network that a container may have; "" is none.
 	NetworkMax proto.NetworkMode
+	Limits     proto.Limits // of sandboxes, as far as they differ from session.DefaultLimits
 	Log        *slog.Logger // nil: slog.Default
 }
 
@@ -47,6 +49,7 @@ type Config struct {
 type Edge struct {
 	cfg     Config
 	agent   *envd.Agent
+	cells   *interpreter.Interpreter
 	streams *streams
 }
 
@@ -56,6 +59,7 @@ func New(cfg Config) *Edge {
 	cfg.NetworkMax = cmp.Or(cfg.NetworkMax, proto.NetworkNone)
 	e := &Edge{cfg: cfg}
 	e.agent = envd.New(envd.Config{Stats: cfg.Stats, Gone: e.gone})
+	e.cells = &interpreter.Interpreter{Code: cfg.Code, Gone: e.gone}
 	e.streams = newStreams(streamsConfig{feed: cfg.Events, forget: e.agent.Forget, gone: e.goneID, ends: e.leaseEnd})
 	return e
 }

@@ -90,7 +90,7 @@ type absence struct {
 var absences = []absence{
 	{"POST", []string{"/v3/templates", "/v2/templates", "/templates", "/templates/tags", "/templates/{template}",
 		"/templates/{template}/builds/{build}", "/v2/templates/{template}/builds/{build}"}, noTemplates},
-	{"GET", []string{"/templates/{template}", "/templates/{template}/files/{hash}", "/templates/{template}/tags",
+	{"GET", []string{"/templates/{template}", "/templates/{template}/files/{hash}",
 		"/templates/{template}/builds/{build}/status", "/templates/{template}/builds/{build}/logs"}, noTemplates},
 	{"PATCH", []string{"/templates/{template}", "/v2/templates/{template}"}, noTemplates},
 	{"DELETE", []string{"/templates/tags"}, noTemplates},

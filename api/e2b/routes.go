@@ -33,6 +33,18 @@ func (e *Edge) rows() []row {
 		{"POST", one + "/{id}/resume", e.resume, "container.change", false},
 		{"POST", one + "/{id}/timeout", e.setTimeout, "container.change", false},
 		{"POST", one + "/{id}/refreshes", e.refresh, "container.change", false},
+		{"POST", one + "/{id}/pause", e.pause, "container.pause", true},
+		{"PUT", one + "/{id}/network", e.setNetwork, "container.change", true},
+		{"POST", one + "/{id}/snapshots", e.takeSnapshot, "snapshot.create", true},
+		{"GET", one + "/{id}/metrics", e.metrics, "", false},
+		{"GET", one + "/metrics", e.metricsOfAll, "", false},
+		{"GET", one + "/{id}/logs", e.logs, "", false},
+		{"GET", two + "/{id}/logs", e.logs, "", false},
+		{"GET", "/snapshots", e.listSnapshots, "", false},
+		{"DELETE", "/templates/{template}", e.deleteTemplate, "snapshot.delete", true},
+		{"GET", "/templates", e.listTemplates, "", false},
+		{"GET", "/v2/templates", e.listTemplates, "", false},
+		{"GET", "/templates/aliases/{alias}", e.findAlias, "", false},
 	}
 }
 

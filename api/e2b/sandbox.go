@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"berth/api/e2b/access"
+	"berth/api/e2b/usage"
 	"berth/proto"
 	"berth/session"
 )
@@ -141,18 +142,10 @@ type listed struct {
 func listedOf(info proto.Container) listed {
 	set := settingsOf(info)
 	return listed{TemplateID: set.template, SandboxID: proto.HostID(info.ID), ClientID: clientID,
-		Alias: aliasOf(set.template), StartedAt: info.CreatedAt, EndAt: info.ExpiresAt, CPUCount: cores(info.Limits),
-		MemoryMB: info.Limits.MemoryBytes / mib, DiskSizeMB: info.Limits.DiskBytes / mib, State: stateOf(info),
+		Alias: aliasOf(set.template), StartedAt: info.CreatedAt, EndAt: info.ExpiresAt,
+		CPUCount: usage.Cores(info.Limits.CPUs), MemoryMB: info.Limits.MemoryBytes / mib,
+		DiskSizeMB: info.Limits.DiskBytes / mib, State: stateOf(info),
 		EnvdVersion: envdVersion, Metadata: metadataOf(info)}
-}
-
-// cores rounds up, since clients know whole cores alone.
-func cores(l proto.Limits) int64 {
-	n := int64(l.CPUs)
-	if float64(n) < l.CPUs {
-		n++
-	}
-	return n
 }
 
 func metadataOf(info proto.Container) map[string]string {

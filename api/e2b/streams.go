@@ -131,7 +131,7 @@ func (s *streams) breakOff(ctx context.Context, id string) {
 	}
 }
 
-// watch breaks off the requests to containers that go, whoever caused that. The first request begins it.
+// watch breaks off the requests to containers that go, also if another edge caused that. The first request begins it.
 func (s *streams) watch() {
 	if s.feed == nil {
 		return

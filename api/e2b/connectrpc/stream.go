@@ -88,8 +88,7 @@ func pingEvery(r *http.Request) time.Duration {
 }
 
 // ServerStream serves a call whose answer is a stream. fn sends its messages; ping is sent when it is silent. An error
-// of fn ends the stream as the protocol says; one of Abort breaks it off. At the request's time limit, and when the server
-// shuts down, the context of fn ends.
+// of fn ends the stream as the protocol says; one of Abort breaks it off.
 func ServerStream[In any](w http.ResponseWriter, r *http.Request, ping any,
 	fn func(context.Context, In, *Stream) error) error {
 	s := &Stream{w: w, ping: ping}

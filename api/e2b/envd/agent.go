@@ -16,9 +16,11 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"time"
 
 	"berth/api"
 	"berth/api/e2b/connectrpc"
+	"berth/api/e2b/usage"
 	"berth/proto"
 	"berth/session"
 	"berth/session/stats"
@@ -155,24 +157,13 @@ func fileError(err error) error {
 const mib = 1 << 20
 
 func (a *Agent) metrics(w http.ResponseWriter, s *session.Session) error {
-	info := s.Info()
-	out := map[string]any{"cpu_count": int64(info.Limits.CPUs + .99), "mem_total": info.Limits.MemoryBytes,
-		"mem_total_mib": info.Limits.MemoryBytes / mib, "disk_total": info.Limits.DiskBytes}
+	now := proto.Stats{Timestamp: proto.At(time.Now())}
 	if a.cfg.Stats != nil {
-		now := a.cfg.Stats.Now(info)
-		out["ts"] = now.Timestamp.Unix()
-		out["mem_used"], out["mem_cache"] = known(now.Memory.UsedBytes), known(now.Memory.CacheBytes)
-		out["mem_used_mib"] = known(now.Memory.UsedBytes) / mib
-		out["disk_used"] = known(now.Disk.WorkspaceBytes) + known(now.Disk.LayerBytes)
-		out["cpu_used_pct"] = known(now.CPU.Percent) / info.Limits.CPUs
+		now = a.cfg.Stats.Now(s.Info())
 	}
-	return api.JSON(w, http.StatusOK, out)
-}
-
-// known returns a number, or 0 if it is not known.
-func known[N int64 | float64](n *N) N {
-	if n == nil {
-		return 0
-	}
-	return *n
+	u := usage.Of(now)
+	return api.JSON(w, http.StatusOK, map[string]any{"ts": now.Timestamp.Unix(), "cpu_count": u.CPUCount,
+		"cpu_used_pct": u.CPUPercent, "mem_total": u.MemTotal, "mem_used": u.MemUsed, "mem_cache": u.MemCache,
+		"mem_total_mib": u.MemTotal / mib, "mem_used_mib": u.MemUsed / mib, "disk_used": u.DiskUsed,
+		"disk_total": u.DiskTotal})
 }

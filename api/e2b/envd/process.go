@@ -137,7 +137,8 @@ func (b box) process(w http.ResponseWriter, r *http.Request, method string) erro
 	switch method {
 	case "Start":
 		limit, err := connectrpc.Timeout(r)
-		return connectrpc.ServerStream(w, r, alive, func(ctx context.Context, in startRequest, s *connectrpc.Stream) error {
+		return connectrpc.ServerStream(w, r, alive, func(ctx context.Context, in startRequest,
+			s *connectrpc.Stream) error {
 			if err != nil {
 				return err
 			}
@@ -173,8 +174,9 @@ func (b box) start(ctx context.Context, in startRequest, limit time.Duration, s 
 		return proto.Invalid("process.cmd", "process.cmd must name a program")
 	}
 	cmd := proto.Cmd{Argv: append([]string{in.Process.Cmd}, in.Process.Args...), Env: in.Process.Envs, Cwd: dir,
-		User: b.user, TTY: in.PTY.window(), OpenStdin: in.PTY == nil && (in.Stdin == nil || *in.Stdin), Background: true,
-		Detach: true, OnOutputLimit: proto.OutputWait, TimeoutSeconds: min(limit, longestRun).Seconds()}
+		User: b.user, TTY: in.PTY.window(), OpenStdin: in.PTY == nil && (in.Stdin == nil || *in.Stdin),
+		Background: true, Detach: true, OnOutputLimit: proto.OutputWait,
+		TimeoutSeconds: min(limit, longestRun).Seconds()}
 	x, err := b.s.Exec(ctx, cmd)
 	if err != nil && in.Process.Cwd == "" && b.missing(ctx, dir) { // the user has no home
 		cmd.Cwd = "/"
@@ -368,8 +370,8 @@ func (b box) closeStdin(_ context.Context, in selected) (none nothing, err error
 		return none, err
 	}
 	if x.Info().Terminal {
-		return none, connectrpc.Errorf(connectrpc.Unknown, proto.Conflict, "a terminal has no standard input to close; "+
-			"send it the byte 4")
+		return none, connectrpc.Errorf(connectrpc.Unknown, proto.Conflict, "a terminal has no standard input to "+
+			"close; send it the byte 4")
 	}
 	return none, x.CloseStdin()
 }

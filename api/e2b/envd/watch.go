@@ -40,8 +40,9 @@ type watchEvent struct {
 }
 
 var eventTypes = map[proto.FileEventType]string{
-	proto.FileCreated: "EVENT_TYPE_CREATE", proto.FileWritten: "EVENT_TYPE_WRITE", proto.FileRemoved: "EVENT_TYPE_REMOVE",
-	proto.FileRenamed: "EVENT_TYPE_RENAME", proto.FileAttributes: "EVENT_TYPE_CHMOD",
+	proto.FileCreated: "EVENT_TYPE_CREATE", proto.FileWritten: "EVENT_TYPE_WRITE",
+	proto.FileRemoved: "EVENT_TYPE_REMOVE", proto.FileRenamed: "EVENT_TYPE_RENAME",
+	proto.FileAttributes: "EVENT_TYPE_CHMOD",
 }
 
 var errWatchEnded = errors.New("the watch has ended")
@@ -66,8 +67,8 @@ func (b box) open(ctx context.Context, in watchRequest) (w *filework.Watch, dir 
 func (b box) events(ctx context.Context, w *filework.Watch, dir string, each func(fileEvent) error) error {
 	return w.Events(dir, func(ev proto.FileEvent) error {
 		if ev.Type == proto.FileOverflow {
-			return proto.Errorf(proto.TooMany, "", dir, "there were too many changes at a time, and some were lost; list "+
-				"the directory and watch it again")
+			return proto.Errorf(proto.TooMany, "", dir, "there were too many changes at a time, and some were "+
+				"lost; list the directory and watch it again")
 		}
 		kind, ok := eventTypes[ev.Type]
 		if !ok || ev.Name == "" { // the start, and changes of the directory itself
@@ -179,7 +180,8 @@ func (w *watcher) keep(ev fileEvent) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.pending) >= maxPending {
-		return proto.Errorf(proto.TooMany, "", "", "the watcher was not asked for %d changes; make another one", maxPending)
+		return proto.Errorf(proto.TooMany, "", "", "the watcher was not asked for %d changes; make another one",
+			maxPending)
 	}
 	w.pending = append(w.pending, ev)
 	return nil

@@ -1,0 +1,114 @@
+package e2b
+
+import (
+	"net/http"
+
+	"berth/proto"
+)
+
+// pause keeps a sandbox as it is, or its files alone, until somebody connects to it. Requests that run break off.
+func (e *Edge) pause(c *call) (any, error) {
+	var ask struct {
+		Memory *bool `json:"memory"`
+	}
+	if err := c.read(&ask); err != nil {
+		return nil, err
+	}
+	s, err := e.use(c, running)
+	if err != nil {
+		return nil, err
+	}
+	ctx := c.r.Context()
+	e.streams.breakOff(ctx, s.ID())
+	if ask.Memory != nil && !*ask.Memory {
+		// A lease that ends with a stop now, and that nothing but a connect begins anew.
+		var now int64
+		_, err := s.Change(ctx, proto.ChangeContainer{Lease: proto.LeaseRequest{Mode: proto.LeaseAbsolute,
+			AtEnd: proto.LeaseStop, EndsInSeconds: &now}})
+		return nil, err
+	}
+	if err := s.Start(ctx); err != nil { // it may be stopped, since it had no processes
+		return nil, err
+	}
+	err = s.Pause(ctx)
+	if proto.CodeOf(err) == proto.Conflict { // clients take 409 for "paused already"
+		return nil, proto.Errorf(proto.Unavailable, "", c.asked, "sandbox %.80q is in use: files are on their way; "+
+			"try again", c.asked)
+	}
+	return nil, err
+}
+
+// setNetwork refuses to change the network of a container that runs, unless nothing changes.
+func (e *Edge) setNetwork(c *call) (any, error) {
+	var ask network
+	if err := c.read(&ask); err != nil {
+		return nil, err
+	}
+	s, err := e.session(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseFields(newSandbox{Network: &ask}); err != nil {
+		return nil, err
+	}
+	if want, have := e.network(newSandbox{Network: &ask}), s.Info().Network; !sameNetwork(want, have) {
+		return nil, proto.Invalid("network", "network: what a sandbox may reach is decided when it is created; create "+
+			"another one, from a snapshot of this one if need be")
+	}
+	return nil, nil
+}
+
+func sameNetwork(a, b proto.Network) bool {
+	if a.Mode != b.Mode || len(a.Allow) != len(b.Allow) {
+		return false
+	}
+	for i := range a.Allow {
+		if a.Allow[i] != b.Allow[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// A snapshotInfo is a snapshot, which is also the template of new sandboxes.
+type snapshotInfo struct {
+	ID    string   `json:"snapshotID"`
+	Names []string `json:"names"`
+}
+
+func snapshotOf(s proto.Snapshot) snapshotInfo {
+	out := snapshotInfo{s.ID, []string{}}
+	if s.Name != "" {
+		out.Names = append(out.Names, s.Name)
+	}
+	return out
+}
+
+// takeSnapshot keeps the files of a sandbox. Its processes cannot be kept.
+func (e *Edge) takeSnapshot(c *call) (any, error) {
+	var ask struct {
+		Name   string `json:"name"`
+		Memory *bool  `json:"memory"`
+	}
+	if err := c.read(&ask); err != nil {
+		return nil, err
+	}
+	if ask.Memory != nil && *ask.Memory {
+		return nil, coded{"snapshot_memory_unsupported", proto.Invalid("memory", "a snapshot has files alone; leave "+
+			"memory out, or set it to false")}
+	}
+	s, err := e.session(c)
+	if err != nil {
+		return nil, err
+	}
+	snap, err := s.Snapshot(c.r.Context(), proto.CreateSnapshot{Name: ask.Name})
+	if proto.CodeOf(err) == proto.Unsupported {
+		return nil, coded{"snapshot_filesystem_only_unsupported_node", proto.Errorf(proto.Conflict, "", "", "%s",
+			proto.AsError(err).Message)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.status = http.StatusCreated
+	return snapshotOf(snap), nil
+}

@@ -1,0 +1,80 @@
+package e2b_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestPausedSandboxes checks what clients hear of a sandbox that is paused, with its processes or with its files alone,
+// and that connecting wakes it.
+func TestPausedSandboxes(t *testing.T) {
+	c := newSite(t).client(t, "ann")
+	for body, mode := range map[string]string{"": "full", `{"memory":false}`: "filesystem"} {
+		b := c.create(t, `{"templateID":"base"}`)
+		one := "/sandboxes/" + b.SandboxID
+		s := c.stream(t, b, "process.Process/Start", start("sleep", "1000"))
+		s.must()
+		want[any](t, c.send(t, "POST", one+"/pause", body), http.StatusNoContent)
+		if m, _, err := s.next(); err == nil {
+			t.Errorf("%s: the stream goes on with %+v", mode, m)
+		}
+		if info := c.get(t, b.SandboxID); info.State != "paused" || info.PauseMode != mode {
+			t.Errorf("%s: it is %+v", mode, info)
+		}
+		want[box](t, c.send(t, "POST", one+"/pause", body), http.StatusConflict)
+		want[box](t, c.send(t, "POST", one+"/timeout", `{"timeout":60}`), http.StatusNotFound)
+		want[box](t, c.send(t, "GET", "/health", "", b.to(agent)...), http.StatusBadGateway)
+		list := want[[]box](t, c.send(t, "GET", "/v2/sandboxes?state=paused", ""), http.StatusOK)
+		if len(list) != 1 || list[0].SandboxID != b.SandboxID {
+			t.Errorf("%s: paused ones are %+v", mode, list)
+		}
+		woken := want[box](t, c.send(t, "POST", one+"/connect", `{"timeout":60}`), http.StatusCreated)
+		if woken.EnvdAccessToken != b.EnvdAccessToken {
+			t.Errorf("%s: its token is another one", mode)
+		}
+		want[any](t, c.send(t, "GET", "/health", "", b.to(agent)...), http.StatusNoContent)
+		running := c.rpc(t, b, "process.Process/List", "{}").body
+		if strings.Contains(running, "sleep") != (mode == "full") {
+			t.Errorf("%s: after it was woken, its processes are %s", mode, running)
+		}
+		want[box](t, c.send(t, "POST", one+"/resume", ""), http.StatusConflict)
+		want[any](t, c.send(t, "DELETE", one, ""), http.StatusNoContent)
+	}
+}
+
+// TestRequestsWakeASandbox checks a sandbox that asked for it, and its lease after that.
+func TestRequestsWakeASandbox(t *testing.T) {
+	c := newSite(t).client(t, "ann")
+	b := c.create(t, `{"templateID":"base","autoPause":true,"autoResume":{"enabled":true}}`)
+	want[any](t, c.send(t, "POST", "/sandboxes/"+b.SandboxID+"/pause", ""), http.StatusNoContent)
+	want[any](t, c.send(t, "GET", "/health", "", b.to(agent)...), http.StatusNoContent)
+	if info := c.get(t, b.SandboxID); info.State != "running" || info.in() < 0 {
+		t.Errorf("after a request, it is %+v", info)
+	}
+}
+
+func TestTemplatesOfSandboxes(t *testing.T) {
+	c := newSite(t).client(t, "ann")
+	b := c.create(t, `{"templateID":"base"}`)
+	for _, r := range []struct {
+		method, path, body string
+		status             int
+		says               string
+	}{
+		{"GET", "/templates/aliases/base", "", 200, `"templateID":"base"`},
+		{"GET", "/templates/aliases/nonsuch", "", 404, "not found"},
+		{"DELETE", "/templates/nonsuch", "", 404, ""}, {"GET", "/snapshots", "", 200, "[]"},
+		{"GET", "/snapshots?nextToken=x", "", 400, "nextToken"}, {"GET", "/snapshots?sandboxID=x", "", 200, "[]"},
+		{"POST", "/sandboxes/" + b.SandboxID + "/snapshots", `{"memory":true}`, 400, "snapshot_memory_unsupported"},
+		{"GET", "/sandboxes/" + b.SandboxID + "/metrics", "", 200, "[]"},
+		{"GET", "/sandboxes/" + b.SandboxID + "/metrics?start=x", "", 400, "start"},
+		{"GET", "/sandboxes/metrics?sandbox_ids=" + b.SandboxID, "", 200, "sandboxes"},
+		{"PUT", "/sandboxes/" + b.SandboxID + "/network", `{"denyOut":["0.0.0.0/0"]}`, 204, ""},
+		{"PUT", "/sandboxes/" + b.SandboxID + "/network", `{"allowOut":["a.example"]}`, 400, "network"},
+	} {
+		if got := c.send(t, r.method, r.path, r.body); got.status != r.status || !strings.Contains(got.body, r.says) {
+			t.Errorf("%s %s: %d %s, want %d %q", r.method, r.path, got.status, got.body, r.status, r.says)
+		}
+	}
+}
