@@ -28,6 +28,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -171,6 +172,11 @@ func (b *Builds) Build(ctx context.Context, o proto.BuildOptions, in io.Reader, 
 	if err != nil {
 		return proto.Image{}, err
 	}
+	plain, err := openContext(in)
+	if err != nil {
+		return proto.Image{}, err
+	}
+	defer plain.Close()
 	e, ctx, err := b.add(ctx, o)
 	if err != nil {
 		return proto.Image{}, err
@@ -179,7 +185,7 @@ func (b *Builds) Build(ctx context.Context, o proto.BuildOptions, in io.Reader, 
 	ctx, sp := span.Start(ctx, "image.build")
 	sp.String(span.BuildID, e.ID)
 	defer func() { sp.End(err) }()
-	img, err = b.build(ctx, e, o, in, emit)
+	img, err = b.build(ctx, e, o, plain, emit)
 	var known *proto.Error
 	if err != nil && errors.As(context.Cause(ctx), &known) { // cancelled, or out of time or disk
 		err = known
@@ -188,7 +194,7 @@ func (b *Builds) Build(ctx context.Context, o proto.BuildOptions, in io.Reader, 
 }
 
 // build does the work of Build in the build's own context.
-func (b *Builds) build(ctx context.Context, e *entry, o proto.BuildOptions, in io.Reader,
+func (b *Builds) build(ctx context.Context, e *entry, o proto.BuildOptions, plain io.Reader,
 	emit func(proto.BuildEvent)) (img proto.Image, err error) {
 	scratch := filepath.Join(b.scratchDir(), e.ID)
 	if err := os.MkdirAll(scratch, 0o700); err != nil {
@@ -202,7 +208,7 @@ func (b *Builds) build(ctx context.Context, e *entry, o proto.BuildOptions, in i
 	ctx, enough := b.cfg.Images.KeepReserve(ctx, "build", o.Name)
 	defer enough()
 	stored := filepath.Join(scratch, "context.tar")
-	if err := storeContext(ctx, stored, in, b.cfg.ContextBytes); err != nil {
+	if err := storeContext(ctx, stored, plain, b.cfg.ContextBytes); err != nil {
 		return img, err
 	}
 	emit(proto.BuildEvent{Type: proto.BuildBegun, Build: &e.Build})
@@ -263,7 +269,7 @@ func (b *Builds) check(o proto.BuildOptions) (proto.BuildOptions, error) {
 	}
 	asked := o.Limits
 	o.Limits = o.Limits.Or(b.cfg.Limits)
-	if err := atMost(asked, b.cfg.Limits); err != nil {
+	if err := checkLimits(asked, b.cfg.Limits); err != nil {
 		return o, err
 	}
 	var err error
@@ -271,18 +277,21 @@ func (b *Builds) check(o proto.BuildOptions) (proto.BuildOptions, error) {
 	return o, err
 }
 
-// atMost refuses limits above the daemon's.
-func atMost(asked, most proto.Limits) error {
+// checkLimits refuses limits above the daemon's, and those below which no step starts.
+func checkLimits(asked, most proto.Limits) error {
+	least := validate.LeastLimits
 	for _, l := range []struct {
-		name        string
-		asked, most float64
+		name               string
+		asked, least, most float64
 	}{
-		{"cpus", asked.CPUs, most.CPUs}, {"memory_bytes", float64(asked.MemoryBytes), float64(most.MemoryBytes)},
-		{"pids", float64(asked.PIDs), float64(most.PIDs)},
-		{"disk_bytes", float64(asked.DiskBytes), float64(most.DiskBytes)},
+		{"cpus", asked.CPUs, least.CPUs, most.CPUs},
+		{"memory_bytes", float64(asked.MemoryBytes), float64(least.MemoryBytes), float64(most.MemoryBytes)},
+		{"pids", float64(asked.PIDs), float64(least.PIDs), float64(most.PIDs)},
+		{"disk_bytes", float64(asked.DiskBytes), float64(least.DiskBytes), float64(most.DiskBytes)},
 	} {
-		if l.asked < 0 || l.asked > l.most {
-			return proto.Invalid(l.name, "%s must be from 0 to %.4g, the most that this daemon gives.", l.name, l.most)
+		if l.asked != 0 && !(l.asked >= l.least && l.asked <= l.most) {
+			return proto.Invalid(l.name, "%s must be from %v to %v, which is this daemon's limit.", l.name,
+				strconv.FormatFloat(l.least, 'f', -1, 64), strconv.FormatFloat(l.most, 'f', -1, 64))
 		}
 	}
 	return nil

@@ -13,7 +13,8 @@ const (
 // RuntimeClasses are all classes. The first is the default.
 var RuntimeClasses = []RuntimeClass{ClassRunc, ClassGVisor}
 
-// Limits bound what one container may use. 0 is the default of the daemon, which is also the maximum.
+// Limits bound what one container may use. In Go, 0 is the default of the daemon, which is also the maximum. A request
+// leaves a limit out for it.
 type Limits struct {
 	CPUs float64 `json:"cpus,omitempty" schema:"cpus"` // Cores, at least 0.01.
 	// At least 16 MiB; there is no swap.
@@ -22,6 +23,37 @@ type Limits struct {
 	// Size of the workspace, and again of the writable layer, metadata included; at least 16 MiB.
 	DiskBytes int64 `json:"disk_bytes,omitempty" schema:"disk"`
 	OpenFiles int64 `json:"open_files,omitempty" schema:"openFiles"` // Per process, at least 256.
+}
+
+// NoLimit stands for a 0 that a request asks for. No container can have that limit, so it is refused as others are that
+// are out of bounds.
+const NoLimit = -1
+
+// ReadLimits reads the limits of a request. decode fills the struct that v points to from JSON. A limit of 0 becomes
+// NoLimit, so that it is not taken for one that was left out.
+func ReadLimits(decode func(v any) error) (l Limits, err error) {
+	var asked struct {
+		CPUs        *float64 `json:"cpus"`
+		MemoryBytes *int64   `json:"memory_bytes"`
+		PIDs        *int64   `json:"pids"`
+		DiskBytes   *int64   `json:"disk_bytes"`
+		OpenFiles   *int64   `json:"open_files"`
+	}
+	err = decode(&asked)
+	return Limits{CPUs: askedLimit(asked.CPUs), MemoryBytes: askedLimit(asked.MemoryBytes),
+		PIDs: askedLimit(asked.PIDs), DiskBytes: askedLimit(asked.DiskBytes),
+		OpenFiles: askedLimit(asked.OpenFiles)}, err
+}
+
+// askedLimit returns a limit as requests have it; nil is one that was left out.
+func askedLimit[T int64 | float64](n *T) T {
+	switch {
+	case n == nil:
+		return 0
+	case *n == 0:
+		return NoLimit
+	}
+	return *n
 }
 
 // Or fills the zero fields of l from d.

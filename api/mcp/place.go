@@ -57,6 +57,9 @@ func numberField(key, header string, set func(*place, float64), get func(*place)
 			if err != nil || math.IsNaN(n) {
 				return proto.Invalid(key, "%s must be a number, and is %.80q", key, v)
 			}
+			if n == 0 {
+				n = proto.NoLimit
+			}
 			set(p, n)
 			return nil
 		}}
@@ -73,6 +76,9 @@ func countField(key, header string, at func(*place) *int64) placeField {
 		func(p *place, v string) (err error) {
 			if *at(p), err = strconv.ParseInt(v, 10, 64); err != nil {
 				return proto.Invalid(key, "%s must be a whole number, and is %.80q", key, v)
+			}
+			if *at(p) == 0 {
+				*at(p) = proto.NoLimit
 			}
 			return nil
 		}}

@@ -178,8 +178,9 @@ func TestConfinementOfASession(t *testing.T) {
 	}
 	made := s.Create(t, proto.CreateContainer{})
 	for query, want := range map[string]string{"?runtime_class=vm": "runtime_class", "?cpus=x": "cpus", "?pids=0.5": "pids",
-		"?memory_bytes=1": "memory_bytes", "?runtime_class=runc&container=" + made.ID(): "runtime_class",
-		"?pids=64&container=" + made.ID(): "limits"} {
+		"?memory_bytes=1": "memory_bytes", "?pids=0": "limits.pids must be from 16", "?cpus=0": "limits.cpus must be from 0.01",
+		"?runtime_class=runc&container=" + made.ID(): "runtime_class",
+		"?pids=64&container=" + made.ID():            "limits"} {
 		if _, err := s.connect(t, sessiontest.Secret, query, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", query, err)
 		}

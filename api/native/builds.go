@@ -41,9 +41,11 @@ var buildQuery = []openapi.Param{
 	{Name: "allow", Repeat: true, Description: "A host that RUN and ADD may reach, such as pypi.org or *.debian.org."},
 	{Name: "runtime_class", Description: "Class of the sandboxes of steps."},
 	{Name: "cpus", Description: "Cores of a step, such as 1.5; default the daemon's limit for containers."},
-	{Name: "memory_bytes", Kind: openapi.Whole, Description: "Memory of a step; default the daemon's limit."},
-	{Name: "pids", Kind: openapi.Whole, Description: "Processes and threads of a step; default the daemon's limit."},
-	{Name: "disk_bytes", Kind: openapi.Whole,
+	{Name: "memory_bytes", Kind: openapi.Whole, Min: 16 << 20,
+		Description: "Memory of a step; default the daemon's limit."},
+	{Name: "pids", Kind: openapi.Whole, Min: 16,
+		Description: "Processes and threads of a step; default the daemon's limit."},
+	{Name: "disk_bytes", Kind: openapi.Whole, Min: 16 << 20,
 		Description: "Most bytes that the build writes; default the daemon's limit."},
 	{Name: "timeout_seconds", Kind: openapi.Whole, Max: int64(build.MaxTimeout / time.Second),
 		Description: "The build ends after this time; 0 is the default, an hour."},
@@ -117,13 +119,16 @@ func (c *call) buildOptions() (o proto.BuildOptions, err error) {
 		Name: q.Get("name"), Dockerfile: q.Get("dockerfile"), Target: q.Get("target"), NoCache: c.flag("no_cache"),
 		Pull: c.flag("pull"), Class: proto.RuntimeClass(q.Get("runtime_class")), Args: map[string]string{},
 		Network: proto.Network{Mode: proto.NetworkMode(q.Get("network")), Allow: q["allow"]},
-		Limits: proto.Limits{MemoryBytes: c.whole("memory_bytes"), PIDs: c.whole("pids"),
-			DiskBytes: c.whole("disk_bytes")},
+		Limits: proto.Limits{MemoryBytes: c.limit("memory_bytes"), PIDs: c.limit("pids"),
+			DiskBytes: c.limit("disk_bytes")},
 		TimeoutSeconds: c.whole("timeout_seconds"),
 	}
 	if text := q.Get("cpus"); text != "" {
 		if o.Limits.CPUs, err = strconv.ParseFloat(text, 64); err != nil || o.Limits.CPUs != o.Limits.CPUs {
 			return o, proto.Invalid("cpus", "cpus must be a number such as 1.5, not %.80q.", text)
+		}
+		if o.Limits.CPUs == 0 {
+			o.Limits.CPUs = proto.NoLimit
 		}
 	}
 	for _, pair := range q["build_arg"] {

@@ -1,7 +1,9 @@
 package native
 
 import (
+	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -44,6 +46,43 @@ func TestConfinementOfContainersThatRequestsMake(t *testing.T) {
 				t.Errorf("%s with a container and %s: %d %s", c.path, more, res.StatusCode, text)
 			}
 		}
+	}
+}
+
+// A limit that no container can have is refused with its range, by its name, wherever a request may have one. That goes
+// for 0, too: it is not the default.
+func TestLimitsThatNoContainerCanHave(t *testing.T) {
+	s := newSite(t)
+	named := s.container(t)
+	created := must[page[proto.Container]](t, s, "GET", "/v1/containers", nil).Data
+	probe := strings.TrimSuffix(strings.TrimPrefix(mediaProbe, "{"), "}}") + ","
+	limits := reflect.TypeFor[proto.Limits]()
+	for i := range limits.NumField() {
+		field, _, _ := strings.Cut(limits.Field(i).Tag.Get("json"), ",")
+		least := fmt.Sprint(reflect.ValueOf(validate.LeastLimits).Field(i))
+		for _, c := range []struct{ method, path, body string }{
+			{"POST", "/v1/containers", ``},
+			{"POST", "/v1/containers", `"name":"other","existing":true,`},
+			{"PATCH", named, ``},
+			{"POST", "/v1/exec", `"command":"true","create":{`},
+			{"POST", "/v1/run_code", `"code":"print(1)",`},
+			{"POST", "/v1/code_executor", `"language":"python","code":"print(1)",`},
+			{"POST", "/v1/tool_use", `"type":"tool_use","id":"a","name":"bash","input":{"command":"true"},`},
+			{"POST", "/v1/tools", probe},
+		} {
+			for _, value := range []string{"0", "0.0", "-1", "-9223372036854775808", "1e15"} {
+				body := fmt.Sprintf(`{%s"limits":{%q:%s}}`, c.body, field, value) +
+					strings.Repeat("}", strings.Count(c.body, "{")-strings.Count(c.body, "}"))
+				res, text := s.do(t, c.method, c.path, body)
+				if res.StatusCode != http.StatusBadRequest || !strings.Contains(text, "limits."+field) ||
+					!strings.Contains(text, "from "+least+" to ") {
+					t.Errorf("%s %s %s: %d %s", c.method, c.path, body, res.StatusCode, text)
+				}
+			}
+		}
+	}
+	if now := must[page[proto.Container]](t, s, "GET", "/v1/containers", nil).Data; len(now) != len(created) {
+		t.Errorf("requests that were refused made containers: %d, not %d", len(now), len(created))
 	}
 }
 

@@ -63,6 +63,14 @@ func (c *call) whole(name string) int64 {
 	return n
 }
 
+// limit is whole for a limit, of which 0 is none.
+func (c *call) limit(name string) int64 {
+	if n := c.whole(name); n != 0 || !c.query.Has(name) {
+		return n
+	}
+	return proto.NoLimit
+}
+
 func (c *call) flag(name string) bool { return c.query.Get(name) == "true" }
 
 // mode returns the permission bits under a key, or 0.

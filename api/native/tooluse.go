@@ -1,8 +1,6 @@
 package native
 
 import (
-	"encoding/json"
-
 	"berth/api"
 	"berth/api/strictjson"
 	"berth/proto"
@@ -13,7 +11,7 @@ import (
 // result for the model.
 func (e *edge) useTool(c *call) (none tooluse.Result, err error) {
 	var use tooluse.Use
-	if err := c.decodeLoosely(&use); err != nil {
+	if err := strictjson.DecodeBlock(c.r, &use); err != nil {
 		return none, err
 	}
 	api.Note(c.ctx(), use.Name)
@@ -40,7 +38,7 @@ type toolUseOnce struct {
 // there.
 func (e *edge) useToolOnce(c *call) (none tooluse.Result, err error) {
 	var block toolUseOnce
-	if err := c.decodeLoosely(&block); err != nil {
+	if err := strictjson.DecodeBlock(c.r, &block); err != nil {
 		return none, err
 	}
 	use := block.Use
@@ -75,19 +73,6 @@ func (e *edge) useToolOnce(c *call) (none tooluse.Result, err error) {
 	}
 	c.setReplayed(err == nil && res.Replayed)
 	return res, err
-}
-
-// decodeLoosely is strictjson.Decode for a block of a model: unknown fields are ignored.
-func (c *call) decodeLoosely(v any) error {
-	var raw json.RawMessage
-	if err := strictjson.Decode(c.r, &raw); err != nil {
-		return err
-	}
-	// Messages of this decoder name Go types, which mean nothing to the caller.
-	if err := json.Unmarshal(raw, v); err != nil {
-		return proto.Invalid("", "The request body is not a tool-use block: it needs type, id and name as strings.")
-	}
-	return nil
 }
 
 // readToolKey reads the idempotency key for a tool that can honor it. Only the header can carry the key: a model

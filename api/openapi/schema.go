@@ -280,7 +280,7 @@ func (b builder) bound(s Schema, tag, field string) Schema {
 			s[numeric[name]] = json.Number(value)
 		case name == "orZero":
 			least, most, _ := strings.Cut(value, ":")
-			maps.Copy(s, OrZero(json.Number(least), json.Number(most)))
+			maps.Copy(s, orZero(json.Number(least), json.Number(most)))
 		case name == "enum":
 			s["enum"] = strings.Split(value, "|")
 		case name == "const", name == "pattern":
@@ -297,10 +297,17 @@ func (b builder) bound(s Schema, tag, field string) Schema {
 	return s
 }
 
-// OrZero allows 0, which stands for the default, and numbers from least to most; "" is no upper bound. It says so
+// orZero allows 0, which stands for the default, and numbers from least to most; "" is no upper bound. It says so
 // without alternatives, of which generators of clients make types.
-func OrZero(least, most json.Number) Schema {
-	bounds := Schema{"minimum": 0, "not": Schema{"exclusiveMinimum": 0, "exclusiveMaximum": least}}
+func orZero(least, most json.Number) Schema {
+	bounds := Between("0", most)
+	bounds["not"] = Schema{"exclusiveMinimum": 0, "exclusiveMaximum": least}
+	return bounds
+}
+
+// Between allows numbers from least to most; "" is no upper bound.
+func Between(least, most json.Number) Schema {
+	bounds := Schema{"minimum": least}
 	if most != "" {
 		bounds["maximum"] = most
 	}

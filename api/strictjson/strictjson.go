@@ -51,7 +51,22 @@ func DecodeBytes(data []byte, v any) error {
 	if n, ok := v.(interface{ NullIsAbsent() (depth int) }); ok {
 		data = blankNulls(data, n.NullIsAbsent())
 	}
-	err := json.Unmarshal(data, v, json.RejectUnknownMembers(true), exactValues)
+	return explain(json.Unmarshal(data, v, json.RejectUnknownMembers(true),
+		json.WithUnmarshalers(json.JoinUnmarshalers(requestedLimits, exactValues))))
+}
+
+// DecodeBlock is Decode for a block that a model wrote: it ignores unknown fields, and takes null for a field that is
+// left out.
+func DecodeBlock(r *http.Request, v any) error {
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	return explain(json.Unmarshal(data, v, json.WithUnmarshalers(requestedLimits)))
+}
+
+// explain says what is wrong with JSON.
+func explain(err error) error {
 	var syntax *jsontext.SyntacticError
 	var meaning *json.SemanticError
 	switch {
@@ -110,7 +125,7 @@ func blankMember(data []byte, from, to int) {
 
 // exactValues makes the decoder strict where JSON and Go differ. Null is refused except in raw values: a client
 // leaves out a field that has no value. Integers may be written as 600.0 or 6e2.
-var exactValues = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
+var exactValues = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 	switch kind := d.PeekKind(); {
 	case kind == 'n' && !isRaw(v):
 		return &json.SemanticError{GoType: reflect.TypeOf(v).Elem(), JSONKind: kind}
@@ -122,7 +137,16 @@ var exactValues = json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.
 		}
 	}
 	return errors.ErrUnsupported // leave it to the decoder
-}))
+})
+
+// requestedLimits tells limits of 0 from those that were left out.
+var requestedLimits = json.UnmarshalFromFunc(func(d *jsontext.Decoder, l *proto.Limits) (err error) {
+	if d.PeekKind() == 'n' {
+		return errors.ErrUnsupported // exactValues refuses it
+	}
+	*l, err = proto.ReadLimits(func(v any) error { return json.UnmarshalDecode(d, v, json.WithUnmarshalers(exactValues)) })
+	return err
+})
 
 // A shortener is an object that a string may stand for.
 type shortener interface{ SetShort(word string) }

@@ -12,10 +12,8 @@ type sample struct {
 	Name   string            `json:"name"`
 	Count  int8              `json:"count"`
 	Labels map[string]string `json:"labels"`
-	Limits *struct {
-		CPUs float64 `json:"cpus"`
-	} `json:"limits"`
-	Files []string `json:"files"`
+	Limits *proto.Limits     `json:"limits"`
+	Files  []string          `json:"files"`
 }
 
 func TestDecodeNamesWhatIsWrong(t *testing.T) {

@@ -173,6 +173,7 @@ func TestConfinementThatIsRefused(t *testing.T) {
 		"container.runtime_class":              map[string]any{"runtime_class": "vm"},
 		"container.runtime_class ":             map[string]any{"runtime_class": 1},
 		"container.limits":                     map[string]any{"limits": map[string]any{"cpu": 1}},
+		"container.limits.disk_bytes must be":  map[string]any{"limits": map[string]any{"disk_bytes": 0}},
 		"container.limits.pids":                map[string]any{"limits": map[string]any{"pids": 1}},
 		"container.runtime_class is for a new": map[string]any{"id": id, "runtime_class": "runc"},
 		"container.limits are for a new":       map[string]any{"id": id, "limits": map[string]any{"pids": 64}},

@@ -226,7 +226,8 @@ func (c *queryContainer) readConfinement(o rawjson.Object, check Checker) error 
 	if o.Has("limits") {
 		d := json.NewDecoder(bytes.NewReader(o.Get("limits")))
 		d.DisallowUnknownFields()
-		if err := d.Decode(&c.Confinement.Limits); err != nil {
+		var err error
+		if c.Confinement.Limits, err = proto.ReadLimits(d.Decode); err != nil {
 			return proto.Invalid("container.limits", "container.limits must be an object with the numbers cpus, "+
 				"memory_bytes, pids, disk_bytes and open_files, each of which may be left out")
 		}

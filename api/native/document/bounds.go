@@ -72,11 +72,11 @@ func (c Config) bounds() map[string]schema {
 		"network":      c.networks(),
 		"networkMode":  {"type": "string", "enum": c.modes()},
 		"runtimeClass": {"type": "string", "enum": append([]proto.RuntimeClass{""}, c.RuntimeClasses...)},
-		"cpus":         openapi.OrZero("0.01", number(c.Limits.CPUs)),
-		"memory":       openapi.OrZero("16777216", number(c.Limits.MemoryBytes)),
-		"pids":         openapi.OrZero("16", number(c.Limits.PIDs)),
-		"disk":         openapi.OrZero("16777216", number(c.Limits.DiskBytes)),
-		"openFiles":    openapi.OrZero("256", number(c.Limits.OpenFiles)),
+		"cpus":         openapi.Between("0.01", number(c.Limits.CPUs)),
+		"memory":       openapi.Between("16777216", number(c.Limits.MemoryBytes)),
+		"pids":         openapi.Between("16", number(c.Limits.PIDs)),
+		"disk":         openapi.Between("16777216", number(c.Limits.DiskBytes)),
+		"openFiles":    openapi.Between("256", number(c.Limits.OpenFiles)),
 	}
 }
 
