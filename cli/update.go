@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,18 +22,23 @@ func updateCommand(a *app.App) *cobra.Command {
 	var limits flags.Confinement
 	var lease flags.Lease
 	var labels, gone []string
+	var network networkChange
 	var idle time.Duration
 	cmd := &cobra.Command{
-		Use: "update [flags] CONTAINER", Short: "Change labels, limits and lease of a container",
+		Use: "update [flags] CONTAINER", Short: "Change labels, limits, network and lease of a container",
 		Args: app.ArgCount(1, 1), ValidArgsFunction: a.CompleteContainers(1),
-		Long: `Change labels, limits and lease of a container, also while it runs.
+		Long: `Change labels, limits, network and lease of a container, also while it runs.
 
 Limits of CPU, memory, disk and processes hold at once. A limit below the present use is refused. Open files, and
 processes under gvisor, change with the next start.
 
+--allow and --remove-allow change the list of hosts that it may reach, at once. Connections to hosts that are not
+allowed any more end.
+
 The lease says when the container ends and what happens then. --ends may be earlier than before, and --ends 0s ends the
 lease now.`,
 		Example: "  berth update --memory 1g --cpus 0.5 --label stage=done CONTAINER\n" +
+			"  berth update --allow pypi.org --allow files.pythonhosted.org CONTAINER\n" +
 			"  berth update --lease absolute --ends 2h --at-end pause CONTAINER",
 		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, _ []string) error {
 			confined, err := limits.Request()
@@ -49,12 +57,16 @@ lease now.`,
 					return err
 				}
 			}
+			if req.Network, err = network.request(ctx, c, id); err != nil {
+				return err
+			}
 			con, err := c.Change(ctx, id, req)
 			return a.PrintResult(con, con.ID, err)
 		}),
 	}
 	limits.RegisterLimits(cmd)
 	lease.Register(cmd)
+	network.register(cmd)
 	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "label to set, key=value (may be repeated)")
 	cmd.Flags().StringArrayVar(&gone, "remove-label", nil, "key of a label to remove (may be repeated)")
 	cmd.Flags().DurationVar(&idle, "idle", 0, "idle time after which a rolling lease ends, such as 30m")
@@ -78,4 +90,44 @@ func newLabels(ctx context.Context, c *client.Client, id string, set, gone []str
 		delete(all, key)
 	}
 	return all, nil
+}
+
+// A networkChange is what the flags say of a container's network.
+type networkChange struct {
+	mode         string
+	allow, limit []string
+}
+
+func (n *networkChange) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&n.mode, "network", "", "network mode from now on: none, allowlist or open (any public host)")
+	fs.StringArrayVar(&n.allow, "allow", nil, "host to add to those that the container may reach, such as "+
+		"api.github.com, *.example.com or db.example.com:5432 (may be repeated)")
+	fs.StringArrayVar(&n.limit, "remove-allow", nil, "host to take from them, as in the list (may be repeated)")
+	app.CompleteFlag(cmd, "network", "none", "allowlist", "open")
+}
+
+// request returns the network from now on; zero leaves it as it is.
+func (n *networkChange) request(ctx context.Context, c *client.Client, id string) (proto.Network, error) {
+	if len(n.allow)+len(n.limit) == 0 {
+		return proto.Network{Mode: proto.NetworkMode(n.mode)}, nil
+	}
+	con, err := c.Container(ctx, id)
+	if err != nil {
+		return proto.Network{}, err
+	}
+	if n.mode == "" && con.Network.Mode == proto.NetworkOpen {
+		return proto.Network{}, proto.Errorf(proto.Conflict, "", "allow", "container %s may reach any public host; "+
+			"give it a list with --network allowlist", con.ID)
+	}
+	list := slices.Concat(con.Network.Allow, n.allow)
+	for _, host := range n.limit {
+		if !slices.Contains(list, host) {
+			return proto.Network{}, proto.Errorf(proto.NotFound, "", host, "%s is not on the container's list, which "+
+				"has %s", host, cmp.Or(strings.Join(con.Network.Allow, ", "), "nothing"))
+		}
+		list = slices.DeleteFunc(list, func(h string) bool { return h == host })
+	}
+	mode := cmp.Or(proto.NetworkMode(n.mode), proto.NetworkAllowlist)
+	return proto.Network{Mode: mode, Allow: list}, nil
 }

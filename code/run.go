@@ -104,6 +104,7 @@ func (n *notebook) runCell(ctx context.Context, r *Runner, req Cell, each func(P
 			Message: "the cell ran longer than timeout_seconds"})
 	}
 	nameMissing(&res, n.s)
+	res.Notes = append(res.Notes, n.s.Refused(began)...)
 	ref := n.s.Ref()
 	res.Container, res.Context, res.ExecID, res.ExecutionCount = &ref, n.ask.Name, in.exec.ID(), number
 	res.DurationMS = milliseconds(time.Since(began))

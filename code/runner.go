@@ -201,7 +201,7 @@ func checkContainer(p proto.Program) error {
 	case p.Container != "" && p.Image != "":
 		return proto.Invalid("image", "image is for a new container; leave it out where container names one")
 	case p.Container != "" && (!p.Network.IsZero() || len(p.NetworkSecrets) > 0):
-		return proto.Invalid("network", "network is for a new container; a container that exists keeps its network")
+		return proto.Invalid("network", "network is for a new container; change that of a container that exists")
 	case p.Container != "":
 		return p.WithContainer()
 	}

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"berth/code"
 	"berth/proto"
 )
 
@@ -118,5 +120,70 @@ func TestNoOutbound(t *testing.T) {
 		`tail -n +2 /proc/net/route | wc -l`:              "0",
 	} {
 		w.says(t, c.ID, script, want)
+	}
+}
+
+// The network of a container changes while it runs: what is allowed works at once, what is not ends at once.
+func TestNetworkChanges(t *testing.T) {
+	w := newInternet(t)
+	eachClass(t, func(t *testing.T, class proto.RuntimeClass) {
+		c := w.container(t, class, `"none"`)
+		at := "/v1/containers/" + c.ID
+		const ask = codesOf + "http://web.test:PLAIN/ http://example.com:PLAIN/"
+		patch := func(network string) proto.Container {
+			t.Helper()
+			return call[proto.Container](t, w.server, 200, "PATCH", at, strings.ReplaceAll(
+				`{"network":`+network+`}`, "PLAIN", w.plain))
+		}
+		w.says(t, c.ID, ask, "000000 000000")
+		if now := patch(`{"allow":["web.test:PLAIN"]}`); now.Network.Mode != proto.NetworkAllowlist ||
+			len(now.Network.Allow) != 1 || now.Isolation.Network != proto.ThroughProxy {
+			t.Errorf("%+v, %s", now.Network, now.Isolation.Network)
+		}
+		w.says(t, c.ID, ask, "200000 403000")
+		bash(t, w.server, c.ID, fmt.Sprintf("rm -f /tmp/held; (curl -sN http://web.test:%s/hold >/tmp/held; "+
+			"echo ended >/tmp/held) >/dev/null 2>&1 & until grep -qs begun /tmp/held; do sleep 0.05; done", w.plain))
+		patch(`{"allow":["example.com:PLAIN"]}`)
+		w.says(t, c.ID, "until grep -qs ended /tmp/held; do sleep 0.05; done; "+ask, "403000 200000")
+		patch(`"open"`)
+		w.says(t, c.ID, ask, "200000 200000")
+		if now := patch(`"none"`); now.Isolation.Network != string(proto.NetworkNone) {
+			t.Errorf("isolated by %s", now.Isolation.Network)
+		}
+		w.says(t, c.ID, ask, "000000 000000")
+		e := call[struct{ Error proto.Error }](t, w.server, 400, "PATCH", at, `{"network":{"allow":["10.0.0.1"]}}`)
+		if e.Error.Item != "network.allow" {
+			t.Errorf("%+v", e.Error)
+		}
+		call[proto.Container](t, w.server, 200, "POST", at+"/stop", "")
+		patch(fmt.Sprintf(`{"allow":["web.test:%s"]}`, w.plain))
+		w.says(t, c.ID, ask, "200000 403000")
+	})
+}
+
+// The answer of a command says what the network refused while it ran, and what would allow it.
+func TestRefusalsAreNoted(t *testing.T) {
+	w := newInternet(t)
+	c := w.container(t, proto.ClassRunc, fmt.Sprintf(`{"allow":["web.test:%s"]}`, w.plain))
+	at := "/v1/containers/" + c.ID
+	const script = "curl -s http://other.test/; curl -s http://web.test:%s/; getent hosts third.test; " +
+		"curl -s --noproxy '*' http://8.8.8.8:99/; true"
+	want := []string{
+		`the network refused a connection: other.test:80 is not on this container's list; add "other.test" to its network.allow`,
+		`the network refused a connection: third.test is not on this container's list; add "third.test" to its network.allow`,
+		`the network refused a connection: 8.8.8.8:99 is not on this container's list; add "8.8.8.8:99" to its network.allow`,
+	}
+	res := call[proto.ExecResult](t, w.server, 200, "POST", at+"/exec", asJSON(t, proto.Cmd{Command: fmt.Sprintf(script,
+		w.plain)}))
+	if !slices.Equal(res.Notes, want) {
+		t.Errorf("%q", res.Notes)
+	}
+	cell := "import subprocess\nsubprocess.run(['bash', '-c', '''" + fmt.Sprintf(script, w.plain) + "'''])\nNone"
+	if out := call[code.Outcome](t, w.server, 200, "POST", at+"/contexts/main/run",
+		asJSON(t, code.Cell{Code: cell})); !slices.Equal(out.Notes, want) {
+		t.Errorf("%q", out.Notes)
+	}
+	if res := call[proto.ExecResult](t, w.server, 200, "POST", at+"/exec", `{"command":"true"}`); len(res.Notes) > 0 {
+		t.Errorf("a later command is told %q", res.Notes)
 	}
 }

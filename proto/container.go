@@ -178,6 +178,9 @@ type ChangeContainer struct {
 	// Limits that are 0 stay as they are. Those of CPU, memory, disk, and under runc of processes, hold at once; open
 	// files, and processes under gVisor, from the next start on. A limit below the present use is a 409.
 	Limits Limits `json:"limits,omitzero"`
+	// What the container may reach from now on, in place of all that it might. Connections that are not allowed any
+	// more end. A mode may stand in place of the object.
+	Network Network `json:"network,omitzero" schema:"network or=networkMode"`
 	// How long the container may stay unused from now on, in seconds; 0 stays as it is.
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty" schema:"min=0 max=2592000"`
 	// All that is given changes together, with the rest of the request, or nothing does.

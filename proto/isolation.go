@@ -16,3 +16,13 @@ type Isolation struct {
 
 // ThroughProxy is the network of a container that has loopback alone, and on it the daemon's proxy.
 const ThroughProxy = "proxy"
+
+// SetThroughProxy says whether the daemon carries what goes out of a container that has loopback alone.
+func (i *Isolation) SetThroughProxy(carries bool) {
+	switch {
+	case carries && i.Network == string(NetworkNone):
+		i.Network = ThroughProxy
+	case !carries && i.Network == ThroughProxy:
+		i.Network = string(NetworkNone)
+	}
+}

@@ -30,10 +30,6 @@ const (
 
 	actionSnapshot       = "snapshot.create"
 	actionSnapshotDelete = "snapshot.delete"
-
-	actionEgressBegin  = "egress.begin"
-	actionEgressRefuse = "egress.refuse"
-	actionEgressEnd    = "egress.end"
 )
 
 // auditEntryFor returns an audit entry with the caller and request of ctx.

@@ -27,6 +27,12 @@ func (s *Session) Change(ctx context.Context, req proto.ChangeContainer) (proto.
 	if _, err := s.core.changedLease(had.Lease, req.Lease, now, had.cap()); err != nil {
 		return proto.Container{}, err
 	}
+	network := had.Network
+	if !req.Network.IsZero() {
+		if network, err = s.core.cfg.grant(req.Network); err != nil {
+			return proto.Container{}, err
+		}
+	}
 	if req.Name != nil {
 		if err := s.rename(ctx, *req.Name); err != nil {
 			return proto.Container{}, err
@@ -39,7 +45,8 @@ func (s *Session) Change(ctx context.Context, req proto.ChangeContainer) (proto.
 		}
 	}
 	err = s.change(func(r *record) {
-		r.Limits, r.Unused = limits, 0
+		r.Limits, r.Network, r.Unused = limits, network, 0
+		r.Isolation.SetThroughProxy(r.connected())
 		if req.Labels != nil {
 			r.Labels = maps.Clone(req.Labels)
 		}
@@ -56,6 +63,7 @@ func (s *Session) Change(ctx context.Context, req proto.ChangeContainer) (proto.
 		_ = s.core.cfg.Runtime.SetLimits(context.WithoutCancel(ctx), s.id, spec, had.Limits) // the next start sets them
 	}
 	if err == nil {
+		s.applyNetwork(ctx, network)
 		_, err = s.core.endLease(ctx, s, &Swept{}) // it may end now
 	}
 	return s.Info(), err

@@ -156,7 +156,7 @@ func (e *Exec) recordEnd(end proto.End, release func()) {
 	info.StdoutBytes, info.StderrBytes = e.out.Totals()
 
 	made := e.recordJob(info)
-	made.Notes = append(e.shellNotes(), made.Notes...)
+	made.Notes = append(append(e.shellNotes(), made.Notes...), e.s.Refused(info.StartedAt.Time)...)
 	end.Message, made.Notes = e.redactor.Hide(end.Message), e.redactor.HideAll(made.Notes)
 	res := e.resultOf(e.out.Output, &info, made)
 	// The key pays before the end is written, so every known end was paid for. The guest is not trusted: it cannot

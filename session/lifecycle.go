@@ -150,9 +150,7 @@ func (s *Session) inspect(ctx context.Context, hello wire.Hello) (proto.Isolatio
 	if err != nil {
 		return iso, err
 	}
-	if s.record().connected() && iso.Network == string(proto.NetworkNone) {
-		iso.Network = proto.ThroughProxy
-	}
+	iso.SetThroughProxy(s.record().connected())
 	const longest = 128 // bytes; the guest is not trusted to be brief
 	iso.Kernel = strings.ToValidUTF8(hello.Kernel[:min(len(hello.Kernel), longest)], "")
 	return iso, nil

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"berth/egress"
 	"berth/guest/client"
@@ -35,6 +36,8 @@ type Proxy interface {
 type Gate interface {
 	loopback.Service
 	loopback.OutboundService
+	// Change gives the session another network, in the form of AllowList. Connections that it does not allow end.
+	Change(n proto.Network)
 }
 
 // grant checks the network that a request asks for and normalises it; no network is the zero Network.
@@ -43,7 +46,8 @@ func (c Config) grant(asked proto.Network) (n proto.Network, err error) {
 	case c.Egress != nil:
 		n, err = c.Egress.AllowList(asked)
 	case asked.Mode.Covers(proto.NetworkAllowlist) || len(asked.Allow) > 0:
-		err = proto.Errorf(proto.Unsupported, "", "network", "this daemon gives containers no network")
+		err = proto.Errorf(proto.Unsupported, "", "network", "this daemon gives containers no network; its "+
+			"operator can allow it with --network-max")
 	}
 	if n.Mode == proto.NetworkNone {
 		n.Mode = ""
@@ -83,19 +87,13 @@ func (s *Session) installCA(ctx context.Context) error {
 
 // auditEgress audits a request that left the container, or was refused.
 func (s *Session) auditEgress(v egress.Report) {
-	action := actionEgressRefuse
-	switch {
-	case v.Began:
-		action = actionEgressBegin
-	case v.Over:
-		action = actionEgressEnd
-	}
-	v.Host = s.redactor.Hide(v.Host) // code may leak a secret in a host name
-	s.core.cfg.Audit(proto.AuditEntry{
-		Act: action, Outcome: v.Outcome, Actor: proto.ActorContainer, Owner: s.owner, ContainerID: s.id,
-		Note: s.redactor.Hide(v.Note), Egress: &v.AuditEgress,
-	})
+	e := s.refusals.Entry(v, s.redactor.Hide)
+	e.Owner, e.ContainerID = s.owner, s.id
+	s.core.cfg.Audit(e)
 }
+
+// Refused returns notes on what the network has refused since a moment.
+func (s *Session) Refused(since time.Time) []string { return s.refusals.Notes(since) }
 
 // servePorts starts to serve the present generation's loopback. When it returns, the guest listens. The caller holds
 // transition.
@@ -111,6 +109,14 @@ func (s *Session) servePorts(ctx context.Context) error {
 		}
 	}
 	return s.serveTools(ctx, rec)
+}
+
+// applyNetwork gives a session that may run the network of its record. The caller holds transition.
+func (s *Session) applyNetwork(ctx context.Context, n proto.Network) {
+	if s.gate != nil {
+		s.gate.Change(n)
+	}
+	s.restoreLostPorts(ctx)
 }
 
 // guestListen returns a function that opens listeners in the guest of the present generation.

@@ -10,6 +10,7 @@ import (
 	"berth/session/index"
 	"berth/session/inventory"
 	"berth/session/lease"
+	"berth/session/secrets"
 )
 
 // Buckets of the ledger.
@@ -137,17 +138,17 @@ func (r record) connected() bool { return r.Network.Mode.Covers(proto.NetworkAll
 
 // placeholders returns the network secrets in a command's environment.
 func (r record) placeholders() map[string]string {
-	return mapValues(r.NetworkSecrets, func(s egress.Secret) string { return s.Placeholder })
+	return secrets.MapValues(r.NetworkSecrets, func(s egress.Secret) string { return s.Placeholder })
 }
 
 // networkSecretValues returns the values to hide in texts.
 func (r record) networkSecretValues() map[string]string {
-	return mapValues(r.NetworkSecrets, func(s egress.Secret) string { return s.Value })
+	return secrets.MapValues(r.NetworkSecrets, func(s egress.Secret) string { return s.Value })
 }
 
 // shownNetworkSecrets returns the network secrets without their values.
 func (r record) shownNetworkSecrets() map[string]proto.NetworkSecret {
-	return mapValues(r.NetworkSecrets, func(s egress.Secret) proto.NetworkSecret {
+	return secrets.MapValues(r.NetworkSecrets, func(s egress.Secret) proto.NetworkSecret {
 		return proto.NetworkSecret{Hosts: slices.Clone(s.Hosts)}
 	})
 }

@@ -114,20 +114,8 @@ func (ss *Sessions) CheckNetworkSecrets(n proto.Network, asked map[string]proto.
 	return err
 }
 
-// mapValues maps the values of a map; an empty map becomes nil.
-func mapValues[A, B any](from map[string]A, fn func(A) B) map[string]B {
-	if len(from) == 0 {
-		return nil
-	}
-	to := make(map[string]B, len(from))
-	for k, v := range from {
-		to[k] = fn(v)
-	}
-	return to
-}
-
 func valuesOf(asked map[string]proto.NetworkSecret) map[string]string {
-	return mapValues(asked, func(s proto.NetworkSecret) string { return s.Value })
+	return secrets.MapValues(asked, func(s proto.NetworkSecret) string { return s.Value })
 }
 
 // redactorFor hides the secrets of a command and of its session.

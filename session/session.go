@@ -17,6 +17,7 @@ import (
 	"berth/session/handshake"
 	"berth/session/loopback"
 	"berth/session/peers"
+	"berth/session/refusals"
 	"berth/session/secrets"
 	"berth/session/shells"
 	"berth/session/validate"
@@ -42,8 +43,9 @@ type Session struct {
 	transition   chan struct{}
 	closedShells shells.Closed
 	ports        *loopback.Ports // of the present generation
-	gate         Gate            // of its network; nil: it has none, or has not needed it. Guarded by transition
-	unclean      bool            // its sandbox could not be stopped and may still run; guarded by transition
+	refusals     refusals.Book
+	gate         Gate // of its network; nil: it has none, or has not needed it. Guarded by transition
+	unclean      bool // its sandbox could not be stopped and may still run; guarded by transition
 
 	// saving serialises changes of the record, so that none builds on a change that then fails. It is held while the
 	// ledger writes, and taken after transition and before mu.

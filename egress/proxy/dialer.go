@@ -46,7 +46,7 @@ func NewDialer(list []string, resolver string) (*Dialer, error) {
 // Reach reports whether host:port is on the list. The name is resolved when it is dialled.
 func (d *Dialer) Reach(hostPort string) error {
 	t, err := egress.ParseTarget(hostPort, 0)
-	if err == nil && !d.gate.policy.Allows(t) {
+	if err == nil && !d.gate.policy.Load().Allows(t) {
 		err = egress.Refuse(proto.PermissionDenied, "not_allowed", "%s is not among the servers that tool calls may "+
 			"go to; the daemon's operator can list it with --tools-callback", t)
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -46,6 +47,13 @@ func (g *Gate) openHost(ctx context.Context, method string, t egress.Target, ali
 		return nil, g.refused(method, t, err)
 	}
 	p := &hostConn{Conn: c, gate: g, began: time.Now(), alive: alive}
+	g.mu.Lock()
+	g.live[p] = t
+	g.mu.Unlock()
+	if !g.policy.Load().Allows(t) { // it changed meanwhile
+		g.forget(p)
+		return nil, g.refused(method, t, errors.Join(notAllowed(t), c.Close()))
+	}
 	p.free = context.AfterFunc(ctx, func() { _ = c.Close() })
 	p.report = egress.Report{Began: true, Outcome: proto.AuditOK, AuditEgress: proto.AuditEgress{Method: method,
 		Host: t.Host(),
@@ -68,6 +76,13 @@ func (g *Gate) refused(method string, t egress.Target, err error) error {
 	}
 	g.report(v)
 	return r
+}
+
+// forget removes a request from those under way.
+func (g *Gate) forget(p *hostConn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.live, p)
 }
 
 // Read implements net.Conn and counts.
@@ -115,6 +130,7 @@ func (p *hostConn) end(why *egress.Refusal) error {
 		if why != nil {
 			v.Outcome, v.Reason, v.Note = string(why.Code), why.Reason, why.Text
 		}
+		p.gate.forget(p)
 		p.gate.report(v)
 	})
 	return err

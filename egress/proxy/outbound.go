@@ -180,8 +180,8 @@ func (g *Gate) lookUp(ctx context.Context, name string) names.Verdict {
 	if err == nil {
 		err = g.granted()
 	}
-	if err == nil && !g.policy.AllowsName(t.Name) {
-		err = notAllowed(t.Host())
+	if err == nil && !g.policy.Load().AllowsName(t.Name) {
+		err = notAllowed(egress.Target{Name: t.Name})
 	}
 	if err == nil {
 		_, err = g.proxy.resolver.Resolve(ctx, t)

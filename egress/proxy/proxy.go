@@ -9,7 +9,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"berth/egress"
@@ -128,13 +131,16 @@ func (p *Proxy) AllowSecrets(n proto.Network, asked map[string]proto.NetworkSecr
 // A Gate controls the outgoing traffic of one container. Its methods are safe for concurrent use.
 type Gate struct {
 	proxy   *Proxy
-	policy  egress.Policy
+	policy  atomic.Pointer[egress.Policy]
 	secrets *placeholder.Set
 	report  func(egress.Report)
 	places  chan struct{}
 	rate    *rate.Limiter
 	asks    *rate.Limiter // of questions for names
 	names   *names.Server
+
+	mu   sync.Mutex                  // guards live
+	live map[*hostConn]egress.Target // requests under way
 }
 
 // asksPerRequest is how many questions for names a request may take: one for each kind of address, each asked twice.
@@ -144,16 +150,31 @@ const asksPerRequest = 4
 // report is called for each request and must not keep it. If the daemon grants less by now than it did, the gate
 // allows nothing.
 func (p *Proxy) Gate(n proto.Network, secrets []egress.Secret, tell func(egress.Report)) *Gate {
+	perSecond := rate.Limit(p.cfg.PerSecond)
+	asks := asksPerRequest * perSecond
+	g := &Gate{proxy: p, secrets: placeholder.New(secrets), report: tell, live: map[*hostConn]egress.Target{},
+		places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond))),
+		asks: rate.NewLimiter(asks, max(1, int(4*asks)))}
+	g.names = names.New(g.lookUp)
+	g.Change(n)
+	return g
+}
+
+// Change gives the container another network, in the form of AllowList. Requests under way that it does not allow end.
+func (g *Gate) Change(n proto.Network) {
 	policy, _, err := egress.ParsePolicy(n)
 	if err != nil {
 		policy = egress.Policy{}
 	}
-	perSecond := rate.Limit(p.cfg.PerSecond)
-	asks := asksPerRequest * perSecond
-	g := &Gate{proxy: p, policy: policy, secrets: placeholder.New(secrets), report: tell,
-		places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond)))}
-	g.asks, g.names = rate.NewLimiter(asks, max(1, int(4*asks))), names.New(g.lookUp)
-	return g
+	g.policy.Store(&policy)
+	g.mu.Lock()
+	live := maps.Clone(g.live)
+	g.mu.Unlock()
+	for p, t := range live {
+		if !policy.Allows(t) {
+			p.abort(notAllowed(t))
+		}
+	}
 }
 
 // Enter waits for a place among the container's connections. After success the caller must call leave.
@@ -171,24 +192,33 @@ func (g *Gate) resolve(ctx context.Context, t egress.Target) ([]netip.Addr, erro
 	if err := g.granted(); err != nil {
 		return nil, err
 	}
-	if !g.policy.Allows(t) {
-		return nil, notAllowed(t.String())
+	if !g.policy.Load().Allows(t) {
+		return nil, notAllowed(t)
 	}
 	return g.proxy.resolver.Resolve(ctx, t)
 }
 
 // granted refuses everything if the daemon gives less by now than it did.
 func (g *Gate) granted() error {
-	if !g.proxy.cfg.Most.Covers(g.policy.Mode) {
+	if !g.proxy.cfg.Most.Covers(g.policy.Load().Mode) {
 		return egress.Refuse(proto.PermissionDenied, "network_max", "the daemon does not give containers the "+
-			"network %q any more", g.policy.Mode)
+			"network %q any more", g.policy.Load().Mode)
 	}
 	return nil
 }
 
-func notAllowed(host string) error {
-	return egress.Refuse(proto.PermissionDenied, "not_allowed", "%s is not on this container's list; create "+
-		"one whose network.allow has it", host)
+// notAllowed refuses a host that the list does not have. Without a port it is a name that was asked for.
+func notAllowed(t egress.Target) error {
+	entry := t
+	if entry.Port == 0 || egress.IsWeb(t.Port) {
+		entry.Port = 0
+	}
+	said := entry.Host()
+	if t.Port != 0 {
+		said = t.String()
+	}
+	return egress.Refuse(proto.PermissionDenied, "not_allowed", "%s is not on this container's list; add %q to its "+
+		"network.allow", said, egress.Rule{Name: entry.Name, Addr: entry.Addr, Port: entry.Port})
 }
 
 // TrustedPEM returns the certificate of the proxy's authority, which containers with secrets trust.

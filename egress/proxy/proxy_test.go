@@ -189,7 +189,7 @@ func TestRefusalIsExplained(t *testing.T) {
 	c, r := s.dial()
 	fmt.Fprintf(c, "CONNECT b.example:443 HTTP/1.1\r\nHost: b.example:443\r\n\r\n")
 	line, _ := r.ReadString('\n')
-	if line != "HTTP/1.1 403 b.example:443 is not on this container's list; create one whose network.allow has it\r\n" {
+	if line != "HTTP/1.1 403 b.example:443 is not on this container's list; add \"b.example\" to its network.allow\r\n" {
 		t.Errorf("%q", line)
 	}
 }

@@ -38,7 +38,7 @@ func (v *clientConn) connect(ctx context.Context, r *http.Request, h sniff.Head)
 // TLS, which the proxy ends and starts anew towards the host.
 func (v *clientConn) carryTunnel(ctx context.Context, t egress.Target, p *hostConn) {
 	secret := v.gate.secrets.GoTo(t)
-	if !secret && v.gate.policy.Mode == proto.NetworkOpen {
+	if !secret && v.gate.policy.Load().Mode == proto.NetworkOpen {
 		v.pump(p, v.r, p)
 		return
 	}

@@ -166,8 +166,8 @@ func Change(req proto.ChangeContainer, most proto.Limits) error {
 		idle = Idle("idle_timeout_seconds", time.Duration(min(req.IdleTimeoutSeconds, 1<<32))*time.Second)
 	}
 	if req.Name == nil && req.Labels == nil && req.Limits == (proto.Limits{}) && req.IdleTimeoutSeconds == 0 &&
-		req.Lease == (proto.LeaseRequest{}) {
-		return Error("name", "nothing to change; set name, labels, limits, idle_timeout_seconds or lease")
+		req.Lease == (proto.LeaseRequest{}) && req.Network.IsZero() {
+		return Error("name", "nothing to change; set name, labels, limits, network, idle_timeout_seconds or lease")
 	}
 	return cmp.Or(checkName(name), checkLabels(req.Labels), Limits(req.Limits, most), idle, Lease(req.Lease, 0))
 }
