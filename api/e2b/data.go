@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,9 @@ func (e *Edge) Match(r *http.Request) (api.RawRequest, bool) {
 			return nil
 		}), true
 	}
+	if isControl(r.URL.Path) { // some clients send the headers there, too, for a sandbox that they connected to before
+		return api.RawRequest{}, false
+	}
 	id, port := r.Header.Get(headerID), r.Header.Get(headerPort)
 	if id != "" || port != "" {
 		return e.to(target{containerID(id), id, port}), true
@@ -59,6 +63,13 @@ func (e *Edge) Match(r *http.Request) (api.RawRequest, bool) {
 		}
 	}
 	return api.RawRequest{}, false
+}
+
+// isControl reports whether a path is one of the control plane that no sandbox has.
+func isControl(path string) bool {
+	return slices.ContainsFunc([]string{sandboxes, "/v2", "/v3", "/templates", "/snapshots"}, func(prefix string) bool {
+		return path == prefix || strings.HasPrefix(path, prefix+"/")
+	})
 }
 
 // containerID returns the ID of the container that clients name so, or "".

@@ -364,3 +364,14 @@ func TestWatchesOfSandboxes(t *testing.T) {
 		t.Errorf("%s is no sandbox", b.SandboxID)
 	}
 }
+
+// TestControlPathsStay checks that the headers of a sandbox do not take a request away from the control plane: old
+// clients send them there, too.
+func TestControlPathsStay(t *testing.T) {
+	c := newSite(t).client(t, "ann")
+	b := c.create(t, `{"templateID":"base"}`)
+	got := c.send(t, "GET", "/sandboxes/"+b.SandboxID, "", "E2b-Sandbox-Id", b.SandboxID, "E2b-Sandbox-Port", agent)
+	if info := want[box](t, got, http.StatusOK); info.SandboxID != b.SandboxID {
+		t.Errorf("it is %+v", info)
+	}
+}

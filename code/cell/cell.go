@@ -125,7 +125,9 @@ func (l listenerOf) printed(b []byte) { l.Print(l.stream, b) }
 func (l listenerOf) reported(kind byte, data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if kind != kindName && kind != kindData || kind == kindName && len(data) == 0 {
+	switch { // the end of the other stream may come before the data of a result
+	case kind == kindEnd && l.stream != l.displays.on:
+	case kind != kindName && kind != kindData || kind == kindName && len(data) == 0:
 		l.finishDisplay()
 	}
 	if kind == kindEnd {
@@ -143,7 +145,7 @@ func (l listenerOf) reported(kind byte, data []byte) {
 	}
 	switch kind {
 	case kindResult:
-		l.beginResult(string(data) == resultValue)
+		l.beginResult(string(data) == resultValue, l.stream)
 	case kindError:
 		l.release(l.failure)
 		l.failure = parts{}
@@ -166,7 +168,7 @@ func (l listenerOf) reported(kind byte, data []byte) {
 }
 
 // beginResult begins a result. Beyond the limit, the result is left out; the main one takes the place of another.
-func (c *Cell) beginResult(main bool) {
+func (c *Cell) beginResult(main bool, on proto.Stream) {
 	c.part, c.kept, c.name = nil, main, ""
 	full := len(c.results) == maxResults || !main && c.size >= maxReported
 	c.cut = c.cut || full
@@ -181,7 +183,7 @@ func (c *Cell) beginResult(main bool) {
 	}
 	c.part = parts{}
 	c.results = append(c.results, c.part)
-	c.displays.begin(c.part, main)
+	c.displays.begin(c.part, main, on)
 }
 
 // addData adds to the data that have the present name. Without room for all of them, none are kept: half an image is

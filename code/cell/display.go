@@ -11,7 +11,8 @@ type Display struct {
 // displays are the results of a cell in the order in which they were shown, for a client that follows the cell.
 type displays struct {
 	wanted  bool
-	begun   *displayed // the latest; its data may not be complete
+	begun   *displayed   // the latest; its data may not be complete
+	on      proto.Stream // that its data come on
 	list    []displayed
 	changed chan struct{} // closed at the next change
 	over    bool          // no more will come
@@ -51,9 +52,9 @@ func (c *Cell) AwaitDisplay() (changed <-chan struct{}, over bool) {
 }
 
 // begin keeps a result whose data follow. mu is held.
-func (d *displays) begin(p parts, main bool) {
+func (d *displays) begin(p parts, main bool, on proto.Stream) {
 	if d.wanted {
-		d.begun = &displayed{parts: p, main: main}
+		d.begun, d.on = &displayed{parts: p, main: main}, on
 	}
 }
 
