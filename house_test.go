@@ -239,7 +239,7 @@ var mayImport = map[string][]string{
 		"runtime/mountns",
 		"runtime/layer", "runtime/ocispec"},
 	"runtime/warmpool": {"proto"},
-	"runtime/doctor": {"proto", "session", "runtime/containerd", "runtime/btrfs", "runtime/diskpool",
+	"runtime/doctor": {"runtime/outbound", "proto", "session", "runtime/containerd", "runtime/btrfs", "runtime/diskpool",
 		"runtime/cgroup",
 		"runtime/forkserver", "runtime/mountns", "runtime/launch"},
 

@@ -17,6 +17,7 @@ import (
 	"berth/runtime/diskpool"
 	"berth/runtime/forkserver"
 	"berth/runtime/launch"
+	"berth/runtime/outbound"
 )
 
 // A Grade is the severity of a Finding.
@@ -41,7 +42,8 @@ type Finding struct {
 // Doctor checks this machine without changing it, for a Runtime that would be opened with cfg. It needs no Runtime,
 // and the data directory need not exist.
 func Doctor(ctx context.Context, cfg containerd.Config) []Finding {
-	found := []Finding{checkRoot(), checkKernel(), checkCgroups(), checkUserNamespaces(cfg.Starter()), checkSeccomp()}
+	found := []Finding{checkRoot(), checkKernel(), checkCgroups(), checkUserNamespaces(cfg.Starter()), checkSeccomp(),
+		checkOutbound()}
 	found = append(found, checkMounts(ctx)...)
 	found = append(found, checkPrograms(cfg)...)
 	found = append(found, checkPool(cfg))
@@ -148,6 +150,16 @@ func checkSeccomp() Finding {
 			"use a kernel built with CONFIG_SECCOMP_FILTER"}
 	}
 	return good("seccomp", strings.TrimSpace(string(actions)))
+}
+
+func checkOutbound() Finding {
+	const name = "networks without a proxy"
+	if err := outbound.Try(); err != nil {
+		return Finding{name, Warn, err.Error(), "programs that heed no proxy variables reach the network of their " +
+			"container through BPF (sk_lookup)", "use Linux 5.9 or newer with CONFIG_BPF_SYSCALL, and give the " +
+			"daemon all capabilities"}
+	}
+	return good(name, "programs need no proxy variables in class runc")
 }
 
 func checkPrograms(cfg containerd.Config) []Finding {

@@ -46,6 +46,41 @@ func Open(path string) (*Sockets, error) {
 	return s, nil
 }
 
+// Try opens the sockets in a network of its own, to find out whether this machine can.
+func Try() error {
+	network, err := newNetwork()
+	if err != nil {
+		return err
+	}
+	defer network.Close()
+	s, err := Open(fmt.Sprint("/proc/self/fd/", network.Fd()))
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// newNetwork makes a network namespace that has loopback alone, as a sandbox's has.
+func newNetwork() (network *os.File, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // as in within
+		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return
+		}
+		var lo netlink.Link
+		if lo, err = netlink.LinkByName("lo"); err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err == nil {
+			network, err = os.Open("/proc/thread-self/ns/net")
+		}
+	}()
+	<-done
+	return network, err
+}
+
 // within runs a function on a thread in another network namespace. The thread ends with it.
 func within(network *os.File, fn func() error) error {
 	done := make(chan error, 1)

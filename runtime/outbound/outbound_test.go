@@ -6,14 +6,10 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"berth/proto"
 	"berth/test/needs"
@@ -25,34 +21,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// newNetwork returns a network namespace that has loopback alone, as a sandbox's has.
-func newNetwork(t *testing.T) *os.File {
+// aNetwork returns a network for a test.
+func aNetwork(t *testing.T) *os.File {
 	t.Helper()
-	type made struct {
-		file *os.File
-		err  error
+	network, err := newNetwork()
+	if err != nil {
+		t.Fatal(err)
 	}
-	done := make(chan made, 1)
-	go func() {
-		runtime.LockOSThread()
-		m := made{err: unix.Unshare(unix.CLONE_NEWNET)}
-		if m.err == nil {
-			var lo netlink.Link
-			if lo, m.err = netlink.LinkByName("lo"); m.err == nil {
-				m.err = netlink.LinkSetUp(lo)
-			}
-		}
-		if m.err == nil {
-			m.file, m.err = os.Open("/proc/thread-self/ns/net")
-		}
-		done <- m
-	}()
-	m := <-done
-	if m.err != nil {
-		t.Fatal(m.err)
-	}
-	t.Cleanup(func() { m.file.Close() })
-	return m.file
+	t.Cleanup(func() { network.Close() })
+	return network
 }
 
 // inside runs a function in a network.
@@ -77,7 +54,7 @@ const patience = time.Minute
 
 // A connection to any address arrives, and tells which one it was for.
 func TestConnections(t *testing.T) {
-	network := newNetwork(t)
+	network := aNetwork(t)
 	s := open(t, network)
 	for _, at := range []string{"1.2.3.4:443", "198.18.0.7:5432", "169.254.169.254:80", "8.8.8.8:53", "127.0.0.1:53",
 		"10.0.0.1:3128", "223.0.0.1:1"} {
@@ -111,7 +88,7 @@ func TestConnections(t *testing.T) {
 
 // Loopback and the container's own address stay with its programs, listeners there or none.
 func TestOwnAddressesStay(t *testing.T) {
-	network := newNetwork(t)
+	network := aNetwork(t)
 	open(t, network)
 	for _, host := range []string{"127.0.0.1", "127.9.9.9", proto.ContainerAddress} {
 		inside(t, network, func() error {
@@ -140,7 +117,7 @@ func TestOwnAddressesStay(t *testing.T) {
 
 // Questions to any name server arrive, and are answered from its address. Other datagrams are refused at once.
 func TestDatagrams(t *testing.T) {
-	network := newNetwork(t)
+	network := aNetwork(t)
 	s := open(t, network)
 	for _, at := range []string{proto.ContainerAddress + ":53", "8.8.8.8:53", "127.0.0.1:53"} {
 		var c net.Conn
@@ -189,7 +166,7 @@ func TestDatagrams(t *testing.T) {
 
 // There is no way out by IPv6.
 func TestIPv6(t *testing.T) {
-	network := newNetwork(t)
+	network := aNetwork(t)
 	open(t, network)
 	inside(t, network, func() error {
 		c, err := net.DialTimeout("tcp6", "[2001:4860:4860::8888]:53", patience)
@@ -203,7 +180,7 @@ func TestIPv6(t *testing.T) {
 
 // The sockets of the next daemon take the place of those that are closed, or whose daemon has ended.
 func TestOpenAgain(t *testing.T) {
-	network := newNetwork(t)
+	network := aNetwork(t)
 	first := open(t, network)
 	if err := errors.Join(first.Close(), first.Close()); err != nil {
 		t.Fatal(err)
@@ -232,5 +209,11 @@ func TestOpenAgain(t *testing.T) {
 	c.Close()
 	if _, err := Open("/proc/self/fd/none"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a network that is not there: %v", err)
+	}
+}
+
+func TestTry(t *testing.T) {
+	if err := Try(); err != nil {
+		t.Error(err)
 	}
 }
