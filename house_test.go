@@ -157,7 +157,7 @@ var mayImport = map[string][]string{
 	"cli": {"proto", "client", "cli/admin", "cli/app", "cli/data", "cli/term", "cli/code", "cli/flags",
 		"cli/tools", "cli/watch"},
 	"cli/watch": {"proto", "client", "cli/app", "cli/term"},
-	"cli/admin": {"proto", "client", "state/ledger", "state/audit", "cli/app", "cli/term",
+	"cli/admin": {"proto", "client", "api/e2b/access", "state/ledger", "state/audit", "cli/app", "cli/term",
 		"test/attack"},
 	"cli/app": {"proto", "client", "cli/term"},
 	"cli/data": {"proto", "client", "sandbox-image", "cli/app", "cli/flags", "cli/pack", "cli/term",
@@ -217,7 +217,8 @@ var mayImport = map[string][]string{
 
 	// The runtime's packages.
 	"runtime/outbound": {"proto"},
-	"runtime/containerd": {"build/wire", "session/inventory", "proto", "egress", "runtime/outbound", "proto/span", "runtime/removetree",
+	"runtime/containerd": {"build/wire", "session/inventory", "proto", "egress", "runtime/outbound", "proto/span",
+		"runtime/removetree",
 		"session", "runtime/diskpool", "runtime/cgroup", "runtime/meter",
 		"runtime/mountns", "runtime/images", "runtime/inprocess", "runtime/isolation", "runtime/warmpool",
 		"runtime/launch", "runtime/layer", "runtime/forkserver", "runtime/ocispec", "state/keylock", "session/limits",

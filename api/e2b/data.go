@@ -36,8 +36,8 @@ type target struct {
 	port      string
 }
 
-// Match finds the requests to sandboxes. It is an api.Raw. A sandbox is named by headers, else by the token of its
-// agent, else by the signature of a URL.
+// Match finds the requests to sandboxes. It is an api.Raw. A sandbox is named by headers, else by the host, else by the
+// token of its agent, else by the signature of a URL. Other ports than those of this edge, in a host, are not its own.
 func (e *Edge) Match(r *http.Request) (api.RawRequest, bool) {
 	if isPreflight(r) {
 		return e.raw(target{}, func(w http.ResponseWriter, r *http.Request, _ api.Caller) error {
@@ -45,12 +45,16 @@ func (e *Edge) Match(r *http.Request) (api.RawRequest, bool) {
 			return nil
 		}), true
 	}
-	if isControl(r.URL.Path) { // some clients send the headers there, too, for a sandbox that they connected to before
+	byHost, inName := inHost(r.Host)
+	if isControl(r.URL.Path) && !inName { // some clients send the headers there, too
 		return api.RawRequest{}, false
 	}
 	id, port := r.Header.Get(headerID), r.Header.Get(headerPort)
 	if id != "" || port != "" {
 		return e.to(target{containerID(id), id, port}), true
+	}
+	if inName {
+		return e.to(byHost), true
 	}
 	if token := r.Header.Get(headerToken); token != "" {
 		if id := access.ContainerOf(token); id != "" {
@@ -63,6 +67,18 @@ func (e *Edge) Match(r *http.Request) (api.RawRequest, bool) {
 		}
 	}
 	return api.RawRequest{}, false
+}
+
+// inHost returns the sandbox that a host such as 49983-ID.example.org names, of any domain: only who knows its ID can
+// name it. Old clients append a hyphen and an ID of the client.
+func inHost(host string) (t target, ok bool) {
+	label, _, _ := strings.Cut(host, ".")
+	port, id, _ := strings.Cut(label, "-")
+	if name := portName(port); name != "agent" && name != "interpreter" {
+		return t, false
+	}
+	t = target{containerID(id), strings.ToLower(id), port}
+	return t, t.container != ""
 }
 
 // isControl reports whether a path is one of the control plane that no sandbox has.

@@ -365,6 +365,46 @@ func TestWatchesOfSandboxes(t *testing.T) {
 	}
 }
 
+// TestHostsOfSandboxes checks requests that name their sandbox by their host, in any case of letters.
+func TestHostsOfSandboxes(t *testing.T) {
+	c := newSite(t).client(t, "ann")
+	b := c.create(t, `{"templateID":"base"}`)
+	for host, status := range map[string]int{
+		agent + "-" + b.SandboxID + ".example.org":                         204,
+		agent + "-" + strings.ToUpper(b.SandboxID) + ".EXAMPLE.org":        204,
+		agent + "-" + b.SandboxID + "-" + b.ClientID + ".example.org:8443": 204,
+		interpreter + "-" + b.SandboxID + ".x":                             200,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", c.server.URL+"/health", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != status {
+			t.Errorf("%s: %d, want %d", host, res.StatusCode, status)
+		}
+	}
+	want[any](t, c.send(t, "DELETE", "/sandboxes/"+b.SandboxID, ""), http.StatusNoContent)
+	req, err := http.NewRequestWithContext(t.Context(), "GET", c.server.URL+"/health", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = agent + "-" + b.SandboxID + ".example.org"
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusBadGateway {
+		t.Errorf("after it was killed: %d", res.StatusCode)
+	}
+}
+
 // TestControlPathsStay checks that the headers of a sandbox do not take a request away from the control plane: old
 // clients send them there, too.
 func TestControlPathsStay(t *testing.T) {
