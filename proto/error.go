@@ -96,14 +96,14 @@ func CodeOf(err error) Code {
 		return Canceled
 	case errors.Is(err, context.DeadlineExceeded):
 		return TimedOut
-	case diskFull(err):
+	case IsDiskFull(err):
 		return Unavailable
 	}
 	return Internal
 }
 
-// diskFull reports whether the file system below the daemon's data directory had no room.
-func diskFull(err error) bool {
+// IsDiskFull reports whether a file system had no room.
+func IsDiskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 

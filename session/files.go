@@ -36,6 +36,9 @@ func (f Files) Owner() string { return f.s.owner }
 // ID returns the ID of the container.
 func (f Files) ID() string { return f.s.id }
 
+// Limits returns the limits of the container.
+func (f Files) Limits() proto.Limits { return f.s.Info().Limits }
+
 // WorkspaceID names the tree at /workspace.
 func (f Files) WorkspaceID() string { return f.s.workspace }
 
@@ -54,8 +57,7 @@ func (f Files) List(ctx context.Context, as, path string) (list []proto.FileInfo
 	return list, truncated, err
 }
 
-// ReadFile opens n bytes of a file from offset on; n < 0 reads to the end. The session is in use until the reader is
-// closed.
+// ReadFile opens n bytes of a file from offset on; n < 0 reads to the end. The session is in use until it is closed.
 func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (r io.ReadCloser, fi proto.FileInfo,
 	err error) {
 	r, err = f.Open(ctx, func(g *client.Client) (r io.ReadCloser, err error) {
@@ -65,8 +67,7 @@ func (f Files) ReadFile(ctx context.Context, as, path string, offset, n int64) (
 	return r, fi, err
 }
 
-// Tar streams a directory as a tar archive. The session is in use until the reader is closed.
-// See proto.UnreadOf for what it lacks.
+// Tar streams a directory as a tar archive, and uses the session meanwhile. See proto.UnreadOf for what it lacks.
 func (f Files) Tar(ctx context.Context, as, path string) (io.ReadCloser, error) {
 	return f.Open(ctx, func(g *client.Client) (io.ReadCloser, error) { return g.Tar(ctx, as, path) })
 }
@@ -121,6 +122,7 @@ type WriteOptions struct {
 	Hash bool   // return its SHA-256, which takes longer than the write
 
 	InPlace *proto.InPlace // write into the file itself, and not whole or not at all
+	Size    int64          // bytes of the body; at most 0: unknown
 }
 
 // WriteFile stores the bytes of r at path, whole or not at all, and makes missing parents.
@@ -128,7 +130,7 @@ func (f Files) WriteFile(ctx context.Context, as, path string, opt WriteOptions,
 	err error) {
 	err = f.WithGuest(ctx, func(g *client.Client) error {
 		if fi, err = g.Write(ctx, as, path, wire.WriteOptions{Mode: opt.Mode, Hash: opt.Hash,
-			InPlace: opt.InPlace}, r); err == nil || opt.InPlace != nil {
+			InPlace: opt.InPlace, Size: max(0, opt.Size)}, r); err == nil || opt.InPlace != nil {
 			f.changed(ctx, g, cmp.Or(fi.Path, path), OriginUploaded) // a broken write in place may have left a part
 		}
 		return err
@@ -136,8 +138,7 @@ func (f Files) WriteFile(ctx context.Context, as, path string, opt WriteOptions,
 	return fi, err
 }
 
-// Untar unpacks a tar archive into a directory, which it makes. It refuses devices and members that would leave the
-// directory, by name.
+// Untar unpacks a tar archive into a directory, which it makes. It refuses devices and members that leave it, by name.
 func (f Files) Untar(ctx context.Context, as, path string, r io.Reader) error {
 	return f.WithGuest(ctx, func(g *client.Client) error {
 		err := g.Untar(ctx, as, path, r, wire.UntarLimits{})
@@ -151,7 +152,7 @@ func (f Files) Mkdir(ctx context.Context, as, path string) error {
 	return f.WithGuest(ctx, func(g *client.Client) error { return g.Mkdir(ctx, as, path) })
 }
 
-// RemoveFile removes a file or, if recursive, a directory with its content. It removes links and never follows them.
+// RemoveFile removes a file or, if recursive, a directory with its content. It never follows links.
 func (f Files) RemoveFile(ctx context.Context, as, path string, recursive bool) error {
 	return f.WithGuest(ctx, func(g *client.Client) error {
 		err := g.Remove(ctx, as, path, recursive)

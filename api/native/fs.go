@@ -52,8 +52,8 @@ func (e *edge) writeContent(c *call) (fi proto.FileInfo, err error) {
 	if err != nil {
 		return fi, err
 	}
-	return s.WriteFile(c.ctx(), c.as(), c.query.Get("path"), session.WriteOptions{Mode: c.mode("mode"),
-		Hash: c.flag("hash")}, c.r.Body)
+	return filework.Write(c.ctx(), s, c.as(), c.query.Get("path"), session.WriteOptions{Mode: c.mode("mode"),
+		Hash: c.flag("hash"), Size: c.r.ContentLength}, c.r.Body)
 }
 
 // The file keeps its inode, so that programs that have it open, and watches, see the change.
@@ -69,8 +69,8 @@ func (e *edge) writeContentInPlace(c *call) (fi proto.FileInfo, err error) {
 	if err != nil {
 		return fi, err
 	}
-	return s.WriteFile(c.ctx(), c.as(), c.query.Get("path"), session.WriteOptions{Mode: c.mode("mode"), InPlace: in},
-		c.r.Body)
+	return filework.Write(c.ctx(), s, c.as(), c.query.Get("path"), session.WriteOptions{Mode: c.mode("mode"),
+		InPlace: in, Size: c.r.ContentLength}, c.r.Body)
 }
 
 // The answer to the removal of a file or directory.

@@ -144,7 +144,9 @@ var requestedLimits = json.UnmarshalFromFunc(func(d *jsontext.Decoder, l *proto.
 	if d.PeekKind() == 'n' {
 		return errors.ErrUnsupported // exactValues refuses it
 	}
-	*l, err = proto.ReadLimits(func(v any) error { return json.UnmarshalDecode(d, v, json.WithUnmarshalers(exactValues)) })
+	*l, err = proto.ReadLimits(func(v any) error {
+		return json.UnmarshalDecode(d, v, json.WithUnmarshalers(exactValues))
+	})
 	return err
 })
 

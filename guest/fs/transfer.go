@@ -104,7 +104,8 @@ func (k *handler) write(id user.User, req *wire.Request, path string) error {
 	return k.conn.SendReply(in.Commit())
 }
 
-// writeInPlace receives bytes and writes them into a file as they come.
+// writeInPlace receives bytes and writes them into a file as they come. A full disk leaves the file as long as it was.
+// If the length of the body is known, the space is taken before the first byte.
 func (k *handler) writeInPlace(id user.User, req *wire.Request, path string) error {
 	in := req.Write.InPlace
 	if in.Offset < 0 || in.Append && (in.Offset > 0 || in.Truncate) {
@@ -116,17 +117,28 @@ func (k *handler) writeInPlace(id user.User, req *wire.Request, path string) err
 		return k.conn.SendReply(nil, err)
 	}
 	defer f.Close()
+	if err := f.Reserve(req.Write.Size); err != nil {
+		f.Undo(0)
+		return k.conn.SendReply(nil, wire.FileError(wire.OpWrite, path, err))
+	}
 	if err := k.conn.SendJSON(wire.FrameReply, nil); err != nil {
+		f.Undo(0)
 		return err
 	}
-	to := io.Writer(f)
-	if !in.Append {
-		to = io.NewOffsetWriter(f, in.Offset)
-	}
+	return k.receiveInPlace(f, req.Write, path)
+}
+
+func (k *handler) receiveInPlace(f *access.InPlace, opt wire.WriteOptions, path string) error {
 	b := &body{conn: k.conn}
-	n, err := b.WriteTo(to)
-	if err == nil && in.Truncate {
-		err = f.Truncate(in.Offset + n)
+	n, err := b.WriteTo(f)
+	if opt.Size > 0 && n < opt.Size {
+		f.Release()
+	}
+	if err == nil && opt.InPlace.Truncate {
+		err = f.Truncate(opt.InPlace.Offset + n)
+	}
+	if proto.IsDiskFull(err) {
+		f.Undo(n)
 	}
 	if err != nil {
 		return b.fail(k, wire.FileError(wire.OpWrite, path, err))

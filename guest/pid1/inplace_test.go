@@ -73,3 +73,48 @@ func TestWriteInPlace(t *testing.T) {
 		t.Errorf("%d bytes", len(got))
 	}
 }
+
+// A write in place that the disk has no room for is refused before its first byte if its length is known, and leaves
+// the file as long as it was otherwise. A new file is not left.
+func TestWriteInPlaceOnAFullDisk(t *testing.T) {
+	inMemory(t, "size=4m")
+	w := newWorld(t, false)
+	w.put("old", strings.Repeat("o", 64<<10))
+	content := w.get("old")
+	large := strings.Repeat("n", 8<<20)
+	for name, c := range map[string]struct {
+		in    proto.InPlace
+		known bool
+	}{
+		"appended":              {proto.InPlace{Append: true}, true},
+		"appended, unknown":     {proto.InPlace{Append: true}, false},
+		"behind the end":        {proto.InPlace{Offset: 100 << 10}, true},
+		"behind it, unknown":    {proto.InPlace{Offset: 64 << 10}, false},
+		"over the old content":  {proto.InPlace{}, true},
+		"in place of all of it": {proto.InPlace{Truncate: true}, true},
+	} {
+		for _, file := range []string{"old", "dir/new"} {
+			opt := wire.WriteOptions{InPlace: &c.in}
+			if c.known {
+				opt.Size = int64(len(large))
+			}
+			_, err := w.Write(short(t), "user", file, opt, strings.NewReader(large))
+			wantCode(t, err, proto.QuotaExceeded)
+			if w.get("old") != content {
+				t.Errorf("%s: the old file has %d bytes after %s", name, len(w.get("old")), file)
+			}
+			if _, err := os.Lstat(filepath.Join(w.workspace, "dir/new")); err == nil {
+				t.Errorf("%s: the new file is left", name)
+			}
+		}
+	}
+	// The space that was reserved is there for others if less is sent than was said.
+	_, err := w.Write(short(t), "user", "old", wire.WriteOptions{InPlace: &proto.InPlace{Append: true},
+		Size: 3 << 20}, strings.NewReader("x"))
+	must(t, err)
+	_, err = w.Write(short(t), "user", "other", wire.WriteOptions{}, strings.NewReader(large[:3<<20]))
+	must(t, err)
+	if got := w.get("old"); got != content+"x" {
+		t.Errorf("%d bytes", len(got))
+	}
+}

@@ -204,6 +204,7 @@ type WriteOptions struct {
 	NoLinks bool `json:"no_links,omitempty"`
 	// write into the file itself; not with Exclusive, Hash and NoLinks. Guests before FilesInPlace replace the file.
 	InPlace *proto.InPlace `json:"in_place,omitempty"`
+	Size    int64          `json:"size,omitempty"` // length of the body in bytes, if known; for InPlace
 }
 
 // UntarLimits bound the unpacked content of an archive. Zero means the default.
