@@ -326,6 +326,12 @@ func patch[T any](ctx context.Context, c *Client, path string, body any) (out T,
 	return out, err
 }
 
+// put works like patch.
+func put[T any](ctx context.Context, c *Client, path string, body any) (out T, err error) {
+	_, err = c.call(ctx, request{method: http.MethodPut, path: path, body: body, again: true}, &out)
+	return out, err
+}
+
 // do sends a request without a query and ignores the content of the answer. A POST request has an empty object, which
 // every endpoint accepts.
 func (c *Client) do(ctx context.Context, method, path string) error {

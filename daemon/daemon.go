@@ -121,32 +121,33 @@ func (l *Losses) Accept(text string) error {
 
 // A Daemon is a running daemon.
 type Daemon struct {
-	origins  api.Origins // of web pages
-	cfg      Config
-	closers  []io.Closer // in closing order
-	listener net.Listener
-	certs    *certs.Source // nil: no TLS
-	server   *api.Server
-	keys     *keys.Store
-	sessions *session.Sessions
-	builds   *build.Builds
-	skills   *skills.Store
-	code     *code.Runner
-	models   *upstream.Set // the upstreams
-	gateway  *gateway.Gateway
-	hosts    *containers.Host // containers for the gateway's turns
-	tools    *toolstore.Store
-	secrets  *vault.Vault
-	books    *ledger.DB
-	machine  machine
-	metrics  *metrics
-	audit    *audit.Log
-	events   *events.Feed
-	stats    *stats.Store
-	traffic  *stats.Traffic
-	webhooks *webhook.Store
-	egress   *proxy.Proxy
-	bridge   *bridge.Bridge
+	origins    api.Origins // of web pages
+	cfg        Config
+	closers    []io.Closer // in closing order
+	listener   net.Listener
+	certs      *certs.Source // nil: no TLS
+	server     *api.Server
+	keys       *keys.Store
+	sessions   *session.Sessions
+	builds     *build.Builds
+	skills     *skills.Store
+	code       *code.Runner
+	models     *upstream.Set // the upstreams
+	gateway    *gateway.Gateway
+	hosts      *containers.Host // containers for the gateway's turns
+	tools      *toolstore.Store
+	secrets    *vault.Vault
+	books      *ledger.DB
+	machine    machine
+	metrics    *metrics
+	audit      *audit.Log
+	events     *events.Feed
+	stats      *stats.Store
+	traffic    *stats.Traffic
+	webhooks   *webhook.Store
+	registries registryKeeper
+	egress     *proxy.Proxy
+	bridge     *bridge.Bridge
 }
 
 // Open starts everything except the HTTP server. If it fails, it closes what it opened.
@@ -302,6 +303,9 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	}
 	if err := d.secrets.Problem(); err != nil {
 		d.cfg.Log.Error("containers and tools with secrets cannot be used", "error", err)
+	}
+	if err := d.openRegistries(); err != nil {
+		return err
 	}
 	cfg.Vault, cfg.Mounts = d.secrets, d.skills
 	cfg.Egress = sessionProxy{d.egress}
@@ -522,7 +526,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 			operations, hosted, clients.Edge(), foreign.Control(),
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
-				Images: d.machine.images, Builds: d.builds, Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget,
+				Images: d.machine.images, Builds: d.builds, Registries: d.registries,
+				Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget,
 				Keys: d.keys, Quotas: d.keys, Audit: d.audit, Events: d.events, Stats: d.stats, Webhooks: d.webhooks,
 				Ports: dialed, Version: d.cfg.Version,
 				Origins: d.origins, Log: d.cfg.Log, Info: d.info(store),

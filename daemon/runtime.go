@@ -33,10 +33,18 @@ type host interface {
 type machine struct {
 	session.Runtime
 	images build.Images
+	pushes registryClient
 	meter  stats.Meter
 	host   host
 	close  io.Closer
 	builds build.Config // what the runtime gives to builds
+}
+
+// A registryClient speaks to image registries.
+type registryClient interface {
+	UseCredentials(images.Credentials)
+	CheckLogin(ctx context.Context, host, username, password string) error
+	Push(ctx context.Context, name, ref string, progress func(proto.ImageProgress)) (proto.Image, error)
 }
 
 // openMachine opens the containerd runtime of this machine. hasFiles: there are workspaces on it.
@@ -51,7 +59,7 @@ func openMachine(ctx context.Context, cfg Config, hasFiles bool) (machine, error
 	if err != nil {
 		return machine{}, err
 	}
-	return machine{r, r.Images(), r, containerdHost{r}, r, build.Config{
+	return machine{r, r.Images(), r.Images(), r, containerdHost{r}, r, build.Config{
 		Images: r.Images(), Machine: stepMachine{r}, Sockets: r.BuildDir(), Program: r.Program("berth-builder"),
 		Namespace: images.Namespace, Snapshots: images.Snapshotter,
 	}}, nil

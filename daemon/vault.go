@@ -10,15 +10,17 @@ import (
 	"berth/api/native"
 	"berth/session"
 	"berth/state/ledger"
+	"berth/state/registries"
 	"berth/state/vault"
 	"berth/tools/toolstore"
 )
 
 // sealedHere returns the sweepers over all sealed records of a running daemon.
 func (d *Daemon) sealedHere() []vault.Sweeper {
-	return []vault.Sweeper{d.sessions.Reseal, func(reseal func(string, string) (string, error)) (int, int, error) {
-		return toolstore.Reseal(d.books, reseal)
-	}}
+	return []vault.Sweeper{d.sessions.Reseal, d.registries.Reseal,
+		func(reseal func(string, string) (string, error)) (int, int, error) {
+			return toolstore.Reseal(d.books, reseal)
+		}}
 }
 
 // rotate creates a new vault key and seals all secrets with it.
@@ -54,6 +56,9 @@ func RotateIn(dir string, forget bool) (done vault.Rotation, err error) {
 		},
 		func(reseal func(string, string) (string, error)) (int, int, error) {
 			return toolstore.Reseal(books, reseal)
+		},
+		func(reseal func(string, string) (string, error)) (int, int, error) {
+			return registries.Reseal(books, reseal)
 		},
 	}
 	if forget {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"berth/api"
+	"berth/api/jsonlines"
 	"berth/proto"
 	"berth/state/audit"
 )
@@ -30,7 +31,7 @@ func (e *edge) readAudit(c *call) (any, error) {
 	if c.wantsEvents() {
 		return nil, e.followAudit(c, f, after)
 	}
-	rawBody(c.w.Header(), lineType)
+	rawBody(c.w.Header(), jsonlines.Media)
 	c.w.WriteHeader(http.StatusOK)
 	return nil, e.Audit.Read(c.ctx(), f, false, func(line []byte) error { _, err := c.Write(line); return err })
 }

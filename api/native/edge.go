@@ -52,13 +52,15 @@ type Config struct {
 	Files    FileStore
 	Images   session.Images
 	Builds   Builder // nil: no images are built
-	Keys     KeyStore
-	Quotas   Quotas
-	Audit    *audit.Log     // nil: the audit log cannot be read here
-	Events   *events.Feed   // nil: there are none here
-	Stats    *stats.Store   // nil: nothing is measured here
-	Ports    *inbound.Ports // nil: with the default limits
-	Webhooks *webhook.Store // nil: there are none here
+	// nil: there are no credentials for registries, and nothing is pushed
+	Registries Registries
+	Keys       KeyStore
+	Quotas     Quotas
+	Audit      *audit.Log     // nil: the audit log cannot be read here
+	Events     *events.Feed   // nil: there are none here
+	Stats      *stats.Store   // nil: nothing is measured here
+	Ports      *inbound.Ports // nil: with the default limits
+	Webhooks   *webhook.Store // nil: there are none here
 	// runs all sweeps now; returns counts by sweep and action
 	Sweep   func(context.Context) (map[string]map[string]int, error)
 	Rotate  func(context.Context) (Rotation, error) // makes a new key for secrets; nil: no vault

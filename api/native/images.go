@@ -1,12 +1,12 @@
 package native
 
 import (
-	"encoding/json"
 	"io"
 	"net/http"
-	"sync"
 
 	"berth/api"
+	"berth/api/jsonlines"
+	"berth/api/openapi"
 	"berth/proto"
 	"berth/session"
 )
@@ -41,67 +41,34 @@ func (e *edge) removeImage(c *call) (deletedName, error) {
 	return deletedName{ref, true}, e.Images.Remove(c.ctx(), ref)
 }
 
-// One line of the answer to an import or a pull: a step, or at the end the image or an error.
+// One line of the answer to an import, a pull or a push: a step, or at the end the image or an error.
 type imageLine struct {
 	*session.ImageProgress
 	Image *session.Image `json:"image,omitempty"`
 	Error *proto.Error   `json:"error,omitempty"`
 }
 
+// imageLines are the answers of a route that reports its progress.
+var imageLines = answers(http.StatusOK, []openapi.Content{{Media: jsonlines.Media, Of: imageLine{}}})
+
 // reportProgress runs work and reports it line by line. An error before the first line is an ordinary error.
 func (e *edge) reportProgress(c *call, work func(func(session.ImageProgress)) (session.Image, error)) error {
-	lines := &lineWriter{c: c, rc: http.NewResponseController(c.w)}
-	// Errors of writeLine are dropped: a client that has gone ends the context of the request, and with it the work.
-	img, err := work(func(p session.ImageProgress) { _ = lines.writeLine(imageLine{ImageProgress: &p}) })
+	lines := jsonlines.New(c.w, c)
+	// Errors of Write are dropped: a client that has gone ends the context of the request, and with it the work.
+	img, err := work(func(p session.ImageProgress) { _ = lines.Write(imageLine{ImageProgress: &p}) })
 	switch {
-	case err != nil && !lines.hasBegun():
+	case err != nil && !lines.HasBegun():
 		return err
 	case err != nil:
-		e.Log.Warn("importing or pulling an image failed", "request_id", api.RequestID(c.ctx()), "error", err)
+		e.Log.Warn("importing, pulling or pushing an image failed", "request_id", api.RequestID(c.ctx()), "error", err)
 		// The status was 200, so the audit log does not have the failure yet.
 		api.NoteFailure(c.ctx(), err)
-		err = lines.writeLine(imageLine{Error: proto.AsError(err)})
+		err = lines.Write(imageLine{Error: proto.AsError(err)})
 	default:
-		err = lines.writeLine(imageLine{Image: &img})
+		err = lines.Write(imageLine{Image: &img})
 	}
 	// Read what a failed import left of the body: the server must not find it after an answer that was sent
 	// meanwhile.
 	_, _ = io.Copy(io.Discard, c.r.Body)
 	return err
-}
-
-// A lineWriter answers with lines of JSON, each sent at once.
-type lineWriter struct {
-	c  *call
-	rc *http.ResponseController
-
-	mu    sync.Mutex // held while a line is written, so that two do not mix
-	begun bool
-}
-
-func (l *lineWriter) hasBegun() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.begun
-}
-
-// Lines are marshalled before the lock and flushed under it: a buffered line shows no progress.
-func (l *lineWriter) writeLine(line imageLine) error {
-	text, err := json.Marshal(line)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.begun {
-		l.begun = true
-		l.c.w.Header().Set("Content-Type", lineType)
-		// A proxy must not buffer lines either.
-		l.c.w.Header().Set("X-Accel-Buffering", "no")
-		_ = l.rc.EnableFullDuplex() // progress goes out while the archive comes in; HTTP/2 always can
-	}
-	if _, err := l.c.Write(append(text, '\n')); err != nil {
-		return err
-	}
-	return l.rc.Flush()
 }

@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"berth/api"
+	"berth/api/jsonlines"
 	"berth/events"
 	"berth/events/webhook"
 	"berth/session/stats"
@@ -180,7 +181,7 @@ func values(media string, body []byte) (list [][]byte) {
 			}
 		}
 		return list
-	case lineType:
+	case jsonlines.Media:
 		for lines.Scan() {
 			list = append(list, bytes.Clone(lines.Bytes()))
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"berth/api"
+	"berth/api/jsonlines"
 	"berth/api/native/document"
 	"berth/api/openapi"
 	"berth/code"
@@ -93,7 +94,6 @@ const (
 	octets    = "application/octet-stream"
 	tarType   = "application/x-tar"
 	eventType = "text/event-stream"
-	lineType  = "application/x-ndjson"
 )
 
 // Error statuses by kind of route.
@@ -150,7 +150,7 @@ func (e *edge) rows() []row {
 		{"stored tools", e.toolRows()}, {"tools of code", e.callRows()}, {"files in containers", e.fileRows()},
 		{"jobs", e.jobRows()}, {"daemon", e.daemonRows()}, {"API keys", e.keyRows()}, {"audit", e.auditRows()},
 		{"events", e.eventRows()}, {"stats", e.statRows()}, {"ports", e.portRows()},
-		{"webhooks", e.webhookRows()},
+		{"webhooks", e.webhookRows()}, {"registries", e.registryRows()},
 	} {
 		for _, r := range group.rows {
 			r.Tag = group.tag
@@ -470,7 +470,6 @@ func (e *edge) jobRows() []row {
 }
 
 func (e *edge) daemonRows() []row {
-	lines := answers(http.StatusOK, []openapi.Content{{Media: lineType, Of: imageLine{}}})
 	imageFails, vaultFails := also(namesItem, 501, 503, 504, 507), also(basic, 409, 501, 503)
 	return []row{
 		{"GET", "/v1/images", get(e.listImages), openapi.Operation{ID: "listImages",
@@ -480,10 +479,10 @@ func (e *edge) daemonRows() []row {
 			Query: []openapi.Param{
 				{Name: "name", Description: "Name of the image; default the name in the archive."},
 			},
-			Body: raw(tarType, octets), Answers: lines, Fails: imageFails}},
+			Body: raw(tarType, octets), Answers: imageLines, Fails: imageFails}},
 		{"POST", "/v1/images/pull", take(e.pullImage), openapi.Operation{ID: "pullImage",
 			Summary: "Pull an image from a registry.", Admin: true, Description: linesMore,
-			Answers: lines, Fails: imageFails}},
+			Answers: imageLines, Fails: imageFails}},
 		{"POST", "/v1/images/build", get(e.buildImage), openapi.Operation{ID: "buildImage",
 			Summary: "Build an image from a Dockerfile.", Admin: true, Description: buildMore, Query: buildQuery,
 			Body:    raw(tarType, octets),
@@ -663,8 +662,8 @@ func (e *edge) auditRows() []row {
 			},
 			Header: []openapi.Param{about(openapi.Param{Name: lastEvent.Name, Pattern: "^[0-9]{0,18}$"},
 				lastEvent.Description)},
-			Answers: withEvents(answers(http.StatusOK, []openapi.Content{{Media: lineType, Of: proto.AuditEntry{}}}),
-				proto.AuditEntry{})}},
+			Answers: withEvents(answers(http.StatusOK, []openapi.Content{{Media: jsonlines.Media,
+				Of: proto.AuditEntry{}}}), proto.AuditEntry{})}},
 		{"GET", "/v1/audit/head", get(e.auditHead), openapi.Operation{ID: "auditHead",
 			Summary: "Read the end of the audit log's chain, to be recorded elsewhere.", Admin: true,
 			Fails: admins}},

@@ -3,6 +3,7 @@ package native
 import (
 	"net/http"
 
+	"berth/api/jsonlines"
 	"berth/api/openapi"
 	"berth/proto"
 	"berth/session"
@@ -45,7 +46,7 @@ func (e *edge) snapshotRows() []row {
 			Answers: answers(http.StatusOK, raw(tarType))}},
 		{"POST", "/v1/snapshots/{id}/image", mayTake(e.commitSnapshot), openapi.Operation{ID: "commitSnapshot",
 			Summary: "Make an image of a snapshot.", Admin: true, Description: linesMore,
-			Answers: answers(http.StatusOK, []openapi.Content{{Media: lineType, Of: imageLine{}}}),
+			Answers: answers(http.StatusOK, []openapi.Content{{Media: jsonlines.Media, Of: imageLine{}}}),
 			Fails:   also(namesItem, 403, 501, 503, 504, 507)}},
 		{"POST", one + "/restore", take(e.restoreContainer), openapi.Operation{ID: "restoreContainer",
 			Summary: "Give a container the files of a snapshot in place of its own.", Fails: taking,

@@ -25,7 +25,8 @@ func ImageCommand(a *app.App) *cobra.Command {
 		Short: "Images of containers"},
 		images.ListCommand(a), imageBuildCommand(a), imageBuildsCommand(a), imageCancelCommand(a),
 		imageDockerfileCommand(a), imageImportCommand(a),
-		imagePullCommand(a), images.RemoveCommand(a))
+		imagePullCommand(a), imagePushCommand(a), imageLoginCommand(a), imageLogoutCommand(a),
+		imageRegistriesCommand(a), images.RemoveCommand(a))
 }
 
 // shortDigest returns the first 12 characters of a digest, as docker shows them. That is enough to distinguish

@@ -40,12 +40,13 @@ type Config struct {
 
 // A Store holds the images of a Runtime, unpacked. It is a session.Images, as package containerd checks.
 type Store struct {
-	cfg      Config
-	locks    keylock.Set // by digest
-	chains   byDigest[Layers]
-	contents byDigest[imageContent]
-	resolved resolved
-	Reserve  int64 // bytes that images leave free; see hasReserve
+	cfg         Config
+	locks       keylock.Set // by digest
+	chains      byDigest[Layers]
+	contents    byDigest[imageContent]
+	resolved    resolved
+	credentials Credentials // nil: there are none
+	Reserve     int64       // bytes that images leave free; see hasReserve
 }
 
 // New makes a Store.

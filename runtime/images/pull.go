@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 
@@ -58,9 +59,7 @@ func (i *Store) Pull(ctx context.Context, ref string, progress func(proto.ImageP
 // fetch stores the content of ref for this machine.
 func (i *Store) fetch(ctx context.Context, ref string, progress func(proto.ImageProgress)) (ocispec.Descriptor,
 	error) {
-	resolver := docker.NewResolver(docker.ResolverOptions{
-		Hosts: docker.ConfigureDefaultRegistries(docker.WithPlainHTTP(docker.MatchLocalhost)),
-	})
+	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: registries(i.given)})
 	name, desc, err := resolver.Resolve(ctx, ref)
 	if err != nil {
 		return desc, err
@@ -102,9 +101,14 @@ func (b *blobs) snapshot() []ocispec.Descriptor {
 	return b.all[:len(b.all):len(b.all)]
 }
 
-// watchFetch reports the progress of every layer until the caller calls the returned function, which reports once
-// more.
+// watchFetch reports the progress of every layer until the caller calls the returned function.
 func watchFetch(ctx context.Context, cs content.Store, seen *blobs, progress func(proto.ImageProgress)) func() {
+	return every(progress, func() { reportFetch(ctx, cs, seen, progress) })
+}
+
+// every calls fn at each interval of fetchReport until the caller calls the returned function, which calls it once
+// more. Without a progress function it does nothing.
+func every(progress func(proto.ImageProgress), fn func()) (stop func()) {
 	if progress == nil {
 		return func() {}
 	}
@@ -116,10 +120,10 @@ func watchFetch(ctx context.Context, cs content.Store, seen *blobs, progress fun
 		for {
 			select {
 			case <-quit:
-				reportFetch(ctx, cs, seen, progress)
+				fn()
 				return
 			case <-tick.C:
-				reportFetch(ctx, cs, seen, progress)
+				fn()
 			}
 		}
 	}()
@@ -157,9 +161,8 @@ func (i *Store) pullError(ctx context.Context, op, ref string, err error) error 
 		return proto.Errorf(proto.QuotaExceeded, op, ref, "the disk of the data directory is full")
 	case errdefs.IsNotFound(err):
 		return proto.Errorf(proto.NotFound, op, ref, "the registry has no image %.80q", ref)
-	case errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err), errors.Is(err, docker.ErrInvalidAuthorization):
-		return proto.Errorf(proto.PermissionDenied, op, ref,
-			"the registry does not give %.80q to everybody; save it to an archive elsewhere and import that", ref)
+	case isRefused(err), hasStatus(err, http.StatusUnauthorized, http.StatusForbidden):
+		return i.refused(op, ref, "this image")
 	}
 	i.cfg.Log.Warn("pulling an image", "image", ref, "err", err)
 	if errors.As(err, &network) {

@@ -25,6 +25,7 @@ import (
 	"berth/session"
 	"berth/session/stats"
 	"berth/state/audit"
+	"berth/state/registries"
 	"berth/state/vault"
 	"berth/test/sessiontest"
 	"berth/tools/toolstore"
@@ -72,6 +73,10 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 		t.Fatal(err)
 	}
 	hooks.Start()
+	known, err := registries.Open(st.Ledger, secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = hooks.Close() })
 	edges := []api.Edge{
 		api.Ops(api.OpsConfig{Metrics: registry, OpenLocally: true,
@@ -79,7 +84,7 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 		native.New(native.Config{
 			Sessions: st.Sessions, Code: runner, Tools: stored, Bridge: st.Bridge, Jobs: st.Jobs, Files: st.Files,
 			Images: st.Images, Keys: st.Keys, Quotas: st.Keys, Audit: log,
-			Events: feed, Stats: measured, Webhooks: hooks, Version: "v-daemon",
+			Events: feed, Stats: measured, Webhooks: hooks, Registries: offline{known}, Version: "v-daemon",
 			Log: slog.New(slog.DiscardHandler),
 			Sweep: func(ctx context.Context) (map[string]map[string]int, error) {
 				done, err := st.Sessions.Sweep(ctx)
@@ -100,6 +105,19 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 	s := httptest.NewServer(server)
 	t.Cleanup(s.Close)
 	return s
+}
+
+// offline has credentials, and reaches no registry.
+type offline struct{ *registries.Store }
+
+// Login keeps credentials without asking their registry.
+func (o offline) Login(_ context.Context, host string, req proto.SetRegistry) (proto.Registry, error) {
+	return o.Set(host, req)
+}
+
+// Push refuses, as a runtime without images does.
+func (offline) Push(_ context.Context, name, _ string, _ func(proto.ImageProgress)) (proto.Image, error) {
+	return proto.Image{}, proto.Errorf(proto.Unsupported, "push image", name, "there are no registries here")
 }
 
 // archives are the images of a runtime without containers: "base" and the imported ones. It reads an imported archive

@@ -328,6 +328,10 @@ func tenantAsAdmin(ctx context.Context, t *Target) (string, error) {
 		{"DELETE", "/v1/keys/" + key.ID, ""},
 		{"POST", "/v1/sweep", ""},
 		{"POST", "/v1/images/pull", `{"ref":"base"}`},
+		{"POST", "/v1/images/push", `{"name":"base"}`},
+		{"GET", "/v1/registries", ""},
+		{"PUT", "/v1/registries/ghcr.io", `{"username":"me","password":"x"}`},
+		{"DELETE", "/v1/registries/ghcr.io", ""},
 		{"POST", "/v1/images/import?name=base", "not an image"},
 		{"DELETE", "/v1/images?ref=base", ""},
 	} {
