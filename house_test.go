@@ -181,7 +181,7 @@ var mayImport = map[string][]string{
 		"proto", "egress", "state/ledger", "state/audit", "state/vault", "state/keys", "state/registries",
 		"files", "artifacts", "session", "runtime/containerd", "gc", "code", "gateway",
 		"gateway/containers", "gateway/messages", "gateway/messages/batches", "gateway/upstream", "api", "api/native",
-		"api/anthropic", "api/e2b", "daemon/certs", "daemon/traces", "api/mcp", "api/ports", "tools/toolstore",
+		"api/anthropic", "api/e2b", "api/e2b/access", "daemon/certs", "daemon/traces", "api/mcp", "api/ports", "tools/toolstore",
 		"tools/bridge",
 		"tools/skills", "session/inbound", "egress/authority", "egress/proxy", "state/durable", "session/loopback",
 		"session/stats"},

@@ -20,6 +20,7 @@ import (
 	"berth/api"
 	"berth/api/anthropic"
 	"berth/api/e2b"
+	"berth/api/e2b/access"
 	"berth/api/mcp"
 	"berth/api/native"
 	"berth/api/ports"
@@ -512,7 +513,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		SkillChanges: d.skills, MaxSkillBytes: d.skills.MaxBytes(), StrictDownloads: d.cfg.StrictDownloads,
 		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
 	dialed := inbound.New()
-	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: dialed, Knows: d.keys.Knows,
+	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: dialed, Knows: d.knowsKey,
 		Audit: d.audit.Append, Log: d.cfg.Log})
 	foreign := e2b.New(e2b.Config{Sessions: d.sessions, Code: d.code, Images: d.machine.images, Keys: d.keys,
 		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Limits: d.cfg.Session.Limits, Log: d.cfg.Log})
@@ -536,6 +537,9 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	})
 	return err
 }
+
+// knowsKey reports whether a text is an API key, in any spelling, or looks like one.
+func (d *Daemon) knowsKey(text string) bool { return d.keys.Knows(access.Key(text)) }
 
 // info returns the daemon's description of itself. The native edge adds the defaults of the core.
 func (d *Daemon) info(store *files.Store) native.Info {
