@@ -20,7 +20,7 @@ type WatchOptions struct {
 const maxFileEvent = 4 << 20
 
 // Watch follows the changes in a directory. each receives proto.FileWatched first, once the watch holds. Watch returns
-// nil when the directory is gone, and the error of each.
+// nil when the directory is gone, and the error of each. A stream that ends before that is broken: Unavailable.
 func (f FS) Watch(ctx context.Context, dir string, o WatchOptions, each func(proto.FileEvent) error) error {
 	r := f.request(http.MethodGet, "watch", dir)
 	if o.Recursive {
@@ -29,7 +29,15 @@ func (f FS) Watch(ctx context.Context, dir string, o WatchOptions, each func(pro
 	if o.Entries {
 		r.query.Set("entries", "true")
 	}
-	return followEvents(ctx, f.c, r, each)
+	gone := false
+	err := followEvents(ctx, f.c, r, func(ev proto.FileEvent) error {
+		gone = ev.Type == proto.FileRemoved && ev.Name == ""
+		return each(ev)
+	})
+	if err == nil && !gone {
+		return f.c.broken(ctx, io.ErrUnexpectedEOF)
+	}
+	return err
 }
 
 // followEvents calls each with every event of an answer, which it asks for as a stream.

@@ -131,6 +131,50 @@ func TestClientsOutliveTheDaemon(t *testing.T) {
 	}
 }
 
+// TestWatchersOutliveTheDaemon checks that commands that follow what happens go on with the next daemon: `events` without
+// a gap, and `watch` with an overflow for what it may have missed.
+func TestWatchersOutliveTheDaemon(t *testing.T) {
+	s := pinned(t)
+	c := create(t, s)
+	watch := cli(t, s, "watch", "--json", c.ID)
+	watch.prints(t, `"type":"start"`)
+	events := cli(t, s, "events", "-f", "--json", "--container", c.ID)
+	events.prints(t, `"type":"container.created"`)
+	stats := cli(t, s, "stats", "--interval", "1", "--json", c.ID)
+	stats.prints(t, c.ID)
+	for i, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		shown := len(stats.text())
+		s.restart(t, sig)
+		eventually(t, "the watch says that it may have missed something", func() bool {
+			return strings.Count(watch.text(), `"type":"overflow"`) == i+1
+		})
+		name := fmt.Sprintf("after-%d", i)
+		bash(t, s, c.ID, "touch /workspace/"+name)
+		watch.prints(t, `"name":"`+name+`"`)
+		events.prints(t, "touch /workspace/"+name)
+		eventually(t, "stats go on", func() bool { return strings.Count(stats.text()[shown:], c.ID) > 1 })
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(events.text()) {
+		if seen[line] {
+			t.Errorf("the event came twice: %s", line)
+		}
+		seen[line] = true
+	}
+	// A container that is stopped ends its watch, which does not wake it.
+	call[proto.Container](t, s, 200, "POST", "/v1/containers/"+c.ID+"/stop", "")
+	if err := watch.Wait(); err == nil {
+		t.Errorf("the watch of a stopped container ended well:\n%s", watch.text())
+	}
+	if now := call[proto.Container](t, s, 200, "GET", "/v1/containers/"+c.ID, ""); now.State != proto.StateStopped {
+		t.Errorf("the container is %s", now.State)
+	}
+	for _, p := range []*program{events, stats} {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	}
+}
+
 // TestClientsWaitForTheDaemon checks that what clients begin while the daemon is away, or is cut off in, is done once
 // the daemon is back, and once: creates, starts of background commands, changes, and copies in both directions.
 func TestClientsWaitForTheDaemon(t *testing.T) {
