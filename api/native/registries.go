@@ -34,7 +34,7 @@ func (e *edge) registryRows() []row {
 			Summary: "Forget the credentials for a registry."}},
 		{"POST", "/v1/images/push", take(e.pushImage), openapi.Operation{ID: "pushImage", Admin: true,
 			Summary: "Push an image to a registry.", Description: linesMore, Answers: imageLines,
-			Fails: also(namesItem, 403)}},
+			Fails: also(namesItem, 403, 501)}},
 	}
 }
 

@@ -298,7 +298,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/v1/tool_use", `{"type":"tool_use","id":"x","name":"bash","container":"container_x"}`, 404, "container_x"},
 		{"DELETE", "/v1/workspaces/workspace_x", "", 404, "workspace_x"},
 		{"POST", "/v1/images/pull", `{}`, 400, "ref"},
-		{"PUT", "/v1/registries/ghcr", `{"username":"me","password":"x"}`, 400, "ghcr"},
+		{"PUT", "/v1/registries/ghcr", `{"username":"me","password":"x"}`, 400, "host"},
 		{"PUT", "/v1/registries/ghcr.io", `{"username":"me"}`, 400, "password"},
 		{"DELETE", "/v1/registries/ghcr.io", "", 404, "ghcr.io"},
 		{"POST", "/v1/images/pull", `{"ref":"debian:12"}`, 501, ""},

@@ -23,6 +23,7 @@ import (
 	"berth/session"
 	"berth/session/stats"
 	"berth/state/audit"
+	"berth/state/registries"
 	"berth/state/vault"
 	"berth/test/sessiontest"
 
@@ -111,6 +112,11 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 		Dial: (&net.Dialer{}).DialContext}); err != nil {
 		t.Fatal(err)
 	}
+	known, err := registries.Open(s.Ledger, secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Registries = offline{known}
 	cfg.Webhooks.Start()
 	t.Cleanup(func() { cfg.Webhooks.Close() })
 	serve := api.Config{
@@ -133,6 +139,19 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	s.client = &http.Client{Transport: &judge{t: t, doc: readDocument(t, s.URL), next: &http.Transport{}}}
 	t.Cleanup(s.client.CloseIdleConnections)
 	return s
+}
+
+// offline has credentials, and reaches no registry.
+type offline struct{ *registries.Store }
+
+// Login keeps credentials without asking their registry.
+func (o offline) Login(_ context.Context, host string, req proto.SetRegistry) (proto.Registry, error) {
+	return o.Set(host, req)
+}
+
+// Push refuses, as a runtime without images does.
+func (offline) Push(_ context.Context, name, _ string, _ func(proto.ImageProgress)) (proto.Image, error) {
+	return proto.Image{}, proto.Errorf(proto.Unsupported, "push image", name, "there are no registries here")
 }
 
 // auditLog opens an audit log beside the stack.
