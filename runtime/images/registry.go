@@ -69,8 +69,8 @@ func (i *Store) refused(op, ref, what string) error {
 	}
 	host := reference.Domain(named)
 	if user, _, _ := i.given(host); user != "" {
-		return proto.Errorf(proto.PermissionDenied, op, ref, "the registry %s refuses the credentials of %.80q for %s; "+
-			"set others with berth image login %s", host, user, what, host)
+		return proto.Errorf(proto.PermissionDenied, op, ref, "the registry %s refuses the credentials of %.80q for "+
+			"%s; set others with berth image login %s", host, user, what, host)
 	}
 	return proto.Errorf(proto.PermissionDenied, op, ref, "the registry %s asks for credentials for %s; set them with "+
 		"berth image login %s", host, what, host)
@@ -115,7 +115,8 @@ func (i *Store) CheckLogin(ctx context.Context, host, username, password string)
 		}
 	}
 	if code := answers[len(answers)-1].StatusCode; code != http.StatusUnauthorized && code != http.StatusForbidden {
-		return proto.Errorf(proto.Unavailable, op, host, "%s answers with the status %d, as no registry does", host, code)
+		return proto.Errorf(proto.Unavailable, op, host, "%s answers with the status %d, as no registry does", host,
+			code)
 	}
 	return wrongLogin(op, host, username)
 }

@@ -63,7 +63,8 @@ func Open(db *ledger.DB, vault Vault) (*Store, error) {
 var hostForm = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:.]+\])` +
 	`(:[0-9]{1,5})?$`)
 
-// HostOf returns the name under which a registry's credentials are kept. It returns InvalidArgument for what is no host.
+// HostOf returns the name under which a registry's credentials are kept. It returns InvalidArgument for what is no
+// host.
 func HostOf(host string) (string, error) {
 	host = strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(host, "https://"), "/"))
 	switch host {
@@ -71,8 +72,8 @@ func HostOf(host string) (string, error) {
 		return DockerHub, nil
 	}
 	if len(host) > 255 || !hostForm.MatchString(host) || host != "localhost" && !strings.ContainsAny(host, ".:") {
-		return "", proto.Invalid("host", "host %.80q is no registry; write it like ghcr.io or registry.example.com:5000",
-			host)
+		return "", proto.Invalid("host", "host %.80q is no registry; write it like ghcr.io or "+
+			"registry.example.com:5000", host)
 	}
 	return host, nil
 }
@@ -96,8 +97,8 @@ func (s *Store) Set(host string, req proto.SetRegistry) (proto.Registry, error) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.all[host]; !known && len(s.all) >= maxRegistries {
-		return proto.Registry{}, proto.Errorf(proto.TooMany, "", host, "there are credentials for %d registries, which "+
-			"is the limit; remove some", maxRegistries)
+		return proto.Registry{}, proto.Errorf(proto.TooMany, "", host, "there are credentials for %d registries, "+
+			"which is the limit; remove some", maxRegistries)
 	}
 	if err := s.db.Update(func(tx *ledger.Tx) error { return tx.Put(bucket, host, r) }); err != nil {
 		return proto.Registry{}, err
