@@ -54,7 +54,8 @@ func followFiles(ctx context.Context, a *app.App, c *client.Client, id string,
 				return false, err
 			}
 			if now.State != proto.StateRunning {
-				return false, proto.Errorf(proto.Conflict, "", id, "container %s is %s, which ended the watch", id, now.State)
+				return false, proto.Errorf(proto.Conflict, "", id, "container %s is %s, which ended the watch", id,
+					now.State)
 			}
 		}
 		err = watch(func(ev proto.FileEvent) error {
