@@ -240,7 +240,8 @@ func TestDocumentAndRoutesAgree(t *testing.T) {
 	doc := readDocument(t, s.URL)
 	var served, documented []string
 	edges := []api.Edge{New(Config{Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images,
-		Events: events.New(nil), Stats: &stats.Store{}, Webhooks: &webhook.Store{}}), operations()}
+		Events: events.New(nil), Stats: &stats.Store{}, Webhooks: &webhook.Store{},
+		Registries: offline{}}), operations()}
 	for _, e := range edges {
 		for _, r := range e.Routes {
 			served = append(served, r.Method+" "+r.Pattern)

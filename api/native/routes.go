@@ -696,7 +696,9 @@ var auditActions = map[string]string{
 	"readTar":       "fs.read_tar", "writeTar": "fs.write_tar", "addInputs": "input.add", "publishFile": "job.publish",
 	"readJob": "job.read", "createWebhook": "webhook.create", "changeWebhook": "webhook.change",
 	"deleteWebhook": "webhook.delete",
-	"importImage":   "image.import", "pullImage": "image.pull", "removeImage": "image.remove", "sweep": "sweep.run",
+	"importImage":   "image.import", "pullImage": "image.pull", "pushImage": "image.push",
+	"removeImage": "image.remove", "setRegistry": "registry.set", "removeRegistry": "registry.remove",
+	"sweep":     "sweep.run",
 	"createKey": "key.create", "changeKey": "key.change", "revokeKey": "key.revoke", "readAudit": "audit.read",
 	"rotateVault": "vault.rotate", "forgetVaultKeys": "vault.forget",
 }
