@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"berth/api/native"
+	"berth/events/webhook"
 	"berth/session"
 	"berth/state/ledger"
 	"berth/state/registries"
@@ -17,7 +18,7 @@ import (
 
 // sealedHere returns the sweepers over all sealed records of a running daemon.
 func (d *Daemon) sealedHere() []vault.Sweeper {
-	return []vault.Sweeper{d.sessions.Reseal, d.registries.Reseal,
+	return []vault.Sweeper{d.sessions.Reseal, d.registries.Reseal, d.webhooks.Reseal,
 		func(reseal func(string, string) (string, error)) (int, int, error) {
 			return toolstore.Reseal(d.books, reseal)
 		}}
@@ -59,6 +60,9 @@ func RotateIn(dir string, forget bool) (done vault.Rotation, err error) {
 		},
 		func(reseal func(string, string) (string, error)) (int, int, error) {
 			return registries.Reseal(books, reseal)
+		},
+		func(reseal func(string, string) (string, error)) (int, int, error) {
+			return webhook.Reseal(books, reseal)
 		},
 	}
 	if forget {

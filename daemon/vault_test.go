@@ -45,6 +45,13 @@ func TestKeysOfSecretsAreChanged(t *testing.T) {
 		}
 		return strings.Split(strings.TrimSpace(string(data)), "\n")
 	}
+	// The secret of a webhook is one more.
+	without := call[client.Rotation](t, s, 200, "POST", "/v1/vault/rotate", "")
+	hook := call[proto.NewWebhook](t, s, 201, "POST", "/v1/webhooks", `{"url":"https://receiver.invalid/"}`)
+	t.Cleanup(func() { _, _, _ = s.Do("DELETE", "/v1/webhooks/"+hook.ID, nil) })
+	if with := call[client.Rotation](t, s, 200, "POST", "/v1/vault/rotate", ""); with.Resealed != without.Resealed+1 {
+		t.Errorf("%d records were sealed again with a webhook, %d without", with.Resealed, without.Resealed)
+	}
 	first := keys()
 	if done := call[client.Rotation](t, s, 200, "POST", "/v1/vault/rotate", ""); done.Resealed < 3 ||
 		done.Keys != len(first)+1 || done.Closed != 0 {
