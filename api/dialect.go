@@ -16,6 +16,9 @@ type Dialect struct {
 	Status map[proto.Code]int // by code; a code without a status is a 500
 	Body   func(Failure) any  // the JSON body
 
+	// Page returns a page of HTML for a browser, which asks for one; nil: the body is always JSON
+	Page func(Failure) []byte
+
 	// Retry names a header that tells clients with true or false whether to send a request that failed again; "": none
 	Retry string
 }
@@ -98,9 +101,23 @@ func (s *Server) fail(x *exchange, err error) {
 	if name := edge.Dialect.Retry; name != "" {
 		h.Set(name, strconv.FormatBool(f.passes()))
 	}
-	if err := JSON(x, f.Status, edge.Dialect.Body(f)); err != nil {
+	if err := write(x, edge.Dialect, f); err != nil {
 		x.err = errors.Join(x.err, err)
 	}
+}
+
+// write writes a failure as a page to a browser, and as JSON to other clients.
+func write(x *exchange, d Dialect, f Failure) error {
+	if d.Page == nil || !strings.Contains(x.r.Header.Get("Accept"), "text/html") {
+		return JSON(x, f.Status, d.Body(f))
+	}
+	body, h := d.Page(f), x.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	x.WriteHeader(f.Status)
+	_, err := x.Write(body)
+	return err
 }
 
 // hide replaces the secrets of the container that the path of the request names.

@@ -213,7 +213,7 @@ func (b belongings) in(path string) string {
 		id = b.key
 	}
 	return strings.NewReplacer("{id}", id, "{exec}", b.exec, "{job}", b.job, "{name}", name, "{file_id}", b.file,
-		"{call}", b.call).Replace(path)
+		"{call}", b.call, "{port}", "8000").Replace(path)
 }
 
 // An operation is what the OpenAPI document says of one route.
@@ -250,7 +250,7 @@ func (h *house) named(t *testing.T) (all []operation) {
 // bodies are right ones, so that nothing but the ID is wrong with a request. A new operation that takes JSON needs
 // one here.
 var bodies = map[string]string{
-	"extendContainer": `{"seconds": 60}`, "changeContainer": `{"idle_timeout_seconds": 600}`,
+	"signPort": `{}`, "extendContainer": `{"seconds": 60}`, "changeContainer": `{"idle_timeout_seconds": 600}`,
 	"run": `{"command": "true"}`, "signalExec": `{"signal": "SIGTERM"}`,
 	"resizeExec": `{"rows": 1, "cols": 1}`,
 	"useTool":    `{"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "true"}}`,
@@ -327,8 +327,8 @@ func TestOtherTenantsIDsDoNotExist(t *testing.T) {
 				t.Errorf("%s: an admin of another tenant is answered %d: %s", op.ID, res.StatusCode, text)
 			}
 		}
-		// shells and contexts have names and no IDs
-		if strings.Count(op.path, "{") > 1 && op.ID != "closeShell" && op.ID != "runCell" {
+		// shells and contexts have names and no IDs, ports have numbers
+		if strings.Count(op.path, "{") > 1 && op.ID != "closeShell" && op.ID != "runCell" && op.ID != "signPort" {
 			path, body := op.request(t, mixed)
 			if res, text := bob.send(t, op.method, path, body); res.StatusCode != http.StatusNotFound {
 				t.Errorf("%s: %s %s, hers in his container: %d %s", op.ID, op.method, path, res.StatusCode, text)

@@ -108,7 +108,7 @@ func commands(a *app.App) []*cobra.Command {
 		"containers": append(stateCommands(a), runCommand(a), createCommand(a), listCommand(a), inspectCommand(a),
 			extendCommand(a), renameCommand(a), updateCommand(a), forkCommand(a), restoreCommand(a), snapshotCommand(a),
 			removeCommand(a), watch.EventsCommand(a), watch.StatsCommand(a), watch.PortsCommand(a),
-			watch.ForwardCommand(a), data.CopyCommand(a), data.WatchCommand(a),
+			watch.ForwardCommand(a), watch.OpenCommand(a), data.CopyCommand(a), data.WatchCommand(a),
 			data.FindCommand(a), data.GrepCommand(a), data.WorkspacesCommand(a)),
 		"execs": {execCommand(a), attachCommand(a), code.Command(a), code.ContextsCommand(a), psCommand(a),
 			logsCommand(a),

@@ -18,6 +18,13 @@ func (c *Client) Ports(ctx context.Context, container string) ([]proto.Port, err
 	return list[proto.Port](ctx, c, at("containers", container, "ports"), nil)
 }
 
+// SignPort asks for a signed URL of a port of a container. It is valid for this long; 0 is the daemon's default.
+func (c *Client) SignPort(ctx context.Context, container string, port uint16, valid time.Duration) (proto.PortURL,
+	error) {
+	return post[proto.PortURL](ctx, c, at("containers", container, "ports", strconv.Itoa(int(port)), "url"),
+		proto.SignPort{ExpiresInSeconds: int64(valid.Seconds())})
+}
+
 // A Tunnel is a TCP connection to a port of a container. One goroutine may read and another write.
 type Tunnel struct {
 	conn    *websocket.Conn

@@ -24,6 +24,8 @@ import (
 	"berth/api/mcp"
 	"berth/api/native"
 	"berth/api/ports"
+	"berth/api/ports/address"
+	"berth/api/ports/signed"
 	"berth/artifacts"
 	"berth/build"
 	"berth/code"
@@ -64,6 +66,10 @@ type Config struct {
 
 	TLSCert, TLSKey string // PEM files; "" means no TLS, unless TLSSelfSigned
 	TLSSelfSigned   bool   // TLS with a certificate that the daemon creates in Dir
+
+	// Domain is the name below which each port of a container has a host name, see address.Parse; "" is localhost where
+	// the daemon listens on loopback without TLS, and none elsewhere
+	Domain string
 
 	Egress          proxy.Config   // the most network access that containers can get
 	ToolCallbacks   []string       // servers that may receive tool calls of code; none: no server
@@ -122,7 +128,8 @@ func (l *Losses) Accept(text string) error {
 
 // A Daemon is a running daemon.
 type Daemon struct {
-	origins    api.Origins // of web pages
+	origins    api.Origins    // of web pages
+	domain     address.Domain // of ports
 	cfg        Config
 	closers    []io.Closer // in closing order
 	listener   net.Listener
@@ -513,8 +520,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		SkillChanges: d.skills, MaxSkillBytes: d.skills.MaxBytes(), StrictDownloads: d.cfg.StrictDownloads,
 		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
 	dialed := inbound.New()
-	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: dialed, Knows: d.knowsKey,
-		Audit: d.audit.Append, Log: d.cfg.Log})
+	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: dialed, Knows: d.knowsKey, Life: d.keys.Life,
+		Domain: d.domain, Tokens: signed.New(d.books, d.secrets), Audit: d.audit.Append, Log: d.cfg.Log})
 	foreign := e2b.New(e2b.Config{Sessions: d.sessions, Code: d.code, Images: d.machine.images, Keys: d.keys,
 		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Limits: d.cfg.Session.Limits, Log: d.cfg.Log})
 	d.keep(foreign)
@@ -530,7 +537,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 				Images: d.machine.images, Builds: d.builds, Registries: d.registries,
 				Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget,
 				Keys: d.keys, Quotas: d.keys, Audit: d.audit, Events: d.events, Stats: d.stats, Webhooks: d.webhooks,
-				Ports: dialed, Version: d.cfg.Version,
+				Ports: dialed, Apps: apps, Version: d.cfg.Version,
 				Origins: d.origins, Log: d.cfg.Log, Info: d.info(store),
 			}, operations, hosted),
 		},

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"berth/api/ports/address"
 	"berth/daemon/certs"
 )
 
@@ -30,10 +31,16 @@ func (d *Daemon) tell() error {
 
 // listen opens the port, and the certificate if TLS is on.
 func (d *Daemon) listen() (err error) {
+	hosts := hostsOf(d.cfg.Listen)
+	if d.cfg.Domain != "" {
+		if d.domain, err = address.Parse(d.cfg.Domain); err != nil {
+			return fmt.Errorf("--domain: %w", err)
+		}
+		hosts = append(hosts, d.domain.Name, "*."+d.domain.Name)
+	}
 	if d.cfg.TLSSelfSigned || d.cfg.TLSCert != "" || d.cfg.TLSKey != "" {
 		if d.certs, err = certs.Open(certs.Config{
-			CertFile: d.cfg.TLSCert, KeyFile: d.cfg.TLSKey, Dir: TLSDir(d.cfg.Dir), Hosts: hostsOf(d.cfg.Listen),
-			Log: d.cfg.Log,
+			CertFile: d.cfg.TLSCert, KeyFile: d.cfg.TLSKey, Dir: TLSDir(d.cfg.Dir), Hosts: hosts, Log: d.cfg.Log,
 		}); err != nil {
 			return err
 		}
@@ -43,6 +50,7 @@ func (d *Daemon) listen() (err error) {
 		return fmt.Errorf("listening: %w; choose another --listen, or stop what has the port", err)
 	}
 	d.keep(quietCloser{d.listener})
+	d.settleDomain()
 	if d.certs == nil && !isLoopback(d.listener) {
 		d.cfg.Log.Warn("API KEYS AND DATA CROSS THE NETWORK IN CLEAR TEXT: this address can be reached from other "+
 			"machines, and there is no TLS; "+
@@ -50,6 +58,17 @@ func (d *Daemon) listen() (err error) {
 			d.listener.Addr().String())
 	}
 	return nil
+}
+
+// settleDomain completes the domain of ports with what is known of the open port. Browsers and many resolvers take
+// every name below localhost for this machine, so that is the domain of a daemon that listens on loopback.
+func (d *Daemon) settleDomain() {
+	if d.cfg.Domain == "" && d.certs == nil && isLoopback(d.listener) {
+		d.domain.Name = "localhost"
+	}
+	scheme, _, _ := strings.Cut(d.URL(), ":")
+	_, port, _ := net.SplitHostPort(d.Addr().String())
+	d.domain = d.domain.At(scheme, port)
 }
 
 // isLoopback reports whether only programs of this machine can connect.

@@ -125,7 +125,7 @@ func TestPorts(t *testing.T) {
 			}
 			for name, check := range map[string]func(*testing.T, *app){"headers": portHeaders, "bulk": portBulk,
 				"events": portEvents, "websocket": portWebsocket, "many": portMany, "closed": portClosed,
-				"tunnel": portTunnel} {
+				"tunnel": portTunnel, "host": portHost, "signed": portSigned} {
 				t.Run(name, func(t *testing.T) { b := *a; b.t = t; check(t, &b) })
 			}
 			portWakes(t, a) // last: it ends the application

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"berth/api/native"
+	"berth/api/ports/signed"
 	"berth/events/webhook"
 	"berth/session"
 	"berth/state/ledger"
@@ -21,6 +22,9 @@ func (d *Daemon) sealedHere() []vault.Sweeper {
 	return []vault.Sweeper{d.sessions.Reseal, d.registries.Reseal, d.webhooks.Reseal,
 		func(reseal func(string, string) (string, error)) (int, int, error) {
 			return toolstore.Reseal(d.books, reseal)
+		},
+		func(reseal func(string, string) (string, error)) (int, int, error) {
+			return signed.Reseal(d.books, reseal)
 		}}
 }
 
@@ -63,6 +67,9 @@ func RotateIn(dir string, forget bool) (done vault.Rotation, err error) {
 		},
 		func(reseal func(string, string) (string, error)) (int, int, error) {
 			return webhook.Reseal(books, reseal)
+		},
+		func(reseal func(string, string) (string, error)) (int, int, error) {
+			return signed.Reseal(books, reseal)
 		},
 	}
 	if forget {

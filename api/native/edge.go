@@ -27,6 +27,7 @@ import (
 	"berth/api/live"
 	"berth/api/native/document"
 	"berth/api/openapi"
+	"berth/api/ports"
 	"berth/artifacts"
 	"berth/code"
 	"berth/events"
@@ -60,6 +61,7 @@ type Config struct {
 	Events     *events.Feed   // nil: there are none here
 	Stats      *stats.Store   // nil: nothing is measured here
 	Ports      *inbound.Ports // nil: with the default limits
+	Apps       *ports.Edge    // nil: ports have no URLs
 	Webhooks   *webhook.Store // nil: there are none here
 	// runs all sweeps now; returns counts by sweep and action
 	Sweep   func(context.Context) (map[string]map[string]int, error)

@@ -20,6 +20,10 @@ func (e *edge) portRows() []row {
 			Summary: "List the ports that programs in a container listen on.", Fails: inGuest,
 			Description: "What listens is reachable below /v1/containers/{id}/ports/{port}/, over HTTP and " +
 				"WebSocket. A container that is stopped or paused has no list, and is not woken."}},
+		{"POST", "/v1/containers/{id}/ports/{port}/url", mayTake(e.signPort).created(), openapi.Operation{
+			ID: "signPort", Summary: "Make a URL that opens a port of a container in a browser, without an API key.",
+			Fails: also(inContainer, 403, 501), Description: "It is valid until expires_at, for this port alone, and " +
+				"ends with the container and the API key. Browsers get a cookie. The daemon must have a domain."}},
 		{"GET", "/v1/containers/{id}/tunnel", getIn(e, e.tunnel), openapi.Operation{ID: "tunnel",
 			Summary: "Open a websocket that carries a TCP connection to a port of a container.",
 			Description: "Binary messages are the data, in both directions. An empty one ends its direction. A " +
@@ -30,7 +34,14 @@ func (e *edge) portRows() []row {
 }
 
 func (e *edge) listPorts(c *call, s *session.Session) (page[proto.Port], error) {
-	return list(inbound.Listening(c.ctx(), s))
+	return list(e.Apps.List(c.ctx(), s))
+}
+
+func (e *edge) signPort(c *call, req proto.SignPort) (made proto.PortURL, err error) {
+	if _, err = e.session(c); err != nil {
+		return made, err
+	}
+	return e.Apps.Sign(c.ctx(), c.id(), c.path("port"), req)
 }
 
 // tunnel carries a connection to a port.

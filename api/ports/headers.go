@@ -39,6 +39,9 @@ func (p *relay) cleanRequest(h http.Header) {
 		protocols = []string{strings.Join(protocols, ", ")}
 	}
 	replace(h, "Sec-Websocket-Protocol", protocols)
+	if p.t.prefix == "" {
+		hideToken(h)
+	}
 }
 
 // replace sets the values of a header, or removes it.
@@ -60,6 +63,9 @@ func (p *relay) cleanAnswer(h http.Header) {
 		c, err := http.ParseSetCookie(line)
 		if err != nil {
 			continue // a browser might take it for another host's
+		}
+		if isTokenCookie(c.Name) {
+			continue
 		}
 		c.Domain = "" // for this host name alone
 		if p.t.prefix != "" {

@@ -1,11 +1,13 @@
 // Package ports is the edge to what listens in containers: a reverse proxy for HTTP, WebSocket and server-sent events.
 //
-// A port is below the path /v1/containers/{id}/ports/{port}/. Requests need an API key. The package decides which
-// requests are for a port, and what must not cross between a client and the application: berth's own credentials, and
-// what would touch other applications of the same host name. session/inbound opens the connections and bounds them.
+// A port is below the path /v1/containers/{id}/ports/{port}/, and has a host name of its own if the daemon has a
+// domain (package address). Requests need an API key or, to the host name, a signed URL (package signed). The package
+// decides which requests are for a port, who may send them, and what must not cross between a client and the
+// application: berth's own credentials, and what would touch other applications. session/inbound opens the connections
+// and bounds them.
 //
-// All applications share one origin, that of the API. So browsers get the answers there with a sandbox of their own: a
-// page can reach neither the API nor another application.
+// Below the path, all applications share one origin, that of the API. So browsers get the answers there with a sandbox
+// of their own: a page can reach neither the API nor another application. Below the domain, each port is an origin.
 package ports
 
 import (
@@ -20,6 +22,8 @@ import (
 	"sync"
 
 	"berth/api"
+	"berth/api/ports/address"
+	"berth/api/ports/signed"
 	"berth/proto"
 	"berth/session"
 	"berth/session/inbound"
@@ -31,7 +35,15 @@ type Config struct {
 	Ports    *inbound.Ports
 	Knows    func(key string) bool  // reports whether a text is an API key of this daemon, or looks like one
 	Audit    func(proto.AuditEntry) // nil: nothing is audited
-	Log      *slog.Logger           // nil: slog.Default
+
+	Domain address.Domain                     // the zero Domain: ports have no host names
+	Tokens *signed.Tokens                     // of signed URLs; must be set with a domain
+	Life   func(keyID string) context.Context // ends when an API key is no longer valid; must be set with a domain
+	// Own returns what serves a port of a container in place of a program inside, for requests to its host name; it
+	// decides who may send them. nil: nothing does.
+	Own func(container, port string) (api.RawRequest, bool)
+
+	Log *slog.Logger // nil: slog.Default
 }
 
 // An Edge proxies requests to the ports of containers.
@@ -58,7 +70,8 @@ type target struct {
 	container string // ID or name
 	port      string // as the client wrote it
 	prefix    string // of the path, without the slash at its end
-	path      string // what the application gets, escaped; "" is missing its slash
+	path      string // what the application gets, escaped
+	query     string // what the application gets, as the client wrote it
 }
 
 // containersPath is where the path of a port begins.
@@ -69,6 +82,9 @@ const Route = "/v1/containers/{id}/ports/{port}/{path...}"
 
 // Match is an api.Raw.
 func (e *Edge) Match(r *http.Request) (api.RawRequest, bool) {
+	if at, below := e.cfg.Domain.Find(r.Host); below {
+		return e.matchHost(r, at), true
+	}
 	t, ok := inPath(r)
 	if !ok {
 		return api.RawRequest{}, false
@@ -86,11 +102,14 @@ func inPath(r *http.Request) (t target, ok bool) {
 	if !ok || len(parts) != 4 || parts[1] != "ports" || r.Method == http.MethodConnect {
 		return t, false
 	}
-	return target{container: parts[0], port: parts[2], path: "/" + parts[3],
+	if parts[3] == "url" && r.Method == http.MethodPost {
+		return t, false // the route of the API that signs URLs
+	}
+	return target{container: parts[0], port: parts[2], path: "/" + parts[3], query: r.URL.RawQuery,
 		prefix: containersPath + strings.Join(parts[:3], "/")}, true
 }
 
-// serve passes a request on to its application.
+// serve passes a request of a caller on to its application.
 func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller, t target) error {
 	port, err := inbound.ParsePort(t.port)
 	if err != nil {
@@ -109,13 +128,13 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller, t tar
 	return p.run(w)
 }
 
-// audit writes an entry for the first use of a port by a key, in each generation of the container.
+// audit writes an entry for the first use of a port by a key from an address, in each generation of the container.
 func (e *Edge) audit(r *http.Request, c api.Caller, s *session.Session, port uint16) {
 	generation := s.Info().Generation
-	if e.cfg.Audit == nil || !e.seen.first(use{s.ID(), generation, port, c.KeyID}) {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	if e.cfg.Audit == nil || !e.seen.first(use{s.ID(), generation, port, c.KeyID, host}) {
 		return
 	}
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
 	e.cfg.Audit(proto.AuditEntry{Act: "port.use", Outcome: proto.AuditOK, Actor: c.KeyID, Owner: s.Owner(),
 		ContainerID: s.ID(), Generation: generation, RequestID: api.RequestID(r.Context()),
 		Item: strconv.Itoa(int(port)), Note: "from " + host})
@@ -150,6 +169,7 @@ type use struct {
 	generation int64
 	port       uint16
 	key        string
+	client     string // address
 }
 
 // maxSeen bounds the uses that are remembered. After more of them, a use may be audited again.

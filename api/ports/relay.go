@@ -90,12 +90,14 @@ func (p *relay) rewrite(r *httputil.ProxyRequest) {
 	u := r.Out.URL
 	u.Scheme, u.Host = "http", hostOf(p.s, p.port)
 	u.Path, u.RawPath = p.path, p.t.path
-	u.RawQuery = p.in.URL.RawQuery // unchanged, although the proxy does not understand all of it
+	u.RawQuery = p.t.query // unchanged, although the proxy does not understand all of it
 	r.Out.Host = p.in.Host
 	p.cleanRequest(r.Out.Header)
 	r.SetXForwarded()
 	if p.t.prefix != "" {
 		r.Out.Header.Set("X-Forwarded-Prefix", p.t.prefix)
+	} else {
+		r.Out.Header.Set("X-Forwarded-Proto", p.e.cfg.Domain.Scheme)
 	}
 }
 

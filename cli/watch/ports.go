@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,8 +31,11 @@ func PortsCommand(a *app.App) *cobra.Command {
 		Example: "  berth ports CONTAINER",
 		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, _ []string) error {
 			list, err := c.Ports(ctx, id)
-			if err != nil || a.JSON {
-				return cmp.Or(err, a.PrintJSON(list))
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.PrintJSON(list)
 			}
 			var rows [][]string
 			for _, p := range list {
@@ -37,12 +43,56 @@ func PortsCommand(a *app.App) *cobra.Command {
 				if p.PID != 0 {
 					pid = strconv.Itoa(p.PID)
 				}
-				rows = append(rows, []string{strconv.Itoa(int(p.Port)), p.Address, pid, cmp.Or(p.Program, "-")})
+				rows = append(rows, []string{strconv.Itoa(int(p.Port)), p.Address, pid, cmp.Or(p.Program, "-"),
+					cmp.Or(p.URL, "-")})
 			}
-			return a.Table([]string{"PORT", "ADDRESS", "PID", "PROGRAM"}, rows)
+			return a.Table([]string{"PORT", "ADDRESS", "PID", "PROGRAM", "URL"}, rows)
 		}),
 	}
 	return a.AddJSONFlag(cmd)
+}
+
+// OpenCommand returns `berth open`.
+func OpenCommand(a *app.App) *cobra.Command {
+	valid := time.Hour
+	cmd := &cobra.Command{
+		Use: "open [flags] CONTAINER PORT", Short: "Open a port of a container in a browser",
+		Args: app.ArgCount(2, 2), ValidArgsFunction: a.CompleteContainers(1),
+		Long: "Print a URL that opens a port of a container without an API key, and open it in the browser of this " +
+			"machine if there is one. Who has the URL can use the port until it expires.",
+		Example: "  berth open CONTAINER 8000\n  berth open --expires 24h CONTAINER 8000",
+		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, args []string) error {
+			port, err := strconv.ParseUint(args[1], 10, 16)
+			if err != nil || port == 0 {
+				return proto.Invalid("port", "%.20q is not a port; use a number from 1 to 65535", args[1])
+			}
+			if valid < time.Second {
+				return proto.Invalid("expires", "--expires is %s; it must be one second or more", valid)
+			}
+			signed, err := c.SignPort(ctx, id, uint16(port), valid)
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.PrintJSON(signed)
+			}
+			fmt.Fprintln(a.Stdout, signed.URL)
+			browse(ctx, signed.URL)
+			return nil
+		}),
+	}
+	cmd.Flags().DurationVar(&valid, "expires", valid, "how long the URL is valid, at most 168h")
+	return a.AddJSONFlag(cmd)
+}
+
+// browse opens a URL in the browser of a desktop. Without a desktop nothing happens: the URL was printed.
+func browse(ctx context.Context, url string) {
+	if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
+		return
+	}
+	if opener, err := exec.LookPath("xdg-open"); err == nil {
+		_ = exec.CommandContext(ctx, opener, url).Run()
+	}
 }
 
 // ForwardCommand returns `berth forward`.

@@ -51,16 +51,18 @@ type conn struct {
 	client.PortConn
 	set  *Set
 	held io.Closer // also closes the connection
+	once sync.Once // for closing
+	err  error     // of closing
 }
 
-// Close may be called more than once.
+// Close may be called more than once. The set counts the connection until it is closed, as its container does: what a
+// container counts and its set does not is in use otherwise.
 func (c *conn) Close() error {
-	c.set.mu.Lock()
-	_, open := c.set.open[c]
-	delete(c.set.open, c)
-	c.set.mu.Unlock()
-	if !open {
-		return nil
-	}
-	return c.held.Close()
+	c.once.Do(func() {
+		c.err = c.held.Close()
+		c.set.mu.Lock()
+		defer c.set.mu.Unlock()
+		delete(c.set.open, c)
+	})
+	return c.err
 }
