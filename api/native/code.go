@@ -10,19 +10,14 @@ import (
 
 // Without a container, the code gets one of its own, which is deleted after the answer. Code in a context is a cell.
 func (e *edge) runCode(c *call, req proto.Program) (any, error) {
-	answer := func(res code.Outcome) error { return c.jsonNow(res) }
 	if req.Context == "" {
-		return nil, e.Code.Once(c.ctx(), c.owner, req, nil, answer)
+		return nil, e.Code.Once(c.ctx(), c.owner, req, nil, func(res code.Outcome) error { return c.jsonNow(res) })
 	}
 	cell, err := code.CellOf(req)
 	if err != nil {
 		return nil, err
 	}
-	res, err := e.Code.Cell(c.ctx(), c.owner, req.Container, req.Context, cell, nil)
-	if err != nil {
-		return nil, err
-	}
-	return nil, answer(res)
+	return e.Code.Cell(c.ctx(), c.owner, req.Container, req.Context, cell, nil)
 }
 
 func (e *edge) runCell(c *call, req code.Cell) (any, error) {
