@@ -296,7 +296,13 @@ func portWakes(t *testing.T, a *app) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	call[proto.Container](t, a.server, 200, "POST", "/v1/containers/"+a.id+"/pause", "")
+	until(t, "it is paused", func() bool { // what portTunnel's command made may still be recorded, which uses it
+		status, out, err := a.Do("POST", "/v1/containers/"+a.id+"/pause", nil)
+		if err != nil || status != 200 && status != 409 {
+			t.Fatalf("pause: %d %v %s", status, err, out)
+		}
+		return status == 200
+	})
 	if _, _, err := conn.ReadMessage(); err == nil {
 		t.Error("a connection outlives the pause")
 	}

@@ -3,14 +3,10 @@ package native
 import (
 	"net/http"
 
-	"berth/api"
 	"berth/api/openapi"
 	"berth/api/ports"
 	"berth/proto"
 	"berth/session"
-	"berth/session/inbound"
-
-	"github.com/gorilla/websocket"
 )
 
 // portRows are the routes about the ports of containers. The requests to the ports themselves are package ports's.
@@ -44,25 +40,6 @@ func (e *edge) signPort(c *call, req proto.SignPort) (made proto.PortURL, err er
 	return e.Apps.Sign(c.ctx(), c.id(), c.path("port"), req)
 }
 
-// tunnel carries a connection to a port.
 func (e *edge) tunnel(c *call, s *session.Session) (any, error) {
-	if !websocket.IsWebSocketUpgrade(c.r) {
-		_, err := api.Upgrade(c.w, c.r, e.Socket) // which refuses it, and nothing is woken
-		return nil, err
-	}
-	port, err := inbound.ParsePort(c.query.Get("port"))
-	if err != nil {
-		return nil, err
-	}
-	conn, err := e.Ports.Dial(c.ctx(), s, port)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	sock, err := api.Upgrade(c.w, c.r, e.Socket)
-	if err != nil {
-		return nil, err
-	}
-	ports.Carry(sock, conn)
-	return nil, nil
+	return nil, ports.Tunnel(c.w, c.r, s, e.Ports, e.Socket, c.query.Get("port"))
 }

@@ -2,16 +2,43 @@ package ports
 
 import (
 	"io"
+	"net/http"
 
 	"github.com/gorilla/websocket"
 
 	"berth/api"
 	"berth/guest/client"
+	"berth/session"
+	"berth/session/inbound"
 )
 
-// Carry carries a connection to a port over a websocket until both directions have ended, or either side is gone. It
+// Tunnel answers a request with a websocket that carries a connection to a port of a container.
+func Tunnel(w http.ResponseWriter, r *http.Request, s *session.Session, dialed *inbound.Ports, cfg api.SocketConfig,
+	port string) error {
+	if !websocket.IsWebSocketUpgrade(r) {
+		_, err := api.Upgrade(w, r, cfg) // which refuses it, and nothing is woken
+		return err
+	}
+	number, err := inbound.ParsePort(port)
+	if err != nil {
+		return err
+	}
+	conn, err := dialed.Dial(r.Context(), s, number)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	sock, err := api.Upgrade(w, r, cfg)
+	if err != nil {
+		return err
+	}
+	carry(sock, conn)
+	return nil
+}
+
+// carry carries a connection to a port over a websocket until both directions have ended, or either side is gone. It
 // closes both.
-func Carry(sock *api.Socket, conn client.PortConn) {
+func carry(sock *api.Socket, conn client.PortConn) {
 	in, out := make(chan struct{}), make(chan struct{}) // closed when that direction has ended
 	go func() {
 		defer close(out)
