@@ -17,15 +17,15 @@ import (
 	"berth/tools/toolstore"
 )
 
+// in returns a sweeper over the records of a ledger.
+func in(books *ledger.DB, sweep func(*ledger.DB, vault.Resealer) (changed, closed int, err error)) vault.Sweeper {
+	return func(reseal vault.Resealer) (int, int, error) { return sweep(books, reseal) }
+}
+
 // sealedHere returns the sweepers over all sealed records of a running daemon.
 func (d *Daemon) sealedHere() []vault.Sweeper {
-	return []vault.Sweeper{d.sessions.Reseal, d.registries.Reseal, d.webhooks.Reseal,
-		func(reseal func(string, string) (string, error)) (int, int, error) {
-			return toolstore.Reseal(d.books, reseal)
-		},
-		func(reseal func(string, string) (string, error)) (int, int, error) {
-			return signed.Reseal(d.books, reseal)
-		}}
+	return []vault.Sweeper{d.sessions.Reseal, d.registries.Reseal, d.webhooks.Reseal, in(d.books, toolstore.Reseal),
+		in(d.books, signed.Reseal)}
 }
 
 // rotate creates a new vault key and seals all secrets with it.
@@ -55,23 +55,8 @@ func RotateIn(dir string, forget bool) (done vault.Rotation, err error) {
 	if err != nil {
 		return done, err
 	}
-	all := []vault.Sweeper{
-		func(reseal func(string, string) (string, error)) (int, int, error) {
-			return session.Reseal(books, reseal)
-		},
-		func(reseal func(string, string) (string, error)) (int, int, error) {
-			return toolstore.Reseal(books, reseal)
-		},
-		func(reseal func(string, string) (string, error)) (int, int, error) {
-			return registries.Reseal(books, reseal)
-		},
-		func(reseal func(string, string) (string, error)) (int, int, error) {
-			return webhook.Reseal(books, reseal)
-		},
-		func(reseal func(string, string) (string, error)) (int, int, error) {
-			return signed.Reseal(books, reseal)
-		},
-	}
+	all := []vault.Sweeper{in(books, session.Reseal), in(books, registries.Reseal), in(books, webhook.Reseal),
+		in(books, toolstore.Reseal), in(books, signed.Reseal)}
 	if forget {
 		return secrets.Forget(all...)
 	}

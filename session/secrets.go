@@ -11,6 +11,7 @@ import (
 	"berth/session/secrets"
 	"berth/session/validate"
 	"berth/state/ledger"
+	"berth/state/vault"
 
 	"github.com/google/uuid"
 )
@@ -169,12 +170,12 @@ func (ss *Sessions) HideError(container string, err error) error {
 }
 
 // A Resealer seals a sealed text under the present key; see vault.Rotate.
-type Resealer = secrets.Resealer
+type Resealer = vault.Resealer
 
 // Reseal reseals the secrets of all sessions and of durable commands, and the key of digests, while they are in use.
 func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 	for _, s := range ss.all() {
-		fresh, err := secrets.Resealed(s.id, s.record().Sealed, reseal)
+		fresh, err := vault.Resealed(s.id, s.record().Sealed, reseal)
 		switch {
 		case err != nil:
 			closed++
@@ -199,7 +200,7 @@ func (ss *Sessions) Reseal(reseal Resealer) (changed, closed int, err error) {
 
 // Reseal does the work of Sessions.Reseal for a ledger that no daemon has open.
 func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
-	changed, closed, err = secrets.ResealBucket(db, bucketSessions, reseal,
+	changed, closed, err = vault.ResealBucket(db, bucketSessions, reseal,
 		func(r *record) (string, *string) { return r.ID, &r.Sealed })
 	if err != nil {
 		return changed, closed, err
@@ -210,13 +211,13 @@ func Reseal(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
 
 // resealOthers reseals what is not in a session's record and changes in the ledger only.
 func resealOthers(db *ledger.DB, reseal Resealer) (changed, closed int, err error) {
-	changed, closed, err = secrets.ResealBucket(db, bucketExecs, reseal, func(r *execRecord) (string, *string) {
+	changed, closed, err = vault.ResealBucket(db, bucketExecs, reseal, func(r *execRecord) (string, *string) {
 		return r.Exec.ID, &r.Sealed
 	})
 	if err != nil {
 		return changed, closed, err
 	}
-	n, bad, err := secrets.ResealBucket(db, retries.BucketDigest, reseal,
+	n, bad, err := vault.ResealBucket(db, retries.BucketDigest, reseal,
 		func(sealed *string) (string, *string) { return retries.DigestName, sealed })
 	return changed + n, closed + bad, err
 }

@@ -5,7 +5,6 @@
 package registries
 
 import (
-	"errors"
 	"maps"
 	"regexp"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/state/vault"
 )
 
 // Bounds of credentials. Tokens of some registries have several KiB.
@@ -54,7 +54,12 @@ type Store struct {
 // Open reads the records.
 func Open(db *ledger.DB, vault Vault) (*Store, error) {
 	s := &Store{db: db, vault: vault, all: map[string]record{}}
-	return s, db.View(func(tx *ledger.Tx) error {
+	return s, s.load()
+}
+
+// load reads all records. mu is held, or nobody else knows s.
+func (s *Store) load() error {
+	return s.db.View(func(tx *ledger.Tx) error {
 		return ledger.Each(tx, bucket, "", func(host string, r record) { s.all[host] = r })
 	})
 }
@@ -164,40 +169,18 @@ func (s *Store) For(host string) (username, password string, err error) {
 }
 
 // Reseal seals all passwords again. It is for a running daemon, whose records in memory change, too.
-func (s *Store) Reseal(reseal func(name, sealed string) (string, error)) (changed, closed int, err error) {
+func (s *Store) Reseal(reseal vault.Resealer) (changed, closed int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fresh, changed, closed, err := resealAll(s.db, reseal)
-	if err == nil {
-		maps.Copy(s.all, fresh)
+	if changed, closed, err = Reseal(s.db, reseal); err == nil {
+		err = s.load()
 	}
 	return changed, closed, err
 }
 
 // Reseal seals all passwords in the ledger of a daemon that does not run.
-func Reseal(db *ledger.DB, reseal func(name, sealed string) (string, error)) (changed, closed int, err error) {
-	_, changed, closed, err = resealAll(db, reseal)
-	return changed, closed, err
-}
-
-func resealAll(db *ledger.DB, reseal func(name, sealed string) (string, error)) (fresh map[string]record,
-	changed, closed int, err error) {
-	err = db.Update(func(tx *ledger.Tx) error {
-		fresh, closed = map[string]record{}, 0
-		err := ledger.Each(tx, bucket, "", func(host string, r record) {
-			again, err := reseal(sealName(host), r.Sealed)
-			switch {
-			case err != nil:
-				closed++
-			case again != r.Sealed:
-				r.Sealed = again
-				fresh[host] = r
-			}
-		})
-		for host, r := range fresh {
-			err = errors.Join(err, tx.Put(bucket, host, r))
-		}
-		return err
+func Reseal(db *ledger.DB, reseal vault.Resealer) (changed, closed int, err error) {
+	return vault.ResealBucket(db, bucket, reseal, func(r *record) (string, *string) {
+		return sealName(r.Registry.Host), &r.Sealed
 	})
-	return fresh, len(fresh), closed, err
 }

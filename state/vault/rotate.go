@@ -23,7 +23,7 @@ type Rotation struct {
 
 // A Sweeper replaces each sealed text of one kind of record with the result of reseal. It returns how many records it
 // changed, and how many reseal failed for.
-type Sweeper func(reseal func(name, sealed string) (string, error)) (changed, closed int, err error)
+type Sweeper func(reseal Resealer) (changed, closed int, err error)
 
 // Rotate makes a new key, which seals from now on, and seals all records again with it. Older keys stay in the file:
 // they open older copies of the ledger. It waits for a running Rotate or Forget. It refuses a file that changed since

@@ -5,23 +5,21 @@ import (
 	"strings"
 
 	"berth/state/ledger"
+	"berth/state/vault"
 )
 
 // Reseal seals the environments of all versions, and the inputs of runs that wait for approval, with a new key; see
 // vault.Rotate. A daemon may have the ledger open, since it caches none of them.
-func Reseal(db *ledger.DB, reseal func(name, sealed string) (string, error)) (changed, closed int, err error) {
+func Reseal(db *ledger.DB, reseal vault.Resealer) (changed, closed int, err error) {
 	err = db.Update(func(tx *ledger.Tx) error {
 		changed, closed = 0, 0
 		again := func(name string, sealed *string, put func() error) error {
-			if *sealed == "" {
-				return nil
-			}
-			fresh, err := reseal(name, *sealed)
+			fresh, err := vault.Resealed(name, *sealed, reseal)
 			if err != nil {
 				closed++
 				return nil
 			}
-			if fresh == *sealed {
+			if fresh == "" {
 				return nil
 			}
 			*sealed = fresh

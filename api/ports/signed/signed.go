@@ -17,6 +17,7 @@ import (
 
 	"berth/proto"
 	"berth/state/ledger"
+	"berth/state/vault"
 )
 
 // Names in the ledger. The key is sealed under the name of its record.
@@ -151,23 +152,8 @@ func (t *Tokens) secret(create bool) ([]byte, error) {
 }
 
 // Reseal seals the key with a new key of the vault; see vault.Rotate.
-func Reseal(db *ledger.DB, reseal func(name, sealed string) (string, error)) (changed, closed int, err error) {
-	err = db.Update(func(tx *ledger.Tx) error {
-		changed, closed = 0, 0
-		var kept keyRecord
-		if found, err := tx.Get(bucket, record, &kept); err != nil || !found {
-			return err
-		}
-		fresh, err := reseal(record, kept.Sealed)
-		if err != nil {
-			closed++
-			return nil
-		}
-		if fresh == kept.Sealed {
-			return nil
-		}
-		changed++
-		return tx.Put(bucket, record, keyRecord{fresh})
+func Reseal(db *ledger.DB, reseal vault.Resealer) (changed, closed int, err error) {
+	return vault.ResealBucket(db, bucket, reseal, func(kept *keyRecord) (string, *string) {
+		return record, &kept.Sealed
 	})
-	return changed, closed, err
 }

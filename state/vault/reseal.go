@@ -1,4 +1,4 @@
-package secrets
+package vault
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"berth/state/ledger"
 )
 
-// A Resealer seals a sealed text under the present key; see vault.Rotate.
+// A Resealer seals a sealed text under the present key; see Rotate.
 type Resealer = func(name, sealed string) (string, error)
 
 // ResealBucket reseals the records of one bucket; of returns the name and the sealed text of a record.
