@@ -2,6 +2,7 @@ package code
 
 import (
 	"context"
+	"math"
 	"sync"
 
 	"berth/code/cell"
@@ -75,15 +76,15 @@ func (m *merger) output(ev proto.Event) error {
 	defer m.mu.Unlock()
 	s := streamOf(ev)
 	for {
-		d, ok := m.cell.Display(m.next)
-		if !ok || ev.Type == proto.EventGap || d.At[s] >= ev.Offset+eventBytes(ev) {
+		at, ok := m.cell.DisplayAt(m.next)
+		if !ok || ev.Type == proto.EventGap || at[s] >= ev.Offset+eventBytes(ev) {
 			break
 		}
-		before, after := split(ev, int(d.At[s]-ev.Offset))
+		before, after := split(ev, int(at[s]-ev.Offset))
 		if err := m.send(s, before); err != nil {
 			return err
 		}
-		if err := m.show(d); err != nil {
+		if err := m.show(); err != nil {
 			return err
 		}
 		ev = after
@@ -110,11 +111,11 @@ func (m *merger) send(s int, ev proto.Event) error {
 // ready sends the displays whose output is sent already. mu is held.
 func (m *merger) ready() error {
 	for {
-		d, ok := m.cell.Display(m.next)
-		if !ok || d.At[0] > m.sent[0] || d.At[1] > m.sent[1] {
+		at, ok := m.cell.DisplayAt(m.next)
+		if !ok || at[0] > m.sent[0] || at[1] > m.sent[1] {
 			return nil
 		}
-		if err := m.show(d); err != nil {
+		if err := m.show(); err != nil {
 			return err
 		}
 	}
@@ -124,21 +125,15 @@ func (m *merger) ready() error {
 func (m *merger) rest() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for {
-		d, ok := m.cell.Display(m.next)
-		if !ok {
-			return nil
-		}
-		if err := m.show(d); err != nil {
-			return err
-		}
-	}
+	m.sent = [2]int64{math.MaxInt64, math.MaxInt64}
+	return m.ready()
 }
 
 // show sends the next display. mu is held.
-func (m *merger) show(d cell.Display) error {
+func (m *merger) show() error {
+	d := m.cell.Display(m.next)
 	m.next++
-	return m.each(Progress{Type: proto.ProgressDisplay, Display: &d.Display})
+	return m.each(Progress{Type: proto.ProgressDisplay, Display: &d})
 }
 
 // streamOf returns the index of an event's stream.

@@ -2,12 +2,6 @@ package cell
 
 import "berth/proto"
 
-// A Display is one result of a running cell, at its place in the output.
-type Display struct {
-	proto.Display
-	At [2]int64 // bytes of each stream that came before it
-}
-
 // displays are the results of a cell in the order in which they were shown, for a client that follows the cell.
 type displays struct {
 	wanted  bool
@@ -31,17 +25,24 @@ func (c *Cell) KeepDisplays() {
 	c.displays.wanted, c.displays.changed = true, make(chan struct{})
 }
 
-// Display returns a display by its index, if the code has shown that many.
-func (c *Cell) Display(i int) (d Display, ok bool) {
+// DisplayAt returns how many bytes of each stream came before a display, if the code has shown that many.
+func (c *Cell) DisplayAt(i int) (at [2]int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if i >= len(c.displays.list) {
-		return d, false
+		return at, false
 	}
+	return c.displays.list[i].at, true
+}
+
+// Display returns a display that DisplayAt has found.
+func (c *Cell) Display(i int) (d proto.Display) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	shown := c.displays.list[i]
 	d.Rich, d.Text = shown.parts.bundle()
-	d.Main, d.At = shown.main, shown.at
-	return d, true
+	d.Main = shown.main
+	return d
 }
 
 // AwaitDisplay returns a channel that is closed at the next display or at the end, and whether the end has come.

@@ -16,13 +16,16 @@ func TestDisplaysAreComplete(t *testing.T) {
 	stdout, stderr := listenerOf{c, proto.Stdout}, listenerOf{c, proto.Stderr}
 	stdout.reported(kindResult, []byte(resultValue))
 	stderr.reported(kindEnd, nil)
-	if d, ok := c.Display(0); ok {
-		t.Errorf("a display without its data is shown: %+v", d)
+	if _, ok := c.DisplayAt(0); ok {
+		t.Errorf("a display without its data is shown: %+v", c.Display(0))
 	}
 	stdout.reported(kindName, []byte("text/plain"))
 	stdout.reported(kindData, []byte("2"))
 	stdout.reported(kindEnd, nil)
-	if d, ok := c.Display(0); !ok || d.Text != "2" || !d.Main {
-		t.Errorf("the display is %+v, %t", d, ok)
+	if _, ok := c.DisplayAt(0); !ok {
+		t.Fatal("a display with its data is not shown")
+	}
+	if d := c.Display(0); d.Text != "2" || !d.Main {
+		t.Errorf("the display is %+v", d)
 	}
 }
