@@ -102,6 +102,16 @@ func (d *Daemon) StartKilled(after time.Duration) error {
 // Log returns the daemon's log since its last start.
 func (d *Daemon) Log() string { return d.proc.Log() }
 
+// Faults returns the lines of the log that tell of an error of the daemon's own.
+func (d *Daemon) Faults() (lines []string) {
+	for line := range strings.SplitSeq(d.Log(), "\n") {
+		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "status=500") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // PID returns the daemon's process ID.
 func (d *Daemon) PID() int { return d.proc.PID() }
 

@@ -49,10 +49,8 @@ func TestClients(t *testing.T) {
 	t.Run("inspector", func(t *testing.T) { inspect(t, d, node) })
 	t.Run("conformance", func(t *testing.T) { conform(t, d, node) })
 	t.Run("restart", func(t *testing.T) { restart(t, d) })
-	for line := range strings.SplitSeq(d.Log(), "\n") {
-		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "status=500") {
-			t.Errorf("the daemon had an error of its own: %s", line)
-		}
+	for _, line := range d.Faults() {
+		t.Errorf("the daemon had an error of its own: %s", line)
 	}
 }
 

@@ -35,10 +35,8 @@ func TestHelpers(t *testing.T) {
 	t.Run("python", func(t *testing.T) { program(t, d, py, "venv/bin/python", "main.py") })
 	t.Run("typescript", func(t *testing.T) { program(t, d, ts, "node", "main.mjs") })
 	t.Run("praisonai", func(t *testing.T) { program(t, d, praison, "venv/bin/python", "main.py") })
-	for line := range strings.SplitSeq(d.Log(), "\n") {
-		if strings.Contains(line, "level=ERROR") || strings.Contains(line, "status=500") {
-			t.Errorf("the daemon had an error of its own: %s", line)
-		}
+	for _, line := range d.Faults() {
+		t.Errorf("the daemon had an error of its own: %s", line)
 	}
 }
 
