@@ -59,7 +59,7 @@ func (s *Server) serveRaw(x *exchange, q RawRequest) (err error) {
 	_ = rc.EnableFullDuplex() // an application may answer while it reads; HTTP/2 always allows it
 	x.body = &body{ReadCloser: x.r.Body, rc: rc, stall: rawStall, limit: -1, chunked: len(x.r.TransferEncoding) > 0,
 		ctx: x.r.Context()}
-	if x.r.Body != http.NoBody { // a wrapped NoBody would be sent as a body of unknown length
+	if x.r.Body != http.NoBody { // once wrapped, an empty body would be sent with an unknown length
 		x.r.Body = x.body
 	}
 	return q.Handle(x, x.r, c)

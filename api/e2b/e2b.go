@@ -67,7 +67,7 @@ func New(cfg Config) *Edge {
 // Close ends what goes on between requests.
 func (e *Edge) Close() error { return errors.Join(e.streams.Close(), e.agent.Close()) }
 
-// session returns a container of the caller. That of somebody else is not found, and neither is one that is over.
+// session returns a container of the caller. Containers of other owners, and those that have ended, are not found.
 func (e *Edge) session(c *call) (*session.Session, error) {
 	s, err := e.cfg.Sessions.Get(c.owner, c.r.PathValue("id"))
 	if code := proto.CodeOf(err); code == proto.NotFound || code == proto.Expired {

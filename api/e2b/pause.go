@@ -6,7 +6,7 @@ import (
 	"berth/proto"
 )
 
-// pause keeps a sandbox as it is, or its files alone, until somebody connects to it. Requests that run break off.
+// pause freezes a sandbox, or keeps only its files, until a client connects to it. It breaks off the requests to it.
 func (e *Edge) pause(c *call) (any, error) {
 	var ask struct {
 		Memory *bool `json:"memory"`

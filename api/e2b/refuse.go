@@ -129,7 +129,7 @@ func absent() (list []api.Route) {
 	return list
 }
 
-// maxRefusedBody bounds the body of a request that is refused whatever it says.
+// maxRefusedBody bounds the body of a request to a route that is always refused.
 const maxRefusedBody = 16 << 20
 
 // placeOf returns where the container of a route stands.

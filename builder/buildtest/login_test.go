@@ -114,7 +114,7 @@ func TestRegistryCredentials(t *testing.T) {
 			defer srv.Close()
 			host := strings.TrimPrefix(srv.URL, "http://")
 			useRegistry(t, d, host)
-			// Whoever has no credentials gets a token for what is public.
+			// Without credentials, a client gets a token for public images.
 			_, err := connect(t, d).PullImage(t.Context(), host+"/public/app:1", nil)
 			if open := kind == "tokens"; open != (err == nil) {
 				t.Errorf("a pull of a public image without credentials: %v", err)
