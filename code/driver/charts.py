@@ -125,6 +125,12 @@ def dots(axes):
             for n, c in enumerate(shown, 1)]
 
 
+def tick_texts(axis):
+    """tick_texts returns the labels of an axis by where they stand."""
+    return {round(float(at), 6): label.get_text() for at, label in zip(axis.get_majorticklocs(),
+                                                                       axis.get_majorticklabels())}
+
+
 def bars(axes):
     from matplotlib.container import BarContainer
     out = []
@@ -132,8 +138,7 @@ def bars(axes):
     for n, group in enumerate(shown, 1):
         flat = getattr(group, "orientation", None) == "horizontal"
         axis = axes.yaxis if flat else axes.xaxis
-        texts = {round(at, 6): label.get_text() for at, label in zip(axis.get_majorticklocs(),
-                                                                     axis.get_majorticklabels())}
+        texts = tick_texts(axis)
         for bar in group.patches:
             at = bar.get_y() + bar.get_height() / 2 if flat else bar.get_x() + bar.get_width() / 2
             near = min(texts, key=lambda tick: abs(tick - at), default=None)
@@ -157,11 +162,10 @@ def boxes(axes):
     for n, (stats, options) in enumerate(getattr(axes, BOXES, ()), 1):
         label = stats.get("label")
         if not label:
-            axis = axes.yaxis if options.get("vert") is False or options.get("orientation") == "horizontal" else axes.xaxis
+            flat = options.get("vert") is False or options.get("orientation") == "horizontal"
             positions = options.get("positions")
             at = positions[n - 1] if positions is not None and n <= len(positions) else n
-            texts = {round(float(tick), 6): text.get_text() for tick, text in zip(axis.get_majorticklocs(),
-                                                                                  axis.get_majorticklabels())}
+            texts = tick_texts(axes.yaxis if flat else axes.xaxis)
             label = texts.get(round(float(at), 6)) or "Box %d" % n
         out.append({"label": str(label), "min": number(stats["whislo"]), "first_quartile": number(stats["q1"]),
                     "median": number(stats["med"]), "third_quartile": number(stats["q3"]),

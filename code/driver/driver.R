@@ -22,7 +22,7 @@ local({
     rawToChar(bytes)
   }
 
-  text8 <- function(n) {
+  utf8 <- function(n) {
     text <- rawToChar(take(n))
     Encoding(text) <- "UTF-8"
     text
@@ -30,10 +30,11 @@ local({
 
   setting <- function(i) {
     part <- strsplit(line(), " ")[[1L]]
-    list(name = part[1L], value = text8(as.integer(part[2L])))
+    list(name = part[1L], value = utf8(as.integer(part[2L])))
   }
 
-  # enter sets what holds for one cell, a variable of the environment or the working directory, and keeps how to undo it.
+  # enter sets what holds for one cell, a variable of the environment or the working directory, and keeps how to undo
+  # it.
   before <- list()
   enter <- function(s) {
     if (s$name == "/") {
@@ -41,8 +42,9 @@ local({
       undo <- function() setwd(here)
     } else {
       had <- Sys.getenv(s$name, NA_character_)
-      do.call(Sys.setenv, structure(list(s$value), names = s$name))
-      undo <- function() if (is.na(had)) Sys.unsetenv(s$name) else do.call(Sys.setenv, structure(list(had), names = s$name))
+      set <- function(value) do.call(Sys.setenv, structure(list(value), names = s$name))
+      set(s$value)
+      undo <- function() if (is.na(had)) Sys.unsetenv(s$name) else set(had)
     }
     before <<- c(before, undo)
   }
@@ -161,7 +163,7 @@ local({
     mark <- head[1L]
     name <- paste0("<cell ", head[2L], ">")
     settings <- if (length(head) > 4L) lapply(seq_len(as.integer(head[5L])), setting)
-    code <- text8(as.integer(head[4L]))
+    code <- utf8(as.integer(head[4L]))
     failed <- cell(code, settings)
     for (undo in rev(before)) tryCatch(undo(), error = function(e) cat(conditionMessage(e), "\n", file = stderr()))
     before <- list()
