@@ -20,9 +20,11 @@ func TestSettingsOfOneCell(t *testing.T) {
 			"print(os.getcwd(), repr(os.environ['BERTH_KEPT']), os.environ.get('BERTH_NEW') == '')", "1/0",
 			"print(os.getcwd())"},
 		"js": {"process.env.BERTH_KEPT = 'own'", "console.log(process.cwd(), JSON.stringify(process.env.BERTH_KEPT)" +
-			".replaceAll('\"', \"'\"), process.env.BERTH_NEW === '' ? 'True' : 'False')", "nope", "console.log(process.cwd())"},
-		"r": {"Sys.setenv(BERTH_KEPT = 'own')", "cat(getwd(), ' ', gsub('\"', \"'\", deparse(Sys.getenv('BERTH_KEPT')))," +
-			" ' ', if (is.na(Sys.getenv('BERTH_NEW', NA))) 'False' else 'True', '\\n', sep = '')", "stop('no')",
+			".replaceAll('\"', \"'\"), process.env.BERTH_NEW === '' ? 'True' : 'False')", "nope",
+			"console.log(process.cwd())"},
+		"r": {"Sys.setenv(BERTH_KEPT = 'own')",
+			"cat(getwd(), ' ', gsub('\"', \"'\", deparse(Sys.getenv('BERTH_KEPT')))," +
+				" ' ', if (is.na(Sys.getenv('BERTH_NEW', NA))) 'False' else 'True', '\\n', sep = '')", "stop('no')",
 			"cat(getwd(), '\\n', sep = '')"},
 		"bash": {"export BERTH_KEPT=own", "printf \"%s '%s' %s\\n\" \"$PWD\" \"${BERTH_KEPT//$'\\n'/\\\\n}\" " +
 			"\"$([[ -v BERTH_NEW ]] && echo True || echo False)\"", "false", "pwd"},
@@ -43,13 +45,15 @@ func TestSettingsOfOneCell(t *testing.T) {
 			here := strings.Join(run(code.Cell{Code: texts.here}).Logs.Stdout, "")
 			own := want{stdout: strings.TrimSuffix(here, "\n") + " 'own' False\n"}
 			own.check(t, "before", run(code.Cell{Code: texts.look}))
-			want{stdout: "/ 'two\\nlines' True\n"}.check(t, "with settings", run(code.Cell{Code: texts.look, Env: env, Cwd: "/"}))
+			want{stdout: "/ 'two\\nlines' True\n"}.check(t, "with settings",
+				run(code.Cell{Code: texts.look, Env: env, Cwd: "/"}))
 			own.check(t, "after", run(code.Cell{Code: texts.look}))
 			if res := run(code.Cell{Code: texts.fail, Env: env, Cwd: "/"}); res.Error == "" {
 				t.Errorf("%s did not fail", texts.fail)
 			}
 			own.check(t, "after an error", run(code.Cell{Code: texts.look}))
-			if res := run(code.Cell{Code: texts.look, Env: env, Cwd: "/nowhere"}); res.Error == "" || len(res.Logs.Stdout) > 0 {
+			if res := run(code.Cell{Code: texts.look, Env: env, Cwd: "/nowhere"}); res.Error == "" ||
+				len(res.Logs.Stdout) > 0 {
 				t.Errorf("a directory that is not there: %+v", res)
 			}
 			own.check(t, "after a directory that is not there", run(code.Cell{Code: texts.look}))
@@ -107,7 +111,8 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		cell.Code = "1"
 		_, err := b.run.Cell(t.Context(), sessiontest.Owner, s.ID(), "new", cell, nil)
 		code := proto.CodeOf(err)
-		if code != proto.InvalidArgument && code != proto.Unsupported || proto.AsError(err).Item != strings.TrimSpace(item) {
+		if code != proto.InvalidArgument && code != proto.Unsupported ||
+			proto.AsError(err).Item != strings.TrimSpace(item) {
 			t.Errorf("%q: %v", item, err)
 		}
 	}

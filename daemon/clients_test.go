@@ -131,8 +131,8 @@ func TestClientsOutliveTheDaemon(t *testing.T) {
 	}
 }
 
-// TestWatchersOutliveTheDaemon checks that commands that follow what happens go on with the next daemon: `events` without
-// a gap, and `watch` with an overflow for what it may have missed.
+// TestWatchersOutliveTheDaemon checks that commands that follow what happens go on with the next daemon: `events`
+// without a gap, and `watch` with an overflow for what it may have missed.
 func TestWatchersOutliveTheDaemon(t *testing.T) {
 	s := pinned(t)
 	c := create(t, s)

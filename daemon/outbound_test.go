@@ -49,41 +49,48 @@ func TestOutbound(t *testing.T) {
 		`{"allow":["web.test:%s","example.com:%s","other.test:%s","127.0.0.1:%[1]s"]}`, w.plain, w.secure, other))
 	w.names.Set("other.test", "127.0.0.1")
 	const python = "python3 - <<'E'\n"
-	for script, want := range map[string]string{
-		`curl -s http://web.test:PLAIN/`:                                                                              "GET web.test:PLAIN body=0",
-		`curl -s --data-binary @/usr/bin/python3 http://web.test:PLAIN/`:                                              "POST web.test:PLAIN body=1",
-		`curl -s --cacert /tmp/ca.pem https://example.com:SECURE/`:                                                    "GET example.com:SECURE body=0",
-		`python3 -c 'import urllib.request as u; print(u.urlopen("http://web.test:PLAIN/").read().decode())'`:         "GET web.test:PLAIN body=0",
-		`python3 -c 'import requests; print(requests.get("https://example.com:SECURE/", verify="/tmp/ca.pem").text)'`: "GET example.com:SECURE body=0",
-		`node -e 'fetch("http://web.test:PLAIN/").then(r => r.text()).then(console.log)'`:                             "GET web.test:PLAIN body=0",
-		`for i in $(seq 60); do curl -s http://web.test:PLAIN/ -o /dev/null & done; wait; echo all`:                   "all",
-		`exec 3<>/dev/tcp/other.test/OTHER; echo me >&3; head -1 <&3`:                                                 "welcome me",
-		`getent ahostsv4 WEB.test | wc -l`:                                                                            "3",
-		`getent hosts web.test | cut -d. -f1-2`:                                                                       "198.18",
-		python + "import socket\nprint(socket.gethostbyname('web.test') == socket.gethostbyname('web.test') != " +
-			"socket.gethostbyname('other.test'))\nE": "True",
+	for _, said := range [][2]string{
+		{`curl -s http://web.test:PLAIN/`, "GET web.test:PLAIN body=0"},
+		{`curl -s --data-binary @/usr/bin/python3 http://web.test:PLAIN/`, "POST web.test:PLAIN body=1"},
+		{`curl -s --cacert /tmp/ca.pem https://example.com:SECURE/`, "GET example.com:SECURE body=0"},
+		{`python3 -c 'import urllib.request as u; print(u.urlopen("http://web.test:PLAIN/").read().decode())'`,
+			"GET web.test:PLAIN body=0"},
+		{`python3 -c 'import requests; print(requests.get("https://example.com:SECURE/", verify="/tmp/ca.pem").text)'`,
+			"GET example.com:SECURE body=0"},
+		{`node -e 'fetch("http://web.test:PLAIN/").then(r => r.text()).then(console.log)'`,
+			"GET web.test:PLAIN body=0"},
+		{`for i in $(seq 60); do curl -s http://web.test:PLAIN/ -o /dev/null & done; wait; echo all`, "all"},
+		{`exec 3<>/dev/tcp/other.test/OTHER; echo me >&3; head -1 <&3`, "welcome me"},
+		{`getent ahostsv4 WEB.test | wc -l`, "3"},
+		{`getent hosts web.test | cut -d. -f1-2`, "198.18"},
+		{python + "import socket\nprint(socket.gethostbyname('web.test') == socket.gethostbyname('web.test') != " +
+			"socket.gethostbyname('other.test'))\nE", "True"},
 
 		// another port, a name that is not listed, one that is not there, an address
-		`curl -s -m 20 http://web.test:SECURE/ || echo reset`:                              "reset",
-		`getent hosts inner.test || echo unknown`:                                          "unknown",
-		`curl -s -m 20 https://unlisted.test/ || echo $?`:                                  "6",
-		`curl -s -m 20 http://169.254.169.254/latest | head -c 33`:                         "169.254.169.254:80 is not on this",
-		`curl -sk -m 20 https://8.8.8.8/ || echo $?`:                                       "35",
-		`curl -sk -m 20 https://web.test/ || echo $?`:                                      "35",
-		`curl -s -m 20 -H 'Host: evil.test' http://web.test:PLAIN/ | grep -o 'its Host.*'`: `its Host header says "evil.test"`,
-		`curl -sk -m 20 --connect-to ::example.com:SECURE https://evil.test/ || echo $?`:   "35",
-		`curl -s -m 20 http://198.18.200.200:PLAIN/ || echo reset`:                         "reset",
-		python + "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.connect(('8.8.8.8', 123))\n" +
-			"s.send(b'x')\ns.settimeout(20)\ntry: s.recv(1)\nexcept ConnectionRefusedError: print('refused')\nE": "refused",
-		python + "import socket\ns = socket.socket(socket.AF_INET6)\ns.settimeout(20)\n" +
-			"try: s.connect(('2001:4860:4860::8888', 443))\nexcept OSError as e: print(e.strerror)\nE": "Network is unreachable",
+		{`curl -s -m 20 http://web.test:SECURE/ || echo reset`, "reset"},
+		{`getent hosts inner.test || echo unknown`, "unknown"},
+		{`curl -s -m 20 https://unlisted.test/ || echo $?`, "6"},
+		{`curl -s -m 20 http://169.254.169.254/latest | head -c 33`, "169.254.169.254:80 is not on this"},
+		{`curl -sk -m 20 https://8.8.8.8/ || echo $?`, "35"},
+		{`curl -sk -m 20 https://web.test/ || echo $?`, "35"},
+		{`curl -s -m 20 -H 'Host: evil.test' http://web.test:PLAIN/ | grep -o 'its Host.*'`,
+			`its Host header says "evil.test"`},
+		{`curl -sk -m 20 --connect-to ::example.com:SECURE https://evil.test/ || echo $?`, "35"},
+		{`curl -s -m 20 http://198.18.200.200:PLAIN/ || echo reset`, "reset"},
+		{python + "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.connect(('8.8.8.8', 123))\n" +
+			"s.send(b'x')\ns.settimeout(20)\ntry: s.recv(1)\nexcept ConnectionRefusedError: print('refused')\nE",
+			"refused"},
+		{python + "import socket\ns = socket.socket(socket.AF_INET6)\ns.settimeout(20)\n" +
+			"try: s.connect(('2001:4860:4860::8888', 443))\nexcept OSError as e: print(e.strerror)\nE",
+			"Network is unreachable"},
 
 		// its own loopback
-		python + "import socket, threading\nl = socket.create_server(('127.0.0.1', 8080))\n" +
-			"s = socket.create_connection(('127.0.0.1', 8080))\nl.accept()[0].send(b'own')\nprint(s.recv(9).decode())\nE": "own",
-		`curl -s -m 20 http://127.0.0.1:PLAIN/ || echo $?`: "7",
+		{python + "import socket, threading\nl = socket.create_server(('127.0.0.1', 8080))\n" +
+			"s = socket.create_connection(('127.0.0.1', 8080))\nl.accept()[0].send(b'own')\nprint(s.recv(9).decode())\nE",
+			"own"},
+		{`curl -s -m 20 http://127.0.0.1:PLAIN/ || echo $?`, "7"},
 	} {
-		w.says(t, c.ID, withoutProxy+strings.ReplaceAll(script, "OTHER", other), want)
+		w.says(t, c.ID, withoutProxy+strings.ReplaceAll(said[0], "OTHER", other), said[1])
 	}
 	if list := call[struct{ Data []proto.Port }](t, w.server, 200, "GET", "/v1/containers/"+c.ID+"/ports",
 		"").Data; len(list) != 0 {

@@ -7,8 +7,8 @@ import (
 	"berth/proto"
 )
 
-// TestRegistriesAreForAdmins checks that no other key reads, sets or uses credentials for registries, and that no answer
-// has a password.
+// TestRegistriesAreForAdmins checks that no other key reads, sets or uses credentials for registries, and that no
+// answer has a password.
 func TestRegistriesAreForAdmins(t *testing.T) {
 	s := eventSite(t)
 	other, err := s.Keys.Create(proto.Caller{}, proto.CreateKey{Owner: "other"})

@@ -36,7 +36,8 @@ func ask(t *testing.T, s *Server, name string, kind dnsmessage.Type) dnsmessage.
 	if err := m.Unpack(s.Answer(t.Context(), q)); err != nil {
 		t.Fatal(err)
 	}
-	if m.ID != 77 || !m.Response || !m.RecursionAvailable || len(m.Questions) != 1 || m.Questions[0].Name.String() != name {
+	if m.ID != 77 || !m.Response || !m.RecursionAvailable || len(m.Questions) != 1 ||
+		m.Questions[0].Name.String() != name {
 		t.Errorf("%s: %+v", name, m)
 	}
 	return m

@@ -30,7 +30,9 @@ func TestLookUp(t *testing.T) {
 	s.await("a name that is not listed", func(v egress.Report) bool {
 		return v.Reason == "not_allowed" && v.Host == "other.test" && v.Method == "DNS" && !v.Began
 	})
-	s.await("a private address", func(v egress.Report) bool { return v.Reason == "private_address" && v.Host == "inner.test" })
+	s.await("a private address", func(v egress.Report) bool {
+		return v.Reason == "private_address" && v.Host == "inner.test"
+	})
 	for _, name := range []string{"other.test", "star.test", "a.web.test"} {
 		if n := s.names.Asked(name); n != 0 {
 			t.Errorf("the name server was asked %d times about %s", n, name)
