@@ -1,6 +1,6 @@
 // Package inprocess runs containerd's server inside the daemon and calls it without a socket. It sends what
-// containerd and its shims log to our log, and moves layers aside that only a lost database knew. Package containerd,
-// the runtime, is its only caller.
+// containerd and its shims log to our log, moves layers aside that only a lost database knew, and removes snapshots that
+// a killed daemon did not finish. Package containerd, the runtime, is its only caller.
 package inprocess
 
 import (
@@ -125,6 +125,9 @@ func Start(ctx context.Context, cfg Config) (_ *Containerd, err error) {
 		}
 	}()
 	if err := settleLayers(cfg); err != nil {
+		return nil, err
+	}
+	if err := dropUncommitted(ctx, filepath.Join(cfg.Dir, "ctr", layersDir)); err != nil {
 		return nil, err
 	}
 	conf, err := embedConfig(ctx, cfg)
