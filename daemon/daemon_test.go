@@ -3,8 +3,6 @@ package daemon_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -141,10 +139,7 @@ type held struct {
 
 // rundir returns the socket directory of the daemon's runtime. Its name depends on the data directory, so other
 // daemons and concurrent tests are not counted.
-func (s *server) rundir() string {
-	sum := sha256.Sum256([]byte(filepath.Join(s.Dir, "runtime")))
-	return filepath.Join("/run/berth", hex.EncodeToString(sum[:8]))
-}
+func (s *server) rundir() string { return s.RunDir() }
 
 // sandboxes returns the names of all sandboxes with their containers. A sandbox belongs to the container that took it
 // from the warm pool, or to the container of the same name. A pooled sandbox looks like the latter.

@@ -338,7 +338,8 @@ func TestRebuildAfterCancel(t *testing.T) {
 	nothingLeft(t, daemon)
 }
 
-// TestKill kills the daemon in the middle of a step. The next one finds nothing of the build, and builds.
+// TestKill kills the daemon in the middle of a step. The next one finds nothing of the build, and builds. After a reboot
+// the image and the cache are still there.
 func TestKill(t *testing.T) {
 	d, err := daemontest.New("--warm-max", "0")
 	if err != nil {
@@ -360,6 +361,23 @@ func TestKill(t *testing.T) {
 	_, r, err := build(t.Context(), connect(t, d), proto.BuildOptions{Name: "killed"}, contextOf(t, files), nil)
 	if err != nil || !strings.Contains(r.logs, "second") {
 		t.Errorf("after a restart: %+v, %v", r, err)
+	}
+
+	if err := errors.Join(d.LoseHost(), d.Start()); err != nil {
+		t.Fatal(err)
+	}
+	c = connect(t, d)
+	made, err := c.Create(t.Context(), proto.CreateContainer{Image: "killed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := c.Run(t.Context(), made.ID, proto.Cmd{Command: "cat /tmp/first"})
+	if err != nil || res.Result.Result == nil || res.Result.Result.Stdout != "first\n" {
+		t.Errorf("a container of the image after a reboot: %+v, %v", res, err)
+	}
+	if _, r, err = build(t.Context(), c, proto.BuildOptions{Name: "again"}, contextOf(t, files), nil); err != nil ||
+		r.cached != 2 || r.ran != 0 {
+		t.Errorf("the same build after a reboot: %+v, %v", r, err)
 	}
 }
 

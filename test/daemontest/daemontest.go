@@ -28,6 +28,7 @@ type Daemon struct {
 	Key   string   // its first API key
 
 	proc *launch.Process // nil: never started
+	boot string          // directory of the program that gives the daemon another boot ID; "": it has the host's
 }
 
 // Binary returns the path of the berth program that make has built.
@@ -59,16 +60,18 @@ func New(flags ...string) (*Daemon, error) {
 
 // Close stops the daemon and all its containers, and removes its data.
 func (d *Daemon) Close() error {
-	if d.proc == nil {
-		return os.RemoveAll(d.Dir)
+	if d.proc != nil {
+		d.Stop(syscall.SIGTERM)
 	}
-	d.Stop(syscall.SIGTERM)
+	if d.boot != "" {
+		_ = os.RemoveAll(d.boot) // only small files
+	}
 	return os.RemoveAll(d.Dir)
 }
 
 // Start runs the daemon and returns when it reports that it is ready. Log lines above the level info are shown.
 func (d *Daemon) Start() error {
-	bin, err := Binary()
+	bin, err := d.program()
 	if err != nil {
 		return err
 	}
@@ -85,7 +88,7 @@ func (d *Daemon) Start() error {
 
 // StartKilled runs the daemon and kills it after that time, whether it is ready or not.
 func (d *Daemon) StartKilled(after time.Duration) error {
-	bin, err := Binary()
+	bin, err := d.program()
 	if err != nil {
 		return err
 	}
