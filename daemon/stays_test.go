@@ -17,12 +17,14 @@ import zipfile
 with zipfile.ZipFile("kept-1.0-py3-none-any.whl", "w") as z:
     z.writestr("kept.py", "def tell(): return 'from a wheel'\n")
     z.writestr("kept-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: kept\nVersion: 1.0\n")
-    z.writestr("kept-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    z.writestr("kept-1.0.dist-info/WHEEL",
+        "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
     z.writestr("kept-1.0.dist-info/RECORD", "kept.py,,\nkept-1.0.dist-info/METADATA,,\nkept-1.0.dist-info/RECORD,,\n")
 PY
 python3 -m pip install --quiet --no-index --no-deps --root-user-action=ignore --break-system-packages ./kept-1.0*.whl
 mkdir -p kept/DEBIAN kept/usr/bin
-printf 'Package: kept\nVersion: 2.0\nArchitecture: all\nMaintainer: t <t@t.invalid>\nDescription: t\n' >kept/DEBIAN/control
+printf 'Package: kept\nVersion: 2.0\nArchitecture: all\nMaintainer: t <t@t.invalid>\nDescription: t\n' \
+	>kept/DEBIAN/control
 printf '#!/bin/sh\necho from a package\n' >kept/usr/bin/kept-tool; chmod 755 kept/usr/bin/kept-tool
 dpkg-deb --build kept >/dev/null; dpkg --install kept.deb >/dev/null
 echo root >/root/.kept; echo user >/home/user/.kept; chown user: /home/user/.kept; echo 'kept = 1' >/etc/kept.conf

@@ -338,8 +338,8 @@ func TestRebuildAfterCancel(t *testing.T) {
 	nothingLeft(t, daemon)
 }
 
-// TestKill kills the daemon in the middle of a step. The next one finds nothing of the build, and builds. After a reboot
-// the image and the cache are still there.
+// TestKill kills the daemon in the middle of a step. The next one finds nothing of the build, and builds. After a
+// reboot the image and the cache are still there.
 func TestKill(t *testing.T) {
 	d, err := daemontest.New("--warm-max", "0")
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package inprocess runs containerd's server inside the daemon and calls it without a socket. It sends what
-// containerd and its shims log to our log, moves layers aside that only a lost database knew, and removes snapshots that
-// a killed daemon did not finish. Package containerd, the runtime, is its only caller.
+// containerd and its shims log to our log, moves layers aside that only a lost database knew, and removes snapshots
+// that a killed daemon did not finish. Package containerd, the runtime, is its only caller.
 package inprocess
 
 import (
