@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"io"
+	"net/http"
 	"net/url"
 	"strconv"
 	"sync"
@@ -23,6 +24,21 @@ func (c *Client) SignPort(ctx context.Context, container string, port uint16, va
 	error) {
 	return post[proto.PortURL](ctx, c, at("containers", container, "ports", strconv.Itoa(int(port)), "url"),
 		proto.SignPort{ExpiresInSeconds: int64(valid.Seconds())})
+}
+
+// PublishPort makes a port of a container public, or all of them with "all". It returns the public ports, and the URL
+// of that port.
+func (c *Client) PublishPort(ctx context.Context, container, port string) (now proto.PublishedPorts, err error) {
+	_, err = c.call(ctx, request{method: http.MethodPut, path: at("containers", container, "public-ports",
+		port)}, &now)
+	return now, err
+}
+
+// WithdrawPort makes a port private again, or all of them with "all". It returns the ports that are still public.
+func (c *Client) WithdrawPort(ctx context.Context, container, port string) (now proto.PublishedPorts, err error) {
+	_, err = c.call(ctx, request{method: http.MethodDelete, path: at("containers", container, "public-ports",
+		port)}, &now)
+	return now, err
 }
 
 // A Tunnel is a TCP connection to a port of a container. One goroutine may read and another write.

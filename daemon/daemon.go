@@ -521,7 +521,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
 	dialed := inbound.New()
 	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: dialed, Knows: d.knowsKey, Life: d.keys.Life,
-		Domain: d.domain, Tokens: signed.New(d.books, d.secrets), Audit: d.audit.Append, Log: d.cfg.Log})
+		Max: d.cfg.Session.PortsMax, Domain: d.domain, Tokens: signed.New(d.books, d.secrets),
+		Audit: d.audit.Append, Log: d.cfg.Log})
 	foreign := e2b.New(e2b.Config{Sessions: d.sessions, Code: d.code, Images: d.machine.images, Keys: d.keys,
 		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Limits: d.cfg.Session.Limits, Log: d.cfg.Log})
 	d.keep(foreign)
@@ -554,7 +555,7 @@ func (d *Daemon) info(store *files.Store) native.Info {
 	return native.Info{
 		RuntimeClasses: d.machine.classes(s.Classes.All()), DefaultRuntimeClass: s.Classes.Usual(),
 		DefaultImage:  s.Image,
-		DefaultLimits: s.Limits, NetworkMax: d.cfg.Egress.Most,
+		DefaultLimits: s.Limits, NetworkMax: d.cfg.Egress.Most, PortsMax: s.PortsMax,
 		IdleTimeoutSeconds: int64(s.IdleTimeout.Seconds()), MaxLifetimeSeconds: int64(s.MaxLifetime.Seconds()),
 		MaxFileBytes: store.MaxFileBytes(),
 	}

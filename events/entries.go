@@ -18,6 +18,7 @@ var simple = map[string]proto.FeedType{
 	"container.delete": proto.FeedContainerDeleted, "container.reset": proto.FeedContainerReset,
 	"container.restore": proto.FeedContainerRestored, "container.fork": proto.FeedContainerCreated,
 	"snapshot.create": proto.FeedSnapshotCreated, "snapshot.delete": proto.FeedSnapshotDeleted,
+	"port.publish": proto.FeedContainerChanged, "port.withdraw": proto.FeedContainerChanged,
 	"exec.begin": proto.FeedExecStarted, "exec.end": proto.FeedExecEnded,
 	"tools.call":       proto.FeedToolCallEnded,
 	"webhook.disabled": proto.FeedWebhookDisabled,

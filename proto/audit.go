@@ -50,6 +50,7 @@ const (
 	ActorReconcile = "reconcile" // its putting in order at start
 	ActorUnknown   = "unknown"   // a caller without a valid API key
 	ActorContainer = "container" // what runs in the container
+	ActorPublic    = "public"    // anyone, at a public port
 )
 
 // Actor names who ctx's caller is in the audit log.

@@ -97,6 +97,8 @@ type CreateContainer struct {
 	Limits  Limits            `json:"limits,omitzero"`
 	// What the container may reach; default nothing. A mode may stand in place of the object.
 	Network Network `json:"network,omitzero" schema:"network or=networkMode"`
+	// Ports that anyone may send requests to, without a credential; default none. The daemon must allow it.
+	PublicPorts PublicPorts `json:"public_ports,omitzero"`
 	// Tools of the host that its code may call; default none.
 	CodeTools CodeTools `json:"code_tools,omitzero"`
 
@@ -134,6 +136,7 @@ type Container struct {
 	Labels       map[string]string `json:"labels"`
 	Limits       Limits            `json:"limits"`
 	Network      Network           `json:"network"`
+	PublicPorts  PublicPorts       `json:"public_ports,omitzero"` // Left out where there are none.
 	// Without its secrets; left out where there are none.
 	CodeTools  *CodeTools `json:"code_tools,omitempty"`
 	Isolation  Isolation  `json:"isolation"`  // As of the last start.
@@ -181,6 +184,8 @@ type ChangeContainer struct {
 	// What the container may reach from now on, in place of all that it might. Connections that are not allowed any
 	// more end. A mode may stand in place of the object.
 	Network Network `json:"network,omitzero" schema:"network or=networkMode"`
+	// All ports that are public from now on; {} makes all private, and ends the connections of strangers.
+	PublicPorts *PublicPorts `json:"public_ports,omitempty"`
 	// How long the container may stay unused from now on, in seconds; 0 stays as it is.
 	IdleTimeoutSeconds int64 `json:"idle_timeout_seconds,omitempty" schema:"min=0 max=2592000"`
 	// All that is given changes together, with the rest of the request, or nothing does.

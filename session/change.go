@@ -12,7 +12,7 @@ import (
 // Change changes the session and returns it as it is then. A change is on disk when Change returns. What can fail comes
 // first, so that a request that fails has changed nothing, or the name alone.
 func (s *Session) Change(ctx context.Context, req proto.ChangeContainer) (proto.Container, error) {
-	if err := validate.Change(req, s.core.cfg.Limits); err != nil {
+	if err := validate.Change(req, s.core.cfg.Limits, s.core.cfg.PortsMax); err != nil {
 		return proto.Container{}, err
 	}
 	unlock, err := s.lockTransition(ctx) // no start is half done, and no other change
@@ -47,6 +47,9 @@ func (s *Session) Change(ctx context.Context, req proto.ChangeContainer) (proto.
 	err = s.change(func(r *record) {
 		r.Limits, r.Network, r.Unused = limits, network, 0
 		r.Isolation.SetThroughProxy(r.connected())
+		if req.PublicPorts != nil {
+			r.Public = req.PublicPorts.Normal()
+		}
 		if req.Labels != nil {
 			r.Labels = maps.Clone(req.Labels)
 		}

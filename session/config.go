@@ -42,6 +42,7 @@ type Config struct {
 	Image       string           // default image; "" is DefaultImage
 	Classes     validate.Classes // runtime classes of requests
 	Limits      proto.Limits     // defaults of a request; zero fields come from DefaultLimits
+	PortsMax    proto.PortAccess // the widest access to ports that requests may ask for; "" is proto.PortsSigned
 	IdleTimeout time.Duration    // default rolling lease; 0 is 5 minutes, as in the hosted tool
 	PauseAfter  time.Duration    // idle time after which a session is paused; 0: never
 	// unused time after which a session without processes is stopped; 0: never before its lease ends

@@ -129,7 +129,7 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 		Owner: owner, State: proto.StateCreating, Image: req.Image, Class: req.RuntimeClass, Sudo: req.Sudo,
 		Fleeting: req.Fleeting, Name: req.Name, Labels: maps.Clone(req.Labels), Env: maps.Clone(req.Env),
 		Secrets: maps.Clone(req.Secrets), Limits: req.Limits.Or(c.Limits), Workspace: req.WorkspaceID,
-		Lifetime: seconds(float64(req.MaxLifetimeSeconds)), Unused: c.UnusedLifetime,
+		Lifetime: seconds(float64(req.MaxLifetimeSeconds)), Unused: c.UnusedLifetime, Public: req.PublicPorts.Normal(),
 		Lease: lease.Lease{Idle: seconds(float64(req.IdleTimeoutSeconds))},
 	}
 	setDefault(&r.Image, c.Image)
@@ -143,7 +143,7 @@ func (c Config) newRecord(owner string, req proto.CreateContainer) (record, erro
 	r.NetworkSecrets, kept = c.grantNetworkSecrets(r.Network, req)
 	err := cmp.Or(validate.Container(req, r.Lease.Idle, r.Lifetime, c.Limits), c.Classes.Check(r.Class),
 		validate.Sudo(r.Sudo, c.NoSudo, r.Class), denied,
-		refused, kept)
+		refused, kept, validate.PublicPorts(r.Public, c.PortsMax))
 	if err != nil {
 		return record{}, err
 	}

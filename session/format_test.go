@@ -34,7 +34,7 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		names  string
 	}{
 		{record{}, "id owner key retry name state generation image digest class sudo workspace layer discarded from job labels sealed secret_names env " +
-			"tools offered limits network fixtures isolation host created last_used lifetime lease idle unused_lifetime ended delete " +
+			"tools offered limits network public_ports fixtures isolation host created last_used lifetime lease idle unused_lifetime ended delete " +
 			"keep fleeting unfilled"},
 		{lease.Lease{}, "mode at_end idle end set span paused"},
 		{workspaceRecord{}, "id owner created session kept key lost"},
@@ -50,6 +50,7 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		{endLine{}, "container record"},
 		{proto.Limits{}, "cpus memory_bytes pids disk_bytes open_files"},
 		{proto.Network{}, "mode allow"},
+		{proto.PublicPorts{}, "all ports"},
 		{proto.Isolation{}, "kernel user_namespace host_uid own_counts seccomp no_new_privs network"},
 		{proto.End{}, "reason return_code signal message leftover cpu_seconds peak_memory_bytes"},
 		{proto.Exec{}, "id container_id job_id command argv shell user pid terminal open_stdin generation background state started_at ended_at end " +

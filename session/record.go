@@ -49,20 +49,21 @@ type record struct {
 	Secrets        map[string]string        `json:"-"`
 	NetworkSecrets map[string]egress.Secret `json:"-"` // secrets that the proxy puts into requests
 	// tools that its code may call, without toolSecrets; nil: none
-	Tools       *proto.CodeTools `json:"tools,omitempty"`
-	ToolsOpened bool             `json:"offered,omitempty"` // its code was given tools later; see OpenTools
-	toolSecrets toolSecrets      // of Tools; sealed with the rest
-	unsealErr   error            // why Sealed could not be opened
-	Limits      proto.Limits     `json:"limits"`
-	Network     proto.Network    `json:"network,omitzero"`
-	Mounts      []Mount          `json:"fixtures,omitempty"`
-	Isolation   proto.Isolation  `json:"isolation,omitzero"` // as of the last start
-	Host        string           `json:"host,omitempty"`     // boot ID of the host that it was made on
-	Created     time.Time        `json:"created"`
-	LastUsed    time.Time        `json:"last_used"` // as of the last write; memory has a newer one
-	Lifetime    time.Duration    `json:"lifetime"`  // from Created to the cap
-	Lease       lease.Lease      `json:"lease"`
-	OldIdle     time.Duration    `json:"idle,omitempty"` // Lease.Idle, as older daemons wrote it
+	Tools       *proto.CodeTools  `json:"tools,omitempty"`
+	ToolsOpened bool              `json:"offered,omitempty"` // its code was given tools later; see OpenTools
+	toolSecrets toolSecrets       // of Tools; sealed with the rest
+	unsealErr   error             // why Sealed could not be opened
+	Limits      proto.Limits      `json:"limits"`
+	Network     proto.Network     `json:"network,omitzero"`
+	Public      proto.PublicPorts `json:"public_ports,omitzero"`
+	Mounts      []Mount           `json:"fixtures,omitempty"`
+	Isolation   proto.Isolation   `json:"isolation,omitzero"` // as of the last start
+	Host        string            `json:"host,omitempty"`     // boot ID of the host that it was made on
+	Created     time.Time         `json:"created"`
+	LastUsed    time.Time         `json:"last_used"` // as of the last write; memory has a newer one
+	Lifetime    time.Duration     `json:"lifetime"`  // from Created to the cap
+	Lease       lease.Lease       `json:"lease"`
+	OldIdle     time.Duration     `json:"idle,omitempty"` // Lease.Idle, as older daemons wrote it
 	// from Created to its end if it is never used; 0 once it was
 	Unused        time.Duration `json:"unused_lifetime,omitempty"`
 	Ended         time.Time     `json:"ended,omitzero"`     // when it expired
@@ -100,13 +101,7 @@ func (r record) unusedFor(d time.Duration, now time.Time) bool {
 
 // latest returns the latest time in the record.
 func (r record) latest() time.Time {
-	t := r.LastUsed
-	for _, u := range []time.Time{r.Created, r.Ended} {
-		if u.After(t) {
-			t = u
-		}
-	}
-	return t
+	return slices.MaxFunc([]time.Time{r.LastUsed, r.Created, r.Ended}, time.Time.Compare)
 }
 
 func (r record) spec() Spec {

@@ -144,7 +144,7 @@ func (s *Session) Info() proto.Container {
 	return proto.Container{
 		ID: r.ID, Name: r.Name, State: r.State, Image: r.Image, ImageDigest: r.Digest, RuntimeClass: r.Class,
 		Sudo: r.Sudo, WorkspaceID: r.Workspace, Labels: labels, Limits: r.Limits, Network: r.network(),
-		CodeTools: r.shownTools(),
+		CodeTools: r.shownTools(), PublicPorts: r.Public.Within(s.core.cfg.PortsMax),
 		Isolation: r.Isolation, Generation: r.Generation,
 		CreatedAt: shown(r.Created), LastUsedAt: shown(r.LastUsed),
 		ExpiresAt: shown(ends), MaxExpiresAt: shown(r.cap()),

@@ -47,7 +47,7 @@ func (e *edge) changeContainer(c *call, req proto.ChangeContainer) (now proto.Co
 	if err != nil {
 		return now, err
 	}
-	return s.Change(c.ctx(), req)
+	return e.Apps.Change(c.ctx(), s, req)
 }
 
 func (e *edge) getContainer(_ *call, s *session.Session) (proto.Container, error) {

@@ -61,7 +61,7 @@ type Config struct {
 	Events     *events.Feed   // nil: there are none here
 	Stats      *stats.Store   // nil: nothing is measured here
 	Ports      *inbound.Ports // nil: with the default limits
-	Apps       *ports.Edge    // nil: ports have no URLs
+	Apps       *ports.Edge    // nil: one without a domain
 	Webhooks   *webhook.Store // nil: there are none here
 	// runs all sweeps now; returns counts by sweep and action
 	Sweep   func(context.Context) (map[string]map[string]int, error)
@@ -106,10 +106,12 @@ type Info struct {
 	// Also the maximum that a container may ask for.
 	DefaultLimits proto.Limits `json:"default_limits"`
 	// The widest network that a container may ask for.
-	NetworkMax         proto.NetworkMode `json:"network_max"`
-	IdleTimeoutSeconds int64             `json:"idle_timeout_seconds"`
-	MaxLifetimeSeconds int64             `json:"max_lifetime_seconds"`
-	MaxFileBytes       int64             `json:"max_file_bytes"` // Of one stored file.
+	NetworkMax proto.NetworkMode `json:"network_max"`
+	// The widest access to ports: private, signed or public.
+	PortsMax           proto.PortAccess `json:"ports_max"`
+	IdleTimeoutSeconds int64            `json:"idle_timeout_seconds"`
+	MaxLifetimeSeconds int64            `json:"max_lifetime_seconds"`
+	MaxFileBytes       int64            `json:"max_file_bytes"` // Of one stored file.
 }
 
 func (c Config) withDefaults() Config {
@@ -119,6 +121,9 @@ func (c Config) withDefaults() Config {
 	if c.Ports == nil {
 		c.Ports = inbound.New()
 	}
+	if c.Apps == nil {
+		c.Apps = ports.New(ports.Config{Sessions: c.Sessions, Ports: c.Ports})
+	}
 	if c.Socket.MaxMessageBytes == 0 {
 		c.Socket.MaxMessageBytes = maxJSON // the same as for a command over HTTP
 	}
@@ -126,7 +131,7 @@ func (c Config) withDefaults() Config {
 	c.Socket.Origins = append(slices.Clone(c.Socket.Origins), c.Origins...)
 	i := &c.Info
 	i.Version = cmp.Or(i.Version, c.Version, proto.Version)
-	i.NetworkMax = cmp.Or(i.NetworkMax, proto.NetworkNone)
+	i.NetworkMax, i.PortsMax = cmp.Or(i.NetworkMax, proto.NetworkNone), cmp.Or(i.PortsMax, proto.PortsSigned)
 	if i.RuntimeClasses == nil {
 		i.RuntimeClasses = []proto.RuntimeClass{proto.ClassRunc}
 	}

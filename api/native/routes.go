@@ -696,6 +696,7 @@ var auditActions = map[string]string{
 	"readTar":       "fs.read_tar", "writeTar": "fs.write_tar", "addInputs": "input.add", "publishFile": "job.publish",
 	"readJob": "job.read", "createWebhook": "webhook.create", "changeWebhook": "webhook.change",
 	"deleteWebhook": "webhook.delete", "signPort": "port.sign",
+	"publishPort": "port.publish", "withdrawPort": "port.withdraw",
 	"importImage": "image.import", "pullImage": "image.pull", "pushImage": "image.push",
 	"removeImage": "image.remove", "setRegistry": "registry.set", "removeRegistry": "registry.remove",
 	"sweep":     "sweep.run",

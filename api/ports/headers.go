@@ -2,6 +2,7 @@ package ports
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -18,11 +19,14 @@ const keyProtocol = "berth.key."
 
 // cleanRequest removes berth's credentials from a request to an application.
 func (p *relay) cleanRequest(h http.Header) {
-	h.Del("X-Api-Key")
+	if p.e.cfg.Clean != nil {
+		p.e.cfg.Clean(h)
+	}
+	replace(h, "X-Api-Key", slices.DeleteFunc(slices.Clone(h.Values("X-Api-Key")), p.e.isKey))
 	kept := h.Values("Authorization")[:0:0]
 	for _, v := range h.Values("Authorization") {
 		scheme, key, _ := strings.Cut(v, " ")
-		if !strings.EqualFold(scheme, "Bearer") || p.e.cfg.Knows != nil && !p.e.cfg.Knows(strings.TrimSpace(key)) {
+		if !strings.EqualFold(scheme, "Bearer") || !p.e.isKey(key) {
 			kept = append(kept, v)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"berth/api"
 	"berth/api/ports/address"
+	"berth/api/ports/public"
 	"berth/api/ports/signed"
 	"berth/proto"
 	"berth/session"
@@ -26,11 +27,6 @@ func (e *Edge) matchHost(r *http.Request, at address.Place) api.RawRequest {
 		return e.refuse(proto.Invalid("host", "the host %.100q is no port of a container; it is written as "+
 			"<port>-<id>.<domain>, as `berth ports` shows", api.Shortened(r.Host)))
 	}
-	if e.cfg.Own != nil {
-		if q, ok := e.cfg.Own(at.Container, at.Port); ok {
-			return q
-		}
-	}
 	t := target{container: at.Container, port: at.Port, path: r.URL.EscapedPath()}
 	if t.path == "" {
 		t.path = "/"
@@ -43,6 +39,11 @@ func (e *Edge) matchHost(r *http.Request, at address.Place) api.RawRequest {
 		return api.RawRequest{Route: HostRoute, Container: t.container, Keyless: true, Dialect: &browsers,
 			Handle: func(w http.ResponseWriter, r *http.Request, _ api.Caller) error {
 				return e.serveVisitor(w, r, t, v)
+			}}
+	case !e.hasKey(r) && e.isPublic(t):
+		return api.RawRequest{Route: HostRoute, Container: t.container, Keyless: true, Dialect: &browsers,
+			Handle: func(w http.ResponseWriter, r *http.Request, _ api.Caller) error {
+				return e.serveStranger(w, r, t)
 			}}
 	case err != nil && !e.hasKey(r):
 		return e.refuse(err)
@@ -57,11 +58,53 @@ func (e *Edge) refuse(err error) api.RawRequest {
 		Handle: func(http.ResponseWriter, *http.Request, api.Caller) error { return err }}
 }
 
-// hasKey reports whether a request has what may be an API key.
+// hasKey reports whether a request has an API key, or what looks like one. Applications have such headers, too.
 func (e *Edge) hasKey(r *http.Request) bool {
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return r.Header.Get("X-Api-Key") != "" || strings.EqualFold(scheme, "Bearer") && e.cfg.Knows != nil &&
-		e.cfg.Knows(strings.TrimSpace(key))
+	return e.isKey(r.Header.Get("X-Api-Key")) || strings.EqualFold(scheme, "Bearer") && e.isKey(key)
+}
+
+// isKey reports whether a text is an API key or looks like one.
+func (e *Edge) isKey(text string) bool {
+	text = strings.TrimSpace(text)
+	return text != "" && (e.cfg.Knows == nil || e.cfg.Knows(text))
+}
+
+// isPublic reports whether a port takes requests of strangers.
+func (e *Edge) isPublic(t target) bool {
+	port, err := inbound.ParsePort(t.port)
+	s := e.cfg.Sessions.Any(t.container)
+	return err == nil && s != nil && s.Info().PublicPorts.Has(port)
+}
+
+// serveStranger serves a request without a credential to a public port.
+func (e *Edge) serveStranger(w http.ResponseWriter, r *http.Request, t target) error {
+	port, err := inbound.ParsePort(t.port)
+	if err != nil {
+		return err
+	}
+	s := e.cfg.Sessions.Any(t.container)
+	if s == nil {
+		return proto.Errorf(proto.NotFound, "", t.container, "container %s does not exist", t.container)
+	}
+	return e.passStranger(w, r, s, port, t)
+}
+
+// passStranger passes a stranger's request on, until its port is no longer public.
+func (e *Edge) passStranger(w http.ResponseWriter, r *http.Request, s *session.Session, port uint16, t target) error {
+	ctx, leave, ok, err := e.cfg.Public.Enter(r.Context(), s, port)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return public.ErrWithdrawn
+	}
+	defer leave()
+	err = e.pass(w, r.WithContext(ctx), proto.ActorPublic, s, port, t)
+	if err != nil && context.Cause(ctx) == error(public.ErrWithdrawn) {
+		return public.ErrWithdrawn
+	}
+	return err
 }
 
 // A visitor is who sends a request without an API key.
@@ -102,6 +145,9 @@ func (e *Edge) admitVisitor(r *http.Request, t target, token string) (*visitor, 
 func (e *Edge) check(container string, port uint16, token string) (*visitor, error) {
 	if token == "" {
 		return nil, nil
+	}
+	if err := e.allowSigned(); err != nil {
+		return nil, err
 	}
 	g, err := e.cfg.Tokens.Check(token, container, port, time.Now())
 	if err != nil {
@@ -173,6 +219,9 @@ func (e *Edge) Sign(ctx context.Context, container, port string, req proto.SignP
 	if err != nil {
 		return made, err
 	}
+	if err := e.allowSigned(); err != nil {
+		return made, err
+	}
 	seconds := cmp.Or(req.ExpiresInSeconds, proto.UsualPortURL)
 	until := time.Now().Truncate(time.Second).Add(time.Duration(seconds) * time.Second)
 	token, err := e.cfg.Tokens.Sign(container, number, signed.Grant{KeyID: proto.CallerOf(ctx).KeyID,
@@ -183,11 +232,53 @@ func (e *Edge) Sign(ctx context.Context, container, port string, req proto.SignP
 	return proto.PortURL{URL: base + "/?" + tokenName + "=" + token, ExpiresAt: proto.Time{Time: until}}, nil
 }
 
-// List lists the ports that programs in a container listen on, with their URLs if there is a domain. e may be nil.
+// allowSigned returns an error if the daemon takes API keys alone.
+func (e *Edge) allowSigned() error {
+	if !e.cfg.Max.Covers(proto.PortsSigned) {
+		return proto.Errorf(proto.PermissionDenied, "", "", "this daemon opens ports with API keys alone, not with "+
+			"signed URLs; its operator can allow them with --ports-max signed")
+	}
+	return nil
+}
+
+// Publish makes a port of a container, or public.All, public.
+func (e *Edge) Publish(ctx context.Context, s *session.Session, port string) (done proto.PublishedPorts, err error) {
+	api.Note(ctx, port)
+	number, err := public.Parse(port)
+	if err != nil {
+		return done, err
+	}
+	at, err := e.URL(s.ID(), max(number, 1))
+	if err != nil {
+		return done, err
+	}
+	if done, err = e.cfg.Public.Publish(ctx, s, port); err == nil && number != 0 {
+		done.URL = at
+	}
+	return done, err
+}
+
+// Withdraw makes a port of a container, or with public.All every port, private again. It needs no domain.
+func (e *Edge) Withdraw(ctx context.Context, s *session.Session, port string) (proto.PublishedPorts, error) {
+	api.Note(ctx, port)
+	return e.cfg.Public.Withdraw(ctx, s, port)
+}
+
+// Change changes a container. Strangers' requests to ports that are no longer public end.
+func (e *Edge) Change(ctx context.Context, s *session.Session, req proto.ChangeContainer) (proto.Container, error) {
+	if req.PublicPorts == nil {
+		return s.Change(ctx, req)
+	}
+	return e.cfg.Public.Change(ctx, s, req, nil)
+}
+
+// List lists the ports that programs in a container listen on, with their URLs if there is a domain.
 func (e *Edge) List(ctx context.Context, s *session.Session) ([]proto.Port, error) {
 	all, err := inbound.Listening(ctx, s)
+	open := s.Info().PublicPorts
 	for i := range all {
 		all[i].URL, _ = e.URL(s.ID(), all[i].Port) // "" without a domain
+		all[i].Public = open.Has(all[i].Port)
 	}
 	return all, err
 }

@@ -1,8 +1,9 @@
 // Package ports is the edge to what listens in containers: a reverse proxy for HTTP, WebSocket and server-sent events.
 //
 // A port is below the path /v1/containers/{id}/ports/{port}/, and has a host name of its own if the daemon has a
-// domain (package address). Requests need an API key or, to the host name, a signed URL (package signed). The package
-// decides which requests are for a port, who may send them, and what must not cross between a client and the
+// domain (package address). Requests need an API key or, to the host name, a signed URL (package signed); a port that
+// its owner made public takes requests to its host name without either (package public). The package decides which
+// requests are for a port, who may send them, and what must not cross between a client and the
 // application: berth's own credentials, and what would touch other applications. session/inbound opens the connections
 // and bounds them.
 //
@@ -23,6 +24,7 @@ import (
 
 	"berth/api"
 	"berth/api/ports/address"
+	"berth/api/ports/public"
 	"berth/api/ports/signed"
 	"berth/proto"
 	"berth/session"
@@ -33,15 +35,15 @@ import (
 type Config struct {
 	Sessions *session.Sessions
 	Ports    *inbound.Ports
+	Public   *public.Ports          // which let strangers in; nil: with no strangers yet
+	Max      proto.PortAccess       // the widest access to ports; "" is proto.PortsSigned
 	Knows    func(key string) bool  // reports whether a text is an API key of this daemon, or looks like one
+	Clean    func(http.Header)      // removes the credentials of other edges from a request; nil: there are none
 	Audit    func(proto.AuditEntry) // nil: nothing is audited
 
 	Domain address.Domain                     // the zero Domain: ports have no host names
 	Tokens *signed.Tokens                     // of signed URLs; must be set with a domain
 	Life   func(keyID string) context.Context // ends when an API key is no longer valid; must be set with a domain
-	// Own returns what serves a port of a container in place of a program inside, for requests to its host name; it
-	// decides who may send them. nil: nothing does.
-	Own func(container, port string) (api.RawRequest, bool)
 
 	Log *slog.Logger // nil: slog.Default
 }
@@ -57,6 +59,9 @@ type Edge struct {
 // New returns an edge.
 func New(cfg Config) *Edge {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	if cfg.Public == nil {
+		cfg.Public = public.New()
+	}
 	e := &Edge{cfg: cfg, buffers: sync.Pool{New: func() any {
 		b := make([]byte, bufferBytes)
 		return &b
@@ -119,23 +124,29 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller, t tar
 	if err != nil {
 		return err
 	}
+	return e.pass(w, r, c.KeyID, s, port, t)
+}
+
+// pass passes a request on. actor is who sends it, for the audit log.
+func (e *Edge) pass(w http.ResponseWriter, r *http.Request, actor string, s *session.Session, port uint16,
+	t target) error {
 	path, err := url.PathUnescape(t.path)
 	if err != nil {
 		return proto.Invalid("path", "The path has a %% that begins no escape; write it as %%25.")
 	}
-	e.audit(r, c, s, port)
+	e.audit(r, actor, s, port)
 	p := relay{e: e, t: t, s: s, port: port, in: r, path: path}
 	return p.run(w)
 }
 
-// audit writes an entry for the first use of a port by a key from an address, in each generation of the container.
-func (e *Edge) audit(r *http.Request, c api.Caller, s *session.Session, port uint16) {
+// audit writes an entry for the first use of a port by an actor from an address, in each generation of the container.
+func (e *Edge) audit(r *http.Request, actor string, s *session.Session, port uint16) {
 	generation := s.Info().Generation
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	if e.cfg.Audit == nil || !e.seen.first(use{s.ID(), generation, port, c.KeyID, host}) {
+	if e.cfg.Audit == nil || !e.seen.first(use{s.ID(), generation, port, actor, host}) {
 		return
 	}
-	e.cfg.Audit(proto.AuditEntry{Act: "port.use", Outcome: proto.AuditOK, Actor: c.KeyID, Owner: s.Owner(),
+	e.cfg.Audit(proto.AuditEntry{Act: "port.use", Outcome: proto.AuditOK, Actor: actor, Owner: s.Owner(),
 		ContainerID: s.ID(), Generation: generation, RequestID: api.RequestID(r.Context()),
 		Item: strconv.Itoa(int(port)), Note: "from " + host})
 }
@@ -168,7 +179,7 @@ type use struct {
 	container  string
 	generation int64
 	port       uint16
-	key        string
+	actor      string
 	client     string // address
 }
 

@@ -53,7 +53,7 @@ func (p *relay) run(w http.ResponseWriter) (err error) {
 	defer cancel()
 	defer func() {
 		if v := recover(); v == http.ErrAbortHandler {
-			err = proto.Errorf(proto.Canceled, "", "", "the answer of the application broke off")
+			err = errCutOff
 		} else if v != nil {
 			panic(v)
 		}
@@ -76,8 +76,13 @@ func (p *relay) run(w http.ResponseWriter) (err error) {
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, failed error) { err = p.explain(failed) },
 	}
 	proxy.ServeHTTP(w, p.in.WithContext(ctx))
+	if cause := context.Cause(p.in.Context()); err == nil && cause != nil && cause != context.Canceled {
+		return errCutOff // an answer that ends with its connection looks whole to the proxy
+	}
 	return err
 }
+
+var errCutOff = proto.Errorf(proto.Canceled, "", "", "the answer of the application broke off")
 
 // isStream reports whether an answer may go on for ever.
 func isStream(res *http.Response) bool {

@@ -23,13 +23,19 @@ import (
 
 // PortsCommand returns `berth ports`.
 func PortsCommand(a *app.App) *cobra.Command {
+	var publish, withdraw string
 	cmd := &cobra.Command{
-		Use: "ports CONTAINER", Short: "List the ports that programs in a container listen on",
+		Use: "ports [flags] CONTAINER", Short: "List the ports that programs in a container listen on",
 		Args: app.ArgCount(1, 1), ValidArgsFunction: a.CompleteContainers(1),
 		Long: "List the ports that programs in a container listen on. A container that is stopped or paused has " +
-			"none, and is not woken.",
-		Example: "  berth ports CONTAINER",
+			"none, and is not woken. With --publish, anyone who can reach the daemon may use a port by its URL, " +
+			"until --withdraw; the daemon must allow it (berth serve --ports-max public).",
+		Example: "  berth ports CONTAINER\n  berth ports --publish 8000 CONTAINER\n" +
+			"  berth ports --withdraw all CONTAINER",
 		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, _ []string) error {
+			if publish != "" || withdraw != "" {
+				return changePublic(ctx, a, c, id, publish, withdraw)
+			}
 			list, err := c.Ports(ctx, id)
 			if err != nil {
 				return err
@@ -43,24 +49,56 @@ func PortsCommand(a *app.App) *cobra.Command {
 				if p.PID != 0 {
 					pid = strconv.Itoa(p.PID)
 				}
-				rows = append(rows, []string{strconv.Itoa(int(p.Port)), p.Address, pid, cmp.Or(p.Program, "-"),
+				access := "private"
+				if p.Public {
+					access = "public"
+				}
+				rows = append(rows, []string{strconv.Itoa(int(p.Port)), p.Address, pid, cmp.Or(p.Program, "-"), access,
 					cmp.Or(p.URL, "-")})
 			}
-			return a.Table([]string{"PORT", "ADDRESS", "PID", "PROGRAM", "URL"}, rows)
+			return a.Table([]string{"PORT", "ADDRESS", "PID", "PROGRAM", "ACCESS", "URL"}, rows)
 		}),
 	}
+	cmd.Flags().StringVar(&publish, "publish", "", "port, or all, that anyone may use from now on")
+	cmd.Flags().StringVar(&withdraw, "withdraw", "", "port, or all, that strangers may no longer use; their open "+
+		"connections end")
+	cmd.MarkFlagsMutuallyExclusive("publish", "withdraw")
 	return a.AddJSONFlag(cmd)
+}
+
+// changePublic makes a port public or private again, and prints its URL or what is still public.
+func changePublic(ctx context.Context, a *app.App, c *client.Client, id, publish, withdraw string) error {
+	var now proto.PublishedPorts
+	var err error
+	if publish != "" {
+		now, err = c.PublishPort(ctx, id, publish)
+	} else {
+		now, err = c.WithdrawPort(ctx, id, withdraw)
+	}
+	switch {
+	case err != nil:
+		return err
+	case a.JSON:
+		return a.PrintJSON(now)
+	case now.URL != "":
+		fmt.Fprintln(a.Stdout, now.URL)
+	default:
+		fmt.Fprintln(a.Stdout, "public:", proto.PublicPorts{All: now.All, Ports: now.Ports})
+	}
+	return nil
 }
 
 // OpenCommand returns `berth open`.
 func OpenCommand(a *app.App) *cobra.Command {
-	valid := time.Hour
+	valid, public := time.Hour, false
 	cmd := &cobra.Command{
 		Use: "open [flags] CONTAINER PORT", Short: "Open a port of a container in a browser",
 		Args: app.ArgCount(2, 2), ValidArgsFunction: a.CompleteContainers(1),
 		Long: "Print a URL that opens a port of a container without an API key, and open it in the browser of this " +
-			"machine if there is one. Who has the URL can use the port until it expires.",
-		Example: "  berth open CONTAINER 8000\n  berth open --expires 24h CONTAINER 8000",
+			"machine if there is one. Who has the URL can use the port until it expires. With --public the port " +
+			"becomes public first, and the URL is the plain one, which anyone may use until berth ports --withdraw.",
+		Example: "  berth open CONTAINER 8000\n  berth open --expires 24h CONTAINER 8000\n" +
+			"  berth open --public CONTAINER 8000",
 		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, id string, args []string) error {
 			port, err := strconv.ParseUint(args[1], 10, 16)
 			if err != nil || port == 0 {
@@ -68,6 +106,18 @@ func OpenCommand(a *app.App) *cobra.Command {
 			}
 			if valid < time.Second {
 				return proto.Invalid("expires", "--expires is %s; it must be one second or more", valid)
+			}
+			if public {
+				now, err := c.PublishPort(ctx, id, args[1])
+				if err != nil {
+					return err
+				}
+				if a.JSON {
+					return a.PrintJSON(now)
+				}
+				fmt.Fprintln(a.Stdout, now.URL)
+				browse(ctx, now.URL)
+				return nil
 			}
 			signed, err := c.SignPort(ctx, id, uint16(port), valid)
 			if err != nil {
@@ -82,6 +132,8 @@ func OpenCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	cmd.Flags().DurationVar(&valid, "expires", valid, "how long the URL is valid, at most 168h")
+	cmd.Flags().BoolVar(&public, "public", false, "make the port public, and open its plain URL")
+	cmd.MarkFlagsMutuallyExclusive("expires", "public")
 	return a.AddJSONFlag(cmd)
 }
 

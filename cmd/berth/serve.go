@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -106,6 +107,9 @@ the daemon ends; the next start attaches to them again.`,
 	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone),
 		"widest network mode that a container may request: none, allowlist or open; a container has no "+
 			"network unless it requests one")
+	f.StringVar((*string)(&cfg.Session.PortsMax), "ports-max", string(proto.PortsSigned), "widest access to ports of "+
+		"containers: private (with an API key), signed (also with a signed URL) or public (also without either, where "+
+		"an owner makes a port public)")
 	f.StringVar(&cfg.Egress.Resolver, "resolver", "", "name server, as HOST:PORT, for containers with a network "+
 		"(default: the host's)")
 	f.StringArrayVar(&cfg.ToolCallbacks, "tools-callback", nil, "server that tool calls may be posted to, as "+
@@ -221,6 +225,11 @@ func bounds(flags *pflag.FlagSet, cfg daemon.Config) error {
 		e := proto.AsError(err)
 		f := flags.Lookup(flagOf[e.Item])
 		return fmt.Errorf("--%s %s %s", f.Name, f.Value, e.Message)
+	}
+	if most := cfg.Session.PortsMax; !slices.Contains([]proto.PortAccess{proto.PortsPrivate, proto.PortsSigned,
+		proto.PortsPublic}, most) {
+		return fmt.Errorf("--ports-max: %q is not an access; use %s, %s or %s", most, proto.PortsPrivate,
+			proto.PortsSigned, proto.PortsPublic)
 	}
 	if err := cfg.Session.Classes.CheckFlags(); err != nil {
 		return err

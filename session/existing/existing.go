@@ -51,6 +51,9 @@ func Differences(c Container, digest string, req proto.CreateContainer) []proto.
 	d.values("env", c.Env, req.Env)
 	d.values("secrets", c.Secrets, req.Secrets)
 	d.network(c, req)
+	if asked := req.PublicPorts.Normal(); !asked.IsZero() {
+		compare(&d, "public_ports", c.PublicPorts.String(), asked.String())
+	}
 	if asked := toolNames(req.CodeTools); asked != "" {
 		have := ""
 		if c.CodeTools != nil {

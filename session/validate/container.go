@@ -156,20 +156,24 @@ func checkLimit[T int64 | float64](field string, n, least, most T) error {
 	return Error(field, "%s must be from %v to %v, which is this daemon's limit", field, least, most)
 }
 
-// Change checks a change of a container.
-func Change(req proto.ChangeContainer, most proto.Limits) error {
-	name, idle := "", error(nil)
+// Change checks a change of a container. most and ports are the daemon's bounds.
+func Change(req proto.ChangeContainer, most proto.Limits, ports proto.PortAccess) error {
+	name, idle, public := "", error(nil), error(nil)
 	if req.Name != nil {
 		name = *req.Name
 	}
 	if req.IdleTimeoutSeconds != 0 {
 		idle = Idle("idle_timeout_seconds", time.Duration(min(req.IdleTimeoutSeconds, 1<<32))*time.Second)
 	}
-	if req.Name == nil && req.Labels == nil && req.Limits == (proto.Limits{}) && req.IdleTimeoutSeconds == 0 &&
-		req.Lease == (proto.LeaseRequest{}) && req.Network.IsZero() {
-		return Error("name", "nothing to change; set name, labels, limits, network, idle_timeout_seconds or lease")
+	if req.PublicPorts != nil {
+		public = PublicPorts(*req.PublicPorts, ports)
 	}
-	return cmp.Or(checkName(name), checkLabels(req.Labels), Limits(req.Limits, most), idle, Lease(req.Lease, 0))
+	if req.Name == nil && req.Labels == nil && req.PublicPorts == nil && req.Limits == (proto.Limits{}) &&
+		req.IdleTimeoutSeconds == 0 && req.Lease == (proto.LeaseRequest{}) && req.Network.IsZero() {
+		return Error("name", "nothing to change; set name, labels, limits, network, public_ports, "+
+			"idle_timeout_seconds or lease")
+	}
+	return cmp.Or(checkName(name), checkLabels(req.Labels), Limits(req.Limits, most), idle, Lease(req.Lease, 0), public)
 }
 
 // checkExisting checks whether a request that takes an existing container can be served.
