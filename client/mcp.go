@@ -38,8 +38,13 @@ type Bridge struct {
 	session string          // ID from the daemon; "" before initialize
 	version string          // negotiated version of the protocol
 	hello   json.RawMessage // the client's initialize message, for a new session
+	tells   bool            // the daemon sends notifications of its own to the session
 
 	renewal sync.Mutex // held while a session is renewed
+
+	streams context.Context // of streams that end with the client's input
+	calls   sync.WaitGroup  // calls and streams
+	singles singles
 }
 
 // An rpcMessage has the fields of a message that a Bridge needs.
@@ -51,9 +56,17 @@ type rpcMessage struct {
 	} `json:"error,omitempty"`
 	Result struct {
 		ProtocolVersion string `json:"protocolVersion"`
+		Capabilities    struct {
+			Tools struct {
+				ListChanged bool `json:"listChanged"`
+			} `json:"tools"`
+		} `json:"capabilities"`
 	} `json:"result"`
 	Params struct {
-		Meta struct {
+		Name      json.RawMessage `json:"name"`
+		URI       json.RawMessage `json:"uri"`
+		RequestID json.RawMessage `json:"requestId"`
+		Meta      struct {
 			Version string `json:"io.modelcontextprotocol/protocolVersion"` // in protocol versions without sessions
 		} `json:"_meta"`
 	} `json:"params"`
@@ -71,12 +84,14 @@ func (b *Bridge) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := make(chan []byte)
 	failed := make(chan error, 1)
 	go func() { failed <- readLines(ctx, in, lines) }()
-	var calls sync.WaitGroup
-	defer calls.Wait()
+	defer b.calls.Wait()
+	streams, endStreams := context.WithCancel(ctx)
+	defer endStreams()
+	b.streams = streams
 	for {
 		select {
 		case line := <-lines:
-			b.sendMessage(ctx, line, &calls)
+			b.sendMessage(ctx, line)
 		case err := <-failed:
 			return err
 		case <-ctx.Done():
@@ -108,18 +123,28 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 }
 
 // sendMessage sends one message to the daemon. Calls run concurrently. Other messages and initialize are sent in order.
-func (b *Bridge) sendMessage(ctx context.Context, line []byte, calls *sync.WaitGroup) {
+func (b *Bridge) sendMessage(ctx context.Context, line []byte) {
 	var m rpcMessage
 	if err := json.Unmarshal(line, &m); err != nil {
 		b.write(rpcFailure(nil, -32700, "the message is not JSON of the protocol: "+err.Error()))
 		return
 	}
-	if !m.isCall() || m.Method == "initialize" {
+	switch {
+	case m.isSingle():
+		b.sendSingle(ctx, m, line)
+	case m.Method == "notifications/cancelled" && b.singles.cancel(m.Params.RequestID):
+	case !m.isCall() || m.Method == "initialize":
 		b.exchange(ctx, m, line)
-		return
+		if m.Method == initialized {
+			b.followSession()
+		}
+	default:
+		b.calls.Go(func() { b.exchange(ctx, m, line) })
 	}
-	calls.Go(func() { b.exchange(ctx, m, line) })
 }
+
+// initialized is the notification after which a session is ready.
+const initialized = "notifications/initialized"
 
 // exchange sends a message and passes on the answer. If the daemon does not know the session, exchange renews it, once.
 func (b *Bridge) exchange(ctx context.Context, m rpcMessage, line []byte) {
@@ -167,8 +192,12 @@ func (b *Bridge) renew(ctx context.Context, gone string) error {
 		func([]byte) {}); err != nil {
 		return err
 	}
-	return b.post(ctx, rpcMessage{Method: "notifications/initialized"},
-		[]byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`), b.pass)
+	if err := b.post(ctx, rpcMessage{Method: initialized},
+		[]byte(`{"jsonrpc":"2.0","method":"`+initialized+`"}`), b.pass); err != nil {
+		return err
+	}
+	b.followSession()
+	return nil
 }
 
 // post sends one message and calls pass for each message of the answer.
@@ -177,8 +206,8 @@ func (b *Bridge) post(ctx context.Context, m rpcMessage, line []byte, pass func(
 	if err != nil {
 		return err
 	}
-	if v := m.Params.Meta.Version; v != "" {
-		req.Header.Set("Mcp-Protocol-Version", v)
+	if m.isSingle() {
+		m.setHeaders(req.Header)
 	}
 	res, err := b.Client.http.Do(req)
 	if err != nil {
@@ -263,7 +292,7 @@ func (b *Bridge) refusal(req *http.Request, res *http.Response, asked rpcMessage
 func (b *Bridge) recordSession(res *http.Response, hello []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.session, b.hello, b.version = res.Header.Get("Mcp-Session-Id"), hello, ""
+	b.session, b.hello, b.version, b.tells = res.Header.Get("Mcp-Session-Id"), hello, "", false
 }
 
 // recordVersion records the negotiated protocol version, which later requests name.
@@ -271,7 +300,7 @@ func (b *Bridge) recordVersion(asked, got rpcMessage) {
 	if asked.Method == "initialize" && got.Result.ProtocolVersion != "" {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.version = got.Result.ProtocolVersion
+		b.version, b.tells = got.Result.ProtocolVersion, got.Result.Capabilities.Tools.ListChanged
 	}
 }
 

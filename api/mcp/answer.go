@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"sync"
@@ -37,6 +36,9 @@ type answerWriter struct {
 // nothing before their result never become a stream.
 func newAnswerWriter(w http.ResponseWriter, r *http.Request, method string) *answerWriter {
 	l := &answerWriter{ResponseWriter: w, decided: r.Method != http.MethodPost}
+	if l.decided {
+		w.Header().Set("X-Accel-Buffering", "no") // nginx buffers events otherwise
+	}
 	if method == "tools/call" {
 		l.timer = time.AfterFunc(startStream, l.beginStream)
 	}
@@ -81,6 +83,7 @@ func (l *answerWriter) sendHeld() {
 // release decides for a stream. The caller holds mu.
 func (l *answerWriter) release() {
 	l.decided = true
+	l.Header().Set("X-Accel-Buffering", "no") // nginx buffers events otherwise
 	l.ResponseWriter.WriteHeader(http.StatusOK)
 	_, _ = l.ResponseWriter.Write(l.held) // a client that is gone is noticed at the next event
 	l.held = nil
@@ -167,13 +170,4 @@ func isAnswer(message []byte) bool {
 		}
 	}
 	return false
-}
-
-// methodOf returns the method of the message in a body.
-func methodOf(body []byte) string {
-	var m struct {
-		Method string `json:"method"`
-	}
-	_ = json.Unmarshal(body, &m) // the SDK refuses what is no message
-	return m.Method
 }

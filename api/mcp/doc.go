@@ -5,14 +5,16 @@
 // container it runs:
 //
 //	Edge        the route, and all sessions
-//	mcpSession  one MCP session: its owner and its container, which is created on first use and deleted at the end
+//	peer        who sent a message: its owner, the place of its containers and its session, if it has one
+//	mcpSession  one MCP session: its peer and its container, which is created on first use and deleted at the end
+//	envelope    what is read of a message before the SDK does, which decides whether it belongs to a session
 //	tool        one row of the tool list: its description and its function
 //	call        one running tool call: its input, and how to report progress
 //
 // A tool call runs with the caller of the HTTP request that brought it. It ends when the client cancels it, or when
-// its session or its key ends. It does not end when the connection breaks, since the protocol lets a client come back
-// for the answer.
+// its session or its key ends. In a session, it does not end when the connection breaks, since the protocol lets a
+// client come back for the answer.
 //
-// A protocol version without sessions is not offered, since a shell would lose its directory after each call. Clients
-// that know such a version fall back to the newest one with sessions.
+// Protocol versions from 2026-07-28 on have no sessions: each request stands for itself. There, a call names its
+// container, which the first call with a new name creates, and the end of the connection ends the call.
 package mcp

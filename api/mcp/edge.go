@@ -61,12 +61,15 @@ type FileStore interface {
 // An Edge is the edge with the sessions of its clients.
 type Edge struct {
 	Config
-	server   *sdk.Server
-	http     http.Handler
-	requests sync.Map // contexts of running HTTP requests by request ID
+	server   *sdk.Server       // for messages of sessions
+	http     http.Handler      // of server
+	single   http.Handler      // for requests that belong to no session
+	send     sdk.MethodHandler // sends a notification to the client of its session
+	requests sync.Map          // running HTTP requests by request ID: wireRequest
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[string]*mcpSession
+	listens  map[string]int // open streams of subscriptions by owner
 	closed   bool
 	ending   sync.WaitGroup // goroutines that wait for sessions to end
 }
@@ -78,16 +81,8 @@ func Open(cfg Config) *Edge {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	e := &Edge{Config: cfg, sessions: map[string]*mcpSession{}}
-	e.server = sdk.NewServer(&sdk.Implementation{Name: "berth", Title: "berth: containers for agents",
-		Version: cfg.Version}, &sdk.ServerOptions{
-		Instructions: instructions,
-		// Lists change with the files of the owner, but there are no notifications.
-		Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{}, Resources: &sdk.ResourceCapabilities{}},
-		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { *c = privateCache },
-	})
-	e.server.AddReceivingMiddleware(e.receive)
-	e.addTemplates()
+	e := &Edge{Config: cfg, sessions: map[string]*mcpSession{}, listens: map[string]int{}}
+	e.server = e.newServer(instructions)
 	events := sdk.NewMemoryEventStore(nil)
 	events.SetMaxBytes(keptEvents)
 	e.http = sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return e.server },
@@ -96,7 +91,27 @@ func Open(cfg Config) *Edge {
 			// Edge's Check examines the origin, and web pages have no key; this protection would refuse a local proxy.
 			DisableLocalhostProtection: true,
 		})
+	e.single = e.newSingle()
 	return e
+}
+
+// newServer makes a server of the SDK.
+func (e *Edge) newServer(instructions string) *sdk.Server {
+	tools := &sdk.ToolCapabilities{ListChanged: e.Tools != nil}
+	server := sdk.NewServer(&sdk.Implementation{Name: "berth", Title: "berth: containers for agents",
+		Version: e.Version}, &sdk.ServerOptions{
+		Instructions: instructions,
+		// The list of resources changes with the files of the owner, but there are no notifications.
+		Capabilities: &sdk.ServerCapabilities{Tools: tools, Resources: &sdk.ResourceCapabilities{}},
+		SetCacheable: func(_ context.Context, _ sdk.Request, c *sdk.Cacheable) { *c = privateCache },
+	})
+	server.AddReceivingMiddleware(e.receive)
+	server.AddSendingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		e.send = next
+		return next
+	})
+	e.addTemplates(server)
+	return server
 }
 
 // privateCache keeps shared caches from storing lists and resources.
@@ -153,39 +168,52 @@ func (e *Edge) serve(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	}
 	// the SDK would run every message of a batch, past the rate limit
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
-		return messageError{noID, jsonrpc.CodeInvalidRequest, proto.Invalid("body",
+		return messageError{id: noID, code: jsonrpc.CodeInvalidRequest, error: proto.Invalid("body",
 			"batches are not supported; send each message as a request of its own")}
+	}
+	m := envelopeOf(body)
+	if m.isSingle(r) {
+		return e.serveSingle(w, r, c, m, body)
 	}
 	v, p, err := e.sessionOf(r, c)
 	if err != nil {
-		return messageError{id: idOf(body), error: err}
+		return messageError{id: m.id(), error: err}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	switch r.Method {
 	case http.MethodGet: // it stays open while there is nothing to send
 		go untilDrained(ctx, cancel)
+		defer e.tellChanges(ctx, v)()
 	case http.MethodDelete:
 		if err := e.endSession(v); err != nil {
 			return err
 		}
 	}
-	id := api.RequestID(ctx)
-	e.requests.Store(id, ctx)
-	defer e.requests.Delete(id)
 	r = r.Clone(ctx)
+	p.write(r.Header)
+	return e.pass(w, r, body, m, e.http, nil)
+}
+
+// pass has the SDK handle a request, and sends its answer in the form that clients take. single is the sender of a
+// message that belongs to no session.
+func (e *Edge) pass(w http.ResponseWriter, r *http.Request, body []byte, m envelope, to http.Handler,
+	single *peer) error {
+	ctx := r.Context()
+	id := api.RequestID(ctx)
+	e.requests.Store(id, wireRequest{ctx, m.ID, single})
+	defer e.requests.Delete(id)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.Header.Set(wireHeader, id)
-	p.write(r.Header)
-	l := newAnswerWriter(w, r, methodOf(body))
-	e.http.ServeHTTP(l, r)
+	l := newAnswerWriter(w, r, m.Method)
+	to.ServeHTTP(l, r)
 	l.finish()
 	// the daemon shuts down, which the SDK does not report
 	if cause := context.Cause(ctx); proto.CodeOf(cause) == proto.Unavailable {
-		return messageError{id: idOf(body), error: cause}
+		return messageError{id: m.id(), error: cause}
 	}
 	if l.refusal != nil {
-		return l.answer(body)
+		return l.answer(body, single != nil)
 	}
 	l.sendHeld()
 	return nil
@@ -255,7 +283,7 @@ var dialect = api.Dialect{Status: api.PlainStatus, Body: func(f api.Failure) any
 		ID      json.RawMessage `json:"id"`
 		Error   rpcError        `json:"error"`
 	}{"2.0", to.id, rpcError{Code: cmp.Or(to.code, rpcCode(f.Err.Code)), Message: f.Err.Message,
-		Data: failure{f.Err, f.RequestID}}}
+		Data: failure{f.Err, f.RequestID, to.versions}}}
 }}
 
 // A messageError is an error with the ID of the message that it answers.
@@ -263,23 +291,13 @@ type messageError struct {
 	id   json.RawMessage
 	code int64 // 0: that of the error
 	error
+	versions *sdk.UnsupportedProtocolVersionData // nil: the version is not what is wrong
 }
 
 func (a messageError) Unwrap() error { return a.error }
 
 // noID answers messages without an ID.
 var noID = json.RawMessage("null")
-
-// idOf returns the ID of the message in a body, or null.
-func idOf(body []byte) json.RawMessage {
-	var m struct {
-		ID json.RawMessage `json:"id"`
-	}
-	if json.Unmarshal(body, &m) != nil || m.ID == nil {
-		return noID
-	}
-	return m.ID
-}
 
 type rpcError struct {
 	Code    int64   `json:"code"`
@@ -291,4 +309,5 @@ type rpcError struct {
 type failure struct {
 	*proto.Error
 	RequestID string `json:"request_id,omitempty"`
+	*sdk.UnsupportedProtocolVersionData
 }

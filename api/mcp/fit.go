@@ -78,7 +78,7 @@ func (c *call) picture(ctx context.Context, name, media string, data []byte) sdk
 
 // storedLink stores data that do not fit into the answer, and returns a link. what names them in a note.
 func (c *call) storedLink(ctx context.Context, what, name, media string, data []byte) sdk.Content {
-	f, err := c.Files.Put(ctx, files.Upload{Owner: c.visit.owner, Filename: name, MIMEType: media, Downloadable: true,
+	f, err := c.Files.Put(ctx, files.Upload{Owner: c.peer.owner, Filename: name, MIMEType: media, Downloadable: true,
 		Scope: c.containerID(), SizeBytes: int64(len(data))}, bytes.NewReader(data))
 	if err != nil {
 		return text(fmt.Sprintf("%s has %d bytes, which does not fit into the answer, and was not stored: %s", what,

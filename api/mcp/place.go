@@ -19,6 +19,12 @@ type place struct {
 	proto.Confinement
 }
 
+// create returns the request for a container of the place.
+func (p place) create() proto.CreateContainer {
+	return proto.CreateContainer{Image: p.image, RuntimeClass: p.RuntimeClass, Limits: p.Limits,
+		Labels: map[string]string{"made-by": "mcp"}, MaxLifetimeSeconds: int64(ownLifetime.Seconds())}
+}
+
 // A placeField is one field of a place as clients write it: as a key of the query, or as a header.
 type placeField struct {
 	key, header string

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"reflect"
 
@@ -19,19 +20,28 @@ func (e *Edge) receive(next sdk.MethodHandler) sdk.MethodHandler {
 		case *sdk.InitializeParams:
 			return e.initialize(req, func() (sdk.Result, error) { return next(ctx, method, req) })
 		case *sdk.ListToolsParams:
-			return inSession(e, ctx, method, req, func(ctx context.Context, v *mcpSession) (*sdk.ListToolsResult,
+			return forPeer(e, ctx, method, req, func(ctx context.Context, who *peer) (*sdk.ListToolsResult,
 				error) {
-				return e.listTools(ctx, v, p)
+				return e.listTools(ctx, who, p)
 			})
 		case *sdk.CallToolParamsRaw:
-			return inSession(e, ctx, method, req, func(ctx context.Context, v *mcpSession) (*sdk.CallToolResult,
+			return forPeer(e, ctx, method, req, func(ctx context.Context, who *peer) (*sdk.CallToolResult,
 				error) {
-				return e.callTool(ctx, v, req.GetSession().(*sdk.ServerSession), p)
+				res, err := e.callTool(ctx, who, req.GetSession().(*sdk.ServerSession), p)
+				if err == nil && who.session == nil {
+					res = complete(res)
+				}
+				return res, err
 			})
 		case *sdk.ListResourcesParams:
-			return inSession(e, ctx, method, req, func(ctx context.Context, v *mcpSession) (*sdk.ListResourcesResult,
+			return forPeer(e, ctx, method, req, func(ctx context.Context, who *peer) (*sdk.ListResourcesResult,
 				error) {
-				return e.listResources(ctx, v, p)
+				return e.listResources(ctx, who, p)
+			})
+		case *sdk.SubscriptionsListenParams:
+			return forPeer(e, ctx, method, req, func(ctx context.Context, who *peer) (*sdk.SubscriptionsListenResult,
+				error) {
+				return e.listen(ctx, who, req, p)
 			})
 		}
 		return next(ctx, method, req)
@@ -52,57 +62,78 @@ func (e *Edge) initialize(req sdk.Request, agree func() (sdk.Result, error)) (sd
 	if err != nil {
 		return nil, refusal(err)
 	}
-	if err := e.startSession(req.GetSession().(*sdk.ServerSession), wire, p); err != nil {
+	if err := e.startSession(req.GetSession().(*sdk.ServerSession), wire.ctx, p); err != nil {
 		return nil, refusal(err)
 	}
 	return res, nil
 }
 
-// origin returns the context of the HTTP request that brought a message.
-func (e *Edge) origin(extra *sdk.RequestExtra) (context.Context, http.Header, error) {
-	if extra != nil {
-		if wire, ok := e.requests.Load(extra.Header.Get(wireHeader)); ok {
-			return wire.(context.Context), extra.Header, nil
-		}
-	}
-	return nil, nil, proto.Errorf(proto.Canceled, "", "", "the client went away")
+// A wireRequest is a running HTTP request that brought a message.
+type wireRequest struct {
+	ctx    context.Context
+	id     json.RawMessage // of the message
+	single *peer           // who sent a message that belongs to no session; nil: it belongs to one
 }
 
-// inSession runs do for the session of a message. The context has the caller, and ends when the client cancels the
+// origin returns the HTTP request that brought a message.
+func (e *Edge) origin(extra *sdk.RequestExtra) (wireRequest, http.Header, error) {
+	if extra != nil {
+		if wire, ok := e.requests.Load(extra.Header.Get(wireHeader)); ok {
+			return wire.(wireRequest), extra.Header, nil
+		}
+	}
+	return wireRequest{}, nil, proto.Errorf(proto.Canceled, "", "", "the client went away")
+}
+
+// forPeer runs do for the sender of a message. The context has the caller, and ends when the client cancels the
 // request, or when the session or the caller's key ends.
-func inSession[R sdk.Result](e *Edge, ctx context.Context, method string, req sdk.Request,
-	do func(context.Context, *mcpSession) (R, error)) (
-	sdk.Result, error) {
+func forPeer[R sdk.Result](e *Edge, ctx context.Context, method string, req sdk.Request,
+	do func(context.Context, *peer) (R, error)) (sdk.Result, error) {
 	wire, _, err := e.origin(req.GetExtra())
 	if err != nil {
 		return nil, refusal(err)
 	}
-	e.mu.Lock()
-	v := e.sessions[req.GetSession().ID()]
-	e.mu.Unlock()
-	if v == nil {
-		return nil, refusal(proto.Errorf(proto.NotFound, "", sessionHeader, "there is no such session; send "+
-			"initialize to begin one"))
-	}
-	done, err := v.begin()
-	if err != nil {
-		return nil, refusal(err)
-	}
-	defer done()
 	// The SDK's context belongs to the session, and so has the caller who started that.
-	work, cancel := context.WithCancel(proto.WithRequestID(proto.WithCaller(ctx, proto.CallerOf(wire)),
-		proto.RequestIDOf(wire)))
+	work, cancel := context.WithCancel(proto.WithRequestID(proto.WithCaller(ctx, proto.CallerOf(wire.ctx)),
+		proto.RequestIDOf(wire.ctx)))
 	defer cancel()
-	defer context.AfterFunc(v.ctx, cancel)()
-	defer context.AfterFunc(e.Life(proto.CallerOf(wire).KeyID), cancel)()
-	work, sp := startSpan(span.Carry(work, wire), method, req)
-	sp.String(span.MCPSession, req.GetSession().ID())
-	res, err := do(work, v)
+	who, id := wire.single, ""
+	if who == nil {
+		id = req.GetSession().ID()
+		v, done, err := e.sessionOfMessage(id)
+		if err != nil {
+			return nil, refusal(err)
+		}
+		defer done()
+		defer context.AfterFunc(v.ctx, cancel)()
+		who = v.peer
+	} else {
+		defer context.AfterFunc(wire.ctx, cancel)() // the end of the connection cancels
+	}
+	defer context.AfterFunc(e.Life(proto.CallerOf(wire.ctx).KeyID), cancel)()
+	work, sp := startSpan(span.Carry(work, wire.ctx), method, req)
+	if id != "" {
+		sp.String(span.MCPSession, id)
+	}
+	res, err := do(work, who)
 	sp.End(err)
 	if err != nil {
 		return nil, refusal(err)
 	}
 	return res, nil
+}
+
+// sessionOfMessage returns a session in which a call begins, until done.
+func (e *Edge) sessionOfMessage(id string) (v *mcpSession, done func(), err error) {
+	e.mu.Lock()
+	v = e.sessions[id]
+	e.mu.Unlock()
+	if v == nil {
+		return nil, nil, proto.Errorf(proto.NotFound, "", sessionHeader, "there is no such session; send "+
+			"initialize to begin one")
+	}
+	done, err = v.begin()
+	return v, done, err
 }
 
 // startSpan begins the span of a message: the child of the span that its metadata name, or else of the request that

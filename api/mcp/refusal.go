@@ -16,20 +16,21 @@ import (
 const maxRefusal = 1 << 10
 
 // answer replaces a refusal. An unknown notification is accepted, as the protocol wants. A request gets an error with
-// its ID, with status 200, since clients do not read other answers.
-func (l *answerWriter) answer(body []byte) error {
+// its ID. Clients of sessions do not read an answer to a request whose status is not 200; the protocol without sessions
+// has statuses of its own.
+func (l *answerWriter) answer(body []byte, single bool) error {
 	text := strings.TrimSpace(l.refusal.String())
-	var m struct {
-		ID     json.RawMessage `json:"id"`
-		Method string          `json:"method"`
-	}
 	valid, unknown := json.Valid(body), strings.HasSuffix(text, " unsupported")
-	_ = json.Unmarshal(body, &m) // without a message both stay empty
+	m := envelopeOf(body)
+	status := http.StatusOK
+	if single {
+		status = http.StatusBadRequest
+	}
 	if unknown && m.ID == nil {
 		l.ResponseWriter.WriteHeader(http.StatusAccepted)
 		return nil
 	}
-	a := messageError{id: idOf(body), code: jsonrpc.CodeInvalidRequest, error: proto.Errorf(proto.InvalidArgument, "",
+	a := messageError{id: m.id(), code: jsonrpc.CodeInvalidRequest, error: proto.Errorf(proto.InvalidArgument, "",
 		"body", "this is no message of the protocol: %s", text)}
 	switch {
 	case !valid:
@@ -39,7 +40,7 @@ func (l *answerWriter) answer(body []byte) error {
 		a.code, a.error = jsonrpc.CodeMethodNotFound, api.WithStatus(http.StatusOK, proto.Errorf(proto.InvalidArgument,
 			"", "method", "there is no method %.80q here", m.Method))
 	case strings.HasSuffix(text, `missing required "params"`):
-		a.code, a.error = jsonrpc.CodeInvalidParams, api.WithStatus(http.StatusOK, proto.Errorf(proto.InvalidArgument,
+		a.code, a.error = jsonrpc.CodeInvalidParams, api.WithStatus(status, proto.Errorf(proto.InvalidArgument,
 			"", "params", "the method %.80q needs params", m.Method))
 	}
 	return a

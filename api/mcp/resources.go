@@ -42,19 +42,19 @@ const (
 // pageSize is the number of resources on a page.
 const pageSize = 100
 
-// addTemplates registers the resource templates.
-func (e *Edge) addTemplates() {
-	add := func(t *sdk.ResourceTemplate, read func(_ context.Context, v *mcpSession, uri string, part byteRange) (
+// addTemplates registers the resource templates with a server.
+func (e *Edge) addTemplates(server *sdk.Server) {
+	add := func(t *sdk.ResourceTemplate, read func(_ context.Context, who *peer, uri string, part byteRange) (
 		*sdk.ResourceContents, error)) {
-		e.server.AddResourceTemplate(t, func(ctx context.Context, req *sdk.ReadResourceRequest) (
+		server.AddResourceTemplate(t, func(ctx context.Context, req *sdk.ReadResourceRequest) (
 			*sdk.ReadResourceResult, error) {
-			res, err := inSession(e, ctx, "resources/read", req, func(ctx context.Context, v *mcpSession) (
+			res, err := forPeer(e, ctx, "resources/read", req, func(ctx context.Context, who *peer) (
 				*sdk.ReadResourceResult, error) {
 				uri, part, err := splitRange(req.Params.URI)
 				if err != nil {
 					return nil, err
 				}
-				c, err := read(ctx, v, uri, part)
+				c, err := read(ctx, who, uri, part)
 				if err != nil {
 					return nil, err
 				}
@@ -115,13 +115,13 @@ func splitRange(uri string) (resource string, part byteRange, err error) {
 }
 
 // listResources lists the stored files of the owner, newest first.
-func (e *Edge) listResources(ctx context.Context, v *mcpSession, p *sdk.ListResourcesParams) (*sdk.ListResourcesResult,
+func (e *Edge) listResources(ctx context.Context, who *peer, p *sdk.ListResourcesParams) (*sdk.ListResourcesResult,
 	error) {
 	q := files.Query{Limit: pageSize}
 	if p != nil {
 		q.AfterID = p.Cursor
 	}
-	page, err := e.Files.List(ctx, v.owner, q)
+	page, err := e.Files.List(ctx, who.owner, q)
 	if err != nil {
 		return nil, err
 	}
@@ -138,11 +138,11 @@ func (e *Edge) listResources(ctx context.Context, v *mcpSession, p *sdk.ListReso
 }
 
 // readStored reads a stored file.
-func (e *Edge) readStored(ctx context.Context, v *mcpSession, uri string, part byteRange) (_ *sdk.ResourceContents,
+func (e *Edge) readStored(ctx context.Context, who *peer, uri string, part byteRange) (_ *sdk.ResourceContents,
 	err error) {
 	id := strings.TrimPrefix(uri, fileURI)
 	defer func() { e.audit(ctx, proto.AuditEntry{Act: "file.download", Item: id, Outcome: outcome(err)}) }()
-	r, f, err := e.Files.Open(ctx, v.owner, id)
+	r, f, err := e.Files.Open(ctx, who.owner, id)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (e *Edge) readStored(ctx context.Context, v *mcpSession, uri string, part b
 }
 
 // readWorkspace reads a file of a container.
-func (e *Edge) readWorkspace(ctx context.Context, v *mcpSession, uri string, part byteRange) (_ *sdk.ResourceContents,
+func (e *Edge) readWorkspace(ctx context.Context, who *peer, uri string, part byteRange) (_ *sdk.ResourceContents,
 	err error) {
 	id, rest, err := parts(uri, "/workspace/")
 	if err != nil {
@@ -164,7 +164,7 @@ func (e *Edge) readWorkspace(ctx context.Context, v *mcpSession, uri string, par
 	defer func() {
 		e.audit(ctx, proto.AuditEntry{Act: "fs.read", Item: name, ContainerID: id, Outcome: outcome(err)})
 	}()
-	s, err := e.Sessions.Get(v.owner, id)
+	s, err := e.Sessions.Get(who.owner, id)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (e *Edge) readWorkspace(ctx context.Context, v *mcpSession, uri string, par
 }
 
 // readManifest reads what a job's directory holds.
-func (e *Edge) readManifest(ctx context.Context, v *mcpSession, uri string, part byteRange) (_ *sdk.ResourceContents,
+func (e *Edge) readManifest(ctx context.Context, who *peer, uri string, part byteRange) (_ *sdk.ResourceContents,
 	err error) {
 	id, rest, err := parts(uri, "/jobs/")
 	if err != nil {
@@ -187,7 +187,7 @@ func (e *Edge) readManifest(ctx context.Context, v *mcpSession, uri string, part
 	defer func() {
 		e.audit(ctx, proto.AuditEntry{Act: "job.read", Item: job, ContainerID: id, Outcome: outcome(err)})
 	}()
-	s, err := e.Sessions.Get(v.owner, id)
+	s, err := e.Sessions.Get(who.owner, id)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +253,7 @@ func isText(data []byte) bool { return utf8.Valid(data) && !slices.Contains(data
 
 // link adds a stored file to a result.
 func (c *call) link(ctx context.Context, res *sdk.CallToolResult, id string) {
-	f, err := c.Files.Get(ctx, c.visit.owner, id)
+	f, err := c.Files.Get(ctx, c.peer.owner, id)
 	if err != nil { // deleted in the meantime
 		c.notes = append(c.notes, fmt.Sprintf("the file %s was deleted in the meantime", id))
 		return

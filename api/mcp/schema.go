@@ -44,7 +44,11 @@ func choice(what string, of ...string) schema {
 }
 
 // containerField selects another container than the session's.
-var containerField = text1("ID of a container to do it in, instead of the session's own.")
+var containerField = text1("ID or name of a container to do it in, instead of the session's own.")
+
+// handleField selects the container of a call that belongs to no session.
+var handleField = text1("The container to do it in: a name of your choice, such as work, or the ID of one. The first " +
+	"call with a new name creates the container: letters, digits, _ . and -.")
 
 func yes() *bool { v := true; return &v }
 func no() *bool  { v := false; return &v }

@@ -16,10 +16,16 @@ import (
 // ownLifetime removes a session's own container if the end of the daemon prevented its deletion.
 const ownLifetime = 7 * 24 * time.Hour
 
-// An mcpSession is one MCP session: its owner and its container.
-type mcpSession struct {
+// A peer is who sent a message.
+type peer struct {
 	owner   string
 	place   place
+	session *mcpSession // nil: each of its requests stands for itself
+}
+
+// An mcpSession is one MCP session: its peer and its container.
+type mcpSession struct {
+	*peer
 	session *sdk.ServerSession
 
 	ctx    context.Context // ends with the session; has the caller who started it
@@ -31,11 +37,16 @@ type mcpSession struct {
 	mu    sync.Mutex     // guards over; once over is set, calls does not grow
 	over  bool           // no further call starts
 	calls sync.WaitGroup // running calls
+
+	tools changes // of the list of tools, for the client
 }
 
 // startSession registers a session that is being initialized, and waits for its end in the background.
 func (e *Edge) startSession(ss *sdk.ServerSession, wire context.Context, p place) error {
-	v := &mcpSession{owner: proto.CallerOf(wire).Owner, place: p, session: ss, turn: make(chan struct{}, 1)}
+	v := &mcpSession{peer: &peer{owner: proto.CallerOf(wire).Owner, place: p}, session: ss,
+		turn: make(chan struct{}, 1)}
+	v.peer.session = v
+	v.tools.start(e, v.owner)
 	v.ctx, v.cancel = context.WithCancel(context.WithoutCancel(wire))
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,12 +125,19 @@ func (v *mcpSession) begin() (done func(), err error) {
 
 // container returns the container of a call: the one that it names, the one of the session, or the session's own,
 // which is created now if there is none. note tells the client if that differs from the previous call's container.
-func (e *Edge) container(ctx context.Context, v *mcpSession, named string) (s *session.Session, note string,
-	err error) {
-	if id := cmp.Or(named, v.place.container); id != "" {
-		s, err = e.Sessions.Get(v.owner, id)
+func (e *Edge) container(ctx context.Context, who *peer, named string) (s *session.Session, note string, err error) {
+	if id := cmp.Or(named, who.place.container); id != "" {
+		s, err = e.Sessions.Get(who.owner, id)
+		if who.session == nil && isGone(err) {
+			return e.createNamed(ctx, who, id, err)
+		}
 		return s, "", err
 	}
+	if who.session == nil {
+		return nil, "", missing("container", "a name of your choice, such as work; the first call with it creates "+
+			"the container")
+	}
+	v := who.session
 	select {
 	case v.turn <- struct{}{}:
 		defer func() { <-v.turn }()
@@ -128,18 +146,20 @@ func (e *Edge) container(ctx context.Context, v *mcpSession, named string) (s *s
 	}
 	if v.own != "" {
 		s, err = e.Sessions.Get(v.owner, v.own)
-		if code := proto.CodeOf(err); code != proto.NotFound && code != proto.Expired {
+		if !isGone(err) {
 			return s, "", err
 		}
 		note = fmt.Sprintf("the session's container %s is gone, with its files; this is a new one", v.own)
 	}
-	s, err = e.Sessions.Create(ctx, v.owner, proto.CreateContainer{
-		Image: v.place.image, RuntimeClass: v.place.RuntimeClass, Limits: v.place.Limits,
-		Labels: map[string]string{"made-by": "mcp"}, MaxLifetimeSeconds: int64(ownLifetime.Seconds()),
-	})
-	if err != nil {
+	if s, err = e.Sessions.Create(ctx, v.owner, v.place.create()); err != nil {
 		return nil, "", err
 	}
 	v.own = s.ID()
 	return s, note, nil
+}
+
+// isGone reports whether a container does not exist or has expired.
+func isGone(err error) bool {
+	code := proto.CodeOf(err)
+	return err != nil && (code == proto.NotFound || code == proto.Expired)
 }

@@ -27,7 +27,12 @@ type site struct {
 
 func newSite(t *testing.T, adjust func(*Config)) *site {
 	t.Helper()
-	s := &site{Stack: sessiontest.New(t, session.Config{})}
+	return newSiteOver(t, sessiontest.New(t, session.Config{}), adjust)
+}
+
+func newSiteOver(t *testing.T, stack *sessiontest.Stack, adjust func(*Config)) *site {
+	t.Helper()
+	s := &site{Stack: stack}
 	runner := code.Open(code.Config{Sessions: s.Sessions})
 	t.Cleanup(func() { runner.Close() })
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
@@ -66,13 +71,29 @@ func (w withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 func (s *site) connect(t *testing.T, key, query string, opts *sdk.ClientOptions, header ...string) (*sdk.ClientSession,
 	error) {
 	t.Helper()
+	return s.connectAs(t, "2025-11-25", key, query, opts, header...)
+}
+
+// single is the official client as it is by default: its requests belong to no session.
+func (s *site) single(t *testing.T, query string, opts *sdk.ClientOptions, header ...string) *sdk.ClientSession {
+	t.Helper()
+	cs, err := s.connectAs(t, "", sessiontest.Secret, query, opts, header...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cs
+}
+
+func (s *site) connectAs(t *testing.T, version, key, query string, opts *sdk.ClientOptions, header ...string) (
+	*sdk.ClientSession, error) {
+	t.Helper()
 	with := withKey{key: key, header: map[string]string{}}
 	for i := 0; i < len(header); i += 2 {
 		with.header[header[i]] = header[i+1]
 	}
 	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, opts)
 	cs, err := client.Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: s.URL + "/mcp" + query,
-		HTTPClient: &http.Client{Transport: with}}, nil)
+		HTTPClient: &http.Client{Transport: with}}, &sdk.ClientSessionOptions{ProtocolVersion: version})
 	if err == nil {
 		t.Cleanup(func() { cs.Close() })
 	}

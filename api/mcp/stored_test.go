@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/session"
 	"berth/state/vault"
 	"berth/test/sessiontest"
 	"berth/tools/toolstore"
@@ -20,19 +21,20 @@ import (
 // withTools is a site with a tool store.
 func withTools(t *testing.T) *site {
 	t.Helper()
-	s := newSite(t, nil)
-	secrets, err := vault.Open(filepath.Join(s.Dir, "secret-key"), s.Ledger)
+	stack := sessiontest.New(t, session.Config{})
+	secrets, err := vault.Open(filepath.Join(stack.Dir, "secret-key"), stack.Ledger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools, err := toolstore.Open(toolstore.Config{Ledger: s.Ledger, Sessions: s.Sessions, Code: s.edge.Code,
-		Vault: secrets})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tools.Close() })
-	s.edge.Tools = tools
-	return s
+	return newSiteOver(t, stack, func(c *Config) {
+		tools, err := toolstore.Open(toolstore.Config{Ledger: stack.Ledger, Sessions: stack.Sessions, Code: c.Code,
+			Vault: secrets})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { tools.Close() })
+		c.Tools = tools
+	})
 }
 
 // store stores a tool of the site's owner.

@@ -20,17 +20,21 @@ type tool struct {
 	run func(context.Context, *call) (*sdk.CallToolResult, error)
 }
 
-// toolsOf returns the tools of an owner by name: the common ones and the stored ones, except stored tools that have the
+// toolsOf returns the tools of a client by name: the common ones and the stored ones, except stored tools that have the
 // name of a common one or do not run.
-func (e *Edge) toolsOf(owner string) ([]tool, error) {
-	if e.Tools == nil {
-		return commonTools, nil
+func (e *Edge) toolsOf(who *peer) ([]tool, error) {
+	common := commonTools
+	if who.session == nil && who.place.container == "" {
+		common = namingTools
 	}
-	stored, err := e.Tools.List(owner)
+	if e.Tools == nil {
+		return common, nil
+	}
+	stored, err := e.Tools.List(who.owner)
 	if err != nil {
 		return nil, err
 	}
-	all := slices.Clone(commonTools)
+	all := slices.Clone(common)
 	for _, t := range stored {
 		if commonTool(t.Name) == nil && t.ApprovalAction != toolstore.ApprovalDeny {
 			all = append(all, storedTool(t))
@@ -68,15 +72,15 @@ func commonTool(name string) *tool {
 }
 
 // commonTools are the tools of every owner, by name.
-var commonTools = []tool{bashTool, executorTool, downloadTool, findTool, grepTool, listSnapshotsTool,
-	restoreSnapshotTool, codeTool, saveSnapshotTool, editorTool, uploadTool}
+var commonTools = []tool{bashTool, executorTool, deleteContainerTool, downloadTool, findTool, grepTool,
+	listContainersTool, listSnapshotsTool, restoreSnapshotTool, codeTool, saveSnapshotTool, editorTool, uploadTool}
 
 // maxToolPage bounds a page of the tool list, in bytes of its JSON. Stored tools have schemas of any length.
 const maxToolPage = 512 << 10
 
 // listTools returns a page of the tools. The cursor is the name of the last tool before the page.
-func (e *Edge) listTools(_ context.Context, v *mcpSession, p *sdk.ListToolsParams) (*sdk.ListToolsResult, error) {
-	all, err := e.toolsOf(v.owner)
+func (e *Edge) listTools(_ context.Context, who *peer, p *sdk.ListToolsParams) (*sdk.ListToolsResult, error) {
+	all, err := e.toolsOf(who)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +102,7 @@ func (e *Edge) listTools(_ context.Context, v *mcpSession, p *sdk.ListToolsParam
 // A call is one running tool call.
 type call struct {
 	*Edge
-	visit   *mcpSession
+	peer    *peer
 	client  *sdk.ServerSession
 	params  *sdk.CallToolParamsRaw
 	session *session.Session // the container that it uses; nil: none yet
@@ -109,13 +113,13 @@ type call struct {
 }
 
 // callTool runs a tool. Failures are part of the result, which a model can read; only an unknown tool is an error.
-func (e *Edge) callTool(ctx context.Context, v *mcpSession, client *sdk.ServerSession, p *sdk.CallToolParamsRaw) (
+func (e *Edge) callTool(ctx context.Context, who *peer, client *sdk.ServerSession, p *sdk.CallToolParamsRaw) (
 	*sdk.CallToolResult, error) {
-	t, err := e.toolOf(v.owner, p.Name)
+	t, err := e.toolOf(who.owner, p.Name)
 	if err != nil {
 		return nil, err
 	}
-	c := &call{Edge: e, visit: v, client: client, params: p, items: []string{p.Name}}
+	c := &call{Edge: e, peer: who, client: client, params: p, items: []string{p.Name}}
 	res, err := t.run(ctx, c)
 	if err == nil {
 		c.label(res)
@@ -173,7 +177,7 @@ func (c *call) input(v any) error { return toolinput.DecodeKnown(c.params.Argume
 
 // useContainer selects the container of the call: the one that the input names, or the session's.
 func (c *call) useContainer(ctx context.Context, named string) (*session.Session, error) {
-	s, note, err := c.container(ctx, c.visit, named)
+	s, note, err := c.container(ctx, c.peer, named)
 	if err != nil {
 		return nil, err
 	}

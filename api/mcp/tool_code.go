@@ -79,12 +79,12 @@ func runCode(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 func (c *call) outcome(ctx context.Context, container string, in codeInput, each func(code.Progress) error) (
 	out code.Outcome, err error) {
 	if in.Context != "" {
-		return c.Code.Cell(ctx, c.visit.owner, container, in.Context, code.Cell{Code: in.Code, Language: in.Language,
+		return c.Code.Cell(ctx, c.peer.owner, container, in.Context, code.Cell{Code: in.Code, Language: in.Language,
 			Files: in.Files, TimeoutSeconds: in.TimeoutSeconds}, each)
 	}
 	program := proto.Program{Code: in.Code, Language: in.Language, Container: container, Files: in.Files,
 		TimeoutSeconds: in.TimeoutSeconds}
-	err = c.Code.Once(ctx, c.visit.owner, program, each, func(o code.Outcome) error { out = o; return nil })
+	err = c.Code.Once(ctx, c.peer.owner, program, each, func(o code.Outcome) error { out = o; return nil })
 	return out, err
 }
 
@@ -221,11 +221,11 @@ func runExecutor(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 	case in.Code == "":
 		return nil, missing("code", "the text of a script")
 	}
-	script := code.Script{Language: in.Language, Code: in.Code, Confinement: c.visit.place.Confinement}
+	script := code.Script{Language: in.Language, Code: in.Code, Confinement: c.peer.place.Confinement}
 	var err error
 	res := &sdk.CallToolResult{}
 	c.newProgress(ctx).runReporting(func() {
-		err = c.Code.Execute(ctx, c.visit.owner, script, func(r code.Report) error {
+		err = c.Code.Execute(ctx, c.peer.owner, script, func(r code.Report) error {
 			res.Content, res.IsError = []sdk.Content{text(r.Text)}, r.Failed
 			if r.Note != "" {
 				c.notes = append(c.notes, r.Note)

@@ -64,7 +64,7 @@ func (in uploadInput) open(ctx context.Context, c *call) (io.ReadCloser, error) 
 	case given != 1:
 		return nil, proto.Invalid("file_id", "set exactly one of file_id, text and base64")
 	case in.FileID != "":
-		r, _, err := c.Files.Open(ctx, c.visit.owner, strings.TrimPrefix(in.FileID, fileURI))
+		r, _, err := c.Files.Open(ctx, c.peer.owner, strings.TrimPrefix(in.FileID, fileURI))
 		return r, err
 	case in.Text != nil:
 		return io.NopCloser(strings.NewReader(*in.Text)), nil
@@ -146,7 +146,7 @@ func runDownload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 		return nil, err
 	}
 	defer r.Close()
-	f, err := c.Files.Put(ctx, files.Upload{Owner: c.visit.owner, Filename: filename.FromPath(name), Downloadable: true,
+	f, err := c.Files.Put(ctx, files.Upload{Owner: c.peer.owner, Filename: filename.FromPath(name), Downloadable: true,
 		Scope: s.ID(), SizeBytes: fi.SizeBytes}, r)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func runDownload(ctx context.Context, c *call) (*sdk.CallToolResult, error) {
 
 // along adds the content of a stored file to a result.
 func (c *call) along(ctx context.Context, res *sdk.CallToolResult, f proto.StoredFile) error {
-	r, _, err := c.Files.Open(ctx, c.visit.owner, f.ID)
+	r, _, err := c.Files.Open(ctx, c.peer.owner, f.ID)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func storedTool(t toolstore.Tool) tool {
 func runStored(ctx context.Context, c *call, t toolstore.Tool) (res *sdk.CallToolResult, err error) {
 	var run toolstore.Run
 	c.newProgress(ctx).runReporting(func() {
-		run, _, err = c.Tools.Run(ctx, c.visit.owner, t.ID, toolstore.RunRequest{Input: c.params.Arguments,
+		run, _, err = c.Tools.Run(ctx, c.peer.owner, t.ID, toolstore.RunRequest{Input: c.params.Arguments,
 			Version: t.Version, Confinement: c.confinementFor(t)})
 		if err == nil && run.State == proto.RunParked {
 			run, err = c.decided(ctx, run)
@@ -50,19 +50,19 @@ func runStored(ctx context.Context, c *call, t toolstore.Tool) (res *sdk.CallToo
 
 // confinementFor returns what the session asks of a stored tool's container. What the tool asks for itself holds.
 func (c *call) confinementFor(t toolstore.Tool) proto.Confinement {
-	asked, own := c.visit.place.Confinement, t.Configuration.Confinement
+	asked, own := c.peer.place.Confinement, t.Configuration.Confinement
 	return own.Or(asked)
 }
 
 // decided waits for a person's decision. If the client stops waiting, the run is refused, so that no one approves it
 // later.
 func (c *call) decided(ctx context.Context, run toolstore.Run) (toolstore.Run, error) {
-	over, err := c.Tools.Await(ctx, c.visit.owner, run.ID)
+	over, err := c.Tools.Await(ctx, c.peer.owner, run.ID)
 	if err != nil || over.State.Over() {
 		return over, err
 	}
 	// A run that was approved at this moment continues; the list of runs has it.
-	_, _ = c.Tools.Refuse(context.WithoutCancel(ctx), c.visit.owner, run.ID, toolstore.Refusal{
+	_, _ = c.Tools.Refuse(context.WithoutCancel(ctx), c.peer.owner, run.ID, toolstore.Refusal{
 		Reason: "the client stopped waiting"})
 	return over, context.Cause(ctx)
 }

@@ -130,8 +130,8 @@ func (s *site) stream(t *testing.T, ctx context.Context, method, session, body s
 	if err != nil {
 		t.Fatal(err)
 	}
-	header = append(header, "X-Api-Key", sessiontest.Secret, sessionHeader, session, "Content-Type", "application/json",
-		"Accept", "application/json, text/event-stream", "Mcp-Protocol-Version", "2025-11-25")
+	header = append([]string{"X-Api-Key", sessiontest.Secret, sessionHeader, session, "Content-Type", "application/json",
+		"Accept", "application/json, text/event-stream", "Mcp-Protocol-Version", "2025-11-25"}, header...)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}

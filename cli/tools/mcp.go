@@ -24,9 +24,12 @@ func MCPCommand(a *app.App) *cobra.Command {
 this program and talks to it over standard input and output. A client that speaks HTTP does not need it: it uses the
 daemon's URL followed by /mcp.
 
-The tools bash, str_replace_based_edit_tool, run_code, upload_file, download_file, find_files, grep_files,
-save_snapshot, restore_snapshot and list_snapshots share one container. It is created at its first use and deleted when the client ends this program. With --container they use that
-container, which stays.
+In a session of the protocol, which its versions up to 2025-11-25 have, the tools bash,
+str_replace_based_edit_tool, run_code, upload_file, download_file, find_files, grep_files, save_snapshot,
+restore_snapshot and list_snapshots share one container. It is created at its first use and deleted when the client
+ends this program. With --container they use that container, which stays.
+Version 2026-07-28 has no sessions: each call names its container in the argument container, and the first call with a
+new name creates it. With --container, calls without a name use that container.
 code_executor and your stored tools get a new container for each call.`,
 		Example: `  # in the client's list of servers
   {"mcpServers": {"berth": {"command": "berth", "args": ["mcp", "--api-key-file", "/home/me/berth-key"]}}}`,
@@ -52,8 +55,8 @@ code_executor and your stored tools get a new container for each call.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringVar(&container, "container", "", "use this container instead of a new one for the session")
-	f.StringVar(&image, "image", "", "image of the session's new container")
+	f.StringVar(&container, "container", "", "use this container instead of a new one, unless a call names another")
+	f.StringVar(&image, "image", "", "image of new containers")
 	confinement.Register(cmd)
 	cmd.MarkFlagsMutuallyExclusive("container", "image")
 	_ = cmd.RegisterFlagCompletionFunc("container", a.CompleteContainers(-1))

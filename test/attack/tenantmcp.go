@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -57,6 +58,21 @@ func rpc(method string, params any) map[string]any {
 // toolCall returns a message that calls a tool.
 func toolCall(name string, arguments any) map[string]any {
 	return rpc("tools/call", map[string]any{"name": name, "arguments": arguments})
+}
+
+// mcpSingle sends a call as a request that belongs to no session.
+func (t *Target) mcpSingle(ctx context.Context, call map[string]any) (answer, error) {
+	const version = "2026-07-28"
+	params := maps.Clone(call["params"].(map[string]any))
+	name, _ := params["name"].(string)
+	if uri, ok := params["uri"].(string); ok {
+		name = uri
+	}
+	params["_meta"] = map[string]any{"io.modelcontextprotocol/protocolVersion": version,
+		"io.modelcontextprotocol/clientCapabilities": map[string]any{}}
+	method := call["method"].(string)
+	return t.mcp(ctx, http.MethodPost, "", rpc(method, params), "Mcp-Protocol-Version", version, "Mcp-Method", method,
+		"Mcp-Name", name)
 }
 
 // mcpHello begins a session.
@@ -187,14 +203,19 @@ func (t *Target) foreignArguments(ctx context.Context, container, file, secret s
 		calls = append(calls, rpc("resources/read", map[string]any{"uri": uri}))
 	}
 	for _, call := range calls {
-		a, err := t.mcp(ctx, http.MethodPost, own, call)
-		if err != nil {
-			return tried, err
+		for _, send := range []func() (answer, error){
+			func() (answer, error) { return t.mcp(ctx, http.MethodPost, own, call) },
+			func() (answer, error) { return t.mcpSingle(ctx, call) },
+		} {
+			a, err := send()
+			if err != nil {
+				return tried, err
+			}
+			if !a.failed() || bytes.Contains(a.body, []byte(secret)) {
+				return tried, Breached("%v was answered %d %.300s", call["params"], a.status, a.body)
+			}
+			tried++
 		}
-		if !a.failed() || bytes.Contains(a.body, []byte(secret)) {
-			return tried, Breached("%v was answered %d %.300s", call["params"], a.status, a.body)
-		}
-		tried++
 	}
 	a, err := t.mcp(ctx, http.MethodPost, own, rpc("resources/list", map[string]any{}))
 	if err != nil {

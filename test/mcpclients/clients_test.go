@@ -40,6 +40,10 @@ func TestClients(t *testing.T) {
 	t.Run("python", func(t *testing.T) {
 		program(t, d, 13, interpreter(python), filepath.Join(python, "main.py"))
 	})
+	t.Run("single/typescript", func(t *testing.T) { program(t, d, 13, "node", filepath.Join(node, "main.single.mjs")) })
+	t.Run("single/python", func(t *testing.T) {
+		program(t, d, 13, interpreter(python), filepath.Join(python, "main.single.py"))
+	})
 	large := filepath.Join(python, "main.large.py")
 	t.Run("large/python1", func(t *testing.T) { program(t, d, 14, interpreter(python1), large) })
 	t.Run("large/python2", func(t *testing.T) { program(t, d, 14, interpreter(python), large) })

@@ -127,9 +127,9 @@ var all = []Mutant{
 	{"owner: MCP sessions", []Edit{{"api/mcp/edge.go", "v != nil && v.owner != owner", "v != nil && v.owner == \"\""}},
 		"tenants/mcp", "api/mcp TestSessionsAreTheirOwners"},
 	{"owner: containers that MCP tools name", []Edit{{"api/mcp/session.go",
-		"\t\ts, err = e.Sessions.Get(v.owner, id)\n\t\treturn s, \"\", err",
-		"\t\tif s = e.Sessions.Any(id); s == nil {\n\t\t\ts, err = e.Sessions.Get(v.owner, id)\n\t\t}\n" +
-			"\t\treturn s, \"\", err"}},
+		"\t\ts, err = e.Sessions.Get(who.owner, id)\n\t\tif who.session",
+		"\t\tif s = e.Sessions.Any(id); s == nil {\n\t\t\ts, err = e.Sessions.Get(who.owner, id)\n\t\t}\n" +
+			"\t\tif who.session"}},
 		"tenants/mcp", "api/mcp TestSessionsAreTheirOwners"},
 	{"owner: containers of Messages", []Edit{{"gateway/containers/containers.go",
 		"\ts, err := h.cfg.Sessions.Get(owner, id)\n\tif s == nil {",

@@ -68,8 +68,9 @@ type Store struct {
 	wg      sync.WaitGroup // runs under way
 	sweeper approval.Sweeper
 
-	mu      sync.Mutex    // guards what follows
-	changed chan struct{} // closed and replaced when a run's state changes
+	mu      sync.Mutex               // guards what follows
+	changed chan struct{}            // closed and replaced when a run's state changes
+	lists   map[string]chan struct{} // by owner: closed when the list of tools changes; made when somebody waits
 	closed  bool
 }
 
@@ -103,7 +104,7 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Store{cfg: cfg, changed: make(chan struct{})}
+	c := &Store{cfg: cfg, changed: make(chan struct{}), lists: map[string]chan struct{}{}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, cfg.Ledger.Update(func(tx *ledger.Tx) error {
 		return runs.EachLive(tx, "", func(rec runRecord) error {
@@ -149,7 +150,33 @@ func (c *Store) Create(ctx context.Context, owner string, req NewTool) (Tool, er
 		}
 		return putAll(tx, r, v)
 	})
+	if err == nil {
+		c.announceList(owner)
+	}
 	return r.info(v, note...), err
+}
+
+// ListChanged returns a channel that is closed when an owner's list of tools changes next: a tool is stored, gets a
+// new version or is deleted.
+func (c *Store) ListChanged(owner string) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ch := c.lists[owner]
+	if ch == nil {
+		ch = make(chan struct{})
+		c.lists[owner] = ch
+	}
+	return ch
+}
+
+// announceList wakes those who wait for a change of an owner's list of tools.
+func (c *Store) announceList(owner string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ch := c.lists[owner]; ch != nil {
+		close(ch)
+		delete(c.lists, owner)
+	}
 }
 
 // checkCode has an interpreter check a tool's code without running it. If no interpreter is available, the tool is
@@ -291,6 +318,9 @@ func (c *Store) Change(ctx context.Context, owner, name string, req ChangeTool) 
 		return Tool{}, err
 	}
 	err = c.cfg.Ledger.Update(func(tx *ledger.Tx) error { return c.supersede(tx, owner, req, &r, &made) })
+	if err == nil {
+		c.announceList(owner)
+	}
 	return r.info(made, note...), err
 }
 
@@ -426,5 +456,6 @@ func (c *Store) Delete(ctx context.Context, owner, name string) (id string, err 
 		})
 	})
 	c.notify()
+	c.announceList(owner)
 	return r.ID, err
 }

@@ -1,4 +1,4 @@
-"""Runs the official Python client against a daemon. Prints a line "PASS name" or "FAIL name why" for each check."""
+"""Runs the official Python client in a session with a daemon. Prints a line "PASS name" or "FAIL name why" for each check."""
 
 import asyncio
 import base64
@@ -14,12 +14,12 @@ URL, KEY = os.environ["BERTH_URL"], os.environ["BERTH_API_KEY"]
 
 def over_http():
     http = httpx2.AsyncClient(headers={"Authorization": "Bearer " + KEY}, timeout=60)
-    return Client(streamable_http_client(URL + "/mcp", http_client=http))
+    return Client(streamable_http_client(URL + "/mcp", http_client=http), mode="legacy")
 
 
 def over_pipes():
     return Client(stdio_client(StdioServerParameters(
-        command=os.environ["BERTH_BINARY"], args=["mcp"], env={**os.environ, "BERTH_HOST": URL})))
+        command=os.environ["BERTH_BINARY"], args=["mcp"], env={**os.environ, "BERTH_HOST": URL})), mode="legacy")
 
 
 def text_of(result):

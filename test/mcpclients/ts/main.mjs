@@ -42,8 +42,8 @@ const everything = {
   async tools({ client }) {
     const { tools } = await client.listTools();
     assert.deepEqual(tools.map((t) => t.name), [
-      "bash", "code_executor", "download_file", "find_files", "grep_files", "list_snapshots",
-      "restore_snapshot", "run_code", "save_snapshot", "str_replace_based_edit_tool", "upload_file",
+      "bash", "code_executor", "delete_container", "download_file", "find_files", "grep_files",
+      "list_containers", "list_snapshots", "restore_snapshot", "run_code", "save_snapshot", "str_replace_based_edit_tool", "upload_file",
     ]);
   },
   async shell({ client }) {
