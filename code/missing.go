@@ -15,7 +15,7 @@ import (
 var missingThings = []struct {
 	pattern *regexp.Regexp
 	what    string
-	known   func(name string) bool // whether contents.Image has it
+	known   func(name string) string // the image that has it
 }{
 	{regexp.MustCompile(`No module named '([\w.]+)'`), "Python module", contents.Module},
 	{regexp.MustCompile(`Cannot find (?:module|package) '([^'\n]+)'`), "Node module", contents.NodeModule},
@@ -29,7 +29,7 @@ var missingThings = []struct {
 // printed last.
 func nameMissing(res *proto.Outcome, s *session.Session) {
 	d := res.ErrorDetail
-	if d == nil || strings.HasSuffix(s.Info().Image, contents.Image) {
+	if d == nil {
 		return
 	}
 	text := res.Error
@@ -38,10 +38,14 @@ func nameMissing(res *proto.Outcome, s *session.Session) {
 	}
 	for _, m := range missingThings {
 		found := m.pattern.FindStringSubmatch(text)
-		if found == nil || !m.known(found[1]) {
+		if found == nil {
 			continue
 		}
-		hint := fmt.Sprintf("the image has no %s %s; the image %s has it", m.what, found[1], contents.Image)
+		image := m.known(found[1])
+		if image == "" || strings.HasSuffix(s.Info().Image, image) {
+			continue
+		}
+		hint := fmt.Sprintf("the image has no %s %s; the image %s has it", m.what, found[1], image)
 		said := *d
 		between := ": "
 		if strings.Contains(said.Message, "\n") {

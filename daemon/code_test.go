@@ -84,8 +84,8 @@ func TestALanguageThatTheImageLacks(t *testing.T) {
 // The error of code that misses something names the image that has it.
 func TestWhatTheImageLacksIsNamed(t *testing.T) {
 	for _, c := range []struct{ language, text, lacks string }{
-		{"python", "import docx", "Python module docx"},
-		{"python", "from docx.shared import Pt", "Python module docx"},
+		{"python", "import bs4", "Python module bs4"},
+		{"python", "from bs4.element import Tag", "Python module bs4"},
 		{"python", "try:\n  import cv2.aruco\nexcept ImportError: raise RuntimeError('x')", "Python module cv2"},
 		{"python", "import subprocess\nsubprocess.run(['pandoc', '-v'])", "program pandoc"},
 		{"python", "import subprocess\nsubprocess.run('pandoc -v', shell=True, check=True)", "program pandoc"},

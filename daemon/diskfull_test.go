@@ -71,7 +71,7 @@ func fill(t *testing.T, dir string) (free func()) {
 // TestDiskFull fills the disk of the data directory while the daemon works. Writes are refused with their own code,
 // and the daemon survives. With room again, everything works and all acknowledged data is there.
 func TestDiskFull(t *testing.T) {
-	s := onDisk(t, smallDisk(t, 1800))
+	s := onDisk(t, smallDisk(t, 2600))
 	c := createClass(t, s, proto.ClassRunc)
 	bash(t, s, c.ID, "echo kept >/workspace/note")
 	stored := storedFile(t, s, "content")

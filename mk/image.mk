@@ -1,4 +1,4 @@
-# The full image: its test, and the lists of what is pinned in it.
+# The full image: its test, and the lists of what is pinned in berth's own images.
 #
 # Included by the top Makefile.
 
@@ -22,7 +22,8 @@ test-full: ## build the full image and try everything that is in it (20 GB of di
 
 # Pins the newest versions that fit each other. This machine's configuration chooses the index and the registry; neither
 # list names one.
-lock: setup-full ## pin the full image's Python packages and modules of npm anew
+lock: setup-full ## pin the Python packages and modules of npm of berth's own images anew
+	@python3 sandbox-image/lock.py sandbox-image/base
 	@python3 sandbox-image/lock.py sandbox-image/full
 	@cd sandbox-image/full/3-languages && rm -f package-lock.json && \
 		npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund \

@@ -10,20 +10,36 @@ import (
 
 	"berth/proto"
 	"berth/sandbox-image/buildenv"
+	"berth/sandbox-image/recipe"
 )
 
-// bootstrap installs the packages of the repository in dir, count of them, into root, and
-// finishes the tree as the definition says.
-func (b *build) bootstrap(ctx context.Context, dir, root string, count int, epoch time.Time) error {
-	files := filepath.Join(dir, "files")
-	if err := buildenv.WriteFiles(files, b.def.Files); err != nil {
+// gatherRoot puts below dir what install.sh expects there: wheels, files and setup.sh.
+func (b *build) gatherRoot(ctx context.Context, dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return buildenv.IOError("the build directory", err)
+	}
+	if err := buildenv.WriteFiles(filepath.Join(dir, recipe.FilesDir), b.def.Files); err != nil {
 		return buildenv.IOError("the image's files", err)
 	}
+	texts := map[string]string{"install.sh": installScript, recipe.SetupFile: b.def.Setup}
+	if err := buildenv.WriteTexts(dir, texts); err != nil {
+		return buildenv.IOError("the build directory", err)
+	}
+	wheels, err := newWheelhouse(b.Env)
+	if err != nil {
+		return err
+	}
+	return wheels.put(ctx, filepath.Join(dir, "wheels"), b.def.Wheels)
+}
+
+// bootstrap installs the packages of the repository in dir, count of them, into root, and
+// finishes the tree with install.sh and what is in the directory part of dir.
+func (b *build) bootstrap(ctx context.Context, dir, root string, count int, epoch time.Time) error {
 	options := filepath.Join(dir, "dpkg.cfg")
 	if err := os.WriteFile(options, []byte(b.def.Dpkg), 0o644); err != nil {
 		return buildenv.IOError("the build directory", err)
 	}
-	p := &installation{build: b, total: int64(count)}
+	p := &installation{build: b, total: int64(count), wheels: int64(len(recipe.ForHost(b.def.Wheels)))}
 	cmd := buildenv.Command{
 		Path: "mmdebstrap",
 		Args: []string{
@@ -39,8 +55,9 @@ func (b *build) bootstrap(ctx context.Context, dir, root string, count int, epoc
 			"--dpkgopt=" + options,
 			"--include=" + strings.Join(b.def.Packages, " "),
 			`--essential-hook=chroot "$1" /bin/sh -euc "$BERTH_PREPARE"`,
-			`--customize-hook=cp -R --preserve=mode "$BERTH_FILES/." "$1/"`,
-			`--customize-hook=chroot "$1" /bin/sh -euc "$BERTH_SETUP"`,
+			`--customize-hook=cp -R --preserve=mode "$BERTH_PART" "$1/run/berth"`,
+			`--customize-hook=chroot "$1" env PYTHONDONTWRITEBYTECODE=1 /bin/sh -eu /run/berth/install.sh`,
+			`--customize-hook=rm -r "$1/run/berth"`,
 			"", // no suite: every package of the repository counts
 			root,
 			// "copy", because the files lie outside the chroot.
@@ -53,9 +70,8 @@ func (b *build) bootstrap(ctx context.Context, dir, root string, count int, epoc
 			"TZ=UTC",
 			"HOME=/root",
 			"SOURCE_DATE_EPOCH=" + strconv.FormatInt(epoch.Unix(), 10),
-			"BERTH_FILES=" + files,
+			"BERTH_PART=" + filepath.Join(dir, "part"),
 			"BERTH_PREPARE=" + b.def.Prepare,
-			"BERTH_SETUP=" + b.def.Setup,
 		},
 		Log:     b.Log,
 		Line:    p.line,

@@ -4,6 +4,7 @@
 // An image is data: a directory of this package holds its definition.
 //
 //	base/packages.txt   Debian packages, with comments
+//	base/wheels.txt     Python packages, pinned with the hashes of their wheels; optional
 //	base/env.txt        the environment in the image's config
 //	base/dpkg.cfg       paths that dpkg leaves out
 //	base/files/         files copied over the installed packages
@@ -12,8 +13,8 @@
 //
 // A build resolves the packages with the host's own apt (its mirrors, proxies and keys, but Debian 12 only),
 // downloads them into a cache, has mmdebstrap install exactly those from a local directory, and packs the tree as an
-// OCI archive of one layer. Nothing of the host's configuration enters the image, and the same packages give the same
-// digest.
+// OCI archive of one layer. The host's pip downloads the wheels, and the image's installs them, without network.
+// Nothing of the host's configuration enters the image, and the same packages give the same digest.
 //
 // An image may add to another. Each directory of its definition becomes one layer, in the order of their numbers:
 //
@@ -191,11 +192,23 @@ var (
 // toolsOf returns the programs that a build of the definition runs.
 func toolsOf(d recipe.Definition) []tool {
 	list := slices.Clone(tools)
-	if slices.ContainsFunc(d.Additions, func(a recipe.Layer) bool { return len(a.Wheels) > 0 }) {
+	if len(wheelsOf(d)) > 0 {
 		list = append(list, pip)
 	}
 	if slices.ContainsFunc(d.Additions, func(a recipe.Layer) bool { return a.NPM }) {
 		list = append(list, npm)
+	}
+	return list
+}
+
+// wheelsOf returns all wheels of a definition and of the image below.
+func wheelsOf(d recipe.Definition) []recipe.Wheel {
+	list := slices.Clone(d.Wheels)
+	for _, a := range d.Additions {
+		list = append(list, a.Wheels...)
+	}
+	if d.From != nil {
+		list = append(list, wheelsOf(*d.From)...)
 	}
 	return list
 }
@@ -294,6 +307,9 @@ func (b *build) assemble(ctx context.Context, a *debian.Apt, pkgs debian.Package
 	epoch, err := a.Repository(filepath.Join(dir, "repo"), pkgs)
 	if err != nil {
 		return Result{}, buildenv.IOError("the package repository", err)
+	}
+	if err := b.gatherRoot(ctx, filepath.Join(dir, "part")); err != nil {
+		return Result{}, err
 	}
 	root := filepath.Join(dir, "root")
 	if err := b.bootstrap(ctx, dir, root, len(pkgs), epoch); err != nil {

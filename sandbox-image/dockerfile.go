@@ -83,7 +83,15 @@ func dockerfileOf(def, root recipe.Definition) ([]byte, error) {
 
 // writeRoot writes the input of the bottom image.
 func writeRoot(def recipe.Definition, dir string) error {
-	texts := map[string]string{"dpkg.cfg": def.Dpkg, "prepare.sh": def.Prepare, recipe.SetupFile: def.Setup}
+	texts := map[string]string{"dpkg.cfg": def.Dpkg, recipe.PrepareFile: def.Prepare, recipe.SetupFile: def.Setup,
+		"install.sh": installScript}
+	if len(def.Wheels) > 0 {
+		var list strings.Builder
+		for _, w := range def.Wheels {
+			list.WriteString(w.Line())
+		}
+		texts[path.Join("wheels", recipe.WheelsFile)] = list.String()
+	}
 	if err := buildenv.WriteTexts(dir, texts); err != nil {
 		return err
 	}
@@ -151,7 +159,7 @@ COPY {{.Root.Name}} /run/berth
 RUN cp /run/berth/dpkg.cfg /etc/dpkg/dpkg.cfg.d/99mmdebstrap && sh -eu /run/berth/prepare.sh \
  && apt-get update && apt-get install --yes --no-install-recommends{{.Root.Debian}} \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin \
- && cp -R --preserve=mode /run/berth/files/. / && sh -eu /run/berth/setup.sh && rm -rf /run/berth
+ && BERTH_ONLINE=1 sh -eu /run/berth/install.sh && rm -rf /run/berth
 {{range .Steps}}
 # {{.Name}}
 COPY {{.Name}} /run/berth

@@ -67,7 +67,11 @@ func TestDockerfile(t *testing.T) {
 // checkSteps compares the lists of pinned packages with the definition's.
 func checkSteps(t *testing.T, def recipe.Definition, dir string) {
 	t.Helper()
-	for _, a := range def.Additions {
+	root := def
+	if def.From != nil {
+		root = *def.From
+	}
+	for _, a := range append([]recipe.Layer{{Name: root.Name, Wheels: root.Wheels}}, def.Additions...) {
 		if len(a.Wheels) == 0 {
 			continue
 		}

@@ -202,13 +202,8 @@ func (s *stack) gather(ctx context.Context, dir string, a recipe.Layer, pkgs deb
 			epoch = made
 		}
 	}
-	if list := recipe.ForHost(a.Wheels); len(list) > 0 {
-		if err := s.wheels.fetch(ctx, list); err != nil {
-			return epoch, err
-		}
-		if err := s.wheels.link(filepath.Join(dir, "wheels"), list); err != nil {
-			return epoch, buildenv.IOError("the wheels", err)
-		}
+	if err := s.wheels.put(ctx, filepath.Join(dir, "wheels"), a.Wheels); err != nil {
+		return epoch, err
 	}
 	if a.NPM {
 		if err := s.modules(ctx, filepath.Join(dir, "modules"), a); err != nil {
@@ -324,9 +319,13 @@ func (s *stack) finish() (Result, error) {
 			return Result{}, err
 		}
 	}
-	var wheels []recipe.Wheel
-	for _, a := range s.def.Additions {
-		wheels = append(wheels, a.Wheels...)
+	wheels := wheelsOf(s.def)
+	for _, name := range Names() {
+		def, err := load(name)
+		if err != nil {
+			return Result{}, err
+		}
+		wheels = append(wheels, wheelsOf(def)...)
 	}
 	if err := s.wheels.removeOthers(wheels); err != nil {
 		return Result{}, buildenv.IOError("the wheel cache", err)

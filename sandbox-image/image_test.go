@@ -206,7 +206,19 @@ p.title("天气 龍 こんにちは 안녕하세요 नमस्ते สวั
 			"0"},
 		{"read-only home", "HOME=/proc python3 -c 'import matplotlib.pyplot as p; p.plot([1]); " +
 			"p.savefig(\"d.png\"); print(1)' 2>/dev/null", "1"},
-		{"node", "node -e 'console.log([1,2].map(x => x * 2).join())'", "2,4"},
+		{"node", `node -e 'console.log([1,2].map(x => x * 2).join(), process.versions.node.split(".")[0])'`, "2,4 24"},
+		{"node by its other name", "nodejs -p 6*7; for c in npm npx; do $c --version | cut -d. -f1; done", "42\n11\n11"},
+		{"npm without network", `mkdir -p app/one; cd app; echo '{"name":"one","version":"1.0.0"}' >one/package.json
+npm init -y >/dev/null && npm install --offline --silent ./one && node -p 'require("one/package").version'
+npm root --global`, "1.0.0\n/usr/local/lib/node_modules"},
+		{"types", "echo 'const x: number = 6; console.log(x * 7)' >x.ts; node x.ts", "42"},
+		{"requirements", "python3 -m pip check", "No broken requirements found."},
+		{"readers", `python3 - <<'E'
+` + readers + `E`, "a b c 7.5 PDF"},
+		{"plotly and polars", `python3 -c 'import plotly.express as e, polars as p
+f = p.DataFrame({"a": [1, 2, 2], "b": [3, 4, 5]})
+print(f.group_by("a").agg(p.col("b").sum()).sort("a")["b"].to_list(), "plotly" in e.line(f, x="a", y="b").to_html())'`,
+			"[3, 9] True"},
 		{"git", "git init -q r && cd r && git -c user.name=a -c user.email=b commit -q --allow-empty -m x && git " +
 			"log --format=%s", "x"},
 		{"jq", `echo '{"a":[1,2]}' | jq -c .a`, "[1,2]"},
@@ -226,6 +238,21 @@ p.title("天气 龍 こんにちは 안녕하세요 नमस्ते สวั
 		}
 	}
 }
+
+// readers writes a file of each kind, and reads it with the module that is for it. The old Excel file is a stream of
+// three records of its first version: nothing in the image writes such files.
+const readers = `import docx, io, pdfplumber, pptx, pypdf, struct, xlrd, matplotlib.pyplot as plt
+d = docx.Document(); d.add_paragraph("a"); d.save("a.docx")
+p = pptx.Presentation(); p.slides.add_slide(p.slide_layouts[0]).shapes.title.text = "b"; p.save("b.pptx")
+cell = struct.pack("<HH3sd", 0, 0, bytes(3), 7.5)
+open("c.xls", "wb").write(struct.pack("<HHHH", 9, 4, 2, 16) + struct.pack("<HH", 3, len(cell)) + cell +
+    struct.pack("<HH", 10, 0))
+plt.rcParams["pdf.fonttype"] = 42
+plt.figure().text(.5, .5, "PDF"); plt.savefig("d.pdf")
+assert pdfplumber.open("d.pdf").pages[0].extract_text() == "PDF"
+print(docx.Document("a.docx").paragraphs[0].text, pptx.Presentation("b.pptx").slides[0].shapes.title.text, "c",
+    xlrd.open_workbook("c.xls").sheet_by_index(0).cell_value(0, 0), pypdf.PdfReader("d.pdf").pages[0].extract_text())
+`
 
 // checkFontList has matplotlib use the font list that is in the image, rather than make one.
 func checkFontList(t *testing.T, root string, image v1.Image) {

@@ -1,6 +1,6 @@
 # Runs as root inside an image to which a build adds a layer, under sh -eu. The layer's parts lie below /run/berth:
 # prepare.sh, Debian packages in repo/, wheels and their list in wheels/, npm's modules in modules/, files in files/,
-# setup.sh.
+# setup.sh. For the lowest layer, prepare.sh and Debian's packages come earlier.
 #
 # A build by berth has no network here. A build from a Dockerfile has one (BERTH_ONLINE=1). There prepare.sh and
 # Debian's packages come earlier, and pip fetches the wheels, by the same hashes.
@@ -29,9 +29,9 @@ if [ -d wheels ]; then
 	# A newer version of one of Debian's own packages goes before it; Debian's stays, for Debian's programs.
 	[ "${BERTH_ONLINE:-}" ] || set -- --no-index --find-links wheels
 	python3 -m pip install "$@" --require-hashes --only-binary :all: --no-deps --ignore-installed --no-compile \
-		--no-cache-dir --disable-pip-version-check --root-user-action ignore --progress-bar off \
+		--no-cache-dir --break-system-packages --disable-pip-version-check --root-user-action ignore --progress-bar off \
 		--requirement wheels/wheels.txt
-	# The libraries' own test suites, as in the image below.
+	# The libraries' own test suites, as dpkg.cfg of base leaves out those of Debian's.
 	find "$site" -depth -type d -name tests -exec rm -r {} +
 fi
 

@@ -1,11 +1,12 @@
 """Pins the Python packages of an image.
 
-Usage: lock.py DIR, as `make lock` does with sandbox-image/full.
+Usage: lock.py DIR, as `make lock` does with each image of sandbox-image, the lowest first.
 
-Each layer below DIR may have a wheels.in, which lists the layer's packages, any number to a line. lock.py resolves all
-of them together, for the Python of the images. Each layer's wheels.txt gets the packages that the layer needs and no
-layer below has, with the hash of the one wheel for each architecture. A package without a wheel for the first
-architecture is an error. A package without a wheel for another architecture is marked for the first alone. The
+DIR itself, and each layer below it, may have a wheels.in, which lists the layer's packages, any number to a line.
+lock.py resolves all of them together, for the Python of the images, with what the image below has pinned. Each
+wheels.txt gets the packages that the layer needs and no layer below has, with the hash of the one wheel for each
+architecture. A package without a wheel for the first architecture is an error. A package without a wheel for another
+architecture is marked for the first alone. `!NAME` is a package that Debian has; it is not pinned in the image. The
 configuration of this machine's pip chooses the index, and no file records it.
 """
 
@@ -37,10 +38,13 @@ def main(root: Path) -> None:
         sys.exit(
             f"lock.py: run it on {ARCHITECTURES[0]}: pip reads conditions on the machine as those of the one it "
             "runs on")
-    layers = {f.parent: wanted(f) for f in sorted(root.glob("*/wheels.in"))}
-    packages = resolve([r for requirements in layers.values() for r in requirements], ARCHITECTURES[0])
+    layers = {f.parent: wanted(f) for f in [*root.glob("wheels.in"), *sorted(root.glob("*/wheels.in"))]}
+    below = {canonicalize_name(r[1:]) for requirements in layers.values() for r in requirements if r[0] == "!"}
+    layers = {d: [r for r in requirements if r[0] != "!"] for d, requirements in layers.items()}
+    pins = pinned_below(root)
+    packages = resolve([r for requirements in layers.values() for r in requirements], ARCHITECTURES[0], pins)
     found = {ARCHITECTURES[0]: packages} | {arch: available(packages, arch) for arch in ARCHITECTURES[1:]}
-    below = set()
+    below |= {canonicalize_name(Requirement(p).name) for p in pins}
     for directory, requirements in layers.items():
         names = closure(requirements, packages) - below
         below |= names
@@ -53,18 +57,30 @@ def wanted(path: Path) -> list[str]:
     return [word for line in lines for word in line.split()]
 
 
-def resolve(requirements: list[str], arch: str, *options: str) -> dict[str, dict]:
-    """resolve returns the packages that pip would install: the entries of pip's report by name."""
+def pinned_below(root: Path) -> list[str]:
+    """pinned_below returns what the image that root adds to has pinned, as NAME==VERSION."""
+    if not (root / "from.txt").exists():
+        return []
+    lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in (root / "from.txt").read_text().splitlines()]
+    (lower,) = filter(None, lines)
+    return re.findall(r"^[\w.-]+==[^ \\\n]+", (root.parent / lower / "wheels.txt").read_text(), re.MULTILINE)
+
+
+def resolve(requirements: list[str], arch: str, pins: list[str], *options: str) -> dict[str, dict]:
+    """resolve returns the packages that pip would install: the entries of pip's report by name. A package of pins
+    gets its version."""
     tags = [f"manylinux_2_{n}_{arch}" for n in range(5, GLIBC + 1)] + [
         f"manylinux{n}_{arch}" for n in ("1", "2010", "2014")]
     with tempfile.TemporaryDirectory() as tmp:
-        wants, report = Path(tmp, "wants.txt"), Path(tmp, "report.json")
+        wants, limits, report = Path(tmp, "wants.txt"), Path(tmp, "limits.txt"), Path(tmp, "report.json")
         wants.write_text("\n".join(requirements))
+        limits.write_text("\n".join(pins))
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed",
                    "--only-binary", ":all:",
                    "--python-version", PYTHON, "--implementation", "cp",
                    "--abi", "cp311", "--abi", "abi3", "--abi", "none",
-                   "--target", tmp, "--report", str(report), "--requirement", str(wants), *options]
+                   "--target", tmp, "--report", str(report), "--requirement", str(wants),
+                   "--constraint", str(limits), *options]
         for tag in tags:
             command += ["--platform", tag]
         subprocess.run(command, check=True)
@@ -83,7 +99,7 @@ def available(packages: dict[str, dict], arch: str) -> dict[str, dict]:
             found[name] = p
             continue
         try:
-            found |= resolve([pins[name]], arch, "--no-deps")
+            found |= resolve([pins[name]], arch, [], "--no-deps")
         except subprocess.CalledProcessError:
             print(f"{pins[name]} has no wheel for {arch}", file=sys.stderr)
     return found

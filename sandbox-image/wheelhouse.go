@@ -188,6 +188,21 @@ func (h *wheelhouse) addFiles(dir string, batch []recipe.Wheel) error {
 	return nil
 }
 
+// put downloads the wheels of the list for this architecture and links them into dir, which is made if there are any.
+func (h *wheelhouse) put(ctx context.Context, dir string, list []recipe.Wheel) error {
+	list = recipe.ForHost(list)
+	if len(list) == 0 {
+		return nil
+	}
+	if err := h.fetch(ctx, list); err != nil {
+		return err
+	}
+	if err := h.link(dir, list); err != nil {
+		return buildenv.IOError("the wheels", err)
+	}
+	return nil
+}
+
 // link links the wheels of the list into dir, under their own names, and writes the list for pip beside them.
 func (h *wheelhouse) link(dir string, list []recipe.Wheel) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {

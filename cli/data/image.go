@@ -51,10 +51,12 @@ Each RUN runs in a sandbox of the daemon, which has no network unless --network 
 pulls base images that it does not have. Finished steps stay in a cache, so the next build runs only what has changed.
 If the command is interrupted, the build ends.
 
-With the name of one of berth's own images, build that from Debian packages, without a registry, and import it into the
-daemon. This build runs on this machine and needs root. If the archive of an earlier build fits, it is used again.
+With the name of one of berth's own images, build that from Debian packages, without a registry of images, and import
+it into the daemon. This build runs on this machine and needs root. If the archive of an earlier build fits, it is used
+again.
 
-  base   Debian 12 with Python 3.11, pandas, matplotlib, Node, git, jq and the usual tools of scripts (the default)
+  base   Debian 12 with Python 3.11, pandas, polars, matplotlib, plotly, readers of office documents and PDF, Node 24
+         with npm, git, jq and the usual tools of scripts (the default)
   full   base with R, Java and JShell, TypeScript, LibreOffice, ffmpeg, ImageMagick, tesseract, pandoc, fonts of all
          scripts, and nearly 180 Python packages for numbers, charts, pictures, PDF, office documents, maps and model
          providers

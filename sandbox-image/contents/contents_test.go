@@ -5,46 +5,73 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// requirement is a line of wheels.in: names of distributions, each with extras and versions.
-var requirement = regexp.MustCompile(`([A-Za-z0-9._-]+)(\[[^\]]*\])?([<>=!~][^ ]*)?`)
+// requirement is a word of wheels.in: the name of a distribution, with extras and versions.
+var requirement = regexp.MustCompile(`^([A-Za-z0-9._-]+)(\[[^\]]*\])?([<>=!~].*)?$`)
 
-// Every package that the image installs by name is known here, and no other.
-func TestModulesAreThoseOfTheImage(t *testing.T) {
-	lists, err := filepath.Glob("../full/*/wheels.in")
-	if err != nil || len(lists) < 3 {
-		t.Fatalf("lists %v, %v", lists, err)
-	}
-	installed := map[string]bool{}
-	for _, list := range lists {
-		data, err := os.ReadFile(list)
+// words returns the words of the lists that match the pattern, without comments.
+func words(t *testing.T, patterns ...string) (all []string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		lists, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for line := range strings.Lines(string(data)) {
-			line, _, _ = strings.Cut(line, "#")
-			for _, m := range requirement.FindAllStringSubmatch(line, -1) {
-				installed[m[1]] = true
+		for _, list := range lists {
+			data, err := os.ReadFile(list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(data)) {
+				line, _, _ = strings.Cut(line, "#")
+				all = append(all, strings.Fields(line)...)
 			}
 		}
 	}
-	for name := range installed {
-		if _, ok := modules[name]; !ok {
-			t.Errorf("the modules of %s are not known", name)
+	return all
+}
+
+// Every package that an image installs by name is known here, and no other.
+func TestModulesAreThoseOfTheImages(t *testing.T) {
+	for _, i := range images {
+		installed := map[string]bool{}
+		for _, word := range words(t, "../"+i.name+"/wheels.in", "../"+i.name+"/*/wheels.in") {
+			if m := requirement.FindStringSubmatch(word); m != nil {
+				installed[m[1]] = true
+			} else if !strings.HasPrefix(word, "!") {
+				t.Errorf("%s: %q in wheels.in", i.name, word)
+			}
+		}
+		for name := range installed {
+			if _, ok := i.modules[name]; !ok {
+				t.Errorf("%s: the modules of %s are not known", i.name, name)
+			}
+		}
+		for name := range i.modules {
+			if !installed[name] {
+				t.Errorf("%s is not in the image %s", name, i.name)
+			}
+		}
+		packages := words(t, "../"+i.name+"/packages.txt")
+		for name := range i.debian {
+			if !slices.Contains(packages, name) {
+				t.Errorf("%s is not in the image %s", name, i.name)
+			}
 		}
 	}
-	for name := range modules {
-		if !installed[name] {
-			t.Errorf("%s is not in the image", name)
+	for name, want := range map[string]string{"docx": "base", "docx.shared": "base", "cv2": "full",
+		"google.genai": "full", "pandas": "base", "python-docx": "", "documents": "", "": ""} {
+		if got := Module(name); got != want {
+			t.Errorf("module %q is in %q, want %q", name, got, want)
 		}
 	}
-	for name, want := range map[string]bool{"docx": true, "docx.shared": true, "cv2": true, "google.genai": true,
-		"pandas": true, "python-docx": false, "documents": false, "": false} {
-		if Module(name) != want {
-			t.Errorf("module %q: %v", name, !want)
+	for name, want := range map[string]string{"npm": "base", "ffmpeg": "full", "java": "full", "nonesuch": ""} {
+		if got := Program(name); got != want {
+			t.Errorf("program %q is in %q, want %q", name, got, want)
 		}
 	}
 }
@@ -57,11 +84,11 @@ func TestNodeModulesAreThoseOfTheImage(t *testing.T) {
 	var list struct {
 		Dependencies map[string]string `json:"dependencies"`
 	}
-	if err := json.Unmarshal(data, &list); err != nil || len(list.Dependencies) != len(nodeModules) {
+	if err := json.Unmarshal(data, &list); err != nil || len(list.Dependencies) != 2 {
 		t.Errorf("%v, %v", list, err)
 	}
 	for name := range list.Dependencies {
-		if !NodeModule(name) || !NodeModule(name+"/lib/main") {
+		if NodeModule(name) != "full" || NodeModule(name+"/lib/main") != "full" {
 			t.Errorf("%s is not known", name)
 		}
 	}

@@ -6,6 +6,7 @@ package recipe
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -26,10 +27,11 @@ type Definition struct {
 	Key  string   // hash of everything, and of the architecture
 
 	Packages []string
-	Dpkg     string // options for dpkg's configuration
-	Prepare  string // shell script run before most packages are installed
-	Setup    string // shell script run after all of them
-	Files    fs.FS  // copied over the installed packages
+	Wheels   []Wheel // may be empty
+	Dpkg     string  // options for dpkg's configuration
+	Prepare  string  // shell script run before most packages are installed
+	Setup    string  // shell script run after all of them
+	Files    fs.FS   // copied over the installed packages
 
 	From      *Definition // the image that this one extends; nil: none
 	Additions []Layer     // in order, each becomes a layer
@@ -52,6 +54,13 @@ func Parse(fsys fs.FS, name string) (Definition, error) {
 	d.Dpkg, d.Prepare, d.Setup = text["dpkg.cfg"], text["prepare.sh"], text["setup.sh"]
 	var err error
 	if d.Packages, err = packageNames(text["packages.txt"]); err != nil {
+		return d, err
+	}
+	wheels, err := fs.ReadFile(fsys, path.Join(name, WheelsFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return d, err
+	}
+	if d.Wheels, err = ParseWheels(string(wheels)); err != nil {
 		return d, err
 	}
 	if d.Env, err = environment(text["env.txt"]); err != nil {

@@ -40,6 +40,7 @@ func TestParseRefuses(t *testing.T) {
 		{"packages.txt", "bash -oDebug=1", `"-oDebug=1" is not a package name`},
 		{"packages.txt", "bash\nBash", `"Bash" is not a package name`},
 		{"packages.txt", "bash\ndash bash", "bash is listed twice"},
+		{"wheels.txt", "numpy", `"numpy" is not NAME==VERSION with hashes`},
 		{"env.txt", "LANG", `"LANG" is not NAME=value`},
 		{"env.txt", "=x", `"=x" is not NAME=value`},
 		{"env.txt", "A B=x", `"A B=x" is not NAME=value`},

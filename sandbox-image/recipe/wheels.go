@@ -62,7 +62,11 @@ func Machine() string {
 
 // Line returns the wheel in pip's form.
 func (w Wheel) Line() string {
-	return w.pin + " --hash=sha256:" + strings.Join(w.Hashes, " --hash=sha256:") + "\n"
+	only := ""
+	if w.only != "" {
+		only = fmt.Sprintf(" ; platform_machine == %q", w.only)
+	}
+	return w.pin + only + " --hash=sha256:" + strings.Join(w.Hashes, " --hash=sha256:") + "\n"
 }
 
 // ForHost returns the wheels of the list for this architecture.

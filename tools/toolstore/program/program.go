@@ -137,8 +137,8 @@ func (e *reportError) bounded() *proto.ToolRunError {
 	out.Type, out.Name, out.Field = cmp.Or(cut(e.Type, 64), errorException), cut(e.Name, 200), cut(e.Field, 200)
 	out.Message, out.Traceback = cut(e.Message, maxMessage), cut(e.Traceback, maxTraceback)
 	advice := "run the tool in an image that has it"
-	if contents.Program(e.Program) || contents.Module(e.Module) {
-		advice = "the image " + contents.Image + " has it"
+	if image := cmp.Or(contents.Program(e.Program), contents.Module(e.Module)); image != "" {
+		advice = "the image " + image + " has it"
 	}
 	switch {
 	case e.Program != "":
