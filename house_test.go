@@ -240,7 +240,7 @@ var mayImport = map[string][]string{
 	"runtime/cgroup":     {"proto"},
 	"runtime/meter":      {"session/limits", "runtime/btrfs", "runtime/diskpool", "runtime/cgroup"},
 	"runtime/mountns":    {},
-	"runtime/isolation":  {"proto"},
+	"runtime/isolation":  {"proto", "runtime/outbound"},
 	"runtime/inprocess":  {"runtime/images"},
 	"runtime/images":     {"build/wire", "proto", "runtime/diskpool", "state/keylock"},
 	"runtime/ocispec":    {"proto", "runtime/diskpool", "runtime/layer", "runtime/cgroup", "runtime/mountns"},

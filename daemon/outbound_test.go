@@ -44,8 +44,12 @@ func greeter(t *testing.T) (port string) {
 // Programs that know of no proxy reach what the list has, by name and by address, and nothing else.
 func TestOutbound(t *testing.T) {
 	w := newInternet(t)
+	eachClass(t, w.testOutbound)
+}
+
+func (w *internet) testOutbound(t *testing.T, class proto.RuntimeClass) {
 	other := greeter(t)
-	c := w.container(t, proto.ClassRunc, fmt.Sprintf(
+	c := w.container(t, class, fmt.Sprintf(
 		`{"allow":["web.test:%s","example.com:%s","other.test:%s","127.0.0.1:%[1]s"]}`, w.plain, w.secure, other))
 	w.names.Set("other.test", "127.0.0.1")
 	const python = "python3 - <<'E'\n"
@@ -101,7 +105,11 @@ func TestOutbound(t *testing.T) {
 // Names keep their addresses over a pause. After a stop and with the next daemon they can be asked for again.
 func TestOutboundStays(t *testing.T) {
 	w := newInternet(t)
-	c := w.container(t, proto.ClassRunc, fmt.Sprintf(`{"allow":["web.test:%s"]}`, w.plain))
+	eachClass(t, w.testOutboundStays)
+}
+
+func (w *internet) testOutboundStays(t *testing.T, class proto.RuntimeClass) {
+	c := w.container(t, class, fmt.Sprintf(`{"allow":["web.test:%s"]}`, w.plain))
 	const ask = `curl -s -m 60 http://web.test:PLAIN/`
 	const want = "GET web.test:PLAIN body=0"
 	w.says(t, c.ID, withoutProxy+ask+" && getent hosts web.test | cut -d' ' -f1 >/tmp/address", want)
@@ -114,12 +122,24 @@ func TestOutboundStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.says(t, c.ID, withoutProxy+ask, want)
+
+	// A container that has begun without a network: its kernel may take one only when it starts.
+	c = w.container(t, class, `"none"`)
+	call[proto.Container](t, w.server, 200, "PATCH", "/v1/containers/"+c.ID, fmt.Sprintf(
+		`{"network":{"allow":["web.test:%s"]}}`, w.plain))
+	w.says(t, c.ID, ask, want)
+	call[proto.Container](t, w.server, 200, "POST", "/v1/containers/"+c.ID+"/stop", "")
+	w.says(t, c.ID, withoutProxy+ask, want)
 }
 
 // A container without a network has no way out, and its name server answers nobody.
 func TestNoOutbound(t *testing.T) {
 	w := newInternet(t)
-	c := w.container(t, proto.ClassRunc, `"none"`)
+	eachClass(t, w.testNoOutbound)
+}
+
+func (w *internet) testNoOutbound(t *testing.T, class proto.RuntimeClass) {
+	c := w.container(t, class, `"none"`)
 	for script, want := range map[string]string{
 		`curl -s -m 20 http://web.test:PLAIN/ || echo $?`: "6",
 		`curl -s -m 20 http://8.8.8.8/ || echo $?`:        "7",

@@ -14,6 +14,10 @@ const (
 // ContainerAddress is the address of a container with a network, on its loopback. Its name server is there, too.
 const ContainerAddress = "198.19.255.254"
 
+// GatewayAddress is where the network of a container of the class gvisor begins, which has a kernel of its own. The
+// container's name server is there.
+const GatewayAddress = "198.19.255.253"
+
 // Covers reports whether m lets through all that other does.
 func (m NetworkMode) Covers(other NetworkMode) bool { return m.width() >= other.width() }
 

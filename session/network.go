@@ -16,8 +16,7 @@ import (
 	"berth/session/secrets"
 )
 
-// The sandbox of a session with a network has loopback only, like any other. On it listens a proxy, and egress
-// decides where each connection goes. A session without a network has no proxy.
+// A proxy listens on the loopback of a session with a network. Package egress decides where each connection goes.
 
 // A Proxy carries the traffic of sessions with a network. egress/proxy has one.
 type Proxy interface {

@@ -108,6 +108,7 @@ type Spec struct {
 	Workspace string             // workspace_…; mounted at /workspace, made if missing
 	Layer     string             // layer_…; all other files that the container has written, made if missing
 	Limits    proto.Limits       // no field is zero
+	Network   bool               // has one, so OpenOutbound will be asked for its sockets
 	Hostname  string             // resolves to a loopback address inside; "" is DefaultHostname
 	New       bool               // no sandbox of this ID was started before, so Start need not look for one
 	// the workspace was made before: Start fails with proto.NotFound if it is missing, and makes none

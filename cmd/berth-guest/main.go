@@ -66,6 +66,7 @@ func main() {
 	flag.BoolVar(&cfg.mayGain, "allow-new-privileges", false, "let set-user-ID programs such as sudo gain privileges")
 	flag.BoolVar(&cfg.later, "workspace-later", false, "do not look at the workspace before a command does: it may be "+
 		"mounted later, and belongs to its user")
+	flag.StringVar(&cfg.nameServer, "name-server", "", "address of a name server, where loopback has none")
 	flag.BoolVar(&cfg.ownProcs, "own-gomaxprocs", false, "do not pass GOMAXPROCS of the environment on to commands")
 	flag.BoolVar(&cfg.step, "step", false, "run a step of an image's build: leave the image as it is")
 	flag.Parse()
@@ -82,6 +83,7 @@ func main() {
 type config struct {
 	socket, workspace, root string
 	later                   bool // -workspace-later
+	nameServer              string
 	uid                     int
 	mayGain                 bool
 	step                    bool
@@ -133,6 +135,11 @@ func begin(log *slog.Logger, cfg config) (net.Listener, error) {
 	if cfg.mayGain {
 		if err := user.AllowSudo(cfg.root, cfg.uid); err != nil {
 			log.Warn("letting the user call sudo", "err", err)
+		}
+	}
+	if cfg.nameServer != "" {
+		if err := nameServer(cfg.root, cfg.nameServer); err != nil {
+			log.Warn("naming the name server", "err", err)
 		}
 	}
 	if !cfg.later {

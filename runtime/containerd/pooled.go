@@ -38,7 +38,7 @@ func (r *Runtime) poolable(spec session.Spec) bool {
 	}
 	// gVisor's kernel takes a host name only from who starts it, and its shim does not say where the gofer is.
 	named := spec.Hostname != "" && spec.Hostname != session.DefaultHostname
-	return spec.Class != proto.ClassGVisor || r.direct && !named
+	return spec.Class != proto.ClassGVisor || r.direct && !named && !r.pairs(spec)
 }
 
 // takePooled starts session id with a sandbox of the warm pool. It returns false if that fails; then nothing has

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
@@ -26,6 +27,7 @@ import (
 	"berth/runtime/launch"
 	"berth/runtime/layer"
 	"berth/runtime/meter"
+	"berth/runtime/outbound"
 	"berth/runtime/warmpool"
 	"berth/session"
 	"berth/state/keylock"
@@ -54,9 +56,10 @@ type Runtime struct {
 
 	figures *inside.Files // nil if sandboxes see the machine's
 
-	lostWrites bool // the pool was opened as it was before its file system failed
-	ownCounts  bool // NewUserNamespace makes the user namespaces of sandboxes
-	direct     bool // new sandboxes have no shim. A containerd that is not ours knows sandboxes by their shims.
+	lostWrites bool        // the pool was opened as it was before its file system failed
+	ownCounts  bool        // NewUserNamespace makes the user namespaces of sandboxes
+	direct     bool        // new sandboxes have no shim. A containerd that is not ours knows sandboxes by their shims.
+	outbound   func() bool // whether the host can receive what sandboxes send
 	bundles    launch.Bundles
 	forked     launch.Forked
 	gvisor     launch.Gvisor
@@ -120,6 +123,7 @@ func Open(ctx context.Context, cfg Config) (_ *Runtime, err error) {
 	if err := r.connect(ctx); err != nil {
 		return nil, err
 	}
+	r.outbound = sync.OnceValue(func() bool { return outbound.Try() == nil })
 	r.shim = launch.Shim{Client: r.client, Log: r.log, Roots: cfg.rootDir()}
 	if !r.poolable(session.Spec{Class: cfg.Warm.Class}) {
 		cfg.Warm.Image = ""

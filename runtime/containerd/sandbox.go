@@ -29,6 +29,7 @@ import (
 	"berth/runtime/launch"
 	"berth/runtime/layer"
 	"berth/runtime/ocispec"
+	"berth/runtime/outbound"
 	"berth/runtime/warmpool"
 	"berth/session"
 	"berth/session/inventory"
@@ -323,6 +324,14 @@ func (r *Runtime) makeSandbox(ctx context.Context, id string, spec session.Spec,
 	defer r.figures.Made(id)
 	if err := r.mountFigures(b); err != nil {
 		return err
+	}
+	if r.pairs(spec) {
+		network, err := outbound.NewPair()
+		if err != nil {
+			return err
+		}
+		defer network.Close() // gVisor's kernel is in it by then
+		b.Network = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), network.Fd())
 	}
 	if err := r.makeDisk(b, spec); err != nil {
 		return err

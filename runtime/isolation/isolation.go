@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/outbound"
 )
 
 // Of reads the isolation of a process from /proc.
@@ -42,9 +43,14 @@ func Of(pid int) (proto.Isolation, error) {
 		return iso, err
 	}
 	iso.OwnCounts = int64(owner) == iso.HostUID
-	if only, err := onlyLoopback(dir + "net/dev"); err != nil {
+	closed, err := onlyLoopback(dir + "net/dev")
+	if err == nil && !closed { // slower
+		closed, err = outbound.Closed(dir + "ns/net")
+	}
+	if err != nil {
 		return iso, err
-	} else if only {
+	}
+	if closed {
 		iso.Network = string(proto.NetworkNone)
 	}
 	return iso, nil

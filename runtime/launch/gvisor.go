@@ -33,11 +33,15 @@ func (l Gvisor) Create(ctx context.Context, b *Sandbox) (*Waiting, error) {
 	if err != nil {
 		return nil, err
 	}
-	pid, err := createByRuntime(ctx, dir, b, l.Binary, l.flags(dir))
+	network := loopbackAlone
+	if b.Network != "" {
+		network = "--network=sandbox" // what the namespace has; see package outbound
+	}
+	pid, err := createByRuntime(ctx, dir, b, l.Binary, append(l.flags(dir), network))
 	if err != nil {
 		return nil, err
 	}
-	start := func(ctx context.Context) error { return l.run(ctx, b.ID, "start") }
+	start := func(ctx context.Context) error { return l.run(ctx, b.ID, network, "start") }
 	return &Waiting{PID: pid, Start: start, Close: func() {}}, setRlimits(b, pid)
 }
 
@@ -59,15 +63,15 @@ func (l Gvisor) flags(dir string) []string {
 // times.
 const mostDentries = 8192
 
-// run runs a command of runsc on a sandbox.
-func (l Gvisor) run(ctx context.Context, id, command string) error {
+// run runs a command of runsc, which flags may precede, on a sandbox.
+func (l Gvisor) run(ctx context.Context, id string, command ...string) error {
 	dir := l.Bundles.Path(id)
-	cmd := exec.CommandContext(ctx, l.Binary, append(l.flags(dir), command, id)...)
+	cmd := exec.CommandContext(ctx, l.Binary, slices.Concat(l.flags(dir), command, []string{id})...)
 	cmd.Dir = dir
 	cmd.Env = []string{ocispec.DefaultPath}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Run(); err != nil {
-		return errors.Join(fmt.Errorf("runsc %s: %w", command, err), runtimeSaid(dir))
+		return errors.Join(fmt.Errorf("runsc %s: %w", command[len(command)-1], err), runtimeSaid(dir))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,9 +30,11 @@ func RuncClass(dir string) Class {
 	return info
 }
 
-// gvisorFlags go before every command of runsc:
+// loopbackAlone gives a sandbox of gVisor a stack with loopback alone.
+const loopbackAlone = "--network=none"
+
+// gvisorFlags go before every command of runsc, with a flag for the network:
 //
-//   - network=none: a stack with loopback alone, like the other class;
 //   - host-uds=create: the guest's socket appears on the host. It is no more than that: sockets of
 //     the host cannot be opened from inside;
 //   - overlay2=none: writes reach our layer, where the disk limit is, not a file beside it;
@@ -44,7 +47,7 @@ func RuncClass(dir string) Class {
 // Everything from the host is one tree for runsc and it caches what it sees there, so a workspace
 // that two gVisor sandboxes have at the same time may look different in each for a while.
 var gvisorFlags = []string{
-	"--network=none", "--host-uds=create", "--overlay2=none", "--platform=systrap", "--oci-seccomp",
+	"--host-uds=create", "--overlay2=none", "--platform=systrap", "--oci-seccomp",
 }
 
 // GvisorClass writes the script by which the shim runs runsc. The shim can be given the name of a program, but no
@@ -56,7 +59,8 @@ func GvisorClass(dir, data string) (Class, error) {
 	if info.Missing != "" {
 		return info, nil
 	}
-	script := fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", shellQuote(runsc), strings.Join(gvisorFlags, " "))
+	flags := strings.Join(slices.Concat(gvisorFlags, []string{loopbackAlone}), " ")
+	script := fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", shellQuote(runsc), flags)
 	if err := diskpool.ReplaceFile(info.Binary, []byte(script), 0o755); err != nil {
 		return info, fmt.Errorf("writing the runsc script: %w", err)
 	}

@@ -67,6 +67,7 @@ type Spec struct {
 	Hostname string
 
 	UserNamespace string // path of the one to join; if empty, the runtime makes one
+	Network       string // as UserNamespace; for class gvisor one that package outbound has made
 
 	Sudo   bool          // set-user-ID programs may gain privileges
 	Step   bool          // for a step of a build: the guest leaves the image as it is
@@ -91,7 +92,7 @@ func WithoutFilter(b Spec) *specs.Spec {
 		Mounts:   slices.Concat(mounts(b), b.Mounts),
 		Linux: &specs.Linux{
 			CgroupsPath:   path.Join("/", cgroup.Parent, b.ID),
-			Namespaces:    ownNamespaces(b.UserNamespace),
+			Namespaces:    ownNamespaces(b.UserNamespace, b.Network),
 			UIDMappings:   ids,
 			GIDMappings:   ids,
 			Resources:     cgroup.Resources(b.Class, b.Limits),
@@ -120,6 +121,9 @@ func newProcess(b Spec) *specs.Process {
 	}
 	if b.Class == proto.ClassGVisor {
 		args = append(args, workspaceLater)
+	}
+	if b.Network != "" {
+		args = append(args, "-name-server", proto.GatewayAddress)
 	}
 	return &specs.Process{
 		Args:            args,
@@ -173,11 +177,11 @@ func ProcessEnv(image []string) []string {
 	return kept
 }
 
-// ownNamespaces returns one namespace of each kind. The runtime makes them, all inside the user namespace.
-func ownNamespaces(user string) []specs.LinuxNamespace {
+// ownNamespaces returns one namespace of each kind. The runtime makes those without a path, inside the user namespace.
+func ownNamespaces(user, network string) []specs.LinuxNamespace {
 	return []specs.LinuxNamespace{
 		{Type: specs.UserNamespace, Path: user}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace},
-		{Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+		{Type: specs.NetworkNamespace, Path: network}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
 		{Type: specs.CgroupNamespace},
 	}
 }

@@ -33,13 +33,23 @@ type Sockets struct {
 // Open opens the sockets in the network namespace at a path, such as /proc/PID/ns/net. What it changes there lasts as
 // long as the namespace; a second call finds it. It fails with errors.ErrUnsupported if the kernel lacks what it takes.
 func Open(path string) (*Sockets, error) {
+	return openAt(path, netip.MustParseAddr(proto.ContainerAddress), func() error { return nil })
+}
+
+// openAt opens the sockets at an address of loopback, after a function has run on a thread in the namespace.
+func openAt(path string, address netip.Addr, prepare func() error) (*Sockets, error) {
 	network, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer network.Close()
 	s := &Sockets{}
-	if err := within(network, func() error { return s.open(network) }); err != nil {
+	if err := within(network, func() error {
+		if err := prepare(); err != nil {
+			return err
+		}
+		return s.open(network, address)
+	}); err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("opening the outbound sockets: %w", err)
 	}
@@ -95,8 +105,7 @@ func within(network *os.File, fn func() error) error {
 	return <-done
 }
 
-func (s *Sockets) open(network *os.File) error {
-	address := netip.MustParseAddr(proto.ContainerAddress)
+func (s *Sockets) open(network *os.File, address netip.Addr) error {
 	if err := makeLocal(address); err != nil {
 		return err
 	}
@@ -129,7 +138,7 @@ func (s *Sockets) open(network *os.File) error {
 	return s.names.SetControlMessage(ipv4.FlagDst, true)
 }
 
-// makeLocal gives loopback the container's address, and makes every other one local, too. The thread is in the
+// makeLocal gives loopback that address, and makes every other one local, too. The thread is in the
 // sandbox's network.
 func makeLocal(address netip.Addr) error {
 	lo, err := netlink.LinkByName("lo")

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"berth/proto"
 	"berth/test/needs"
 )
@@ -215,5 +217,74 @@ func TestOpenAgain(t *testing.T) {
 func TestTry(t *testing.T) {
 	if err := Try(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A pair of devices leads to the sockets, too. Here another namespace stands for gVisor's stack, with the addresses
+// and routes that gVisor copies.
+func TestPair(t *testing.T) {
+	network, err := NewPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { network.Close() })
+	path := fmt.Sprint("/proc/self/fd/", network.Fd())
+	if closed, err := Closed(path); err != nil || !closed {
+		t.Errorf("closed: %v, %v", closed, err)
+	}
+	stack := aNetwork(t)
+	inside(t, network, func() error {
+		inner, err := netlink.LinkByName(pairInner)
+		if err != nil {
+			return err
+		}
+		if routes, err := netlink.RouteList(inner, netlink.FAMILY_V4); err != nil || len(routes) != 2 {
+			t.Errorf("its routes: %v, %v", routes, err)
+		}
+		return netlink.LinkSetNsFd(inner, int(stack.Fd()))
+	})
+	if closed, err := Closed(path); err != nil || closed {
+		t.Errorf("with a device that leads to another network: closed %v, %v", closed, err)
+	}
+	inside(t, stack, func() error {
+		inner, err := netlink.LinkByName(pairInner)
+		if err != nil {
+			return err
+		}
+		return errors.Join(
+			netlink.AddrAdd(inner, &netlink.Addr{IPNet: pairSubnet}),
+			netlink.LinkSetUp(inner),
+			netlink.RouteAdd(&netlink.Route{LinkIndex: inner.Attrs().Index, Gw: gateway}))
+	})
+	s, err := OpenPair(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	var c net.Conn
+	inside(t, stack, func() (err error) {
+		c, err = net.DialTimeout("tcp4", "1.2.3.4:443", patience)
+		return err
+	})
+	defer c.Close()
+	a, err := s.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if got, from := a.LocalAddr().String(), a.RemoteAddr().(*net.TCPAddr).IP.String(); got != "1.2.3.4:443" ||
+		from != proto.ContainerAddress {
+		t.Errorf("a connection to 1.2.3.4:443 arrives as one to %s from %s", got, from)
+	}
+	s.Close()
+	inside(t, stack, func() error {
+		if _, err := net.DialTimeout("tcp4", "1.2.3.4:443", patience); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("with closed sockets: %v", err)
+		}
+		return nil
+	})
+	alone := aNetwork(t)
+	if _, err := OpenPair(fmt.Sprint("/proc/self/fd/", alone.Fd())); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("a network without a pair: %v", err)
 	}
 }
