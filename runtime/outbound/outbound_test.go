@@ -145,18 +145,7 @@ func TestDatagrams(t *testing.T) {
 		}
 	}
 	inside(t, network, func() error {
-		c, err := net.Dial("udp4", "1.2.3.4:123")
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		if _, err := io.WriteString(c, "time?"); err != nil {
-			return err
-		}
-		_ = c.SetReadDeadline(time.Now().Add(patience))
-		if _, err := c.Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("another datagram: %v", err)
-		}
+		refuses(t, "1.2.3.4:123")
 		for _, many := range []string{"224.0.0.251:5353", "255.255.255.255:67", "240.0.0.1:443"} {
 			if _, err := net.Dial("udp4", many); err == nil {
 				t.Errorf("a datagram can be sent to %s", many)
@@ -164,6 +153,23 @@ func TestDatagrams(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// refuses checks that a datagram to an address is refused at once.
+func refuses(t *testing.T, at string) {
+	c, err := net.Dial("udp4", at)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "time?"); err != nil {
+		t.Error(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(patience))
+	if _, err := c.Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a datagram to %s: %v", at, err)
+	}
 }
 
 // There is no way out by IPv6.
@@ -238,7 +244,7 @@ func TestPair(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if routes, err := netlink.RouteList(inner, netlink.FAMILY_V4); err != nil || len(routes) != 2 {
+		if routes, err := netlink.RouteList(inner, netlink.FAMILY_V4); err != nil || len(routes) != 1+len(beyond) {
 			t.Errorf("its routes: %v, %v", routes, err)
 		}
 		return netlink.LinkSetNsFd(inner, int(stack.Fd()))
@@ -251,10 +257,7 @@ func TestPair(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(
-			netlink.AddrAdd(inner, &netlink.Addr{IPNet: pairSubnet}),
-			netlink.LinkSetUp(inner),
-			netlink.RouteAdd(&netlink.Route{LinkIndex: inner.Attrs().Index, Gw: gateway}))
+		return errors.Join(netlink.LinkSetUp(inner), address(inner))
 	})
 	s, err := OpenPair(path)
 	if err != nil {
@@ -276,6 +279,12 @@ func TestPair(t *testing.T) {
 		from != proto.ContainerAddress {
 		t.Errorf("a connection to 1.2.3.4:443 arrives as one to %s from %s", got, from)
 	}
+	inside(t, stack, func() error {
+		for range 50 { // more than the kernel usually refuses at once
+			refuses(t, "1.2.3.4:123")
+		}
+		return nil
+	})
 	s.Close()
 	inside(t, stack, func() error {
 		if _, err := net.DialTimeout("tcp4", "1.2.3.4:443", patience); !errors.Is(err, syscall.ECONNREFUSED) {

@@ -24,12 +24,15 @@ const (
 	pairOuter = "outside"
 )
 
-// Addresses of the pair. The gateway is in the subnet.
+// Addresses of the pair. The container is in no subnet, which would have an address for all in it.
 var (
-	pairHost   = network(proto.ContainerAddress + "/32")
-	pairSubnet = &net.IPNet{IP: pairHost.IP, Mask: net.CIDRMask(30, 32)}
-	gateway    = net.ParseIP(proto.GatewayAddress)
+	pairHost = network(proto.ContainerAddress + "/32")
+	pairGate = network(proto.GatewayAddress + "/32")
 )
+
+// beyond are the networks that lie behind the gateway: all but those whose datagrams go to many. Nobody could refuse
+// these, since there is no ICMP for it.
+var beyond = []string{"0.0.0.0/1", "128.0.0.0/2", "192.0.0.0/3"}
 
 // NewPair makes the network namespace of a sandbox of gVisor, with its pair of devices. runsc must be started in it. It
 // lasts as long as the file is open, or a process is in it.
@@ -44,12 +47,15 @@ func NewPair() (*os.File, error) {
 	return network, nil
 }
 
-// makePair makes the devices in the thread's network. gVisor copies the address, the route and the neighbour of
+// makePair makes the devices in the thread's network. gVisor copies the address, the routes and the neighbour of
 // pairInner when it starts, and removes the address from it. It leaves out a device without an address.
 func makePair() error {
-	for _, which := range []string{"all", "default"} { // before the devices: there are no addresses of links then
-		err := os.WriteFile("/proc/sys/net/ipv6/conf/"+which+"/disable_ipv6", []byte("1"), 0)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+	for _, setting := range [][2]string{
+		{"ipv6/conf/all/disable_ipv6", "1"}, {"ipv6/conf/default/disable_ipv6", "1"}, // or devices get addresses
+		{"ipv4/icmp_ratelimit", "0"}, // or a second refused datagram may end in silence
+	} {
+		err := os.WriteFile("/proc/sys/net/"+setting[0], []byte(setting[1]), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
 			return err
 		}
 	}
@@ -65,16 +71,13 @@ func makePair() error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	if err := netlink.AddrAdd(inner, &netlink.Addr{IPNet: pairSubnet}); err != nil {
-		return err
-	}
 	for _, l := range []netlink.Link{inner, outer} {
 		if err := netlink.LinkSetUp(l); err != nil {
 			return err
 		}
 	}
 	for _, n := range []netlink.Neigh{
-		{LinkIndex: inner.Attrs().Index, IP: gateway, HardwareAddr: mac(2)},
+		{LinkIndex: inner.Attrs().Index, IP: pairGate.IP, HardwareAddr: mac(2)},
 		{LinkIndex: outer.Attrs().Index, IP: pairHost.IP, HardwareAddr: mac(1)},
 	} {
 		n.State = netlink.NUD_PERMANENT
@@ -82,7 +85,21 @@ func makePair() error {
 			return err
 		}
 	}
-	return netlink.RouteAdd(&netlink.Route{LinkIndex: inner.Attrs().Index, Gw: gateway})
+	return address(inner)
+}
+
+// address gives the near end of the pair its address and its routes.
+func address(inner netlink.Link) error {
+	err := netlink.AddrAdd(inner, &netlink.Addr{IPNet: pairHost})
+	if err == nil {
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: inner.Attrs().Index, Dst: pairGate, Scope: netlink.SCOPE_LINK})
+	}
+	for _, b := range beyond {
+		if err == nil {
+			err = netlink.RouteAdd(&netlink.Route{LinkIndex: inner.Attrs().Index, Dst: network(b), Gw: pairGate.IP})
+		}
+	}
+	return err
 }
 
 // OpenPair is Open for a network namespace that NewPair has made, in which gVisor has started. It fails with
