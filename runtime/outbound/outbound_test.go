@@ -280,7 +280,7 @@ func TestPair(t *testing.T) {
 		t.Errorf("a connection to 1.2.3.4:443 arrives as one to %s from %s", got, from)
 	}
 	inside(t, stack, func() error {
-		for range 50 { // more than the kernel usually refuses at once
+		for range 200 { // more than the kernel usually refuses at once
 			refuses(t, "1.2.3.4:123")
 		}
 		return nil

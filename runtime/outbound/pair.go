@@ -52,7 +52,7 @@ func NewPair() (*os.File, error) {
 func makePair() error {
 	for _, setting := range [][2]string{
 		{"ipv6/conf/all/disable_ipv6", "1"}, {"ipv6/conf/default/disable_ipv6", "1"}, // or devices get addresses
-		{"ipv4/icmp_ratelimit", "0"}, // or a second refused datagram may end in silence
+		{"ipv4/icmp_ratemask", "0"}, // or the kernel refuses some six datagrams, and the rest end in silence
 	} {
 		err := os.WriteFile("/proc/sys/net/"+setting[0], []byte(setting[1]), 0)
 		if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
