@@ -521,10 +521,11 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Messages: asked, Batches: batches.New(batches.Config{Upstreams: d.models, Ledger: d.books, Messages: asked})})
 	dialed := inbound.New()
 	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: dialed, Knows: d.knowsKey, Life: d.keys.Life,
-		Max: d.cfg.Session.PortsMax, Domain: d.domain, Tokens: signed.New(d.books, d.secrets),
+		Max: d.cfg.Session.PortsMax, Clean: e2b.CleanHeaders, Domain: d.domain, Tokens: signed.New(d.books, d.secrets),
 		Audit: d.audit.Append, Log: d.cfg.Log})
 	foreign := e2b.New(e2b.Config{Sessions: d.sessions, Code: d.code, Images: d.machine.images, Keys: d.keys,
-		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Limits: d.cfg.Session.Limits, Log: d.cfg.Log})
+		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Limits: d.cfg.Session.Limits, Log: d.cfg.Log,
+		PortsMax: d.cfg.Session.PortsMax, Apps: apps, Domain: d.domain})
 	d.keep(foreign)
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,

@@ -102,7 +102,15 @@ func (e *Edge) request(c *call, ask newSandbox, def int64) (req proto.CreateCont
 	seconds = max(seconds, 1) // a new container cannot end at once
 	set := settings{template: ask.TemplateID, keyID: c.keyID, open: !ask.Secure, atEnd: atEnd(ask),
 		autoResume: ask.AutoResume != nil && ask.AutoResume.Enabled}
-	req = proto.CreateContainer{Env: ask.EnvVars, Labels: maps.Clone(ask.Metadata),
+	set.private = isPrivate(ask)
+	open, err := e.publicPorts(ask)
+	if err != nil {
+		return req, err
+	}
+	if e.cfg.Apps == nil {
+		open = proto.PublicPorts{}
+	}
+	req = proto.CreateContainer{PublicPorts: open, Env: ask.EnvVars, Labels: maps.Clone(ask.Metadata),
 		MaxLifetimeSeconds: int64(lifetime / time.Second), IdempotencyKey: c.r.Header.Get("Idempotency-Key"),
 		Lease: proto.LeaseRequest{Mode: proto.LeaseAbsolute, AtEnd: set.atEnd, EndsInSeconds: &seconds}}
 	if req.Labels == nil {

@@ -37,7 +37,7 @@ type target struct {
 }
 
 // Match finds the requests to sandboxes. It is an api.Raw. A sandbox is named by headers, else by the host, else by the
-// token of its agent, else by the signature of a URL. Other ports than those of this edge, in a host, are not its own.
+// token of its agent, else by the signature of a URL.
 func (e *Edge) Match(r *http.Request) (api.RawRequest, bool) {
 	if isPreflight(r) {
 		return e.raw(target{}, func(w http.ResponseWriter, r *http.Request, _ api.Caller) error {
@@ -46,10 +46,14 @@ func (e *Edge) Match(r *http.Request) (api.RawRequest, bool) {
 		}), true
 	}
 	byHost, inName := inHost(r.Host)
-	if isControl(r.URL.Path) && !inName { // some clients send the headers there, too
-		return api.RawRequest{}, false
+	if !inName {
+		byHost, inName = e.inDomain(r)
 	}
 	id, port := r.Header.Get(headerID), r.Header.Get(headerPort)
+	toProgram := id != "" && port != "" && portName(port) == "port"
+	if isControl(r.URL.Path) && !inName && !toProgram { // some clients send the headers there, too
+		return api.RawRequest{}, false
+	}
 	if id != "" || port != "" {
 		return e.to(target{containerID(id), id, port}), true
 	}
@@ -162,7 +166,7 @@ func (e *Edge) serveSandbox(w http.ResponseWriter, r *http.Request, t target) er
 	case interpreterPort:
 		err = e.serveInterpreter(w, r, s)
 	default:
-		err = closedPort(t, port)
+		err = e.servePort(w, r, s, t, uint16(port))
 	}
 	if err != nil && context.Cause(ctx) == errGone {
 		return gone(t)
@@ -258,7 +262,7 @@ var errKeyEnded = proto.Errorf(proto.Unauthenticated, "", "", "The API key was r
 func (e *Edge) serveInterpreter(w http.ResponseWriter, r *http.Request, s *session.Session) error {
 	set := settingsOf(s.Info())
 	if set.private && !access.Equal(r.Header.Get(headerTraffic), access.TrafficToken(s)) {
-		return routeError(http.StatusForbidden, "the traffic token of the sandbox is required, as "+headerTraffic)
+		return trafficRefused()
 	}
 	keyID := access.KeyOf(s, e.cfg.Keys, r.Header.Get(headerToken))
 	if keyID == "" {

@@ -24,6 +24,7 @@ import (
 	"berth/api/e2b/access"
 	"berth/api/e2b/envd"
 	"berth/api/e2b/interpreter"
+	"berth/api/ports/address"
 	"berth/code"
 	"berth/events"
 	"berth/proto"
@@ -41,8 +42,11 @@ type Config struct {
 	Stats    *stats.Store // nil: nothing is measured
 	// The widest network that a container may have; "" is none.
 	NetworkMax proto.NetworkMode
-	Limits     proto.Limits // of sandboxes, as far as they differ from session.DefaultLimits
-	Log        *slog.Logger // nil: slog.Default
+	PortsMax   proto.PortAccess // the widest access to ports that a sandbox may have; "" is proto.PortsSigned
+	Apps       Apps             // which serve programs in sandboxes; nil: their ports are closed
+	Domain     address.Domain   // of ports; the zero Domain: they are reached by headers alone
+	Limits     proto.Limits     // of sandboxes, as far as they differ from session.DefaultLimits
+	Log        *slog.Logger     // nil: slog.Default
 }
 
 // An Edge serves the control plane as routes, and sandboxes as applications.

@@ -15,10 +15,13 @@ import (
 	"berth/api"
 	"berth/api/e2b"
 	"berth/api/e2b/access"
+	"berth/api/ports"
+	"berth/api/ports/address"
 	"berth/code"
 	"berth/events"
 	"berth/proto"
 	"berth/session"
+	"berth/session/inbound"
 	"berth/state/audit"
 	"berth/test/sessiontest"
 )
@@ -33,10 +36,15 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
+	return newSiteWith(t, proto.PortsSigned)
+}
+
+// newSiteWith returns a site with a bound of the access to ports. Its ports are below the domain a.test.
+func newSiteWith(t *testing.T, most proto.PortAccess) *site {
+	t.Helper()
 	var log *audit.Log
-	st := &site{log: &bytes.Buffer{}, Stack: sessiontest.New(t, session.Config{Audit: func(e proto.AuditEntry) {
-		log.Append(e)
-	}})}
+	st := &site{log: &bytes.Buffer{}, Stack: sessiontest.New(t, session.Config{PortsMax: most,
+		Audit: func(e proto.AuditEntry) { log.Append(e) }})}
 	var err error
 	log, err = audit.Open(audit.Config{Dir: t.TempDir(), Ledger: st.Ledger})
 	if err != nil {
@@ -45,11 +53,14 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(func() { _ = log.Close() })
 	runner := code.Open(code.Config{Sessions: st.Sessions})
 	t.Cleanup(func() { _ = runner.Close() })
+	domain := address.Domain{Scheme: "http", Name: "a.test"}
+	apps := ports.New(ports.Config{Sessions: st.Sessions, Ports: inbound.New(), Max: most, Knows: st.Keys.Knows,
+		Life: st.Keys.Life, Domain: domain, Clean: e2b.CleanHeaders})
 	st.edge = e2b.New(e2b.Config{Sessions: st.Sessions, Code: runner, Images: st.Images, Keys: st.Keys,
-		Events: events.New(log)})
+		Events: events.New(log), PortsMax: most, Domain: domain, Apps: apps})
 	t.Cleanup(func() { _ = st.edge.Close() })
 	server, err := api.New(api.Config{Auth: st.Keys, Audit: log, Edges: []api.Edge{st.edge.Control()},
-		Raws: []api.Raw{st.edge.Match},
+		Raws: []api.Raw{st.edge.Match, apps.Match},
 		Log:  slog.New(slog.NewTextHandler(st.log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +259,7 @@ func TestRefusedSandboxes(t *testing.T) {
 		{`{"templateID":"base","network":{"rules":{"a.b":[]}}}`, 400, "network.rules"},
 		{`{"templateID":"base","network":{"egressProxy":{"address":"x"}}}`, 400, "network.egressProxy"},
 		{`{"templateID":"base","network":{"maskRequestHost":"x"}}`, 400, "network.maskRequestHost"},
-		{`{"templateID":"base","network":{"allowPublicTraffic":false}}`, 400, "network.allowPublicTraffic"},
+		{`{"templateID":"base","network":{"allowPublicTraffic":true}}`, 400, "--ports-max public"},
 		{`{"templateID":"base","mcp":{"x":{}}}`, 400, "mcp"}, {`{"templateID":"base","iam":{"x":1}}`, 400, "iam"},
 		{`{"templateID":"base","volumeMounts":[{"name":"v","path":"/v"}]}`, 400, "volumeMounts"},
 		{`{"templateID":"base","metadata":{"berth.e2b":"x"}}`, 400, "reserved"},

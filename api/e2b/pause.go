@@ -38,38 +38,6 @@ func (e *Edge) pause(c *call) (any, error) {
 	return nil, err
 }
 
-// setNetwork refuses to change the network of a container that runs, unless nothing changes.
-func (e *Edge) setNetwork(c *call) (any, error) {
-	var ask network
-	if err := c.read(&ask); err != nil {
-		return nil, err
-	}
-	s, err := e.session(c)
-	if err != nil {
-		return nil, err
-	}
-	if err := refuseFields(newSandbox{Network: &ask}); err != nil {
-		return nil, err
-	}
-	if want, have := e.network(newSandbox{Network: &ask}), s.Info().Network; !sameNetwork(want, have) {
-		return nil, proto.Invalid("network", "network: what a sandbox may reach is decided when it is created; create "+
-			"another one, from a snapshot of this one if need be")
-	}
-	return nil, nil
-}
-
-func sameNetwork(a, b proto.Network) bool {
-	if a.Mode != b.Mode || len(a.Allow) != len(b.Allow) {
-		return false
-	}
-	for i := range a.Allow {
-		if a.Allow[i] != b.Allow[i] {
-			return false
-		}
-	}
-	return true
-}
-
 // A snapshotInfo is a snapshot, which is also the template of new sandboxes.
 type snapshotInfo struct {
 	ID    string   `json:"snapshotID"`

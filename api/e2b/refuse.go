@@ -42,8 +42,6 @@ var refusals = []refusal{
 		"the host of requests to ports cannot be replaced"},
 	{"network.httpsPorts", ofNetwork(func(n network) bool { return len(n.HTTPSPorts) > 0 }),
 		"requests to ports are always plain HTTP inside"},
-	{"network.allowPublicTraffic", ofNetwork(func(n network) bool { return n.PublicAccess != nil && !*n.PublicAccess }),
-		"ports of a sandbox cannot be closed to those who know its ID"},
 	{"network.allowOut", ofNetwork(func(n network) bool { return slices.ContainsFunc(n.AllowOut, isAddress) }),
 		"addresses and ranges cannot be allowed; allow domains"},
 	{"network.denyOut", ofNetwork(func(n network) bool {

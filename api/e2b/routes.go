@@ -34,7 +34,7 @@ func (e *Edge) rows() []row {
 		{"POST", one + "/{id}/timeout", e.setTimeout, "container.change", false},
 		{"POST", one + "/{id}/refreshes", e.refresh, "container.change", false},
 		{"POST", one + "/{id}/pause", e.pause, "container.pause", true},
-		{"PUT", one + "/{id}/network", e.setNetwork, "container.change", true},
+		{"PUT", one + "/{id}/network", e.setNetwork, "container.change", false},
 		{"POST", one + "/{id}/snapshots", e.takeSnapshot, "snapshot.create", true},
 		{"GET", one + "/{id}/metrics", e.metrics, "", false},
 		{"GET", one + "/metrics", e.metricsOfAll, "", false},

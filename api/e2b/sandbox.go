@@ -108,10 +108,7 @@ func (e *Edge) describe(c *call, s *session.Session) sandboxInfo {
 	if !set.open {
 		out.Token = access.Token(s, c.keyID)
 	}
-	if set.private {
-		token := access.TrafficToken(s)
-		out.Traffic = &token
-	}
+	out.Traffic, out.Domain = e.trafficToken(s), e.domain(c.r)
 	return out
 }
 
@@ -181,7 +178,7 @@ func (e *Edge) getSandbox(c *call) (any, error) {
 	}
 	info := s.Info()
 	set := settingsOf(info)
-	d := detail{listed: listedOf(info), InternetAccess: info.Network.Mode == proto.NetworkOpen,
+	d := detail{listed: listedOf(info), Domain: e.domain(c.r), InternetAccess: info.Network.Mode == proto.NetworkOpen,
 		Lifecycle: lifecycle{set.autoResume, "kill"}}
 	if cmp.Or(set.atEnd, info.Lease.AtEnd) != proto.LeaseRemove {
 		d.Lifecycle.OnTimeout = "pause"
@@ -191,6 +188,12 @@ func (e *Edge) getSandbox(c *call) (any, error) {
 	}
 	if info.Network.Mode == proto.NetworkAllowlist {
 		d.Network = &network{AllowOut: info.Network.Allow, DenyOut: []string{everything}}
+	}
+	if set.private {
+		if d.Network == nil {
+			d.Network = &network{}
+		}
+		d.Network.PublicAccess = new(bool)
 	}
 	if d.State == paused {
 		if d.PauseMode = "filesystem"; info.State == proto.StatePaused {

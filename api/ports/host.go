@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,6 +77,25 @@ func (e *Edge) isPublic(t target) bool {
 	port, err := inbound.ParsePort(t.port)
 	s := e.cfg.Sessions.Any(t.container)
 	return err == nil && s != nil && s.Info().PublicPorts.Has(port)
+}
+
+// Pass serves a request to a port of a container that another edge has found, as one to the port's host name. That edge
+// has admitted the actor; with "" the request is a stranger's, and the port must be public.
+func (e *Edge) Pass(w http.ResponseWriter, r *http.Request, s *session.Session, port uint16, actor string) error {
+	t := target{container: s.ID(), port: strconv.Itoa(int(port)), path: cmp.Or(r.URL.EscapedPath(), "/"),
+		query: r.URL.RawQuery}
+	if actor == "" {
+		return e.passStranger(w, r, s, port, t)
+	}
+	return e.pass(w, r, actor, s, port, t)
+}
+
+// HasCredential reports whether a request has an API key, a signed URL or the cookie of one. It need not be valid.
+func (e *Edge) HasCredential(r *http.Request) bool {
+	_, token := cutToken(r.URL.RawQuery)
+	return token != "" || e.hasKey(r) || slices.ContainsFunc(r.Cookies(), func(c *http.Cookie) bool {
+		return isTokenCookie(c.Name)
+	})
 }
 
 // serveStranger serves a request without a credential to a public port.

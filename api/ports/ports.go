@@ -14,6 +14,7 @@ package ports
 import (
 	"cmp"
 	"context"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -54,6 +55,7 @@ type Edge struct {
 	transport *http.Transport
 	buffers   sync.Pool
 	seen      seen
+	errors    *log.Logger // of answers that break off
 }
 
 // New returns an edge.
@@ -67,6 +69,7 @@ func New(cfg Config) *Edge {
 		return &b
 	}}}
 	e.transport = newTransport(e.dial)
+	e.errors = slog.NewLogLogger(e.cfg.Log.Handler(), slog.LevelDebug)
 	return e
 }
 

@@ -13,6 +13,7 @@ import (
 	"berth/api"
 	"berth/proto"
 	"berth/session"
+	"berth/session/inbound"
 )
 
 // Sizes of the proxy, in bytes.
@@ -60,6 +61,7 @@ func (p *relay) run(w http.ResponseWriter) (err error) {
 	}()
 	proxy := httputil.ReverseProxy{
 		Transport: p.e.transport, FlushInterval: -1, BufferPool: p.e, Rewrite: p.rewrite,
+		ErrorLog: p.e.errors,
 		ModifyResponse: func(res *http.Response) error {
 			if isStream(res) {
 				go func() {
@@ -71,6 +73,10 @@ func (p *relay) run(w http.ResponseWriter) (err error) {
 				}()
 			}
 			p.cleanAnswer(res.Header)
+			if res.Header.Get("Access-Control-Allow-Origin") != "" { // in place of an edge's own
+				w.Header().Del("Access-Control-Allow-Origin")
+				w.Header().Del("Access-Control-Expose-Headers")
+			}
 			return nil
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, failed error) { err = p.explain(failed) },
@@ -101,7 +107,7 @@ func (p *relay) rewrite(r *httputil.ProxyRequest) {
 	r.SetXForwarded()
 	if p.t.prefix != "" {
 		r.Out.Header.Set("X-Forwarded-Prefix", p.t.prefix)
-	} else {
+	} else if p.e.cfg.Domain.Scheme != "" {
 		r.Out.Header.Set("X-Forwarded-Proto", p.e.cfg.Domain.Scheme)
 	}
 }
@@ -113,8 +119,8 @@ func (p *relay) explain(err error) error {
 	case p.in.Context().Err() != nil:
 		return err
 	case errors.As(err, &known) && known.Code == proto.NotFound && known.Item == strconv.Itoa(int(p.port)):
-		return badGateway(known.Item, "Nothing listens on port %d of the container; start the program, and have it "+
-			"listen on 127.0.0.1 or 0.0.0.0. `berth ports` lists what listens.", p.port)
+		return closedPort{badGateway(known.Item, "Nothing listens on port %d of the container; start the program, and "+
+			"have it listen on 127.0.0.1 or 0.0.0.0. `berth ports` lists what listens.", p.port)}
 	case errors.As(err, &known) && known.Code != proto.Internal:
 		return known
 	}
@@ -123,6 +129,15 @@ func (p *relay) explain(err error) error {
 		"HTTP answer; it may have ended, or speak another protocol. `berth forward` reaches programs of any protocol.",
 		p.port)
 }
+
+// A closedPort is the error for a port where nothing listens. It is inbound.ErrClosed.
+type closedPort struct{ error }
+
+// Unwrap returns the error for the client.
+func (c closedPort) Unwrap() error { return c.error }
+
+// Is makes it inbound.ErrClosed.
+func (c closedPort) Is(target error) bool { return target == inbound.ErrClosed }
 
 // badGateway returns an error with the status 502.
 func badGateway(item, format string, args ...any) error {

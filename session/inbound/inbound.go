@@ -7,6 +7,7 @@ package inbound
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -47,6 +48,9 @@ func Reachable(port uint16) error {
 	}
 	return nil
 }
+
+// ErrClosed is what an error is if nothing listens on a port.
+var ErrClosed = errors.New("nothing listens on the port")
 
 // Ports opens connections within limits. It is safe for concurrent use.
 type Ports struct {

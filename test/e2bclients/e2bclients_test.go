@@ -21,7 +21,7 @@ func TestSDKs(t *testing.T) {
 	py := clients.Install(t, "e2b-py", clients.Python, "py/requirements.txt", "py/main.py")
 	old := clients.Install(t, "e2b-py-old", clients.Python, "old/requirements.txt", "old/main.py")
 	ts := clients.Install(t, "e2b-ts", clients.Node, "ts/package.json", "ts/package-lock.json", "ts/main.mjs")
-	d, err := daemontest.New("--stop-on-exit")
+	d, err := daemontest.New("--stop-on-exit", "--ports-max", "public")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,9 @@
 # The newest Python SDKs of E2B, unmodified.
+import http.client
+import os
 import threading
 import time
+import urllib.parse
 import urllib.request
 
 from e2b import (CommandExitException, InvalidArgumentException, NotFoundException, PtySize, SandboxNotFoundException,
@@ -105,6 +108,40 @@ def code(s):
     assert s.run_code("echo $0", language="bash").logs.stdout
 
 
+def visit(s, port, **headers):
+    # The names below the domain lead to the daemon where there is a resolver for them, so the address is not looked up.
+    at = urllib.parse.urlsplit(os.environ["E2B_API_URL"])
+    conn = http.client.HTTPConnection(at.hostname, at.port, timeout=60)
+    conn.request("GET", "/x?y=1", headers={"Host": s.get_host(port), **headers})
+    return conn.getresponse()
+
+
+def serve(s):
+    s.commands.run("mkdir -p /tmp/site && echo served > /tmp/site/x")
+    server = s.commands.run("cd /tmp/site && exec python3 -m http.server 8000", background=True)
+    s.commands.run("until (: </dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done")
+    return server
+
+
+def ports(s):
+    server = serve(s)
+    got = visit(s, 8000)
+    assert (got.status, got.read()) == (200, b"served\n"), got.status
+    assert visit(s, 8001).status == 502
+    assert s.traffic_access_token is None
+    s.update_network({"deny_out": ["0.0.0.0/0"]})
+    assert visit(s, 8000).status == 200
+    private = Sandbox.create("base", network={"allow_public_traffic": False})
+    serve(private)
+    token = {"e2b-traffic-access-token": private.traffic_access_token}
+    assert visit(private, 8000).status == 403 and visit(s, 8000, **token).status == 200
+    got = visit(private, 8000, **token)
+    assert (got.status, got.read()) == (200, b"served\n"), got.status
+    assert private.run_code("1 + 1").text == "2"
+    assert private.kill() and visit(private, 8000, **token).status in (401, 502)
+    assert server.kill()
+
+
 def life(s):
     mine = SandboxQuery(metadata={"test": NAME})
     assert [x.sandbox_id for x in Sandbox.list(query=mine).next_items()] == [s.sandbox_id]
@@ -131,6 +168,6 @@ def life(s):
 
 
 box = Sandbox.create("base", timeout=300, metadata={"test": NAME}, envs={"GIVEN": "given"})
-for part in commands, terminal, files, code, life:
+for part in commands, terminal, files, code, ports, life:
     part(box)
 print("done")

@@ -1,5 +1,6 @@
 // The newest JavaScript SDKs of E2B, unmodified.
 import assert from 'node:assert/strict'
+import http from 'node:http'
 import { CommandExitError, FileNotFoundError, NotFoundError, TimeoutError } from 'e2b'
 import { Sandbox } from '@e2b/code-interpreter'
 
@@ -56,6 +57,23 @@ assert.equal((await s.runCode('1 / 0')).error.name, 'ZeroDivisionError')
 const context = await s.createCodeContext({ cwd: '/tmp' })
 assert.equal((await s.runCode('import os; os.getcwd()', { context })).text, '/tmp')
 await s.removeCodeContext(context)
+
+// a port
+await s.files.write('/tmp/site/x', 'served')
+const server = await s.commands.run('cd /tmp/site && exec python3 -m http.server 8000', { background: true })
+await s.commands.run('until (: </dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done')
+const visit = (sandbox, port, headers) => new Promise((resolve, reject) => {
+  const at = new URL(process.env.E2B_API_URL)
+  http.get({ host: at.hostname, port: at.port, path: '/x', headers: { host: sandbox.getHost(port), ...headers } },
+    (answer) => { answer.resume(); resolve(answer.statusCode) }).on('error', reject)
+})
+assert.equal(await visit(s, 8000), 200)
+assert.equal(await visit(s, 8001), 502)
+const closed = await Sandbox.create('base', { network: { allowPublicTraffic: false } })
+assert.equal(await visit(closed, 8000), 403)
+assert.equal(await visit(closed, 8000, { 'e2b-traffic-access-token': closed.trafficAccessToken }), 502)
+assert(await closed.kill())
+assert(await server.kill())
 
 // its life
 assert.equal((await Sandbox.list({ query: { metadata: { test: 't s' } } }).nextItems()).length, 1)
