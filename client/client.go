@@ -22,8 +22,8 @@
 // the daemon refused it for its rate limit.
 //
 // With Config.Wait, the client waits for a daemon that is away and repeats requests that may come twice. It gives
-// Create and Launch an idempotency key for that. A command of Run or Live, and code, end with the daemon unless they
-// have a key; then their requests fail with the code Unavailable.
+// Create and Launch an idempotency key for that, and begins pulls anew. A command of Run or Live, and code, end with the
+// daemon unless they have a key; then their requests fail with the code Unavailable.
 package client
 
 import (
@@ -146,6 +146,9 @@ type request struct {
 	again  bool // may be repeated after its connection broke; not with raw
 }
 
+// repeatable reports whether the request may be sent again: it only reads, or again says so.
+func (r request) repeatable() bool { return r.again || r.method == http.MethodGet }
+
 // at joins the parts of a path and escapes each, so that no ID can address another endpoint.
 func at(parts ...string) string {
 	var b strings.Builder
@@ -185,7 +188,7 @@ func (c *Client) headers(h http.Header) {
 
 // send sends the request. It returns an answer with a 2xx status, whose body the caller closes, or an error.
 func (c *Client) send(ctx context.Context, r request) (res *http.Response, err error) {
-	err = c.whileAway(ctx, r.again, func() error {
+	err = c.whileAway(ctx, r.repeatable(), func() error {
 		res, err = c.sendOnce(ctx, r)
 		return err
 	})
@@ -256,7 +259,7 @@ func (c *Client) prepare(ctx context.Context, r request) (*http.Request, error) 
 
 // call sends the request and decodes the JSON answer into out. out may be nil.
 func (c *Client) call(ctx context.Context, r request, out any) (status int, err error) {
-	err = c.whileAway(ctx, r.again, func() error {
+	err = c.whileAway(ctx, r.repeatable(), func() error {
 		status, err = c.callOnce(ctx, r, out)
 		return err
 	})
@@ -294,7 +297,7 @@ func (c *Client) decode(ctx context.Context, r io.Reader, out any) error {
 
 // get sends a GET request and decodes the JSON answer.
 func get[T any](ctx context.Context, c *Client, path string, query url.Values) (out T, err error) {
-	_, err = c.call(ctx, request{method: http.MethodGet, path: path, query: query, again: true}, &out)
+	_, err = c.call(ctx, request{method: http.MethodGet, path: path, query: query}, &out)
 	return out, err
 }
 

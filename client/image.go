@@ -30,12 +30,18 @@ func (c *Client) ImportImage(ctx context.Context, name string, archive io.Reader
 }
 
 // PullImage makes the daemon pull an image from its registry.
-func (c *Client) PullImage(ctx context.Context, ref string, progress func(proto.ImageProgress)) (proto.Image,
-	error) {
+//
+// With Config.Wait, the pull begins anew when the daemon goes away.
+func (c *Client) PullImage(ctx context.Context, ref string, progress func(proto.ImageProgress)) (img proto.Image,
+	err error) {
 	body := struct {
 		Ref string `json:"ref"`
 	}{ref}
-	return c.imageStream(ctx, request{method: http.MethodPost, path: at("images", "pull"), body: body}, progress)
+	err = c.Redo(ctx, func() error { // layers that have come stay
+		img, err = c.imageStream(ctx, request{method: http.MethodPost, path: at("images", "pull"), body: body}, progress)
+		return err
+	})
+	return img, err
 }
 
 // RemoveImage removes an image's name. The name is in the query, because it contains slashes.
@@ -82,6 +88,5 @@ func (c *Client) imageStream(ctx context.Context, r request, progress func(proto
 	if err := lines.Err(); err != nil {
 		return img, c.broken(ctx, err)
 	}
-	return img, proto.Errorf(proto.Unavailable, "", c.Host(), "the daemon broke off before the image was complete; "+
-		"send it again")
+	return img, c.brokenOff("the daemon broke off before the image was complete; send it again")
 }

@@ -50,14 +50,19 @@ type Tunnel struct {
 	writing sync.Mutex // held while writing a message
 }
 
-// Tunnel connects to a port of a container, which it wakes. The connection ends with ctx.
+// Tunnel connects to a port of a container, which it wakes. The connection ends with ctx. With Config.Wait it waits for
+// a daemon that is away.
 func (c *Client) Tunnel(ctx context.Context, container string, port uint16) (*Tunnel, error) {
-	conn, stop, err := c.socket(ctx, at("containers", container, "tunnel"),
-		url.Values{"port": {strconv.Itoa(int(port))}})
+	t := &Tunnel{}
+	err := c.Redo(ctx, func() (err error) { // nothing was sent yet
+		t.conn, t.stop, err = c.socket(ctx, at("containers", container, "tunnel"),
+			url.Values{"port": {strconv.Itoa(int(port))}})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &Tunnel{conn: conn, stop: stop}, nil
+	return t, nil
 }
 
 // Read reads what the program sends.

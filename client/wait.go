@@ -29,6 +29,15 @@ func (e brokenError) Error() string { return e.err.Error() }
 // Unwrap returns the error for callers.
 func (e brokenError) Unwrap() error { return e.err }
 
+// Redo calls do, which may be done again from its beginning, and calls it again when the daemon goes away meanwhile, as
+// while it restarts. It waits for the daemon as Config.Wait says, and returns the error of the last call.
+func (c *Client) Redo(ctx context.Context, do func() error) error { return c.whileAway(ctx, true, do) }
+
+// brokenOff returns the error for an answer that ended before its result, as when the daemon is killed.
+func (c *Client) brokenOff(message string) error {
+	return brokenError{&proto.Error{Code: proto.Unavailable, Item: c.Host(), Message: message}}
+}
+
 // whileAway calls do until it succeeds, fails for another reason than that the daemon is away, or the wait is over.
 // Only a request that may be repeated is sent again after its connection broke.
 func (c *Client) whileAway(ctx context.Context, repeatable bool, do func() error) error {
@@ -73,7 +82,8 @@ func away(err error, repeatable bool) bool {
 		return false
 	}
 	return errors.As(err, &broken) || proto.CodeOf(err) == proto.Unavailable &&
-		strings.Contains(proto.AsError(err).Message, "daemon is shutting down")
+		(strings.Contains(proto.AsError(err).Message, "daemon is shutting down") ||
+			strings.Contains(proto.AsError(err).Message, "the daemon ends"))
 }
 
 // once returns the idempotency key for a request that has none, so that it may be repeated.

@@ -43,16 +43,24 @@ func (p *program) text() string {
 // cli starts `berth` against the daemon. Its standard error is the test's.
 func cli(t *testing.T, s *server, args ...string) *program {
 	t.Helper()
+	p := berthProgram(t, s, args...)
+	p.Stderr = os.Stderr
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// berthProgram returns `berth` against the daemon, which is not started. Both outputs are kept.
+func berthProgram(t *testing.T, s *server, args ...string) *program {
+	t.Helper()
 	bin, err := daemontest.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &program{Cmd: exec.CommandContext(t.Context(), bin, args...)}
 	p.Env = append(os.Environ(), "BERTH_HOST="+s.URL, "BERTH_API_KEY="+s.Key)
-	p.Stdout, p.Stderr = p, os.Stderr
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	p.Stdout, p.Stderr = p, p
 	return p
 }
 

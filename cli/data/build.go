@@ -107,9 +107,12 @@ func (b *dockerBuild) run(ctx context.Context, a *app.App, c *client.Client, arg
 	note := func(name string, why pack.Reason) {
 		fmt.Fprintf(a.Stderr, "not sent: %s: %s\n", term.Printable(name), why)
 	}
-	err = pack.StreamContext(dir, ignored, extra, note, func(r io.Reader) (err error) {
-		img, err = c.BuildImage(ctx, o, r, show.event)
-		return err
+	err = c.Redo(ctx, func() error {
+		return pack.StreamContext(dir, ignored, extra, note, func(r io.Reader) (err error) {
+			show.names = map[int]string{} // steps that ended are in the cache and have new numbers
+			img, err = c.BuildImage(ctx, o, r, show.event)
+			return err
+		})
 	})
 	return a.PrintResult(img, img.Name, err)
 }
@@ -227,7 +230,9 @@ func (d *buildDisplay) event(ev proto.BuildEvent) {
 // step prints a step when it begins and when it ends.
 func (d *buildDisplay) step(s *proto.BuildStepState) {
 	said := d.names[s.Number]
-	if said == s.State || strings.HasPrefix(s.Name, "[internal]") && s.State != "failed" {
+	// BuildKit looks at some steps twice, such as those of FROM, and tells their state anew.
+	again := said == s.State || said == "done" || said == "cached"
+	if s.State != "failed" && (again || strings.HasPrefix(s.Name, "[internal]")) || said == "failed" {
 		return
 	}
 	d.names[s.Number] = s.State

@@ -49,7 +49,8 @@ is a context from standard input: a tar, which may be compressed. What a .docker
 
 Each RUN runs in a sandbox of the daemon, which has no network unless --network or --allow gives it one. The daemon
 pulls base images that it does not have. Finished steps stay in a cache, so the next build runs only what has changed.
-If the command is interrupted, the build ends.
+If the command is interrupted, the build ends. If the daemon restarts, the build begins anew, unless its context comes
+from standard input; steps that had finished are in the cache.
 
 With the name of one of berth's own images, build that from Debian packages, without a registry of images, and import
 it into the daemon. This build runs on this machine and needs root. If the archive of an earlier build fits, it is used
