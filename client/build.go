@@ -26,8 +26,8 @@ func (c *Client) BuildImage(ctx context.Context, o proto.BuildOptions, archive i
 	for {
 		raw, err := events.Next()
 		if err == io.EOF {
-			return img, c.brokenOff("the daemon broke off before the build ended; build again, finished steps are in the " +
-				"cache")
+			return img, c.brokenOff("the daemon broke off before the build ended; build again, finished steps are in " +
+				"the cache")
 		}
 		if err != nil {
 			return img, c.broken(ctx, err)

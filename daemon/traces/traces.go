@@ -1,6 +1,7 @@
-// Package traces sends the spans of the daemon to a collector, by OTLP.
+// Package traces sends the spans of the daemon to a collector, by OTLP, or writes them to standard output.
 //
-// The standard variables of OpenTelemetry configure it, and no flags of berth. It is off unless they name an endpoint.
+// The standard variables of OpenTelemetry configure it, and no flags of berth. It is off unless they name an endpoint or
+// the console. One that would have no effect, or has no valid value, is refused by name; see variables.go.
 // The spans themselves are made where the work is done, with package proto/span.
 //
 // Spans wait in memory and leave in batches. A collector that is down, slow or full costs spans and nothing else: no
@@ -13,6 +14,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -65,15 +67,14 @@ type Recorder struct {
 	sender   *sender
 }
 
-// Open begins to record the spans of this process, as the variables say. It returns nil if they name no endpoint. It
-// connects to nothing, so the collector may start later. Its error names the variable that has to be changed.
+// Open begins to record the spans of this process, as the variables say. It returns nil if they name neither an endpoint
+// nor the console. It connects to nothing, so the collector may start later. Its error names the variable that has to be changed.
 func Open(ctx context.Context, log *slog.Logger) (*Recorder, error) {
 	if off, err := isOff(); off || err != nil {
 		return nil, err
 	}
-	exporter, err := newExporter(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("preparing to send traces: %w", err)
+	if err := checkVariables(os.Environ()); err != nil {
+		return nil, err
 	}
 	res, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(
 		attribute.String("service.name", "berth"), attribute.String("service.version", proto.Version)),
@@ -82,9 +83,19 @@ func Open(ctx context.Context, log *slog.Logger) (*Recorder, error) {
 		return nil, fmt.Errorf("reading OTEL_RESOURCE_ATTRIBUTES, which is a list like "+
 			"deployment.environment.name=test: %w", err)
 	}
-	s := &sender{SpanExporter: exporter, log: log}
+	s := &sender{log: log}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(s.warn))
-	r := &Recorder{sdk.NewTracerProvider(sdk.WithBatcher(s), sdk.WithResource(res)), s}
+	options := []sdk.TracerProviderOption{sdk.WithResource(res)}
+	if name := os.Getenv(envExporter); name == "" || exporterNamed("otlp") {
+		if s.SpanExporter, err = newExporter(ctx); err != nil {
+			return nil, fmt.Errorf("preparing to send traces: %w", err)
+		}
+		options = append(options, sdk.WithBatcher(s))
+	}
+	if exporterNamed("console") {
+		options = append(options, sdk.WithBatcher(&console{w: os.Stdout}))
+	}
+	r := &Recorder{sdk.NewTracerProvider(options...), s}
 	span.Record(r.provider)
 	return r, nil
 }
@@ -109,23 +120,31 @@ func isOff() (bool, error) {
 	if strings.EqualFold(os.Getenv(envDisabled), "true") {
 		return true, nil
 	}
-	switch name := os.Getenv(envExporter); name {
-	case "", "otlp":
-	case "none":
+	if want := read[envExporter](os.Getenv(envExporter)); os.Getenv(envExporter) != "" && want != "" {
+		return false, proto.Errorf(proto.InvalidArgument, "", envExporter, "%s must be %s", envExporter, want)
+	}
+	if exporterNamed("none") {
 		return true, nil
-	default:
-		return false, proto.Errorf(proto.InvalidArgument, "", envExporter, "%s is %q; the daemon sends traces by OTLP "+
-			"only: set otlp, or none", envExporter, name)
 	}
 	name, endpoint := firstSet(envTracesEndpoint, envEndpoint)
 	if endpoint == "" {
-		return true, nil
+		if exporterNamed("otlp") && exporterNamed("console") {
+			return false, proto.Errorf(proto.InvalidArgument, "", envExporter, "%s names otlp, which needs %s",
+				envExporter, envEndpoint)
+		}
+		return !exporterNamed("console"), nil
 	}
 	// The value is not shown: it may hold a password.
 	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return false, proto.Errorf(proto.InvalidArgument, "", name, "%s must be a URL like http://127.0.0.1:4318", name)
 	}
 	return false, nil
+}
+
+// exporterNamed reports whether the list of exporters names one.
+func exporterNamed(name string) bool {
+	return slices.ContainsFunc(strings.Split(os.Getenv(envExporter), ","),
+		func(item string) bool { return strings.EqualFold(strings.TrimSpace(item), name) })
 }
 
 // firstSet returns the first variable that is set, and its value.

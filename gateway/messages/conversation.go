@@ -296,6 +296,7 @@ func (c *conversation) Ask(ctx context.Context) (gateway.Round, error) {
 	if err != nil {
 		return gateway.Round{}, err
 	}
+	traceRound(res, r)
 	return c.addRound(r), nil
 }
 

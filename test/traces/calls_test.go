@@ -14,7 +14,7 @@ import (
 // TestSpansOfATurn follows a trace through a model's answer, the tool that it calls and the command, and to the model.
 func TestSpansOfATurn(t *testing.T) {
 	script, err := scripted.Load(strings.NewReader(`{"plain": true, "turns": [
-		{"answer": {"content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo hi"}}]}},
+		{"answer": {"usage": {"input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": 4}, "content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo hi"}}]}},
 		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +31,8 @@ func TestSpansOfATurn(t *testing.T) {
 	chat := s.await(t, trace, "chat m", nil)
 	childOf(t, chat, request.id)
 	has(t, chat, map[string]any{"gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
-		"http.response.status_code": int64(200)})
+		"http.response.status_code": int64(200), "gen_ai.usage.input_tokens": int64(11),
+		"gen_ai.usage.output_tokens": int64(2), "gen_ai.response.model": "m"})
 	if got := model.Headers()[0].Get("Traceparent"); got != "00-"+trace+"-"+chat.id+"-01" {
 		t.Errorf("the model got traceparent %q; its span is %s", got, chat.id)
 	}
