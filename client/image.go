@@ -37,8 +37,9 @@ func (c *Client) PullImage(ctx context.Context, ref string, progress func(proto.
 	body := struct {
 		Ref string `json:"ref"`
 	}{ref}
+	r := request{method: http.MethodPost, path: at("images", "pull"), body: body}
 	err = c.Redo(ctx, func() error { // layers that have come stay
-		img, err = c.imageStream(ctx, request{method: http.MethodPost, path: at("images", "pull"), body: body}, progress)
+		img, err = c.imageStream(ctx, r, progress)
 		return err
 	})
 	return img, err

@@ -152,8 +152,8 @@ func TestProtocols(t *testing.T) {
 	for protocol, endpoint := range map[string]string{"": web.URL, "http/protobuf": web.URL, "http/json": web.URL,
 		"grpc": "http://" + ln.Addr().String()} {
 		t.Run("protocol "+protocol, func(t *testing.T) {
-			sendSpan(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
-				"OTEL_SERVICE_NAME": "of-test"})
+			sendSpan(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+				"OTEL_EXPORTER_OTLP_PROTOCOL": protocol, "OTEL_SERVICE_NAME": "of-test"})
 			select {
 			case got := <-spans:
 				if want := (received{ofClient, "container.create", "container_1", "of-test"}); got != want {

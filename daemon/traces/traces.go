@@ -1,7 +1,7 @@
 // Package traces sends the spans of the daemon to a collector, by OTLP, or writes them to standard output.
 //
-// The standard variables of OpenTelemetry configure it, and no flags of berth. It is off unless they name an endpoint or
-// the console. One that would have no effect, or has no valid value, is refused by name; see variables.go.
+// The standard variables of OpenTelemetry configure it, and no flags of berth. It is off unless they name an endpoint
+// or the console. One that would have no effect, or has no valid value, is refused by name; see variables.go.
 // The spans themselves are made where the work is done, with package proto/span.
 //
 // Spans wait in memory and leave in batches. A collector that is down, slow or full costs spans and nothing else: no
@@ -67,8 +67,9 @@ type Recorder struct {
 	sender   *sender
 }
 
-// Open begins to record the spans of this process, as the variables say. It returns nil if they name neither an endpoint
-// nor the console. It connects to nothing, so the collector may start later. Its error names the variable that has to be changed.
+// Open begins to record the spans of this process, as the variables say. It returns nil if they name neither an
+// endpoint nor the console. It connects to nothing, so the collector may start later. Its error names the variable that
+// has to be changed.
 func Open(ctx context.Context, log *slog.Logger) (*Recorder, error) {
 	if off, err := isOff(); off || err != nil {
 		return nil, err

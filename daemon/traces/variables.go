@@ -10,9 +10,9 @@ import (
 )
 
 // OpenTelemetry lets a program ignore variables that it does not know, and the libraries ignore values that they cannot
-// read. An operator then looks for spans that were never meant to come. So every variable of the specification is in one
-// of the tables below: those in read change what the daemon does, and have valid values; those in refused would have no
-// effect here. Variables of other languages, such as OTEL_PYTHON_…, are for other programs and left alone.
+// read. An operator then looks for spans that were never meant to come. So every variable of the specification is in
+// one of the tables below: those in read change what the daemon does, and have valid values; those in refused would
+// have no effect here. Variables of other languages, such as OTEL_PYTHON_…, are for other programs and left alone.
 
 // A check returns what a value must be, or "" if it is valid.
 type check func(value string) (want string)
@@ -94,8 +94,8 @@ func checkVariables(environ []string) error {
 		}
 		for _, r := range refused {
 			if strings.HasPrefix(name, r.prefix) {
-				return proto.Errorf(proto.InvalidArgument, "", name, "%s has no effect on the daemon (%s); unset it", name,
-					r.why)
+				return proto.Errorf(proto.InvalidArgument, "", name, "%s has no effect on the daemon (%s); unset it",
+					name, r.why)
 			}
 		}
 	}

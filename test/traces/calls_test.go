@@ -14,7 +14,8 @@ import (
 // TestSpansOfATurn follows a trace through a model's answer, the tool that it calls and the command, and to the model.
 func TestSpansOfATurn(t *testing.T) {
 	script, err := scripted.Load(strings.NewReader(`{"plain": true, "turns": [
-		{"answer": {"usage": {"input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": 4}, "content": [{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo hi"}}]}},
+		{"answer": {"usage": {"input_tokens": 7, "output_tokens": 2, "cache_read_input_tokens": 4}, "content": [
+			{"type": "tool_use", "name": "bash_code_execution", "input": {"command": "echo hi"}}]}},
 		{"answer": {"content": [{"type": "text", "text": "done"}]}}]}`))
 	if err != nil {
 		t.Fatal(err)
