@@ -48,7 +48,7 @@ func TestEachVariable(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_CERTIFICATE":        {"", file + ".none"},
 		"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": {"", file + ".none"},
 		"OTEL_EXPORTER_OTLP_CLIENT_KEY":         {"", file + ".none"},
-		"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": {"", "x"}, "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL": {"", "grpc"},
+		"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT":   {"", "x"}, "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL": {"", "grpc"},
 		"OTEL_EXPORTER_OTLP_SPAN_INSECURE": {"", "true"}, "OTEL_EXPORTER_ZIPKIN_ENDPOINT": {"", "x"},
 		"OTEL_METRIC_EXPORT_INTERVAL": {"", "1"}, "OTEL_METRICS_EXEMPLAR_FILTER": {"", "always_on"},
 		"OTEL_BLRP_SCHEDULE_DELAY": {"", "1"}, "OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT": {"", "1"},
