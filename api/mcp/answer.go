@@ -55,6 +55,43 @@ func (l *answerWriter) finish() {
 	l.done = true
 }
 
+// quietFor is how long a subscription may be quiet before a comment shows proxies that it is open.
+const quietFor = 25 * time.Second
+
+// keepAlive sends a comment at this interval while a stream is open, until stop.
+func (l *answerWriter) keepAlive(every time.Duration) (stop func()) {
+	done := make(chan struct{})
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				l.sendComment()
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		sender.Wait()
+	}
+}
+
+// sendComment sends a line that clients ignore.
+func (l *answerWriter) sendComment() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done || !l.decided || !l.isStream() {
+		return
+	}
+	if _, err := l.ResponseWriter.Write([]byte(":\n\n")); err == nil {
+		_ = http.NewResponseController(l.ResponseWriter).Flush() // as for all events, this is best effort
+	}
+}
+
 // isStream reports whether the SDK sends an event stream.
 func (l *answerWriter) isStream() bool {
 	return strings.HasPrefix(l.Header().Get("Content-Type"), sse.ContentType)

@@ -65,6 +65,7 @@ type Edge struct {
 	http     http.Handler      // of server
 	single   http.Handler      // for requests that belong to no session
 	send     sdk.MethodHandler // sends a notification to the client of its session
+	quiet    time.Duration     // quietFor, except in tests
 	requests sync.Map          // running HTTP requests by request ID: wireRequest
 
 	mu       sync.Mutex // guards the fields below
@@ -81,7 +82,7 @@ func Open(cfg Config) *Edge {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	e := &Edge{Config: cfg, sessions: map[string]*mcpSession{}, listens: map[string]int{}}
+	e := &Edge{Config: cfg, sessions: map[string]*mcpSession{}, listens: map[string]int{}, quiet: quietFor}
 	e.server = e.newServer(instructions)
 	events := sdk.NewMemoryEventStore(nil)
 	events.SetMaxBytes(keptEvents)
@@ -206,6 +207,9 @@ func (e *Edge) pass(w http.ResponseWriter, r *http.Request, body []byte, m envel
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.Header.Set(wireHeader, id)
 	l := newAnswerWriter(w, r, m.Method)
+	if m.Method == listenMethod {
+		defer l.keepAlive(e.quiet)()
+	}
 	to.ServeHTTP(l, r)
 	l.finish()
 	// the daemon shuts down, which the SDK does not report

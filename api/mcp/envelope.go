@@ -46,13 +46,13 @@ var versions = sdk.SupportedProtocolVersions()
 const versionHeader = "Mcp-Protocol-Version"
 
 // isSingle reports whether a message follows a version of the protocol without sessions, or an unknown one. Such a
-// message names its version itself. initialize always begins a session.
+// message names its version itself.
 func (m envelope) isSingle(r *http.Request) bool {
-	if r.Method != http.MethodPost || m.Method == "" || m.Method == "initialize" {
+	if r.Method != http.MethodPost || m.Method == "" {
 		return false
 	}
 	if v := m.Params.Meta.Version; v != "" {
 		return v >= firstSingle || !slices.Contains(versions, v)
 	}
-	return r.Header.Get(versionHeader) >= firstSingle && r.Header.Get(sessionHeader) == ""
+	return m.Method != "initialize" && r.Header.Get(versionHeader) >= firstSingle && r.Header.Get(sessionHeader) == ""
 }

@@ -178,24 +178,20 @@ func (e *Edge) createNamed(ctx context.Context, who *peer, name string, absent e
 // namingTools are the common tools for clients whose calls must name the container.
 var namingTools = requireContainer(commonTools)
 
-// requireContainer returns tools in which the field container, where there is one, is required.
+// requireContainer returns tools in which the field container, where there is one, is required and names a container
+// that may be new.
 func requireContainer(tools []tool) (out []tool) {
 	for _, t := range tools {
 		s := t.InputSchema.(schema)
 		f := s["properties"].(fields)
-		if _, ok := f["container"]; ok {
+		if _, ok := f["container"]; ok && !slices.Contains(requiredOf(s), "container") {
 			named, required := fields{}, []string{"container"}
 			for key, value := range f {
 				named[key] = value
 			}
 			named["container"] = handleField
-			for _, key := range requiredOf(s) {
-				if key != "container" {
-					required = append(required, key)
-				}
-			}
 			row := *t.Tool
-			row.InputSchema = object(required, named)
+			row.InputSchema = object(append(required, requiredOf(s)...), named)
 			t.Tool = &row
 		}
 		out = append(out, t)

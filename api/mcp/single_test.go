@@ -5,11 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"berth/api"
 	"berth/proto"
 	"berth/test/sessiontest"
 	"berth/tools/toolstore"
@@ -152,6 +155,7 @@ func TestSingleRequestsAreChecked(t *testing.T) {
 			`"id":5,"error":{"code":-32022,`},
 		{message("nosuch", ""), "2026-07-28", "nosuch", "", 404, `"id":5,"error":{"code":-32601,`},
 		{message("ping", ""), "2026-07-28", "ping", "", 404, `"id":5,"error":{"code":-32601,`},
+		{message("initialize", ""), "2026-07-28", "initialize", "", 404, `"id":5,"error":{"code":-32601,`},
 		{`{"jsonrpc":"2.0","id":5,"method":"tools/list","params":{}}`, "2026-07-28", "tools/list", "", 400,
 			`"id":5,"error":{"code":-32602,`},
 		{strings.Replace(list, `,"io.modelcontextprotocol/clientCapabilities":{}`, "", 1), "2026-07-28", "tools/list", "",
@@ -172,14 +176,14 @@ func TestSingleRequestsAreChecked(t *testing.T) {
 		// the ID of a session that is none is ignored
 		status, body := s.post(t, sessiontest.Secret, map[bool]string{true: "NEVER"}[i == 0], c.body, header...)
 		if status != c.status || !strings.Contains(body, c.want) {
-			t.Errorf("%d: %.200s %q %q %q: %d %s", i, c.body, c.version, c.method, c.name, status, body)
+			t.Errorf("%d: %.200s %q %q %q: %d %.500s", i, c.body, c.version, c.method, c.name, status, body)
 		}
 	}
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/mcp", strings.NewReader(list))
 	req.Header[methodHeader] = []string{"tools/list", "tools/call"}
 	if status, body := s.send(t, req, sessiontest.Secret, "", versionHeader, firstSingle); status != 400 ||
 		!strings.Contains(body, mismatch) {
-		t.Errorf("a header twice: %d %s", status, body)
+		t.Errorf("a header twice: %d %.500s", status, body)
 	}
 	if status, body := s.post(t, sessiontest.Secret, "", list, versionHeader, firstSingle, methodHeader, "tools/list",
 		"Berth-Container", "container_nope"); status != 400 || !strings.Contains(body, `"code":-32602,`) {
@@ -229,7 +233,7 @@ func TestChangesOfTheToolList(t *testing.T) {
 		t.Helper()
 		select {
 		case <-told[name]:
-		case <-t.Context().Done():
+		case <-time.After(30 * time.Second):
 			t.Fatalf("%s was not told that a tool was %s", name, what)
 		}
 	}
@@ -250,6 +254,43 @@ func TestChangesOfTheToolList(t *testing.T) {
 	hear("single", "deleted")
 	if len(told["foreign session"])+len(told["foreign single"]) != 0 {
 		t.Error("clients of another owner were told")
+	}
+}
+
+// A subscription ends well when the daemon shuts down, and shows before that that it is open.
+func TestSubscriptionEndsWithTheDaemon(t *testing.T) {
+	s := withTools(t)
+	s.edge.quiet = 10 * time.Millisecond
+	server, err := api.New(api.Config{Auth: s.Keys, Edges: []api.Edge{s.edge.Edge()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l) }()
+	s.URL = "http://" + l.Addr().String()
+	res := s.stream(t, t.Context(), "POST", "", message(listenMethod, `"notifications":{"toolsListChanged":true},`),
+		versionHeader, firstSingle, methodHeader, listenMethod)
+	commented, last := false, ""
+	for sc := bufio.NewScanner(res.Body); sc.Scan(); {
+		if sc.Text() == ":" && !commented {
+			commented = true
+			stop()
+		}
+		if strings.HasPrefix(sc.Text(), "data: ") {
+			last = sc.Text()
+		}
+	}
+	if !commented || !strings.Contains(last, `"id":5`) || !strings.Contains(last, `"resultType":"complete"`) {
+		t.Errorf("%v, and the end is %q", commented, last)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
 	}
 }
 

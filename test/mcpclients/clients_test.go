@@ -1,5 +1,5 @@
 // Package mcpclients_test has the official clients of the Model Context Protocol use the real daemon: both generations
-// of the TypeScript and the Python SDK, the inspector's command line, and the protocol's conformance suite.
+// of the TypeScript and the Python SDK, the Go SDK, the inspector's command line, and the protocol's conformance suite.
 package mcpclients_test
 
 import (
@@ -24,6 +24,8 @@ import (
 	"berth/test/clients"
 	"berth/test/daemontest"
 	"berth/test/needs"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 func TestClients(t *testing.T) {
@@ -44,6 +46,7 @@ func TestClients(t *testing.T) {
 	t.Run("single/python", func(t *testing.T) {
 		program(t, d, 13, interpreter(python), filepath.Join(python, "main.single.py"))
 	})
+	t.Run("go", func(t *testing.T) { goClients(t, d) })
 	large := filepath.Join(python, "main.large.py")
 	t.Run("large/python1", func(t *testing.T) { program(t, d, 14, interpreter(python1), large) })
 	t.Run("large/python2", func(t *testing.T) { program(t, d, 14, interpreter(python), large) })
@@ -89,6 +92,55 @@ func program(t *testing.T, d *daemontest.Daemon, least int, name string, args ..
 	if count < least {
 		t.Errorf("it reported on %d things", count)
 	}
+}
+
+// goClients has clients of the Go SDK use one container: of both generations, over HTTP and pipes.
+func goClients(t *testing.T, d *daemontest.Daemon) {
+	bin, _ := daemontest.Binary()
+	for _, c := range []struct{ name, version, used string }{{"single", "", "2026-07-28"},
+		{"session", "2025-11-25", "2025-11-25"}} {
+		bridge := exec.Command(bin, "mcp")
+		bridge.Env = environ(d)
+		for j, transport := range []mcp.Transport{
+			&mcp.StreamableClientTransport{Endpoint: d.URL + "/mcp",
+				HTTPClient: &http.Client{Transport: withKey(d.Key)}},
+			&mcp.CommandTransport{Command: bridge},
+		} {
+			client := mcp.NewClient(&mcp.Implementation{Name: "go", Version: "1"}, nil)
+			cs, err := client.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: c.version})
+			if err != nil {
+				t.Fatalf("%s, transport %d: %v", c.name, j, err)
+			}
+			res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "list_containers"})
+			if used := cs.InitializeResult().ProtocolVersion; err != nil || res.IsError || used != c.used {
+				t.Errorf("%s, transport %d, version %s: %v %v", c.name, j, used, res, err)
+			}
+			args := map[string]any{"command": "echo x >>/workspace/go; wc -l </workspace/go"}
+			if c.version == "" {
+				args["container"] = "go-clients"
+			}
+			res, err = cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "bash", Arguments: args})
+			want := "1\n" // the first in the container, and each session has one of its own
+			if c.version == "" && j == 1 {
+				want = "2\n"
+			}
+			if err != nil || !strings.HasPrefix(res.Content[0].(*mcp.TextContent).Text, want) {
+				t.Errorf("%s, transport %d: %v %v", c.name, j, res, err)
+			}
+			if err := cs.Close(); err != nil {
+				t.Errorf("%s, transport %d: %v", c.name, j, err)
+			}
+		}
+	}
+}
+
+// withKey sends every request with an API key.
+type withKey string
+
+func (key withKey) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("X-Api-Key", string(key))
+	return http.DefaultTransport.RoundTrip(r)
 }
 
 // inspect uses the inspector's command line as people do.
