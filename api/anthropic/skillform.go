@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"berth/api"
+	"berth/api/forms"
 	"berth/proto"
 	"berth/tools/skills"
 )
@@ -54,7 +55,7 @@ func (e edge) createSkillVersion(w http.ResponseWriter, r *http.Request, c api.C
 
 // readSkill reads a whole form. The caller closes it.
 func (e edge) readSkill(r *http.Request, c api.Caller) (*skillForm, error) {
-	parts, err := formReader(r)
+	parts, err := forms.Open(r)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func (e edge) readSkill(r *http.Request, c api.Caller) (*skillForm, error) {
 		return nil, err
 	}
 	f := &skillForm{Upload: draft}
-	if err := eachPart(parts, maxSkillParts, f.readPart); err != nil {
+	if err := forms.Each(parts, maxSkillParts, f.readPart); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func (e edge) readSkill(r *http.Request, c api.Caller) (*skillForm, error) {
 const maxSkillParts = 10_000
 
 // readPart reads one part.
-func (f *skillForm) readPart(d map[string]string, part partReader) error {
+func (f *skillForm) readPart(d map[string]string, part forms.Part) error {
 	switch name := d["name"]; {
 	case name == "display_name" || name == "display_title":
 		return f.readTitle(name, part)
@@ -87,7 +88,7 @@ func (f *skillForm) readPart(d map[string]string, part partReader) error {
 // maxTitleBytes is longer than any valid title.
 const maxTitleBytes = 2048
 
-func (f *skillForm) readTitle(field string, part partReader) error {
+func (f *skillForm) readTitle(field string, part forms.Part) error {
 	text, err := io.ReadAll(io.LimitReader(part, maxTitleBytes))
 	if err != nil {
 		return err
@@ -101,7 +102,7 @@ func (f *skillForm) readTitle(field string, part partReader) error {
 
 // addFile adds one file. A zip archive is the only file and in no directory; inside the skill's directory it is a
 // file like any other.
-func (f *skillForm) addFile(name string, part partReader) error {
+func (f *skillForm) addFile(name string, part forms.Part) error {
 	archive := !strings.Contains(name, "/") && strings.HasSuffix(strings.ToLower(name), ".zip")
 	if f.zip || archive && f.parts > 0 {
 		return proto.Invalid("files", "A zip archive must be the only file of the form.")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"berth/api"
+	"berth/api/forms"
 	"berth/files"
 	"berth/files/filename"
 	"berth/proto"
@@ -20,7 +21,7 @@ const (
 // upload stores the file of a form. Fields come in any order, so the file is staged while it arrives, and exists only
 // after the form was read to its closing boundary and checked.
 func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error {
-	parts, err := formReader(r)
+	parts, err := forms.Open(r)
 	if err != nil {
 		return err
 	}
@@ -28,7 +29,7 @@ func (e edge) upload(w http.ResponseWriter, r *http.Request, c api.Caller) error
 	// against a quota.
 	f := form{edge: e, r: r, owner: c.Owner}
 	defer f.close()
-	if err := eachPart(parts, maxParts, f.readPart); err != nil {
+	if err := forms.Each(parts, maxParts, f.readPart); err != nil {
 		return err
 	}
 	stored, err := f.commit()
@@ -57,7 +58,7 @@ func (f *form) close() {
 }
 
 // readPart reads one part. The name of the field decides, not the filename.
-func (f *form) readPart(d map[string]string, part partReader) error {
+func (f *form) readPart(d map[string]string, part forms.Part) error {
 	switch d["name"] {
 	case "file":
 		return f.stageFile(part, d["filename"])
@@ -68,7 +69,7 @@ func (f *form) readPart(d map[string]string, part partReader) error {
 }
 
 // stageFile stages the file. It makes all checks that need no content first.
-func (f *form) stageFile(part partReader, name string) error {
+func (f *form) stageFile(part forms.Part, name string) error {
 	// The client chooses the media type. Without one the store looks at the content, except for clients that expect
 	// the hosted service to refuse it.
 	up := files.Upload{Owner: f.owner, Filename: name, MIMEType: part.Header.Get("Content-Type")}
@@ -87,7 +88,7 @@ func (f *form) stageFile(part partReader, name string) error {
 }
 
 // readExpiry checks the range here, too, so that an early field fails early.
-func (f *form) readExpiry(part partReader) error {
+func (f *form) readExpiry(part forms.Part) error {
 	const field = "expires_in_seconds"
 	if f.expires != 0 {
 		return proto.Invalid(field, "%s is given twice.", field)

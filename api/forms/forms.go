@@ -1,4 +1,6 @@
-package anthropic
+// Package forms reads multipart forms that are uploads of files, part by part and as they arrive. The edges that take
+// files call it; what a part means is their affair.
+package forms
 
 import (
 	"bufio"
@@ -13,75 +15,75 @@ import (
 	"berth/proto"
 )
 
-// bodyBuffer is how many bytes of a form are read at a time.
-const bodyBuffer = 256 << 10
+// bufferBytes is how many bytes of a form are read at a time.
+const bufferBytes = 256 << 10
 
-// formReader reads the body part by part. The form parser of net/http is not suitable: it buffers a form in memory or
-// in a second temporary file, and takes a file without a name for a text field.
-func formReader(r *http.Request) (form parts, err error) {
+// Open begins to read the form in a request's body. The form parser of net/http is not suitable: it buffers a form in
+// memory or in a second temporary file, and takes a file without a name for a text field.
+func Open(r *http.Request) (f Parts, err error) {
 	// A form without a boundary has no parts.
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/form-data" || params["boundary"] == "" {
-		return form, proto.Invalid("Content-Type", "The request body must be multipart/form-data with a boundary.")
+		return f, proto.Invalid("Content-Type", "The request body must be multipart/form-data with a boundary.")
 	}
 	// The reader reads 4 KiB at a time, each with a system call and two deadlines.
-	body := bufio.NewReaderSize(r.Body, bodyBuffer)
-	return parts{multipart.NewReader(body, params["boundary"]), body}, nil
+	body := bufio.NewReaderSize(r.Body, bufferBytes)
+	return Parts{multipart.NewReader(body, params["boundary"]), body}, nil
 }
 
-// parts is a form that is being read.
-type parts struct {
+// Parts is a form that is being read; see Each.
+type Parts struct {
 	*multipart.Reader
 	body io.Reader
 }
 
-// A partError is a failure to read the form, which is a 400, as opposed to a failure to store it.
-type partError struct{ error }
+// A readError is a failure to read the form, which is a 400, as opposed to a failure to store it.
+type readError struct{ error }
 
-func (e partError) Unwrap() error { return e.error }
+func (e readError) Unwrap() error { return e.error }
 
 // formError reports an incomplete form. Errors of the body itself, such as one that is too large, are kept.
 func formError(err error) error {
 	var own *proto.Error
-	var part partError
+	var part readError
 	if errors.As(err, &own) || !errors.As(err, &part) {
 		return err
 	}
 	return proto.Invalid("", "The request body is not a complete multipart form.")
 }
 
-// A partReader marks the read errors of its part.
-type partReader struct{ *multipart.Part }
+// A Part is one part of a form. It marks the errors of reading it.
+type Part struct{ *multipart.Part }
 
-func (p partReader) Read(b []byte) (int, error) {
+func (p Part) Read(b []byte) (int, error) {
 	n, err := p.Part.Read(b)
 	// io.EOF must stay unwrapped: it ends the part, and io.Copy compares it.
 	if err != nil && err != io.EOF {
-		err = partError{err}
+		err = readError{err}
 	}
 	return n, err
 }
 
-// eachPart calls take for each part until the closing boundary. A body that ends earlier is an error. So are more
+// Each calls take for each part until the closing boundary. A body that ends earlier is an error. So are more
 // than most parts: each costs a header to parse, and skipped parts count against no limit except that of the body.
 // What take leaves of a part is skipped, since SDKs may send new fields.
-func eachPart(form parts, most int, take func(d map[string]string, part partReader) error) error {
+func Each(f Parts, most int, take func(d map[string]string, part Part) error) error {
 	for n := 0; ; n++ {
 		// NextPart would decode quoted-printable, and files are stored as they came.
-		part, err := form.NextRawPart()
+		part, err := f.NextRawPart()
 		if err == io.EOF { // unwrapped; a wrapped EOF means that the body ended before the closing boundary
-			_, err := io.Copy(io.Discard, form.body) // what follows may be malformed
+			_, err := io.Copy(io.Discard, f.body) // what follows may be malformed
 			return err
 		}
 		var d map[string]string
 		switch {
 		case err != nil:
-			err = partError{err}
+			err = readError{err}
 		case n == most:
 			err = proto.Invalid("", "The form has more than %d parts.", most)
 		default:
-			if d, err = parseDisposition(part.Header.Get("Content-Disposition")); err == nil {
-				err = take(d, partReader{part})
+			if d, err = ParseDisposition(part.Header.Get("Content-Disposition")); err == nil {
+				err = take(d, Part{part})
 			}
 		}
 		if err != nil {
@@ -90,10 +92,10 @@ func eachPart(form parts, most int, take func(d map[string]string, part partRead
 	}
 }
 
-// parseDisposition reads the parameters of a part's Content-Disposition in the forms that clients write, which no
+// ParseDisposition reads the parameters of a part's Content-Disposition in the forms that clients write, which no
 // standard parser accepts: raw UTF-8, quotes escaped with a backslash (Go) or as %22 (browsers, Node, Python), a
 // literal backslash, and no filename at all for a file.
-func parseDisposition(header string) (map[string]string, error) {
+func ParseDisposition(header string) (map[string]string, error) {
 	// mime.ParseMediaType would refuse the whole header for one literal backslash.
 	kind, rest, _ := strings.Cut(header, ";")
 	if !strings.EqualFold(strings.TrimSpace(kind), "form-data") {
