@@ -18,6 +18,7 @@ import (
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.active.Add(1)
 	defer s.active.Done()
+	r = s.takePathKey(r)
 	x := newExchange(w, r.WithContext(context.WithValue(r.Context(), drainingKey, (<-chan struct{})(s.draining))),
 		s.cfg.Stall)
 	defer func() { x.releaseCaller() }()

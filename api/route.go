@@ -125,6 +125,11 @@ type Edge struct {
 
 	// Key returns the API key that clients of this dialect spell so; nil: as it is
 	Key func(spelled string) string
+
+	// KeyBelow is a path such as "/librechat" below which a key may stand before the version: a request for
+	// /librechat/KEY/v1/exec is served as one for /librechat/v1/exec with that key. Nothing else of the server sees the
+	// key: not the log, the audit log, traces or errors. "": keys stand in headers alone.
+	KeyBelow string
 }
 
 // Documented returns what the OpenAPI document says of the routes of edges.
