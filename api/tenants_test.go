@@ -18,6 +18,7 @@ import (
 	"berth/api"
 	"berth/api/anthropic"
 	"berth/api/e2b"
+	"berth/api/librechat"
 	"berth/api/mcp"
 	"berth/api/native"
 	"berth/code"
@@ -65,6 +66,7 @@ func newHouse(t *testing.T, core session.Config) *house {
 	h.edges = []api.Edge{
 		clients.Edge(), operations, hosted,
 		e2b.New(e2b.Config{Sessions: h.Sessions, Code: runner, Images: h.Images, Keys: h.Keys}).Control(),
+		librechat.New(librechat.Config{Sessions: h.Sessions, Files: h.Files, Bridge: h.Bridge}).Edge(),
 		native.New(native.Config{
 			Sessions: h.Sessions, Code: runner, Tools: tools, Bridge: h.Bridge, Jobs: h.Jobs, Files: h.Files,
 			Images: h.Images, Keys: h.Keys, Quotas: h.Keys, Log: log,

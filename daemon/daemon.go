@@ -21,6 +21,7 @@ import (
 	"berth/api/anthropic"
 	"berth/api/e2b"
 	"berth/api/e2b/access"
+	"berth/api/librechat"
 	"berth/api/mcp"
 	"berth/api/native"
 	"berth/api/ports"
@@ -527,13 +528,16 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Limits: d.cfg.Session.Limits, Log: d.cfg.Log,
 		PortsMax: d.cfg.Session.PortsMax, Apps: apps, Domain: d.domain})
 	d.keep(foreign)
+	chat := librechat.New(librechat.Config{Sessions: d.sessions, Files: store, Bridge: d.bridge,
+		MaxFileBytes: store.MaxFileBytes(), Log: d.cfg.Log})
+	d.keep(chat)
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		ContainerID: d.sessions.IDOf,
 		Origins:     d.origins,
 		Raws:        []api.Raw{foreign.Match, apps.Match},
 		Edges: []api.Edge{
-			operations, hosted, clients.Edge(), foreign.Control(),
+			operations, hosted, clients.Edge(), foreign.Control(), chat.Edge(),
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.machine.images, Builds: d.builds, Registries: d.registries,
