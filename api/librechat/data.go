@@ -72,7 +72,8 @@ func (e *Edge) inputs(ctx context.Context, owner string, refs []fileRef) ([]inpu
 			name = f.Filename
 		}
 		if name, err = cleanName(name); err != nil {
-			return nil, proto.Invalid(fmt.Sprintf("files.%d.name", i), "files.%d.name: %s", i, proto.AsError(err).Message)
+			at := fmt.Sprintf("files.%d.name", i)
+			return nil, proto.Invalid(at, "%s: %s", at, proto.AsError(err).Message)
 		}
 		list = append(list, input{ref: fileRef{ID: ref.ID, Storage: spelled}, id: f.ID, name: name})
 	}
@@ -152,7 +153,8 @@ type outcome struct {
 }
 
 // collect stores the files that are new or changed since before, and names the inputs that are as they were.
-func (e *Edge) collect(ctx context.Context, s *session.Session, inputs []input, before snapshot) (o outcome, err error) {
+func (e *Edge) collect(ctx context.Context, s *session.Session, inputs []input, before snapshot) (o outcome,
+	err error) {
 	after, err := look(ctx, s)
 	if err != nil {
 		return o, err
@@ -178,7 +180,8 @@ func (e *Edge) collect(ctx context.Context, s *session.Session, inputs []input, 
 	}
 	e.store(ctx, s, changed, after, given, &o)
 	if after.more {
-		o.notes = append(o.notes, fmt.Sprintf("%s has more than %d files; only these were looked at", dataDir, maxWalked))
+		o.notes = append(o.notes, fmt.Sprintf("%s has more than %d files; only these were looked at", dataDir,
+			maxWalked))
 	}
 	return o, nil
 }
@@ -189,8 +192,8 @@ func (e *Edge) store(ctx context.Context, s *session.Session, names []string, af
 	made := 0
 	for i, name := range names {
 		if i == maxOutputs {
-			o.notes = append(o.notes, fmt.Sprintf("%d files in %s were not stored: one run stores at most %d; pack many "+
-				"files into an archive", len(names)-i, dataDir, maxOutputs))
+			o.notes = append(o.notes, fmt.Sprintf("%d files in %s were not stored: one run stores at most %d; pack "+
+				"many files into an archive", len(names)-i, dataDir, maxOutputs))
 			break
 		}
 		id, err := e.storeOne(ctx, s, name, after.files[name])

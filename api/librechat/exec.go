@@ -174,7 +174,8 @@ func hintedName(q run) string {
 func (e *Edge) remove(ctx context.Context, s *session.Session) {
 	err := e.cfg.Sessions.Delete(context.WithoutCancel(ctx), s.Owner(), s.ID(), false)
 	if err != nil && proto.CodeOf(err) != proto.NotFound {
-		e.cfg.Log.Error("removing a container that code ran in; a sweep will try again", "container", s.ID(), "error", err)
+		e.cfg.Log.Error("removing a container that code ran in; a sweep will try again", "container", s.ID(), "error",
+			err)
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 
 // notFound is the error for a file that is not the caller's, not of that session, over, or was never there.
 func notFound(file string) error {
-	return proto.Errorf(proto.NotFound, "", file, "File not found: %.80q is not in this session, or has expired; upload "+
-		"it again", file)
+	return proto.Errorf(proto.NotFound, "", file, "File not found: %.80q is not in this session, or has expired; "+
+		"upload it again", file)
 }
 
 // find returns a stored file of the owner by the session and ID that a client has.
@@ -56,7 +56,8 @@ func (e *Edge) download(w http.ResponseWriter, r *http.Request, c api.Caller) er
 	h := w.Header()
 	h.Set("Content-Type", f.MIMEType)
 	h.Set("Content-Length", strconv.FormatInt(f.SizeBytes, 10))
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": path.Base(f.Filename)}))
+	name := path.Base(f.Filename)
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	h.Set("X-Content-Type-Options", "nosniff") // the uploader chose content and type
 	h.Set("Cache-Control", "private, no-store")
 	w.WriteHeader(http.StatusOK)

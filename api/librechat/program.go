@@ -154,8 +154,8 @@ func (e *Edge) findProgram(ctx context.Context, owner string, q programRequest) 
 	select {
 	case p.serving <- struct{}{}:
 	default:
-		return nil, proto.Errorf(proto.Conflict, "", q.Token, "another request goes on with this program; wait for its "+
-			"answer")
+		return nil, proto.Errorf(proto.Conflict, "", q.Token, "another request goes on with this program; wait for "+
+			"its answer")
 	}
 	if err := p.give(q.Results); err != nil {
 		<-p.serving
@@ -409,8 +409,8 @@ func functionsOf(tools []tool, lang language) ([]function, error) {
 	case len(tools) == 0:
 		return nil, proto.Invalid("tools", "Missing required field: tools (must be a non-empty array)")
 	case len(tools) > maxTools:
-		return nil, proto.Errorf(proto.TooLarge, "", "tools", "Too many tools provided (%d). Maximum is %d.", len(tools),
-			maxTools)
+		return nil, proto.Errorf(proto.TooLarge, "", "tools", "Too many tools provided (%d). Maximum is %d.",
+			len(tools), maxTools)
 	}
 	separators := strings.NewReplacer("-", "_", " ", "_")
 	if lang.ext == "sh" {
@@ -432,8 +432,8 @@ func functionsOf(tools []tool, lang language) ([]function, error) {
 		taken[name] = t.Name
 		order, err := t.order()
 		if err != nil {
-			return nil, proto.Invalid(fmt.Sprintf("tools.%d.parameters", i), "tools.%d.parameters.properties must be an "+
-				"object", i)
+			at := fmt.Sprintf("tools.%d.parameters.properties", i)
+			return nil, proto.Invalid(at, "%s must be an object", at)
 		}
 		list[i] = function{name, t.Name, order}
 	}
