@@ -240,8 +240,8 @@ func TestRuns(t *testing.T) {
 		status                     int
 		more                       []any
 	}{
-		{name: "python", lang: "py", code: "import os, sys; print(os.getcwd(), sys.argv[1:])", out: "/mnt/data ['a b']\n",
-			more: []any{"args", []string{"a b"}}},
+		{name: "python", lang: "py", code: "import os, sys; print(os.getcwd(), sys.argv[1:])",
+			out: "/mnt/data ['a b']\n", more: []any{"args", []string{"a b"}}},
 		{name: "bash", lang: "bash", code: "echo $1 >&2; exit 3", err: "x\n", status: 3, more: []any{"args",
 			[]string{"x"}}},
 		{name: "script", lang: "js", code: "const p = require('path'); console.log(p.basename('/a/b'), process.cwd())",
@@ -397,8 +397,9 @@ os.symlink("/etc/passwd", "link"); os.mkfifo("pipe")
 		for _, name := range []string{"../x", "/etc/x", "a/../../x", "a//b", "..", "/mnt/data/../x", ".berth-main.py"} {
 			f := refs[0]
 			f.Name = name
-			if got := want[failure](t, c.send(t, "POST", "/exec", request(t, "py", "1", "files", []ref{f})), 400); !strings.
-				Contains(got.Error, "files.0.name") {
+			body := request(t, "py", "1", "files", []ref{f})
+			if got := want[failure](t, c.send(t, "POST", "/exec", body), 400); !strings.Contains(got.Error,
+				"files.0.name") {
 				t.Errorf("%s: %+v", name, got)
 			}
 			want[failure](t, c.upload(t, "/upload", name, "x"), 400)
@@ -460,7 +461,8 @@ func TestKeyIsNowhere(t *testing.T) {
 		c.send(t, "GET", "/download/"+up.Storage+"/nothing", ""), c.send(t, "PUT", "/exec", ""),
 		c.send(t, "GET", "/nowhere", ""), c.send(t, "DELETE", "/files/"+up.Storage+"/"+up.Files[0].FileID, "")}
 	entries, err := os.ReadFile(filepath.Join(st.audit, "audit.log"))
-	if err != nil || !strings.Contains(string(entries), "file.upload") || !strings.Contains(string(entries), "code.run") {
+	if err != nil || !strings.Contains(string(entries), "file.upload") ||
+		!strings.Contains(string(entries), "code.run") {
 		t.Errorf("the audit log: %s %v", entries, err)
 	}
 	if !strings.Contains(st.log.String(), "POST /librechat/v1/exec") {

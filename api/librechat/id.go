@@ -12,11 +12,7 @@ import (
 // spelledDigits is the length of IDs as clients take them, in digits of base64url. The application refuses others.
 const spelledDigits = 21
 
-const (
-	base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	// ownDigits is the length of our IDs behind their prefix, in base 62.
-	ownDigits = 22
-)
+const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 // spell returns an ID as clients take it. Our IDs are UUIDs of version 7, in which 6 of 128 bits say so; without these,
 // they fit. An ID that is no such UUID has no spelling: it returns "".
@@ -70,7 +66,7 @@ func unspell(prefix, spelled string) string {
 	return proto.ID(prefix, number)
 }
 
-// session spells the ID of a container.
+// spellSession spells the ID of a container.
 func spellSession(container string) string { return spell(proto.ContainerPrefix, container) }
 
 // spellFile spells the ID of a stored file.

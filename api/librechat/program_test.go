@@ -127,12 +127,13 @@ import || echo "failed with $?"
 			{"print(1)\nif True:\n    return\nprint(2)", "completed", ""},
 			{"print(1)\nraise SystemExit(3)", "error", "Sandbox exited with code 3"},
 		} {
-			if r := c.start(t, "python", p.code, shared...); r.Status != p.status || r.Error != p.says || r.Stdout != "1\n" {
+			if r := c.start(t, "python", p.code, shared...); r.Status != p.status || r.Error != p.says ||
+				r.Stdout != "1\n" {
 				t.Errorf("%s: %+v", p.code, r)
 			}
 		}
-		if r := c.start(t, "python", "import time; time.sleep(1000)", append(shared, "timeout", 300)...); r.Status != "error" ||
-			r.Error != "Time limit exceeded" {
+		r := c.start(t, "python", "import time; time.sleep(1000)", append(shared, "timeout", 300)...)
+		if r.Status != "error" || r.Error != "Time limit exceeded" {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -145,8 +146,8 @@ import || echo "failed with $?"
 			{request(t, "py", "1", "tools", []map[string]any{{"name": "a-b"}, {"name": "a_b"}}), "rename"},
 			{request(t, "py", "", "tools", tools), "code"},
 		} {
-			if got := want[failure](t, c.send(t, "POST", "/exec/programmatic", p.body), 400); !strings.Contains(got.Error,
-				p.says) {
+			got := want[failure](t, c.send(t, "POST", "/exec/programmatic", p.body), 400)
+			if !strings.Contains(got.Error, p.says) {
 				t.Errorf("%s: %+v", p.body, got)
 			}
 		}
@@ -208,7 +209,8 @@ func TestCanceledPrograms(t *testing.T) {
 	go func() { // once the request is being served
 		defer cancel()
 		for t.Context().Err() == nil {
-			if got := c.send(t, "POST", "/exec/programmatic", proceeding(t, r, result{CallID: "no"})); got.status == 409 {
+			got := c.send(t, "POST", "/exec/programmatic", proceeding(t, r, result{CallID: "no"}))
+			if got.status == 409 {
 				return
 			}
 		}

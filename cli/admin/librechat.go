@@ -20,10 +20,10 @@ func LibreChatCommand(a *app.App) *cobra.Command {
 func libreChatEnvCommand(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "env", Short: "Print the environment that has LibreChat run code here", Args: app.ArgCount(0, 0),
-		Long: `Print the environment that has LibreChat, and its library @librechat/agents, run code in this daemon, as lines for
-a shell. LIBRECHAT_CODE_BASEURL has the API key in its path, since new versions send none; LIBRECHAT_CODE_API_KEY is for
-old versions, which want one. The daemon takes the key out of the path before it logs anything. A proxy in front may
-log paths: use HTTPS to the daemon itself, or have the proxy leave them out.`,
+		Long: `Print the environment that has LibreChat, and its library @librechat/agents, run code in this daemon, as lines
+for a shell. LIBRECHAT_CODE_BASEURL has the API key in its path, since new versions send none; LIBRECHAT_CODE_API_KEY
+is for old versions, which want one. The daemon takes the key out of the path before it logs anything. A proxy in front
+may log paths: use HTTPS to the daemon itself, or have the proxy leave them out.`,
 		Example: `  eval "$(berth librechat env)"`,
 		RunE: a.WithClient(func(_ context.Context, c *client.Client, _ []string) error {
 			lines := [][2]string{
