@@ -35,7 +35,8 @@ func Start() (*daemontest.Daemon, error) {
 	for name, leads := range names {
 		server.Set(name, leads)
 	}
-	flags := []string{"--stop-on-exit", "--network-max", "open", "--resolver", server.Addr, "--upstream", upstream}
+	flags := []string{"--stop-on-exit", "--network-max", "open", "--resolver", server.Addr, "--upstream", upstream,
+		"--ports-max", "public"}
 	own, err := ownRange()
 	if err != nil {
 		return nil, err
