@@ -246,7 +246,7 @@ var mayImport = map[string][]string{
 	"runtime/mountns":    {},
 	"runtime/isolation":  {"proto", "runtime/outbound"},
 	"runtime/inprocess":  {"runtime/images"},
-	"runtime/images":     {"build/wire", "proto", "runtime/diskpool", "state/keylock"},
+	"runtime/images":     {"build/wire", "proto", "proto/span", "runtime/diskpool", "state/keylock"},
 	"runtime/ocispec":    {"proto", "runtime/diskpool", "runtime/layer", "runtime/cgroup", "runtime/mountns"},
 	"runtime/forkserver": {"runtime/diskpool"},
 	"runtime/launch": {"build/wire", "proto", "runtime/diskpool", "runtime/cgroup", "runtime/forkserver",

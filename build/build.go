@@ -27,6 +27,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -219,8 +220,8 @@ func (b *Builds) build(ctx context.Context, e *entry, o proto.BuildOptions, plai
 	defer unlock()
 	ctx, stop := withTimeout(ctx, b.timeout(o))
 	defer stop()
-	r := &runningBuild{Builds: b, entry: e, options: o, emit: emit, scratch: scratch, steps: map[string]int{},
-		step: make(chan struct{}, 1)}
+	r := &runningBuild{Builds: b, ctx: ctx, entry: e, options: o, emit: emit, scratch: scratch,
+		steps: map[string]*buildStep{}, step: make(chan struct{}, 1)}
 	return r.run(ctx, stored)
 }
 
@@ -251,6 +252,13 @@ func (b *Builds) check(o proto.BuildOptions) (proto.BuildOptions, error) {
 	o.Class = cmp.Or(o.Class, b.cfg.Classes.Usual())
 	if o.Name == "" {
 		return o, proto.Invalid("name", "name must be the name of the image to build, such as tools or tools:2.")
+	}
+	if slices.Contains(o.MoreNames, "") {
+		return o, proto.Invalid("name", "one of the names is empty; leave it out.")
+	}
+	if own := "linux/" + runtime.GOARCH; o.Platform != "" && o.Platform != own {
+		return o, proto.Errorf(proto.Unsupported, "build", "platform", "platform %.80q: this daemon builds for %s, the "+
+			"platform of its host", o.Platform, own)
 	}
 	if !filepath.IsLocal(o.Dockerfile) {
 		return o, proto.Invalid("dockerfile", "dockerfile must be a path in the build context, not %.80q.",

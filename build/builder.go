@@ -40,6 +40,7 @@ const (
 // A runningBuild is one run of the builder.
 type runningBuild struct {
 	*Builds
+	ctx     context.Context // of the build's span
 	entry   *entry
 	options proto.BuildOptions
 	emit    func(proto.BuildEvent)
@@ -48,7 +49,8 @@ type runningBuild struct {
 	step    chan struct{}    // held by the step that runs, so that the limits hold for the build
 
 	mu     sync.Mutex // guards what follows, and is held during emit
-	steps  map[string]int
+	steps  map[string]*buildStep
+	broken *buildStep // the step that failed first; nil: none
 	failed *wire.Failed
 	image  proto.Image
 	disk   int64 // bytes that ended steps have written
@@ -112,10 +114,12 @@ func (r *runningBuild) job(stored string) wire.Job {
 	}
 }
 
-// A BuildFailure is the error of a build that failed, with the place in the Dockerfile.
+// A BuildFailure is the error of a build that failed, with the place in the Dockerfile and the end of the output of the
+// step that failed.
 type BuildFailure struct {
 	Err            *proto.Error
 	Line, ExitCode int
+	Step, Log      string
 }
 
 // Error returns the message.
@@ -131,8 +135,12 @@ func (r *runningBuild) failure() error {
 	if f.Cause != "" {
 		code = proto.Code(f.Cause)
 	}
-	return &BuildFailure{Err: proto.Errorf(code, "build", r.options.Name, "%s", f.Message), Line: f.Line,
+	failure := &BuildFailure{Err: proto.Errorf(code, "build", r.options.Name, "%s", f.Message), Line: f.Line,
 		ExitCode: f.Code}
+	if r.broken != nil {
+		failure.Step, failure.Log = r.broken.name, r.broken.lastLines()
+	}
+	return failure
 }
 
 // runProgram starts the builder, gives it the job and reads its events until it ends. ctx ends it.
@@ -221,13 +229,16 @@ func (r *runningBuild) take(ev wire.Event) {
 		r.takeVertex(ev.Vertex)
 	case ev.Status != nil:
 		r.emit(proto.BuildEvent{Type: proto.BuildProgress, Progress: &proto.BuildProgressPart{
-			Step: r.number(ev.Status.Vertex), Item: ev.Status.Item, Done: ev.Status.Done, Total: ev.Status.Total}})
+			Step: r.stepOf(ev.Status.Vertex).number, Item: ev.Status.Item, Done: ev.Status.Done, Total: ev.Status.Total}})
 	case ev.Log != nil:
 		stream := proto.Stdout
 		if ev.Log.Stream == 2 {
 			stream = proto.Stderr
 		}
-		r.emit(proto.BuildEvent{Type: proto.BuildLog, Log: &proto.BuildLogPart{Step: r.number(ev.Log.Vertex),
+		step := r.stepOf(ev.Log.Vertex)
+		step.output = append(step.output, ev.Log.Data...)
+		step.output = step.output[max(0, len(step.output)-maxLastLines):]
+		r.emit(proto.BuildEvent{Type: proto.BuildLog, Log: &proto.BuildLogPart{Step: step.number,
 			Stream: stream.String(), Data: strings.ToValidUTF8(string(ev.Log.Data), "\uFFFD")}})
 	case ev.Warning != "":
 		r.emit(proto.BuildEvent{Type: proto.BuildWarning, Warning: ev.Warning})
@@ -241,32 +252,6 @@ func (r *runningBuild) take(ev wire.Event) {
 	case ev.Failed != nil:
 		r.failed = ev.Failed
 	}
-}
-
-// takeVertex reports a step that has begun or ended.
-func (r *runningBuild) takeVertex(v *wire.Vertex) {
-	s := &proto.BuildStepState{Number: r.number(v.ID), Name: v.Name, Seconds: float64(v.Millis) / 1000, Error: v.Error}
-	switch {
-	case v.Error != "":
-		s.State = "failed"
-	case v.Cached:
-		s.State = "cached"
-	case v.Ended:
-		s.State = "done"
-	case v.Began:
-		s.State = "running"
-	default:
-		return // it is only known
-	}
-	r.emit(proto.BuildEvent{Type: proto.BuildStep, Step: s})
-}
-
-// number returns the number of a step. The caller holds mu.
-func (r *runningBuild) number(vertex string) int {
-	if r.steps[vertex] == 0 {
-		r.steps[vertex] = len(r.steps) + 1
-	}
-	return r.steps[vertex]
 }
 
 // serve answers the builder on a socket until the returned function is called.
@@ -369,6 +354,11 @@ func (r *runningBuild) nameImage(w http.ResponseWriter, req *http.Request) error
 		return err
 	}
 	img, err := r.cfg.Images.NameBuilt(req.Context(), r.options.Name, built, r.reportImage)
+	for _, name := range r.options.MoreNames {
+		if err == nil {
+			_, err = r.cfg.Images.NameBuilt(req.Context(), name, built, r.reportImage)
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,9 @@ func (c *Client) BuildImage(ctx context.Context, o proto.BuildOptions, archive i
 		}
 		switch {
 		case ev.Error != nil:
+			if emit != nil {
+				emit(ev) // it says more than the error
+			}
 			return img, ev.Error.Error
 		case ev.Image != nil:
 			return *ev.Image, nil
@@ -50,7 +53,7 @@ func (c *Client) BuildImage(ctx context.Context, o proto.BuildOptions, archive i
 // buildQuery returns the options as a query.
 func buildQuery(o proto.BuildOptions) url.Values {
 	q := url.Values{}
-	for name, value := range map[string]string{"name": o.Name, "dockerfile": o.Dockerfile, "target": o.Target,
+	for name, value := range map[string]string{"name": o.Name, "dockerfile": o.Dockerfile, "target": o.Target, "platform": o.Platform,
 		"network": string(o.Network.Mode), "runtime_class": string(o.Class)} {
 		if value != "" {
 			q.Set(name, value)
@@ -69,6 +72,9 @@ func buildQuery(o proto.BuildOptions) url.Values {
 	}
 	if o.Limits.CPUs != 0 {
 		q.Set("cpus", strconv.FormatFloat(o.Limits.CPUs, 'g', -1, 64))
+	}
+	for _, name := range o.MoreNames {
+		q.Add("name", name)
 	}
 	for name, value := range o.Args {
 		q.Add("build_arg", name+"="+value)

@@ -5,6 +5,8 @@ import "time"
 // BuildOptions say how an image is built from a Dockerfile and a context.
 type BuildOptions struct {
 	Name       string            `json:"name"`                 // of the image
+	MoreNames  []string          `json:"more_names,omitempty"` // the image gets these, too
+	Platform   string            `json:"platform,omitempty"`   // the daemon's own, such as linux/amd64; default that
 	Dockerfile string            `json:"dockerfile,omitempty"` // path in the context; default Dockerfile
 	Target     string            `json:"target,omitempty"`     // the stage that becomes the image; default the last
 	Args       map[string]string `json:"args,omitempty"`       // values for ARG
@@ -87,6 +89,8 @@ type BuildProgressPart struct {
 // A BuildError says why a build failed.
 type BuildError struct {
 	*Error
-	Line     int `json:"line,omitempty"`      // of the Dockerfile
-	ExitCode int `json:"exit_code,omitempty"` // of the command that failed
+	Line     int    `json:"line,omitempty"`      // of the Dockerfile
+	ExitCode int    `json:"exit_code,omitempty"` // of the command that failed
+	Step     string `json:"step,omitempty"`      // the name of the step that failed
+	Log      string `json:"log,omitempty"`       // the last lines of its output, at most 4 KiB
 }

@@ -29,7 +29,8 @@ const buildMore = "The body is the build context: a tar with the Dockerfile, whi
 
 // buildQuery are the options of a build.
 var buildQuery = []openapi.Param{
-	{Name: "name", Required: true, Description: "Name of the image."},
+	{Name: "name", Required: true, Repeat: true, Description: "Name of the image; with several, it gets all of them."},
+	{Name: "platform", Description: "Platform of the image: that of the daemon's host, such as linux/amd64, or none."},
 	{Name: "dockerfile", Description: "Path of the Dockerfile in the context; default Dockerfile."},
 	{Name: "target", Description: "Stage that becomes the image; default the last."},
 	{Name: "build_arg", Repeat: true, Description: "NAME=value for an ARG."},
@@ -107,7 +108,7 @@ func buildError(err error) *proto.BuildError {
 	said := &proto.BuildError{Error: proto.AsError(err)}
 	var failure *build.BuildFailure
 	if errors.As(err, &failure) {
-		said.Line, said.ExitCode = failure.Line, failure.ExitCode
+		said.Line, said.ExitCode, said.Step, said.Log = failure.Line, failure.ExitCode, failure.Step, failure.Log
 	}
 	return said
 }
@@ -116,12 +117,15 @@ func buildError(err error) *proto.BuildError {
 func (c *call) buildOptions() (o proto.BuildOptions, err error) {
 	q := c.query
 	o = proto.BuildOptions{
-		Name: q.Get("name"), Dockerfile: q.Get("dockerfile"), Target: q.Get("target"), NoCache: c.flag("no_cache"),
+		Name: q.Get("name"), Platform: q.Get("platform"), Dockerfile: q.Get("dockerfile"), Target: q.Get("target"), NoCache: c.flag("no_cache"),
 		Pull: c.flag("pull"), Class: proto.RuntimeClass(q.Get("runtime_class")), Args: map[string]string{},
 		Network: proto.Network{Mode: proto.NetworkMode(q.Get("network")), Allow: q["allow"]},
 		Limits: proto.Limits{MemoryBytes: c.limit("memory_bytes"), PIDs: c.limit("pids"),
 			DiskBytes: c.limit("disk_bytes")},
 		TimeoutSeconds: c.whole("timeout_seconds"),
+	}
+	if names := q["name"]; len(names) > 1 {
+		o.MoreNames = names[1:]
 	}
 	if text := q.Get("cpus"); text != "" {
 		if o.Limits.CPUs, err = strconv.ParseFloat(text, 64); err != nil || o.Limits.CPUs != o.Limits.CPUs {

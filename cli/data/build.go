@@ -29,7 +29,8 @@ import (
 
 // A dockerBuild has the flags of a build from a Dockerfile.
 type dockerBuild struct {
-	file, tag    string
+	file         string
+	tags         []string
 	args, labels []string
 	class        string
 	network      flags.Network
@@ -40,7 +41,9 @@ type dockerBuild struct {
 func (b *dockerBuild) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVarP(&b.file, "file", "f", "", "Dockerfile (default DIRECTORY/Dockerfile)")
-	fs.StringVarP(&b.tag, "tag", "t", "", "name of the image (default: the name of the directory)")
+	fs.StringArrayVarP(&b.tags, "tag", "t", nil, "name of the image (default: the name of the directory; may be "+
+		"repeated)")
+	fs.StringVar(&b.o.Platform, "platform", "", "platform of the image; a daemon builds for that of its host alone")
 	fs.StringVar(&b.o.Target, "target", "", "stage that becomes the image (default: the last)")
 	fs.StringArrayVar(&b.args, "build-arg", nil, "NAME=value for an ARG; NAME takes the local variable (may be "+
 		"repeated)")
@@ -58,7 +61,7 @@ func (b *dockerBuild) register(cmd *cobra.Command) {
 
 // isAsked reports whether the arguments mean a Dockerfile and not one of berth's own images.
 func (b *dockerBuild) isAsked(args []string) bool {
-	if b.file != "" || b.tag != "" {
+	if b.file != "" || len(b.tags) > 0 {
 		return true
 	}
 	return len(args) > 0 && !slices.Contains(sandboximage.Names(), args[0])
@@ -72,6 +75,9 @@ func (b *dockerBuild) run(ctx context.Context, a *app.App, c *client.Client, arg
 	}
 	o := b.o
 	o.Network, o.Class = b.network.Request(), proto.RuntimeClass(b.class)
+	if len(b.tags) > 0 {
+		o.Name, o.MoreNames = b.tags[0], b.tags[1:]
+	}
 	var err error
 	if o.Args, err = flags.Env(b.args); err != nil {
 		return err
@@ -82,7 +88,7 @@ func (b *dockerBuild) run(ctx context.Context, a *app.App, c *client.Client, arg
 	show := &buildDisplay{a: a, names: map[int]string{}}
 	var img proto.Image
 	if dir == "-" {
-		o.Name, o.Dockerfile = b.tag, b.file
+		o.Dockerfile = b.file
 		if o.Name == "" {
 			return proto.Errorf(proto.InvalidArgument, "", "tag", "give the image a name with --tag")
 		}
@@ -94,8 +100,10 @@ func (b *dockerBuild) run(ctx context.Context, a *app.App, c *client.Client, arg
 			"directory; there is %s", dir, strings.Join(sandboximage.Names(), ", "))
 	}
 	extra := map[string][]byte{}
-	if o.Name, err = b.nameFor(dir); err != nil {
-		return err
+	if o.Name == "" {
+		if o.Name, err = nameFor(dir); err != nil {
+			return err
+		}
 	}
 	if o.Dockerfile, err = b.dockerfileIn(dir, extra); err != nil {
 		return err
@@ -120,11 +128,8 @@ func (b *dockerBuild) run(ctx context.Context, a *app.App, c *client.Client, arg
 // notInName are characters that the name of an image cannot have.
 var notInName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// nameFor returns the name of the image: the flag's, or that of the directory.
-func (b *dockerBuild) nameFor(dir string) (string, error) {
-	if b.tag != "" {
-		return b.tag, nil
-	}
+// nameFor returns the name that the image of a directory has by default.
+func nameFor(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err
@@ -209,8 +214,14 @@ type buildDisplay struct {
 	names map[int]string // of steps
 }
 
-// event prints one event.
+// event prints one event. The end of a step that failed is printed also with --quiet.
 func (d *buildDisplay) event(ev proto.BuildEvent) {
+	if e := ev.Error; e != nil && e.Step != "" {
+		fmt.Fprintf(d.a.Stderr, "failed: %s\n", term.Printable(strings.Join(strings.Fields(e.Step), " ")))
+		for line := range strings.Lines(e.Log) {
+			fmt.Fprintf(d.a.Stderr, "  %s\n", term.Printable(strings.TrimRight(line, "\r\n")))
+		}
+	}
 	if d.a.Quiet {
 		return
 	}

@@ -44,6 +44,8 @@ const (
 	LeftRunning Key = "berth.exec.left_running" // bool: the daemon ended and the command goes on
 	Bytes       Key = "berth.bytes"             // of a transfer
 	BuildID     Key = "berth.build.id"
+	BuildStep   Key = "berth.build.step"        // number
+	BuildCached Key = "berth.build.step.cached" // bool
 	RunID       Key = "berth.tool.run.id"
 	WebhookID   Key = "berth.webhook.id"
 	EventType   Key = "berth.event.type"

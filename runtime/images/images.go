@@ -21,6 +21,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"berth/proto"
+	"berth/proto/span"
 	"berth/state/keylock"
 )
 
@@ -140,6 +141,14 @@ func (i *Store) List(ctx context.Context) ([]proto.Image, error) {
 
 // Import imports an image archive. See session.Images.
 func (i *Store) Import(ctx context.Context, name string, in io.Reader, progress func(proto.ImageProgress)) (
+	img proto.Image, err error) {
+	ctx, sp := span.Start(ctx, "image.import")
+	defer func() { sp.String(span.ImageName, img.Name); sp.End(err) }()
+	return i.importArchive(ctx, name, in, progress)
+}
+
+// importArchive does the work of Import.
+func (i *Store) importArchive(ctx context.Context, name string, in io.Reader, progress func(proto.ImageProgress)) (
 	proto.Image, error) {
 	const op = "import image"
 	if name != "" {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"berth/proto"
+	"berth/proto/span"
 )
 
 const (
@@ -28,7 +29,16 @@ const (
 
 // Pull fetches an image from its registry. See session.Images. Registries on this machine may speak plain HTTP; all
 // others must speak TLS.
-func (i *Store) Pull(ctx context.Context, ref string, progress func(proto.ImageProgress)) (proto.Image, error) {
+func (i *Store) Pull(ctx context.Context, ref string, progress func(proto.ImageProgress)) (img proto.Image,
+	err error) {
+	ctx, sp := span.Start(ctx, "image.pull")
+	sp.String(span.ImageName, ref)
+	defer func() { sp.End(err) }()
+	return i.pull(ctx, ref, progress)
+}
+
+// pull does the work of Pull.
+func (i *Store) pull(ctx context.Context, ref string, progress func(proto.ImageProgress)) (proto.Image, error) {
 	const op = "pull image"
 	full, err := FullName(op, ref)
 	if err != nil || isDigestName(ref) {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"berth/proto"
+	"berth/proto/span"
 )
 
 // Credentials returns the user name and the password for a registry, or empty strings.
@@ -127,7 +128,16 @@ func wrongLogin(op, host, username string) error {
 }
 
 // Push sends an image to a registry under the name ref, or its own.
-func (i *Store) Push(ctx context.Context, name, ref string, progress func(proto.ImageProgress)) (proto.Image, error) {
+func (i *Store) Push(ctx context.Context, name, ref string, progress func(proto.ImageProgress)) (img proto.Image,
+	err error) {
+	ctx, sp := span.Start(ctx, "image.push")
+	sp.String(span.ImageName, name)
+	defer func() { sp.End(err) }()
+	return i.push(ctx, name, ref, progress)
+}
+
+// push does the work of Push.
+func (i *Store) push(ctx context.Context, name, ref string, progress func(proto.ImageProgress)) (proto.Image, error) {
 	const op = "push image"
 	img, err := i.Resolve(ctx, name)
 	if err != nil {
