@@ -257,8 +257,8 @@ func (b *Builds) check(o proto.BuildOptions) (proto.BuildOptions, error) {
 		return o, proto.Invalid("name", "one of the names is empty; leave it out.")
 	}
 	if own := "linux/" + runtime.GOARCH; o.Platform != "" && o.Platform != own {
-		return o, proto.Errorf(proto.Unsupported, "build", "platform", "platform %.80q: this daemon builds for %s, the "+
-			"platform of its host", o.Platform, own)
+		return o, proto.Errorf(proto.Unsupported, "build", "platform", "platform %.80q: this daemon builds for %s, "+
+			"the platform of its host", o.Platform, own)
 	}
 	if !filepath.IsLocal(o.Dockerfile) {
 		return o, proto.Invalid("dockerfile", "dockerfile must be a path in the build context, not %.80q.",

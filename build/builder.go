@@ -229,7 +229,8 @@ func (r *runningBuild) take(ev wire.Event) {
 		r.takeVertex(ev.Vertex)
 	case ev.Status != nil:
 		r.emit(proto.BuildEvent{Type: proto.BuildProgress, Progress: &proto.BuildProgressPart{
-			Step: r.stepOf(ev.Status.Vertex).number, Item: ev.Status.Item, Done: ev.Status.Done, Total: ev.Status.Total}})
+			Step: r.stepOf(ev.Status.Vertex).number, Item: ev.Status.Item, Done: ev.Status.Done,
+			Total: ev.Status.Total}})
 	case ev.Log != nil:
 		stream := proto.Stdout
 		if ev.Log.Stream == 2 {

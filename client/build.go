@@ -53,8 +53,8 @@ func (c *Client) BuildImage(ctx context.Context, o proto.BuildOptions, archive i
 // buildQuery returns the options as a query.
 func buildQuery(o proto.BuildOptions) url.Values {
 	q := url.Values{}
-	for name, value := range map[string]string{"name": o.Name, "dockerfile": o.Dockerfile, "target": o.Target, "platform": o.Platform,
-		"network": string(o.Network.Mode), "runtime_class": string(o.Class)} {
+	for name, value := range map[string]string{"name": o.Name, "dockerfile": o.Dockerfile, "target": o.Target,
+		"platform": o.Platform, "network": string(o.Network.Mode), "runtime_class": string(o.Class)} {
 		if value != "" {
 			q.Set(name, value)
 		}

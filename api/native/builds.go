@@ -117,8 +117,9 @@ func buildError(err error) *proto.BuildError {
 func (c *call) buildOptions() (o proto.BuildOptions, err error) {
 	q := c.query
 	o = proto.BuildOptions{
-		Name: q.Get("name"), Platform: q.Get("platform"), Dockerfile: q.Get("dockerfile"), Target: q.Get("target"), NoCache: c.flag("no_cache"),
-		Pull: c.flag("pull"), Class: proto.RuntimeClass(q.Get("runtime_class")), Args: map[string]string{},
+		Name: q.Get("name"), Platform: q.Get("platform"), Dockerfile: q.Get("dockerfile"), Target: q.Get("target"),
+		NoCache: c.flag("no_cache"),
+		Pull:    c.flag("pull"), Class: proto.RuntimeClass(q.Get("runtime_class")), Args: map[string]string{},
 		Network: proto.Network{Mode: proto.NetworkMode(q.Get("network")), Allow: q["allow"]},
 		Limits: proto.Limits{MemoryBytes: c.limit("memory_bytes"), PIDs: c.limit("pids"),
 			DiskBytes: c.limit("disk_bytes")},

@@ -32,7 +32,8 @@ func TestNamesAndPlatform(t *testing.T) {
 	if got := strings.Join(names, " "); got != "named named:2 other:3" {
 		t.Errorf("the image has the names %q", got)
 	}
-	_, _, err = build(t.Context(), c, proto.BuildOptions{Name: "named", Platform: "plan9/mips"}, contextOf(t, files), nil)
+	_, _, err = build(t.Context(), c, proto.BuildOptions{Name: "named", Platform: "plan9/mips"},
+		contextOf(t, files), nil)
 	if e := proto.AsError(err); e.Code != proto.Unsupported || e.Item != "platform" ||
 		!strings.Contains(e.Message, "linux/") {
 		t.Errorf("another platform: %v", err)
