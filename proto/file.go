@@ -34,7 +34,7 @@ type FileInfo struct {
 }
 
 // InPlace says how a file is written without being replaced. What has arrived is written at once, so an upload that
-// breaks leaves a part.
+// breaks leaves a part. A body without a length that goes over old bytes is written once all of it is there.
 type InPlace struct {
 	Offset   int64 `json:"offset,omitempty"`   // where the first byte goes; not with Append
 	Append   bool  `json:"append,omitempty"`   // write at the end, as O_APPEND does

@@ -395,9 +395,9 @@ func (e *edge) fileRows() []row {
 			Body: raw(octets), Optional: true, Fails: inGuest}},
 		{"PATCH", at + "/content", get(e.writeContentInPlace), openapi.Operation{ID: "writeFileInPlace",
 			Summary: "Write into a file at an offset or at its end, without replacing it.",
-			Description: "Bytes are written as they arrive, so an upload that breaks leaves a part. A missing file " +
-				"and its directories are created. With truncate, the file ends behind the body: an empty body cuts " +
-				"it at offset.",
+			Description: "Bytes are written as they arrive, and if a body without a length goes over old ones, once " +
+				"all are there: an upload that breaks can leave a part. A missing file and its directories are " +
+				"created. With truncate, the file ends behind the body: an empty body cuts it at offset.",
 			Query: []openapi.Param{pathParam, asParam,
 				{Name: "offset", Kind: openapi.Whole, Description: "Where the first byte goes; default 0."},
 				{Name: "append", Kind: openapi.Flag, Description: "Write at the end; excludes offset and truncate."},

@@ -105,7 +105,8 @@ func (k *handler) write(id user.User, req *wire.Request, path string) error {
 }
 
 // writeInPlace receives bytes and writes them into a file as they come. A full disk leaves the file as long as it was.
-// If the length of the body is known, the space is taken before the first byte.
+// If the length of the body is known, the space is taken before the first byte. If it is not, and the body goes over
+// bytes that the file has, the whole body is received before the first byte is written.
 func (k *handler) writeInPlace(id user.User, req *wire.Request, path string) error {
 	in := req.Write.InPlace
 	if in.Offset < 0 || in.Append && (in.Offset > 0 || in.Truncate) {
@@ -130,7 +131,13 @@ func (k *handler) writeInPlace(id user.User, req *wire.Request, path string) err
 
 func (k *handler) receiveInPlace(f *access.InPlace, opt wire.WriteOptions, path string) error {
 	b := &body{conn: k.conn}
-	n, err := b.WriteTo(f)
+	var n int64
+	var err error
+	if opt.Size <= 0 && f.Overwrites() {
+		n, err = receiveSpooled(f, b, path)
+	} else {
+		n, err = b.WriteTo(f)
+	}
 	if opt.Size > 0 && n < opt.Size {
 		f.Release()
 	}
@@ -148,6 +155,26 @@ func (k *handler) receiveInPlace(f *access.InPlace, opt wire.WriteOptions, path 
 		return k.conn.SendReply(nil, wire.FileError(wire.OpWrite, path, err))
 	}
 	return k.conn.SendReply(access.Info(path, &st), nil)
+}
+
+// receiveSpooled receives a whole body and then writes it into a file. It returns how much it has written.
+func receiveSpooled(f *access.InPlace, b *body, path string) (int64, error) {
+	spool, err := f.Spool(path)
+	if err != nil {
+		return 0, err
+	}
+	defer spool.Close()
+	n, err := b.WriteTo(spool)
+	if err == nil {
+		err = f.Reserve(n)
+	}
+	if err == nil {
+		_, err = spool.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return io.Copy(f.File, spool)
 }
 
 // errCaller wraps errors of the connection, to distinguish them from errors of files.

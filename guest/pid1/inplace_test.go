@@ -61,7 +61,7 @@ func TestWriteInPlace(t *testing.T) {
 		_, err := write("user", "f", "x", in)
 		wantCode(t, err, proto.InvalidArgument)
 	}
-	// What has arrived of an upload that breaks is there, and the file is not cut.
+	// An upload of unknown length that breaks changes nothing.
 	cut := errors.New("cut off")
 	body := io.MultiReader(strings.NewReader(strings.Repeat("y", wire.BodyBytes)), iotest.ErrReader(cut))
 	w.put("g", strings.Repeat("z", 2*wire.BodyBytes))
@@ -69,8 +69,8 @@ func TestWriteInPlace(t *testing.T) {
 		err, cut) {
 		t.Errorf("%v", err)
 	}
-	if got := w.get("g"); len(got) != 2*wire.BodyBytes {
-		t.Errorf("%d bytes", len(got))
+	if got := w.get("g"); got != strings.Repeat("z", 2*wire.BodyBytes) {
+		t.Errorf("%d bytes, %.10q", len(got), got)
 	}
 }
 
@@ -92,6 +92,8 @@ func TestWriteInPlaceOnAFullDisk(t *testing.T) {
 		"behind it, unknown":    {proto.InPlace{Offset: 64 << 10}, false},
 		"over the old content":  {proto.InPlace{}, true},
 		"in place of all of it": {proto.InPlace{Truncate: true}, true},
+		"over it, unknown":      {proto.InPlace{Offset: 1 << 10}, false},
+		"all of it, unknown":    {proto.InPlace{Truncate: true}, false},
 	} {
 		for _, file := range []string{"old", "dir/new"} {
 			opt := wire.WriteOptions{InPlace: &c.in}

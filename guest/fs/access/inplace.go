@@ -88,6 +88,27 @@ func (w *InPlace) Reserve(n int64) error {
 	return nil
 }
 
+// Overwrites reports whether the write replaces bytes that the file has.
+func (w *InPlace) Overwrites() bool { return w.start < w.size }
+
+// Spool returns an unnamed file for a body whose length is not known yet. It is beside the file where that is possible,
+// so that the body can move without a copy; the caller closes it.
+func (w *InPlace) Spool(path string) (*os.File, error) {
+	to, err := target(path)
+	if err != nil {
+		return nil, err
+	}
+	flags := unix.O_TMPFILE | unix.O_RDWR | unix.O_CLOEXEC
+	if fd, err := unix.Open(filepath.Dir(to), flags, 0o600); err == nil {
+		return os.NewFile(uintptr(fd), "spool"), nil
+	}
+	f, err := os.CreateTemp("", "spool") // file systems without unnamed files, as in gVisor
+	if err == nil {
+		err = os.Remove(f.Name())
+	}
+	return f, err
+}
+
 // Release gives back what Reserve took and no write has used.
 func (w *InPlace) Release() {
 	var st unix.Stat_t
