@@ -88,7 +88,8 @@ func within(most time.Duration, what string, do func() (left []string)) error {
 	}
 }
 
-// processesWith returns the processes that have one of the texts in their command line or cgroup.
+// processesWith returns the processes that have one of the texts in their command line or cgroup. Those that have ended
+// and were not waited for are left out: they have no command line, and their parent may never wait for them.
 func processesWith(texts []string) (pids []int) {
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range procs {
@@ -96,7 +97,10 @@ func processesWith(texts []string) (pids []int) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		about, _ := os.ReadFile(p + "/cmdline") // it may have ended
+		about, _ := os.ReadFile(p + "/cmdline")
+		if len(about) == 0 {
+			continue
+		}
 		group, _ := os.ReadFile(p + "/cgroup")
 		about = append(about, group...)
 		for _, text := range texts {
